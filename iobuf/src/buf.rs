@@ -1,0 +1,278 @@
+//! [`BufMut`], the sole owner of a piece of memory, and [`Buf`], a shared read-only view.
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::pool::PoolInner;
+
+/// Where the memory of a buffer goes when its last owner is gone.
+enum Home {
+    /// Back to the free list of this class of this pool.
+    Pool { pool: Arc<PoolInner>, class: usize },
+    /// To the allocator: the buffer was made by [`BufMut::heap`]; the length is what was allocated.
+    Heap,
+}
+
+/// The memory itself. Only one `BufMut` or one `Arc<Block>` (behind `Buf`s) refers to it at a time.
+struct Block {
+    base: NonNull<u8>,
+    capacity: usize,
+    home: Home,
+}
+
+// SAFETY: a block is plain bytes; it is written only through the one `BufMut` that owns it, and shared only after
+// `freeze`, when nobody can write any more.
+unsafe impl Send for Block {}
+// SAFETY: as above; a shared block is read-only.
+unsafe impl Sync for Block {}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        match &self.home {
+            Home::Pool { pool, class } => pool.give_back(*class, self.base),
+            Home::Heap => {
+                // SAFETY: `BufMut::heap` made this from a boxed slice of exactly `capacity` bytes.
+                drop(unsafe {
+                    Box::from_raw(std::ptr::slice_from_raw_parts_mut(
+                        self.base.as_ptr(),
+                        self.capacity,
+                    ))
+                });
+            }
+        }
+    }
+}
+
+/// Memory with one owner, filled from the front: `len()` bytes hold data, the rest is spare.
+pub struct BufMut {
+    block: Block,
+    filled: usize,
+}
+
+impl BufMut {
+    /// A buffer on the ordinary heap, zeroed, outside any pool: for tests and for rare sizes.
+    pub fn heap(capacity: usize) -> Self {
+        let raw = Box::into_raw(vec![0u8; capacity].into_boxed_slice());
+        // SAFETY: `into_raw` of a box is never null.
+        let base = unsafe { NonNull::new_unchecked(raw.cast::<u8>()) };
+        Self { block: Block { base, capacity, home: Home::Heap }, filled: 0 }
+    }
+
+    /// `base` points to `capacity` initialised bytes that belong to `class` of `pool` and to nobody else.
+    pub(crate) fn pooled(
+        base: NonNull<u8>,
+        capacity: usize,
+        pool: Arc<PoolInner>,
+        class: usize,
+    ) -> Self {
+        Self { block: Block { base, capacity, home: Home::Pool { pool, class } }, filled: 0 }
+    }
+
+    /// Bytes this buffer can hold.
+    pub fn capacity(&self) -> usize {
+        self.block.capacity
+    }
+
+    /// Bytes that hold data.
+    pub fn len(&self) -> usize {
+        self.filled
+    }
+
+    /// No byte holds data yet.
+    pub fn is_empty(&self) -> bool {
+        self.filled == 0
+    }
+
+    /// The bytes that hold data.
+    pub fn filled(&self) -> &[u8] {
+        &self.whole()[..self.filled]
+    }
+
+    /// The bytes that hold data, writable.
+    pub fn filled_mut(&mut self) -> &mut [u8] {
+        let n = self.filled;
+        &mut self.whole_mut()[..n]
+    }
+
+    /// The bytes behind the data. What is written there counts after [`BufMut::advance`] or [`BufMut::set_filled`].
+    pub fn spare_mut(&mut self) -> &mut [u8] {
+        let n = self.filled;
+        &mut self.whole_mut()[n..]
+    }
+
+    /// The whole capacity, writable, whatever holds data.
+    pub fn whole_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the block has `capacity` initialised bytes and this is its only owner.
+        unsafe { std::slice::from_raw_parts_mut(self.block.base.as_ptr(), self.block.capacity) }
+    }
+
+    fn whole(&self) -> &[u8] {
+        // SAFETY: the block has `capacity` initialised bytes and nobody writes while `self` is borrowed.
+        unsafe { std::slice::from_raw_parts(self.block.base.as_ptr(), self.block.capacity) }
+    }
+
+    /// Declares that the first `n` bytes hold data; more than the capacity means all of it.
+    pub fn set_filled(&mut self, n: usize) {
+        self.filled = n.min(self.block.capacity);
+    }
+
+    /// Declares that `n` more bytes hold data.
+    pub fn advance(&mut self, n: usize) {
+        self.set_filled(self.filled.saturating_add(n));
+    }
+
+    /// Appends as much of `bytes` as fits and says how much that was. Counted as a copy.
+    pub fn append(&mut self, bytes: &[u8]) -> usize {
+        let spare = self.spare_mut();
+        let n = spare.len().min(bytes.len());
+        crate::copied(&mut spare[..n], &bytes[..n]);
+        self.filled += n;
+        n
+    }
+
+    /// Gives up the right to write; the data can be shared from now on.
+    pub fn freeze(self) -> Buf {
+        let Self { block, filled } = self;
+        let base = block.base;
+        Buf { base, len: filled, owner: Some(Arc::new(block)) }
+    }
+}
+
+impl fmt::Debug for BufMut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BufMut({} of {})", self.filled, self.block.capacity)
+    }
+}
+
+/// A shared, read-only view of bytes that no one can change any more. Cloning and slicing copy nothing.
+#[derive(Clone)]
+pub struct Buf {
+    base: NonNull<u8>,
+    len: usize,
+    /// Keeps the memory alive; `None` only for static and empty views.
+    owner: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+// SAFETY: the bytes are immutable for as long as the owner lives, and the owner is Send and Sync.
+unsafe impl Send for Buf {}
+// SAFETY: as above.
+unsafe impl Sync for Buf {}
+
+impl Buf {
+    /// A view of no bytes.
+    pub fn empty() -> Self {
+        Self::from_static(&[])
+    }
+
+    /// A view of bytes that live as long as the program.
+    pub fn from_static(bytes: &'static [u8]) -> Self {
+        Self { base: NonNull::from(bytes).cast(), len: bytes.len(), owner: None }
+    }
+
+    /// Number of bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The view covers no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: `base..base+len` lies inside the owner's (or a static) memory, which is alive and immutable.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
+    }
+
+    /// A view of a part; a range beyond the end is cut to what is there.
+    pub fn slice(&self, range: Range<usize>) -> Self {
+        let start = range.start.min(self.len);
+        let end = range.end.clamp(start, self.len);
+        // SAFETY: `start <= len`, so the pointer stays inside the memory or one past its end.
+        let base = unsafe { self.base.add(start) };
+        Self { base, len: end - start, owner: self.owner.clone() }
+    }
+
+    /// Splits off the first `n` bytes (at most all) and keeps the rest.
+    pub fn split_to(&mut self, n: usize) -> Self {
+        let head = self.slice(0..n);
+        *self = self.slice(n..self.len);
+        head
+    }
+}
+
+impl Deref for Buf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+impl AsRef<[u8]> for Buf {
+    fn as_ref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+impl Default for Buf {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
+impl From<Vec<u8>> for Buf {
+    fn from(bytes: Vec<u8>) -> Self {
+        let owner = Arc::new(bytes);
+        Self { base: NonNull::from(owner.as_slice()).cast(), len: owner.len(), owner: Some(owner) }
+    }
+}
+
+impl From<Arc<Vec<u8>>> for Buf {
+    fn from(owner: Arc<Vec<u8>>) -> Self {
+        Self { base: NonNull::from(owner.as_slice()).cast(), len: owner.len(), owner: Some(owner) }
+    }
+}
+
+impl fmt::Debug for Buf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buf({})", self.len)
+    }
+}
+
+impl PartialEq for Buf {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl Eq for Buf {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frozen_buffer_covers_only_what_was_filled() {
+        let mut b = BufMut::heap(16);
+        assert_eq!(b.append(b"hello"), 5);
+        assert_eq!(b.spare_mut().len(), 11);
+        let b = b.freeze();
+        assert_eq!(&*b, b"hello");
+        assert_eq!(&*b.slice(1..3), b"el");
+        assert_eq!(&*b.slice(3..99), b"lo");
+        assert!(b.slice(7..9).is_empty());
+    }
+
+    #[test]
+    fn slices_outlive_the_whole() {
+        let mut whole = Buf::from(vec![1, 2, 3, 4]);
+        let head = whole.split_to(3);
+        drop(whole);
+        assert_eq!(&*head, &[1, 2, 3]);
+    }
+}

@@ -1,0 +1,23 @@
+//! Payload memory: page-aligned buffers from a bounded pool, each with one owner at a time.
+//!
+//! *Operation.* A [`Pool`] hands out [`BufMut`]s of three sizes. Whoever fills one (a file engine, a socket, an RDMA
+//! Read) owns it alone; [`BufMut::freeze`] turns it into a [`Buf`], a shared read-only view that can be sliced and
+//! cloned. The last view gives the memory back to the pool.
+//!
+//! *Memory.* Slabs of 2 MiB are taken from the system as they are needed, up to the limit of each size, and are kept
+//! until the pool goes. Free lists are last-in first-out, so that a light load stays in cache. Only bytes that were
+//! written can be read: a `Buf` never covers the spare part of a buffer.
+//!
+//! *Errors.* A pool that is at its limit makes the caller wait ([`Pool::acquire`]) in a queue that serves accounts
+//! (connections) in turn; [`Pool::try_get`] says `None`. A request above the largest size is [`TooLarge`].
+
+mod buf;
+mod note;
+mod pool;
+
+pub use buf::{Buf, BufMut};
+pub use note::{copied, copied_bytes, copied_note};
+pub use pool::{Account, Acquire, ClassStats, Pool, PoolLimits, TooLarge};
+
+/// The buffer sizes a pool hands out, in bytes.
+pub const CLASS_SIZES: [usize; 3] = [4 << 10, 64 << 10, 1 << 20];

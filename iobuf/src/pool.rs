@@ -1,0 +1,411 @@
+//! The pool: three sizes, a limit for each, and a queue that serves accounts in turn when a limit is reached.
+#![allow(unsafe_code)]
+
+use std::alloc::Layout;
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use crate::{BufMut, CLASS_SIZES};
+
+/// Slabs are this large and aligned to it, so that the kernel can back each with one huge page.
+const SLAB: usize = 2 << 20;
+const CLASSES: usize = CLASS_SIZES.len();
+
+/// How many buffers of each of [`CLASS_SIZES`] a pool may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolLimits {
+    /// Buffers of 4 KiB, 64 KiB and 1 MiB, in this order.
+    pub buffers_max: [usize; CLASSES],
+}
+
+impl PoolLimits {
+    /// A limit of `bytes` in all: half for 1 MiB buffers, a quarter for each of the others, at least one of each.
+    pub fn of_bytes(bytes: usize) -> Self {
+        let share = [bytes / 4, bytes / 4, bytes / 2];
+        Self { buffers_max: std::array::from_fn(|i| (share[i] / CLASS_SIZES[i]).max(1)) }
+    }
+}
+
+/// Who waits: buffers are given to accounts in turn, so that one connection cannot starve another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Account(u64);
+
+impl Account {
+    /// A new account, different from all others of this process.
+    pub fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl Default for Account {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A buffer of more than the largest class was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLarge {
+    /// Bytes asked for.
+    pub wanted: usize,
+}
+
+impl fmt::Display for TooLarge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "no buffer holds {} bytes; the largest has {}",
+            self.wanted,
+            CLASS_SIZES[CLASSES - 1]
+        )
+    }
+}
+
+impl std::error::Error for TooLarge {}
+
+/// What one size of a pool is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassStats {
+    /// Bytes of one buffer.
+    pub size: usize,
+    /// The limit, in buffers.
+    pub buffers_max: usize,
+    /// Buffers that someone owns now.
+    pub in_use: usize,
+    /// Requests that wait now.
+    pub waiting: usize,
+    /// Requests that ever had to wait.
+    pub waits: u64,
+}
+
+/// A bounded pool of payload buffers. Clones share it.
+#[derive(Clone)]
+pub struct Pool {
+    inner: Arc<PoolInner>,
+}
+
+pub(crate) struct PoolInner {
+    classes: [Mutex<Class>; CLASSES],
+}
+
+struct Class {
+    size: usize,
+    limit: usize,
+    free: Vec<NonNull<u8>>,
+    slabs: Vec<NonNull<u8>>,
+    in_use: usize,
+    waits: u64,
+    waiting: usize,
+    /// One queue per account, in the order in which accounts get their turn.
+    turns: VecDeque<(Account, VecDeque<Arc<Mutex<Waiter>>>)>,
+}
+
+// SAFETY: the pointers are owned memory; the mutex around the class gives one thread at a time access to them.
+unsafe impl Send for Class {}
+
+enum Waiter {
+    Waiting(Option<Waker>),
+    Given(NonNull<u8>),
+    /// The memory was taken, or the one who waited has gone.
+    Done,
+}
+
+// SAFETY: a given buffer is owned by this waiter alone until it is taken.
+unsafe impl Send for Waiter {}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code of ours panics under these locks; if one did, the lists are still whole at every step.
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn slab_layout() -> Layout {
+    // Invariant: 2 MiB is a power of two and far below isize::MAX.
+    #[allow(clippy::unwrap_used)]
+    Layout::from_size_align(SLAB, SLAB).unwrap()
+}
+
+impl Class {
+    /// A free buffer, growing the pool by a slab when there is none and the limit allows.
+    fn take(&mut self) -> Option<NonNull<u8>> {
+        if self.in_use >= self.limit {
+            return None;
+        }
+        if self.free.is_empty() {
+            // SAFETY: the layout has a non-zero size. Zeroed, so that every byte of a slice is initialised.
+            let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(slab_layout()) })?;
+            self.slabs.push(base);
+            for i in (0..SLAB / self.size).rev() {
+                // SAFETY: `i * size` is inside the slab.
+                self.free.push(unsafe { base.add(i * self.size) });
+            }
+        }
+        let b = self.free.pop()?;
+        self.in_use += 1;
+        Some(b)
+    }
+
+    /// The next one to be served: first account, first waiter; the account then goes to the end of the line.
+    fn next_waiter(&mut self) -> Option<Arc<Mutex<Waiter>>> {
+        let (account, mut queue) = self.turns.pop_front()?;
+        let first = queue.pop_front();
+        if !queue.is_empty() {
+            self.turns.push_back((account, queue));
+        }
+        first
+    }
+
+    fn enqueue(&mut self, account: Account, waiter: Arc<Mutex<Waiter>>) {
+        self.waits += 1;
+        self.waiting += 1;
+        match self.turns.iter_mut().find(|(a, _)| *a == account) {
+            Some((_, queue)) => queue.push_back(waiter),
+            None => self.turns.push_back((account, VecDeque::from([waiter]))),
+        }
+    }
+}
+
+impl Drop for Class {
+    fn drop(&mut self) {
+        for slab in &self.slabs {
+            // SAFETY: each slab came from `alloc_zeroed` with this layout, and no buffer is out: every one holds the
+            // pool's `Arc`.
+            unsafe { std::alloc::dealloc(slab.as_ptr(), slab_layout()) };
+        }
+    }
+}
+
+impl PoolInner {
+    /// Hands the memory to the next who waits, or puts it on the free list.
+    pub(crate) fn give_back(&self, class: usize, base: NonNull<u8>) {
+        if cfg!(debug_assertions) {
+            // Poison: a reader of memory that was given back sees this instead of plausible data.
+            // SAFETY: the caller owned these `size` bytes and has just given them up.
+            unsafe { std::ptr::write_bytes(base.as_ptr(), 0xa5, CLASS_SIZES[class]) };
+        }
+        let mut c = lock(&self.classes[class]);
+        while let Some(w) = c.next_waiter() {
+            c.waiting -= 1;
+            let mut w = lock(&w);
+            if let Waiter::Waiting(waker) = &mut *w {
+                let waker = waker.take();
+                *w = Waiter::Given(base);
+                drop(w);
+                drop(c);
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+                return;
+            }
+        }
+        c.in_use -= 1;
+        c.free.push(base);
+    }
+}
+
+impl Pool {
+    /// A pool that takes memory as it is needed, up to `limits`.
+    pub fn new(limits: PoolLimits) -> Self {
+        let classes = std::array::from_fn(|i| {
+            Mutex::new(Class {
+                size: CLASS_SIZES[i],
+                limit: limits.buffers_max[i],
+                free: Vec::new(),
+                slabs: Vec::new(),
+                in_use: 0,
+                waits: 0,
+                waiting: 0,
+                turns: VecDeque::new(),
+            })
+        });
+        Self { inner: Arc::new(PoolInner { classes }) }
+    }
+
+    fn class_of(bytes: usize) -> Result<usize, TooLarge> {
+        CLASS_SIZES.iter().position(|&s| s >= bytes).ok_or(TooLarge { wanted: bytes })
+    }
+
+    fn buffer(&self, class: usize, base: NonNull<u8>) -> BufMut {
+        BufMut::pooled(base, CLASS_SIZES[class], self.inner.clone(), class)
+    }
+
+    /// A buffer of at least `bytes` if one is free now, nobody waits for one, and the size exists.
+    pub fn try_get(&self, bytes: usize) -> Option<BufMut> {
+        let class = Self::class_of(bytes).ok()?;
+        let mut c = lock(&self.inner.classes[class]);
+        if c.waiting > 0 {
+            return None;
+        }
+        let base = c.take()?;
+        drop(c);
+        Some(self.buffer(class, base))
+    }
+
+    /// A buffer of at least `bytes`, waiting in `account`'s turn when the limit is reached. Dropping the future gives
+    /// up the place in the queue.
+    pub fn acquire(&self, bytes: usize, account: Account) -> Acquire {
+        Acquire { pool: self.clone(), class: Self::class_of(bytes), account, waiter: None }
+    }
+
+    /// The figures of each size, in the order of [`CLASS_SIZES`].
+    pub fn stats(&self) -> [ClassStats; CLASSES] {
+        std::array::from_fn(|i| {
+            let c = lock(&self.inner.classes[i]);
+            ClassStats {
+                size: c.size,
+                buffers_max: c.limit,
+                in_use: c.in_use,
+                waiting: c.waiting,
+                waits: c.waits,
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.stats()).finish()
+    }
+}
+
+/// Waits for a buffer; see [`Pool::acquire`].
+pub struct Acquire {
+    pool: Pool,
+    class: Result<usize, TooLarge>,
+    account: Account,
+    waiter: Option<Arc<Mutex<Waiter>>>,
+}
+
+impl Future for Acquire {
+    type Output = Result<BufMut, TooLarge>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let class = match self.class {
+            Ok(c) => c,
+            Err(e) => return Poll::Ready(Err(e)),
+        };
+        if let Some(waiter) = &self.waiter {
+            let mut w = lock(waiter);
+            return match &*w {
+                Waiter::Given(base) => {
+                    let base = *base;
+                    *w = Waiter::Done;
+                    drop(w);
+                    self.waiter = None;
+                    Poll::Ready(Ok(self.pool.buffer(class, base)))
+                }
+                _ => {
+                    *w = Waiter::Waiting(Some(cx.waker().clone()));
+                    Poll::Pending
+                }
+            };
+        }
+        let mut c = lock(&self.pool.inner.classes[class]);
+        if c.waiting == 0
+            && let Some(base) = c.take()
+        {
+            drop(c);
+            return Poll::Ready(Ok(self.pool.buffer(class, base)));
+        }
+        let waiter = Arc::new(Mutex::new(Waiter::Waiting(Some(cx.waker().clone()))));
+        c.enqueue(self.account, waiter.clone());
+        drop(c);
+        self.waiter = Some(waiter);
+        Poll::Pending
+    }
+}
+
+impl Drop for Acquire {
+    fn drop(&mut self) {
+        let (Some(waiter), Ok(class)) = (self.waiter.take(), self.class) else { return };
+        let given = {
+            let mut w = lock(&waiter);
+            match std::mem::replace(&mut *w, Waiter::Done) {
+                Waiter::Given(base) => Some(base),
+                _ => None,
+            }
+        };
+        // Given but never taken: pass it on. Still waiting: `give_back` skips a waiter that is done.
+        if let Some(base) = given {
+            self.pool.inner.give_back(class, base);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn poll(a: &mut Acquire) -> Poll<Result<BufMut, TooLarge>> {
+        Pin::new(a).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn pool(n: usize) -> Pool {
+        Pool::new(PoolLimits { buffers_max: [n; 3] })
+    }
+
+    #[test]
+    fn the_limit_holds_and_memory_comes_back() {
+        let p = pool(2);
+        let a = p.try_get(1).unwrap();
+        let b = p.try_get(4096).unwrap();
+        assert!(p.try_get(1).is_none());
+        let view = a.freeze();
+        let other = view.clone();
+        drop(view);
+        assert!(p.try_get(1).is_none());
+        drop(other);
+        assert!(p.try_get(1).is_some());
+        drop(b);
+        assert_eq!(p.stats()[0].in_use, 0);
+    }
+
+    #[test]
+    fn too_large_is_refused() {
+        let p = pool(1);
+        assert!(p.try_get((1 << 20) + 1).is_none());
+        let mut a = p.acquire((1 << 20) + 1, Account::new());
+        assert!(matches!(poll(&mut a), Poll::Ready(Err(TooLarge { .. }))));
+    }
+
+    #[test]
+    fn accounts_are_served_in_turn() {
+        let p = pool(1);
+        let (greedy, modest) = (Account::new(), Account::new());
+        let held = p.try_get(1).unwrap();
+        let mut g: Vec<_> = (0..3).map(|_| p.acquire(1, greedy)).collect();
+        let mut m = p.acquire(1, modest);
+        for a in &mut g {
+            assert!(poll(a).is_pending());
+        }
+        assert!(poll(&mut m).is_pending());
+        assert_eq!(p.stats()[0].waiting, 4);
+        drop(held);
+        let Poll::Ready(Ok(first)) = poll(&mut g[0]) else { panic!("greedy came first") };
+        drop(first);
+        // The second turn is the modest account's, although greedy has two more in line.
+        assert!(poll(&mut g[1]).is_pending());
+        assert!(poll(&mut m).is_ready());
+    }
+
+    #[test]
+    fn a_dropped_wait_passes_the_buffer_on() {
+        let p = pool(1);
+        let held = p.try_get(1).unwrap();
+        let mut a = p.acquire(1, Account::new());
+        let mut b = p.acquire(1, Account::new());
+        assert!(poll(&mut a).is_pending());
+        assert!(poll(&mut b).is_pending());
+        drop(held);
+        drop(a);
+        assert!(poll(&mut b).is_ready());
+        assert_eq!(p.stats()[0].in_use, 0);
+        assert_eq!(p.stats()[0].waiting, 0);
+    }
+}

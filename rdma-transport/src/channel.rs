@@ -1,0 +1,252 @@
+//! What protocols see of a connection: requests with their bulk data, replies with theirs, whatever moves them.
+//!
+//! *Operation.* One task owns a [`Channel`] and polls it; [`Channel::poll_recv`] drives both directions and yields whole
+//! requests. Replies are queued by [`Channel::reply`] and leave at the next poll that finds no further request, so
+//! small replies share a system call. Other tasks reach the connection through its [`Handle`].
+//!
+//! *Memory.* Bulk data never stands in [`Request::body`]: whether it came by RDMA Read or by TCP, it is in
+//! [`Request::pulled`], each piece with the offset in the body where it belongs. A [`Reply`] is the encoded stream
+//! without its bulk data, plus the bulk data and where it belongs; whoever sends it writes it straight from there.
+//!
+//! *Errors.* A peer that breaks a rule gets its protocol's error and the channel ends with
+//! [`ChannelError::Violation`]; a reply to a connection that is gone vanishes.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use iobuf::{Account, Buf, Pool};
+use tokio::sync::{mpsc, oneshot};
+
+pub use crate::verbs::{BoxFuture, RemoteSeg};
+
+/// Where a payload of a reply may go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Inside the message.
+    Inline,
+    /// Into the next Write chunk if the client offered one (NFS: RFC 8267), else inside the message.
+    Eligible,
+    /// Into these regions of the peer (SMB: the request named them).
+    Remote(Vec<RemoteSeg>),
+}
+
+/// Bulk data of a reply.
+#[derive(Clone, Debug)]
+pub struct Payload {
+    /// Offset in [`Reply::head`] where an inline copy stands.
+    pub at: usize,
+    /// The bytes, in pieces.
+    pub data: Vec<Buf>,
+    /// Zero bytes that follow an inline copy, and only that (XDR round-up, 0 to 3).
+    pub pad: u8,
+    /// Where it may go.
+    pub place: Place,
+}
+
+impl Payload {
+    /// Bytes of data, without padding.
+    pub fn len(&self) -> usize {
+        self.data.iter().map(Buf::len).sum()
+    }
+
+    /// No data.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A reply: the encoded stream without its bulk data, and the bulk data in order of `at`.
+#[derive(Clone, Debug, Default)]
+pub struct Reply {
+    /// The stream.
+    pub head: Vec<u8>,
+    /// Its bulk data, `at` ascending.
+    pub payloads: Vec<Payload>,
+}
+
+impl Reply {
+    /// Bytes on a transport that moves nothing by RDMA.
+    pub fn inline_len(&self) -> usize {
+        self.head.len() + self.payloads.iter().map(|p| p.len() + usize::from(p.pad)).sum::<usize>()
+    }
+}
+
+/// Bulk data of a request that stands outside its body.
+#[derive(Clone, Debug)]
+pub struct Pulled {
+    /// Offset in [`Request::body`] where an inline copy would have stood: directly behind its length word.
+    pub at: usize,
+    /// The bytes, in pieces; without XDR padding.
+    pub data: Vec<Buf>,
+}
+
+/// A whole request.
+#[derive(Debug)]
+pub struct Request {
+    /// The message without bulk data and without the padding of bulk data.
+    pub body: Buf,
+    /// Its bulk data, `at` ascending.
+    pub pulled: Vec<Pulled>,
+    /// Names the request when its reply is given back.
+    pub reply_to: ReplyTo,
+}
+
+/// Names a request of a channel. Opaque to protocols.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReplyTo(pub(crate) u64);
+
+/// Why a channel ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChannelError {
+    /// The peer closed it, or the network did.
+    Closed(String),
+    /// The peer broke this rule (stable name, then detail for the log).
+    Violation(&'static str, String),
+}
+
+impl fmt::Display for ChannelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed(why) => write!(f, "connection closed: {why}"),
+            Self::Violation(rule, detail) => write!(f, "peer broke rule {rule}: {detail}"),
+        }
+    }
+}
+
+impl std::error::Error for ChannelError {}
+
+/// How a connection moves bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// A byte stream.
+    Tcp,
+    /// RPC-over-RDMA by this provider.
+    Rdma(&'static str),
+}
+
+impl Transport {
+    /// One-sided operations are available.
+    pub fn is_rdma(self) -> bool {
+        matches!(self, Self::Rdma(_))
+    }
+}
+
+/// What is known of a connection; shared with `status`.
+#[derive(Debug)]
+pub struct Info {
+    /// The peer.
+    pub peer: SocketAddr,
+    /// This side.
+    pub local: SocketAddr,
+    /// How bytes move.
+    pub transport: Transport,
+    /// Whose turn it is when buffers are scarce.
+    pub account: Account,
+    /// The pool that its payload comes from.
+    pub pool: Pool,
+    /// What went which way.
+    pub traffic: Traffic,
+}
+
+/// Bytes by the way they went. Server's view: `write` is what clients read.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    /// Payload and message bytes by RDMA Write.
+    pub rdma_write: AtomicU64,
+    /// Payload and message bytes by RDMA Read.
+    pub rdma_read: AtomicU64,
+    /// Message bytes received inside messages (Sends, or the byte stream).
+    pub inline_in: AtomicU64,
+    /// Message bytes sent inside messages.
+    pub inline_out: AtomicU64,
+    /// Sends with Invalidate.
+    pub invalidations: AtomicU64,
+    /// Requests received.
+    pub requests: AtomicU64,
+}
+
+impl Traffic {
+    /// Adds to one of the counters.
+    pub fn add(counter: &AtomicU64, n: u64) {
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
+}
+
+/// One connection, owned by the task that polls it.
+pub trait Channel: Send {
+    /// What is known of it.
+    fn info(&self) -> &Arc<Info>;
+
+    /// Drives both directions; the next whole request. After an error it must not be polled again.
+    fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Request, ChannelError>>;
+
+    /// Queues the reply to a request. `None` for a request that gets no answer (a dropped duplicate): its credit returns
+    /// with the next reply.
+    fn reply(&mut self, to: ReplyTo, reply: Option<Reply>);
+
+    /// Reaches this connection from other tasks.
+    fn handle(&self) -> Handle;
+
+    /// Answers what can be answered, then closes. `poll_recv` says when it is done.
+    fn shutdown(&mut self);
+}
+
+/// What other tasks may ask of a connection.
+#[derive(Debug)]
+pub enum Command {
+    /// Send this RPC call to the peer (a callback) and give its reply, the whole RPC message from its xid on. The channel
+    /// replaces the first four bytes of `head` by an xid of its own.
+    Call {
+        /// The call, without bulk data.
+        head: Vec<u8>,
+        /// Gets the answer.
+        answer: oneshot::Sender<Result<Buf, ChannelError>>,
+    },
+    /// Close the connection in order.
+    Shutdown,
+}
+
+/// Reaches a connection from other tasks. Clones are equal; it does not keep the connection alive.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    pub(crate) commands: mpsc::Sender<Command>,
+}
+
+impl Handle {
+    /// Calls the peer over this connection (NFSv4.1 backchannel, RFC 8167 on RDMA) and waits for its reply, at most as long
+    /// as the connection lives: the caller sets the deadline.
+    pub async fn call(&self, head: Vec<u8>) -> Result<Buf, ChannelError> {
+        let (answer, wait) = oneshot::channel();
+        let gone = || ChannelError::Closed("the connection is gone".into());
+        self.commands.send(Command::Call { head, answer }).await.map_err(|_| gone())?;
+        wait.await.map_err(|_| gone())?
+    }
+
+    /// Asks the connection to end.
+    pub async fn shutdown(&self) {
+        // A connection that is gone already needs no telling.
+        let _ = self.commands.send(Command::Shutdown).await;
+    }
+
+    /// The connection has ended.
+    pub fn is_closed(&self) -> bool {
+        self.commands.is_closed()
+    }
+}
+
+/// Finds the bulk data of a message from its first bytes, so that a byte stream can be read straight into place.
+/// Implemented by the protocol; pure.
+pub trait Locate: Send + Sync {
+    /// `head` is the start of a message of `total` bytes. Says where bulk data begins and how many bytes it has, or `None`
+    /// when there is none or `head` is too short to tell: the message is then read as a whole.
+    fn bulk(&self, head: &[u8], total: usize) -> Option<(usize, usize)>;
+}
+
+/// Answers requests. The serve loop polls the future in place first, and keeps it only if it has to wait.
+pub trait Service: Send + Sync + 'static {
+    /// One request in, one reply out; `None` drops the request without an answer.
+    fn call(&self, body: Buf, pulled: Vec<Pulled>) -> BoxFuture<'static, Option<Reply>>;
+}

@@ -1,0 +1,8 @@
+//! Queue pairs, RPC-over-RDMA, record-marked TCP, and the [`channel::Channel`] that hides which of them is used.
+//!
+//! Two levels of transport trait: [`verbs`] for what has one-sided operations (in-process loopback, iWARP in user space,
+//! hardware verbs), and [`channel`] for what protocols see, which plain TCP serves too.
+
+pub mod channel;
+pub mod limits;
+pub mod verbs;

@@ -1,0 +1,1 @@
+//! Who may open, lock and cache what.
