@@ -1,1 +1,12 @@
-//! placeholder
+//! The file namespace: backends, and the one door to them.
+//!
+//! A [`Backend`] is a place where files live (a directory of the host, memory); its [`Node`]s are the files. Protocols
+//! hold no backend: they go through [`namespace`], which asks `state` before data or names are touched.
+
+pub mod backend;
+pub mod error;
+pub mod types;
+
+pub use backend::{Backend, BoxFuture, Node, NodeRef};
+pub use error::{VfsError, VfsResult};
+pub use types::*;

@@ -1,0 +1,240 @@
+//! The contract between the gateway and a place where files live.
+//!
+//! *Operation.* A [`Backend`] gives its root and finds nodes by handle; a [`Node`] does the rest. Operations with two nodes
+//! take the other as `&dyn Node` and answer [`VfsError::CrossDevice`] if it is not of the same backend. An operation that
+//! can be answered at once (cached attributes and data) returns a future that is ready at its first poll; what may block
+//! runs on the backend's own threads. Names are single components of bytes, never empty, `.`, `..` or with `/` or NUL:
+//! backends refuse such names themselves ([`VfsError::BadName`], [`VfsError::Invalid`]).
+//!
+//! *Memory.* Data moves in pool buffers with one owner. The backend takes the buffers for a read itself, from the pool and
+//! account that it is given, so that a backend that already holds the bytes (`mem`) hands out views and copies nothing.
+//!
+//! *Errors.* [`VfsError`], the same for every backend.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use iobuf::{Account, Buf, Pool};
+
+use crate::error::{VfsError, VfsResult};
+use crate::types::*;
+
+/// A boxed future that may be sent to another thread.
+pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A node that someone holds. While one reference lives, the backend keeps the node's [`NodeId`].
+pub type NodeRef = Arc<dyn Node>;
+
+/// A place where files live.
+pub trait Backend: Send + Sync + 'static {
+    /// The top of it.
+    fn root(&self) -> NodeRef;
+    /// Finds a node by its handle: [`VfsError::Stale`] when it is gone, [`VfsError::BadHandle`] when the bytes make no
+    /// sense here.
+    fn resolve<'a>(&'a self, handle: &'a Handle) -> BoxFuture<'a, VfsResult<NodeRef>>;
+    /// What it can do.
+    fn capabilities(&self) -> Capabilities;
+    /// Room on the volume.
+    fn statfs(&self) -> BoxFuture<'_, VfsResult<FsStat>>;
+}
+
+/// Where the buffers for a read come from.
+#[derive(Clone, Debug)]
+pub struct ReadInto {
+    /// The pool.
+    pub pool: Pool,
+    /// Whose turn it is when the pool is empty.
+    pub account: Account,
+}
+
+/// A new or found node and what its directory looked like around the change.
+pub struct Made {
+    /// The node.
+    pub node: NodeRef,
+    /// Its attributes.
+    pub attr: Attr,
+    /// The directory.
+    pub dir: DirChange,
+    /// It was made by this call, not found.
+    pub created: bool,
+}
+
+/// A file, directory, link or special node. All checks of permission are the node's, by the credentials given.
+pub trait Node: Send + Sync + 'static {
+    /// Key of shared state.
+    fn id(&self) -> NodeId;
+    /// The durable name.
+    fn handle(&self) -> Handle;
+    /// What it is; it never changes.
+    fn kind(&self) -> Kind;
+    /// For two-node operations: the backend's own type.
+    fn as_any(&self) -> &(dyn Any + Send + Sync);
+
+    /// The attributes. Needs no permission.
+    fn getattr(&self) -> BoxFuture<'_, VfsResult<Attr>>;
+    /// Changes attributes and gives them before and after.
+    /// `open_write`: the caller holds the file open for writing, so truncation needs no further permission.
+    fn setattr<'a>(
+        &'a self,
+        cred: &'a Cred,
+        set: SetAttr,
+        open_write: bool,
+    ) -> BoxFuture<'a, VfsResult<(Attr, Attr)>>;
+    /// Which of `wanted` the caller may do.
+    fn access<'a>(&'a self, cred: &'a Cred, wanted: Access) -> BoxFuture<'a, VfsResult<Access>>;
+
+    /// Finds a name in this directory; `..` is answered here too (the root's parent is the root itself).
+    fn lookup<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(NodeRef, Attr)>>;
+    /// Lists names behind `cookie` (0: from the start), at most `entries_max`. True when the listing is at its end.
+    fn readdir<'a>(
+        &'a self,
+        cred: &'a Cred,
+        cookie: u64,
+        entries_max: usize,
+    ) -> BoxFuture<'a, VfsResult<(Vec<DirEntry>, bool)>>;
+    /// The target of a symbolic link.
+    fn readlink<'a>(&'a self, cred: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<u8>>>;
+
+    /// Makes or opens a regular file. Attributes in `set` apply to a new file; `size: Some(0)` also to a found one.
+    fn create<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+        how: CreateHow,
+        set: SetAttr,
+    ) -> BoxFuture<'a, VfsResult<Made>>;
+    /// Makes a directory.
+    fn mkdir<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+        set: SetAttr,
+    ) -> BoxFuture<'a, VfsResult<Made>>;
+    /// Makes a symbolic link.
+    fn symlink<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+        target: &'a [u8],
+        set: SetAttr,
+    ) -> BoxFuture<'a, VfsResult<Made>>;
+    /// Makes a device, pipe or socket.
+    fn mknod<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+        what: Special,
+        set: SetAttr,
+    ) -> BoxFuture<'a, VfsResult<Made>>;
+    /// Removes a name that is not a directory's.
+    fn unlink<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>>;
+    /// Removes an empty directory.
+    fn rmdir<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>>;
+    /// Moves `from` in this directory to `to` in `to_dir`, replacing what is there. Gives both directories.
+    fn rename<'a>(
+        &'a self,
+        cred: &'a Cred,
+        from: &'a [u8],
+        to_dir: &'a dyn Node,
+        to: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>>;
+    /// Gives this node a further name in `dir`. Gives the node's attributes and the directory.
+    fn link<'a>(
+        &'a self,
+        cred: &'a Cred,
+        dir: &'a dyn Node,
+        name: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(Attr, DirChange)>>;
+
+    /// Checks once that the caller may read (and write) this file, for an open that later reads and writes rely on.
+    fn open<'a>(
+        &'a self,
+        cred: &'a Cred,
+        read: bool,
+        write: bool,
+    ) -> BoxFuture<'a, VfsResult<Attr>>;
+    /// Reads up to `count` bytes. `cred: None` when an open has been checked already.
+    fn read<'a>(
+        &'a self,
+        cred: Option<&'a Cred>,
+        at: u64,
+        count: usize,
+        into: &'a ReadInto,
+    ) -> BoxFuture<'a, VfsResult<ReadData>>;
+    /// Writes all of `data` or fails; a short count only when the volume filled up half-way. `cred` as for `read`.
+    fn write<'a>(
+        &'a self,
+        cred: Option<&'a Cred>,
+        at: u64,
+        data: Vec<Buf>,
+        stable: Stable,
+    ) -> BoxFuture<'a, VfsResult<Written>>;
+    /// Makes written data and attributes durable.
+    fn commit(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<Attr>>;
+
+    /// Next data or hole from `at`; [`VfsError::NoMoreData`] when `at` is beyond the end.
+    fn seek(&self, at: u64, what: Seek) -> BoxFuture<'_, VfsResult<u64>>;
+    /// Reserves storage; extends the file when the range goes beyond it.
+    fn allocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>>;
+    /// Makes a hole; the size stays.
+    fn deallocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>>;
+    /// Copies `count` bytes (0: to the end) of `from` into this file by the volume's own means; may copy less.
+    fn copy_range<'a>(
+        &'a self,
+        from: &'a dyn Node,
+        from_at: u64,
+        at: u64,
+        count: u64,
+    ) -> BoxFuture<'a, VfsResult<u64>>;
+    /// Shares storage of `from` with this file, all or nothing; `count` 0 means to the end.
+    fn clone_range<'a>(
+        &'a self,
+        from: &'a dyn Node,
+        from_at: u64,
+        at: u64,
+        count: u64,
+    ) -> BoxFuture<'a, VfsResult<()>>;
+
+    /// The value of an extended attribute of the `user.` space, named without that prefix (RFC 8276 section 8.2).
+    fn xattr_get<'a>(&'a self, cred: &'a Cred, name: &'a [u8])
+    -> BoxFuture<'a, VfsResult<Vec<u8>>>;
+    /// Sets one; gives the attributes before and after.
+    fn xattr_set<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+        value: &'a [u8],
+        how: XattrHow,
+    ) -> BoxFuture<'a, VfsResult<(Attr, Attr)>>;
+    /// Removes one; gives the attributes before and after.
+    fn xattr_remove<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(Attr, Attr)>>;
+    /// The names, without the prefix.
+    fn xattr_list<'a>(&'a self, cred: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<Vec<u8>>>>;
+}
+
+/// The future of an answer that is there already.
+pub fn ready<'a, T: Send + 'a>(value: T) -> BoxFuture<'a, T> {
+    Box::pin(std::future::ready(value))
+}
+
+/// Checks a name that a client sent for one component of a path.
+pub fn check_name(name: &[u8], name_max: u32) -> VfsResult<()> {
+    if name.is_empty() || name == b"." || name == b".." {
+        return Err(VfsError::Invalid);
+    }
+    if name.contains(&b'/') || name.contains(&0) {
+        return Err(VfsError::BadName);
+    }
+    if name.len() as u64 > u64::from(name_max) {
+        return Err(VfsError::NameTooLong);
+    }
+    Ok(())
+}

@@ -1,0 +1,326 @@
+//! Neutral values: attributes, credentials, handles, directory entries.
+
+use std::sync::Arc;
+
+/// Names a node while this process runs; the key of all shared state. Hard links of one file have one id; an id is
+/// never used again for another file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub u64);
+
+/// Names a node for ever, within its backend: survives restart and rename. At most [`Handle::MAX`] bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Handle(Box<[u8]>);
+
+impl Handle {
+    /// Largest handle a backend may give, in bytes. With the front end's share number and check value it must fit the 64
+    /// bytes of NFSv3 (RFC 1813 section 2.4).
+    pub const MAX: usize = 48;
+
+    /// A handle of these bytes; `None` when there are too many.
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        (bytes.len() <= Self::MAX).then(|| Self(bytes.into()))
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// On whose behalf an operation is done, after squashing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Cred {
+    /// User.
+    pub uid: u32,
+    /// Primary group.
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Arc<[u32]>,
+}
+
+impl Cred {
+    /// The superuser.
+    pub fn root() -> Self {
+        Self { uid: 0, gid: 0, groups: Arc::new([]) }
+    }
+
+    /// Is in this group.
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+}
+
+/// What a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Regular file.
+    File,
+    /// Directory.
+    Dir,
+    /// Symbolic link.
+    Symlink,
+    /// Block device.
+    Block,
+    /// Character device.
+    Char,
+    /// Named pipe.
+    Fifo,
+    /// Socket.
+    Socket,
+}
+
+/// A point in time since 1970, UTC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time {
+    /// Seconds.
+    pub sec: i64,
+    /// Nanoseconds, 0 to 999,999,999.
+    pub nsec: u32,
+}
+
+/// The attributes of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attr {
+    /// What it is.
+    pub kind: Kind,
+    /// Permission bits with set-id and sticky: 0o7777 at most.
+    pub mode: u32,
+    /// Hard links.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Bytes of storage used.
+    pub used: u64,
+    /// Device numbers of a device node.
+    pub rdev: (u32, u32),
+    /// The volume: equal for all nodes of one file system, different for others below the same share.
+    pub fsid: u64,
+    /// Number of the node on its volume.
+    pub fileid: u64,
+    /// Last read.
+    pub atime: Time,
+    /// Last change of data.
+    pub mtime: Time,
+    /// Last change of anything.
+    pub ctime: Time,
+    /// Birth, where the volume knows it.
+    pub btime: Option<Time>,
+    /// A number that differs after every change of data or attributes (RFC 8881 section 5.8.1.4).
+    pub change: u64,
+}
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The server's clock.
+    Now,
+    /// This time.
+    At(Time),
+}
+
+/// Attributes to change; `None` leaves one as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttr {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Bytes: cut or extended by a hole.
+    pub size: Option<u64>,
+    /// Last read.
+    pub atime: Option<SetTime>,
+    /// Last change of data.
+    pub mtime: Option<SetTime>,
+}
+
+/// What a caller may do with a node. A set of bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Access(pub u32);
+
+impl Access {
+    /// Read data or list names.
+    pub const READ: u32 = 1;
+    /// Look names up in a directory.
+    pub const LOOKUP: u32 = 2;
+    /// Change existing data.
+    pub const MODIFY: u32 = 4;
+    /// Add data or names.
+    pub const EXTEND: u32 = 8;
+    /// Remove names.
+    pub const DELETE: u32 = 16;
+    /// Execute.
+    pub const EXECUTE: u32 = 32;
+    /// Read extended attributes (RFC 8276).
+    pub const XATTR_READ: u32 = 64;
+    /// Change extended attributes.
+    pub const XATTR_WRITE: u32 = 128;
+    /// List extended attributes.
+    pub const XATTR_LIST: u32 = 256;
+}
+
+/// How durable written data must be before the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stable {
+    /// May be lost until a commit.
+    Unstable,
+    /// Data and what is needed to read it back.
+    Data,
+    /// Data and all attributes.
+    File,
+}
+
+/// Data that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadData {
+    /// The bytes, in pieces.
+    pub data: Vec<iobuf::Buf>,
+    /// The read reached the end of the file.
+    pub eof: bool,
+    /// The attributes after it.
+    pub attr: Attr,
+}
+
+impl ReadData {
+    /// Bytes that were read.
+    pub fn len(&self) -> usize {
+        self.data.iter().map(iobuf::Buf::len).sum()
+    }
+
+    /// Nothing was read.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Data was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Bytes that were taken, from the front.
+    pub count: usize,
+    /// How durable they are.
+    pub stable: Stable,
+    /// Attributes just before, where they are cheap to have (weak cache consistency data of NFSv3).
+    pub before: Option<Attr>,
+    /// Attributes after.
+    pub after: Attr,
+}
+
+/// A directory before and after a change of its names (RFC 1813 `wcc_data`, RFC 8881 `change_info4`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirChange {
+    /// Before.
+    pub before: Attr,
+    /// After.
+    pub after: Attr,
+    /// No other change can have come between the two.
+    pub atomic: bool,
+}
+
+/// How a file is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CreateHow {
+    /// Opens what exists, and truncates it if `SetAttr::size` is 0 (RFC 1813 UNCHECKED).
+    Unchecked,
+    /// The name must be free (GUARDED).
+    Guarded,
+    /// The name must be free, or hold the file that the same verifier made (EXCLUSIVE). The verifier is kept with the file.
+    Exclusive([u8; 8]),
+}
+
+/// What kind of special node to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Special {
+    /// Block device.
+    Block(u32, u32),
+    /// Character device.
+    Char(u32, u32),
+    /// Named pipe.
+    Fifo,
+    /// Socket.
+    Socket,
+}
+
+/// One name of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    /// The name's bytes; never `.` or `..`.
+    pub name: Box<[u8]>,
+    /// Number of the node.
+    pub fileid: u64,
+    /// Continue behind this entry with this cookie; at least [`DirEntry::COOKIE_MIN`], and stable while other names come
+    /// and go.
+    pub cookie: u64,
+    /// What it is, where the listing tells.
+    pub kind: Option<Kind>,
+}
+
+impl DirEntry {
+    /// Smaller cookies are reserved: 0 is the start, 1 and 2 stand for `.` and `..` (RFC 8881 section 18.23.3).
+    pub const COOKIE_MIN: u64 = 3;
+}
+
+/// Room on a volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FsStat {
+    /// Bytes in all.
+    pub total_bytes: u64,
+    /// Bytes free.
+    pub free_bytes: u64,
+    /// Bytes free for ordinary users.
+    pub avail_bytes: u64,
+    /// Nodes in all.
+    pub total_files: u64,
+    /// Nodes free.
+    pub free_files: u64,
+    /// Nodes free for ordinary users.
+    pub avail_files: u64,
+}
+
+/// What a volume can do. Fixed while it is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Longest name, in bytes.
+    pub name_max: u32,
+    /// Largest file, in bytes.
+    pub size_max: u64,
+    /// Most links to a file.
+    pub link_max: u32,
+    /// Extended attributes in the `user.` space.
+    pub xattr: bool,
+    /// Clone by reference ([`crate::Node::clone_range`]).
+    pub reflink: bool,
+    /// Bytes to which the ends of a cloned range must be aligned.
+    pub clone_block: u32,
+    /// Preferred and smallest sensible transfer, in bytes.
+    pub block: u32,
+    /// Handles survive a restart of the gateway.
+    pub handles_persist: bool,
+    /// Read-only.
+    pub read_only: bool,
+}
+
+/// What to look for from an offset (RFC 7862 SEEK).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seek {
+    /// Next data.
+    Data,
+    /// Next hole; the end of the file counts as one.
+    Hole,
+}
+
+/// How an extended attribute is set (RFC 8276).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XattrHow {
+    /// Make or replace.
+    Either,
+    /// The name must be free.
+    Create,
+    /// The name must exist.
+    Replace,
+}
