@@ -5,6 +5,7 @@
 
 pub mod backend;
 pub mod error;
+pub mod namespace;
 pub mod types;
 
 pub use backend::{Backend, BoxFuture, Node, NodeRef};

@@ -1,0 +1,304 @@
+//! XDR (RFC 4506): a bounded reader over a request and a writer of a reply, both aware of bulk data that stands outside
+//! the stream.
+
+use iobuf::Buf;
+use rdma_transport::channel::{Payload, Place, Pulled, Reply};
+
+/// The stream does not hold what it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XdrError {
+    /// It ends too early.
+    Short,
+    /// A count or length is above the limit of its type, or of this server.
+    TooLong,
+    /// A value that its type does not have.
+    BadValue,
+    /// Bulk data stands where none may be, or has another length than the stream says.
+    BadBulk,
+}
+
+/// The result of reading.
+pub type XdrResult<T> = Result<T, XdrError>;
+
+/// Zero bytes that follow `n` bytes of opaque data (RFC 4506 section 4.10).
+pub fn pad(n: usize) -> usize {
+    n.wrapping_neg() & 3
+}
+
+/// Reads a request from front to end.
+#[derive(Clone, Debug)]
+pub struct Reader<'a> {
+    body: &'a Buf,
+    at: usize,
+    pulled: &'a [Pulled],
+}
+
+impl<'a> Reader<'a> {
+    /// Over a message and its bulk data.
+    pub fn new(body: &'a Buf, pulled: &'a [Pulled]) -> Self {
+        Self { body, at: 0, pulled }
+    }
+
+    /// Offset of the next byte in the body.
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    /// Bytes of the body that are not read yet.
+    pub fn remaining(&self) -> usize {
+        self.body.len() - self.at
+    }
+
+    /// Everything has been read, bulk data too.
+    pub fn is_at_end(&self) -> bool {
+        self.remaining() == 0 && self.pulled.is_empty()
+    }
+
+    fn take(&mut self, n: usize) -> XdrResult<&'a [u8]> {
+        let end = self.at.checked_add(n).ok_or(XdrError::Short)?;
+        let body: &'a [u8] = self.body.as_slice();
+        let out = body.get(self.at..end).ok_or(XdrError::Short)?;
+        self.at = end;
+        Ok(out)
+    }
+
+    /// Bytes of fixed length, a multiple of four or padded to one.
+    pub fn fixed<const N: usize>(&mut self) -> XdrResult<[u8; N]> {
+        let out = self.take(N)?.try_into().map_err(|_| XdrError::Short)?;
+        self.take(pad(N))?;
+        Ok(out)
+    }
+
+    /// `unsigned int`.
+    pub fn u32(&mut self) -> XdrResult<u32> {
+        Ok(u32::from_be_bytes(self.fixed()?))
+    }
+
+    /// `int`.
+    pub fn i32(&mut self) -> XdrResult<i32> {
+        Ok(i32::from_be_bytes(self.fixed()?))
+    }
+
+    /// `unsigned hyper`.
+    pub fn u64(&mut self) -> XdrResult<u64> {
+        Ok(u64::from_be_bytes(self.fixed()?))
+    }
+
+    /// `hyper`.
+    pub fn i64(&mut self) -> XdrResult<i64> {
+        Ok(i64::from_be_bytes(self.fixed()?))
+    }
+
+    /// `bool`: 0 or 1.
+    pub fn bool(&mut self) -> XdrResult<bool> {
+        match self.u32()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(XdrError::BadValue),
+        }
+    }
+
+    /// A count of elements, at most `max`.
+    pub fn count(&mut self, max: usize) -> XdrResult<usize> {
+        let n = usize::try_from(self.u32()?).map_err(|_| XdrError::TooLong)?;
+        if n > max { Err(XdrError::TooLong) } else { Ok(n) }
+    }
+
+    /// `opaque<max>` or `string<max>`, borrowed.
+    pub fn opaque(&mut self, max: usize) -> XdrResult<&'a [u8]> {
+        let n = self.count(max)?;
+        let out = self.take(n)?;
+        self.take(pad(n))?;
+        Ok(out)
+    }
+
+    /// `opaque<max>` that may stand outside the stream: the data of a WRITE, a link's target. Copies nothing.
+    pub fn bulk(&mut self, max: usize) -> XdrResult<Vec<Buf>> {
+        let n = self.count(max)?;
+        if let Some((first, rest)) = self.pulled.split_first()
+            && first.at == self.at
+        {
+            let have: usize = first.data.iter().map(Buf::len).sum();
+            // RFC 8166 section 3.4.5: a reduced item may have been sent with its padding.
+            if have != n && have != n + pad(n) {
+                return Err(XdrError::BadBulk);
+            }
+            self.pulled = rest;
+            let mut left = n;
+            let mut out = Vec::with_capacity(first.data.len());
+            for piece in &first.data {
+                let take = piece.len().min(left);
+                if take > 0 {
+                    out.push(piece.slice(0..take));
+                }
+                left -= take;
+            }
+            return Ok(out);
+        }
+        let start = self.at;
+        self.take(n)?;
+        self.take(pad(n))?;
+        Ok(if n == 0 { Vec::new() } else { vec![self.body.slice(start..start + n)] })
+    }
+}
+
+/// Writes a reply from front to end.
+#[derive(Debug, Default)]
+pub struct Writer {
+    head: Vec<u8>,
+    payloads: Vec<Payload>,
+}
+
+impl Writer {
+    /// An empty stream.
+    pub fn new() -> Self {
+        Self { head: Vec::with_capacity(256), payloads: Vec::new() }
+    }
+
+    /// Bytes of the stream so far, without bulk data.
+    pub fn len(&self) -> usize {
+        self.head.len()
+    }
+
+    /// Nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.head.is_empty() && self.payloads.is_empty()
+    }
+
+    /// Bytes of the whole reply so far, bulk data and its padding included.
+    pub fn total_len(&self) -> usize {
+        self.head.len() + self.payloads.iter().map(|p| p.len() + usize::from(p.pad)).sum::<usize>()
+    }
+
+    /// `unsigned int`.
+    pub fn u32(&mut self, v: u32) {
+        self.head.extend_from_slice(&v.to_be_bytes());
+    }
+
+    /// `int`.
+    pub fn i32(&mut self, v: i32) {
+        self.head.extend_from_slice(&v.to_be_bytes());
+    }
+
+    /// `unsigned hyper`.
+    pub fn u64(&mut self, v: u64) {
+        self.head.extend_from_slice(&v.to_be_bytes());
+    }
+
+    /// `hyper`.
+    pub fn i64(&mut self, v: i64) {
+        self.head.extend_from_slice(&v.to_be_bytes());
+    }
+
+    /// `bool`.
+    pub fn bool(&mut self, v: bool) {
+        self.u32(u32::from(v));
+    }
+
+    /// Bytes as they are, padded to four.
+    pub fn fixed(&mut self, bytes: &[u8]) {
+        self.head.extend_from_slice(bytes);
+        self.head.extend_from_slice(&[0; 3][..pad(bytes.len())]);
+    }
+
+    /// A count or length. Everything this server writes is far below the limit of the type.
+    pub fn count(&mut self, n: usize) {
+        self.u32(u32::try_from(n).unwrap_or(u32::MAX));
+    }
+
+    /// `opaque<>` or `string<>`.
+    pub fn opaque(&mut self, bytes: &[u8]) {
+        self.count(bytes.len());
+        self.fixed(bytes);
+    }
+
+    /// `opaque<>` of bulk data, which the transport may move by itself.
+    pub fn bulk(&mut self, data: Vec<Buf>) {
+        let n: usize = data.iter().map(Buf::len).sum();
+        self.count(n);
+        let at = self.head.len();
+        // Invariant: the padding is at most three.
+        #[allow(clippy::cast_possible_truncation)]
+        let pad = pad(n) as u8;
+        self.payloads.push(Payload { at, data, pad, place: Place::Eligible });
+    }
+
+    /// Overwrites four bytes written before, at an offset that [`Writer::len`] gave.
+    pub fn patch_u32(&mut self, at: usize, v: u32) {
+        if let Some(place) = self.head.get_mut(at..at + 4) {
+            place.copy_from_slice(&v.to_be_bytes());
+        }
+    }
+
+    /// Forgets everything behind this mark, an offset that [`Writer::len`] gave.
+    pub fn truncate(&mut self, mark: usize) {
+        self.head.truncate(mark);
+        // A payload at the mark itself belongs to what is kept: its length word ends there.
+        self.payloads.retain(|p| p.at <= mark);
+    }
+
+    /// The bytes so far, without bulk data.
+    pub fn bytes(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// The finished reply.
+    pub fn into_reply(self) -> Reply {
+        Reply { head: self.head, payloads: self.payloads }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut w = Writer::new();
+        w.u32(7);
+        w.opaque(b"hello");
+        w.bool(true);
+        w.i64(-2);
+        let body = Buf::from(w.into_reply().head);
+        let mut r = Reader::new(&body, &[]);
+        assert_eq!(r.u32(), Ok(7));
+        assert_eq!(r.opaque(5), Ok(&b"hello"[..]));
+        assert_eq!(r.bool(), Ok(true));
+        assert_eq!(r.i64(), Ok(-2));
+        assert!(r.is_at_end());
+        assert_eq!(r.u32(), Err(XdrError::Short));
+    }
+
+    #[test]
+    fn a_length_above_its_limit_is_refused_before_anything_is_taken() {
+        let body = Buf::from(vec![0xff, 0xff, 0xff, 0xff]);
+        assert_eq!(Reader::new(&body, &[]).opaque(1024), Err(XdrError::TooLong));
+        assert_eq!(Reader::new(&body, &[]).bulk(1024), Err(XdrError::TooLong));
+        assert_eq!(Reader::new(&body, &[]).bulk(usize::MAX), Err(XdrError::Short));
+    }
+
+    #[test]
+    fn bulk_data_is_found_inside_and_outside_the_stream() {
+        let inside = Buf::from(vec![0, 0, 0, 5, 1, 2, 3, 4, 5, 0, 0, 0]);
+        let mut r = Reader::new(&inside, &[]);
+        assert_eq!(r.bulk(8).unwrap()[0].as_slice(), &[1, 2, 3, 4, 5]);
+        assert!(r.is_at_end());
+
+        let outside = Buf::from(vec![0, 0, 0, 5]);
+        let pulled = [Pulled {
+            at: 4,
+            data: vec![Buf::from(vec![1, 2]), Buf::from(vec![3, 4, 5, 0, 0, 0])],
+        }];
+        let mut r = Reader::new(&outside, &pulled);
+        let data: Vec<u8> = r.bulk(8).unwrap().iter().flat_map(|b| b.to_vec()).collect();
+        assert_eq!(data, [1, 2, 3, 4, 5]);
+        assert!(r.is_at_end());
+    }
+
+    #[test]
+    fn bulk_data_of_another_length_is_refused() {
+        let body = Buf::from(vec![0, 0, 0, 9]);
+        let pulled = [Pulled { at: 4, data: vec![Buf::from(vec![0; 5])] }];
+        assert_eq!(Reader::new(&body, &pulled).bulk(16), Err(XdrError::BadBulk));
+    }
+}
