@@ -189,10 +189,13 @@ impl Buf {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 
-    /// A view of a part; a range beyond the end is cut to what is there.
+    /// A view of a part; a range beyond the end is cut to what is there. A view of no bytes keeps no memory alive.
     pub fn slice(&self, range: Range<usize>) -> Self {
         let start = range.start.min(self.len);
         let end = range.end.clamp(start, self.len);
+        if start == end {
+            return Self::empty();
+        }
         // SAFETY: `start <= len`, so the pointer stays inside the memory or one past its end.
         let base = unsafe { self.base.add(start) };
         Self { base, len: end - start, owner: self.owner.clone() }

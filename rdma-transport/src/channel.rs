@@ -22,6 +22,9 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use crate::verbs::{BoxFuture, RemoteSeg};
 
+/// XDR rounds up to four bytes with zeros (RFC 4506 section 4.9).
+pub(crate) static XDR_PAD: [u8; 3] = [0; 3];
+
 /// Where a payload of a reply may go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -71,6 +74,23 @@ impl Reply {
     /// Bytes on a transport that moves nothing by RDMA.
     pub fn inline_len(&self) -> usize {
         self.head.len() + self.payloads.iter().map(|p| p.len() + usize::from(p.pad)).sum::<usize>()
+    }
+
+    /// The bytes of the inline form in order, piece by piece; no piece is empty. A payload whose `at` is out of order or
+    /// beyond the head stands where the stream has come to.
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let mut from = 0;
+        let body = self.payloads.iter().flat_map(move |p| {
+            let at = p.at.clamp(from, self.head.len());
+            let before = &self.head[from..at];
+            from = at;
+            let pad = &XDR_PAD[..usize::from(p.pad).min(XDR_PAD.len())];
+            std::iter::once(before)
+                .chain(p.data.iter().map(Buf::as_slice))
+                .chain(std::iter::once(pad))
+        });
+        let last = self.payloads.iter().map(|p| p.at).max().unwrap_or(0).min(self.head.len());
+        body.chain(std::iter::once(&self.head[last..])).filter(|piece| !piece.is_empty())
     }
 }
 
@@ -182,6 +202,10 @@ pub trait Channel: Send {
 
     /// Drives both directions; the next whole request. After an error it must not be polled again.
     fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Request, ChannelError>>;
+
+    /// Drives replies out and what is under way forward, but takes no new request. `Ready(Ok)` once nothing waits to be
+    /// sent. For the one who has as many requests in work as it may have.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>>;
 
     /// Queues the reply to a request. `None` for a request that gets no answer (a dropped duplicate): its credit returns
     /// with the next reply.

@@ -6,3 +6,32 @@ pub const RPC_PAYLOAD_MAX: usize = 1 << 20;
 pub const RPC_RECORD_MAX: usize = RPC_PAYLOAD_MAX + (64 << 10);
 /// Requests of one connection that may be in work at once; more stay unread (TCP) or without credit (RDMA).
 pub const REQUESTS_IN_WORK_MAX: usize = 128;
+/// Requests that the serve loop starts before it lets other tasks of the runtime run.
+pub const REQUESTS_PER_TURN: usize = 64;
+
+/// Fragments of one record on a byte stream (RFC 5531 section 11): some libraries cut every 4,000 bytes.
+pub const RECORD_FRAGMENTS_MAX: usize = 2048;
+/// Fragments without data in one record. They mean nothing, so a few are a quirk and many are an attack.
+pub const RECORD_EMPTY_FRAGMENTS_MAX: usize = 16;
+/// Shortest RPC message: the transaction id and the message type, in bytes.
+pub const RPC_MESSAGE_MIN: usize = 8;
+/// First bytes of a large record that must be there before its bulk data is looked for; every head that real clients
+/// send (credentials with 16 groups, SEQUENCE, a 128-byte handle) is shorter.
+pub const RECORD_LOCATE_MIN: usize = 1024;
+/// Bytes of a record behind its bulk data that the direct path takes (operations behind a WRITE in a COMPOUND).
+pub const RECORD_TAIL_MAX: usize = 4096;
+/// Receive buffer of a byte stream with little traffic, in bytes.
+pub const TCP_RECV_SMALL: usize = 4 << 10;
+/// Receive buffer of a busy byte stream, in bytes.
+pub const TCP_RECV_LARGE: usize = 64 << 10;
+/// Bytes of replies that may wait for a slow reader before no more requests are read from it.
+pub const REPLY_BACKLOG_MAX: usize = 4 << 20;
+/// Pieces that one system call sends.
+pub const WRITEV_PIECES_MAX: usize = 128;
+/// A peer that neither finishes the message it began nor takes replies makes no progress for this many seconds at most.
+pub const STALL_SECONDS_MAX: u64 = 60;
+
+/// Callbacks of one connection that wait for their answers.
+pub const CALLS_WAITING_MAX: usize = 64;
+/// Commands of other tasks to one connection that wait to be taken.
+pub const COMMANDS_WAITING_MAX: usize = 32;

@@ -1,0 +1,56 @@
+//! Calls from this side to the peer (callbacks), and the answers that they wait for. Pure but for the one-shot channels.
+
+use std::collections::HashMap;
+
+use iobuf::Buf;
+use tokio::sync::oneshot;
+
+use crate::channel::ChannelError;
+use crate::limits;
+
+/// The transaction id of an RPC message, and whether its type is REPLY (RFC 5531 section 9).
+pub(crate) fn xid_and_is_reply(message: &[u8]) -> Option<(u32, bool)> {
+    let &[a, b, c, d, e, f, g, h] = message.first_chunk::<8>()?;
+    Some((u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]) == 1))
+}
+
+/// Callbacks under way.
+#[derive(Default)]
+pub(crate) struct Calls {
+    waiting: HashMap<u32, oneshot::Sender<Result<Buf, ChannelError>>>,
+    next_xid: u32,
+    /// Answers that nobody waited for.
+    pub(crate) strays: u64,
+}
+
+impl Calls {
+    /// One more may begin. Callers that gave up make room.
+    pub(crate) fn has_room(&mut self) -> bool {
+        if self.waiting.len() >= limits::CALLS_WAITING_MAX {
+            self.waiting.retain(|_, answer| !answer.is_closed());
+        }
+        self.waiting.len() < limits::CALLS_WAITING_MAX
+    }
+
+    /// Numbers a call; gives the message to send, or `None` if it has no room for a number.
+    pub(crate) fn begin(
+        &mut self,
+        mut head: Vec<u8>,
+        answer: oneshot::Sender<Result<Buf, ChannelError>>,
+    ) -> Option<Vec<u8>> {
+        // The number of an old call whose caller gave up may still be answered; 2^32 calls later is late enough.
+        self.next_xid = self.next_xid.wrapping_add(1);
+        head.first_chunk_mut::<4>()?.copy_from_slice(&self.next_xid.to_be_bytes());
+        self.waiting.insert(self.next_xid, answer);
+        Some(head)
+    }
+
+    /// The answer to one has come.
+    pub(crate) fn end(&mut self, xid: u32, body: Buf) {
+        match self.waiting.remove(&xid) {
+            // The caller may have given up meanwhile.
+            Some(answer) => drop(answer.send(Ok(body))),
+            None => self.strays += 1,
+        }
+    }
+}

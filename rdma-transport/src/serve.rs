@@ -1,0 +1,89 @@
+//! The serve loop: requests of one channel go to a service, its replies go back.
+//!
+//! *Operation.* One task per connection. Each request's future is polled once in place, so an operation that need not
+//! wait costs no task and no queue. One that waits joins the connection's set and is polled there. Replies are queued on
+//! the channel, which sends them when it finds no further request, so a burst of small requests is answered by one system
+//! call.
+//!
+//! *Memory.* At most [`limits::REQUESTS_IN_WORK_MAX`] requests are in work; beyond that the channel is only flushed, and
+//! the peer's further requests stay where they are. After [`limits::REQUESTS_PER_TURN`] requests other tasks get the
+//! thread.
+//!
+//! *Errors.* When the connection ends, what is in work is still finished, without an answer: a request that changed
+//! something must be able to record that (reply caches), whoever is there to hear it.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use crate::channel::{BoxFuture, Channel, ChannelError, Reply, ReplyTo, Service, Traffic};
+use crate::limits;
+
+/// A request whose answer takes a while.
+struct InWork {
+    to: ReplyTo,
+    answer: BoxFuture<'static, Option<Reply>>,
+}
+
+impl Future for InWork {
+    type Output = (ReplyTo, Option<Reply>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let to = self.to;
+        self.answer.as_mut().poll(cx).map(|reply| (to, reply))
+    }
+}
+
+struct Serving {
+    channel: Box<dyn Channel>,
+    service: Arc<dyn Service>,
+    in_work: FuturesUnordered<InWork>,
+}
+
+impl Serving {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ChannelError> {
+        for _ in 0..limits::REQUESTS_PER_TURN {
+            while let Poll::Ready(Some((to, reply))) = self.in_work.poll_next_unpin(cx) {
+                self.channel.reply(to, reply);
+            }
+            if self.in_work.len() >= limits::REQUESTS_IN_WORK_MAX {
+                return match self.channel.poll_flush(cx) {
+                    Poll::Ready(Err(e)) => Poll::Ready(e),
+                    // The set was polled above and wakes this task.
+                    _ => Poll::Pending,
+                };
+            }
+            match self.channel.poll_recv(cx) {
+                Poll::Ready(Ok(request)) => {
+                    Traffic::add(&self.channel.info().traffic.requests, 1);
+                    let to = request.reply_to;
+                    let mut answer = self.service.call(request.body, request.pulled);
+                    match answer.as_mut().poll(cx) {
+                        Poll::Ready(reply) => self.channel.reply(to, reply),
+                        Poll::Pending => self.in_work.push(InWork { to, answer }),
+                    }
+                }
+                Poll::Ready(Err(e)) => return Poll::Ready(e),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        if let Poll::Ready(Err(e)) = self.channel.poll_flush(cx) {
+            return Poll::Ready(e);
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+/// Serves one connection until it ends, and says why it did.
+pub async fn serve(channel: Box<dyn Channel>, service: Arc<dyn Service>) -> ChannelError {
+    let mut serving = Serving { channel, service, in_work: FuturesUnordered::new() };
+    let why = poll_fn(|cx| serving.poll(cx)).await;
+    let Serving { channel, mut in_work, .. } = serving;
+    drop(channel);
+    while in_work.next().await.is_some() {}
+    why
+}

@@ -1,0 +1,259 @@
+//! A byte stream as a channel.
+//!
+//! *Operation.* [`TcpChannel::poll_recv`] hands up the records that have come, then sends what waits, then reads. So the
+//! replies to all requests of one read leave together. Messages of type REPLY answer the callbacks of
+//! [`Handle::call`]; one that nobody waits for is counted and dropped.
+//!
+//! *Memory.* See [`super::recv`]. Over [`limits::REPLY_BACKLOG_MAX`] bytes of replies that the peer does not take, nothing
+//! more is read from it.
+//!
+//! *Errors.* Record marks that break a rule end the connection, as does a peer that makes no progress for
+//! [`limits::STALL_SECONDS_MAX`] with a message half sent or half taken.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use iobuf::Pool;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, Sleep};
+
+use super::record;
+use super::recv::{Receiver, Record};
+use super::send::Sender;
+use crate::calls::{Calls, xid_and_is_reply};
+use crate::channel::{
+    Channel, ChannelError, Command, Handle, Info, Locate, Reply, ReplyTo, Request, Traffic,
+};
+use crate::limits;
+
+/// RPC over one TCP connection.
+pub struct TcpChannel {
+    info: Arc<Info>,
+    locate: Arc<dyn Locate>,
+    stream: TcpStream,
+    recv: Receiver,
+    send: Sender,
+    commands: mpsc::Receiver<Command>,
+    handle: Handle,
+    calls: Calls,
+    /// Requests handed up and not answered.
+    in_work: usize,
+    next_request: u64,
+    /// No more requests are taken; why.
+    draining: Option<ChannelError>,
+    stall: Stall,
+}
+
+impl TcpChannel {
+    /// Takes over a connected stream. `recvs` lends receive buffers (4 KiB and 64 KiB), `locate` finds bulk data.
+    pub fn new(
+        stream: TcpStream,
+        info: Arc<Info>,
+        recvs: Pool,
+        locate: Arc<dyn Locate>,
+    ) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        let (sender, commands) = mpsc::channel(limits::COMMANDS_WAITING_MAX);
+        Ok(Self {
+            recv: Receiver::new(info.clone(), recvs),
+            info,
+            locate,
+            stream,
+            send: Sender::default(),
+            commands,
+            handle: Handle { commands: sender },
+            calls: Calls::default(),
+            in_work: 0,
+            next_request: 0,
+            draining: None,
+            stall: Stall::default(),
+        })
+    }
+
+    fn take_commands(&mut self, cx: &mut Context<'_>) {
+        while self.calls.has_room() {
+            match self.commands.poll_recv(cx) {
+                Poll::Ready(Some(Command::Call { head, answer })) => {
+                    if let Some(head) = self.calls.begin(head, answer) {
+                        self.send.push(Reply { head, payloads: Vec::new() });
+                    }
+                }
+                Poll::Ready(Some(Command::Shutdown)) => self.shutdown(),
+                Poll::Ready(None) | Poll::Pending => return,
+            }
+        }
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
+        let mut left = 0;
+        let sent = self.send.poll_flush(&mut self.stream, cx, &mut left);
+        if left > 0 {
+            self.stall.progress();
+            Traffic::add(&self.info.traffic.inline_out, left as u64);
+        }
+        sent.map_err(closed)
+    }
+
+    /// A request, or nothing when the record was the answer to a callback.
+    fn route(&mut self, record: Record) -> Option<Request> {
+        if let Some((xid, true)) = xid_and_is_reply(&record.body) {
+            self.calls.end(xid, record.body);
+            return None;
+        }
+        self.in_work += 1;
+        self.next_request += 1;
+        let reply_to = ReplyTo(self.next_request);
+        Some(Request { body: record.body, pulled: record.pulled, reply_to })
+    }
+
+    fn poll_drained(&mut self, why: ChannelError) -> Poll<Result<Request, ChannelError>> {
+        if self.in_work == 0 && self.send.waiting() == 0 {
+            return Poll::Ready(Err(why));
+        }
+        Poll::Pending
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Request, ChannelError>> {
+        loop {
+            self.take_commands(cx);
+            if self.send.waiting() > limits::REPLY_BACKLOG_MAX
+                && let Poll::Ready(Err(e)) = self.poll_send(cx)
+            {
+                return Poll::Ready(Err(e));
+            }
+            let stuffed = self.send.waiting() > limits::REPLY_BACKLOG_MAX;
+            if self.draining.is_none() && !stuffed {
+                match self.recv.next_record(&*self.locate) {
+                    Ok(Some(record)) => match self.route(record) {
+                        Some(request) => return Poll::Ready(Ok(request)),
+                        None => continue,
+                    },
+                    Ok(None) => {}
+                    Err(v) => return Poll::Ready(Err(violation(v))),
+                }
+            }
+            if let Poll::Ready(Err(e)) = self.poll_send(cx) {
+                return Poll::Ready(Err(e));
+            }
+            if let Some(why) = self.draining.clone() {
+                return self.poll_drained(why);
+            }
+            if stuffed {
+                return Poll::Pending;
+            }
+            match self.recv.poll_fill(&mut self.stream, cx) {
+                Poll::Ready(Ok(0)) => self.draining = Some(self.end_of_stream()),
+                Poll::Ready(Ok(_)) => self.stall.progress(),
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(closed(e))),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    fn end_of_stream(&self) -> ChannelError {
+        let how = if self.recv.is_inside_record() { "inside a message" } else { "" };
+        ChannelError::Closed(format!("by the peer {how}").trim_end().into())
+    }
+
+    /// To be asked when nothing can move: has that lasted too long?
+    fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<ChannelError> {
+        // A receiver that is inside a record because it waits for one of our buffers is not the peer's fault, but it
+        // ends that wait too: nothing waits without a limit.
+        let half_done = self.send.waiting() > 0 || self.recv.is_inside_record();
+        self.stall.poll(half_done, cx).map(|()| {
+            let n = limits::STALL_SECONDS_MAX;
+            ChannelError::Closed(format!("no progress inside a message for {n} s"))
+        })
+    }
+}
+
+impl Channel for TcpChannel {
+    fn info(&self) -> &Arc<Info> {
+        &self.info
+    }
+
+    fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Request, ChannelError>> {
+        match self.poll_next(cx) {
+            Poll::Pending => self.poll_stalled(cx).map(Err),
+            ready => ready,
+        }
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
+        self.take_commands(cx);
+        match self.poll_send(cx) {
+            Poll::Pending => self.poll_stalled(cx).map(Err),
+            ready => ready,
+        }
+    }
+
+    fn reply(&mut self, _to: ReplyTo, reply: Option<Reply>) {
+        self.in_work = self.in_work.saturating_sub(1);
+        if let Some(reply) = reply {
+            self.send.push(reply);
+        }
+    }
+
+    fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    fn shutdown(&mut self) {
+        if self.draining.is_none() {
+            self.draining = Some(ChannelError::Closed("by this side".into()));
+        }
+    }
+}
+
+fn closed(e: io::Error) -> ChannelError {
+    ChannelError::Closed(e.to_string())
+}
+
+fn violation(v: record::Violation) -> ChannelError {
+    ChannelError::Violation(v.name(), v.detail())
+}
+
+/// Notices a peer that makes no progress. The timer is armed once and looked at when it fires, so that progress costs a
+/// store and nothing else.
+#[derive(Default)]
+struct Stall {
+    moved: bool,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Stall {
+    fn progress(&mut self) {
+        self.moved = true;
+    }
+
+    /// Ready when something has been half done for the whole of the limit without progress.
+    fn poll(&mut self, half_done: bool, cx: &mut Context<'_>) -> Poll<()> {
+        if !half_done {
+            // An armed timer stays, so that a busy connection does not arm one for every message; it finds this.
+            self.moved = true;
+            if self.timer.is_none() {
+                return Poll::Pending;
+            }
+        }
+        let limit = Duration::from_secs(limits::STALL_SECONDS_MAX);
+        if self.timer.is_none() {
+            self.moved = false;
+        }
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        while timer.as_mut().poll(cx).is_ready() {
+            if !half_done {
+                self.timer = None;
+                return Poll::Pending;
+            }
+            if !std::mem::take(&mut self.moved) {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(Instant::now() + limit);
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,440 @@
+//! RPC over a byte stream: every cut of every message arrives whole, bulk data lands in place, rules hold.
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use iobuf::{Account, Buf, Pool, PoolLimits};
+use proptest::prelude::*;
+use rdma_transport::channel::{
+    BoxFuture, Channel, ChannelError, Info, Locate, Payload, Place, Pulled, Reply, Service,
+    Traffic, Transport,
+};
+use rdma_transport::limits;
+use rdma_transport::serve::serve;
+use rdma_transport::tcp::TcpChannel;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+/// xid, type CALL, bytes before the bulk data, its length (0: none), the head, bulk data with padding, what follows.
+#[derive(Clone, Debug)]
+struct Message {
+    xid: u32,
+    head: Vec<u8>,
+    bulk: Option<Vec<u8>>,
+    tail: Vec<u8>,
+}
+
+const FIXED: usize = 16;
+
+impl Message {
+    fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let bulk = self.bulk.clone().unwrap_or_default();
+        for word in [self.xid as usize, 0, self.head.len(), bulk.len()] {
+            out.extend_from_slice(&u32::try_from(word).unwrap().to_be_bytes());
+        }
+        out.extend_from_slice(&self.head);
+        out.extend_from_slice(&bulk);
+        out.resize(out.len() + bulk.len().wrapping_neg() % 4, 0);
+        out.extend_from_slice(&self.tail);
+        out
+    }
+}
+
+struct Locator;
+
+impl Locate for Locator {
+    fn bulk(&self, head: &[u8], _total: usize) -> Option<(usize, usize)> {
+        let word = |at: usize| {
+            head.get(at..at + 4).map(|w| u32::from_be_bytes(w.try_into().unwrap()) as usize)
+        };
+        word(12).filter(|&n| n > 0).map(|n| (FIXED + word(8).unwrap(), n))
+    }
+}
+
+/// Sends a request back as a reply: what was pulled comes back as payload where it was. With `slow`, every third answer
+/// waits for the next poll.
+#[derive(Default)]
+struct Echo {
+    in_work: Arc<AtomicUsize>,
+    in_work_most: Arc<AtomicUsize>,
+    pulled: Arc<AtomicUsize>,
+    hold: Option<Arc<tokio::sync::Semaphore>>,
+}
+
+impl Service for Echo {
+    fn call(&self, body: Buf, pulled: Vec<Pulled>) -> BoxFuture<'static, Option<Reply>> {
+        let (in_work, most) = (self.in_work.clone(), self.in_work_most.clone());
+        let hold = self.hold.clone();
+        self.pulled.fetch_add(pulled.len(), Ordering::SeqCst);
+        Box::pin(async move {
+            most.fetch_max(in_work.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            if let Some(hold) = hold {
+                hold.acquire().await.unwrap().forget();
+            } else if body[3].is_multiple_of(3) {
+                for _ in 0..3 {
+                    tokio::task::yield_now().await;
+                }
+            }
+            in_work.fetch_sub(1, Ordering::SeqCst);
+            let payloads = pulled.into_iter().map(|p| {
+                let len: usize = p.data.iter().map(Buf::len).sum();
+                let pad = u8::try_from(len.wrapping_neg() % 4).unwrap();
+                Payload { at: p.at, data: p.data, pad, place: Place::Eligible }
+            });
+            let payloads = payloads.collect();
+            Some(Reply { head: body.to_vec(), payloads })
+        })
+    }
+}
+
+fn pool(n: usize) -> Pool {
+    Pool::new(PoolLimits { buffers_max: [n; 3] })
+}
+
+async fn pair(recvs: Pool, payload: Pool) -> (TcpStream, TcpChannel) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (server, peer) = listener.accept().await.unwrap();
+    let info = Arc::new(Info {
+        peer,
+        local: listener.local_addr().unwrap(),
+        transport: Transport::Tcp,
+        account: Account::new(),
+        pool: payload,
+        traffic: Traffic::default(),
+    });
+    (client, TcpChannel::new(server, info, recvs, Arc::new(Locator)).unwrap())
+}
+
+async fn served(echo: Echo) -> (TcpStream, JoinHandle<ChannelError>, Pool, Pool) {
+    let (recvs, payload) = (pool(8), pool(8));
+    let (client, channel) = pair(recvs.clone(), payload.clone()).await;
+    (client, tokio::spawn(serve(Box::new(channel), Arc::new(echo))), recvs, payload)
+}
+
+async fn read_record(from: &mut TcpStream) -> Vec<u8> {
+    let mark = from.read_u32().await.unwrap();
+    assert!(mark >> 31 == 1, "replies have one fragment");
+    let mut body = vec![0; (mark & 0x7fff_ffff) as usize];
+    from.read_exact(&mut body).await.unwrap();
+    body
+}
+
+fn mark(last: bool, len: usize) -> [u8; 4] {
+    (u32::from(last) << 31 | u32::try_from(len).unwrap()).to_be_bytes()
+}
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    let rt = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    rt.block_on(async { tokio::time::timeout(Duration::from_secs(60), future).await.unwrap() })
+}
+
+fn nobody_holds(pool: &Pool) {
+    for class in pool.stats() {
+        assert_eq!((class.in_use, class.waiting), (0, 0), "{class:?}");
+    }
+}
+
+/// Cuts `record` into fragments at the places that `cuts` names, as parts of 256.
+fn fragments(record: &[u8], cuts: &[u8]) -> Vec<u8> {
+    let mut at: Vec<usize> = cuts.iter().map(|&c| record.len() * usize::from(c) / 256).collect();
+    at.sort_unstable();
+    at.push(record.len());
+    let (mut out, mut from) = (Vec::new(), 0);
+    for (i, &to) in at.iter().enumerate() {
+        out.extend_from_slice(&mark(i + 1 == at.len(), to - from));
+        out.extend_from_slice(&record[from..to]);
+        from = to;
+    }
+    out
+}
+
+fn bytes(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| (i.wrapping_mul(31) >> 3) as u8 ^ seed).collect()
+}
+
+fn message() -> impl Strategy<Value = (Message, Vec<u8>)> {
+    let bulk = prop_oneof![
+        2 => Just(None),
+        2 => (1usize..9000).prop_map(Some),
+        1 => (1usize..200_000).prop_map(Some),
+        1 => Just(Some(1 << 20)),
+    ];
+    let cuts = prop_oneof![3 => Just(vec![]), 1 => proptest::collection::vec(any::<u8>(), 1..5)];
+    (0usize..600, bulk, 0usize..60, any::<u8>(), cuts).prop_map(|(head, bulk, tail, seed, cuts)| {
+        let m = Message {
+            xid: u32::from(seed),
+            head: bytes(head, seed),
+            bulk: bulk.map(|n| bytes(n, !seed)),
+            tail: bytes(tail * 4, seed ^ 0x55),
+        };
+        (m, cuts)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    /// Whatever the messages, the fragments and the pieces in which they arrive: each comes back byte for byte.
+    #[test]
+    fn every_byte_comes_back(
+        messages in proptest::collection::vec(message(), 1..12),
+        writes in proptest::collection::vec(1usize..70_000, 1..6),
+    ) {
+        run(async {
+            let (client, server, recvs, payload) = served(Echo::default()).await;
+            let mut wire = Vec::new();
+            let mut expected = Vec::new();
+            for (m, cuts) in &messages {
+                wire.extend_from_slice(&fragments(&m.emit(), cuts));
+                expected.push(m.emit());
+            }
+            let (mut read, mut write) = client.into_split();
+            let writer = tokio::spawn(async move {
+                let (mut rest, mut sizes) = (&wire[..], writes.iter().cycle());
+                while !rest.is_empty() {
+                    let (now, later) = rest.split_at(rest.len().min(*sizes.next().unwrap()));
+                    write.write_all(now).await.unwrap();
+                    tokio::task::yield_now().await;
+                    rest = later;
+                }
+                // Everything asked is answered also after the peer has closed its half.
+                write.shutdown().await.unwrap();
+            });
+            let mut got = Vec::new();
+            for _ in &expected {
+                let n = (read.read_u32().await.unwrap() & 0x7fff_ffff) as usize;
+                let mut body = vec![0; n];
+                read.read_exact(&mut body).await.unwrap();
+                got.push(body);
+            }
+            // Answers may overtake each other.
+            got.sort();
+            expected.sort();
+            assert!(got == expected);
+            writer.await.unwrap();
+            assert_eq!(server.await.unwrap(), ChannelError::Closed("by the peer".into()));
+            nobody_holds(&recvs);
+            nobody_holds(&payload);
+        });
+    }
+}
+
+#[test]
+fn bulk_data_goes_straight_into_place() {
+    run(async {
+        let pulled = Arc::new(AtomicUsize::new(0));
+        let echo = Echo { pulled: pulled.clone(), ..Echo::default() };
+        let (mut client, _server, _, _) = served(echo).await;
+        let m = Message {
+            xid: 1,
+            head: bytes(200, 1),
+            bulk: Some(bytes(1 << 20, 2)),
+            tail: bytes(40, 3),
+        };
+        let record = m.emit();
+        let before = iobuf::copied_bytes();
+        client.write_all(&fragments(&record, &[])).await.unwrap();
+        assert!(read_record(&mut client).await == record);
+        assert_eq!(pulled.load(Ordering::SeqCst), 1);
+        // Other tests of this process copy a little too; a copy of this payload would be a MiB at least.
+        assert!(iobuf::copied_bytes() - before < 1 << 20);
+    });
+}
+
+#[test]
+fn an_idle_connection_holds_no_buffer() {
+    run(async {
+        let (mut client, _server, recvs, payload) = served(Echo::default()).await;
+        let m = Message { xid: 1, head: bytes(100, 1), bulk: None, tail: vec![] }.emit();
+        client.write_all(&fragments(&m, &[])).await.unwrap();
+        assert_eq!(read_record(&mut client).await, m);
+        tokio::task::yield_now().await;
+        nobody_holds(&recvs);
+        nobody_holds(&payload);
+        assert!(size_of::<TcpChannel>() < 2048);
+    });
+}
+
+async fn ends_with(wire: Vec<u8>) -> ChannelError {
+    let (mut client, server, _, _) = served(Echo::default()).await;
+    client.write_all(&wire).await.unwrap();
+    server.await.unwrap()
+}
+
+#[test]
+fn broken_marks_end_the_connection() {
+    run(async {
+        let rule = |e| match e {
+            ChannelError::Violation(rule, _) => rule,
+            ChannelError::Closed(why) => panic!("{why}"),
+        };
+        let too_long = mark(true, limits::RPC_RECORD_MAX + 1).to_vec();
+        assert_eq!(rule(ends_with(too_long).await), "rpc.record.too-long");
+        assert_eq!(
+            rule(ends_with([mark(true, 7).to_vec(), vec![0; 7]].concat()).await),
+            "rpc.record.too-short"
+        );
+        let empty = mark(false, 0).repeat(limits::RECORD_EMPTY_FRAGMENTS_MAX + 1);
+        assert_eq!(rule(ends_with(empty).await), "rpc.record.empty-fragments");
+        let crumbs = [&mark(false, 1)[..], b"x"].concat().repeat(limits::RECORD_FRAGMENTS_MAX + 1);
+        assert_eq!(rule(ends_with(crumbs).await), "rpc.record.fragments");
+    });
+}
+
+#[test]
+fn a_stream_that_ends_inside_a_record_says_so() {
+    run(async {
+        let (mut client, server, _, _) = served(Echo::default()).await;
+        client.write_all(&mark(true, 100)).await.unwrap();
+        client.shutdown().await.unwrap();
+        let expected = ChannelError::Closed("by the peer inside a message".into());
+        assert_eq!(server.await.unwrap(), expected);
+    });
+}
+
+#[test]
+fn requests_in_work_are_bounded_and_all_answered() {
+    run(async {
+        let hold = Arc::new(tokio::sync::Semaphore::new(0));
+        let echo = Echo { hold: Some(hold.clone()), ..Echo::default() };
+        let (in_work, most) = (echo.in_work.clone(), echo.in_work_most.clone());
+        let (client, server, _, _) = served(echo).await;
+        let (mut read, mut write) = client.into_split();
+        let count = 3 * limits::REQUESTS_IN_WORK_MAX;
+        for xid in 0..count {
+            let m = Message { xid: xid as u32, head: vec![], bulk: None, tail: vec![] }.emit();
+            write.write_all(&fragments(&m, &[])).await.unwrap();
+        }
+        while in_work.load(Ordering::SeqCst) < limits::REQUESTS_IN_WORK_MAX {
+            tokio::task::yield_now().await;
+        }
+        hold.add_permits(count);
+        for _ in 0..count {
+            let n = (read.read_u32().await.unwrap() & 0x7fff_ffff) as usize;
+            read.read_exact(&mut vec![0; n]).await.unwrap();
+        }
+        assert_eq!(most.load(Ordering::SeqCst), limits::REQUESTS_IN_WORK_MAX);
+        drop((read, write));
+        server.await.unwrap();
+    });
+}
+
+/// A full pool delays a request and nothing else; two connections take turns.
+#[test]
+fn a_scarce_pool_delays_and_loses_nothing() {
+    run(async {
+        let (recvs, payload) = (pool(8), Pool::new(PoolLimits { buffers_max: [1, 1, 1] }));
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            let (client, channel) = pair(recvs.clone(), payload.clone()).await;
+            tokio::spawn(serve(Box::new(channel), Arc::new(Echo::default())));
+            clients.push(client);
+        }
+        let m = Message { xid: 3, head: bytes(20, 1), bulk: Some(bytes(300_000, 2)), tail: vec![] };
+        let record = m.emit();
+        let tasks: Vec<_> = clients
+            .into_iter()
+            .map(|client| {
+                let record = record.clone();
+                tokio::spawn(async move {
+                    let (mut read, mut write) = client.into_split();
+                    let wire = fragments(&record, &[]).repeat(5);
+                    let writer = tokio::spawn(async move {
+                        write.write_all(&wire).await.unwrap();
+                        write
+                    });
+                    for _ in 0..5 {
+                        let n = (read.read_u32().await.unwrap() & 0x7fff_ffff) as usize;
+                        let mut body = vec![0; n];
+                        read.read_exact(&mut body).await.unwrap();
+                        assert!(body == record);
+                    }
+                    writer.await.unwrap();
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert!(payload.stats()[2].waits > 0, "the limit was reached");
+    });
+}
+
+#[test]
+fn callbacks_find_their_callers() {
+    run(async {
+        let (mut client, channel) = pair(pool(8), pool(8)).await;
+        let handle = channel.handle();
+        let server = tokio::spawn(serve(Box::new(channel), Arc::new(Echo::default())));
+        let call = |last: u8| {
+            let handle = handle.clone();
+            tokio::spawn(async move { handle.call(vec![0, 0, 0, 0, 0, 0, 0, 0, last]).await })
+        };
+        let (first, second) = (call(1), call(2));
+        let (one, two) = (read_record(&mut client).await, read_record(&mut client).await);
+        assert_ne!(one[..4], two[..4], "each call has its own xid");
+        // Answered in the other order, with a stray and a duplicate between.
+        for call in [&two, &vec![9; 9], &two, &one] {
+            let reply = [&call[..4], &[0, 0, 0, 1], &call[8..]].concat();
+            client.write_all(&fragments(&reply, &[])).await.unwrap();
+        }
+        let (first, second) = (first.await.unwrap().unwrap(), second.await.unwrap().unwrap());
+        let mut last = [first[8], second[8]];
+        assert_eq!(last, [1, 2]);
+        last.sort_unstable();
+        // Requests still pass.
+        let m = Message { xid: 1, head: vec![], bulk: None, tail: vec![] }.emit();
+        client.write_all(&fragments(&m, &[])).await.unwrap();
+        assert_eq!(read_record(&mut client).await, m);
+        // A caller that waits when the connection goes is told.
+        let third = call(3);
+        read_record(&mut client).await;
+        drop(client);
+        server.await.unwrap();
+        assert!(matches!(third.await.unwrap(), Err(ChannelError::Closed(_))));
+        assert!(handle.is_closed());
+    });
+}
+
+#[test]
+fn shutdown_answers_what_is_in_work() {
+    run(async {
+        let hold = Arc::new(tokio::sync::Semaphore::new(0));
+        let echo = Echo { hold: Some(hold.clone()), ..Echo::default() };
+        let in_work = echo.in_work.clone();
+        let (mut client, channel) = pair(pool(8), pool(8)).await;
+        let handle = channel.handle();
+        let server = tokio::spawn(serve(Box::new(channel), Arc::new(echo)));
+        let m = Message { xid: 1, head: vec![], bulk: None, tail: vec![] }.emit();
+        client.write_all(&fragments(&m, &[])).await.unwrap();
+        while in_work.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        handle.shutdown().await;
+        tokio::task::yield_now().await;
+        hold.add_permits(1);
+        assert_eq!(read_record(&mut client).await, m);
+        assert_eq!(server.await.unwrap(), ChannelError::Closed("by this side".into()));
+    });
+}
+
+#[test]
+fn a_stalled_message_ends_the_connection() {
+    // Time is virtual and runs on by itself when nothing else can.
+    let rt = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    rt.block_on(async {
+        let (mut client, server, _, _) = served(Echo::default()).await;
+        client.write_all(&mark(true, 100)).await.unwrap();
+        let ChannelError::Closed(why) = server.await.unwrap() else { panic!("not a violation") };
+        assert!(why.contains("no progress"), "{why}");
+    });
+}
