@@ -1,3 +1,9 @@
 //! ONC RPC and the NFS server: version 3 with MOUNT, versions 4.0 to 4.2.
 
+pub mod clients;
+pub mod context;
+pub mod fh;
+pub mod rpc;
+pub mod server;
+pub mod v4;
 pub mod xdr;

@@ -1,0 +1,50 @@
+//! Who may come when a share does not say: this host and the networks that it is attached to.
+
+use std::net::IpAddr;
+use std::sync::RwLock;
+
+use vfs::namespace::Cidr;
+
+/// The directly attached networks, as last told.
+#[derive(Debug, Default)]
+pub struct Neighbours {
+    networks: RwLock<Vec<Cidr>>,
+}
+
+impl Neighbours {
+    /// These networks.
+    pub fn new(networks: Vec<Cidr>) -> Self {
+        Self { networks: RwLock::new(networks) }
+    }
+
+    /// Replaces them, when interfaces come and go.
+    pub fn set(&self, networks: Vec<Cidr>) {
+        *self.networks.write().unwrap_or_else(std::sync::PoisonError::into_inner) = networks;
+    }
+
+    /// The address is this host's own, or of a network that it is attached to.
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        ip.is_loopback()
+            || self
+                .networks
+                .read()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .iter()
+                .any(|n| n.contains(ip))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_and_attached_networks_are_neighbours() {
+        let n = Neighbours::default();
+        let ip = |s: &str| s.parse::<IpAddr>().unwrap();
+        assert!(n.contains(ip("127.0.0.1")) && n.contains(ip("::1")));
+        assert!(!n.contains(ip("10.77.0.2")));
+        n.set(vec![Cidr { addr: ip("10.77.0.1"), bits: 24 }]);
+        assert!(n.contains(ip("10.77.0.2")) && !n.contains(ip("10.78.0.2")));
+    }
+}

@@ -1,0 +1,140 @@
+//! What every call can reach: the shares, the handles, this run of the server, the connection and the caller.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rdma_transport::channel::{Handle, Info};
+use vfs::Cred;
+use vfs::backend::ReadInto;
+use vfs::namespace::{Namespace, Share};
+
+use crate::clients::Neighbours;
+use crate::fh::Handles;
+use crate::rpc::Flavor;
+
+/// Time as the server's rules see it: since some moment before the server began, never backwards.
+#[derive(Debug)]
+pub enum Clock {
+    /// The machine's monotonic clock.
+    Real(Instant),
+    /// Set by a test, in milliseconds.
+    Manual(AtomicU64),
+}
+
+impl Clock {
+    /// The machine's clock.
+    pub fn real() -> Self {
+        Self::Real(Instant::now())
+    }
+
+    /// The time.
+    pub fn now(&self) -> Duration {
+        match self {
+            Self::Real(base) => base.elapsed(),
+            Self::Manual(ms) => Duration::from_millis(ms.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+/// What makes one run of the server different from all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Boot {
+    /// Changes when unstable data may have been lost (RFC 1813 section 3.3.21, RFC 8881 section 18.3.3).
+    pub write_verifier: [u8; 8],
+    /// A number that no earlier run had; in client ids and stateids.
+    pub instance: u32,
+}
+
+impl Boot {
+    /// By the wall clock, which is later at each start.
+    pub fn now() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
+        // Truncation is meant: seconds modulo 2^32 differ between any two runs that a client can remember.
+        #[allow(clippy::cast_possible_truncation)]
+        let instance = since.as_secs() as u32;
+        Self { write_verifier: nanos.to_be_bytes(), instance }
+    }
+}
+
+/// What all connections of one server share.
+pub struct Core {
+    /// The shares and the state of their users.
+    pub namespace: Arc<Namespace>,
+    /// Makes and reads file handles.
+    pub handles: Handles,
+    /// This run.
+    pub boot: Boot,
+    /// Time.
+    pub clock: Clock,
+    /// Who counts as a neighbour, for shares that do not say who may come.
+    pub neighbours: Neighbours,
+}
+
+impl Core {
+    /// The peer of this connection may use this share.
+    pub fn may_use(&self, conn: &Conn, share: &Share) -> bool {
+        let ip = conn.info.peer.ip().to_canonical();
+        match &share.clients {
+            Some(ranges) => ranges.iter().any(|r| r.contains(ip)),
+            None => self.neighbours.contains(ip),
+        }
+    }
+}
+
+/// One connection, from its first call to its end.
+pub struct Conn {
+    /// Different from all others of this run.
+    pub id: u64,
+    /// The peer, the transport, the pool.
+    pub info: Arc<Info>,
+    /// Calls the peer back; ends the connection.
+    pub handle: Handle,
+    /// Where the buffers for its reads come from.
+    pub read_into: ReadInto,
+    pub(crate) last_cred: std::sync::Mutex<Option<Arc<LastCred>>>,
+}
+
+/// The credential of the last call and what it meant: callers rarely change it.
+pub(crate) struct LastCred {
+    pub(crate) flavor: u32,
+    pub(crate) body: Box<[u8]>,
+    pub(crate) meant: (Flavor, Cred),
+}
+
+impl Conn {
+    /// Of a channel.
+    pub fn new(info: Arc<Info>, handle: Handle) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let read_into = ReadInto { pool: info.pool.clone(), account: info.account };
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self { id, info, handle, read_into, last_cred: std::sync::Mutex::new(None) }
+    }
+}
+
+/// One call, as its procedure sees it.
+#[derive(Clone, Debug)]
+pub struct CallContext {
+    /// Transaction number.
+    pub xid: u32,
+    /// How the caller said who it is.
+    pub flavor: Flavor,
+    /// Who it is. No share has squashed it yet: [`Share::squash`] does.
+    pub cred: Cred,
+    /// When the call was taken up, by the server's clock.
+    pub now: Duration,
+}
+
+/// How a procedure ended, when its arguments could be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The results are written. Doing the call again does no harm, so its reply need not be kept.
+    Repeatable,
+    /// The results are written, and a repetition of the call must get them again.
+    Once,
+    /// There is no such procedure.
+    NoProcedure,
+    /// No answer.
+    Drop,
+}

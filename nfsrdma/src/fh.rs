@@ -1,0 +1,140 @@
+//! File handles as clients see them: which share, which node, and a check value that only this server can make.
+//!
+//! A handle is a version, what it names, a keyed hash, the share's number and the backend's handle. The hash keeps a client
+//! from making up handles of files outside the folder that it was given.
+
+use std::sync::Arc;
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+use std::hash::Hasher;
+use vfs::namespace::{Namespace, Share};
+use vfs::{Handle, NodeRef, VfsError, VfsResult};
+
+/// Largest handle, in bytes (RFC 1813 section 2.4; NFSv4 allows more).
+pub const FH_MAX: usize = 64;
+
+const VERSION: u8 = 1;
+const KIND_ROOT: u8 = 0;
+const KIND_NODE: u8 = 1;
+const MAC_LEN: usize = 8;
+const MAC_AT: usize = 2;
+const SHARE_AT: usize = MAC_AT + MAC_LEN;
+const NODE_AT: usize = SHARE_AT + 4;
+const _: () = assert!(NODE_AT + Handle::MAX <= FH_MAX);
+
+/// A handle in wire form.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fh {
+    bytes: [u8; FH_MAX],
+    len: u8,
+}
+
+impl Fh {
+    /// Of bytes that a client sent; `None` when there are too many.
+    pub fn from_wire(wire: &[u8]) -> Option<Self> {
+        let len = u8::try_from(wire.len()).ok()?;
+        let mut bytes = [0; FH_MAX];
+        bytes.get_mut(..wire.len())?.copy_from_slice(wire);
+        Some(Self { bytes, len })
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl std::fmt::Debug for Fh {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.as_bytes().iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+/// What a handle names.
+#[derive(Clone)]
+pub enum Named {
+    /// The root above all shares, which only NFSv4 shows.
+    Root,
+    /// A node of a share.
+    Node(Arc<Share>, Handle),
+}
+
+/// Makes handles and takes them apart.
+pub struct Handles {
+    key: [u8; 16],
+}
+
+impl Handles {
+    /// With this key. Handles made with another key are [`VfsError::BadHandle`].
+    pub fn new(key: [u8; 16]) -> Self {
+        Self { key }
+    }
+
+    fn mac(&self, kind: u8, rest: &[u8]) -> [u8; MAC_LEN] {
+        let mut h = SipHasher13::new_with_key(&self.key);
+        h.write_u8(VERSION);
+        h.write_u8(kind);
+        h.write(rest);
+        h.finish128().h1.to_be_bytes()
+    }
+
+    /// The handle of the root above all shares.
+    pub fn root(&self) -> Fh {
+        self.seal(KIND_ROOT, 0, &[])
+    }
+
+    /// The handle of a node.
+    pub fn of_node(&self, share: &Share, node: &Handle) -> Fh {
+        self.seal(KIND_NODE, share.id, node.as_bytes())
+    }
+
+    fn seal(&self, kind: u8, share: u32, node: &[u8]) -> Fh {
+        let mut bytes = [0; FH_MAX];
+        let end = NODE_AT + node.len().min(Handle::MAX);
+        bytes[0] = VERSION;
+        bytes[1] = kind;
+        bytes[SHARE_AT..NODE_AT].copy_from_slice(&share.to_be_bytes());
+        bytes[NODE_AT..end].copy_from_slice(&node[..end - NODE_AT]);
+        let mac = self.mac(kind, &bytes[SHARE_AT..end]);
+        bytes[MAC_AT..SHARE_AT].copy_from_slice(&mac);
+        // Invariant: the handle is at most FH_MAX bytes.
+        #[allow(clippy::cast_possible_truncation)]
+        let len = end as u8;
+        Fh { bytes, len }
+    }
+
+    /// What a client's handle names: [`VfsError::BadHandle`] when this server did not make it, [`VfsError::Stale`] when its
+    /// share is not served any more.
+    pub fn open(&self, ns: &Namespace, wire: &[u8]) -> VfsResult<Named> {
+        let (Some(&[version, kind]), Some(mac), Some(rest)) =
+            (wire.first_chunk(), wire.get(MAC_AT..SHARE_AT), wire.get(SHARE_AT..))
+        else {
+            return Err(VfsError::BadHandle);
+        };
+        // The comparison need not hide its duration: a client cannot learn a hash by it byte by byte faster than it can
+        // mount the share.
+        if version != VERSION || wire.len() > FH_MAX || self.mac(kind, rest) != *mac {
+            return Err(VfsError::BadHandle);
+        }
+        let (Some(share), Some(node)) = (rest.first_chunk(), rest.get(4..)) else {
+            return Err(VfsError::BadHandle);
+        };
+        if kind == KIND_ROOT {
+            return Ok(Named::Root);
+        }
+        let share = ns.share(u32::from_be_bytes(*share)).ok_or(VfsError::Stale)?;
+        let node = Handle::new(node).ok_or(VfsError::BadHandle)?;
+        Ok(Named::Node(share.clone(), node))
+    }
+
+    /// The node that a client's handle names. The root above the shares is no node: [`VfsError::BadHandle`].
+    pub async fn resolve(&self, ns: &Namespace, wire: &[u8]) -> VfsResult<(Arc<Share>, NodeRef)> {
+        match self.open(ns, wire)? {
+            Named::Root => Err(VfsError::BadHandle),
+            Named::Node(share, handle) => {
+                let node = share.backend.resolve(&handle).await?;
+                Ok((share, node))
+            }
+        }
+    }
+}
