@@ -1,1 +1,24 @@
-//! placeholder
+//! The configuration: a YAML file and command-line options, one set of rules, one [`Settings`] at the end.
+//!
+//! *Operation.* [`load`] reads the file into a [`tree`] of nodes that know where they stand, turns nodes and options into
+//! values ([`file`], [`Options`]), lays the options over the file and checks what rules join several values ([`rules`]).
+//! Nothing is served and nothing is changed by that; the only questions asked of the system are whether a share's folder
+//! is there.
+//!
+//! *Errors.* Every [`Fault`] says where (file, line, column and the line itself, or the option), what is wrong, and what to
+//! write instead. All faults are reported, not the first one.
+
+mod fault;
+mod file;
+mod options;
+mod rules;
+mod settings;
+mod suggest;
+mod tree;
+mod units;
+
+pub use fault::{Fault, Faults, Place};
+pub use options::{Options, ShareOption};
+pub use rules::load;
+pub use settings::{Cidr, Rdma, Settings, Share, Source, Squash};
+pub use units::{Port, Size, Span};

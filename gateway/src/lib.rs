@@ -1,1 +1,4 @@
-//! x
+//! The program `headgate`: command line, daemon, demonstration, check and measurement.
+
+pub mod cli;
+pub mod serve;

@@ -1,1 +1,5 @@
-fn main() {}
+//! `headgate`: see [`gateway::cli`].
+
+fn main() -> std::process::ExitCode {
+    gateway::cli::main()
+}

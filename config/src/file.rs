@@ -1,0 +1,345 @@
+//! From a tree of nodes to values: which keys there are, what each may hold.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::settings::{Cidr, Rdma, Share, Source, Squash, share_name};
+use crate::suggest::nearest;
+use crate::tree::{Node, Value};
+use crate::units::{Port, Size, Span};
+
+/// Where a value was set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// At the node of this number.
+    Node(usize),
+    /// By this option.
+    Option(&'static str),
+    /// Nowhere: it is the default, or it is missing.
+    Nowhere,
+}
+
+/// A value and where it was set.
+#[derive(Clone, Debug)]
+pub(crate) struct Set<T> {
+    pub(crate) value: T,
+    pub(crate) origin: Origin,
+}
+
+/// A share and where its parts were set.
+#[derive(Clone, Debug)]
+pub(crate) struct DraftShare {
+    pub(crate) share: Share,
+    pub(crate) name_at: Origin,
+    pub(crate) source_at: Origin,
+}
+
+/// What file and options say, before the rules that join several values.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Draft {
+    pub(crate) shares: Vec<DraftShare>,
+    pub(crate) bind: Vec<Set<IpAddr>>,
+    pub(crate) rdma: Option<Set<Rdma>>,
+    pub(crate) nfs_port: Option<Set<Port>>,
+    pub(crate) nfs_rdma_port: Option<Set<Port>>,
+    pub(crate) state: Option<Set<PathBuf>>,
+    pub(crate) lease: Option<Set<Span>>,
+    pub(crate) grace: Option<Set<Span>>,
+    pub(crate) memory: Option<Set<Size>>,
+    pub(crate) connections: Option<Set<usize>>,
+}
+
+/// A fault before its position is known.
+#[derive(Debug)]
+pub(crate) struct Finding {
+    pub(crate) at: Origin,
+    pub(crate) what: String,
+    pub(crate) help: Option<String>,
+}
+
+/// Collects what is wrong.
+#[derive(Debug, Default)]
+pub(crate) struct Report(pub(crate) Vec<Finding>);
+
+impl Report {
+    pub(crate) fn add(&mut self, at: Origin, what: impl Into<String>) {
+        self.0.push(Finding { at, what: what.into(), help: None });
+    }
+
+    pub(crate) fn add_help(
+        &mut self,
+        at: Origin,
+        what: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        self.0.push(Finding { at, what: what.into(), help: Some(help.into()) });
+    }
+}
+
+const TOP: &[&str] = &["shares", "bind", "rdma", "state", "memory", "connections", "nfs"];
+const NFS: &[&str] = &["port", "rdma_port", "lease", "grace"];
+const SHARE: &[&str] = &["name", "path", "memory", "read_only", "squash", "clients"];
+
+/// The keys of one group, each at most once and each known.
+struct Group<'a> {
+    node: &'a Node,
+    pairs: Vec<(&'static str, &'a Node)>,
+}
+
+impl<'a> Group<'a> {
+    /// `what`: the group's name in messages, with its article.
+    fn read(
+        node: &'a Node,
+        what: &str,
+        known: &'static [&'static str],
+        report: &mut Report,
+    ) -> Option<Self> {
+        let at = Origin::Node(node.number);
+        let Value::Map(map) = &node.value else {
+            report.add_help(
+                at,
+                format!("{what} is a group of keys, but here is {}", node.value.kind()),
+                format!("the keys are {}", listed(known)),
+            );
+            return None;
+        };
+        let mut pairs: Vec<(&'static str, &Node)> = Vec::new();
+        for (key, value) in map {
+            let at = Origin::Node(key.number);
+            let Value::Scalar(name) = &key.value else {
+                report.add(
+                    at,
+                    format!("a key of {what} is a word, but here is {}", key.value.kind()),
+                );
+                continue;
+            };
+            let Some(known_name) = known.iter().find(|k| *k == name) else {
+                let help = match nearest(name, known) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("the keys are {}", listed(known)),
+                };
+                report.add_help(at, format!("{what} has no key `{}`", shown(name)), help);
+                continue;
+            };
+            if pairs.iter().any(|(k, _)| k == known_name) {
+                report.add_help(at, format!("`{name}` is set twice"), "remove one of the two");
+                continue;
+            }
+            pairs.push((known_name, value));
+        }
+        Some(Self { node, pairs })
+    }
+
+    fn get(&self, key: &str) -> Option<&'a Node> {
+        self.pairs.iter().find(|(k, _)| *k == key).map(|(_, v)| *v)
+    }
+
+    fn parse<T: FromStr<Err = String>>(&self, key: &str, report: &mut Report) -> Option<Set<T>> {
+        parse(self.get(key)?, report)
+    }
+}
+
+fn listed(words: &[&str]) -> String {
+    words.iter().map(|w| format!("`{w}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// A word from the file as a message shows it: not longer than a line.
+fn shown(text: &str) -> String {
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("{}...", &text[..end]).escape_debug().to_string(),
+        None => text.escape_debug().to_string(),
+    }
+}
+
+/// A single value.
+fn parse<T: FromStr<Err = String>>(node: &Node, report: &mut Report) -> Option<Set<T>> {
+    let origin = Origin::Node(node.number);
+    let Value::Scalar(text) = &node.value else {
+        report
+            .add(origin, format!("here belongs a single value, but here is {}", node.value.kind()));
+        return None;
+    };
+    match text.parse() {
+        Ok(value) => Some(Set { value, origin }),
+        Err(what) => {
+            report.add(origin, what);
+            None
+        }
+    }
+}
+
+/// A list, or one value that stands for a list of one.
+fn parse_list<T: FromStr<Err = String>>(node: &Node, report: &mut Report) -> Vec<Set<T>> {
+    match &node.value {
+        Value::List(list) => list.iter().filter_map(|n| parse(n, report)).collect(),
+        _ => parse(node, report).into_iter().collect(),
+    }
+}
+
+struct Text(String);
+impl FromStr for Text {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(Self(text.into()))
+    }
+}
+
+struct Flag(bool);
+impl FromStr for Flag {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "true" => Ok(Self(true)),
+            "false" => Ok(Self(false)),
+            _ => Err(format!("`{}` is neither `true` nor `false`", shown(text))),
+        }
+    }
+}
+
+struct Address(IpAddr);
+impl FromStr for Address {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(Self).map_err(|_| {
+            format!("`{}` is not an address of this host; write one like `192.0.2.1`", shown(text))
+        })
+    }
+}
+
+struct Number(usize);
+impl FromStr for Number {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(Self).map_err(|_| format!("`{}` is not a whole number", shown(text)))
+    }
+}
+
+struct Absolute(PathBuf);
+impl FromStr for Absolute {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let path = PathBuf::from(text);
+        if path.is_absolute() {
+            Ok(Self(path))
+        } else {
+            Err(format!("`{}` is not an absolute path; begin it with `/`", shown(text)))
+        }
+    }
+}
+
+fn map<T, U>(set: Option<Set<T>>, f: impl FnOnce(T) -> U) -> Option<Set<U>> {
+    set.map(|s| Set { value: f(s.value), origin: s.origin })
+}
+
+/// Reads the document's values.
+pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
+    let mut draft = Draft::default();
+    // An empty file says nothing, which is allowed: everything may come by options.
+    if matches!(root.value, Value::Null) {
+        return draft;
+    }
+    let Some(top) = Group::read(root, "the configuration", TOP, report) else { return draft };
+    if let Some(node) = top.get("shares") {
+        match &node.value {
+            Value::List(list) => {
+                draft.shares = list.iter().filter_map(|n| share(n, report)).collect();
+            }
+            other => report.add_help(
+                Origin::Node(node.number),
+                format!("`shares` is a list, but here is {}", other.kind()),
+                "begin each share with `- name: NAME`",
+            ),
+        }
+    }
+    if let Some(node) = top.get("bind") {
+        draft.bind = parse_list::<Address>(node, report)
+            .into_iter()
+            .map(|s| Set { value: s.value.0, origin: s.origin })
+            .collect();
+    }
+    draft.rdma = top.parse("rdma", report);
+    draft.state = map(top.parse("state", report), |p: Absolute| p.0);
+    draft.memory = top.parse("memory", report);
+    draft.connections = map(top.parse("connections", report), |n: Number| n.0);
+    if let Some(node) = top.get("nfs")
+        && let Some(nfs) = Group::read(node, "`nfs`", NFS, report)
+    {
+        draft.nfs_port = nfs.parse("port", report);
+        draft.nfs_rdma_port = nfs.parse("rdma_port", report);
+        draft.lease = nfs.parse("lease", report);
+        draft.grace = nfs.parse("grace", report);
+    }
+    draft
+}
+
+fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
+    let group = Group::read(node, "a share", SHARE, report)?;
+    let here = Origin::Node(group.node.number);
+    let name = match group.get("name") {
+        Some(_) => group.parse::<Text>("name", report).and_then(|text| {
+            share_name(&text.value.0)
+                .map(|value| Set { value, origin: text.origin })
+                .map_err(|what| report.add(text.origin, what))
+                .ok()
+        }),
+        None => {
+            report.add_help(
+                here,
+                "this share has no name",
+                "add `name: NAME`; clients see `/NAME`",
+            );
+            None
+        }
+    };
+    let source = source(&group, report);
+    let read_only = group.parse::<Flag>("read_only", report).is_some_and(|f| f.value.0);
+    let squash = group.parse::<Squash>("squash", report).map_or(Squash::default(), |s| s.value);
+    let clients = group
+        .get("clients")
+        .map(|n| parse_list::<Cidr>(n, report).into_iter().map(|s| s.value).collect::<Vec<_>>());
+    if clients.as_ref().is_some_and(Vec::is_empty)
+        && let Some(Node { number, value: Value::List(list) }) = group.get("clients")
+        && list.is_empty()
+    {
+        report.add_help(
+            Origin::Node(*number),
+            "nobody may use this share: the list of clients is empty",
+            "name ranges of addresses, or remove `clients` to allow directly attached networks",
+        );
+    }
+    let (name, source) = (name?, source?);
+    Some(DraftShare {
+        share: Share { name: name.value, source: source.value, read_only, squash, clients },
+        name_at: name.origin,
+        source_at: source.origin,
+    })
+}
+
+fn source(group: &Group<'_>, report: &mut Report) -> Option<Set<Source>> {
+    let memory = match group.get("memory") {
+        Some(_) => Some(group.parse::<Flag>("memory", report)?),
+        None => None,
+    };
+    let in_memory = memory.filter(|f| f.value.0);
+    match (group.get("path"), in_memory) {
+        (Some(_), None) => map(group.parse("path", report), |p: Absolute| Source::Folder(p.0)),
+        (None, Some(flag)) => Some(Set { value: Source::Memory, origin: flag.origin }),
+        (Some(_), Some(flag)) => {
+            report.add_help(
+                flag.origin,
+                "this share has a `path`, and is in memory too",
+                "remove `path` or `memory`",
+            );
+            None
+        }
+        (None, None) => {
+            report.add_help(
+                Origin::Node(group.node.number),
+                "this share has no folder",
+                "add `path: /FOLDER`, or `memory: true` for a share in memory",
+            );
+            None
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What the command line says. `gateway` fills it; this crate knows the rules of each value.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::settings::{Cidr, Rdma, Share, Source, Squash, share_name};
+use crate::units::{Port, Size, Span};
+
+/// The options of `serve` and `check`. What is given here stands before what the file says; shares and addresses to bind
+/// are added to the file's.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// `--share`
+    pub shares: Vec<ShareOption>,
+    /// `--bind`
+    pub bind: Vec<IpAddr>,
+    /// `--rdma`
+    pub rdma: Option<Rdma>,
+    /// `--nfs-port`
+    pub nfs_port: Option<Port>,
+    /// `--nfs-rdma-port`
+    pub nfs_rdma_port: Option<Port>,
+    /// `--state`
+    pub state: Option<PathBuf>,
+    /// `--lease`
+    pub lease: Option<Span>,
+    /// `--grace`
+    pub grace: Option<Span>,
+    /// `--memory`
+    pub memory: Option<Size>,
+    /// `--connections`
+    pub connections: Option<usize>,
+}
+
+/// One `--share NAME=DIR[,ro][,squash=none|root|all][,clients=CIDR...]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShareOption(pub Share);
+
+impl FromStr for ShareOption {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, rest) = text
+            .split_once('=')
+            .ok_or("write NAME=DIR, like `data=/srv/data`, or `NAME=mem:` for a share in memory")?;
+        let name = share_name(name)?;
+        let mut parts = rest.split(',');
+        let source = match parts.next() {
+            None | Some("") => {
+                return Err(format!(
+                    "which folder is `{name}`? write `{name}=DIR`, or `{name}=mem:` for a share in memory"
+                ));
+            }
+            Some("mem:") => Source::Memory,
+            Some(dir) => Source::Folder(PathBuf::from(dir)),
+        };
+        let mut share =
+            Share { name, source, read_only: false, squash: Squash::default(), clients: None };
+        let mut in_clients = false;
+        for part in parts {
+            in_clients = share_option(&mut share, part, in_clients)?;
+        }
+        Ok(Self(share))
+    }
+}
+
+/// Applies one option; says whether further ranges of addresses may follow it.
+fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool, String> {
+    match part.split_once('=') {
+        Some(("squash", how)) => share.squash = how.parse()?,
+        Some(("clients", range)) => {
+            share.clients.get_or_insert_default().push(range.parse()?);
+            return Ok(true);
+        }
+        None if part == "ro" => share.read_only = true,
+        None if in_clients => {
+            let range = part.parse::<Cidr>().map_err(|e| {
+                format!("{e}; behind `clients=` there may be more ranges, `ro` or `squash=`")
+            })?;
+            share.clients.get_or_insert_default().push(range);
+            return Ok(true);
+        }
+        _ => {
+            return Err(format!(
+                "a share has no option `{part}`; there are `ro`, `squash=root|all|none` and `clients=CIDR` \
+                 (a folder with a comma in its name needs the configuration file)"
+            ));
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Share, String> {
+        text.parse().map(|s: ShareOption| s.0)
+    }
+
+    #[test]
+    fn a_share_with_everything() {
+        let share =
+            parse("data=/srv/d=1,ro,clients=10.0.0.0/8,fd00::/8,squash=all,clients=192.0.2.1")
+                .unwrap();
+        assert_eq!(share.name, "data");
+        assert_eq!(share.source, Source::Folder("/srv/d=1".into()));
+        assert!(share.read_only);
+        assert_eq!(share.squash, Squash::All);
+        let clients: Vec<String> = share.clients.unwrap().iter().map(ToString::to_string).collect();
+        assert_eq!(clients, ["10.0.0.0/8", "fd00::/8", "192.0.2.1/32"]);
+    }
+
+    #[test]
+    fn a_share_in_memory() {
+        let share = parse("x=mem:").unwrap();
+        assert_eq!(share.source, Source::Memory);
+        assert_eq!(share.squash, Squash::Root);
+        assert_eq!(share.clients, None);
+    }
+
+    #[test]
+    fn faults_say_what_to_write() {
+        for (text, message) in [
+            ("data", "write NAME=DIR, like `data=/srv/data`, or `NAME=mem:` for a share in memory"),
+            (
+                "data=",
+                "which folder is `data`? write `data=DIR`, or `data=mem:` for a share in memory",
+            ),
+            (
+                "data=/srv,rw",
+                "a share has no option `rw`; there are `ro`, `squash=root|all|none` and `clients=CIDR` \
+                 (a folder with a comma in its name needs the configuration file)",
+            ),
+            (
+                "data=/srv,squash=me",
+                "`me` is no way to squash users; write `root`, `all` or `none`",
+            ),
+            (
+                "data=/srv,clients=10.0.0.0/8,write",
+                "`write` is not a range of addresses; write one like `10.0.0.0/8` or `fd00::/8`; \
+                 behind `clients=` there may be more ranges, `ro` or `squash=`",
+            ),
+            ("=/srv", "a share needs a name"),
+        ] {
+            assert_eq!(parse(text).unwrap_err(), message);
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! The rules that join several values, and the way from file and options to [`Settings`].
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::fault::{Fault, Faults, Place};
+use crate::file::{Draft, DraftShare, Finding, Origin, Report, Set, draft};
+use crate::options::Options;
+use crate::settings::{Rdma, Settings, Source};
+use crate::tree::{self, TEXT_MAX};
+use crate::units::{Size, Span};
+
+/// Faults that are told at most; who has more fixes these first.
+const FAULTS_MAX: usize = 20;
+/// Shares at most: they are looked up by name at every mount and by number at every request.
+const SHARES_MAX: usize = 256;
+const MEMORY_MIN: u64 = 16 << 20;
+const CONNECTIONS_MAX: usize = 100_000;
+const LEASE_MIN: Duration = Duration::from_secs(1);
+const LEASE_MAX: Duration = Duration::from_secs(3600);
+/// Longest line of the file that a message shows, in characters.
+const SHOWN_MAX: usize = 160;
+
+/// Reads the file, if there is one, lays the options over it, checks the whole. `share_id` gives the number that a share
+/// of a name has in file handles.
+pub fn load(
+    file: Option<&Path>,
+    options: Options,
+    share_id: fn(&str) -> u32,
+) -> Result<Settings, Faults> {
+    let text = match file {
+        Some(path) => {
+            let of_file = |what| {
+                let file = path.to_owned();
+                let place = Place::File { file, line: 0, column: 0, text: String::new() };
+                Faults(vec![Fault { place, what, help: None }])
+            };
+            read_text(path).map_err(of_file)?
+        }
+        None => String::new(),
+    };
+    settle(file.unwrap_or(Path::new("")), &text, options, share_id)
+}
+
+fn read_text(path: &Path) -> Result<String, String> {
+    let cannot = |e: std::io::Error| format!("cannot read the configuration: {e}");
+    let mut text = String::new();
+    let most = TEXT_MAX as u64 + 1;
+    fs::File::open(path).map_err(cannot)?.take(most).read_to_string(&mut text).map_err(cannot)?;
+    if text.len() > TEXT_MAX {
+        return Err(format!("the configuration is larger than {}", Size(TEXT_MAX as u64)));
+    }
+    Ok(text)
+}
+
+/// [`load`] for a text that has been read; `file` is only named.
+pub(crate) fn settle(
+    file: &Path,
+    text: &str,
+    options: Options,
+    share_id: fn(&str) -> u32,
+) -> Result<Settings, Faults> {
+    let root = tree::read(text).map_err(|s| {
+        let what = format!("this is not YAML: {}", s.message);
+        Faults(vec![Fault { place: place(file, text, s.line, s.column), what, help: None }])
+    })?;
+    let mut report = Report::default();
+    let mut draft = draft(&root, &mut report);
+    // A share that could not be read is a fault already; "no shares" would only add noise.
+    let complete = report.0.is_empty();
+    lay_over(&mut draft, options);
+    check_shares(&draft.shares, share_id, &mut report);
+    if complete && draft.shares.is_empty() {
+        report.add_help(
+            Origin::Nowhere,
+            "there is nothing to serve",
+            "name a folder by `--share NAME=DIR`, or a file by `--config FILE`; `headgate demo` needs neither",
+        );
+    }
+    check_bind(&draft.bind, &mut report);
+    let settings = check_values(draft, &mut report);
+    if report.0.is_empty() {
+        return Ok(settings);
+    }
+    let located = |f: Finding| Fault {
+        place: match f.at {
+            Origin::Node(number) => {
+                let (line, column) = tree::locate(text, number);
+                place(file, text, line, column)
+            }
+            Origin::Option(name) => Place::Option(name),
+            Origin::Nowhere => Place::Nowhere,
+        },
+        what: f.what,
+        help: f.help,
+    };
+    Err(Faults(report.0.into_iter().take(FAULTS_MAX).map(located).collect()))
+}
+
+fn place(file: &Path, text: &str, line: usize, column: usize) -> Place {
+    let text = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
+    // A tab would move the mark under the line; one space keeps it in place.
+    let text =
+        text.replace('\t', " ").chars().filter(|c| !c.is_control()).take(SHOWN_MAX).collect();
+    Place::File { file: file.to_owned(), line, column: column.min(SHOWN_MAX), text }
+}
+
+/// Lays the options over what the file says.
+fn lay_over(draft: &mut Draft, options: Options) {
+    fn over<T>(place: &mut Option<Set<T>>, value: Option<T>, name: &'static str) {
+        if let Some(value) = value {
+            *place = Some(Set { value, origin: Origin::Option(name) });
+        }
+    }
+    for mut option in options.shares {
+        let at = Origin::Option("--share");
+        if let Source::Folder(path) = &mut option.0.source {
+            *path = from_here(path);
+        }
+        draft.shares.push(DraftShare { share: option.0, name_at: at, source_at: at });
+    }
+    let bind = options.bind.into_iter();
+    draft.bind.extend(bind.map(|value| Set { value, origin: Origin::Option("--bind") }));
+    over(&mut draft.rdma, options.rdma, "--rdma");
+    over(&mut draft.nfs_port, options.nfs_port, "--nfs-port");
+    over(&mut draft.nfs_rdma_port, options.nfs_rdma_port, "--nfs-rdma-port");
+    over(&mut draft.state, options.state.map(|p| from_here(&p)), "--state");
+    over(&mut draft.lease, options.lease, "--lease");
+    over(&mut draft.grace, options.grace, "--grace");
+    over(&mut draft.memory, options.memory, "--memory");
+    over(&mut draft.connections, options.connections, "--connections");
+}
+
+/// A path of the command line means one from where the command is typed.
+fn from_here(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+fn check_shares(shares: &[DraftShare], share_id: fn(&str) -> u32, report: &mut Report) {
+    if let Some(first) = shares.get(SHARES_MAX) {
+        report.add(first.name_at, format!("there are more than {SHARES_MAX} shares"));
+        return;
+    }
+    for (i, s) in shares.iter().enumerate() {
+        let name = &s.share.name;
+        let same_id = |t: &&DraftShare| share_id(&t.share.name) == share_id(name);
+        if let Some(other) = shares[..i].iter().find(same_id) {
+            if other.share.name == *name {
+                let what = format!("there are two shares named `{name}`");
+                report.add_help(s.name_at, what, "give one of them another name");
+            } else {
+                report.add_help(
+                    s.name_at,
+                    format!(
+                        "the shares `{}` and `{name}` would have the same number in file handles",
+                        other.share.name
+                    ),
+                    "give one of them another name",
+                );
+            }
+        }
+        if let Source::Folder(path) = &s.share.source {
+            check_folder(path, s.source_at, report);
+        }
+    }
+}
+
+fn check_folder(path: &Path, at: Origin, report: &mut Report) {
+    let shown = path.display();
+    match fs::metadata(path) {
+        Ok(m) if m.is_dir() => {}
+        Ok(_) => {
+            report.add_help(at, format!("{shown} is not a folder"), "name the folder it is in")
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => report.add_help(
+            at,
+            format!("there is no folder {shown}"),
+            format!("make it (`mkdir -p {shown}`), or name another one"),
+        ),
+        Err(e) => report.add(at, format!("cannot look at {shown}: {e}")),
+    }
+}
+
+fn check_bind(bind: &[Set<std::net::IpAddr>], report: &mut Report) {
+    for (i, b) in bind.iter().enumerate() {
+        if bind[..i].iter().any(|o| o.value == b.value) {
+            report.add_help(
+                b.origin,
+                format!("{} is bound twice", b.value),
+                "remove one of the two",
+            );
+        } else if b.value.is_unspecified() && bind.len() > 1 {
+            report.add_help(
+                b.origin,
+                format!("{} already means every address of its kind", b.value),
+                "name either all addresses or single ones",
+            );
+        }
+    }
+}
+
+/// The value and where it was set, or the default.
+fn settled<T>(set: Option<Set<T>>, default: T) -> Set<T> {
+    set.unwrap_or(Set { value: default, origin: Origin::Nowhere })
+}
+
+fn check_values(draft: Draft, report: &mut Report) -> Settings {
+    let default = Settings::default();
+    let rdma = settled(draft.rdma, default.rdma);
+    let nfs_port = draft.nfs_port.map_or(default.nfs_port, |p| p.value.0);
+    let rdma_port = settled(draft.nfs_rdma_port, crate::Port(default.nfs_rdma_port));
+    if rdma.value == Rdma::Verbs {
+        report.add_help(
+            rdma.origin,
+            "this headgate is built without hardware verbs",
+            "write `iwarp`, which needs no RDMA device here and none of the client's to be special, or `auto`",
+        );
+    }
+    if rdma.value != Rdma::Off && nfs_port == rdma_port.value.0 && nfs_port != 0 {
+        report.add_help(
+            rdma_port.origin,
+            format!("NFS over TCP and NFS over RDMA cannot share port {nfs_port}"),
+            "the usual ports are 2049 and 20049",
+        );
+    }
+    let lease = settled(draft.lease, Span(default.lease));
+    if !(LEASE_MIN..=LEASE_MAX).contains(&lease.value.0) {
+        report.add_help(
+            lease.origin,
+            format!("a lease of {} is not possible", lease.value),
+            format!(
+                "choose one from {} to {}; the default is 90s",
+                Span(LEASE_MIN),
+                Span(LEASE_MAX)
+            ),
+        );
+    }
+    // Who sets only the lease gets a grace period that fits it (RFC 8881 section 8.4.2.1: at least the lease).
+    let grace = settled(draft.grace, lease.value);
+    if grace.value < lease.value {
+        report.add_help(
+            grace.origin,
+            format!(
+                "a grace period of {} is shorter than the lease of {}",
+                grace.value, lease.value
+            ),
+            format!("write {} or more, or clients lose their locks at a restart", lease.value),
+        );
+    } else if grace.value.0 > LEASE_MAX {
+        let what = format!("a grace period of {} is not possible", grace.value);
+        report.add_help(grace.origin, what, format!("choose at most {}", Span(LEASE_MAX)));
+    }
+    let memory = settled(draft.memory, Size(default.memory));
+    if memory.value.0 < MEMORY_MIN {
+        report.add_help(
+            memory.origin,
+            format!("{} of payload memory is too little", memory.value),
+            format!("write {} or more", Size(MEMORY_MIN)),
+        );
+    }
+    let connections = settled(draft.connections, default.connections);
+    if !(1..=CONNECTIONS_MAX).contains(&connections.value) {
+        report.add_help(
+            connections.origin,
+            format!("{} connections are not possible", connections.value),
+            format!("choose a number from 1 to {CONNECTIONS_MAX}"),
+        );
+    }
+    let state = settled(draft.state, default.state);
+    check_state(&state, &draft.shares, report);
+    Settings {
+        shares: draft.shares.into_iter().map(|s| s.share).collect(),
+        bind: draft.bind.into_iter().map(|b| b.value).collect(),
+        rdma: rdma.value,
+        nfs_port,
+        nfs_rdma_port: rdma_port.value.0,
+        state: state.value,
+        lease: lease.value.0,
+        grace: grace.value.0,
+        memory: memory.value.0,
+        connections: connections.value,
+    }
+}
+
+/// Clients must not reach the gateway's own state through a share.
+fn check_state(state: &Set<PathBuf>, shares: &[DraftShare], report: &mut Report) {
+    for s in shares {
+        if let Source::Folder(path) = &s.share.source
+            && real(&state.value).starts_with(real(path))
+        {
+            let at = if state.origin == Origin::Nowhere { s.source_at } else { state.origin };
+            report.add_help(
+                at,
+                format!(
+                    "the state folder {} is inside the share `{}`, where clients could change it",
+                    state.value.display(),
+                    s.share.name
+                ),
+                "name a folder outside of every share",
+            );
+        }
+    }
+}
+
+/// The path without symbolic links, as far as it exists.
+fn real(path: &Path) -> PathBuf {
+    let mut rest = Vec::new();
+    let mut at = path;
+    loop {
+        if let Ok(mut whole) = fs::canonicalize(at) {
+            whole.extend(rest.iter().rev());
+            return whole;
+        }
+        match (at.parent(), at.file_name()) {
+            (Some(parent), Some(name)) => {
+                rest.push(name.to_owned());
+                at = parent;
+            }
+            _ => return path.to_owned(),
+        }
+    }
+}

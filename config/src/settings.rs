@@ -1,0 +1,269 @@
+//! What the gateway runs by, whole and checked.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Everything `serve` needs to know. Made by [`crate::load`], or by hand in tests and in `demo`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// What is served, in the order of the configuration; names and numbers are different.
+    pub shares: Vec<Share>,
+    /// Addresses to listen on; empty: all of them, IPv4 and IPv6.
+    pub bind: Vec<IpAddr>,
+    /// Which RDMA provider serves `nfs_rdma_port`.
+    pub rdma: Rdma,
+    /// NFS and MOUNT over TCP; 0: any free port.
+    pub nfs_port: u16,
+    /// NFS over RPC-over-RDMA; 0: any free port.
+    pub nfs_rdma_port: u16,
+    /// Where what must survive a restart is kept.
+    pub state: PathBuf,
+    /// NFSv4 lease time.
+    pub lease: Duration,
+    /// How long after a restart clients may reclaim what they held; at least the lease.
+    pub grace: Duration,
+    /// Payload memory in bytes, for all connections together.
+    pub memory: u64,
+    /// Connections held at once; more are closed as they come.
+    pub connections: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            shares: Vec::new(),
+            bind: Vec::new(),
+            rdma: Rdma::Auto,
+            nfs_port: 2049,
+            nfs_rdma_port: 20049,
+            state: PathBuf::from("/var/lib/headgate"),
+            lease: Duration::from_secs(90),
+            grace: Duration::from_secs(90),
+            memory: 256 << 20,
+            connections: 2048,
+        }
+    }
+}
+
+/// A folder that is served under a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Clients see `/NAME`.
+    pub name: String,
+    /// Where its files live.
+    pub source: Source,
+    /// Nothing may be changed through it.
+    pub read_only: bool,
+    /// Which users become the anonymous one.
+    pub squash: Squash,
+    /// Who may come; `None`: directly attached networks and this host.
+    pub clients: Option<Vec<Cidr>>,
+}
+
+/// Where the files of a share live.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// In a folder of this host, by its absolute path.
+    Folder(PathBuf),
+    /// In memory, gone at exit.
+    Memory,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder(path) => write!(f, "{}", path.display()),
+            Self::Memory => f.write_str("mem:"),
+        }
+    }
+}
+
+/// Which users a share maps to the anonymous one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Squash {
+    /// Nobody: root is root.
+    None,
+    /// The superuser.
+    #[default]
+    Root,
+    /// Everybody.
+    All,
+}
+
+impl FromStr for Squash {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self::None),
+            "root" => Ok(Self::Root),
+            "all" => Ok(Self::All),
+            _ => Err(format!("`{text}` is no way to squash users; write `root`, `all` or `none`")),
+        }
+    }
+}
+
+impl fmt::Display for Squash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Root => "root",
+            Self::All => "all",
+        })
+    }
+}
+
+/// Which RDMA provider is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rdma {
+    /// Hardware verbs where a device serves the address, else iWARP in user space.
+    #[default]
+    Auto,
+    /// iWARP in user space.
+    Iwarp,
+    /// Hardware verbs only.
+    Verbs,
+    /// No RDMA.
+    Off,
+}
+
+impl FromStr for Rdma {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "iwarp" => Ok(Self::Iwarp),
+            "verbs" => Ok(Self::Verbs),
+            "off" => Ok(Self::Off),
+            _ => Err(format!(
+                "`{text}` is no RDMA provider; write `auto`, `iwarp`, `verbs` or `off`"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Rdma {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Iwarp => "iwarp",
+            Self::Verbs => "verbs",
+            Self::Off => "off",
+        })
+    }
+}
+
+/// A range of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cidr {
+    /// First address of the range.
+    pub addr: IpAddr,
+    /// Leading bits that count.
+    pub bits: u8,
+}
+
+impl FromStr for Cidr {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (addr, bits) = match text.split_once('/') {
+            Some((addr, bits)) => (addr, Some(bits)),
+            None => (text, None),
+        };
+        let addr: IpAddr = addr.parse().map_err(|_| {
+            format!(
+                "`{text}` is not a range of addresses; write one like `10.0.0.0/8` or `fd00::/8`"
+            )
+        })?;
+        let most = if addr.is_ipv4() { 32 } else { 128 };
+        let bits =
+            match bits {
+                None => most,
+                Some(bits) => bits.parse().ok().filter(|b| *b <= most).ok_or_else(|| {
+                    format!("`{text}` has too long a prefix; the longest is /{most}")
+                })?,
+            };
+        let first = first_of(addr, bits);
+        if first != addr {
+            return Err(format!("`{text}` names a host inside a range; write `{first}/{bits}`"));
+        }
+        Ok(Self { addr, bits })
+    }
+}
+
+/// The first address of the range that `addr` is in.
+fn first_of(addr: IpAddr, bits: u8) -> IpAddr {
+    let bits = u32::from(bits);
+    match addr {
+        IpAddr::V4(a) => {
+            let keep = u32::MAX.checked_shl(32 - bits.min(32)).unwrap_or(0);
+            IpAddr::V4((a.to_bits() & keep).into())
+        }
+        IpAddr::V6(a) => {
+            let keep = u128::MAX.checked_shl(128 - bits.min(128)).unwrap_or(0);
+            IpAddr::V6((a.to_bits() & keep).into())
+        }
+    }
+}
+
+impl fmt::Display for Cidr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.addr, self.bits)
+    }
+}
+
+/// A name that NFS and SMB clients can both type.
+pub(crate) fn share_name(text: &str) -> Result<String, String> {
+    const FORBIDDEN: &[char] = &['/', '\\', ':', '*', '?', '"', '<', '>', '|', ',', '='];
+    if text.is_empty() {
+        return Err("a share needs a name".into());
+    }
+    if text.len() > 80 {
+        return Err(format!("the share name has {} bytes; at most 80 are possible", text.len()));
+    }
+    if text == "." || text == ".." {
+        return Err(format!("`{text}` cannot be the name of a share"));
+    }
+    if let Some(c) = text.chars().find(|c| c.is_control() || FORBIDDEN.contains(c)) {
+        return Err(format!(
+            "the share name {text:?} holds {c:?}; use letters, digits, `-`, `_` and `.`"
+        ));
+    }
+    if text.trim() != text {
+        return Err(format!("the share name {text:?} begins or ends with a space"));
+    }
+    Ok(text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_addresses() {
+        assert_eq!("10.0.0.0/8".parse(), Ok(Cidr { addr: [10, 0, 0, 0].into(), bits: 8 }));
+        assert_eq!("::/0".parse::<Cidr>().unwrap().to_string(), "::/0");
+        assert_eq!("192.0.2.7".parse::<Cidr>().unwrap().to_string(), "192.0.2.7/32");
+        assert_eq!(
+            "10.1.2.3/8".parse::<Cidr>().unwrap_err(),
+            "`10.1.2.3/8` names a host inside a range; write `10.0.0.0/8`"
+        );
+        assert_eq!(
+            "10.0.0.0/33".parse::<Cidr>().unwrap_err(),
+            "`10.0.0.0/33` has too long a prefix; the longest is /32"
+        );
+        for text in ["", "/", "ten", "10.0.0/8", "10.0.0.0/-1", "10.0.0.0/", "fd00::/129"] {
+            assert!(text.parse::<Cidr>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_of_shares() {
+        assert!(share_name("data-1_x.y").is_ok());
+        assert!(share_name("größe").is_ok());
+        for name in ["", ".", "..", "a/b", "a\\b", "a\0", " a", "a\n", &"x".repeat(81)] {
+            assert!(share_name(name).is_err(), "{name:?}");
+        }
+    }
+}

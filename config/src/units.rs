@@ -1,0 +1,131 @@
+//! Values with units: sizes (`64MiB`), spans of time (`30s`), ports.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A number of bytes, written `4096`, `64KiB`, `256MiB` or `2GiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(pub u64);
+
+const SIZES: [(&str, u64); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1)];
+
+/// Splits `12abc` into `12` and `abc`; `None` when it does not begin with a digit.
+fn number_and_unit(text: &str) -> Option<(&str, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    if end == 0 { None } else { Some((&text[..end], text[end..].trim_start())) }
+}
+
+impl FromStr for Size {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!("`{text}` is not a size; write a number with KiB, MiB or GiB, like `256MiB`")
+        };
+        let (number, unit) = number_and_unit(text).ok_or_else(wrong)?;
+        let factor = if unit.is_empty() {
+            1
+        } else {
+            SIZES.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?.1
+        };
+        let number: u64 = number.parse().map_err(|_| format!("`{text}` is too large a size"))?;
+        number.checked_mul(factor).map(Size).ok_or_else(|| format!("`{text}` is too large a size"))
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, factor) in SIZES[..3].iter().rev() {
+            if self.0 >= *factor && self.0.is_multiple_of(*factor) {
+                return write!(f, "{}{name}", self.0 / factor);
+            }
+        }
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A span of time, written `500ms`, `30s`, `2m` or `1h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub Duration);
+
+const SPANS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
+
+impl FromStr for Span {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!("`{text}` is not a span of time; write a number with ms, s, m or h, like `30s`")
+        };
+        let (number, unit) = number_and_unit(text).ok_or_else(wrong)?;
+        let factor = SPANS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?.1;
+        let number: u64 = number.parse().map_err(|_| format!("`{text}` is too long a time"))?;
+        let ms =
+            number.checked_mul(factor).ok_or_else(|| format!("`{text}` is too long a time"))?;
+        Ok(Span(Duration::from_millis(ms)))
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = self.0.as_millis();
+        for (name, factor) in SPANS.iter().rev() {
+            let factor = u128::from(*factor);
+            if ms >= factor && ms.is_multiple_of(factor) {
+                return write!(f, "{}{name}", ms / factor);
+            }
+        }
+        write!(f, "{ms}ms")
+    }
+}
+
+/// A TCP port; 0 lets the system choose one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Port(pub u16);
+
+impl FromStr for Port {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(Port).map_err(|_| {
+            format!("`{text}` is not a port; write a number from 1 to 65535, or 0 for any free one")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_and_written() {
+        for (text, bytes) in
+            [("0", 0), ("4096", 4096), ("7B", 7), ("64KiB", 65536), ("2 GiB", 2 << 30)]
+        {
+            assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
+        }
+        assert_eq!(Size(3 << 20).to_string(), "3MiB");
+        assert_eq!(Size(1025).to_string(), "1025");
+        assert_eq!(Size(0).to_string(), "0");
+        for text in ["", "MiB", "64MB", "-1", "1.5GiB", "99999999999999999999", "99999999999999GiB"]
+        {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn spans_are_read_and_written() {
+        for (text, ms) in [("500ms", 500), ("30s", 30_000), ("2m", 120_000), ("1h", 3_600_000)] {
+            assert_eq!(text.parse(), Ok(Span(Duration::from_millis(ms))), "{text}");
+            assert_eq!(Span(Duration::from_millis(ms)).to_string(), text);
+        }
+        for text in ["", "30", "s", "1 week", "99999999999999999999s", "9999999999999999999h"] {
+            assert!(text.parse::<Span>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn ports_have_sixteen_bits() {
+        assert_eq!("2049".parse(), Ok(Port(2049)));
+        assert!("65536".parse::<Port>().is_err());
+        assert!("nfs".parse::<Port>().is_err());
+    }
+}

@@ -1,0 +1,151 @@
+//! The command line.
+//!
+//! *Operation.* One module per command; this one parses options, and turns outcomes into exit codes.
+//!
+//! *Errors.* Exit code 0: fine. 1: the work failed. 2: wrong usage or configuration. Messages go to standard error.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use config::{Faults, Options, Port, Rdma, Settings, ShareOption, Size, Span};
+
+/// Serves folders to Linux by NFS, over TCP and over RDMA, with no RDMA device of its own.
+#[derive(Debug, Parser)]
+#[command(name = "headgate", version, max_term_width = 110, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve folders until told to stop
+    Serve(Configuration),
+    /// Is the configuration sound, and what does a client type for every address?
+    Check(CheckArgs),
+}
+
+#[derive(Debug, Args)]
+struct CheckArgs {
+    #[command(flatten)]
+    configuration: Configuration,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `serve` and `check` are told. Options stand before what the file says; shares and addresses add to it.
+#[derive(Debug, Args)]
+struct Configuration {
+    /// Configuration file (YAML)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Serve DIR as /NAME; `mem:` for DIR is a volume in memory. Repeatable. Options: ro, squash=root|all|none,
+    /// clients=CIDR[,CIDR...]
+    #[arg(long = "share", value_name = "NAME=DIR[,OPTION...]")]
+    shares: Vec<ShareOption>,
+    /// Listen on this address only. Repeatable; default: all addresses
+    #[arg(long, value_name = "ADDR")]
+    bind: Vec<IpAddr>,
+    /// RDMA provider: auto, iwarp, verbs or off; auto: verbs where a device serves the address, else iWARP in user space
+    #[arg(long, value_name = "PROVIDER")]
+    rdma: Option<Rdma>,
+    /// NFS over TCP; default: 2049
+    #[arg(long, value_name = "PORT")]
+    nfs_port: Option<Port>,
+    /// NFS over RDMA; default: 20049
+    #[arg(long, value_name = "PORT")]
+    nfs_rdma_port: Option<Port>,
+    /// What must survive a restart is kept here; default: /var/lib/headgate
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// NFSv4 lease time; default: 90s
+    #[arg(long, value_name = "TIME")]
+    lease: Option<Span>,
+    /// How long after a restart clients may reclaim locks; default: the lease time
+    #[arg(long, value_name = "TIME")]
+    grace: Option<Span>,
+    /// Memory for payload of all connections; default: 256MiB
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Size>,
+    /// Connections held at once; default: 2048
+    #[arg(long, value_name = "NUMBER")]
+    connections: Option<usize>,
+}
+
+impl Configuration {
+    fn load(self) -> Result<Settings, Faults> {
+        let options = Options {
+            shares: self.shares,
+            bind: self.bind,
+            rdma: self.rdma,
+            nfs_port: self.nfs_port,
+            nfs_rdma_port: self.nfs_rdma_port,
+            state: self.state,
+            lease: self.lease,
+            grace: self.grace,
+            memory: self.memory,
+            connections: self.connections,
+        };
+        config::load(self.config.as_deref(), options, vfs::namespace::Share::id_of)
+    }
+}
+
+/// Why a command did not succeed.
+enum Failure {
+    /// Exit code 1.
+    Work(String),
+    /// Exit code 2.
+    Usage(Faults),
+}
+
+impl From<Faults> for Failure {
+    fn from(faults: Faults) -> Self {
+        Self::Usage(faults)
+    }
+}
+
+/// Runs the program by the command line of this process.
+pub fn main() -> ExitCode {
+    // Wrong usage ends here with clap's message and exit code 2; help and version with 0.
+    let cli = Cli::parse();
+    let outcome = match cli.command {
+        Command::Serve(configuration) => serve(configuration),
+        Command::Check(args) => check(args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Work(why)) => {
+            eprintln!("error: {why}");
+            ExitCode::from(1)
+        }
+        Err(Failure::Usage(faults)) => {
+            eprintln!("{faults}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::Work(format!("cannot start threads: {e}")))
+}
+
+fn serve(configuration: Configuration) -> Result<(), Failure> {
+    let settings = configuration.load()?;
+    runtime()?.block_on(crate::serve::run(settings)).map_err(Failure::Work)
+}
+
+fn check(args: CheckArgs) -> Result<(), Failure> {
+    let settings = args.configuration.load()?;
+    if args.json {
+        println!("{}", serde_json::json!({ "shares": settings.shares.len() }));
+    } else {
+        println!("the configuration is sound");
+    }
+    Ok(())
+}
