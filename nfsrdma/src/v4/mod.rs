@@ -1,14 +1,32 @@
-//! NFS version 4: COMPOUND of minor versions 0, 1 and 2.
+//! NFS 4.0 (RFC 7530), 4.1 (RFC 8881) and 4.2 (RFC 7862), with umask (RFC 8275) and extended attributes (RFC 8276).
+//!
+//! *Operation.* [`Nfs4::compound`] runs one COMPOUND: [`compound`] decodes and performs operation by operation, each in a
+//! file of `ops` named after it. What an operation may see and change of its surroundings is the [`compound::Compound`].
+//!
+//! *Memory.* READ hands the volume's own buffers to the reply, WRITE the request's own buffers to the volume.
+//!
+//! *Errors.* An operation ends with a [`Status`]; the first that is not OK ends the COMPOUND. Only a COMPOUND whose head
+//! cannot be decoded has no reply of its own.
 
 use std::sync::Arc;
 
 use crate::context::{CallContext, Conn, Core, Outcome};
 use crate::xdr::{Reader, Writer, XdrResult};
 
+pub mod compound;
+mod dispatch;
+pub mod io_right;
+pub mod limits;
+mod ops;
+pub mod status;
+pub mod wire;
+
+pub use status::Status;
+
 /// The version 4 server.
 pub struct Nfs4 {
-    #[allow(dead_code)]
-    core: Arc<Core>,
+    /// What all versions share.
+    pub core: Arc<Core>,
 }
 
 impl Nfs4 {
@@ -22,12 +40,12 @@ impl Nfs4 {
     /// was written to `out` is thrown away). [`Outcome::Once`] asks for the reply to be kept for repetitions (minor 0).
     pub async fn compound(
         &self,
-        _conn: &Arc<Conn>,
-        _call: &CallContext,
-        _args: &mut Reader<'_>,
-        _out: &mut Writer,
+        conn: &Arc<Conn>,
+        call: &CallContext,
+        args: &mut Reader<'_>,
+        out: &mut Writer,
     ) -> XdrResult<Outcome> {
-        Ok(Outcome::NoProcedure)
+        compound::run(self, conn, call, args, out).await
     }
 
     /// The connection has ended: it carries no session any more.

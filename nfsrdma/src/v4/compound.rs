@@ -1,0 +1,298 @@
+//! One COMPOUND: the operation loop and what operations share.
+//!
+//! *Operation.* The loop checks what RFC 8881 section 2.10.6.4 and 16.2 say of positions and counts, performs operations
+//! until one fails, and writes opcode and status of each. Replays of minor version 1 and up are answered by SEQUENCE
+//! through [`Compound::replay`].
+//!
+//! *Memory.* One reply stream; the body of a failed operation is cut off again unless its error has one.
+//!
+//! *Errors.* [`crate::xdr::XdrError`] only for a COMPOUND whose tag, minor version or count cannot be read.
+
+use std::sync::Arc;
+
+use vfs::namespace::Share;
+use vfs::{Cred, NodeRef};
+
+use super::status::Status;
+use super::wire::{MINOR_MAX, Stateid, op};
+use super::{Nfs4, dispatch, limits};
+use crate::context::{CallContext, Conn, Outcome};
+use crate::fh::Fh;
+use crate::xdr::{Reader, Writer, XdrResult};
+
+/// A file or directory that a file handle names.
+#[derive(Clone)]
+pub struct Located {
+    /// The share.
+    pub share: Arc<Share>,
+    /// The node.
+    pub node: NodeRef,
+    /// The caller as this share sees it.
+    pub cred: Cred,
+}
+
+/// What a file handle names.
+#[derive(Clone)]
+pub enum Object {
+    /// The root above all shares.
+    Root,
+    /// A node of a share.
+    Node(Located),
+}
+
+/// Sizes and rules of the session that a COMPOUND runs in; SEQUENCE sets them.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplyLimits {
+    /// Bytes of the whole reply (`ca_maxresponsesize`).
+    pub reply_max: usize,
+    /// Bytes of a reply that is to be kept (`ca_maxresponsesize_cached`); `None` when the client did not ask for that.
+    pub cached_max: Option<usize>,
+}
+
+/// A COMPOUND under way.
+pub struct Compound<'a> {
+    /// The server.
+    pub nfs: &'a Nfs4,
+    /// The connection.
+    pub conn: &'a Arc<Conn>,
+    /// Who calls.
+    pub call: &'a CallContext,
+    /// 0, 1 or 2.
+    pub minor: u32,
+    /// The arguments that are not decoded yet.
+    pub args: Reader<'a>,
+    /// The reply.
+    pub out: Writer,
+    /// Number of the operation that is being performed.
+    pub index: usize,
+    /// Operations in the request.
+    pub count: usize,
+    /// The current file handle.
+    pub current: Option<Object>,
+    /// The saved file handle.
+    pub saved: Option<Object>,
+    /// The current stateid (RFC 8881 section 16.2.3.1.2).
+    pub current_stateid: Option<Stateid>,
+    /// The saved stateid.
+    pub saved_stateid: Option<Stateid>,
+    /// How long the reply may become.
+    pub limits: ReplyLimits,
+    /// Minor version 0: something was changed, so that a repetition of the call must get the same reply.
+    pub once: bool,
+    /// SEQUENCE found a repetition: this is the whole answer, from the COMPOUND's status on.
+    pub replay: Option<Arc<[u8]>>,
+}
+
+impl<'a> Compound<'a> {
+    /// The node of the current file handle.
+    pub fn node(&self) -> Result<&Located, Status> {
+        match &self.current {
+            Some(Object::Node(l)) => Ok(l),
+            // The root above the shares is a directory that nobody may change.
+            Some(Object::Root) => Err(Status::RoFs),
+            None => Err(Status::NoFileHandle),
+        }
+    }
+
+    /// The current file handle, whatever it names.
+    pub fn object(&self) -> Result<&Object, Status> {
+        self.current.as_ref().ok_or(Status::NoFileHandle)
+    }
+
+    /// Makes this the current file handle; the current stateid belongs to the one before and is gone.
+    pub fn set_current(&mut self, object: Object) {
+        self.current = Some(object);
+        self.current_stateid = None;
+    }
+
+    /// The caller may use this share, or it is as if there were none of this name.
+    pub fn admits(&self, share: &Share) -> Result<(), Status> {
+        if self.nfs.core.may_use(self.conn, share) { Ok(()) } else { Err(Status::Access) }
+    }
+
+    /// A node of a share and the caller as that share sees it.
+    pub fn located(&self, share: Arc<Share>, node: NodeRef) -> Object {
+        let cred = share.squash(self.call.cred.clone());
+        Object::Node(Located { share, node, cred })
+    }
+
+    /// The file handle of an object.
+    pub fn fh_of(&self, object: &Object) -> Fh {
+        let handles = &self.nfs.core.handles;
+        match object {
+            Object::Root => handles.root(),
+            Object::Node(l) => handles.of_node(&l.share, &l.node.handle()),
+        }
+    }
+
+    /// A stateid argument with the current stateid put in its place (RFC 8881 section 8.2.3).
+    pub fn stateid(&self, sent: Stateid) -> Result<Stateid, Status> {
+        if self.minor > 0 && sent == Stateid::CURRENT {
+            return self.current_stateid.ok_or(Status::BadStateId);
+        }
+        Ok(sent)
+    }
+
+    /// Bytes that may still be written.
+    pub fn room(&self) -> usize {
+        self.limits.reply_max.saturating_sub(self.out.total_len())
+    }
+
+    /// The status for a reply that would be too long.
+    fn too_big(&self) -> Status {
+        if self.minor == 0 { Status::Resource } else { Status::RepTooBig }
+    }
+
+    /// Before an operation: its opcode may stand here, and its result will fit.
+    fn admit(&self, opcode: u32) -> Result<(), Status> {
+        if !dispatch::is_known(opcode, self.minor) {
+            return Err(Status::OpIllegal);
+        }
+        if self.minor > 0 {
+            self.admit_position(opcode)?;
+        }
+        // What changes something is refused before it is done, not after.
+        let need = self.out.total_len().saturating_add(dispatch::result_reserve(opcode));
+        if need > self.limits.reply_max {
+            return Err(self.too_big());
+        }
+        if self.limits.cached_max.is_some_and(|max| need > max) {
+            return Err(Status::RepTooBigToCache);
+        }
+        Ok(())
+    }
+
+    /// RFC 8881 sections 2.10.2.1, 18.46.3: SEQUENCE comes first and only there; without it, an operation that may stand
+    /// alone stands alone.
+    fn admit_position(&self, opcode: u32) -> Result<(), Status> {
+        match (self.index, opcode) {
+            (0, op::SEQUENCE) => Ok(()),
+            (_, op::SEQUENCE) => Err(Status::SequencePos),
+            (_, op::BIND_CONN_TO_SESSION) if self.count > 1 => Err(Status::NotOnlyOp),
+            (
+                0,
+                op::EXCHANGE_ID
+                | op::CREATE_SESSION
+                | op::DESTROY_SESSION
+                | op::BIND_CONN_TO_SESSION
+                | op::DESTROY_CLIENTID,
+            ) => {
+                if self.count == 1 {
+                    Ok(())
+                } else {
+                    Err(Status::NotOnlyOp)
+                }
+            }
+            (0, _) => Err(Status::OpNotInSession),
+            _ => Ok(()),
+        }
+    }
+
+    /// Performs the next operation and writes its result.
+    async fn step(&mut self) -> Status {
+        let Ok(opcode) = self.args.u32() else {
+            self.out.u32(op::ILLEGAL);
+            self.out.u32(Status::BadXdr.to_u32());
+            return Status::BadXdr;
+        };
+        let start = self.out.len();
+        let shown = if dispatch::is_known(opcode, self.minor) { opcode } else { op::ILLEGAL };
+        self.out.u32(shown);
+        self.out.u32(Status::Ok.to_u32());
+        let body = self.out.len();
+        self.once |= self.minor == 0 && dispatch::changes_something(opcode);
+        let mut done = match self.admit(opcode) {
+            Ok(()) => dispatch::perform(self, opcode).await,
+            Err(status) => Err(status),
+        };
+        if done.is_ok() && self.out.total_len() > self.limits.reply_max {
+            done = Err(self.too_big());
+        } else if done.is_ok()
+            && self.limits.cached_max.is_some_and(|max| self.out.total_len() > max)
+        {
+            done = Err(Status::RepTooBigToCache);
+        }
+        let status = done.err().unwrap_or(Status::Ok);
+        if status != Status::Ok {
+            if !dispatch::error_has_body(opcode, status) {
+                self.out.truncate(body);
+            }
+            if opcode == op::SETATTR && self.out.len() == body {
+                // SETATTR4res has its bitmap whatever the status.
+                self.out.count(0);
+            }
+            self.out.patch_u32(start + 4, status.to_u32());
+        }
+        status
+    }
+
+    /// Performs the operations until one fails. `start` and `results_at` are where the status and the count of results
+    /// stand in the reply.
+    async fn perform_all(&mut self, start: usize, results_at: usize) {
+        let mut status = Status::Ok;
+        let mut results = 0u32;
+        while self.index < self.count && status == Status::Ok {
+            status = self.step().await;
+            results += 1;
+            self.index += 1;
+            if let Some(kept) = self.replay.take() {
+                self.out.truncate(start);
+                self.out.fixed(&kept);
+                return;
+            }
+        }
+        self.out.patch_u32(start, status.to_u32());
+        self.out.patch_u32(results_at, results);
+    }
+}
+
+/// Runs one COMPOUND whose arguments are `args` and whose reply follows what `out` holds already (the RPC header).
+pub(super) async fn run(
+    nfs: &Nfs4,
+    conn: &Arc<Conn>,
+    call: &CallContext,
+    args: &mut Reader<'_>,
+    out: &mut Writer,
+) -> XdrResult<Outcome> {
+    let tag = args.opaque(limits::TAG_MAX)?;
+    let minor = args.u32()?;
+    // Each operation has four bytes at least, so this bounds the count by the size of the request.
+    let count = args.count(args.remaining() / 4)?;
+
+    let start = out.len();
+    out.u32(Status::Ok.to_u32());
+    out.opaque(tag);
+    let results_at = out.len();
+    out.u32(0);
+
+    let refused = match minor {
+        0 if count > limits::OPS_MAX => Some(Status::Resource),
+        0..=MINOR_MAX => None,
+        _ => Some(Status::MinorVersMismatch),
+    };
+    if let Some(status) = refused {
+        out.patch_u32(start, status.to_u32());
+        return Ok(Outcome::Repeatable);
+    }
+
+    let mut cx = Compound {
+        nfs,
+        conn,
+        call,
+        minor,
+        args: args.clone(),
+        out: std::mem::take(out),
+        index: 0,
+        count,
+        current: None,
+        saved: None,
+        current_stateid: None,
+        saved_stateid: None,
+        limits: ReplyLimits { reply_max: limits::REPLY_MAX, cached_max: None },
+        once: false,
+        replay: None,
+    };
+    cx.perform_all(start, results_at).await;
+    *out = cx.out;
+    Ok(if cx.once { Outcome::Once } else { Outcome::Repeatable })
+}

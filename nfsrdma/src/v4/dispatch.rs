@@ -1,0 +1,81 @@
+//! Which operation is which: the table of the three minor versions.
+
+use super::compound::Compound;
+use super::ops;
+use super::status::Status;
+use super::wire::op;
+
+/// The operation is defined in this minor version; others are OP_ILLEGAL.
+pub(super) fn is_known(opcode: u32, minor: u32) -> bool {
+    let last = match minor {
+        0 => op::RELEASE_LOCKOWNER,
+        1 => op::RECLAIM_COMPLETE,
+        _ => op::REMOVEXATTR,
+    };
+    (op::ACCESS..=last).contains(&opcode)
+}
+
+/// Bytes that the result of an operation that changes something needs at most, so that it is refused before it is done
+/// when the reply has no room for it.
+pub(super) fn result_reserve(opcode: u32) -> usize {
+    match opcode {
+        op::OPEN => 256,
+        op::CLOSE
+        | op::CREATE
+        | op::LINK
+        | op::LOCK
+        | op::LOCKU
+        | op::OPEN_CONFIRM
+        | op::OPEN_DOWNGRADE
+        | op::REMOVE
+        | op::RENAME
+        | op::SETATTR
+        | op::WRITE
+        | op::COPY
+        | op::SETXATTR
+        | op::REMOVEXATTR => 64,
+        _ => 8,
+    }
+}
+
+/// A second execution could answer differently. Opens and locks of minor version 0 have their own sequence numbers.
+pub(super) fn changes_something(opcode: u32) -> bool {
+    matches!(
+        opcode,
+        op::CREATE | op::LINK | op::REMOVE | op::RENAME | op::SETATTR | op::SETCLIENTID_CONFIRM
+    )
+}
+
+/// The result has a body although it failed; the operation has written it.
+pub(super) fn error_has_body(opcode: u32, status: Status) -> bool {
+    match opcode {
+        op::LOCK | op::LOCKT => status == Status::Denied,
+        op::SETATTR => true,
+        op::SETCLIENTID => status == Status::ClidInUse,
+        op::COPY => status == Status::OffloadNoReqs,
+        _ => false,
+    }
+}
+
+/// Performs an operation: decodes its arguments and writes its result's body.
+pub(super) async fn perform(cx: &mut Compound<'_>, opcode: u32) -> Result<(), Status> {
+    if cx.minor > 0 {
+        // RFC 8881 section 17: these are gone since there are sessions.
+        match opcode {
+            op::OPEN_CONFIRM
+            | op::RELEASE_LOCKOWNER
+            | op::RENEW
+            | op::SETCLIENTID
+            | op::SETCLIENTID_CONFIRM => return Err(Status::NotSupp),
+            _ => {}
+        }
+    }
+    match opcode {
+        op::GETFH => ops::getfh::getfh(cx).await,
+        op::PUTFH => ops::putfh::putfh(cx).await,
+        op::PUTPUBFH | op::PUTROOTFH => ops::putrootfh::putrootfh(cx).await,
+        op::RESTOREFH => ops::restorefh::restorefh(cx).await,
+        op::SAVEFH => ops::savefh::savefh(cx).await,
+        _ => Err(Status::NotSupp),
+    }
+}

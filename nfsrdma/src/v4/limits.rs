@@ -1,0 +1,22 @@
+//! The numbers of NFS version 4.
+
+/// Operations in a COMPOUND of minor version 0; sessions say their own limit.
+pub const OPS_MAX: usize = 128;
+/// Bytes of a COMPOUND's tag.
+pub const TAG_MAX: usize = 1024;
+/// Bytes of a name in a request, before the volume's own limit is asked.
+pub const NAME_MAX: usize = 4096;
+/// Bytes of a link's target.
+pub const LINKTEXT_MAX: usize = 4096;
+/// Words of a bitmap in a request: attributes are numbered below 96, and room for those to come.
+pub const BITMAP_WORDS_MAX: usize = 8;
+/// Bytes of the values of attributes in a request.
+pub const ATTR_VALUES_MAX: usize = 64 * 1024;
+/// Bytes of an owner's name.
+pub const OWNER_MAX: usize = 256;
+/// Bytes of data in one READ or WRITE.
+pub const IO_MAX: usize = 1 << 20;
+/// Bytes of a reply of minor version 0, RPC header included: one READ of the largest size and its surroundings.
+pub const REPLY_MAX: usize = IO_MAX + 64 * 1024;
+/// Bytes of an extended attribute's value (as Linux: XATTR_SIZE_MAX).
+pub const XATTR_VALUE_MAX: usize = 64 * 1024;

@@ -1,0 +1,10 @@
+//! GETFH (RFC 8881 section 18.8).
+
+use crate::v4::compound::Compound;
+use crate::v4::status::Status;
+
+pub(in crate::v4) async fn getfh(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let fh = cx.fh_of(cx.object()?);
+    cx.out.opaque(fh.as_bytes());
+    Ok(())
+}

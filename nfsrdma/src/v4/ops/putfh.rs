@@ -1,0 +1,21 @@
+//! PUTFH (RFC 8881 section 18.19).
+
+use crate::fh::Named;
+use crate::v4::compound::{Compound, Object};
+use crate::v4::status::Status;
+use crate::v4::wire::FHSIZE;
+
+pub(in crate::v4) async fn putfh(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let wire = cx.args.opaque(FHSIZE)?;
+    let core = &cx.nfs.core;
+    let object = match core.handles.open(&core.namespace, wire)? {
+        Named::Root => Object::Root,
+        Named::Node(share, handle) => {
+            cx.admits(&share)?;
+            let node = share.backend.resolve(&handle).await?;
+            cx.located(share, node)
+        }
+    };
+    cx.set_current(object);
+    Ok(())
+}
