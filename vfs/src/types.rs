@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 /// Names a node while this process runs; the key of all shared state. Hard links of one file have one id; an id is
 /// never used again for another file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeId(pub u64);
+pub use state::NodeId;
 
 /// Names a node for ever, within its backend: survives restart and rename. At most [`Handle::MAX`] bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,0 +1,118 @@
+//! The lease of a client: how long its state stands without a word from it.
+//!
+//! A client that is silent for longer than its lease is not thrown out at once: its state is kept as a courtesy until
+//! somebody else wants what it holds, or the courtesy itself ends. Clients that were only cut off for a while lose nothing.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::holder::{ClientId, Millis};
+
+/// The two times, declared together because the second begins where the first ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// The state is the client's without question for this long after it was last heard of.
+    pub lease_ms: u64,
+    /// After that it is kept for this long while nobody else wants it.
+    pub courtesy_ms: u64,
+}
+
+/// How a client stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Its lease holds.
+    Live,
+    /// Its lease has lapsed; its state gives way to the first who asks.
+    Courtesy,
+    /// The courtesy has ended, or it was ended by force: its state is to be released.
+    Ended,
+}
+
+/// The lease of one client, renewed from many tasks.
+#[derive(Debug)]
+pub struct Lease {
+    client: ClientId,
+    terms: Terms,
+    renewed_ms: AtomicU64,
+}
+
+/// Stored instead of a time when a lease was ended by force.
+const ENDED: u64 = u64::MAX;
+
+impl Lease {
+    /// A lease that begins now.
+    pub fn new(client: ClientId, terms: Terms, now: Millis) -> Self {
+        Self { client, terms, renewed_ms: AtomicU64::new(now) }
+    }
+
+    /// The client.
+    pub fn client(&self) -> ClientId {
+        self.client
+    }
+
+    /// The client was heard of. A lease that was ended stays ended; false then.
+    pub fn renew(&self, now: Millis) -> bool {
+        self.renewed_ms
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |was| {
+                (was != ENDED).then_some(was.max(now))
+            })
+            .is_ok()
+    }
+
+    /// Ends it by force. True for the one caller who ended it.
+    pub fn end(&self) -> bool {
+        self.renewed_ms.swap(ENDED, Ordering::AcqRel) != ENDED
+    }
+
+    /// How it stands.
+    pub fn standing(&self, now: Millis) -> Standing {
+        let renewed = self.renewed_ms.load(Ordering::Acquire);
+        if renewed == ENDED {
+            return Standing::Ended;
+        }
+        let idle = now.saturating_sub(renewed);
+        if idle <= self.terms.lease_ms {
+            Standing::Live
+        } else if idle <= self.terms.lease_ms.saturating_add(self.terms.courtesy_ms) {
+            Standing::Courtesy
+        } else {
+            Standing::Ended
+        }
+    }
+
+    /// Its lease holds.
+    pub fn is_live(&self, now: Millis) -> bool {
+        self.standing(now) == Standing::Live
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_passes_through_courtesy() {
+        let l = Lease::new(ClientId(1), Terms { lease_ms: 10, courtesy_ms: 5 }, 100);
+        assert_eq!(l.standing(110), Standing::Live);
+        assert_eq!(l.standing(111), Standing::Courtesy);
+        assert_eq!(l.standing(115), Standing::Courtesy);
+        assert_eq!(l.standing(116), Standing::Ended);
+        assert!(l.renew(112));
+        assert_eq!(l.standing(122), Standing::Live);
+    }
+
+    #[test]
+    fn an_ended_lease_cannot_be_renewed() {
+        let l = Lease::new(ClientId(1), Terms { lease_ms: 10, courtesy_ms: 5 }, 0);
+        assert!(l.end());
+        assert!(!l.end());
+        assert!(!l.renew(1));
+        assert_eq!(l.standing(1), Standing::Ended);
+    }
+
+    #[test]
+    fn a_late_word_does_not_shorten_a_lease() {
+        let l = Lease::new(ClientId(1), Terms { lease_ms: 10, courtesy_ms: 0 }, 50);
+        assert!(l.renew(20));
+        assert_eq!(l.standing(60), Standing::Live);
+    }
+}

@@ -1,0 +1,58 @@
+//! Who holds something: numbers that mean the same to every protocol.
+
+use std::sync::Arc;
+
+use crate::expiry::Lease;
+
+/// Milliseconds since the process started. The caller's clock; it never goes back.
+pub type Millis = u64;
+
+/// A node (file or directory) while this process runs. The namespace gives the numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub u64);
+
+/// One thing that is held: an open, a lock owner, a delegation, an SMB lease. Given by [`crate::Table::holder`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HolderId(pub u64);
+
+/// One client of any protocol: the key under which caching is shared (MS-FSA calls it the oplock key).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClientId(pub u64);
+
+/// Who acts. An access with no known client (NFSv3, a local process) is `None` in the calls that take an `Option<Who>`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Who {
+    /// The client: its own caching is never in its own way.
+    pub client: ClientId,
+    /// The open that the access goes through; its share mode was checked when it was opened.
+    pub holder: Option<HolderId>,
+}
+
+/// A holder with the client it belongs to and that client's lease.
+#[derive(Clone, Debug)]
+pub struct Party {
+    /// The holder.
+    pub holder: HolderId,
+    /// Its client's lease.
+    pub lease: Arc<Lease>,
+}
+
+impl Party {
+    /// The client.
+    pub fn client(&self) -> ClientId {
+        self.lease.client()
+    }
+
+    /// As the one who acts.
+    pub fn who(&self) -> Who {
+        Who { client: self.client(), holder: Some(self.holder) }
+    }
+}
+
+impl PartialEq for Party {
+    fn eq(&self, other: &Self) -> bool {
+        self.holder == other.holder
+    }
+}
+
+impl Eq for Party {}

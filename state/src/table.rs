@@ -1,0 +1,441 @@
+//! The table of all that is held: records in shards, and a cheap way to know that nobody is in the way.
+//!
+//! *Operation.* Nearly every read and write is of a file that nobody restricts. For those [`Table::before`] is one load from a
+//! small array of counters ([`Slot`]): nodes share a slot by hash, and a slot that is not zero only means a look into the shard.
+//! Writers announce themselves in the same slot ([`Table::writing`]) before they look, and grants of read caching look for
+//! writers after they are entered, so one of the two always sees the other: no cache is promised while an unseen write is
+//! under way.
+//!
+//! *Memory.* A record per held node; 64 KiB of slots.
+//!
+//! *Errors.* None.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::access::Share;
+use crate::caching::{Caching, Kind, Operation};
+use crate::holder::{HolderId, Millis, NodeId, Party, Who};
+use crate::node::{Limits, LockVerdict, Record, Verdict};
+use crate::range::{Enforce, LockKind, Range};
+use crate::recall::{Break, Deadlines};
+
+const SHARDS: usize = 64;
+const SLOTS: usize = 4096;
+
+/// Node ids are counters of ours, not chosen by a peer: mixing is enough.
+#[derive(Default)]
+pub struct NodeHasher(u64);
+
+impl Hasher for NodeHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for b in bytes {
+            self.write_u64(u64::from(*b));
+        }
+    }
+
+    fn write_u64(&mut self, n: u64) {
+        self.0 = mix(self.0 ^ n);
+    }
+}
+
+fn mix(n: u64) -> u64 {
+    let n = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    n ^ (n >> 29)
+}
+
+type Shard = HashMap<NodeId, Record, BuildHasherDefault<NodeHasher>>;
+
+/// What is known of all nodes of one hash without a lock.
+#[derive(Debug, Default)]
+struct Slot {
+    /// Records that can stand in somebody's way.
+    restrictive: AtomicU32,
+    /// Writes under way.
+    writers: AtomicU32,
+    /// When caching was last broken here; grants wait a while after it.
+    broken_ms: AtomicU64,
+}
+
+/// Announces a write until it is dropped.
+#[must_use = "the write is announced only while this lives"]
+#[derive(Debug)]
+pub struct Writing<'a> {
+    slot: &'a Slot,
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.slot.writers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// All that is held.
+#[derive(Debug)]
+pub struct Table {
+    shards: Box<[Mutex<Shard>]>,
+    slots: Box<[Slot]>,
+    grants: AtomicUsize,
+    next_holder: AtomicU64,
+    deadlines: Deadlines,
+    limits: Limits,
+    /// For this long after a break no new grant is given for the same node.
+    cool_ms: u64,
+}
+
+impl Table {
+    /// An empty table.
+    pub fn new(deadlines: Deadlines, limits: Limits, cool_ms: u64) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            slots: (0..SLOTS).map(|_| Slot::default()).collect(),
+            grants: AtomicUsize::new(0),
+            next_holder: AtomicU64::new(1),
+            deadlines,
+            limits,
+            cool_ms,
+        }
+    }
+
+    /// A number for a new holder, never given before.
+    pub fn holder(&self) -> HolderId {
+        HolderId(self.next_holder.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Times of a break.
+    pub fn deadlines(&self) -> Deadlines {
+        self.deadlines
+    }
+
+    /// Caching grants of all nodes.
+    pub fn grants(&self) -> usize {
+        self.grants.load(Ordering::Relaxed)
+    }
+
+    /// Nodes that somebody holds. Looks into every shard: for `status`, not for the data path.
+    pub fn nodes(&self) -> usize {
+        self.shards.iter().map(|s| s.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
+    }
+
+    fn slot(&self, node: NodeId) -> &Slot {
+        // Invariant: the remainder is below SLOTS, so it fits and is in bounds.
+        #[allow(clippy::cast_possible_truncation)]
+        let at = (mix(node.0) >> 40) as usize % SLOTS;
+        &self.slots[at]
+    }
+
+    fn shard(&self, node: NodeId) -> MutexGuard<'_, Shard> {
+        // Invariant: as in `slot`.
+        #[allow(clippy::cast_possible_truncation)]
+        let at = (mix(node.0) >> 20) as usize % SHARDS;
+        // A panic under the lock leaves a record that is whole: every change is one step.
+        self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes a node's record, keeps the counters right, and forgets the record when it is empty.
+    fn change<T>(&self, node: NodeId, change: impl FnOnce(&mut Record) -> T) -> T {
+        let mut shard = self.shard(node);
+        let record = shard.entry(node).or_default();
+        let before = (record.is_restrictive(), record.has_grants());
+        let out = change(record);
+        let after = (record.is_restrictive(), record.has_grants());
+        if record.is_empty() {
+            shard.remove(&node);
+        }
+        match (before.0, after.0) {
+            (false, true) => {
+                self.slot(node).restrictive.fetch_add(1, Ordering::SeqCst);
+            }
+            (true, false) => {
+                self.slot(node).restrictive.fetch_sub(1, Ordering::SeqCst);
+            }
+            _ => {}
+        }
+        match (before.1, after.1) {
+            (false, true) => {
+                self.grants.fetch_add(1, Ordering::SeqCst);
+            }
+            (true, false) => {
+                self.grants.fetch_sub(1, Ordering::SeqCst);
+            }
+            _ => {}
+        }
+        out
+    }
+
+    /// Announces a write, to be dropped when it has been done. Comes before [`Table::before`].
+    pub fn writing(&self, node: NodeId) -> Writing<'_> {
+        let slot = self.slot(node);
+        slot.writers.fetch_add(1, Ordering::SeqCst);
+        Writing { slot }
+    }
+
+    /// May this be done now? One load when nobody restricts a node of this hash.
+    pub fn before(
+        &self,
+        node: NodeId,
+        who: Option<Who>,
+        op: Operation,
+        range: Range,
+        now: Millis,
+    ) -> Verdict {
+        if self.slot(node).restrictive.load(Ordering::SeqCst) == 0 {
+            return Verdict::Go;
+        }
+        let mut shard = self.shard(node);
+        let Some(record) = shard.get_mut(&node) else {
+            return Verdict::Go;
+        };
+        let verdict = record.before(node, who, op, range, now, self.deadlines);
+        self.note_break(node, &verdict, now);
+        verdict
+    }
+
+    /// Opens a node for a holder, or widens what it has open.
+    pub fn open(&self, node: NodeId, party: &Party, share: Share, now: Millis) -> Verdict {
+        let verdict =
+            self.change(node, |r| r.open(node, party, share, now, self.deadlines, &self.limits));
+        self.note_break(node, &verdict, now);
+        verdict
+    }
+
+    fn note_break(&self, node: NodeId, verdict: &Verdict, now: Millis) {
+        if matches!(verdict, Verdict::WaitFor(_)) {
+            self.slot(node).broken_ms.fetch_max(now.max(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Narrows what a holder has open to exactly this. False when it has nothing open.
+    pub fn narrow(&self, node: NodeId, holder: HolderId, share: Share) -> bool {
+        self.change(node, |r| r.narrow(holder, share))
+    }
+
+    /// Takes away everything this holder has of the node: opens, locks, caching.
+    pub fn release(&self, node: NodeId, holder: HolderId) {
+        self.change(node, |r| r.release(holder));
+    }
+
+    /// Grants caching, unless others are in the way, a write is under way, or caching was broken here just now.
+    pub fn grant(
+        &self,
+        node: NodeId,
+        party: &Party,
+        kind: Kind,
+        rights: Caching,
+        now: Millis,
+    ) -> bool {
+        let slot = self.slot(node);
+        let broken = slot.broken_ms.load(Ordering::Relaxed);
+        if broken != 0 && now.saturating_sub(broken) < self.cool_ms {
+            return false;
+        }
+        if !self.change(node, |r| r.grant(party, kind, rights, &self.limits)) {
+            return false;
+        }
+        // A writer that had looked before the grant was entered is still announced; one that looks from now on sees the grant.
+        if slot.writers.load(Ordering::SeqCst) != 0 {
+            self.acknowledge(node, party.holder, Caching::NONE);
+            return false;
+        }
+        true
+    }
+
+    /// The holder keeps `to` and gives the rest of its caching back. False when it has none.
+    pub fn acknowledge(&self, node: NodeId, holder: HolderId, to: Caching) -> bool {
+        self.change(node, |r| r.acknowledge(holder, to))
+    }
+
+    /// Gives a lock, or says what stands in the way.
+    pub fn lock(
+        &self,
+        node: NodeId,
+        party: &Party,
+        range: Range,
+        kind: LockKind,
+        enforce: Enforce,
+        now: Millis,
+    ) -> LockVerdict {
+        self.change(node, |r| r.lock(party, range, kind, enforce, now, &self.limits))
+    }
+
+    /// What would stand in the way of a lock. A holder that does not exist yet is given as a fresh number.
+    pub fn test(
+        &self,
+        node: NodeId,
+        holder: HolderId,
+        range: Range,
+        kind: LockKind,
+        now: Millis,
+    ) -> LockVerdict {
+        let shard = self.shard(node);
+        shard.get(&node).map_or(LockVerdict::Go, |r| r.test(holder, range, kind, now))
+    }
+
+    /// Takes a lock away. False when the hole would make more locks than may be.
+    pub fn unlock(&self, node: NodeId, party: &Party, range: Range) -> bool {
+        self.change(node, |r| r.unlock(party, range, &self.limits))
+    }
+
+    /// The holder has a lock on this node.
+    pub fn holds_lock(&self, node: NodeId, holder: HolderId) -> bool {
+        self.shard(node).get(&node).is_some_and(|r| r.holds_lock(holder))
+    }
+
+    /// Breaks whose time is over, of all nodes. Looks into every shard, so for a timer.
+    pub fn overdue(&self, now: Millis) -> Vec<Break> {
+        let mut out = Vec::new();
+        if self.grants() > 0 {
+            for shard in &self.shards {
+                let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+                shard.iter().for_each(|(node, r)| r.overdue(*node, now, &mut out));
+            }
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::access::Rights;
+    use crate::expiry::{Lease, Terms};
+    use crate::holder::ClientId;
+    use crate::recall::Stage;
+
+    const N: NodeId = NodeId(7);
+    const TERMS: Terms = Terms { lease_ms: 100, courtesy_ms: 1_000 };
+
+    fn table() -> Table {
+        Table::new(Deadlines::new(10, 20).unwrap(), Limits::default(), 30)
+    }
+
+    fn party(t: &Table, client: u64) -> Party {
+        let lease = Arc::new(Lease::new(ClientId(client), TERMS, 0));
+        Party { holder: t.holder(), lease }
+    }
+
+    fn share(access: Rights, deny: Rights) -> Share {
+        Share::new(access, deny)
+    }
+
+    const READ: Share = Share { access: Rights::READ, deny: Rights::NONE };
+    const WRITE: Share = Share { access: Rights::WRITE, deny: Rights::NONE };
+
+    #[test]
+    fn a_denied_write_names_the_one_who_denies_and_ends_with_it() {
+        let t = table();
+        let a = party(&t, 1);
+        assert!(t.before(N, None, Operation::Write, Range::ALL, 0).is_go());
+        assert!(t.open(N, &a, share(Rights::READ, Rights::WRITE), 0).is_go());
+        let denied = Verdict::Denied { by: a.holder };
+        assert_eq!(t.before(N, None, Operation::Write, Range::ALL, 0), denied);
+        assert!(t.before(N, None, Operation::Read, Range::ALL, 0).is_go());
+        let b = party(&t, 2);
+        assert_eq!(t.open(N, &b, WRITE, 0), denied);
+        t.release(N, a.holder);
+        assert!(t.open(N, &b, WRITE, 0).is_go());
+        assert!(t.before(N, None, Operation::Write, Range::ALL, 0).is_go());
+        t.release(N, b.holder);
+        assert_eq!(t.nodes(), 0, "an empty record vanishes");
+    }
+
+    #[test]
+    fn a_break_starts_once_is_under_way_and_becomes_overdue() {
+        let t = table();
+        let a = party(&t, 1);
+        assert!(t.open(N, &a, READ, 0).is_go());
+        assert!(t.grant(N, &a, Kind::Delegation, Caching::READ_HANDLE, 0));
+        let stage = |now| match t.before(N, None, Operation::Write, Range::ALL, now) {
+            Verdict::WaitFor(b) => Some(b[0].stage),
+            _ => None,
+        };
+        assert_eq!(stage(1), Some(Stage::Started));
+        assert_eq!(stage(2), Some(Stage::UnderWay));
+        assert!(t.overdue(10).is_empty());
+        assert_eq!(stage(11), Some(Stage::Overdue));
+        assert_eq!(t.overdue(11).len(), 1);
+        assert!(t.acknowledge(N, a.holder, Caching::NONE));
+        assert_eq!(stage(12), None);
+        assert_eq!(t.grants(), 0);
+    }
+
+    #[test]
+    fn no_grant_beside_a_writer_nor_soon_after_a_break() {
+        let t = table();
+        let (a, b) = (party(&t, 1), party(&t, 2));
+        let grant = |p: &Party, now| t.grant(N, p, Kind::Delegation, Caching::READ_HANDLE, now);
+        let writing = t.writing(N);
+        assert!(!grant(&a, 0), "a write is under way");
+        assert_eq!(t.grants(), 0);
+        drop(writing);
+        assert!(t.open(N, &b, WRITE, 0).is_go());
+        assert!(!grant(&a, 0), "somebody has it open for writing");
+        t.release(N, b.holder);
+        assert!(grant(&a, 0));
+        assert!(!grant(&a, 0), "once per client");
+        assert!(grant(&b, 0), "readers share");
+        assert!(!t.before(N, None, Operation::Names, Range::ALL, 5).is_go());
+        t.release(N, a.holder);
+        t.release(N, b.holder);
+        assert!(!grant(&a, 34), "broken at 5, cool until 35");
+        assert!(grant(&a, 35));
+    }
+
+    #[test]
+    fn a_client_is_not_in_its_own_way() {
+        let t = table();
+        let a = party(&t, 1);
+        assert!(t.grant(N, &a, Kind::Delegation, Caching::READ_HANDLE, 0));
+        let own = Some(Who { client: ClientId(1), holder: None });
+        assert!(t.before(N, own, Operation::Names, Range::ALL, 0).is_go());
+        let other = Some(Who { client: ClientId(2), holder: None });
+        assert!(!t.before(N, other, Operation::Names, Range::ALL, 0).is_go());
+    }
+
+    #[test]
+    fn a_lapsed_client_gives_way() {
+        let t = table();
+        let (a, b) = (party(&t, 1), party(&t, 2));
+        assert!(t.open(N, &a, share(Rights::BOTH, Rights::BOTH), 0).is_go());
+        assert_eq!(t.open(N, &b, READ, 100), Verdict::Denied { by: a.holder });
+        assert_eq!(t.open(N, &b, READ, 101), Verdict::Lapsed(vec![ClientId(1)]));
+        let r = Range { first: 0, last: 9 };
+        let lock = |p: &Party, now| t.lock(N, p, r, LockKind::Exclusive, Enforce::Advisory, now);
+        assert_eq!(lock(&a, 0), LockVerdict::Go);
+        assert!(matches!(lock(&b, 100), LockVerdict::Denied(l) if l.owner == a));
+        assert_eq!(lock(&b, 101), LockVerdict::Lapsed(vec![ClientId(1)]));
+        a.lease.renew(101);
+        assert!(matches!(lock(&b, 101), LockVerdict::Denied(_)));
+    }
+
+    #[test]
+    fn every_list_has_its_limit() {
+        let limits = Limits { opens_per_node: 2, locks_per_node: 4, grants_per_node: 1 };
+        let t = Table::new(Deadlines::new(10, 20).unwrap(), limits, 0);
+        let p: Vec<_> = (0..4).map(|n| party(&t, n)).collect();
+        assert!(t.grant(N, &p[0], Kind::Delegation, Caching::READ_HANDLE, 0));
+        assert!(!t.grant(N, &p[1], Kind::Delegation, Caching::READ_HANDLE, 0));
+        assert!(t.open(N, &p[0], READ, 0).is_go() && t.open(N, &p[1], READ, 0).is_go());
+        assert_eq!(t.open(N, &p[2], READ, 0), Verdict::Full("opens_per_node"));
+        assert!(t.open(N, &p[0], READ, 0).is_go(), "one that is there already may widen");
+        let at = |n: u64| Range { first: n * 10, last: n * 10 + 5 };
+        let lock = |n| t.lock(N, &p[0], at(n), LockKind::Shared, Enforce::Advisory, 0);
+        assert_eq!(
+            (lock(0), lock(1), lock(2)),
+            (LockVerdict::Go, LockVerdict::Go, LockVerdict::Go)
+        );
+        assert_eq!(lock(3), LockVerdict::Full("locks_per_node"));
+        assert!(t.unlock(N, &p[0], Range { first: 2, last: 2 }));
+        assert!(!t.unlock(N, &p[0], Range { first: 13, last: 13 }), "a fifth piece");
+        assert!(t.unlock(N, &p[0], Range::ALL));
+        assert!(!t.holds_lock(N, p[0].holder));
+    }
+}
