@@ -3,6 +3,7 @@
 //! Two levels of transport trait: [`verbs`] for what has one-sided operations (in-process loopback, iWARP in user space,
 //! hardware verbs), and [`channel`] for what protocols see, which plain TCP serves too.
 
+pub mod caller;
 mod calls;
 pub mod channel;
 pub mod limits;

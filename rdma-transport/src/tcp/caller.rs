@@ -1,0 +1,121 @@
+//! The client's side of RPC over a byte stream.
+//!
+//! *Operation.* Calls queued since the last poll leave by one system call; then what has come is handed up, then more is
+//! read.
+//!
+//! *Memory.* As [`super::recv`]: a large bulk result is read straight into a pool buffer, found by the locator of its
+//! call.
+//!
+//! *Errors.* A reply that no call waits for is dropped and counted.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use iobuf::Pool;
+use tokio::net::TcpStream;
+
+use super::recv::Receiver;
+use super::send::Sender;
+use crate::caller::{Answer, BulkResult, Call, Caller, Event};
+use crate::calls::xid_and_is_reply;
+use crate::channel::{ChannelError, Info, Locate, Reply, Traffic};
+
+/// Calls under way, and where their bulk results stand.
+#[derive(Default)]
+struct Outstanding(HashMap<u32, Option<BulkResult>>);
+
+impl Locate for Outstanding {
+    fn bulk(&self, head: &[u8], _total: usize) -> Option<(usize, usize)> {
+        let (xid, _) = xid_and_is_reply(head)?;
+        let bulk = (*self.0.get(&xid)?)?;
+        (bulk.locate)(head).filter(|(_, len)| *len <= bulk.max)
+    }
+}
+
+/// Calls over one TCP connection.
+pub struct TcpCaller {
+    info: Arc<Info>,
+    stream: TcpStream,
+    recv: Receiver,
+    send: Sender,
+    outstanding: Outstanding,
+    strays: u64,
+}
+
+impl TcpCaller {
+    /// Takes over a connected stream. `recvs` lends receive buffers (4 KiB and 64 KiB).
+    pub fn new(stream: TcpStream, info: Arc<Info>, recvs: Pool) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            recv: Receiver::new(info.clone(), recvs),
+            info,
+            stream,
+            send: Sender::default(),
+            outstanding: Outstanding::default(),
+            strays: 0,
+        })
+    }
+
+    /// Replies that no call waited for.
+    pub fn strays(&self) -> u64 {
+        self.strays
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Result<(), ChannelError> {
+        let mut left = 0;
+        let sent = self.send.poll_flush(&mut self.stream, cx, &mut left);
+        Traffic::add(&self.info.traffic.inline_out, left as u64);
+        match sent {
+            Poll::Ready(Err(e)) => Err(ChannelError::Closed(e.to_string())),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Caller for TcpCaller {
+    fn info(&self) -> &Arc<Info> {
+        &self.info
+    }
+
+    fn call(&mut self, call: Call) {
+        Traffic::add(&self.info.traffic.requests, 1);
+        self.outstanding.0.insert(call.xid(), call.bulk);
+        self.send.push(Reply { head: call.head, payloads: call.payloads });
+    }
+
+    fn answer(&mut self, reply: Vec<u8>) {
+        self.send.push(Reply { head: reply, payloads: Vec::new() });
+    }
+
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ChannelError>> {
+        self.poll_send(cx)?;
+        loop {
+            match self.recv.next_record(&self.outstanding) {
+                Ok(Some(record)) => match xid_and_is_reply(&record.body) {
+                    Some((xid, true)) if self.outstanding.0.remove(&xid).is_some() => {
+                        let answer = Answer { body: record.body, pulled: record.pulled };
+                        return Poll::Ready(Ok(Event::Answer(xid, answer)));
+                    }
+                    Some((_, false)) => return Poll::Ready(Ok(Event::Callback(record.body))),
+                    _ => {
+                        self.strays += 1;
+                        continue;
+                    }
+                },
+                Ok(None) => {}
+                Err(v) => return Poll::Ready(Err(ChannelError::Violation(v.name(), v.detail()))),
+            }
+            let read = match self.recv.poll_fill(&mut self.stream, cx) {
+                Poll::Ready(read) => read,
+                Poll::Pending => return Poll::Pending,
+            };
+            match read {
+                Ok(0) => return Poll::Ready(Err(ChannelError::Closed("by the server".into()))),
+                Ok(_) => {}
+                Err(e) => return Poll::Ready(Err(ChannelError::Closed(e.to_string()))),
+            }
+        }
+    }
+}
