@@ -1,1 +1,57 @@
-fn main() {}
+//! Developer commands: `cargo xtask test` runs everything, the rest are its parts.
+
+mod bench;
+mod graph;
+mod lab;
+mod packages;
+mod sh;
+mod tidy;
+mod tiers;
+
+use std::process::ExitCode;
+
+use sh::Outcome;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  test [--tier NAME]... [--only TEXT]... [--fuzz-seconds N] [-v]
+                 every tier in order, each ending in a line `tier: N passed, N failed`; tiers: style, unit, e2e, lab,
+                 third, fuzz. --only: lab scenarios and fuzz targets whose name holds TEXT
+  prepush        style and unit
+  graph          checks which crate may depend on which
+  tidy           checks line, function and file lengths, words and paths
+  lab [-v] [--list] [--jobs=A,B] NAME...
+                 boots the lab's kernel and runs these scenarios; -v shows what the guest says, --jobs runs some only
+  bench [ARG]... figures beside other servers, written to docs/benchmarks.md
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (command, rest) = match args.split_first() {
+        Some((command, rest)) => (command.as_str(), rest),
+        None => ("help", &[][..]),
+    };
+    // Every path below is relative to the workspace.
+    if let Err(e) = std::env::set_current_dir(sh::workspace()) {
+        eprintln!("xtask: cannot enter the workspace: {e}");
+        return ExitCode::from(2);
+    }
+    let done = match command {
+        "test" => tiers::test(rest),
+        "prepush" => tiers::prepush(),
+        "graph" => graph::check().map(|tally| tally.report(None)),
+        "tidy" => tidy::check().map(|tally| tally.report(None)),
+        "lab" => lab::command(rest),
+        "bench" => bench::command(rest),
+        _ => Err(USAGE.into()),
+    };
+    match done {
+        Ok(Outcome::Passed) => ExitCode::SUCCESS,
+        Ok(Outcome::Failed) => ExitCode::from(1),
+        Err(why) => {
+            eprintln!("xtask: {why}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,150 @@
+"""What every job of the lab uses: checks, mounts, manifests, and words to the host.
+
+The console is the way to the host. Lines that mean something there:
+  ok NAME | not ok NAME: WHY    one check
+  @at NAME                      a check begins; names the culprit if the guest hangs
+  @host WORDS                   asks the host to do something now (kill the gateway, cut the connections)
+Everything else is shown to people only.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import traceback
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import share  # noqa: E402
+
+ENV = os.environ
+VERS = ENV.get("VERS", "3")
+PROTO = ENV.get("PROTO", "tcp")
+TOP = "/mnt/share"
+LABEL = ENV.get("LABEL", f"v{VERS}-{PROTO}")
+SERVER = ENV.get("SERVER", "10.77.0.1")
+V4 = VERS.startswith("4")
+
+failures = 0
+
+
+class Failed(Exception):
+    """A check found something wrong."""
+
+
+def must(condition, why):
+    if not condition:
+        raise Failed(why)
+
+
+def must_equal(found, wanted, what="value"):
+    if found != wanted:
+        raise Failed(f"{what}: {shorten(found)}, wanted {shorten(wanted)}")
+
+
+def must_raise(code, call, *args, **kwargs):
+    """The call fails with this errno."""
+    try:
+        call(*args, **kwargs)
+    except OSError as e:
+        return must_equal(os.strerror(e.errno), os.strerror(code), "error")
+    raise Failed(f"succeeded, wanted {os.strerror(code)}")
+
+
+def shorten(value):
+    text = repr(value)
+    return text if len(text) < 120 else f"{text[:110]}... ({len(value) if hasattr(value, '__len__') else ''})"
+
+
+def check(name, call, *args):
+    """Runs one check and prints its line. True if it passed."""
+    global failures
+    name = f"{LABEL}/{name}"
+    print(f"@at {name}")
+    try:
+        call(*args)
+    except Exception as e:  # A job goes on after a failed check: the other lines tell more.
+        failures += 1
+        where = traceback.extract_tb(e.__traceback__)[-1]
+        print(f"not ok {name}: {type(e).__name__}: {e} ({os.path.basename(where.filename)}:{where.lineno})")
+        return False
+    print(f"ok {name}")
+    return True
+
+
+def tell_host(words):
+    print(f"@host {words}")
+
+
+def run(*command, timeout=60):
+    """Runs a program; its output. Fails with what it said."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    must(done.returncode == 0, f"{' '.join(command)}: {done.returncode}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+def wait_until(condition, what, limit=30):
+    end = time.monotonic() + limit
+    while not condition():
+        must(time.monotonic() < end, f"{what}: not within {limit} s")
+        time.sleep(0.05)
+
+
+def options(vers=VERS, proto=PROTO, extra=""):
+    """The mount options of a server that answers MOUNT on the NFS port and needs no rpcbind."""
+    port = 20049 if proto == "rdma" else 2049
+    text = f"vers={vers},proto={proto},port={port}"
+    if vers == "3":
+        text += f",nolock,mountproto=tcp,mountport={ENV.get('MOUNTPORT', '2049')}"
+    return f"{text},{extra}" if extra else text
+
+
+def mount(at, path="/data", **how):
+    os.makedirs(at, exist_ok=True)
+    run("mount", "-t", "nfs", "-o", options(**how), f"{SERVER}:{path}", at, timeout=40)
+    return at
+
+
+def umount(at):
+    run("umount", at, timeout=40)
+
+
+def drop_caches():
+    """Reads after this come from the server."""
+    os.sync()
+    with open("/proc/sys/vm/drop_caches", "w") as f:
+        f.write("3")
+
+
+def pread_all(path):
+    with open(path, "rb", buffering=0) as f:
+        return f.read()
+
+
+def leave(name, top, *paths):
+    """Writes a manifest of these trees of the mount: the host compares it with the share's folder."""
+    entries = {}
+    for path in paths:
+        entries.update(share.describe_tree(top, path))
+    os.makedirs("/scratch/manifests", exist_ok=True)
+    file = f"/scratch/manifests/{LABEL}-{name}.json"
+    with open(file, "w") as f:
+        json.dump({"name": f"{LABEL}/{name}-on-server", "entries": entries}, f)
+
+
+def xprt_counters(at):
+    """The client's own counters of one RDMA mount, by the kernel's names (net/sunrpc/xprtrdma, mountstats)."""
+    names = (
+        "port bind connect connect_time idle sends recvs bad_xids req_u bklog_u read_chunks write_chunks reply_chunks "
+        "rdma_request_bytes rdma_reply_bytes pullup_copies fixup_copies hardway_registers failed_marshal bad_reply"
+    ).split()
+    here = False
+    with open("/proc/self/mountstats") as f:
+        for line in f:
+            if line.startswith("device "):
+                here = f" mounted on {at} " in line
+            elif here and line.strip().startswith("xprt:"):
+                _, kind, *numbers = line.split()
+                must_equal(kind, PROTO, "transport in mountstats")
+                return dict(zip(names, map(int, numbers))) if kind == "rdma" else {}
+    raise Failed(f"no transport of {at} in mountstats")

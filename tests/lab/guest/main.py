@@ -1,0 +1,64 @@
+"""Runs the jobs named in $JOBS in this guest: the server first if it lives here, then the RDMA device, then the mount.
+
+$JOBS      names of modules beside this one, in order; each has `job(top)`, `top` being a folder of its own on the mount
+$VERS, $PROTO, $LABEL, $SERVER, $MOUNTPORT    see lab.py
+$BACKEND   `host` (the gateway is on the host side of vec0), or a server in this guest: `knfsd`, `headgate`
+"""
+
+import importlib
+import os
+import re
+import sys
+import time
+
+import lab
+import servers
+from lab import ENV, check, must
+
+
+
+def counters_are_sound():
+    """The transport never met a reply it could not use, and bulk went by RDMA."""
+    c = lab.xprt_counters(lab.TOP)
+    if lab.PROTO != "rdma":
+        return
+    for name in ("failed_marshal", "bad_reply", "bad_xids"):
+        lab.must_equal(c[name], 0, name)
+    must(c["read_chunks"] > 0 and c["write_chunks"] > 0, f"no chunks used: {c}")
+
+
+def kernel_is_content():
+    """Nothing in the kernel's log says that something is wrong with the transport or the file system."""
+    bad = re.compile(r"BUG:|WARNING:|Oops|nfs.*reclaim|rpcrdma:.*fail|siw:.*(err|fail)|NFS:.*(error|unexpected)")
+    lines = [line for line in lab.run("dmesg").splitlines() if bad.search(line)]
+    must(not lines, " / ".join(lines[:3]))
+
+
+def main():
+    netdev = servers.netdev()
+    if lab.PROTO == "rdma":
+        lab.run("rdma", "link", "add", "siw0", "type", "siw", "netdev", netdev)
+    local = servers.start()
+    if not check("mount", lab.mount, lab.TOP):
+        print(lab.run("dmesg")[-2000:])
+        return 1
+    jobs = ENV["JOBS"].split(",")
+    for name in jobs:
+        began = time.monotonic()
+        top = os.path.join(lab.TOP, f"{lab.LABEL}-{name}")
+        os.makedirs(top, exist_ok=True)
+        try:
+            importlib.import_module(name).job(top)
+        except Exception as e:  # A job that breaks off is one failed check; the next job still runs.
+            check(f"{name}/goes-through", lambda: (_ for _ in ()).throw(e))
+        print(f"@took {lab.LABEL}/{name} {time.monotonic() - began:.1f}")
+    if "sizes" in jobs:
+        check("client-counters", counters_are_sound)
+    check("unmount", lab.umount, lab.TOP)
+    check("kernel-log", kernel_is_content)
+    if local:
+        servers.compare(local)
+    return 1 if lab.failures else 0
+
+
+sys.exit(main())

@@ -1,0 +1,103 @@
+"""Servers that live in the guest itself: the kernel's own (a reference for the jobs), and the gateway (to measure it
+beside the kernel's, and to serve XFS, which the host may not have)."""
+
+import glob
+import os
+import subprocess
+
+import lab
+import share
+from lab import ENV, run
+
+FOLDER = "/data"
+ADDRESS = "10.88.0.1"
+
+
+def is_here():
+    return ENV.get("BACKEND", "host") != "host"
+
+
+def netdev():
+    """The device towards the server. RDMA over the loopback device is refused by the client, over a dummy it is not."""
+    if not is_here():
+        return "vec0"
+    run("ip", "link", "add", "here", "type", "dummy")
+    run("ip", "addr", "add", f"{ADDRESS}/24", "dev", "here")
+    run("ip", "link", "set", "here", "up")
+    return "here"
+
+
+def mount_as_other_client(at):
+    """The share, mounted by TCP in another network namespace and under another host name: to the server this is another
+    client. Its device is vec1, or half a pair of virtual ones where the server is in this guest."""
+    run("ip", "netns", "add", "other")
+    if is_here():
+        run("ip", "link", "add", "near", "type", "veth", "peer", "name", "far", "netns", "other")
+        run("ip", "addr", "add", "10.89.0.1/24", "dev", "near")
+        run("ip", "link", "set", "near", "up")
+        device, server, address = "far", "10.89.0.1", "10.89.0.2"
+    else:
+        run("ip", "link", "set", "vec1", "netns", "other")
+        device, server, address = "vec1", "10.77.1.1", "10.77.1.2"
+    run("ip", "-n", "other", "addr", "add", f"{address}/24", "dev", device)
+    run("ip", "-n", "other", "link", "set", device, "up")
+    os.makedirs(at)
+    inside = f"hostname other && mount -t nfs -o {lab.options(proto='tcp')} {server}:{FOLDER} {at}"
+    run("nsenter", "--net=/run/netns/other", "unshare", "--uts", "sh", "-c", inside)
+
+
+def file_system():
+    """A real file system in a sparse file of the host: $FS is ext4 or xfs, or tmpfs."""
+    kind = ENV.get("FS", "ext4")
+    os.makedirs(FOLDER, exist_ok=True)
+    if kind == "tmpfs":
+        run("mount", "-t", "tmpfs", "-o", "size=1200M", "share", FOLDER)
+    else:
+        image = f"/scratch/{lab.LABEL}.img"
+        run("truncate", "-s", "3G", image)
+        run(f"mkfs.{kind}", "-q", image)
+        run("mount", "-o", "loop", image, FOLDER)
+    share.populate(FOLDER)
+
+
+def start():
+    """The folder served, or None when the server is on the host."""
+    if not is_here():
+        return None
+    file_system()
+    {"knfsd": knfsd, "headgate": headgate}[ENV["BACKEND"]]()
+    return FOLDER
+
+
+def knfsd():
+    run("mount", "-t", "nfsd", "nfsd", "/proc/fs/nfsd")
+    run("mount", "-t", "rpc_pipefs", "pipefs", "/var/lib/nfs/rpc_pipefs")
+    run("rpcbind", "-w")
+    run("exportfs", "-o", "rw,no_root_squash,insecure,no_subtree_check,fsid=7", f"*:{FOLDER}")
+    run("rpc.mountd", "-p", "20048")
+    for file, value in (("nfsv4leasetime", "10"), ("nfsv4gracetime", "10")):
+        write(f"/proc/fs/nfsd/{file}", value)
+    run("rpc.nfsd", "4")
+    write("/proc/fs/nfsd/v4_end_grace", "Y")
+    write("/proc/fs/nfsd/portlist", "rdma 20049")
+    ENV["MOUNTPORT"] = "20048"
+
+
+def headgate():
+    log = "/scratch/headgate.log"
+    command = ["/scratch/headgate", "serve", "--bind", ADDRESS, "--state", "/tmp/state"]
+    with open(log, "w") as f:
+        subprocess.Popen([*command, "--share", f"data={FOLDER},squash=none"], stdout=f, stderr=subprocess.STDOUT)
+    lab.wait_until(lambda: b"headgate ready" in lab.pread_all(log), "headgate ready")
+
+
+def compare(folder):
+    """What the host does where it holds the folder: the manifests against what the server's side sees."""
+    names = sorted(glob.glob("/scratch/manifests/*.json"))
+    if share.compare(folder, names):
+        lab.failures += 1
+
+
+def write(path, text):
+    with open(path, "w") as f:
+        f.write(text)

@@ -1,0 +1,145 @@
+//! The gateway as a guest's server: started, killed, started again on the same state, its log read.
+
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::net::{Net, TAPS, host_address};
+use crate::sh::{Result, output, run, target_dir};
+
+const READY_SECONDS_MAX: u64 = 20;
+
+/// A gateway that serves `dir/share` as `/data`, and two more shares of other kinds.
+#[derive(Debug)]
+pub(crate) struct Gateway<'a> {
+    net: &'a Net,
+    dir: PathBuf,
+    child: Option<Child>,
+}
+
+/// Builds the program; its path.
+pub(crate) fn build() -> Result<PathBuf> {
+    run(&["cargo", "build", "--release", "--quiet", "--package", "gateway", "--bin", "headgate"])?;
+    Ok(target_dir().join("release/headgate"))
+}
+
+impl<'a> Gateway<'a> {
+    /// Starts it on a fresh share and state below `dir`.
+    pub(crate) fn start(net: &'a Net, dir: &Path) -> Result<Gateway<'a>> {
+        for folder in ["share", "read-only", "squashed", "state"] {
+            fs::create_dir_all(dir.join(folder)).map_err(|e| format!("{folder}: {e}"))?;
+        }
+        output(&[
+            "python3",
+            "tests/lab/share.py",
+            "populate",
+            &dir.join("share").display().to_string(),
+        ])?;
+        let mut gateway = Gateway { net, dir: dir.to_owned(), child: None };
+        gateway.spawn()?;
+        Ok(gateway)
+    }
+
+    /// The folder that is served.
+    pub(crate) fn share(&self) -> PathBuf {
+        self.dir.join("share")
+    }
+
+    /// Everything it has logged.
+    pub(crate) fn log(&self) -> String {
+        fs::read(self.dir.join("headgate.log"))
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+
+    /// kill -9, a moment of silence, and a start on the same state.
+    pub(crate) fn kill_and_restart(&mut self) -> Result<()> {
+        self.kill();
+        sleep(Duration::from_secs(2));
+        self.spawn()
+    }
+
+    /// Cuts every connection: both ends see a reset, nothing is told to the programs.
+    pub(crate) fn cut_connections(&self) -> Result<()> {
+        let filter = "( sport = :2049 or sport = :20049 )";
+        output(&[
+            "ip",
+            "netns",
+            "exec",
+            &self.net.name,
+            "ss",
+            "-K",
+            "-t",
+            "state",
+            "established",
+            filter,
+        ])?;
+        Ok(())
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It may have ended by itself; then there is nothing to kill.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    fn spawn(&mut self) -> Result<()> {
+        let ready_before = self.ready_lines();
+        let log = |e| format!("headgate.log: {e}");
+        let file: File = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.dir.join("headgate.log"))
+            .map_err(log)?;
+        let program = target_dir().join("release/headgate");
+        let mut command = self.net.command(&program.display().to_string());
+        command.arg("serve").arg("--state").arg(self.dir.join("state"));
+        for n in 0..TAPS {
+            command.args(["--bind", &host_address(n)]);
+        }
+        for (name, folder, options) in [
+            ("data", "share", ",squash=none"),
+            ("ro", "read-only", ",ro,squash=none"),
+            ("squashed", "squashed", ""),
+        ] {
+            command
+                .arg("--share")
+                .arg(format!("{name}={}{options}", self.dir.join(folder).display()));
+        }
+        command.stdout(file.try_clone().map_err(log)?).stderr(file);
+        self.child = Some(command.spawn().map_err(|e| format!("cannot start headgate: {e}"))?);
+        self.wait_until_ready(ready_before)
+    }
+
+    fn wait_until_ready(&mut self, before: usize) -> Result<()> {
+        let end = Instant::now() + Duration::from_secs(READY_SECONDS_MAX);
+        while self.ready_lines() == before {
+            let ended = self.child.as_mut().and_then(|c| c.try_wait().ok().flatten());
+            if let Some(status) = ended {
+                return Err(format!("headgate ended with {status}:\n{}", self.log()));
+            }
+            if Instant::now() > end {
+                return Err(format!(
+                    "headgate is not ready after {READY_SECONDS_MAX} s:\n{}",
+                    self.log()
+                ));
+            }
+            sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    fn ready_lines(&self) -> usize {
+        self.log().matches("headgate ready").count()
+    }
+}
+
+impl Drop for Gateway<'_> {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

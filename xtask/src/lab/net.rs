@@ -1,0 +1,94 @@
+//! A network of its own for each run: a namespace with tap devices, the gateway on one side, guests on the other.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::sh::{Result, output};
+
+const PREFIX: &str = "headgate-";
+
+/// The first guest has two, so that it can be two clients; the second guest has one.
+pub(crate) const TAPS: usize = 3;
+pub(crate) const FIRST_GUEST: [usize; 2] = [0, 1];
+
+/// A network namespace; goes when this value goes.
+#[derive(Debug)]
+pub(crate) struct Net {
+    pub(crate) name: String,
+}
+
+impl Net {
+    /// Makes it, after clearing away those of runs that were killed.
+    pub(crate) fn new() -> Result<Net> {
+        remove_stale();
+        let net = Net { name: format!("{PREFIX}{}", std::process::id()) };
+        output(&["ip", "netns", "add", &net.name])?;
+        net.ip("link set lo up")?;
+        for n in 0..TAPS {
+            output(&[
+                "ip",
+                "netns",
+                "exec",
+                &net.name,
+                "ip",
+                "tuntap",
+                "add",
+                "dev",
+                &tap(n),
+                "mode",
+                "tap",
+            ])?;
+            net.ip(&format!("addr add {}/24 dev {}", host_address(n), tap(n)))?;
+            net.ip(&format!("link set {} up", tap(n)))?;
+        }
+        Ok(net)
+    }
+
+    /// `ip WORDS` in the namespace.
+    pub(crate) fn ip(&self, words: &str) -> Result<()> {
+        let mut all = vec!["ip", "-n", &self.name];
+        all.extend(words.split(' '));
+        output(&all).map(drop)
+    }
+
+    /// A command in the namespace, killed when the thread that starts it ends.
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "ip", "netns", "exec", &self.name, program]);
+        command
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        // A namespace that is gone already is as good.
+        let _ = output(&["ip", "netns", "del", &self.name]);
+    }
+}
+
+/// Tap device `n`, on the host's side.
+pub(crate) fn tap(n: usize) -> String {
+    format!("tap{n}")
+}
+
+/// The gateway's address on tap `n`.
+pub(crate) fn host_address(n: usize) -> String {
+    format!("10.77.{n}.1")
+}
+
+/// The guest's address on tap `n`.
+pub(crate) fn guest_address(n: usize) -> String {
+    format!("10.77.{n}.2")
+}
+
+fn remove_stale() {
+    let Ok(list) = output(&["ip", "netns", "list"]) else { return };
+    for name in list.lines().filter_map(|l| l.split(' ').next()) {
+        let Some(pid) = name.strip_prefix(PREFIX).and_then(|p| p.parse::<u32>().ok()) else {
+            continue;
+        };
+        if !Path::new(&format!("/proc/{pid}")).exists() {
+            let _ = output(&["ip", "netns", "del", name]);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The Debian packages that the tests use, installed where they are missing.
+
+use std::path::Path;
+
+use crate::sh::{Result, command, output, run};
+
+/// To build the lab's kernel.
+const KERNEL: &[&str] =
+    &["flex", "bison", "bc", "libelf-dev", "libssl-dev", "xz-utils", "make", "gcc", "libc6-dev"];
+
+/// Clients, RDMA tools, and what jobs call in the guest.
+const LAB: &[&str] = &[
+    "python3",
+    "nfs-common",
+    "iproute2",
+    "rdma-core",
+    "rdmacm-utils",
+    "xfsprogs",
+    "e2fsprogs",
+    "util-linux",
+    "attr",
+];
+
+/// Other people's clients and decoders.
+const THIRD: &[&str] = &["libnfs-utils", "tshark", "tcpdump"];
+
+/// libFuzzer is C++.
+const FUZZ: &[&str] = &["g++"];
+
+/// Installs what the tiers need and what is not there. Needs root only if something is missing.
+pub(crate) fn install(tiers: &[&str]) -> Result<()> {
+    let mut wanted: Vec<&str> = Vec::new();
+    for tier in tiers {
+        wanted.extend(match *tier {
+            "lab" => [KERNEL, LAB].concat(),
+            "third" => [KERNEL, LAB, THIRD].concat(),
+            "fuzz" => FUZZ.to_vec(),
+            _ => Vec::new(),
+        });
+    }
+    wanted.sort_unstable();
+    wanted.dedup();
+    let missing: Vec<&str> = wanted.into_iter().filter(|p| !is_installed(p)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if !Path::new("/etc/debian_version").exists() {
+        return Err(format!(
+            "install these packages, by their Debian names: {}",
+            missing.join(" ")
+        ));
+    }
+    println!("installing {}", missing.join(" "));
+    run(&["apt-get", "update", "-qq"])?;
+    let mut words = vec!["apt-get", "install", "-y", "-qq", "--no-install-recommends"];
+    words.extend(&missing);
+    let mut install = command(&words);
+    // tshark asks whether others than root may capture.
+    install.env("DEBIAN_FRONTEND", "noninteractive");
+    let done = install.output().map_err(|e| format!("apt-get: {e}"))?;
+    if done.status.success() {
+        return Ok(());
+    }
+    Err(format!("apt-get install: {}", String::from_utf8_lossy(&done.stderr)))
+}
+
+fn is_installed(package: &str) -> bool {
+    output(&["dpkg-query", "-W", "-f", "${Status}", package])
+        .is_ok_and(|status| status == "install ok installed")
+}

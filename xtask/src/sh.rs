@@ -1,0 +1,102 @@
+//! Running programs, and counting what passed.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What a command of this program can end in; an error says that it could not even be tried.
+pub(crate) type Result<T> = std::result::Result<T, String>;
+
+/// How it went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Nothing failed.
+    Passed,
+    /// Something failed and has been said.
+    Failed,
+}
+
+/// What passed and what failed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) passed: usize,
+    pub(crate) failures: Vec<String>,
+}
+
+impl Tally {
+    /// Counts one check; a failure is said at once.
+    pub(crate) fn count(&mut self, name: &str, result: std::result::Result<(), String>) {
+        match result {
+            Ok(()) => self.passed += 1,
+            Err(why) => self.fail(format!("{name}: {why}")),
+        }
+    }
+
+    /// Counts a failure and says it.
+    pub(crate) fn fail(&mut self, what: String) {
+        println!("FAILED {what}");
+        self.failures.push(what);
+    }
+
+    /// Adds what another one counted; its failures have been said already.
+    pub(crate) fn add(&mut self, other: Tally) {
+        self.passed += other.passed;
+        self.failures.extend(other.failures);
+    }
+
+    /// Prints the closing line.
+    pub(crate) fn report(&self, tier: Option<&str>) -> Outcome {
+        let tier = tier.map(|t| format!("{t}: ")).unwrap_or_default();
+        println!("{tier}{} passed, {} failed", self.passed, self.failures.len());
+        if self.failures.is_empty() { Outcome::Passed } else { Outcome::Failed }
+    }
+}
+
+/// The workspace's folder.
+pub(crate) fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
+}
+
+/// Where cargo puts what it builds for this workspace.
+pub(crate) fn target_dir() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
+}
+
+/// A command from a line of words.
+pub(crate) fn command(words: &[&str]) -> Command {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]);
+    command
+}
+
+/// Runs it with its output shown; the error says what it was and how it ended.
+pub(crate) fn run(words: &[&str]) -> Result<()> {
+    let status =
+        command(words).stdin(Stdio::null()).status().map_err(|e| spawn_error(words, &e))?;
+    if status.success() { Ok(()) } else { Err(format!("`{}`: {status}", words.join(" "))) }
+}
+
+/// Runs it quietly and gives what it printed; the error holds what it said.
+pub(crate) fn output(words: &[&str]) -> Result<String> {
+    let done = command(words).stdin(Stdio::null()).output().map_err(|e| spawn_error(words, &e))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if done.status.success() {
+        return Ok(text(&done.stdout));
+    }
+    Err(format!(
+        "`{}`: {}: {}{}",
+        words.join(" "),
+        done.status,
+        text(&done.stderr),
+        text(&done.stdout)
+    ))
+}
+
+fn spawn_error(words: &[&str], e: &std::io::Error) -> String {
+    format!("cannot run `{}`: {e}", words[0])
+}
+
+/// The tracked files of the repository, or every file where there is no git.
+pub(crate) fn tracked_files() -> Result<Vec<String>> {
+    let listed = output(&["git", "ls-files", "--cached", "--others", "--exclude-standard"])?;
+    Ok(listed.lines().filter(|f| Path::new(f).is_file()).map(str::to_owned).collect())
+}

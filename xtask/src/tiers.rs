@@ -1,0 +1,149 @@
+//! The tiers of `cargo xtask test`, in order. Each prints its own closing line.
+
+use std::process::Stdio;
+use std::time::Instant;
+
+use crate::sh::{Outcome, Result, Tally, command, output};
+use crate::{graph, lab, packages, tidy};
+
+const TIERS: [&str; 6] = ["style", "unit", "e2e", "lab", "third", "fuzz"];
+/// In-process end-to-end and fault tests: they have a tier of their own.
+const E2E_PACKAGE: &str = "headgate-tests";
+
+/// What the command line asked for.
+#[derive(Debug)]
+struct Asked {
+    tiers: Vec<String>,
+    only: Vec<String>,
+    fuzz_seconds: u32,
+    verbose: bool,
+}
+
+/// `cargo xtask test`.
+pub(crate) fn test(args: &[String]) -> Result<Outcome> {
+    let asked = parse(args)?;
+    let names: Vec<&str> = asked.tiers.iter().map(String::as_str).collect();
+    packages::install(&names)?;
+    let mut outcome = Outcome::Passed;
+    for tier in &names {
+        let began = Instant::now();
+        println!("== {tier}");
+        let tally = match *tier {
+            "style" => style()?,
+            "unit" => cargo_test(&["--workspace", "--exclude", E2E_PACKAGE])?,
+            "e2e" => cargo_test(&["--package", E2E_PACKAGE])?,
+            "lab" => lab::tier(&asked.only, asked.verbose)?,
+            "third" => lab::third_parties(&asked.only, asked.verbose)?,
+            _ => fuzz(&asked)?,
+        };
+        println!("   {tier} took {:.0} s", began.elapsed().as_secs_f64());
+        if tally.report(Some(tier)) == Outcome::Failed {
+            outcome = Outcome::Failed;
+        }
+    }
+    Ok(outcome)
+}
+
+/// `cargo xtask prepush`.
+pub(crate) fn prepush() -> Result<Outcome> {
+    test(&["--tier".into(), "style".into(), "--tier".into(), "unit".into()])
+}
+
+fn parse(args: &[String]) -> Result<Asked> {
+    let mut asked = Asked { tiers: vec![], only: vec![], fuzz_seconds: 60, verbose: false };
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().cloned().ok_or_else(|| format!("{arg} needs a value"));
+        match arg.as_str() {
+            "--tier" => asked.tiers.push(value()?),
+            "--only" => asked.only.push(value()?),
+            "--fuzz-seconds" => {
+                asked.fuzz_seconds = value()?.parse().map_err(|e| format!("{arg}: {e}"))?;
+            }
+            "-v" => asked.verbose = true,
+            _ => return Err(format!("unknown option {arg}")),
+        }
+    }
+    if let Some(unknown) = asked.tiers.iter().find(|t| !TIERS.contains(&t.as_str())) {
+        return Err(format!("no tier {unknown}; there are {}", TIERS.join(", ")));
+    }
+    if asked.tiers.is_empty() {
+        asked.tiers = TIERS.map(str::to_owned).to_vec();
+    }
+    Ok(asked)
+}
+
+/// Format, lints, crate graph, and what no compiler checks.
+fn style() -> Result<Tally> {
+    let mut tally = Tally::default();
+    tally.count("cargo fmt", quietly(&["cargo", "fmt", "--all", "--check"]));
+    let clippy = ["cargo", "clippy", "--workspace", "--all-targets", "--quiet", "--", "-Dwarnings"];
+    tally.count("cargo clippy", quietly(&clippy));
+    tally.add(graph::check()?);
+    tally.add(tidy::check()?);
+    Ok(tally)
+}
+
+fn quietly(words: &[&str]) -> Result<()> {
+    output(words).map(drop)
+}
+
+/// Runs `cargo test` and counts by its own summary lines; what did not compile is one failure.
+fn cargo_test(selection: &[&str]) -> Result<Tally> {
+    let words = [&["cargo", "test", "--no-fail-fast"], selection].concat();
+    let done = command(&words)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| format!("cannot run cargo: {e}"))?;
+    let out = String::from_utf8_lossy(&done.stdout);
+    let mut tally = count_tests(&out);
+    if !done.status.success() {
+        println!("{out}{}", String::from_utf8_lossy(&done.stderr));
+        if tally.failures.is_empty() {
+            tally.fail(format!("`{}`: {}", words.join(" "), done.status));
+        }
+    }
+    Ok(tally)
+}
+
+/// Reads libtest's lines: `test NAME ... ok`, `test NAME ... FAILED`.
+fn count_tests(out: &str) -> Tally {
+    let mut tally = Tally::default();
+    for line in out.lines().filter_map(|l| l.strip_prefix("test ")) {
+        if line.ends_with(" ... ok") {
+            tally.passed += 1;
+        } else if let Some(name) = line.strip_suffix(" ... FAILED") {
+            tally.failures.push(name.to_owned());
+        }
+    }
+    tally
+}
+
+/// Each fuzz target for its time.
+fn fuzz(_asked: &Asked) -> Result<Tally> {
+    Ok(Tally::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libtest_lines_are_counted() {
+        let out = "running 3 tests\ntest a::b ... ok\ntest c ... FAILED\ntest d - should panic ... ok\n\
+                   test result: FAILED. 2 passed; 1 failed; 0 ignored\n";
+        let tally = count_tests(out);
+        assert_eq!((tally.passed, tally.failures), (2, vec!["c".to_owned()]));
+    }
+
+    #[test]
+    fn the_command_line_is_checked() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert!(parse(&words("--tier nonsense")).is_err());
+        assert!(parse(&words("--fuzz-seconds x")).is_err());
+        assert!(parse(&words("--tier")).is_err());
+        let asked = parse(&words("--tier lab --only v3 -v")).unwrap();
+        assert_eq!((asked.tiers, asked.only), (vec!["lab".to_owned()], vec!["v3".to_owned()]));
+        assert_eq!(parse(&[]).unwrap().tiers.len(), TIERS.len());
+    }
+}
