@@ -81,7 +81,10 @@ impl Drop for Writing<'_> {
 pub struct Table {
     shards: Box<[Mutex<Shard>]>,
     slots: Box<[Slot]>,
+    /// Nodes with caching grants.
     grants: AtomicUsize,
+    /// Nodes whose records are restrictive.
+    restrictive: AtomicUsize,
     next_holder: AtomicU64,
     deadlines: Deadlines,
     limits: Limits,
@@ -96,6 +99,7 @@ impl Table {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             slots: (0..SLOTS).map(|_| Slot::default()).collect(),
             grants: AtomicUsize::new(0),
+            restrictive: AtomicUsize::new(0),
             next_holder: AtomicU64::new(1),
             deadlines,
             limits,
@@ -113,9 +117,14 @@ impl Table {
         self.deadlines
     }
 
-    /// Caching grants of all nodes.
+    /// Nodes that somebody may cache.
     pub fn grants(&self) -> usize {
         self.grants.load(Ordering::Relaxed)
+    }
+
+    /// Somebody holds something that can stand in another's way. Ordered like the slots, so a writer may ask this first.
+    pub fn is_used(&self) -> bool {
+        self.restrictive.load(Ordering::SeqCst) > 0
     }
 
     /// Nodes that somebody holds. Looks into every shard: for `status`, not for the data path.
@@ -151,9 +160,11 @@ impl Table {
         match (before.0, after.0) {
             (false, true) => {
                 self.slot(node).restrictive.fetch_add(1, Ordering::SeqCst);
+                self.restrictive.fetch_add(1, Ordering::SeqCst);
             }
             (true, false) => {
                 self.slot(node).restrictive.fetch_sub(1, Ordering::SeqCst);
+                self.restrictive.fetch_sub(1, Ordering::SeqCst);
             }
             _ => {}
         }

@@ -5,6 +5,7 @@
 
 pub mod backend;
 pub mod error;
+pub mod keeper;
 pub mod namespace;
 pub mod types;
 

@@ -5,9 +5,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use iobuf::Buf;
+use state::{Operation, Range, Who};
 
 use crate::backend::{Backend, Made, NodeRef, ReadInto};
 use crate::error::{VfsError, VfsResult};
+use crate::keeper::Keeper;
 use crate::types::*;
 
 /// Which users a share maps to the anonymous one.
@@ -97,12 +99,13 @@ impl Share {
 /// All shares, and the state that their clients share.
 pub struct Namespace {
     shares: Vec<Arc<Share>>,
+    keeper: Keeper,
 }
 
 impl Namespace {
     /// Of these shares; names and numbers are different.
     pub fn new(shares: Vec<Share>) -> Self {
-        Self { shares: shares.into_iter().map(Arc::new).collect() }
+        Self { shares: shares.into_iter().map(Arc::new).collect(), keeper: Keeper::default() }
     }
 
     /// Every share, in the order of the configuration.
@@ -120,6 +123,136 @@ impl Namespace {
         self.shares.iter().find(|s| s.name.as_bytes() == name)
     }
 
+    /// What clients hold, and how it is taken back.
+    pub fn keeper(&self) -> &Keeper {
+        &self.keeper
+    }
+
+    /// The same door for somebody who is known to `state`: its own caching and opens are not in its way.
+    pub fn by(&self, who: Option<Who>) -> Door<'_> {
+        Door { keeper: &self.keeper, who }
+    }
+
+    /// Reads for nobody known. `cred: None` when an open of the caller has been checked already.
+    pub async fn read(
+        &self,
+        node: &NodeRef,
+        cred: Option<&Cred>,
+        at: u64,
+        count: usize,
+        into: &ReadInto,
+    ) -> VfsResult<ReadData> {
+        self.by(None).read(node, cred, at, count, into).await
+    }
+
+    /// Writes for nobody known.
+    pub async fn write(
+        &self,
+        share: &Share,
+        node: &NodeRef,
+        cred: Option<&Cred>,
+        at: u64,
+        data: Vec<Buf>,
+        stable: Stable,
+    ) -> VfsResult<Written> {
+        self.by(None).write(share, node, cred, at, data, stable).await
+    }
+
+    /// Changes attributes for nobody known.
+    pub async fn setattr(
+        &self,
+        share: &Share,
+        node: &NodeRef,
+        cred: &Cred,
+        set: SetAttr,
+        open_write: bool,
+    ) -> VfsResult<(Attr, Attr)> {
+        self.by(None).setattr(share, node, cred, set, open_write).await
+    }
+
+    /// Makes or opens a regular file for nobody known.
+    pub async fn create(
+        &self,
+        share: &Share,
+        dir: &NodeRef,
+        cred: &Cred,
+        name: &[u8],
+        how: CreateHow,
+        set: SetAttr,
+    ) -> VfsResult<Made> {
+        self.by(None).create(share, dir, cred, name, how, set).await
+    }
+
+    /// Removes a name that is not a directory's, for nobody known.
+    pub async fn unlink(
+        &self,
+        share: &Share,
+        dir: &NodeRef,
+        cred: &Cred,
+        name: &[u8],
+    ) -> VfsResult<DirChange> {
+        self.by(None).unlink(share, dir, cred, name).await
+    }
+
+    /// Moves a name, for nobody known.
+    pub async fn rename(
+        &self,
+        share: &Share,
+        from_dir: &NodeRef,
+        cred: &Cred,
+        from: &[u8],
+        to_dir: &NodeRef,
+        to: &[u8],
+    ) -> VfsResult<(DirChange, DirChange)> {
+        self.by(None).rename(share, from_dir, cred, from, to_dir, to).await
+    }
+
+    /// Gives a node a further name, for nobody known.
+    pub async fn link(
+        &self,
+        share: &Share,
+        node: &NodeRef,
+        cred: &Cred,
+        dir: &NodeRef,
+        name: &[u8],
+    ) -> VfsResult<(Attr, DirChange)> {
+        self.by(None).link(share, node, cred, dir, name).await
+    }
+
+    /// [`VfsError::ReadOnly`] for a share that may not be changed.
+    pub fn writable(&self, share: &Share) -> VfsResult<()> {
+        writable(share)
+    }
+}
+
+fn writable(share: &Share) -> VfsResult<()> {
+    if share.read_only { Err(VfsError::ReadOnly) } else { Ok(()) }
+}
+
+/// The door, held open by somebody: every operation asks `state` first and then does what it says.
+#[derive(Clone, Copy)]
+pub struct Door<'a> {
+    keeper: &'a Keeper,
+    who: Option<Who>,
+}
+
+impl Door<'_> {
+    async fn before(&self, node: &NodeRef, op: Operation, range: Range) -> VfsResult<()> {
+        self.keeper.before(node.id(), self.who, op, range).await
+    }
+
+    /// Before the file that stands under a name is removed or replaced. The look-up is paid only while somebody caches.
+    async fn before_name(&self, dir: &NodeRef, cred: &Cred, name: &[u8]) -> VfsResult<()> {
+        if self.keeper.state().grants() == 0 {
+            return Ok(());
+        }
+        match dir.lookup(cred, name).await {
+            Ok((node, _)) => self.before(&node, Operation::Names, Range::ALL).await,
+            // The operation itself says what is wrong with the name.
+            Err(_) => Ok(()),
+        }
+    }
+
     /// Reads. `cred: None` when an open of the caller has been checked already.
     pub async fn read(
         &self,
@@ -129,6 +262,7 @@ impl Namespace {
         count: usize,
         into: &ReadInto,
     ) -> VfsResult<ReadData> {
+        self.before(node, Operation::Read, range(at, count as u64)).await?;
         node.read(cred, at, count, into).await
     }
 
@@ -142,7 +276,10 @@ impl Namespace {
         data: Vec<Buf>,
         stable: Stable,
     ) -> VfsResult<Written> {
-        self.writable(share)?;
+        writable(share)?;
+        let count: usize = data.iter().map(Buf::len).sum();
+        let _announced = self.keeper.state().writing(node.id());
+        self.before(node, Operation::Write, range(at, count as u64)).await?;
         node.write(cred, at, data, stable).await
     }
 
@@ -155,11 +292,14 @@ impl Namespace {
         set: SetAttr,
         open_write: bool,
     ) -> VfsResult<(Attr, Attr)> {
-        self.writable(share)?;
+        writable(share)?;
+        let op = if set.size.is_some() { Operation::Write } else { Operation::Attributes };
+        let _announced = self.keeper.state().writing(node.id());
+        self.before(node, op, Range::ALL).await?;
         node.setattr(cred, set, open_write).await
     }
 
-    /// Makes or opens a regular file.
+    /// Makes or opens a regular file. A file that is found and would be cut is asked about like a write.
     pub async fn create(
         &self,
         share: &Share,
@@ -169,7 +309,14 @@ impl Namespace {
         how: CreateHow,
         set: SetAttr,
     ) -> VfsResult<Made> {
-        self.writable(share)?;
+        writable(share)?;
+        let cuts = how == CreateHow::Unchecked && set.size.is_some();
+        if cuts
+            && self.keeper.state().is_used()
+            && let Ok((node, _)) = dir.lookup(cred, name).await
+        {
+            self.before(&node, Operation::Write, Range::ALL).await?;
+        }
         dir.create(cred, name, how, set).await
     }
 
@@ -181,7 +328,8 @@ impl Namespace {
         cred: &Cred,
         name: &[u8],
     ) -> VfsResult<DirChange> {
-        self.writable(share)?;
+        writable(share)?;
+        self.before_name(dir, cred, name).await?;
         dir.unlink(cred, name).await
     }
 
@@ -195,14 +343,121 @@ impl Namespace {
         to_dir: &NodeRef,
         to: &[u8],
     ) -> VfsResult<(DirChange, DirChange)> {
-        self.writable(share)?;
+        writable(share)?;
+        self.before_name(from_dir, cred, from).await?;
+        self.before_name(to_dir, cred, to).await?;
         from_dir.rename(cred, from, to_dir.as_ref(), to).await
     }
 
-    /// [`VfsError::ReadOnly`] for a share that may not be changed.
-    pub fn writable(&self, share: &Share) -> VfsResult<()> {
-        if share.read_only { Err(VfsError::ReadOnly) } else { Ok(()) }
+    /// Gives a node a further name.
+    pub async fn link(
+        &self,
+        share: &Share,
+        node: &NodeRef,
+        cred: &Cred,
+        dir: &NodeRef,
+        name: &[u8],
+    ) -> VfsResult<(Attr, DirChange)> {
+        writable(share)?;
+        self.before(node, Operation::Names, Range::ALL).await?;
+        node.link(cred, dir.as_ref(), name).await
     }
+
+    /// Reserves storage. The caller holds the file open for writing.
+    pub async fn allocate(
+        &self,
+        share: &Share,
+        node: &NodeRef,
+        at: u64,
+        count: u64,
+    ) -> VfsResult<()> {
+        writable(share)?;
+        let _announced = self.keeper.state().writing(node.id());
+        self.before(node, Operation::Write, range(at, count)).await?;
+        node.allocate(at, count).await
+    }
+
+    /// Makes a hole. The caller holds the file open for writing.
+    pub async fn deallocate(
+        &self,
+        share: &Share,
+        node: &NodeRef,
+        at: u64,
+        count: u64,
+    ) -> VfsResult<()> {
+        writable(share)?;
+        let _announced = self.keeper.state().writing(node.id());
+        self.before(node, Operation::Write, range(at, count)).await?;
+        node.deallocate(at, count).await
+    }
+
+    /// Copies a range; `count` 0 means to the end. The caller holds both files open.
+    pub async fn copy_range(
+        &self,
+        share: &Share,
+        node: &NodeRef,
+        from: &NodeRef,
+        from_at: u64,
+        at: u64,
+        count: u64,
+    ) -> VfsResult<u64> {
+        writable(share)?;
+        let _announced = self.keeper.state().writing(node.id());
+        self.before(from, Operation::Read, range(from_at, count)).await?;
+        self.before(node, Operation::Write, range(at, count)).await?;
+        node.copy_range(from.as_ref(), from_at, at, count).await
+    }
+
+    /// Shares storage; `count` 0 means to the end. The caller holds both files open.
+    pub async fn clone_range(
+        &self,
+        share: &Share,
+        node: &NodeRef,
+        from: &NodeRef,
+        from_at: u64,
+        at: u64,
+        count: u64,
+    ) -> VfsResult<()> {
+        writable(share)?;
+        let _announced = self.keeper.state().writing(node.id());
+        self.before(from, Operation::Read, range(from_at, count)).await?;
+        self.before(node, Operation::Write, range(at, count)).await?;
+        node.clone_range(from.as_ref(), from_at, at, count).await
+    }
+
+    /// Sets an extended attribute.
+    pub async fn xattr_set(
+        &self,
+        share: &Share,
+        node: &NodeRef,
+        cred: &Cred,
+        name: &[u8],
+        value: &[u8],
+        how: XattrHow,
+    ) -> VfsResult<(Attr, Attr)> {
+        writable(share)?;
+        self.before(node, Operation::Attributes, Range::ALL).await?;
+        node.xattr_set(cred, name, value, how).await
+    }
+
+    /// Removes an extended attribute.
+    pub async fn xattr_remove(
+        &self,
+        share: &Share,
+        node: &NodeRef,
+        cred: &Cred,
+        name: &[u8],
+    ) -> VfsResult<(Attr, Attr)> {
+        writable(share)?;
+        self.before(node, Operation::Attributes, Range::ALL).await?;
+        node.xattr_remove(cred, name).await
+    }
+}
+
+/// Bytes that an access touches. `count` 0 means to the end for those who say so; for a read or write of nothing the
+/// difference is one of a few locks asked about in vain.
+fn range(at: u64, count: u64) -> Range {
+    Range { first: at, last: if count == 0 { u64::MAX } else { at.saturating_add(count - 1) } }
 }
 
 #[cfg(test)]
