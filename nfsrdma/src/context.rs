@@ -1,7 +1,7 @@
 //! What every call can reach: the shares, the handles, this run of the server, the connection and the caller.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rdma_transport::channel::{Handle, Info};
@@ -12,6 +12,7 @@ use vfs::namespace::{Namespace, Share};
 use crate::clients::Neighbours;
 use crate::fh::Handles;
 use crate::rpc::Flavor;
+use crate::violation::Violations;
 
 /// Time as the server's rules see it: since some moment before the server began, never backwards.
 #[derive(Debug)]
@@ -40,8 +41,8 @@ impl Clock {
 /// What makes one run of the server different from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boot {
-    /// Changes when unstable data may have been lost (RFC 1813 section 3.3.21, RFC 8881 section 18.3.3).
-    pub write_verifier: [u8; 8],
+    /// The first write verifier of this run: see [`Core::write_verifier`].
+    pub write_verifier: u64,
     /// A number that no earlier run had; in client ids and stateids.
     pub instance: u32,
 }
@@ -54,7 +55,7 @@ impl Boot {
         // Truncation is meant: seconds modulo 2^32 differ between any two runs that a client can remember.
         #[allow(clippy::cast_possible_truncation)]
         let instance = since.as_secs() as u32;
-        Self { write_verifier: nanos.to_be_bytes(), instance }
+        Self { write_verifier: nanos, instance }
     }
 }
 
@@ -70,9 +71,36 @@ pub struct Core {
     pub clock: Clock,
     /// Who counts as a neighbour, for shares that do not say who may come.
     pub neighbours: Neighbours,
+    /// What peers did wrong.
+    pub violations: Violations,
+    write_verifier: AtomicU64,
 }
 
 impl Core {
+    /// Over these shares.
+    pub fn new(namespace: Arc<Namespace>, handles: Handles, boot: Boot, clock: Clock) -> Self {
+        Self {
+            namespace,
+            handles,
+            boot,
+            clock,
+            neighbours: Neighbours::default(),
+            violations: Violations::default(),
+            write_verifier: AtomicU64::new(boot.write_verifier),
+        }
+    }
+
+    /// Goes with the answers of WRITE and COMMIT; when it changes, clients send again what was not committed
+    /// (RFC 1813 section 3.3.21, RFC 8881 section 18.3.3).
+    pub fn write_verifier(&self) -> [u8; 8] {
+        self.write_verifier.load(Ordering::Acquire).to_be_bytes()
+    }
+
+    /// Data that was written and not committed may be gone: the storage failed to keep it.
+    pub fn unstable_data_lost(&self) {
+        self.write_verifier.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// The peer of this connection may use this share.
     pub fn may_use(&self, conn: &Conn, share: &Share) -> bool {
         let ip = conn.info.peer.ip().to_canonical();
@@ -93,6 +121,8 @@ pub struct Conn {
     pub handle: Handle,
     /// Where the buffers for its reads come from.
     pub read_into: ReadInto,
+    /// The rules that this peer has been reported for: one line in the log for each.
+    pub(crate) reported: AtomicU32,
     pub(crate) last_cred: std::sync::Mutex<Option<Arc<LastCred>>>,
 }
 
@@ -109,7 +139,14 @@ impl Conn {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let read_into = ReadInto { pool: info.pool.clone(), account: info.account };
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self { id, info, handle, read_into, last_cred: std::sync::Mutex::new(None) }
+        Self {
+            id,
+            info,
+            handle,
+            read_into,
+            reported: AtomicU32::new(0),
+            last_cred: std::sync::Mutex::new(None),
+        }
     }
 }
 

@@ -3,7 +3,15 @@
 pub mod clients;
 pub mod context;
 pub mod fh;
+pub mod limits;
+pub mod locate;
+pub mod mount;
+pub mod portmap;
+pub mod replay;
 pub mod rpc;
 pub mod server;
+pub mod status;
+pub mod v3;
 pub mod v4;
+pub mod violation;
 pub mod xdr;

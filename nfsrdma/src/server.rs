@@ -1,12 +1,15 @@
 //! The programs behind every connection: NFS versions 3 and 4, MOUNT, and a minimal port mapper.
 //!
 //! *Operation.* The serve loop hands each request to [`Service::call`] of the connection's [`Session`]. The head of the call
-//! is read, its credential understood, its procedure awaited in place; there is no task per request here.
+//! is read, its credential understood, its procedure awaited in place; there is no task per request here. A call that
+//! must not be done twice passes through [`Replay`].
 //!
 //! *Memory.* The reply is built in one [`Writer`]; bulk data is passed through as it came from the pool.
 //!
-//! *Errors.* What cannot be read is answered by the RPC error that says so. A message that is no call at all is dropped.
+//! *Errors.* What cannot be read is answered by the RPC error that says so, counted and logged once per connection
+//! ([`Violation`]). A message that is no call at all is dropped.
 
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use iobuf::Buf;
@@ -14,28 +17,51 @@ use rdma_transport::channel::{BoxFuture, Handle, Info, Pulled, Reply, Service};
 use vfs::Cred;
 
 use crate::context::{CallContext, Conn, Core, LastCred, Outcome};
+use crate::mount::{self, Mounts};
+use crate::replay::{Begin, CallKey, Pending, Replay};
 use crate::rpc::auth::AuthStat;
 use crate::rpc::reply::{self, AcceptStat};
 use crate::rpc::{CallError, CallHead, Flavor, decode_call, decode_cred, program};
 use crate::v4::Nfs4;
+use crate::violation::Violation;
 use crate::xdr::{Reader, Writer, XdrResult};
+use crate::{portmap, v3};
 
 /// The NFS server: what all connections share.
 pub struct Server {
     core: Arc<Core>,
     v4: Nfs4,
+    mounts: Mounts,
+    replay: Arc<Replay>,
+    tcp_port: AtomicU16,
 }
 
 impl Server {
-    /// Over these shares.
-    pub fn new(core: Core) -> Arc<Self> {
+    /// Over these shares. `replay_key` is random.
+    pub fn new(core: Core, replay_key: [u8; 16]) -> Arc<Self> {
         let core = Arc::new(core);
-        Arc::new(Self { v4: Nfs4::new(core.clone()), core })
+        Arc::new(Self {
+            v4: Nfs4::new(core.clone()),
+            core,
+            mounts: Mounts::default(),
+            replay: Replay::new(replay_key),
+            tcp_port: AtomicU16::new(0),
+        })
     }
 
     /// What all connections share.
     pub fn core(&self) -> &Arc<Core> {
         &self.core
+    }
+
+    /// The version 4 server.
+    pub fn v4(&self) -> &Nfs4 {
+        &self.v4
+    }
+
+    /// Tells the port mapper where NFS and MOUNT are served over TCP.
+    pub fn set_tcp_port(&self, port: u16) {
+        self.tcp_port.store(port, Ordering::Relaxed);
     }
 
     /// A new connection.
@@ -48,39 +74,67 @@ impl Server {
         let mut out = Writer::new();
         let head = match decode_call(&mut args) {
             Ok(head) => head,
-            Err(CallError::NotACall) => return None,
-            Err(CallError::RpcMismatch { xid }) => {
-                reply::rpc_mismatch(&mut out, xid);
-                return Some(out.into_reply());
-            }
-            Err(CallError::Auth { xid, stat }) => {
-                reply::auth_error(&mut out, xid, stat);
-                return Some(out.into_reply());
-            }
-            Err(CallError::Short { xid }) => {
-                reply::accepted(&mut out, xid, AcceptStat::GarbageArgs);
-                return Some(out.into_reply());
-            }
+            Err(e) => return self.not_a_call(conn, e, out),
         };
         let (flavor, cred) = match caller(conn, &head) {
             Ok(meant) => meant,
             Err(stat) => {
+                self.core.violations.note(conn, Violation::Credential);
                 reply::auth_error(&mut out, head.xid, stat);
                 return Some(out.into_reply());
             }
         };
         let call = CallContext { xid: head.xid, flavor, cred, now: self.core.clock.now() };
+        let mut pending = None;
+        if must_happen_once(&head, &args) {
+            match self.replay.begin(self.call_key(conn, &head, &body), call.now) {
+                Begin::New(p) => pending = Some(p),
+                Begin::InProgress => return None,
+                Begin::Done(reply) => {
+                    return Some(Reply { head: reply.to_vec(), payloads: Vec::new() });
+                }
+            }
+        }
         reply::accepted(&mut out, head.xid, AcceptStat::Success);
-        let refused = match self.dispatch(conn, &head, &call, &mut args, &mut out).await {
-            Ok(Ok(Outcome::Repeatable | Outcome::Once)) => return Some(out.into_reply()),
-            Ok(Ok(Outcome::Drop)) => return None,
-            Ok(Ok(Outcome::NoProcedure)) => AcceptStat::ProcUnavail,
-            Ok(Err(_garbage)) => AcceptStat::GarbageArgs,
-            Err(stat) => stat,
+        match self.dispatch(conn, &head, &call, &mut args, &mut out).await {
+            Ok(Ok(Outcome::Repeatable)) => Some(out.into_reply()),
+            Ok(Ok(Outcome::Once)) => Some(keep(pending, out)),
+            Ok(Ok(Outcome::Drop)) => None,
+            Ok(Ok(Outcome::NoProcedure)) => Some(refusal(head.xid, AcceptStat::ProcUnavail)),
+            Ok(Err(_garbage)) => {
+                self.core.violations.note(conn, Violation::Arguments);
+                Some(refusal(head.xid, AcceptStat::GarbageArgs))
+            }
+            Err(stat) => Some(refusal(head.xid, stat)),
+        }
+    }
+
+    /// The answer to what is not a call that can be served.
+    fn not_a_call(&self, conn: &Conn, e: CallError, mut out: Writer) -> Option<Reply> {
+        let rule = match e {
+            CallError::NotACall => Violation::NotACall,
+            CallError::RpcMismatch { xid } => {
+                reply::rpc_mismatch(&mut out, xid);
+                Violation::RpcVersion
+            }
+            CallError::Auth { xid, stat } => {
+                reply::auth_error(&mut out, xid, stat);
+                Violation::Credential
+            }
+            CallError::Short { xid } => {
+                reply::accepted(&mut out, xid, AcceptStat::GarbageArgs);
+                Violation::ShortCall
+            }
         };
-        let mut out = Writer::new();
-        reply::accepted(&mut out, head.xid, refused);
-        Some(out.into_reply())
+        self.core.violations.note(conn, rule);
+        (!out.is_empty()).then(|| out.into_reply())
+    }
+
+    fn call_key(&self, conn: &Conn, head: &CallHead<'_>, body: &[u8]) -> CallKey {
+        let peer = conn.info.peer;
+        let port = if conn.info.transport.is_rdma() { 0 } else { peer.port() };
+        let checksum = self.replay.checksum(body);
+        CallKey { ip: peer.ip().to_canonical(), port, xid: head.xid, checksum }
     }
 
     /// Finds the program and does the procedure. The outer error is the RPC layer's own.
@@ -92,15 +146,62 @@ impl Server {
         args: &mut Reader<'_>,
         out: &mut Writer,
     ) -> Result<XdrResult<Outcome>, AcceptStat> {
-        match (head.program, head.version) {
-            (program::NFS, 4) => match head.procedure {
+        let (version, number) = (head.version, head.procedure);
+        match (head.program, version) {
+            (program::NFS, 3) => Ok(v3::serve(&self.core, conn, call, number, args, out).await),
+            (program::NFS, 4) => match number {
                 0 => Ok(Ok(Outcome::Repeatable)),
                 1 => Ok(self.v4.compound(conn, call, args, out).await),
                 _ => Err(AcceptStat::ProcUnavail),
             },
-            (program::NFS, _) => Err(AcceptStat::ProgMismatch(4, 4)),
+            (program::NFS, _) => Err(AcceptStat::ProgMismatch(3, 4)),
+            (program::MOUNT, 1 | 3) => {
+                let which = (version, number);
+                Ok(mount::serve(&self.core, &self.mounts, conn, which, args, out).await)
+            }
+            (program::MOUNT, _) => {
+                Err(AcceptStat::ProgMismatch(mount::VERSIONS.0, mount::VERSIONS.1))
+            }
+            (program::PORTMAP, 2) => {
+                Ok(portmap::serve(self.tcp_port.load(Ordering::Relaxed), number, args, out))
+            }
+            (program::PORTMAP, _) => {
+                Err(AcceptStat::ProgMismatch(portmap::VERSIONS.0, portmap::VERSIONS.1))
+            }
             _ => Err(AcceptStat::ProgUnavail),
         }
+    }
+}
+
+/// A reply that says why the call was not done.
+fn refusal(xid: u32, stat: AcceptStat) -> Reply {
+    let mut out = Writer::new();
+    reply::accepted(&mut out, xid, stat);
+    out.into_reply()
+}
+
+/// Keeps a reply for repetitions of its call, where it is one that can be kept.
+fn keep(pending: Option<Pending>, out: Writer) -> Reply {
+    let reply = out.into_reply();
+    if let Some(pending) = pending
+        && reply.payloads.is_empty()
+    {
+        pending.finish(&reply.head);
+    }
+    reply
+}
+
+/// A repetition of this call must get the first reply again. Version 4.1 has sessions for that, so of version 4 only minor
+/// version 0 counts; `args` stands at the arguments.
+fn must_happen_once(head: &CallHead<'_>, args: &Reader<'_>) -> bool {
+    const TAG_MAX: usize = 1024;
+    match (head.program, head.version, head.procedure) {
+        (program::NFS, 3, number) => v3::is_once(number),
+        (program::NFS, 4, 1) => {
+            let mut ahead = args.clone();
+            ahead.opaque(TAG_MAX).is_ok() && ahead.u32() == Ok(0)
+        }
+        _ => false,
     }
 }
 

@@ -1,0 +1,31 @@
+//! Every number of this crate that bounds what a client can ask for or make the server keep.
+
+/// Largest READ and WRITE, in bytes.
+pub const TRANSFER_MAX: usize = 1 << 20;
+/// Largest directory listing in one reply, in bytes.
+pub const LISTING_MAX: usize = 256 << 10;
+/// Preferred size of a directory listing, in bytes.
+pub const LISTING_PREFERRED: u32 = 64 << 10;
+/// Entries that are asked from a backend at a time while a listing is filled.
+pub const LISTING_BATCH: usize = 256;
+/// Longest name in a request, in bytes, whatever the volume holds; longer ones are NAMETOOLONG up to
+/// [`NAME_WIRE_MAX`].
+pub const NAME_MAX: usize = 255;
+/// Longest name that is read at all.
+pub const NAME_WIRE_MAX: usize = 4096;
+/// Longest target of a symbolic link, in bytes.
+pub const PATH_MAX: usize = 4095;
+/// Longest path in MOUNT (RFC 1813 section 5.1.1, MNTPATHLEN).
+pub const MOUNT_PATH_MAX: usize = 1024;
+/// Mounts that are remembered for DUMP; the oldest are forgotten first.
+pub const MOUNTS_MAX: usize = 4096;
+/// Replies that are kept for repetitions of calls.
+pub const REPLAY_ENTRIES_MAX: usize = 16 << 10;
+/// Bytes of replies that are kept for repetitions of calls.
+pub const REPLAY_BYTES_MAX: usize = 16 << 20;
+/// A reply larger than this is not kept, in bytes.
+pub const REPLAY_REPLY_MAX: usize = 8 << 10;
+/// How long replies are kept, in seconds.
+pub const REPLAY_AGE_SECONDS_MAX: u64 = 120;
+/// How often the networks that this host is attached to are looked up, in seconds.
+pub const NEIGHBOURS_REFRESH_SECONDS: u64 = 30;

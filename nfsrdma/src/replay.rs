@@ -1,0 +1,223 @@
+//! The duplicate request cache: a call that changed something and comes again gets the first reply again.
+//!
+//! *Operation.* [`Replay::begin`] looks the call up by who sent it, its transaction number and a checksum of its first bytes.
+//! A new call gets a [`Pending`], which [`Pending::finish`] turns into a kept reply; dropping it forgets the call.
+//!
+//! *Memory.* Bounded by entries, bytes and age; the oldest go first. Sixteen parts, each with its own lock, held for a
+//! look-up only.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hasher;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use siphasher::sip::SipHasher13;
+
+use crate::limits::{
+    REPLAY_AGE_SECONDS_MAX, REPLAY_BYTES_MAX, REPLAY_ENTRIES_MAX, REPLAY_REPLY_MAX,
+};
+
+const PARTS: usize = 16;
+/// Bytes of a call that the checksum covers: names and handles, not the data of a WRITE.
+const CHECKED: usize = 512;
+
+/// Names a call. The port is 0 for RDMA, where a client that comes back has another (and where the kernel's own server
+/// leaves it out too).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CallKey {
+    /// The client's address.
+    pub ip: IpAddr,
+    /// And port, over TCP.
+    pub port: u16,
+    /// Transaction number.
+    pub xid: u32,
+    /// Of the first bytes of the call.
+    pub checksum: u64,
+}
+
+/// What is known of a call that has come.
+pub enum Begin {
+    /// Never seen: do it, then say so.
+    New(Pending),
+    /// Being done right now: drop the repetition, the first one will be answered.
+    InProgress,
+    /// Done: this was the reply.
+    Done(Arc<[u8]>),
+}
+
+/// A call that is being done.
+pub struct Pending {
+    cache: Arc<Replay>,
+    key: CallKey,
+    finished: bool,
+}
+
+/// The cache.
+pub struct Replay {
+    parts: [Mutex<Part>; PARTS],
+    key: [u8; 16],
+}
+
+#[derive(Default)]
+struct Part {
+    calls: HashMap<CallKey, Entry>,
+    /// Oldest first; a key can stand here after its entry has gone.
+    order: VecDeque<(Duration, CallKey)>,
+    bytes: usize,
+}
+
+struct Entry {
+    since: Duration,
+    reply: Option<Arc<[u8]>>,
+}
+
+impl Replay {
+    /// Empty. `key` makes checksums unpredictable.
+    pub fn new(key: [u8; 16]) -> Arc<Self> {
+        Arc::new(Self { parts: Default::default(), key })
+    }
+
+    /// The checksum of a call: its length and its first bytes.
+    pub fn checksum(&self, call: &[u8]) -> u64 {
+        let mut h = SipHasher13::new_with_key(&self.key);
+        h.write_usize(call.len());
+        h.write(&call[..call.len().min(CHECKED)]);
+        h.finish()
+    }
+
+    fn part(&self, key: &CallKey) -> MutexGuard<'_, Part> {
+        let i = (key.checksum ^ u64::from(key.xid)) % PARTS as u64;
+        // Invariant: the remainder is below 16.
+        #[allow(clippy::cast_possible_truncation)]
+        self.parts[i as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes up a call.
+    pub fn begin(self: &Arc<Self>, key: CallKey, now: Duration) -> Begin {
+        let mut part = self.part(&key);
+        match part.calls.get(&key) {
+            Some(Entry { reply: Some(reply), .. }) => return Begin::Done(reply.clone()),
+            Some(Entry { reply: None, .. }) => return Begin::InProgress,
+            None => {}
+        }
+        part.make_room(now);
+        part.calls.insert(key, Entry { since: now, reply: None });
+        part.order.push_back((now, key));
+        Begin::New(Pending { cache: self.clone(), key, finished: false })
+    }
+}
+
+impl Part {
+    fn make_room(&mut self, now: Duration) {
+        let age_max = Duration::from_secs(REPLAY_AGE_SECONDS_MAX);
+        while let Some(&(since, key)) = self.order.front() {
+            let full = self.order.len() >= REPLAY_ENTRIES_MAX / PARTS
+                || self.bytes > REPLAY_BYTES_MAX / PARTS;
+            if !full && now.saturating_sub(since) < age_max {
+                return;
+            }
+            self.order.pop_front();
+            // Not the entry of a later call with the same key.
+            if self.calls.get(&key).is_some_and(|e| e.since == since) {
+                self.forget(&key);
+            }
+        }
+    }
+
+    fn forget(&mut self, key: &CallKey) {
+        if let Some(entry) = self.calls.remove(key) {
+            self.bytes -= entry.reply.map_or(0, |r| r.len());
+        }
+    }
+}
+
+impl Pending {
+    /// Keeps the reply, unless it is too large to be worth it.
+    pub fn finish(mut self, reply: &[u8]) {
+        if reply.len() > REPLAY_REPLY_MAX {
+            return;
+        }
+        self.finished = true;
+        let mut part = self.cache.part(&self.key);
+        // The call may have been pushed out while it was being done.
+        if let Some(entry) = part.calls.get_mut(&self.key) {
+            entry.reply = Some(reply.into());
+            part.bytes += reply.len();
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.cache.part(&self.key).forget(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(xid: u32) -> CallKey {
+        CallKey { ip: [10, 0, 0, 1].into(), port: 0, xid, checksum: 7 }
+    }
+
+    fn begin(c: &Arc<Replay>, xid: u32, seconds: u64) -> Begin {
+        c.begin(key(xid), Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_repetition_is_dropped_while_the_call_runs_and_answered_after() {
+        let c = Replay::new([1; 16]);
+        let Begin::New(pending) = begin(&c, 1, 0) else { panic!() };
+        assert!(matches!(begin(&c, 1, 0), Begin::InProgress));
+        pending.finish(b"reply");
+        let Begin::Done(reply) = begin(&c, 1, 1) else { panic!() };
+        assert_eq!(&*reply, b"reply");
+        assert!(matches!(begin(&c, 2, 1), Begin::New(_)));
+    }
+
+    #[test]
+    fn a_call_that_was_given_up_or_answered_at_length_is_forgotten() {
+        let c = Replay::new([1; 16]);
+        drop(begin(&c, 1, 0));
+        let Begin::New(pending) = begin(&c, 1, 0) else { panic!() };
+        pending.finish(&[0; REPLAY_REPLY_MAX + 1]);
+        assert!(matches!(begin(&c, 1, 0), Begin::New(_)));
+    }
+
+    #[test]
+    fn count_bytes_and_age_are_bounded() {
+        let c = Replay::new([1; 16]);
+        let held = |c: &Replay| {
+            c.parts.iter().fold((0, 0), |(n, bytes), p| {
+                let p = p.lock().unwrap();
+                assert_eq!(p.bytes, p.calls.values().flat_map(|e| &e.reply).map(|r| r.len()).sum());
+                (n + p.calls.len(), bytes + p.bytes)
+            })
+        };
+        for xid in 0..50_000 {
+            let Begin::New(p) = begin(&c, xid, 0) else { panic!() };
+            p.finish(&[0; 4096]);
+        }
+        let (n, bytes) = held(&c);
+        assert!(n <= REPLAY_ENTRIES_MAX && bytes <= REPLAY_BYTES_MAX + PARTS * REPLAY_REPLY_MAX);
+        assert!(n > 1000);
+        assert!(matches!(begin(&c, 49_999, 1), Begin::Done(_)));
+        for xid in 100_000..100_000 + 4 * PARTS as u32 {
+            drop(begin(&c, xid, 1000));
+        }
+        assert!(held(&c).0 < 8 * PARTS);
+    }
+
+    #[test]
+    fn the_checksum_covers_length_and_first_bytes() {
+        let c = Replay::new([1; 16]);
+        let a = c.checksum(&[1; 100]);
+        assert_ne!(a, c.checksum(&[1; 101]));
+        assert_ne!(a, c.checksum(&[2; 100]));
+        assert_ne!(a, Replay::new([2; 16]).checksum(&[1; 100]));
+    }
+}

@@ -1,0 +1,82 @@
+//! GETATTR, SETATTR, ACCESS (RFC 1813 sections 3.3.1, 3.3.2, 3.3.4).
+
+use vfs::{Access, Attr, SetAttr, Time, VfsError};
+
+use super::super::attr::{put_attr, put_post, put_wcc};
+use super::{OK, Op, OpResult, Target};
+use crate::status::Nfsstat3;
+use crate::xdr::Writer;
+
+pub(super) async fn getattr(op: &Op<'_>, object: &[u8], out: &mut Writer) -> OpResult {
+    let t = op.target(object).await?;
+    let attr = t.node.getattr().await?;
+    out.u32(OK);
+    put_attr(out, &t.share, &attr);
+    Ok(())
+}
+
+pub(super) async fn setattr(
+    op: &Op<'_>,
+    object: &[u8],
+    new: SetAttr,
+    guard: Option<Time>,
+    out: &mut Writer,
+) -> OpResult {
+    let t = op.target(object).await?;
+    match change(op, &t, new, guard).await {
+        Ok((before, after)) => {
+            out.u32(OK);
+            put_wcc(out, &t.share, Some(&before), Some(&after));
+        }
+        Err(status) => t.fail_wcc(out, status).await,
+    }
+    Ok(())
+}
+
+async fn change(
+    op: &Op<'_>,
+    t: &Target,
+    new: SetAttr,
+    guard: Option<Time>,
+) -> Result<(Attr, Attr), Nfsstat3> {
+    if let Some(ctime) = guard
+        && t.node.getattr().await?.ctime != ctime
+    {
+        return Err(Nfsstat3::NotSync);
+    }
+    let ns = &op.core.namespace;
+    match ns.setattr(&t.share, &t.node, &t.cred, new, false).await {
+        // A program that holds the file open may cut it whatever its mode says now (RFC 1813 section 4.4).
+        Err(VfsError::Access) if new.size.is_some() && t.is_owner().await => {
+            Ok(ns.setattr(&t.share, &t.node, &t.cred, new, true).await?)
+        }
+        other => Ok(other?),
+    }
+}
+
+pub(super) async fn access(op: &Op<'_>, object: &[u8], wanted: u32, out: &mut Writer) -> OpResult {
+    const KNOWN: u32 = 0x3f;
+    const CHANGING: u32 = Access::MODIFY | Access::EXTEND | Access::DELETE;
+    let t = op.target(object).await?;
+    let mut wanted = wanted & KNOWN;
+    if t.writable(op).is_err() {
+        wanted &= !CHANGING;
+    }
+    match t.node.access(&t.cred, Access(wanted)).await {
+        Ok(granted) => {
+            out.u32(OK);
+            put_post(out, &t.share, t.after().await.as_ref());
+            out.u32(granted.0 & wanted);
+        }
+        Err(e) => t.fail_post(out, e).await,
+    }
+    Ok(())
+}
+
+impl Target {
+    /// The caller owns the node. Reads and writes of an open file come without an open in this version, so the owner is
+    /// let through where the mode would stop it (RFC 1813 section 4.4).
+    pub(super) async fn is_owner(&self) -> bool {
+        self.after().await.is_some_and(|a| a.uid == self.cred.uid)
+    }
+}

@@ -1,0 +1,139 @@
+//! READ, WRITE, COMMIT, READLINK (RFC 1813 sections 3.3.5 to 3.3.7 and 3.3.21).
+
+use iobuf::Buf;
+use vfs::{Access, Kind, ReadData, Stable, VfsError, VfsResult, Written};
+
+use super::super::attr::{put_post, put_wcc};
+use super::{OK, Op, OpResult, Target};
+use crate::limits::TRANSFER_MAX;
+use crate::status::Nfsstat3;
+use crate::xdr::Writer;
+
+pub(super) async fn read(
+    op: &Op<'_>,
+    file: &[u8],
+    offset: u64,
+    count: u32,
+    out: &mut Writer,
+) -> OpResult {
+    let t = op.target(file).await?;
+    let count = usize::try_from(count).unwrap_or(usize::MAX).min(TRANSFER_MAX);
+    match fetch(op, &t, offset, count).await {
+        Ok(read) => {
+            out.u32(OK);
+            put_post(out, &t.share, Some(&read.attr));
+            out.count(read.len());
+            out.bool(read.eof);
+            out.bulk(read.data);
+        }
+        Err(e) => t.fail_post(out, e).await,
+    }
+    Ok(())
+}
+
+async fn fetch(op: &Op<'_>, t: &Target, offset: u64, count: usize) -> VfsResult<ReadData> {
+    let ns = &op.core.namespace;
+    match ns.read(&t.node, Some(&t.cred), offset, count, &op.conn.read_into).await {
+        Err(VfsError::Access) if t.node.kind() == Kind::File && t.may_read_anyway().await => {
+            ns.read(&t.node, None, offset, count, &op.conn.read_into).await
+        }
+        other => other,
+    }
+}
+
+impl Target {
+    /// The owner holds the file open perhaps, and who may execute a file must be able to fetch it (RFC 1813 section 4.4).
+    async fn may_read_anyway(&self) -> bool {
+        let execute = Access(Access::EXECUTE);
+        self.is_owner().await || self.node.access(&self.cred, execute).await == Ok(execute)
+    }
+}
+
+pub(super) async fn write(
+    op: &Op<'_>,
+    file: &[u8],
+    offset: u64,
+    count: u32,
+    stable: Stable,
+    data: Vec<Buf>,
+    out: &mut Writer,
+) -> OpResult {
+    let t = op.target(file).await?;
+    let given: usize = data.iter().map(Buf::len).sum();
+    if usize::try_from(count) != Ok(given) {
+        t.fail_wcc(out, Nfsstat3::Inval).await;
+        return Ok(());
+    }
+    match store(op, &t, offset, data, stable).await {
+        Ok(written) => {
+            out.u32(OK);
+            put_wcc(out, &t.share, written.before.as_ref(), Some(&written.after));
+            out.count(written.count);
+            out.u32(match written.stable {
+                Stable::Unstable => 0,
+                Stable::Data => 1,
+                Stable::File => 2,
+            });
+            out.fixed(&op.core.write_verifier());
+        }
+        Err(e) => t.fail_wcc(out, e).await,
+    }
+    Ok(())
+}
+
+async fn store(
+    op: &Op<'_>,
+    t: &Target,
+    offset: u64,
+    data: Vec<Buf>,
+    stable: Stable,
+) -> VfsResult<Written> {
+    let ns = &op.core.namespace;
+    // The pieces are views: cloning them for the rare second attempt copies no data.
+    match ns.write(&t.share, &t.node, Some(&t.cred), offset, data.clone(), stable).await {
+        Err(VfsError::Access) if t.node.kind() == Kind::File && t.is_owner().await => {
+            ns.write(&t.share, &t.node, None, offset, data, stable).await
+        }
+        other => other,
+    }
+}
+
+pub(super) async fn commit(
+    op: &Op<'_>,
+    file: &[u8],
+    offset: u64,
+    count: u32,
+    out: &mut Writer,
+) -> OpResult {
+    let t = op.target(file).await?;
+    match t.node.commit(offset, u64::from(count)).await {
+        Ok(after) => {
+            out.u32(OK);
+            put_wcc(out, &t.share, None, Some(&after));
+            out.fixed(&op.core.write_verifier());
+        }
+        Err(e) => {
+            // What was written since the last commit may be gone: every client must send it again.
+            op.core.unstable_data_lost();
+            t.fail_wcc(out, e).await;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn readlink(op: &Op<'_>, symlink: &[u8], out: &mut Writer) -> OpResult {
+    let t = op.target(symlink).await?;
+    if t.node.kind() != Kind::Symlink {
+        t.fail_post(out, Nfsstat3::Inval).await;
+        return Ok(());
+    }
+    match t.node.readlink(&t.cred).await {
+        Ok(target) => {
+            out.u32(OK);
+            put_post(out, &t.share, t.after().await.as_ref());
+            out.bulk(vec![Buf::from(target)]);
+        }
+        Err(e) => t.fail_post(out, e).await,
+    }
+    Ok(())
+}

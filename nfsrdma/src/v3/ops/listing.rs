@@ -1,0 +1,199 @@
+//! READDIR and READDIRPLUS (RFC 1813 sections 3.3.16 and 3.3.17).
+//!
+//! Cookies are the backend's, which stay good while names come and go; so the verifier is always zero, and another one
+//! was never ours. `.` and `..` have the cookies 1 and 2, which backends leave free.
+
+use vfs::{Attr, DirEntry, NodeRef, VfsResult};
+
+use super::super::attr::put_post;
+use super::{OK, Op, OpResult, Target};
+use crate::limits::{LISTING_BATCH, LISTING_MAX};
+use crate::status::Nfsstat3;
+use crate::xdr::{Writer, pad};
+
+const VERIFIER: [u8; 8] = [0; 8];
+const COOKIE_DOT: u64 = 1;
+const COOKIE_DOTDOT: u64 = 2;
+/// What follows the entries: the end of the list and the end-of-file flag.
+const TAIL: usize = 4 + 4;
+
+pub(super) async fn readdir(
+    op: &Op<'_>,
+    dir: &[u8],
+    cookie: u64,
+    verifier: [u8; 8],
+    count: u32,
+    out: &mut Writer,
+) -> OpResult {
+    let t = op.target(dir).await?;
+    let room = usize::try_from(count).unwrap_or(usize::MAX);
+    let filler = Filler { op, dir: &t, room, names: usize::MAX, plus: false };
+    filler.reply(cookie, verifier, out).await;
+    Ok(())
+}
+
+pub(super) async fn readdirplus(
+    op: &Op<'_>,
+    dir: &[u8],
+    cookie: u64,
+    verifier: [u8; 8],
+    (dircount, maxcount): (u32, u32),
+    out: &mut Writer,
+) -> OpResult {
+    let t = op.target(dir).await?;
+    let room = usize::try_from(maxcount).unwrap_or(usize::MAX);
+    let names = usize::try_from(dircount).unwrap_or(usize::MAX);
+    Filler { op, dir: &t, room, names, plus: true }.reply(cookie, verifier, out).await;
+    Ok(())
+}
+
+/// One listing: what is asked for and how much room there is.
+struct Filler<'a> {
+    op: &'a Op<'a>,
+    dir: &'a Target,
+    /// Bytes of the whole `resok`.
+    room: usize,
+    /// Bytes of names, numbers and cookies (`dircount`).
+    names: usize,
+    /// With attributes and handles.
+    plus: bool,
+}
+
+/// How far a reply has come.
+struct Fill {
+    /// The reply may not grow beyond this.
+    end: usize,
+    /// What is left of `dircount`.
+    names: usize,
+    /// Entries written.
+    entries: usize,
+}
+
+impl Filler<'_> {
+    async fn reply(&self, cookie: u64, verifier: [u8; 8], out: &mut Writer) {
+        let mark = out.len();
+        if cookie != 0 && verifier != VERIFIER {
+            return self.dir.fail_post(out, Nfsstat3::BadCookie).await;
+        }
+        let status = match self.list(cookie, out).await {
+            Ok(true) => return,
+            Ok(false) => Nfsstat3::Toosmall,
+            Err(e) => e.into(),
+        };
+        out.truncate(mark);
+        self.dir.fail_post(out, status).await;
+    }
+
+    /// Writes the whole reply. False when not even one entry has room.
+    async fn list(&self, cookie: u64, out: &mut Writer) -> VfsResult<bool> {
+        let room = self.room.min(LISTING_MAX);
+        let end = (out.len() + room).saturating_sub(TAIL);
+        let mut fill = Fill { end, names: self.names, entries: 0 };
+        // Asked first: it checks the permission before anything is told.
+        let mut at = cookie.max(COOKIE_DOTDOT);
+        let behind = |at: u64| if at == COOKIE_DOTDOT { 0 } else { at };
+        let mut batch = self.dir.node.readdir(&self.dir.cred, behind(at), self.batch()).await?;
+        out.u32(OK);
+        put_post(out, &self.dir.share, self.dir.after().await.as_ref());
+        out.fixed(&VERIFIER);
+        if !self.dots(cookie, &mut fill, out).await {
+            return Ok(self.close(&fill, false, out));
+        }
+        loop {
+            let (entries, last) = &batch;
+            for entry in entries {
+                if !self.entry(entry, &mut fill, out).await {
+                    return Ok(self.close(&fill, false, out));
+                }
+                at = entry.cookie;
+            }
+            if *last || entries.is_empty() {
+                self.close(&fill, true, out);
+                return Ok(true);
+            }
+            batch = self.dir.node.readdir(&self.dir.cred, behind(at), self.batch()).await?;
+        }
+    }
+
+    /// Entries to ask for at a time: no more than could fit.
+    fn batch(&self) -> usize {
+        const ENTRY_MIN: usize = 28;
+        (self.room.min(self.names) / ENTRY_MIN).clamp(1, LISTING_BATCH)
+    }
+
+    fn close(&self, fill: &Fill, eof: bool, out: &mut Writer) -> bool {
+        out.bool(false);
+        out.bool(eof);
+        fill.entries > 0
+    }
+
+    /// `.` and `..` where the listing begins before them. False when the room is used up.
+    async fn dots(&self, cookie: u64, fill: &mut Fill, out: &mut Writer) -> bool {
+        if cookie < COOKIE_DOT
+            && let Ok(attr) = self.dir.node.getattr().await
+        {
+            let found = Some((self.dir.node.clone(), attr));
+            if !self.put(b".", attr.fileid, COOKIE_DOT, found, fill, out) {
+                return false;
+            }
+        }
+        if cookie < COOKIE_DOTDOT {
+            let found = self.dir.node.lookup(&self.dir.cred, b"..").await.ok();
+            let Some(fileid) = (match &found {
+                Some((_, attr)) => Some(attr.fileid),
+                // A directory that may be listed but not searched.
+                None => self.dir.after().await.map(|a| a.fileid),
+            }) else {
+                return true;
+            };
+            return self.put(b"..", fileid, COOKIE_DOTDOT, found, fill, out);
+        }
+        true
+    }
+
+    async fn entry(&self, entry: &DirEntry, fill: &mut Fill, out: &mut Writer) -> bool {
+        // A name that went away since it was listed, or that may not be looked up, is given without attributes.
+        let found = if self.plus {
+            self.dir.node.lookup(&self.dir.cred, &entry.name).await.ok()
+        } else {
+            None
+        };
+        self.put(&entry.name, entry.fileid, entry.cookie, found, fill, out)
+    }
+
+    /// Writes one entry, if it fits.
+    fn put(
+        &self,
+        name: &[u8],
+        fileid: u64,
+        cookie: u64,
+        found: Option<(NodeRef, Attr)>,
+        fill: &mut Fill,
+        out: &mut Writer,
+    ) -> bool {
+        let bare = 8 + 4 + name.len() + pad(name.len()) + 8;
+        // `dircount` is a hint: one entry is given however small it is, or the listing would not go on.
+        if fill.entries > 0 && bare > fill.names {
+            return false;
+        }
+        let mark = out.len();
+        out.bool(true);
+        out.u64(fileid);
+        out.opaque(name);
+        out.u64(cookie);
+        if self.plus {
+            put_post(out, &self.dir.share, found.as_ref().map(|(_, attr)| attr));
+            match &found {
+                Some((node, _)) => self.op.put_fh(out, &self.dir.share, node),
+                None => out.bool(false),
+            }
+        }
+        if out.len() > fill.end {
+            out.truncate(mark);
+            return false;
+        }
+        fill.names = fill.names.saturating_sub(bare);
+        fill.entries += 1;
+        true
+    }
+}

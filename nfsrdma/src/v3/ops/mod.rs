@@ -1,0 +1,147 @@
+//! The procedures: each reads nothing and decides nothing about the wire beyond its own results.
+
+mod attrs;
+mod data;
+mod listing;
+mod make;
+mod names;
+mod volume;
+
+use std::sync::Arc;
+
+use vfs::namespace::Share;
+use vfs::{Attr, Cred, NodeRef, VfsResult};
+
+use super::args::{Args, decode_args};
+use super::attr::{put_post, put_wcc};
+use super::procedure;
+use crate::context::{CallContext, Conn, Core, Outcome};
+use crate::status::Nfsstat3;
+use crate::xdr::{Reader, Writer, XdrResult};
+
+/// `NFS3_OK`.
+const OK: u32 = 0;
+
+/// `Err` when no node was found to speak of: the reply is then the status and empty attributes.
+type OpResult = Result<(), Nfsstat3>;
+
+/// One call.
+struct Op<'a> {
+    core: &'a Core,
+    conn: &'a Conn,
+    call: &'a CallContext,
+}
+
+/// What a handle names, and who the caller is there.
+struct Target {
+    share: Arc<Share>,
+    node: NodeRef,
+    cred: Cred,
+}
+
+impl Op<'_> {
+    async fn target(&self, wire: &[u8]) -> Result<Target, Nfsstat3> {
+        let (share, node) = self.core.handles.resolve(&self.core.namespace, wire).await?;
+        if !self.core.may_use(self.conn, &share) {
+            return Err(Nfsstat3::Acces);
+        }
+        let cred = share.squash(self.call.cred.clone());
+        Ok(Target { share, node, cred })
+    }
+
+    /// `post_op_fh3`.
+    fn put_fh(&self, w: &mut Writer, share: &Share, node: &NodeRef) {
+        w.bool(true);
+        w.opaque(self.core.handles.of_node(share, &node.handle()).as_bytes());
+    }
+}
+
+impl Target {
+    /// Attributes for the client's cache; not to have them is no error.
+    async fn after(&self) -> Option<Attr> {
+        self.node.getattr().await.ok()
+    }
+
+    /// A reply of `status` and `post_op_attr`.
+    async fn fail_post(&self, out: &mut Writer, status: impl Into<Nfsstat3>) {
+        out.u32(status.into() as u32);
+        put_post(out, &self.share, self.after().await.as_ref());
+    }
+
+    /// A reply of `status` and `wcc_data` without the side before.
+    async fn fail_wcc(&self, out: &mut Writer, status: impl Into<Nfsstat3>) {
+        out.u32(status.into() as u32);
+        put_wcc(out, &self.share, None, self.after().await.as_ref());
+    }
+
+    /// Nothing may be changed through a read-only share, whatever the procedure.
+    fn writable(&self, op: &Op<'_>) -> VfsResult<()> {
+        op.core.namespace.writable(&self.share)
+    }
+}
+
+/// Empty attributes in a reply that failed before there was anything to describe: how many absent `post_op_attr` and
+/// `pre_op_attr` the procedure's `resfail` has.
+fn empty_words(number: u32) -> usize {
+    use procedure as p;
+    match number {
+        p::GETATTR => 0,
+        p::RENAME => 4,
+        p::LINK => 3,
+        p::SETATTR | p::WRITE | p::CREATE..=p::RMDIR | p::COMMIT => 2,
+        _ => 1,
+    }
+}
+
+/// Does one call. `args` stands at the arguments; results are appended to `out`.
+pub async fn serve(
+    core: &Core,
+    conn: &Conn,
+    call: &CallContext,
+    number: u32,
+    args: &mut Reader<'_>,
+    out: &mut Writer,
+) -> XdrResult<Outcome> {
+    let Some(args) = decode_args(number, args)? else { return Ok(Outcome::NoProcedure) };
+    let op = Op { core, conn, call };
+    let mark = out.len();
+    if let Err(status) = run(&op, args, out).await {
+        out.truncate(mark);
+        out.u32(status as u32);
+        (0..empty_words(number)).for_each(|_| out.u32(0));
+    }
+    Ok(if super::is_once(number) { Outcome::Once } else { Outcome::Repeatable })
+}
+
+async fn run(op: &Op<'_>, args: Args<'_>, out: &mut Writer) -> OpResult {
+    match args {
+        Args::Null => Ok(()),
+        Args::Getattr { object } => attrs::getattr(op, object, out).await,
+        Args::Setattr { object, new, guard } => attrs::setattr(op, object, new, guard, out).await,
+        Args::Access { object, access } => attrs::access(op, object, access, out).await,
+        Args::Lookup { what } => names::lookup(op, what, out).await,
+        Args::Readlink { symlink } => data::readlink(op, symlink, out).await,
+        Args::Read { file, offset, count } => data::read(op, file, offset, count, out).await,
+        Args::Write { file, offset, count, stable, data } => {
+            data::write(op, file, offset, count, stable, data, out).await
+        }
+        Args::Commit { file, offset, count } => data::commit(op, file, offset, count, out).await,
+        Args::Create { place, how, new } => make::create(op, place, how, new, out).await,
+        Args::Mkdir { place, new } => make::mkdir(op, place, new, out).await,
+        Args::Symlink { place, new, target } => make::symlink(op, place, new, &target, out).await,
+        Args::Mknod { place, what } => make::mknod(op, place, what, out).await,
+        Args::Remove { object } => names::remove(op, object, out).await,
+        Args::Rmdir { object } => names::rmdir(op, object, out).await,
+        Args::Rename { from, to } => names::rename(op, from, to, out).await,
+        Args::Link { file, link } => names::link(op, file, link, out).await,
+        Args::Readdir { dir, cookie, verifier, count } => {
+            listing::readdir(op, dir, cookie, verifier, count, out).await
+        }
+        Args::Readdirplus { dir, cookie, verifier, dircount, maxcount } => {
+            listing::readdirplus(op, dir, cookie, verifier, (dircount, maxcount), out).await
+        }
+        Args::Fsstat { root } => volume::fsstat(op, root, out).await,
+        Args::Fsinfo { root } => volume::fsinfo(op, root, out).await,
+        Args::Pathconf { object } => volume::pathconf(op, object, out).await,
+    }
+}
