@@ -32,25 +32,31 @@ impl Calls {
         self.waiting.len() < limits::CALLS_WAITING_MAX
     }
 
-    /// Numbers a call; gives the message to send, or `None` if it has no room for a number.
+    /// Numbers a call; gives its number and the message to send, or `None` if it has no room for a number.
     pub(crate) fn begin(
         &mut self,
         mut head: Vec<u8>,
         answer: oneshot::Sender<Result<Buf, ChannelError>>,
-    ) -> Option<Vec<u8>> {
+    ) -> Option<(u32, Vec<u8>)> {
         // The number of an old call whose caller gave up may still be answered; 2^32 calls later is late enough.
         self.next_xid = self.next_xid.wrapping_add(1);
         head.first_chunk_mut::<4>()?.copy_from_slice(&self.next_xid.to_be_bytes());
         self.waiting.insert(self.next_xid, answer);
-        Some(head)
+        Some((self.next_xid, head))
     }
 
-    /// The answer to one has come.
-    pub(crate) fn end(&mut self, xid: u32, body: Buf) {
+    /// The answer to one has come; `false` if nobody asked.
+    pub(crate) fn end(&mut self, xid: u32, answer: Result<Buf, ChannelError>) -> bool {
         match self.waiting.remove(&xid) {
-            // The caller may have given up meanwhile.
-            Some(answer) => drop(answer.send(Ok(body))),
-            None => self.strays += 1,
+            Some(caller) => {
+                // The caller may have given up meanwhile.
+                drop(caller.send(answer));
+                true
+            }
+            None => {
+                self.strays += 1;
+                false
+            }
         }
     }
 }

@@ -6,7 +6,10 @@
 pub mod caller;
 mod calls;
 pub mod channel;
+pub mod count;
 pub mod limits;
+pub mod rpcrdma;
 pub mod serve;
+mod stall;
 pub mod tcp;
 pub mod verbs;

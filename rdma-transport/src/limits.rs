@@ -35,3 +35,25 @@ pub const STALL_SECONDS_MAX: u64 = 60;
 pub const CALLS_WAITING_MAX: usize = 64;
 /// Commands of other tasks to one connection that wait to be taken.
 pub const COMMANDS_WAITING_MAX: usize = 32;
+
+/// Requests that one RPC-over-RDMA connection may have under way: credits granted in every reply, each backed by a
+/// posted Receive (RFC 8166 section 3.3.1).
+pub const RPCRDMA_CREDITS: u16 = 64;
+/// Callbacks under way on one RPC-over-RDMA connection (RFC 8167 section 4.1); as many Receives wait for their replies.
+pub const RPCRDMA_CREDITS_REVERSE: u16 = 4;
+/// Receive buffer, and largest Send either way, in bytes. Told to the peer (RFC 8797).
+pub const RPCRDMA_INLINE: usize = 4096;
+/// Inline threshold towards a peer that tells nothing (RFC 8166 section 3.3.2).
+pub const RPCRDMA_INLINE_DEFAULT: usize = 1024;
+/// Segments in the chunk lists of one message. A header of [`RPCRDMA_INLINE`] bytes has room for fewer.
+pub const RPCRDMA_SEGMENTS_MAX: usize = 256;
+/// Chunks in one list. COMPOUNDs with several READs or WRITEs are rare; real clients use one.
+pub const RPCRDMA_CHUNKS_MAX: usize = 16;
+/// Work requests posted at once on one RPC-over-RDMA connection; more wait in its queue.
+pub const RPCRDMA_SENDS_MAX: usize = 256;
+/// RDMA Reads that this side wants on the wire at once.
+pub const RPCRDMA_READS_OUT: u16 = 32;
+/// Messages that break a rule and are answered before the connection ends: each costs a Send that the peer may not take.
+pub const RPCRDMA_ERRORS_MAX: usize = 16;
+/// Largest RPC message of a long call that comes with a payload too long to share a buffer with it, in bytes.
+pub const RPCRDMA_LONG_CALL_MAX: usize = 64 << 10;

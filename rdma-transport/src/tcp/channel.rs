@@ -11,15 +11,12 @@
 //! [`limits::STALL_SECONDS_MAX`] with a message half sent or half taken.
 
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use iobuf::Pool;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, Sleep};
 
 use super::record;
 use super::recv::{Receiver, Record};
@@ -29,6 +26,7 @@ use crate::channel::{
     Channel, ChannelError, Command, Handle, Info, Locate, Reply, ReplyTo, Request, Traffic,
 };
 use crate::limits;
+use crate::stall::Stall;
 
 /// RPC over one TCP connection.
 pub struct TcpChannel {
@@ -78,7 +76,7 @@ impl TcpChannel {
         while self.calls.has_room() {
             match self.commands.poll_recv(cx) {
                 Poll::Ready(Some(Command::Call { head, answer })) => {
-                    if let Some(head) = self.calls.begin(head, answer) {
+                    if let Some((_, head)) = self.calls.begin(head, answer) {
                         self.send.push(Reply { head, payloads: Vec::new() });
                     }
                 }
@@ -101,7 +99,7 @@ impl TcpChannel {
     /// A request, or nothing when the record was the answer to a callback.
     fn route(&mut self, record: Record) -> Option<Request> {
         if let Some((xid, true)) = xid_and_is_reply(&record.body) {
-            self.calls.end(xid, record.body);
+            self.calls.end(xid, Ok(record.body));
             return None;
         }
         self.in_work += 1;
@@ -215,45 +213,4 @@ fn closed(e: io::Error) -> ChannelError {
 
 fn violation(v: record::Violation) -> ChannelError {
     ChannelError::Violation(v.name(), v.detail())
-}
-
-/// Notices a peer that makes no progress. The timer is armed once and looked at when it fires, so that progress costs a
-/// store and nothing else.
-#[derive(Default)]
-struct Stall {
-    moved: bool,
-    timer: Option<Pin<Box<Sleep>>>,
-}
-
-impl Stall {
-    fn progress(&mut self) {
-        self.moved = true;
-    }
-
-    /// Ready when something has been half done for the whole of the limit without progress.
-    fn poll(&mut self, half_done: bool, cx: &mut Context<'_>) -> Poll<()> {
-        if !half_done {
-            // An armed timer stays, so that a busy connection does not arm one for every message; it finds this.
-            self.moved = true;
-            if self.timer.is_none() {
-                return Poll::Pending;
-            }
-        }
-        let limit = Duration::from_secs(limits::STALL_SECONDS_MAX);
-        if self.timer.is_none() {
-            self.moved = false;
-        }
-        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
-        while timer.as_mut().poll(cx).is_ready() {
-            if !half_done {
-                self.timer = None;
-                return Poll::Pending;
-            }
-            if !std::mem::take(&mut self.moved) {
-                return Poll::Ready(());
-            }
-            timer.as_mut().reset(Instant::now() + limit);
-        }
-        Poll::Pending
-    }
 }

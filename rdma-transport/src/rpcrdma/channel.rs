@@ -1,0 +1,563 @@
+//! A queue pair as a channel: the server half of RPC-over-RDMA.
+//!
+//! *Operation.* A received Send is a call, the reply to a callback, or an error. A call that names Read chunks waits until
+//! they are fetched, then is handed up like any other. A reply becomes RDMA Writes and one Send, posted in this order, so the
+//! Send proves the Writes. Before each reply the Receive for the credit it returns is posted.
+//!
+//! *Memory.* Receives use 4 KiB buffers of a pool of their own, so payload cannot eat the memory that credits need. A call takes
+//! all payload buffers for its Read chunks at once and never waits while it holds one; calls of one connection wait in
+//! order. Nothing is copied: requests view the Receive or Read buffer, Writes and Sends view the service's memory.
+//!
+//! *Errors.* A header that breaks a rule is answered by RDMA_ERROR (RFC 8166 section 4.5), a limited number of times; one that
+//! cannot be answered, more calls than credits, or a queue pair that fails end the connection. A reply without room in
+//! what its call offered becomes ERR_CHUNK.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use iobuf::{Acquire, Buf, BufMut, Pool};
+use tokio::sync::mpsc;
+
+use super::check::Violation;
+use super::chunks::{self, Message, Offer};
+use super::credits::{Asking, Granting};
+use super::fetch::Fetch;
+use super::plan::{Plan, plan};
+use super::wire::{Lists, Prefix, PrivateData, RDMA_MSG, RdmaError, VERSION};
+use crate::calls::Calls;
+use crate::channel::{
+    Channel, ChannelError, Command, Handle, Info, Reply, ReplyTo, Request, Traffic,
+};
+use crate::stall::Stall;
+use crate::verbs::{
+    Completion, ConnectParams, QueuePair, Refused, Rejected, Work, WorkId, WorkKind,
+};
+use crate::{count, limits};
+
+/// Receives posted on an idle connection: one for each credit, and one for the reply to each callback.
+const RECVS: usize = (limits::RPCRDMA_CREDITS + limits::RPCRDMA_CREDITS_REVERSE) as usize;
+
+/// A call that has not been answered.
+#[derive(Debug)]
+struct Slot {
+    prefix: Prefix,
+    offer: Offer,
+    /// What is still being fetched.
+    fetch: Option<Fetch>,
+}
+
+/// The buffers of the next call in line.
+#[derive(Default)]
+struct Buffers {
+    /// Waits for the one that was missing: its number, and the wait.
+    wait: Option<(usize, Acquire)>,
+}
+
+/// RPC over one RDMA connection.
+pub struct RdmaChannel {
+    info: Arc<Info>,
+    qp: Box<dyn QueuePair>,
+    recvs: Pool,
+    /// Largest Send the peer takes, in bytes.
+    inline_out: usize,
+    /// The peer copes with Send with Invalidate.
+    invalidate: bool,
+    credits: Granting,
+    slots: Vec<Option<Slot>>,
+    free: Vec<usize>,
+    /// Calls to be handed up.
+    ready: VecDeque<Request>,
+    /// Calls that need buffers, in order.
+    waiting: VecDeque<usize>,
+    buffers: Buffers,
+    /// Work to be posted.
+    reads: VecDeque<Work>,
+    out: VecDeque<Work>,
+    /// Receives to be posted before anything of `out`.
+    recvs_owed: usize,
+    /// Posted work other than Receives.
+    posted: usize,
+    completions: Vec<Completion>,
+    commands: mpsc::Receiver<Command>,
+    handle: Handle,
+    calls: Calls,
+    reverse: Asking,
+    /// Messages that were answered by RDMA_ERROR because they broke a rule.
+    errors: usize,
+    failed: Option<ChannelError>,
+    draining: Option<ChannelError>,
+    disconnected: bool,
+    stall: Stall,
+}
+
+impl RdmaChannel {
+    /// What to tell a provider when a connection for such a channel is accepted.
+    pub fn accept_params() -> ConnectParams {
+        ConnectParams {
+            private_data: PrivateData::OURS.emit().to_vec().into(),
+            recvs: RECVS,
+            sends: limits::RPCRDMA_SENDS_MAX,
+            reads_out: limits::RPCRDMA_READS_OUT,
+            // Nothing of this side is ever offered for reading.
+            reads_in: 0,
+            recv_size: limits::RPCRDMA_INLINE,
+        }
+    }
+
+    /// Takes over an accepted queue pair. `private_data` is what the peer sent with its request, `recvs` lends receive
+    /// buffers. The error says that there are no receive buffers, or that the queue pair does not take them.
+    pub fn new(
+        qp: Box<dyn QueuePair>,
+        info: Arc<Info>,
+        recvs: Pool,
+        private_data: &[u8],
+    ) -> Result<Self, ChannelError> {
+        let peer = PrivateData::parse(private_data).unwrap_or(PrivateData::DEFAULT);
+        let (sender, commands) = mpsc::channel(limits::COMMANDS_WAITING_MAX);
+        let mut channel = Self {
+            info,
+            qp,
+            recvs,
+            inline_out: peer.recv_size.min(PrivateData::OURS.send_size),
+            invalidate: peer.remote_invalidation,
+            credits: Granting::new(limits::RPCRDMA_CREDITS),
+            slots: Vec::new(),
+            free: Vec::new(),
+            ready: VecDeque::new(),
+            waiting: VecDeque::new(),
+            buffers: Buffers::default(),
+            reads: VecDeque::new(),
+            out: VecDeque::new(),
+            recvs_owed: 0,
+            posted: 0,
+            completions: Vec::new(),
+            commands,
+            handle: Handle { commands: sender },
+            calls: Calls::default(),
+            reverse: Asking::new(limits::RPCRDMA_CREDITS_REVERSE),
+            errors: 0,
+            failed: None,
+            draining: None,
+            disconnected: false,
+            stall: Stall::default(),
+        };
+        let mut chain = Vec::with_capacity(RECVS);
+        for _ in 0..RECVS {
+            let none = || ChannelError::Closed("no receive buffers for one more connection".into());
+            let into = channel.recvs.try_get(limits::RPCRDMA_INLINE).ok_or_else(none)?;
+            chain.push(Work::Recv { id: WorkId(0), into });
+        }
+        let refused = |r: Rejected| ChannelError::Closed(format!("receives refused: {:?}", r.why));
+        channel.qp.post(chain).map_err(refused)?;
+        Ok(channel)
+    }
+
+    fn take_commands(&mut self, cx: &mut Context<'_>) {
+        while self.reverse.has_room() && self.calls.has_room() {
+            match self.commands.poll_recv(cx) {
+                Poll::Ready(Some(Command::Call { head, answer })) => {
+                    let lists = Lists::default();
+                    let header = super::wire::PREFIX_LEN + lists.len();
+                    if header + head.len() > self.inline_out {
+                        // RFC 8167 section 5: the reverse direction has no chunks here, so this call cannot be made.
+                        let why = format!("a call of {} bytes exceeds the threshold", head.len());
+                        drop(answer.send(Err(ChannelError::Closed(why))));
+                        continue;
+                    }
+                    let Some((xid, head)) = self.calls.begin(head, answer) else { continue };
+                    let mut message = Vec::with_capacity(header + head.len());
+                    let credits = self.reverse.wanted();
+                    Prefix { xid, vers: VERSION, credits, proc: RDMA_MSG }.emit(&mut message);
+                    lists.emit(&mut message);
+                    message.extend_from_slice(&head);
+                    self.reverse.begin();
+                    self.send(vec![message.into()], None);
+                }
+                Poll::Ready(Some(Command::Shutdown)) => self.shutdown(),
+                Poll::Ready(None) | Poll::Pending => return,
+            }
+        }
+    }
+
+    fn send(&mut self, from: Vec<Buf>, invalidate: Option<u32>) {
+        let len: usize = from.iter().map(Buf::len).sum();
+        Traffic::add(&self.info.traffic.inline_out, len as u64);
+        Traffic::add(&self.info.traffic.invalidations, invalidate.is_some().into());
+        self.out.push_back(Work::Send { id: WorkId(0), from, invalidate });
+    }
+
+    fn send_error(&mut self, to: Prefix, error: RdmaError) {
+        let message = error.answer(to, self.credits.granted());
+        self.send(vec![message.into()], None);
+    }
+
+    /// A message that breaks a rule: answered while that is possible, else the end.
+    fn on_violation(&mut self, prefix: Option<Prefix>, v: Violation) {
+        let detail = v.to_string();
+        self.errors += 1;
+        match prefix {
+            // An error is never answered by an error (RFC 8166 section 4.5).
+            Some(_) if v == Violation::ErrorMalformed => {
+                count::broken(v.name(), &detail, self.info.peer);
+            }
+            Some(prefix) if !v.is_fatal() && self.errors <= limits::RPCRDMA_ERRORS_MAX => {
+                count::broken(v.name(), &detail, self.info.peer);
+                let error = match v {
+                    Violation::Version(_) => RdmaError::Versions { low: VERSION, high: VERSION },
+                    _ => RdmaError::Chunk,
+                };
+                self.send_error(prefix, error);
+            }
+            // Whoever takes the channel's end counts it.
+            _ => self.failed = Some(ChannelError::Violation(v.name(), detail)),
+        }
+    }
+
+    fn on_message(&mut self, buf: BufMut) {
+        Traffic::add(&self.info.traffic.inline_in, buf.len() as u64);
+        let message = buf.freeze();
+        match chunks::parse(&message) {
+            Ok((prefix, Message::Call { inline, call, reads, offer })) => {
+                let inline = inline.map(|at| message.slice(at..message.len()));
+                match Fetch::new(inline, call, reads) {
+                    Ok(fetch) => return self.on_call(prefix, offer, fetch),
+                    Err(v) => self.on_violation(Some(prefix), v),
+                }
+            }
+            Ok((prefix, Message::ReverseReply(at))) => {
+                if self.calls.end(prefix.xid, Ok(message.slice(at..message.len()))) {
+                    self.reverse.end(prefix.credits);
+                }
+            }
+            Ok((prefix, Message::Failed)) => {
+                let why = ChannelError::Closed("the peer answered by RDMA_ERROR".into());
+                if self.calls.end(prefix.xid, Err(why)) {
+                    self.reverse.end(prefix.credits);
+                }
+            }
+            Ok((_, Message::Done)) => {}
+            Err((prefix, v)) => self.on_violation(prefix, v),
+        }
+        self.recvs_owed += 1;
+    }
+
+    fn on_call(&mut self, prefix: Prefix, offer: Offer, fetch: Fetch) {
+        if let Err(v) = self.credits.begin() {
+            return self.on_violation(None, v);
+        }
+        if self.draining.is_some() {
+            // Never answered here: the client asks again on its next connection.
+            self.credits.end();
+            self.recvs_owed += 1;
+            return;
+        }
+        let slot = Slot { prefix, offer, fetch: Some(fetch) };
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        let nothing_to_fetch = slot.fetch.as_ref().is_none_or(|f| f.wants().next().is_none());
+        self.slots[index] = Some(slot);
+        if nothing_to_fetch {
+            self.hand_up(index);
+        } else {
+            self.waiting.push_back(index);
+        }
+    }
+
+    fn take_slot(&mut self, index: usize) -> Option<Slot> {
+        let slot = self.slots.get_mut(index)?.take()?;
+        self.free.push(index);
+        self.credits.end();
+        self.recvs_owed += 1;
+        Some(slot)
+    }
+
+    /// Everything of this call is here.
+    fn hand_up(&mut self, index: usize) {
+        let Some(Some(slot)) = self.slots.get_mut(index) else { return };
+        let (Some(fetch), prefix) = (slot.fetch.take(), slot.prefix) else { return };
+        match fetch.finish(prefix.xid) {
+            Ok((body, pulled)) => {
+                let reply_to = ReplyTo(index as u64);
+                self.ready.push_back(Request { body, pulled, reply_to });
+            }
+            Err(v) => {
+                self.take_slot(index);
+                self.on_violation(Some(prefix), v);
+            }
+        }
+    }
+
+    /// Gives buffers to the calls that wait for them, in order, as far as there are any.
+    fn start_fetches(&mut self, cx: &mut Context<'_>) {
+        while let Some(&index) = self.waiting.front() {
+            let Some(Some(Slot { fetch: Some(fetch), .. })) = self.slots.get_mut(index) else {
+                self.waiting.pop_front();
+                continue;
+            };
+            let Poll::Ready(bufs) = self.buffers.poll(fetch, &self.info, cx) else { return };
+            for (part, into) in bufs.into_iter().enumerate() {
+                let id = WorkId((index as u64) << 8 | part as u64);
+                self.reads.push_back(Work::Read { id, from: fetch.source(part), into });
+            }
+            self.waiting.pop_front();
+        }
+    }
+
+    fn on_completion(&mut self, done: Completion) {
+        self.stall.progress();
+        if done.kind != WorkKind::Recv {
+            self.posted = self.posted.saturating_sub(1);
+        }
+        // A failed request ends the connection; the queue pair says so, with the reason, when all have come back.
+        let (Ok(n), Some(buf)) = (done.result, done.buf) else { return };
+        match done.kind {
+            WorkKind::Recv => self.on_message(buf),
+            WorkKind::Read => {
+                Traffic::add(&self.info.traffic.rdma_read, n as u64);
+                let index = usize::try_from(done.id.0 >> 8).unwrap_or(usize::MAX);
+                let part = usize::from(done.id.0.to_be_bytes()[7]);
+                let slot = self.slots.get_mut(index).and_then(Option::as_mut);
+                let fetch = slot.and_then(|s| s.fetch.as_mut());
+                if fetch.is_some_and(|f| f.got(part, buf)) {
+                    self.hand_up(index);
+                }
+            }
+            WorkKind::Send | WorkKind::Write => {}
+        }
+    }
+
+    fn post_receives(&mut self) {
+        if self.recvs_owed == 0 {
+            return;
+        }
+        let chain = (0..self.recvs_owed).map(|_| {
+            // Receives are bounded by the credits, not by the pool: a reply never waits for one, since those who hold
+            // receive buffers may be waiting for the memory that the reply holds.
+            let into = self.recvs.try_get(limits::RPCRDMA_INLINE);
+            let into = into.unwrap_or_else(|| BufMut::heap(limits::RPCRDMA_INLINE));
+            Work::Recv { id: WorkId(0), into }
+        });
+        match self.qp.post(chain.collect()) {
+            Ok(()) => self.recvs_owed = 0,
+            Err(r) => self.on_refused(r.why),
+        }
+    }
+
+    fn on_refused(&mut self, why: Refused) {
+        match why {
+            Refused::Full | Refused::Down => {}
+            Refused::Invalid => {
+                debug_assert!(false, "posted work is within the queue pair's limits");
+                self.failed = Some(ChannelError::Closed("work refused as invalid".into()));
+            }
+        }
+    }
+
+    /// Posts what the queue pair takes. `false` when it refused although it had room: try again.
+    fn post(&mut self) -> bool {
+        self.post_receives();
+        let mut all = post_from(&mut self.reads, &mut *self.qp, &mut self.posted);
+        if all.is_ok() && self.recvs_owed == 0 {
+            all = post_from(&mut self.out, &mut *self.qp, &mut self.posted);
+        }
+        if let Err(why) = all {
+            self.on_refused(why);
+        }
+        all != Err(Refused::Full) && self.recvs_owed == 0
+    }
+
+    /// Moves everything that can move. Ready when something was received or failed that the caller must see.
+    fn drive(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
+        loop {
+            self.take_commands(cx);
+            self.start_fetches(cx);
+            let posted = self.post();
+            if let Some(why) = self.failed.take() {
+                return Poll::Ready(Err(why));
+            }
+            if let Some(why) = &self.draining
+                && self.is_done()
+                && !self.disconnected
+            {
+                tracing::debug!(peer = %self.info.peer, %why, "disconnecting");
+                self.disconnected = true;
+                self.qp.disconnect();
+            }
+            let mut completions = std::mem::take(&mut self.completions);
+            let polled = self.qp.poll(cx, &mut completions);
+            for done in completions.drain(..) {
+                self.on_completion(done);
+            }
+            self.completions = completions;
+            match polled {
+                Poll::Ready(Ok(())) if self.ready.is_empty() => {}
+                Poll::Ready(Ok(())) => return Poll::Ready(Ok(())),
+                Poll::Ready(Err(down)) => return Poll::Ready(Err(self.ended(down))),
+                Poll::Pending => {
+                    if !posted && self.posted == 0 {
+                        // Refused, and no completion will come to say when to try again.
+                        cx.waker().wake_by_ref();
+                    }
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+
+    /// Nothing is left to be answered or sent.
+    fn is_done(&self) -> bool {
+        self.credits.in_work() == 0 && self.out.is_empty() && self.posted == 0
+    }
+
+    fn ended(&mut self, down: crate::verbs::Down) -> ChannelError {
+        if self.disconnected
+            && let Some(why) = self.draining.take()
+        {
+            return why;
+        }
+        match down.violation {
+            Some(rule) => ChannelError::Violation(rule, down.reason),
+            None => ChannelError::Closed(down.reason),
+        }
+    }
+
+    fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<ChannelError> {
+        let half_done = self.posted > 0 || !self.waiting.is_empty() || self.disconnected;
+        self.stall.poll(half_done, cx).map(|()| {
+            let n = limits::STALL_SECONDS_MAX;
+            ChannelError::Closed(format!("no progress for {n} s"))
+        })
+    }
+}
+
+/// Posts from the front of `queue` as much as has room.
+fn post_from(
+    queue: &mut VecDeque<Work>,
+    qp: &mut dyn QueuePair,
+    posted: &mut usize,
+) -> Result<(), Refused> {
+    let room = qp.limits().sends_max.saturating_sub(*posted);
+    let n = queue.len().min(room);
+    if n == 0 {
+        return Ok(());
+    }
+    match qp.post(queue.drain(..n).collect()) {
+        Ok(()) => {
+            *posted += n;
+            Ok(())
+        }
+        Err(Rejected { why, chain }) => {
+            for work in chain.into_iter().rev() {
+                queue.push_front(work);
+            }
+            Err(why)
+        }
+    }
+}
+
+impl Buffers {
+    /// The buffers of a call, all at once. While it waits for one it holds none.
+    fn poll(&mut self, fetch: &Fetch, info: &Info, cx: &mut Context<'_>) -> Poll<Vec<BufMut>> {
+        loop {
+            let mut in_hand = None;
+            if let Some((part, wait)) = &mut self.wait {
+                let Poll::Ready(got) = Pin::new(wait).poll(cx) else { return Poll::Pending };
+                // Every size was checked against the largest buffer.
+                in_hand = got.ok().map(|b| (*part, b));
+                self.wait = None;
+            }
+            let mut bufs = Vec::with_capacity(2);
+            let mut missing = None;
+            for (part, len) in fetch.wants().enumerate() {
+                let buf = match in_hand.take_if(|(there, _)| *there == part) {
+                    Some((_, buf)) => Some(buf),
+                    None => info.pool.try_get(len),
+                };
+                match buf {
+                    Some(buf) => bufs.push(buf),
+                    None => {
+                        missing = Some((part, len));
+                        break;
+                    }
+                }
+            }
+            let Some((part, len)) = missing else { return Poll::Ready(bufs) };
+            drop((bufs, in_hand));
+            self.wait = Some((part, info.pool.acquire(len, info.account)));
+        }
+    }
+}
+
+impl Channel for RdmaChannel {
+    fn info(&self) -> &Arc<Info> {
+        &self.info
+    }
+
+    fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Request, ChannelError>> {
+        loop {
+            if let Some(request) = self.ready.pop_front() {
+                return Poll::Ready(Ok(request));
+            }
+            match self.drive(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
+                Poll::Pending => return self.poll_stalled(cx).map(Err),
+            }
+        }
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
+        loop {
+            match self.drive(cx) {
+                // Requests stay in their queue, which is bounded by the credits.
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
+                Poll::Pending if self.out.is_empty() && self.posted == 0 => {
+                    return Poll::Ready(Ok(()));
+                }
+                Poll::Pending => return self.poll_stalled(cx).map(Err),
+            }
+        }
+    }
+
+    fn reply(&mut self, to: ReplyTo, reply: Option<Reply>) {
+        let Some(slot) = usize::try_from(to.0).ok().and_then(|index| self.take_slot(index)) else {
+            debug_assert!(false, "each request is answered once");
+            return;
+        };
+        let Some(reply) = reply else { return };
+        let Slot { prefix, mut offer, .. } = slot;
+        let invalidate = offer.invalidate.take().filter(|_| self.invalidate);
+        match plan(prefix.xid, self.credits.granted(), offer, reply, self.inline_out) {
+            Ok(p) => {
+                Traffic::add(&self.info.traffic.rdma_write, p.write_len() as u64);
+                let Plan { writes, send } = p;
+                let writes = writes.into_iter();
+                self.out.extend(writes.map(|w| Work::Write {
+                    id: WorkId(0),
+                    from: w.from,
+                    to: w.to,
+                }));
+                self.send(send, invalidate);
+            }
+            Err(why) => {
+                tracing::debug!(peer = %self.info.peer, xid = prefix.xid, ?why, "no room for a reply");
+                self.send_error(prefix, RdmaError::Chunk);
+            }
+        }
+    }
+
+    fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    fn shutdown(&mut self) {
+        if self.draining.is_none() {
+            self.draining = Some(ChannelError::Closed("by this side".into()));
+        }
+    }
+}

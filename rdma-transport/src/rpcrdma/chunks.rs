@@ -1,0 +1,220 @@
+//! From a checked header to parsed chunk lists: pure.
+
+use super::check::{self, Violation};
+use super::wire::{
+    Lists, Prefix, RDMA_DONE, RDMA_ERROR, RDMA_MSG, RDMA_NOMSG, RdmaError, ReadSeg, VERSION,
+    segment, word,
+};
+use crate::calls::xid_and_is_reply;
+use crate::channel::RemoteSeg;
+use crate::limits;
+
+/// Bulk data of a call that this side fetches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadChunk {
+    /// Where it belongs in the message as it stands without any of its bulk data.
+    pub at: usize,
+    /// Bytes, the sum of the segments.
+    pub len: usize,
+    /// Where it is, in order.
+    pub segments: Vec<RemoteSeg>,
+}
+
+/// What a reply may use, as it was in the call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Offer {
+    /// Write chunks, one for each result that may move.
+    pub writes: Vec<Vec<RemoteSeg>>,
+    /// Reply chunk, for a reply that is too long to be sent.
+    pub reply: Option<Vec<RemoteSeg>>,
+    /// The handle that the reply may invalidate.
+    pub invalidate: Option<u32>,
+}
+
+/// A message from the other side, its header taken off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// A call, complete once its Read chunks are fetched.
+    Call {
+        /// Offset of the RPC message in what came, if it came with the header.
+        inline: Option<usize>,
+        /// The RPC message itself, to be fetched (Position Zero Read chunk), if it did not.
+        call: Option<ReadChunk>,
+        /// Its bulk data, `at` ascending.
+        reads: Vec<ReadChunk>,
+        /// What the reply may use.
+        offer: Offer,
+    },
+    /// The reply to a call of the reverse direction (RFC 8167), which came with the header, at this offset.
+    ReverseReply(usize),
+    /// RDMA_ERROR: a call of the reverse direction failed.
+    Failed,
+    /// RDMA_DONE: obsolete and without meaning.
+    Done,
+}
+
+/// Reads one message that a client sent. What an error is answered with follows from [`Violation::is_fatal`].
+pub fn parse(message: &[u8]) -> Result<(Prefix, Message), (Option<Prefix>, Violation)> {
+    let (prefix, rest) = Prefix::parse(message).ok_or((None, Violation::HeaderShort))?;
+    match body(prefix, message, rest) {
+        Ok(m) => Ok((prefix, m)),
+        Err(v) => Err((Some(prefix), v)),
+    }
+}
+
+fn body(prefix: Prefix, message: &[u8], rest: &[u8]) -> Result<Message, Violation> {
+    if prefix.vers != VERSION {
+        return Err(Violation::Version(prefix.vers));
+    }
+    match prefix.proc {
+        RDMA_MSG | RDMA_NOMSG => {}
+        RDMA_ERROR => {
+            return RdmaError::parse(rest)
+                .map(|_| Message::Failed)
+                .ok_or(Violation::ErrorMalformed);
+        }
+        RDMA_DONE => return Ok(Message::Done),
+        other => return Err(Violation::Procedure(other)),
+    }
+    let (lists, payload) = lists(rest)?;
+    if prefix.proc == RDMA_NOMSG {
+        return nomsg(lists, payload);
+    }
+    let (xid, is_reply) = xid_and_is_reply(payload).ok_or(Violation::MessageShort)?;
+    if xid != prefix.xid {
+        return Err(Violation::XidMismatch);
+    }
+    let inline = message.len() - payload.len();
+    if is_reply {
+        return if lists.is_empty() {
+            Ok(Message::ReverseReply(inline))
+        } else {
+            Err(Violation::ReverseChunks)
+        };
+    }
+    if lists.reads.iter().any(|r| r.position == 0) {
+        return Err(Violation::CallChunkWithMessage);
+    }
+    let reads = read_chunks(&lists.reads, payload.len())?;
+    let offer = offer(lists)?;
+    Ok(Message::Call { inline: Some(inline), call: None, reads, offer })
+}
+
+fn nomsg(lists: Lists, payload: &[u8]) -> Result<Message, Violation> {
+    if !payload.is_empty() {
+        return Err(Violation::MessageAfterNoMsg);
+    }
+    let zero = lists.reads.iter().filter(|r| r.position == 0).map(|r| r.target);
+    let call = chunk(0, zero.collect())?;
+    if call.segments.is_empty() {
+        return Err(Violation::CallChunkMissing);
+    }
+    if call.len < limits::RPC_MESSAGE_MIN {
+        return Err(Violation::MessageShort);
+    }
+    let reads = read_chunks(&lists.reads, call.len)?;
+    let offer = offer(lists)?;
+    Ok(Message::Call { inline: None, call: Some(call), reads, offer })
+}
+
+/// The three lists, and what follows them.
+pub fn lists(from: &[u8]) -> Result<(Lists, &[u8]), Violation> {
+    // The walk finds everything in place; what it counted is read again, and no more.
+    let shape = check::shape(from)?;
+    let mut rest = from;
+    let mut lists = Lists::default();
+    lists.reads.reserve_exact(shape.reads);
+    for _ in 0..shape.reads {
+        next_word(&mut rest);
+        let position = next_word(&mut rest);
+        let target = next_segments(&mut rest, 1).pop();
+        lists.reads.extend(target.map(|target| ReadSeg { position, target }));
+    }
+    next_word(&mut rest);
+    lists.writes.reserve_exact(shape.writes);
+    for _ in 0..shape.writes {
+        next_word(&mut rest);
+        let count = next_word(&mut rest);
+        lists.writes.push(next_segments(&mut rest, count));
+    }
+    next_word(&mut rest);
+    next_word(&mut rest);
+    if shape.reply {
+        let count = next_word(&mut rest);
+        lists.reply = Some(next_segments(&mut rest, count));
+    }
+    Ok((lists, &from[shape.len..]))
+}
+
+fn next_word(rest: &mut &[u8]) -> u32 {
+    let (w, behind) = word(rest).unwrap_or((0, &[]));
+    *rest = behind;
+    w
+}
+
+fn next_segments(rest: &mut &[u8], count: u32) -> Vec<RemoteSeg> {
+    let mut out = Vec::with_capacity(usize::try_from(count).map_or(0, |n| n.min(rest.len() / 16)));
+    for _ in 0..count {
+        let Some((s, behind)) = segment(rest) else { break };
+        out.push(s);
+        *rest = behind;
+    }
+    out
+}
+
+fn chunk(at: usize, segments: Vec<RemoteSeg>) -> Result<ReadChunk, Violation> {
+    let len: u64 = segments.iter().map(|s| u64::from(s.len)).sum();
+    match usize::try_from(len) {
+        Ok(len) if len <= limits::RPC_PAYLOAD_MAX => Ok(ReadChunk { at, len, segments }),
+        _ => Err(Violation::ChunkTooLong(len)),
+    }
+}
+
+/// Gathers the entries of each position. Positions count in the message with all its bulk data and their padding
+/// (RFC 8166 section 3.4.5); `message` is its length without them.
+fn read_chunks(entries: &[ReadSeg], message: usize) -> Result<Vec<ReadChunk>, Violation> {
+    let mut entries: Vec<ReadSeg> = entries.iter().filter(|e| e.position != 0).copied().collect();
+    // Stable: the segments of a chunk stay in order.
+    entries.sort_by_key(|e| e.position);
+    let mut chunks: Vec<ReadChunk> = Vec::new();
+    let mut moved: u64 = 0;
+    let mut total: u64 = 0;
+    for entry in entries.chunk_by(|a, b| a.position == b.position) {
+        let position = entry.first().map_or(0, |e| e.position);
+        if position % 4 != 0 {
+            return Err(Violation::PositionUnaligned(position));
+        }
+        if chunks.len() == limits::RPCRDMA_CHUNKS_MAX {
+            return Err(Violation::ChunksTooMany);
+        }
+        let at = u64::from(position).checked_sub(moved);
+        let before = chunks.last().map_or(0, |c| c.at);
+        let at = at.and_then(|at| usize::try_from(at).ok()).filter(|&at| at >= before);
+        let at = at.ok_or(Violation::PositionOverlaps(position))?;
+        if at > message {
+            return Err(Violation::PositionBeyondMessage(position));
+        }
+        let chunk = chunk(at, entry.iter().map(|e| e.target).collect())?;
+        moved += (chunk.len as u64).next_multiple_of(4);
+        total += chunk.len as u64;
+        chunks.push(chunk);
+    }
+    // One request never takes more memory than its largest legal payload.
+    if total > limits::RPC_PAYLOAD_MAX as u64 {
+        return Err(Violation::ChunkTooLong(total));
+    }
+    Ok(chunks)
+}
+
+fn offer(lists: Lists) -> Result<Offer, Violation> {
+    let targets = || lists.writes.iter().flatten().chain(lists.reply.iter().flatten());
+    if targets().nth(1).is_some() {
+        check::no_overlap(targets())?;
+    }
+    // A handle may be invalidated only when no other is named: the client must invalidate the others itself, and
+    // doing all itself costs it no more.
+    let mut handles = lists.reads.iter().map(|r| &r.target).chain(targets()).map(|s| s.handle);
+    let first = handles.next();
+    let invalidate = first.filter(|&first| handles.all(|h| h == first));
+    Ok(Offer { writes: lists.writes, reply: lists.reply, invalidate })
+}

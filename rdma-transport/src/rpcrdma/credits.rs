@@ -1,0 +1,119 @@
+//! Counting requests: what was granted, what is under way. Pure. RFC 8166 section 3.3.1, RFC 8167 section 4.1.
+
+use super::check::Violation;
+
+/// The side that grants.
+#[derive(Debug)]
+pub(super) struct Granting {
+    granted: usize,
+    in_work: usize,
+}
+
+impl Granting {
+    /// Always grants `granted`, of which as many Receives must be posted as are not in work.
+    pub(super) fn new(granted: u16) -> Self {
+        Self { granted: usize::from(granted.max(1)), in_work: 0 }
+    }
+
+    /// What replies say.
+    pub(super) fn granted(&self) -> u32 {
+        u32::try_from(self.granted).unwrap_or(u32::MAX)
+    }
+
+    /// Requests that were received and not answered.
+    pub(super) fn in_work(&self) -> usize {
+        self.in_work
+    }
+
+    /// A request has come.
+    pub(super) fn begin(&mut self) -> Result<(), Violation> {
+        if self.in_work == self.granted {
+            return Err(Violation::CreditsOverrun);
+        }
+        self.in_work += 1;
+        Ok(())
+    }
+
+    /// It is answered, or never will be.
+    pub(super) fn end(&mut self) {
+        debug_assert!(self.in_work > 0, "each request ends once");
+        self.in_work = self.in_work.saturating_sub(1);
+    }
+}
+
+/// The side that asks.
+#[derive(Debug)]
+pub(super) struct Asking {
+    wanted: usize,
+    granted: usize,
+    under_way: usize,
+}
+
+impl Asking {
+    /// Wants to have `wanted` under way; may have one until the other side says how many.
+    pub(super) fn new(wanted: u16) -> Self {
+        Self { wanted: usize::from(wanted.max(1)), granted: 1, under_way: 0 }
+    }
+
+    /// What calls say.
+    pub(super) fn wanted(&self) -> u32 {
+        u32::try_from(self.wanted).unwrap_or(u32::MAX)
+    }
+
+    /// One more may be sent.
+    pub(super) fn has_room(&self) -> bool {
+        self.under_way < self.granted
+    }
+
+    /// A call is sent.
+    pub(super) fn begin(&mut self) {
+        self.under_way += 1;
+    }
+
+    /// Its answer has come, with a new grant. None at all would stop everything; one is assumed.
+    pub(super) fn end(&mut self, granted: u32) {
+        self.under_way = self.under_way.saturating_sub(1);
+        self.granted = usize::try_from(granted).unwrap_or(usize::MAX).clamp(1, self.wanted);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_more_than_granted_is_a_violation() {
+        let mut c = Granting::new(2);
+        assert_eq!(c.granted(), 2);
+        c.begin().unwrap();
+        c.begin().unwrap();
+        assert_eq!(c.begin(), Err(Violation::CreditsOverrun));
+        c.end();
+        c.begin().unwrap();
+        assert_eq!(c.in_work(), 2);
+        assert_eq!(Granting::new(0).granted(), 1, "never 0");
+    }
+
+    #[test]
+    fn asking_begins_with_one_and_follows_the_grant() {
+        let mut c = Asking::new(8);
+        c.begin();
+        assert!(!c.has_room());
+        c.end(4);
+        for _ in 0..4 {
+            assert!(c.has_room());
+            c.begin();
+        }
+        assert!(!c.has_room());
+        c.end(0);
+        c.end(0);
+        c.end(0);
+        assert!(!c.has_room(), "a grant of 0 counts as 1, and one is under way");
+        c.end(1000);
+        (0..8).for_each(|_| {
+            assert!(c.has_room());
+            c.begin();
+        });
+        assert!(!c.has_room(), "never more than wanted");
+    }
+}

@@ -1,0 +1,185 @@
+//! A call whose parts are fetched by RDMA Read: what memory it needs, and how the parts become a request. Pure.
+
+use iobuf::{Buf, BufMut};
+
+use super::check::Violation;
+use super::chunks::ReadChunk;
+use crate::calls::xid_and_is_reply;
+use crate::channel::{Pulled, RemoteSeg};
+use crate::limits;
+
+/// One RDMA Read, into a buffer of its own.
+#[derive(Debug)]
+struct Part {
+    len: usize,
+    from: Vec<RemoteSeg>,
+    into: Option<Buf>,
+}
+
+/// A call under way.
+#[derive(Debug)]
+pub(super) struct Fetch {
+    /// The RPC message, unless it is fetched.
+    inline: Option<Buf>,
+    /// Bytes of the RPC message at the start of what is fetched.
+    call: usize,
+    /// Bulk data: where it belongs, and its bytes, in order behind the RPC message.
+    reads: Vec<(usize, usize)>,
+    /// One buffer for all of it, or one for the message and one for its bulk data when a single one cannot hold both.
+    /// The two are of different sizes, so that asking for them in turn cannot wait for itself.
+    parts: Vec<Part>,
+    left: usize,
+}
+
+impl Fetch {
+    pub(super) fn new(
+        inline: Option<Buf>,
+        call: Option<ReadChunk>,
+        reads: Vec<ReadChunk>,
+    ) -> Result<Self, Violation> {
+        let call = call.unwrap_or(ReadChunk { at: 0, len: 0, segments: Vec::new() });
+        let data: usize = reads.iter().map(|r| r.len).sum();
+        let places = reads.iter().map(|r| (r.at, r.len)).collect();
+        let segments = reads.into_iter().flat_map(|r| r.segments);
+        let mut parts = Vec::with_capacity(2);
+        let part = |len, from| Part { len, from, into: None };
+        if call.len + data <= limits::RPC_PAYLOAD_MAX {
+            let all = call.segments.into_iter().chain(segments).collect();
+            parts.push(part(call.len + data, all));
+        } else if call.len <= limits::RPCRDMA_LONG_CALL_MAX {
+            parts.push(part(call.len, call.segments));
+            parts.push(part(data, segments.collect()));
+        } else {
+            return Err(Violation::ChunkTooLong((call.len + data) as u64));
+        }
+        parts.retain(|p| p.len > 0);
+        for p in &mut parts {
+            p.from.retain(|s| s.len > 0);
+        }
+        Ok(Self { inline, call: call.len, reads: places, left: parts.len(), parts })
+    }
+
+    /// Sizes of the buffers it needs, in bytes; at most two.
+    pub(super) fn wants(&self) -> impl Iterator<Item = usize> {
+        self.parts.iter().map(|p| p.len)
+    }
+
+    /// What to read into the buffer of this number.
+    pub(super) fn source(&mut self, part: usize) -> Vec<RemoteSeg> {
+        self.parts.get_mut(part).map(|p| std::mem::take(&mut p.from)).unwrap_or_default()
+    }
+
+    /// A buffer is filled. `true` when nothing is missing.
+    pub(super) fn got(&mut self, part: usize, buf: BufMut) -> bool {
+        if let Some(p) = self.parts.get_mut(part)
+            && p.into.is_none()
+        {
+            p.into = Some(buf.freeze());
+            self.left -= 1;
+        }
+        self.left == 0
+    }
+
+    /// The RPC message and its bulk data.
+    pub(super) fn finish(self, xid: u32) -> Result<(Buf, Vec<Pulled>), Violation> {
+        let mut all = self.parts.into_iter().filter_map(|p| p.into);
+        let mut data = all.next().unwrap_or_default();
+        let body = match self.inline {
+            Some(body) => body,
+            None => {
+                let body = data.split_to(self.call);
+                match xid_and_is_reply(&body) {
+                    Some((there, false)) if there == xid => body,
+                    Some((_, true)) => return Err(Violation::ReverseChunks),
+                    Some(_) => return Err(Violation::XidMismatch),
+                    None => return Err(Violation::MessageShort),
+                }
+            }
+        };
+        if data.is_empty() {
+            data = all.next().unwrap_or_default();
+        }
+        let pulled = self.reads.into_iter().map(|(at, len)| {
+            let chunk = data.split_to(len);
+            let chunk = chunk.slice(0..without_padding(&body, at, len));
+            Pulled { at, data: vec![chunk] }
+        });
+        let pulled = pulled.collect();
+        Ok((body, pulled))
+    }
+}
+
+/// Bytes of a chunk that are data. A client may or may not include the padding (RFC 8166 section 3.4.5.2); the length word in
+/// front of the place tells.
+fn without_padding(body: &[u8], at: usize, len: usize) -> usize {
+    let word = at.checked_sub(4).and_then(|from| body.get(from..at)).and_then(|w| w.first_chunk());
+    let told = word.and_then(|w| usize::try_from(u32::from_be_bytes(*w)).ok());
+    match told {
+        Some(told) if told <= len && told.next_multiple_of(4) == len => told,
+        _ => len,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(at: usize, len: usize) -> ReadChunk {
+        let half = u32::try_from(len / 2).unwrap();
+        let rest = u32::try_from(len).unwrap() - half;
+        let seg = |len, offset| RemoteSeg { handle: 1, len, offset };
+        ReadChunk { at, len, segments: vec![seg(half, 0), seg(rest, 1000)] }
+    }
+
+    fn filled(bytes: &[u8]) -> BufMut {
+        let mut b = BufMut::heap(bytes.len());
+        b.append(bytes);
+        b
+    }
+
+    #[test]
+    fn padding_is_taken_off_whoever_added_it() {
+        let body = [&[0, 0, 0, 5][..], &[0; 4]].concat();
+        for (len, data) in [(5, 5), (8, 5), (4, 4), (12, 12)] {
+            assert_eq!(without_padding(&body, 4, len), data);
+        }
+        assert_eq!(without_padding(&body, 2, 8), 8);
+        assert_eq!(without_padding(&[255; 4], 4, 8), 8);
+    }
+
+    #[test]
+    fn a_long_call_and_its_data_share_a_buffer_when_they_fit() {
+        let mut f = Fetch::new(None, Some(chunk(0, 12)), vec![chunk(8, 4), chunk(12, 3)]).unwrap();
+        assert_eq!(f.wants().collect::<Vec<_>>(), [19]);
+        assert_eq!(f.source(0).len(), 6);
+        let message = [0, 0, 0, 9, 0, 0, 0, 0, 7, 7, 7, 7];
+        assert!(f.got(0, filled(&[&message[..], b"abcdefg"].concat())));
+        let (body, pulled) = f.finish(9).unwrap();
+        assert_eq!(&*body, message);
+        let pulled: Vec<_> = pulled.iter().map(|p| (p.at, p.data[0].to_vec())).collect();
+        assert_eq!(pulled, [(8, b"abcd".to_vec()), (12, b"efg".to_vec())]);
+    }
+
+    #[test]
+    fn else_each_has_its_own_and_too_much_is_refused() {
+        let mib = 1 << 20;
+        let f = Fetch::new(None, Some(chunk(0, 2000)), vec![chunk(8, mib)]).unwrap();
+        assert_eq!(f.wants().collect::<Vec<_>>(), [2000, mib]);
+        assert!(matches!(
+            Fetch::new(None, Some(chunk(0, mib / 2)), vec![chunk(8, mib / 2 + 1)]),
+            Err(Violation::ChunkTooLong(_))
+        ));
+    }
+
+    #[test]
+    fn a_fetched_message_is_checked_like_any_other() {
+        for (message, rule) in [
+            ([0, 0, 0, 8, 0, 0, 0, 0], Violation::XidMismatch),
+            ([0, 0, 0, 9, 0, 0, 0, 1], Violation::ReverseChunks),
+        ] {
+            let mut f = Fetch::new(None, Some(chunk(0, 8)), vec![]).unwrap();
+            f.got(0, filled(&message));
+            assert_eq!(f.finish(9).unwrap_err(), rule);
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! RPC-over-RDMA version 1 (RFC 8166), with the connection's private data (RFC 8797) and the reverse direction (RFC 8167).
+//!
+//! [`wire`], [`check`], [`chunks`] and [`plan`] are pure: bytes and lists in, decisions out. [`RdmaChannel`] drives a queue
+//! pair with them for a server.
+
+mod channel;
+pub mod check;
+pub mod chunks;
+mod credits;
+mod fetch;
+pub mod plan;
+pub mod wire;
+
+pub use channel::RdmaChannel;

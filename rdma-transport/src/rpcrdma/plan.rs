@@ -1,0 +1,150 @@
+//! How a reply travels: which bytes by RDMA Write to where, which by Send. Pure.
+//!
+//! Every byte of a reply travels once and in order; only the padding of payloads that move by themselves vanishes
+//! (RFC 8166 section 3.4.6.2).
+
+use iobuf::Buf;
+
+use super::chunks::Offer;
+use super::wire::{Lists, PREFIX_LEN, Prefix, RDMA_MSG, RDMA_NOMSG, VERSION};
+use crate::channel::{Payload, Place, RemoteSeg, Reply, XDR_PAD};
+
+/// One RDMA Write of a plan; `from` is not empty and fills the whole of `to`.
+#[derive(Clone, Debug)]
+pub struct Move {
+    /// The bytes.
+    pub from: Buf,
+    /// Where they go.
+    pub to: RemoteSeg,
+}
+
+/// A reply, ready to be posted: the Writes, then one Send.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// RDMA Writes, in order.
+    pub writes: Vec<Move>,
+    /// The pieces of the Send.
+    pub send: Vec<Buf>,
+}
+
+impl Plan {
+    /// Bytes that go by RDMA Write.
+    pub fn write_len(&self) -> usize {
+        self.writes.iter().map(|w| w.from.len()).sum()
+    }
+
+    /// Bytes of the Send.
+    pub fn send_len(&self) -> usize {
+        self.send.iter().map(Buf::len).sum()
+    }
+}
+
+/// The reply does not go into what the call offered (RFC 8166 section 4.5.3: ERR_CHUNK).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TooBig {
+    /// A result is longer than its Write chunk.
+    WriteChunk,
+    /// The rest is longer than a Send, and there is no Reply chunk, or it is too short as well.
+    Message,
+}
+
+/// Plans the reply to the call `xid` that made `offer`. A Send takes `inline_max` bytes.
+pub fn plan(
+    xid: u32,
+    credits: u32,
+    offer: Offer,
+    reply: Reply,
+    inline_max: usize,
+) -> Result<Plan, TooBig> {
+    let mut lists = Lists { reads: Vec::new(), writes: offer.writes, reply: offer.reply };
+    let mut writes = Vec::new();
+    let stay = move_payloads(&mut lists.writes, reply.payloads, &mut writes)?;
+
+    let header_len = PREFIX_LEN + lists.len();
+    let payload_len: usize = stay.iter().map(|p| p.len() + usize::from(p.pad)).sum();
+    let prefix = Prefix { xid, vers: VERSION, credits, proc: RDMA_MSG };
+    if header_len + reply.head.len() + payload_len <= inline_max {
+        for unused in lists.reply.iter_mut().flatten() {
+            unused.len = 0;
+        }
+        let mut message = Vec::with_capacity(header_len + reply.head.len());
+        prefix.emit(&mut message);
+        lists.emit(&mut message);
+        message.extend_from_slice(&reply.head);
+        return Ok(Plan { writes, send: pieces(message.into(), header_len, stay) });
+    }
+    let chunk = lists.reply.as_mut().filter(|_| header_len <= inline_max);
+    let chunk = chunk.ok_or(TooBig::Message)?;
+    let pieces = pieces(reply.head.into(), 0, stay);
+    scatter(pieces, chunk, &mut writes).ok_or(TooBig::Message)?;
+    let mut message = Vec::with_capacity(header_len);
+    Prefix { proc: RDMA_NOMSG, ..prefix }.emit(&mut message);
+    lists.emit(&mut message);
+    Ok(Plan { writes, send: vec![message.into()] })
+}
+
+/// Gives each payload that may move to the next Write chunk, and gives back those that stay. A chunk without segments
+/// asks for its payload to stay (RFC 8166 section 3.4.6.1); chunks left over are returned with lengths of zero.
+fn move_payloads(
+    chunks: &mut [Vec<RemoteSeg>],
+    payloads: Vec<Payload>,
+    writes: &mut Vec<Move>,
+) -> Result<Vec<Payload>, TooBig> {
+    let mut chunks = chunks.iter_mut();
+    let mut stay = Vec::new();
+    for payload in payloads {
+        let chunk = if payload.place == Place::Eligible { chunks.next() } else { None };
+        match chunk.filter(|segments| !segments.is_empty()) {
+            Some(chunk) => scatter(payload.data, chunk, writes).ok_or(TooBig::WriteChunk)?,
+            None => stay.push(payload),
+        }
+    }
+    for unused in chunks.flatten() {
+        unused.len = 0;
+    }
+    Ok(stay)
+}
+
+/// Spreads `data` over `segments` in order and sets their lengths to what each got. `None` when they are too short.
+fn scatter(data: Vec<Buf>, segments: &mut [RemoteSeg], writes: &mut Vec<Move>) -> Option<()> {
+    let mut data = data.into_iter().filter(|b| !b.is_empty());
+    let mut piece = data.next();
+    for segment in segments {
+        let mut got = 0;
+        while segment.len > got {
+            let Some(from) = &mut piece else { break };
+            let room = usize::try_from(segment.len - got).ok()?;
+            let part = from.split_to(room);
+            // Not more than `room`, which came from 32 bits.
+            let len = u32::try_from(part.len()).ok()?;
+            let offset = segment.offset.wrapping_add(u64::from(got));
+            writes.push(Move { from: part, to: RemoteSeg { handle: segment.handle, len, offset } });
+            got += len;
+            if from.is_empty() {
+                piece = data.next();
+            }
+        }
+        segment.len = got;
+    }
+    if piece.is_some() { None } else { Some(()) }
+}
+
+/// The stream in pieces: `head` from its start, with each payload where it belongs. `from` is where offsets count from.
+fn pieces(head: Buf, from: usize, payloads: Vec<Payload>) -> Vec<Buf> {
+    let mut out = Vec::with_capacity(1 + 4 * payloads.len());
+    let mut done = 0;
+    for p in payloads {
+        let at = (from + p.at).clamp(done, head.len());
+        out.push(head.slice(done..at));
+        done = at;
+        out.extend(p.data);
+        let pad = usize::from(p.pad).min(XDR_PAD.len());
+        out.push(Buf::from_static(&XDR_PAD[..pad]));
+    }
+    out.push(head.slice(done..head.len()));
+    out.retain(|b| !b.is_empty());
+    out
+}
+
+#[cfg(test)]
+mod tests;

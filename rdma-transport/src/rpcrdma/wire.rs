@@ -1,0 +1,272 @@
+//! Formats of RFC 8166 section 4 and RFC 8797 section 4: pure.
+
+use crate::channel::RemoteSeg;
+use crate::limits;
+
+/// The only version.
+pub const VERSION: u32 = 1;
+/// Bytes of the fixed part: xid, version, credits, procedure.
+pub const PREFIX_LEN: usize = 16;
+/// Bytes of a header whose three lists are empty.
+pub const HEADER_MIN: usize = PREFIX_LEN + 12;
+
+/// RDMA_MSG: the message follows the header.
+pub const RDMA_MSG: u32 = 0;
+/// RDMA_NOMSG: the message is in a chunk.
+pub const RDMA_NOMSG: u32 = 1;
+/// RDMA_MSGP: never used, must not be sent.
+pub const RDMA_MSGP: u32 = 2;
+/// RDMA_DONE: must not be sent.
+pub const RDMA_DONE: u32 = 3;
+/// RDMA_ERROR: the message could not be taken or made.
+pub const RDMA_ERROR: u32 = 4;
+
+const ERR_VERS: u32 = 1;
+const ERR_CHUNK: u32 = 2;
+
+/// The fixed part of every message (RFC 8166 section 4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    /// The xid of the RPC message.
+    pub xid: u32,
+    /// The version of the header.
+    pub vers: u32,
+    /// Credits asked for or granted.
+    pub credits: u32,
+    /// Which kind of message.
+    pub proc: u32,
+}
+
+impl Prefix {
+    /// Reads it and gives what follows; `None` when the message is too short to have one.
+    pub fn parse(message: &[u8]) -> Option<(Self, &[u8])> {
+        let (xid, rest) = word(message)?;
+        let (vers, rest) = word(rest)?;
+        let (credits, rest) = word(rest)?;
+        let (proc, rest) = word(rest)?;
+        Some((Self { xid, vers, credits, proc }, rest))
+    }
+
+    /// Appends it.
+    pub fn emit(self, out: &mut Vec<u8>) {
+        for w in [self.xid, self.vers, self.credits, self.proc] {
+            out.extend_from_slice(&w.to_be_bytes());
+        }
+    }
+}
+
+/// Four bytes, big-endian, and what follows.
+pub(crate) fn word(from: &[u8]) -> Option<(u32, &[u8])> {
+    let (first, rest) = from.split_first_chunk()?;
+    Some((u32::from_be_bytes(*first), rest))
+}
+
+/// A plain segment (RFC 8166 section 4.1.1) and what follows.
+pub(crate) fn segment(from: &[u8]) -> Option<(RemoteSeg, &[u8])> {
+    let (handle, rest) = word(from)?;
+    let (len, rest) = word(rest)?;
+    let (offset, rest) = rest.split_first_chunk()?;
+    Some((RemoteSeg { handle, len, offset: u64::from_be_bytes(*offset) }, rest))
+}
+
+/// One entry of a Read list (RFC 8166 section 4.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadSeg {
+    /// Where in the message the data belongs; 0 for the message itself.
+    pub position: u32,
+    /// Where it is.
+    pub target: RemoteSeg,
+}
+
+/// The three lists of RDMA_MSG and RDMA_NOMSG (RFC 8166 section 4.3).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lists {
+    /// Read list: entries of the same position are one chunk.
+    pub reads: Vec<ReadSeg>,
+    /// Write list: chunks of segments.
+    pub writes: Vec<Vec<RemoteSeg>>,
+    /// Reply chunk.
+    pub reply: Option<Vec<RemoteSeg>>,
+}
+
+impl Lists {
+    /// Bytes that [`Lists::emit`] appends.
+    pub fn len(&self) -> usize {
+        let chunk = |segments: &Vec<RemoteSeg>| 8 + 16 * segments.len();
+        let writes: usize = self.writes.iter().map(chunk).sum();
+        12 + 24 * self.reads.len() + writes + self.reply.as_ref().map_or(0, |r| chunk(r) - 4)
+    }
+
+    /// There is no chunk.
+    pub fn is_empty(&self) -> bool {
+        self.reads.is_empty() && self.writes.is_empty() && self.reply.is_none()
+    }
+
+    /// Appends the three lists.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        for read in &self.reads {
+            put(out, 1);
+            put(out, read.position);
+            put_segment(out, read.target);
+        }
+        put(out, 0);
+        for chunk in &self.writes {
+            put(out, 1);
+            put_chunk(out, chunk);
+        }
+        put(out, 0);
+        match &self.reply {
+            Some(chunk) => {
+                put(out, 1);
+                put_chunk(out, chunk);
+            }
+            None => put(out, 0),
+        }
+    }
+}
+
+fn put(out: &mut Vec<u8>, w: u32) {
+    out.extend_from_slice(&w.to_be_bytes());
+}
+
+fn put_segment(out: &mut Vec<u8>, s: RemoteSeg) {
+    put(out, s.handle);
+    put(out, s.len);
+    out.extend_from_slice(&s.offset.to_be_bytes());
+}
+
+fn put_chunk(out: &mut Vec<u8>, chunk: &[RemoteSeg]) {
+    // Chunks hold at most RPCRDMA_SEGMENTS_MAX segments: they came out of a checked header or are made by this side.
+    put(out, u32::try_from(chunk.len()).unwrap_or(u32::MAX));
+    for s in chunk {
+        put_segment(out, *s);
+    }
+}
+
+/// What RDMA_ERROR says (RFC 8166 section 4.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RdmaError {
+    /// ERR_VERS: the version is not between these.
+    Versions {
+        /// Lowest version.
+        low: u32,
+        /// Highest version.
+        high: u32,
+    },
+    /// ERR_CHUNK: the header could not be used, or the reply has no room.
+    Chunk,
+}
+
+impl RdmaError {
+    /// Reads what follows the prefix of RDMA_ERROR.
+    pub fn parse(from: &[u8]) -> Option<Self> {
+        match word(from)? {
+            (ERR_VERS, rest) => {
+                let (low, rest) = word(rest)?;
+                let (high, _) = word(rest)?;
+                Some(Self::Versions { low, high })
+            }
+            (ERR_CHUNK, _) => Some(Self::Chunk),
+            _ => None,
+        }
+    }
+
+    /// The whole message that answers `to`: same xid and version (RFC 8166 section 4.5).
+    pub fn answer(self, to: Prefix, credits: u32) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEADER_MIN);
+        Prefix { credits, proc: RDMA_ERROR, ..to }.emit(&mut out);
+        match self {
+            Self::Versions { low, high } => [ERR_VERS, low, high].map(|w| put(&mut out, w)).len(),
+            Self::Chunk => [ERR_CHUNK].map(|w| put(&mut out, w)).len(),
+        };
+        out
+    }
+}
+
+/// The private data of a connection request or answer (RFC 8797 section 4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrivateData {
+    /// This side copes with Send with Invalidate.
+    pub remote_invalidation: bool,
+    /// Largest Send this side makes, in bytes.
+    pub send_size: usize,
+    /// Largest Send this side takes, in bytes.
+    pub recv_size: usize,
+}
+
+const MAGIC: [u8; 4] = [0xf6, 0xab, 0x0e, 0x18];
+const SIZE_UNIT: usize = 1024;
+
+impl PrivateData {
+    /// What this side tells its peers.
+    pub const OURS: Self = Self {
+        remote_invalidation: false,
+        send_size: limits::RPCRDMA_INLINE,
+        recv_size: limits::RPCRDMA_INLINE,
+    };
+
+    /// What is assumed of a peer that tells nothing.
+    pub const DEFAULT: Self = Self {
+        remote_invalidation: false,
+        send_size: limits::RPCRDMA_INLINE_DEFAULT,
+        recv_size: limits::RPCRDMA_INLINE_DEFAULT,
+    };
+
+    /// Reads it; `None` when it is of another kind or version, which is no error: the defaults hold then.
+    pub fn parse(from: &[u8]) -> Option<Self> {
+        let rest = from.strip_prefix(&MAGIC)?;
+        let &[version, flags, send, recv] = rest.first_chunk::<4>()?;
+        let size = |code: u8| (usize::from(code) + 1) * SIZE_UNIT;
+        (version == 1).then(|| Self {
+            remote_invalidation: flags & 1 != 0,
+            send_size: size(send),
+            recv_size: size(recv),
+        })
+    }
+
+    /// The eight bytes.
+    pub fn emit(self) -> [u8; 8] {
+        let code =
+            |size: usize| u8::try_from((size / SIZE_UNIT).saturating_sub(1)).unwrap_or(u8::MAX);
+        let [a, b, c, d] = MAGIC;
+        [a, b, c, d, 1, self.remote_invalidation.into(), code(self.send_size), code(self.recv_size)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_data_is_what_linux_sends() {
+        // The NFS client of Linux 6.12, and the answer of its server.
+        let client = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
+        let told = PrivateData { remote_invalidation: true, send_size: 4096, recv_size: 4096 };
+        assert_eq!(PrivateData::parse(&client), Some(told));
+        assert_eq!(told.emit(), client);
+        assert_eq!(PrivateData::OURS.emit(), [0xf6, 0xab, 0x0e, 0x18, 1, 0, 3, 3]);
+        // Another protocol's, another version, too short: the defaults hold.
+        assert_eq!(PrivateData::parse(&[0; 8]), None);
+        assert_eq!(PrivateData::parse(&[0xf6, 0xab, 0x0e, 0x18, 2, 1, 3, 3]), None);
+        assert_eq!(PrivateData::parse(&client[..7]), None);
+        assert_eq!(PrivateData::parse(&[]), None);
+    }
+
+    #[test]
+    fn errors_answer_with_the_xid_and_version_of_the_request() {
+        let to = Prefix { xid: 0x0102_0304, vers: 7, credits: 1, proc: RDMA_MSG };
+        let versions = RdmaError::Versions { low: 1, high: 1 };
+        let wire = versions.answer(to, 64);
+        let expected =
+            [1, 2, 3, 4, 0, 0, 0, 7, 0, 0, 0, 64, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1];
+        assert_eq!(wire, expected);
+        let (prefix, rest) = Prefix::parse(&wire).unwrap();
+        assert_eq!((prefix.xid, prefix.proc), (to.xid, RDMA_ERROR));
+        assert_eq!(RdmaError::parse(rest), Some(versions));
+        let wire = RdmaError::Chunk.answer(to, 64);
+        assert_eq!(wire.len(), 20);
+        assert_eq!(RdmaError::parse(&wire[16..]), Some(RdmaError::Chunk));
+        assert_eq!(RdmaError::parse(&[0, 0, 0, 3]), None);
+        assert_eq!(RdmaError::parse(&[0, 0, 0, 1, 0, 0, 0, 1]), None);
+    }
+}
