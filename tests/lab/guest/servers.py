@@ -58,6 +58,10 @@ def file_system():
         run(f"mkfs.{kind}", "-q", image)
         run("mount", "-o", "loop", image, FOLDER)
     share.populate(FOLDER)
+    for folder, mode in (("/ro", 0o755), ("/squashed", 0o755), ("/squashed/open", 0o777), ("/squashed/closed", 0o700)):
+        os.makedirs(folder)
+        os.chmod(folder, mode)
+    write("/ro/readme", "to be read\n")
 
 
 def start():
@@ -73,7 +77,10 @@ def knfsd():
     run("mount", "-t", "nfsd", "nfsd", "/proc/fs/nfsd")
     run("mount", "-t", "rpc_pipefs", "pipefs", "/var/lib/nfs/rpc_pipefs")
     run("rpcbind", "-w")
-    run("exportfs", "-o", "rw,no_root_squash,insecure,no_subtree_check,fsid=7", f"*:{FOLDER}")
+    both = "insecure,no_subtree_check"
+    run("exportfs", "-o", f"rw,no_root_squash,{both},fsid=7", f"*:{FOLDER}")
+    run("exportfs", "-o", f"ro,no_root_squash,{both},fsid=8", "*:/ro")
+    run("exportfs", "-o", f"rw,{both},fsid=9", "*:/squashed")
     run("rpc.mountd", "-p", "20048")
     for file, value in (("nfsv4leasetime", "10"), ("nfsv4gracetime", "10")):
         write(f"/proc/fs/nfsd/{file}", value)
@@ -85,9 +92,11 @@ def knfsd():
 
 def headgate():
     log = "/scratch/headgate.log"
-    command = ["/scratch/headgate", "serve", "--bind", ADDRESS, "--state", "/tmp/state"]
+    command = ["/scratch/headgate", "serve", "--state", "/tmp/state"]
+    for spec in (f"data={FOLDER},squash=none", "ro=/ro,ro,squash=none", "squashed=/squashed"):
+        command += ["--share", spec]
     with open(log, "w") as f:
-        subprocess.Popen([*command, "--share", f"data={FOLDER},squash=none"], stdout=f, stderr=subprocess.STDOUT)
+        subprocess.Popen(command, stdout=f, stderr=subprocess.STDOUT)
     lab.wait_until(lambda: b"headgate ready" in lab.pread_all(log), "headgate ready")
 
 

@@ -1,6 +1,7 @@
 //! The gateway as a guest's server: started, killed, started again on the same state, its log read.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::thread::sleep;
@@ -10,6 +11,16 @@ use super::net::{Net, TAPS, host_address};
 use crate::sh::{Result, output, run, target_dir};
 
 const READY_SECONDS_MAX: u64 = 20;
+
+/// What it serves, and its state.
+const FOLDERS: [(&str, u32); 6] = [
+    ("share", 0o755),
+    ("read-only", 0o755),
+    ("squashed", 0o755),
+    ("squashed/open", 0o777),
+    ("squashed/closed", 0o700),
+    ("state", 0o700),
+];
 
 /// A gateway that serves `dir/share` as `/data`, and two more shares of other kinds.
 #[derive(Debug)]
@@ -28,9 +39,14 @@ pub(crate) fn build() -> Result<PathBuf> {
 impl<'a> Gateway<'a> {
     /// Starts it on a fresh share and state below `dir`.
     pub(crate) fn start(net: &'a Net, dir: &Path) -> Result<Gateway<'a>> {
-        for folder in ["share", "read-only", "squashed", "state"] {
-            fs::create_dir_all(dir.join(folder)).map_err(|e| format!("{folder}: {e}"))?;
+        for (folder, mode) in FOLDERS {
+            let path = dir.join(folder);
+            let failed = |e| format!("{}: {e}", path.display());
+            fs::create_dir_all(&path).map_err(failed)?;
+            fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(failed)?;
         }
+        fs::write(dir.join("read-only/readme"), "to be read\n")
+            .map_err(|e| format!("readme: {e}"))?;
         output(&[
             "python3",
             "tests/lab/share.py",
@@ -52,6 +68,16 @@ impl<'a> Gateway<'a> {
         fs::read(self.dir.join("headgate.log"))
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
+    }
+
+    /// It has not ended by itself.
+    pub(crate) fn is_running(&mut self) -> Result<()> {
+        match self.child.as_mut().map(Child::try_wait) {
+            Some(Ok(None)) => Ok(()),
+            Some(Ok(Some(status))) => Err(format!("it ended with {status}")),
+            Some(Err(e)) => Err(e.to_string()),
+            None => Err("it was not started".into()),
+        }
     }
 
     /// kill -9, a moment of silence, and a start on the same state.

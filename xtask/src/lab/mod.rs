@@ -4,76 +4,30 @@
 //! gateway runs on the host's side of the guests' tap devices, or in the guest itself. tests/lab/guest holds what
 //! guests do; what they leave in the share is compared on the host afterwards.
 
+mod counters;
 mod gateway;
 mod guest;
 mod net;
+mod scenarios;
+mod third;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use counters::Counters;
 use gateway::Gateway;
 use guest::Guest;
-use net::{FIRST_GUEST, Net};
+use net::{FIRST_GUEST, Net, SECOND_GUEST};
+use scenarios::{CAPTURED, SCENARIOS, Scenario, Server};
+use third::Capture;
 
 use crate::sh::{Outcome, Result, Tally, output, target_dir};
 
-/// What every version has to show.
-const FILES: &str = "sizes,tree,untar,semantics,locks,v42";
-
-/// Where the server is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Server {
-    /// The gateway on the host's side of the tap.
-    Host,
-    /// In the guest: the gateway, on this file system.
-    Guest(&'static str),
-    /// In the guest: the kernel's own server, a reference for the jobs. Not part of a tier.
-    Knfsd,
-}
-
-/// One run of one guest, or of two at once.
-#[derive(Clone, Copy, Debug)]
-struct Scenario {
-    name: &'static str,
-    vers: &'static str,
-    proto: &'static str,
-    jobs: &'static str,
-    server: Server,
-    seconds_max: u32,
-}
-
-impl Scenario {
-    const fn files(name: &'static str, vers: &'static str, proto: &'static str) -> Scenario {
-        Scenario { name, vers, proto, jobs: FILES, server: Server::Host, seconds_max: 240 }
-    }
-
-    const fn jobs(self, jobs: &'static str) -> Scenario {
-        Scenario { jobs, ..self }
-    }
-
-    const fn on(self, server: Server) -> Scenario {
-        Scenario { server, ..self }
-    }
-}
-
-const SCENARIOS: &[Scenario] = &[
-    Scenario::files("v3-rdma", "3", "rdma"),
-    Scenario::files("v3-tcp", "3", "tcp"),
-    Scenario::files("v4.0-rdma", "4.0", "rdma"),
-    Scenario::files("v4.0-tcp", "4.0", "tcp"),
-    Scenario::files("v4.1-rdma", "4.1", "rdma"),
-    Scenario::files("v4.1-tcp", "4.1", "tcp"),
-    Scenario::files("v4.2-rdma", "4.2", "rdma"),
-    Scenario::files("v4.2-tcp", "4.2", "tcp"),
-    Scenario::files("xfs-v4.2-rdma", "4.2", "rdma").jobs("v42").on(Server::Guest("xfs")),
-    Scenario::files("knfsd-v3-rdma", "3", "rdma").on(Server::Knfsd),
-    Scenario::files("knfsd-v3-tcp", "3", "tcp").on(Server::Knfsd),
-    Scenario::files("knfsd-v4.0-rdma", "4.0", "rdma").on(Server::Knfsd),
-    Scenario::files("knfsd-v4.1-rdma", "4.1", "rdma").on(Server::Knfsd),
-    Scenario::files("knfsd-v4.2-rdma", "4.2", "rdma").on(Server::Knfsd),
-    Scenario::files("knfsd-v4.2-tcp", "4.2", "tcp").on(Server::Knfsd),
-];
+/// What the job `sizes` reads, and what it writes, at the least: every size twice, less what goes in line.
+const SIZES_BULK: u64 = 2 * 3 * (9 << 20);
 
 /// What all scenarios of one run share.
 #[derive(Debug)]
@@ -87,63 +41,49 @@ struct Lab {
 
 /// `cargo xtask lab`.
 pub(crate) fn command(args: &[String]) -> Result<Outcome> {
+    let all = || SCENARIOS.iter().chain(CAPTURED);
     let verbose = args.iter().any(|a| a == "-v");
     let jobs = args.iter().find_map(|a| a.strip_prefix("--jobs="));
-    let names: Vec<String> = args.iter().filter(|a| !a.starts_with('-')).cloned().collect();
+    let names: Vec<&String> = args.iter().filter(|a| !a.starts_with('-')).collect();
     if args.iter().any(|a| a == "--list") || names.is_empty() {
-        SCENARIOS.iter().for_each(|s| println!("{:16} {}", s.name, s.jobs));
+        all().for_each(|s| println!("{:16} {}", s.name, s.jobs));
         return Ok(Outcome::Passed);
     }
-    let chosen: Vec<Scenario> = SCENARIOS
-        .iter()
-        .filter(|s| names.iter().any(|n| n == s.name))
+    if let Some(unknown) = names.iter().find(|n| !all().any(|s| s.name == **n)) {
+        return Err(format!("no scenario {unknown}; --list shows them"));
+    }
+    let chosen: Vec<Scenario> = all()
+        .filter(|s| names.iter().any(|n| *n == s.name))
         .map(|s| Scenario { jobs: jobs.map_or(s.jobs, |j| j.to_owned().leak()), ..*s })
         .collect();
-    if chosen.is_empty() {
-        return Err(format!("no scenario {}; --list shows them", names.join(", ")));
-    }
-    run_all(&chosen, verbose).map(|tally| tally.report(Some("lab")))
+    let mut tally = Tally::default();
+    Lab::new(verbose)?.run_all(&chosen, &mut tally)?;
+    Ok(tally.report(Some("lab")))
 }
 
 /// The tier `lab`: every scenario that is not a reference.
 pub(crate) fn tier(only: &[String], verbose: bool) -> Result<Tally> {
-    let wanted =
-        |s: &&Scenario| only.is_empty() || only.iter().any(|o| s.name.contains(o.as_str()));
-    let of_tier = SCENARIOS.iter().filter(|s| s.server != Server::Knfsd);
-    let chosen: Vec<Scenario> = of_tier.filter(wanted).copied().collect();
-    run_all(&chosen, verbose)
+    let of_tier = SCENARIOS.iter().filter(|s| !s.is_reference() && wanted(only, s.name));
+    let mut tally = Tally::default();
+    Lab::new(verbose)?.run_all(&of_tier.copied().collect::<Vec<_>>(), &mut tally)?;
+    Ok(tally)
 }
 
 /// The tier `third`: other people's clients and decoders.
-pub(crate) fn third_parties(_only: &[String], _verbose: bool) -> Result<Tally> {
-    Ok(Tally::default())
+pub(crate) fn third_parties(only: &[String], verbose: bool) -> Result<Tally> {
+    let lab = Lab::new(verbose)?;
+    let mut tally = Tally::default();
+    if wanted(only, "libnfs") {
+        gateway::build()?;
+        tally.add(third::libnfs(&lab.net, &lab.dir.join("libnfs"))?);
+    }
+    let captured = CAPTURED.iter().filter(|s| wanted(only, s.name));
+    lab.run_all(&captured.copied().collect::<Vec<_>>(), &mut tally)?;
+    Ok(tally)
 }
 
-fn run_all(scenarios: &[Scenario], verbose: bool) -> Result<Tally> {
-    let mut tally = Tally::default();
-    if scenarios.is_empty() {
-        return Ok(tally);
-    }
-    if scenarios.iter().any(|s| s.server != Server::Knfsd) {
-        gateway::build()?;
-    }
-    let lab = Lab::new(verbose)?;
-    for scenario in scenarios {
-        let began = Instant::now();
-        let mut one = Tally::default();
-        match lab.run(scenario) {
-            Ok(counted) => one = counted,
-            Err(why) => one.fail(format!("{}: {why}", scenario.name)),
-        }
-        let (good, bad) = (one.passed, one.failures.len());
-        println!(
-            "   {:16} {good} ok, {bad} not, {:.0} s",
-            scenario.name,
-            began.elapsed().as_secs_f64()
-        );
-        tally.add(one);
-    }
-    Ok(tally)
+fn wanted(only: &[String], name: &str) -> bool {
+    only.is_empty() || only.iter().any(|o| name.contains(o.as_str()))
 }
 
 impl Lab {
@@ -157,16 +97,36 @@ impl Lab {
         Ok(Lab { kernel, source_tree, net: Net::new()?, dir, verbose })
     }
 
+    fn run_all(&self, scenarios: &[Scenario], tally: &mut Tally) -> Result<()> {
+        if scenarios.iter().any(|s| !s.is_reference()) {
+            gateway::build()?;
+        }
+        for scenario in scenarios {
+            let began = Instant::now();
+            let mut one = Tally::default();
+            match self.run(scenario) {
+                Ok(counted) => one = counted,
+                Err(why) => one.fail(format!("{}: {why}", scenario.name)),
+            }
+            let (good, bad) = (one.passed, one.failures.len());
+            println!(
+                "   {:16} {good} ok, {bad} not, {:.0} s",
+                scenario.name,
+                began.elapsed().as_secs_f64()
+            );
+            tally.add(one);
+        }
+        Ok(())
+    }
+
     fn run(&self, scenario: &Scenario) -> Result<Tally> {
         let dir = self.dir.join(scenario.name);
-        let scratch = dir.join("scratch");
-        fs::create_dir_all(&scratch).map_err(|e| format!("{}: {e}", scratch.display()))?;
-        fs::copy(&self.source_tree, scratch.join("source-tree.tar.gz"))
-            .map_err(|e| format!("{}: {e}", self.source_tree.display()))?;
+        fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         let tally = match scenario.server {
-            Server::Host => self.against_host(scenario, &dir)?,
-            Server::Guest(fs) => self.against_guest(scenario, &scratch, "headgate", fs)?,
-            Server::Knfsd => self.against_guest(scenario, &scratch, "knfsd", "ext4")?,
+            Server::Host if scenario.pair => self.two_guests(scenario, &dir)?,
+            Server::Host => self.one_guest(scenario, &dir)?,
+            Server::Guest(fs_kind) => self.server_inside(scenario, &dir, "headgate", fs_kind)?,
+            Server::Knfsd => self.server_inside(scenario, &dir, "knfsd", "ext4")?,
         };
         if tally.failures.is_empty() {
             // What passed is of no further interest; what failed stays to be looked at.
@@ -177,52 +137,102 @@ impl Lab {
         Ok(tally)
     }
 
-    fn guest(&self, scenario: &Scenario, taps: &'static [usize], scratch: &Path) -> Guest<'_> {
-        Guest {
+    /// A guest with a scratch folder of its own, `dir/name`.
+    fn guest(
+        &self,
+        scenario: &Scenario,
+        taps: &'static [usize],
+        dir: &Path,
+        name: &str,
+    ) -> Result<Guest<'_>> {
+        let scratch = dir.join(name);
+        let failed = |e| format!("{}: {e}", scratch.display());
+        fs::create_dir_all(&scratch).map_err(failed)?;
+        fs::copy(&self.source_tree, scratch.join("source-tree.tar.gz")).map_err(failed)?;
+        let mut env = vec![
+            ("VERS", scenario.vers.into()),
+            ("PROTO", scenario.proto.into()),
+            ("LABEL", scenario.name.into()),
+            ("JOBS", scenario.jobs.into()),
+        ];
+        env.extend(scenario.trouble.map(|words| ("TROUBLE", words.into())));
+        let seconds_max = scenario.seconds_max;
+        Ok(Guest {
             kernel: &self.kernel,
             net: &self.net,
             taps,
-            scratch: scratch.to_owned(),
+            scratch,
             memory: "1G",
-            seconds_max: scenario.seconds_max,
-            env: vec![
-                ("VERS", scenario.vers.into()),
-                ("PROTO", scenario.proto.into()),
-                ("LABEL", scenario.name.into()),
-                ("JOBS", scenario.jobs.into()),
-            ],
+            seconds_max,
+            env,
             verbose: self.verbose,
-        }
+        })
     }
 
-    fn against_host(&self, scenario: &Scenario, dir: &Path) -> Result<Tally> {
+    fn one_guest(&self, scenario: &Scenario, dir: &Path) -> Result<Tally> {
         let mut gateway = Gateway::start(&self.net, dir)?;
-        let scratch = dir.join("scratch");
-        let guest = self.guest(scenario, &FIRST_GUEST, &scratch);
+        let capture = scenario.captured.then(|| Capture::start(&self.net, dir)).transpose()?;
+        let guest = self.guest(scenario, &FIRST_GUEST, dir, "scratch")?;
         let mut tally = guest.run(scenario.name, |words| match words {
             "kill-gateway" => gateway.kill_and_restart(),
             "cut-connections" => gateway.cut_connections(),
             _ => Err("the host does not know how".into()),
         })?;
-        compare(&scratch, &gateway.share(), &mut tally)?;
+        if let Some(capture) = capture {
+            capture.judge(scenario.name, &mut tally)?;
+        }
+        compare(&guest.scratch, &gateway.share(), &mut tally);
+        if scenario.jobs.contains("sizes") {
+            let said = which_way(&gateway, scenario.proto == "rdma");
+            tally.count(&format!("{}/gateway-counters", scenario.name), said);
+        }
+        gateway_is_content(&mut gateway, scenario.name, &mut tally);
         Ok(tally)
     }
 
-    fn against_guest(
+    fn two_guests(&self, scenario: &Scenario, dir: &Path) -> Result<Tally> {
+        let mut gateway = Gateway::start(&self.net, dir)?;
+        let both = Mutex::new(Tally::default());
+        thread::scope(|scope| {
+            for (me, taps) in [("a", &FIRST_GUEST[..]), ("b", &SECOND_GUEST[..])] {
+                let both = &both;
+                scope.spawn(move || {
+                    let mut tally = Tally::default();
+                    let run = self.guest(scenario, taps, dir, me).and_then(|mut guest| {
+                        guest.env.extend([("ME", me.into()), ("MEET", scenario.name.into())]);
+                        guest.run(scenario.name, |_| Err("not in a pair".into()))
+                    });
+                    match run {
+                        Ok(counted) => tally = counted,
+                        Err(why) => tally.fail(format!("{}/{me}: {why}", scenario.name)),
+                    }
+                    if let Ok(mut both) = both.lock() {
+                        both.add(tally);
+                    }
+                });
+            }
+        });
+        let mut tally = both.into_inner().map_err(|e| e.to_string())?;
+        gateway_is_content(&mut gateway, scenario.name, &mut tally);
+        Ok(tally)
+    }
+
+    fn server_inside(
         &self,
         scenario: &Scenario,
-        scratch: &Path,
+        dir: &Path,
         backend: &str,
         fs_kind: &str,
     ) -> Result<Tally> {
-        let mut guest = self.guest(scenario, &[], scratch);
+        let mut guest = self.guest(scenario, &[], dir, "scratch")?;
         guest.memory = "2G";
         guest.env.push(("BACKEND", backend.into()));
         guest.env.push(("FS", fs_kind.into()));
         guest.env.push(("SERVER", "10.88.0.1".into()));
         if backend == "headgate" {
             let program = target_dir().join("release/headgate");
-            fs::copy(&program, scratch.join("headgate")).map_err(|e| format!("headgate: {e}"))?;
+            fs::copy(&program, guest.scratch.join("headgate"))
+                .map_err(|e| format!("headgate: {e}"))?;
         }
         guest.run(scenario.name, |_| Err("the server is in the guest".into()))
     }
@@ -236,12 +246,33 @@ impl Drop for Lab {
 }
 
 /// Compares the manifests that guests left with the share's folder.
-fn compare(scratch: &Path, share: &Path, tally: &mut Tally) -> Result<()> {
-    let Ok(listing) = fs::read_dir(scratch.join("manifests")) else { return Ok(()) };
+fn compare(scratch: &Path, share: &Path, tally: &mut Tally) {
+    let Ok(listing) = fs::read_dir(scratch.join("manifests")) else { return };
     for manifest in listing.flatten() {
         let paths = [share.display().to_string(), manifest.path().display().to_string()];
         let result = output(&["python3", "tests/lab/share.py", "compare", &paths[0], &paths[1]]);
         tally.count(&manifest.file_name().to_string_lossy(), result.map(drop));
     }
-    Ok(())
+}
+
+/// The gateway's counters, once it has noticed that the guest is gone.
+fn which_way(gateway: &Gateway, rdma: bool) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(5);
+    loop {
+        let counters = Counters::of_log(&gateway.log());
+        let verdict =
+            if rdma { counters.bulk_by_rdma(SIZES_BULK) } else { counters.nothing_by_rdma() };
+        if verdict.is_ok() || Instant::now() > end {
+            return verdict;
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// It still runs, and nothing in its log says that it broke a rule of its own.
+fn gateway_is_content(gateway: &mut Gateway, label: &str, tally: &mut Tally) {
+    tally.count(&format!("{label}/gateway-runs"), gateway.is_running());
+    let log = gateway.log();
+    let panicked = log.lines().find(|l| l.contains("panicked") || l.contains(" ERROR "));
+    tally.count(&format!("{label}/gateway-log"), panicked.map_or(Ok(()), |l| Err(l.to_owned())));
 }

@@ -10,6 +10,7 @@ const PREFIX: &str = "headgate-";
 /// The first guest has two, so that it can be two clients; the second guest has one.
 pub(crate) const TAPS: usize = 3;
 pub(crate) const FIRST_GUEST: [usize; 2] = [0, 1];
+pub(crate) const SECOND_GUEST: [usize; 1] = [2];
 
 /// A network namespace; goes when this value goes.
 #[derive(Debug)]

@@ -1,0 +1,108 @@
+"""Shares with other rules: read-only, root squashed; and the root that shows them all."""
+
+import errno
+import os
+
+import lab
+from lab import check, must, must_equal, must_raise, pread_all
+from semantics import as_other, put
+
+AT = "/mnt/second"
+NOBODY = 65534
+
+
+def mounted(path):
+    """One share after the other on the same place, while the first share stays mounted."""
+    return lab.mount(AT, path)
+
+
+def read_only():
+    mounted("/ro")
+    try:
+        must_equal(pread_all(f"{AT}/readme"), b"to be read\n")
+        refused(put, f"{AT}/new")
+        refused(os.unlink, f"{AT}/readme")
+        refused(os.mkdir, f"{AT}/folder")
+        refused(os.chmod, f"{AT}/readme", 0o777)
+        refused(os.truncate, f"{AT}/readme", 0)
+    finally:
+        lab.umount(AT)
+
+
+def refused(call, *args):
+    """A client that asks by ACCESS first says EACCES, one that just tries says EROFS."""
+    try:
+        call(*args)
+    except OSError as e:
+        return must(e.errno in (errno.EROFS, errno.EACCES), e.strerror)
+    raise lab.Failed("a read-only share was changed")
+
+
+def squashed():
+    """Root is nobody on this share: it may what others may, and owns nothing else."""
+    mounted("/squashed")
+    try:
+        path = put(f"{AT}/open/by-root", b"x")
+        must_equal((os.stat(path).st_uid, os.stat(path).st_gid), (NOBODY, NOBODY))
+        must_raise(errno.EACCES, os.listdir, f"{AT}/closed")
+        must_raise(errno.EPERM, os.chown, path, 0, 0)
+        as_other(1001, 1001, lambda: put(f"{AT}/open/by-1001"))
+        must_equal(os.stat(f"{AT}/open/by-1001").st_uid, 1001)
+    finally:
+        lab.umount(AT)
+
+
+def not_there():
+    try:
+        mounted("/nothing-here")
+    except lab.Failed as e:
+        must("No such file" in str(e) or "denied" in str(e), f"said {e}")
+    else:
+        lab.umount(AT)
+        raise lab.Failed("a share that does not exist was mounted")
+
+
+def all_shares():
+    """The pseudo-root lists every share; one can walk into each from there, and not out of it."""
+    mounted("/")
+    try:
+        must_equal(sorted(os.listdir(AT)), ["data", "ro", "squashed"])
+        must_equal(pread_all(f"{AT}/ro/readme"), b"to be read\n")
+        for name in os.listdir(AT):
+            os.listdir(f"{AT}/{name}")
+        devices = {os.stat(f"{AT}/{name}").st_dev for name in ("", "data", "ro", "squashed")}
+        must_equal(len(devices), 4, "file systems, one for each share and one for the root")
+        refused(os.mkdir, f"{AT}/new-share")
+        must_raise(errno.EXDEV, os.rename, f"{AT}/squashed/open", f"{AT}/data/open")
+        must_equal(sorted(os.listdir(f"{AT}/data/..")), ["data", "ro", "squashed"])
+    finally:
+        lab.umount(AT)
+
+
+def part_of_a_share():
+    """A folder within a share is mounted by its path."""
+    os.makedirs(f"{lab.TOP}/within/deeper", exist_ok=True)
+    put(f"{lab.TOP}/within/deeper/file", b"found")
+    mounted("/data/within/deeper")
+    try:
+        must_equal(pread_all(f"{AT}/file"), b"found")
+    finally:
+        lab.umount(AT)
+
+
+def two_mounts():
+    """The same share mounted a second time with a transport of its own: both see the same files."""
+    lab.mount(AT, extra="nosharecache")
+    try:
+        put(f"{lab.TOP}/seen", b"by both")
+        must_equal(pread_all(f"{AT}/seen"), b"by both")
+        put(f"{AT}/seen", b"by both again")
+        must_equal(pread_all(f"{lab.TOP}/seen"), b"by both again")
+    finally:
+        lab.umount(AT)
+
+
+def job(top):
+    checks = [read_only, squashed, not_there, part_of_a_share, two_mounts] + [all_shares] * lab.V4
+    for call in checks:
+        check(f"exports/{call.__name__.replace('_', '-')}", call)

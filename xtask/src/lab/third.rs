@@ -1,0 +1,149 @@
+//! Other people's programs: libnfs as a client, tshark as a reader of what is on the wire.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::gateway::Gateway;
+use super::net::{Net, host_address, tap};
+use crate::sh::{Result, Tally, output};
+
+/// tshark's words for what must not be in a capture of ours.
+const WRONG: &str = "_ws.malformed || iwarp_mpa.bad_length || iwarp_mpa.res.not_set0 || rpcordma.fragment.error \
+                     || rpcordma.errcode";
+/// Frames of a capture that must be there at the least, by filter.
+const PRESENT: [(&str, usize); 4] = [
+    ("iwarp_mpa.fpdu", 500),
+    ("rpcordma.msg_type == 0", 200),
+    ("rpcordma.writes_count > 0", 5),
+    ("nfs", 200),
+];
+
+/// A running capture of the first tap.
+#[derive(Debug)]
+pub(super) struct Capture {
+    tcpdump: Child,
+    file: PathBuf,
+    log: PathBuf,
+}
+
+impl Capture {
+    /// Starts it and waits until it listens.
+    pub(super) fn start(net: &Net, dir: &Path) -> Result<Capture> {
+        let (file, log) = (dir.join("capture.pcap"), dir.join("tcpdump.log"));
+        let out = File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
+        let tcpdump = net
+            .command("tcpdump")
+            .args(["-i", &tap(0), "-s", "0", "-B", "65536", "-U", "-Z", "root", "-w"])
+            .arg(&file)
+            .arg("tcp port 20049")
+            .stdout(Stdio::null())
+            .stderr(out)
+            .spawn()
+            .map_err(|e| format!("cannot start tcpdump: {e}"))?;
+        let capture = Capture { tcpdump, file, log };
+        let end = Instant::now() + Duration::from_secs(10);
+        while !capture.said("listening on") {
+            if Instant::now() > end {
+                return Err("tcpdump does not listen".into());
+            }
+            sleep(Duration::from_millis(20));
+        }
+        Ok(capture)
+    }
+
+    fn said(&self, words: &str) -> bool {
+        fs::read_to_string(&self.log).is_ok_and(|text| text.contains(words))
+    }
+
+    /// Ends it and lets tshark judge what it holds.
+    pub(super) fn judge(mut self, label: &str, tally: &mut Tally) -> Result<()> {
+        output(&["kill", "-INT", &self.tcpdump.id().to_string()])?;
+        self.tcpdump.wait().map_err(|e| format!("tcpdump: {e}"))?;
+        let all_seen = self.said("\n0 packets dropped by kernel");
+        let dropped = || "tcpdump missed packets: the capture proves nothing".to_owned();
+        tally.count(&format!("{label}/captured"), all_seen.then_some(()).ok_or_else(dropped));
+        let file = self.file.display().to_string();
+        for (filter, least) in PRESENT {
+            let n = decode(&file, filter)?.lines().count();
+            let enough =
+                if n >= least { Ok(()) } else { Err(format!("{n} frames, {least} wanted")) };
+            tally.count(&format!("{label}/tshark {filter}"), enough);
+        }
+        let wrong = decode(&file, WRONG)?;
+        let clean = if wrong.is_empty() {
+            Ok(())
+        } else {
+            Err(wrong.lines().take(5).collect::<Vec<_>>().join("\n"))
+        };
+        tally.count(&format!("{label}/tshark nothing malformed"), clean);
+        tally.count(&format!("{label}/tshark CRC"), crcs_are_good(&file));
+        Ok(())
+    }
+}
+
+fn decode(file: &str, filter: &str) -> Result<String> {
+    output(&["tshark", "-r", file, "-Y", filter])
+}
+
+/// tshark writes its verdict behind every CRC.
+fn crcs_are_good(file: &str) -> Result<()> {
+    let text = output(&["tshark", "-r", file, "-Y", "iwarp_mpa.fpdu", "-O", "iwarp_mpa"])?;
+    let with =
+        |words: &str| text.lines().filter(|l| l.contains("CRC") && l.contains(words)).count();
+    match (with("Good CRC32"), with("Bad CRC32")) {
+        (good, 0) if good > 100 => Ok(()),
+        (good, bad) => Err(format!("{good} good, {bad} bad")),
+    }
+}
+
+/// libnfs lists, copies both ways, and compares.
+pub(super) fn libnfs(net: &Net, dir: &Path) -> Result<Tally> {
+    let mut tally = Tally::default();
+    let gateway = Gateway::start(net, dir)?;
+    let share = gateway.share();
+    let url = |path: &str| {
+        format!("nfs://{}/data{path}?version=3&nfsport=2049&mountport=2049", host_address(0))
+    };
+    let nfs = |words: &[&str]| {
+        let inside = [&["timeout", "60", "ip", "netns", "exec", &net.name], words].concat();
+        output(&inside)
+    };
+    let listed = nfs(&["nfs-ls", "-R", &url("/")]);
+    let all_there = listed.and_then(|text| {
+        let missing =
+            names(&share.join("made-by-host"))?.into_iter().find(|n| !text.contains(n.as_str()));
+        missing.map_or(Ok(()), |n| Err(format!("{n} is not listed")))
+    });
+    tally.count("libnfs/list", all_there);
+    for name in names(&share.join("made-by-host"))? {
+        let local = dir.join("fetched");
+        let fetched =
+            nfs(&["nfs-cp", &url(&format!("/made-by-host/{name}")), &local.display().to_string()]);
+        let same = fetched.and_then(|_| equal(&local, &share.join("made-by-host").join(&name)));
+        tally.count(&format!("libnfs/read-{name}"), same);
+        let stored =
+            nfs(&["nfs-cp", &local.display().to_string(), &url(&format!("/stored-{name}"))]);
+        let same = stored.and_then(|_| equal(&local, &share.join(format!("stored-{name}"))));
+        tally.count(&format!("libnfs/write-{name}"), same);
+        let _ = fs::remove_file(&local);
+    }
+    let cat = nfs(&["nfs-cat", &url("/made-by-host/size-1")]);
+    tally.count("libnfs/cat", cat.map(drop));
+    Ok(tally)
+}
+
+fn names(folder: &Path) -> Result<Vec<String>> {
+    let listing = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let mut names: Vec<String> =
+        listing.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    Ok(names)
+}
+
+fn equal(a: &Path, b: &Path) -> Result<()> {
+    let read = |p: &Path| fs::read(p).map_err(|e| format!("{}: {e}", p.display()));
+    if read(a)? == read(b)? { Ok(()) } else { Err("content differs".into()) }
+}
