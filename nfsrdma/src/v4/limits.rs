@@ -20,3 +20,5 @@ pub const IO_MAX: usize = 1 << 20;
 pub const REPLY_MAX: usize = IO_MAX + 64 * 1024;
 /// Bytes of an extended attribute's value (as Linux: XATTR_SIZE_MAX).
 pub const XATTR_VALUE_MAX: usize = 64 * 1024;
+/// Seconds that a client may be silent.
+pub const LEASE_SECS: u32 = 90;

@@ -13,11 +13,13 @@ use std::sync::Arc;
 use crate::context::{CallContext, Conn, Core, Outcome};
 use crate::xdr::{Reader, Writer, XdrResult};
 
+pub mod attrs;
 pub mod compound;
 mod dispatch;
 pub mod io_right;
 pub mod limits;
 mod ops;
+mod pseudo;
 pub mod status;
 pub mod wire;
 
@@ -46,6 +48,11 @@ impl Nfs4 {
         out: &mut Writer,
     ) -> XdrResult<Outcome> {
         compound::run(self, conn, call, args, out).await
+    }
+
+    /// How long clients may be silent before their state is forgotten, in seconds.
+    pub fn lease_secs(&self) -> u32 {
+        limits::LEASE_SECS
     }
 
     /// The connection has ended: it carries no session any more.

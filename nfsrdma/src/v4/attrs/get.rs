@@ -1,0 +1,301 @@
+//! The values of attributes as clients ask for them (RFC 8881 section 5, RFC 7862 section 12, RFC 8275, RFC 8276).
+
+use vfs::{Attr, Capabilities, FsStat, Kind, Time};
+
+use super::Bitmap;
+use crate::fh::Fh;
+use crate::v4::compound::{Compound, Object};
+use crate::v4::limits::IO_MAX;
+use crate::v4::pseudo;
+use crate::v4::status::Status;
+use crate::v4::wire::attr;
+use crate::xdr::Writer;
+
+/// What every file system of every minor version has.
+const BASE: Bitmap = Bitmap::of(&[
+    attr::SUPPORTED_ATTRS,
+    attr::TYPE,
+    attr::FH_EXPIRE_TYPE,
+    attr::CHANGE,
+    attr::SIZE,
+    attr::LINK_SUPPORT,
+    attr::SYMLINK_SUPPORT,
+    attr::NAMED_ATTR,
+    attr::FSID,
+    attr::UNIQUE_HANDLES,
+    attr::LEASE_TIME,
+    attr::RDATTR_ERROR,
+    attr::ACLSUPPORT,
+    attr::CANSETTIME,
+    attr::CASE_INSENSITIVE,
+    attr::CASE_PRESERVING,
+    attr::CHOWN_RESTRICTED,
+    attr::FILEHANDLE,
+    attr::FILEID,
+    attr::FILES_AVAIL,
+    attr::FILES_FREE,
+    attr::FILES_TOTAL,
+    attr::HOMOGENEOUS,
+    attr::MAXFILESIZE,
+    attr::MAXLINK,
+    attr::MAXNAME,
+    attr::MAXREAD,
+    attr::MAXWRITE,
+    attr::MODE,
+    attr::NO_TRUNC,
+    attr::NUMLINKS,
+    attr::OWNER,
+    attr::OWNER_GROUP,
+    attr::RAWDEV,
+    attr::SPACE_AVAIL,
+    attr::SPACE_FREE,
+    attr::SPACE_TOTAL,
+    attr::SPACE_USED,
+    attr::TIME_ACCESS,
+    attr::TIME_ACCESS_SET,
+    attr::TIME_CREATE,
+    attr::TIME_DELTA,
+    attr::TIME_METADATA,
+    attr::TIME_MODIFY,
+    attr::TIME_MODIFY_SET,
+    attr::MOUNTED_ON_FILEID,
+]);
+
+/// What minor version 1 adds.
+const MINOR_1: Bitmap =
+    Bitmap::of(&[attr::MODE_SET_MASKED, attr::SUPPATTR_EXCLCREAT, attr::FS_CHARSET_CAP]);
+
+/// What minor version 2 adds.
+const MINOR_2: Bitmap =
+    Bitmap::of(&[attr::CHANGE_ATTR_TYPE, attr::MODE_UMASK, attr::XATTR_SUPPORT]);
+
+/// They can be set and never read; a client that asks for them gets INVAL.
+const WRITE_ONLY: Bitmap = Bitmap::of(&[
+    attr::TIME_ACCESS_SET,
+    attr::TIME_MODIFY_SET,
+    attr::MODE_SET_MASKED,
+    attr::MODE_UMASK,
+]);
+
+/// They need a look at the volume.
+const OF_VOLUME: Bitmap = Bitmap::of(&[
+    attr::FILES_AVAIL,
+    attr::FILES_FREE,
+    attr::FILES_TOTAL,
+    attr::SPACE_AVAIL,
+    attr::SPACE_FREE,
+    attr::SPACE_TOTAL,
+]);
+
+/// They need a look at the node.
+const OF_NODE: Bitmap = Bitmap::of(&[
+    attr::TYPE,
+    attr::CHANGE,
+    attr::SIZE,
+    attr::FSID,
+    attr::FILEID,
+    attr::MODE,
+    attr::NUMLINKS,
+    attr::OWNER,
+    attr::OWNER_GROUP,
+    attr::RAWDEV,
+    attr::SPACE_USED,
+    attr::TIME_ACCESS,
+    attr::TIME_CREATE,
+    attr::TIME_METADATA,
+    attr::TIME_MODIFY,
+    attr::MOUNTED_ON_FILEID,
+]);
+
+/// What may come with EXCLUSIVE4_1 (RFC 8881 section 5.8.1.14): all that can be set but times, which a volume may use to
+/// keep the verifier.
+pub const SUPPORTED_BY_EXCLUSIVE: Bitmap =
+    Bitmap::of(&[attr::SIZE, attr::MODE, attr::OWNER, attr::OWNER_GROUP, attr::MODE_UMASK]);
+
+/// The attributes that a volume with these capabilities has in this minor version.
+pub fn supported(minor: u32, caps: &Capabilities) -> Bitmap {
+    let mut all = BASE;
+    if minor >= 1 {
+        all = all.or(&MINOR_1);
+    }
+    if minor >= 2 {
+        all = all.or(&MINOR_2);
+        if caps.reflink {
+            all.add(attr::CLONE_BLKSIZE);
+        }
+    }
+    all
+}
+
+/// What the values of an object's attributes are made of.
+pub struct Facts {
+    fh: Fh,
+    attr: Attr,
+    /// `fsid4`.
+    fsid: (u64, u64),
+    mounted_on: u64,
+    caps: Capabilities,
+    volume: FsStat,
+    lease_secs: u32,
+    minor: u32,
+}
+
+impl Facts {
+    /// Of an object, as far as the attributes in `want` need.
+    pub async fn of(cx: &Compound<'_>, object: &Object, want: &Bitmap) -> Result<Self, Status> {
+        match object {
+            Object::Node(l) if want.and(&OF_NODE).is_empty() => {
+                Self::with_attr(cx, object, want, pseudo::attr_of_share(cx, &l.share)).await
+            }
+            Object::Node(l) => {
+                let attr = l.node.getattr().await?;
+                Self::with_attr(cx, object, want, attr).await
+            }
+            Object::Root => Self::with_attr(cx, object, want, pseudo::attr_of_root(cx)).await,
+        }
+    }
+
+    /// Of an object whose attributes are known already.
+    pub async fn with_attr(
+        cx: &Compound<'_>,
+        object: &Object,
+        want: &Bitmap,
+        attr: Attr,
+    ) -> Result<Self, Status> {
+        let fh = cx.fh_of(object);
+        let (lease_secs, minor) = (cx.nfs.lease_secs(), cx.minor);
+        let Object::Node(l) = object else {
+            return Ok(Self {
+                fh,
+                attr,
+                fsid: pseudo::FSID,
+                mounted_on: attr.fileid,
+                caps: pseudo::CAPABILITIES,
+                volume: FsStat::default(),
+                lease_secs,
+                minor,
+            });
+        };
+        let backend = &l.share.backend;
+        let is_top = backend.root().id() == l.node.id();
+        let volume = if want.and(&OF_VOLUME).is_empty() {
+            FsStat::default()
+        } else {
+            backend.statfs().await?
+        };
+        Ok(Self {
+            fh,
+            attr,
+            fsid: pseudo::fsid_of(&l.share, attr.fsid),
+            mounted_on: if is_top { pseudo::fileid_of(&l.share) } else { attr.fileid },
+            caps: backend.capabilities(),
+            volume,
+            lease_secs,
+            minor,
+        })
+    }
+
+    /// Writes `fattr4` with those of `want` that there are.
+    pub fn encode(&self, want: &Bitmap, out: &mut Writer) {
+        let mut have = want.and(&supported(self.minor, &self.caps)).without(&WRITE_ONLY);
+        if self.attr.btime.is_none() {
+            have = have.without(&Bitmap::of(&[attr::TIME_CREATE]));
+        }
+        have.encode(out);
+        let length_at = out.len();
+        out.u32(0);
+        for number in have.iter() {
+            self.value(number, out);
+        }
+        let length = out.len() - length_at - 4;
+        out.patch_u32(length_at, u32::try_from(length).unwrap_or(u32::MAX));
+    }
+
+    fn value(&self, number: u32, out: &mut Writer) {
+        let a = &self.attr;
+        match number {
+            attr::SUPPORTED_ATTRS => supported(self.minor, &self.caps).encode(out),
+            attr::TYPE => out.u32(type_of(a.kind)),
+            // FH4_PERSISTENT. A volume whose handles end with this process answers STALE after a restart.
+            attr::FH_EXPIRE_TYPE => out.u32(0),
+            attr::CHANGE => out.u64(a.change),
+            attr::SIZE => out.u64(a.size),
+            attr::LINK_SUPPORT | attr::SYMLINK_SUPPORT | attr::UNIQUE_HANDLES => out.bool(true),
+            attr::NAMED_ATTR | attr::CASE_INSENSITIVE => out.bool(false),
+            attr::FSID => {
+                out.u64(self.fsid.0);
+                out.u64(self.fsid.1);
+            }
+            attr::LEASE_TIME => out.u32(self.lease_secs),
+            attr::RDATTR_ERROR => out.u32(Status::Ok.to_u32()),
+            attr::ACLSUPPORT => out.u32(0),
+            attr::CANSETTIME
+            | attr::CASE_PRESERVING
+            | attr::CHOWN_RESTRICTED
+            | attr::HOMOGENEOUS
+            | attr::NO_TRUNC => out.bool(true),
+            attr::FILEHANDLE => out.opaque(self.fh.as_bytes()),
+            attr::FILEID => out.u64(a.fileid),
+            attr::FILES_AVAIL => out.u64(self.volume.avail_files),
+            attr::FILES_FREE => out.u64(self.volume.free_files),
+            attr::FILES_TOTAL => out.u64(self.volume.total_files),
+            attr::MAXFILESIZE => out.u64(self.caps.size_max),
+            attr::MAXLINK => out.u32(self.caps.link_max),
+            attr::MAXNAME => out.u32(self.caps.name_max),
+            attr::MAXREAD | attr::MAXWRITE => out.u64(IO_MAX as u64),
+            attr::MODE => out.u32(a.mode),
+            attr::NUMLINKS => out.u32(a.nlink),
+            attr::OWNER => out.opaque(a.uid.to_string().as_bytes()),
+            attr::OWNER_GROUP => out.opaque(a.gid.to_string().as_bytes()),
+            attr::RAWDEV => {
+                out.u32(a.rdev.0);
+                out.u32(a.rdev.1);
+            }
+            attr::SPACE_AVAIL => out.u64(self.volume.avail_bytes),
+            attr::SPACE_FREE => out.u64(self.volume.free_bytes),
+            attr::SPACE_TOTAL => out.u64(self.volume.total_bytes),
+            attr::SPACE_USED => out.u64(a.used),
+            attr::TIME_ACCESS => time(a.atime, out),
+            attr::TIME_CREATE => time(a.btime.unwrap_or_default(), out),
+            attr::TIME_DELTA => time(Time { sec: 0, nsec: 1 }, out),
+            attr::TIME_METADATA => time(a.ctime, out),
+            attr::TIME_MODIFY => time(a.mtime, out),
+            attr::MOUNTED_ON_FILEID => out.u64(self.mounted_on),
+            attr::SUPPATTR_EXCLCREAT => {
+                SUPPORTED_BY_EXCLUSIVE.and(&supported(self.minor, &self.caps)).encode(out);
+            }
+            // FSCHARSET_CAP4_CONTAINS_NON_UTF8: names are bytes.
+            attr::FS_CHARSET_CAP => out.u32(1),
+            attr::CLONE_BLKSIZE => out.u32(self.caps.clone_block),
+            // NFS4_CHANGE_TYPE_IS_UNDEFINED: volumes differ in how they count.
+            attr::CHANGE_ATTR_TYPE => out.u32(4),
+            attr::XATTR_SUPPORT => out.bool(self.caps.xattr),
+            // Invariant: `encode` asks only for what `supported` names and can be read.
+            _ => debug_assert!(false, "attribute {number} has no value"),
+        }
+    }
+}
+
+/// Attributes that a client may not ask for (RFC 8881 sections 5.5 and 18.7.3).
+pub(super) fn is_write_only(want: &Bitmap) -> bool {
+    !want.and(&WRITE_ONLY).is_empty()
+}
+
+/// `nfs_ftype4`.
+pub(super) fn type_of(kind: Kind) -> u32 {
+    match kind {
+        Kind::File => 1,
+        Kind::Dir => 2,
+        Kind::Block => 3,
+        Kind::Char => 4,
+        Kind::Symlink => 5,
+        Kind::Socket => 6,
+        Kind::Fifo => 7,
+    }
+}
+
+/// `nfstime4`.
+fn time(t: Time, out: &mut Writer) {
+    out.i64(t.sec);
+    out.u32(t.nsec);
+}

@@ -1,0 +1,10 @@
+//! Attributes: sets of them ([`Bitmap`]), their values as a client asks for them ([`Facts`]), and those that a client sets
+//! ([`ToSet`]).
+
+mod bitmap;
+mod get;
+mod set;
+
+pub use bitmap::Bitmap;
+pub use get::{Facts, SUPPORTED_BY_EXCLUSIVE, supported};
+pub use set::{Purpose, ToSet};

@@ -1,0 +1,250 @@
+//! Attributes that a client sets: SETATTR, CREATE and OPEN.
+
+use vfs::{SetAttr, SetTime, Time};
+
+use super::Bitmap;
+use crate::v4::limits::{ATTR_VALUES_MAX, OWNER_MAX};
+use crate::v4::status::Status;
+use crate::v4::wire::attr;
+use crate::xdr::{Reader, XdrResult};
+
+/// What can be set at all.
+const SETTABLE: Bitmap = Bitmap::of(&[
+    attr::SIZE,
+    attr::MODE,
+    attr::OWNER,
+    attr::OWNER_GROUP,
+    attr::TIME_ACCESS_SET,
+    attr::TIME_MODIFY_SET,
+    attr::MODE_SET_MASKED,
+    attr::MODE_UMASK,
+]);
+
+/// What the attributes are set for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// SETATTR of something that exists.
+    Change,
+    /// CREATE or OPEN of something new.
+    Make,
+}
+
+/// Attributes to set, and which they are by number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ToSet {
+    /// As the volume understands them.
+    pub set: SetAttr,
+    /// Bits of the mode to change (`mode_set_masked`): value and mask.
+    pub mode_masked: Option<(u32, u32)>,
+    /// Which attributes the client named.
+    pub named: Bitmap,
+}
+
+impl ToSet {
+    /// Decodes a `fattr4`; `supported` is what the volume has in this minor version.
+    /// ATTRNOTSUPP for attributes that there are not, INVAL for those that cannot be set, BADOWNER for owners that are no
+    /// numbers.
+    pub fn decode(
+        r: &mut Reader<'_>,
+        supported: &Bitmap,
+        purpose: Purpose,
+    ) -> Result<Self, Status> {
+        let named = Bitmap::decode(r)?;
+        let length = r.count(ATTR_VALUES_MAX)?;
+        if length > r.remaining() {
+            return Err(Status::BadXdr);
+        }
+        if !named.is_within(supported) {
+            return Err(Status::AttrNotSupp);
+        }
+        if !named.is_within(&SETTABLE) {
+            return Err(Status::Inval);
+        }
+        check_modes(&named, purpose)?;
+        let start = r.position();
+        let mut all = Self { named, ..Self::default() };
+        for number in named.iter() {
+            all.value(number, r)?;
+        }
+        if r.position() - start != length {
+            return Err(Status::BadXdr);
+        }
+        Ok(all)
+    }
+
+    fn value(&mut self, number: u32, r: &mut Reader<'_>) -> Result<(), Status> {
+        let set = &mut self.set;
+        match number {
+            attr::SIZE => set.size = Some(r.u64()?),
+            attr::MODE => set.mode = Some(mode(r.u32()?)?),
+            attr::OWNER => set.uid = Some(owner(r.opaque(OWNER_MAX)?)?),
+            attr::OWNER_GROUP => set.gid = Some(owner(r.opaque(OWNER_MAX)?)?),
+            attr::TIME_ACCESS_SET => set.atime = Some(set_time(r)?),
+            attr::TIME_MODIFY_SET => set.mtime = Some(set_time(r)?),
+            attr::MODE_SET_MASKED => self.mode_masked = Some((mode(r.u32()?)?, mode(r.u32()?)?)),
+            attr::MODE_UMASK => {
+                // RFC 8275 section 5: there is no default ACL that would keep the umask from applying.
+                let (wanted, umask) = (mode(r.u32()?)?, r.u32()?);
+                set.mode = Some(wanted & !(umask & 0o777));
+            }
+            // Invariant: `decode` refuses everything else.
+            _ => return Err(Status::AttrNotSupp),
+        }
+        Ok(())
+    }
+
+    /// With `mode_set_masked` applied to the mode that is there.
+    pub fn with_mode(&self, present: u32) -> SetAttr {
+        let mut set = self.set;
+        if let Some((value, mask)) = self.mode_masked {
+            set.mode = Some(present & !mask | value & mask);
+        }
+        set
+    }
+}
+
+/// RFC 8881 section 5.8.2.15.1 and RFC 8275 section 5: one of the three ways to set a mode, and the umask only for what is
+/// new.
+fn check_modes(named: &Bitmap, purpose: Purpose) -> Result<(), Status> {
+    let ways = [attr::MODE, attr::MODE_SET_MASKED, attr::MODE_UMASK];
+    if ways.iter().filter(|&&way| named.has(way)).count() > 1
+        || purpose == Purpose::Change && named.has(attr::MODE_UMASK)
+    {
+        return Err(Status::Inval);
+    }
+    Ok(())
+}
+
+fn mode(bits: u32) -> Result<u32, Status> {
+    if bits & !0o7777 == 0 { Ok(bits) } else { Err(Status::Inval) }
+}
+
+/// A user or group in the form of a number, with or without a domain (RFC 8881 section 5.9).
+fn owner(name: &[u8]) -> Result<u32, Status> {
+    let digits = name.split(|&b| b == b'@').next().unwrap_or_default();
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(Status::BadOwner);
+    }
+    // Invariant: ASCII digits are UTF-8; what is above u32 is no user.
+    std::str::from_utf8(digits).ok().and_then(|s| s.parse().ok()).ok_or(Status::BadOwner)
+}
+
+/// `settime4`.
+fn set_time(r: &mut Reader<'_>) -> Result<SetTime, Status> {
+    match r.u32()? {
+        0 => Ok(SetTime::Now),
+        1 => {
+            let (sec, nsec) = time(r)?;
+            if nsec >= 1_000_000_000 {
+                return Err(Status::Inval);
+            }
+            Ok(SetTime::At(Time { sec, nsec }))
+        }
+        _ => Err(Status::BadXdr),
+    }
+}
+
+fn time(r: &mut Reader<'_>) -> XdrResult<(i64, u32)> {
+    Ok((r.i64()?, r.u32()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::v4::attrs::supported;
+    use crate::v4::pseudo::CAPABILITIES;
+    use crate::xdr::Writer;
+    use iobuf::Buf;
+    use proptest::prelude::*;
+
+    fn decode(
+        named: &[u32],
+        purpose: Purpose,
+        values: impl Fn(&mut Writer),
+    ) -> Result<ToSet, Status> {
+        let mut inner = Writer::new();
+        values(&mut inner);
+        let mut w = Writer::new();
+        Bitmap::of(named).encode(&mut w);
+        w.opaque(inner.bytes());
+        let body = Buf::from(w.into_reply().head);
+        ToSet::decode(&mut Reader::new(&body, &[]), &supported(2, &CAPABILITIES), purpose)
+    }
+
+    #[test]
+    fn each_value_is_read_in_order() {
+        let got = decode(&[4, 33, 36, 37, 48, 54], Purpose::Change, |w| {
+            w.u64(99);
+            w.u32(0o4755);
+            w.opaque(b"1000");
+            w.opaque(b"100@example.org");
+            w.u32(0);
+            w.u32(1);
+            w.i64(-5);
+            w.u32(7);
+        });
+        let expected = SetAttr {
+            size: Some(99),
+            mode: Some(0o4755),
+            uid: Some(1000),
+            gid: Some(100),
+            atime: Some(SetTime::Now),
+            mtime: Some(SetTime::At(Time { sec: -5, nsec: 7 })),
+        };
+        assert_eq!(got.unwrap().set, expected);
+    }
+
+    #[test]
+    fn the_umask_applies_to_new_files_only() {
+        let values = |w: &mut Writer| {
+            w.u32(0o666);
+            w.u32(0o027);
+        };
+        let got = decode(&[attr::MODE_UMASK], Purpose::Make, values).unwrap();
+        assert_eq!(got.set.mode, Some(0o640));
+        assert_eq!(decode(&[attr::MODE_UMASK], Purpose::Change, values), Err(Status::Inval));
+    }
+
+    #[test]
+    fn masked_bits_of_the_mode_leave_the_others() {
+        let got = decode(&[attr::MODE_SET_MASKED], Purpose::Change, |w| {
+            w.u32(0o050);
+            w.u32(0o070);
+        });
+        assert_eq!(got.unwrap().with_mode(0o604).mode, Some(0o654));
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_named() {
+        let one = |n: u32| decode(&[n], Purpose::Change, |w| w.u32(0));
+        assert_eq!(one(attr::TYPE), Err(Status::Inval));
+        assert_eq!(one(attr::ACL), Err(Status::AttrNotSupp));
+        assert_eq!(one(attr::MODE).map(|s| s.set.mode), Ok(Some(0)));
+        let mode = |m: u32| decode(&[attr::MODE], Purpose::Change, |w| w.u32(m));
+        assert_eq!(mode(0o10000), Err(Status::Inval));
+        let owner =
+            |o: &[u8]| decode(&[attr::OWNER], Purpose::Change, |w| w.opaque(o)).map(|s| s.set.uid);
+        assert_eq!(owner(b"root"), Err(Status::BadOwner));
+        assert_eq!(owner(b""), Err(Status::BadOwner));
+        assert_eq!(owner(b"4294967296"), Err(Status::BadOwner));
+        assert_eq!(owner(b"4294967295"), Ok(Some(u32::MAX)));
+    }
+
+    #[test]
+    fn values_of_another_length_than_declared_are_refused() {
+        assert_eq!(decode(&[attr::SIZE], Purpose::Change, |w| w.u32(0)), Err(Status::BadXdr));
+        let more = |w: &mut Writer| {
+            w.u64(0);
+            w.u32(0);
+        };
+        assert_eq!(decode(&[attr::SIZE], Purpose::Change, more), Err(Status::BadXdr));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_fall_over(bytes: Vec<u8>, minor in 0u32..3) {
+            let body = Buf::from(bytes);
+            let _ = ToSet::decode(&mut Reader::new(&body, &[]), &supported(minor, &CAPABILITIES), Purpose::Make);
+        }
+    }
+}

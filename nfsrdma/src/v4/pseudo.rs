@@ -1,0 +1,87 @@
+//! The root above all shares: a directory that holds the name of every share that the client may use
+//! (RFC 8881 section 7.3).
+
+use std::sync::Arc;
+
+use vfs::namespace::Share;
+use vfs::{Attr, Capabilities, Kind, Time};
+
+use super::compound::Compound;
+
+/// `fsid4` of the root.
+pub(super) const FSID: (u64, u64) = (0, 0);
+
+/// What the root can do: nothing but be listed.
+pub(super) const CAPABILITIES: Capabilities = Capabilities {
+    name_max: 255,
+    size_max: i64::MAX as u64,
+    link_max: 1,
+    xattr: false,
+    reflink: false,
+    clone_block: 0,
+    block: 4096,
+    handles_persist: true,
+    read_only: true,
+};
+
+const FILEID: u64 = 1;
+
+/// `fsid4` of a volume below a share: never that of the root.
+pub(super) fn fsid_of(share: &Share, volume: u64) -> (u64, u64) {
+    (u64::from(share.id) + 1, volume)
+}
+
+/// The number of the share's name in the root.
+pub(super) fn fileid_of(share: &Share) -> u64 {
+    u64::from(share.id) + FILEID + 1
+}
+
+/// The share behind a name, if the client may use it.
+pub(super) fn find<'a>(cx: &Compound<'a>, name: &[u8]) -> Option<&'a Arc<Share>> {
+    let core = &cx.nfs.core;
+    core.namespace.share_named(name).filter(|s| core.may_use(cx.conn, s))
+}
+
+/// The shares that the client may use, in the order of the configuration.
+pub(super) fn visible<'a>(cx: &Compound<'a>) -> impl Iterator<Item = &'a Arc<Share>> + use<'a> {
+    let (core, conn) = (&cx.nfs.core, cx.conn);
+    core.namespace.shares().iter().filter(move |s| core.may_use(conn, s))
+}
+
+/// The attributes of the root. It changes only when the server starts anew.
+pub(super) fn attr_of_root(cx: &Compound<'_>) -> Attr {
+    let shares = u32::try_from(cx.nfs.core.namespace.shares().len()).unwrap_or(u32::MAX);
+    directory(cx, FILEID, shares.saturating_add(2))
+}
+
+/// Attributes of the place where a share's root is mounted, for questions that do not concern the node itself.
+pub(super) fn attr_of_share(cx: &Compound<'_>, share: &Share) -> Attr {
+    directory(cx, fileid_of(share), 2)
+}
+
+fn directory(cx: &Compound<'_>, fileid: u64, nlink: u32) -> Attr {
+    let started = u64::from_be_bytes(cx.nfs.core.boot.write_verifier);
+    let time = Time {
+        sec: i64::try_from(started / 1_000_000_000).unwrap_or(i64::MAX),
+        // Invariant: a remainder below 10^9.
+        #[allow(clippy::cast_possible_truncation)]
+        nsec: (started % 1_000_000_000) as u32,
+    };
+    Attr {
+        kind: Kind::Dir,
+        mode: 0o555,
+        nlink,
+        uid: 0,
+        gid: 0,
+        size: 4096,
+        used: 0,
+        rdev: (0, 0),
+        fsid: 0,
+        fileid,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        btime: Some(time),
+        change: started,
+    }
+}
