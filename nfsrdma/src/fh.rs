@@ -30,6 +30,9 @@ pub struct Fh {
 }
 
 impl Fh {
+    /// No handle.
+    pub const EMPTY: Self = Self { bytes: [0; FH_MAX], len: 0 };
+
     /// Of bytes that a client sent; `None` when there are too many.
     pub fn from_wire(wire: &[u8]) -> Option<Self> {
         let len = u8::try_from(wire.len()).ok()?;

@@ -223,6 +223,14 @@ impl Writer {
         self.payloads.push(Payload { at, data, pad, place: Place::Eligible });
     }
 
+    /// `opaque<>` of bulk data that no transport may move by itself.
+    pub fn opaque_of(&mut self, data: Vec<Buf>) {
+        self.bulk(data);
+        if let Some(last) = self.payloads.last_mut() {
+            last.place = Place::Inline;
+        }
+    }
+
     /// Overwrites four bytes written before, at an offset that [`Writer::len`] gave.
     pub fn patch_u32(&mut self, at: usize, v: u32) {
         if let Some(place) = self.head.get_mut(at..at + 4) {

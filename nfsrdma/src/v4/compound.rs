@@ -10,15 +10,16 @@
 
 use std::sync::Arc;
 
-use vfs::namespace::Share;
-use vfs::{Cred, NodeRef};
+use state::Who;
+use vfs::namespace::{Door, Share};
+use vfs::{Cred, DirChange, Kind, NodeRef};
 
 use super::status::Status;
 use super::wire::{MINOR_MAX, Stateid, op};
 use super::{Nfs4, dispatch, limits};
 use crate::context::{CallContext, Conn, Outcome};
 use crate::fh::Fh;
-use crate::xdr::{Reader, Writer, XdrResult};
+use crate::xdr::{Reader, Writer, XdrError, XdrResult};
 
 /// A file or directory that a file handle names.
 #[derive(Clone)]
@@ -99,6 +100,69 @@ impl<'a> Compound<'a> {
         self.current.as_ref().ok_or(Status::NoFileHandle)
     }
 
+    /// The directory of the current file handle, in which names are changed.
+    pub fn directory(&self) -> Result<Located, Status> {
+        let at = self.node()?;
+        match at.node.kind() {
+            Kind::Dir => Ok(at.clone()),
+            _ => Err(Status::NotDir),
+        }
+    }
+
+    /// The regular file of the current file handle.
+    pub fn file(&self) -> Result<Located, Status> {
+        self.regular(self.object()?)
+    }
+
+    /// The regular file of the saved file handle.
+    pub fn saved_file(&self) -> Result<Located, Status> {
+        self.regular(self.saved.as_ref().ok_or(Status::NoFileHandle)?)
+    }
+
+    /// An object as a regular file; what it is instead decides the error (RFC 7530 section 16.23.4, RFC 8881 section 18.22.3).
+    fn regular(&self, object: &Object) -> Result<Located, Status> {
+        let Object::Node(at) = object else { return Err(Status::IsDir) };
+        match at.node.kind() {
+            Kind::File => Ok(at.clone()),
+            Kind::Dir => Err(Status::IsDir),
+            _ if self.minor == 0 => Err(Status::Inval),
+            Kind::Symlink => Err(Status::Symlink),
+            _ => Err(Status::WrongType),
+        }
+    }
+
+    /// A name argument (RFC 7530 section 12.7, RFC 8881 section 14): its bytes are kept as they are.
+    pub fn component(&mut self) -> Result<&'a [u8], Status> {
+        let name = match self.args.opaque(limits::NAME_MAX) {
+            Ok(name) => name,
+            Err(XdrError::TooLong) => return Err(Status::NameTooLong),
+            Err(_) => return Err(Status::BadXdr),
+        };
+        match name {
+            b"" => Err(Status::Inval),
+            b"." | b".." => Err(Status::BadName),
+            _ if name.contains(&b'/') || name.contains(&0) => Err(Status::BadChar),
+            _ => Ok(name),
+        }
+    }
+
+    /// Writes `change_info4`.
+    pub fn change_info(&mut self, dir: &DirChange) {
+        self.out.bool(dir.atomic);
+        self.out.u64(dir.before.change);
+        self.out.u64(dir.after.change);
+    }
+
+    /// Who acts on names and attributes, where no stateid says so.
+    pub fn who(&self) -> Option<Who> {
+        None
+    }
+
+    /// The door to the files for the one who acts on names and attributes.
+    pub fn door(&self) -> Door<'a> {
+        self.nfs.core.namespace.by(self.who())
+    }
+
     /// Makes this the current file handle; the current stateid belongs to the one before and is gone.
     pub fn set_current(&mut self, object: Object) {
         self.current = Some(object);
@@ -133,9 +197,13 @@ impl<'a> Compound<'a> {
         Ok(sent)
     }
 
-    /// Bytes that may still be written.
-    pub fn room(&self) -> usize {
-        self.limits.reply_max.saturating_sub(self.out.total_len())
+    /// Bytes of data that a result can hold with `around` bytes beside them.
+    pub fn room_for_data(&self, around: usize) -> usize {
+        let max = match self.limits.cached_max {
+            Some(cached) => self.limits.reply_max.min(cached),
+            None => self.limits.reply_max,
+        };
+        max.saturating_sub(self.out.total_len()).saturating_sub(around)
     }
 
     /// The status for a reply that would be too long.

@@ -1,5 +1,6 @@
 //! What a stateid allows READ, WRITE, SETATTR of the size and the 4.2 data operations to do.
 
+use state::Who;
 use vfs::Cred;
 
 use super::compound::{Compound, Located};
@@ -18,12 +19,14 @@ pub enum IoAccess {
 /// The answer: the operation may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoRight {
+    /// Who acts: for [`vfs::namespace::Namespace::by`].
+    pub who: Option<Who>,
     /// OPEN checked the permission already; the node is not asked again.
     pub open_checked: bool,
 }
 
 impl IoRight {
-    /// The credential for [`vfs::namespace::Namespace::read`] and `write`: none when an OPEN was checked.
+    /// The credential for `read` and `write` of [`vfs::namespace::Door`]: none when an OPEN was checked.
     pub fn cred<'a>(&self, at: &'a Located) -> Option<&'a Cred> {
         if self.open_checked { None } else { Some(&at.cred) }
     }
@@ -37,7 +40,7 @@ pub async fn check_io(
     _access: IoAccess,
 ) -> Result<IoRight, Status> {
     match cx.stateid(stateid)? {
-        Stateid::ANONYMOUS | Stateid::READ_BYPASS => Ok(IoRight { open_checked: false }),
+        Stateid::ANONYMOUS | Stateid::READ_BYPASS => Ok(IoRight { who: None, open_checked: false }),
         _ => Err(Status::BadStateId),
     }
 }

@@ -22,3 +22,5 @@ pub const REPLY_MAX: usize = IO_MAX + 64 * 1024;
 pub const XATTR_VALUE_MAX: usize = 64 * 1024;
 /// Seconds that a client may be silent.
 pub const LEASE_SECS: u32 = 90;
+/// Bytes that one COPY does before it answers; the client goes on from there.
+pub const COPY_MAX: u64 = 64 << 20;

@@ -59,6 +59,28 @@ pub(super) fn attr_of_share(cx: &Compound<'_>, share: &Share) -> Attr {
     directory(cx, fileid_of(share), 2)
 }
 
+/// An empty directory at the beginning of time.
+pub(super) const NOTHING: Attr = {
+    let time = Time { sec: 0, nsec: 0 };
+    Attr {
+        kind: Kind::Dir,
+        mode: 0o555,
+        nlink: 2,
+        uid: 0,
+        gid: 0,
+        size: 4096,
+        used: 0,
+        rdev: (0, 0),
+        fsid: 0,
+        fileid: 0,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        btime: None,
+        change: 0,
+    }
+};
+
 fn directory(cx: &Compound<'_>, fileid: u64, nlink: u32) -> Attr {
     let started = u64::from_be_bytes(cx.nfs.core.boot.write_verifier);
     let time = Time {
@@ -67,21 +89,5 @@ fn directory(cx: &Compound<'_>, fileid: u64, nlink: u32) -> Attr {
         #[allow(clippy::cast_possible_truncation)]
         nsec: (started % 1_000_000_000) as u32,
     };
-    Attr {
-        kind: Kind::Dir,
-        mode: 0o555,
-        nlink,
-        uid: 0,
-        gid: 0,
-        size: 4096,
-        used: 0,
-        rdev: (0, 0),
-        fsid: 0,
-        fileid,
-        atime: time,
-        mtime: time,
-        ctime: time,
-        btime: Some(time),
-        change: started,
-    }
+    Attr { nlink, fileid, atime: time, mtime: time, ctime: time, change: started, ..NOTHING }
 }

@@ -195,6 +195,21 @@ impl Facts {
         })
     }
 
+    /// Of a name in a listing that tells its number and type, and nothing else.
+    pub fn of_entry(minor: u32, fileid: u64, kind: Kind) -> Self {
+        let attr = Attr { kind, fileid, ..pseudo::NOTHING };
+        Self {
+            fh: Fh::EMPTY,
+            attr,
+            fsid: pseudo::FSID,
+            mounted_on: fileid,
+            caps: pseudo::CAPABILITIES,
+            volume: FsStat::default(),
+            lease_secs: 0,
+            minor,
+        }
+    }
+
     /// Writes `fattr4` with those of `want` that there are.
     pub fn encode(&self, want: &Bitmap, out: &mut Writer) {
         let mut have = want.and(&supported(self.minor, &self.caps)).without(&WRITE_ONLY);
@@ -277,7 +292,7 @@ impl Facts {
 }
 
 /// Attributes that a client may not ask for (RFC 8881 sections 5.5 and 18.7.3).
-pub(super) fn is_write_only(want: &Bitmap) -> bool {
+pub(in crate::v4) fn is_write_only(want: &Bitmap) -> bool {
     !want.and(&WRITE_ONLY).is_empty()
 }
 

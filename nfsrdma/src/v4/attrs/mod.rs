@@ -6,5 +6,6 @@ mod get;
 mod set;
 
 pub use bitmap::Bitmap;
+pub(super) use get::is_write_only;
 pub use get::{Facts, SUPPORTED_BY_EXCLUSIVE, supported};
 pub use set::{Purpose, ToSet};

@@ -1,0 +1,36 @@
+//! ACCESS (RFC 8881 section 18.1, RFC 8276 section 8.5).
+
+use vfs::{Access, Kind};
+
+use crate::v4::compound::{Compound, Object};
+use crate::v4::status::Status;
+
+const OF_NODES: u32 = Access::READ | Access::MODIFY | Access::EXTEND;
+const OF_DIRECTORIES: u32 = OF_NODES | Access::LOOKUP | Access::DELETE;
+const OF_XATTRS: u32 = Access::XATTR_READ | Access::XATTR_WRITE | Access::XATTR_LIST;
+const CHANGES: u32 = Access::MODIFY | Access::EXTEND | Access::DELETE | Access::XATTR_WRITE;
+
+pub(in crate::v4) async fn access(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let asked = cx.args.u32()?;
+    let (supported, granted) = match cx.object()? {
+        Object::Root => (asked & OF_DIRECTORIES, asked & (Access::READ | Access::LOOKUP)),
+        Object::Node(at) => {
+            let mut known = match at.node.kind() {
+                Kind::Dir => OF_DIRECTORIES,
+                _ => OF_NODES | Access::EXECUTE,
+            };
+            if cx.minor >= 2 && at.share.backend.capabilities().xattr {
+                known |= OF_XATTRS;
+            }
+            let supported = asked & known;
+            let Access(mut granted) = at.node.access(&at.cred, Access(supported)).await?;
+            if at.share.read_only {
+                granted &= !CHANGES;
+            }
+            (supported, granted & supported)
+        }
+    };
+    cx.out.u32(supported);
+    cx.out.u32(granted);
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! ALLOCATE and DEALLOCATE (RFC 7862 sections 15.1 and 15.4).
+
+use crate::v4::compound::{Compound, Located};
+use crate::v4::io_right::{IoAccess, IoRight, check_io};
+use crate::v4::status::Status;
+use crate::v4::wire::Stateid;
+
+pub(in crate::v4) async fn allocate(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let (at, right, offset, length) = args(cx).await?;
+    let end = offset.checked_add(length).ok_or(Status::FBig)?;
+    if end > at.share.backend.capabilities().size_max {
+        return Err(Status::FBig);
+    }
+    let door = cx.nfs.core.namespace.by(right.who);
+    Ok(door.allocate(&at.share, &at.node, offset, length).await?)
+}
+
+pub(in crate::v4) async fn deallocate(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let (at, right, offset, length) = args(cx).await?;
+    // The size stays, so that whatever lies beyond all files is left alone.
+    let max = at.share.backend.capabilities().size_max;
+    let length = length.min(max.saturating_sub(offset));
+    if length == 0 {
+        return Ok(());
+    }
+    let door = cx.nfs.core.namespace.by(right.who);
+    Ok(door.deallocate(&at.share, &at.node, offset, length).await?)
+}
+
+async fn args(cx: &mut Compound<'_>) -> Result<(Located, IoRight, u64, u64), Status> {
+    let stateid = Stateid::decode(&mut cx.args)?;
+    let (offset, length) = (cx.args.u64()?, cx.args.u64()?);
+    let at = cx.file()?;
+    if length == 0 {
+        return Err(Status::Inval);
+    }
+    let right = check_io(cx, &at, stateid, IoAccess::Write).await?;
+    may_write(&at, &right).await?;
+    Ok((at, right, offset, length))
+}
+
+/// The volume checks no permission for these operations: without an open that did, it is asked here.
+pub(super) async fn may_write(at: &Located, right: &IoRight) -> Result<(), Status> {
+    if !right.open_checked {
+        at.node.open(&at.cred, false, true).await?;
+    }
+    Ok(())
+}
+
+/// As [`may_write`], for reading.
+pub(super) async fn may_read(at: &Located, right: &IoRight) -> Result<(), Status> {
+    if !right.open_checked {
+        at.node.open(&at.cred, true, false).await?;
+    }
+    Ok(())
+}

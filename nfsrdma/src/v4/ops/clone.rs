@@ -1,0 +1,27 @@
+//! CLONE (RFC 7862 section 15.13): all or nothing, by sharing storage.
+
+use super::copy::pair;
+use crate::v4::compound::Compound;
+use crate::v4::status::Status;
+
+pub(in crate::v4) async fn clone(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let p = pair(cx).await?;
+    let caps = p.to.share.backend.capabilities();
+    if !caps.reflink {
+        return Err(Status::NotSupp);
+    }
+    let size = p.from.node.getattr().await?.size;
+    let end = p.from_at + p.count;
+    let block = u64::from(caps.clone_block.max(1));
+    // RFC 7862 section 15.13.3: ends are aligned, except at the end of the source.
+    if end > size
+        || p.from_at % block != 0
+        || p.to_at % block != 0
+        || p.count % block != 0 && end != size
+    {
+        return Err(Status::Inval);
+    }
+    let door = cx.nfs.core.namespace.by(p.to_right.who);
+    door.clone_range(&p.to.share, &p.to.node, &p.from.node, p.from_at, p.to_at, p.count).await?;
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! COPY (RFC 7862 section 15.2) inside this server, done at once; OFFLOAD_CANCEL and OFFLOAD_STATUS (sections 15.8 and 15.9)
+//! therefore never find a copy under way.
+
+use crate::v4::compound::{Compound, Located};
+use crate::v4::io_right::{IoAccess, IoRight, check_io};
+use crate::v4::limits::COPY_MAX;
+use crate::v4::status::Status;
+use crate::v4::wire::Stateid;
+
+use super::allocate::{may_read, may_write};
+
+/// The two files of COPY and CLONE, the rights to them, and the ranges.
+pub(super) struct Pair {
+    pub(super) from: Located,
+    pub(super) to: Located,
+    pub(super) to_right: IoRight,
+    pub(super) from_at: u64,
+    pub(super) to_at: u64,
+    pub(super) count: u64,
+}
+
+/// Decodes what COPY and CLONE begin with, and checks both stateids.
+pub(super) async fn pair(cx: &mut Compound<'_>) -> Result<Pair, Status> {
+    let (from_id, to_id) = (Stateid::decode(&mut cx.args)?, Stateid::decode(&mut cx.args)?);
+    let (from_at, to_at, count) = (cx.args.u64()?, cx.args.u64()?, cx.args.u64()?);
+    let (to, from) = (cx.file()?, cx.saved_file()?);
+    if from_at.checked_add(count).is_none() || to_at.checked_add(count).is_none() {
+        return Err(Status::Inval);
+    }
+    if from.share.id != to.share.id {
+        return Err(Status::Xdev);
+    }
+    // The saved stateid stands for the source when the client says "current" (RFC 7862 section 15.2.3).
+    let from_id = match from_id {
+        Stateid::CURRENT => cx.saved_stateid.ok_or(Status::BadStateId)?,
+        other => other,
+    };
+    let from_right = check_io(cx, &from, from_id, IoAccess::Read).await?;
+    let to_right = check_io(cx, &to, to_id, IoAccess::Write).await?;
+    may_read(&from, &from_right).await?;
+    may_write(&to, &to_right).await?;
+    Ok(Pair { from, to, to_right, from_at, to_at, count })
+}
+
+pub(in crate::v4) async fn copy(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let p = pair(cx).await?;
+    let _consecutive = cx.args.bool()?;
+    // A copy that may be asynchronous may also be done at once.
+    let _synchronous = cx.args.bool()?;
+    if cx.args.u32()? != 0 {
+        // The source is on another server.
+        return Err(Status::NotSupp);
+    }
+    let size = p.from.node.getattr().await?.size;
+    if p.from_at > size {
+        return Err(Status::Inval);
+    }
+    let there = size - p.from_at;
+    let wanted = if p.count == 0 { there } else { p.count.min(there) };
+    let count = wanted.min(COPY_MAX);
+    let done = if count == 0 {
+        0
+    } else {
+        let door = cx.nfs.core.namespace.by(p.to_right.who);
+        door.copy_range(&p.to.share, &p.to.node, &p.from.node, p.from_at, p.to_at, count).await?
+    };
+    // write_response4: no callback, so many bytes, UNSTABLE4 until a COMMIT.
+    cx.out.count(0);
+    cx.out.u64(done);
+    cx.out.u32(0);
+    cx.out.fixed(&cx.nfs.core.boot.write_verifier);
+    // copy_requirements4: consecutive and synchronous.
+    cx.out.bool(true);
+    cx.out.bool(true);
+    Ok(())
+}
+
+/// OFFLOAD_CANCEL and OFFLOAD_STATUS.
+pub(in crate::v4) async fn offload(cx: &mut Compound<'_>) -> Result<(), Status> {
+    Stateid::decode(&mut cx.args)?;
+    cx.file()?;
+    Err(Status::BadStateId)
+}

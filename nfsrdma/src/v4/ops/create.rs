@@ -1,0 +1,75 @@
+//! CREATE (RFC 8881 section 18.4): everything but regular files, which OPEN makes.
+
+use vfs::backend::Made;
+use vfs::{SetAttr, Special};
+
+use crate::v4::attrs::{Purpose, ToSet, supported};
+use crate::v4::compound::{Compound, Located};
+use crate::v4::limits::LINKTEXT_MAX;
+use crate::v4::status::Status;
+use crate::v4::wire::attr;
+use crate::xdr::XdrError;
+
+enum Wanted<'a> {
+    Dir,
+    Link(&'a [u8]),
+    Special(Special),
+}
+
+pub(in crate::v4) async fn create(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let wanted = wanted(cx)?;
+    let name = cx.component()?;
+    let at = cx.directory()?;
+    let caps = at.share.backend.capabilities();
+    let mut to_set = ToSet::decode(&mut cx.args, &supported(cx.minor, &caps), Purpose::Make)?;
+    if to_set.named.has(attr::SIZE) {
+        return Err(Status::Inval);
+    }
+    if matches!(wanted, Wanted::Link(_)) {
+        // A link has no permission of its own; the client is told that its mode was not set.
+        to_set.set.mode = None;
+        to_set.mode_masked = None;
+        to_set.named = to_set.named.without(&ToSet::MODES);
+    }
+    let made = make(cx, &at, name, &wanted, to_set.with_mode(0o700)).await?;
+    cx.change_info(&made.dir);
+    to_set.named.encode(&mut cx.out);
+    let made = cx.located(at.share, made.node);
+    cx.set_current(made);
+    Ok(())
+}
+
+/// `createtype4`.
+fn wanted<'a>(cx: &mut Compound<'a>) -> Result<Wanted<'a>, Status> {
+    Ok(match cx.args.u32()? {
+        2 => Wanted::Dir,
+        3 => Wanted::Special(Special::Block(cx.args.u32()?, cx.args.u32()?)),
+        4 => Wanted::Special(Special::Char(cx.args.u32()?, cx.args.u32()?)),
+        5 => match cx.args.opaque(LINKTEXT_MAX) {
+            Ok(b"") => return Err(Status::Inval),
+            Ok(target) if target.contains(&0) => return Err(Status::BadChar),
+            Ok(target) => Wanted::Link(target),
+            Err(XdrError::TooLong) => return Err(Status::NameTooLong),
+            Err(_) => return Err(Status::BadXdr),
+        },
+        6 => Wanted::Special(Special::Socket),
+        7 => Wanted::Special(Special::Fifo),
+        _ => return Err(Status::BadType),
+    })
+}
+
+async fn make(
+    cx: &Compound<'_>,
+    at: &Located,
+    name: &[u8],
+    wanted: &Wanted<'_>,
+    set: SetAttr,
+) -> Result<Made, Status> {
+    cx.nfs.core.namespace.writable(&at.share)?;
+    let dir = &at.node;
+    Ok(match *wanted {
+        Wanted::Dir => dir.mkdir(&at.cred, name, set).await?,
+        Wanted::Link(target) => dir.symlink(&at.cred, name, target, set).await?,
+        Wanted::Special(what) => dir.mknod(&at.cred, name, what, set).await?,
+    })
+}

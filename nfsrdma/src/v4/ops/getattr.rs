@@ -1,0 +1,15 @@
+//! GETATTR (RFC 8881 section 18.7).
+
+use crate::v4::attrs::{Bitmap, Facts, is_write_only};
+use crate::v4::compound::Compound;
+use crate::v4::status::Status;
+
+pub(in crate::v4) async fn getattr(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let want = Bitmap::decode(&mut cx.args)?;
+    if is_write_only(&want) {
+        return Err(Status::Inval);
+    }
+    let facts = Facts::of(cx, cx.object()?, &want).await?;
+    facts.encode(&want, &mut cx.out);
+    Ok(())
+}

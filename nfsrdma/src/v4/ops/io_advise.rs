@@ -1,0 +1,18 @@
+//! IO_ADVISE (RFC 7862 section 15.5). The hints are understood and none is followed: the page cache of the host reads ahead by
+//! itself.
+
+use crate::v4::attrs::Bitmap;
+use crate::v4::compound::Compound;
+use crate::v4::io_right::{IoAccess, check_io};
+use crate::v4::status::Status;
+use crate::v4::wire::Stateid;
+
+pub(in crate::v4) async fn io_advise(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let stateid = Stateid::decode(&mut cx.args)?;
+    let (_offset, _count) = (cx.args.u64()?, cx.args.u64()?);
+    let _hints = Bitmap::decode(&mut cx.args)?;
+    let at = cx.file()?;
+    check_io(cx, &at, stateid, IoAccess::Read).await?;
+    Bitmap::EMPTY.encode(&mut cx.out);
+    Ok(())
+}

@@ -1,0 +1,26 @@
+//! LINK (RFC 8881 section 18.9): a further name, in the current directory, for the saved file.
+
+use vfs::Kind;
+
+use crate::v4::compound::{Compound, Object};
+use crate::v4::status::Status;
+
+pub(in crate::v4) async fn link(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let file = match cx.saved.as_ref() {
+        Some(Object::Node(at)) => at.clone(),
+        Some(Object::Root) => return Err(Status::IsDir),
+        None => return Err(Status::NoFileHandle),
+    };
+    let name = cx.component()?;
+    let dir = cx.directory()?;
+    if file.node.kind() == Kind::Dir {
+        return Err(Status::IsDir);
+    }
+    if file.share.id != dir.share.id {
+        return Err(Status::Xdev);
+    }
+    let door = cx.door();
+    let (_, change) = door.link(&dir.share, &file.node, &dir.cred, &dir.node, name).await?;
+    cx.change_info(&change);
+    Ok(())
+}

@@ -1,0 +1,33 @@
+//! LOOKUP (RFC 8881 section 18.13).
+
+use vfs::Kind;
+
+use crate::v4::compound::{Compound, Object};
+use crate::v4::pseudo;
+use crate::v4::status::Status;
+
+pub(in crate::v4) async fn lookup(cx: &mut Compound<'_>) -> Result<(), Status> {
+    cx.object()?;
+    let name = cx.component()?;
+    let found = child(cx, name).await?;
+    cx.set_current(found);
+    Ok(())
+}
+
+/// What stands under a name in the directory of the current file handle. Crosses from the root into a share.
+pub(super) async fn child(cx: &Compound<'_>, name: &[u8]) -> Result<Object, Status> {
+    match cx.object()? {
+        Object::Root => {
+            let share = pseudo::find(cx, name).ok_or(Status::NoEnt)?;
+            Ok(cx.located(share.clone(), share.backend.root()))
+        }
+        Object::Node(at) => match at.node.kind() {
+            Kind::Dir => {
+                let (node, _) = at.node.lookup(&at.cred, name).await?;
+                Ok(cx.located(at.share.clone(), node))
+            }
+            Kind::Symlink => Err(Status::Symlink),
+            _ => Err(Status::NotDir),
+        },
+    }
+}

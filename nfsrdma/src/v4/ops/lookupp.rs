@@ -1,0 +1,29 @@
+//! LOOKUPP (RFC 8881 section 18.14).
+
+use vfs::Kind;
+
+use crate::v4::compound::{Compound, Object};
+use crate::v4::status::Status;
+
+pub(in crate::v4) async fn lookupp(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let parent = parent(cx).await?;
+    cx.set_current(parent);
+    Ok(())
+}
+
+/// The directory above that of the current file handle; above a share stands the root, above the root nothing.
+pub(super) async fn parent(cx: &Compound<'_>) -> Result<Object, Status> {
+    let at = match cx.object()? {
+        Object::Root => return Err(Status::NoEnt),
+        Object::Node(at) => at,
+    };
+    match at.node.kind() {
+        Kind::Dir if at.share.backend.root().id() == at.node.id() => Ok(Object::Root),
+        Kind::Dir => {
+            let (node, _) = at.node.lookup(&at.cred, b"..").await?;
+            Ok(cx.located(at.share.clone(), node))
+        }
+        Kind::Symlink if cx.minor > 0 => Err(Status::Symlink),
+        _ => Err(Status::NotDir),
+    }
+}

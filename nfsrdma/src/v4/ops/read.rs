@@ -1,0 +1,26 @@
+//! READ (RFC 8881 section 18.22). The data is the volume's own buffers; the transport may move it by RDMA Write
+//! (RFC 8267 section 3.1).
+
+use crate::v4::compound::Compound;
+use crate::v4::io_right::{IoAccess, check_io};
+use crate::v4::limits::IO_MAX;
+use crate::v4::status::Status;
+use crate::v4::wire::Stateid;
+
+/// Bytes of the result besides the data and its padding: eof, the length, padding.
+const AROUND: usize = 4 + 4 + 3;
+
+pub(in crate::v4) async fn read(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let stateid = Stateid::decode(&mut cx.args)?;
+    let (offset, count) = (cx.args.u64()?, cx.args.u32()?);
+    let at = cx.file()?;
+    let right = check_io(cx, &at, stateid, IoAccess::Read).await?;
+    // The client learns from a short answer to ask again; an error would end it.
+    let count = usize::try_from(count).unwrap_or(IO_MAX).min(IO_MAX);
+    let count = count.min(cx.room_for_data(AROUND));
+    let door = cx.nfs.core.namespace.by(right.who);
+    let got = door.read(&at.node, right.cred(&at), offset, count, &cx.conn.read_into).await?;
+    cx.out.bool(got.eof);
+    cx.out.bulk(got.data);
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! READ_PLUS (RFC 7862 section 15.10): data and holes. Its data is not moved by RDMA (RFC 8267 section 3.1 names READ and
+//! READLINK only).
+
+use vfs::{Seek, VfsError};
+
+use super::allocate::may_read;
+use crate::v4::compound::{Compound, Located};
+use crate::v4::io_right::{IoAccess, check_io};
+use crate::v4::limits::IO_MAX;
+use crate::v4::status::Status;
+use crate::v4::wire::{NFS4_CONTENT_DATA, NFS4_CONTENT_HOLE, Stateid};
+
+/// Segments of one reply: a file of many small holes is read in many replies.
+const SEGMENTS_MAX: u32 = 16;
+/// Bytes of a segment besides its data: kind, offset, length and padding.
+const AROUND_SEGMENT: usize = 4 + 8 + 8 + 3;
+/// `rpr_eof` and the count of segments.
+const AROUND: usize = 8;
+
+pub(in crate::v4) async fn read_plus(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let stateid = Stateid::decode(&mut cx.args)?;
+    let (offset, count) = (cx.args.u64()?, cx.args.u32()?);
+    let at = cx.file()?;
+    let right = check_io(cx, &at, stateid, IoAccess::Read).await?;
+    may_read(&at, &right).await?;
+    let size = at.node.getattr().await?.size;
+    let end = offset.saturating_add(u64::from(count)).min(size);
+
+    let eof_at = cx.out.len();
+    cx.out.bool(false);
+    cx.out.u32(0);
+    let mut room = cx.room_for_data(AROUND).min(IO_MAX);
+    let (mut pos, mut segments) = (offset, 0);
+    let door = cx.nfs.core.namespace.by(right.who);
+    while pos < end && segments < SEGMENTS_MAX && room > AROUND_SEGMENT {
+        room -= AROUND_SEGMENT;
+        let data = next(&at, pos, Seek::Data, end).await?;
+        segments += 1;
+        if data > pos {
+            cx.out.u32(NFS4_CONTENT_HOLE);
+            cx.out.u64(pos);
+            cx.out.u64(data - pos);
+            pos = data;
+            continue;
+        }
+        let hole = next(&at, pos, Seek::Hole, end).await?;
+        let want = usize::try_from(hole - pos).unwrap_or(IO_MAX).min(room);
+        let got = door.read(&at.node, right.cred(&at), pos, want, &cx.conn.read_into).await?;
+        let len = got.len();
+        cx.out.u32(NFS4_CONTENT_DATA);
+        cx.out.u64(pos);
+        cx.out.opaque_of(got.data);
+        pos += len as u64;
+        room -= len;
+        if len < want || got.eof {
+            break;
+        }
+    }
+    cx.out.patch_u32(eof_at, u32::from(pos >= size));
+    cx.out.patch_u32(eof_at + 4, segments);
+    Ok(())
+}
+
+/// Where the next data or hole begins, `end` at the latest. A volume that cannot tell has no holes.
+async fn next(at: &Located, pos: u64, what: Seek, end: u64) -> Result<u64, Status> {
+    match at.node.seek(pos, what).await {
+        Ok(found) => Ok(found.clamp(pos, end)),
+        Err(VfsError::NoMoreData) => Ok(end),
+        Err(VfsError::NotSupported) => Ok(if what == Seek::Data { pos } else { end }),
+        Err(e) => Err(e.into()),
+    }
+}

@@ -1,0 +1,186 @@
+//! READDIR (RFC 8881 section 18.23).
+//!
+//! *Operation.* Names come from the volume in batches; each is looked up for its attributes unless the listing itself tells
+//! all that was asked for. Cookies are the volume's and stay good while names come and go, so the verifier is always zero.
+//!
+//! *Memory.* Entries are written straight into the reply and the one that no longer fits is cut off again.
+//!
+//! *Errors.* TOOSMALL when not even one entry fits. What is wrong with one entry is told in its `rdattr_error` if that
+//! was asked for; else it ends the READDIR.
+
+use vfs::{Attr, DirEntry, Kind, VfsError};
+
+use crate::v4::attrs::{Bitmap, Facts, is_write_only};
+use crate::v4::compound::{Compound, Located, Object};
+use crate::v4::pseudo;
+use crate::v4::status::Status;
+use crate::v4::wire::{VERIFIER_SIZE, attr};
+
+/// `eof` and the end of the list.
+const TRAILER: usize = 8;
+/// Bytes of an entry with a short name and the attributes that clients ask for, to guess how many fit.
+const ENTRY_GUESS: usize = 128;
+/// Names in one batch.
+const BATCH_MAX: usize = 1024;
+/// The listing tells these without a look at the node.
+const BY_LISTING: Bitmap =
+    Bitmap::of(&[attr::TYPE, attr::FILEID, attr::MOUNTED_ON_FILEID, attr::RDATTR_ERROR]);
+
+/// What may still be written.
+struct Budget {
+    /// The reply may have this length, the trailer not counted.
+    end: usize,
+    /// Bytes of names and cookies (`dircount`), a hint.
+    names: usize,
+    entries: usize,
+    want: Bitmap,
+}
+
+/// Whether listing goes on.
+#[derive(PartialEq, Eq)]
+enum Next {
+    More,
+    Full,
+}
+
+pub(in crate::v4) async fn readdir(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let cookie = cx.args.u64()?;
+    let _verifier: [u8; VERIFIER_SIZE] = cx.args.fixed()?;
+    let (dircount, maxcount) = (cx.args.u32()?, cx.args.u32()?);
+    let want = Bitmap::decode(&mut cx.args)?;
+    let object = cx.object()?.clone();
+    if let Object::Node(at) = &object
+        && at.node.kind() != Kind::Dir
+    {
+        return Err(Status::NotDir);
+    }
+    if cookie != 0 && cookie < DirEntry::COOKIE_MIN {
+        return Err(Status::BadCookie);
+    }
+    if is_write_only(&want) {
+        return Err(Status::Inval);
+    }
+    let max = usize::try_from(maxcount).unwrap_or(usize::MAX).min(cx.room_for_data(0));
+    let room = max.checked_sub(VERIFIER_SIZE + TRAILER).ok_or(Status::TooSmall)?;
+    cx.out.fixed(&[0; VERIFIER_SIZE]);
+    let names = match dircount {
+        0 => usize::MAX,
+        n => usize::try_from(n).unwrap_or(usize::MAX),
+    };
+    let end = cx.out.total_len() + room;
+    let mut budget = Budget { end, names, entries: 0, want };
+    let eof = match &object {
+        Object::Root => list_shares(cx, cookie, &mut budget).await?,
+        Object::Node(at) => list(cx, at, cookie, &mut budget).await?,
+    };
+    if budget.entries == 0 && !eof {
+        return Err(Status::TooSmall);
+    }
+    cx.out.bool(false);
+    cx.out.bool(eof);
+    Ok(())
+}
+
+/// Lists the root. True at its end.
+async fn list_shares(
+    cx: &mut Compound<'_>,
+    after: u64,
+    budget: &mut Budget,
+) -> Result<bool, Status> {
+    let shares: Vec<_> = pseudo::visible(cx).cloned().collect();
+    // Cookies are the shares' numbers above the reserved ones, ascending by place: a configuration is fixed while it is served.
+    for (share, cookie) in shares.into_iter().zip(DirEntry::COOKIE_MIN..) {
+        if cookie <= after {
+            continue;
+        }
+        let name = share.name.clone();
+        let root = cx.located(share.clone(), share.backend.root());
+        let facts = Facts::of(cx, &root, &budget.want).await;
+        if write_entry(cx, budget, cookie, name.as_bytes(), facts)? == Next::Full {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Lists a directory of a share. True at its end.
+async fn list(
+    cx: &mut Compound<'_>,
+    at: &Located,
+    after: u64,
+    budget: &mut Budget,
+) -> Result<bool, Status> {
+    let by_listing = budget.want.is_within(&BY_LISTING);
+    let mut cookie = after;
+    loop {
+        let left = budget.end.saturating_sub(cx.out.total_len());
+        let batch = (left / ENTRY_GUESS + 1).min(BATCH_MAX);
+        let (entries, eof) = at.node.readdir(&at.cred, cookie, batch).await?;
+        if entries.is_empty() {
+            return Ok(eof);
+        }
+        for entry in &entries {
+            cookie = entry.cookie;
+            let facts = match entry.kind {
+                Some(kind) if by_listing => Ok(Facts::of_entry(cx.minor, entry.fileid, kind)),
+                _ => match look(cx, at, &entry.name, &budget.want).await {
+                    // Removed between the listing and the look.
+                    Err(Status::NoEnt | Status::Stale) => continue,
+                    other => other,
+                },
+            };
+            if write_entry(cx, budget, cookie, &entry.name, facts)? == Next::Full {
+                return Ok(false);
+            }
+        }
+        if eof {
+            return Ok(true);
+        }
+    }
+}
+
+async fn look(
+    cx: &Compound<'_>,
+    at: &Located,
+    name: &[u8],
+    want: &Bitmap,
+) -> Result<Facts, Status> {
+    let (node, attr): (_, Attr) = at.node.lookup(&at.cred, name).await.map_err(|e| match e {
+        // Names that cannot be looked up although they are listed do not exist for this caller.
+        VfsError::Invalid | VfsError::BadName => Status::NoEnt,
+        other => other.into(),
+    })?;
+    Facts::with_attr(cx, &cx.located(at.share.clone(), node), want, attr).await
+}
+
+/// Writes `entry4` if it fits.
+fn write_entry(
+    cx: &mut Compound<'_>,
+    budget: &mut Budget,
+    cookie: u64,
+    name: &[u8],
+    facts: Result<Facts, Status>,
+) -> Result<Next, Status> {
+    let mark = cx.out.len();
+    cx.out.bool(true);
+    cx.out.u64(cookie);
+    cx.out.opaque(name);
+    // A client that goes by `dircount` gets one entry at least.
+    let names = cx.out.len() - mark;
+    match facts {
+        Ok(facts) => facts.encode(&budget.want, &mut cx.out),
+        Err(status) if budget.want.has(attr::RDATTR_ERROR) => {
+            Bitmap::of(&[attr::RDATTR_ERROR]).encode(&mut cx.out);
+            cx.out.count(4);
+            cx.out.u32(status.to_u32());
+        }
+        Err(status) => return Err(status),
+    }
+    if cx.out.total_len() > budget.end || names > budget.names && budget.entries > 0 {
+        cx.out.truncate(mark);
+        return Ok(Next::Full);
+    }
+    budget.names = budget.names.saturating_sub(names);
+    budget.entries += 1;
+    Ok(Next::More)
+}

@@ -1,0 +1,18 @@
+//! REMOVE (RFC 8881 section 18.25): of files and of directories.
+
+use vfs::VfsError;
+
+use crate::v4::compound::Compound;
+use crate::v4::status::Status;
+
+pub(in crate::v4) async fn remove(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let name = cx.component()?;
+    let at = cx.directory()?;
+    // The volume says whether it is a directory; asking first would only leave a gap in which it can change.
+    let dir = match cx.door().unlink(&at.share, &at.node, &at.cred, name).await {
+        Err(VfsError::IsDir) => at.node.rmdir(&at.cred, name).await?,
+        done => done?,
+    };
+    cx.change_info(&dir);
+    Ok(())
+}

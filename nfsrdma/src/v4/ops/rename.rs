@@ -1,0 +1,26 @@
+//! RENAME (RFC 8881 section 18.26): from the saved directory to the current one.
+
+use vfs::Kind;
+
+use crate::v4::compound::{Compound, Object};
+use crate::v4::status::Status;
+
+pub(in crate::v4) async fn rename(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let from = match cx.saved.as_ref() {
+        Some(Object::Node(at)) => at.clone(),
+        Some(Object::Root) => return Err(Status::RoFs),
+        None => return Err(Status::NoFileHandle),
+    };
+    let (old, new) = (cx.component()?, cx.component()?);
+    let to = cx.directory()?;
+    if from.node.kind() != Kind::Dir {
+        return Err(Status::NotDir);
+    }
+    if from.share.id != to.share.id {
+        return Err(Status::Xdev);
+    }
+    let done = cx.door().rename(&to.share, &from.node, &to.cred, old, &to.node, new).await?;
+    cx.change_info(&done.0);
+    cx.change_info(&done.1);
+    Ok(())
+}

@@ -1,0 +1,42 @@
+//! SECINFO and SECINFO_NO_NAME (RFC 8881 sections 18.29 and 18.45): every share takes AUTH_SYS and AUTH_NONE.
+
+use super::lookup::child;
+use super::lookupp::parent;
+use crate::rpc::auth::{AUTH_NONE, AUTH_SYS};
+use crate::v4::compound::Compound;
+use crate::v4::status::Status;
+
+const SECINFO_STYLE4_CURRENT_FH: u32 = 0;
+const SECINFO_STYLE4_PARENT: u32 = 1;
+
+pub(in crate::v4) async fn secinfo(cx: &mut Compound<'_>) -> Result<(), Status> {
+    cx.object()?;
+    let name = cx.component()?;
+    child(cx, name).await?;
+    answer(cx);
+    Ok(())
+}
+
+pub(in crate::v4) async fn secinfo_no_name(cx: &mut Compound<'_>) -> Result<(), Status> {
+    cx.object()?;
+    match cx.args.u32()? {
+        SECINFO_STYLE4_CURRENT_FH => {}
+        SECINFO_STYLE4_PARENT => {
+            parent(cx).await?;
+        }
+        _ => return Err(Status::BadXdr),
+    }
+    answer(cx);
+    Ok(())
+}
+
+/// The flavors, best first. RFC 8881 section 2.6.3.1.1.8: the current file handle is consumed.
+fn answer(cx: &mut Compound<'_>) {
+    let flavors = [AUTH_SYS, AUTH_NONE];
+    cx.out.count(flavors.len());
+    flavors.iter().for_each(|&flavor| cx.out.u32(flavor));
+    if cx.minor > 0 {
+        cx.current = None;
+        cx.current_stateid = None;
+    }
+}

@@ -1,0 +1,33 @@
+//! SEEK (RFC 7862 section 15.11).
+
+use vfs::{Seek, VfsError};
+
+use crate::v4::compound::Compound;
+use crate::v4::io_right::{IoAccess, check_io};
+use crate::v4::status::Status;
+use crate::v4::wire::{NFS4_CONTENT_DATA, NFS4_CONTENT_HOLE, Stateid};
+
+pub(in crate::v4) async fn seek(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let stateid = Stateid::decode(&mut cx.args)?;
+    let offset = cx.args.u64()?;
+    let what = match cx.args.u32()? {
+        NFS4_CONTENT_DATA => Seek::Data,
+        NFS4_CONTENT_HOLE => Seek::Hole,
+        _ => return Err(Status::UnionNotSupp),
+    };
+    let at = cx.file()?;
+    check_io(cx, &at, stateid, IoAccess::Read).await?;
+    let size = at.node.getattr().await?.size;
+    if offset >= size {
+        return Err(Status::Nxio);
+    }
+    let found = match at.node.seek(offset, what).await {
+        Ok(found) => found,
+        // Nothing of this kind up to the end: still OK, with eof.
+        Err(VfsError::NoMoreData) => size,
+        Err(e) => return Err(e.into()),
+    };
+    cx.out.bool(found >= size);
+    cx.out.u64(found);
+    Ok(())
+}

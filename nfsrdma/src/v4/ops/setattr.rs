@@ -1,0 +1,29 @@
+//! SETATTR (RFC 8881 section 18.30). Its result has a bitmap whatever the status; the loop writes an empty one on error.
+
+use crate::v4::attrs::{Purpose, ToSet, supported};
+use crate::v4::compound::Compound;
+use crate::v4::io_right::{IoAccess, check_io};
+use crate::v4::status::Status;
+use crate::v4::wire::Stateid;
+
+pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let stateid = Stateid::decode(&mut cx.args)?;
+    let at = cx.node()?.clone();
+    let caps = at.share.backend.capabilities();
+    let to_set = ToSet::decode(&mut cx.args, &supported(cx.minor, &caps), Purpose::Change)?;
+    let (mut who, mut open_write) = (cx.who(), false);
+    if to_set.set.size.is_some() {
+        // Only the size needs the stateid; with others it is not looked at (RFC 8881 section 18.30.3).
+        let file = cx.file()?;
+        let right = check_io(cx, &file, stateid, IoAccess::Write).await?;
+        (who, open_write) = (right.who, right.open_checked);
+    }
+    let set = match to_set.mode_masked {
+        Some(_) => to_set.with_mode(at.node.getattr().await?.mode),
+        None => to_set.set,
+    };
+    let door = cx.nfs.core.namespace.by(who);
+    door.setattr(&at.share, &at.node, &at.cred, set, open_write).await?;
+    to_set.named.encode(&mut cx.out);
+    Ok(())
+}

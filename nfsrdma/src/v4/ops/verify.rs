@@ -1,0 +1,39 @@
+//! VERIFY and NVERIFY (RFC 8881 sections 18.31 and 18.15): the values are compared in their encoded form.
+
+use crate::v4::attrs::{Bitmap, Facts, is_write_only, supported};
+use crate::v4::compound::{Compound, Object};
+use crate::v4::limits::ATTR_VALUES_MAX;
+use crate::v4::pseudo;
+use crate::v4::status::Status;
+use crate::v4::wire::attr;
+use crate::xdr::Writer;
+
+pub(in crate::v4) async fn verify(cx: &mut Compound<'_>) -> Result<(), Status> {
+    if same(cx).await? { Ok(()) } else { Err(Status::NotSame) }
+}
+
+pub(in crate::v4) async fn nverify(cx: &mut Compound<'_>) -> Result<(), Status> {
+    if same(cx).await? { Err(Status::Same) } else { Ok(()) }
+}
+
+async fn same(cx: &mut Compound<'_>) -> Result<bool, Status> {
+    let want = Bitmap::decode(&mut cx.args)?;
+    let sent = cx.args.opaque(ATTR_VALUES_MAX)?;
+    let object = cx.object()?;
+    let caps = match object {
+        Object::Root => pseudo::CAPABILITIES,
+        Object::Node(at) => at.share.backend.capabilities(),
+    };
+    if is_write_only(&want) || want.has(attr::RDATTR_ERROR) {
+        return Err(Status::Inval);
+    }
+    if !want.is_within(&supported(cx.minor, &caps)) {
+        return Err(Status::AttrNotSupp);
+    }
+    let facts = Facts::of(cx, object, &want).await?;
+    let (mut ours, mut theirs) = (Writer::new(), Writer::new());
+    facts.encode(&want, &mut ours);
+    want.encode(&mut theirs);
+    theirs.opaque(sent);
+    Ok(ours.bytes() == theirs.bytes())
+}
