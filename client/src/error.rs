@@ -1,0 +1,101 @@
+//! What can go wrong with a call.
+
+use std::fmt;
+
+use nfsrdma::xdr::XdrError;
+use rdma_transport::channel::ChannelError;
+
+/// The result of a call.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a call did not give a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The connection could not be made.
+    Connect(String),
+    /// The connection is gone.
+    Down(ChannelError),
+    /// The server did not accept the call (RFC 5531 section 9).
+    Rpc(String),
+    /// The reply is not what its type says.
+    Reply(XdrError),
+    /// MOUNT refused (`mountstat3`, RFC 1813 section 5).
+    Mount(u32),
+    /// NFS version 3 answered this (`nfsstat3`).
+    Nfs3(u32),
+    /// An operation of a COMPOUND answered this: operation number, `nfsstat4`.
+    Nfs4(u32, u32),
+    /// The server answered what no rule allows.
+    Protocol(String),
+}
+
+impl From<XdrError> for Error {
+    fn from(e: XdrError) -> Self {
+        Self::Reply(e)
+    }
+}
+
+impl From<ChannelError> for Error {
+    fn from(e: ChannelError) -> Self {
+        Self::Down(e)
+    }
+}
+
+/// The name of an `nfsstat3` (RFC 1813 section 2.6).
+fn nfs3_name(status: u32) -> &'static str {
+    match status {
+        1 => "NFS3ERR_PERM",
+        2 => "NFS3ERR_NOENT",
+        5 => "NFS3ERR_IO",
+        6 => "NFS3ERR_NXIO",
+        13 => "NFS3ERR_ACCES",
+        17 => "NFS3ERR_EXIST",
+        18 => "NFS3ERR_XDEV",
+        19 => "NFS3ERR_NODEV",
+        20 => "NFS3ERR_NOTDIR",
+        21 => "NFS3ERR_ISDIR",
+        22 => "NFS3ERR_INVAL",
+        27 => "NFS3ERR_FBIG",
+        28 => "NFS3ERR_NOSPC",
+        30 => "NFS3ERR_ROFS",
+        31 => "NFS3ERR_MLINK",
+        63 => "NFS3ERR_NAMETOOLONG",
+        66 => "NFS3ERR_NOTEMPTY",
+        69 => "NFS3ERR_DQUOT",
+        70 => "NFS3ERR_STALE",
+        10001 => "NFS3ERR_BADHANDLE",
+        10002 => "NFS3ERR_NOT_SYNC",
+        10003 => "NFS3ERR_BAD_COOKIE",
+        10004 => "NFS3ERR_NOTSUPP",
+        10005 => "NFS3ERR_TOOSMALL",
+        10006 => "NFS3ERR_SERVERFAULT",
+        10007 => "NFS3ERR_BADTYPE",
+        10008 => "NFS3ERR_JUKEBOX",
+        _ => "an unknown status",
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect(why) => write!(f, "cannot connect: {why}"),
+            Self::Down(why) => why.fmt(f),
+            Self::Rpc(why) => write!(f, "the server refused the call: {why}"),
+            Self::Reply(why) => write!(f, "the reply cannot be read: {why:?}"),
+            Self::Mount(2) => f.write_str("MOUNT: the server has no such share"),
+            Self::Mount(13) => f.write_str("MOUNT: the server does not let this client in"),
+            Self::Mount(status) => write!(f, "MOUNT refused with status {status}"),
+            Self::Nfs3(status) => write!(f, "{} ({status})", nfs3_name(*status)),
+            Self::Nfs4(op, status) => {
+                let op = nfsrdma::v4::wire::op::name(*op);
+                match nfsrdma::v4::status::Status::from_u32(*status) {
+                    Some(name) => write!(f, "{op}: {name:?} ({status})"),
+                    None => write!(f, "{op}: status {status}"),
+                }
+            }
+            Self::Protocol(what) => write!(f, "the server breaks the protocol: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

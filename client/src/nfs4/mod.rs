@@ -1,0 +1,17 @@
+//! NFS version 4 (RFC 8881, RFC 7862): a session of minor version 1 or 2, its operations, its callbacks.
+
+mod attrs;
+mod callback;
+mod compound;
+mod files;
+mod session;
+
+pub use attrs::{Attr, bitmap};
+pub use callback::{Recall, Recalls};
+pub use compound::{Compound, Results};
+pub use files::{DirEntry, OpenFile, OpenHow, Written};
+pub use nfsrdma::v4::wire::{Stateid, attr, op};
+pub use session::{Minor, Nfs4};
+
+/// A file handle.
+pub type Fh = crate::nfs3::Fh;

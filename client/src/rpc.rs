@@ -1,0 +1,323 @@
+//! Asynchronous ONC RPC over a [`Caller`].
+//!
+//! *Operation.* One task drives the connection. [`Rpc::call`] numbers a call, queues it and waits; calls that are queued
+//! before the driver runs leave together. Callbacks go to [`Callbacks`].
+//!
+//! *Memory.* A call owns its arguments until they are sent; an answer is views of receive buffers.
+//!
+//! *Errors.* The end of the connection ends every call under way, and every later one, with the same reason. A server that
+//! answers nothing for a minute while calls wait counts as gone.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::task::AtomicWaker;
+use iobuf::Buf;
+use nfsrdma::xdr::{Reader, Writer};
+use rdma_transport::caller::{Answer, BulkResult, Call, Caller, Event};
+use rdma_transport::channel::{ChannelError, Info};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, Sleep};
+
+use crate::error::{Error, Result};
+
+/// A connection with calls under way and no answer for this many seconds is given up.
+const ANSWER_SECONDS_MAX: u64 = 60;
+/// Calls of one connection under way at once.
+const CALLS_MAX: usize = 4096;
+/// Events handled before other tasks get the thread.
+const EVENTS_PER_TURN: usize = 64;
+
+/// Answers what the server asks of its client (NFSv4 callbacks).
+pub trait Callbacks: Send + Sync + 'static {
+    /// A whole RPC call; the answer is a whole RPC reply. `None` answers nothing.
+    fn call(&self, message: &Buf) -> Option<Vec<u8>>;
+}
+
+/// For clients that promise no callbacks.
+#[derive(Debug)]
+pub struct NoCallbacks;
+
+impl Callbacks for NoCallbacks {
+    fn call(&self, _message: &Buf) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+/// Who calls: the credential of every call (RFC 5531 section 8.2), encoded once.
+#[derive(Clone, Debug)]
+pub struct Credential(Arc<[u8]>);
+
+impl Credential {
+    /// AUTH_SYS of this user.
+    pub fn sys(uid: u32, gid: u32, groups: &[u32]) -> Self {
+        const AUTH_SYS: u32 = 1;
+        let mut body = Writer::new();
+        body.u32(0);
+        body.opaque(b"headgate");
+        body.u32(uid);
+        body.u32(gid);
+        body.count(groups.len());
+        groups.iter().for_each(|g| body.u32(*g));
+        let mut w = Writer::new();
+        w.u32(AUTH_SYS);
+        w.opaque(body.bytes());
+        // The verifier: AUTH_NONE, empty.
+        w.u32(0);
+        w.u32(0);
+        Self(w.bytes().into())
+    }
+
+    /// AUTH_NONE.
+    pub fn none() -> Self {
+        Self([0; 16].into())
+    }
+}
+
+/// Where a reply's bulk data stands, and how much there may be.
+#[derive(Clone, Copy, Debug)]
+pub struct ResultPlace {
+    /// Most bytes of the reply beside bulk data.
+    pub reply_max: usize,
+    /// Bulk data, if the procedure has some.
+    pub bulk: Option<BulkResult>,
+}
+
+impl ResultPlace {
+    /// A reply that fits any transport's smallest message.
+    pub const SHORT: Self = Self { reply_max: 512, bulk: None };
+
+    /// A reply of at most this many bytes and no bulk data.
+    pub fn long(reply_max: usize) -> Self {
+        Self { reply_max, bulk: None }
+    }
+}
+
+type Waiting = oneshot::Sender<std::result::Result<Answer, ChannelError>>;
+
+struct Queue {
+    calls: Vec<Call>,
+    waiting: HashMap<u32, Waiting>,
+    next_xid: u32,
+    ended: Option<ChannelError>,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    driver: AtomicWaker,
+    info: Arc<Info>,
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the driver when the last handle goes.
+struct Handle(Arc<Shared>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.queue().ended.get_or_insert(ChannelError::Closed("by this side".into()));
+        self.0.driver.wake();
+    }
+}
+
+/// Calls over one connection. Clones share it; it closes with the last of them.
+#[derive(Clone)]
+pub struct Rpc(Arc<Handle>);
+
+impl Rpc {
+    /// Drives a connection by a task of the current runtime.
+    pub fn over(caller: Box<dyn Caller>, callbacks: Arc<dyn Callbacks>) -> Self {
+        // Numbers that differ from those of the connection before, lest a server's reply cache takes a new call for an
+        // old one.
+        let first = getrandom::u32().unwrap_or(1);
+        let shared = Arc::new(Shared {
+            queue: Mutex::new(Queue {
+                calls: Vec::new(),
+                waiting: HashMap::new(),
+                next_xid: first,
+                ended: None,
+            }),
+            driver: AtomicWaker::new(),
+            info: caller.info().clone(),
+        });
+        let mut driver =
+            Driver { shared: shared.clone(), caller, callbacks, quiet: Quiet::default() };
+        tokio::spawn(async move {
+            let why = poll_fn(|cx| driver.poll(cx)).await;
+            driver.end(why);
+        });
+        Self(Arc::new(Handle(shared)))
+    }
+
+    /// What is known of the connection.
+    pub fn info(&self) -> &Arc<Info> {
+        &self.0.0.info
+    }
+
+    /// Calls and waits. `args` begins with what [`Rpc::head`] wrote.
+    pub async fn call(&self, args: Writer, place: ResultPlace) -> Result<Answer> {
+        let reply = args.into_reply();
+        let mut call = Call {
+            head: reply.head,
+            payloads: reply.payloads,
+            reply_max: place.reply_max,
+            bulk: place.bulk,
+        };
+        let (answer, wait) = oneshot::channel();
+        {
+            let mut queue = self.0.0.queue();
+            if let Some(why) = &queue.ended {
+                return Err(why.clone().into());
+            }
+            if queue.waiting.len() >= CALLS_MAX {
+                return Err(Error::Rpc(format!("{CALLS_MAX} calls are under way already")));
+            }
+            let xid = queue.next_xid;
+            queue.next_xid = xid.wrapping_add(1);
+            if let Some(place) = call.head.first_chunk_mut() {
+                *place = xid.to_be_bytes();
+            }
+            queue.waiting.insert(xid, answer);
+            queue.calls.push(call);
+        }
+        self.0.0.driver.wake();
+        match wait.await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(ChannelError::Closed("the connection is gone".into()).into()),
+        }
+    }
+
+    /// Begins a call: its head up to the arguments (RFC 5531 section 9). The xid is put in by [`Rpc::call`].
+    pub fn head(program: u32, version: u32, procedure: u32, cred: &Credential) -> Writer {
+        let mut w = Writer::new();
+        for word in [0, 0, 2, program, version, procedure] {
+            w.u32(word);
+        }
+        w.fixed(&cred.0);
+        w
+    }
+}
+
+/// Reads the head of a reply; what is left are the results (RFC 5531 section 9).
+pub(crate) fn results(answer: &Answer) -> Result<Reader<'_>> {
+    let mut r = Reader::new(&answer.body, &answer.pulled);
+    let (_xid, _reply) = (r.u32()?, r.u32()?);
+    if r.u32()? != 0 {
+        let why = match r.u32()? {
+            0 => "it speaks another version of RPC".to_owned(),
+            _ => format!("authentication error {}", r.u32()?),
+        };
+        return Err(Error::Rpc(why));
+    }
+    let _flavor = r.u32()?;
+    r.opaque(400)?;
+    match r.u32()? {
+        0 => Ok(r),
+        1 => Err(Error::Rpc("it does not serve this program".into())),
+        2 => {
+            let (low, high) = (r.u32()?, r.u32()?);
+            Err(Error::Rpc(format!("it serves versions {low} to {high} of this program")))
+        }
+        3 => Err(Error::Rpc("it does not have this procedure".into())),
+        4 => Err(Error::Rpc("it cannot read the arguments".into())),
+        5 => Err(Error::Rpc("it failed (SYSTEM_ERR)".into())),
+        n => Err(Error::Rpc(format!("unknown accept status {n}"))),
+    }
+}
+
+/// Notices a server that is silent while calls wait. The timer is looked at when it fires, so an answer costs a store.
+#[derive(Default)]
+struct Quiet {
+    heard: bool,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Quiet {
+    fn poll(&mut self, waiting: bool, cx: &mut Context<'_>) -> Poll<()> {
+        if !waiting && self.timer.is_none() {
+            return Poll::Pending;
+        }
+        let limit = Duration::from_secs(ANSWER_SECONDS_MAX);
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        while timer.as_mut().poll(cx).is_ready() {
+            if !waiting {
+                self.timer = None;
+                return Poll::Pending;
+            }
+            if !std::mem::take(&mut self.heard) {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(Instant::now() + limit);
+        }
+        Poll::Pending
+    }
+}
+
+struct Driver {
+    shared: Arc<Shared>,
+    caller: Box<dyn Caller>,
+    callbacks: Arc<dyn Callbacks>,
+    quiet: Quiet,
+}
+
+impl Driver {
+    /// Ready when the connection is over.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ChannelError> {
+        self.shared.driver.register(cx.waker());
+        let (calls, ended) = {
+            let mut queue = self.shared.queue();
+            (std::mem::take(&mut queue.calls), queue.ended.clone())
+        };
+        for call in calls {
+            self.caller.call(call);
+        }
+        if let Some(why) = ended {
+            return Poll::Ready(why);
+        }
+        for _ in 0..EVENTS_PER_TURN {
+            match self.caller.poll_event(cx) {
+                Poll::Ready(Ok(Event::Answer(xid, answer))) => {
+                    self.quiet.heard = true;
+                    let waiting = self.shared.queue().waiting.remove(&xid);
+                    if let Some(waiting) = waiting {
+                        // Whoever called may have given up.
+                        let _ = waiting.send(Ok(answer));
+                    }
+                }
+                Poll::Ready(Ok(Event::Callback(message))) => {
+                    if let Some(reply) = self.callbacks.call(&message) {
+                        self.caller.answer(reply);
+                    }
+                }
+                Poll::Ready(Err(why)) => return Poll::Ready(why),
+                Poll::Pending => {
+                    let waiting = !self.shared.queue().waiting.is_empty();
+                    return self.quiet.poll(waiting, cx).map(|()| {
+                        ChannelError::Closed(format!("no answer for {ANSWER_SECONDS_MAX} s"))
+                    });
+                }
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn end(&mut self, why: ChannelError) {
+        let waiting = {
+            let mut queue = self.shared.queue();
+            queue.ended = Some(why.clone());
+            std::mem::take(&mut queue.waiting)
+        };
+        for (_, waiting) in waiting {
+            let _ = waiting.send(Err(why.clone()));
+        }
+    }
+}
