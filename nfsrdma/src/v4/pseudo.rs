@@ -82,7 +82,7 @@ pub(super) const NOTHING: Attr = {
 };
 
 fn directory(cx: &Compound<'_>, fileid: u64, nlink: u32) -> Attr {
-    let started = u64::from_be_bytes(cx.nfs.core.boot.write_verifier);
+    let started = cx.nfs.core.boot.write_verifier;
     let time = Time {
         sec: i64::try_from(started / 1_000_000_000).unwrap_or(i64::MAX),
         // Invariant: a remainder below 10^9.

@@ -7,6 +7,6 @@ pub(in crate::v4) async fn commit(cx: &mut Compound<'_>) -> Result<(), Status> {
     let (offset, count) = (cx.args.u64()?, cx.args.u32()?);
     let at = cx.file()?;
     at.node.commit(offset, u64::from(count)).await?;
-    cx.out.fixed(&cx.nfs.core.boot.write_verifier);
+    cx.out.u64(cx.nfs.core.boot.write_verifier);
     Ok(())
 }
