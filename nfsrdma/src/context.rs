@@ -12,7 +12,6 @@ use vfs::namespace::{Namespace, Share};
 use crate::clients::Neighbours;
 use crate::fh::Handles;
 use crate::rpc::Flavor;
-use crate::violation::Violations;
 
 /// Time as the server's rules see it: since some moment before the server began, never backwards.
 #[derive(Debug)]
@@ -71,8 +70,6 @@ pub struct Core {
     pub clock: Clock,
     /// Who counts as a neighbour, for shares that do not say who may come.
     pub neighbours: Neighbours,
-    /// What peers did wrong.
-    pub violations: Violations,
     write_verifier: AtomicU64,
 }
 
@@ -85,7 +82,6 @@ impl Core {
             boot,
             clock,
             neighbours: Neighbours::default(),
-            violations: Violations::default(),
             write_verifier: AtomicU64::new(boot.write_verifier),
         }
     }
@@ -106,7 +102,7 @@ impl Core {
         let ip = conn.info.peer.ip().to_canonical();
         match &share.clients {
             Some(ranges) => ranges.iter().any(|r| r.contains(ip)),
-            None => self.neighbours.contains(ip),
+            None => ip == conn.info.local.ip().to_canonical() || self.neighbours.contains(ip),
         }
     }
 }

@@ -74,12 +74,12 @@ impl Server {
         let mut out = Writer::new();
         let head = match decode_call(&mut args) {
             Ok(head) => head,
-            Err(e) => return self.not_a_call(conn, e, out),
+            Err(e) => return not_a_call(conn, e, out),
         };
         let (flavor, cred) = match caller(conn, &head) {
             Ok(meant) => meant,
             Err(stat) => {
-                self.core.violations.note(conn, Violation::Credential);
+                Violation::Credential.note(conn, "flavor or body");
                 reply::auth_error(&mut out, head.xid, stat);
                 return Some(out.into_reply());
             }
@@ -102,32 +102,13 @@ impl Server {
             Ok(Ok(Outcome::Drop)) => None,
             Ok(Ok(Outcome::NoProcedure)) => Some(refusal(head.xid, AcceptStat::ProcUnavail)),
             Ok(Err(_garbage)) => {
-                self.core.violations.note(conn, Violation::Arguments);
+                let (program, number) = (head.program, head.procedure);
+                let what = format!("program {program} procedure {number}");
+                Violation::Arguments.note(conn, &what);
                 Some(refusal(head.xid, AcceptStat::GarbageArgs))
             }
             Err(stat) => Some(refusal(head.xid, stat)),
         }
-    }
-
-    /// The answer to what is not a call that can be served.
-    fn not_a_call(&self, conn: &Conn, e: CallError, mut out: Writer) -> Option<Reply> {
-        let rule = match e {
-            CallError::NotACall => Violation::NotACall,
-            CallError::RpcMismatch { xid } => {
-                reply::rpc_mismatch(&mut out, xid);
-                Violation::RpcVersion
-            }
-            CallError::Auth { xid, stat } => {
-                reply::auth_error(&mut out, xid, stat);
-                Violation::Credential
-            }
-            CallError::Short { xid } => {
-                reply::accepted(&mut out, xid, AcceptStat::GarbageArgs);
-                Violation::ShortCall
-            }
-        };
-        self.core.violations.note(conn, rule);
-        (!out.is_empty()).then(|| out.into_reply())
     }
 
     fn call_key(&self, conn: &Conn, head: &CallHead<'_>, body: &[u8]) -> CallKey {
@@ -171,6 +152,27 @@ impl Server {
             _ => Err(AcceptStat::ProgUnavail),
         }
     }
+}
+
+/// The answer to what is not a call that can be served.
+fn not_a_call(conn: &Conn, e: CallError, mut out: Writer) -> Option<Reply> {
+    let rule = match e {
+        CallError::NotACall => Violation::NotACall,
+        CallError::RpcMismatch { xid } => {
+            reply::rpc_mismatch(&mut out, xid);
+            Violation::RpcVersion
+        }
+        CallError::Auth { xid, stat } => {
+            reply::auth_error(&mut out, xid, stat);
+            Violation::Credential
+        }
+        CallError::Short { xid } => {
+            reply::accepted(&mut out, xid, AcceptStat::GarbageArgs);
+            Violation::ShortCall
+        }
+    };
+    rule.note(conn, "head of a call");
+    (!out.is_empty()).then(|| out.into_reply())
 }
 
 /// A reply that says why the call was not done.

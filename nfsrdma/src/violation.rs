@@ -1,6 +1,9 @@
-//! Rules of ONC RPC and NFS that a peer can break, each with a counter and one line in the log per connection.
+//! Rules of ONC RPC that a peer can break and still be answered. Each is counted ([`rdma_transport::count`]) and has one line in
+//! the log per connection.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+
+use rdma_transport::count;
 
 use crate::context::Conn;
 
@@ -20,10 +23,6 @@ pub enum Violation {
 }
 
 impl Violation {
-    /// Every rule.
-    pub const ALL: [Self; 5] =
-        [Self::NotACall, Self::RpcVersion, Self::ShortCall, Self::Credential, Self::Arguments];
-
     /// Its stable name.
     pub fn name(self) -> &'static str {
         match self {
@@ -34,26 +33,14 @@ impl Violation {
             Self::Arguments => "rpc-arguments",
         }
     }
-}
-
-/// How often each rule was broken.
-#[derive(Debug, Default)]
-pub struct Violations {
-    counts: [AtomicU64; Violation::ALL.len()],
-}
-
-impl Violations {
-    /// Times that this rule was broken.
-    pub fn count(&self, rule: Violation) -> u64 {
-        self.counts[rule as usize].load(Ordering::Relaxed)
-    }
 
     /// Counts it, and logs it when it is the first of its kind on this connection.
-    pub(crate) fn note(&self, conn: &Conn, rule: Violation) {
-        self.counts[rule as usize].fetch_add(1, Ordering::Relaxed);
-        let bit = 1 << rule as u32;
+    pub(crate) fn note(self, conn: &Conn, detail: &str) {
+        let bit = 1 << self as u32;
         if conn.reported.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-            tracing::warn!(peer = %conn.info.peer, rule = rule.name(), "peer broke a rule");
+            count::broken(self.name(), detail, conn.info.peer);
+        } else {
+            count::broken_again(self.name());
         }
     }
 }

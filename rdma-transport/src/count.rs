@@ -7,9 +7,14 @@ use std::sync::{Mutex, PoisonError};
 /// Bounded by the number of rules: every name is a constant of this program.
 static BROKEN: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
 
+/// A peer broke this rule again: counted, not logged.
+pub fn broken_again(rule: &'static str) {
+    *BROKEN.lock().unwrap_or_else(PoisonError::into_inner).entry(rule).or_default() += 1;
+}
+
 /// A peer broke this rule.
 pub fn broken(rule: &'static str, detail: &str, peer: SocketAddr) {
-    *BROKEN.lock().unwrap_or_else(PoisonError::into_inner).entry(rule).or_default() += 1;
+    broken_again(rule);
     tracing::warn!(%peer, rule, detail, "peer broke a rule");
 }
 

@@ -96,10 +96,8 @@ pub(super) async fn link(op: &Op<'_>, file: &[u8], link: Where<'_>, out: &mut Wr
     let dir = op.target(link.dir).await?;
     let linked = if t.share.id != dir.share.id {
         Err(VfsError::CrossDevice)
-    } else if let Err(e) = t.writable(op) {
-        Err(e)
     } else {
-        t.node.link(&t.cred, dir.node.as_ref(), link.name).await
+        op.core.namespace.link(&t.share, &t.node, &t.cred, &dir.node, link.name).await
     };
     match linked {
         Ok((attr, change)) => {

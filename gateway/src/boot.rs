@@ -1,0 +1,184 @@
+//! What a run of the gateway finds and leaves in its state folder: the lock that keeps a second one away, the secret that
+//! signs file handles, the number of this run.
+//!
+//! *Errors.* A state folder that was asked for and cannot be used stops the start. The default one, where an ordinary user
+//! cannot make it, is done without: handles then end with the process, which is said in the log.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use config::Settings;
+use nfsrdma::context::Boot;
+
+/// Bytes of the secret: a key for handles, one for the cache of replies.
+const SECRET_LEN: usize = 32;
+
+/// This run, and the lock of its state folder for as long as it lives.
+#[derive(Debug)]
+pub struct Run {
+    /// Numbers of this run.
+    pub boot: Boot,
+    /// Signs file handles; the same in every run on one state folder.
+    pub handle_key: [u8; 16],
+    /// Differs from run to run.
+    pub replay_key: [u8; 16],
+    /// The state folder; `None` when nothing survives.
+    pub folder: Option<PathBuf>,
+    _lock: Option<File>,
+}
+
+/// Takes the state folder of these settings.
+pub fn take(settings: &Settings) -> Result<Run, String> {
+    let folder = &settings.state;
+    let refused = |e: &io::Error| {
+        matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+    };
+    match prepare(folder) {
+        Ok(lock) => on_folder(folder, lock),
+        Err(e) if refused(&e) && *folder == Settings::default().state => {
+            tracing::warn!(
+                folder = %folder.display(), error = %e,
+                "no state folder: handles end with this process; give --state DIR to keep them"
+            );
+            ephemeral()
+        }
+        Err(e) => Err(format!("state folder {}: {e}", folder.display())),
+    }
+}
+
+fn prepare(folder: &Path) -> io::Result<File> {
+    fs::create_dir_all(folder)?;
+    private().create(true).write(true).truncate(false).open(folder.join("lock"))
+}
+
+/// For files that nobody else may read.
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(0o600);
+    options
+}
+
+fn on_folder(folder: &Path, lock: File) -> Result<Run, String> {
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            return Err(format!(
+                "another headgate uses the state folder {}; stop it, or give --state DIR",
+                folder.display()
+            ));
+        }
+        Err(TryLockError::Error(e)) => {
+            return Err(format!("cannot lock {}: {e}", folder.join("lock").display()));
+        }
+    }
+    let at = |name: &str, e: io::Error| format!("{}: {e}", folder.join(name).display());
+    let secret = secret(&folder.join("secret")).map_err(|e| at("secret", e))?;
+    let count = count(&folder.join("boots")).map_err(|e| at("boots", e))?;
+    let (handle_key, _) = halves(secret);
+    Ok(Run {
+        boot: Boot { instance: count, ..Boot::now() },
+        handle_key,
+        replay_key: halves(random()?).1,
+        folder: Some(folder.to_owned()),
+        _lock: Some(lock),
+    })
+}
+
+/// A run of which nothing survives.
+pub fn ephemeral() -> Result<Run, String> {
+    let (handle_key, replay_key) = halves(random()?);
+    Ok(Run { boot: Boot::now(), handle_key, replay_key, folder: None, _lock: None })
+}
+
+fn halves(secret: [u8; SECRET_LEN]) -> ([u8; 16], [u8; 16]) {
+    (std::array::from_fn(|i| secret[i]), std::array::from_fn(|i| secret[16 + i]))
+}
+
+fn random() -> Result<[u8; SECRET_LEN], String> {
+    let mut bytes = [0; SECRET_LEN];
+    getrandom::fill(&mut bytes).map_err(|e| format!("no random numbers: {e}"))?;
+    Ok(bytes)
+}
+
+/// The secret of the folder, made at the first run.
+fn secret(path: &Path) -> io::Result<[u8; SECRET_LEN]> {
+    let mut bytes = [0; SECRET_LEN];
+    match File::open(path) {
+        Ok(mut file) => {
+            file.read_exact(&mut bytes)?;
+            Ok(bytes)
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+            replace(path, &bytes)?;
+            Ok(bytes)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// The number of this run: one more than the last.
+fn count(path: &Path) -> io::Result<u32> {
+    let last = match fs::read_to_string(path) {
+        Ok(text) => text.trim().parse::<u32>().map_err(io::Error::other)?,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => 0,
+        Err(e) => return Err(e),
+    };
+    let this = last.wrapping_add(1).max(1);
+    replace(path, format!("{this}\n").as_bytes())?;
+    Ok(this)
+}
+
+/// Writes a file so that after a crash there is the old one or the new one.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = private().create(true).write(true).truncate(true).open(&new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    match path.parent() {
+        Some(folder) => File::open(folder)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn settings(folder: &Path) -> Settings {
+        Settings { state: folder.to_owned(), ..Settings::default() }
+    }
+
+    #[test]
+    fn the_handle_key_stays_and_the_run_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("state");
+        let first = take(&settings(&state)).unwrap();
+        let (key, instance) = (first.handle_key, first.boot.instance);
+        let mode = fs::metadata(state.join("secret")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        drop(first);
+        let second = take(&settings(&state)).unwrap();
+        assert_eq!((second.handle_key, second.boot.instance), (key, instance + 1));
+    }
+
+    #[test]
+    fn a_second_gateway_on_one_folder_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let _first = take(&settings(folder.path())).unwrap();
+        let why = take(&settings(folder.path())).unwrap_err();
+        assert!(why.contains("another headgate"), "{why}");
+    }
+
+    #[test]
+    fn a_damaged_state_folder_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("secret"), b"short").unwrap();
+        let why = take(&settings(folder.path())).unwrap_err();
+        assert!(why.contains("secret"), "{why}");
+    }
+}
