@@ -8,6 +8,7 @@ mod calls;
 pub mod channel;
 pub mod count;
 pub mod limits;
+pub mod loopback;
 pub mod rpcrdma;
 pub mod serve;
 mod stall;

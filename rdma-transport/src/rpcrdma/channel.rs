@@ -17,23 +17,21 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use iobuf::{Acquire, Buf, BufMut, Pool};
+use iobuf::{Acquire, BufMut, Pool};
 use tokio::sync::mpsc;
 
 use super::check::Violation;
 use super::chunks::{self, Message, Offer};
 use super::credits::{Asking, Granting};
 use super::fetch::Fetch;
+use super::link::Link;
 use super::plan::{Plan, plan};
 use super::wire::{Lists, Prefix, PrivateData, RDMA_MSG, RdmaError, VERSION};
 use crate::calls::Calls;
 use crate::channel::{
     Channel, ChannelError, Command, Handle, Info, Reply, ReplyTo, Request, Traffic,
 };
-use crate::stall::Stall;
-use crate::verbs::{
-    Completion, ConnectParams, QueuePair, Refused, Rejected, Work, WorkId, WorkKind,
-};
+use crate::verbs::{Completion, ConnectParams, QueuePair, Work, WorkId, WorkKind};
 use crate::{count, limits};
 
 /// Receives posted on an idle connection: one for each credit, and one for the reply to each callback.
@@ -58,8 +56,7 @@ struct Buffers {
 /// RPC over one RDMA connection.
 pub struct RdmaChannel {
     info: Arc<Info>,
-    qp: Box<dyn QueuePair>,
-    recvs: Pool,
+    link: Link,
     /// Largest Send the peer takes, in bytes.
     inline_out: usize,
     /// The peer copes with Send with Invalidate.
@@ -72,13 +69,6 @@ pub struct RdmaChannel {
     /// Calls that need buffers, in order.
     waiting: VecDeque<usize>,
     buffers: Buffers,
-    /// Work to be posted.
-    reads: VecDeque<Work>,
-    out: VecDeque<Work>,
-    /// Receives to be posted before anything of `out`.
-    recvs_owed: usize,
-    /// Posted work other than Receives.
-    posted: usize,
     completions: Vec<Completion>,
     commands: mpsc::Receiver<Command>,
     handle: Handle,
@@ -89,7 +79,6 @@ pub struct RdmaChannel {
     failed: Option<ChannelError>,
     draining: Option<ChannelError>,
     disconnected: bool,
-    stall: Stall,
 }
 
 impl RdmaChannel {
@@ -116,10 +105,9 @@ impl RdmaChannel {
     ) -> Result<Self, ChannelError> {
         let peer = PrivateData::parse(private_data).unwrap_or(PrivateData::DEFAULT);
         let (sender, commands) = mpsc::channel(limits::COMMANDS_WAITING_MAX);
-        let mut channel = Self {
+        Ok(Self {
             info,
-            qp,
-            recvs,
+            link: Link::new(qp, recvs, RECVS)?,
             inline_out: peer.recv_size.min(PrivateData::OURS.send_size),
             invalidate: peer.remote_invalidation,
             credits: Granting::new(limits::RPCRDMA_CREDITS),
@@ -128,10 +116,6 @@ impl RdmaChannel {
             ready: VecDeque::new(),
             waiting: VecDeque::new(),
             buffers: Buffers::default(),
-            reads: VecDeque::new(),
-            out: VecDeque::new(),
-            recvs_owed: 0,
-            posted: 0,
             completions: Vec::new(),
             commands,
             handle: Handle { commands: sender },
@@ -141,17 +125,7 @@ impl RdmaChannel {
             failed: None,
             draining: None,
             disconnected: false,
-            stall: Stall::default(),
-        };
-        let mut chain = Vec::with_capacity(RECVS);
-        for _ in 0..RECVS {
-            let none = || ChannelError::Closed("no receive buffers for one more connection".into());
-            let into = channel.recvs.try_get(limits::RPCRDMA_INLINE).ok_or_else(none)?;
-            chain.push(Work::Recv { id: WorkId(0), into });
-        }
-        let refused = |r: Rejected| ChannelError::Closed(format!("receives refused: {:?}", r.why));
-        channel.qp.post(chain).map_err(refused)?;
-        Ok(channel)
+        })
     }
 
     fn take_commands(&mut self, cx: &mut Context<'_>) {
@@ -173,7 +147,7 @@ impl RdmaChannel {
                     lists.emit(&mut message);
                     message.extend_from_slice(&head);
                     self.reverse.begin();
-                    self.send(vec![message.into()], None);
+                    self.link.send(&self.info, vec![message.into()], None);
                 }
                 Poll::Ready(Some(Command::Shutdown)) => self.shutdown(),
                 Poll::Ready(None) | Poll::Pending => return,
@@ -181,16 +155,9 @@ impl RdmaChannel {
         }
     }
 
-    fn send(&mut self, from: Vec<Buf>, invalidate: Option<u32>) {
-        let len: usize = from.iter().map(Buf::len).sum();
-        Traffic::add(&self.info.traffic.inline_out, len as u64);
-        Traffic::add(&self.info.traffic.invalidations, invalidate.is_some().into());
-        self.out.push_back(Work::Send { id: WorkId(0), from, invalidate });
-    }
-
     fn send_error(&mut self, to: Prefix, error: RdmaError) {
         let message = error.answer(to, self.credits.granted());
-        self.send(vec![message.into()], None);
+        self.link.send(&self.info, vec![message.into()], None);
     }
 
     /// A message that breaks a rule: answered while that is possible, else the end.
@@ -240,7 +207,7 @@ impl RdmaChannel {
             Ok((_, Message::Done)) => {}
             Err((prefix, v)) => self.on_violation(prefix, v),
         }
-        self.recvs_owed += 1;
+        self.link.recvs_owed += 1;
     }
 
     fn on_call(&mut self, prefix: Prefix, offer: Offer, fetch: Fetch) {
@@ -250,7 +217,7 @@ impl RdmaChannel {
         if self.draining.is_some() {
             // Never answered here: the client asks again on its next connection.
             self.credits.end();
-            self.recvs_owed += 1;
+            self.link.recvs_owed += 1;
             return;
         }
         let slot = Slot { prefix, offer, fetch: Some(fetch) };
@@ -271,7 +238,7 @@ impl RdmaChannel {
         let slot = self.slots.get_mut(index)?.take()?;
         self.free.push(index);
         self.credits.end();
-        self.recvs_owed += 1;
+        self.link.recvs_owed += 1;
         Some(slot)
     }
 
@@ -301,17 +268,13 @@ impl RdmaChannel {
             let Poll::Ready(bufs) = self.buffers.poll(fetch, &self.info, cx) else { return };
             for (part, into) in bufs.into_iter().enumerate() {
                 let id = WorkId((index as u64) << 8 | part as u64);
-                self.reads.push_back(Work::Read { id, from: fetch.source(part), into });
+                self.link.reads.push_back(Work::Read { id, from: fetch.source(part), into });
             }
             self.waiting.pop_front();
         }
     }
 
     fn on_completion(&mut self, done: Completion) {
-        self.stall.progress();
-        if done.kind != WorkKind::Recv {
-            self.posted = self.posted.saturating_sub(1);
-        }
         // A failed request ends the connection; the queue pair says so, with the reason, when all have come back.
         let (Ok(n), Some(buf)) = (done.result, done.buf) else { return };
         match done.kind {
@@ -330,52 +293,14 @@ impl RdmaChannel {
         }
     }
 
-    fn post_receives(&mut self) {
-        if self.recvs_owed == 0 {
-            return;
-        }
-        let chain = (0..self.recvs_owed).map(|_| {
-            // Receives are bounded by the credits, not by the pool: a reply never waits for one, since those who hold
-            // receive buffers may be waiting for the memory that the reply holds.
-            let into = self.recvs.try_get(limits::RPCRDMA_INLINE);
-            let into = into.unwrap_or_else(|| BufMut::heap(limits::RPCRDMA_INLINE));
-            Work::Recv { id: WorkId(0), into }
-        });
-        match self.qp.post(chain.collect()) {
-            Ok(()) => self.recvs_owed = 0,
-            Err(r) => self.on_refused(r.why),
-        }
-    }
-
-    fn on_refused(&mut self, why: Refused) {
-        match why {
-            Refused::Full | Refused::Down => {}
-            Refused::Invalid => {
-                debug_assert!(false, "posted work is within the queue pair's limits");
-                self.failed = Some(ChannelError::Closed("work refused as invalid".into()));
-            }
-        }
-    }
-
-    /// Posts what the queue pair takes. `false` when it refused although it had room: try again.
-    fn post(&mut self) -> bool {
-        self.post_receives();
-        let mut all = post_from(&mut self.reads, &mut *self.qp, &mut self.posted);
-        if all.is_ok() && self.recvs_owed == 0 {
-            all = post_from(&mut self.out, &mut *self.qp, &mut self.posted);
-        }
-        if let Err(why) = all {
-            self.on_refused(why);
-        }
-        all != Err(Refused::Full) && self.recvs_owed == 0
-    }
-
     /// Moves everything that can move. Ready when something was received or failed that the caller must see.
     fn drive(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
         loop {
             self.take_commands(cx);
             self.start_fetches(cx);
-            let posted = self.post();
+            if let Err(e) = self.link.post() {
+                return Poll::Ready(Err(e));
+            }
             if let Some(why) = self.failed.take() {
                 return Poll::Ready(Err(why));
             }
@@ -385,10 +310,10 @@ impl RdmaChannel {
             {
                 tracing::debug!(peer = %self.info.peer, %why, "disconnecting");
                 self.disconnected = true;
-                self.qp.disconnect();
+                self.link.qp.disconnect();
             }
             let mut completions = std::mem::take(&mut self.completions);
-            let polled = self.qp.poll(cx, &mut completions);
+            let polled = self.link.poll(cx, &mut completions);
             for done in completions.drain(..) {
                 self.on_completion(done);
             }
@@ -396,66 +321,27 @@ impl RdmaChannel {
             match polled {
                 Poll::Ready(Ok(())) if self.ready.is_empty() => {}
                 Poll::Ready(Ok(())) => return Poll::Ready(Ok(())),
-                Poll::Ready(Err(down)) => return Poll::Ready(Err(self.ended(down))),
-                Poll::Pending => {
-                    if !posted && self.posted == 0 {
-                        // Refused, and no completion will come to say when to try again.
-                        cx.waker().wake_by_ref();
-                    }
-                    return Poll::Pending;
-                }
+                Poll::Ready(Err(why)) => return Poll::Ready(Err(self.ended(why))),
+                Poll::Pending => return Poll::Pending,
             }
         }
     }
 
     /// Nothing is left to be answered or sent.
     fn is_done(&self) -> bool {
-        self.credits.in_work() == 0 && self.out.is_empty() && self.posted == 0
+        self.credits.in_work() == 0 && self.link.is_flushed()
     }
 
-    fn ended(&mut self, down: crate::verbs::Down) -> ChannelError {
-        if self.disconnected
-            && let Some(why) = self.draining.take()
-        {
-            return why;
-        }
-        match down.violation {
-            Some(rule) => ChannelError::Violation(rule, down.reason),
-            None => ChannelError::Closed(down.reason),
+    fn ended(&mut self, why: ChannelError) -> ChannelError {
+        match self.draining.take() {
+            Some(intended) if self.disconnected => intended,
+            _ => why,
         }
     }
 
     fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<ChannelError> {
-        let half_done = self.posted > 0 || !self.waiting.is_empty() || self.disconnected;
-        self.stall.poll(half_done, cx).map(|()| {
-            let n = limits::STALL_SECONDS_MAX;
-            ChannelError::Closed(format!("no progress for {n} s"))
-        })
-    }
-}
-
-/// Posts from the front of `queue` as much as has room.
-fn post_from(
-    queue: &mut VecDeque<Work>,
-    qp: &mut dyn QueuePair,
-    posted: &mut usize,
-) -> Result<(), Refused> {
-    let room = qp.limits().sends_max.saturating_sub(*posted);
-    let n = queue.len().min(room);
-    if n == 0 {
-        return Ok(());
-    }
-    match qp.post(queue.drain(..n).collect()) {
-        Ok(()) => {
-            *posted += n;
-            Ok(())
-        }
-        Err(Rejected { why, chain }) => {
-            for work in chain.into_iter().rev() {
-                queue.push_front(work);
-            }
-            Err(why)
-        }
+        let waits = !self.waiting.is_empty() || self.disconnected;
+        self.link.poll_stalled(waits, cx)
     }
 }
 
@@ -516,7 +402,7 @@ impl Channel for RdmaChannel {
                 // Requests stay in their queue, which is bounded by the credits.
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
-                Poll::Pending if self.out.is_empty() && self.posted == 0 => {
+                Poll::Pending if self.link.is_flushed() => {
                     return Poll::Ready(Ok(()));
                 }
                 Poll::Pending => return self.poll_stalled(cx).map(Err),
@@ -537,12 +423,12 @@ impl Channel for RdmaChannel {
                 Traffic::add(&self.info.traffic.rdma_write, p.write_len() as u64);
                 let Plan { writes, send } = p;
                 let writes = writes.into_iter();
-                self.out.extend(writes.map(|w| Work::Write {
+                self.link.out.extend(writes.map(|w| Work::Write {
                     id: WorkId(0),
                     from: w.from,
                     to: w.to,
                 }));
-                self.send(send, invalidate);
+                self.link.send(&self.info, send, invalidate);
             }
             Err(why) => {
                 tracing::debug!(peer = %self.info.peer, xid = prefix.xid, ?why, "no room for a reply");

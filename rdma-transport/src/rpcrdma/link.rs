@@ -1,0 +1,172 @@
+//! What both halves of RPC-over-RDMA do with a queue pair: keep Receives posted, post in order, take completions.
+//!
+//! *Operation.* [`Link::post`] posts owed Receives first, since what is sent next may hand the peer their credits; then
+//! RDMA Reads; then Writes and Sends, in order.
+//!
+//! *Memory.* Receive buffers are bounded by credits. The pool's own come first; when it has none left, because
+//! requests are still looked at, the heap lends one rather than make a reply wait for those who may wait for it.
+//!
+//! *Errors.* A full queue keeps the rest for later.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll};
+
+use iobuf::{Buf, BufMut, Pool};
+
+use crate::channel::{ChannelError, Info, Traffic};
+use crate::limits;
+use crate::stall::Stall;
+use crate::verbs::{Completion, QueuePair, Refused, Rejected, Work, WorkId, WorkKind};
+
+pub(super) struct Link {
+    pub(super) qp: Box<dyn QueuePair>,
+    recvs: Pool,
+    /// RDMA Reads to be posted.
+    pub(super) reads: VecDeque<Work>,
+    /// Writes and Sends to be posted.
+    pub(super) out: VecDeque<Work>,
+    /// Receives to be posted before anything of `out`.
+    pub(super) recvs_owed: usize,
+    /// Posted work other than Receives.
+    posted: usize,
+    /// The queue pair refused although it had room, and may take it at the next try.
+    refused: bool,
+    stall: Stall,
+}
+
+impl Link {
+    /// Posts `count` Receives of `recvs`.
+    pub(super) fn new(
+        mut qp: Box<dyn QueuePair>,
+        recvs: Pool,
+        count: usize,
+    ) -> Result<Self, ChannelError> {
+        let mut chain = Vec::with_capacity(count);
+        for _ in 0..count {
+            let none = || ChannelError::Closed("no receive buffers for one more connection".into());
+            let into = recvs.try_get(limits::RPCRDMA_INLINE).ok_or_else(none)?;
+            chain.push(Work::Recv { id: WorkId(0), into });
+        }
+        let refused = |r: Rejected| ChannelError::Closed(format!("receives refused: {:?}", r.why));
+        qp.post(chain).map_err(refused)?;
+        Ok(Self {
+            qp,
+            recvs,
+            reads: VecDeque::new(),
+            out: VecDeque::new(),
+            recvs_owed: 0,
+            posted: 0,
+            refused: false,
+            stall: Stall::default(),
+        })
+    }
+
+    /// Queues a Send.
+    pub(super) fn send(&mut self, info: &Info, from: Vec<Buf>, invalidate: Option<u32>) {
+        let len: usize = from.iter().map(Buf::len).sum();
+        Traffic::add(&info.traffic.inline_out, len as u64);
+        Traffic::add(&info.traffic.invalidations, invalidate.is_some().into());
+        self.out.push_back(Work::Send { id: WorkId(0), from, invalidate });
+    }
+
+    /// Posts what the queue pair takes now.
+    pub(super) fn post(&mut self) -> Result<(), ChannelError> {
+        self.refused = false;
+        self.post_receives()?;
+        let (mut reads, mut out) = (std::mem::take(&mut self.reads), std::mem::take(&mut self.out));
+        let mut posted = self.post_from(&mut reads);
+        if posted.is_ok() && self.recvs_owed == 0 && reads.is_empty() {
+            posted = self.post_from(&mut out);
+        }
+        (self.reads, self.out) = (reads, out);
+        posted
+    }
+
+    fn post_receives(&mut self) -> Result<(), ChannelError> {
+        if self.recvs_owed == 0 {
+            return Ok(());
+        }
+        let mut chain = Vec::with_capacity(self.recvs_owed);
+        for _ in 0..self.recvs_owed {
+            let into = self.recvs.try_get(limits::RPCRDMA_INLINE);
+            let into = into.unwrap_or_else(|| BufMut::heap(limits::RPCRDMA_INLINE));
+            chain.push(Work::Recv { id: WorkId(0), into });
+        }
+        match self.qp.post(chain) {
+            Ok(()) => self.recvs_owed = 0,
+            Err(r) => self.on_refused(r.why)?,
+        }
+        Ok(())
+    }
+
+    fn post_from(&mut self, queue: &mut VecDeque<Work>) -> Result<(), ChannelError> {
+        let room = self.qp.limits().sends_max.saturating_sub(self.posted);
+        let n = queue.len().min(room);
+        if n == 0 {
+            return Ok(());
+        }
+        match self.qp.post(queue.drain(..n).collect()) {
+            Ok(()) => self.posted += n,
+            Err(Rejected { why, chain }) => {
+                for work in chain.into_iter().rev() {
+                    queue.push_front(work);
+                }
+                self.on_refused(why)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn on_refused(&mut self, why: Refused) -> Result<(), ChannelError> {
+        match why {
+            Refused::Full => self.refused = true,
+            // The next poll of the queue pair says why.
+            Refused::Down => {}
+            Refused::Invalid => {
+                debug_assert!(false, "posted work is within the queue pair's limits");
+                return Err(ChannelError::Closed("work refused as invalid".into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves bytes both ways and appends what has completed.
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<Completion>,
+    ) -> Poll<Result<(), ChannelError>> {
+        match self.qp.poll(cx, out) {
+            Poll::Ready(Ok(())) => {
+                let others = out.iter().filter(|done| done.kind != WorkKind::Recv).count();
+                self.posted = self.posted.saturating_sub(others);
+                self.stall.progress();
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Err(down)) => Poll::Ready(Err(match down.violation {
+                Some(rule) => ChannelError::Violation(rule, down.reason),
+                None => ChannelError::Closed(down.reason),
+            })),
+            Poll::Pending => {
+                if self.refused && self.posted == 0 {
+                    // No completion will come to say when to try again.
+                    cx.waker().wake_by_ref();
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Nothing waits to be sent.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.out.is_empty() && self.reads.is_empty() && self.posted == 0
+    }
+
+    /// To be asked when nothing can move. `waits`: something else than posted work is half done.
+    pub(super) fn poll_stalled(&mut self, waits: bool, cx: &mut Context<'_>) -> Poll<ChannelError> {
+        self.stall.poll(waits || !self.is_flushed(), cx).map(|()| {
+            let n = limits::STALL_SECONDS_MAX;
+            ChannelError::Closed(format!("no progress for {n} s"))
+        })
+    }
+}
