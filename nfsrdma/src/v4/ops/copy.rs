@@ -68,7 +68,7 @@ pub(in crate::v4) async fn copy(cx: &mut Compound<'_>) -> Result<(), Status> {
     cx.out.count(0);
     cx.out.u64(done);
     cx.out.u32(0);
-    cx.out.u64(cx.nfs.core.boot.write_verifier);
+    cx.out.fixed(&cx.nfs.core.write_verifier());
     // copy_requirements4: consecutive and synchronous.
     cx.out.bool(true);
     cx.out.bool(true);

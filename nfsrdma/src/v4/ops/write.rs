@@ -24,7 +24,7 @@ pub(in crate::v4) async fn write(cx: &mut Compound<'_>) -> Result<(), Status> {
     let done = door.write(&at.share, &at.node, right.cred(&at), offset, data, stable).await?;
     cx.out.count(done.count);
     cx.out.u32(stable_how(done.stable));
-    cx.out.u64(cx.nfs.core.boot.write_verifier);
+    cx.out.fixed(&cx.nfs.core.write_verifier());
     Ok(())
 }
 
