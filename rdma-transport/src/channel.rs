@@ -240,6 +240,11 @@ pub struct Handle {
 }
 
 impl Handle {
+    /// Of a connection that is gone: for servers that are driven without one.
+    pub fn detached() -> Self {
+        Self { commands: mpsc::channel(1).0 }
+    }
+
     /// Calls the peer over this connection (NFSv4.1 backchannel, RFC 8167 on RDMA) and waits for its reply, at most as long
     /// as the connection lives: the caller sets the deadline.
     pub async fn call(&self, head: Vec<u8>) -> Result<Buf, ChannelError> {

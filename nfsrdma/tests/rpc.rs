@@ -1,0 +1,80 @@
+//! The RPC layer of the server: what is answered to calls that cannot be served.
+
+mod common;
+
+use common::{MOUNT, NFS, call, flat, head, server, session, words};
+
+fn answer(bytes: Vec<u8>) -> Option<Vec<u32>> {
+    call(&session(&server(vec![])), bytes, vec![]).map(|r| words(&flat(r)))
+}
+
+fn of(words: &[u32]) -> Option<Vec<u32>> {
+    answer(words.iter().flat_map(|w| w.to_be_bytes()).collect())
+}
+
+fn to(program: u32, version: u32, procedure: u32) -> Option<Vec<u32>> {
+    answer(head(9, program, version, procedure, 0).into_reply().head)
+}
+
+#[test]
+fn null_of_every_program_and_version_is_answered() {
+    for (program, version) in [(NFS, 3), (NFS, 4), (MOUNT, 1), (MOUNT, 3), (100_000, 2)] {
+        assert_eq!(to(program, version, 0), Some(vec![9, 1, 0, 0, 0, 0]));
+    }
+}
+
+#[test]
+fn what_is_not_served_is_refused_by_its_own_error() {
+    assert_eq!(to(100_021, 4, 0), Some(vec![9, 1, 0, 0, 0, 1]));
+    assert_eq!(to(NFS, 2, 0), Some(vec![9, 1, 0, 0, 0, 2, 3, 4]));
+    assert_eq!(to(NFS, 5, 0), Some(vec![9, 1, 0, 0, 0, 2, 3, 4]));
+    assert_eq!(to(MOUNT, 4, 0), Some(vec![9, 1, 0, 0, 0, 2, 1, 3]));
+    assert_eq!(to(NFS, 3, 22), Some(vec![9, 1, 0, 0, 0, 3]));
+    assert_eq!(to(NFS, 4, 2), Some(vec![9, 1, 0, 0, 0, 3]));
+    assert_eq!(to(MOUNT, 3, 6), Some(vec![9, 1, 0, 0, 0, 3]));
+    assert_eq!(to(MOUNT, 1, 1), Some(vec![9, 1, 0, 0, 0, 3]));
+}
+
+#[test]
+fn broken_heads_are_answered_or_dropped() {
+    assert_eq!(of(&[9]), None);
+    assert_eq!(of(&[9, 1, 0, 0, 0, 0]), None);
+    assert_eq!(of(&[9, 0, 3, NFS, 3, 0, 0, 0, 0, 0]), Some(vec![9, 1, 1, 0, 2, 2]));
+    assert_eq!(of(&[9, 0, 2, NFS, 3]), Some(vec![9, 1, 0, 0, 0, 4]));
+    // AUTH_BADCRED, AUTH_BADVERF, and a flavor that is not served.
+    assert_eq!(of(&[9, 0, 2, NFS, 3, 0, 1, 401]), Some(vec![9, 1, 1, 1, 1]));
+    assert_eq!(of(&[9, 0, 2, NFS, 3, 0, 0, 0, 0, 401]), Some(vec![9, 1, 1, 1, 3]));
+    assert_eq!(of(&[9, 0, 2, NFS, 3, 0, 6, 0, 0, 0]), Some(vec![9, 1, 1, 1, 5]));
+}
+
+#[test]
+fn arguments_that_end_early_are_garbage_for_every_procedure() {
+    for procedure in 1..22 {
+        let garbage = Some(vec![9, 1, 0, 0, 0, 4]);
+        assert_eq!(to(NFS, 3, procedure), garbage, "procedure {procedure}");
+        let mut too_long = head(9, NFS, 3, procedure, 0);
+        too_long.u32(65);
+        too_long.fixed(&[0; 68]);
+        assert_eq!(answer(too_long.into_reply().head), garbage, "procedure {procedure}");
+    }
+}
+
+#[test]
+fn a_handle_that_was_never_given_out_is_a_bad_handle() {
+    const BADHANDLE: u32 = 10001;
+    for forged in [vec![], vec![1; 10], vec![1; 30], vec![0xff; 64]] {
+        let mut w = head(9, NFS, 3, 1, 0);
+        w.opaque(&forged);
+        assert_eq!(answer(w.into_reply().head), Some(vec![9, 1, 0, 0, 0, 0, BADHANDLE]));
+    }
+}
+
+#[test]
+fn the_port_mapper_knows_where_it_all_is() {
+    let server = server(vec![]);
+    server.set_tcp_port(2049);
+    let mut w = head(9, 100_000, 2, 3, 0);
+    [NFS, 3, 6, 0].into_iter().for_each(|v| w.u32(v));
+    let reply = call(&session(&server), w.into_reply().head, vec![]).unwrap();
+    assert_eq!(words(&flat(reply)), [9, 1, 0, 0, 0, 0, 2049]);
+}
