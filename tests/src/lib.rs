@@ -1,1 +1,4 @@
-//! placeholder
+//! What the end-to-end tests share. The tests themselves are in `tests/tests`; the lab, with real kernels, is in
+//! `tests/lab`.
+
+pub mod fuzz;

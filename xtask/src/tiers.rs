@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::Instant;
 
 use crate::sh::{Outcome, Result, Tally, command, output};
-use crate::{graph, lab, packages, tidy};
+use crate::{fuzz, graph, lab, packages, tidy};
 
 const TIERS: [&str; 6] = ["style", "unit", "e2e", "lab", "third", "fuzz"];
 /// In-process end-to-end and fault tests: they have a tier of their own.
@@ -34,7 +34,7 @@ pub(crate) fn test(args: &[String]) -> Result<Outcome> {
             "e2e" => cargo_test(&["--package", E2E_PACKAGE])?,
             "lab" => lab::tier(&asked.only, asked.verbose)?,
             "third" => lab::third_parties(&asked.only, asked.verbose)?,
-            _ => fuzz(&asked)?,
+            _ => fuzz::tier(&asked.only, asked.fuzz_seconds, asked.verbose)?,
         };
         println!("   {tier} took {:.0} s", began.elapsed().as_secs_f64());
         if tally.report(Some(tier)) == Outcome::Failed {
@@ -117,11 +117,6 @@ fn count_tests(out: &str) -> Tally {
         }
     }
     tally
-}
-
-/// Each fuzz target for its time.
-fn fuzz(_asked: &Asked) -> Result<Tally> {
-    Ok(Tally::default())
 }
 
 #[cfg(test)]

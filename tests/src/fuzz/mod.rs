@@ -1,0 +1,19 @@
+//! What the fuzz targets do with their bytes: one function for each way in from the network. The programs in `fuzz/` call
+//! them under a fuzzer; `cargo test` calls them with seeds and with thousands of small changes of these.
+//!
+//! Each takes any bytes and must return. Beyond not panicking they assert what holds for all input: what was read can be
+//! written and is the same, limits are kept, two readers of the same bytes agree.
+
+mod rdma;
+mod rpc;
+pub mod seeds;
+
+pub use rdma::rpcrdma_header;
+pub use rpc::{nfs3_args, rpc};
+
+/// A target.
+pub type Target = fn(&[u8]);
+
+/// All of them, by the names of their programs.
+pub const TARGETS: [(&str, Target); 3] =
+    [("rpcrdma_header", rpcrdma_header), ("rpc", rpc), ("nfs3_args", nfs3_args)];

@@ -1,0 +1,24 @@
+//! RPC-over-RDMA headers.
+
+use rdma_transport::limits;
+use rdma_transport::rpcrdma::chunks::{Message, lists, parse};
+use rdma_transport::rpcrdma::wire::PrivateData;
+
+/// The first bytes of a Send.
+pub fn rpcrdma_header(data: &[u8]) {
+    if let Ok((_, Message::Call { inline, call, reads, .. })) = parse(data) {
+        let total: usize = reads.iter().chain(&call).map(|c| c.len).sum();
+        assert!(total <= 2 * limits::RPC_PAYLOAD_MAX, "{total} bytes to fetch");
+        assert!(inline.is_none_or(|at| at <= data.len()));
+        assert!(reads.is_sorted_by_key(|c| c.at), "chunks out of order");
+    }
+    if let Ok((lists, rest)) = lists(data) {
+        let mut out = Vec::new();
+        lists.emit(&mut out);
+        assert_eq!(out.len(), lists.len(), "emit writes what it says");
+        assert_eq!(out, data[..data.len() - rest.len()], "what was read is what is written");
+    }
+    if let Some(private) = PrivateData::parse(data) {
+        assert_eq!(PrivateData::parse(&private.emit()), Some(private));
+    }
+}

@@ -1,0 +1,66 @@
+//! Messages to begin from: one good one of each kind, written word by word from the specifications.
+
+/// XDR words, big-endian.
+fn words(list: &[u32]) -> Vec<u8> {
+    list.iter().flat_map(|w| w.to_be_bytes()).collect()
+}
+
+/// Seeds of a target, by its name.
+pub fn of(target: &str) -> Vec<Vec<u8>> {
+    match target {
+        "rpcrdma_header" => rpcrdma_headers(),
+        "rpc" => calls(),
+        "nfs3_args" => nfs3(),
+        _ => vec![vec![]],
+    }
+}
+
+/// RFC 8166 section 4: RDMA_MSG with no chunks, with a Read chunk, with a Write list and a Reply chunk, RDMA_NOMSG,
+/// RDMA_ERROR; and the private data of RFC 8797.
+fn rpcrdma_headers() -> Vec<Vec<u8>> {
+    let call = [7, 0, 2, 100_003, 3, 0, 0, 0, 0, 0];
+    let with = |header: &[u32], call: &[u32]| words(&[header, call].concat());
+    vec![
+        with(&[7, 1, 32, 0, 0, 0, 0], &call),
+        with(&[7, 1, 32, 0, 1, 40, 0xabc, 4096, 0, 0x1000, 0, 0, 0], &call),
+        with(&[7, 1, 32, 0, 0, 1, 2, 1, 100, 0, 0, 2, 200, 0, 4096, 0, 1, 1, 3, 2048, 0, 0], &call),
+        words(&[7, 1, 32, 1, 1, 0, 0xabc, 4096, 0, 0x1000, 0, 0, 0]),
+        words(&[7, 1, 32, 4, 2]),
+        words(&[7, 1, 32, 4, 1, 1, 1]),
+        words(&[0xf6ab_0e18, 0x0101_0303]),
+    ]
+}
+
+/// RFC 5531: NULL with AUTH_NONE, GETATTR with AUTH_SYS, WRITE with eight bytes.
+fn calls() -> Vec<Vec<u8>> {
+    let sys = [1, 24, 99, 0, 1000, 1000, 1, 7, 0, 0];
+    let head = |procedure: u32| [&[5, 0, 2, 100_003, 3, procedure][..], &sys].concat();
+    let handle = [8, 0x0102_0304, 0x0506_0708];
+    vec![
+        words(&[5, 0, 2, 100_003, 3, 0, 0, 0, 0, 0]),
+        words(&[&head(1)[..], &handle].concat()),
+        words(&[&head(7)[..], &handle, &[0, 0, 8, 2, 8, 1, 2]].concat()),
+        words(&[5, 0, 2, 100_005, 3, 1, 0, 0, 0, 0, 4, 0x2f64_6174]),
+    ]
+}
+
+/// RFC 1813: the procedure's number, then its arguments.
+fn nfs3() -> Vec<Vec<u8>> {
+    let handle = [4, 0x0102_0304];
+    let place = [4, 0x0102_0304, 3, 0x6162_6300];
+    let no_attributes = [0, 0, 0, 0, 0, 0];
+    let procedure = |n: u8, parts: &[&[u32]]| [vec![n], words(&parts.concat())].concat();
+    vec![
+        procedure(1, &[&handle]),
+        procedure(2, &[&handle, &[1, 0o644, 0, 0, 1, 0, 9, 2, 1, 5, 1], &[1, 3, 4]]),
+        procedure(3, &[&place]),
+        procedure(6, &[&handle, &[0, 0, 4096]]),
+        procedure(7, &[&handle, &[0, 0, 5, 1, 5, 0x6865_6c6c, 0x6f00_0000]]),
+        procedure(8, &[&place, &[1], &no_attributes]),
+        procedure(8, &[&place, &[2, 1, 2]]),
+        procedure(10, &[&place, &no_attributes, &[2, 0x6162_0000]]),
+        procedure(11, &[&place, &[3], &no_attributes, &[1, 3]]),
+        procedure(14, &[&place, &place]),
+        procedure(17, &[&handle, &[0, 0, 0, 0, 512, 4096]]),
+    ]
+}

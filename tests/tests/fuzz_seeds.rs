@@ -1,0 +1,67 @@
+//! The fuzz targets' code on their seeds, and on many small changes of each: what a fuzzer does for a minute, in a second
+//! and always the same.
+
+use std::panic::catch_unwind;
+
+use headgate_tests::fuzz::{TARGETS, seeds};
+
+const CHANGES: u32 = 4000;
+
+/// xorshift: the same numbers in every run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % n.max(1) as u64).unwrap_or(0)
+    }
+}
+
+/// One to four changes: a byte, a word to an extreme, a piece cut out or doubled, the end cut off.
+fn change(seed: &[u8], numbers: &mut Numbers) -> Vec<u8> {
+    let mut data = seed.to_vec();
+    for _ in 0..=numbers.below(3) {
+        let at = numbers.below(data.len());
+        match numbers.below(5) {
+            0 if !data.is_empty() => data[at] ^= 1 << numbers.below(8),
+            1 if at + 4 <= data.len() => {
+                let words = [0, 1, 3, 0xff, 0x7fff_ffff, 0x8000_0000, u32::MAX - 3, u32::MAX];
+                data[at / 4 * 4..at / 4 * 4 + 4]
+                    .copy_from_slice(&words[numbers.below(8)].to_be_bytes());
+            }
+            2 => data.truncate(at),
+            3 => data.extend_from_within(at..),
+            _ => drop(data.drain(at..(at + 4).min(data.len()))),
+        }
+    }
+    data
+}
+
+#[test]
+fn no_target_falls_over_its_seeds_or_their_neighbours() {
+    for (name, target) in TARGETS {
+        for seed in seeds::of(name) {
+            let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+            target(&seed);
+            for _ in 0..CHANGES {
+                let data = change(&seed, &mut numbers);
+                assert!(catch_unwind(|| target(&data)).is_ok(), "{name}: {data:02x?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_target_has_a_program_and_seeds() {
+    let manifest = include_str!("../../fuzz/Cargo.toml");
+    for (name, _) in TARGETS {
+        assert!(
+            manifest.contains(&format!("name = \"{name}\"")),
+            "{name} is not in fuzz/Cargo.toml"
+        );
+        assert!(seeds::of(name).iter().any(|s| !s.is_empty()), "{name} has no seed");
+    }
+    assert_eq!(manifest.matches("[[bin]]").count(), TARGETS.len());
+}

@@ -1,0 +1,128 @@
+//! The fuzz targets, each for its time, two at once. They are built here as cargo-fuzz builds them, without it: libFuzzer
+//! comes as a crate, coverage and the address sanitizer with the toolchain.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+
+use crate::sh::{Result, Tally, output, workspace};
+
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+const AT_ONCE: usize = 2;
+/// Of one input; a target that needs more has found something.
+const SECONDS_PER_INPUT_MAX: u32 = 5;
+const MEMORY_MIB_MAX: u32 = 1024;
+
+/// What cargo-fuzz passes to rustc.
+const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+     -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address --cfg fuzzing -Ccodegen-units=1";
+
+/// Runs those targets whose name holds one of `only`: one check for each.
+pub(crate) fn tier(only: &[String], seconds: u32, verbose: bool) -> Result<Tally> {
+    let mut targets = names()?;
+    targets.retain(|t| only.is_empty() || only.iter().any(|o| t.contains(o.as_str())));
+    build()?;
+    seed_corpora()?;
+    let waiting = Mutex::new(targets);
+    let tally = Mutex::new(Tally::default());
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some(target) = waiting.lock().ok().and_then(|mut w| w.pop()) {
+                    let result = fuzz(&target, seconds, verbose);
+                    if let Ok(mut tally) = tally.lock() {
+                        tally.count(&target, result);
+                    }
+                }
+            });
+        }
+    });
+    tally.into_inner().map_err(|e| e.to_string())
+}
+
+/// The programs of the fuzz workspace.
+fn names() -> Result<Vec<String>> {
+    let failed = |e| format!("fuzz/fuzz_targets: {e}");
+    let listing = fs::read_dir("fuzz/fuzz_targets").map_err(failed)?;
+    let stem = |e: fs::DirEntry| Some(e.path().file_stem()?.to_str()?.to_owned());
+    let mut names: Vec<String> = listing.flatten().filter_map(stem).collect();
+    names.sort();
+    Ok(names)
+}
+
+fn build() -> Result<()> {
+    let mut cargo = Command::new("cargo");
+    cargo
+        .args([
+            "build",
+            "--quiet",
+            "--release",
+            "--manifest-path",
+            "fuzz/Cargo.toml",
+            "--target",
+            TARGET,
+        ])
+        .arg("--target-dir")
+        .arg(target_dir())
+        .env("RUSTFLAGS", FLAGS)
+        // The sanitizer is part of the stable toolchain; the flag that asks for it is not stable.
+        .env("RUSTC_BOOTSTRAP", "1");
+    let status = cargo.status().map_err(|e| format!("cannot run cargo: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("the fuzz targets do not build: {status}")) }
+}
+
+fn target_dir() -> PathBuf {
+    workspace().join("fuzz/target")
+}
+
+/// The seeds are written down as code, tests/src/fuzz/seeds.rs, and become files here.
+fn seed_corpora() -> Result<()> {
+    let dir = workspace().join("fuzz/corpus").display().to_string();
+    output(&[
+        "cargo",
+        "run",
+        "--quiet",
+        "--package",
+        "headgate-tests",
+        "--bin",
+        "fuzz-seeds",
+        "--",
+        &dir,
+    ])
+    .map(drop)
+}
+
+fn fuzz(target: &str, seconds: u32, verbose: bool) -> Result<()> {
+    let fuzz = workspace().join("fuzz");
+    let artifacts = fuzz.join("artifacts").join(target);
+    fs::create_dir_all(&artifacts).map_err(|e| format!("{}: {e}", artifacts.display()))?;
+    let done = Command::new(target_dir().join(TARGET).join("release").join(target))
+        .arg(fuzz.join("corpus").join(target))
+        .arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-timeout={SECONDS_PER_INPUT_MAX}"))
+        .arg(format!("-rss_limit_mb={MEMORY_MIB_MAX}"))
+        .arg(format!("-artifact_prefix={}/", artifacts.display()))
+        .args(["-print_final_stats=1", "-use_value_profile=1", "-max_len=4096"])
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| format!("cannot run it: {e}"))?;
+    let said = String::from_utf8_lossy(&done.stderr);
+    if verbose {
+        println!("{said}");
+    }
+    let runs = said.lines().find_map(|l| l.strip_prefix("stat::number_of_executed_units:"));
+    println!("   {target}: {} runs", runs.map_or("?", str::trim));
+    if done.status.success() {
+        return Ok(());
+    }
+    Err(format!("{}, see {}:\n{}", done.status, artifacts.display(), tail(&said)))
+}
+
+/// The end of what it said, where the finding is.
+fn tail(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
+}
