@@ -292,6 +292,13 @@ impl Driver {
                         let _ = waiting.send(Ok(answer));
                     }
                 }
+                Poll::Ready(Ok(Event::Refused(xid, why))) => {
+                    self.quiet.heard = true;
+                    let waiting = self.shared.queue().waiting.remove(&xid);
+                    if let Some(waiting) = waiting {
+                        let _ = waiting.send(Err(why));
+                    }
+                }
                 Poll::Ready(Ok(Event::Callback(message))) => {
                     if let Some(reply) = self.callbacks.call(&message) {
                         self.caller.answer(reply);

@@ -64,6 +64,8 @@ pub struct Answer {
 pub enum Event {
     /// The answer to the call of this number.
     Answer(u32, Answer),
+    /// There will be no answer to the call of this number, though the connection goes on.
+    Refused(u32, ChannelError),
     /// The server calls: the whole RPC message, from its xid on. [`Caller::answer`] answers.
     Callback(Buf),
 }

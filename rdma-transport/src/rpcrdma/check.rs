@@ -51,6 +51,10 @@ pub enum Violation {
     ReverseChunks,
     /// Section 4.5: RDMA_ERROR says which error.
     ErrorMalformed,
+    /// Section 3.5.3: the message of an RDMA_NOMSG reply is in the Reply chunk.
+    ReplyChunkMissing,
+    /// Section 3.4.6.2: a reply returns the chunks of its call.
+    ListsChanged,
 }
 
 impl Violation {
@@ -78,6 +82,8 @@ impl Violation {
             Self::CreditsOverrun => "rpcrdma.credits.overrun",
             Self::ReverseChunks => "rpcrdma.reverse.chunks",
             Self::ErrorMalformed => "rpcrdma.error.malformed",
+            Self::ReplyChunkMissing => "rpcrdma.reply.no-chunk",
+            Self::ListsChanged => "rpcrdma.reply.lists",
         }
     }
 

@@ -1,8 +1,10 @@
 //! RPC-over-RDMA version 1 (RFC 8166), with the connection's private data (RFC 8797) and the reverse direction (RFC 8167).
 //!
 //! [`wire`], [`check`], [`chunks`] and [`plan`] are pure: bytes and lists in, decisions out. [`RdmaChannel`] drives a queue
-//! pair with them for a server.
+//! pair with them for a server, [`RdmaCaller`] for a client.
 
+pub mod answer;
+mod caller;
 mod channel;
 pub mod check;
 pub mod chunks;
@@ -12,4 +14,5 @@ mod link;
 pub mod plan;
 pub mod wire;
 
+pub use caller::RdmaCaller;
 pub use channel::RdmaChannel;

@@ -130,7 +130,7 @@ fn scatter(data: Vec<Buf>, segments: &mut [RemoteSeg], writes: &mut Vec<Move>) -
 }
 
 /// The stream in pieces: `head` from its start, with each payload where it belongs. `from` is where offsets count from.
-fn pieces(head: Buf, from: usize, payloads: Vec<Payload>) -> Vec<Buf> {
+pub(super) fn pieces(head: Buf, from: usize, payloads: Vec<Payload>) -> Vec<Buf> {
     let mut out = Vec::with_capacity(1 + 4 * payloads.len());
     let mut done = 0;
     for p in payloads {
