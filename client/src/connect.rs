@@ -62,3 +62,12 @@ pub(crate) fn info(
         traffic: Traffic::default(),
     })
 }
+
+/// Calls over RPC-over-RDMA, by iWARP in user space.
+pub async fn rdma(
+    _to: SocketAddr,
+    _memory: &Memory,
+    _callbacks: Arc<dyn Callbacks>,
+) -> Result<Rpc> {
+    Err(Error::Connect("this build has no RPC-over-RDMA client".into()))
+}

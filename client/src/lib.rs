@@ -9,6 +9,10 @@ pub mod mount;
 pub mod nfs3;
 pub mod nfs4;
 mod rpc;
+pub mod target;
+mod volume;
 
 pub use error::{Error, Result};
 pub use rpc::{Callbacks, Credential, NoCallbacks, ResultPlace, Rpc};
+pub use target::Target;
+pub use volume::{File, Volume, dial};
