@@ -42,7 +42,7 @@ impl fmt::Display for Fault {
                 let number = line.to_string();
                 let gutter = " ".repeat(number.len());
                 let caret = " ".repeat(column.saturating_sub(1));
-                write!(f, "{}:{line}:{column}: {}\n", file.display(), self.what)?;
+                writeln!(f, "{}:{line}:{column}: {}", file.display(), self.what)?;
                 write!(f, "{gutter} |\n{number} | {text}\n{gutter} | {caret}^")?;
             }
             Place::Option(option) => write!(f, "{option}: {}", self.what)?,

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::bench::BenchArgs;
 use clap::{Args, Parser, Subcommand};
 use config::{Faults, Options, Port, Rdma, Settings, ShareOption, Size, Span};
 
@@ -25,6 +26,8 @@ enum Command {
     Serve(Configuration),
     /// Is the configuration sound, and what does a client type for every address?
     Check(CheckArgs),
+    /// Measure a server by NFS, over TCP or RDMA
+    Bench(BenchArgs),
 }
 
 #[derive(Debug, Args)]
@@ -114,6 +117,7 @@ pub fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Serve(configuration) => serve(configuration),
         Command::Check(args) => check(args),
+        Command::Bench(args) => crate::bench::run(args).map_err(Failure::Work),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

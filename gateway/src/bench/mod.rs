@@ -1,0 +1,124 @@
+//! `headgate bench`: what a server reaches by NFS, over TCP or RDMA, and what it costs both ends.
+//!
+//! *Operation.* One connection, one client thread, operations in flight up to a fixed depth. Two servers are compared in
+//! turns (A B A B), so that a slow minute of the machine meets both; the best round of each counts.
+//!
+//! *Memory.* Writes leave from one buffer; what is read stays in pool buffers until the next operation.
+//!
+//! *Errors.* The first operation that fails ends the measurement.
+
+mod load;
+mod report;
+
+use std::time::Duration;
+
+use clap::Args;
+use client::Target;
+
+use load::{Kind, Sample};
+
+/// Options of `headgate bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// What to measure: nfs://HOST[:PORT]/SHARE[?version=3|4.1|4.2&transport=tcp|rdma&mountport=PORT]
+    #[arg(value_name = "TARGET", required = true)]
+    target: Target,
+    /// Measure this one too, in turns, and print ratios of the first to it
+    #[arg(long, value_name = "TARGET")]
+    compare: Option<Target>,
+    /// Process of the server, if it runs here: its CPU time is measured. With --compare: first of TARGET, then of the other
+    #[arg(long, value_name = "PID")]
+    server_pid: Vec<u32>,
+    /// Only these: write, read, random-read, getattr, create
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    only: Vec<Kind>,
+    /// Rounds; the best counts [default: 1, with --compare: 5]
+    #[arg(long, value_name = "N")]
+    rounds: Option<usize>,
+    /// Size of the file that is written and read
+    #[arg(long, value_name = "SIZE", default_value = "512MiB")]
+    size: config::Size,
+    /// How long each kind of small operation runs
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    time: config::Span,
+    /// User and group of the calls
+    #[arg(long, value_name = "UID:GID", default_value = "0:0", value_parser = user)]
+    user: (u32, u32),
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn user(text: &str) -> Result<(u32, u32), String> {
+    let wrong = || format!("`{text}` is not UID:GID, like `1000:1000`");
+    let (uid, gid) = text.split_once(':').ok_or_else(wrong)?;
+    Ok((uid.parse().map_err(|_| wrong())?, gid.parse().map_err(|_| wrong())?))
+}
+
+/// One server under measurement and its best figures.
+struct Peer {
+    target: Target,
+    pid: Option<u32>,
+    best: Vec<Sample>,
+}
+
+/// Runs the command. The error is one line for standard error.
+pub fn run(args: BenchArgs) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| format!("cannot start: {e}"))?;
+    let kinds = if args.only.is_empty() { Kind::ALL.to_vec() } else { args.only.clone() };
+    let rounds = args.rounds.unwrap_or(if args.compare.is_some() { 5 } else { 1 }).clamp(1, 1000);
+    let plan = load::Plan {
+        kinds,
+        size: args.size.0.clamp(1 << 20, 1 << 40),
+        time: args.time.0.clamp(Duration::from_millis(50), Duration::from_secs(3600)),
+        user: args.user,
+    };
+    let mut pids = args.server_pid.into_iter();
+    let mut peers: Vec<Peer> = std::iter::once(args.target)
+        .chain(args.compare)
+        .map(|target| Peer { target, pid: pids.next(), best: Vec::new() })
+        .collect();
+    if let Some(pid) = peers.iter().filter_map(|p| p.pid).find(|pid| crate::cpu::of(*pid).is_none())
+    {
+        return Err(format!("there is no process {pid}"));
+    }
+    let progress = report::Progress::new(rounds * peers.len() * plan.kinds.len());
+    for _ in 0..rounds {
+        for peer in &mut peers {
+            progress.target(&peer.target);
+            let samples = runtime
+                .block_on(load::round(&peer.target, peer.pid, &plan, &progress))
+                .map_err(|e| format!("{}: {e}", peer.target))?;
+            merge(&mut peer.best, samples);
+        }
+    }
+    progress.done();
+    match args.json {
+        true => report::json(&peers),
+        false => report::tables(&peers, rounds),
+    }
+    Ok(())
+}
+
+/// Keeps the better rate and the lower cost of each kind.
+fn merge(best: &mut Vec<Sample>, round: Vec<Sample>) {
+    for sample in round {
+        match best.iter_mut().find(|b| b.kind == sample.kind) {
+            None => best.push(sample),
+            Some(b) => {
+                let client_cpu = b.client_cpu.min(sample.client_cpu);
+                let server_cpu = match (b.server_cpu, sample.server_cpu) {
+                    (Some(a), Some(b)) => Some(a.min(b)),
+                    (a, b) => a.or(b),
+                };
+                if sample.rate > b.rate {
+                    *b = sample;
+                }
+                (b.client_cpu, b.server_cpu) = (client_cpu, server_cpu);
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Progress while it runs, then tables or JSON.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use client::Target;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
+
+use super::Peer;
+use super::load::{Kind, Sample};
+use crate::table::{Table, Tone, count};
+
+/// A bar on standard error, if that is a terminal.
+pub(super) struct Progress(ProgressBar);
+
+impl Progress {
+    pub(super) fn new(steps: usize) -> Self {
+        let target = match std::io::stderr().is_terminal() {
+            true => ProgressDrawTarget::stderr(),
+            false => ProgressDrawTarget::hidden(),
+        };
+        let bar = ProgressBar::with_draw_target(Some(steps as u64), target);
+        if let Ok(style) =
+            ProgressStyle::with_template("  {bar:30.cyan/dim} {pos}/{len}  {prefix}  {msg}")
+        {
+            bar.set_style(style.progress_chars("━━─"));
+        }
+        Self(bar)
+    }
+
+    pub(super) fn target(&self, target: &Target) {
+        self.0.set_prefix(target.to_string());
+    }
+
+    pub(super) fn kind(&self, kind: Kind) {
+        self.0.set_message(kind.to_string());
+    }
+
+    pub(super) fn step(&self) {
+        self.0.inc(1);
+    }
+
+    pub(super) fn done(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+fn rate(s: &Sample) -> String {
+    if s.kind.is_bulk() { format!("{:.0} MB/s", s.rate) } else { format!("{}/s", count(s.rate)) }
+}
+
+fn cost(kind: Kind, cpu: Duration) -> String {
+    match kind.is_bulk() {
+        true => format!("{:.2} s/GiB", cpu.as_secs_f64()),
+        false => format!("{:.1} us", cpu.as_secs_f64() * 1e6),
+    }
+}
+
+fn short(time: Duration) -> String {
+    let us = time.as_secs_f64() * 1e6;
+    if us < 10_000.0 { format!("{us:.0} us") } else { format!("{:.1} ms", us / 1e3) }
+}
+
+fn row(s: &Sample) -> Vec<String> {
+    let server = s.server_cpu.map_or("-".to_owned(), |c| cost(s.kind, c));
+    let mut cells = vec![s.kind.to_string(), rate(s)];
+    cells.extend(s.latency.iter().map(|l| short(*l)));
+    cells.extend([cost(s.kind, s.client_cpu), server]);
+    cells
+}
+
+/// Prints a table per server, and one of ratios if there are two.
+pub(super) fn tables(peers: &[Peer], rounds: usize) {
+    let colour = std::io::stdout().is_terminal();
+    for peer in peers {
+        let best = if rounds > 1 { format!("  (best of {rounds})") } else { String::new() };
+        println!("\n  {}{best}\n", peer.target);
+        let head = ["load", "rate", "p50", "p95", "p99", "longest", "client CPU", "server CPU"];
+        let mut table = Table::new(&head, 1, colour);
+        peer.best.iter().for_each(|s| table.row(row(s), Tone::Plain));
+        print!("{}", table.render());
+    }
+    if let [a, b] = peers {
+        println!("\n  the first in proportion to the second\n");
+        let mut table = Table::new(&["load", "rate", "server CPU"], 1, colour);
+        for (x, y) in a.best.iter().zip(&b.best) {
+            let cpu = ratio_of_cpu(x, y).map_or("-".to_owned(), |r| format!("{r:.2}"));
+            let cells = vec![x.kind.to_string(), format!("{:.2}", x.rate / y.rate), cpu];
+            table.row(cells, Tone::Plain);
+        }
+        print!("{}", table.render());
+    }
+}
+
+fn ratio_of_cpu(x: &Sample, y: &Sample) -> Option<f64> {
+    let (x, y) = (x.server_cpu?.as_secs_f64(), y.server_cpu?.as_secs_f64());
+    (y > 0.0).then(|| x / y)
+}
+
+fn sample_json(s: &Sample) -> serde_json::Value {
+    let us = |d: Duration| (d.as_secs_f64() * 1e7).round() / 10.0;
+    let unit = if s.kind.is_bulk() { ("MB/s", "GiB") } else { ("op/s", "op") };
+    json!({
+        "load": s.kind.word(),
+        "depth": s.kind.depth(),
+        "rate": (s.rate * 10.0).round() / 10.0,
+        "rate_unit": unit.0,
+        "cpu_per": unit.1,
+        "client_cpu_us": us(s.client_cpu),
+        "server_cpu_us": s.server_cpu.map(us),
+        "latency_us": {
+            "p50": us(s.latency[0]), "p95": us(s.latency[1]), "p99": us(s.latency[2]), "max": us(s.latency[3]),
+        },
+    })
+}
+
+/// Prints everything as one JSON value.
+pub(super) fn json(peers: &[Peer]) {
+    let targets: Vec<_> = peers
+        .iter()
+        .map(|p| {
+            let loads: Vec<_> = p.best.iter().map(sample_json).collect();
+            json!({ "target": p.target.to_string(), "loads": loads })
+        })
+        .collect();
+    let ratios: Vec<_> = match peers {
+        [a, b] => a
+            .best
+            .iter()
+            .zip(&b.best)
+            .map(|(x, y)| {
+                let hundredth = |r: f64| (r * 1000.0).round() / 1000.0;
+                json!({
+                    "load": x.kind.word(),
+                    "rate": hundredth(x.rate / y.rate),
+                    "server_cpu": ratio_of_cpu(x, y).map(hundredth),
+                })
+            })
+            .collect(),
+        _ => Vec::new(),
+    };
+    println!("{}", json!({ "targets": targets, "ratios": ratios }));
+}
