@@ -4,8 +4,10 @@
 //! hold no backend: they go through [`namespace`], which asks `state` before data or names are touched.
 
 pub mod backend;
+pub mod engine;
 pub mod error;
 pub mod keeper;
+pub mod local;
 pub mod namespace;
 pub mod types;
 

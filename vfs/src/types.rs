@@ -1,10 +1,19 @@
 //! Neutral values: attributes, credentials, handles, directory entries.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Names a node while this process runs; the key of all shared state. Hard links of one file have one id; an id is
 /// never used again for another file.
 pub use state::NodeId;
+
+impl NodeId {
+    /// An id that no other node of this process has or had: backends share one sequence.
+    pub fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
 
 /// Names a node for ever, within its backend: survives restart and rename. At most [`Handle::MAX`] bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,0 +1,28 @@
+//! Every number of this crate's file engine and caches.
+
+/// Threads that wait for storage. More than there are processors, because they sleep most of the time.
+pub const IO_THREADS: usize = 16;
+
+/// Jobs that may wait for a thread. Clients' requests are bounded by credits and slots before they get here.
+pub const QUEUE_MAX: usize = 8192;
+
+/// Up to this many bytes a read or write is tried in place with `RWF_NOWAIT`; larger ones go to a thread at once.
+pub const IN_PLACE_MAX: usize = 64 << 10;
+
+/// A copy inside the volume does at most this much before it answers.
+pub const COPY_MAX: u64 = 256 << 20;
+
+/// Descriptors that nodes and directory listings may hold at once, whatever the process may have.
+pub const DESCRIPTORS_MAX: usize = 64 << 10;
+
+/// Bytes of directory entries fetched with one system call.
+pub const LISTING: usize = 32 << 10;
+
+/// Directories above a directory that are looked at to see whether it is still below the share.
+pub const DEPTH_MAX: usize = 2048;
+
+/// Nodes that the search for a handle looks at (unprivileged mode).
+pub const SCAN_MAX: usize = 8 << 20;
+
+/// Bytes of an extended attribute's value, and of a list of names: the kernel's own limits.
+pub const XATTR_MAX: usize = 64 << 10;

@@ -1,0 +1,4 @@
+//! How bytes get from a file to a buffer: in place when they are at hand, else on threads of our own.
+
+pub mod limits;
+pub mod threads;

@@ -1,0 +1,230 @@
+//! Which nodes are in memory, and how many descriptors they hold.
+//!
+//! *Operation.* A record exists once for each inode while anybody refers to it; it holds the inode by an `O_PATH`
+//! descriptor, so its inode number cannot be given to another file. Two maps find it, by inode number and by handle. A clock
+//! (second-chance list) keeps recently used records alive and is swept when descriptors run short, and now and then to let go of
+//! what is idle: a file that was removed on the host gets its storage back after a while.
+//!
+//! *Memory.* Records that someone refers to stay; the clock only ever drops its own references. Nothing is dropped under a
+//! lock of this module, because the last reference takes the record out of the maps.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
+
+use crate::engine::limits::DESCRIPTORS_MAX;
+use crate::types::Handle;
+
+use super::node::LocalNode;
+
+static HELD: AtomicUsize = AtomicUsize::new(0);
+
+/// A descriptor that counts against the budget.
+pub(crate) struct Fd(OwnedFd);
+
+impl Fd {
+    pub(crate) fn new(fd: OwnedFd) -> Self {
+        HELD.fetch_add(1, Ordering::Relaxed);
+        Self(fd)
+    }
+}
+
+impl Drop for Fd {
+    fn drop(&mut self) {
+        HELD.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl AsFd for Fd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// How many descriptors all local backends of the process may hold together: half of what the process may have, after its
+/// soft limit was raised to the hard one. The other half is for connections.
+fn budget() -> usize {
+    static BUDGET: OnceLock<usize> = OnceLock::new();
+    *BUDGET.get_or_init(|| {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let now = getrlimit(Resource::Nofile);
+        if now.current != now.maximum {
+            // Refused only where a sandbox forbids it; then the soft limit is what there is.
+            let _ =
+                setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum });
+        }
+        let may = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        usize::try_from(may / 2).unwrap_or(usize::MAX).clamp(64, DESCRIPTORS_MAX)
+    })
+}
+
+/// Not in the clock.
+pub(super) const NO_SLOT: usize = usize::MAX;
+
+/// After so many sweeps without use a record's data descriptors are closed ...
+const AGE_CLOSE: u8 = 2;
+/// ... and after so many the record goes.
+const AGE_DROP: u8 = 6;
+/// Slots looked at for each descriptor that is to be freed.
+const STEP: usize = 16;
+
+#[derive(Default)]
+struct Clock {
+    slots: Vec<Option<Arc<LocalNode>>>,
+    free: Vec<usize>,
+    hand: usize,
+}
+
+/// The records of one backend.
+#[derive(Default)]
+pub(crate) struct Cache {
+    by_inode: DashMap<(u64, u64), Weak<LocalNode>>,
+    by_handle: DashMap<Handle, Weak<LocalNode>>,
+    clock: Mutex<Clock>,
+}
+
+impl Cache {
+    fn clock(&self) -> MutexGuard<'_, Clock> {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn by_inode(&self, dev: u64, ino: u64) -> Option<Arc<LocalNode>> {
+        let found = self.by_inode.get(&(dev, ino)).and_then(|w| w.upgrade())?;
+        self.touch(&found);
+        Some(found)
+    }
+
+    pub(super) fn by_handle(&self, handle: &Handle) -> Option<Arc<LocalNode>> {
+        let found = self.by_handle.get(handle).and_then(|w| w.upgrade())?;
+        self.touch(&found);
+        Some(found)
+    }
+
+    /// Enters a new record, or gives the one that another thread entered first.
+    pub(super) fn enter(&self, node: Arc<LocalNode>) -> Arc<LocalNode> {
+        let first = match self.by_inode.entry((node.dev, node.ino)) {
+            Entry::Occupied(mut e) => match e.get().upgrade() {
+                Some(first) => Some(first),
+                None => {
+                    e.insert(Arc::downgrade(&node));
+                    None
+                }
+            },
+            Entry::Vacant(e) => {
+                e.insert(Arc::downgrade(&node));
+                None
+            }
+        };
+        let node = match first {
+            Some(first) => first,
+            None => {
+                self.by_handle.insert(node.handle.clone(), Arc::downgrade(&node));
+                node
+            }
+        };
+        self.touch(&node);
+        self.fit();
+        node
+    }
+
+    /// Takes a record that is going out of the maps, unless a newer one has its place.
+    pub(super) fn gone(&self, node: &LocalNode) {
+        self.by_inode.remove_if(&(node.dev, node.ino), |_, w| w.strong_count() == 0);
+        self.by_handle.remove_if(&node.handle, |_, w| w.strong_count() == 0);
+    }
+
+    /// Notes that a record was used.
+    pub(super) fn touch(&self, node: &Arc<LocalNode>) {
+        node.age.store(0, Ordering::Relaxed);
+        if node.slot.load(Ordering::Relaxed) != NO_SLOT || node.is_nameless() {
+            return;
+        }
+        let mut c = self.clock();
+        if node.slot.load(Ordering::Relaxed) != NO_SLOT {
+            return;
+        }
+        let slot = c.free.pop().unwrap_or(c.slots.len());
+        if slot == c.slots.len() {
+            c.slots.push(None);
+        }
+        c.slots[slot] = Some(node.clone());
+        node.slot.store(slot, Ordering::Relaxed);
+    }
+
+    /// Gives up the clock's reference: the file has no name any more.
+    pub(super) fn forget(&self, node: &LocalNode) {
+        let kept = {
+            let mut c = self.clock();
+            let slot = node.slot.swap(NO_SLOT, Ordering::Relaxed);
+            let kept = c.slots.get_mut(slot).and_then(Option::take);
+            if kept.is_some() {
+                c.free.push(slot);
+            }
+            kept
+        };
+        drop(kept);
+    }
+
+    /// Frees descriptors while there are more than the budget allows, a few steps at a time.
+    pub(super) fn fit(&self) {
+        if HELD.load(Ordering::Relaxed) <= budget() {
+            return;
+        }
+        let mut dropped = Vec::new();
+        let mut c = self.clock();
+        for _ in 0..STEP.min(c.slots.len()) {
+            let slot = c.hand % c.slots.len();
+            c.hand = slot + 1;
+            let Some(node) = &c.slots[slot] else { continue };
+            if node.age.fetch_add(1, Ordering::Relaxed) == 0 {
+                continue;
+            }
+            if Arc::strong_count(node) == 1 {
+                node.slot.store(NO_SLOT, Ordering::Relaxed);
+                let node = c.slots[slot].take();
+                c.free.push(slot);
+                dropped.push((node, None));
+            } else {
+                dropped.push((None, Some(node.take_descriptors())));
+            }
+        }
+        drop(c);
+        drop(dropped);
+    }
+
+    /// Lets go of what was not used since the last calls.
+    pub(super) fn sweep(&self) {
+        let mut dropped = Vec::new();
+        let mut c = self.clock();
+        for slot in 0..c.slots.len() {
+            let Some(node) = &c.slots[slot] else { continue };
+            let age = node.age.load(Ordering::Relaxed).saturating_add(1);
+            node.age.store(age, Ordering::Relaxed);
+            if age >= AGE_DROP && Arc::strong_count(node) == 1 {
+                node.slot.store(NO_SLOT, Ordering::Relaxed);
+                let node = c.slots[slot].take();
+                c.free.push(slot);
+                dropped.push((node, None));
+            } else if age >= AGE_CLOSE {
+                dropped.push((None, Some(node.take_descriptors())));
+            }
+        }
+        drop(c);
+        drop(dropped);
+    }
+
+    /// Lets go of everything that nobody else refers to.
+    pub(super) fn clear(&self) {
+        let slots = {
+            let mut c = self.clock();
+            c.free.clear();
+            std::mem::take(&mut c.slots)
+        };
+        for node in slots.iter().flatten() {
+            node.slot.store(NO_SLOT, Ordering::Relaxed);
+        }
+    }
+}

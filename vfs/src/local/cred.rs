@@ -1,0 +1,131 @@
+//! Acting as the caller: the file system identity of a thread.
+//!
+//! *Operation.* Linux keeps a file system user, group and supplementary groups for each thread. [`Identity::enter`] sets
+//! them to the caller's and the guard it gives puts user and group back when it is dropped, so that no other code of the
+//! thread ever runs as a client. The supplementary groups stay and are changed only when the next caller has others: for a
+//! thread whose file system user is root with `CAP_DAC_OVERRIDE` they decide nothing. A caller who is root costs no
+//! system call. The kernel drops the file system capabilities (`CAP_DAC_OVERRIDE`, `CAP_CHOWN`, ...) of a thread while its file
+//! system user is not root, so all its rules apply: ownership, modes, access control lists, sticky bits, quota.
+//!
+//! *Errors.* A user or group that the kernel does not take (not mapped in this user namespace) is [`VfsError::Access`].
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::error::{VfsError, VfsResult};
+use crate::types::Cred;
+
+use super::sys;
+
+thread_local! {
+    /// The supplementary groups of this thread as we last set them. A new thread inherits unknown ones.
+    static GROUPS: RefCell<Option<Arc<[u32]>>> = const { RefCell::new(None) };
+}
+
+/// Whether and from which identity this process can switch.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    /// The process's own user, group and groups.
+    own: Cred,
+    switches: bool,
+}
+
+impl Identity {
+    /// Finds out what this process may do. `alone`: do not switch even if it could.
+    pub(crate) fn probe(alone: bool) -> Self {
+        let own = Cred {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            groups: rustix::process::getgroups()
+                .unwrap_or_default()
+                .into_iter()
+                .map(rustix::process::Gid::as_raw)
+                .collect(),
+        };
+        let switches = !alone && own.uid == 0 && has_capabilities();
+        Self { own, switches }
+    }
+
+    /// As whom an operation for `cred` is done.
+    pub(crate) fn effective<'a>(&'a self, cred: &'a Cred) -> &'a Cred {
+        if self.switches { cred } else { &self.own }
+    }
+
+    /// Takes the caller's identity on this thread until the guard is dropped.
+    pub(crate) fn enter(&self, cred: &Cred) -> VfsResult<Scope> {
+        let mut scope = Scope { uid: None, gid: None, on_this_thread: PhantomData };
+        if !self.switches {
+            return Ok(scope);
+        }
+        if cred.gid != self.own.gid {
+            scope.gid = Some(self.own.gid);
+            if sys::set_fsgid(cred.gid) != cred.gid {
+                return Err(VfsError::Access);
+            }
+        }
+        if cred.uid != self.own.uid {
+            set_groups(&cred.groups)?;
+            scope.uid = Some(self.own.uid);
+            if sys::set_fsuid(cred.uid) != cred.uid {
+                return Err(VfsError::Access);
+            }
+        }
+        Ok(scope)
+    }
+
+    /// Runs `f` as the caller.
+    pub(crate) fn run<T>(&self, cred: &Cred, f: impl FnOnce() -> VfsResult<T>) -> VfsResult<T> {
+        let scope = self.enter(cred)?;
+        let answer = f();
+        drop(scope);
+        answer
+    }
+}
+
+fn set_groups(groups: &Arc<[u32]>) -> VfsResult<()> {
+    GROUPS.with_borrow_mut(|now| {
+        if now.as_ref().is_some_and(|n| n == groups) {
+            return Ok(());
+        }
+        *now = None;
+        sys::set_groups(groups).map_err(|_| VfsError::Access)?;
+        *now = Some(groups.clone());
+        Ok(())
+    })
+}
+
+/// Has what switching needs: `CAP_DAC_OVERRIDE`, `CAP_SETGID` and `CAP_SETUID`.
+fn has_capabilities() -> bool {
+    const NEEDED: u64 = 1 << 1 | 1 << 6 | 1 << 7;
+    std::fs::read_to_string("/proc/self/status").is_ok_and(|s| {
+        s.lines()
+            .find_map(|l| l.strip_prefix("CapEff:"))
+            .and_then(|v| u64::from_str_radix(v.trim(), 16).ok())
+            .is_some_and(|caps| caps & NEEDED == NEEDED)
+    })
+}
+
+/// While this lives, the thread acts as a caller. It cannot leave the thread.
+pub(crate) struct Scope {
+    uid: Option<u32>,
+    gid: Option<u32>,
+    on_this_thread: PhantomData<*const ()>,
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        // The way back to the process's own ids is always allowed. Should the kernel refuse nevertheless, the thread goes
+        // on with fewer rights, never with more.
+        if let Some(uid) = self.uid
+            && sys::set_fsuid(uid) != uid
+        {
+            tracing::error!(uid, "the file system user of a thread could not be put back");
+        }
+        if let Some(gid) = self.gid
+            && sys::set_fsgid(gid) != gid
+        {
+            tracing::error!(gid, "the file system group of a thread could not be put back");
+        }
+    }
+}

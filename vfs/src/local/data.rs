@@ -1,0 +1,385 @@
+//! Data: reading, writing, making durable.
+//!
+//! *Operation.* One descriptor for each file, for reading until somebody writes, opened as the process; permission is
+//! checked as `nfsd` does, with the owner's right to what he has open. Small transfers are tried in place with
+//! `RWF_NOWAIT`; what is large, or would wait, goes to a thread. A read in place is two system calls, `preadv2` and `statx`.
+//!
+//! *Memory.* All buffers of a read are taken before it starts and it never waits while it holds one: where the pool can give
+//! only the first, the read is shorter. Jobs own their buffers, so dropping a request is safe.
+//!
+//! *Errors.* A write that comes to the volume's limit half-way answers with what was taken.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use iobuf::{Buf, BufMut, CLASS_SIZES};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+
+use crate::backend::ReadInto;
+use crate::engine::limits::IN_PLACE_MAX;
+use crate::engine::threads;
+use crate::error::{VfsError, VfsResult};
+use crate::types::*;
+
+use super::cache::Fd;
+use super::node::{LocalNode, lock};
+
+/// Vectors that one system call takes (`IOV_MAX`).
+const VECTORS_MAX: usize = 1024;
+
+/// A descriptor for data, shared by the requests that use it.
+#[derive(Clone)]
+pub(super) struct DataFd {
+    fd: Arc<Fd>,
+    write: bool,
+}
+
+impl DataFd {
+    pub(super) fn new(fd: OwnedFd, write: bool) -> Self {
+        Self { fd: Arc::new(Fd::new(fd)), write }
+    }
+}
+
+impl AsFd for DataFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// How a transfer in place ended.
+enum InPlace {
+    Done(usize),
+    /// So many bytes; the rest would wait.
+    Partly(usize),
+}
+
+impl LocalNode {
+    /// The file's descriptor for data.
+    pub(super) fn data_fd(&self, write: bool) -> VfsResult<DataFd> {
+        let mut data = lock(&self.data);
+        if let Some(d) = &*data
+            && (d.write || !write)
+        {
+            return Ok(d.clone());
+        }
+        let flags = if write { OFlags::RDWR } else { OFlags::RDONLY };
+        let opened = DataFd::new(self.volume.reopen(self.fd(), flags)?, write);
+        let old = data.replace(opened.clone());
+        drop(data);
+        drop(old);
+        self.volume.cache.fit();
+        Ok(opened)
+    }
+
+    pub(super) async fn do_read(
+        &self,
+        cred: Option<&Cred>,
+        at: u64,
+        count: usize,
+        into: &ReadInto,
+    ) -> VfsResult<ReadData> {
+        self.regular()?;
+        let fd = self.data_fd(false)?;
+        if i64::try_from(at.saturating_add(count as u64)).is_err() {
+            // The kernel takes no offset beyond this; no file has data there.
+            let attr = self.attr()?;
+            self.read_check(cred, &attr)?;
+            return Ok(ReadData { data: Vec::new(), eof: at >= attr.size, attr });
+        }
+        let mut bufs = buffers(self.likely(at, count), into).await?;
+        let count = count.min(bufs.iter().map(BufMut::capacity).sum());
+        let mut n = 0;
+        if count <= IN_PLACE_MAX
+            && let InPlace::Done(some) = self.read_in_place(&fd, at, &mut bufs, count)?
+        {
+            let attr = self.attr()?;
+            if some == count || at.saturating_add(some as u64) >= attr.size {
+                return self.finish_read(cred, at, count, some, bufs, attr);
+            }
+            // Short of the end: only so much was cached.
+            n = some;
+        }
+        let (bufs, n) = threads::run(move || {
+            let n = read_rest(fd.as_fd(), at, &mut bufs, count, n)?;
+            Ok((bufs, n))
+        })
+        .await?;
+        let attr = self.attr()?;
+        self.finish_read(cred, at, count, n, bufs, attr)
+    }
+
+    /// How many of `count` bytes the file has at `at`, as far as is known, so that a large read of a small file takes a
+    /// small buffer. Where the file has grown meanwhile, the read is short of the end and the client goes on.
+    fn likely(&self, at: u64, count: usize) -> usize {
+        let left = self.size.load(Ordering::Relaxed).saturating_sub(at);
+        count.min(usize::try_from(left).unwrap_or(count)).max(count.min(CLASS_SIZES[0]))
+    }
+
+    /// `RWF_NOWAIT`, or a plain read where nothing can wait.
+    fn read_in_place(
+        &self,
+        fd: &DataFd,
+        at: u64,
+        bufs: &mut [BufMut],
+        count: usize,
+    ) -> VfsResult<InPlace> {
+        let flags = match self.flags_in_place(&self.volume.no_nowait_read) {
+            Some(flags) => flags,
+            None => return Ok(InPlace::Partly(0)),
+        };
+        let mut vectors = vectors_mut(bufs, 0, count);
+        match rustix::io::preadv2(fd, &mut vectors, at, flags) {
+            Ok(n) => Ok(InPlace::Done(n)),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(InPlace::Partly(0)),
+            Err(Errno::OPNOTSUPP) => {
+                self.volume.no_nowait_read.store(true, Ordering::Relaxed);
+                Ok(InPlace::Partly(0))
+            }
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn flags_in_place(&self, refused: &AtomicBool) -> Option<ReadWriteFlags> {
+        if self.volume.in_memory {
+            Some(ReadWriteFlags::empty())
+        } else if refused.load(Ordering::Relaxed) {
+            None
+        } else {
+            Some(ReadWriteFlags::NOWAIT)
+        }
+    }
+
+    fn read_check(&self, cred: Option<&Cred>, attr: &Attr) -> VfsResult<()> {
+        cred.map_or(Ok(()), |cred| self.may_use_data(cred, attr, false))
+    }
+
+    /// The attributes `attr` after the read decide about permission and end of file; what was read is dropped if it was not
+    /// allowed.
+    fn finish_read(
+        &self,
+        cred: Option<&Cred>,
+        at: u64,
+        count: usize,
+        n: usize,
+        bufs: Vec<BufMut>,
+        attr: Attr,
+    ) -> VfsResult<ReadData> {
+        self.read_check(cred, &attr)?;
+        // Nothing was read although something was wanted: the end, even if the file has grown since.
+        let eof = n == 0 && count > 0 || at.saturating_add(n as u64) >= attr.size;
+        let mut left = n;
+        let mut data = Vec::with_capacity(bufs.len());
+        for mut buf in bufs {
+            let here = left.min(buf.capacity());
+            if here == 0 {
+                break;
+            }
+            buf.set_filled(here);
+            left -= here;
+            data.push(buf.freeze());
+        }
+        Ok(ReadData { data, eof, attr })
+    }
+
+    pub(super) async fn do_write(
+        &self,
+        cred: Option<&Cred>,
+        at: u64,
+        data: Vec<Buf>,
+        stable: Stable,
+    ) -> VfsResult<Written> {
+        self.volume.writable()?;
+        self.regular()?;
+        let count: usize = data.iter().map(Buf::len).sum();
+        let before = match cred {
+            Some(cred) => {
+                let attr = self.attr()?;
+                self.may_use_data(cred, &attr, true)?;
+                Some(attr)
+            }
+            None => None,
+        };
+        let fd = self.data_fd(true)?;
+        if i64::try_from(at.saturating_add(count as u64)).is_err() {
+            return Err(VfsError::TooBig);
+        }
+        let mut done = 0;
+        if count <= IN_PLACE_MAX && stable == Stable::Unstable {
+            match self.write_in_place(&fd, at, &data, count)? {
+                InPlace::Done(n) => return self.finish_write(cred, before, n, count, stable),
+                InPlace::Partly(n) => done = n,
+            }
+        }
+        let n = threads::run(move || write_rest(fd.as_fd(), at, &data, count, done, stable)).await;
+        if n.is_err() {
+            self.changed();
+        }
+        self.finish_write(cred, before, n?, count, stable)
+    }
+
+    fn write_in_place(
+        &self,
+        fd: &DataFd,
+        at: u64,
+        data: &[Buf],
+        count: usize,
+    ) -> VfsResult<InPlace> {
+        let flags = match self.flags_in_place(&self.volume.no_nowait_write) {
+            Some(flags) if data.len() <= VECTORS_MAX => flags,
+            _ => return Ok(InPlace::Partly(0)),
+        };
+        let vectors = vectors(data, 0);
+        match rustix::io::pwritev2(fd, &vectors, at, flags) {
+            Ok(n) if n == count => Ok(InPlace::Done(n)),
+            Ok(n) => Ok(InPlace::Partly(n)),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(InPlace::Partly(0)),
+            Err(Errno::OPNOTSUPP) if !self.volume.in_memory => {
+                self.volume.no_nowait_write.store(true, Ordering::Relaxed);
+                Ok(InPlace::Partly(0))
+            }
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn finish_write(
+        &self,
+        cred: Option<&Cred>,
+        before: Option<Attr>,
+        n: usize,
+        count: usize,
+        stable: Stable,
+    ) -> VfsResult<Written> {
+        self.changed();
+        let mut after = self.attr()?;
+        let root = cred.is_some_and(|c| self.volume.identity.effective(c).uid == 0);
+        if !root && n > 0 && sheds_set_id(after.mode) {
+            // The kernel does this when a user writes; our descriptor is the superuser's.
+            let mode = after.mode & !0o4000 & if after.mode & 0o010 != 0 { !0o2000 } else { !0 };
+            self.volume.chmod(self.fd(), Mode::from_raw_mode(mode))?;
+            self.changed();
+            after = self.attr()?;
+        }
+        if n == 0 && count > 0 {
+            return Err(VfsError::NoSpace);
+        }
+        Ok(Written { count: n, stable, before, after })
+    }
+
+    pub(super) async fn do_commit(&self, _at: u64, _count: u64) -> VfsResult<Attr> {
+        if self.kind == Kind::Dir {
+            return Err(VfsError::IsDir);
+        }
+        self.regular()?;
+        // `fsync` needs no right to write; on Linux it writes what any descriptor has written.
+        let fd = self.data_fd(false)?;
+        threads::run(move || Ok(rustix::fs::fsync(&fd)?)).await?;
+        self.attr()
+    }
+}
+
+/// The mode has bits that must go when somebody else than the superuser writes.
+fn sheds_set_id(mode: u32) -> bool {
+    mode & 0o4000 != 0 || mode & 0o2010 == 0o2010
+}
+
+/// Buffers for `count` bytes, or for as many as can be had without waiting for more than one.
+async fn buffers(count: usize, into: &ReadInto) -> VfsResult<Vec<BufMut>> {
+    let largest = CLASS_SIZES[CLASS_SIZES.len() - 1];
+    let size = |left: usize| left.min(largest);
+    let first = match into.pool.try_get(size(count)) {
+        Some(b) => b,
+        None => {
+            into.pool.acquire(size(count), into.account).await.map_err(|_| VfsError::Resources)?
+        }
+    };
+    let mut left = count.saturating_sub(first.capacity());
+    let mut bufs = Vec::with_capacity(count.div_ceil(largest).max(1));
+    bufs.push(first);
+    while left > 0 && bufs.len() < VECTORS_MAX {
+        let Some(b) = into.pool.try_get(size(left)) else { break };
+        left = left.saturating_sub(b.capacity());
+        bufs.push(b);
+    }
+    Ok(bufs)
+}
+
+/// The bytes `from..count` of the buffers.
+fn vectors_mut(bufs: &mut [BufMut], from: usize, count: usize) -> Vec<IoSliceMut<'_>> {
+    let (mut skip, mut left) = (from, count - from);
+    let mut out = Vec::with_capacity(bufs.len());
+    for b in bufs {
+        let whole = b.whole_mut();
+        let start = skip.min(whole.len());
+        skip -= start;
+        let end = whole.len().min(start.saturating_add(left));
+        left -= end - start;
+        if end > start {
+            out.push(IoSliceMut::new(&mut whole[start..end]));
+        }
+    }
+    out
+}
+
+/// The data behind its first `skip` bytes, as much as one call takes.
+fn vectors(data: &[Buf], mut skip: usize) -> Vec<IoSlice<'_>> {
+    let mut out = Vec::with_capacity(data.len().min(VECTORS_MAX));
+    for b in data {
+        let start = skip.min(b.len());
+        skip -= start;
+        if b.len() > start && out.len() < VECTORS_MAX {
+            out.push(IoSlice::new(&b.as_slice()[start..]));
+        }
+    }
+    out
+}
+
+/// Reads until all is there or the file ends; `n` bytes are there already.
+fn read_rest(
+    fd: BorrowedFd<'_>,
+    at: u64,
+    bufs: &mut [BufMut],
+    count: usize,
+    mut n: usize,
+) -> VfsResult<usize> {
+    while n < count {
+        let mut vectors = vectors_mut(bufs, n, count);
+        match rustix::io::preadv(fd, &mut vectors, at + n as u64) {
+            Ok(0) => break,
+            Ok(more) => n += more,
+            Err(Errno::INTR) => {}
+            Err(e) if n == 0 => return Err(e.into()),
+            // What was read is good; the error comes again with the next read.
+            Err(_) => break,
+        }
+    }
+    Ok(n)
+}
+
+/// Writes the rest, `n` bytes being written already, as durably as asked.
+fn write_rest(
+    fd: BorrowedFd<'_>,
+    at: u64,
+    data: &[Buf],
+    count: usize,
+    mut n: usize,
+    stable: Stable,
+) -> VfsResult<usize> {
+    let flags = match stable {
+        Stable::Unstable => ReadWriteFlags::empty(),
+        Stable::Data => ReadWriteFlags::DSYNC,
+        Stable::File => ReadWriteFlags::SYNC,
+    };
+    while n < count {
+        match rustix::io::pwritev2(fd, &vectors(data, n), at + n as u64, flags) {
+            Ok(0) => break,
+            Ok(more) => n += more,
+            Err(Errno::INTR) => {}
+            Err(e) if n == 0 => return Err(e.into()),
+            Err(_) => break,
+        }
+    }
+    Ok(n)
+}

@@ -1,0 +1,135 @@
+//! Listing a directory.
+//!
+//! *Operation.* `getdents64` with the file system's own cookies, shifted by [`DirEntry::COOKIE_MIN`]. They are stable while names
+//! come and go on every file system that can be exported. A directory keeps one open listing with the entries that
+//! were fetched and not asked for yet, so that reading on neither seeks nor fetches again; entries older than a second are
+//! fetched anew.
+//!
+//! *Errors.* A cookie that cannot be one is [`VfsError::BadCookie`].
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+
+use rustix::fs::{Mode, OFlags, RawDir, SeekFrom};
+
+use crate::engine::limits::LISTING;
+use crate::error::{VfsError, VfsResult};
+use crate::types::*;
+
+use super::cache::Fd;
+use super::node::{LocalNode, lock};
+use super::stat;
+
+/// For how many milliseconds fetched entries are good.
+const FRESH_MS: u64 = 1000;
+
+/// An open listing and where it stands.
+pub(super) struct Listing {
+    fd: Fd,
+    /// The cookie behind which `ahead` begins.
+    at: u64,
+    ahead: VecDeque<DirEntry>,
+    /// Nothing comes behind `ahead`.
+    end: bool,
+    fetched: u64,
+}
+
+impl LocalNode {
+    pub(super) fn do_readdir(
+        &self,
+        cred: &Cred,
+        cookie: u64,
+        entries_max: usize,
+    ) -> VfsResult<(Vec<DirEntry>, bool)> {
+        let dir = self.dir_fd()?;
+        self.permitted(cred, libc::R_OK)?;
+        // A removed directory lists as empty; its handle is stale.
+        self.attr()?;
+        let mut kept = lock(&self.listing);
+        let mut listing = match kept.take() {
+            Some(l) => l,
+            None => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let fd = rustix::fs::openat(dir, c".", flags, Mode::empty())?;
+                Listing {
+                    fd: Fd::new(fd),
+                    at: u64::MAX,
+                    ahead: VecDeque::new(),
+                    end: false,
+                    fetched: 0,
+                }
+            }
+        };
+        let now = self.volume.now();
+        if !listing.continues(cookie, now) {
+            listing.go_to(cookie)?;
+        }
+        while listing.ahead.len() <= entries_max && !listing.end {
+            listing.fetch(now)?;
+        }
+        let n = listing.ahead.len().min(entries_max);
+        let out: Vec<DirEntry> = listing.ahead.drain(..n).collect();
+        if let Some(last) = out.last() {
+            listing.at = last.cookie;
+        }
+        let end = listing.end && listing.ahead.is_empty();
+        *kept = Some(listing);
+        Ok((out, end))
+    }
+}
+
+impl Listing {
+    /// The next entry is the one behind `cookie`, and still believed.
+    fn continues(&self, cookie: u64, now: u64) -> bool {
+        cookie >= DirEntry::COOKIE_MIN
+            && self.at == cookie
+            && !self.ahead.is_empty()
+            && now.saturating_sub(self.fetched) < FRESH_MS
+    }
+
+    fn go_to(&mut self, cookie: u64) -> VfsResult<()> {
+        // The cookies below the minimum stand for the start, `.` and `..`.
+        let offset = cookie.saturating_sub(DirEntry::COOKIE_MIN);
+        if i64::try_from(offset).is_err() {
+            return Err(VfsError::BadCookie);
+        }
+        self.ahead.clear();
+        self.end = false;
+        self.at = cookie;
+        rustix::fs::seek(self.fd.as_fd(), SeekFrom::Start(offset))
+            .map_err(|_| VfsError::BadCookie)?;
+        Ok(())
+    }
+
+    fn fetch(&mut self, now: u64) -> VfsResult<()> {
+        let mut room: Vec<u8> = Vec::with_capacity(LISTING);
+        let mut raw = RawDir::new(self.fd.as_fd(), room.spare_capacity_mut());
+        if self.ahead.is_empty() {
+            self.fetched = now;
+        }
+        loop {
+            match raw.next() {
+                None => {
+                    self.end = true;
+                    return Ok(());
+                }
+                Some(entry) => {
+                    let entry = entry?;
+                    let name = entry.file_name().to_bytes();
+                    if name != b"." && name != b".." {
+                        self.ahead.push_back(DirEntry {
+                            name: name.into(),
+                            fileid: entry.ino(),
+                            cookie: entry.next_entry_cookie().saturating_add(DirEntry::COOKIE_MIN),
+                            kind: stat::kind_of(entry.file_type()),
+                        });
+                    }
+                }
+            }
+            // The next step would ask the kernel again.
+            if raw.is_buffer_empty() {
+                return Ok(());
+            }
+        }
+    }
+}

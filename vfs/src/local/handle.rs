@@ -1,0 +1,85 @@
+//! Handles of local files.
+//!
+//! *Operation.* Where the process may use `open_by_handle_at` (`CAP_DAC_READ_SEARCH`), a handle is the kernel's own: it
+//! survives restart, rename and loss of caches, and is stale for ever once the file is gone, because it carries the
+//! inode's generation. Elsewhere, and for file systems whose handles are too long, it is the inode number with whatever
+//! tells two uses of that number apart (the kernel's handle if it gives one, else the time of birth); [`super::search`]
+//! finds the file again. Each carries a tag of the file system, so that a share that was moved to another volume does not
+//! answer handles of the old one with strangers.
+
+use std::os::fd::BorrowedFd;
+
+use crate::error::{VfsError, VfsResult};
+use crate::types::Handle;
+
+use super::stat::Stat;
+use super::sys;
+
+const KERNEL: u8 = 1;
+const SEARCH: u8 = 2;
+const BIRTH: u8 = 3;
+
+/// What a handle says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Parsed<'a> {
+    /// To be opened by the kernel.
+    Kernel { kind: i32, bytes: &'a [u8] },
+    /// To be searched for by this inode number.
+    Search { ino: u64 },
+}
+
+/// The handle of the open file `fd`. `kernel`: the process may open files by handle.
+pub(super) fn make(
+    fd: BorrowedFd<'_>,
+    stat: &Stat,
+    tag: [u8; 4],
+    kernel: bool,
+) -> VfsResult<Handle> {
+    let mut out = Vec::with_capacity(Handle::MAX);
+    if let Ok(h) = sys::name_to_handle(fd)
+        && let Ok(kind) = u8::try_from(h.kind)
+    {
+        out.push(if kernel { KERNEL } else { SEARCH });
+        out.extend(tag);
+        if !kernel {
+            out.extend(stat.ino.to_be_bytes());
+        }
+        out.push(kind);
+        out.extend(&h.bytes);
+        if out.len() <= Handle::MAX {
+            return Handle::new(&out).ok_or(VfsError::Io);
+        }
+        out.clear();
+    }
+    out.push(BIRTH);
+    out.extend(tag);
+    out.extend(stat.ino.to_be_bytes());
+    let birth = stat.attr.btime.unwrap_or_default();
+    out.extend(birth.sec.to_be_bytes());
+    out.extend(birth.nsec.to_be_bytes());
+    Handle::new(&out).ok_or(VfsError::Io)
+}
+
+/// Takes a handle apart.
+pub(super) fn parse(handle: &Handle, tag: [u8; 4], kernel: bool) -> VfsResult<Parsed<'_>> {
+    let (form, rest) = handle.as_bytes().split_first().ok_or(VfsError::BadHandle)?;
+    let (its_tag, rest) = rest.split_first_chunk::<4>().ok_or(VfsError::BadHandle)?;
+    if *its_tag != tag {
+        return Err(VfsError::Stale);
+    }
+    match *form {
+        KERNEL => {
+            let (kind, bytes) = rest.split_first().ok_or(VfsError::BadHandle)?;
+            // A handle from a run with more rights than this one has.
+            if !kernel {
+                return Err(VfsError::Stale);
+            }
+            Ok(Parsed::Kernel { kind: i32::from(*kind), bytes })
+        }
+        SEARCH | BIRTH => {
+            let (ino, _) = rest.split_first_chunk::<8>().ok_or(VfsError::BadHandle)?;
+            Ok(Parsed::Search { ino: u64::from_be_bytes(*ino) })
+        }
+        _ => Err(VfsError::BadHandle),
+    }
+}

@@ -1,0 +1,322 @@
+//! A real directory of the host.
+//!
+//! *Operation.* Every file in use has one record ([`node`]) that holds it by an `O_PATH` descriptor; names are single
+//! components relative to such descriptors and symbolic links are never followed, so no request can leave the share.
+//! Metadata calls run in place, as the caller ([`cred`]); data moves by `preadv2` and `pwritev2`, in place while the page
+//! cache has it, else on the threads of [`crate::engine`].
+//!
+//! *The border.* A directory that was moved out of the share's folder on the host is served no more, at the latest
+//! [`LocalConfig::recheck`] later; `..` is checked each time. A regular file that was moved out stays reachable by handles
+//! that were given while it was inside, as with the kernel's server. Other file systems mounted below the share are not
+//! crossed: their mount points are listed and refused with [`VfsError::Access`]. Subvolumes of one file system are served,
+//! each with its own `fsid`.
+//!
+//! *Handles.* See [`handle`]: kernel handles where the process may open them, else inode numbers that are searched for
+//! after a restart. Both survive renames. A folder that vanishes makes everything in it [`VfsError::Stale`].
+//!
+//! *Change attribute.* The change time in nanoseconds. Where the kernel's clock for it is coarse, several changes can share one
+//! value: while a record lives it then counts up by one for each change made here, and never goes back. After a restart
+//! it is the change time again, which is the larger of the two unless more changes than nanoseconds were made.
+//!
+//! *Before and after.* The attributes around a change of a directory are never called atomic: another process of the
+//! host may change the directory between two system calls.
+//!
+//! *Process-wide effects.* Opening a backend sets the umask to 0 (clients send the modes they want; default ACLs are the
+//! kernel's business) and raises the soft limit of open files to the hard one.
+
+mod attrs;
+mod cache;
+mod cred;
+mod data;
+mod dir;
+mod handle;
+mod names;
+mod node;
+mod probe;
+mod search;
+mod space;
+mod stat;
+mod sys;
+mod xattr;
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, Mode, OFlags};
+
+use crate::backend::{Backend, BoxFuture, NodeRef, ready};
+use crate::engine::threads;
+use crate::error::{VfsError, VfsResult};
+use crate::types::{Capabilities, FsStat, Handle, Kind};
+
+use cache::Cache;
+use cred::Identity;
+use handle::Parsed;
+use node::LocalNode;
+use stat::Stat;
+
+/// How a directory is served.
+#[derive(Clone, Debug)]
+pub struct LocalConfig {
+    /// The directory. Symbolic links in this path are followed once, when it is opened.
+    pub root: PathBuf,
+    /// Nothing may be changed.
+    pub read_only: bool,
+    /// Use no privilege even if the process has it: no kernel handles, and everybody is served as the process itself. What
+    /// a process that is not root does anyway.
+    pub unprivileged: bool,
+    /// For how long a directory that was found below the share is taken to be there still.
+    pub recheck: Duration,
+}
+
+impl LocalConfig {
+    /// With the usual settings.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self {
+            root: root.into(),
+            read_only: false,
+            unprivileged: false,
+            recheck: Duration::from_secs(1),
+        }
+    }
+}
+
+/// What all records of a backend share.
+struct Volume {
+    /// A readable descriptor of the root: names the file system for handles, and answers `statfs`.
+    root: OwnedFd,
+    root_dev: u64,
+    root_ino: u64,
+    mount: u64,
+    fsid: u64,
+    tag: [u8; 4],
+    /// `/proc/self/fd`, to open again what is held by an `O_PATH` descriptor.
+    proc_fd: OwnedFd,
+    identity: Identity,
+    kernel_handles: bool,
+    read_only: bool,
+    recheck: Duration,
+    started: Instant,
+    caps: Capabilities,
+    /// The file system refuses `RWF_NOWAIT`, learned at the first try.
+    no_nowait_read: AtomicBool,
+    no_nowait_write: AtomicBool,
+    /// Files are in memory: reads and writes never wait for a device.
+    in_memory: bool,
+    cache: Cache,
+    search: search::Search,
+}
+
+/// A directory of the host that is served.
+pub struct LocalBackend {
+    volume: Arc<Volume>,
+    root: Arc<LocalNode>,
+}
+
+impl LocalBackend {
+    /// Opens the directory and finds out what its file system can do.
+    pub fn open(config: LocalConfig) -> VfsResult<Arc<Self>> {
+        rustix::process::umask(Mode::empty());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::openat(CWD, &config.root, flags, Mode::empty())?;
+        let path_flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let proc_fd = rustix::fs::openat(CWD, c"/proc/self/fd", path_flags, Mode::empty())?;
+        let stat = stat::of_fd(root.as_fd())?;
+        let found = probe::probe(root.as_fd(), config.read_only)?;
+        let volume = Arc::new(Volume {
+            root_dev: stat.dev,
+            root_ino: stat.ino,
+            mount: stat.mount,
+            fsid: found.fsid,
+            tag: found.tag,
+            proc_fd,
+            identity: Identity::probe(config.unprivileged),
+            kernel_handles: found.kernel_handles && !config.unprivileged,
+            read_only: config.read_only,
+            recheck: config.recheck,
+            started: Instant::now(),
+            caps: found.caps,
+            no_nowait_read: AtomicBool::new(false),
+            no_nowait_write: AtomicBool::new(false),
+            in_memory: found.in_memory,
+            cache: Cache::default(),
+            search: search::Search::default(),
+            root,
+        });
+        let top = rustix::fs::openat(&volume.root, c".", path_flags, Mode::empty())?;
+        let root = volume.adopt(top, &stat)?;
+        janitor(Arc::downgrade(&volume));
+        Ok(Arc::new(Self { volume, root }))
+    }
+}
+
+impl Drop for LocalBackend {
+    fn drop(&mut self) {
+        // Records refer to the volume and its clock to records: this ends the circle.
+        self.volume.cache.clear();
+    }
+}
+
+/// A thread that lets go of what is idle, until the backend is gone.
+fn janitor(volume: Weak<Volume>) {
+    let started = std::thread::Builder::new().name("vfs-janitor".into()).spawn(move || {
+        loop {
+            std::thread::sleep(Duration::from_secs(10));
+            let Some(volume) = volume.upgrade() else { return };
+            volume.cache.sweep();
+        }
+    });
+    if let Err(e) = started {
+        tracing::warn!(error = %e, "no thread to close idle files");
+    }
+}
+
+impl Volume {
+    /// The record of an open file.
+    fn adopt(self: &Arc<Self>, fd: OwnedFd, stat: &Stat) -> VfsResult<Arc<LocalNode>> {
+        self.same_mount(stat)?;
+        let handle = handle::make(fd.as_fd(), stat, self.tag, self.kernel_handles)?;
+        Ok(self.cache.enter(LocalNode::new(self.clone(), fd, stat, handle)))
+    }
+
+    /// Refuses what is mounted below the share.
+    fn same_mount(&self, stat: &Stat) -> VfsResult<()> {
+        if stat.mount == self.mount { Ok(()) } else { Err(VfsError::Access) }
+    }
+
+    /// Opens again what is held by any descriptor, with other flags. As the process: the caller checks permission.
+    fn reopen(&self, fd: BorrowedFd<'_>, flags: OFlags) -> VfsResult<OwnedFd> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let mut name = [0u8; 12];
+        let name = decimal(fd.as_raw_fd(), &mut name);
+        Ok(rustix::fs::openat(&self.proc_fd, name, flags, Mode::empty())?)
+    }
+
+    /// The path of what is open, as the kernel tells it.
+    fn path_of(&self, fd: BorrowedFd<'_>) -> VfsResult<Vec<u8>> {
+        let mut name = [0u8; 12];
+        let name = decimal(fd.as_raw_fd(), &mut name);
+        Ok(rustix::fs::readlinkat(&self.proc_fd, name, Vec::with_capacity(512))?.into_bytes())
+    }
+
+    /// The directory is the root or below it. The kernel tells both paths from the same mount and as they are at that
+    /// moment; where a path is too long for it the parents are walked.
+    fn is_inside(&self, fd: BorrowedFd<'_>) -> VfsResult<bool> {
+        let root = self.path_of(self.root.as_fd())?;
+        match self.path_of(fd) {
+            Ok(path) => Ok(path
+                .strip_prefix(&root[..])
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/") || root == b"/")),
+            Err(VfsError::NameTooLong) => self.walk_up(fd),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn walk_up(&self, fd: BorrowedFd<'_>) -> VfsResult<bool> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut at = rustix::fs::openat(fd, c".", flags, Mode::empty())?;
+        let mut here = stat::of_fd(at.as_fd())?;
+        for _ in 0..crate::engine::limits::DEPTH_MAX {
+            if (here.dev, here.ino) == (self.root_dev, self.root_ino) {
+                return Ok(true);
+            }
+            at = rustix::fs::openat(&at, c"..", flags, Mode::empty())?;
+            let above = stat::of_fd(at.as_fd())?;
+            if (above.dev, above.ino) == (here.dev, here.ino) {
+                return Ok(false);
+            }
+            here = above;
+        }
+        Err(VfsError::NameTooLong)
+    }
+
+    /// Milliseconds since the backend was opened, at least 1.
+    fn now(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
+    }
+
+    fn writable(&self) -> VfsResult<()> {
+        if self.read_only { Err(VfsError::ReadOnly) } else { Ok(()) }
+    }
+
+    /// Opens what a handle names and is in no record.
+    fn open_handle(self: &Arc<Self>, handle: &Handle) -> VfsResult<Arc<LocalNode>> {
+        let fd = match handle::parse(handle, self.tag, self.kernel_handles)? {
+            Parsed::Kernel { kind, bytes } => {
+                // EINVAL: not a handle of this kind of file system.
+                sys::open_by_handle(self.root.as_fd(), kind, bytes).map_err(|e| match e {
+                    VfsError::Invalid => VfsError::BadHandle,
+                    VfsError::NotFound => VfsError::Stale,
+                    e => e,
+                })?
+            }
+            Parsed::Search { ino } => self.find_by_number(ino, handle)?,
+        };
+        let stat = stat::of_fd(fd.as_fd())?;
+        if stat.attr.kind == Kind::Dir && !self.is_inside(fd.as_fd())? {
+            return Err(VfsError::Stale);
+        }
+        let node = self.adopt(fd, &stat)?;
+        if node.handle == *handle { Ok(node) } else { Err(VfsError::Stale) }
+    }
+}
+
+/// A descriptor's number in decimal, for a name in `/proc/self/fd`.
+fn decimal(fd: i32, room: &mut [u8; 12]) -> &[u8] {
+    let mut n = fd.unsigned_abs();
+    let mut at = room.len();
+    loop {
+        at -= 1;
+        room[at] = b'0' + u8::try_from(n % 10).unwrap_or(0);
+        n /= 10;
+        if n == 0 {
+            return &room[at..];
+        }
+    }
+}
+
+impl Backend for LocalBackend {
+    fn root(&self) -> NodeRef {
+        self.root.clone()
+    }
+
+    fn resolve<'a>(&'a self, handle: &'a Handle) -> BoxFuture<'a, VfsResult<NodeRef>> {
+        let volume = &self.volume;
+        if let Some(node) = volume.cache.by_handle(handle)
+            && node.has_a_name()
+        {
+            return ready(Ok(node));
+        }
+        if !matches!(
+            handle::parse(handle, volume.tag, volume.kernel_handles),
+            Ok(Parsed::Search { .. })
+        ) {
+            return ready(volume.open_handle(handle).map(|n| n as NodeRef));
+        }
+        // The search may walk through the whole share.
+        let (volume, handle) = (volume.clone(), handle.clone());
+        Box::pin(threads::run(move || volume.open_handle(&handle).map(|n| n as NodeRef)))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.volume.caps
+    }
+
+    fn statfs(&self) -> BoxFuture<'_, VfsResult<FsStat>> {
+        let volume = self.volume.clone();
+        Box::pin(threads::run(move || {
+            let s = rustix::fs::fstatvfs(&volume.root)?;
+            Ok(FsStat {
+                total_bytes: s.f_blocks.saturating_mul(s.f_frsize),
+                free_bytes: s.f_bfree.saturating_mul(s.f_frsize),
+                avail_bytes: s.f_bavail.saturating_mul(s.f_frsize),
+                total_files: s.f_files,
+                free_files: s.f_ffree,
+                avail_files: s.f_favail,
+            })
+        }))
+    }
+}

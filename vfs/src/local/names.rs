@@ -1,0 +1,390 @@
+//! Names: finding, making, moving and removing them.
+//!
+//! *Operation.* A name is one component relative to the directory's descriptor, and no call follows a symbolic link. What
+//! makes or removes names runs as the caller; what only opens again what was just made or found runs as the process.
+//!
+//! *Errors.* The kernel's. A mount point that is in the way is [`VfsError::Access`], a directory that is gone
+//! [`VfsError::Stale`].
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::backend::{Made, Node, check_name};
+use crate::engine::threads;
+use crate::error::{VfsError, VfsResult};
+use crate::types::*;
+
+use super::data::DataFd;
+use super::node::{LocalNode, lock};
+use super::{Volume, decimal, stat};
+
+/// A file that uses more storage than this is removed on a thread of the pool: freeing it takes long.
+const LARGE: u64 = 64 << 20;
+
+/// How often a name may vanish between two system calls before the caller is told to try again.
+const RACES_MAX: usize = 8;
+
+const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Errors of calls that change names: EBUSY means a mount point here, which does not go away by waiting.
+fn refused(e: Errno) -> VfsError {
+    if e == Errno::BUSY { VfsError::Access } else { e.into() }
+}
+
+/// The verifier of an exclusive create as times, as the kernel's server keeps it: 31 bits each, so that every file system
+/// can hold them.
+fn verifier_times(v: [u8; 8]) -> (Time, Time) {
+    let [a, b, c, d, e, f, g, h] = v;
+    let part = |x| Time { sec: i64::from(u32::from_be_bytes(x) & 0x7fff_ffff), nsec: 0 };
+    (part([a, b, c, d]), part([e, f, g, h]))
+}
+
+impl Volume {
+    /// Changes the mode of what is open, also by an `O_PATH` descriptor.
+    pub(super) fn chmod(&self, fd: BorrowedFd<'_>, mode: Mode) -> VfsResult<()> {
+        use std::os::fd::AsRawFd;
+        let mut room = [0u8; 12];
+        let name = decimal(fd.as_raw_fd(), &mut room);
+        Ok(rustix::fs::chmodat(&self.proc_fd, name, mode, AtFlags::empty())?)
+    }
+}
+
+impl LocalNode {
+    /// A name that is to be made or removed in this directory.
+    fn change_name(&self, name: &[u8]) -> VfsResult<BorrowedFd<'_>> {
+        self.volume.writable()?;
+        let dir = self.dir_fd()?;
+        check_name(name, self.volume.caps.name_max)?;
+        Ok(dir)
+    }
+
+    /// "No such name" in a directory that is gone itself is "stale".
+    fn or_stale(&self, e: VfsError) -> VfsError {
+        if e == VfsError::NotFound && self.attr().is_err() { VfsError::Stale } else { e }
+    }
+
+    pub(super) fn do_lookup(&self, cred: &Cred, name: &[u8]) -> VfsResult<(Arc<LocalNode>, Attr)> {
+        let dir = self.dir_fd()?;
+        if name == b".." {
+            return self.parent(cred, dir);
+        }
+        check_name(name, self.volume.caps.name_max)?;
+        self.find(cred, dir, name).map_err(|e| self.or_stale(e))
+    }
+
+    fn find(
+        &self,
+        cred: &Cred,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+    ) -> VfsResult<(Arc<LocalNode>, Attr)> {
+        let volume = &self.volume;
+        let stat = volume.identity.run(cred, || stat::of_name(dir, name))?;
+        volume.same_mount(&stat)?;
+        // A record holds its inode, so the number is this file's and no other's.
+        if let Some(node) = volume.cache.by_inode(stat.dev, stat.ino) {
+            let attr = node.take(&stat);
+            return Ok((node, attr));
+        }
+        let fd = volume
+            .identity
+            .run(cred, || Ok(rustix::fs::openat(dir, name, PATH, Mode::empty())?))?;
+        let stat = stat::of_fd(fd.as_fd())?;
+        let node = volume.adopt(fd, &stat)?;
+        let attr = node.take(&stat);
+        Ok((node, attr))
+    }
+
+    /// The directory above; the root's is the root.
+    fn parent(&self, cred: &Cred, dir: BorrowedFd<'_>) -> VfsResult<(Arc<LocalNode>, Attr)> {
+        if self.is_root() {
+            let me = self.strong()?;
+            self.permitted(cred, libc::X_OK)?;
+            return Ok((me, self.attr()?));
+        }
+        let volume = &self.volume;
+        let flags = PATH | OFlags::DIRECTORY;
+        let fd = volume
+            .identity
+            .run(cred, || Ok(rustix::fs::openat(dir, c"..", flags, Mode::empty())?))?;
+        // This directory may have been moved out since it was last looked at.
+        if !volume.is_inside(fd.as_fd())? {
+            return Err(VfsError::Stale);
+        }
+        let stat = stat::of_fd(fd.as_fd())?;
+        let node = volume.adopt(fd, &stat)?;
+        let attr = node.take(&stat);
+        Ok((node, attr))
+    }
+
+    pub(super) fn do_readlink(&self) -> VfsResult<Vec<u8>> {
+        if self.kind != Kind::Symlink {
+            return Err(VfsError::Invalid);
+        }
+        // Links can be read by everybody: their mode means nothing on Linux.
+        Ok(rustix::fs::readlinkat(self.fd(), c"", Vec::with_capacity(256))?.into_bytes())
+    }
+
+    pub(super) fn do_create(
+        &self,
+        cred: &Cred,
+        name: &[u8],
+        how: CreateHow,
+        mut set: SetAttr,
+    ) -> VfsResult<Made> {
+        let dir = self.change_name(name)?;
+        let before = self.attr()?;
+        if let CreateHow::Exclusive(verifier) = how {
+            let (a, m) = verifier_times(verifier);
+            set.atime = Some(SetTime::At(a));
+            set.mtime = Some(SetTime::At(m));
+        }
+        let flags =
+            OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(set.mode.unwrap_or(0o600) & 0o7777);
+        for _ in 0..RACES_MAX {
+            let made =
+                self.volume.identity.run(cred, || Ok(rustix::fs::openat(dir, name, flags, mode)?));
+            match made {
+                Ok(file) => {
+                    // Following, because the name there is a link to the file.
+                    let path = self.volume.reopen(file.as_fd(), OFlags::PATH)?;
+                    set.mode = None;
+                    return self.made(cred, path, Some(file), &set, before);
+                }
+                Err(VfsError::Exists) if how != CreateHow::Guarded => {}
+                Err(e) => return Err(self.or_stale(e)),
+            }
+            match self.existing(cred, dir, name, how, &set, before) {
+                Err(VfsError::NotFound) => {}
+                other => return other,
+            }
+        }
+        Err(VfsError::Delay)
+    }
+
+    /// The name was there: opens what has it, if the way of creating allows that.
+    fn existing(
+        &self,
+        cred: &Cred,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        how: CreateHow,
+        set: &SetAttr,
+        before: Attr,
+    ) -> VfsResult<Made> {
+        let (node, mut attr) = self.find(cred, dir, name)?;
+        let created = match how {
+            CreateHow::Guarded => return Err(VfsError::Exists),
+            CreateHow::Exclusive(verifier) => {
+                let (a, m) = verifier_times(verifier);
+                let same = (attr.atime.sec, attr.mtime.sec) == (a.sec, m.sec);
+                if !same || attr.kind != Kind::File || attr.size != 0 {
+                    return Err(VfsError::Exists);
+                }
+                true
+            }
+            CreateHow::Unchecked => {
+                if set.size == Some(0) && attr.kind == Kind::File && attr.size != 0 {
+                    let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+                    attr = node.do_setattr(cred, &cut, false)?.1;
+                }
+                false
+            }
+        };
+        let dir = DirChange { before, after: self.attr()?, atomic: false };
+        Ok(Made { node, attr, dir, created })
+    }
+
+    /// Finishes what was just made: record, further attributes, the directory afterwards.
+    fn made(
+        &self,
+        cred: &Cred,
+        path: OwnedFd,
+        file: Option<OwnedFd>,
+        set: &SetAttr,
+        before: Attr,
+    ) -> VfsResult<Made> {
+        self.changed();
+        let stat = stat::of_fd(path.as_fd())?;
+        let node = self.volume.adopt(path, &stat)?;
+        if let Some(file) = file {
+            *lock(&node.data) = Some(DataFd::new(file, true));
+        }
+        let mut set = *set;
+        let who = self.volume.identity.effective(cred);
+        if who.uid != 0 {
+            // Like the kernel's server: an ordinary user's file is his own, whatever owner the client names.
+            set.uid = None;
+            set.gid = set.gid.filter(|g| who.in_group(*g));
+        }
+        if set.size == Some(0) {
+            set.size = None;
+        }
+        let attr = if set == SetAttr::default() {
+            node.take(&stat)
+        } else {
+            node.apply(cred, &set)?;
+            node.attr()?
+        };
+        let dir = DirChange { before, after: self.attr()?, atomic: false };
+        Ok(Made { node, attr, dir, created: true })
+    }
+
+    /// Makes something that is no regular file with `make`, and finishes it.
+    fn make(
+        &self,
+        cred: &Cred,
+        name: &[u8],
+        set: &SetAttr,
+        make: impl FnOnce(BorrowedFd<'_>) -> Result<(), Errno>,
+    ) -> VfsResult<Made> {
+        let dir = self.change_name(name)?;
+        let before = self.attr()?;
+        self.volume.identity.run(cred, || Ok(make(dir)?)).map_err(|e| self.or_stale(e))?;
+        let path = rustix::fs::openat(dir, name, PATH, Mode::empty())?;
+        self.made(cred, path, None, set, before)
+    }
+
+    pub(super) fn do_mkdir(&self, cred: &Cred, name: &[u8], mut set: SetAttr) -> VfsResult<Made> {
+        set.size = None;
+        let mode = set.mode.take().unwrap_or(0o700) & 0o7777;
+        if mode & 0o6000 != 0 {
+            // The call takes permission and sticky bits only.
+            set.mode = Some(mode);
+        }
+        let mode = Mode::from_raw_mode(mode & 0o1777);
+        self.make(cred, name, &set, |dir| rustix::fs::mkdirat(dir, name, mode))
+    }
+
+    pub(super) fn do_symlink(
+        &self,
+        cred: &Cred,
+        name: &[u8],
+        target: &[u8],
+        mut set: SetAttr,
+    ) -> VfsResult<Made> {
+        if target.is_empty() || target.contains(&0) {
+            return Err(VfsError::Invalid);
+        }
+        (set.size, set.mode) = (None, None);
+        self.make(cred, name, &set, |dir| rustix::fs::symlinkat(target, dir, name))
+    }
+
+    pub(super) fn do_mknod(
+        &self,
+        cred: &Cred,
+        name: &[u8],
+        what: Special,
+        mut set: SetAttr,
+    ) -> VfsResult<Made> {
+        set.size = None;
+        let mode = Mode::from_raw_mode(set.mode.take().unwrap_or(0o600) & 0o7777);
+        let (kind, dev) = match what {
+            Special::Block(a, b) => (FileType::BlockDevice, rustix::fs::makedev(a, b)),
+            Special::Char(a, b) => (FileType::CharacterDevice, rustix::fs::makedev(a, b)),
+            Special::Fifo => (FileType::Fifo, 0),
+            Special::Socket => (FileType::Socket, 0),
+        };
+        self.make(cred, name, &set, |dir| rustix::fs::mknodat(dir, name, kind, mode, dev))
+    }
+
+    pub(super) async fn do_unlink(&self, cred: &Cred, name: &[u8]) -> VfsResult<DirChange> {
+        let dir = self.change_name(name)?;
+        let large = stat::of_name(dir, name)
+            .is_ok_and(|s| s.attr.kind == Kind::File && s.attr.nlink == 1 && s.attr.used > LARGE);
+        if !large {
+            return self.remove(cred, name, AtFlags::empty());
+        }
+        let (me, cred, name) = (self.strong()?, cred.clone(), name.to_vec());
+        threads::run(move || me.remove(&cred, &name, AtFlags::empty())).await
+    }
+
+    pub(super) fn do_rmdir(&self, cred: &Cred, name: &[u8]) -> VfsResult<DirChange> {
+        self.remove(cred, name, AtFlags::REMOVEDIR)
+    }
+
+    /// The record of the file that has this name, if there is one.
+    fn known(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Option<Arc<LocalNode>> {
+        let stat = stat::of_name(dir, name).ok()?;
+        self.volume.cache.by_inode(stat.dev, stat.ino)
+    }
+
+    fn remove(&self, cred: &Cred, name: &[u8], flags: AtFlags) -> VfsResult<DirChange> {
+        let dir = self.change_name(name)?;
+        let before = self.attr()?;
+        let victim = self.known(dir, name);
+        self.volume
+            .identity
+            .run(cred, || rustix::fs::unlinkat(dir, name, flags).map_err(refused))
+            .map_err(|e| self.or_stale(e))?;
+        self.changed();
+        lost_a_name(victim);
+        Ok(DirChange { before, after: self.attr()?, atomic: false })
+    }
+
+    pub(super) fn do_rename(
+        &self,
+        cred: &Cred,
+        from: &[u8],
+        to_dir: &dyn Node,
+        to: &[u8],
+    ) -> VfsResult<(DirChange, DirChange)> {
+        let target = self.same_backend(to_dir)?;
+        let (old, new) = (self.change_name(from)?, target.change_name(to)?);
+        let (before, to_before) = (self.attr()?, target.attr()?);
+        let victim = self.known(new, to);
+        self.volume
+            .identity
+            .run(cred, || rustix::fs::renameat(old, from, new, to).map_err(refused))
+            .map_err(|e| self.or_stale(target.or_stale(e)))?;
+        self.changed();
+        target.changed();
+        lost_a_name(victim);
+        let change = DirChange { before, after: self.attr()?, atomic: false };
+        let to_change = DirChange { before: to_before, after: target.attr()?, atomic: false };
+        Ok((change, to_change))
+    }
+
+    pub(super) fn do_link(
+        &self,
+        cred: &Cred,
+        dir: &dyn Node,
+        name: &[u8],
+    ) -> VfsResult<(Attr, DirChange)> {
+        use std::os::fd::AsRawFd;
+        let target = self.same_backend(dir)?;
+        let into = target.change_name(name)?;
+        if self.kind == Kind::Dir {
+            return Err(VfsError::IsDir);
+        }
+        let before = target.attr()?;
+        let mut room = [0u8; 12];
+        let number = decimal(self.fd().as_raw_fd(), &mut room);
+        self.volume
+            .identity
+            .run(cred, || {
+                let follow = AtFlags::SYMLINK_FOLLOW;
+                Ok(rustix::fs::linkat(&self.volume.proc_fd, number, into, name, follow)?)
+            })
+            .map_err(|e| {
+                let gone = e == VfsError::NotFound && self.attr().is_ok_and(|a| a.nlink == 0);
+                if gone { VfsError::Stale } else { target.or_stale(e) }
+            })?;
+        self.changed();
+        target.changed();
+        Ok((self.attr()?, DirChange { before, after: target.attr()?, atomic: false }))
+    }
+}
+
+/// A file lost a name; if that was the last, its record is let go, and with the last reference its storage.
+fn lost_a_name(node: Option<Arc<LocalNode>>) {
+    if let Some(node) = node {
+        node.changed();
+        // Looking at a file without a name makes the cache forget it; a directory answers `Stale` then.
+        let _ = node.attr();
+    }
+}

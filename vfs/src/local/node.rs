@@ -1,0 +1,447 @@
+//! The record of one inode, and the way from the trait to the operations.
+//!
+//! *Operation.* Metadata operations run in place and their futures are ready at the first poll; each is in the file
+//! that bears its name ([`super::attrs`], [`super::names`], [`super::dir`], [`super::data`], [`super::space`], [`super::xattr`]).
+//!
+//! *Memory.* A record holds one `O_PATH` descriptor as long as it lives, and opens a second one for data or for listing when
+//! that is needed; the clock closes those again.
+//!
+//! *Errors.* A directory that has no name any more is [`VfsError::Stale`]; a file without one works while it is referred to.
+
+use std::any::Any;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use iobuf::Buf;
+
+use crate::backend::{BoxFuture, Made, Node, NodeRef, ReadInto, ready};
+use crate::error::{VfsError, VfsResult};
+use crate::types::*;
+
+use super::Volume;
+use super::cache::{Fd, NO_SLOT};
+use super::data::DataFd;
+use super::dir::Listing;
+use super::stat::{self, Stat};
+
+/// For how many milliseconds a file that was seen to have a name is taken to have one still.
+const ALIVE_MS: u64 = 500;
+
+/// What the change attribute was last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Change {
+    ctime: u64,
+    own: u64,
+    given: u64,
+}
+
+/// A file of a local directory.
+pub(super) struct LocalNode {
+    pub(super) volume: Arc<Volume>,
+    pub(super) me: Weak<LocalNode>,
+    id: NodeId,
+    pub(super) kind: Kind,
+    pub(super) dev: u64,
+    pub(super) ino: u64,
+    pub(super) handle: Handle,
+    path: Fd,
+    pub(super) data: Mutex<Option<DataFd>>,
+    pub(super) listing: Mutex<Option<Listing>>,
+    change: Mutex<Change>,
+    /// Changes made through this record.
+    own_changes: AtomicU64,
+    /// When it was last found below the share, on the volume's clock; 0 is never.
+    inside_at: AtomicU64,
+    /// When it was last seen to have a name; 0 once it has none.
+    alive_at: AtomicU64,
+    /// Bytes in the file when it was last looked at: a hint for the size of buffers.
+    pub(super) size: AtomicU64,
+    /// Sweeps since it was used, and its place in the clock.
+    pub(super) age: AtomicU8,
+    pub(super) slot: AtomicUsize,
+}
+
+pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What these locks guard is whole at every step.
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl LocalNode {
+    pub(super) fn new(volume: Arc<Volume>, fd: OwnedFd, stat: &Stat, handle: Handle) -> Arc<Self> {
+        let now = volume.now();
+        Arc::new_cyclic(|me| Self {
+            volume,
+            me: me.clone(),
+            id: NodeId::next(),
+            kind: stat.attr.kind,
+            dev: stat.dev,
+            ino: stat.ino,
+            handle,
+            path: Fd::new(fd),
+            data: Mutex::new(None),
+            listing: Mutex::new(None),
+            change: Mutex::new(Change::default()),
+            own_changes: AtomicU64::new(0),
+            inside_at: AtomicU64::new(0),
+            alive_at: AtomicU64::new(now),
+            size: AtomicU64::new(stat.attr.size),
+            age: AtomicU8::new(0),
+            slot: AtomicUsize::new(NO_SLOT),
+        })
+    }
+
+    /// The descriptor that holds the inode. Good for `statx`, as a directory to start from, and to be opened again.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.path.as_fd()
+    }
+
+    pub(super) fn strong(&self) -> VfsResult<Arc<Self>> {
+        // Somebody calls a method, so somebody has a reference.
+        self.me.upgrade().ok_or(VfsError::Stale)
+    }
+
+    pub(super) fn is_root(&self) -> bool {
+        (self.dev, self.ino) == (self.volume.root_dev, self.volume.root_ino)
+    }
+
+    /// Its last name is gone: nobody but those who hold it needs it.
+    pub(super) fn is_nameless(&self) -> bool {
+        self.alive_at.load(Ordering::Relaxed) == 0
+    }
+
+    /// The descriptor, for an operation on the names in this directory.
+    pub(super) fn dir_fd(&self) -> VfsResult<BorrowedFd<'_>> {
+        if self.kind != Kind::Dir {
+            return Err(if self.kind == Kind::Symlink {
+                VfsError::Symlink
+            } else {
+                VfsError::NotDir
+            });
+        }
+        self.inside()?;
+        Ok(self.fd())
+    }
+
+    /// [`VfsError::Stale`] for a directory that is not below the share any more.
+    fn inside(&self) -> VfsResult<()> {
+        if self.is_root() {
+            return Ok(());
+        }
+        let (now, last) = (self.volume.now(), self.inside_at.load(Ordering::Relaxed));
+        let recheck = u64::try_from(self.volume.recheck.as_millis()).unwrap_or(u64::MAX);
+        if last != 0 && now.saturating_sub(last) < recheck {
+            return Ok(());
+        }
+        if !self.volume.is_inside(self.fd())? {
+            return Err(VfsError::Stale);
+        }
+        self.inside_at.store(now, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// For a record found by a handle: the file still has a name, or somebody else holds it open.
+    pub(super) fn has_a_name(&self) -> bool {
+        // One reference is the caller's, one the clock's.
+        let known = 1 + usize::from(self.slot.load(Ordering::Relaxed) != NO_SLOT);
+        if self.me.strong_count() > known {
+            return true;
+        }
+        let last = self.alive_at.load(Ordering::Relaxed);
+        last != 0 && self.volume.now().saturating_sub(last) < ALIVE_MS
+            || stat::of_fd(self.fd()).is_ok_and(|s| self.take(&s).nlink > 0)
+    }
+
+    /// The attributes now.
+    pub(super) fn attr(&self) -> VfsResult<Attr> {
+        let attr = self.take(&stat::of_fd(self.fd())?);
+        if attr.nlink == 0 && self.kind == Kind::Dir {
+            return Err(VfsError::Stale);
+        }
+        Ok(attr)
+    }
+
+    /// Makes the attributes of a fresh `statx` of this inode presentable.
+    pub(super) fn take(&self, stat: &Stat) -> Attr {
+        let mut attr = stat.attr;
+        attr.fsid = if stat.dev == self.volume.root_dev {
+            self.volume.fsid
+        } else {
+            self.volume.fsid ^ super::probe::fold(&stat.dev.to_be_bytes())
+        };
+        self.size.store(attr.size, Ordering::Relaxed);
+        attr.change = self.change_number(attr.change);
+        if attr.nlink == 0 {
+            self.alive_at.store(0, Ordering::Relaxed);
+            self.volume.cache.forget(self);
+        } else {
+            self.alive_at.store(self.volume.now(), Ordering::Relaxed);
+        }
+        attr
+    }
+
+    /// Notes a change made here. To be called after it was made and before the attributes are read.
+    pub(super) fn changed(&self) {
+        self.own_changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn change_number(&self, ctime: u64) -> u64 {
+        let own = self.own_changes.load(Ordering::Relaxed);
+        let mut last = lock(&self.change);
+        let same = (last.ctime, last.own) == (ctime, own);
+        if !same || last.given == 0 {
+            let next = if same { last.given } else { last.given.saturating_add(1) };
+            *last = Change { ctime, own, given: ctime.max(next) };
+        }
+        last.given
+    }
+
+    /// Takes the descriptors out that can be opened again.
+    pub(super) fn take_descriptors(&self) -> (Option<DataFd>, Option<Listing>) {
+        let data = self.data.try_lock().ok().and_then(|mut d| d.take());
+        let listing = self.listing.try_lock().ok().and_then(|mut l| l.take());
+        (data, listing)
+    }
+
+    /// The other node of a two-node operation.
+    pub(super) fn same_backend<'a>(&self, other: &'a dyn Node) -> VfsResult<&'a Self> {
+        other
+            .as_any()
+            .downcast_ref::<Self>()
+            .filter(|o| Arc::ptr_eq(&o.volume, &self.volume))
+            .ok_or(VfsError::CrossDevice)
+    }
+
+    /// [`VfsError::IsDir`] and so on for what is not a regular file.
+    pub(super) fn regular(&self) -> VfsResult<()> {
+        match self.kind {
+            Kind::File => Ok(()),
+            Kind::Dir => Err(VfsError::IsDir),
+            Kind::Symlink => Err(VfsError::Symlink),
+            _ => Err(VfsError::WrongType),
+        }
+    }
+}
+
+impl Drop for LocalNode {
+    fn drop(&mut self) {
+        self.volume.cache.gone(self);
+    }
+}
+
+impl Node for LocalNode {
+    fn id(&self) -> NodeId {
+        self.id
+    }
+
+    fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn as_any(&self) -> &(dyn Any + Send + Sync) {
+        self
+    }
+
+    fn getattr(&self) -> BoxFuture<'_, VfsResult<Attr>> {
+        ready(self.attr())
+    }
+
+    fn setattr<'a>(
+        &'a self,
+        cred: &'a Cred,
+        set: SetAttr,
+        open_write: bool,
+    ) -> BoxFuture<'a, VfsResult<(Attr, Attr)>> {
+        ready(self.do_setattr(cred, &set, open_write))
+    }
+
+    fn access<'a>(&'a self, cred: &'a Cred, wanted: Access) -> BoxFuture<'a, VfsResult<Access>> {
+        ready(self.do_access(cred, wanted))
+    }
+
+    fn lookup<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(NodeRef, Attr)>> {
+        ready(self.do_lookup(cred, name).map(|(n, a)| (n as NodeRef, a)))
+    }
+
+    fn readdir<'a>(
+        &'a self,
+        cred: &'a Cred,
+        cookie: u64,
+        entries_max: usize,
+    ) -> BoxFuture<'a, VfsResult<(Vec<DirEntry>, bool)>> {
+        ready(self.do_readdir(cred, cookie, entries_max))
+    }
+
+    fn readlink<'a>(&'a self, _cred: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<u8>>> {
+        ready(self.do_readlink())
+    }
+
+    fn create<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+        how: CreateHow,
+        set: SetAttr,
+    ) -> BoxFuture<'a, VfsResult<Made>> {
+        ready(self.do_create(cred, name, how, set))
+    }
+
+    fn mkdir<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+        set: SetAttr,
+    ) -> BoxFuture<'a, VfsResult<Made>> {
+        ready(self.do_mkdir(cred, name, set))
+    }
+
+    fn symlink<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+        target: &'a [u8],
+        set: SetAttr,
+    ) -> BoxFuture<'a, VfsResult<Made>> {
+        ready(self.do_symlink(cred, name, target, set))
+    }
+
+    fn mknod<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+        what: Special,
+        set: SetAttr,
+    ) -> BoxFuture<'a, VfsResult<Made>> {
+        ready(self.do_mknod(cred, name, what, set))
+    }
+
+    fn unlink<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
+        Box::pin(self.do_unlink(cred, name))
+    }
+
+    fn rmdir<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
+        ready(self.do_rmdir(cred, name))
+    }
+
+    fn rename<'a>(
+        &'a self,
+        cred: &'a Cred,
+        from: &'a [u8],
+        to_dir: &'a dyn Node,
+        to: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
+        ready(self.do_rename(cred, from, to_dir, to))
+    }
+
+    fn link<'a>(
+        &'a self,
+        cred: &'a Cred,
+        dir: &'a dyn Node,
+        name: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(Attr, DirChange)>> {
+        ready(self.do_link(cred, dir, name))
+    }
+
+    fn open<'a>(
+        &'a self,
+        cred: &'a Cred,
+        read: bool,
+        write: bool,
+    ) -> BoxFuture<'a, VfsResult<Attr>> {
+        ready(self.do_open(cred, read, write))
+    }
+
+    fn read<'a>(
+        &'a self,
+        cred: Option<&'a Cred>,
+        at: u64,
+        count: usize,
+        into: &'a ReadInto,
+    ) -> BoxFuture<'a, VfsResult<ReadData>> {
+        Box::pin(self.do_read(cred, at, count, into))
+    }
+
+    fn write<'a>(
+        &'a self,
+        cred: Option<&'a Cred>,
+        at: u64,
+        data: Vec<Buf>,
+        stable: Stable,
+    ) -> BoxFuture<'a, VfsResult<Written>> {
+        Box::pin(self.do_write(cred, at, data, stable))
+    }
+
+    fn commit(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<Attr>> {
+        Box::pin(self.do_commit(at, count))
+    }
+
+    fn seek(&self, at: u64, what: Seek) -> BoxFuture<'_, VfsResult<u64>> {
+        ready(self.do_seek(at, what))
+    }
+
+    fn allocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>> {
+        Box::pin(self.do_allocate(at, count))
+    }
+
+    fn deallocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>> {
+        Box::pin(self.do_deallocate(at, count))
+    }
+
+    fn copy_range<'a>(
+        &'a self,
+        from: &'a dyn Node,
+        from_at: u64,
+        at: u64,
+        count: u64,
+    ) -> BoxFuture<'a, VfsResult<u64>> {
+        Box::pin(self.do_copy_range(from, from_at, at, count))
+    }
+
+    fn clone_range<'a>(
+        &'a self,
+        from: &'a dyn Node,
+        from_at: u64,
+        at: u64,
+        count: u64,
+    ) -> BoxFuture<'a, VfsResult<()>> {
+        Box::pin(self.do_clone_range(from, from_at, at, count))
+    }
+
+    fn xattr_get<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<Vec<u8>>> {
+        ready(self.do_xattr_get(cred, name))
+    }
+
+    fn xattr_set<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+        value: &'a [u8],
+        how: XattrHow,
+    ) -> BoxFuture<'a, VfsResult<(Attr, Attr)>> {
+        ready(self.do_xattr_set(cred, name, value, how))
+    }
+
+    fn xattr_remove<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(Attr, Attr)>> {
+        ready(self.do_xattr_remove(cred, name))
+    }
+
+    fn xattr_list<'a>(&'a self, cred: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<Vec<u8>>>> {
+        ready(self.do_xattr_list(cred))
+    }
+}

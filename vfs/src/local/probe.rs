@@ -1,0 +1,97 @@
+//! What the file system of a share can do, found out when it is opened.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags, SeekFrom};
+
+use crate::error::{VfsError, VfsResult};
+use crate::types::Capabilities;
+
+use super::sys;
+
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+const RAMFS_MAGIC: u64 = 0x8584_58f6;
+
+pub(super) struct Found {
+    pub(super) caps: Capabilities,
+    pub(super) fsid: u64,
+    /// Names the file system in handles.
+    pub(super) tag: [u8; 4],
+    pub(super) kernel_handles: bool,
+    pub(super) in_memory: bool,
+}
+
+pub(super) fn probe(root: BorrowedFd<'_>, read_only: bool) -> VfsResult<Found> {
+    let s = rustix::fs::fstatvfs(root)?;
+    let magic = magic_of(root)?;
+    let id = match sys::fs_uuid(root) {
+        Some(uuid) => fold(&uuid),
+        None => fold(&s.f_fsid.to_be_bytes()),
+    };
+    let scratch = if read_only { None } else { scratch(root) };
+    let kernel_handles = match sys::name_to_handle(root) {
+        Ok(h) => sys::open_by_handle(root, h.kind, &h.bytes).is_ok(),
+        Err(_) => false,
+    };
+    let caps = Capabilities {
+        name_max: u32::try_from(s.f_namemax).unwrap_or(255),
+        size_max: scratch.as_ref().map_or(i64::MAX.unsigned_abs(), size_max),
+        link_max: sys::link_max(root).unwrap_or(32_000),
+        xattr: has_xattr(root),
+        reflink: scratch.as_ref().is_some_and(|a| has_reflink(root, a)),
+        clone_block: u32::try_from(s.f_bsize).unwrap_or(4096),
+        block: 4096,
+        handles_persist: true,
+        read_only,
+    };
+    let [a, b, c, d, ..] = id.to_be_bytes();
+    Ok(Found {
+        caps,
+        fsid: id,
+        tag: [a, b, c, d],
+        kernel_handles,
+        in_memory: matches!(magic, TMPFS_MAGIC | RAMFS_MAGIC),
+    })
+}
+
+#[allow(clippy::cast_sign_loss)]
+fn magic_of(fd: BorrowedFd<'_>) -> VfsResult<u64> {
+    // A 32-bit number in a word whose sign depends on the platform.
+    Ok(rustix::fs::fstatfs(fd)?.f_type as u64 & 0xffff_ffff)
+}
+
+/// FNV-1a, 64 bits.
+pub(super) fn fold(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+/// A nameless file on the volume, where it can have one.
+fn scratch(root: BorrowedFd<'_>) -> Option<OwnedFd> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    rustix::fs::openat(root, c".", flags, Mode::RUSR | Mode::WUSR).ok()
+}
+
+/// The largest offset a file can have: the kernel refuses to seek beyond it.
+fn size_max(file: &OwnedFd) -> u64 {
+    let (mut fits, mut beyond) = (0, 1_u64 << 63);
+    while beyond - fits > 1 {
+        let middle = fits + (beyond - fits) / 2;
+        match rustix::fs::seek(file, SeekFrom::Start(middle)) {
+            Ok(_) => fits = middle,
+            Err(_) => beyond = middle,
+        }
+    }
+    fits
+}
+
+fn has_xattr(root: BorrowedFd<'_>) -> bool {
+    let mut none = [0u8; 0];
+    let asked = rustix::fs::fgetxattr(root, c"user.headgate.probe", &mut none);
+    !matches!(asked.map_err(VfsError::from), Err(VfsError::NotSupported))
+}
+
+fn has_reflink(root: BorrowedFd<'_>, a: &OwnedFd) -> bool {
+    scratch(root).is_some_and(|b| sys::clone_range(b.as_fd(), 0, a.as_fd(), 0, 0).is_ok())
+}

@@ -1,0 +1,160 @@
+//! Finding a file by its inode number, where the kernel does not open handles for us.
+//!
+//! *Operation.* One walk through the share notes in which directory each number is; a search opens that directory and looks
+//! for the number there. What was moved since is found by the next walk. Files that are in use need none of this: their
+//! records are found by handle. So a handle survives restart and rename, and costs a walk once after a restart.
+//!
+//! *Memory.* 16 bytes for each file and a name for each directory, up to [`SCAN_MAX`] files; what is beyond is not found.
+//!
+//! *Errors.* [`VfsError::Stale`] for what is not below the share. Walks are at least [`PAUSE`] apart, so that clients with
+//! handles of removed files cannot keep the disk busy; a file that was moved on the host within that time can be called
+//! stale too early.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FileType, Mode, OFlags, RawDir, ResolveFlags};
+
+use crate::engine::limits::{LISTING, SCAN_MAX};
+use crate::error::{VfsError, VfsResult};
+use crate::types::Handle;
+
+use super::node::lock;
+use super::{Volume, handle, stat};
+
+/// Least time between two walks.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// No directory above: the root.
+const TOP: u32 = u32::MAX;
+
+#[derive(Default)]
+pub(super) struct Search(Mutex<Index>);
+
+#[derive(Default)]
+struct Index {
+    dirs: Vec<Dir>,
+    /// Inode numbers and the directories they are in, in order.
+    places: Vec<(u64, u32)>,
+    walked: Option<Instant>,
+}
+
+struct Dir {
+    above: u32,
+    name: Box<[u8]>,
+}
+
+impl Index {
+    /// The path of a directory below the root, for one system call.
+    fn path(&self, dir: u32) -> Vec<u8> {
+        let mut names = Vec::new();
+        let mut at = dir;
+        while let Some(d) = self.dirs.get(at as usize) {
+            names.push(&d.name[..]);
+            at = d.above;
+        }
+        names.reverse();
+        let path = names.join(&b'/');
+        if path.is_empty() { b".".to_vec() } else { path }
+    }
+
+    fn dirs_of(&self, ino: u64) -> impl Iterator<Item = u32> {
+        let from = self.places.partition_point(|p| p.0 < ino);
+        self.places[from..].iter().take_while(move |p| p.0 == ino).map(|p| p.1)
+    }
+}
+
+/// A directory below the root, to be listed.
+fn open_below(root: BorrowedFd<'_>, path: &[u8]) -> VfsResult<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    Ok(rustix::fs::openat2(root, path, flags, Mode::empty(), within)?)
+}
+
+impl Volume {
+    pub(super) fn find_by_number(&self, ino: u64, wanted: &Handle) -> VfsResult<OwnedFd> {
+        let mut index = lock(&self.search.0);
+        if let Some(fd) = self.look(&index, ino, wanted) {
+            return Ok(fd);
+        }
+        if index.walked.is_none_or(|t| t.elapsed() > PAUSE) {
+            *index = self.walk();
+            if let Some(fd) = self.look(&index, ino, wanted) {
+                return Ok(fd);
+            }
+        }
+        Err(VfsError::Stale)
+    }
+
+    /// Looks in the directories that had the number.
+    fn look(&self, index: &Index, ino: u64, wanted: &Handle) -> Option<OwnedFd> {
+        index.dirs_of(ino).find_map(|dir| {
+            let dir = open_below(self.root.as_fd(), &index.path(dir)).ok()?;
+            let mut room: Vec<u8> = Vec::with_capacity(LISTING);
+            let mut raw = RawDir::new(&dir, room.spare_capacity_mut());
+            while let Some(Ok(entry)) = raw.next() {
+                if entry.ino() != ino {
+                    continue;
+                }
+                if let Some(fd) = self.open_if(dir.as_fd(), entry.file_name(), wanted) {
+                    return Some(fd);
+                }
+            }
+            None
+        })
+    }
+
+    /// Opens a name and keeps it if it has this handle.
+    fn open_if(
+        &self,
+        dir: BorrowedFd<'_>,
+        name: &std::ffi::CStr,
+        wanted: &Handle,
+    ) -> Option<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(dir, name, flags, Mode::empty()).ok()?;
+        let stat = stat::of_fd(fd.as_fd()).ok()?;
+        self.same_mount(&stat).ok()?;
+        let its = handle::make(fd.as_fd(), &stat, self.tag, self.kernel_handles).ok()?;
+        (its == *wanted).then_some(fd)
+    }
+
+    fn walk(&self) -> Index {
+        let mut index = Index::default();
+        let mut next = TOP;
+        loop {
+            if let Ok(dir) = open_below(self.root.as_fd(), &index.path(next)) {
+                list(&dir, next, &mut index);
+            }
+            next = next.wrapping_add(1);
+            if next as usize >= index.dirs.len() {
+                break;
+            }
+        }
+        if index.places.len() >= SCAN_MAX {
+            tracing::warn!(files = SCAN_MAX, "share too large to find every file by its number");
+        }
+        index.places.sort_unstable();
+        index.walked = Some(Instant::now());
+        index
+    }
+}
+
+fn list(dir: &OwnedFd, number: u32, index: &mut Index) {
+    let mut room: Vec<u8> = Vec::with_capacity(LISTING);
+    let mut raw = RawDir::new(dir, room.spare_capacity_mut());
+    while let Some(Ok(entry)) = raw.next() {
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        if index.places.len() >= SCAN_MAX {
+            return;
+        }
+        index.places.push((entry.ino(), number));
+        if matches!(entry.file_type(), FileType::Directory | FileType::Unknown) {
+            index.dirs.push(Dir { above: number, name: name.into() });
+        }
+    }
+}

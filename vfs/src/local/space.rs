@@ -1,0 +1,127 @@
+//! Storage of files: holes, reservations, copies and clones by the kernel's own calls.
+//!
+//! *Operation.* What may take long runs on a thread. Permission was checked when the caller opened the files.
+//!
+//! *Errors.* [`VfsError::NotSupported`] where the file system cannot; the front end then tells the client, which copies itself.
+
+use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::io::Errno;
+
+use crate::backend::Node;
+use crate::engine::limits::COPY_MAX;
+use crate::engine::threads;
+use crate::error::{VfsError, VfsResult};
+use crate::types::Seek;
+
+use super::node::LocalNode;
+use super::sys;
+
+impl LocalNode {
+    pub(super) fn do_seek(&self, at: u64, what: Seek) -> VfsResult<u64> {
+        self.regular()?;
+        if i64::try_from(at).is_err() {
+            return Err(VfsError::NoMoreData);
+        }
+        let fd = self.data_fd(false)?;
+        let from = match what {
+            Seek::Data => SeekFrom::Data(at),
+            Seek::Hole => SeekFrom::Hole(at),
+        };
+        Ok(rustix::fs::seek(&fd, from)?)
+    }
+
+    pub(super) async fn do_allocate(&self, at: u64, count: u64) -> VfsResult<()> {
+        self.fallocate(FallocateFlags::empty(), at, count).await
+    }
+
+    pub(super) async fn do_deallocate(&self, at: u64, count: u64) -> VfsResult<()> {
+        self.fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, count).await
+    }
+
+    async fn fallocate(&self, flags: FallocateFlags, at: u64, count: u64) -> VfsResult<()> {
+        self.volume.writable()?;
+        self.regular()?;
+        if count == 0 {
+            return Err(VfsError::Invalid);
+        }
+        if i64::try_from(at.saturating_add(count)).is_err() {
+            return Err(VfsError::TooBig);
+        }
+        let fd = self.data_fd(true)?;
+        let done = threads::run(move || Ok(rustix::fs::fallocate(&fd, flags, at, count)?)).await;
+        self.changed();
+        done
+    }
+
+    pub(super) async fn do_copy_range(
+        &self,
+        from: &dyn Node,
+        from_at: u64,
+        at: u64,
+        count: u64,
+    ) -> VfsResult<u64> {
+        self.volume.writable()?;
+        let from = self.same_backend(from)?;
+        from.regular()?;
+        self.regular()?;
+        let size = from.attr()?.size;
+        if from_at > size {
+            return Err(VfsError::Invalid);
+        }
+        let count = if count == 0 { size - from_at } else { count.min(size - from_at) };
+        if i64::try_from(at.saturating_add(count)).is_err() {
+            return Err(VfsError::TooBig);
+        }
+        let wanted = usize::try_from(count.min(COPY_MAX)).unwrap_or(usize::MAX);
+        let (source, sink) = (from.data_fd(false)?, self.data_fd(true)?);
+        let done = threads::run(move || {
+            let (mut here, mut there, mut n) = (from_at, at, 0);
+            while n < wanted {
+                let step = rustix::fs::copy_file_range(
+                    &source,
+                    Some(&mut here),
+                    &sink,
+                    Some(&mut there),
+                    wanted - n,
+                );
+                match step {
+                    Ok(0) => break,
+                    Ok(some) => n += some,
+                    Err(Errno::INTR) => {}
+                    Err(e) if n == 0 => return Err(cannot(e)),
+                    Err(_) => break,
+                }
+            }
+            Ok(n as u64)
+        })
+        .await;
+        self.changed();
+        done
+    }
+
+    pub(super) async fn do_clone_range(
+        &self,
+        from: &dyn Node,
+        from_at: u64,
+        at: u64,
+        count: u64,
+    ) -> VfsResult<()> {
+        use std::os::fd::AsFd;
+        self.volume.writable()?;
+        let from = self.same_backend(from)?;
+        from.regular()?;
+        self.regular()?;
+        let (source, sink) = (from.data_fd(false)?, self.data_fd(true)?);
+        let done = threads::run(move || {
+            sys::clone_range(source.as_fd(), from_at, sink.as_fd(), at, count)
+        })
+        .await;
+        self.changed();
+        done
+    }
+}
+
+/// Different file systems below one share (subvolumes of some kinds) count as "cannot".
+fn cannot(e: Errno) -> VfsError {
+    if e == Errno::XDEV { VfsError::NotSupported } else { e.into() }
+}

@@ -1,0 +1,117 @@
+//! Extended attributes of the `user.` space.
+//!
+//! *Operation.* By the kernel's calls on open files and directories, as the caller, because the kernel asks for read or
+//! write permission on the file at each call. Linux has no `user.` attributes on anything else.
+//!
+//! *Errors.* [`VfsError::NoXattr`] for a name that is not there; [`VfsError::NotSupported`] where the file cannot have any.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{Mode, OFlags, XattrFlags};
+
+use crate::engine::limits::XATTR_MAX;
+use crate::error::{VfsError, VfsResult};
+use crate::types::*;
+
+use super::node::LocalNode;
+
+const PREFIX: &[u8] = b"user.";
+/// The kernel's limit for a name with its prefix (`XATTR_NAME_MAX`).
+const NAME_MAX: usize = 255;
+
+/// A guess that most values fit.
+const FIRST: usize = 4096;
+
+fn full(name: &[u8]) -> VfsResult<Vec<u8>> {
+    if name.is_empty() || name.contains(&0) {
+        return Err(VfsError::Invalid);
+    }
+    if PREFIX.len() + name.len() > NAME_MAX {
+        return Err(VfsError::NameTooLong);
+    }
+    Ok([PREFIX, name].concat())
+}
+
+/// Asks with a small buffer first and with the largest when that did not do.
+fn growing(mut ask: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>) -> VfsResult<Vec<u8>> {
+    let mut room = vec![0; FIRST];
+    let n = match ask(&mut room) {
+        Err(rustix::io::Errno::RANGE) => {
+            room.resize(XATTR_MAX, 0);
+            ask(&mut room)?
+        }
+        other => other?,
+    };
+    room.truncate(n);
+    Ok(room)
+}
+
+impl LocalNode {
+    /// Runs `f` with a descriptor that is good for attributes, as the caller.
+    fn with_xattrs<T>(
+        &self,
+        cred: &Cred,
+        f: impl FnOnce(BorrowedFd<'_>) -> VfsResult<T>,
+    ) -> VfsResult<T> {
+        match self.kind {
+            Kind::File => {
+                let fd = self.data_fd(false)?;
+                self.volume.identity.run(cred, || f(fd.as_fd()))
+            }
+            Kind::Dir => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let fd = rustix::fs::openat(self.dir_fd()?, c".", flags, Mode::empty())?;
+                self.volume.identity.run(cred, || f(fd.as_fd()))
+            }
+            _ => Err(VfsError::NotSupported),
+        }
+    }
+
+    pub(super) fn do_xattr_get(&self, cred: &Cred, name: &[u8]) -> VfsResult<Vec<u8>> {
+        let name = full(name)?;
+        self.with_xattrs(cred, |fd| growing(|room| rustix::fs::fgetxattr(fd, &name[..], room)))
+    }
+
+    pub(super) fn do_xattr_set(
+        &self,
+        cred: &Cred,
+        name: &[u8],
+        value: &[u8],
+        how: XattrHow,
+    ) -> VfsResult<(Attr, Attr)> {
+        self.volume.writable()?;
+        let name = full(name)?;
+        if value.len() > XATTR_MAX {
+            return Err(VfsError::XattrTooBig);
+        }
+        let flags = match how {
+            XattrHow::Either => XattrFlags::empty(),
+            XattrHow::Create => XattrFlags::CREATE,
+            XattrHow::Replace => XattrFlags::REPLACE,
+        };
+        let before = self.attr()?;
+        self.with_xattrs(cred, |fd| Ok(rustix::fs::fsetxattr(fd, &name[..], value, flags)?))?;
+        self.changed();
+        Ok((before, self.attr()?))
+    }
+
+    pub(super) fn do_xattr_remove(&self, cred: &Cred, name: &[u8]) -> VfsResult<(Attr, Attr)> {
+        self.volume.writable()?;
+        let name = full(name)?;
+        let before = self.attr()?;
+        self.with_xattrs(cred, |fd| Ok(rustix::fs::fremovexattr(fd, &name[..])?))?;
+        self.changed();
+        Ok((before, self.attr()?))
+    }
+
+    pub(super) fn do_xattr_list(&self, cred: &Cred) -> VfsResult<Vec<Vec<u8>>> {
+        if !matches!(self.kind, Kind::File | Kind::Dir) {
+            return Ok(Vec::new());
+        }
+        // The kernel lists names to everybody; a client needs the right to read (RFC 8276 section 8.4.3).
+        self.permitted(cred, libc::R_OK)?;
+        let list = self.with_xattrs(cred, |fd| growing(|room| rustix::fs::flistxattr(fd, room)))?;
+        let names = list.split(|b| *b == 0).filter_map(|n| n.strip_prefix(PREFIX));
+        Ok(names.map(<[u8]>::to_vec).collect())
+    }
+}

@@ -1,0 +1,317 @@
+//! The rules of [`suite`] on a real directory, and what only a real directory can show.
+
+// Helpers of tests are tests too; and test data is cut to bytes on purpose.
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
+
+mod suite;
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use suite::*;
+use vfs::local::{LocalBackend, LocalConfig};
+use vfs::*;
+
+fn block_on<T>(f: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(f)
+}
+
+fn open(root: &Path, unprivileged: bool) -> Arc<LocalBackend> {
+    let config = LocalConfig { unprivileged, recheck: Duration::ZERO, ..LocalConfig::new(root) };
+    LocalBackend::open(config).unwrap()
+}
+
+fn bench(root: &Path) -> Bench {
+    Bench::new(open(root, false))
+}
+
+fn is_root() -> bool {
+    let yes = rustix::process::geteuid().is_root();
+    if !yes {
+        println!("skipped: serving callers as themselves needs root");
+    }
+    yes
+}
+
+macro_rules! on_local {
+    ($($module:ident :: $test:ident),* $(,)?) => { $(
+        #[test]
+        fn $test() {
+            let dir = tempfile::tempdir().unwrap();
+            block_on(suite::$module::$test(bench(dir.path())));
+            let dir = tempfile::tempdir().unwrap();
+            block_on(suite::$module::$test(Bench::new(open(dir.path(), true))));
+        }
+    )* };
+}
+
+macro_rules! on_local_as_root {
+    ($($module:ident :: $test:ident),* $(,)?) => { $(
+        #[test]
+        fn $test() {
+            if is_root() {
+                let dir = tempfile::tempdir().unwrap();
+                block_on(suite::$module::$test(bench(dir.path())));
+            }
+        }
+    )* };
+}
+
+on_local!(
+    names::lookup_finds_what_was_made,
+    names::bad_names_are_refused,
+    names::create_in_its_three_ways,
+    names::exclusive_create_can_be_repeated,
+    names::unlink_and_rmdir_know_the_difference,
+    names::a_removed_file_lives_while_it_is_held,
+    names::rename_moves_and_replaces,
+    names::hard_links_are_one_node,
+    names::links_and_special_nodes,
+    names::listing_is_complete_in_every_step,
+    names::cookies_hold_while_names_change,
+    names::handles_find_their_nodes,
+    data::read_and_write_at_every_size,
+    data::large_reads_take_several_buffers,
+    data::writes_come_in_pieces,
+    data::offsets_at_the_edge_of_the_world,
+    data::sizes_change_up_and_down,
+    data::attributes_are_set_and_kept,
+    data::the_change_attribute_always_moves,
+    data::holes_and_storage,
+    data::copies_and_clones,
+    data::extended_attributes,
+);
+
+on_local_as_root!(
+    names::devices_keep_their_numbers,
+    rights::files_belong_to_who_made_them,
+    rights::data_needs_permission,
+    rights::names_need_permission,
+    rights::attributes_need_ownership,
+    rights::set_id_bits_go_when_others_write,
+    rights::access_says_what_would_happen,
+    rights::extended_attributes_need_permission,
+);
+
+#[test]
+fn two_backends_do_not_mix() {
+    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    block_on(suite::names::two_backends_do_not_mix(bench(a.path()), bench(b.path())));
+}
+
+#[test]
+fn a_restart_changes_no_handle() {
+    for unprivileged in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        block_on(async {
+            let b = Bench::new(open(dir.path(), unprivileged));
+            let d = b.dir("d").await;
+            let e = d.mkdir(&root(), b"e", mode(0o755)).await.unwrap().node;
+            let f = b.file("f").await;
+            b.write(&f, 0, b"kept").await;
+            let gone = b.file("gone").await;
+            let handles = [b.root.handle(), d.handle(), e.handle(), f.handle()];
+            b.root.rename(&root(), b"f", e.as_ref(), b"g").await.unwrap();
+            let gone_handle = gone.handle();
+            drop((gone, d, e, f, b));
+            std::fs::remove_file(dir.path().join("gone")).unwrap();
+            // A new file may get the old number, but not the old handle.
+            std::fs::write(dir.path().join("new"), b"").unwrap();
+            std::fs::rename(dir.path().join("d/e"), dir.path().join("moved")).unwrap();
+            let b = Bench::new(open(dir.path(), unprivileged));
+            assert_eq!(b.root.handle(), handles[0]);
+            for h in &handles {
+                assert_eq!(b.backend.resolve(h).await.unwrap().handle(), *h);
+            }
+            let f = b.backend.resolve(&handles[3]).await.unwrap();
+            assert_eq!(b.contents(&f).await, b"kept");
+            let e = b.backend.resolve(&handles[2]).await.unwrap();
+            assert_eq!(e.lookup(&root(), b"g").await.unwrap().0.id(), f.id());
+            assert_eq!(e.lookup(&root(), b"..").await.unwrap().0.id(), b.root.id());
+            refused(b.backend.resolve(&gone_handle), VfsError::Stale).await;
+        });
+    }
+}
+
+#[test]
+fn symbolic_links_lead_nowhere() {
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("/etc", dir.path().join("etc")).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", dir.path().join("passwd")).unwrap();
+    std::os::unix::fs::symlink("new-outside", dir.path().join("dangling")).unwrap();
+    block_on(async {
+        let b = bench(dir.path());
+        let c = root();
+        let (etc, attr) = b.root.lookup(&c, b"etc").await.unwrap();
+        assert_eq!(attr.kind, Kind::Symlink);
+        refused(etc.lookup(&c, b"passwd"), VfsError::Symlink).await;
+        refused(etc.readdir(&c, 0, 10), VfsError::Symlink).await;
+        refused(etc.create(&c, b"x", CreateHow::Guarded, mode(0o644)), VfsError::Symlink).await;
+        let (passwd, _) = b.root.lookup(&c, b"passwd").await.unwrap();
+        refused(passwd.read(Some(&c), 0, 10, &b.into), VfsError::Symlink).await;
+        refused(passwd.open(&c, true, false), VfsError::Symlink).await;
+        let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+        refused(passwd.setattr(&c, cut, false), VfsError::Symlink).await;
+        // Creating over a link finds the link and makes nothing behind it.
+        let made = b.create("dangling", CreateHow::Unchecked).await.unwrap();
+        assert_eq!((made.attr.kind, made.created), (Kind::Symlink, false));
+        assert!(!dir.path().join("new-outside").exists());
+        // Attributes are the link's own.
+        let mtime = std::fs::metadata("/etc/passwd").unwrap().mtime();
+        let set = SetAttr { mtime: Some(SetTime::At(Time { sec: 1, nsec: 0 })), ..mode(0o777) };
+        passwd.setattr(&c, set, false).await.unwrap();
+        assert_eq!(std::fs::metadata("/etc/passwd").unwrap().mtime(), mtime);
+        assert_eq!(passwd.getattr().await.unwrap().mtime.sec, 1);
+    });
+}
+
+#[test]
+fn what_was_moved_out_is_served_no_more() {
+    for unprivileged in [false, true] {
+        let outer = tempfile::tempdir().unwrap();
+        let share = outer.path().join("share");
+        // A sibling whose name begins like the share's must not pass for a part of it.
+        let outside = outer.path().join("share-not");
+        std::fs::create_dir_all(share.join("d/sub")).unwrap();
+        std::fs::create_dir(&outside).unwrap();
+        std::fs::write(outside.join("secret"), b"secret").unwrap();
+        block_on(async {
+            let b = Bench::new(open(&share, unprivileged));
+            let c = root();
+            let (d, _) = b.root.lookup(&c, b"d").await.unwrap();
+            let (sub, _) = d.lookup(&c, b"sub").await.unwrap();
+            std::fs::rename(share.join("d"), outside.join("d")).unwrap();
+            refused(d.lookup(&c, b".."), VfsError::Stale).await;
+            refused(d.lookup(&c, b"sub"), VfsError::Stale).await;
+            refused(sub.lookup(&c, b".."), VfsError::Stale).await;
+            refused(sub.readdir(&c, 0, 10), VfsError::Stale).await;
+            refused(sub.create(&c, b"x", CreateHow::Guarded, mode(0o644)), VfsError::Stale).await;
+            refused(b.root.rename(&c, b"x", sub.as_ref(), b"y"), VfsError::Stale).await;
+            let handle = d.handle();
+            drop((d, sub, b));
+            let b = Bench::new(open(&share, unprivileged));
+            refused(b.backend.resolve(&handle), VfsError::Stale).await;
+        });
+    }
+}
+
+#[test]
+fn a_share_that_vanishes_is_stale() {
+    let outer = tempfile::tempdir().unwrap();
+    let share = outer.path().join("share");
+    std::fs::create_dir(&share).unwrap();
+    std::fs::write(share.join("f"), b"").unwrap();
+    block_on(async {
+        let b = bench(&share);
+        let (f, _) = b.root.lookup(&root(), b"f").await.unwrap();
+        let handle = b.root.handle();
+        std::fs::remove_dir_all(&share).unwrap();
+        refused(b.root.getattr(), VfsError::Stale).await;
+        refused(b.root.lookup(&root(), b"f"), VfsError::Stale).await;
+        refused(b.root.readdir(&root(), 0, 10), VfsError::Stale).await;
+        refused(b.create("x", CreateHow::Guarded), VfsError::Stale).await;
+        let root = b.backend.resolve(&handle).await.unwrap();
+        refused(root.getattr(), VfsError::Stale).await;
+        assert_eq!(f.getattr().await.unwrap().nlink, 0);
+        b.backend.statfs().await.unwrap();
+    });
+}
+
+#[test]
+fn a_read_only_share_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("f"), b"data").unwrap();
+    std::fs::create_dir(dir.path().join("d")).unwrap();
+    let config = LocalConfig { read_only: true, ..LocalConfig::new(dir.path()) };
+    let b = Bench::new(LocalBackend::open(config).unwrap());
+    block_on(async {
+        let c = root();
+        let r = b.root.as_ref();
+        let why = VfsError::ReadOnly;
+        let (f, before) = b.root.lookup(&c, b"f").await.unwrap();
+        refused(b.create("x", CreateHow::Guarded), why).await;
+        refused(b.root.mkdir(&c, b"x", mode(0o755)), why).await;
+        refused(b.root.symlink(&c, b"x", b"y", mode(0o755)), why).await;
+        refused(b.root.mknod(&c, b"x", Special::Fifo, mode(0o755)), why).await;
+        refused(b.root.unlink(&c, b"f"), why).await;
+        refused(b.root.rmdir(&c, b"d"), why).await;
+        refused(b.root.rename(&c, b"f", r, b"g"), why).await;
+        refused(f.link(&c, r, b"g"), why).await;
+        refused(f.setattr(&c, mode(0o600), false), why).await;
+        refused(f.write(None, 0, vec![], Stable::Unstable), why).await;
+        refused(f.open(&c, true, true), why).await;
+        refused(f.allocate(0, 10), why).await;
+        refused(f.deallocate(0, 10), why).await;
+        refused(f.copy_range(f.as_ref(), 0, 10, 1), why).await;
+        refused(f.clone_range(f.as_ref(), 0, 10, 1), why).await;
+        refused(f.xattr_set(&c, b"a", b"", XattrHow::Either), why).await;
+        refused(f.xattr_remove(&c, b"a"), why).await;
+        let may = f.access(&c, Access(0x1ff)).await.unwrap().0;
+        assert_eq!(may & (Access::MODIFY | Access::EXTEND | Access::XATTR_WRITE), 0);
+        assert_eq!(b.contents(&f).await, b"data");
+        assert_eq!(f.getattr().await.unwrap().change, before.change);
+    });
+}
+
+#[test]
+fn changes_on_the_host_are_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    block_on(async {
+        let b = bench(dir.path());
+        let f = b.file("f").await;
+        b.write(&f, 0, b"old").await;
+        let before = f.getattr().await.unwrap();
+        std::fs::write(dir.path().join("f"), b"longer than before").unwrap();
+        let after = f.getattr().await.unwrap();
+        assert!(after.change > before.change);
+        assert_eq!(b.contents(&f).await, b"longer than before");
+        // A file that was removed and made anew on the host is another one.
+        std::fs::remove_file(dir.path().join("f")).unwrap();
+        std::fs::write(dir.path().join("f"), b"new").unwrap();
+        let (new, _) = b.root.lookup(&root(), b"f").await.unwrap();
+        assert_ne!(new.id(), f.id());
+        assert_eq!(b.contents(&new).await, b"new");
+    });
+}
+
+#[test]
+fn permission_lists_decide_as_on_the_host() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("f"), b"data").unwrap();
+    // user::rw- user:1001:r-- user:1002:--- group::r-- mask::r-- other::r--
+    let mut acl = 2_u32.to_le_bytes().to_vec();
+    let entries: [(u16, u16, u32); 6] = [
+        (1, 6, u32::MAX),
+        (2, 4, 1001),
+        (2, 0, 1002),
+        (4, 4, u32::MAX),
+        (16, 4, u32::MAX),
+        (32, 4, u32::MAX),
+    ];
+    for (tag, perm, id) in entries {
+        acl.extend(tag.to_le_bytes());
+        acl.extend(perm.to_le_bytes());
+        acl.extend(id.to_le_bytes());
+    }
+    let name = "system.posix_acl_access";
+    let flags = rustix::fs::XattrFlags::empty();
+    if let Err(e) = rustix::fs::setxattr(dir.path().join("f"), name, &acl, flags) {
+        println!("skipped: no access control lists here: {e}");
+        return;
+    }
+    block_on(async {
+        let b = bench(dir.path());
+        let (f, _) = b.root.lookup(&root(), b"f").await.unwrap();
+        assert!(f.read(Some(&user(1001)), 0, 10, &b.into).await.is_ok());
+        // The mode alone would let this one read.
+        refused(f.read(Some(&user(1002)), 0, 10, &b.into), VfsError::Access).await;
+        assert!(f.read(Some(&user(1003)), 0, 10, &b.into).await.is_ok());
+        let may = f.access(&user(1002), Access(Access::READ)).await.unwrap();
+        assert_eq!(may, Access(0));
+    });
+}

@@ -1,0 +1,201 @@
+//! Who may do what. These need a backend that serves callers as themselves.
+
+use super::*;
+
+const ANN: u32 = 1001;
+const BOB: u32 = 1002;
+
+fn with_groups(uid: u32, groups: &[u32]) -> Cred {
+    Cred { uid, gid: uid, groups: groups.into() }
+}
+
+/// Opens the root to everybody.
+async fn open_root(b: &Bench) {
+    b.root.setattr(&root(), mode(0o777), false).await.unwrap();
+}
+
+async fn made_by(b: &Bench, uid: u32, name: &[u8], m: u32) -> NodeRef {
+    b.root.create(&user(uid), name, CreateHow::Guarded, mode(m)).await.unwrap().node
+}
+
+pub(crate) async fn files_belong_to_who_made_them(b: Bench) {
+    open_root(&b).await;
+    let f = made_by(&b, ANN, b"f", 0o640).await;
+    let a = f.getattr().await.unwrap();
+    assert_eq!((a.uid, a.gid), (ANN, ANN));
+    let d = b.root.mkdir(&user(BOB), b"d", mode(0o755)).await.unwrap();
+    assert_eq!((d.attr.uid, d.attr.gid), (BOB, BOB));
+    let s = b.root.symlink(&user(BOB), b"s", b"x", SetAttr::default()).await.unwrap();
+    assert_eq!(s.attr.uid, BOB);
+    // An owner that an ordinary user names for a new file is not heard.
+    let set = SetAttr { uid: Some(0), gid: Some(0), ..mode(0o600) };
+    let n = b.root.create(&user(ANN), b"n", CreateHow::Guarded, set).await.unwrap();
+    assert_eq!((n.attr.uid, n.attr.gid), (ANN, ANN));
+    let n = b.root.create(&root(), b"r", CreateHow::Guarded, set).await.unwrap();
+    assert_eq!((n.attr.uid, n.attr.gid), (0, 0));
+    // In a directory with the set-group-id bit, its group decides.
+    let set = SetAttr { gid: Some(77), ..mode(0o2777) };
+    let d = b.root.mkdir(&root(), b"g", set).await.unwrap();
+    assert_eq!((d.attr.gid, d.attr.mode), (77, 0o2777));
+    let n = d.node.create(&user(ANN), b"n", CreateHow::Guarded, mode(0o644)).await.unwrap();
+    assert_eq!(n.attr.gid, 77);
+}
+
+pub(crate) async fn data_needs_permission(b: Bench) {
+    open_root(&b).await;
+    let f = made_by(&b, ANN, b"f", 0o640).await;
+    let (ann, bob, carl) = (user(ANN), user(BOB), with_groups(1003, &[5, ANN]));
+    let data = || vec![Buf::from(b"data".to_vec())];
+    f.write(Some(&ann), 0, data(), Stable::Unstable).await.unwrap();
+    refused(f.write(Some(&bob), 0, data(), Stable::Unstable), VfsError::Access).await;
+    refused(f.read(Some(&bob), 0, 10, &b.into), VfsError::Access).await;
+    assert_eq!(f.read(Some(&carl), 0, 10, &b.into).await.unwrap().len(), 4);
+    refused(f.write(Some(&carl), 0, data(), Stable::Unstable), VfsError::Access).await;
+    refused(f.open(&bob, true, false), VfsError::Access).await;
+    refused(f.open(&carl, true, true), VfsError::Access).await;
+    f.open(&carl, true, false).await.unwrap();
+    // The owner keeps access to data by NFS when he takes the mode away, but cannot open anew.
+    f.setattr(&ann, mode(0), false).await.unwrap();
+    f.write(Some(&ann), 0, data(), Stable::Unstable).await.unwrap();
+    assert!(f.read(Some(&ann), 0, 10, &b.into).await.is_ok());
+    refused(f.open(&ann, true, false), VfsError::Access).await;
+    refused(f.read(Some(&carl), 0, 10, &b.into), VfsError::Access).await;
+    // The superuser may always; an open that was checked needs no caller.
+    assert!(f.read(Some(&root()), 0, 10, &b.into).await.is_ok());
+    assert!(f.read(None, 0, 10, &b.into).await.is_ok());
+    // What may be executed may be read, because that is how a client executes it.
+    f.setattr(&ann, mode(0o711), false).await.unwrap();
+    assert!(f.read(Some(&bob), 0, 10, &b.into).await.is_ok());
+    f.open(&bob, true, false).await.unwrap();
+    // A size is data.
+    let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+    refused(f.setattr(&bob, cut, false), VfsError::Access).await;
+    f.setattr(&bob, cut, true).await.unwrap();
+}
+
+pub(crate) async fn names_need_permission(b: Bench) {
+    open_root(&b).await;
+    let (ann, bob) = (user(ANN), user(BOB));
+    let d = b.root.mkdir(&ann, b"d", mode(0o755)).await.unwrap().node;
+    d.create(&ann, b"f", CreateHow::Guarded, mode(0o644)).await.unwrap();
+    let set = mode(0o644);
+    refused(d.create(&bob, b"g", CreateHow::Guarded, set), VfsError::Access).await;
+    refused(d.mkdir(&bob, b"g", set), VfsError::Access).await;
+    refused(d.symlink(&bob, b"g", b"x", set), VfsError::Access).await;
+    refused(d.mknod(&bob, b"g", Special::Fifo, set), VfsError::Access).await;
+    refused(d.unlink(&bob, b"f"), VfsError::Access).await;
+    refused(d.rename(&bob, b"f", d.as_ref(), b"g"), VfsError::Access).await;
+    // Devices are the superuser's.
+    refused(d.mknod(&ann, b"n", Special::Char(1, 3), set), VfsError::Perm).await;
+    d.lookup(&bob, b"f").await.unwrap();
+    d.readdir(&bob, 0, 10).await.unwrap();
+    d.setattr(&ann, mode(0o711), false).await.unwrap();
+    d.lookup(&bob, b"f").await.unwrap();
+    refused(d.readdir(&bob, 0, 10), VfsError::Access).await;
+    d.setattr(&ann, mode(0o700), false).await.unwrap();
+    refused(d.lookup(&bob, b"f"), VfsError::Access).await;
+    refused(d.lookup(&bob, b"none"), VfsError::Access).await;
+    // Sticky: only the owner removes.
+    let t = b.root.mkdir(&root(), b"t", mode(0o1777)).await.unwrap().node;
+    t.create(&ann, b"f", CreateHow::Guarded, set).await.unwrap();
+    refused(t.unlink(&bob, b"f"), VfsError::Perm).await;
+    refused(t.rename(&bob, b"f", t.as_ref(), b"g"), VfsError::Perm).await;
+    t.create(&bob, b"b", CreateHow::Guarded, set).await.unwrap();
+    refused(t.rename(&bob, b"b", t.as_ref(), b"f"), VfsError::Perm).await;
+    t.unlink(&ann, b"f").await.unwrap();
+}
+
+pub(crate) async fn attributes_need_ownership(b: Bench) {
+    open_root(&b).await;
+    let (ann, bob) = (user(ANN), user(BOB));
+    let f = made_by(&b, ANN, b"f", 0o666).await;
+    refused(f.setattr(&bob, mode(0o777), false), VfsError::Perm).await;
+    let own = |uid, gid| SetAttr { uid, gid, ..SetAttr::default() };
+    refused(f.setattr(&ann, own(Some(BOB), None), false), VfsError::Perm).await;
+    refused(f.setattr(&ann, own(None, Some(5)), false), VfsError::Perm).await;
+    refused(f.setattr(&bob, own(Some(BOB), None), false), VfsError::Perm).await;
+    // To a group that he is in, the owner may give it.
+    let (_, a) = f.setattr(&with_groups(ANN, &[5]), own(None, Some(5)), false).await.unwrap();
+    assert_eq!(a.gid, 5);
+    let (_, a) = f.setattr(&root(), own(Some(BOB), Some(BOB)), false).await.unwrap();
+    assert_eq!((a.uid, a.gid), (BOB, BOB));
+    // Times: whoever may write sets them to now, only the owner to anything else.
+    let now =
+        SetAttr { mtime: Some(SetTime::Now), atime: Some(SetTime::Now), ..SetAttr::default() };
+    f.setattr(&ann, now, false).await.unwrap();
+    let then = SetTime::At(Time { sec: 1, nsec: 0 });
+    let old = SetAttr { mtime: Some(then), atime: Some(then), ..SetAttr::default() };
+    refused(f.setattr(&ann, old, false), VfsError::Perm).await;
+    f.setattr(&bob, mode(0o600), false).await.unwrap();
+    refused(f.setattr(&ann, now, false), VfsError::Access).await;
+    f.setattr(&bob, old, false).await.unwrap();
+}
+
+pub(crate) async fn set_id_bits_go_when_others_write(b: Bench) {
+    open_root(&b).await;
+    let ann = user(ANN);
+    let f = made_by(&b, ANN, b"f", 0o6777).await;
+    let (_, a) = f.setattr(&ann, mode(0o6777), false).await.unwrap();
+    assert_eq!(a.mode, 0o6777);
+    let data = || vec![Buf::from(b"x".to_vec())];
+    let w = f.write(Some(&user(BOB)), 0, data(), Stable::Unstable).await.unwrap();
+    assert_eq!(w.after.mode, 0o777);
+    f.setattr(&ann, mode(0o4777), false).await.unwrap();
+    let w = f.write(Some(&root()), 0, data(), Stable::Unstable).await.unwrap();
+    assert_eq!(w.after.mode, 0o4777);
+    let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+    let (_, a) = f.setattr(&user(BOB), cut, false).await.unwrap();
+    assert_eq!(a.mode, 0o777);
+    f.setattr(&ann, mode(0o4777), false).await.unwrap();
+    let own = SetAttr { gid: Some(ANN), ..SetAttr::default() };
+    let (_, a) = f.setattr(&ann, own, false).await.unwrap();
+    assert_eq!(a.mode, 0o777);
+    // A mode that comes with an owner wins.
+    let both = SetAttr { uid: Some(BOB), ..mode(0o4755) };
+    let (_, a) = f.setattr(&root(), both, false).await.unwrap();
+    assert_eq!((a.uid, a.mode), (BOB, 0o4755));
+}
+
+pub(crate) async fn access_says_what_would_happen(b: Bench) {
+    open_root(&b).await;
+    let all = Access(0x1ff);
+    let f = made_by(&b, ANN, b"f", 0o754).await;
+    let bits = |c: Cred| {
+        let f = f.clone();
+        async move { f.access(&c, all).await.unwrap().0 }
+    };
+    let read = Access::READ | Access::XATTR_READ | Access::XATTR_LIST;
+    let write = Access::MODIFY | Access::EXTEND | Access::XATTR_WRITE;
+    assert_eq!(bits(user(ANN)).await, read | write | Access::EXECUTE);
+    assert_eq!(bits(with_groups(7, &[ANN])).await, read | Access::EXECUTE);
+    assert_eq!(bits(user(BOB)).await, read);
+    assert_eq!(bits(root()).await, read | write | Access::EXECUTE);
+    f.setattr(&user(ANN), mode(0o600), false).await.unwrap();
+    assert_eq!(bits(root()).await, read | write);
+    assert_eq!(bits(user(BOB)).await, 0);
+    let one = f.access(&user(ANN), Access(Access::READ)).await.unwrap();
+    assert_eq!(one.0, Access::READ);
+    let d = b.root.mkdir(&user(ANN), b"d", mode(0o751)).await.unwrap().node;
+    let dir = read | write | Access::LOOKUP | Access::DELETE;
+    assert_eq!(d.access(&user(ANN), all).await.unwrap().0, dir);
+    assert_eq!(d.access(&user(BOB), all).await.unwrap().0, Access::LOOKUP);
+    let group = with_groups(7, &[ANN]);
+    assert_eq!(d.access(&group, all).await.unwrap().0, read | Access::LOOKUP);
+}
+
+pub(crate) async fn extended_attributes_need_permission(b: Bench) {
+    if !b.backend.capabilities().xattr {
+        println!("skipped: this volume has no extended attributes");
+        return;
+    }
+    open_root(&b).await;
+    let (ann, bob) = (user(ANN), user(BOB));
+    let f = made_by(&b, ANN, b"f", 0o644).await;
+    f.xattr_set(&ann, b"a", b"1", XattrHow::Either).await.unwrap();
+    f.xattr_get(&bob, b"a").await.unwrap();
+    refused(f.xattr_set(&bob, b"a", b"2", XattrHow::Either), VfsError::Access).await;
+    refused(f.xattr_remove(&bob, b"a"), VfsError::Access).await;
+    f.setattr(&ann, mode(0o600), false).await.unwrap();
+    refused(f.xattr_get(&bob, b"a"), VfsError::Access).await;
+    refused(f.xattr_list(&bob), VfsError::Access).await;
+}
