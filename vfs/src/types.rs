@@ -7,12 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// never used again for another file.
 pub use state::NodeId;
 
-impl NodeId {
-    /// An id that no other node of this process has or had: backends share one sequence.
-    pub fn next() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
+/// An id that no other node of this process has or had: backends share one sequence.
+pub fn next_node_id() -> NodeId {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NodeId(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Names a node for ever, within its backend: survives restart and rename. At most [`Handle::MAX`] bytes.

@@ -73,7 +73,7 @@ impl LocalNode {
         Arc::new_cyclic(|me| Self {
             volume,
             me: me.clone(),
-            id: NodeId::next(),
+            id: next_node_id(),
             kind: stat.attr.kind,
             dev: stat.dev,
             ino: stat.ino,
