@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use iobuf::{Account, Pool, PoolLimits};
 use rdma_transport::channel::{Info, Traffic, Transport};
+use rdma_transport::rpcrdma::RdmaCaller;
 use rdma_transport::tcp::TcpCaller;
+use rdma_transport::verbs::Provider;
 use tokio::net::TcpStream;
 
 use crate::error::{Error, Result};
@@ -15,59 +17,64 @@ use crate::rpc::{Callbacks, Rpc};
 /// Longest time to make a connection.
 pub const CONNECT_SECONDS_MAX: u64 = 10;
 
-/// Buffers of a client: what it receives, and what it sends from.
-#[derive(Clone, Debug)]
-pub struct Memory {
+/// What a client brings along: buffers, and a way to speak RDMA.
+#[derive(Clone)]
+pub struct Local {
     /// Payload.
     pub pool: Pool,
     /// Messages.
     pub recvs: Pool,
+    /// Makes RDMA connections.
+    pub rdma: Option<Arc<dyn Provider>>,
 }
 
-impl Default for Memory {
+impl Default for Local {
     fn default() -> Self {
         Self {
             pool: Pool::new(PoolLimits { buffers_max: [4096, 1024, 256] }),
             recvs: Pool::new(PoolLimits { buffers_max: [4096, 1024, 1] }),
+            rdma: None,
         }
     }
 }
 
 /// Calls over TCP.
-pub async fn tcp(to: SocketAddr, memory: &Memory, callbacks: Arc<dyn Callbacks>) -> Result<Rpc> {
+pub async fn tcp(to: SocketAddr, local: &Local, callbacks: Arc<dyn Callbacks>) -> Result<Rpc> {
     let limit = Duration::from_secs(CONNECT_SECONDS_MAX);
     let stream = tokio::time::timeout(limit, TcpStream::connect(to))
         .await
         .map_err(|_| Error::Connect(format!("{to} does not answer")))?
         .map_err(|e| Error::Connect(format!("{to}: {e}")))?;
-    let local = stream.local_addr().map_err(|e| Error::Connect(e.to_string()))?;
-    let info = info(to, local, Transport::Tcp, memory);
-    let caller = TcpCaller::new(stream, info, memory.recvs.clone())
+    let from = stream.local_addr().map_err(|e| Error::Connect(e.to_string()))?;
+    let info = info(to, from, Transport::Tcp, local);
+    let caller = TcpCaller::new(stream, info, local.recvs.clone())
         .map_err(|e| Error::Connect(e.to_string()))?;
     Ok(Rpc::over(Box::new(caller), callbacks))
 }
 
-pub(crate) fn info(
-    peer: SocketAddr,
-    local: SocketAddr,
-    transport: Transport,
-    memory: &Memory,
-) -> Arc<Info> {
+fn info(peer: SocketAddr, from: SocketAddr, transport: Transport, local: &Local) -> Arc<Info> {
     Arc::new(Info {
         peer,
-        local,
+        local: from,
         transport,
         account: Account::new(),
-        pool: memory.pool.clone(),
+        pool: local.pool.clone(),
         traffic: Traffic::default(),
     })
 }
 
-/// Calls over RPC-over-RDMA, by iWARP in user space.
-pub async fn rdma(
-    _to: SocketAddr,
-    _memory: &Memory,
-    _callbacks: Arc<dyn Callbacks>,
-) -> Result<Rpc> {
-    Err(Error::Connect("this build has no RPC-over-RDMA client".into()))
+/// Calls over RPC-over-RDMA.
+pub async fn rdma(to: SocketAddr, local: &Local, callbacks: Arc<dyn Callbacks>) -> Result<Rpc> {
+    let provider = local
+        .rdma
+        .as_ref()
+        .ok_or_else(|| Error::Connect("this client has no RDMA provider".into()))?;
+    let limit = Duration::from_secs(CONNECT_SECONDS_MAX);
+    let done = tokio::time::timeout(limit, provider.connect(to, RdmaCaller::connect_params()))
+        .await
+        .map_err(|_| Error::Connect(format!("{to} does not answer")))?
+        .map_err(|e| Error::Connect(format!("{to}: {e}")))?;
+    let info = info(to, done.local, Transport::Rdma(provider.name()), local);
+    let caller = RdmaCaller::new(done.qp, info, local.recvs.clone(), &done.private_data)?;
+    Ok(Rpc::over(Box::new(caller), callbacks))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use iobuf::Buf;
 use rdma_transport::channel::Info;
 
-use crate::connect::{self, Memory};
+use crate::connect::{self, Local};
 use crate::error::{Error, Result};
 use crate::nfs3::{CreateHow, Fh, Nfs3, SetAttr, Stable};
 use crate::nfs4::{Minor, Nfs4, OpenFile, OpenHow, Stateid};
@@ -30,30 +30,30 @@ pub struct File {
 }
 
 /// A new connection to the target's NFS port.
-pub async fn dial(target: &Target, memory: &Memory, callbacks: Arc<dyn Callbacks>) -> Result<Rpc> {
+pub async fn dial(target: &Target, local: &Local, callbacks: Arc<dyn Callbacks>) -> Result<Rpc> {
     let to = target.address(target.port).map_err(Error::Connect)?;
     match target.transport {
-        Transport::Tcp => connect::tcp(to, memory, callbacks).await,
-        Transport::Rdma => connect::rdma(to, memory, callbacks).await,
+        Transport::Tcp => connect::tcp(to, local, callbacks).await,
+        Transport::Rdma => connect::rdma(to, local, callbacks).await,
     }
 }
 
 impl Volume {
     /// Connects and finds the share.
-    pub async fn open(target: &Target, memory: &Memory, cred: Credential) -> Result<Self> {
+    pub async fn open(target: &Target, local: &Local, cred: Credential) -> Result<Self> {
         let minor = match target.version {
             Version::V3 => {
                 let mount_at = target.address(target.mount_port).map_err(Error::Connect)?;
-                let rpc = connect::tcp(mount_at, memory, Arc::new(NoCallbacks)).await?;
+                let rpc = connect::tcp(mount_at, local, Arc::new(NoCallbacks)).await?;
                 let root = mount::mount(&rpc, &cred, &target.path).await?;
-                let rpc = dial(target, memory, Arc::new(NoCallbacks)).await?;
+                let rpc = dial(target, local, Arc::new(NoCallbacks)).await?;
                 return Ok(Self::V3(Nfs3::new(rpc, cred), root));
             }
             Version::V41 => Minor::One,
             Version::V42 => Minor::Two,
         };
         let (callbacks, _recalls) = nfs4::Recalls::new();
-        let rpc = dial(target, memory, Arc::new(callbacks)).await?;
+        let rpc = dial(target, local, Arc::new(callbacks)).await?;
         let mut name = [0; 8];
         getrandom::fill(&mut name).map_err(|e| Error::Connect(e.to_string()))?;
         let nfs = Nfs4::connect(rpc, cred, minor, &name, name).await?;
@@ -133,6 +133,17 @@ impl Volume {
         match self {
             Self::V3(nfs, _) => Ok(nfs.getattr(&file.fh).await?.size),
             Self::V4(nfs, _) => Ok(nfs.getattr(&file.fh).await?.size),
+        }
+    }
+
+    /// The names in the share's root.
+    pub async fn list(&self) -> Result<Vec<Vec<u8>>> {
+        match self {
+            Self::V3(nfs, root) => {
+                let names = nfs.list(root).await?.into_iter().map(|e| e.name);
+                Ok(names.filter(|n| n != b"." && n != b"..").collect())
+            }
+            Self::V4(nfs, root) => Ok(nfs.list(root).await?.into_iter().map(|e| e.name).collect()),
         }
     }
 

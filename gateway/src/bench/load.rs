@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use client::connect::Memory;
+use client::connect::Local;
 use client::{Credential, Error, File, Result, Target, Volume};
 use futures_util::future::try_join_all;
 use iobuf::{Buf, BufMut};
@@ -188,7 +188,7 @@ pub(super) async fn round(
     progress: &Progress,
 ) -> Result<Vec<Sample>> {
     let cred = Credential::sys(plan.user.0, plan.user.1, &[]);
-    let volume = Volume::open(target, &Memory::default(), cred).await?;
+    let volume = Volume::open(target, &Local::default(), cred).await?;
     // A file that an interrupted run left behind.
     let _ = volume.remove(FILE).await;
     let _ = volume.remove(MADE).await;
