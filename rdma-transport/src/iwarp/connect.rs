@@ -1,0 +1,366 @@
+//! MPA start-up: what is asked, what is answered, and what both then do (RFC 5044 section 7.1, RFC 6581). Pure.
+
+use bytes::Bytes;
+
+use super::IwarpConfig;
+use super::violation::Violation;
+use super::wire::{field, mpa};
+use crate::verbs::ConnectParams;
+
+/// The frame that tells the responder that it may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RtrKind {
+    Send,
+    Write,
+    Read,
+}
+
+impl RtrKind {
+    /// The kind both can use that costs least: a Write leaves no trace, a Read wants an answer, a Send takes a number.
+    fn choose(rtr: mpa::Rtr) -> Option<Self> {
+        [(rtr.write, Self::Write), (rtr.read, Self::Read), (rtr.send, Self::Send)]
+            .into_iter()
+            .find_map(|(offered, kind)| offered.then_some(kind))
+    }
+
+    fn flags(self) -> mpa::Rtr {
+        mpa::Rtr { send: self == Self::Send, write: self == Self::Write, read: self == Self::Read }
+    }
+}
+
+/// What the two sides agreed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Agreed {
+    pub(crate) crc: bool,
+    /// FPDUs need not fit the path's MSS.
+    pub(crate) large_fpdus: bool,
+    /// RDMA Reads of the peer that this side answers at once.
+    pub(crate) ird: usize,
+    /// RDMA Reads of this side on the wire at once.
+    pub(crate) ord: usize,
+    /// The initiator begins with this.
+    pub(crate) rtr: Option<RtrKind>,
+    /// The peer's private data.
+    pub(crate) private_data: Bytes,
+}
+
+/// The peer's start frame.
+#[derive(Clone, Debug)]
+pub(crate) struct Heard {
+    pub(crate) start: mpa::Start,
+    enhanced: Option<mpa::Enhanced>,
+    pub(crate) private_data: Bytes,
+}
+
+/// Judges the fixed part of a start frame; says how many bytes of private data follow.
+pub(crate) fn check_start(b: &[u8; mpa::START_LEN], reply: bool) -> Result<mpa::Start, Violation> {
+    let start = mpa::Start::parse(b).filter(|s| s.reply == reply).ok_or(Violation::MpaKey)?;
+    if !(1..=2).contains(&start.revision) {
+        return Err(Violation::MpaRevision);
+    }
+    if usize::from(start.private_len) > mpa::PRIVATE_DATA_MAX {
+        return Err(Violation::MpaPrivateData);
+    }
+    Ok(start)
+}
+
+/// Splits the private data of a start frame.
+pub(crate) fn hear(start: mpa::Start, mut private_data: Bytes) -> Result<Heard, Violation> {
+    let mut enhanced = None;
+    // Revision 1 does not know the S bit.
+    if start.enhanced && start.revision == 2 {
+        if private_data.len() < mpa::ENHANCED_LEN {
+            return Err(Violation::MpaPrivateData);
+        }
+        enhanced = Some(mpa::Enhanced::parse(&field(&private_data.split_to(mpa::ENHANCED_LEN), 0)));
+    }
+    Ok(Heard { start, enhanced, private_data })
+}
+
+/// Private data is too long for a start frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooLong;
+
+fn emit(
+    mut start: mpa::Start,
+    enhanced: Option<mpa::Enhanced>,
+    private_data: &[u8],
+) -> Result<Vec<u8>, TooLong> {
+    let words = enhanced.map(|e| e.emit());
+    let words = words.as_ref().map_or(&[][..], |w| &w[..]);
+    let len = words.len() + private_data.len();
+    start.private_len = u16::try_from(len).map_err(|_| TooLong)?;
+    if len > mpa::PRIVATE_DATA_MAX {
+        return Err(TooLong);
+    }
+    Ok([&start.emit(), words, private_data].concat())
+}
+
+fn depth(reads: u16) -> u16 {
+    reads.min(mpa::DEPTH_MAX)
+}
+
+/// `own` reads bounded by what the peer said, if it said anything.
+fn bounded(own: u16, peer: u16) -> u16 {
+    if peer == mpa::DEPTH_UNSAID { depth(own) } else { depth(own).min(peer) }
+}
+
+/// The initiator's request.
+pub(crate) fn request(c: &IwarpConfig, p: &ConnectParams) -> Result<Vec<u8>, TooLong> {
+    let start = mpa::Start {
+        reply: false,
+        markers: false,
+        crc: c.crc,
+        reject: false,
+        enhanced: c.enhanced,
+        large_fpdus: c.enhanced && c.large_fpdus,
+        revision: if c.enhanced { 2 } else { 1 },
+        private_len: 0,
+    };
+    let rtr = mpa::Rtr { send: c.peer_to_peer, write: c.peer_to_peer, read: c.peer_to_peer };
+    let enhanced = mpa::Enhanced {
+        ird: depth(p.reads_in),
+        ord: depth(p.reads_out),
+        peer_to_peer: c.peer_to_peer,
+        rtr,
+    };
+    emit(start, c.enhanced.then_some(enhanced), &p.private_data)
+}
+
+/// The responder's reply, and what is then agreed.
+pub(crate) fn accept(
+    c: &IwarpConfig,
+    p: &ConnectParams,
+    heard: &Heard,
+) -> Result<Result<(Vec<u8>, Agreed), TooLong>, Violation> {
+    let asked = &heard.start;
+    if asked.markers {
+        return Err(Violation::MpaMarkers);
+    }
+    let mut rtr = None;
+    let mut answer = None;
+    if let Some(e) = heard.enhanced {
+        if e.peer_to_peer {
+            rtr = Some(RtrKind::choose(e.rtr).ok_or(Violation::MpaRtrUnmatched)?);
+        }
+        answer = Some(mpa::Enhanced {
+            ird: bounded(p.reads_in, e.ord),
+            // More than the peer's IRD would end the connection.
+            ord: bounded(p.reads_out, e.ird),
+            peer_to_peer: rtr.is_some(),
+            rtr: rtr.map_or(mpa::Rtr::default(), RtrKind::flags),
+        });
+    }
+    let crc = c.crc || asked.crc;
+    let large_fpdus = c.large_fpdus && asked.large_fpdus;
+    let start = mpa::Start { reply: true, crc, enhanced: answer.is_some(), large_fpdus, ..*asked };
+    let (ird, ord) = answer.map_or((p.reads_in, p.reads_out), |a| (a.ird, a.ord));
+    let agreed = Agreed {
+        crc,
+        large_fpdus,
+        ird: usize::from(ird),
+        ord: usize::from(ord),
+        rtr,
+        private_data: heard.private_data.clone(),
+    };
+    Ok(emit(start, answer, &p.private_data).map(|reply| (reply, agreed)))
+}
+
+/// The responder's reply that refuses the connection. It speaks the revision of the request, and of enhanced mode it
+/// says zeros.
+pub(crate) fn reject(heard: &Heard, private_data: &[u8]) -> Vec<u8> {
+    let start = mpa::Start {
+        reply: true,
+        markers: false,
+        reject: true,
+        large_fpdus: false,
+        enhanced: heard.enhanced.is_some(),
+        ..heard.start
+    };
+    let words = heard.enhanced.map(|_| mpa::Enhanced::default());
+    let room = mpa::PRIVATE_DATA_MAX - mpa::ENHANCED_LEN;
+    emit(start, words, &private_data[..private_data.len().min(room)]).unwrap_or_default()
+}
+
+/// What the reply means to the initiator that asked with these.
+pub(crate) fn conclude(
+    c: &IwarpConfig,
+    p: &ConnectParams,
+    heard: &Heard,
+) -> Result<Agreed, Violation> {
+    let s = &heard.start;
+    if s.markers {
+        return Err(Violation::MpaMarkers);
+    }
+    // A responder that knows only revision 1 took our IRD and ORD for private data: nothing good can follow.
+    if c.enhanced != heard.enhanced.is_some() {
+        return Err(Violation::MpaRevision);
+    }
+    let (mut ird, mut ord, mut rtr) = (p.reads_in, p.reads_out, None);
+    if let Some(e) = heard.enhanced {
+        if e.ord != mpa::DEPTH_UNSAID && e.ord > depth(p.reads_in) {
+            return Err(Violation::MpaIrdInsufficient);
+        }
+        ird = bounded(p.reads_in, e.ord);
+        ord = bounded(p.reads_out, e.ird);
+        if e.peer_to_peer {
+            rtr = Some(RtrKind::choose(e.rtr).ok_or(Violation::MpaRtrUnmatched)?);
+        }
+    }
+    Ok(Agreed {
+        crc: c.crc || s.crc,
+        large_fpdus: c.large_fpdus && s.large_fpdus,
+        ird: usize::from(ird),
+        ord: usize::from(ord),
+        rtr,
+        private_data: heard.private_data.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn params(reads_in: u16, reads_out: u16, private_data: &'static [u8]) -> ConnectParams {
+        let private_data = Bytes::from_static(private_data);
+        ConnectParams { private_data, recvs: 4, sends: 4, reads_out, reads_in, recv_size: 4096 }
+    }
+
+    fn hear_bytes(b: &[u8], reply: bool) -> Result<Heard, Violation> {
+        let start = check_start(&field(b, 0), reply)?;
+        hear(start, Bytes::copy_from_slice(&b[mpa::START_LEN..]))
+    }
+
+    fn plain() -> IwarpConfig {
+        IwarpConfig { crc: false, large_fpdus: false, ..IwarpConfig::default() }
+    }
+
+    const RPC: &[u8] = &[0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
+
+    /// RFC 8797's private data, IRD 128, ORD 0: byte for byte what a Linux 6.12 client sends.
+    #[test]
+    fn our_request_is_what_linux_sends() {
+        let b = request(&plain(), &params(128, 0, RPC)).unwrap();
+        assert_eq!(b[..16], *mpa::REQUEST_KEY);
+        assert_eq!(b[16..], [&[0x10, 2, 0, 12, 0, 0x80, 0, 0], RPC].concat());
+    }
+
+    #[test]
+    fn a_linux_client_is_answered_within_its_ird() {
+        let heard = hear_bytes(&request(&plain(), &params(128, 0, RPC)).unwrap(), false).unwrap();
+        assert_eq!(heard.private_data, RPC);
+        let (b, agreed) = accept(&plain(), &params(16, 200, &[7; 8]), &heard).unwrap().unwrap();
+        assert_eq!(b[..16], *mpa::REPLY_KEY);
+        assert_eq!(b[16..], [0x10, 2, 0, 12, 0, 0, 0, 128, 7, 7, 7, 7, 7, 7, 7, 7]);
+        assert_eq!((agreed.ird, agreed.ord), (0, 128));
+        assert!(!agreed.crc && !agreed.large_fpdus);
+        let crc = IwarpConfig { crc: true, ..plain() };
+        let (b, agreed) = accept(&crc, &params(16, 200, &[]), &heard).unwrap().unwrap();
+        assert_eq!(b[16], 0x50);
+        assert!(agreed.crc);
+    }
+
+    #[test]
+    fn both_ends_agree() {
+        for (ic, rc) in [(false, false), (false, true), (true, false), (true, true)] {
+            let i = IwarpConfig { crc: ic, large_fpdus: ic, ..plain() };
+            let r = IwarpConfig { crc: rc, large_fpdus: rc, ..plain() };
+            let (ip, rp) = (params(10, 20, b"hello"), params(7, 30, b"welcome"));
+            let heard = hear_bytes(&request(&i, &ip).unwrap(), false).unwrap();
+            let (b, at_r) = accept(&r, &rp, &heard).unwrap().unwrap();
+            let at_i = conclude(&i, &ip, &hear_bytes(&b, true).unwrap()).unwrap();
+            assert_eq!((at_r.ird, at_r.ord), (7, 10));
+            assert_eq!((at_i.ird, at_i.ord), (10, 7));
+            assert_eq!((at_i.crc, at_i.large_fpdus), (ic || rc, ic && rc));
+            assert_eq!((at_r.crc, at_r.large_fpdus), (ic || rc, ic && rc));
+            assert_eq!(
+                (&at_i.private_data[..], &at_r.private_data[..]),
+                (&b"welcome"[..], &b"hello"[..])
+            );
+        }
+    }
+
+    #[test]
+    fn peers_without_enhanced_mode_are_served() {
+        let i = IwarpConfig { enhanced: false, ..plain() };
+        let b = request(&i, &params(10, 20, b"hello")).unwrap();
+        assert_eq!(b[16..], *b"\x00\x01\x00\x05hello");
+        let heard = hear_bytes(&b, false).unwrap();
+        let (b, agreed) = accept(&plain(), &params(4, 5, b"w"), &heard).unwrap().unwrap();
+        assert_eq!(b[16..], *b"\x00\x01\x00\x01w");
+        assert_eq!((agreed.ird, agreed.ord), (4, 5));
+        assert!(conclude(&i, &params(1, 1, &[]), &hear_bytes(&b, true).unwrap()).is_ok());
+        assert_eq!(
+            conclude(&plain(), &params(1, 1, &[]), &hear_bytes(&b, true).unwrap()),
+            Err(Violation::MpaRevision)
+        );
+    }
+
+    #[test]
+    fn peer_to_peer_agrees_on_one_rtr() {
+        let i = IwarpConfig { peer_to_peer: true, ..plain() };
+        let b = request(&i, &params(1, 1, &[])).unwrap();
+        assert_eq!(b[20..], [0xc0, 1, 0xc0, 1]);
+        let (b, agreed) =
+            accept(&plain(), &params(1, 1, &[]), &hear_bytes(&b, false).unwrap()).unwrap().unwrap();
+        assert_eq!(b[20..], [0x80, 1, 0x80, 1]);
+        assert_eq!(agreed.rtr, Some(RtrKind::Write));
+        let at_i = conclude(&i, &params(1, 1, &[]), &hear_bytes(&b, true).unwrap()).unwrap();
+        assert_eq!(at_i.rtr, Some(RtrKind::Write));
+        let mut none = b.clone();
+        none[22] = 0;
+        let heard = hear_bytes(&none, true).unwrap();
+        assert_eq!(conclude(&i, &params(1, 1, &[]), &heard), Err(Violation::MpaRtrUnmatched));
+    }
+
+    #[test]
+    fn broken_start_frames() {
+        let good = request(&plain(), &params(1, 1, &[])).unwrap();
+        let with = |at: usize, byte: u8| {
+            let mut b = good.clone();
+            b[at] = byte;
+            hear_bytes(&b, false)
+        };
+        assert_eq!(with(0, b'X').unwrap_err(), Violation::MpaKey);
+        assert_eq!(hear_bytes(&good, true).unwrap_err(), Violation::MpaKey);
+        assert_eq!(with(17, 0).unwrap_err(), Violation::MpaRevision);
+        assert_eq!(with(17, 3).unwrap_err(), Violation::MpaRevision);
+        assert_eq!(with(18, 3).unwrap_err(), Violation::MpaPrivateData);
+        let short = check_start(&field(&good, 0), false).unwrap();
+        assert_eq!(hear(short, Bytes::from_static(b"123")).unwrap_err(), Violation::MpaPrivateData);
+        let markers = with(16, 0x90).unwrap();
+        assert_eq!(
+            accept(&plain(), &params(1, 1, &[]), &markers).unwrap_err(),
+            Violation::MpaMarkers
+        );
+        let rtr = with(20, 0x80).unwrap();
+        assert_eq!(
+            accept(&plain(), &params(1, 1, &[]), &rtr).unwrap_err(),
+            Violation::MpaRtrUnmatched
+        );
+    }
+
+    #[test]
+    fn a_reply_must_keep_to_our_ird() {
+        let heard = hear_bytes(&request(&plain(), &params(9, 9, &[])).unwrap(), false).unwrap();
+        let (b, _) = accept(&plain(), &params(9, 9, &[]), &heard).unwrap().unwrap();
+        let heard = hear_bytes(&b, true).unwrap();
+        let less = conclude(&plain(), &params(8, 8, &[]), &heard);
+        assert_eq!(less, Err(Violation::MpaIrdInsufficient));
+    }
+
+    #[test]
+    fn a_refusal_says_so() {
+        let heard = hear_bytes(&request(&plain(), &params(9, 9, &[])).unwrap(), false).unwrap();
+        let b = reject(&heard, b"no");
+        assert_eq!(b[16..], [0x30, 2, 0, 6, 0, 0, 0, 0, b'n', b'o']);
+        assert_eq!(hear_bytes(&b, true).unwrap().private_data, &b"no"[..]);
+    }
+
+    #[test]
+    fn private_data_has_a_limit() {
+        static LONG: [u8; 509] = [0; 509];
+        assert_eq!(request(&plain(), &params(1, 1, &LONG)), Err(TooLong));
+        assert!(request(&plain(), &params(1, 1, &LONG[..508])).is_ok());
+    }
+}

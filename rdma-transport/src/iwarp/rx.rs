@@ -1,0 +1,734 @@
+//! Receiving: cuts the byte stream into FPDUs, checks them, and says where the next bytes belong. Pure.
+//!
+//! *Operation.* [`Rx::slices`] gives the memory into which the socket is to be read, [`Rx::received`] says how much came.
+//! The memory is a guess: the rest of the payload that is arriving, then turn by turn a small slot for a trailer and the
+//! header behind it, and the memory where the next payload belongs if the peer goes on as before. A guess that turns
+//! out wrong costs a copy, never an error. [`Rx::feed`] does the same from a slice, always by copy.
+//!
+//! *Memory.* Payload goes straight into the Receive, the Read's buffer or the region. Bytes of which it is not yet known
+//! what they are only go to memory that holds nothing: the spare part of a Receive or Read, or a part of a region
+//! that was never placed before. A CRC is checked after placement, so a region may hold bytes of a damaged FPDU when the
+//! connection ends; the protocol above never hears of them.
+//!
+//! *Errors.* [`Violation`]. Nothing may be received after one.
+
+use std::collections::VecDeque;
+use std::io::IoSliceMut;
+
+use iobuf::BufMut;
+
+use super::memory::Memory;
+use super::reads::{Inbound, Reads};
+use super::violation::Violation;
+use super::wire::rdmap::{Opcode, ReadRequest};
+use super::wire::terminate::{self, DdpHeader, Terminate};
+use super::wire::{ddp, field, mpa, rdmap};
+use crate::verbs::{Completion, WorkError, WorkId, WorkKind};
+
+/// Bytes for slots and for what comes unexpected.
+const SIDE: usize = 8 << 10;
+/// Bytes of it kept for what follows the guess.
+const TAIL: usize = 4 << 10;
+/// FPDUs guessed at once. 128 of 1,448 bytes are 181 KiB for one system call.
+const GUESSES_MAX: usize = 128;
+/// Payload guessed at once, in bytes.
+const GUESSED_MAX: usize = 256 << 10;
+/// Payload of an FPDU while none was seen.
+const FIRST_GUESS: usize = 64 << 10;
+/// FPDUs with less payload are not worth a slot of their own.
+const GUESS_MIN: usize = 256;
+/// Length field and the longer of the two headers.
+const HEADER_MAX: usize = mpa::LENGTH_LEN + ddp::UNTAGGED_LEN;
+
+/// Where payload belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// [`Rx::control`]: messages for the provider itself.
+    Control,
+    /// The oldest Receive.
+    Recv,
+    /// The Read with this number.
+    Sink(u64),
+    /// The region with this STag.
+    Region(u32),
+}
+
+/// Everything that received bytes may reach.
+pub(crate) struct Targets {
+    /// Posted Receives.
+    pub(crate) recvs: VecDeque<(WorkId, BufMut)>,
+    pub(crate) memory: Memory,
+    pub(crate) reads: Reads,
+    pub(crate) inbound: Inbound,
+    /// Receives that are over.
+    pub(crate) done: Vec<Completion>,
+}
+
+impl Targets {
+    fn window(&mut self, place: Place) -> Option<&mut [u8]> {
+        match place {
+            Place::Control => None,
+            Place::Recv => self.recvs.front_mut().map(|(_, b)| b.whole_mut()),
+            Place::Sink(seq) => self.reads.window(seq),
+            Place::Region(stag) => self.memory.window(stag),
+        }
+    }
+
+    fn recv_done(&mut self, result: Result<usize, WorkError>, invalidated: Option<u32>) {
+        if let Some((id, mut buf)) = self.recvs.pop_front() {
+            buf.set_filled(result.unwrap_or(0));
+            let buf = Some(buf);
+            self.done.push(Completion { id, kind: WorkKind::Recv, result, buf, invalidated });
+        }
+    }
+}
+
+/// The segment that is arriving.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    opcode: Opcode,
+    last: bool,
+    /// STag to invalidate of a Send, if it has one.
+    invalidate: Option<u32>,
+    place: Place,
+    /// Position in the place of the next byte.
+    at: usize,
+    /// Bytes of payload to come.
+    left: usize,
+    /// Bytes of payload.
+    len: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Header,
+    Payload(Segment),
+    Trailer(Segment),
+}
+
+/// A Send of which some segments are here.
+struct Message {
+    opcode: Opcode,
+    filled: usize,
+}
+
+/// What to ask the socket for: turn by turn a slot in `side` and a piece of the memory of `place` from `at` on.
+struct Plan {
+    place: Place,
+    at: usize,
+    turns: Vec<(usize, usize)>,
+}
+
+/// The receiving half of a connection.
+pub(crate) struct Rx {
+    state: State,
+    crc: mpa::Crc,
+    /// Bytes that are not payload, or not known to be: `used..have` is received and not looked at.
+    side: Box<[u8; SIDE]>,
+    used: usize,
+    have: usize,
+    /// Length field and header of the FPDU that is arriving.
+    header: [u8; HEADER_MAX],
+    header_len: usize,
+    control: [u8; terminate::LEN_MAX],
+    send_msn: u32,
+    read_msn: u32,
+    message: Option<Message>,
+    plan: Plan,
+    /// Where the next payload belongs if the peer goes on as before, and how much an FPDU brought last time.
+    next: Option<(Place, usize)>,
+    usual: usize,
+    spill: Vec<u8>,
+    /// A Send or FPDU without data may come first as RTR and takes no Receive (RFC 6581).
+    rtr_send: bool,
+    /// An FPDU has arrived.
+    pub(crate) started: bool,
+    /// The peer's Terminate.
+    pub(crate) terminated: Option<Terminate>,
+}
+
+impl Rx {
+    pub(crate) fn new(crc: bool, rtr_send: bool) -> Self {
+        Self {
+            state: State::Header,
+            crc: mpa::Crc::new(crc),
+            side: Box::new([0; SIDE]),
+            used: 0,
+            have: 0,
+            header: [0; HEADER_MAX],
+            header_len: 0,
+            control: [0; terminate::LEN_MAX],
+            send_msn: 1,
+            read_msn: 1,
+            message: None,
+            plan: Plan { place: Place::Control, at: 0, turns: Vec::new() },
+            next: None,
+            usual: 0,
+            spill: Vec::new(),
+            rtr_send,
+            started: false,
+            terminated: None,
+        }
+    }
+
+    /// Nothing is half received: a good moment for the stream to end.
+    pub(crate) fn is_between(&self) -> bool {
+        matches!(self.state, State::Header) && self.used == self.have && self.message.is_none()
+    }
+
+    /// The Terminate that answers a violation by what arrived last (RFC 5040 section 4.8).
+    pub(crate) fn terminate(&self, v: Violation) -> Terminate {
+        let cause = v.cause();
+        let mut t = Terminate { cause, segment_len: None, ddp: None, read_request: None };
+        // An LLP error says nothing of headers: they are not to be trusted.
+        if cause.layer < 2 && self.header_len > mpa::LENGTH_LEN {
+            let ddp_header = &self.header[mpa::LENGTH_LEN..];
+            t.segment_len = Some(u16::from_be_bytes(field(&self.header, 0)));
+            t.ddp = Some(if ddp::is_tagged(ddp_header[0]) {
+                DdpHeader::Tagged(field(ddp_header, 0))
+            } else {
+                DdpHeader::Untagged(field(ddp_header, 0))
+            });
+            let is_request = Opcode::of(ddp_header[1]) == Some(Opcode::ReadRequest);
+            t.read_request = (is_request && cause.layer == 0).then(|| field(&self.control, 0));
+        }
+        t
+    }
+
+    /// Takes bytes from a slice.
+    pub(crate) fn feed(&mut self, t: &mut Targets, mut bytes: &[u8]) -> Result<(), Violation> {
+        while !bytes.is_empty() {
+            let n = match &mut self.state {
+                State::Payload(s) if self.used == self.have => {
+                    let n = s.left.min(bytes.len());
+                    Self::copy(&mut self.crc, &mut self.control, t, s, &bytes[..n])?;
+                    n
+                }
+                _ => {
+                    self.compact();
+                    let n = self.missing().min(bytes.len());
+                    self.side[self.have..self.have + n].copy_from_slice(&bytes[..n]);
+                    self.have += n;
+                    n
+                }
+            };
+            bytes = &bytes[n..];
+            self.run(t)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes that are needed in `side` before anything can happen: at least 1.
+    fn missing(&self) -> usize {
+        let have = self.have - self.used;
+        let need = match &self.state {
+            State::Header => self.header_need(),
+            State::Payload(_) => 0,
+            State::Trailer(_) => self.trailer_len(),
+        };
+        need.saturating_sub(have).max(1)
+    }
+
+    /// Bytes of length field and header, as far as that is known.
+    fn header_need(&self) -> usize {
+        let seen = &self.side[self.used..self.have];
+        match seen {
+            [a, b, ..] if u16::from_be_bytes([*a, *b]) == 0 => mpa::LENGTH_LEN,
+            [_, _, control, ..] if ddp::is_tagged(*control) => mpa::LENGTH_LEN + ddp::TAGGED_LEN,
+            [_, _, _, ..] => HEADER_MAX,
+            _ => mpa::LENGTH_LEN + 1,
+        }
+    }
+
+    fn ulpdu_len(&self) -> usize {
+        usize::from(u16::from_be_bytes(field(&self.header, 0)))
+    }
+
+    fn trailer_len(&self) -> usize {
+        mpa::pad(self.ulpdu_len()) + mpa::CRC_LEN
+    }
+
+    fn compact(&mut self) {
+        self.side.copy_within(self.used..self.have, 0);
+        self.have -= self.used;
+        self.used = 0;
+    }
+
+    /// Copies payload that could not be read into place.
+    fn copy(
+        crc: &mut mpa::Crc,
+        control: &mut [u8],
+        t: &mut Targets,
+        s: &mut Segment,
+        bytes: &[u8],
+    ) -> Result<(), Violation> {
+        crc.update(bytes);
+        let (from, to) = (s.at, s.at + bytes.len());
+        if s.place == Place::Control {
+            // Invariant: `begin` takes no control message that is larger.
+            control[from..to].copy_from_slice(bytes);
+        } else {
+            // The owner may have released the region in the middle of a segment.
+            let window = t.window(s.place).and_then(|w| w.get_mut(from..to));
+            iobuf::copied(window.ok_or(Violation::WriteStag)?, bytes);
+        }
+        s.at = to;
+        s.left -= bytes.len();
+        Ok(())
+    }
+
+    /// Works off what is in `side`, as far as it goes.
+    fn run(&mut self, t: &mut Targets) -> Result<(), Violation> {
+        loop {
+            let have = self.have - self.used;
+            match &mut self.state {
+                State::Header => {
+                    let need = self.header_need();
+                    if have < need {
+                        return Ok(());
+                    }
+                    self.header_len = need;
+                    self.header[..need].copy_from_slice(&self.side[self.used..self.used + need]);
+                    self.used += need;
+                    self.crc.start();
+                    self.crc.update(&self.header[..need]);
+                    let segment = self.begin(t)?;
+                    self.state = State::Payload(segment);
+                }
+                State::Payload(s) => {
+                    if s.left > 0 {
+                        if have == 0 {
+                            return Ok(());
+                        }
+                        let n = s.left.min(have);
+                        let bytes = &self.side[self.used..self.used + n];
+                        Self::copy(&mut self.crc, &mut self.control, t, s, bytes)?;
+                        self.used += n;
+                    }
+                    if s.left == 0 {
+                        self.state = State::Trailer(*s);
+                    }
+                }
+                State::Trailer(s) => {
+                    let s = *s;
+                    let need = self.trailer_len();
+                    if have < need {
+                        return Ok(());
+                    }
+                    let trailer = &self.side[self.used..self.used + need];
+                    let (pad, crc) = trailer.split_at(need - mpa::CRC_LEN);
+                    self.crc.update(pad);
+                    if !self.crc.matches(field(crc, 0)) {
+                        return Err(Violation::CrcMismatch);
+                    }
+                    self.used += need;
+                    self.state = State::Header;
+                    self.complete(t, &s)?;
+                }
+            }
+        }
+    }
+
+    /// A header is here: what it is, and where its payload belongs.
+    fn begin(&mut self, t: &mut Targets) -> Result<Segment, Violation> {
+        let ulpdu_len = self.ulpdu_len();
+        let header = &self.header[mpa::LENGTH_LEN..];
+        let rtr = self.rtr_send && !self.started;
+        if rtr && ulpdu_len == 0 {
+            return Ok(self.segment(Opcode::Send, true, Place::Control, 0, 0));
+        }
+        let Some(len) = ulpdu_len.checked_sub(self.header_len - mpa::LENGTH_LEN) else {
+            return Err(Violation::UlpduLength);
+        };
+        if self.header_len == mpa::LENGTH_LEN {
+            return Err(Violation::UlpduLength);
+        }
+        let tagged = ddp::is_tagged(header[0]);
+        if ddp::version(header[0]) != ddp::VERSION {
+            let untagged = Violation::DdpVersionUntagged;
+            return Err(if tagged { Violation::DdpVersionTagged } else { untagged });
+        }
+        if rdmap::version(header[1]) != rdmap::VERSION {
+            return Err(Violation::RdmapVersion);
+        }
+        let opcode = Opcode::of(header[1]).ok_or(Violation::OpcodeUnexpected)?;
+        if opcode.is_tagged() != tagged {
+            return Err(Violation::OpcodeTagging);
+        }
+        if tagged {
+            let h = ddp::Tagged::parse(&field(header, 0));
+            self.begin_tagged(t, opcode, &h, len)
+        } else {
+            let h = ddp::Untagged::parse(&field(header, 0));
+            self.begin_untagged(t, opcode, &h, len, rtr)
+        }
+    }
+
+    fn segment(&self, opcode: Opcode, last: bool, place: Place, at: usize, len: usize) -> Segment {
+        Segment { opcode, last, invalidate: None, place, at, left: len, len }
+    }
+
+    fn begin_tagged(
+        &mut self,
+        t: &mut Targets,
+        opcode: Opcode,
+        h: &ddp::Tagged,
+        len: usize,
+    ) -> Result<Segment, Violation> {
+        let (place, at) = match opcode {
+            Opcode::ReadResponse => {
+                let (seq, at) = t.reads.begin(h.stag, h.to, len, h.last)?;
+                (Place::Sink(seq), at)
+            }
+            // A segment without data touches no memory, and its STag and TO mean nothing (RFC 5041 section 5.2).
+            _ if len == 0 => (Place::Control, 0),
+            _ => (Place::Region(h.stag), t.memory.write_at(h.stag, h.to, len)?),
+        };
+        Ok(self.segment(opcode, h.last, place, at, len))
+    }
+
+    fn begin_untagged(
+        &mut self,
+        t: &mut Targets,
+        opcode: Opcode,
+        h: &ddp::Untagged,
+        len: usize,
+        rtr: bool,
+    ) -> Result<Segment, Violation> {
+        let (queue, msn) = match opcode {
+            Opcode::ReadRequest => (ddp::queue::READ_REQUEST, self.read_msn),
+            Opcode::Terminate => (ddp::queue::TERMINATE, 1),
+            _ => (ddp::queue::SEND, self.send_msn),
+        };
+        if h.queue != queue {
+            return Err(Violation::QueueNumber);
+        }
+        if h.msn != msn {
+            return Err(Violation::MsnInvalid);
+        }
+        match opcode {
+            Opcode::ReadRequest if len != rdmap::READ_REQUEST_LEN || h.mo != 0 || !h.last => {
+                Err(Violation::ReadRequestSize)
+            }
+            Opcode::Terminate if len > terminate::LEN_MAX || h.mo != 0 || !h.last => {
+                Err(Violation::TerminateMalformed)
+            }
+            Opcode::ReadRequest | Opcode::Terminate => {
+                Ok(self.segment(opcode, true, Place::Control, 0, len))
+            }
+            _ if rtr && len == 0 && h.last && h.mo == 0 => {
+                self.send_msn = self.send_msn.wrapping_add(1);
+                Ok(self.segment(Opcode::Send, true, Place::Control, 0, 0))
+            }
+            _ => self.begin_send(t, opcode, h, len),
+        }
+    }
+
+    fn begin_send(
+        &mut self,
+        t: &mut Targets,
+        opcode: Opcode,
+        h: &ddp::Untagged,
+        len: usize,
+    ) -> Result<Segment, Violation> {
+        let filled = self.message.as_ref().map_or(0, |m| m.filled);
+        if self.message.as_ref().is_some_and(|m| m.opcode != opcode) {
+            return Err(Violation::OpcodeUnexpected);
+        }
+        if usize::try_from(h.mo) != Ok(filled) {
+            return Err(Violation::MoInvalid);
+        }
+        let Some((_, buf)) = t.recvs.front() else {
+            return Err(Violation::NoReceive);
+        };
+        if len > buf.capacity() - filled {
+            t.recv_done(Err(WorkError::Length), None);
+            return Err(Violation::MessageTooLong);
+        }
+        self.message = Some(Message { opcode, filled });
+        let invalidate = opcode.invalidates().then_some(h.ulp_word);
+        Ok(Segment { invalidate, ..self.segment(opcode, h.last, Place::Recv, filled, len) })
+    }
+
+    /// A whole FPDU is here and its CRC is right.
+    fn complete(&mut self, t: &mut Targets, s: &Segment) -> Result<(), Violation> {
+        self.started = true;
+        self.next = (s.len >= GUESS_MIN).then_some((s.place, s.at));
+        if s.opcode.is_tagged() && s.len >= GUESS_MIN && (!s.last || s.len > self.usual) {
+            self.usual = s.len;
+        }
+        if s.last && s.opcode != Opcode::ReadResponse {
+            self.next = None;
+        }
+        match s.opcode {
+            Opcode::Write => Ok(()),
+            Opcode::ReadResponse => {
+                if let Place::Sink(seq) = s.place {
+                    t.reads.landed(seq, s.at, s.last);
+                }
+                Ok(())
+            }
+            Opcode::ReadRequest => self.read_request(t),
+            Opcode::Terminate => {
+                let header = Terminate::parse(&self.control[..s.len]);
+                self.terminated = Some(header.ok_or(Violation::TerminateMalformed)?);
+                Ok(())
+            }
+            _ if s.place == Place::Control => Ok(()),
+            _ if !s.last => {
+                self.message = Some(Message { opcode: s.opcode, filled: s.at });
+                Ok(())
+            }
+            _ => {
+                self.message = None;
+                self.send_msn = self.send_msn.wrapping_add(1);
+                if let Some(stag) = s.invalidate {
+                    t.memory.invalidate(stag)?;
+                }
+                t.recv_done(Ok(s.at), s.invalidate);
+                Ok(())
+            }
+        }
+    }
+
+    fn read_request(&mut self, t: &mut Targets) -> Result<(), Violation> {
+        let request = ReadRequest::parse(&field(&self.control, 0));
+        if !t.inbound.has_room() {
+            return Err(Violation::ReadRequestLimit);
+        }
+        let len = usize::try_from(request.len).map_err(|_| Violation::ReadRequestBounds)?;
+        // A Read without data touches no memory, and its STag means nothing.
+        let data = match len {
+            0 => iobuf::Buf::empty(),
+            _ => t.memory.read_at(request.source_stag, request.source_to, len)?,
+        };
+        self.read_msn = self.read_msn.wrapping_add(1);
+        t.inbound.push(&request, data);
+        Ok(())
+    }
+}
+
+// What to ask the socket for, and what to make of the answer.
+impl Rx {
+    /// The memory into which the socket is to be read now.
+    pub(crate) fn slices<'a>(
+        &'a mut self,
+        t: &'a mut Targets,
+    ) -> Result<Vec<IoSliceMut<'a>>, Violation> {
+        self.compact();
+        self.make_plan(t);
+        let Plan { place, at, turns } = &self.plan;
+        let placed: usize = turns.iter().map(|(_, data)| data).sum();
+        let mut window: &mut [u8] = &mut [];
+        if placed > 0 {
+            let w = match place {
+                Place::Control => Some(&mut self.control[..]),
+                _ => t.window(*place),
+            };
+            window = w.and_then(|w| w.get_mut(*at..*at + placed)).ok_or(Violation::WriteStag)?;
+        }
+        let mut side = &mut self.side[self.have..];
+        let mut out = Vec::with_capacity(2 * turns.len());
+        for &(slot, data) in turns {
+            for (from, n) in [(&mut side, slot), (&mut window, data)] {
+                if n > 0 {
+                    let (head, rest) = std::mem::take(from).split_at_mut(n);
+                    *from = rest;
+                    out.push(IoSliceMut::new(head));
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    fn make_plan(&mut self, t: &Targets) {
+        let pad_and_crc = self.trailer_len();
+        let plan = &mut self.plan;
+        plan.turns.clear();
+        let mut room = SIDE - self.have - TAIL;
+        // What is still missing in front of the next header.
+        let mut trailer = 0;
+        let mut next = self.next;
+        let mut usual = self.usual;
+        let mut have = self.have;
+        match &self.state {
+            State::Header => {}
+            State::Payload(s) => {
+                (plan.place, plan.at) = (s.place, s.at);
+                plan.turns.push((0, s.left));
+                trailer = pad_and_crc;
+                let goes_on = s.opcode == Opcode::ReadResponse || !s.last;
+                next = (s.len >= GUESS_MIN && goes_on).then_some((s.place, s.at + s.left));
+                usual = if s.last { usual.max(s.len) } else { s.len };
+            }
+            State::Trailer(s) => {
+                trailer = pad_and_crc - have;
+                have = 0;
+                let goes_on = s.opcode == Opcode::ReadResponse || !s.last;
+                next = (s.len >= GUESS_MIN && goes_on).then_some((s.place, s.at));
+                usual = if s.last { usual.max(s.len) } else { s.len };
+            }
+        }
+        let busy = matches!(self.state, State::Payload(_));
+        let mut chunks: VecDeque<usize> = VecDeque::new();
+        let mut header = mpa::LENGTH_LEN + ddp::TAGGED_LEN;
+        match next {
+            Some((Place::Sink(seq), _)) => chunks.extend(t.reads.coming(seq)),
+            Some((Place::Region(stag), at)) => chunks.extend([t.memory.fresh(stag, at)]),
+            Some((Place::Recv, at)) if self.message.is_some() => {
+                header = HEADER_MAX;
+                chunks.extend(t.recvs.front().map(|(_, b)| b.capacity().saturating_sub(at)));
+            }
+            _ => {}
+        }
+        chunks.retain(|n| *n > 0);
+        if let (Some((place, at)), false) = (next, chunks.is_empty() || busy) {
+            (plan.place, plan.at) = (place, at);
+        } else if chunks.is_empty() && !busy {
+            // Nothing goes on: the answer to the oldest Read, or else a Send.
+            if let Some((seq, at)) = t.reads.next() {
+                (plan.place, plan.at) = (Place::Sink(seq), at);
+                usual = if usual == 0 { FIRST_GUESS } else { usual };
+                chunks.extend(t.reads.coming(seq));
+            } else if let (Some((_, b)), None) = (t.recvs.front(), &self.message) {
+                (plan.place, plan.at) = (Place::Recv, 0);
+                header = HEADER_MAX;
+                usual = b.capacity();
+                chunks.push_back(b.capacity());
+            }
+        }
+        let mut guessed = 0;
+        'guesses: for mut chunk in chunks {
+            while chunk > 0 {
+                let data = usual.min(chunk);
+                let slot = (trailer + header).saturating_sub(have);
+                if plan.turns.len() > GUESSES_MAX
+                    || guessed + data > GUESSED_MAX.max(data)
+                    || slot == 0
+                    || slot > room
+                {
+                    break 'guesses;
+                }
+                plan.turns.push((slot, data));
+                room -= slot;
+                guessed += data;
+                chunk -= data;
+                have = 0;
+                trailer = mpa::pad(header - mpa::LENGTH_LEN + data) + mpa::CRC_LEN;
+            }
+        }
+        plan.turns.push((room + TAIL, 0));
+    }
+
+    /// The socket gave `n` bytes into what [`Rx::slices`] said.
+    pub(crate) fn received(&mut self, t: &mut Targets, mut n: usize) -> Result<(), Violation> {
+        let (place, mut at) = (self.plan.place, self.plan.at);
+        let turns = std::mem::take(&mut self.plan.turns);
+        let mut result = Ok(());
+        for (i, &(slot, data)) in turns.iter().enumerate() {
+            let k = slot.min(n);
+            if i > 0 && n > k && self.goes_astray(place) {
+                self.gather(t, &turns[i - 1..], turns[i - 1].1, at, n);
+                result = self.feed_spill(t);
+                break;
+            }
+            self.have += k;
+            n -= k;
+            if k > 0 {
+                result = self.run(t);
+            }
+            if n == 0 || result.is_err() {
+                break;
+            }
+            let k = data.min(n);
+            let taken = if k > 0 { self.take_placed(t, place, at, k) } else { 0 };
+            if taken < k {
+                // The guess was wrong: what was read from here on belongs elsewhere.
+                self.gather(t, &turns[i..], taken, at + taken, n - taken);
+                result = self.feed_spill(t);
+                break;
+            }
+            n -= k;
+            at += k;
+        }
+        self.plan.turns = turns;
+        result
+    }
+
+    /// The guess is known to be wrong before the next slot is looked at, and looking at it would harm what was read
+    /// behind it: an FPDU that is longer than guessed goes on where that stands, and the end of a Send takes its buffer
+    /// away.
+    fn goes_astray(&self, place: Place) -> bool {
+        match &self.state {
+            State::Header => false,
+            State::Payload(_) => true,
+            State::Trailer(s) => s.last && s.place == Place::Recv && place == Place::Recv,
+        }
+    }
+
+    fn feed_spill(&mut self, t: &mut Targets) -> Result<(), Violation> {
+        let spill = std::mem::take(&mut self.spill);
+        let result = self.feed(t, &spill);
+        if spill.capacity() <= SIDE {
+            self.spill = spill;
+        }
+        result
+    }
+
+    /// `k` bytes were read to `at` of `place`: how many of them are payload that belongs there.
+    fn take_placed(&mut self, t: &mut Targets, place: Place, at: usize, k: usize) -> usize {
+        if self.used != self.have {
+            return 0;
+        }
+        let State::Payload(s) = &mut self.state else { return 0 };
+        if s.place != place || s.at != at {
+            return 0;
+        }
+        let m = k.min(s.left);
+        let window = match place {
+            Place::Control => Some(&mut self.control[..]),
+            _ => t.window(place),
+        };
+        let Some(bytes) = window.and_then(|w| w.get(at..at + m)) else { return 0 };
+        self.crc.update(bytes);
+        s.at += m;
+        s.left -= m;
+        if s.left == 0 {
+            self.state = State::Trailer(*s);
+        }
+        m
+    }
+
+    /// Copies the last `n` bytes that were read into `spill`: first `turns[0]`'s data behind the `skip` bytes that
+    /// were taken, which stands at `at` of the place, then the turns after it. The slots stand in `side` from
+    /// `have` on.
+    fn gather(
+        &mut self,
+        t: &mut Targets,
+        turns: &[(usize, usize)],
+        skip: usize,
+        mut at: usize,
+        mut n: usize,
+    ) {
+        self.spill.clear();
+        self.spill.reserve(n);
+        let mut slot_at = self.have;
+        for (i, &(slot, data)) in turns.iter().enumerate() {
+            let (slot, data) = if i == 0 { (0, data - skip) } else { (slot, data) };
+            let k = slot.min(n);
+            self.spill.extend_from_slice(&self.side[slot_at..slot_at + k]);
+            slot_at += k;
+            n -= k;
+            let k = data.min(n);
+            let window = match self.plan.place {
+                Place::Control => Some(&mut self.control[..]),
+                place => t.window(place),
+            };
+            if let Some(bytes) = window.and_then(|w| w.get(at..at + k)) {
+                self.spill.extend_from_slice(bytes);
+            }
+            at += k;
+            n -= k;
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Makes queue pairs: sockets and MPA start-up.
+//!
+//! *Operation.* [`Iwarp`] listens and dials; both ends exchange start frames under one time limit, and the socket goes
+//! into a queue pair.
+//!
+//! *Memory.* A start frame is read into its fixed part first; its private data, at most 512 bytes, after that.
+//!
+//! *Errors.* `io::Error`, with the broken rule as its source, and counted; a refusal of the peer is `ConnectionRefused`
+//! and carries its private data as text.
+
+use std::io::{self, Error, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+use super::IwarpConfig;
+use super::connect::{self, Agreed, Heard};
+use super::driver::IwarpPair;
+use super::pair::Pair;
+use super::tx::{FpduSize, Mark, Tx};
+use super::violation::Violation;
+use super::wire::mpa;
+use super::wire::terminate::Terminate;
+use crate::verbs::{BoxFuture, ConnectParams, Connected, Incoming, Limits, Listener, Provider};
+
+/// Connections that the kernel holds until they are accepted.
+const BACKLOG: u32 = 1024;
+/// Regions of one connection.
+const REGIONS_MAX: usize = 4096;
+const SEND_PIECES_MAX: usize = 64;
+
+/// The provider `iwarp`.
+#[derive(Clone, Debug)]
+pub struct Iwarp {
+    config: Arc<IwarpConfig>,
+}
+
+impl Iwarp {
+    /// A provider with this configuration.
+    pub fn new(config: IwarpConfig) -> Self {
+        Self { config: Arc::new(config) }
+    }
+}
+
+/// A broken rule ends the start-up: counted and named.
+fn broken(v: Violation) -> Error {
+    v.count();
+    Error::new(ErrorKind::InvalidData, v)
+}
+
+fn too_long(_: connect::TooLong) -> Error {
+    Error::new(ErrorKind::InvalidInput, "private data above the limit of an MPA start frame")
+}
+
+async fn in_time<T>(limit: Duration, f: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    match tokio::time::timeout(limit, f).await {
+        Ok(result) => result,
+        Err(_) => Err(broken(Violation::MpaTimeout)),
+    }
+}
+
+/// Reads a start frame and not a byte more: what follows it are FPDUs.
+async fn hear(stream: &mut TcpStream, reply: bool) -> io::Result<Heard> {
+    let mut fixed = [0; mpa::START_LEN];
+    stream.read_exact(&mut fixed).await?;
+    let start = connect::check_start(&fixed, reply).map_err(broken)?;
+    let mut private_data = vec![0; usize::from(start.private_len)];
+    stream.read_exact(&mut private_data).await?;
+    connect::hear(start, Bytes::from(private_data)).map_err(broken)
+}
+
+fn connected(
+    stream: TcpStream,
+    config: &Arc<IwarpConfig>,
+    initiator: bool,
+    agreed: &Agreed,
+    params: &ConnectParams,
+) -> io::Result<Connected> {
+    let mss = SockRef::from(&stream).tcp_mss().unwrap_or(0);
+    let size = FpduSize::new(usize::try_from(mss).unwrap_or(0), agreed.large_fpdus);
+    let limits = Limits {
+        recvs_max: params.recvs,
+        sends_max: params.sends,
+        send_pieces_max: SEND_PIECES_MAX,
+        reads_in_flight_max: agreed.ord,
+        regions_max: REGIONS_MAX,
+    };
+    let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
+    let pair = Pair::new(initiator, agreed, size, limits);
+    let delay = if initiator { config.first_fpdu_delay } else { Duration::ZERO };
+    let qp = Box::new(IwarpPair::new(stream, pair, delay, config.close_time_max));
+    Ok(Connected { qp, private_data: agreed.private_data.clone(), peer, local })
+}
+
+/// Tells the responder what is wrong with its reply (RFC 6581 section 9.2).
+async fn send_terminate(stream: &mut TcpStream, crc: bool, v: Violation) {
+    let mut tx = Tx::new(crc, FpduSize::new(0, false));
+    let cause = v.cause();
+    tx.terminate(&Terminate { cause, segment_len: None, ddp: None, read_request: None });
+    let frame: Vec<u8> = tx.slices().iter().flat_map(|s| s.iter().copied()).collect();
+    tx.wrote(frame.len(), |_: Mark| ());
+    // The connection ends anyway.
+    let _ = stream.write_all(&frame).await;
+    let _ = stream.shutdown().await;
+}
+
+async fn dial(
+    config: Arc<IwarpConfig>,
+    to: SocketAddr,
+    params: ConnectParams,
+) -> io::Result<Connected> {
+    let request = connect::request(&config, &params).map_err(too_long)?;
+    let mut stream = TcpStream::connect(to).await?;
+    stream.set_nodelay(true)?;
+    stream.write_all(&request).await?;
+    let heard = hear(&mut stream, true).await?;
+    if heard.start.reject {
+        let text = String::from_utf8_lossy(&heard.private_data).into_owned();
+        let why = format!("{to} refused the RDMA connection ({text:?})");
+        return Err(Error::new(ErrorKind::ConnectionRefused, why));
+    }
+    match connect::conclude(&config, &params, &heard) {
+        Ok(agreed) => connected(stream, &config, true, &agreed, &params),
+        Err(v) => {
+            send_terminate(&mut stream, config.crc || heard.start.crc, v).await;
+            Err(broken(v))
+        }
+    }
+}
+
+impl Provider for Iwarp {
+    fn name(&self) -> &'static str {
+        "iwarp"
+    }
+
+    fn listen(&self, at: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Listener>>> {
+        Box::pin(async move {
+            let socket = if at.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+            socket.set_reuseaddr(true)?;
+            socket.bind(at)?;
+            let listener = socket.listen(BACKLOG)?;
+            let local = listener.local_addr()?;
+            let config = self.config.clone();
+            Ok(Box::new(IwarpListener { listener, local, config }) as Box<dyn Listener>)
+        })
+    }
+
+    fn connect(
+        &self,
+        to: SocketAddr,
+        params: ConnectParams,
+    ) -> BoxFuture<'_, io::Result<Connected>> {
+        let config = self.config.clone();
+        let limit = config.handshake_time_max;
+        Box::pin(in_time(limit, dial(config, to, params)))
+    }
+}
+
+struct IwarpListener {
+    listener: TcpListener,
+    local: SocketAddr,
+    config: Arc<IwarpConfig>,
+}
+
+impl Listener for IwarpListener {
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Incoming>>> {
+        Box::pin(async move {
+            let (stream, peer) = self.listener.accept().await?;
+            stream.set_nodelay(true)?;
+            let config = self.config.clone();
+            Ok(Box::new(IwarpIncoming { stream, peer, config, heard: None }) as Box<dyn Incoming>)
+        })
+    }
+}
+
+struct IwarpIncoming {
+    stream: TcpStream,
+    peer: SocketAddr,
+    config: Arc<IwarpConfig>,
+    heard: Option<Heard>,
+}
+
+impl IwarpIncoming {
+    async fn heard(&mut self) -> io::Result<&Heard> {
+        if self.heard.is_none() {
+            let limit = self.config.handshake_time_max;
+            self.heard = Some(in_time(limit, hear(&mut self.stream, false)).await?);
+        }
+        self.heard.as_ref().ok_or_else(|| ErrorKind::UnexpectedEof.into())
+    }
+
+    async fn answer(&mut self, reply: &[u8]) -> io::Result<()> {
+        in_time(self.config.handshake_time_max, self.stream.write_all(reply)).await
+    }
+}
+
+impl Incoming for IwarpIncoming {
+    fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    fn request(&mut self) -> BoxFuture<'_, io::Result<Bytes>> {
+        Box::pin(async move { Ok(self.heard().await?.private_data.clone()) })
+    }
+
+    fn accept(
+        mut self: Box<Self>,
+        params: ConnectParams,
+    ) -> BoxFuture<'static, io::Result<Connected>> {
+        Box::pin(async move {
+            let config = self.config.clone();
+            let heard = self.heard().await?;
+            match connect::accept(&config, &params, heard) {
+                Ok(answer) => {
+                    let (reply, agreed) = answer.map_err(too_long)?;
+                    self.answer(&reply).await?;
+                    connected(self.stream, &config, false, &agreed, &params)
+                }
+                Err(v) => {
+                    let reply = connect::reject(heard, &[]);
+                    // The connection ends anyway.
+                    let _ = self.answer(&reply).await;
+                    let _ = self.stream.shutdown().await;
+                    Err(broken(v))
+                }
+            }
+        })
+    }
+
+    fn reject(mut self: Box<Self>, private_data: Bytes) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let Ok(heard) = self.heard().await else { return };
+            let reply = connect::reject(heard, &private_data);
+            // The connection ends anyway.
+            let _ = self.answer(&reply).await;
+            let _ = self.stream.shutdown().await;
+        })
+    }
+}

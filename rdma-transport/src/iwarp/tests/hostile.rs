@@ -1,0 +1,1 @@
+//! Peers that break the rules, on raw sockets.
