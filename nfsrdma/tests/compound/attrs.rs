@@ -1,0 +1,178 @@
+//! Attributes, exact to the byte where the specification fixes them.
+
+use nfsrdma::v4::status::Status;
+use nfsrdma::v4::wire::{Stateid, attr, op};
+use nfsrdma::xdr::Writer;
+
+use crate::kit::{Args, Kit, fattr};
+
+/// The attributes that RFC 7530 section 5.6 requires.
+const REQUIRED: [u32; 13] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 19];
+
+fn setattr(c: Args, named: &[u32], values: impl FnOnce(&mut Writer)) -> Args {
+    c.op(op::SETATTR, |w| {
+        Stateid::ANONYMOUS.encode(w);
+        fattr(w, named, values);
+    })
+}
+
+#[tokio::test]
+async fn all_required_attributes_are_there() {
+    let kit = Kit::new();
+    let (_, file) = kit.with_file(b"f", b"hello").await;
+    for fh in [kit.nfs.core.handles.root().as_bytes(), &file] {
+        let mut r = kit.run(|c| c.putfh(fh).getattr(&REQUIRED)).await;
+        r.ok(&[op::PUTFH]).expect(op::GETATTR, Status::Ok);
+        assert_eq!(r.bitmap(), REQUIRED);
+        r.opaque();
+        r.end(Status::Ok);
+    }
+}
+
+#[tokio::test]
+async fn supported_attributes_depend_on_the_minor_version() {
+    let kit = Kit::new();
+    let mut r = kit.run(|c| c.data().getattr(&[attr::SUPPORTED_ATTRS])).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Ok);
+    assert_eq!(r.bitmap(), [attr::SUPPORTED_ATTRS]);
+    let length = r.u32();
+    assert_eq!(length, 12);
+    let all = r.bitmap();
+    assert!(all.iter().all(|&a| a <= attr::MOUNTED_ON_FILEID));
+    assert!(REQUIRED.iter().all(|a| all.contains(a)));
+    assert!(!all.contains(&attr::ACL) && !all.contains(&attr::FS_LOCATIONS));
+    r.end(Status::Ok);
+}
+
+#[tokio::test]
+async fn values_are_encoded_in_the_order_of_their_numbers() {
+    let kit = Kit::new();
+    let (_, file) = kit.with_file(b"f", b"hello").await;
+    let want = [attr::TYPE, attr::SIZE, attr::MODE, attr::NUMLINKS, attr::OWNER, attr::OWNER_GROUP];
+    let mut r = kit.run(|c| c.putfh(&file).getattr(&want)).await;
+    r.ok(&[op::PUTFH]).expect(op::GETATTR, Status::Ok);
+    assert_eq!(r.bitmap(), want);
+    assert_eq!(r.u32(), 36);
+    assert_eq!((r.u32(), r.u64(), r.u32(), r.u32()), (1, 5, 0o644, 1));
+    assert_eq!((r.opaque(), r.opaque()), (b"0".to_vec(), b"0".to_vec()));
+    r.end(Status::Ok);
+}
+
+#[tokio::test]
+async fn a_share_has_its_own_fsid_and_says_where_it_is_mounted() {
+    let kit = Kit::new();
+    let want = [attr::FSID, attr::FILEID, attr::MOUNTED_ON_FILEID];
+    let mut seen = vec![];
+    for path in [vec![], vec![&b"data"[..]], vec![&b"more"[..]]] {
+        let mut r =
+            kit.run(|c| path.iter().fold(c.root(), |c, name| c.lookup(name)).getattr(&want)).await;
+        r.ok(&[op::PUTROOTFH]).ok(&vec![op::LOOKUP; path.len()]).expect(op::GETATTR, Status::Ok);
+        r.bitmap();
+        r.u32();
+        seen.push(((r.u64(), r.u64()), r.u64(), r.u64()));
+        r.end(Status::Ok);
+    }
+    assert_eq!(seen[0].0, (0, 0));
+    assert_eq!(seen[0].1, seen[0].2, "the root is mounted on nothing");
+    assert_ne!(seen[0].0, seen[1].0);
+    assert_ne!(seen[1].0, seen[2].0);
+    assert_ne!(seen[1].2, seen[2].2);
+    assert_ne!(seen[1].2, seen[0].2);
+}
+
+#[tokio::test]
+async fn attributes_that_can_only_be_set_cannot_be_asked_for() {
+    let kit = Kit::new();
+    for a in [attr::TIME_ACCESS_SET, attr::TIME_MODIFY_SET] {
+        let mut r = kit.run(|c| c.data().getattr(&[a])).await;
+        r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Inval);
+        r.end(Status::Inval);
+    }
+}
+
+#[tokio::test]
+async fn unknown_attributes_are_left_out_of_the_answer() {
+    let kit = Kit::new();
+    let mut r = kit.run(|c| c.data().getattr(&[attr::TYPE, attr::ACL, 90])).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Ok);
+    assert_eq!(r.bitmap(), [attr::TYPE]);
+    assert_eq!((r.u32(), r.u32()), (4, 2));
+    r.end(Status::Ok);
+}
+
+#[tokio::test]
+async fn setattr_answers_with_what_it_set() {
+    let kit = Kit::new();
+    let (_, file) = kit.with_file(b"f", b"hello").await;
+    let named = [attr::SIZE, attr::MODE, attr::OWNER, attr::TIME_MODIFY_SET];
+    let mut r = kit
+        .run(|c| {
+            let c = setattr(c.putfh(&file), &named, |v| {
+                v.u64(3);
+                v.u32(0o600);
+                v.opaque(b"1000");
+                v.u32(1);
+                v.i64(77);
+                v.u32(5);
+            });
+            c.getattr(&[attr::SIZE, attr::MODE, attr::OWNER, attr::TIME_MODIFY])
+        })
+        .await;
+    r.ok(&[op::PUTFH]).expect(op::SETATTR, Status::Ok);
+    assert_eq!(r.bitmap(), named);
+    r.expect(op::GETATTR, Status::Ok);
+    r.bitmap();
+    r.u32();
+    assert_eq!((r.u64(), r.u32(), r.opaque()), (3, 0o600, b"1000".to_vec()));
+    assert_eq!((r.u64(), r.u32()), (77, 5));
+    r.end(Status::Ok);
+}
+
+#[tokio::test]
+async fn a_failed_setattr_has_an_empty_bitmap_behind_its_status() {
+    let kit = Kit::new();
+    let mut r = kit.run(|c| setattr(c.data(), &[attr::ACL], |v| v.u32(0))).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::SETATTR, Status::AttrNotSupp);
+    assert_eq!(r.bitmap(), []);
+    r.end(Status::AttrNotSupp);
+    let mut r = kit.run(|c| setattr(c.data(), &[attr::SIZE], |v| v.u64(0))).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::SETATTR, Status::IsDir);
+    assert_eq!(r.bitmap(), []);
+    r.end(Status::IsDir);
+}
+
+#[tokio::test]
+async fn verify_compares_and_nverify_is_its_opposite() {
+    let kit = Kit::new();
+    let (_, file) = kit.with_file(b"f", b"hello").await;
+    for (size, same) in [(5, true), (6, false)] {
+        let values = |w: &mut Writer| fattr(w, &[attr::SIZE], |v| v.u64(size));
+        let (on_verify, on_nverify) =
+            if same { (Status::Ok, Status::Same) } else { (Status::NotSame, Status::Ok) };
+        let mut r = kit.run(|c| c.putfh(&file).op(op::VERIFY, values)).await;
+        r.ok(&[op::PUTFH]).expect(op::VERIFY, on_verify).end(on_verify);
+        let mut r = kit.run(|c| c.putfh(&file).op(op::NVERIFY, values)).await;
+        r.ok(&[op::PUTFH]).expect(op::NVERIFY, on_nverify).end(on_nverify);
+    }
+    let unsupported = |w: &mut Writer| fattr(w, &[attr::ACL], |v| v.u32(0));
+    let mut r = kit.run(|c| c.putfh(&file).op(op::VERIFY, unsupported)).await;
+    r.ok(&[op::PUTFH]).expect(op::VERIFY, Status::AttrNotSupp).end(Status::AttrNotSupp);
+}
+
+#[tokio::test]
+async fn a_frozen_share_refuses_changes() {
+    let kit = Kit::new();
+    let mut r =
+        kit.run(|c| setattr(c.root().lookup(b"frozen"), &[attr::MODE], |v| v.u32(0o700))).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::SETATTR, Status::RoFs);
+    assert_eq!(r.bitmap(), []);
+    r.end(Status::RoFs);
+    let mut r = kit.run(|c| c.root().lookup(b"frozen").mkdir(b"d")).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::CREATE, Status::RoFs).end(Status::RoFs);
+    let mut r = kit.run(|c| c.root().mkdir(b"d")).await;
+    r.ok(&[op::PUTROOTFH]).expect(op::CREATE, Status::RoFs).end(Status::RoFs);
+    let mut r = kit.run(|c| c.root().lookup(b"frozen").op(op::ACCESS, |w| w.u32(0x3f))).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::ACCESS, Status::Ok);
+    assert_eq!((r.u32(), r.u32()), (0x1f, 0x03));
+    r.end(Status::Ok);
+}

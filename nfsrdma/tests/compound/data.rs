@@ -1,0 +1,159 @@
+//! READ, WRITE and COMMIT.
+
+use iobuf::Buf;
+use nfsrdma::v4::status::Status;
+use nfsrdma::v4::wire::{Stateid, attr, op};
+use nfsrdma::xdr::Writer;
+use rdma_transport::channel::Pulled;
+
+use crate::kit::Kit;
+
+#[tokio::test]
+async fn what_is_written_is_read_and_its_end_is_told() {
+    let kit = Kit::new();
+    let (_, file) = kit.with_file(b"f", b"").await;
+    let mut r = kit
+        .run(|c| c.putfh(&file).write(0, 2, b"hello world").read(6, 3).read(6, 100).read(50, 1))
+        .await;
+    r.ok(&[op::PUTFH]).expect(op::WRITE, Status::Ok);
+    assert_eq!((r.u32(), r.u32()), (11, 2));
+    assert_eq!(r.fixed(8), [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88]);
+    for (eof, data) in [(false, &b"wor"[..]), (true, b"world"), (true, b"")] {
+        r.expect(op::READ, Status::Ok);
+        assert_eq!((r.bool(), &r.opaque()[..]), (eof, data));
+    }
+    assert_eq!(r.payloads, 3, "the transport may move them");
+    r.end(Status::Ok);
+}
+
+#[tokio::test]
+async fn data_outside_the_message_is_written_too() {
+    let kit = Kit::new();
+    let (_, file) = kit.with_file(b"f", b"").await;
+    let mut w = Writer::new();
+    w.opaque(b"tag");
+    w.u32(0);
+    w.count(2);
+    w.u32(op::PUTFH);
+    w.opaque(&file);
+    w.u32(op::WRITE);
+    Stateid::ANONYMOUS.encode(&mut w);
+    w.u64(1);
+    w.u32(0);
+    w.u32(5);
+    let pulled =
+        Pulled { at: w.len(), data: vec![Buf::from(b"abc".to_vec()), Buf::from(b"de".to_vec())] };
+    let mut r = kit.raw(w.into_reply().head, &[pulled]).await.unwrap();
+    r.ok(&[op::PUTFH]).expect(op::WRITE, Status::Ok);
+    assert_eq!(r.u32(), 5);
+    r.u32();
+    r.fixed(8);
+    r.end(Status::Ok);
+    let mut r = kit.run(|c| c.putfh(&file).read(0, 10)).await;
+    r.ok(&[op::PUTFH]).expect(op::READ, Status::Ok);
+    assert_eq!((r.bool(), r.opaque()), (true, b"\0abcde".to_vec()));
+}
+
+#[tokio::test]
+async fn only_regular_files_have_data() {
+    let kit = Kit::new();
+    let mut r = kit.run(|c| c.data().read(0, 1)).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::READ, Status::IsDir).end(Status::IsDir);
+    let mut r = kit.run(|c| c.root().write(0, 0, b"x")).await;
+    r.ok(&[op::PUTROOTFH]).expect(op::WRITE, Status::IsDir).end(Status::IsDir);
+    let fifo = |w: &mut Writer| {
+        w.u32(7);
+        w.opaque(b"p");
+        w.u32(0);
+        w.u32(0);
+    };
+    let mut r = kit.run(|c| c.data().op(op::CREATE, fifo).read(0, 1)).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::CREATE, Status::Ok).fixed(20);
+    r.bitmap();
+    r.expect(op::READ, Status::Inval).end(Status::Inval);
+}
+
+#[tokio::test]
+async fn a_made_up_stateid_opens_nothing() {
+    let kit = Kit::new();
+    let (_, file) = kit.with_file(b"f", b"x").await;
+    let made_up = Stateid { seqid: 1, other: [9; 12] };
+    let args = |w: &mut Writer| {
+        made_up.encode(w);
+        w.u64(0);
+        w.u32(1);
+    };
+    let mut r = kit.run(|c| c.putfh(&file).op(op::READ, args)).await;
+    r.ok(&[op::PUTFH]);
+    r.left -= 1;
+    assert_eq!(r.u32(), op::READ);
+    let status = Status::from_u32(r.u32()).unwrap();
+    assert!(matches!(status, Status::BadStateId | Status::StaleStateId), "{status:?}");
+    r.end(status);
+}
+
+#[tokio::test]
+async fn permission_is_checked_without_an_open() {
+    let mut kit = Kit::new();
+    let (_, file) = kit.with_file(b"f", b"secret").await;
+    kit.cred = vfs::Cred { uid: 1000, gid: 1000, groups: [].into() };
+    let mut r = kit.run(|c| c.putfh(&file).read(0, 9).write(0, 0, b"x")).await;
+    r.ok(&[op::PUTFH]).expect(op::READ, Status::Ok);
+    assert_eq!((r.bool(), r.opaque()), (true, b"secret".to_vec()));
+    r.expect(op::WRITE, Status::Access).end(Status::Access);
+}
+
+#[tokio::test]
+async fn a_read_is_cut_to_what_the_reply_can_hold() {
+    let kit = Kit::new();
+    let size = 1 << 20;
+    let (_, file) = kit.with_file(b"f", &vec![7; size]).await;
+    // The second does not fit beside the first.
+    let mut r = kit.run(|c| c.putfh(&file).read(0, u32::MAX).read(0, u32::MAX)).await;
+    r.ok(&[op::PUTFH]).expect(op::READ, Status::Ok);
+    assert_eq!((r.bool(), r.opaque().len()), (true, size));
+    r.expect(op::READ, Status::Ok);
+    let (eof, len) = (r.bool(), r.opaque().len());
+    assert!(!eof && len > 0 && len < size, "{len}");
+    r.end(Status::Ok);
+}
+
+#[tokio::test]
+async fn commit_and_write_name_the_same_verifier_until_data_is_lost() {
+    let kit = Kit::new();
+    let (_, file) = kit.with_file(b"f", b"").await;
+    let commit = |w: &mut Writer| {
+        w.u64(0);
+        w.u32(0);
+    };
+    let mut seen = vec![];
+    for lost in [false, true] {
+        if lost {
+            kit.nfs.core.unstable_data_lost();
+        }
+        let mut r = kit.run(|c| c.putfh(&file).write(0, 0, b"x").op(op::COMMIT, commit)).await;
+        r.ok(&[op::PUTFH]).expect(op::WRITE, Status::Ok);
+        r.u64();
+        let verifier = r.u64();
+        r.expect(op::COMMIT, Status::Ok);
+        assert_eq!(r.u64(), verifier);
+        seen.push(verifier);
+        r.end(Status::Ok);
+    }
+    assert_ne!(seen[0], seen[1]);
+}
+
+#[tokio::test]
+async fn truncation_needs_write_permission() {
+    let mut kit = Kit::new();
+    let (_, file) = kit.with_file(b"f", b"secret").await;
+    kit.cred = vfs::Cred { uid: 1000, gid: 1000, groups: [].into() };
+    let set = |w: &mut Writer| {
+        Stateid::ANONYMOUS.encode(w);
+        crate::kit::fattr(w, &[attr::SIZE], |v| v.u64(0));
+    };
+    let mut r = kit.run(|c| c.putfh(&file).op(op::SETATTR, set)).await;
+    r.ok(&[op::PUTFH]).expect(op::SETATTR, Status::Access);
+    assert_eq!(r.bitmap(), []);
+    r.end(Status::Access);
+}

@@ -1,0 +1,298 @@
+//! Whole COMPOUNDs in, whole COMPOUNDs out: a server over memory, a builder of arguments, a reader of results.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use iobuf::{Account, Buf, Pool, PoolLimits};
+use nfsrdma::context::{Boot, CallContext, Clock, Conn, Core};
+use nfsrdma::fh::Handles;
+use nfsrdma::rpc::Flavor;
+use nfsrdma::v4::Nfs4;
+use nfsrdma::v4::attrs::Bitmap;
+use nfsrdma::v4::status::Status;
+use nfsrdma::v4::wire::{Stateid, op};
+use nfsrdma::xdr::{Reader, Writer};
+use rdma_transport::channel::{Handle, Info, Pulled, Reply, Traffic, Transport};
+use tempfile::TempDir;
+use vfs::Cred;
+use vfs::local::{LocalBackend, LocalConfig};
+use vfs::namespace::{Cidr, Namespace, Share, Squash};
+
+/// A server with the shares `data` and `more` for everybody, `hidden` for nobody, and `frozen`, which is read-only.
+pub struct Kit {
+    pub nfs: Nfs4,
+    pub conn: Arc<Conn>,
+    pub cred: Cred,
+    _top: TempDir,
+}
+
+fn share(top: &Path, name: &str, clients: Vec<Cidr>) -> Share {
+    let folder = top.join(name);
+    std::fs::create_dir(&folder).unwrap();
+    Share {
+        name: name.into(),
+        id: Share::id_of(name),
+        backend: LocalBackend::open(LocalConfig::new(folder)).unwrap(),
+        read_only: name == "frozen",
+        squash: Squash::None,
+        clients: Some(clients),
+    }
+}
+
+impl Kit {
+    pub fn new() -> Self {
+        let everybody = || vec![Cidr { addr: [0, 0, 0, 0].into(), bits: 0 }];
+        let top = tempfile::tempdir().unwrap();
+        let shares = vec![
+            share(top.path(), "data", everybody()),
+            share(top.path(), "more", everybody()),
+            share(top.path(), "hidden", vec![]),
+            share(top.path(), "frozen", everybody()),
+        ];
+        let boot = Boot { write_verifier: 0x1122_3344_5566_7788, instance: 7 };
+        let clock = Clock::Manual(0.into());
+        let core = Core::new(Namespace::new(shares).into(), Handles::new([1; 16]), boot, clock);
+        let pool = Pool::new(PoolLimits::of_bytes(64 << 20));
+        let info = Info {
+            peer: ([10, 0, 0, 9], 700).into(),
+            local: ([10, 0, 0, 1], 2049).into(),
+            transport: Transport::Tcp,
+            account: Account::new(),
+            pool,
+            traffic: Traffic::default(),
+        };
+        let conn = Arc::new(Conn::new(Arc::new(info), Handle::detached()));
+        Self { nfs: Nfs4::new(Arc::new(core)), conn, cred: Cred::root(), _top: top }
+    }
+
+    /// Runs a COMPOUND of minor version 0.
+    pub async fn run(&self, build: impl FnOnce(Args) -> Args) -> Results {
+        self.run_minor(0, build).await
+    }
+
+    pub async fn run_minor(&self, minor: u32, build: impl FnOnce(Args) -> Args) -> Results {
+        let args = build(Args::default());
+        let mut w = Writer::new();
+        w.opaque(b"tag");
+        w.u32(minor);
+        w.count(args.count);
+        w.fixed(args.w.bytes());
+        let results = self.raw(w.into_reply().head, &[]).await.expect("a readable COMPOUND");
+        assert_eq!(results.tag, b"tag");
+        results
+    }
+
+    /// Runs bytes as they are; `None` when the COMPOUND's head cannot be read.
+    pub async fn raw(&self, body: Vec<u8>, pulled: &[Pulled]) -> Option<Results> {
+        let body = Buf::from(body);
+        let call = CallContext {
+            xid: 1,
+            flavor: Flavor::Sys,
+            cred: self.cred.clone(),
+            now: Duration::ZERO,
+        };
+        let mut args = Reader::new(&body, pulled);
+        let mut out = Writer::new();
+        self.nfs.compound(&self.conn, &call, &mut args, &mut out).await.ok()?;
+        Some(Results::new(out.into_reply()))
+    }
+
+    /// The share `data` with a file in it, both by their handles.
+    pub async fn with_file(&self, name: &[u8], content: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        let core = &self.nfs.core;
+        let share = core.namespace.share_named(b"data").unwrap();
+        let root = share.backend.root();
+        let set = vfs::SetAttr { mode: Some(0o644), ..Default::default() };
+        let how = vfs::CreateHow::Guarded;
+        let made = root.create(&self.cred, name, how, set).await.unwrap();
+        let data = vec![Buf::from(content.to_vec())];
+        made.node.write(None, 0, data, vfs::Stable::File).await.unwrap();
+        let fh = |h| core.handles.of_node(share, &h).as_bytes().to_vec();
+        (fh(root.handle()), fh(made.node.handle()))
+    }
+}
+
+/// Arguments under construction.
+#[derive(Default)]
+pub struct Args {
+    w: Writer,
+    count: usize,
+}
+
+impl Args {
+    /// An operation with its arguments.
+    pub fn op(mut self, opcode: u32, args: impl FnOnce(&mut Writer)) -> Self {
+        self.w.u32(opcode);
+        args(&mut self.w);
+        self.count += 1;
+        self
+    }
+
+    pub fn root(self) -> Self {
+        self.op(op::PUTROOTFH, |_| {})
+    }
+
+    pub fn putfh(self, fh: &[u8]) -> Self {
+        self.op(op::PUTFH, |w| w.opaque(fh))
+    }
+
+    pub fn savefh(self) -> Self {
+        self.op(op::SAVEFH, |_| {})
+    }
+
+    pub fn getfh(self) -> Self {
+        self.op(op::GETFH, |_| {})
+    }
+
+    pub fn lookup(self, name: &[u8]) -> Self {
+        self.op(op::LOOKUP, |w| w.opaque(name))
+    }
+
+    /// To the share `data`.
+    pub fn data(self) -> Self {
+        self.root().lookup(b"data")
+    }
+
+    pub fn getattr(self, attrs: &[u32]) -> Self {
+        self.op(op::GETATTR, |w| Bitmap::of(attrs).encode(w))
+    }
+
+    pub fn read(self, at: u64, count: u32) -> Self {
+        self.op(op::READ, |w| {
+            Stateid::ANONYMOUS.encode(w);
+            w.u64(at);
+            w.u32(count);
+        })
+    }
+
+    pub fn write(self, at: u64, stable: u32, data: &[u8]) -> Self {
+        self.op(op::WRITE, |w| {
+            Stateid::ANONYMOUS.encode(w);
+            w.u64(at);
+            w.u32(stable);
+            w.opaque(data);
+        })
+    }
+
+    /// CREATE of a directory with mode 0755.
+    pub fn mkdir(self, name: &[u8]) -> Self {
+        self.op(op::CREATE, |w| {
+            w.u32(2);
+            w.opaque(name);
+            fattr(w, &[33], |v| v.u32(0o755));
+        })
+    }
+
+    pub fn readdir(self, cookie: u64, dircount: u32, maxcount: u32, attrs: &[u32]) -> Self {
+        self.op(op::READDIR, |w| {
+            w.u64(cookie);
+            w.fixed(&[0; 8]);
+            w.u32(dircount);
+            w.u32(maxcount);
+            Bitmap::of(attrs).encode(w);
+        })
+    }
+}
+
+/// Writes `fattr4`.
+pub fn fattr(w: &mut Writer, named: &[u32], values: impl FnOnce(&mut Writer)) {
+    let mut inner = Writer::new();
+    values(&mut inner);
+    Bitmap::of(named).encode(w);
+    w.opaque(inner.bytes());
+}
+
+/// A reply, read operation by operation.
+pub struct Results {
+    pub status: Status,
+    pub tag: Vec<u8>,
+    /// Results that are not read yet.
+    pub left: u32,
+    /// Bulk data, by its place in the head.
+    pub payloads: usize,
+    pub body: Vec<u8>,
+    at: usize,
+}
+
+impl Results {
+    fn new(reply: Reply) -> Self {
+        let payloads = reply.payloads.len();
+        let body = reply.pieces().flatten().copied().collect();
+        let mut all = Self { status: Status::Ok, tag: vec![], left: 0, payloads, body, at: 0 };
+        all.status = Status::from_u32(all.u32()).unwrap();
+        all.tag = all.opaque();
+        all.left = all.u32();
+        all
+    }
+
+    pub fn remaining(&self) -> usize {
+        self.body.len() - self.at
+    }
+
+    pub fn u32(&mut self) -> u32 {
+        self.at += 4;
+        u32::from_be_bytes(self.body[self.at - 4..self.at].try_into().unwrap())
+    }
+
+    pub fn u64(&mut self) -> u64 {
+        u64::from(self.u32()) << 32 | u64::from(self.u32())
+    }
+
+    pub fn bool(&mut self) -> bool {
+        match self.u32() {
+            0 => false,
+            1 => true,
+            other => panic!("{other} is no bool"),
+        }
+    }
+
+    pub fn fixed(&mut self, n: usize) -> Vec<u8> {
+        let bytes = self.body[self.at..self.at + n].to_vec();
+        let padded = n.next_multiple_of(4);
+        assert!(self.body[self.at + n..self.at + padded].iter().all(|&b| b == 0));
+        self.at += padded;
+        bytes
+    }
+
+    pub fn opaque(&mut self) -> Vec<u8> {
+        let n = self.u32() as usize;
+        self.fixed(n)
+    }
+
+    /// The numbers of a `bitmap4`.
+    pub fn bitmap(&mut self) -> Vec<u32> {
+        let words = self.u32();
+        let mut all = vec![];
+        for i in 0..words {
+            let word = self.u32();
+            assert!(i + 1 < words || word != 0, "a trailing word of zeros");
+            all.extend((0..32).filter(|b| word & (1 << b) != 0).map(|b| i * 32 + b));
+        }
+        all
+    }
+
+    /// The next result is of this operation and has this status.
+    pub fn expect(&mut self, opcode: u32, status: Status) -> &mut Self {
+        assert!(self.left > 0, "no further result");
+        self.left -= 1;
+        let (found, code) = (self.u32(), self.u32());
+        let code = Status::from_u32(code).unwrap();
+        assert_eq!((op::name(found), code), (op::name(opcode), status));
+        self
+    }
+
+    /// The next results are of these operations and have no body.
+    pub fn ok(&mut self, opcodes: &[u32]) -> &mut Self {
+        for &opcode in opcodes {
+            self.expect(opcode, Status::Ok);
+        }
+        self
+    }
+
+    /// Everything was read, and the COMPOUND ended with this status.
+    pub fn end(&mut self, status: Status) {
+        assert_eq!((self.left, self.status), (0, status));
+        assert_eq!(self.at, self.body.len(), "bytes are left");
+    }
+}

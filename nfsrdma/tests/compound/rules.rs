@@ -1,0 +1,175 @@
+//! What holds for every COMPOUND (RFC 7530 section 15.2, RFC 8881 section 16.2).
+
+use nfsrdma::v4::status::Status;
+use nfsrdma::v4::wire::op;
+use nfsrdma::xdr::Writer;
+use proptest::prelude::*;
+
+use crate::kit::Kit;
+
+#[tokio::test]
+async fn an_empty_compound_is_answered() {
+    Kit::new().run(|c| c).await.end(Status::Ok);
+}
+
+#[tokio::test]
+async fn the_first_error_ends_it() {
+    let mut r = Kit::new().run(|c| c.root().lookup(b"nothing").getfh()).await;
+    r.ok(&[op::PUTROOTFH]).expect(op::LOOKUP, Status::NoEnt);
+    r.end(Status::NoEnt);
+}
+
+#[tokio::test]
+async fn minor_versions_above_two_are_refused_with_no_result() {
+    let mut r = Kit::new().run_minor(3, |c| c.root()).await;
+    r.end(Status::MinorVersMismatch);
+}
+
+#[tokio::test]
+async fn numbers_of_no_operation_are_illegal_by_minor_version() {
+    let kit = Kit::new();
+    for number in [0, 2, 40, 59, 76, 10_044, u32::MAX] {
+        let mut r = kit.run(|c| c.op(number, |_| {})).await;
+        r.expect(op::ILLEGAL, Status::OpIllegal);
+        r.end(Status::OpIllegal);
+    }
+    let mut r = kit.run_minor(1, |c| c.op(op::SEEK, |_| {})).await;
+    r.expect(op::ILLEGAL, Status::OpIllegal);
+    r.end(Status::OpIllegal);
+}
+
+#[tokio::test]
+async fn without_a_session_only_its_makers_may_come_and_only_alone() {
+    let kit = Kit::new();
+    for minor in [1, 2] {
+        let mut r = kit.run_minor(minor, |c| c.root()).await;
+        r.expect(op::PUTROOTFH, Status::OpNotInSession);
+        r.end(Status::OpNotInSession);
+        for number in [op::EXCHANGE_ID, op::CREATE_SESSION, op::DESTROY_SESSION] {
+            let mut r = kit.run_minor(minor, |c| c.op(number, |_| {}).root()).await;
+            r.expect(number, Status::NotOnlyOp);
+            r.end(Status::NotOnlyOp);
+        }
+    }
+}
+
+#[tokio::test]
+async fn more_operations_than_the_limit_are_refused() {
+    let mut r = Kit::new().run(|c| (0..129).fold(c, |c, _| c.root())).await;
+    r.end(Status::Resource);
+    let mut r = Kit::new().run(|c| (0..128).fold(c, |c, _| c.root())).await;
+    r.ok(&[op::PUTROOTFH; 128]).end(Status::Ok);
+}
+
+#[tokio::test]
+async fn a_count_that_the_request_cannot_hold_is_no_compound() {
+    let mut w = Writer::new();
+    w.opaque(b"");
+    w.u32(0);
+    w.u32(u32::MAX);
+    assert!(Kit::new().raw(w.into_reply().head, &[]).await.is_none());
+    let mut w = Writer::new();
+    w.u32(1025);
+    w.fixed(&[0; 1028]);
+    assert!(Kit::new().raw(w.into_reply().head, &[]).await.is_none());
+}
+
+#[tokio::test]
+async fn arguments_that_end_early_are_badxdr() {
+    let mut r = Kit::new().run(|c| c.root().op(op::LOOKUP, |w| w.u32(9))).await;
+    r.ok(&[op::PUTROOTFH]).expect(op::LOOKUP, Status::BadXdr);
+    r.end(Status::BadXdr);
+}
+
+#[tokio::test]
+async fn operations_without_a_file_handle_say_so() {
+    let kit = Kit::new();
+    for (number, words) in [
+        (op::GETFH, 0),
+        (op::SAVEFH, 0),
+        (op::LOOKUPP, 0),
+        (op::READLINK, 0),
+        (op::ACCESS, 1),
+        (op::COMMIT, 3),
+        (op::GETATTR, 1),
+        (op::READ, 7),
+        (op::READDIR, 7),
+    ] {
+        let args = |w: &mut Writer| (0..words).for_each(|_| w.u32(0));
+        let mut r = kit.run(|c| c.op(number, args)).await;
+        r.expect(number, Status::NoFileHandle);
+        r.end(Status::NoFileHandle);
+    }
+    let mut r = kit.run(|c| c.op(op::RESTOREFH, |_| {})).await;
+    r.expect(op::RESTOREFH, Status::RestoreFh);
+    r.end(Status::RestoreFh);
+}
+
+#[tokio::test]
+async fn saved_and_current_handles_are_exchanged() {
+    let kit = Kit::new();
+    let restore = |_: &mut Writer| {};
+    let mut r = kit
+        .run(|c| {
+            c.root().getfh().savefh().lookup(b"data").getfh().op(op::RESTOREFH, restore).getfh()
+        })
+        .await;
+    r.ok(&[op::PUTROOTFH]).expect(op::GETFH, Status::Ok);
+    let root = r.opaque();
+    r.ok(&[op::SAVEFH, op::LOOKUP]).expect(op::GETFH, Status::Ok);
+    let data = r.opaque();
+    r.ok(&[op::RESTOREFH]).expect(op::GETFH, Status::Ok);
+    assert_eq!(r.opaque(), root);
+    assert_ne!(data, root);
+    r.end(Status::Ok);
+}
+
+#[tokio::test]
+async fn handles_that_this_server_did_not_make_are_refused() {
+    let kit = Kit::new();
+    for fh in [&b""[..], &[0; 64], &[1; 33]] {
+        let mut r = kit.run(|c| c.putfh(fh)).await;
+        r.expect(op::PUTFH, Status::BadHandle);
+        r.end(Status::BadHandle);
+    }
+    let mut r = kit.run(|c| c.putfh(&[0; 129])).await;
+    r.expect(op::PUTFH, Status::BadXdr);
+    r.end(Status::BadXdr);
+}
+
+#[tokio::test]
+async fn a_share_is_closed_to_clients_that_it_does_not_name() {
+    let kit = Kit::new();
+    let mut r = kit.run(|c| c.root().lookup(b"hidden")).await;
+    r.ok(&[op::PUTROOTFH]).expect(op::LOOKUP, Status::NoEnt);
+    r.end(Status::NoEnt);
+    // Nor does a handle help that somebody else was given.
+    let core = &kit.nfs.core;
+    let share = core.namespace.share_named(b"hidden").unwrap();
+    let fh = core.handles.of_node(share, &share.backend.root().handle());
+    let mut r = kit.run(|c| c.putfh(fh.as_bytes())).await;
+    r.expect(op::PUTFH, Status::Access);
+    r.end(Status::Access);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn no_bytes_make_the_server_fall_over(
+        minor in 0u32..3,
+        ops in prop::collection::vec((0u32..76, prop::collection::vec(any::<u8>(), 0..80)), 1..6),
+    ) {
+        let mut w = Writer::new();
+        w.opaque(b"");
+        w.u32(minor);
+        w.count(ops.len() + 1);
+        w.u32(op::PUTROOTFH);
+        for (number, args) in ops {
+            w.u32(number);
+            w.fixed(&args);
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(Kit::new().raw(w.into_reply().head, &[]));
+    }
+}
