@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use iobuf::{Account, Pool, PoolLimits};
 use rdma_transport::channel::{Info, Traffic, Transport};
+use rdma_transport::iwarp::{Iwarp, IwarpConfig};
 use rdma_transport::rpcrdma::RdmaCaller;
 use rdma_transport::tcp::TcpCaller;
 use rdma_transport::verbs::Provider;
@@ -33,7 +34,7 @@ impl Default for Local {
         Self {
             pool: Pool::new(PoolLimits { buffers_max: [4096, 1024, 256] }),
             recvs: Pool::new(PoolLimits { buffers_max: [4096, 1024, 1] }),
-            rdma: None,
+            rdma: Some(Arc::new(Iwarp::new(IwarpConfig::default()))),
         }
     }
 }

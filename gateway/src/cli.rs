@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::bench::BenchArgs;
+use crate::demo::DemoArgs;
 use clap::{Args, Parser, Subcommand};
 use config::{Faults, Options, Port, Rdma, Settings, ShareOption, Size, Span};
 
@@ -26,6 +27,8 @@ enum Command {
     Serve(Configuration),
     /// Is the configuration sound, and what does a client type for every address?
     Check(CheckArgs),
+    /// Serve a temporary folder on loopback and move files through every protocol; no configuration
+    Demo(DemoArgs),
     /// Measure a server by NFS, over TCP or RDMA
     Bench(BenchArgs),
 }
@@ -100,6 +103,8 @@ impl Configuration {
 enum Failure {
     /// Exit code 1.
     Work(String),
+    /// Exit code 1, and the command has said why.
+    Shown,
     /// Exit code 2.
     Usage(Faults),
 }
@@ -117,6 +122,7 @@ pub fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Serve(configuration) => serve(configuration),
         Command::Check(args) => check(args),
+        Command::Demo(args) => demo(&args),
         Command::Bench(args) => crate::bench::run(args).map_err(Failure::Work),
     };
     match outcome {
@@ -125,6 +131,7 @@ pub fn main() -> ExitCode {
             eprintln!("error: {why}");
             ExitCode::from(1)
         }
+        Err(Failure::Shown) => ExitCode::from(1),
         Err(Failure::Usage(faults)) => {
             eprintln!("{faults}");
             ExitCode::from(2)
@@ -142,6 +149,13 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 fn serve(configuration: Configuration) -> Result<(), Failure> {
     let settings = configuration.load()?;
     runtime()?.block_on(crate::serve::run(settings)).map_err(Failure::Work)
+}
+
+fn demo(args: &DemoArgs) -> Result<(), Failure> {
+    match crate::demo::run(args).map_err(Failure::Work)? {
+        true => Ok(()),
+        false => Err(Failure::Shown),
+    }
 }
 
 fn check(args: CheckArgs) -> Result<(), Failure> {

@@ -3,5 +3,6 @@
 pub mod bench;
 pub mod cli;
 pub mod cpu;
+pub mod demo;
 pub mod serve;
 pub mod table;
