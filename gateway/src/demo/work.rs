@@ -95,8 +95,6 @@ async fn work(
     bar: &ProgressBar,
     row: &mut Row,
 ) -> Result<(), String> {
-    let local =
-        Local { rdma: Some(Arc::new(Iwarp::new(IwarpConfig::default()))), ..Local::default() };
     let cred = Credential::sys(plan.user.0, plan.user.1, &[]);
     let volume = Volume::open(target, &Local::default(), cred).await.map_err(|e| e.to_string())?;
     let run = Run { volume: &volume, plan, pattern: Pattern::new(), bar, verified: Cell::new(0) };
