@@ -3,97 +3,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use iobuf::{Account, Buf, Pool, PoolLimits};
+mod common;
+
+use common::{Echo, Locator, Message, nobody_holds, pool, run};
+use iobuf::{Account, Pool, PoolLimits};
 use proptest::prelude::*;
-use rdma_transport::channel::{
-    BoxFuture, Channel, ChannelError, Info, Locate, Payload, Place, Pulled, Reply, Service,
-    Traffic, Transport,
-};
+use rdma_transport::channel::{Channel, ChannelError, Info, Traffic, Transport};
 use rdma_transport::limits;
 use rdma_transport::serve::serve;
 use rdma_transport::tcp::TcpChannel;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-
-/// xid, type CALL, bytes before the bulk data, its length (0: none), the head, bulk data with padding, what follows.
-#[derive(Clone, Debug)]
-struct Message {
-    xid: u32,
-    head: Vec<u8>,
-    bulk: Option<Vec<u8>>,
-    tail: Vec<u8>,
-}
-
-const FIXED: usize = 16;
-
-impl Message {
-    fn emit(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        let bulk = self.bulk.clone().unwrap_or_default();
-        for word in [self.xid as usize, 0, self.head.len(), bulk.len()] {
-            out.extend_from_slice(&u32::try_from(word).unwrap().to_be_bytes());
-        }
-        out.extend_from_slice(&self.head);
-        out.extend_from_slice(&bulk);
-        out.resize(out.len() + bulk.len().wrapping_neg() % 4, 0);
-        out.extend_from_slice(&self.tail);
-        out
-    }
-}
-
-struct Locator;
-
-impl Locate for Locator {
-    fn bulk(&self, head: &[u8], _total: usize) -> Option<(usize, usize)> {
-        let word = |at: usize| {
-            head.get(at..at + 4).map(|w| u32::from_be_bytes(w.try_into().unwrap()) as usize)
-        };
-        word(12).filter(|&n| n > 0).map(|n| (FIXED + word(8).unwrap(), n))
-    }
-}
-
-/// Sends a request back as a reply: what was pulled comes back as payload where it was. With `slow`, every third answer
-/// waits for the next poll.
-#[derive(Default)]
-struct Echo {
-    in_work: Arc<AtomicUsize>,
-    in_work_most: Arc<AtomicUsize>,
-    pulled: Arc<AtomicUsize>,
-    hold: Option<Arc<tokio::sync::Semaphore>>,
-}
-
-impl Service for Echo {
-    fn call(&self, body: Buf, pulled: Vec<Pulled>) -> BoxFuture<'static, Option<Reply>> {
-        let (in_work, most) = (self.in_work.clone(), self.in_work_most.clone());
-        let hold = self.hold.clone();
-        self.pulled.fetch_add(pulled.len(), Ordering::SeqCst);
-        Box::pin(async move {
-            most.fetch_max(in_work.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            if let Some(hold) = hold {
-                hold.acquire().await.unwrap().forget();
-            } else if body[3].is_multiple_of(3) {
-                for _ in 0..3 {
-                    tokio::task::yield_now().await;
-                }
-            }
-            in_work.fetch_sub(1, Ordering::SeqCst);
-            let payloads = pulled.into_iter().map(|p| {
-                let len: usize = p.data.iter().map(Buf::len).sum();
-                let pad = u8::try_from(len.wrapping_neg() % 4).unwrap();
-                Payload { at: p.at, data: p.data, pad, place: Place::Eligible }
-            });
-            let payloads = payloads.collect();
-            Some(Reply { head: body.to_vec(), payloads })
-        })
-    }
-}
-
-fn pool(n: usize) -> Pool {
-    Pool::new(PoolLimits { buffers_max: [n; 3] })
-}
 
 async fn pair(recvs: Pool, payload: Pool) -> (TcpStream, TcpChannel) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -128,17 +50,6 @@ fn mark(last: bool, len: usize) -> [u8; 4] {
     (u32::from(last) << 31 | u32::try_from(len).unwrap()).to_be_bytes()
 }
 
-fn run<T>(future: impl Future<Output = T>) -> T {
-    let rt = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    rt.block_on(async { tokio::time::timeout(Duration::from_secs(60), future).await.unwrap() })
-}
-
-fn nobody_holds(pool: &Pool) {
-    for class in pool.stats() {
-        assert_eq!((class.in_use, class.waiting), (0, 0), "{class:?}");
-    }
-}
-
 /// Cuts `record` into fragments at the places that `cuts` names, as parts of 256.
 fn fragments(record: &[u8], cuts: &[u8]) -> Vec<u8> {
     let mut at: Vec<usize> = cuts.iter().map(|&c| record.len() * usize::from(c) / 256).collect();
@@ -153,27 +64,16 @@ fn fragments(record: &[u8], cuts: &[u8]) -> Vec<u8> {
     out
 }
 
-fn bytes(len: usize, seed: u8) -> Vec<u8> {
-    (0..len).map(|i| (i.wrapping_mul(31) >> 3) as u8 ^ seed).collect()
-}
-
 fn message() -> impl Strategy<Value = (Message, Vec<u8>)> {
     let bulk = prop_oneof![
-        2 => Just(None),
-        2 => (1usize..9000).prop_map(Some),
-        1 => (1usize..200_000).prop_map(Some),
-        1 => Just(Some(1 << 20)),
+        2 => Just(0),
+        2 => 1usize..9000,
+        1 => 1usize..200_000,
+        1 => Just(1 << 20),
     ];
     let cuts = prop_oneof![3 => Just(vec![]), 1 => proptest::collection::vec(any::<u8>(), 1..5)];
-    (0usize..600, bulk, 0usize..60, any::<u8>(), cuts).prop_map(|(head, bulk, tail, seed, cuts)| {
-        let m = Message {
-            xid: u32::from(seed),
-            head: bytes(head, seed),
-            bulk: bulk.map(|n| bytes(n, !seed)),
-            tail: bytes(tail * 4, seed ^ 0x55),
-        };
-        (m, cuts)
-    })
+    (0u32..256, 0usize..600, bulk, 0usize..200, cuts)
+        .prop_map(|(xid, head, bulk, tail, cuts)| (Message::new(xid, head, bulk, tail), cuts))
 }
 
 proptest! {
@@ -191,7 +91,7 @@ proptest! {
             let mut expected = Vec::new();
             for (m, cuts) in &messages {
                 wire.extend_from_slice(&fragments(&m.emit(), cuts));
-                expected.push(m.emit());
+                expected.push(m.reply());
             }
             let (mut read, mut write) = client.into_split();
             let writer = tokio::spawn(async move {
@@ -230,16 +130,11 @@ fn bulk_data_goes_straight_into_place() {
         let pulled = Arc::new(AtomicUsize::new(0));
         let echo = Echo { pulled: pulled.clone(), ..Echo::default() };
         let (mut client, _server, _, _) = served(echo).await;
-        let m = Message {
-            xid: 1,
-            head: bytes(200, 1),
-            bulk: Some(bytes(1 << 20, 2)),
-            tail: bytes(40, 3),
-        };
+        let m = Message::new(1, 200, 1 << 20, 40);
         let record = m.emit();
         let before = iobuf::copied_bytes();
         client.write_all(&fragments(&record, &[])).await.unwrap();
-        assert!(read_record(&mut client).await == record);
+        assert!(read_record(&mut client).await == m.reply());
         assert_eq!(pulled.load(Ordering::SeqCst), 1);
         // Other tests of this process copy a little too; a copy of this payload would be a MiB at least.
         assert!(iobuf::copied_bytes() - before < 1 << 20);
@@ -250,9 +145,9 @@ fn bulk_data_goes_straight_into_place() {
 fn an_idle_connection_holds_no_buffer() {
     run(async {
         let (mut client, _server, recvs, payload) = served(Echo::default()).await;
-        let m = Message { xid: 1, head: bytes(100, 1), bulk: None, tail: vec![] }.emit();
-        client.write_all(&fragments(&m, &[])).await.unwrap();
-        assert_eq!(read_record(&mut client).await, m);
+        let m = Message::new(1, 0, 0, 0);
+        client.write_all(&fragments(&m.emit(), &[])).await.unwrap();
+        assert_eq!(read_record(&mut client).await, m.reply());
         tokio::task::yield_now().await;
         nobody_holds(&recvs);
         nobody_holds(&payload);
@@ -307,8 +202,8 @@ fn requests_in_work_are_bounded_and_all_answered() {
         let (mut read, mut write) = client.into_split();
         let count = 3 * limits::REQUESTS_IN_WORK_MAX;
         for xid in 0..count {
-            let m = Message { xid: xid as u32, head: vec![], bulk: None, tail: vec![] }.emit();
-            write.write_all(&fragments(&m, &[])).await.unwrap();
+            let m = Message::new(xid as u32, 0, 0, 0);
+            write.write_all(&fragments(&m.emit(), &[])).await.unwrap();
         }
         while in_work.load(Ordering::SeqCst) < limits::REQUESTS_IN_WORK_MAX {
             tokio::task::yield_now().await;
@@ -335,15 +230,14 @@ fn a_scarce_pool_delays_and_loses_nothing() {
             tokio::spawn(serve(Box::new(channel), Arc::new(Echo::default())));
             clients.push(client);
         }
-        let m = Message { xid: 3, head: bytes(20, 1), bulk: Some(bytes(300_000, 2)), tail: vec![] };
-        let record = m.emit();
+        let m = Message::new(3, 20, 300_000, 0);
         let tasks: Vec<_> = clients
             .into_iter()
             .map(|client| {
-                let record = record.clone();
+                let m = m.clone();
                 tokio::spawn(async move {
                     let (mut read, mut write) = client.into_split();
-                    let wire = fragments(&record, &[]).repeat(5);
+                    let wire = fragments(&m.emit(), &[]).repeat(5);
                     let writer = tokio::spawn(async move {
                         write.write_all(&wire).await.unwrap();
                         write
@@ -352,7 +246,7 @@ fn a_scarce_pool_delays_and_loses_nothing() {
                         let n = (read.read_u32().await.unwrap() & 0x7fff_ffff) as usize;
                         let mut body = vec![0; n];
                         read.read_exact(&mut body).await.unwrap();
-                        assert!(body == record);
+                        assert!(body == m.reply());
                     }
                     writer.await.unwrap();
                 })
@@ -388,9 +282,9 @@ fn callbacks_find_their_callers() {
         assert_eq!(last, [1, 2]);
         last.sort_unstable();
         // Requests still pass.
-        let m = Message { xid: 1, head: vec![], bulk: None, tail: vec![] }.emit();
-        client.write_all(&fragments(&m, &[])).await.unwrap();
-        assert_eq!(read_record(&mut client).await, m);
+        let m = Message::new(1, 0, 0, 0);
+        client.write_all(&fragments(&m.emit(), &[])).await.unwrap();
+        assert_eq!(read_record(&mut client).await, m.reply());
         // A caller that waits when the connection goes is told.
         let third = call(3);
         read_record(&mut client).await;
@@ -410,15 +304,15 @@ fn shutdown_answers_what_is_in_work() {
         let (mut client, channel) = pair(pool(8), pool(8)).await;
         let handle = channel.handle();
         let server = tokio::spawn(serve(Box::new(channel), Arc::new(echo)));
-        let m = Message { xid: 1, head: vec![], bulk: None, tail: vec![] }.emit();
-        client.write_all(&fragments(&m, &[])).await.unwrap();
+        let m = Message::new(1, 0, 0, 0);
+        client.write_all(&fragments(&m.emit(), &[])).await.unwrap();
         while in_work.load(Ordering::SeqCst) == 0 {
             tokio::task::yield_now().await;
         }
         handle.shutdown().await;
         tokio::task::yield_now().await;
         hold.add_permits(1);
-        assert_eq!(read_record(&mut client).await, m);
+        assert_eq!(read_record(&mut client).await, m.reply());
         assert_eq!(server.await.unwrap(), ChannelError::Closed("by this side".into()));
     });
 }

@@ -134,7 +134,7 @@ mod tests {
         assert!(!ok(&|l| l.writes[0][1].len = 11));
         assert!(!ok(&|l| l.writes[0][1].handle = 7));
         assert!(!ok(&|l| l.writes[0][1].offset = 7));
-        assert!(!ok(&|l| drop(l.writes[0].pop())));
+        assert!(!ok(&|l| l.writes[0].truncate(1)));
         assert!(!ok(&|l| l.writes.push(vec![])));
         assert!(!ok(&|l| l.reply = Some(vec![])));
         assert!(!ok(&|l| l.reads.push(ReadSeg { position: 0, target: seg(1, 1, 1) })));

@@ -129,9 +129,14 @@ impl RdmaCaller {
                 }
             };
             let Some(call) = self.queue.pop_front() else { return };
-            let xid = call.xid();
-            if let Err(why) = self.start(call, into) {
-                self.fail(xid, format!("the queue pair takes no memory: {why:?}"));
+            match self.start(&call, into) {
+                Ok(()) => {}
+                Err(Refused::Full) if !self.outstanding.is_empty() => {
+                    // Those under way give memory back when their answers come.
+                    self.queue.push_front(call);
+                    return;
+                }
+                Err(why) => self.fail(call.xid(), format!("memory is not taken: {why:?}")),
             }
         }
     }
@@ -145,10 +150,10 @@ impl RdmaCaller {
         PREFIX_LEN + Lists::default().len() + call.reply_max + bulk.next_multiple_of(4)
     }
 
-    fn start(&mut self, call: Call, bulk_into: Option<BufMut>) -> Result<(), Refused> {
+    fn start(&mut self, call: &Call, bulk_into: Option<BufMut>) -> Result<(), Refused> {
         let mut lists = Lists::default();
-        let made = self.offer(&call, bulk_into, &mut lists);
-        let made = made.and_then(|()| self.message(&call, &mut lists));
+        let made = self.offer(call, bulk_into, &mut lists);
+        let made = made.and_then(|()| self.message(call, &mut lists));
         let (message, proc, reads) = match made {
             Ok(made) => made,
             Err(why) => {

@@ -47,14 +47,17 @@ impl Link {
             let into = recvs.try_get(limits::RPCRDMA_INLINE).ok_or_else(none)?;
             chain.push(Work::Recv { id: WorkId(0), into });
         }
-        let refused = |r: Rejected| ChannelError::Closed(format!("receives refused: {:?}", r.why));
-        qp.post(chain).map_err(refused)?;
+        let recvs_owed = match qp.post(chain) {
+            Ok(()) => 0,
+            Err(Rejected { why: Refused::Full, .. }) => count,
+            Err(r) => return Err(ChannelError::Closed(format!("receives refused: {:?}", r.why))),
+        };
         Ok(Self {
             qp,
             recvs,
             reads: VecDeque::new(),
             out: VecDeque::new(),
-            recvs_owed: 0,
+            recvs_owed,
             posted: 0,
             refused: false,
             stall: Stall::default(),

@@ -1,0 +1,151 @@
+//! A small protocol to test transports with, and a service for it.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::cast_possible_truncation)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use iobuf::{Buf, Pool, PoolLimits};
+use rdma_transport::channel::{BoxFuture, Locate, Payload, Place, Pulled, Reply, Service};
+
+/// A call: xid, type CALL, bytes of the head, head, bytes of the bulk data (0: none), bulk data with padding, what follows.
+/// Head and tail are multiples of four, as XDR is.
+#[derive(Clone, Debug)]
+pub struct Message {
+    pub xid: u32,
+    pub head: Vec<u8>,
+    pub bulk: Vec<u8>,
+    pub tail: Vec<u8>,
+}
+
+pub const FIXED: usize = 16;
+
+fn word(bytes: &[u8], at: usize) -> Option<usize> {
+    Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().unwrap()) as usize)
+}
+
+impl Message {
+    pub fn new(xid: u32, head: usize, bulk: usize, tail: usize) -> Self {
+        let seed = xid as u8;
+        let head = bytes(head.next_multiple_of(4), seed);
+        let tail = bytes(tail.next_multiple_of(4), seed ^ 0x55);
+        Self { xid, head, bulk: bytes(bulk, !seed), tail }
+    }
+
+    /// The message without bulk data and its padding, and where bulk data goes.
+    pub fn split(&self) -> (Vec<u8>, usize) {
+        let mut out = Vec::new();
+        let len = |n: usize| u32::try_from(n).unwrap().to_be_bytes();
+        out.extend_from_slice(&self.xid.to_be_bytes());
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&len(self.head.len()));
+        out.extend_from_slice(&self.head);
+        out.extend_from_slice(&len(self.bulk.len()));
+        let at = out.len();
+        out.extend_from_slice(&self.tail);
+        (out, at)
+    }
+
+    pub fn emit(&self) -> Vec<u8> {
+        let (mut out, at) = self.split();
+        let mut bulk = self.bulk.clone();
+        bulk.resize(bulk.len().next_multiple_of(4), 0);
+        out.splice(at..at, bulk);
+        out
+    }
+
+    /// What an echo answers: the same, of type REPLY.
+    pub fn reply(&self) -> Vec<u8> {
+        let mut out = self.emit();
+        out[7] = 1;
+        out
+    }
+}
+
+/// Where the bulk data of a message stands.
+pub fn bulk_of(head: &[u8]) -> Option<(usize, usize)> {
+    let at = FIXED.checked_add(word(head, 8)?)?;
+    word(head, at - 4).filter(|&n| n > 0).map(|n| (at, n))
+}
+
+pub struct Locator;
+
+impl Locate for Locator {
+    fn bulk(&self, head: &[u8], _total: usize) -> Option<(usize, usize)> {
+        bulk_of(head)
+    }
+}
+
+/// Bulk data where it would stand inline, with its padding.
+pub fn put_back(body: &[u8], pulled: &[Pulled]) -> Vec<u8> {
+    let mut out = body.to_vec();
+    for p in pulled.iter().rev() {
+        let mut data: Vec<u8> = p.data.iter().flat_map(|b| b.to_vec()).collect();
+        data.resize(data.len().next_multiple_of(4), 0);
+        out.splice(p.at..p.at, data);
+    }
+    out
+}
+
+/// Sends a request back as a reply, its bulk data as a payload where it was, whether it was pulled or inline. Every third
+/// answer takes a few polls; with `hold`, each takes a permit.
+#[derive(Default)]
+pub struct Echo {
+    pub in_work: Arc<AtomicUsize>,
+    pub in_work_most: Arc<AtomicUsize>,
+    pub pulled: Arc<AtomicUsize>,
+    pub hold: Option<Arc<tokio::sync::Semaphore>>,
+}
+
+impl Service for Echo {
+    fn call(&self, body: Buf, pulled: Vec<Pulled>) -> BoxFuture<'static, Option<Reply>> {
+        let (in_work, most) = (self.in_work.clone(), self.in_work_most.clone());
+        let hold = self.hold.clone();
+        self.pulled.fetch_add(pulled.len(), Ordering::SeqCst);
+        Box::pin(async move {
+            most.fetch_max(in_work.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            if let Some(hold) = hold {
+                hold.acquire().await.unwrap().forget();
+            } else if body[3].is_multiple_of(3) {
+                for _ in 0..3 {
+                    tokio::task::yield_now().await;
+                }
+            }
+            in_work.fetch_sub(1, Ordering::SeqCst);
+            let (mut head, mut pulled) = (body.to_vec(), pulled);
+            let inline =
+                bulk_of(&body).filter(|(at, len)| at + len.next_multiple_of(4) <= head.len());
+            if let (true, Some((at, len))) = (pulled.is_empty(), inline) {
+                head.drain(at..at + len.next_multiple_of(4));
+                pulled.push(Pulled { at, data: vec![body.slice(at..at + len)] });
+            }
+            head[7] = 1;
+            let payloads = pulled.into_iter().map(|p| {
+                let len: usize = p.data.iter().map(Buf::len).sum();
+                let pad = u8::try_from(len.wrapping_neg() % 4).unwrap();
+                Payload { at: p.at, data: p.data, pad, place: Place::Eligible }
+            });
+            let payloads = payloads.collect();
+            Some(Reply { head, payloads })
+        })
+    }
+}
+
+pub fn pool(n: usize) -> Pool {
+    Pool::new(PoolLimits { buffers_max: [n; 3] })
+}
+
+pub fn run<T>(future: impl Future<Output = T>) -> T {
+    let rt = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    rt.block_on(async { tokio::time::timeout(Duration::from_secs(60), future).await.unwrap() })
+}
+
+pub fn nobody_holds(pool: &Pool) {
+    for class in pool.stats() {
+        assert_eq!((class.in_use, class.waiting), (0, 0), "{class:?}");
+    }
+}
+
+pub fn bytes(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| (i.wrapping_mul(31) >> 3) as u8 ^ seed).collect()
+}
