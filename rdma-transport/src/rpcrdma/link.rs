@@ -67,6 +67,13 @@ impl Link {
     /// Queues a Send.
     pub(super) fn send(&mut self, info: &Info, from: Vec<Buf>, invalidate: Option<u32>) {
         let len: usize = from.iter().map(Buf::len).sum();
+        let mut from = from;
+        if from.len() > self.qp.limits().send_pieces_max {
+            // A COMPOUND with dozens of tiny payloads; all of it is at most one inline threshold long.
+            let whole: Vec<u8> = from.iter().flat_map(|b| b.iter().copied()).collect();
+            iobuf::copied_note(whole.len());
+            from = vec![whole.into()];
+        }
         Traffic::add(&info.traffic.inline_out, len as u64);
         Traffic::add(&info.traffic.invalidations, invalidate.is_some().into());
         self.out.push_back(Work::Send { id: WorkId(0), from, invalidate });
