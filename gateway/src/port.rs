@@ -10,7 +10,9 @@ pub fn refused(what: &str, at: SocketAddr, error: &std::io::Error, option: &str)
             format!("{what}: {at} is in use{by}; stop it, or give {option} PORT")
         }
         std::io::ErrorKind::PermissionDenied => {
-            format!("{what}: {at}: {error}; ports below 1024 need a privilege, or give {option} PORT")
+            format!(
+                "{what}: {at}: {error}; ports below 1024 need a privilege, or give {option} PORT"
+            )
         }
         _ => format!("{what}: cannot listen on {at}: {error}"),
     }
@@ -26,7 +28,9 @@ fn holder(port: u16) -> Option<String> {
         return Some("the kernel".into());
     }
     let socket = format!("socket:[{inode}]");
-    let processes = std::fs::read_dir("/proc").ok()?.flatten();
+    let numbered = |name: &std::ffi::OsStr| name.to_str().is_some_and(|n| n.parse::<u32>().is_ok());
+    let all = std::fs::read_dir("/proc").ok()?.flatten();
+    let processes = all.filter(|p| numbered(&p.file_name()));
     processes.map(|p| p.path()).find_map(|process| {
         let files = std::fs::read_dir(process.join("fd")).ok()?.flatten();
         let mut links = files.filter_map(|f| std::fs::read_link(f.path()).ok());

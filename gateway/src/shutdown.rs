@@ -27,14 +27,9 @@ impl Connections {
         self.lock().len()
     }
 
-    /// One more, unless there are `max`.
-    pub fn add(&self, id: u64, handle: Handle, max: usize) -> bool {
-        let mut open = self.lock();
-        let room = open.len() < max;
-        if room {
-            open.insert(id, handle);
-        }
-        room
+    /// One more.
+    pub fn add(&self, id: u64, handle: Handle) {
+        self.lock().insert(id, handle);
     }
 
     /// One less.
