@@ -14,6 +14,8 @@ mod options;
 mod rules;
 mod settings;
 mod suggest;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod units;
 

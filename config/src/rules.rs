@@ -96,7 +96,14 @@ pub(crate) fn settle(
         what: f.what,
         help: f.help,
     };
-    Err(Faults(report.0.into_iter().take(FAULTS_MAX).map(located).collect()))
+    let mut faults: Vec<Fault> = report.0.into_iter().take(FAULTS_MAX).map(located).collect();
+    // From the top of the file to its end, then the options.
+    faults.sort_by_key(|f| match &f.place {
+        Place::File { line, column, .. } => (0, *line, *column),
+        Place::Option(_) => (1, 0, 0),
+        Place::Nowhere => (2, 0, 0),
+    });
+    Err(Faults(faults))
 }
 
 fn place(file: &Path, text: &str, line: usize, column: usize) -> Place {
@@ -209,18 +216,21 @@ fn settled<T>(set: Option<Set<T>>, default: T) -> Set<T> {
 fn check_values(draft: Draft, report: &mut Report) -> Settings {
     let default = Settings::default();
     let rdma = settled(draft.rdma, default.rdma);
-    let nfs_port = draft.nfs_port.map_or(default.nfs_port, |p| p.value.0);
+    let nfs_set = settled(draft.nfs_port, crate::Port(default.nfs_port));
+    let nfs_port = nfs_set.value.0;
     let rdma_port = settled(draft.nfs_rdma_port, crate::Port(default.nfs_rdma_port));
     if rdma.value == Rdma::Verbs {
         report.add_help(
             rdma.origin,
             "this headgate is built without hardware verbs",
-            "write `iwarp`, which needs no RDMA device here and none of the client's to be special, or `auto`",
+            "write `iwarp`, which needs no RDMA device on this side, or `auto`",
         );
     }
     if rdma.value != Rdma::Off && nfs_port == rdma_port.value.0 && nfs_port != 0 {
+        let both = [rdma_port.origin, nfs_set.origin];
+        let at = both.into_iter().find(|o| *o != Origin::Nowhere).unwrap_or(Origin::Nowhere);
         report.add_help(
-            rdma_port.origin,
+            at,
             format!("NFS over TCP and NFS over RDMA cannot share port {nfs_port}"),
             "the usual ports are 2049 and 20049",
         );

@@ -1,0 +1,475 @@
+//! Every kind of fault, and the whole of what the user reads.
+
+use std::path::Path;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use crate::rules::settle;
+use crate::{Faults, Options, Rdma, Settings, Share, ShareOption, Source, Squash};
+
+fn id(name: &str) -> u32 {
+    // Two names that collide, for the rule that nobody meets in life.
+    if name.starts_with("same") {
+        7
+    } else {
+        name.bytes().fold(9, |h: u32, b| h.wrapping_mul(31) ^ u32::from(b))
+    }
+}
+
+fn read_with(text: &str, options: Options) -> Result<Settings, Faults> {
+    settle(Path::new("gw.yaml"), text, options, id)
+}
+
+fn read(text: &str) -> Result<Settings, Faults> {
+    read_with(text, Options::default())
+}
+
+fn told(text: &str) -> String {
+    read(text).unwrap_err().to_string()
+}
+
+fn shares(options: &[&str]) -> Options {
+    let shares = options.iter().map(|s| s.parse().unwrap()).collect();
+    Options { shares, ..Options::default() }
+}
+
+fn told_options(options: Options) -> String {
+    read_with("", options).unwrap_err().to_string()
+}
+
+#[test]
+fn everything_that_can_be_said() {
+    let text = "\
+shares:
+  - name: data
+    path: /usr
+    read_only: true
+    squash: none
+    clients: [10.0.0.0/8, 'fd00::/8']
+  - name: scratch
+    memory: true
+    squash: all
+    clients: 192.0.2.7
+bind: [192.0.2.1, '::1']
+rdma: iwarp
+state: /var/lib/gw
+memory: 1GiB
+connections: 64
+nfs:
+  port: 12049
+  rdma_port: 0
+  lease: 30s
+  grace: 45s
+";
+    let settings = read(text).unwrap();
+    assert_eq!(
+        settings,
+        Settings {
+            shares: vec![
+                Share {
+                    name: "data".into(),
+                    source: Source::Folder("/usr".into()),
+                    read_only: true,
+                    squash: Squash::None,
+                    clients: Some(vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()]),
+                },
+                Share {
+                    name: "scratch".into(),
+                    source: Source::Memory,
+                    read_only: false,
+                    squash: Squash::All,
+                    clients: Some(vec!["192.0.2.7/32".parse().unwrap()]),
+                },
+            ],
+            bind: vec!["192.0.2.1".parse().unwrap(), "::1".parse().unwrap()],
+            rdma: Rdma::Iwarp,
+            nfs_port: 12049,
+            nfs_rdma_port: 0,
+            state: "/var/lib/gw".into(),
+            lease: Duration::from_secs(30),
+            grace: Duration::from_secs(45),
+            memory: 1 << 30,
+            connections: 64,
+        }
+    );
+}
+
+#[test]
+fn the_command_line_says_the_same_as_the_file() {
+    let options = Options {
+        bind: vec!["192.0.2.1".parse().unwrap()],
+        rdma: Some(Rdma::Off),
+        nfs_port: Some("12049".parse().unwrap()),
+        lease: Some("30s".parse().unwrap()),
+        ..shares(&["data=/usr,ro,squash=none,clients=10.0.0.0/8", "scratch=mem:"])
+    };
+    let text = "\
+shares:
+  - {name: data, path: /usr, read_only: true, squash: none, clients: 10.0.0.0/8}
+  - {name: scratch, memory: true}
+bind: 192.0.2.1
+rdma: off
+nfs: {port: 12049, lease: 30s}
+";
+    assert_eq!(read_with("", options).unwrap(), read(text).unwrap());
+}
+
+#[test]
+fn options_stand_before_the_file_and_shares_add_up() {
+    let text = "shares: [{name: a, memory: true}]\nnfs: {port: 1, lease: 20s}\n";
+    let options = Options { nfs_port: Some("2".parse().unwrap()), ..shares(&["b=mem:"]) };
+    let settings = read_with(text, options).unwrap();
+    assert_eq!(settings.nfs_port, 2);
+    assert_eq!(settings.shares.iter().map(|s| s.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    // Who sets only the lease gets a grace period that fits.
+    assert_eq!(settings.grace, Duration::from_secs(20));
+}
+
+#[test]
+fn a_folder_of_the_command_line_becomes_absolute() {
+    let settings = read_with("", shares(&["here=."])).unwrap();
+    let Source::Folder(path) = &settings.shares[0].source else { panic!("a folder") };
+    assert!(path.is_absolute());
+}
+
+#[test]
+fn a_misspelt_key() {
+    assert_eq!(
+        told("shares:\n  - name: data\n    path: /usr\n    sqaush: root\n"),
+        "\
+error: gw.yaml:4:5: a share has no key `sqaush`
+  |
+4 |     sqaush: root
+  |     ^
+  = did you mean `squash`?"
+    );
+}
+
+#[test]
+fn a_key_that_nothing_resembles() {
+    assert_eq!(
+        told("shares: [{name: d, memory: true}]\nencryption: true\n"),
+        "\
+error: gw.yaml:2:1: the configuration has no key `encryption`
+  |
+2 | encryption: true
+  | ^
+  = the keys are `shares`, `bind`, `rdma`, `state`, `memory`, `connections`, `nfs`"
+    );
+}
+
+#[test]
+fn a_key_that_is_set_twice() {
+    assert_eq!(
+        told("shares: [{name: d, memory: true}]\nrdma: auto\nrdma: off\n"),
+        "\
+error: gw.yaml:3:1: `rdma` is set twice
+  |
+3 | rdma: off
+  | ^
+  = remove one of the two"
+    );
+}
+
+#[test]
+fn a_wrong_type() {
+    assert_eq!(
+        told("shares: data\nnfs: [2049]\nrdma: {a: b}\n"),
+        "\
+error: gw.yaml:1:9: `shares` is a list, but here is a single value
+  |
+1 | shares: data
+  |         ^
+  = begin each share with `- name: NAME`
+error: gw.yaml:2:6: `nfs` is a group of keys, but here is a list
+  |
+2 | nfs: [2049]
+  |      ^
+  = the keys are `port`, `rdma_port`, `lease`, `grace`
+error: gw.yaml:3:7: here belongs a single value, but here is a group of keys
+  |
+3 | rdma: {a: b}
+  |       ^"
+    );
+}
+
+#[test]
+fn wrong_values() {
+    let text = "\
+shares:
+  - {name: d, memory: true, squash: me, read_only: maybe, clients: [10.1.2.3/8]}
+nfs: {port: 65536, lease: 30}
+memory: 64MB
+connections: many
+bind: localhost
+state: state
+rdma: roce
+";
+    let whats: Vec<String> = read(text).unwrap_err().0.into_iter().map(|f| f.what).collect();
+    assert_eq!(
+        whats,
+        [
+            "`me` is no way to squash users; write `root`, `all` or `none`",
+            "`maybe` is neither `true` nor `false`",
+            "`10.1.2.3/8` names a host inside a range; write `10.0.0.0/8`",
+            "`65536` is not a port; write a number from 1 to 65535, or 0 for any free one",
+            "`30` is not a span of time; write a number with ms, s, m or h, like `30s`",
+            "`64MB` is not a size; write a number with KiB, MiB or GiB, like `256MiB`",
+            "`many` is not a whole number",
+            "`localhost` is not an address of this host; write one like `192.0.2.1`",
+            "`state` is not an absolute path; begin it with `/`",
+            "`roce` is no RDMA provider; write `auto`, `iwarp`, `verbs` or `off`",
+        ]
+    );
+}
+
+#[test]
+fn what_is_not_yaml() {
+    assert_eq!(
+        told("shares:\n  - name: data\n   path: /usr\n"),
+        "\
+error: gw.yaml:3:4: this is not YAML: did not find expected '-' indicator at line 3 column 4, while parsing a block \
+collection at line 2 column 3
+  |
+3 |    path: /usr
+  |    ^"
+    );
+}
+
+#[test]
+fn a_share_without_its_parts() {
+    assert_eq!(
+        told("shares:\n  - path: /usr\n  - name: x\n  - {name: y, path: /usr, memory: true}\n"),
+        "\
+error: gw.yaml:2:5: this share has no name
+  |
+2 |   - path: /usr
+  |     ^
+  = add `name: NAME`; clients see `/NAME`
+error: gw.yaml:3:5: this share has no folder
+  |
+3 |   - name: x
+  |     ^
+  = add `path: /FOLDER`, or `memory: true` for a share in memory
+error: gw.yaml:4:35: this share has a `path`, and is in memory too
+  |
+4 |   - {name: y, path: /usr, memory: true}
+  |                                   ^
+  = remove `path` or `memory`"
+    );
+}
+
+#[test]
+fn two_shares_of_one_name_or_number() {
+    assert_eq!(
+        told(
+            "shares:\n  - {name: d, memory: true}\n  - {name: d, memory: true}\n  - {name: same1, memory: true}\n  \
+             - {name: same2, memory: true}\n"
+        ),
+        "\
+error: gw.yaml:3:12: there are two shares named `d`
+  |
+3 |   - {name: d, memory: true}
+  |            ^
+  = give one of them another name
+error: gw.yaml:5:12: the shares `same1` and `same2` would have the same number in file handles
+  |
+5 |   - {name: same2, memory: true}
+  |            ^
+  = give one of them another name"
+    );
+}
+
+#[test]
+fn a_folder_that_is_not_there_or_is_none() {
+    assert_eq!(
+        told("shares:\n  - {name: a, path: /no/such}\n  - {name: b, path: /etc/passwd}\n"),
+        "\
+error: gw.yaml:2:21: there is no folder /no/such
+  |
+2 |   - {name: a, path: /no/such}
+  |                     ^
+  = make it (`mkdir -p /no/such`), or name another one
+error: gw.yaml:3:21: /etc/passwd is not a folder
+  |
+3 |   - {name: b, path: /etc/passwd}
+  |                     ^
+  = name the folder it is in"
+    );
+    assert_eq!(
+        told_options(shares(&["a=/no/such"])),
+        "\
+error: --share: there is no folder /no/such
+  = make it (`mkdir -p /no/such`), or name another one"
+    );
+}
+
+#[test]
+fn nothing_to_serve() {
+    let nothing = "\
+error: there is nothing to serve
+  = name a folder by `--share NAME=DIR`, or a file by `--config FILE`; `headgate demo` needs neither";
+    assert_eq!(told(""), nothing);
+    assert_eq!(told("shares: []"), nothing);
+}
+
+#[test]
+fn a_share_that_nobody_may_use() {
+    assert_eq!(
+        told("shares:\n  - name: d\n    memory: true\n    clients: []\n"),
+        "\
+error: gw.yaml:4:14: nobody may use this share: the list of clients is empty
+  |
+4 |     clients: []
+  |              ^
+  = name ranges of addresses, or remove `clients` to allow directly attached networks"
+    );
+}
+
+#[test]
+fn values_that_do_not_go_together() {
+    let with = |rest: &str| told(&format!("shares: [{{name: d, memory: true}}]\n{rest}"));
+    assert_eq!(
+        with("nfs: {port: 20049}\n"),
+        "\
+error: gw.yaml:2:13: NFS over TCP and NFS over RDMA cannot share port 20049
+  |
+2 | nfs: {port: 20049}
+  |             ^
+  = the usual ports are 2049 and 20049"
+    );
+    assert_eq!(
+        with("nfs: {lease: 60s, grace: 30s}\n"),
+        "\
+error: gw.yaml:2:26: a grace period of 30s is shorter than the lease of 1m
+  |
+2 | nfs: {lease: 60s, grace: 30s}
+  |                          ^
+  = write 1m or more, or clients lose their locks at a restart"
+    );
+    assert_eq!(
+        with("bind: [0.0.0.0, 192.0.2.1]\n"),
+        "\
+error: gw.yaml:2:8: 0.0.0.0 already means every address of its kind
+  |
+2 | bind: [0.0.0.0, 192.0.2.1]
+  |        ^
+  = name either all addresses or single ones"
+    );
+    // Without RDMA its port is no port.
+    assert!(read("shares: [{name: d, memory: true}]\nrdma: off\nnfs: {port: 20049}\n").is_ok());
+}
+
+#[test]
+fn the_state_folder_inside_a_share() {
+    assert_eq!(
+        told("shares:\n  - {name: all, path: /}\n"),
+        "\
+error: gw.yaml:2:23: the state folder /var/lib/headgate is inside the share `all`, where clients could change it
+  |
+2 |   - {name: all, path: /}
+  |                       ^
+  = name a folder outside of every share"
+    );
+    let options = Options { state: Some("/usr/x/y".into()), ..shares(&["u=/usr"]) };
+    assert_eq!(
+        told_options(options),
+        "\
+error: --state: the state folder /usr/x/y is inside the share `u`, where clients could change it
+  = name a folder outside of every share"
+    );
+}
+
+#[test]
+fn values_outside_their_limits() {
+    let with = |rest: &str| {
+        let text = format!("shares: [{{name: d, memory: true}}]\n{rest}");
+        let fault = read(&text).unwrap_err().0.remove(0);
+        (fault.what, fault.help.unwrap())
+    };
+    let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+    assert_eq!(
+        with("memory: 1MiB"),
+        pair("1MiB of payload memory is too little", "write 16MiB or more")
+    );
+    assert_eq!(
+        with("connections: 0"),
+        pair("0 connections are not possible", "choose a number from 1 to 100000")
+    );
+    assert_eq!(
+        with("nfs: {lease: 2h}"),
+        pair("a lease of 2h is not possible", "choose one from 1s to 1h; the default is 90s")
+    );
+    assert_eq!(
+        with("nfs: {grace: 2h}"),
+        pair("a grace period of 2h is not possible", "choose at most 1h")
+    );
+    assert_eq!(
+        with("rdma: verbs"),
+        pair(
+            "this headgate is built without hardware verbs",
+            "write `iwarp`, which needs no RDMA device on this side, or `auto`"
+        )
+    );
+}
+
+#[test]
+fn a_file_that_cannot_be_read_or_is_too_large() {
+    let told =
+        |path: &Path| crate::load(Some(path), Options::default(), id).unwrap_err().to_string();
+    assert_eq!(
+        told(Path::new("/no/such.yaml")),
+        "error: /no/such.yaml: cannot read the configuration: No such file or directory (os error 2)"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("big.yaml");
+    std::fs::write(&path, vec![b'#'; (1 << 20) + 1]).unwrap();
+    assert_eq!(
+        told(&path),
+        format!("error: {}: the configuration is larger than 1MiB", path.display())
+    );
+    std::fs::write(&path, [0xff, 0xfe, 0xfd]).unwrap();
+    assert!(
+        told(&path).contains("cannot read the configuration: stream did not contain valid UTF-8")
+    );
+}
+
+#[test]
+fn many_faults_are_cut() {
+    let text = format!("shares:\n{}", "  - {name: '/'}\n".repeat(500));
+    assert_eq!(read(&text).unwrap_err().0.len(), 20);
+    let many = format!("shares:\n{}", "  - {name: a, memory: true}\n".repeat(300));
+    assert_eq!(read(&many).unwrap_err().0[0].what, "there are more than 256 shares");
+}
+
+#[test]
+fn aliases_of_aliases_end() {
+    let mut text = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for i in 1..12 {
+        let one = format!("*a{}, ", i - 1).repeat(10);
+        text += &format!("a{i}: &a{i} [{}]\n", one.trim_end_matches(", "));
+    }
+    assert!(read(&text).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn no_text_makes_it_panic(text in "\\PC{0,200}") {
+        let _ = read(&text).map_err(|f| f.to_string());
+        let _ = text.parse::<ShareOption>();
+    }
+
+    #[test]
+    fn no_yaml_makes_it_panic(
+        parts in prop::collection::vec(prop::sample::select(vec![
+            "shares", "name", "path", "memory", "nfs", "lease", "clients", "bind", ": ", "- ", "\n", "\n  ", "[", "]",
+            "{", "}", ", ", "true", "30s", "0", "&a ", "*a", "!t ", "'", "\"", "|\n", "# ", "/usr", "mem:", "\t", "~", "<<",
+            "? ", "--- ", "ä", "\u{0}",
+        ]), 0..40)
+    ) {
+        let _ = read(&parts.concat()).map_err(|f| f.to_string());
+    }
+}
