@@ -8,6 +8,7 @@ pub mod engine;
 pub mod error;
 pub mod keeper;
 pub mod local;
+pub mod mem;
 pub mod namespace;
 pub mod types;
 

@@ -1,0 +1,243 @@
+//! Attributes, permission and extended attributes in memory, by the rules of Linux.
+
+use crate::engine::limits::XATTR_MAX;
+use crate::error::{VfsError, VfsResult};
+use crate::types::*;
+
+use super::node::{Inner, MemNode, now};
+use super::perm::{R, W, X};
+use super::{NODE_BYTES, SIZE_MAX};
+
+/// Longest name of an extended attribute: Linux's 255 with the prefix that we do not keep.
+const XATTR_NAME_MAX: usize = 250;
+
+impl Inner {
+    /// Sets the size, for a caller who may.
+    pub(super) fn set_size(&mut self, size: u64) -> VfsResult<()> {
+        if size > SIZE_MAX {
+            return Err(VfsError::TooBig);
+        }
+        self.file()?.resize(size)
+    }
+
+    pub(super) fn set_times(&mut self, set: &SetAttr) -> VfsResult<()> {
+        check_times(set)?;
+        let value = |t| match t {
+            SetTime::Now => now(),
+            SetTime::At(t) => t,
+        };
+        if let Some(t) = set.atime {
+            self.atime = value(t);
+        }
+        if let Some(t) = set.mtime {
+            self.mtime = value(t);
+        }
+        Ok(())
+    }
+
+    /// All that can forbid a change of attributes.
+    fn may_set(&self, kind: Kind, cred: &Cred, set: &SetAttr, open_write: bool) -> VfsResult<()> {
+        if set.uid == Some(u32::MAX) || set.gid == Some(u32::MAX) {
+            return Err(VfsError::Invalid);
+        }
+        check_times(set)?;
+        if set.size.is_some() && !open_write {
+            self.permit_data(cred, true)?;
+        }
+        if cred.uid == 0 {
+            return Ok(());
+        }
+        let owner = self.is_owner(cred);
+        let gives_away = set.uid.is_some_and(|uid| uid != self.uid);
+        let leaves_group = set.gid.is_some_and(|gid| gid != self.gid && !cred.in_group(gid));
+        let changes = set.uid.is_some() || set.gid.is_some() || set.mode.is_some();
+        if gives_away || leaves_group || changes && !owner {
+            return Err(VfsError::Perm);
+        }
+        let times = [set.atime, set.mtime];
+        if !owner && times != [None, None] {
+            // To set both to now it is enough to be allowed to write.
+            if times != [Some(SetTime::Now); 2] {
+                return Err(VfsError::Perm);
+            }
+            self.permit(kind, cred, W)?;
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, kind: Kind, cred: &Cred, set: &SetAttr) -> VfsResult<()> {
+        if let Some(size) = set.size {
+            self.set_size(size)?;
+            self.shed_set_id(Some(cred));
+            self.modified();
+        }
+        if (set.uid.is_some() || set.gid.is_some()) && kind != Kind::Dir {
+            self.shed_set_id(None);
+        }
+        if let Some(uid) = set.uid {
+            self.uid = uid;
+        }
+        if let Some(gid) = set.gid {
+            self.gid = gid;
+        }
+        if let Some(mode) = set.mode
+            && kind != Kind::Symlink
+        {
+            self.mode = mode & 0o7777;
+            if cred.uid != 0 && !cred.in_group(self.gid) {
+                self.mode &= !0o2000;
+            }
+        }
+        self.set_times(set)?;
+        self.touched();
+        // Attributes were set: whoever makes the file again by its verifier has seen the answer to the first time.
+        self.verifier = None;
+        Ok(())
+    }
+}
+
+fn check_times(set: &SetAttr) -> VfsResult<()> {
+    let bad = |t: Option<SetTime>| matches!(t, Some(SetTime::At(t)) if t.nsec >= 1_000_000_000);
+    if bad(set.atime) || bad(set.mtime) { Err(VfsError::Invalid) } else { Ok(()) }
+}
+
+impl MemNode {
+    pub(super) fn do_setattr(
+        &self,
+        cred: &Cred,
+        set: &SetAttr,
+        open_write: bool,
+    ) -> VfsResult<(Attr, Attr)> {
+        self.volume.writable()?;
+        let mut inner = self.lock();
+        if self.kind == Kind::Dir {
+            inner.dir()?;
+        }
+        if set.size.is_some() {
+            inner.file()?;
+        }
+        inner.may_set(self.kind, cred, set, open_write)?;
+        let before = self.attr_of(&inner);
+        if *set != SetAttr::default() {
+            inner.set(self.kind, cred, set)?;
+        }
+        Ok((before, self.attr_of(&inner)))
+    }
+
+    pub(super) fn do_access(&self, cred: &Cred, wanted: Access) -> Access {
+        let mut rights = self.lock().rights(self.kind, cred);
+        if self.volume.read_only {
+            rights &= !W;
+        }
+        let dir = self.kind == Kind::Dir;
+        let names = if dir { W | X } else { W };
+        let mut may = 0;
+        for (bit, need) in [
+            (Access::READ, R),
+            (Access::LOOKUP, if dir { X } else { 0 }),
+            (Access::MODIFY, names),
+            (Access::EXTEND, names),
+            (Access::DELETE, if dir { names } else { 0 }),
+            (Access::EXECUTE, if dir { 0 } else { X }),
+            (Access::XATTR_READ, R),
+            (Access::XATTR_WRITE, W),
+            (Access::XATTR_LIST, R),
+        ] {
+            if need != 0 && rights & need == need {
+                may |= bit;
+            }
+        }
+        Access(may & wanted.0)
+    }
+
+    pub(super) fn do_open(&self, cred: &Cred, read: bool, write: bool) -> VfsResult<Attr> {
+        let mut inner = self.lock();
+        inner.file()?;
+        if write {
+            self.volume.writable()?;
+            inner.permit(self.kind, cred, W)?;
+        }
+        if read {
+            let executes = !write && inner.permit(self.kind, cred, X).is_ok();
+            if !executes {
+                inner.permit(self.kind, cred, R)?;
+            }
+        }
+        Ok(self.attr_of(&inner))
+    }
+
+    fn has_xattrs(&self) -> bool {
+        matches!(self.kind, Kind::File | Kind::Dir)
+    }
+
+    pub(super) fn do_xattr_get(&self, cred: &Cred, name: &[u8]) -> VfsResult<Vec<u8>> {
+        check_xattr_name(name)?;
+        if !self.has_xattrs() {
+            return Err(VfsError::NotSupported);
+        }
+        let inner = self.lock();
+        inner.permit(self.kind, cred, R)?;
+        inner.xattrs.get(name).map(|(v, _)| v.clone()).ok_or(VfsError::NoXattr)
+    }
+
+    pub(super) fn do_xattr_set(
+        &self,
+        cred: &Cred,
+        name: &[u8],
+        value: &[u8],
+        how: XattrHow,
+    ) -> VfsResult<(Attr, Attr)> {
+        self.volume.writable()?;
+        check_xattr_name(name)?;
+        if value.len() > XATTR_MAX {
+            return Err(VfsError::XattrTooBig);
+        }
+        if !self.has_xattrs() {
+            return Err(VfsError::NotSupported);
+        }
+        let mut inner = self.lock();
+        inner.permit(self.kind, cred, W)?;
+        match (how, inner.xattrs.contains_key(name)) {
+            (XattrHow::Create, true) => return Err(VfsError::Exists),
+            (XattrHow::Replace, false) => return Err(VfsError::NoXattr),
+            _ => {}
+        }
+        // One list must fit one answer.
+        let names: usize = inner.xattrs.keys().map(|n| n.len() + 8).sum();
+        if names + name.len() + 8 > XATTR_MAX {
+            return Err(VfsError::NoSpace);
+        }
+        let before = self.attr_of(&inner);
+        let bytes = (name.len() + value.len()) as u64 + NODE_BYTES / 8;
+        let charge = self.volume.usage.charge(bytes)?;
+        inner.xattrs.insert(name.to_vec(), (value.to_vec(), charge));
+        inner.touched();
+        Ok((before, self.attr_of(&inner)))
+    }
+
+    pub(super) fn do_xattr_remove(&self, cred: &Cred, name: &[u8]) -> VfsResult<(Attr, Attr)> {
+        self.volume.writable()?;
+        check_xattr_name(name)?;
+        let mut inner = self.lock();
+        inner.permit(self.kind, cred, W)?;
+        let before = self.attr_of(&inner);
+        inner.xattrs.remove(name).ok_or(VfsError::NoXattr)?;
+        inner.touched();
+        Ok((before, self.attr_of(&inner)))
+    }
+
+    pub(super) fn do_xattr_list(&self, cred: &Cred) -> VfsResult<Vec<Vec<u8>>> {
+        let inner = self.lock();
+        if self.has_xattrs() {
+            inner.permit(self.kind, cred, R)?;
+        }
+        Ok(inner.xattrs.keys().cloned().collect())
+    }
+}
+
+fn check_xattr_name(name: &[u8]) -> VfsResult<()> {
+    if name.is_empty() || name.contains(&0) {
+        return Err(VfsError::Invalid);
+    }
+    if name.len() > XATTR_NAME_MAX { Err(VfsError::NameTooLong) } else { Ok(()) }
+}

@@ -1,0 +1,425 @@
+//! Names in memory.
+//!
+//! *Operation.* Whoever changes names holds the volume's lock of names, and each directory's own lock while that one changes.
+//! Nobody holds the locks of two nodes at once without the first, so no order among them is needed.
+
+use std::sync::Arc;
+
+use crate::backend::{Made, Node, check_name};
+use crate::error::{VfsError, VfsResult};
+use crate::types::*;
+
+use super::NAME_MAX;
+use super::node::{Body, Dir, Entry, Inner, MemNode};
+use super::pages::Pages;
+use super::perm::{R, W, X};
+
+impl MemNode {
+    /// The node of a name, if there is one; the caller may search this directory.
+    fn child(&self, cred: &Cred, name: &[u8]) -> VfsResult<Option<Arc<MemNode>>> {
+        let mut inner = self.lock();
+        inner.dir()?;
+        inner.permit(Kind::Dir, cred, X)?;
+        Ok(inner.dir()?.get(name).cloned())
+    }
+
+    pub(super) fn do_lookup(&self, cred: &Cred, name: &[u8]) -> VfsResult<(Arc<MemNode>, Attr)> {
+        if name == b".." {
+            let above = {
+                let mut inner = self.lock();
+                let parent = inner.dir()?.parent.clone();
+                inner.permit(Kind::Dir, cred, X)?;
+                // The root has none: it is its own parent.
+                parent.upgrade().or_else(|| self.me.upgrade()).ok_or(VfsError::Stale)?
+            };
+            let attr = above.attr()?;
+            return Ok((above, attr));
+        }
+        self.lock().dir()?;
+        check_name(name, NAME_MAX)?;
+        let node = self.child(cred, name)?.ok_or(VfsError::NotFound)?;
+        let attr = node.attr_of(&node.lock());
+        Ok((node, attr))
+    }
+
+    pub(super) fn do_readdir(
+        &self,
+        cred: &Cred,
+        cookie: u64,
+        entries_max: usize,
+    ) -> VfsResult<(Vec<DirEntry>, bool)> {
+        let mut inner = self.lock();
+        inner.dir()?;
+        inner.permit(Kind::Dir, cred, R)?;
+        let dir = inner.dir()?;
+        let from = cookie.saturating_add(1).max(DirEntry::COOKIE_MIN);
+        let mut rest = dir.entries.range(from..);
+        let out = rest
+            .by_ref()
+            .take(entries_max)
+            .map(|(cookie, e)| DirEntry {
+                name: e.name.clone(),
+                fileid: e.node.fileid,
+                cookie: *cookie,
+                kind: Some(e.node.kind),
+            })
+            .collect();
+        Ok((out, rest.next().is_none()))
+    }
+
+    /// This directory may get the name.
+    fn changeable(&self, name: &[u8]) -> VfsResult<()> {
+        self.volume.writable()?;
+        self.lock().dir()?;
+        check_name(name, NAME_MAX)
+    }
+
+    pub(super) fn do_create(
+        &self,
+        cred: &Cred,
+        name: &[u8],
+        how: CreateHow,
+        set: SetAttr,
+    ) -> VfsResult<Made> {
+        self.changeable(name)?;
+        let names = self.names_lock();
+        if let Some(node) = self.child(cred, name)? {
+            drop(names);
+            return self.existing(cred, node, how, &set);
+        }
+        let pages = Pages::new(self.volume.usage.clone());
+        let mut inner = Inner::new(set.mode.unwrap_or(0o600), cred, Body::File(pages));
+        if let CreateHow::Exclusive(verifier) = how {
+            inner.verifier = Some(verifier);
+        }
+        self.add_new(cred, name, Kind::File, inner, &set)
+    }
+
+    fn existing(
+        &self,
+        cred: &Cred,
+        node: Arc<MemNode>,
+        how: CreateHow,
+        set: &SetAttr,
+    ) -> VfsResult<Made> {
+        let created = match how {
+            CreateHow::Guarded => return Err(VfsError::Exists),
+            CreateHow::Exclusive(verifier) => {
+                if node.lock().verifier != Some(verifier) {
+                    return Err(VfsError::Exists);
+                }
+                true
+            }
+            CreateHow::Unchecked => {
+                if set.size == Some(0) && node.kind == Kind::File {
+                    let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+                    node.do_setattr(cred, &cut, false)?;
+                }
+                false
+            }
+        };
+        let here = self.attr()?;
+        let dir = DirChange { before: here, after: here, atomic: true };
+        let attr = node.attr()?;
+        Ok(Made { node, attr, dir, created })
+    }
+
+    pub(super) fn do_mkdir(&self, cred: &Cred, name: &[u8], set: SetAttr) -> VfsResult<Made> {
+        let body = Body::Dir(Dir::new(self.me.clone()));
+        self.make(cred, name, Kind::Dir, Inner::new(set.mode.unwrap_or(0o700), cred, body), set)
+    }
+
+    pub(super) fn do_symlink(
+        &self,
+        cred: &Cred,
+        name: &[u8],
+        target: &[u8],
+        set: SetAttr,
+    ) -> VfsResult<Made> {
+        if target.is_empty() || target.contains(&0) {
+            self.changeable(name)?;
+            return Err(VfsError::Invalid);
+        }
+        // PATH_MAX of Linux, whose clients could read no longer one.
+        if target.len() > 4095 {
+            return Err(VfsError::NameTooLong);
+        }
+        let inner = Inner::new(0o777, cred, Body::Link(target.into()));
+        self.make(cred, name, Kind::Symlink, inner, SetAttr { mode: None, ..set })
+    }
+
+    pub(super) fn do_mknod(
+        &self,
+        cred: &Cred,
+        name: &[u8],
+        what: Special,
+        set: SetAttr,
+    ) -> VfsResult<Made> {
+        let (kind, rdev) = match what {
+            Special::Block(a, b) => (Kind::Block, (a, b)),
+            Special::Char(a, b) => (Kind::Char, (a, b)),
+            Special::Fifo => (Kind::Fifo, (0, 0)),
+            Special::Socket => (Kind::Socket, (0, 0)),
+        };
+        let mut inner = Inner::new(set.mode.unwrap_or(0o600), cred, Body::Special);
+        inner.rdev = rdev;
+        self.make(cred, name, kind, inner, set)
+    }
+
+    /// Adds what is no regular file under a name that must be free.
+    fn make(
+        &self,
+        cred: &Cred,
+        name: &[u8],
+        kind: Kind,
+        inner: Inner,
+        set: SetAttr,
+    ) -> VfsResult<Made> {
+        self.changeable(name)?;
+        let _names = self.names_lock();
+        if self.child(cred, name)?.is_some() {
+            return Err(VfsError::Exists);
+        }
+        if matches!(kind, Kind::Block | Kind::Char) && cred.uid != 0 {
+            self.lock().permit(Kind::Dir, cred, W | X)?;
+            return Err(VfsError::Perm);
+        }
+        self.add_new(cred, name, kind, inner, &SetAttr { size: None, ..set })
+    }
+
+    /// Adds a node under a name that is free. The lock of names is held.
+    fn add_new(
+        &self,
+        cred: &Cred,
+        name: &[u8],
+        kind: Kind,
+        mut inner: Inner,
+        set: &SetAttr,
+    ) -> VfsResult<Made> {
+        let mut here = self.lock();
+        here.dir()?;
+        here.permit(Kind::Dir, cred, W | X)?;
+        let before = self.attr_of(&here);
+        if here.mode & 0o2000 != 0 {
+            inner.gid = here.gid;
+            if kind == Kind::Dir {
+                inner.mode |= 0o2000;
+            } else if cred.uid != 0 && inner.mode & 0o010 != 0 && !cred.in_group(here.gid) {
+                inner.mode &= !0o2000;
+            }
+        }
+        if let Some(uid) = set.uid.filter(|_| cred.uid == 0) {
+            inner.uid = uid;
+        }
+        if let Some(gid) = set.gid.filter(|g| cred.uid == 0 || cred.in_group(*g)) {
+            inner.gid = gid;
+        }
+        if let Some(size) = set.size {
+            inner.set_size(size)?;
+        }
+        inner.set_times(set)?;
+        let node = MemNode::new(&self.volume, kind, inner)?;
+        let entry = Entry::new(&self.volume, name, node.clone())?;
+        here.dir()?.put(entry);
+        if kind == Kind::Dir {
+            here.nlink += 1;
+        }
+        here.modified();
+        let attr = node.attr_of(&node.lock());
+        let dir = DirChange { before, after: self.attr_of(&here), atomic: true };
+        Ok(Made { node, attr, dir, created: true })
+    }
+
+    pub(super) fn do_remove(&self, cred: &Cred, name: &[u8], dir: bool) -> VfsResult<DirChange> {
+        self.changeable(name)?;
+        let _names = self.names_lock();
+        let victim = self.child(cred, name)?.ok_or(VfsError::NotFound)?;
+        let mut here = self.lock();
+        let before = self.attr_of(&here);
+        {
+            let mut inner = victim.lock();
+            here.permit_removal(cred, &inner)?;
+            match (dir, victim.kind == Kind::Dir) {
+                (true, false) => return Err(VfsError::NotDir),
+                (false, true) => return Err(VfsError::IsDir),
+                (true, true) if !inner.dir()?.entries.is_empty() => return Err(VfsError::NotEmpty),
+                _ => {}
+            }
+            inner.loses_a_name();
+        }
+        let entry = here.dir()?.take(name);
+        if dir {
+            here.nlink = here.nlink.saturating_sub(1);
+        }
+        here.modified();
+        let change = DirChange { before, after: self.attr_of(&here), atomic: true };
+        drop(here);
+        drop(entry);
+        Ok(change)
+    }
+
+    pub(super) fn do_link(
+        &self,
+        cred: &Cred,
+        dir: &dyn Node,
+        name: &[u8],
+    ) -> VfsResult<(Attr, DirChange)> {
+        let target = self.same_backend(dir)?;
+        target.changeable(name)?;
+        if self.kind == Kind::Dir {
+            return Err(VfsError::IsDir);
+        }
+        let me = self.me.upgrade().ok_or(VfsError::Stale)?;
+        let _names = self.names_lock();
+        if target.child(cred, name)?.is_some() {
+            return Err(VfsError::Exists);
+        }
+        let entry = Entry::new(&self.volume, name, me)?;
+        let mut there = target.lock();
+        there.dir()?;
+        there.permit(Kind::Dir, cred, W | X)?;
+        let before = target.attr_of(&there);
+        let attr = {
+            let mut inner = self.lock();
+            if inner.nlink == 0 {
+                return Err(VfsError::Stale);
+            }
+            inner.nlink = inner.nlink.checked_add(1).ok_or(VfsError::TooManyLinks)?;
+            inner.touched();
+            self.attr_of(&inner)
+        };
+        there.dir()?.put(entry);
+        there.modified();
+        Ok((attr, DirChange { before, after: target.attr_of(&there), atomic: true }))
+    }
+
+    pub(super) fn do_rename(
+        &self,
+        cred: &Cred,
+        from: &[u8],
+        to_dir: &dyn Node,
+        to: &[u8],
+    ) -> VfsResult<(DirChange, DirChange)> {
+        let target = self.same_backend(to_dir)?;
+        self.changeable(from)?;
+        target.changeable(to)?;
+        let _names = self.names_lock();
+        let moved = self.child(cred, from)?;
+        let old = target.child(cred, to)?;
+        let moved = moved.ok_or(VfsError::NotFound)?;
+        if old.as_ref().is_some_and(|o| Arc::ptr_eq(o, &moved)) {
+            let same = |a| DirChange { before: a, after: a, atomic: true };
+            return Ok((same(self.attr()?), same(target.attr()?)));
+        }
+        self.may_move(cred, &moved, target, old.as_deref())?;
+        let entry = Entry::new(&self.volume, to, moved.clone())?;
+        let same = self.id == target.id;
+        // The new name comes before the old one goes, so that nobody finds the node under neither.
+        let (to_change, replaced) = target.takes_in(entry, same.then_some(from))?;
+        let change = if same { to_change } else { self.lets_go(from)? };
+        if let Some(replaced) = &replaced {
+            replaced.node.lock().loses_a_name();
+        }
+        let mut inner = moved.lock();
+        if let Body::Dir(dir) = &mut inner.body {
+            dir.parent = target.me.clone();
+        }
+        inner.touched();
+        Ok((change, to_change))
+    }
+
+    /// The half of a rename that happens in the new directory; `gone` is the old name if that is here too.
+    fn takes_in(&self, entry: Entry, gone: Option<&[u8]>) -> VfsResult<(DirChange, Option<Entry>)> {
+        let mut here = self.lock();
+        let before = self.attr_of(&here);
+        here.nlink += u32::from(entry.node.kind == Kind::Dir);
+        let replaced = here.dir()?.put(entry);
+        if let Some(old) = &replaced {
+            here.leaves(&old.node);
+        }
+        if let Some(moved) = gone.and_then(|name| here.dir().ok()?.take(name)) {
+            here.leaves(&moved.node);
+        }
+        here.modified();
+        Ok((DirChange { before, after: self.attr_of(&here), atomic: true }, replaced))
+    }
+
+    /// The half of a rename that happens in the old directory.
+    fn lets_go(&self, name: &[u8]) -> VfsResult<DirChange> {
+        let mut here = self.lock();
+        let before = self.attr_of(&here);
+        if let Some(moved) = here.dir()?.take(name) {
+            here.leaves(&moved.node);
+        }
+        here.modified();
+        Ok(DirChange { before, after: self.attr_of(&here), atomic: true })
+    }
+
+    /// All that can forbid a rename.
+    fn may_move(
+        &self,
+        cred: &Cred,
+        moved: &Arc<MemNode>,
+        target: &MemNode,
+        old: Option<&MemNode>,
+    ) -> VfsResult<()> {
+        self.lock().permit_removal(cred, &moved.lock())?;
+        let is_dir = moved.kind == Kind::Dir;
+        if is_dir && target.is_below(moved) {
+            return Err(VfsError::Invalid);
+        }
+        match old {
+            None => target.lock().permit(Kind::Dir, cred, W | X)?,
+            Some(old) => {
+                let there = target.lock();
+                let mut inner = old.lock();
+                there.permit_removal(cred, &inner)?;
+                match (is_dir, old.kind == Kind::Dir) {
+                    (true, false) => return Err(VfsError::NotDir),
+                    (false, true) => return Err(VfsError::IsDir),
+                    (true, true) if !inner.dir()?.entries.is_empty() => {
+                        return Err(VfsError::NotEmpty);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        if is_dir && self.id != target.id {
+            // Its `..` changes.
+            moved.lock().permit(Kind::Dir, cred, W)?;
+        }
+        Ok(())
+    }
+
+    /// This directory is `top` or below it.
+    fn is_below(&self, top: &Arc<MemNode>) -> bool {
+        let mut at = self.me.upgrade();
+        while let Some(node) = at {
+            if Arc::ptr_eq(&node, top) {
+                return true;
+            }
+            at = match &node.lock().body {
+                Body::Dir(dir) => dir.parent.upgrade(),
+                _ => None,
+            };
+        }
+        false
+    }
+}
+
+impl Inner {
+    fn loses_a_name(&mut self) {
+        self.nlink = match self.body {
+            Body::Dir(_) => 0,
+            _ => self.nlink.saturating_sub(1),
+        };
+        self.touched();
+    }
+
+    /// A directory that leaves takes the link of its `..` along.
+    fn leaves(&mut self, moved: &MemNode) {
+        if moved.kind == Kind::Dir {
+            self.nlink = self.nlink.saturating_sub(1);
+        }
+    }
+}

@@ -1,0 +1,491 @@
+//! A node in memory, and the way from the trait to the operations.
+//!
+//! *Memory.* A directory holds its children; a child knows its directory weakly. A node lives while a name or a
+//! reference to it does.
+
+use std::any::Any;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use iobuf::Buf;
+
+use crate::backend::{BoxFuture, Made, Node, NodeRef, ReadInto, ready};
+use crate::error::{VfsError, VfsResult};
+use crate::types::*;
+
+use super::pages::{Charge, Pages};
+use super::{NODE_BYTES, Volume};
+
+/// A node of a volume in memory.
+pub(super) struct MemNode {
+    pub(super) volume: Arc<Volume>,
+    pub(super) me: Weak<MemNode>,
+    pub(super) id: NodeId,
+    pub(super) fileid: u64,
+    pub(super) kind: Kind,
+    pub(super) inner: Mutex<Inner>,
+    /// Its place in the volume's limit.
+    _charge: Charge,
+}
+
+/// What can change.
+pub(super) struct Inner {
+    pub(super) mode: u32,
+    pub(super) nlink: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) rdev: (u32, u32),
+    pub(super) atime: Time,
+    pub(super) mtime: Time,
+    pub(super) ctime: Time,
+    pub(super) btime: Time,
+    pub(super) change: u64,
+    pub(super) xattrs: BTreeMap<Vec<u8>, (Vec<u8>, Charge)>,
+    /// Of the exclusive create that made it.
+    pub(super) verifier: Option<[u8; 8]>,
+    pub(super) body: Body,
+}
+
+/// What a node has beside attributes.
+pub(super) enum Body {
+    File(Pages),
+    Dir(Dir),
+    Link(Box<[u8]>),
+    Special,
+}
+
+/// The names of a directory, in the order in which they were made.
+pub(super) struct Dir {
+    pub(super) parent: Weak<MemNode>,
+    pub(super) cookies: HashMap<Box<[u8]>, u64>,
+    pub(super) entries: BTreeMap<u64, Entry>,
+    pub(super) next: u64,
+}
+
+/// One name.
+pub(super) struct Entry {
+    pub(super) name: Box<[u8]>,
+    pub(super) node: Arc<MemNode>,
+    _charge: Charge,
+}
+
+impl Entry {
+    pub(super) fn new(volume: &Volume, name: &[u8], node: Arc<MemNode>) -> VfsResult<Self> {
+        // The name is kept twice, with some bookkeeping.
+        let charge = volume.usage.charge(2 * name.len() as u64 + 128)?;
+        Ok(Self { name: name.into(), node, _charge: charge })
+    }
+}
+
+impl Dir {
+    pub(super) fn new(parent: Weak<MemNode>) -> Self {
+        Self {
+            parent,
+            cookies: HashMap::new(),
+            entries: BTreeMap::new(),
+            next: DirEntry::COOKIE_MIN,
+        }
+    }
+
+    pub(super) fn get(&self, name: &[u8]) -> Option<&Arc<MemNode>> {
+        self.cookies.get(name).and_then(|c| self.entries.get(c)).map(|e| &e.node)
+    }
+
+    /// Enters a name, or gives it to another node. A name that stays keeps its cookie, so that no listing shows it twice.
+    pub(super) fn put(&mut self, entry: Entry) -> Option<Entry> {
+        if let Some(cookie) = self.cookies.get(&entry.name) {
+            return self.entries.insert(*cookie, entry);
+        }
+        self.cookies.insert(entry.name.clone(), self.next);
+        self.entries.insert(self.next, entry);
+        self.next += 1;
+        None
+    }
+
+    pub(super) fn take(&mut self, name: &[u8]) -> Option<Entry> {
+        self.cookies.remove(name).and_then(|c| self.entries.remove(&c))
+    }
+}
+
+pub(super) fn now() -> Time {
+    let t = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time { sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX), nsec: t.subsec_nanos() }
+}
+
+impl Inner {
+    pub(super) fn new(mode: u32, cred: &Cred, body: Body) -> Self {
+        let now = now();
+        Self {
+            mode: mode & 0o7777,
+            nlink: if matches!(body, Body::Dir(_)) { 2 } else { 1 },
+            uid: cred.uid,
+            gid: cred.gid,
+            rdev: (0, 0),
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            change: 1,
+            xattrs: BTreeMap::new(),
+            verifier: None,
+            body,
+        }
+    }
+
+    /// Attributes were changed.
+    pub(super) fn touched(&mut self) {
+        self.ctime = now();
+        self.change += 1;
+    }
+
+    /// Data or names were changed.
+    pub(super) fn modified(&mut self) {
+        self.touched();
+        self.mtime = self.ctime;
+    }
+
+    pub(super) fn file(&mut self) -> VfsResult<&mut Pages> {
+        match &mut self.body {
+            Body::File(pages) => Ok(pages),
+            Body::Dir(_) => Err(VfsError::IsDir),
+            Body::Link(_) => Err(VfsError::Symlink),
+            Body::Special => Err(VfsError::WrongType),
+        }
+    }
+
+    /// The names of a directory that is still there.
+    pub(super) fn dir(&mut self) -> VfsResult<&mut Dir> {
+        match &mut self.body {
+            Body::Dir(_) if self.nlink == 0 => Err(VfsError::Stale),
+            Body::Dir(dir) => Ok(dir),
+            Body::Link(_) => Err(VfsError::Symlink),
+            _ => Err(VfsError::NotDir),
+        }
+    }
+}
+
+impl MemNode {
+    pub(super) fn new(volume: &Arc<Volume>, kind: Kind, inner: Inner) -> VfsResult<Arc<Self>> {
+        let charge = volume.usage.charge(NODE_BYTES)?;
+        let fileid = volume.next.fetch_add(1, Ordering::Relaxed);
+        let node = Arc::new_cyclic(|me| Self {
+            volume: volume.clone(),
+            me: me.clone(),
+            id: next_node_id(),
+            fileid,
+            kind,
+            inner: Mutex::new(inner),
+            _charge: charge,
+        });
+        volume.nodes.insert(fileid, Arc::downgrade(&node));
+        Ok(node)
+    }
+
+    pub(super) fn root(volume: &Arc<Volume>) -> VfsResult<Arc<Self>> {
+        let inner = Inner::new(0o777, &Cred::root(), Body::Dir(Dir::new(Weak::new())));
+        Self::new(volume, Kind::Dir, inner)
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        // No code of ours panics under this lock; if it did, every step leaves the node whole.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn names_lock(&self) -> MutexGuard<'_, ()> {
+        self.volume.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The attributes of this node, whose lock is held.
+    pub(super) fn attr_of(&self, inner: &Inner) -> Attr {
+        let (size, used) = match &inner.body {
+            Body::File(pages) => (pages.size, pages.used),
+            Body::Dir(dir) => (dir.entries.len() as u64 * 32, NODE_BYTES),
+            Body::Link(target) => (target.len() as u64, 0),
+            Body::Special => (0, 0),
+        };
+        Attr {
+            kind: self.kind,
+            mode: inner.mode,
+            nlink: inner.nlink,
+            uid: inner.uid,
+            gid: inner.gid,
+            size,
+            used,
+            rdev: inner.rdev,
+            fsid: u64::from_be_bytes(self.volume.boot),
+            fileid: self.fileid,
+            atime: inner.atime,
+            mtime: inner.mtime,
+            ctime: inner.ctime,
+            btime: Some(inner.btime),
+            change: inner.change,
+        }
+    }
+
+    pub(super) fn attr(&self) -> VfsResult<Attr> {
+        let inner = self.lock();
+        if self.kind == Kind::Dir && inner.nlink == 0 {
+            return Err(VfsError::Stale);
+        }
+        Ok(self.attr_of(&inner))
+    }
+
+    /// The other node of a two-node operation.
+    pub(super) fn same_backend<'a>(&self, other: &'a dyn Node) -> VfsResult<&'a Self> {
+        other
+            .as_any()
+            .downcast_ref::<Self>()
+            .filter(|o| Arc::ptr_eq(&o.volume, &self.volume))
+            .ok_or(VfsError::CrossDevice)
+    }
+}
+
+impl Drop for MemNode {
+    fn drop(&mut self) {
+        self.volume.nodes.remove(&self.fileid);
+        // A deep tree goes one by one, not by recursion. The lock is ours alone here.
+        let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut left = children(inner);
+        while let Some(node) = left.pop() {
+            if let Some(mut node) = Arc::into_inner(node) {
+                let inner = node.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
+                left.extend(children(inner));
+            }
+        }
+    }
+}
+
+fn children(inner: &mut Inner) -> Vec<Arc<MemNode>> {
+    match &mut inner.body {
+        Body::Dir(dir) => std::mem::take(&mut dir.entries).into_values().map(|e| e.node).collect(),
+        _ => Vec::new(),
+    }
+}
+
+impl Node for MemNode {
+    fn id(&self) -> NodeId {
+        self.id
+    }
+
+    fn handle(&self) -> Handle {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.volume.boot);
+        bytes[8..].copy_from_slice(&self.fileid.to_be_bytes());
+        // Invariant: 16 bytes are fewer than a handle may have.
+        #[allow(clippy::expect_used)]
+        Handle::new(&bytes).expect("a short handle")
+    }
+
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn as_any(&self) -> &(dyn Any + Send + Sync) {
+        self
+    }
+
+    fn getattr(&self) -> BoxFuture<'_, VfsResult<Attr>> {
+        ready(self.attr())
+    }
+
+    fn setattr<'a>(
+        &'a self,
+        cred: &'a Cred,
+        set: SetAttr,
+        open_write: bool,
+    ) -> BoxFuture<'a, VfsResult<(Attr, Attr)>> {
+        ready(self.do_setattr(cred, &set, open_write))
+    }
+
+    fn access<'a>(&'a self, cred: &'a Cred, wanted: Access) -> BoxFuture<'a, VfsResult<Access>> {
+        ready(Ok(self.do_access(cred, wanted)))
+    }
+
+    fn lookup<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(NodeRef, Attr)>> {
+        ready(self.do_lookup(cred, name).map(|(n, a)| (n as NodeRef, a)))
+    }
+
+    fn readdir<'a>(
+        &'a self,
+        cred: &'a Cred,
+        cookie: u64,
+        entries_max: usize,
+    ) -> BoxFuture<'a, VfsResult<(Vec<DirEntry>, bool)>> {
+        ready(self.do_readdir(cred, cookie, entries_max))
+    }
+
+    fn readlink<'a>(&'a self, _cred: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<u8>>> {
+        ready(match &self.lock().body {
+            Body::Link(target) => Ok(target.to_vec()),
+            _ => Err(VfsError::Invalid),
+        })
+    }
+
+    fn create<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+        how: CreateHow,
+        set: SetAttr,
+    ) -> BoxFuture<'a, VfsResult<Made>> {
+        ready(self.do_create(cred, name, how, set))
+    }
+
+    fn mkdir<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+        set: SetAttr,
+    ) -> BoxFuture<'a, VfsResult<Made>> {
+        ready(self.do_mkdir(cred, name, set))
+    }
+
+    fn symlink<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+        target: &'a [u8],
+        set: SetAttr,
+    ) -> BoxFuture<'a, VfsResult<Made>> {
+        ready(self.do_symlink(cred, name, target, set))
+    }
+
+    fn mknod<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+        what: Special,
+        set: SetAttr,
+    ) -> BoxFuture<'a, VfsResult<Made>> {
+        ready(self.do_mknod(cred, name, what, set))
+    }
+
+    fn unlink<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
+        ready(self.do_remove(cred, name, false))
+    }
+
+    fn rmdir<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
+        ready(self.do_remove(cred, name, true))
+    }
+
+    fn rename<'a>(
+        &'a self,
+        cred: &'a Cred,
+        from: &'a [u8],
+        to_dir: &'a dyn Node,
+        to: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
+        ready(self.do_rename(cred, from, to_dir, to))
+    }
+
+    fn link<'a>(
+        &'a self,
+        cred: &'a Cred,
+        dir: &'a dyn Node,
+        name: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(Attr, DirChange)>> {
+        ready(self.do_link(cred, dir, name))
+    }
+
+    fn open<'a>(
+        &'a self,
+        cred: &'a Cred,
+        read: bool,
+        write: bool,
+    ) -> BoxFuture<'a, VfsResult<Attr>> {
+        ready(self.do_open(cred, read, write))
+    }
+
+    fn read<'a>(
+        &'a self,
+        cred: Option<&'a Cred>,
+        at: u64,
+        count: usize,
+        _into: &'a ReadInto,
+    ) -> BoxFuture<'a, VfsResult<ReadData>> {
+        ready(self.do_read(cred, at, count))
+    }
+
+    fn write<'a>(
+        &'a self,
+        cred: Option<&'a Cred>,
+        at: u64,
+        data: Vec<Buf>,
+        stable: Stable,
+    ) -> BoxFuture<'a, VfsResult<Written>> {
+        ready(self.do_write(cred, at, &data, stable))
+    }
+
+    fn commit(&self, _at: u64, _count: u64) -> BoxFuture<'_, VfsResult<Attr>> {
+        let regular = self.lock().file().map(|_| ());
+        ready(regular.and_then(|()| self.attr()))
+    }
+
+    fn seek(&self, at: u64, what: Seek) -> BoxFuture<'_, VfsResult<u64>> {
+        ready(self.do_seek(at, what))
+    }
+
+    fn allocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>> {
+        ready(self.change_storage(at, count, Pages::allocate))
+    }
+
+    fn deallocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>> {
+        ready(self.change_storage(at, count, Pages::punch))
+    }
+
+    fn copy_range<'a>(
+        &'a self,
+        from: &'a dyn Node,
+        from_at: u64,
+        at: u64,
+        count: u64,
+    ) -> BoxFuture<'a, VfsResult<u64>> {
+        ready(self.do_copy_range(from, from_at, at, count))
+    }
+
+    fn clone_range<'a>(
+        &'a self,
+        from: &'a dyn Node,
+        from_at: u64,
+        at: u64,
+        count: u64,
+    ) -> BoxFuture<'a, VfsResult<()>> {
+        ready(self.do_clone_range(from, from_at, at, count))
+    }
+
+    fn xattr_get<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<Vec<u8>>> {
+        ready(self.do_xattr_get(cred, name))
+    }
+
+    fn xattr_set<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+        value: &'a [u8],
+        how: XattrHow,
+    ) -> BoxFuture<'a, VfsResult<(Attr, Attr)>> {
+        ready(self.do_xattr_set(cred, name, value, how))
+    }
+
+    fn xattr_remove<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(Attr, Attr)>> {
+        ready(self.do_xattr_remove(cred, name))
+    }
+
+    fn xattr_list<'a>(&'a self, cred: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<Vec<u8>>>> {
+        ready(self.do_xattr_list(cred))
+    }
+}

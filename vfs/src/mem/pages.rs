@@ -1,0 +1,305 @@
+//! The data of a file in memory.
+//!
+//! *Operation.* Pages of [`PAGE`] bytes; one that is missing is a hole, and what lies behind the end of a short one is zero. Reads
+//! give views of pages, so a write to a page that somebody still looks at, or that a clone shares, makes a copy of it first.
+//!
+//! *Memory.* A page is charged to its volume while any file has it; views that outlive it are the reader's.
+//!
+//! *Errors.* [`VfsError::NoSpace`] when the volume's limit is reached.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use iobuf::Buf;
+
+use crate::error::{VfsError, VfsResult};
+
+/// Bytes of a page.
+pub(super) const PAGE: usize = 64 << 10;
+
+const PAGE_BYTES: u64 = PAGE as u64;
+
+/// Short pages grow in these steps.
+const STEP: usize = 4 << 10;
+
+static ZEROS: [u8; PAGE] = [0; PAGE];
+
+/// How much a volume holds, and may hold.
+#[derive(Debug)]
+pub(super) struct Usage {
+    pub(super) limit: u64,
+    used: AtomicU64,
+}
+
+impl Usage {
+    pub(super) fn new(limit: u64) -> Arc<Self> {
+        Arc::new(Self { limit, used: AtomicU64::new(0) })
+    }
+
+    pub(super) fn free(&self) -> u64 {
+        self.limit.saturating_sub(self.used.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn charge(self: &Arc<Self>, bytes: u64) -> VfsResult<Charge> {
+        let add = |used: u64| used.checked_add(bytes).filter(|n| *n <= self.limit);
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)
+            .map_err(|_| VfsError::NoSpace)?;
+        Ok(Charge { usage: self.clone(), bytes })
+    }
+}
+
+/// A part of the limit, given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Charge {
+    usage: Arc<Usage>,
+    bytes: u64,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.usage.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug)]
+struct Page {
+    bytes: Arc<Vec<u8>>,
+    charge: Charge,
+}
+
+impl Page {
+    /// A page of `len` bytes that begins with `from`.
+    fn new(usage: &Arc<Usage>, from: &[u8], len: usize) -> VfsResult<Self> {
+        let room = len.next_multiple_of(STEP);
+        let charge = usage.charge(room as u64)?;
+        let mut bytes = Vec::with_capacity(room);
+        bytes.extend_from_slice(&from[..from.len().min(len)]);
+        bytes.resize(len, 0);
+        Ok(Self { bytes: Arc::new(bytes), charge })
+    }
+}
+
+/// All data of a file.
+#[derive(Debug)]
+pub(super) struct Pages {
+    usage: Arc<Usage>,
+    pub(super) size: u64,
+    pages: BTreeMap<u64, Arc<Page>>,
+    /// Bytes that its pages are charged with.
+    pub(super) used: u64,
+}
+
+/// The page of an offset, and the place in it.
+fn place(at: u64) -> (u64, usize) {
+    // A remainder of the page size fits whatever a page fits.
+    (at / PAGE_BYTES, usize::try_from(at % PAGE_BYTES).unwrap_or(0))
+}
+
+impl Pages {
+    pub(super) fn new(usage: Arc<Usage>) -> Self {
+        Self { usage, size: 0, pages: BTreeMap::new(), used: 0 }
+    }
+
+    /// Views of up to `count` bytes.
+    pub(super) fn read(&self, at: u64, count: usize) -> Vec<Buf> {
+        let left = self.size.saturating_sub(at);
+        let mut left = count.min(usize::try_from(left).unwrap_or(usize::MAX));
+        let mut out = Vec::with_capacity(left / PAGE + 2);
+        let (mut index, mut from) = place(at);
+        while left > 0 {
+            let n = left.min(PAGE - from);
+            let there = match self.pages.get(&index) {
+                Some(page) => {
+                    let view = Buf::from(page.bytes.clone()).slice(from..from + n);
+                    let there = view.len();
+                    if there > 0 {
+                        out.push(view);
+                    }
+                    there
+                }
+                None => 0,
+            };
+            if there < n {
+                out.push(Buf::from_static(&ZEROS[..n - there]));
+            }
+            left -= n;
+            (index, from) = (index + 1, 0);
+        }
+        out
+    }
+
+    fn remove(&mut self, index: u64) {
+        if let Some(page) = self.pages.remove(&index) {
+            self.used -= page.charge.bytes;
+        }
+    }
+
+    fn insert(&mut self, index: u64, page: Arc<Page>) {
+        self.remove(index);
+        self.used += page.charge.bytes;
+        self.pages.insert(index, page);
+    }
+
+    /// A page of at least `len` bytes that only this file has and nobody looks at.
+    fn own(&mut self, index: u64, len: usize) -> VfsResult<&mut Vec<u8>> {
+        let usable = match self.pages.get_mut(&index) {
+            None => false,
+            Some(page) => match Arc::get_mut(page) {
+                None => false,
+                Some(page) => {
+                    let fits = page.charge.bytes >= len as u64;
+                    if fits && Arc::get_mut(&mut page.bytes).is_none() {
+                        page.bytes = Arc::new(page.bytes.as_ref().clone());
+                        iobuf::copied_note(page.bytes.len());
+                    }
+                    fits
+                }
+            },
+        };
+        if !usable {
+            let (old, keep) = match self.pages.get(&index) {
+                Some(p) => (p.bytes.clone(), p.bytes.len()),
+                None => (Arc::new(Vec::new()), 0),
+            };
+            // Doubling keeps many small appends cheap.
+            let room = if len > keep { len.max(keep * 2).min(PAGE) } else { keep };
+            let mut page = Page::new(&self.usage, &old, room)?;
+            iobuf::copied_note(keep);
+            if let Some(bytes) = Arc::get_mut(&mut page.bytes) {
+                bytes.truncate(len.max(keep));
+            }
+            self.insert(index, Arc::new(page));
+        }
+        let page = self.pages.get_mut(&index).and_then(Arc::get_mut);
+        let bytes = page.and_then(|p| Arc::get_mut(&mut p.bytes)).ok_or(VfsError::Io)?;
+        if bytes.len() < len {
+            bytes.resize(len, 0);
+        }
+        Ok(bytes)
+    }
+
+    /// Writes all of `data`, or as much as fits; an error only when nothing fitted.
+    pub(super) fn write(&mut self, at: u64, data: &[Buf]) -> VfsResult<usize> {
+        let mut done = 0_usize;
+        for buf in data {
+            let mut rest = buf.as_slice();
+            while !rest.is_empty() {
+                let (index, from) = place(at + done as u64);
+                let n = rest.len().min(PAGE - from);
+                match self.own(index, from + n) {
+                    Ok(page) => iobuf::copied(&mut page[from..from + n], &rest[..n]),
+                    Err(e) if done == 0 => return Err(e),
+                    Err(_) => return Ok(done),
+                }
+                rest = &rest[n..];
+                done += n;
+                self.size = self.size.max(at + done as u64);
+            }
+        }
+        Ok(done)
+    }
+
+    /// Sets the size: cuts, or extends by a hole.
+    pub(super) fn resize(&mut self, size: u64) -> VfsResult<()> {
+        if size < self.size {
+            let (index, from) = place(size);
+            if from > 0 && self.pages.get(&index).is_some_and(|p| p.bytes.len() > from) {
+                self.own(index, from)?.truncate(from);
+            }
+            let beyond = if from > 0 { index + 1 } else { index };
+            for (_, page) in self.pages.split_off(&beyond) {
+                self.used -= page.charge.bytes;
+            }
+        }
+        self.size = size;
+        Ok(())
+    }
+
+    /// Makes a hole; the size stays.
+    pub(super) fn punch(&mut self, at: u64, count: u64) -> VfsResult<()> {
+        let end = at.saturating_add(count).min(self.size.max(at));
+        let touched: Vec<u64> = match end.checked_sub(1) {
+            Some(last) if end > at => {
+                self.pages.range(place(at).0..=place(last).0).map(|(i, _)| *i).collect()
+            }
+            _ => return Ok(()),
+        };
+        for index in touched {
+            let start = index * PAGE_BYTES;
+            let from = place(at.max(start)).1;
+            let to = usize::try_from(end - start).unwrap_or(PAGE).min(PAGE);
+            let len = self.pages.get(&index).map_or(0, |p| p.bytes.len());
+            if from == 0 && to >= len {
+                self.remove(index);
+            } else if from < len {
+                self.own(index, len)?[from..to.min(len)].fill(0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes sure of storage; extends the size.
+    pub(super) fn allocate(&mut self, at: u64, count: u64) -> VfsResult<()> {
+        let end = at.saturating_add(count);
+        let (first, last) = (place(at).0, place(end - 1).0);
+        let there = self.pages.range(first..=last).count() as u64;
+        if (last - first + 1 - there).saturating_mul(PAGE_BYTES) > self.usage.free() {
+            return Err(VfsError::NoSpace);
+        }
+        for index in first..=last {
+            self.own(index, PAGE)?;
+        }
+        self.size = self.size.max(end);
+        Ok(())
+    }
+
+    /// Where the next data or hole begins, from `at` which lies before the end.
+    pub(super) fn next_data(&self, at: u64) -> Option<u64> {
+        let (index, _) = place(at);
+        let (found, _) = self.pages.range(index..).next()?;
+        Some(at.max(found * PAGE_BYTES)).filter(|at| *at < self.size)
+    }
+
+    pub(super) fn next_hole(&self, at: u64) -> u64 {
+        let mut index = place(at).0;
+        while self.pages.contains_key(&index) {
+            index += 1;
+        }
+        at.max(index * PAGE_BYTES).min(self.size)
+    }
+
+    /// The pages of a range that begins and ends with pages, to be shared.
+    pub(super) fn share(&self, at: u64, count: u64) -> Shared {
+        let first = place(at).0;
+        let pages = match count.checked_sub(1) {
+            Some(last) => first..=place(at + last).0,
+            None => return Shared { pages: Vec::new(), count: 0 },
+        };
+        let pages = self.pages.range(pages).map(|(i, p)| (i - first, p.clone())).collect();
+        Shared { pages, count }
+    }
+
+    /// Takes shared pages in place of what is there.
+    pub(super) fn adopt(&mut self, at: u64, shared: Shared) {
+        let first = place(at).0;
+        if let Some(last) = shared.count.checked_sub(1) {
+            let there: Vec<u64> =
+                self.pages.range(first..=place(at + last).0).map(|(i, _)| *i).collect();
+            for index in there {
+                self.remove(index);
+            }
+        }
+        for (i, page) in shared.pages {
+            self.insert(first + i, page);
+        }
+        self.size = self.size.max(at + shared.count);
+    }
+}
+
+/// Pages on their way into another file.
+pub(super) struct Shared {
+    pages: Vec<(u64, Arc<Page>)>,
+    count: u64,
+}

@@ -1,0 +1,179 @@
+//! The rules of [`suite`] on a volume in memory, and what only memory can show.
+
+// Helpers of tests are tests too; and test data is cut to bytes on purpose.
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
+
+mod suite;
+
+use iobuf::Buf;
+use suite::*;
+use vfs::mem::MemBackend;
+use vfs::*;
+
+fn block_on<T>(f: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(f)
+}
+
+fn bench() -> Bench {
+    Bench::new(MemBackend::new(256 << 20).unwrap())
+}
+
+macro_rules! in_memory {
+    ($($module:ident :: $test:ident),* $(,)?) => { $(
+        #[test]
+        fn $test() {
+            block_on(suite::$module::$test(bench()));
+        }
+    )* };
+}
+
+in_memory!(
+    names::lookup_finds_what_was_made,
+    names::bad_names_are_refused,
+    names::create_in_its_three_ways,
+    names::exclusive_create_can_be_repeated,
+    names::unlink_and_rmdir_know_the_difference,
+    names::a_removed_file_lives_while_it_is_held,
+    names::rename_moves_and_replaces,
+    names::hard_links_are_one_node,
+    names::links_and_special_nodes,
+    names::devices_keep_their_numbers,
+    names::listing_is_complete_in_every_step,
+    names::cookies_hold_while_names_change,
+    names::handles_find_their_nodes,
+    data::read_and_write_at_every_size,
+    data::large_reads_take_several_buffers,
+    data::writes_come_in_pieces,
+    data::offsets_at_the_edge_of_the_world,
+    data::sizes_change_up_and_down,
+    data::attributes_are_set_and_kept,
+    data::the_change_attribute_always_moves,
+    data::holes_and_storage,
+    data::copies_and_clones,
+    data::extended_attributes,
+    rights::files_belong_to_who_made_them,
+    rights::data_needs_permission,
+    rights::names_need_permission,
+    rights::attributes_need_ownership,
+    rights::set_id_bits_go_when_others_write,
+    rights::access_says_what_would_happen,
+    rights::extended_attributes_need_permission,
+);
+
+#[test]
+fn two_backends_do_not_mix() {
+    block_on(suite::names::two_backends_do_not_mix(bench(), bench()));
+}
+
+#[test]
+fn handles_end_with_the_process() {
+    block_on(async {
+        let (a, b) = (bench(), bench());
+        let handle = a.file("f").await.handle();
+        b.file("f").await;
+        refused(b.backend.resolve(&handle), VfsError::Stale).await;
+        assert!(!a.backend.capabilities().handles_persist);
+    });
+}
+
+#[test]
+fn a_read_copies_nothing_and_keeps_what_it_saw() {
+    block_on(async {
+        let b = bench();
+        let f = b.file("f").await;
+        let data = pattern(1, 200_000);
+        b.write(&f, 0, &data).await;
+        let seen = f.read(None, 0, 200_000, &b.into).await.unwrap();
+        let again = f.read(None, 0, 200_000, &b.into).await.unwrap();
+        // The same memory twice, and none of it from the pool.
+        for (x, y) in seen.data.iter().zip(&again.data) {
+            assert_eq!(x.as_slice().as_ptr(), y.as_slice().as_ptr());
+        }
+        assert!(b.into.pool.stats().iter().all(|s| s.in_use == 0));
+        b.write(&f, 0, &pattern(2, 200_000)).await;
+        let cut = SetAttr { size: Some(10), ..SetAttr::default() };
+        f.setattr(&root(), cut, false).await.unwrap();
+        let bytes: Vec<u8> = seen.data.iter().flat_map(|x| x.iter().copied()).collect();
+        assert!(bytes == data);
+        assert!(b.contents(&f).await == pattern(2, 10));
+    });
+}
+
+#[test]
+fn the_limit_holds_and_room_comes_back() {
+    block_on(async {
+        let limit = 1 << 20;
+        let b = Bench::new(MemBackend::new(limit).unwrap());
+        let at_first = b.backend.statfs().await.unwrap().free_bytes;
+        let f = b.file("f").await;
+        let data = pattern(1, 700_000);
+        b.write(&f, 0, &data).await;
+        // Short when it fills up half-way, and then full; what was written before stays.
+        let more = f.write(None, 700_000, vec![Buf::from(data.clone())], Stable::Unstable).await;
+        let n = more.unwrap().count;
+        assert!(n > 0 && n < 700_000);
+        let more = f.write(None, 5 << 20, vec![Buf::from(data.clone())], Stable::Unstable).await;
+        assert_eq!(more.err(), Some(VfsError::NoSpace));
+        refused(f.allocate(0, 10 << 20), VfsError::NoSpace).await;
+        let read = b.contents(&f).await;
+        assert!(read[..700_000] == data && read[700_000..] == data[..n]);
+        let s = b.backend.statfs().await.unwrap();
+        assert!(s.total_bytes == limit && s.free_bytes < 65536);
+        // Names count as well.
+        let mut made = 0;
+        let full = loop {
+            match b.create(&format!("n{made}"), CreateHow::Guarded).await {
+                Ok(_) => made += 1,
+                Err(e) => break e,
+            }
+        };
+        assert_eq!(full, VfsError::NoSpace);
+        let (c, large) = (root(), [0; 60_000]);
+        refused(f.xattr_set(&c, b"a", &large, XattrHow::Either), VfsError::NoSpace).await;
+        for i in 0..made {
+            b.root.unlink(&root(), format!("n{i}").as_bytes()).await.unwrap();
+        }
+        b.root.unlink(&root(), b"f").await.unwrap();
+        drop(f);
+        assert_eq!(b.backend.statfs().await.unwrap().free_bytes, at_first);
+    });
+}
+
+#[test]
+fn clones_cost_nothing_until_they_differ() {
+    block_on(async {
+        let b = bench();
+        let f = b.file("f").await;
+        b.write(&f, 0, &pattern(1, 10 << 20)).await;
+        let free = b.backend.statfs().await.unwrap().free_bytes;
+        let g = b.file("g").await;
+        g.clone_range(f.as_ref(), 0, 0, 0).await.unwrap();
+        let after = b.backend.statfs().await.unwrap().free_bytes;
+        assert!(free - after < 4096, "{free} {after}");
+        b.write(&g, 100, b"x").await;
+        let changed = b.backend.statfs().await.unwrap().free_bytes;
+        assert_eq!(after - changed, 65536);
+    });
+}
+
+#[test]
+fn a_deep_tree_goes_without_deep_recursion() {
+    block_on(async {
+        let b = bench();
+        let mut at = b.root.clone();
+        for _ in 0..50_000 {
+            at = at.mkdir(&root(), b"d", mode(0o755)).await.unwrap().node;
+        }
+        drop(at);
+        drop(b);
+    });
+}
+
+#[test]
+fn a_read_only_volume_refuses() {
+    block_on(async {
+        let b = Bench::new(MemBackend::with(1 << 20, true).unwrap());
+        refused(b.create("x", CreateHow::Guarded), VfsError::ReadOnly).await;
+        refused(b.root.setattr(&root(), mode(0o700), false), VfsError::ReadOnly).await;
+    });
+}
