@@ -13,6 +13,7 @@ pub mod limits;
 pub mod loopback;
 pub mod rpcrdma;
 pub mod serve;
+mod socket;
 mod stall;
 pub mod tcp;
 pub mod verbs;

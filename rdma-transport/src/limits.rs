@@ -57,3 +57,10 @@ pub const RPCRDMA_READS_OUT: u16 = 32;
 pub const RPCRDMA_ERRORS_MAX: usize = 16;
 /// Largest RPC message of a long call that comes with a payload too long to share a buffer with it, in bytes.
 pub const RPCRDMA_LONG_CALL_MAX: usize = 64 << 10;
+
+/// A silent connection is probed after this many seconds.
+pub const KEEPALIVE_IDLE_SECONDS: u64 = 60;
+/// Seconds between probes.
+pub const KEEPALIVE_INTERVAL_SECONDS: u64 = 10;
+/// Probes without an answer that end a connection.
+pub const KEEPALIVE_PROBES_MAX: u32 = 6;

@@ -20,7 +20,7 @@ use std::task::{Context, Poll};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use crate::channel::{BoxFuture, Channel, ChannelError, Reply, ReplyTo, Service, Traffic};
-use crate::limits;
+use crate::{count, limits};
 
 /// A request whose answer takes a while.
 struct InWork {
@@ -78,11 +78,14 @@ impl Serving {
     }
 }
 
-/// Serves one connection until it ends, and says why it did.
+/// Serves one connection until it ends, and says why it did. A rule that its peer broke is counted and logged.
 pub async fn serve(channel: Box<dyn Channel>, service: Arc<dyn Service>) -> ChannelError {
     let mut serving = Serving { channel, service, in_work: FuturesUnordered::new() };
     let why = poll_fn(|cx| serving.poll(cx)).await;
     let Serving { channel, mut in_work, .. } = serving;
+    if let ChannelError::Violation(rule, detail) = &why {
+        count::broken(rule, detail, channel.info().peer);
+    }
     drop(channel);
     while in_work.next().await.is_some() {}
     why

@@ -116,7 +116,7 @@ async fn dial(
 ) -> io::Result<Connected> {
     let request = connect::request(&config, &params).map_err(too_long)?;
     let mut stream = TcpStream::connect(to).await?;
-    stream.set_nodelay(true)?;
+    crate::socket::tune(&stream)?;
     stream.write_all(&request).await?;
     let heard = hear(&mut stream, true).await?;
     if heard.start.reject {
@@ -175,7 +175,7 @@ impl Listener for IwarpListener {
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Incoming>>> {
         Box::pin(async move {
             let (stream, peer) = self.listener.accept().await?;
-            stream.set_nodelay(true)?;
+            crate::socket::tune(&stream)?;
             let config = self.config.clone();
             Ok(Box::new(IwarpIncoming { stream, peer, config, heard: None }) as Box<dyn Incoming>)
         })

@@ -47,7 +47,7 @@ pub struct TcpCaller {
 impl TcpCaller {
     /// Takes over a connected stream. `recvs` lends receive buffers (4 KiB and 64 KiB).
     pub fn new(stream: TcpStream, info: Arc<Info>, recvs: Pool) -> io::Result<Self> {
-        stream.set_nodelay(true)?;
+        crate::socket::tune(&stream)?;
         Ok(Self {
             recv: Receiver::new(info.clone(), recvs),
             info,

@@ -54,7 +54,7 @@ impl TcpChannel {
         recvs: Pool,
         locate: Arc<dyn Locate>,
     ) -> io::Result<Self> {
-        stream.set_nodelay(true)?;
+        crate::socket::tune(&stream)?;
         let (sender, commands) = mpsc::channel(limits::COMMANDS_WAITING_MAX);
         Ok(Self {
             recv: Receiver::new(info.clone(), recvs),
