@@ -229,14 +229,17 @@ impl Rx {
         need.saturating_sub(have).max(1)
     }
 
-    /// Bytes of length field and header, as far as that is known.
+    /// Bytes of length field and header, as far as that is known; only the length field when the length is wrong.
     fn header_need(&self) -> usize {
         let seen = &self.side[self.used..self.have];
+        let ulpdu_len = || usize::from(u16::from_be_bytes(field(seen, 0)));
         match seen {
-            [a, b, ..] if u16::from_be_bytes([*a, *b]) == 0 => mpa::LENGTH_LEN,
+            [] | [_] => mpa::LENGTH_LEN,
+            _ if ulpdu_len() < ddp::TAGGED_LEN => mpa::LENGTH_LEN,
+            [_, _] => mpa::LENGTH_LEN + 1,
             [_, _, control, ..] if ddp::is_tagged(*control) => mpa::LENGTH_LEN + ddp::TAGGED_LEN,
-            [_, _, _, ..] => HEADER_MAX,
-            _ => mpa::LENGTH_LEN + 1,
+            _ if ulpdu_len() < ddp::UNTAGGED_LEN => mpa::LENGTH_LEN,
+            _ => HEADER_MAX,
         }
     }
 
@@ -283,6 +286,7 @@ impl Rx {
             let have = self.have - self.used;
             match &mut self.state {
                 State::Header => {
+                    // The need grows with what is known.
                     let need = self.header_need();
                     if have < need {
                         return Ok(());
@@ -337,12 +341,10 @@ impl Rx {
         if rtr && ulpdu_len == 0 {
             return Ok(self.segment(Opcode::Send, true, Place::Control, 0, 0));
         }
-        let Some(len) = ulpdu_len.checked_sub(self.header_len - mpa::LENGTH_LEN) else {
-            return Err(Violation::UlpduLength);
-        };
         if self.header_len == mpa::LENGTH_LEN {
             return Err(Violation::UlpduLength);
         }
+        let len = ulpdu_len - (self.header_len - mpa::LENGTH_LEN);
         let tagged = ddp::is_tagged(header[0]);
         if ddp::version(header[0]) != ddp::VERSION {
             let untagged = Violation::DdpVersionUntagged;

@@ -1,0 +1,90 @@
+//! The far end of `rping` (rdmacm-utils), to try this iWARP against a kernel's: serves `rping -c -a ADDR -p PORT -C N`.
+//!
+//! Usage: `cargo run -p rdma-transport --example rping -- ADDR:PORT [crc]`
+// An example may end by a panic.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::future::poll_fn;
+
+use bytes::Bytes;
+use iobuf::{Buf, BufMut};
+use rdma_transport::iwarp::{Iwarp, IwarpConfig, violations};
+use rdma_transport::verbs::{
+    Completion, ConnectParams, Connected, Provider, QueuePair, RemoteSeg, Work, WorkId, WorkKind,
+};
+
+/// Waits for one completion of this kind.
+async fn wait(
+    qp: &mut Box<dyn QueuePair>,
+    seen: &mut Vec<Completion>,
+    kind: WorkKind,
+) -> Result<Completion, String> {
+    loop {
+        if let Some(i) = seen.iter().position(|c| c.kind == kind) {
+            let c = seen.remove(i);
+            return if c.result.is_ok() { Ok(c) } else { Err(format!("{c:?}")) };
+        }
+        poll_fn(|cx| qp.poll(cx, seen)).await.map_err(|down| down.reason)?;
+    }
+}
+
+fn advert(c: &Completion) -> RemoteSeg {
+    let b = c.buf.as_ref().unwrap().filled();
+    RemoteSeg {
+        offset: u64::from_be_bytes(*b.first_chunk().unwrap()),
+        handle: u32::from_be_bytes(*b[8..].first_chunk().unwrap()),
+        len: u32::from_be_bytes(*b[12..].first_chunk().unwrap()),
+    }
+}
+
+async fn serve(connected: Connected) -> Result<(), String> {
+    let Connected { mut qp, .. } = connected;
+    let mut seen = Vec::new();
+    let recv = |id| Work::Recv { id: WorkId(id), into: BufMut::heap(64) };
+    let go = || Work::Send { id: WorkId(0), from: vec![Buf::from(vec![0; 16])], invalidate: None };
+    qp.post((0..4).map(recv).collect()).unwrap();
+    for round in 0.. {
+        // The source: read it, then let the client go on.
+        let Ok(c) = wait(&mut qp, &mut seen, WorkKind::Recv).await else {
+            println!("{round} rounds, {:?}", qp.counters());
+            return Ok(());
+        };
+        let from = advert(&c);
+        let into = BufMut::heap(from.len as usize);
+        let read = Work::Read { id: WorkId(9), from: vec![from], into };
+        qp.post(vec![read, recv(1), go()]).unwrap();
+        let data = wait(&mut qp, &mut seen, WorkKind::Read).await?.buf.unwrap();
+        assert_eq!(data.len(), from.len as usize);
+        wait(&mut qp, &mut seen, WorkKind::Send).await?;
+        // The sink: write back what was read.
+        let to = advert(&wait(&mut qp, &mut seen, WorkKind::Recv).await?);
+        let write = Work::Write { id: WorkId(8), from: data.freeze(), to };
+        qp.post(vec![write, recv(2), go()]).unwrap();
+        wait(&mut qp, &mut seen, WorkKind::Write).await?;
+        wait(&mut qp, &mut seen, WorkKind::Send).await?;
+    }
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() {
+    let mut args = std::env::args().skip(1);
+    let at = args.next().expect("ADDR:PORT").parse().expect("ADDR:PORT");
+    let config = IwarpConfig { crc: args.next().is_some(), ..IwarpConfig::default() };
+    let params = ConnectParams {
+        private_data: Bytes::new(),
+        recvs: 8,
+        sends: 8,
+        reads_out: 8,
+        reads_in: 8,
+        recv_size: 64,
+    };
+    let mut listener = Iwarp::new(config).listen(at).await.expect("listen");
+    loop {
+        let incoming = listener.accept().await.expect("accept");
+        let connected = incoming.accept(params.clone()).await.expect("start-up");
+        println!("connected: {}", connected.peer);
+        println!("{:?}", serve(connected).await);
+        println!("{:?}", violations().into_iter().filter(|v| v.1 > 0).collect::<Vec<_>>());
+    }
+}
