@@ -134,6 +134,11 @@ impl Reads {
         self.wire.iter().find(|r| r.left > 0).map(|r| (r.seq, r.at))
     }
 
+    /// Another Read is answered after this one.
+    pub(crate) fn comes_after(&self, seq: u64) -> bool {
+        self.wire.iter().any(|r| r.left > 0 && r.seq != seq)
+    }
+
     /// Bytes that each of the requests in line still brings to the Read `seq`, as far as they are next.
     pub(crate) fn coming(&self, seq: u64) -> impl Iterator<Item = usize> {
         self.wire.iter().filter(|r| r.left > 0).take_while(move |r| r.seq == seq).map(|r| r.left)

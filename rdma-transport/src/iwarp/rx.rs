@@ -33,6 +33,8 @@ const TAIL: usize = 4 << 10;
 const GUESSES_MAX: usize = 128;
 /// Payload guessed at once, in bytes.
 const GUESSED_MAX: usize = 256 << 10;
+/// An FPDU with at least this payload is worth a system call of its own.
+const LARGE: usize = 16 << 10;
 /// Payload of an FPDU while none was seen.
 const FIRST_GUESS: usize = 64 << 10;
 /// FPDUs with less payload are not worth a slot of their own.
@@ -599,6 +601,10 @@ impl Rx {
                 chunks.push_back(b.capacity());
             }
         }
+        // A large FPDU that its message goes on behind, but where nothing may be guessed: better one more system call than
+        // a copy.
+        let large = |s: &Segment| !s.last && s.len >= LARGE;
+        let mut more_follows = matches!(&self.state, State::Payload(s) if large(s));
         let mut guessed = 0;
         'guesses: for mut chunk in chunks {
             while chunk > 0 {
@@ -609,6 +615,7 @@ impl Rx {
                     || slot == 0
                     || slot > room
                 {
+                    more_follows = true;
                     break 'guesses;
                 }
                 plan.turns.push((slot, data));
@@ -619,7 +626,13 @@ impl Rx {
                 trailer = mpa::pad(header - mpa::LENGTH_LEN + data) + mpa::CRC_LEN;
             }
         }
-        plan.turns.push((room + TAIL, 0));
+        if let Place::Sink(seq) = plan.place {
+            more_follows |= t.reads.comes_after(seq);
+        }
+        let slot = (trailer + header).saturating_sub(have);
+        // Payload of which it is known that it comes is not to be read into the tail.
+        let only_header = more_follows && slot > 0 && !plan.turns.is_empty();
+        plan.turns.push((if only_header { slot.min(room) } else { room + TAIL }, 0));
     }
 
     /// The socket gave `n` bytes into what [`Rx::slices`] said.
