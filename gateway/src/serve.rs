@@ -23,6 +23,7 @@ use nfsrdma::fh::Handles;
 use nfsrdma::limits::NEIGHBOURS_REFRESH_SECONDS;
 use nfsrdma::locate::NfsLocate;
 use nfsrdma::server::Server;
+use nfsrdma::v4;
 use rdma_transport::channel::{Channel, Info, Locate, Traffic, Transport};
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
 use rdma_transport::limits::{RPCRDMA_CREDITS, RPCRDMA_CREDITS_REVERSE};
@@ -83,7 +84,14 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
     let namespace = Arc::new(Namespace::new(shares(&settings)?));
     let core = Core::new(namespace, Handles::new(run.handle_key), run.boot, Clock::real());
     core.neighbours.set(networks::attached());
-    let server = Server::new(core, run.replay_key);
+    let v4 = v4::Options {
+        lease: settings.lease,
+        grace: settings.grace,
+        state_dir: run.folder.clone(),
+        ..v4::Options::default()
+    };
+    let server = Server::with_v4(core, run.replay_key, v4)
+        .map_err(|e| format!("state of version 4 clients: {e}"))?;
     let shared = Arc::new(Shared {
         server: server.clone(),
         payload: Pool::new(PoolLimits::of_bytes(usize::try_from(settings.memory).unwrap_or(0))),

@@ -25,7 +25,7 @@ use crate::rpc::{CallError, CallHead, Flavor, decode_call, decode_cred, program}
 use crate::v4::Nfs4;
 use crate::violation::Violation;
 use crate::xdr::{Reader, Writer, XdrResult};
-use crate::{portmap, v3};
+use crate::{portmap, v3, v4};
 
 /// The NFS server: what all connections share.
 pub struct Server {
@@ -37,16 +37,27 @@ pub struct Server {
 }
 
 impl Server {
-    /// Over these shares. `replay_key` is random.
+    /// Over these shares, with nothing that survives a restart. `replay_key` is random.
     pub fn new(core: Core, replay_key: [u8; 16]) -> Arc<Self> {
+        // Invariant: only the state directory can fail, and there is none.
+        #[allow(clippy::expect_used)]
+        Self::with_v4(core, replay_key, v4::Options::default()).expect("no state directory")
+    }
+
+    /// Over these shares. An error when what survived the last run of version 4 cannot be read.
+    pub fn with_v4(
+        core: Core,
+        replay_key: [u8; 16],
+        v4: v4::Options,
+    ) -> std::io::Result<Arc<Self>> {
         let core = Arc::new(core);
-        Arc::new(Self {
-            v4: Nfs4::new(core.clone()),
+        Ok(Arc::new(Self {
+            v4: Nfs4::with(core.clone(), v4)?,
             core,
             mounts: Mounts::default(),
             replay: Replay::new(replay_key),
             tcp_port: AtomicU16::new(0),
-        })
+        }))
     }
 
     /// What all connections share.

@@ -49,6 +49,12 @@ impl<'a> Reader<'a> {
         self.body.len() - self.at
     }
 
+    /// The bytes of the body that are not read yet.
+    pub fn rest(&self) -> &'a [u8] {
+        let body: &'a [u8] = self.body.as_slice();
+        body.get(self.at..).unwrap_or_default()
+    }
+
     /// Everything has been read, bulk data too.
     pub fn is_at_end(&self) -> bool {
         self.remaining() == 0 && self.pulled.is_empty()
@@ -250,6 +256,20 @@ impl Writer {
         &self.head
     }
 
+    /// A copy of everything from this mark on, an offset that [`Writer::len`] gave, with bulk data in its place.
+    pub fn copy_from(&self, mark: usize) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.total_len().saturating_sub(mark));
+        let mut at = mark.min(self.head.len());
+        for p in self.payloads.iter().filter(|p| p.at >= mark) {
+            out.extend_from_slice(&self.head[at..p.at]);
+            p.data.iter().for_each(|piece| out.extend_from_slice(piece.as_slice()));
+            out.extend_from_slice(&[0; 3][..usize::from(p.pad)]);
+            at = p.at;
+        }
+        out.extend_from_slice(&self.head[at..]);
+        out
+    }
+
     /// The finished reply.
     pub fn into_reply(self) -> Reply {
         Reply { head: self.head, payloads: self.payloads }
@@ -301,6 +321,19 @@ mod tests {
         let data: Vec<u8> = r.bulk(8).unwrap().iter().flat_map(|b| b.to_vec()).collect();
         assert_eq!(data, [1, 2, 3, 4, 5]);
         assert!(r.is_at_end());
+    }
+
+    #[test]
+    fn a_copy_from_a_mark_has_bulk_data_in_its_place() {
+        let mut w = Writer::new();
+        w.u32(7);
+        let mark = w.len();
+        w.u32(1);
+        w.bulk(vec![Buf::from(vec![2, 3]), Buf::from(vec![4])]);
+        w.u32(5);
+        let whole = [0, 0, 0, 1, 0, 0, 0, 3, 2, 3, 4, 0, 0, 0, 0, 5];
+        assert_eq!(w.copy_from(mark), whole);
+        assert_eq!(w.copy_from(0).len(), w.total_len());
     }
 
     #[test]

@@ -63,6 +63,22 @@ impl Lease {
         self.renewed_ms.swap(ENDED, Ordering::AcqRel) != ENDED
     }
 
+    /// Ends it unless it holds. True for the one caller who ended it: a client that comes back at the same moment either
+    /// keeps everything or finds everything gone.
+    pub fn end_if_lapsed(&self, now: Millis) -> bool {
+        self.renewed_ms
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |was| {
+                let lapsed = now.saturating_sub(was) > self.terms.lease_ms;
+                (was != ENDED && lapsed).then_some(ENDED)
+            })
+            .is_ok()
+    }
+
+    /// When the client was last heard of; `None` when the lease was ended.
+    pub fn renewed(&self) -> Option<Millis> {
+        Some(self.renewed_ms.load(Ordering::Acquire)).filter(|t| *t != ENDED)
+    }
+
     /// How it stands.
     pub fn standing(&self, now: Millis) -> Standing {
         let renewed = self.renewed_ms.load(Ordering::Acquire);
@@ -107,6 +123,15 @@ mod tests {
         assert!(!l.end());
         assert!(!l.renew(1));
         assert_eq!(l.standing(1), Standing::Ended);
+    }
+
+    #[test]
+    fn only_a_lapsed_lease_gives_way() {
+        let l = Lease::new(ClientId(1), Terms { lease_ms: 10, courtesy_ms: 5 }, 0);
+        assert!(!l.end_if_lapsed(10));
+        assert!(l.end_if_lapsed(11));
+        assert!(!l.end_if_lapsed(11));
+        assert_eq!(l.renewed(), None);
     }
 
     #[test]

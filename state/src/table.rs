@@ -25,8 +25,8 @@ use crate::recall::{Break, Deadlines};
 const SHARDS: usize = 64;
 const SLOTS: usize = 4096;
 
-/// Node ids are counters of ours, not chosen by a peer: mixing is enough.
-#[derive(Default)]
+/// For numbers that are counters of ours, not chosen by a peer: mixing is enough.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct NodeHasher(u64);
 
 impl Hasher for NodeHasher {
@@ -38,6 +38,10 @@ impl Hasher for NodeHasher {
         for b in bytes {
             self.write_u64(u64::from(*b));
         }
+    }
+
+    fn write_u32(&mut self, n: u32) {
+        self.write_u64(u64::from(n));
     }
 
     fn write_u64(&mut self, n: u64) {

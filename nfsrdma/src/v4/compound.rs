@@ -14,6 +14,8 @@ use state::Who;
 use vfs::namespace::{Door, Share};
 use vfs::{Cred, DirChange, Kind, NodeRef};
 
+use super::client::Client;
+use super::session::SlotUse;
 use super::status::Status;
 use super::wire::{MINOR_MAX, Stateid, op};
 use super::{Nfs4, dispatch, limits};
@@ -82,6 +84,12 @@ pub struct Compound<'a> {
     pub once: bool,
     /// SEQUENCE found a repetition: this is the whole answer, from the COMPOUND's status on.
     pub replay: Option<Arc<[u8]>>,
+    /// The client, once SEQUENCE has found it (minor version 1 and up).
+    pub(super) client: Option<Arc<Client>>,
+    /// The slot that SEQUENCE occupied.
+    pub(super) slot: Option<SlotUse>,
+    /// Why no operation after the first may be performed: the reply to this repetition was not kept.
+    pub(super) refuse_rest: Option<Status>,
 }
 
 impl<'a> Compound<'a> {
@@ -120,7 +128,7 @@ impl<'a> Compound<'a> {
     }
 
     /// An object as a regular file; what it is instead decides the error (RFC 7530 section 16.23.4, RFC 8881 section 18.22.3).
-    fn regular(&self, object: &Object) -> Result<Located, Status> {
+    pub(super) fn regular(&self, object: &Object) -> Result<Located, Status> {
         let Object::Node(at) = object else { return Err(Status::IsDir) };
         match at.node.kind() {
             Kind::File => Ok(at.clone()),
@@ -155,7 +163,7 @@ impl<'a> Compound<'a> {
 
     /// Who acts on names and attributes, where no stateid says so.
     pub fn who(&self) -> Option<Who> {
-        None
+        self.client.as_ref().map(|c| Who { client: c.id, holder: None })
     }
 
     /// The door to the files for the one who acts on names and attributes.
@@ -213,6 +221,9 @@ impl<'a> Compound<'a> {
 
     /// Before an operation: its opcode may stand here, and its result will fit.
     fn admit(&self, opcode: u32) -> Result<(), Status> {
+        if let Some(status) = self.refuse_rest {
+            return Err(status);
+        }
         if !dispatch::is_known(opcode, self.minor) {
             return Err(Status::OpIllegal);
         }
@@ -359,8 +370,14 @@ pub(super) async fn run(
         limits: ReplyLimits { reply_max: limits::REPLY_MAX, cached_max: None },
         once: false,
         replay: None,
+        client: None,
+        slot: None,
+        refuse_rest: None,
     };
     cx.perform_all(start, results_at).await;
+    if let Some(slot) = cx.slot.take() {
+        slot.finish(&cx.out, start);
+    }
     *out = cx.out;
     Ok(if cx.once { Outcome::Once } else { Outcome::Repeatable })
 }

@@ -1,9 +1,11 @@
 //! What a stateid allows READ, WRITE, SETATTR of the size and the 4.2 data operations to do.
 
-use state::Who;
+use state::{Rights, Who};
 use vfs::Cred;
 
 use super::compound::{Compound, Located};
+use super::opens::{Entry, Held};
+use super::resolve::resolve;
 use super::status::Status;
 use super::wire::Stateid;
 
@@ -35,12 +37,43 @@ impl IoRight {
 /// Checks a stateid of a data operation on `at` (RFC 8881 sections 8.2.5 and 9.1.2).
 pub async fn check_io(
     cx: &Compound<'_>,
-    _at: &Located,
+    at: &Located,
     stateid: Stateid,
-    _access: IoAccess,
+    access: IoAccess,
 ) -> Result<IoRight, Status> {
-    match cx.stateid(stateid)? {
-        Stateid::ANONYMOUS | Stateid::READ_BYPASS => Ok(IoRight { who: None, open_checked: false }),
-        _ => Err(Status::BadStateId),
+    if matches!(stateid, Stateid::ANONYMOUS | Stateid::READ_BYPASS) {
+        // RFC 8881 section 8.2.3: reading past share modes is a right of the server, not of the client; it is not used.
+        return Ok(IoRight { who: cx.who(), open_checked: false });
     }
+    let named = resolve(cx, stateid)?;
+    let mut held = named.client.held();
+    let (allowed, holder, number) = match named.entry(&mut held, at.node.id(), cx.minor)? {
+        Entry::Open(o) => (o.share.access, o.party.holder, Some(named.number)),
+        Entry::Lock(l) => {
+            let number = l.open;
+            let o = held.open(number).ok_or(Status::BadStateId)?;
+            (o.share.access, o.party.holder, Some(number))
+        }
+        Entry::Delegation(d) if d.revoked => return Err(Status::DelegRevoked),
+        Entry::Delegation(d) => (Rights::READ, d.party.holder, None),
+        Entry::Closed(_) => return Err(Status::BadStateId),
+    };
+    if cx.minor == 0 && number.is_some_and(|n| !is_confirmed(&held, n)) {
+        return Err(Status::BadStateId);
+    }
+    let who = Some(Who { client: named.client.id, holder: Some(holder) });
+    match access {
+        IoAccess::Read if allowed.has(Rights::READ) => Ok(IoRight { who, open_checked: true }),
+        // RFC 8881 section 18.22.4: clients that write parts of pages must read the rest. The permission was not asked by OPEN.
+        IoAccess::Read => Ok(IoRight { who, open_checked: false }),
+        IoAccess::Write if allowed.has(Rights::WRITE) => Ok(IoRight { who, open_checked: true }),
+        IoAccess::Write => Err(Status::OpenMode),
+    }
+}
+
+/// Minor version 0: an open may be used once its owner is confirmed (RFC 7530 section 16.18.5).
+fn is_confirmed(held: &Held, open: u32) -> bool {
+    held.open(open)
+        .and_then(|o| held.open_owners.get(&o.owner))
+        .is_some_and(|owner| owner.confirmed)
 }

@@ -20,7 +20,30 @@ pub const IO_MAX: usize = 1 << 20;
 pub const REPLY_MAX: usize = IO_MAX + 64 * 1024;
 /// Bytes of an extended attribute's value (as Linux: XATTR_SIZE_MAX).
 pub const XATTR_VALUE_MAX: usize = 64 * 1024;
-/// Seconds that a client may be silent.
-pub const LEASE_SECS: u32 = 90;
 /// Bytes that one COPY does before it answers; the client goes on from there.
 pub const COPY_MAX: u64 = 64 << 20;
+
+/// Clients that are known, confirmed or not.
+pub const CLIENTS_MAX: usize = 16_384;
+/// Sessions of one client.
+pub const SESSIONS_PER_CLIENT_MAX: usize = 64;
+/// Connections bound to the backchannel of one session.
+pub const BACK_CONNS_MAX: usize = 16;
+/// Slots of a session.
+pub const SLOTS_MAX: u32 = 128;
+/// Bytes of a reply that is kept in a slot.
+pub const REPLY_CACHED_MAX: usize = 8 * 1024;
+/// Smallest sizes of a channel that can carry anything, in bytes.
+pub const CHANNEL_MIN: usize = 256;
+/// Operations in a COMPOUND of a session.
+pub const SESSION_OPS_MAX: u32 = 128;
+/// Opens, lock owners' states and delegations of one client.
+pub const STATES_PER_CLIENT_MAX: usize = 262_144;
+/// Open owners, and lock owners, of one client.
+pub const OWNERS_PER_CLIENT_MAX: usize = 65_536;
+/// Delegations of all clients.
+pub const DELEGATIONS_MAX: usize = 65_536;
+/// Stateids in one TEST_STATEID.
+pub const TEST_STATEIDS_MAX: usize = 1_024;
+/// Network ids and universal addresses that a client sends, in bytes.
+pub const NETADDR_MAX: usize = 256;

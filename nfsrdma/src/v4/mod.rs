@@ -14,27 +14,49 @@ use crate::context::{CallContext, Conn, Core, Outcome};
 use crate::xdr::{Reader, Writer, XdrResult};
 
 pub mod attrs;
+mod callback;
+pub mod client;
 pub mod compound;
+mod deleg;
 mod dispatch;
 pub mod io_right;
 pub mod limits;
+mod locks;
+mod opens;
 mod ops;
+mod owner;
 mod pseudo;
+mod recovery;
+mod resolve;
+mod session;
+mod slots;
+mod stateid;
 pub mod status;
+mod turn;
 pub mod wire;
 
+pub use client::{Clients, Options};
 pub use status::Status;
 
 /// The version 4 server.
 pub struct Nfs4 {
     /// What all versions share.
     pub core: Arc<Core>,
+    /// The clients and what they hold.
+    pub clients: Arc<Clients>,
 }
 
 impl Nfs4 {
-    /// Over these shares.
+    /// Over these shares, with nothing that survives a restart.
     pub fn new(core: Arc<Core>) -> Self {
-        Self { core }
+        // Invariant: only the state directory can fail, and there is none.
+        #[allow(clippy::expect_used)]
+        Self::with(core, Options::default()).expect("no state directory")
+    }
+
+    /// Over these shares. An error when what survived the last run cannot be read.
+    pub fn with(core: Arc<Core>, options: Options) -> std::io::Result<Self> {
+        Ok(Self { clients: Clients::new(core.clone(), options)?, core })
     }
 
     /// One COMPOUND. `args` stands at the tag; `out` already holds the head of an accepted, successful RPC reply, and the
@@ -52,9 +74,11 @@ impl Nfs4 {
 
     /// How long clients may be silent before their state is forgotten, in seconds.
     pub fn lease_secs(&self) -> u32 {
-        limits::LEASE_SECS
+        self.clients.lease_s()
     }
 
     /// The connection has ended: it carries no session any more.
-    pub fn connection_closed(&self, _conn: &Arc<Conn>) {}
+    pub fn connection_closed(&self, conn: &Arc<Conn>) {
+        self.clients.connection_closed(conn.id);
+    }
 }

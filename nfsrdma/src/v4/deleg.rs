@@ -1,0 +1,195 @@
+//! Read delegations (RFC 8881 section 10.4): given with OPEN, recalled when another's access is in the way, revoked when the
+//! client does not give them back in time.
+//!
+//! *Operation.* The promise itself is a grant in `state`; here is its stateid, and how its holder is told. Each recall has a task
+//! that lives until the delegation is back or its time is over.
+//!
+//! *Memory.* [`limits::DELEGATIONS_MAX`] delegations of all clients.
+//!
+//! *Errors.* None that a request sees but NFS4ERR_DELAY, which the door gives.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use state::{Break, Caching, ClientId, Kind, Party};
+use vfs::backend::BoxFuture;
+use vfs::keeper::Recall;
+
+use super::callback::{self, Failed};
+use super::client::{Client, Clients};
+use super::compound::{Compound, Located};
+use super::limits;
+use super::opens::{Delegation, Entry};
+use super::session::Session;
+use super::stateid::compose;
+use super::status::Status;
+use super::wire::Stateid;
+
+/// Pause before a recall is tried again.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// How `state` reaches the clients of version 4. It does not keep them alive: they keep the namespace that keeps this.
+struct Link(Weak<Clients>);
+
+/// Joins the clients to the door.
+pub(super) fn attach(clients: &Arc<Clients>) {
+    let weak = Arc::downgrade(clients);
+    let core = Arc::downgrade(&clients.core);
+    let clock = move || {
+        let now = core.upgrade().map(|c| c.clock.now()).unwrap_or_default();
+        u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+    };
+    if !clients.core.namespace.keeper().attach(Arc::new(Link(weak)), clock) {
+        tracing::warn!(
+            "these shares have a front end already; its clients alone are asked to give back"
+        );
+    }
+}
+
+impl Recall for Link {
+    fn recall(&self, what: &Break) {
+        let Some(clients) = self.0.upgrade() else { return };
+        let what = *what;
+        tokio::spawn(async move { clients.recall_until_back(&what).await });
+    }
+
+    fn revoke(&self, what: &Break) {
+        if let Some(clients) = self.0.upgrade() {
+            clients.revoke(what);
+        }
+    }
+
+    fn release(&self, client: ClientId) -> BoxFuture<'_, ()> {
+        let clients = self.0.upgrade();
+        Box::pin(async move {
+            if let Some(clients) = clients {
+                clients.release_lapsed(client).await;
+            }
+        })
+    }
+}
+
+/// Gives a read delegation on a file that the client has just opened, if nothing speaks against it.
+pub(super) fn delegate(cx: &Compound<'_>, client: &Arc<Client>, at: &Located) -> Option<Stateid> {
+    let clients = &cx.nfs.clients;
+    let keeper = cx.nfs.core.namespace.keeper();
+    let can_recall = cx.slot.as_ref().is_some_and(|s| s.session.back().works());
+    if !clients.options.delegations
+        || !can_recall
+        || clients.delegations.load(Ordering::Relaxed) >= limits::DELEGATIONS_MAX
+    {
+        return None;
+    }
+    let object = super::compound::Object::Node(at.clone());
+    let fh = cx.fh_of(&object);
+    let node = at.node.id();
+    let party = Party { holder: keeper.state().holder(), lease: client.lease.clone() };
+    // Entered before it is granted and under one lock with it, so that a recall that comes at once finds it.
+    let mut held = client.held();
+    let entry =
+        Delegation { seqid: 1, node: at.node.clone(), party: party.clone(), fh, revoked: false };
+    let number = held.add(Entry::Delegation(entry))?;
+    let granted =
+        keeper.state().grant(node, &party, Kind::Delegation, Caching::READ_HANDLE, clients.now());
+    if !granted {
+        held.remove_delegation(number);
+        return None;
+    }
+    clients.delegations.fetch_add(1, Ordering::Relaxed);
+    clients.counters.delegated.fetch_add(1, Ordering::Relaxed);
+    Some(compose(client.id, number, 1))
+}
+
+impl Clients {
+    /// The stateid and file handle of a delegation that is still out.
+    fn outstanding(&self, what: &Break) -> Option<(Arc<Client>, u32, Stateid, crate::fh::Fh)> {
+        let client = self.find(what.client)?;
+        let (number, stateid, fh) = {
+            let held = client.held();
+            let number = held.number_of(what.holder)?;
+            match held.get(number)? {
+                Entry::Delegation(d) if !d.revoked => {
+                    (number, compose(client.id, number, d.seqid), d.fh)
+                }
+                _ => return None,
+            }
+        };
+        Some((client, number, stateid, fh))
+    }
+
+    /// Tells the holder, again where that makes sense, and takes the delegation when its time is over.
+    async fn recall_until_back(&self, what: &Break) {
+        let mut told = false;
+        loop {
+            let Some((client, _, stateid, fh)) = self.outstanding(what) else { return };
+            if self.now() >= what.deadline {
+                return self.revoke(what);
+            }
+            if !told {
+                match working_session(&client) {
+                    Some(session) => match callback::recall(&session, stateid, &fh).await {
+                        Ok(()) => told = true,
+                        // It does not know the delegation: either the answer to its OPEN is still on the way, or it
+                        // was given back already, which the next round sees.
+                        Err(Failed::Refused(status)) => {
+                            tracing::debug!(?status, client = client.id.0, "recall refused");
+                        }
+                        Err(why) => tracing::debug!(?why, client = client.id.0, "recall failed"),
+                    },
+                    None => tracing::debug!(client = client.id.0, "no backchannel for a recall"),
+                }
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// Takes a delegation by force. Its stateid stays until the client frees it, so that it learns what happened.
+    fn revoke(&self, what: &Break) {
+        let keeper = self.core.namespace.keeper();
+        if let Some((client, number, ..)) = self.outstanding(what) {
+            let mut held = client.held();
+            if let Some(Entry::Delegation(d)) = held.get_mut(number)
+                && !d.revoked
+            {
+                d.revoked = true;
+                held.revoked += 1;
+                self.delegations.fetch_sub(1, Ordering::Relaxed);
+                self.counters.revoked.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(client = client.id.0, "a delegation was not given back in time");
+            }
+        }
+        keeper.acknowledge(what.node, what.holder, Caching::NONE);
+    }
+
+    /// DELEGRETURN.
+    pub(super) fn delegation_returned(&self, client: &Client, number: u32) {
+        let Some(d) = client.held().remove_delegation(number) else { return };
+        self.delegations.fetch_sub(1, Ordering::Relaxed);
+        self.core.namespace.keeper().acknowledge(d.node.id(), d.party.holder, Caching::NONE);
+    }
+
+    /// The delegation of this client on this file, that a claim refers to.
+    pub(super) fn check_claimed(
+        &self,
+        cx: &Compound<'_>,
+        client: &Client,
+        stateid: Stateid,
+        node: vfs::NodeId,
+    ) -> Result<(), Status> {
+        let named = super::resolve::resolve(cx, stateid)?;
+        if named.client.id != client.id {
+            return Err(Status::BadStateId);
+        }
+        let mut held = client.held();
+        match named.entry(&mut held, node, cx.minor)? {
+            Entry::Delegation(d) if d.revoked => Err(Status::DelegRevoked),
+            Entry::Delegation(_) => Ok(()),
+            _ => Err(Status::BadStateId),
+        }
+    }
+}
+
+fn working_session(client: &Client) -> Option<Arc<Session>> {
+    client.sessions().iter().find(|s| s.back().works()).cloned()
+}

@@ -1,0 +1,107 @@
+//! Lock owners' states: made by the first LOCK of an owner on a file, named by its stateid afterwards.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use state::{HolderId, Lock, LockKind, Party, Range};
+use vfs::NodeRef;
+
+use super::client::Client;
+use super::compound::Compound;
+use super::limits;
+use super::opens::{Entry, Held, LockOwner, LockState};
+use super::status::Status;
+use crate::xdr::Reader;
+
+/// `nfs_lock_type4`: the kind, and whether the client would wait. Waiting is asking again (RFC 8881 section 18.10.4), so the
+/// two are answered alike.
+pub(super) fn decode_type(r: &mut Reader<'_>) -> Result<LockKind, Status> {
+    match r.u32()? {
+        1 | 3 => Ok(LockKind::Shared),
+        2 | 4 => Ok(LockKind::Exclusive),
+        _ => Err(Status::BadXdr),
+    }
+}
+
+/// `offset` and `length` as a range (RFC 8881 section 18.10.3).
+pub(super) fn decode_range(offset: u64, length: u64) -> Result<Range, Status> {
+    Range::new(offset, length).ok_or(Status::Inval)
+}
+
+/// Whether a lock may be taken now (RFC 8881 section 8.4.2): nothing new before all that was is back.
+pub(super) fn check_grace(cx: &Compound<'_>, client: &Client, reclaim: bool) -> Result<(), Status> {
+    let now = cx.nfs.clients.now();
+    let grace = cx.nfs.clients.grace();
+    let done = client.reclaimed.load(Ordering::Acquire);
+    match (reclaim, grace.is_active(now)) {
+        (true, false) => Err(Status::NoGrace),
+        (true, true) if done => Err(Status::NoGrace),
+        (true, true) if grace.may_reclaim(client.name.as_bytes(), now) => Ok(()),
+        (true, true) => Err(Status::ReclaimBad),
+        (false, true) => Err(Status::Grace),
+        // RFC 8881 section 18.51.3: a client with sessions must say first that it has nothing to reclaim.
+        (false, false) if cx.minor > 0 && !done => Err(Status::Grace),
+        (false, false) => Ok(()),
+    }
+}
+
+/// Finds or makes the state of a lock owner on the file of an open.
+/// The flag says that it was made by this call.
+pub(super) fn lock_state(
+    held: &mut Held,
+    client: &Arc<Client>,
+    open: u32,
+    owner: &[u8],
+    holder: impl FnOnce() -> HolderId,
+) -> Option<(u32, Party, bool)> {
+    let node: NodeRef = held.open(open)?.node.clone();
+    if !held.lock_owners.contains_key(owner) {
+        if held.lock_owners.len() >= limits::OWNERS_PER_CLIENT_MAX {
+            held.lock_owners.retain(|_, o| !o.states.is_empty() || o.order.is_busy());
+        }
+        if held.lock_owners.len() >= limits::OWNERS_PER_CLIENT_MAX {
+            return None;
+        }
+        held.lock_owners.insert(owner.into(), LockOwner::default());
+    }
+    let (name, found) = held.lock_owners.get_key_value(owner)?;
+    if let Some(number) = found.states.get(&node.id()).copied() {
+        return match held.get(number)? {
+            Entry::Lock(lock) => Some((number, lock.party.clone(), false)),
+            _ => None,
+        };
+    }
+    let name = name.clone();
+    let party = Party { holder: holder(), lease: client.lease.clone() };
+    let id = node.id();
+    let number = held.add(Entry::Lock(LockState {
+        seqid: 0,
+        node,
+        owner: name.clone(),
+        party: party.clone(),
+        open,
+    }))?;
+    held.lock_owners.get_mut(&name)?.states.insert(id, number);
+    held.open_mut(open)?.locks.push(number);
+    Some((number, party, true))
+}
+
+/// Writes `LOCK4denied` (RFC 8881 section 18.10.2).
+pub(super) fn write_denied(cx: &mut Compound<'_>, lock: &Lock<Party>) {
+    cx.out.u64(lock.range.first);
+    cx.out.u64(lock.range.length());
+    cx.out.u32(match lock.kind {
+        LockKind::Shared => 1,
+        LockKind::Exclusive => 2,
+    });
+    let id = lock.owner.client();
+    cx.out.u64(id.0);
+    let owner = cx.nfs.clients.find(id).and_then(|client| {
+        let held = client.held();
+        match held.get(held.number_of(lock.owner.holder)?)? {
+            Entry::Lock(l) => Some(l.owner.clone()),
+            _ => None,
+        }
+    });
+    cx.out.opaque(owner.as_deref().unwrap_or_default());
+}

@@ -1,0 +1,388 @@
+//! What one client of version 4 holds: opens, lock owners' states and delegations by the number in their stateids.
+//!
+//! *Operation.* The protocol's own view: numbers, seqids, owners. What others may not do meanwhile is in `state`, under the
+//! holder that each entry names. An open is made in two steps, [`Held::reserve`] and [`Held::commit`], because asking `state`
+//! may have to wait in between.
+//!
+//! *Memory.* [`limits::STATES_PER_CLIENT_MAX`] entries, [`limits::OWNERS_PER_CLIENT_MAX`] owners of each sort.
+//!
+//! *Errors.* [`Status`]; the callers know which of them their minor version has.
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+
+use state::{HolderId, NodeHasher, Party, Rights, Share, Table};
+use vfs::{NodeId, NodeRef};
+
+use super::client::Client;
+use super::limits;
+use super::owner::Order;
+use super::stateid::{self, compose};
+use super::status::Status;
+use super::wire::Stateid;
+
+/// An owner as its client names it.
+pub(super) type OwnerName = Arc<[u8]>;
+
+/// An open file.
+pub(super) struct Open {
+    pub(super) seqid: u32,
+    pub(super) node: NodeRef,
+    pub(super) owner: OwnerName,
+    pub(super) party: Party,
+    pub(super) share: Share,
+    /// The modes of the OPENs that make up `share`, a bit each.
+    modes: u16,
+    /// OPENs of it that wait for `state`.
+    opening: u32,
+    /// Lock owners' states that came from it.
+    pub(super) locks: Vec<u32>,
+}
+
+/// The locks of one owner on one file.
+pub(super) struct LockState {
+    pub(super) seqid: u32,
+    pub(super) node: NodeRef,
+    pub(super) owner: OwnerName,
+    pub(super) party: Party,
+    /// The open that it came from.
+    pub(super) open: u32,
+}
+
+/// A delegation.
+pub(super) struct Delegation {
+    pub(super) seqid: u32,
+    pub(super) node: NodeRef,
+    pub(super) party: Party,
+    /// As callbacks name the file.
+    pub(super) fh: crate::fh::Fh,
+    /// It was taken by force; the client has not acknowledged that yet.
+    pub(super) revoked: bool,
+}
+
+/// What a stateid names.
+pub(super) enum Entry {
+    Open(Open),
+    Lock(LockState),
+    Delegation(Delegation),
+    /// Minor version 0: the last open that this owner closed, for a repetition of CLOSE.
+    Closed(OwnerName),
+}
+
+impl Entry {
+    pub(super) fn seqid(&self) -> u32 {
+        match self {
+            Self::Open(o) => o.seqid,
+            Self::Lock(l) => l.seqid,
+            Self::Delegation(d) => d.seqid,
+            Self::Closed(_) => 0,
+        }
+    }
+
+    pub(super) fn node(&self) -> Option<&NodeRef> {
+        match self {
+            Self::Open(o) => Some(&o.node),
+            Self::Lock(l) => Some(&l.node),
+            Self::Delegation(d) => Some(&d.node),
+            Self::Closed(_) => None,
+        }
+    }
+}
+
+/// An open owner.
+#[derive(Default)]
+pub(super) struct OpenOwner {
+    pub(super) order: Order,
+    /// Minor version 0: OPEN_CONFIRM was received.
+    pub(super) confirmed: bool,
+    pub(super) opens: HashMap<NodeId, u32>,
+    closed: Option<u32>,
+}
+
+/// A lock owner. On each file its locks have one holder, whichever open they came through.
+#[derive(Default)]
+pub(super) struct LockOwner {
+    pub(super) order: Order,
+    pub(super) states: HashMap<NodeId, u32>,
+}
+
+/// Everything of one client.
+#[derive(Default)]
+pub(super) struct Held {
+    states: HashMap<u32, Entry, BuildHasherDefault<NodeHasher>>,
+    pub(super) open_owners: HashMap<OwnerName, OpenOwner>,
+    pub(super) lock_owners: HashMap<OwnerName, LockOwner>,
+    next: u32,
+    gone: bool,
+    /// Locks and delegations by what `state` knows them as.
+    by_holder: HashMap<HolderId, u32>,
+    /// Delegations that were revoked and not freed yet.
+    pub(super) revoked: usize,
+}
+
+/// What a client held when it ended.
+pub(super) struct Gone(Vec<Entry>);
+
+impl Gone {
+    /// Gives everything up in `state`; how many delegations there were.
+    pub(super) fn release(self, table: &Table) -> usize {
+        let mut delegations = 0;
+        for entry in self.0 {
+            match entry {
+                Entry::Open(o) => table.release(o.node.id(), o.party.holder),
+                Entry::Lock(l) => table.release(l.node.id(), l.party.holder),
+                Entry::Delegation(d) => {
+                    delegations += usize::from(!d.revoked);
+                    table.release(d.node.id(), d.party.holder);
+                }
+                Entry::Closed(_) => {}
+            }
+        }
+        delegations
+    }
+}
+
+fn mode_bit(share: Share) -> u16 {
+    1 << (share.access.bits() | share.deny.bits() << 2)
+}
+
+fn modes_in(modes: u16) -> impl Iterator<Item = Share> {
+    (0..16u32)
+        .filter(move |n| modes & (1 << n) != 0)
+        .filter_map(|n| Some(Share::new(Rights::from_bits(n & 3)?, Rights::from_bits(n >> 2)?)))
+}
+
+fn is_part(part: Share, whole: Share) -> bool {
+    whole.access.has(part.access) && whole.deny.has(part.deny)
+}
+
+impl Held {
+    /// Nothing is held and nothing of it would be lost.
+    pub(super) fn is_empty(&self) -> bool {
+        self.states.is_empty()
+    }
+
+    /// The client has ended; nothing may be added any more.
+    pub(super) fn take_all(&mut self) -> Gone {
+        self.gone = true;
+        self.open_owners.clear();
+        self.lock_owners.clear();
+        self.by_holder.clear();
+        self.revoked = 0;
+        Gone(self.states.drain().map(|(_, entry)| entry).collect())
+    }
+
+    pub(super) fn get(&self, number: u32) -> Option<&Entry> {
+        self.states.get(&number)
+    }
+
+    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut Entry> {
+        self.states.get_mut(&number)
+    }
+
+    pub(super) fn open(&self, number: u32) -> Option<&Open> {
+        match self.states.get(&number) {
+            Some(Entry::Open(o)) => Some(o),
+            _ => None,
+        }
+    }
+
+    pub(super) fn open_mut(&mut self, number: u32) -> Option<&mut Open> {
+        match self.states.get_mut(&number) {
+            Some(Entry::Open(o)) => Some(o),
+            _ => None,
+        }
+    }
+
+    /// Adds an entry; its number, or none when there are as many as may be.
+    pub(super) fn add(&mut self, entry: Entry) -> Option<u32> {
+        if self.gone || self.states.len() >= limits::STATES_PER_CLIENT_MAX {
+            return None;
+        }
+        loop {
+            self.next = self.next.wrapping_add(1);
+            if !self.states.contains_key(&self.next) {
+                if let Entry::Lock(LockState { party, .. })
+                | Entry::Delegation(Delegation { party, .. }) = &entry
+                {
+                    self.by_holder.insert(party.holder, self.next);
+                }
+                self.states.insert(self.next, entry);
+                return Some(self.next);
+            }
+        }
+    }
+
+    /// The number of the lock owner's state or delegation that `state` knows by this holder.
+    pub(super) fn number_of(&self, holder: HolderId) -> Option<u32> {
+        self.by_holder.get(&holder).copied()
+    }
+
+    /// Takes a delegation out, given back or freed.
+    pub(super) fn remove_delegation(&mut self, number: u32) -> Option<Delegation> {
+        match self.states.get(&number) {
+            Some(Entry::Delegation(_)) => match self.states.remove(&number) {
+                Some(Entry::Delegation(d)) => {
+                    self.by_holder.remove(&d.party.holder);
+                    self.revoked -= usize::from(d.revoked);
+                    Some(d)
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The open owner of this name, made when there is none. `None` when there are as many as may be.
+    pub(super) fn open_owner(&mut self, name: &[u8]) -> Option<(OwnerName, &mut OpenOwner)> {
+        if !self.open_owners.contains_key(name) {
+            if self.open_owners.len() >= limits::OWNERS_PER_CLIENT_MAX {
+                // Owners of 4.0 stay behind for the sake of repetitions only.
+                self.open_owners.retain(|_, o| !o.opens.is_empty() || o.order.is_busy());
+            }
+            if self.gone || self.open_owners.len() >= limits::OWNERS_PER_CLIENT_MAX {
+                return None;
+            }
+            self.open_owners.insert(name.into(), OpenOwner::default());
+        }
+        let name = self.open_owners.get_key_value(name).map(|(name, _)| name.clone())?;
+        let owner = self.open_owners.get_mut(&name)?;
+        Some((name, owner))
+    }
+
+    /// The first step of an OPEN: finds or makes the entry of this owner and file. [`Held::commit`] or [`Held::abandon`] ends it.
+    pub(super) fn reserve(
+        &mut self,
+        client: &Client,
+        owner: &[u8],
+        node: &NodeRef,
+        holder: impl FnOnce() -> HolderId,
+    ) -> Option<(u32, Party)> {
+        let (name, found) = self.open_owner(owner)?;
+        if let Some(number) = found.opens.get(&node.id()).copied() {
+            let open = self.open_mut(number)?;
+            open.opening += 1;
+            return Some((number, open.party.clone()));
+        }
+        let party = Party { holder: holder(), lease: client.lease.clone() };
+        let number = self.add(Entry::Open(Open {
+            seqid: 0,
+            node: node.clone(),
+            owner: name.clone(),
+            party: party.clone(),
+            share: Share::default(),
+            modes: 0,
+            opening: 1,
+            locks: Vec::new(),
+        }))?;
+        self.open_owners.get_mut(&name)?.opens.insert(node.id(), number);
+        Some((number, party))
+    }
+
+    /// `state` has agreed: the open counts. `None` when the client or this open has ended meanwhile.
+    pub(super) fn commit(&mut self, client: &Client, number: u32, share: Share) -> Option<Stateid> {
+        let open = self.open_mut(number)?;
+        open.opening -= 1;
+        open.share = open.share.union(share);
+        open.modes |= mode_bit(share);
+        open.seqid = stateid::next(open.seqid);
+        Some(compose(client.id, number, open.seqid))
+    }
+
+    /// The open could not be had: what was reserved goes, unless it was there before.
+    pub(super) fn abandon(&mut self, number: u32) {
+        let Some(open) = self.open_mut(number) else { return };
+        open.opening -= 1;
+        if open.opening == 0 && open.share.access.is_none() {
+            let (owner, node) = (open.owner.clone(), open.node.id());
+            self.states.remove(&number);
+            self.forget_open(&owner, node);
+        }
+    }
+
+    /// The owner does not have this file open any more. An owner without opens goes, unless it keeps the order of 4.0.
+    fn forget_open(&mut self, owner: &OwnerName, node: NodeId) {
+        if let Some(o) = self.open_owners.get_mut(owner) {
+            o.opens.remove(&node);
+            if o.opens.is_empty() && o.order.is_unused() {
+                self.open_owners.remove(owner);
+            }
+        }
+    }
+
+    /// OPEN_DOWNGRADE: `to` must be what some of the OPENs had together (RFC 8881 section 18.18.3).
+    pub(super) fn downgrade(
+        &mut self,
+        client: &Client,
+        number: u32,
+        to: Share,
+    ) -> Result<(Stateid, NodeId, HolderId), Status> {
+        let open = self.open_mut(number).ok_or(Status::BadStateId)?;
+        let parts = || modes_in(open.modes).filter(|part| is_part(*part, to));
+        if parts().fold(Share::default(), Share::union) != to {
+            return Err(Status::Inval);
+        }
+        open.modes = parts().map(mode_bit).fold(0, |all, bit| all | bit);
+        open.share = to;
+        open.seqid = stateid::next(open.seqid);
+        let id = compose(client.id, number, open.seqid);
+        Ok((id, open.node.id(), open.party.holder))
+    }
+
+    /// CLOSE: the open and the locks that came from it. Minor version 0 remembers its number for a repetition.
+    pub(super) fn close(&mut self, number: u32, minor: u32, table: &Table) -> Result<u32, Status> {
+        let open = match self.states.remove(&number) {
+            Some(Entry::Open(open)) => open,
+            Some(other) => {
+                self.states.insert(number, other);
+                return Err(Status::BadStateId);
+            }
+            None => return Err(Status::BadStateId),
+        };
+        for lock in &open.locks {
+            self.remove_lock(*lock, table);
+        }
+        table.release(open.node.id(), open.party.holder);
+        if minor == 0 {
+            self.states.insert(number, Entry::Closed(open.owner.clone()));
+            let owner = self.open_owners.get_mut(&open.owner);
+            if let Some(before) = owner.and_then(|o| o.closed.replace(number)) {
+                self.states.remove(&before);
+            }
+        }
+        self.forget_open(&open.owner, open.node.id());
+        Ok(open.seqid)
+    }
+
+    /// A lock owner's state on a file, with the locks.
+    pub(super) fn remove_lock(&mut self, number: u32, table: &Table) {
+        let Some(Entry::Lock(_)) = self.states.get(&number) else { return };
+        let Some(Entry::Lock(lock)) = self.states.remove(&number) else { return };
+        self.by_holder.remove(&lock.party.holder);
+        table.release(lock.node.id(), lock.party.holder);
+        if let Some(open) = self.open_mut(lock.open) {
+            open.locks.retain(|n| *n != number);
+        }
+        if let Some(owner) = self.lock_owners.get_mut(&lock.owner) {
+            owner.states.remove(&lock.node.id());
+            if owner.states.is_empty() && owner.order.is_unused() {
+                self.lock_owners.remove(&lock.owner);
+            }
+        }
+    }
+
+    /// An owner of 4.0 that was never confirmed begins anew (RFC 7530 section 16.18.5): what it had goes.
+    pub(super) fn discard_owner(&mut self, name: &[u8], table: &Table) {
+        let Some(owner) = self.open_owners.remove(name) else { return };
+        for number in owner.opens.values() {
+            if let Some(Entry::Open(open)) = self.states.remove(number) {
+                open.locks.iter().for_each(|lock| self.remove_lock(*lock, table));
+                table.release(open.node.id(), open.party.holder);
+            }
+        }
+        if let Some(closed) = owner.closed {
+            self.states.remove(&closed);
+        }
+    }
+}

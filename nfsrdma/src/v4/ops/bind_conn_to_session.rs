@@ -1,0 +1,41 @@
+//! BIND_CONN_TO_SESSION (RFC 8881 section 18.34).
+
+use crate::v4::compound::Compound;
+use crate::v4::status::Status;
+
+/// `channel_dir_from_client4`.
+const FORE: u32 = 1;
+const BACK: u32 = 2;
+const FORE_OR_BOTH: u32 = 3;
+const BACK_OR_BOTH: u32 = 7;
+/// `channel_dir_from_server4`.
+const BOTH: u32 = 3;
+
+pub(in crate::v4) async fn bind_conn_to_session(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let id = cx.args.fixed::<16>()?;
+    let direction = cx.args.u32()?;
+    let _rdma_mode = cx.args.bool()?;
+    let clients = &cx.nfs.clients;
+    let session = clients.sessions.get(&id).map(|s| s.clone()).ok_or(Status::BadSession)?;
+    if session.is_dead() || !session.client.lease.renew(clients.now()) {
+        return Err(Status::BadSession);
+    }
+    let bound = match direction {
+        FORE => {
+            session.back().unbind(cx.conn.id);
+            FORE
+        }
+        BACK | BACK_OR_BOTH | FORE_OR_BOTH => {
+            let mut back = session.back();
+            back.wanted = true;
+            back.bind(cx.conn);
+            if direction == BACK { BACK } else { BOTH }
+        }
+        _ => return Err(Status::Inval),
+    };
+    cx.out.fixed(&id);
+    cx.out.u32(bound);
+    // A connection is of one transport for its whole life: no step-up to RDMA.
+    cx.out.bool(false);
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! CLOSE (RFC 8881 section 18.2, RFC 7530 section 16.2). Locks that came through the open go with it.
+
+use crate::v4::compound::Compound;
+use crate::v4::opens::Entry;
+use crate::v4::resolve::{Named, resolve};
+use crate::v4::stateid::{self, compose};
+use crate::v4::status::Status;
+use crate::v4::turn::{self, Begun, Owner};
+use crate::v4::wire::{Stateid, op};
+
+pub(in crate::v4) async fn close(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let seqid = cx.args.u32()?;
+    let stateid = Stateid::decode(&mut cx.args)?;
+    let named = resolve(cx, stateid)?;
+    let owner = {
+        let held = named.client.held();
+        match held.get(named.number) {
+            Some(Entry::Open(o)) => o.owner.clone(),
+            Some(Entry::Closed(owner)) => owner.clone(),
+            _ => return Err(Status::BadStateId),
+        }
+    };
+    match turn::begin(cx, &named.client, Owner::Open(owner), seqid)? {
+        Begun::Done(done) => done,
+        Begun::Do(ticket) => {
+            let done = close_now(cx, &named);
+            ticket.end(cx, op::CLOSE, done)
+        }
+    }
+}
+
+fn close_now(cx: &mut Compound<'_>, named: &Named) -> Result<(), Status> {
+    let node = cx.node()?.node.id();
+    let table = cx.nfs.core.namespace.keeper().state();
+    let last = {
+        let mut held = named.client.held();
+        named.entry(&mut held, node, cx.minor)?;
+        held.close(named.number, cx.minor, table)?
+    };
+    let id = if cx.minor == 0 {
+        compose(named.client.id, named.number, stateid::next(last))
+    } else {
+        // RFC 8881 section 18.2.4: nothing that could be used again.
+        Stateid::INVALID
+    };
+    id.encode(&mut cx.out);
+    cx.current_stateid = None;
+    Ok(())
+}

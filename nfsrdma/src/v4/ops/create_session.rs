@@ -1,0 +1,104 @@
+//! CREATE_SESSION (RFC 8881 section 18.36): confirms a client and gives it a session.
+
+use std::sync::Arc;
+
+use state::ClientId;
+
+use crate::v4::client::{Client, Principal};
+use crate::v4::compound::Compound;
+use crate::v4::limits::SESSIONS_PER_CLIENT_MAX;
+use crate::v4::session::{Back, ChannelAttrs, Session, decode_callback_creds};
+use crate::v4::status::Status;
+use crate::xdr::Writer;
+
+const FLAGS: u32 = 7;
+const CONN_BACK_CHAN: u32 = 2;
+
+pub(in crate::v4) async fn create_session(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let id = ClientId(cx.args.u64()?);
+    let sequence = cx.args.u32()?;
+    let flags = cx.args.u32()?;
+    let fore = ChannelAttrs::decode(&mut cx.args)?;
+    let back = ChannelAttrs::decode(&mut cx.args)?;
+    let program = cx.args.u32()?;
+    let cred = decode_callback_creds(&mut cx.args)?;
+
+    let client = cx.nfs.clients.find(id).ok_or(Status::StaleClientId)?;
+    if client.name.as_bytes().first() != Some(&1) {
+        return Err(Status::StaleClientId);
+    }
+    // RFC 8881 section 18.36.4, phase 2: this operation has an order of its own, and its last reply is kept.
+    let next = {
+        let order = client.create_order();
+        if sequence == order.next.wrapping_sub(1)
+            && let Some(kept) = &order.last_reply
+        {
+            cx.out.fixed(kept);
+            return Ok(());
+        }
+        order.next
+    };
+    if sequence != next {
+        return Err(Status::SeqMisordered);
+    }
+    if flags & !FLAGS != 0 {
+        return Err(Status::Inval);
+    }
+    let fore = fore.agree_fore()?;
+    let back_attrs = back.agree_back()?;
+    cx.nfs.clients.confirm_by_session(&client, Principal::of(cx.call)).await?;
+
+    let wanted = flags & CONN_BACK_CHAN != 0;
+    let count = usize::try_from(back_attrs.slots).unwrap_or(0);
+    let mut back = Back {
+        wanted,
+        program,
+        cred,
+        conns: Vec::new(),
+        slots: vec![(0, false); count],
+        fault: false,
+    };
+    if wanted {
+        back.bind(cx.conn);
+    }
+    let session = make(cx, &client, fore, back_attrs, back)?;
+
+    let mut body = Writer::new();
+    body.fixed(&session.id);
+    body.u32(sequence);
+    // Sessions live in memory only, and RDMA needs no step-up here: neither PERSIST nor CONN_RDMA.
+    body.u32(flags & CONN_BACK_CHAN);
+    session.fore.encode(&mut body);
+    session.back_attrs.encode(&mut body);
+    let kept: Arc<[u8]> = body.into_reply().head.into();
+    cx.out.fixed(&kept);
+    let mut order = client.create_order();
+    order.next = sequence.wrapping_add(1);
+    order.last_reply = Some(kept);
+    Ok(())
+}
+
+fn make(
+    cx: &Compound<'_>,
+    client: &Arc<Client>,
+    fore: ChannelAttrs,
+    back_attrs: ChannelAttrs,
+    back: Back,
+) -> Result<Arc<Session>, Status> {
+    let clients = &cx.nfs.clients;
+    if !client.lease.renew(clients.now()) {
+        return Err(Status::StaleClientId);
+    }
+    // RFC 8881 section 2.10.5.1 leaves the value to the server; the random half keeps others from guessing it.
+    let mut id = [0; 16];
+    getrandom::fill(&mut id).map_err(|_| Status::ServerFault)?;
+    id[..8].copy_from_slice(&client.id.0.to_be_bytes());
+    let session = Arc::new(Session::new(id, client.clone(), cx.minor, fore, back_attrs, back));
+    let mut sessions = client.sessions();
+    if sessions.len() >= SESSIONS_PER_CLIENT_MAX {
+        return Err(Status::Delay);
+    }
+    sessions.push(session.clone());
+    clients.sessions.insert(id, session.clone());
+    Ok(session)
+}

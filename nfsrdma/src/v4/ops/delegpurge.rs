@@ -1,0 +1,10 @@
+//! DELEGPURGE (RFC 8881 section 18.5). No delegations of an earlier incarnation are kept for CLAIM_DELEGATE_PREV, so there is
+//! nothing to purge and the operation is not supported.
+
+use crate::v4::compound::Compound;
+use crate::v4::status::Status;
+
+pub(in crate::v4) async fn delegpurge(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let _client_id = cx.args.u64()?;
+    Err(Status::NotSupp)
+}

@@ -1,0 +1,17 @@
+//! DESTROY_CLIENTID (RFC 8881 section 18.50).
+
+use state::ClientId;
+
+use crate::v4::compound::Compound;
+use crate::v4::status::Status;
+
+pub(in crate::v4) async fn destroy_clientid(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let id = ClientId(cx.args.u64()?);
+    let clients = &cx.nfs.clients;
+    let client = clients.find(id).ok_or(Status::StaleClientId)?;
+    let busy = !client.sessions().is_empty() || !client.held().is_empty();
+    if busy {
+        return Err(Status::ClientIdBusy);
+    }
+    clients.leave(&client).await
+}

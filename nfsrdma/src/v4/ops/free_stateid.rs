@@ -1,0 +1,29 @@
+//! FREE_STATEID (RFC 8881 section 18.38).
+
+use crate::v4::compound::Compound;
+use crate::v4::opens::Entry;
+use crate::v4::resolve::resolve;
+use crate::v4::stateid::check_seqid;
+use crate::v4::status::Status;
+use crate::v4::wire::Stateid;
+
+pub(in crate::v4) async fn free_stateid(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let stateid = Stateid::decode(&mut cx.args)?;
+    let named = resolve(cx, stateid)?;
+    let table = cx.nfs.core.namespace.keeper().state();
+    let mut held = named.client.held();
+    let entry = held.get(named.number).ok_or(Status::BadStateId)?;
+    check_seqid(named.seqid, entry.seqid(), cx.minor)?;
+    match entry {
+        Entry::Delegation(d) if d.revoked => {
+            held.remove_delegation(named.number);
+            Ok(())
+        }
+        Entry::Lock(l) if !table.holds_lock(l.node.id(), l.party.holder) => {
+            held.remove_lock(named.number, table);
+            Ok(())
+        }
+        Entry::Open(_) | Entry::Lock(_) | Entry::Delegation(_) => Err(Status::LocksHeld),
+        Entry::Closed(_) => Err(Status::BadStateId),
+    }
+}

@@ -1,0 +1,194 @@
+//! LOCK (RFC 8881 section 18.10, RFC 7530 section 16.10).
+
+use std::sync::Arc;
+
+use state::{Enforce, LockKind, LockVerdict, Party, Range, Rights};
+use vfs::NodeId;
+
+use crate::v4::client::Client;
+use crate::v4::compound::{Compound, Located};
+use crate::v4::locks::{check_grace, decode_range, decode_type, lock_state, write_denied};
+use crate::v4::opens::Entry;
+use crate::v4::resolve::{Named, resolve};
+use crate::v4::stateid::{self, compose};
+use crate::v4::status::Status;
+use crate::v4::turn::{self, Begun, Owner};
+use crate::v4::wire::{OPAQUE_LIMIT, Stateid, op};
+
+/// Times that lapsed clients are cleared out of the way of one request.
+const ROUNDS_MAX: usize = 4;
+
+struct Wanted {
+    kind: LockKind,
+    reclaim: bool,
+    range: Result<Range, Status>,
+}
+
+/// The owner's first lock on a file, through an open.
+struct Opening<'a> {
+    open_seqid: u32,
+    open: Stateid,
+    lock_seqid: u32,
+    client_id: u64,
+    owner: &'a [u8],
+}
+
+pub(in crate::v4) async fn lock(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let kind = decode_type(&mut cx.args)?;
+    let reclaim = cx.args.bool()?;
+    let (offset, length) = (cx.args.u64()?, cx.args.u64()?);
+    let wanted = Wanted { kind, reclaim, range: decode_range(offset, length) };
+    if cx.args.bool()? {
+        let opening = Opening {
+            open_seqid: cx.args.u32()?,
+            open: Stateid::decode(&mut cx.args)?,
+            lock_seqid: cx.args.u32()?,
+            client_id: cx.args.u64()?,
+            owner: cx.args.opaque(OPAQUE_LIMIT)?,
+        };
+        let named = resolve(cx, opening.open)?;
+        let owner = {
+            let held = named.client.held();
+            held.open(named.number).map(|o| o.owner.clone()).ok_or(Status::BadStateId)?
+        };
+        match turn::begin(cx, &named.client, Owner::Open(owner), opening.open_seqid)? {
+            Begun::Done(done) => done,
+            Begun::Do(ticket) => {
+                let done = first_lock(cx, &named, &opening, &wanted).await;
+                ticket.end(cx, op::LOCK, done)
+            }
+        }
+    } else {
+        let stateid = Stateid::decode(&mut cx.args)?;
+        let seqid = cx.args.u32()?;
+        let named = resolve(cx, stateid)?;
+        let owner = {
+            let held = named.client.held();
+            match held.get(named.number) {
+                Some(Entry::Lock(l)) => l.owner.clone(),
+                _ => return Err(Status::BadStateId),
+            }
+        };
+        match turn::begin(cx, &named.client, Owner::Lock(owner), seqid)? {
+            Begun::Done(done) => done,
+            Begun::Do(ticket) => {
+                let done = next_lock(cx, &named, &wanted).await;
+                ticket.end(cx, op::LOCK, done)
+            }
+        }
+    }
+}
+
+async fn first_lock(
+    cx: &mut Compound<'_>,
+    named: &Named,
+    opening: &Opening<'_>,
+    wanted: &Wanted,
+) -> Result<(), Status> {
+    let at = cx.file()?;
+    let range = wanted.range?;
+    if cx.minor == 0 && opening.client_id != named.client.id.0 {
+        return Err(Status::BadStateId);
+    }
+    let client = &named.client;
+    let keeper = cx.nfs.core.namespace.keeper();
+    let (number, party, fresh) = {
+        let mut held = client.held();
+        match named.entry(&mut held, at.node.id(), cx.minor)? {
+            Entry::Open(open) => check_mode(open.share.access, wanted.kind)?,
+            _ => return Err(Status::BadStateId),
+        }
+        check_grace(cx, client, wanted.reclaim)?;
+        let made =
+            lock_state(&mut held, client, named.number, opening.owner, || keeper.state().holder());
+        let (number, party, fresh) = made.ok_or(limit(cx))?;
+        if cx.minor == 0 {
+            if !fresh {
+                // RFC 7530 section 16.10.5: an owner that has a state on this file must use it.
+                return Err(Status::BadSeqId);
+            }
+            if let Some(owner) = held.lock_owners.get_mut(opening.owner) {
+                owner.order.start(opening.lock_seqid);
+            }
+        }
+        (number, party, fresh)
+    };
+    let done = take(cx, client, &at, number, &party, wanted.kind, range).await;
+    if done.is_err() && fresh {
+        client.held().remove_lock(number, keeper.state());
+    }
+    done
+}
+
+async fn next_lock(cx: &mut Compound<'_>, named: &Named, wanted: &Wanted) -> Result<(), Status> {
+    let at = cx.file()?;
+    let range = wanted.range?;
+    let party = {
+        let mut held = named.client.held();
+        let (open, party) = match named.entry(&mut held, at.node.id(), cx.minor)? {
+            Entry::Lock(l) => (l.open, l.party.clone()),
+            _ => return Err(Status::BadStateId),
+        };
+        let open = held.open(open).ok_or(Status::BadStateId)?;
+        check_mode(open.share.access, wanted.kind)?;
+        party
+    };
+    check_grace(cx, &named.client, wanted.reclaim)?;
+    take(cx, &named.client, &at, named.number, &party, wanted.kind, range).await
+}
+
+/// A write lock needs an open for writing. A read lock is given through any open, as reads are.
+fn check_mode(access: Rights, kind: LockKind) -> Result<(), Status> {
+    if kind == LockKind::Exclusive && !access.has(Rights::WRITE) {
+        return Err(Status::OpenMode);
+    }
+    Ok(())
+}
+
+fn limit(cx: &Compound<'_>) -> Status {
+    cx.nfs.clients.note_limit(cx.minor)
+}
+
+/// Asks `state`, and writes the answer.
+async fn take(
+    cx: &mut Compound<'_>,
+    client: &Arc<Client>,
+    at: &Located,
+    number: u32,
+    party: &Party,
+    kind: LockKind,
+    range: Range,
+) -> Result<(), Status> {
+    let clients = cx.nfs.clients.clone();
+    let keeper = cx.nfs.core.namespace.keeper();
+    let node: NodeId = at.node.id();
+    for _ in 0..ROUNDS_MAX {
+        let verdict = {
+            // Under the client's lock, so that a lock is never given to a state that has just ended.
+            let mut held = client.held();
+            let Some(Entry::Lock(state)) = held.get_mut(number) else {
+                return Err(Status::BadStateId);
+            };
+            let verdict =
+                keeper.state().lock(node, party, range, kind, Enforce::Advisory, clients.now());
+            if verdict == LockVerdict::Go {
+                state.seqid = stateid::next(state.seqid);
+                let id = compose(client.id, number, state.seqid);
+                id.encode(&mut cx.out);
+                cx.current_stateid = Some(id);
+                return Ok(());
+            }
+            verdict
+        };
+        match verdict {
+            LockVerdict::Go => return Ok(()),
+            LockVerdict::Denied(lock) => {
+                write_denied(cx, &lock);
+                return Err(Status::Denied);
+            }
+            LockVerdict::Lapsed(lapsed) => keeper.release(&lapsed).await,
+            LockVerdict::Full(_) => return Err(limit(cx)),
+        }
+    }
+    Err(Status::Delay)
+}

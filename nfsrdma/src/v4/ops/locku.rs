@@ -1,0 +1,52 @@
+//! LOCKU (RFC 8881 section 18.12).
+
+use state::Range;
+
+use crate::v4::compound::Compound;
+use crate::v4::locks::{decode_range, decode_type};
+use crate::v4::opens::Entry;
+use crate::v4::resolve::{Named, resolve};
+use crate::v4::stateid::{self, compose};
+use crate::v4::status::Status;
+use crate::v4::turn::{self, Begun, Owner};
+use crate::v4::wire::{Stateid, op};
+
+pub(in crate::v4) async fn locku(cx: &mut Compound<'_>) -> Result<(), Status> {
+    decode_type(&mut cx.args)?;
+    let seqid = cx.args.u32()?;
+    let stateid = Stateid::decode(&mut cx.args)?;
+    let (offset, length) = (cx.args.u64()?, cx.args.u64()?);
+    let range = decode_range(offset, length);
+    let named = resolve(cx, stateid)?;
+    let owner = {
+        let held = named.client.held();
+        match held.get(named.number) {
+            Some(Entry::Lock(l)) => l.owner.clone(),
+            _ => return Err(Status::BadStateId),
+        }
+    };
+    match turn::begin(cx, &named.client, Owner::Lock(owner), seqid)? {
+        Begun::Done(done) => done,
+        Begun::Do(ticket) => {
+            let done = range.and_then(|range| unlock(cx, &named, range));
+            ticket.end(cx, op::LOCKU, done)
+        }
+    }
+}
+
+fn unlock(cx: &mut Compound<'_>, named: &Named, range: Range) -> Result<(), Status> {
+    let at = cx.file()?;
+    let table = cx.nfs.core.namespace.keeper().state();
+    let mut held = named.client.held();
+    let Entry::Lock(lock) = named.entry(&mut held, at.node.id(), cx.minor)? else {
+        return Err(Status::BadStateId);
+    };
+    if !table.unlock(at.node.id(), &lock.party, range) {
+        return Err(cx.nfs.clients.note_limit(cx.minor));
+    }
+    lock.seqid = stateid::next(lock.seqid);
+    let id = compose(named.client.id, named.number, lock.seqid);
+    id.encode(&mut cx.out);
+    cx.current_stateid = Some(id);
+    Ok(())
+}

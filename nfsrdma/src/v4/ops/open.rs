@@ -1,0 +1,434 @@
+//! OPEN (RFC 8881 section 18.16, RFC 7530 section 16.16): finds or makes a file and opens it for an owner.
+//!
+//! *Operation.* In this order: the file, the permission, the share mode, and only then what changes the file (truncation), so
+//! that an open that is refused has changed nothing that was there.
+//!
+//! *Memory.* One entry per owner and file.
+//!
+//! *Errors.* Of the specification; NFS4ERR_DELAY while a delegation of another client is recalled.
+
+use std::sync::Arc;
+
+use state::{ClientId, Rights, Share, Who};
+use vfs::{Attr, CreateHow, DirChange, Kind, SetAttr};
+
+use super::super::attrs::{Bitmap, Purpose, SUPPORTED_BY_EXCLUSIVE, ToSet, supported};
+use crate::v4::client::Client;
+use crate::v4::compound::{Compound, Located, Object};
+use crate::v4::deleg::delegate;
+use crate::v4::limits::NAME_MAX;
+use crate::v4::locks::check_grace;
+use crate::v4::status::Status;
+use crate::v4::turn::{self, Begun, Owner};
+use crate::v4::wire::{OPAQUE_LIMIT, Stateid, attr, op};
+use crate::xdr::XdrError;
+
+const CONFIRM: u32 = 2;
+const LOCKTYPE_POSIX: u32 = 4;
+
+const DELEGATE_NONE: u32 = 0;
+const DELEGATE_READ: u32 = 1;
+const DELEGATE_NONE_EXT: u32 = 3;
+
+/// `OPEN4_SHARE_ACCESS_WANT_*` (RFC 8881 section 18.16.1) and those added by later minor versions.
+const WANT_MASK: u32 = 0x0000_ff00;
+const WANT_NO_DELEG: u32 = 0x0000_0400;
+const WANT_CANCEL: u32 = 0x0000_0500;
+const WANT_SIGNALS: u32 = 0x0033_0000;
+
+/// `why_no_delegation4`.
+const WND4_NOT_WANTED: u32 = 0;
+const WND4_CONTENTION: u32 = 1;
+const WND4_CANCELLED: u32 = 7;
+
+enum Create {
+    Unchecked(ToSet),
+    Guarded(ToSet),
+    Exclusive([u8; 8], ToSet),
+}
+
+enum Claim<'a> {
+    Null(&'a [u8]),
+    Previous { delegation: u32 },
+    Current(Stateid, &'a [u8]),
+    Handle,
+    CurrentHandle(Stateid),
+    Old,
+}
+
+struct Args<'a> {
+    share: Share,
+    want: u32,
+    create: Option<Create>,
+    claim: Claim<'a>,
+}
+
+/// What was opened, and what it took.
+struct Found {
+    at: Located,
+    /// The directory, for `change_info`.
+    dir: Option<DirChange>,
+    /// It was made for the caller, whose permission its mode does not limit.
+    fresh: bool,
+    /// Cut to nothing when it is open.
+    cut: bool,
+    /// Attributes that were set.
+    set: Bitmap,
+}
+
+pub(in crate::v4) async fn open(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let seqid = cx.args.u32()?;
+    let (access, deny) = (cx.args.u32()?, cx.args.u32()?);
+    let client_id = ClientId(cx.args.u64()?);
+    let owner = cx.args.opaque(OPAQUE_LIMIT)?;
+    let client = match &cx.client {
+        Some(client) => client.clone(),
+        None => cx.nfs.clients.find_v40(client_id)?,
+    };
+    let name = {
+        let mut held = client.held();
+        if cx.minor == 0 {
+            let stale = held
+                .open_owners
+                .get(owner)
+                .is_some_and(|o| !o.confirmed && !o.order.is_busy() && !o.order.is_last(seqid));
+            if stale {
+                held.discard_owner(owner, cx.nfs.core.namespace.keeper().state());
+            }
+        }
+        let made = held.open_owner(owner).map(|(name, _)| name);
+        made.ok_or_else(|| cx.nfs.clients.note_limit(cx.minor))?
+    };
+    match turn::begin(cx, &client, Owner::Open(name), seqid)? {
+        Begun::Done(done) => done,
+        Begun::Do(ticket) => {
+            let done = open_in_turn(cx, &client, owner, access, deny).await;
+            ticket.end(cx, op::OPEN, done)
+        }
+    }
+}
+
+async fn open_in_turn(
+    cx: &mut Compound<'_>,
+    client: &Arc<Client>,
+    owner: &[u8],
+    access: u32,
+    deny: u32,
+) -> Result<(), Status> {
+    let args = decode(cx, access, deny)?;
+    check_claim(cx, client, &args)?;
+    let found = find(cx, client, &args).await?;
+    if !found.fresh {
+        let (read, write) = (
+            args.share.access.has(Rights::READ),
+            args.share.access.has(Rights::WRITE) || found.cut,
+        );
+        if write {
+            cx.nfs.core.namespace.writable(&found.at.share)?;
+        }
+        found.at.node.open(&found.at.cred, read, write).await?;
+    } else if args.share.access.has(Rights::WRITE) {
+        cx.nfs.core.namespace.writable(&found.at.share)?;
+    }
+    let stateid = enter(cx, client, owner, &found, args.share).await.map_err(|status| {
+        match (&args.claim, status) {
+            (Claim::Previous { .. }, Status::ShareDenied) => Status::ReclaimConflict,
+            (_, status) => status,
+        }
+    })?;
+    reply(cx, client, owner, &args, &found, stateid);
+    let Found { at, .. } = found;
+    cx.set_current(Object::Node(at));
+    cx.current_stateid = Some(stateid);
+    Ok(())
+}
+
+fn decode<'a>(cx: &mut Compound<'a>, access: u32, deny: u32) -> Result<Args<'a>, Status> {
+    let create = match cx.args.u32()? {
+        0 => None,
+        1 => Some(decode_create(cx)?),
+        _ => return Err(Status::BadXdr),
+    };
+    let claim = match cx.args.u32()? {
+        0 => Claim::Null(name(cx)?),
+        1 => Claim::Previous { delegation: cx.args.u32()? },
+        2 => Claim::Current(Stateid::decode(&mut cx.args)?, name(cx)?),
+        3 => {
+            name(cx)?;
+            Claim::Old
+        }
+        4 if cx.minor > 0 => Claim::Handle,
+        5 if cx.minor > 0 => Claim::CurrentHandle(Stateid::decode(&mut cx.args)?),
+        6 if cx.minor > 0 => Claim::Old,
+        _ => return Err(Status::BadXdr),
+    };
+    let wishes = if cx.minor > 0 { WANT_MASK | WANT_SIGNALS } else { 0 };
+    let share = Rights::from_bits(access & !wishes)
+        .filter(|a| !a.is_none())
+        .zip(Rights::from_bits(deny))
+        .map(|(access, deny)| Share::new(access, deny))
+        .ok_or(Status::Inval)?;
+    if create.is_some() && !matches!(claim, Claim::Null(_)) {
+        return Err(Status::Inval);
+    }
+    Ok(Args { share, want: access & WANT_MASK, create, claim })
+}
+
+/// A name, whose own faults are found when it is used.
+fn name<'a>(cx: &mut Compound<'a>) -> Result<&'a [u8], Status> {
+    match cx.args.opaque(NAME_MAX) {
+        Ok(name) => Ok(name),
+        Err(XdrError::TooLong) => Err(Status::NameTooLong),
+        Err(_) => Err(Status::BadXdr),
+    }
+}
+
+fn decode_create(cx: &mut Compound<'_>) -> Result<Create, Status> {
+    let how = cx.args.u32()?;
+    let attributes = |cx: &mut Compound<'_>| {
+        let all = match &cx.current {
+            Some(Object::Node(at)) => supported(cx.minor, &at.share.backend.capabilities()),
+            _ => return Err(Status::RoFs),
+        };
+        ToSet::decode(&mut cx.args, &all, Purpose::Make)
+    };
+    Ok(match how {
+        0 => Create::Unchecked(attributes(cx)?),
+        1 => Create::Guarded(attributes(cx)?),
+        2 => Create::Exclusive(cx.args.fixed()?, ToSet::default()),
+        3 if cx.minor > 0 => {
+            let verifier = cx.args.fixed()?;
+            let set = attributes(cx)?;
+            if !set.named.is_within(&SUPPORTED_BY_EXCLUSIVE) {
+                return Err(Status::Inval);
+            }
+            Create::Exclusive(verifier, set)
+        }
+        _ => return Err(Status::BadXdr),
+    })
+}
+
+/// Whether this kind of claim may be made now (RFC 8881 sections 8.4.2, 18.16.3).
+fn check_claim(cx: &Compound<'_>, client: &Client, args: &Args<'_>) -> Result<(), Status> {
+    let reclaim = matches!(args.claim, Claim::Previous { .. });
+    check_grace(cx, client, reclaim)?;
+    match args.claim {
+        // No delegations of an earlier incarnation are kept.
+        Claim::Old => Err(Status::NotSupp),
+        Claim::Current(..) | Claim::CurrentHandle(_) if args.share.access.has(Rights::WRITE) => {
+            // Only read delegations are given, and no local open for writing can come from one.
+            Err(Status::OpenMode)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Finds or makes the file.
+async fn find(
+    cx: &mut Compound<'_>,
+    client: &Arc<Client>,
+    args: &Args<'_>,
+) -> Result<Found, Status> {
+    match &args.claim {
+        Claim::Null(name) => by_name(cx, client, check_name(name)?, args).await,
+        Claim::Current(stateid, name) => {
+            let found = look_up(cx, check_name(name)?).await?;
+            let node = found.at.node.id();
+            cx.nfs.clients.check_claimed(cx, client, *stateid, node)?;
+            Ok(found)
+        }
+        Claim::CurrentHandle(stateid) => {
+            let at = cx.file()?;
+            cx.nfs.clients.check_claimed(cx, client, *stateid, at.node.id())?;
+            Ok(plain(at, None))
+        }
+        Claim::Previous { .. } | Claim::Handle | Claim::Old => Ok(plain(cx.file()?, None)),
+    }
+}
+
+fn check_name(name: &[u8]) -> Result<&[u8], Status> {
+    match name {
+        b"" => Err(Status::Inval),
+        b"." | b".." => Err(Status::BadName),
+        _ if name.contains(&b'/') || name.contains(&0) => Err(Status::BadChar),
+        _ => Ok(name),
+    }
+}
+
+fn plain(at: Located, dir: Option<DirChange>) -> Found {
+    Found { at, dir, fresh: false, cut: false, set: Bitmap::EMPTY }
+}
+
+/// The directory, or why there is none to open a file in.
+fn directory(cx: &Compound<'_>, name: &[u8], create: bool) -> Result<Located, Status> {
+    match cx.object()? {
+        Object::Root if create => Err(Status::RoFs),
+        // Above the shares there are only directories.
+        Object::Root if cx.nfs.core.namespace.share_named(name).is_some() => Err(Status::IsDir),
+        Object::Root => Err(Status::NoEnt),
+        Object::Node(_) => match cx.directory() {
+            Err(Status::NotDir) if cx.node()?.node.kind() == Kind::Symlink => Err(Status::Symlink),
+            other => other,
+        },
+    }
+}
+
+async fn look_up(cx: &mut Compound<'_>, name: &[u8]) -> Result<Found, Status> {
+    let dir = directory(cx, name, false)?;
+    let (node, _) = dir.node.lookup(&dir.cred, name).await?;
+    let now: Attr = dir.node.getattr().await?;
+    let change = DirChange { before: now, after: now, atomic: false };
+    Ok(plain(as_file(cx, &dir, node)?, Some(change)))
+}
+
+/// The node as a regular file, or the error for what it is instead.
+fn as_file(cx: &Compound<'_>, dir: &Located, node: vfs::NodeRef) -> Result<Located, Status> {
+    cx.regular(&cx.located(dir.share.clone(), node)).map_err(|status| match status {
+        // RFC 7530 section 16.16.5 has one error for all that is neither file nor directory.
+        Status::Inval => Status::Symlink,
+        other => other,
+    })
+}
+
+async fn by_name(
+    cx: &mut Compound<'_>,
+    client: &Arc<Client>,
+    name: &[u8],
+    args: &Args<'_>,
+) -> Result<Found, Status> {
+    let Some(create) = &args.create else { return look_up(cx, name).await };
+    let dir = directory(cx, name, true)?;
+    let (how, to_set) = match create {
+        Create::Unchecked(set) => (CreateHow::Unchecked, set),
+        Create::Guarded(set) => (CreateHow::Guarded, set),
+        Create::Exclusive(verifier, set) => (CreateHow::Exclusive(*verifier), set),
+    };
+    let mut set = to_set.with_mode(0o600);
+    // A found file is cut when it has been opened, not before: another's share mode may forbid it.
+    let cut = how == CreateHow::Unchecked && set.size == Some(0);
+    if set.size == Some(0) {
+        set.size = None;
+    }
+    let who = Some(Who { client: client.id, holder: None });
+    let door = cx.nfs.core.namespace.by(who);
+    let made = door.create(&dir.share, &dir.node, &dir.cred, name, how, set).await?;
+    let exclusive = matches!(how, CreateHow::Exclusive(_));
+    let fresh = made.created || exclusive;
+    let mut was_set = if fresh { to_set.named } else { Bitmap::EMPTY };
+    if exclusive {
+        // RFC 8881 section 18.16.3: the verifier may stand in the times, so the client is told to set them.
+        was_set.add(attr::TIME_ACCESS);
+        was_set.add(attr::TIME_MODIFY);
+    } else if cut && !fresh {
+        was_set.add(attr::SIZE);
+    }
+    let at = as_file(cx, &dir, made.node)?;
+    Ok(Found { at, dir: Some(made.dir), fresh, cut: cut && !fresh, set: was_set })
+}
+
+/// Enters the open in `state` and among what the client holds, and cuts the file if that was asked for.
+async fn enter(
+    cx: &Compound<'_>,
+    client: &Arc<Client>,
+    owner: &[u8],
+    found: &Found,
+    share: Share,
+) -> Result<Stateid, Status> {
+    let keeper = cx.nfs.core.namespace.keeper();
+    let node = &found.at.node;
+    let reserved = client.held().reserve(client, owner, node, || keeper.state().holder());
+    let (number, party) = reserved.ok_or_else(|| cx.nfs.clients.note_limit(cx.minor))?;
+    let mut done = keeper.open(node.id(), &party, share).await.map_err(Status::from);
+    if done.is_ok() && found.cut {
+        let (at, set) = (&found.at, SetAttr { size: Some(0), ..SetAttr::default() });
+        let door = cx.nfs.core.namespace.by(Some(party.who()));
+        done = door
+            .setattr(&at.share, node, &at.cred, set, true)
+            .await
+            .map(drop)
+            .map_err(Status::from);
+    }
+    let mut held = client.held();
+    let stateid = match done {
+        Ok(()) => held.commit(client, number, share).ok_or(Status::Delay),
+        Err(status) => Err(status),
+    };
+    if stateid.is_err() {
+        // What `state` has for this holder goes back to what was open before.
+        let before = held.open(number).map(|o| o.share).unwrap_or_default();
+        keeper.state().narrow(node.id(), party.holder, before);
+        held.abandon(number);
+    }
+    stateid
+}
+
+fn reply(
+    cx: &mut Compound<'_>,
+    client: &Arc<Client>,
+    owner: &[u8],
+    args: &Args<'_>,
+    found: &Found,
+    stateid: Stateid,
+) {
+    let confirm = cx.minor == 0 && {
+        let mut held = client.held();
+        let owner = held.open_owners.get_mut(owner);
+        // RFC 7530 section 16.18.5: who reclaims was confirmed before the restart.
+        let reclaims = matches!(args.claim, Claim::Previous { .. });
+        owner.is_some_and(|o| {
+            o.confirmed |= reclaims;
+            !o.confirmed
+        })
+    };
+    stateid.encode(&mut cx.out);
+    match &found.dir {
+        Some(dir) => cx.change_info(dir),
+        None => {
+            cx.out.bool(false);
+            cx.out.u64(0);
+            cx.out.u64(0);
+        }
+    }
+    cx.out.u32(LOCKTYPE_POSIX | if confirm { CONFIRM } else { 0 });
+    found.set.encode(&mut cx.out);
+    reply_delegation(cx, client, args, &found.at);
+}
+
+/// `open_delegation4`.
+fn reply_delegation(cx: &mut Compound<'_>, client: &Arc<Client>, args: &Args<'_>, at: &Located) {
+    let reads_only = args.share.access == Rights::READ && args.share.deny.is_none();
+    let refused = matches!(args.want, WANT_NO_DELEG | WANT_CANCEL);
+    let asked = match args.claim {
+        Claim::Null(_) | Claim::Handle => !refused,
+        Claim::Previous { delegation } => delegation == DELEGATE_READ,
+        _ => false,
+    };
+    if cx.minor > 0
+        && reads_only
+        && asked
+        && let Some(stateid) = delegate(cx, client, at)
+    {
+        cx.out.u32(DELEGATE_READ);
+        stateid.encode(&mut cx.out);
+        cx.out.bool(false);
+        // No ACE: ACCESS says what each user may do (RFC 8881 section 10.4.1). ALLOW, no flags, no rights, nobody.
+        for _ in 0..3 {
+            cx.out.u32(0);
+        }
+        cx.out.opaque(b"");
+        return;
+    }
+    if args.want == 0 || cx.minor == 0 {
+        cx.out.u32(DELEGATE_NONE);
+        return;
+    }
+    cx.out.u32(DELEGATE_NONE_EXT);
+    match args.want {
+        WANT_NO_DELEG => cx.out.u32(WND4_NOT_WANTED),
+        WANT_CANCEL => cx.out.u32(WND4_CANCELLED),
+        _ => {
+            cx.out.u32(WND4_CONTENTION);
+            cx.out.bool(false);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! OPEN_CONFIRM (RFC 7530 section 16.18).
+
+use crate::v4::compound::Compound;
+use crate::v4::opens::Entry;
+use crate::v4::resolve::{Named, resolve};
+use crate::v4::stateid::{self, compose};
+use crate::v4::status::Status;
+use crate::v4::turn::{self, Begun, Owner};
+use crate::v4::wire::{Stateid, op};
+
+pub(in crate::v4) async fn open_confirm(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let stateid = Stateid::decode(&mut cx.args)?;
+    let seqid = cx.args.u32()?;
+    let named = resolve(cx, stateid)?;
+    let owner = {
+        let held = named.client.held();
+        held.open(named.number).map(|o| o.owner.clone()).ok_or(Status::BadStateId)?
+    };
+    match turn::begin(cx, &named.client, Owner::Open(owner), seqid)? {
+        Begun::Done(done) => done,
+        Begun::Do(ticket) => {
+            let done = confirm(cx, &named);
+            ticket.end(cx, op::OPEN_CONFIRM, done)
+        }
+    }
+}
+
+fn confirm(cx: &mut Compound<'_>, named: &Named) -> Result<(), Status> {
+    let node = cx.node()?.node.id();
+    let mut held = named.client.held();
+    let Entry::Open(open) = named.entry(&mut held, node, cx.minor)? else {
+        return Err(Status::BadStateId);
+    };
+    open.seqid = stateid::next(open.seqid);
+    let (id, owner) = (compose(named.client.id, named.number, open.seqid), open.owner.clone());
+    let owner = held.open_owners.get_mut(&owner).ok_or(Status::BadStateId)?;
+    if owner.confirmed {
+        return Err(Status::BadStateId);
+    }
+    owner.confirmed = true;
+    id.encode(&mut cx.out);
+    Ok(())
+}

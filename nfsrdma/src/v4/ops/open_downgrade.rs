@@ -1,0 +1,54 @@
+//! OPEN_DOWNGRADE (RFC 8881 section 18.18, RFC 7530 section 16.19).
+
+use state::{Rights, Share};
+
+use crate::v4::compound::Compound;
+use crate::v4::opens::Entry;
+use crate::v4::resolve::{Named, resolve};
+use crate::v4::status::Status;
+use crate::v4::turn::{self, Begun, Owner};
+use crate::v4::wire::{Stateid, op};
+
+/// Wishes about delegations may stand beside the access; they mean nothing here.
+const WANT_MASK: u32 = 0x0003_ff00;
+
+pub(in crate::v4) async fn open_downgrade(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let stateid = Stateid::decode(&mut cx.args)?;
+    let seqid = cx.args.u32()?;
+    let (access, deny) = (cx.args.u32()?, cx.args.u32()?);
+    let wishes = if cx.minor > 0 { WANT_MASK } else { 0 };
+    let to = Rights::from_bits(access & !wishes)
+        .filter(|a| !a.is_none())
+        .zip(Rights::from_bits(deny))
+        .map(|(access, deny)| Share::new(access, deny));
+    let named = resolve(cx, stateid)?;
+    let owner = {
+        let held = named.client.held();
+        held.open(named.number).map(|o| o.owner.clone()).ok_or(Status::BadStateId)?
+    };
+    match turn::begin(cx, &named.client, Owner::Open(owner), seqid)? {
+        Begun::Done(done) => done,
+        Begun::Do(ticket) => {
+            let done = to.ok_or(Status::Inval).and_then(|to| downgrade(cx, &named, to));
+            ticket.end(cx, op::OPEN_DOWNGRADE, done)
+        }
+    }
+}
+
+fn downgrade(cx: &mut Compound<'_>, named: &Named, to: Share) -> Result<(), Status> {
+    let node = cx.node()?.node.id();
+    let table = cx.nfs.core.namespace.keeper().state();
+    let mut held = named.client.held();
+    let Entry::Open(open) = named.entry(&mut held, node, cx.minor)? else {
+        return Err(Status::BadStateId);
+    };
+    let owner = open.owner.clone();
+    if cx.minor == 0 && !held.open_owners.get(&owner).is_some_and(|o| o.confirmed) {
+        return Err(Status::BadStateId);
+    }
+    let (id, node, holder) = held.downgrade(&named.client, named.number, to)?;
+    table.narrow(node, holder, to);
+    id.encode(&mut cx.out);
+    cx.current_stateid = Some(id);
+    Ok(())
+}

@@ -1,0 +1,12 @@
+//! RENEW (RFC 7530 section 16.31).
+
+use state::ClientId;
+
+use crate::v4::compound::Compound;
+use crate::v4::status::Status;
+
+pub(in crate::v4) async fn renew(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let id = ClientId(cx.args.u64()?);
+    cx.nfs.clients.tidy();
+    cx.nfs.clients.find_v40(id).map(|_| ())
+}

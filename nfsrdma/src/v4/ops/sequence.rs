@@ -1,0 +1,98 @@
+//! SEQUENCE (RFC 8881 section 18.46): the slot, the lease, and what the client should know about its state.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::v4::compound::{Compound, ReplyLimits};
+use crate::v4::limits::REPLY_MAX;
+use crate::v4::session::{Session, SlotUse};
+use crate::v4::slots::{Begin, SlotError, fingerprint};
+use crate::v4::status::Status;
+
+const CB_PATH_DOWN: u32 = 0x0000_0001;
+const RECALLABLE_STATE_REVOKED: u32 = 0x0000_0040;
+const CB_PATH_DOWN_SESSION: u32 = 0x0000_0200;
+const BACKCHANNEL_FAULT: u32 = 0x0000_0400;
+
+/// Bytes of the rest of a request that tell it from others. Not more: what follows may be data, which stands in the request or
+/// beside it as the transport had it.
+const TOLD_BY: usize = 56;
+
+pub(in crate::v4) async fn sequence(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let id = cx.args.fixed::<16>()?;
+    let sequence = cx.args.u32()?;
+    let slot = cx.args.u32()?;
+    let _highest = cx.args.u32()?;
+    let keep = cx.args.bool()?;
+    let clients = &cx.nfs.clients;
+    let session = clients.sessions.get(&id).map(|s| s.clone()).ok_or(Status::BadSession)?;
+    if session.is_dead() || !session.client.lease.renew(clients.now()) {
+        return Err(Status::BadSession);
+    }
+    clients.tidy();
+    let fits = |n: usize, max: u32| u32::try_from(n).is_ok_and(|n| n <= max);
+    if !fits(cx.count, session.fore.ops_max) {
+        return Err(Status::TooManyOps);
+    }
+    if !fits(cx.args.position() + cx.args.remaining(), session.fore.request_max) {
+        return Err(Status::ReqTooBig);
+    }
+    let rest = cx.args.rest();
+    let seed = u64::from(cx.call.cred.uid) << 32 | (cx.count as u64) << 1 | u64::from(keep);
+    let mark = fingerprint(&rest[..rest.len().min(TOLD_BY)], seed);
+    let begun = session.slots().begin(slot, sequence, mark);
+    match begun {
+        Ok(Begin::New) => {
+            // A COMPOUND of SEQUENCE alone is small, so its reply is kept without being asked.
+            let kept = keep || cx.count == 1;
+            cx.slot = Some(SlotUse { session: session.clone(), slot, keep: kept });
+        }
+        Ok(Begin::Replay(reply)) => {
+            clients.counters.replays.fetch_add(1, Ordering::Relaxed);
+            cx.replay = Some(reply);
+            return Ok(());
+        }
+        Ok(Begin::Uncached) => cx.refuse_rest = Some(Status::RetryUncachedRep),
+        Err(SlotError::BadSlot) => return Err(Status::BadSlot),
+        Err(SlotError::Misordered) => return Err(Status::SeqMisordered),
+        Err(SlotError::Busy) => return Err(Status::Delay),
+        Err(SlotError::FalseRetry) => return Err(Status::SeqFalseRetry),
+    }
+    cx.client = Some(session.client.clone());
+    let size = |n: u32| usize::try_from(n).unwrap_or(REPLY_MAX);
+    cx.limits = ReplyLimits {
+        reply_max: size(session.fore.response_max).min(REPLY_MAX),
+        cached_max: keep.then(|| size(session.fore.cached_max)),
+    };
+    let highest = session.fore.slots - 1;
+    cx.out.fixed(&id);
+    cx.out.u32(sequence);
+    cx.out.u32(slot);
+    cx.out.u32(highest);
+    cx.out.u32(highest);
+    cx.out.u32(status_flags(&session));
+    Ok(())
+}
+
+fn status_flags(session: &Arc<Session>) -> u32 {
+    let mut flags = 0;
+    {
+        let mut back = session.back();
+        if back.fault {
+            flags |= BACKCHANNEL_FAULT;
+        }
+        if back.wanted && back.conn().is_none() {
+            // RFC 8881 section 18.46.3: the second is about this session, the first about all of the client's.
+            flags |= CB_PATH_DOWN_SESSION | CB_PATH_DOWN;
+        }
+    }
+    if flags & CB_PATH_DOWN != 0
+        && session.client.sessions().iter().any(|s| s.id != session.id && s.back().works())
+    {
+        flags &= !CB_PATH_DOWN;
+    }
+    if session.client.held().revoked > 0 {
+        flags |= RECALLABLE_STATE_REVOKED;
+    }
+    flags
+}

@@ -1,0 +1,34 @@
+//! SETCLIENTID (RFC 7530 section 16.33).
+
+use crate::v4::client::{Name, Principal};
+use crate::v4::compound::Compound;
+use crate::v4::limits::NETADDR_MAX;
+use crate::v4::status::Status;
+use crate::v4::wire::OPAQUE_LIMIT;
+
+pub(in crate::v4) async fn setclientid(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let verifier = cx.args.fixed()?;
+    let owner = cx.args.opaque(OPAQUE_LIMIT)?;
+    // Where this client could be called back. No delegations are given in minor version 0, so nobody calls.
+    let _program = cx.args.u32()?;
+    let _netid = cx.args.opaque(NETADDR_MAX)?;
+    let _address = cx.args.opaque(NETADDR_MAX)?;
+    let _ident = cx.args.u32()?;
+    let known =
+        cx.nfs.clients.set_client_id(&Name::new(false, owner), verifier, Principal::of(cx.call));
+    match known {
+        Ok((id, confirm)) => {
+            cx.out.u64(id.0);
+            cx.out.fixed(&confirm);
+            Ok(())
+        }
+        Err(status) => {
+            if status == Status::ClidInUse {
+                // Who uses it: the address is nobody's business.
+                cx.out.opaque(b"");
+                cx.out.opaque(b"");
+            }
+            Err(status)
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! TEST_STATEID (RFC 8881 section 18.48).
+
+use crate::v4::compound::Compound;
+use crate::v4::limits::TEST_STATEIDS_MAX;
+use crate::v4::opens::Entry;
+use crate::v4::resolve::resolve;
+use crate::v4::stateid::check_seqid;
+use crate::v4::status::Status;
+use crate::v4::wire::Stateid;
+
+pub(in crate::v4) async fn test_stateid(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let n = cx.args.count(TEST_STATEIDS_MAX)?;
+    cx.out.count(n);
+    for _ in 0..n {
+        let stateid = Stateid::decode(&mut cx.args)?;
+        let status = test(cx, stateid).err().unwrap_or(Status::Ok);
+        cx.out.u32(status.to_u32());
+    }
+    Ok(())
+}
+
+fn test(cx: &Compound<'_>, stateid: Stateid) -> Result<(), Status> {
+    let named = resolve(cx, stateid)?;
+    let held = named.client.held();
+    match held.get(named.number) {
+        None | Some(Entry::Closed(_)) => Err(Status::BadStateId),
+        Some(Entry::Delegation(d)) if d.revoked => Err(Status::DelegRevoked),
+        Some(entry) => check_seqid(named.seqid, entry.seqid(), cx.minor),
+    }
+}

@@ -1,0 +1,140 @@
+//! Open owners and lock owners, and the sequence numbers by which minor version 0 keeps their requests in order (RFC 7530
+//! section 9.1.7). Pure.
+
+use std::sync::Arc;
+
+use super::compound::Object;
+use super::status::Status;
+
+/// The last reply to an owner, to be given again to a repetition.
+#[derive(Clone)]
+pub(super) struct Kept {
+    /// How the operation ended.
+    pub(super) status: Status,
+    /// The body of its result.
+    pub(super) body: Arc<[u8]>,
+    /// The current file handle after an OPEN.
+    pub(super) current: Option<Object>,
+}
+
+/// The order of the requests of one owner. Clients of minor version 1 and up have slots instead and never touch it.
+#[derive(Default)]
+pub(super) struct Order {
+    last: Option<u32>,
+    busy: bool,
+    kept: Option<Kept>,
+}
+
+/// What a request of an owner is.
+pub(super) enum Turn {
+    /// The next one: do it, then [`Order::finish`].
+    Next,
+    /// A repetition of the last one.
+    Again(Kept),
+}
+
+impl Order {
+    /// A request has come. An owner that is not known yet may begin anywhere.
+    pub(super) fn begin(&mut self, seqid: u32) -> Result<Turn, Status> {
+        if self.busy {
+            // The original is being executed; the client's patience is not lost by asking again.
+            return Err(if self.last == Some(seqid) { Status::Delay } else { Status::BadSeqId });
+        }
+        match self.last {
+            Some(last) if seqid == last => {
+                self.kept.clone().map(Turn::Again).ok_or(Status::BadSeqId)
+            }
+            Some(last) if seqid != last.wrapping_add(1) => Err(Status::BadSeqId),
+            _ => {
+                self.last = Some(seqid);
+                self.busy = true;
+                Ok(Turn::Next)
+            }
+        }
+    }
+
+    /// A new lock owner begins with this number, in a request that is counted for its open owner.
+    pub(super) fn start(&mut self, seqid: u32) {
+        self.last = Some(seqid);
+        self.kept = None;
+    }
+
+    /// The request has been done. Some errors leave the number as it was: the client does not count them.
+    pub(super) fn finish(&mut self, kept: Kept) {
+        self.busy = false;
+        if counts(kept.status) {
+            self.kept = Some(kept);
+        } else {
+            self.last = self.last.map(|n| n.wrapping_sub(1));
+            self.kept = None;
+        }
+    }
+
+    /// Its client has slots: no request was ever counted here.
+    pub(super) fn is_unused(&self) -> bool {
+        self.last.is_none()
+    }
+
+    /// This is the number of the last request.
+    pub(super) fn is_last(&self, seqid: u32) -> bool {
+        self.last == Some(seqid)
+    }
+
+    /// A request is being executed.
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy
+    }
+}
+
+/// RFC 7530 section 9.1.7: the errors after which the client does not count the request.
+fn counts(status: Status) -> bool {
+    !matches!(
+        status,
+        Status::StaleClientId
+            | Status::StaleStateId
+            | Status::BadStateId
+            | Status::BadSeqId
+            | Status::BadXdr
+            | Status::Resource
+            | Status::NoFileHandle
+            | Status::Moved
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(status: Status, n: u8) -> Kept {
+        Kept { status, body: Arc::from([n]), current: None }
+    }
+
+    fn next(o: &mut Order, seqid: u32) -> bool {
+        matches!(o.begin(seqid), Ok(Turn::Next))
+    }
+
+    #[test]
+    fn requests_come_in_order_and_the_last_may_be_repeated() {
+        let mut o = Order::default();
+        assert!(next(&mut o, 40), "a new owner begins anywhere");
+        assert_eq!(o.begin(40).err(), Some(Status::Delay));
+        assert_eq!(o.begin(41).err(), Some(Status::BadSeqId));
+        o.finish(kept(Status::Ok, 1));
+        assert!(matches!(o.begin(40), Ok(Turn::Again(k)) if *k.body == [1]));
+        assert_eq!(o.begin(42).err(), Some(Status::BadSeqId));
+        assert_eq!(o.begin(39).err(), Some(Status::BadSeqId));
+        assert!(next(&mut o, 41));
+        o.finish(kept(Status::Denied, 2));
+        assert!(matches!(o.begin(41), Ok(Turn::Again(k)) if k.status == Status::Denied));
+    }
+
+    #[test]
+    fn some_errors_are_not_counted() {
+        let mut o = Order::default();
+        assert!(next(&mut o, 1));
+        o.finish(kept(Status::Ok, 1));
+        assert!(next(&mut o, 2));
+        o.finish(kept(Status::BadStateId, 2));
+        assert!(next(&mut o, 2), "the same number again is the next request");
+    }
+}

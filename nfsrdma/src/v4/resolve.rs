@@ -1,0 +1,58 @@
+//! From a stateid in a request to what it names (RFC 8881 section 8.2.4, RFC 7530 section 9.1.4.4).
+
+use std::sync::Arc;
+
+use vfs::NodeId;
+
+use super::client::Client;
+use super::compound::Compound;
+use super::opens::{Entry, Held};
+use super::stateid::{self, check_seqid};
+use super::status::Status;
+use super::wire::Stateid;
+
+/// A stateid whose client is known.
+pub(super) struct Named {
+    pub(super) client: Arc<Client>,
+    pub(super) number: u32,
+    pub(super) seqid: u32,
+}
+
+/// Finds the client of a stateid that names an open, a lock or a delegation.
+pub(super) fn resolve(cx: &Compound<'_>, sent: Stateid) -> Result<Named, Status> {
+    let stateid = cx.stateid(sent)?;
+    if stateid::is_special(stateid) {
+        return Err(Status::BadStateId);
+    }
+    let (id, number) = stateid::parts(stateid);
+    let client = match &cx.client {
+        Some(client) if client.id == id => client.clone(),
+        Some(_) => return Err(Status::BadStateId),
+        None => cx.nfs.clients.find_v40(id).map_err(|status| match status {
+            // The same run of the server, but the client is gone: its lease must have lapsed.
+            Status::StaleClientId if cx.nfs.core.boot.instance == stateid::instance_of(id) => {
+                Status::Expired
+            }
+            Status::StaleClientId => Status::StaleStateId,
+            other => other,
+        })?,
+    };
+    Ok(Named { client, number, seqid: stateid.seqid })
+}
+
+impl Named {
+    /// The entry, if the stateid is of this node and not an old one.
+    pub(super) fn entry<'h>(
+        &self,
+        held: &'h mut Held,
+        node: NodeId,
+        minor: u32,
+    ) -> Result<&'h mut Entry, Status> {
+        let entry = held.get_mut(self.number).ok_or(Status::BadStateId)?;
+        if entry.node().map(|n| n.id()) != Some(node) {
+            return Err(Status::BadStateId);
+        }
+        check_seqid(self.seqid, entry.seqid(), minor)?;
+        Ok(entry)
+    }
+}

@@ -1,0 +1,279 @@
+//! Sessions (RFC 8881 section 2.10): the slots of the fore channel, and the connections of the backchannel.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rdma_transport::channel::Handle;
+
+use super::client::Client;
+use super::limits;
+use super::slots::Slots;
+use super::status::Status;
+use crate::context::Conn;
+use crate::xdr::{Reader, Writer, XdrResult};
+
+/// `sessionid4`.
+pub(super) type SessionId = [u8; 16];
+
+/// `channel_attrs4`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ChannelAttrs {
+    pub(super) request_max: u32,
+    pub(super) response_max: u32,
+    pub(super) cached_max: u32,
+    pub(super) ops_max: u32,
+    pub(super) slots: u32,
+}
+
+impl ChannelAttrs {
+    /// From the stream. Padding of headers is not used; the RDMA read depth is the transport's own business, negotiated by it
+    /// when it connects.
+    pub(super) fn decode(r: &mut Reader<'_>) -> XdrResult<Self> {
+        let _header_pad = r.u32()?;
+        let attrs = Self {
+            request_max: r.u32()?,
+            response_max: r.u32()?,
+            cached_max: r.u32()?,
+            ops_max: r.u32()?,
+            slots: r.u32()?,
+        };
+        for _ in 0..r.count(1)? {
+            r.u32()?;
+        }
+        Ok(attrs)
+    }
+
+    /// To the stream.
+    pub(super) fn encode(&self, w: &mut Writer) {
+        w.u32(0);
+        for v in [self.request_max, self.response_max, self.cached_max, self.ops_max, self.slots] {
+            w.u32(v);
+        }
+        w.u32(0);
+    }
+
+    /// The fore channel that this server agrees to: each number the client's or ours, whichever is smaller (RFC 8881 section
+    /// 18.36.3).
+    pub(super) fn agree_fore(self) -> Result<Self, Status> {
+        let max = u32::try_from(limits::REPLY_MAX).unwrap_or(u32::MAX);
+        let cached = u32::try_from(limits::REPLY_CACHED_MAX).unwrap_or(u32::MAX);
+        let min = u32::try_from(limits::CHANNEL_MIN).unwrap_or(0);
+        if self.request_max < min || self.response_max < min || self.ops_max < 2 {
+            return Err(Status::TooSmall);
+        }
+        if self.slots == 0 {
+            return Err(Status::Inval);
+        }
+        Ok(Self {
+            request_max: self.request_max.min(max),
+            response_max: self.response_max.min(max),
+            cached_max: self.cached_max.min(cached),
+            ops_max: self.ops_max.min(limits::SESSION_OPS_MAX),
+            slots: self.slots.min(limits::SLOTS_MAX),
+        })
+    }
+
+    /// The backchannel, for callbacks of two operations; the client's own limits hold.
+    pub(super) fn agree_back(self) -> Result<Self, Status> {
+        let min = u32::try_from(limits::CHANNEL_MIN).unwrap_or(0);
+        if self.request_max < min || self.response_max < min / 2 || self.ops_max < 2 {
+            return Err(Status::TooSmall);
+        }
+        Ok(Self { cached_max: 0, slots: self.slots.min(limits::SLOTS_MAX), ..self })
+    }
+}
+
+/// How this server names itself in callbacks (`callback_sec_parms4`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum CallbackCred {
+    /// AUTH_NONE.
+    None,
+    /// AUTH_SYS, with the body of the credential as the client wrote it.
+    Sys(Vec<u8>),
+}
+
+/// Reads the list and takes the first that can be used; `None` when there is none.
+pub(super) fn decode_callback_creds(r: &mut Reader<'_>) -> XdrResult<Option<CallbackCred>> {
+    const RPCSEC_GSS: u32 = 6;
+    let mut usable = None;
+    for _ in 0..r.count(8)? {
+        let cred = match r.u32()? {
+            0 => Some(CallbackCred::None),
+            1 => {
+                let mut body = Writer::new();
+                body.u32(r.u32()?);
+                body.opaque(r.opaque(255)?);
+                body.u32(r.u32()?);
+                body.u32(r.u32()?);
+                let n = r.count(16)?;
+                body.count(n);
+                for _ in 0..n {
+                    body.u32(r.u32()?);
+                }
+                Some(CallbackCred::Sys(body.into_reply().head))
+            }
+            RPCSEC_GSS => {
+                r.u32()?;
+                r.opaque(limits::NETADDR_MAX)?;
+                r.opaque(limits::NETADDR_MAX)?;
+                None
+            }
+            _ => return Err(crate::xdr::XdrError::BadValue),
+        };
+        usable = usable.or(cred);
+    }
+    Ok(usable)
+}
+
+/// A connection that carries callbacks.
+#[derive(Clone, Debug)]
+pub(super) struct BackConn {
+    pub(super) id: u64,
+    pub(super) handle: Handle,
+}
+
+/// The backchannel.
+#[derive(Debug)]
+pub(super) struct Back {
+    /// The client wanted one when it made the session.
+    pub(super) wanted: bool,
+    pub(super) program: u32,
+    pub(super) cred: Option<CallbackCred>,
+    pub(super) conns: Vec<BackConn>,
+    /// Number of the last request of each slot, and whether it waits for its answer.
+    pub(super) slots: Vec<(u32, bool)>,
+    /// A callback was answered in a way that breaks the rules.
+    pub(super) fault: bool,
+}
+
+impl Back {
+    /// The newest connection that lives.
+    pub(super) fn conn(&mut self) -> Option<BackConn> {
+        self.conns.retain(|c| !c.handle.is_closed());
+        self.conns.last().cloned()
+    }
+
+    /// Callbacks can be made.
+    pub(super) fn works(&mut self) -> bool {
+        self.cred.is_some() && !self.slots.is_empty() && !self.fault && self.conn().is_some()
+    }
+
+    /// Binds a connection. Beyond the limit the oldest goes.
+    pub(super) fn bind(&mut self, conn: &Conn) {
+        self.unbind(conn.id);
+        if self.conns.len() >= limits::BACK_CONNS_MAX {
+            self.conns.remove(0);
+        }
+        self.conns.push(BackConn { id: conn.id, handle: conn.handle.clone() });
+        self.fault = false;
+    }
+
+    /// Forgets a connection.
+    pub(super) fn unbind(&mut self, id: u64) {
+        self.conns.retain(|c| c.id != id);
+    }
+}
+
+/// A session.
+pub(super) struct Session {
+    pub(super) id: SessionId,
+    pub(super) client: Arc<Client>,
+    /// The minor version of its CREATE_SESSION, in which callbacks are made.
+    pub(super) minor: u32,
+    pub(super) fore: ChannelAttrs,
+    pub(super) back_attrs: ChannelAttrs,
+    slots: Mutex<Slots>,
+    back: Mutex<Back>,
+    dead: AtomicBool,
+}
+
+impl Session {
+    pub(super) fn new(
+        id: SessionId,
+        client: Arc<Client>,
+        minor: u32,
+        fore: ChannelAttrs,
+        back_attrs: ChannelAttrs,
+        back: Back,
+    ) -> Self {
+        let slots = Mutex::new(Slots::new(fore.slots));
+        Self {
+            id,
+            client,
+            minor,
+            fore,
+            back_attrs,
+            slots,
+            back: Mutex::new(back),
+            dead: false.into(),
+        }
+    }
+
+    pub(super) fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn back(&self) -> MutexGuard<'_, Back> {
+        self.back.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It was destroyed; requests that are being executed end as they may.
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+
+    pub(super) fn kill(&self) {
+        self.dead.store(true, Ordering::Release);
+    }
+}
+
+/// A slot that a COMPOUND occupies.
+pub(super) struct SlotUse {
+    pub(super) session: Arc<Session>,
+    pub(super) slot: u32,
+    /// The reply is to be kept.
+    pub(super) keep: bool,
+}
+
+impl SlotUse {
+    /// The COMPOUND has been executed; its reply begins at `start`.
+    pub(super) fn finish(self, out: &Writer, start: usize) {
+        let reply = self.keep.then(|| Arc::from(out.copy_from(start)));
+        self.session.slots().finish(self.slot, reply);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WISH: ChannelAttrs = ChannelAttrs {
+        request_max: 1 << 30,
+        response_max: 4_096,
+        cached_max: 1 << 20,
+        ops_max: 8,
+        slots: 1_000,
+    };
+
+    #[test]
+    fn each_number_is_the_smaller_of_both() {
+        let a = WISH.agree_fore().unwrap();
+        assert_eq!(a.request_max as usize, limits::REPLY_MAX);
+        assert_eq!(a.response_max, 4_096);
+        assert_eq!(a.cached_max as usize, limits::REPLY_CACHED_MAX);
+        assert_eq!((a.ops_max, a.slots), (8, limits::SLOTS_MAX));
+    }
+
+    #[test]
+    fn channels_that_can_carry_nothing_are_refused() {
+        let with = |change: fn(&mut ChannelAttrs)| {
+            let mut a = WISH;
+            change(&mut a);
+            a.agree_fore()
+        };
+        assert_eq!(with(|a| a.request_max = 100), Err(Status::TooSmall));
+        assert_eq!(with(|a| a.response_max = 0), Err(Status::TooSmall));
+        assert_eq!(with(|a| a.ops_max = 1), Err(Status::TooSmall));
+        assert_eq!(with(|a| a.slots = 0), Err(Status::Inval));
+    }
+}

@@ -1,0 +1,96 @@
+//! Operations that minor version 0 counts for an owner: each waits for its turn, and a repetition gets the reply of the
+//! original (RFC 7530 section 9.1.7).
+
+use std::sync::Arc;
+
+use super::client::Client;
+use super::compound::Compound;
+use super::opens::{Held, OwnerName};
+use super::owner::{Kept, Order, Turn};
+use super::status::Status;
+use super::wire::op;
+
+/// Whose order a request is counted in.
+#[derive(Clone, Debug)]
+pub(super) enum Owner {
+    /// An open owner.
+    Open(OwnerName),
+    /// A lock owner.
+    Lock(OwnerName),
+}
+
+impl Owner {
+    fn order<'h>(&self, held: &'h mut Held) -> Option<&'h mut Order> {
+        match self {
+            Self::Open(name) => held.open_owners.get_mut(name).map(|o| &mut o.order),
+            Self::Lock(name) => held.lock_owners.get_mut(name).map(|o| &mut o.order),
+        }
+    }
+}
+
+/// What to do with a request.
+pub(super) enum Begun {
+    /// Do it, then [`Ticket::end`].
+    Do(Ticket),
+    /// It was a repetition, and this is how it ended.
+    Done(Result<(), Status>),
+}
+
+/// A request whose turn it is.
+pub(super) struct Ticket {
+    client: Arc<Client>,
+    owner: Option<Owner>,
+    mark: usize,
+}
+
+/// Asks whether it is this request's turn. Minor versions with sessions have no such order.
+pub(super) fn begin(
+    cx: &mut Compound<'_>,
+    client: &Arc<Client>,
+    owner: Owner,
+    seqid: u32,
+) -> Result<Begun, Status> {
+    let mark = cx.out.len();
+    if cx.minor > 0 {
+        return Ok(Begun::Do(Ticket { client: client.clone(), owner: None, mark }));
+    }
+    let turn = {
+        let mut held = client.held();
+        let order = owner.order(&mut held).ok_or(Status::BadStateId)?;
+        order.begin(seqid)?
+    };
+    match turn {
+        Turn::Next => Ok(Begun::Do(Ticket { client: client.clone(), owner: Some(owner), mark })),
+        Turn::Again(kept) => {
+            cx.out.fixed(&kept.body);
+            if let Some(object) = kept.current {
+                cx.set_current(object);
+            }
+            Ok(Begun::Done(match kept.status {
+                Status::Ok => Ok(()),
+                status => Err(status),
+            }))
+        }
+    }
+}
+
+impl Ticket {
+    /// The operation has ended like this; minor version 0 keeps the reply.
+    pub(super) fn end(
+        self,
+        cx: &Compound<'_>,
+        opcode: u32,
+        done: Result<(), Status>,
+    ) -> Result<(), Status> {
+        let Some(owner) = self.owner else { return done };
+        let status = done.err().unwrap_or(Status::Ok);
+        let has_body = matches!(status, Status::Ok | Status::Denied);
+        let body = if has_body { cx.out.copy_from(self.mark) } else { Vec::new() };
+        let current = cx.current.clone().filter(|_| opcode == op::OPEN && status == Status::Ok);
+        let mut held = self.client.held();
+        if let Some(order) = owner.order(&mut held) {
+            order.finish(Kept { status, body: body.into(), current });
+        }
+        done
+    }
+}
