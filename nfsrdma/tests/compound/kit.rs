@@ -1,6 +1,5 @@
 //! Whole COMPOUNDs in, whole COMPOUNDs out: a server over memory, a builder of arguments, a reader of results.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +13,8 @@ use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, op};
 use nfsrdma::xdr::{Reader, Writer};
 use rdma_transport::channel::{Handle, Info, Pulled, Reply, Traffic, Transport};
-use tempfile::TempDir;
 use vfs::Cred;
-use vfs::local::{LocalBackend, LocalConfig};
+use vfs::mem::MemBackend;
 use vfs::namespace::{Cidr, Namespace, Share, Squash};
 
 /// A server with the shares `data` and `more` for everybody, `hidden` for nobody, and `frozen`, which is read-only.
@@ -24,16 +22,13 @@ pub struct Kit {
     pub nfs: Nfs4,
     pub conn: Arc<Conn>,
     pub cred: Cred,
-    _top: TempDir,
 }
 
-fn share(top: &Path, name: &str, clients: Vec<Cidr>) -> Share {
-    let folder = top.join(name);
-    std::fs::create_dir(&folder).unwrap();
+fn share(name: &str, clients: Vec<Cidr>) -> Share {
     Share {
         name: name.into(),
         id: Share::id_of(name),
-        backend: LocalBackend::open(LocalConfig::new(folder)).unwrap(),
+        backend: MemBackend::new(64 << 20).unwrap(),
         read_only: name == "frozen",
         squash: Squash::None,
         clients: Some(clients),
@@ -43,12 +38,11 @@ fn share(top: &Path, name: &str, clients: Vec<Cidr>) -> Share {
 impl Kit {
     pub fn new() -> Self {
         let everybody = || vec![Cidr { addr: [0, 0, 0, 0].into(), bits: 0 }];
-        let top = tempfile::tempdir().unwrap();
         let shares = vec![
-            share(top.path(), "data", everybody()),
-            share(top.path(), "more", everybody()),
-            share(top.path(), "hidden", vec![]),
-            share(top.path(), "frozen", everybody()),
+            share("data", everybody()),
+            share("more", everybody()),
+            share("hidden", vec![]),
+            share("frozen", everybody()),
         ];
         let boot = Boot { write_verifier: 0x1122_3344_5566_7788, instance: 7 };
         let clock = Clock::Manual(0.into());
@@ -63,7 +57,7 @@ impl Kit {
             traffic: Traffic::default(),
         };
         let conn = Arc::new(Conn::new(Arc::new(info), Handle::detached()));
-        Self { nfs: Nfs4::new(Arc::new(core)), conn, cred: Cred::root(), _top: top }
+        Self { nfs: Nfs4::new(Arc::new(core)), conn, cred: Cred::root() }
     }
 
     /// Runs a COMPOUND of minor version 0.
@@ -294,5 +288,71 @@ impl Results {
     pub fn end(&mut self, status: Status) {
         assert_eq!((self.left, self.status), (0, status));
         assert_eq!(self.at, self.body.len(), "bytes are left");
+    }
+}
+
+/// A session of minor version 2 with its only slot in use.
+pub struct Session<'a> {
+    kit: &'a Kit,
+    id: Vec<u8>,
+    sequence: std::cell::Cell<u32>,
+}
+
+impl Kit {
+    pub async fn session(&self) -> Session<'_> {
+        self.session_of(1 << 21, 1 << 12).await
+    }
+
+    /// With these limits for replies and kept replies.
+    pub async fn session_of(&self, reply_max: u32, cached_max: u32) -> Session<'_> {
+        let exchange = |w: &mut Writer| {
+            w.u64(0xabcd);
+            w.opaque(b"a client");
+            w.u32(0);
+            w.u32(0);
+            w.u32(0);
+        };
+        let mut r = self.run_minor(2, |c| c.op(op::EXCHANGE_ID, exchange)).await;
+        r.expect(op::EXCHANGE_ID, Status::Ok);
+        let (client, sequence) = (r.u64(), r.u32());
+        let channel = |w: &mut Writer| {
+            for n in [0, 1 << 21, reply_max, cached_max, 64, 1, 0] {
+                w.u32(n);
+            }
+        };
+        let create = |w: &mut Writer| {
+            w.u64(client);
+            w.u32(sequence);
+            w.u32(0);
+            channel(w);
+            channel(w);
+            w.u32(0x4000_0000);
+            w.u32(1);
+            w.u32(0);
+        };
+        let mut r = self.run_minor(2, |c| c.op(op::CREATE_SESSION, create)).await;
+        r.expect(op::CREATE_SESSION, Status::Ok);
+        Session { kit: self, id: r.fixed(16), sequence: 0.into() }
+    }
+}
+
+impl Session<'_> {
+    /// Runs a COMPOUND behind a SEQUENCE, whose result is read.
+    pub async fn run(&self, build: impl FnOnce(Args) -> Args) -> Results {
+        self.run_cached(false, build).await
+    }
+
+    pub async fn run_cached(&self, cache: bool, build: impl FnOnce(Args) -> Args) -> Results {
+        self.sequence.set(self.sequence.get() + 1);
+        let sequence = |w: &mut Writer| {
+            w.fixed(&self.id);
+            w.u32(self.sequence.get());
+            w.u32(0);
+            w.u32(0);
+            w.bool(cache);
+        };
+        let mut r = self.kit.run_minor(2, |c| build(c.op(op::SEQUENCE, sequence))).await;
+        r.expect(op::SEQUENCE, Status::Ok).fixed(36);
+        r
     }
 }

@@ -7,3 +7,4 @@ mod kit;
 mod names;
 mod readdir;
 mod rules;
+mod v42;

@@ -1,0 +1,330 @@
+//! The operations of minor version 2 and of RFC 8276.
+
+use nfsrdma::v4::status::Status;
+use nfsrdma::v4::wire::{Stateid, attr, op};
+use nfsrdma::xdr::Writer;
+
+use crate::kit::{Args, Kit, Session};
+
+/// An operation whose arguments are a stateid and numbers.
+fn with_id(c: Args, opcode: u32, numbers: &[u64]) -> Args {
+    c.op(opcode, |w| {
+        Stateid::ANONYMOUS.encode(w);
+        numbers.iter().for_each(|&n| w.u64(n));
+    })
+}
+
+fn seek(c: Args, at: u64, what: u32) -> Args {
+    c.op(op::SEEK, |w| {
+        Stateid::ANONYMOUS.encode(w);
+        w.u64(at);
+        w.u32(what);
+    })
+}
+
+fn read_plus(c: Args, at: u64, count: u32) -> Args {
+    c.op(op::READ_PLUS, |w| {
+        Stateid::ANONYMOUS.encode(w);
+        w.u64(at);
+        w.u32(count);
+    })
+}
+
+async fn size(s: &Session<'_>, file: &[u8]) -> u64 {
+    let mut r = s.run(|c| c.putfh(file).getattr(&[attr::SIZE])).await;
+    r.ok(&[op::PUTFH]).expect(op::GETATTR, Status::Ok);
+    r.bitmap();
+    r.u32();
+    r.u64()
+}
+
+/// Bytes of data in the sparse file: the unit of storage of a volume in memory.
+const DATA: u64 = 1 << 16;
+
+/// A file of 1 MiB that is a hole but for [`DATA`] at its middle.
+async fn sparse(kit: &Kit, s: &Session<'_>) -> Vec<u8> {
+    let (_, file) = kit.with_file(b"sparse", b"").await;
+    let data = vec![7; 1 << 16];
+    let mut r = s.run(|c| c.putfh(&file).write(1 << 19, 2, &data)).await;
+    r.ok(&[op::PUTFH]).expect(op::WRITE, Status::Ok);
+    let grow = |w: &mut Writer| {
+        Stateid::ANONYMOUS.encode(w);
+        crate::kit::fattr(w, &[attr::SIZE], |v| v.u64(1 << 20));
+    };
+    let mut r = s.run(|c| c.putfh(&file).op(op::SETATTR, grow)).await;
+    r.ok(&[op::PUTFH]).expect(op::SETATTR, Status::Ok);
+    file
+}
+
+#[tokio::test]
+async fn seek_finds_data_and_holes() {
+    let kit = Kit::new();
+    let s = kit.session().await;
+    let file = sparse(&kit, &s).await;
+    for (at, what, eof, found) in [
+        (0, 0, false, 1 << 19),
+        (0, 1, false, 0),
+        (1 << 19, 0, false, 1 << 19),
+        (1 << 19, 1, false, (1 << 19) + DATA),
+        // No more data: OK with eof (RFC 7862 section 15.11.3).
+        ((1 << 19) + DATA, 0, true, 1 << 20),
+    ] {
+        let mut r = s.run(|c| seek(c.putfh(&file), at, what)).await;
+        r.ok(&[op::PUTFH]).expect(op::SEEK, Status::Ok);
+        assert_eq!((r.bool(), r.u64()), (eof, found), "{at} {what}");
+        r.end(Status::Ok);
+    }
+    let mut r = s.run(|c| seek(c.putfh(&file), 1 << 20, 0)).await;
+    r.ok(&[op::PUTFH]).expect(op::SEEK, Status::Nxio).end(Status::Nxio);
+    let mut r = s.run(|c| seek(c.putfh(&file), 0, 2)).await;
+    r.ok(&[op::PUTFH]).expect(op::SEEK, Status::UnionNotSupp).end(Status::UnionNotSupp);
+}
+
+#[tokio::test]
+async fn every_file_ends_with_a_hole() {
+    let kit = Kit::new();
+    let s = kit.session().await;
+    let (_, file) = kit.with_file(b"f", b"hello").await;
+    let mut r = s.run(|c| seek(c.putfh(&file), 0, 1)).await;
+    r.ok(&[op::PUTFH]).expect(op::SEEK, Status::Ok);
+    assert_eq!((r.bool(), r.u64()), (true, 5));
+    r.end(Status::Ok);
+}
+
+#[tokio::test]
+async fn read_plus_tells_holes_from_data() {
+    let kit = Kit::new();
+    let s = kit.session().await;
+    let file = sparse(&kit, &s).await;
+    let mut r = s.run(|c| read_plus(c.putfh(&file), 4096, 1 << 20)).await;
+    r.ok(&[op::PUTFH]).expect(op::READ_PLUS, Status::Ok);
+    assert!(r.bool(), "eof");
+    assert_eq!(r.u32(), 3);
+    assert_eq!((r.u32(), r.u64(), r.u64()), (1, 4096, (1 << 19) - 4096));
+    assert_eq!((r.u32(), r.u64()), (0, 1 << 19));
+    assert!(r.opaque() == vec![7; 1 << 16]);
+    assert_eq!((r.u32(), r.u64(), r.u64()), (1, (1 << 19) + DATA, (1 << 19) - DATA));
+    r.end(Status::Ok);
+    for at in [1 << 20, u64::MAX] {
+        let mut r = s.run(|c| read_plus(c.putfh(&file), at, 10)).await;
+        r.ok(&[op::PUTFH]).expect(op::READ_PLUS, Status::Ok);
+        assert_eq!((r.bool(), r.u32()), (true, 0));
+        r.end(Status::Ok);
+    }
+}
+
+#[tokio::test]
+async fn allocate_grows_and_deallocate_leaves_the_size() {
+    let kit = Kit::new();
+    let s = kit.session().await;
+    let (_, file) = kit.with_file(b"f", &[1; 12288]).await;
+    let mut r = s.run(|c| with_id(c.putfh(&file), op::ALLOCATE, &[8192, 8192])).await;
+    r.ok(&[op::PUTFH, op::ALLOCATE]).end(Status::Ok);
+    assert_eq!(size(&s, &file).await, 16384);
+    let mut r =
+        s.run(|c| with_id(c.putfh(&file), op::DEALLOCATE, &[4096, 4096]).read(4095, 4098)).await;
+    r.ok(&[op::PUTFH, op::DEALLOCATE]).expect(op::READ, Status::Ok);
+    r.bool();
+    let data = r.opaque();
+    assert_eq!((data[0], data[4097]), (1, 1));
+    assert!(data[1..4097].iter().all(|&b| b == 0));
+    r.end(Status::Ok);
+    assert_eq!(size(&s, &file).await, 16384);
+    for opcode in [op::ALLOCATE, op::DEALLOCATE] {
+        let mut r = s.run(|c| with_id(c.putfh(&file), opcode, &[0, 0])).await;
+        r.ok(&[op::PUTFH]).expect(opcode, Status::Inval).end(Status::Inval);
+    }
+    let mut r = s.run(|c| with_id(c.putfh(&file), op::ALLOCATE, &[u64::MAX, 2])).await;
+    r.ok(&[op::PUTFH]).expect(op::ALLOCATE, Status::FBig).end(Status::FBig);
+    let mut r = s.run(|c| with_id(c.putfh(&file), op::DEALLOCATE, &[u64::MAX - 1, 9])).await;
+    r.ok(&[op::PUTFH, op::DEALLOCATE]).end(Status::Ok);
+}
+
+fn copy(c: Args, from: u64, to: u64, count: u64, servers: u32) -> Args {
+    c.op(op::COPY, |w| {
+        Stateid::ANONYMOUS.encode(w);
+        Stateid::ANONYMOUS.encode(w);
+        [from, to, count].iter().for_each(|&n| w.u64(n));
+        w.bool(true);
+        w.bool(false);
+        w.u32(servers);
+    })
+}
+
+#[tokio::test]
+async fn a_copy_is_done_at_once() {
+    let kit = Kit::new();
+    let s = kit.session().await;
+    let (_, from) = kit.with_file(b"from", b"hello world").await;
+    let (_, to) = kit.with_file(b"to", b"").await;
+    // Count 0 is to the end; more than there is is cut.
+    for (at, count, expected) in [(6, 0, 5), (0, 5, 5), (8, 100, 3), (11, 9, 0)] {
+        let mut r = s.run(|c| copy(c.putfh(&from).savefh().putfh(&to), at, 2, count, 0)).await;
+        r.ok(&[op::PUTFH, op::SAVEFH, op::PUTFH]).expect(op::COPY, Status::Ok);
+        assert_eq!((r.u32(), r.u64(), r.u32()), (0, expected, 0));
+        assert_eq!(r.fixed(8), kit.nfs.core.write_verifier());
+        assert!(r.bool() && r.bool());
+        r.end(Status::Ok);
+    }
+    let mut r = s.run(|c| c.putfh(&to).read(0, 100)).await;
+    r.ok(&[op::PUTFH]).expect(op::READ, Status::Ok);
+    assert_eq!((r.bool(), r.opaque()), (true, b"\0\0rldlo".to_vec()));
+
+    let beyond = s.run(|c| copy(c.putfh(&from).savefh().putfh(&to), 12, 0, 1, 0)).await;
+    assert_eq!(beyond.status, Status::Inval);
+    let elsewhere = s.run(|c| copy(c.putfh(&from).savefh().putfh(&to), 0, 0, 1, 1)).await;
+    assert_eq!(elsewhere.status, Status::NotSupp);
+    let no_source = s.run(|c| copy(c.putfh(&to), 0, 0, 1, 0)).await;
+    assert_eq!(no_source.status, Status::NoFileHandle);
+}
+
+#[tokio::test]
+async fn copies_under_way_are_never_found() {
+    let kit = Kit::new();
+    let s = kit.session().await;
+    let (_, file) = kit.with_file(b"f", b"").await;
+    for opcode in [op::OFFLOAD_CANCEL, op::OFFLOAD_STATUS] {
+        let mut r = s.run(|c| with_id(c.putfh(&file), opcode, &[])).await;
+        r.ok(&[op::PUTFH]).expect(opcode, Status::BadStateId).end(Status::BadStateId);
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_done_is_notsupp() {
+    let kit = Kit::new();
+    let s = kit.session().await;
+    for opcode in [op::LAYOUTGET, op::COPY_NOTIFY, op::WRITE_SAME, op::GET_DIR_DELEGATION] {
+        let mut r = s.run(|c| c.data().op(opcode, |_| {})).await;
+        r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(opcode, Status::NotSupp).end(Status::NotSupp);
+    }
+    for opcode in [op::SETCLIENTID, op::RENEW, op::OPEN_CONFIRM, op::RELEASE_LOCKOWNER] {
+        let mut r = s.run(|c| c.op(opcode, |_| {})).await;
+        r.expect(opcode, Status::NotSupp).end(Status::NotSupp);
+    }
+}
+
+#[tokio::test]
+async fn hints_are_taken_and_none_is_promised() {
+    let kit = Kit::new();
+    let s = kit.session().await;
+    let (_, file) = kit.with_file(b"f", b"").await;
+    let advise = |w: &mut Writer| {
+        Stateid::ANONYMOUS.encode(w);
+        w.u64(0);
+        w.u64(0);
+        w.u32(1);
+        w.u32(1 << 4);
+    };
+    let mut r = s.run(|c| c.putfh(&file).op(op::IO_ADVISE, advise)).await;
+    r.ok(&[op::PUTFH]).expect(op::IO_ADVISE, Status::Ok);
+    assert_eq!(r.bitmap(), []);
+    r.end(Status::Ok);
+}
+
+fn set(c: Args, how: u32, name: &[u8], value: &[u8]) -> Args {
+    c.op(op::SETXATTR, |w| {
+        w.u32(how);
+        w.opaque(name);
+        w.opaque(value);
+    })
+}
+
+#[tokio::test]
+async fn extended_attributes_are_set_read_listed_and_removed() {
+    let kit = Kit::new();
+    let s = kit.session().await;
+    let (_, file) = kit.with_file(b"f", b"").await;
+    let get = |c: Args, name: &'static [u8]| c.op(op::GETXATTR, |w| w.opaque(name));
+    for name in [&b"b"[..], b"a", b"c"] {
+        let mut r = s.run(|c| set(c.putfh(&file), 1, name, b"value")).await;
+        r.ok(&[op::PUTFH]).expect(op::SETXATTR, Status::Ok).fixed(20);
+        r.end(Status::Ok);
+    }
+    // SETXATTR4_CREATE finds it there, SETXATTR4_REPLACE misses it.
+    assert_eq!(s.run(|c| set(c.putfh(&file), 1, b"a", b"")).await.status, Status::Exist);
+    assert_eq!(s.run(|c| set(c.putfh(&file), 2, b"x", b"")).await.status, Status::NoXattr);
+    let mut r = s.run(|c| get(get(c.putfh(&file), b"a"), b"x")).await;
+    r.ok(&[op::PUTFH]).expect(op::GETXATTR, Status::Ok);
+    assert_eq!(r.opaque(), b"value");
+    r.expect(op::GETXATTR, Status::NoXattr).end(Status::NoXattr);
+
+    let list = |c: Args, cookie: u64, max: u32| {
+        c.op(op::LISTXATTRS, |w| {
+            w.u64(cookie);
+            w.u32(max);
+        })
+    };
+    // 16 bytes around, 8 for each name: two fit.
+    let mut r = s.run(|c| list(c.putfh(&file), 0, 39)).await;
+    r.ok(&[op::PUTFH]).expect(op::LISTXATTRS, Status::Ok);
+    let cookie = r.u64();
+    assert_eq!((r.u32(), r.opaque(), r.opaque()), (2, b"a".to_vec(), b"b".to_vec()));
+    assert!(!r.bool());
+    let mut r = s.run(|c| list(c.putfh(&file), cookie, 39)).await;
+    r.ok(&[op::PUTFH]).expect(op::LISTXATTRS, Status::Ok);
+    r.u64();
+    assert_eq!((r.u32(), r.opaque(), r.bool()), (1, b"c".to_vec(), true));
+    r.end(Status::Ok);
+    assert_eq!(s.run(|c| list(c.putfh(&file), 0, 23)).await.status, Status::TooSmall);
+    assert_eq!(s.run(|c| list(c.putfh(&file), 9, 99)).await.status, Status::BadCookie);
+
+    let remove = |c: Args| c.op(op::REMOVEXATTR, |w| w.opaque(b"a"));
+    let mut r = s.run(|c| remove(remove(c.putfh(&file)))).await;
+    r.ok(&[op::PUTFH]).expect(op::REMOVEXATTR, Status::Ok).fixed(20);
+    r.expect(op::REMOVEXATTR, Status::NoXattr).end(Status::NoXattr);
+}
+
+#[tokio::test]
+async fn the_attributes_of_minor_version_2_are_there() {
+    let kit = Kit::new();
+    let s = kit.session().await;
+    let want = [attr::SUPPATTR_EXCLCREAT, attr::CHANGE_ATTR_TYPE, attr::XATTR_SUPPORT];
+    let mut r = s.run(|c| c.data().getattr(&want)).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Ok);
+    assert_eq!(r.bitmap(), want);
+    r.u32();
+    assert!(r.bitmap().contains(&attr::MODE_UMASK));
+    r.u32();
+    assert!(r.bool());
+    r.end(Status::Ok);
+}
+
+#[tokio::test]
+async fn the_umask_of_a_new_directory_is_applied_by_the_server() {
+    let kit = Kit::new();
+    let s = kit.session().await;
+    let mkdir = |w: &mut Writer| {
+        w.u32(2);
+        w.opaque(b"d");
+        crate::kit::fattr(w, &[attr::MODE_UMASK], |v| {
+            v.u32(0o777);
+            v.u32(0o027);
+        });
+    };
+    let mut r = s.run(|c| c.data().op(op::CREATE, mkdir).getattr(&[attr::MODE])).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::CREATE, Status::Ok).fixed(20);
+    assert_eq!(r.bitmap(), [attr::MODE_UMASK]);
+    r.expect(op::GETATTR, Status::Ok);
+    r.bitmap();
+    r.u32();
+    assert_eq!(r.u32(), 0o750);
+}
+
+#[tokio::test]
+async fn a_reply_keeps_to_the_limits_of_its_session() {
+    let kit = Kit::new();
+    let (_, file) = kit.with_file(b"f", &[7; 8192]).await;
+    let s = kit.session_of(1024, 512).await;
+    // READ is cut, LOOKUP and GETFH end the COMPOUND, and what changes something is refused beforehand.
+    let mut r = s.run(|c| c.putfh(&file).read(0, 8192)).await;
+    r.ok(&[op::PUTFH]).expect(op::READ, Status::Ok);
+    let (eof, len) = (r.bool(), r.opaque().len());
+    assert!(!eof && len > 700 && len < 1024, "{len}");
+    let mut r = s.run(|c| (0..14).fold(c.root(), |c, _| c.getfh().getattr(&[0, 36, 37]))).await;
+    assert_eq!(r.status, Status::RepTooBig);
+    r.ok(&[op::PUTROOTFH]);
+    let mut r =
+        s.run_cached(true, |c| (0..14).fold(c.data(), |c, _| c.getattr(&[0, 36, 37]))).await;
+    assert_eq!(r.status, Status::RepTooBigToCache);
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]);
+}
