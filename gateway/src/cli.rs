@@ -160,10 +160,6 @@ fn demo(args: &DemoArgs) -> Result<(), Failure> {
 
 fn check(args: CheckArgs) -> Result<(), Failure> {
     let settings = args.configuration.load()?;
-    if args.json {
-        println!("{}", serde_json::json!({ "shares": settings.shares.len() }));
-    } else {
-        println!("the configuration is sound");
-    }
+    crate::check::run(&settings, args.json);
     Ok(())
 }

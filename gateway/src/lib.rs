@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod boot;
+pub mod check;
 pub mod cli;
 pub mod cpu;
 pub mod demo;

@@ -151,6 +151,11 @@ impl LocalBackend {
         janitor(Arc::downgrade(&volume));
         Ok(Arc::new(Self { volume, root }))
     }
+
+    /// File handles are the kernel's own. Otherwise a file that is no longer known is searched for by its number.
+    pub fn has_kernel_handles(&self) -> bool {
+        self.volume.kernel_handles
+    }
 }
 
 impl Drop for LocalBackend {

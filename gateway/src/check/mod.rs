@@ -1,0 +1,177 @@
+//! `headgate check`: is the configuration sound, and what does a client type for every address?
+//!
+//! *Operation.* The configuration is read as `serve` reads it. Then the host is asked: which addresses there are and on what
+//! devices, whether the ports are free, what the file systems of the shares can do, what this user may do. Nothing is
+//! changed, and nothing is served.
+//!
+//! *Errors.* A wrong configuration is told and ends with exit code 2. What would stop or hinder `serve` here and now is a
+//! warning.
+
+mod netdev;
+mod show;
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use config::{Rdma, Settings, Share, Source};
+use vfs::Backend;
+use vfs::local::{LocalBackend, LocalConfig};
+use vfs::mem::MemBackend;
+
+use crate::port;
+use netdev::{Address, Device};
+
+/// A volume in memory of this size is asked what it can do; nothing of it is used.
+const MEM_SIZE_TRIED: u64 = 1 << 20;
+
+/// Everything that was found.
+struct Findings<'a> {
+    settings: &'a Settings,
+    shares: Vec<ShareFacts<'a>>,
+    places: Vec<Place>,
+    /// The process can act as the user of each call.
+    acts_as_caller: bool,
+    /// User of the process.
+    uid: u32,
+    warnings: Vec<String>,
+}
+
+/// A share and what its file system can do.
+struct ShareFacts<'a> {
+    share: &'a Share,
+    xattr: bool,
+    reflink: bool,
+    /// The kernel's own file handles, which survive everything; else files are found again by searching.
+    kernel_handles: bool,
+}
+
+/// An address and how it is reached.
+struct Place {
+    ip: IpAddr,
+    device: Option<String>,
+    facts: Device,
+}
+
+impl Place {
+    /// A Linux client on this host cannot use its own soft iWARP on the loopback device (its address resolution refuses).
+    fn only_this_host(&self) -> bool {
+        self.ip.is_loopback()
+    }
+}
+
+/// Runs the command on settings that have been found sound.
+pub fn run(settings: &Settings, json: bool) {
+    let mut warnings = Vec::new();
+    let uid = own_uid();
+    let shares: Vec<ShareFacts<'_>> =
+        settings.shares.iter().map(|s| share_facts(s, &mut warnings)).collect();
+    let places: Vec<Place> = places(settings, &mut warnings);
+    ports(settings, &mut warnings);
+    state(settings, &mut warnings);
+    let findings = Findings { settings, shares, places, acts_as_caller: uid == 0, uid, warnings };
+    match json {
+        true => show::json(&findings),
+        false => show::text(&findings),
+    }
+}
+
+fn own_uid() -> u32 {
+    std::fs::metadata("/proc/self").map_or(u32::MAX, |m| m.uid())
+}
+
+fn share_facts<'a>(share: &'a Share, warnings: &mut Vec<String>) -> ShareFacts<'a> {
+    let of = |caps: vfs::Capabilities, kernel_handles| ShareFacts {
+        share,
+        xattr: caps.xattr,
+        reflink: caps.reflink,
+        kernel_handles,
+    };
+    match &share.source {
+        Source::Memory => match MemBackend::new(MEM_SIZE_TRIED) {
+            Ok(backend) => of(backend.capabilities(), true),
+            Err(e) => {
+                warnings.push(format!("share `{}`: {e}", share.name));
+                ShareFacts { share, xattr: false, reflink: false, kernel_handles: false }
+            }
+        },
+        Source::Folder(path) => {
+            let config = LocalConfig { read_only: share.read_only, ..LocalConfig::new(path) };
+            match LocalBackend::open(config) {
+                Ok(backend) => of(backend.capabilities(), backend.has_kernel_handles()),
+                Err(e) => {
+                    warnings.push(format!(
+                        "share `{}`: {} cannot be opened: {e}",
+                        share.name,
+                        path.display()
+                    ));
+                    ShareFacts { share, xattr: false, reflink: false, kernel_handles: false }
+                }
+            }
+        }
+    }
+}
+
+/// The addresses that would be served.
+fn places(settings: &Settings, warnings: &mut Vec<String>) -> Vec<Place> {
+    let here = netdev::addresses();
+    let place = |a: &Address| Place {
+        ip: a.ip,
+        device: a.device.clone(),
+        facts: a.device.as_deref().map(netdev::device).unwrap_or_default(),
+    };
+    let all_of_kind = |ip: &IpAddr| {
+        settings.bind.iter().any(|b| b.is_unspecified() && b.is_ipv4() == ip.is_ipv4())
+    };
+    let bound = |a: &&Address| {
+        settings.bind.is_empty() || settings.bind.contains(&a.ip) || all_of_kind(&a.ip)
+    };
+    for ip in settings.bind.iter().filter(|ip| !ip.is_unspecified()) {
+        if !here.iter().any(|a| a.ip == *ip) {
+            warnings.push(format!(
+                "{ip} is not an address of this host; `headgate serve` will not start"
+            ));
+        }
+    }
+    here.iter().filter(bound).map(place).collect()
+}
+
+/// Tries to listen where `serve` would.
+fn ports(settings: &Settings, warnings: &mut Vec<String>) {
+    let any = [IpAddr::from([0u16; 8])];
+    let bind = if settings.bind.is_empty() { &any[..] } else { &settings.bind };
+    let mut wanted = vec![("NFS", settings.nfs_port, "--nfs-port")];
+    if settings.rdma != Rdma::Off {
+        wanted.push(("NFS over RDMA", settings.nfs_rdma_port, "--nfs-rdma-port"));
+    }
+    for (what, number, option) in wanted.into_iter().filter(|(_, number, _)| *number != 0) {
+        for ip in bind {
+            let at = SocketAddr::new(*ip, number);
+            if let Err(e) = std::net::TcpListener::bind(at)
+                && e.kind() != std::io::ErrorKind::AddrNotAvailable
+            {
+                warnings.push(port::refused(what, at, &e, option));
+            }
+        }
+    }
+}
+
+/// The state folder exists or can be made, as far as that can be told without making it.
+fn state(settings: &Settings, warnings: &mut Vec<String>) {
+    let mut at: &Path = &settings.state;
+    while !at.exists() {
+        match at.parent() {
+            Some(parent) => at = parent,
+            None => return,
+        }
+    }
+    let writable = std::fs::metadata(at).is_ok_and(|m| m.is_dir() && own_uid() == 0)
+        || tempfile::Builder::new().prefix(".headgate-check.").tempfile_in(at).is_ok();
+    if !writable {
+        warnings.push(format!(
+            "the state folder {} cannot be used by this user: handles and locks would end with the process; \
+             name another by --state DIR",
+            settings.state.display()
+        ));
+    }
+}

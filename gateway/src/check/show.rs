@@ -1,0 +1,205 @@
+//! What `check` prints.
+
+use std::io::IsTerminal;
+use std::net::IpAddr;
+
+use config::{Rdma, Share, Squash};
+use serde_json::{Value, json};
+
+use super::{Findings, Place, ShareFacts};
+use crate::table::{Table, Tone, bytes};
+
+/// Where the examples mount.
+const MOUNT_POINT: &str = "/mnt";
+
+fn host(ip: IpAddr) -> String {
+    if ip.is_ipv6() { format!("[{ip}]") } else { ip.to_string() }
+}
+
+/// The mount command of one version and transport.
+fn mount(f: &Findings<'_>, ip: IpAddr, share: &Share, version: &str, rdma: bool) -> String {
+    let (nfs, over_rdma) = (f.settings.nfs_port, f.settings.nfs_rdma_port);
+    let mut options = format!("vers={version}");
+    match rdma {
+        true => options += &format!(",proto=rdma,port={over_rdma}"),
+        false => options += &format!(",proto=tcp,port={nfs}"),
+    }
+    if version == "3" {
+        // MOUNT is asked over TCP whatever carries NFS; there is no lock manager for version 3.
+        options += &format!(",mountproto=tcp,mountport={nfs},nolock");
+    }
+    format!("mount -t nfs -o {options} {}:/{} {MOUNT_POINT}", host(ip), share.name)
+}
+
+fn access(share: &Share) -> String {
+    let mode = if share.read_only { "read only" } else { "read and write" };
+    let squash = match share.squash {
+        Squash::None => "root is root",
+        Squash::Root => "root squashed",
+        Squash::All => "everybody squashed",
+    };
+    format!("{mode}, {squash}")
+}
+
+fn clients(share: &Share) -> String {
+    match &share.clients {
+        None => "attached networks".into(),
+        Some(ranges) => ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+    }
+}
+
+fn features(s: &ShareFacts<'_>) -> String {
+    let have = |on: bool, what: &str| if on { what.to_owned() } else { format!("no {what}") };
+    let handles = if s.kernel_handles { "kernel handles" } else { "handles by search" };
+    format!("{}, {}, {handles}", have(s.xattr, "xattrs"), have(s.reflink, "reflinks"))
+}
+
+fn device(place: &Place) -> String {
+    let mut parts = Vec::new();
+    parts.extend(place.device.clone());
+    parts.extend(place.facts.mtu.map(|m| format!("MTU {m}")));
+    parts.extend(place.facts.speed.map(|s| match s {
+        s if s >= 1000 && s % 1000 == 0 => format!("{} Gbit/s", s / 1000),
+        s => format!("{s} Mbit/s"),
+    }));
+    parts.join(", ")
+}
+
+/// Which clients get RDMA at this address, and why the others do not.
+fn rdma_words(f: &Findings<'_>, place: &Place) -> Vec<String> {
+    if f.settings.rdma == Rdma::Off {
+        return vec!["no RDMA: it is switched off (`rdma: off`)".into()];
+    }
+    if place.only_this_host() {
+        return vec![
+            "RDMA for `headgate demo` and `bench` only: Linux refuses its own iWARP on the loopback device".into(),
+        ];
+    }
+    let mut words = vec![
+        "RDMA by iWARP in user space, for clients with an iWARP adapter, or with soft iWARP on any adapter".into(),
+        "  (on the client: `modprobe siw && rdma link add siw0 type siw netdev DEVICE`)".into(),
+    ];
+    match place.facts.rdma.as_slice() {
+        [] => words.push("no RDMA for RoCE and InfiniBand clients: that needs an RDMA device on this side".into()),
+        some => words.push(format!(
+            "no RDMA for RoCE and InfiniBand clients: {} is here, but this headgate is built without hardware verbs",
+            some.join(", ")
+        )),
+    }
+    words
+}
+
+/// For people.
+pub(super) fn text(f: &Findings<'_>) {
+    let colour = std::io::stdout().is_terminal();
+    let (bold, warn, off) = if colour { ("\x1b[1m", "\x1b[33m", "\x1b[0m") } else { ("", "", "") };
+    println!("\n  The configuration is sound.\n");
+    let mut table = Table::new(&["share", "files", "access", "clients", "file system"], 5, colour);
+    for s in &f.shares {
+        let cells = vec![
+            format!("/{}", s.share.name),
+            s.share.source.to_string(),
+            access(s.share),
+            clients(s.share),
+            features(s),
+        ];
+        table.row(cells, Tone::Plain);
+    }
+    println!("{}", table.render());
+    for place in &f.places {
+        println!("  {bold}{}{off}  {}", place.ip, device(place));
+        for line in rdma_words(f, place) {
+            println!("    {line}");
+        }
+        let rdma = f.settings.rdma != Rdma::Off && !place.only_this_host();
+        if let Some(first) = f.shares.first() {
+            for (version, over) in commands(rdma) {
+                println!("      {}", mount(f, place.ip, first.share, version, over));
+            }
+        }
+        println!();
+    }
+    let who = match f.acts_as_caller {
+        true => "as root: each call acts as the user who made it".to_owned(),
+        false => format!("as user {}: every call acts as that user, whoever made it", f.uid),
+    };
+    println!("  runs {who}");
+    println!(
+        "  state in {}, payload memory up to {}",
+        f.settings.state.display(),
+        bytes(f.settings.memory)
+    );
+    for warning in &f.warnings {
+        println!("  {warn}warning:{off} {warning}");
+    }
+    println!();
+}
+
+/// Version and transport of the commands that are shown: the best first.
+fn commands(rdma: bool) -> Vec<(&'static str, bool)> {
+    let mut all = Vec::new();
+    if rdma {
+        all.extend([("4.2", true), ("3", true)]);
+    }
+    all.extend([("4.2", false), ("3", false)]);
+    all
+}
+
+/// For programs.
+pub(super) fn json(f: &Findings<'_>) {
+    let shares: Vec<Value> = f
+        .shares
+        .iter()
+        .map(|s| {
+            json!({
+                "name": s.share.name,
+                "files": s.share.source.to_string(),
+                "read_only": s.share.read_only,
+                "squash": s.share.squash.to_string(),
+                "clients": s.share.clients.as_ref().map(|c| c.iter().map(ToString::to_string).collect::<Vec<_>>()),
+                "xattr": s.xattr,
+                "reflink": s.reflink,
+                "kernel_handles": s.kernel_handles,
+            })
+        })
+        .collect();
+    let places: Vec<Value> = f
+        .places
+        .iter()
+        .map(|p| {
+            let rdma = f.settings.rdma != Rdma::Off;
+            let mounts: Vec<String> = f
+                .shares
+                .iter()
+                .flat_map(|s| {
+                    commands(rdma && !p.only_this_host())
+                        .into_iter()
+                        .map(|(version, over)| mount(f, p.ip, s.share, version, over))
+                })
+                .collect();
+            json!({
+                "address": p.ip.to_string(),
+                "device": p.device,
+                "mtu": p.facts.mtu,
+                "speed_mbit": p.facts.speed,
+                "rdma_provider": if rdma { Some("iwarp") } else { None },
+                "rdma_devices": p.facts.rdma,
+                "rdma": rdma_words(f, p),
+                "mount": mounts,
+            })
+        })
+        .collect();
+    let all = json!({
+        "sound": true,
+        "shares": shares,
+        "addresses": places,
+        "nfs_port": f.settings.nfs_port,
+        "nfs_rdma_port": f.settings.nfs_rdma_port,
+        "acts_as_caller": f.acts_as_caller,
+        "uid": f.uid,
+        "state": f.settings.state.display().to_string(),
+        "memory": f.settings.memory,
+        "warnings": f.warnings,
+    });
+    println!("{all}");
+}
