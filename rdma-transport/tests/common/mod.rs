@@ -146,6 +146,13 @@ pub fn nobody_holds(pool: &Pool) {
     }
 }
 
+/// Bytes that differ from place to place and from seed to seed. Made by doubling, which is quick without optimisation, too.
 pub fn bytes(len: usize, seed: u8) -> Vec<u8> {
-    (0..len).map(|i| (i.wrapping_mul(31) >> 3) as u8 ^ seed).collect()
+    let mut out: Vec<u8> =
+        (0..len.min(509)).map(|i| (i.wrapping_mul(31) >> 3) as u8 ^ seed).collect();
+    while out.len() < len {
+        let more = out.len().min(len - out.len());
+        out.extend_from_within(..more);
+    }
+    out
 }
