@@ -36,6 +36,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use vfs::Backend;
 use vfs::local::{LocalBackend, LocalConfig};
+use vfs::mem::MemBackend;
 
 use vfs::namespace::{Cidr, Namespace, Share, Squash};
 
@@ -45,6 +46,8 @@ use crate::{networks, port};
 
 /// Connections that the kernel holds for a listener until they are accepted.
 const BACKLOG: u32 = 1024;
+/// How often leases and networks are looked at.
+const HOUSEKEEPING: Duration = Duration::from_secs(5);
 /// Pause after the system refused a connection for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -121,7 +124,7 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
     if let Some(at) = nfs.first() {
         server.set_tcp_port(at.port());
     }
-    tasks.spawn(watch_networks(server));
+    tasks.spawn(housekeeping(server));
     Ok(Running { nfs, nfs_rdma, tasks, connections: shared.connections.clone(), _run: run })
 }
 
@@ -170,9 +173,8 @@ fn endpoints(running: &Running) -> String {
 fn shares(settings: &Settings) -> Result<Vec<Share>, String> {
     let open = |s: &config::Share| {
         let backend: Arc<dyn Backend> = match &s.source {
-            Source::Memory => {
-                return Err(format!("share {}: volumes in memory are not served yet", s.name));
-            }
+            Source::Memory => MemBackend::with(memory_volume_max(), s.read_only)
+                .map_err(|e| format!("share {}: {e}", s.name))?,
             Source::Folder(path) => {
                 let mut local = LocalConfig::new(path.clone());
                 local.read_only = s.read_only;
@@ -196,6 +198,16 @@ fn shares(settings: &Settings) -> Result<Vec<Share>, String> {
         })
     };
     settings.shares.iter().map(open).collect()
+}
+
+/// Bytes of a volume in memory: half of the machine's, as with tmpfs.
+fn memory_volume_max() -> u64 {
+    let kib = |text: String| {
+        let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
+        line.trim().trim_end_matches(" kB").parse::<u64>().ok()
+    };
+    let total = std::fs::read_to_string("/proc/meminfo").ok().and_then(kib);
+    total.map_or(1 << 30, |kib| kib * 512)
 }
 
 /// Receives of every connection that may be open, over RDMA or TCP, and some reserve.
@@ -252,11 +264,17 @@ async fn listen_rdma(
     }
 }
 
-async fn watch_networks(server: Arc<Server>) {
-    let mut ticks = tokio::time::interval(Duration::from_secs(NEIGHBOURS_REFRESH_SECONDS));
+/// What has to happen although nobody calls: leases end, networks come and go.
+async fn housekeeping(server: Arc<Server>) {
+    let mut ticks = tokio::time::interval(HOUSEKEEPING);
+    let mut networks_at = tokio::time::Instant::now();
     loop {
-        ticks.tick().await;
-        server.core().neighbours.set(networks::attached());
+        let now = ticks.tick().await;
+        server.v4().clients.tidy();
+        if now >= networks_at {
+            networks_at = now + Duration::from_secs(NEIGHBOURS_REFRESH_SECONDS);
+            server.core().neighbours.set(networks::attached());
+        }
     }
 }
 

@@ -1,0 +1,76 @@
+//! MOUNT version 3: from a path to a handle.
+
+mod common;
+
+use common::MOUNT;
+use common::nfs3::{Client, share};
+
+const NOENT: u32 = 2;
+const NOTDIR: u32 = 20;
+const INVAL: u32 = 22;
+
+#[test]
+fn a_share_and_the_directories_below_it_can_be_mounted() {
+    let c = Client::new();
+    let root = c.root();
+    let dir = c.mkdir(&root, "dir").unwrap();
+    let deep = c.mkdir(&dir, "deep").unwrap();
+    c.create(&dir, "file", 0o600).unwrap();
+    assert_eq!(c.mount("/data/").unwrap(), root);
+    assert_eq!(c.mount("//data/./dir/deep/").unwrap(), deep);
+    assert_eq!(c.mount("/data/dir/file"), Err(NOTDIR));
+    assert_eq!(c.mount("/data/../etc"), Err(INVAL));
+    for nothing in ["/", "", "/other", "/data/none"] {
+        assert_eq!(c.mount(nothing), Err(NOENT), "{nothing}");
+    }
+}
+
+#[test]
+fn the_answer_lists_the_flavors() {
+    let c = Client::new();
+    let res = c.call(MOUNT, 1, |w| w.opaque(b"/data"));
+    let (_, mut r) = res.status();
+    r.opaque(64).unwrap();
+    assert_eq!((r.u32(), r.u32(), r.u32()), (Ok(2), Ok(1), Ok(0)));
+    assert!(r.is_at_end());
+}
+
+#[test]
+fn mounts_are_shown_until_they_are_undone() {
+    let c = Client::of(vec![share("data"), share("more")]);
+    let dump = || {
+        let res = c.call(MOUNT, 2, |_| {});
+        let mut r = res.reader();
+        let mut list = Vec::new();
+        while r.bool().unwrap() {
+            let host = String::from_utf8(r.opaque(255).unwrap().to_vec()).unwrap();
+            let path = String::from_utf8(r.opaque(1024).unwrap().to_vec()).unwrap();
+            list.push((host, path));
+        }
+        assert!(r.is_at_end());
+        list
+    };
+    let at = |path: &str| ("127.0.0.1".to_owned(), path.to_owned());
+    c.root();
+    c.root();
+    c.mount("/more").unwrap();
+    assert_eq!(dump(), [at("/data"), at("/more")]);
+    c.call(MOUNT, 3, |w| w.opaque(b"/data"));
+    assert_eq!(dump(), [at("/more")]);
+    c.call(MOUNT, 4, |_| {});
+    assert_eq!(dump(), []);
+}
+
+#[test]
+fn exports_are_listed_with_who_may_come() {
+    let mut more = share("more");
+    more.clients = Some(vec![vfs::namespace::Cidr { addr: "10.0.0.0".parse().unwrap(), bits: 8 }]);
+    let c = Client::of(vec![share("data"), more]);
+    let res = c.call(MOUNT, 5, |_| {});
+    let mut r = res.reader();
+    assert_eq!((r.bool(), r.opaque(99), r.bool()), (Ok(true), Ok(&b"/data"[..]), Ok(false)));
+    assert_eq!((r.bool(), r.opaque(99)), (Ok(true), Ok(&b"/more"[..])));
+    assert_eq!((r.bool(), r.opaque(99)), (Ok(true), Ok(&b"10.0.0.0/8"[..])));
+    assert_eq!((r.bool(), r.bool()), (Ok(false), Ok(false)));
+    assert!(r.is_at_end());
+}

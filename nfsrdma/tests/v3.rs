@@ -1,0 +1,557 @@
+//! NFS version 3, procedure by procedure: whole calls in, whole replies out, on a volume in memory.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::nfs3::{Client, OK, Results, fattr, made, place, post, sattr, share, wcc};
+use common::{NFS, call, flat, head, session_from};
+use iobuf::Buf;
+use nfsrdma::v3::procedure as p;
+use nfsrdma::xdr::Writer;
+use rdma_transport::channel::{Pulled, Transport};
+use vfs::namespace::{Cidr, Squash};
+
+const NOENT: u32 = 2;
+const ACCES: u32 = 13;
+const EXIST: u32 = 17;
+const XDEV: u32 = 18;
+const NOTDIR: u32 = 20;
+const ISDIR: u32 = 21;
+const INVAL: u32 = 22;
+const ROFS: u32 = 30;
+const NAMETOOLONG: u32 = 63;
+const NOTEMPTY: u32 = 66;
+const STALE: u32 = 70;
+const NOT_SYNC: u32 = 10002;
+const BAD_COOKIE: u32 = 10003;
+const TOOSMALL: u32 = 10005;
+const BADTYPE: u32 = 10007;
+
+/// The status of a reply whose results are one `wcc_data`.
+fn wcc_only(res: &Results) -> u32 {
+    let (status, mut r) = res.status();
+    wcc(&mut r);
+    assert!(r.is_at_end());
+    status
+}
+
+#[test]
+fn a_file_is_made_written_and_read_back() {
+    let c = Client::new();
+    let root = c.root();
+    assert_eq!(c.getattr(&root).unwrap().ftype, 2);
+    let fh = c.create(&root, "file", 0o640).unwrap();
+    assert_eq!(c.lookup(&root, "file").unwrap(), fh);
+    let attr = c.getattr(&fh).unwrap();
+    assert_eq!((attr.ftype, attr.mode, attr.nlink, attr.size), (1, 0o640, 1, 0));
+
+    let data: Vec<u8> = (0..10_001).map(|i| (i % 251) as u8).collect();
+    let res = c.write(&fh, 5, &data, 2);
+    let (status, mut r) = res.status();
+    assert_eq!(status, OK);
+    let (_, after) = wcc(&mut r);
+    assert_eq!(after.unwrap().size, 10_006);
+    assert_eq!(r.u32(), Ok(10_001));
+    assert_eq!(r.u32(), Ok(2));
+    assert_eq!(r.u64(), Ok(0x0102_0304_0506_0708));
+    assert!(r.is_at_end());
+
+    let (back, eof) = c.read(&fh, 0, 20_000).unwrap();
+    assert!(eof && back[..5] == [0; 5] && back[5..] == data);
+    let (back, eof) = c.read(&fh, 6, 10).unwrap();
+    assert!(!eof && back == data[1..11]);
+    assert_eq!(c.read(&fh, 10_006, 10).unwrap(), (vec![], true));
+    assert_eq!(c.read(&fh, u64::MAX, 10).unwrap(), (vec![], true));
+    assert_eq!(c.read(&root, 0, 10), Err(ISDIR));
+}
+
+#[test]
+fn data_beside_the_stream_is_written_from_where_it_is() {
+    let c = Client::new();
+    let fh = c.create(&c.root(), "file", 0o600).unwrap();
+    let mut w = head(77, NFS, 3, p::WRITE, 0);
+    w.opaque(&fh);
+    w.u64(0);
+    w.u32(7);
+    w.u32(0);
+    w.u32(7);
+    let pulled =
+        Pulled { at: w.len(), data: vec![Buf::from(b"abc".to_vec()), Buf::from(b"defg".to_vec())] };
+    let reply = flat(call(&c.session, w.into_reply().head, vec![pulled]).unwrap());
+    assert_eq!(reply[24..28], [0; 4]);
+    assert_eq!(c.read(&fh, 0, 100).unwrap(), (b"abcdefg".to_vec(), true));
+}
+
+#[test]
+fn a_write_whose_counts_differ_or_whose_file_is_a_directory_is_refused() {
+    let c = Client::new();
+    let root = c.root();
+    let fh = c.create(&root, "file", 0o600).unwrap();
+    let res = c.nfs(p::WRITE, |w| {
+        w.opaque(&fh);
+        w.u64(0);
+        w.u32(5);
+        w.u32(0);
+        w.opaque(b"four");
+    });
+    assert_eq!(wcc_only(&res), INVAL);
+    let status = wcc_only(&c.write(&root, 0, b"x", 0));
+    assert!(status == ISDIR || status == INVAL);
+}
+
+#[test]
+fn attributes_are_set_guarded_and_seen() {
+    let c = Client::new();
+    let fh = c.create(&c.root(), "file", 0o600).unwrap();
+    let set = |guard: Option<(u32, u32)>, size| {
+        let res = c.nfs(p::SETATTR, |w| {
+            w.opaque(&fh);
+            sattr(w, Some(0o4711), Some(size));
+            w.bool(guard.is_some());
+            guard.into_iter().for_each(|(s, n)| [s, n].into_iter().for_each(|v| w.u32(v)));
+        });
+        wcc_only(&res)
+    };
+    assert_eq!(set(None, 100), OK);
+    let attr = c.getattr(&fh).unwrap();
+    assert_eq!((attr.mode, attr.size), (0o4711, 100));
+    assert_eq!(set(Some((1, 1)), 200), NOT_SYNC);
+    assert_eq!(c.getattr(&fh).unwrap().size, 100);
+    assert_eq!(set(Some(attr.ctime), 50), OK);
+    assert_eq!(c.getattr(&fh).unwrap().size, 50);
+}
+
+#[test]
+fn access_tells_what_the_caller_may_do() {
+    let mut c = Client::new();
+    let fh = c.create(&c.root(), "file", 0o604).unwrap();
+    let access = |c: &Client, fh: &[u8], wanted: u32| {
+        let res = c.nfs(p::ACCESS, |w| {
+            w.opaque(fh);
+            w.u32(wanted);
+        });
+        let (status, mut r) = res.status();
+        assert_eq!(status, OK);
+        assert!(post(&mut r).is_some());
+        r.u32().unwrap()
+    };
+    c.uid = 1000;
+    assert_eq!(access(&c, &fh, 0x3f), 1);
+    assert_eq!(access(&c, &fh, 0xffff_ffc0), 0);
+    assert_eq!(c.read(&fh, 0, 1).unwrap(), (vec![], true));
+    assert_eq!(wcc_only(&c.write(&fh, 0, b"x", 0)), ACCES);
+}
+
+#[test]
+fn an_owner_reads_and_writes_what_it_may_hold_open() {
+    let mut c = Client::new();
+    let root = c.root();
+    let res = c.nfs(p::SETATTR, |w| {
+        w.opaque(&root);
+        sattr(w, Some(0o777), None);
+        w.bool(false);
+    });
+    assert_eq!(wcc_only(&res), OK);
+    c.uid = 1000;
+    let fh = c.create(&root, "mine", 0).unwrap();
+    assert_eq!(c.write(&fh, 0, b"data", 0).status().0, OK);
+    assert_eq!(c.read(&fh, 0, 10).unwrap().0, b"data");
+    let res = c.nfs(p::SETATTR, |w| {
+        w.opaque(&fh);
+        sattr(w, None, Some(1));
+        w.bool(false);
+    });
+    assert_eq!(wcc_only(&res), OK);
+    c.uid = 1001;
+    assert_eq!(c.read(&fh, 0, 10), Err(ACCES));
+    assert_eq!(c.write(&fh, 0, b"data", 0).status().0, ACCES);
+}
+
+#[test]
+fn create_knows_three_ways() {
+    let c = Client::new();
+    let root = c.root();
+    let create = |how: &dyn Fn(&mut Writer)| {
+        made(&c.nfs(p::CREATE, |w| {
+            place(w, &root, "file");
+            how(w);
+        }))
+    };
+    let exclusive = |verifier: u64| {
+        create(&move |w: &mut Writer| {
+            w.u32(2);
+            w.u64(verifier);
+        })
+    };
+    let (fh, _) = exclusive(7).unwrap();
+    assert_eq!(exclusive(7).unwrap().0, fh, "the same verifier finds the same file");
+    assert_eq!(exclusive(8).unwrap_err(), EXIST);
+    let guarded = |w: &mut Writer| {
+        w.u32(1);
+        sattr(w, None, None);
+    };
+    assert_eq!(create(&guarded).unwrap_err(), EXIST);
+    c.write(&fh, 0, b"content", 0);
+    let unchecked = |size| {
+        create(&move |w: &mut Writer| {
+            w.u32(0);
+            sattr(w, None, size);
+        })
+    };
+    let (same, attr) = unchecked(None).unwrap();
+    assert_eq!((same, attr.size), (fh.clone(), 7));
+    assert_eq!(unchecked(Some(0)).unwrap().1.size, 0);
+}
+
+#[test]
+fn names_come_move_and_go() {
+    let c = Client::new();
+    let root = c.root();
+    let dir = c.mkdir(&root, "dir").unwrap();
+    assert_eq!(c.mkdir(&root, "dir"), Err(EXIST));
+    let fh = c.create(&dir, "a", 0o600).unwrap();
+    assert_eq!(c.create(&fh, "b", 0o600), Err(NOTDIR));
+    assert_eq!(c.lookup(&dir, "..").unwrap(), root);
+    assert_eq!(c.lookup(&root, "..").unwrap(), root);
+    assert_eq!(c.lookup(&dir, ".").unwrap(), dir);
+    assert_eq!(c.lookup(&dir, &"n".repeat(300)), Err(NAMETOOLONG));
+
+    let rename = |from: &[u8], a: &str, to: &[u8], b: &str| {
+        let res = c.nfs(p::RENAME, |w| {
+            place(w, from, a);
+            place(w, to, b);
+        });
+        let (status, mut r) = res.status();
+        wcc(&mut r);
+        wcc(&mut r);
+        assert!(r.is_at_end());
+        status
+    };
+    assert_eq!(rename(&dir, "a", &root, "b"), OK);
+    assert_eq!(c.lookup(&root, "b").unwrap(), fh);
+    assert_eq!(rename(&dir, "a", &root, "c"), NOENT);
+
+    let res = c.nfs(p::LINK, |w| {
+        w.opaque(&fh);
+        place(w, &dir, "second");
+    });
+    let (status, mut r) = res.status();
+    assert_eq!((status, post(&mut r).unwrap().nlink), (OK, 2));
+    wcc(&mut r);
+    assert!(r.is_at_end());
+
+    let remove =
+        |procedure, dir: &[u8], name: &str| wcc_only(&c.nfs(procedure, |w| place(w, dir, name)));
+    assert_eq!(remove(p::RMDIR, &root, "dir"), NOTEMPTY);
+    assert_eq!(remove(p::RMDIR, &root, "."), INVAL);
+    assert_eq!(remove(p::RMDIR, &root, ".."), EXIST);
+    assert_eq!(remove(p::RMDIR, &root, "b"), NOTDIR);
+    assert_eq!(remove(p::REMOVE, &root, "dir"), ISDIR);
+    assert_eq!(remove(p::REMOVE, &dir, "second"), OK);
+    assert_eq!(remove(p::REMOVE, &dir, "second"), NOENT);
+    assert_eq!(remove(p::RMDIR, &root, "dir"), OK);
+    assert_eq!(c.getattr(&dir), Err(STALE));
+}
+
+#[test]
+fn links_and_special_files_are_made() {
+    let c = Client::new();
+    let root = c.root();
+    let res = c.nfs(p::SYMLINK, |w| {
+        place(w, &root, "link");
+        sattr(w, None, None);
+        w.opaque(b"some/where");
+    });
+    let (fh, attr) = made(&res).unwrap();
+    assert_eq!(attr.ftype, 5);
+    let res = c.nfs(p::READLINK, |w| w.opaque(&fh));
+    let (status, mut r) = res.status();
+    assert!(status == OK && post(&mut r).is_some());
+    assert_eq!(r.opaque(100), Ok(&b"some/where"[..]));
+    let res = c.nfs(p::READLINK, |w| w.opaque(&root));
+    assert_eq!(res.status().0, INVAL);
+
+    let mknod = |name: &str, ftype: u32, device: Option<(u32, u32)>| {
+        made(&c.nfs(p::MKNOD, |w| {
+            place(w, &root, name);
+            w.u32(ftype);
+            if ftype > 2 {
+                sattr(w, Some(0o600), None);
+            }
+            device.into_iter().for_each(|(a, b)| [a, b].into_iter().for_each(|v| w.u32(v)));
+        }))
+    };
+    assert_eq!(mknod("fifo", 7, None).unwrap().1.ftype, 7);
+    assert_eq!(mknod("socket", 6, None).unwrap().1.ftype, 6);
+    let (_, attr) = mknod("device", 4, Some((1, 3))).unwrap();
+    assert_eq!((attr.ftype, attr.rdev), (4, (1, 3)));
+    assert_eq!(mknod("file", 1, None).unwrap_err(), BADTYPE);
+}
+
+/// One listing by READDIR or READDIRPLUS; names to cookies, and whether it reached the end.
+fn listing(
+    c: &Client,
+    dir: &[u8],
+    cookie: u64,
+    room: u32,
+    plus: bool,
+) -> Result<(Vec<(String, u64)>, bool), u32> {
+    let procedure = if plus { p::READDIRPLUS } else { p::READDIR };
+    let res = c.nfs(procedure, |w| {
+        w.opaque(dir);
+        w.u64(cookie);
+        w.u64(0);
+        w.u32(room);
+        if plus {
+            w.u32(room);
+        }
+    });
+    assert!(res.0.len() <= room as usize + 4, "{} bytes for {room}", res.0.len());
+    let (status, mut r) = res.status();
+    assert!(post(&mut r).is_some());
+    if status != OK {
+        assert!(r.is_at_end());
+        return Err(status);
+    }
+    assert_eq!(r.u64(), Ok(0));
+    let mut names = Vec::new();
+    while r.bool().unwrap() {
+        let fileid = r.u64().unwrap();
+        let name = String::from_utf8(r.opaque(255).unwrap().to_vec()).unwrap();
+        names.push((name, r.u64().unwrap()));
+        if plus {
+            assert!(r.bool().unwrap());
+            assert_eq!(fattr(&mut r).fileid, fileid);
+            assert!(r.bool().unwrap());
+            assert_eq!(c.getattr(r.opaque(64).unwrap()).unwrap().fileid, fileid);
+        }
+    }
+    let eof = r.bool().unwrap();
+    assert!(r.is_at_end());
+    Ok((names, eof))
+}
+
+#[test]
+fn a_directory_is_listed_whole_in_replies_of_any_size() {
+    let c = Client::new();
+    let root = c.root();
+    let dir = c.mkdir(&root, "dir").unwrap();
+    for i in 0..700 {
+        c.create(&dir, &format!("file{i:04}"), 0o600).unwrap();
+    }
+    for (plus, room) in [(false, 200), (false, 4096), (false, 1 << 20), (true, 512), (true, 65536)]
+    {
+        let mut seen = BTreeMap::new();
+        let mut cookie = 0;
+        loop {
+            let (names, eof) = listing(&c, &dir, cookie, room, plus).unwrap();
+            for (name, at) in names {
+                assert!(seen.insert(name, at).is_none());
+                cookie = at;
+            }
+            if eof {
+                break;
+            }
+        }
+        assert_eq!(seen.len(), 702, "plus {plus}, {room} bytes");
+        assert_eq!((seen["."], seen[".."]), (1, 2));
+    }
+    assert_eq!(listing(&c, &dir, 0, 100, false), Err(TOOSMALL));
+    assert_eq!(listing(&c, &dir, 0, 150, true), Err(TOOSMALL));
+}
+
+#[test]
+fn a_listing_goes_on_while_names_come_and_go() {
+    let c = Client::new();
+    let root = c.root();
+    (0..100).for_each(|i| {
+        c.create(&root, &format!("stay{i}"), 0o600).unwrap();
+        c.create(&root, &format!("go{i}"), 0o600).unwrap();
+    });
+    let mut seen = Vec::new();
+    let mut cookie = 0;
+    let mut round = 0;
+    loop {
+        let (names, eof) = listing(&c, &root, cookie, 400, false).unwrap();
+        for (name, at) in names {
+            cookie = at;
+            seen.push(name);
+        }
+        c.nfs(p::REMOVE, |w| place(w, &root, &format!("go{round}")));
+        c.create(&root, &format!("new{round}"), 0o600).unwrap();
+        round += 1;
+        if eof {
+            break;
+        }
+    }
+    for i in 0..100 {
+        let n = seen.iter().filter(|s| **s == format!("stay{i}")).count();
+        assert_eq!(n, 1, "stay{i}");
+    }
+}
+
+#[test]
+fn a_foreign_cookie_verifier_and_a_file_are_no_listing() {
+    let c = Client::new();
+    let root = c.root();
+    let fh = c.create(&root, "file", 0o600).unwrap();
+    let res = c.nfs(p::READDIR, |w| {
+        w.opaque(&root);
+        w.u64(1);
+        w.u64(99);
+        w.u32(4096);
+    });
+    assert_eq!(res.status().0, BAD_COOKIE);
+    assert_eq!(listing(&c, &fh, 0, 4096, false), Err(NOTDIR));
+    assert_eq!(listing(&c, &fh, 0, 4096, true), Err(NOTDIR));
+}
+
+#[test]
+fn the_volume_describes_itself() {
+    let c = Client::new();
+    let root = c.root();
+    let res = c.nfs(p::FSINFO, |w| w.opaque(&root));
+    let (status, mut r) = res.status();
+    assert!(status == OK && post(&mut r).is_some());
+    let mib = Ok(1 << 20);
+    assert_eq!((r.u32(), r.u32()), (mib, mib));
+    r.u32().unwrap();
+    assert_eq!((r.u32(), r.u32()), (mib, mib));
+    r.u32().unwrap();
+    assert!(r.u32().unwrap() >= 4096);
+    assert!(r.u64().unwrap() > 1 << 40);
+    assert_eq!((r.u32(), r.u32()), (Ok(0), Ok(1)));
+    assert_eq!(r.u32(), Ok(0x1b));
+    assert!(r.is_at_end());
+
+    let res = c.nfs(p::FSSTAT, |w| w.opaque(&root));
+    let (status, mut r) = res.status();
+    assert!(status == OK && post(&mut r).is_some());
+    let figures: Vec<u64> = (0..6).map(|_| r.u64().unwrap()).collect();
+    assert!(figures[0] >= figures[1] && figures[1] >= figures[2]);
+    assert!(r.u32().is_ok() && r.is_at_end());
+
+    let res = c.nfs(p::PATHCONF, |w| w.opaque(&root));
+    let (status, mut r) = res.status();
+    assert!(status == OK && post(&mut r).is_some());
+    assert!(r.u32().unwrap() > 1);
+    assert_eq!(r.u32(), Ok(255));
+    let flags: Vec<bool> = (0..4).map(|_| r.bool().unwrap()).collect();
+    assert_eq!(flags, [true, true, false, true]);
+    assert!(r.is_at_end());
+}
+
+#[test]
+fn commit_gives_the_verifier_of_this_run() {
+    let c = Client::new();
+    let fh = c.create(&c.root(), "file", 0o600).unwrap();
+    let commit = || {
+        let res = c.nfs(p::COMMIT, |w| {
+            w.opaque(&fh);
+            w.u64(0);
+            w.u32(0);
+        });
+        let (status, mut r) = res.status();
+        assert_eq!(status, OK);
+        assert!(wcc(&mut r).1.is_some());
+        r.u64().unwrap()
+    };
+    let first = commit();
+    assert_eq!(first, 0x0102_0304_0506_0708);
+    assert_eq!(commit(), first);
+    c.server.core().unstable_data_lost();
+    assert_ne!(commit(), first);
+}
+
+#[test]
+fn a_repeated_call_gets_its_first_reply_and_is_not_done_again() {
+    let c = Client::new();
+    let root = c.root();
+    let remove = |w: &mut Writer| place(w, &root, "file");
+    c.create(&root, "file", 0o600).unwrap();
+    let first = c.repeat(1000, NFS, p::REMOVE, remove).unwrap();
+    assert_eq!(wcc_only(&first), OK);
+    let again = c.repeat(1000, NFS, p::REMOVE, remove).unwrap();
+    assert_eq!(first.0, again.0);
+    assert_eq!(wcc_only(&c.repeat(1001, NFS, p::REMOVE, remove).unwrap()), NOENT);
+    // The same number for another call is another call.
+    let other = c.repeat(1000, NFS, p::REMOVE, |w| place(w, &root, "else")).unwrap();
+    assert_eq!(wcc_only(&other), NOENT);
+}
+
+#[test]
+fn over_rdma_a_repetition_is_known_from_another_port() {
+    let c = Client::new();
+    let root = c.root();
+    c.mkdir(&root, "dir").unwrap();
+    let rmdir = |transport, peer: &str| {
+        let session = session_from(&c.server, peer, transport);
+        let mut w = head(5000, NFS, 3, p::RMDIR, 0);
+        place(&mut w, &root, "dir");
+        let reply = flat(call(&session, w.into_reply().head, vec![]).unwrap());
+        u32::from_be_bytes(reply[24..28].try_into().unwrap())
+    };
+    let rdma = Transport::Rdma("loopback");
+    assert_eq!(rmdir(rdma, "127.0.0.1:1111"), OK);
+    assert_eq!(rmdir(rdma, "127.0.0.1:2222"), OK);
+    assert_eq!(rmdir(Transport::Tcp, "127.0.0.1:1111"), NOENT);
+}
+
+#[test]
+fn a_read_only_share_changes_nothing() {
+    let mut data = share("data");
+    data.read_only = true;
+    let c = Client::of(vec![data]);
+    let root = c.root();
+    assert_eq!(c.create(&root, "file", 0o600), Err(ROFS));
+    assert_eq!(c.mkdir(&root, "dir"), Err(ROFS));
+    let named = |procedure| wcc_only(&c.nfs(procedure, |w| place(w, &root, "x")));
+    assert_eq!((named(p::REMOVE), named(p::RMDIR)), (ROFS, ROFS));
+    let res = c.nfs(p::ACCESS, |w| {
+        w.opaque(&root);
+        w.u32(0x3f);
+    });
+    let (_, mut r) = res.status();
+    post(&mut r);
+    assert_eq!(r.u32().unwrap() & 0x1c, 0);
+}
+
+#[test]
+fn shares_are_apart_and_root_is_squashed_where_asked() {
+    let mut squashed = share("squashed");
+    squashed.squash = Squash::Root;
+    let c = Client::of(vec![share("data"), squashed]);
+    let (data, other) = (c.root(), c.mount("/squashed").unwrap());
+    let theirs = c.create(&other, "file", 0o600).unwrap();
+    assert_eq!(c.getattr(&theirs).unwrap().uid, 65534);
+    let fh = c.create(&data, "file", 0o600).unwrap();
+    let res = c.nfs(p::RENAME, |w| {
+        place(w, &data, "file");
+        place(w, &other, "file");
+    });
+    assert_eq!(res.status().0, XDEV);
+    let res = c.nfs(p::LINK, |w| {
+        w.opaque(&fh);
+        place(w, &other, "file");
+    });
+    assert_eq!(res.status().0, XDEV);
+}
+
+#[test]
+fn a_share_is_for_its_clients_only() {
+    let mut near = share("near");
+    near.clients = Some(vec![Cidr { addr: "10.0.0.0".parse().unwrap(), bits: 8 }]);
+    let c = Client::of(vec![share("data"), near]);
+    let root = c.root();
+    assert_eq!(c.mount("/near"), Err(ACCES));
+    let status = |peer: &str| {
+        let session = session_from(&c.server, peer, Transport::Tcp);
+        let mut w = head(1, NFS, 3, p::GETATTR, 0);
+        w.opaque(&root);
+        flat(call(&session, w.into_reply().head, vec![]).unwrap())[27]
+    };
+    assert_eq!(status("198.51.100.1:800"), 13, "not a neighbour");
+    assert_eq!(status("192.0.2.1:800"), 0, "this host itself");
+    assert_eq!(status("[::1]:800"), 0);
+}
