@@ -1,6 +1,6 @@
 //! Rates of 1 MiB transfers over 127.0.0.1: plain TCP beside RDMA Write and RDMA Read over this iWARP, in turns.
 //!
-//! Usage: `cargo run --release -p rdma-transport --example iwarp_rate [-- MIB [ROUNDS]]`
+//! Usage: `cargo run --release -p rdma-transport --example iwarp_rate [-- MIB [ROUNDS [NAME]]]`
 // An example may end by a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -162,11 +162,16 @@ fn cpu() -> Duration {
 }
 
 fn main() {
-    let mut args = std::env::args().skip(1).map(|a| a.parse::<usize>().expect("a number"));
-    let (mib, rounds) = (args.next().unwrap_or(1024), args.next().unwrap_or(3));
+    let mut args = std::env::args().skip(1);
+    let mut number = |otherwise| args.next().map_or(otherwise, |a| a.parse().expect("a number"));
+    let (mib, rounds): (usize, usize) = (number(1024), number(3));
+    let only = args.next();
     let on = |crc, large_fpdus| IwarpConfig { crc, large_fpdus, ..IwarpConfig::default() };
     for _ in 0..rounds {
         let show = |name: &str, run: &dyn Fn() -> Duration| {
+            if only.as_ref().is_some_and(|o| o != name) {
+                return;
+            }
             let before = (cpu(), iobuf::copied_bytes());
             let t = run();
             let rate = mib as f64 / t.as_secs_f64();

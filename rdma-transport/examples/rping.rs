@@ -1,16 +1,19 @@
-//! The far end of `rping` (rdmacm-utils), to try this iWARP against a kernel's: serves `rping -c -a ADDR -p PORT -C N`.
+//! The far end of `rping` (rdmacm-utils), to try this iWARP against a kernel's.
 //!
-//! Usage: `cargo run -p rdma-transport --example rping -- ADDR:PORT [crc]`
+//! Usage: `cargo run -p rdma-transport --example rping -- ADDR:PORT [crc] [dial]`: serves `rping -c -a ADDR -p PORT -C N`,
+//! or with `dial` goes to `rping -s -a ADDR -p PORT -C 100` and checks what comes back.
 // An example may end by a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::future::poll_fn;
+use std::time::Duration;
 
 use bytes::Bytes;
 use iobuf::{Buf, BufMut};
 use rdma_transport::iwarp::{Iwarp, IwarpConfig, violations};
 use rdma_transport::verbs::{
-    Completion, ConnectParams, Connected, Provider, QueuePair, RemoteSeg, Work, WorkId, WorkKind,
+    Completion, ConnectParams, Connected, Provider, QueuePair, Region, RemoteSeg, Work, WorkId,
+    WorkKind,
 };
 
 /// Waits for one completion of this kind.
@@ -66,11 +69,49 @@ async fn serve(connected: Connected) -> Result<(), String> {
     Ok(())
 }
 
+/// What `rping -c` does: the other end reads a source of ours and writes what it read to our sink.
+async fn dial(connected: Connected, size: usize) -> Result<(), String> {
+    let Connected { mut qp, .. } = connected;
+    let mut seen = Vec::new();
+    for round in 0..100u8 {
+        let text: Vec<u8> = (b'A'..b'z').cycle().skip(usize::from(round)).take(size).collect();
+        let source = qp.register(Region::Readable(Buf::from(text.clone()))).unwrap();
+        let sink = qp.register(Region::Writable(BufMut::heap(size))).unwrap();
+        for at in [source, sink] {
+            let mut advert = at.offset.to_be_bytes().to_vec();
+            advert.extend(at.handle.to_be_bytes());
+            advert.extend(at.len.to_be_bytes());
+            let from = vec![Buf::from(advert)];
+            qp.post(vec![
+                Work::Recv { id: WorkId(1), into: BufMut::heap(64) },
+                Work::Send { id: WorkId(0), from, invalidate: None },
+            ])
+            .unwrap();
+            wait(&mut qp, &mut seen, WorkKind::Send).await?;
+            wait(&mut qp, &mut seen, WorkKind::Recv).await?;
+        }
+        qp.release(source.handle);
+        let Some(Region::Writable(mut got)) = qp.release(sink.handle) else { panic!("no sink") };
+        // rping treats the text as a string and ends it.
+        assert_eq!(got.whole_mut()[..size - 1], text[..size - 1], "round {round}");
+    }
+    println!("100 rounds of {size} bytes, {:?}", qp.counters());
+    qp.disconnect();
+    while poll_fn(|cx| qp.poll(cx, &mut seen)).await.is_ok() {}
+    Ok(())
+}
+
 #[tokio::main]
 async fn main() {
-    let mut args = std::env::args().skip(1);
-    let at = args.next().expect("ADDR:PORT").parse().expect("ADDR:PORT");
-    let config = IwarpConfig { crc: args.next().is_some(), ..IwarpConfig::default() };
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let at = args.first().expect("ADDR:PORT").parse().expect("ADDR:PORT");
+    let is = |word: &str| args.iter().any(|a| a == word);
+    let config = IwarpConfig {
+        crc: is("crc"),
+        // What Linux siw needs.
+        first_fpdu_delay: Duration::from_millis(500),
+        ..IwarpConfig::default()
+    };
     let params = ConnectParams {
         private_data: Bytes::new(),
         recvs: 8,
@@ -79,6 +120,11 @@ async fn main() {
         reads_in: 8,
         recv_size: 64,
     };
+    if is("dial") {
+        let c = Iwarp::new(config).connect(at, params).await.expect("start-up");
+        println!("{:?}", dial(c, 1000).await);
+        return;
+    }
     let mut listener = Iwarp::new(config).listen(at).await.expect("listen");
     loop {
         let incoming = listener.accept().await.expect("accept");

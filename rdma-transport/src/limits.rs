@@ -64,3 +64,12 @@ pub const KEEPALIVE_IDLE_SECONDS: u64 = 60;
 pub const KEEPALIVE_INTERVAL_SECONDS: u64 = 10;
 /// Probes without an answer that end a connection.
 pub const KEEPALIVE_PROBES_MAX: u32 = 6;
+
+/// Connections that the kernel holds for an iWARP listener until they are accepted.
+pub const IWARP_BACKLOG: u32 = 1024;
+/// Regions registered at once on one iWARP connection.
+pub const IWARP_REGIONS_MAX: usize = 4096;
+/// Pieces of one Send over iWARP.
+pub const IWARP_SEND_PIECES_MAX: usize = 64;
+/// Segments of one RDMA Read over iWARP, each a Read Request of its own.
+pub const IWARP_READ_SEGMENTS_MAX: usize = 1024;

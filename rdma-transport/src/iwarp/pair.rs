@@ -22,15 +22,11 @@ use super::violation::Violation;
 use super::wire::ddp;
 use super::wire::rdmap::{Opcode, ReadRequest};
 use super::wire::terminate::Terminate;
+use crate::limits::{IWARP_READ_SEGMENTS_MAX, IWARP_SEND_PIECES_MAX};
 use crate::verbs::{
     Completion, Counters, Limits, Refused, Region, Rejected, RemoteSeg, Work, WorkError, WorkId,
     WorkKind,
 };
-
-/// Pieces of one Send.
-const SEND_PIECES_MAX: usize = 64;
-/// Read Requests of one Read.
-const READ_SEGMENTS_MAX: usize = 1024;
 
 enum Job {
     Send { from: Vec<Buf>, invalidate: Option<u32> },
@@ -161,7 +157,7 @@ impl Pair {
             Work::Recv { .. } => Some(0),
             Work::Send { from, .. } => {
                 let len: usize = from.iter().map(Buf::len).sum();
-                (from.len() <= SEND_PIECES_MAX && u32::try_from(len).is_ok()).then_some(len)
+                (from.len() <= IWARP_SEND_PIECES_MAX && u32::try_from(len).is_ok()).then_some(len)
             }
             Work::Write { from, to, .. } => {
                 let room = usize::try_from(to.len).ok()?;
@@ -172,7 +168,7 @@ impl Pair {
                 let len = from
                     .iter()
                     .try_fold(0usize, |sum, s| sum.checked_add(usize::try_from(s.len).ok()?))?;
-                let ok = len <= room && from.len() <= READ_SEGMENTS_MAX;
+                let ok = len <= room && from.len() <= IWARP_READ_SEGMENTS_MAX;
                 (ok && (self.targets.reads.ord() > 0 || len == 0)).then_some(len)
             }
         }
@@ -616,7 +612,7 @@ fn test_pair(crc: bool) -> Pair {
     let limits = Limits {
         recvs_max: 4,
         sends_max: 4,
-        send_pieces_max: SEND_PIECES_MAX,
+        send_pieces_max: IWARP_SEND_PIECES_MAX,
         reads_in_flight_max: 2,
         regions_max: 4,
     };

@@ -7,7 +7,7 @@
 //!
 //! *Memory.* Payload goes straight into the Receive, the Read's buffer or the region. Bytes of which it is not yet known
 //! what they are only go to memory that holds nothing: the spare part of a Receive or Read, or a part of a region
-//! that was never placed before. A CRC is checked after placement, so a region may hold bytes of a damaged FPDU when the
+//! that was never placed before. Such a part may hold something afterwards; only the peer's own word says what it wrote. A CRC is checked after placement, so a region may hold bytes of a damaged FPDU when the
 //! connection ends; the protocol above never hears of them.
 //!
 //! *Errors.* [`Violation`]. Nothing may be received after one.
@@ -31,8 +31,8 @@ const SIDE: usize = 8 << 10;
 const TAIL: usize = 4 << 10;
 /// FPDUs guessed at once. 128 of 1,448 bytes are 181 KiB for one system call.
 const GUESSES_MAX: usize = 128;
-/// Payload guessed at once, in bytes.
-const GUESSED_MAX: usize = 256 << 10;
+/// Payload guessed at once, in bytes: the usual size of a transfer.
+const GUESSED_MAX: usize = 1 << 20;
 /// An FPDU with at least this payload is worth a system call of its own.
 const LARGE: usize = 16 << 10;
 /// Payload of an FPDU while none was seen.

@@ -26,13 +26,8 @@ use super::tx::{FpduSize, Mark, Tx};
 use super::violation::Violation;
 use super::wire::mpa;
 use super::wire::terminate::Terminate;
+use crate::limits::{IWARP_BACKLOG, IWARP_REGIONS_MAX, IWARP_SEND_PIECES_MAX};
 use crate::verbs::{BoxFuture, ConnectParams, Connected, Incoming, Limits, Listener, Provider};
-
-/// Connections that the kernel holds until they are accepted.
-const BACKLOG: u32 = 1024;
-/// Regions of one connection.
-const REGIONS_MAX: usize = 4096;
-const SEND_PIECES_MAX: usize = 64;
 
 /// The provider `iwarp`.
 #[derive(Clone, Debug)]
@@ -86,9 +81,9 @@ fn connected(
     let limits = Limits {
         recvs_max: params.recvs,
         sends_max: params.sends,
-        send_pieces_max: SEND_PIECES_MAX,
+        send_pieces_max: IWARP_SEND_PIECES_MAX,
         reads_in_flight_max: agreed.ord,
-        regions_max: REGIONS_MAX,
+        regions_max: IWARP_REGIONS_MAX,
     };
     let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
     let pair = Pair::new(initiator, agreed, size, limits);
@@ -143,7 +138,7 @@ impl Provider for Iwarp {
             let socket = if at.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
             socket.set_reuseaddr(true)?;
             socket.bind(at)?;
-            let listener = socket.listen(BACKLOG)?;
+            let listener = socket.listen(IWARP_BACKLOG)?;
             let local = listener.local_addr()?;
             let config = self.config.clone();
             Ok(Box::new(IwarpListener { listener, local, config }) as Box<dyn Listener>)

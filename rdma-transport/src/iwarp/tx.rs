@@ -60,10 +60,9 @@ impl FpduSize {
     /// FPDUs that fit into one TCP segment each, or the largest there are. Always whole words, so that only the last
     /// FPDU of a message has padding.
     pub(crate) fn new(mss: usize, large: bool) -> Self {
-        const ULPDU_MAX: usize = u16::MAX as usize;
         let around = mpa::LENGTH_LEN + mpa::CRC_LEN;
         // A path that tells nonsense still gets FPDUs that carry something.
-        let ulpdu = if large { ULPDU_MAX } else { mss.max(256) - around }.min(ULPDU_MAX);
+        let ulpdu = if large { mpa::ULPDU_MAX } else { mss.max(256) - around }.min(mpa::ULPDU_MAX);
         let payload = |header: usize| (ulpdu - header) & !3;
         Self { tagged: payload(ddp::TAGGED_LEN), untagged: payload(ddp::UNTAGGED_LEN) }
     }
@@ -269,7 +268,7 @@ mod tests {
         assert_eq!(s, FpduSize { tagged: 1428, untagged: 1424 });
         assert_eq!(2 + 14 + s.tagged + 4, 1448);
         let s = FpduSize::new(1448, true);
-        assert!(s.tagged + ddp::TAGGED_LEN <= 65535 && s.untagged + ddp::UNTAGGED_LEN <= 65535);
+        assert_eq!(s, FpduSize { tagged: 64_752, untagged: 64_748 });
         assert!(FpduSize::new(0, false).untagged > 0);
         assert_eq!(FpduSize::new(1 << 20, false), FpduSize::new(0, true));
     }

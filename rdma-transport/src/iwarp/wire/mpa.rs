@@ -138,6 +138,9 @@ pub const LENGTH_LEN: usize = 2;
 /// Bytes of the CRC field behind each ULPDU; it is there and zero when no CRC is used.
 pub const CRC_LEN: usize = 4;
 
+/// Largest ULPDU that this side sends (RFC 5044 section 4.1); what arrives may have up to 65,535 bytes.
+pub const ULPDU_MAX: usize = 64_768;
+
 /// Zero bytes between a ULPDU of `ulpdu_len` bytes and its CRC field.
 pub fn pad(ulpdu_len: usize) -> usize {
     (LENGTH_LEN + ulpdu_len).wrapping_neg() % 4
