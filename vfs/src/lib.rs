@@ -10,6 +10,7 @@ pub mod keeper;
 pub mod local;
 pub mod mem;
 pub mod namespace;
+mod perm;
 pub mod types;
 
 pub use backend::{Backend, BoxFuture, Node, NodeRef};

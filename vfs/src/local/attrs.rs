@@ -1,25 +1,100 @@
 //! Attributes and permission.
 //!
-//! *Operation.* The kernel decides, asked with `faccessat2` as the caller, so access control lists and security modules count.
-//! Two answers need no question: the superuser's, and for reads and writes of a regular file its owner's, who may have opened
-//! it before he took the permission away (RFC 1813 section 4.4).
+//! *Operation.* The kernel decides. Where the file system is one of the host's own and a file has no access control list, its
+//! decision follows from mode, owner and group alone ([`crate::perm`]), and is taken from them, because becoming the
+//! caller costs several times as much as most operations; elsewhere, and to learn why something is refused, it is
+//! asked with `faccessat2` as the caller. For reads and writes of a regular file its owner needs no
+//! permission: he may have opened it before he took it away (RFC 1813 section 4.4).
 
 use rustix::fs::{AtFlags, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::{VfsError, VfsResult};
 use crate::types::*;
 
-use super::node::LocalNode;
+use super::node::{LocalNode, lock};
 use super::sys;
+use super::{Volume, decimal};
+
+/// How long the kernel's clock for change times can stand still, and then some.
+const TICK: Duration = Duration::from_millis(50);
 
 const R: i32 = libc::R_OK;
 const W: i32 = libc::W_OK;
 const X: i32 = libc::X_OK;
 
 impl LocalNode {
-    /// Asks the kernel whether `cred` may do all of `mode`.
-    pub(super) fn permitted(&self, cred: &Cred, mode: i32) -> VfsResult<()> {
+    /// What mode, owner and group give the caller, where nothing else counts.
+    fn rights(&self, cred: &Cred, attr: &Attr) -> Option<i32> {
+        let volume = &self.volume;
+        let who = volume.identity.effective(cred);
+        if volume.identity.is_single() || !volume.posix || self.fixed.load(Ordering::Relaxed) {
+            return None;
+        }
+        if who.uid != 0 && self.has_list(attr) {
+            return None;
+        }
+        let rights = crate::perm::rights(self.kind, attr.mode, attr.uid, attr.gid, who);
+        i32::try_from(rights).ok()
+    }
+
+    /// The file has an access control list, or it is not known. Remembered until its change time moves; a change
+    /// time that is very recent may stand for more than one change and is not trusted.
+    fn has_list(&self, attr: &Attr) -> bool {
+        if let Some((ctime, has)) = *lock(&self.listed)
+            && ctime == attr.ctime
+        {
+            return has;
+        }
+        let has = match self.volume.acl(self.fd()) {
+            Err(VfsError::NoXattr | VfsError::NotSupported) => false,
+            Ok(()) | Err(_) => true,
+        };
+        if settled(attr.ctime) {
+            *lock(&self.listed) = Some((attr.ctime, has));
+        }
+        has
+    }
+
+    /// The caller may do all of `mode`; `attr` was just seen.
+    fn permitted(&self, cred: &Cred, mode: i32, attr: &Attr) -> VfsResult<()> {
+        if self.rights(cred, attr).is_some_and(|r| r & mode == mode) {
+            return Ok(());
+        }
         self.volume.identity.run(cred, || sys::access(self.fd(), mode))
+    }
+
+    /// As above, for a caller whose attributes are not at hand.
+    pub(super) fn permitted_now(&self, cred: &Cred, mode: i32) -> VfsResult<()> {
+        self.permitted(cred, mode, &self.attr()?)
+    }
+
+    /// Runs a call that looks up or changes names in this directory and creates nothing: as the process, if the caller has
+    /// the permission `mode` that it takes, else as the caller, so that the kernel says what is wrong.
+    pub(super) fn on_names<T>(
+        &self,
+        cred: &Cred,
+        mode: i32,
+        attr: Option<&Attr>,
+        f: impl FnOnce() -> VfsResult<T>,
+    ) -> VfsResult<T> {
+        let identity = &self.volume.identity;
+        if !identity.differs(cred) {
+            return f();
+        }
+        let attr = match attr {
+            Some(attr) => *attr,
+            None => self.attr()?,
+        };
+        // In a sticky directory it matters whose the file is.
+        let plain = mode & W == 0 || attr.mode & 0o1000 == 0;
+        if plain && self.rights(cred, &attr).is_some_and(|r| r & mode == mode) {
+            return f();
+        }
+        identity.run(cred, f)
     }
 
     /// May read or write the data of this file, of which `attr` was just seen.
@@ -29,15 +104,18 @@ impl LocalNode {
             return Ok(());
         }
         if write {
-            return self.permitted(cred, W);
+            return self.permitted(cred, W, attr);
         }
-        self.readable(cred)
+        self.readable(cred, attr)
     }
 
     /// May read, or may execute, which an NFS client can do only by reading.
-    fn readable(&self, cred: &Cred) -> VfsResult<()> {
-        match self.permitted(cred, R) {
-            Err(VfsError::Access) => self.permitted(cred, X),
+    fn readable(&self, cred: &Cred, attr: &Attr) -> VfsResult<()> {
+        if self.rights(cred, attr).is_some_and(|r| r & (R | X) != 0) {
+            return Ok(());
+        }
+        match self.permitted(cred, R, attr) {
+            Err(VfsError::Access) => self.permitted(cred, X, attr),
             other => other,
         }
     }
@@ -47,13 +125,14 @@ impl LocalNode {
         if write {
             self.volume.writable()?;
         }
+        let attr = self.attr()?;
         match (read, write) {
-            (true, true) => self.permitted(cred, R | W)?,
-            (false, true) => self.permitted(cred, W)?,
-            (true, false) => self.readable(cred)?,
+            (true, true) => self.permitted(cred, R | W, &attr)?,
+            (false, true) => self.permitted(cred, W, &attr)?,
+            (true, false) => self.readable(cred, &attr)?,
             (false, false) => {}
         }
-        self.attr()
+        Ok(attr)
     }
 
     pub(super) fn do_access(&self, cred: &Cred, wanted: Access) -> VfsResult<Access> {
@@ -72,29 +151,33 @@ impl LocalNode {
         ];
         let asked = |bit: u32, need: i32| wanted.0 & bit != 0 && need != 0;
         let all = needs.iter().filter(|(b, n)| asked(*b, *n)).fold(0, |m, (_, n)| m | n);
-        let mut may = 0;
+        let mut may = match self.rights(cred, &self.attr()?) {
+            Some(rights) => rights & all,
+            None => self.ask(cred, all)?,
+        };
+        if self.volume.read_only {
+            may &= !W;
+        }
+        let granted = needs.iter().filter(|(b, n)| asked(*b, *n) && may & n == *n);
+        Ok(Access(granted.fold(0, |m, (b, _)| m | b)))
+    }
+
+    /// Which of `all` the kernel grants.
+    fn ask(&self, cred: &Cred, all: i32) -> VfsResult<i32> {
         self.volume.identity.run(cred, || {
-            if all != 0 && sys::access(self.fd(), all).is_ok() {
-                may = all;
-                return Ok(());
+            if all == 0 || sys::access(self.fd(), all).is_ok() {
+                return Ok(all);
             }
-            for one in [R, W, X] {
-                if all & one == 0 {
-                    continue;
-                }
+            let mut may = 0;
+            for one in [R, W, X].into_iter().filter(|one| all & one != 0) {
                 match sys::access(self.fd(), one) {
                     Ok(()) => may |= one,
                     Err(VfsError::Access | VfsError::Perm | VfsError::ReadOnly) => {}
                     Err(e) => return Err(e),
                 }
             }
-            Ok(())
-        })?;
-        if self.volume.read_only {
-            may &= !W;
-        }
-        let granted = needs.iter().filter(|(b, n)| asked(*b, *n) && may & n == *n);
-        Ok(Access(granted.fold(0, |m, (b, _)| m | b)))
+            Ok(may)
+        })
     }
 
     pub(super) fn do_setattr(
@@ -111,13 +194,13 @@ impl LocalNode {
                 self.may_use_data(cred, &before, true)?;
             }
         }
-        self.apply(cred, set)?;
+        self.apply(cred, set, &before)?;
         Ok((before, self.attr()?))
     }
 
     /// Sets attributes as the caller, by the kernel's rules. Owner first, because that clears the set-id bits that a new
     /// mode may ask for; times last, because a new size changes them.
-    pub(super) fn apply(&self, cred: &Cred, set: &SetAttr) -> VfsResult<()> {
+    pub(super) fn apply(&self, cred: &Cred, set: &SetAttr, attr: &Attr) -> VfsResult<()> {
         if *set == SetAttr::default() {
             return Ok(());
         }
@@ -125,7 +208,7 @@ impl LocalNode {
             Some(_) => Some(self.data_fd(true)?),
             None => None,
         };
-        let done = self.volume.identity.run(cred, || {
+        let done = self.setting(cred, set, attr, || {
             if set.uid.is_some() || set.gid.is_some() {
                 self.chown(set.uid, set.gid)?;
             }
@@ -145,6 +228,28 @@ impl LocalNode {
         });
         self.changed();
         done
+    }
+
+    /// Runs `f`, which sets attributes: as the process where the kernel would let the caller do the same with the same
+    /// result, else as the caller.
+    fn setting<T>(
+        &self,
+        cred: &Cred,
+        set: &SetAttr,
+        attr: &Attr,
+        f: impl FnOnce() -> VfsResult<T>,
+    ) -> VfsResult<T> {
+        let identity = &self.volume.identity;
+        let owner = identity.effective(cred).uid == attr.uid;
+        let plain_size = set.size.is_none() || attr.mode & 0o6000 == 0;
+        let plain_mode = set.mode.is_none_or(|m| owner && m & 0o6000 == 0);
+        let plain_times = owner || set.atime.is_none() && set.mtime.is_none();
+        let plain_owner = set.uid.is_none() && set.gid.is_none();
+        let fixed = self.fixed.load(Ordering::Relaxed);
+        if self.volume.posix && !fixed && plain_size && plain_mode && plain_times && plain_owner {
+            return f();
+        }
+        identity.run(cred, f)
     }
 
     fn chown(&self, uid: Option<u32>, gid: Option<u32>) -> VfsResult<()> {
@@ -179,5 +284,26 @@ impl LocalNode {
         }
         let times = Timestamps { last_access: spec(atime), last_modification: spec(mtime) };
         Ok(rustix::fs::utimensat(self.fd(), c"", &times, AtFlags::EMPTY_PATH)?)
+    }
+}
+
+/// The time lies so far back that a later change has another one. A time in the future tells nothing.
+fn settled(ctime: Time) -> bool {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (Ok(sec), nsec) = (u64::try_from(ctime.sec), ctime.nsec) else { return true };
+    since.checked_sub(Duration::new(sec, nsec)).is_some_and(|age| age > TICK)
+}
+
+impl Volume {
+    /// Finds an access control list: [`VfsError::NoXattr`] when there is none.
+    fn acl(&self, fd: BorrowedFd<'_>) -> VfsResult<()> {
+        let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
+        let mut room = [0; 12];
+        let digits = decimal(fd.as_raw_fd(), &mut room);
+        let end = 14 + digits.len();
+        path[14..end].copy_from_slice(digits);
+        let mut none = [0_u8; 0];
+        rustix::fs::getxattr(&path[..end], c"system.posix_acl_access", &mut none)?;
+        Ok(())
     }
 }

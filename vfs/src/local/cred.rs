@@ -29,6 +29,8 @@ pub(crate) struct Identity {
     /// The process's own user, group and groups.
     own: Cred,
     switches: bool,
+    /// Not every user or group exists here, so that each switch is looked at afterwards.
+    partial: bool,
 }
 
 impl Identity {
@@ -44,7 +46,18 @@ impl Identity {
                 .collect(),
         };
         let switches = !alone && own.uid == 0 && has_capabilities();
-        Self { own, switches }
+        let partial = !(all_mapped("/proc/self/uid_map") && all_mapped("/proc/self/gid_map"));
+        Self { own, switches, partial }
+    }
+
+    /// An operation for `cred` needs other rights than the process's own.
+    pub(crate) fn differs(&self, cred: &Cred) -> bool {
+        self.switches && cred.uid != self.own.uid
+    }
+
+    /// Every caller is served as the process itself.
+    pub(crate) fn is_single(&self) -> bool {
+        !self.switches
     }
 
     /// As whom an operation for `cred` is done.
@@ -60,14 +73,16 @@ impl Identity {
         }
         if cred.gid != self.own.gid {
             scope.gid = Some(self.own.gid);
-            if sys::set_fsgid(cred.gid) != cred.gid {
+            sys::set_fsgid(cred.gid);
+            if cred.gid == u32::MAX || self.partial && sys::fsgid() != cred.gid {
                 return Err(VfsError::Access);
             }
         }
         if cred.uid != self.own.uid {
             set_groups(&cred.groups)?;
             scope.uid = Some(self.own.uid);
-            if sys::set_fsuid(cred.uid) != cred.uid {
+            sys::set_fsuid(cred.uid);
+            if cred.uid == u32::MAX || self.partial && sys::fsuid() != cred.uid {
                 return Err(VfsError::Access);
             }
         }
@@ -95,6 +110,11 @@ fn set_groups(groups: &Arc<[u32]>) -> VfsResult<()> {
     })
 }
 
+/// The user namespace knows every id, as the first one does.
+fn all_mapped(map: &str) -> bool {
+    std::fs::read_to_string(map).is_ok_and(|m| m.split_whitespace().eq(["0", "0", "4294967295"]))
+}
+
 /// Has what switching needs: `CAP_DAC_OVERRIDE`, `CAP_SETGID` and `CAP_SETUID`.
 fn has_capabilities() -> bool {
     const NEEDED: u64 = 1 << 1 | 1 << 6 | 1 << 7;
@@ -115,17 +135,12 @@ pub(crate) struct Scope {
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        // The way back to the process's own ids is always allowed. Should the kernel refuse nevertheless, the thread goes
-        // on with fewer rights, never with more.
-        if let Some(uid) = self.uid
-            && sys::set_fsuid(uid) != uid
-        {
-            tracing::error!(uid, "the file system user of a thread could not be put back");
+        // The kernel always allows the way back to the process's own ids.
+        if let Some(uid) = self.uid {
+            sys::set_fsuid(uid);
         }
-        if let Some(gid) = self.gid
-            && sys::set_fsgid(gid) != gid
-        {
-            tracing::error!(gid, "the file system group of a thread could not be put back");
+        if let Some(gid) = self.gid {
+            sys::set_fsgid(gid);
         }
     }
 }

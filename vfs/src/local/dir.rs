@@ -42,9 +42,8 @@ impl LocalNode {
         entries_max: usize,
     ) -> VfsResult<(Vec<DirEntry>, bool)> {
         let dir = self.dir_fd()?;
-        self.permitted(cred, libc::R_OK)?;
-        // A removed directory lists as empty; its handle is stale.
-        self.attr()?;
+        // This also finds out whether the directory is gone: a removed one would list as empty.
+        self.permitted_now(cred, libc::R_OK)?;
         let mut kept = lock(&self.listing);
         let mut listing = match kept.take() {
             Some(l) => l,

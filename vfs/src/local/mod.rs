@@ -106,6 +106,8 @@ struct Volume {
     no_nowait_write: AtomicBool,
     /// Files are in memory: reads and writes never wait for a device.
     in_memory: bool,
+    /// See [`probe::Found::posix`].
+    posix: bool,
     cache: Cache,
     search: search::Search,
 }
@@ -142,6 +144,7 @@ impl LocalBackend {
             no_nowait_read: AtomicBool::new(false),
             no_nowait_write: AtomicBool::new(false),
             in_memory: found.in_memory,
+            posix: found.posix,
             cache: Cache::default(),
             search: search::Search::default(),
             root,

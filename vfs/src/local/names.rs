@@ -19,7 +19,8 @@ use crate::types::*;
 
 use super::data::DataFd;
 use super::node::{LocalNode, lock};
-use super::{Volume, decimal, stat};
+use super::stat::{self, Stat};
+use super::{Volume, decimal};
 
 /// A file that uses more storage than this is removed on a thread of the pool: freeing it takes long.
 const LARGE: u64 = 64 << 20;
@@ -82,18 +83,23 @@ impl LocalNode {
         name: &[u8],
     ) -> VfsResult<(Arc<LocalNode>, Attr)> {
         let volume = &self.volume;
-        let stat = volume.identity.run(cred, || stat::of_name(dir, name))?;
-        volume.same_mount(&stat)?;
-        // A record holds its inode, so the number is this file's and no other's.
-        if let Some(node) = volume.cache.by_inode(stat.dev, stat.ino) {
-            let attr = node.take(&stat);
-            return Ok((node, attr));
-        }
-        let fd = volume
-            .identity
-            .run(cred, || Ok(rustix::fs::openat(dir, name, PATH, Mode::empty())?))?;
+        self.on_names(cred, libc::X_OK, None, || {
+            let stat = stat::of_name(dir, name)?;
+            volume.same_mount(&stat)?;
+            // A record holds its inode, so the number is this file's and no other's.
+            if let Some(node) = volume.cache.by_inode(stat.dev, stat.ino) {
+                let attr = node.take(&stat);
+                return Ok((node, attr));
+            }
+            let fd = rustix::fs::openat(dir, name, PATH, Mode::empty())?;
+            self.opened(fd)
+        })
+    }
+
+    /// The record of what was just opened, and its attributes.
+    fn opened(&self, fd: OwnedFd) -> VfsResult<(Arc<LocalNode>, Attr)> {
         let stat = stat::of_fd(fd.as_fd())?;
-        let node = volume.adopt(fd, &stat)?;
+        let node = self.volume.adopt(fd, &stat)?;
         let attr = node.take(&stat);
         Ok((node, attr))
     }
@@ -102,22 +108,19 @@ impl LocalNode {
     fn parent(&self, cred: &Cred, dir: BorrowedFd<'_>) -> VfsResult<(Arc<LocalNode>, Attr)> {
         if self.is_root() {
             let me = self.strong()?;
-            self.permitted(cred, libc::X_OK)?;
+            self.permitted_now(cred, libc::X_OK)?;
             return Ok((me, self.attr()?));
         }
         let volume = &self.volume;
         let flags = PATH | OFlags::DIRECTORY;
-        let fd = volume
-            .identity
-            .run(cred, || Ok(rustix::fs::openat(dir, c"..", flags, Mode::empty())?))?;
+        let fd = self.on_names(cred, libc::X_OK, None, || {
+            Ok(rustix::fs::openat(dir, c"..", flags, Mode::empty())?)
+        })?;
         // This directory may have been moved out since it was last looked at.
         if !volume.is_inside(fd.as_fd())? {
             return Err(VfsError::Stale);
         }
-        let stat = stat::of_fd(fd.as_fd())?;
-        let node = volume.adopt(fd, &stat)?;
-        let attr = node.take(&stat);
-        Ok((node, attr))
+        self.opened(fd)
     }
 
     pub(super) fn do_readlink(&self) -> VfsResult<Vec<u8>> {
@@ -227,7 +230,7 @@ impl LocalNode {
         let attr = if set == SetAttr::default() {
             node.take(&stat)
         } else {
-            node.apply(cred, &set)?;
+            node.apply(cred, &set, &stat.attr)?;
             node.attr()?
         };
         let dir = DirChange { before, after: self.attr()?, atomic: false };
@@ -294,33 +297,40 @@ impl LocalNode {
 
     pub(super) async fn do_unlink(&self, cred: &Cred, name: &[u8]) -> VfsResult<DirChange> {
         let dir = self.change_name(name)?;
-        let large = stat::of_name(dir, name)
-            .is_ok_and(|s| s.attr.kind == Kind::File && s.attr.nlink == 1 && s.attr.used > LARGE);
-        if !large {
-            return self.remove(cred, name, AtFlags::empty());
+        let seen = stat::of_name(dir, name).ok();
+        let large =
+            |s: &Stat| s.attr.kind == Kind::File && s.attr.nlink == 1 && s.attr.used > LARGE;
+        if !seen.as_ref().is_some_and(large) {
+            return self.remove(cred, name, seen, AtFlags::empty());
         }
         let (me, cred, name) = (self.strong()?, cred.clone(), name.to_vec());
-        threads::run(move || me.remove(&cred, &name, AtFlags::empty())).await
+        threads::run(move || me.remove(&cred, &name, seen, AtFlags::empty())).await
     }
 
     pub(super) fn do_rmdir(&self, cred: &Cred, name: &[u8]) -> VfsResult<DirChange> {
-        self.remove(cred, name, AtFlags::REMOVEDIR)
+        let seen = stat::of_name(self.change_name(name)?, name).ok();
+        self.remove(cred, name, seen, AtFlags::REMOVEDIR)
     }
 
-    /// The record of the file that has this name, if there is one.
-    fn known(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Option<Arc<LocalNode>> {
-        let stat = stat::of_name(dir, name).ok()?;
-        self.volume.cache.by_inode(stat.dev, stat.ino)
+    /// The record of what was seen under a name, if there is one.
+    fn known(&self, seen: Option<Stat>) -> Option<Arc<LocalNode>> {
+        seen.and_then(|s| self.volume.cache.by_inode(s.dev, s.ino))
     }
 
-    fn remove(&self, cred: &Cred, name: &[u8], flags: AtFlags) -> VfsResult<DirChange> {
-        let dir = self.change_name(name)?;
+    fn remove(
+        &self,
+        cred: &Cred,
+        name: &[u8],
+        seen: Option<Stat>,
+        flags: AtFlags,
+    ) -> VfsResult<DirChange> {
+        let dir = self.fd();
         let before = self.attr()?;
-        let victim = self.known(dir, name);
-        self.volume
-            .identity
-            .run(cred, || rustix::fs::unlinkat(dir, name, flags).map_err(refused))
-            .map_err(|e| self.or_stale(e))?;
+        let victim = self.known(seen);
+        self.on_names(cred, libc::W_OK | libc::X_OK, Some(&before), || {
+            rustix::fs::unlinkat(dir, name, flags).map_err(refused)
+        })
+        .map_err(|e| self.or_stale(e))?;
         self.changed();
         lost_a_name(victim);
         Ok(DirChange { before, after: self.attr()?, atomic: false })
@@ -336,11 +346,14 @@ impl LocalNode {
         let target = self.same_backend(to_dir)?;
         let (old, new) = (self.change_name(from)?, target.change_name(to)?);
         let (before, to_before) = (self.attr()?, target.attr()?);
-        let victim = self.known(new, to);
-        self.volume
-            .identity
-            .run(cred, || rustix::fs::renameat(old, from, new, to).map_err(refused))
-            .map_err(|e| self.or_stale(target.or_stale(e)))?;
+        let victim = self.known(stat::of_name(new, to).ok());
+        let rename = || rustix::fs::renameat(old, from, new, to).map_err(refused);
+        if self.ino == target.ino && self.dev == target.dev {
+            self.on_names(cred, libc::W_OK | libc::X_OK, Some(&before), rename)
+        } else {
+            self.volume.identity.run(cred, rename)
+        }
+        .map_err(|e| self.or_stale(target.or_stale(e)))?;
         self.changed();
         target.changed();
         lost_a_name(victim);

@@ -10,7 +10,7 @@
 
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use iobuf::Buf;
@@ -57,6 +57,10 @@ pub(super) struct LocalNode {
     alive_at: AtomicU64,
     /// Bytes in the file when it was last looked at: a hint for the size of buffers.
     pub(super) size: AtomicU64,
+    /// Immutable or append-only when it was last looked at.
+    pub(super) fixed: AtomicBool,
+    /// Whether it has an access control list, and the change time for which that holds.
+    pub(super) listed: Mutex<Option<(Time, bool)>>,
     /// Sweeps since it was used, and its place in the clock.
     pub(super) age: AtomicU8,
     pub(super) slot: AtomicUsize,
@@ -86,6 +90,8 @@ impl LocalNode {
             inside_at: AtomicU64::new(0),
             alive_at: AtomicU64::new(now),
             size: AtomicU64::new(stat.attr.size),
+            fixed: AtomicBool::new(stat.fixed),
+            listed: Mutex::new(None),
             age: AtomicU8::new(0),
             slot: AtomicUsize::new(NO_SLOT),
         })
@@ -170,6 +176,7 @@ impl LocalNode {
             self.volume.fsid ^ super::probe::fold(&stat.dev.to_be_bytes())
         };
         self.size.store(attr.size, Ordering::Relaxed);
+        self.fixed.store(stat.fixed, Ordering::Relaxed);
         attr.change = self.change_number(attr.change);
         if attr.nlink == 0 {
             self.alive_at.store(0, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags, SeekFrom};
+use rustix::fs::{Mode, OFlags, SeekFrom, StatVfsMountFlags};
 
 use crate::error::{VfsError, VfsResult};
 use crate::types::Capabilities;
@@ -11,6 +11,14 @@ use super::sys;
 
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const RAMFS_MAGIC: u64 = 0x8584_58f6;
+const EXT_MAGIC: u64 = 0xef53;
+const XFS_MAGIC: u64 = 0x5846_5342;
+const BTRFS_MAGIC: u64 = 0x9123_683e;
+const F2FS_MAGIC: u64 = 0xf2f5_2010;
+
+/// Local file systems with the kernel's own permission check.
+const POSIX_MAGICS: [u64; 6] =
+    [TMPFS_MAGIC, RAMFS_MAGIC, EXT_MAGIC, XFS_MAGIC, BTRFS_MAGIC, F2FS_MAGIC];
 
 pub(super) struct Found {
     pub(super) caps: Capabilities,
@@ -19,6 +27,8 @@ pub(super) struct Found {
     pub(super) tag: [u8; 4],
     pub(super) kernel_handles: bool,
     pub(super) in_memory: bool,
+    /// Mode, owner, group and access control list decide about permission, and nothing else does.
+    pub(super) posix: bool,
 }
 
 pub(super) fn probe(root: BorrowedFd<'_>, read_only: bool) -> VfsResult<Found> {
@@ -51,6 +61,7 @@ pub(super) fn probe(root: BorrowedFd<'_>, read_only: bool) -> VfsResult<Found> {
         tag: [a, b, c, d],
         kernel_handles,
         in_memory: matches!(magic, TMPFS_MAGIC | RAMFS_MAGIC),
+        posix: POSIX_MAGICS.contains(&magic) && !s.f_flag.contains(StatVfsMountFlags::RDONLY),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp};
+use rustix::fs::{AtFlags, FileType, Statx, StatxAttributes, StatxFlags, StatxTimestamp};
 
 use crate::error::{VfsError, VfsResult};
 use crate::types::{Attr, Kind, Time};
@@ -13,6 +13,8 @@ pub(super) struct Stat {
     pub(super) dev: u64,
     pub(super) ino: u64,
     pub(super) mount: u64,
+    /// Immutable or append-only: the mode does not tell who may write.
+    pub(super) fixed: bool,
     /// `fsid` is the device number still, and `change` the change time in nanoseconds: the record refines both.
     pub(super) attr: Attr,
 }
@@ -76,5 +78,7 @@ fn convert(x: &Statx) -> VfsResult<Stat> {
         btime: born.then(|| time(&x.stx_btime)),
         change: change_of(&x.stx_ctime),
     };
-    Ok(Stat { dev, ino: x.stx_ino, mount: x.stx_mnt_id, attr })
+    let fixed = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
+    let fixed = x.stx_attributes.intersects(fixed);
+    Ok(Stat { dev, ino: x.stx_ino, mount: x.stx_mnt_id, fixed, attr })
 }

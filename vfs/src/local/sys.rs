@@ -93,23 +93,28 @@ pub(crate) fn access(fd: BorrowedFd<'_>, mode: i32) -> VfsResult<()> {
     })
 }
 
-/// Sets this thread's file system user and gives what it is now: the kernel reports no error, so the value tells.
-pub(crate) fn set_fsuid(uid: u32) -> u32 {
-    // SAFETY: changes only the credentials of this thread. The second call has an id that is never valid, so it changes
-    // nothing and answers the current one.
-    unsafe {
-        libc::syscall(libc::SYS_setfsuid, uid);
-        fs_id(libc::syscall(libc::SYS_setfsuid, u32::MAX))
-    }
+/// Sets this thread's file system user. The kernel reports no error: [`fsuid`] tells what it is now.
+pub(crate) fn set_fsuid(uid: u32) {
+    // SAFETY: changes only the credentials of this thread.
+    unsafe { libc::syscall(libc::SYS_setfsuid, uid) };
+}
+
+/// This thread's file system user.
+pub(crate) fn fsuid() -> u32 {
+    // SAFETY: an id that is never valid changes nothing; the answer is the current one.
+    fs_id(unsafe { libc::syscall(libc::SYS_setfsuid, u32::MAX) })
 }
 
 /// As [`set_fsuid`] for the file system group.
-pub(crate) fn set_fsgid(gid: u32) -> u32 {
+pub(crate) fn set_fsgid(gid: u32) {
     // SAFETY: as in `set_fsuid`.
-    unsafe {
-        libc::syscall(libc::SYS_setfsgid, gid);
-        fs_id(libc::syscall(libc::SYS_setfsgid, u32::MAX))
-    }
+    unsafe { libc::syscall(libc::SYS_setfsgid, gid) };
+}
+
+/// As [`fsuid`] for the file system group.
+pub(crate) fn fsgid() -> u32 {
+    // SAFETY: as in `fsuid`.
+    fs_id(unsafe { libc::syscall(libc::SYS_setfsgid, u32::MAX) })
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]

@@ -1,29 +1,15 @@
-//! Permission by mode bits (POSIX.1-2017, section 4.5), for nodes in memory.
+//! Permission for nodes in memory.
 
 use crate::error::{VfsError, VfsResult};
+pub(super) use crate::perm::{R, W, X};
 use crate::types::{Cred, Kind};
 
 use super::node::Inner;
 
-pub(super) const R: u32 = 4;
-pub(super) const W: u32 = 2;
-pub(super) const X: u32 = 1;
-
 impl Inner {
     /// The bits of `R | W | X` that `cred` has on a node of this kind.
     pub(super) fn rights(&self, kind: Kind, cred: &Cred) -> u32 {
-        if cred.uid == 0 {
-            let runs = kind == Kind::Dir || self.mode & 0o111 != 0;
-            return if runs { R | W | X } else { R | W };
-        }
-        let shift = if cred.uid == self.uid {
-            6
-        } else if cred.in_group(self.gid) {
-            3
-        } else {
-            0
-        };
-        self.mode >> shift & 7
+        crate::perm::rights(kind, self.mode, self.uid, self.gid, cred)
     }
 
     pub(super) fn permit(&self, kind: Kind, cred: &Cred, wanted: u32) -> VfsResult<()> {
