@@ -28,8 +28,12 @@ pub const TCP_RECV_LARGE: usize = 64 << 10;
 pub const REPLY_BACKLOG_MAX: usize = 4 << 20;
 /// Pieces that one system call sends.
 pub const WRITEV_PIECES_MAX: usize = 128;
-/// A peer that neither finishes the message it began nor takes replies makes no progress for this many seconds at most.
+/// A peer with a message half sent or half taken is looked at every so many seconds.
 pub const STALL_SECONDS_MAX: u64 = 60;
+/// Bytes that such a peer must move in that time, so that nobody holds memory by a trickle.
+pub const STALL_BYTES_MIN: usize = 16 << 10;
+/// Bytes of a record that may be put together on the heap before memory of the pool is set aside for it.
+pub const ASSEMBLY_FREE_MAX: usize = 64 << 10;
 
 /// Callbacks of one connection that wait for their answers.
 pub const CALLS_WAITING_MAX: usize = 64;
@@ -49,6 +53,8 @@ pub const RPCRDMA_INLINE_DEFAULT: usize = 1024;
 pub const RPCRDMA_SEGMENTS_MAX: usize = 256;
 /// Chunks in one list. COMPOUNDs with several READs or WRITEs are rare; real clients use one.
 pub const RPCRDMA_CHUNKS_MAX: usize = 16;
+/// Bytes that one connection fetches by RDMA Read at once; a peer that does not answer Reads holds no more of the pool.
+pub const RPCRDMA_FETCHING_MAX: usize = 8 << 20;
 /// Work requests posted at once on one RPC-over-RDMA connection; more wait in its queue.
 pub const RPCRDMA_SENDS_MAX: usize = 256;
 /// RDMA Reads that this side wants on the wire at once.

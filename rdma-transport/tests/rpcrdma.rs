@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 
 use common::{Echo, Message, bulk_of, nobody_holds, pool, put_back, run};
 use iobuf::{Account, Buf, Pool, PoolLimits};
@@ -318,6 +319,37 @@ fn a_scarce_pool_delays_and_loses_nothing() {
         }
         assert!(payload.stats()[2].waits > 0, "the limit was reached");
         nobody_holds(&pools[2]);
+    });
+}
+
+/// A client that does not take its replies, or does not answer Reads, holds a bounded part of the pool.
+#[test]
+fn a_client_that_stands_still_holds_a_bounded_part_of_the_pool() {
+    run(async {
+        let payload = pool(100);
+        let setup = Setup { payload: payload.clone(), ..Setup::default() };
+        let Pair { mut caller, server, pools, .. } = connect_iwarp(setup).await;
+        caller.call(roomy(&Message::new(99, 0, 0, 0)));
+        answered(&mut caller).await;
+        for xid in 0..60 {
+            // Of a number that is answered at once.
+            caller.call(call(&Message::new(3 * xid + 1, 0, 1 << 20, 0), 2 << 20, 0));
+        }
+        // One poll sends the calls; after that nobody polls, so nothing is read and no Read is answered.
+        assert!(poll_fn(|cx| Poll::Ready(caller.poll_event(cx).is_pending())).await);
+        for _ in 0..5000 {
+            tokio::task::yield_now().await;
+        }
+        let held = payload.stats()[2].in_use * (1 << 20);
+        let most = limits::RPCRDMA_FETCHING_MAX + limits::REPLY_BACKLOG_MAX + (2 << 20);
+        assert!(held > 0 && held <= most, "{held}");
+        for _ in 0..60 {
+            answered(&mut caller).await;
+            assert!(payload.stats()[2].in_use * (1 << 20) <= most);
+        }
+        drop(caller);
+        server.await.unwrap();
+        pools.iter().for_each(nobody_holds);
     });
 }
 

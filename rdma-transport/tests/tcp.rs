@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 mod common;
 
@@ -330,5 +331,87 @@ fn a_stalled_message_ends_the_connection() {
         client.write_all(&mark(true, 100)).await.unwrap();
         let ChannelError::Closed(why) = server.await.unwrap() else { panic!("not a violation") };
         assert!(why.contains("no progress"), "{why}");
+    });
+}
+
+#[test]
+fn a_trickle_is_a_stall() {
+    let rt = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    rt.block_on(async {
+        let (client, server, _, _) = served(Echo::default()).await;
+        let (mut read, mut write) = client.into_split();
+        let trickle = tokio::spawn(async move {
+            write.write_all(&mark(true, 100_000)).await.unwrap();
+            while write.write_all(&[0]).await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+            }
+        });
+        let ChannelError::Closed(why) = server.await.unwrap() else { panic!("not a violation") };
+        assert!(why.contains("no progress"), "{why}");
+        assert!(read.read(&mut [0]).await.map_or(true, |n| n == 0));
+        trickle.abort();
+    });
+}
+
+/// A client that does not read its replies is not read from any more; when it reads, it gets everything.
+#[test]
+fn a_slow_reader_holds_a_bounded_part_of_the_pool() {
+    run(async {
+        let payload = pool(100);
+        let (client, channel) = pair(pool(8), payload.clone()).await;
+        let server = tokio::spawn(serve(Box::new(channel), Arc::new(Echo::default())));
+        let (mut read, mut write) = client.into_split();
+        let m = Message::new(1, 0, 1 << 20, 0);
+        let wire = fragments(&m.emit(), &[]);
+        let writer = tokio::spawn(async move {
+            for _ in 0..60 {
+                write.write_all(&wire).await.unwrap();
+            }
+            write
+        });
+        let held = || payload.stats()[2].in_use;
+        // One beyond the limit stops it, and one more may be on its way in.
+        let most = limits::REPLY_BACKLOG_MAX / (1 << 20) + 2;
+        let mut seen = 0;
+        for _ in 0..20_000 {
+            tokio::task::yield_now().await;
+            seen = seen.max(held());
+        }
+        assert!(!writer.is_finished() && seen <= most && seen >= 4, "{seen}");
+        let expected = m.reply();
+        for _ in 0..60 {
+            let n = (read.read_u32().await.unwrap() & 0x7fff_ffff) as usize;
+            let mut body = vec![0; n];
+            read.read_exact(&mut body).await.unwrap();
+            assert!(body == expected);
+            assert!(held() <= most);
+        }
+        drop((writer.await.unwrap(), read));
+        server.await.unwrap();
+        nobody_holds(&payload);
+    });
+}
+
+/// What is put together on the heap is bounded by the pool.
+#[test]
+fn a_large_record_without_bulk_pays_with_a_buffer() {
+    run(async {
+        let payload = Pool::new(PoolLimits { buffers_max: [1, 1, 1] });
+        let (mut client, channel) = pair(pool(8), payload.clone()).await;
+        tokio::spawn(serve(Box::new(channel), Arc::new(Echo::default())));
+        let taken = payload.try_get(1 << 20).unwrap();
+        let m = Message::new(1, 300_000, 0, 0);
+        let wire = fragments(&m.emit(), &[128]);
+        client.write_all(&wire).await.unwrap();
+        while payload.stats()[2].waiting == 0 {
+            tokio::task::yield_now().await;
+        }
+        drop(taken);
+        assert!(read_record(&mut client).await == m.reply());
+        nobody_holds(&payload);
     });
 }

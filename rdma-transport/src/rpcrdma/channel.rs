@@ -69,6 +69,8 @@ pub struct RdmaChannel {
     /// Calls that need buffers, in order.
     waiting: VecDeque<usize>,
     buffers: Buffers,
+    /// Bytes that are being fetched.
+    fetching: usize,
     completions: Vec<Completion>,
     commands: mpsc::Receiver<Command>,
     handle: Handle,
@@ -116,6 +118,7 @@ impl RdmaChannel {
             ready: VecDeque::new(),
             waiting: VecDeque::new(),
             buffers: Buffers::default(),
+            fetching: 0,
             completions: Vec::new(),
             commands,
             handle: Handle { commands: sender },
@@ -260,12 +263,19 @@ impl RdmaChannel {
 
     /// Gives buffers to the calls that wait for them, in order, as far as there are any.
     fn start_fetches(&mut self, cx: &mut Context<'_>) {
-        while let Some(&index) = self.waiting.front() {
+        while let Some(&index) = self.waiting.front()
+            && !self.is_stuffed()
+        {
             let Some(Some(Slot { fetch: Some(fetch), .. })) = self.slots.get_mut(index) else {
                 self.waiting.pop_front();
                 continue;
             };
+            let wanted: usize = fetch.wants().sum();
+            if self.fetching > 0 && self.fetching + wanted > limits::RPCRDMA_FETCHING_MAX {
+                return;
+            }
             let Poll::Ready(bufs) = self.buffers.poll(fetch, &self.info, cx) else { return };
+            self.fetching += wanted;
             for (part, into) in bufs.into_iter().enumerate() {
                 let id = WorkId((index as u64) << 8 | part as u64);
                 self.link.reads.push_back(Work::Read { id, from: fetch.source(part), into });
@@ -281,6 +291,7 @@ impl RdmaChannel {
             WorkKind::Recv => self.on_message(buf),
             WorkKind::Read => {
                 Traffic::add(&self.info.traffic.rdma_read, n as u64);
+                self.fetching = self.fetching.saturating_sub(n);
                 let index = usize::try_from(done.id.0 >> 8).unwrap_or(usize::MAX);
                 let part = usize::from(done.id.0.to_be_bytes()[7]);
                 let slot = self.slots.get_mut(index).and_then(Option::as_mut);
@@ -319,12 +330,17 @@ impl RdmaChannel {
             }
             self.completions = completions;
             match polled {
-                Poll::Ready(Ok(())) if self.ready.is_empty() => {}
+                Poll::Ready(Ok(())) if self.ready.is_empty() || self.is_stuffed() => {}
                 Poll::Ready(Ok(())) => return Poll::Ready(Ok(())),
                 Poll::Ready(Err(why)) => return Poll::Ready(Err(self.ended(why))),
                 Poll::Pending => return Poll::Pending,
             }
         }
+    }
+
+    /// More replies wait to be taken than may.
+    fn is_stuffed(&self) -> bool {
+        self.link.backlog() > limits::REPLY_BACKLOG_MAX
     }
 
     /// Nothing is left to be answered or sent.
@@ -385,7 +401,11 @@ impl Channel for RdmaChannel {
 
     fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Request, ChannelError>> {
         loop {
-            if let Some(request) = self.ready.pop_front() {
+            // A peer that does not take its replies gets no further request handed up, or its replies would take the
+            // pool from everyone else.
+            if !self.is_stuffed()
+                && let Some(request) = self.ready.pop_front()
+            {
                 return Poll::Ready(Ok(request));
             }
             match self.drive(cx) {
@@ -420,14 +440,8 @@ impl Channel for RdmaChannel {
         let invalidate = offer.invalidate.take().filter(|_| self.invalidate);
         match plan(prefix.xid, self.credits.granted(), offer, reply, self.inline_out) {
             Ok(p) => {
-                Traffic::add(&self.info.traffic.rdma_write, p.write_len() as u64);
                 let Plan { writes, send } = p;
-                let writes = writes.into_iter();
-                self.link.out.extend(writes.map(|w| Work::Write {
-                    id: WorkId(0),
-                    from: w.from,
-                    to: w.to,
-                }));
+                self.link.write(&self.info, writes);
                 self.link.send(&self.info, send, invalidate);
             }
             Err(why) => {

@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 
 use iobuf::{Buf, BufMut, Pool};
 
+use super::plan::Move;
 use crate::channel::{ChannelError, Info, Traffic};
 use crate::limits;
 use crate::stall::Stall;
@@ -24,7 +25,9 @@ pub(super) struct Link {
     /// RDMA Reads to be posted.
     pub(super) reads: VecDeque<Work>,
     /// Writes and Sends to be posted.
-    pub(super) out: VecDeque<Work>,
+    out: VecDeque<Work>,
+    /// Bytes of `out` and of what of it was posted and has not completed.
+    backlog: usize,
     /// Receives to be posted before anything of `out`.
     pub(super) recvs_owed: usize,
     /// Posted work other than Receives.
@@ -57,6 +60,7 @@ impl Link {
             recvs,
             reads: VecDeque::new(),
             out: VecDeque::new(),
+            backlog: 0,
             recvs_owed,
             posted: 0,
             refused: false,
@@ -76,7 +80,22 @@ impl Link {
         }
         Traffic::add(&info.traffic.inline_out, len as u64);
         Traffic::add(&info.traffic.invalidations, invalidate.is_some().into());
+        self.backlog += len;
         self.out.push_back(Work::Send { id: WorkId(0), from, invalidate });
+    }
+
+    /// Queues RDMA Writes, to be followed by the Send that proves them.
+    pub(super) fn write(&mut self, info: &Info, moves: Vec<Move>) {
+        for Move { from, to } in moves {
+            self.backlog += from.len();
+            Traffic::add(&info.traffic.rdma_write, from.len() as u64);
+            self.out.push_back(Work::Write { id: WorkId(0), from, to });
+        }
+    }
+
+    /// Bytes of Writes and Sends that are queued or under way.
+    pub(super) fn backlog(&self) -> usize {
+        self.backlog
     }
 
     /// Posts what the queue pair takes now.
@@ -150,7 +169,12 @@ impl Link {
             Poll::Ready(Ok(())) => {
                 let others = out.iter().filter(|done| done.kind != WorkKind::Recv).count();
                 self.posted = self.posted.saturating_sub(others);
-                self.stall.progress();
+                // A completion stands for a whole message, whatever its size.
+                self.stall.progress(limits::STALL_BYTES_MIN);
+                let sent =
+                    out.iter().filter(|c| matches!(c.kind, WorkKind::Send | WorkKind::Write));
+                let sent: usize = sent.filter_map(|c| c.result.ok()).sum();
+                self.backlog = self.backlog.saturating_sub(sent);
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Err(down)) => Poll::Ready(Err(match down.violation {

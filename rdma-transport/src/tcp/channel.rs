@@ -90,7 +90,7 @@ impl TcpChannel {
         let mut left = 0;
         let sent = self.send.poll_flush(&mut self.stream, cx, &mut left);
         if left > 0 {
-            self.stall.progress();
+            self.stall.progress(left);
             Traffic::add(&self.info.traffic.inline_out, left as u64);
         }
         sent.map_err(closed)
@@ -145,7 +145,7 @@ impl TcpChannel {
             }
             match self.recv.poll_fill(&mut self.stream, cx) {
                 Poll::Ready(Ok(0)) => self.draining = Some(self.end_of_stream()),
-                Poll::Ready(Ok(_)) => self.stall.progress(),
+                Poll::Ready(Ok(n)) => self.stall.progress(n),
                 Poll::Ready(Err(e)) => return Poll::Ready(Err(closed(e))),
                 Poll::Pending => return Poll::Pending,
             }

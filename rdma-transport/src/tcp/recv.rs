@@ -83,6 +83,9 @@ struct Assembly {
     /// Bytes of the fragment that have not come; `None` between fragments.
     left: Option<usize>,
     last: bool,
+    /// A buffer of the pool that is not used but taken, so that records on the heap are bounded as payload is.
+    paid: Option<BufMut>,
+    wait: Option<Acquire>,
 }
 
 impl Assembly {
@@ -283,6 +286,7 @@ impl Receiver {
         stream: &mut TcpStream,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_pay(cx))?;
         ready!(stream.poll_read_ready(cx))?;
         let mut next = match self.next.take() {
             Some(next) => next,
@@ -310,6 +314,21 @@ impl Receiver {
                 Poll::Pending
             }
         }
+    }
+
+    /// Sets memory of the pool aside for a large record that is put together on the heap.
+    fn poll_pay(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let State::Assembly(a) = &mut self.state
+            && a.paid.is_none()
+            && a.bytes.len() > limits::ASSEMBLY_FREE_MAX
+        {
+            let info = &self.info;
+            let pay = || info.pool.acquire(limits::RPC_PAYLOAD_MAX, info.account);
+            let wait = a.wait.get_or_insert_with(pay);
+            a.paid = Some(ready!(Pin::new(wait).poll(cx)).map_err(io::Error::other)?);
+            a.wait = None;
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// A receive buffer: a large one for a busy stream if there is one, else a small one, which may have to be waited for.
