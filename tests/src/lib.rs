@@ -2,3 +2,6 @@
 //! `tests/lab`.
 
 pub mod fuzz;
+pub mod process;
+pub mod raw;
+pub mod world;

@@ -1,0 +1,138 @@
+//! A gateway in this process, and clients of every version over every transport.
+
+use std::path::PathBuf;
+
+use client::connect::Memory;
+use client::target::{Target, Transport, Version};
+
+use client::{Credential, File, Result, Volume};
+use config::{Settings, Share, Source, Squash};
+use gateway::serve::{self, Running};
+use iobuf::{Buf, BufMut};
+use tempfile::TempDir;
+
+/// Every way to use a share, as the clients of this workspace know them.
+pub const WAYS: [(Version, Transport); 6] = [
+    (Version::V3, Transport::Tcp),
+    (Version::V3, Transport::Rdma),
+    (Version::V41, Transport::Tcp),
+    (Version::V41, Transport::Rdma),
+    (Version::V42, Transport::Tcp),
+    (Version::V42, Transport::Rdma),
+];
+
+/// A running gateway that serves a folder as `/data` and memory as `/mem`, on free ports of the loopback address.
+pub struct World {
+    /// What it listens on.
+    pub running: Running,
+    dir: TempDir,
+}
+
+impl World {
+    /// Starts it, with its usual settings.
+    pub async fn start() -> World {
+        Self::with(|_| ()).await
+    }
+
+    /// Starts it with other settings.
+    #[allow(clippy::expect_used)] // A test without a gateway has failed.
+    pub async fn with(change: impl FnOnce(&mut Settings)) -> World {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        std::fs::create_dir(dir.path().join("data")).expect("the share's folder");
+        let share = |name: &str, source| Share {
+            name: name.into(),
+            source,
+            read_only: false,
+            squash: Squash::None,
+            clients: None,
+        };
+        let mut settings = Settings {
+            shares: vec![
+                share("data", Source::Folder(dir.path().join("data"))),
+                share("mem", Source::Memory),
+            ],
+            bind: vec![[127, 0, 0, 1].into()],
+            nfs_port: 0,
+            nfs_rdma_port: 0,
+            state: dir.path().join("state"),
+            ..Settings::default()
+        };
+        change(&mut settings);
+        let running = serve::start(settings).await.expect("the gateway starts");
+        World { running, dir }
+    }
+
+    /// The folder behind `/data`.
+    pub fn folder(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    /// How a client names a share.
+    pub fn target(&self, share: &str, (version, transport): (Version, Transport)) -> Target {
+        let (tcp, rdma) = (self.running.nfs[0].port(), self.running.nfs_rdma[0].port());
+        let port = if transport == Transport::Rdma { rdma } else { tcp };
+        let (host, path) = ("127.0.0.1".into(), format!("/{share}"));
+        Target { host, port, mount_port: tcp, path, version, transport }
+    }
+
+    /// A new client of a share, as root.
+    pub async fn client(&self, share: &str, way: (Version, Transport)) -> Result<Volume> {
+        Volume::open(&self.target(share, way), &Memory::default(), Credential::sys(0, 0, &[])).await
+    }
+}
+
+/// Bytes that only a file of this name holds.
+pub fn pattern(name: &str, len: usize) -> Vec<u8> {
+    let mut x = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    let mut out = Vec::with_capacity(len + 8);
+    while out.len() < len {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        out.extend_from_slice(&x.to_le_bytes());
+    }
+    out.truncate(len);
+    out
+}
+
+/// A buffer that holds these bytes.
+pub fn buf(bytes: &[u8]) -> Buf {
+    let mut buf = BufMut::heap(bytes.len());
+    buf.append(bytes);
+    buf.freeze()
+}
+
+/// Writes a whole file, in calls of at most 1 MiB, and commits it.
+pub async fn write_all(volume: &Volume, name: &str, data: &[u8]) -> Result<()> {
+    let file = volume.create(name).await?;
+    let mut at = 0;
+    while at < data.len() {
+        let piece = &data[at..data.len().min(at + (1 << 20))];
+        at += volume.write(&file, at as u64, vec![buf(piece)]).await? as usize;
+    }
+    volume.commit(&file).await?;
+    volume.close(file).await
+}
+
+/// Reads a whole file.
+pub async fn read_all(volume: &Volume, name: &str) -> Result<Vec<u8>> {
+    let file = volume.find(name).await?;
+    let data = read_open(volume, &file).await?;
+    volume.close(file).await?;
+    Ok(data)
+}
+
+/// Reads a whole file that is open.
+pub async fn read_open(volume: &Volume, file: &File) -> Result<Vec<u8>> {
+    let mut data = Vec::new();
+    loop {
+        let (pieces, end) = volume.read(file, data.len() as u64, 1 << 20).await?;
+        let before = data.len();
+        pieces.iter().for_each(|p| data.extend_from_slice(p));
+        if end || data.len() == before {
+            return Ok(data);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! A thousand clients that say nothing cost little, are kept, and are answered when they speak.
+//!
+//! Alone in its program: it measures the memory of the whole process. The clients' side are bare sockets.
+
+use headgate_tests::process::{raise_open_files, resident};
+use headgate_tests::raw::RawIwarp;
+use headgate_tests::world::World;
+
+const CONNECTIONS: u32 = 1000;
+const BYTES_MAX: u64 = 300 << 10;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_idle_iwarp_connections_are_held() {
+    raise_open_files();
+    let world = World::start().await;
+    let to = world.running.nfs_rdma[0];
+    // What the first connection brings along (a pool's first slab, a thread's first stack) is not a connection's cost.
+    let first = tokio::task::spawn_blocking(move || {
+        let mut first = RawIwarp::connect(to).unwrap();
+        first.null(1).unwrap();
+        first
+    });
+    let first = first.await.unwrap();
+    let before = resident();
+    let opened = tokio::task::spawn_blocking(move || {
+        let mut all = Vec::new();
+        for xid in 0..CONNECTIONS {
+            let mut connection =
+                RawIwarp::connect(to).unwrap_or_else(|e| panic!("connection {xid}: {e}"));
+            connection.null(xid).unwrap_or_else(|e| panic!("connection {xid}: {e}"));
+            all.push(connection);
+        }
+        all
+    });
+    let mut all = opened.await.unwrap();
+    let each = resident().saturating_sub(before) / u64::from(CONNECTIONS);
+    println!("{each} bytes for each connection");
+    assert!(each <= BYTES_MAX, "{each} bytes for each connection");
+    let answered = tokio::task::spawn_blocking(move || {
+        for (xid, connection) in (9000..).zip(&mut all) {
+            connection.null(xid).unwrap_or_else(|e| panic!("connection {xid} later: {e}"));
+        }
+    });
+    answered.await.unwrap();
+    drop(first);
+    world.running.stop().await;
+}
