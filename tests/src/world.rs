@@ -1,14 +1,16 @@
 //! A gateway in this process, and clients of every version over every transport.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use client::connect::Memory;
+use client::connect::Local;
 use client::target::{Target, Transport, Version};
 
 use client::{Credential, File, Result, Volume};
 use config::{Settings, Share, Source, Squash};
 use gateway::serve::{self, Running};
 use iobuf::{Buf, BufMut};
+use rdma_transport::iwarp::{Iwarp, IwarpConfig};
 use tempfile::TempDir;
 
 /// Every way to use a share, as the clients of this workspace know them.
@@ -77,7 +79,9 @@ impl World {
 
     /// A new client of a share, as root.
     pub async fn client(&self, share: &str, way: (Version, Transport)) -> Result<Volume> {
-        Volume::open(&self.target(share, way), &Memory::default(), Credential::sys(0, 0, &[])).await
+        let rdma = Arc::new(Iwarp::new(IwarpConfig::default()));
+        let local = Local { rdma: Some(rdma), ..Local::default() };
+        Volume::open(&self.target(share, way), &local, Credential::sys(0, 0, &[])).await
     }
 }
 

@@ -4,11 +4,15 @@ import errno
 import os
 
 import lab
-from lab import check, must, must_equal, must_raise, pread_all
+import servers
+import share
+from lab import check, must, must_equal, must_raise, pread_all, wait_until
 from semantics import as_other, put
+from sizes import write_all
 
 AT = "/mnt/second"
 NOBODY = 65534
+SHARES = ["data", "ro", "small", "squashed"] + ["vanishing"] * (not servers.is_here())
 
 
 def mounted(path):
@@ -52,6 +56,44 @@ def squashed():
         lab.umount(AT)
 
 
+def full():
+    """A full file system is told to the writer; what was there before is intact, and there is room after a removal."""
+    mounted("/small")
+    try:
+        kept = share.pattern("kept", 1 << 20)
+        write_all(f"{AT}/kept", kept, "buffered")
+        must_raise(errno.ENOSPC, write_all, f"{AT}/too-large", bytes(32 << 20), "buffered")
+        must_raise(errno.ENOSPC, write_all, f"{AT}/too-large-too", bytes(32 << 20), "direct")
+        lab.drop_caches()
+        must_equal(pread_all(f"{AT}/kept"), kept)
+        os.unlink(f"{AT}/too-large")
+        os.unlink(f"{AT}/too-large-too")
+        write_all(f"{AT}/fits-again", kept, "buffered")
+    finally:
+        lab.umount(AT)
+
+
+def vanished():
+    """The folder of a share is removed under the gateway: its clients get stale handles, other shares go on."""
+    lab.mount(AT, "/vanishing", extra="noac,lookupcache=none")
+    try:
+        put(f"{AT}/file", b"x")
+        lab.tell_host("remove vanishing")
+        wait_until(lambda: error_of(os.stat, f"{AT}/file") in (errno.ESTALE, errno.ENOENT), "an error", 30)
+        must(error_of(put, f"{AT}/new") in (errno.ESTALE, errno.ENOENT), "a file was made in a folder that is gone")
+        must_equal(sorted(os.listdir(lab.TOP))[:1] != [], True, "names in another share")
+    finally:
+        lab.umount(AT)
+
+
+def error_of(call, *args):
+    try:
+        call(*args)
+    except OSError as e:
+        return e.errno
+    return None
+
+
 def not_there():
     try:
         mounted("/nothing-here")
@@ -66,15 +108,15 @@ def all_shares():
     """The pseudo-root lists every share; one can walk into each from there, and not out of it."""
     mounted("/")
     try:
-        must_equal(sorted(os.listdir(AT)), ["data", "ro", "squashed"])
+        must_equal(sorted(os.listdir(AT)), SHARES)
         must_equal(pread_all(f"{AT}/ro/readme"), b"to be read\n")
         for name in os.listdir(AT):
             os.listdir(f"{AT}/{name}")
-        devices = {os.stat(f"{AT}/{name}").st_dev for name in ("", "data", "ro", "squashed")}
-        must_equal(len(devices), 4, "file systems, one for each share and one for the root")
+        devices = {os.stat(f"{AT}/{name}").st_dev for name in ("", *SHARES)}
+        must_equal(len(devices), len(SHARES) + 1, "file systems, one for each share and one for the root")
         refused(os.mkdir, f"{AT}/new-share")
         must_raise(errno.EXDEV, os.rename, f"{AT}/squashed/open", f"{AT}/data/open")
-        must_equal(sorted(os.listdir(f"{AT}/data/..")), ["data", "ro", "squashed"])
+        must_equal(sorted(os.listdir(f"{AT}/data/..")), SHARES)
     finally:
         lab.umount(AT)
 
@@ -103,6 +145,7 @@ def two_mounts():
 
 
 def job(top):
-    checks = [read_only, squashed, not_there, part_of_a_share, two_mounts] + [all_shares] * lab.V4
+    checks = [read_only, squashed, not_there, part_of_a_share, two_mounts, full]
+    checks += [all_shares] * lab.V4 + [vanished] * (not servers.is_here())
     for call in checks:
         check(f"exports/{call.__name__.replace('_', '-')}", call)

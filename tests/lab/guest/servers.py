@@ -62,6 +62,8 @@ def file_system():
         os.makedirs(folder)
         os.chmod(folder, mode)
     write("/ro/readme", "to be read\n")
+    os.makedirs("/small")
+    run("mount", "-t", "tmpfs", "-o", "size=16M", "small", "/small")
 
 
 def start():
@@ -81,6 +83,7 @@ def knfsd():
     run("exportfs", "-o", f"rw,no_root_squash,{both},fsid=7", f"*:{FOLDER}")
     run("exportfs", "-o", f"ro,no_root_squash,{both},fsid=8", "*:/ro")
     run("exportfs", "-o", f"rw,{both},fsid=9", "*:/squashed")
+    run("exportfs", "-o", f"rw,no_root_squash,{both},fsid=10", "*:/small")
     run("rpc.mountd", "-p", "20048")
     for file, value in (("nfsv4leasetime", "10"), ("nfsv4gracetime", "10")):
         write(f"/proc/fs/nfsd/{file}", value)
@@ -93,7 +96,7 @@ def knfsd():
 def headgate():
     log = "/scratch/headgate.log"
     command = ["/scratch/headgate", "serve", "--state", "/tmp/state"]
-    for spec in (f"data={FOLDER},squash=none", "ro=/ro,ro,squash=none", "squashed=/squashed"):
+    for spec in (f"data={FOLDER},squash=none", "ro=/ro,ro,squash=none", "squashed=/squashed", "small=/small,squash=none"):
         command += ["--share", spec]
     with open(log, "w") as f:
         subprocess.Popen(command, stdout=f, stderr=subprocess.STDOUT)

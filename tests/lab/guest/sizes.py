@@ -18,11 +18,13 @@ def write_all(path, data, way):
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | flags(way), 0o644)
     memory = mmap.mmap(-1, max(len(data), 1))  # page-aligned, which direct I/O likes
     memory[: len(data)] = data
-    done = 0
-    while done < len(data):
-        done += os.write(fd, memoryview(memory)[done : len(data)])
-    os.fsync(fd)
-    os.close(fd)
+    try:
+        done = 0
+        while done < len(data):
+            done += os.write(fd, memoryview(memory)[done : len(data)])
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def read_all(path, size, way):

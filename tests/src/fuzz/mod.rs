@@ -8,12 +8,16 @@ mod rdma;
 mod rpc;
 pub mod seeds;
 
-pub use rdma::rpcrdma_header;
+pub use rdma::{mpa_ddp_rdmap, rpcrdma_header};
 pub use rpc::{nfs3_args, rpc};
 
 /// A target.
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their programs.
-pub const TARGETS: [(&str, Target); 3] =
-    [("rpcrdma_header", rpcrdma_header), ("rpc", rpc), ("nfs3_args", nfs3_args)];
+pub const TARGETS: [(&str, Target); 4] = [
+    ("mpa_ddp_rdmap", mpa_ddp_rdmap),
+    ("rpcrdma_header", rpcrdma_header),
+    ("rpc", rpc),
+    ("nfs3_args", nfs3_args),
+];

@@ -1,5 +1,8 @@
-//! RPC-over-RDMA headers.
+//! iWARP frames and RPC-over-RDMA headers.
 
+use rdma_transport::iwarp;
+use rdma_transport::iwarp::wire::mpa::Start;
+use rdma_transport::iwarp::wire::terminate::Terminate;
 use rdma_transport::limits;
 use rdma_transport::rpcrdma::chunks::{Message, lists, parse};
 use rdma_transport::rpcrdma::wire::PrivateData;
@@ -20,5 +23,18 @@ pub fn rpcrdma_header(data: &[u8]) {
     }
     if let Some(private) = PrivateData::parse(data) {
         assert_eq!(PrivateData::parse(&private.emit()), Some(private));
+    }
+}
+
+/// What a socket brings: start frames, then FPDUs in pieces of any size. The first two bytes choose the pieces.
+pub fn mpa_ddp_rdmap(data: &[u8]) {
+    iwarp::fuzz(data);
+    if let Some((head, _)) = data.split_first_chunk()
+        && let Some(start) = Start::parse(head)
+    {
+        assert_eq!(Start::parse(&start.emit()), Some(start));
+    }
+    if let Some(terminate) = Terminate::parse(data) {
+        assert_eq!(Terminate::parse(&terminate.emit()), Some(terminate));
     }
 }

@@ -1,18 +1,35 @@
 //! Messages to begin from: one good one of each kind, written word by word from the specifications.
 
-/// XDR words, big-endian.
-fn words(list: &[u32]) -> Vec<u8> {
-    list.iter().flat_map(|w| w.to_be_bytes()).collect()
-}
+use crate::raw::{self, MPA_REQUEST, fpdu, tagged, untagged, words};
 
 /// Seeds of a target, by its name.
 pub fn of(target: &str) -> Vec<Vec<u8>> {
     match target {
+        "mpa_ddp_rdmap" => frames(),
         "rpcrdma_header" => rpcrdma_headers(),
         "rpc" => calls(),
         "nfs3_args" => nfs3(),
         _ => vec![vec![]],
     }
+}
+
+/// One frame of each kind, in pieces of different sizes, with and without CRC; and the start frames.
+fn frames() -> Vec<Vec<u8>> {
+    let segments = [
+        untagged(raw::SEND, 0, 1, 0, b"a message"),
+        untagged(0x0143, 0, 1, 0, b"a first segment"),
+        [&0x4144_u16.to_be_bytes()[..], &words(&[1, 0, 1, 0]), b"and invalidate"].concat(),
+        untagged(raw::READ_REQUEST, 1, 1, 0, &words(&[9, 0, 0, 400, 2, 0, 0])),
+        tagged(raw::WRITE, 1, 0, &[7; 500]),
+        tagged(raw::READ_RESPONSE, 3, 0, &[7; 1200]),
+        untagged(0x4147, 2, 1, 0, &words(&[0x0102_0000])),
+    ];
+    let together: Vec<u8> = segments.iter().flat_map(|s| fpdu(s, false)).collect();
+    let with = |flags: u8, step: u8, bytes: Vec<u8>| [vec![flags, step], bytes].concat();
+    let alone = segments.iter().map(|s| with(1, 200, fpdu(s, true)));
+    alone
+        .chain([with(0, 0, together.clone()), with(0xe0, 99, together), MPA_REQUEST.to_vec()])
+        .collect()
 }
 
 /// RFC 8166 section 4: RDMA_MSG with no chunks, with a Read chunk, with a Write list and a Reply chunk, RDMA_NOMSG,

@@ -13,13 +13,24 @@ use crate::sh::{Result, output, run, target_dir};
 const READY_SECONDS_MAX: u64 = 20;
 
 /// What it serves, and its state.
-const FOLDERS: [(&str, u32); 6] = [
+const FOLDERS: [(&str, u32); 8] = [
     ("share", 0o755),
-    ("read-only", 0o755),
+    ("ro", 0o755),
     ("squashed", 0o755),
     ("squashed/open", 0o777),
     ("squashed/closed", 0o700),
+    ("small", 0o755),
+    ("vanishing", 0o755),
     ("state", 0o700),
+];
+
+/// What clients see, and how.
+const SHARES: [(&str, &str); 5] = [
+    ("data", ",squash=none"),
+    ("ro", ",ro,squash=none"),
+    ("squashed", ""),
+    ("small", ",squash=none"),
+    ("vanishing", ",squash=none"),
 ];
 
 /// A gateway that serves `dir/share` as `/data`, and two more shares of other kinds.
@@ -45,8 +56,7 @@ impl<'a> Gateway<'a> {
             fs::create_dir_all(&path).map_err(failed)?;
             fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(failed)?;
         }
-        fs::write(dir.join("read-only/readme"), "to be read\n")
-            .map_err(|e| format!("readme: {e}"))?;
+        fs::write(dir.join("ro/readme"), "to be read\n").map_err(|e| format!("readme: {e}"))?;
         output(&[
             "python3",
             "tests/lab/share.py",
@@ -81,14 +91,14 @@ impl<'a> Gateway<'a> {
     }
 
     /// kill -9, a moment of silence, and a start on the same state.
-    pub(crate) fn kill_and_restart(&mut self) -> Result<()> {
+    fn kill_and_restart(&mut self) -> Result<()> {
         self.kill();
         sleep(Duration::from_secs(2));
         self.spawn()
     }
 
     /// Cuts every connection: both ends see a reset, nothing is told to the programs.
-    pub(crate) fn cut_connections(&self) -> Result<()> {
+    fn cut_connections(&self) -> Result<()> {
         let filter = "( sport = :2049 or sport = :20049 )";
         output(&[
             "ip",
@@ -103,6 +113,17 @@ impl<'a> Gateway<'a> {
             filter,
         ])?;
         Ok(())
+    }
+
+    /// Does what a guest asks for.
+    pub(crate) fn obey(&mut self, words: &str) -> Result<()> {
+        match words {
+            "kill-gateway" => self.kill_and_restart(),
+            "cut-connections" => self.cut_connections(),
+            "remove vanishing" => fs::remove_dir_all(self.dir.join("vanishing"))
+                .map_err(|e| format!("vanishing: {e}")),
+            _ => Err("the host does not know how".into()),
+        }
     }
 
     fn kill(&mut self) {
@@ -121,20 +142,21 @@ impl<'a> Gateway<'a> {
             .append(true)
             .open(self.dir.join("headgate.log"))
             .map_err(log)?;
-        let program = target_dir().join("release/headgate");
-        let mut command = self.net.command(&program.display().to_string());
-        command.arg("serve").arg("--state").arg(self.dir.join("state"));
+        let mut command = self.net.command("sh");
+        // Each start has mounts of its own, which end with it.
+        let script = "mount -t tmpfs -o size=16M small \"$0/small\" && exec \"$@\"";
+        command.args(["-c", script]).arg(&self.dir);
+        command.arg(target_dir().join("release/headgate"));
+        // Short times, so that a restart does not take the tier's time.
+        command
+            .args(["serve", "--lease", "10s", "--grace", "10s", "--state"])
+            .arg(self.dir.join("state"));
         for n in 0..TAPS {
             command.args(["--bind", &host_address(n)]);
         }
-        for (name, folder, options) in [
-            ("data", "share", ",squash=none"),
-            ("ro", "read-only", ",ro,squash=none"),
-            ("squashed", "squashed", ""),
-        ] {
-            command
-                .arg("--share")
-                .arg(format!("{name}={}{options}", self.dir.join(folder).display()));
+        for (share, options) in SHARES {
+            let folder = self.dir.join(if share == "data" { "share" } else { share });
+            command.arg("--share").arg(format!("{share}={}{options}", folder.display()));
         }
         command.stdout(file.try_clone().map_err(log)?).stderr(file);
         self.child = Some(command.spawn().map_err(|e| format!("cannot start headgate: {e}"))?);

@@ -173,11 +173,7 @@ impl Lab {
         let mut gateway = Gateway::start(&self.net, dir)?;
         let capture = scenario.captured.then(|| Capture::start(&self.net, dir)).transpose()?;
         let guest = self.guest(scenario, &FIRST_GUEST, dir, "scratch")?;
-        let mut tally = guest.run(scenario.name, |words| match words {
-            "kill-gateway" => gateway.kill_and_restart(),
-            "cut-connections" => gateway.cut_connections(),
-            _ => Err("the host does not know how".into()),
-        })?;
+        let mut tally = guest.run(scenario.name, |words| gateway.obey(words))?;
         if let Some(capture) = capture {
             capture.judge(scenario.name, &mut tally)?;
         }
