@@ -40,7 +40,7 @@ def main():
         lab.run("rdma", "link", "add", "siw0", "type", "siw", "netdev", netdev)
     local = servers.start()
     if not check("mount", lab.mount, lab.TOP):
-        print(lab.run("dmesg")[-2000:])
+        print(lab.run("dmesg")[-600:])
         return 1
     jobs = ENV["JOBS"].split(",")
     for name in jobs:

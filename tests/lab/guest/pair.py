@@ -50,7 +50,8 @@ def append_in_turn(folder):
             say(folder, f"turn-{n}")
         else:
             hear(folder, f"turn-{n}")
-        must_equal(pread_all(path).decode(), "".join(f"{i}\n" for i in range(n + 1)), f"after turn {n}")
+            # The next turn is this one's, so nothing can have been added since.
+            must_equal(pread_all(path).decode(), "".join(f"{i}\n" for i in range(n + 1)), f"after turn {n}")
 
 
 def count_together(folder):

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::sh::Result;
 
 /// Its log has one such line for each connection that ended, with `name=value` fields.
-const MARK: &str = "connection closed";
+const MARK: &str = "connection end";
 
 /// The sum over all connections that ended.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -75,9 +75,9 @@ mod tests {
     use super::*;
 
     const LOG: &str = "\
-        2026 INFO connection closed peer=10.77.0.2:777 rdma_write=900 rdma_read=800 inline_in=50 requests=2\n\
+        2026 INFO connection end peer=10.77.0.2:777 rdma_write=900 rdma_read=800 inline_in=50 requests=2\n\
         2026 INFO something else rdma_write=5\n\
-        2026 \u{1b}[32mINFO\u{1b}[0m connection closed \u{1b}[3mrdma_write\u{1b}[0m\u{1b}[2m=\u{1b}[0m100 \
+        2026 \u{1b}[32mINFO\u{1b}[0m connection end \u{1b}[3mrdma_write\u{1b}[0m\u{1b}[2m=\u{1b}[0m100 \
         rdma_read=200 inline_in=0 requests=1\n";
 
     #[test]
@@ -92,12 +92,12 @@ mod tests {
 
     #[test]
     fn bulk_by_send_is_found() {
-        let log = "connection closed rdma_write=9 rdma_read=9 inline_in=1000000 requests=10";
+        let log = "connection end rdma_write=9 rdma_read=9 inline_in=1000000 requests=10";
         assert!(Counters::of_log(log).bulk_by_rdma(9).is_err());
     }
 
     #[test]
     fn a_log_without_counters_is_no_proof() {
-        assert!(Counters::of_log("connection closed").nothing_by_rdma().is_err());
+        assert!(Counters::of_log("connection end").nothing_by_rdma().is_err());
     }
 }

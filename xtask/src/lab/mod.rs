@@ -8,33 +8,32 @@ mod counters;
 mod gateway;
 mod guest;
 mod net;
+mod run;
 mod scenarios;
 mod third;
 
+use std::collections::VecDeque;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use counters::Counters;
-use gateway::Gateway;
-use guest::Guest;
-use net::{FIRST_GUEST, Net, SECOND_GUEST};
-use scenarios::{CAPTURED, SCENARIOS, Scenario, Server};
-use third::Capture;
+use net::Net;
+use run::Place;
+use scenarios::{CAPTURED, SCENARIOS, Scenario};
 
-use crate::sh::{Outcome, Result, Tally, output, target_dir};
+use crate::sh::{Outcome, Result, Tally, target_dir};
 
-/// What the job `sizes` reads, and what it writes, at the least: every size twice, less what goes in line.
-const SIZES_BULK: u64 = 2 * 3 * (9 << 20);
+/// Scenarios that run at once, each in a network of its own: one mostly waits while the other computes.
+const AT_ONCE: usize = 2;
 
 /// What all scenarios of one run share.
 #[derive(Debug)]
 struct Lab {
     kernel: PathBuf,
     source_tree: PathBuf,
-    net: Net,
     dir: PathBuf,
     verbose: bool,
 }
@@ -56,17 +55,13 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
         .filter(|s| names.iter().any(|n| *n == s.name))
         .map(|s| Scenario { jobs: jobs.map_or(s.jobs, |j| j.to_owned().leak()), ..*s })
         .collect();
-    let mut tally = Tally::default();
-    Lab::new(verbose)?.run_all(&chosen, &mut tally)?;
-    Ok(tally.report(Some("lab")))
+    Ok(Lab::new(verbose)?.run_all(chosen, 1)?.report(Some("lab")))
 }
 
 /// The tier `lab`: every scenario that is not a reference.
 pub(crate) fn tier(only: &[String], verbose: bool) -> Result<Tally> {
     let of_tier = SCENARIOS.iter().filter(|s| !s.is_reference() && wanted(only, s.name));
-    let mut tally = Tally::default();
-    Lab::new(verbose)?.run_all(&of_tier.copied().collect::<Vec<_>>(), &mut tally)?;
-    Ok(tally)
+    Lab::new(verbose)?.run_all(of_tier.copied().collect(), AT_ONCE)
 }
 
 /// The tier `third`: other people's clients and decoders.
@@ -75,10 +70,11 @@ pub(crate) fn third_parties(only: &[String], verbose: bool) -> Result<Tally> {
     let mut tally = Tally::default();
     if wanted(only, "libnfs") {
         gateway::build()?;
-        tally.add(third::libnfs(&lab.net, &lab.dir.join("libnfs"))?);
+        tally.add(third::libnfs(&Net::new(0)?, &lab.dir.join("libnfs"))?);
     }
+    // One after the other: a capture must not miss a packet.
     let captured = CAPTURED.iter().filter(|s| wanted(only, s.name));
-    lab.run_all(&captured.copied().collect::<Vec<_>>(), &mut tally)?;
+    tally.add(lab.run_all(captured.copied().collect(), 1)?);
     Ok(tally)
 }
 
@@ -88,150 +84,57 @@ fn wanted(only: &[String], name: &str) -> bool {
 
 impl Lab {
     fn new(verbose: bool) -> Result<Lab> {
-        let built = output(&["tests/lab/build-kernel"])?;
+        // What it says while it builds is shown: that takes minutes.
+        let built = Command::new("tests/lab/build-kernel")
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(|e| format!("build-kernel: {e}"))?;
+        let built = String::from_utf8_lossy(&built.stdout);
         let mut lines = built.lines().map(PathBuf::from);
-        let kernel = lines.next().ok_or("build-kernel named no kernel")?;
-        let source_tree = lines.next().ok_or("build-kernel named no source tree")?;
+        let kernel = lines.next().ok_or("build-kernel built no kernel")?;
+        let source_tree = lines.next().ok_or("build-kernel made no source tree")?;
         let dir = target_dir().join(format!("lab/{}", std::process::id()));
         fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-        Ok(Lab { kernel, source_tree, net: Net::new()?, dir, verbose })
+        Ok(Lab { kernel, source_tree, dir, verbose })
     }
 
-    fn run_all(&self, scenarios: &[Scenario], tally: &mut Tally) -> Result<()> {
+    fn run_all(&self, scenarios: Vec<Scenario>, at_once: usize) -> Result<Tally> {
         if scenarios.iter().any(|s| !s.is_reference()) {
             gateway::build()?;
         }
-        for scenario in scenarios {
-            let began = Instant::now();
-            let mut one = Tally::default();
-            match self.run(scenario) {
-                Ok(counted) => one = counted,
-                Err(why) => one.fail(format!("{}: {why}", scenario.name)),
-            }
-            let (good, bad) = (one.passed, one.failures.len());
-            println!(
-                "   {:16} {good} ok, {bad} not, {:.0} s",
-                scenario.name,
-                began.elapsed().as_secs_f64()
-            );
-            tally.add(one);
-        }
-        Ok(())
-    }
-
-    fn run(&self, scenario: &Scenario) -> Result<Tally> {
-        let dir = self.dir.join(scenario.name);
-        fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-        let tally = match scenario.server {
-            Server::Host if scenario.pair => self.two_guests(scenario, &dir)?,
-            Server::Host => self.one_guest(scenario, &dir)?,
-            Server::Guest(fs_kind) => self.server_inside(scenario, &dir, "headgate", fs_kind)?,
-            Server::Knfsd => self.server_inside(scenario, &dir, "knfsd", "ext4")?,
-        };
-        if tally.failures.is_empty() {
-            // What passed is of no further interest; what failed stays to be looked at.
-            let _ = fs::remove_dir_all(&dir);
-        } else {
-            println!("    see {}", dir.display());
-        }
-        Ok(tally)
-    }
-
-    /// A guest with a scratch folder of its own, `dir/name`.
-    fn guest(
-        &self,
-        scenario: &Scenario,
-        taps: &'static [usize],
-        dir: &Path,
-        name: &str,
-    ) -> Result<Guest<'_>> {
-        let scratch = dir.join(name);
-        let failed = |e| format!("{}: {e}", scratch.display());
-        fs::create_dir_all(&scratch).map_err(failed)?;
-        fs::copy(&self.source_tree, scratch.join("source-tree.tar.gz")).map_err(failed)?;
-        let mut env = vec![
-            ("VERS", scenario.vers.into()),
-            ("PROTO", scenario.proto.into()),
-            ("LABEL", scenario.name.into()),
-            ("JOBS", scenario.jobs.into()),
-        ];
-        env.extend(scenario.trouble.map(|words| ("TROUBLE", words.into())));
-        let seconds_max = scenario.seconds_max;
-        Ok(Guest {
-            kernel: &self.kernel,
-            net: &self.net,
-            taps,
-            scratch,
-            memory: "1G",
-            seconds_max,
-            env,
-            verbose: self.verbose,
-        })
-    }
-
-    fn one_guest(&self, scenario: &Scenario, dir: &Path) -> Result<Tally> {
-        let mut gateway = Gateway::start(&self.net, dir)?;
-        let capture = scenario.captured.then(|| Capture::start(&self.net, dir)).transpose()?;
-        let guest = self.guest(scenario, &FIRST_GUEST, dir, "scratch")?;
-        let mut tally = guest.run(scenario.name, |words| gateway.obey(words))?;
-        if let Some(capture) = capture {
-            capture.judge(scenario.name, &mut tally)?;
-        }
-        compare(&guest.scratch, &gateway.share(), &mut tally);
-        if scenario.jobs.contains("sizes") {
-            let said = which_way(&gateway, scenario.proto == "rdma");
-            tally.count(&format!("{}/gateway-counters", scenario.name), said);
-        }
-        gateway_is_content(&mut gateway, scenario.name, &mut tally);
-        Ok(tally)
-    }
-
-    fn two_guests(&self, scenario: &Scenario, dir: &Path) -> Result<Tally> {
-        let mut gateway = Gateway::start(&self.net, dir)?;
-        let both = Mutex::new(Tally::default());
+        let at_once = at_once.min(scenarios.len());
+        let nets = (0..at_once).map(Net::new).collect::<Result<Vec<_>>>()?;
+        let waiting = Mutex::new(VecDeque::from(scenarios));
+        let all = Mutex::new(Tally::default());
         thread::scope(|scope| {
-            for (me, taps) in [("a", &FIRST_GUEST[..]), ("b", &SECOND_GUEST[..])] {
-                let both = &both;
+            for net in nets {
+                let (waiting, all) = (&waiting, &all);
                 scope.spawn(move || {
-                    let mut tally = Tally::default();
-                    let run = self.guest(scenario, taps, dir, me).and_then(|mut guest| {
-                        guest.env.extend([("ME", me.into()), ("MEET", scenario.name.into())]);
-                        guest.run(scenario.name, |_| Err("not in a pair".into()))
-                    });
-                    match run {
-                        Ok(counted) => tally = counted,
-                        Err(why) => tally.fail(format!("{}/{me}: {why}", scenario.name)),
-                    }
-                    if let Ok(mut both) = both.lock() {
-                        both.add(tally);
+                    let place = Place { lab: self, net };
+                    while let Some(scenario) = waiting.lock().ok().and_then(|mut w| w.pop_front()) {
+                        let tally = run_one(&place, &scenario);
+                        if let Ok(mut all) = all.lock() {
+                            all.add(tally);
+                        }
                     }
                 });
             }
         });
-        let mut tally = both.into_inner().map_err(|e| e.to_string())?;
-        gateway_is_content(&mut gateway, scenario.name, &mut tally);
-        Ok(tally)
+        all.into_inner().map_err(|e| e.to_string())
     }
+}
 
-    fn server_inside(
-        &self,
-        scenario: &Scenario,
-        dir: &Path,
-        backend: &str,
-        fs_kind: &str,
-    ) -> Result<Tally> {
-        let mut guest = self.guest(scenario, &[], dir, "scratch")?;
-        guest.memory = "2G";
-        guest.env.push(("BACKEND", backend.into()));
-        guest.env.push(("FS", fs_kind.into()));
-        guest.env.push(("SERVER", "10.88.0.1".into()));
-        if backend == "headgate" {
-            let program = target_dir().join("release/headgate");
-            fs::copy(&program, guest.scratch.join("headgate"))
-                .map_err(|e| format!("headgate: {e}"))?;
-        }
-        guest.run(scenario.name, |_| Err("the server is in the guest".into()))
-    }
+fn run_one(place: &Place<'_>, scenario: &Scenario) -> Tally {
+    let began = Instant::now();
+    let tally = place.run(scenario).unwrap_or_else(|why| {
+        let mut tally = Tally::default();
+        tally.fail(format!("{}: {why}", scenario.name));
+        tally
+    });
+    let (good, bad, name) = (tally.passed, tally.failures.len(), scenario.name);
+    println!("   {name:16} {good} ok, {bad} not, {:.0} s", began.elapsed().as_secs_f64());
+    tally
 }
 
 impl Drop for Lab {
@@ -239,36 +142,4 @@ impl Drop for Lab {
         // Only if nothing was left there to be looked at.
         let _ = fs::remove_dir(&self.dir);
     }
-}
-
-/// Compares the manifests that guests left with the share's folder.
-fn compare(scratch: &Path, share: &Path, tally: &mut Tally) {
-    let Ok(listing) = fs::read_dir(scratch.join("manifests")) else { return };
-    for manifest in listing.flatten() {
-        let paths = [share.display().to_string(), manifest.path().display().to_string()];
-        let result = output(&["python3", "tests/lab/share.py", "compare", &paths[0], &paths[1]]);
-        tally.count(&manifest.file_name().to_string_lossy(), result.map(drop));
-    }
-}
-
-/// The gateway's counters, once it has noticed that the guest is gone.
-fn which_way(gateway: &Gateway, rdma: bool) -> Result<()> {
-    let end = Instant::now() + Duration::from_secs(5);
-    loop {
-        let counters = Counters::of_log(&gateway.log());
-        let verdict =
-            if rdma { counters.bulk_by_rdma(SIZES_BULK) } else { counters.nothing_by_rdma() };
-        if verdict.is_ok() || Instant::now() > end {
-            return verdict;
-        }
-        thread::sleep(Duration::from_millis(100));
-    }
-}
-
-/// It still runs, and nothing in its log says that it broke a rule of its own.
-fn gateway_is_content(gateway: &mut Gateway, label: &str, tally: &mut Tally) {
-    tally.count(&format!("{label}/gateway-runs"), gateway.is_running());
-    let log = gateway.log();
-    let panicked = log.lines().find(|l| l.contains("panicked") || l.contains(" ERROR "));
-    tally.count(&format!("{label}/gateway-log"), panicked.map_or(Ok(()), |l| Err(l.to_owned())));
 }

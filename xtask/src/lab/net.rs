@@ -20,27 +20,17 @@ pub(crate) struct Net {
 
 impl Net {
     /// Makes it, after clearing away those of runs that were killed.
-    pub(crate) fn new() -> Result<Net> {
+    pub(crate) fn new(number: usize) -> Result<Net> {
         remove_stale();
-        let net = Net { name: format!("{PREFIX}{}", std::process::id()) };
+        let net = Net { name: format!("{PREFIX}{}-{number}", std::process::id()) };
         output(&["ip", "netns", "add", &net.name])?;
         net.ip("link set lo up")?;
         for n in 0..TAPS {
-            output(&[
-                "ip",
-                "netns",
-                "exec",
-                &net.name,
-                "ip",
-                "tuntap",
-                "add",
-                "dev",
-                &tap(n),
-                "mode",
-                "tap",
-            ])?;
-            net.ip(&format!("addr add {}/24 dev {}", host_address(n), tap(n)))?;
-            net.ip(&format!("link set {} up", tap(n)))?;
+            let tap = tap(n);
+            let made = ["ip", "netns", "exec", &net.name, "ip", "tuntap", "add", "dev", &tap];
+            output(&[&made[..], &["mode", "tap"]].concat())?;
+            net.ip(&format!("addr add {}/24 dev {tap}", host_address(n)))?;
+            net.ip(&format!("link set {tap} up"))?;
         }
         Ok(net)
     }
@@ -85,7 +75,7 @@ pub(crate) fn guest_address(n: usize) -> String {
 fn remove_stale() {
     let Ok(list) = output(&["ip", "netns", "list"]) else { return };
     for name in list.lines().filter_map(|l| l.split(' ').next()) {
-        let Some(pid) = name.strip_prefix(PREFIX).and_then(|p| p.parse::<u32>().ok()) else {
+        let Some((pid, _)) = name.strip_prefix(PREFIX).and_then(|n| n.split_once('-')) else {
             continue;
         };
         if !Path::new(&format!("/proc/{pid}")).exists() {

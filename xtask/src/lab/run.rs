@@ -1,0 +1,175 @@
+//! One scenario after the other in one network namespace.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Lab;
+use super::counters::Counters;
+use super::gateway::Gateway;
+use super::guest::Guest;
+use super::net::{FIRST_GUEST, Net, SECOND_GUEST};
+use super::scenarios::{Scenario, Server};
+use super::third::Capture;
+use crate::sh::{Result, Tally, output, target_dir};
+
+/// What the job `sizes` reads, and what it writes, at the least: every size twice, less what goes in line.
+const SIZES_BULK: u64 = 2 * 3 * (9 << 20);
+
+/// A place to run scenarios in.
+#[derive(Debug)]
+pub(super) struct Place<'a> {
+    pub(super) lab: &'a Lab,
+    pub(super) net: Net,
+}
+
+impl Place<'_> {
+    /// Runs one.
+    pub(super) fn run(&self, scenario: &Scenario) -> Result<Tally> {
+        let dir = self.lab.dir.join(scenario.name);
+        fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+        let tally = match scenario.server {
+            Server::Host if scenario.pair => self.two_guests(scenario, &dir)?,
+            Server::Host => self.one_guest(scenario, &dir)?,
+            Server::Guest(fs_kind) => self.server_inside(scenario, &dir, "headgate", fs_kind)?,
+            Server::Knfsd => self.server_inside(scenario, &dir, "knfsd", "ext4")?,
+        };
+        if tally.failures.is_empty() {
+            // What passed is of no further interest; what failed stays to be looked at.
+            let _ = fs::remove_dir_all(&dir);
+        } else {
+            println!("    see {}", dir.display());
+        }
+        Ok(tally)
+    }
+
+    /// A guest with a scratch folder of its own, `dir/name`.
+    fn guest(
+        &self,
+        scenario: &Scenario,
+        taps: &'static [usize],
+        dir: &Path,
+        name: &str,
+    ) -> Result<Guest<'_>> {
+        let scratch = dir.join(name);
+        let failed = |e| format!("{}: {e}", scratch.display());
+        fs::create_dir_all(&scratch).map_err(failed)?;
+        fs::copy(&self.lab.source_tree, scratch.join("source-tree.tar.gz")).map_err(failed)?;
+        let mut env = vec![
+            ("VERS", scenario.vers.into()),
+            ("PROTO", scenario.proto.into()),
+            ("LABEL", scenario.name.into()),
+            ("JOBS", scenario.jobs.into()),
+        ];
+        env.extend(scenario.trouble.map(|words| ("TROUBLE", words.into())));
+        let seconds_max = scenario.seconds_max;
+        Ok(Guest {
+            kernel: &self.lab.kernel,
+            net: &self.net,
+            taps,
+            scratch,
+            memory: "1G",
+            seconds_max,
+            env,
+            verbose: self.lab.verbose,
+        })
+    }
+
+    fn one_guest(&self, scenario: &Scenario, dir: &Path) -> Result<Tally> {
+        let mut gateway = Gateway::start(&self.net, dir)?;
+        let capture = scenario.captured.then(|| Capture::start(&self.net, dir)).transpose()?;
+        let guest = self.guest(scenario, &FIRST_GUEST, dir, "scratch")?;
+        let mut tally = guest.run(scenario.name, |words| gateway.obey(words))?;
+        if let Some(capture) = capture {
+            capture.judge(scenario.name, &mut tally)?;
+        }
+        compare(&guest.scratch, &gateway.share(), &mut tally);
+        if scenario.jobs.contains("sizes") {
+            let said = which_way(&gateway, scenario.proto == "rdma");
+            tally.count(&format!("{}/gateway-counters", scenario.name), said);
+        }
+        gateway_is_content(&mut gateway, scenario.name, &mut tally);
+        Ok(tally)
+    }
+
+    fn two_guests(&self, scenario: &Scenario, dir: &Path) -> Result<Tally> {
+        let mut gateway = Gateway::start(&self.net, dir)?;
+        let both = Mutex::new(Tally::default());
+        thread::scope(|scope| {
+            for (me, taps) in [("a", &FIRST_GUEST[..]), ("b", &SECOND_GUEST[..])] {
+                let both = &both;
+                scope.spawn(move || {
+                    let mut tally = Tally::default();
+                    let run = self.guest(scenario, taps, dir, me).and_then(|mut guest| {
+                        guest.env.extend([("ME", me.into()), ("MEET", scenario.name.into())]);
+                        guest.run(scenario.name, |_| Err("not in a pair".into()))
+                    });
+                    match run {
+                        Ok(counted) => tally = counted,
+                        Err(why) => tally.fail(format!("{}/{me}: {why}", scenario.name)),
+                    }
+                    if let Ok(mut both) = both.lock() {
+                        both.add(tally);
+                    }
+                });
+            }
+        });
+        let mut tally = both.into_inner().map_err(|e| e.to_string())?;
+        gateway_is_content(&mut gateway, scenario.name, &mut tally);
+        Ok(tally)
+    }
+
+    fn server_inside(
+        &self,
+        scenario: &Scenario,
+        dir: &Path,
+        backend: &str,
+        fs_kind: &str,
+    ) -> Result<Tally> {
+        let mut guest = self.guest(scenario, &[], dir, "scratch")?;
+        guest.memory = "2G";
+        guest.env.push(("BACKEND", backend.into()));
+        guest.env.push(("FS", fs_kind.into()));
+        guest.env.push(("SERVER", "10.88.0.1".into()));
+        if backend == "headgate" {
+            let program = target_dir().join("release/headgate");
+            fs::copy(&program, guest.scratch.join("headgate"))
+                .map_err(|e| format!("headgate: {e}"))?;
+        }
+        guest.run(scenario.name, |_| Err("the server is in the guest".into()))
+    }
+}
+
+/// Compares the manifests that guests left with the share's folder.
+fn compare(scratch: &Path, share: &Path, tally: &mut Tally) {
+    let Ok(listing) = fs::read_dir(scratch.join("manifests")) else { return };
+    for manifest in listing.flatten() {
+        let paths = [share.display().to_string(), manifest.path().display().to_string()];
+        let result = output(&["python3", "tests/lab/share.py", "compare", &paths[0], &paths[1]]);
+        tally.count(&manifest.file_name().to_string_lossy(), result.map(drop));
+    }
+}
+
+/// The gateway's counters, once it has noticed that the guest is gone.
+fn which_way(gateway: &Gateway, rdma: bool) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(5);
+    loop {
+        let counters = Counters::of_log(&gateway.log());
+        let verdict =
+            if rdma { counters.bulk_by_rdma(SIZES_BULK) } else { counters.nothing_by_rdma() };
+        if verdict.is_ok() || Instant::now() > end {
+            return verdict;
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// It still runs, and nothing in its log says that it broke a rule of its own.
+fn gateway_is_content(gateway: &mut Gateway, label: &str, tally: &mut Tally) {
+    tally.count(&format!("{label}/gateway-runs"), gateway.is_running());
+    let log = gateway.log();
+    let panicked = log.lines().find(|l| l.contains("panicked") || l.contains(" ERROR "));
+    tally.count(&format!("{label}/gateway-log"), panicked.map_or(Ok(()), |l| Err(l.to_owned())));
+}
