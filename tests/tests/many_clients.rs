@@ -8,7 +8,7 @@ use headgate_tests::process::{raise_open_files, resident};
 use headgate_tests::world::{World, pattern, write_all};
 
 const CLIENTS: usize = 64;
-const READS: usize = 24;
+const READS: usize = 8;
 const AT_ONCE: usize = 4;
 const MIB: usize = 1 << 20;
 /// Of the gateway; 64 clients with 4 reads each ask for four times as much.
