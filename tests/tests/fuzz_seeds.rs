@@ -45,7 +45,8 @@ fn no_target_falls_over_its_seeds_or_their_neighbours() {
         for seed in seeds::of(name) {
             let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
             target(&seed);
-            for _ in 0..CHANGES {
+            // A COMPOUND needs a server of its own, which takes longer than to decode a message.
+            for _ in 0..if name == "nfs4_compound" { CHANGES / 20 } else { CHANGES } {
                 let data = change(&seed, &mut numbers);
                 assert!(catch_unwind(|| target(&data)).is_ok(), "{name}: {data:02x?}");
             }

@@ -4,10 +4,12 @@
 //! Each takes any bytes and must return. Beyond not panicking they assert what holds for all input: what was read can be
 //! written and is the same, limits are kept, two readers of the same bytes agree.
 
+mod nfs4;
 mod rdma;
 mod rpc;
 pub mod seeds;
 
+pub use nfs4::nfs4_compound;
 pub use rdma::{mpa_ddp_rdmap, rpcrdma_header};
 pub use rpc::{nfs3_args, rpc};
 
@@ -15,9 +17,10 @@ pub use rpc::{nfs3_args, rpc};
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their programs.
-pub const TARGETS: [(&str, Target); 4] = [
+pub const TARGETS: [(&str, Target); 5] = [
     ("mpa_ddp_rdmap", mpa_ddp_rdmap),
     ("rpcrdma_header", rpcrdma_header),
     ("rpc", rpc),
     ("nfs3_args", nfs3_args),
+    ("nfs4_compound", nfs4_compound),
 ];

@@ -9,6 +9,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "rpcrdma_header" => rpcrdma_headers(),
         "rpc" => calls(),
         "nfs3_args" => nfs3(),
+        "nfs4_compound" => nfs4(),
         _ => vec![vec![]],
     }
 }
@@ -79,5 +80,60 @@ fn nfs3() -> Vec<Vec<u8>> {
         procedure(11, &[&place, &[3], &no_attributes, &[1, 3]]),
         procedure(14, &[&place, &place]),
         procedure(17, &[&handle, &[0, 0, 0, 0, 512, 4096]]),
+    ]
+}
+
+/// RFC 7530, RFC 8881 and RFC 7862: minor version, count, operations. Each begins with PUTROOTFH and a LOOKUP of `d`.
+fn nfs4() -> Vec<Vec<u8>> {
+    let compound = |minor: u8, count: u8, parts: &[&[u32]]| {
+        let start = [24, 15, 1, 0x6400_0000];
+        [vec![minor, count + 2], words(&[&start[..], &parts.concat()].concat())].concat()
+    };
+    let (anonymous, current) = ([0; 4], [1, 0, 0, 0]);
+    // OPEN with UNCHECKED4 of `f` for reading and writing, by an owner `o` of client 0; in a session the client is known.
+    let open = [18, 0, 3, 0, 0, 0, 1, 0x6f00_0000, 1, 0, 0, 0, 0, 1, 0x6600_0000];
+    let io = |opcode: u32, id: [u32; 4], rest: &[u32]| [&[opcode][..], &id, rest].concat();
+    let write = io(38, current, &[0, 8, 2, 5, 0x6865_6c6c, 0x6f00_0000]);
+    let all = [9, 3, 0xf7ff_ffff, 0x00be_ffff, 0x0004_a800];
+    vec![
+        compound(0, 3, &[&all, &[26, 0, 0, 0, 0, 512, 4096, 2, 0x0010_0802, 0x0000_0002], &[10]]),
+        compound(
+            0,
+            2,
+            &[&[6, 2, 1, 0x7800_0000, 2, 0, 2, 4, 0o755], &[34], &anonymous, &[2, 0, 2, 4, 0o700]],
+        ),
+        compound(0, 3, &[&[32], &[29, 1, 0x6600_0000, 1, 0x6200_0000], &[28, 1, 0x6200_0000]]),
+        compound(
+            0,
+            1,
+            &[&[35, 1, 2, 2, 0x6964_0000, 0x4000_0000, 3, 0x7463_7000, 3, 0x312e_3200, 1]],
+        ),
+        compound(1, 4, &[&open, &write, &io(25, current, &[0, 0, 64]), &[4, 0], &current]),
+        compound(
+            1,
+            2,
+            &[&open, &[12, 2, 0, 0, 0, 0, 9, 1, 0], &current, &[0, 0, 0, 1, 0x6c00_0000]],
+        ),
+        compound(
+            2,
+            4,
+            &[&open, &write, &io(69, current, &[0, 0, 1]), &io(68, current, &[0, 0, 4096])],
+        ),
+        compound(
+            2,
+            5,
+            &[
+                &open,
+                &[73, 0, 1, 0x6100_0000, 1, 0x7600_0000],
+                &[74, 0, 0, 256],
+                &[72, 1, 0x6100_0000],
+                &io(59, current, &[0, 0, 0, 4096]),
+            ],
+        ),
+        compound(
+            2,
+            4,
+            &[&open, &write, &[32], &io(60, current, &[1, 0, 0, 0, 0, 0, 0, 100, 0, 0, 1, 1, 0])],
+        ),
     ]
 }

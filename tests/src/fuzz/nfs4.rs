@@ -1,0 +1,159 @@
+//! COMPOUNDs of NFS version 4, run against a server over memory.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use iobuf::{Account, Buf, Pool, PoolLimits};
+use nfsrdma::context::{Boot, Clock, Core};
+use nfsrdma::fh::Handles;
+use nfsrdma::rpc::program;
+use nfsrdma::server::{Server, Session};
+use nfsrdma::v4::status::Status;
+use nfsrdma::v4::wire::op;
+use nfsrdma::xdr::{Reader, Writer};
+use rdma_transport::channel::{Handle, Info, Service, Traffic, Transport};
+use vfs::mem::MemBackend;
+use vfs::namespace::{Cidr, Namespace, Share, Squash};
+use vfs::{Backend, CreateHow, Cred, SetAttr};
+
+/// Minor version (the first byte), count of operations (the second), operations. Minor versions 1 and 2 run in a session.
+/// The share is `d`; it has an empty file `f`.
+pub fn nfs4_compound(data: &[u8]) {
+    let [minor, count, ops @ ..] = data else { return };
+    let minor = u32::from(minor % 3);
+    let client = Client::new();
+    let session = (minor > 0).then(|| client.session(minor));
+    let mut body = Writer::new();
+    let count = usize::from(*count);
+    body.opaque(b"");
+    body.u32(minor);
+    body.count(count + usize::from(minor > 0));
+    if let Some(id) = session {
+        sequence(&mut body, &id, 2);
+    }
+    let mut body = body.into_reply().head;
+    body.extend_from_slice(ops);
+    let Some(reply) = client.compound(&body) else { return };
+    let mut r = Reader::new(&reply, &[]);
+    let status = r.u32().ok().and_then(Status::from_u32);
+    assert!(status.is_some(), "a status that there is not");
+    assert_eq!(r.opaque(0), Ok(&b""[..]));
+    let results = r.u32().map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    assert!(results <= count + 1, "{results} results of {count} operations");
+    assert!(status != Some(Status::Ok) || results >= count, "operations were left out");
+}
+
+/// SEQUENCE on the first slot, not to be kept.
+fn sequence(w: &mut Writer, session: &[u8; 16], number: u32) {
+    w.u32(op::SEQUENCE);
+    w.fixed(session);
+    [number, 0, 0, 0].into_iter().for_each(|v| w.u32(v));
+}
+
+thread_local! {
+    #[allow(clippy::expect_used)]
+    static RUNTIME: tokio::runtime::Runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime");
+}
+
+struct Client {
+    session: Session,
+    xid: Cell<u32>,
+}
+
+impl Client {
+    #[allow(clippy::expect_used)]
+    fn new() -> Self {
+        let backend = MemBackend::new(1 << 22).expect("memory");
+        let file = SetAttr { mode: Some(0o644), ..SetAttr::default() };
+        let root = backend.root();
+        let cred = Cred::root();
+        let made = root.create(&cred, b"f", CreateHow::Guarded, file);
+        RUNTIME.with(|r| r.block_on(made)).expect("a file");
+        let share = Share {
+            name: "d".into(),
+            id: Share::id_of("d"),
+            backend,
+            read_only: false,
+            squash: Squash::None,
+            clients: Some(vec![Cidr { addr: [0, 0, 0, 0].into(), bits: 0 }]),
+        };
+        let boot = Boot { write_verifier: 1, instance: 1 };
+        let namespace = Arc::new(Namespace::new(vec![share]));
+        let core = Core::new(namespace, Handles::new([1; 16]), boot, Clock::Manual(0.into()));
+        let info = Info {
+            peer: ([192, 0, 2, 9], 700).into(),
+            local: ([192, 0, 2, 1], 2049).into(),
+            transport: Transport::Tcp,
+            account: Account::new(),
+            pool: Pool::new(PoolLimits { buffers_max: [16, 4, 4] }),
+            traffic: Traffic::default(),
+        };
+        let session = Server::new(core, [2; 16]).session(Arc::new(info), Handle::detached());
+        Self { session, xid: 0.into() }
+    }
+
+    /// The reply behind its RPC header; `None` when the arguments were garbage.
+    fn compound(&self, args: &[u8]) -> Option<Buf> {
+        self.xid.set(self.xid.get() + 1);
+        let mut w = Writer::new();
+        [self.xid.get(), 0, 2, program::NFS, 4, 1, 1].into_iter().for_each(|v| w.u32(v));
+        let mut cred = Writer::new();
+        [0, 0, 0, 0, 0].into_iter().for_each(|v| cred.u32(v));
+        w.opaque(cred.bytes());
+        w.u32(0);
+        w.u32(0);
+        let mut call = w.into_reply().head;
+        call.extend_from_slice(args);
+        let reply = RUNTIME.with(|r| r.block_on(self.session.call(Buf::from(call), vec![])))?;
+        let flat: Vec<u8> = reply.pieces().flatten().copied().collect();
+        assert!(flat.len() <= nfsrdma::v4::limits::REPLY_MAX, "a reply of {} bytes", flat.len());
+        // xid, REPLY, accepted, an empty verifier, then how it went.
+        let accepted = flat.get(20..24) == Some(&[0; 4][..]);
+        accepted.then(|| Buf::from(flat).slice(24..usize::MAX))
+    }
+
+    /// EXCHANGE_ID, CREATE_SESSION and RECLAIM_COMPLETE. Gives the session's id.
+    #[allow(clippy::expect_used)]
+    fn session(&self, minor: u32) -> [u8; 16] {
+        let run = |count: u32, args: &dyn Fn(&mut Writer)| {
+            let mut w = Writer::new();
+            w.opaque(b"");
+            w.u32(minor);
+            w.u32(count);
+            args(&mut w);
+            self.compound(w.bytes()).expect("a readable COMPOUND")
+        };
+        let reply = run(1, &|w| {
+            w.u32(op::EXCHANGE_ID);
+            w.u64(7);
+            w.opaque(b"owner");
+            [0, 0, 0].into_iter().for_each(|v| w.u32(v));
+        });
+        // Behind status, tag, count, opcode and status stand the client and its sequence.
+        let mut r = Reader::new(&reply, &[]);
+        let client = (0..5).try_for_each(|_| r.u32().map(drop)).and_then(|()| r.u64());
+        let (client, number) = (client.expect("a client"), r.u32().expect("a sequence"));
+        let reply = run(1, &|w| {
+            w.u32(op::CREATE_SESSION);
+            w.u64(client);
+            w.u32(number);
+            w.u32(0);
+            for _channel in 0..2 {
+                [0, 1 << 20, 1 << 20, 4096, 64, 1, 0].into_iter().for_each(|v| w.u32(v));
+            }
+            [0x4000_0000, 1, 0].into_iter().for_each(|v| w.u32(v));
+        });
+        let mut r = Reader::new(&reply, &[]);
+        let id = (0..5).try_for_each(|_| r.u32().map(drop)).and_then(|()| r.fixed());
+        let id = id.expect("a session");
+        run(2, &|w| {
+            sequence(w, &id, 1);
+            w.u32(op::RECLAIM_COMPLETE);
+            w.bool(false);
+        });
+        id
+    }
+}
