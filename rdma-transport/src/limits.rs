@@ -24,6 +24,8 @@ pub const RECORD_TAIL_MAX: usize = 4096;
 pub const TCP_RECV_SMALL: usize = 4 << 10;
 /// Receive buffer of a busy byte stream, in bytes.
 pub const TCP_RECV_LARGE: usize = 64 << 10;
+/// Bytes of replies that are gathered before they leave although there are further requests.
+pub const REPLY_GATHER_MAX: usize = 256 << 10;
 /// Bytes of replies that may wait for a slow reader before no more requests are read from it.
 pub const REPLY_BACKLOG_MAX: usize = 4 << 20;
 /// Pieces that one system call sends.

@@ -118,7 +118,8 @@ impl TcpChannel {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Request, ChannelError>> {
         loop {
             self.take_commands(cx);
-            if self.send.waiting() > limits::REPLY_BACKLOG_MAX
+            // Bulk data leaves while it is still in the processor's cache, and while the peer has something to do with it.
+            if self.send.waiting() > limits::REPLY_GATHER_MAX
                 && let Poll::Ready(Err(e)) = self.poll_send(cx)
             {
                 return Poll::Ready(Err(e));

@@ -19,7 +19,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::backend::ReadInto;
-use crate::engine::limits::IN_PLACE_MAX;
+use crate::engine::limits::{READ_IN_PLACE_MAX, WRITE_IN_PLACE_MAX};
 use crate::engine::threads;
 use crate::error::{VfsError, VfsResult};
 use crate::types::*;
@@ -92,7 +92,7 @@ impl LocalNode {
         let mut bufs = buffers(self.likely(at, count), into).await?;
         let count = count.min(bufs.iter().map(BufMut::capacity).sum());
         let mut n = 0;
-        if count <= IN_PLACE_MAX
+        if count <= READ_IN_PLACE_MAX
             && let InPlace::Done(some) = self.read_in_place(&fd, at, &mut bufs, count)?
         {
             let attr = self.attr()?;
@@ -207,7 +207,7 @@ impl LocalNode {
             return Err(VfsError::TooBig);
         }
         let mut done = 0;
-        if count <= IN_PLACE_MAX && stable == Stable::Unstable {
+        if count <= WRITE_IN_PLACE_MAX && stable == Stable::Unstable {
             match self.write_in_place(&fd, at, &data, count)? {
                 InPlace::Done(n) => return self.finish_write(cred, before, n, count, stable),
                 InPlace::Partly(n) => done = n,
