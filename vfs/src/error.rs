@@ -18,13 +18,13 @@ pub enum VfsError {
     Exists,
     /// Not a directory (ENOTDIR).
     NotDir,
-    /// A directory where none may be (EISDIR).
+    /// A directory where none may be (EISDIR): removed as a file, read, written, or given a second name.
     IsDir,
     /// The directory is not empty (ENOTEMPTY).
     NotEmpty,
     /// A symbolic link where none may be (ELOOP).
     Symlink,
-    /// The object is of a type that cannot do this (a read of a directory, a link of a directory).
+    /// The object is of a type that cannot do this (a read of a pipe or a device).
     WrongType,
     /// An argument makes no sense (EINVAL).
     Invalid,

@@ -112,10 +112,14 @@ fn a_restart_changes_no_handle() {
             let f = b.file("f").await;
             b.write(&f, 0, b"kept").await;
             let gone = b.file("gone").await;
-            let handles = [b.root.handle(), d.handle(), e.handle(), f.handle()];
+            let link = b.root.symlink(&root(), b"s", b"t", SetAttr::default()).await.unwrap().node;
+            let pipe = b.root.mknod(&root(), b"p", Special::Fifo, mode(0o600)).await.unwrap().node;
+            let handles = [&b.root, &d, &e, &f, &link, &pipe].map(|n| n.handle());
             b.root.rename(&root(), b"f", e.as_ref(), b"g").await.unwrap();
             let gone_handle = gone.handle();
-            drop((gone, d, e, f, b));
+            let mine = CreateHow::Exclusive(*b"verifier");
+            let first = b.create("exclusive", mine).await.unwrap().node.handle();
+            drop((gone, link, pipe, d, e, f, b));
             std::fs::remove_file(dir.path().join("gone")).unwrap();
             // A new file may get the old number, but not the old handle.
             std::fs::write(dir.path().join("new"), b"").unwrap();
@@ -131,6 +135,8 @@ fn a_restart_changes_no_handle() {
             assert_eq!(e.lookup(&root(), b"g").await.unwrap().0.id(), f.id());
             assert_eq!(e.lookup(&root(), b"..").await.unwrap().0.id(), b.root.id());
             refused(b.backend.resolve(&gone_handle), VfsError::Stale).await;
+            let again = b.create("exclusive", mine).await.unwrap();
+            assert_eq!((again.created, again.node.handle()), (true, first));
         });
     }
 }
@@ -314,4 +320,95 @@ fn permission_lists_decide_as_on_the_host() {
         let may = f.access(&user(1002), Access(Access::READ)).await.unwrap();
         assert_eq!(may, Access(0));
     });
+}
+
+/// User, group and groups as which this thread uses files.
+fn file_identity() -> String {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    status.lines().filter(|l| l.starts_with("Uid:") || l.starts_with("Gid:")).collect()
+}
+
+#[test]
+fn no_thread_stays_another() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let b = Arc::new(bench(dir.path()));
+    let before = file_identity();
+    block_on(b.root.setattr(&root(), mode(0o1777), false)).unwrap();
+    let threads: Vec<_> = (0..4_u32)
+        .map(|t| {
+            let (b, before) = (b.clone(), before.clone());
+            std::thread::spawn(move || {
+                for i in 0..50_u32 {
+                    let c = Cred { uid: 1000 + t, gid: 2000 + i % 3, groups: [7, i].into() };
+                    let name = format!("{t}-{i}");
+                    let how = CreateHow::Guarded;
+                    let made = block_on(b.root.create(&c, name.as_bytes(), how, mode(0o600)));
+                    assert_eq!(file_identity(), before);
+                    let made = made.unwrap();
+                    assert_eq!((made.attr.uid, made.attr.gid), (c.uid, c.gid));
+                    // Failures come back as well.
+                    let other = Cred { uid: 3000, ..c.clone() };
+                    block_on(refused(b.root.unlink(&other, name.as_bytes()), VfsError::Perm));
+                    block_on(refused(made.node.open(&other, true, false), VfsError::Access));
+                    assert_eq!(file_identity(), before);
+                    let nobody = Cred { uid: u32::MAX, ..c.clone() };
+                    let why = block_on(b.root.create(&nobody, b"x", how, mode(0o600))).err();
+                    assert_eq!(why, Some(VfsError::Access));
+                    assert_eq!(file_identity(), before);
+                    // What the thread does for itself is the process's.
+                    let own = tempfile::tempfile().unwrap();
+                    assert_eq!(own.metadata().unwrap().uid(), 0);
+                }
+            })
+        })
+        .collect();
+    for t in threads {
+        t.join().unwrap();
+    }
+}
+
+/// A process that is not root, as far as one thread can be one.
+#[test]
+fn an_ordinary_user_can_serve() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_owned();
+    std::os::unix::fs::chown(&path, Some(65534), Some(65534)).unwrap();
+    let served = std::thread::spawn(move || {
+        let (uid, gid) =
+            (rustix::process::Uid::from_raw(65534), rustix::process::Gid::from_raw(65534));
+        rustix::thread::set_thread_groups(&[]).unwrap();
+        rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
+        rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+        block_on(async {
+            let b = bench(&path);
+            // Whoever calls, the files are the server's.
+            let made =
+                b.root.create(&user(5), b"f", CreateHow::Guarded, mode(0o600)).await.unwrap();
+            assert_eq!((made.attr.uid, made.attr.gid), (65534, 65534));
+            b.write(&made.node, 0, b"data").await;
+            assert_eq!(b.contents(&made.node).await, b"data");
+            let give = SetAttr { uid: Some(0), ..SetAttr::default() };
+            refused(made.node.setattr(&root(), give, false), VfsError::Perm).await;
+            made.node.link(&user(5), b.root.as_ref(), b"g").await.unwrap();
+            let d = b.dir("d").await;
+            b.root.rename(&root(), b"f", d.as_ref(), b"f").await.unwrap();
+            assert_eq!(b.names(&d, 10).await, ["f"]);
+            d.setattr(&root(), mode(0), false).await.unwrap();
+            refused(d.lookup(&root(), b"f"), VfsError::Access).await;
+            refused(d.readdir(&root(), 0, 10), VfsError::Access).await;
+            d.setattr(&root(), mode(0o700), false).await.unwrap();
+            let handle = made.node.handle();
+            drop((made, d, b));
+            let b = bench(&path);
+            let f = b.backend.resolve(&handle).await.unwrap();
+            assert_eq!(b.contents(&f).await, b"data");
+        });
+    });
+    served.join().unwrap();
 }

@@ -22,6 +22,9 @@ pub const DESCRIPTORS_MAX: usize = 64 << 10;
 /// Bytes of directory entries fetched with one system call.
 pub const LISTING: usize = 32 << 10;
 
+/// Entries that one call of `readdir` gives, however many are asked for.
+pub const ENTRIES_MAX: usize = 16 << 10;
+
 /// Directories above a directory that are looked at to see whether it is still below the share.
 pub const DEPTH_MAX: usize = 2048;
 

@@ -16,6 +16,7 @@ use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 
 use crate::engine::limits::DESCRIPTORS_MAX;
+use crate::error::{VfsError, VfsResult};
 use crate::types::Handle;
 
 use super::node::LocalNode;
@@ -197,11 +198,31 @@ impl Cache {
 
     /// Lets go of what was not used since the last calls.
     pub(super) fn sweep(&self) {
+        self.drop_aged(|node| node.age.load(Ordering::Relaxed).saturating_add(1));
+    }
+
+    /// Lets go of all that can be spared: a descriptor could not be had.
+    fn squeeze(&self) {
+        self.drop_aged(|_| AGE_DROP);
+    }
+
+    /// Runs what opens something; where descriptors have run out, makes room and tries once more.
+    pub(super) fn with_room<T>(&self, f: impl Fn() -> VfsResult<T>) -> VfsResult<T> {
+        match f() {
+            Err(VfsError::Resources) => {
+                self.squeeze();
+                f()
+            }
+            other => other,
+        }
+    }
+
+    fn drop_aged(&self, age: impl Fn(&LocalNode) -> u8) {
         let mut dropped = Vec::new();
         let mut c = self.clock();
         for slot in 0..c.slots.len() {
             let Some(node) = &c.slots[slot] else { continue };
-            let age = node.age.load(Ordering::Relaxed).saturating_add(1);
+            let age = age(node);
             node.age.store(age, Ordering::Relaxed);
             if age >= AGE_DROP && Arc::strong_count(node) == 1 {
                 node.slot.store(NO_SLOT, Ordering::Relaxed);

@@ -66,7 +66,8 @@ impl LocalNode {
             return Ok(d.clone());
         }
         let flags = if write { OFlags::RDWR } else { OFlags::RDONLY };
-        let opened = DataFd::new(self.volume.reopen(self.fd(), flags)?, write);
+        let fd = self.volume.cache.with_room(|| self.volume.reopen(self.fd(), flags))?;
+        let opened = DataFd::new(fd, write);
         let old = data.replace(opened.clone());
         drop(data);
         drop(old);

@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 
 use rustix::fs::{Mode, OFlags, RawDir, SeekFrom};
 
-use crate::engine::limits::LISTING;
+use crate::engine::limits::{ENTRIES_MAX, LISTING};
 use crate::error::{VfsError, VfsResult};
 use crate::types::*;
 
@@ -44,12 +44,16 @@ impl LocalNode {
         let dir = self.dir_fd()?;
         // This also finds out whether the directory is gone: a removed one would list as empty.
         self.permitted_now(cred, libc::R_OK)?;
+        let entries_max = entries_max.min(ENTRIES_MAX);
         let mut kept = lock(&self.listing);
         let mut listing = match kept.take() {
             Some(l) => l,
             None => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                let fd = rustix::fs::openat(dir, c".", flags, Mode::empty())?;
+                let fd = self
+                    .volume
+                    .cache
+                    .with_room(|| Ok(rustix::fs::openat(dir, c".", flags, Mode::empty())?))?;
                 Listing {
                     fd: Fd::new(fd),
                     at: u64::MAX,

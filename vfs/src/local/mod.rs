@@ -21,6 +21,10 @@
 //! *Before and after.* The attributes around a change of a directory are never called atomic: another process of the
 //! host may change the directory between two system calls.
 //!
+//! *Descriptors.* A file that was written through the share stays open for writing for up to 20 seconds after its last use,
+//! and whatever was used for up to a minute: until then the host cannot execute that file (ETXTBSY), and the storage of one that was removed on
+//! the host is not free. Files that are removed through the share are let go at once.
+//!
 //! *Process-wide effects.* Opening a backend sets the umask to 0 (clients send the modes they want; default ACLs are the
 //! kernel's business) and raises the soft limit of open files to the hard one.
 
@@ -302,7 +306,8 @@ impl Backend for LocalBackend {
             handle::parse(handle, volume.tag, volume.kernel_handles),
             Ok(Parsed::Search { .. })
         ) {
-            return ready(volume.open_handle(handle).map(|n| n as NodeRef));
+            let found = volume.cache.with_room(|| volume.open_handle(handle));
+            return ready(found.map(|n| n as NodeRef));
         }
         // The search may walk through the whole share.
         let (volume, handle) = (volume.clone(), handle.clone());

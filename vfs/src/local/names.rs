@@ -83,7 +83,7 @@ impl LocalNode {
         name: &[u8],
     ) -> VfsResult<(Arc<LocalNode>, Attr)> {
         let volume = &self.volume;
-        self.on_names(cred, libc::X_OK, None, || {
+        let find = || {
             let stat = stat::of_name(dir, name)?;
             volume.same_mount(&stat)?;
             // A record holds its inode, so the number is this file's and no other's.
@@ -93,7 +93,8 @@ impl LocalNode {
             }
             let fd = rustix::fs::openat(dir, name, PATH, Mode::empty())?;
             self.opened(fd)
-        })
+        };
+        volume.cache.with_room(|| self.on_names(cred, libc::X_OK, None, find))
     }
 
     /// The record of what was just opened, and its attributes.
@@ -113,9 +114,8 @@ impl LocalNode {
         }
         let volume = &self.volume;
         let flags = PATH | OFlags::DIRECTORY;
-        let fd = self.on_names(cred, libc::X_OK, None, || {
-            Ok(rustix::fs::openat(dir, c"..", flags, Mode::empty())?)
-        })?;
+        let open = || Ok(rustix::fs::openat(dir, c"..", flags, Mode::empty())?);
+        let fd = volume.cache.with_room(|| self.on_names(cred, libc::X_OK, None, open))?;
         // This directory may have been moved out since it was last looked at.
         if !volume.is_inside(fd.as_fd())? {
             return Err(VfsError::Stale);
@@ -149,12 +149,13 @@ impl LocalNode {
             OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(set.mode.unwrap_or(0o600) & 0o7777);
         for _ in 0..RACES_MAX {
-            let made =
-                self.volume.identity.run(cred, || Ok(rustix::fs::openat(dir, name, flags, mode)?));
-            match made {
+            let volume = &self.volume;
+            let make = || Ok(rustix::fs::openat(dir, name, flags, mode)?);
+            match volume.cache.with_room(|| volume.identity.run(cred, make)) {
                 Ok(file) => {
                     // Following, because the name there is a link to the file.
-                    let path = self.volume.reopen(file.as_fd(), OFlags::PATH)?;
+                    let again = || volume.reopen(file.as_fd(), OFlags::PATH);
+                    let path = volume.cache.with_room(again)?;
                     set.mode = None;
                     return self.made(cred, path, Some(file), &set, before);
                 }
@@ -248,7 +249,8 @@ impl LocalNode {
         let dir = self.change_name(name)?;
         let before = self.attr()?;
         self.volume.identity.run(cred, || Ok(make(dir)?)).map_err(|e| self.or_stale(e))?;
-        let path = rustix::fs::openat(dir, name, PATH, Mode::empty())?;
+        let open = || Ok(rustix::fs::openat(dir, name, PATH, Mode::empty())?);
+        let path = self.volume.cache.with_room(open)?;
         self.made(cred, path, None, set, before)
     }
 

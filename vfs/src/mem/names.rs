@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use crate::backend::{Made, Node, check_name};
+use crate::engine::limits::ENTRIES_MAX;
 use crate::error::{VfsError, VfsResult};
 use crate::types::*;
 
@@ -56,7 +57,7 @@ impl MemNode {
         let mut rest = dir.entries.range(from..);
         let out = rest
             .by_ref()
-            .take(entries_max)
+            .take(entries_max.min(ENTRIES_MAX))
             .map(|(cookie, e)| DirEntry {
                 name: e.name.clone(),
                 fileid: e.node.fileid,

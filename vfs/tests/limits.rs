@@ -1,0 +1,56 @@
+//! A process that may have few files open. The limit is the whole process's, so this is a program of its own with one test.
+
+// Helpers of tests are tests too; and test data is cut to bytes on purpose.
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, dead_code)]
+
+mod suite;
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+use suite::*;
+use vfs::local::{LocalBackend, LocalConfig};
+use vfs::*;
+
+#[test]
+fn more_files_than_descriptors() {
+    let few = Rlimit { current: Some(256), maximum: Some(512) };
+    setrlimit(Resource::Nofile, few).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let b = Bench::new(LocalBackend::open(LocalConfig::new(dir.path())).unwrap());
+        let mut held = Vec::new();
+        let mut handles = Vec::new();
+        for i in 0..1500 {
+            let f = b.file(&format!("f{i}")).await;
+            b.write(&f, 0, format!("data {i}").as_bytes()).await;
+            handles.push(f.handle());
+            if i % 30 == 0 {
+                held.push((i, f));
+            }
+        }
+        // What is held keeps its number, by whichever way it is found; everything else is found again.
+        for (i, f) in &held {
+            let (same, _) = b.root.lookup(&root(), format!("f{i}").as_bytes()).await.unwrap();
+            assert_eq!(same.id(), f.id());
+            assert_eq!(b.backend.resolve(&handles[*i]).await.unwrap().id(), f.id());
+        }
+        for (i, handle) in handles.iter().enumerate() {
+            let f = b.backend.resolve(handle).await.unwrap();
+            assert_eq!(b.contents(&f).await, format!("data {i}").as_bytes());
+        }
+        // Holding more than there can be is refused, in words, and what is held goes on working.
+        let mut many = Vec::new();
+        let why = loop {
+            match b.backend.resolve(&handles[many.len()]).await {
+                Ok(f) => many.push(f),
+                Err(e) => break e,
+            }
+        };
+        assert_eq!(why, VfsError::Resources);
+        assert!(many.len() > 300);
+        many[0].getattr().await.unwrap();
+        many.truncate(10);
+        assert!(b.backend.resolve(&handles[700]).await.is_ok());
+        assert_eq!(b.contents(&held[0].1).await, b"data 0");
+    });
+}

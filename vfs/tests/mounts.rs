@@ -1,0 +1,194 @@
+//! What needs a file system of its own: a full volume, and volumes mounted below a share. Each test has its own mount
+//! namespace, so nothing is left behind.
+
+// Helpers of tests are tests too; and test data is cut to bytes on purpose.
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, dead_code)]
+#![allow(unsafe_code)]
+
+mod suite;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use iobuf::Buf;
+use rustix::thread::UnshareFlags;
+use suite::*;
+use vfs::local::{LocalBackend, LocalConfig};
+use vfs::*;
+
+fn block_on<T>(f: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(f)
+}
+
+fn bench(root: &Path) -> Bench {
+    let config = LocalConfig { recheck: Duration::ZERO, ..LocalConfig::new(root) };
+    Bench::new(LocalBackend::open(config).unwrap())
+}
+
+fn run(program: &str, args: &[&str]) -> bool {
+    Command::new(program).args(args).output().is_ok_and(|o| o.status.success())
+}
+
+/// Runs `test` in a mount namespace of its own, where that is allowed.
+fn apart(test: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::spawn(|| {
+        // SAFETY: only this thread gets a new namespace; it shares no descriptor table or memory map by this.
+        let apart =
+            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS | UnshareFlags::NEWNS) };
+        if apart.is_err() || !run("mount", &["--make-rprivate", "/"]) {
+            println!("skipped: no mount namespace for this user");
+            return;
+        }
+        test();
+    });
+    thread.join().unwrap();
+}
+
+fn mount_tmpfs(at: &Path, options: &str) {
+    assert!(run("mount", &["-t", "tmpfs", "-o", options, "tmpfs", at.to_str().unwrap()]));
+}
+
+#[test]
+fn a_full_volume_keeps_what_it_has() {
+    apart(|| {
+        let dir = tempfile::tempdir().unwrap();
+        mount_tmpfs(dir.path(), "size=1m,nr_inodes=50");
+        block_on(async {
+            let b = bench(dir.path());
+            let f = b.file("f").await;
+            let data = pattern(1, 700_000);
+            b.write(&f, 0, &data).await;
+            for stable in [Stable::Unstable, Stable::File] {
+                let w = f.write(None, 700_000, vec![Buf::from(data.clone())], stable).await;
+                let n = w.unwrap().count;
+                assert!(n > 0 && n < 700_000);
+            }
+            let w = f.write(None, 2 << 20, vec![Buf::from(data.clone())], Stable::Unstable).await;
+            assert_eq!(w.err(), Some(VfsError::NoSpace));
+            let small = vec![Buf::from(vec![1; 4096])];
+            let w = f.write(None, 3 << 20, small, Stable::Unstable).await;
+            assert_eq!(w.err(), Some(VfsError::NoSpace));
+            refused(f.allocate(0, 4 << 20), VfsError::NoSpace).await;
+            assert!(b.contents(&f).await[..700_000] == data);
+            // No inode left.
+            let mut made = 0;
+            let why = loop {
+                match b.create(&format!("n{made}"), CreateHow::Guarded).await {
+                    Ok(_) => made += 1,
+                    Err(e) => break e,
+                }
+            };
+            assert_eq!((why, made < 50), (VfsError::NoSpace, true));
+            refused(b.root.mkdir(&root(), b"d", mode(0o755)), VfsError::NoSpace).await;
+            // Removing gives the room back at once, although the file was open here.
+            drop(f);
+            b.root.unlink(&root(), b"f").await.unwrap();
+            let s = b.backend.statfs().await.unwrap();
+            assert!(s.free_bytes > 900_000, "{s:?}");
+            let g = b.file("g").await;
+            b.write(&g, 0, &data).await;
+        });
+    });
+}
+
+#[test]
+fn other_volumes_below_the_share_are_not_crossed() {
+    apart(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let below = dir.path().join("below");
+        std::fs::create_dir(&below).unwrap();
+        std::fs::write(dir.path().join("f"), b"").unwrap();
+        mount_tmpfs(&below, "size=1m");
+        std::fs::write(below.join("secret"), b"secret").unwrap();
+        // The same file system, but by another way: a bind mount of what lies outside.
+        let bound = dir.path().join("bound");
+        std::fs::create_dir(&bound).unwrap();
+        assert!(run("mount", &["--bind", "/etc", bound.to_str().unwrap()]));
+        block_on(async {
+            let b = bench(dir.path());
+            let c = root();
+            let mut names = b.names(&b.root, 10).await;
+            names.sort();
+            assert_eq!(names, ["below", "bound", "f"]);
+            for name in [&b"below"[..], b"bound"] {
+                refused(b.root.lookup(&c, name), VfsError::Access).await;
+                refused(b.root.rmdir(&c, name), VfsError::Access).await;
+                refused(b.root.rename(&c, name, b.root.as_ref(), b"x"), VfsError::Access).await;
+                let why = b.root.create(&c, name, CreateHow::Unchecked, mode(0o644)).await.err();
+                assert_eq!(why, Some(VfsError::Access));
+            }
+        });
+    });
+}
+
+#[test]
+fn handles_of_another_volume_are_stale() {
+    apart(|| {
+        let dir = tempfile::tempdir().unwrap();
+        mount_tmpfs(dir.path(), "size=1m");
+        let handle = block_on(async { bench(dir.path()).file("f").await.handle() });
+        assert!(run("umount", &["-l", dir.path().to_str().unwrap()]));
+        // A new volume of the same kind, whose files have the same numbers.
+        mount_tmpfs(dir.path(), "size=1m");
+        block_on(async {
+            let b = bench(dir.path());
+            b.file("f").await;
+            let why = b.backend.resolve(&handle).await.err();
+            assert_eq!(why, Some(VfsError::Stale));
+        });
+    });
+}
+
+#[test]
+fn a_volume_mounted_read_only_says_so() {
+    apart(|| {
+        let dir = tempfile::tempdir().unwrap();
+        mount_tmpfs(dir.path(), "size=1m");
+        std::fs::write(dir.path().join("f"), b"data").unwrap();
+        assert!(run("mount", &["-o", "remount,ro", dir.path().to_str().unwrap()]));
+        block_on(async {
+            let b = bench(dir.path());
+            let (f, _) = b.root.lookup(&root(), b"f").await.unwrap();
+            assert_eq!(b.contents(&f).await, b"data");
+            refused(b.create("x", CreateHow::Guarded), VfsError::ReadOnly).await;
+            let w = f.write(Some(&root()), 0, vec![Buf::from(vec![1])], Stable::Unstable).await;
+            assert_eq!(w.err(), Some(VfsError::ReadOnly));
+            let may = f.access(&root(), Access(Access::READ | Access::MODIFY)).await.unwrap();
+            assert_eq!(may.0, Access::READ);
+        });
+    });
+}
+
+/// Clones and holes as a file system with shared extents has them, where this host can make one.
+#[test]
+fn a_volume_with_shared_extents_clones() {
+    apart(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("image");
+        std::fs::File::create(&image).unwrap().set_len(512 << 20).unwrap();
+        let at = dir.path().join("at");
+        std::fs::create_dir(&at).unwrap();
+        let (image, at_name) = (image.to_str().unwrap(), at.to_str().unwrap());
+        if !run("mkfs.xfs", &["-q", "-m", "reflink=1", image])
+            || !run("mount", &["-o", "loop", image, at_name])
+        {
+            println!("skipped: no xfs on a loop device here");
+            return;
+        }
+        for test in 0..3 {
+            let root = at.join(test.to_string());
+            std::fs::create_dir(&root).unwrap();
+            let b = bench(&root);
+            assert!(b.backend.capabilities().reflink);
+            block_on(async {
+                match test {
+                    0 => suite::data::copies_and_clones(b).await,
+                    1 => suite::data::holes_and_storage(b).await,
+                    _ => suite::names::cookies_hold_while_names_change(b).await,
+                }
+            });
+        }
+        assert!(run("umount", &["-l", at_name]));
+    });
+}
