@@ -78,7 +78,6 @@ struct Shared {
     recvs: Pool,
     connections: Arc<Connections>,
     room: Arc<Semaphore>,
-    next: AtomicU64,
 }
 
 /// Starts to serve. The error is one line for standard error.
@@ -101,7 +100,6 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
         recvs: Pool::new(recv_limits(settings.connections)),
         connections: Arc::new(Connections::default()),
         room: Arc::new(Semaphore::new(settings.connections)),
-        next: AtomicU64::new(1),
     });
     let mut tasks = JoinSet::new();
     let mut nfs = Vec::new();
@@ -373,8 +371,7 @@ impl Shared {
     async fn connection(&self, channel: Box<dyn Channel>) {
         let info = channel.info().clone();
         let handle = channel.handle();
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.connections.add(id, handle.clone());
+        let _open = self.connections.add(handle.clone());
         let transport = match info.transport {
             Transport::Tcp => "tcp",
             Transport::Rdma(name) => name,
@@ -382,7 +379,6 @@ impl Shared {
         tracing::info!(peer = %info.peer, local = %info.local, transport, "connection open");
         let session = self.server.session(info.clone(), handle);
         let end = serve(channel, Arc::new(session)).await;
-        self.connections.remove(id);
         log_end(&info, transport, &end);
     }
 }

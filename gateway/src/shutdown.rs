@@ -1,7 +1,8 @@
 //! The connections of the daemon, and their end.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rdma_transport::channel::Handle;
@@ -14,7 +15,22 @@ pub const DRAIN_MAX: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub struct Connections {
     open: Mutex<HashMap<u64, Handle>>,
+    next: AtomicU64,
     gone: Notify,
+}
+
+/// One open connection; it counts until this is dropped, however its task ends.
+#[derive(Debug)]
+pub struct Open {
+    connections: Arc<Connections>,
+    id: u64,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.connections.lock().remove(&self.id);
+        self.connections.gone.notify_waiters();
+    }
 }
 
 impl Connections {
@@ -28,14 +44,10 @@ impl Connections {
     }
 
     /// One more.
-    pub fn add(&self, id: u64, handle: Handle) {
+    pub fn add(self: &Arc<Self>, handle: Handle) -> Open {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.lock().insert(id, handle);
-    }
-
-    /// One less.
-    pub fn remove(&self, id: u64) {
-        self.lock().remove(&id);
-        self.gone.notify_waiters();
+        Open { connections: self.clone(), id }
     }
 
     /// Asks every connection to answer what it has in work and to close, and waits until they are gone. False when some were
@@ -58,5 +70,28 @@ impl Connections {
             }
         };
         tokio::time::timeout(DRAIN_MAX, all_gone).await.is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_drain_ends_with_the_last_connection_or_its_time() {
+        let connections = Arc::new(Connections::default());
+        assert!(connections.drain().await);
+        let open = connections.add(Handle::detached());
+        let drain = tokio::spawn({
+            let connections = connections.clone();
+            async move { connections.drain().await }
+        });
+        tokio::task::yield_now().await;
+        assert!(!drain.is_finished());
+        drop(open);
+        assert!(drain.await.unwrap());
+        let _stays = connections.add(Handle::detached());
+        assert!(!connections.drain().await);
+        assert_eq!(connections.count(), 1);
     }
 }

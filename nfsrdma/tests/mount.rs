@@ -1,4 +1,5 @@
 //! MOUNT version 3: from a path to a handle.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
 
 mod common;
 

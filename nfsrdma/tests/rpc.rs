@@ -1,4 +1,5 @@
 //! The RPC layer of the server: what is answered to calls that cannot be served.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! NFS version 3, procedure by procedure: whole calls in, whole replies out, on a volume in memory.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
 
 mod common;
 
