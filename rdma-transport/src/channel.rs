@@ -245,6 +245,12 @@ impl Handle {
         Self { commands: mpsc::channel(1).0 }
     }
 
+    /// Of a connection that somebody else plays: what it is asked to do comes out of the receiver.
+    pub fn played() -> (Self, mpsc::Receiver<Command>) {
+        let (commands, asked) = mpsc::channel(16);
+        (Self { commands }, asked)
+    }
+
     /// Calls the peer over this connection (NFSv4.1 backchannel, RFC 8167 on RDMA) and waits for its reply, at most as long
     /// as the connection lives: the caller sets the deadline.
     pub async fn call(&self, head: Vec<u8>) -> Result<Buf, ChannelError> {

@@ -117,6 +117,8 @@ pub struct Client {
     confirmed: AtomicBool,
     /// RECLAIM_COMPLETE was received.
     pub(super) reclaimed: AtomicBool,
+    /// Its name is durable.
+    recorded: AtomicBool,
     /// 4.0: the verifier that confirms it.
     confirm: Mutex<[u8; 8]>,
     create_order: Mutex<CreateOrder>,
@@ -256,6 +258,7 @@ impl Clients {
             lease: Arc::new(Lease::new(id, terms, self.now())),
             confirmed: false.into(),
             reclaimed: false.into(),
+            recorded: false.into(),
             confirm: Mutex::default(),
             create_order: Mutex::new(CreateOrder { next: 1, last_reply: None }),
             sessions: Mutex::default(),
@@ -384,7 +387,7 @@ impl Clients {
     }
 
     /// SETCLIENTID_CONFIRM (RFC 7530 section 16.34.5).
-    pub(super) async fn set_client_id_confirm(
+    pub(super) fn set_client_id_confirm(
         &self,
         id: ClientId,
         confirm: [u8; 8],
@@ -414,15 +417,12 @@ impl Clients {
             }
         };
         *client.confirm_verifier() = confirm;
-        self.confirmed(&client, old).await
+        self.confirmed(&client, old);
+        Ok(())
     }
 
-    /// The last step of becoming known: the predecessor's state goes, the name becomes durable.
-    async fn confirmed(
-        &self,
-        client: &Arc<Client>,
-        old: Option<Arc<Client>>,
-    ) -> Result<(), Status> {
+    /// The last step of becoming known: the predecessor's state goes.
+    fn confirmed(&self, client: &Arc<Client>, old: Option<Arc<Client>>) {
         if let Some(old) = old {
             self.dissolve(&old);
         }
@@ -430,15 +430,10 @@ impl Clients {
         if !client.confirmed.swap(true, Ordering::AcqRel) {
             self.counters.confirmed.fetch_add(1, Ordering::Relaxed);
         }
-        // Clients with sessions are entered when they say that they have nothing to reclaim.
-        if client.name.as_bytes().first() == Some(&0) {
-            self.enter(client).await?;
-        }
-        Ok(())
     }
 
     /// A client with sessions is confirmed by its first CREATE_SESSION.
-    pub(super) async fn confirm_by_session(
+    pub(super) fn confirm_by_session(
         &self,
         client: &Arc<Client>,
         principal: Principal,
@@ -459,18 +454,24 @@ impl Clients {
             known.pending = None;
             known.confirmed.replace(client.clone()).filter(|c| c.id != client.id)
         };
-        self.confirmed(client, old).await
+        self.confirmed(client, old);
+        Ok(())
     }
 
-    /// Makes the client's name durable, so that it may reclaim after a restart.
+    /// Makes the client's name durable before it takes anything new, so that it may reclaim after a restart: at its
+    /// RECLAIM_COMPLETE, or in minor version 0 at its first open.
     pub(super) async fn enter(&self, client: &Arc<Client>) -> Result<(), Status> {
-        if self.recovery.has(client.name.as_bytes()) {
+        if client.recorded.load(Ordering::Acquire) {
             return Ok(());
         }
-        self.on_disk(client.name.clone(), Recovery::enter).await.map_err(|e| {
-            tracing::error!(error = %e, "a client's record cannot be written");
-            Status::Delay
-        })
+        if !self.recovery.has(client.name.as_bytes()) {
+            self.on_disk(client.name.clone(), Recovery::enter).await.map_err(|e| {
+                tracing::error!(error = %e, "a client's record cannot be written");
+                Status::Delay
+            })?;
+        }
+        client.recorded.store(true, Ordering::Release);
+        Ok(())
     }
 
     async fn on_disk(
@@ -557,22 +558,23 @@ impl Clients {
         if !mine {
             return;
         }
-        let absent = self.grace().finish(now);
-        for name in absent.into_iter().flatten() {
-            if let Err(e) = self.recovery.strike(&name) {
-                tracing::error!(error = %e, "a client's record cannot be removed");
-            }
-        }
+        self.strike_absent(now);
         let over: Vec<_> = self
             .by_id
             .iter()
-            .filter(|c| {
-                let standing = c.lease.standing(now);
-                standing == Standing::Ended || standing == Standing::Courtesy && !c.is_confirmed()
+            .filter(|c| match c.lease.standing(now) {
+                Standing::Live => false,
+                // Courtesy is for those who would lose something.
+                Standing::Courtesy => !c.is_confirmed() || c.held().is_empty(),
+                Standing::Ended => true,
             })
             .map(|c| c.clone())
             .collect();
         for client in over {
+            if !client.lease.end_if_lapsed(now) && client.lease.renewed().is_some() {
+                // It was heard of just now.
+                continue;
+            }
             if client.is_confirmed() {
                 if let Err(e) = self.recovery.strike(client.name.as_bytes()) {
                     tracing::error!(error = %e, "a client's record cannot be removed");
@@ -581,6 +583,22 @@ impl Clients {
                 self.counters.expired.fetch_add(1, Ordering::Relaxed);
             }
             self.dissolve(&client);
+        }
+    }
+
+    /// When the time to reclaim is over: who did not come back has lost what it held.
+    fn strike_absent(&self, now: Millis) {
+        let Some(absent) = self.grace().finish(now) else { return };
+        tracing::info!(absent = absent.len(), "clients can no longer reclaim");
+        for name in absent {
+            let name = Name(name);
+            let is_back = self.registry().get(&name).is_some_and(|k| k.confirmed.is_some());
+            if is_back {
+                continue;
+            }
+            if let Err(e) = self.recovery.strike(name.as_bytes()) {
+                tracing::error!(error = %e, "a client's record cannot be removed");
+            }
         }
     }
 

@@ -46,7 +46,7 @@ pub(in crate::v4) async fn create_session(cx: &mut Compound<'_>) -> Result<(), S
     }
     let fore = fore.agree_fore()?;
     let back_attrs = back.agree_back()?;
-    cx.nfs.clients.confirm_by_session(&client, Principal::of(cx.call)).await?;
+    cx.nfs.clients.confirm_by_session(&client, Principal::of(cx.call))?;
 
     let wanted = flags & CONN_BACK_CHAN != 0;
     let count = usize::try_from(back_attrs.slots).unwrap_or(0);

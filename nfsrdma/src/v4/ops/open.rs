@@ -117,6 +117,7 @@ async fn open_in_turn(
 ) -> Result<(), Status> {
     let args = decode(cx, access, deny)?;
     check_claim(cx, client, &args)?;
+    cx.nfs.clients.enter(client).await?;
     let found = find(cx, client, &args).await?;
     if !found.fresh {
         let (read, write) = (

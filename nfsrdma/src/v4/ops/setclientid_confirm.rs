@@ -9,5 +9,5 @@ use crate::v4::status::Status;
 pub(in crate::v4) async fn setclientid_confirm(cx: &mut Compound<'_>) -> Result<(), Status> {
     let id = ClientId(cx.args.u64()?);
     let confirm = cx.args.fixed()?;
-    cx.nfs.clients.set_client_id_confirm(id, confirm, Principal::of(cx.call)).await
+    cx.nfs.clients.set_client_id_confirm(id, confirm, Principal::of(cx.call))
 }
