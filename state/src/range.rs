@@ -19,13 +19,13 @@ impl Range {
     /// Everything.
     pub const ALL: Self = Self { first: 0, last: u64::MAX };
 
-    /// `length` bytes from `offset`; all ones means to the end (RFC 8881 section 18.10.3). `None` for an empty range and one that
-    /// goes beyond the last possible byte.
+    /// `length` bytes from `offset`; all ones means to the end. `None` for an empty range and one whose end, offset and length
+    /// added up, is beyond 64 bits (RFC 8881 section 18.10.3).
     pub fn new(offset: u64, length: u64) -> Option<Self> {
         match length {
             0 => None,
             u64::MAX => Some(Self { first: offset, last: u64::MAX }),
-            _ => offset.checked_add(length - 1).map(|last| Self { first: offset, last }),
+            _ => offset.checked_add(length).map(|end| Self { first: offset, last: end - 1 }),
         }
     }
 
@@ -220,8 +220,9 @@ mod tests {
     fn lengths_of_the_wire() {
         assert_eq!(Range::new(5, 0), None);
         assert_eq!(Range::new(5, u64::MAX), Some(r(5, u64::MAX)));
-        assert_eq!(Range::new(u64::MAX, 1), Some(r(u64::MAX, u64::MAX)));
-        assert_eq!(Range::new(u64::MAX, 2), None);
+        assert_eq!(Range::new(u64::MAX, u64::MAX), Some(r(u64::MAX, u64::MAX)));
+        assert_eq!(Range::new(u64::MAX, 1), None);
+        assert_eq!(Range::new(u64::MAX - 1, 1), Some(r(u64::MAX - 1, u64::MAX - 1)));
         assert_eq!(Range::new(5, 3), Some(r(5, 7)));
         assert_eq!(r(5, 7).length(), 3);
         assert_eq!(r(5, u64::MAX).length(), u64::MAX);

@@ -7,10 +7,10 @@ use iobuf::{Account, Buf, Pool, PoolLimits};
 use nfsrdma::context::{Boot, CallContext, Clock, Conn, Core};
 use nfsrdma::fh::Handles;
 use nfsrdma::rpc::Flavor;
-use nfsrdma::v4::Nfs4;
 use nfsrdma::v4::attrs::Bitmap;
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, op};
+use nfsrdma::v4::{Nfs4, Options};
 use nfsrdma::xdr::{Reader, Writer};
 use rdma_transport::channel::{Handle, Info, Pulled, Reply, Traffic, Transport};
 use vfs::Cred;
@@ -22,13 +22,27 @@ pub struct Kit {
     pub nfs: Nfs4,
     pub conn: Arc<Conn>,
     pub cred: Cred,
+    volumes: Vec<Arc<MemBackend>>,
 }
 
-fn share(name: &str, clients: Vec<Cidr>) -> Share {
+/// A connection whose other end is called back through this handle.
+pub fn conn(handle: Handle) -> Arc<Conn> {
+    let info = Info {
+        peer: ([10, 0, 0, 9], 700).into(),
+        local: ([10, 0, 0, 1], 2049).into(),
+        transport: Transport::Tcp,
+        account: Account::new(),
+        pool: Pool::new(PoolLimits::of_bytes(64 << 20)),
+        traffic: Traffic::default(),
+    };
+    Arc::new(Conn::new(Arc::new(info), handle))
+}
+
+fn share(name: &str, backend: Arc<MemBackend>, clients: Vec<Cidr>) -> Share {
     Share {
         name: name.into(),
         id: Share::id_of(name),
-        backend: MemBackend::new(64 << 20).unwrap(),
+        backend,
         read_only: name == "frozen",
         squash: Squash::None,
         clients: Some(clients),
@@ -37,27 +51,40 @@ fn share(name: &str, clients: Vec<Cidr>) -> Share {
 
 impl Kit {
     pub fn new() -> Self {
+        Self::with(Options::default())
+    }
+
+    pub fn with(options: Options) -> Self {
+        let volumes = (0..4).map(|_| MemBackend::new(64 << 20).unwrap()).collect();
+        Self::run_of(7, volumes, options)
+    }
+
+    /// The run of the server that has this number.
+    fn run_of(instance: u32, volumes: Vec<Arc<MemBackend>>, options: Options) -> Self {
         let everybody = || vec![Cidr { addr: [0, 0, 0, 0].into(), bits: 0 }];
         let shares = vec![
-            share("data", everybody()),
-            share("more", everybody()),
-            share("hidden", vec![]),
-            share("frozen", everybody()),
+            share("data", volumes[0].clone(), everybody()),
+            share("more", volumes[1].clone(), everybody()),
+            share("hidden", volumes[2].clone(), vec![]),
+            share("frozen", volumes[3].clone(), everybody()),
         ];
-        let boot = Boot { write_verifier: 0x1122_3344_5566_7788, instance: 7 };
+        let boot = Boot { write_verifier: 0x1122_3344_5566_7788, instance };
         let clock = Clock::Manual(0.into());
         let core = Core::new(Namespace::new(shares).into(), Handles::new([1; 16]), boot, clock);
-        let pool = Pool::new(PoolLimits::of_bytes(64 << 20));
-        let info = Info {
-            peer: ([10, 0, 0, 9], 700).into(),
-            local: ([10, 0, 0, 1], 2049).into(),
-            transport: Transport::Tcp,
-            account: Account::new(),
-            pool,
-            traffic: Traffic::default(),
-        };
-        let conn = Arc::new(Conn::new(Arc::new(info), Handle::detached()));
-        Self { nfs: Nfs4::new(Arc::new(core)), conn, cred: Cred::root() }
+        let nfs = Nfs4::with(Arc::new(core), options).unwrap();
+        Self { nfs, conn: conn(Handle::detached()), cred: Cred::root(), volumes }
+    }
+
+    /// The server is killed, and started again on the same volumes. Its clock begins anew.
+    pub fn restart(self, options: Options) -> Self {
+        let Self { nfs, volumes, .. } = self;
+        Self::run_of(nfs.core.boot.instance + 1, volumes, options)
+    }
+
+    /// Sets the clock.
+    pub fn at_ms(&self, ms: u64) {
+        let Clock::Manual(now) = &self.nfs.core.clock else { panic!("a real clock") };
+        now.store(ms, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Runs a COMPOUND of minor version 0.
@@ -66,29 +93,47 @@ impl Kit {
     }
 
     pub async fn run_minor(&self, minor: u32, build: impl FnOnce(Args) -> Args) -> Results {
+        self.run_on(&self.conn, &self.cred, minor, build).await
+    }
+
+    /// Runs a COMPOUND of somebody on a connection.
+    pub async fn run_on(
+        &self,
+        conn: &Arc<Conn>,
+        cred: &Cred,
+        minor: u32,
+        build: impl FnOnce(Args) -> Args,
+    ) -> Results {
         let args = build(Args::default());
         let mut w = Writer::new();
         w.opaque(b"tag");
         w.u32(minor);
         w.count(args.count);
         w.fixed(args.w.bytes());
-        let results = self.raw(w.into_reply().head, &[]).await.expect("a readable COMPOUND");
+        let body = w.into_reply().head;
+        let results = self.raw_on(conn, cred, body, &[]).await.expect("a readable COMPOUND");
         assert_eq!(results.tag, b"tag");
         results
     }
 
     /// Runs bytes as they are; `None` when the COMPOUND's head cannot be read.
     pub async fn raw(&self, body: Vec<u8>, pulled: &[Pulled]) -> Option<Results> {
+        self.raw_on(&self.conn, &self.cred, body, pulled).await
+    }
+
+    async fn raw_on(
+        &self,
+        conn: &Arc<Conn>,
+        cred: &Cred,
+        body: Vec<u8>,
+        pulled: &[Pulled],
+    ) -> Option<Results> {
         let body = Buf::from(body);
-        let call = CallContext {
-            xid: 1,
-            flavor: Flavor::Sys,
-            cred: self.cred.clone(),
-            now: Duration::ZERO,
-        };
+        let call =
+            CallContext { xid: 1, flavor: Flavor::Sys, cred: cred.clone(), now: Duration::ZERO };
         let mut args = Reader::new(&body, pulled);
         let mut out = Writer::new();
-        self.nfs.compound(&self.conn, &call, &mut args, &mut out).await.ok()?;
+        self.nfs.compound(conn, &call, &mut args, &mut out).await.ok()?;
         Some(Results::new(out.into_reply()))
     }
 
@@ -198,6 +243,7 @@ pub fn fattr(w: &mut Writer, named: &[u32], values: impl FnOnce(&mut Writer)) {
 }
 
 /// A reply, read operation by operation.
+#[derive(Debug)]
 pub struct Results {
     pub status: Status,
     pub tag: Vec<u8>,

@@ -1,10 +1,17 @@
 //! COMPOUNDs against a server over memory.
-#![allow(missing_docs, unreachable_pub)]
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
 
 mod attrs;
+mod client;
 mod data;
+mod delegations;
 mod kit;
+mod leases;
+mod locks;
+mod minor0;
 mod names;
+mod opens;
 mod readdir;
 mod rules;
+mod sessions;
 mod v42;

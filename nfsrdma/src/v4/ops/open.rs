@@ -81,6 +81,8 @@ pub(in crate::v4) async fn open(cx: &mut Compound<'_>) -> Result<(), Status> {
     let (access, deny) = (cx.args.u32()?, cx.args.u32()?);
     let client_id = ClientId(cx.args.u64()?);
     let owner = cx.args.opaque(OPAQUE_LIMIT)?;
+    // Read to their end also for a repetition, whose COMPOUND goes on behind them. Their faults are counted like the rest.
+    let args = decode(cx, access, deny);
     let client = match &cx.client {
         Some(client) => client.clone(),
         None => cx.nfs.clients.find_v40(client_id)?,
@@ -102,7 +104,10 @@ pub(in crate::v4) async fn open(cx: &mut Compound<'_>) -> Result<(), Status> {
     match turn::begin(cx, &client, Owner::Open(name), seqid)? {
         Begun::Done(done) => done,
         Begun::Do(ticket) => {
-            let done = open_in_turn(cx, &client, owner, access, deny).await;
+            let done = match args {
+                Ok(args) => open_in_turn(cx, &client, owner, args).await,
+                Err(status) => Err(status),
+            };
             ticket.end(cx, op::OPEN, done)
         }
     }
@@ -112,10 +117,8 @@ async fn open_in_turn(
     cx: &mut Compound<'_>,
     client: &Arc<Client>,
     owner: &[u8],
-    access: u32,
-    deny: u32,
+    args: Args<'_>,
 ) -> Result<(), Status> {
-    let args = decode(cx, access, deny)?;
     check_claim(cx, client, &args)?;
     cx.nfs.clients.enter(client).await?;
     let found = find(cx, client, &args).await?;

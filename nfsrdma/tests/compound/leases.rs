@@ -1,0 +1,203 @@
+//! Leases, courtesy, and reclaim after a restart (RFC 8881 sections 8.3, 8.4).
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use nfsrdma::v4::Options;
+use nfsrdma::v4::status::Status;
+use nfsrdma::v4::wire::{Stateid, op};
+use nfsrdma::xdr::Writer;
+use rdma_transport::channel::Handle;
+
+use crate::client::{Client, Opened, R, RW, W, WRITE_LT, first_lock, lockt, open_head, read_open};
+use crate::kit::Kit;
+
+const LEASE_MS: u64 = 10_000;
+
+fn options(state_dir: Option<&Path>) -> Options {
+    Options {
+        lease: Duration::from_millis(LEASE_MS),
+        grace: Duration::from_millis(LEASE_MS),
+        courtesy: Duration::from_secs(3_600),
+        state_dir: state_dir.map(Into::into),
+        delegations: true,
+    }
+}
+
+fn reclaim(share: (u32, u32)) -> impl FnOnce(&mut Writer) {
+    move |w| {
+        open_head(w, 0, 0, b"o", share);
+        w.u32(0);
+        w.u32(1);
+        w.u32(0);
+    }
+}
+
+async fn reclaimed(c: &Client<'_>, fh: &[u8], share: (u32, u32)) -> Result<Opened, Status> {
+    let mut r = c.run(|a| a.putfh(fh).op(op::OPEN, reclaim(share))).await;
+    r.ok(&[op::PUTFH]);
+    if r.status == Status::Ok { Ok(read_open(&mut r)) } else { Err(r.status) }
+}
+
+async fn complete(c: &Client<'_>) {
+    let r = c.run(|a| a.op(op::RECLAIM_COMPLETE, |w| w.bool(false))).await;
+    assert_eq!(r.status, Status::Ok);
+}
+
+#[tokio::test]
+async fn a_silent_client_keeps_what_nobody_else_wants() {
+    let kit = Kit::with(options(None));
+    let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+    let o = c.open(b"o", b"f", (3, 2)).await.unwrap();
+    assert_eq!(d.open(b"o", b"f", W).await.unwrap_err(), Status::ShareDenied);
+    kit.at_ms(LEASE_MS + 1);
+    d.run(|a| a.root()).await;
+    assert_eq!(c.write(&o.fh, o.stateid, b"back").await, Status::Ok, "a courtesy");
+    assert_eq!(
+        d.open(b"o", b"f", W).await.unwrap_err(),
+        Status::ShareDenied,
+        "its lease is renewed"
+    );
+    kit.at_ms(2 * LEASE_MS + 2);
+    d.open(b"o", b"f", W).await.unwrap();
+    assert_eq!(kit.nfs.clients.counters.expired.load(Ordering::Relaxed), 1);
+    let r = c.send(0, 99, false, |a| a.root()).await;
+    assert_eq!(r.status, Status::BadSession);
+}
+
+#[tokio::test]
+async fn locks_of_a_silent_client_give_way() {
+    let kit = Kit::with(options(None));
+    let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+    let o = c.open(b"o", b"f", RW).await.unwrap();
+    let p = d.open(b"o", b"f", RW).await.unwrap();
+    let all = (0, u64::MAX);
+    let lock = |id| first_lock(WRITE_LT, all, id, b"l", false);
+    assert_eq!(c.on(&o.fh, op::LOCK, lock(o.stateid)).await.0, Status::Ok);
+    assert_eq!(d.on(&p.fh, op::LOCK, lock(p.stateid)).await.0, Status::Denied);
+    kit.at_ms(LEASE_MS);
+    d.run(|a| a.root()).await;
+    kit.at_ms(LEASE_MS + 1);
+    assert_eq!(d.on(&p.fh, op::LOCKT, lockt(WRITE_LT, all, b"l")).await.0, Status::Ok);
+    assert_eq!(d.on(&p.fh, op::LOCK, lock(p.stateid)).await.0, Status::Ok);
+}
+
+#[tokio::test]
+async fn who_holds_nothing_is_forgotten_with_its_lease() {
+    let kit = Kit::with(options(None));
+    let (_idle, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+    assert_eq!(kit.nfs.clients.len(), 2);
+    kit.at_ms(LEASE_MS - 1);
+    d.run(|a| a.root()).await;
+    kit.at_ms(LEASE_MS + 1_500);
+    d.run(|a| a.root()).await;
+    assert_eq!(kit.nfs.clients.len(), 1);
+}
+
+#[tokio::test]
+async fn opens_and_locks_are_reclaimed_after_a_restart() {
+    let state = tempfile::tempdir().unwrap();
+    let kit = Kit::with(options(Some(state.path())));
+    let all = (0, u64::MAX);
+    let fh = {
+        let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+        let o = c.open(b"o", b"f", (3, 2)).await.unwrap();
+        let lock = first_lock(WRITE_LT, all, o.stateid, b"l", false);
+        assert_eq!(c.on(&o.fh, op::LOCK, lock).await.0, Status::Ok);
+        d.open(b"o", b"g", R).await.unwrap();
+        o.fh
+    };
+    let kit = kit.restart(options(Some(state.path())));
+    assert!(kit.nfs.clients.in_grace());
+    let stranger = Client::new(&kit, b"z").await;
+    assert_eq!(stranger.open(b"o", b"f", W).await.unwrap_err(), Status::Grace);
+    assert_eq!(
+        reclaimed(&stranger, &fh, R).await.unwrap_err(),
+        Status::NoGrace,
+        "said it was done"
+    );
+    let liar = Client::unreclaimed(&kit, b"liar", Handle::detached()).await;
+    assert_eq!(reclaimed(&liar, &fh, R).await.unwrap_err(), Status::ReclaimBad);
+    assert_eq!(liar.on(&fh, op::LOCKT, lockt(WRITE_LT, all, b"l")).await.0, Status::Grace);
+
+    let c = Client::unreclaimed(&kit, b"x", Handle::detached()).await;
+    let o = reclaimed(&c, &fh, (3, 2)).await.unwrap();
+    let lock = |id: Stateid, reclaim| first_lock(WRITE_LT, all, id, b"l", reclaim);
+    assert_eq!(c.on(&fh, op::LOCK, lock(o.stateid, false)).await.0, Status::Grace);
+    assert_eq!(c.on(&fh, op::LOCK, lock(o.stateid, true)).await.0, Status::Ok);
+    complete(&c).await;
+    assert!(kit.nfs.clients.in_grace(), "the other has not come back");
+    let d = Client::unreclaimed(&kit, b"y", Handle::detached()).await;
+    assert_eq!(reclaimed(&d, &fh, W).await.unwrap_err(), Status::ReclaimConflict);
+    complete(&d).await;
+    assert!(!kit.nfs.clients.in_grace(), "all are back: no need to wait for the end");
+    assert_eq!(reclaimed(&c, &fh, R).await.unwrap_err(), Status::NoGrace);
+    assert_eq!(stranger.open(b"o", b"f", W).await.unwrap_err(), Status::ShareDenied);
+    assert_eq!(c.write(&fh, o.stateid, b"mine").await, Status::Ok);
+    stranger.open(b"o", b"new", W).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_comes_back_too_late_has_lost_it_for_good() {
+    let state = tempfile::tempdir().unwrap();
+    let kit = Kit::with(options(Some(state.path())));
+    let fh = {
+        let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+        d.open(b"o", b"g", R).await.unwrap();
+        c.open(b"o", b"f", RW).await.unwrap().fh
+    };
+    let kit = kit.restart(options(Some(state.path())));
+    {
+        let d = Client::unreclaimed(&kit, b"y", Handle::detached()).await;
+        kit.at_ms(LEASE_MS);
+        d.run(|a| a.root()).await;
+        assert!(!kit.nfs.clients.in_grace());
+        complete(&d).await;
+        d.open(b"o", b"f", RW).await.unwrap();
+        let c = Client::unreclaimed(&kit, b"x", Handle::detached()).await;
+        assert_eq!(reclaimed(&c, &fh, RW).await.unwrap_err(), Status::NoGrace);
+    }
+    let kit = kit.restart(options(Some(state.path())));
+    let c = Client::unreclaimed(&kit, b"x", Handle::detached()).await;
+    assert_eq!(reclaimed(&c, &fh, RW).await.unwrap_err(), Status::ReclaimBad);
+    let d = Client::unreclaimed(&kit, b"y", Handle::detached()).await;
+    reclaimed(&d, &fh, RW).await.unwrap();
+}
+
+#[tokio::test]
+async fn with_nobody_to_wait_for_there_is_no_grace() {
+    let state = tempfile::tempdir().unwrap();
+    let kit = Kit::with(options(Some(state.path())));
+    {
+        let c = Client::new(&kit, b"x").await;
+        let o = c.open(b"o", b"f", RW).await.unwrap();
+        assert_eq!(c.close(&o).await, Status::Ok);
+        let session = c.session.clone();
+        c.run(|a| a.op(op::DESTROY_SESSION, |w| w.fixed(&session))).await;
+        let id = c.id;
+        let r = kit.run_minor(1, |a| a.op(op::DESTROY_CLIENTID, |w| w.u64(id))).await;
+        assert_eq!(r.status, Status::Ok);
+    }
+    let kit = kit.restart(options(Some(state.path())));
+    assert!(!kit.nfs.clients.in_grace());
+    Client::new(&kit, b"z").await.open(b"o", b"f", RW).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_released_for_another_cannot_be_reclaimed() {
+    let state = tempfile::tempdir().unwrap();
+    let kit = Kit::with(options(Some(state.path())));
+    let fh = {
+        let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+        let fh = c.open(b"o", b"f", (3, 3)).await.unwrap().fh;
+        kit.at_ms(LEASE_MS);
+        d.run(|a| a.root()).await;
+        kit.at_ms(LEASE_MS + 1);
+        d.open(b"o", b"f", W).await.unwrap();
+        fh
+    };
+    let kit = kit.restart(options(Some(state.path())));
+    let c = Client::unreclaimed(&kit, b"x", Handle::detached()).await;
+    assert_eq!(reclaimed(&c, &fh, (3, 3)).await.unwrap_err(), Status::ReclaimBad);
+}

@@ -1,0 +1,298 @@
+//! Clients, owners and their order in minor version 0 (RFC 7530 sections 9.1.7, 16.16 to 16.19, 16.33, 16.34, 16.37).
+
+use nfsrdma::v4::status::Status;
+use nfsrdma::v4::wire::{Stateid, op};
+use nfsrdma::xdr::Writer;
+use vfs::Cred;
+
+use crate::client::{Opened, RW, close, first_lock, open_head, read, read_open, read_stateid};
+use crate::kit::{Kit, Results, fattr};
+
+fn introduction(name: &[u8], verifier: u64) -> impl FnOnce(&mut Writer) {
+    move |w| {
+        w.u64(verifier);
+        w.opaque(name);
+        w.u32(0x4000_0000);
+        w.opaque(b"tcp");
+        w.opaque(b"10.0.0.9.3.1");
+        w.u32(1);
+    }
+}
+
+type Known = (u64, [u8; 8]);
+
+async fn introduce(kit: &Kit, uid: u32, name: &[u8], verifier: u64) -> Result<Known, Status> {
+    let cred = Cred { uid, ..Cred::root() };
+    let args = introduction(name, verifier);
+    let mut r = kit.run_on(&kit.conn, &cred, 0, |c| c.op(op::SETCLIENTID, args)).await;
+    let status = r.status;
+    r.expect(op::SETCLIENTID, status);
+    match status {
+        Status::Ok => Ok((r.u64(), r.fixed(8).try_into().unwrap())),
+        _ => Err(status),
+    }
+}
+
+async fn confirm(kit: &Kit, uid: u32, (id, verifier): Known) -> Status {
+    let cred = Cred { uid, ..Cred::root() };
+    let args = |w: &mut Writer| {
+        w.u64(id);
+        w.fixed(&verifier);
+    };
+    kit.run_on(&kit.conn, &cred, 0, |c| c.op(op::SETCLIENTID_CONFIRM, args)).await.status
+}
+
+async fn client(kit: &Kit, name: &[u8]) -> u64 {
+    let known = introduce(kit, 0, name, 1).await.unwrap();
+    assert_eq!(confirm(kit, 0, known).await, Status::Ok);
+    known.0
+}
+
+fn open_args(
+    seqid: u32,
+    id: u64,
+    owner: &[u8],
+    name: &[u8],
+    share: (u32, u32),
+) -> impl FnOnce(&mut Writer) {
+    move |w| {
+        open_head(w, seqid, id, owner, share);
+        w.u32(1);
+        w.u32(0);
+        fattr(w, &[33], |v| v.u32(0o644));
+        w.u32(0);
+        w.opaque(name);
+    }
+}
+
+async fn open(kit: &Kit, seqid: u32, id: u64, owner: &[u8], name: &[u8]) -> (Status, Results) {
+    let args = open_args(seqid, id, owner, name, RW);
+    let mut r = kit.run(|c| c.data().op(op::OPEN, args).getfh()).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]);
+    (r.status, r)
+}
+
+async fn opened(kit: &Kit, seqid: u32, id: u64, owner: &[u8], name: &[u8]) -> Opened {
+    let (_, mut r) = open(kit, seqid, id, owner, name).await;
+    let mut o = read_open(&mut r);
+    o.fh = r.expect(op::GETFH, Status::Ok).opaque();
+    o
+}
+
+fn confirm_args(stateid: Stateid, seqid: u32) -> impl FnOnce(&mut Writer) {
+    move |w| {
+        stateid.encode(w);
+        w.u32(seqid);
+    }
+}
+
+/// An operation on the file.
+async fn on(
+    kit: &Kit,
+    fh: &[u8],
+    opcode: u32,
+    args: impl FnOnce(&mut Writer),
+) -> (Status, Results) {
+    let mut r = kit.run(|c| c.putfh(fh).op(opcode, args)).await;
+    r.ok(&[op::PUTFH]);
+    let status = r.status;
+    r.expect(opcode, status);
+    (status, r)
+}
+
+/// A confirmed open of an owner whose next number is 3.
+async fn confirmed(kit: &Kit, id: u64, owner: &[u8], name: &[u8]) -> Opened {
+    let mut o = opened(kit, 1, id, owner, name).await;
+    let (status, mut r) = on(kit, &o.fh, op::OPEN_CONFIRM, confirm_args(o.stateid, 2)).await;
+    assert_eq!(status, Status::Ok);
+    o.stateid = read_stateid(&mut r);
+    o
+}
+
+#[tokio::test]
+async fn every_case_of_setclientid() {
+    let kit = Kit::new();
+    let a = introduce(&kit, 0, b"x", 1).await.unwrap();
+    let b = introduce(&kit, 0, b"x", 1).await.unwrap();
+    assert_ne!(a, b);
+    assert_eq!(
+        confirm(&kit, 0, a).await,
+        Status::StaleClientId,
+        "replaced before it was confirmed"
+    );
+    assert_eq!(confirm(&kit, 0, (b.0, [9; 8])).await, Status::StaleClientId);
+    assert_eq!(confirm(&kit, 5, b).await, Status::ClidInUse);
+    assert_eq!(confirm(&kit, 0, b).await, Status::Ok);
+    assert_eq!(confirm(&kit, 0, b).await, Status::Ok, "a repetition");
+    let again = introduce(&kit, 0, b"x", 1).await.unwrap();
+    assert_eq!(again.0, b.0, "the same client, another callback");
+    let o = confirmed(&kit, b.0, b"o", b"f").await;
+    assert_eq!(confirm(&kit, 0, again).await, Status::Ok);
+    assert_eq!(on(&kit, &o.fh, op::READ, read(o.stateid)).await.0, Status::Ok, "nothing was lost");
+    assert_eq!(introduce(&kit, 5, b"x", 1).await, Err(Status::ClidInUse));
+    let reborn = introduce(&kit, 0, b"x", 2).await.unwrap();
+    assert_ne!(reborn.0, b.0);
+    assert_eq!(on(&kit, &o.fh, op::READ, read(o.stateid)).await.0, Status::Ok, "not yet");
+    assert_eq!(confirm(&kit, 0, reborn).await, Status::Ok);
+    assert_eq!(on(&kit, &o.fh, op::READ, read(o.stateid)).await.0, Status::Expired);
+    let renew = |id: u64| kit.run(move |c| c.op(op::RENEW, |w| w.u64(id)));
+    assert_eq!(renew(b.0).await.status, Status::StaleClientId);
+    assert_eq!(renew(reborn.0).await.status, Status::Ok);
+    assert_eq!(
+        renew(u64::from(6_u32) << 32).await.status,
+        Status::StaleClientId,
+        "of a run before"
+    );
+}
+
+#[tokio::test]
+async fn a_new_owner_is_confirmed_before_its_open_counts() {
+    let kit = Kit::new();
+    let id = client(&kit, b"x").await;
+    let o = opened(&kit, 77, id, b"o", b"f").await;
+    assert_eq!(o.rflags, 2 | 4);
+    assert_eq!(on(&kit, &o.fh, op::READ, read(o.stateid)).await.0, Status::BadStateId);
+    let (status, _) = on(&kit, &o.fh, op::OPEN_CONFIRM, confirm_args(o.stateid, 80)).await;
+    assert_eq!(status, Status::BadSeqId);
+    let (status, mut r) = on(&kit, &o.fh, op::OPEN_CONFIRM, confirm_args(o.stateid, 78)).await;
+    assert_eq!(status, Status::Ok);
+    let now = read_stateid(&mut r);
+    assert_eq!(now.seqid, 2);
+    assert_eq!(on(&kit, &o.fh, op::READ, read(now)).await.0, Status::Ok);
+    let (status, mut r) = on(&kit, &o.fh, op::OPEN_CONFIRM, confirm_args(o.stateid, 78)).await;
+    assert_eq!((status, read_stateid(&mut r)), (Status::Ok, now), "a repetition");
+    let (status, _) = on(&kit, &o.fh, op::OPEN_CONFIRM, confirm_args(now, 79)).await;
+    assert_eq!(status, Status::BadStateId, "once");
+    let again = opened(&kit, 79, id, b"o", b"g").await;
+    assert_eq!(again.rflags, 4, "the number of an error that is not counted comes again");
+}
+
+#[tokio::test]
+async fn an_unconfirmed_owner_begins_anew() {
+    let kit = Kit::new();
+    let id = client(&kit, b"x").await;
+    let first = opened(&kit, 5, id, b"o", b"f").await;
+    let second = opened(&kit, 500, id, b"o", b"f").await;
+    assert_eq!(second.rflags, 2 | 4);
+    let (status, _) = on(&kit, &first.fh, op::OPEN_CONFIRM, confirm_args(first.stateid, 6)).await;
+    assert_eq!(status, Status::BadStateId);
+    let (status, _) =
+        on(&kit, &first.fh, op::OPEN_CONFIRM, confirm_args(second.stateid, 501)).await;
+    assert_eq!(status, Status::Ok);
+}
+
+#[tokio::test]
+async fn repetitions_get_the_reply_of_the_original() {
+    let kit = Kit::new();
+    let id = client(&kit, b"x").await;
+    let o = confirmed(&kit, id, b"o", b"f").await;
+    let (_, first) = open(&kit, 3, id, b"o", b"g").await;
+    let (status, again) = open(&kit, 3, id, b"o", b"g").await;
+    assert_eq!(status, Status::Ok);
+    assert_eq!(again.body, first.body, "with the file handle that GETFH reads");
+    let (status, _) = open(&kit, 5, id, b"o", b"g").await;
+    assert_eq!(status, Status::BadSeqId);
+    let (status, mut r) = on(&kit, &o.fh, op::CLOSE, close(4, o.stateid)).await;
+    assert_eq!(status, Status::Ok);
+    let closed = read_stateid(&mut r);
+    let (status, mut r) = on(&kit, &o.fh, op::CLOSE, close(4, o.stateid)).await;
+    assert_eq!((status, read_stateid(&mut r)), (Status::Ok, closed), "also of what is gone");
+    let (status, _) = on(&kit, &o.fh, op::CLOSE, close(5, o.stateid)).await;
+    assert_eq!(status, Status::BadStateId);
+    let (status, _) = open(&kit, 5, id, b"o", b"").await;
+    assert_eq!(status, Status::Inval);
+    let (status, _) = open(&kit, 5, id, b"o", b"").await;
+    assert_eq!(status, Status::Inval, "errors are repeated as well");
+    assert_eq!(open(&kit, 6, id, b"o", b"f").await.0, Status::Ok);
+}
+
+#[tokio::test]
+async fn lock_owners_have_an_order_of_their_own() {
+    let kit = Kit::new();
+    let id = client(&kit, b"x").await;
+    let o = confirmed(&kit, id, b"o", b"f").await;
+    let lock = |open_seqid: u32, lock_seqid: u32, owner: &'static [u8]| {
+        let stateid = o.stateid;
+        move |w: &mut Writer| {
+            for v in [2, 0] {
+                w.u32(v);
+            }
+            w.u64(0);
+            w.u64(10);
+            w.bool(true);
+            w.u32(open_seqid);
+            stateid.encode(w);
+            w.u32(lock_seqid);
+            w.u64(id);
+            w.opaque(owner);
+        }
+    };
+    let (status, mut r) = on(&kit, &o.fh, op::LOCK, lock(3, 40, b"a")).await;
+    assert_eq!(status, Status::Ok);
+    let held = read_stateid(&mut r);
+    let (status, mut r) = on(&kit, &o.fh, op::LOCK, lock(3, 40, b"a")).await;
+    assert_eq!((status, read_stateid(&mut r)), (Status::Ok, held), "a repetition");
+    let (status, _) = on(&kit, &o.fh, op::LOCK, lock(4, 40, b"a")).await;
+    assert_eq!(status, Status::BadSeqId, "it has a state on this file and must use it");
+    let (status, first) = on(&kit, &o.fh, op::LOCK, lock(4, 7, b"b")).await;
+    assert_eq!(status, Status::Denied);
+    let (status, again) = on(&kit, &o.fh, op::LOCK, lock(4, 7, b"b")).await;
+    assert_eq!((status, again.body), (Status::Denied, first.body));
+    let unlock = |seqid: u32, stateid: Stateid| {
+        move |w: &mut Writer| {
+            w.u32(2);
+            w.u32(seqid);
+            stateid.encode(w);
+            w.u64(0);
+            w.u64(u64::MAX);
+        }
+    };
+    let release = |owner: &'static [u8]| {
+        kit.run(move |c| {
+            c.op(op::RELEASE_LOCKOWNER, |w| {
+                w.u64(id);
+                w.opaque(owner);
+            })
+        })
+    };
+    assert_eq!(release(b"a").await.status, Status::LocksHeld);
+    assert_eq!(on(&kit, &o.fh, op::LOCKU, unlock(43, held)).await.0, Status::BadSeqId);
+    let (status, mut r) = on(&kit, &o.fh, op::LOCKU, unlock(41, held)).await;
+    assert_eq!((status, read_stateid(&mut r).seqid), (Status::Ok, 2));
+    assert_eq!(on(&kit, &o.fh, op::LOCKU, unlock(41, held)).await.0, Status::Ok, "a repetition");
+    assert_eq!(release(b"a").await.status, Status::Ok);
+    assert_eq!(release(b"never").await.status, Status::Ok);
+    let (status, _) = on(&kit, &o.fh, op::LOCK, lock(5, 90, b"a")).await;
+    assert_eq!(status, Status::Ok, "a released owner is new again");
+}
+
+#[tokio::test]
+async fn stateids_of_an_earlier_run_are_stale() {
+    let kit = Kit::new();
+    let id = client(&kit, b"x").await;
+    let o = confirmed(&kit, id, b"o", b"f").await;
+    let mut old = o.stateid;
+    old.other[3] -= 1;
+    assert_eq!(on(&kit, &o.fh, op::READ, read(old)).await.0, Status::StaleStateId);
+    let locking = first_lock(1, (0, 1), old, b"a", false);
+    assert_eq!(on(&kit, &o.fh, op::LOCK, locking).await.0, Status::StaleStateId);
+    let mut other = o.stateid;
+    other.other[7] ^= 0x7f;
+    assert_eq!(on(&kit, &o.fh, op::READ, read(other)).await.0, Status::Expired);
+    let sent = Stateid { seqid: 1, ..o.stateid };
+    assert_eq!(on(&kit, &o.fh, op::READ, read(sent)).await.0, Status::OldStateId);
+    let zero = Stateid { seqid: 0, ..o.stateid };
+    assert_eq!(
+        on(&kit, &o.fh, op::READ, read(zero)).await.0,
+        Status::OldStateId,
+        "no newest in 4.0"
+    );
+    for (share, want) in [((0x401, 0), Status::Inval), ((1, 0), Status::Ok)] {
+        let args = open_args(3, id, b"o", b"h", share);
+        assert_eq!(kit.run(|c| c.data().op(op::OPEN, args)).await.status, want);
+        if want == Status::Inval {
+            assert_eq!(open(&kit, 4, id, b"o", b"h").await.0, Status::Ok);
+            return;
+        }
+    }
+}

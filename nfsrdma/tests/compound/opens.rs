@@ -1,0 +1,285 @@
+//! OPEN, CLOSE, OPEN_DOWNGRADE and what their stateids allow (RFC 8881 sections 8.2, 9.7, 18.2, 18.16, 18.18).
+
+use nfsrdma::v4::status::Status;
+use nfsrdma::v4::wire::{Stateid, attr, op};
+use nfsrdma::xdr::Writer;
+use vfs::Cred;
+
+use crate::client::{Client, R, RW, W, close, open_head, read, read_open, unchecked, write};
+use crate::kit::{Kit, Results, fattr};
+
+/// OPEN of a name without making it.
+fn found(owner: &[u8], name: &[u8], share: (u32, u32)) -> impl FnOnce(&mut Writer) {
+    move |w| {
+        open_head(w, 0, 0, owner, share);
+        w.u32(0);
+        w.u32(0);
+        w.opaque(name);
+    }
+}
+
+/// OPEN that makes the file in this way: 1 GUARDED4, 2 EXCLUSIVE4, 3 EXCLUSIVE4_1.
+fn made(how: u32, verifier: u64, name: &[u8], mode: u32) -> impl FnOnce(&mut Writer) {
+    move |w| {
+        open_head(w, 0, 0, b"o", RW);
+        w.u32(1);
+        w.u32(how);
+        if how > 1 {
+            w.u64(verifier);
+        }
+        if how != 2 {
+            fattr(w, &[attr::MODE], |v| v.u32(mode));
+        }
+        w.u32(0);
+        w.opaque(name);
+    }
+}
+
+async fn open_status(c: &Client<'_>, args: impl FnOnce(&mut Writer)) -> Status {
+    let mut r = c.run(|a| a.data().op(op::OPEN, args)).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]);
+    let status = r.status;
+    r.expect(op::OPEN, status);
+    status
+}
+
+async fn size_of(c: &Client<'_>, fh: &[u8]) -> u64 {
+    let mut r = c.run(|a| a.putfh(fh).getattr(&[attr::SIZE])).await;
+    r.ok(&[op::PUTFH]).expect(op::GETATTR, Status::Ok).bitmap();
+    r.opaque().try_into().map(u64::from_be_bytes).unwrap()
+}
+
+#[tokio::test]
+async fn an_open_says_what_it_did() {
+    let kit = Kit::new();
+    let c = Client::new(&kit, b"x").await;
+    let o = c.open(b"o", b"f", RW).await.unwrap();
+    assert_eq!((o.stateid.seqid, o.rflags), (1, 4), "POSIX locks, no confirmation");
+    assert_ne!(o.change.0, o.change.1, "a name was made");
+    assert_eq!(o.set, [attr::MODE]);
+    assert_eq!(o.delegation, (0, None));
+    let again = c.open(b"o", b"f", R).await.unwrap();
+    assert_eq!(again.stateid.other, o.stateid.other, "one state per owner and file");
+    assert_eq!(again.stateid.seqid, 2);
+    assert_eq!(again.change.0, again.change.1);
+    assert_eq!(again.set, [] as [u32; 0], "nothing was set on what was there");
+    let other = c.open(b"p", b"f", R).await.unwrap();
+    assert_ne!(other.stateid.other, o.stateid.other);
+}
+
+#[tokio::test]
+async fn stateids_allow_what_was_opened_and_nothing_else() {
+    let kit = Kit::new();
+    let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+    let r = c.open(b"r", b"f", R).await.unwrap();
+    let w = c.open(b"w", b"f", W).await.unwrap();
+    let g = c.open(b"w", b"g", W).await.unwrap();
+    let fh = &r.fh;
+    assert_eq!(c.read(fh, r.stateid).await, Status::Ok);
+    assert_eq!(c.write(fh, r.stateid, b"x").await, Status::OpenMode);
+    assert_eq!(c.write(fh, w.stateid, b"x").await, Status::Ok);
+    assert_eq!(c.read(fh, w.stateid).await, Status::Ok, "as clients need it for parts of pages");
+    assert_eq!(c.read(fh, g.stateid).await, Status::BadStateId, "another file's");
+    assert_eq!(d.read(fh, r.stateid).await, Status::BadStateId, "another client's");
+    let with = |seqid| Stateid { seqid, ..r.stateid };
+    assert_eq!(c.read(fh, with(0)).await, Status::Ok, "the newest");
+    assert_eq!(c.read(fh, with(2)).await, Status::BadStateId, "from the future");
+    c.open(b"r", b"f", R).await.unwrap();
+    assert_eq!(c.read(fh, r.stateid).await, Status::OldStateId);
+    assert_eq!(c.read(fh, Stateid::INVALID).await, Status::BadStateId);
+    assert_eq!(c.read(fh, Stateid::CURRENT).await, Status::BadStateId, "there is none");
+    let mut bent = r.stateid;
+    bent.other[11] ^= 0x55;
+    assert_eq!(c.read(fh, bent).await, Status::BadStateId);
+    assert_eq!(c.close(&r).await, Status::OldStateId);
+    assert_eq!(c.on(fh, op::CLOSE, close(0, with(2))).await.0, Status::Ok);
+    assert_eq!(c.read(fh, with(2)).await, Status::BadStateId, "closed");
+}
+
+#[tokio::test]
+async fn the_current_stateid_is_that_of_the_open_before() {
+    let kit = Kit::new();
+    let c = Client::new(&kit, b"x").await;
+    let args = unchecked(0, b"o", b"f", RW, &[]);
+    let mut r = c
+        .run(|a| {
+            a.data()
+                .op(op::OPEN, args)
+                .op(op::WRITE, write(Stateid::CURRENT, b"abc"))
+                .op(op::READ, read(Stateid::CURRENT))
+                .op(op::CLOSE, close(0, Stateid::CURRENT))
+        })
+        .await;
+    assert_eq!(r.status, Status::Ok);
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]);
+    read_open(&mut r);
+    r.expect(op::WRITE, Status::Ok).fixed(16);
+    r.expect(op::READ, Status::Ok).bool();
+    assert_eq!(r.opaque(), b"abc");
+    r.expect(op::CLOSE, Status::Ok);
+    assert_eq!((r.u32(), r.fixed(12)), (u32::MAX, vec![0; 12]), "never usable again");
+    r.end(Status::Ok);
+}
+
+#[tokio::test]
+async fn share_modes_hold_between_clients_and_for_those_without_an_open() {
+    let kit = Kit::new();
+    let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+    let o = c.open(b"o", b"f", (1, 2)).await.unwrap();
+    assert_eq!(d.open(b"o", b"f", W).await.unwrap_err(), Status::ShareDenied);
+    assert_eq!(d.open(b"o", b"f", (1, 1)).await.unwrap_err(), Status::ShareDenied);
+    assert_eq!(c.open(b"p", b"f", W).await.unwrap_err(), Status::ShareDenied, "another owner");
+    let r = d.open(b"o", b"f", R).await.unwrap();
+    assert_eq!(d.write(&o.fh, Stateid::ANONYMOUS, b"x").await, Status::Locked);
+    assert_eq!(d.read(&o.fh, Stateid::ANONYMOUS).await, Status::Ok);
+    assert_eq!(
+        c.open(b"o", b"f", RW).await.unwrap().stateid.seqid,
+        2,
+        "its own denial binds others"
+    );
+    assert_eq!(d.close(&r).await, Status::Ok);
+    let mut first = o.clone();
+    first.stateid.seqid = 2;
+    assert_eq!(c.close(&first).await, Status::Ok);
+    assert_eq!(d.write(&o.fh, Stateid::ANONYMOUS, b"x").await, Status::Ok);
+    assert_eq!(kit.nfs.core.namespace.keeper().state().nodes(), 0);
+}
+
+#[tokio::test]
+async fn a_refused_open_changes_nothing() {
+    let kit = Kit::new();
+    let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+    let o = c.open(b"o", b"f", (3, 2)).await.unwrap();
+    assert_eq!(c.write(&o.fh, o.stateid, b"precious").await, Status::Ok);
+    let truncating = unchecked(0, b"o", b"f", W, &[0]);
+    assert_eq!(open_status(&d, truncating).await, Status::ShareDenied);
+    assert_eq!(size_of(&c, &o.fh).await, 8);
+    c.close(&o).await;
+    let mut r = d.run(|a| a.data().op(op::OPEN, unchecked(0, b"o", b"f", W, &[0]))).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]);
+    assert_eq!(read_open(&mut r).set, [attr::SIZE]);
+    assert_eq!(size_of(&d, &o.fh).await, 0);
+}
+
+#[tokio::test]
+async fn downgrade_gives_back_what_some_opens_had() {
+    let kit = Kit::new();
+    let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+    c.open(b"o", b"f", R).await.unwrap();
+    let o = c.open(b"o", b"f", (2, 1)).await.unwrap();
+    let down = |stateid: Stateid, share: (u32, u32)| {
+        move |w: &mut Writer| {
+            stateid.encode(w);
+            w.u32(0);
+            w.u32(share.0);
+            w.u32(share.1);
+        }
+    };
+    for share in [(1, 1), (2, 0), (3, 0), (0, 0), (4, 0), (1, 4)] {
+        let (status, _) = c.on(&o.fh, op::OPEN_DOWNGRADE, down(o.stateid, share)).await;
+        assert_eq!(status, Status::Inval, "{share:?} was never opened");
+    }
+    assert_eq!(d.open(b"o", b"f", R).await.unwrap_err(), Status::ShareDenied);
+    let (status, mut r) = c.on(&o.fh, op::OPEN_DOWNGRADE, down(o.stateid, (1, 0))).await;
+    assert_eq!((status, r.u32()), (Status::Ok, 3));
+    let narrow = Stateid { seqid: 3, ..o.stateid };
+    assert_eq!(c.write(&o.fh, narrow, b"x").await, Status::OpenMode);
+    d.open(b"o", b"f", R).await.unwrap();
+}
+
+#[tokio::test]
+async fn files_are_made_guarded_and_exclusively() {
+    let kit = Kit::new();
+    let c = Client::new(&kit, b"x").await;
+    assert_eq!(open_status(&c, made(1, 0, b"g", 0o600)).await, Status::Ok);
+    assert_eq!(open_status(&c, made(1, 0, b"g", 0o600)).await, Status::Exist);
+    for (how, name) in [(2, b"e"), (3, b"h")] {
+        assert_eq!(open_status(&c, made(how, 77, name, 0o600)).await, Status::Ok);
+        assert_eq!(open_status(&c, made(how, 77, name, 0o600)).await, Status::Ok, "a repetition");
+        assert_eq!(open_status(&c, made(how, 78, name, 0o600)).await, Status::Exist);
+    }
+    // The maker may use its file whatever mode it gave it; others are asked.
+    let c = Client {
+        cred: Cred { uid: 7, gid: 7, groups: [].into() },
+        ..Client::new(&kit, b"z").await
+    };
+    let root = kit.nfs.core.namespace.share_named(b"data").unwrap().backend.root();
+    let open_to_all = vfs::SetAttr { mode: Some(0o777), ..Default::default() };
+    root.setattr(&Cred::root(), open_to_all, false).await.unwrap();
+    assert_eq!(open_status(&c, made(1, 0, b"closed", 0)).await, Status::Ok);
+    assert_eq!(open_status(&c, found(b"p", b"closed", R)).await, Status::Access);
+}
+
+#[tokio::test]
+async fn only_regular_files_are_opened() {
+    let kit = Kit::new();
+    let c = Client::new(&kit, b"x").await;
+    c.run(|a| a.data().mkdir(b"d")).await;
+    let link = |w: &mut Writer| {
+        w.u32(5);
+        w.opaque(b"target");
+        w.opaque(b"l");
+        fattr(w, &[], |_| {});
+    };
+    c.run(|a| a.data().op(op::CREATE, link)).await;
+    assert_eq!(open_status(&c, found(b"o", b"d", R)).await, Status::IsDir);
+    assert_eq!(open_status(&c, found(b"o", b"l", R)).await, Status::Symlink);
+    assert_eq!(open_status(&c, found(b"o", b"nothing", R)).await, Status::NoEnt);
+    assert_eq!(open_status(&c, found(b"o", b"", R)).await, Status::Inval);
+    assert_eq!(open_status(&c, found(b"o", b"..", R)).await, Status::BadName);
+    assert_eq!(open_status(&c, found(b"o", b"a/b", R)).await, Status::BadChar);
+    assert_eq!(open_status(&c, found(b"o", b"f", (0, 0))).await, Status::Inval);
+    assert_eq!(open_status(&c, found(b"o", b"f", (1, 4))).await, Status::Inval);
+    assert_eq!(open_status(&c, found(b"o", b"f", (1 << 30 | 1, 0))).await, Status::Inval);
+    let above = |r: &mut Results| {
+        let status = r.status;
+        r.ok(&[op::PUTROOTFH]).expect(op::OPEN, status);
+        status
+    };
+    let mut r = c.run(|a| a.root().op(op::OPEN, found(b"o", b"data", R))).await;
+    assert_eq!(above(&mut r), Status::IsDir);
+    let mut r = c.run(|a| a.root().op(op::OPEN, unchecked(0, b"o", b"new", R, &[]))).await;
+    assert_eq!(above(&mut r), Status::RoFs);
+    let mut r =
+        c.run(|a| a.root().lookup(b"frozen").op(op::OPEN, unchecked(0, b"o", b"n", R, &[]))).await;
+    assert_eq!(r.status, Status::RoFs);
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::OPEN, Status::RoFs);
+}
+
+#[tokio::test]
+async fn a_file_is_opened_by_its_handle() {
+    let kit = Kit::new();
+    let c = Client::new(&kit, b"x").await;
+    let (_, file) = kit.with_file(b"f", b"content").await;
+    let by_handle = |claim: u32| {
+        move |w: &mut Writer| {
+            open_head(w, 0, 0, b"o", R);
+            w.u32(0);
+            w.u32(claim);
+        }
+    };
+    let (status, _) = c.on(&file, op::OPEN, by_handle(4)).await;
+    assert_eq!(status, Status::Ok);
+    // Delegations of an earlier incarnation are not kept.
+    assert_eq!(c.on(&file, op::OPEN, by_handle(6)).await.0, Status::NotSupp);
+    assert_eq!(c.on(&file, op::OPEN, by_handle(7)).await.0, Status::BadXdr);
+    let reclaim = |w: &mut Writer| {
+        open_head(w, 0, 0, b"o", R);
+        w.u32(0);
+        w.u32(1);
+        w.u32(0);
+    };
+    assert_eq!(c.on(&file, op::OPEN, reclaim).await.0, Status::NoGrace);
+}
+
+#[tokio::test]
+async fn a_removed_file_is_still_open() {
+    let kit = Kit::new();
+    let c = Client::new(&kit, b"x").await;
+    let o = c.open(b"o", b"f", RW).await.unwrap();
+    assert_eq!(c.write(&o.fh, o.stateid, b"still here").await, Status::Ok);
+    let r = c.run(|a| a.data().op(op::REMOVE, |w| w.opaque(b"f"))).await;
+    assert_eq!(r.status, Status::Ok);
+    assert_eq!(c.read(&o.fh, o.stateid).await, Status::Ok);
+    assert_eq!(c.close(&o).await, Status::Ok);
+}

@@ -1,0 +1,305 @@
+//! Clients and sessions of minor version 1 (RFC 8881 sections 2.10, 18.34 to 18.37, 18.46, 18.50).
+
+use nfsrdma::v4::status::Status;
+use nfsrdma::v4::wire::op;
+use nfsrdma::xdr::Writer;
+use rdma_transport::channel::Handle;
+use vfs::Cred;
+
+use crate::client::{BACK_CHAN, Client, FORE, R, conn_of, create, exchange};
+use crate::kit::Kit;
+
+const UPDATE: u32 = 0x4000_0000;
+const CONFIRMED: u32 = 0x8000_0000;
+const NON_PNFS: u32 = 0x0001_0000;
+
+/// EXCHANGE_ID; the client's number, its sequence number and the flags.
+async fn introduce(
+    kit: &Kit,
+    uid: u32,
+    args: impl FnOnce(&mut Writer),
+) -> Result<(u64, u32, u32), Status> {
+    let cred = Cred { uid, ..Cred::root() };
+    let mut r = kit.run_on(&kit.conn, &cred, 1, |c| c.op(op::EXCHANGE_ID, args)).await;
+    r.expect(op::EXCHANGE_ID, r.status);
+    if r.status == Status::Ok { Ok((r.u64(), r.u32(), r.u32())) } else { Err(r.status) }
+}
+
+/// CREATE_SESSION as this user.
+async fn make(kit: &Kit, uid: u32, args: impl FnOnce(&mut Writer)) -> Result<Vec<u8>, Status> {
+    let cred = Cred { uid, ..Cred::root() };
+    let mut r = kit.run_on(&kit.conn, &cred, 1, |c| c.op(op::CREATE_SESSION, args)).await;
+    r.expect(op::CREATE_SESSION, r.status);
+    if r.status == Status::Ok { Ok(r.fixed(16)) } else { Err(r.status) }
+}
+
+/// The nine cases of RFC 8881 section 18.35.4.
+#[tokio::test]
+async fn every_case_of_exchange_id() {
+    let kit = Kit::new();
+    let (a, seq, flags) = introduce(&kit, 0, exchange(b"x", 1, 0)).await.unwrap();
+    assert_eq!((seq, flags), (1, NON_PNFS), "1: new, unconfirmed");
+    let (b, ..) = introduce(&kit, 0, exchange(b"x", 1, 0)).await.unwrap();
+    assert_ne!(a, b, "4: an unconfirmed record is replaced");
+    assert_eq!(make(&kit, 0, create(a, 1, 0, FORE)).await, Err(Status::StaleClientId));
+    assert_eq!(introduce(&kit, 0, exchange(b"x", 1, UPDATE)).await, Err(Status::NoEnt), "7");
+    make(&kit, 0, create(b, 1, 0, FORE)).await.unwrap();
+    let again = introduce(&kit, 0, exchange(b"x", 1, 0)).await.unwrap();
+    assert_eq!(again, (b, 2, NON_PNFS | CONFIRMED), "2: the same client");
+    let again = introduce(&kit, 0, exchange(b"x", 1, UPDATE)).await.unwrap();
+    assert_eq!(again, (b, 2, NON_PNFS | CONFIRMED), "6: update");
+    assert_eq!(introduce(&kit, 0, exchange(b"x", 2, UPDATE)).await, Err(Status::NotSame), "8");
+    assert_eq!(introduce(&kit, 5, exchange(b"x", 1, UPDATE)).await, Err(Status::Perm), "9");
+    let (c, ..) = introduce(&kit, 0, exchange(b"x", 2, 0)).await.unwrap();
+    assert_ne!(c, b, "5: the client started again");
+    let still = introduce(&kit, 0, exchange(b"x", 1, UPDATE)).await.unwrap();
+    assert_eq!(still.0, b, "what is confirmed stays until the new one is");
+    make(&kit, 0, create(c, 1, 0, FORE)).await.unwrap();
+    assert_eq!(make(&kit, 0, create(b, 2, 0, FORE)).await, Err(Status::StaleClientId));
+}
+
+#[tokio::test]
+async fn a_client_that_holds_something_is_not_thrown_out_by_another_user() {
+    let kit = Kit::new();
+    let c = Client::new(&kit, b"x").await;
+    assert!(introduce(&kit, 5, exchange(b"x", 1, 0)).await.is_ok(), "3: it holds nothing");
+    c.open(b"o", b"f", R).await.unwrap();
+    assert_eq!(introduce(&kit, 5, exchange(b"x", 1, 0)).await, Err(Status::ClidInUse), "3");
+    kit.at_ms(90_001);
+    assert!(introduce(&kit, 5, exchange(b"x", 1, 0)).await.is_ok(), "3: its lease has lapsed");
+}
+
+#[tokio::test]
+async fn flags_and_protection_that_are_not_served_are_refused() {
+    let kit = Kit::new();
+    for flags in [CONFIRMED, 0x8, 0x0100_0000] {
+        assert_eq!(introduce(&kit, 0, exchange(b"x", 1, flags)).await, Err(Status::Inval));
+    }
+    let protected = |how: u32| {
+        move |w: &mut Writer| {
+            w.u64(1);
+            w.opaque(b"x");
+            w.u32(0);
+            w.u32(how);
+            if how > 0 {
+                w.count(0);
+                w.count(0);
+            }
+            if how > 1 {
+                for _ in 0..4 {
+                    w.u32(0);
+                }
+            }
+            w.count(0);
+        }
+    };
+    assert!(introduce(&kit, 0, protected(0)).await.is_ok());
+    assert_eq!(introduce(&kit, 0, protected(1)).await, Err(Status::Inval));
+    assert_eq!(introduce(&kit, 0, protected(2)).await, Err(Status::EncrAlgUnsupp));
+    assert_eq!(introduce(&kit, 0, protected(3)).await, Err(Status::BadXdr));
+}
+
+#[tokio::test]
+async fn create_session_has_an_order_and_a_kept_reply() {
+    let kit = Kit::new();
+    let (id, seq, _) = introduce(&kit, 0, exchange(b"x", 1, 0)).await.unwrap();
+    assert_eq!(make(&kit, 0, create(id, seq + 1, 0, FORE)).await, Err(Status::SeqMisordered));
+    assert_eq!(make(&kit, 0, create(id, seq - 1, 0, FORE)).await, Err(Status::SeqMisordered));
+    assert_eq!(make(&kit, 5, create(id, seq, 0, FORE)).await, Err(Status::ClidInUse));
+    assert_eq!(make(&kit, 0, create(id, seq, 0x10, FORE)).await, Err(Status::Inval));
+    assert_eq!(make(&kit, 0, create(id, seq, 0, [9, 9, 9, 9, 9])).await, Err(Status::TooSmall));
+    assert_eq!(make(&kit, 0, create(id + 1, seq, 0, FORE)).await, Err(Status::StaleClientId));
+    let first = make(&kit, 0, create(id, seq, 0, FORE)).await.unwrap();
+    assert_eq!(make(&kit, 0, create(id, seq, 0, FORE)).await, Ok(first.clone()), "a repetition");
+    let second = make(&kit, 0, create(id, seq + 1, 0, FORE)).await.unwrap();
+    assert_ne!(first, second);
+}
+
+#[tokio::test]
+async fn channels_are_agreed_to_the_smaller_number() {
+    let kit = Kit::new();
+    let (id, seq, _) = introduce(&kit, 0, exchange(b"x", 1, 0)).await.unwrap();
+    let args = create(id, seq, BACK_CHAN, [u32::MAX, 5_000, u32::MAX, u32::MAX, u32::MAX]);
+    let mut r = kit.run_minor(1, |c| c.op(op::CREATE_SESSION, args)).await;
+    r.expect(op::CREATE_SESSION, Status::Ok).fixed(16);
+    assert_eq!((r.u32(), r.u32()), (seq, BACK_CHAN));
+    let fore: Vec<u32> = (0..7).map(|_| r.u32()).collect();
+    assert_eq!(fore, [0, (1 << 20) + (64 << 10), 5_000, 8 << 10, 128, 128, 0]);
+    let back: Vec<u32> = (0..7).map(|_| r.u32()).collect();
+    assert_eq!(back, [0, 4096, 4096, 0, 2, 4, 0]);
+    r.end(Status::Ok);
+}
+
+#[tokio::test]
+async fn a_request_is_executed_once_also_on_another_connection() {
+    let kit = Kit::new();
+    let c = Client::new(&kit, b"x").await;
+    let (_, dir) = (0, kit.with_file(b"f", b"").await.0);
+    let make = |c: crate::kit::Args| c.putfh(&dir).mkdir(b"d");
+    let mut first = c.send(1, 1, true, make).await;
+    assert_eq!(first.status, Status::Ok);
+    let other = conn_of(Handle::detached());
+    let mut again = c.send_on(&other, 1, 1, true, make).await;
+    assert_eq!(again.body, first.body, "byte for byte");
+    c.read_sequence(&mut first);
+    c.read_sequence(&mut again);
+    let mut anew = c.send(1, 2, true, make).await;
+    c.read_sequence(&mut anew);
+    anew.ok(&[op::PUTFH]).expect(op::CREATE, Status::Exist).end(Status::Exist);
+    assert_eq!(c.send(1, 2, true, make).await.body, anew.body, "errors are kept as well");
+}
+
+#[tokio::test]
+async fn a_repetition_that_was_not_to_be_kept_says_so() {
+    let kit = Kit::new();
+    let c = Client::new(&kit, b"x").await;
+    assert_eq!(c.send(1, 1, false, |c| c.root().getfh()).await.status, Status::Ok);
+    let mut r = c.send(1, 1, false, |c| c.root().getfh()).await;
+    c.read_sequence(&mut r);
+    r.expect(op::PUTROOTFH, Status::RetryUncachedRep).end(Status::RetryUncachedRep);
+}
+
+#[tokio::test]
+async fn the_numbers_of_a_slot_are_checked() {
+    let kit = Kit::new();
+    let c = Client::new(&kit, b"x").await;
+    let refused = |slot, sequence, count: usize| {
+        let c = &c;
+        async move {
+            let mut r =
+                c.send(slot, sequence, false, |a| (0..count).fold(a, |a, _| a.root())).await;
+            let status = r.status;
+            if status != Status::Ok {
+                r.expect(op::SEQUENCE, status).end(status);
+            }
+            status
+        }
+    };
+    assert_eq!(refused(4, 1, 1).await, Status::BadSlot);
+    assert_eq!(refused(1, 0, 1).await, Status::SeqMisordered);
+    assert_eq!(refused(1, 2, 1).await, Status::SeqMisordered);
+    assert_eq!(refused(1, 1, 32).await, Status::TooManyOps);
+    assert_eq!(refused(1, 1, 31).await, Status::Ok, "what is refused does not use the number up");
+    assert_eq!(refused(1, 3, 1).await, Status::SeqMisordered);
+    assert_eq!(refused(1, 1, 30).await, Status::SeqFalseRetry);
+    let big = vec![0; 1 << 20];
+    let mut r = c.send(1, 2, false, |a| a.root().lookup(&big)).await;
+    r.expect(op::SEQUENCE, Status::ReqTooBig).end(Status::ReqTooBig);
+}
+
+#[tokio::test]
+async fn replies_have_limits_with_and_without_being_kept() {
+    let kit = Kit::new();
+    let c = Client::with(&kit, b"x", Handle::detached(), [4096, 512, 300, 32, 4]).await;
+    let look = |a: crate::kit::Args| (0..12).fold(a.root(), |a, _| a.getfh());
+    let mut r = c.send(0, 1, true, look).await;
+    assert_eq!(r.status, Status::RepTooBigToCache);
+    c.read_sequence(&mut r);
+    let r = c.send(0, 2, false, |a| look(look(a))).await;
+    assert_eq!(r.status, Status::RepTooBig);
+    assert!(r.body.len() <= 512);
+}
+
+#[tokio::test]
+async fn sessions_and_clients_end_in_order() {
+    let kit = Kit::new();
+    let c = Client::new(&kit, b"x").await;
+    let destroy_client = |id: u64| move |w: &mut Writer| w.u64(id);
+    let alone = |opcode, args: Vec<u8>| {
+        let kit = &kit;
+        async move { kit.run_minor(1, |c| c.op(opcode, |w| w.fixed(&args))).await.status }
+    };
+    let id = c.id.to_be_bytes().to_vec();
+    assert_eq!(alone(op::DESTROY_CLIENTID, id.clone()).await, Status::ClientIdBusy);
+    let mut r = c.run(|a| a.op(op::DESTROY_CLIENTID, destroy_client(c.id))).await;
+    r.expect(op::DESTROY_CLIENTID, Status::ClientIdBusy);
+    let session = c.session.clone();
+    let mut r = c.run(|a| a.op(op::DESTROY_SESSION, |w| w.fixed(&session)).root()).await;
+    r.expect(op::DESTROY_SESSION, Status::NotOnlyOp);
+    let mut r = c.run(|a| a.root().op(op::DESTROY_SESSION, |w| w.fixed(&session))).await;
+    r.ok(&[op::PUTROOTFH, op::DESTROY_SESSION]).end(Status::Ok);
+    let mut r = c.send(0, 99, false, |a| a.root()).await;
+    r.expect(op::SEQUENCE, Status::BadSession).end(Status::BadSession);
+    assert_eq!(alone(op::DESTROY_SESSION, session).await, Status::BadSession);
+    assert_eq!(alone(op::DESTROY_CLIENTID, id.clone()).await, Status::Ok);
+    assert_eq!(alone(op::DESTROY_CLIENTID, id).await, Status::StaleClientId);
+    assert!(kit.nfs.clients.is_empty());
+}
+
+#[tokio::test]
+async fn a_client_that_started_again_has_nothing_left() {
+    let kit = Kit::new();
+    let c = Client::new(&kit, b"x").await;
+    let opened = c.open(b"o", b"f", (3, 3)).await.unwrap();
+    let other = Client::new(&kit, b"y").await;
+    assert_eq!(other.open(b"o", b"f", R).await.unwrap_err(), Status::ShareDenied);
+    let (id, seq, _) = introduce(&kit, 0, exchange(b"x", 2, 0)).await.unwrap();
+    assert_eq!(other.open(b"o", b"f", R).await.unwrap_err(), Status::ShareDenied, "not yet");
+    make(&kit, 0, create(id, seq, 0, FORE)).await.unwrap();
+    let r = c.send(0, 99, false, |a| a.putfh(&opened.fh)).await;
+    assert_eq!(r.status, Status::BadSession);
+    other.open(b"o", b"f", R).await.unwrap();
+}
+
+#[tokio::test]
+async fn connections_are_bound_to_the_backchannel_and_lost() {
+    const PATH_DOWN: u32 = 1;
+    const PATH_DOWN_SESSION: u32 = 0x200;
+    let kit = Kit::new();
+    let (handle, asked) = Handle::played();
+    let c = Client::called_by(&kit, b"x", handle).await;
+    c.run(|a| a.root()).await;
+    assert_eq!(c.flags.get(), 0);
+    drop(asked);
+    c.run(|a| a.root()).await;
+    assert_eq!(c.flags.get(), PATH_DOWN | PATH_DOWN_SESSION);
+    let (handle, _asked) = Handle::played();
+    let other = conn_of(handle);
+    let bind = |direction: u32| {
+        let session = c.session.clone();
+        move |w: &mut Writer| {
+            w.fixed(&session);
+            w.u32(direction);
+            w.bool(true);
+        }
+    };
+    let bound = |direction| {
+        let (kit, c, other, bind) = (&kit, &c, &other, &bind);
+        async move {
+            let args = bind(direction);
+            let mut r =
+                kit.run_on(other, &c.cred, 1, |a| a.op(op::BIND_CONN_TO_SESSION, args)).await;
+            r.expect(op::BIND_CONN_TO_SESSION, r.status);
+            if r.status != Status::Ok {
+                return Err(r.status);
+            }
+            assert_eq!(r.fixed(16), c.session);
+            let direction = r.u32();
+            assert!(!r.bool(), "no step-up to RDMA");
+            Ok(direction)
+        }
+    };
+    assert_eq!(bound(9).await, Err(Status::Inval));
+    assert_eq!(bound(7).await, Ok(3));
+    c.run(|a| a.root()).await;
+    assert_eq!(c.flags.get(), 0);
+    assert_eq!(bound(1).await, Ok(1), "back to the fore channel alone");
+    c.run(|a| a.root()).await;
+    assert_eq!(c.flags.get(), PATH_DOWN | PATH_DOWN_SESSION);
+    assert_eq!(bound(2).await, Ok(2));
+    kit.nfs.connection_closed(&other);
+    c.run(|a| a.root()).await;
+    assert_eq!(c.flags.get(), PATH_DOWN | PATH_DOWN_SESSION);
+}
+
+#[tokio::test]
+async fn reclaim_complete_is_said_once_and_before_anything_new() {
+    let kit = Kit::new();
+    let c = Client::unreclaimed(&kit, b"x", Handle::detached()).await;
+    assert_eq!(c.open(b"o", b"f", R).await.unwrap_err(), Status::Grace);
+    let complete = |w: &mut Writer| w.bool(false);
+    c.run(|a| a.op(op::RECLAIM_COMPLETE, complete)).await.ok(&[op::RECLAIM_COMPLETE]);
+    let mut r = c.run(|a| a.op(op::RECLAIM_COMPLETE, complete)).await;
+    r.expect(op::RECLAIM_COMPLETE, Status::CompleteAlready);
+    c.open(b"o", b"f", R).await.unwrap();
+}
