@@ -146,6 +146,10 @@ impl MemNode {
         if from.id == self.id && from_at < end && at < from_at + count {
             return Err(VfsError::Invalid);
         }
+        if count == 0 {
+            // Nothing lies between here and the end of the source: as with the kernel's clone, nothing changes.
+            return Ok(());
+        }
         let mut inner = self.lock();
         let pages = inner.file()?;
         if !whole && end < pages.size {
