@@ -1,0 +1,116 @@
+//! The daemon as its user meets it: the ready line, exit codes, messages, the end.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Daemon {
+    child: Child,
+    nfs: SocketAddr,
+    nfs_rdma: SocketAddr,
+}
+
+fn command(state: &Path, more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_headgate"));
+    command.args(["serve", "--bind", "127.0.0.1", "--share", "data=mem:", "--state"]);
+    command.arg(state).args(more).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn start(state: &Path) -> Daemon {
+    let mut child = command(state, &["--nfs-port", "0", "--nfs-rdma-port", "0"]).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(words[..2], ["headgate", "ready"], "{line}");
+    let at = |name: &str| {
+        let word = words.iter().find_map(|w| w.strip_prefix(name)).expect(name);
+        word.parse().unwrap()
+    };
+    Daemon { nfs: at("nfs="), nfs_rdma: at("nfs-rdma="), child }
+}
+
+impl Daemon {
+    fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    }
+
+    /// Waits for the end: exit code and standard error.
+    fn end(mut self) -> (Option<i32>, String) {
+        let begin = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(begin.elapsed() < PATIENCE, "the daemon does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let mut text = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        (status.code(), text)
+    }
+}
+
+/// NULL of NFS version 3 over a byte stream.
+fn null(stream: &mut TcpStream) {
+    let call = [0x8000_0028_u32, 9, 0, 2, 100_003, 3, 0, 0, 0, 0, 0];
+    let bytes: Vec<u8> = call.iter().flat_map(|w| w.to_be_bytes()).collect();
+    stream.write_all(&bytes).unwrap();
+    let mut reply = [0; 28];
+    stream.read_exact(&mut reply).unwrap();
+    assert_eq!(reply[..8], [0x80, 0, 0, 24, 0, 0, 0, 9]);
+}
+
+#[test]
+fn it_serves_until_it_is_told_to_stop_and_says_what_every_connection_did() {
+    let state = tempfile::tempdir().unwrap();
+    for signal in ["-TERM", "-INT"] {
+        let daemon = start(state.path());
+        assert_ne!(daemon.nfs.port(), daemon.nfs_rdma.port());
+        let mut stream = TcpStream::connect(daemon.nfs).unwrap();
+        null(&mut stream);
+        daemon.signal(signal);
+        let (code, log) = daemon.end();
+        assert_eq!(code, Some(0), "{log}");
+        let end = log.lines().find(|l| l.contains("connection end")).expect(&log);
+        for fact in ["transport=\"tcp\"", "requests=1 ", "inline_in=44 ", "inline_out=28 "] {
+            assert!(end.contains(fact), "{fact} in {end}");
+        }
+        // The peer sees an orderly end.
+        assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
+    }
+}
+
+#[test]
+fn a_second_one_on_the_same_state_is_refused() {
+    let state = tempfile::tempdir().unwrap();
+    let first = start(state.path());
+    let more = ["--nfs-port", "0", "--nfs-rdma-port", "0"];
+    let second = command(state.path(), &more).output().unwrap();
+    let text = String::from_utf8_lossy(&second.stderr);
+    assert_eq!(second.status.code(), Some(1), "{text}");
+    assert!(text.contains("another headgate uses the state folder"), "{text}");
+    first.signal("-TERM");
+    assert_eq!(first.end().0, Some(0));
+}
+
+#[test]
+fn a_port_in_use_is_named_with_who_uses_it() {
+    let state = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    for (option, other) in [("--nfs-port", "--nfs-rdma-port"), ("--nfs-rdma-port", "--nfs-port")] {
+        let out = command(state.path(), &[option, &port, other, "0"]).output().unwrap();
+        let text = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{text}");
+        let me = format!("(process {})", std::process::id());
+        assert!(text.contains("is in use by") && text.contains(&me), "{text}");
+        assert!(text.contains(option), "{text}");
+    }
+}
