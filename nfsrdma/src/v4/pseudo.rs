@@ -50,7 +50,7 @@ pub(super) fn visible<'a>(cx: &Compound<'a>) -> impl Iterator<Item = &'a Arc<Sha
 
 /// The attributes of the root. It changes only when the server starts anew.
 pub(super) fn attr_of_root(cx: &Compound<'_>) -> Attr {
-    let shares = u32::try_from(cx.nfs.core.namespace.shares().len()).unwrap_or(u32::MAX);
+    let shares = u32::try_from(visible(cx).count()).unwrap_or(u32::MAX);
     directory(cx, FILEID, shares.saturating_add(2))
 }
 

@@ -176,3 +176,13 @@ async fn a_frozen_share_refuses_changes() {
     assert_eq!((r.u32(), r.u32()), (0x1f, 0x03));
     r.end(Status::Ok);
 }
+
+#[tokio::test]
+async fn the_root_counts_only_shares_that_the_client_may_see() {
+    let kit = Kit::new();
+    let mut r = kit.run(|c| c.root().getattr(&[attr::NUMLINKS])).await;
+    r.ok(&[op::PUTROOTFH]).expect(op::GETATTR, Status::Ok);
+    r.bitmap();
+    assert_eq!((r.u32(), r.u32()), (4, 2 + 3));
+    r.end(Status::Ok);
+}
