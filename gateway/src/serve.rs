@@ -268,7 +268,7 @@ async fn housekeeping(server: Arc<Server>) {
     let mut networks_at = tokio::time::Instant::now();
     loop {
         let now = ticks.tick().await;
-        server.v4().clients.tidy();
+        server.v4().clients.tick().await;
         if now >= networks_at {
             networks_at = now + Duration::from_secs(NEIGHBOURS_REFRESH_SECONDS);
             server.core().neighbours.set(networks::attached());

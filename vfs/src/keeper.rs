@@ -180,6 +180,14 @@ impl Keeper {
         }
     }
 
+    /// A node was changed by somebody who did not come through this door: whoever caches it is told, and nobody waits.
+    pub fn changed_outside(&self, node: NodeId) {
+        let verdict = self.state.before(node, None, Operation::Attributes, Range::ALL, self.now());
+        if let Verdict::WaitFor(breaks) = verdict {
+            self.pursue(&breaks);
+        }
+    }
+
     async fn settle(&self, mut ask: impl FnMut(Millis) -> Verdict) -> Result<(), Refusal> {
         let mut until = None;
         for _ in 0..ROUNDS_MAX {

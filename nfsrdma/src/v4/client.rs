@@ -24,6 +24,7 @@ use super::recovery::Recovery;
 use super::session::{Session, SessionId};
 use super::stateid;
 use super::status::Status;
+use super::watch::Watched;
 use crate::context::{CallContext, Core};
 use crate::rpc::Flavor;
 
@@ -176,6 +177,7 @@ pub struct Clients {
     next: AtomicU32,
     tidied: AtomicU64,
     pub(super) delegations: AtomicUsize,
+    pub(super) watched: Watched,
 }
 
 fn ms(d: Duration) -> u64 {
@@ -200,6 +202,7 @@ impl Clients {
             next: AtomicU32::new(1),
             tidied: AtomicU64::new(0),
             delegations: AtomicUsize::new(0),
+            watched: Watched::default(),
         });
         super::deleg::attach(&all);
         Ok(all)

@@ -70,8 +70,14 @@ impl Recall for Link {
     }
 }
 
-/// Gives a read delegation on a file that the client has just opened, if nothing speaks against it.
-pub(super) fn delegate(cx: &Compound<'_>, client: &Arc<Client>, at: &Located) -> Option<Stateid> {
+/// Gives a read delegation on a file that the client has just opened, if nothing speaks against it. `change` is the file's
+/// change attribute as the open found it.
+pub(super) fn delegate(
+    cx: &Compound<'_>,
+    client: &Arc<Client>,
+    at: &Located,
+    change: u64,
+) -> Option<Stateid> {
     let clients = &cx.nfs.clients;
     let keeper = cx.nfs.core.namespace.keeper();
     let can_recall = cx.slot.as_ref().is_some_and(|s| s.session.back().works());
@@ -87,8 +93,14 @@ pub(super) fn delegate(cx: &Compound<'_>, client: &Arc<Client>, at: &Located) ->
     let party = Party { holder: keeper.state().holder(), lease: client.lease.clone() };
     // Entered before it is granted and under one lock with it, so that a recall that comes at once finds it.
     let mut held = client.held();
-    let entry =
-        Delegation { seqid: 1, node: at.node.clone(), party: party.clone(), fh, revoked: false };
+    let entry = Delegation {
+        seqid: 1,
+        node: at.node.clone(),
+        party: party.clone(),
+        fh,
+        change,
+        revoked: false,
+    };
     let number = held.add(Entry::Delegation(entry))?;
     let granted =
         keeper.state().grant(node, &party, Kind::Delegation, Caching::READ_HANDLE, clients.now());
@@ -97,6 +109,7 @@ pub(super) fn delegate(cx: &Compound<'_>, client: &Arc<Client>, at: &Located) ->
         return None;
     }
     clients.delegations.fetch_add(1, Ordering::Relaxed);
+    clients.watched.add(client.id, number);
     clients.counters.delegated.fetch_add(1, Ordering::Relaxed);
     Some(compose(client.id, number, 1))
 }

@@ -43,6 +43,8 @@ pub const STATES_PER_CLIENT_MAX: usize = 262_144;
 pub const OWNERS_PER_CLIENT_MAX: usize = 65_536;
 /// Delegations of all clients.
 pub const DELEGATIONS_MAX: usize = 65_536;
+/// Delegated files that are looked at in one tick for changes made outside.
+pub const WATCHED_PER_TICK: usize = 512;
 /// Stateids in one TEST_STATEID.
 pub const TEST_STATEIDS_MAX: usize = 1_024;
 /// Network ids and universal addresses that a client sends, in bytes.

@@ -33,6 +33,7 @@ mod slots;
 mod stateid;
 pub mod status;
 mod turn;
+mod watch;
 pub mod wire;
 
 pub use client::{Clients, Options};

@@ -57,6 +57,8 @@ pub(super) struct Delegation {
     pub(super) party: Party,
     /// As callbacks name the file.
     pub(super) fh: crate::fh::Fh,
+    /// The file's change attribute when it was given: see [`super::watch`].
+    pub(super) change: u64,
     /// It was taken by force; the client has not acknowledged that yet.
     pub(super) revoked: bool,
 }

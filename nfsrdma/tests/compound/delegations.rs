@@ -159,6 +159,24 @@ async fn every_change_by_others_recalls() {
 }
 
 #[tokio::test]
+async fn a_change_behind_the_back_of_the_server_recalls() {
+    let kit = Kit::new();
+    let (c, mut asked, o, deleg) = holder(&kit).await;
+    kit.nfs.clients.tick().await;
+    assert!(asked.try_recv().is_err(), "nothing has changed");
+    let share = kit.nfs.core.namespace.share_named(b"data").unwrap();
+    let (file, _) = share.backend.root().lookup(&Cred::root(), b"f").await.unwrap();
+    file.write(None, 0, vec![Buf::from(vec![1])], vfs::Stable::File).await.unwrap();
+    kit.nfs.clients.tick().await;
+    let call = Callback::next(&mut asked).await;
+    assert_eq!(call.stateid, deleg);
+    call.reply(Status::Ok);
+    assert_eq!(c.on(&o.fh, op::DELEGRETURN, give_back(deleg)).await.0, Status::Ok);
+    kit.nfs.clients.tick().await;
+    assert!(asked.try_recv().is_err(), "once");
+}
+
+#[tokio::test]
 async fn the_holder_itself_may_change_the_file() {
     let kit = Kit::new();
     let (c, mut asked, o, deleg) = holder(&kit).await;

@@ -74,6 +74,8 @@ struct Found {
     cut: bool,
     /// Attributes that were set.
     set: Bitmap,
+    /// The change attribute, when the permission was asked; a delegation is given on what was found then.
+    change: Option<u64>,
 }
 
 pub(in crate::v4) async fn open(cx: &mut Compound<'_>) -> Result<(), Status> {
@@ -121,7 +123,7 @@ async fn open_in_turn(
 ) -> Result<(), Status> {
     check_claim(cx, client, &args)?;
     cx.nfs.clients.enter(client).await?;
-    let found = find(cx, client, &args).await?;
+    let mut found = find(cx, client, &args).await?;
     if !found.fresh {
         let (read, write) = (
             args.share.access.has(Rights::READ),
@@ -130,7 +132,8 @@ async fn open_in_turn(
         if write {
             cx.nfs.core.namespace.writable(&found.at.share)?;
         }
-        found.at.node.open(&found.at.cred, read, write).await?;
+        let attr = found.at.node.open(&found.at.cred, read, write).await?;
+        found.change = Some(attr.change);
     } else if args.share.access.has(Rights::WRITE) {
         cx.nfs.core.namespace.writable(&found.at.share)?;
     }
@@ -260,7 +263,7 @@ fn check_name(name: &[u8]) -> Result<&[u8], Status> {
 }
 
 fn plain(at: Located, dir: Option<DirChange>) -> Found {
-    Found { at, dir, fresh: false, cut: false, set: Bitmap::EMPTY }
+    Found { at, dir, fresh: false, cut: false, set: Bitmap::EMPTY, change: None }
 }
 
 /// The directory, or why there is none to open a file in.
@@ -327,7 +330,7 @@ async fn by_name(
         was_set.add(attr::SIZE);
     }
     let at = as_file(cx, &dir, made.node)?;
-    Ok(Found { at, dir: Some(made.dir), fresh, cut: cut && !fresh, set: was_set })
+    Ok(Found { at, dir: Some(made.dir), fresh, cut: cut && !fresh, set: was_set, change: None })
 }
 
 /// Enters the open in `state` and among what the client holds, and cuts the file if that was asked for.
@@ -395,11 +398,11 @@ fn reply(
     }
     cx.out.u32(LOCKTYPE_POSIX | if confirm { CONFIRM } else { 0 });
     found.set.encode(&mut cx.out);
-    reply_delegation(cx, client, args, &found.at);
+    reply_delegation(cx, client, args, found);
 }
 
 /// `open_delegation4`.
-fn reply_delegation(cx: &mut Compound<'_>, client: &Arc<Client>, args: &Args<'_>, at: &Located) {
+fn reply_delegation(cx: &mut Compound<'_>, client: &Arc<Client>, args: &Args<'_>, found: &Found) {
     let reads_only = args.share.access == Rights::READ && args.share.deny.is_none();
     let refused = matches!(args.want, WANT_NO_DELEG | WANT_CANCEL);
     let asked = match args.claim {
@@ -410,7 +413,8 @@ fn reply_delegation(cx: &mut Compound<'_>, client: &Arc<Client>, args: &Args<'_>
     if cx.minor > 0
         && reads_only
         && asked
-        && let Some(stateid) = delegate(cx, client, at)
+        && let Some(change) = found.change
+        && let Some(stateid) = delegate(cx, client, &found.at, change)
     {
         cx.out.u32(DELEGATE_READ);
         stateid.encode(&mut cx.out);

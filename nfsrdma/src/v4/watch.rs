@@ -1,0 +1,69 @@
+//! Delegated files that are changed by others than clients: a program on this host, or another server of the same volume.
+//!
+//! *Operation.* A delegation promises that nobody changes the file unseen, and only changes through this server are seen. So
+//! every second some delegated files are looked at, each in its turn, and where the change attribute is another than when the
+//! delegation was given, it is recalled. With up to [`limits::WATCHED_PER_TICK`] delegations a client sees a foreign change as soon
+//! as it would without one, by the usual life of its attribute cache.
+//!
+//! *Memory.* Two numbers per delegation.
+//!
+//! *Errors.* A file that cannot be looked at any more is treated as changed.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use state::ClientId;
+use vfs::NodeRef;
+
+use super::client::Clients;
+use super::limits;
+use super::opens::Entry;
+
+/// Delegations in the order in which they are looked at.
+#[derive(Debug, Default)]
+pub(super) struct Watched(Mutex<VecDeque<(ClientId, u32)>>);
+
+impl Watched {
+    fn queue(&self) -> MutexGuard<'_, VecDeque<(ClientId, u32)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A delegation was given.
+    pub(super) fn add(&self, client: ClientId, number: u32) {
+        self.queue().push_back((client, number));
+    }
+
+    fn next(&self) -> Option<(ClientId, u32)> {
+        self.queue().pop_front()
+    }
+
+    fn len(&self) -> usize {
+        self.queue().len()
+    }
+}
+
+impl Clients {
+    /// To be called about once a second: ends what is over, and looks at delegated files.
+    pub async fn tick(&self) {
+        self.tidy();
+        for _ in 0..self.watched.len().min(limits::WATCHED_PER_TICK) {
+            let Some((client, number)) = self.watched.next() else { return };
+            let Some((node, given)) = self.delegated(client, number) else { continue };
+            let is_same = node.getattr().await.is_ok_and(|attr| attr.change == given);
+            if !is_same {
+                self.core.namespace.keeper().changed_outside(node.id());
+            }
+            self.watched.add(client, number);
+        }
+    }
+
+    /// The file of a delegation that is still out, and its change attribute when it was given.
+    fn delegated(&self, client: ClientId, number: u32) -> Option<(NodeRef, u64)> {
+        let client = self.find(client)?;
+        let held = client.held();
+        match held.get(number)? {
+            Entry::Delegation(d) if !d.revoked => Some((d.node.clone(), d.change)),
+            _ => None,
+        }
+    }
+}
