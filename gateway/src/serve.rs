@@ -47,7 +47,7 @@ use crate::{networks, port};
 /// Connections that the kernel holds for a listener until they are accepted.
 const BACKLOG: u32 = 1024;
 /// How often leases and networks are looked at.
-const HOUSEKEEPING: Duration = Duration::from_secs(5);
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// Pause after the system refused a connection for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
