@@ -96,7 +96,7 @@ def knfsd():
 def headgate():
     log = "/scratch/headgate.log"
     command = ["/scratch/headgate", "serve", "--state", "/tmp/state"]
-    for spec in (f"data={FOLDER},squash=none", "ro=/ro,ro,squash=none", "squashed=/squashed", "small=/small,squash=none"):
+    for spec in (f"data={FOLDER},squash=none", "ro=/ro,ro,squash=none", "squashed=/squashed", "small=/small"):
         command += ["--share", spec]
     with open(log, "w") as f:
         subprocess.Popen(command, stdout=f, stderr=subprocess.STDOUT)
