@@ -82,6 +82,7 @@ on_local!(
     data::holes_and_storage,
     data::copies_and_clones,
     data::extended_attributes,
+    crowd::many_change_the_same_names,
 );
 
 on_local_as_root!(
@@ -411,4 +412,42 @@ fn an_ordinary_user_can_serve() {
         });
     });
     served.join().unwrap();
+}
+
+#[test]
+fn deep_trees_are_served_as_far_as_they_can_be_checked() {
+    let outer = tempfile::tempdir().unwrap();
+    let share = outer.path().join("share");
+    std::fs::create_dir(&share).unwrap();
+    block_on(async {
+        let b = bench(&share);
+        let c = root();
+        // Longer than any path the kernel takes or tells.
+        let name = vec![b'd'; 250];
+        let top = b.root.mkdir(&c, &name, mode(0o755)).await.unwrap().node;
+        let mut at = top.clone();
+        for _ in 0..20 {
+            at = at.mkdir(&c, &name, mode(0o755)).await.unwrap().node;
+        }
+        at.create(&c, b"f", CreateHow::Guarded, mode(0o644)).await.unwrap();
+        assert_eq!(b.names(&at, 10).await, ["f"]);
+        at.lookup(&c, b"..").await.unwrap();
+        let out = outer.path().join("out");
+        std::fs::rename(share.join(std::str::from_utf8(&name).unwrap()), out).unwrap();
+        refused(at.lookup(&c, b"f"), VfsError::Stale).await;
+        refused(at.lookup(&c, b".."), VfsError::Stale).await;
+        refused(top.readdir(&c, 0, 10), VfsError::Stale).await;
+        // More directories than are looked at: refused, not believed.
+        let mut at = b.root.clone();
+        let mut depth = 0;
+        let why = loop {
+            match at.mkdir(&c, b"d", mode(0o755)).await {
+                Ok(made) => at = made.node,
+                Err(e) => break e,
+            }
+            depth += 1;
+            assert!(depth < 3000);
+        };
+        assert_eq!((why, depth > 2000), (VfsError::NameTooLong, true));
+    });
 }

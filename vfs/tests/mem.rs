@@ -51,6 +51,7 @@ in_memory!(
     data::holes_and_storage,
     data::copies_and_clones,
     data::extended_attributes,
+    crowd::many_change_the_same_names,
     rights::files_belong_to_who_made_them,
     rights::data_needs_permission,
     rights::names_need_permission,

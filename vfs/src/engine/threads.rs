@@ -26,10 +26,17 @@ struct Queue {
     threads: usize,
 }
 
-static QUEUE: Mutex<Queue> = Mutex::new(Queue { jobs: VecDeque::new(), idle: 0, threads: 0 });
-static WORK: Condvar = Condvar::new();
-static DONE: AtomicU64 = AtomicU64::new(0);
-static REFUSED: AtomicU64 = AtomicU64::new(0);
+/// Threads and the queue before them.
+struct Threads {
+    queue: Mutex<Queue>,
+    work: Condvar,
+    done: AtomicU64,
+    refused: AtomicU64,
+    threads_max: usize,
+    queue_max: usize,
+}
+
+static THREADS: Threads = Threads::new(IO_THREADS, QUEUE_MAX);
 
 /// What the threads are doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,84 +51,108 @@ pub struct Stats {
     pub refused: u64,
 }
 
-fn lock() -> MutexGuard<'static, Queue> {
-    // Jobs run outside the lock; the queue is whole at every step.
-    QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The figures.
 pub fn stats() -> Stats {
-    let q = lock();
-    Stats {
-        waiting: q.jobs.len(),
-        threads: q.threads,
-        done: DONE.load(Ordering::Relaxed),
-        refused: REFUSED.load(Ordering::Relaxed),
-    }
+    THREADS.stats()
 }
 
 /// Runs `job` on a thread that may wait.
 pub async fn run<T: Send + 'static>(
     job: impl FnOnce() -> VfsResult<T> + Send + 'static,
 ) -> VfsResult<T> {
-    let (answer, answered) = oneshot::channel();
-    submit(Box::new(move || {
-        // The one who asked may have gone.
-        let _ = answer.send(job());
-    }))?;
-    answered.await.unwrap_or(Err(VfsError::Io))
+    THREADS.run(job).await
 }
 
-fn submit(job: Job) -> VfsResult<()> {
-    let mut q = lock();
-    if q.jobs.len() >= QUEUE_MAX {
-        drop(q);
-        REFUSED.fetch_add(1, Ordering::Relaxed);
-        return Err(VfsError::Delay);
-    }
-    q.jobs.push_back(job);
-    if q.idle >= q.jobs.len() {
-        drop(q);
-        WORK.notify_one();
-    } else if q.threads < IO_THREADS {
-        q.threads += 1;
-        let name = format!("vfs-io-{}", q.threads);
-        drop(q);
-        if let Err(e) = std::thread::Builder::new().name(name).spawn(serve) {
-            tracing::error!(error = %e, "no thread for file I/O");
-            return retreat();
+impl Threads {
+    const fn new(threads_max: usize, queue_max: usize) -> Self {
+        Self {
+            queue: Mutex::new(Queue { jobs: VecDeque::new(), idle: 0, threads: 0 }),
+            work: Condvar::new(),
+            done: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            threads_max,
+            queue_max,
         }
     }
-    Ok(())
-}
 
-/// A thread could not be started. With others running, the job waits for them; with none, nobody would take it.
-fn retreat() -> VfsResult<()> {
-    let mut q = lock();
-    q.threads -= 1;
-    if q.threads == 0 {
-        let left = std::mem::take(&mut q.jobs);
-        drop(q);
-        drop(left);
-        return Err(VfsError::Resources);
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // Jobs run outside the lock; the queue is whole at every step.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    Ok(())
-}
 
-fn serve() {
-    let mut q = lock();
-    loop {
-        if let Some(job) = q.jobs.pop_front() {
+    fn stats(&self) -> Stats {
+        let q = self.lock();
+        Stats {
+            waiting: q.jobs.len(),
+            threads: q.threads,
+            done: self.done.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+        }
+    }
+
+    async fn run<T: Send + 'static>(
+        &'static self,
+        job: impl FnOnce() -> VfsResult<T> + Send + 'static,
+    ) -> VfsResult<T> {
+        let (answer, answered) = oneshot::channel();
+        self.submit(Box::new(move || {
+            // The one who asked may have gone.
+            let _ = answer.send(job());
+        }))?;
+        answered.await.unwrap_or(Err(VfsError::Io))
+    }
+
+    fn submit(&'static self, job: Job) -> VfsResult<()> {
+        let mut q = self.lock();
+        if q.jobs.len() >= self.queue_max {
             drop(q);
-            DONE.fetch_add(1, Ordering::Relaxed);
-            if catch_unwind(AssertUnwindSafe(job)).is_err() {
-                tracing::error!("a file I/O job panicked");
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(VfsError::Delay);
+        }
+        q.jobs.push_back(job);
+        if q.idle >= q.jobs.len() {
+            drop(q);
+            self.work.notify_one();
+        } else if q.threads < self.threads_max {
+            q.threads += 1;
+            let name = format!("vfs-io-{}", q.threads);
+            drop(q);
+            if let Err(e) = std::thread::Builder::new().name(name).spawn(|| self.serve()) {
+                tracing::error!(error = %e, "no thread for file I/O");
+                return self.retreat();
             }
-            q = lock();
-        } else {
-            q.idle += 1;
-            q = WORK.wait(q).unwrap_or_else(PoisonError::into_inner);
-            q.idle -= 1;
+        }
+        Ok(())
+    }
+
+    /// A thread could not be started. With others running, the job waits for them; with none, nobody would take it.
+    fn retreat(&self) -> VfsResult<()> {
+        let mut q = self.lock();
+        q.threads -= 1;
+        if q.threads == 0 {
+            let left = std::mem::take(&mut q.jobs);
+            drop(q);
+            drop(left);
+            return Err(VfsError::Resources);
+        }
+        Ok(())
+    }
+
+    fn serve(&self) {
+        let mut q = self.lock();
+        loop {
+            if let Some(job) = q.jobs.pop_front() {
+                drop(q);
+                self.done.fetch_add(1, Ordering::Relaxed);
+                if catch_unwind(AssertUnwindSafe(job)).is_err() {
+                    tracing::error!("a file I/O job panicked");
+                }
+                q = self.lock();
+            } else {
+                q.idle += 1;
+                q = self.work.wait(q).unwrap_or_else(PoisonError::into_inner);
+                q.idle -= 1;
+            }
         }
     }
 }
@@ -150,6 +181,39 @@ mod tests {
             for (i, one) in all.into_iter().enumerate() {
                 assert_eq!(one.await.unwrap(), Ok(u32::try_from(i).unwrap()));
             }
+        });
+    }
+
+    #[test]
+    fn a_full_queue_refuses_and_recovers() {
+        static FEW: Threads = Threads::new(2, 3);
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let wait = std::sync::Arc::new(Mutex::new(wait));
+        block_on(async {
+            let mut all = Vec::new();
+            for _ in 0..2 {
+                let wait = wait.clone();
+                all.push(tokio::spawn(
+                    FEW.run(move || wait.lock().unwrap().recv().map_err(|_| VfsError::Io)),
+                ));
+            }
+            // Both threads have taken a job before the queue is filled.
+            while FEW.stats().done < 2 {
+                tokio::task::yield_now().await;
+            }
+            for _ in 0..3 {
+                all.push(tokio::spawn(FEW.run(|| Ok(()))));
+            }
+            tokio::task::yield_now().await;
+            assert_eq!(FEW.stats().waiting, 3);
+            assert_eq!(FEW.run(|| Ok(())).await, Err(VfsError::Delay));
+            assert_eq!((FEW.stats().refused, FEW.stats().threads), (1, 2));
+            go.send(()).unwrap();
+            go.send(()).unwrap();
+            for one in all {
+                assert_eq!(one.await.unwrap(), Ok(()));
+            }
+            assert_eq!(FEW.run(|| Ok(())).await, Ok(()));
         });
     }
 }

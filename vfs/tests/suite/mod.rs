@@ -6,6 +6,7 @@ use iobuf::{Account, Buf, Pool, PoolLimits};
 use vfs::backend::{Made, ReadInto};
 use vfs::*;
 
+pub(crate) mod crowd;
 pub(crate) mod data;
 pub(crate) mod names;
 pub(crate) mod rights;
