@@ -3,9 +3,10 @@
 //! *Operation.* [`Replay::begin`] looks the call up by who sent it, its transaction number and a checksum of its first bytes.
 //! A new call gets a [`Pending`], which [`Pending::finish`] turns into a kept reply; dropping it forgets the call.
 //!
-//! *Memory.* Bounded by entries, bytes and age; the oldest go first. Sixteen parts, each with its own lock, held for a
-//! look-up only.
+//! *Memory.* Kept replies are bounded by entries, bytes and age; the oldest go first. Calls that are being done are bounded by
+//! what connections may have in work. Sixteen parts, each with its own lock, held for a look-up only.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hasher;
 use std::net::IpAddr;
@@ -50,6 +51,7 @@ pub enum Begin {
 pub struct Pending {
     cache: Arc<Replay>,
     key: CallKey,
+    now: Duration,
     finished: bool,
 }
 
@@ -61,15 +63,11 @@ pub struct Replay {
 
 #[derive(Default)]
 struct Part {
-    calls: HashMap<CallKey, Entry>,
-    /// Oldest first; a key can stand here after its entry has gone.
+    /// `None`: being done.
+    calls: HashMap<CallKey, Option<Arc<[u8]>>>,
+    /// Those with a reply, oldest first.
     order: VecDeque<(Duration, CallKey)>,
     bytes: usize,
-}
-
-struct Entry {
-    since: Duration,
-    reply: Option<Arc<[u8]>>,
 }
 
 impl Replay {
@@ -95,20 +93,25 @@ impl Replay {
 
     /// Takes up a call.
     pub fn begin(self: &Arc<Self>, key: CallKey, now: Duration) -> Begin {
-        let mut part = self.part(&key);
-        match part.calls.get(&key) {
-            Some(Entry { reply: Some(reply), .. }) => return Begin::Done(reply.clone()),
-            Some(Entry { reply: None, .. }) => return Begin::InProgress,
-            None => {}
-        }
-        part.make_room(now);
-        part.calls.insert(key, Entry { since: now, reply: None });
-        part.order.push_back((now, key));
-        Begin::New(Pending { cache: self.clone(), key, finished: false })
+        match self.part(&key).calls.entry(key) {
+            Entry::Occupied(known) => match known.get() {
+                Some(reply) => return Begin::Done(reply.clone()),
+                None => return Begin::InProgress,
+            },
+            Entry::Vacant(free) => free.insert(None),
+        };
+        Begin::New(Pending { cache: self.clone(), key, now, finished: false })
     }
 }
 
 impl Part {
+    fn keep(&mut self, key: CallKey, reply: &[u8], now: Duration) {
+        self.make_room(now);
+        self.calls.insert(key, Some(reply.into()));
+        self.order.push_back((now, key));
+        self.bytes += reply.len();
+    }
+
     fn make_room(&mut self, now: Duration) {
         let age_max = Duration::from_secs(REPLAY_AGE_SECONDS_MAX);
         while let Some(&(since, key)) = self.order.front() {
@@ -118,16 +121,9 @@ impl Part {
                 return;
             }
             self.order.pop_front();
-            // Not the entry of a later call with the same key.
-            if self.calls.get(&key).is_some_and(|e| e.since == since) {
-                self.forget(&key);
+            if let Some(Some(reply)) = self.calls.remove(&key) {
+                self.bytes -= reply.len();
             }
-        }
-    }
-
-    fn forget(&mut self, key: &CallKey) {
-        if let Some(entry) = self.calls.remove(key) {
-            self.bytes -= entry.reply.map_or(0, |r| r.len());
         }
     }
 }
@@ -135,15 +131,9 @@ impl Part {
 impl Pending {
     /// Keeps the reply, unless it is too large to be worth it.
     pub fn finish(mut self, reply: &[u8]) {
-        if reply.len() > REPLAY_REPLY_MAX {
-            return;
-        }
-        self.finished = true;
-        let mut part = self.cache.part(&self.key);
-        // The call may have been pushed out while it was being done.
-        if let Some(entry) = part.calls.get_mut(&self.key) {
-            entry.reply = Some(reply.into());
-            part.bytes += reply.len();
+        if reply.len() <= REPLAY_REPLY_MAX {
+            self.finished = true;
+            self.cache.part(&self.key).keep(self.key, reply, self.now);
         }
     }
 }
@@ -151,7 +141,7 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         if !self.finished {
-            self.cache.part(&self.key).forget(&self.key);
+            self.cache.part(&self.key).calls.remove(&self.key);
         }
     }
 }
@@ -194,7 +184,7 @@ mod tests {
         let held = |c: &Replay| {
             c.parts.iter().fold((0, 0), |(n, bytes), p| {
                 let p = p.lock().unwrap();
-                assert_eq!(p.bytes, p.calls.values().flat_map(|e| &e.reply).map(|r| r.len()).sum());
+                assert_eq!(p.bytes, p.calls.values().flatten().map(|r| r.len()).sum::<usize>());
                 (n + p.calls.len(), bytes + p.bytes)
             })
         };
@@ -206,8 +196,14 @@ mod tests {
         assert!(n <= REPLAY_ENTRIES_MAX && bytes <= REPLAY_BYTES_MAX + PARTS * REPLAY_REPLY_MAX);
         assert!(n > 1000);
         assert!(matches!(begin(&c, 49_999, 1), Begin::Done(_)));
-        for xid in 100_000..100_000 + 4 * PARTS as u32 {
-            drop(begin(&c, xid, 1000));
+        // Calls that need not be kept push nothing out.
+        for xid in 100_000..200_000 {
+            drop(begin(&c, xid, 1));
+        }
+        assert!(matches!(begin(&c, 49_999, 1), Begin::Done(_)));
+        for xid in 200_000..200_000 + 4 * PARTS as u32 {
+            let Begin::New(p) = begin(&c, xid, 1000) else { panic!() };
+            p.finish(b"reply");
         }
         assert!(held(&c).0 < 8 * PARTS);
     }
