@@ -388,3 +388,52 @@ impl Held {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_have_a_limit_and_idle_ones_make_room() {
+        let mut held = Held::default();
+        let name = |n: usize| n.to_be_bytes();
+        for n in 0..limits::OWNERS_PER_CLIENT_MAX {
+            let (_, owner) = held.open_owner(&name(n)).unwrap();
+            // All but the first have something open.
+            if n > 0 {
+                owner.opens.insert(NodeId(1), 1);
+            }
+        }
+        let more = limits::OWNERS_PER_CLIENT_MAX;
+        let (_, owner) = held.open_owner(&name(more)).unwrap();
+        owner.opens.insert(NodeId(1), 1);
+        assert!(!held.open_owners.contains_key(&name(0)[..]), "the idle one went");
+        assert!(held.open_owner(&name(more + 1)).is_none());
+        assert!(held.open_owner(&name(5)).is_some(), "those that are there stay");
+    }
+
+    #[test]
+    fn entries_have_a_limit_and_numbers_are_not_used_twice() {
+        let mut held = Held::default();
+        let entry = || Entry::Closed([][..].into());
+        let first = held.add(entry()).unwrap();
+        held.next = u32::MAX - 1;
+        assert_eq!(held.add(entry()), Some(u32::MAX));
+        assert_eq!(held.add(entry()), Some(0));
+        assert_eq!(held.add(entry()), Some(first + 1), "the first is still in use");
+        while held.states.len() < limits::STATES_PER_CLIENT_MAX {
+            held.add(entry()).unwrap();
+        }
+        assert_eq!(held.add(entry()), None);
+        held.take_all();
+        assert_eq!(held.add(entry()), None, "nothing is added to a client that has ended");
+    }
+
+    #[test]
+    fn a_downgrade_is_what_some_opens_had_together() {
+        let share = |a, d| Share::new(Rights::from_bits(a).unwrap(), Rights::from_bits(d).unwrap());
+        let all = mode_bit(share(1, 0)) | mode_bit(share(2, 2));
+        assert_eq!(modes_in(all).collect::<Vec<_>>(), [share(1, 0), share(2, 2)]);
+        assert!(is_part(share(1, 0), share(3, 2)) && !is_part(share(2, 2), share(3, 0)));
+    }
+}

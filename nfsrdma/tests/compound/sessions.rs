@@ -303,3 +303,56 @@ async fn reclaim_complete_is_said_once_and_before_anything_new() {
     r.expect(op::RECLAIM_COMPLETE, Status::CompleteAlready);
     c.open(b"o", b"f", R).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_client_has_so_many_sessions_and_no_more() {
+    let kit = Kit::new();
+    let (id, seq, _) = introduce(&kit, 0, exchange(b"x", 1, 0)).await.unwrap();
+    for n in 0..64 {
+        make(&kit, 0, create(id, seq + n, 0, FORE)).await.unwrap();
+    }
+    assert_eq!(make(&kit, 0, create(id, seq + 64, 0, FORE)).await, Err(Status::Delay));
+}
+
+#[tokio::test]
+async fn those_who_never_came_back_make_room_for_new_clients() {
+    let kit = Kit::new();
+    let confirmed = Client::new(&kit, b"x").await;
+    let first = introduce(&kit, 0, exchange(b"first", 1, 0)).await.unwrap();
+    for n in 0..16_384_u32 {
+        introduce(&kit, 0, exchange(&n.to_be_bytes(), 1, 0)).await.unwrap();
+    }
+    assert_eq!(kit.nfs.clients.len(), 16_384);
+    confirmed.run(|a| a.root()).await.ok(&[op::PUTROOTFH]);
+    let last = introduce(&kit, 0, exchange(b"last", 1, 0)).await.unwrap();
+    make(&kit, 0, create(last.0, last.1, 0, FORE)).await.unwrap();
+    kit.at_ms(91_500);
+    introduce(&kit, 0, exchange(b"late", 1, 0)).await.unwrap();
+    assert_eq!(kit.nfs.clients.len(), 1, "who holds nothing ends with its lease");
+    assert_eq!(make(&kit, 0, create(first.0, 1, 0, FORE)).await, Err(Status::StaleClientId));
+}
+
+#[tokio::test]
+async fn arguments_that_are_too_long_are_refused_before_anything_is_taken() {
+    let kit = Kit::new();
+    assert_eq!(introduce(&kit, 0, exchange(&[0; 1025], 1, 0)).await, Err(Status::BadXdr));
+    let c = Client::new(&kit, b"x").await;
+    for count in [1_025, u32::MAX] {
+        let r = c.run(|a| a.op(op::TEST_STATEID, |w| w.u32(count))).await;
+        assert_eq!(r.status, Status::BadXdr);
+    }
+    let back = |flavor: u32| {
+        move |w: &mut Writer| {
+            w.u32(1);
+            w.u32(1);
+            w.u32(flavor);
+            for _ in 0..3 {
+                w.u32(0);
+            }
+        }
+    };
+    let control = |flavor| c.run(move |a| a.op(op::BACKCHANNEL_CTL, back(flavor)));
+    assert_eq!(control(0).await.status, Status::Ok);
+    assert_eq!(control(6).await.status, Status::Inval, "no callbacks by RPCSEC_GSS");
+    assert_eq!(control(9).await.status, Status::BadXdr);
+}
