@@ -84,6 +84,8 @@ const SHARE: &[&str] = &["name", "path", "memory", "read_only", "squash", "clien
 /// The keys of one group, each at most once and each known.
 struct Group<'a> {
     node: &'a Node,
+    /// Every key was known; otherwise a part that is missing is probably misspelt.
+    all_known: bool,
     pairs: Vec<(&'static str, &'a Node)>,
 }
 
@@ -105,6 +107,7 @@ impl<'a> Group<'a> {
             return None;
         };
         let mut pairs: Vec<(&'static str, &Node)> = Vec::new();
+        let mut all_known = true;
         for (key, value) in map {
             let at = Origin::Node(key.number);
             let Value::Scalar(name) = &key.value else {
@@ -119,6 +122,7 @@ impl<'a> Group<'a> {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => format!("the keys are {}", listed(known)),
                 };
+                all_known = false;
                 report.add_help(at, format!("{what} has no key `{}`", shown(name)), help);
                 continue;
             };
@@ -128,7 +132,7 @@ impl<'a> Group<'a> {
             }
             pairs.push((known_name, value));
         }
-        Some(Self { node, pairs })
+        Some(Self { node, all_known, pairs })
     }
 
     fn get(&self, key: &str) -> Option<&'a Node> {
@@ -284,11 +288,10 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
                 .ok()
         }),
         None => {
-            report.add_help(
-                here,
-                "this share has no name",
-                "add `name: NAME`; clients see `/NAME`",
-            );
+            if group.all_known {
+                let help = "add `name: NAME`; clients see `/NAME`";
+                report.add_help(here, "this share has no name", help);
+            }
             None
         }
     };
@@ -334,11 +337,10 @@ fn source(group: &Group<'_>, report: &mut Report) -> Option<Set<Source>> {
             None
         }
         (None, None) => {
-            report.add_help(
-                Origin::Node(group.node.number),
-                "this share has no folder",
-                "add `path: /FOLDER`, or `memory: true` for a share in memory",
-            );
+            if group.all_known {
+                let help = "add `path: /FOLDER`, or `memory: true` for a share in memory";
+                report.add_help(Origin::Node(group.node.number), "this share has no folder", help);
+            }
             None
         }
     }

@@ -1,0 +1,240 @@
+//! The program as its users meet it: exit codes, messages, JSON.
+
+#![allow(clippy::unwrap_used, missing_docs)] // A test that cannot go on says so.
+
+use std::process::{Command, Output};
+
+fn headgate(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_headgate")).args(args).output().unwrap()
+}
+
+fn stderr(o: &Output) -> String {
+    String::from_utf8(o.stderr.clone()).unwrap()
+}
+
+fn json(o: &Output) -> serde_json::Value {
+    serde_json::from_slice(&o.stdout).unwrap_or_else(|e| panic!("{e}: {}", stderr(o)))
+}
+
+#[test]
+fn demo_moves_every_byte_through_all_protocols() {
+    let o = headgate(&["demo", "--json", "--size", "3MiB"]);
+    assert_eq!(o.status.code(), Some(0), "{}{}", String::from_utf8_lossy(&o.stdout), stderr(&o));
+    let told = json(&o);
+    let rows = told["rows"].as_array().unwrap();
+    let small = 1 + 127 + 1340 + 4095 + 4096 + 4097 + 8193 + 16384 + 40000 + 65535 + 65537;
+    let all = (3 << 20) + small;
+    let mut seen = Vec::new();
+    for row in rows {
+        let of = |key: &str| row[key].as_u64().unwrap();
+        seen.push((row["protocol"].as_str().unwrap(), row["transport"].as_str().unwrap()));
+        assert_eq!(of("verified_bytes"), 2 * all, "{row}");
+        if row["transport"] == "rdma" {
+            // Bulk data by RDMA, what is small inside messages.
+            assert!(of("rdma_write_bytes") > 3 << 20, "{row}");
+            assert!(of("rdma_read_bytes") > 3 << 20, "{row}");
+            assert!(of("inline_bytes") < 1 << 20, "{row}");
+        } else {
+            assert_eq!(of("rdma_write_bytes") + of("rdma_read_bytes"), 0);
+            assert!(of("inline_bytes") > 2 * all);
+        }
+    }
+    assert_eq!(seen, [("nfs3", "tcp"), ("nfs3", "rdma"), ("nfs4.1", "tcp"), ("nfs4.1", "rdma")]);
+}
+
+#[test]
+fn wrong_usage_and_wrong_configuration_end_with_2() {
+    for args in [
+        &["serve"][..],
+        &["serve", "--share", "data"],
+        &["serve", "--share", "data=/no/such/folder"],
+        &["serve", "--share", "a=mem:", "--nfs-port", "nfs"],
+        &["check", "--config", "/no/such/file"],
+        &["bench"],
+        &["bench", "http://x"],
+        &["no-such-command"],
+        // These come with SMB; until then they are unknown, not ignored.
+        &["serve", "--share", "a=mem:", "--user", "me=/etc/passwd"],
+        &["serve", "--share", "a=mem:", "--smb-port", "445"],
+        &["serve", "--share", "a=mem:", "--smb-signing", "required"],
+        &["serve", "--share", "a=mem:,encrypt"],
+    ] {
+        let o = headgate(args);
+        assert_eq!(o.status.code(), Some(2), "{args:?}: {}", stderr(&o));
+        assert!(stderr(&o).starts_with("error: "), "{args:?}: {}", stderr(&o));
+        assert!(o.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn a_fault_of_the_file_is_shown_at_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gw.yaml");
+    std::fs::write(&path, "shares:\n  - name: data\n    pth: /srv\n").unwrap();
+    let o = headgate(&["check", "--config", path.to_str().unwrap()]);
+    assert_eq!(o.status.code(), Some(2));
+    let expected = format!(
+        "error: {}:3:5: a share has no key `pth`\n  |\n3 |     pth: /srv\n  |     ^\n  = did you mean `path`?\n",
+        path.display()
+    );
+    assert_eq!(stderr(&o), expected);
+}
+
+#[test]
+fn check_tells_programs_what_it_tells_people() {
+    let folder = tempfile::tempdir().unwrap();
+    let share = format!("data={},ro,clients=10.0.0.0/8", folder.path().display());
+    let state = format!("{}", folder.path().with_extension("state").display());
+    let args = [
+        "--share",
+        &share,
+        "--bind",
+        "127.0.0.1",
+        "--nfs-port",
+        "0",
+        "--nfs-rdma-port",
+        "0",
+        "--state",
+        &state,
+    ];
+    let o = headgate(&[&["check"][..], &args, &["--json"]].concat());
+    assert_eq!(o.status.code(), Some(0), "{}", stderr(&o));
+    let told = json(&o);
+    assert_eq!(told["sound"], true);
+    assert_eq!(told["shares"][0]["name"], "data");
+    assert_eq!(told["shares"][0]["read_only"], true);
+    assert_eq!(told["shares"][0]["clients"][0], "10.0.0.0/8");
+    assert_eq!(told["addresses"][0]["address"], "127.0.0.1");
+    assert_eq!(told["addresses"][0]["device"], "lo");
+    let mount = told["addresses"][0]["mount"][0].as_str().unwrap();
+    assert_eq!(mount, "mount -t nfs -o vers=4.2,proto=tcp,port=0 127.0.0.1:/data /mnt");
+    let o = headgate(&[&["check"][..], &args].concat());
+    let text = String::from_utf8(o.stdout).unwrap();
+    assert!(text.contains("The configuration is sound.") && text.contains(mount), "{text}");
+}
+
+#[test]
+fn check_warns_of_a_port_that_is_taken() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let o = headgate(&[
+        "check",
+        "--json",
+        "--share",
+        "a=mem:",
+        "--bind",
+        "127.0.0.1",
+        "--nfs-port",
+        &port,
+        "--nfs-rdma-port",
+        "0",
+    ]);
+    assert_eq!(o.status.code(), Some(0));
+    let told = json(&o);
+    let warnings = told["warnings"].as_array().unwrap();
+    let in_use = |w: &serde_json::Value| {
+        w.as_str().unwrap().contains(&format!("127.0.0.1:{port} is in use by"))
+    };
+    assert!(warnings.iter().any(in_use), "{warnings:?}");
+}
+
+#[test]
+fn work_that_fails_ends_with_1() {
+    let o = headgate(&["bench", "nfs://127.0.0.1:1/x"]);
+    assert_eq!(o.status.code(), Some(1));
+    assert!(stderr(&o).starts_with("error: nfs://127.0.0.1:1/x?"), "{}", stderr(&o));
+}
+
+/// A gateway that serves until it is dropped.
+struct Gateway(std::process::Child, String);
+
+impl Gateway {
+    fn start(args: &[&str]) -> Self {
+        use std::io::BufRead;
+        let mut child = Command::new(env!("CARGO_BIN_EXE_headgate"))
+            .args(args)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self(child, line)
+    }
+
+    fn port(&self, what: &str) -> String {
+        let field = self.1.split_whitespace().find_map(|f| f.strip_prefix(what)).unwrap();
+        field.rsplit_once(':').unwrap().1.to_owned()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn bench_measures_every_load_over_both_transports() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state").display().to_string();
+    let gateway = Gateway::start(&[
+        "serve",
+        "--share",
+        "m=mem:,squash=none",
+        "--bind",
+        "127.0.0.1",
+        "--nfs-port",
+        "0",
+        "--nfs-rdma-port",
+        "0",
+        "--state",
+        &state,
+    ]);
+    let (tcp, rdma) = (gateway.port("nfs="), gateway.port("nfs-rdma="));
+    let first = format!("nfs://127.0.0.1:{tcp}/m?version=4.2");
+    let second = format!("nfs://127.0.0.1:{rdma}/m?version=3&transport=rdma&mountport={tcp}");
+    let pid = gateway.0.id().to_string();
+    let o = headgate(&[
+        "bench",
+        &first,
+        "--compare",
+        &second,
+        "--server-pid",
+        &pid,
+        "--server-pid",
+        &pid,
+        "--size",
+        "3MiB",
+        "--time",
+        "50ms",
+        "--rounds",
+        "1",
+        "--json",
+    ]);
+    assert_eq!(o.status.code(), Some(0), "{}", stderr(&o));
+    let told = json(&o);
+    assert_eq!(told["ratios"].as_array().unwrap().len(), 5);
+    for target in told["targets"].as_array().unwrap() {
+        let loads: Vec<&str> = target["loads"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|l| l["load"].as_str().unwrap())
+            .collect();
+        assert_eq!(loads, ["write", "read", "random-read", "getattr", "create"]);
+        for load in target["loads"].as_array().unwrap() {
+            assert!(load["rate"].as_f64().unwrap() > 0.0, "{load}");
+            assert!(load["server_cpu_us"].as_f64().is_some(), "{load}");
+            let of = |p: &str| load["latency_us"][p].as_f64().unwrap();
+            assert!(of("p50") <= of("p95") && of("p95") <= of("p99") && of("p99") <= of("max"));
+        }
+    }
+}
+
+#[test]
+fn help_and_version_end_with_0() {
+    for args in [&["--help"][..], &["--version"], &["serve", "--help"], &["demo", "--help"]] {
+        assert_eq!(headgate(args).status.code(), Some(0), "{args:?}");
+    }
+}
