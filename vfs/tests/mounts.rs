@@ -160,6 +160,50 @@ fn a_volume_mounted_read_only_says_so() {
     });
 }
 
+/// Stacked file systems give no handles that can be opened: files are found by number and time of birth.
+#[test]
+fn a_volume_without_handles_is_searched() {
+    apart(|| {
+        let dir = tempfile::tempdir().unwrap();
+        mount_tmpfs(dir.path(), "size=16m");
+        for name in ["lower", "upper", "work", "at"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        std::fs::write(dir.path().join("lower/old"), b"old").unwrap();
+        let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+        let options = format!(
+            "lowerdir={},upperdir={},workdir={}",
+            path("lower"),
+            path("upper"),
+            path("work")
+        );
+        if !run("mount", &["-t", "overlay", "-o", &options, "overlay", &path("at")]) {
+            println!("skipped: no overlay file system here");
+            return;
+        }
+        let at = dir.path().join("at");
+        block_on(async {
+            let b = bench(&at);
+            let f = b.file("f").await;
+            b.write(&f, 0, b"data").await;
+            let d = b.dir("d").await;
+            let (old, _) = b.root.lookup(&root(), b"old").await.unwrap();
+            let handles = [f.handle(), d.handle(), old.handle()];
+            // Rules of permission that mode and owner do not tell are the kernel's there.
+            f.setattr(&root(), mode(0o600), false).await.unwrap();
+            refused(f.read(Some(&user(5)), 0, 10, &b.into), VfsError::Access).await;
+            b.root.rename(&root(), b"f", d.as_ref(), b"g").await.unwrap();
+            drop((f, d, old, b));
+            let b = bench(&at);
+            for h in &handles {
+                assert_eq!(b.backend.resolve(h).await.unwrap().handle(), *h);
+            }
+            let f = b.backend.resolve(&handles[0]).await.unwrap();
+            assert_eq!(b.contents(&f).await, b"data");
+        });
+    });
+}
+
 /// Clones and holes as a file system with shared extents has them, where this host can make one.
 #[test]
 fn a_volume_with_shared_extents_clones() {

@@ -1,7 +1,10 @@
 //! Every number of this crate's file engine and caches.
 
-/// Threads that wait for storage. More than there are processors, because they sleep most of the time.
+/// Threads that read and write where that waits. More than there are processors, because they sleep most of the time.
 pub const IO_THREADS: usize = 16;
+
+/// Threads for what may take seconds.
+pub const LONG_THREADS: usize = 16;
 
 /// Jobs that may wait for a thread. Clients' requests are bounded by credits and slots before they get here.
 pub const QUEUE_MAX: usize = 8192;

@@ -1,6 +1,7 @@
 //! Threads for work that waits for storage.
 //!
-//! *Operation.* [`run`] queues a job and gives a future of its answer. The queue is bounded; threads start when jobs wait
+//! *Operation.* [`run`] and [`run_long`] queue a job and give a future of its answer: the one for transfers, the other for what
+//! may take seconds (making data durable, copies, searches), so that reads never stand behind it. The queue is bounded; threads start when jobs wait
 //! and none is idle, up to a limit, and stay. Handing over costs one futex wake, and nothing when all threads are busy.
 //!
 //! *Memory.* A job owns all it touches: dropping the future loses the answer, never the memory under I/O.
@@ -16,7 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::error::{VfsError, VfsResult};
 
-use super::limits::{IO_THREADS, QUEUE_MAX};
+use super::limits::{IO_THREADS, LONG_THREADS, QUEUE_MAX};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -32,11 +33,13 @@ struct Threads {
     work: Condvar,
     done: AtomicU64,
     refused: AtomicU64,
+    name: &'static str,
     threads_max: usize,
     queue_max: usize,
 }
 
-static THREADS: Threads = Threads::new(IO_THREADS, QUEUE_MAX);
+static TRANSFERS: Threads = Threads::new("vfs-io", IO_THREADS, QUEUE_MAX);
+static LONG: Threads = Threads::new("vfs-long", LONG_THREADS, QUEUE_MAX);
 
 /// What the threads are doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,25 +54,38 @@ pub struct Stats {
     pub refused: u64,
 }
 
-/// The figures.
+/// The figures of transfers.
 pub fn stats() -> Stats {
-    THREADS.stats()
+    TRANSFERS.stats()
 }
 
-/// Runs `job` on a thread that may wait.
+/// The figures of long jobs.
+pub fn long_stats() -> Stats {
+    LONG.stats()
+}
+
+/// Runs a transfer on a thread that may wait.
 pub async fn run<T: Send + 'static>(
     job: impl FnOnce() -> VfsResult<T> + Send + 'static,
 ) -> VfsResult<T> {
-    THREADS.run(job).await
+    TRANSFERS.run(job).await
+}
+
+/// Runs what may take seconds.
+pub async fn run_long<T: Send + 'static>(
+    job: impl FnOnce() -> VfsResult<T> + Send + 'static,
+) -> VfsResult<T> {
+    LONG.run(job).await
 }
 
 impl Threads {
-    const fn new(threads_max: usize, queue_max: usize) -> Self {
+    const fn new(name: &'static str, threads_max: usize, queue_max: usize) -> Self {
         Self {
             queue: Mutex::new(Queue { jobs: VecDeque::new(), idle: 0, threads: 0 }),
             work: Condvar::new(),
             done: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            name,
             threads_max,
             queue_max,
         }
@@ -115,7 +131,7 @@ impl Threads {
             self.work.notify_one();
         } else if q.threads < self.threads_max {
             q.threads += 1;
-            let name = format!("vfs-io-{}", q.threads);
+            let name = format!("{}-{}", self.name, q.threads);
             drop(q);
             if let Err(e) = std::thread::Builder::new().name(name).spawn(|| self.serve()) {
                 tracing::error!(error = %e, "no thread for file I/O");
@@ -186,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_refuses_and_recovers() {
-        static FEW: Threads = Threads::new(2, 3);
+        static FEW: Threads = Threads::new("few", 2, 3);
         let (go, wait) = std::sync::mpsc::channel::<()>();
         let wait = std::sync::Arc::new(Mutex::new(wait));
         block_on(async {

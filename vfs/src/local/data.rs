@@ -214,7 +214,11 @@ impl LocalNode {
                 InPlace::Partly(n) => done = n,
             }
         }
-        let n = threads::run(move || write_rest(fd.as_fd(), at, &data, count, done, stable)).await;
+        let rest = move || write_rest(fd.as_fd(), at, &data, count, done, stable);
+        let n = match stable {
+            Stable::Unstable => threads::run(rest).await,
+            Stable::Data | Stable::File => threads::run_long(rest).await,
+        };
         if n.is_err() {
             self.changed();
         }
@@ -276,7 +280,7 @@ impl LocalNode {
         self.regular()?;
         // `fsync` needs no right to write; on Linux it writes what any descriptor has written.
         let fd = self.data_fd(false)?;
-        threads::run(move || Ok(rustix::fs::fsync(&fd)?)).await?;
+        threads::run_long(move || Ok(rustix::fs::fsync(&fd)?)).await?;
         self.attr()
     }
 }

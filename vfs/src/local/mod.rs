@@ -45,7 +45,7 @@ mod xattr;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -102,6 +102,9 @@ struct Volume {
     identity: Identity,
     kernel_handles: bool,
     read_only: bool,
+    /// As it was configured, for messages.
+    folder: PathBuf,
+    vanished: AtomicBool,
     recheck: Duration,
     started: Instant,
     caps: Capabilities,
@@ -142,6 +145,8 @@ impl LocalBackend {
             identity: Identity::probe(config.unprivileged),
             kernel_handles: found.kernel_handles && !config.unprivileged,
             read_only: config.read_only,
+            folder: config.root,
+            vanished: AtomicBool::new(false),
             recheck: config.recheck,
             started: Instant::now(),
             caps: found.caps,
@@ -245,6 +250,16 @@ impl Volume {
         Err(VfsError::NameTooLong)
     }
 
+    /// Says once that the share's folder is gone.
+    fn has_vanished(&self) {
+        if !self.vanished.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                folder = %self.folder.display(),
+                "the folder of a share was removed on this host; its clients get stale handles until it is served anew"
+            );
+        }
+    }
+
     /// Milliseconds since the backend was opened, at least 1.
     fn now(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
@@ -311,7 +326,7 @@ impl Backend for LocalBackend {
         }
         // The search may walk through the whole share.
         let (volume, handle) = (volume.clone(), handle.clone());
-        Box::pin(threads::run(move || volume.open_handle(&handle).map(|n| n as NodeRef)))
+        Box::pin(threads::run_long(move || volume.open_handle(&handle).map(|n| n as NodeRef)))
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -320,7 +335,7 @@ impl Backend for LocalBackend {
 
     fn statfs(&self) -> BoxFuture<'_, VfsResult<FsStat>> {
         let volume = self.volume.clone();
-        Box::pin(threads::run(move || {
+        Box::pin(threads::run_long(move || {
             let s = rustix::fs::fstatvfs(&volume.root)?;
             Ok(FsStat {
                 total_bytes: s.f_blocks.saturating_mul(s.f_frsize),

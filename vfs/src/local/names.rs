@@ -306,7 +306,7 @@ impl LocalNode {
             return self.remove(cred, name, seen, AtFlags::empty());
         }
         let (me, cred, name) = (self.strong()?, cred.clone(), name.to_vec());
-        threads::run(move || me.remove(&cred, &name, seen, AtFlags::empty())).await
+        threads::run_long(move || me.remove(&cred, &name, seen, AtFlags::empty())).await
     }
 
     pub(super) fn do_rmdir(&self, cred: &Cred, name: &[u8]) -> VfsResult<DirChange> {

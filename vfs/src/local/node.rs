@@ -162,6 +162,9 @@ impl LocalNode {
     pub(super) fn attr(&self) -> VfsResult<Attr> {
         let attr = self.take(&stat::of_fd(self.fd())?);
         if attr.nlink == 0 && self.kind == Kind::Dir {
+            if self.is_root() {
+                self.volume.has_vanished();
+            }
             return Err(VfsError::Stale);
         }
         Ok(attr)

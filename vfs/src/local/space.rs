@@ -48,7 +48,8 @@ impl LocalNode {
             return Err(VfsError::TooBig);
         }
         let fd = self.data_fd(true)?;
-        let done = threads::run(move || Ok(rustix::fs::fallocate(&fd, flags, at, count)?)).await;
+        let done =
+            threads::run_long(move || Ok(rustix::fs::fallocate(&fd, flags, at, count)?)).await;
         self.changed();
         done
     }
@@ -74,7 +75,7 @@ impl LocalNode {
         }
         let wanted = usize::try_from(count.min(COPY_MAX)).unwrap_or(usize::MAX);
         let (source, sink) = (from.data_fd(false)?, self.data_fd(true)?);
-        let done = threads::run(move || {
+        let done = threads::run_long(move || {
             let (mut here, mut there, mut n) = (from_at, at, 0);
             while n < wanted {
                 let step = rustix::fs::copy_file_range(
@@ -112,7 +113,7 @@ impl LocalNode {
         from.regular()?;
         self.regular()?;
         let (source, sink) = (from.data_fd(false)?, self.data_fd(true)?);
-        let done = threads::run(move || {
+        let done = threads::run_long(move || {
             sys::clone_range(source.as_fd(), from_at, sink.as_fd(), at, count)
         })
         .await;
