@@ -415,3 +415,36 @@ fn a_large_record_without_bulk_pays_with_a_buffer() {
         nobody_holds(&payload);
     });
 }
+
+/// A request may wait for the answer to a callback over its own connection; when the client has gone, it does not.
+#[test]
+fn the_end_of_the_stream_ends_callbacks_before_requests() {
+    struct AsksBack(std::sync::Mutex<Option<rdma_transport::channel::Handle>>);
+    impl rdma_transport::channel::Service for AsksBack {
+        fn call(
+            &self,
+            body: iobuf::Buf,
+            _pulled: Vec<rdma_transport::channel::Pulled>,
+        ) -> rdma_transport::channel::BoxFuture<'static, Option<rdma_transport::channel::Reply>>
+        {
+            let handle = self.0.lock().unwrap().clone().unwrap();
+            Box::pin(async move {
+                let answer = handle.call(vec![0; 8]).await;
+                assert!(matches!(answer, Err(ChannelError::Closed(_))));
+                let head = body.to_vec();
+                Some(rdma_transport::channel::Reply { head, payloads: Vec::new() })
+            })
+        }
+    }
+    run(async {
+        let (mut client, channel) = pair(pool(8), pool(8)).await;
+        let service = AsksBack(std::sync::Mutex::new(Some(channel.handle())));
+        let server = tokio::spawn(serve(Box::new(channel), Arc::new(service)));
+        let m = Message::new(1, 0, 0, 0);
+        client.write_all(&fragments(&m.emit(), &[])).await.unwrap();
+        read_record(&mut client).await;
+        client.shutdown().await.unwrap();
+        assert_eq!(read_record(&mut client).await, m.emit());
+        assert_eq!(server.await.unwrap(), ChannelError::Closed("by the peer".into()));
+    });
+}

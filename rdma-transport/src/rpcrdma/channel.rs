@@ -263,9 +263,12 @@ impl RdmaChannel {
 
     /// Gives buffers to the calls that wait for them, in order, as far as there are any.
     fn start_fetches(&mut self, cx: &mut Context<'_>) {
-        while let Some(&index) = self.waiting.front()
-            && !self.is_stuffed()
-        {
+        if self.is_stuffed() {
+            // A buffer that is handed over meanwhile would lie idle for as long as the peer takes nothing.
+            self.buffers.wait = None;
+            return;
+        }
+        while let Some(&index) = self.waiting.front() {
             let Some(Some(Slot { fetch: Some(fetch), .. })) = self.slots.get_mut(index) else {
                 self.waiting.pop_front();
                 continue;

@@ -27,18 +27,6 @@ pub struct Plan {
     pub send: Vec<Buf>,
 }
 
-impl Plan {
-    /// Bytes that go by RDMA Write.
-    pub fn write_len(&self) -> usize {
-        self.writes.iter().map(|w| w.from.len()).sum()
-    }
-
-    /// Bytes of the Send.
-    pub fn send_len(&self) -> usize {
-        self.send.iter().map(Buf::len).sum()
-    }
-}
-
 /// The reply does not go into what the call offered (RFC 8166 section 4.5.3: ERR_CHUNK).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TooBig {

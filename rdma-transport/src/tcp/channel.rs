@@ -145,7 +145,11 @@ impl TcpChannel {
                 return Poll::Pending;
             }
             match self.recv.poll_fill(&mut self.stream, cx) {
-                Poll::Ready(Ok(0)) => self.draining = Some(self.end_of_stream()),
+                Poll::Ready(Ok(0)) => {
+                    self.draining = Some(self.end_of_stream());
+                    // No answer will come; a request in work may be waiting for one.
+                    self.calls = Calls::default();
+                }
                 Poll::Ready(Ok(n)) => self.stall.progress(n),
                 Poll::Ready(Err(e)) => return Poll::Ready(Err(closed(e))),
                 Poll::Pending => return Poll::Pending,

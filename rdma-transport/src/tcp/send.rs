@@ -1,4 +1,11 @@
 //! The sending half of a byte stream: queued messages leave by as few system calls as their pieces allow.
+//!
+//! *Operation.* Marks, heads, payloads and padding of all queued messages are gathered into one `writev`, up to
+//! [`limits::WRITEV_PIECES_MAX`] pieces.
+//!
+//! *Memory.* A message keeps its payload until its last byte has left; nothing is copied here.
+//!
+//! *Errors.* Those of the socket.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
