@@ -92,10 +92,12 @@ impl Bitmap {
 
     /// The numbers, ascending: the order in which values stand in `attrlist4`.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
-        let words = self.words;
-        (0..96).filter(move |n| {
-            // Invariant: n is below 96.
-            words[(*n / 32) as usize] & (1 << (n % 32)) != 0
+        (0..).step_by(32).zip(self.words).flat_map(|(first, mut word)| {
+            std::iter::from_fn(move || {
+                let number = (word != 0).then(|| first + word.trailing_zeros());
+                word &= word.wrapping_sub(1);
+                number
+            })
         })
     }
 }

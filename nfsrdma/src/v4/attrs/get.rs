@@ -162,7 +162,7 @@ impl Facts {
         want: &Bitmap,
         attr: Attr,
     ) -> Result<Self, Status> {
-        let fh = cx.fh_of(object);
+        let fh = if want.has(attr::FILEHANDLE) { cx.fh_of(object) } else { Fh::EMPTY };
         let (lease_secs, minor) = (cx.nfs.lease_secs(), cx.minor);
         let Object::Node(l) = object else {
             return Ok(Self {
@@ -177,7 +177,12 @@ impl Facts {
             });
         };
         let backend = &l.share.backend;
-        let is_top = backend.root().id() == l.node.id();
+        let mounted_on = if want.has(attr::MOUNTED_ON_FILEID) && backend.root().id() == l.node.id()
+        {
+            pseudo::fileid_of(&l.share)
+        } else {
+            attr.fileid
+        };
         let volume = if want.and(&OF_VOLUME).is_empty() {
             FsStat::default()
         } else {
@@ -187,7 +192,7 @@ impl Facts {
             fh,
             attr,
             fsid: pseudo::fsid_of(&l.share, attr.fsid),
-            mounted_on: if is_top { pseudo::fileid_of(&l.share) } else { attr.fileid },
+            mounted_on,
             caps: backend.capabilities(),
             volume,
             lease_secs,
@@ -260,8 +265,8 @@ impl Facts {
             attr::MAXREAD | attr::MAXWRITE => out.u64(IO_MAX as u64),
             attr::MODE => out.u32(a.mode),
             attr::NUMLINKS => out.u32(a.nlink),
-            attr::OWNER => out.opaque(a.uid.to_string().as_bytes()),
-            attr::OWNER_GROUP => out.opaque(a.gid.to_string().as_bytes()),
+            attr::OWNER => owner(a.uid, out),
+            attr::OWNER_GROUP => owner(a.gid, out),
             attr::RAWDEV => {
                 out.u32(a.rdev.0);
                 out.u32(a.rdev.1);
@@ -309,8 +314,41 @@ pub(super) fn type_of(kind: Kind) -> u32 {
     }
 }
 
+/// A user or group as the string of its number (RFC 8881 section 5.9).
+fn owner(mut number: u32, out: &mut Writer) {
+    let mut digits = [0; 10];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        // Invariant: a digit.
+        #[allow(clippy::cast_possible_truncation)]
+        let digit = (number % 10) as u8;
+        digits[at] = b'0' + digit;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.opaque(&digits[at..]);
+}
+
 /// `nfstime4`.
 fn time(t: Time, out: &mut Writer) {
     out.i64(t.sec);
     out.u32(t.nsec);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_are_decimal_numbers() {
+        for number in [0, 9, 10, 65534, u32::MAX] {
+            let (mut ours, mut expected) = (Writer::new(), Writer::new());
+            owner(number, &mut ours);
+            expected.opaque(number.to_string().as_bytes());
+            assert_eq!(ours.bytes(), expected.bytes());
+        }
+    }
 }
