@@ -453,4 +453,40 @@ mod tests {
         assert!(t.unlock(N, &p[0], Range::ALL));
         assert!(!t.holds_lock(N, p[0].holder));
     }
+
+    /// Nothing that is cached under a grant changes while the grant stands: writers and grants race on two threads, and the
+    /// holder checks that what it read when it was granted is still there when it gives the grant back.
+    #[test]
+    fn no_write_slips_past_a_grant() {
+        let t = Table::new(Deadlines::new(10, 20).unwrap(), Limits::default(), 0);
+        let a = party(&t, 1);
+        let data = AtomicU64::new(0);
+        let (mut granted, mut written) = (0, 0);
+        std::thread::scope(|s| {
+            let writer = s.spawn(|| {
+                let mut written = 0;
+                for _ in 0..100_000 {
+                    let _announced = t.writing(N);
+                    if t.before(N, None, Operation::Write, Range::ALL, 0).is_go() {
+                        data.fetch_add(1, Ordering::Relaxed);
+                        written += 1;
+                    }
+                }
+                written
+            });
+            for _ in 0..100_000 {
+                if t.grant(N, &a, Kind::Delegation, Caching::READ_HANDLE, 0) {
+                    let cached = data.load(Ordering::Relaxed);
+                    std::hint::spin_loop();
+                    assert_eq!(data.load(Ordering::Relaxed), cached);
+                    t.acknowledge(N, a.holder, Caching::NONE);
+                    granted += 1;
+                }
+            }
+            written = writer.join().unwrap();
+        });
+        assert_eq!(data.into_inner(), written);
+        assert!(granted > 0 && written > 0);
+        assert_eq!(t.nodes(), 0);
+    }
 }

@@ -211,6 +211,22 @@ async fn files_are_made_guarded_and_exclusively() {
 }
 
 #[tokio::test]
+async fn who_may_execute_a_file_may_fetch_it() {
+    let kit = Kit::new();
+    let root = Client::new(&kit, b"x").await;
+    assert_eq!(open_status(&root, made(1, 0, b"program", 0o711)).await, Status::Ok);
+    let user = Cred { uid: 7, gid: 7, groups: [].into() };
+    let c = Client { cred: user, ..Client::new(&kit, b"y").await };
+    let mut r = c.run(|a| a.data().op(op::OPEN, found(b"p", b"program", R)).getfh()).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]);
+    let o = read_open(&mut r);
+    let fh = r.expect(op::GETFH, Status::Ok).opaque();
+    assert_eq!(c.read(&fh, o.stateid).await, Status::Ok);
+    assert_eq!(open_status(&c, found(b"p", b"program", W)).await, Status::Access);
+    assert_eq!(open_status(&c, found(b"p", b"program", RW)).await, Status::Access);
+}
+
+#[tokio::test]
 async fn only_regular_files_are_opened() {
     let kit = Kit::new();
     let c = Client::new(&kit, b"x").await;

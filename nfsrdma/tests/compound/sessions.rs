@@ -182,6 +182,12 @@ async fn the_numbers_of_a_slot_are_checked() {
     assert_eq!(refused(1, 1, 31).await, Status::Ok, "what is refused does not use the number up");
     assert_eq!(refused(1, 3, 1).await, Status::SeqMisordered);
     assert_eq!(refused(1, 1, 30).await, Status::SeqFalseRetry);
+    let head = |w: &mut Writer| {
+        w.fixed(&c.session);
+        [1, 1, 4, 0].iter().for_each(|v| w.u32(*v));
+    };
+    let r = kit.run_minor(1, |a| a.op(op::SEQUENCE, head)).await;
+    assert_eq!(r.status, Status::BadHighSlot);
     let big = vec![0; 1 << 20];
     let mut r = c.send(1, 2, false, |a| a.root().lookup(&big)).await;
     r.expect(op::SEQUENCE, Status::ReqTooBig).end(Status::ReqTooBig);

@@ -28,17 +28,14 @@ pub(in crate::v4) async fn create_session(cx: &mut Compound<'_>) -> Result<(), S
         return Err(Status::StaleClientId);
     }
     // RFC 8881 section 18.36.4, phase 2: this operation has an order of its own, and its last reply is kept.
-    let next = {
-        let order = client.create_order();
-        if sequence == order.next.wrapping_sub(1)
-            && let Some(kept) = &order.last_reply
-        {
-            cx.out.fixed(kept);
-            return Ok(());
-        }
-        order.next
-    };
-    if sequence != next {
+    let mut order = client.create_order();
+    if sequence == order.next.wrapping_sub(1)
+        && let Some(kept) = &order.last_reply
+    {
+        cx.out.fixed(kept);
+        return Ok(());
+    }
+    if sequence != order.next {
         return Err(Status::SeqMisordered);
     }
     if flags & !FLAGS != 0 {
@@ -72,7 +69,6 @@ pub(in crate::v4) async fn create_session(cx: &mut Compound<'_>) -> Result<(), S
     session.back_attrs.encode(&mut body);
     let kept: Arc<[u8]> = body.into_reply().head.into();
     cx.out.fixed(&kept);
-    let mut order = client.create_order();
     order.next = sequence.wrapping_add(1);
     order.last_reply = Some(kept);
     Ok(())

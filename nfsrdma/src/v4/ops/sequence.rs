@@ -22,7 +22,7 @@ pub(in crate::v4) async fn sequence(cx: &mut Compound<'_>) -> Result<(), Status>
     let id = cx.args.fixed::<16>()?;
     let sequence = cx.args.u32()?;
     let slot = cx.args.u32()?;
-    let _highest = cx.args.u32()?;
+    let highest_used = cx.args.u32()?;
     let keep = cx.args.bool()?;
     let clients = &cx.nfs.clients;
     let session = clients.sessions.get(&id).map(|s| s.clone()).ok_or(Status::BadSession)?;
@@ -36,6 +36,10 @@ pub(in crate::v4) async fn sequence(cx: &mut Compound<'_>) -> Result<(), Status>
     }
     if !fits(cx.args.position() + cx.args.remaining(), session.fore.request_max) {
         return Err(Status::ReqTooBig);
+    }
+    let highest = session.fore.slots - 1;
+    if slot <= highest && highest_used > highest {
+        return Err(Status::BadHighSlot);
     }
     let rest = cx.args.rest();
     let seed = u64::from(cx.call.cred.uid) << 32 | (cx.count as u64) << 1 | u64::from(keep);
@@ -64,7 +68,6 @@ pub(in crate::v4) async fn sequence(cx: &mut Compound<'_>) -> Result<(), Status>
         reply_max: size(session.fore.response_max).min(REPLY_MAX),
         cached_max: keep.then(|| size(session.fore.cached_max)),
     };
-    let highest = session.fore.slots - 1;
     cx.out.fixed(&id);
     cx.out.u32(sequence);
     cx.out.u32(slot);
