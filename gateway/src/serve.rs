@@ -78,6 +78,10 @@ struct Shared {
     recvs: Pool,
     connections: Arc<Connections>,
     room: Arc<Semaphore>,
+    /// Connections that found no room.
+    refused: AtomicU64,
+    /// The second, plus one, in which that was last logged.
+    refused_logged: AtomicU64,
 }
 
 /// Starts to serve. The error is one line for standard error.
@@ -100,6 +104,8 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
         recvs: Pool::new(recv_limits(settings.connections)),
         connections: Arc::new(Connections::default()),
         room: Arc::new(Semaphore::new(settings.connections)),
+        refused: AtomicU64::new(0),
+        refused_logged: AtomicU64::new(0),
     });
     let mut tasks = JoinSet::new();
     let mut nfs = Vec::new();
@@ -350,10 +356,19 @@ impl Shared {
     fn admit(&self, peer: SocketAddr) -> Option<OwnedSemaphorePermit> {
         let permit = self.room.clone().try_acquire_owned().ok();
         if permit.is_none() {
-            let open = self.connections.count();
-            tracing::warn!(%peer, open, "connection refused: as many are open as the settings allow");
+            self.note_refusal(peer);
         }
         permit
+    }
+
+    /// At most one line a second, however many knock.
+    fn note_refusal(&self, peer: SocketAddr) {
+        let refused = self.refused.fetch_add(1, Ordering::Relaxed) + 1;
+        let second = self.server.core().clock.now().as_secs() + 1;
+        if self.refused_logged.swap(second, Ordering::Relaxed) != second {
+            let open = self.connections.count();
+            tracing::warn!(%peer, open, refused, "connection refused: the limit is reached");
+        }
     }
 
     fn info(&self, peer: SocketAddr, local: SocketAddr, transport: Transport) -> Arc<Info> {

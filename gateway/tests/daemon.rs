@@ -23,7 +23,12 @@ fn command(state: &Path, more: &[&str]) -> Command {
 }
 
 fn start(state: &Path) -> Daemon {
-    let mut child = command(state, &["--nfs-port", "0", "--nfs-rdma-port", "0"]).spawn().unwrap();
+    start_with(state, &[])
+}
+
+fn start_with(state: &Path, more: &[&str]) -> Daemon {
+    let mut command = command(state, &["--nfs-port", "0", "--nfs-rdma-port", "0"]);
+    let mut child = command.args(more).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -85,6 +90,27 @@ fn it_serves_until_it_is_told_to_stop_and_says_what_every_connection_did() {
         // The peer sees an orderly end.
         assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
     }
+}
+
+#[test]
+fn beyond_the_limit_connections_are_closed_and_the_others_served() {
+    let state = tempfile::tempdir().unwrap();
+    let daemon = start_with(state.path(), &["--connections", "2"]);
+    let mut held: Vec<TcpStream> =
+        (0..2).map(|_| TcpStream::connect(daemon.nfs).unwrap()).collect();
+    held.iter_mut().for_each(null);
+    for _ in 0..20 {
+        let mut refused = TcpStream::connect(daemon.nfs).unwrap();
+        refused.set_read_timeout(Some(PATIENCE)).unwrap();
+        // An orderly end or a reset, depending on what came first.
+        assert!(!matches!(refused.read(&mut [0; 1]), Ok(1)));
+    }
+    held.iter_mut().for_each(null);
+    daemon.signal("-TERM");
+    let (code, log) = daemon.end();
+    assert_eq!(code, Some(0), "{log}");
+    let lines = log.lines().filter(|l| l.contains("the limit is reached")).count();
+    assert!((1..=5).contains(&lines), "{log}");
 }
 
 #[test]

@@ -349,7 +349,13 @@ impl LocalNode {
         let (old, new) = (self.change_name(from)?, target.change_name(to)?);
         let (before, to_before) = (self.attr()?, target.attr()?);
         let victim = self.known(stat::of_name(new, to).ok());
-        let rename = || rustix::fs::renameat(old, from, new, to).map_err(refused);
+        let rename = || {
+            rustix::fs::renameat(old, from, new, to).map_err(|e| match e {
+                // What some file systems (XFS) say for a directory that is not empty; POSIX lets them.
+                Errno::EXIST => VfsError::NotEmpty,
+                e => refused(e),
+            })
+        };
         if self.ino == target.ino && self.dev == target.dev {
             self.on_names(cred, libc::W_OK | libc::X_OK, Some(&before), rename)
         } else {
