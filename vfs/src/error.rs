@@ -74,7 +74,8 @@ impl VfsError {
     /// From an `errno` value of the kernel.
     pub fn from_errno(errno: i32) -> Self {
         match errno {
-            libc::EACCES => Self::Access,
+            // ETXTBSY: a program of the host runs from this file. It may run for ever, so that trying again is no answer.
+            libc::EACCES | libc::ETXTBSY => Self::Access,
             libc::EPERM => Self::Perm,
             libc::ENOENT => Self::NotFound,
             libc::EEXIST => Self::Exists,
@@ -96,7 +97,7 @@ impl VfsError {
             libc::ENODATA => Self::NoXattr,
             libc::ERANGE | libc::E2BIG => Self::XattrTooBig,
             libc::ENXIO => Self::NoMoreData,
-            libc::EAGAIN | libc::EBUSY | libc::ETXTBSY => Self::Delay,
+            libc::EAGAIN | libc::EBUSY => Self::Delay,
             libc::ENOMEM | libc::ENFILE | libc::EMFILE => Self::Resources,
             _ => Self::Io,
         }

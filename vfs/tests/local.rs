@@ -451,3 +451,37 @@ fn deep_trees_are_served_as_far_as_they_can_be_checked() {
         assert_eq!((why, depth > 2000), (VfsError::NameTooLong, true));
     });
 }
+
+#[test]
+fn a_superuser_that_cannot_become_others_is_refused() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_owned();
+    // Capabilities are each thread's own.
+    let refused = std::thread::spawn(move || {
+        let mut sets = rustix::thread::capabilities(None).unwrap();
+        sets.effective.remove(rustix::thread::CapabilitySet::SETUID);
+        rustix::thread::set_capabilities(None, sets).unwrap();
+        LocalBackend::open(LocalConfig::new(path)).err()
+    });
+    assert_eq!(refused.join().unwrap(), Some(VfsError::Perm));
+}
+
+#[test]
+fn a_running_program_is_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("program");
+    std::fs::copy("/bin/sleep", &program).unwrap();
+    let mut running = std::process::Command::new(&program).arg("60").spawn().unwrap();
+    block_on(async {
+        let b = bench(dir.path());
+        let (f, _) = b.root.lookup(&root(), b"program").await.unwrap();
+        let data = vec![iobuf::Buf::from(vec![1])];
+        refused(f.write(Some(&root()), 0, data, Stable::Unstable), VfsError::Access).await;
+        assert!(!b.contents(&f).await.is_empty());
+    });
+    running.kill().unwrap();
+    running.wait().unwrap();
+}

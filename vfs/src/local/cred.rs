@@ -13,6 +13,8 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use rustix::thread::CapabilitySet;
+
 use crate::error::{VfsError, VfsResult};
 use crate::types::Cred;
 
@@ -35,7 +37,8 @@ pub(crate) struct Identity {
 
 impl Identity {
     /// Finds out what this process may do. `alone`: do not switch even if it could.
-    pub(crate) fn probe(alone: bool) -> Self {
+    /// A superuser that cannot become anybody else is refused: it would serve every caller as itself.
+    pub(crate) fn probe(alone: bool) -> VfsResult<Self> {
         let own = Cred {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
@@ -45,9 +48,16 @@ impl Identity {
                 .map(rustix::process::Gid::as_raw)
                 .collect(),
         };
-        let switches = !alone && own.uid == 0 && has_capabilities();
+        let switches = !alone && own.uid == 0;
+        if switches && !has_capabilities() {
+            tracing::error!(
+                "running as root without CAP_SETUID, CAP_SETGID and CAP_DAC_OVERRIDE: callers cannot be served as \
+                 themselves; give these capabilities, or run as the user that all callers shall be"
+            );
+            return Err(VfsError::Perm);
+        }
         let partial = !(all_mapped("/proc/self/uid_map") && all_mapped("/proc/self/gid_map"));
-        Self { own, switches, partial }
+        Ok(Self { own, switches, partial })
     }
 
     /// An operation for `cred` needs other rights than the process's own.
@@ -115,15 +125,10 @@ fn all_mapped(map: &str) -> bool {
     std::fs::read_to_string(map).is_ok_and(|m| m.split_whitespace().eq(["0", "0", "4294967295"]))
 }
 
-/// Has what switching needs: `CAP_DAC_OVERRIDE`, `CAP_SETGID` and `CAP_SETUID`.
+/// Has what switching needs.
 fn has_capabilities() -> bool {
-    const NEEDED: u64 = 1 << 1 | 1 << 6 | 1 << 7;
-    std::fs::read_to_string("/proc/self/status").is_ok_and(|s| {
-        s.lines()
-            .find_map(|l| l.strip_prefix("CapEff:"))
-            .and_then(|v| u64::from_str_radix(v.trim(), 16).ok())
-            .is_some_and(|caps| caps & NEEDED == NEEDED)
-    })
+    let needed = CapabilitySet::DAC_OVERRIDE | CapabilitySet::SETGID | CapabilitySet::SETUID;
+    rustix::thread::capabilities(None).is_ok_and(|c| c.effective.contains(needed))
 }
 
 /// While this lives, the thread acts as a caller. It cannot leave the thread.

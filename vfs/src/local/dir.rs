@@ -23,6 +23,10 @@ use super::stat;
 /// For how many milliseconds fetched entries are good.
 const FRESH_MS: u64 = 1000;
 
+/// Bytes of a usual entry, and of the smallest fetch, which holds several of the longest.
+const ENTRY_USUAL: usize = 48;
+const LISTING_MIN: usize = 2048;
+
 /// An open listing and where it stands.
 pub(super) struct Listing {
     fd: Fd,
@@ -68,7 +72,7 @@ impl LocalNode {
             listing.go_to(cookie)?;
         }
         while listing.ahead.len() <= entries_max && !listing.end {
-            listing.fetch(now)?;
+            listing.fetch(now, entries_max)?;
         }
         let n = listing.ahead.len().min(entries_max);
         let out: Vec<DirEntry> = listing.ahead.drain(..n).collect();
@@ -104,8 +108,10 @@ impl Listing {
         Ok(())
     }
 
-    fn fetch(&mut self, now: u64) -> VfsResult<()> {
-        let mut room: Vec<u8> = Vec::with_capacity(LISTING);
+    /// Fetches about `wanted` entries: who asks for few shall not make us keep many.
+    fn fetch(&mut self, now: u64, wanted: usize) -> VfsResult<()> {
+        let bytes = wanted.saturating_mul(ENTRY_USUAL).clamp(LISTING_MIN, LISTING);
+        let mut room: Vec<u8> = Vec::with_capacity(bytes);
         let mut raw = RawDir::new(self.fd.as_fd(), room.spare_capacity_mut());
         if self.ahead.is_empty() {
             self.fetched = now;

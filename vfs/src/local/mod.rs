@@ -7,7 +7,8 @@
 //!
 //! *The border.* A directory that was moved out of the share's folder on the host is served no more, at the latest
 //! [`LocalConfig::recheck`] later; `..` is checked each time. A regular file that was moved out stays reachable by handles
-//! that were given while it was inside, as with the kernel's server. Other file systems mounted below the share are not
+//! that were given while it was inside, as with the kernel's server. (A handle is taken to be one that was given: front ends
+//! let no others through.) Other file systems mounted below the share are not
 //! crossed: their mount points are listed and refused with [`VfsError::Access`]. Subvolumes of one file system are served,
 //! each with its own `fsid`.
 //!
@@ -142,7 +143,7 @@ impl LocalBackend {
             fsid: found.fsid,
             tag: found.tag,
             proc_fd,
-            identity: Identity::probe(config.unprivileged),
+            identity: Identity::probe(config.unprivileged)?,
             kernel_handles: found.kernel_handles && !config.unprivileged,
             read_only: config.read_only,
             folder: config.root,
