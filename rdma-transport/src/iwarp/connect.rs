@@ -217,6 +217,32 @@ pub(crate) fn conclude(
     })
 }
 
+/// Puts hostile bytes in place of either start frame: for the fuzz target.
+#[doc(hidden)]
+pub fn fuzz_start(data: &[u8]) {
+    let Some((fixed, rest)) = data.split_first_chunk::<{ mpa::START_LEN }>() else { return };
+    let params = ConnectParams {
+        private_data: Bytes::new(),
+        recvs: 1,
+        sends: 1,
+        reads_out: 8,
+        reads_in: 8,
+        recv_size: 64,
+    };
+    let config = IwarpConfig::default();
+    for reply in [false, true] {
+        let Ok(start) = check_start(fixed, reply) else { continue };
+        let len = usize::from(start.private_len).min(rest.len());
+        let Ok(heard) = hear(start, Bytes::copy_from_slice(&rest[..len])) else { continue };
+        assert!(reject(&heard, rest).len() <= mpa::START_LEN + mpa::PRIVATE_DATA_MAX);
+        if reply {
+            let _ = conclude(&config, &params, &heard);
+        } else if let Ok(Ok((_, agreed))) = accept(&config, &params, &heard) {
+            assert!(agreed.ird <= 8 && agreed.ord <= 8);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -355,6 +381,20 @@ mod tests {
         let b = reject(&heard, b"no");
         assert_eq!(b[16..], [0x30, 2, 0, 6, 0, 0, 0, 0, b'n', b'o']);
         assert_eq!(hear_bytes(&b, true).unwrap().private_data, &b"no"[..]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn hostile_start_frames(
+            flags: u8,
+            revision in 0u8..4,
+            len in 0u8..20,
+            reply: bool,
+            rest: [u8; 20],
+        ) {
+            let key = if reply { mpa::REPLY_KEY } else { mpa::REQUEST_KEY };
+            fuzz_start(&[&key[..], &[flags, revision, 0, len], &rest].concat());
+        }
     }
 
     #[test]

@@ -159,6 +159,7 @@ impl IwarpPair {
                 return Ok(true);
             }
             if !wrote && !read {
+                self.pair.rest();
                 return Ok(false);
             }
         }

@@ -26,6 +26,8 @@ pub mod wire;
 use std::time::Duration;
 
 #[doc(hidden)]
+pub use connect::fuzz_start;
+#[doc(hidden)]
 pub use pair::fuzz;
 pub use setup::Iwarp;
 pub use violation::{Violation, violations};

@@ -33,6 +33,8 @@ const TAIL: usize = 4 << 10;
 const GUESSES_MAX: usize = 128;
 /// Payload guessed at once, in bytes: the usual size of a transfer.
 const GUESSED_MAX: usize = 1 << 20;
+/// Turns of a plan for which an idle connection keeps memory.
+const TURNS_KEPT: usize = 16;
 /// An FPDU with at least this payload is worth a system call of its own.
 const LARGE: usize = 16 << 10;
 /// Payload of an FPDU while none was seen.
@@ -192,9 +194,25 @@ impl Rx {
                 DdpHeader::Untagged(field(ddp_header, 0))
             });
             let is_request = Opcode::of(ddp_header[1]) == Some(Opcode::ReadRequest);
-            t.read_request = (is_request && cause.layer == 0).then(|| field(&self.control, 0));
+            // What an RDMA Read asks for is judged, and known, only when its request is here whole.
+            let is_judged = is_request && (cause.layer, cause.etype) == (0, 1);
+            t.read_request = is_judged.then(|| field(&self.control, 0));
         }
         t
+    }
+
+    /// The connection has nothing to do: what a burst took and an idle connection does not need is given back.
+    pub(crate) fn rest(&mut self) {
+        if self.plan.turns.capacity() > TURNS_KEPT {
+            self.plan.turns = Vec::new();
+        }
+        self.spill = Vec::new();
+    }
+
+    /// Bytes of memory behind this.
+    #[cfg(test)]
+    pub(crate) fn footprint(&self) -> usize {
+        SIDE + self.plan.turns.capacity() * size_of::<(usize, usize)>() + self.spill.capacity()
     }
 
     /// Takes bytes from a slice.

@@ -14,11 +14,14 @@ use super::wire::terminate::Terminate;
 use super::wire::{ddp, mpa, rdmap};
 
 /// FPDUs framed at once.
-const FRAMES_MAX: usize = 192;
+const FRAMES_MAX: usize = 384;
 /// Bytes framed at once. The checksum brings them into the cache, the socket's copy finds them there.
-const BATCH_MAX: usize = 256 << 10;
+const BATCH_MAX: usize = 512 << 10;
 /// Pieces for one system call (`IOV_MAX`).
 const PIECES_MAX: usize = 1024;
+
+/// Pieces for which an idle connection keeps memory.
+const PIECES_KEPT: usize = 32;
 
 /// What is over when the last byte of an FPDU is through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +112,23 @@ impl Tx {
     /// Another FPDU belongs into this batch.
     pub(crate) fn has_room(&self) -> bool {
         self.is_empty() || self.ends.len() < FRAMES_MAX && self.batch < BATCH_MAX
+    }
+
+    /// The connection has nothing to do: what a burst took and an idle connection does not need is given back.
+    pub(crate) fn rest(&mut self) {
+        if self.is_empty() && self.pieces.capacity() > PIECES_KEPT {
+            self.pieces = VecDeque::new();
+            self.ends = VecDeque::new();
+            self.scratch = Vec::new();
+        }
+    }
+
+    /// Bytes of memory behind this.
+    #[cfg(test)]
+    pub(crate) fn footprint(&self) -> usize {
+        self.pieces.capacity() * size_of::<Piece>()
+            + self.ends.capacity() * size_of::<(u64, Mark)>()
+            + self.scratch.capacity()
     }
 
     fn scratch(&mut self, bytes: &[u8]) {

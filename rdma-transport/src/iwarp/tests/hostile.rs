@@ -149,6 +149,10 @@ impl Scene {
             assert_eq!(last[22] & 0xc0, 0xc0);
             assert_eq!(last[24..26], u16::try_from(guilty.len()).unwrap().to_be_bytes());
             assert_eq!(last[26..26 + n], guilty[..n]);
+            if (cause.layer, cause.etype, guilty[1]) == (0, 1, 0x41) {
+                assert_eq!(last[22], 0xe0);
+                assert_eq!(last[44..72], guilty[18..46]);
+            }
         } else {
             assert_eq!(last[22], 0);
         }
@@ -371,6 +375,47 @@ async fn terminates() {
     let mut rest = Vec::new();
     s.peer.read_to_end(&mut rest).await.unwrap();
     assert!(rest.is_empty());
+}
+
+/// All four forms of Send are taken, and a Read is answered; then a refused Read Request is quoted whole.
+#[tokio::test]
+async fn all_forms_of_send_and_a_read() {
+    let mut s = scene(true).await;
+    s.say(&[
+        untagged(1, 0x44, [s.w.handle, 0, 1, 0], &[1; 8]),
+        untagged(1 | LAST, 0x44, [s.w.handle, 0, 1, 8], &[2; 8]),
+        untagged(1 | LAST, 0x45, [9, 0, 2, 0], &[3; 4]),
+    ])
+    .await;
+    let mut got = Vec::new();
+    while got.len() < 2 {
+        got.extend(next(&mut s.qp).await.unwrap());
+    }
+    assert_eq!((got[0].result, got[0].invalidated), (Ok(16), Some(s.w.handle)));
+    assert_eq!((got[1].result, got[1].invalidated), (Ok(4), None));
+    s.qp.post(vec![recv(3, 100), recv(4, 100)]).unwrap();
+    let refused = a_read(2, 1, s.r.handle, s.r.offset);
+    s.say(&[
+        a_read(1, 70, s.r.handle, s.r.offset + 30),
+        untagged(1 | LAST, 0x43, [0, 0, 3, 0], &[4; 4]),
+        untagged(1 | LAST, 0x46, [s.r.handle, 0, 4, 0], &[5; 4]),
+    ])
+    .await;
+    got.clear();
+    while got.len() < 2 {
+        got.extend(next(&mut s.qp).await.unwrap());
+    }
+    assert_eq!(got[1].invalidated, Some(s.r.handle));
+    // The Read was asked before the region was given up, so it is answered.
+    let mut response = [0; 2 + 14 + 70 + 2 + 4];
+    let mut none = Vec::new();
+    let read = in_time(s.peer.read_exact(&mut response));
+    let poll = poll_fn(|cx| s.qp.poll(cx, &mut none));
+    tokio::select! { n = read => n.map(|_| ()).unwrap(), _ = poll => panic!("an event") };
+    let want = tagged(1 | LAST, 0x42, 77, 0, &pattern(1, 100)[30..]);
+    assert_eq!(response[..], frame(&want, true));
+    s.say(std::slice::from_ref(&refused)).await;
+    s.ends(Violation::ReadRequestStag, &refused).await;
 }
 
 #[tokio::test]

@@ -339,3 +339,88 @@ async fn payload_is_not_copied() {
     // Other tests of this process copy too, but each only a little.
     assert!(copied < 16 * size as u64 / 2, "copied {copied}");
 }
+
+/// Every kind of work in random order and size from both ends, checked byte by byte.
+#[tokio::test]
+async fn a_random_mix() {
+    for seed in 0..8u64 {
+        let kinds = kinds();
+        let c = kinds[usize::try_from(seed).unwrap() % kinds.len()].clone();
+        let (i, r) = pair_of(c.clone(), c, params(), params()).await;
+        let (mut a, mut b) = (i.qp, r.qp);
+        let mut state = seed * 2 + 1;
+        let mut random = move |n: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            usize::try_from(state >> 33).unwrap() % n
+        };
+        let len = 400_000;
+        let sources = [pattern(1, len), pattern(2, len)];
+        // Each end offers a source to read and a sink to write, in slices that do not overlap.
+        let ra = a.register(Region::Readable(buf(sources[0].clone()))).unwrap();
+        let rb = b.register(Region::Readable(buf(sources[1].clone()))).unwrap();
+        let wa = a.register(Region::Writable(BufMut::heap(len))).unwrap();
+        let wb = b.register(Region::Writable(BufMut::heap(len))).unwrap();
+        let mut written = [vec![0u8; len], vec![0u8; len]];
+        let mut at = [0, 0];
+        // The initiator speaks first.
+        b.post(vec![recv(0, 8)]).unwrap();
+        a.post(vec![send(0, vec![1])]).unwrap();
+        both(&mut a, 1, &mut b, 1).await;
+        for round in 0..12 {
+            let mut sends = [0; 2];
+            let mut works: [Vec<Work>; 2] = [Vec::new(), Vec::new()];
+            let mut reads: [Vec<(usize, usize)>; 2] = [Vec::new(), Vec::new()];
+            for end in 0..2 {
+                let (read, write) = [(rb, wb), (ra, wa)][end];
+                for _ in 0..random(8) {
+                    match random(3) {
+                        0 => {
+                            let bytes = pattern(sends[end] + round, random(4096));
+                            works[end].push(send(0, bytes));
+                            sends[end] += 1;
+                        }
+                        1 => {
+                            let (from, n) = (random(len / 2), random(len / 2));
+                            let into = BufMut::heap(n);
+                            let from_seg = vec![part(read, from, n)];
+                            works[end].push(Work::Read { id: WorkId(1), from: from_seg, into });
+                            reads[end].push((from, n));
+                        }
+                        _ => {
+                            let n = random(len / 40).min(len - at[end]);
+                            let data = pattern(round, n);
+                            written[1 - end][at[end]..at[end] + n].copy_from_slice(&data);
+                            let to = part(write, at[end], n);
+                            works[end].push(Work::Write { id: WorkId(2), from: buf(data), to });
+                            at[end] += n;
+                        }
+                    }
+                }
+                // A last Send, so that the other end knows when all is there.
+                works[end].push(send(3, pattern(sends[end] + round, 9)));
+                sends[end] += 1;
+            }
+            let [for_a, for_b] = works;
+            let expect = [for_a.len() + sends[1], for_b.len() + sends[0]];
+            a.post((0..sends[1]).map(|_| recv(9, 4096)).collect()).unwrap();
+            b.post((0..sends[0]).map(|_| recv(9, 4096)).collect()).unwrap();
+            a.post(for_a).unwrap();
+            b.post(for_b).unwrap();
+            let (at_a, at_b) = both(&mut a, expect[0], &mut b, expect[1]).await;
+            for (end, got) in [(0, at_a), (1, at_b)] {
+                assert!(got.iter().all(|c| c.result.is_ok()), "{got:?}");
+                let of = |kind| got.iter().filter(move |c| c.kind == kind);
+                for (c, (from, n)) in of(WorkKind::Read).zip(&reads[end]) {
+                    let want = &sources[1 - end][*from..from + n];
+                    same(c.buf.as_ref().unwrap().filled(), want);
+                }
+                for (k, c) in of(WorkKind::Recv).enumerate() {
+                    let filled = c.buf.as_ref().unwrap().filled();
+                    same(filled, &pattern(k + round, filled.len()));
+                }
+            }
+        }
+        same(&writable(a.release(wa.handle)).whole_mut()[..at[1]], &written[0][..at[1]]);
+        same(&writable(b.release(wb.handle)).whole_mut()[..at[0]], &written[1][..at[0]]);
+    }
+}
