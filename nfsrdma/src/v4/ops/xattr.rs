@@ -2,7 +2,7 @@
 
 use vfs::{Attr, XattrHow};
 
-use crate::v4::compound::{Compound, Located};
+use crate::v4::compound::{Compound, Located, Object};
 use crate::v4::limits::{NAME_MAX, XATTR_VALUE_MAX};
 use crate::v4::status::Status;
 use crate::xdr::XdrError;
@@ -99,8 +99,10 @@ fn name<'a>(cx: &mut Compound<'a>) -> Result<&'a [u8], Status> {
 
 /// The object, on a volume that has extended attributes.
 fn node(cx: &Compound<'_>) -> Result<Located, Status> {
-    let at = cx.node()?;
-    if at.share.backend.capabilities().xattr { Ok(at.clone()) } else { Err(Status::NotSupp) }
+    match cx.object()? {
+        Object::Node(at) if at.share.backend.capabilities().xattr => Ok(at.clone()),
+        _ => Err(Status::NotSupp),
+    }
 }
 
 /// `change_info4` of the object. Others may have changed it between the two looks.
