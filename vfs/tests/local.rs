@@ -283,6 +283,68 @@ fn changes_on_the_host_are_seen() {
     });
 }
 
+/// Gives a file the list user::rwx, user:1001:`perm`, user:1002:---, and `perm` for all others.
+fn set_list(path: &Path, perm: u16) -> bool {
+    let mut acl = 2_u32.to_le_bytes().to_vec();
+    let entries: [(u16, u16, u32); 6] = [
+        (1, 7, u32::MAX),
+        (2, perm, 1001),
+        (2, 0, 1002),
+        (4, perm, u32::MAX),
+        (16, perm, u32::MAX),
+        (32, perm, u32::MAX),
+    ];
+    for (tag, perm, id) in entries {
+        acl.extend(tag.to_le_bytes());
+        acl.extend(perm.to_le_bytes());
+        acl.extend(id.to_le_bytes());
+    }
+    let flags = rustix::fs::XattrFlags::empty();
+    match rustix::fs::setxattr(path, "system.posix_acl_access", &acl, flags) {
+        Ok(()) => true,
+        Err(e) => {
+            println!("skipped: no access control lists here: {e}");
+            false
+        }
+    }
+}
+
+/// A list that comes later is honoured, however often the file was used without one.
+#[test]
+fn permission_lists_are_seen_when_they_come() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let sub = dir.path().join("d");
+    std::fs::create_dir(&sub).unwrap();
+    std::fs::write(sub.join("f"), b"data").unwrap();
+    block_on(async {
+        let b = bench(dir.path());
+        b.root.setattr(&root(), mode(0o755), false).await.unwrap();
+        let (d, _) = b.root.lookup(&root(), b"d").await.unwrap();
+        d.setattr(&root(), mode(0o777), false).await.unwrap();
+        // Long enough for the change time to be settled, so that what is found out is remembered.
+        std::thread::sleep(Duration::from_millis(80));
+        for _ in 0..3 {
+            d.lookup(&user(1002), b"f").await.unwrap();
+            d.readdir(&user(1002), 0, 10).await.unwrap();
+        }
+        if !set_list(&sub, 7) {
+            return;
+        }
+        let bob = user(1002);
+        refused(d.lookup(&bob, b"f"), VfsError::Access).await;
+        refused(d.readdir(&bob, 0, 10), VfsError::Access).await;
+        refused(d.unlink(&bob, b"f"), VfsError::Access).await;
+        refused(d.rename(&bob, b"f", d.as_ref(), b"g"), VfsError::Access).await;
+        refused(d.create(&bob, b"h", CreateHow::Guarded, mode(0o644)), VfsError::Access).await;
+        assert_eq!(d.access(&bob, Access(0x1ff)).await.unwrap(), Access(0));
+        d.lookup(&user(1001), b"f").await.unwrap();
+        d.unlink(&user(1003), b"f").await.unwrap();
+    });
+}
+
 #[test]
 fn permission_lists_decide_as_on_the_host() {
     if !is_root() {
@@ -290,25 +352,7 @@ fn permission_lists_decide_as_on_the_host() {
     }
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("f"), b"data").unwrap();
-    // user::rw- user:1001:r-- user:1002:--- group::r-- mask::r-- other::r--
-    let mut acl = 2_u32.to_le_bytes().to_vec();
-    let entries: [(u16, u16, u32); 6] = [
-        (1, 6, u32::MAX),
-        (2, 4, 1001),
-        (2, 0, 1002),
-        (4, 4, u32::MAX),
-        (16, 4, u32::MAX),
-        (32, 4, u32::MAX),
-    ];
-    for (tag, perm, id) in entries {
-        acl.extend(tag.to_le_bytes());
-        acl.extend(perm.to_le_bytes());
-        acl.extend(id.to_le_bytes());
-    }
-    let name = "system.posix_acl_access";
-    let flags = rustix::fs::XattrFlags::empty();
-    if let Err(e) = rustix::fs::setxattr(dir.path().join("f"), name, &acl, flags) {
-        println!("skipped: no access control lists here: {e}");
+    if !set_list(&dir.path().join("f"), 4) {
         return;
     }
     block_on(async {
