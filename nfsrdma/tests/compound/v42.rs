@@ -174,8 +174,47 @@ async fn a_copy_is_done_at_once() {
     assert_eq!(beyond.status, Status::Inval);
     let elsewhere = s.run(|c| copy(c.putfh(&from).savefh().putfh(&to), 0, 0, 1, 1)).await;
     assert_eq!(elsewhere.status, Status::NotSupp);
+    let onto_itself = s.run(|c| copy(c.putfh(&from).savefh().putfh(&from), 0, 4, 5, 0)).await;
+    assert_eq!(onto_itself.status, Status::Inval);
+    let beside_itself = s.run(|c| copy(c.putfh(&from).savefh().putfh(&from), 0, 5, 5, 0)).await;
+    assert_eq!(beside_itself.status, Status::Ok);
     let no_source = s.run(|c| copy(c.putfh(&to), 0, 0, 1, 0)).await;
     assert_eq!(no_source.status, Status::NoFileHandle);
+}
+
+fn clone(c: Args, from: u64, to: u64, count: u64) -> Args {
+    c.op(op::CLONE, |w| {
+        Stateid::ANONYMOUS.encode(w);
+        Stateid::ANONYMOUS.encode(w);
+        [from, to, count].iter().for_each(|&n| w.u64(n));
+    })
+}
+
+#[tokio::test]
+async fn a_clone_is_aligned_and_whole_or_nothing() {
+    let kit = Kit::new();
+    let s = kit.session().await;
+    let mut content = vec![1; 1 << 16];
+    content.extend([2; 100]);
+    let (_, from) = kit.with_file(b"from", &content).await;
+    let (_, to) = kit.with_file(b"to", b"").await;
+    let mut r = s.run(|c| c.putfh(&from).getattr(&[attr::CLONE_BLKSIZE])).await;
+    r.ok(&[op::PUTFH]).expect(op::GETATTR, Status::Ok);
+    r.bitmap();
+    r.u32();
+    let block = u64::from(r.u32());
+    // To the end, which need not be aligned.
+    let mut r = s.run(|c| clone(c.putfh(&from).savefh().putfh(&to), 0, 0, 0)).await;
+    r.ok(&[op::PUTFH, op::SAVEFH, op::PUTFH, op::CLONE]).end(Status::Ok);
+    let mut r = s.run(|c| c.putfh(&to).read(0, 1 << 20)).await;
+    r.ok(&[op::PUTFH]).expect(op::READ, Status::Ok);
+    assert!(r.bool() && r.opaque() == content);
+    for (from_at, to_at, count) in [(1, 0, block), (0, 1, block), (0, 0, 1), (0, 0, 1 << 20)] {
+        let r = s.run(|c| clone(c.putfh(&from).savefh().putfh(&to), from_at, to_at, count)).await;
+        assert_eq!(r.status, Status::Inval, "{from_at} {to_at} {count}");
+    }
+    let r = s.run(|c| clone(c.putfh(&from).savefh().putfh(&from), 0, 0, block)).await;
+    assert_eq!(r.status, Status::Inval);
 }
 
 #[tokio::test]

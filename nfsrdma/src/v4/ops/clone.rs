@@ -14,7 +14,9 @@ pub(in crate::v4) async fn clone(cx: &mut Compound<'_>) -> Result<(), Status> {
     let end = p.from_at + p.count;
     let block = u64::from(caps.clone_block.max(1));
     // RFC 7862 section 15.13.3: ends are aligned, except at the end of the source.
+    let count = if p.count == 0 { size.saturating_sub(p.from_at) } else { p.count };
     if end > size
+        || p.overlaps(count)
         || p.from_at % block != 0
         || p.to_at % block != 0
         || p.count % block != 0 && end != size

@@ -19,6 +19,14 @@ pub(super) struct Pair {
     pub(super) count: u64,
 }
 
+impl Pair {
+    /// The ranges are of one file and have bytes in common, which neither operation allows (RFC 7862 sections 15.2.3 and
+    /// 15.13.3).
+    pub(super) fn overlaps(&self, count: u64) -> bool {
+        self.from.node.id() == self.to.node.id() && self.from_at.abs_diff(self.to_at) < count
+    }
+}
+
 /// Decodes what COPY and CLONE begin with, and checks both stateids.
 pub(super) async fn pair(cx: &mut Compound<'_>) -> Result<Pair, Status> {
     let (from_id, to_id) = (Stateid::decode(&mut cx.args)?, Stateid::decode(&mut cx.args)?);
@@ -57,6 +65,9 @@ pub(in crate::v4) async fn copy(cx: &mut Compound<'_>) -> Result<(), Status> {
     }
     let there = size - p.from_at;
     let wanted = if p.count == 0 { there } else { p.count.min(there) };
+    if p.overlaps(wanted) {
+        return Err(Status::Inval);
+    }
     let count = wanted.min(COPY_MAX);
     let done = if count == 0 {
         0
