@@ -119,7 +119,7 @@ pub struct Conn {
     pub read_into: ReadInto,
     /// The rules that this peer has been reported for: one line in the log for each.
     pub(crate) reported: AtomicU32,
-    pub(crate) last_cred: std::sync::Mutex<Option<Arc<LastCred>>>,
+    pub(crate) last_cred: std::sync::Mutex<Option<LastCred>>,
 }
 
 /// The credential of the last call and what it meant: callers rarely change it.

@@ -229,7 +229,7 @@ fn caller(conn: &Conn, head: &CallHead<'_>) -> Result<(Flavor, Cred), AuthStat> 
     }
     let meant = decode_cred(head.flavor, head.cred)?;
     let last = LastCred { flavor: head.flavor, body: head.cred.into(), meant: meant.clone() };
-    *lock() = Some(Arc::new(last));
+    *lock() = Some(last);
     Ok(meant)
 }
 

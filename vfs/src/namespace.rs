@@ -2,7 +2,7 @@
 //! delegations of one client are honoured by all others.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use iobuf::Buf;
 use state::{Operation, Range, Who};
@@ -22,6 +22,9 @@ pub enum Squash {
     /// Everybody.
     All,
 }
+
+/// Shared, so that to squash a caller takes no memory.
+static NO_GROUPS: LazyLock<Arc<[u32]>> = LazyLock::new(|| Arc::new([]));
 
 /// The user and group that squashed callers become.
 pub const ANONYMOUS: u32 = 65534;
@@ -78,7 +81,7 @@ impl Share {
 
     /// Applies the squash rule to a caller.
     pub fn squash(&self, cred: Cred) -> Cred {
-        let nobody = || Cred { uid: ANONYMOUS, gid: ANONYMOUS, groups: Arc::new([]) };
+        let nobody = || Cred { uid: ANONYMOUS, gid: ANONYMOUS, groups: NO_GROUPS.clone() };
         match self.squash {
             Squash::None => cred,
             Squash::All => nobody(),
