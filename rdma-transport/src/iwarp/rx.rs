@@ -116,6 +116,34 @@ struct Message {
     filled: usize,
 }
 
+/// Where the next payload belongs if the peer goes on as before.
+#[derive(Clone, Copy)]
+struct Next {
+    place: Place,
+    at: usize,
+    /// Payload of one FPDU.
+    len: usize,
+}
+
+/// What is likely to come: FPDUs with this header and `len` bytes of payload each, which belong to `place` from `at` on.
+struct Guess {
+    place: Place,
+    at: usize,
+    /// Bytes of length field and header.
+    header: usize,
+    len: usize,
+    /// Bytes of messages that follow each other; the last FPDU of each may be shorter.
+    chunks: Vec<usize>,
+}
+
+/// Bytes that come before the next payload.
+struct Missing {
+    /// Of the FPDU that is arriving.
+    trailer: usize,
+    /// Of the next header, already here.
+    have: usize,
+}
+
 /// What to ask the socket for: turn by turn a slot in `side` and a piece of the memory of `place` from `at` on.
 struct Plan {
     place: Place,
@@ -139,8 +167,10 @@ pub(crate) struct Rx {
     read_msn: u32,
     message: Option<Message>,
     plan: Plan,
-    /// Where the next payload belongs if the peer goes on as before, and how much an FPDU brought last time.
-    next: Option<(Place, usize)>,
+    next: Option<Next>,
+    /// Payload guessed at once: less after a guess that was badly wrong.
+    reach: usize,
+    /// Payload of a tagged FPDU that was as full as the peer makes them.
     usual: usize,
     spill: Vec<u8>,
     /// A Send or FPDU without data may come first as RTR and takes no Receive (RFC 6581).
@@ -167,6 +197,7 @@ impl Rx {
             message: None,
             plan: Plan { place: Place::Control, at: 0, turns: Vec::new() },
             next: None,
+            reach: FIRST_GUESS,
             usual: 0,
             spill: Vec::new(),
             rtr_send,
@@ -475,13 +506,10 @@ impl Rx {
     /// A whole FPDU is here and its CRC is right.
     fn complete(&mut self, t: &mut Targets, s: &Segment) -> Result<(), Violation> {
         self.started = true;
-        self.next = (s.len >= GUESS_MIN).then_some((s.place, s.at));
         if s.opcode.is_tagged() && s.len >= GUESS_MIN && (!s.last || s.len > self.usual) {
             self.usual = s.len;
         }
-        if s.last && s.opcode != Opcode::ReadResponse {
-            self.next = None;
-        }
+        self.next = self.following(s);
         match s.opcode {
             Opcode::Write => Ok(()),
             Opcode::ReadResponse => {
@@ -565,78 +593,90 @@ impl Rx {
 
     fn make_plan(&mut self, t: &Targets) {
         let pad_and_crc = self.trailer_len();
-        let plan = &mut self.plan;
-        plan.turns.clear();
-        let mut room = SIDE - self.have - TAIL;
-        // What is still missing in front of the next header.
-        let mut trailer = 0;
-        let mut next = self.next;
-        let mut usual = self.usual;
-        let mut have = self.have;
-        match &self.state {
-            State::Header => {}
-            State::Payload(s) => {
-                (plan.place, plan.at) = (s.place, s.at);
-                plan.turns.push((0, s.left));
-                trailer = pad_and_crc;
-                let goes_on = s.opcode == Opcode::ReadResponse || !s.last;
-                next = (s.len >= GUESS_MIN && goes_on).then_some((s.place, s.at + s.left));
-                usual = if s.last { usual.max(s.len) } else { s.len };
+        self.plan.turns.clear();
+        let (guess, missing) = match &self.state {
+            State::Header => {
+                let guess = self.next.and_then(|n| self.goes_on(t, n)).or_else(|| self.begins(t));
+                (guess, Missing { trailer: 0, have: self.have })
             }
             State::Trailer(s) => {
-                trailer = pad_and_crc - have;
-                have = 0;
-                let goes_on = s.opcode == Opcode::ReadResponse || !s.last;
-                next = (s.len >= GUESS_MIN && goes_on).then_some((s.place, s.at));
-                usual = if s.last { usual.max(s.len) } else { s.len };
+                let next = self.following(s);
+                let guess = next.and_then(|n| self.goes_on(t, n)).or_else(|| self.begins(t));
+                (guess, Missing { trailer: pad_and_crc - self.have, have: 0 })
             }
+            State::Payload(s) => {
+                (self.plan.place, self.plan.at) = (s.place, s.at);
+                self.plan.turns.push((0, s.left));
+                // Only the place where this payload goes can go on: a plan has one.
+                let guess = self.following(s).and_then(|n| self.goes_on(t, n));
+                (guess, Missing { trailer: pad_and_crc, have: 0 })
+            }
+        };
+        if let (Some(g), true) = (&guess, self.plan.turns.is_empty()) {
+            (self.plan.place, self.plan.at) = (g.place, g.at);
         }
-        let busy = matches!(self.state, State::Payload(_));
-        let mut chunks: VecDeque<usize> = VecDeque::new();
+        self.lay_out(t, guess, missing);
+    }
+
+    /// What belongs where this segment leaves off, if its message or Read may go on.
+    fn following(&self, s: &Segment) -> Option<Next> {
+        let goes_on = s.opcode == Opcode::ReadResponse || !s.last;
+        let len = if s.last { self.usual.max(s.len) } else { s.len };
+        let next = Next { place: s.place, at: s.at + s.left, len };
+        (s.len >= GUESS_MIN && goes_on).then_some(next)
+    }
+
+    /// The peer goes on as before.
+    fn goes_on(&self, t: &Targets, next: Next) -> Option<Guess> {
+        let Next { place, at, len } = next;
         let mut header = mpa::LENGTH_LEN + ddp::TAGGED_LEN;
-        match next {
-            Some((Place::Sink(seq), _)) => chunks.extend(t.reads.coming(seq)),
-            Some((Place::Region(stag), at)) => chunks.extend([t.memory.fresh(stag, at)]),
-            Some((Place::Recv, at)) if self.message.is_some() => {
+        let chunks: Vec<usize> = match place {
+            Place::Sink(seq) => t.reads.coming(seq).collect(),
+            Place::Region(stag) => vec![t.memory.fresh(stag, at)],
+            Place::Recv => {
                 header = HEADER_MAX;
-                chunks.extend(t.recvs.front().map(|(_, b)| b.capacity().saturating_sub(at)));
+                let (_, b) = t.recvs.front().filter(|_| self.message.is_some())?;
+                vec![b.capacity().saturating_sub(at)]
             }
-            _ => {}
+            Place::Control => return None,
+        };
+        chunks.iter().any(|n| *n > 0).then_some(Guess { place, at, header, len, chunks })
+    }
+
+    /// Nothing goes on: what comes is the answer to the oldest Read, or else a Send.
+    fn begins(&self, t: &Targets) -> Option<Guess> {
+        if let Some((seq, at)) = t.reads.next() {
+            let place = Place::Sink(seq);
+            let len = if self.usual == 0 { FIRST_GUESS } else { self.usual };
+            let header = mpa::LENGTH_LEN + ddp::TAGGED_LEN;
+            return Some(Guess { place, at, header, len, chunks: t.reads.coming(seq).collect() });
         }
-        chunks.retain(|n| *n > 0);
-        if let (Some((place, at)), false) = (next, chunks.is_empty() || busy) {
-            (plan.place, plan.at) = (place, at);
-        } else if chunks.is_empty() && !busy {
-            // Nothing goes on: the answer to the oldest Read, or else a Send.
-            if let Some((seq, at)) = t.reads.next() {
-                (plan.place, plan.at) = (Place::Sink(seq), at);
-                usual = if usual == 0 { FIRST_GUESS } else { usual };
-                chunks.extend(t.reads.coming(seq));
-            } else if let (Some((_, b)), None) = (t.recvs.front(), &self.message) {
-                (plan.place, plan.at) = (Place::Recv, 0);
-                header = HEADER_MAX;
-                usual = b.capacity();
-                chunks.push_back(b.capacity());
-            }
-        }
-        // A large FPDU that its message goes on behind, but where nothing may be guessed: better one more system call than
-        // a copy.
+        let (_, b) = t.recvs.front().filter(|_| self.message.is_none())?;
+        let len = b.capacity();
+        Some(Guess { place: Place::Recv, at: 0, header: HEADER_MAX, len, chunks: vec![len] })
+    }
+
+    /// Appends to the plan: turns for the guess as far as it may go, and a tail for what comes then.
+    fn lay_out(&mut self, t: &Targets, guess: Option<Guess>, missing: Missing) {
+        let Missing { mut trailer, mut have } = missing;
+        let mut room = SIDE - self.have - TAIL;
+        // A large FPDU whose message goes on, where nothing may be guessed: better one more system call than a copy.
         let large = |s: &Segment| !s.last && s.len >= LARGE;
         let mut more_follows = matches!(&self.state, State::Payload(s) if large(s));
+        let header = guess.as_ref().map_or(HEADER_MAX, |g| g.header);
+        let turns = &mut self.plan.turns;
         let mut guessed = 0;
+        let (len, chunks) = guess.map_or((0, Vec::new()), |g| (g.len, g.chunks));
         'guesses: for mut chunk in chunks {
             while chunk > 0 {
-                let data = usual.min(chunk);
+                let data = len.min(chunk);
                 let slot = (trailer + header).saturating_sub(have);
-                if plan.turns.len() > GUESSES_MAX
-                    || guessed + data > GUESSED_MAX.max(data)
-                    || slot == 0
-                    || slot > room
-                {
+                let enough = turns.len() > GUESSES_MAX || guessed >= self.reach;
+                if enough || slot == 0 || slot > room {
                     more_follows = true;
                     break 'guesses;
                 }
-                plan.turns.push((slot, data));
+                turns.push((slot, data));
                 room -= slot;
                 guessed += data;
                 chunk -= data;
@@ -644,13 +684,13 @@ impl Rx {
                 trailer = mpa::pad(header - mpa::LENGTH_LEN + data) + mpa::CRC_LEN;
             }
         }
-        if let Place::Sink(seq) = plan.place {
+        if let (Place::Sink(seq), false) = (self.plan.place, turns.is_empty()) {
             more_follows |= t.reads.comes_after(seq);
         }
         let slot = (trailer + header).saturating_sub(have);
         // Payload of which it is known that it comes is not to be read into the tail.
-        let only_header = more_follows && slot > 0 && !plan.turns.is_empty();
-        plan.turns.push((if only_header { slot.min(room) } else { room + TAIL }, 0));
+        let only_header = more_follows && slot > 0 && !turns.is_empty();
+        turns.push((if only_header { slot.min(room) } else { room + TAIL }, 0));
     }
 
     /// The socket gave `n` bytes into what [`Rx::slices`] said.
@@ -683,6 +723,10 @@ impl Rx {
             }
             n -= k;
             at += k;
+            // Right up to the last piece of payload.
+            if i + 2 == turns.len() {
+                self.reach = (self.reach * 2).min(GUESSED_MAX);
+            }
         }
         self.plan.turns = turns;
         result
@@ -701,6 +745,9 @@ impl Rx {
 
     fn feed_spill(&mut self, t: &mut Targets) -> Result<(), Violation> {
         let spill = std::mem::take(&mut self.spill);
+        if spill.len() > SIDE {
+            self.reach = (self.reach / 4).max(LARGE);
+        }
         let result = self.feed(t, &spill);
         if spill.capacity() <= SIDE {
             self.spill = spill;
