@@ -120,6 +120,8 @@ pub struct Client {
     pub(super) reclaimed: AtomicBool,
     /// Its name is durable.
     recorded: AtomicBool,
+    /// Delegations that were revoked and that it has not freed yet.
+    pub(super) revoked: AtomicUsize,
     /// 4.0: the verifier that confirms it.
     confirm: Mutex<[u8; 8]>,
     create_order: Mutex<CreateOrder>,
@@ -262,6 +264,7 @@ impl Clients {
             confirmed: false.into(),
             reclaimed: false.into(),
             recorded: false.into(),
+            revoked: AtomicUsize::new(0),
             confirm: Mutex::default(),
             create_order: Mutex::new(CreateOrder { next: 1, last_reply: None }),
             sessions: Mutex::default(),

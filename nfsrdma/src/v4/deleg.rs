@@ -166,7 +166,7 @@ impl Clients {
                 && !d.revoked
             {
                 d.revoked = true;
-                held.revoked += 1;
+                client.revoked.fetch_add(1, Ordering::AcqRel);
                 self.delegations.fetch_sub(1, Ordering::Relaxed);
                 self.counters.revoked.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(client = client.id.0, "a delegation was not given back in time");

@@ -119,8 +119,6 @@ pub(super) struct Held {
     gone: bool,
     /// Locks and delegations by what `state` knows them as.
     by_holder: HashMap<HolderId, u32>,
-    /// Delegations that were revoked and not freed yet.
-    pub(super) revoked: usize,
 }
 
 /// What a client held when it ended.
@@ -171,7 +169,6 @@ impl Held {
         self.open_owners.clear();
         self.lock_owners.clear();
         self.by_holder.clear();
-        self.revoked = 0;
         Gone(self.states.drain().map(|(_, entry)| entry).collect())
     }
 
@@ -227,7 +224,6 @@ impl Held {
             Some(Entry::Delegation(_)) => match self.states.remove(&number) {
                 Some(Entry::Delegation(d)) => {
                     self.by_holder.remove(&d.party.holder);
-                    self.revoked -= usize::from(d.revoked);
                     Some(d)
                 }
                 _ => None,

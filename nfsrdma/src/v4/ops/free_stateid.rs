@@ -1,5 +1,7 @@
 //! FREE_STATEID (RFC 8881 section 18.38).
 
+use std::sync::atomic::Ordering;
+
 use crate::v4::compound::Compound;
 use crate::v4::opens::Entry;
 use crate::v4::resolve::resolve;
@@ -17,6 +19,7 @@ pub(in crate::v4) async fn free_stateid(cx: &mut Compound<'_>) -> Result<(), Sta
     match entry {
         Entry::Delegation(d) if d.revoked => {
             held.remove_delegation(named.number);
+            named.client.revoked.fetch_sub(1, Ordering::AcqRel);
             Ok(())
         }
         Entry::Lock(l) if !table.holds_lock(l.node.id(), l.party.holder) => {

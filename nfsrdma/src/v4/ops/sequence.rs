@@ -94,7 +94,7 @@ fn status_flags(session: &Arc<Session>) -> u32 {
     {
         flags &= !CB_PATH_DOWN;
     }
-    if session.client.held().revoked > 0 {
+    if session.client.revoked.load(Ordering::Acquire) > 0 {
         flags |= RECALLABLE_STATE_REVOKED;
     }
     flags
