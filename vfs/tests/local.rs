@@ -529,3 +529,33 @@ fn a_running_program_is_not_written() {
     running.kill().unwrap();
     running.wait().unwrap();
 }
+
+/// What is not in the page cache, or only in part, comes whole all the same.
+#[test]
+fn uncached_data_is_read_on_a_thread() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = pattern(5, 1 << 20);
+    std::fs::write(dir.path().join("f"), &data).unwrap();
+    let file = std::fs::File::open(dir.path().join("f")).unwrap();
+    file.sync_all().unwrap();
+    block_on(async {
+        let b = bench(dir.path());
+        let (f, _) = b.root.lookup(&root(), b"f").await.unwrap();
+        // Nothing cached; then single pages here and there; then all.
+        let pages: [&[u64]; 3] = [&[], &[0, 1, 7, 100], &[]];
+        for cached in pages {
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
+            for page in cached {
+                let mut one = [0; 4096];
+                std::os::unix::fs::FileExt::read_exact_at(&file, &mut one, page * 4096).unwrap();
+            }
+            for (at, n) in [(0, 65536), (4096, 65536), (28_000, 10_000), (0, 1 << 20)] {
+                let (read, eof) = b.read(&f, at, n).await;
+                assert!(read == data[at as usize..at as usize + n], "{at} {n}");
+                assert_eq!(eof, at as usize + n == data.len());
+            }
+        }
+        assert!(vfs::engine::threads::stats().threads <= vfs::engine::limits::IO_THREADS);
+    });
+}
