@@ -1,8 +1,299 @@
 //! Figures beside other servers. They are written down, never judged: a rate on a shared machine is not a test.
+//!
+//! Everything runs in a network and mount namespace of its own, so that no port and no rpcbind of the host is touched, and
+//! nothing outlives the run. Both servers keep their files on tmpfs and are measured in turns by the same client.
 
-use crate::sh::{Outcome, Result};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-/// `cargo xtask bench`.
-pub(crate) fn command(_args: &[String]) -> Result<Outcome> {
-    Err("bench is not there yet".into())
+use serde_json::Value;
+
+use crate::sh::{Outcome, Result, output, run, target_dir};
+use crate::{packages, sh};
+
+const OURS: u16 = 22049;
+const OURS_RDMA: u16 = 22050;
+const GANESHA: u16 = 12049;
+const GANESHA_MOUNT: u16 = 12050;
+/// Longest time for a server to answer after its start.
+const START_MAX: Duration = Duration::from_secs(30);
+const INSIDE: &str = "--inside";
+const DOCUMENT: &str = "docs/benchmarks.md";
+
+/// `cargo xtask bench [--rounds N] [--size SIZE]`.
+pub(crate) fn command(args: &[String]) -> Result<Outcome> {
+    if args.first().is_some_and(|a| a == INSIDE) {
+        return inside(&args[1..]).map(|()| Outcome::Passed);
+    }
+    packages::install(&["bench"])?;
+    run(&["cargo", "build", "--quiet", "--release", "--package", "gateway"])?;
+    let me = std::env::current_exe().map_err(|e| e.to_string())?.display().to_string();
+    let mut words = vec!["unshare", "--net", "--mount", "--", &me, "bench", INSIDE];
+    words.extend(args.iter().map(String::as_str));
+    run(&words)?;
+    println!("written to {DOCUMENT}");
+    Ok(Outcome::Passed)
+}
+
+/// A server that ends with this value.
+struct Server(Child);
+
+impl Server {
+    fn start(mut command: Command, what: &str) -> Result<Self> {
+        let child =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        child.map(Self).map_err(|e| format!("cannot start {what}: {e}"))
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn wait_for(port: u16, what: &str) -> Result<()> {
+    let until = Instant::now() + START_MAX;
+    while Instant::now() < until {
+        if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
+            return Ok(());
+        }
+        sleep(Duration::from_millis(50));
+    }
+    Err(format!("{what} does not answer on port {port}"))
+}
+
+/// A folder that is removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(path: &str) -> Result<Self> {
+        // What an interrupted run left.
+        let _ = fs::remove_dir_all(path);
+        fs::create_dir_all(path).map_err(|e| format!("{path}: {e}"))?;
+        Ok(Self(path.into()))
+    }
+
+    fn join(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn ganesha(folder: &Folder, files: &Folder) -> Result<Server> {
+    let state = folder.join("recovery");
+    fs::create_dir_all(&state).map_err(|e| format!("{state}: {e}"))?;
+    let text = format!(
+        "NFS_CORE_PARAM {{ NFS_Port = {GANESHA}; MNT_Port = {GANESHA_MOUNT}; NLM_Port = 12051; Rquota_Port = 12052; \
+         Protocols = 3,4; Mount_Path_Pseudo = true; Enable_UDP = false; Enable_NLM = false; \
+         Enable_RQUOTA = false; NSM_Use_Caller_Name = false; Plugins_Dir = /usr/lib/x86_64-linux-gnu/ganesha; }}\n\
+         NFSv4 {{ Graceless = true; RecoveryBackend = fs; RecoveryRoot = {state}; Minor_Versions = 0,1,2; \
+         Allow_Numeric_Owners = true; Only_Numeric_Owners = true; }}\n\
+         EXPORT {{ Export_Id = 1; Path = {files}; Pseudo = /share; Access_Type = RW; Squash = No_Root_Squash; \
+         SecType = sys; Protocols = 3,4; Transports = TCP; FSAL {{ Name = VFS; }} }}\n\
+         LOG {{ Default_Log_Level = WARN; }}\n",
+        files = files.0.display()
+    );
+    let conf = folder.join("ganesha.conf");
+    fs::write(&conf, text).map_err(|e| format!("{conf}: {e}"))?;
+    let mut command = Command::new("ganesha.nfsd");
+    let (log, pid) = (folder.join("ganesha.log"), folder.join("ganesha.pid"));
+    command.args(["-F", "-f", &conf, "-L", &log, "-p", &pid]);
+    let server = Server::start(command, "nfs-ganesha")?;
+    wait_for(GANESHA, "nfs-ganesha")?;
+    Ok(server)
+}
+
+fn headgate() -> PathBuf {
+    target_dir().join("release/headgate")
+}
+
+fn ours(folder: &Folder, files: &Folder) -> Result<Server> {
+    let mut command = Command::new(headgate());
+    let share = format!("share={},squash=none", files.0.display());
+    let (tcp, rdma, state) = (OURS.to_string(), OURS_RDMA.to_string(), folder.join("state"));
+    command.args(["serve", "--share", &share, "--bind", "127.0.0.1", "--state", &state]);
+    command.args(["--nfs-port", &tcp, "--nfs-rdma-port", &rdma]);
+    let server = Server::start(command, "headgate")?;
+    wait_for(OURS, "headgate")?;
+    Ok(server)
+}
+
+/// One comparison: its heading, the two targets and the processes that serve them.
+struct Pair<'a> {
+    title: &'a str,
+    first: (&'a str, String, &'a Server),
+    second: (&'a str, String, &'a Server),
+}
+
+fn target(port: u16, mount: u16, version: &str, transport: &str) -> String {
+    format!(
+        "nfs://127.0.0.1:{port}/share?version={version}&transport={transport}&mountport={mount}"
+    )
+}
+
+fn inside(args: &[String]) -> Result<()> {
+    run(&["ip", "link", "set", "lo", "up"])?;
+    // rpcbind and its callers meet at a socket in /run.
+    run(&["mount", "-t", "tmpfs", "tmpfs", "/run"])?;
+    let folder = Folder::new("/tmp/headgate-bench")?;
+    let (files, theirs) =
+        (Folder::new("/dev/shm/headgate-bench-1")?, Folder::new("/dev/shm/headgate-bench-2")?);
+    let mut command = Command::new("rpcbind");
+    command.args(["-f", "-i"]);
+    let _rpcbind = Server::start(command, "rpcbind")?;
+    wait_for(111, "rpcbind")?;
+    let peer = ganesha(&folder, &theirs)?;
+    let us = ours(&folder, &files)?;
+    let mut text = preface()?;
+    for version in ["3", "4.1"] {
+        let (tcp, rdma) =
+            (target(OURS, OURS, version, "tcp"), target(OURS_RDMA, OURS, version, "rdma"));
+        let other = target(GANESHA, GANESHA_MOUNT, version, "tcp");
+        let pairs = [
+            Pair {
+                title: "over TCP, beside nfs-ganesha",
+                first: ("headgate", tcp.clone(), &us),
+                second: ("nfs-ganesha", other, &peer),
+            },
+            Pair {
+                title: "over RDMA (iWARP in user space, CRC on), beside TCP",
+                first: ("RDMA", rdma, &us),
+                second: ("TCP", tcp, &us),
+            },
+        ];
+        for pair in pairs {
+            println!("NFS {version} {}", pair.title);
+            let measured = measure(&pair, args)?;
+            section(&mut text, version, &pair, &measured)?;
+        }
+    }
+    fs::write(DOCUMENT, text).map_err(|e| format!("{DOCUMENT}: {e}"))
+}
+
+fn measure(pair: &Pair<'_>, args: &[String]) -> Result<Value> {
+    let program = headgate().display().to_string();
+    let (a, b) = (pair.first.2.pid(), pair.second.2.pid());
+    let mut words = vec![
+        program.as_str(),
+        "bench",
+        &pair.first.1,
+        "--compare",
+        &pair.second.1,
+        "--server-pid",
+        &a,
+        "--server-pid",
+        &b,
+        "--json",
+    ];
+    words.extend(args.iter().map(String::as_str));
+    serde_json::from_str(&sh::output(&words)?).map_err(|e| e.to_string())
+}
+
+fn section(text: &mut String, version: &str, pair: &Pair<'_>, measured: &Value) -> Result<()> {
+    let loads =
+        |i: usize| measured["targets"][i]["loads"].as_array().ok_or("no loads were measured");
+    let (first, second) = (pair.first.0, pair.second.0);
+    // Writing to a string does not fail.
+    let _ = write!(
+        text,
+        "\n## NFS {version} {}\n\n| load | {first} | {second} | ratio | server CPU: {first} | {second} | ratio | client CPU: \
+         {first} | {second} |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+        pair.title
+    );
+    for (a, b) in loads(0)?.iter().zip(loads(1)?) {
+        let of = |load: &Value, key: &str| load[key].as_f64().unwrap_or(f64::NAN);
+        let bulk = a["cpu_per"] == "GiB";
+        let rate = |l: &Value| match bulk {
+            true => format!("{:.0} MB/s", of(l, "rate")),
+            false => format!("{:.0}/s", of(l, "rate")),
+        };
+        let cpu = |l: &Value, key: &str| match bulk {
+            true => format!("{:.2} s/GiB", of(l, key) / 1e6),
+            false => format!("{:.1} us", of(l, key)),
+        };
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | **{:.2}** | {} | {} | **{:.2}** | {} | {} |",
+            words(a),
+            rate(a),
+            rate(b),
+            of(a, "rate") / of(b, "rate"),
+            cpu(a, "server_cpu_us"),
+            cpu(b, "server_cpu_us"),
+            of(a, "server_cpu_us") / of(b, "server_cpu_us"),
+            cpu(a, "client_cpu_us"),
+            cpu(b, "client_cpu_us"),
+        );
+    }
+    Ok(())
+}
+
+fn words(load: &Value) -> String {
+    let what = match load["load"].as_str().unwrap_or_default() {
+        "write" => "write 1 MiB, a new file",
+        "read" => "read 1 MiB",
+        "random-read" => "random read 4 KiB",
+        "getattr" => "GETATTR",
+        "create" => "create, close, unlink",
+        other => other,
+    };
+    format!("{what}, depth {}", load["depth"])
+}
+
+/// What was measured where.
+fn preface() -> Result<String> {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let field = |text: &str, name: &str| {
+        let line = text.lines().find(|l| l.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let cpu = field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| "unknown".into());
+    let memory = field(&read("/proc/meminfo"), "MemTotal").unwrap_or_default();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let load = read("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned();
+    let date = output(&["date", "--utc", "+%Y-%m-%d"])?;
+    let peer = output(&["dpkg-query", "-W", "-f", "${Version}", "nfs-ganesha"])?;
+    let commit = if Path::new(".git").exists() {
+        output(&["git", "describe", "--always", "--dirty"])?
+    } else {
+        "unknown".into()
+    };
+    let kernel = read("/proc/sys/kernel/osrelease");
+    Ok(format!(
+        "# Benchmarks\n\n\
+         Written by `cargo xtask bench`. Absolute figures say more about the machine than about the servers; read the ratios. \
+         Both\n\
+         servers keep their files on tmpfs and are reached over loopback by the same client (`headgate bench`: one connection, \
+         one\n\
+         thread). They are measured in turns; each figure is the best round, each CPU time the lowest. CPU time is per GiB for \
+         bulk\n\
+         loads, per operation for the others.\n\n\
+         | | |\n|---|---|\n\
+         | date | {date} |\n\
+         | headgate | {commit} |\n\
+         | peer | nfs-ganesha {peer}, FSAL VFS |\n\
+         | processor | {cpu}, {cores} cores |\n\
+         | memory | {memory} |\n\
+         | kernel | {kernel} |\n\
+         | load at the start | {load} |\n",
+        date = date.trim(),
+        commit = commit.trim(),
+        kernel = kernel.trim(),
+    ))
 }

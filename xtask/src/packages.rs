@@ -24,6 +24,9 @@ const LAB: &[&str] = &[
 /// Other people's clients and decoders.
 const THIRD: &[&str] = &["libnfs-utils", "tshark", "tcpdump"];
 
+/// The peer of the benchmarks, and what it needs.
+const BENCH: &[&str] = &["nfs-ganesha", "nfs-ganesha-vfs", "rpcbind", "iproute2", "util-linux"];
+
 /// libFuzzer is C++.
 const FUZZ: &[&str] = &["g++"];
 
@@ -34,6 +37,7 @@ pub(crate) fn install(tiers: &[&str]) -> Result<()> {
         wanted.extend(match *tier {
             "lab" => [KERNEL, LAB].concat(),
             "third" => [KERNEL, LAB, THIRD].concat(),
+            "bench" => BENCH.to_vec(),
             "fuzz" => FUZZ.to_vec(),
             _ => Vec::new(),
         });
