@@ -15,7 +15,7 @@ pub const PATH_MAX: usize = 4095;
 /// Longest path in MOUNT (RFC 1813 section 5.1.1, MNTPATHLEN).
 pub const MOUNT_PATH_MAX: usize = 1024;
 /// Mounts that are remembered for DUMP; the oldest are forgotten first.
-pub const MOUNTS_MAX: usize = 4096;
+pub const MOUNTS_MAX: usize = 1024;
 /// Replies that are kept for repetitions of calls.
 pub const REPLAY_ENTRIES_MAX: usize = 16 << 10;
 /// Bytes of replies that are kept for repetitions of calls.

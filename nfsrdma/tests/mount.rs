@@ -75,3 +75,23 @@ fn exports_are_listed_with_who_may_come() {
     assert_eq!((r.bool(), r.bool()), (Ok(false), Ok(false)));
     assert!(r.is_at_end());
 }
+
+#[test]
+fn the_list_of_mounts_is_bounded_and_forgets_the_oldest() {
+    let c = Client::new();
+    let root = c.root();
+    for i in 0..nfsrdma::limits::MOUNTS_MAX + 10 {
+        c.mkdir(&root, &format!("d{i}")).unwrap();
+        c.mount(&format!("/data/d{i}")).unwrap();
+    }
+    let res = c.call(MOUNT, 2, |_| {});
+    let mut r = res.reader();
+    let mut n = 0;
+    while r.bool().unwrap() {
+        r.opaque(255).unwrap();
+        let path = r.opaque(1024).unwrap();
+        assert!(n > 0 || path == b"/data/d10");
+        n += 1;
+    }
+    assert_eq!(n, nfsrdma::limits::MOUNTS_MAX);
+}

@@ -79,3 +79,17 @@ fn the_port_mapper_knows_where_it_all_is() {
     let reply = call(&session(&server), w.into_reply().head, vec![]).unwrap();
     assert_eq!(words(&flat(reply)), [9, 1, 0, 0, 0, 0, 2049]);
 }
+
+#[test]
+fn every_broken_rule_is_counted_by_its_name() {
+    of(&[9, 1, 0, 0]);
+    of(&[9, 0, 3, NFS, 3, 0, 0, 0, 0, 0]);
+    of(&[9, 0, 2, NFS]);
+    of(&[9, 0, 2, NFS, 3, 0, 6, 0, 0, 0]);
+    to(NFS, 3, 1);
+    let counted = rdma_transport::count::broken_rules();
+    for rule in ["not-a-call", "version", "short-call", "credential", "arguments"] {
+        let name = format!("rpc-{rule}");
+        assert!(counted.iter().any(|(n, times)| *n == name && *times > 0), "{name}");
+    }
+}
