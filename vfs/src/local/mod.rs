@@ -1,8 +1,8 @@
 //! A real directory of the host.
 //!
-//! *Operation.* Every file in use has one record ([`node`]) that holds it by an `O_PATH` descriptor; names are single
+//! *Operation.* Every file in use has one record (`node`) that holds it by an `O_PATH` descriptor; names are single
 //! components relative to such descriptors and symbolic links are never followed, so no request can leave the share.
-//! Metadata calls run in place, as the caller ([`cred`]); data moves by `preadv2` and `pwritev2`, in place while the page
+//! Metadata calls run in place, as the caller (`cred`); data moves by `preadv2` and `pwritev2`, in place while the page
 //! cache has it, else on the threads of [`crate::engine`].
 //!
 //! *The border.* A directory that was moved out of the share's folder on the host is served no more, at the latest
@@ -12,7 +12,7 @@
 //! crossed: their mount points are listed and refused with [`VfsError::Access`]. Subvolumes of one file system are served,
 //! each with its own `fsid`.
 //!
-//! *Handles.* See [`handle`]: kernel handles where the process may open them, else inode numbers that are searched for
+//! *Handles.* See `handle`: kernel handles where the process may open them, else inode numbers that are searched for
 //! after a restart. Both survive renames. A folder that vanishes makes everything in it [`VfsError::Stale`].
 //!
 //! *Change attribute.* The change time in nanoseconds. Where the kernel's clock for it is coarse, several changes can share one
