@@ -42,7 +42,13 @@ pub(super) fn result_reserve(opcode: u32) -> usize {
 pub(super) fn changes_something(opcode: u32) -> bool {
     matches!(
         opcode,
-        op::CREATE | op::LINK | op::REMOVE | op::RENAME | op::SETATTR | op::SETCLIENTID_CONFIRM
+        op::CREATE
+            | op::DELEGRETURN
+            | op::LINK
+            | op::REMOVE
+            | op::RENAME
+            | op::SETATTR
+            | op::SETCLIENTID_CONFIRM
     )
 }
 

@@ -3,6 +3,7 @@
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, attr, op};
 use nfsrdma::xdr::Writer;
+use proptest::prelude::*;
 
 use crate::kit::{Args, Kit, fattr};
 
@@ -185,4 +186,32 @@ async fn the_root_counts_only_shares_that_the_client_may_see() {
     r.bitmap();
     assert_eq!((r.u32(), r.u32()), (4, 2 + 3));
     r.end(Status::Ok);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn what_getattr_answers_verify_confirms(want in prop::collection::btree_set(0u32..83, 0..40)) {
+        // They cannot be asked for, or cannot be compared.
+        let none = [attr::RDATTR_ERROR, attr::TIME_ACCESS_SET, attr::TIME_MODIFY_SET, 74, 81];
+        let want: Vec<u32> = want.into_iter().filter(|a| !none.contains(a)).collect();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let kit = Kit::new();
+            let (_, file) = kit.with_file(b"f", b"hello").await;
+            let s = kit.session().await;
+            let mut r = s.run(|c| c.putfh(&file).getattr(&want)).await;
+            r.ok(&[op::PUTFH]).expect(op::GETATTR, Status::Ok);
+            let have = r.bitmap();
+            let values = r.opaque();
+            assert_eq!(values.len() % 4, 0);
+            r.end(Status::Ok);
+            let again = |w: &mut Writer| fattr(w, &have, |v| v.fixed(&values));
+            let r = s.run(|c| c.putfh(&file).op(op::VERIFY, again)).await;
+            assert_eq!(r.status, Status::Ok, "{have:?}");
+            let r = s.run(|c| c.putfh(&file).op(op::NVERIFY, again)).await;
+            assert_eq!(r.status, Status::Same, "{have:?}");
+        });
+    }
 }
