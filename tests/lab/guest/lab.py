@@ -42,13 +42,15 @@ def must_equal(found, wanted, what="value"):
         raise Failed(f"{what}: {shorten(found)}, wanted {shorten(wanted)}")
 
 
-def must_raise(code, call, *args, **kwargs):
-    """The call fails with this errno."""
+def must_raise(codes, call, *args, **kwargs):
+    """The call fails with this errno, or with one of these."""
+    codes = codes if isinstance(codes, tuple) else (codes,)
+    wanted = " or ".join(map(os.strerror, codes))
     try:
         call(*args, **kwargs)
     except OSError as e:
-        return must_equal(os.strerror(e.errno), os.strerror(code), "error")
-    raise Failed(f"succeeded, wanted {os.strerror(code)}")
+        return must(e.errno in codes, f"{e.strerror}, wanted {wanted}")
+    raise Failed(f"succeeded, wanted {wanted}")
 
 
 def shorten(value):
