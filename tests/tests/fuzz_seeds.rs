@@ -5,7 +5,7 @@ use std::panic::catch_unwind;
 
 use headgate_tests::fuzz::{TARGETS, seeds};
 
-const CHANGES: u32 = 4000;
+const CHANGES: u32 = 1000;
 
 /// xorshift: the same numbers in every run.
 struct Numbers(u64);

@@ -9,7 +9,7 @@ mod rdma;
 mod rpc;
 pub mod seeds;
 
-pub use nfs4::nfs4_compound;
+pub use nfs4::{nfs40_args, nfs41_args, nfs42_args};
 pub use rdma::{mpa_ddp_rdmap, rpcrdma_header};
 pub use rpc::{nfs3_args, rpc};
 
@@ -17,10 +17,12 @@ pub use rpc::{nfs3_args, rpc};
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their programs.
-pub const TARGETS: [(&str, Target); 5] = [
+pub const TARGETS: [(&str, Target); 7] = [
     ("mpa_ddp_rdmap", mpa_ddp_rdmap),
     ("rpcrdma_header", rpcrdma_header),
     ("rpc", rpc),
     ("nfs3_args", nfs3_args),
-    ("nfs4_compound", nfs4_compound),
+    ("nfs40_args", nfs40_args),
+    ("nfs41_args", nfs41_args),
+    ("nfs42_args", nfs42_args),
 ];

@@ -16,11 +16,24 @@ use vfs::mem::MemBackend;
 use vfs::namespace::{Cidr, Namespace, Share, Squash};
 use vfs::{Backend, CreateHow, Cred, SetAttr};
 
-/// Minor version (the first byte), count of operations (the second), operations. Minor versions 1 and 2 run in a session.
-/// The share is `d`; it has an empty file `f`.
-pub fn nfs4_compound(data: &[u8]) {
-    let [minor, count, ops @ ..] = data else { return };
-    let minor = u32::from(minor % 3);
+/// Count of operations (the first byte) and operations of a COMPOUND of minor version 0. The share is `d`; it has an empty
+/// file `f`.
+pub fn nfs40_args(data: &[u8]) {
+    compound(0, data);
+}
+
+/// The same of minor version 1, in a session.
+pub fn nfs41_args(data: &[u8]) {
+    compound(1, data);
+}
+
+/// The same of minor version 2, in a session.
+pub fn nfs42_args(data: &[u8]) {
+    compound(2, data);
+}
+
+fn compound(minor: u32, data: &[u8]) {
+    let [count, ops @ ..] = data else { return };
     let client = Client::new();
     let session = (minor > 0).then(|| client.session(minor));
     let mut body = Writer::new();

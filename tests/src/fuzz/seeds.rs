@@ -9,7 +9,9 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "rpcrdma_header" => rpcrdma_headers(),
         "rpc" => calls(),
         "nfs3_args" => nfs3(),
-        "nfs4_compound" => nfs4(),
+        "nfs40_args" => nfs4(0),
+        "nfs41_args" => nfs4(1),
+        "nfs42_args" => nfs4(2),
         _ => vec![vec![]],
     }
 }
@@ -83,11 +85,12 @@ fn nfs3() -> Vec<Vec<u8>> {
     ]
 }
 
-/// RFC 7530, RFC 8881 and RFC 7862: minor version, count, operations. Each begins with PUTROOTFH and a LOOKUP of `d`.
-fn nfs4() -> Vec<Vec<u8>> {
-    let compound = |minor: u8, count: u8, parts: &[&[u32]]| {
+/// RFC 7530, RFC 8881 and RFC 7862: count, operations. Each begins with PUTROOTFH and a LOOKUP of `d`.
+fn nfs4(minor: u8) -> Vec<Vec<u8>> {
+    // The first minor version that has the operations; later ones have them, too.
+    let compound = |since: u8, count: u8, parts: &[&[u32]]| {
         let start = [24, 15, 1, 0x6400_0000];
-        [vec![minor, count + 2], words(&[&start[..], &parts.concat()].concat())].concat()
+        (since, [vec![count + 2], words(&[&start[..], &parts.concat()].concat())].concat())
     };
     let (anonymous, current) = ([0; 4], [1, 0, 0, 0]);
     // OPEN with UNCHECKED4 of `f` for reading and writing, by an owner `o` of client 0; in a session the client is known.
@@ -95,7 +98,7 @@ fn nfs4() -> Vec<Vec<u8>> {
     let io = |opcode: u32, id: [u32; 4], rest: &[u32]| [&[opcode][..], &id, rest].concat();
     let write = io(38, current, &[0, 8, 2, 5, 0x6865_6c6c, 0x6f00_0000]);
     let all = [9, 3, 0xf7ff_ffff, 0x00be_ffff, 0x0004_a800];
-    vec![
+    let all_versions = vec![
         compound(0, 3, &[&all, &[26, 0, 0, 0, 0, 512, 4096, 2, 0x0010_0802, 0x0000_0002], &[10]]),
         compound(
             0,
@@ -135,5 +138,6 @@ fn nfs4() -> Vec<Vec<u8>> {
             4,
             &[&open, &write, &[32], &io(60, current, &[1, 0, 0, 0, 0, 0, 0, 100, 0, 0, 1, 1, 0])],
         ),
-    ]
+    ];
+    all_versions.into_iter().filter(|(since, _)| *since <= minor).map(|(_, seed)| seed).collect()
 }
