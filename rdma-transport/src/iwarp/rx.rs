@@ -7,8 +7,9 @@
 //!
 //! *Memory.* Payload goes straight into the Receive, the Read's buffer or the region. Bytes of which it is not yet known
 //! what they are only go to memory that holds nothing: the spare part of a Receive or Read, or a part of a region
-//! that was never placed before. Such a part may hold something afterwards; only the peer's own word says what it wrote. A CRC is checked after placement, so a region may hold bytes of a damaged FPDU when the
-//! connection ends; the protocol above never hears of them.
+//! that was never placed before. Such a part may hold something afterwards; only the peer's own word says what it
+//! wrote. A CRC is checked after placement, so a region may hold bytes of a damaged FPDU when the connection ends; the
+//! protocol above never hears of them.
 //!
 //! *Errors.* [`Violation`]. Nothing may be received after one.
 

@@ -1,8 +1,9 @@
 //! Threads for work that waits for storage.
 //!
 //! *Operation.* [`run`] and [`run_long`] queue a job and give a future of its answer: the one for transfers, the other for what
-//! may take seconds (making data durable, copies, searches), so that reads never stand behind it. The queue is bounded; threads start when jobs wait
-//! and none is idle, up to a limit, and stay. Handing over costs one futex wake, and nothing when all threads are busy.
+//! may take seconds (making data durable, copies, searches), so that reads never stand behind it. The queue is bounded;
+//! threads start when jobs wait and none is idle, up to a limit, and stay. Handing over costs one futex wake, and
+//! nothing when all threads are busy.
 //!
 //! *Memory.* A job owns all it touches: dropping the future loses the answer, never the memory under I/O.
 //!

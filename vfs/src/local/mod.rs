@@ -22,13 +22,13 @@
 //! *Before and after.* The attributes around a change of a directory are never called atomic: another process of the
 //! host may change the directory between two system calls.
 //!
-//! *Durability.* Data is durable when a client asks for it (stable writes, commit). Names and attributes are answered when the host has taken
-//! them, and become durable when its file system writes its journal: they survive the end of this process, but the last
-//! seconds of them need not survive a crash of the host.
+//! *Durability.* Data is durable when a client asks for it (stable writes, commit). Names and attributes are answered
+//! when the host has taken them, and become durable when its file system writes its journal: they survive the end of
+//! this process, but the last seconds of them need not survive a crash of the host.
 //!
 //! *Descriptors.* A file that was written through the share stays open for writing for up to 20 seconds after its last use,
-//! and whatever was used for up to a minute: until then the host cannot execute that file (ETXTBSY), and the storage of one that was removed on
-//! the host is not free. Files that are removed through the share are let go at once.
+//! and whatever was used for up to a minute: until then the host cannot execute that file (ETXTBSY), and the storage of
+//! one that was removed on the host is not free. Files that are removed through the share are let go at once.
 //!
 //! *Process-wide effects.* Opening a backend sets the umask to 0 (clients send the modes they want; default ACLs are the
 //! kernel's business) and raises the soft limit of open files to the hard one.
