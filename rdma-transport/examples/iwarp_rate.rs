@@ -1,5 +1,8 @@
 //! Rates of 1 MiB transfers over 127.0.0.1: plain TCP beside RDMA Write and RDMA Read over this iWARP, in turns.
 //!
+//! The same regions are written again and again, which no upper protocol does: the receiver guesses nothing there, and
+//! small FPDUs are copied out of its look-ahead buffer.
+//!
 //! Usage: `cargo run --release -p rdma-transport --example iwarp_rate [-- MIB [ROUNDS [NAME]]]`
 // An example may end by a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used)]

@@ -55,7 +55,8 @@ async fn serve(connected: Connected) -> Result<(), String> {
     for round in 0.. {
         // The source: read it, then let the client go on.
         let Ok(c) = wait(&mut qp, &mut seen, WorkKind::Recv).await else {
-            println!("{round} rounds, {:?}", qp.counters());
+            let copied = iobuf::copied_bytes();
+            println!("{round} rounds, {:?}, {copied} bytes copied so far", qp.counters());
             return Ok(());
         };
         let from = advert(&c);
