@@ -9,9 +9,9 @@ pub const LONG_THREADS: usize = 16;
 /// Jobs that may wait for a thread. Clients' requests are bounded by credits and slots before they get here.
 pub const QUEUE_MAX: usize = 8192;
 
-/// Up to this many bytes a read is tried in place with `RWF_NOWAIT`: what is cached costs one copy, and the bytes are
-/// still in this processor's cache when they are sent.
-pub const READ_IN_PLACE_MAX: usize = 1 << 20;
+/// Up to this many bytes a read is tried in place with `RWF_NOWAIT`; larger ones go to a thread at once, so that one
+/// connection's bulk reads are copied on one processor while its replies leave by another.
+pub const READ_IN_PLACE_MAX: usize = 64 << 10;
 /// Up to this many bytes a write is tried in place with `RWF_NOWAIT`; larger ones go to a thread at once, so that the
 /// next request is received meanwhile: new pages cost several times the copy.
 pub const WRITE_IN_PLACE_MAX: usize = 64 << 10;
