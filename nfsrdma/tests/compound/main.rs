@@ -5,6 +5,7 @@ mod attrs;
 mod client;
 mod data;
 mod delegations;
+mod histories;
 mod kit;
 mod leases;
 mod locks;

@@ -1,0 +1,175 @@
+//! Long random histories of several clients: whatever they did, nothing is left of it when they are gone.
+
+use nfsrdma::v4::Options;
+use nfsrdma::v4::status::Status;
+use nfsrdma::v4::wire::{Stateid, op};
+use nfsrdma::xdr::Writer;
+use proptest::prelude::*;
+
+use crate::client::{
+    Client, Opened, READ_LT, WRITE_LT, close, first_lock, locku, next_lock, read_stateid,
+};
+use crate::kit::Kit;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Open { file: u8, owner: u8, access: u32, deny: u32 },
+    Close(usize),
+    Downgrade(usize, u32),
+    Lock { open: usize, owner: u8, write: bool, at: u64, length: u64 },
+    Relock { lock: usize, write: bool, at: u64, length: u64 },
+    Unlock { lock: usize, at: u64, length: u64 },
+    Free(usize),
+    Write(usize),
+    Remove(u8),
+    Silence(u64),
+}
+
+fn step() -> impl Strategy<Value = (usize, Step)> {
+    let (at, length) = (0..50u64, prop_oneof![1..20u64, Just(u64::MAX)]);
+    let one = 0..64usize;
+    let step = prop_oneof![
+        4 => (0..3u8, 0..2u8, 1..4u32, prop_oneof![4 => Just(0u32), 1 => 1..4u32])
+            .prop_map(|(file, owner, access, deny)| Step::Open { file, owner, access, deny }),
+        2 => one.clone().prop_map(Step::Close),
+        1 => (one.clone(), 1..4u32).prop_map(|(o, access)| Step::Downgrade(o, access)),
+        3 => (one.clone(), 0..2u8, any::<bool>(), at.clone(), length.clone())
+            .prop_map(|(open, owner, write, at, length)| Step::Lock { open, owner, write, at, length }),
+        2 => (one.clone(), any::<bool>(), at.clone(), length.clone())
+            .prop_map(|(lock, write, at, length)| Step::Relock { lock, write, at, length }),
+        2 => (one.clone(), at, length).prop_map(|(lock, at, length)| Step::Unlock { lock, at, length }),
+        1 => one.clone().prop_map(Step::Free),
+        2 => one.prop_map(Step::Write),
+        1 => (0..3u8).prop_map(Step::Remove),
+        1 => (1..60_000u64).prop_map(Step::Silence),
+    ];
+    (0..2usize, step)
+}
+
+/// What a client believes to hold.
+#[derive(Default)]
+struct Belief {
+    opens: Vec<Opened>,
+    locks: Vec<(Vec<u8>, Stateid)>,
+}
+
+fn pick<T>(list: &[T], n: usize) -> Option<&T> {
+    (!list.is_empty()).then(|| &list[n % list.len()])
+}
+
+fn newest(stateid: Stateid) -> Stateid {
+    Stateid { seqid: 0, ..stateid }
+}
+
+/// Does one step; what a client is told is never wrong in kind.
+async fn act(c: &Client<'_>, belief: &mut Belief, step: &Step) {
+    let may = |status: Status, allowed: &[Status]| {
+        assert!(status == Status::Ok || allowed.contains(&status), "{step:?}: {status:?}");
+    };
+    use Status::{BadStateId, Denied, Inval, LocksHeld, NoEnt, OpenMode, ShareDenied};
+    match step {
+        Step::Open { file, owner, access, deny } => {
+            let name = [b'f', b'0' + file];
+            match c.open(&[b'o', *owner], &name, (*access, *deny)).await {
+                Ok(o) => {
+                    belief.opens.retain(|b| b.stateid.other != o.stateid.other);
+                    belief.opens.push(o);
+                }
+                Err(status) => may(status, &[ShareDenied]),
+            }
+        }
+        Step::Close(n) => {
+            let Some(o) = pick(&belief.opens, *n).cloned() else { return };
+            let (status, _) = c.on(&o.fh, op::CLOSE, close(0, newest(o.stateid))).await;
+            may(status, &[]);
+            belief.opens.retain(|b| b.stateid.other != o.stateid.other);
+            if !belief.opens.iter().any(|b| b.fh == o.fh) {
+                // Perhaps it was removed, and its handle is stale now.
+                belief.locks.retain(|(fh, _)| *fh != o.fh);
+            }
+        }
+        Step::Downgrade(n, access) => {
+            let Some(o) = pick(&belief.opens, *n) else { return };
+            let args = |w: &mut Writer| {
+                newest(o.stateid).encode(w);
+                [0, *access, 0].iter().for_each(|v| w.u32(*v));
+            };
+            may(c.on(&o.fh, op::OPEN_DOWNGRADE, args).await.0, &[Inval]);
+        }
+        Step::Lock { open, owner, write, at, length } => {
+            let Some(o) = pick(&belief.opens, *open) else { return };
+            let kind = if *write { WRITE_LT } else { READ_LT };
+            let name = [b'l', *owner];
+            let args = first_lock(kind, (*at, *length), newest(o.stateid), &name, false);
+            let (status, mut r) = c.on(&o.fh, op::LOCK, args).await;
+            may(status, &[Denied, OpenMode]);
+            if status == Status::Ok {
+                belief.locks.push((o.fh.clone(), read_stateid(&mut r)));
+            }
+        }
+        Step::Relock { lock, write, at, length } => {
+            let Some((fh, id)) = pick(&belief.locks, *lock) else { return };
+            let kind = if *write { WRITE_LT } else { READ_LT };
+            let args = next_lock(kind, (*at, *length), newest(*id));
+            may(c.on(fh, op::LOCK, args).await.0, &[Denied, OpenMode, BadStateId]);
+        }
+        Step::Unlock { lock, at, length } => {
+            let Some((fh, id)) = pick(&belief.locks, *lock) else { return };
+            let args = locku((*at, *length), newest(*id));
+            may(c.on(fh, op::LOCKU, args).await.0, &[BadStateId]);
+        }
+        Step::Free(n) => {
+            let Some((_, id)) = pick(&belief.locks, *n) else { return };
+            let r = c.run(|a| a.op(op::FREE_STATEID, |w| newest(*id).encode(w))).await;
+            may(r.status, &[LocksHeld, BadStateId]);
+        }
+        Step::Write(n) => {
+            let Some(o) = pick(&belief.opens, *n) else { return };
+            may(c.write(&o.fh, newest(o.stateid), b"data").await, &[OpenMode]);
+        }
+        Step::Remove(file) => {
+            let name = [b'f', b'0' + file];
+            let r = c.run(|a| a.data().op(op::REMOVE, |w| w.opaque(&name))).await;
+            may(r.status, &[NoEnt]);
+        }
+        // Both are heard of before their leases lapse.
+        Step::Silence(_) => {}
+    }
+}
+
+async fn run(steps: &[(usize, Step)]) {
+    let kit = Kit::with(Options { delegations: false, ..Options::default() });
+    let clients = [Client::new(&kit, b"x").await, Client::new(&kit, b"y").await];
+    let mut beliefs = [Belief::default(), Belief::default()];
+    let mut now = 0;
+    for (who, step) in steps {
+        if let Step::Silence(ms) = step {
+            now += ms;
+            kit.at_ms(now);
+            for c in &clients {
+                c.run(|a| a.root()).await;
+            }
+        }
+        act(&clients[*who], &mut beliefs[*who], step).await;
+    }
+    let state = kit.nfs.core.namespace.keeper().state();
+    let (c, belief) = (&clients[0], &beliefs[0]);
+    for o in &belief.opens {
+        let (status, _) = c.on(&o.fh, op::CLOSE, close(0, newest(o.stateid))).await;
+        assert_eq!(status, Status::Ok);
+    }
+    drop(clients);
+    kit.at_ms(now + 25 * 60 * 60 * 1000);
+    kit.nfs.clients.tick().await;
+    assert_eq!((kit.nfs.clients.len(), state.nodes(), state.is_used()), (0, 0, false));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_is_left_of_clients_that_are_gone(steps in proptest::collection::vec(step(), 1..120)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(run(&steps));
+    }
+}
