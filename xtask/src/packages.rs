@@ -30,8 +30,13 @@ const BENCH: &[&str] = &["nfs-ganesha", "nfs-ganesha-vfs", "rpcbind", "iproute2"
 /// libFuzzer is C++.
 const FUZZ: &[&str] = &["g++"];
 
-/// Installs what the tiers need and what is not there. Needs root only if something is missing.
+/// Installs what the tiers need and what is not there.
 pub(crate) fn install(tiers: &[&str]) -> Result<()> {
+    let of_root: Vec<&str> =
+        tiers.iter().copied().filter(|t| matches!(*t, "lab" | "third")).collect();
+    if !of_root.is_empty() && output(&["id", "-u"])?.trim() != "0" {
+        return Err(format!("{}: network namespaces and guests take root", of_root.join(", ")));
+    }
     let mut wanted: Vec<&str> = Vec::new();
     for tier in tiers {
         wanted.extend(match *tier {
