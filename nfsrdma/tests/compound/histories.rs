@@ -61,12 +61,14 @@ fn newest(stateid: Stateid) -> Stateid {
     Stateid { seqid: 0, ..stateid }
 }
 
+fn check(step: &Step, status: Status, allowed: &[Status]) {
+    assert!(status == Status::Ok || allowed.contains(&status), "{step:?}: {status:?}");
+}
+
 /// Does one step; what a client is told is never wrong in kind.
 async fn act(c: &Client<'_>, belief: &mut Belief, step: &Step) {
-    let may = |status: Status, allowed: &[Status]| {
-        assert!(status == Status::Ok || allowed.contains(&status), "{step:?}: {status:?}");
-    };
-    use Status::{BadStateId, Denied, Inval, LocksHeld, NoEnt, OpenMode, ShareDenied};
+    let may = |status, allowed: &[Status]| check(step, status, allowed);
+    use Status::{BadStateId, Inval, LocksHeld, NoEnt, OpenMode, ShareDenied};
     match step {
         Step::Open { file, owner, access, deny } => {
             let name = [b'f', b'0' + file];
@@ -96,6 +98,33 @@ async fn act(c: &Client<'_>, belief: &mut Belief, step: &Step) {
             };
             may(c.on(&o.fh, op::OPEN_DOWNGRADE, args).await.0, &[Inval]);
         }
+        Step::Lock { .. } | Step::Relock { .. } | Step::Unlock { .. } => {
+            act_on_locks(c, belief, step).await;
+        }
+        Step::Free(n) => {
+            let Some((_, id)) = pick(&belief.locks, *n) else { return };
+            let r = c.run(|a| a.op(op::FREE_STATEID, |w| newest(*id).encode(w))).await;
+            may(r.status, &[LocksHeld, BadStateId]);
+        }
+        Step::Write(n) => {
+            let Some(o) = pick(&belief.opens, *n) else { return };
+            may(c.write(&o.fh, newest(o.stateid), b"data").await, &[OpenMode]);
+        }
+        Step::Remove(file) => {
+            let name = [b'f', b'0' + file];
+            let r = c.run(|a| a.data().op(op::REMOVE, |w| w.opaque(&name))).await;
+            may(r.status, &[NoEnt]);
+        }
+        // Both are heard of before their leases lapse.
+        Step::Silence(_) => {}
+    }
+}
+
+/// A step that takes a lock or gives it back.
+async fn act_on_locks(c: &Client<'_>, belief: &mut Belief, step: &Step) {
+    use Status::{BadStateId, Denied, OpenMode};
+    let may = |status, allowed: &[Status]| check(step, status, allowed);
+    match step {
         Step::Lock { open, owner, write, at, length } => {
             let Some(o) = pick(&belief.opens, *open) else { return };
             let kind = if *write { WRITE_LT } else { READ_LT };
@@ -118,22 +147,7 @@ async fn act(c: &Client<'_>, belief: &mut Belief, step: &Step) {
             let args = locku((*at, *length), newest(*id));
             may(c.on(fh, op::LOCKU, args).await.0, &[BadStateId]);
         }
-        Step::Free(n) => {
-            let Some((_, id)) = pick(&belief.locks, *n) else { return };
-            let r = c.run(|a| a.op(op::FREE_STATEID, |w| newest(*id).encode(w))).await;
-            may(r.status, &[LocksHeld, BadStateId]);
-        }
-        Step::Write(n) => {
-            let Some(o) = pick(&belief.opens, *n) else { return };
-            may(c.write(&o.fh, newest(o.stateid), b"data").await, &[OpenMode]);
-        }
-        Step::Remove(file) => {
-            let name = [b'f', b'0' + file];
-            let r = c.run(|a| a.data().op(op::REMOVE, |w| w.opaque(&name))).await;
-            may(r.status, &[NoEnt]);
-        }
-        // Both are heard of before their leases lapse.
-        Step::Silence(_) => {}
+        _ => {}
     }
 }
 
