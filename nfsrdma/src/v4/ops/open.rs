@@ -7,8 +7,10 @@
 //!
 //! *Errors.* Of the specification; NFS4ERR_DELAY while a delegation of another client is recalled.
 
+use std::hash::Hasher;
 use std::sync::Arc;
 
+use siphasher::sip::SipHasher13;
 use state::{ClientId, Rights, Share, Who};
 use vfs::{Access, Attr, CreateHow, DirChange, Kind, SetAttr, VfsError};
 
@@ -323,7 +325,9 @@ async fn by_name(
     let (how, to_set) = match create {
         Create::Unchecked(set) => (CreateHow::Unchecked, set),
         Create::Guarded(set) => (CreateHow::Guarded, set),
-        Create::Exclusive(verifier, set) => (CreateHow::Exclusive(*verifier), set),
+        Create::Exclusive(verifier, set) => {
+            (CreateHow::Exclusive(of_client(verifier, client.name.as_bytes())), set)
+        }
     };
     let mut set = to_set.with_mode(0o600);
     // A found file is cut when it has been opened, not before: another's share mode may forbid it.
@@ -346,6 +350,16 @@ async fn by_name(
     }
     let at = as_file(cx, &dir, made.node)?;
     Ok(Found { at, dir: Some(made.dir), fresh, cut: cut && !fresh, set: was_set, change: None })
+}
+
+/// A verifier as no other client has it. Clients that were started together make the same ones (Linux takes its clock since
+/// boot and the process id), and each would take the other's file for its own.
+fn of_client(verifier: &[u8; 8], name: &[u8]) -> [u8; 8] {
+    // No key: it must be the same after a restart, and nobody gains by choosing it.
+    let mut hash = SipHasher13::new();
+    hash.write(verifier);
+    hash.write(name);
+    hash.finish().to_be_bytes()
 }
 
 /// Enters the open in `state` and among what the client holds, and cuts the file if that was asked for.
@@ -453,5 +467,18 @@ fn reply_delegation(cx: &mut Compound<'_>, client: &Arc<Client>, args: &Args<'_>
             cx.out.u32(WND4_CONTENTION);
             cx.out.bool(false);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_verifier_of_two_clients_is_not_the_same() {
+        let v = [7; 8];
+        assert_eq!(of_client(&v, b"a"), of_client(&v, b"a"));
+        assert_ne!(of_client(&v, b"a"), of_client(&v, b"b"));
+        assert_ne!(of_client(&v, b"a"), of_client(&[8; 8], b"a"));
     }
 }
