@@ -620,3 +620,54 @@ impl ConcatBytes for Vec<Buf> {
         self.iter().flat_map(|b| b.as_slice()).copied().collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(w: &[u32]) -> Vec<u8> {
+        w.iter().flat_map(|v| v.to_be_bytes()).collect()
+    }
+
+    /// An accepted reply with this status, then these words.
+    fn reply(status: u32, rest: &[u32]) -> Vec<u8> {
+        words(&[&[9, 1, 0, 0, 0, 0, status][..], rest].concat())
+    }
+
+    #[test]
+    fn the_data_of_a_read_is_found_with_and_without_attributes() {
+        assert_eq!(locate_read(&reply(0, &[0, 5, 1, 5])), Some((44, 5)));
+        let with = [&[1][..], &[0; 21], &[5, 1, 5]].concat();
+        assert_eq!(locate_read(&reply(0, &with)), Some((128, 5)));
+        // The offset is that of the byte behind the length word.
+        assert_eq!(reply(0, &with).len(), 128);
+        assert_eq!(locate_readlink(&reply(0, &[0, 7])), Some((36, 7)));
+    }
+
+    #[test]
+    fn no_data_is_found_where_there_is_none() {
+        assert_eq!(locate_read(&reply(70, &[0, 0, 0, 0])), None);
+        assert_eq!(locate_read(&words(&[9, 1, 1, 0, 2, 2, 0, 0, 0])), None);
+        let whole = reply(0, &[0, 5, 1, 5]);
+        for end in 0..whole.len() {
+            assert_eq!(locate_read(&whole[..end]), None, "{end}");
+            assert_eq!(locate_readlink(&whole[..end.min(35)]), None, "{end}");
+        }
+    }
+
+    #[test]
+    fn attributes_are_read_as_the_specification_orders_them() {
+        let mut w = Writer::new();
+        put_sattr(
+            &mut w,
+            &SetAttr {
+                mode: Some(0o640),
+                size: Some(7),
+                mtime: Some((1, 2)),
+                ..SetAttr::default()
+            },
+        );
+        // mode, no uid, no gid, size, atime DONT_CHANGE, mtime SET_TO_CLIENT_TIME (RFC 1813 section 2.6).
+        assert_eq!(w.bytes(), words(&[1, 0o640, 0, 0, 1, 0, 7, 0, 2, 1, 2]));
+    }
+}

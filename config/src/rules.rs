@@ -235,33 +235,7 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
             "the usual ports are 2049 and 20049",
         );
     }
-    let lease = settled(draft.lease, Span(default.lease));
-    if !(LEASE_MIN..=LEASE_MAX).contains(&lease.value.0) {
-        report.add_help(
-            lease.origin,
-            format!("a lease of {} is not possible", lease.value),
-            format!(
-                "choose one from {} to {}; the default is 90s",
-                Span(LEASE_MIN),
-                Span(LEASE_MAX)
-            ),
-        );
-    }
-    // Who sets only the lease gets a grace period that fits it (RFC 8881 section 8.4.2.1: at least the lease).
-    let grace = settled(draft.grace, lease.value);
-    if grace.value < lease.value {
-        report.add_help(
-            grace.origin,
-            format!(
-                "a grace period of {} is shorter than the lease of {}",
-                grace.value, lease.value
-            ),
-            format!("write {} or more, or clients lose their locks at a restart", lease.value),
-        );
-    } else if grace.value.0 > LEASE_MAX {
-        let what = format!("a grace period of {} is not possible", grace.value);
-        report.add_help(grace.origin, what, format!("choose at most {}", Span(LEASE_MAX)));
-    }
+    let (lease, grace) = check_times(draft.lease, draft.grace, report);
     let memory = settled(draft.memory, Size(default.memory));
     if memory.value.0 < MEMORY_MIN {
         report.add_help(
@@ -287,11 +261,47 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         nfs_port,
         nfs_rdma_port: rdma_port.value.0,
         state: state.value,
-        lease: lease.value.0,
-        grace: grace.value.0,
+        lease,
+        grace,
         memory: memory.value.0,
         connections: connections.value,
     }
+}
+
+/// Lease and grace period.
+fn check_times(
+    lease: Option<Set<Span>>,
+    grace: Option<Set<Span>>,
+    report: &mut Report,
+) -> (Duration, Duration) {
+    let lease = settled(lease, Span(Settings::default().lease));
+    if !(LEASE_MIN..=LEASE_MAX).contains(&lease.value.0) {
+        report.add_help(
+            lease.origin,
+            format!("a lease of {} is not possible", lease.value),
+            format!(
+                "choose one from {} to {}; the default is 90s",
+                Span(LEASE_MIN),
+                Span(LEASE_MAX)
+            ),
+        );
+    }
+    // Who sets only the lease gets a grace period that fits it (RFC 8881 section 8.4.2.1: at least the lease).
+    let grace = settled(grace, lease.value);
+    if grace.value < lease.value {
+        report.add_help(
+            grace.origin,
+            format!(
+                "a grace period of {} is shorter than the lease of {}",
+                grace.value, lease.value
+            ),
+            format!("write {} or more, or clients lose their locks at a restart", lease.value),
+        );
+    } else if grace.value.0 > LEASE_MAX {
+        let what = format!("a grace period of {} is not possible", grace.value);
+        report.add_help(grace.origin, what, format!("choose at most {}", Span(LEASE_MAX)));
+    }
+    (lease.value.0, grace.value.0)
 }
 
 /// Clients must not reach the gateway's own state through a share.

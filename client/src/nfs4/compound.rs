@@ -345,3 +345,63 @@ impl<'a> Results<'a> {
         Ok(super::Attr::read(self.next(op::GETATTR)?)?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(w: &[u32]) -> Vec<u8> {
+        w.iter().flat_map(|v| v.to_be_bytes()).collect()
+    }
+
+    /// SEQUENCE, PUTFH and READ of five bytes, up to the length word.
+    fn good() -> Vec<u32> {
+        let head = [9, 1, 0, 0, 0, 0, 0, 0, 3];
+        let sequence = [&[op::SEQUENCE, 0][..], &[7; 9]].concat();
+        [&head[..], &sequence, &[op::PUTFH, 0, op::READ, 0, 1, 5]].concat()
+    }
+
+    #[test]
+    fn the_data_of_a_read_is_found() {
+        let reply = words(&good());
+        assert_eq!(locate_read(&reply), Some((reply.len(), 5)));
+        for end in 0..reply.len() {
+            assert_eq!(locate_read(&reply[..end]), None, "{end}");
+        }
+    }
+
+    #[test]
+    fn no_data_is_found_behind_an_error_or_an_unknown_operation() {
+        let changed = |at: usize, to: u32| {
+            let mut w = good();
+            w[at] = to;
+            locate_read(&words(&w))
+        };
+        // The status of the whole, of PUTFH, of READ; another operation; a tag.
+        let end = good().len();
+        for (at, to) in [(6, 70), (end - 5, 70), (end - 3, 70), (end - 6, op::GETATTR), (7, 4)] {
+            assert_eq!(changed(at, to), None, "{at}");
+        }
+    }
+
+    #[test]
+    fn results_must_be_those_of_the_operations() {
+        let answer = |w: &[u32]| Answer { body: Buf::from(words(w)), pulled: Vec::new() };
+        let head = [9, 1, 0, 0, 0, 0];
+        let other = answer(&[&head[..], &[0, 0, 1, op::GETFH, 0]].concat());
+        assert!(matches!(Results::new(&other).unwrap().next(op::PUTFH), Err(Error::Protocol(_))));
+        let failed = answer(&[&head[..], &[70, 0, 1, op::PUTFH, 70]].concat());
+        assert_eq!(
+            Results::new(&failed).unwrap().next(op::PUTFH).err(),
+            Some(Error::Nfs4(op::PUTFH, 70))
+        );
+        // Ended before the first operation.
+        let none = answer(&[&head[..], &[10021, 0, 0]].concat());
+        assert_eq!(
+            Results::new(&none).unwrap().next(op::PUTFH).err(),
+            Some(Error::Nfs4(op::PUTFH, 10021))
+        );
+        assert!(Results::new(&answer(&[9, 1, 1, 0, 2, 2])).is_err());
+        assert!(Results::new(&answer(&[&head[..5], &[4]].concat())).is_err());
+    }
+}

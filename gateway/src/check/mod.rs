@@ -42,8 +42,19 @@ struct ShareFacts<'a> {
     share: &'a Share,
     xattr: bool,
     reflink: bool,
-    /// The kernel's own file handles, which survive everything; else files are found again by searching.
-    kernel_handles: bool,
+    /// How a file is found again after a restart.
+    handles: Handles,
+}
+
+/// How a file is found again after a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Handles {
+    /// By the kernel's own handles.
+    Kernel,
+    /// By searching for its number.
+    Search,
+    /// Not at all: the files are gone too.
+    None,
 }
 
 /// An address and how it is reached.
@@ -81,31 +92,35 @@ fn own_uid() -> u32 {
 }
 
 fn share_facts<'a>(share: &'a Share, warnings: &mut Vec<String>) -> ShareFacts<'a> {
-    let of = |caps: vfs::Capabilities, kernel_handles| ShareFacts {
+    let of = |caps: vfs::Capabilities, handles| ShareFacts {
         share,
         xattr: caps.xattr,
         reflink: caps.reflink,
-        kernel_handles,
+        handles,
     };
     match &share.source {
         Source::Memory => match MemBackend::new(MEM_SIZE_TRIED) {
-            Ok(backend) => of(backend.capabilities(), true),
+            Ok(backend) => of(backend.capabilities(), Handles::None),
             Err(e) => {
                 warnings.push(format!("share `{}`: {e}", share.name));
-                ShareFacts { share, xattr: false, reflink: false, kernel_handles: false }
+                ShareFacts { share, xattr: false, reflink: false, handles: Handles::None }
             }
         },
         Source::Folder(path) => {
             let config = LocalConfig { read_only: share.read_only, ..LocalConfig::new(path) };
             match LocalBackend::open(config) {
-                Ok(backend) => of(backend.capabilities(), backend.has_kernel_handles()),
+                Ok(backend) => {
+                    let kernel = backend.has_kernel_handles();
+                    let handles = if kernel { Handles::Kernel } else { Handles::Search };
+                    of(backend.capabilities(), handles)
+                }
                 Err(e) => {
                     warnings.push(format!(
                         "share `{}`: {} cannot be opened: {e}",
                         share.name,
                         path.display()
                     ));
-                    ShareFacts { share, xattr: false, reflink: false, kernel_handles: false }
+                    ShareFacts { share, xattr: false, reflink: false, handles: Handles::None }
                 }
             }
         }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use config::{Rdma, Share, Squash};
 use serde_json::{Value, json};
 
-use super::{Findings, Place, ShareFacts};
+use super::{Findings, Handles, Place, ShareFacts};
 use crate::table::{Table, Tone, bytes};
 
 /// Where the examples mount.
@@ -50,7 +50,11 @@ fn clients(share: &Share) -> String {
 
 fn features(s: &ShareFacts<'_>) -> String {
     let have = |on: bool, what: &str| if on { what.to_owned() } else { format!("no {what}") };
-    let handles = if s.kernel_handles { "kernel handles" } else { "handles by search" };
+    let handles = match s.handles {
+        Handles::Kernel => "kernel handles",
+        Handles::Search => "handles by search",
+        Handles::None => "gone at exit",
+    };
     format!("{}, {}, {handles}", have(s.xattr, "xattrs"), have(s.reflink, "reflinks"))
 }
 
@@ -159,7 +163,11 @@ pub(super) fn json(f: &Findings<'_>) {
                 "clients": s.share.clients.as_ref().map(|c| c.iter().map(ToString::to_string).collect::<Vec<_>>()),
                 "xattr": s.xattr,
                 "reflink": s.reflink,
-                "kernel_handles": s.kernel_handles,
+                "handles": match s.handles {
+                    Handles::Kernel => "kernel",
+                    Handles::Search => "search",
+                    Handles::None => "none",
+                },
             })
         })
         .collect();
