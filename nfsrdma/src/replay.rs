@@ -201,7 +201,7 @@ mod tests {
             drop(begin(&c, xid, 1));
         }
         assert!(matches!(begin(&c, 49_999, 1), Begin::Done(_)));
-        for xid in 200_000..200_000 + 4 * PARTS as u32 {
+        for xid in (200_000..).take(4 * PARTS) {
             let Begin::New(p) = begin(&c, xid, 1000) else { panic!() };
             p.finish(b"reply");
         }
