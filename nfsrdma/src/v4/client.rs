@@ -182,6 +182,13 @@ pub struct Clients {
     pub(super) watched: Watched,
 }
 
+/// A client and its sessions hold each other, so they do not go by themselves with the last server.
+impl Drop for Clients {
+    fn drop(&mut self) {
+        self.by_id.iter().for_each(|client| client.sessions().clear());
+    }
+}
+
 fn ms(d: Duration) -> u64 {
     u64::try_from(d.as_millis()).unwrap_or(u64::MAX)
 }
