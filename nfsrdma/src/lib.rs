@@ -2,6 +2,7 @@
 
 pub mod clients;
 pub mod context;
+mod exclusive;
 pub mod fh;
 pub mod limits;
 pub mod locate;

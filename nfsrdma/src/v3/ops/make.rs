@@ -6,6 +6,7 @@ use vfs::{CreateHow, SetAttr, Special, VfsResult};
 use super::super::args::Where;
 use super::super::attr::{put_dir_wcc, put_post};
 use super::{OK, Op, OpResult, Target};
+use crate::exclusive::of_address;
 use crate::status::Nfsstat3;
 use crate::xdr::Writer;
 
@@ -17,6 +18,10 @@ pub(super) async fn create(
     out: &mut Writer,
 ) -> OpResult {
     let t = op.target(place.dir).await?;
+    let how = match how {
+        CreateHow::Exclusive(v) => CreateHow::Exclusive(of_address(&v, op.conn.info.peer.ip())),
+        how => how,
+    };
     let made = op.core.namespace.create(&t.share, &t.node, &t.cred, place.name, how, new).await;
     answer(op, &t, made, out).await;
     Ok(())

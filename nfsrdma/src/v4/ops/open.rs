@@ -7,14 +7,13 @@
 //!
 //! *Errors.* Of the specification; NFS4ERR_DELAY while a delegation of another client is recalled.
 
-use std::hash::Hasher;
 use std::sync::Arc;
 
-use siphasher::sip::SipHasher13;
 use state::{ClientId, Rights, Share, Who};
 use vfs::{Access, Attr, CreateHow, DirChange, Kind, SetAttr, VfsError};
 
 use super::super::attrs::{Bitmap, Purpose, SUPPORTED_BY_EXCLUSIVE, ToSet, supported};
+use crate::exclusive::of_client;
 use crate::v4::client::Client;
 use crate::v4::compound::{Compound, Located, Object};
 use crate::v4::deleg::delegate;
@@ -352,16 +351,6 @@ async fn by_name(
     Ok(Found { at, dir: Some(made.dir), fresh, cut: cut && !fresh, set: was_set, change: None })
 }
 
-/// A verifier as no other client has it. Clients that were started together make the same ones (Linux takes its clock since
-/// boot and the process id), and each would take the other's file for its own.
-fn of_client(verifier: &[u8; 8], name: &[u8]) -> [u8; 8] {
-    // No key: it must be the same after a restart, and nobody gains by choosing it.
-    let mut hash = SipHasher13::new();
-    hash.write(verifier);
-    hash.write(name);
-    hash.finish().to_be_bytes()
-}
-
 /// Enters the open in `state` and among what the client holds, and cuts the file if that was asked for.
 async fn enter(
     cx: &Compound<'_>,
@@ -467,18 +456,5 @@ fn reply_delegation(cx: &mut Compound<'_>, client: &Arc<Client>, args: &Args<'_>
             cx.out.u32(WND4_CONTENTION);
             cx.out.bool(false);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_same_verifier_of_two_clients_is_not_the_same() {
-        let v = [7; 8];
-        assert_eq!(of_client(&v, b"a"), of_client(&v, b"a"));
-        assert_ne!(of_client(&v, b"a"), of_client(&v, b"b"));
-        assert_ne!(of_client(&v, b"a"), of_client(&[8; 8], b"a"));
     }
 }
