@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::settings::{Cidr, Rdma, Share, Source, Squash, share_name};
+use crate::settings::{Cidr, Rdma, RdmaCrc, Share, Source, Squash, share_name};
 use crate::suggest::nearest;
 use crate::tree::{Node, Value};
 use crate::units::{Port, Size, Span};
@@ -41,6 +41,7 @@ pub(crate) struct Draft {
     pub(crate) shares: Vec<DraftShare>,
     pub(crate) bind: Vec<Set<IpAddr>>,
     pub(crate) rdma: Option<Set<Rdma>>,
+    pub(crate) rdma_crc: Option<Set<RdmaCrc>>,
     pub(crate) nfs_port: Option<Set<Port>>,
     pub(crate) nfs_rdma_port: Option<Set<Port>>,
     pub(crate) state: Option<Set<PathBuf>>,
@@ -77,7 +78,8 @@ impl Report {
     }
 }
 
-const TOP: &[&str] = &["shares", "bind", "rdma", "state", "memory", "connections", "nfs"];
+const TOP: &[&str] =
+    &["shares", "bind", "rdma", "rdma_crc", "state", "memory", "connections", "nfs"];
 const NFS: &[&str] = &["port", "rdma_port", "lease", "grace"];
 const SHARE: &[&str] = &["name", "path", "memory", "read_only", "squash", "clients"];
 
@@ -263,6 +265,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
             .collect();
     }
     draft.rdma = top.parse("rdma", report);
+    draft.rdma_crc = top.parse("rdma_crc", report);
     draft.state = map(top.parse("state", report), |p: Absolute| p.0);
     draft.memory = top.parse("memory", report);
     draft.connections = map(top.parse("connections", report), |n: Number| n.0);

@@ -22,5 +22,5 @@ mod units;
 pub use fault::{Fault, Faults, Place};
 pub use options::{Options, ShareOption};
 pub use rules::load;
-pub use settings::{Cidr, Rdma, Settings, Share, Source, Squash};
+pub use settings::{Cidr, Rdma, RdmaCrc, Settings, Share, Source, Squash};
 pub use units::{Port, Size, Span};

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::settings::{Cidr, Rdma, Share, Source, Squash, share_name};
+use crate::settings::{Cidr, Rdma, RdmaCrc, Share, Source, Squash, share_name};
 use crate::units::{Port, Size, Span};
 
 /// The options of `serve` and `check`. What is given here stands before what the file says; shares and addresses to bind
@@ -17,6 +17,8 @@ pub struct Options {
     pub bind: Vec<IpAddr>,
     /// `--rdma`
     pub rdma: Option<Rdma>,
+    /// `--rdma-crc`
+    pub rdma_crc: Option<RdmaCrc>,
     /// `--nfs-port`
     pub nfs_port: Option<Port>,
     /// `--nfs-rdma-port`

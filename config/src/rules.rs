@@ -131,6 +131,7 @@ fn lay_over(draft: &mut Draft, options: Options) {
     let bind = options.bind.into_iter();
     draft.bind.extend(bind.map(|value| Set { value, origin: Origin::Option("--bind") }));
     over(&mut draft.rdma, options.rdma, "--rdma");
+    over(&mut draft.rdma_crc, options.rdma_crc, "--rdma-crc");
     over(&mut draft.nfs_port, options.nfs_port, "--nfs-port");
     over(&mut draft.nfs_rdma_port, options.nfs_rdma_port, "--nfs-rdma-port");
     over(&mut draft.state, options.state.map(|p| from_here(&p)), "--state");
@@ -258,6 +259,7 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         shares: draft.shares.into_iter().map(|s| s.share).collect(),
         bind: draft.bind.into_iter().map(|b| b.value).collect(),
         rdma: rdma.value,
+        rdma_crc: settled(draft.rdma_crc, default.rdma_crc).value,
         nfs_port,
         nfs_rdma_port: rdma_port.value.0,
         state: state.value,

@@ -15,6 +15,8 @@ pub struct Settings {
     pub bind: Vec<IpAddr>,
     /// Which RDMA provider serves `nfs_rdma_port`.
     pub rdma: Rdma,
+    /// When iWARP connections carry a checksum in every frame.
+    pub rdma_crc: RdmaCrc,
     /// NFS and MOUNT over TCP; 0: any free port.
     pub nfs_port: u16,
     /// NFS over RPC-over-RDMA; 0: any free port.
@@ -37,6 +39,7 @@ impl Default for Settings {
             shares: Vec::new(),
             bind: Vec::new(),
             rdma: Rdma::Auto,
+            rdma_crc: RdmaCrc::Asked,
             nfs_port: 2049,
             nfs_rdma_port: 20049,
             state: PathBuf::from("/var/lib/headgate"),
@@ -151,6 +154,36 @@ impl fmt::Display for Rdma {
             Self::Iwarp => "iwarp",
             Self::Verbs => "verbs",
             Self::Off => "off",
+        })
+    }
+}
+
+/// When an iWARP connection carries a CRC32C in every frame (RFC 5044 section 7.1). TCP's own checksum is always there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RdmaCrc {
+    /// When the client asks. Hardware does; the kernel's software device does not, and pays for it with its CPU.
+    #[default]
+    Asked,
+    /// Always.
+    Always,
+}
+
+impl FromStr for RdmaCrc {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "asked" => Ok(Self::Asked),
+            "always" => Ok(Self::Always),
+            _ => Err(format!("`{text}` does not say when; write `asked` or `always`")),
+        }
+    }
+}
+
+impl fmt::Display for RdmaCrc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Asked => "asked",
+            Self::Always => "always",
         })
     }
 }

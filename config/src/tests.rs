@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::rules::settle;
-use crate::{Faults, Options, Rdma, Settings, Share, ShareOption, Source, Squash};
+use crate::{Faults, Options, Rdma, RdmaCrc, Settings, Share, ShareOption, Source, Squash};
 
 fn id(name: &str) -> u32 {
     // Two names that collide, for the rule that nobody meets in life.
@@ -53,6 +53,7 @@ shares:
     clients: 192.0.2.7
 bind: [192.0.2.1, '::1']
 rdma: iwarp
+rdma_crc: always
 state: /var/lib/gw
 memory: 1GiB
 connections: 64
@@ -84,6 +85,7 @@ nfs:
             ],
             bind: vec!["192.0.2.1".parse().unwrap(), "::1".parse().unwrap()],
             rdma: Rdma::Iwarp,
+            rdma_crc: RdmaCrc::Always,
             nfs_port: 12049,
             nfs_rdma_port: 0,
             state: "/var/lib/gw".into(),
@@ -155,7 +157,7 @@ error: gw.yaml:2:1: the configuration has no key `encryption`
   |
 2 | encryption: true
   | ^
-  = the keys are `shares`, `bind`, `rdma`, `state`, `memory`, `connections`, `nfs`"
+  = the keys are `shares`, `bind`, `rdma`, `rdma_crc`, `state`, `memory`, `connections`, `nfs`"
     );
 }
 

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use crate::bench::BenchArgs;
 use crate::demo::DemoArgs;
 use clap::{Args, Parser, Subcommand};
-use config::{Faults, Options, Port, Rdma, Settings, ShareOption, Size, Span};
+use config::{Faults, Options, Port, Rdma, RdmaCrc, Settings, ShareOption, Size, Span};
 
 /// Serves folders to Linux by NFS, over TCP and over RDMA, with no RDMA device of its own.
 #[derive(Debug, Parser)]
@@ -58,6 +58,9 @@ struct Configuration {
     /// RDMA provider: auto, iwarp, verbs or off; auto: verbs where a device serves the address, else iWARP in user space
     #[arg(long, value_name = "PROVIDER")]
     rdma: Option<Rdma>,
+    /// A CRC in every iWARP frame: asked (by the client) or always; default: asked
+    #[arg(long, value_name = "WHEN")]
+    rdma_crc: Option<RdmaCrc>,
     /// NFS over TCP; default: 2049
     #[arg(long, value_name = "PORT")]
     nfs_port: Option<Port>,
@@ -87,6 +90,7 @@ impl Configuration {
             shares: self.shares,
             bind: self.bind,
             rdma: self.rdma,
+            rdma_crc: self.rdma_crc,
             nfs_port: self.nfs_port,
             nfs_rdma_port: self.nfs_rdma_port,
             state: self.state,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use config::{Rdma, Settings, Source};
+use config::{Rdma, RdmaCrc, Settings, Source};
 use iobuf::{Account, Pool, PoolLimits};
 use nfsrdma::context::{Clock, Core};
 use nfsrdma::fh::Handles;
@@ -116,7 +116,7 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
         tasks.spawn(accept_tcp(listener, shared.clone()));
     }
     let mut nfs_rdma = Vec::new();
-    if let Some(provider) = provider(settings.rdma)? {
+    if let Some(provider) = provider(&settings)? {
         for at in addresses(&settings.bind, settings.nfs_rdma_port) {
             let listener = listen_rdma(provider.as_ref(), at, &settings)
                 .await
@@ -221,10 +221,13 @@ fn recv_limits(connections: usize) -> PoolLimits {
 }
 
 /// Which provider serves RDMA here.
-fn provider(rdma: Rdma) -> Result<Option<Box<dyn Provider>>, String> {
-    match rdma {
+fn provider(settings: &Settings) -> Result<Option<Box<dyn Provider>>, String> {
+    match settings.rdma {
         Rdma::Off => Ok(None),
-        Rdma::Auto | Rdma::Iwarp => Ok(Some(Box::new(Iwarp::new(IwarpConfig::default())))),
+        Rdma::Auto | Rdma::Iwarp => {
+            let crc = settings.rdma_crc == RdmaCrc::Always;
+            Ok(Some(Box::new(Iwarp::new(IwarpConfig { crc, ..IwarpConfig::default() }))))
+        }
         Rdma::Verbs => Err("this build has no hardware verbs; use --rdma iwarp".into()),
     }
 }

@@ -93,7 +93,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::new("claims-v4.0-rdma", "4.0", "rdma").jobs("claims"),
     Scenario::new("claims-v4.1-tcp", "4.1", "tcp").jobs("claims"),
     Scenario::new("claims-v4.2-rdma", "4.2", "rdma").jobs("claims"),
-    Scenario::new("xfs-v4.2-rdma", "4.2", "rdma").jobs("v42,semantics").on(Server::Guest("xfs")),
+    Scenario::new("xfs-v4.2-rdma", "4.2", "rdma")
+        .jobs("sizes,v42,semantics")
+        .on(Server::Guest("xfs")),
     Scenario::new("pair-v3-tcp", "3", "tcp").pair(),
     Scenario::new("pair-v3-rdma", "3", "rdma").pair(),
     Scenario::new("pair-v4.0-rdma", "4.0", "rdma").pair(),
