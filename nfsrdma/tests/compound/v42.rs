@@ -113,6 +113,20 @@ async fn read_plus_tells_holes_from_data() {
     }
 }
 
+/// A client that asks for a whole payload gets it in one answer, as by READ, not all but a few bytes.
+#[tokio::test]
+async fn read_plus_gives_a_whole_payload() {
+    let kit = Kit::new();
+    let s = kit.session().await;
+    let (_, file) = kit.with_file(b"f", &vec![9; 1 << 20]).await;
+    let mut r = s.run(|c| read_plus(c.putfh(&file), 0, 1 << 20)).await;
+    r.ok(&[op::PUTFH]).expect(op::READ_PLUS, Status::Ok);
+    assert_eq!((r.bool(), r.u32()), (true, 1));
+    assert_eq!((r.u32(), r.u64()), (0, 0));
+    assert_eq!(r.opaque().len(), 1 << 20);
+    r.end(Status::Ok);
+}
+
 #[tokio::test]
 async fn allocate_grows_and_deallocate_leaves_the_size() {
     let kit = Kit::new();

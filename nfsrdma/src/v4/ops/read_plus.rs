@@ -29,10 +29,12 @@ pub(in crate::v4) async fn read_plus(cx: &mut Compound<'_>) -> Result<(), Status
     let eof_at = cx.out.len();
     cx.out.bool(false);
     cx.out.u32(0);
-    let mut room = cx.room_for_data(AROUND).min(IO_MAX);
+    // What the reply can still hold, and what of that may be data.
+    let mut room = cx.room_for_data(AROUND);
+    let mut data_left = IO_MAX;
     let (mut pos, mut segments) = (offset, 0);
     let door = cx.nfs.core.namespace.by(right.who);
-    while pos < end && segments < SEGMENTS_MAX && room > AROUND_SEGMENT {
+    while pos < end && segments < SEGMENTS_MAX && room > AROUND_SEGMENT && data_left > 0 {
         room -= AROUND_SEGMENT;
         let data = next(&at, pos, Seek::Data, end).await?;
         segments += 1;
@@ -44,7 +46,7 @@ pub(in crate::v4) async fn read_plus(cx: &mut Compound<'_>) -> Result<(), Status
             continue;
         }
         let hole = next(&at, pos, Seek::Hole, end).await?;
-        let want = usize::try_from(hole - pos).unwrap_or(IO_MAX).min(room);
+        let want = usize::try_from(hole - pos).unwrap_or(IO_MAX).min(room).min(data_left);
         let got = door.read(&at.node, right.cred(&at), pos, want, &cx.conn.read_into).await?;
         let len = got.len();
         cx.out.u32(NFS4_CONTENT_DATA);
@@ -52,6 +54,7 @@ pub(in crate::v4) async fn read_plus(cx: &mut Compound<'_>) -> Result<(), Status
         cx.out.opaque_of(got.data);
         pos += len as u64;
         room -= len;
+        data_left -= len;
         if len < want || got.eof {
             break;
         }
