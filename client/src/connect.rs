@@ -29,13 +29,20 @@ pub struct Local {
     pub rdma: Option<Arc<dyn Provider>>,
 }
 
-impl Default for Local {
-    fn default() -> Self {
+impl Local {
+    /// With iWARP that asks for a CRC in every frame, or leaves it to the server.
+    pub fn asking_for_crc(crc: bool) -> Self {
         Self {
             pool: Pool::new(PoolLimits { buffers_max: [4096, 1024, 256] }),
             recvs: Pool::new(PoolLimits { buffers_max: [4096, 1024, 1] }),
-            rdma: Some(Arc::new(Iwarp::new(IwarpConfig::default()))),
+            rdma: Some(Arc::new(Iwarp::new(IwarpConfig { crc, ..IwarpConfig::default() }))),
         }
+    }
+}
+
+impl Default for Local {
+    fn default() -> Self {
+        Self::asking_for_crc(true)
     }
 }
 

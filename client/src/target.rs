@@ -1,4 +1,4 @@
-//! What to connect to, as one word: `nfs://HOST[:PORT]/SHARE[?version=3|4.1|4.2&transport=tcp|rdma&mountport=PORT]`.
+//! What to connect to, as one word: `nfs://HOST[:PORT]/SHARE[?version=3|4.1|4.2&transport=tcp|rdma&mountport=PORT&crc=on|off]`.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -58,6 +58,8 @@ pub struct Target {
     pub version: Version,
     /// Transport.
     pub transport: Transport,
+    /// Over RDMA, ask for a CRC in every frame. The server may insist on it.
+    pub crc: bool,
 }
 
 impl Target {
@@ -76,7 +78,12 @@ impl fmt::Display for Target {
         let host =
             if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         let (port, path) = (self.port, &self.path);
-        write!(f, "nfs://{host}:{port}{path}?version={}&transport={}", self.version, self.transport)
+        write!(
+            f,
+            "nfs://{host}:{port}{path}?version={}&transport={}",
+            self.version, self.transport
+        )?;
+        f.write_str(if self.crc { "" } else { "&crc=off" })
     }
 }
 
@@ -95,6 +102,7 @@ impl FromStr for Target {
         let slash = place.find('/').ok_or_else(|| format!("`{text}` names no share; {SHAPE}"))?;
         let (host, path) = place.split_at(slash);
         let (mut version, mut transport, mut mount_port) = (Version::V3, Transport::Tcp, None);
+        let mut crc = true;
         for pair in query.split('&').filter(|p| !p.is_empty()) {
             match pair.split_once('=') {
                 Some(("version", "3")) => version = Version::V3,
@@ -109,9 +117,11 @@ impl FromStr for Target {
                     return Err(format!("there is no transport `{t}`; write tcp or rdma"));
                 }
                 Some(("mountport", p)) => mount_port = Some(port(p)?),
+                Some(("crc", "on")) => crc = true,
+                Some(("crc", "off")) => crc = false,
                 _ => {
                     return Err(format!(
-                        "`{pair}` is no option of a target; there are version, transport and mountport"
+                        "`{pair}` is no option of a target; there are version, transport, mountport and crc=on|off"
                     ));
                 }
             }
@@ -137,6 +147,7 @@ impl FromStr for Target {
             path: path.into(),
             version,
             transport,
+            crc,
         })
     }
 }
@@ -157,7 +168,10 @@ mod tests {
         assert_eq!((t.host.as_str(), t.port, t.mount_port), ("::1", 99, 2049));
         assert_eq!(t.to_string(), "nfs://[::1]:99/a/b?version=4.2&transport=rdma");
         let t: Target = "nfs://gw/x?transport=rdma&mountport=7".parse().unwrap();
-        assert_eq!((t.port, t.mount_port), (20049, 7));
+        assert_eq!((t.port, t.mount_port, t.crc), (20049, 7, true));
+        let t: Target = "nfs://gw/x?transport=rdma&crc=off".parse().unwrap();
+        assert!(!t.crc);
+        assert_eq!(t.to_string(), "nfs://gw:20049/x?version=3&transport=rdma&crc=off");
     }
 
     #[test]
@@ -171,6 +185,7 @@ mod tests {
             "nfs://gw/d?version=2",
             "nfs://gw/d?transport=udp",
             "nfs://gw/d?v=3",
+            "nfs://gw/d?crc=no",
             "nfs://gw/d?mountport=70000",
             "nfs://[::1/d",
         ] {

@@ -74,7 +74,7 @@ impl World {
         let (tcp, rdma) = (self.running.nfs[0].port(), self.running.nfs_rdma[0].port());
         let port = if transport == Transport::Rdma { rdma } else { tcp };
         let (host, path) = ("127.0.0.1".into(), format!("/{share}"));
-        Target { host, port, mount_port: tcp, path, version, transport }
+        Target { host, port, mount_port: tcp, path, version, transport, crc: true }
     }
 
     /// A new client of a share, as root.

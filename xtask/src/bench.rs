@@ -165,6 +165,7 @@ fn inside(args: &[String]) -> Result<()> {
         let (tcp, rdma) =
             (target(OURS, OURS, version, "tcp"), target(OURS_RDMA, OURS, version, "rdma"));
         let other = target(GANESHA, GANESHA_MOUNT, version, "tcp");
+        let plain = format!("{rdma}&crc=off");
         let pairs = [
             Pair {
                 title: "over TCP, beside nfs-ganesha",
@@ -174,6 +175,11 @@ fn inside(args: &[String]) -> Result<()> {
             Pair {
                 title: "over RDMA (iWARP in user space, CRC on), beside TCP",
                 first: ("RDMA", rdma, &us),
+                second: ("TCP", tcp.clone(), &us),
+            },
+            Pair {
+                title: "over RDMA without CRC, beside TCP",
+                first: ("RDMA", plain, &us),
                 second: ("TCP", tcp, &us),
             },
         ];

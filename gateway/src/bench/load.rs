@@ -188,7 +188,7 @@ pub(super) async fn round(
     progress: &Progress,
 ) -> Result<Vec<Sample>> {
     let cred = Credential::sys(plan.user.0, plan.user.1, &[]);
-    let volume = Volume::open(target, &Local::default(), cred).await?;
+    let volume = Volume::open(target, &Local::asking_for_crc(target.crc), cred).await?;
     // A file that an interrupted run left behind.
     let _ = volume.remove(FILE).await;
     let _ = volume.remove(MADE).await;

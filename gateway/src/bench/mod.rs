@@ -20,7 +20,7 @@ use load::{Kind, Sample};
 /// Options of `headgate bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// What to measure: nfs://HOST[:PORT]/SHARE[?version=3|4.1|4.2&transport=tcp|rdma&mountport=PORT]
+    /// What to measure: nfs://HOST[:PORT]/SHARE[?version=3|4.1|4.2&transport=tcp|rdma&mountport=PORT&crc=on|off]
     #[arg(value_name = "TARGET", required = true)]
     target: Target,
     /// Measure this one too, in turns, and print ratios of the first to it

@@ -72,6 +72,7 @@ async fn demo(folder: &Path, size: u64, json: bool) -> Result<bool, String> {
                 path: format!("/{SHARE}"),
                 version,
                 transport,
+                crc: true,
             };
             rows.push(work::row(&target, &plan, &bars.row(&target, plan.bytes())).await);
         }
