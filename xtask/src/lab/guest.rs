@@ -3,9 +3,18 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use super::net::{Net, guest_address, host_address, tap};
 use crate::sh::{Result, Tally, workspace};
+
+/// What a failure says when the guest's network has stopped for good. User Mode Linux's tap driver does that now and then
+/// under load: the guest runs, but neither sends nor answers anything any more. That says nothing about the gateway.
+pub(crate) const NETWORK_DEAD: &str = "the guest's network is dead";
+/// Seconds before the end of its time at which a guest that still runs is asked for a sign of life.
+const PROBE_SECONDS: u32 = 20;
 
 /// What to boot.
 #[derive(Debug)]
@@ -40,15 +49,30 @@ impl Guest<'_> {
             .map_err(|e| format!("cannot boot {}: {e}", self.kernel.display()))?;
         let stdout = child.stdout.take().ok_or("no console")?;
         let mut console = Console { label, verbose: self.verbose, ..Console::default() };
-        for line in BufReader::new(stdout).split(b'\n') {
-            let line = line.map_err(|e| format!("console: {e}"))?;
-            if let Some(words) = console.line(String::from_utf8_lossy(&line).trim_end()) {
-                let done = on_host(&words);
-                console.tally.count(&format!("{label}/host: {words}"), done);
+        let dead = thread::scope(|scope| {
+            let (ended, end) = mpsc::channel::<()>();
+            let probe = scope.spawn(move || {
+                let late = self.seconds_max.saturating_sub(PROBE_SECONDS);
+                let timed_out = mpsc::RecvTimeoutError::Timeout;
+                end.recv_timeout(Duration::from_secs(late.into())) == Err(timed_out)
+                    && !self.taps.first().is_none_or(|n| self.net.answers(*n))
+            });
+            for line in BufReader::new(stdout).split(b'\n') {
+                let line = line.map_err(|e| format!("console: {e}"))?;
+                if let Some(words) = console.line(String::from_utf8_lossy(&line).trim_end()) {
+                    let done = on_host(&words);
+                    console.tally.count(&format!("{label}/host: {words}"), done);
+                }
             }
-        }
+            drop(ended);
+            probe.join().map_err(|_| "the probe broke down".to_owned())
+        })?;
         child.wait().map_err(|e| format!("guest: {e}"))?;
-        Ok(console.end(self.seconds_max))
+        let mut tally = console.end(self.seconds_max);
+        if dead {
+            tally.fail(format!("{label}/guest: {NETWORK_DEAD}"));
+        }
+        Ok(tally)
     }
 
     fn command(&self) -> Command {

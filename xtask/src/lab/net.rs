@@ -42,6 +42,15 @@ impl Net {
         output(&all).map(drop)
     }
 
+    /// The guest on tap `n` answers at all: a port where nobody listens is refused by its kernel.
+    pub(crate) fn answers(&self, n: usize) -> bool {
+        let knock = format!("exec 3<>/dev/tcp/{}/9", guest_address(n));
+        let done = Command::new("ip")
+            .args(["netns", "exec", &self.name, "timeout", "5", "bash", "-c", &knock])
+            .output();
+        done.is_ok_and(|d| String::from_utf8_lossy(&d.stderr).contains("refused"))
+    }
+
     /// A command in the namespace, killed when the thread that starts it ends.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("setpriv");

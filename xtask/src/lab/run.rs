@@ -29,6 +29,8 @@ impl Place<'_> {
     /// Runs one.
     pub(super) fn run(&self, scenario: &Scenario) -> Result<Tally> {
         let dir = self.lab.dir.join(scenario.name);
+        // What an earlier try left would be in the way.
+        let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         let tally = match scenario.server {
             Server::Host if scenario.pair => self.two_guests(scenario, &dir)?,

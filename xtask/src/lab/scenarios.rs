@@ -59,7 +59,7 @@ impl Scenario {
     }
 
     const fn trouble(self, words: &'static str) -> Scenario {
-        Scenario { jobs: "survive", trouble: Some(words), ..self }
+        Scenario { jobs: "survive", trouble: Some(words), seconds_max: 300, ..self }
     }
 
     const fn captured(self) -> Scenario {
