@@ -10,8 +10,9 @@ use std::time::Duration;
 use super::net::{Net, guest_address, host_address, tap};
 use crate::sh::{Result, Tally, workspace};
 
-/// What a failure says when the guest's network has stopped for good. User Mode Linux's tap driver does that now and then
-/// under load: the guest runs, but neither sends nor answers anything any more. That says nothing about the gateway.
+/// What a failure says when the guest gives no sign of life on its network. This was added after a guest had hung once: the
+/// gateway had ended its connection for no progress, and the client never came back. User Mode Linux's tap driver is
+/// suspected, which is not proven; whoever meets this often should capture the tap.
 pub(crate) const NETWORK_DEAD: &str = "the guest's network is dead";
 /// Seconds before the end of its time at which a guest that still runs is asked for a sign of life.
 const PROBE_SECONDS: u32 = 20;

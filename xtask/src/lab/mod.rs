@@ -135,7 +135,7 @@ fn run_one(place: &Place<'_>, scenario: &Scenario) -> Tally {
         })
     };
     let mut tally = run();
-    // Once more, and only then: a lab that broke down has shown nothing. A guest that answers and hangs is a failure.
+    // Once more, and only then: a guest without a network shows nothing about the server. One that answers and hangs has failed.
     if tally.failures.iter().any(|f| f.contains(guest::NETWORK_DEAD)) {
         println!("   {}: {}; once more", scenario.name, guest::NETWORK_DEAD);
         tally = run();

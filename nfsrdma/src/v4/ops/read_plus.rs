@@ -25,7 +25,7 @@ pub(in crate::v4) async fn read_plus(cx: &mut Compound<'_>) -> Result<(), Status
     may_read(&at, &right).await?;
     let attr = at.node.getattr().await?;
     let size = attr.size;
-    // A file that uses as much storage as it is long has no hole worth telling. Volumes in memory look for the next hole page
+    // A file that uses as much storage as it is long has no hole worth telling. On tmpfs the next hole is looked for page
     // by page, to the end of the file: that costs more than the read itself.
     let dense = attr.used >= size;
     let end = offset.saturating_add(u64::from(count)).min(size);
