@@ -201,6 +201,24 @@ impl Buf {
         Self { base, len: end - start, owner: self.owner.clone() }
     }
 
+    /// Takes the memory back for writing, when this is the only view of it and begins where the memory does: what was
+    /// behind the view becomes spare. Otherwise the view as it was.
+    pub fn try_mut(self) -> Result<BufMut, Self> {
+        let Self { base, len, owner } = self;
+        let Some(owner) = owner else { return Err(Self { base, len, owner }) };
+        let block = match owner.downcast::<Block>() {
+            Ok(block) => block,
+            Err(owner) => return Err(Self { base, len, owner: Some(owner) }),
+        };
+        if block.base != base {
+            return Err(Self { base, len, owner: Some(block) });
+        }
+        match Arc::try_unwrap(block) {
+            Ok(block) => Ok(BufMut { block, filled: len }),
+            Err(block) => Err(Self { base, len, owner: Some(block) }),
+        }
+    }
+
     /// Splits off the first `n` bytes (at most all) and keeps the rest.
     pub fn split_to(&mut self, n: usize) -> Self {
         let head = self.slice(0..n);
@@ -269,6 +287,27 @@ mod tests {
         assert_eq!(&*b.slice(1..3), b"el");
         assert_eq!(&*b.slice(3..99), b"lo");
         assert!(b.slice(7..9).is_empty());
+    }
+
+    #[test]
+    fn only_the_last_view_of_all_is_written_again() {
+        let mut b = BufMut::heap(8);
+        b.append(b"abcdef");
+        let whole = b.freeze();
+        let tail = whole.slice(2..6);
+        let whole = whole.try_mut().unwrap_err();
+        drop(whole);
+        let tail = tail.try_mut().unwrap_err();
+        assert_eq!(&*tail, b"cdef", "does not begin where the memory does");
+        let mut b = BufMut::heap(8);
+        b.append(b"abcdef");
+        let head = b.freeze().slice(0..3);
+        let mut again = head.try_mut().unwrap();
+        again.filled_mut()[0] = b'x';
+        assert_eq!(again.filled(), b"xbc");
+        assert_eq!(again.capacity(), 8);
+        assert!(Buf::from(vec![1]).try_mut().is_err());
+        assert!(Buf::from_static(b"a").try_mut().is_err());
     }
 
     #[test]

@@ -11,10 +11,12 @@
 //! *Errors.* A pool that is at its limit makes the caller wait ([`Pool::acquire`]) in a queue that serves accounts
 //! (connections) in turn; [`Pool::try_get`] says `None`. A request above the largest size is [`TooLarge`].
 
+mod all;
 mod buf;
 mod note;
 mod pool;
 
+pub use all::AcquireAll;
 pub use buf::{Buf, BufMut};
 pub use note::{copied, copied_bytes, copied_note};
 pub use pool::{Account, Acquire, ClassStats, Pool, PoolLimits, TooLarge};

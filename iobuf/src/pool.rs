@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use crate::all::{AcquireAll, Line};
 use crate::{BufMut, CLASS_SIZES};
 
 /// Slabs are this large and aligned to it, so that the kernel can back each with one huge page.
@@ -93,6 +94,7 @@ pub struct Pool {
 
 pub(crate) struct PoolInner {
     classes: [Mutex<Class>; CLASSES],
+    line: Mutex<Line>,
 }
 
 struct Class {
@@ -120,7 +122,7 @@ enum Waiter {
 // SAFETY: a given buffer is owned by this waiter alone until it is taken.
 unsafe impl Send for Waiter {}
 
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     // No code of ours panics under these locks; if one did, the lists are still whole at every step.
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -224,7 +226,7 @@ impl Pool {
                 turns: VecDeque::new(),
             })
         });
-        Self { inner: Arc::new(PoolInner { classes }) }
+        Self { inner: Arc::new(PoolInner { classes, line: Mutex::default() }) }
     }
 
     fn class_of(bytes: usize) -> Result<usize, TooLarge> {
@@ -251,6 +253,21 @@ impl Pool {
     /// up the place in the queue.
     pub fn acquire(&self, bytes: usize, account: Account) -> Acquire {
         Acquire { pool: self.clone(), class: Self::class_of(bytes), account, waiter: None }
+    }
+
+    /// Buffers that hold `bytes` together: as many of the largest size as it takes, and one for what is left over. All of
+    /// them at once; see [`AcquireAll`] for how that is waited for.
+    pub fn acquire_all(&self, bytes: usize, account: Account) -> AcquireAll {
+        AcquireAll::new(self.clone(), bytes, account)
+    }
+
+    /// Buffers of the largest size that there may be.
+    pub(crate) fn largest_max(&self) -> usize {
+        lock(&self.inner.classes[CLASSES - 1]).limit
+    }
+
+    pub(crate) fn line(&self) -> &Mutex<Line> {
+        &self.inner.line
     }
 
     /// The figures of each size, in the order of [`CLASS_SIZES`].

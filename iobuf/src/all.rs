@@ -1,0 +1,230 @@
+//! Several buffers at once, for payload that is larger than the largest of them.
+//!
+//! *Operation.* Who needs several takes them together if they are there. If not, those who need several stand in a line of
+//! their own, and only the first of it gathers, one buffer after the other, in its account's turn. So two of them can
+//! never hold what the other needs, and none of them is passed over for ever by those who need one.
+//!
+//! *Memory.* Whoever gathers holds what it has got so far; everyone else in the line holds nothing.
+//!
+//! *Errors.* More than the pool has at all is [`TooLarge`] at once.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+
+use crate::pool::{Account, Acquire, Pool, TooLarge, lock};
+use crate::{BufMut, CLASS_SIZES};
+
+const LARGEST: usize = CLASS_SIZES[CLASS_SIZES.len() - 1];
+
+/// Those who need several buffers, in order; the first one gathers.
+#[derive(Default)]
+pub(crate) struct Line {
+    next: u64,
+    waiting: VecDeque<(u64, Waker)>,
+}
+
+impl Line {
+    fn join(&mut self, waker: &Waker) -> u64 {
+        self.next += 1;
+        self.waiting.push_back((self.next, waker.clone()));
+        self.next
+    }
+
+    /// Whether this one is the first; if not, it is woken when it becomes the first.
+    fn is_first(&mut self, ticket: u64, waker: &Waker) -> bool {
+        if self.waiting.front().is_none_or(|(first, _)| *first == ticket) {
+            return true;
+        }
+        if let Some((_, w)) = self.waiting.iter_mut().find(|(t, _)| *t == ticket) {
+            w.clone_from(waker);
+        }
+        false
+    }
+
+    /// This one leaves; the answer is to be woken.
+    fn leave(&mut self, ticket: u64) -> Option<Waker> {
+        let was_first = self.waiting.front().is_some_and(|(first, _)| *first == ticket);
+        self.waiting.retain(|(t, _)| *t != ticket);
+        if was_first { self.waiting.front().map(|(_, w)| w.clone()) } else { None }
+    }
+}
+
+/// Waits for buffers that hold so many bytes together; see [`Pool::acquire_all`].
+pub struct AcquireAll {
+    pool: Pool,
+    account: Account,
+    bytes: usize,
+    got: Vec<BufMut>,
+    /// Waits for the next one.
+    one: Option<Acquire>,
+    ticket: Option<u64>,
+}
+
+impl AcquireAll {
+    pub(crate) fn new(pool: Pool, bytes: usize, account: Account) -> Self {
+        Self { pool, account, bytes, got: Vec::new(), one: None, ticket: None }
+    }
+
+    /// Bytes that the next buffer has to hold.
+    fn next_len(&self) -> usize {
+        (self.bytes - (self.got.len() * LARGEST).min(self.bytes)).min(LARGEST)
+    }
+
+    fn count(&self) -> usize {
+        self.bytes.div_ceil(LARGEST)
+    }
+
+    /// All of them, if all are free now.
+    fn try_all(&mut self) -> bool {
+        while self.got.len() < self.count() {
+            match self.pool.try_get(self.next_len()) {
+                Some(buffer) => self.got.push(buffer),
+                None => {
+                    self.got.clear();
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn leave(&mut self) {
+        if let Some(ticket) = self.ticket.take()
+            && let Some(next) = lock(self.pool.line()).leave(ticket)
+        {
+            next.wake();
+        }
+    }
+
+    fn poll_one(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TooLarge>> {
+        let (len, account) = (self.next_len(), self.account);
+        let one = self.one.get_or_insert_with(|| self.pool.acquire(len, account));
+        let buffer = ready!(Pin::new(one).poll(cx));
+        self.one = None;
+        self.got.push(buffer?);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Future for AcquireAll {
+    type Output = Result<Vec<BufMut>, TooLarge>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let count = self.count();
+        if count > 1 {
+            if count > self.pool.largest_max() {
+                return Poll::Ready(Err(TooLarge { wanted: self.bytes }));
+            }
+            if self.ticket.is_none() {
+                if self.try_all() {
+                    return Poll::Ready(Ok(std::mem::take(&mut self.got)));
+                }
+                let ticket = lock(self.pool.line()).join(cx.waker());
+                self.ticket = Some(ticket);
+            }
+            if !self.ticket.is_none_or(|t| lock(self.pool.line()).is_first(t, cx.waker())) {
+                return Poll::Pending;
+            }
+        }
+        while self.got.len() < count {
+            ready!(self.poll_one(cx))?;
+        }
+        self.leave();
+        Poll::Ready(Ok(std::mem::take(&mut self.got)))
+    }
+}
+
+impl Drop for AcquireAll {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::PoolLimits;
+
+    fn poll(a: &mut AcquireAll) -> Poll<Result<Vec<BufMut>, TooLarge>> {
+        Pin::new(a).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn pool(n: usize) -> Pool {
+        Pool::new(PoolLimits { buffers_max: [n; 3] })
+    }
+
+    #[test]
+    fn the_last_buffer_is_no_larger_than_it_must_be() {
+        let p = pool(4);
+        let Poll::Ready(Ok(bufs)) = poll(&mut p.acquire_all(2 * LARGEST + 5000, Account::new()))
+        else {
+            panic!("there are enough")
+        };
+        let sizes: Vec<usize> = bufs.iter().map(BufMut::capacity).collect();
+        assert_eq!(sizes, [LARGEST, LARGEST, 64 << 10]);
+        let Poll::Ready(Ok(none)) = poll(&mut p.acquire_all(0, Account::new())) else {
+            panic!("nothing is always there")
+        };
+        assert!(none.is_empty());
+    }
+
+    #[test]
+    fn more_than_there_is_at_all_is_refused() {
+        let p = pool(3);
+        assert!(matches!(
+            poll(&mut p.acquire_all(3 * LARGEST + 1, Account::new())),
+            Poll::Ready(Err(TooLarge { .. }))
+        ));
+        assert!(poll(&mut p.acquire_all(3 * LARGEST, Account::new())).is_ready());
+    }
+
+    #[test]
+    fn two_that_need_all_do_not_hold_each_other_up() {
+        let p = pool(4);
+        let held: Vec<_> = (0..4).map(|_| p.try_get(LARGEST).unwrap()).collect();
+        let mut a = p.acquire_all(4 * LARGEST, Account::new());
+        let mut b = p.acquire_all(3 * LARGEST, Account::new());
+        assert!(poll(&mut a).is_pending());
+        assert!(poll(&mut b).is_pending());
+        drop(held);
+        assert!(poll(&mut b).is_pending(), "the second holds nothing while the first gathers");
+        let Poll::Ready(Ok(all)) = poll(&mut a) else { panic!("the first has all") };
+        assert!(poll(&mut b).is_pending());
+        drop(all);
+        assert!(poll(&mut b).is_ready());
+        assert_eq!(p.stats()[2].in_use, 0);
+    }
+
+    #[test]
+    fn one_that_gives_up_lets_the_next_in() {
+        let p = pool(2);
+        let held = p.try_get(LARGEST).unwrap();
+        let mut a = p.acquire_all(2 * LARGEST, Account::new());
+        let mut b = p.acquire_all(2 * LARGEST, Account::new());
+        assert!(poll(&mut a).is_pending());
+        assert!(poll(&mut b).is_pending());
+        drop(a);
+        assert!(poll(&mut b).is_pending());
+        drop(held);
+        assert!(poll(&mut b).is_ready());
+        assert_eq!((p.stats()[2].in_use, p.stats()[2].waiting), (0, 0));
+    }
+
+    #[test]
+    fn those_who_need_one_are_served_before_and_behind_it() {
+        let p = pool(2);
+        let held: Vec<_> = (0..2).map(|_| p.try_get(LARGEST).unwrap()).collect();
+        let mut all = p.acquire_all(2 * LARGEST, Account::new());
+        assert!(poll(&mut all).is_pending());
+        let mut one = p.acquire_all(LARGEST, Account::new());
+        assert!(poll(&mut one).is_pending());
+        drop(held);
+        // In turn: the gatherer's first, then the one, then the gatherer's second.
+        assert!(poll(&mut all).is_pending());
+        assert!(poll(&mut one).is_ready());
+        assert!(poll(&mut all).is_ready());
+    }
+}
