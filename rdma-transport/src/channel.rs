@@ -13,8 +13,8 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use iobuf::{Account, Buf, Pool};
@@ -68,9 +68,18 @@ pub struct Reply {
     pub head: Vec<u8>,
     /// Its bulk data, `at` ascending.
     pub payloads: Vec<Payload>,
+    /// A token of the peer that the Send of this reply may invalidate: the first descriptor of a request of channel
+    /// `SMB2_CHANNEL_RDMA_V1_INVALIDATE` (MS-SMB2 section 3.3.5.12). Transports without Send with Invalidate leave it alone, and
+    /// so does RPC-over-RDMA, which finds its own in the chunk lists.
+    pub invalidate: Option<u32>,
 }
 
 impl Reply {
+    /// A reply without bulk data.
+    pub fn of(head: Vec<u8>) -> Self {
+        Self { head, ..Self::default() }
+    }
+
     /// Bytes on a transport that moves nothing by RDMA.
     pub fn inline_len(&self) -> usize {
         self.head.len() + self.payloads.iter().map(|p| p.len() + usize::from(p.pad)).sum::<usize>()
@@ -138,6 +147,13 @@ impl fmt::Display for ChannelError {
 
 impl std::error::Error for ChannelError {}
 
+impl ChannelError {
+    /// What was asked for does not exist on this kind of connection, which goes on.
+    pub(crate) fn unsupported(what: &str) -> Self {
+        Self::Closed(format!("{what} is not available on this connection"))
+    }
+}
+
 /// How a connection moves bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
@@ -167,8 +183,53 @@ pub struct Info {
     pub account: Account,
     /// The pool that its payload comes from.
     pub pool: Pool,
+    /// Largest message that the peer takes, in bytes without what goes by RDMA Write; set by the channel when the
+    /// connection is set up. Zero: nothing limits it but the protocol.
+    pub message_out_max: AtomicUsize,
     /// What went which way.
     pub traffic: Traffic,
+    /// What else there is to know.
+    pub facts: Facts,
+}
+
+impl Info {
+    /// Of a new connection, which has a turn of its own at the pool.
+    pub fn new(peer: SocketAddr, local: SocketAddr, transport: Transport, pool: Pool) -> Self {
+        Self {
+            peer,
+            local,
+            transport,
+            account: Account::new(),
+            pool,
+            message_out_max: AtomicUsize::new(0),
+            traffic: Traffic::default(),
+            facts: Facts::default(),
+        }
+    }
+}
+
+/// What the layers of a connection have found out about it and its peer, for people: sizes that were agreed on, dialect, user,
+/// why something is not as it could be. One value for each name; the names are constants of this program.
+#[derive(Debug, Default)]
+pub struct Facts(Mutex<Vec<(&'static str, String)>>);
+
+impl Facts {
+    /// Why a connection is not on RDMA, or what it gave up there.
+    pub const WHY_NOT_RDMA: &str = "why not RDMA";
+
+    /// Notes a fact, in place of what was known under this name.
+    pub fn note(&self, name: &'static str, value: impl Into<String>) {
+        let mut facts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match facts.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, old)) => *old = value.into(),
+            None => facts.push((name, value.into())),
+        }
+    }
+
+    /// All of them, in the order in which they were first noted.
+    pub fn list(&self) -> Vec<(&'static str, String)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// Bytes by the way they went. Server's view: `write` is what clients read.
@@ -182,7 +243,7 @@ pub struct Traffic {
     pub inline_in: AtomicU64,
     /// Message bytes sent inside messages.
     pub inline_out: AtomicU64,
-    /// Sends with Invalidate.
+    /// Sends with Invalidate: made by a server, received by a client.
     pub invalidations: AtomicU64,
     /// Requests received.
     pub requests: AtomicU64,
@@ -229,6 +290,20 @@ pub enum Command {
         /// Gets the answer.
         answer: oneshot::Sender<Result<Buf, ChannelError>>,
     },
+    /// Send this message, which answers no request that waits.
+    Push {
+        /// The message.
+        message: Reply,
+        /// Told when it has its place among the messages to be sent.
+        taken: oneshot::Sender<Result<(), ChannelError>>,
+    },
+    /// Fetch this memory of the peer by RDMA Read.
+    Pull {
+        /// What to fetch, in order.
+        from: Vec<RemoteSeg>,
+        /// Gets the bytes.
+        fetched: oneshot::Sender<Result<Vec<Buf>, ChannelError>>,
+    },
     /// Close the connection in order.
     Shutdown,
 }
@@ -255,9 +330,38 @@ impl Handle {
     /// as the connection lives: the caller sets the deadline.
     pub async fn call(&self, head: Vec<u8>) -> Result<Buf, ChannelError> {
         let (answer, wait) = oneshot::channel();
+        self.ask(Command::Call { head, answer }, wait).await
+    }
+
+    /// Sends a message that answers no request that waits: an oplock break, or the final answer of a request whose own
+    /// reply was the interim one. It goes behind every reply and push that the connection was given before. Ready when it
+    /// has its place among the messages to be sent; while the peer does not take what it was sent, that waits. An RPC
+    /// channel has no such messages and answers an error.
+    ///
+    /// A final answer keeps behind its interim one when the task that pushes it begins last: nothing may be awaited between
+    /// its start and the return of the interim reply.
+    pub async fn push(&self, message: Reply) -> Result<(), ChannelError> {
+        let (taken, wait) = oneshot::channel();
+        self.ask(Command::Push { message, taken }, wait).await
+    }
+
+    /// Fetches all of `from` from the peer's memory by RDMA Read, in order, into buffers of the connection's pool: up to
+    /// [`limits::SMB_PAYLOAD_MAX`](crate::limits::SMB_PAYLOAD_MAX) bytes, several buffers when that is more than the largest
+    /// holds. Whoever calls holds no other buffer of the pool meanwhile. Memory that the peer does not let us read ends the
+    /// connection. An error on a connection without RDMA, and on RPC channels, which fetch what calls name themselves.
+    pub async fn pull(&self, from: Vec<RemoteSeg>) -> Result<Vec<Buf>, ChannelError> {
+        let (fetched, wait) = oneshot::channel();
+        self.ask(Command::Pull { from, fetched }, wait).await
+    }
+
+    async fn ask<T>(
+        &self,
+        command: Command,
+        answer: oneshot::Receiver<Result<T, ChannelError>>,
+    ) -> Result<T, ChannelError> {
         let gone = || ChannelError::Closed("the connection is gone".into());
-        self.commands.send(Command::Call { head, answer }).await.map_err(|_| gone())?;
-        wait.await.map_err(|_| gone())?
+        self.commands.send(command).await.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
     }
 
     /// Asks the connection to end.

@@ -4,6 +4,12 @@
 pub const RPC_PAYLOAD_MAX: usize = 1 << 20;
 /// Largest RPC message on a byte stream: one payload and a generous head.
 pub const RPC_RECORD_MAX: usize = RPC_PAYLOAD_MAX + (64 << 10);
+/// Largest bulk payload of one SMB request, either way, in bytes: what servers tell as MaxReadSize and MaxWriteSize.
+pub const SMB_PAYLOAD_MAX: usize = 8 << 20;
+/// Largest SMB message on a byte stream: one payload and a generous head.
+pub const SMB_MESSAGE_MAX: usize = SMB_PAYLOAD_MAX + (64 << 10);
+/// Shortest SMB message: its protocol identifier, in bytes.
+pub const SMB_MESSAGE_MIN: usize = 4;
 /// Requests of one connection that may be in work at once; more stay unread (TCP) or without credit (RDMA).
 pub const REQUESTS_IN_WORK_MAX: usize = 128;
 /// Requests that the serve loop starts before it lets other tasks of the runtime run.
@@ -66,6 +72,45 @@ pub const RPCRDMA_ERRORS_MAX: usize = 16;
 /// Largest RPC message of a long call that comes with a payload too long to share a buffer with it, in bytes.
 pub const RPCRDMA_LONG_CALL_MAX: usize = 64 << 10;
 
+/// Receives that one SMB Direct connection has posted and granted at most, and credits that it asks for: what Windows and
+/// Linux use (MS-SMBD section 3.1.1.1, ReceiveCreditMax and SendCreditTarget).
+pub const SMBD_CREDITS_MAX: u16 = 255;
+/// Receives that an SMB Direct connection grants at least, whatever its peer asks for, so that two sides with one credit each
+/// need not answer every grant by a grant.
+pub const SMBD_CREDITS_MIN: u16 = 4;
+/// Largest SMB Direct message taken, in bytes: one receive buffer (MaxReceiveSize).
+pub const SMBD_RECV_SIZE: usize = 4096;
+/// Largest SMB Direct message sent, in bytes, if the peer takes as much (MaxSendSize). Windows takes 8,192, and refuses to be
+/// asked for more than 8,136.
+pub const SMBD_SEND_SIZE: usize = 8136;
+/// Smallest size of an SMB Direct message that a peer may ask for, in bytes (MS-SMBD section 3.1.5.6).
+pub const SMBD_SIZE_MIN: usize = 128;
+/// Smallest size of a message in fragments that a peer must take, in bytes (MS-SMBD section 3.1.5.6).
+pub const SMBD_FRAGMENTED_MIN: usize = 131_072;
+/// Largest message taken in fragments, in bytes (MaxFragmentedRecvSize): what Windows takes, and one payload buffer.
+pub const SMBD_FRAGMENTED_RECV_MAX: usize = 1 << 20;
+/// Bytes that one SMB Direct connection fetches by RDMA Read at once; a peer that does not answer Reads holds no more of the
+/// pool.
+pub const SMBD_FETCHING_MAX: usize = 2 * SMB_PAYLOAD_MAX;
+/// Fetches that wait on one SMB Direct connection before those who ask for more have to wait.
+pub const SMBD_PULLS_WAITING_MAX: usize = 256;
+/// Work requests posted at once on one SMB Direct connection; more wait in its queue.
+pub const SMBD_SENDS_MAX: usize = 512;
+/// RDMA Reads that this side wants on the wire at once.
+pub const SMBD_READS_OUT: u16 = 32;
+/// Descriptors of one request: those that fit the 16 bits of their length in bytes (MS-SMB2 section 2.2.21).
+pub const SMBD_DESCRIPTORS_MAX: usize = 4095;
+/// Seconds for the negotiation after a connection was accepted (MS-SMBD section 3.1.2.1).
+pub const SMBD_ACCEPT_SECONDS: u64 = 5;
+/// Seconds for the negotiation after a connection was dialled.
+pub const SMBD_CONNECT_SECONDS: u64 = 120;
+/// Seconds without a message after which a peer is asked for one (MS-SMBD section 3.1.2.2).
+pub const SMBD_IDLE_SECONDS: u64 = 120;
+/// Seconds in which it must answer.
+pub const SMBD_RESPONSE_SECONDS: u64 = 5;
+/// Seconds without a credit for a message that waits (MS-SMBD section 3.1.2.3).
+pub const SMBD_CREDIT_SECONDS: u64 = 5;
+
 /// A silent connection is probed after this many seconds.
 pub const KEEPALIVE_IDLE_SECONDS: u64 = 60;
 /// Seconds between probes.
@@ -80,4 +125,4 @@ pub const IWARP_REGIONS_MAX: usize = 4096;
 /// Pieces of one Send over iWARP.
 pub const IWARP_SEND_PIECES_MAX: usize = 64;
 /// Segments of one RDMA Read over iWARP, each a Read Request of its own.
-pub const IWARP_READ_SEGMENTS_MAX: usize = 1024;
+pub const IWARP_READ_SEGMENTS_MAX: usize = 4096;

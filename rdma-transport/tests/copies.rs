@@ -7,9 +7,9 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use common::{Echo, Message, bulk_of, pool, run};
-use iobuf::{Account, Buf, Pool, PoolLimits};
+use iobuf::{Buf, Pool, PoolLimits};
 use rdma_transport::caller::{BulkResult, Call, Caller, Event};
-use rdma_transport::channel::{Info, Payload, Place, Traffic, Transport};
+use rdma_transport::channel::{Info, Payload, Place, Transport};
 use rdma_transport::loopback;
 use rdma_transport::rpcrdma::{RdmaCaller, RdmaChannel};
 use rdma_transport::serve::serve;
@@ -18,16 +18,7 @@ use rdma_transport::serve::serve;
 fn a_mebibyte_each_way_is_not_copied() {
     run(async {
         let nowhere = "127.0.0.1:0".parse().unwrap();
-        let info = || {
-            Arc::new(Info {
-                peer: nowhere,
-                local: nowhere,
-                transport: Transport::Rdma("loopback"),
-                account: Account::new(),
-                pool: pool(4),
-                traffic: Traffic::default(),
-            })
-        };
+        let info = || Arc::new(Info::new(nowhere, nowhere, Transport::Rdma("loopback"), pool(4)));
         let (mine, theirs) = (RdmaCaller::connect_params(), RdmaChannel::accept_params());
         let [client, server] = loopback::pair(&mine, &theirs);
         let recvs = Pool::new(PoolLimits { buffers_max: [256, 1, 1] });

@@ -10,12 +10,10 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use common::{Echo, Message, bulk_of, nobody_holds, pool, put_back, run};
-use iobuf::{Account, Buf, Pool, PoolLimits};
+use iobuf::{Buf, Pool, PoolLimits};
 use proptest::prelude::*;
 use rdma_transport::caller::{BulkResult, Call, Caller, Event};
-use rdma_transport::channel::{
-    Channel, ChannelError, Handle, Info, Payload, Place, Traffic, Transport,
-};
+use rdma_transport::channel::{Channel, ChannelError, Handle, Info, Payload, Place, Transport};
 use rdma_transport::fault::{Faults, Faulty};
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
 use rdma_transport::rpcrdma::wire::PrivateData;
@@ -27,14 +25,7 @@ use tokio::task::JoinHandle;
 
 fn info(pool: &Pool) -> Arc<Info> {
     let nowhere = "127.0.0.1:0".parse().unwrap();
-    Arc::new(Info {
-        peer: nowhere,
-        local: nowhere,
-        transport: Transport::Rdma("loopback"),
-        account: Account::new(),
-        pool: pool.clone(),
-        traffic: Traffic::default(),
-    })
+    Arc::new(Info::new(nowhere, nowhere, Transport::Rdma("loopback"), pool.clone()))
 }
 
 /// A client, a server in its task, and everything to look at afterwards.

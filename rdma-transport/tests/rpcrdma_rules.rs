@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use common::{Echo, Message, pool, run};
-use iobuf::{Account, BufMut, Pool, PoolLimits};
+use iobuf::{BufMut, Pool, PoolLimits};
 use proptest::prelude::*;
-use rdma_transport::channel::{ChannelError, Info, RemoteSeg, Traffic, Transport};
+use rdma_transport::channel::{ChannelError, Info, RemoteSeg, Transport};
 use rdma_transport::rpcrdma::wire::{
     Lists, Prefix, RDMA_DONE, RDMA_ERROR, RDMA_MSG, RDMA_MSGP, RDMA_NOMSG, RdmaError, ReadSeg,
 };
@@ -22,14 +22,7 @@ use tokio::task::JoinHandle;
 
 fn info(pool: &Pool) -> Arc<Info> {
     let nowhere = "127.0.0.1:0".parse().unwrap();
-    Arc::new(Info {
-        peer: nowhere,
-        local: nowhere,
-        transport: Transport::Rdma("loopback"),
-        account: Account::new(),
-        pool: pool.clone(),
-        traffic: Traffic::default(),
-    })
+    Arc::new(Info::new(nowhere, nowhere, Transport::Rdma("loopback"), pool.clone()))
 }
 
 /// A client that sends what it likes.

@@ -8,12 +8,12 @@ use std::time::Duration;
 mod common;
 
 use common::{Echo, Locator, Message, nobody_holds, pool, run};
-use iobuf::{Account, Pool, PoolLimits};
+use iobuf::{Pool, PoolLimits};
 use proptest::prelude::*;
-use rdma_transport::channel::{Channel, ChannelError, Info, Traffic, Transport};
+use rdma_transport::channel::{Channel, ChannelError, Info, Transport};
 use rdma_transport::limits;
 use rdma_transport::serve::serve;
-use rdma_transport::tcp::TcpChannel;
+use rdma_transport::tcp::{Framing, TcpChannel};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -22,15 +22,8 @@ async fn pair(recvs: Pool, payload: Pool) -> (TcpStream, TcpChannel) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (server, peer) = listener.accept().await.unwrap();
-    let info = Arc::new(Info {
-        peer,
-        local: listener.local_addr().unwrap(),
-        transport: Transport::Tcp,
-        account: Account::new(),
-        pool: payload,
-        traffic: Traffic::default(),
-    });
-    (client, TcpChannel::new(server, info, recvs, Arc::new(Locator)).unwrap())
+    let info = Arc::new(Info::new(peer, listener.local_addr().unwrap(), Transport::Tcp, payload));
+    (client, TcpChannel::new(server, info, recvs, Arc::new(Locator), Framing::Record).unwrap())
 }
 
 async fn served(echo: Echo) -> (TcpStream, JoinHandle<ChannelError>, Pool, Pool) {
@@ -432,7 +425,7 @@ fn the_end_of_the_stream_ends_callbacks_before_requests() {
                 let answer = handle.call(vec![0; 8]).await;
                 assert!(matches!(answer, Err(ChannelError::Closed(_))));
                 let head = body.to_vec();
-                Some(rdma_transport::channel::Reply { head, payloads: Vec::new() })
+                Some(rdma_transport::channel::Reply::of(head))
             })
         }
     }

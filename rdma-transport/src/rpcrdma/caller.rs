@@ -20,14 +20,14 @@ use iobuf::{Acquire, Buf, BufMut, Pool};
 use super::answer::{self, FromServer};
 use super::check::Violation;
 use super::credits::{Asking, Granting};
-use super::link::Link;
-use super::plan::pieces;
 use super::wire::{
     Lists, PREFIX_LEN, Prefix, PrivateData, RDMA_MSG, RDMA_NOMSG, RdmaError, ReadSeg, VERSION,
 };
 use crate::caller::{Answer, BulkResult, Call, Caller, Event};
 use crate::channel::{ChannelError, Info, Payload, Place, Pulled, RemoteSeg, Traffic};
 use crate::limits;
+use crate::link::Link;
+use crate::moves::pieces;
 use crate::verbs::{Completion, ConnectParams, QueuePair, Refused, Region, WorkKind};
 
 const RECVS: usize = (limits::RPCRDMA_CREDITS + limits::RPCRDMA_CREDITS_REVERSE) as usize;
@@ -84,7 +84,7 @@ impl RdmaCaller {
         let server = PrivateData::parse(private_data).unwrap_or(PrivateData::DEFAULT);
         Ok(Self {
             info,
-            link: Link::new(qp, recvs, RECVS)?,
+            link: Link::new(qp, recvs, RECVS, limits::RPCRDMA_INLINE)?,
             inline_out: server.recv_size.min(PrivateData::OURS.send_size),
             inline_in: server.send_size.min(PrivateData::OURS.recv_size),
             credits: Asking::new(limits::RPCRDMA_CREDITS),

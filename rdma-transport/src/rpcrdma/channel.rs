@@ -24,13 +24,13 @@ use super::check::Violation;
 use super::chunks::{self, Message, Offer};
 use super::credits::{Asking, Granting};
 use super::fetch::Fetch;
-use super::link::Link;
 use super::plan::{Plan, plan};
 use super::wire::{Lists, Prefix, PrivateData, RDMA_MSG, RdmaError, VERSION};
 use crate::calls::Calls;
 use crate::channel::{
     Channel, ChannelError, Command, Handle, Info, Reply, ReplyTo, Request, Traffic,
 };
+use crate::link::Link;
 use crate::verbs::{Completion, ConnectParams, QueuePair, Work, WorkId, WorkKind};
 use crate::{count, limits};
 
@@ -106,13 +106,19 @@ impl RdmaChannel {
         private_data: &[u8],
     ) -> Result<Self, ChannelError> {
         let peer = PrivateData::parse(private_data).unwrap_or(PrivateData::DEFAULT);
+        let inline_out = peer.recv_size.min(PrivateData::OURS.send_size);
+        let (inline_in, credits) = (limits::RPCRDMA_INLINE, limits::RPCRDMA_CREDITS);
+        let invalidation = if peer.remote_invalidation { "yes" } else { "no" };
+        info.facts.note("inline", format!("{inline_in} bytes in, {inline_out} out"));
+        info.facts.note("credits", credits.to_string());
+        info.facts.note("remote invalidation", invalidation);
         let (sender, commands) = mpsc::channel(limits::COMMANDS_WAITING_MAX);
         Ok(Self {
             info,
-            link: Link::new(qp, recvs, RECVS)?,
-            inline_out: peer.recv_size.min(PrivateData::OURS.send_size),
+            link: Link::new(qp, recvs, RECVS, limits::RPCRDMA_INLINE)?,
+            inline_out,
             invalidate: peer.remote_invalidation,
-            credits: Granting::new(limits::RPCRDMA_CREDITS),
+            credits: Granting::new(credits),
             slots: Vec::new(),
             free: Vec::new(),
             ready: VecDeque::new(),
@@ -151,6 +157,13 @@ impl RdmaChannel {
                     message.extend_from_slice(&head);
                     self.reverse.begin();
                     self.link.send(&self.info, vec![message.into()], None);
+                }
+                // Whoever asked may have given up.
+                Poll::Ready(Some(Command::Push { taken, .. })) => {
+                    let _ = taken.send(Err(ChannelError::unsupported("a push")));
+                }
+                Poll::Ready(Some(Command::Pull { fetched, .. })) => {
+                    let _ = fetched.send(Err(ChannelError::unsupported("a pull")));
                 }
                 Poll::Ready(Some(Command::Shutdown)) => self.shutdown(),
                 Poll::Ready(None) | Poll::Pending => return,

@@ -10,7 +10,6 @@ pub mod check;
 pub mod chunks;
 mod credits;
 mod fetch;
-mod link;
 pub mod plan;
 pub mod wire;
 

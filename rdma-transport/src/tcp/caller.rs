@@ -16,6 +16,7 @@ use std::task::{Context, Poll};
 use iobuf::Pool;
 use tokio::net::TcpStream;
 
+use super::framing::Framing;
 use super::recv::Receiver;
 use super::send::Sender;
 use crate::caller::{Answer, BulkResult, Call, Caller, Event};
@@ -49,10 +50,10 @@ impl TcpCaller {
     pub fn new(stream: TcpStream, info: Arc<Info>, recvs: Pool) -> io::Result<Self> {
         crate::socket::tune(&stream)?;
         Ok(Self {
-            recv: Receiver::new(info.clone(), recvs),
+            recv: Receiver::new(info.clone(), recvs, Framing::Record),
             info,
             stream,
-            send: Sender::default(),
+            send: Sender::new(Framing::Record),
             outstanding: Outstanding::default(),
             strays: 0,
         })
@@ -82,11 +83,11 @@ impl Caller for TcpCaller {
     fn call(&mut self, call: Call) {
         Traffic::add(&self.info.traffic.requests, 1);
         self.outstanding.0.insert(call.xid(), call.bulk);
-        self.send.push(Reply { head: call.head, payloads: call.payloads });
+        self.send.push(Reply { head: call.head, payloads: call.payloads, invalidate: None });
     }
 
     fn answer(&mut self, reply: Vec<u8>) {
-        self.send.push(Reply { head: reply, payloads: Vec::new() });
+        self.send.push(Reply::of(reply));
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ChannelError>> {

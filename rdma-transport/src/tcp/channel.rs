@@ -1,8 +1,8 @@
 //! A byte stream as a channel.
 //!
 //! *Operation.* [`TcpChannel::poll_recv`] hands up the records that have come, then sends what waits, then reads. So the
-//! replies to all requests of one read leave together. Messages of type REPLY answer the callbacks of
-//! [`Handle::call`]; one that nobody waits for is counted and dropped.
+//! replies to all requests of one read leave together. RPC messages of type REPLY answer the callbacks of
+//! [`Handle::call`]; one that nobody waits for is counted and dropped. SMB messages of [`Handle::push`] join the replies.
 //!
 //! *Memory.* See [`super::recv`]. Over [`limits::REPLY_BACKLOG_MAX`] bytes of replies that the peer does not take, nothing
 //! more is read from it.
@@ -18,7 +18,7 @@ use iobuf::Pool;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
-use super::record;
+use super::framing::{Framing, Violation};
 use super::recv::{Receiver, Record};
 use super::send::Sender;
 use crate::calls::{Calls, xid_and_is_reply};
@@ -28,9 +28,10 @@ use crate::channel::{
 use crate::limits;
 use crate::stall::Stall;
 
-/// RPC over one TCP connection.
+/// RPC or SMB over one TCP connection.
 pub struct TcpChannel {
     info: Arc<Info>,
+    framing: Framing,
     locate: Arc<dyn Locate>,
     stream: TcpStream,
     recv: Receiver,
@@ -47,21 +48,24 @@ pub struct TcpChannel {
 }
 
 impl TcpChannel {
-    /// Takes over a connected stream. `recvs` lends receive buffers (4 KiB and 64 KiB), `locate` finds bulk data.
+    /// Takes over a connected stream. `recvs` lends receive buffers (4 KiB and 64 KiB), `locate` finds bulk data, `framing`
+    /// says which protocol this is.
     pub fn new(
         stream: TcpStream,
         info: Arc<Info>,
         recvs: Pool,
         locate: Arc<dyn Locate>,
+        framing: Framing,
     ) -> io::Result<Self> {
         crate::socket::tune(&stream)?;
         let (sender, commands) = mpsc::channel(limits::COMMANDS_WAITING_MAX);
         Ok(Self {
-            recv: Receiver::new(info.clone(), recvs),
+            recv: Receiver::new(info.clone(), recvs, framing),
             info,
+            framing,
             locate,
             stream,
-            send: Sender::default(),
+            send: Sender::new(framing),
             commands,
             handle: Handle { commands: sender },
             calls: Calls::default(),
@@ -73,11 +77,29 @@ impl TcpChannel {
     }
 
     fn take_commands(&mut self, cx: &mut Context<'_>) {
-        while self.calls.has_room() {
+        while self.calls.has_room() && !self.is_stuffed() {
             match self.commands.poll_recv(cx) {
+                Poll::Ready(Some(Command::Call { answer, .. }))
+                    if self.framing == Framing::Direct =>
+                {
+                    // Whoever asked may have given up, here and below.
+                    let _ = answer.send(Err(ChannelError::unsupported("a callback")));
+                }
+                Poll::Ready(Some(Command::Push { taken, .. }))
+                    if self.framing == Framing::Record =>
+                {
+                    let _ = taken.send(Err(ChannelError::unsupported("a push")));
+                }
+                Poll::Ready(Some(Command::Push { message, taken })) => {
+                    self.send.push(message);
+                    let _ = taken.send(Ok(()));
+                }
+                Poll::Ready(Some(Command::Pull { fetched, .. })) => {
+                    let _ = fetched.send(Err(ChannelError::unsupported("RDMA Read")));
+                }
                 Poll::Ready(Some(Command::Call { head, answer })) => {
                     if let Some((_, head)) = self.calls.begin(head, answer) {
-                        self.send.push(Reply { head, payloads: Vec::new() });
+                        self.send.push(Reply::of(head));
                     }
                 }
                 Poll::Ready(Some(Command::Shutdown)) => self.shutdown(),
@@ -98,7 +120,9 @@ impl TcpChannel {
 
     /// A request, or nothing when the record was the answer to a callback.
     fn route(&mut self, record: Record) -> Option<Request> {
-        if let Some((xid, true)) = xid_and_is_reply(&record.body) {
+        if self.framing == Framing::Record
+            && let Some((xid, true)) = xid_and_is_reply(&record.body)
+        {
             self.calls.end(xid, Ok(record.body));
             return None;
         }
@@ -106,6 +130,11 @@ impl TcpChannel {
         self.next_request += 1;
         let reply_to = ReplyTo(self.next_request);
         Some(Request { body: record.body, pulled: record.pulled, reply_to })
+    }
+
+    /// More replies wait to be taken than may: nothing is read and nobody pushes until the peer has taken some.
+    fn is_stuffed(&self) -> bool {
+        self.send.waiting() > limits::REPLY_BACKLOG_MAX
     }
 
     fn poll_drained(&mut self, why: ChannelError) -> Poll<Result<Request, ChannelError>> {
@@ -117,6 +146,7 @@ impl TcpChannel {
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Request, ChannelError>> {
         loop {
+            let stuffed = self.is_stuffed();
             self.take_commands(cx);
             // Bulk data leaves while it is still in the processor's cache, and while the peer has something to do with it.
             if self.send.waiting() > limits::REPLY_GATHER_MAX
@@ -124,8 +154,7 @@ impl TcpChannel {
             {
                 return Poll::Ready(Err(e));
             }
-            let stuffed = self.send.waiting() > limits::REPLY_BACKLOG_MAX;
-            if self.draining.is_none() && !stuffed {
+            if self.draining.is_none() && !self.is_stuffed() {
                 match self.recv.next_record(&*self.locate) {
                     Ok(Some(record)) => match self.route(record) {
                         Some(request) => return Poll::Ready(Ok(request)),
@@ -141,8 +170,12 @@ impl TcpChannel {
             if let Some(why) = self.draining.clone() {
                 return self.poll_drained(why);
             }
-            if stuffed {
+            if self.is_stuffed() {
                 return Poll::Pending;
+            }
+            if stuffed {
+                // There is room again for those who push.
+                continue;
             }
             match self.recv.poll_fill(&mut self.stream, cx) {
                 Poll::Ready(Ok(0)) => {
@@ -187,10 +220,15 @@ impl Channel for TcpChannel {
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
-        self.take_commands(cx);
-        match self.poll_send(cx) {
-            Poll::Pending => self.poll_stalled(cx).map(Err),
-            ready => ready,
+        loop {
+            let stuffed = self.is_stuffed();
+            self.take_commands(cx);
+            match self.poll_send(cx) {
+                Poll::Pending if stuffed && !self.is_stuffed() => {}
+                Poll::Pending => return self.poll_stalled(cx).map(Err),
+                Poll::Ready(Ok(())) if stuffed => {}
+                ready => return ready,
+            }
         }
     }
 
@@ -216,6 +254,6 @@ fn closed(e: io::Error) -> ChannelError {
     ChannelError::Closed(e.to_string())
 }
 
-fn violation(v: record::Violation) -> ChannelError {
+fn violation(v: Violation) -> ChannelError {
     ChannelError::Violation(v.name(), v.detail())
 }

@@ -15,20 +15,24 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use iobuf::{Acquire, Buf, BufMut, Pool};
+use iobuf::{Acquire, AcquireAll, Buf, BufMut, Pool};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::record::{Fragments, MARK_LEN, Mark, Violation};
+use super::framing::{Framing, Next, Violation};
+use super::record::{Fragments, MARK_LEN, Mark};
 use crate::channel::{Info, Locate, Pulled, Traffic};
 use crate::limits;
 
-/// One whole RPC message.
+/// One whole message.
 #[derive(Debug)]
 pub(super) struct Record {
     pub(super) body: Buf,
     pub(super) pulled: Vec<Pulled>,
 }
+
+/// Pieces that one system call fills: the buffers of the largest bulk data, what follows it, and the start of the next message.
+const BULK_PIECES: usize = limits::SMB_MESSAGE_MAX.div_ceil(1 << 20) + 2;
 
 /// A large record whose bulk data goes straight into place.
 struct Bulk {
@@ -38,8 +42,8 @@ struct Bulk {
     first: Buf,
     /// The rest of the bulk data: bytes, and where they go.
     rest: usize,
-    into: Option<BufMut>,
-    wait: Option<Acquire>,
+    into: Vec<BufMut>,
+    wait: Option<AcquireAll>,
     /// Padding and what follows it, and how much of that has come.
     tail: Vec<u8>,
     tail_have: usize,
@@ -48,7 +52,7 @@ struct Bulk {
 
 impl Bulk {
     fn rest_left(&self) -> usize {
-        self.rest - self.into.as_ref().map_or(0, BufMut::len)
+        self.rest - self.into.iter().map(BufMut::len).sum::<usize>()
     }
 
     fn is_whole(&self) -> bool {
@@ -66,9 +70,9 @@ impl Bulk {
             }
             _ => self.head,
         };
-        let mut data = Vec::with_capacity(2);
+        let mut data = Vec::with_capacity(1 + self.into.len());
         data.extend(Some(self.first).filter(|b| !b.is_empty()));
-        data.extend(self.into.map(BufMut::freeze));
+        data.extend(self.into.into_iter().map(BufMut::freeze));
         Record { body, pulled: vec![Pulled { at, data }] }
     }
 }
@@ -83,14 +87,21 @@ struct Assembly {
     /// Bytes of the fragment that have not come; `None` between fragments.
     left: Option<usize>,
     last: bool,
-    /// A buffer of the pool that is not used but taken, so that records on the heap are bounded as payload is.
-    paid: Option<BufMut>,
-    wait: Option<Acquire>,
+    /// Bytes of the record, if they are known.
+    total: Option<usize>,
+    /// Buffers of the pool that are not used but taken, so that records on the heap are bounded as payload is.
+    paid: Vec<BufMut>,
+    wait: Option<AcquireAll>,
 }
 
 impl Assembly {
+    /// A message of known length, which has begun.
+    fn whole(total: usize) -> Self {
+        Self { left: Some(total), last: true, total: Some(total), ..Self::default() }
+    }
+
     fn begin(&mut self, mark: Mark) -> Result<(), Violation> {
-        let end = self.fragments.begin(mark)?;
+        let end = self.fragments.begin(mark).map_err(Violation::Record)?;
         self.left = Some(end - self.bytes.len());
         self.last = mark.last;
         Ok(())
@@ -143,6 +154,7 @@ enum Step {
 
 pub(super) struct Receiver {
     info: Arc<Info>,
+    framing: Framing,
     recvs: Pool,
     /// Bytes that came and were not taken.
     held: Buf,
@@ -155,9 +167,10 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
-    pub(super) fn new(info: Arc<Info>, recvs: Pool) -> Self {
+    pub(super) fn new(info: Arc<Info>, recvs: Pool, framing: Framing) -> Self {
         Self {
             info,
+            framing,
             recvs,
             held: Buf::empty(),
             next: None,
@@ -206,13 +219,19 @@ impl Receiver {
     }
 
     fn at_mark(&mut self, locate: &dyn Locate) -> Result<Step, Violation> {
-        let Some(&mark) = self.held.first_chunk::<MARK_LEN>() else { return Ok(Step::More) };
-        let mark = Mark::parse(mark);
-        let total = Fragments::default().begin(mark)?;
+        let total = loop {
+            let Some(&four) = self.held.first_chunk::<MARK_LEN>() else { return Ok(Step::More) };
+            match self.framing.next(four)? {
+                Next::Whole(total) => break total,
+                Next::Fragment(mark) => {
+                    let mut assembly = Assembly::default();
+                    assembly.begin(mark)?;
+                    return Ok(self.assemble(assembly));
+                }
+                Next::Skip => drop(self.held.split_to(MARK_LEN)),
+            }
+        };
         let have = self.held.len() - MARK_LEN;
-        if !mark.last {
-            return self.assemble(mark);
-        }
         if have >= total {
             let mut body = self.held.split_to(MARK_LEN + total);
             body = body.slice(MARK_LEN..body.len());
@@ -222,20 +241,23 @@ impl Receiver {
             return Ok(Step::More);
         }
         let head = self.held.slice(MARK_LEN..self.held.len());
-        let Some((at, len)) = locate.bulk(&head, total) else { return self.assemble(mark) };
+        let Some((at, len)) = locate.bulk(&head, total) else {
+            return Ok(self.assemble(Assembly::whole(total)));
+        };
         // The locator read these from the peer's bytes.
-        let pad = len.wrapping_neg() % 4;
+        let pad = self.framing.pad(len);
         let behind = at
             .checked_add(len)
             .and_then(|end| end.checked_add(pad))
             .and_then(|end| total.checked_sub(end));
-        let Some(behind) = behind else { return self.assemble(mark) };
-        if len > limits::RPC_PAYLOAD_MAX || behind > limits::RECORD_TAIL_MAX {
-            return self.assemble(mark);
-        }
+        let behind = behind.filter(|n| *n <= limits::RECORD_TAIL_MAX);
+        let Some(behind) = behind.filter(|_| len <= self.framing.bulk_max()) else {
+            return Ok(self.assemble(Assembly::whole(total)));
+        };
         if at > have {
             let room = MARK_LEN + have < limits::TCP_RECV_SMALL;
-            return if room { Ok(Step::More) } else { self.assemble(mark) };
+            let step = if room { Step::More } else { self.assemble(Assembly::whole(total)) };
+            return Ok(step);
         }
         self.held = Buf::empty();
         let first = head.slice(at..at + len);
@@ -246,7 +268,7 @@ impl Receiver {
             head: head.slice(0..at),
             rest: len - first.len(),
             first,
-            into: None,
+            into: Vec::new(),
             wait: None,
             tail,
             tail_have: came.len(),
@@ -254,11 +276,9 @@ impl Receiver {
         }))))
     }
 
-    fn assemble(&mut self, mark: Mark) -> Result<Step, Violation> {
+    fn assemble(&mut self, assembly: Assembly) -> Step {
         self.held.split_to(MARK_LEN);
-        let mut assembly = Assembly::default();
-        assembly.begin(mark)?;
-        Ok(Step::Enter(State::Assembly(Box::new(assembly))))
+        Step::Enter(State::Assembly(Box::new(assembly)))
     }
 
     /// Reads once from the socket. Ready with the number of bytes; 0 is the end of the stream. To be called when
@@ -319,13 +339,12 @@ impl Receiver {
     /// Sets memory of the pool aside for a large record that is put together on the heap.
     fn poll_pay(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let State::Assembly(a) = &mut self.state
-            && a.paid.is_none()
+            && a.paid.is_empty()
             && a.bytes.len() > limits::ASSEMBLY_FREE_MAX
         {
-            let info = &self.info;
-            let pay = || info.pool.acquire(limits::RPC_PAYLOAD_MAX, info.account);
-            let wait = a.wait.get_or_insert_with(pay);
-            a.paid = Some(ready!(Pin::new(wait).poll(cx)).map_err(io::Error::other)?);
+            let (info, price) = (&self.info, self.framing.price(a.total));
+            let wait = a.wait.get_or_insert_with(|| info.pool.acquire_all(price, info.account));
+            a.paid = ready!(Pin::new(wait).poll(cx)).map_err(io::Error::other)?;
             a.wait = None;
         }
         Poll::Ready(Ok(()))
@@ -352,10 +371,10 @@ impl Receiver {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         let State::Bulk(bulk) = &mut self.state else { return Poll::Ready(Ok(0)) };
-        if bulk.rest > 0 && bulk.into.is_none() {
+        if bulk.rest > 0 && bulk.into.is_empty() {
             let (info, rest) = (&self.info, bulk.rest);
-            let wait = bulk.wait.get_or_insert_with(|| info.pool.acquire(rest, info.account));
-            bulk.into = Some(ready!(Pin::new(wait).poll(cx)).map_err(io::Error::other)?);
+            let wait = bulk.wait.get_or_insert_with(|| info.pool.acquire_all(rest, info.account));
+            bulk.into = ready!(Pin::new(wait).poll(cx)).map_err(io::Error::other)?;
             bulk.wait = None;
         }
         let n = loop {
@@ -364,12 +383,19 @@ impl Receiver {
             if self.next.is_none() {
                 self.next = self.recvs.try_get(limits::TCP_RECV_SMALL);
             }
-            let left = bulk.rest_left();
-            let mut into = [
-                IoSliceMut::new(bulk.into.as_mut().map_or(&mut [], |b| &mut b.spare_mut()[..left])),
-                IoSliceMut::new(&mut bulk.tail[bulk.tail_have..]),
-                IoSliceMut::new(self.next.as_mut().map_or(&mut [], |b| b.spare_mut())),
-            ];
+            let mut left = bulk.rest_left();
+            let mut into: [IoSliceMut<'_>; BULK_PIECES] =
+                std::array::from_fn(|_| IoSliceMut::new(&mut []));
+            let mut slots = into.iter_mut();
+            let mut put = |bytes| slots.next().map(|slot| *slot = IoSliceMut::new(bytes));
+            for buffer in bulk.into.iter_mut().filter(|b| b.len() < b.capacity()) {
+                let spare = buffer.spare_mut();
+                let part = spare.len().min(left);
+                left -= part;
+                put(&mut spare[..part]);
+            }
+            put(&mut bulk.tail[bulk.tail_have..]);
+            put(self.next.as_mut().map_or(&mut [], |b| b.spare_mut()));
             match stream.try_read_vectored(&mut into) {
                 Ok(n) => break n,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
@@ -377,10 +403,12 @@ impl Receiver {
             }
         };
         let mut behind = n;
-        if let Some(into) = &mut bulk.into {
-            let part = behind.min(bulk.rest - into.len());
-            into.advance(part);
+        let mut left = bulk.rest_left();
+        for buffer in &mut bulk.into {
+            let part = behind.min(left).min(buffer.capacity() - buffer.len());
+            buffer.advance(part);
             behind -= part;
+            left -= part;
         }
         let part = behind.min(bulk.tail.len() - bulk.tail_have);
         bulk.tail_have += part;

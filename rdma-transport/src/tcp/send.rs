@@ -15,7 +15,8 @@ use std::task::{Context, Poll, ready};
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 
-use super::record::{MARK_LEN, Mark};
+use super::framing::Framing;
+use super::record::MARK_LEN;
 use crate::channel::Reply;
 use crate::limits;
 
@@ -32,21 +33,29 @@ impl Message {
     }
 }
 
-#[derive(Default)]
 pub(super) struct Sender {
+    framing: Framing,
     queue: VecDeque<Message>,
     /// Bytes of the first message that have left.
     sent: usize,
     /// Bytes that wait.
     waiting: usize,
+    /// A message of so many bytes was to be sent, which the framing cannot say.
+    unsendable: Option<usize>,
 }
 
 impl Sender {
+    pub(super) fn new(framing: Framing) -> Self {
+        Self { framing, queue: VecDeque::new(), sent: 0, waiting: 0, unsendable: None }
+    }
+
     pub(super) fn push(&mut self, reply: Reply) {
         let body = reply.inline_len();
-        // Replies are bounded by the payload limit, far below the 31 bits of a mark; one that were not would be cut
-        // and its peer would notice.
-        let mark = Mark { last: true, len: u32::try_from(body).unwrap_or(u32::MAX) }.emit();
+        // Protocols bound their replies far below what the framing can say. One that were not would leave its peer waiting.
+        let Some(mark) = self.framing.before(body) else {
+            self.unsendable.get_or_insert(body);
+            return;
+        };
         self.waiting += MARK_LEN + body;
         self.queue.push_back(Message { mark, reply, len: MARK_LEN + body });
     }
@@ -63,6 +72,10 @@ impl Sender {
         cx: &mut Context<'_>,
         left: &mut usize,
     ) -> Poll<io::Result<()>> {
+        if let Some(len) = self.unsendable {
+            let why = format!("a message of {len} bytes cannot be sent");
+            return Poll::Ready(Err(io::Error::other(why)));
+        }
         while !self.queue.is_empty() {
             let mut pieces = [IoSlice::new(&[]); limits::WRITEV_PIECES_MAX];
             let count = self.gather(&mut pieces);

@@ -32,7 +32,11 @@ fn parts(p: &Plan) -> (Prefix, Lists, Vec<u8>) {
 #[test]
 fn a_read_goes_by_write_and_its_padding_vanishes() {
     let offer = Offer { writes: vec![vec![seg(9, 8, 100), seg(9, 8, 300)]], ..Offer::default() };
-    let reply = Reply { head: bytes(40, 1), payloads: vec![payload(36, 11, Place::Eligible)] };
+    let reply = Reply {
+        head: bytes(40, 1),
+        payloads: vec![payload(36, 11, Place::Eligible)],
+        invalidate: None,
+    };
     let p = plan(7, 64, offer, reply, 4096).unwrap();
     let moved: Vec<_> = p.writes.iter().map(|w| (w.from.to_vec(), w.to)).collect();
     let data = bytes(11, 36);
@@ -47,7 +51,11 @@ fn a_read_goes_by_write_and_its_padding_vanishes() {
 fn unused_chunks_come_back_empty() {
     let writes = vec![vec![seg(1, 8, 0)], vec![seg(2, 8, 0), seg(3, 8, 0)]];
     let offer = Offer { writes, reply: Some(vec![seg(4, 100, 0)]), invalidate: None };
-    let reply = Reply { head: bytes(8, 0), payloads: vec![payload(8, 0, Place::Eligible)] };
+    let reply = Reply {
+        head: bytes(8, 0),
+        payloads: vec![payload(8, 0, Place::Eligible)],
+        invalidate: None,
+    };
     let (_, lists, _) = parts(&plan(1, 1, offer, reply, 4096).unwrap());
     assert_eq!(lists.writes, [vec![seg(1, 0, 0)], vec![seg(2, 0, 0), seg(3, 0, 0)]]);
     assert_eq!(lists.reply, Some(vec![seg(4, 0, 0)]));
@@ -57,7 +65,8 @@ fn unused_chunks_come_back_empty() {
 fn an_empty_chunk_keeps_its_payload_inline() {
     let offer = Offer { writes: vec![vec![], vec![seg(2, 8, 0)]], ..Offer::default() };
     let payloads = vec![payload(4, 5, Place::Eligible), payload(8, 6, Place::Eligible)];
-    let p = plan(1, 1, offer, Reply { head: bytes(8, 0), payloads }, 4096).unwrap();
+    let p =
+        plan(1, 1, offer, Reply { head: bytes(8, 0), payloads, invalidate: None }, 4096).unwrap();
     let (_, lists, inline) = parts(&p);
     let head = bytes(8, 0);
     assert_eq!(inline, [&head[..4], &bytes(5, 4)[..], &[0; 3], &head[4..]].concat());
@@ -66,7 +75,11 @@ fn an_empty_chunk_keeps_its_payload_inline() {
 
 #[test]
 fn what_does_not_fit_is_refused() {
-    let big = || Reply { head: bytes(100, 0), payloads: vec![payload(50, 10, Place::Eligible)] };
+    let big = || Reply {
+        head: bytes(100, 0),
+        payloads: vec![payload(50, 10, Place::Eligible)],
+        invalidate: None,
+    };
     let short = Offer { writes: vec![vec![seg(1, 9, 0)]], ..Offer::default() };
     assert_eq!(plan(1, 1, short, big(), 4096).unwrap_err(), TooBig::WriteChunk);
     assert_eq!(plan(1, 1, Offer::default(), big(), 139).unwrap_err(), TooBig::Message);
@@ -117,7 +130,7 @@ fn case() -> impl Strategy<Value = Case> {
             let pad = u8::try_from(len.wrapping_neg() % 4).unwrap();
             Payload { at: at * head / 1000, data: data.collect(), pad, place }
         });
-        let reply = Reply { head: bytes(head, 5), payloads: payloads.collect() };
+        let reply = Reply { head: bytes(head, 5), payloads: payloads.collect(), invalidate: None };
         Case { reply, offer: Offer { writes, reply: reply_chunk, invalidate: None }, inline_max }
     })
 }

@@ -1,4 +1,4 @@
-//! What both halves of RPC-over-RDMA do with a queue pair: keep Receives posted, post in order, take completions.
+//! What RPC-over-RDMA and SMB Direct do with a queue pair: keep Receives posted, post in order, take completions.
 //!
 //! *Operation.* [`Link::post`] posts owed Receives first, since what is sent next may hand the peer their credits; then
 //! RDMA Reads; then Writes and Sends, in order.
@@ -13,23 +13,25 @@ use std::task::{Context, Poll};
 
 use iobuf::{Buf, BufMut, Pool};
 
-use super::plan::Move;
 use crate::channel::{ChannelError, Info, Traffic};
 use crate::limits;
+use crate::moves::Move;
 use crate::stall::Stall;
 use crate::verbs::{Completion, QueuePair, Refused, Rejected, Work, WorkId, WorkKind};
 
-pub(super) struct Link {
-    pub(super) qp: Box<dyn QueuePair>,
+pub(crate) struct Link {
+    pub(crate) qp: Box<dyn QueuePair>,
     recvs: Pool,
+    /// Bytes of each Receive.
+    recv_size: usize,
     /// RDMA Reads to be posted.
-    pub(super) reads: VecDeque<Work>,
+    pub(crate) reads: VecDeque<Work>,
     /// Writes and Sends to be posted.
     out: VecDeque<Work>,
     /// Bytes of `out` and of what of it was posted and has not completed.
     backlog: usize,
     /// Receives to be posted before anything of `out`.
-    pub(super) recvs_owed: usize,
+    pub(crate) recvs_owed: usize,
     /// Posted work other than Receives.
     posted: usize,
     /// The queue pair refused although it had room, and may take it at the next try.
@@ -38,16 +40,17 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Posts `count` Receives of `recvs`.
-    pub(super) fn new(
+    /// Posts `count` Receives of `recvs`, each of `recv_size` bytes.
+    pub(crate) fn new(
         mut qp: Box<dyn QueuePair>,
         recvs: Pool,
         count: usize,
+        recv_size: usize,
     ) -> Result<Self, ChannelError> {
         let mut chain = Vec::with_capacity(count);
         for _ in 0..count {
             let none = || ChannelError::Closed("no receive buffers for one more connection".into());
-            let into = recvs.try_get(limits::RPCRDMA_INLINE).ok_or_else(none)?;
+            let into = recvs.try_get(recv_size).ok_or_else(none)?;
             chain.push(Work::Recv { id: WorkId(0), into });
         }
         let recvs_owed = match qp.post(chain) {
@@ -58,6 +61,7 @@ impl Link {
         Ok(Self {
             qp,
             recvs,
+            recv_size,
             reads: VecDeque::new(),
             out: VecDeque::new(),
             backlog: 0,
@@ -69,7 +73,7 @@ impl Link {
     }
 
     /// Queues a Send.
-    pub(super) fn send(&mut self, info: &Info, from: Vec<Buf>, invalidate: Option<u32>) {
+    pub(crate) fn send(&mut self, info: &Info, from: Vec<Buf>, invalidate: Option<u32>) {
         let len: usize = from.iter().map(Buf::len).sum();
         let mut from = from;
         if from.len() > self.qp.limits().send_pieces_max {
@@ -85,7 +89,7 @@ impl Link {
     }
 
     /// Queues RDMA Writes, to be followed by the Send that proves them.
-    pub(super) fn write(&mut self, info: &Info, moves: Vec<Move>) {
+    pub(crate) fn write(&mut self, info: &Info, moves: Vec<Move>) {
         for Move { from, to } in moves {
             self.backlog += from.len();
             Traffic::add(&info.traffic.rdma_write, from.len() as u64);
@@ -94,12 +98,12 @@ impl Link {
     }
 
     /// Bytes of Writes and Sends that are queued or under way.
-    pub(super) fn backlog(&self) -> usize {
+    pub(crate) fn backlog(&self) -> usize {
         self.backlog
     }
 
     /// Posts what the queue pair takes now.
-    pub(super) fn post(&mut self) -> Result<(), ChannelError> {
+    pub(crate) fn post(&mut self) -> Result<(), ChannelError> {
         self.refused = false;
         self.post_receives()?;
         let (mut reads, mut out) = (std::mem::take(&mut self.reads), std::mem::take(&mut self.out));
@@ -117,8 +121,8 @@ impl Link {
         }
         let mut chain = Vec::with_capacity(self.recvs_owed);
         for _ in 0..self.recvs_owed {
-            let into = self.recvs.try_get(limits::RPCRDMA_INLINE);
-            let into = into.unwrap_or_else(|| BufMut::heap(limits::RPCRDMA_INLINE));
+            let into = self.recvs.try_get(self.recv_size);
+            let into = into.unwrap_or_else(|| BufMut::heap(self.recv_size));
             chain.push(Work::Recv { id: WorkId(0), into });
         }
         match self.qp.post(chain) {
@@ -160,7 +164,7 @@ impl Link {
     }
 
     /// Moves bytes both ways and appends what has completed.
-    pub(super) fn poll(
+    pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
         out: &mut Vec<Completion>,
@@ -192,12 +196,12 @@ impl Link {
     }
 
     /// Nothing waits to be sent.
-    pub(super) fn is_flushed(&self) -> bool {
+    pub(crate) fn is_flushed(&self) -> bool {
         self.out.is_empty() && self.reads.is_empty() && self.posted == 0
     }
 
     /// To be asked when nothing can move. `waits`: something else than posted work is half done.
-    pub(super) fn poll_stalled(&mut self, waits: bool, cx: &mut Context<'_>) -> Poll<ChannelError> {
+    pub(crate) fn poll_stalled(&mut self, waits: bool, cx: &mut Context<'_>) -> Poll<ChannelError> {
         self.stall.poll(waits || !self.is_flushed(), cx).map(|()| {
             let n = limits::STALL_SECONDS_MAX;
             ChannelError::Closed(format!("no progress for {n} s"))

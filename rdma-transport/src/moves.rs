@@ -1,0 +1,59 @@
+//! Which bytes of a message go where: into regions of the peer, or as pieces of a Send. Pure.
+
+use iobuf::Buf;
+
+use crate::channel::{Payload, RemoteSeg, XDR_PAD};
+
+/// One RDMA Write of a plan; `from` is not empty and fills the whole of `to`.
+#[derive(Clone, Debug)]
+pub struct Move {
+    /// The bytes.
+    pub from: Buf,
+    /// Where they go.
+    pub to: RemoteSeg,
+}
+
+/// Spreads `data` over `segments` in order and sets their lengths to what each got. `None` when they are too short.
+pub(crate) fn scatter(
+    data: Vec<Buf>,
+    segments: &mut [RemoteSeg],
+    writes: &mut Vec<Move>,
+) -> Option<()> {
+    let mut data = data.into_iter().filter(|b| !b.is_empty());
+    let mut piece = data.next();
+    for segment in segments {
+        let mut got = 0;
+        while segment.len > got {
+            let Some(from) = &mut piece else { break };
+            let room = usize::try_from(segment.len - got).ok()?;
+            let part = from.split_to(room);
+            // Not more than `room`, which came from 32 bits.
+            let len = u32::try_from(part.len()).ok()?;
+            let offset = segment.offset.wrapping_add(u64::from(got));
+            writes.push(Move { from: part, to: RemoteSeg { handle: segment.handle, len, offset } });
+            got += len;
+            if from.is_empty() {
+                piece = data.next();
+            }
+        }
+        segment.len = got;
+    }
+    if piece.is_some() { None } else { Some(()) }
+}
+
+/// The stream in pieces: `head` from its start, with each payload where it belongs. `from` is where offsets count from.
+pub(crate) fn pieces(head: Buf, from: usize, payloads: Vec<Payload>) -> Vec<Buf> {
+    let mut out = Vec::with_capacity(1 + 4 * payloads.len());
+    let mut done = 0;
+    for p in payloads {
+        let at = (from + p.at).clamp(done, head.len());
+        out.push(head.slice(done..at));
+        done = at;
+        out.extend(p.data);
+        let pad = usize::from(p.pad).min(XDR_PAD.len());
+        out.push(Buf::from_static(&XDR_PAD[..pad]));
+    }
+    out.push(head.slice(done..head.len()));
+    out.retain(|b| !b.is_empty());
+    out
+}

@@ -1,0 +1,73 @@
+//! The initiator of MS-SMBD: the client's side.
+//!
+//! *Operation.* The negotiation begins with the first poll; messages given before its end wait. Memory that requests name is
+//! registered with the queue pair as long as they are under way.
+//!
+//! *Memory.* See `port`. What is registered belongs to the queue pair until it is released.
+//!
+//! *Errors.* Those of the port, and a server that makes no progress for [`limits::STALL_SECONDS_MAX`](crate::limits).
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use iobuf::Pool;
+
+use super::port::{Port, params};
+use crate::channel::{ChannelError, Info, Reply};
+use crate::limits;
+use crate::messages::{Message, Messages};
+use crate::verbs::{ConnectParams, QueuePair, Refused, Region, RemoteSeg};
+
+/// SMB over one RDMA connection, from the client's side.
+pub struct SmbDirectCaller {
+    port: Port,
+}
+
+impl SmbDirectCaller {
+    /// What to tell a provider when a connection for such a caller is dialled.
+    pub fn connect_params() -> ConnectParams {
+        ConnectParams { reads_in: limits::SMBD_READS_OUT, ..params() }
+    }
+
+    /// Takes over a dialled queue pair. `recvs` lends receive buffers.
+    pub fn new(qp: Box<dyn QueuePair>, info: Arc<Info>, recvs: Pool) -> Result<Self, ChannelError> {
+        Ok(Self { port: Port::initiator(qp, info, recvs)? })
+    }
+
+    /// The negotiation is over; [`Info::message_out_max`] says how large messages may be.
+    pub fn is_established(&self) -> bool {
+        self.port.is_established()
+    }
+}
+
+impl Messages for SmbDirectCaller {
+    fn info(&self) -> &Arc<Info> {
+        &self.port.info
+    }
+
+    fn send(&mut self, message: Reply) {
+        self.port.push(message);
+    }
+
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Message, ChannelError>> {
+        loop {
+            if let Some(body) = self.port.pop() {
+                return Poll::Ready(Ok(Message { body, pulled: Vec::new() }));
+            }
+            match self.port.poll(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
+                Poll::Pending if self.port.is_ready() => {}
+                Poll::Pending => return self.port.link.poll_stalled(false, cx).map(Err),
+            }
+        }
+    }
+
+    fn register(&mut self, region: Region) -> Result<RemoteSeg, (Refused, Region)> {
+        self.port.link.qp.register(region)
+    }
+
+    fn release(&mut self, handle: u32) -> Option<Region> {
+        self.port.link.qp.release(handle)
+    }
+}

@@ -1,0 +1,427 @@
+//! What acceptor and initiator have in common: a queue pair that carries whole messages both ways.
+//!
+//! *Operation.* [`Port::poll`] puts together what has come, sends what credits allow, and lets the queue pair move. A message
+//! that waits is cut into fragments one by one, as credits come; nothing else is sent between them. RDMA Writes of a
+//! message are posted before its first fragment, so its Send proves them.
+//!
+//! *Memory.* Receives use 4 KiB buffers of a pool of their own. A message in one fragment is handed up in its Receive. One in
+//! several is copied into a payload buffer, which is waited for; what came meanwhile keeps its Receives, and those are not
+//! granted again. What is sent leaves from the memory it is in.
+//!
+//! *Errors.* A broken rule ends the connection (MS-SMBD section 3.1.5.8), as does a timer of section 3.1.6.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use iobuf::{Acquire, Buf, BufMut, Pool};
+use tokio::time::{Instant, Sleep};
+
+use super::credits::Credits;
+use super::negotiate::{Ability, Agreed, Unfit, Verdict, conclude, judge, request};
+use super::outgoing::Outgoing;
+use super::reassembly::{Reassembly, Step};
+use super::timers::{Due, Timers};
+use super::violation::Violation;
+use super::wire::{DATA_OFFSET, DataTransfer, RESPONSE_REQUESTED, size, wire_size};
+use crate::channel::{ChannelError, Info, Reply, Traffic};
+use crate::limits;
+use crate::link::Link;
+use crate::verbs::{Completion, ConnectParams, QueuePair, WorkKind};
+
+/// Receives posted at once: those granted, and that of the negotiation.
+const RECVS: usize = limits::SMBD_CREDITS_MAX as usize + 1;
+
+/// What a queue pair for this is to be made with, but for private data and RDMA Reads.
+pub(super) fn params() -> ConnectParams {
+    ConnectParams {
+        private_data: bytes::Bytes::new(),
+        recvs: RECVS,
+        sends: limits::SMBD_SENDS_MAX,
+        reads_out: 0,
+        reads_in: 0,
+        recv_size: limits::SMBD_RECV_SIZE,
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    /// The acceptor waits for a request.
+    Accepting,
+    /// The initiator waits for the response.
+    Asking,
+    Established(Agreed),
+    /// The refusal is on its way; nothing is taken any more.
+    Refused,
+}
+
+pub(super) struct Port {
+    pub(super) info: Arc<Info>,
+    pub(super) link: Link,
+    own: Ability,
+    phase: Phase,
+    credits: Credits,
+    reassembly: Reassembly,
+    timers: Timers,
+    /// Messages that have not left whole.
+    queue: VecDeque<Outgoing>,
+    /// Bytes of them.
+    queued: usize,
+    /// The peer asked for a message.
+    answer_owed: bool,
+    /// The next message asks the peer for one.
+    ask: bool,
+    /// Fragments that wait for memory of the pool.
+    inbox: VecDeque<(Step, Buf)>,
+    assembly: Option<BufMut>,
+    wait: Option<Acquire>,
+    /// Whole messages that nobody has taken.
+    ready: VecDeque<Buf>,
+    /// RDMA Reads that have completed.
+    pub(super) reads: Vec<Completion>,
+    completions: Vec<Completion>,
+    began: Instant,
+    timer: Option<(Duration, Pin<Box<Sleep>>)>,
+    failed: Option<ChannelError>,
+    /// Why the connection ends when what was sent has left.
+    refused: Option<ChannelError>,
+}
+
+impl Port {
+    fn new(
+        qp: Box<dyn QueuePair>,
+        info: Arc<Info>,
+        recvs: Pool,
+        phase: Phase,
+        seconds: u64,
+    ) -> Result<Self, ChannelError> {
+        Ok(Self {
+            info,
+            link: Link::new(qp, recvs, 1, limits::SMBD_RECV_SIZE)?,
+            own: Ability::OURS,
+            phase,
+            credits: Credits::new(0, 0, 0),
+            reassembly: Reassembly::default(),
+            timers: Timers::new(Duration::from_secs(seconds)),
+            queue: VecDeque::new(),
+            queued: 0,
+            answer_owed: false,
+            ask: false,
+            inbox: VecDeque::new(),
+            assembly: None,
+            wait: None,
+            ready: VecDeque::new(),
+            reads: Vec::new(),
+            completions: Vec::new(),
+            began: Instant::now(),
+            timer: None,
+            failed: None,
+            refused: None,
+        })
+    }
+
+    /// The listening side.
+    pub(super) fn acceptor(
+        qp: Box<dyn QueuePair>,
+        info: Arc<Info>,
+        recvs: Pool,
+    ) -> Result<Self, ChannelError> {
+        Self::new(qp, info, recvs, Phase::Accepting, limits::SMBD_ACCEPT_SECONDS)
+    }
+
+    /// The dialling side; its request is sent at the first poll.
+    pub(super) fn initiator(
+        qp: Box<dyn QueuePair>,
+        info: Arc<Info>,
+        recvs: Pool,
+    ) -> Result<Self, ChannelError> {
+        let mut port = Self::new(qp, info, recvs, Phase::Asking, limits::SMBD_CONNECT_SECONDS)?;
+        let asked = request(port.own).emit();
+        port.link.send(&port.info, vec![asked.into()], None);
+        Ok(port)
+    }
+
+    /// Queues a message. What cannot be sent ends the connection: its peer would wait for ever.
+    pub(super) fn push(&mut self, message: Reply) {
+        let Some(message) = Outgoing::new(message) else {
+            debug_assert!(false, "a protocol answers no more than was asked for");
+            self.fail("a payload is larger than the regions that it goes to");
+            return;
+        };
+        if let Phase::Established(agreed) = self.phase
+            && message.left() > agreed.max_fragmented_send
+        {
+            return self.fail("a message is larger than the peer takes");
+        }
+        if message.left() == 0 {
+            // Nothing would tell the peer that it came.
+            debug_assert!(false, "a message has a head");
+            return;
+        }
+        self.queued += message.left() + message.writes.iter().map(|m| m.from.len()).sum::<usize>();
+        self.queue.push_back(message);
+    }
+
+    fn fail(&mut self, why: &str) {
+        self.failed.get_or_insert(ChannelError::Closed(why.into()));
+    }
+
+    fn broken(&mut self, v: Violation) {
+        self.failed.get_or_insert(ChannelError::Violation(v.name(), v.to_string()));
+    }
+
+    /// The next whole message.
+    pub(super) fn pop(&mut self) -> Option<Buf> {
+        self.ready.pop_front()
+    }
+
+    /// There are messages to be taken.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Bytes that wait to be sent or are under way.
+    pub(super) fn backlog(&self) -> usize {
+        self.queued + self.link.backlog()
+    }
+
+    /// Nothing waits to be sent.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.queue.is_empty() && self.link.is_flushed()
+    }
+
+    /// The negotiation is over.
+    pub(super) fn is_established(&self) -> bool {
+        matches!(self.phase, Phase::Established(_))
+    }
+
+    /// Receives that hold what nobody has taken.
+    fn busy(&self) -> usize {
+        self.inbox.len() + self.ready.len()
+    }
+
+    fn on_message(&mut self, message: BufMut) {
+        Traffic::add(&self.info.traffic.inline_in, message.len() as u64);
+        let message = message.freeze();
+        match self.phase {
+            Phase::Accepting => self.on_request(&message),
+            Phase::Asking => self.on_response(&message),
+            Phase::Established(agreed) => {
+                if let Err(v) = self.on_data(&message, agreed) {
+                    self.broken(v);
+                }
+            }
+            Phase::Refused => {}
+        }
+    }
+
+    fn on_request(&mut self, message: &[u8]) {
+        match judge(self.own, message) {
+            Ok(Verdict::Accept(response, agreed)) => {
+                let granted = response.credits_granted;
+                self.link.recvs_owed += usize::from(granted);
+                self.link.send(&self.info, vec![response.emit().into()], None);
+                self.establish(agreed, granted);
+            }
+            Ok(Verdict::Refuse(response, v)) => {
+                self.phase = Phase::Refused;
+                self.refused = Some(ChannelError::Violation(v.name(), v.to_string()));
+                self.link.send(&self.info, vec![response.emit().into()], None);
+            }
+            Err(v) => self.broken(v),
+        }
+    }
+
+    fn on_response(&mut self, message: &[u8]) {
+        match conclude(self.own, message) {
+            // The first message that is sent grants credits.
+            Ok(agreed) => self.establish(agreed, 0),
+            Err(Unfit::Violation(v)) => self.broken(v),
+            Err(Unfit::Refused(status)) => {
+                self.fail(&format!("SMB Direct was refused with status {status:#010x}"));
+            }
+        }
+    }
+
+    fn establish(&mut self, agreed: Agreed, held: u16) {
+        self.phase = Phase::Established(agreed);
+        self.credits = Credits::new(agreed.granted, held, agreed.wanted);
+        self.timers.negotiated();
+        self.info.message_out_max.store(agreed.max_fragmented_send, Ordering::Relaxed);
+        let Agreed { max_send, max_receive, max_fragmented_send, granted, .. } = agreed;
+        let sizes =
+            format!("{max_receive} bytes in, {max_send} out, {max_fragmented_send} in fragments");
+        self.info.facts.note("SMB Direct", format!("{sizes}; {granted} credits granted"));
+        tracing::debug!(peer = %self.info.peer, ?agreed, "SMB Direct negotiated");
+    }
+
+    /// MS-SMBD section 3.1.5.8.
+    fn on_data(&mut self, message: &Buf, agreed: Agreed) -> Result<(), Violation> {
+        let (receive, fragmented) = (agreed.max_receive, agreed.max_fragmented_receive);
+        let header = DataTransfer::parse(message, receive, fragmented)?;
+        self.credits.received(header.credits_requested, header.credits_granted)?;
+        self.answer_owed |= header.flags & RESPONSE_REQUESTED != 0;
+        let step = self.reassembly.next(size(header.len), size(header.remaining))?;
+        if step != Step::Nothing {
+            let at = size(header.offset);
+            self.inbox.push_back((step, message.slice(at..at + size(header.len))));
+        }
+        Ok(())
+    }
+
+    /// Puts messages together as far as there is memory for them.
+    fn assemble(&mut self, cx: &mut Context<'_>) {
+        while let Some((step, _)) = self.inbox.front() {
+            if let Step::First(total) = *step {
+                let (pool, account) = (&self.info.pool, self.info.account);
+                let wait = self.wait.get_or_insert_with(|| pool.acquire(total, account));
+                let Poll::Ready(buffer) = Pin::new(wait).poll(cx) else { return };
+                self.wait = None;
+                // The size was checked against the largest buffer.
+                self.assembly = buffer.ok();
+            }
+            let Some((step, data)) = self.inbox.pop_front() else { return };
+            if step == Step::Whole {
+                self.ready.push_back(data);
+                continue;
+            }
+            if let Some(assembly) = &mut self.assembly {
+                assembly.append(&data);
+            }
+            if step == Step::Last
+                && let Some(whole) = self.assembly.take()
+            {
+                self.ready.push_back(whole.freeze());
+            }
+        }
+    }
+
+    /// Sends what credits allow (MS-SMBD section 3.1.5.1).
+    fn pump(&mut self) {
+        let Phase::Established(agreed) = self.phase else { return };
+        let busy = self.busy();
+        let mut starved = false;
+        while let Some(front) = self.queue.front_mut() {
+            let writes = std::mem::take(&mut front.writes);
+            self.queued -= writes.iter().map(|m| m.from.len()).sum::<usize>();
+            self.link.write(&self.info, writes);
+            let Some(grant) = self.credits.next(busy) else {
+                starved = true;
+                break;
+            };
+            let fragment = front.next(agreed.max_send);
+            let is_whole = front.left() == 0;
+            self.queued -= fragment.len;
+            let header = DataTransfer {
+                remaining: wire_size(fragment.remaining),
+                offset: wire_size(DATA_OFFSET),
+                len: wire_size(fragment.len),
+                ..DataTransfer::default()
+            };
+            self.send(header, grant, fragment.data, fragment.invalidate);
+            if is_whole {
+                self.queue.pop_front();
+            }
+        }
+        let now = self.began.elapsed();
+        self.timers.starved(starved, now);
+        if self.queue.is_empty()
+            && (self.answer_owed || self.ask || self.credits.is_low(busy))
+            && let Some(grant) = self.credits.next(busy)
+        {
+            self.send(DataTransfer::default(), grant, Vec::new(), None);
+        }
+    }
+
+    fn send(&mut self, header: DataTransfer, grant: u16, data: Vec<Buf>, invalidate: Option<u32>) {
+        let ask = std::mem::take(&mut self.ask);
+        self.answer_owed = false;
+        self.credits.sent(grant);
+        // These are posted before the message that grants them.
+        self.link.recvs_owed += usize::from(grant);
+        let header = DataTransfer {
+            credits_requested: self.own.credits,
+            credits_granted: grant,
+            flags: if ask { RESPONSE_REQUESTED } else { 0 },
+            ..header
+        };
+        let mut from = Vec::with_capacity(1 + data.len());
+        from.push(Buf::from(header.emit()));
+        from.extend(data);
+        self.link.send(&self.info, from, invalidate);
+    }
+
+    /// Moves everything that can move. Ready when something happened; an error is the end.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
+        self.assemble(cx);
+        self.pump();
+        self.link.post()?;
+        if let Some(why) = self.failed.take() {
+            return Poll::Ready(Err(why));
+        }
+        if self.refused.is_some() {
+            // What was posted still leaves.
+            self.link.qp.disconnect();
+        }
+        let mut completions = std::mem::take(&mut self.completions);
+        let polled = self.link.poll(cx, &mut completions);
+        if !completions.is_empty() && completions.iter().any(|c| c.kind == WorkKind::Recv) {
+            self.timers.heard(self.began.elapsed());
+        }
+        for done in completions.drain(..) {
+            match done.kind {
+                WorkKind::Recv => {
+                    // A failed request ends the connection; the queue pair says so when all have come back.
+                    if let (Ok(_), Some(buf)) = (done.result, done.buf) {
+                        let invalidated = u64::from(done.invalidated.is_some());
+                        Traffic::add(&self.info.traffic.invalidations, invalidated);
+                        self.on_message(buf);
+                    }
+                }
+                WorkKind::Read => self.reads.push(done),
+                WorkKind::Send | WorkKind::Write => {}
+            }
+        }
+        self.completions = completions;
+        self.assemble(cx);
+        match polled {
+            Poll::Ready(Err(why)) => Poll::Ready(Err(self.refused.take().unwrap_or(why))),
+            Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
+            Poll::Pending => self.poll_timers(cx),
+        }
+    }
+
+    /// To be asked when nothing can move.
+    fn poll_timers(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
+        loop {
+            let at = self.timers.deadline();
+            let (armed, timer) = self
+                .timer
+                .get_or_insert_with(|| (at, Box::pin(tokio::time::sleep_until(self.began + at))));
+            if at < *armed {
+                *armed = at;
+                timer.as_mut().reset(self.began + at);
+            }
+            ready!(timer.as_mut().poll(cx));
+            // A timer that was set for what has been put off since is only looked at now.
+            *armed = at;
+            timer.as_mut().reset(self.began + at);
+            let now = self.began.elapsed();
+            match self.timers.due(now) {
+                None => {}
+                Some(Due::Ask) => {
+                    self.ask = true;
+                    self.timers.asked(now);
+                    return Poll::Ready(Ok(()));
+                }
+                Some(due) => {
+                    let why = ChannelError::Closed(due.reason().into());
+                    return Poll::Ready(Err(self.refused.take().unwrap_or(why)));
+                }
+            }
+        }
+    }
+}

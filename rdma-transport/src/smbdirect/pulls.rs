@@ -1,0 +1,191 @@
+//! RDMA Reads that the protocol asked for: their memory, and their results.
+//!
+//! *Operation.* In the order in which they were asked for, each takes all its buffers at once, then becomes one RDMA Read for
+//! each buffer.
+//!
+//! *Memory.* Buffers of the connection's payload pool; a fetch that waits holds none. At most
+//! [`limits::SMBD_FETCHING_MAX`] bytes are fetched at once.
+//!
+//! *Errors.* What is asked beyond a limit is refused. A Read that fails ends the connection, and with it all who wait.
+
+use std::collections::{HashMap, VecDeque};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use iobuf::{AcquireAll, Buf, BufMut};
+use tokio::sync::oneshot;
+
+use crate::channel::{ChannelError, Info, RemoteSeg, Traffic};
+use crate::limits;
+use crate::verbs::{Completion, Work, WorkId};
+
+type Fetched = oneshot::Sender<Result<Vec<Buf>, ChannelError>>;
+
+struct Waiting {
+    from: Vec<RemoteSeg>,
+    len: usize,
+    fetched: Fetched,
+}
+
+struct UnderWay {
+    parts: Vec<Buf>,
+    missing: usize,
+    fetched: Fetched,
+}
+
+#[derive(Default)]
+pub(super) struct Pulls {
+    waiting: VecDeque<Waiting>,
+    wait: Option<AcquireAll>,
+    under_way: HashMap<u64, UnderWay>,
+    next: u64,
+    /// Bytes that are being fetched.
+    fetching: usize,
+}
+
+impl Pulls {
+    /// One more may be asked for.
+    pub(super) fn has_room(&self) -> bool {
+        self.waiting.len() < limits::SMBD_PULLS_WAITING_MAX
+    }
+
+    /// Some have not ended.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.waiting.is_empty() || !self.under_way.is_empty()
+    }
+
+    /// Asks for all of `from`. Whoever asked may give up at any time.
+    pub(super) fn ask(&mut self, mut from: Vec<RemoteSeg>, fetched: Fetched) {
+        from.retain(|seg| seg.len > 0);
+        let len: u64 = from.iter().map(|seg| u64::from(seg.len)).sum();
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        if len > limits::SMB_PAYLOAD_MAX || from.len() > limits::SMBD_DESCRIPTORS_MAX {
+            let why = format!("{len} bytes in {} regions are too much to fetch", from.len());
+            let _ = fetched.send(Err(ChannelError::Closed(why)));
+        } else if len == 0 {
+            let _ = fetched.send(Ok(Vec::new()));
+        } else {
+            self.waiting.push_back(Waiting { from, len, fetched });
+        }
+    }
+
+    /// Gives buffers to those that wait, in order, as far as there are any.
+    pub(super) fn start(&mut self, info: &Info, reads: &mut VecDeque<Work>, cx: &mut Context<'_>) {
+        while let Some(first) = self.waiting.front() {
+            let len = first.len;
+            if first.fetched.is_closed() {
+                self.waiting.pop_front();
+                self.wait = None;
+                continue;
+            }
+            if self.fetching > 0 && self.fetching + len > limits::SMBD_FETCHING_MAX {
+                return;
+            }
+            let wait = self.wait.get_or_insert_with(|| info.pool.acquire_all(len, info.account));
+            let Poll::Ready(buffers) = Pin::new(wait).poll(cx) else { return };
+            self.wait = None;
+            let Some(Waiting { from, fetched, .. }) = self.waiting.pop_front() else { return };
+            match buffers {
+                Ok(buffers) => {
+                    self.fetching += len;
+                    self.next += 1;
+                    let missing = buffers.len();
+                    let parts = vec![Buf::empty(); missing];
+                    self.under_way.insert(self.next, UnderWay { parts, missing, fetched });
+                    reads.extend(plan(self.next, from, buffers));
+                }
+                Err(e) => {
+                    let _ = fetched.send(Err(ChannelError::Closed(e.to_string())));
+                }
+            }
+        }
+    }
+
+    /// Gives up the place in the pool's queue while nothing is to be started.
+    pub(super) fn pause(&mut self) {
+        self.wait = None;
+    }
+
+    /// An RDMA Read has completed.
+    pub(super) fn done(&mut self, info: &Info, done: Completion) {
+        let (Ok(n), Some(buf)) = (done.result, done.buf) else { return };
+        Traffic::add(&info.traffic.rdma_read, n as u64);
+        self.fetching = self.fetching.saturating_sub(n);
+        let (id, part) = (done.id.0 >> 8, usize::from(done.id.0.to_be_bytes()[7]));
+        let Some(pull) = self.under_way.get_mut(&id) else { return };
+        let Some(place) = pull.parts.get_mut(part) else { return };
+        *place = buf.freeze();
+        pull.missing = pull.missing.saturating_sub(1);
+        if pull.missing == 0
+            && let Some(pull) = self.under_way.remove(&id)
+        {
+            let _ = pull.fetched.send(Ok(pull.parts));
+        }
+    }
+}
+
+/// One Read for each buffer. The buffers hold all of `from` together, and are fewer than 256.
+fn plan(id: u64, from: Vec<RemoteSeg>, buffers: Vec<BufMut>) -> Vec<Work> {
+    let mut from = from.into_iter();
+    let mut segment = from.next();
+    let mut reads = Vec::with_capacity(buffers.len());
+    for (part, into) in buffers.into_iter().enumerate() {
+        let mut room = into.capacity();
+        let mut segments = Vec::new();
+        while let Some(seg) = &mut segment
+            && room > 0
+        {
+            let len = seg.len.min(u32::try_from(room).unwrap_or(u32::MAX));
+            segments.push(RemoteSeg { len, ..*seg });
+            room -= usize::try_from(len).unwrap_or(room);
+            seg.len -= len;
+            seg.offset = seg.offset.wrapping_add(u64::from(len));
+            if seg.len == 0 {
+                segment = from.next();
+            }
+        }
+        reads.push(Work::Read { id: WorkId(id << 8 | part as u64), from: segments, into });
+    }
+    reads
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// However regions and buffers lie: all bytes are read once, in order, and no buffer gets more than it holds.
+        #[test]
+        fn reads_cover_all_of_the_regions(
+            lens in proptest::collection::vec(1u32..5000, 1..40),
+            capacity in 1usize..4000,
+        ) {
+            let total: usize = lens.iter().map(|n| *n as usize).sum();
+            let buffers: Vec<BufMut> =
+                (0..total.div_ceil(capacity)).map(|_| BufMut::heap(capacity)).collect();
+            prop_assume!(buffers.len() < 256);
+            let seg = |(i, len): (usize, &u32)| RemoteSeg {
+                handle: u32::try_from(i).unwrap(),
+                len: *len,
+                offset: u64::MAX - 2000 + i as u64,
+            };
+            let from: Vec<RemoteSeg> = lens.iter().enumerate().map(seg).collect();
+            let mut expected = from.iter().flat_map(|s| {
+                (0..u64::from(s.len)).map(|i| (s.handle, s.offset.wrapping_add(i)))
+            });
+            for (part, work) in plan(3, from.clone(), buffers).into_iter().enumerate() {
+                let Work::Read { id, from, .. } = work else { panic!("only Reads") };
+                prop_assert_eq!(id.0, 3 << 8 | part as u64);
+                prop_assert!(from.iter().map(|s| s.len as usize).sum::<usize>() <= capacity);
+                for s in from {
+                    for i in 0..u64::from(s.len) {
+                        let there = Some((s.handle, s.offset.wrapping_add(i)));
+                        prop_assert_eq!(expected.next(), there);
+                    }
+                }
+            }
+            prop_assert_eq!(expected.next(), None);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Rules of MS-SMBD that a peer broke.
+
+use std::fmt;
+
+/// One for each rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// A negotiate request or response of so many bytes (3.1.5.6, 3.1.5.7).
+    NegotiateShort(usize),
+    /// Versions that leave out the only one there is (3.1.5.6): answered by a refusal.
+    NegotiateVersion(u16, u16),
+    /// A peer that wants no credits, or grants none (3.1.5.6, 3.1.5.7).
+    NegotiateCredits,
+    /// A peer that takes no messages of 128 bytes (3.1.5.6, 3.1.5.7).
+    NegotiateReceiveSize(u32),
+    /// A peer that takes less than 131,072 bytes in fragments (3.1.5.6, 3.1.5.7).
+    NegotiateFragmentedSize(u32),
+    /// A response that wants to send more than we take (3.1.5.7).
+    NegotiateSendSize(u32),
+    /// A message of so many bytes, less than a header (3.1.5.8).
+    DataShort(usize),
+    /// A message of so many bytes, more than was agreed.
+    DataTooLong(usize),
+    /// A message that wants no credits (3.1.5.8).
+    DataCredits,
+    /// Data at an offset that is no multiple of eight (3.1.5.8).
+    DataAlignment(u32),
+    /// Data at this offset of this length, beyond the message (3.1.5.8).
+    DataBounds(u32, u32),
+    /// A message in fragments of so many bytes, more than was agreed (3.1.5.8).
+    DataFragmented(u64),
+    /// A fragment that says that so many bytes are left of a message of which other many are (3.1.5.8).
+    DataRemaining(u64, usize),
+    /// A message without a credit for it (3.1.5.1).
+    CreditsOverrun,
+}
+
+impl Violation {
+    /// Stable name, for logs and counters.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NegotiateShort(_) => "smbd.negotiate.short",
+            Self::NegotiateVersion(..) => "smbd.negotiate.version",
+            Self::NegotiateCredits => "smbd.negotiate.credits",
+            Self::NegotiateReceiveSize(_) => "smbd.negotiate.receive-size",
+            Self::NegotiateFragmentedSize(_) => "smbd.negotiate.fragmented-size",
+            Self::NegotiateSendSize(_) => "smbd.negotiate.send-size",
+            Self::DataShort(_) => "smbd.data.short",
+            Self::DataTooLong(_) => "smbd.data.too-long",
+            Self::DataCredits => "smbd.data.credits",
+            Self::DataAlignment(_) => "smbd.data.alignment",
+            Self::DataBounds(..) => "smbd.data.bounds",
+            Self::DataFragmented(_) => "smbd.data.fragmented",
+            Self::DataRemaining(..) => "smbd.data.remaining",
+            Self::CreditsOverrun => "smbd.credits.overrun",
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NegotiateShort(n) => write!(f, "negotiation of {n} bytes"),
+            Self::NegotiateVersion(min, max) => write!(f, "versions {min:#06x} to {max:#06x}"),
+            Self::NegotiateCredits => f.write_str("no credits"),
+            Self::NegotiateReceiveSize(n) => write!(f, "receives {n} bytes"),
+            Self::NegotiateFragmentedSize(n) => write!(f, "receives {n} bytes in fragments"),
+            Self::NegotiateSendSize(n) => write!(f, "wants to send {n} bytes"),
+            Self::DataShort(n) | Self::DataTooLong(n) => write!(f, "message of {n} bytes"),
+            Self::DataCredits => f.write_str("asks for no credits"),
+            Self::DataAlignment(at) => write!(f, "data at offset {at}"),
+            Self::DataBounds(at, len) => write!(f, "{len} bytes of data at offset {at}"),
+            Self::DataFragmented(n) => write!(f, "{n} bytes in fragments"),
+            Self::DataRemaining(n, left) => write!(f, "{n} bytes to come where {left} are left"),
+            Self::CreditsOverrun => f.write_str("a message beyond the credits granted"),
+        }
+    }
+}

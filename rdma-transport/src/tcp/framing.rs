@@ -1,0 +1,103 @@
+//! How messages are told apart on a byte stream: pure.
+
+use super::record::{Fragments, MARK_LEN, Mark};
+use super::{direct, record};
+use crate::limits;
+
+/// What stands before each message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// RPC record marks (RFC 5531 section 11). Bulk data is XDR: padded to four bytes.
+    Record,
+    /// SMB's Direct TCP transport (MS-SMB2 section 2.1).
+    Direct,
+}
+
+/// A rule of the framing that a peer broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// Of record marking.
+    Record(record::Violation),
+    /// Of Direct TCP.
+    Direct(direct::Violation),
+}
+
+impl Violation {
+    /// Stable name, for logs and counters.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Record(v) => v.name(),
+            Self::Direct(v) => v.name(),
+        }
+    }
+
+    /// What happened, for the log.
+    pub fn detail(self) -> String {
+        match self {
+            Self::Record(v) => v.detail(),
+            Self::Direct(v) => v.detail(),
+        }
+    }
+}
+
+/// What four bytes between messages announce.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// A message of so many bytes, in one piece.
+    Whole(usize),
+    /// A record in several fragments; this is the mark of the first.
+    Fragment(Mark),
+    /// Nothing.
+    Skip,
+}
+
+impl Framing {
+    pub(super) fn next(self, four: [u8; MARK_LEN]) -> Result<Next, Violation> {
+        match self {
+            Self::Record => {
+                let mark = Mark::parse(four);
+                let total = Fragments::default().begin(mark).map_err(Violation::Record)?;
+                Ok(if mark.last { Next::Whole(total) } else { Next::Fragment(mark) })
+            }
+            Self::Direct => match direct::Prefix::parse(four).map_err(Violation::Direct)? {
+                direct::Prefix::Message(total) => Ok(Next::Whole(total)),
+                direct::Prefix::KeepAlive => Ok(Next::Skip),
+            },
+        }
+    }
+
+    /// The bytes before a message of this length; `None` if it cannot be said.
+    pub(super) fn before(self, len: usize) -> Option<[u8; MARK_LEN]> {
+        match self {
+            Self::Record => {
+                let len = u32::try_from(len).ok().filter(|len| len >> 31 == 0)?;
+                Some(Mark { last: true, len }.emit())
+            }
+            Self::Direct => direct::Prefix::emit(len),
+        }
+    }
+
+    /// Bytes that follow bulk data of this length and are none of the message's.
+    pub(super) fn pad(self, bulk: usize) -> usize {
+        match self {
+            Self::Record => bulk.wrapping_neg() % 4,
+            Self::Direct => 0,
+        }
+    }
+
+    /// Largest bulk data that is read straight into place. All of an encrypted SMB message is bulk data.
+    pub(super) fn bulk_max(self) -> usize {
+        match self {
+            Self::Record => limits::RPC_PAYLOAD_MAX,
+            Self::Direct => limits::SMB_MESSAGE_MAX,
+        }
+    }
+
+    /// Memory of the pool that is set aside while a message of this length, or of unknown length, is put together on the heap.
+    pub(super) fn price(self, total: Option<usize>) -> usize {
+        match self {
+            Self::Record => limits::RPC_PAYLOAD_MAX,
+            Self::Direct => total.unwrap_or(limits::SMB_MESSAGE_MAX),
+        }
+    }
+}

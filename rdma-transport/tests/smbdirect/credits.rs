@@ -1,0 +1,160 @@
+//! Credits: few, none, and those that nobody gives.
+
+use std::time::Duration;
+
+use rdma_transport::channel::ChannelError;
+use rdma_transport::limits;
+use rdma_transport::smbdirect::wire::NegotiateRequest;
+
+use crate::kit::*;
+
+const BOTH: [Over; 2] = [Over::Loopback, Over::Iwarp];
+
+/// BVT_SmbdCreditMgmt_OperationWithMinimumCredits, SmbdCreditMgmt_OperationWithLimitedCredits
+#[test]
+fn one_credit_is_enough() {
+    for over in BOTH {
+        for credits_requested in [1, 2, 3, 5, 10] {
+            run(async {
+                let (mut raw, _served) = server(over).await;
+                let asked = NegotiateRequest { credits_requested, ..REQUEST };
+                let r = raw.negotiate(asked).await.unwrap();
+                assert_eq!(r.credits_granted, credits_requested);
+                let message = Ask::echo(bytes(20_000, 1)).emit();
+                let mut rest = &message[..];
+                while !rest.is_empty() {
+                    // On the last credit only with a grant; there is always one here.
+                    let (now, later) = rest.split_at(rest.len().min(1000));
+                    raw.fragment(1, later.len(), now).await;
+                    rest = later;
+                    while raw.credits == 0 && !rest.is_empty() {
+                        let d = raw.data().await.unwrap();
+                        assert!(d.data.is_empty());
+                    }
+                }
+                assert_eq!(raw.answer().await.unwrap(), bytes(20_000, 1));
+            });
+        }
+    }
+}
+
+/// SmbdCreditMgmt_ConsumeAllSendCredits: half-way through a message the server has nothing to say, and grants all the same.
+#[test]
+fn one_that_used_its_credits_is_granted_more_without_asking() {
+    for over in BOTH {
+        run(async {
+            let (mut raw, _served) = server(over).await;
+            raw.negotiate(REQUEST).await.unwrap();
+            let message = Ask::echo(bytes(60_000, 2)).emit();
+            for i in 0..10 {
+                let (from, to) = (i * 1000, (i + 1) * 1000);
+                raw.fragment(1, message.len() - to, &message[from..to]).await;
+            }
+            let mut granted = 0;
+            while granted < 5 {
+                let d = raw.data().await.unwrap();
+                assert!(d.data.is_empty() && d.header.credits_granted > 0);
+                granted += d.header.credits_granted;
+            }
+            assert!(granted <= 10 + 245, "never more than are posted");
+        });
+    }
+}
+
+/// SmbdCreditMgmt_ConsumeAllReceiveCredits
+#[test]
+fn without_credits_nothing_is_sent() {
+    for over in BOTH {
+        run(async {
+            let (mut raw, _served) = server(over).await;
+            raw.negotiate(REQUEST).await.unwrap();
+            raw.fragment(10, 0, &Ask::read(50_000, vec![]).emit()).await;
+            let mut whole = Vec::new();
+            let mut held = 10;
+            while whole.len() < 50_000 {
+                // Its last one the server spends only with a grant.
+                for _ in 0..held {
+                    let d = raw.data().await.unwrap();
+                    whole.extend_from_slice(&d.data);
+                    assert_eq!(whole.len() + d.header.remaining as usize, 50_000);
+                    if whole.len() == 50_000 {
+                        break;
+                    }
+                }
+                if whole.len() < 50_000 {
+                    assert!(raw.is_silent(Duration::from_millis(20)).await);
+                    raw.grant(10).await;
+                    held = 10;
+                }
+            }
+            assert_eq!(whole, content(50_000));
+        });
+    }
+}
+
+/// SmbdCreditMgmt_ConsumeAllCreditServer_Timeout
+#[tokio::test(start_paused = true)]
+async fn one_that_grants_nothing_for_five_seconds_is_left() {
+    let (mut raw, served) = server(Over::Loopback).await;
+    raw.negotiate(REQUEST).await.unwrap();
+    raw.fragment(10, 0, &Ask::read(50_000, vec![]).emit()).await;
+    for _ in 0..10 {
+        raw.data().await.unwrap();
+    }
+    let began = tokio::time::Instant::now();
+    assert!(raw.has_ended().await);
+    assert_eq!(began.elapsed().as_secs(), limits::SMBD_CREDIT_SECONDS);
+    match served.end.await.unwrap() {
+        ChannelError::Closed(why) => assert!(why.contains("no credits"), "{why}"),
+        other => panic!("{other}"),
+    }
+    crate::common::nobody_holds(&served.payload);
+}
+
+/// The deadlock that others shipped: both sides keep their last credit for a grant, and nobody has one to give.
+#[test]
+fn the_last_credit_always_carries_a_grant() {
+    for over in BOTH {
+        run(async {
+            let (mut raw, _served) = server(over).await;
+            raw.negotiate(REQUEST).await.unwrap();
+            // The server holds one credit and has granted all that was asked for.
+            raw.fragment(1, 0, &Ask::echo(b"one".to_vec()).emit()).await;
+            let d = raw.data().await.unwrap();
+            assert_eq!(d.data, b"one");
+            assert!(d.header.credits_granted > 0);
+        });
+    }
+}
+
+/// No peer gets so many credits that its messages would find no Receive.
+#[test]
+fn grants_are_backed_by_receives() {
+    for over in BOTH {
+        run(async {
+            let (mut raw, served) = server(over).await;
+            let asked = NegotiateRequest { credits_requested: u16::MAX, ..REQUEST };
+            let mut credits = u32::from(raw.negotiate(asked).await.unwrap().credits_granted);
+            let nothing = Ask { op: 4, ..Ask::default() }.emit();
+            raw.recvs(200);
+            for _ in 0..1000 {
+                while credits == 0 {
+                    credits += u32::from(raw.data().await.unwrap().header.credits_granted);
+                    assert!(credits <= 255);
+                }
+                let header = rdma_transport::smbdirect::wire::DataTransfer {
+                    credits_requested: u16::MAX,
+                    credits_granted: 1,
+                    offset: 24,
+                    len: nothing.len() as u32,
+                    ..Default::default()
+                };
+                raw.message(header, &nothing).await;
+                credits -= 1;
+            }
+            raw.fragment(0, 0, &Ask::echo(b"still here".to_vec()).emit()).await;
+            assert_eq!(raw.answer().await.unwrap(), b"still here");
+            drop(served);
+        });
+    }
+}

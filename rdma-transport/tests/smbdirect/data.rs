@@ -1,0 +1,279 @@
+//! Data transfer: fragments both ways, the rules on headers, the timers.
+
+use std::time::Duration;
+
+use rdma_transport::channel::ChannelError;
+use rdma_transport::limits;
+use rdma_transport::smbdirect::wire::{DATA_OFFSET, DataTransfer, RESPONSE_REQUESTED};
+
+use crate::kit::*;
+
+const BOTH: [Over; 2] = [Over::Loopback, Over::Iwarp];
+
+async fn negotiated(over: Over) -> (Raw, Served) {
+    let (mut raw, served) = server(over).await;
+    raw.negotiate(REQUEST).await.unwrap();
+    (raw, served)
+}
+
+/// BVT_SmbdDataTransfer_Basic_SendSmallBytesOfData
+#[test]
+fn a_small_message_is_one_fragment_each_way() {
+    for over in BOTH {
+        run(async {
+            let (mut raw, _served) = negotiated(over).await;
+            raw.fragment(10, 0, &Ask::echo(bytes(200, 1)).emit()).await;
+            let d = raw.data().await.unwrap();
+            assert_eq!((d.header.remaining, d.header.offset, d.header.len), (0, 24, 200));
+            assert_eq!(d.data, bytes(200, 1));
+        });
+    }
+}
+
+/// BVT_SmbdDataTransfer_Basic_SendModerateBytesData, SmbdDataTransfer_VariableLengthSegment: fragments of any size, and empty
+/// ones at the start and between.
+#[test]
+fn fragments_of_any_size_become_one_message() {
+    for over in BOTH {
+        run(async {
+            for sizes in [&[1000][..], &[128, 127, 0, 1, 64, 63], &[0, 1000, 1], &[3, 0, 0, 999]] {
+                let (mut raw, _served) = negotiated(over).await;
+                let message = Ask::echo(bytes(64 << 10, 2)).emit();
+                raw.fragments(&message, sizes).await;
+                assert_eq!(raw.answer().await.unwrap(), bytes(64 << 10, 2), "{sizes:?}");
+            }
+        });
+    }
+}
+
+/// Microsoft's case begins a message by a fragment that has no data and says how much follows.
+#[test]
+fn an_empty_first_fragment_begins_a_message() {
+    run(async {
+        let (mut raw, _served) = negotiated(Over::Iwarp).await;
+        let message = Ask::echo(bytes(100, 3)).emit();
+        raw.fragment(5, message.len(), &[]).await;
+        raw.fragment(1, message.len() - 1, &message[..1]).await;
+        // A grant between fragments takes nothing away.
+        raw.grant(1).await;
+        raw.fragment(1, 0, &message[1..]).await;
+        assert_eq!(raw.answer().await.unwrap(), bytes(100, 3));
+    });
+}
+
+/// SmbdDataTransfer_SmallLengthSegment: the largest message in fragments of one byte.
+#[test]
+fn fragments_of_one_byte_become_one_message() {
+    run(async {
+        let (mut raw, served) = negotiated(Over::Loopback).await;
+        let rest = bytes(30_000, 4);
+        raw.fragments(&Ask { op: 4, rest, ..Ask::default() }.emit(), &[1]).await;
+        let after = Ask::echo(b"after".to_vec()).emit();
+        raw.fragment(3, 0, &after).await;
+        assert_eq!(raw.answer().await.unwrap(), b"after");
+        let requests = &served.info.traffic.requests;
+        assert_eq!(requests.load(std::sync::atomic::Ordering::Relaxed), 2);
+    });
+}
+
+/// SmbdDataTransfer_Redundancy
+#[test]
+fn what_follows_the_data_means_nothing() {
+    for over in BOTH {
+        run(async {
+            let (mut raw, _served) = negotiated(over).await;
+            let message = Ask::echo(bytes(50, 5)).emit();
+            let header = DataTransfer {
+                credits_requested: 10,
+                credits_granted: 5,
+                offset: 24,
+                len: message.len() as u32,
+                ..DataTransfer::default()
+            };
+            raw.recvs(5);
+            let mut padded = message;
+            padded.resize(1000, 0xaa);
+            raw.message(header, &padded).await;
+            assert_eq!(raw.answer().await.unwrap(), bytes(50, 5));
+        });
+    }
+}
+
+/// SmbdDataTransfer_ReceiveMaxReceiveSize
+#[test]
+fn an_answer_that_just_fits_is_one_message_and_one_byte_more_is_two() {
+    for over in BOTH {
+        run(async {
+            for (len, messages) in [(1000, vec![(1024, 0)]), (1001, vec![(1024, 1), (25, 0)])] {
+                let (mut raw, _served) = negotiated(over).await;
+                raw.fragment(10, 0, &Ask::read(len, vec![]).emit()).await;
+                for (size, remaining) in messages {
+                    let d = raw.data().await.unwrap();
+                    assert!(d.header.offset.is_multiple_of(8));
+                    assert_eq!((d.len, d.header.remaining), (size, remaining));
+                }
+            }
+        });
+    }
+}
+
+/// SmbdDataTransfer_UncompletedMessage
+#[test]
+fn a_message_of_19_bytes_ends_the_connection() {
+    for over in BOTH {
+        run(async {
+            let (mut raw, served) = negotiated(over).await;
+            raw.send(vec![1; 19]).await;
+            assert!(raw.has_ended().await);
+            ended_by(served, "smbd.data.short").await;
+        });
+    }
+}
+
+async fn broken_by(over: Over, header: DataTransfer, len: usize, rule: &str) {
+    let (mut raw, served) = negotiated(over).await;
+    raw.message(header, &bytes(len, 6)).await;
+    assert!(raw.has_ended().await, "{header:?}");
+    ended_by(served, rule).await;
+}
+
+/// SmbdDataTransfer_NegativeParameter_DataOffset_Against8ByteAligned,
+/// SmbdDataTransfer_NegativeParameter_DataOffset_AgainstMessageLength,
+/// SmbdDataTransfer_NegativeParameter_DataLength_AgainstMessageLength,
+/// SmbdDataTransfer_NegativeParameter_DataLength_AgainstMaxReceiveSize,
+/// SmbdDataTransfer_NegativeParameter_RemainingDataLength_AgainstMaxFragmentedSize
+#[test]
+fn headers_that_break_a_rule_end_the_connection() {
+    let good = DataTransfer {
+        credits_requested: 10,
+        credits_granted: 0,
+        flags: 0,
+        remaining: 0,
+        offset: 24,
+        len: 100,
+    };
+    let most = limits::SMBD_FRAGMENTED_RECV_MAX as u32;
+    let (align, bounds) = ("smbd.data.alignment", "smbd.data.bounds");
+    for over in BOTH {
+        run(async {
+            for (offset, rule) in [(23, align), (25, align), (32, bounds), (u32::MAX - 7, bounds)] {
+                broken_by(over, DataTransfer { offset, ..good }, 100, rule).await;
+            }
+            for (len, there) in [(101, 100), (1001, 1000), (u32::MAX, 100)] {
+                broken_by(over, DataTransfer { len, ..good }, there, bounds).await;
+            }
+            broken_by(over, DataTransfer { len: 1001, ..good }, 1001, "smbd.data.too-long").await;
+            for remaining in [most + 1, u32::MAX] {
+                let header = DataTransfer { remaining, len: 0, ..good };
+                broken_by(over, header, 0, "smbd.data.fragmented").await;
+            }
+            let header = DataTransfer { credits_requested: 0, ..good };
+            broken_by(over, header, 100, "smbd.data.credits").await;
+        });
+    }
+}
+
+/// SmbdDataTransfer_NegativeParameter_AgainstMaxFragmentedSize
+#[test]
+fn the_largest_message_is_taken_and_one_byte_more_is_not() {
+    run(async {
+        let (mut raw, _served) = negotiated(Over::Loopback).await;
+        let head = Ask { op: 4, ..Ask::default() }.emit().len();
+        let rest = bytes(limits::SMBD_FRAGMENTED_RECV_MAX - head, 7);
+        raw.fragments(&Ask { op: 4, rest, ..Ask::default() }.emit(), &[1000]).await;
+        raw.fragment(3, 0, &Ask::echo(b"after".to_vec()).emit()).await;
+        assert_eq!(raw.answer().await.unwrap(), b"after");
+
+        let (mut raw, served) = negotiated(Over::Loopback).await;
+        let most = limits::SMBD_FRAGMENTED_RECV_MAX;
+        raw.fragment(1, most + 1 - 1000, &bytes(1000, 8)).await;
+        assert!(raw.has_ended().await);
+        ended_by(served, "smbd.data.fragmented").await;
+    });
+}
+
+/// SmbdDataTransfer_NegativeParameter_RemainingDataLength_Zero,
+/// SmbdDataTransfer_NegativeParameter_RemainingDataLength_AgainstFragmentReassemblyRemaining
+#[test]
+fn what_is_left_of_a_message_must_be_what_was_said() {
+    for over in BOTH {
+        run(async {
+            let message = Ask::echo(bytes(5000, 9)).emit();
+            let left = message.len() - 1000;
+            for remaining in [0, left - 1000 + 1, left - 1000 - 1] {
+                let (mut raw, served) = negotiated(over).await;
+                raw.fragment(1, left, &message[..1000]).await;
+                raw.fragment(1, remaining, &message[1000..2000]).await;
+                assert!(raw.has_ended().await);
+                ended_by(served, "smbd.data.remaining").await;
+            }
+        });
+    }
+}
+
+/// SmbdDataTransfer_IdleConnection_Client
+#[tokio::test(start_paused = true)]
+async fn one_that_asks_for_a_message_gets_one() {
+    let (mut raw, _served) = negotiated(Over::Loopback).await;
+    tokio::time::sleep(Duration::from_secs(119)).await;
+    raw.recvs(10);
+    let header = DataTransfer {
+        credits_requested: 10,
+        credits_granted: 10,
+        flags: RESPONSE_REQUESTED,
+        ..DataTransfer::default()
+    };
+    raw.send(header.emit()).await;
+    let began = tokio::time::Instant::now();
+    let d = raw.data().await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(5));
+    assert!(d.data.is_empty());
+    assert_eq!(d.header.flags, 0, "an answer that asks would be answered for ever");
+}
+
+/// SmbdDataTransfer_IdleConnection_Server, SmbdDataTransfer_IdleConnection_Server_Timeout
+#[tokio::test(start_paused = true)]
+async fn a_silent_peer_is_asked_and_then_left() {
+    let (mut raw, served) = negotiated(Over::Loopback).await;
+    raw.grant(10).await;
+    let ask = async |raw: &mut Raw| {
+        let began = tokio::time::Instant::now();
+        let d = raw.data().await.unwrap();
+        assert_eq!((d.header.flags, d.data.len()), (RESPONSE_REQUESTED, 0));
+        assert_eq!(began.elapsed().as_secs(), limits::SMBD_IDLE_SECONDS);
+    };
+    ask(&mut raw).await;
+    raw.grant(1).await;
+    ask(&mut raw).await;
+    let began = tokio::time::Instant::now();
+    assert!(raw.has_ended().await);
+    assert_eq!(began.elapsed().as_secs(), limits::SMBD_RESPONSE_SECONDS);
+    match served.end.await.unwrap() {
+        ChannelError::Closed(why) => assert!(why.contains("keep-alive"), "{why}"),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn whatever_comes_in_a_data_message_leaves_the_server_whole() {
+    use proptest::prelude::*;
+    proptest!(ProptestConfig::with_cases(200), |(
+        first in proptest::collection::vec(any::<u8>(), 0..100),
+        second in proptest::collection::vec(any::<u8>(), 20..100),
+    )| {
+        run(async {
+            let (mut raw, served) = negotiated(Over::Loopback).await;
+            let mut second = second.clone();
+            // Half-way plausible, so that more than the first rule is reached.
+            second[12..16].copy_from_slice(&(DATA_OFFSET as u32).to_le_bytes());
+            second[17..20].fill(0);
+            second[8..12].copy_from_slice(&[4, 0, 0, 0]);
+            raw.send(second).await;
+            raw.send(first.clone()).await;
+            drop(raw);
+            served.end.await.unwrap();
+            crate::common::nobody_holds(&served.recvs);
+            crate::common::nobody_holds(&served.payload);
+        });
+    });
+}

@@ -1,0 +1,187 @@
+//! Payload by RDMA Write and Read, and what is invalidated.
+
+use std::sync::atomic::Ordering;
+
+use rdma_transport::channel::{ChannelError, RemoteSeg};
+
+use crate::kit::*;
+
+const BOTH: [Over; 2] = [Over::Loopback, Over::Iwarp];
+
+async fn ready(over: Over) -> (Raw, Served) {
+    let (mut raw, served) = server(over).await;
+    raw.negotiate(REQUEST).await.unwrap();
+    raw.grant(9).await;
+    (raw, served)
+}
+
+async fn ask(raw: &mut Raw, ask: Ask) -> Option<Vec<u8>> {
+    let message = ask.emit();
+    raw.fragments(&message, &[1000]).await;
+    raw.answer().await
+}
+
+/// BVT_Smb2OverRdmaChannel_ReadLargeFile, Smb2OverRdmaChannel_ReadMultipleOperation: the transport's part of them.
+#[test]
+fn answers_are_written_into_the_regions_that_were_named() {
+    for over in BOTH {
+        run(async {
+            let (mut raw, served) = ready(over).await;
+            for len in [1, 4095, 4096, 4097, (1 << 20) - 1, (1 << 20) + 1, 8 << 20] {
+                let seg = raw.writable(len);
+                let answer = ask(&mut raw, Ask::read(len, vec![seg])).await.unwrap();
+                assert_eq!(answer, b"read");
+                assert!(raw.written(seg) == content(len), "{len}");
+            }
+            let t = &served.info.traffic;
+            let written = 1 + 4095 + 4096 + 4097 + (1 << 20) - 1 + (1 << 20) + 1 + (8 << 20);
+            assert_eq!(t.rdma_write.load(Ordering::Relaxed), written);
+            assert!(t.inline_out.load(Ordering::Relaxed) < 4096);
+        });
+    }
+}
+
+/// A short answer leaves the rest of the regions as it was.
+#[test]
+fn an_answer_shorter_than_its_regions_fills_them_from_the_front() {
+    run(async {
+        let (mut raw, _served) = ready(Over::Iwarp).await;
+        let segs = [raw.writable(1000), raw.writable(1000), raw.writable(1000)];
+        ask(&mut raw, Ask::read(1500, segs.to_vec())).await.unwrap();
+        let whole: Vec<u8> = segs.iter().flat_map(|s| raw.written(*s)).collect();
+        assert_eq!(whole[..1500], content(1500));
+        assert!(whole[1500..].iter().all(|b| *b == 0));
+    });
+}
+
+/// BVT_Smb2OverRdmaChannel_WriteLargeFile, Smb2OverRdmaChannel_WriteMultipleOperation: the transport's part of them.
+#[test]
+fn regions_that_were_named_are_read() {
+    for over in BOTH {
+        run(async {
+            let (mut raw, served) = ready(over).await;
+            let mut read = 0;
+            for len in [1, 4096, 100_000, 131_072] {
+                let seg = raw.readable(&content(len));
+                assert!(ask(&mut raw, Ask::pull(vec![seg])).await.unwrap() == content(len));
+                read += len as u64;
+            }
+            assert_eq!(served.info.traffic.rdma_read.load(Ordering::Relaxed), read);
+            assert!(served.handle.pull(vec![]).await.unwrap().is_empty());
+        });
+    }
+}
+
+/// A pull may be larger than the largest buffer.
+#[test]
+fn eight_mebibytes_are_read_into_several_buffers() {
+    for over in BOTH {
+        run(async {
+            let (mut raw, served) = ready(over).await;
+            let data = content(8 << 20);
+            let segs: Vec<RemoteSeg> =
+                data.chunks(3_000_001).map(|part| raw.readable(part)).collect();
+            let handle = served.handle.clone();
+            let pulled = tokio::spawn(async move { handle.pull(segs).await });
+            let quiet = async {
+                raw.recv().await;
+            };
+            let pulled =
+                tokio::select! { p = pulled => p.unwrap().unwrap(), () = quiet => panic!() };
+            assert_eq!(pulled.len(), 8);
+            let whole: Vec<u8> = pulled.iter().flat_map(|b| b.to_vec()).collect();
+            assert!(whole == data);
+            drop(pulled);
+            crate::common::nobody_holds(&served.payload);
+            let seg = RemoteSeg { handle: 1, len: 1 << 30, offset: 0 };
+            assert!(served.handle.pull(vec![seg]).await.is_err(), "that is too much");
+        });
+    }
+}
+
+/// Smb2OverRdmaChannel_ReadWriteMultipleBufferDescriptorList: as many as one request can name.
+#[test]
+fn four_thousand_descriptors_are_written_and_read_in_order() {
+    for over in BOTH {
+        run(async {
+            let (mut raw, _served) = ready(over).await;
+            let data = content(4095 * 16);
+            let segs: Vec<RemoteSeg> = data.chunks(16).map(|part| raw.readable(part)).collect();
+            let answer = ask(&mut raw, Ask::pull(segs.clone())).await.unwrap();
+            assert!(answer == data);
+            for seg in segs {
+                raw.qp.release(seg.handle).unwrap();
+            }
+            let segs: Vec<RemoteSeg> = (0..4095).map(|_| raw.writable(16)).collect();
+            ask(&mut raw, Ask::read(4095 * 16, segs.clone())).await.unwrap();
+            let whole: Vec<u8> = segs.iter().flat_map(|s| raw.written(*s)).collect();
+            assert!(whole == data);
+        });
+    }
+}
+
+/// Smb2OverRdmaChannel_InvalidBufferDescriptor_Offset, _Length, _Token, _DeregisteredBuffer
+#[test]
+fn regions_that_do_not_exist_end_only_their_connection() {
+    type Spoil = fn(&mut Raw, &mut RemoteSeg);
+    let spoils: [Spoil; 4] = [
+        |_, seg| seg.offset += 1,
+        |_, seg| seg.offset = seg.offset.wrapping_sub(1),
+        |_, seg| seg.handle ^= 0x5555,
+        |raw, seg| drop(raw.qp.release(seg.handle)),
+    ];
+    for over in BOTH {
+        for spoil in spoils {
+            for pull in [false, true] {
+                run(async {
+                    let (mut raw, served) = ready(over).await;
+                    let mut seg =
+                        if pull { raw.readable(&content(5000)) } else { raw.writable(5000) };
+                    spoil(&mut raw, &mut seg);
+                    let request =
+                        if pull { Ask::pull(vec![seg]) } else { Ask::read(5000, vec![seg]) };
+                    assert_eq!(ask(&mut raw, request).await, None, "{over:?} {pull}");
+                    assert!(matches!(served.end.await.unwrap(), ChannelError::Closed(_)));
+                    crate::common::nobody_holds(&served.recvs);
+                    crate::common::nobody_holds(&served.payload);
+                });
+            }
+        }
+    }
+}
+
+/// The transport's part of BVT_SMB2OverRdma_SMB302_Read_RemoteInvalidation and its siblings: what is invalidated cannot be used
+/// again, what is not can.
+#[test]
+fn a_token_is_invalidated_by_the_last_fragment_of_the_answer() {
+    for over in BOTH {
+        run(async {
+            for rest in [10, 3000] {
+                let (mut raw, served) = ready(over).await;
+                let seg = raw.writable(100);
+                let echo = Ask::echo(bytes(rest, 1));
+                let request = Ask { invalidate: Some(seg.handle), ..echo };
+                raw.fragments(&request.emit(), &[1000]).await;
+                let mut fragments = 0;
+                loop {
+                    let d = raw.data().await.unwrap();
+                    fragments += u32::from(!d.data.is_empty());
+                    let last = !d.data.is_empty() && d.header.remaining == 0;
+                    assert_eq!(raw.invalidated.len(), usize::from(last), "once, and at the end");
+                    if last {
+                        break;
+                    }
+                }
+                assert_eq!(fragments, if rest == 10 { 1 } else { 3 });
+                assert_eq!(raw.invalidated, [seg.handle]);
+                assert_eq!(served.info.traffic.invalidations.load(Ordering::Relaxed), 1);
+                assert_eq!(ask(&mut raw, Ask::read(100, vec![seg])).await, None);
+            }
+            let (mut raw, _served) = ready(over).await;
+            let seg = raw.writable(100);
+            for _ in 0..3 {
+                ask(&mut raw, Ask::read(100, vec![seg])).await.unwrap();
+            }
+        });
+    }
+}

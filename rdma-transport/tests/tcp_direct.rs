@@ -1,0 +1,264 @@
+//! SMB's Direct TCP transport: messages arrive whole whatever their size and cuts, bulk data lands in place, pushes go out,
+//! rules hold.
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+mod common;
+
+use common::{bytes, nobody_holds, pool, run};
+use iobuf::{Buf, Pool, PoolLimits};
+use rdma_transport::channel::{
+    BoxFuture, Channel, ChannelError, Handle, Info, Locate, Payload, Place, Pulled, RemoteSeg,
+    Reply, Service, Transport,
+};
+use rdma_transport::limits;
+use rdma_transport::serve::serve;
+use rdma_transport::tcp::{Framing, TcpChannel};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+const HEAD: usize = 8;
+
+/// A message of this test: two words, of which the second says how much bulk data follows; then anything.
+struct Locator;
+
+impl Locate for Locator {
+    fn bulk(&self, head: &[u8], total: usize) -> Option<(usize, usize)> {
+        let len = u32::from_le_bytes(*head.get(4..)?.first_chunk()?) as usize;
+        (len > 0 && HEAD + len <= total).then_some((HEAD, len))
+    }
+}
+
+/// Sends everything back as it came; counts what came beside the body.
+#[derive(Default)]
+struct Echo {
+    pulled: Arc<AtomicUsize>,
+    pieces: Arc<AtomicUsize>,
+}
+
+impl Service for Echo {
+    fn call(&self, body: Buf, pulled: Vec<Pulled>) -> BoxFuture<'static, Option<Reply>> {
+        self.pulled.fetch_add(pulled.len(), Ordering::SeqCst);
+        self.pieces.fetch_max(pulled.first().map_or(0, |p| p.data.len()), Ordering::SeqCst);
+        Box::pin(async move {
+            let payload =
+                |p: Pulled| Payload { at: p.at, data: p.data, pad: 0, place: Place::Inline };
+            let payloads = pulled.into_iter().map(payload).collect();
+            Some(Reply { head: body.to_vec(), payloads, invalidate: Some(3) })
+        })
+    }
+}
+
+struct Served {
+    client: TcpStream,
+    end: JoinHandle<ChannelError>,
+    handle: Handle,
+    pulled: Arc<AtomicUsize>,
+    pieces: Arc<AtomicUsize>,
+    pools: [Pool; 2],
+}
+
+async fn served(payload: Pool) -> Served {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (server, peer) = listener.accept().await.unwrap();
+    let info = Info::new(peer, listener.local_addr().unwrap(), Transport::Tcp, payload.clone());
+    let recvs = pool(8);
+    let locate = Arc::new(Locator);
+    let channel =
+        TcpChannel::new(server, Arc::new(info), recvs.clone(), locate, Framing::Direct).unwrap();
+    let echo = Echo::default();
+    let (pulled, pieces) = (echo.pulled.clone(), echo.pieces.clone());
+    let handle = channel.handle();
+    let end = tokio::spawn(serve(Box::new(channel), Arc::new(echo)));
+    Served { client, end, handle, pulled, pieces, pools: [recvs, payload] }
+}
+
+fn message(bulk: usize, tail: usize, seed: u8) -> Vec<u8> {
+    let mut out = vec![seed, 0, 0, 0];
+    out.extend((bulk as u32).to_le_bytes());
+    out.extend(bytes(bulk, seed));
+    out.extend(bytes(tail, !seed));
+    out
+}
+
+fn framed(message: &[u8]) -> Vec<u8> {
+    let mut out = (message.len() as u32).to_be_bytes().to_vec();
+    out.extend_from_slice(message);
+    out
+}
+
+async fn read_message(from: &mut TcpStream) -> Vec<u8> {
+    let len = from.read_u32().await.unwrap();
+    assert!(len >> 24 == 0, "the first byte is zero");
+    let mut body = vec![0; len as usize];
+    from.read_exact(&mut body).await.unwrap();
+    body
+}
+
+#[test]
+fn messages_of_every_size_come_back() {
+    run(async {
+        let Served { mut client, end, pulled, pieces, pools, .. } = served(pool(32)).await;
+        let mib = 1 << 20;
+        let sizes = [0, 1, 4000, 4096, 70_000, mib, mib + 1, 3 * mib + 5, 8 * mib];
+        for (i, bulk) in sizes.into_iter().enumerate() {
+            for tail in [0, 3, 5000] {
+                let wanted = message(bulk, tail, i as u8);
+                let (mut read, mut write) = client.split();
+                let wire = framed(&wanted);
+                let send = async { write.write_all(&wire).await.unwrap() };
+                let receive = async {
+                    let len = read.read_u32().await.unwrap() as usize;
+                    let mut body = vec![0; len];
+                    read.read_exact(&mut body).await.unwrap();
+                    body
+                };
+                let ((), found) = tokio::join!(send, receive);
+                assert!(found == wanted, "{bulk} and {tail}");
+            }
+        }
+        assert!(pulled.load(Ordering::SeqCst) >= 8, "bulk data stood beside the body");
+        assert!(pieces.load(Ordering::SeqCst) >= 8, "8 MiB need several buffers");
+        drop(client);
+        end.await.unwrap();
+        pools.iter().for_each(nobody_holds);
+    });
+}
+
+#[test]
+fn keep_alives_are_passed_over() {
+    run(async {
+        let Served { mut client, .. } = served(pool(8)).await;
+        let wanted = message(100, 0, 1);
+        let mut wire = vec![0x85, 0, 0, 0, 0x85, 0, 0, 0];
+        wire.extend(framed(&wanted));
+        wire.extend([0x85, 0, 0, 0]);
+        wire.extend(framed(&wanted));
+        // Byte by byte, so that every cut is met.
+        for byte in wire {
+            client.write_all(&[byte]).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(read_message(&mut client).await, wanted);
+        assert_eq!(read_message(&mut client).await, wanted);
+    });
+}
+
+#[test]
+fn every_rule_that_is_broken_ends_the_connection() {
+    let long = (limits::SMB_MESSAGE_MAX as u32 + 1).to_be_bytes();
+    for (wire, rule) in [
+        (vec![0x81, 0, 0, 68], "smb.direct-tcp.type"),
+        (vec![0x7f, 0, 0, 68], "smb.direct-tcp.type"),
+        (vec![0, 0, 0, 3], "smb.direct-tcp.length"),
+        (vec![0, 0, 0, 0], "smb.direct-tcp.length"),
+        (vec![0x85, 0, 0, 1], "smb.direct-tcp.length"),
+        (long.to_vec(), "smb.direct-tcp.too-long"),
+    ] {
+        run(async {
+            let Served { mut client, end, pools, .. } = served(pool(8)).await;
+            client.write_all(&framed(&message(10, 0, 1))).await.unwrap();
+            read_message(&mut client).await;
+            client.write_all(&wire).await.unwrap();
+            match end.await.unwrap() {
+                ChannelError::Violation(name, _) => assert_eq!(name, rule),
+                other => panic!("{other}"),
+            }
+            assert_eq!(client.read(&mut [0; 8]).await.unwrap_or(0), 0);
+            pools.iter().for_each(nobody_holds);
+        });
+    }
+}
+
+#[test]
+fn pushes_go_out_and_there_is_nothing_to_pull() {
+    run(async {
+        let Served { mut client, handle, .. } = served(pool(8)).await;
+        for i in 0..100_u8 {
+            handle.push(Reply::of(vec![i; 64])).await.unwrap();
+        }
+        for i in 0..100_u8 {
+            assert_eq!(read_message(&mut client).await, [i; 64], "in order");
+        }
+        let seg = RemoteSeg { handle: 1, len: 10, offset: 0 };
+        assert!(handle.pull(vec![seg]).await.is_err());
+        assert!(handle.call(vec![0; 64]).await.is_err());
+        // The connection goes on.
+        client.write_all(&framed(&message(10, 0, 1))).await.unwrap();
+        assert_eq!(read_message(&mut client).await, message(10, 0, 1));
+    });
+}
+
+/// Whoever pushes to a peer that takes nothing waits, and goes on when it does.
+#[test]
+fn a_peer_that_takes_nothing_makes_pushers_wait() {
+    run(async {
+        let Served { mut client, handle, .. } = served(pool(8)).await;
+        let pushed = Arc::new(AtomicUsize::new(0));
+        let count = pushed.clone();
+        let pusher = tokio::spawn(async move {
+            for i in 0..400_u32 {
+                handle.push(Reply::of(vec![i as u8; 100_000])).await.unwrap();
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let mut before = usize::MAX;
+        while before != pushed.load(Ordering::SeqCst) {
+            before = pushed.load(Ordering::SeqCst);
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        assert!(before < 400, "{before} were taken though nobody read");
+        for i in 0..400_u32 {
+            assert!(read_message(&mut client).await == vec![i as u8; 100_000]);
+        }
+        pusher.await.unwrap();
+    });
+}
+
+/// Two that need all buffers at once get them one after the other.
+#[test]
+fn large_messages_take_turns_at_a_small_pool() {
+    run(async {
+        let payload = Pool::new(PoolLimits { buffers_max: [8, 8, 8] });
+        let a = served(payload.clone()).await;
+        let b = served(payload.clone()).await;
+        let wanted = message(8 << 20, 0, 7);
+        let talk = |mut client: TcpStream| {
+            let wanted = wanted.clone();
+            async move {
+                for _ in 0..3 {
+                    let (mut read, mut write) = client.split();
+                    let wire = framed(&wanted);
+                    let send = async { write.write_all(&wire).await.unwrap() };
+                    let receive = async {
+                        let len = read.read_u32().await.unwrap() as usize;
+                        let mut body = vec![0; len];
+                        read.read_exact(&mut body).await.unwrap();
+                        body
+                    };
+                    let ((), found) = tokio::join!(send, receive);
+                    assert!(found == wanted);
+                }
+            }
+        };
+        tokio::join!(talk(a.client), talk(b.client));
+        drop((a.end.await, b.end.await));
+        nobody_holds(&payload);
+    });
+}
+
+/// More than the pool has at all cannot be waited for.
+#[test]
+fn a_message_that_no_pool_holds_ends_its_connection() {
+    run(async {
+        let Served { mut client, end, .. } = served(pool(2)).await;
+        let wire = framed(&message(8 << 20, 0, 1));
+        // It ends before all of it was taken.
+        let _ = client.write_all(&wire).await;
+        assert!(matches!(end.await.unwrap(), ChannelError::Closed(_)));
+    });
+}
