@@ -2,26 +2,30 @@
 
 use std::ops::{BitAnd, BitOr};
 
-/// A set of reading and writing.
+/// A set of reading, writing and deleting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rights(u8);
 
 impl Rights {
-    /// Neither.
+    /// None of them.
     pub const NONE: Self = Self(0);
     /// Reading.
     pub const READ: Self = Self(1);
     /// Writing.
     pub const WRITE: Self = Self(2);
-    /// Both.
+    /// Reading and writing.
     pub const BOTH: Self = Self(3);
+    /// Deleting and renaming. Only SMB opens ask for it or deny it.
+    pub const DELETE: Self = Self(4);
+    /// All three.
+    pub const ALL: Self = Self(7);
 
     /// From the two low bits that NFS uses in `share_access` and `share_deny`; `None` when others are set.
     pub fn from_bits(bits: u32) -> Option<Self> {
         u8::try_from(bits).ok().filter(|b| *b <= 3).map(Self)
     }
 
-    /// The two bits.
+    /// The bits.
     pub fn bits(self) -> u8 {
         self.0
     }
@@ -31,7 +35,7 @@ impl Rights {
         self.0 & other.0 == other.0
     }
 
-    /// Has neither.
+    /// Has none.
     pub fn is_none(self) -> bool {
         self.0 == 0
     }
@@ -51,7 +55,8 @@ impl BitAnd for Rights {
     }
 }
 
-/// What an open does, and what it forbids others to do.
+/// What an open does, and what it forbids others to do. An SMB open that neither reads, writes nor deletes forbids nothing
+/// either, whatever its ShareAccess says (MS-FSA section 2.1.5.1.2): [`Share::of`] sees to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Share {
     /// What it does.
@@ -63,6 +68,12 @@ pub struct Share {
 impl Share {
     /// Of these two.
     pub fn new(access: Rights, deny: Rights) -> Self {
+        Self { access, deny }
+    }
+
+    /// Of an SMB open: `shared` is what it leaves to others.
+    pub fn of(access: Rights, shared: Rights) -> Self {
+        let deny = if access.is_none() { Rights::NONE } else { Rights(Rights::ALL.0 & !shared.0) };
         Self { access, deny }
     }
 
@@ -93,6 +104,16 @@ mod tests {
             assert_eq!(all(a).conflicts(all(b)), said);
             assert_eq!(all(b).conflicts(all(a)), said);
         }
+    }
+
+    #[test]
+    fn an_open_that_touches_no_data_takes_no_part() {
+        let all = Share::of(Rights::ALL, Rights::NONE);
+        assert!(!Share::of(Rights::NONE, Rights::NONE).conflicts(all));
+        assert!(Share::of(Rights::DELETE, Rights::ALL).conflicts(all));
+        let keeps = Share::of(Rights::READ, Rights::BOTH);
+        assert!(keeps.conflicts(Share::of(Rights::DELETE, Rights::ALL)));
+        assert!(!keeps.conflicts(Share::of(Rights::BOTH, Rights::ALL)));
     }
 
     #[test]

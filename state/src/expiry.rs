@@ -37,11 +37,33 @@ pub struct Lease {
 
 /// Stored instead of a time when a lease was ended by force.
 const ENDED: u64 = u64::MAX;
+/// Stored instead of a time while a connection stands for the holder: it never lapses.
+const HELD: u64 = u64::MAX - 1;
 
 impl Lease {
     /// A lease that begins now.
     pub fn new(client: ClientId, terms: Terms, now: Millis) -> Self {
         Self { client, terms, renewed_ms: AtomicU64::new(now) }
+    }
+
+    /// Of a holder that stands as long as its connection does. It lapses when it is let go.
+    pub fn held(client: ClientId) -> Self {
+        let terms = Terms { lease_ms: 0, courtesy_ms: u64::MAX };
+        Self { client, terms, renewed_ms: AtomicU64::new(HELD) }
+    }
+
+    /// The connection is back. False when somebody ended the lease meanwhile.
+    pub fn hold(&self) -> bool {
+        self.renewed_ms
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |was| (was != ENDED).then_some(HELD))
+            .is_ok()
+    }
+
+    /// The connection is gone: from now on the holder gives way to the first who wants what it has.
+    pub fn let_go(&self, now: Millis) {
+        let _ = self.renewed_ms.fetch_update(Ordering::AcqRel, Ordering::Acquire, |was| {
+            (was == HELD).then_some(now.saturating_sub(1))
+        });
     }
 
     /// The client.
@@ -53,7 +75,7 @@ impl Lease {
     pub fn renew(&self, now: Millis) -> bool {
         self.renewed_ms
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |was| {
-                (was != ENDED).then_some(was.max(now))
+                (was < HELD).then_some(was.max(now))
             })
             .is_ok()
     }
@@ -69,21 +91,23 @@ impl Lease {
         self.renewed_ms
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |was| {
                 let lapsed = now.saturating_sub(was) > self.terms.lease_ms;
-                (was != ENDED && lapsed).then_some(ENDED)
+                (was < HELD && lapsed).then_some(ENDED)
             })
             .is_ok()
     }
 
-    /// When the client was last heard of; `None` when the lease was ended.
+    /// When the client was last heard of; `None` when the lease was ended or does not depend on it.
     pub fn renewed(&self) -> Option<Millis> {
-        Some(self.renewed_ms.load(Ordering::Acquire)).filter(|t| *t != ENDED)
+        Some(self.renewed_ms.load(Ordering::Acquire)).filter(|t| *t < HELD)
     }
 
     /// How it stands.
     pub fn standing(&self, now: Millis) -> Standing {
         let renewed = self.renewed_ms.load(Ordering::Acquire);
-        if renewed == ENDED {
-            return Standing::Ended;
+        match renewed {
+            ENDED => return Standing::Ended,
+            HELD => return Standing::Live,
+            _ => {}
         }
         let idle = now.saturating_sub(renewed);
         if idle <= self.terms.lease_ms {
@@ -132,6 +156,18 @@ mod tests {
         assert!(l.end_if_lapsed(11));
         assert!(!l.end_if_lapsed(11));
         assert_eq!(l.renewed(), None);
+    }
+
+    #[test]
+    fn a_held_lease_lapses_only_when_let_go() {
+        let l = Lease::held(ClientId::key(1));
+        assert!(l.is_live(u64::MAX / 2) && !l.end_if_lapsed(u64::MAX / 2));
+        l.let_go(7);
+        assert_eq!(l.standing(7), Standing::Courtesy, "at once");
+        assert!(l.hold());
+        assert!(l.is_live(8));
+        l.let_go(8);
+        assert!(l.end_if_lapsed(8) && !l.hold());
     }
 
     #[test]

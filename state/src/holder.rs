@@ -19,6 +19,21 @@ pub struct HolderId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientId(pub u64);
 
+/// Keys count down from the top, clients of NFS up from the time the server started, so the two never meet.
+const FIRST_KEY: u64 = u64::MAX << 32;
+
+impl ClientId {
+    /// The key of the `n`th open or lease of SMB, whose caching is its own and nobody else's.
+    pub fn key(n: u32) -> Self {
+        Self(FIRST_KEY | u64::from(n))
+    }
+
+    /// It is such a key, and not a whole client.
+    pub fn is_key(self) -> bool {
+        self.0 >= FIRST_KEY
+    }
+}
+
 /// Who acts. An access with no known client (NFSv3, a local process) is `None` in the calls that take an `Option<Who>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Who {

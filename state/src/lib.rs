@@ -1,9 +1,10 @@
 //! Who may open, lock and cache what. Pure: no input or output, no clock, no task, no protocol.
 //!
 //! *Operation.* A [`Table`] holds, for every node that somebody holds, its opens with their share modes ([`access`]), its
-//! byte-range locks ([`range`]) and its caching grants ([`caching`]): delegations of NFS today, leases of SMB later. A front
-//! end asks before it acts and obeys the [`Verdict`]: go on, take caching rights back first ([`recall`]), release a client
-//! whose lease has lapsed ([`expiry`]), or refuse. [`grace`] decides who may reclaim after a restart.
+//! byte-range locks (of NFS: [`range`], of SMB: [`exact`]) and its caching grants ([`caching`], [`grants`]): delegations of NFS,
+//! oplocks and leases of SMB. A front end asks before it acts and obeys the [`Verdict`]: go on, take caching rights back first
+//! ([`recall`]), release a client whose lease has lapsed ([`expiry`]), or refuse. [`grace`] decides who may reclaim after a
+//! restart.
 //!
 //! *Memory.* One record per node that is held; it vanishes with its last holder. Every list in it has a limit ([`Limits`]).
 //!
@@ -11,11 +12,15 @@
 
 pub mod access;
 pub mod caching;
+pub mod exact;
 pub mod expiry;
 pub mod grace;
+pub mod grants;
 pub mod holder;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod model_lease;
 pub mod node;
 pub mod range;
 pub mod recall;
@@ -23,10 +28,12 @@ pub mod table;
 
 pub use access::{Rights, Share};
 pub use caching::{Caching, Kind, Operation};
+pub use exact::Extent;
 pub use expiry::{Lease, Standing, Terms};
 pub use grace::Grace;
+pub use grants::{Acknowledged, Held};
 pub use holder::{ClientId, HolderId, Millis, NodeId, Party, Who};
-pub use node::{Limits, LockVerdict, Verdict};
+pub use node::{Limits, LockVerdict, Opening, Verdict};
 pub use range::{Enforce, Lock, LockKind, Range, RangeSet};
 pub use recall::{Break, Deadlines, Stage};
 pub use table::{NodeHasher, Table, Writing};

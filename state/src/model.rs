@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::access::{Rights, Share};
-use crate::caching::{Caching, Kind, Operation};
+use crate::caching::{Caching, Operation};
 use crate::expiry::{Lease, Terms};
 use crate::holder::{ClientId, NodeId, Party, Who};
 use crate::node::{Limits, Verdict};
@@ -153,13 +153,13 @@ impl Real {
             }
             Step::Grant(h) => {
                 let (party, rights) = (&self.parties[h].1, Caching::READ_HANDLE);
-                if !self.table.grant(NODE, party, Kind::Delegation, rights, 0) {
+                if !self.table.delegate(NODE, party, rights, 0) {
                     return Answer::Denied;
                 }
                 Verdict::Go
             }
             Step::Return(h) => {
-                self.table.acknowledge(NODE, self.parties[h].1.holder, Caching::NONE);
+                self.table.acknowledge(NODE, self.parties[h].1.holder, Caching::NONE, 0);
                 Verdict::Go
             }
             Step::Anonymous(op) => self.table.before(NODE, None, op, Range::ALL, 0),
@@ -169,7 +169,7 @@ impl Real {
             }
         };
         match verdict {
-            Verdict::Go => Answer::Done,
+            Verdict::Go | Verdict::Tell(_) => Answer::Done,
             Verdict::Denied { .. } => Answer::Denied,
             Verdict::WaitFor(_) => Answer::Wait,
             Verdict::Lapsed(_) | Verdict::Full(_) => panic!("no lease lapses here: {verdict:?}"),

@@ -1,11 +1,13 @@
 //! The record of one node: who has it open, who has locked what, who caches what. No lock in here; the table has it.
 
 use crate::access::{Rights, Share};
-use crate::caching::{Caching, Kind, Operation, left};
+use crate::caching::{Caching, Kind, Operation};
+use crate::exact::{Exact, ExactSet, Extent};
 use crate::expiry::Standing;
+use crate::grants::{Acknowledged, Grants, Held};
 use crate::holder::{ClientId, HolderId, Millis, NodeId, Party, Who};
 use crate::range::{Enforce, Lock, LockKind, Range, RangeSet};
-use crate::recall::{Break, Deadlines, Stage};
+use crate::recall::{Break, Deadlines};
 
 /// Most holders of each sort that one node may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +31,8 @@ impl Default for Limits {
 pub enum Verdict {
     /// It may go on.
     Go,
+    /// It may go on, and these holders are to be told what they have lost or have to give back.
+    Tell(Vec<Break>),
     /// These rights must come back first. The front ends are told of those that have just started, and the request asks again.
     WaitFor(Vec<Break>),
     /// The leases of these clients have lapsed, and they stand in the way: release them and ask again.
@@ -45,7 +49,26 @@ pub enum Verdict {
 impl Verdict {
     /// It may go on.
     pub fn is_go(&self) -> bool {
-        matches!(self, Self::Go)
+        matches!(self, Self::Go | Self::Tell(_))
+    }
+}
+
+/// How a node is to be opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Opening {
+    /// What the open does and forbids.
+    pub share: Share,
+    /// It empties the file (FILE_SUPERSEDE, FILE_OVERWRITE, FILE_OVERWRITE_IF).
+    pub overwrites: bool,
+    /// It asks for attributes and the security descriptor only: it takes part in no check (MS-FSA section 2.1.4.12, Case OPEN).
+    pub attributes_only: bool,
+    /// It asks for the security descriptor, which breaks oplocks.
+    pub control: bool,
+}
+
+impl From<Share> for Opening {
+    fn from(share: Share) -> Self {
+        Self { share, ..Self::default() }
     }
 }
 
@@ -68,29 +91,22 @@ struct Opened {
     share: Share,
 }
 
-#[derive(Debug)]
-struct Granted {
-    party: Party,
-    kind: Kind,
-    rights: Caching,
-    /// What it may keep, and until when it must have given the rest back.
-    breaking: Option<(Caching, Millis)>,
-}
-
 /// Everything that is held of one node.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     opens: Vec<Opened>,
+    /// Locks of NFS.
     locks: RangeSet<Party>,
+    /// Locks of SMB.
+    exact: ExactSet<Party>,
     /// A mandatory lock is or was among `locks`; forgotten when none is left.
     mandatory: bool,
-    grants: Vec<Granted>,
+    grants: Grants,
 }
 
 /// What stands in the way of something.
 #[derive(Default)]
 struct Obstacles {
-    breaks: Vec<Break>,
     lapsed: Vec<ClientId>,
     denied: Option<HolderId>,
 }
@@ -105,33 +121,52 @@ impl Obstacles {
         lapsed
     }
 
-    fn verdict(self) -> Verdict {
+    fn deny(&mut self, party: &Party, now: Millis) {
+        if !self.is_lapsed(party, now) && self.denied.is_none() {
+            self.denied = Some(party.holder);
+        }
+    }
+
+    fn verdict(self) -> Option<Verdict> {
         if let Some(by) = self.denied {
-            Verdict::Denied { by }
+            Some(Verdict::Denied { by })
         } else if !self.lapsed.is_empty() {
-            Verdict::Lapsed(self.lapsed)
-        } else if !self.breaks.is_empty() {
-            Verdict::WaitFor(self.breaks)
+            Some(Verdict::Lapsed(self.lapsed))
         } else {
-            Verdict::Go
+            None
         }
     }
 }
 
 impl Record {
     pub(crate) fn is_empty(&self) -> bool {
-        self.opens.is_empty() && self.locks.is_empty() && self.grants.is_empty()
+        self.opens.is_empty()
+            && self.locks.is_empty()
+            && self.exact.is_empty()
+            && self.grants.is_empty()
     }
 
     /// Something in here can stand in the way of a read, write or change of names.
     pub(crate) fn is_restrictive(&self) -> bool {
         !self.grants.is_empty()
+            || !self.exact.is_empty()
             || self.opens.iter().any(|o| !o.share.deny.is_none())
-            || self.mandatory && !self.locks.is_empty()
+            || !self.locks.is_empty()
+                && (self.mandatory || self.opens.iter().any(|o| o.party.client().is_key()))
     }
 
     pub(crate) fn has_grants(&self) -> bool {
         !self.grants.is_empty()
+    }
+
+    /// The operation touches somebody's caching.
+    pub(crate) fn would_break(&self, client: Option<ClientId>, op: Operation) -> bool {
+        self.grants.touched(client, op).next().is_some()
+    }
+
+    /// Opens that other keys than this have.
+    pub(crate) fn opens(&self, but: Option<ClientId>) -> usize {
+        self.opens.iter().filter(|o| Some(o.party.client()) != but).count()
     }
 
     /// Opens the node, or widens what `party` has open already.
@@ -139,39 +174,49 @@ impl Record {
         &mut self,
         node: NodeId,
         party: &Party,
-        share: Share,
+        how: Opening,
         now: Millis,
         deadlines: Deadlines,
         limits: &Limits,
     ) -> Verdict {
+        if how.attributes_only && !how.overwrites {
+            let looks = Operation::Look;
+            return match how.control {
+                true => self.breaks(node, Some(party.client()), looks, now, deadlines),
+                false => Verdict::Go,
+            };
+        }
+        let share = how.share;
         let mut found = Obstacles::default();
         for o in self.opens.iter().filter(|o| o.party != *party && o.share.conflicts(share)) {
-            if !found.is_lapsed(&o.party, now) && found.denied.is_none() {
-                found.denied = Some(o.party.holder);
+            found.deny(&o.party, now);
+        }
+        let client = Some(party.client());
+        if found.denied.is_some() && found.lapsed.is_empty() {
+            // MS-FSA 2.1.5.1.2: what stands in the way may be an open that its client keeps without need.
+            let handles = self.breaks(node, client, Operation::Handles, now, deadlines);
+            if matches!(handles, Verdict::WaitFor(_) | Verdict::Lapsed(_)) {
+                return handles;
             }
         }
-        if found.denied.is_none() {
-            self.breaks(
-                node,
-                Some(party.client()),
-                Operation::Open(share),
-                now,
-                deadlines,
-                &mut found,
-            );
+        if let Some(refused) = found.verdict() {
+            return refused;
         }
-        let verdict = found.verdict();
-        if verdict != Verdict::Go {
+        let op = if how.overwrites { Operation::Write } else { Operation::Open(share) };
+        let verdict = self.breaks(node, client, op, now, deadlines);
+        if !verdict.is_go() {
             return verdict;
         }
         if let Some(mine) = self.opens.iter_mut().find(|o| o.party == *party) {
             mine.share = mine.share.union(share);
+        } else if how.attributes_only {
+            // It overwrote, and is in nobody's way from now on.
         } else if self.opens.len() >= limits.opens_per_node {
             return Verdict::Full("opens_per_node");
         } else {
             self.opens.push(Opened { party: party.clone(), share });
         }
-        Verdict::Go
+        verdict
     }
 
     /// Sets exactly what a holder has open; none of both closes it. A narrower mode conflicts with nobody.
@@ -201,30 +246,45 @@ impl Record {
         let wants = match op {
             Operation::Read => Rights::READ,
             Operation::Write => Rights::WRITE,
+            Operation::Names => Rights::DELETE,
             _ => Rights::NONE,
         };
         let through = who.and_then(|w| w.holder);
         if through.is_none() && !wants.is_none() {
             for o in self.opens.iter().filter(|o| !(o.share.deny & wants).is_none()) {
-                if !found.is_lapsed(&o.party, now) && found.denied.is_none() {
-                    found.denied = Some(o.party.holder);
-                }
+                found.deny(&o.party, now);
             }
         }
-        if !wants.is_none() && self.mandatory {
+        if wants == Rights::READ || wants == Rights::WRITE {
+            self.locks_forbid(who, wants == Rights::WRITE, range, now, &mut found);
+        }
+        if let Some(refused) = found.verdict() {
+            return refused;
+        }
+        self.breaks(node, who.map(|w| w.client), op, now, deadlines)
+    }
+
+    fn locks_forbid(
+        &self,
+        who: Option<Who>,
+        write: bool,
+        range: Range,
+        now: Millis,
+        found: &mut Obstacles,
+    ) {
+        let through = who.and_then(|w| w.holder);
+        let me = self.exact.iter().map(|l| &l.owner).find(|p| Some(p.holder) == through);
+        for l in self.exact.blocks_io(me, range, write) {
+            found.deny(&l.owner, now);
+        }
+        // What is advice among clients of NFS binds those of SMB, who know no other locks than binding ones.
+        let binds = who.is_some_and(|w| w.client.is_key());
+        if self.mandatory || binds {
             let me = self.locks.iter().map(|l| &l.owner).find(|p| Some(p.holder) == through);
-            let write = wants == Rights::WRITE;
-            if let Some(l) = self.locks.blocks_io(me, range, write)
-                && !found.is_lapsed(&l.owner, now)
-                && found.denied.is_none()
-            {
-                found.denied = Some(l.owner.holder);
+            for l in self.locks.blocks_io(me, range, write, binds) {
+                found.deny(&l.owner, now);
             }
         }
-        if found.denied.is_none() {
-            self.breaks(node, who.map(|w| w.client), op, now, deadlines, &mut found);
-        }
-        found.verdict()
     }
 
     /// Starts or finds the breaks that `op` by `client` needs.
@@ -235,45 +295,27 @@ impl Record {
         op: Operation,
         now: Millis,
         deadlines: Deadlines,
-        found: &mut Obstacles,
-    ) {
-        for g in self.grants.iter_mut().filter(|g| Some(g.party.client()) != client) {
-            let keep = left(g.kind, g.rights, op);
-            if keep == g.rights || found.is_lapsed(&g.party, now) {
-                continue;
-            }
-            let (to, deadline, stage) = match g.breaking {
-                None => {
-                    let deadline = now.saturating_add(deadlines.acknowledge_ms());
-                    g.breaking = Some((keep, deadline));
-                    (keep, deadline, Stage::Started)
-                }
-                Some((to, deadline)) => {
-                    // A deeper break joins the one under way; its remainder is asked for when that one has ended.
-                    let stage = if now >= deadline { Stage::Overdue } else { Stage::UnderWay };
-                    (to, deadline, stage)
-                }
-            };
-            found.breaks.push(Break {
-                node,
-                holder: g.party.holder,
-                client: g.party.client(),
-                from: g.rights,
-                to,
-                stage,
-                deadline,
-            });
+    ) -> Verdict {
+        let mut found = Obstacles::default();
+        for party in self.grants.touched(client, op) {
+            found.is_lapsed(party, now);
+        }
+        // Nothing is started before these are gone, because whoever starts a break must also tell of it.
+        if let Some(lapsed) = found.verdict() {
+            return lapsed;
+        }
+        let broken = self.grants.breaks(node, client, op, now, deadlines);
+        if broken.wait {
+            Verdict::WaitFor(broken.breaks)
+        } else if broken.breaks.is_empty() {
+            Verdict::Go
+        } else {
+            Verdict::Tell(broken.breaks)
         }
     }
 
-    /// Grants caching. False when what others hold, or what this client holds already, does not allow it.
-    pub(crate) fn grant(
-        &mut self,
-        party: &Party,
-        kind: Kind,
-        rights: Caching,
-        limits: &Limits,
-    ) -> bool {
+    /// Grants a delegation. False when what others hold, or what this client holds already, does not allow it.
+    pub(crate) fn delegate(&mut self, party: &Party, rights: Caching, limits: &Limits) -> bool {
         let exclusive = rights.has(Caching::WRITE);
         let opens_agree = self.opens.iter().all(|o| {
             let other = o.party.client() != party.client();
@@ -281,33 +323,36 @@ impl Record {
             let denies = o.share.deny.has(Rights::READ);
             if exclusive { !other } else { !(writes || other && denies) }
         });
-        let grants_agree = self.grants.iter().all(|g| {
-            g.breaking.is_none()
-                && g.party.client() != party.client()
-                && !exclusive
-                && !g.rights.has(Caching::WRITE)
-        });
-        if !opens_agree || !grants_agree || self.grants.len() >= limits.grants_per_node {
-            return false;
-        }
-        self.grants.push(Granted { party: party.clone(), kind, rights, breaking: None });
-        true
+        opens_agree && self.grants.delegate(party, rights, limits.grants_per_node)
     }
 
-    /// The holder keeps `to` and gives the rest back, asked or not. False when it holds nothing.
-    pub(crate) fn acknowledge(&mut self, holder: HolderId, to: Caching) -> bool {
-        let Some(at) = self.grants.iter().position(|g| g.party.holder == holder) else {
-            return false;
-        };
-        let g = &mut self.grants[at];
-        g.rights = g.rights.and(to);
-        if g.breaking.is_some_and(|(want, _)| g.rights.without(want).is_none()) {
-            g.breaking = None;
-        }
-        if g.rights.is_none() {
-            self.grants.swap_remove(at);
-        }
-        true
+    /// Grants an oplock or lease as far as it can be had.
+    pub(crate) fn cache(
+        &mut self,
+        party: &Party,
+        kind: Kind,
+        want: Caching,
+        limits: &Limits,
+    ) -> Held {
+        let alone = self.opens(Some(party.client())) == 0;
+        let locked = !self.exact.is_empty() || !self.locks.is_empty();
+        self.grants.cache(party, kind, want, alone, locked, limits.grants_per_node)
+    }
+
+    pub(crate) fn held(&self, holder: HolderId) -> Option<Held> {
+        self.grants.held(holder)
+    }
+
+    /// The holder keeps `to` and gives the rest back, asked or not.
+    pub(crate) fn acknowledge(
+        &mut self,
+        node: NodeId,
+        holder: HolderId,
+        to: Caching,
+        now: Millis,
+        deadlines: Deadlines,
+    ) -> Acknowledged {
+        self.grants.acknowledge(node, holder, to, now, deadlines)
     }
 
     /// Gives a lock, or says what stands in the way.
@@ -333,6 +378,42 @@ impl Record {
         LockVerdict::Go
     }
 
+    /// Gives a lock of SMB, or says what stands in the way.
+    pub(crate) fn lock_exact(
+        &mut self,
+        party: &Party,
+        extent: Extent,
+        kind: LockKind,
+        now: Millis,
+        limits: &Limits,
+    ) -> LockVerdict {
+        let exact = self.exact.conflicts(Some(party), extent, kind).map(as_lock);
+        let ranges = self.locks.iter().filter(|l| {
+            extent.overlaps(Extent::of(l.range))
+                && (kind == LockKind::Exclusive || l.kind == LockKind::Exclusive)
+        });
+        let verdict = judge(exact.chain(ranges.cloned()), now);
+        if verdict != LockVerdict::Go {
+            return verdict;
+        }
+        if self.exact.len() >= limits.locks_per_node {
+            return LockVerdict::Full("locks_per_node");
+        }
+        self.exact.set(party, extent, kind);
+        LockVerdict::Go
+    }
+
+    /// Takes a lock of SMB away. False when no lock of exactly this extent is held.
+    pub(crate) fn unlock_exact(&mut self, party: &Party, extent: Extent) -> bool {
+        self.exact.clear(party, extent)
+    }
+
+    /// The locks of SMB that a holder has.
+    pub(crate) fn exact_of(&self, holder: HolderId) -> Vec<(Extent, LockKind)> {
+        let mine = self.exact.iter().filter(|l| l.owner.holder == holder);
+        mine.map(|l| (l.extent, l.kind)).collect()
+    }
+
     /// What would stand in the way of a lock.
     pub(crate) fn test(
         &self,
@@ -341,18 +422,12 @@ impl Record {
         kind: LockKind,
         now: Millis,
     ) -> LockVerdict {
-        let mut found = Obstacles::default();
         let others = self.locks.iter().filter(|l| {
             l.owner.holder != holder
                 && l.range.overlaps(range)
                 && (kind == LockKind::Exclusive || l.kind == LockKind::Exclusive)
         });
-        for l in others {
-            if !found.is_lapsed(&l.owner, now) {
-                return LockVerdict::Denied(l.clone());
-            }
-        }
-        if found.lapsed.is_empty() { LockVerdict::Go } else { LockVerdict::Lapsed(found.lapsed) }
+        judge(others.cloned().chain(self.exact.conflicts_range(range, kind).map(as_lock)), now)
     }
 
     /// Takes a lock away. False when the hole would make more locks than may be.
@@ -370,28 +445,39 @@ impl Record {
 
     pub(crate) fn holds_lock(&self, holder: HolderId) -> bool {
         self.locks.iter().any(|l| l.owner.holder == holder)
+            || self.exact.iter().any(|l| l.owner.holder == holder)
     }
 
     /// Takes away everything this holder has here.
     pub(crate) fn release(&mut self, holder: HolderId) {
         self.opens.retain(|o| o.party.holder != holder);
         self.locks.release(|p| p.holder == holder);
-        self.grants.retain(|g| g.party.holder != holder);
+        self.exact.release(|p| p.holder == holder);
+        self.grants.release(holder);
     }
 
     /// Breaks whose time is over.
     pub(crate) fn overdue(&self, node: NodeId, now: Millis, out: &mut Vec<Break>) {
-        out.extend(self.grants.iter().filter_map(|g| {
-            let (to, deadline) = g.breaking.filter(|(_, deadline)| now >= *deadline)?;
-            Some(Break {
-                node,
-                holder: g.party.holder,
-                client: g.party.client(),
-                from: g.rights,
-                to,
-                stage: Stage::Overdue,
-                deadline,
-            })
-        }));
+        self.grants.overdue(node, now, out);
     }
+}
+
+/// A lock of SMB as NFS reports it.
+fn as_lock(l: &Exact<Party>) -> Lock<Party> {
+    Lock {
+        owner: l.owner.clone(),
+        range: l.extent.range(),
+        kind: l.kind,
+        enforce: Enforce::Mandatory,
+    }
+}
+
+fn judge(conflicts: impl Iterator<Item = Lock<Party>>, now: Millis) -> LockVerdict {
+    let mut found = Obstacles::default();
+    for l in conflicts {
+        if !found.is_lapsed(&l.owner, now) {
+            return LockVerdict::Denied(l);
+        }
+    }
+    if found.lapsed.is_empty() { LockVerdict::Go } else { LockVerdict::Lapsed(found.lapsed) }
 }

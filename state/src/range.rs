@@ -124,10 +124,17 @@ impl<O: Clone + Eq> RangeSet<O> {
         })
     }
 
-    /// The first mandatory lock that forbids this access to somebody who is not its owner.
-    pub fn blocks_io(&self, owner: Option<&O>, range: Range, write: bool) -> Option<&Lock<O>> {
-        self.locks.iter().take_while(|l| l.range.first <= range.last).find(|l| {
-            l.enforce == Enforce::Mandatory
+    /// Locks that forbid this access to somebody who is not their owner: the mandatory ones, or all of them for those whom `all`
+    /// binds.
+    pub fn blocks_io<'a>(
+        &'a self,
+        owner: Option<&'a O>,
+        range: Range,
+        write: bool,
+        all: bool,
+    ) -> impl Iterator<Item = &'a Lock<O>> {
+        self.locks.iter().take_while(move |l| l.range.first <= range.last).filter(move |l| {
+            (all || l.enforce == Enforce::Mandatory)
                 && l.range.overlaps(range)
                 && Some(&l.owner) != owner
                 && (write || l.kind == LockKind::Exclusive)
@@ -270,14 +277,18 @@ mod tests {
 
     #[test]
     fn only_mandatory_locks_bind_reads_and_writes() {
+        fn blocked(s: &RangeSet<char>, owner: Option<&char>, at: Range, write: bool) -> bool {
+            s.blocks_io(owner, at, write, false).next().is_some()
+        }
         let mut s = set(&[('a', 0, 9, X)]);
-        assert!(s.blocks_io(None, r(0, 0), true).is_none());
+        assert!(!blocked(&s, None, r(0, 0), true));
+        assert!(s.blocks_io(None, r(0, 0), true, true).next().is_some(), "unless all bind");
         s.set(&'b', r(10, 19), S, Enforce::Mandatory);
         s.set(&'b', r(20, 29), X, Enforce::Mandatory);
-        assert!(s.blocks_io(None, r(10, 19), false).is_none());
-        assert!(s.blocks_io(None, r(10, 19), true).is_some());
-        assert!(s.blocks_io(None, r(0, 20), false).is_some());
-        assert!(s.blocks_io(Some(&'b'), r(0, 29), true).is_none());
+        assert!(!blocked(&s, None, r(10, 19), false));
+        assert!(blocked(&s, None, r(10, 19), true));
+        assert!(blocked(&s, None, r(0, 20), false));
+        assert!(!blocked(&s, Some(&'b'), r(0, 29), true));
     }
 
     /// The obvious version: who holds each single byte, and how.

@@ -17,8 +17,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::access::Share;
 use crate::caching::{Caching, Kind, Operation};
-use crate::holder::{HolderId, Millis, NodeId, Party, Who};
-use crate::node::{Limits, LockVerdict, Record, Verdict};
+use crate::exact::Extent;
+use crate::grants::{Acknowledged, Held};
+use crate::holder::{ClientId, HolderId, Millis, NodeId, Party, Who};
+use crate::node::{Limits, LockVerdict, Opening, Record, Verdict};
 use crate::range::{Enforce, LockKind, Range};
 use crate::recall::{Break, Deadlines};
 
@@ -90,6 +92,7 @@ pub struct Table {
     /// Nodes whose records are restrictive.
     restrictive: AtomicUsize,
     next_holder: AtomicU64,
+    next_key: AtomicU32,
     deadlines: Deadlines,
     limits: Limits,
     /// For this long after a break no new grant is given for the same node.
@@ -105,6 +108,7 @@ impl Table {
             grants: AtomicUsize::new(0),
             restrictive: AtomicUsize::new(0),
             next_holder: AtomicU64::new(1),
+            next_key: AtomicU32::new(0),
             deadlines,
             limits,
             cool_ms,
@@ -114,6 +118,11 @@ impl Table {
     /// A number for a new holder, never given before.
     pub fn holder(&self) -> HolderId {
         HolderId(self.next_holder.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A key for a new open or lease of SMB.
+    pub fn key(&self) -> ClientId {
+        ClientId::key(self.next_key.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Times of a break.
@@ -207,15 +216,27 @@ impl Table {
         let Some(record) = shard.get_mut(&node) else {
             return Verdict::Go;
         };
-        let verdict = record.before(node, who, op, range, now, self.deadlines);
+        // A break that nobody has to acknowledge may empty the record at once, and then the counters change.
+        if !record.would_break(who.map(|w| w.client), op) {
+            return record.before(node, who, op, range, now, self.deadlines);
+        }
+        drop(shard);
+        let verdict = self.change(node, |r| r.before(node, who, op, range, now, self.deadlines));
         self.note_break(node, &verdict, now);
         verdict
     }
 
     /// Opens a node for a holder, or widens what it has open.
-    pub fn open(&self, node: NodeId, party: &Party, share: Share, now: Millis) -> Verdict {
+    pub fn open(
+        &self,
+        node: NodeId,
+        party: &Party,
+        how: impl Into<Opening>,
+        now: Millis,
+    ) -> Verdict {
+        let how = how.into();
         let verdict =
-            self.change(node, |r| r.open(node, party, share, now, self.deadlines, &self.limits));
+            self.change(node, |r| r.open(node, party, how, now, self.deadlines, &self.limits));
         self.note_break(node, &verdict, now);
         verdict
     }
@@ -236,34 +257,63 @@ impl Table {
         self.change(node, |r| r.release(holder));
     }
 
-    /// Grants caching, unless others are in the way, a write is under way, or caching was broken here just now.
-    pub fn grant(
-        &self,
-        node: NodeId,
-        party: &Party,
-        kind: Kind,
-        rights: Caching,
-        now: Millis,
-    ) -> bool {
+    /// Grants a delegation, unless others are in the way, a write is under way, or caching was broken here just now.
+    pub fn delegate(&self, node: NodeId, party: &Party, rights: Caching, now: Millis) -> bool {
         let slot = self.slot(node);
         let broken = slot.broken_ms.load(Ordering::Relaxed);
         if broken != 0 && now.saturating_sub(broken) < self.cool_ms {
             return false;
         }
-        if !self.change(node, |r| r.grant(party, kind, rights, &self.limits)) {
+        if !self.change(node, |r| r.delegate(party, rights, &self.limits)) {
             return false;
         }
         // A writer that had looked before the grant was entered is still announced; one that looks from now on sees the grant.
         if slot.writers.load(Ordering::SeqCst) != 0 {
-            self.acknowledge(node, party.holder, Caching::NONE);
+            self.acknowledge(node, party.holder, Caching::NONE, now);
             return false;
         }
         true
     }
 
-    /// The holder keeps `to` and gives the rest of its caching back. False when it has none.
-    pub fn acknowledge(&self, node: NodeId, holder: HolderId, to: Caching) -> bool {
-        self.change(node, |r| r.acknowledge(holder, to))
+    /// Grants an oplock or a lease as far as it can be had, or widens what the holder has; says what it has then. Asked for after
+    /// the open, so that no other open comes between.
+    pub fn cache(
+        &self,
+        node: NodeId,
+        party: &Party,
+        kind: Kind,
+        want: Caching,
+        now: Millis,
+    ) -> Held {
+        let before = self.held(node, party.holder).unwrap_or_default();
+        let held = self.change(node, |r| r.cache(party, kind, want, &self.limits));
+        // As for a delegation: a write that looked before this was entered may still be under way.
+        if held.rights != before.rights && self.slot(node).writers.load(Ordering::SeqCst) != 0 {
+            self.acknowledge(node, party.holder, before.rights, now);
+            return before;
+        }
+        held
+    }
+
+    /// What this holder may cache, if anything.
+    pub fn held(&self, node: NodeId, holder: HolderId) -> Option<Held> {
+        self.shard(node).get(&node).and_then(|r| r.held(holder))
+    }
+
+    /// Opens of a node by others than `but`.
+    pub fn opens(&self, node: NodeId, but: Option<ClientId>) -> usize {
+        self.shard(node).get(&node).map_or(0, |r| r.opens(but))
+    }
+
+    /// The holder keeps `to` and gives the rest of its caching back.
+    pub fn acknowledge(
+        &self,
+        node: NodeId,
+        holder: HolderId,
+        to: Caching,
+        now: Millis,
+    ) -> Acknowledged {
+        self.change(node, |r| r.acknowledge(node, holder, to, now, self.deadlines))
     }
 
     /// Gives a lock, or says what stands in the way.
@@ -295,6 +345,28 @@ impl Table {
     /// Takes a lock away. False when the hole would make more locks than may be.
     pub fn unlock(&self, node: NodeId, party: &Party, range: Range) -> bool {
         self.change(node, |r| r.unlock(party, range, &self.limits))
+    }
+
+    /// Gives a lock of SMB, or says what stands in the way.
+    pub fn lock_exact(
+        &self,
+        node: NodeId,
+        party: &Party,
+        extent: Extent,
+        kind: LockKind,
+        now: Millis,
+    ) -> LockVerdict {
+        self.change(node, |r| r.lock_exact(party, extent, kind, now, &self.limits))
+    }
+
+    /// Takes a lock of SMB away. False when no lock of exactly this extent is held.
+    pub fn unlock_exact(&self, node: NodeId, party: &Party, extent: Extent) -> bool {
+        self.change(node, |r| r.unlock_exact(party, extent))
+    }
+
+    /// The locks of SMB that a holder has.
+    pub fn exact_of(&self, node: NodeId, holder: HolderId) -> Vec<(Extent, LockKind)> {
+        self.shard(node).get(&node).map_or_else(Vec::new, |r| r.exact_of(holder))
     }
 
     /// The holder has a lock on this node.
@@ -367,7 +439,7 @@ mod tests {
         let t = table();
         let a = party(&t, 1);
         assert!(t.open(N, &a, READ, 0).is_go());
-        assert!(t.grant(N, &a, Kind::Delegation, Caching::READ_HANDLE, 0));
+        assert!(t.delegate(N, &a, Caching::READ_HANDLE, 0));
         let stage = |now| match t.before(N, None, Operation::Write, Range::ALL, now) {
             Verdict::WaitFor(b) => Some(b[0].stage),
             _ => None,
@@ -377,7 +449,7 @@ mod tests {
         assert!(t.overdue(10).is_empty());
         assert_eq!(stage(11), Some(Stage::Overdue));
         assert_eq!(t.overdue(11).len(), 1);
-        assert!(t.acknowledge(N, a.holder, Caching::NONE));
+        assert!(t.acknowledge(N, a.holder, Caching::NONE, 12).held);
         assert_eq!(stage(12), None);
         assert_eq!(t.grants(), 0);
     }
@@ -386,7 +458,7 @@ mod tests {
     fn no_grant_beside_a_writer_nor_soon_after_a_break() {
         let t = table();
         let (a, b) = (party(&t, 1), party(&t, 2));
-        let grant = |p: &Party, now| t.grant(N, p, Kind::Delegation, Caching::READ_HANDLE, now);
+        let grant = |p: &Party, now| t.delegate(N, p, Caching::READ_HANDLE, now);
         let writing = t.writing(N);
         assert!(!grant(&a, 0), "a write is under way");
         assert_eq!(t.grants(), 0);
@@ -408,7 +480,7 @@ mod tests {
     fn a_client_is_not_in_its_own_way() {
         let t = table();
         let a = party(&t, 1);
-        assert!(t.grant(N, &a, Kind::Delegation, Caching::READ_HANDLE, 0));
+        assert!(t.delegate(N, &a, Caching::READ_HANDLE, 0));
         let own = Some(Who { client: ClientId(1), holder: None });
         assert!(t.before(N, own, Operation::Names, Range::ALL, 0).is_go());
         let other = Some(Who { client: ClientId(2), holder: None });
@@ -436,8 +508,8 @@ mod tests {
         let limits = Limits { opens_per_node: 2, locks_per_node: 4, grants_per_node: 1 };
         let t = Table::new(Deadlines::new(10, 20).unwrap(), limits, 0);
         let p: Vec<_> = (0..4).map(|n| party(&t, n)).collect();
-        assert!(t.grant(N, &p[0], Kind::Delegation, Caching::READ_HANDLE, 0));
-        assert!(!t.grant(N, &p[1], Kind::Delegation, Caching::READ_HANDLE, 0));
+        assert!(t.delegate(N, &p[0], Caching::READ_HANDLE, 0));
+        assert!(!t.delegate(N, &p[1], Caching::READ_HANDLE, 0));
         assert!(t.open(N, &p[0], READ, 0).is_go() && t.open(N, &p[1], READ, 0).is_go());
         assert_eq!(t.open(N, &p[2], READ, 0), Verdict::Full("opens_per_node"));
         assert!(t.open(N, &p[0], READ, 0).is_go(), "one that is there already may widen");
@@ -475,11 +547,11 @@ mod tests {
                 written
             });
             for _ in 0..100_000 {
-                if t.grant(N, &a, Kind::Delegation, Caching::READ_HANDLE, 0) {
+                if t.delegate(N, &a, Caching::READ_HANDLE, 0) {
                     let cached = data.load(Ordering::Relaxed);
                     std::hint::spin_loop();
                     assert_eq!(data.load(Ordering::Relaxed), cached);
-                    t.acknowledge(N, a.holder, Caching::NONE);
+                    t.acknowledge(N, a.holder, Caching::NONE, 0);
                     granted += 1;
                 }
             }
