@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use iobuf::{Account, Buf, Pool};
 
+use crate::dos::{self, Dos};
 use crate::error::{VfsError, VfsResult};
 use crate::types::*;
 
@@ -36,6 +37,9 @@ pub trait Backend: Send + Sync + 'static {
     fn capabilities(&self) -> Capabilities;
     /// Room on the volume.
     fn statfs(&self) -> BoxFuture<'_, VfsResult<FsStat>>;
+    /// The gateway's own folder on the volume: in no listing, and found under no name. With `make` it is made when it is not
+    /// there yet.
+    fn hidden(&self, make: bool) -> BoxFuture<'_, VfsResult<Option<NodeRef>>>;
 }
 
 /// Where the buffers for a read come from.
@@ -134,15 +138,17 @@ pub trait Node: Send + Sync + 'static {
     fn unlink<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>>;
     /// Removes an empty directory.
     fn rmdir<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>>;
-    /// Moves `from` in this directory to `to` in `to_dir`, replacing what is there. Gives both directories.
+    /// Moves `from` in this directory to `to` in `to_dir`. What is there is replaced, or without `replace` in the way
+    /// ([`VfsError::Exists`], decided in the same step as the move). Gives both directories.
     fn rename<'a>(
         &'a self,
         cred: &'a Cred,
         from: &'a [u8],
         to_dir: &'a dyn Node,
         to: &'a [u8],
+        replace: bool,
     ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>>;
-    /// Gives this node a further name in `dir`. Gives the node's attributes and the directory.
+    /// Gives this node a further name in `dir`, which must be free. Gives the node's attributes and the directory.
     fn link<'a>(
         &'a self,
         cred: &'a Cred,
@@ -218,6 +224,48 @@ pub trait Node: Send + Sync + 'static {
     ) -> BoxFuture<'a, VfsResult<(Attr, Attr)>>;
     /// The names, without the prefix.
     fn xattr_list<'a>(&'a self, cred: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<Vec<u8>>>>;
+
+    /// A value that is kept with the node and that no client sees as an extended attribute, by any protocol. `None`: there
+    /// is none. Nobody is asked for permission: that is the caller's part.
+    fn side_get<'a>(&'a self, name: &'a str) -> BoxFuture<'a, VfsResult<Option<Vec<u8>>>>;
+    /// Keeps a value, or with `None` drops it. The change attribute moves. [`VfsError::Invalid`] for a name that
+    /// [`check_side_name`] refuses, [`VfsError::XattrTooBig`] above [`SIDE_MAX`](crate::engine::limits::SIDE_MAX) bytes,
+    /// [`VfsError::NoSpace`] where the file system holds less for one file (ext4: about 4,000 bytes in all),
+    /// [`VfsError::NotSupported`] where it holds nothing for such a node.
+    fn side_set<'a>(
+        &'a self,
+        name: &'a str,
+        value: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, VfsResult<()>>;
+    /// What Windows clients have set on the node. `attr` was just seen: by its change time a backend knows whether it has the
+    /// record still.
+    fn dos<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Dos>> {
+        let _ = attr;
+        Box::pin(async move {
+            let record = self.side_get(dos::NAME).await?;
+            Ok(record.map_or(Dos::default(), |r| Dos::decode(&r)))
+        })
+    }
+    /// Keeps it.
+    fn dos_set<'a>(&'a self, dos: Dos) -> BoxFuture<'a, VfsResult<()>> {
+        Box::pin(async move {
+            let record = dos.encode();
+            self.side_set(dos::NAME, (!dos.is_empty()).then_some(&record[..])).await
+        })
+    }
+
+    /// Where the node is now, from the root of the backend: names joined by `/`, empty for the root. Of a file with several
+    /// names it tells one that it has or had; [`VfsError::Stale`] when it has none or is not below the root.
+    fn path(&self) -> BoxFuture<'_, VfsResult<Vec<u8>>>;
+}
+
+/// A name of side data: 1 to 64 characters of `a-z`, `0-9`, `.` and `-`.
+pub fn check_side_name(name: &str) -> VfsResult<()> {
+    let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'.' || b == b'-';
+    if name.is_empty() || name.len() > 64 || !name.bytes().all(good) {
+        return Err(VfsError::Invalid);
+    }
+    Ok(())
 }
 
 /// The future of an answer that is there already.

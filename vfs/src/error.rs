@@ -64,6 +64,10 @@ pub enum VfsError {
     ShareDenied,
     /// Somebody else's byte-range lock forbids it.
     Locked,
+    /// Somebody has it open and lets nobody remove or rename it.
+    InUse,
+    /// A wait was given up: its request was cancelled, or too many wait.
+    Cancelled,
     /// The device failed (EIO), or an error that has no name here.
     Io,
     /// Memory, descriptors or another resource of this server ran out.

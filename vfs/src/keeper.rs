@@ -14,8 +14,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use state::{
-    Break, Caching, ClientId, Deadlines, HolderId, Limits, Millis, NodeId, Operation, Party, Range,
-    Share, Stage, Table, Verdict, Who,
+    Break, Caching, ClientId, Deadlines, Extent, HolderId, Limits, LockKind, LockVerdict, Millis,
+    NodeId, Opening, Operation, Party, Range, Stage, Table, Verdict, Who,
 };
 use tokio::sync::Notify;
 
@@ -27,18 +27,39 @@ use crate::error::{VfsError, VfsResult};
 pub const WAIT_MS: u64 = 100;
 /// Requests that may wait at once.
 pub const WAITING_MAX: usize = 256;
-/// A holder must give back what is recalled within this time (`acknowledge`), and whoever wants it may keep trying for the longer
-/// one: at its end the rights have been revoked.
+/// The same for requests that wait as long as it takes.
+pub const PATIENT_MAX: usize = 4096;
+/// A holder must give back what is recalled within this time (`acknowledge`; for oplocks and leases the time that Windows gives,
+/// MS-SMB2 section 3.3.2.1), and whoever wants it may keep trying for the longer one: at its end the rights have been revoked.
+/// A break may have three steps.
 const ACKNOWLEDGE_MS: u64 = 30_000;
-const GIVE_UP_MS: u64 = 45_000;
+const KEY_MS: u64 = 35_000;
+const GIVE_UP_MS: u64 = 3 * KEY_MS + 10_000;
 /// No caching is granted for a node this soon after it was broken there.
 const COOL_MS: u64 = 30_000;
 /// Verdicts asked for in one request before it is told to try again, so that a crowd of lapsed clients cannot hold it.
 const ROUNDS_MAX: usize = 16;
 
+/// How a request that may wait long tells its client so.
+pub trait Patience: Send + Sync {
+    /// The wait begins; called once. An error ends it.
+    fn begin(&self) -> BoxFuture<'_, VfsResult<()>>;
+
+    /// The request is to be given up.
+    fn ended(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    /// It still makes sense to wait.
+    fn goes_on(&self) -> bool {
+        true
+    }
+}
+
 /// What a front end does when `state` wants something back from one of its clients. Called without any lock.
 pub trait Recall: Send + Sync {
-    /// Tells the holder to give rights back. Must not wait: the holder answers by [`Keeper::acknowledge`].
+    /// Tells the holder to give rights back, or that they are gone ([`Stage::Done`]). Must not wait: the holder answers by
+    /// [`Keeper::acknowledge`].
     fn recall(&self, what: &Break);
     /// The holder's time is over: takes the rights away and tells `state` so.
     fn revoke(&self, what: &Break);
@@ -47,10 +68,7 @@ pub trait Recall: Send + Sync {
     fn release(&self, client: ClientId) -> BoxFuture<'_, ()>;
 }
 
-struct FrontEnd {
-    recall: Arc<dyn Recall>,
-    clock: Box<dyn Fn() -> Millis + Send + Sync>,
-}
+type Clock = Box<dyn Fn() -> Millis + Send + Sync>;
 
 /// How often somebody had to wait, and how it ended.
 #[derive(Debug, Default)]
@@ -70,9 +88,13 @@ pub struct Counters {
 /// `state`, and how its verdicts are carried out.
 pub struct Keeper {
     state: Table,
-    front: OnceLock<FrontEnd>,
+    /// The one whose clients have leases, and the one whose opens and leases have keys of their own.
+    clients: OnceLock<Arc<dyn Recall>>,
+    keys: OnceLock<Arc<dyn Recall>>,
+    clock: OnceLock<Clock>,
     returned: Notify,
     waiting: AtomicUsize,
+    patient: AtomicUsize,
     start: Instant,
     /// How often somebody had to wait.
     pub counters: Counters,
@@ -82,7 +104,8 @@ impl Default for Keeper {
     fn default() -> Self {
         // Invariant: the constants above are in the right order.
         #[allow(clippy::expect_used)]
-        let deadlines = Deadlines::new(ACKNOWLEDGE_MS, GIVE_UP_MS).expect("waiting is longer");
+        let deadlines =
+            Deadlines::of_kinds(ACKNOWLEDGE_MS, KEY_MS, GIVE_UP_MS).expect("waiting is longer");
         Self::new(Table::new(deadlines, Limits::default(), COOL_MS))
     }
 }
@@ -93,6 +116,18 @@ enum Refusal {
     Denied(HolderId),
     Delay,
     Full,
+    Cancelled(VfsError),
+}
+
+impl Refusal {
+    fn error(self, denied: VfsError) -> VfsError {
+        match self {
+            Self::Denied(_) => denied,
+            Self::Delay => VfsError::Delay,
+            Self::Full => VfsError::Resources,
+            Self::Cancelled(why) => why,
+        }
+    }
 }
 
 impl Keeper {
@@ -100,9 +135,12 @@ impl Keeper {
     pub fn new(state: Table) -> Self {
         Self {
             state,
-            front: OnceLock::new(),
+            clients: OnceLock::new(),
+            keys: OnceLock::new(),
+            clock: OnceLock::new(),
             returned: Notify::new(),
             waiting: AtomicUsize::new(0),
+            patient: AtomicUsize::new(0),
             start: Instant::now(),
             counters: Counters::default(),
         }
@@ -113,19 +151,34 @@ impl Keeper {
         &self.state
     }
 
-    /// Joins the front end whose clients hold things, and the clock by which their leases run. False when one has joined already.
+    /// Joins the front end whose clients hold things by leases, and the clock by which these run. False when one has joined
+    /// already.
     pub fn attach(
         &self,
         recall: Arc<dyn Recall>,
         clock: impl Fn() -> Millis + Send + Sync + 'static,
     ) -> bool {
-        self.front.set(FrontEnd { recall, clock: Box::new(clock) }).is_ok()
+        let joined = self.clients.set(recall).is_ok();
+        if joined {
+            // A clock comes with its front end, so there is none yet.
+            let _ = self.clock.set(Box::new(clock));
+        }
+        joined
+    }
+
+    /// Joins the front end whose opens hold things by keys of their own ([`ClientId::is_key`]). False when one has joined already.
+    pub fn attach_keys(&self, recall: Arc<dyn Recall>) -> bool {
+        self.keys.set(recall).is_ok()
+    }
+
+    fn front(&self, client: ClientId) -> Option<&Arc<dyn Recall>> {
+        if client.is_key() { self.keys.get() } else { self.clients.get() }
     }
 
     /// Milliseconds on the clock by which leases run.
     pub fn now(&self) -> Millis {
-        match self.front.get() {
-            Some(front) => (front.clock)(),
+        match self.clock.get() {
+            Some(clock) => clock(),
             None => u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX),
         }
     }
@@ -138,32 +191,115 @@ impl Keeper {
         op: Operation,
         range: Range,
     ) -> VfsResult<()> {
+        self.before_patiently(node, who, op, range, None).await
+    }
+
+    /// As [`Keeper::before`], waiting as long as it takes.
+    pub async fn before_patiently(
+        &self,
+        node: NodeId,
+        who: Option<Who>,
+        op: Operation,
+        range: Range,
+        patience: Option<&dyn Patience>,
+    ) -> VfsResult<()> {
         if !self.state.is_used() {
             return Ok(());
         }
-        self.settle(|now| self.state.before(node, who, op, range, now)).await.map_err(|why| {
-            match why {
-                Refusal::Denied(_) => VfsError::Locked,
-                Refusal::Delay => VfsError::Delay,
-                Refusal::Full => VfsError::Resources,
-            }
-        })
+        let denied = if op == Operation::Names { VfsError::InUse } else { VfsError::Locked };
+        self.settle(|now| self.state.before(node, who, op, range, now), patience)
+            .await
+            .map_err(|why| why.error(denied))
     }
 
     /// Opens a node for a holder, or widens what it has open.
-    pub async fn open(&self, node: NodeId, party: &Party, share: Share) -> VfsResult<()> {
-        self.settle(|now| self.state.open(node, party, share, now)).await.map_err(|why| match why {
-            Refusal::Denied(_) => VfsError::ShareDenied,
-            Refusal::Delay => VfsError::Delay,
-            Refusal::Full => VfsError::Resources,
-        })
+    pub async fn open(
+        &self,
+        node: NodeId,
+        party: &Party,
+        how: impl Into<Opening>,
+    ) -> VfsResult<()> {
+        self.open_patiently(node, party, how.into(), None).await
+    }
+
+    /// As [`Keeper::open`], waiting as long as it takes.
+    pub async fn open_patiently(
+        &self,
+        node: NodeId,
+        party: &Party,
+        how: Opening,
+        patience: Option<&dyn Patience>,
+    ) -> VfsResult<()> {
+        self.settle(|now| self.state.open(node, party, how, now), patience)
+            .await
+            .map_err(|why| why.error(VfsError::ShareDenied))
+    }
+
+    /// Locks bytes for an SMB open. With `patience` it waits until they are free, for as long as its caller wants it; without it
+    /// [`VfsError::Locked`] comes at once.
+    pub async fn lock(
+        &self,
+        node: NodeId,
+        party: &Party,
+        extent: Extent,
+        kind: LockKind,
+        patience: Option<&dyn Patience>,
+    ) -> VfsResult<()> {
+        let mut place = None;
+        loop {
+            let mut returned = std::pin::pin!(self.returned.notified());
+            returned.as_mut().enable();
+            match self.state.lock_exact(node, party, extent, kind, self.now()) {
+                LockVerdict::Go => return Ok(()),
+                LockVerdict::Full(_) => return Err(VfsError::Resources),
+                LockVerdict::Lapsed(clients) => self.release(&clients).await,
+                LockVerdict::Denied(_) => {
+                    let Some(patience) = patience else {
+                        self.counters.denials.fetch_add(1, Ordering::Relaxed);
+                        return Err(VfsError::Locked);
+                    };
+                    if place.is_none() {
+                        place = Some(self.place(true).ok_or(VfsError::Locked)?);
+                        self.counters.waits.fetch_add(1, Ordering::Relaxed);
+                        patience.begin().await?;
+                    }
+                    if !patience.goes_on() {
+                        return Err(VfsError::Cancelled);
+                    }
+                    returned.await;
+                }
+            }
+        }
+    }
+
+    /// Takes a lock of an SMB open away. False when no lock of exactly this extent is held.
+    pub fn unlock(&self, node: NodeId, party: &Party, extent: Extent) -> bool {
+        let held = self.state.unlock_exact(node, party, extent);
+        self.returned.notify_waiters();
+        held
     }
 
     /// A holder keeps `to` and gives the rest of its caching back. False when it has none.
     pub fn acknowledge(&self, node: NodeId, holder: HolderId, to: Caching) -> bool {
-        let held = self.state.acknowledge(node, holder, to);
+        let done = self.state.acknowledge(node, holder, to, self.now());
+        if let Some(next) = done.next {
+            self.pursue(&[next]);
+        }
         self.returned.notify_waiters();
-        held
+        done.held
+    }
+
+    /// As [`Keeper::acknowledge`], for a front end that tells the holder of the next step itself.
+    pub fn acknowledged(&self, node: NodeId, holder: HolderId, to: Caching) -> Option<Break> {
+        let done = self.state.acknowledge(node, holder, to, self.now());
+        self.returned.notify_waiters();
+        done.next
+    }
+
+    /// A holder has nothing of a node any more.
+    pub fn close(&self, node: NodeId, holder: HolderId) {
+        self.state.release(node, holder);
+        self.returned.notify_waiters();
     }
 
     /// Something was released by other ways than an acknowledgement: whoever waits asks again.
@@ -173,65 +309,113 @@ impl Keeper {
 
     /// Releases clients whose lease has lapsed, for a caller that asks `state` itself.
     pub async fn release(&self, clients: &[ClientId]) {
-        if let Some(front) = self.front.get() {
-            for client in clients {
-                front.recall.release(*client).await;
+        for client in clients {
+            if let Some(front) = self.front(*client) {
+                front.release(*client).await;
             }
         }
     }
 
     /// A node was changed by somebody who did not come through this door: whoever caches it is told, and nobody waits.
     pub fn changed_outside(&self, node: NodeId) {
-        let verdict = self.state.before(node, None, Operation::Attributes, Range::ALL, self.now());
-        if let Verdict::WaitFor(breaks) = verdict {
+        for op in [Operation::Attributes, Operation::Contents] {
+            self.tell(node, None, op);
+        }
+    }
+
+    /// What `who` has done to a node takes caching that nobody waits for: a change in a directory that somebody caches.
+    pub fn tell(&self, node: NodeId, who: Option<Who>, op: Operation) {
+        if !self.state.is_used() {
+            return;
+        }
+        let verdict = self.state.before(node, who, op, Range::ALL, self.now());
+        if let Verdict::WaitFor(breaks) | Verdict::Tell(breaks) = verdict {
             self.pursue(&breaks);
         }
     }
 
-    async fn settle(&self, mut ask: impl FnMut(Millis) -> Verdict) -> Result<(), Refusal> {
+    async fn settle(
+        &self,
+        mut ask: impl FnMut(Millis) -> Verdict,
+        patience: Option<&dyn Patience>,
+    ) -> Result<(), Refusal> {
         let mut until = None;
-        for _ in 0..ROUNDS_MAX {
+        let mut place = None;
+        let mut rounds = 0;
+        // Who is let through at once, as nearly everybody is, need not be told when something comes back.
+        let mut listening = false;
+        while rounds < ROUNDS_MAX || patience.is_some() {
+            rounds += 1;
             // Enabled before the question, so that an answer between the two is not missed.
             let mut returned = std::pin::pin!(self.returned.notified());
-            returned.as_mut().enable();
+            if listening {
+                returned.as_mut().enable();
+            }
             match ask(self.now()) {
                 Verdict::Go => return Ok(()),
+                Verdict::Tell(breaks) => {
+                    self.pursue(&breaks);
+                    return Ok(());
+                }
                 Verdict::Denied { by } => {
                     self.counters.denials.fetch_add(1, Ordering::Relaxed);
                     return Err(Refusal::Denied(by));
                 }
                 Verdict::Full(_) => return Err(Refusal::Full),
-                Verdict::Lapsed(clients) => self.release(&clients).await,
+                Verdict::Lapsed(clients) if rounds < ROUNDS_MAX => self.release(&clients).await,
+                Verdict::Lapsed(_) => break,
                 Verdict::WaitFor(breaks) => {
-                    if self.pursue(&breaks) {
+                    if self.pursue(&breaks) || !listening {
+                        listening = true;
                         continue;
                     }
-                    let until = *until
-                        .get_or_insert_with(|| Instant::now() + Duration::from_millis(WAIT_MS));
-                    if !self.wait(returned, until).await {
-                        break;
+                    if until.is_none() {
+                        place = self.place(patience.is_some());
+                        if place.is_none() {
+                            break;
+                        }
+                        if let Some(patience) = patience {
+                            patience.begin().await.map_err(Refusal::Cancelled)?;
+                        }
+                    }
+                    let limit =
+                        if patience.is_some() { self.state.deadlines().wait_ms() } else { WAIT_MS };
+                    let until =
+                        *until.get_or_insert_with(|| Instant::now() + Duration::from_millis(limit));
+                    self.counters.waits.fetch_add(1, Ordering::Relaxed);
+                    let wait = tokio::time::timeout_at(until.into(), returned);
+                    let ended = async {
+                        match patience {
+                            Some(patience) => patience.ended().await,
+                            None => std::future::pending().await,
+                        }
+                    };
+                    tokio::select! {
+                        in_time = wait => if in_time.is_err() { break },
+                        () = ended => return Err(Refusal::Cancelled(VfsError::Cancelled)),
                     }
                 }
             }
         }
+        drop(place);
         self.counters.delays.fetch_add(1, Ordering::Relaxed);
         Err(Refusal::Delay)
     }
 
     /// Tells those who must be told. True when something was taken by force, so that asking again makes sense at once.
     fn pursue(&self, breaks: &[Break]) -> bool {
-        let Some(front) = self.front.get() else { return false };
         let mut forced = false;
         for b in breaks {
+            let Some(front) = self.front(b.client) else { continue };
             match b.stage {
-                Stage::Started => {
+                Stage::Started | Stage::Done => {
                     self.counters.recalls.fetch_add(1, Ordering::Relaxed);
-                    front.recall.recall(b);
+                    front.recall(b);
                 }
                 Stage::UnderWay => {}
                 Stage::Overdue => {
                     self.counters.revocations.fetch_add(1, Ordering::Relaxed);
-                    front.recall.revoke(b);
+                    front.revoke(b);
                     forced = true;
                 }
             }
@@ -239,15 +423,14 @@ impl Keeper {
         forced
     }
 
-    /// Waits until something came back. False when it is time to give up.
-    async fn wait(&self, returned: impl Future<Output = ()>, until: Instant) -> bool {
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            return false;
-        }
-        let _place = Place(&self.waiting);
-        self.counters.waits.fetch_add(1, Ordering::Relaxed);
-        tokio::time::timeout_at(until.into(), returned).await.is_ok()
+    /// A place among those who wait; `None` when it is time to give up.
+    fn place(&self, patient: bool) -> Option<Place<'_>> {
+        let (count, max) = match patient {
+            true => (&self.patient, PATIENT_MAX),
+            false => (&self.waiting, WAITING_MAX),
+        };
+        let place = Place(count);
+        (count.fetch_add(1, Ordering::Relaxed) < max).then_some(place)
     }
 }
 
@@ -264,7 +447,7 @@ impl Drop for Place<'_> {
 mod tests {
     use std::sync::Mutex;
 
-    use state::{Kind, Lease, Rights, Terms};
+    use state::{Lease, Rights, Share, Terms};
 
     use super::*;
 
@@ -322,7 +505,7 @@ mod tests {
     fn a_write_waits_for_a_delegation_that_comes_back_in_time() {
         let (k, f) = keeper();
         let a = party(1);
-        assert!(k.state().grant(N, &a, Kind::Delegation, Caching::READ_HANDLE, 0));
+        assert!(k.state().delegate(N, &a, Caching::READ_HANDLE, 0));
         block_on(async {
             let write = k.before(N, None, Operation::Write, Range::ALL);
             let give_back = async {
@@ -351,7 +534,7 @@ mod tests {
     fn a_write_is_told_to_come_back_and_at_last_the_delegation_is_revoked() {
         let (k, f) = keeper();
         let a = party(1);
-        assert!(k.state().grant(N, &a, Kind::Delegation, Caching::READ_HANDLE, 0));
+        assert!(k.state().delegate(N, &a, Caching::READ_HANDLE, 0));
         let write = || block_on(k.before(N, None, Operation::Write, Range::ALL));
         assert_eq!(write(), Err(VfsError::Delay));
         assert_eq!(write(), Err(VfsError::Delay));

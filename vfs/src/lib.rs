@@ -3,16 +3,22 @@
 //! A [`Backend`] is a place where files live (a directory of the host, memory); its [`Node`]s are the files. Protocols
 //! hold no backend: they go through [`namespace`], which asks `state` before data or names are touched.
 
+pub mod accounts;
 pub mod backend;
+pub mod dos;
 pub mod engine;
 pub mod error;
 pub mod keeper;
 pub mod local;
 pub mod mem;
+pub mod names;
 pub mod namespace;
 mod perm;
+pub mod streams;
 pub mod types;
+pub mod watch;
 
 pub use backend::{Backend, BoxFuture, Node, NodeRef};
+pub use dos::Dos;
 pub use error::{VfsError, VfsResult};
 pub use types::*;

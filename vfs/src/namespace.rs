@@ -5,12 +5,15 @@ use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
 use iobuf::Buf;
-use state::{Operation, Range, Who};
+use state::{ClientId, Operation, Range, Who};
 
 use crate::backend::{Backend, Made, NodeRef, ReadInto};
+use crate::dos::Dos;
 use crate::error::{VfsError, VfsResult};
-use crate::keeper::Keeper;
+use crate::keeper::{Keeper, Patience};
+use crate::names::Names;
 use crate::types::*;
+use crate::watch::{Action, Hub, what};
 
 /// Which users a share maps to the anonymous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,12 +106,19 @@ impl Share {
 pub struct Namespace {
     shares: Vec<Arc<Share>>,
     keeper: Keeper,
+    names: Names,
+    watches: Arc<Hub>,
 }
 
 impl Namespace {
     /// Of these shares; names and numbers are different.
     pub fn new(shares: Vec<Share>) -> Self {
-        Self { shares: shares.into_iter().map(Arc::new).collect(), keeper: Keeper::default() }
+        Self {
+            shares: shares.into_iter().map(Arc::new).collect(),
+            keeper: Keeper::default(),
+            names: Names::default(),
+            watches: Arc::default(),
+        }
     }
 
     /// Every share, in the order of the configuration.
@@ -131,9 +141,26 @@ impl Namespace {
         &self.keeper
     }
 
+    /// Names in any case.
+    pub fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// Who is told of changes.
+    pub fn watches(&self) -> &Arc<Hub> {
+        &self.watches
+    }
+
     /// The same door for somebody who is known to `state`: its own caching and opens are not in its way.
     pub fn by(&self, who: Option<Who>) -> Door<'_> {
-        Door { keeper: &self.keeper, who }
+        Door {
+            keeper: &self.keeper,
+            names: &self.names,
+            watches: &self.watches,
+            who,
+            parent: None,
+            patience: None,
+        }
     }
 
     /// Reads for nobody known. `cred: None` when an open of the caller has been checked already.
@@ -236,17 +263,42 @@ fn writable(share: &Share) -> VfsResult<()> {
 #[derive(Clone, Copy)]
 pub struct Door<'a> {
     keeper: &'a Keeper,
+    names: &'a Names,
+    pub(crate) watches: &'a Arc<Hub>,
     who: Option<Who>,
+    parent: Option<ClientId>,
+    patience: Option<&'a dyn Patience>,
 }
 
-impl Door<'_> {
-    async fn before(&self, node: &NodeRef, op: Operation, range: Range) -> VfsResult<()> {
-        self.keeper.before(node.id(), self.who, op, range).await
+impl<'a> Door<'a> {
+    /// [`VfsError::ReadOnly`] for a share that may not be changed.
+    pub(crate) fn writable(&self, share: &Share) -> VfsResult<()> {
+        writable(share)
     }
 
-    /// Before the file that stands under a name is removed or replaced. The look-up is paid only while somebody caches.
+    /// Waits for holders as long as they may take.
+    pub fn patiently(self, patience: &'a dyn Patience) -> Self {
+        Self { patience: Some(patience), ..self }
+    }
+
+    /// A directory that is cached with this key need not be given up for what is changed in it.
+    pub fn from_parent(self, key: Option<ClientId>) -> Self {
+        Self { parent: key, ..self }
+    }
+
+    async fn before(&self, node: &NodeRef, op: Operation, range: Range) -> VfsResult<()> {
+        self.keeper.before_patiently(node.id(), self.who, op, range, self.patience).await
+    }
+
+    /// What a listing of a directory shows has changed. Told when it has, so that who lists it again sees it.
+    fn listing_changed(&self, dir: &NodeRef) {
+        let who = self.parent.map(|client| Who { client, holder: None });
+        self.keeper.tell(dir.id(), who, Operation::Contents);
+    }
+
+    /// Before the file that stands under a name is removed or replaced. The look-up is paid only while somebody can be in the way.
     async fn before_name(&self, dir: &NodeRef, cred: &Cred, name: &[u8]) -> VfsResult<()> {
-        if self.keeper.state().grants() == 0 {
+        if !self.keeper.state().is_used() {
             return Ok(());
         }
         match dir.lookup(cred, name).await {
@@ -265,7 +317,10 @@ impl Door<'_> {
         count: usize,
         into: &ReadInto,
     ) -> VfsResult<ReadData> {
-        self.before(node, Operation::Read, range(at, count as u64)).await?;
+        // Nothing at all is in nobody's way.
+        if count > 0 {
+            self.before(node, Operation::Read, range(at, count as u64)).await?;
+        }
         node.read(cred, at, count, into).await
     }
 
@@ -282,8 +337,12 @@ impl Door<'_> {
         writable(share)?;
         let count: usize = data.iter().map(Buf::len).sum();
         let _announced = self.keeper.state().writing(node.id());
-        self.before(node, Operation::Write, range(at, count as u64)).await?;
-        node.write(cred, at, data, stable).await
+        if count > 0 {
+            self.before(node, Operation::Write, range(at, count as u64)).await?;
+        }
+        let done = node.write(cred, at, data, stable).await?;
+        self.watches.post_node(share.id, node, what::SIZE | what::LAST_WRITE).await;
+        Ok(done)
     }
 
     /// Changes attributes.
@@ -296,10 +355,32 @@ impl Door<'_> {
         open_write: bool,
     ) -> VfsResult<(Attr, Attr)> {
         writable(share)?;
-        let op = if set.size.is_some() { Operation::Write } else { Operation::Attributes };
+        let op = match set.size {
+            None => Operation::Attributes,
+            Some(_) if self.who.is_some_and(|w| w.client.is_key()) => Operation::Resize,
+            Some(_) => Operation::Write,
+        };
         let _announced = self.keeper.state().writing(node.id());
         self.before(node, op, Range::ALL).await?;
-        node.setattr(cred, set, open_write).await
+        let done = node.setattr(cred, set, open_write).await?;
+        self.watches.post_node(share.id, node, kinds(&set)).await;
+        Ok(done)
+    }
+
+    /// Empties a file for an open that overwrites it: its caching was asked for with the open, and locks of others do not stand in
+    /// the way of an open that the share modes allow (MS-FSA section 2.1.5.1.2).
+    pub async fn empty(
+        &self,
+        share: &Share,
+        node: &NodeRef,
+        cred: &Cred,
+    ) -> VfsResult<(Attr, Attr)> {
+        writable(share)?;
+        let set = SetAttr { size: Some(0), ..SetAttr::default() };
+        let _announced = self.keeper.state().writing(node.id());
+        let done = node.setattr(cred, set, true).await?;
+        self.watches.post_node(share.id, node, kinds(&set)).await;
+        Ok(done)
     }
 
     /// Makes or opens a regular file. A file that is found and would be cut is asked about like a write.
@@ -320,7 +401,90 @@ impl Door<'_> {
         {
             self.before(&node, Operation::Write, Range::ALL).await?;
         }
-        dir.create(cred, name, how, set).await
+        let made = dir.create(cred, name, how, set).await?;
+        if made.created {
+            self.made(share, dir, name, &made, what::FILE_NAME).await;
+        } else if cuts {
+            self.watches.post_node(share.id, &made.node, what::SIZE | what::LAST_WRITE).await;
+        }
+        Ok(made)
+    }
+
+    /// Tells of a name that came.
+    async fn made(&self, share: &Share, dir: &NodeRef, name: &[u8], made: &Made, kind: u32) {
+        self.names.made(dir.id(), name, &made.dir);
+        self.listing_changed(dir);
+        self.watches.post(share.id, dir, name, Action::Added, kind).await;
+    }
+
+    /// Tells of a name that went.
+    async fn gone(&self, share: &Share, dir: &NodeRef, name: &[u8], change: &DirChange, kind: u32) {
+        self.names.gone(dir.id(), name, change);
+        self.listing_changed(dir);
+        self.watches.post(share.id, dir, name, Action::Removed, kind).await;
+    }
+
+    /// Makes a directory.
+    pub async fn mkdir(
+        &self,
+        share: &Share,
+        dir: &NodeRef,
+        cred: &Cred,
+        name: &[u8],
+        set: SetAttr,
+    ) -> VfsResult<Made> {
+        writable(share)?;
+        let made = dir.mkdir(cred, name, set).await?;
+        self.made(share, dir, name, &made, what::DIR_NAME).await;
+        Ok(made)
+    }
+
+    /// Makes a symbolic link.
+    pub async fn symlink(
+        &self,
+        share: &Share,
+        dir: &NodeRef,
+        cred: &Cred,
+        name: &[u8],
+        target: &[u8],
+        set: SetAttr,
+    ) -> VfsResult<Made> {
+        writable(share)?;
+        let made = dir.symlink(cred, name, target, set).await?;
+        self.made(share, dir, name, &made, what::FILE_NAME).await;
+        Ok(made)
+    }
+
+    /// Makes a device, pipe or socket.
+    pub async fn mknod(
+        &self,
+        share: &Share,
+        dir: &NodeRef,
+        cred: &Cred,
+        name: &[u8],
+        special: Special,
+        set: SetAttr,
+    ) -> VfsResult<Made> {
+        writable(share)?;
+        let made = dir.mknod(cred, name, special, set).await?;
+        self.made(share, dir, name, &made, what::FILE_NAME).await;
+        Ok(made)
+    }
+
+    /// Removes an empty directory.
+    pub async fn rmdir(
+        &self,
+        share: &Share,
+        dir: &NodeRef,
+        cred: &Cred,
+        name: &[u8],
+    ) -> VfsResult<DirChange> {
+        writable(share)?;
+        let victim = self.with_streams(share, dir, name).await;
+        let change = dir.rmdir(cred, name).await?;
+        self.lost_a_name(share, victim).await;
+        self.gone(share, dir, name, &change, what::DIR_NAME).await;
+        Ok(change)
     }
 
     /// Removes a name that is not a directory's.
@@ -333,10 +497,14 @@ impl Door<'_> {
     ) -> VfsResult<DirChange> {
         writable(share)?;
         self.before_name(dir, cred, name).await?;
-        dir.unlink(cred, name).await
+        let victim = self.with_streams(share, dir, name).await;
+        let change = dir.unlink(cred, name).await?;
+        self.lost_a_name(share, victim).await;
+        self.gone(share, dir, name, &change, what::FILE_NAME).await;
+        Ok(change)
     }
 
-    /// Moves a name.
+    /// Moves a name, replacing what is there.
     pub async fn rename(
         &self,
         share: &Share,
@@ -346,10 +514,39 @@ impl Door<'_> {
         to_dir: &NodeRef,
         to: &[u8],
     ) -> VfsResult<(DirChange, DirChange)> {
+        self.rename_with(share, from_dir, cred, from, to_dir, to, true).await
+    }
+
+    /// Moves a name; without `replace` the new name must be free.
+    #[allow(clippy::too_many_arguments)] // Two names in two directories, by whom and how.
+    pub async fn rename_with(
+        &self,
+        share: &Share,
+        from_dir: &NodeRef,
+        cred: &Cred,
+        from: &[u8],
+        to_dir: &NodeRef,
+        to: &[u8],
+        replace: bool,
+    ) -> VfsResult<(DirChange, DirChange)> {
         writable(share)?;
         self.before_name(from_dir, cred, from).await?;
-        self.before_name(to_dir, cred, to).await?;
-        from_dir.rename(cred, from, to_dir.as_ref(), to).await
+        if replace {
+            self.before_name(to_dir, cred, to).await?;
+        }
+        let victim = if replace { self.with_streams(share, to_dir, to).await } else { None };
+        let done = from_dir.rename(cred, from, to_dir.as_ref(), to, replace).await?;
+        self.lost_a_name(share, victim).await;
+        self.names.gone(from_dir.id(), from, &done.0);
+        self.names.made(to_dir.id(), to, &done.1);
+        self.listing_changed(from_dir);
+        self.listing_changed(to_dir);
+        if self.watches.is_watched(share.id) {
+            let moved = to_dir.lookup(&Cred::root(), to).await;
+            let is_dir = moved.is_ok_and(|(node, _)| node.kind() == Kind::Dir);
+            self.watches.post_rename(share.id, (from_dir, from), (to_dir, to), is_dir).await;
+        }
+        Ok(done)
     }
 
     /// Gives a node a further name.
@@ -363,7 +560,11 @@ impl Door<'_> {
     ) -> VfsResult<(Attr, DirChange)> {
         writable(share)?;
         self.before(node, Operation::Names, Range::ALL).await?;
-        node.link(cred, dir.as_ref(), name).await
+        let done = node.link(cred, dir.as_ref(), name).await?;
+        self.names.made(dir.id(), name, &done.1);
+        self.listing_changed(dir);
+        self.watches.post(share.id, dir, name, Action::Added, what::FILE_NAME).await;
+        Ok(done)
     }
 
     /// Reserves storage. The caller holds the file open for writing.
@@ -377,7 +578,9 @@ impl Door<'_> {
         writable(share)?;
         let _announced = self.keeper.state().writing(node.id());
         self.before(node, Operation::Write, range(at, count)).await?;
-        node.allocate(at, count).await
+        node.allocate(at, count).await?;
+        self.watches.post_node(share.id, node, what::SIZE | what::LAST_WRITE).await;
+        Ok(())
     }
 
     /// Makes a hole. The caller holds the file open for writing.
@@ -391,7 +594,9 @@ impl Door<'_> {
         writable(share)?;
         let _announced = self.keeper.state().writing(node.id());
         self.before(node, Operation::Write, range(at, count)).await?;
-        node.deallocate(at, count).await
+        node.deallocate(at, count).await?;
+        self.watches.post_node(share.id, node, what::SIZE | what::LAST_WRITE).await;
+        Ok(())
     }
 
     /// Copies a range; `count` 0 means to the end. The caller holds both files open.
@@ -404,11 +609,26 @@ impl Door<'_> {
         at: u64,
         count: u64,
     ) -> VfsResult<u64> {
+        self.copy_range_from(share, node, (from, self), from_at, at, count).await
+    }
+
+    /// As [`Door::copy_range`], of a file that is held open by somebody else.
+    pub async fn copy_range_from(
+        &self,
+        share: &Share,
+        node: &NodeRef,
+        (from, reader): (&NodeRef, &Door<'_>),
+        from_at: u64,
+        at: u64,
+        count: u64,
+    ) -> VfsResult<u64> {
         writable(share)?;
         let _announced = self.keeper.state().writing(node.id());
-        self.before(from, Operation::Read, range(from_at, count)).await?;
+        reader.before(from, Operation::Read, range(from_at, count)).await?;
         self.before(node, Operation::Write, range(at, count)).await?;
-        node.copy_range(from.as_ref(), from_at, at, count).await
+        let done = node.copy_range(from.as_ref(), from_at, at, count).await?;
+        self.watches.post_node(share.id, node, what::SIZE | what::LAST_WRITE).await;
+        Ok(done)
     }
 
     /// Shares storage; `count` 0 means to the end. The caller holds both files open.
@@ -422,10 +642,52 @@ impl Door<'_> {
         count: u64,
     ) -> VfsResult<()> {
         writable(share)?;
-        let _announced = self.keeper.state().writing(node.id());
         self.before(from, Operation::Read, range(from_at, count)).await?;
         self.before(node, Operation::Write, range(at, count)).await?;
-        node.clone_range(from.as_ref(), from_at, at, count).await
+        self.clone_range_unlocked(share, node, (from, self), from_at, at, count).await
+    }
+
+    /// As [`Door::clone_range`], of a file that is held open by somebody else, and past the locks of both: Windows asks nobody
+    /// who has locked a range (MS-FSA section 2.1.5.10.4).
+    pub async fn clone_range_unlocked(
+        &self,
+        share: &Share,
+        node: &NodeRef,
+        (from, reader): (&NodeRef, &Door<'_>),
+        from_at: u64,
+        at: u64,
+        count: u64,
+    ) -> VfsResult<()> {
+        writable(share)?;
+        let _announced = self.keeper.state().writing(node.id());
+        reader.before(from, Operation::Read, BEYOND).await?;
+        self.before(node, Operation::Write, BEYOND).await?;
+        node.clone_range(from.as_ref(), from_at, at, count).await?;
+        self.watches.post_node(share.id, node, what::SIZE | what::LAST_WRITE).await;
+        Ok(())
+    }
+
+    /// Keeps side data. `kind`: what those who watch are told that changed ([`what`]).
+    pub async fn side_set(
+        &self,
+        share: &Share,
+        node: &NodeRef,
+        name: &str,
+        value: Option<&[u8]>,
+        kind: u32,
+    ) -> VfsResult<()> {
+        writable(share)?;
+        node.side_set(name, value).await?;
+        self.watches.post_node(share.id, node, kind).await;
+        Ok(())
+    }
+
+    /// Keeps what Windows clients set on a file.
+    pub async fn dos_set(&self, share: &Share, node: &NodeRef, dos: Dos) -> VfsResult<()> {
+        writable(share)?;
+        node.dos_set(dos).await?;
+        self.watches.post_node(share.id, node, what::ATTRIBUTES | what::CREATION).await;
+        Ok(())
     }
 
     /// Sets an extended attribute.
@@ -440,7 +702,9 @@ impl Door<'_> {
     ) -> VfsResult<(Attr, Attr)> {
         writable(share)?;
         self.before(node, Operation::Attributes, Range::ALL).await?;
-        node.xattr_set(cred, name, value, how).await
+        let done = node.xattr_set(cred, name, value, how).await?;
+        self.watches.post_node(share.id, node, what::EA).await;
+        Ok(done)
     }
 
     /// Removes an extended attribute.
@@ -453,12 +717,26 @@ impl Door<'_> {
     ) -> VfsResult<(Attr, Attr)> {
         writable(share)?;
         self.before(node, Operation::Attributes, Range::ALL).await?;
-        node.xattr_remove(cred, name).await
+        let done = node.xattr_remove(cred, name).await?;
+        self.watches.post_node(share.id, node, what::EA).await;
+        Ok(done)
     }
 }
 
-/// Bytes that an access touches. `count` 0 means to the end for those who say so; for a read or write of nothing the
-/// difference is one of a few locks asked about in vain.
+/// Where no lock is: asks for what is cached alone.
+const BEYOND: Range = Range { first: u64::MAX, last: u64::MAX };
+
+/// What a change of attributes means to those who watch.
+fn kinds(set: &SetAttr) -> u32 {
+    let when = |set: bool, kinds| if set { kinds } else { 0 };
+    when(set.mode.is_some(), what::ATTRIBUTES | what::SECURITY)
+        | when(set.uid.is_some() || set.gid.is_some(), what::SECURITY)
+        | when(set.size.is_some(), what::SIZE | what::LAST_WRITE)
+        | when(set.mtime.is_some(), what::LAST_WRITE)
+        | when(set.atime.is_some(), what::LAST_ACCESS)
+}
+
+/// Bytes that an access touches. `count` 0 means to the end.
 fn range(at: u64, count: u64) -> Range {
     Range { first: at, last: if count == 0 { u64::MAX } else { at.saturating_add(count - 1) } }
 }

@@ -82,7 +82,19 @@ on_local!(
     data::holes_and_storage,
     data::copies_and_clones,
     data::extended_attributes,
+    data::a_read_is_short_at_the_end_alone,
     crowd::many_change_the_same_names,
+    anycase::names_are_found_in_any_case,
+    anycase::the_index_follows_changes_of_ours,
+    anycase::names_that_differ_by_case_alone,
+    streams::streams_hold_data_beside_a_file,
+    streams::streams_go_where_the_file_goes,
+    streams::nobody_sees_where_streams_are,
+    windows::side_data_is_kept_and_hidden,
+    windows::dos_records_are_kept,
+    windows::a_node_knows_its_path,
+    windows::a_rename_can_leave_what_is_there,
+    windows::the_door_tells_of_changes,
 );
 
 on_local_as_root!(
@@ -116,7 +128,7 @@ fn a_restart_changes_no_handle() {
             let link = b.root.symlink(&root(), b"s", b"t", SetAttr::default()).await.unwrap().node;
             let pipe = b.root.mknod(&root(), b"p", Special::Fifo, mode(0o600)).await.unwrap().node;
             let handles = [&b.root, &d, &e, &f, &link, &pipe].map(|n| n.handle());
-            b.root.rename(&root(), b"f", e.as_ref(), b"g").await.unwrap();
+            b.root.rename(&root(), b"f", e.as_ref(), b"g", true).await.unwrap();
             let gone_handle = gone.handle();
             let mine = CreateHow::Exclusive(*b"verifier");
             let first = b.create("exclusive", mine).await.unwrap().node.handle();
@@ -195,7 +207,7 @@ fn what_was_moved_out_is_served_no_more() {
             refused(sub.lookup(&c, b".."), VfsError::Stale).await;
             refused(sub.readdir(&c, 0, 10), VfsError::Stale).await;
             refused(sub.create(&c, b"x", CreateHow::Guarded, mode(0o644)), VfsError::Stale).await;
-            refused(b.root.rename(&c, b"x", sub.as_ref(), b"y"), VfsError::Stale).await;
+            refused(b.root.rename(&c, b"x", sub.as_ref(), b"y", true), VfsError::Stale).await;
             let handle = d.handle();
             drop((d, sub, b));
             let b = Bench::new(open(&share, unprivileged));
@@ -244,7 +256,7 @@ fn a_read_only_share_changes_nothing() {
         refused(b.root.mknod(&c, b"x", Special::Fifo, mode(0o755)), why).await;
         refused(b.root.unlink(&c, b"f"), why).await;
         refused(b.root.rmdir(&c, b"d"), why).await;
-        refused(b.root.rename(&c, b"f", r, b"g"), why).await;
+        refused(b.root.rename(&c, b"f", r, b"g", true), why).await;
         refused(f.link(&c, r, b"g"), why).await;
         refused(f.setattr(&c, mode(0o600), false), why).await;
         refused(f.write(None, 0, vec![], Stable::Unstable), why).await;
@@ -337,7 +349,7 @@ fn permission_lists_are_seen_when_they_come() {
         refused(d.lookup(&bob, b"f"), VfsError::Access).await;
         refused(d.readdir(&bob, 0, 10), VfsError::Access).await;
         refused(d.unlink(&bob, b"f"), VfsError::Access).await;
-        refused(d.rename(&bob, b"f", d.as_ref(), b"g"), VfsError::Access).await;
+        refused(d.rename(&bob, b"f", d.as_ref(), b"g", true), VfsError::Access).await;
         refused(d.create(&bob, b"h", CreateHow::Guarded, mode(0o644)), VfsError::Access).await;
         assert_eq!(d.access(&bob, Access(0x1ff)).await.unwrap(), Access(0));
         d.lookup(&user(1001), b"f").await.unwrap();
@@ -442,7 +454,7 @@ fn an_ordinary_user_can_serve() {
             refused(made.node.setattr(&root(), give, false), VfsError::Perm).await;
             made.node.link(&user(5), b.root.as_ref(), b"g").await.unwrap();
             let d = b.dir("d").await;
-            b.root.rename(&root(), b"f", d.as_ref(), b"f").await.unwrap();
+            b.root.rename(&root(), b"f", d.as_ref(), b"f", true).await.unwrap();
             assert_eq!(b.names(&d, 10).await, ["f"]);
             d.setattr(&root(), mode(0), false).await.unwrap();
             refused(d.lookup(&root(), b"f"), VfsError::Access).await;
@@ -557,5 +569,38 @@ fn uncached_data_is_read_on_a_thread() {
             }
         }
         assert!(vfs::engine::threads::stats().threads <= vfs::engine::limits::IO_THREADS);
+    });
+}
+
+#[test]
+fn a_hidden_folder_that_is_not_ours_is_not_used() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join(".headgate")).unwrap();
+    let open_to_all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(dir.path().join(".headgate"), open_to_all).unwrap();
+    block_on(async {
+        let b = bench(dir.path());
+        for make in [false, true] {
+            refused(b.backend.hidden(make), VfsError::NotSupported).await;
+        }
+        refused(b.root.lookup(&root(), b".headgate"), VfsError::NotFound).await;
+        refused(b.root.rmdir(&root(), b".headgate"), VfsError::Access).await;
+        refused(b.root.mkdir(&root(), b".headgate", mode(0o755)), VfsError::Access).await;
+        assert!(b.names(&b.root, 10).await.is_empty());
+    });
+}
+
+#[test]
+fn the_hidden_folder_is_made_again_when_the_host_cleared_the_share() {
+    let dir = tempfile::tempdir().unwrap();
+    let backend = open(dir.path(), false);
+    block_on(async {
+        let first = backend.hidden(true).await.unwrap().unwrap();
+        std::fs::remove_dir_all(dir.path().join(".headgate")).unwrap();
+        assert!(backend.hidden(false).await.unwrap().is_none());
+        let again = backend.hidden(true).await.unwrap().unwrap();
+        assert_ne!(again.id(), first.id());
+        let made = again.mkdir(&Cred::root(), b"streams", SetAttr::default()).await;
+        assert!(made.is_ok());
     });
 }

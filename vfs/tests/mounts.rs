@@ -114,7 +114,8 @@ fn other_volumes_below_the_share_are_not_crossed() {
             for name in [&b"below"[..], b"bound"] {
                 refused(b.root.lookup(&c, name), VfsError::Access).await;
                 refused(b.root.rmdir(&c, name), VfsError::Access).await;
-                refused(b.root.rename(&c, name, b.root.as_ref(), b"x"), VfsError::Access).await;
+                refused(b.root.rename(&c, name, b.root.as_ref(), b"x", true), VfsError::Access)
+                    .await;
                 let why = b.root.create(&c, name, CreateHow::Unchecked, mode(0o644)).await.err();
                 assert_eq!(why, Some(VfsError::Access));
             }
@@ -192,7 +193,7 @@ fn a_volume_without_handles_is_searched() {
             // Rules of permission that mode and owner do not tell are the kernel's there.
             f.setattr(&root(), mode(0o600), false).await.unwrap();
             refused(f.read(Some(&user(5)), 0, 10, &b.into), VfsError::Access).await;
-            b.root.rename(&root(), b"f", d.as_ref(), b"g").await.unwrap();
+            b.root.rename(&root(), b"f", d.as_ref(), b"g", true).await.unwrap();
             drop((f, d, old, b));
             let b = bench(&at);
             for h in &handles {

@@ -1,5 +1,8 @@
 //! Every number of this crate's file engine and caches.
 
+use std::num::NonZero;
+use std::sync::OnceLock;
+
 /// Threads that read and write where that waits. More than there are processors, because they sleep most of the time.
 pub const IO_THREADS: usize = 16;
 
@@ -11,10 +14,29 @@ pub const QUEUE_MAX: usize = 8192;
 
 /// Up to this many bytes a read is tried in place with `RWF_NOWAIT`; larger ones go to a thread at once, so that one
 /// connection's bulk reads are copied on one processor while its replies leave by another.
-pub const READ_IN_PLACE_MAX: usize = 64 << 10;
+const READ_IN_PLACE_MAX: usize = 64 << 10;
 /// Up to this many bytes a write is tried in place with `RWF_NOWAIT`; larger ones go to a thread at once, so that the
 /// next request is received meanwhile: new pages cost several times the copy.
-pub const WRITE_IN_PLACE_MAX: usize = 64 << 10;
+const WRITE_IN_PLACE_MAX: usize = 64 << 10;
+/// The same for both where there is one processor: nothing is copied meanwhile, and the way to a thread and back costs as
+/// much as a small transfer.
+const ALONE_IN_PLACE_MAX: usize = 1 << 20;
+
+/// Processors that this process may use.
+pub fn processors() -> usize {
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, NonZero::get))
+}
+
+/// Up to this many bytes a read is tried in place.
+pub fn read_in_place_max() -> usize {
+    if processors() == 1 { ALONE_IN_PLACE_MAX } else { READ_IN_PLACE_MAX }
+}
+
+/// Up to this many bytes a write is tried in place.
+pub fn write_in_place_max() -> usize {
+    if processors() == 1 { ALONE_IN_PLACE_MAX } else { WRITE_IN_PLACE_MAX }
+}
 
 /// A copy inside the volume does at most this much before it answers.
 pub const COPY_MAX: u64 = 256 << 20;
@@ -36,3 +58,6 @@ pub const SCAN_MAX: usize = 8 << 20;
 
 /// Bytes of an extended attribute's value, and of a list of names: the kernel's own limits.
 pub const XATTR_MAX: usize = 64 << 10;
+
+/// Bytes of one value of side data: what an extended attribute can hold. File systems may hold less.
+pub const SIDE_MAX: usize = XATTR_MAX;

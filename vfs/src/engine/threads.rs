@@ -1,7 +1,8 @@
 //! Threads for work that waits for storage.
 //!
 //! *Operation.* [`run`] and [`run_long`] queue a job and give a future of its answer: the one for transfers, the other for what
-//! may take seconds (making data durable, copies, searches), so that reads never stand behind it. The queue is bounded;
+//! may take seconds (making data durable, copies, searches), so that reads never stand behind it; [`run_cached`] is for
+//! copies out of memory, and [`run_in_turn`] for transfers that would only wait for each other. The queue is bounded;
 //! threads start when jobs wait and none is idle, up to a limit, and stay. Handing over costs one futex wake, and
 //! nothing when all threads are busy.
 //!
@@ -12,13 +13,13 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
 use crate::error::{VfsError, VfsResult};
 
-use super::limits::{IO_THREADS, LONG_THREADS, QUEUE_MAX};
+use super::limits::{IO_THREADS, LONG_THREADS, QUEUE_MAX, processors};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -35,12 +36,13 @@ struct Threads {
     done: AtomicU64,
     refused: AtomicU64,
     name: &'static str,
-    threads_max: usize,
+    threads_max: fn() -> usize,
     queue_max: usize,
 }
 
-static TRANSFERS: Threads = Threads::new("vfs-io", IO_THREADS, QUEUE_MAX);
-static LONG: Threads = Threads::new("vfs-long", LONG_THREADS, QUEUE_MAX);
+static CACHED: Threads = Threads::new("vfs-mem", processors, QUEUE_MAX);
+static TRANSFERS: Threads = Threads::new("vfs-io", || IO_THREADS, QUEUE_MAX);
+static LONG: Threads = Threads::new("vfs-long", || LONG_THREADS, QUEUE_MAX);
 
 /// What the threads are doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,11 +67,90 @@ pub fn long_stats() -> Stats {
     LONG.stats()
 }
 
+/// Runs a transfer that will not wait, because what it reads is in memory. There are as many threads for these as processors:
+/// more would only take the caches from each other.
+pub async fn run_cached<T: Send + 'static>(
+    job: impl FnOnce() -> VfsResult<T> + Send + 'static,
+) -> VfsResult<T> {
+    CACHED.run(job).await
+}
+
 /// Runs a transfer on a thread that may wait.
 pub async fn run<T: Send + 'static>(
     job: impl FnOnce() -> VfsResult<T> + Send + 'static,
 ) -> VfsResult<T> {
     TRANSFERS.run(job).await
+}
+
+/// Jobs of which only one can make progress at a time: writes of one file, which the kernel lets in one by one. Threads that waited
+/// for each other there would take a processor each to do so.
+#[derive(Default)]
+pub struct Turns(Mutex<Turn>);
+
+#[derive(Default)]
+struct Turn {
+    jobs: VecDeque<Job>,
+    /// A thread has taken this up and goes on until nothing waits.
+    taken_up: bool,
+}
+
+impl Turns {
+    fn lock(&self) -> MutexGuard<'_, Turn> {
+        // As with the queue of all threads: whole at every step.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next job, or the end of this thread's turn.
+    fn next(&self) -> Option<Job> {
+        let mut turn = self.lock();
+        let job = turn.jobs.pop_front();
+        turn.taken_up = job.is_some();
+        job
+    }
+}
+
+/// Runs a transfer on a thread that may wait, after those that came before it.
+pub async fn run_in_turn<T: Send + 'static>(
+    turns: Arc<impl AsRef<Turns> + Send + Sync + 'static>,
+    job: impl FnOnce() -> VfsResult<T> + Send + 'static,
+) -> VfsResult<T> {
+    let (answer, answered) = oneshot::channel();
+    let job = move || {
+        let done = catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|_| {
+            tracing::error!("a file I/O job panicked");
+            Err(VfsError::Io)
+        });
+        // The one who asked may have gone.
+        let _ = answer.send(done);
+    };
+    TRANSFERS.submit_in_turn(turns, Box::new(job))?;
+    // Dropped unseen, because no thread could be had for those before it: nothing was written, so trying again is right.
+    answered.await.unwrap_or(Err(VfsError::Delay))
+}
+
+/// The first of the jobs that take turns, on its way to a thread. Where it gets none, those that queued behind it go with it.
+struct TakenUp<A: AsRef<Turns>> {
+    turns: Arc<A>,
+    first: Option<Job>,
+}
+
+impl<A: AsRef<Turns>> TakenUp<A> {
+    fn run(mut self) {
+        let mut next = self.first.take();
+        while let Some(job) = next {
+            run_guarded(job);
+            next = (*self.turns).as_ref().next();
+        }
+    }
+}
+
+impl<A: AsRef<Turns>> Drop for TakenUp<A> {
+    fn drop(&mut self) {
+        if self.first.is_some() {
+            let left = std::mem::take(&mut *(*self.turns).as_ref().lock());
+            drop(left);
+        }
+    }
 }
 
 /// Runs what may take seconds.
@@ -80,7 +161,7 @@ pub async fn run_long<T: Send + 'static>(
 }
 
 impl Threads {
-    const fn new(name: &'static str, threads_max: usize, queue_max: usize) -> Self {
+    const fn new(name: &'static str, threads_max: fn() -> usize, queue_max: usize) -> Self {
         Self {
             queue: Mutex::new(Queue { jobs: VecDeque::new(), idle: 0, threads: 0 }),
             work: Condvar::new(),
@@ -130,7 +211,7 @@ impl Threads {
         if q.idle >= q.jobs.len() {
             drop(q);
             self.work.notify_one();
-        } else if q.threads < self.threads_max {
+        } else if q.threads < (self.threads_max)() {
             q.threads += 1;
             let name = format!("{}-{}", self.name, q.threads);
             drop(q);
@@ -140,6 +221,26 @@ impl Threads {
             }
         }
         Ok(())
+    }
+
+    fn submit_in_turn(
+        &'static self,
+        turns: Arc<impl AsRef<Turns> + Send + Sync + 'static>,
+        job: Job,
+    ) -> VfsResult<()> {
+        let mut turn = (*turns).as_ref().lock();
+        if turn.taken_up {
+            if turn.jobs.len() >= self.queue_max {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                return Err(VfsError::Delay);
+            }
+            turn.jobs.push_back(job);
+            return Ok(());
+        }
+        turn.taken_up = true;
+        drop(turn);
+        let taken_up = TakenUp { turns, first: Some(job) };
+        self.submit(Box::new(move || taken_up.run()))
     }
 
     /// A thread could not be started. With others running, the job waits for them; with none, nobody would take it.
@@ -161,9 +262,7 @@ impl Threads {
             if let Some(job) = q.jobs.pop_front() {
                 drop(q);
                 self.done.fetch_add(1, Ordering::Relaxed);
-                if catch_unwind(AssertUnwindSafe(job)).is_err() {
-                    tracing::error!("a file I/O job panicked");
-                }
+                run_guarded(job);
                 q = self.lock();
             } else {
                 q.idle += 1;
@@ -171,6 +270,13 @@ impl Threads {
                 q.idle -= 1;
             }
         }
+    }
+}
+
+/// A job that panics is an error of that job alone.
+fn run_guarded(job: Job) {
+    if catch_unwind(AssertUnwindSafe(job)).is_err() {
+        tracing::error!("a file I/O job panicked");
     }
 }
 
@@ -202,8 +308,40 @@ mod tests {
     }
 
     #[test]
+    fn jobs_in_turn_run_one_at_a_time_in_order_and_go_on_after_a_panic() {
+        struct File(Turns);
+        impl AsRef<Turns> for File {
+            fn as_ref(&self) -> &Turns {
+                &self.0
+            }
+        }
+        let file = Arc::new(File(Turns::default()));
+        let inside = Arc::new(AtomicU64::new(0));
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        block_on(async {
+            let all: Vec<_> = (0..200_u32)
+                .map(|i| {
+                    let (inside, seen) = (inside.clone(), seen.clone());
+                    tokio::spawn(run_in_turn(file.clone(), move || {
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
+                        seen.lock().unwrap().push(i);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        if i == 100 { panic!("on purpose") } else { Ok(i) }
+                    }))
+                })
+                .collect();
+            for (i, one) in (0..).zip(all) {
+                let wanted = if i == 100 { Err(VfsError::Io) } else { Ok(i) };
+                assert_eq!(one.await.unwrap(), wanted);
+            }
+        });
+        assert!(seen.lock().unwrap().iter().copied().eq(0..200));
+        assert_eq!(block_on(run_in_turn(file, || Ok(1))), Ok(1));
+    }
+
+    #[test]
     fn a_full_queue_refuses_and_recovers() {
-        static FEW: Threads = Threads::new("few", 2, 3);
+        static FEW: Threads = Threads::new("few", || 2, 3);
         let (go, wait) = std::sync::mpsc::channel::<()>();
         let wait = std::sync::Arc::new(Mutex::new(wait));
         block_on(async {

@@ -8,16 +8,17 @@
 
 use rustix::fs::{AtFlags, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::{VfsError, VfsResult};
 use crate::types::*;
 
+use super::Volume;
 use super::node::{LocalNode, lock};
+use super::side::ProcPath;
 use super::sys;
-use super::{Volume, decimal};
 
 /// How long the kernel's clock for change times can stand still, and then some.
 const TICK: Duration = Duration::from_millis(50);
@@ -288,7 +289,7 @@ impl LocalNode {
 }
 
 /// The time lies so far back that a later change has another one. A time in the future tells nothing.
-fn settled(ctime: Time) -> bool {
+pub(super) fn settled(ctime: Time) -> bool {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let (Ok(sec), nsec) = (u64::try_from(ctime.sec), ctime.nsec) else { return true };
     since.checked_sub(Duration::new(sec, nsec)).is_some_and(|age| age > TICK)
@@ -297,13 +298,9 @@ fn settled(ctime: Time) -> bool {
 impl Volume {
     /// Finds an access control list: [`VfsError::NoXattr`] when there is none.
     fn acl(&self, fd: BorrowedFd<'_>) -> VfsResult<()> {
-        let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
-        let mut room = [0; 12];
-        let digits = decimal(fd.as_raw_fd(), &mut room);
-        let end = 14 + digits.len();
-        path[14..end].copy_from_slice(digits);
+        let path = ProcPath::of(fd);
         let mut none = [0_u8; 0];
-        rustix::fs::getxattr(&path[..end], c"system.posix_acl_access", &mut none)?;
+        rustix::fs::getxattr(path.bytes(), c"system.posix_acl_access", &mut none)?;
         Ok(())
     }
 }

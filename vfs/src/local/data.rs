@@ -19,7 +19,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::backend::ReadInto;
-use crate::engine::limits::{READ_IN_PLACE_MAX, WRITE_IN_PLACE_MAX};
+use crate::engine::limits::{read_in_place_max, write_in_place_max};
 use crate::engine::threads;
 use crate::error::{VfsError, VfsResult};
 use crate::types::*;
@@ -82,6 +82,23 @@ impl LocalNode {
         count: usize,
         into: &ReadInto,
     ) -> VfsResult<ReadData> {
+        let likely = self.likely(at, count);
+        let done = self.read_some(cred, at, likely, into).await?;
+        if done.eof || likely == count || done.len() < likely {
+            return Ok(done);
+        }
+        // The file has grown since it was looked at last. Now it is known by how much.
+        drop(done);
+        self.read_some(cred, at, self.likely(at, count), into).await
+    }
+
+    async fn read_some(
+        &self,
+        cred: Option<&Cred>,
+        at: u64,
+        count: usize,
+        into: &ReadInto,
+    ) -> VfsResult<ReadData> {
         self.regular()?;
         let fd = self.data_fd(false)?;
         if i64::try_from(at.saturating_add(count as u64)).is_err() {
@@ -90,18 +107,35 @@ impl LocalNode {
             self.read_check(cred, &attr)?;
             return Ok(ReadData { data: Vec::new(), eof: at >= attr.size, attr });
         }
-        let mut bufs = buffers(self.likely(at, count), into).await?;
+        let mut bufs = buffers(count, into).await?;
         let count = count.min(bufs.iter().map(BufMut::capacity).sum());
         let mut n = 0;
-        if count <= READ_IN_PLACE_MAX
-            && let InPlace::Done(some) = self.read_in_place(&fd, at, &mut bufs, count)?
-        {
-            let attr = self.attr()?;
-            if some == count || at.saturating_add(some as u64) >= attr.size {
-                return self.finish_read(cred, at, count, some, bufs, attr);
+        if let Some(flags) = self.flags_in_place(&self.volume.no_nowait_read) {
+            let some;
+            (bufs, some) = if count <= read_in_place_max() {
+                let some = read_in_place(&fd, at, &mut bufs, count, flags);
+                (bufs, some)
+            } else {
+                let fd = fd.clone();
+                threads::run_cached(move || {
+                    let some = read_in_place(&fd, at, &mut bufs, count, flags);
+                    Ok((bufs, some))
+                })
+                .await?
+            };
+            match some {
+                Ok(some) => {
+                    let attr = self.attr()?;
+                    if some == count || at.saturating_add(some as u64) >= attr.size {
+                        return self.finish_read(cred, at, count, some, bufs, attr);
+                    }
+                    // Short of the end: only so much was cached.
+                    n = some;
+                }
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP) => self.volume.no_nowait_read.store(true, Ordering::Relaxed),
+                Err(e) => return Err(e.into()),
             }
-            // Short of the end: only so much was cached.
-            n = some;
         }
         let (bufs, n) = threads::run(move || {
             let n = read_rest(fd.as_fd(), at, &mut bufs, count, n)?;
@@ -113,36 +147,13 @@ impl LocalNode {
     }
 
     /// How many of `count` bytes the file has at `at`, as far as is known, so that a large read of a small file takes a
-    /// small buffer. Where the file has grown meanwhile, the read is short of the end and the client goes on.
+    /// small buffer.
     fn likely(&self, at: u64, count: usize) -> usize {
         let left = self.size.load(Ordering::Relaxed).saturating_sub(at);
         count.min(usize::try_from(left).unwrap_or(count)).max(count.min(CLASS_SIZES[0]))
     }
 
-    /// `RWF_NOWAIT`, or a plain read where nothing can wait.
-    fn read_in_place(
-        &self,
-        fd: &DataFd,
-        at: u64,
-        bufs: &mut [BufMut],
-        count: usize,
-    ) -> VfsResult<InPlace> {
-        let flags = match self.flags_in_place(&self.volume.no_nowait_read) {
-            Some(flags) => flags,
-            None => return Ok(InPlace::Partly(0)),
-        };
-        let mut vectors = vectors_mut(bufs, 0, count);
-        match rustix::io::preadv2(fd, &mut vectors, at, flags) {
-            Ok(n) => Ok(InPlace::Done(n)),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(InPlace::Partly(0)),
-            Err(Errno::OPNOTSUPP) => {
-                self.volume.no_nowait_read.store(true, Ordering::Relaxed);
-                Ok(InPlace::Partly(0))
-            }
-            Err(e) => Err(e.into()),
-        }
-    }
-
+    /// `RWF_NOWAIT`, or nothing where nothing can wait. `None` where the volume refuses it.
     fn flags_in_place(&self, refused: &AtomicBool) -> Option<ReadWriteFlags> {
         if self.volume.in_memory {
             Some(ReadWriteFlags::empty())
@@ -208,7 +219,7 @@ impl LocalNode {
             return Err(VfsError::TooBig);
         }
         let mut done = 0;
-        if count <= WRITE_IN_PLACE_MAX && stable == Stable::Unstable {
+        if count <= write_in_place_max() && stable == Stable::Unstable {
             match self.write_in_place(&fd, at, &data, count)? {
                 InPlace::Done(n) => return self.finish_write(cred, before, n, count, stable),
                 InPlace::Partly(n) => done = n,
@@ -216,7 +227,7 @@ impl LocalNode {
         }
         let rest = move || write_rest(fd.as_fd(), at, &data, count, done, stable);
         let n = match stable {
-            Stable::Unstable => threads::run(rest).await,
+            Stable::Unstable => threads::run_in_turn(self.strong()?, rest).await,
             Stable::Data | Stable::File => threads::run_long(rest).await,
         };
         if n.is_err() {
@@ -339,6 +350,17 @@ fn vectors(data: &[Buf], mut skip: usize) -> Vec<IoSlice<'_>> {
         }
     }
     out
+}
+
+/// Reads what can be had without waiting.
+fn read_in_place(
+    fd: &DataFd,
+    at: u64,
+    bufs: &mut [BufMut],
+    count: usize,
+    flags: ReadWriteFlags,
+) -> Result<usize, Errno> {
+    rustix::io::preadv2(fd, &mut vectors_mut(bufs, 0, count), at, flags)
 }
 
 /// Reads until all is there or the file ends; `n` bytes are there already.

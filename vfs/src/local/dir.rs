@@ -72,7 +72,7 @@ impl LocalNode {
             listing.go_to(cookie)?;
         }
         while listing.ahead.len() <= entries_max && !listing.end {
-            listing.fetch(now, entries_max)?;
+            listing.fetch(now, entries_max, |name| self.hides(name))?;
         }
         let n = listing.ahead.len().min(entries_max);
         let out: Vec<DirEntry> = listing.ahead.drain(..n).collect();
@@ -109,7 +109,7 @@ impl Listing {
     }
 
     /// Fetches about `wanted` entries: who asks for few shall not make us keep many.
-    fn fetch(&mut self, now: u64, wanted: usize) -> VfsResult<()> {
+    fn fetch(&mut self, now: u64, wanted: usize, hides: impl Fn(&[u8]) -> bool) -> VfsResult<()> {
         let bytes = wanted.saturating_mul(ENTRY_USUAL).clamp(LISTING_MIN, LISTING);
         let mut room: Vec<u8> = Vec::with_capacity(bytes);
         let mut raw = RawDir::new(self.fd.as_fd(), room.spare_capacity_mut());
@@ -125,7 +125,7 @@ impl Listing {
                 Some(entry) => {
                     let entry = entry?;
                     let name = entry.file_name().to_bytes();
-                    if name != b"." && name != b".." {
+                    if name != b"." && name != b".." && !hides(name) {
                         self.ahead.push_back(DirEntry {
                             name: name.into(),
                             fileid: entry.ino(),

@@ -43,6 +43,7 @@ mod names;
 mod node;
 mod probe;
 mod search;
+mod side;
 mod space;
 mod stat;
 mod sys;
@@ -51,7 +52,7 @@ mod xattr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode, OFlags};
@@ -120,6 +121,8 @@ struct Volume {
     in_memory: bool,
     /// See [`probe::Found::posix`].
     posix: bool,
+    /// Side data is kept in `trusted.` attributes.
+    trusted: bool,
     cache: Cache,
     search: search::Search,
 }
@@ -128,6 +131,19 @@ struct Volume {
 pub struct LocalBackend {
     volume: Arc<Volume>,
     root: Arc<LocalNode>,
+    hidden: Mutex<Hidden>,
+}
+
+/// Name of the gateway's own folder in the root of a share.
+const HIDDEN: &[u8] = b".headgate";
+
+/// What is known of that folder. Only this process makes it.
+#[derive(Default)]
+enum Hidden {
+    #[default]
+    Unknown,
+    Absent,
+    There(Arc<LocalNode>),
 }
 
 impl LocalBackend {
@@ -159,6 +175,7 @@ impl LocalBackend {
             no_nowait_write: AtomicBool::new(false),
             in_memory: found.in_memory,
             posix: found.posix,
+            trusted: found.trusted && !config.unprivileged,
             cache: Cache::default(),
             search: search::Search::default(),
             root,
@@ -166,7 +183,23 @@ impl LocalBackend {
         let top = rustix::fs::openat(&volume.root, c".", path_flags, Mode::empty())?;
         let root = volume.adopt(top, &stat)?;
         janitor(Arc::downgrade(&volume));
-        Ok(Arc::new(Self { volume, root }))
+        Ok(Arc::new(Self { volume, root, hidden: Mutex::default() }))
+    }
+
+    fn hidden_folder(&self, make: bool) -> VfsResult<Option<NodeRef>> {
+        let mut hidden = node::lock(&self.hidden);
+        match &*hidden {
+            // Somebody on the host may have cleared the share, and this folder with it.
+            Hidden::There(node) if node.attr().is_ok() => {
+                return Ok(Some(node.clone()));
+            }
+            Hidden::There(_) => {}
+            Hidden::Absent if !make => return Ok(None),
+            Hidden::Absent | Hidden::Unknown => {}
+        }
+        let found = self.volume.open_hidden(make)?;
+        *hidden = found.clone().map_or(Hidden::Absent, Hidden::There);
+        Ok(found.map(|n| n as NodeRef))
     }
 
     /// File handles are the kernel's own. Otherwise a file that is no longer known is searched for by its number.
@@ -255,6 +288,33 @@ impl Volume {
         Err(VfsError::NameTooLong)
     }
 
+    /// Opens the gateway's own folder. One that somebody else made is refused: he could read what clients keep there.
+    fn open_hidden(self: &Arc<Self>, make: bool) -> VfsResult<Option<Arc<LocalNode>>> {
+        if make {
+            self.writable()?;
+            match rustix::fs::mkdirat(&self.root, HIDDEN, Mode::RWXU) {
+                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = match rustix::fs::openat(&self.root, HIDDEN, flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(rustix::io::Errno::NOENT) => return Ok(None),
+            Err(e) => return Err(e.into()),
+        };
+        let stat = stat::of_fd(fd.as_fd())?;
+        let own = rustix::process::geteuid().as_raw();
+        if stat.attr.uid != own || stat.attr.mode & 0o077 != 0 {
+            tracing::warn!(
+                folder = %self.folder.display(),
+                "the folder .headgate of a share is not the gateway's own, or open to others: streams are not served"
+            );
+            return Err(VfsError::NotSupported);
+        }
+        self.adopt(fd, &stat).map(Some)
+    }
+
     /// Says once that the share's folder is gone.
     fn has_vanished(&self) {
         if !self.vanished.swap(true, Ordering::Relaxed) {
@@ -336,6 +396,10 @@ impl Backend for LocalBackend {
 
     fn capabilities(&self) -> Capabilities {
         self.volume.caps
+    }
+
+    fn hidden(&self, make: bool) -> BoxFuture<'_, VfsResult<Option<NodeRef>>> {
+        ready(self.hidden_folder(make))
     }
 
     fn statfs(&self) -> BoxFuture<'_, VfsResult<FsStat>> {

@@ -9,7 +9,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::backend::{Made, Node, check_name};
@@ -20,7 +20,7 @@ use crate::types::*;
 use super::data::DataFd;
 use super::node::{LocalNode, lock};
 use super::stat::{self, Stat};
-use super::{Volume, decimal};
+use super::{HIDDEN, Volume, decimal};
 
 /// A file that uses more storage than this is removed on a thread of the pool: freeing it takes long.
 const LARGE: u64 = 64 << 20;
@@ -59,7 +59,15 @@ impl LocalNode {
         self.volume.writable()?;
         let dir = self.dir_fd()?;
         check_name(name, self.volume.caps.name_max)?;
+        if self.hides(name) {
+            return Err(VfsError::Access);
+        }
         Ok(dir)
+    }
+
+    /// The name of the gateway's own folder here.
+    pub(super) fn hides(&self, name: &[u8]) -> bool {
+        name == HIDDEN && self.is_root()
     }
 
     /// "No such name" in a directory that is gone itself is "stale".
@@ -73,6 +81,9 @@ impl LocalNode {
             return self.parent(cred, dir);
         }
         check_name(name, self.volume.caps.name_max)?;
+        if self.hides(name) {
+            return Err(VfsError::NotFound);
+        }
         self.find(cred, dir, name).map_err(|e| self.or_stale(e))
     }
 
@@ -344,12 +355,16 @@ impl LocalNode {
         from: &[u8],
         to_dir: &dyn Node,
         to: &[u8],
+        replace: bool,
     ) -> VfsResult<(DirChange, DirChange)> {
         let target = self.same_backend(to_dir)?;
         let (old, new) = (self.change_name(from)?, target.change_name(to)?);
         let (before, to_before) = (self.attr()?, target.attr()?);
         let victim = self.known(stat::of_name(new, to).ok());
         let rename = || {
+            if !replace {
+                return rename_new(old, from, new, to);
+            }
             rustix::fs::renameat(old, from, new, to).map_err(|e| match e {
                 // What some file systems (XFS) say for a directory that is not empty; POSIX lets them.
                 Errno::EXIST => VfsError::NotEmpty,
@@ -398,6 +413,19 @@ impl LocalNode {
         self.changed();
         target.changed();
         Ok((self.attr()?, DirChange { before, after: target.attr()?, atomic: false }))
+    }
+}
+
+/// Moves a name to one that must be free. Where the file system cannot decide that in one step, it is looked at first.
+fn rename_new(old: BorrowedFd<'_>, from: &[u8], new: BorrowedFd<'_>, to: &[u8]) -> VfsResult<()> {
+    match rustix::fs::renameat_with(old, from, new, to, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS) => match stat::of_name(new, to) {
+            Ok(_) => Err(VfsError::Exists),
+            // Also when a directory was to be moved below itself, which the call says again.
+            Err(VfsError::NotFound) => rustix::fs::renameat(old, from, new, to).map_err(refused),
+            Err(e) => Err(e),
+        },
+        other => other.map_err(refused),
     }
 }
 

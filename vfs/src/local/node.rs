@@ -16,6 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use iobuf::Buf;
 
 use crate::backend::{BoxFuture, Made, Node, NodeRef, ReadInto, ready};
+use crate::dos::Dos;
+use crate::engine::threads::Turns;
 use crate::error::{VfsError, VfsResult};
 use crate::types::*;
 
@@ -47,6 +49,8 @@ pub(super) struct LocalNode {
     pub(super) handle: Handle,
     path: Fd,
     pub(super) data: Mutex<Option<DataFd>>,
+    /// Writes that wait for threads.
+    writes: Turns,
     pub(super) listing: Mutex<Option<Listing>>,
     change: Mutex<Change>,
     /// Changes made through this record.
@@ -61,6 +65,8 @@ pub(super) struct LocalNode {
     pub(super) fixed: AtomicBool,
     /// Whether it has an access control list, and the change time for which that holds.
     pub(super) listed: Mutex<Option<(Time, bool)>>,
+    /// What Windows clients have set, and the change time for which that holds.
+    pub(super) dos: Mutex<Option<(Time, Dos)>>,
     /// Sweeps since it was used, and its place in the clock.
     pub(super) age: AtomicU8,
     pub(super) slot: AtomicUsize,
@@ -69,6 +75,12 @@ pub(super) struct LocalNode {
 pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     // What these locks guard is whole at every step.
     m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl AsRef<Turns> for LocalNode {
+    fn as_ref(&self) -> &Turns {
+        &self.writes
+    }
 }
 
 impl LocalNode {
@@ -84,6 +96,7 @@ impl LocalNode {
             handle,
             path: Fd::new(fd),
             data: Mutex::new(None),
+            writes: Turns::default(),
             listing: Mutex::new(None),
             change: Mutex::new(Change::default()),
             own_changes: AtomicU64::new(0),
@@ -92,6 +105,7 @@ impl LocalNode {
             size: AtomicU64::new(stat.attr.size),
             fixed: AtomicBool::new(stat.fixed),
             listed: Mutex::new(None),
+            dos: Mutex::new(None),
             age: AtomicU8::new(0),
             slot: AtomicUsize::new(NO_SLOT),
         })
@@ -347,8 +361,9 @@ impl Node for LocalNode {
         from: &'a [u8],
         to_dir: &'a dyn Node,
         to: &'a [u8],
+        replace: bool,
     ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
-        ready(self.do_rename(cred, from, to_dir, to))
+        ready(self.do_rename(cred, from, to_dir, to, replace))
     }
 
     fn link<'a>(
@@ -453,5 +468,25 @@ impl Node for LocalNode {
 
     fn xattr_list<'a>(&'a self, cred: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<Vec<u8>>>> {
         ready(self.do_xattr_list(cred))
+    }
+
+    fn side_get<'a>(&'a self, name: &'a str) -> BoxFuture<'a, VfsResult<Option<Vec<u8>>>> {
+        ready(self.do_side_get(name))
+    }
+
+    fn side_set<'a>(
+        &'a self,
+        name: &'a str,
+        value: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, VfsResult<()>> {
+        ready(self.do_side_set(name, value))
+    }
+
+    fn dos<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Dos>> {
+        ready(self.do_dos(attr))
+    }
+
+    fn path(&self) -> BoxFuture<'_, VfsResult<Vec<u8>>> {
+        ready(self.do_path())
     }
 }

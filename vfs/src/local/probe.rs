@@ -26,6 +26,8 @@ pub(super) struct Found {
     /// Names the file system in handles.
     pub(super) tag: [u8; 4],
     pub(super) kernel_handles: bool,
+    /// See [`super::side`].
+    pub(super) trusted: bool,
     pub(super) in_memory: bool,
     /// Mode, owner, group and access control list decide about permission, and nothing else does.
     pub(super) posix: bool,
@@ -60,6 +62,10 @@ pub(super) fn probe(root: BorrowedFd<'_>, read_only: bool) -> VfsResult<Found> {
         fsid: id,
         tag: [a, b, c, d],
         kernel_handles,
+        trusted: match &scratch {
+            Some(file) => super::side::is_trusted(file.as_fd()),
+            None => may_administer(),
+        },
         in_memory: matches!(magic, TMPFS_MAGIC | RAMFS_MAGIC),
         posix: POSIX_MAGICS.contains(&magic) && !s.f_flag.contains(StatVfsMountFlags::RDONLY),
     })
@@ -69,6 +75,12 @@ pub(super) fn probe(root: BorrowedFd<'_>, read_only: bool) -> VfsResult<Found> {
 fn magic_of(fd: BorrowedFd<'_>) -> VfsResult<u64> {
     // A 32-bit number in a word whose sign depends on the platform.
     Ok(rustix::fs::fstatfs(fd)?.f_type as u64 & 0xffff_ffff)
+}
+
+/// What the kernel asks of those who use `trusted.` attributes.
+fn may_administer() -> bool {
+    let own = rustix::thread::capabilities(None);
+    own.is_ok_and(|c| c.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN))
 }
 
 /// FNV-1a, 64 bits.

@@ -22,6 +22,9 @@ const NAME_MAX: usize = 255;
 /// A guess that most values fit.
 const FIRST: usize = 4096;
 
+/// Where side data is kept when the process may not use `trusted.`: clients do not see it there.
+const HIDDEN: &[u8] = b"headgate.";
+
 fn full(name: &[u8]) -> VfsResult<Vec<u8>> {
     if name.is_empty() || name.contains(&0) {
         return Err(VfsError::Invalid);
@@ -33,7 +36,9 @@ fn full(name: &[u8]) -> VfsResult<Vec<u8>> {
 }
 
 /// Asks with a small buffer first and with the largest when that did not do.
-fn growing(mut ask: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>) -> VfsResult<Vec<u8>> {
+pub(super) fn growing(
+    mut ask: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
+) -> VfsResult<Vec<u8>> {
     let mut room = vec![0; FIRST];
     let n = match ask(&mut room) {
         Err(rustix::io::Errno::RANGE) => {
@@ -68,6 +73,9 @@ impl LocalNode {
     }
 
     pub(super) fn do_xattr_get(&self, cred: &Cred, name: &[u8]) -> VfsResult<Vec<u8>> {
+        if name.starts_with(HIDDEN) {
+            return Err(VfsError::NoXattr);
+        }
         let name = full(name)?;
         self.with_xattrs(cred, |fd| growing(|room| rustix::fs::fgetxattr(fd, &name[..], room)))
     }
@@ -80,6 +88,9 @@ impl LocalNode {
         how: XattrHow,
     ) -> VfsResult<(Attr, Attr)> {
         self.volume.writable()?;
+        if name.starts_with(HIDDEN) {
+            return Err(VfsError::Access);
+        }
         let name = full(name)?;
         if value.len() > XATTR_MAX {
             return Err(VfsError::XattrTooBig);
@@ -97,6 +108,9 @@ impl LocalNode {
 
     pub(super) fn do_xattr_remove(&self, cred: &Cred, name: &[u8]) -> VfsResult<(Attr, Attr)> {
         self.volume.writable()?;
+        if name.starts_with(HIDDEN) {
+            return Err(VfsError::NoXattr);
+        }
         let name = full(name)?;
         let before = self.attr()?;
         self.with_xattrs(cred, |fd| Ok(rustix::fs::fremovexattr(fd, &name[..])?))?;
@@ -112,6 +126,7 @@ impl LocalNode {
         self.permitted_now(cred, libc::R_OK)?;
         let list = self.with_xattrs(cred, |fd| growing(|room| rustix::fs::flistxattr(fd, room)))?;
         let names = list.split(|b| *b == 0).filter_map(|n| n.strip_prefix(PREFIX));
+        let names = names.filter(|n| !n.starts_with(HIDDEN));
         Ok(names.map(<[u8]>::to_vec).collect())
     }
 }

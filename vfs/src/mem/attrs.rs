@@ -1,6 +1,7 @@
 //! Attributes, permission and extended attributes in memory, by the rules of Linux.
 
-use crate::engine::limits::XATTR_MAX;
+use crate::backend::check_side_name;
+use crate::engine::limits::{SIDE_MAX, XATTR_MAX};
 use crate::error::{VfsError, VfsResult};
 use crate::types::*;
 
@@ -224,6 +225,32 @@ impl MemNode {
         inner.xattrs.remove(name).ok_or(VfsError::NoXattr)?;
         inner.touched();
         Ok((before, self.attr_of(&inner)))
+    }
+
+    pub(super) fn do_side_get(&self, name: &str) -> VfsResult<Option<Vec<u8>>> {
+        check_side_name(name)?;
+        Ok(self.lock().side.get(name).map(|(value, _)| value.clone()))
+    }
+
+    pub(super) fn do_side_set(&self, name: &str, value: Option<&[u8]>) -> VfsResult<()> {
+        self.volume.writable()?;
+        check_side_name(name)?;
+        let mut inner = self.lock();
+        match value {
+            Some(value) if value.len() > SIDE_MAX => return Err(VfsError::XattrTooBig),
+            Some(value) => {
+                let bytes = (name.len() + value.len()) as u64 + NODE_BYTES / 8;
+                let charge = self.volume.usage.charge(bytes)?;
+                inner.side.insert(name.to_owned(), (value.to_vec(), charge));
+            }
+            None => {
+                if inner.side.remove(name).is_none() {
+                    return Ok(());
+                }
+            }
+        }
+        inner.touched();
+        Ok(())
     }
 
     pub(super) fn do_xattr_list(&self, cred: &Cred) -> VfsResult<Vec<Vec<u8>>> {

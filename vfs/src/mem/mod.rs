@@ -16,7 +16,7 @@ mod pages;
 mod perm;
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use dashmap::DashMap;
 
@@ -36,6 +36,9 @@ const NAME_MAX: u32 = 255;
 /// Largest file.
 const SIZE_MAX: u64 = i64::MAX.unsigned_abs();
 
+/// Number of the root: the first that is given.
+const ROOT: u64 = 1;
+
 struct Volume {
     boot: [u8; 8],
     usage: Arc<Usage>,
@@ -50,6 +53,8 @@ struct Volume {
 pub struct MemBackend {
     volume: Arc<Volume>,
     root: Arc<MemNode>,
+    /// See [`Backend::hidden`].
+    hidden: Mutex<Option<Arc<MemNode>>>,
 }
 
 impl MemBackend {
@@ -67,12 +72,12 @@ impl MemBackend {
             boot,
             usage: Usage::new(limit),
             nodes: DashMap::new(),
-            next: AtomicU64::new(1),
+            next: AtomicU64::new(ROOT),
             names: Mutex::new(()),
             read_only,
         });
         let root = MemNode::root(&volume)?;
-        Ok(Arc::new(Self { volume, root }))
+        Ok(Arc::new(Self { volume, root, hidden: Mutex::new(None) }))
     }
 }
 
@@ -114,6 +119,17 @@ impl Backend for MemBackend {
             handles_persist: false,
             read_only: self.volume.read_only,
         }
+    }
+
+    fn hidden(&self, make: bool) -> BoxFuture<'_, VfsResult<Option<NodeRef>>> {
+        let mut hidden = self.hidden.lock().unwrap_or_else(PoisonError::into_inner);
+        if hidden.is_none() && make {
+            match self.volume.writable().and_then(|()| MemNode::root(&self.volume)) {
+                Ok(made) => *hidden = Some(made),
+                Err(e) => return ready(Err(e)),
+            }
+        }
+        ready(Ok(hidden.clone().map(|n| n as NodeRef)))
     }
 
     fn statfs(&self) -> BoxFuture<'_, VfsResult<FsStat>> {

@@ -10,10 +10,10 @@ use crate::engine::limits::ENTRIES_MAX;
 use crate::error::{VfsError, VfsResult};
 use crate::types::*;
 
-use super::NAME_MAX;
 use super::node::{Body, Dir, Entry, Inner, MemNode};
 use super::pages::Pages;
 use super::perm::{R, W, X};
+use super::{NAME_MAX, ROOT};
 
 impl MemNode {
     /// The node of a name, if there is one; the caller may search this directory.
@@ -221,6 +221,7 @@ impl MemNode {
         inner.set_times(set)?;
         let node = MemNode::new(&self.volume, kind, inner)?;
         let entry = Entry::new(&self.volume, name, node.clone())?;
+        node.lock().home = (self.me.clone(), name.into());
         here.dir()?.put(entry);
         if kind == Kind::Dir {
             here.nlink += 1;
@@ -287,6 +288,7 @@ impl MemNode {
             }
             inner.nlink = inner.nlink.checked_add(1).ok_or(VfsError::TooManyLinks)?;
             inner.touched();
+            inner.home = (target.me.clone(), name.into());
             self.attr_of(&inner)
         };
         there.dir()?.put(entry);
@@ -300,6 +302,7 @@ impl MemNode {
         from: &[u8],
         to_dir: &dyn Node,
         to: &[u8],
+        replace: bool,
     ) -> VfsResult<(DirChange, DirChange)> {
         let target = self.same_backend(to_dir)?;
         self.changeable(from)?;
@@ -308,6 +311,9 @@ impl MemNode {
         let moved = self.child(cred, from)?;
         let old = target.child(cred, to)?;
         let moved = moved.ok_or(VfsError::NotFound)?;
+        if old.is_some() && !replace {
+            return Err(VfsError::Exists);
+        }
         if old.as_ref().is_some_and(|o| Arc::ptr_eq(o, &moved)) {
             let same = |a| DirChange { before: a, after: a, atomic: true };
             return Ok((same(self.attr()?), same(target.attr()?)));
@@ -325,6 +331,7 @@ impl MemNode {
         if let Body::Dir(dir) = &mut inner.body {
             dir.parent = target.me.clone();
         }
+        inner.home = (target.me.clone(), to.into());
         inner.touched();
         Ok((change, to_change))
     }
@@ -390,6 +397,25 @@ impl MemNode {
             moved.lock().permit(Kind::Dir, cred, W)?;
         }
         Ok(())
+    }
+
+    /// The names of this node and of the directories above it, as they are while names do not change.
+    pub(super) fn do_path(&self) -> VfsResult<Vec<u8>> {
+        let _names = self.names_lock();
+        let mut names = Vec::new();
+        let mut at = self.me.upgrade().ok_or(VfsError::Stale)?;
+        while at.fileid != ROOT {
+            let (above, name) = at.lock().home.clone();
+            let above = above.upgrade().ok_or(VfsError::Stale)?;
+            let is_there = above.lock().dir()?.get(&name).is_some_and(|n| Arc::ptr_eq(n, &at));
+            if !is_there {
+                return Err(VfsError::Stale);
+            }
+            names.push(name);
+            at = above;
+        }
+        names.reverse();
+        Ok(names.join(&b'/'))
     }
 
     /// This directory is `top` or below it.

@@ -43,6 +43,10 @@ pub(super) struct Inner {
     pub(super) btime: Time,
     pub(super) change: u64,
     pub(super) xattrs: BTreeMap<Vec<u8>, (Vec<u8>, Charge)>,
+    /// Side data.
+    pub(super) side: BTreeMap<String, (Vec<u8>, Charge)>,
+    /// A directory that it was last entered in, and under which name.
+    pub(super) home: (Weak<MemNode>, Box<[u8]>),
     /// Of the exclusive create that made it.
     pub(super) verifier: Option<[u8; 8]>,
     pub(super) body: Body,
@@ -129,6 +133,8 @@ impl Inner {
             btime: now,
             change: 1,
             xattrs: BTreeMap::new(),
+            side: BTreeMap::new(),
+            home: (Weak::new(), Box::default()),
             verifier: None,
             body,
         }
@@ -380,8 +386,9 @@ impl Node for MemNode {
         from: &'a [u8],
         to_dir: &'a dyn Node,
         to: &'a [u8],
+        replace: bool,
     ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
-        ready(self.do_rename(cred, from, to_dir, to))
+        ready(self.do_rename(cred, from, to_dir, to, replace))
     }
 
     fn link<'a>(
@@ -487,5 +494,21 @@ impl Node for MemNode {
 
     fn xattr_list<'a>(&'a self, cred: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<Vec<u8>>>> {
         ready(self.do_xattr_list(cred))
+    }
+
+    fn side_get<'a>(&'a self, name: &'a str) -> BoxFuture<'a, VfsResult<Option<Vec<u8>>>> {
+        ready(self.do_side_get(name))
+    }
+
+    fn side_set<'a>(
+        &'a self,
+        name: &'a str,
+        value: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, VfsResult<()>> {
+        ready(self.do_side_set(name, value))
+    }
+
+    fn path(&self) -> BoxFuture<'_, VfsResult<Vec<u8>>> {
+        ready(self.do_path())
     }
 }

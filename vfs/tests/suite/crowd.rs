@@ -48,7 +48,7 @@ async fn one_step(b: &Bench, dirs: &[NodeRef], dice: &mut Dice, who: u64) -> Vfs
         2 => drop(dir.mkdir(&c, &name, mode(0o755)).await?),
         3 => drop(dir.unlink(&c, &name).await?),
         4 => drop(dir.rmdir(&c, &name).await?),
-        5 | 6 => drop(dir.rename(&c, &name, other.as_ref(), &to).await?),
+        5 | 6 => drop(dir.rename(&c, &name, other.as_ref(), &to, true).await?),
         7 => {
             let (node, _) = dir.lookup(&c, &name).await?;
             node.link(&c, other.as_ref(), &to).await?;

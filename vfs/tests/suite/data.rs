@@ -264,3 +264,14 @@ pub(crate) async fn extended_attributes(b: Bench) {
     assert!(s.xattr_list(&c).await.unwrap().is_empty());
     refused(s.xattr_set(&c, b"a", b"", XattrHow::Either), VfsError::NotSupported).await;
 }
+
+/// What others append to a file is read with the next call, to the last byte of what was asked for.
+pub(crate) async fn a_read_is_short_at_the_end_alone(b: Bench) {
+    let (f, g) = (b.file("f").await, b.file("g").await);
+    let data = pattern(9, 300_000);
+    b.write(&f, 0, &data).await;
+    assert!(b.contents(&g).await.is_empty());
+    g.copy_range(f.as_ref(), 0, 0, 0).await.unwrap();
+    let (read, eof) = b.read(&g, 0, 200_000).await;
+    assert!(!eof && read == data[..200_000]);
+}

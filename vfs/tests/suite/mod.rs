@@ -6,10 +6,13 @@ use iobuf::{Account, Buf, Pool, PoolLimits};
 use vfs::backend::{Made, ReadInto};
 use vfs::*;
 
+pub(crate) mod anycase;
 pub(crate) mod crowd;
 pub(crate) mod data;
 pub(crate) mod names;
 pub(crate) mod rights;
+pub(crate) mod streams;
+pub(crate) mod windows;
 
 /// A backend to test and what is needed around it.
 pub(crate) struct Bench {

@@ -39,15 +39,15 @@ pub(crate) async fn bad_names_are_refused(b: Bench) {
         refused(b.root.mknod(&c, name, Special::Fifo, set), why).await;
         refused(b.root.unlink(&c, name), why).await;
         refused(b.root.rmdir(&c, name), why).await;
-        refused(b.root.rename(&c, name, b.root.as_ref(), b"y"), why).await;
-        refused(b.root.rename(&c, b"y", b.root.as_ref(), name), why).await;
+        refused(b.root.rename(&c, name, b.root.as_ref(), b"y", true), why).await;
+        refused(b.root.rename(&c, b"y", b.root.as_ref(), name, true), why).await;
     }
     for name in [&b".."[..]] {
         refused(b.root.create(&c, name, CreateHow::Unchecked, set), VfsError::Invalid).await;
         refused(b.root.mkdir(&c, name, set), VfsError::Invalid).await;
         refused(b.root.unlink(&c, name), VfsError::Invalid).await;
         refused(b.root.rmdir(&c, name), VfsError::Invalid).await;
-        refused(b.root.rename(&c, b"y", b.root.as_ref(), name), VfsError::Invalid).await;
+        refused(b.root.rename(&c, b"y", b.root.as_ref(), name, true), VfsError::Invalid).await;
     }
     // Names are bytes: what is no UTF-8 is a name like any other.
     let odd = b"\xff\xfe name\x01";
@@ -144,7 +144,7 @@ pub(crate) async fn rename_moves_and_replaces(b: Bench) {
     b.write(&f, 0, b"f").await;
     let d = b.dir("d").await;
     let e = b.dir("e").await;
-    let (from, to) = b.root.rename(&c, b"f", d.as_ref(), b"g").await.unwrap();
+    let (from, to) = b.root.rename(&c, b"f", d.as_ref(), b"g", true).await.unwrap();
     assert_ne!(from.before.change, from.after.change);
     assert_ne!(to.before.change, to.after.change);
     refused(b.root.lookup(&c, b"f"), VfsError::NotFound).await;
@@ -153,24 +153,24 @@ pub(crate) async fn rename_moves_and_replaces(b: Bench) {
     assert_eq!(b.contents(&f).await, b"f");
     // Over an existing file: that one is gone.
     let old = b.file("h").await;
-    d.rename(&c, b"g", b.root.as_ref(), b"h").await.unwrap();
+    d.rename(&c, b"g", b.root.as_ref(), b"h", true).await.unwrap();
     assert_eq!(old.getattr().await.unwrap().nlink, 0);
     assert_eq!(b.root.lookup(&c, b"h").await.unwrap().0.id(), f.id());
     // Directories over empty directories only, never over files, and files never over directories.
     d.create(&c, b"inner", CreateHow::Guarded, mode(0o644)).await.unwrap();
     let r = b.root.as_ref();
-    refused(b.root.rename(&c, b"e", r, b"d"), VfsError::NotEmpty).await;
-    refused(b.root.rename(&c, b"h", r, b"e"), VfsError::IsDir).await;
-    refused(b.root.rename(&c, b"e", r, b"h"), VfsError::NotDir).await;
-    refused(b.root.rename(&c, b"none", r, b"x"), VfsError::NotFound).await;
-    refused(b.root.rename(&c, b"d", d.as_ref(), b"x"), VfsError::Invalid).await;
-    b.root.rename(&c, b"d", r, b"e").await.unwrap();
+    refused(b.root.rename(&c, b"e", r, b"d", true), VfsError::NotEmpty).await;
+    refused(b.root.rename(&c, b"h", r, b"e", true), VfsError::IsDir).await;
+    refused(b.root.rename(&c, b"e", r, b"h", true), VfsError::NotDir).await;
+    refused(b.root.rename(&c, b"none", r, b"x", true), VfsError::NotFound).await;
+    refused(b.root.rename(&c, b"d", d.as_ref(), b"x", true), VfsError::Invalid).await;
+    b.root.rename(&c, b"d", r, b"e", true).await.unwrap();
     refused(e.getattr(), VfsError::Stale).await;
     assert_eq!(b.root.lookup(&c, b"e").await.unwrap().0.id(), d.id());
     // To itself, and between two names of one file: nothing happens.
-    b.root.rename(&c, b"h", r, b"h").await.unwrap();
+    b.root.rename(&c, b"h", r, b"h", true).await.unwrap();
     f.link(&c, r, b"h2").await.unwrap();
-    b.root.rename(&c, b"h", r, b"h2").await.unwrap();
+    b.root.rename(&c, b"h", r, b"h2", true).await.unwrap();
     assert_eq!(f.getattr().await.unwrap().nlink, 2);
     // Below a directory that moves, `..` follows.
     let (sub, _) = {
@@ -178,7 +178,7 @@ pub(crate) async fn rename_moves_and_replaces(b: Bench) {
         (m.node, m.attr)
     };
     let other = b.dir("other").await;
-    d.rename(&c, b"sub", other.as_ref(), b"sub").await.unwrap();
+    d.rename(&c, b"sub", other.as_ref(), b"sub", true).await.unwrap();
     assert_eq!(sub.lookup(&c, b"..").await.unwrap().0.id(), other.id());
 }
 
@@ -326,7 +326,7 @@ pub(crate) async fn handles_find_their_nodes(b: Bench) {
     assert_eq!(b.backend.resolve(&handle).await.unwrap().id(), f.id());
     let id = f.id();
     // While one reference lives the id stays.
-    b.root.rename(&c, b"f", d.as_ref(), b"g").await.unwrap();
+    b.root.rename(&c, b"f", d.as_ref(), b"g", true).await.unwrap();
     assert_eq!(b.backend.resolve(&handle).await.unwrap().id(), id);
     drop(f);
     assert!(b.backend.resolve(&handle).await.is_ok());
@@ -341,7 +341,7 @@ pub(crate) async fn two_backends_do_not_mix(a: Bench, b: Bench) {
     let c = root();
     let f = a.file("f").await;
     refused(f.link(&c, b.root.as_ref(), b"f"), VfsError::CrossDevice).await;
-    refused(a.root.rename(&c, b"f", b.root.as_ref(), b"f"), VfsError::CrossDevice).await;
+    refused(a.root.rename(&c, b"f", b.root.as_ref(), b"f", true), VfsError::CrossDevice).await;
     let g = b.file("g").await;
     refused(g.copy_range(f.as_ref(), 0, 0, 1), VfsError::CrossDevice).await;
     refused(g.clone_range(f.as_ref(), 0, 0, 1), VfsError::CrossDevice).await;

@@ -84,7 +84,7 @@ pub(crate) async fn names_need_permission(b: Bench) {
     refused(d.symlink(&bob, b"g", b"x", set), VfsError::Access).await;
     refused(d.mknod(&bob, b"g", Special::Fifo, set), VfsError::Access).await;
     refused(d.unlink(&bob, b"f"), VfsError::Access).await;
-    refused(d.rename(&bob, b"f", d.as_ref(), b"g"), VfsError::Access).await;
+    refused(d.rename(&bob, b"f", d.as_ref(), b"g", true), VfsError::Access).await;
     // Devices are the superuser's.
     refused(d.mknod(&ann, b"n", Special::Char(1, 3), set), VfsError::Perm).await;
     d.lookup(&bob, b"f").await.unwrap();
@@ -99,9 +99,9 @@ pub(crate) async fn names_need_permission(b: Bench) {
     let t = b.root.mkdir(&root(), b"t", mode(0o1777)).await.unwrap().node;
     t.create(&ann, b"f", CreateHow::Guarded, set).await.unwrap();
     refused(t.unlink(&bob, b"f"), VfsError::Perm).await;
-    refused(t.rename(&bob, b"f", t.as_ref(), b"g"), VfsError::Perm).await;
+    refused(t.rename(&bob, b"f", t.as_ref(), b"g", true), VfsError::Perm).await;
     t.create(&bob, b"b", CreateHow::Guarded, set).await.unwrap();
-    refused(t.rename(&bob, b"b", t.as_ref(), b"f"), VfsError::Perm).await;
+    refused(t.rename(&bob, b"b", t.as_ref(), b"f", true), VfsError::Perm).await;
     t.unlink(&ann, b"f").await.unwrap();
 }
 

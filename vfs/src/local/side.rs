@@ -1,0 +1,146 @@
+//! Side data: values that are kept with a file and that no client sees.
+//!
+//! *Operation.* Extended attributes `trusted.headgate.*` where the process may use them (root with `CAP_SYS_ADMIN`), so that no
+//! local user can change them and every kind of node can have them; else `user.headgate.*`, which clients are not shown. Which of
+//! the two is decided once for a share. They are reached by the name of the descriptor below `/proc`, which needs no open.
+//!
+//! *Errors.* [`VfsError::NotSupported`] where the file system or the kind of node has no such attributes, which counts as "none"
+//! when it is read.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+
+use crate::backend::check_side_name;
+use crate::dos::{self, Dos};
+use crate::engine::limits::SIDE_MAX;
+use crate::error::{VfsError, VfsResult};
+use crate::types::{Attr, Kind};
+
+use super::node::{LocalNode, lock};
+use super::stat;
+use super::xattr::growing;
+use super::{HIDDEN, decimal};
+
+/// Samba's record of DOS attributes.
+const SAMBA: &str = "user.DOSATTRIB";
+
+/// A record of DOS attributes of any writer fits.
+const RECORD_MAX: usize = 128;
+
+/// A path by which the kernel finds what is open, also by an `O_PATH` descriptor.
+pub(super) struct ProcPath {
+    room: [u8; 26],
+    end: usize,
+}
+
+impl ProcPath {
+    pub(super) fn of(fd: BorrowedFd<'_>) -> Self {
+        let mut room = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
+        let mut digits = [0; 12];
+        let digits = decimal(fd.as_raw_fd(), &mut digits);
+        let end = 14 + digits.len();
+        room[14..end].copy_from_slice(digits);
+        Self { room, end }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.room[..self.end]
+    }
+}
+
+/// The process may keep `trusted.` attributes on this file.
+pub(super) fn is_trusted(file: BorrowedFd<'_>) -> bool {
+    rustix::fs::fsetxattr(file, c"trusted.headgate.probe", b"1", XattrFlags::empty()).is_ok()
+}
+
+impl LocalNode {
+    fn side_name(&self, name: &str) -> VfsResult<String> {
+        check_side_name(name)?;
+        let space = if self.volume.trusted { "trusted" } else { "user" };
+        Ok(format!("{space}.headgate.{name}"))
+    }
+
+    pub(super) fn do_side_get(&self, name: &str) -> VfsResult<Option<Vec<u8>>> {
+        let name = self.side_name(name)?;
+        let path = ProcPath::of(self.fd());
+        match growing(|room| rustix::fs::getxattr(path.bytes(), &name[..], room)) {
+            Err(VfsError::NoXattr | VfsError::NotSupported | VfsError::Perm) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    pub(super) fn do_side_set(&self, name: &str, value: Option<&[u8]>) -> VfsResult<()> {
+        self.volume.writable()?;
+        let name = self.side_name(name)?;
+        if value.is_some_and(|v| v.len() > SIDE_MAX) {
+            return Err(VfsError::XattrTooBig);
+        }
+        let path = ProcPath::of(self.fd());
+        let done = match value {
+            Some(v) => rustix::fs::setxattr(path.bytes(), &name[..], v, XattrFlags::empty()),
+            None => match rustix::fs::removexattr(path.bytes(), &name[..]) {
+                Err(Errno::NODATA) => return Ok(()),
+                other => other,
+            },
+        };
+        *lock(&self.dos) = None;
+        self.changed();
+        done.map_err(|e| match e {
+            // `user.` attributes of what is neither file nor directory.
+            Errno::PERM if !matches!(self.kind, Kind::File | Kind::Dir) => VfsError::NotSupported,
+            e => e.into(),
+        })
+    }
+
+    /// The record of DOS attributes; known until the change time moves, like the access control list.
+    pub(super) fn do_dos(&self, attr: &Attr) -> VfsResult<Dos> {
+        if let Some((ctime, dos)) = *lock(&self.dos)
+            && ctime == attr.ctime
+        {
+            return Ok(dos);
+        }
+        let path = ProcPath::of(self.fd());
+        let mut room = [0; RECORD_MAX];
+        let mut ask = |name: &str| match rustix::fs::getxattr(path.bytes(), name, &mut room[..]) {
+            Ok(n) => Ok(Some(room[..n.min(RECORD_MAX)].to_vec())),
+            // Too large to be a record.
+            Err(Errno::NODATA | Errno::NOTSUP | Errno::PERM | Errno::RANGE) => Ok(None),
+            Err(e) => Err(VfsError::from(e)),
+        };
+        let dos = match ask(&self.side_name(dos::NAME)?)? {
+            Some(record) => Dos::decode(&record),
+            None if matches!(self.kind, Kind::File | Kind::Dir) => {
+                ask(SAMBA)?.map_or(Dos::default(), |r| Dos::decode_samba(&r))
+            }
+            None => Dos::default(),
+        };
+        if super::attrs::settled(attr.ctime) {
+            *lock(&self.dos) = Some((attr.ctime, dos));
+        }
+        Ok(dos)
+    }
+
+    pub(super) fn do_path(&self) -> VfsResult<Vec<u8>> {
+        if self.is_root() {
+            return Ok(Vec::new());
+        }
+        let root = self.volume.path_of(self.volume.root.as_fd())?;
+        let path = self.volume.path_of(self.fd())?;
+        let below = path.strip_prefix(&root[..]).ok_or(VfsError::Stale)?;
+        let below = if root == b"/" { below } else { below.strip_prefix(b"/").unwrap_or_default() };
+        let hidden = below.strip_prefix(HIDDEN).is_some_and(|r| r.is_empty() || r[0] == b'/');
+        if below.is_empty() || hidden {
+            return Err(VfsError::Stale);
+        }
+        // The kernel marks a name that is gone so; but a file may really be called that.
+        if below.ends_with(b" (deleted)") {
+            let there = stat::of_name(self.volume.root.as_fd(), below).ok();
+            if there.is_none_or(|s| (s.dev, s.ino) != (self.dev, self.ino)) {
+                return Err(VfsError::Stale);
+            }
+        }
+        Ok(below.to_vec())
+    }
+}

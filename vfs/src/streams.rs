@@ -1,0 +1,339 @@
+//! Named streams: further data of a file, which Linux has no place for.
+//!
+//! *Operation.* Each share has one folder that no client sees ([`crate::Backend::hidden`]). In it, a folder for each file that has
+//! streams bears the file's handle in hexadecimal, and a regular file in that holds the data of one stream: of any size, read,
+//! written, locked, cached and copied like every other file, by its own node. A file's handle survives renames and is never given
+//! to another file, so streams go where the file goes and are gone with it: the door drops them when the last name of a
+//! file is removed, and [`sweep`] those of files that were removed while no gateway ran. Names are found in any case.
+//!
+//! *Memory.* None is kept. A file has at most [`STREAMS_MAX`] streams.
+//!
+//! *Errors.* [`VfsError::BadName`] for a name that MS-FSCC section 2.1.5.3 does not allow, [`VfsError::NameTooLong`] for one of
+//! more than [`NAME_MAX`] bytes, [`VfsError::NotSupported`] where the backend keeps no hidden folder. Who copies a share's
+//! files on the host by other means copies no streams.
+
+use std::fmt::Write;
+
+use crate::backend::NodeRef;
+use crate::error::{VfsError, VfsResult};
+use crate::names::same;
+use crate::namespace::{Door, Share};
+use crate::types::*;
+use crate::watch::{Action, what};
+
+/// Streams of one file.
+pub const STREAMS_MAX: usize = 1024;
+/// Bytes of a stream's name.
+pub const NAME_MAX: usize = 254;
+
+/// The folder of all streams of a share, in its hidden folder.
+const FOLDER: &[u8] = b"streams";
+/// Before each name, so that every name is one of a file.
+const MARK: u8 = b'=';
+
+/// One stream of a file.
+#[derive(Clone)]
+pub struct Stream {
+    /// Its name, in the case in which it was made.
+    pub name: String,
+    /// Its data.
+    pub node: NodeRef,
+    /// Size and storage are the stream's own; all other attributes of a stream are those of its file.
+    pub attr: Attr,
+}
+
+/// The name of a stream's data.
+fn to_disk(name: &str) -> VfsResult<Vec<u8>> {
+    if name.is_empty() || name.contains(['\\', '/', ':', '\0']) {
+        return Err(VfsError::BadName);
+    }
+    if name.len() > NAME_MAX {
+        return Err(VfsError::NameTooLong);
+    }
+    Ok([&[MARK], name.as_bytes()].concat())
+}
+
+fn to_client(name: &[u8]) -> Option<String> {
+    let name = name.strip_prefix(&[MARK])?;
+    String::from_utf8(name.to_vec()).ok()
+}
+
+/// The name of a file's folder.
+fn folder_of(handle: &Handle) -> String {
+    handle.as_bytes().iter().fold(String::new(), |mut out, b| {
+        // Writing to a string does not fail.
+        let _ = write!(out, "{b:02x}");
+        out
+    })
+}
+
+fn handle_of(folder: &[u8]) -> Option<Handle> {
+    let (pairs, rest) = folder.as_chunks::<2>();
+    let byte = |pair: &[u8; 2]| {
+        let digits = std::str::from_utf8(pair).ok()?;
+        u8::from_str_radix(digits, 16).ok().filter(|_| pair[0] != b'+')
+    };
+    let bytes: Option<Vec<u8>> = pairs.iter().map(byte).collect();
+    bytes.filter(|_| rest.is_empty()).and_then(|b| Handle::new(&b))
+}
+
+/// Absent is no error here.
+fn if_there<T>(found: VfsResult<T>) -> VfsResult<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(VfsError::NotFound) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// The folder of all streams, if there are any.
+async fn all(share: &Share) -> VfsResult<Option<NodeRef>> {
+    let Some(hidden) = share.backend.hidden(false).await? else { return Ok(None) };
+    Ok(if_there(hidden.lookup(&Cred::root(), FOLDER).await)?.map(|f| f.0))
+}
+
+/// The folder of a file's streams, if it has any.
+async fn folder(share: &Share, file: &NodeRef) -> VfsResult<Option<NodeRef>> {
+    let Some(all) = all(share).await? else { return Ok(None) };
+    let name = folder_of(&file.handle());
+    Ok(if_there(all.lookup(&Cred::root(), name.as_bytes()).await)?.map(|f| f.0))
+}
+
+/// A folder of this name, found or made.
+async fn made_folder(dir: &NodeRef, name: &[u8]) -> VfsResult<NodeRef> {
+    let private = SetAttr { mode: Some(0o700), ..SetAttr::default() };
+    match dir.mkdir(&Cred::root(), name, private).await {
+        Ok(made) => Ok(made.node),
+        Err(VfsError::Exists) => Ok(dir.lookup(&Cred::root(), name).await?.0),
+        Err(e) => Err(e),
+    }
+}
+
+/// The streams of a file or directory, in no order.
+pub async fn list(share: &Share, file: &NodeRef) -> VfsResult<Vec<Stream>> {
+    match folder(share, file).await? {
+        Some(folder) => listed(&folder).await,
+        None => Ok(Vec::new()),
+    }
+}
+
+async fn listed(folder: &NodeRef) -> VfsResult<Vec<Stream>> {
+    let root = Cred::root();
+    let (entries, _) = folder.readdir(&root, 0, STREAMS_MAX).await?;
+    let mut out = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let Some(name) = to_client(&entry.name) else { continue };
+        if let Some((node, attr)) = if_there(folder.lookup(&root, &entry.name).await)? {
+            out.push(Stream { name, node, attr });
+        }
+    }
+    Ok(out)
+}
+
+/// Finds a stream in any case.
+pub async fn find(share: &Share, file: &NodeRef, name: &str) -> VfsResult<Stream> {
+    to_disk(name)?;
+    let folder = folder(share, file).await?.ok_or(VfsError::NotFound)?;
+    find_in(&folder, name).await
+}
+
+async fn find_in(folder: &NodeRef, name: &str) -> VfsResult<Stream> {
+    let disk = to_disk(name)?;
+    if let Some((node, attr)) = if_there(folder.lookup(&Cred::root(), &disk).await)? {
+        return Ok(Stream { name: name.to_owned(), node, attr });
+    }
+    let all = listed(folder).await?;
+    all.into_iter().find(|s| same(&s.name, name)).ok_or(VfsError::NotFound)
+}
+
+/// Removes all streams of a file that is gone.
+pub(crate) async fn forget(share: &Share, file: &Handle) -> VfsResult<()> {
+    let Some(all) = all(share).await? else { return Ok(()) };
+    let (root, name) = (Cred::root(), folder_of(file));
+    let Some((folder, _)) = if_there(all.lookup(&root, name.as_bytes()).await)? else {
+        return Ok(());
+    };
+    loop {
+        let (entries, end) = folder.readdir(&root, 0, STREAMS_MAX).await?;
+        for entry in entries {
+            if_there(folder.unlink(&root, &entry.name).await)?;
+        }
+        if end {
+            break;
+        }
+    }
+    if_there(all.rmdir(&root, name.as_bytes()).await)?;
+    Ok(())
+}
+
+/// Removes the streams of files that are there no more, and gives how many files had some.
+pub async fn sweep(share: &Share) -> VfsResult<usize> {
+    if share.read_only {
+        return Ok(0);
+    }
+    let Some(all) = all(share).await? else { return Ok(0) };
+    let (mut cookie, mut gone) = (0, 0);
+    loop {
+        let (entries, end) = all.readdir(&Cred::root(), cookie, STREAMS_MAX).await?;
+        for entry in &entries {
+            cookie = entry.cookie;
+            let Some(handle) = handle_of(&entry.name) else { continue };
+            if let Err(VfsError::Stale | VfsError::BadHandle) = share.backend.resolve(&handle).await
+            {
+                forget(share, &handle).await?;
+                gone += 1;
+            }
+        }
+        if end || entries.is_empty() {
+            return Ok(gone);
+        }
+    }
+}
+
+/// Bytes of `file:stream` for those who watch.
+fn shown(file: &[u8], stream: &str) -> Vec<u8> {
+    [file, b":", stream.as_bytes()].concat()
+}
+
+impl Door<'_> {
+    /// Makes a stream, or gives the one that is there; the flag says which.
+    pub async fn stream_create(
+        &self,
+        share: &Share,
+        file: &NodeRef,
+        name: &str,
+    ) -> VfsResult<(Stream, bool)> {
+        self.writable(share)?;
+        let disk = to_disk(name)?;
+        let hidden = share.backend.hidden(true).await?.ok_or(VfsError::NotSupported)?;
+        let all = made_folder(&hidden, FOLDER).await?;
+        let folder = made_folder(&all, folder_of(&file.handle()).as_bytes()).await?;
+        match find_in(&folder, name).await {
+            Err(VfsError::NotFound) => {}
+            found => return found.map(|s| (s, false)),
+        }
+        if folder.readdir(&Cred::root(), 0, STREAMS_MAX).await?.0.len() >= STREAMS_MAX {
+            return Err(VfsError::NoSpace);
+        }
+        let attr = file.getattr().await?;
+        // Whoever owns the file pays for its streams.
+        let set = SetAttr {
+            mode: Some(0o600),
+            uid: Some(attr.uid),
+            gid: Some(attr.gid),
+            ..SetAttr::default()
+        };
+        let made = folder.create(&Cred::root(), &disk, CreateHow::Unchecked, set).await?;
+        self.told(share, file, name, Action::AddedStream, what::STREAM_NAME).await;
+        let stream = Stream { name: name.to_owned(), node: made.node, attr: made.attr };
+        Ok((stream, made.created))
+    }
+
+    /// Removes a stream.
+    pub async fn stream_remove(&self, share: &Share, file: &NodeRef, name: &str) -> VfsResult<()> {
+        self.writable(share)?;
+        let folder = folder(share, file).await?.ok_or(VfsError::NotFound)?;
+        let found = find_in(&folder, name).await?;
+        folder.unlink(&Cred::root(), &to_disk(&found.name)?).await?;
+        self.told(share, file, &found.name, Action::RemovedStream, what::STREAM_NAME).await;
+        // The last one takes the folder along.
+        if let Some(all) = all(share).await? {
+            match all.rmdir(&Cred::root(), folder_of(&file.handle()).as_bytes()).await {
+                Ok(_) | Err(VfsError::NotEmpty | VfsError::NotFound) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a stream another name. Without `replace` it must be free; a change of case alone is always possible.
+    pub async fn stream_rename(
+        &self,
+        share: &Share,
+        file: &NodeRef,
+        from: &str,
+        to: &str,
+        replace: bool,
+    ) -> VfsResult<()> {
+        self.writable(share)?;
+        let new = to_disk(to)?;
+        let folder = folder(share, file).await?.ok_or(VfsError::NotFound)?;
+        let old = find_in(&folder, from).await?;
+        let root = Cred::root();
+        match if_there(find_in(&folder, to).await)? {
+            Some(there) if there.node.id() == old.node.id() => {}
+            Some(_) if !replace => return Err(VfsError::Exists),
+            Some(there) => drop(folder.unlink(&root, &to_disk(&there.name)?).await?),
+            None => {}
+        }
+        folder.rename(&root, &to_disk(&old.name)?, folder.as_ref(), &new, true).await?;
+        self.told(share, file, &old.name, Action::RemovedStream, what::STREAM_NAME).await;
+        self.told(share, file, to, Action::AddedStream, what::STREAM_NAME).await;
+        Ok(())
+    }
+
+    /// The data of a stream was changed. `kind`: [`what::STREAM_SIZE`] or [`what::STREAM_WRITE`] or both.
+    pub async fn stream_changed(&self, share: &Share, file: &NodeRef, name: &str, kind: u32) {
+        self.told(share, file, name, Action::ModifiedStream, kind).await;
+    }
+
+    async fn told(&self, share: &Share, file: &NodeRef, name: &str, action: Action, kind: u32) {
+        if !self.watches.is_watched(share.id) {
+            return;
+        }
+        if let Ok(path) = file.path().await {
+            self.watches.post_path(share.id, &shown(&path, name), action, kind);
+        }
+    }
+
+    /// The file under a name, when its streams must go with it. The look-up is paid only where there are streams at all.
+    pub(crate) async fn with_streams(
+        &self,
+        share: &Share,
+        dir: &NodeRef,
+        name: &[u8],
+    ) -> Option<NodeRef> {
+        if !matches!(share.backend.hidden(false).await, Ok(Some(_))) {
+            return None;
+        }
+        dir.lookup(&Cred::root(), name).await.ok().map(|found| found.0)
+    }
+
+    /// A name of this file was removed: if that was the last, its streams go too.
+    pub(crate) async fn lost_a_name(&self, share: &Share, file: Option<NodeRef>) {
+        let Some(file) = file else { return };
+        if file.getattr().await.is_ok_and(|a| a.nlink > 0) {
+            return;
+        }
+        if let Err(e) = forget(share, &file.handle()).await {
+            tracing::warn!(share = share.name, error = %e, "streams of a removed file stay until the next start");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_bear_handles() {
+        let handle = Handle::new(&[0, 0xff, 7]).unwrap();
+        assert_eq!(folder_of(&handle), "00ff07");
+        assert_eq!(handle_of(b"00ff07"), Some(handle));
+        for bad in [&b"0"[..], b"zz", b"+1", &[b'0'; 100]] {
+            assert_eq!(handle_of(bad), None);
+        }
+    }
+
+    #[test]
+    fn names_of_streams_are_checked() {
+        for bad in ["", "a:b", "a/b", "a\\b", "\0"] {
+            assert_eq!(to_disk(bad), Err(VfsError::BadName));
+        }
+        assert_eq!(to_disk(&"x".repeat(NAME_MAX + 1)), Err(VfsError::NameTooLong));
+        for good in [".", "..", "a*?\"<>|", "\u{1}", "ä"] {
+            let disk = to_disk(good).unwrap();
+            assert_eq!(to_client(&disk).as_deref(), Some(good));
+        }
+    }
+}

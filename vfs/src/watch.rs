@@ -1,0 +1,440 @@
+//! Who wants to know that a directory changed, and telling them.
+//!
+//! *Operation.* The door posts every change of a name or a file, by whatever protocol it came; when nobody watches the share, that
+//! costs one load. A [`Watch`] belongs to one open directory and collects what matches its filter, alone or with all that is
+//! below. Directories are compared by their paths from the share's root; a watched directory that is renamed through the door
+//! takes its watch along. What other processes of the host change is not seen.
+//!
+//! *Memory.* [`EVENTS_MAX`] events for each watch; what comes then makes it overflow, which tells the watcher to list the directory
+//! anew. [`WATCHES_MAX`] watches in all.
+//!
+//! *Errors.* [`VfsError::Resources`] for a watch too many.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use tokio::sync::Notify;
+
+use crate::backend::NodeRef;
+use crate::error::{VfsError, VfsResult};
+
+/// Events that wait for one watcher.
+pub const EVENTS_MAX: usize = 1024;
+/// Watches at once.
+pub const WATCHES_MAX: usize = 1 << 16;
+
+/// Kinds of change, as MS-SMB2 section 2.2.35 numbers them: a set of bits.
+#[allow(missing_docs)] // The names are the specification's.
+pub mod what {
+    pub const FILE_NAME: u32 = 0x001;
+    pub const DIR_NAME: u32 = 0x002;
+    pub const ATTRIBUTES: u32 = 0x004;
+    pub const SIZE: u32 = 0x008;
+    pub const LAST_WRITE: u32 = 0x010;
+    pub const LAST_ACCESS: u32 = 0x020;
+    pub const CREATION: u32 = 0x040;
+    pub const EA: u32 = 0x080;
+    pub const SECURITY: u32 = 0x100;
+    pub const STREAM_NAME: u32 = 0x200;
+    pub const STREAM_SIZE: u32 = 0x400;
+    pub const STREAM_WRITE: u32 = 0x800;
+}
+
+/// What happened to a name; the numbers are those of MS-FSCC section 2.7.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Action {
+    /// It came.
+    Added = 1,
+    /// It went.
+    Removed = 2,
+    /// What it names was changed.
+    Modified = 3,
+    /// It was renamed within its directory: the old name, followed by the new one.
+    RenamedOld = 4,
+    /// The new name.
+    RenamedNew = 5,
+    /// A stream came.
+    AddedStream = 6,
+    /// A stream went.
+    RemovedStream = 7,
+    /// A stream was changed.
+    ModifiedStream = 8,
+}
+
+/// One change, as a watcher sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// What happened.
+    pub action: Action,
+    /// The path from the watched directory, names joined by `/`.
+    pub path: Vec<u8>,
+}
+
+/// What came since the last time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// In the order in which it happened.
+    pub events: Vec<Event>,
+    /// There was more than could be kept: the directory must be listed anew.
+    pub overflow: bool,
+    /// The watched directory was removed.
+    pub gone: bool,
+}
+
+impl Taken {
+    /// Nothing to tell.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty() && !self.overflow && !self.gone
+    }
+}
+
+struct State {
+    path: Vec<u8>,
+    filter: u32,
+    recursive: bool,
+    events: VecDeque<Event>,
+    overflow: bool,
+    gone: bool,
+}
+
+impl State {
+    fn has_something(&self) -> bool {
+        !self.events.is_empty() || self.overflow || self.gone
+    }
+}
+
+struct Watcher {
+    share: u32,
+    state: Mutex<State>,
+    came: Notify,
+}
+
+impl Watcher {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Whole at every step.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a change in if it is for this watcher.
+    fn see(&self, path: &[u8], action: Action, kind: u32, overflows: &AtomicU64) {
+        let mut s = self.lock();
+        if action == Action::Removed && s.path == path {
+            s.gone = true;
+            self.came.notify_waiters();
+            return;
+        }
+        let Some(below) = below(&s.path, path) else { return };
+        if s.filter & kind == 0 || !s.recursive && below.contains(&b'/') {
+            return;
+        }
+        let event = Event { action, path: below.to_vec() };
+        if s.overflow || action == Action::Modified && s.events.back() == Some(&event) {
+            // Nothing new: one that waits says the same.
+            return;
+        }
+        if s.events.len() >= EVENTS_MAX {
+            s.events.clear();
+            s.overflow = true;
+            overflows.fetch_add(1, Ordering::Relaxed);
+        } else {
+            s.events.push_back(event);
+        }
+        self.came.notify_waiters();
+    }
+
+    /// A directory has moved: so has the watched one, if it is that or below it.
+    fn moves(&self, from: &[u8], to: &[u8]) {
+        let mut s = self.lock();
+        if s.path == from {
+            s.path = to.to_vec();
+        } else if let Some(rest) = below(from, &s.path) {
+            s.path = [to, b"/", rest].concat();
+        }
+    }
+}
+
+/// What follows the directory in a path, when the path lies below it.
+fn below<'a>(dir: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
+    let rest = path.strip_prefix(dir)?;
+    let rest = if dir.is_empty() { rest } else { rest.strip_prefix(b"/")? };
+    (!rest.is_empty()).then_some(rest)
+}
+
+/// A path from a directory's path and a name.
+fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
+}
+
+/// How much was told.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Changes that were posted while somebody watched their share.
+    pub posted: AtomicU64,
+    /// Watches that overflowed.
+    pub overflows: AtomicU64,
+}
+
+/// All watches.
+#[derive(Default)]
+pub struct Hub {
+    watchers: RwLock<Vec<Arc<Watcher>>>,
+    count: AtomicUsize,
+    /// How much was told.
+    pub counters: Counters,
+}
+
+/// One watched directory. Dropping it ends the watch.
+pub struct Watch {
+    hub: Arc<Hub>,
+    dir: NodeRef,
+    me: Arc<Watcher>,
+}
+
+impl Hub {
+    /// Watches a directory of a share for changes of the kinds in `filter` ([`what`]).
+    pub async fn watch(
+        self: &Arc<Self>,
+        share: u32,
+        dir: NodeRef,
+        filter: u32,
+        recursive: bool,
+    ) -> VfsResult<Watch> {
+        let path = dir.path().await?;
+        let state = State {
+            path,
+            filter,
+            recursive,
+            events: VecDeque::new(),
+            overflow: false,
+            gone: false,
+        };
+        let me = Arc::new(Watcher { share, state: Mutex::new(state), came: Notify::new() });
+        let mut all = self.watchers.write().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= WATCHES_MAX {
+            return Err(VfsError::Resources);
+        }
+        all.push(me.clone());
+        self.count.store(all.len(), Ordering::Relaxed);
+        drop(all);
+        Ok(Watch { hub: self.clone(), dir, me })
+    }
+
+    /// Somebody watches this share.
+    pub fn is_watched(&self, share: u32) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+            && self.all().iter().any(|watcher| watcher.share == share)
+    }
+
+    fn all(&self) -> std::sync::RwLockReadGuard<'_, Vec<Arc<Watcher>>> {
+        self.watchers.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, share: u32, path: &[u8], action: Action, kind: u32) {
+        self.counters.posted.fetch_add(1, Ordering::Relaxed);
+        for watcher in self.all().iter().filter(|w| w.share == share) {
+            watcher.see(path, action, kind, &self.counters.overflows);
+        }
+    }
+
+    /// Something happened at a path.
+    pub(crate) fn post_path(&self, share: u32, path: &[u8], action: Action, kind: u32) {
+        self.tell(share, path, action, kind);
+    }
+
+    /// A name of a directory came, went or was changed.
+    pub async fn post(&self, share: u32, dir: &NodeRef, name: &[u8], action: Action, kind: u32) {
+        if !self.is_watched(share) {
+            return;
+        }
+        // A directory that has no path any more has no watchers either.
+        if let Ok(dir) = dir.path().await {
+            self.tell(share, &join(&dir, name), action, kind);
+        }
+    }
+
+    /// A file was changed that is known by itself. `kind`: all that changed.
+    pub async fn post_node(&self, share: u32, node: &NodeRef, kind: u32) {
+        if !self.is_watched(share) {
+            return;
+        }
+        if let Ok(path) = node.path().await {
+            self.tell(share, &path, Action::Modified, kind);
+        }
+    }
+
+    /// A name was moved. Within a directory that is a change of its name, elsewhere it goes and comes.
+    pub async fn post_rename(
+        &self,
+        share: u32,
+        (from_dir, from): (&NodeRef, &[u8]),
+        (to_dir, to): (&NodeRef, &[u8]),
+        is_dir: bool,
+    ) {
+        if !self.is_watched(share) {
+            return;
+        }
+        let (Ok(old), Ok(new)) = (from_dir.path().await, to_dir.path().await) else { return };
+        let (old, new) = (join(&old, from), join(&new, to));
+        let kind = if is_dir { what::DIR_NAME } else { what::FILE_NAME };
+        let (gone, come) = if from_dir.id() == to_dir.id() {
+            (Action::RenamedOld, Action::RenamedNew)
+        } else {
+            (Action::Removed, Action::Added)
+        };
+        if is_dir {
+            self.all().iter().filter(|w| w.share == share).for_each(|w| w.moves(&old, &new));
+        }
+        self.tell(share, &old, gone, kind);
+        self.tell(share, &new, come, kind);
+    }
+}
+
+impl Watch {
+    /// What came since the last time.
+    pub fn take(&self) -> Taken {
+        let mut s = self.me.lock();
+        Taken {
+            events: s.events.drain(..).collect(),
+            overflow: std::mem::take(&mut s.overflow),
+            gone: s.gone,
+        }
+    }
+
+    /// Waits until there is something to take. Waits for ever when nothing happens: the caller ends it.
+    pub async fn ready(&self) {
+        loop {
+            // Enabled before the look, so that what comes between the two is not missed.
+            let mut came = std::pin::pin!(self.me.came.notified());
+            came.as_mut().enable();
+            if self.me.lock().has_something() {
+                return;
+            }
+            came.await;
+        }
+    }
+
+    /// Finds out where the directory is now, in case another process has moved it.
+    pub async fn refresh(&self) {
+        if let Ok(path) = self.dir.path().await {
+            self.me.lock().path = path;
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut all = self.hub.watchers.write().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|w| !Arc::ptr_eq(w, &self.me));
+        self.hub.count.store(all.len(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mem::MemBackend;
+    use crate::types::{Cred, SetAttr};
+    use crate::{Backend, VfsResult};
+
+    const SHARE: u32 = 7;
+    const ALL: u32 = 0xfff;
+
+    fn block_on<T>(f: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(f)
+    }
+
+    async fn tree() -> VfsResult<(NodeRef, NodeRef, NodeRef)> {
+        let root = MemBackend::new(1 << 20)?.root();
+        let c = Cred::root();
+        let d = root.mkdir(&c, b"d", SetAttr::default()).await?.node;
+        let e = d.mkdir(&c, b"e", SetAttr::default()).await?.node;
+        Ok((root, d, e))
+    }
+
+    fn shown(t: Taken) -> Vec<(Action, String)> {
+        assert!(!t.overflow && !t.gone);
+        t.events.into_iter().map(|e| (e.action, String::from_utf8(e.path).unwrap())).collect()
+    }
+
+    #[test]
+    fn watchers_see_what_they_asked_for() {
+        block_on(async {
+            let (root, d, e) = tree().await.unwrap();
+            let hub = Arc::new(Hub::default());
+            hub.post(SHARE, &root, b"x", Action::Added, what::FILE_NAME).await;
+            assert_eq!(hub.counters.posted.load(Ordering::Relaxed), 0);
+            let below = hub.watch(SHARE, root.clone(), ALL, true).await.unwrap();
+            let here = hub.watch(SHARE, d.clone(), what::FILE_NAME, false).await.unwrap();
+            let elsewhere = hub.watch(SHARE + 1, root.clone(), ALL, true).await.unwrap();
+            hub.post(SHARE, &root, b"x", Action::Added, what::FILE_NAME).await;
+            hub.post(SHARE, &d, b"y", Action::Added, what::FILE_NAME).await;
+            hub.post(SHARE, &d, b"sub", Action::Added, what::DIR_NAME).await;
+            hub.post(SHARE, &e, b"z", Action::Removed, what::FILE_NAME).await;
+            hub.post_node(SHARE, &e, what::ATTRIBUTES).await;
+            hub.post_node(SHARE, &e, what::ATTRIBUTES).await;
+            let want = [
+                (Action::Added, "x"),
+                (Action::Added, "d/y"),
+                (Action::Added, "d/sub"),
+                (Action::Removed, "d/e/z"),
+                (Action::Modified, "d/e"),
+            ];
+            assert_eq!(shown(below.take()), want.map(|(a, p)| (a, p.to_owned())));
+            assert_eq!(shown(here.take()), [(Action::Added, "y".to_owned())]);
+            assert!(elsewhere.take().is_empty() && below.take().is_empty());
+            drop((below, here, elsewhere));
+            assert!(!hub.is_watched(SHARE));
+        });
+    }
+
+    #[test]
+    fn renames_are_pairs_and_take_watches_along() {
+        block_on(async {
+            let (root, d, e) = tree().await.unwrap();
+            let hub = Arc::new(Hub::default());
+            let c = Cred::root();
+            let top = hub.watch(SHARE, root.clone(), ALL, true).await.unwrap();
+            let inner = hub.watch(SHARE, e.clone(), ALL, false).await.unwrap();
+            root.rename(&c, b"d", root.as_ref(), b"moved", true).await.unwrap();
+            hub.post_rename(SHARE, (&root, b"d"), (&root, b"moved"), true).await;
+            hub.post(SHARE, &e, b"f", Action::Added, what::FILE_NAME).await;
+            hub.post_rename(SHARE, (&e, b"f"), (&d, b"g"), false).await;
+            let want = [
+                (Action::RenamedOld, "d"),
+                (Action::RenamedNew, "moved"),
+                (Action::Added, "moved/e/f"),
+                (Action::Removed, "moved/e/f"),
+                (Action::Added, "moved/g"),
+            ];
+            assert_eq!(shown(top.take()), want.map(|(a, p)| (a, p.to_owned())));
+            assert_eq!(inner.take().events.len(), 2);
+            hub.post(SHARE, &d, b"e", Action::Removed, what::DIR_NAME).await;
+            assert!(inner.take().gone);
+        });
+    }
+
+    #[test]
+    fn too_much_is_an_overflow_and_waiting_ends() {
+        block_on(async {
+            let (root, ..) = tree().await.unwrap();
+            let hub = Arc::new(Hub::default());
+            let watch = hub.watch(SHARE, root.clone(), ALL, false).await.unwrap();
+            for n in 0..=EVENTS_MAX {
+                let name = n.to_string();
+                hub.post(SHARE, &root, name.as_bytes(), Action::Added, what::FILE_NAME).await;
+            }
+            watch.ready().await;
+            let taken = watch.take();
+            assert!(taken.overflow && taken.events.is_empty());
+            assert!(watch.take().is_empty());
+            let late = async {
+                tokio::task::yield_now().await;
+                hub.post(SHARE, &root, b"n", Action::Added, what::FILE_NAME).await;
+            };
+            tokio::join!(watch.ready(), late);
+            assert_eq!(watch.take().events.len(), 1);
+        });
+    }
+}
