@@ -119,6 +119,8 @@ pub struct Conn {
     pub read_into: ReadInto,
     /// The rules that this peer has been reported for: one line in the log for each.
     pub(crate) reported: AtomicU32,
+    /// The versions that it has called, a bit for each.
+    versions: AtomicU32,
     pub(crate) last_cred: std::sync::Mutex<Option<LastCred>>,
 }
 
@@ -141,8 +143,48 @@ impl Conn {
             handle,
             read_into,
             reported: AtomicU32::new(0),
+            versions: AtomicU32::new(0),
             last_cred: std::sync::Mutex::new(None),
         }
+    }
+
+    /// The peer calls this version of NFS.
+    pub(crate) fn calls(&self, version: Version) {
+        let bit = 1 << version as u32;
+        if self.versions.load(Ordering::Relaxed) & bit != 0 {
+            return;
+        }
+        let all = self.versions.fetch_or(bit, Ordering::Relaxed) | bit;
+        let called = Version::ALL.into_iter().filter(|v| all & (1 << *v as u32) != 0);
+        let names: Vec<&str> = called.map(Version::name).collect();
+        self.info.facts.note("NFS", names.join(", "));
+    }
+}
+
+/// A version of NFS with its minor version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    V3,
+    V40,
+    V41,
+    V42,
+}
+
+impl Version {
+    const ALL: [Self; 4] = [Self::V3, Self::V40, Self::V41, Self::V42];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::V3 => "3",
+            Self::V40 => "4.0",
+            Self::V41 => "4.1",
+            Self::V42 => "4.2",
+        }
+    }
+
+    /// Of version 4.
+    pub(crate) fn of_minor(minor: u32) -> Option<Self> {
+        Self::ALL.get(usize::try_from(minor).ok()?.checked_add(1)?).copied()
     }
 }
 

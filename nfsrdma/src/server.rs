@@ -16,7 +16,7 @@ use iobuf::Buf;
 use rdma_transport::channel::{BoxFuture, Handle, Info, Pulled, Reply, Service};
 use vfs::Cred;
 
-use crate::context::{CallContext, Conn, Core, LastCred, Outcome};
+use crate::context::{CallContext, Conn, Core, LastCred, Outcome, Version};
 use crate::mount::{self, Mounts};
 use crate::replay::{Begin, CallKey, Pending, Replay};
 use crate::rpc::auth::AuthStat;
@@ -102,7 +102,7 @@ impl Server {
                 Begin::New(p) => pending = Some(p),
                 Begin::InProgress => return None,
                 Begin::Done(reply) => {
-                    return Some(Reply { head: reply.to_vec(), payloads: Vec::new() });
+                    return Some(Reply::of(reply.to_vec()));
                 }
             }
         }
@@ -140,7 +140,10 @@ impl Server {
     ) -> Result<XdrResult<Outcome>, AcceptStat> {
         let (version, number) = (head.version, head.procedure);
         match (head.program, version) {
-            (program::NFS, 3) => Ok(v3::serve(&self.core, conn, call, number, args, out).await),
+            (program::NFS, 3) => {
+                conn.calls(Version::V3);
+                Ok(v3::serve(&self.core, conn, call, number, args, out).await)
+            }
             (program::NFS, 4) => match number {
                 0 => Ok(Ok(Outcome::Repeatable)),
                 1 => Ok(self.v4.compound(conn, call, args, out).await),

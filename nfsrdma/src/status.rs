@@ -38,7 +38,9 @@ pub enum Nfsstat3 {
 impl From<VfsError> for Nfsstat3 {
     fn from(e: VfsError) -> Self {
         match e {
-            VfsError::Access | VfsError::ShareDenied | VfsError::Locked => Self::Acces,
+            VfsError::Access | VfsError::ShareDenied | VfsError::Locked | VfsError::InUse => {
+                Self::Acces
+            }
             VfsError::Perm => Self::Perm,
             VfsError::NotFound => Self::Noent,
             VfsError::Exists => Self::Exist,
@@ -64,7 +66,7 @@ impl From<VfsError> for Nfsstat3 {
             VfsError::NoMoreData => Self::Nxio,
             // RFC 1813 section 2.6: "the server initiated the request, but was not able to complete it in a timely
             // fashion. The client should wait and then try the request with a new RPC transaction ID."
-            VfsError::Delay | VfsError::Resources => Self::Jukebox,
+            VfsError::Delay | VfsError::Resources | VfsError::Cancelled => Self::Jukebox,
             VfsError::Io => Self::Io,
         }
     }

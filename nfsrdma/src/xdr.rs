@@ -272,7 +272,7 @@ impl Writer {
 
     /// The finished reply.
     pub fn into_reply(self) -> Reply {
-        Reply { head: self.head, payloads: self.payloads }
+        Reply { head: self.head, payloads: self.payloads, invalidate: None }
     }
 }
 

@@ -19,7 +19,7 @@ use super::session::SlotUse;
 use super::status::Status;
 use super::wire::{MINOR_MAX, Stateid, op};
 use super::{Nfs4, dispatch, limits};
-use crate::context::{CallContext, Conn, Outcome};
+use crate::context::{CallContext, Conn, Outcome, Version};
 use crate::fh::Fh;
 use crate::xdr::{Reader, Writer, XdrError, XdrResult};
 
@@ -335,6 +335,9 @@ pub(super) async fn run(
 ) -> XdrResult<Outcome> {
     let tag = args.opaque(limits::TAG_MAX)?;
     let minor = args.u32()?;
+    if let Some(version) = Version::of_minor(minor) {
+        conn.calls(version);
+    }
     // Each operation has four bytes at least, so this bounds the count by the size of the request.
     let count = args.count(args.remaining() / 4)?;
 

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use state::{Break, Caching, ClientId, Kind, Party};
+use state::{Break, Caching, ClientId, Party};
 use vfs::backend::BoxFuture;
 use vfs::keeper::Recall;
 
@@ -102,8 +102,7 @@ pub(super) fn delegate(
         revoked: false,
     };
     let number = held.add(Entry::Delegation(entry))?;
-    let granted =
-        keeper.state().grant(node, &party, Kind::Delegation, Caching::READ_HANDLE, clients.now());
+    let granted = keeper.state().delegate(node, &party, Caching::READ_HANDLE, clients.now());
     if !granted {
         held.remove_delegation(number);
         return None;

@@ -180,9 +180,11 @@ impl From<VfsError> for Status {
             VfsError::XattrTooBig => Self::Xattr2Big,
             VfsError::NoMoreData => Self::Nxio,
             // RESOURCE exists in 4.0 only; DELAY tells every client to come back.
-            VfsError::Delay | VfsError::Resources => Self::Delay,
+            VfsError::Delay | VfsError::Resources | VfsError::Cancelled => Self::Delay,
             VfsError::ShareDenied => Self::ShareDenied,
             VfsError::Locked => Self::Locked,
+            // RFC 8881 section 15.1.4.3: for an operation on names that an open by another protocol forbids.
+            VfsError::InUse => Self::FileOpen,
             VfsError::Io => Self::Io,
         }
     }

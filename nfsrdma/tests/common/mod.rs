@@ -6,12 +6,12 @@ pub mod nfs3;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use iobuf::{Account, Buf, Pool, PoolLimits};
+use iobuf::{Buf, Pool, PoolLimits};
 use nfsrdma::context::{Boot, Clock, Core};
 use nfsrdma::fh::Handles;
 use nfsrdma::server::{Server, Session};
 use nfsrdma::xdr::Writer;
-use rdma_transport::channel::{Handle, Info, Pulled, Reply, Service, Traffic, Transport};
+use rdma_transport::channel::{Handle, Info, Pulled, Reply, Service, Transport};
 use vfs::namespace::{Namespace, Share};
 
 pub const NFS: u32 = 100_003;
@@ -27,14 +27,12 @@ pub fn server(shares: Vec<Share>) -> Arc<Server> {
 /// A connection from this address.
 pub fn session_from(server: &Arc<Server>, peer: &str, transport: Transport) -> Session {
     let peer: SocketAddr = peer.parse().unwrap();
-    let info = Info {
+    let info = Info::new(
         peer,
-        local: "192.0.2.1:2049".parse().unwrap(),
+        "192.0.2.1:2049".parse().unwrap(),
         transport,
-        account: Account::new(),
-        pool: Pool::new(PoolLimits { buffers_max: [64, 16, 4] }),
-        traffic: Traffic::default(),
-    };
+        Pool::new(PoolLimits { buffers_max: [64, 16, 4] }),
+    );
     server.session(Arc::new(info), Handle::detached())
 }
 

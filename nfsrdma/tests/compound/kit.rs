@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use iobuf::{Account, Buf, Pool, PoolLimits};
+use iobuf::{Buf, Pool, PoolLimits};
 use nfsrdma::context::{Boot, CallContext, Clock, Conn, Core};
 use nfsrdma::fh::Handles;
 use nfsrdma::rpc::Flavor;
@@ -12,7 +12,7 @@ use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, op};
 use nfsrdma::v4::{Nfs4, Options};
 use nfsrdma::xdr::{Reader, Writer};
-use rdma_transport::channel::{Handle, Info, Pulled, Reply, Traffic, Transport};
+use rdma_transport::channel::{Handle, Info, Pulled, Reply, Transport};
 use vfs::Cred;
 use vfs::mem::MemBackend;
 use vfs::namespace::{Cidr, Namespace, Share, Squash};
@@ -27,14 +27,12 @@ pub struct Kit {
 
 /// A connection whose other end is called back through this handle.
 pub fn conn(handle: Handle) -> Arc<Conn> {
-    let info = Info {
-        peer: ([10, 0, 0, 9], 700).into(),
-        local: ([10, 0, 0, 1], 2049).into(),
-        transport: Transport::Tcp,
-        account: Account::new(),
-        pool: Pool::new(PoolLimits::of_bytes(64 << 20)),
-        traffic: Traffic::default(),
-    };
+    let info = Info::new(
+        ([10, 0, 0, 9], 700).into(),
+        ([10, 0, 0, 1], 2049).into(),
+        Transport::Tcp,
+        Pool::new(PoolLimits::of_bytes(64 << 20)),
+    );
     Arc::new(Conn::new(Arc::new(info), handle))
 }
 

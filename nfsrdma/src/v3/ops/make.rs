@@ -34,10 +34,8 @@ pub(super) async fn mkdir(
     out: &mut Writer,
 ) -> OpResult {
     let t = op.target(place.dir).await?;
-    let made = match t.writable(op) {
-        Ok(()) => t.node.mkdir(&t.cred, place.name, new).await,
-        Err(e) => Err(e),
-    };
+    let door = op.core.namespace.by(None);
+    let made = door.mkdir(&t.share, &t.node, &t.cred, place.name, new).await;
     answer(op, &t, made, out).await;
     Ok(())
 }
@@ -54,10 +52,8 @@ pub(super) async fn symlink(
         t.fail_wcc(out, Nfsstat3::Inval).await;
         return Ok(());
     }
-    let made = match t.writable(op) {
-        Ok(()) => t.node.symlink(&t.cred, place.name, target, new).await,
-        Err(e) => Err(e),
-    };
+    let door = op.core.namespace.by(None);
+    let made = door.symlink(&t.share, &t.node, &t.cred, place.name, target, new).await;
     answer(op, &t, made, out).await;
     Ok(())
 }
@@ -73,10 +69,8 @@ pub(super) async fn mknod(
         t.fail_wcc(out, Nfsstat3::Badtype).await;
         return Ok(());
     };
-    let made = match t.writable(op) {
-        Ok(()) => t.node.mknod(&t.cred, place.name, what, new).await,
-        Err(e) => Err(e),
-    };
+    let door = op.core.namespace.by(None);
+    let made = door.mknod(&t.share, &t.node, &t.cred, place.name, what, new).await;
     answer(op, &t, made, out).await;
     Ok(())
 }

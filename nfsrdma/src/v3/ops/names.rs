@@ -43,9 +43,10 @@ pub(super) async fn remove(op: &Op<'_>, object: Where<'_>, out: &mut Writer) -> 
 pub(super) async fn rmdir(op: &Op<'_>, object: Where<'_>, out: &mut Writer) -> OpResult {
     let t = op.target(object.dir).await?;
     // RFC 1813 section 3.3.13: INVAL for ".", EXIST for "..".
+    let door = op.core.namespace.by(None);
     let removed = match t.writable(op) {
         Ok(()) if object.name == b".." => Err(VfsError::Exists),
-        Ok(()) => t.node.rmdir(&t.cred, object.name).await,
+        Ok(()) => door.rmdir(&t.share, &t.node, &t.cred, object.name).await,
         Err(e) => Err(e),
     };
     answer(&t, removed, out).await;

@@ -65,11 +65,10 @@ async fn make(
     wanted: &Wanted<'_>,
     set: SetAttr,
 ) -> Result<Made, Status> {
-    cx.nfs.core.namespace.writable(&at.share)?;
-    let dir = &at.node;
+    let (door, share, dir, cred) = (cx.door(), &at.share, &at.node, &at.cred);
     Ok(match *wanted {
-        Wanted::Dir => dir.mkdir(&at.cred, name, set).await?,
-        Wanted::Link(target) => dir.symlink(&at.cred, name, target, set).await?,
-        Wanted::Special(what) => dir.mknod(&at.cred, name, what, set).await?,
+        Wanted::Dir => door.mkdir(share, dir, cred, name, set).await?,
+        Wanted::Link(target) => door.symlink(share, dir, cred, name, target, set).await?,
+        Wanted::Special(what) => door.mknod(share, dir, cred, name, what, set).await?,
     })
 }

@@ -10,7 +10,7 @@ pub(in crate::v4) async fn remove(cx: &mut Compound<'_>) -> Result<(), Status> {
     let at = cx.directory()?;
     // The volume says whether it is a directory; asking first would only leave a gap in which it can change.
     let dir = match cx.door().unlink(&at.share, &at.node, &at.cred, name).await {
-        Err(VfsError::IsDir) => at.node.rmdir(&at.cred, name).await?,
+        Err(VfsError::IsDir) => cx.door().rmdir(&at.share, &at.node, &at.cred, name).await?,
         done => done?,
     };
     cx.change_info(&dir);
