@@ -1,0 +1,216 @@
+//! From the answers of commands to the bytes that are sent: chains, signatures, encryption.
+//!
+//! *Operation.* [`Out`] gathers the answers of one message. [`Out::finish`] joins them, signs each, and encrypts the whole when
+//! the request came encrypted (MS-SMB2 section 3.3.4.1).
+//!
+//! *Memory.* Bulk data stays where it is; it is encrypted in place when nobody else has a view of it.
+//!
+//! *Errors.* A message that cannot be signed or encrypted is not sent, and its connection ends.
+
+use std::sync::Arc;
+
+use iobuf::{Buf, BufMut};
+use rdma_transport::channel::{Payload, Place, Reply};
+
+use crate::conn::Conn;
+use crate::crypto::Failed;
+use crate::crypto::sign::{Sender, Signer};
+use crate::cx::Bulk;
+use crate::session::{Channel, Session};
+use crate::status::Status;
+use crate::wire::transform::{self, Transform};
+use crate::wire::{Flags, HEADER_LEN, Header};
+
+/// Who signs an answer.
+pub(crate) enum Seal {
+    /// Nobody.
+    None,
+    /// The connection's own key.
+    Channel(Arc<Channel>),
+    /// The session's key, where the connection has none yet.
+    Session(Arc<Session>),
+}
+
+impl Seal {
+    fn signer(&self) -> Option<&Signer> {
+        match self {
+            Self::None => None,
+            Self::Channel(c) => c.signer.as_ref(),
+            Self::Session(s) => s.secrets.get().map(|s| &s.signer),
+        }
+    }
+}
+
+/// Which chain of preauthentication hashes an answer continues.
+pub(crate) enum Hash {
+    /// The connection's.
+    Connection,
+    /// That of a logon to this session.
+    Logon(u64),
+}
+
+/// One answer of a chain.
+pub(crate) struct Message {
+    /// Header and body.
+    pub(crate) head: Vec<u8>,
+    pub(crate) bulk: Option<Bulk>,
+    pub(crate) invalidate: Option<u32>,
+    pub(crate) seal: Seal,
+    pub(crate) hash: Option<Hash>,
+}
+
+impl Message {
+    /// Bytes behind `head` in the message.
+    fn inline(&self) -> usize {
+        match &self.bulk {
+            Some(Bulk { place: Place::Remote(_), .. }) | None => 0,
+            Some(bulk) => bulk.data.iter().map(Buf::len).sum(),
+        }
+    }
+
+    fn sign(&mut self) -> Result<(), Failed> {
+        let Some(signer) = self.seal.signer() else { return Ok(()) };
+        let flags =
+            u32::from_le_bytes([self.head[16], self.head[17], self.head[18], self.head[19]]);
+        self.head[16..20].copy_from_slice(&(flags | Flags::SIGNED).to_le_bytes());
+        let signature = match &self.bulk {
+            Some(Bulk { at, data, place: Place::Inline | Place::Eligible }) => {
+                let at = (HEADER_LEN + at).min(self.head.len());
+                let mut pieces = Vec::with_capacity(data.len() + 2);
+                pieces.push(&self.head[..at]);
+                pieces.extend(data.iter().map(Buf::as_slice));
+                pieces.push(&self.head[at..]);
+                signer.sign(Sender::Server, &pieces)?
+            }
+            _ => signer.sign(Sender::Server, &[&self.head])?,
+        };
+        self.head[Header::SIGNATURE].copy_from_slice(&signature);
+        Ok(())
+    }
+}
+
+/// The answers of a message that were not sent yet.
+#[derive(Default)]
+pub(crate) struct Out {
+    first: Option<Message>,
+    more: Vec<Message>,
+    /// The session whose keys encrypt them.
+    pub(crate) sealed_for: Option<Arc<Session>>,
+}
+
+impl Out {
+    pub(crate) fn push(&mut self, message: Message) {
+        if self.first.is_none() && self.more.is_empty() {
+            self.first = Some(message);
+        } else {
+            self.more.push(message);
+        }
+    }
+
+    /// All of them as one message: those of a chain are padded to 8 bytes and say where the next begins.
+    pub(crate) fn finish(&mut self, conn: &Conn) -> Result<Option<Reply>, Failed> {
+        let Some(first) = self.first.take() else { return Ok(None) };
+        let more = std::mem::take(&mut self.more);
+        let is_chain = !more.is_empty();
+        let mut left = more.len();
+        let mut reply = Reply::default();
+        for mut m in std::iter::once(first).chain(more) {
+            let len = m.head.len() + m.inline();
+            let next = len.next_multiple_of(8);
+            if is_chain {
+                // The last one too, as Windows does.
+                m.head.resize(m.head.len() + next - len, 0);
+            }
+            if left > 0 {
+                // A chain is far shorter than 4 GiB.
+                let next = u32::try_from(next).map_err(|_| Failed)?;
+                m.head[Header::NEXT].copy_from_slice(&next.to_le_bytes());
+                left -= 1;
+            }
+            if self.sealed_for.is_none() {
+                m.sign()?;
+            }
+            match m.hash {
+                Some(Hash::Connection) => conn.hash(&[&m.head]),
+                Some(Hash::Logon(session)) => conn.hash_logon(session, &[&m.head]),
+                None => {}
+            }
+            let from = reply.head.len();
+            if from == 0 && reply.payloads.is_empty() {
+                reply.head = m.head;
+            } else {
+                reply.head.append(&mut m.head);
+            }
+            if let Some(Bulk { at, data, place }) = m.bulk {
+                let at = from + HEADER_LEN + at;
+                reply.payloads.push(Payload { at, data, pad: 0, place });
+            }
+            reply.invalidate = reply.invalidate.or(m.invalidate);
+        }
+        match &self.sealed_for {
+            Some(session) => seal(session, reply).map(Some),
+            None => Ok(Some(reply)),
+        }
+    }
+}
+
+/// A message that answers nothing, encrypted with the keys of `session` if there is one.
+pub(crate) fn notice(head: Vec<u8>, session: Option<&Session>) -> Result<Reply, Status> {
+    let reply = Reply { head, ..Reply::default() };
+    match session {
+        Some(session) => seal(session, reply).map_err(|Failed| Status::INTERNAL_ERROR),
+        None => Ok(reply),
+    }
+}
+
+/// Memory that can be written: the view's own if nobody else has one, or a copy.
+fn writable(data: Buf) -> BufMut {
+    data.try_mut().unwrap_or_else(|shared| {
+        let mut own = BufMut::heap(shared.len());
+        own.append(&shared);
+        own
+    })
+}
+
+/// Encrypts a message (MS-SMB2 section 3.1.4.3). Payload of an encrypted message never goes anywhere but inside it.
+fn seal(session: &Session, reply: Reply) -> Result<Reply, Failed> {
+    let sealer = session.secrets.get().and_then(|s| s.sealer.as_ref()).ok_or(Failed)?;
+    if reply.payloads.iter().any(|p| matches!(p.place, Place::Remote(_))) {
+        return Err(Failed);
+    }
+    let mut header = Transform {
+        signature: [0; 16],
+        nonce: sealer.nonce(),
+        original_len: u32::try_from(reply.inline_len()).map_err(|_| Failed)?,
+        session_id: session.id,
+    };
+    let aad = header.emit();
+    let aad = &aad[transform::AAD];
+    let Reply { head, payloads, .. } = reply;
+    let mut out = Vec::with_capacity(transform::LEN + head.len());
+    out.extend_from_slice(&[0; transform::LEN]);
+    out.extend_from_slice(&head);
+    let mut data: Vec<(usize, Vec<BufMut>)> =
+        payloads.into_iter().map(|p| (p.at, p.data.into_iter().map(writable).collect())).collect();
+    {
+        let mut pieces: Vec<&mut [u8]> = Vec::new();
+        let mut rest = &mut out[transform::LEN..];
+        let mut from = 0;
+        for (at, bufs) in &mut data {
+            let (before, after) = std::mem::take(&mut rest).split_at_mut(*at - from);
+            pieces.push(before);
+            pieces.extend(bufs.iter_mut().map(BufMut::filled_mut));
+            (rest, from) = (after, *at);
+        }
+        pieces.push(rest);
+        header.signature = sealer.seal_in_place(&header.nonce, aad, &mut pieces)?;
+    }
+    out[..transform::LEN].copy_from_slice(&header.emit());
+    let payloads = data.into_iter().map(|(at, bufs)| Payload {
+        at: at + transform::LEN,
+        data: bufs.into_iter().map(BufMut::freeze).collect(),
+        pad: 0,
+        place: Place::Inline,
+    });
+    Ok(Reply { head: out, payloads: payloads.collect(), invalidate: None })
+}

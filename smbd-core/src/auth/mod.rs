@@ -1,0 +1,208 @@
+//! Authentication by SPNEGO (RFC 4178, MS-SPNG) and NTLM version 2 (MS-NLMP), both ends, pure.
+//!
+//! *Operation.* An [`Acceptor`] is fed with the security buffers of SESSION_SETUP requests and says what to answer; an
+//! [`Initiator`] is the client's end. The clock and random numbers are arguments ([`Fresh`]); passwords come from
+//! [`Secrets`], as NT hashes, and only when a name is known.
+//!
+//! *Errors.* [`Refusal`], which is for our log; a client is told no more than [`Refusal::status`]. Whatever bytes come, nothing
+//! panics.
+
+mod der;
+pub mod ntlm;
+pub mod spnego;
+
+use md4::{Digest, Md4};
+use zeroize::Zeroizing;
+
+pub use spnego::{Acceptor, Initiator, hint};
+
+use crate::status::Status;
+
+/// What is kept of a password: MD4 of its UTF-16 (MS-NLMP section 3.3.1, `NTOWFv1`). Whoever has it can log on with it, so it is
+/// worth as much as the password here, though not where the same password is used elsewhere.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NtHash(pub Zeroizing<[u8; 16]>);
+
+impl NtHash {
+    /// Of a password.
+    pub fn of(password: &str) -> Self {
+        let wide: Zeroizing<Vec<u8>> =
+            Zeroizing::new(password.encode_utf16().flat_map(u16::to_le_bytes).collect());
+        Self(Zeroizing::new(Md4::digest(&wide).into()))
+    }
+}
+
+impl std::fmt::Debug for NtHash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NtHash(..)")
+    }
+}
+
+/// The key that both ends share after authentication; 16 bytes with NTLM.
+pub type SessionKey = Zeroizing<Vec<u8>>;
+
+/// Where the secrets of accounts are.
+pub trait Secrets {
+    /// The NT hash of this user, if there is one. Names compare without regard to case, as Windows compares them; the domain is
+    /// what the client wrote and often means nothing.
+    fn nt_hash(&self, domain: &str, user: &str) -> Option<NtHash>;
+}
+
+/// A name that a client gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// The user, as written.
+    pub user: String,
+    /// The domain, as written; may be empty.
+    pub domain: String,
+    /// The name that the client gives itself, for logs.
+    pub workstation: String,
+}
+
+/// Whom a client turned out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// A user with the right password.
+    User(Account),
+    /// A name that is not known, let in without a proof because guests are allowed. There is no key that both ends share.
+    Guest(Account),
+    /// Somebody without a name.
+    Anonymous,
+}
+
+/// Who is let in without a proof.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// Unknown names become [`Who::Guest`].
+    pub guest: bool,
+    /// No name becomes [`Who::Anonymous`].
+    pub anonymous: bool,
+}
+
+/// Names of a server, as its NTLM challenge tells them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// NetBIOS name of the machine, at most 15 characters, upper case.
+    pub computer: String,
+    /// NetBIOS name of the domain; that of the machine when it is in none.
+    pub domain: String,
+    /// DNS name of the machine.
+    pub dns_computer: String,
+    /// DNS name of the domain; may be empty.
+    pub dns_domain: String,
+}
+
+impl Identity {
+    /// A machine in no domain, by its host name.
+    pub fn standalone(host: &str) -> Self {
+        let first = host.split('.').next().unwrap_or_default();
+        let mut computer: String = first.to_uppercase().chars().take(15).collect();
+        if computer.is_empty() {
+            computer = "HEADGATE".to_owned();
+        }
+        Self {
+            domain: computer.clone(),
+            computer,
+            dns_computer: host.to_lowercase(),
+            dns_domain: host.split_once('.').map(|(_, d)| d.to_lowercase()).unwrap_or_default(),
+        }
+    }
+}
+
+/// What must be new in every authentication.
+#[derive(Clone)]
+pub struct Fresh {
+    /// Random: the challenge of whoever uses it.
+    pub challenge: [u8; 8],
+    /// Random: the session key that an initiator proposes. An acceptor does not use it.
+    pub key: [u8; 16],
+    /// The time as FILETIME: 100 ns since 1601.
+    pub time: u64,
+}
+
+/// What an [`Acceptor`] says to a token.
+#[derive(Debug)]
+pub enum Step {
+    /// Answer STATUS_MORE_PROCESSING_REQUIRED with this token.
+    Continue(Vec<u8>),
+    /// Authentication is over.
+    Done {
+        /// Goes into the final answer; may be empty.
+        token: Vec<u8>,
+        /// Whom it is.
+        who: Who,
+        /// `Session.SessionKey` comes from this; `None` for a guest, whose messages are never signed.
+        key: Option<SessionKey>,
+    },
+    /// Authentication failed; the session is given up.
+    Refused(Refusal),
+}
+
+/// Why authentication failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A token that does not follow its format; names the part.
+    Malformed(&'static str),
+    /// A token that does not belong here, such as an answer before the challenge.
+    OutOfTurn,
+    /// The client offered no mechanism that is known.
+    NoMechanism,
+    /// A client without Unicode or without NTLM among its flags.
+    TooOld,
+    /// An LM or NTLM version 1 response.
+    OldResponse(Account),
+    /// No such user.
+    UnknownUser(Account),
+    /// NTProofStr differs.
+    WrongPassword(Account),
+    /// Somebody changed the messages on their way: the MIC of the exchange, or that of the list of mechanisms, differs or is
+    /// missing where it must be.
+    Tampered(&'static str),
+    /// No name was given, and that is not allowed.
+    Anonymous,
+    /// The other end refused, as an initiator learns.
+    Rejected,
+}
+
+impl Refusal {
+    /// What the client is told: MS-SMB2 section 3.3.5.5.3 has no more than that.
+    pub fn status(&self) -> Status {
+        match self {
+            Self::Malformed(_) | Self::OutOfTurn => Status::INVALID_PARAMETER,
+            Self::Anonymous => Status::ACCESS_DENIED,
+            _ => Status::LOGON_FAILURE,
+        }
+    }
+
+    /// The account that was tried, if a name was given.
+    pub fn account(&self) -> Option<&Account> {
+        match self {
+            Self::OldResponse(a) | Self::UnknownUser(a) | Self::WrongPassword(a) => Some(a),
+            _ => None,
+        }
+    }
+
+    /// A guess at a password, for those who count them.
+    pub fn is_guess(&self) -> bool {
+        matches!(self, Self::UnknownUser(_) | Self::WrongPassword(_) | Self::Tampered(_))
+    }
+
+    /// For the log; holds nothing secret.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Malformed(part) => part,
+            Self::OutOfTurn => "a token that does not belong here",
+            Self::NoMechanism => "no mechanism in common; NTLM is the one",
+            Self::TooOld => "no Unicode or no NTLM",
+            Self::OldResponse(_) => "an LM or NTLM version 1 response; only version 2 is accepted",
+            Self::UnknownUser(_) => "no such user",
+            Self::WrongPassword(_) => "wrong password",
+            Self::Tampered(part) => part,
+            Self::Anonymous => "anonymous sessions are not allowed",
+            Self::Rejected => "the server refused",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! The client's end (MS-NLMP section 3.1.5).
+
+use zeroize::Zeroizing;
+
+use super::flags;
+use super::keys::{Key, Mic, hmac_md5, ntowf_v2, rc4};
+use super::wire::{self, Authenticate, Challenge, ClientChallenge, av};
+use crate::auth::{Account, Fresh, NtHash, Refusal};
+use crate::wire::put_utf16;
+
+/// Who logs on, and where. An empty user is anonymous.
+#[derive(Clone, Debug)]
+pub struct Credentials {
+    /// The name, the domain and our own name.
+    pub account: Account,
+    /// Of the password.
+    pub hash: NtHash,
+    /// The service, such as `cifs/server`.
+    pub target_name: String,
+}
+
+/// One exchange.
+pub struct Initiator {
+    credentials: Credentials,
+    fresh: Fresh,
+    negotiate: Vec<u8>,
+}
+
+const ASKED: u32 = flags::GRANTED | flags::TARGET_INFO;
+
+impl Initiator {
+    /// Ready to speak first.
+    pub fn new(credentials: Credentials, fresh: Fresh) -> Self {
+        Self { credentials, fresh, negotiate: wire::emit_negotiate(ASKED) }
+    }
+
+    /// The NEGOTIATE_MESSAGE.
+    pub(crate) fn negotiate(&self) -> Vec<u8> {
+        self.negotiate.clone()
+    }
+
+    /// Answers a CHALLENGE_MESSAGE; gives the AUTHENTICATE_MESSAGE, the `ExportedSessionKey`, and what signs for SPNEGO.
+    pub(crate) fn authenticate(&self, message: &[u8]) -> Result<(Vec<u8>, Key, Mic), Refusal> {
+        let challenge = Challenge::parse(message)?;
+        if challenge.flags & flags::UNICODE == 0 {
+            return Err(Refusal::TooOld);
+        }
+        let granted = challenge.flags & ASKED;
+        if self.credentials.account.user.is_empty() {
+            return Ok(self.anonymous(granted));
+        }
+        let Account { user, domain, workstation } = &self.credentials.account;
+        let theirs = wire::pairs(&challenge.target_info)?;
+        let stamp = theirs.iter().find(|(id, _)| *id == av::TIMESTAMP).map(|(_, v)| *v);
+        let time =
+            stamp.and_then(|v| v.first_chunk()).map_or(self.fresh.time, |v| u64::from_le_bytes(*v));
+        let info = self.target_info(&theirs);
+        let blob = ClientChallenge::emit(time, self.fresh.challenge, &info);
+        let ntowf = ntowf_v2(&self.credentials.hash, user, domain);
+        let proof = hmac_md5(&ntowf, &[&challenge.challenge, &blob]);
+        let base = hmac_md5(&ntowf, &[&proof[..]]);
+        let (key, wrapped) = self.exchange(&base, granted);
+        let mut out = Authenticate {
+            // With a time stamp, the LM response is zeros (section 3.1.5.1.2).
+            lm: &[0; 24],
+            nt: &[&proof[..], &blob].concat(),
+            domain: domain.clone(),
+            user: user.clone(),
+            workstation: workstation.clone(),
+            key: &wrapped,
+            flags: granted,
+        }
+        .emit();
+        let mic = hmac_md5(&key, &[&self.negotiate, message, &out]);
+        out[wire::MIC_AT..wire::MIC_AT + 16].copy_from_slice(&mic[..]);
+        let signer = Mic::new(&key, granted);
+        Ok((out, key, signer))
+    }
+
+    fn anonymous(&self, granted: u32) -> (Vec<u8>, Key, Mic) {
+        let flags = granted | flags::ANONYMOUS;
+        let (key, wrapped) = self.exchange(&Zeroizing::new([0; 16]), granted);
+        let out = Authenticate {
+            lm: &[0],
+            nt: &[],
+            domain: String::new(),
+            user: String::new(),
+            workstation: self.credentials.account.workstation.clone(),
+            key: &wrapped,
+            flags,
+        }
+        .emit();
+        let signer = Mic::new(&key, granted);
+        (out, key, signer)
+    }
+
+    /// The session key, and as it travels.
+    fn exchange(&self, base: &Key, granted: u32) -> (Key, Vec<u8>) {
+        if granted & flags::KEY_EXCH == 0 {
+            return (base.clone(), Vec::new());
+        }
+        let mut wrapped = self.fresh.key;
+        rc4(base, &mut wrapped);
+        (Zeroizing::new(self.fresh.key), wrapped.to_vec())
+    }
+
+    /// The server's pairs, and ours: a MIC follows, no channel bindings, the name of the service.
+    fn target_info(&self, theirs: &[(u16, &[u8])]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (id, value) in theirs {
+            if ![av::FLAGS, av::CHANNEL_BINDINGS, av::TARGET_NAME].contains(id) {
+                wire::put_pair(&mut out, *id, value);
+            }
+        }
+        wire::put_pair(&mut out, av::FLAGS, &av::HAS_MIC.to_le_bytes());
+        wire::put_pair(&mut out, av::CHANNEL_BINDINGS, &[0; 16]);
+        let mut name = Vec::new();
+        put_utf16(&mut name, &self.credentials.target_name);
+        wire::put_pair(&mut out, av::TARGET_NAME, &name);
+        wire::put_pair(&mut out, av::EOL, &[]);
+        out
+    }
+}

@@ -1,0 +1,85 @@
+//! MS-NLMP section 4.2.4.
+
+use zeroize::Zeroizing;
+
+use super::keys::{hmac_md5, ntowf_v2, rc4, seal_key, sign_key, upcase};
+use super::wire::{ClientChallenge, pairs, put_pair};
+use super::*;
+use crate::auth::NtHash;
+use crate::crypto::unhex;
+use crate::wire::put_utf16;
+
+/// The flags of the examples: `33 82 8a e2`.
+const FLAGS: u32 = 0xe28a_8233;
+
+fn target_info() -> Vec<u8> {
+    let mut out = Vec::new();
+    for (id, name) in [(2, "Domain"), (1, "Server")] {
+        let mut wide = Vec::new();
+        put_utf16(&mut wide, name);
+        put_pair(&mut out, id, &wide);
+    }
+    put_pair(&mut out, 0, &[]);
+    out
+}
+
+#[test]
+fn the_examples_of_the_specification() {
+    let hash = NtHash::of("Password");
+    assert_eq!(hash.0[..], unhex("a4f49c406510bdcab6824ee7c30fd852")[..], "4.2.2.1.2");
+    let ntowf = ntowf_v2(&hash, "User", "Domain");
+    assert_eq!(ntowf[..], unhex("0c868a403bfd7a93a3001ef22ef02e3f")[..], "4.2.4.1.1");
+    assert_eq!(ntowf, ntowf_v2(&hash, "uSER", "Domain"));
+    assert_ne!(ntowf, ntowf_v2(&hash, "User", "DOMAIN"), "the domain counts as written");
+    let blob = ClientChallenge::emit(0, [0xaa; 8], &target_info());
+    let proof = hmac_md5(&ntowf, &[&unhex("0123456789abcdef"), &blob]);
+    assert_eq!(proof[..], unhex("68cd0ab851e51c96aabc927bebef6a1c")[..], "4.2.4.2.2");
+    let base = hmac_md5(&ntowf, &[&proof[..]]);
+    assert_eq!(base[..], unhex("8de40ccadbc14a82f15cb0ad0de95ca3")[..], "4.2.4.1.2");
+    let mut wrapped = [0x55; 16];
+    rc4(&base, &mut wrapped);
+    assert_eq!(wrapped[..], unhex("c5dad2544fc9799094ce1ce90bc9d03e")[..], "4.2.4.2.3");
+}
+
+#[test]
+fn keys_of_the_gss_example() {
+    let exported = Zeroizing::new([0x55; 16]);
+    let direction = Direction::ClientToServer;
+    let seal = seal_key(&exported, FLAGS, direction);
+    let sign = sign_key(&exported, direction);
+    assert_eq!(seal[..], unhex("59f600973cc4960a25480a7c196e4c58")[..], "4.2.4.4");
+    assert_eq!(sign[..], unhex("4788dc861b4782f35d43fd98fe1a2d39")[..], "4.2.4.4");
+    // The example seals first and signs then, with one run of RC4.
+    let mut plain = Vec::new();
+    put_utf16(&mut plain, "Plaintext");
+    let mut both = plain.clone();
+    both.extend(&hmac_md5(&sign, &[&[0; 4], &plain])[..8]);
+    rc4(&seal, &mut both);
+    assert_eq!(both[..18], unhex("54e50165bf1936dc996020c1811b0f06fb5f")[..]);
+    assert_eq!(both[18..], unhex("7fb38ec5c55d4976")[..]);
+    // Signing alone starts the run anew.
+    let mic = Mic::new(&exported, FLAGS);
+    let mut first = hmac_md5(&sign, &[&[0; 4], &plain])[..8].to_vec();
+    rc4(&seal, &mut first);
+    assert_eq!(mic.sign(direction, &plain)[4..12], first[..]);
+    assert!(mic.verify(direction, &plain, &mic.sign(direction, &plain)));
+    assert!(!mic.verify(Direction::ServerToClient, &plain, &mic.sign(direction, &plain)));
+    assert!(!mic.verify(direction, &plain, &[]));
+    let weak = seal_key(&exported, FLAGS & !flags::KEY_128, direction);
+    assert_ne!(weak, seal_key(&exported, 0, direction));
+}
+
+#[test]
+fn names_are_raised_one_character_for_one() {
+    let raised: String = "straße éñ".chars().map(upcase).collect();
+    assert_eq!(raised, "STRAßE ÉÑ");
+}
+
+#[test]
+fn pairs_end_where_they_say() {
+    let mut list = target_info();
+    list.extend([9, 9, 9]);
+    assert_eq!(pairs(&list).unwrap().len(), 2);
+    assert!(pairs(&list[..list.len() - 7]).is_err(), "no end");
+    assert!(pairs(&[1, 0, 0xff, 0xff, 0]).is_err());
+}

@@ -1,0 +1,390 @@
+//! Whole exchanges between both ends, and what happens when somebody in between or at the other end does not play fair.
+
+use proptest::prelude::*;
+
+use super::ntlm::{Credentials, wire::SIGNATURE};
+use super::*;
+
+struct Users(Vec<(&'static str, &'static str)>);
+
+impl Secrets for Users {
+    fn nt_hash(&self, _: &str, user: &str) -> Option<NtHash> {
+        let found = self.0.iter().find(|(name, _)| name.eq_ignore_ascii_case(user));
+        found.map(|(_, password)| NtHash::of(password))
+    }
+}
+
+fn users() -> Users {
+    Users(vec![("alice", "secret"), ("bob", "")])
+}
+
+fn fresh(seed: u8) -> Fresh {
+    Fresh { challenge: [seed; 8], key: [seed; 16], time: 0x01d9_0000_0000_0000 }
+}
+
+fn acceptor(policy: Policy) -> Acceptor {
+    Acceptor::new(Identity::standalone("gate.example.org"), fresh(1), policy)
+}
+
+fn credentials(user: &str, password: &str) -> Credentials {
+    Credentials {
+        account: Account {
+            user: user.to_owned(),
+            domain: "WORKGROUP".to_owned(),
+            workstation: "PC".to_owned(),
+        },
+        hash: NtHash::of(password),
+        target_name: "cifs/gate".to_owned(),
+    }
+}
+
+fn initiator(user: &str, password: &str) -> Initiator {
+    Initiator::new(credentials(user, password), fresh(2))
+}
+
+fn continued(step: Step) -> Vec<u8> {
+    match step {
+        Step::Continue(token) => token,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refused(step: Step) -> Refusal {
+    match step {
+        Step::Refused(why) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// An exchange whose last message of the client passes through `change`.
+fn exchange(
+    user: &str,
+    password: &str,
+    policy: Policy,
+    change: impl FnOnce(&mut Vec<u8>),
+) -> (Initiator, Step) {
+    let (mut client, mut server) = (initiator(user, password), acceptor(policy));
+    let challenge = continued(server.step(&client.first(), &users()));
+    let (mut answer, _) = client.second(&challenge).unwrap();
+    change(&mut answer);
+    let step = server.step(&answer, &users());
+    (client, step)
+}
+
+#[test]
+fn the_right_password_gives_both_ends_one_key() {
+    for (user, password) in [("alice", "secret"), ("ALICE", "secret"), ("bob", "")] {
+        let (mut client, step) = exchange(user, password, Policy::default(), |_| ());
+        let Step::Done { token, who: Who::User(account), key: Some(key) } = step else {
+            panic!("{step:?}")
+        };
+        assert_eq!((account.user.as_str(), account.domain.as_str()), (user, "WORKGROUP"));
+        assert_eq!(account.workstation, "PC");
+        assert_eq!(key[..], [2; 16], "what the client proposed");
+        assert_eq!(client.finish(&token).unwrap(), key);
+    }
+}
+
+#[test]
+fn a_wrong_password_and_an_unknown_name_are_told_apart_only_in_the_log() {
+    let (_, step) = exchange("alice", "Secret", Policy::default(), |_| ());
+    let wrong = refused(step);
+    assert!(matches!(wrong, Refusal::WrongPassword(_)));
+    let (_, step) = exchange("mallory", "secret", Policy::default(), |_| ());
+    let unknown = refused(step);
+    assert!(matches!(unknown, Refusal::UnknownUser(_)));
+    assert_eq!(wrong.status(), unknown.status());
+    assert!(wrong.is_guess() && unknown.is_guess());
+    assert_eq!(unknown.account().unwrap().user, "mallory");
+}
+
+/// Where the value of an AV pair of this kind stands in a token.
+fn av_at(token: &[u8], id: u16, len: u16) -> usize {
+    let mut head = id.to_le_bytes().to_vec();
+    head.extend(len.to_le_bytes());
+    token.windows(4).position(|w| w == head).unwrap() + 4
+}
+
+/// A server that relies on the MIC alone lets anybody in who says that there is none.
+#[test]
+fn a_cleared_mic_flag_does_not_replace_the_password() {
+    let clear = |token: &mut Vec<u8>| {
+        let at = av_at(token, 6, 4);
+        assert_eq!(token[at], 2);
+        token[at] = 0;
+    };
+    let (_, step) = exchange("alice", "wrong", Policy::default(), clear);
+    assert!(matches!(refused(step), Refusal::WrongPassword(_)));
+    let (_, step) = exchange("alice", "secret", Policy::default(), clear);
+    assert!(matches!(refused(step), Refusal::WrongPassword(_)), "the flag is part of the proof");
+}
+
+#[test]
+fn a_changed_mic_is_seen() {
+    let ntlm = |token: &[u8]| token.windows(8).position(|w| w == SIGNATURE).unwrap();
+    let (_, step) = exchange("alice", "secret", Policy::default(), |t| {
+        let at = ntlm(t) + 72;
+        t[at] ^= 1;
+    });
+    assert_eq!(refused(step), Refusal::Tampered("the MIC of the exchange differs"));
+    let (_, step) = exchange("alice", "secret", Policy::default(), |t| {
+        // NegotiateFlags: no more signing.
+        let at = ntlm(t) + 60;
+        t[at] ^= 0x10;
+    });
+    assert_eq!(refused(step), Refusal::Tampered("the MIC of the exchange differs"));
+    let (_, step) = exchange("alice", "secret", Policy::default(), |t| {
+        let at = t.len() - 5;
+        t[at] ^= 1;
+    });
+    assert_eq!(refused(step), Refusal::Tampered("mechListMIC differs"));
+}
+
+/// A middleman who strikes flags from the first message is caught by the MIC of the last.
+#[test]
+fn changed_flags_of_the_first_message_are_seen() {
+    let (mut client, mut server) = (initiator("alice", "secret"), acceptor(Policy::default()));
+    let mut first = client.first();
+    let at = first.windows(8).position(|w| w == SIGNATURE).unwrap();
+    first[at + 12] ^= 0x10;
+    let challenge = continued(server.step(&first, &users()));
+    let (answer, _) = client.second(&challenge).unwrap();
+    assert_eq!(
+        refused(server.step(&answer, &users())),
+        Refusal::Tampered("the MIC of the exchange differs")
+    );
+}
+
+#[test]
+fn a_challenge_is_good_for_one_answer() {
+    let (mut client, mut server) = (initiator("alice", "secret"), acceptor(Policy::default()));
+    let challenge = continued(server.step(&client.first(), &users()));
+    let (answer, _) = client.second(&challenge).unwrap();
+    assert!(matches!(server.step(&answer, &users()), Step::Done { .. }));
+    assert!(matches!(server.step(&answer, &users()), Step::Refused(_)));
+}
+
+#[test]
+fn ntlm_without_spnego_is_answered_in_kind() {
+    let client = ntlm::Initiator::new(credentials("alice", "secret"), fresh(2));
+    let mut server = acceptor(Policy::default());
+    let challenge = continued(server.step(&client.negotiate(), &users()));
+    assert!(challenge.starts_with(&SIGNATURE));
+    let (answer, key, _) = client.authenticate(&challenge).unwrap();
+    let Step::Done { token, key: Some(found), .. } = server.step(&answer, &users()) else {
+        panic!()
+    };
+    assert!(token.is_empty());
+    assert_eq!(found[..], key[..]);
+    assert_eq!(server.target_name(), Some("cifs/gate"));
+    let mut server = acceptor(Policy::default());
+    assert_eq!(refused(server.step(&answer, &users())), Refusal::OutOfTurn);
+}
+
+/// 1.2.840.113554.1.2.2
+const KERBEROS: [u8; 9] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 1, 2, 2];
+const NTLM: [u8; 10] = [0x2b, 6, 1, 4, 1, 0x82, 0x37, 2, 2, 0x0a];
+
+fn init(mechs: &[&[u8]], token: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    use der::{APPLICATION_0, OCTETS, OID, SEQUENCE, context, element};
+    let list: Vec<u8> = mechs.iter().flat_map(|m| element(OID, m)).collect();
+    let list = element(SEQUENCE, &list);
+    let fields = [element(context(0), &list), element(context(2), &element(OCTETS, token))];
+    let inner = element(context(0), &element(SEQUENCE, &fields.concat()));
+    let spnego = element(OID, &[0x2b, 6, 1, 5, 5, 2]);
+    (element(APPLICATION_0, &[spnego, inner].concat()), list)
+}
+
+fn resp(token: &[u8], mic: Option<&[u8]>) -> Vec<u8> {
+    use der::{OCTETS, SEQUENCE, context, element};
+    let mut fields = element(context(2), &element(OCTETS, token));
+    fields.extend(mic.map(|m| element(context(3), &element(OCTETS, m))).unwrap_or_default());
+    element(context(1), &element(SEQUENCE, &fields))
+}
+
+/// A client that would rather have Kerberos is asked for NTLM, and then has to prove that its list arrived as it sent it.
+#[test]
+fn a_client_that_prefers_kerberos_comes_down_to_ntlm() {
+    let (first, list) = init(&[&KERBEROS, &NTLM], b"a ticket");
+    for proves in [true, false] {
+        let client = ntlm::Initiator::new(credentials("alice", "secret"), fresh(2));
+        let mut server = acceptor(Policy::default());
+        let answer = continued(server.step(&first, &users()));
+        assert!(answer.windows(NTLM.len()).any(|w| w == NTLM), "NTLM is named");
+        assert!(answer.windows(3).any(|w| w == [0x0a, 1, 3]), "request-mic");
+        let challenge = continued(server.step(&resp(&client.negotiate(), None), &users()));
+        let at = challenge.windows(8).position(|w| w == SIGNATURE).unwrap();
+        let (answer, _, signer) = client.authenticate(&challenge[at..]).unwrap();
+        let mic = signer.sign(ntlm::Direction::ClientToServer, &list);
+        let step = server.step(&resp(&answer, proves.then_some(&mic[..])), &users());
+        if proves {
+            assert!(matches!(step, Step::Done { who: Who::User(_), .. }));
+        } else {
+            assert_eq!(refused(step), Refusal::Tampered("mechListMIC is missing"));
+        }
+    }
+}
+
+#[test]
+fn other_mechanisms_alone_are_refused() {
+    let (first, _) = init(&[&KERBEROS], b"a ticket");
+    let why = refused(acceptor(Policy::default()).step(&first, &users()));
+    assert_eq!(why, Refusal::NoMechanism);
+    assert_eq!(why.status(), Status::LOGON_FAILURE);
+    // Kerberos without SPNEGO.
+    let bare = der::element(der::APPLICATION_0, &der::element(der::OID, &KERBEROS));
+    assert_eq!(refused(acceptor(Policy::default()).step(&bare, &users())), Refusal::NoMechanism);
+}
+
+#[test]
+fn too_many_mechanisms_are_refused() {
+    let many = vec![&KERBEROS[..]; 100];
+    let (first, _) = init(&many, b"");
+    assert_eq!(
+        refused(acceptor(Policy::default()).step(&first, &users())),
+        Refusal::Malformed("mechTypes")
+    );
+}
+
+#[test]
+fn nobody_is_let_in_only_when_allowed() {
+    let (_, step) = exchange("", "", Policy::default(), |_| ());
+    let why = refused(step);
+    assert_eq!((why.status(), why.is_guess()), (Status::ACCESS_DENIED, false));
+    let policy = Policy { anonymous: true, guest: false };
+    let (mut client, step) = exchange("", "", policy, |_| ());
+    let Step::Done { token, who: Who::Anonymous, key: Some(key) } = step else {
+        panic!("{step:?}")
+    };
+    assert_eq!(client.finish(&token).unwrap(), key);
+}
+
+#[test]
+fn guests_are_let_in_only_when_allowed_and_never_as_somebody_known() {
+    let policy = Policy { anonymous: false, guest: true };
+    let (_, step) = exchange("mallory", "x", policy, |_| ());
+    assert!(matches!(step, Step::Done { who: Who::Guest(_), key: None, .. }));
+    let (_, step) = exchange("alice", "wrong", policy, |_| ());
+    assert!(matches!(refused(step), Refusal::WrongPassword(_)));
+}
+
+/// An AUTHENTICATE_MESSAGE with 24-byte responses, as NTLM version 1 and LM send them.
+#[test]
+fn old_responses_are_refused_by_name() {
+    let client = ntlm::Initiator::new(credentials("alice", "secret"), fresh(2));
+    for nt_len in [0_u16, 24] {
+        let mut server = acceptor(Policy { guest: true, anonymous: true });
+        let challenge = continued(server.step(&client.negotiate(), &users()));
+        let (mut answer, _, _) = client.authenticate(&challenge).unwrap();
+        answer[20..22].copy_from_slice(&nt_len.to_le_bytes());
+        let why = refused(server.step(&answer, &users()));
+        assert!(matches!(why, Refusal::OldResponse(_)), "{why:?}");
+        assert_eq!(why.status(), Status::LOGON_FAILURE);
+    }
+    // A guest is one by whatever response: there is nothing to prove.
+    let client = ntlm::Initiator::new(credentials("mallory", ""), fresh(2));
+    let mut server = acceptor(Policy { guest: true, anonymous: false });
+    let challenge = continued(server.step(&client.negotiate(), &users()));
+    let (mut answer, _, _) = client.authenticate(&challenge).unwrap();
+    answer[20..22].copy_from_slice(&[0, 0]);
+    let step = server.step(&answer, &users());
+    assert!(matches!(step, Step::Done { who: Who::Guest(_), key: None, .. }));
+}
+
+#[test]
+fn a_client_without_unicode_is_too_old() {
+    let client = ntlm::Initiator::new(credentials("alice", "secret"), fresh(2));
+    let mut first = client.negotiate();
+    first[12] &= !1;
+    assert_eq!(refused(acceptor(Policy::default()).step(&first, &users())), Refusal::TooOld);
+}
+
+#[test]
+fn bindings_of_a_channel_are_compared_where_there_are_any() {
+    let client = ntlm::Initiator::new(credentials("alice", "secret"), fresh(2));
+    for (ours, good) in [([0; 16], true), ([3; 16], false)] {
+        let identity = Identity::standalone("gate");
+        let mut server = ntlm::Acceptor::new(identity, fresh(1), Policy::default(), Some(ours));
+        let challenge = server.negotiate(&client.negotiate()).unwrap();
+        let (answer, _, _) = client.authenticate(&challenge).unwrap();
+        assert_eq!(server.authenticate(&answer, &users()).is_ok(), good);
+    }
+}
+
+#[test]
+fn the_hint_names_ntlm() {
+    let hint = hint();
+    assert!(hint.windows(NTLM.len()).any(|w| w == NTLM));
+    assert!(hint.ends_with(b"not_defined_in_RFC4178@please_ignore"));
+    assert_eq!(usize::from(hint[1]) + 2, hint.len());
+}
+
+#[test]
+fn machines_have_short_names() {
+    let found = Identity::standalone("a-very-long-host-name.Example.org");
+    assert_eq!(found.computer, "A-VERY-LONG-HOS");
+    assert_eq!(found.dns_computer, "a-very-long-host-name.example.org");
+    assert_eq!(found.dns_domain, "example.org");
+    assert_eq!(Identity::standalone("").computer, "HEADGATE");
+}
+
+#[test]
+fn an_initiator_sees_a_refusal_and_a_changed_answer() {
+    use der::{ENUMERATED, SEQUENCE, context, element};
+    let reject =
+        element(context(1), &element(SEQUENCE, &element(context(0), &element(ENUMERATED, &[2]))));
+    assert_eq!(initiator("a", "b").second(&reject).unwrap_err(), Refusal::Rejected);
+    let (mut client, step) = exchange("alice", "secret", Policy::default(), |_| ());
+    let Step::Done { mut token, .. } = step else { panic!() };
+    let last = token.len() - 6;
+    token[last] ^= 1;
+    assert!(matches!(client.finish(&token), Err(Refusal::Tampered(_))));
+    assert_eq!(client.finish(&token), Err(Refusal::OutOfTurn));
+}
+
+proptest! {
+    /// No bytes make either end panic, and none let anybody in.
+    #[test]
+    fn any_bytes(tokens in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 1..4)) {
+        let mut server = acceptor(Policy::default());
+        let mut client = initiator("alice", "secret");
+        for token in &tokens {
+            let step = server.step(token, &users());
+            let inside = matches!(step, Step::Done { .. });
+            prop_assert!(!inside);
+            let _ = client.second(token);
+            let _ = client.finish(token);
+        }
+    }
+
+    /// A changed byte anywhere in the last message never lets in anybody else, and most often nobody.
+    #[test]
+    fn changed_bytes(at: proptest::sample::Index, to: u8, wrong: bool) {
+        let password = if wrong { "wrong" } else { "secret" };
+        let (_, step) = exchange("alice", password, Policy::default(), |t| {
+            let at = at.index(t.len());
+            t[at] = to;
+        });
+        if let Step::Done { who, .. } = step {
+            prop_assert!(!wrong);
+            prop_assert!(matches!(who, Who::User(a) if a.user.eq_ignore_ascii_case("alice")));
+        }
+    }
+
+    /// Cut anywhere, in any of the three messages.
+    #[test]
+    fn cut_messages(at: proptest::sample::Index) {
+        let mut client = initiator("alice", "secret");
+        let first = client.first();
+        let mut server = acceptor(Policy::default());
+        let _ = server.step(&first[..at.index(first.len())], &users());
+        let mut server = acceptor(Policy::default());
+        let challenge = continued(server.step(&first, &users()));
+        let _ = client.second(&challenge[..at.index(challenge.len())]);
+        let (answer, _) = client.second(&challenge).unwrap();
+        let cut = &answer[..at.index(answer.len())];
+        let step = server.step(cut, &users());
+        let inside = matches!(step, Step::Done { .. });
+        prop_assert!(!inside);
+    }
+}

@@ -1,0 +1,416 @@
+//! From a message that came to the message that answers it: chains, asynchronous answers, credits.
+//!
+//! *Operation.* [`call`] gives the future of one message. It is polled in place by the serve loop; a command that is about to wait
+//! calls [`pend`], which makes the interim answer the reply of the whole message, and what is left of the work goes on in a task
+//! of its own, whose answer is pushed to the connection. So only what really waits costs a task.
+//!
+//! *Memory.* Answers are gathered in [`Out`]; bulk data is passed through as it came from the pool.
+//!
+//! *Errors.* A message that is none, or a chain whose offsets do not hold, ends the connection ([`Violation`]).
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll};
+
+use iobuf::Buf;
+use rdma_transport::channel::{BoxFuture, Pulled, Reply};
+
+use crate::answer::{Message, Out, Seal};
+use crate::conn::{Conn, locked};
+use crate::crypto::Failed;
+use crate::cx::{Answer, Cx};
+use crate::limits::{CHAIN_MAX, CREDIT_BYTES, CREDITS_BEFORE_LOGON_MAX, CREDITS_MAX};
+use crate::server::Core;
+use crate::status::Status;
+use crate::violation::{Fatal, Violation};
+use crate::wire::file_id::FileId;
+use crate::wire::header::PROTOCOL_ID;
+use crate::wire::negotiate::Dialect;
+use crate::wire::{Command, Flags, HEADER_LEN, Header, smb1, transform};
+use crate::{dispatch, ops, sealed};
+
+/// The body of an answer that is an error and says no more (MS-SMB2 section 2.2.2).
+pub(crate) const ERROR_BODY: [u8; 9] = [9, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// What a message being answered shares with the one who polls it.
+#[derive(Default)]
+pub(crate) struct Slot(Mutex<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    out: Out,
+    /// The work left the serve loop and goes on in a task.
+    apart: bool,
+    /// Set by [`pend`], taken by [`Call`].
+    interim: Option<Reply>,
+}
+
+impl Slot {
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The future of one message.
+struct Call {
+    conn: Arc<Conn>,
+    slot: Arc<Slot>,
+    work: Option<BoxFuture<'static, Option<Reply>>>,
+}
+
+impl Future for Call {
+    type Output = Option<Reply>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(work) = self.work.as_mut() else { return Poll::Ready(None) };
+        if let Poll::Ready(reply) = work.as_mut().poll(cx) {
+            return Poll::Ready(reply);
+        }
+        let interim = {
+            let mut shared = self.slot.lock();
+            let interim = shared.interim.take();
+            shared.apart |= interim.is_some();
+            interim
+        };
+        match (interim, self.work.take()) {
+            (Some(interim), Some(work)) => {
+                let conn = self.conn.clone();
+                tokio::spawn(async move {
+                    if let Some(reply) = work.await {
+                        // Nobody is there to hear it when the connection is gone.
+                        let _ = conn.push(reply).await;
+                    }
+                });
+                Poll::Ready(Some(interim))
+            }
+            (_, work) => {
+                self.work = work;
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// Answers one message.
+pub(crate) fn call(
+    core: Arc<Core>,
+    conn: Arc<Conn>,
+    body: Buf,
+    pulled: Vec<Pulled>,
+) -> BoxFuture<'static, Option<Reply>> {
+    let slot = Arc::new(Slot::default());
+    let work = Box::pin(message(core, conn.clone(), slot.clone(), body, pulled));
+    Box::pin(Call { conn, slot, work: Some(work) })
+}
+
+async fn message(
+    core: Arc<Core>,
+    conn: Arc<Conn>,
+    slot: Arc<Slot>,
+    body: Buf,
+    pulled: Vec<Pulled>,
+) -> Option<Reply> {
+    match body.first_chunk::<4>() {
+        Some(&PROTOCOL_ID) => chain(&core, &conn, &slot, body, pulled, false).await,
+        Some(&transform::PROTOCOL_ID) => match sealed::open(&conn, body, pulled) {
+            Ok((session, body, pulled)) => {
+                slot.lock().out.sealed_for = Some(session);
+                chain(&core, &conn, &slot, body, pulled, true).await
+            }
+            Err(why) => {
+                conn.end(Violation::Sealed, why).await;
+                None
+            }
+        },
+        Some(&smb1::PROTOCOL_ID) => match ops::negotiate::from_smb1(&core, &conn, &body) {
+            Some(head) => Some(Reply { head, ..Reply::default() }),
+            None => {
+                conn.end(Violation::Order, "SMB1").await;
+                None
+            }
+        },
+        _ => {
+            conn.end(Violation::NotAMessage, "protocol identifier").await;
+            None
+        }
+    }
+}
+
+/// What a related command takes from the one before it (MS-SMB2 section 3.3.5.2.7.2).
+#[derive(Clone, Copy, Default)]
+struct Before {
+    session_id: u64,
+    tree_id: u32,
+    file: Option<FileId>,
+    /// The CREATE that was to give the file failed, and what follows in the chain fails in the same way.
+    failed: Option<Status>,
+}
+
+async fn chain(
+    core: &Arc<Core>,
+    conn: &Arc<Conn>,
+    slot: &Arc<Slot>,
+    mut rest: Buf,
+    mut pulled: Vec<Pulled>,
+    encrypted: bool,
+) -> Option<Reply> {
+    let mut before: Option<Before> = None;
+    for _ in 0..CHAIN_MAX {
+        let Ok(header) = Header::parse(&rest) else {
+            conn.end(Violation::NotAMessage, "header").await;
+            return None;
+        };
+        if header.flags.has(Flags::RESPONSE) {
+            conn.end(Violation::NotAMessage, "an answer").await;
+            return None;
+        }
+        let next = usize::try_from(header.next).unwrap_or(usize::MAX);
+        if next != 0 && (!next.is_multiple_of(8) || next < HEADER_LEN || next >= rest.len()) {
+            conn.end(Violation::Chain, "NextCommand").await;
+            return None;
+        }
+        let message = if next == 0 { std::mem::take(&mut rest) } else { rest.split_to(next) };
+        let cx = Cx {
+            server: core.clone(),
+            conn: conn.clone(),
+            header,
+            message,
+            pulled: std::mem::take(&mut pulled),
+            encrypted,
+            channel: None,
+            tree: None,
+            previous: None,
+            counted: OnceLock::new(),
+            survives: AtomicBool::new(false),
+            meant: OnceLock::new(),
+            pending: OnceLock::new(),
+            slot: slot.clone(),
+        };
+        if let Err((rule, detail)) = one(cx, &mut before).await {
+            conn.end(rule, detail).await;
+            return None;
+        }
+        if next == 0 {
+            let finished = slot.lock().out.finish(conn);
+            if finished.is_err() {
+                conn.end(Violation::Sealed, "an answer could not be signed or encrypted").await;
+            }
+            return finished.ok().flatten();
+        }
+    }
+    conn.end(Violation::Chain, "too many messages").await;
+    None
+}
+
+/// Answers one command of a chain. An error ends the connection.
+async fn one(mut cx: Cx, before: &mut Option<Before>) -> Result<(), Fatal> {
+    if cx.header.command() == Some(Command::Cancel) {
+        cancel(&mut cx);
+        return Ok(());
+    }
+    if !cx.conn.take_ids(cx.header.message_id, cx.header.credit_charge) {
+        return Err((Violation::MessageId, "not granted, or used before"));
+    }
+    let related = cx.header.flags.has(Flags::RELATED);
+    let answer = match (related, *before) {
+        (true, None) => Err(Status::INVALID_PARAMETER),
+        (true, Some(b)) => {
+            cx.header.session_id = b.session_id;
+            cx.header.tree_or_async = Header::of_tree(b.tree_id);
+            cx.previous = b.file;
+            dispatch::message(&mut cx, b.failed).await?
+        }
+        (false, _) => dispatch::message(&mut cx, None).await?,
+    };
+    let is_create = cx.header.command() == Some(Command::Create);
+    let failed = match &answer {
+        Err(status) if is_create => Some(*status),
+        Ok(a) if is_create && a.status.is_error() => Some(a.status),
+        // A new file is what counts now.
+        Ok(Answer { opened: Some(_), .. }) => None,
+        _ => before.and_then(|b| b.failed).filter(|_| related),
+    };
+    let nowhere =
+        matches!(answer, Err(Status::USER_SESSION_DELETED | Status::NETWORK_NAME_DELETED));
+    if nowhere || related && before.is_none() {
+        // What follows would be related to nothing.
+        *before = None;
+        let message = respond(&cx, answer);
+        cx.slot.lock().out.push(message);
+        return Ok(());
+    }
+    let done = answer.as_ref().ok();
+    *before = Some(Before {
+        session_id: done.and_then(|a| a.session_id).unwrap_or(cx.header.session_id),
+        tree_id: done.and_then(|a| a.tree_id).unwrap_or(cx.header.tree_id()),
+        file: done.and_then(|a| a.opened).or(cx.meant.get().copied()).or(cx.previous),
+        failed,
+    });
+    let message = respond(&cx, answer);
+    cx.slot.lock().out.push(message);
+    Ok(())
+}
+
+/// CANCEL (MS-SMB2 section 3.3.5.16): never answered, and of no effect when it is not signed as it must be.
+fn cancel(cx: &mut Cx) {
+    cx.channel = cx.conn.channel(cx.header.session_id);
+    if dispatch::verify(cx).is_err() {
+        return;
+    }
+    let (h, is_async) = (&cx.header, cx.header.flags.has(Flags::ASYNC));
+    cx.conn.end_waits(Status::CANCELLED, |p| {
+        let same =
+            if is_async { p.async_id == h.tree_or_async } else { p.message_id == h.message_id };
+        same && p.session_id == h.session_id
+    });
+}
+
+/// The header of an answer (MS-SMB2 section 3.3.4.1).
+fn answer_header(cx: &Cx, status: Status, credits: u16) -> Header {
+    let keep = Flags::RELATED | Flags::PRIORITY | Flags::REPLAY;
+    let mut header = Header {
+        status: status.0,
+        credits,
+        flags: Flags(Flags::RESPONSE | cx.header.flags.0 & keep),
+        next: 0,
+        signature: [0; 16],
+        ..cx.header
+    };
+    if let Some(pending) = cx.pending.get() {
+        header.flags.0 |= Flags::ASYNC;
+        header.tree_or_async = pending.async_id;
+    }
+    header
+}
+
+fn respond(cx: &Cx, answer: Result<Answer, Status>) -> Message {
+    let mut answer = match answer {
+        Ok(answer) => answer,
+        Err(status) => Answer::with_status(status, ERROR_BODY.to_vec()),
+    };
+    // A request that waited got its credits with the interim answer.
+    let credits = if cx.pending.get().is_some() { 0 } else { cx.conn.grant(cx.header.credits) };
+    let mut header = answer_header(cx, answer.status, credits);
+    if let Some(session) = answer.session_id {
+        header.session_id = session;
+    }
+    if let Some(tree) = answer.tree_id {
+        header.tree_or_async = Header::of_tree(tree);
+    }
+    if cx.channel.is_none() && cx.header.flags.has(Flags::SIGNED) {
+        // There is no key for an answer that says so. Windows sends back the signature that came, by which a client sees that
+        // it is no forgery of a session that it has.
+        header.flags.0 |= Flags::SIGNED;
+        header.signature = cx.header.signature;
+    }
+    let mut head = Vec::with_capacity(HEADER_LEN + answer.body.len() + 8);
+    head.extend_from_slice(&header.emit());
+    head.extend_from_slice(&answer.body);
+    let seal = answer.seal.take().unwrap_or_else(|| match &cx.channel {
+        Some(c) if cx.header.flags.has(Flags::SIGNED) || c.session.signing_required() => {
+            Seal::Channel(c.clone())
+        }
+        None if cx.header.command() == Some(Command::SessionSetup) => bound(cx),
+        _ => Seal::None,
+    });
+    Message { head, bulk: answer.bulk, invalidate: answer.invalidate, seal, hash: answer.hash }
+}
+
+/// The refusal to bind a session is signed with the session's key (MS-SMB2 section 3.3.4.1.1).
+fn bound(cx: &Cx) -> Seal {
+    match cx.server.sessions.get(cx.header.session_id) {
+        Some(session) if cx.header.flags.has(Flags::SIGNED) => Seal::Session(session),
+        _ => Seal::None,
+    }
+}
+
+/// See [`Cx::pend`].
+pub(crate) async fn pend(cx: &Cx) -> Result<(), Status> {
+    if cx.pending.get().is_some() {
+        return Ok(());
+    }
+    if cx.header.next != 0 {
+        // Only the last command of a chain may be answered later (MS-SMB2 section 3.3.5.2.7, note on Windows).
+        return Err(Status::INTERNAL_ERROR);
+    }
+    let pending = cx
+        .conn
+        .begin_wait(cx.header.message_id, cx.header.session_id, cx.survives.load(Ordering::Relaxed))
+        .ok_or(Status::INSUFFICIENT_RESOURCES)?;
+    // Only this command's own future sets it.
+    let _ = cx.pending.set(pending);
+    let header = answer_header(cx, Status::PENDING, cx.conn.grant(cx.header.credits));
+    let mut head = header.emit().to_vec();
+    head.extend_from_slice(&ERROR_BODY);
+    // Never signed: a signature by AES-GMAC may be made only once for a message id.
+    let message = Message { head, bulk: None, invalidate: None, seal: Seal::None, hash: None };
+    let pushed = {
+        let mut shared = cx.slot.lock();
+        shared.out.push(message);
+        let reply = shared.out.finish(&cx.conn).map_err(|Failed| Status::INTERNAL_ERROR)?;
+        if shared.apart {
+            reply
+        } else {
+            shared.interim = reply;
+            None
+        }
+    };
+    match pushed {
+        // A connection that is gone tells the request so by its status.
+        Some(reply) => drop(cx.conn.push(reply).await),
+        None => yield_once().await,
+    }
+    Ok(())
+}
+
+/// Lets [`Call`] look at its slot.
+async fn yield_once() {
+    let mut yielded = false;
+    std::future::poll_fn(|_| {
+        if yielded {
+            return Poll::Ready(());
+        }
+        yielded = true;
+        Poll::Pending
+    })
+    .await;
+}
+
+/// See [`Cx::check_charge`].
+pub(crate) fn check_charge(cx: &Cx, bytes: u32) -> Result<(), Status> {
+    if cx.conn.dialect() == Dialect::V202 {
+        return Ok(());
+    }
+    let needed = bytes.saturating_sub(1) / CREDIT_BYTES + 1;
+    if needed > u32::from(cx.header.credit_charge.max(1)) {
+        Violation::CreditCharge.note(&cx.conn, &format!("{bytes} bytes"));
+        return Err(Status::INVALID_PARAMETER);
+    }
+    Ok(())
+}
+
+impl Conn {
+    /// Uses the message ids of a request. Dialect 2.0.2 has no charge, and neither has what comes before the dialect.
+    pub(crate) fn take_ids(&self, id: u64, charge: u16) -> bool {
+        let charge = if self.dialect() == Dialect::V202 { 1 } else { charge };
+        locked(&self.window).take(id, charge)
+    }
+
+    /// Grants credits.
+    pub(crate) fn grant(&self, asked: u16) -> u16 {
+        let max = if self.is_used() { CREDITS_MAX } else { CREDITS_BEFORE_LOGON_MAX };
+        locked(&self.window).grant(asked, max)
+    }
+
+    /// Sends a message that answers no request that the serve loop still has.
+    pub(crate) async fn push(&self, reply: Reply) -> Result<(), Status> {
+        self.handle.push(reply).await.map_err(|_gone| Status::NETWORK_NAME_DELETED)
+    }
+
+    /// The peer broke a rule that ends the connection.
+    pub(crate) async fn end(&self, rule: Violation, detail: &str) {
+        rule.note(self, detail);
+        self.handle.shutdown().await;
+    }
+}

@@ -1,0 +1,249 @@
+//! Signatures (MS-SMB2 sections 3.1.4.1 and 3.1.5.1): over a whole message from its header on, with the signature field as zeros.
+
+use aws_lc_rs::{cmac, hmac};
+use subtle::ConstantTimeEq;
+
+use super::Failed;
+use super::evp::{Mode, Template};
+use crate::wire::{Command, HEADER_LEN, Header};
+
+/// A signing algorithm by its number in SMB2_SIGNING_CAPABILITIES (MS-SMB2 section 2.2.3.1.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Algorithm {
+    /// HMAC-SHA256, cut to 16 bytes: dialects 2.0.2 and 2.1, and 3.1.1 when it is all that is offered.
+    HmacSha256 = 0,
+    /// AES-128-CMAC: the 3.x family unless negotiated otherwise.
+    AesCmac = 1,
+    /// AES-128-GMAC: twenty times as fast.
+    AesGmac = 2,
+}
+
+impl Algorithm {
+    /// The algorithm of this number.
+    pub fn from_number(n: u16) -> Option<Self> {
+        [Self::HmacSha256, Self::AesCmac, Self::AesGmac].into_iter().find(|a| *a as u16 == n)
+    }
+}
+
+/// Who sends a message; part of the nonce of AES-GMAC, so that both directions of a message id differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// The client.
+    Client,
+    /// The server.
+    Server,
+}
+
+/// A signing key, expanded once and used by any number of messages at a time.
+pub struct Signer(Keyed);
+
+enum Keyed {
+    Hmac(Box<hmac::Key>),
+    Cmac(cmac::Key),
+    Gmac(Template),
+}
+
+impl Signer {
+    /// With `Session.SigningKey`, `Channel.SigningKey`, or in dialects 2.x `Session.SessionKey`.
+    pub fn new(algorithm: Algorithm, key: &[u8; 16]) -> Result<Self, Failed> {
+        Ok(Self(match algorithm {
+            Algorithm::HmacSha256 => Keyed::Hmac(Box::new(hmac::Key::new(hmac::HMAC_SHA256, key))),
+            Algorithm::AesCmac => {
+                Keyed::Cmac(cmac::Key::new(cmac::AES_128, key).map_err(|_| Failed)?)
+            }
+            Algorithm::AesGmac => Keyed::Gmac(Template::new(Mode::Gcm, key)?),
+        }))
+    }
+
+    /// The algorithm.
+    pub fn algorithm(&self) -> Algorithm {
+        match self.0 {
+            Keyed::Hmac(_) => Algorithm::HmacSha256,
+            Keyed::Cmac(_) => Algorithm::AesCmac,
+            Keyed::Gmac(_) => Algorithm::AesGmac,
+        }
+    }
+
+    /// The signature of a message in pieces, the first of which holds the whole header. What stands in the signature field does
+    /// not matter. Padding behind a message of a chain belongs to it.
+    pub fn sign(&self, from: Sender, message: &[&[u8]]) -> Result<[u8; 16], Failed> {
+        let (first, rest) = message.split_first().ok_or(Failed)?;
+        let (header, body) = first.split_first_chunk::<HEADER_LEN>().ok_or(Failed)?;
+        let mut cleared = *header;
+        cleared[Header::SIGNATURE].fill(0);
+        let pieces = [&cleared[..], body].into_iter().chain(rest.iter().copied());
+        match &self.0 {
+            Keyed::Hmac(key) => {
+                let mut mac = hmac::Context::with_key(key);
+                pieces.for_each(|p| mac.update(p));
+                mac.sign().as_ref().first_chunk().copied().ok_or(Failed)
+            }
+            Keyed::Cmac(key) => {
+                let mut mac = cmac::Context::with_key(key);
+                for piece in pieces {
+                    mac.update(piece).map_err(|_| Failed)?;
+                }
+                mac.sign().map_err(|_| Failed)?.as_ref().try_into().map_err(|_| Failed)
+            }
+            Keyed::Gmac(key) => {
+                let mut mac = key.encrypt(&gmac_nonce(from, header))?;
+                for piece in pieces {
+                    mac.aad(piece)?;
+                }
+                mac.tag()
+            }
+        }
+    }
+
+    /// Compares, in constant time, with the signature that the header holds.
+    pub fn verify(&self, from: Sender, message: &[&[u8]]) -> Result<(), Failed> {
+        let header = message.first().ok_or(Failed)?;
+        let found = header.get(Header::SIGNATURE).ok_or(Failed)?;
+        let expected = self.sign(from, message)?;
+        if bool::from(expected.ct_eq(found)) { Ok(()) } else { Err(Failed) }
+    }
+}
+
+/// MS-SMB2 section 3.1.4.1: `MessageId`, then a bit for the server and a bit for a CANCEL request, which reuses the id of
+/// the request that it cancels.
+fn gmac_nonce(from: Sender, header: &[u8; HEADER_LEN]) -> [u8; 12] {
+    let mut nonce = [0; 12];
+    nonce[..8].copy_from_slice(&header[24..32]);
+    let command = u16::from_le_bytes([header[12], header[13]]);
+    let server = u8::from(from == Sender::Server);
+    let cancel = u8::from(from == Sender::Client && command == Command::Cancel as u16);
+    nonce[8] = server | cancel << 1;
+    nonce
+}
+
+#[cfg(test)]
+mod tests {
+    use aes_gcm::aead::{Aead, KeyInit, Payload};
+    use proptest::prelude::*;
+
+    use super::super::kdf;
+    use super::super::unhex;
+    use super::*;
+
+    const ALL: [Algorithm; 3] = [Algorithm::HmacSha256, Algorithm::AesCmac, Algorithm::AesGmac];
+
+    /// The SESSION_SETUP response of Microsoft's "anatomy of signing and cryptographic keys", 3.1.1.
+    #[test]
+    fn a_response_of_windows_10() {
+        let message = unhex(
+            "FE534D4240000100000000000100800009000000000000000300000000000000FFFE000000000000
+             1900000000100000EBE146DA120BA25FC3376A49DFE31BC10900000048001D00A11B3019A0030A01
+             00A3120410010000003B453CDC3524164200000000",
+        );
+        let key = unhex("73FE7A9A77BEF0BDE49C650D8CCB5F76").try_into().unwrap();
+        let signer = Signer::new(Algorithm::AesCmac, &key).unwrap();
+        assert_eq!(signer.verify(Sender::Server, &[&message]), Ok(()));
+        assert_eq!(signer.verify(Sender::Server, &[&message[..70], &message[70..]]), Ok(()));
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_wire() {
+        for a in ALL {
+            assert_eq!(Algorithm::from_number(a as u16), Some(a));
+            assert_eq!(Signer::new(a, &[1; 16]).unwrap().algorithm(), a);
+        }
+        assert_eq!(Algorithm::from_number(3), None);
+    }
+
+    #[test]
+    fn the_gmac_nonce_tells_server_and_cancel_apart() {
+        let mut header = [0_u8; 64];
+        header[24..32].copy_from_slice(&0x0807_0605_0403_0201_u64.to_le_bytes());
+        let id = [1, 2, 3, 4, 5, 6, 7, 8];
+        let tail = |from, command: Command, h: &[u8; 64]| {
+            let mut h = *h;
+            h[12..14].copy_from_slice(&(command as u16).to_le_bytes());
+            let nonce = gmac_nonce(from, &h);
+            assert_eq!(nonce[..8], id);
+            nonce[8..].to_vec()
+        };
+        assert_eq!(tail(Sender::Client, Command::Read, &header), [0, 0, 0, 0]);
+        assert_eq!(tail(Sender::Server, Command::Read, &header), [1, 0, 0, 0]);
+        assert_eq!(tail(Sender::Client, Command::Cancel, &header), [2, 0, 0, 0]);
+        // A cancelled request is answered with its own command, so a server never sets the bit.
+        assert_eq!(tail(Sender::Server, Command::Cancel, &header), [1, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_message_without_a_header_has_no_signature() {
+        for a in ALL {
+            let signer = Signer::new(a, &[1; 16]).unwrap();
+            assert_eq!(signer.sign(Sender::Client, &[]), Err(Failed));
+            assert_eq!(signer.sign(Sender::Client, &[&[0; 63], &[0; 9]]), Err(Failed));
+            assert_eq!(signer.verify(Sender::Client, &[&[0; 63]]), Err(Failed));
+        }
+    }
+
+    #[test]
+    fn the_key_of_2_x_is_the_session_key() {
+        let key = kdf::session_key(b"short");
+        let signer = Signer::new(Algorithm::HmacSha256, &key).unwrap();
+        let message = [7_u8; 80];
+        let mut cleared = message;
+        cleared[48..64].fill(0);
+        let expected = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key[..]), &cleared);
+        let found = signer.sign(Sender::Client, &[&message]).unwrap();
+        assert_eq!(found[..], expected.as_ref()[..16]);
+    }
+
+    /// What RustCrypto computes over the joined message.
+    fn oracle(a: Algorithm, key: &[u8; 16], from: Sender, message: &[u8]) -> Vec<u8> {
+        use cmac::Mac as _;
+        let mut whole = message.to_vec();
+        whole[48..64].fill(0);
+        match a {
+            Algorithm::HmacSha256 => {
+                hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), &whole).as_ref()[..16].to_vec()
+            }
+            Algorithm::AesCmac => {
+                let mut mac = <::cmac::Cmac<aes::Aes128> as ::cmac::KeyInit>::new(key.into());
+                mac.update(&whole);
+                mac.finalize().into_bytes().to_vec()
+            }
+            Algorithm::AesGmac => {
+                let nonce = gmac_nonce(from, whole.first_chunk().unwrap());
+                aes_gcm::Aes128Gcm::new(key.into())
+                    .encrypt((&nonce).into(), Payload { msg: &[], aad: &whole })
+                    .unwrap()
+            }
+        }
+    }
+
+    use ::cmac;
+
+    proptest! {
+        /// Equal to the oracle however the message is cut, and no bit can change unseen.
+        #[test]
+        fn signatures_agree_and_bind(
+            key: [u8; 16],
+            head in proptest::collection::vec(any::<u8>(), 64..200),
+            rest in proptest::collection::vec(
+                proptest::collection::vec(any::<u8>(), 0..5000), 0..4),
+            from_server: bool,
+            flip: proptest::sample::Index,
+        ) {
+            let from = if from_server { Sender::Server } else { Sender::Client };
+            for a in ALL {
+                let signer = Signer::new(a, &key).unwrap();
+                let mut head = head.clone();
+                let mut pieces: Vec<&[u8]> = vec![&head];
+                pieces.extend(rest.iter().map(Vec::as_slice));
+                let signature = signer.sign(from, &pieces).unwrap();
+                let mut whole = pieces.concat();
+                prop_assert_eq!(&signature[..], &oracle(a, &key, from, &whole)[..]);
+                head[48..64].copy_from_slice(&signature);
+                whole[48..64].copy_from_slice(&signature);
+                prop_assert_eq!(signer.verify(from, &[&whole]), Ok(()));
+                let bit = flip.index(whole.len() * 8);
+                whole[bit / 8] ^= 1 << (bit % 8);
+                prop_assert_eq!(signer.verify(from, &[&whole]), Err(Failed));
+            }
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! One command being answered: what it came with, whom it is for, how it waits, what it says.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::Poll;
+
+use iobuf::Buf;
+use rdma_transport::channel::{Place, Pulled};
+
+use vfs::keeper::Patience;
+use vfs::namespace::Door;
+use vfs::{BoxFuture, VfsError, VfsResult};
+
+use crate::answer::{Hash, Seal};
+use crate::compound::Slot;
+use crate::conn::{Conn, Pending};
+use crate::open::Open;
+use crate::sequence::Counted;
+use crate::server::Core;
+use crate::session::{Channel, Session};
+use crate::status::Status;
+use crate::tree::Tree;
+use crate::wire::file_id::FileId;
+use crate::wire::{Command, Flags, HEADER_LEN, Header, Malformed};
+
+/// Bulk data of an answer.
+#[derive(Debug)]
+pub struct Bulk {
+    /// Offset in the body where it stands when it travels in the message: at its end, so far.
+    pub at: usize,
+    /// The bytes.
+    pub data: Vec<Buf>,
+    /// Where they go.
+    pub place: Place,
+}
+
+/// What a command says.
+#[derive(Default)]
+pub struct Answer {
+    /// Status of the header; an error only when `body` says more about it than the error response without data does.
+    pub status: Status,
+    /// The body, as `emit` gives it.
+    pub body: Vec<u8>,
+    /// Its bulk data.
+    pub bulk: Option<Bulk>,
+    /// Token of the peer's memory that is to be invalidated with the answer.
+    pub invalidate: Option<u32>,
+    /// The file that the next command of a related chain means.
+    pub opened: Option<FileId>,
+    /// The session that was made.
+    pub(crate) session_id: Option<u64>,
+    /// The tree that was made.
+    pub(crate) tree_id: Option<u32>,
+    /// Who signs it, where that is not the connection's own key.
+    pub(crate) seal: Option<Seal>,
+    /// The chain of hashes that it continues.
+    pub(crate) hash: Option<Hash>,
+}
+
+impl Answer {
+    /// A success with this body.
+    pub fn ok(body: Vec<u8>) -> Self {
+        Self { body, ..Self::default() }
+    }
+
+    /// Another status with a body of its own: STATUS_BUFFER_OVERFLOW with what fitted, STATUS_STOPPED_ON_SYMLINK with its
+    /// error data.
+    pub fn with_status(status: Status, body: Vec<u8>) -> Self {
+        Self { status, body, ..Self::default() }
+    }
+}
+
+/// One command being answered.
+pub struct Cx {
+    /// What all connections share.
+    pub server: Arc<Core>,
+    /// The connection that it came by.
+    pub conn: Arc<Conn>,
+    /// Its header.
+    pub header: Header,
+    /// The message from its header on; bulk data that stands in `pulled` is not inside.
+    pub message: Buf,
+    /// Bulk data that was read into place: offsets count from the header.
+    pub pulled: Vec<Pulled>,
+    /// It came encrypted.
+    pub encrypted: bool,
+    pub(crate) channel: Option<Arc<Channel>>,
+    pub(crate) tree: Option<Arc<Tree>>,
+    /// The file of the command before it in a related chain.
+    pub(crate) previous: Option<FileId>,
+    /// The file that this command turned out to mean.
+    pub(crate) meant: OnceLock<FileId>,
+    pub(crate) pending: OnceLock<Arc<Pending>>,
+    /// The open that the command works with, which counts it until it is answered.
+    pub(crate) counted: OnceLock<(Arc<Open>, Counted)>,
+    /// See [`Cx::outlives_connection`].
+    pub(crate) survives: AtomicBool,
+    pub(crate) slot: Arc<Slot>,
+}
+
+impl Cx {
+    /// The session.
+    pub fn session(&self) -> Result<&Arc<Session>, Status> {
+        self.channel.as_ref().map(|c| &c.session).ok_or(Status::USER_SESSION_DELETED)
+    }
+
+    /// The tree.
+    pub fn tree(&self) -> Result<&Arc<Tree>, Status> {
+        self.tree.as_ref().ok_or(Status::NETWORK_NAME_DELETED)
+    }
+
+    /// Which file a command means: in a related chain all ones stand for the file of the command before
+    /// (MS-SMB2 section 3.3.5.2.7.2).
+    pub fn file_id(&self, id: FileId) -> Result<FileId, Status> {
+        let id = self.previous.filter(|_| id == FileId::PREVIOUS).unwrap_or(id);
+        // A command means one file; who asks again means the same.
+        let _ = self.meant.set(id);
+        Ok(id)
+    }
+
+    /// The open that a command means, if it is of this session and tree.
+    pub fn open(&self, id: FileId) -> Result<Arc<Open>, Status> {
+        let id = self.file_id(id)?;
+        let (session, tree) = (self.session()?, self.tree()?);
+        let open = self.server.opens.get(id).ok_or(Status::FILE_CLOSED)?;
+        if !open.belongs_to(session.id, tree.id) {
+            return Err(Status::FILE_CLOSED);
+        }
+        open.durable.not_replayable();
+        self.count(&open)?;
+        Ok(open)
+    }
+
+    /// What this command waits for is worth waiting for when its connection is lost and its session is not: the client asks for
+    /// the outcome by another connection.
+    pub(crate) fn outlives_connection(&self) {
+        self.survives.store(true, Ordering::Relaxed);
+    }
+
+    /// How often the client has lost a connection, as it says.
+    pub(crate) fn channel_sequence(&self) -> u16 {
+        let b = self.header.status.to_le_bytes();
+        if self.conn.dialect().is_3() { u16::from_le_bytes([b[0], b[1]]) } else { 0 }
+    }
+
+    /// MS-SMB2 section 3.3.5.2.10.
+    fn count(&self, open: &Arc<Open>) -> Result<(), Status> {
+        if !self.conn.dialect().is_3() || self.counted.get().is_some() {
+            return Ok(());
+        }
+        let command = self.header.command();
+        let changes = matches!(command, Some(Command::Write | Command::SetInfo | Command::Ioctl));
+        let replay = self.header.flags.has(Flags::REPLAY);
+        let counted = open.sequence.begin(self.channel_sequence(), replay, changes)?;
+        // Looked for just above, by the one task that answers this command.
+        let _ = self.counted.set((open.clone(), counted));
+        Ok(())
+    }
+
+    /// The door for what is done through an open: it waits for holders, and the open's own caching is not in its way.
+    pub fn door(&self, open: &Open) -> Door<'_> {
+        let door = self.server.namespace.by(Some(open.party.who()));
+        door.patiently(self).from_parent(open.caching.parent())
+    }
+
+    /// `len` bytes of bulk data at `offset` from the header, wherever they came by. No copy.
+    pub fn bulk(&self, offset: usize, len: usize) -> Result<Vec<Buf>, Status> {
+        if let Some(pulled) = self.pulled.iter().find(|p| p.at == offset) {
+            let have: usize = pulled.data.iter().map(Buf::len).sum();
+            return if have == len {
+                Ok(pulled.data.clone())
+            } else {
+                Err(Status::INVALID_PARAMETER)
+            };
+        }
+        let end = offset.checked_add(len).ok_or(Status::INVALID_PARAMETER)?;
+        if offset < HEADER_LEN || end > self.message.len() {
+            return Err(Status::INVALID_PARAMETER);
+        }
+        Ok(vec![self.message.slice(offset..end)])
+    }
+
+    /// Data may go to or come from the peer's memory directly: on an RDMA connection, when neither the session nor the share
+    /// encrypts and this message did not come encrypted.
+    pub fn may_place_remote(&self) -> bool {
+        let session = self.channel.as_ref().is_some_and(|c| c.session.encrypts());
+        let share = self.tree.as_ref().is_some_and(|t| t.settings.encrypt);
+        self.conn.info.transport.is_rdma() && !self.encrypted && !session && !share
+    }
+
+    /// Checks that the credits of this request pay for `bytes` of payload, the larger of what it sends and what it may get
+    /// (MS-SMB2 section 3.3.5.2.5).
+    pub fn check_charge(&self, bytes: u32) -> Result<(), Status> {
+        crate::compound::check_charge(self, bytes)
+    }
+
+    /// Says to the client that the answer will take a while (STATUS_PENDING), once; to be called just before a wait that may
+    /// last. An error when too many requests of this connection wait.
+    pub async fn pend(&self) -> Result<(), Status> {
+        crate::compound::pend(self).await
+    }
+
+    /// The client was told that the answer takes a while.
+    pub fn has_pended(&self) -> bool {
+        self.pending.get().is_some()
+    }
+
+    /// Waits until this request is to be given up, and gives the status to answer: the client cancelled it, its session or tree
+    /// ended, the connection is gone. Only after [`Cx::pend`]; waits for ever before.
+    pub async fn cancelled(&self) -> Status {
+        match self.pending.get() {
+            Some(pending) => pending.ended().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Cx {
+    /// Does something that may wait, until it is done or this request is to be given up.
+    pub async fn or_cancelled<T>(&self, work: impl Future<Output = T>) -> Result<T, Status> {
+        let mut work = std::pin::pin!(work);
+        let mut ended = std::pin::pin!(None);
+        std::future::poll_fn(|task| {
+            if let Poll::Ready(done) = work.as_mut().poll(task) {
+                return Poll::Ready(Ok(done));
+            }
+            // The work has called `pend` by now, if it does.
+            if self.pending.get().is_none() {
+                return Poll::Pending;
+            }
+            if ended.is_none() {
+                ended.set(Some(self.cancelled()));
+            }
+            match ended.as_mut().as_pin_mut() {
+                Some(ended) => ended.poll(task).map(Err),
+                None => Poll::Pending,
+            }
+        })
+        .await
+    }
+}
+
+impl Patience for Cx {
+    /// In the middle of a chain there is no interim answer. Linux renames and links by chains and holds leases of its own
+    /// meanwhile, so such a command waits without one: holders have a deadline.
+    fn begin(&self) -> BoxFuture<'_, VfsResult<()>> {
+        Box::pin(async {
+            if self.header.next != 0 {
+                return Ok(());
+            }
+            self.pend().await.map_err(|_| VfsError::Cancelled)
+        })
+    }
+
+    fn ended(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            self.cancelled().await;
+        })
+    }
+}
+
+impl Drop for Cx {
+    fn drop(&mut self) {
+        if let Some((open, counted)) = self.counted.get() {
+            open.sequence.end(*counted);
+        }
+        if let Some(pending) = self.pending.get() {
+            self.conn.end_wait(pending);
+        }
+    }
+}
+
+impl From<Malformed> for Status {
+    fn from(_: Malformed) -> Self {
+        Self::INVALID_PARAMETER
+    }
+}

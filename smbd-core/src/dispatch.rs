@@ -1,0 +1,215 @@
+//! What must hold before a command is done (MS-SMB2 sections 3.3.5.2.4 to 3.3.5.2.11), and which file answers which command.
+
+use std::sync::Arc;
+
+use iobuf::Buf;
+
+use crate::conn::Conn;
+use crate::crypto::sign::Sender;
+use crate::cx::{Answer, Cx};
+use crate::ops;
+use crate::server::Core;
+use crate::session::{Kind, Session, Standing};
+use crate::status::Status;
+use crate::violation::{Fatal, Violation};
+use crate::wire::negotiate::Dialect;
+use crate::wire::{Command, Flags};
+
+/// Answers a command of a chain. `failed`: the CREATE that was to give its file did not. The outer error ends the connection.
+pub(crate) async fn message(
+    cx: &mut Cx,
+    failed: Option<Status>,
+) -> Result<Result<Answer, Status>, Fatal> {
+    let Some(command) = cx.header.command() else {
+        Violation::Format.note(&cx.conn, "a command that does not exist");
+        return Ok(Err(Status::INVALID_PARAMETER));
+    };
+    match (command, cx.conn.negotiated().is_some()) {
+        (Command::Negotiate, false) => return ops::negotiate::call(cx).await,
+        (Command::Negotiate, true) => return Err((Violation::Order, "a second NEGOTIATE")),
+        (_, false) => return Err((Violation::Order, "a command before NEGOTIATE")),
+        _ => {}
+    }
+    cx.channel = cx.conn.channel(cx.header.session_id);
+    if let Err(status) = admit(cx, command) {
+        return Ok(Err(status));
+    }
+    if let Some(status) = failed
+        && command != Command::Create
+    {
+        return Ok(Err(status));
+    }
+    if command == Command::TreeConnect {
+        tree_connect_is_protected(cx)?;
+    }
+    Ok(self::command(cx, command).await)
+}
+
+/// Signature, session and tree.
+fn admit(cx: &mut Cx, command: Command) -> Result<(), Status> {
+    verify(cx)?;
+    if matches!(command, Command::SessionSetup | Command::Echo) {
+        return Ok(());
+    }
+    let session = cx.session()?.clone();
+    match session.standing(cx.server.now()) {
+        Standing::Valid => {}
+        // MS-SMB2 section 3.3.5.2.9: what gives something back may still be done.
+        Standing::Expired
+            if matches!(command, Command::Logoff | Command::Close | Command::Lock) => {}
+        Standing::Expired => return Err(Status::NETWORK_SESSION_EXPIRED),
+        Standing::InProgress | Standing::Gone => return Err(Status::USER_SESSION_DELETED),
+    }
+    if session.encrypts() && !cx.encrypted {
+        Violation::Clear.note(&cx.conn, "a session that encrypts");
+        return Err(Status::ACCESS_DENIED);
+    }
+    if matches!(command, Command::Logoff | Command::TreeConnect) {
+        return Ok(());
+    }
+    cx.tree = session.tree(cx.header.tree_id());
+    let encrypts = cx.tree()?.settings.encrypt;
+    if encrypts && !cx.encrypted {
+        Violation::Clear.note(&cx.conn, "a share that encrypts");
+        return Err(Status::ACCESS_DENIED);
+    }
+    Ok(())
+}
+
+/// MS-SMB2 section 3.3.5.2.4.
+pub(crate) fn verify(cx: &Cx) -> Result<(), Status> {
+    if cx.encrypted {
+        return Ok(());
+    }
+    let Some(channel) = &cx.channel else {
+        // A SESSION_SETUP that binds is verified where it is done.
+        return Ok(());
+    };
+    if !cx.header.flags.has(Flags::SIGNED) {
+        if channel.session.signing_required() {
+            Violation::Signature.note(&cx.conn, "missing");
+            return Err(Status::ACCESS_DENIED);
+        }
+        return Ok(());
+    }
+    let Some(signer) = &channel.signer else { return Ok(()) };
+    with_pieces(cx, |pieces| signer.verify(Sender::Client, pieces)).map_err(|_| {
+        Violation::Signature.note(&cx.conn, "wrong");
+        Status::ACCESS_DENIED
+    })
+}
+
+/// The bytes of a message in their order, bulk data in its place.
+pub(crate) fn with_pieces<T>(cx: &Cx, f: impl FnOnce(&[&[u8]]) -> T) -> T {
+    if cx.pulled.is_empty() {
+        return f(&[&cx.message]);
+    }
+    let mut pieces = Vec::with_capacity(8);
+    let mut from = 0;
+    for p in &cx.pulled {
+        let at = p.at.clamp(from, cx.message.len());
+        pieces.push(&cx.message[from..at]);
+        pieces.extend(p.data.iter().map(Buf::as_slice));
+        from = at;
+    }
+    pieces.push(&cx.message[from..]);
+    f(&pieces)
+}
+
+/// MS-SMB2 section 3.3.5.7: in dialect 3.1.1 a tree is connected by a message that nobody can have changed.
+fn tree_connect_is_protected(cx: &Cx) -> Result<(), Fatal> {
+    let is_user =
+        cx.channel.as_ref().and_then(|c| c.session.user()).is_some_and(|u| u.kind == Kind::User);
+    let protected = cx.encrypted || cx.header.flags.has(Flags::SIGNED);
+    if is_user && !protected && cx.conn.dialect() == Dialect::V311 {
+        return Err((Violation::Signature, "a TREE_CONNECT in clear"));
+    }
+    Ok(())
+}
+
+/// Answers a command whose session and tree were found.
+async fn command(cx: &Cx, command: Command) -> Result<Answer, Status> {
+    match command {
+        Command::SessionSetup => ops::session_setup::call(cx).await,
+        Command::Logoff => ops::logoff::call(cx).await,
+        Command::TreeConnect => ops::tree_connect::call(cx).await,
+        Command::TreeDisconnect => ops::tree_disconnect::call(cx).await,
+        Command::Create => still_wanted(cx, ops::create::call(cx).await?).await,
+        Command::Close => ops::close::call(cx).await,
+        Command::Flush => ops::flush::call(cx).await,
+        Command::Read => ops::read::call(cx).await,
+        Command::Write => ops::write::call(cx).await,
+        Command::Lock => ops::lock::call(cx).await,
+        Command::OplockBreak => ops::oplock_break::call(cx).await,
+        Command::Echo => ops::echo::call(cx).await,
+        Command::Ioctl => ops::ioctl::call(cx).await,
+        Command::ChangeNotify => ops::change_notify::call(cx).await,
+        Command::QueryDirectory => ops::query_directory::call(cx).await,
+        Command::QueryInfo => ops::query_info::call(cx).await,
+        Command::SetInfo => ops::set_info::call(cx).await,
+        _ => Err(Status::NOT_SUPPORTED),
+    }
+}
+
+/// An open that came while its session or tree ended is closed at once: whoever closed the others has not seen it.
+async fn still_wanted(cx: &Cx, answer: Answer) -> Result<Answer, Status> {
+    let (session, tree) = (cx.session()?, cx.tree()?);
+    let gone = match session.standing(cx.server.now()) {
+        Standing::Gone => Status::USER_SESSION_DELETED,
+        _ if session.tree(tree.id).is_none() => Status::NETWORK_NAME_DELETED,
+        _ => return Ok(answer),
+    };
+    if let Some(open) = answer.opened.and_then(|id| cx.server.opens.get(id)) {
+        ops::close::end(&cx.server, &open).await;
+    }
+    Err(gone)
+}
+
+/// Why opens go away without a CLOSE of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// The client gave them up: LOGOFF, TREE_DISCONNECT. Nothing is kept.
+    GivenUp,
+    /// The connection is gone: what is durable waits for its client (MS-SMB2 section 3.3.7.1).
+    Connection,
+}
+
+/// Ends a session: its trees, its opens, what waits in it.
+pub(crate) async fn end_session(core: &Arc<Core>, session: &Arc<Session>, loss: Loss) {
+    if !session.end() {
+        return;
+    }
+    core.sessions.remove(session.id);
+    for channel in session.channels() {
+        if let Some(conn) = channel.conn.upgrade() {
+            conn.remove_channel(session.id);
+            conn.end_waits(Status::USER_SESSION_DELETED, |p| p.session_id == session.id);
+            session.remove_channel(&conn);
+        }
+    }
+    session.take_trees();
+    lose(core, session.id, None, loss).await;
+}
+
+/// The opens of a session, or of one of its trees, lose what they belong to.
+pub(crate) async fn lose(core: &Arc<Core>, session: u64, tree: Option<u32>, loss: Loss) {
+    for open in core.opens.of_session(session, tree) {
+        if loss == Loss::GivenUp || !crate::durable::disconnect(core, &open) {
+            ops::close::end(core, &open).await;
+        }
+    }
+}
+
+/// What must happen when a connection has ended (MS-SMB2 section 3.3.7.1).
+pub(crate) async fn end_of_connection(core: &Arc<Core>, conn: &Arc<Conn>) {
+    conn.end_waits(Status::CANCELLED, |p| !p.survives);
+    for channel in conn.take_channels() {
+        if channel.session.remove_channel(conn) {
+            end_session(core, &channel.session, Loss::Connection).await;
+        }
+    }
+    for session in conn.take_logons() {
+        end_session(core, &session, Loss::Connection).await;
+    }
+    conn.end_waits(Status::CANCELLED, |p| core.sessions.get(p.session_id).is_none());
+}

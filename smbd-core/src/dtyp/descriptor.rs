@@ -1,0 +1,375 @@
+//! Access control lists and security descriptors (MS-DTYP sections 2.4.4 to 2.4.6), in the self-relative form that travels.
+
+use super::Sid;
+use crate::wire::{Fields, Malformed, Parsed, range};
+
+/// Bits of [`SecurityDescriptor::control`] (MS-DTYP section 2.4.6).
+#[allow(missing_docs)] // The names are the specification's.
+pub mod control {
+    pub const OWNER_DEFAULTED: u16 = 0x0001;
+    pub const GROUP_DEFAULTED: u16 = 0x0002;
+    pub const DACL_PRESENT: u16 = 0x0004;
+    pub const DACL_DEFAULTED: u16 = 0x0008;
+    pub const SACL_PRESENT: u16 = 0x0010;
+    pub const SACL_DEFAULTED: u16 = 0x0020;
+    pub const DACL_TRUSTED: u16 = 0x0040;
+    pub const SERVER_SECURITY: u16 = 0x0080;
+    pub const DACL_AUTO_INHERIT_REQ: u16 = 0x0100;
+    pub const SACL_AUTO_INHERIT_REQ: u16 = 0x0200;
+    pub const DACL_AUTO_INHERITED: u16 = 0x0400;
+    pub const SACL_AUTO_INHERITED: u16 = 0x0800;
+    pub const DACL_PROTECTED: u16 = 0x1000;
+    pub const SACL_PROTECTED: u16 = 0x2000;
+    pub const SELF_RELATIVE: u16 = 0x8000;
+}
+
+/// Types of entries that are understood (MS-DTYP section 2.4.4.1); the others are carried as they came.
+#[allow(missing_docs)]
+pub mod kind {
+    pub const ALLOWED: u8 = 0;
+    pub const DENIED: u8 = 1;
+    pub const AUDIT: u8 = 2;
+    pub const ALARM: u8 = 3;
+    pub const MANDATORY_LABEL: u8 = 0x11;
+}
+
+/// Flags of an entry (MS-DTYP section 2.4.4.1).
+#[allow(missing_docs)]
+pub mod flag {
+    pub const OBJECT_INHERIT: u8 = 0x01;
+    pub const CONTAINER_INHERIT: u8 = 0x02;
+    pub const NO_PROPAGATE: u8 = 0x04;
+    pub const INHERIT_ONLY: u8 = 0x08;
+    pub const INHERITED: u8 = 0x10;
+}
+
+/// One entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ace {
+    /// A mask and whom it is about: every type whose body is these two.
+    Simple {
+        /// Type.
+        kind: u8,
+        /// Flags.
+        flags: u8,
+        /// Access mask.
+        mask: u32,
+        /// Whom it is about.
+        sid: Sid,
+    },
+    /// An entry of another type: carried, inherited by nobody, granting nothing.
+    Other {
+        /// Type.
+        kind: u8,
+        /// Flags.
+        flags: u8,
+        /// What follows the four bytes of the entry's header; a multiple of four bytes.
+        body: Vec<u8>,
+    },
+}
+
+impl Ace {
+    /// An entry that allows.
+    pub fn allow(sid: Sid, mask: u32, flags: u8) -> Self {
+        Self::Simple { kind: kind::ALLOWED, flags, mask, sid }
+    }
+
+    /// Its flags.
+    pub fn flags(&self) -> u8 {
+        match self {
+            Self::Simple { flags, .. } | Self::Other { flags, .. } => *flags,
+        }
+    }
+
+    fn wire_len(&self) -> usize {
+        match self {
+            Self::Simple { sid, .. } => 8 + sid.wire_len(),
+            Self::Other { body, .. } => 4 + body.len(),
+        }
+    }
+
+    fn read(f: &mut Fields<'_>) -> Parsed<Self> {
+        let (kind, flags) = (f.u8("AceType")?, f.u8("AceFlags")?);
+        let size = usize::from(f.u16("AceSize")?);
+        if size < 4 || size % 4 != 0 {
+            return Err(Malformed("AceSize"));
+        }
+        let body = f.bytes(size - 4, "Ace")?;
+        match kind {
+            kind::ALLOWED..=kind::ALARM | kind::MANDATORY_LABEL => {
+                let mut b = Fields::new(body, 0);
+                let mask = b.u32("Mask")?;
+                Ok(Self::Simple { kind, flags, mask, sid: Sid::read(&mut b)? })
+            }
+            _ => Ok(Self::Other { kind, flags, body: body.to_vec() }),
+        }
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        let len = u16::try_from(self.wire_len()).unwrap_or(u16::MAX);
+        match self {
+            Self::Simple { kind, flags, mask, sid } => {
+                out.extend([*kind, *flags]);
+                out.extend(len.to_le_bytes());
+                out.extend(mask.to_le_bytes());
+                sid.put(out);
+            }
+            Self::Other { kind, flags, body } => {
+                out.extend([*kind, *flags]);
+                out.extend(len.to_le_bytes());
+                out.extend(body);
+            }
+        }
+    }
+}
+
+/// A list of entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acl {
+    /// 2, or 4 with object entries.
+    pub revision: u8,
+    /// In the order in which they are looked at.
+    pub aces: Vec<Ace>,
+}
+
+impl Acl {
+    /// Bytes of the header.
+    const HEADER: usize = 8;
+
+    /// Of these entries.
+    pub fn new(aces: Vec<Ace>) -> Self {
+        Self { revision: 2, aces }
+    }
+
+    /// Bytes on the wire; beyond 65,535 it cannot be sent.
+    pub fn wire_len(&self) -> usize {
+        Self::HEADER + self.aces.iter().map(Ace::wire_len).sum::<usize>()
+    }
+
+    /// Reads the list at the start of `bytes`.
+    pub fn parse(bytes: &[u8]) -> Parsed<Self> {
+        let mut f = Fields::new(bytes, 0);
+        let revision = f.u8("AclRevision")?;
+        if !(2..=4).contains(&revision) {
+            return Err(Malformed("AclRevision"));
+        }
+        f.skip(1);
+        let size = usize::from(f.u16("AclSize")?);
+        let count = f.u16("AceCount")?;
+        f.skip(2);
+        let rest = size.checked_sub(Self::HEADER).ok_or(Malformed("AclSize"))?;
+        let body = f.bytes(rest, "AclSize")?;
+        // An entry has at least four bytes, so a count that lies ends at the bytes that are there.
+        let mut f = Fields::new(body, 0);
+        let aces = (0..count).map(|_| Ace::read(&mut f)).collect::<Parsed<_>>()?;
+        Ok(Self { revision, aces })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend([self.revision, 0]);
+        out.extend(u16::try_from(self.wire_len()).unwrap_or(u16::MAX).to_le_bytes());
+        out.extend(u16::try_from(self.aces.len()).unwrap_or(u16::MAX).to_le_bytes());
+        out.extend([0, 0]);
+        self.aces.iter().for_each(|a| a.put(out));
+    }
+}
+
+/// Owner, group and lists of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SecurityDescriptor {
+    /// Control bits. A list is there when its PRESENT bit is set; absent behind that bit it is a NULL list, which
+    /// allows everything.
+    pub control: u16,
+    /// Owner.
+    pub owner: Option<Sid>,
+    /// Primary group.
+    pub group: Option<Sid>,
+    /// Audit.
+    pub sacl: Option<Acl>,
+    /// Access.
+    pub dacl: Option<Acl>,
+}
+
+impl SecurityDescriptor {
+    const HEADER: usize = 20;
+    /// Most bytes of one that is accepted or kept: two full lists, two identifiers.
+    pub const LEN_MAX: usize = Self::HEADER + 2 * Sid::LEN_MAX + 2 * 65_535;
+
+    /// A bit of the control word is set.
+    pub fn has(&self, bit: u16) -> bool {
+        self.control & bit != 0
+    }
+
+    /// Bytes on the wire.
+    pub fn wire_len(&self) -> usize {
+        Self::HEADER
+            + [&self.owner, &self.group].into_iter().flatten().map(Sid::wire_len).sum::<usize>()
+            + [&self.sacl, &self.dacl].into_iter().flatten().map(Acl::wire_len).sum::<usize>()
+    }
+
+    /// Reads one (MS-DTYP section 2.4.6).
+    pub fn parse(bytes: &[u8]) -> Parsed<Self> {
+        if bytes.len() > Self::LEN_MAX {
+            return Err(Malformed("SecurityDescriptor"));
+        }
+        let mut f = Fields::new(bytes, 0);
+        if f.u8("Revision")? != 1 {
+            return Err(Malformed("Revision"));
+        }
+        f.skip(1);
+        let control = f.u16("Control")?;
+        if control & control::SELF_RELATIVE == 0 {
+            return Err(Malformed("Control"));
+        }
+        let mut at =
+            |field| f.u32(field).map(|o| (usize::try_from(o).unwrap_or(usize::MAX), field));
+        let (owner, group) = (at("OffsetOwner")?, at("OffsetGroup")?);
+        let (sacl, dacl) = (at("OffsetSacl")?, at("OffsetDacl")?);
+        fn part<'a>(
+            bytes: &'a [u8],
+            (at, field): (usize, &'static str),
+        ) -> Parsed<Option<&'a [u8]>> {
+            match at {
+                0 => Ok(None),
+                at if at < SecurityDescriptor::HEADER => Err(Malformed(field)),
+                at => {
+                    let left = bytes.len().checked_sub(at).ok_or(Malformed(field))?;
+                    range(bytes, at, left, field).map(Some)
+                }
+            }
+        }
+        let list = |bit: u16, place| match control & bit {
+            0 => Ok(None),
+            _ => part(bytes, place)?.map(Acl::parse).transpose(),
+        };
+        Ok(Self {
+            control,
+            owner: part(bytes, owner)?.map(Sid::parse).transpose()?,
+            group: part(bytes, group)?.map(Sid::parse).transpose()?,
+            sacl: list(control::SACL_PRESENT, sacl)?,
+            dacl: list(control::DACL_PRESENT, dacl)?,
+        })
+    }
+
+    /// Its bytes, in the order that Windows uses: lists, then owner and group.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.wire_len());
+        out.extend([1, 0]);
+        out.extend((self.control | control::SELF_RELATIVE).to_le_bytes());
+        out.extend([0; 16]);
+        let mut place = |field: usize, put: &dyn Fn(&mut Vec<u8>)| {
+            let at = u32::try_from(out.len()).unwrap_or(u32::MAX);
+            out[field..field + 4].copy_from_slice(&at.to_le_bytes());
+            put(&mut out);
+        };
+        if let Some(sacl) = self.sacl.as_ref().filter(|_| self.has(control::SACL_PRESENT)) {
+            place(12, &|out| sacl.put(out));
+        }
+        if let Some(dacl) = self.dacl.as_ref().filter(|_| self.has(control::DACL_PRESENT)) {
+            place(16, &|out| dacl.put(out));
+        }
+        if let Some(owner) = &self.owner {
+            place(4, &|out| owner.put(out));
+        }
+        if let Some(group) = &self.group {
+            place(8, &|out| group.put(out));
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::super::sid::tests::any_sid;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_ace() -> impl Strategy<Value = Ace> {
+        prop_oneof![
+            (0..4_u8, any::<u8>(), any::<u32>(), any_sid())
+                .prop_map(|(kind, flags, mask, sid)| Ace::Simple { kind, flags, mask, sid }),
+            (5..9_u8, any::<u8>(), 0..9_usize).prop_map(|(kind, flags, n)| Ace::Other {
+                kind,
+                flags,
+                body: vec![7; n * 4]
+            }),
+        ]
+    }
+
+    fn any_acl() -> impl Strategy<Value = Acl> {
+        (2..=4_u8, proptest::collection::vec(any_ace(), 0..6))
+            .prop_map(|(revision, aces)| Acl { revision, aces })
+    }
+
+    /// Any descriptor.
+    pub(crate) fn any_descriptor() -> impl Strategy<Value = SecurityDescriptor> {
+        use proptest::option::of;
+        (any::<u16>(), of(any_sid()), of(any_sid()), of(any_acl()), of(any_acl())).prop_map(
+            |(control, owner, group, sacl, dacl)| {
+                let control = control | control::SELF_RELATIVE;
+                let sacl = sacl.filter(|_| control & control::SACL_PRESENT != 0);
+                let dacl = dacl.filter(|_| control & control::DACL_PRESENT != 0);
+                SecurityDescriptor { control, owner, group, sacl, dacl }
+            },
+        )
+    }
+
+    #[test]
+    fn hostile_lists_are_refused() {
+        let acl = |bytes: &[u8]| Acl::parse(bytes);
+        assert_eq!(acl(&[2, 0, 7, 0, 0, 0, 0, 0]), Err(Malformed("AclSize")));
+        assert_eq!(acl(&[2, 0, 9, 0, 0, 0, 0, 0]), Err(Malformed("AclSize")));
+        assert_eq!(acl(&[9, 0, 8, 0, 0, 0, 0, 0]), Err(Malformed("AclRevision")));
+        assert_eq!(acl(&[2, 0, 8, 0, 0xff, 0xff, 0, 0]), Err(Malformed("AceType")));
+        let odd = [2, 0, 16, 0, 1, 0, 0, 0, 5, 0, 6, 0, 0, 0, 0, 0];
+        assert_eq!(acl(&odd), Err(Malformed("AceSize")));
+        let short = [2, 0, 12, 0, 1, 0, 0, 0, 0, 0, 4, 0];
+        assert_eq!(acl(&short), Err(Malformed("Mask")));
+    }
+
+    #[test]
+    fn hostile_descriptors_are_refused() {
+        let mut d =
+            SecurityDescriptor { owner: Some(Sid::everyone()), ..Default::default() }.emit();
+        assert!(SecurityDescriptor::parse(&d).is_ok());
+        d[4] = 19;
+        assert_eq!(SecurityDescriptor::parse(&d), Err(Malformed("OffsetOwner")), "in the header");
+        d[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(SecurityDescriptor::parse(&d), Err(Malformed("OffsetOwner")));
+        d[3] = 0;
+        assert_eq!(SecurityDescriptor::parse(&d), Err(Malformed("Control")), "absolute form");
+        let long = vec![1; SecurityDescriptor::LEN_MAX + 1];
+        assert_eq!(SecurityDescriptor::parse(&long), Err(Malformed("SecurityDescriptor")));
+    }
+
+    #[test]
+    fn a_null_list_stays_null() {
+        let d = SecurityDescriptor {
+            control: control::DACL_PRESENT | control::SELF_RELATIVE,
+            ..Default::default()
+        };
+        assert_eq!(SecurityDescriptor::parse(&d.emit()), Ok(d));
+    }
+
+    proptest! {
+        #[test]
+        fn descriptors_round_trip(d in any_descriptor()) {
+            let bytes = d.emit();
+            prop_assert_eq!(bytes.len(), d.wire_len());
+            prop_assert_eq!(SecurityDescriptor::parse(&bytes).unwrap(), d);
+        }
+
+        #[test]
+        fn damaged_descriptors_do_no_harm(
+            d in any_descriptor(), at in any::<prop::sample::Index>(), to in any::<u8>(), cut in any::<prop::sample::Index>(),
+        ) {
+            let mut bytes = d.emit();
+            let i = at.index(bytes.len());
+            bytes[i] = to;
+            bytes.truncate(cut.index(bytes.len() + 1));
+            if let Ok(d) = SecurityDescriptor::parse(&bytes) {
+                prop_assert_eq!(SecurityDescriptor::parse(&d.emit()).unwrap(), d);
+            }
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! Durable handles: opens that wait for their client when its connection is gone (MS-SMB2 sections 3.3.5.9.6, 3.3.5.9.7,
+//! 3.3.5.9.10, 3.3.5.9.12, 3.3.7.1), and creates that are sent again because their answer was lost.
+//!
+//! *Operation.* An open whose client may cache handles can be made durable. When its last connection is gone it belongs to no
+//! session; what it holds stands until somebody else wants it ([`give_way`]) or its time is over. A client that comes back names
+//! the open, and gets it as it was.
+//!
+//! *Memory.* One entry per create that carries a GUID, gone with its open.
+//!
+//! *Errors.* STATUS_OBJECT_NAME_NOT_FOUND for an open that is gone or is somebody else's, STATUS_ACCESS_DENIED for another user.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use dashmap::DashMap;
+use state::{Caching, ClientId};
+
+use crate::cx::Cx;
+use crate::lease;
+use crate::open::Open;
+use crate::server::Core;
+use crate::status::Status;
+use crate::wire::context::{Asked, DHANDLE_FLAG_PERSISTENT, Lease as LeaseContext, Told};
+use crate::wire::create::{Request, oplock};
+use crate::wire::file_id::FileId;
+use crate::wire::{self, Flags};
+
+type Guid = [u8; 16];
+
+/// An open without a connection is kept for this long when its client does not say (MS-SMB2 note to 3.3.5.9.10).
+pub const TIMEOUT_DEFAULT_MS: u32 = 60_000;
+/// It is kept for this long at most.
+pub const TIMEOUT_MAX_MS: u32 = 300_000;
+
+fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Which sort of durable open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// `SMB2_CREATE_DURABLE_HANDLE_REQUEST`
+    One,
+    /// `SMB2_CREATE_DURABLE_HANDLE_REQUEST_V2`
+    Two,
+}
+
+#[derive(Default)]
+struct Inner {
+    version: Option<Version>,
+    timeout_ms: u32,
+    client: Guid,
+    /// Name of the account that may take it up again.
+    owner: String,
+    /// `Open.CreateGuid`.
+    create: Option<Guid>,
+    app_instance: Option<Guid>,
+    /// `CreateAction` of the answer, for a create that is sent again.
+    action: u32,
+    /// Counts losses of the connection, so that a timer knows its own.
+    losses: u64,
+}
+
+/// What an open has to do with durability.
+#[derive(Default)]
+pub struct OpenDurable {
+    inner: Mutex<Inner>,
+    /// `Open.IsReplayEligible`
+    replayable: AtomicBool,
+}
+
+impl OpenDurable {
+    /// It waits for its client when the connection is lost.
+    pub fn is_durable(&self) -> bool {
+        locked(&self.inner).version.is_some()
+    }
+
+    /// Something was done with it, so its client has the answer to the create (MS-SMB2 sections 3.3.5.10 and following).
+    pub fn not_replayable(&self) {
+        if self.replayable.load(Ordering::Relaxed) {
+            self.replayable.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Its client.
+    pub fn client(&self) -> Guid {
+        locked(&self.inner).client
+    }
+
+    fn create(&self) -> Option<(Guid, Guid)> {
+        let inner = locked(&self.inner);
+        inner.create.map(|guid| (inner.client, guid))
+    }
+}
+
+/// Creates that carry a GUID: under way, or done.
+#[derive(Default)]
+pub struct Creates(DashMap<(Guid, Guid), Option<Weak<Open>>>);
+
+/// A create with a GUID that is under way; forgotten when it fails.
+pub struct Ticket {
+    core: Arc<Core>,
+    key: Option<(Guid, Guid)>,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.core.creates.0.remove(&key);
+        }
+    }
+}
+
+/// How a create goes on.
+pub(crate) enum Begun {
+    /// It opens.
+    New(Ticket),
+    /// It was done before: this is its open.
+    Before(Arc<Open>),
+}
+
+/// What CREATE says about durability may stand together (MS-SMB2 sections 3.3.5.9.6, 3.3.5.9.7, 3.3.5.9.10, 3.3.5.9.12).
+pub(crate) fn check(asked: &Asked<'_>) -> Result<(), Status> {
+    // A request of version 1 beside its own reconnect is passed over; nothing else goes together.
+    let sorts = [
+        asked.durable || asked.reconnect.is_some(),
+        asked.durable_v2.is_some(),
+        asked.reconnect_v2.is_some(),
+    ];
+    let fine = sorts.iter().filter(|s| **s).count() <= 1;
+    if fine { Ok(()) } else { Err(Status::INVALID_PARAMETER) }
+}
+
+/// A level or lease that durability may be had with.
+fn keeps_handles(cx: &Cx, request: &Request<'_>, asked: &Asked<'_>) -> bool {
+    match lease::asked(cx, request.oplock_level, asked.lease.as_ref()) {
+        Some(context) => lease::from_state(context.state).has(Caching::HANDLE),
+        None => request.oplock_level == oplock::BATCH,
+    }
+}
+
+/// Has this create been done before? (MS-SMB2 section 3.3.5.9.10)
+pub(crate) fn begin(cx: &Cx, request: &Request<'_>, asked: &Asked<'_>) -> Result<Begun, Status> {
+    let core = cx.server.clone();
+    let Some(v2) = asked.durable_v2.filter(|_| cx.conn.dialect().is_3()) else {
+        return Ok(Begun::New(Ticket { core, key: None }));
+    };
+    let session = cx.session()?;
+    let key = (session.client_guid(), v2.guid);
+    let replay = cx.header.flags.has(Flags::REPLAY);
+    let found = match core.creates.0.entry(key) {
+        dashmap::Entry::Vacant(place) => {
+            place.insert(None);
+            cx.outlives_connection();
+            return Ok(Begun::New(Ticket { core: cx.server.clone(), key: Some(key) }));
+        }
+        dashmap::Entry::Occupied(place) => place.get().clone(),
+    };
+    let Some(open) = found.and_then(|o| o.upgrade()).filter(|o| !o.is_closed()) else {
+        // It is being done, and nobody knows yet how it ends.
+        let under_way =
+            if replay { Status::FILE_NOT_AVAILABLE } else { Status::DUPLICATE_OBJECTID };
+        return Err(under_way);
+    };
+    if !replay {
+        return Err(Status::DUPLICATE_OBJECTID);
+    }
+    if !open.durable.replayable.load(Ordering::Relaxed) {
+        // The client has had the answer to that one: this is another (as with Windows).
+        core.creates.0.insert(key, None);
+        cx.outlives_connection();
+        return Ok(Begun::New(Ticket { core, key: Some(key) }));
+    }
+    let user = session.user().map(|u| u.name.clone()).unwrap_or_default();
+    if locked(&open.durable.inner).owner != user {
+        return Err(Status::ACCESS_DENIED);
+    }
+    if let Some(context) = lease::asked(cx, request.oplock_level, asked.lease.as_ref())
+        && open.caching.lease().is_none_or(|l| l.key() != context.key)
+    {
+        return Err(Status::ACCESS_DENIED);
+    }
+    if open.session_id() != session.id {
+        return Err(Status::DUPLICATE_OBJECTID);
+    }
+    Ok(Begun::Before(open))
+}
+
+/// What is said about an open whose create was sent again: level, lease context, `CreateAction`; fills in what is told of
+/// durability.
+pub(crate) fn replayed(
+    cx: &Cx,
+    open: &Open,
+    request: &Request<'_>,
+    asked: &Asked<'_>,
+    told: &mut Told,
+) -> (u8, Option<LeaseContext>, u32) {
+    let inner = locked(&open.durable.inner);
+    // An oplock is answered as this request asks for it, a lease as it is.
+    let handles = open.caching.lease().is_some() || keeps_handles(cx, request, asked);
+    if inner.version == Some(Version::Two) && handles {
+        told.durable_v2 = Some((inner.timeout_ms, 0));
+    }
+    let action = inner.action;
+    drop(inner);
+    match lease::describe(&cx.server, open) {
+        (oplock::LEASE, context) => (oplock::LEASE, context, action),
+        // The level that this request asks for, as Windows answers.
+        _ => (request.oplock_level, None, action),
+    }
+}
+
+/// An open has come about: it is made durable where that was asked for and can be.
+pub(crate) fn grant(
+    cx: &Cx,
+    open: &Arc<Open>,
+    request: &Request<'_>,
+    asked: &Asked<'_>,
+    action: u32,
+    mut ticket: Ticket,
+    told: &mut Told,
+) {
+    let Ok(session) = cx.session() else { return };
+    let handles = keeps_handles(cx, request, asked)
+        && lease::rights(&cx.server, open).has(Caching::HANDLE)
+        && !open.is_dir();
+    {
+        let mut inner = locked(&open.durable.inner);
+        inner.client = session.client_guid();
+        inner.owner = session.user().map(|u| u.name.clone()).unwrap_or_default();
+        inner.action = action;
+        inner.app_instance = asked.app_instance;
+        if let Some(v2) = asked.durable_v2.filter(|_| ticket.key.is_some()) {
+            inner.create = Some(v2.guid);
+            if handles {
+                inner.version = Some(Version::Two);
+                inner.timeout_ms = match v2.timeout {
+                    0 => TIMEOUT_DEFAULT_MS,
+                    ms => ms.min(TIMEOUT_MAX_MS),
+                };
+                told.durable_v2 = Some((inner.timeout_ms, 0));
+            }
+        } else if asked.durable && handles {
+            inner.version = Some(Version::One);
+            inner.timeout_ms = TIMEOUT_DEFAULT_MS;
+            told.durable = true;
+        }
+    }
+    if let Some(key) = ticket.key.take() {
+        open.durable.replayable.store(true, Ordering::Relaxed);
+        cx.server.creates.0.insert(key, Some(Arc::downgrade(open)));
+    }
+}
+
+/// An open has gone.
+pub(crate) fn closed(core: &Core, open: &Open) {
+    if let Some(key) = open.durable.create() {
+        let mine = |_: &_, o: &Option<Weak<Open>>| {
+            o.as_ref().is_some_and(|o| std::ptr::eq(o.as_ptr(), open))
+        };
+        core.creates.0.remove_if(&key, mine);
+    }
+}
+
+/// Takes up an open again, if the request asks for that (MS-SMB2 sections 3.3.5.9.7 and 3.3.5.9.12).
+pub(crate) fn reconnect(
+    cx: &Cx,
+    request: &Request<'_>,
+    asked: &Asked<'_>,
+) -> Result<Option<Arc<Open>>, Status> {
+    let found = match (asked.reconnect, asked.reconnect_v2) {
+        (Some(id), None) => find(cx, id)?,
+        (None, Some(again)) => {
+            if !cx.conn.dialect().is_3() {
+                return Ok(None);
+            }
+            let open = find(cx, again.file)?;
+            // One that was made without a name has none, which is all zeros.
+            let known = locked(&open.durable.inner).create.unwrap_or_default() == again.guid;
+            // There are no persistent opens here.
+            if !known || again.flags & DHANDLE_FLAG_PERSISTENT != 0 {
+                return Err(Status::OBJECT_NAME_NOT_FOUND);
+            }
+            open
+        }
+        _ => return Ok(None),
+    };
+    let session = cx.session()?;
+    let (client, owner) = {
+        let inner = locked(&found.durable.inner);
+        (inner.client, inner.owner.clone())
+    };
+    // The level is as meaningless as the rest of the request; only the context counts.
+    let context = lease::asked(cx, oplock::LEASE, asked.lease.as_ref());
+    match (found.caching.lease(), context) {
+        (None, None) => {}
+        (Some(lease), Some(context))
+            if lease.key() == context.key
+                && lease.client() == session.client_guid()
+                && lease.is_version_2() == context.v2.is_some() =>
+        {
+            // MS-SMB2 3.3.5.9.7: an open with a lease is taken up by its name.
+            let name = wire::utf16(&request.name).unwrap_or_default();
+            let path = name.split(':').next().unwrap_or_default();
+            if !found.file()?.place().path.eq_ignore_ascii_case(path) {
+                return Err(Status::INVALID_PARAMETER);
+            }
+        }
+        _ => return Err(Status::OBJECT_NAME_NOT_FOUND),
+    }
+    if client != session.client_guid() && found.caching.lease().is_some() {
+        return Err(Status::OBJECT_NAME_NOT_FOUND);
+    }
+    if session.user().is_none_or(|u| u.name != owner) {
+        return Err(Status::ACCESS_DENIED);
+    }
+    let tree = cx.tree()?;
+    // From here on nobody can take it away; somebody may have done so a moment ago.
+    if !found.party.lease.hold() || !cx.server.opens.take_up(&found, session.id, tree.id) {
+        return Err(Status::OBJECT_NAME_NOT_FOUND);
+    }
+    if let Some(lease) = found.caching.lease() {
+        lease.party.lease.hold();
+    }
+    Ok(Some(found))
+}
+
+/// An open that waits for its client. Either version of the request finds opens of either, as with Windows.
+fn find(cx: &Cx, id: FileId) -> Result<Arc<Open>, Status> {
+    let waiting = |o: &Open| {
+        o.id.persistent == id.persistent && o.session_id() == 0 && o.durable.is_durable()
+    };
+    let found = cx.server.opens.waiting(waiting);
+    found.ok_or(Status::OBJECT_NAME_NOT_FOUND)
+}
+
+/// The connection of an open is gone. True when it waits for its client now; else it is to be closed.
+pub(crate) fn disconnect(core: &Arc<Core>, open: &Arc<Open>) -> bool {
+    let handles = {
+        let table = core.namespace.keeper().state();
+        let holder = open.caching.lease().map_or(open.party.holder, |l| l.party.holder);
+        let held = open.node().ok().and_then(|n| table.held(n.id(), holder)).unwrap_or_default();
+        // One that is being broken has nobody who would acknowledge.
+        held.breaking_to.unwrap_or(held.rights).has(Caching::HANDLE)
+    };
+    let (timeout_ms, losses) = {
+        let mut inner = locked(&open.durable.inner);
+        let doomed = open.delete_on_close() || core.opens.is_delete_pending(open);
+        if inner.version.is_none() || !handles || doomed {
+            return false;
+        }
+        inner.losses += 1;
+        (inner.timeout_ms, inner.losses)
+    };
+    core.opens.move_to(open, 0, 0);
+    open.party.lease.let_go(core.now());
+    if let Some(lease) = open.caching.lease() {
+        lease.follow(core.now());
+    }
+    core.namespace.keeper().released();
+    let (core, open) = (Arc::downgrade(core), Arc::downgrade(open));
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(u64::from(timeout_ms))).await;
+        if let (Some(core), Some(open)) = (core.upgrade(), open.upgrade())
+            && open.session_id() == 0
+            && locked(&open.durable.inner).losses == losses
+        {
+            crate::ops::close::end(&core, &open).await;
+        }
+    });
+    true
+}
+
+/// Somebody wants what opens with this key hold, and they wait for a client: they end.
+pub(crate) async fn give_way(core: &Arc<Core>, client: ClientId) {
+    let lapsed = |o: &Open| o.party.client() == client && o.session_id() == 0;
+    for open in core.opens.all(lapsed) {
+        if open.party.lease.end_if_lapsed(core.now()) {
+            crate::ops::close::end(core, &open).await;
+        }
+    }
+}
+
+/// `SMB2_CREATE_APP_INSTANCE_ID` (MS-SMB2 section 3.3.5.9.13): the same application on another machine takes over, so what it had
+/// open elsewhere is closed.
+pub(crate) async fn take_over(cx: &Cx, asked: &Asked<'_>) -> Result<(), Status> {
+    let Some(instance) = asked.app_instance.filter(|_| cx.conn.dialect().is_3()) else {
+        return Ok(());
+    };
+    let client = cx.session()?.client_guid();
+    let elsewhere = |o: &Open| {
+        let inner = locked(&o.durable.inner);
+        inner.app_instance == Some(instance) && inner.client != client
+    };
+    for open in cx.server.opens.all(elsewhere) {
+        crate::ops::close::end(&cx.server, &open).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! What an open remembers between commands about information: its position, its mode, where a listing has come to, which times
+//! stay as they are, and whom a change is told.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use state::Millis;
+use vfs::types::Time;
+
+use crate::fscc::pattern::Pattern;
+
+/// Where a listing has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Before `.`.
+    Dot,
+    /// Before `..`.
+    DotDot,
+    /// Behind this cookie of the directory.
+    Names(u64),
+    /// At the end.
+    End,
+}
+
+/// A listing of a directory (MS-FSA section 2.1.5.6.3).
+#[derive(Clone, Debug)]
+pub(crate) struct Scan {
+    /// The pattern as the client sent it with its first query, or when it began anew.
+    pub(crate) text: String,
+    /// The same, ready to compare.
+    pub(crate) pattern: Pattern,
+    /// Where it has come to.
+    pub(crate) stage: Stage,
+    /// It has answered with entries.
+    pub(crate) answered: bool,
+}
+
+/// Times that stay as they are for what this open does: -1 of MS-FSA section 2.1.5.15.2, and those that it has set.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Held {
+    /// Last write.
+    pub(crate) write: Option<Time>,
+    /// Change.
+    pub(crate) change: Option<Time>,
+}
+
+/// How late a write may show in the last-write time of its open.
+const LATE_MS: Millis = 2_000;
+
+/// What an open remembers.
+#[derive(Default)]
+pub struct Extra {
+    position: AtomicU64,
+    reserved: AtomicU64,
+    mode: AtomicU32,
+    holds: AtomicBool,
+    held: Mutex<Held>,
+    late_until: AtomicU64,
+    late: Mutex<Time>,
+    /// Held during a whole query: queries of one open are answered one after the other.
+    pub(crate) scan: tokio::sync::Mutex<Option<Scan>>,
+    pub(crate) watching: Mutex<Option<Arc<crate::notify::Watching>>>,
+}
+
+impl Extra {
+    /// Of an open with these `CreateOptions`.
+    pub fn new(options: u32) -> Self {
+        /// Those of them that FileModeInformation shows (MS-FSCC section 2.4.31).
+        const SHOWN: u32 = 0x2 | 0x4 | 0x8 | 0x10 | 0x20 | 0x1000;
+        Self { mode: AtomicU32::new(options & SHOWN), ..Self::default() }
+    }
+
+    /// Bytes that its client asked to have set aside: shown to it, and found when they are written.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reserved.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn reserve(&self, bytes: u64) {
+        self.reserved.store(bytes, Ordering::Relaxed);
+    }
+
+    /// CurrentByteOffset.
+    pub fn position(&self) -> u64 {
+        self.position.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_position(&self, to: u64) {
+        self.position.store(to, Ordering::Relaxed);
+    }
+
+    /// FileModeInformation.
+    pub fn mode(&self) -> u32 {
+        self.mode.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_mode(&self, to: u32) {
+        self.mode.store(to, Ordering::Relaxed);
+    }
+
+    /// From now on what this open does leaves these times as they are; `None` leaves what was said before.
+    pub(crate) fn hold(&self, write: Option<Time>, change: Option<Time>) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        *held = Held { write: write.or(held.write), change: change.or(held.change) };
+        self.holds.store(held.write.is_some() || held.change.is_some(), Ordering::Release);
+    }
+
+    /// It changes them again.
+    pub(crate) fn thaw(&self, write: bool, change: bool) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        *held =
+            Held { write: held.write.filter(|_| !write), change: held.change.filter(|_| !change) };
+        self.holds.store(held.write.is_some() || held.change.is_some(), Ordering::Release);
+    }
+
+    /// The times that this open must give back after it has changed the file; one load where there are none.
+    pub(crate) fn held(&self) -> Option<Held> {
+        self.holds
+            .load(Ordering::Acquire)
+            .then(|| *self.held.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A write of this open does not show yet.
+    pub(crate) fn is_late(&self, now: Millis) -> bool {
+        now < self.late_until.load(Ordering::Acquire)
+    }
+
+    /// A write of this open does not show in its last-write time at once: the first after two seconds, those that follow when
+    /// the file is flushed or closed (Windows writes it back late). `shown`: the time before the write.
+    pub(crate) fn write_late(&self, shown: Time, now: Millis) {
+        *self.late.lock().unwrap_or_else(PoisonError::into_inner) = shown;
+        let first = self.late_until.load(Ordering::Relaxed) == 0;
+        let until = if first { now + LATE_MS } else { Millis::MAX };
+        self.late_until.store(until, Ordering::Release);
+    }
+
+    /// Writes wait to be shown until the file is closed.
+    pub(crate) fn shows_at_close(&self) -> bool {
+        self.late_until.load(Ordering::Acquire) == Millis::MAX
+    }
+
+    /// What was written shows from now on.
+    pub(crate) fn show_writes(&self) {
+        self.late_until.store(0, Ordering::Release);
+    }
+
+    /// The last-write time to show instead of the file's.
+    pub(crate) fn late_write_time(&self, now: Millis) -> Option<Time> {
+        self.is_late(now).then(|| *self.late.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Nothing more will be told: whoever waits hears why.
+    pub(crate) fn end_watch(&self, why: crate::status::Status) {
+        if let Some(watching) = self.watching() {
+            watching.end(why);
+        }
+    }
+
+    /// Whom this open tells of changes, if it has asked.
+    pub(crate) fn watching(&self) -> Option<Arc<crate::notify::Watching>> {
+        self.watching.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

@@ -1,0 +1,202 @@
+//! What a file is in SMB's terms: the neutral attributes, with what Windows keeps beside them.
+//!
+//! *Operation.* CREATE, CLOSE, QUERY_INFO and QUERY_DIRECTORY say the same of a file because all of them come here.
+
+use vfs::backend::NodeRef;
+use vfs::dos::Dos;
+use vfs::types::{Attr, Cred, Kind};
+
+use crate::dtyp::FileTime;
+use crate::fscc::attribute;
+use crate::fscc::ea::FullEa;
+use crate::fscc::file::{Basic, Facts, Posix, Standard, shown_attributes};
+use crate::open::{File, Open};
+use crate::security::{sid_of_gid, sid_of_uid};
+use crate::status::Status;
+use crate::wire::close::Basics;
+
+/// IO_REPARSE_TAG_SYMLINK (MS-FSCC section 2.1.2.1).
+pub(crate) const TAG_SYMLINK: u32 = 0xa000_000c;
+/// IO_REPARSE_TAG_LX_FIFO, _CHR, _BLK and IO_REPARSE_TAG_AF_UNIX: what Unix hosts make of what is no file.
+const TAG_FIFO: u32 = 0x8000_0024;
+const TAG_CHAR: u32 = 0x8000_0025;
+const TAG_BLOCK: u32 = 0x8000_0026;
+const TAG_SOCKET: u32 = 0x8000_0023;
+
+/// The reparse tag of what is neither a file nor a directory; 0 for these.
+pub(crate) fn reparse_tag(kind: Kind) -> u32 {
+    match kind {
+        Kind::File | Kind::Dir => 0,
+        Kind::Symlink => TAG_SYMLINK,
+        Kind::Fifo => TAG_FIFO,
+        Kind::Char => TAG_CHAR,
+        Kind::Block => TAG_BLOCK,
+        Kind::Socket => TAG_SOCKET,
+    }
+}
+
+/// Attributes as clients are shown them. `name`: its name in its directory, if one is known: hosts of the Unix kind hide what
+/// begins with a period. A file that no Windows client has touched is to be archived.
+pub(crate) fn attributes(attr: &Attr, dos: &Dos, name: &[u8]) -> u32 {
+    let hidden =
+        if name.len() > 1 && name[0] == b'.' && name != b".." { attribute::HIDDEN } else { 0 };
+    let kept = dos.attributes.unwrap_or(match attr.kind {
+        Kind::Dir => hidden,
+        _ => hidden | attribute::ARCHIVE,
+    });
+    let kind = match attr.kind {
+        Kind::File => 0,
+        Kind::Dir => attribute::DIRECTORY,
+        _ => attribute::REPARSE_POINT,
+    };
+    shown_attributes(kept & !attribute::DIRECTORY | kind)
+}
+
+/// Times and attributes.
+pub(crate) fn basic(attr: &Attr, dos: &Dos, name: &[u8]) -> Basic {
+    // A volume that knows no birth has seen nothing older than these.
+    let oldest = attr.mtime.min(attr.ctime);
+    Basic {
+        creation: FileTime::of(dos.created.or(attr.btime).unwrap_or(oldest)),
+        last_access: FileTime::of(attr.atime),
+        last_write: FileTime::of(attr.mtime),
+        change: FileTime::of(dos.change_time(attr.ctime)),
+        attributes: attributes(attr, dos, name),
+    }
+}
+
+/// Bytes of the allocation unit that sizes are shown in.
+const UNIT: u64 = 4096;
+
+/// Bytes of storage for so many bytes of data.
+pub(crate) fn in_units(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(UNIT).unwrap_or(bytes)
+}
+
+/// Storage of a file. What was written and has no place on the disk yet counts as if it had, but for files with holes.
+pub(crate) fn allocation(attr: &Attr, dos: &Dos) -> u64 {
+    match attr.kind {
+        Kind::Dir => 0,
+        _ if dos.attributes.unwrap_or(0) & attribute::SPARSE_FILE != 0 => attr.used,
+        _ => {
+            let data = in_units(attr.size);
+            // What Windows keeps with a file takes a block of its own on some file systems.
+            if attr.used <= data.saturating_add(UNIT) { data } else { attr.used }
+        }
+    }
+}
+
+/// What CREATE and CLOSE tell.
+pub(crate) fn basics(attr: &Attr, dos: &Dos, name: &[u8]) -> Basics {
+    let b = basic(attr, dos, name);
+    Basics {
+        times: [b.creation.0, b.last_access.0, b.last_write.0, b.change.0],
+        allocation_size: allocation(attr, dos),
+        end_of_file: if attr.kind == Kind::Dir { 0 } else { attr.size },
+        attributes: b.attributes,
+    }
+}
+
+/// Mode bits with the type, as POSIX clients see them.
+pub(crate) fn posix_mode(attr: &Attr) -> u32 {
+    let kind = match attr.kind {
+        Kind::Fifo => 0o010_000,
+        Kind::Char => 0o020_000,
+        Kind::Dir => 0o040_000,
+        Kind::Block => 0o060_000,
+        Kind::File => 0o100_000,
+        Kind::Symlink => 0o120_000,
+        Kind::Socket => 0o140_000,
+    };
+    kind | attr.mode
+}
+
+/// All that its attributes say of a node. What belongs to an open (position, rights, name) is left as it is by default.
+pub(crate) fn of(attr: &Attr, dos: &Dos, name: &[u8]) -> Facts {
+    let is_dir = attr.kind == Kind::Dir;
+    Facts {
+        basic: basic(attr, dos, name),
+        standard: Standard {
+            allocation: allocation(attr, dos),
+            end_of_file: if is_dir { 0 } else { attr.size },
+            links: if is_dir { 1 } else { attr.nlink },
+            delete_pending: 0,
+            directory: u8::from(is_dir),
+        },
+        file_id: attr.fileid,
+        volume: attr.fsid,
+        reparse_tag: reparse_tag(attr.kind),
+        posix: Posix {
+            // Invariant: a mask of 32 bits fits.
+            #[allow(clippy::cast_possible_truncation)]
+            device: (attr.fsid & u64::from(u32::MAX)) as u32,
+            mode: posix_mode(attr),
+            owner: sid_of_uid(attr.uid),
+            group: sid_of_gid(attr.gid),
+        },
+        ..Facts::default()
+    }
+}
+
+/// What a file or stream that is open says now: times and attributes of the file, sizes of the stream.
+pub(crate) async fn of_file(file: &File) -> Result<Facts, Status> {
+    let attr = file.base.getattr().await?;
+    let dos = file.base.dos(&attr).await?;
+    let place = file.place();
+    let mut facts = of(&attr, &dos, &place.name);
+    if file.stream.is_some() {
+        let data = file.node.getattr().await?;
+        facts.standard.end_of_file = data.size;
+        facts.standard.allocation = allocation(&data, &dos);
+        facts.standard.directory = 0;
+        facts.basic.attributes = shown_attributes(facts.basic.attributes & !attribute::DIRECTORY);
+    }
+    Ok(facts)
+}
+
+/// The path of an open as clients are told it: from the share's root, `\` in front, and the stream.
+pub(crate) fn path(file: &File) -> String {
+    let path = file.place().path;
+    match &file.stream {
+        Some(stream) => format!("\\{path}:{stream}"),
+        None => format!("\\{path}"),
+    }
+}
+
+/// Adds what belongs to the open.
+pub(crate) fn of_open(open: &Open, file: &File, mut facts: Facts, delete_pending: bool) -> Facts {
+    facts.standard.delete_pending = u8::from(delete_pending);
+    facts.standard.links -= u32::from(delete_pending && facts.standard.links > 0);
+    facts.standard.allocation = facts.standard.allocation.max(open.extra.reserved());
+    facts.access = open.granted;
+    facts.position = open.extra.position();
+    facts.mode = open.extra.mode();
+    facts.name = path(file);
+    facts
+}
+
+/// The extended attributes of a node, at most as many as fit `limit` bytes; none where the volume has none.
+pub(crate) async fn extended(node: &NodeRef, cred: &Cred) -> Result<Vec<FullEa>, Status> {
+    let names = match node.xattr_list(cred).await {
+        Ok(names) => names,
+        Err(vfs::VfsError::NotSupported) => Vec::new(),
+        Err(e) => return Err(e.into()),
+    };
+    let mut out = Vec::with_capacity(names.len());
+    for name in names {
+        match node.xattr_get(cred, &name).await {
+            Ok(value) => out.push(FullEa { flags: 0, name, value }),
+            // It went meanwhile.
+            Err(vfs::VfsError::NoXattr) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(out)
+}
+
+/// Bytes of the extended attributes in the form that FileEaInformation counts.
+pub(crate) fn extended_len(list: &[FullEa]) -> u32 {
+    let sum: usize = list.iter().map(FullEa::wire_len).sum();
+    // The list has a length of its own in front, where OS/2 had one.
+    u32::try_from(if sum == 0 { 0 } else { sum + 4 }).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,145 @@
+//! Extended attributes (MS-FSCC sections 2.4.15 and 2.4.16).
+
+use super::chained;
+use crate::wire::{Fields, Malformed, Parsed};
+
+/// Bytes of the fixed part of FILE_FULL_EA_INFORMATION.
+const FIXED: usize = 8;
+
+/// FILE_NEED_EA: who does not understand the attribute may not open the file.
+pub const NEED_EA: u8 = 0x80;
+
+/// One attribute with its value; an empty value removes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FullEa {
+    /// Flags.
+    pub flags: u8,
+    /// Name, of one-byte characters.
+    pub name: Vec<u8>,
+    /// Value.
+    pub value: Vec<u8>,
+}
+
+/// The name can be that of an attribute: no control characters and none of these (MS-FSCC section 2.4.16).
+pub fn is_name(name: &[u8]) -> bool {
+    !name.is_empty()
+        && name.len() <= 255
+        && !name.iter().any(|b| *b < 0x20 || b"\"*+,/:;<=>?[\\]|".contains(b))
+}
+
+impl FullEa {
+    /// One entry with `NextEntryOffset` zero.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = vec![0; 4];
+        out.push(self.flags);
+        out.push(u8::try_from(self.name.len()).unwrap_or(u8::MAX));
+        out.extend(u16::try_from(self.value.len()).unwrap_or(u16::MAX).to_le_bytes());
+        out.extend(&self.name);
+        out.push(0);
+        out.extend(&self.value);
+        out
+    }
+
+    /// Bytes of an entry.
+    pub fn wire_len(&self) -> usize {
+        FIXED + self.name.len() + 1 + self.value.len()
+    }
+
+    fn parse(entry: &[u8]) -> Parsed<Self> {
+        let mut f = Fields::new(entry, 4);
+        let flags = f.u8("Flags")?;
+        let name_len = usize::from(f.u8("EaNameLength")?);
+        let value_len = usize::from(f.u16("EaValueLength")?);
+        let name = f.bytes(name_len, "EaName")?.to_vec();
+        if f.u8("EaName")? != 0 {
+            return Err(Malformed("EaName"));
+        }
+        let value = f.bytes(value_len, "EaValue")?.to_vec();
+        Ok(Self { flags, name, value })
+    }
+
+    /// Reads a list: FILE_FULL_EA_INFORMATION of a CREATE or SET_INFO.
+    pub fn parse_list(bytes: &[u8]) -> Parsed<Vec<Self>> {
+        chained(bytes).map(|e| e.and_then(Self::parse)).collect()
+    }
+
+    /// A list, each entry at a multiple of 4.
+    pub fn emit_list(list: &[Self]) -> Vec<u8> {
+        let mut chain = super::Chain::aligned(usize::MAX, 4);
+        for ea in list {
+            chain.push(&ea.emit());
+        }
+        chain.into_bytes()
+    }
+}
+
+/// Names of attributes that a QUERY_INFO asks for: FILE_GET_EA_INFORMATION.
+pub fn parse_names(bytes: &[u8]) -> Parsed<Vec<Vec<u8>>> {
+    chained(bytes)
+        .map(|entry| {
+            let mut f = Fields::new(entry?, 4);
+            let len = usize::from(f.u8("EaNameLength")?);
+            let name = f.bytes(len, "EaName")?.to_vec();
+            if f.u8("EaName")? != 0 {
+                return Err(Malformed("EaName"));
+            }
+            Ok(name)
+        })
+        .collect()
+}
+
+/// The list of names, as our own client asks.
+pub fn emit_names(names: &[&[u8]]) -> Vec<u8> {
+    let mut chain = super::Chain::aligned(usize::MAX, 4);
+    for name in names {
+        let mut entry = vec![0, 0, 0, 0, u8::try_from(name.len()).unwrap_or(u8::MAX)];
+        entry.extend(*name);
+        entry.push(0);
+        chain.push(&entry);
+    }
+    chain.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn hostile_lists_are_refused() {
+        let ea = FullEa { flags: 0, name: b"ABC".to_vec(), value: vec![1, 2] };
+        let good = ea.emit();
+        assert_eq!(good.len(), ea.wire_len());
+        assert_eq!(FullEa::parse_list(&good), Ok(vec![ea]));
+        let bad = |at: usize, to: u8, field| {
+            let mut b = good.clone();
+            b[at] = to;
+            assert_eq!(FullEa::parse_list(&b), Err(Malformed(field)));
+        };
+        bad(5, 200, "EaName");
+        bad(5, 4, "EaName");
+        bad(7, 1, "EaValue");
+        bad(0, 200, "NextEntryOffset");
+        assert!(is_name(b"user") && !is_name(b"") && !is_name(b"a:b") && !is_name(b"a\n"));
+        assert_eq!(parse_names(&[0, 0, 0, 0, 9, b'x', 0]), Err(Malformed("EaName")));
+    }
+
+    proptest! {
+        #[test]
+        fn lists_round_trip(list in proptest::collection::vec(
+            ("[A-Z]{1,9}", proptest::collection::vec(any::<u8>(), 0..20), any::<u8>()), 0..6,
+        )) {
+            let list: Vec<FullEa> = list.into_iter()
+                .map(|(name, value, flags)| FullEa { flags, name: name.into_bytes(), value }).collect();
+            prop_assert_eq!(FullEa::parse_list(&FullEa::emit_list(&list)).unwrap(), list.clone());
+            let names: Vec<&[u8]> = list.iter().map(|e| &e.name[..]).collect();
+            prop_assert_eq!(parse_names(&emit_names(&names)).unwrap(), names);
+        }
+
+        #[test]
+        fn any_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let _ = FullEa::parse_list(&bytes);
+            let _ = parse_names(&bytes);
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Information about an open file: MS-FSCC section 2.4, as QUERY_INFO answers it.
+//!
+//! *Operation.* [`Facts`] is all that any class says; [`query`] picks and orders it. What fits into the client's buffer, and which
+//! status it gets when not all does, is in [`Class::fixed_len`] and [`fit`].
+
+use super::{attribute, fixed};
+use crate::dtyp::{FileTime, Sid};
+use crate::status::Status;
+use crate::wire::put_utf16;
+
+macro_rules! classes {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $fixed:expr, $needs:expr;)*) => {
+        /// A class of information about a file (MS-FSCC section 2.4).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[allow(missing_docs)] // The names are the specification's.
+        pub enum Class { $($(#[$doc])* $name,)* }
+        impl Class {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+            /// The class of this number.
+            pub fn from_number(n: u8) -> Option<Self> {
+                match n { $($number => Some(Self::$name),)* _ => None }
+            }
+            /// Its number.
+            pub fn number(self) -> u8 {
+                match self { $(Self::$name => $number,)* }
+            }
+            /// Bytes without which nothing is answered: all of a class of fixed size.
+            pub fn fixed_len(self) -> usize {
+                match self { $(Self::$name => $fixed,)* }
+            }
+            /// The right that the open must have (MS-FSA section 2.1.5.12).
+            pub fn needs(self) -> u32 {
+                match self { $(Self::$name => $needs,)* }
+            }
+        }
+    };
+}
+
+use crate::dtyp::mask::{READ_ATTRIBUTES, READ_EA};
+
+classes! {
+    Basic = 4, Basic::LEN, READ_ATTRIBUTES;
+    Standard = 5, Standard::LEN, 0;
+    Internal = 6, 8, 0;
+    Ea = 7, 4, 0;
+    Access = 8, 4, 0;
+    Name = 9, 8, 0;
+    Position = 14, 8, 0;
+    FullEa = 15, 0, READ_EA;
+    Mode = 16, 4, 0;
+    Alignment = 17, 4, 0;
+    All = 18, 104, READ_ATTRIBUTES;
+    AlternateName = 21, 8, 0;
+    Stream = 22, 32, 0;
+    Pipe = 23, 8, READ_ATTRIBUTES;
+    PipeLocal = 24, 40, READ_ATTRIBUTES;
+    Compression = 28, 16, 0;
+    NetworkOpen = 34, NetworkOpen::LEN, READ_ATTRIBUTES;
+    AttributeTag = 35, 8, READ_ATTRIBUTES;
+    NormalizedName = 48, 8, 0;
+    StandardLink = 54, 12, READ_ATTRIBUTES;
+    Id = 59, 24, READ_ATTRIBUTES;
+    Posix = 100, 80, READ_ATTRIBUTES;
+}
+
+fixed! {
+    /// FileBasicInformation (MS-FSCC section 2.4.7), both ways.
+    Basic (40) {
+        creation: FileTime = "CreationTime",
+        last_access: FileTime = "LastAccessTime",
+        last_write: FileTime = "LastWriteTime",
+        change: FileTime = "ChangeTime",
+        attributes: u32 = "FileAttributes",
+        ; 4
+    }
+    /// FileStandardInformation (section 2.4.47).
+    Standard (24) {
+        allocation: u64 = "AllocationSize",
+        end_of_file: u64 = "EndOfFile",
+        links: u32 = "NumberOfLinks",
+        delete_pending: u8 = "DeletePending",
+        directory: u8 = "Directory",
+        ; 2
+    }
+    /// FileNetworkOpenInformation (section 2.4.34).
+    NetworkOpen (56) {
+        creation: FileTime = "CreationTime",
+        last_access: FileTime = "LastAccessTime",
+        last_write: FileTime = "LastWriteTime",
+        change: FileTime = "ChangeTime",
+        allocation: u64 = "AllocationSize",
+        end_of_file: u64 = "EndOfFile",
+        attributes: u32 = "FileAttributes",
+        ; 4
+    }
+}
+
+/// All that is known of an open file, in SMB's terms.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Times and attributes.
+    pub basic: Basic,
+    /// Sizes, links, what becomes of it.
+    pub standard: Standard,
+    /// Number of the file on its volume.
+    pub file_id: u64,
+    /// Number of the volume.
+    pub volume: u64,
+    /// Bytes of the extended attributes as a list of FILE_FULL_EA_INFORMATION.
+    pub ea_size: u32,
+    /// Rights of the open.
+    pub access: u32,
+    /// Position of the open.
+    pub position: u64,
+    /// Mode of the open.
+    pub mode: u32,
+    /// Path from the share's root, with `\`, and a `\` in front; for NORMALIZED_NAME without.
+    pub name: String,
+    /// The 8.3 name, if it has one.
+    pub short_name: Option<String>,
+    /// Reparse tag, with the attribute.
+    pub reparse_tag: u32,
+    /// Of the POSIX extensions.
+    pub posix: Posix,
+}
+
+/// What only clients with the POSIX extensions are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Posix {
+    /// Device number of the volume.
+    pub device: u32,
+    /// Mode, with the type of the file.
+    pub mode: u32,
+    /// Owner.
+    pub owner: Sid,
+    /// Group.
+    pub group: Sid,
+}
+
+impl Default for Posix {
+    fn default() -> Self {
+        Self { device: 0, mode: 0, owner: Sid::everyone(), group: Sid::everyone() }
+    }
+}
+
+impl Posix {
+    /// The part that queries and directory entries have in common: from the inode to the mode.
+    pub(crate) fn put(&self, facts: &Facts, out: &mut Vec<u8>) {
+        out.extend(facts.file_id.to_le_bytes());
+        out.extend(self.device.to_le_bytes());
+        out.extend([0; 4]);
+        out.extend(facts.standard.links.to_le_bytes());
+        out.extend(facts.reparse_tag.to_le_bytes());
+        out.extend(self.mode.to_le_bytes());
+    }
+}
+
+impl Facts {
+    /// FileNetworkOpenInformation.
+    pub fn network_open(&self) -> NetworkOpen {
+        let (b, s) = (&self.basic, &self.standard);
+        NetworkOpen {
+            creation: b.creation,
+            last_access: b.last_access,
+            last_write: b.last_write,
+            change: b.change,
+            allocation: s.allocation,
+            end_of_file: s.end_of_file,
+            attributes: b.attributes,
+        }
+    }
+
+    fn put_all(&self, out: &mut Vec<u8>) {
+        self.basic.put(out);
+        self.standard.put(out);
+        out.extend(self.file_id.to_le_bytes());
+        out.extend(self.ea_size.to_le_bytes());
+        out.extend(self.access.to_le_bytes());
+        out.extend(self.position.to_le_bytes());
+        out.extend(self.mode.to_le_bytes());
+        out.extend([0; 4]);
+        put_name(out, &self.name);
+    }
+
+    fn put_posix(&self, out: &mut Vec<u8>) {
+        let (b, s) = (&self.basic, &self.standard);
+        for t in [b.creation, b.last_access, b.last_write, b.change] {
+            out.extend(t.0.to_le_bytes());
+        }
+        out.extend(s.end_of_file.to_le_bytes());
+        out.extend(s.allocation.to_le_bytes());
+        out.extend(b.attributes.to_le_bytes());
+        self.posix.put(self, out);
+        self.posix.owner.put(out);
+        self.posix.group.put(out);
+    }
+}
+
+fn put_name(out: &mut Vec<u8>, name: &str) {
+    let at = out.len();
+    out.extend([0; 4]);
+    let len = put_utf16(out, name);
+    out[at..at + 4].copy_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
+}
+
+/// The bytes of a class, whole. Streams and extended attributes have writers of their own.
+pub fn query(class: Class, facts: &Facts) -> Result<Vec<u8>, Status> {
+    let mut out = Vec::with_capacity(class.fixed_len());
+    match class {
+        Class::Basic => facts.basic.put(&mut out),
+        Class::Standard => facts.standard.put(&mut out),
+        Class::Internal => out.extend(facts.file_id.to_le_bytes()),
+        Class::Ea => out.extend(facts.ea_size.to_le_bytes()),
+        Class::Access => out.extend(facts.access.to_le_bytes()),
+        Class::Name => put_name(&mut out, &facts.name),
+        Class::NormalizedName => put_name(&mut out, facts.name.trim_start_matches('\\')),
+        Class::Position => out.extend(facts.position.to_le_bytes()),
+        Class::Mode => out.extend(facts.mode.to_le_bytes()),
+        // FILE_BYTE_ALIGNMENT
+        Class::Alignment => out.extend([0; 4]),
+        Class::All => facts.put_all(&mut out),
+        Class::AlternateName => match &facts.short_name {
+            Some(name) => put_name(&mut out, name),
+            None => return Err(Status::OBJECT_NAME_NOT_FOUND),
+        },
+        Class::Compression => {
+            out.extend(facts.standard.end_of_file.to_le_bytes());
+            // COMPRESSION_FORMAT_NONE, and units of nothing.
+            out.extend([0; 8]);
+        }
+        Class::NetworkOpen => facts.network_open().put(&mut out),
+        Class::AttributeTag => {
+            out.extend(facts.basic.attributes.to_le_bytes());
+            out.extend(facts.reparse_tag.to_le_bytes());
+        }
+        Class::StandardLink => {
+            out.extend(facts.standard.links.to_le_bytes());
+            out.extend(facts.standard.links.to_le_bytes());
+            out.extend([facts.standard.delete_pending, facts.standard.directory, 0, 0]);
+        }
+        Class::Id => {
+            out.extend(facts.volume.to_le_bytes());
+            out.extend(facts.file_id.to_le_bytes());
+            out.extend([0; 8]);
+        }
+        Class::Posix => facts.put_posix(&mut out),
+        // A pipe answers these; a file on a disk does not (MS-FSA section 2.1.5.12).
+        Class::Pipe | Class::PipeLocal => return Err(Status::INVALID_PARAMETER),
+        Class::Stream | Class::FullEa => return Err(Status::INTERNAL_ERROR),
+    }
+    Ok(out)
+}
+
+/// Cuts an answer to the client's buffer: a class of fixed size must fit whole (`INFO_LENGTH_MISMATCH`), one with a name behind it
+/// is cut with `BUFFER_OVERFLOW` (MS-SMB2 section 3.3.5.20.1).
+pub fn fit(mut bytes: Vec<u8>, fixed: usize, limit: usize) -> Result<(Status, Vec<u8>), Status> {
+    if limit < fixed {
+        return Err(Status::INFO_LENGTH_MISMATCH);
+    }
+    if bytes.len() <= limit {
+        return Ok((Status::SUCCESS, bytes));
+    }
+    bytes.truncate(limit);
+    Ok((Status::BUFFER_OVERFLOW, bytes))
+}
+
+/// Attributes as they are shown: NORMAL stands alone or not at all.
+pub fn shown_attributes(attributes: u32) -> u32 {
+    match attributes & !attribute::NORMAL {
+        0 => attribute::NORMAL,
+        a => a,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_class_has_its_length() {
+        let facts = Facts { name: "\\a".into(), ..Facts::default() };
+        for class in Class::ALL {
+            let Ok(bytes) = query(*class, &facts) else { continue };
+            let want = match class {
+                Class::All => 100 + 4,
+                Class::Name => 4 + 4,
+                Class::NormalizedName => 4 + 2,
+                // Everyone, twice.
+                Class::Posix => 80 + 24,
+                c => c.fixed_len(),
+            };
+            assert_eq!(bytes.len(), want, "{class:?}");
+            assert_eq!(Class::from_number(class.number()), Some(*class));
+        }
+        assert_eq!(query(Class::AlternateName, &facts), Err(Status::OBJECT_NAME_NOT_FOUND));
+        assert_eq!(Class::from_number(1), None, "a class of directories");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_cut_or_refused() {
+        let bytes =
+            query(Class::All, &Facts { name: "\\abcdef".into(), ..Facts::default() }).unwrap();
+        let fixed = Class::All.fixed_len();
+        assert_eq!(fit(bytes.clone(), fixed, fixed - 1), Err(Status::INFO_LENGTH_MISMATCH));
+        let cut = fit(bytes.clone(), fixed, fixed).unwrap();
+        assert_eq!((cut.0, cut.1.len()), (Status::BUFFER_OVERFLOW, fixed));
+        assert_eq!(fit(bytes.clone(), fixed, 1024), Ok((Status::SUCCESS, bytes)));
+    }
+
+    proptest! {
+        #[test]
+        fn fixed_classes_round_trip(t in any::<[u64; 4]>(), allocation: u64, end_of_file: u64, links: u32, attributes: u32) {
+            let [creation, last_access, last_write, change] = t.map(FileTime);
+            let b = Basic { creation, last_access, last_write, change, attributes };
+            prop_assert_eq!(Basic::parse(&b.emit()).unwrap(), b);
+            prop_assert!(Basic::parse(&b.emit()[..39]).is_err());
+            let s = Standard { allocation, end_of_file, links, delete_pending: 1, directory: 0 };
+            prop_assert_eq!(Standard::parse(&s.emit()).unwrap(), s);
+            let n = Facts { basic: b, standard: s, ..Facts::default() }.network_open();
+            prop_assert_eq!(NetworkOpen::parse(&n.emit()).unwrap(), n);
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Information classes of MS-FSCC sections 2.4 (files), 2.5 (volumes) and 2.7 (change notices), pure.
+//!
+//! *Operation.* Classes of fixed size are structures with `parse`, `emit` and `LEN`; a buffer longer than the class is fine, as it
+//! is for Windows. Classes that repeat (directory entries, streams, extended attributes, change notices) have a writer that fills a
+//! buffer up to the client's limit and chains the entries, and an iterator that reads them back.
+//!
+//! *Errors.* [`Malformed`](crate::wire::Malformed) names the field.
+
+use crate::wire::{Fields, Malformed, Parsed, range};
+
+pub mod dir;
+pub mod ea;
+pub mod file;
+pub mod notify;
+pub mod pattern;
+pub mod set;
+pub mod stream;
+pub mod volume;
+
+/// File attributes (MS-FSCC section 2.6).
+#[allow(missing_docs)] // The names are the specification's.
+pub mod attribute {
+    pub const READONLY: u32 = 0x0001;
+    pub const HIDDEN: u32 = 0x0002;
+    pub const SYSTEM: u32 = 0x0004;
+    pub const DIRECTORY: u32 = 0x0010;
+    pub const ARCHIVE: u32 = 0x0020;
+    pub const NORMAL: u32 = 0x0080;
+    pub const TEMPORARY: u32 = 0x0100;
+    pub const SPARSE_FILE: u32 = 0x0200;
+    pub const REPARSE_POINT: u32 = 0x0400;
+    pub const COMPRESSED: u32 = 0x0800;
+    pub const OFFLINE: u32 = 0x1000;
+    pub const NOT_CONTENT_INDEXED: u32 = 0x2000;
+    pub const ENCRYPTED: u32 = 0x4000;
+    /// What a SET_INFO may set (MS-FSA section 2.1.5.15.2): the rest is for others to say.
+    pub const SETTABLE: u32 =
+        READONLY | HIDDEN | SYSTEM | ARCHIVE | TEMPORARY | OFFLINE | NOT_CONTENT_INDEXED;
+}
+
+/// One field of a fixed structure.
+pub(crate) trait Field: Sized {
+    /// Reads it.
+    fn read(f: &mut Fields<'_>, name: &'static str) -> Parsed<Self>;
+    /// Appends it.
+    fn put(&self, out: &mut Vec<u8>);
+}
+
+macro_rules! fields {
+    ($($type:ident)*) => {$(
+        impl Field for $type {
+            fn read(f: &mut Fields<'_>, name: &'static str) -> Parsed<Self> {
+                f.$type(name)
+            }
+            fn put(&self, out: &mut Vec<u8>) {
+                out.extend(self.to_le_bytes());
+            }
+        }
+    )*};
+}
+fields!(u8 u16 u32 u64);
+
+impl Field for crate::dtyp::FileTime {
+    fn read(f: &mut Fields<'_>, name: &'static str) -> Parsed<Self> {
+        f.u64(name).map(Self)
+    }
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend(self.0.to_le_bytes());
+    }
+}
+
+impl<const N: usize> Field for [u8; N] {
+    fn read(f: &mut Fields<'_>, name: &'static str) -> Parsed<Self> {
+        f.array(name)
+    }
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend(self);
+    }
+}
+
+/// Declares structures of fixed size; a number alone stands for bytes that mean nothing and are sent as zeros.
+macro_rules! fixed {
+    ($($(#[$doc:meta])* $name:ident ($len:literal) { $($field:ident : $type:ty = $wire:literal,)* $(; $pad:literal)? })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[allow(missing_docs)] // The names are the specification's.
+        pub struct $name { $(pub $field: $type,)* }
+        impl $name {
+            /// Bytes on the wire.
+            pub const LEN: usize = $len;
+            /// Reads it from the start of `bytes`.
+            pub fn parse(bytes: &[u8]) -> $crate::wire::Parsed<Self> {
+                let mut f = $crate::wire::Fields::new(bytes, 0);
+                let out = Self { $($field: $crate::fscc::Field::read(&mut f, $wire)?,)* };
+                $(f.bytes($pad, "Reserved")?;)?
+                Ok(out)
+            }
+            /// Appends it.
+            pub fn put(&self, out: &mut Vec<u8>) {
+                $($crate::fscc::Field::put(&self.$field, out);)*
+                $(out.extend([0; $pad]);)?
+            }
+            /// Its bytes.
+            pub fn emit(&self) -> Vec<u8> {
+                let mut out = Vec::with_capacity(Self::LEN);
+                self.put(&mut out);
+                out
+            }
+        }
+    )*};
+}
+pub(crate) use fixed;
+
+/// Bytes from one entry of a chain to the next: entries start at multiples of 8.
+const ALIGN: usize = 8;
+
+/// Writes entries that are chained by `NextEntryOffset` into a buffer of limited size.
+#[derive(Debug)]
+pub struct Chain {
+    out: Vec<u8>,
+    last: Option<usize>,
+    limit: usize,
+    align: usize,
+}
+
+impl Chain {
+    /// At most `limit` bytes, which is checked by the caller against what an answer may have.
+    pub fn new(limit: usize) -> Self {
+        Self::aligned(limit, ALIGN)
+    }
+
+    /// The same with entries that start at other multiples.
+    pub fn aligned(limit: usize, align: usize) -> Self {
+        Self { out: Vec::new(), last: None, limit, align }
+    }
+
+    /// Appends an entry whose first four bytes are its `NextEntryOffset`. False, and nothing is written, when it does not
+    /// fit.
+    pub fn push(&mut self, entry: &[u8]) -> bool {
+        let at = self.out.len().next_multiple_of(self.align);
+        if at + entry.len() > self.limit {
+            return false;
+        }
+        self.out.resize(at, 0);
+        if let Some(last) = self.last {
+            let step = u32::try_from(at - last).unwrap_or(u32::MAX);
+            self.out[last..last + 4].copy_from_slice(&step.to_le_bytes());
+        }
+        self.out.extend(entry);
+        self.last = Some(at);
+        true
+    }
+
+    /// Appends what fits of an entry that does not: for an answer that says that it was cut.
+    pub fn push_cut(&mut self, entry: &[u8]) {
+        if !self.push(entry) {
+            let at = self.out.len().next_multiple_of(self.align);
+            let room = self.limit.saturating_sub(at).min(entry.len());
+            if room > 0 {
+                self.push(&entry[..room]);
+            }
+        }
+    }
+
+    /// Bytes that are left.
+    pub fn room(&self) -> usize {
+        self.limit.saturating_sub(self.out.len())
+    }
+
+    /// Nothing has been written.
+    pub fn is_empty(&self) -> bool {
+        self.last.is_none()
+    }
+
+    /// The buffer.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.out
+    }
+}
+
+/// The entries of a chain, each from its own start to the start of the next, or to the end. Stops with an error at an
+/// offset that leads nowhere; as every step goes forward, it always ends.
+pub fn chained(bytes: &[u8]) -> impl Iterator<Item = Parsed<&[u8]>> {
+    let mut rest = (!bytes.is_empty()).then_some(bytes);
+    std::iter::from_fn(move || {
+        let here = rest.take()?;
+        let next = match Fields::new(here, 0).u32("NextEntryOffset") {
+            Ok(next) => usize::try_from(next).unwrap_or(usize::MAX),
+            Err(e) => return Some(Err(e)),
+        };
+        if next == 0 {
+            return Some(Ok(here));
+        }
+        if next < 4 || next >= here.len() {
+            return Some(Err(Malformed("NextEntryOffset")));
+        }
+        rest = here.get(next..);
+        Some(range(here, 0, next, "NextEntryOffset"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_chain_that_leads_nowhere_ends() {
+        let all = |bytes: &[u8]| chained(bytes).collect::<Parsed<Vec<_>>>().map(|v| v.len());
+        assert_eq!(all(&[]), Ok(0));
+        assert_eq!(all(&[0; 4]), Ok(1));
+        assert_eq!(all(&[0; 3]), Err(Malformed("NextEntryOffset")));
+        assert_eq!(all(&[4, 0, 0, 0]), Err(Malformed("NextEntryOffset")));
+        assert_eq!(all(&[1, 0, 0, 0, 0, 0, 0, 0]), Err(Malformed("NextEntryOffset")));
+        assert_eq!(all(&[0xff, 0xff, 0xff, 0xff, 0]), Err(Malformed("NextEntryOffset")));
+    }
+
+    proptest! {
+        #[test]
+        fn chains_round_trip(sizes in proptest::collection::vec(4..40_usize, 0..20), limit in 0..400_usize) {
+            let mut chain = Chain::new(limit);
+            let mut taken = 0;
+            for (i, n) in sizes.iter().enumerate() {
+                let mut entry = vec![u8::try_from(i).unwrap(); *n];
+                entry[..4].fill(0);
+                if !chain.push(&entry) {
+                    break;
+                }
+                taken += 1;
+            }
+            let bytes = chain.into_bytes();
+            prop_assert!(bytes.len() <= limit);
+            let read: Vec<_> = chained(&bytes).collect::<Parsed<_>>().unwrap();
+            prop_assert_eq!(read.len(), taken);
+            for (i, (entry, n)) in read.iter().zip(&sizes).enumerate() {
+                prop_assert!(entry.len() >= *n && entry.len() < n + ALIGN);
+                prop_assert!(entry[4..*n].iter().all(|b| usize::from(*b) == i));
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! FILE_NOTIFY_INFORMATION (MS-FSCC section 2.7.1): what changed in a directory.
+
+use super::{Chain, chained};
+use crate::wire::{Fields, Malformed, Parsed, put_utf16, utf16};
+
+/// What happened (MS-FSCC section 2.7.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+#[allow(missing_docs)] // The names are the specification's.
+pub enum Action {
+    Added = 1,
+    Removed = 2,
+    Modified = 3,
+    RenamedOldName = 4,
+    RenamedNewName = 5,
+    AddedStream = 6,
+    RemovedStream = 7,
+    ModifiedStream = 8,
+}
+
+impl Action {
+    fn from_number(n: u32) -> Parsed<Self> {
+        Ok(match n {
+            1 => Self::Added,
+            2 => Self::Removed,
+            3 => Self::Modified,
+            4 => Self::RenamedOldName,
+            5 => Self::RenamedNewName,
+            6 => Self::AddedStream,
+            7 => Self::RemovedStream,
+            8 => Self::ModifiedStream,
+            _ => return Err(Malformed("Action")),
+        })
+    }
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// What happened.
+    pub action: Action,
+    /// To what: path from the directory that is watched, with `\`.
+    pub name: String,
+}
+
+impl Change {
+    fn emit(&self) -> Vec<u8> {
+        let mut out = vec![0; 4];
+        out.extend((self.action as u32).to_le_bytes());
+        out.extend([0; 4]);
+        let len = put_utf16(&mut out, &self.name);
+        out[8..12].copy_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
+        out
+    }
+
+    /// The list; `None` when it does not fit in `limit` bytes: then the client is told to look for itself.
+    pub fn emit_list(list: &[Self], limit: usize) -> Option<Vec<u8>> {
+        let mut chain = Chain::aligned(limit, 4);
+        list.iter().all(|c| chain.push(&c.emit())).then(|| chain.into_bytes())
+    }
+
+    /// Reads a list.
+    pub fn parse_list(bytes: &[u8]) -> Parsed<Vec<Self>> {
+        chained(bytes)
+            .map(|entry| {
+                let mut f = Fields::new(entry?, 4);
+                let action = Action::from_number(f.u32("Action")?)?;
+                let len = usize::try_from(f.u32("FileNameLength")?).unwrap_or(usize::MAX);
+                let name = utf16(f.bytes(len, "FileName")?).ok_or(Malformed("FileName"))?;
+                Ok(Self { action, name })
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn lists_round_trip(list in proptest::collection::vec((1..=8_u32, ".{0,9}"), 0..6), cut in 0..100_usize) {
+            let list: Vec<Change> = list.into_iter()
+                .map(|(a, name)| Change { action: Action::from_number(a).unwrap(), name }).collect();
+            let bytes = Change::emit_list(&list, 65_536).unwrap();
+            prop_assert_eq!(Change::parse_list(&bytes).unwrap(), list.clone());
+            let fits = bytes.len() <= cut;
+            prop_assert_eq!(Change::emit_list(&list, cut).is_some(), fits);
+        }
+
+        #[test]
+        fn any_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let _ = Change::parse_list(&bytes);
+        }
+    }
+}

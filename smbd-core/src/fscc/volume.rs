@@ -1,0 +1,262 @@
+//! Information about a volume (MS-FSCC section 2.5), and level 100 of the POSIX extensions.
+
+use super::fixed;
+use crate::dtyp::FileTime;
+use crate::status::Status;
+use crate::wire::put_utf16;
+
+/// A class of information about a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // The names are the specification's.
+pub enum Class {
+    Volume,
+    Size,
+    Device,
+    Attribute,
+    Control,
+    FullSize,
+    ObjectId,
+    SectorSize,
+    Posix,
+}
+
+impl Class {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Volume,
+        Self::Size,
+        Self::Device,
+        Self::Attribute,
+        Self::Control,
+        Self::FullSize,
+        Self::ObjectId,
+        Self::SectorSize,
+        Self::Posix,
+    ];
+
+    /// Its number.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Volume => 1,
+            Self::Size => 3,
+            Self::Device => 4,
+            Self::Attribute => 5,
+            Self::Control => 6,
+            Self::FullSize => 7,
+            Self::ObjectId => 8,
+            Self::SectorSize => 11,
+            Self::Posix => 100,
+        }
+    }
+
+    /// The class of this number.
+    pub fn from_number(n: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|c| c.number() == n)
+    }
+
+    /// Bytes without which nothing is answered.
+    pub fn fixed_len(self) -> usize {
+        match self {
+            Self::Volume => 24,
+            Self::Size => Size::LEN,
+            Self::Device => 8,
+            Self::Attribute => 16,
+            Self::Control => Control::LEN,
+            Self::FullSize => FullSize::LEN,
+            Self::ObjectId => 64,
+            Self::SectorSize => 28,
+            Self::Posix => Posix::LEN,
+        }
+    }
+}
+
+/// FileSystemAttributes (MS-FSCC section 2.5.1).
+#[allow(missing_docs)] // The names are the specification's.
+pub mod attribute {
+    pub const CASE_SENSITIVE_SEARCH: u32 = 0x0000_0001;
+    pub const CASE_PRESERVED_NAMES: u32 = 0x0000_0002;
+    pub const UNICODE_ON_DISK: u32 = 0x0000_0004;
+    pub const PERSISTENT_ACLS: u32 = 0x0000_0008;
+    pub const VOLUME_QUOTAS: u32 = 0x0000_0020;
+    pub const SUPPORTS_SPARSE_FILES: u32 = 0x0000_0040;
+    pub const SUPPORTS_REPARSE_POINTS: u32 = 0x0000_0080;
+    pub const SUPPORTS_OBJECT_IDS: u32 = 0x0001_0000;
+    pub const NAMED_STREAMS: u32 = 0x0004_0000;
+    pub const READ_ONLY_VOLUME: u32 = 0x0008_0000;
+    pub const SUPPORTS_EXTENDED_ATTRIBUTES: u32 = 0x0080_0000;
+    pub const SUPPORTS_HARD_LINKS: u32 = 0x0040_0000;
+    pub const SUPPORTS_BLOCK_REFCOUNTING: u32 = 0x0800_0000;
+}
+
+fixed! {
+    /// FileFsSizeInformation (section 2.5.8).
+    Size (24) {
+        total: u64 = "TotalAllocationUnits",
+        available: u64 = "AvailableAllocationUnits",
+        sectors_per_unit: u32 = "SectorsPerAllocationUnit",
+        bytes_per_sector: u32 = "BytesPerSector",
+    }
+    /// FileFsFullSizeInformation (section 2.5.4).
+    FullSize (32) {
+        total: u64 = "TotalAllocationUnits",
+        caller_available: u64 = "CallerAvailableAllocationUnits",
+        available: u64 = "ActualAvailableAllocationUnits",
+        sectors_per_unit: u32 = "SectorsPerAllocationUnit",
+        bytes_per_sector: u32 = "BytesPerSector",
+    }
+    /// FileFsControlInformation (section 2.5.2).
+    Control (48) {
+        start_filtering: u64 = "FreeSpaceStartFiltering",
+        threshold: u64 = "FreeSpaceThreshold",
+        stop_filtering: u64 = "FreeSpaceStopFiltering",
+        default_threshold: u64 = "DefaultQuotaThreshold",
+        default_limit: u64 = "DefaultQuotaLimit",
+        flags: u32 = "FileSystemControlFlags",
+        ; 4
+    }
+    /// FS_POSIX_INFORMATION of the POSIX extensions.
+    Posix (56) {
+        optimal_transfer: u32 = "OptimalTransferSize",
+        block_size: u32 = "BlockSize",
+        total_blocks: u64 = "TotalBlocks",
+        blocks_available: u64 = "BlocksAvail",
+        user_blocks_available: u64 = "UserBlocksAvail",
+        total_nodes: u64 = "TotalFileNodes",
+        free_nodes: u64 = "FreeFileNodes",
+        id: u64 = "FsIdentifier",
+    }
+}
+
+/// Bytes of a sector, as clients are told them.
+pub const SECTOR: u32 = 512;
+
+/// All that is known of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// When it was made.
+    pub created: FileTime,
+    /// Serial number.
+    pub serial: u32,
+    /// Label.
+    pub label: String,
+    /// Bytes of an allocation unit; a multiple of [`SECTOR`].
+    pub unit: u32,
+    /// Units in all, free, free for the caller.
+    pub units: (u64, u64, u64),
+    /// Nodes in all and free.
+    pub nodes: (u64, u64),
+    /// Attributes.
+    pub attributes: u32,
+    /// Bytes of the longest name; told as characters.
+    pub name_max: u32,
+    /// Names the volume for ever.
+    pub id: [u8; 16],
+    /// Its number on the host.
+    pub fsid: u64,
+}
+
+/// The bytes of a class, whole.
+pub fn query(class: Class, f: &Facts) -> Result<Vec<u8>, Status> {
+    let sectors_per_unit = f.unit / SECTOR;
+    let (total, free, available) = f.units;
+    let mut out = Vec::with_capacity(class.fixed_len());
+    match class {
+        Class::Volume => {
+            out.extend(f.created.0.to_le_bytes());
+            out.extend(f.serial.to_le_bytes());
+            out.extend([0; 4]);
+            // SupportsObjects, and a reserved byte.
+            out.extend([0, 0]);
+            let len = put_utf16(&mut out, &f.label);
+            out[12..16].copy_from_slice(&u32::try_from(len).unwrap_or(0).to_le_bytes());
+        }
+        Class::Size => {
+            Size { total, available, sectors_per_unit, bytes_per_sector: SECTOR }.put(&mut out);
+        }
+        Class::Device => {
+            /// FILE_DEVICE_DISK
+            const DISK: u32 = 7;
+            /// FILE_DEVICE_IS_MOUNTED
+            const MOUNTED: u32 = 0x20;
+            out.extend(DISK.to_le_bytes());
+            out.extend(MOUNTED.to_le_bytes());
+        }
+        Class::Attribute => {
+            out.extend(f.attributes.to_le_bytes());
+            out.extend(f.name_max.to_le_bytes());
+            out.extend([0; 4]);
+            // Clients take streams, lists and links for granted only by this name.
+            let len = put_utf16(&mut out, "NTFS");
+            out[8..12].copy_from_slice(&u32::try_from(len).unwrap_or(0).to_le_bytes());
+        }
+        Class::Control => {
+            // No quotas are kept by us; the host's limits are in the sizes.
+            let none = u64::MAX;
+            Control { default_threshold: none, default_limit: none, ..Default::default() }
+                .put(&mut out);
+        }
+        Class::FullSize => FullSize {
+            total,
+            caller_available: available,
+            available: free,
+            sectors_per_unit,
+            bytes_per_sector: SECTOR,
+        }
+        .put(&mut out),
+        Class::ObjectId => {
+            out.extend(f.id);
+            out.resize(64, 0);
+        }
+        Class::SectorSize => {
+            // Logical, physical for atomicity, physical for performance, effective for atomicity; aligned, no seek penalty.
+            for n in [SECTOR, f.unit, f.unit, f.unit] {
+                out.extend(n.to_le_bytes());
+            }
+            out.extend(3_u32.to_le_bytes());
+            out.extend([0; 8]);
+        }
+        Class::Posix => Posix {
+            optimal_transfer: f.unit,
+            block_size: f.unit,
+            total_blocks: total,
+            blocks_available: free,
+            user_blocks_available: available,
+            total_nodes: f.nodes.0,
+            free_nodes: f.nodes.1,
+            id: f.fsid,
+        }
+        .put(&mut out),
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_class_has_its_length() {
+        let facts = Facts { unit: 4096, label: "a".into(), ..Facts::default() };
+        for class in Class::ALL {
+            let len = query(class, &facts).unwrap().len();
+            let want = match class {
+                Class::Volume => 18 + 2,
+                Class::Attribute => 12 + 8,
+                c => c.fixed_len(),
+            };
+            assert_eq!(len, want, "{class:?}");
+            assert_eq!(Class::from_number(class.number()), Some(class));
+        }
+        assert_eq!(Class::from_number(2), None);
+    }
+
+    proptest! {
+        #[test]
+        fn sizes_round_trip(total: u64, caller_available: u64, available: u64, sectors_per_unit: u32) {
+            let s = FullSize { total, caller_available, available, sectors_per_unit, bytes_per_sector: SECTOR };
+            prop_assert_eq!(FullSize::parse(&s.emit()).unwrap(), s);
+            prop_assert!(FullSize::parse(&s.emit()[..31]).is_err());
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The addresses that this server listens on, as FSCTL_QUERY_NETWORK_INTERFACE_INFO tells them (MS-SMB2 section 2.2.32.5).
+
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// One address of one network interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Number of the interface.
+    pub index: u32,
+    /// An address that the server can be reached by.
+    pub addr: IpAddr,
+    /// Bits per second.
+    pub link_speed: u64,
+    /// Receive-side scaling: the interface has several receive queues.
+    pub rss: bool,
+    /// SMB Direct is served on this address.
+    pub rdma: bool,
+}
+
+/// What the one who opens the listeners knows; replaced as a whole when networks come and go.
+#[derive(Debug, Default)]
+pub struct Interfaces(RwLock<Arc<[Interface]>>);
+
+impl Interfaces {
+    /// Replaces the list.
+    pub fn set(&self, list: Vec<Interface>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = list.into();
+    }
+
+    /// What a client is told that reached the server at `local`: addresses of the loopback only if it came by one.
+    pub fn seen_from(&self, local: IpAddr) -> Vec<Interface> {
+        let local = local.to_canonical();
+        let tells = |i: &&Interface| local.is_loopback() || !i.addr.is_loopback();
+        self.get().iter().filter(tells).copied().collect()
+    }
+
+    /// The list as it is now.
+    pub fn get(&self) -> Arc<[Interface]> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

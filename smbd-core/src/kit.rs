@@ -1,0 +1,281 @@
+//! A server in memory and clients that are logged on already, for the tests of commands.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use iobuf::{Account, Buf, Pool, PoolLimits};
+use rdma_transport::channel::{
+    Command as Asked, Handle, Info, Payload, Pulled, RemoteSeg, Reply, Traffic, Transport,
+};
+use tokio::sync::mpsc;
+use vfs::Cred;
+use vfs::mem::MemBackend;
+use vfs::namespace::{Namespace, Share, Squash};
+
+use crate::compound;
+use crate::conn::{Conn, Negotiated};
+use crate::crypto::sign::Algorithm;
+use crate::dtyp::mask;
+use crate::open::FileId;
+use crate::server::{Core, Server};
+use crate::session::{Channel, Kind, Terms, User};
+use crate::settings::{Settings, ShareSettings};
+use crate::status::Status;
+use crate::tree::{Target, Tree};
+use crate::wire::create::{self, Disposition, share};
+use crate::wire::negotiate::Dialect;
+use crate::wire::{Command, Flags, Header, close, put_utf16};
+
+struct Nobody;
+
+impl crate::users::Users for Nobody {
+    fn find(&self, _: &str) -> Option<crate::users::Account> {
+        None
+    }
+    fn guest(&self) -> Cred {
+        Cred::root()
+    }
+}
+
+/// A server with one share, `data`, in memory.
+pub(crate) struct Kit {
+    pub(crate) core: Arc<Core>,
+}
+
+impl Kit {
+    pub(crate) fn new() -> Self {
+        let share = Share {
+            name: "data".into(),
+            id: Share::id_of("data"),
+            backend: MemBackend::new(64 << 20).unwrap(),
+            read_only: false,
+            squash: Squash::None,
+            clients: None,
+        };
+        let namespace = Arc::new(Namespace::new(vec![share]));
+        let core = Core::new(namespace, Settings::default(), Arc::new(Nobody));
+        Self { core: Server::new(core).core().clone() }
+    }
+
+    /// A client of this user by TCP, dialect 3.1.1.
+    pub(crate) fn client_as(&self, uid: u32) -> Client {
+        self.client_by(uid, Dialect::V311, Transport::Tcp)
+    }
+
+    /// A client of the superuser by TCP, dialect 3.1.1.
+    pub(crate) fn client(&self) -> Client {
+        self.client_as(0)
+    }
+
+    pub(crate) fn client_by(&self, uid: u32, dialect: Dialect, transport: Transport) -> Client {
+        let (handle, asked) = Handle::played();
+        let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 445));
+        let info = Info {
+            peer: anywhere,
+            local: anywhere,
+            transport,
+            account: Account::new(),
+            pool: Pool::new(PoolLimits::of_bytes(64 << 20)),
+            message_out_max: AtomicUsize::new(0),
+            facts: Default::default(),
+            traffic: Traffic::default(),
+        };
+        let conn = Arc::new(Conn::new(Arc::new(info), handle));
+        let io = 8 << 20;
+        let negotiated = Negotiated {
+            dialect,
+            client_guid: [1; 16],
+            client_capabilities: 0,
+            client_security_mode: 1,
+            capabilities: 0,
+            security_mode: 1,
+            read_max: io,
+            write_max: io,
+            transact_max: io,
+            signing: Algorithm::AesCmac,
+            cipher: None,
+            posix: false,
+        };
+        conn.negotiated.set(negotiated).unwrap();
+        conn.window.lock().unwrap().grant(8000, 8000);
+        let terms =
+            Terms { dialect, client_guid: [1; 16], signing: Algorithm::AesCmac, cipher: None };
+        let session = self.core.sessions.begin(terms).unwrap();
+        let cred = Cred { uid, gid: uid, groups: Arc::new([]) };
+        let user = User { name: "user".into(), kind: Kind::User, cred: cred.clone(), rid: 1000 };
+        session.log_on(user, None);
+        let (session_id, share) = (session.id, self.core.namespace.shares()[0].clone());
+        let tree = session.add_tree(|id| Tree {
+            id,
+            session_id,
+            name: "data".into(),
+            target: Target::Files(share),
+            cred,
+            maximal_access: mask::FILE_ALL,
+            settings: ShareSettings::default(),
+        });
+        let channel = Arc::new(Channel {
+            session: session.clone(),
+            conn: Arc::downgrade(&conn),
+            signer: None,
+        });
+        session.add_channel(channel.clone());
+        conn.add_channel(channel);
+        Client {
+            core: self.core.clone(),
+            conn,
+            session_id,
+            tree_id: tree.unwrap().id,
+            next_id: AtomicU64::new(0),
+            asked: Mutex::new(asked),
+        }
+    }
+}
+
+/// One answer.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) header: Header,
+    /// From its header on, without bulk data.
+    pub(crate) message: Vec<u8>,
+    pub(crate) payloads: Vec<Payload>,
+    pub(crate) invalidate: Option<u32>,
+}
+
+impl Answered {
+    fn of(reply: Reply) -> Self {
+        Self {
+            header: Header::parse(&reply.head).unwrap(),
+            message: reply.head,
+            payloads: reply.payloads,
+            invalidate: reply.invalidate,
+        }
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        self.header.status()
+    }
+
+    /// The bulk data.
+    pub(crate) fn data(&self) -> Vec<u8> {
+        self.payloads.iter().flat_map(|p| &p.data).flat_map(|b| b.to_vec()).collect()
+    }
+
+    pub(crate) fn ok(self) -> Result<Self, Status> {
+        match self.status() {
+            Status::PENDING => Err(Status::PENDING),
+            s if s.is_error() => Err(s),
+            _ => Ok(self),
+        }
+    }
+}
+
+/// A client that is logged on and connected to the share.
+pub(crate) struct Client {
+    pub(crate) core: Arc<Core>,
+    pub(crate) conn: Arc<Conn>,
+    pub(crate) session_id: u64,
+    pub(crate) tree_id: u32,
+    next_id: AtomicU64,
+    /// What the server asks of the connection.
+    pub(crate) asked: Mutex<mpsc::Receiver<Asked>>,
+}
+
+impl Client {
+    fn header(&self, command: Command, charge: u16) -> Header {
+        Header {
+            credit_charge: charge,
+            status: 0,
+            command: command as u16,
+            credits: charge,
+            flags: Flags::default(),
+            next: 0,
+            message_id: self.next_id.fetch_add(u64::from(charge), Ordering::Relaxed),
+            tree_or_async: Header::of_tree(self.tree_id),
+            session_id: self.session_id,
+            signature: [0; 16],
+        }
+    }
+
+    /// Sends one command; the first answer, which may be the interim one.
+    pub(crate) async fn ask(&self, command: Command, body: &[u8]) -> Answered {
+        self.ask_with(command, body, &[]).await
+    }
+
+    /// Sends one command with bulk data behind its body, as a byte stream brings it.
+    pub(crate) async fn ask_with(&self, command: Command, body: &[u8], bulk: &[u8]) -> Answered {
+        let mut message = self.header(command, 128).emit().to_vec();
+        message.extend(body);
+        let pulled = match bulk {
+            [] => Vec::new(),
+            bulk => vec![Pulled { at: message.len(), data: vec![Buf::from(bulk.to_vec())] }],
+        };
+        let (core, conn) = (self.core.clone(), self.conn.clone());
+        let reply = compound::call(core, conn, Buf::from(message), pulled).await;
+        Answered::of(reply.expect("an answer"))
+    }
+
+    /// What the server sends of itself, next.
+    pub(crate) async fn pushed(&self) -> Answered {
+        let asked = std::future::poll_fn(|cx| self.asked.lock().unwrap().poll_recv(cx)).await;
+        match asked.expect("the server holds its handle") {
+            Asked::Push { message, taken } => {
+                let _ = taken.send(Ok(()));
+                Answered::of(message)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Answers the next RDMA Read with these bytes, and gives what was to be read.
+    pub(crate) async fn pull_gets(&self, bytes: &[u8]) -> Vec<RemoteSeg> {
+        match std::future::poll_fn(|cx| self.asked.lock().unwrap().poll_recv(cx)).await {
+            Some(Asked::Pull { from, fetched }) => {
+                let _ = fetched.send(Ok(vec![Buf::from(bytes.to_vec())]));
+                from
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Opens something.
+    pub(crate) async fn create(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut create::Request<'static>),
+    ) -> Result<create::Response<'static>, Status> {
+        let mut utf16 = Vec::new();
+        put_utf16(&mut utf16, name);
+        let mut request = create::Request {
+            oplock_level: 0,
+            impersonation: 2,
+            access: mask::MAXIMUM_ALLOWED,
+            attributes: 0,
+            share: share::READ | share::WRITE | share::DELETE,
+            disposition: Disposition::OpenIf as u32,
+            options: 0,
+            name: utf16.into(),
+            contexts: Vec::new(),
+        };
+        change(&mut request);
+        let answered = self.ask(Command::Create, &request.emit()).await.ok()?;
+        let told = create::Response::parse(&answered.message).unwrap();
+        let own = |c: &create::Context<'_>| create::Context {
+            name: c.name.to_vec().into(),
+            data: c.data.to_vec().into(),
+        };
+        let contexts = told.contexts.iter().map(own).collect();
+        Ok(create::Response { contexts, ..told })
+    }
+
+    /// Opens or makes a file with all rights.
+    pub(crate) async fn open(&self, name: &str) -> FileId {
+        self.create(name, |_| {}).await.unwrap().file
+    }
+
+    /// Closes it.
+    pub(crate) async fn close(&self, file: FileId) -> Status {
+        self.ask(Command::Close, &close::Request { flags: 0, file }.emit()).await.status()
+    }
+}

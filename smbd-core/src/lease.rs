@@ -1,0 +1,573 @@
+//! Leases and oplocks: what clients of SMB may cache, and how it is taken back.
+//!
+//! *Operation.* The promises are grants in [`state`]; here are their names. A lease is known by its client and its key
+//! (`GlobalLeaseTableList`, MS-SMB2 section 3.3.1.11) and shared by all opens with that key; an oplock is its open's. CREATE
+//! takes a [`Claim`] before it opens, so that the open acts under the lease's key, and asks for caching when it is open
+//! ([`request`]). A break of [`state`] becomes a notice on a live connection of its session, with a task that overrules the
+//! holder when its time is over.
+//!
+//! *Memory.* One lease per key in use; it goes with its last open.
+//!
+//! *Errors.* STATUS_INVALID_PARAMETER for a key that is another file's already (MS-SMB2 section 3.3.5.9.8).
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use dashmap::DashMap;
+use state::{
+    Break, Caching, ClientId, HolderId, Kind, Lease as Standing, NodeId, Party, Stage, Who,
+};
+use vfs::backend::BoxFuture;
+use vfs::keeper::Recall;
+use vfs::namespace::Namespace;
+
+use crate::cx::Cx;
+use crate::open::Open;
+use crate::server::Core;
+use crate::status::Status;
+use crate::wire::Command;
+use crate::wire::context::{Lease as Context, LeaseV2, lease_flag};
+use crate::wire::create::oplock;
+use crate::wire::negotiate::Dialect;
+use crate::wire::oplock_break::{LeaseNotice, Oplock};
+
+type Guid = [u8; 16];
+
+fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const STATE_READ: u32 = 1;
+const STATE_HANDLE: u32 = 2;
+const STATE_WRITE: u32 = 4;
+
+const BITS: [(u32, Caching); 3] =
+    [(STATE_READ, Caching::READ), (STATE_HANDLE, Caching::HANDLE), (STATE_WRITE, Caching::WRITE)];
+
+/// From `LeaseState`; unknown bits mean nothing (MS-SMB2 section 2.2.13.2.8).
+pub fn from_state(state: u32) -> Caching {
+    BITS.iter().filter(|(b, _)| state & b != 0).fold(Caching::NONE, |all, (_, c)| all.or(*c))
+}
+
+/// As `LeaseState`.
+pub fn to_state(caching: Caching) -> u32 {
+    BITS.iter().filter(|(_, c)| caching.has(*c)).fold(0, |all, (b, _)| all | b)
+}
+
+/// What an oplock of this level lets its holder cache.
+fn of_level(level: u8) -> Caching {
+    match level {
+        oplock::II => Caching::READ,
+        oplock::EXCLUSIVE => Caching::READ_WRITE,
+        oplock::BATCH => Caching::ALL,
+        _ => Caching::NONE,
+    }
+}
+
+/// The level of an oplock with these rights.
+pub fn to_level(rights: Caching) -> u8 {
+    if rights.has(Caching::ALL) {
+        oplock::BATCH
+    } else if rights.has(Caching::READ_WRITE) {
+        oplock::EXCLUSIVE
+    } else if rights.has(Caching::READ) {
+        oplock::II
+    } else {
+        oplock::NONE
+    }
+}
+
+/// A lease (MS-SMB2 section 3.3.1.12). What it grants is in [`state`], under `party`.
+pub struct Lease {
+    client: Guid,
+    key: Guid,
+    /// It is of this file.
+    pub node: NodeId,
+    /// Who holds the grant.
+    pub party: Party,
+    version_2: bool,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    epoch: u16,
+    parent: Option<Guid>,
+    opens: Vec<Weak<Open>>,
+}
+
+impl Lease {
+    fn opens(&self) -> Vec<Arc<Open>> {
+        locked(&self.inner).opens.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The opens have a connection, or none of them has one: the grant stands or gives way.
+    pub fn follow(&self, now: u64) {
+        if self.opens().iter().any(|o| o.session_id() != 0 && !o.is_closed()) {
+            self.party.lease.hold();
+        } else {
+            self.party.lease.let_go(now);
+        }
+    }
+
+    /// The client that has it.
+    pub fn client(&self) -> Guid {
+        self.client
+    }
+
+    /// Its key.
+    pub fn key(&self) -> Guid {
+        self.key
+    }
+
+    /// `Lease.Version` is 2.
+    pub fn is_version_2(&self) -> bool {
+        self.version_2
+    }
+
+    /// See [`crate::durable::OpenDurable::not_replayable`].
+    pub fn not_replayable(&self) {
+        self.opens().iter().for_each(|o| o.durable.not_replayable());
+    }
+}
+
+struct Entry {
+    lease: Arc<Lease>,
+    /// Opens of it, and requests that are about to be.
+    claims: usize,
+}
+
+enum Owner {
+    Lease(Arc<Lease>),
+    Oplock(Weak<Open>),
+}
+
+/// How often holders were told, and how it ended.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Notices that were sent.
+    pub notices: AtomicU64,
+    /// Notices for which there was no connection.
+    pub lost: AtomicU64,
+    /// Holders that did not answer in time.
+    pub overruled: AtomicU64,
+}
+
+/// All leases and oplocks.
+#[derive(Default)]
+pub struct Leases {
+    by_key: Mutex<HashMap<(Guid, Guid), Entry>>,
+    owners: DashMap<HolderId, Owner>,
+    /// How often holders were told.
+    pub counters: Counters,
+}
+
+/// The right to open a file under a lease; the lease lives as long as somebody has one.
+pub struct Claim {
+    lease: Arc<Lease>,
+    leases: Arc<Leases>,
+    namespace: Arc<Namespace>,
+}
+
+impl Claim {
+    /// The lease.
+    pub fn lease(&self) -> &Arc<Lease> {
+        &self.lease
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let key = (self.lease.client, self.lease.key);
+        {
+            let mut by_key = locked(&self.leases.by_key);
+            let Some(entry) = by_key.get_mut(&key) else { return };
+            entry.claims -= 1;
+            if entry.claims != 0 {
+                return;
+            }
+            by_key.remove(&key);
+        }
+        self.leases.owners.remove(&self.lease.party.holder);
+        self.namespace.keeper().close(self.lease.node, self.lease.party.holder);
+    }
+}
+
+/// What an open has to do with caching.
+#[derive(Default)]
+pub struct OpenCaching {
+    claim: Mutex<Option<Claim>>,
+    /// The key of the lease of its directory, which its own changes there do not break.
+    parent: OnceLock<ClientId>,
+    /// It changed what a listing shows of its file.
+    changed: AtomicBool,
+}
+
+impl OpenCaching {
+    /// Of an open that is about to come about.
+    pub fn new(claim: Option<Claim>) -> Self {
+        Self { claim: Mutex::new(claim), ..Self::default() }
+    }
+
+    /// The lease it is of.
+    pub fn lease(&self) -> Option<Arc<Lease>> {
+        locked(&self.claim).as_ref().map(|c| c.lease.clone())
+    }
+
+    /// Something that a listing of the directory shows was changed through it: size, times, attributes. Whoever caches the listing
+    /// is told when it closes.
+    pub fn note_changed(&self) {
+        self.changed.store(true, Ordering::Relaxed);
+    }
+
+    /// See [`vfs::namespace::Door::from_parent`].
+    pub fn parent(&self) -> Option<ClientId> {
+        self.parent.get().copied()
+    }
+}
+
+impl Leases {
+    /// The lease of this client and key.
+    pub fn find(&self, client: Guid, key: Guid) -> Option<Arc<Lease>> {
+        locked(&self.by_key).get(&(client, key)).map(|e| e.lease.clone())
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        locked(&self.by_key).len()
+    }
+}
+
+/// The lease that a CREATE asks for, if it does: one in its context, in a dialect that has them, of a version that it has.
+pub(crate) fn asked<'a>(cx: &Cx, level: u8, context: Option<&'a Context>) -> Option<&'a Context> {
+    let dialect = cx.conn.dialect();
+    let context = context.filter(|_| level == oplock::LEASE && dialect != Dialect::V202)?;
+    (context.v2.is_none() || dialect.is_3()).then_some(context)
+}
+
+/// Before a file is made: nobody may have a lease of this key on another one.
+pub(crate) fn check_new(cx: &Cx, level: u8, context: Option<&Context>) -> Result<(), Status> {
+    let Some(context) = asked(cx, level, context) else { return Ok(()) };
+    let client = cx.session()?.client_guid();
+    match cx.server.leases.find(client, context.key) {
+        Some(_) => Err(Status::INVALID_PARAMETER),
+        None => Ok(()),
+    }
+}
+
+/// Who holds something that nobody caches: a pipe.
+pub(crate) fn party(cx: &Cx) -> Party {
+    let table = cx.server.namespace.keeper().state();
+    Party { holder: table.holder(), lease: Arc::new(Standing::held(table.key())) }
+}
+
+/// Before a file is opened: who is going to hold it, under the key of the lease that the request names or one of its own.
+pub(crate) fn claim(
+    cx: &Cx,
+    level: u8,
+    context: Option<&Context>,
+    node: NodeId,
+) -> Result<(Party, Option<Claim>), Status> {
+    let core = &cx.server;
+    let table = core.namespace.keeper().state();
+    let party = |client| Party { holder: table.holder(), lease: Arc::new(Standing::held(client)) };
+    let Some(context) = asked(cx, level, context) else { return Ok((party(table.key()), None)) };
+    let client = cx.session()?.client_guid();
+    let mut by_key = locked(&core.leases.by_key);
+    let entry = by_key.entry((client, context.key)).or_insert_with(|| {
+        let lease = Lease {
+            client,
+            key: context.key,
+            node,
+            party: party(table.key()),
+            version_2: context.v2.is_some(),
+            inner: Mutex::new(Inner {
+                epoch: context.v2.map_or(0, |v| v.epoch),
+                ..Inner::default()
+            }),
+        };
+        Entry { lease: Arc::new(lease), claims: 0 }
+    });
+    if entry.lease.node != node {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    entry.claims += 1;
+    let lease = entry.lease.clone();
+    drop(by_key);
+    // Seen by breaks from now on.
+    core.leases.owners.insert(lease.party.holder, Owner::Lease(lease.clone()));
+    let holder = party(lease.party.client());
+    let claim = Claim { lease, leases: core.leases.clone(), namespace: core.namespace.clone() };
+    Ok((holder, Some(claim)))
+}
+
+/// Asks for caching for an open that has just come about, and says what CREATE answers: `OplockLevel` and, for a lease, its
+/// context.
+pub(crate) fn request(
+    cx: &Cx,
+    open: &Arc<Open>,
+    level: u8,
+    context: Option<&Context>,
+) -> (u8, Option<Context>) {
+    let Ok(node) = open.node() else { return (oplock::NONE, None) };
+    let node = node.id();
+    if let (Some(context), Some(lease)) = (asked(cx, level, context), open.caching.lease()) {
+        let parent = context.v2.filter(|_| context.flags & lease_flag::PARENT_LEASE_KEY_SET != 0);
+        if let Some(v2) = parent
+            && let Some(of) = cx.server.leases.find(lease.client, v2.parent)
+        {
+            let _ = open.caching.parent.set(of.party.client());
+        }
+        locked(&lease.inner).opens.push(Arc::downgrade(open));
+        lease.party.lease.hold();
+        return (oplock::LEASE, Some(request_lease(cx, open, &lease, context)));
+    }
+    let want = of_level(level);
+    if want.is_none() || open.is_dir() {
+        return (oplock::NONE, None);
+    }
+    cx.server.leases.owners.insert(open.party.holder, Owner::Oplock(Arc::downgrade(open)));
+    let table = cx.server.namespace.keeper().state();
+    let held = table.cache(node, &open.party, Kind::Oplock, want, cx.server.now());
+    if held.rights.is_none() {
+        cx.server.leases.owners.remove(&open.party.holder);
+    }
+    (to_level(held.rights), None)
+}
+
+fn request_lease(cx: &Cx, open: &Arc<Open>, lease: &Arc<Lease>, asked: &Context) -> Context {
+    let table = cx.server.namespace.keeper().state();
+    let mut want = from_state(asked.state).grantable();
+    if open.is_dir() {
+        // MS-SMB2 section 3.3.5.9.8: only version 2 knows directories, whose contents nobody writes.
+        want = if lease.version_2 { want.without(Caching::WRITE) } else { Caching::NONE };
+    }
+    // One lock over the grant and its epoch, so that a break that comes at once counts after it.
+    let mut inner = locked(&lease.inner);
+    let before = table.held(lease.node, lease.party.holder).unwrap_or_default();
+    let held = table.cache(lease.node, &lease.party, Kind::Lease, want, cx.server.now());
+    if held.rights != before.rights {
+        inner.epoch = inner.epoch.wrapping_add(1);
+    }
+    let mut flags = 0;
+    if held.breaking_to.is_some() {
+        flags |= lease_flag::BREAK_IN_PROGRESS;
+    }
+    if asked.flags & lease_flag::PARENT_LEASE_KEY_SET != 0
+        && let Some(v2) = asked.v2
+    {
+        inner.parent = Some(v2.parent);
+    }
+    let v2 = lease.version_2.then(|| {
+        if inner.parent.is_some() {
+            flags |= lease_flag::PARENT_LEASE_KEY_SET;
+        }
+        LeaseV2 { parent: inner.parent.unwrap_or_default(), epoch: inner.epoch }
+    });
+    Context { key: lease.key, state: to_state(held.rights), flags, v2 }
+}
+
+/// What CREATE answers about caching for an open that is taken up again.
+pub(crate) fn describe(core: &Core, open: &Open) -> (u8, Option<Context>) {
+    let table = core.namespace.keeper().state();
+    let Ok(node) = open.node() else { return (oplock::NONE, None) };
+    let Some(lease) = open.caching.lease() else {
+        let held = table.held(node.id(), open.party.holder).unwrap_or_default();
+        return (to_level(held.rights), None);
+    };
+    let held = table.held(lease.node, lease.party.holder).unwrap_or_default();
+    let inner = locked(&lease.inner);
+    let mut flags = 0;
+    if held.breaking_to.is_some() {
+        flags |= lease_flag::BREAK_IN_PROGRESS;
+    }
+    let v2 = lease.version_2.then(|| {
+        if inner.parent.is_some() {
+            flags |= lease_flag::PARENT_LEASE_KEY_SET;
+        }
+        LeaseV2 { parent: inner.parent.unwrap_or_default(), epoch: inner.epoch }
+    });
+    (oplock::LEASE, Some(Context { key: lease.key, state: to_state(held.rights), flags, v2 }))
+}
+
+/// The rights that an open may cache now.
+pub(crate) fn rights(core: &Core, open: &Open) -> Caching {
+    let table = core.namespace.keeper().state();
+    let Ok(node) = open.node() else { return Caching::NONE };
+    let holder = open.caching.lease().map_or(open.party.holder, |l| l.party.holder);
+    table.held(node.id(), holder).unwrap_or_default().rights
+}
+
+/// An open has gone: what it alone cached is nobody's any more.
+pub(crate) fn closed(core: &Core, open: &Open) {
+    if open.caching.changed.load(Ordering::Relaxed) {
+        parent_changed(core, open);
+    }
+    core.leases.owners.remove(&open.party.holder);
+    let claim = locked(&open.caching.claim).take();
+    if let Some(claim) = claim {
+        let lease = claim.lease.clone();
+        {
+            let mut inner = locked(&lease.inner);
+            inner.opens.retain(|o| !std::ptr::eq(o.as_ptr(), open));
+        }
+        drop(claim);
+        lease.follow(core.now());
+    }
+}
+
+/// What `open` did to its file changes what a listing of its directory shows: whoever caches that is told (MS-FSA sections 2.1.5.5
+/// and 2.1.5.15, PARENT_OBJECT).
+fn parent_changed(core: &Core, open: &Open) {
+    let Ok(file) = open.file() else { return };
+    let who = open.caching.parent().map(|client| Who { client, holder: None });
+    core.namespace.keeper().tell(file.place().dir.id(), who, state::Operation::Contents);
+}
+
+/// How [`state`] reaches the holders. It does not keep the server alive: that keeps the namespace which keeps this.
+struct Link(Weak<Core>);
+
+/// Joins the server to the door.
+pub(crate) fn attach(core: &Arc<Core>) {
+    let link = Arc::new(Link(Arc::downgrade(core)));
+    if !core.namespace.keeper().attach_keys(link) {
+        tracing::warn!("these shares have an SMB server already; its clients alone are told");
+    }
+}
+
+impl Recall for Link {
+    fn recall(&self, what: &Break) {
+        if let Some(core) = self.0.upgrade() {
+            tell(&core, what, true);
+        }
+    }
+
+    fn revoke(&self, what: &Break) {
+        if let Some(core) = self.0.upgrade() {
+            overrule(&core, what);
+        }
+    }
+
+    fn release(&self, client: ClientId) -> BoxFuture<'_, ()> {
+        let core = self.0.upgrade();
+        Box::pin(async move {
+            if let Some(core) = core {
+                crate::durable::give_way(&core, client).await;
+            }
+        })
+    }
+}
+
+/// Takes by force what was not given back in time.
+fn overrule(core: &Core, what: &Break) {
+    let keeper = core.namespace.keeper();
+    let breaking = keeper.state().held(what.node, what.holder).and_then(|h| h.breaking_to);
+    if breaking == Some(what.to) {
+        core.leases.counters.overruled.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(holder = what.holder.0, "an oplock or lease was not given back in time");
+        keeper.acknowledge(what.node, what.holder, Caching::NONE);
+    }
+}
+
+/// Sends the notice of a break. Called by [`state`]'s keeper in the order of the breaks; the notice is composed here, so that
+/// epochs follow that order too. The steps of one break have one epoch, that of the `first`.
+fn tell(core: &Arc<Core>, what: &Break, first: bool) {
+    let Some(owner) = core.leases.owners.get(&what.holder) else {
+        // Just closed, which gives back more than was asked for.
+        return;
+    };
+    let (to, body) = match owner.value() {
+        Owner::Oplock(open) => {
+            let Some(open) = open.upgrade() else { return };
+            let notice = Oplock { level: to_level(what.to), file: open.id };
+            (To::Session(open.session_id()), notice.emit())
+        }
+        Owner::Lease(lease) => {
+            let mut inner = locked(&lease.inner);
+            inner.epoch = inner.epoch.wrapping_add(u16::from(first));
+            let notice = LeaseNotice {
+                epoch: if lease.version_2 { inner.epoch } else { 0 },
+                acknowledge: what.stage == Stage::Started,
+                key: lease.key,
+                from: to_state(what.from),
+                to: to_state(what.to),
+            };
+            drop(inner);
+            (To::Client(lease.client), notice.emit())
+        }
+    };
+    drop(owner);
+    let (core, what) = (core.clone(), *what);
+    tokio::spawn(async move {
+        if send(&core, to, &body).await {
+            core.leases.counters.notices.fetch_add(1, Ordering::Relaxed);
+        } else {
+            core.leases.counters.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        if what.stage == Stage::Started {
+            let left = what.deadline.saturating_sub(core.now());
+            tokio::time::sleep(Duration::from_millis(left)).await;
+            overrule(&core, &what);
+        }
+    });
+}
+
+/// Whom a notice is for.
+enum To {
+    /// The session of an oplock's open (MS-SMB2 section 3.3.4.6).
+    Session(u64),
+    /// Any connection of a lease's client (MS-SMB2 section 3.3.4.7): as with Windows the one that it has had for longest.
+    Client(Guid),
+}
+
+async fn send(core: &Core, to: To, body: &[u8]) -> bool {
+    let sessions = match to {
+        To::Session(id) => core.sessions.get(id).into_iter().collect(),
+        To::Client(guid) => core.sessions.all(|s| s.client_guid() == guid),
+    };
+    let mut ways: Vec<_> = sessions
+        .iter()
+        .flat_map(|s| s.channels().into_iter().filter_map(move |c| Some((s, c.conn.upgrade()?))))
+        .collect();
+    ways.sort_by_key(|(_, conn)| conn.id);
+    for (session, conn) in ways {
+        if session.push_to(&conn, Command::OplockBreak, body).await.is_ok() {
+            return true;
+        }
+    }
+    false
+}
+
+/// Acknowledges a break by its holder. Whoever waited goes on at once; a further step of the break is told a moment later, so
+/// that the client has the answer to its acknowledgement before.
+pub(crate) fn acknowledge(core: &Arc<Core>, node: NodeId, holder: HolderId, to: Caching) {
+    /// Long enough for an answer that is ready to reach the socket.
+    const AFTER_THE_ANSWER: Duration = Duration::from_millis(2);
+    if let Some(next) = core.namespace.keeper().acknowledged(node, holder, to) {
+        let core = core.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(AFTER_THE_ANSWER).await;
+            tell(&core, &next, false);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wire_and_the_table_name_the_same_rights() {
+        for state in 0..8 {
+            assert_eq!(to_state(from_state(state)), state);
+        }
+        assert_eq!(from_state(STATE_READ | STATE_HANDLE), Caching::READ_HANDLE);
+        assert_eq!(from_state(0xffff_fff8), Caching::NONE);
+        for level in [oplock::NONE, oplock::II, oplock::EXCLUSIVE, oplock::BATCH] {
+            assert_eq!(to_level(of_level(level)), level);
+        }
+        assert_eq!(of_level(oplock::LEASE), Caching::NONE);
+    }
+}

@@ -1,0 +1,40 @@
+//! The SMB 2 and 3 server: dialects 2.0.2 to 3.1.1, over whatever moves bytes.
+//!
+//! *Operation.* [`wire`] holds the formats, pure. A message that comes is taken through [`server::Connection`]: its chain is read
+//! and its commands are answered one after the other (`compound`, `dispatch`). Everything that waits is in `ops`, one file per
+//! command, which are the only files that go through the door of [`vfs::namespace`]. What a command can reach is its [`cx::Cx`].
+
+mod answer;
+pub mod auth;
+mod compound;
+pub mod conn;
+pub mod crypto;
+pub mod cx;
+mod dispatch;
+pub mod dtyp;
+pub mod durable;
+pub mod extra;
+pub mod facts;
+pub mod fscc;
+pub mod interfaces;
+#[cfg(test)]
+mod kit;
+pub mod lease;
+pub mod limits;
+pub mod locate;
+pub mod notify;
+pub mod open;
+mod ops;
+pub mod path;
+pub mod pipe;
+mod sealed;
+pub mod security;
+mod sequence;
+pub mod server;
+pub mod session;
+pub mod settings;
+pub mod status;
+pub mod tree;
+pub mod users;
+pub mod violation;
+pub mod wire;

@@ -1,0 +1,52 @@
+//! Every number that bounds what a client can make this server keep or do.
+
+use std::time::Duration;
+
+/// Bytes of one READ, WRITE or transact buffer in dialects with multi-credit requests.
+pub const IO_BYTES_MAX: u32 = 8 << 20;
+/// The same in dialects 2.0.2 and 2.1 (what Windows offers there).
+pub const IO_BYTES_MAX_2: u32 = 1 << 20;
+/// The same in dialect 2.0.2, which has no multi-credit requests: one credit pays for 64 KiB (MS-SMB2 3.1.5.2).
+pub const IO_BYTES_MAX_SINGLE: u32 = 64 << 10;
+/// Bytes that one credit pays for (MS-SMB2 section 3.1.5.2).
+pub const CREDIT_BYTES: u32 = 64 << 10;
+/// Bytes of a whole message beside its payload: header, body, names, contexts and the transform header.
+pub const MESSAGE_OVERHEAD_MAX: usize = 128 << 10;
+/// Message ids that a client may have ready for use: the width of its window. What Windows grants.
+pub const CREDITS_MAX: u16 = 8192;
+/// The same before somebody has logged on.
+pub const CREDITS_BEFORE_LOGON_MAX: u16 = 64;
+/// Requests of one connection that wait asynchronously (Windows Server: 512).
+pub const ASYNC_MAX: usize = 512;
+/// Messages in one chain.
+pub const CHAIN_MAX: usize = 64;
+/// Contexts in one NEGOTIATE.
+pub const NEGOTIATE_CONTEXTS_MAX: usize = 32;
+/// Dialects in one NEGOTIATE.
+pub const DIALECTS_MAX: usize = 64;
+/// Bytes of one security token.
+pub const TOKEN_BYTES_MAX: usize = 64 << 10;
+/// Rounds of one authentication.
+pub const AUTH_ROUNDS_MAX: u32 = 10;
+/// Sessions of one connection, those that are still logging on included.
+pub const SESSIONS_PER_CONNECTION_MAX: usize = 1024;
+/// Sessions of the whole server.
+pub const SESSIONS_MAX: usize = 65_536;
+/// Connections of one session (MS-SMB2 note to 3.3.5.5.2: Windows allows 32).
+pub const CHANNELS_MAX: usize = 32;
+/// Trees of one session.
+pub const TREES_MAX: usize = 4096;
+/// A connection that nobody has logged on to is ended after this many seconds.
+pub const LOGON_SECONDS_MAX: u64 = 45;
+/// Opens of one session (MS-SMB2 note to 3.3.1.1: Windows allows 16,384; many clients share one session here).
+pub const OPENS_PER_SESSION_MAX: usize = 65_536;
+/// Opens of the whole server.
+pub const OPENS_MAX: usize = 1_048_576;
+/// Wrong passwords of one address in [`GUESS_WINDOW`] that are answered at once.
+pub const GUESSES_FREE: u32 = 10;
+/// The minute in which wrong passwords are counted.
+pub const GUESS_WINDOW: Duration = Duration::from_secs(60);
+/// How long every SESSION_SETUP of an address waits that guessed more often.
+pub const GUESS_DELAY: Duration = Duration::from_secs(2);
+/// Addresses that are watched for wrong passwords.
+pub const GUESSERS_MAX: usize = 4096;

@@ -1,0 +1,96 @@
+//! Directories that clients watch: what belongs to one open, between its CHANGE_NOTIFY requests.
+//!
+//! *Operation.* The first request makes the watch, with its filter, and the watch goes on until the open ends: what happens between
+//! two requests waits for the second. Requests of one open are answered in their order.
+
+use tokio::sync::{Mutex, watch};
+use vfs::watch::{Action as Seen, Event, Taken, Watch};
+
+use crate::fscc::notify::{Action, Change};
+use crate::status::Status;
+
+/// The watch of one open.
+pub struct Watching {
+    watch: Watch,
+    /// Whose turn it is, in the order in which they came.
+    pub(crate) turn: Mutex<()>,
+    /// Bytes that what happens between requests may take: those of the first request.
+    pub(crate) between: usize,
+    ended: watch::Sender<Option<Status>>,
+}
+
+impl Watching {
+    /// Of this watch; `between`: bytes of the first request's buffer.
+    pub(crate) fn new(watch: Watch, between: usize) -> Self {
+        Self { watch, turn: Mutex::new(()), between, ended: watch::Sender::new(None) }
+    }
+
+    /// The open ends or its directory is about to: whoever waits is told so.
+    pub(crate) fn end(&self, why: Status) {
+        self.ended.send_replace(Some(why));
+    }
+
+    /// Why nothing more will come.
+    pub(crate) fn why(&self) -> Option<Status> {
+        *self.ended.borrow()
+    }
+
+    /// Waits until something has happened or the watch has ended.
+    pub(crate) async fn ready(&self) -> Result<(), Status> {
+        let mut ended = self.ended.subscribe();
+        let ended = async move {
+            let why = ended.wait_for(Option::is_some).await.ok().and_then(|w| *w);
+            why.unwrap_or(Status::NOTIFY_CLEANUP)
+        };
+        tokio::select! {
+            biased;
+            why = ended => Err(why),
+            () = self.watch.ready() => Ok(()),
+        }
+    }
+
+    /// Something waits already.
+    pub(crate) async fn is_ready(&self) -> bool {
+        let mut ready = std::pin::pin!(self.watch.ready());
+        std::future::poll_fn(|cx| std::task::Poll::Ready(ready.as_mut().poll(cx).is_ready())).await
+    }
+
+    /// What happened.
+    pub(crate) fn take(&self) -> Taken {
+        self.watch.take()
+    }
+}
+
+/// A change as clients are told it.
+pub(crate) fn change(event: &Event) -> Change {
+    let action = match event.action {
+        Seen::Added => Action::Added,
+        Seen::Removed => Action::Removed,
+        Seen::Modified => Action::Modified,
+        Seen::RenamedOld => Action::RenamedOldName,
+        Seen::RenamedNew => Action::RenamedNewName,
+        Seen::AddedStream => Action::AddedStream,
+        Seen::RemovedStream => Action::RemovedStream,
+        Seen::ModifiedStream => Action::ModifiedStream,
+    };
+    let is_stream =
+        matches!(action, Action::AddedStream | Action::RemovedStream | Action::ModifiedStream);
+    let colon = event.path.iter().rposition(|b| *b == b':').filter(|_| is_stream);
+    let (path, stream) = event.path.split_at(colon.unwrap_or(event.path.len()));
+    let names: Vec<String> = path.split(|b| *b == b'/').map(vfs::names::to_client).collect();
+    let name = names.join("\\") + &String::from_utf8_lossy(stream);
+    Change { action, name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_told_as_clients_write_them() {
+        let told = |action, path: &[u8]| change(&Event { action, path: path.to_vec() }).name;
+        assert_eq!(told(Seen::Added, b"a/b"), "a\\b");
+        assert_eq!(told(Seen::Added, b"a:b"), "a\u{f022}b");
+        assert_eq!(told(Seen::AddedStream, b"d/a:b"), "d\\a:b");
+    }
+}

@@ -1,0 +1,503 @@
+//! Opens: files, directories, streams and pipes as one client has them open (MS-SMB2 section 3.3.1.10).
+//!
+//! *Operation.* [`Opens`] is `GlobalOpenTable`. Beside it stands one record per file that is open, with what must outlive each
+//! single open: that a name is to be removed when its last open closes (MS-FSA section 2.1.5.5).
+//!
+//! *Memory.* One entry per open, at most [`OPENS_MAX`] in all and [`OPENS_PER_SESSION_MAX`] of one session.
+//!
+//! *Errors.* STATUS_DELETE_PENDING for a name that waits to be removed; STATUS_INSUFFICIENT_RESOURCES at the limits.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use dashmap::DashMap;
+use state::{Opening, Party, Rights};
+use vfs::backend::NodeRef;
+use vfs::namespace::Share;
+use vfs::{Cred, NodeId};
+
+use crate::durable::OpenDurable;
+use crate::extra::Extra;
+use crate::lease::OpenCaching;
+use crate::limits::{OPENS_MAX, OPENS_PER_SESSION_MAX};
+use crate::pipe::Pipe;
+use crate::sequence::Sequence;
+use crate::status::Status;
+use crate::wire::create::{access, share};
+pub use crate::wire::file_id::FileId;
+
+fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where a file stands: changes when it is renamed.
+#[derive(Clone)]
+pub struct Place {
+    /// The directory; of the root of a share the root itself.
+    pub dir: NodeRef,
+    /// Its name there, as the file system has it; empty for the root.
+    pub name: Vec<u8>,
+    /// The path from the root of the share as clients see it, with `\` between names and none before the first.
+    pub path: String,
+}
+
+impl Place {
+    fn is(&self, other: &Self) -> bool {
+        self.dir.id() == other.dir.id() && self.name == other.name
+    }
+}
+
+/// What is open.
+pub struct File {
+    /// What is read and written: the file or directory, or one of its streams.
+    pub node: NodeRef,
+    /// The file or directory itself; the same as `node` unless a stream is open.
+    pub base: NodeRef,
+    /// Name of the stream that is open, without its type; `None` for the file itself.
+    pub stream: Option<String>,
+    /// The share.
+    pub share: Arc<Share>,
+    place: RwLock<Place>,
+}
+
+impl File {
+    /// The file or directory at this place, or one of its streams.
+    pub fn new(
+        node: NodeRef,
+        base: NodeRef,
+        stream: Option<String>,
+        share: Arc<Share>,
+        place: Place,
+    ) -> Self {
+        Self { node, base, stream, share, place: RwLock::new(place) }
+    }
+
+    /// Where it stands.
+    pub fn place(&self) -> Place {
+        self.place.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// It was renamed.
+    pub fn set_place(&self, to: Place) {
+        *self.place.write().unwrap_or_else(PoisonError::into_inner) = to;
+    }
+
+    fn same_name(&self, other: &Self) -> bool {
+        self.base.id() == other.base.id()
+            && self.stream_key() == other.stream_key()
+            && self.place().is(&other.place())
+    }
+
+    fn stream_key(&self) -> Option<String> {
+        self.stream.as_ref().map(|s| s.to_lowercase())
+    }
+}
+
+/// What an open shows.
+pub enum Target {
+    /// Something of a share of files.
+    File(File),
+    /// A named pipe of `IPC$`.
+    Pipe(Pipe),
+}
+
+/// One open.
+pub struct Open {
+    /// Its name.
+    pub id: FileId,
+    session_id: AtomicU64,
+    tree_id: AtomicU64,
+    /// What it shows.
+    pub target: Target,
+    /// Who holds it, to [`state`].
+    pub party: Party,
+    /// On whose behalf it works.
+    pub cred: Cred,
+    /// What was granted: bits of [`access`], none of them generic.
+    pub granted: u32,
+    /// What others may do: bits of [`share`].
+    pub shared: u32,
+    /// `CreateOptions` of the request.
+    pub options: u32,
+    /// What it remembers between commands about information.
+    pub extra: Extra,
+    /// What it caches, and under whose key.
+    pub caching: OpenCaching,
+    /// What becomes of it when its connection is lost.
+    pub durable: OpenDurable,
+    /// `Open.LockSequenceArray`
+    pub lock_sequences: LockSequences,
+    pub(crate) sequence: Sequence,
+    /// Opened with the POSIX extensions: names that its client sends are of that kind.
+    pub posix: bool,
+    delete_on_close: AtomicBool,
+    closed: AtomicBool,
+}
+
+impl Open {
+    /// An open that is in no table yet.
+    pub fn new(
+        owner: (u64, u32),
+        target: Target,
+        party: Party,
+        cred: Cred,
+        granted: u32,
+    ) -> Result<Self, Status> {
+        let random = || getrandom::u64().map_err(|_| Status::INSUFFICIENT_RESOURCES);
+        // All ones in both halves would mean "the file of the command before".
+        let id = FileId { persistent: random()? & (u64::MAX >> 1), volatile: random()? };
+        Ok(Self {
+            id,
+            session_id: AtomicU64::new(owner.0),
+            tree_id: AtomicU64::new(u64::from(owner.1)),
+            target,
+            party,
+            cred,
+            granted,
+            shared: share::READ | share::WRITE | share::DELETE,
+            options: 0,
+            extra: Extra::default(),
+            caching: OpenCaching::default(),
+            durable: OpenDurable::default(),
+            lock_sequences: LockSequences::default(),
+            sequence: Sequence::default(),
+            posix: false,
+            delete_on_close: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    /// The session that it belongs to; 0 while a durable open waits for its client.
+    pub fn session_id(&self) -> u64 {
+        self.session_id.load(Ordering::Acquire)
+    }
+
+    /// The tree that it belongs to.
+    pub fn tree_id(&self) -> u32 {
+        u32::try_from(self.tree_id.load(Ordering::Acquire)).unwrap_or(0)
+    }
+
+    /// It is of this session and this tree.
+    pub fn belongs_to(&self, session_id: u64, tree_id: u32) -> bool {
+        self.session_id() == session_id && self.tree_id() == tree_id
+    }
+
+    /// The file; STATUS_INVALID_DEVICE_REQUEST for a pipe.
+    pub fn file(&self) -> Result<&File, Status> {
+        match &self.target {
+            Target::File(file) => Ok(file),
+            Target::Pipe(_) => Err(Status::INVALID_DEVICE_REQUEST),
+        }
+    }
+
+    /// The pipe.
+    pub fn pipe(&self) -> Option<&Pipe> {
+        match &self.target {
+            Target::Pipe(pipe) => Some(pipe),
+            Target::File(_) => None,
+        }
+    }
+
+    /// What is read and written; STATUS_INVALID_DEVICE_REQUEST for a pipe.
+    pub fn node(&self) -> Result<&NodeRef, Status> {
+        self.file().map(|f| &f.node)
+    }
+
+    /// The share; STATUS_INVALID_DEVICE_REQUEST for a pipe.
+    pub fn share(&self) -> Result<&Arc<Share>, Status> {
+        self.file().map(|f| &f.share)
+    }
+
+    /// A directory is open.
+    pub fn is_dir(&self) -> bool {
+        self.file().is_ok_and(|f| f.node.kind() == vfs::Kind::Dir)
+    }
+
+    /// One of these bits was granted; else STATUS_ACCESS_DENIED.
+    pub fn check(&self, any_of: u32) -> Result<(), Status> {
+        if self.granted & any_of != 0 { Ok(()) } else { Err(Status::ACCESS_DENIED) }
+    }
+
+    /// Its file is removed when it closes.
+    pub fn set_delete_on_close(&self) {
+        self.delete_on_close.store(true, Ordering::Release);
+    }
+
+    /// See [`Open::set_delete_on_close`].
+    pub fn delete_on_close(&self) -> bool {
+        self.delete_on_close.load(Ordering::Acquire)
+    }
+
+    /// It was closed, and whoever still works with it does so for nothing.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// How an open of this access, ShareAccess and disposition is entered in [`state`] (MS-FSA sections 2.1.4.12 and 2.1.5.1.2).
+    /// One that neither reads, writes nor deletes forbids nothing; one that asks for attributes only takes no part at all.
+    pub fn opening(granted: u32, shared: u32, overwrites: bool) -> Opening {
+        let rights = |bits: u32, of: [(u32, Rights); 3]| {
+            of.iter().filter(|(b, _)| bits & b != 0).fold(Rights::NONE, |all, (_, r)| all | *r)
+        };
+        let does = rights(
+            granted,
+            [
+                (access::READ_DATA | access::EXECUTE, Rights::READ),
+                (access::WRITE_DATA | access::APPEND_DATA, Rights::WRITE),
+                (access::DELETE, Rights::DELETE),
+            ],
+        );
+        let leaves = rights(
+            shared,
+            [
+                (share::READ, Rights::READ),
+                (share::WRITE, Rights::WRITE),
+                (share::DELETE, Rights::DELETE),
+            ],
+        );
+        const ATTRIBUTES: u32 = access::READ_ATTRIBUTES
+            | access::WRITE_ATTRIBUTES
+            | access::READ_CONTROL
+            | access::SYNCHRONIZE;
+        Opening {
+            share: state::Share::of(does, leaves),
+            overwrites,
+            attributes_only: granted & !ATTRIBUTES == 0,
+            control: granted & access::READ_CONTROL != 0,
+        }
+    }
+}
+
+/// Entries of `Open.LockSequenceArray` (MS-SMB2 section 3.3.1.10).
+pub const LOCK_SEQUENCES: usize = 64;
+
+/// The numbers of locks that were done, by which a client that lost the answer asks again.
+pub struct LockSequences(Mutex<[Option<u8>; LOCK_SEQUENCES]>);
+
+impl Default for LockSequences {
+    fn default() -> Self {
+        Self(Mutex::new([None; LOCK_SEQUENCES]))
+    }
+}
+
+impl LockSequences {
+    /// This request was done before. If another one was, its number is forgotten.
+    pub fn is_done(&self, slot: usize, number: u8) -> bool {
+        let mut slots = locked(&self.0);
+        let same = slots[slot] == Some(number);
+        if !same {
+            slots[slot] = None;
+        }
+        same
+    }
+
+    /// This request has been done.
+    pub fn done(&self, slot: usize, number: u8) {
+        locked(&self.0)[slot] = Some(number);
+    }
+}
+
+/// A file that somebody has open.
+#[derive(Default)]
+struct Record {
+    opens: Vec<Arc<Open>>,
+    /// Opens whose name is to be removed when nobody has it open any more. They need not be open themselves.
+    doomed: Vec<Arc<Open>>,
+}
+
+fn file_of(open: &Open) -> Option<&File> {
+    open.file().ok()
+}
+
+impl Record {
+    fn is_doomed(&self, file: &File) -> bool {
+        // A file that goes takes its streams with it.
+        self.doomed
+            .iter()
+            .filter_map(|d| file_of(d))
+            .any(|d| d.same_name(file) || d.stream.is_none() && d.place().is(&file.place()))
+    }
+
+    /// The name of this open is to be removed; whoever watches it as a directory is told.
+    fn doom(&mut self, open: &Arc<Open>) {
+        self.doomed.push(open.clone());
+        self.opens.iter().for_each(|o| o.extra.end_watch(Status::DELETE_PENDING));
+    }
+
+    /// Takes out what nobody has open any more.
+    fn ripe(&mut self) -> Vec<Arc<Open>> {
+        let opens = &self.opens;
+        self.doomed
+            .extract_if(.., |d| {
+                let Some(d) = file_of(d) else { return true };
+                !opens
+                    .iter()
+                    .filter_map(|o| file_of(o))
+                    .any(|o| o.same_name(d) || d.stream.is_none() && d.place().is(&o.place()))
+            })
+            .collect()
+    }
+}
+
+#[derive(Default)]
+struct Files {
+    records: HashMap<NodeId, Record>,
+    per_session: HashMap<u64, usize>,
+}
+
+/// `GlobalOpenTable`.
+#[derive(Default)]
+pub struct Opens {
+    all: DashMap<u64, Arc<Open>>,
+    files: Mutex<Files>,
+}
+
+impl Opens {
+    /// The open of this name.
+    pub fn get(&self, id: FileId) -> Option<Arc<Open>> {
+        self.all.get(&id.volatile).filter(|o| o.id == id).map(|o| o.clone())
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Adds one. STATUS_DELETE_PENDING when its name waits to be removed.
+    pub fn insert(&self, open: Arc<Open>) -> Result<(), Status> {
+        let mut files = locked(&self.files);
+        let session = files.per_session.entry(open.session_id()).or_default();
+        if *session >= OPENS_PER_SESSION_MAX || self.all.len() >= OPENS_MAX {
+            return Err(Status::INSUFFICIENT_RESOURCES);
+        }
+        *session += 1;
+        if let Some(file) = file_of(&open) {
+            let id = file.base.id();
+            let record = files.records.entry(id).or_default();
+            if record.is_doomed(file) {
+                self.forget_one(&mut files, open.session_id());
+                return Err(Status::DELETE_PENDING);
+            }
+            record.opens.push(open.clone());
+        }
+        self.all.insert(open.id.volatile, open);
+        Ok(())
+    }
+
+    fn forget_one(&self, files: &mut Files, session: u64) {
+        if let Some(n) = files.per_session.get_mut(&session) {
+            *n = n.saturating_sub(1);
+            if *n == 0 {
+                files.per_session.remove(&session);
+            }
+        }
+    }
+
+    /// Takes one out; `None` when it was taken out before. Gives the opens whose names are to be removed now: the caller does
+    /// so and then calls [`Opens::removed`]. Until then these names cannot be opened.
+    pub fn remove(&self, open: &Arc<Open>) -> Option<Vec<Arc<Open>>> {
+        self.all.remove(&open.id.volatile)?;
+        open.closed.store(true, Ordering::Release);
+        open.extra.end_watch(Status::NOTIFY_CLEANUP);
+        let mut files = locked(&self.files);
+        self.forget_one(&mut files, open.session_id());
+        let Some(file) = file_of(open) else { return Some(Vec::new()) };
+        let Some(record) = files.records.get_mut(&file.base.id()) else { return Some(Vec::new()) };
+        record.opens.retain(|o| !Arc::ptr_eq(o, open));
+        if open.delete_on_close() && !record.is_doomed(file) {
+            record.doom(open);
+        }
+        let ripe = record.ripe();
+        record.doomed.extend(ripe.iter().cloned());
+        self.tidy(&mut files, file.base.id());
+        Some(ripe)
+    }
+
+    /// The names of these opens, which [`Opens::remove`] gave, are gone or could not be removed.
+    pub fn removed(&self, ripe: &[Arc<Open>]) {
+        let mut files = locked(&self.files);
+        for open in ripe {
+            let Some(file) = file_of(open) else { continue };
+            if let Some(record) = files.records.get_mut(&file.base.id()) {
+                record.doomed.retain(|d| !Arc::ptr_eq(d, open));
+            }
+            self.tidy(&mut files, file.base.id());
+        }
+    }
+
+    fn tidy(&self, files: &mut Files, id: NodeId) {
+        if files.records.get(&id).is_some_and(|r| r.opens.is_empty() && r.doomed.is_empty()) {
+            files.records.remove(&id);
+        }
+    }
+
+    /// The opens of a file or directory and of its streams.
+    pub fn of_node(&self, base: NodeId) -> Vec<Arc<Open>> {
+        locked(&self.files).records.get(&base).map(|r| r.opens.clone()).unwrap_or_default()
+    }
+
+    /// The name of this open is removed when its last open closes, or is not (MS-FSA section 2.1.5.15.3).
+    pub fn set_delete_pending(&self, open: &Arc<Open>, pending: bool) {
+        let Some(file) = file_of(open) else { return };
+        let mut files = locked(&self.files);
+        let Some(record) = files.records.get_mut(&file.base.id()) else { return };
+        if !pending {
+            record.doomed.retain(|d| !file_of(d).is_some_and(|d| d.same_name(file)));
+        } else if !record.is_doomed(file) {
+            record.doom(open);
+        }
+    }
+
+    /// The name of this open waits to be removed.
+    pub fn is_delete_pending(&self, open: &Open) -> bool {
+        file_of(open).is_some_and(|f| self.is_doomed(f))
+    }
+
+    /// This name waits to be removed.
+    pub fn is_doomed(&self, file: &File) -> bool {
+        let files = locked(&self.files);
+        files.records.get(&file.base.id()).is_some_and(|r| r.is_doomed(file))
+    }
+
+    /// Everything that is open of this session, or of one of its trees.
+    pub fn of_session(&self, session: u64, tree: Option<u32>) -> Vec<Arc<Open>> {
+        self.all
+            .iter()
+            .filter(|o| o.session_id() == session && tree.is_none_or(|t| o.tree_id() == t))
+            .map(|o| o.clone())
+            .collect()
+    }
+
+    /// Every open for which this holds. Looks at all of them.
+    pub fn all(&self, which: impl Fn(&Open) -> bool) -> Vec<Arc<Open>> {
+        self.all.iter().filter(|o| which(o)).map(|o| o.clone()).collect()
+    }
+
+    /// An open for which this holds, of those that belong to no session.
+    pub fn waiting(&self, which: impl Fn(&Open) -> bool) -> Option<Arc<Open>> {
+        self.all.iter().find(|o| o.session_id() == 0 && which(o)).map(|o| o.clone())
+    }
+
+    /// Gives an open that belongs to no session to one. False when somebody else was first, or it has been closed.
+    pub fn take_up(&self, open: &Open, session: u64, tree: u32) -> bool {
+        let mut files = locked(&self.files);
+        if open.is_closed() || open.session_id() != 0 {
+            return false;
+        }
+        self.forget_one(&mut files, 0);
+        *files.per_session.entry(session).or_default() += 1;
+        open.tree_id.store(u64::from(tree), Ordering::Release);
+        open.session_id.store(session, Ordering::Release);
+        true
+    }
+
+    /// Gives an open to another session: a durable one that its client has taken up again, or one that waits for it (session 0).
+    pub fn move_to(&self, open: &Open, session: u64, tree: u32) {
+        let mut files = locked(&self.files);
+        self.forget_one(&mut files, open.session_id());
+        *files.per_session.entry(session).or_default() += 1;
+        open.session_id.store(session, Ordering::Release);
+        open.tree_id.store(u64::from(tree), Ordering::Release);
+    }
+}

@@ -1,0 +1,104 @@
+//! CHANGE_NOTIFY (MS-SMB2 section 3.3.5.19, MS-FSA section 2.1.5.11).
+
+use std::sync::{Arc, PoisonError};
+
+use crate::cx::{Answer, Cx};
+use crate::dtyp::mask;
+use crate::fscc::notify::Change;
+use crate::notify::{Watching, change};
+use crate::open::Open;
+use crate::status::Status;
+use crate::wire::change_notify::{Request, Response, WATCH_TREE};
+
+pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+    let r = Request::parse(&cx.message)?;
+    let open = cx.open(r.file)?;
+    super::check_output(cx, r.output_len)?;
+    cx.check_charge(r.output_len)?;
+    if !open.is_dir() || r.filter == 0 {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    open.check(mask::READ_DATA)?;
+    if cx.server.opens.is_delete_pending(&open) {
+        return Err(Status::DELETE_PENDING);
+    }
+    let watching = watching(cx, &open, &r).await?;
+    // In the queue before the interim answer leaves, so that requests stay in order.
+    let mut turn = std::pin::pin!(watching.turn.lock());
+    let poll = std::future::poll_fn(|c| std::task::Poll::Ready(turn.as_mut().poll(c)));
+    let limit = usize::try_from(r.output_len).unwrap_or(usize::MAX);
+    let _turn = match poll.await {
+        std::task::Poll::Ready(turn) => {
+            if watching.is_ready().await {
+                return take(&watching, limit.min(watching.between));
+            }
+            cx.pend().await?;
+            turn
+        }
+        std::task::Poll::Pending => {
+            cx.pend().await?;
+            tokio::select! {
+                biased;
+                why = cx.cancelled() => return given_up(why),
+                turn = turn => turn,
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        why = cx.cancelled() => given_up(why),
+        ready = watching.ready() => match ready {
+            Ok(()) => take(&watching, limit),
+            Err(why) => ended(why),
+        },
+    }
+}
+
+/// Cancelled by the client; or its session, tree or connection has ended, and the directory with it.
+fn given_up(why: Status) -> Result<Answer, Status> {
+    if why == Status::CANCELLED { Err(why) } else { ended(Status::NOTIFY_CLEANUP) }
+}
+
+/// NOTIFY_CLEANUP is a success, so its answer has the form of one.
+fn ended(why: Status) -> Result<Answer, Status> {
+    if why.is_error() {
+        return Err(why);
+    }
+    Ok(Answer::with_status(why, Response { buffer: Vec::new() }.emit()))
+}
+
+/// The watch of this open; made by its first request, whose filter counts for all (MS-FSA section 2.1.5.11).
+async fn watching(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<Arc<Watching>, Status> {
+    if let Some(watching) = open.extra.watching() {
+        return match watching.why() {
+            Some(Status::NOTIFY_CLEANUP) => Err(Status::FILE_CLOSED),
+            _ => Ok(watching),
+        };
+    }
+    let recursive = r.flags & WATCH_TREE != 0;
+    let (share, dir) = (open.share()?, open.node()?.clone());
+    let hub = cx.server.namespace.watches();
+    let watch = hub.watch(share.id, dir, r.filter, recursive).await?;
+    let between = usize::try_from(r.output_len).unwrap_or(usize::MAX);
+    let mut slot = open.extra.watching.lock().unwrap_or_else(PoisonError::into_inner);
+    let watching = slot.get_or_insert_with(|| Arc::new(Watching::new(watch, between))).clone();
+    if open.is_closed() {
+        return Err(Status::FILE_CLOSED);
+    }
+    Ok(watching)
+}
+
+/// The answer, from what has happened.
+fn take(watching: &Watching, limit: usize) -> Result<Answer, Status> {
+    let taken = watching.take();
+    if taken.events.is_empty() && !taken.overflow && taken.gone {
+        return Err(Status::DELETE_PENDING);
+    }
+    let changes: Vec<Change> = taken.events.iter().map(change).collect();
+    let list = if taken.overflow { None } else { Change::emit_list(&changes, limit) };
+    let (status, buffer) = match list {
+        Some(buffer) if !buffer.is_empty() => (Status::SUCCESS, buffer),
+        _ => (Status::NOTIFY_ENUM_DIR, Vec::new()),
+    };
+    Ok(Answer::with_status(status, Response { buffer }.emit()))
+}

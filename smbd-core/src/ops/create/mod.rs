@@ -1,0 +1,289 @@
+//! CREATE (MS-SMB2 section 3.3.5.9, MS-FSA section 2.1.5.1): opens or makes a file or directory.
+//!
+//! *Operation.* In this order: what the request itself says (`check`), the path (`walk`), then either what stands there
+//! (`existing`) or what is to be made (`new`): rights, sharing, and only then what changes the file, so that an open that is
+//! refused has changed nothing that was there.
+//!
+//! *Memory.* One entry in the table of opens.
+//!
+//! *Errors.* Of the specification. A symbolic link in the way is told with where it leads.
+
+mod check;
+mod existing;
+mod new;
+mod stream;
+mod walk;
+
+use std::sync::Arc;
+
+use vfs::namespace::Share;
+use vfs::{Attr, Dos, Kind};
+
+use crate::cx::{Answer, Cx};
+use crate::dtyp::mask;
+use crate::durable::{self, Begun, Ticket};
+use crate::extra::Extra;
+use crate::facts;
+use crate::lease;
+use crate::open::{File, Open, Target};
+use crate::path::Path;
+use crate::security::{self, Basis};
+use crate::sequence::Sequence;
+use crate::status::Status;
+use crate::tree::Tree;
+use crate::wire::context::{Asked, PosixTold, Told};
+use crate::wire::create::{Disposition, Request, Response, action, option};
+use walk::{Ended, Stopped, Walked};
+
+/// A request as all steps see it.
+struct Wanted<'a> {
+    request: &'a Request<'a>,
+    asked: Asked<'a>,
+    disposition: Disposition,
+    path: Path,
+    /// The POSIX extensions are used: names are told apart by case.
+    posix: bool,
+    tree: &'a Arc<Tree>,
+    share: &'a Arc<Share>,
+}
+
+impl Wanted<'_> {
+    fn has(&self, options: u32) -> bool {
+        self.request.options & options != 0
+    }
+
+    /// Only a directory is meant.
+    fn is_dir(&self) -> bool {
+        self.has(option::DIRECTORY_FILE)
+            || self.path.slash
+            || self.path.stream_type == Some(crate::path::Type::Index)
+    }
+
+    /// Only a file is meant.
+    fn is_file(&self) -> bool {
+        self.has(option::NON_DIRECTORY_FILE)
+            || self.path.stream.is_some()
+            || self.path.stream_type == Some(crate::path::Type::Data)
+    }
+}
+
+/// What a file has become when it is open.
+struct Opened {
+    open: Arc<Open>,
+    attr: Attr,
+    dos: Dos,
+    action: u32,
+}
+
+/// Answers CREATE.
+pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+    let request = Request::parse(&cx.message)?;
+    let tree = cx.tree()?;
+    let Some(share) = tree.share() else { return crate::ops::pipe::create(cx, &request) };
+    let asked = Asked::parse(&request.contexts)?;
+    durable::check(&asked)?;
+    // An open that is taken up again is as it was, whatever else the request says.
+    if let Some(open) = durable::reconnect(cx, &request, &asked)? {
+        let (attr, dos) = now(&open).await?;
+        let opened = Opened { open, attr, dos, action: action::OPENED };
+        return answer(cx, (&request, &asked), opened, How::Again).await;
+    }
+    let disposition = check::request(&request)?;
+    let posix = asked.posix.is_some() && cx.conn.negotiated().is_some_and(|n| n.posix);
+    let path = Path::parse(&request.name, posix)?;
+    let wanted = Wanted { request: &request, asked, disposition, path, posix, tree, share };
+    if wanted.asked.svhdx {
+        return Err(Status::INVALID_DEVICE_REQUEST);
+    }
+    // There are no views of the past.
+    if wanted.asked.timewarp.is_some_and(|t| t != 0) {
+        return Err(Status::OBJECT_NAME_NOT_FOUND);
+    }
+    if wanted.is_dir() && wanted.is_file() {
+        return Err(match &wanted.path {
+            p if p.slash => Status::OBJECT_NAME_INVALID,
+            p if p.stream.is_some() || p.stream_type.is_some() => Status::NOT_A_DIRECTORY,
+            _ => Status::INVALID_PARAMETER,
+        });
+    }
+    let ticket = match durable::begin(cx, &request, &wanted.asked)? {
+        Begun::New(ticket) => ticket,
+        Begun::Before(open) => {
+            let (attr, dos) = now(&open).await?;
+            let opened = Opened { open, attr, dos, action: action::OPENED };
+            return answer(cx, (&request, &wanted.asked), opened, How::Replayed).await;
+        }
+    };
+    durable::take_over(cx, &wanted.asked).await?;
+    match open(cx, &wanted).await {
+        Ok(opened) => answer(cx, (&request, &wanted.asked), opened, How::New(ticket)).await,
+        Err(Ended::Failed(status)) => Err(status),
+        Err(Ended::Stopped(at)) => {
+            let body = walk::stopped(cx, tree, &at).await?;
+            Ok(Answer::with_status(Status::STOPPED_ON_SYMLINK, body))
+        }
+    }
+}
+
+/// Times that a name is looked for again because somebody made or removed it just then.
+const RACES_MAX: usize = 4;
+
+async fn open(cx: &Cx, w: &Wanted<'_>) -> Result<Opened, Ended> {
+    for _ in 0..RACES_MAX {
+        let mut at = walk::walk(cx, w).await?;
+        match at.found.take() {
+            Some(found) => {
+                let reparse = w.has(option::OPEN_REPARSE_POINT);
+                if found.attr.kind == Kind::Symlink
+                    && w.disposition != Disposition::Create
+                    && !reparse
+                {
+                    return Err(Ended::Stopped(Stopped { link: found.node, unparsed: 0 }));
+                }
+                return Ok(existing::open(cx, w, &at, found).await?);
+            }
+            None if !w.disposition.makes() => return Err(Status::OBJECT_NAME_NOT_FOUND.into()),
+            None => match new::make(cx, w, &at).await {
+                Err(Status::OBJECT_NAME_COLLISION) if w.disposition != Disposition::Create => {}
+                other => return Ok(other?),
+            },
+        }
+    }
+    Err(Status::SHARING_VIOLATION.into())
+}
+
+/// The open of a file, for the table: with a key of its own for what it may cache, or that of the lease which the request names.
+fn entry(cx: &Cx, w: &Wanted<'_>, file: File, granted: u32, basis: Basis) -> Result<Open, Status> {
+    let (level, context) = (w.request.oplock_level, w.asked.lease.as_ref());
+    let (party, claim) = lease::claim(cx, level, context, file.node.id())?;
+    let cred = security::acting(basis, &w.tree.cred);
+    let owner = (w.tree.session_id, w.tree.id);
+    let mut open = Open::new(owner, Target::File(file), party, cred, granted)?;
+    open.caching = lease::OpenCaching::new(claim);
+    open.sequence = Sequence::new(cx.channel_sequence());
+    open.shared = w.request.share;
+    open.options = w.request.options;
+    open.posix = w.posix;
+    open.extra = Extra::new(w.request.options);
+    if w.has(option::DELETE_ON_CLOSE) {
+        open.set_delete_on_close();
+    }
+    Ok(open)
+}
+
+/// Where an open that is answered comes from.
+enum How {
+    /// It has just been made.
+    New(Ticket),
+    /// Its client has taken it up again.
+    Again,
+    /// Its client sent the create again.
+    Replayed,
+}
+
+/// A file that was open before, as it is now.
+async fn now(open: &Open) -> Result<(Attr, Dos), Status> {
+    let file = open.file()?;
+    let attr = file.node.getattr().await?;
+    Ok((attr, file.base.dos(&attr).await?))
+}
+
+async fn answer(
+    cx: &Cx,
+    (request, asked): (&Request<'_>, &Asked<'_>),
+    opened: Opened,
+    how: How,
+) -> Result<Answer, Status> {
+    let Opened { open, attr, dos, mut action } = opened;
+    let mut told = Told::default();
+    let level = match how {
+        How::New(ticket) => {
+            if action != action::OPENED && attr.kind == Kind::File {
+                open.extra.reserve(asked.allocation_size.unwrap_or(0));
+            }
+            let (level, context) =
+                lease::request(cx, &open, request.oplock_level, asked.lease.as_ref());
+            told.lease = context;
+            durable::grant(cx, &open, request, asked, action, ticket, &mut told);
+            level
+        }
+        How::Again => {
+            let (level, context) = lease::describe(&cx.server, &open);
+            told.lease = context;
+            level
+        }
+        How::Replayed => {
+            let (level, context, first) = durable::replayed(cx, &open, request, asked, &mut told);
+            told.lease = context;
+            action = first;
+            level
+        }
+    };
+    if let Some(since) = asked.maximal_access {
+        told.maximal_access = Some(maximal(cx.tree()?, &open, &attr, since).await);
+    }
+    if asked.on_disk_id {
+        told.on_disk_id = Some((attr.fileid, attr.fsid));
+    }
+    if open.posix {
+        told.posix = Some(posix(&attr));
+    }
+    let name = open.file()?.place().name;
+    let mut basics = facts::basics(&attr, &dos, &name);
+    basics.allocation_size = basics.allocation_size.max(open.extra.reserved());
+    let response = Response {
+        oplock_level: level,
+        flags: 0,
+        action,
+        basics,
+        file: open.id,
+        contexts: told.contexts(),
+    };
+    Ok(Answer { opened: Some(open.id), ..Answer::ok(response.emit()) })
+}
+
+/// What the context of the POSIX extensions tells.
+fn posix(attr: &Attr) -> PosixTold {
+    let mut sids = Vec::new();
+    security::sid_of_uid(attr.uid).put(&mut sids);
+    security::sid_of_gid(attr.gid).put(&mut sids);
+    PosixTold {
+        nlink: attr.nlink,
+        reparse_tag: facts::reparse_tag(attr.kind),
+        mode: facts::posix_mode(attr),
+        sids,
+    }
+}
+
+/// The answer to SMB2_CREATE_QUERY_MAXIMAL_ACCESS_REQUEST: nothing new for a client that knows the file as it is (MS-SMB2 section
+/// 3.3.5.9.5).
+async fn maximal(tree: &Tree, open: &Open, attr: &Attr, since: Option<u64>) -> (u32, u32) {
+    let Ok(file) = open.file() else { return (Status::INTERNAL_ERROR.0, 0) };
+    if since.is_some_and(|t| t != 0 && t == crate::dtyp::FileTime::of(attr.mtime).0) {
+        return (Status::NONE_MAPPED.0, 0);
+    }
+    let place = file.place();
+    let parent = (!place.name.is_empty()).then_some(&place.dir);
+    match security::maximal(tree, &file.base, attr, parent).await {
+        Ok(access) => (Status::SUCCESS.0, access),
+        Err(status) => (status.0, 0),
+    }
+}
+
+/// `CreateAction` for what was there.
+fn action_on_existing(d: Disposition) -> u32 {
+    match d {
+        Disposition::Supersede => action::SUPERSEDED,
+        Disposition::Overwrite | Disposition::OverwriteIf => action::OVERWRITTEN,
+        _ => action::OPENED,
+    }
+}
+
+/// Rights that cutting a file needs beside those that were asked for (MS-FSA section 2.1.5.1.2.1).
+fn implied(d: Disposition) -> u32 {
+    match d {
+        Disposition::Supersede => mask::DELETE | mask::WRITE_DATA,
+        Disposition::Overwrite | Disposition::OverwriteIf => mask::WRITE_DATA,
+        _ => 0,
+    }
+}

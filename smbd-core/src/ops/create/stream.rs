@@ -1,0 +1,85 @@
+//! A named stream of a file or directory (MS-FSA section 2.1.5.1).
+//!
+//! *Operation.* Rights are those of the file; data, sharing and locks are the stream's own.
+
+use std::sync::Arc;
+
+use vfs::names::Found;
+use vfs::streams::{self, Stream};
+use vfs::{Attr, Cred, VfsError};
+
+use super::existing::{check_delete, give_back, granted, share_with};
+use super::{Opened, Walked, Wanted, action_on_existing, entry, implied};
+use crate::cx::Cx;
+use crate::open::File;
+use crate::status::Status;
+use crate::wire::create::{Disposition, action, option};
+
+/// Opens or makes the stream `name` of what was found.
+pub(super) async fn open(
+    cx: &Cx,
+    w: &Wanted<'_>,
+    at: &Walked,
+    found: Found,
+    name: &str,
+) -> Result<Opened, Status> {
+    let Found { node: base, attr, name: file_name } = found;
+    let there = match streams::find(w.share, &base, name).await {
+        Err(VfsError::NotFound) => None,
+        other => Some(other?),
+    };
+    match (&there, w.disposition) {
+        (Some(_), Disposition::Create) => return Err(Status::OBJECT_NAME_COLLISION),
+        (None, d) if !d.makes() => return Err(Status::OBJECT_NAME_NOT_FOUND),
+        _ => {}
+    }
+    let dos = base.dos(&attr).await?;
+    let parent = (!file_name.is_empty()).then_some(&at.dir);
+    let granted = granted(w, &base, &attr, &dos, parent).await?;
+    if w.has(option::DELETE_ON_CLOSE) {
+        check_delete(&granted, &attr, &dos)?;
+    }
+    let door = cx.server.namespace.by(None);
+    let (stream, made) = match there {
+        Some(stream) => (stream, false),
+        None => door.stream_create(w.share, &base, name).await?,
+    };
+    let place = at.place(&file_name);
+    let file =
+        File::new(stream.node.clone(), base, Some(stream.name.clone()), w.share.clone(), place);
+    if cx.server.opens.is_doomed(&file) {
+        return Err(Status::DELETE_PENDING);
+    }
+    let open = Arc::new(entry(cx, w, file, granted.access, granted.basis)?);
+    let cuts = w.disposition.cuts() && !made;
+    share_with(cx, &open, granted.access | implied(w.disposition), cuts).await?;
+    let now = match finish(cx, w, &open, &stream, cuts).await {
+        Ok(now) => now,
+        Err(status) => {
+            give_back(cx, &open);
+            return Err(status);
+        }
+    };
+    let action = if made { action::CREATED } else { action_on_existing(w.disposition) };
+    // A stream shows its file's attributes and its own sizes.
+    let attr = Attr { size: now.size, used: now.used, kind: now.kind, ..attr };
+    Ok(Opened { open, attr, dos, action })
+}
+
+async fn finish(
+    cx: &Cx,
+    w: &Wanted<'_>,
+    open: &Arc<crate::open::Open>,
+    stream: &Stream,
+    cuts: bool,
+) -> Result<Attr, Status> {
+    let mut attr = stream.attr;
+    if cuts {
+        let door = cx.door(open);
+        (_, attr) = door.empty(w.share, &stream.node, &Cred::root()).await?;
+    } else if cx.has_pended() {
+        attr = stream.node.getattr().await?;
+    }
+    cx.server.opens.insert(open.clone())?;
+    Ok(attr)
+}

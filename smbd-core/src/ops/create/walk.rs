@@ -1,0 +1,108 @@
+//! From a path to the directory and what stands there under the last name.
+//!
+//! *Operation.* A name that exists as it was given costs one look-up. Symbolic links are never followed here: the client is told
+//! where one stands and what it says, and comes back with another path, which is looked up from the root of the share again.
+
+use vfs::names::Found;
+use vfs::{Kind, NodeRef, VfsError, VfsResult};
+
+use super::Wanted;
+use crate::cx::Cx;
+use crate::open::Place;
+use crate::path::join;
+use crate::status::Status;
+use crate::tree::Tree;
+
+/// Where a path leads.
+pub(super) struct Walked {
+    /// The directory; of the root of the share the root itself.
+    pub(super) dir: NodeRef,
+    /// Path of the directory as it is called.
+    pub(super) dir_path: String,
+    /// What stands there.
+    pub(super) found: Option<Found>,
+}
+
+/// A symbolic link in the way.
+pub(super) struct Stopped {
+    /// The link.
+    pub(super) link: NodeRef,
+    /// How many bytes of the path, in UTF-16, were not looked at: from the separator behind the link on.
+    pub(super) unparsed: usize,
+}
+
+/// Why a walk ended.
+pub(super) enum Ended {
+    /// With this status.
+    Failed(Status),
+    /// At a link.
+    Stopped(Stopped),
+}
+
+impl<S: Into<Status>> From<S> for Ended {
+    fn from(s: S) -> Self {
+        Self::Failed(s.into())
+    }
+}
+
+impl Walked {
+    /// The place of a name in this directory, as the file system has it.
+    pub(super) fn place(&self, name: &[u8]) -> Place {
+        let path = join(&self.dir_path, &vfs::names::to_client(name));
+        Place { dir: self.dir.clone(), name: name.to_vec(), path }
+    }
+}
+
+/// Walks a path. What stands at its end may be a link: that is for the caller to judge.
+pub(super) async fn walk(cx: &Cx, w: &Wanted<'_>) -> Result<Walked, Ended> {
+    let (root, path) = (w.share.backend.root(), &w.path);
+    let mut at = Walked { dir: root, dir_path: String::new(), found: None };
+    let Some((last, before)) = path.names.split_last() else {
+        let attr = at.dir.getattr().await.map_err(Status::from)?;
+        at.found = Some(Found { node: at.dir.clone(), attr, name: Vec::new() });
+        return Ok(at);
+    };
+    for (i, name) in before.iter().enumerate() {
+        let found = match find(cx, w, &at.dir, name).await {
+            Err(VfsError::NotFound) => return Err(Status::OBJECT_PATH_NOT_FOUND.into()),
+            other => other.map_err(Status::from)?,
+        };
+        match found.attr.kind {
+            Kind::Dir => {}
+            Kind::Symlink => {
+                let unparsed = path.names[i + 1..].iter().map(|n| 2 + utf16_len(n)).sum();
+                return Err(Ended::Stopped(Stopped { link: found.node, unparsed }));
+            }
+            _ => return Err(Status::OBJECT_PATH_NOT_FOUND.into()),
+        }
+        at.dir_path = join(&at.dir_path, &vfs::names::to_client(&found.name));
+        at.dir = found.node;
+    }
+    at.found = match find(cx, w, &at.dir, last).await {
+        Err(VfsError::NotFound) => None,
+        other => Some(other.map_err(Status::from)?),
+    };
+    Ok(at)
+}
+
+/// Finds a name: in any case, or for a client of the POSIX extensions exactly.
+async fn find(cx: &Cx, w: &Wanted<'_>, dir: &NodeRef, name: &str) -> VfsResult<Found> {
+    if !w.posix {
+        return cx.server.namespace.names().find(dir, &w.tree.cred, name).await;
+    }
+    let name = vfs::names::to_disk(name)?;
+    let (node, attr) = dir.lookup(&w.tree.cred, &name).await?;
+    Ok(Found { node, attr, name })
+}
+
+fn utf16_len(text: &str) -> usize {
+    text.encode_utf16().count() * 2
+}
+
+/// The body of an error that tells of a symbolic link (MS-SMB2 sections 2.2.2 and 2.2.2.2.1). Dialect 3.1.1 wraps it in a context.
+pub(super) async fn stopped(cx: &Cx, tree: &Tree, at: &Stopped) -> Result<Vec<u8>, Status> {
+    use crate::wire::negotiate::Dialect;
+    let target = at.link.readlink(&tree.cred).await?;
+    let data = crate::wire::error::symlink(&target, at.unparsed);
+    Ok(crate::wire::error::body(&data, cx.conn.dialect() == Dialect::V311))
+}

@@ -1,0 +1,10 @@
+//! ECHO (MS-SMB2 section 3.3.5.17).
+
+use crate::cx::{Answer, Cx};
+use crate::status::Status;
+use crate::wire::simple;
+
+pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+    simple::parse(&cx.message)?;
+    Ok(Answer::ok(simple::BODY.to_vec()))
+}

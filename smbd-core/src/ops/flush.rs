@@ -1,0 +1,24 @@
+//! FLUSH (MS-SMB2 section 3.3.5.11): what was written is durable when it is answered.
+
+use crate::cx::{Answer, Cx};
+use crate::status::Status;
+use crate::wire::create::access;
+use crate::wire::flush::{Request, Response};
+
+/// Answers FLUSH.
+pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+    let r = Request::parse(&cx.message)?;
+    let open = cx.open(r.file)?;
+    // What is written to a pipe has been taken.
+    if open.pipe().is_some() {
+        return Ok(Answer::ok(Response.emit()));
+    }
+    let node = open.node()?;
+    // Of a directory these bits are the rights to add files and directories (MS-FSA section 2.1.5.7).
+    open.check(access::WRITE_DATA | access::APPEND_DATA)?;
+    if !open.is_dir() {
+        node.commit(0, 0).await?;
+        open.extra.show_writes();
+    }
+    Ok(Answer::ok(Response.emit()))
+}

@@ -1,0 +1,144 @@
+//! Server-side copy: FSCTL_SRV_REQUEST_RESUME_KEY and FSCTL_SRV_COPYCHUNK(_WRITE) (MS-SMB2 sections 3.3.5.15.5 and 3.3.5.15.6).
+//!
+//! *Operation.* Each chunk is copied by the volume's own means where it has some, else by a read and a write. A chunk is read
+//! before it is written, so that ranges of one file may overlap.
+//!
+//! *Memory.* One chunk at a time: at most [`CHUNK_MAX`] bytes.
+
+use std::sync::Arc;
+
+use vfs::{Stable, VfsError};
+
+use crate::cx::Answer;
+use crate::open::{File, Open};
+use crate::status::Status;
+use crate::wire::create::access;
+use crate::wire::fsctl::{Chunk, Copied, CopyChunks, ResumeKey, code};
+
+use super::Asked;
+
+/// ServerSideCopyMaxNumberofChunks
+const CHUNKS_MAX: u32 = 256;
+/// ServerSideCopyMaxChunkSize
+const CHUNK_MAX: u32 = 1 << 20;
+/// ServerSideCopyMaxDataSize
+const TOTAL_MAX: u64 = 16 << 20;
+
+pub(super) fn resume_key(a: &Asked<'_>) -> Result<Answer, Status> {
+    a.file()?;
+    a.room(ResumeKey::ANSWER_LEN, Status::INVALID_PARAMETER)?;
+    a.answer(&ResumeKey::of(a.open.id).emit())
+}
+
+pub(super) async fn chunks(a: &Asked<'_>) -> Result<Answer, Status> {
+    a.room(Copied::LEN, Status::INVALID_PARAMETER)?;
+    let asked = CopyChunks::parse(a.input(), CHUNKS_MAX)?;
+    let source = source(a, asked.key)?;
+    let target = a.file()?;
+    if !within_limits(&asked) {
+        let limits = Copied {
+            chunks: CHUNKS_MAX,
+            chunk_bytes: CHUNK_MAX,
+            total: u32::try_from(TOTAL_MAX).unwrap_or(u32::MAX),
+        };
+        let body = a.response(&limits.emit());
+        return Ok(Answer::with_status(Status::INVALID_PARAMETER, body));
+    }
+    a.open.check(access::WRITE_DATA | access::APPEND_DATA)?;
+    if a.request.code == code::SRV_COPYCHUNK {
+        a.open.check(access::READ_DATA)?;
+    }
+    // Who may execute a file may read it.
+    source.check(access::READ_DATA | access::EXECUTE)?;
+    let from = source.file()?;
+    if a.open.is_dir() || source.is_dir() {
+        return Err(Status::INVALID_DEVICE_REQUEST);
+    }
+    let mut done = Copied::default();
+    for chunk in &asked.chunks {
+        let (n, status) = copy(a, &source, from, target, chunk).await;
+        done.total = done.total.saturating_add(n);
+        if status != Status::SUCCESS {
+            done.chunk_bytes = n;
+            return Ok(Answer::with_status(status, a.response(&done.emit())));
+        }
+        done.chunks += 1;
+    }
+    a.answer(&done.emit())
+}
+
+/// The open of this session that a key names.
+fn source(a: &Asked<'_>, key: ResumeKey) -> Result<Arc<Open>, Status> {
+    let session = a.cx.session()?.id;
+    let open = key.file().and_then(|id| a.cx.server.opens.get(id));
+    open.filter(|o| o.session_id() == session).ok_or(Status::OBJECT_NAME_NOT_FOUND)
+}
+
+fn within_limits(asked: &CopyChunks) -> bool {
+    let total: u64 = asked.chunks.iter().map(|c| u64::from(c.len)).sum();
+    // As many as were announced, none of them empty or too long, and offsets that end below 2^63.
+    u32::try_from(asked.chunks.len()) == Ok(asked.count)
+        && asked.count <= CHUNKS_MAX
+        && total <= TOTAL_MAX
+        && asked.chunks.iter().all(|c| (1..=CHUNK_MAX).contains(&c.len))
+}
+
+/// Copies one chunk: how many bytes, and how it ended.
+async fn copy(
+    a: &Asked<'_>,
+    source: &Open,
+    from: &File,
+    target: &File,
+    chunk: &Chunk,
+) -> (u32, Status) {
+    let mut n = 0;
+    loop {
+        let left = Chunk {
+            from: chunk.from.saturating_add(u64::from(n)),
+            to: chunk.to.saturating_add(u64::from(n)),
+            len: chunk.len - n,
+        };
+        if left.len == 0 {
+            return (n, Status::SUCCESS);
+        }
+        match some(a, source, from, target, &left).await {
+            Ok(0) => return (n, Status::UNEXPECTED_IO_ERROR),
+            Ok(some) => n = n.saturating_add(some).min(chunk.len),
+            Err(status) => return (n, status),
+        }
+    }
+}
+
+/// Copies some of what is left of a chunk.
+async fn some(
+    a: &Asked<'_>,
+    source: &Open,
+    from: &File,
+    target: &File,
+    c: &Chunk,
+) -> Result<u32, Status> {
+    let len = u64::from(c.len);
+    let size = from.node.getattr().await?.size;
+    // MS-SMB2 section 3.3.5.15.6: nothing is copied from beyond the end.
+    if c.from.checked_add(len).is_none_or(|end| end > size) {
+        return Err(Status::INVALID_VIEW_SIZE);
+    }
+    let reader = a.door_of(source);
+    let door = a.door();
+    let overlaps = from.node.id() == target.node.id()
+        && c.from < c.to.saturating_add(len)
+        && c.to < c.from.saturating_add(len);
+    if !overlaps {
+        let copied = door
+            .copy_range_from(&target.share, &target.node, (&from.node, &reader), c.from, c.to, len)
+            .await;
+        match copied {
+            Err(VfsError::NotSupported | VfsError::CrossDevice) => {}
+            done => return Ok(u32::try_from(done?).unwrap_or(c.len)),
+        }
+    }
+    let count = usize::try_from(c.len).unwrap_or(0);
+    let read = reader.read(&from.node, None, c.from, count, &a.cx.conn.read_into).await?;
+    let write = door.write(&target.share, &target.node, None, c.to, read.data, Stable::Unstable);
+    Ok(u32::try_from(write.await?.count).unwrap_or(c.len))
+}

@@ -1,0 +1,80 @@
+//! FSCTL_DUPLICATE_EXTENTS_TO_FILE (MS-FSA section 2.1.5.10.4): two files share storage.
+
+use vfs::namespace::Door;
+use vfs::{NodeRef, VfsError};
+
+use crate::cx::Answer;
+use crate::open::File;
+use crate::status::Status;
+use crate::wire::create::access;
+use crate::wire::fsctl::DuplicateExtents;
+
+use super::{Asked, ranges};
+
+/// Bytes of a cluster, as clients are told.
+const CLUSTER: u64 = 4096;
+
+pub(super) async fn extents(a: &Asked<'_>) -> Result<Answer, Status> {
+    let target = a.file()?;
+    let d = DuplicateExtents::parse(a.input())?;
+    if !target.share.backend.capabilities().reflink {
+        return Err(Status::INVALID_DEVICE_REQUEST);
+    }
+    let source = a.cx.open(d.source).map_err(|_| Status::INVALID_HANDLE)?;
+    let from = source.file()?;
+    if a.open.is_dir() || source.is_dir() {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    a.open.check(access::WRITE_DATA)?;
+    source.check(access::READ_DATA)?;
+    let ends = |at: u64| at.checked_add(d.count).filter(|end| i64::try_from(*end).is_ok());
+    let (Some(from_end), Some(to_end)) = (ends(d.from), ends(d.to)) else {
+        return Err(Status::INVALID_PARAMETER);
+    };
+    // Not beyond the end of the source, and beyond that of the target only when that is sparse; and a file that is not sparse
+    // takes no holes.
+    let (from_attr, to_attr) = (from.node.getattr().await?, target.node.getattr().await?);
+    let sparse = ranges::is_sparse(target, &to_attr).await?;
+    let holes = ranges::is_sparse(from, &from_attr).await?;
+    let overlaps = from.node.id() == target.node.id() && d.from < to_end && d.to < from_end;
+    if from_end > from_attr.size || !sparse && (to_end > to_attr.size || holes) || overlaps {
+        return Err(Status::NOT_SUPPORTED);
+    }
+    if d.count == 0 {
+        return a.answer(&[]);
+    }
+    let (door, reader) = (a.door(), a.door_of(&source));
+    let (share, node, from) = (&target.share, &target.node, (&from.node, &reader));
+    match door.clone_range_unlocked(share, node, from, d.from, d.to, d.count).await {
+        // Clients know one cluster size; where storage is shared in larger pieces only, the data is copied.
+        Err(VfsError::Invalid) if aligned(&d) => copied(&door, target, from, &d).await?,
+        Err(VfsError::NotSupported | VfsError::CrossDevice) => return Err(Status::NOT_SUPPORTED),
+        other => other?,
+    }
+    a.answer(&[])
+}
+
+/// Offsets are of whole clusters.
+fn aligned(d: &DuplicateExtents) -> bool {
+    d.from.is_multiple_of(CLUSTER) && d.to.is_multiple_of(CLUSTER)
+}
+
+async fn copied(
+    door: &Door<'_>,
+    target: &File,
+    from: (&NodeRef, &Door<'_>),
+    d: &DuplicateExtents,
+) -> Result<(), Status> {
+    let mut n = 0;
+    while n < d.count {
+        let (from_at, at) = (d.from + n, d.to + n);
+        let some = door
+            .copy_range_from(&target.share, &target.node, from, from_at, at, d.count - n)
+            .await?;
+        if some == 0 {
+            return Err(Status::UNEXPECTED_IO_ERROR);
+        }
+        n += some;
+    }
+    Ok(())
+}

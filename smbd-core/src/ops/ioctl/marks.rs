@@ -1,0 +1,69 @@
+//! What a client asks about a file that this server answers from little: compression, object identity, previous versions.
+
+use crate::cx::Answer;
+use crate::status::Status;
+use crate::wire::Fields;
+use crate::wire::create::access;
+
+use super::Asked;
+
+/// COMPRESSION_FORMAT_NONE
+const COMPRESSION_NONE: u16 = 0;
+/// Bytes of a FILE_OBJECTID_BUFFER (MS-FSCC section 2.1.3).
+const OBJECT_ID_LEN: u32 = 64;
+/// Least bytes for a SRV_SNAPSHOT_ARRAY (MS-SMB2 section 3.3.5.15.1).
+const SNAPSHOTS_LEN: u32 = 16;
+
+/// FSCTL_GET_COMPRESSION: nothing is compressed here, as far as a client can see.
+pub(super) fn get_compression(a: &Asked<'_>) -> Result<Answer, Status> {
+    a.file()?;
+    a.room(2, Status::INVALID_PARAMETER)?;
+    a.answer(&COMPRESSION_NONE.to_le_bytes())
+}
+
+/// FSCTL_SET_COMPRESSION: only to what is so already.
+pub(super) fn set_compression(a: &Asked<'_>) -> Result<Answer, Status> {
+    a.file()?;
+    let format = Fields::new(a.input(), 0).u16("CompressionState")?;
+    a.open.check(access::WRITE_DATA)?;
+    if format != COMPRESSION_NONE {
+        return Err(Status::NOT_SUPPORTED);
+    }
+    a.answer(&[])
+}
+
+/// FSCTL_CREATE_OR_GET_OBJECT_ID and FSCTL_GET_OBJECT_ID. The identity is made from the file's handle, which names it for ever; so
+/// nothing has to be kept, and a copy of the file has another one.
+pub(super) fn object_id(a: &Asked<'_>) -> Result<Answer, Status> {
+    let file = a.file()?;
+    a.room(OBJECT_ID_LEN, Status::BUFFER_TOO_SMALL)?;
+    let handle = file.base.handle();
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&fold(b"object", handle.as_bytes()).to_le_bytes());
+    id[8..].copy_from_slice(&fold(b"volume", handle.as_bytes()).to_le_bytes());
+    let mut out = id.to_vec();
+    // BirthVolumeId, BirthObjectId: it was born here. DomainId is always zero.
+    out.extend(fold(b"share", file.share.name.as_bytes()).to_le_bytes());
+    out.extend([0; 8]);
+    out.extend(id);
+    out.extend([0; 16]);
+    a.answer(&out)
+}
+
+/// FNV-1a, 64 bits.
+fn fold(salt: &[u8], bytes: &[u8]) -> u64 {
+    salt.iter()
+        .chain(bytes)
+        .fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+/// FSCTL_SRV_ENUMERATE_SNAPSHOTS: there are no previous versions.
+pub(super) fn snapshots(a: &Asked<'_>) -> Result<Answer, Status> {
+    a.file()?;
+    a.room(SNAPSHOTS_LEN, Status::INVALID_PARAMETER)?;
+    // None there, none returned, and the two bytes of an empty list, as Windows counts it.
+    let mut out = vec![0; 8];
+    out.extend(2_u32.to_le_bytes());
+    out.extend([0; 4]);
+    a.answer(&out)
+}

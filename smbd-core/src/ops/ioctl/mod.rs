@@ -1,0 +1,162 @@
+//! IOCTL (MS-SMB2 section 3.3.5.15): checks what holds for all control codes, and finds the one that is asked for.
+
+mod copy;
+mod duplicate;
+mod marks;
+mod negotiate;
+mod network;
+mod ranges;
+mod reparse;
+
+use std::sync::Arc;
+
+use vfs::namespace::Door;
+
+use crate::cx::{Answer, Cx};
+use crate::open::{File, Open};
+use crate::status::Status;
+use crate::wire::fsctl::code;
+use crate::wire::ioctl::{IS_FSCTL, Request, Response};
+use crate::wire::{Fields, FileId, utf16};
+
+pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+    let r = Request::parse(&cx.message)?;
+    let output = r.output_max.checked_add(r.input_max).ok_or(Status::INVALID_PARAMETER)?;
+    let input = u32::try_from(r.input.len()).map_err(|_| Status::INVALID_PARAMETER)?;
+    let transact_max = cx.conn.negotiated().map_or(0, |n| n.transact_max);
+    if input.max(r.output_max).max(r.input_max) > transact_max {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    cx.check_charge(input.max(output))?;
+    cx.tree()?;
+    if r.flags != IS_FSCTL {
+        return Err(Status::NOT_SUPPORTED);
+    }
+    let without_file = matches!(
+        r.code,
+        code::DFS_GET_REFERRALS
+            | code::DFS_GET_REFERRALS_EX
+            | code::QUERY_NETWORK_INTERFACE_INFO
+            | code::VALIDATE_NEGOTIATE_INFO
+            | code::PIPE_WAIT
+    );
+    if !without_file {
+        return on_open(cx, &r).await;
+    }
+    if r.file != FileId::PREVIOUS {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    match r.code {
+        code::VALIDATE_NEGOTIATE_INFO => negotiate::validate(cx, &r).await,
+        code::QUERY_NETWORK_INTERFACE_INFO => network::interfaces(cx, &r),
+        // There is no DFS here (3.3.5.15.2).
+        code::DFS_GET_REFERRALS | code::DFS_GET_REFERRALS_EX => Err(Status::FS_DRIVER_REQUIRED),
+        _ => pipe_wait(cx, &r),
+    }
+}
+
+/// FSCTL_PIPE_WAIT (MS-FSCC section 2.3.49): a pipe of this name can be opened. There is no end to how often, so nobody waits.
+fn pipe_wait(cx: &Cx, r: &Request<'_>) -> Result<Answer, Status> {
+    if cx.tree()?.share().is_some() {
+        return Err(Status::INVALID_DEVICE_REQUEST);
+    }
+    let mut f = Fields::new(r.input, 0);
+    f.u64("Timeout")?;
+    let len = usize::try_from(f.u32("NameLength")?).unwrap_or(usize::MAX);
+    f.u16("TimeoutSpecified")?;
+    let name = utf16(f.bytes(len, "Name")?).ok_or(Status::OBJECT_NAME_INVALID)?;
+    crate::pipe::open(&name)?;
+    Ok(Answer::ok(Response { code: r.code, file: r.file, output: &[] }.emit()))
+}
+
+/// What is asked of an open.
+struct Asked<'a> {
+    cx: &'a Cx,
+    request: &'a Request<'a>,
+    open: Arc<Open>,
+}
+
+async fn on_open(cx: &Cx, r: &Request<'_>) -> Result<Answer, Status> {
+    let a = Asked { cx, request: r, open: cx.open(r.file)? };
+    if a.open.pipe().is_some() {
+        let max = usize::try_from(r.output_max).unwrap_or(usize::MAX);
+        let (status, out) = crate::ops::pipe::ioctl(cx, &a.open, r.code, r.input, max).await?;
+        return Ok(Answer::with_status(status, a.response(&out)));
+    }
+    match r.code {
+        code::SRV_REQUEST_RESUME_KEY => copy::resume_key(&a),
+        code::SRV_COPYCHUNK | code::SRV_COPYCHUNK_WRITE => copy::chunks(&a).await,
+        code::DUPLICATE_EXTENTS_TO_FILE => duplicate::extents(&a).await,
+        code::SET_SPARSE => ranges::set_sparse(&a).await,
+        code::SET_ZERO_DATA => ranges::set_zero_data(&a).await,
+        code::QUERY_ALLOCATED_RANGES => ranges::query_allocated(&a).await,
+        code::FILE_LEVEL_TRIM => ranges::trim(&a).await,
+        code::GET_REPARSE_POINT => reparse::get(&a).await,
+        code::SET_REPARSE_POINT => reparse::set(&a).await,
+        code::DELETE_REPARSE_POINT => reparse::delete(&a).await,
+        code::GET_COMPRESSION => marks::get_compression(&a),
+        code::SET_COMPRESSION => marks::set_compression(&a),
+        code::CREATE_OR_GET_OBJECT_ID | code::GET_OBJECT_ID => marks::object_id(&a),
+        code::SRV_ENUMERATE_SNAPSHOTS => marks::snapshots(&a),
+        // MS-SMB2 section 3.3.5.15.7: there is no branch cache here.
+        code::SRV_READ_HASH => Err(Status::HASH_NOT_SUPPORTED),
+        // MS-SMB2 section 3.3.5.15.9: durable and persistent handles do what resilient ones did.
+        code::LMR_REQUEST_RESILIENCY => Err(Status::NOT_SUPPORTED),
+        // What a file system says that does not know a code (MS-FSA section 2.1.5.10).
+        _ => Err(Status::INVALID_DEVICE_REQUEST),
+    }
+}
+
+impl Asked<'_> {
+    /// The file or stream; STATUS_INVALID_DEVICE_REQUEST for a pipe.
+    fn file(&self) -> Result<&File, Status> {
+        self.open.file()
+    }
+
+    /// The file or stream, when it is no directory.
+    fn data(&self) -> Result<&File, Status> {
+        if self.open.is_dir() {
+            return Err(Status::INVALID_PARAMETER);
+        }
+        self.file()
+    }
+
+    fn input(&self) -> &[u8] {
+        self.request.input
+    }
+
+    /// The door, held open by the one who has the file open.
+    fn door(&self) -> Door<'_> {
+        self.door_of(&self.open)
+    }
+
+    /// The door, held open by the one who has another file open.
+    fn door_of(&self, open: &Open) -> Door<'_> {
+        self.cx.door(open)
+    }
+
+    /// There is room for so many bytes of output; else this status.
+    fn room(&self, bytes: u32, or: Status) -> Result<(), Status> {
+        if self.request.output_max >= bytes { Ok(()) } else { Err(or) }
+    }
+
+    fn response(&self, output: &[u8]) -> Vec<u8> {
+        Response { code: self.request.code, file: self.open.id, output }.emit()
+    }
+
+    /// The answer with this output, which fits.
+    fn answer(&self, output: &[u8]) -> Result<Answer, Status> {
+        Ok(Answer::ok(self.response(output)))
+    }
+
+    /// The answer with as much of the output as the client takes, and a warning when that is not all.
+    fn cut(&self, output: &[u8]) -> Result<Answer, Status> {
+        let max = usize::try_from(self.request.output_max).unwrap_or(usize::MAX);
+        match output.get(..max) {
+            Some(part) if part.len() < output.len() => {
+                Ok(Answer::with_status(Status::BUFFER_OVERFLOW, self.response(part)))
+            }
+            _ => self.answer(output),
+        }
+    }
+}

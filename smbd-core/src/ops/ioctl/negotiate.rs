@@ -1,0 +1,55 @@
+//! FSCTL_VALIDATE_NEGOTIATE_INFO (MS-SMB2 section 3.3.5.15.12): was the negotiation what the client thinks it was?
+
+use crate::cx::{Answer, Cx};
+use crate::status::Status;
+use crate::violation::Violation;
+use crate::wire::FileId;
+use crate::wire::fsctl::{ValidateNegotiate, Validated};
+use crate::wire::ioctl::{Request, Response};
+use crate::wire::negotiate::Dialect;
+
+/// Answers, or ends the connection: somebody between has changed what was negotiated.
+pub(super) async fn validate(cx: &Cx, r: &Request<'_>) -> Result<Answer, Status> {
+    match check(cx, r) {
+        Ok(validated) => {
+            let output = validated.emit();
+            let response = Response { code: r.code, file: FileId::PREVIOUS, output: &output };
+            Ok(Answer::ok(response.emit()))
+        }
+        Err(why) => {
+            Violation::Downgrade.note(&cx.conn, why);
+            cx.conn.handle.shutdown().await;
+            Err(Status::ACCESS_DENIED)
+        }
+    }
+}
+
+fn check(cx: &Cx, r: &Request<'_>) -> Result<Validated, &'static str> {
+    let n = cx.conn.negotiated().ok_or("nothing was negotiated")?;
+    if n.dialect == Dialect::V311 {
+        return Err("dialect 3.1.1 needs no validation");
+    }
+    if r.output_max < Validated::LEN {
+        return Err("no room for the answer");
+    }
+    let v = ValidateNegotiate::parse(r.input).map_err(|m| m.0)?;
+    let known = v.dialects.iter().filter_map(|d| Dialect::from_number(*d));
+    if known.max() != Some(n.dialect) {
+        return Err("Dialects");
+    }
+    if v.guid != n.client_guid {
+        return Err("Guid");
+    }
+    if v.security_mode != n.client_security_mode {
+        return Err("SecurityMode");
+    }
+    if v.capabilities != n.client_capabilities {
+        return Err("Capabilities");
+    }
+    Ok(Validated {
+        capabilities: n.capabilities,
+        guid: cx.server.settings.server_guid,
+        security_mode: n.security_mode,
+        dialect: n.dialect.number(),
+    })
+}

@@ -1,0 +1,33 @@
+//! FSCTL_QUERY_NETWORK_INTERFACE_INFO (MS-SMB2 section 3.3.5.15.11): where else this server can be reached, and by RDMA.
+
+use crate::cx::{Answer, Cx};
+use crate::status::Status;
+use crate::wire::FileId;
+use crate::wire::fsctl::{INTERFACE_LEN, emit_interfaces};
+use crate::wire::ioctl::{Request, Response};
+use crate::wire::negotiate::CAP_MULTI_CHANNEL;
+
+pub(super) fn interfaces(cx: &Cx, r: &Request<'_>) -> Result<Answer, Status> {
+    let n = cx.conn.negotiated().ok_or(Status::NOT_SUPPORTED)?;
+    if !n.dialect.is_3() || n.capabilities & CAP_MULTI_CHANNEL == 0 {
+        return Err(Status::NOT_SUPPORTED);
+    }
+    let list = cx.server.interfaces.seen_from(cx.conn.info.local.ip());
+    // An interface without a number cannot be told from others, so it is not named.
+    let list: Vec<_> = list.iter().copied().filter(|i| i.index != 0).collect();
+    let rdma = list.iter().filter(|i| i.rdma).count();
+    let told = format!("told of {}, {rdma} of them with RDMA", list.len());
+    cx.conn.info.facts.note("interfaces", told);
+    let output = emit_interfaces(&list);
+    let max = usize::try_from(r.output_max).unwrap_or(usize::MAX);
+    let response = |output: &[u8]| Response { code: r.code, file: FileId::PREVIOUS, output }.emit();
+    if output.len() <= max {
+        return Ok(Answer::ok(response(&output)));
+    }
+    if max < INTERFACE_LEN {
+        return Err(Status::BUFFER_TOO_SMALL);
+    }
+    // Whole records only, of which the last says that it is the last.
+    let some = emit_interfaces(&list[..max / INTERFACE_LEN]);
+    Ok(Answer::with_status(Status::BUFFER_OVERFLOW, response(&some)))
+}

@@ -1,0 +1,149 @@
+//! Holes: FSCTL_SET_SPARSE, SET_ZERO_DATA, QUERY_ALLOCATED_RANGES and FILE_LEVEL_TRIM (MS-FSA sections 2.1.5.10.35, 2.1.5.10.37,
+//! 2.1.5.10.22 and 2.1.5.10.7).
+
+use iobuf::Buf;
+use vfs::{Attr, Dos, Seek, Stable, VfsError};
+
+use crate::cx::Answer;
+use crate::open::File;
+use crate::status::Status;
+use crate::wire::create::access;
+use crate::wire::fsctl::{Span, Trim};
+
+use super::Asked;
+
+/// Zeros written at once where a volume makes no holes.
+const ZEROS: u64 = 1 << 20;
+
+/// A client has made this file or stream sparse.
+pub(super) async fn is_sparse(file: &File, attr: &Attr) -> Result<bool, Status> {
+    let dos = file.node.dos(attr).await?;
+    Ok(dos.attributes.is_some_and(|bits| bits & Dos::SPARSE != 0))
+}
+
+pub(super) async fn set_sparse(a: &Asked<'_>) -> Result<Answer, Status> {
+    let file = a.data()?;
+    a.open.check(access::WRITE_DATA | access::WRITE_ATTRIBUTES | access::APPEND_DATA)?;
+    // Without a buffer it is set.
+    let on = a.input().first().is_none_or(|b| *b != 0);
+    let attr = file.node.getattr().await?;
+    let mut dos = file.node.dos(&attr).await?;
+    let before = dos.attributes.unwrap_or(default_attributes(file));
+    let after = if on { before | Dos::SPARSE } else { before & !Dos::SPARSE };
+    if after != before {
+        dos.attributes = Some(after);
+        a.door().dos_set(&file.share, &file.node, dos).await?;
+    }
+    a.answer(&[])
+}
+
+/// What a file has that no client gave attributes: a file is to be archived.
+fn default_attributes(file: &File) -> u32 {
+    if file.stream.is_some() { 0 } else { Dos::ARCHIVE }
+}
+
+pub(super) async fn set_zero_data(a: &Asked<'_>) -> Result<Answer, Status> {
+    let file = a.data()?;
+    a.open.check(access::WRITE_DATA)?;
+    let asked = Span::parse(a.input())?;
+    if asked.at > asked.other {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    let attr = file.node.getattr().await?;
+    let count = asked.other.min(attr.size).saturating_sub(asked.at);
+    if count > 0 {
+        zero(a, file, &attr, asked.at, count).await?;
+    }
+    a.answer(&[])
+}
+
+async fn zero(a: &Asked<'_>, file: &File, attr: &Attr, at: u64, count: u64) -> Result<(), Status> {
+    let door = a.door();
+    match door.deallocate(&file.share, &file.node, at, count).await {
+        Ok(()) => {
+            if !is_sparse(file, attr).await? {
+                // Its storage stays its own. Where that cannot be had the zeros are there all the same.
+                match door.allocate(&file.share, &file.node, at, count).await {
+                    Ok(()) | Err(VfsError::NotSupported | VfsError::NoSpace) => {}
+                    Err(e) => return Err(e.into()),
+                }
+            }
+            return Ok(());
+        }
+        Err(VfsError::NotSupported) => {}
+        Err(e) => return Err(e.into()),
+    }
+    let zeros = Buf::from(vec![0; usize::try_from(count.min(ZEROS)).unwrap_or(0)]);
+    let (mut here, end) = (at, at + count);
+    while here < end {
+        let n = usize::try_from((end - here).min(ZEROS)).unwrap_or(0);
+        let data = vec![zeros.slice(0..n)];
+        let done = door.write(&file.share, &file.node, None, here, data, Stable::Unstable).await?;
+        here += done.count as u64;
+    }
+    Ok(())
+}
+
+pub(super) async fn query_allocated(a: &Asked<'_>) -> Result<Answer, Status> {
+    let file = a.data()?;
+    a.open.check(access::READ_DATA)?;
+    let asked = Span::parse(a.input())?;
+    let end = asked.at.checked_add(asked.other).filter(|e| i64::try_from(*e).is_ok());
+    let end = end.ok_or(Status::INVALID_PARAMETER)?;
+    let attr = file.node.getattr().await?;
+    let end = end.min(attr.size);
+    let sparse = is_sparse(file, &attr).await?;
+    let max = usize::try_from(a.request.output_max).unwrap_or(usize::MAX) / Span::LEN;
+    let (mut output, mut at) = (Vec::new(), asked.at);
+    while at < end {
+        let (from, to) = if sparse { allocated(file, at).await? } else { (at, end) };
+        let (from, to) = (from.min(end), to.min(end));
+        if from == to {
+            break;
+        }
+        if output.len() / Span::LEN == max {
+            let too_small = max == 0;
+            let status = if too_small { Status::BUFFER_TOO_SMALL } else { Status::BUFFER_OVERFLOW };
+            if too_small {
+                return Err(status);
+            }
+            return Ok(Answer::with_status(status, a.response(&output)));
+        }
+        output.extend(Span { at: from, other: to - from }.emit());
+        at = to;
+    }
+    a.answer(&output)
+}
+
+/// The next range that has storage; an empty one at the end of the file when there is none.
+async fn allocated(file: &File, at: u64) -> Result<(u64, u64), Status> {
+    let none = (u64::MAX, u64::MAX);
+    let from = match file.node.seek(at, Seek::Data).await {
+        Err(VfsError::NoMoreData) => return Ok(none),
+        other => other?,
+    };
+    match file.node.seek(from, Seek::Hole).await {
+        Err(VfsError::NoMoreData) => Ok(none),
+        other => Ok((from, other?)),
+    }
+}
+
+pub(super) async fn trim(a: &Asked<'_>) -> Result<Answer, Status> {
+    let file = a.data()?;
+    a.open.check(access::WRITE_DATA)?;
+    let asked = Trim::parse(a.input())?;
+    let size = file.node.getattr().await?.size;
+    let mut done = 0_u32;
+    for range in &asked.ranges {
+        let count = range.at.saturating_add(range.other).min(size).saturating_sub(range.at);
+        if count > 0 {
+            a.door().deallocate(&file.share, &file.node, range.at, count).await?;
+        }
+        done += 1;
+    }
+    // FILE_LEVEL_TRIM_OUTPUT is optional (MS-FSCC section 2.3.74).
+    if a.room(4, Status::BUFFER_TOO_SMALL).is_err() {
+        return a.answer(&[]);
+    }
+    a.answer(&done.to_le_bytes())
+}

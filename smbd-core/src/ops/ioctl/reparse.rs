@@ -1,0 +1,160 @@
+//! Reparse points: symbolic links, and what Linux clients keep as special files (MS-FSA sections 2.1.5.10.14, 2.1.5.10.32 and
+//! 2.1.5.10.3).
+//!
+//! *Operation.* On Linux a link is a node of its own kind, so that a file becomes a link by giving its name to a new node: the open
+//! keeps the empty file, which has no name any more. The server itself never follows a link. A link's target counts from its
+//! directory; one from elsewhere than that ("absolute") means something to the client only, so clients of Windows cannot make it.
+
+use vfs::names::{to_client, to_disk};
+use vfs::{CreateHow, Cred, Kind, SetAttr, Special};
+
+use crate::cx::Answer;
+use crate::open::File;
+use crate::status::Status;
+use crate::wire::create::access;
+use crate::wire::reparse::{Reparse, TAG_NFS, TAG_SYMLINK};
+
+use super::Asked;
+
+/// Bytes of reparse data (MS-FSCC section 2.1.2.2).
+const DATA_MAX: usize = 16 << 10;
+/// Least bytes that a client must take of it (REPARSE_DATA_BUFFER without data).
+const HEAD: u32 = 8;
+
+pub(super) async fn get(a: &Asked<'_>) -> Result<Answer, Status> {
+    let file = a.file()?;
+    let reparse = match file.node.kind() {
+        Kind::Symlink => link_of(&file.node.readlink(&a.open.cred).await?),
+        Kind::Fifo => Reparse::NfsFifo,
+        Kind::Socket => Reparse::NfsSocket,
+        Kind::Char | Kind::Block => {
+            let (major, minor) = file.node.getattr().await?.rdev;
+            if file.node.kind() == Kind::Char {
+                Reparse::NfsChar(major, minor)
+            } else {
+                Reparse::NfsBlock(major, minor)
+            }
+        }
+        Kind::File | Kind::Dir => return Err(Status::NOT_A_REPARSE_POINT),
+    };
+    a.room(HEAD, Status::BUFFER_TOO_SMALL)?;
+    a.cut(&reparse.emit())
+}
+
+/// A link as a client reads it. One that starts at the root is a path of the host, which only POSIX clients can write down.
+fn link_of(target: &[u8]) -> Reparse {
+    let name = |name: &[u8]| match name {
+        b"" | b"." | b".." => String::from_utf8_lossy(name).into_owned(),
+        name => to_client(name),
+    };
+    if target.starts_with(b"/") {
+        return Reparse::NfsLink(String::from_utf8_lossy(target).into_owned());
+    }
+    let names: Vec<_> = target.split(|b| *b == b'/').map(name).collect();
+    Reparse::Symlink { target: names.join("\\"), relative: true }
+}
+
+/// The bytes of a link that a client of Windows makes.
+fn target_of(target: &str) -> Result<Vec<u8>, Status> {
+    let names = target.split(['\\', '/']).map(|name| match name {
+        "" | "." | ".." => Ok(name.as_bytes().to_vec()),
+        name => to_disk(name),
+    });
+    let names = names.collect::<Result<Vec<_>, _>>()?;
+    let target = names.join(&b'/');
+    if target.is_empty() || target.starts_with(b"/") {
+        return Err(Status::IO_REPARSE_DATA_INVALID);
+    }
+    Ok(target)
+}
+
+pub(super) async fn set(a: &Asked<'_>) -> Result<Answer, Status> {
+    let file = a.file()?;
+    a.open.check(access::WRITE_DATA | access::WRITE_ATTRIBUTES)?;
+    if a.input().len() > DATA_MAX || file.stream.is_some() {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    let data = Reparse::parse(a.input()).map_err(|_| Status::IO_REPARSE_DATA_INVALID)?;
+    let data = data.ok_or(Status::IO_REPARSE_TAG_NOT_HANDLED)?;
+    if file.node.kind() == Kind::File && file.node.getattr().await?.size != 0 {
+        return Err(Status::NOT_SUPPORTED);
+    }
+    let made = match data {
+        Reparse::Symlink { relative: false, .. } => return Err(Status::NOT_SUPPORTED),
+        Reparse::Symlink { target, relative: true } => New::Link(target_of(&target)?),
+        Reparse::NfsLink(target) => New::Link(target.into_bytes()),
+        Reparse::NfsChar(a, b) => New::Special(Special::Char(a, b)),
+        Reparse::NfsBlock(a, b) => New::Special(Special::Block(a, b)),
+        Reparse::NfsFifo => New::Special(Special::Fifo),
+        Reparse::NfsSocket => New::Special(Special::Socket),
+    };
+    replace(a, file, &made).await?;
+    a.answer(&[])
+}
+
+pub(super) async fn delete(a: &Asked<'_>) -> Result<Answer, Status> {
+    let file = a.file()?;
+    a.open.check(access::WRITE_DATA | access::WRITE_ATTRIBUTES)?;
+    let tag = Reparse::tag(a.input())?;
+    match file.node.kind() {
+        Kind::File | Kind::Dir => return Err(Status::NOT_A_REPARSE_POINT),
+        Kind::Symlink if tag != TAG_SYMLINK && tag != TAG_NFS => {
+            return Err(Status::IO_REPARSE_TAG_MISMATCH);
+        }
+        Kind::Symlink => {}
+        _ if tag != TAG_NFS => return Err(Status::IO_REPARSE_TAG_MISMATCH),
+        _ => {}
+    }
+    replace(a, file, &New::File).await?;
+    a.answer(&[])
+}
+
+/// What takes the place of a node.
+enum New {
+    Link(Vec<u8>),
+    Special(Special),
+    File,
+}
+
+/// Puts another node under the name of an open one.
+async fn replace(a: &Asked<'_>, file: &File, new: &New) -> Result<(), Status> {
+    let (door, place, share) = (a.door(), file.place(), &file.share);
+    let (dir, name, cred): (_, _, &Cred) = (&place.dir, &place.name[..], &a.open.cred);
+    if name.is_empty() {
+        return Err(Status::ACCESS_DENIED);
+    }
+    let mode = file.node.getattr().await?.mode & 0o777;
+    if file.node.kind() == Kind::Dir {
+        door.rmdir(share, dir, cred, name).await?;
+    } else {
+        door.unlink(share, dir, cred, name).await?;
+    }
+    let set = SetAttr { mode: Some(mode & 0o666), ..SetAttr::default() };
+    match new {
+        New::Link(target) => door.symlink(share, dir, cred, name, target, set).await?,
+        New::Special(special) => door.mknod(share, dir, cred, name, *special, set).await?,
+        New::File => door.create(share, dir, cred, name, CreateHow::Guarded, set).await?,
+    };
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_go_both_ways() {
+        for target in ["a", "../b/c", "./x", "dir/a*b"] {
+            let Reparse::Symlink { target: shown, relative: true } = link_of(target.as_bytes())
+            else {
+                panic!("{target}");
+            };
+            assert!(!shown.contains(['/', '*']));
+            assert_eq!(target_of(&shown).as_deref(), Ok(target.as_bytes()));
+        }
+        assert_eq!(link_of(b"/etc/x"), Reparse::NfsLink("/etc/x".into()));
+        for bad in ["", "\\x", "/x", "a\\*"] {
+            assert!(target_of(bad).is_err(), "{bad}");
+        }
+    }
+}

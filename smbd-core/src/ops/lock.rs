@@ -1,0 +1,161 @@
+//! LOCK (MS-SMB2 section 3.3.5.14): locks and unlocks ranges of bytes.
+//!
+//! *Operation.* A lock that must wait says so to its client and waits until the range is free, the request is cancelled, or its
+//! open is closed. A client that sends a lock again after it lost a connection numbers it, so that it is not done twice.
+//!
+//! *Errors.* Of the specification. Elements before the one that failed are undone when locking, and stay done when unlocking.
+
+use std::sync::Arc;
+
+use state::{Extent, LockKind, Operation, Range};
+use vfs::backend::BoxFuture;
+use vfs::keeper::Patience;
+use vfs::{NodeId, VfsError, VfsResult};
+
+use crate::cx::{Answer, Cx};
+use crate::open::Open;
+use crate::status::Status;
+use crate::wire::create::access;
+use crate::wire::lock::{Element, Request, Response, flag};
+use crate::wire::negotiate::Dialect;
+
+/// Answers LOCK.
+pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+    let request = Request::parse(&cx.message)?;
+    let open = cx.open(request.file)?;
+    let node = open.node()?.id();
+    let numbered = slot(cx, &request);
+    if let Some(slot) = numbered
+        && verifies(cx, &open)
+        && open.lock_sequences.is_done(slot, request.sequence_number)
+    {
+        return Ok(Answer::ok(Response.emit()));
+    }
+    open.check(access::READ_DATA | access::WRITE_DATA)?;
+    if request.locks.iter().any(|l| l.flags & flag::UNLOCK != 0)
+        && request.locks[0].flags & flag::UNLOCK != 0
+    {
+        unlock(cx, &open, node, &request.locks)?;
+    } else {
+        lock(cx, &open, node, &request.locks).await?;
+    }
+    if let Some(slot) = numbered {
+        open.lock_sequences.done(slot, request.sequence_number);
+    }
+    Ok(Answer::ok(Response.emit()))
+}
+
+/// The place of the request in `Open.LockSequenceArray`.
+fn slot(cx: &Cx, request: &Request) -> Option<usize> {
+    let index = usize::try_from(request.sequence_index).ok()?.checked_sub(1)?;
+    (cx.conn.dialect() != Dialect::V202 && index < crate::open::LOCK_SEQUENCES).then_some(index)
+}
+
+/// The server compares the numbers of this open.
+fn verifies(cx: &Cx, open: &Open) -> bool {
+    open.durable.is_durable() || cx.conn.dialect().is_3() && cx.conn.has_multichannel()
+}
+
+fn extent(l: &Element) -> Result<Extent, Status> {
+    Extent::new(l.offset, l.length).ok_or(Status::INVALID_LOCK_RANGE)
+}
+
+/// MS-SMB2 section 3.3.5.14.1.
+fn unlock(cx: &Cx, open: &Open, node: NodeId, locks: &[Element]) -> Result<(), Status> {
+    let keeper = cx.server.namespace.keeper();
+    for l in locks {
+        if l.flags != flag::UNLOCK {
+            return Err(Status::INVALID_PARAMETER);
+        }
+        if !keeper.unlock(node, &open.party, extent(l)?) {
+            return Err(Status::RANGE_NOT_LOCKED);
+        }
+    }
+    Ok(())
+}
+
+/// MS-SMB2 section 3.3.5.14.2.
+async fn lock(cx: &Cx, open: &Arc<Open>, node: NodeId, locks: &[Element]) -> Result<(), Status> {
+    let at_once = |l: &Element| l.flags & flag::FAIL_IMMEDIATELY != 0;
+    if locks.len() > 1 && !locks.iter().all(at_once) {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    let keeper = cx.server.namespace.keeper();
+    let mut held = Vec::with_capacity(locks.len());
+    let undo = |held: Vec<Extent>| {
+        for extent in held {
+            keeper.unlock(node, &open.party, extent);
+        }
+    };
+    for l in locks {
+        // What was locked before an element that makes no sense stays locked.
+        let kind = match l.flags & !flag::FAIL_IMMEDIATELY {
+            flag::SHARED => LockKind::Shared,
+            flag::EXCLUSIVE => LockKind::Exclusive,
+            _ => return Err(Status::INVALID_PARAMETER),
+        };
+        let done = match extent(l) {
+            Ok(extent) => one(cx, open, node, extent, kind, at_once(l)).await.map(|()| extent),
+            Err(status) => Err(status),
+        };
+        match done {
+            Ok(extent) => held.push(extent),
+            Err(status) => {
+                undo(held);
+                return Err(status);
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn one(
+    cx: &Cx,
+    open: &Arc<Open>,
+    node: NodeId,
+    extent: Extent,
+    kind: LockKind,
+    at_once: bool,
+) -> Result<(), Status> {
+    let keeper = cx.server.namespace.keeper();
+    // MS-FSA section 2.1.5.8: others must not read from their caches what is locked from now on.
+    let who = Some(open.party.who());
+    let breaks = keeper.before_patiently(node, who, Operation::Lock, Range::ALL, Some(cx));
+    cx.or_cancelled(breaks).await??;
+    let wait = Wait { cx, open };
+    let patience: Option<&dyn Patience> = if at_once { None } else { Some(&wait) };
+    let got = cx.or_cancelled(keeper.lock(node, &open.party, extent, kind, patience)).await;
+    let locked = match got {
+        Ok(locked) => locked,
+        // MS-SMB2 section 3.3.5.16 gives STATUS_CANCELLED to the one that was cancelled; one whose session or tree has ended
+        // waits for nothing any more.
+        Err(Status::CANCELLED) => return Err(Status::CANCELLED),
+        Err(_) => return Err(Status::RANGE_NOT_LOCKED),
+    };
+    match locked {
+        Ok(()) if open.is_closed() => {
+            keeper.close(node, open.party.holder);
+            Err(Status::RANGE_NOT_LOCKED)
+        }
+        Ok(()) => Ok(()),
+        Err(VfsError::Locked) => Err(Status::LOCK_NOT_GRANTED),
+        Err(VfsError::Cancelled) => Err(Status::RANGE_NOT_LOCKED),
+        Err(why) => Err(why.into()),
+    }
+}
+
+/// A lock that waits, for as long as its open is open.
+struct Wait<'a> {
+    cx: &'a Cx,
+    open: &'a Open,
+}
+
+impl Patience for Wait<'_> {
+    fn begin(&self) -> BoxFuture<'_, VfsResult<()>> {
+        self.cx.begin()
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.open.is_closed()
+    }
+}

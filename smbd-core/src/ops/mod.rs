@@ -1,0 +1,41 @@
+//! The commands, one file each: `call` reads the request, does it through [`vfs::namespace`], and gives the [`crate::cx::Answer`].
+
+use crate::cx::Cx;
+use crate::status::Status;
+
+pub(crate) mod change_notify;
+pub(crate) mod close;
+pub(crate) mod create;
+pub(crate) mod echo;
+pub(crate) mod flush;
+pub(crate) mod ioctl;
+pub(crate) mod lock;
+pub(crate) mod logoff;
+pub(crate) mod negotiate;
+pub(crate) mod oplock_break;
+mod pipe;
+pub(crate) mod query_directory;
+pub(crate) mod query_info;
+pub(crate) mod read;
+mod remote;
+mod rename;
+pub(crate) mod session_setup;
+pub(crate) mod set_info;
+pub(crate) mod tree_connect;
+pub(crate) mod tree_disconnect;
+pub(crate) mod write;
+
+#[cfg(test)]
+mod tests;
+
+/// An answer of QUERY_INFO, QUERY_DIRECTORY or CHANGE_NOTIFY may have so many bytes (MS-SMB2 sections 3.3.5.18 to 20).
+fn check_output(cx: &Cx, len: u32) -> Result<(), Status> {
+    let max = cx.conn.negotiated().map_or(0, |n| n.transact_max);
+    if len > max { Err(Status::INVALID_PARAMETER) } else { Ok(()) }
+}
+
+/// Classes of the POSIX extensions exist for those who have negotiated them.
+fn check_posix(cx: &Cx) -> Result<(), Status> {
+    let agreed = cx.conn.negotiated().is_some_and(|n| n.posix);
+    if agreed { Ok(()) } else { Err(Status::INVALID_INFO_CLASS) }
+}

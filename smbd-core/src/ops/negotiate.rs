@@ -1,0 +1,251 @@
+//! NEGOTIATE (MS-SMB2 sections 3.3.5.3 and 3.3.5.4).
+
+use crate::answer::Hash;
+use crate::auth;
+use crate::conn::{Conn, Negotiated};
+use crate::crypto::seal::Cipher;
+use crate::crypto::sign::Algorithm;
+use crate::cx::{Answer, Cx};
+use crate::dispatch::with_pieces;
+use crate::limits::{IO_BYTES_MAX, IO_BYTES_MAX_2, IO_BYTES_MAX_SINGLE};
+use crate::server::Core;
+use crate::settings::Encryption;
+use crate::status::Status;
+use crate::violation::{Fatal, Violation};
+use crate::wire::negotiate::{
+    CAP_DIRECTORY_LEASING, CAP_ENCRYPTION, CAP_LARGE_MTU, CAP_LEASING, CAP_MULTI_CHANNEL, Dialect,
+    Request, Response, SIGNING_ENABLED, SIGNING_REQUIRED,
+};
+use crate::wire::negotiate_context::{NegotiateContext, SHA_512};
+use crate::wire::{Command, Flags, Header, smb1};
+
+/// The strongest and fastest first; a client's order among equals does not matter to it.
+const CIPHERS: [Cipher; 4] =
+    [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::Aes128Ccm, Cipher::Aes256Ccm];
+const SIGNERS: [Algorithm; 3] = [Algorithm::AesGmac, Algorithm::AesCmac, Algorithm::HmacSha256];
+const SALT_LEN: usize = 32;
+
+/// The outer error ends the connection.
+pub(crate) async fn call(cx: &Cx) -> Result<Result<Answer, Status>, Fatal> {
+    if cx.header.flags.has(Flags::SIGNED) {
+        return Ok(Err(Status::INVALID_PARAMETER));
+    }
+    Ok(negotiate(cx))
+}
+
+fn negotiate(cx: &Cx) -> Result<Answer, Status> {
+    let request = Request::parse(&cx.message).inspect_err(|m| {
+        Violation::Format.note(&cx.conn, m.0);
+    })?;
+    let (low, high) = cx.server.settings.dialects;
+    let offered = request.dialects.iter().filter_map(|n| Dialect::from_number(*n));
+    let dialect =
+        offered.filter(|d| (low..=high).contains(d)).max().ok_or(Status::NOT_SUPPORTED)?;
+    let mut contexts = Vec::new();
+    let mut salt = [0; SALT_LEN];
+    getrandom::fill(&mut salt).map_err(|_| Status::INSUFFICIENT_RESOURCES)?;
+    let chosen = if dialect == Dialect::V311 {
+        with_pieces(cx, |pieces| cx.conn.hash(pieces));
+        choose(&cx.server, &request, &mut contexts, &salt)?
+    } else {
+        Chosen::before_311(&cx.server, &request, dialect)
+    };
+    let negotiated = settle(&cx.server, dialect, &request, chosen);
+    let token = auth::hint();
+    let response = response(&cx.server, &negotiated, dialect.number(), &token, contexts);
+    let hash = (dialect == Dialect::V311).then_some(Hash::Connection);
+    note(cx, &negotiated);
+    // Whoever came first has decided: commands of one connection are looked at one after the other.
+    let _ = cx.conn.negotiated.set(negotiated);
+    Ok(Answer { hash, ..Answer::ok(response.emit()) })
+}
+
+/// For `status`.
+fn note(cx: &Cx, n: &Negotiated) {
+    let facts = &cx.conn.info.facts;
+    facts.note("dialect", n.dialect.name());
+    facts.note("signing algorithm", format!("{:?}", n.signing));
+    let cipher = n.cipher.map_or_else(|| "none".into(), |c| format!("{c:?}"));
+    facts.note("cipher", cipher);
+}
+
+/// What the contexts of 3.1.1 decide, or stands in their place.
+struct Chosen {
+    signing: Algorithm,
+    cipher: Option<Cipher>,
+    posix: bool,
+}
+
+impl Chosen {
+    fn before_311(core: &Core, request: &Request<'_>, dialect: Dialect) -> Self {
+        let wanted = request.capabilities & CAP_ENCRYPTION != 0;
+        let offered = core.settings.offers_encryption();
+        Self {
+            signing: if dialect.is_3() { Algorithm::AesCmac } else { Algorithm::HmacSha256 },
+            cipher: (dialect.is_3() && wanted && offered).then_some(Cipher::Aes128Ccm),
+            posix: false,
+        }
+    }
+}
+
+/// MS-SMB2 section 3.3.5.4, the part on contexts: chooses, and says what was chosen.
+fn choose<'a>(
+    core: &Core,
+    request: &Request<'_>,
+    out: &mut Vec<NegotiateContext<'a>>,
+    salt: &'a [u8],
+) -> Result<Chosen, Status> {
+    let mut seen = Vec::with_capacity(request.contexts.len());
+    let mut chosen = Chosen { signing: Algorithm::AesCmac, cipher: None, posix: false };
+    let mut preauth = false;
+    for context in &request.contexts {
+        let other = matches!(context, NegotiateContext::Other(_));
+        if !other && seen.contains(&context.number()) {
+            return Err(Status::INVALID_PARAMETER);
+        }
+        seen.push(context.number());
+        match context {
+            NegotiateContext::Preauth { algorithms, .. } => {
+                if !algorithms.contains(&SHA_512) {
+                    return Err(Status::SMB_NO_PREAUTH_INTEGRITY_HASH_OVERLAP);
+                }
+                preauth = true;
+                out.push(NegotiateContext::Preauth { algorithms: vec![SHA_512], salt });
+            }
+            NegotiateContext::Encryption(offered) if core.settings.offers_encryption() => {
+                chosen.cipher = CIPHERS.into_iter().find(|c| offered.contains(&(*c as u16)));
+                let number = chosen.cipher.map_or(0, |c| c as u16);
+                out.push(NegotiateContext::Encryption(vec![number]));
+            }
+            NegotiateContext::Compression { .. } => {
+                // No algorithm in common (MS-SMB2 section 3.3.5.4).
+                out.push(NegotiateContext::Compression { flags: 0, algorithms: vec![0] });
+            }
+            NegotiateContext::Signing(offered) => {
+                if let Some(a) = SIGNERS.into_iter().find(|a| offered.contains(&(*a as u16))) {
+                    chosen.signing = a;
+                    out.push(NegotiateContext::Signing(vec![a as u16]));
+                }
+            }
+            NegotiateContext::Posix => {
+                chosen.posix = true;
+                out.push(NegotiateContext::Posix);
+            }
+            // The name that the client uses is of no matter here; transport security and RDMA transforms are not offered.
+            _ => {}
+        }
+    }
+    if preauth { Ok(chosen) } else { Err(Status::INVALID_PARAMETER) }
+}
+
+fn settle(core: &Core, dialect: Dialect, request: &Request<'_>, chosen: Chosen) -> Negotiated {
+    let settings = &core.settings;
+    let largest = match dialect {
+        Dialect::V202 => IO_BYTES_MAX_SINGLE,
+        Dialect::V210 => IO_BYTES_MAX_2,
+        _ => IO_BYTES_MAX,
+    };
+    let mut capabilities = 0;
+    if dialect >= Dialect::V210 {
+        capabilities |= CAP_LEASING | CAP_LARGE_MTU;
+    }
+    if dialect.is_3() {
+        // Not persistent handles: opens are not kept over a restart, and a client that was promised that would rely on it.
+        let ours = CAP_MULTI_CHANNEL | CAP_DIRECTORY_LEASING;
+        // Only what the client has too (MS-SMB2 section 3.3.5.4): some take the answer for a question.
+        capabilities |= ours & request.capabilities;
+        // In 3.1.1 the context says it.
+        let says = dialect != Dialect::V311 && chosen.cipher.is_some();
+        capabilities |= if says { CAP_ENCRYPTION } else { 0 };
+    }
+    Negotiated {
+        dialect,
+        client_guid: request.client_guid,
+        client_capabilities: request.capabilities,
+        client_security_mode: request.security_mode,
+        capabilities,
+        security_mode: core.security_mode(),
+        read_max: settings.read_max.min(largest),
+        write_max: settings.write_max.min(largest),
+        transact_max: settings.transact_max.min(largest),
+        signing: chosen.signing,
+        cipher: chosen.cipher,
+        posix: chosen.posix,
+    }
+}
+
+fn response<'a>(
+    core: &Core,
+    n: &Negotiated,
+    dialect: u16,
+    token: &'a [u8],
+    contexts: Vec<NegotiateContext<'a>>,
+) -> Response<'a> {
+    Response {
+        security_mode: n.security_mode,
+        dialect,
+        server_guid: core.settings.server_guid,
+        capabilities: n.capabilities,
+        transact_max: n.transact_max,
+        read_max: n.read_max,
+        write_max: n.write_max,
+        system_time: core.filetime(),
+        // Zero since Windows 10: nobody needs to know when the server was started.
+        start_time: 0,
+        token,
+        contexts,
+    }
+}
+
+/// An SMB1 NEGOTIATE: answered when it asks for SMB2 (MS-SMB2 section 3.3.5.3). `None` ends the connection.
+pub(crate) fn from_smb1(core: &Core, conn: &Conn, message: &[u8]) -> Option<Vec<u8>> {
+    if conn.negotiated().is_some() || !conn.take_ids(0, 1) {
+        return None;
+    }
+    let offer = smb1::parse(message).ok()?;
+    let (low, high) = core.settings.dialects;
+    let request = Request::default();
+    let (dialect, number) = if offer.later && high >= Dialect::V210 {
+        (Dialect::V210, Dialect::WILDCARD)
+    } else if offer.v202 && low == Dialect::V202 {
+        (Dialect::V202, Dialect::V202.number())
+    } else {
+        return None;
+    };
+    let negotiated = settle(core, dialect, &request, Chosen::before_311(core, &request, dialect));
+    let token = auth::hint();
+    let body = response(core, &negotiated, number, &token, Vec::new()).emit();
+    if number == Dialect::V202.number() {
+        // With the wildcard the client chooses by a NEGOTIATE of its own.
+        let _ = conn.negotiated.set(negotiated);
+    }
+    let header = Header {
+        credit_charge: 0,
+        status: 0,
+        command: Command::Negotiate as u16,
+        credits: conn.grant(1),
+        flags: Flags(Flags::RESPONSE),
+        next: 0,
+        message_id: 0,
+        tree_or_async: 0,
+        session_id: 0,
+        signature: [0; 16],
+    };
+    let mut head = header.emit().to_vec();
+    head.extend_from_slice(&body);
+    Some(head)
+}
+
+impl Core {
+    /// `SecurityMode` of answers to NEGOTIATE.
+    pub(crate) fn security_mode(&self) -> u16 {
+        let required = self.settings.signing_required;
+        SIGNING_ENABLED | if required { SIGNING_REQUIRED } else { 0 }
+    }
+}
+
+impl crate::settings::Settings {
+    fn offers_encryption(&self) -> bool {
+        self.encryption != Encryption::Off || self.shares.values().any(|s| s.encrypt)
+    }
+}

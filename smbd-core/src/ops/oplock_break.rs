@@ -1,0 +1,59 @@
+//! OPLOCK_BREAK (MS-SMB2 section 3.3.5.22): a client gives back what it may no longer cache.
+
+use state::Caching;
+
+use crate::cx::{Answer, Cx};
+use crate::lease;
+use crate::status::Status;
+use crate::wire::create::oplock;
+use crate::wire::negotiate::Dialect;
+use crate::wire::oplock_break::{Lease, Oplock, Request, Response};
+
+/// Answers OPLOCK_BREAK.
+pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+    let response = match Request::parse(&cx.message)? {
+        Request::Oplock(ack) => Response::Oplock(of_oplock(cx, ack)?),
+        Request::Lease(ack) => Response::Lease(of_lease(cx, ack)?),
+    };
+    Ok(Answer::ok(response.emit()))
+}
+
+/// MS-SMB2 section 3.3.5.22.1.
+fn of_oplock(cx: &Cx, ack: Oplock) -> Result<Oplock, Status> {
+    let open = cx.open(ack.file)?;
+    if !matches!(ack.level, oplock::NONE | oplock::II) {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    let node = open.node()?.id();
+    let table = cx.server.namespace.keeper().state();
+    let held = table.held(node, open.party.holder).unwrap_or_default();
+    // As Windows answers: also one that had nothing to acknowledge, because level II goes without a word.
+    let to = held.breaking_to.ok_or(Status::INVALID_OPLOCK_PROTOCOL)?;
+    let keep = if ack.level == oplock::II { Caching::READ } else { Caching::NONE };
+    if !to.has(keep) {
+        // The client wants more than it may have: the oplock ends.
+        lease::acknowledge(&cx.server, node, open.party.holder, Caching::NONE);
+        return Err(Status::INVALID_OPLOCK_PROTOCOL);
+    }
+    lease::acknowledge(&cx.server, node, open.party.holder, keep);
+    Ok(ack)
+}
+
+/// MS-SMB2 section 3.3.5.22.2.
+fn of_lease(cx: &Cx, ack: Lease) -> Result<Lease, Status> {
+    if cx.conn.dialect() == Dialect::V202 {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    let client = cx.session()?.client_guid();
+    let found = cx.server.leases.find(client, ack.key).ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
+    found.not_replayable();
+    let table = cx.server.namespace.keeper().state();
+    let held = table.held(found.node, found.party.holder).unwrap_or_default();
+    let to = held.breaking_to.ok_or(Status::UNSUCCESSFUL)?;
+    let keep = lease::from_state(ack.state);
+    if ack.state != lease::to_state(keep) || !to.has(keep) {
+        return Err(Status::REQUEST_NOT_ACCEPTED);
+    }
+    lease::acknowledge(&cx.server, found.node, found.party.holder, keep);
+    Ok(ack)
+}

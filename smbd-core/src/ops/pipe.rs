@@ -1,0 +1,167 @@
+//! The commands on named pipes of `IPC$` (MS-SMB2 sections 3.3.5.9, 3.3.5.12, 3.3.5.13, 3.3.5.15.10): the bytes are
+//! [`crate::pipe`]'s.
+//!
+//! *Operation.* A pipe answers what completes a call while it is written. That may ask the host for names, which can wait for a
+//! directory server, so it runs on a thread that may.
+//!
+//! *Memory.* Bounded by [`crate::pipe`]; a WRITE is one buffer.
+//!
+//! *Errors.* STATUS_BUFFER_OVERFLOW with what fitted when a message is longer than the client's buffer, as pipes of messages do.
+
+use std::sync::Arc;
+
+use iobuf::Buf;
+
+use crate::cx::{Answer, Cx};
+use crate::dtyp::mask;
+use crate::lease;
+use crate::open::{Open, Target};
+use crate::pipe::{self, CoreHost, Piece, Pipe};
+use crate::status::Status;
+use crate::wire::close::Basics;
+use crate::wire::create::{Request, Response, access, action};
+use crate::wire::fsctl::code;
+use crate::wire::utf16;
+
+/// FILE_ATTRIBUTE_NORMAL
+const NORMAL: u32 = 0x80;
+/// Bytes that a pipe announces to hold, each way.
+const QUOTA: u32 = 4096;
+/// Bytes of one WRITE or FSCTL_PIPE_TRANSCEIVE.
+const WRITE_MAX: usize = 1 << 20;
+/// FILE_PIPE_CONNECTED_STATE
+const CONNECTED: u32 = 3;
+
+/// CREATE on `IPC$`.
+pub(crate) fn create(cx: &Cx, request: &Request<'_>) -> Result<Answer, Status> {
+    let tree = cx.tree()?;
+    let name = utf16(&request.name).ok_or(Status::OBJECT_NAME_INVALID)?;
+    let pipe = pipe::open(&name)?;
+    let asked = mask::map_generic(request.access);
+    let all = access::READ_DATA
+        | access::WRITE_DATA
+        | access::APPEND_DATA
+        | access::READ_EA
+        | access::WRITE_EA
+        | access::READ_ATTRIBUTES
+        | access::WRITE_ATTRIBUTES
+        | access::READ_CONTROL
+        | access::SYNCHRONIZE;
+    let granted = if asked & mask::MAXIMUM_ALLOWED != 0 { all } else { asked & all };
+    let owner = (tree.session_id, tree.id);
+    let party = lease::party(cx);
+    let open = Open::new(owner, Target::Pipe(pipe), party, tree.cred.clone(), granted)?;
+    let open = Arc::new(open);
+    cx.server.opens.insert(open.clone())?;
+    let response = Response {
+        oplock_level: 0,
+        flags: 0,
+        action: action::OPENED,
+        basics: Basics {
+            times: [0; 4],
+            allocation_size: u64::from(QUOTA),
+            end_of_file: 0,
+            attributes: NORMAL,
+        },
+        file: open.id,
+        contexts: Vec::new(),
+    };
+    Ok(Answer { opened: Some(open.id), ..Answer::ok(response.emit()) })
+}
+
+/// Runs what may ask the host.
+async fn run<T: Send + 'static>(
+    cx: &Cx,
+    open: &Arc<Open>,
+    work: impl FnOnce(&Pipe, &CoreHost) -> Result<T, Status> + Send + 'static,
+) -> Result<T, Status> {
+    let caller = cx.session()?.user().map(|u| u.name.clone()).unwrap_or_default();
+    let host = CoreHost { core: cx.server.clone(), caller };
+    let open = open.clone();
+    tokio::task::spawn_blocking(move || work(open.pipe().ok_or(Status::INVALID_HANDLE)?, &host))
+        .await
+        .map_err(|_| Status::INTERNAL_ERROR)?
+}
+
+/// What a WRITE brings.
+pub(crate) async fn write(cx: &Cx, open: &Arc<Open>, data: Vec<Buf>) -> Result<(), Status> {
+    open.check(access::WRITE_DATA | access::APPEND_DATA)?;
+    let len: usize = data.iter().map(Buf::len).sum();
+    if len > WRITE_MAX {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    let bytes: Vec<u8> = data.iter().flat_map(|b| b.as_slice()).copied().collect();
+    run(cx, open, move |pipe, host| pipe.write(host, &bytes)).await
+}
+
+/// What a READ takes: the status of the answer and the bytes.
+pub(crate) fn read(open: &Open, max: usize) -> Result<(Status, Vec<u8>), Status> {
+    open.check(access::READ_DATA)?;
+    let pipe = open.pipe().ok_or(Status::INVALID_DEVICE_REQUEST)?;
+    pipe.read(max).map(status)
+}
+
+fn status(piece: Piece) -> (Status, Vec<u8>) {
+    let status = if piece.more { Status::BUFFER_OVERFLOW } else { Status::SUCCESS };
+    (status, piece.data)
+}
+
+/// A control code: the status of the answer and its output.
+pub(crate) async fn ioctl(
+    cx: &Cx,
+    open: &Arc<Open>,
+    code: u32,
+    input: &[u8],
+    max: usize,
+) -> Result<(Status, Vec<u8>), Status> {
+    let pipe = open.pipe().ok_or(Status::INVALID_DEVICE_REQUEST)?;
+    match code {
+        code::PIPE_TRANSCEIVE => {
+            open.check(access::READ_DATA)?;
+            open.check(access::WRITE_DATA | access::APPEND_DATA)?;
+            if input.len() > WRITE_MAX {
+                return Err(Status::INVALID_PARAMETER);
+            }
+            let bytes = input.to_vec();
+            run(cx, open, move |pipe, host| pipe.transceive(host, &bytes, max)).await.map(status)
+        }
+        // FSCTL_PIPE_PEEK_REPLY without data (MS-FSCC section 2.3.46).
+        code::PIPE_PEEK => {
+            let (all, first) = pipe.waiting();
+            let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+            let words = [CONNECTED, number(all), u32::from(all > 0), number(first)];
+            let out: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+            if max < out.len() { Err(Status::BUFFER_TOO_SMALL) } else { Ok((Status::SUCCESS, out)) }
+        }
+        _ => Err(Status::INVALID_DEVICE_REQUEST),
+    }
+}
+
+/// QUERY_INFO of a file class (MS-FSCC sections 2.4.37 to 2.4.47): what clients ask of pipes.
+pub(crate) fn query(open: &Open, class: u8, max: usize) -> Result<Vec<u8>, Status> {
+    const BASIC: u8 = 4;
+    const STANDARD: u8 = 5;
+    const PIPE: u8 = 23;
+    const PIPE_LOCAL: u8 = 24;
+    let pipe = open.pipe().ok_or(Status::INVALID_DEVICE_REQUEST)?;
+    let (all, _) = pipe.waiting();
+    let waiting = u32::try_from(all).unwrap_or(u32::MAX);
+    let words: Vec<u32> = match class {
+        BASIC => vec![0, 0, 0, 0, 0, 0, 0, 0, NORMAL, 0],
+        // One link, waiting to be removed, no directory.
+        STANDARD => vec![QUOTA, 0, 0, 0, 1, 1],
+        // Messages, blocking.
+        PIPE => vec![1, 0],
+        // NamedPipeType, Configuration (both ways), instances, quotas and what waits, state, server's end.
+        PIPE_LOCAL => vec![1, 2, u32::MAX, 1, QUOTA, waiting, QUOTA, QUOTA, CONNECTED, 1],
+        _ => return Err(Status::INVALID_PARAMETER),
+    };
+    let out: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+    if max < out.len() { Err(Status::INFO_LENGTH_MISMATCH) } else { Ok(out) }
+}
+
+/// SET_INFO of a file class: how a client reads, which makes no difference to messages that are whole.
+pub(crate) fn set(class: u8) -> Result<(), Status> {
+    const PIPE: u8 = 23;
+    if class == PIPE { Ok(()) } else { Err(Status::INVALID_PARAMETER) }
+}

@@ -1,0 +1,237 @@
+//! QUERY_DIRECTORY (MS-SMB2 section 3.3.5.18, MS-FSA section 2.1.5.6.3).
+//!
+//! *Operation.* A listing goes on from a cookie of the directory, so nothing of it is kept but that. Names are compared first; the
+//! attributes of those that match are fetched one by one, and a name that has gone meanwhile is passed over. A pattern that is a
+//! name is looked up and nothing is listed.
+//!
+//! *Memory.* One buffer of the size that the client asked for, and names of [`NAMES_MAX`] entries.
+
+use vfs::backend::NodeRef;
+use vfs::types::{Attr, Cred};
+use vfs::{VfsError, names};
+
+use crate::cx::{Answer, Cx};
+use crate::dtyp::mask;
+use crate::extra::{Scan, Stage};
+use crate::facts;
+use crate::fscc::Chain;
+use crate::fscc::dir::{Level, level};
+use crate::fscc::file::Facts;
+use crate::fscc::pattern::{Pattern, has_wildcards};
+use crate::open::{File, Open};
+use crate::status::Status;
+use crate::wire::query_directory::{Request, Response, flag};
+
+/// Names fetched from a directory at once.
+const NAMES_MAX: usize = 512;
+/// Bytes of the longest pattern in UTF-8: four for each of the 255 characters of a name.
+const PATTERN_MAX: usize = 1024;
+
+pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+    let r = Request::parse(&cx.message)?;
+    let open = cx.open(r.file)?;
+    super::check_output(cx, r.output_len)?;
+    cx.check_charge(r.output_len)?;
+    if !open.is_dir() {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    let level = level(r.class)?;
+    if level == Level::Posix {
+        super::check_posix(cx)?;
+    }
+    open.check(mask::READ_DATA)?;
+    let limit = usize::try_from(r.output_len).unwrap_or(usize::MAX);
+    if limit < level.fixed_len() {
+        return Err(Status::INFO_LENGTH_MISMATCH);
+    }
+    let mut kept = open.extra.scan.lock().await;
+    let scan = begin(&mut kept, &r)?;
+    let first = !scan.answered;
+    let file = open.file()?;
+    let mut listing = Listing {
+        cx,
+        open: &open,
+        file,
+        level,
+        chain: Chain::new(limit),
+        single: r.flags & flag::RETURN_SINGLE_ENTRY != 0,
+        cut: false,
+    };
+    listing.fill(scan).await?;
+    if listing.chain.is_empty() {
+        return Err(if first { Status::NO_SUCH_FILE } else { Status::NO_MORE_FILES });
+    }
+    scan.answered = true;
+    let status = if listing.cut { Status::BUFFER_OVERFLOW } else { Status::SUCCESS };
+    let buffer = listing.chain.into_bytes();
+    Ok(Answer::with_status(status, Response { buffer }.emit()))
+}
+
+/// The listing to go on with: a new one for the first query, and where the client wants to begin anew.
+fn begin<'a>(kept: &'a mut Option<Scan>, r: &Request) -> Result<&'a mut Scan, Status> {
+    if r.pattern.len() > PATTERN_MAX || r.pattern.contains(['\\', '/', '\0']) {
+        return Err(Status::OBJECT_NAME_INVALID);
+    }
+    let anew = r.flags & (flag::RESTART_SCANS | flag::REOPEN) != 0;
+    let text = match kept.take() {
+        Some(scan) if !anew => return Ok(kept.insert(scan)),
+        Some(scan) if r.pattern.is_empty() => scan.text,
+        _ if r.pattern.is_empty() => "*".to_owned(),
+        _ => r.pattern.clone(),
+    };
+    let pattern = Pattern::new(&text);
+    Ok(kept.insert(Scan { text, pattern, stage: Stage::Dot, answered: false }))
+}
+
+struct Listing<'a> {
+    cx: &'a Cx,
+    open: &'a Open,
+    file: &'a File,
+    level: Level,
+    chain: Chain,
+    single: bool,
+    cut: bool,
+}
+
+impl Listing<'_> {
+    fn cred(&self) -> &Cred {
+        &self.open.cred
+    }
+
+    /// Adds entries until the buffer is full or there are no more.
+    async fn fill(&mut self, scan: &mut Scan) -> Result<(), Status> {
+        if !has_wildcards(&scan.text) && !matches!(&scan.text[..], "." | "..") {
+            if scan.stage != Stage::End {
+                self.name(&scan.text).await?;
+                scan.stage = Stage::End;
+            }
+            return Ok(());
+        }
+        loop {
+            scan.stage = match scan.stage {
+                Stage::Dot => {
+                    let dir = self.file.node.clone();
+                    if !self.dots(&scan.pattern, ".", dir).await? {
+                        return Ok(());
+                    }
+                    Stage::DotDot
+                }
+                Stage::DotDot => {
+                    // The parent of a share's root is the root itself: nothing outside is shown.
+                    let (parent, _) = self.file.node.lookup(self.cred(), b"..").await?;
+                    if !self.dots(&scan.pattern, "..", parent).await? {
+                        return Ok(());
+                    }
+                    Stage::Names(0)
+                }
+                Stage::Names(cookie) => {
+                    let (next, more) = self.names(&scan.pattern, cookie).await?;
+                    let stage = next.map_or(Stage::End, Stage::Names);
+                    if !more {
+                        scan.stage = stage;
+                        return Ok(());
+                    }
+                    stage
+                }
+                Stage::End => return Ok(()),
+            };
+            if self.is_full() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.cut || self.single && !self.chain.is_empty()
+    }
+
+    /// `.` or `..`. False when it matches and does not fit.
+    async fn dots(&mut self, pattern: &Pattern, name: &str, node: NodeRef) -> Result<bool, Status> {
+        if !pattern.matches(name) {
+            return Ok(true);
+        }
+        let attr = node.getattr().await?;
+        self.push(name, name.as_bytes(), &node, &attr).await
+    }
+
+    /// The one name that the pattern is.
+    async fn name(&mut self, text: &str) -> Result<(), Status> {
+        let names = self.cx.server.namespace.names();
+        match names.find(&self.file.node, self.cred(), text).await {
+            Ok(found) => {
+                let shown = names::to_client(&found.name);
+                self.push(&shown, &found.name, &found.node, &found.attr).await.map(|_| ())
+            }
+            Err(VfsError::NotFound | VfsError::BadName) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Names behind a cookie, as many as are fetched at once. Gives the cookie to go on with (`None`
+    /// at the end), and whether there is room to go on now.
+    async fn names(&mut self, pattern: &Pattern, from: u64) -> Result<(Option<u64>, bool), Status> {
+        let (entries, end) =
+            self.file.node.readdir(self.cred(), from, self.names_at_once()).await?;
+        let mut at = from;
+        for entry in &entries {
+            let shown = names::to_client(&entry.name);
+            if pattern.matches(&shown) && !self.entry(&shown, &entry.name).await? {
+                return Ok((Some(at), false));
+            }
+            at = entry.cookie;
+            if self.is_full() {
+                return Ok((Some(at), false));
+            }
+        }
+        Ok(if end { (None, false) } else { (Some(at), true) })
+    }
+
+    /// About as many as fit, so that few are fetched twice.
+    fn names_at_once(&self) -> usize {
+        /// Bytes of a short name.
+        const SHORT: usize = 24;
+        (self.chain.room() / (self.level.fixed_len() + SHORT) + 1).min(NAMES_MAX)
+    }
+
+    /// One name of the directory. False when it does not fit.
+    async fn entry(&mut self, shown: &str, name: &[u8]) -> Result<bool, Status> {
+        if self.level == Level::Names {
+            return Ok(self.put(shown, &Facts::default()));
+        }
+        match self.file.node.lookup(self.cred(), name).await {
+            Ok((node, attr)) => self.push(shown, name, &node, &attr).await,
+            // It went meanwhile, or only its name may be known.
+            Err(VfsError::NotFound | VfsError::Stale | VfsError::Access) => Ok(true),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    async fn push(
+        &mut self,
+        shown: &str,
+        name: &[u8],
+        node: &NodeRef,
+        attr: &Attr,
+    ) -> Result<bool, Status> {
+        let dos = match node.dos(attr).await {
+            Ok(dos) => dos,
+            Err(VfsError::NotFound | VfsError::Stale) => return Ok(true),
+            Err(e) => return Err(e.into()),
+        };
+        Ok(self.put(shown, &facts::of(attr, &dos, name)))
+    }
+
+    /// The first entry may be cut, with a status that says so; others wait for the next answer.
+    fn put(&mut self, shown: &str, facts: &Facts) -> bool {
+        let entry = self.level.entry(shown, 0, facts);
+        if self.chain.push(&entry) {
+            return true;
+        }
+        if !self.chain.is_empty() {
+            return false;
+        }
+        self.chain.push_cut(&entry);
+        self.cut = true;
+        true
+    }
+}

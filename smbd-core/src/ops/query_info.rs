@@ -1,0 +1,231 @@
+//! QUERY_INFO (MS-SMB2 section 3.3.5.20): of a file, its volume, its security, quotas.
+
+use std::sync::Arc;
+
+use vfs::VfsError;
+use vfs::namespace::Share;
+use vfs::streams;
+
+use crate::cx::{Answer, Cx};
+use crate::dtyp::{FileTime, mask};
+use crate::facts;
+use crate::fscc::ea::{self, FullEa};
+use crate::fscc::file::{self, Class, fit};
+use crate::fscc::stream::Stream;
+use crate::fscc::{Chain, volume};
+use crate::open::{File, Open};
+use crate::security;
+use crate::status::Status;
+use crate::wire::negotiate::Dialect;
+use crate::wire::query_info::{Request, Response, flag, info_type};
+
+pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+    let r = Request::parse(&cx.message)?;
+    let open = cx.open(r.file)?;
+    super::check_output(cx, r.output_len)?;
+    cx.check_charge(r.output_len.max(u32::try_from(r.input.len()).unwrap_or(u32::MAX)))?;
+    if open.pipe().is_some() {
+        if r.info_type != info_type::FILE {
+            return Err(Status::NOT_SUPPORTED);
+        }
+        let buffer = super::pipe::query(&open, r.class, limit(&r))?;
+        return Ok(Answer::ok(Response { buffer }.emit()));
+    }
+    let (status, buffer) = match r.info_type {
+        info_type::FILE => of_file(cx, &open, &r).await?,
+        info_type::FILESYSTEM => of_volume(cx, &open, &r).await?,
+        info_type::SECURITY => match of_security(&open, &r).await? {
+            Ok(buffer) => (Status::SUCCESS, buffer),
+            Err(needed) => return Ok(too_small(cx, needed)),
+        },
+        // No quotas are kept, as the attributes of the volume say.
+        info_type::QUOTA => return Err(Status::NOT_SUPPORTED),
+        _ => return Err(Status::INVALID_PARAMETER),
+    };
+    Ok(Answer::with_status(status, Response { buffer }.emit()))
+}
+
+fn limit(r: &Request) -> usize {
+    usize::try_from(r.output_len).unwrap_or(usize::MAX)
+}
+
+/// STATUS_BUFFER_TOO_SMALL with the length that would do (MS-SMB2 sections 2.2.2 and 2.2.2.2).
+fn too_small(cx: &Cx, needed: usize) -> Answer {
+    let needed = u32::try_from(needed).unwrap_or(u32::MAX).to_le_bytes();
+    let mut body = vec![9, 0];
+    if cx.conn.dialect() == Dialect::V311 {
+        // One context, whose length and identifier stand before the data.
+        body.extend([1, 0]);
+        body.extend(12_u32.to_le_bytes());
+        body.extend(4_u32.to_le_bytes());
+        body.extend([0; 4]);
+    } else {
+        body.extend([0, 0]);
+        body.extend(4_u32.to_le_bytes());
+    }
+    body.extend(needed);
+    Answer::with_status(Status::BUFFER_TOO_SMALL, body)
+}
+
+async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(Status, Vec<u8>), Status> {
+    let class = Class::from_number(r.class).ok_or(Status::INVALID_INFO_CLASS)?;
+    if class == Class::Posix {
+        super::check_posix(cx)?;
+    }
+    let file = open.file()?;
+    if class == Class::NormalizedName && cx.conn.dialect() < Dialect::V311 {
+        return Err(Status::NOT_SUPPORTED);
+    }
+    if class.needs() != 0 {
+        open.check(class.needs())?;
+    }
+    if limit(r) < class.fixed_len() {
+        return Err(Status::INFO_LENGTH_MISMATCH);
+    }
+    match class {
+        Class::Stream => return of_streams(file, limit(r)).await,
+        Class::FullEa => return of_full_ea(open, file, r).await,
+        _ => {}
+    }
+    let pending = cx.server.opens.is_delete_pending(open);
+    let mut facts = facts::of_open(open, file, facts::of_file(file).await?, pending);
+    if let Some(shown) = open.extra.late_write_time(cx.server.now()) {
+        facts.basic.last_write = FileTime::of(shown);
+    }
+    if matches!(class, Class::All | Class::Ea) {
+        facts.ea_size = facts::extended_len(&facts::extended(&file.base, &open.cred).await?);
+    }
+    fit(file::query(class, &facts)?, class.fixed_len(), limit(r))
+}
+
+/// The streams of a file, its own data first (MS-FSA section 2.1.5.12.27).
+async fn of_streams(file: &File, limit: usize) -> Result<(Status, Vec<u8>), Status> {
+    let attr = file.base.getattr().await?;
+    let dos = file.base.dos(&attr).await?;
+    let mut list = Vec::new();
+    if attr.kind == vfs::Kind::File {
+        let (size, allocation) = (attr.size, facts::allocation(&attr, &dos));
+        list.push(Stream { name: "::$DATA".into(), size, allocation });
+    }
+    let named = match streams::list(&file.share, &file.base).await {
+        Ok(named) => named,
+        Err(VfsError::NotSupported) => Vec::new(),
+        Err(e) => return Err(e.into()),
+    };
+    list.extend(named.iter().map(|s| Stream {
+        name: format!(":{}:$DATA", s.name),
+        size: s.attr.size,
+        allocation: facts::allocation(&s.attr, &dos),
+    }));
+    let (buffer, whole) = Stream::emit_list(&list, limit);
+    Ok((if whole { Status::SUCCESS } else { Status::BUFFER_OVERFLOW }, buffer))
+}
+
+/// Extended attributes: those that were asked for by name, or all, or one after the other (MS-FSA section 2.1.5.12.12).
+async fn of_full_ea(open: &Open, file: &File, r: &Request) -> Result<(Status, Vec<u8>), Status> {
+    let mut all = facts::extended(&file.base, &open.cred).await?;
+    let list = if r.input.is_empty() {
+        if all.is_empty() {
+            return Err(Status::NO_EAS_ON_FILE);
+        }
+        let from = match r.flags & flag::INDEX_SPECIFIED {
+            0 => 0,
+            _ => usize::try_from(r.additional.saturating_sub(1)).unwrap_or(usize::MAX),
+        };
+        if from >= all.len() {
+            return Err(Status::NONEXISTENT_EA_ENTRY);
+        }
+        all.split_off(from)
+    } else {
+        let names = ea::parse_names(&r.input)?;
+        if names.iter().any(|n| !ea::is_name(n)) {
+            return Err(Status::INVALID_EA_NAME);
+        }
+        let find = |name: Vec<u8>| {
+            let found = all.iter().find(|ea| ea.name.eq_ignore_ascii_case(&name));
+            found.cloned().unwrap_or(FullEa { flags: 0, name, value: Vec::new() })
+        };
+        names.into_iter().map(find).collect()
+    };
+    let single = r.flags & flag::RETURN_SINGLE_ENTRY != 0;
+    let mut chain = Chain::aligned(limit(r), 4);
+    for ea in list {
+        if !chain.push(&ea.emit()) {
+            if chain.is_empty() {
+                return Err(Status::BUFFER_TOO_SMALL);
+            }
+            return Ok((Status::BUFFER_OVERFLOW, chain.into_bytes()));
+        }
+        if single {
+            break;
+        }
+    }
+    Ok((Status::SUCCESS, chain.into_bytes()))
+}
+
+async fn of_volume(cx: &Cx, open: &Open, r: &Request) -> Result<(Status, Vec<u8>), Status> {
+    let class = volume::Class::from_number(r.class).ok_or(Status::INVALID_INFO_CLASS)?;
+    if class == volume::Class::Posix {
+        super::check_posix(cx)?;
+    }
+    let share = open.share()?;
+    if limit(r) < class.fixed_len() {
+        return Err(Status::INFO_LENGTH_MISMATCH);
+    }
+    let facts = volume_facts(cx, open, share).await?;
+    fit(volume::query(class, &facts)?, class.fixed_len(), limit(r))
+}
+
+/// What is known of the volume that a file is on.
+async fn volume_facts(cx: &Cx, open: &Open, share: &Share) -> Result<volume::Facts, Status> {
+    use volume::attribute as a;
+    /// Bytes of an allocation unit. The host says none; this is what its pages and most of its file systems have.
+    const UNIT: u32 = 4096;
+    /// Characters of a name: a host counts bytes, clients are told what Windows says (MS-FSCC section 2.5.1).
+    const NAME_MAX: u32 = 255;
+    let stat = share.backend.statfs().await?;
+    let can = share.backend.capabilities();
+    let root = share.backend.root().getattr().await?;
+    let units = |bytes: u64| bytes / u64::from(UNIT);
+    let when = |is: bool, bit: u32| if is { bit } else { 0 };
+    let tree = cx.tree()?;
+    let mut id = [0; 16];
+    id[..4].copy_from_slice(&share.id.to_le_bytes());
+    id[4..12].copy_from_slice(&open.node()?.getattr().await?.fsid.to_le_bytes());
+    Ok(volume::Facts {
+        created: root.btime.map_or(FileTime(cx.server.started()), FileTime::of),
+        serial: share.id,
+        label: tree.name.clone(),
+        unit: UNIT,
+        units: (units(stat.total_bytes), units(stat.free_bytes), units(stat.avail_bytes)),
+        nodes: (stat.total_files, stat.free_files),
+        attributes: a::CASE_SENSITIVE_SEARCH
+            | a::CASE_PRESERVED_NAMES
+            | a::UNICODE_ON_DISK
+            | a::PERSISTENT_ACLS
+            | a::SUPPORTS_SPARSE_FILES
+            | a::SUPPORTS_REPARSE_POINTS
+            | a::NAMED_STREAMS
+            | a::SUPPORTS_HARD_LINKS
+            | when(can.xattr, a::SUPPORTS_EXTENDED_ATTRIBUTES)
+            | when(can.reflink, a::SUPPORTS_BLOCK_REFCOUNTING)
+            | when(can.read_only || share.read_only, a::READ_ONLY_VOLUME),
+        name_max: NAME_MAX,
+        id,
+        fsid: root.fsid,
+    })
+}
+
+/// The parts of the descriptor that were asked for; the bytes that it needs when the buffer has less.
+async fn of_security(open: &Open, r: &Request) -> Result<Result<Vec<u8>, usize>, Status> {
+    let needs = security::needs(r.additional, false);
+    if open.granted & needs != needs {
+        return Err(Status::ACCESS_DENIED);
+    }
+    debug_assert_eq!(needs & !(mask::READ_CONTROL | mask::ACCESS_SYSTEM_SECURITY), 0);
+    let file = open.file()?;
+    let attr = file.base.getattr().await?;
+    let sd = security::only(security::descriptor(&file.base, &attr).await?, r.additional);
+    let bytes = sd.emit();
+    Ok(if bytes.len() <= limit(r) { Ok(bytes) } else { Err(bytes.len()) })
+}

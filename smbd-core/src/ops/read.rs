@@ -1,0 +1,93 @@
+//! READ (MS-SMB2 section 3.3.5.12).
+//!
+//! *Operation.* The data is the backend's own buffers: it goes from there into the message, or by RDMA Write into the memory that
+//! the request names.
+//!
+//! *Memory.* At most `MaxReadSize`, checked before any buffer is taken.
+//!
+//! *Errors.* A request of channel RDMA_V1_INVALIDATE has its token invalidated also when it fails.
+
+use iobuf::Buf;
+use rdma_transport::channel::{Place, RemoteSeg};
+
+use crate::compound::ERROR_BODY;
+use crate::cx::{Answer, Bulk, Cx};
+use crate::open::Open;
+use crate::ops::{pipe, remote};
+use crate::status::Status;
+use crate::wire::create::access;
+use crate::wire::read::{Request, Response};
+
+/// Answers READ.
+pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+    let r = Request::parse(&cx.message)?;
+    let remote = remote::check(cx, r.channel, &r.descriptors, r.length)?;
+    let invalidate = remote::token(cx, r.channel, &r.descriptors);
+    match read(cx, &r, remote).await {
+        Ok(answer) => Ok(Answer { invalidate, ..answer }),
+        Err(status) if invalidate.is_some() => {
+            Ok(Answer { status, body: ERROR_BODY.to_vec(), invalidate, ..Answer::default() })
+        }
+        Err(status) => Err(status),
+    }
+}
+
+async fn read(cx: &Cx, r: &Request, remote: Option<Vec<RemoteSeg>>) -> Result<Answer, Status> {
+    let open = cx.open(r.file)?;
+    let max = cx.conn.negotiated().map_or(0, |n| n.read_max);
+    if r.length > max {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    cx.check_charge(r.length)?;
+    if open.pipe().is_some() {
+        return of_pipe(&open, r, remote);
+    }
+    let node = open.node()?;
+    if open.is_dir() {
+        return Err(Status::INVALID_DEVICE_REQUEST);
+    }
+    open.check(access::READ_DATA | access::EXECUTE)?;
+    // Offsets are signed to the file system (MS-FSA section 2.1.5.3).
+    let end = r.offset.checked_add(u64::from(r.length));
+    if end.is_none_or(|e| i64::try_from(e).is_err()) {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    let count = usize::try_from(r.length).map_err(|_| Status::INVALID_PARAMETER)?;
+    if remote.is_none() && !remote::fits(cx, count) {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    if count == 0 && r.minimum_count == 0 {
+        // Nothing can stand in the way of nothing.
+        return Ok(answer(Vec::new(), 0, remote));
+    }
+    let door = cx.door(&open);
+    let got = door.read(node, None, r.offset, count, &cx.conn.read_into);
+    let got = cx.or_cancelled(got).await??;
+    let len = u32::try_from(got.len()).map_err(|_| Status::INTERNAL_ERROR)?;
+    if len == 0 && r.length > 0 || len < r.minimum_count {
+        return Err(Status::END_OF_FILE);
+    }
+    open.extra.set_position(r.offset + u64::from(len));
+    Ok(answer(got.data, len, remote))
+}
+
+/// From a pipe: what waits there, to the end of its message.
+fn of_pipe(open: &Open, r: &Request, remote: Option<Vec<RemoteSeg>>) -> Result<Answer, Status> {
+    let max = usize::try_from(r.length).map_err(|_| Status::INVALID_PARAMETER)?;
+    let (status, data) = pipe::read(open, max)?;
+    let len = u32::try_from(data.len()).map_err(|_| Status::INTERNAL_ERROR)?;
+    Ok(Answer { status, ..answer(vec![data.into()], len, remote) })
+}
+
+/// The data and where it goes. What goes by RDMA counts as `DataRemaining`.
+fn answer(data: Vec<Buf>, len: u32, remote: Option<Vec<RemoteSeg>>) -> Answer {
+    let data_offset = Response::DATA_OFFSET;
+    let (told, place) = match remote {
+        Some(segs) => {
+            (Response { data_offset, data_length: 0, data_remaining: len }, Place::Remote(segs))
+        }
+        None => (Response { data_offset, data_length: len, data_remaining: 0 }, Place::Inline),
+    };
+    let bulk = Some(Bulk { at: Response::LEN, data, place });
+    Answer { body: told.emit(), bulk, ..Answer::default() }
+}

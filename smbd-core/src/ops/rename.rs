@@ -1,0 +1,258 @@
+//! New names: FileRenameInformation and FileLinkInformation (MS-FSA sections 2.1.5.15.11 and 2.1.5.15.7).
+//!
+//! *Operation.* The new name is a path from the root of the share. Who caches what loses its name, or whose name goes, is asked
+//! first. Every open of the old name then knows the new one.
+
+use std::sync::Arc;
+
+use state::{Operation, Range};
+use vfs::backend::NodeRef;
+use vfs::names::{self, Found};
+use vfs::watch::{Action, what};
+use vfs::{Kind, VfsError};
+
+use crate::cx::Cx;
+use crate::dtyp::mask;
+use crate::facts;
+use crate::fscc::attribute;
+use crate::fscc::set::{NewName, rename as flag};
+use crate::open::{File, Open, Place};
+use crate::path::{Path, join};
+use crate::security;
+use crate::status::Status;
+
+/// Asks those who cache a file for whom its name matters, and waits for them.
+pub(super) async fn before_names(cx: &Cx, open: &Open, node: &NodeRef) -> Result<(), Status> {
+    ask(cx, open, node, Operation::Names).await
+}
+
+/// Asks those who cache a file before `what` is done to it, and waits for them.
+pub(super) async fn ask(
+    cx: &Cx,
+    open: &Open,
+    node: &NodeRef,
+    what: Operation,
+) -> Result<(), Status> {
+    let keeper = cx.server.namespace.keeper();
+    let who = Some(open.party.who());
+    Ok(keeper.before_patiently(node.id(), who, what, Range::ALL, Some(cx)).await?)
+}
+
+/// Where a new name is to stand.
+struct Target {
+    dir: NodeRef,
+    dir_path: String,
+    /// The name as the file system will have it.
+    name: Vec<u8>,
+    /// What stands there now.
+    found: Option<Found>,
+}
+
+impl Target {
+    fn place(&self) -> Place {
+        let path = join(&self.dir_path, &names::to_client(&self.name));
+        Place { dir: self.dir.clone(), name: self.name.clone(), path }
+    }
+}
+
+/// A new name as the client of this open writes them.
+fn new_path(open: &Open, name: &str) -> Result<Path, Status> {
+    if open.posix {
+        return Path::of_posix(name);
+    }
+    Path::of(name.strip_prefix('\\').unwrap_or(name))
+}
+
+/// Walks to the directory of the new name. Links in the path are for the client to follow.
+async fn target(cx: &Cx, open: &Open, file: &File, path: &Path) -> Result<Target, Status> {
+    let (before, last) = path.split_last().ok_or(Status::OBJECT_NAME_INVALID)?;
+    let all = cx.server.namespace.names();
+    let (mut dir, mut dir_path) = (file.share.backend.root(), String::new());
+    for name in before {
+        let found = match all.find(&dir, &open.cred, name).await {
+            Err(VfsError::NotFound) => return Err(Status::OBJECT_PATH_NOT_FOUND),
+            found => found?,
+        };
+        if found.attr.kind != Kind::Dir {
+            return Err(Status::OBJECT_PATH_NOT_FOUND);
+        }
+        dir_path = join(&dir_path, &names::to_client(&found.name));
+        dir = found.node;
+    }
+    let found = match all.find(&dir, &open.cred, last).await {
+        Err(VfsError::NotFound) => None,
+        found => Some(found?),
+    };
+    Ok(Target { dir, dir_path, name: names::to_disk(last)?, found })
+}
+
+/// What may be replaced, for whoever wants its name (MS-FSA section 2.1.5.15.11).
+async fn may_replace(
+    cx: &Cx,
+    open: &Open,
+    source_is_dir: bool,
+    found: &Found,
+    flags: u32,
+) -> Result<(), Status> {
+    if flags & flag::REPLACE_IF_EXISTS == 0 {
+        return Err(Status::OBJECT_NAME_COLLISION);
+    }
+    if found.attr.kind == Kind::Dir || source_is_dir {
+        return Err(Status::ACCESS_DENIED);
+    }
+    let dos = found.node.dos(&found.attr).await?;
+    let read_only = facts::attributes(&found.attr, &dos, &found.name) & attribute::READONLY != 0;
+    if read_only && flags & flag::IGNORE_READONLY_ATTRIBUTE == 0 {
+        return Err(Status::ACCESS_DENIED);
+    }
+    before_names(cx, open, &found.node).await?;
+    let is_open = !cx.server.opens.of_node(found.node.id()).is_empty();
+    if is_open && flags & flag::POSIX_SEMANTICS == 0 {
+        return Err(Status::ACCESS_DENIED);
+    }
+    Ok(())
+}
+
+/// FileRenameInformation, with or without flags.
+pub(super) async fn rename(
+    cx: &Cx,
+    open: &Arc<Open>,
+    file: &File,
+    new: NewName,
+) -> Result<(), Status> {
+    open.check(mask::DELETE)?;
+    if let Some(stream) = new.name.strip_prefix(':') {
+        return rename_stream(cx, open, file, stream, new.flags).await;
+    }
+    if file.stream.is_some() {
+        // A stream stays with its file.
+        return Err(Status::INVALID_PARAMETER);
+    }
+    let old = file.place();
+    if old.name.is_empty() {
+        return Err(Status::ACCESS_DENIED);
+    }
+    let path = new_path(open, &new.name)?;
+    if path.stream.is_some() {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    let to = target(cx, open, file, &path).await?;
+    let is_dir = file.base.kind() == Kind::Dir;
+    let same_dir = to.dir.id() == old.dir.id();
+    if same_dir && to.name == old.name {
+        return Ok(());
+    }
+    if is_dir && has_open_below(cx, &old.path) {
+        return Err(Status::ACCESS_DENIED);
+    }
+    check_sharing(cx, open, &to.dir)?;
+    // The name in another case is the name itself.
+    let itself = same_dir && to.found.as_ref().is_some_and(|f| f.name == old.name);
+    if let Some(found) = to.found.as_ref().filter(|_| !itself) {
+        may_replace(cx, open, is_dir, found, new.flags).await?;
+    }
+    let dir_attr = to.dir.getattr().await?;
+    security::may_add(cx.tree()?, &to.dir, &dir_attr, is_dir).await?;
+    before_names(cx, open, &file.base).await?;
+    move_name(cx, open, file, &old, &to, itself).await?;
+    if !is_dir {
+        // Windows marks what it renames as changed, and says so.
+        let hub = cx.server.namespace.watches();
+        let kind = what::ATTRIBUTES | what::CREATION;
+        hub.post(file.share.id, &to.dir, &to.name, Action::Modified, kind).await;
+    }
+    let place = to.place();
+    for other in cx.server.opens.of_node(file.base.id()) {
+        if let Ok(f) = other.file() {
+            let at = f.place();
+            if at.dir.id() == old.dir.id() && at.name == old.name {
+                f.set_place(place.clone());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is replaced under a name in another case must go by itself: the file system takes the two for different names.
+async fn move_name(
+    cx: &Cx,
+    open: &Open,
+    file: &File,
+    old: &Place,
+    to: &Target,
+    itself: bool,
+) -> Result<(), Status> {
+    let door = cx.door(open);
+    let (share, cred) = (&file.share, &open.cred);
+    if let Some(found) = to.found.as_ref().filter(|f| !itself && f.name != to.name) {
+        door.unlink(share, &to.dir, cred, &found.name).await?;
+    }
+    let replace = to.found.is_some();
+    door.rename_with(share, &old.dir, cred, &old.name, &to.dir, &to.name, replace).await?;
+    Ok(())
+}
+
+/// A rename opens the directory of the new name to add to it, and shares that with nobody who may delete it (as Windows does).
+fn check_sharing(cx: &Cx, open: &Open, dir: &NodeRef) -> Result<(), Status> {
+    let deletes = |o: &Arc<Open>| o.id != open.id && o.granted & mask::DELETE != 0;
+    match cx.server.opens.of_node(dir.id()).iter().any(deletes) {
+        true => Err(Status::SHARING_VIOLATION),
+        false => Ok(()),
+    }
+}
+
+/// Somebody has something open below this directory.
+fn has_open_below(cx: &Cx, path: &str) -> bool {
+    let below = |o: &Open| {
+        o.file().is_ok_and(|f| {
+            f.place().path.strip_prefix(path).is_some_and(|rest| rest.starts_with('\\'))
+        })
+    };
+    !cx.server.opens.all(below).is_empty()
+}
+
+/// `:new` or `:new:$DATA`.
+async fn rename_stream(
+    cx: &Cx,
+    open: &Open,
+    file: &File,
+    new: &str,
+    flags: u32,
+) -> Result<(), Status> {
+    let Some(old) = &file.stream else { return Err(Status::INVALID_PARAMETER) };
+    let path = Path::of(&format!("x:{new}"))?;
+    // The data of the file itself cannot be put in a stream's place.
+    let to = path.stream.ok_or(Status::INVALID_PARAMETER)?;
+    let door = cx.door(open);
+    let replace = flags & flag::REPLACE_IF_EXISTS != 0;
+    Ok(door.stream_rename(&file.share, &file.base, old, &to, replace).await?)
+}
+
+/// FileLinkInformation: a further name.
+pub(super) async fn link(
+    cx: &Cx,
+    open: &Arc<Open>,
+    file: &File,
+    new: NewName,
+) -> Result<(), Status> {
+    if file.base.kind() == Kind::Dir {
+        return Err(Status::FILE_IS_A_DIRECTORY);
+    }
+    let path = new_path(open, &new.name)?;
+    if path.stream.is_some() {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    let to = target(cx, open, file, &path).await?;
+    let dir_attr = to.dir.getattr().await?;
+    security::may_add(cx.tree()?, &to.dir, &dir_attr, false).await?;
+    let door = cx.door(open);
+    if let Some(found) = &to.found {
+        may_replace(cx, open, false, found, new.flags).await?;
+        if found.node.id() == file.base.id() {
+            return Ok(());
+        }
+        door.unlink(&file.share, &to.dir, &open.cred, &found.name).await?;
+    }
+    door.link(&file.share, &file.base, &open.cred, &to.dir, &to.name).await?;
+    Ok(())
+}

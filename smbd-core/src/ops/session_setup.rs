@@ -1,0 +1,394 @@
+//! SESSION_SETUP (MS-SMB2 section 3.3.5.5): a new session, a user who shows again who it is, a session's further connection.
+
+use std::sync::Arc;
+
+use crate::answer::{Hash, Seal};
+use crate::auth::{
+    self, Acceptor, Fresh, Identity, NtHash, Policy, Refusal, SessionKey, Step, Who,
+};
+use crate::conn::{Logon, Negotiated, Purpose, locked};
+use crate::crypto::kdf::{self, Context, Keys};
+use crate::crypto::preauth::Preauth;
+use crate::crypto::seal::{Cipher, Opener, Sealer};
+use crate::crypto::sign::{Algorithm, Sender, Signer};
+use crate::cx::{Answer, Cx};
+use crate::dispatch::{Loss, end_session, with_pieces};
+use crate::limits::{AUTH_ROUNDS_MAX, SESSIONS_PER_CONNECTION_MAX};
+use crate::session::{Channel, Kind, Secrets, Session, Standing, Terms, User};
+use crate::settings::Encryption;
+use crate::status::Status;
+use crate::users::Users;
+use crate::violation::Violation;
+use crate::wire::Flags;
+use crate::wire::negotiate::{Dialect, SIGNING_REQUIRED};
+use crate::wire::session_setup::{BINDING, ENCRYPT_DATA, IS_GUEST, IS_NULL, Request, Response};
+
+pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+    let request = Request::parse(&cx.message)?;
+    let n = cx.conn.negotiated().ok_or(Status::INVALID_PARAMETER)?;
+    if cx.server.settings.encryption == Encryption::Required && n.cipher.is_none() {
+        return Err(Status::ACCESS_DENIED);
+    }
+    slow_down(cx).await;
+    let mut logon = begin(cx, n, &request)?;
+    logon.rounds += 1;
+    if n.dialect == Dialect::V311 {
+        with_pieces(cx, |pieces| logon.preauth.update(pieces));
+    }
+    let step = match logon.rounds {
+        0..=AUTH_ROUNDS_MAX => logon.acceptor.step(request.token, &Passwords(&*cx.server.users)),
+        _ => Step::Refused(Refusal::OutOfTurn),
+    };
+    match step {
+        Step::Continue(token) => Ok(go_on(cx, logon, &token)),
+        Step::Done { token, who, key } => {
+            let previous = request.previous_session;
+            done(cx, n, logon, &request, who, key, &token, previous).await
+        }
+        Step::Refused(why) => Err(refused(cx, &logon, &why).await),
+    }
+}
+
+/// An address that has guessed passwords too often waits, whether this one is right or wrong. Nothing is held meanwhile.
+async fn slow_down(cx: &Cx) {
+    let from = cx.conn.info.peer.ip();
+    let wait = locked(&cx.server.guesses).delay(from, cx.server.since_start());
+    if let Some(wait) = wait {
+        rdma_transport::count::broken_again("smb-logon-slowed");
+        tokio::time::sleep(wait).await;
+    }
+}
+
+/// The NT hashes of the accounts.
+struct Passwords<'a>(&'a dyn Users);
+
+impl auth::Secrets for Passwords<'_> {
+    fn nt_hash(&self, _domain: &str, user: &str) -> Option<NtHash> {
+        self.0.find(user).map(|a| NtHash(a.nt_hash))
+    }
+}
+
+/// The logon that this request continues, taken out of the connection; or a new one.
+fn begin(cx: &Cx, n: &Negotiated, request: &Request<'_>) -> Result<Logon, Status> {
+    let id = cx.header.session_id;
+    let binding = request.flags & BINDING != 0;
+    let under_way = locked(&cx.conn.logons).remove(&id);
+    if let Some(logon) = under_way {
+        if binding == (logon.purpose == Purpose::Bind) {
+            return Ok(logon);
+        }
+        // Whoever changes its mind has to come to an end first.
+        locked(&cx.conn.logons).insert(id, logon);
+        return Err(Status::REQUEST_NOT_ACCEPTED);
+    }
+    let (purpose, session) = if binding {
+        (Purpose::Bind, session_to_bind(cx, n)?)
+    } else if id == 0 {
+        if locked(&cx.conn.logons).len() >= SESSIONS_PER_CONNECTION_MAX {
+            return Err(Status::INSUFFICIENT_RESOURCES);
+        }
+        (Purpose::New, cx.server.sessions.begin(Terms::of(n))?)
+    } else {
+        (Purpose::Again, cx.session()?.clone())
+    };
+    let acceptor = Acceptor::new(identity(cx), fresh(cx)?, policy(cx));
+    Ok(Logon { purpose, session, acceptor, preauth: cx.conn.preauth(), rounds: 0 })
+}
+
+impl Terms {
+    fn of(n: &Negotiated) -> Self {
+        Self {
+            dialect: n.dialect,
+            client_guid: n.client_guid,
+            signing: n.signing,
+            cipher: n.cipher,
+        }
+    }
+}
+
+fn identity(cx: &Cx) -> Identity {
+    Identity::standalone(&cx.server.settings.host)
+}
+
+fn fresh(cx: &Cx) -> Result<Fresh, Status> {
+    let (mut challenge, mut key) = ([0; 8], [0; 16]);
+    let random = getrandom::fill(&mut challenge).and_then(|()| getrandom::fill(&mut key));
+    random.map_err(|_| Status::INSUFFICIENT_RESOURCES)?;
+    Ok(Fresh { challenge, key, time: cx.server.filetime() })
+}
+
+/// Guests may come when some share is for them.
+fn policy(cx: &Cx) -> Policy {
+    let guest = cx.server.settings.shares.values().any(|s| s.guest);
+    Policy { guest, anonymous: guest }
+}
+
+/// MS-SMB2 section 3.3.5.5, step 4.
+fn session_to_bind(cx: &Cx, n: &Negotiated) -> Result<Arc<Session>, Status> {
+    let sessions = &cx.server.sessions;
+    let session = sessions.get(cx.header.session_id).ok_or(Status::USER_SESSION_DELETED)?;
+    let terms = session.terms;
+    // AES-GMAC goes with itself alone, and Windows looks at that first.
+    match (terms.signing == Algorithm::AesGmac, n.signing == Algorithm::AesGmac) {
+        (true, false) => return Err(Status::REQUEST_OUT_OF_SEQUENCE),
+        (false, true) => return Err(Status::NOT_SUPPORTED),
+        _ => {}
+    }
+    if !n.dialect.is_3() {
+        return Err(Status::REQUEST_NOT_ACCEPTED);
+    }
+    if n.dialect != terms.dialect || !cx.header.flags.has(Flags::SIGNED) {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    match session.standing(cx.server.now()) {
+        Standing::Valid => {}
+        Standing::InProgress => return Err(Status::REQUEST_NOT_ACCEPTED),
+        Standing::Expired => return Err(Status::NETWORK_SESSION_EXPIRED),
+        Standing::Gone => return Err(Status::USER_SESSION_DELETED),
+    }
+    if cx.channel.is_some() {
+        return Err(Status::REQUEST_NOT_ACCEPTED);
+    }
+    verify_with_session(cx, &session)?;
+    if n.cipher != terms.cipher {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    Ok(session)
+}
+
+/// Requests that bind are signed with the session's key, because the connection has none yet.
+fn verify_with_session(cx: &Cx, session: &Session) -> Result<(), Status> {
+    // Guests and anonymous users have no key.
+    let secrets = session.secrets.get().ok_or(Status::NOT_SUPPORTED)?;
+    let verified = with_pieces(cx, |pieces| secrets.signer.verify(Sender::Client, pieces));
+    verified.map_err(|_| {
+        Violation::Signature.note(&cx.conn, "of a binding");
+        Status::ACCESS_DENIED
+    })
+}
+
+/// One more round.
+fn go_on(cx: &Cx, logon: Logon, token: &[u8]) -> Answer {
+    let session = logon.session.clone();
+    let seal = match logon.purpose {
+        Purpose::Bind => Some(Seal::Session(session.clone())),
+        _ => None,
+    };
+    let is_311 = cx.conn.dialect() == Dialect::V311;
+    locked(&cx.conn.logons).insert(session.id, logon);
+    Answer {
+        session_id: Some(session.id),
+        seal,
+        hash: is_311.then_some(Hash::Logon(session.id)),
+        ..Answer::with_status(Status::MORE_PROCESSING_REQUIRED, Response { flags: 0, token }.emit())
+    }
+}
+
+async fn refused(cx: &Cx, logon: &Logon, why: &Refusal) -> Status {
+    let user = why.account().map_or("", |a| a.user.as_str());
+    let mut wrong = 0;
+    if why.is_guess() {
+        let (from, now) = (cx.conn.info.peer.ip(), cx.server.since_start());
+        wrong = locked(&cx.server.guesses).wrong(from, now);
+    }
+    tracing::info!(
+        peer = %cx.conn.info.peer, user, reason = why.reason(), wrong_in_a_minute = wrong,
+        "logon refused"
+    );
+    Violation::Logon.count();
+    // Who fails to show again who it is loses the session, as with Windows; who fails to bind one changes nothing.
+    if logon.purpose != Purpose::Bind {
+        end_session(&cx.server, &logon.session, Loss::GivenUp).await;
+    }
+    why.status()
+}
+
+/// Whom the client turned out to be, to this server.
+fn user(cx: &Cx, who: &Who) -> Result<User, Status> {
+    let users = &cx.server.users;
+    Ok(match who {
+        Who::User(account) => {
+            let found = users.find(&account.user).ok_or(Status::LOGON_FAILURE)?;
+            User { name: found.name, kind: Kind::User, cred: found.cred, rid: found.rid }
+        }
+        // 501 and 7 are the well-known ends of their SIDs (MS-DTYP section 2.4.2.4).
+        Who::Guest(_) => {
+            User { name: "Guest".into(), kind: Kind::Guest, cred: users.guest(), rid: 501 }
+        }
+        Who::Anonymous => {
+            User { name: String::new(), kind: Kind::Anonymous, cred: users.guest(), rid: 7 }
+        }
+    })
+}
+
+/// MS-SMB2 section 3.3.5.5.3, when authentication has succeeded.
+#[allow(clippy::too_many_arguments)] // What the request and its authentication gave, used once.
+async fn done(
+    cx: &Cx,
+    n: &Negotiated,
+    logon: Logon,
+    request: &Request<'_>,
+    who: Who,
+    key: Option<SessionKey>,
+    token: &[u8],
+    previous: u64,
+) -> Result<Answer, Status> {
+    let Logon { purpose, session, preauth, .. } = logon;
+    let user = user(cx, &who)?;
+    let kind = user.kind;
+    let finished = match purpose {
+        Purpose::New => new(cx, n, request, &session, user, key, &preauth),
+        Purpose::Again => again(&session, user),
+        Purpose::Bind => bind(cx, n, &session, &user, key, &preauth),
+    };
+    if let Err(status) = finished {
+        if purpose == Purpose::New {
+            end_session(&cx.server, &session, Loss::GivenUp).await;
+        }
+        return Err(status);
+    }
+    if purpose == Purpose::New && previous != 0 && previous != session.id {
+        end_previous(cx, &session, previous).await;
+    }
+    let flags = match kind {
+        Kind::User => 0,
+        Kind::Guest => IS_GUEST,
+        Kind::Anonymous => IS_NULL,
+    } | if session.encrypts() { ENCRYPT_DATA } else { 0 };
+    let seal = cx.conn.channel(session.id).map(Seal::Channel);
+    Ok(Answer {
+        session_id: Some(session.id),
+        seal,
+        ..Answer::ok(Response { flags, token }.emit())
+    })
+}
+
+fn new(
+    cx: &Cx,
+    n: &Negotiated,
+    request: &Request<'_>,
+    session: &Arc<Session>,
+    user: User,
+    key: Option<SessionKey>,
+    preauth: &Preauth,
+) -> Result<(), Status> {
+    let settings = &cx.server.settings;
+    let encrypt = settings.encryption == Encryption::Required;
+    let signer = match &key {
+        Some(key) => {
+            let (signer, secrets) = secrets(n, key, preauth)?;
+            // The session is new: nobody else sets it.
+            let _ = session.secrets.set(secrets);
+            Some(signer)
+        }
+        // Without a key there is nothing to encrypt with.
+        None if encrypt => return Err(Status::ACCESS_DENIED),
+        None => None,
+    };
+    let asked = n.client_security_mode & SIGNING_REQUIRED != 0
+        || u16::from(request.security_mode) & SIGNING_REQUIRED != 0;
+    let signing = signer.is_some() && (settings.signing_required || asked);
+    session.require(signing, encrypt);
+    session.log_on(user, None);
+    join(cx, session, signer)
+}
+
+fn again(session: &Session, user: User) -> Result<(), Status> {
+    session.log_on(user, None);
+    Ok(())
+}
+
+fn bind(
+    cx: &Cx,
+    n: &Negotiated,
+    session: &Arc<Session>,
+    user: &User,
+    key: Option<SessionKey>,
+    preauth: &Preauth,
+) -> Result<(), Status> {
+    verify_with_session(cx, session)?;
+    let owner = session.user().ok_or(Status::USER_SESSION_DELETED)?;
+    if owner.kind != user.kind || owner.rid != user.rid || owner.name != user.name {
+        return Err(Status::ACCESS_DENIED);
+    }
+    let key = key.ok_or(Status::NOT_SUPPORTED)?;
+    let key = kdf::signing_key(&key, context(n.dialect, preauth));
+    let signer = Signer::new(n.signing, &key).map_err(|_| Status::INTERNAL_ERROR)?;
+    join(cx, session, Some(signer))
+}
+
+/// The session uses this connection from now on.
+fn join(cx: &Cx, session: &Arc<Session>, signer: Option<Signer>) -> Result<(), Status> {
+    let channel =
+        Arc::new(Channel { session: session.clone(), conn: Arc::downgrade(&cx.conn), signer });
+    if !session.add_channel(channel.clone()) {
+        return Err(Status::INSUFFICIENT_RESOURCES);
+    }
+    cx.conn.add_channel(channel);
+    note(cx, session);
+    Ok(())
+}
+
+/// For `status`.
+fn note(cx: &Cx, session: &Session) {
+    let info = &cx.conn.info;
+    let user = session.user().map_or_else(String::new, |u| u.name.clone());
+    info.facts.note("user", user);
+    let protection = match (session.encrypts(), session.signing_required()) {
+        (true, _) => "encrypted",
+        (false, true) => "signed",
+        (false, false) => "none",
+    };
+    info.facts.note("protection", protection);
+    if info.transport.is_rdma() && protection != "none" {
+        let why = "the session is signed or encrypted, and Linux clients then send data inside messages; \
+                   `--smb-signing offered` lets them place it directly";
+        info.facts.note(rdma_transport::channel::Facts::WHY_NOT_RDMA, why);
+    }
+}
+
+fn context(dialect: Dialect, preauth: &Preauth) -> Context<'_> {
+    match dialect {
+        Dialect::V311 => Context::V311(preauth.value()),
+        _ => Context::V30,
+    }
+}
+
+/// The keys of a new session: the signer of its first connection, and the rest.
+fn secrets(
+    n: &Negotiated,
+    full: &SessionKey,
+    preauth: &Preauth,
+) -> Result<(Signer, Secrets), Status> {
+    let broken = |_| Status::INTERNAL_ERROR;
+    let signers = |key: &[u8; 16]| {
+        let one = || Signer::new(n.signing, key).map_err(broken);
+        Ok::<_, Status>((one()?, one()?))
+    };
+    if !n.dialect.is_3() {
+        let key = kdf::session_key(full);
+        let (ours, signer) = signers(&key)?;
+        let secrets = Secrets { signer, sealer: None, opener: None, application: key };
+        return Ok((ours, secrets));
+    }
+    let keys =
+        Keys::derive(full, context(n.dialect, preauth), n.cipher.unwrap_or(Cipher::Aes128Ccm));
+    let (ours, signer) = signers(&keys.signing)?;
+    let (mut sealer, mut opener) = (None, None);
+    if let Some(cipher) = n.cipher {
+        let start = getrandom::u64().map_err(|_| Status::INSUFFICIENT_RESOURCES)?;
+        sealer = Some(Sealer::new(cipher, &keys.server_to_client, start).map_err(broken)?);
+        opener = Some(Opener::new(cipher, &keys.client_to_server).map_err(broken)?);
+    }
+    let application = keys.application;
+    Ok((ours, Secrets { signer, sealer, opener, application }))
+}
+
+/// MS-SMB2 section 3.3.5.5.3: a client that was cut off says which session it had, so that nothing of it stands in its own way.
+async fn end_previous(cx: &Cx, session: &Session, previous: u64) {
+    let Some(old) = cx.server.sessions.get(previous) else { return };
+    let name = |s: &Session| s.user().map(|u| (u.name.clone(), u.kind));
+    if name(&old) == name(session) {
+        end_session(&cx.server, &old, Loss::Connection).await;
+    }
+}

@@ -1,0 +1,327 @@
+//! SET_INFO (MS-SMB2 section 3.3.5.21): of a file, its volume, its security.
+
+use std::sync::Arc;
+
+use state::Operation;
+use vfs::dos::Changed;
+use vfs::types::{Cred, SetAttr, SetTime, Time, XattrHow};
+use vfs::{Kind, VfsError};
+
+use crate::cx::{Answer, Cx};
+use crate::dtyp::{FileTime, SecurityDescriptor, mask};
+use crate::facts;
+use crate::fscc::attribute;
+use crate::fscc::ea::{self, FullEa};
+use crate::fscc::file::Basic;
+use crate::fscc::set::{Set, disposition};
+use crate::open::{File, Open};
+use crate::security;
+use crate::status::Status;
+use crate::wire::query_info::info_type;
+use crate::wire::set_info::{Request, Response};
+
+pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+    let r = Request::parse(&cx.message)?;
+    let open = cx.open(r.file)?;
+    let len = u32::try_from(r.buffer.len()).unwrap_or(u32::MAX);
+    super::check_output(cx, len)?;
+    cx.check_charge(len)?;
+    match r.info_type {
+        info_type::FILE if open.pipe().is_some() => super::pipe::set(r.class)?,
+        info_type::FILE => of_file(cx, &open, &r).await?,
+        info_type::FILESYSTEM => of_volume(r.class)?,
+        info_type::SECURITY => of_security(cx, &open, &r).await?,
+        info_type::QUOTA => return Err(Status::NOT_SUPPORTED),
+        _ => return Err(Status::INVALID_PARAMETER),
+    }
+    Ok(Answer::ok(Response.emit()))
+}
+
+/// Labels, quotas and identifiers of the host's volume are the host's to set.
+fn of_volume(class: u8) -> Result<(), Status> {
+    const LABEL: u8 = 2;
+    const CONTROL: u8 = 6;
+    const OBJECT_ID: u8 = 8;
+    match class {
+        LABEL | CONTROL | OBJECT_ID => Err(Status::ACCESS_DENIED),
+        _ => Err(Status::INVALID_INFO_CLASS),
+    }
+}
+
+async fn of_security(cx: &Cx, open: &Open, r: &Request) -> Result<(), Status> {
+    let needs = security::needs(r.additional, true);
+    if open.granted & needs != needs {
+        return Err(Status::ACCESS_DENIED);
+    }
+    let sd = SecurityDescriptor::parse(&r.buffer)?;
+    let file = open.file()?;
+    let door = cx.door(open);
+    security::set(cx.tree()?, &door, &file.share, &file.base, r.additional, sd).await
+}
+
+async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(), Status> {
+    let set = Set::parse(r.class, &r.buffer)?;
+    let file = open.file()?;
+    match set {
+        Set::Basic(basic) => set_basic(cx, open, file, basic).await,
+        Set::Rename(to) => super::rename::rename(cx, open, file, to).await,
+        Set::Link(to) => super::rename::link(cx, open, file, to).await,
+        Set::Disposition { flags, ex } => set_disposition(cx, open, file, flags, ex).await,
+        Set::Position(at) => {
+            open.check(mask::READ_DATA | mask::WRITE_DATA)?;
+            open.extra.set_position(at);
+            Ok(())
+        }
+        Set::FullEa(list) => set_eas(cx, open, file, &FullEa::parse_list(&list)?).await,
+        Set::Mode(mode) => set_mode(open, mode),
+        Set::Allocation(len) => set_allocation(cx, open, file, len).await,
+        Set::EndOfFile(len) => {
+            check_writes(open)?;
+            set_size(cx, open, file, len).await
+        }
+        Set::ValidDataLength(_) => Err(Status::PRIVILEGE_NOT_HELD),
+        Set::ShortName(_) if open.cred.uid != 0 => Err(Status::PRIVILEGE_NOT_HELD),
+        Set::ShortName(_) => Err(Status::SHORT_NAMES_NOT_ENABLED_ON_VOLUME),
+    }
+}
+
+/// A time to set: `None` leaves it.
+fn time(t: FileTime) -> Result<Option<Time>, Status> {
+    match t {
+        FileTime::OMIT | FileTime::FREEZE | FileTime::THAW => Ok(None),
+        t => t.time().map(Some).ok_or(Status::INVALID_PARAMETER),
+    }
+}
+
+/// Times and attributes (MS-FSA section 2.1.5.15.2).
+async fn set_basic(cx: &Cx, open: &Open, file: &File, b: Basic) -> Result<(), Status> {
+    open.check(mask::WRITE_ATTRIBUTES)?;
+    let is_dir = file.base.kind() == Kind::Dir;
+    if b.attributes & attribute::DIRECTORY != 0 && !is_dir
+        || b.attributes & attribute::TEMPORARY != 0 && is_dir
+    {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    let (created, accessed) = (time(b.creation)?, time(b.last_access)?);
+    let (written, changed) = (time(b.last_write)?, time(b.change)?);
+    let door = cx.door(open);
+    if accessed.is_some() || written.is_some() {
+        let set = SetAttr {
+            atime: accessed.map(SetTime::At),
+            mtime: written.map(SetTime::At),
+            ..SetAttr::default()
+        };
+        door.setattr(&file.share, &file.base, &open.cred, set, true).await?;
+    }
+    if written.is_some() {
+        // What was written before is older than the time that is set now, whoever closes when.
+        let all = cx.server.opens.of_node(file.base.id());
+        all.iter().for_each(|other| other.extra.show_writes());
+    }
+    let attr = file.base.getattr().await?;
+    let old = file.base.dos(&attr).await?;
+    let is = |t, special| t == special;
+    let change =
+        if is(b.change, FileTime::FREEZE) { Some(old.change_time(attr.ctime)) } else { changed };
+    let write = if is(b.last_write, FileTime::FREEZE) { Some(attr.mtime) } else { written };
+    open.extra.show_writes();
+    open.extra.hold(write, change);
+    open.extra.thaw(is(b.last_write, FileTime::THAW), is(b.change, FileTime::THAW));
+    let mut dos = old;
+    if b.attributes != 0 {
+        let kept = old.attributes.unwrap_or(0) & attribute::SPARSE_FILE;
+        dos.attributes = Some(b.attributes & attribute::SETTABLE | kept);
+    }
+    dos.created = created.or(dos.created);
+    if let Some(shown) = change.or(open.extra.held().and_then(|h| h.change)) {
+        dos.changed = Some(change_record(cx, shown));
+    }
+    if dos != old {
+        door.dos_set(&file.share, &file.base, dos).await?;
+    }
+    Ok(())
+}
+
+/// A change time to show instead of the host's, which moves when the record is written: until a moment from now.
+fn change_record(cx: &Cx, shown: Time) -> Changed {
+    /// 20 ms: the host's clock for files ticks every 4 to 10.
+    const MOMENT: u64 = 200_000;
+    let until = FileTime(cx.server.filetime() + MOMENT).time().unwrap_or_default();
+    Changed { shown, until }
+}
+
+/// The last-write time that the open shows while its write does not.
+pub(crate) async fn before_write(cx: &Cx, open: &Open) -> Result<(), Status> {
+    let now = cx.server.now();
+    if !open.extra.is_late(now) {
+        let attr = open.file()?.base.getattr().await?;
+        open.extra.write_late(attr.mtime, now);
+    }
+    Ok(())
+}
+
+/// Gives the times back that this open holds, after it has changed the file.
+pub(crate) async fn give_times_back(cx: &Cx, open: &Open) -> Result<(), Status> {
+    let Some(held) = open.extra.held() else { return Ok(()) };
+    let file = open.file()?;
+    let door = cx.door(open);
+    if let Some(mtime) = held.write {
+        let set = SetAttr { mtime: Some(SetTime::At(mtime)), ..SetAttr::default() };
+        // As the gateway: the open may write without owning the file.
+        door.setattr(&file.share, &file.base, &Cred::root(), set, true).await?;
+    }
+    if let Some(shown) = held.change {
+        let attr = file.base.getattr().await?;
+        let mut dos = file.base.dos(&attr).await?;
+        dos.changed = Some(change_record(cx, shown));
+        door.dos_set(&file.share, &file.base, dos).await?;
+    }
+    Ok(())
+}
+
+/// A file whose writes waited to be shown was last written when it is closed, as on Windows.
+pub(crate) async fn at_close(cx: &Cx, open: &Open) {
+    if !open.extra.shows_at_close() || open.extra.held().is_some_and(|h| h.write.is_some()) {
+        return;
+    }
+    let Ok(file) = open.file() else { return };
+    let door = cx.server.namespace.by(Some(open.party.who()));
+    let set = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
+    let done = door.setattr(&file.share, &file.base, &Cred::root(), set, true).await;
+    if let Err(why) = done {
+        tracing::debug!("a last-write time was not set at the close: {why}");
+    }
+}
+
+/// FileModeInformation (MS-FSA section 2.1.5.15.9).
+fn set_mode(open: &Open, mode: u32) -> Result<(), Status> {
+    /// FILE_WRITE_THROUGH, SEQUENTIAL_ONLY, SYNCHRONOUS_IO_ALERT, SYNCHRONOUS_IO_NONALERT.
+    const SETTABLE: u32 = 0x2 | 0x4 | 0x10 | 0x20;
+    const SYNCHRONOUS: u32 = 0x10 | 0x20;
+    if mode & !SETTABLE != 0 || mode & SYNCHRONOUS == SYNCHRONOUS {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    open.extra.set_mode(open.extra.mode() & !SETTABLE | mode);
+    Ok(())
+}
+
+fn check_writes(open: &Open) -> Result<(), Status> {
+    if open.is_dir() {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    open.check(mask::WRITE_DATA)
+}
+
+async fn set_size(cx: &Cx, open: &Open, file: &File, len: u64) -> Result<(), Status> {
+    let door = cx.door(open);
+    let set = SetAttr { size: Some(len), ..SetAttr::default() };
+    door.setattr(&file.share, &file.node, &open.cred, set, true).await?;
+    open.extra.show_writes();
+    give_times_back(cx, open).await
+}
+
+/// Storage is given when it is written; what is asked for must be there. Less than the data has cuts the data (MS-FSA
+/// section 2.1.5.15.1).
+async fn set_allocation(cx: &Cx, open: &Open, file: &File, len: u64) -> Result<(), Status> {
+    check_writes(open)?;
+    let attr = file.node.getattr().await?;
+    if len < attr.size {
+        set_size(cx, open, file, len).await?;
+    }
+    super::rename::ask(cx, open, &file.node, Operation::Resize).await?;
+    let room = file.share.backend.statfs().await?.avail_bytes;
+    if len.saturating_sub(attr.used) > room {
+        return Err(Status::DISK_FULL);
+    }
+    open.extra.reserve(facts::in_units(len));
+    Ok(())
+}
+
+/// Whether the name is removed at the end (MS-FSA section 2.1.5.15.3).
+async fn set_disposition(
+    cx: &Cx,
+    open: &Arc<Open>,
+    file: &File,
+    flags: u32,
+    ex: bool,
+) -> Result<(), Status> {
+    open.check(mask::DELETE)?;
+    if flags & disposition::DELETE == 0 {
+        cx.server.opens.set_delete_pending(open, false);
+        return Ok(());
+    }
+    let place = file.place();
+    if place.name.is_empty() && file.stream.is_none() {
+        return Err(Status::CANNOT_DELETE);
+    }
+    if file.share.read_only {
+        return Err(Status::MEDIA_WRITE_PROTECTED);
+    }
+    let attr = file.base.getattr().await?;
+    let dos = file.base.dos(&attr).await?;
+    let read_only = facts::attributes(&attr, &dos, &place.name) & attribute::READONLY != 0;
+    if read_only && flags & disposition::IGNORE_READONLY_ATTRIBUTE == 0 {
+        return Err(Status::CANNOT_DELETE);
+    }
+    if file.stream.is_none() && attr.kind == Kind::Dir && !is_empty(file, &open.cred).await? {
+        return Err(Status::DIRECTORY_NOT_EMPTY);
+    }
+    if file.stream.is_none() {
+        super::rename::ask(cx, open, &file.base, Operation::Delete).await?;
+    }
+    if ex && flags & disposition::ON_CLOSE != 0 {
+        open.set_delete_on_close();
+    } else {
+        cx.server.opens.set_delete_pending(open, true);
+    }
+    Ok(())
+}
+
+async fn is_empty(file: &File, cred: &Cred) -> Result<bool, Status> {
+    // Whoever may delete a directory need not be allowed to list it.
+    let first = match file.base.readdir(cred, 0, 1).await {
+        Err(VfsError::Access) => file.base.readdir(&Cred::root(), 0, 1).await,
+        other => other,
+    };
+    Ok(first?.0.is_empty())
+}
+
+/// Extended attributes: an empty value removes one (MS-FSA section 2.1.5.15.6).
+async fn set_eas(cx: &Cx, open: &Open, file: &File, list: &[FullEa]) -> Result<(), Status> {
+    open.check(mask::WRITE_EA)?;
+    if list.iter().any(|e| !ea::is_name(&e.name)) {
+        return Err(Status::INVALID_EA_NAME);
+    }
+    let door = cx.door(open);
+    put_eas(&door, file, &open.cred, list).await
+}
+
+/// Sets extended attributes, also those of a CREATE. Names are found in any case.
+pub(crate) async fn put_eas(
+    door: &vfs::namespace::Door<'_>,
+    file: &File,
+    cred: &Cred,
+    list: &[FullEa],
+) -> Result<(), Status> {
+    let error = |e| match e {
+        VfsError::NotSupported => Status::EAS_NOT_SUPPORTED,
+        VfsError::XattrTooBig | VfsError::NoSpace => Status::EA_TOO_LARGE,
+        e => Status::from(e),
+    };
+    let there = file.base.xattr_list(cred).await.map_err(error)?;
+    for ea in list {
+        let known = there.iter().find(|n| n.eq_ignore_ascii_case(&ea.name));
+        let name = known.unwrap_or(&ea.name);
+        let done = if ea.value.is_empty() {
+            match door.xattr_remove(&file.share, &file.base, cred, name).await {
+                Err(VfsError::NoXattr) => Ok(()),
+                other => other.map(|_| ()),
+            }
+        } else {
+            let how = XattrHow::Either;
+            door.xattr_set(&file.share, &file.base, cred, name, &ea.value, how).await.map(|_| ())
+        };
+        done.map_err(error)?;
+    }
+    Ok(())
+}

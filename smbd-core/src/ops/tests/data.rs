@@ -1,0 +1,209 @@
+//! READ, WRITE, FLUSH and CLOSE: lengths, offsets, rights, and memory of the client.
+
+use rdma_transport::channel::{Place, RemoteSeg, Transport};
+
+use crate::dtyp::mask;
+use crate::kit::{Answered, Client, Kit};
+use crate::open::FileId;
+use crate::status::Status;
+use crate::wire::create::option;
+use crate::wire::negotiate::Dialect;
+use crate::wire::rdma::Channel;
+use crate::wire::{Command, close, flush, read, write};
+
+const RDMA: Transport = Transport::Rdma("test");
+
+fn reading(file: FileId, offset: u64, length: u32) -> read::Request {
+    read::Request {
+        padding: 80,
+        flags: 0,
+        length,
+        offset,
+        file,
+        minimum_count: 0,
+        channel: Some(Channel::None),
+        remaining: 0,
+        descriptors: Vec::new(),
+    }
+}
+
+fn writing(file: FileId, offset: u64, length: usize) -> write::Request {
+    write::Request {
+        data_offset: write::Request::DATA_OFFSET,
+        length: u32::try_from(length).unwrap(),
+        offset,
+        file,
+        channel: Some(Channel::None),
+        remaining: 0,
+        flags: 0,
+        descriptors: Vec::new(),
+    }
+}
+
+async fn read(c: &Client, r: &read::Request) -> Answered {
+    c.ask(Command::Read, &r.emit()).await
+}
+
+async fn write(c: &Client, file: FileId, offset: u64, data: &[u8]) -> Status {
+    let body = writing(file, offset, data.len()).emit();
+    c.ask_with(Command::Write, &body, data).await.status()
+}
+
+#[tokio::test]
+async fn what_is_written_is_read() {
+    let c = Kit::new().client();
+    let f = c.open("f").await;
+    let data: Vec<u8> =
+        (0..3 << 20).map(|i: u32| i.to_le_bytes()[1] ^ i.to_le_bytes()[0]).collect();
+    assert_eq!(write(&c, f, 5, &data).await, Status::SUCCESS);
+    let a = read(&c, &reading(f, 0, 8 << 20)).await;
+    let told = read::Response::parse(&a.message).unwrap();
+    assert_eq!(
+        told,
+        read::Response { data_offset: 80, data_length: 5 + (3 << 20), data_remaining: 0 }
+    );
+    assert_eq!(a.payloads[0].at, 80);
+    assert_eq!(a.data()[..5], [0; 5]);
+    assert!(a.data()[5..] == data);
+    let body = flush::Request { file: f }.emit();
+    assert_eq!(c.ask(Command::Flush, &body).await.status(), Status::SUCCESS);
+    let body = close::Request { flags: close::POSTQUERY_ATTRIB, file: f }.emit();
+    let a = c.ask(Command::Close, &body).await;
+    let basics = close::Response::parse(&a.message).unwrap().basics.unwrap();
+    assert_eq!(basics.end_of_file, 5 + (3 << 20));
+}
+
+#[tokio::test]
+async fn the_end_of_a_file_is_an_error_only_when_nothing_comes() {
+    let c = Kit::new().client();
+    let f = c.open("f").await;
+    assert_eq!(write(&c, f, 0, b"0123456789").await, Status::SUCCESS);
+    assert_eq!(read(&c, &reading(f, 4, 100)).await.data(), b"456789");
+    assert_eq!(read(&c, &reading(f, 10, 1)).await.status(), Status::END_OF_FILE);
+    assert_eq!(read(&c, &reading(f, 11, 0)).await.status(), Status::SUCCESS);
+    let least = read::Request { minimum_count: 7, ..reading(f, 4, 100) };
+    assert_eq!(read(&c, &least).await.status(), Status::END_OF_FILE);
+    let least = read::Request { minimum_count: 6, ..least };
+    assert_eq!(read(&c, &least).await.status(), Status::SUCCESS);
+}
+
+#[tokio::test]
+async fn hostile_offsets_and_lengths_are_refused() {
+    let c = Kit::new().client();
+    let f = c.open("f").await;
+    let bad = Status::INVALID_PARAMETER;
+    for (offset, length) in [(0, (8 << 20) + 1), (0, u32::MAX), (1 << 63, 1), (u64::MAX, 1)] {
+        assert_eq!(read(&c, &reading(f, offset, length)).await.status(), bad, "{offset} {length}");
+    }
+    assert_eq!(write(&c, f, 1 << 63, b"x").await, bad);
+    assert_eq!(write(&c, f, i64::MAX.cast_unsigned(), b"xx").await, bad);
+    for (data_offset, length) in [(112, 9), (112, u32::MAX), (64, 8), (0, 8), (u16::MAX, 8)] {
+        let r = write::Request { data_offset, length, ..writing(f, 0, 0) };
+        let mut body = r.emit();
+        body.extend([0; 8]);
+        assert_eq!(c.ask(Command::Write, &body).await.status(), bad, "{data_offset} {length}");
+    }
+    let undefined = read::Request { channel: None, ..reading(f, 0, 1) };
+    assert_eq!(read(&c, &undefined).await.status(), bad);
+    assert_eq!(write(&c, f, 7, b"").await, Status::SUCCESS);
+    let dir = c.create("d", |r| r.options = option::DIRECTORY_FILE).await.unwrap().file;
+    assert_eq!(read(&c, &reading(dir, 0, 1)).await.status(), Status::INVALID_DEVICE_REQUEST);
+    assert_eq!(write(&c, dir, 0, b"x").await, Status::INVALID_DEVICE_REQUEST);
+}
+
+#[tokio::test]
+async fn an_open_does_what_it_was_granted() {
+    let c = Kit::new().client();
+    let f = c.open("f").await;
+    assert_eq!(write(&c, f, 0, b"abc").await, Status::SUCCESS);
+    let open = async |access| c.create("f", |r| r.access = access).await.unwrap().file;
+    let reader = open(mask::READ_DATA).await;
+    assert_eq!(write(&c, reader, 0, b"x").await, Status::ACCESS_DENIED);
+    let body = flush::Request { file: reader }.emit();
+    assert_eq!(c.ask(Command::Flush, &body).await.status(), Status::ACCESS_DENIED);
+    let writer = open(mask::WRITE_DATA).await;
+    assert_eq!(read(&c, &reading(writer, 0, 1)).await.status(), Status::ACCESS_DENIED);
+    let runner = open(mask::EXECUTE).await;
+    assert_eq!(read(&c, &reading(runner, 0, 3)).await.data(), b"abc");
+}
+
+#[tokio::test]
+async fn memory_of_the_client_is_named_on_rdma_only() {
+    let c = Kit::new().client();
+    let f = c.open("f").await;
+    let descriptors = vec![RemoteSeg { handle: 1, len: 8, offset: 0 }];
+    let channel = Some(Channel::RdmaV1);
+    let r = read::Request { channel, descriptors: descriptors.clone(), ..reading(f, 0, 8) };
+    assert_eq!(read(&c, &r).await.status(), Status::INVALID_PARAMETER);
+    let w =
+        write::Request { channel, descriptors, remaining: 8, data_offset: 0, ..writing(f, 0, 0) };
+    assert_eq!(c.ask(Command::Write, &w.emit()).await.status(), Status::INVALID_PARAMETER);
+}
+
+#[tokio::test]
+async fn data_goes_to_and_comes_from_all_descriptors() {
+    let c = Kit::new().client_by(0, Dialect::V311, RDMA);
+    let f = c.open("f").await;
+    let seg = |handle, len| RemoteSeg { handle, len, offset: u64::from(handle) << 32 };
+    let w = write::Request {
+        channel: Some(Channel::RdmaV1Invalidate),
+        descriptors: vec![seg(7, 4), seg(8, 100)],
+        remaining: 10,
+        data_offset: 0,
+        ..writing(f, 0, 0)
+    };
+    let body = w.emit();
+    let (a, from) = tokio::join!(c.ask(Command::Write, &body), c.pull_gets(b"0123456789"));
+    assert_eq!((a.status(), a.invalidate), (Status::SUCCESS, Some(7)));
+    assert_eq!(from, [seg(7, 4), RemoteSeg { len: 6, ..seg(8, 0) }]);
+    let r = read::Request {
+        channel: Some(Channel::RdmaV1),
+        descriptors: vec![seg(1, 3), seg(2, 3), seg(3, 100)],
+        ..reading(f, 2, 50)
+    };
+    let a = read(&c, &r).await;
+    assert_eq!((a.status(), a.invalidate), (Status::SUCCESS, None));
+    let told = read::Response::parse(&a.message).unwrap();
+    assert_eq!((told.data_length, told.data_remaining), (0, 8));
+    assert_eq!(a.data(), b"23456789");
+    let Place::Remote(segs) = &a.payloads[0].place else { panic!("{:?}", a.payloads) };
+    assert_eq!(segs.iter().map(|s| s.handle).collect::<Vec<_>>(), [1, 2, 3]);
+}
+
+#[tokio::test]
+async fn too_little_memory_and_failures_invalidate_too() {
+    let c = Kit::new().client_by(0, Dialect::V311, RDMA);
+    let f = c.open("f").await;
+    let r = read::Request {
+        channel: Some(Channel::RdmaV1Invalidate),
+        descriptors: vec![RemoteSeg { handle: 9, len: 8, offset: 0 }],
+        ..reading(f, 0, 8)
+    };
+    let a = read(&c, &r).await;
+    assert_eq!((a.status(), a.invalidate), (Status::END_OF_FILE, Some(9)));
+    let short = read::Request { length: 9, ..r.clone() };
+    assert_eq!(read(&c, &short).await.status(), Status::INVALID_PARAMETER);
+    let none = read::Request { descriptors: vec![], ..r };
+    assert_eq!(read(&c, &none).await.status(), Status::INVALID_PARAMETER);
+    let w = |remaining, length| write::Request {
+        channel: Some(Channel::RdmaV1),
+        descriptors: vec![RemoteSeg { handle: 9, len: u32::MAX, offset: 0 }],
+        remaining,
+        length,
+        data_offset: 0,
+        ..writing(f, 0, 0)
+    };
+    let status = async |r: write::Request| c.ask(Command::Write, &r.emit()).await.status();
+    assert_eq!(status(w((8 << 20) + 1, 0)).await, Status::INVALID_PARAMETER, "before any memory");
+    assert_eq!(status(w(8, 8)).await, Status::INVALID_PARAMETER, "data in both places");
+    assert_eq!(status(w(0, 0)).await, Status::SUCCESS);
+}
+
+#[tokio::test]
+async fn old_dialects_know_no_channels() {
+    let c = Kit::new().client_by(0, Dialect::V210, Transport::Tcp);
+    let f = c.open("f").await;
+    assert_eq!(write(&c, f, 0, b"abc").await, Status::SUCCESS);
+    let reserved = read::Request { channel: None, ..reading(f, 0, 3) };
+    assert_eq!(read(&c, &reserved).await.data(), b"abc");
+}

@@ -1,0 +1,115 @@
+//! LOCK, leases and their acknowledgements, durable contexts: what holds, and what a client can do wrong with each.
+
+use crate::kit::{Client, Kit};
+use crate::open::FileId;
+use crate::status::Status;
+use crate::wire::context::{DurableV2, Lease, LeaseV2, ReconnectV2};
+use crate::wire::create::{Context, Disposition, oplock};
+use crate::wire::lock::{Element, Request, flag};
+use crate::wire::{Command, oplock_break};
+
+async fn lock(c: &Client, file: FileId, locks: &[(u64, u64, u32)]) -> Status {
+    let element = |l: &(u64, u64, u32)| Element { offset: l.0, length: l.1, flags: l.2 };
+    let locks = locks.iter().map(element).collect();
+    let request = Request { sequence_number: 0, sequence_index: 0, file, locks };
+    c.ask(Command::Lock, &request.emit()).await.status()
+}
+
+const NOW: u32 = flag::FAIL_IMMEDIATELY;
+const ALONE: u32 = flag::EXCLUSIVE | NOW;
+
+/// MS-SMB2 section 3.3.5.14: which elements may stand together, and what is undone when one fails.
+#[tokio::test]
+async fn locks_that_make_no_sense_are_refused_and_leave_what_the_specification_leaves() {
+    let kit = Kit::new();
+    let c = kit.client();
+    let (a, b) = (c.open("f").await, c.open("f").await);
+    for flags in [0, flag::SHARED | flag::EXCLUSIVE, 0x20, NOW] {
+        assert_eq!(lock(&c, a, &[(0, 1, flags)]).await, Status::INVALID_PARAMETER, "{flags:#x}");
+    }
+    for flags in [flag::UNLOCK | NOW, flag::UNLOCK | flag::SHARED] {
+        assert_eq!(lock(&c, a, &[(0, 1, flags)]).await, Status::INVALID_PARAMETER, "{flags:#x}");
+    }
+    assert_eq!(lock(&c, a, &[(u64::MAX, 2, ALONE)]).await, Status::INVALID_LOCK_RANGE);
+    let may_wait = [(0, 1, ALONE), (4, 1, flag::EXCLUSIVE)];
+    assert_eq!(lock(&c, a, &may_wait).await, Status::INVALID_PARAMETER);
+    assert_eq!(lock(&c, a, &[(10, 5, ALONE)]).await, Status::SUCCESS);
+    let second_fails = [(0, 5, ALONE), (12, 1, ALONE)];
+    assert_eq!(lock(&c, b, &second_fails).await, Status::LOCK_NOT_GRANTED);
+    assert_eq!(lock(&c, a, &[(0, 5, ALONE)]).await, Status::SUCCESS, "the first was undone");
+    assert_eq!(lock(&c, a, &[(10, 4, flag::UNLOCK)]).await, Status::RANGE_NOT_LOCKED);
+    assert_eq!(lock(&c, a, &[(10, 5, flag::UNLOCK)]).await, Status::SUCCESS);
+    assert_eq!(lock(&c, b, &[(10, 5, ALONE)]).await, Status::SUCCESS);
+    let unknown = FileId { persistent: 1, volatile: 1 };
+    assert_eq!(lock(&c, unknown, &[(0, 1, ALONE)]).await, Status::FILE_CLOSED);
+}
+
+fn lease(key: u8, state: u32) -> Context<'static> {
+    let v2 = Some(LeaseV2 { parent: [0; 16], epoch: 7 });
+    Lease { key: [key; 16], state, flags: 0, v2 }.context()
+}
+
+async fn leased(c: &Client, name: &str, key: u8, state: u32) -> Result<FileId, Status> {
+    let response = c
+        .create(name, |r| {
+            r.oplock_level = oplock::LEASE;
+            r.contexts = vec![lease(key, state)];
+        })
+        .await?;
+    assert_eq!(response.oplock_level, oplock::LEASE);
+    Ok(response.file)
+}
+
+async fn acknowledge(c: &Client, key: u8, state: u32) -> Status {
+    let body = oplock_break::Lease { key: [key; 16], state }.emit();
+    c.ask(Command::OplockBreak, &body).await.status()
+}
+
+/// MS-SMB2 sections 3.3.5.9.8 and 3.3.5.22.2.
+#[tokio::test]
+async fn a_lease_is_of_one_file_and_acknowledged_only_while_it_breaks() {
+    const READ: u32 = 1;
+    let kit = Kit::new();
+    crate::lease::attach(&kit.core);
+    let c = kit.client();
+    let first = leased(&c, "f", 1, READ).await.unwrap();
+    assert_eq!(leased(&c, "g", 1, READ).await, Err(Status::INVALID_PARAMETER), "another file's");
+    assert_eq!(acknowledge(&c, 1, 0).await, Status::UNSUCCESSFUL, "it does not break");
+    assert_eq!(acknowledge(&c, 9, 0).await, Status::OBJECT_NAME_NOT_FOUND);
+    // Another open empties the file: READ alone is lost without a word, so nobody waits.
+    let cuts = Disposition::OverwriteIf as u32;
+    let second = c.create("f", |r| r.disposition = cuts).await.unwrap().file;
+    let told = c.pushed().await;
+    let notice = oplock_break::Response::parse(&told.message).unwrap();
+    let oplock_break::Response::LeaseNotice(n) = notice else { panic!("{notice:?}") };
+    assert_eq!((n.key, n.from, n.to, n.acknowledge), ([1; 16], READ, 0, false));
+    assert_eq!(n.epoch, 9, "granted as 8");
+    assert_eq!(acknowledge(&c, 1, 0).await, Status::UNSUCCESSFUL, "nothing was asked");
+    assert_eq!(kit.core.leases.count(), 1);
+    assert_eq!(c.close(first).await, Status::SUCCESS);
+    assert_eq!(kit.core.leases.count(), 0, "a lease goes with its last open");
+    assert_eq!(c.close(second).await, Status::SUCCESS);
+}
+
+/// MS-SMB2 sections 3.3.5.9.7, 3.3.5.9.10 and 3.3.5.9.12.
+#[tokio::test]
+async fn durable_contexts_exclude_each_other_and_name_what_is_there() {
+    let kit = Kit::new();
+    let c = kit.client();
+    let new = DurableV2 { timeout: 0, flags: 0, guid: [5; 16] };
+    let again =
+        ReconnectV2 { file: FileId { persistent: 3, volatile: 4 }, guid: [5; 16], flags: 0 };
+    let with = |contexts: Vec<Context<'static>>| {
+        c.create("f", move |r| {
+            r.oplock_level = oplock::BATCH;
+            r.contexts = contexts;
+        })
+    };
+    let both = with(vec![new.context(), again.context()]).await;
+    assert_eq!(both.map(|r| r.file), Err(Status::INVALID_PARAMETER));
+    let nobody = with(vec![again.context()]).await;
+    assert_eq!(nobody.map(|r| r.file), Err(Status::OBJECT_NAME_NOT_FOUND));
+    assert!(with(vec![new.context()]).await.is_ok());
+    let same_name = with(vec![new.context()]).await;
+    assert_eq!(same_name.map(|r| r.file), Err(Status::DUPLICATE_OBJECTID));
+}

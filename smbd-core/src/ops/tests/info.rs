@@ -1,0 +1,255 @@
+//! QUERY_INFO and SET_INFO: what is told and changed, and the buffers that are too short, too long or lie.
+
+use crate::dtyp::{Ace, Acl, FileTime, SecurityDescriptor, Sid, descriptor::control, mask};
+use crate::fscc::ea::FullEa;
+use crate::fscc::file::{Basic, Class, Standard};
+use crate::fscc::set::{NewName, Set, rename};
+use crate::fscc::{attribute, volume};
+use crate::kit::{Answered, Client, Kit};
+use crate::status::Status;
+use crate::wire::Command;
+use crate::wire::create::{Disposition, option};
+use crate::wire::file_id::FileId;
+use crate::wire::query_info::{Request, Response, info_type, security_information as part};
+use crate::wire::set_info;
+
+async fn ask(c: &Client, file: FileId, info_type: u8, class: u8, len: u32) -> Answered {
+    let more = if info_type == info_type::SECURITY { part::OWNER | part::DACL } else { 0 };
+    let r = Request {
+        info_type,
+        class,
+        output_len: len,
+        additional: more,
+        flags: 0,
+        file,
+        input: Vec::new(),
+    };
+    c.ask(Command::QueryInfo, &r.emit()).await
+}
+
+async fn query(c: &Client, file: FileId, class: Class) -> Result<Vec<u8>, Status> {
+    let answer = ask(c, file, info_type::FILE, class.number(), 65_536).await.ok()?;
+    Ok(Response::parse(&answer.message).unwrap().buffer)
+}
+
+async fn put(c: &Client, file: FileId, info_type: u8, class: u8, more: u32, b: &[u8]) -> Status {
+    let buffer = b.to_vec();
+    let r = set_info::Request { info_type, class, additional: more, file, buffer };
+    c.ask(Command::SetInfo, &r.emit()).await.status()
+}
+
+async fn set(c: &Client, file: FileId, set: Set) -> Status {
+    let (class, bytes) = set.emit();
+    put(c, file, info_type::FILE, class, 0, &bytes).await
+}
+
+fn to(name: &str, flags: u32) -> NewName {
+    NewName { flags, root: 0, name: name.into() }
+}
+
+async fn open(c: &Client, name: &str) -> Result<FileId, Status> {
+    c.create(name, |r| r.disposition = Disposition::Open as u32).await.map(|r| r.file)
+}
+
+/// A class of fixed size is answered whole or not at all; one with a name behind it is cut.
+#[tokio::test]
+async fn short_buffers_get_the_status_of_windows() {
+    let c = Kit::new().client();
+    let f = c.open("a-name-of-some-length").await;
+    for class in Class::ALL {
+        let n = class.number();
+        let Ok(whole) = query(&c, f, *class).await else { continue };
+        let fixed = u32::try_from(class.fixed_len()).unwrap();
+        let len = u32::try_from(whole.len()).unwrap();
+        if fixed > 0 {
+            let status = ask(&c, f, info_type::FILE, n, fixed - 1).await.status();
+            assert_eq!(status, Status::INFO_LENGTH_MISMATCH, "{class:?}");
+        }
+        if len > fixed {
+            let cut = ask(&c, f, info_type::FILE, n, fixed).await;
+            assert_eq!(cut.status(), Status::BUFFER_OVERFLOW, "{class:?}");
+            assert!(Response::parse(&cut.message).unwrap().buffer.len() <= class.fixed_len());
+        }
+        assert_eq!(ask(&c, f, info_type::FILE, n, len.max(fixed)).await.status(), Status::SUCCESS);
+    }
+    for class in volume::Class::ALL {
+        let fixed = u32::try_from(class.fixed_len()).unwrap();
+        let short = ask(&c, f, info_type::FILESYSTEM, class.number(), fixed - 1).await.status();
+        let posix = class == volume::Class::Posix;
+        let want = if posix { Status::INVALID_INFO_CLASS } else { Status::INFO_LENGTH_MISMATCH };
+        assert_eq!(short, want, "{class:?}");
+    }
+    let small = ask(&c, f, info_type::SECURITY, 0, 4).await;
+    assert_eq!(small.status(), Status::BUFFER_TOO_SMALL);
+    let needed = u32::from_le_bytes(*small.message.last_chunk().unwrap());
+    assert_eq!(ask(&c, f, info_type::SECURITY, 0, needed).await.status(), Status::SUCCESS);
+    let much = ask(&c, f, info_type::FILE, Class::All.number(), u32::MAX).await.status();
+    assert_eq!(much, Status::INVALID_PARAMETER);
+    let none = ask(&c, f, info_type::FILE, 1, 65_536).await.status();
+    assert_eq!(none, Status::INVALID_INFO_CLASS);
+    assert_eq!(ask(&c, f, 9, 4, 65_536).await.status(), Status::INVALID_PARAMETER);
+    assert_eq!(ask(&c, f, info_type::QUOTA, 0, 65_536).await.status(), Status::NOT_SUPPORTED);
+}
+
+#[tokio::test]
+async fn every_class_needs_its_right() {
+    let c = Kit::new().client();
+    let f = c.create("f", |r| r.access = mask::EXECUTE).await.unwrap().file;
+    for class in [Class::Basic, Class::All, Class::NetworkOpen, Class::AttributeTag, Class::FullEa]
+    {
+        assert_eq!(query(&c, f, class).await.unwrap_err(), Status::ACCESS_DENIED, "{class:?}");
+    }
+    assert!(query(&c, f, Class::Standard).await.is_ok());
+    for what in [
+        Set::Basic(Basic::default()),
+        Set::EndOfFile(1),
+        Set::Allocation(1),
+        Set::Disposition { flags: 1, ex: false },
+        Set::Rename(to("g", 0)),
+        Set::FullEa(FullEa { flags: 0, name: b"A".to_vec(), value: b"b".to_vec() }.emit()),
+    ] {
+        assert_eq!(set(&c, f, what.clone()).await, Status::ACCESS_DENIED, "{what:?}");
+    }
+    assert_eq!(set(&c, f, Set::ValidDataLength(0)).await, Status::PRIVILEGE_NOT_HELD);
+    let security = ask(&c, f, info_type::SECURITY, 0, 65_536).await.status();
+    assert_eq!(security, Status::ACCESS_DENIED);
+}
+
+#[tokio::test]
+async fn times_and_attributes_are_kept() {
+    let c = Kit::new().client();
+    let f = c.open("f").await;
+    let t = |n: u64| FileTime(0x01d0_0000_0000_0000 + n * 10_000_000);
+    let b = Basic {
+        creation: t(1),
+        last_access: t(2),
+        last_write: t(3),
+        change: t(4),
+        attributes: attribute::HIDDEN,
+    };
+    assert_eq!(set(&c, f, Set::Basic(b)).await, Status::SUCCESS);
+    let basic = async || Basic::parse(&query(&c, f, Class::Basic).await.unwrap()).unwrap();
+    assert_eq!(basic().await, b);
+    assert_eq!(set(&c, f, Set::Basic(Basic::default())).await, Status::SUCCESS);
+    assert_eq!(basic().await, b, "zeros change nothing");
+    assert_eq!(set(&c, f, Set::EndOfFile(9)).await, Status::SUCCESS);
+    assert_eq!(basic().await.last_write, t(3), "what was set stays for what this open does");
+    let thaw = Basic { last_write: FileTime::THAW, ..Basic::default() };
+    assert_eq!(set(&c, f, Set::Basic(thaw)).await, Status::SUCCESS);
+    assert_eq!(set(&c, f, Set::EndOfFile(5)).await, Status::SUCCESS);
+    assert!(basic().await.last_write > t(3));
+    let odd = Basic { creation: FileTime(u64::MAX - 2), ..Basic::default() };
+    assert_eq!(set(&c, f, Set::Basic(odd)).await, Status::INVALID_PARAMETER);
+    let dir = Basic { attributes: attribute::DIRECTORY, ..Basic::default() };
+    assert_eq!(set(&c, f, Set::Basic(dir)).await, Status::INVALID_PARAMETER);
+    let standard = Standard::parse(&query(&c, f, Class::Standard).await.unwrap()).unwrap();
+    assert_eq!((standard.end_of_file, standard.links), (5, 1));
+}
+
+#[tokio::test]
+async fn renames_follow_the_rules_of_windows() {
+    let c = Kit::new().client();
+    let f = c.open("f").await;
+    c.close(c.open("there").await).await;
+    let dir = c.create("d", |r| r.options = option::DIRECTORY_FILE).await.unwrap().file;
+    assert_eq!(set(&c, f, Set::Rename(to("there", 0))).await, Status::OBJECT_NAME_COLLISION);
+    assert_eq!(set(&c, f, Set::Rename(to("d", 1))).await, Status::ACCESS_DENIED, "a directory");
+    assert_eq!(set(&c, f, Set::Rename(to("no\\x", 0))).await, Status::OBJECT_PATH_NOT_FOUND);
+    assert_eq!(set(&c, f, Set::Rename(to("a*b", 0))).await, Status::OBJECT_NAME_INVALID);
+    let held = open(&c, "there").await.unwrap();
+    assert_eq!(set(&c, f, Set::Rename(to("there", 1))).await, Status::ACCESS_DENIED, "in use");
+    c.close(held).await;
+    assert_eq!(set(&c, f, Set::Rename(to("THERE", 1))).await, Status::SUCCESS);
+    let name = query(&c, f, Class::Name).await.unwrap();
+    assert_eq!(
+        crate::wire::utf16(&name[4..]).unwrap(),
+        "\\THERE",
+        "in the case that was asked for"
+    );
+    assert_eq!(set(&c, f, Set::Rename(to("There", 0))).await, Status::SUCCESS, "only its case");
+    // Whoever may delete the directory is in the way of names that come into it.
+    assert_eq!(set(&c, f, Set::Rename(to("d\\f", 0))).await, Status::SHARING_VIOLATION);
+    c.close(dir).await;
+    assert_eq!(set(&c, f, Set::Rename(to("d\\f", 0))).await, Status::SUCCESS);
+    let dir = open(&c, "d").await.unwrap();
+    assert_eq!(set(&c, dir, Set::Rename(to("e", 0))).await, Status::ACCESS_DENIED, "open below");
+    c.close(f).await;
+    assert_eq!(set(&c, dir, Set::Rename(to("e", 0))).await, Status::SUCCESS);
+    assert!(open(&c, "e\\f").await.is_ok());
+    assert_eq!(open(&c, "d\\f").await, Err(Status::OBJECT_PATH_NOT_FOUND));
+    let posix = rename::REPLACE_IF_EXISTS | rename::POSIX_SEMANTICS;
+    let g = c.open("g").await;
+    let held = open(&c, "e\\f").await.unwrap();
+    assert_eq!(set(&c, g, Set::Rename(to("e\\f", posix))).await, Status::SHARING_VIOLATION);
+    c.close(dir).await;
+    assert_eq!(set(&c, g, Set::Rename(to("e\\f", posix))).await, Status::SUCCESS);
+    c.close(held).await;
+}
+
+#[tokio::test]
+async fn links_and_attributes_with_names_are_made() {
+    let c = Kit::new().client();
+    let f = c.open("f").await;
+    assert_eq!(set(&c, f, Set::Link(to("g", 0))).await, Status::SUCCESS);
+    assert_eq!(set(&c, f, Set::Link(to("g", 0))).await, Status::OBJECT_NAME_COLLISION);
+    let standard = Standard::parse(&query(&c, f, Class::Standard).await.unwrap()).unwrap();
+    assert_eq!(standard.links, 2);
+    assert_eq!(query(&c, f, Class::FullEa).await, Err(Status::NO_EAS_ON_FILE));
+    let ea = |value: &[u8]| FullEa { flags: 0, name: b"One".to_vec(), value: value.to_vec() };
+    assert_eq!(set(&c, f, Set::FullEa(ea(b"1").emit())).await, Status::SUCCESS);
+    assert_eq!(FullEa::parse_list(&query(&c, f, Class::FullEa).await.unwrap()), Ok(vec![ea(b"1")]));
+    let upper = FullEa { name: b"ONE".to_vec(), ..ea(b"2") };
+    assert_eq!(set(&c, f, Set::FullEa(upper.emit())).await, Status::SUCCESS);
+    assert_eq!(FullEa::parse_list(&query(&c, f, Class::FullEa).await.unwrap()), Ok(vec![ea(b"2")]));
+    assert_eq!(set(&c, f, Set::FullEa(ea(b"").emit())).await, Status::SUCCESS);
+    assert_eq!(query(&c, f, Class::FullEa).await, Err(Status::NO_EAS_ON_FILE));
+    let bad = FullEa { name: b"a:b".to_vec(), ..ea(b"2") };
+    assert_eq!(set(&c, f, Set::FullEa(bad.emit())).await, Status::INVALID_EA_NAME);
+    assert_eq!(set(&c, f, Set::FullEa(vec![0; 7])).await, Status::INVALID_PARAMETER);
+}
+
+#[tokio::test]
+async fn a_list_that_was_set_is_enforced() {
+    let kit = Kit::new();
+    let (root, bob) = (kit.client(), kit.client_as(2000));
+    let f = root.open("f").await;
+    let sd = SecurityDescriptor {
+        control: control::DACL_PRESENT,
+        dacl: Some(Acl::new(vec![Ace::allow(Sid::everyone(), mask::FILE_READ, 0)])),
+        ..Default::default()
+    };
+    let done = put(&root, f, info_type::SECURITY, 0, part::DACL, &sd.emit()).await;
+    assert_eq!(done, Status::SUCCESS);
+    let bad = put(&root, f, info_type::SECURITY, 0, part::DACL, &sd.emit()[..19]).await;
+    assert_eq!(bad, Status::INVALID_PARAMETER);
+    let open = async |access| {
+        let asked = bob.create("f", |r| {
+            r.access = access;
+            r.disposition = Disposition::Open as u32;
+        });
+        asked.await.map(|r| r.file)
+    };
+    assert!(open(mask::READ_DATA).await.is_ok());
+    assert_eq!(open(mask::WRITE_DATA).await, Err(Status::ACCESS_DENIED));
+    let g = open(mask::READ_CONTROL).await.unwrap();
+    let set = put(&bob, g, info_type::SECURITY, 0, part::DACL, &sd.emit()).await;
+    assert_eq!(set, Status::ACCESS_DENIED);
+}
+
+#[tokio::test]
+async fn volumes_are_not_to_be_set() {
+    let c = Kit::new().client();
+    let f = c.open("f").await;
+    let volume = async |class| put(&c, f, info_type::FILESYSTEM, class, 0, &[0; 64]).await;
+    assert_eq!(volume(2).await, Status::ACCESS_DENIED);
+    assert_eq!(volume(3).await, Status::INVALID_INFO_CLASS);
+    for class in 0..=255 {
+        let status = put(&c, f, info_type::FILE, class, 0, &[]).await;
+        let class_is_read = [4, 10, 11, 13, 14, 16, 19, 20, 39, 40, 64, 65, 72].contains(&class);
+        match class {
+            _ if class_is_read => assert_eq!(status, Status::INFO_LENGTH_MISMATCH, "{class}"),
+            15 => assert_eq!(status, Status::SUCCESS, "an empty list"),
+            _ => assert_eq!(status, Status::INVALID_INFO_CLASS, "{class}"),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! QUERY_DIRECTORY and CHANGE_NOTIFY.
+
+use crate::dtyp::mask;
+use crate::fscc::chained;
+use crate::fscc::dir::Level;
+use crate::fscc::notify::{Action, Change};
+use crate::kit::{Client, Kit};
+use crate::status::Status;
+use crate::wire::Command;
+use crate::wire::change_notify::{self, WATCH_TREE, filter};
+use crate::wire::create::{Disposition, option};
+use crate::wire::file_id::FileId;
+use crate::wire::query_directory::{Request, Response, flag};
+
+async fn list(
+    c: &Client,
+    file: FileId,
+    pattern: &str,
+    flags: u8,
+    (level, len): (u8, u32),
+) -> Result<Vec<String>, Status> {
+    let pattern = pattern.to_owned();
+    let r = Request { class: level, flags, file_index: 0, file, output_len: len, pattern };
+    let answer = c.ask(Command::QueryDirectory, &r.emit()).await;
+    if answer.status() != Status::SUCCESS {
+        return Err(answer.status());
+    }
+    let buffer = Response::parse(&answer.message).unwrap().buffer;
+    let level = Level::from_number(level).unwrap();
+    Ok(chained(&buffer).map(|e| level.parse(e.unwrap()).unwrap().0).collect())
+}
+
+const BIG: (u8, u32) = (37, 65_536);
+
+async fn dir(c: &Client, name: &str) -> FileId {
+    c.create(name, |r| r.options = option::DIRECTORY_FILE).await.unwrap().file
+}
+
+async fn filled(c: &Client, names: &[&str]) -> FileId {
+    let d = dir(c, "d").await;
+    for name in names {
+        let file = c.open(&format!("d\\{name}")).await;
+        c.close(file).await;
+    }
+    d
+}
+
+#[tokio::test]
+async fn every_level_lists_every_name_once() {
+    let c = Kit::new().client();
+    let names: Vec<String> = (0..300).map(|n| format!("file-{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let d = filled(&c, &names).await;
+    for level in Level::ALL.into_iter().filter(|l| *l != Level::Posix) {
+        let n = level.number();
+        let mut found = list(&c, d, "*", flag::REOPEN, (n, 1000)).await.unwrap();
+        assert!(found.len() < 60, "what does not fit comes later");
+        loop {
+            match list(&c, d, "*", 0, (n, 3000)).await {
+                Ok(more) => found.extend(more),
+                Err(why) => break assert_eq!(why, Status::NO_MORE_FILES),
+            }
+        }
+        assert_eq!(found[..2], [".", ".."]);
+        found.sort();
+        found.dedup();
+        assert_eq!(found.len(), names.len() + 2, "{level:?}");
+    }
+    let posix = list(&c, d, "*", flag::REOPEN, (100, 65_536)).await;
+    assert_eq!(posix, Err(Status::INVALID_INFO_CLASS), "nobody agreed on it");
+}
+
+#[tokio::test]
+async fn patterns_restarts_and_single_entries() {
+    let c = Kit::new().client();
+    let d = filled(&c, &["a.txt", "b.txt", "b.c"]).await;
+    let found = list(&c, d, "B.*", 0, BIG).await.map(|mut f| {
+        f.sort();
+        f
+    });
+    assert_eq!(found.unwrap(), ["b.c", "b.txt"]);
+    assert_eq!(list(&c, d, "*", 0, BIG).await, Err(Status::NO_MORE_FILES), "goes on");
+    let again = list(&c, d, "<.txt", flag::RESTART_SCANS, BIG).await.unwrap();
+    assert_eq!(again.len(), 2, "with a new pattern");
+    let none = list(&c, d, "x*", flag::REOPEN, BIG).await;
+    assert_eq!(none, Err(Status::NO_SUCH_FILE), "nothing at all");
+    let one = list(&c, d, "A.TXT", flag::REOPEN, BIG).await.unwrap();
+    assert_eq!(one, ["a.txt"], "a name is looked up");
+    assert_eq!(list(&c, d, "A.TXT", 0, BIG).await, Err(Status::NO_MORE_FILES));
+    let mut names = list(&c, d, "*", flag::REOPEN | flag::RETURN_SINGLE_ENTRY, BIG).await.unwrap();
+    while let Ok(one) = list(&c, d, "*", flag::RETURN_SINGLE_ENTRY, BIG).await {
+        assert_eq!(one.len(), 1);
+        names.extend(one);
+    }
+    assert_eq!(names.len(), 5);
+}
+
+#[tokio::test]
+async fn what_cannot_be_listed_is_refused() {
+    let c = Kit::new().client();
+    let d = filled(&c, &["a-name-of-some-length"]).await;
+    let f = c.open("f").await;
+    assert_eq!(list(&c, f, "*", 0, BIG).await, Err(Status::INVALID_PARAMETER), "a file");
+    assert_eq!(list(&c, d, "*", 0, (4, 1000)).await, Err(Status::INVALID_INFO_CLASS));
+    assert_eq!(list(&c, d, "*", 0, (37, 103)).await, Err(Status::INFO_LENGTH_MISMATCH));
+    assert_eq!(list(&c, d, "*", 0, (37, u32::MAX)).await, Err(Status::INVALID_PARAMETER));
+    assert_eq!(list(&c, d, "a\\*", 0, BIG).await, Err(Status::OBJECT_NAME_INVALID));
+    assert_eq!(list(&c, d, &"*".repeat(5000), 0, BIG).await, Err(Status::OBJECT_NAME_INVALID));
+    let cut = list(&c, d, "a*", 0, (37, 106)).await;
+    assert_eq!(cut, Err(Status::BUFFER_OVERFLOW), "one name, and not even that");
+    let blind = c.create("d", |r| r.access = mask::READ_ATTRIBUTES).await.unwrap().file;
+    assert_eq!(list(&c, blind, "*", 0, BIG).await, Err(Status::ACCESS_DENIED));
+}
+
+fn watch(file: FileId, len: u32, filter: u32) -> Vec<u8> {
+    change_notify::Request { flags: WATCH_TREE, output_len: len, file, filter }.emit()
+}
+
+fn changes(message: &[u8]) -> Vec<Change> {
+    Change::parse_list(&Response::parse(message).unwrap().buffer).unwrap()
+}
+
+#[tokio::test]
+async fn changes_are_told_when_they_come_and_kept_when_nobody_waits() {
+    let c = Kit::new().client();
+    let d = dir(&c, "d").await;
+    let first = c.ask(Command::ChangeNotify, &watch(d, 1000, filter::ALL)).await;
+    assert_eq!(first.status(), Status::PENDING);
+    let file = c.open("d\\new").await;
+    let told = c.pushed().await;
+    assert_eq!(told.status(), Status::SUCCESS);
+    let added = Change { action: Action::Added, name: "new".into() };
+    assert_eq!(changes(&told.message), [added]);
+    c.close(file).await;
+    let doomed = c.create("d\\new", |r| r.options = option::DELETE_ON_CLOSE).await.unwrap().file;
+    c.close(doomed).await;
+    let told = c.ask(Command::ChangeNotify, &watch(d, 1000, filter::ALL)).await;
+    let removed = Change { action: Action::Removed, name: "new".into() };
+    assert_eq!(changes(&told.message), [removed], "it waited");
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_its_open_and_with_its_directory() {
+    let c = Kit::new().client();
+    let (d, e) = (dir(&c, "d").await, dir(&c, "e").await);
+    let ask = async |file| c.ask(Command::ChangeNotify, &watch(file, 1000, filter::ALL)).await;
+    assert_eq!(ask(d).await.status(), Status::PENDING);
+    c.close(d).await;
+    assert_eq!(c.pushed().await.status(), Status::NOTIFY_CLEANUP);
+    assert_eq!(ask(e).await.status(), Status::PENDING);
+    let doomed = c
+        .create("e", |r| {
+            r.disposition = Disposition::Open as u32;
+            r.options = option::DIRECTORY_FILE | option::DELETE_ON_CLOSE;
+        })
+        .await
+        .unwrap();
+    c.close(doomed.file).await;
+    assert_eq!(c.pushed().await.status(), Status::DELETE_PENDING);
+    assert_eq!(ask(e).await.status(), Status::DELETE_PENDING);
+}
+
+#[tokio::test]
+async fn what_does_not_fit_is_to_be_looked_up() {
+    let c = Kit::new().client();
+    let d = dir(&c, "d").await;
+    let ask = async |len| c.ask(Command::ChangeNotify, &watch(d, len, filter::FILE_NAME)).await;
+    assert_eq!(ask(1).await.status(), Status::PENDING);
+    let file = c.open("d\\f").await;
+    assert_eq!(c.pushed().await.status(), Status::NOTIFY_ENUM_DIR);
+    c.close(file).await;
+    let none = c.ask(Command::ChangeNotify, &watch(d, 1000, 0)).await.status();
+    assert_eq!(none, Status::INVALID_PARAMETER, "no kind of change");
+    let much = c.ask(Command::ChangeNotify, &watch(d, u32::MAX, filter::ALL)).await.status();
+    assert_eq!(much, Status::INVALID_PARAMETER);
+    let file = c.open("f").await;
+    let f = c.ask(Command::ChangeNotify, &watch(file, 1000, filter::ALL)).await.status();
+    assert_eq!(f, Status::INVALID_PARAMETER, "a file");
+}

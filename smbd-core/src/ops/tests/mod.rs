@@ -1,0 +1,10 @@
+//! The commands on files against a server in memory, and what a client can do wrong with each.
+
+mod create;
+mod data;
+mod delete;
+mod hold;
+mod info;
+mod ioctl;
+mod listing;
+mod logon;

@@ -1,0 +1,94 @@
+//! TREE_CONNECT (MS-SMB2 section 3.3.5.7).
+
+use crate::cx::{Answer, Cx};
+use crate::session::{Kind, User};
+use crate::settings::ShareSettings;
+use crate::status::Status;
+use crate::tree::{Target, Tree};
+use crate::wire::tree_connect::{DISK, ENCRYPT_DATA, NO_CACHING, PIPE, Request, Response};
+
+/// Everything (MS-SMB2 section 2.2.13.1).
+const FULL_ACCESS: u32 = 0x001f_01ff;
+/// Everything that changes nothing, and to read security descriptors.
+const READ_ACCESS: u32 = 0x0012_00a9;
+/// What Windows tells of its pipes.
+const PIPE_ACCESS: u32 = 0x001f_00a9;
+const PIPES: &str = "IPC$";
+
+pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+    let request = Request::parse(&cx.message)?;
+    let name = share_name(&request.path)?;
+    let user = cx.session()?.user().ok_or(Status::USER_SESSION_DELETED)?;
+    if name.eq_ignore_ascii_case(PIPES) {
+        return connect(
+            cx,
+            PIPES.into(),
+            Target::Pipes,
+            &user,
+            ShareSettings::default(),
+            PIPE_ACCESS,
+        );
+    }
+    let shares = cx.server.namespace.shares();
+    let found = shares.iter().find(|s| s.name.to_lowercase() == name.to_lowercase());
+    let share = found.ok_or(Status::BAD_NETWORK_NAME)?.clone();
+    let settings = cx.server.settings.share(&share.name);
+    if user.kind != Kind::User && !settings.guest {
+        return Err(Status::ACCESS_DENIED);
+    }
+    let ip = cx.conn.info.peer.ip();
+    if share.clients.as_ref().is_some_and(|ranges| !ranges.iter().any(|r| r.contains(ip))) {
+        return Err(Status::ACCESS_DENIED);
+    }
+    if settings.encrypt && cx.conn.negotiated().is_none_or(|n| n.cipher.is_none()) {
+        return Err(Status::ACCESS_DENIED);
+    }
+    let access = if share.read_only { READ_ACCESS } else { FULL_ACCESS };
+    connect(cx, share.name.clone(), Target::Files(share), &user, settings, access)
+}
+
+fn connect(
+    cx: &Cx,
+    name: String,
+    target: Target,
+    user: &User,
+    settings: ShareSettings,
+    maximal_access: u32,
+) -> Result<Answer, Status> {
+    let session = cx.session()?;
+    let is_pipe = matches!(target, Target::Pipes);
+    let cred = match &target {
+        Target::Files(share) => share.squash(user.cred.clone()),
+        Target::Pipes => user.cred.clone(),
+    };
+    let encrypt = settings.encrypt;
+    let tree = session
+        .add_tree(|id| Tree {
+            id,
+            session_id: session.id,
+            name,
+            target,
+            cred,
+            maximal_access,
+            settings,
+        })
+        .ok_or(Status::INSUFFICIENT_RESOURCES)?;
+    let is_3 = cx.conn.dialect().is_3();
+    let response = Response {
+        share_type: if is_pipe { PIPE } else { DISK },
+        flags: if is_pipe { NO_CACHING } else { 0 }
+            | if encrypt && is_3 { ENCRYPT_DATA } else { 0 },
+        capabilities: 0,
+        maximal_access,
+    };
+    Ok(Answer { tree_id: Some(tree.id), ..Answer::ok(response.emit()) })
+}
+
+/// The last part of `\\server\share`.
+fn share_name(path: &str) -> Result<&str, Status> {
+    let rest = path.strip_prefix(r"\\").ok_or(Status::BAD_NETWORK_NAME)?;
+    match rest.split_once('\\') {
+        Some((_, share)) if !share.is_empty() && !share.contains('\\') => Ok(share),
+        _ => Err(Status::BAD_NETWORK_NAME),
+    }
+}

@@ -1,0 +1,14 @@
+//! TREE_DISCONNECT (MS-SMB2 section 3.3.5.8): closes what was opened in the tree.
+
+use crate::cx::{Answer, Cx};
+use crate::dispatch::{Loss, lose};
+use crate::status::Status;
+use crate::wire::simple;
+
+pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+    simple::parse(&cx.message)?;
+    let (session, id) = (cx.session()?, cx.tree()?.id);
+    session.remove_tree(id).ok_or(Status::NETWORK_NAME_DELETED)?;
+    lose(&cx.server, session.id, Some(id), Loss::GivenUp).await;
+    Ok(Answer::ok(simple::BODY.to_vec()))
+}

@@ -1,0 +1,237 @@
+//! Names as CREATE and a rename give them: a path from the share's root, perhaps with a stream (MS-FSCC section 2.1.5, MS-SMB2
+//! section 3.3.5.9). Pure.
+//!
+//! *Errors.* STATUS_INVALID_PARAMETER for a path that begins with `\`; STATUS_OBJECT_NAME_INVALID for what no name can be.
+
+use crate::status::Status;
+use crate::wire::utf16;
+
+/// UTF-16 units of one component, and of the name of one stream (MS-FSCC section 2.1.5.2).
+const COMPONENT_MAX: usize = 255;
+/// Components of one path.
+const DEPTH_MAX: usize = 1024;
+
+/// What the type of a stream says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// `$DATA`
+    Data,
+    /// `$INDEX_ALLOCATION`: the file must be a directory.
+    Index,
+}
+
+/// A path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Path {
+    /// Its components; none for the root of the share.
+    pub names: Vec<String>,
+    /// The name of a stream other than the file itself.
+    pub stream: Option<String>,
+    /// The type, where it was written.
+    pub stream_type: Option<Type>,
+    /// It ends with `\`: only a directory can be meant.
+    pub slash: bool,
+}
+
+impl Path {
+    /// Reads a path in UTF-16.
+    pub fn parse(name: &[u8], posix: bool) -> Result<Self, Status> {
+        // Half a surrogate pair is a name to Windows. No file system of ours can hold it.
+        let text = utf16(name).ok_or(Status::OBJECT_NAME_INVALID)?;
+        if posix { Self::of_posix(&text) } else { Self::of(&text) }
+    }
+
+    /// Reads a path.
+    pub fn of(text: &str) -> Result<Self, Status> {
+        let mut path = Self::default();
+        if text.is_empty() {
+            return Ok(path);
+        }
+        if text.starts_with('\\') {
+            return Err(Status::INVALID_PARAMETER);
+        }
+        let text = match text.strip_suffix('\\') {
+            Some(rest) => {
+                path.slash = true;
+                rest
+            }
+            None => text,
+        };
+        let mut parts = text.split('\\').peekable();
+        while let Some(part) = parts.next() {
+            let file = if parts.peek().is_none() { path.split_stream(part)? } else { part };
+            if file.is_empty() && path.names.is_empty() && part.starts_with(':') {
+                // A stream of the share's root.
+                break;
+            }
+            if file == ".." {
+                // Within the share it is the name before it that does not count; nothing is above the root.
+                path.names.pop().ok_or(Status::OBJECT_PATH_SYNTAX_BAD)?;
+                continue;
+            }
+            if path.names.len() == DEPTH_MAX || !is_name(file) {
+                return Err(Status::OBJECT_NAME_INVALID);
+            }
+            path.names.push(file.to_owned());
+        }
+        Ok(path)
+    }
+
+    /// Reads a path of a client that uses the POSIX extensions: any character may stand in a name, and there are no streams. Names
+    /// come out as other clients would write them.
+    pub fn of_posix(text: &str) -> Result<Self, Status> {
+        let mut path = Self::default();
+        for part in text.split(['/', '\\']).filter(|p| !p.is_empty()) {
+            if part == ".." {
+                return Err(Status::OBJECT_PATH_SYNTAX_BAD);
+            }
+            let long = part.encode_utf16().count() > COMPONENT_MAX;
+            if path.names.len() == DEPTH_MAX || part == "." || part.contains('\0') || long {
+                return Err(Status::OBJECT_NAME_INVALID);
+            }
+            path.names.push(vfs::names::to_client(part.as_bytes()));
+        }
+        Ok(path)
+    }
+
+    /// `file:stream:type`; gives the file.
+    fn split_stream<'a>(&mut self, part: &'a str) -> Result<&'a str, Status> {
+        let mut pieces = part.split(':');
+        let file = pieces.next().unwrap_or_default();
+        let (stream, kind, more) = (pieces.next(), pieces.next(), pieces.next());
+        self.stream_type = match kind {
+            None => None,
+            Some(k) if k.eq_ignore_ascii_case("$DATA") => Some(Type::Data),
+            Some(k) if k.eq_ignore_ascii_case("$INDEX_ALLOCATION") => Some(Type::Index),
+            Some(_) => return Err(Status::OBJECT_NAME_INVALID),
+        };
+        let Some(stream) = stream else { return Ok(file) };
+        let long = stream.encode_utf16().count() > COMPONENT_MAX;
+        // Unlike a file, a stream may be called anything else (MS-FSCC section 2.1.5.3).
+        let bad = ['/', '\0'];
+        if more.is_some() || long || stream.contains(bad) || self.slash {
+            return Err(Status::OBJECT_NAME_INVALID);
+        }
+        match self.stream_type {
+            None if stream.is_empty() => return Err(Status::OBJECT_NAME_INVALID),
+            Some(Type::Index) if !stream.is_empty() && !stream.eq_ignore_ascii_case("$I30") => {
+                return Err(Status::OBJECT_NAME_INVALID);
+            }
+            Some(Type::Index) => {}
+            _ if stream.is_empty() => {}
+            _ => self.stream = Some(stream.to_owned()),
+        }
+        Ok(file)
+    }
+
+    /// The last component and the path before it; `None` for the root.
+    pub fn split_last(&self) -> Option<(&[String], &str)> {
+        self.names.split_last().map(|(last, before)| (before, last.as_str()))
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty()
+        && name != "."
+        && name.encode_utf16().count() <= COMPONENT_MAX
+        && !name.chars().any(vfs::names::is_reserved)
+}
+
+/// `name` in the directory of this path.
+pub fn join(dir: &str, name: &str) -> String {
+    if dir.is_empty() { name.to_owned() } else { format!("{dir}\\{name}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn names(text: &str) -> Vec<String> {
+        Path::of(text).unwrap().names
+    }
+
+    #[test]
+    fn paths_are_split() {
+        assert_eq!(Path::of(""), Ok(Path::default()));
+        assert_eq!(names("a"), ["a"]);
+        assert_eq!(names("dir\\sub\\file.txt"), ["dir", "sub", "file.txt"]);
+        assert_eq!(names("a\\..\\b\\c\\.."), ["b"]);
+        assert!(Path::of("dir\\").unwrap().slash);
+        assert_eq!(join("", "a"), "a");
+        assert_eq!(join("d", "a"), "d\\a");
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused() {
+        assert_eq!(Path::of("\\a"), Err(Status::INVALID_PARAMETER));
+        let long = "x".repeat(256);
+        for bad in [
+            "a\\\\b",
+            "a\\.\\b",
+            "a*",
+            "a?b",
+            "a<",
+            "a>",
+            "a|b",
+            "a\"b",
+            "a/b",
+            "\u{1}",
+            "\u{1}:s",
+            "a:b\\c",
+            "a:",
+            "a::",
+            "a:b:",
+            "a:b:$FOO",
+            "a:b:$DATA:x",
+            "a:x/y",
+            "a:s\\",
+            &long,
+        ] {
+            assert_eq!(Path::of(bad), Err(Status::OBJECT_NAME_INVALID), "{bad:?}");
+        }
+        for up in ["..", "a\\..\\..", "..\\a"] {
+            assert_eq!(Path::of(up), Err(Status::OBJECT_PATH_SYNTAX_BAD), "{up:?}");
+        }
+        assert!(Path::of(&"x".repeat(255)).is_ok());
+        assert_eq!(Path::parse(&[0x00, 0xd8], false), Err(Status::OBJECT_NAME_INVALID));
+    }
+
+    #[test]
+    fn posix_names_hold_anything() {
+        let p = Path::of_posix("dir/a:b*?").unwrap();
+        assert_eq!(p.names[0], "dir");
+        assert_eq!(vfs::names::to_disk(&p.names[1]).as_deref(), Ok(&b"a:b*?"[..]));
+        assert_eq!((p.stream, p.slash), (None, false));
+        assert_eq!(Path::of_posix("/a//b/").unwrap().names, ["a", "b"]);
+        assert_eq!(Path::of_posix("a/../b"), Err(Status::OBJECT_PATH_SYNTAX_BAD));
+        assert_eq!(Path::of_posix("a/./b"), Err(Status::OBJECT_NAME_INVALID));
+    }
+
+    #[test]
+    fn streams_are_told_from_files() {
+        let p = Path::of("d\\f:s").unwrap();
+        assert_eq!((p.names.len(), p.stream.as_deref(), p.stream_type), (2, Some("s"), None));
+        let p = Path::of("f:s:$data").unwrap();
+        assert_eq!((p.stream.as_deref(), p.stream_type), (Some("s"), Some(Type::Data)));
+        let p = Path::of("f::$DATA").unwrap();
+        assert_eq!((p.stream, p.stream_type), (None, Some(Type::Data)));
+        let p = Path::of("d:$I30:$INDEX_ALLOCATION").unwrap();
+        assert_eq!((p.stream, p.stream_type), (None, Some(Type::Index)));
+        let p = Path::of(":s").unwrap();
+        assert_eq!((p.names.len(), p.stream.as_deref()), (0, Some("s")));
+        assert_eq!(Path::of("f:a*?b").unwrap().stream.as_deref(), Some("a*?b"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_path_or_refused(text in "[a-c\\\\:./*$ é]{0,24}") {
+            if let Ok(p) = Path::of(&text) {
+                for name in &p.names {
+                    prop_assert!(vfs::names::to_disk(name).is_ok(), "{name:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! The local security authority (MS-LSAD, MS-LSAT): the machine's own domain, names for identifiers and back.
+//!
+//! An account of the gateway is, to files, the uid that it stands for: S-1-22-1-UID. Under the account's name that is what its name
+//! gives and what is shown as it. S-1-5-21-MACHINE-RID means the same one where somebody kept it.
+
+use crate::dtyp::Sid;
+use crate::status::Status;
+use crate::users::uid_of_rid;
+
+use super::Host;
+use super::ndr::{Later, Read, Reader, Writer};
+use super::rpc::{Fault, Syntax};
+
+/// 12345778-1234-abcd-ef00-0123456789ab, version 0.0.
+pub(crate) const SYNTAX: Syntax = Syntax {
+    uuid: [
+        0x78, 0x57, 0x34, 0x12, 0x34, 0x12, 0xcd, 0xab, 0xef, 0x00, 0x01, 0x23, 0x45, 0x67, 0x89,
+        0xab,
+    ],
+    version: 0,
+};
+
+/// Names or identifiers in one call.
+const LOOKUPS_MAX: u32 = 1000;
+/// The one policy handle: what it stands for does not differ between clients.
+const HANDLE: [u8; 20] = *b"\0\0\0\0headgate policy\x01";
+
+const SOME_NOT_MAPPED: Status = Status(0x0000_0107);
+
+/// SID_NAME_USE (MS-LSAT section 2.2.13).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    User = 1,
+    Group = 2,
+    Domain = 3,
+    Alias = 4,
+    WellKnown = 5,
+    Unknown = 8,
+}
+
+/// A name with the domain it is in.
+struct Found {
+    kind: Use,
+    name: String,
+    /// Name and identifier of the domain.
+    domain: (String, Sid),
+    sid: Sid,
+}
+
+/// Runs one operation.
+pub(crate) fn call(host: &dyn Host, op: u16, stub: &[u8]) -> Result<Vec<u8>, Fault> {
+    let mut r = Reader::new(stub);
+    match op {
+        0 => close(&mut r),
+        // LsarOpenPolicy, LsarOpenPolicy2: anybody who got so far may ask names.
+        6 | 44 => Ok([&HANDLE[..], &[0; 4]].concat()),
+        // LsarQueryInformationPolicy, LsarQueryInformationPolicy2
+        7 | 46 => query_policy(host, &mut r),
+        14 => lookup_names(host, &mut r, Names { handle: true, long: false, sids: false }),
+        15 => lookup_sids(host, &mut r, Sids { handle: true, long: false }),
+        45 => get_user_name(host, &mut r),
+        57 => lookup_sids(host, &mut r, Sids { handle: true, long: true }),
+        58 => lookup_names(host, &mut r, Names { handle: true, long: true, sids: false }),
+        68 => lookup_names(host, &mut r, Names { handle: true, long: true, sids: true }),
+        76 => lookup_sids(host, &mut r, Sids { handle: false, long: true }),
+        77 => lookup_names(host, &mut r, Names { handle: false, long: true, sids: true }),
+        _ => Err(Fault::NO_OPERATION),
+    }
+}
+
+fn close(r: &mut Reader<'_>) -> Read<Vec<u8>> {
+    r.bytes(HANDLE.len())?;
+    Ok(vec![0; 24])
+}
+
+fn handle(r: &mut Reader<'_>) -> Read<Result<(), Status>> {
+    Ok(if r.bytes(HANDLE.len())? == HANDLE { Ok(()) } else { Err(Status::INVALID_HANDLE) })
+}
+
+/// LsarQueryInformationPolicy (MS-LSAD section 3.1.4.4.4).
+fn query_policy(host: &dyn Host, r: &mut Reader<'_>) -> Read<Vec<u8>> {
+    let held = handle(r)?;
+    let class = r.u16()?;
+    let mut w = Writer::default();
+    let mut later = Vec::new();
+    let mut text = |w: &mut Writer, text: String| {
+        w.string_head(&text);
+        later.push(Later::Counted(text));
+    };
+    let known = held.and(if matches!(class, 3 | 5 | 6 | 12) {
+        Ok(())
+    } else {
+        Err(Status::INVALID_PARAMETER)
+    });
+    if let Err(status) = known {
+        w.null();
+        w.u32(status.0);
+        return Ok(w.finish());
+    }
+    w.pointer();
+    w.u16(class);
+    match class {
+        // PolicyPrimaryDomainInformation: in no domain.
+        3 => {
+            text(&mut w, "WORKGROUP".into());
+            w.null();
+        }
+        // PolicyAccountDomainInformation
+        5 => {
+            text(&mut w, host.computer());
+            w.pointer();
+            later.push(Later::Sid(host.machine()));
+        }
+        // PolicyLsaServerRoleInformation: PolicyServerRolePrimary
+        6 => w.u16(3),
+        // PolicyDnsDomainInformation
+        _ => {
+            text(&mut w, "WORKGROUP".into());
+            text(&mut w, String::new());
+            text(&mut w, String::new());
+            w.bytes(&[0; 16]);
+            w.null();
+        }
+    }
+    w.later(later);
+    w.u32(0);
+    Ok(w.finish())
+}
+
+/// LsarGetUserName (MS-LSAT section 3.1.4.2).
+fn get_user_name(host: &dyn Host, r: &mut Reader<'_>) -> Read<Vec<u8>> {
+    let skip = |r: &mut Reader<'_>| -> Read<()> {
+        if r.pointer()? && r.string_head()? {
+            r.text()?;
+        }
+        Ok(())
+    };
+    r.unique_text()?;
+    skip(r)?;
+    let domain = r.pointer()?;
+    if domain {
+        skip(r)?;
+    }
+    let mut w = Writer::default();
+    let put = |w: &mut Writer, text: String| {
+        w.pointer();
+        w.string_head(&text);
+        w.later(vec![Later::Counted(text)]);
+    };
+    put(&mut w, host.caller());
+    if domain {
+        w.pointer();
+        put(&mut w, host.computer());
+    } else {
+        w.null();
+    }
+    w.u32(0);
+    Ok(w.finish())
+}
+
+/// The shape of one of the operations that look identifiers up.
+#[derive(Clone, Copy)]
+struct Sids {
+    handle: bool,
+    /// With `Flags`.
+    long: bool,
+}
+
+/// LsarLookupSids, 2 and 3 (MS-LSAT sections 3.1.4.9 to 11).
+fn lookup_sids(host: &dyn Host, r: &mut Reader<'_>, shape: Sids) -> Read<Vec<u8>> {
+    let held = if shape.handle { handle(r)? } else { Ok(()) };
+    let count = r.u32()?;
+    let mut sids = Vec::new();
+    if count > LOOKUPS_MAX {
+        return Err(Fault::BAD_STUB);
+    }
+    if r.pointer()? {
+        if r.u32()? != count {
+            return Err(Fault::BAD_STUB);
+        }
+        let there = (0..count).map(|_| r.pointer()).collect::<Read<Vec<bool>>>()?;
+        for there in there {
+            sids.push(if there { Some(r.sid()?) } else { None });
+        }
+    }
+    let mut domains = Domains::default();
+    let mut w = Writer::default();
+    let found: Vec<_> = match held {
+        Ok(()) => sids.iter().map(|s| s.as_ref().and_then(|s| name_of(host, s))).collect(),
+        Err(_) => Vec::new(),
+    };
+    let indices: Vec<u32> = found.iter().map(|f| domains.index(f.as_ref())).collect();
+    domains.write(&mut w);
+    w.u32(u32::try_from(found.len()).unwrap_or(u32::MAX));
+    w.pointer();
+    w.u32(u32::try_from(found.len()).unwrap_or(u32::MAX));
+    let mut later = Vec::new();
+    for ((found, index), sid) in found.iter().zip(&indices).zip(&sids) {
+        let (kind, name) = match found {
+            Some(f) => (f.kind, f.name.clone()),
+            None => (Use::Unknown, sid.as_ref().map(ToString::to_string).unwrap_or_default()),
+        };
+        w.u16(kind as u16);
+        w.string_head(&name);
+        later.push(Later::Counted(name));
+        w.u32(*index);
+        if shape.long {
+            w.u32(0);
+        }
+    }
+    w.later(later);
+    finish(w, held, &found)
+}
+
+/// The shape of one of the operations that look names up.
+#[derive(Clone, Copy)]
+struct Names {
+    handle: bool,
+    /// With `Flags`.
+    long: bool,
+    /// Whole identifiers, not the last number of them.
+    sids: bool,
+}
+
+/// LsarLookupNames, 2, 3 and 4 (MS-LSAT sections 3.1.4.5 to 8).
+fn lookup_names(host: &dyn Host, r: &mut Reader<'_>, shape: Names) -> Read<Vec<u8>> {
+    let held = if shape.handle { handle(r)? } else { Ok(()) };
+    let count = r.u32()?;
+    if count > LOOKUPS_MAX || r.u32()? != count {
+        return Err(Fault::BAD_STUB);
+    }
+    let there = (0..count).map(|_| r.string_head()).collect::<Read<Vec<bool>>>()?;
+    let mut names = Vec::new();
+    for there in there {
+        names.push(if there { r.text()? } else { String::new() });
+    }
+    let mut domains = Domains::default();
+    let mut w = Writer::default();
+    let found: Vec<_> = match held {
+        Ok(()) => names.iter().map(|n| sid_of(host, n)).collect(),
+        Err(_) => Vec::new(),
+    };
+    let indices: Vec<u32> = found.iter().map(|f| domains.index(f.as_ref())).collect();
+    domains.write(&mut w);
+    w.u32(u32::try_from(found.len()).unwrap_or(u32::MAX));
+    w.pointer();
+    w.u32(u32::try_from(found.len()).unwrap_or(u32::MAX));
+    let mut later = Vec::new();
+    for (found, index) in found.iter().zip(&indices) {
+        w.align(4);
+        w.u16(found.as_ref().map_or(Use::Unknown, |f| f.kind) as u16);
+        match (found, shape.sids) {
+            (Some(f), true) => {
+                w.pointer();
+                later.push(Later::Sid(f.sid.clone()));
+            }
+            (None, true) => w.null(),
+            // A domain has no number of its own in itself.
+            (Some(f), false) if f.kind == Use::Domain => w.u32(u32::MAX),
+            (Some(f), false) => w.u32(f.sid.split().map_or(0, |(_, rid)| rid)),
+            (None, false) => w.u32(0),
+        }
+        w.u32(*index);
+        if shape.long {
+            w.u32(0);
+        }
+    }
+    w.later(later);
+    finish(w, held, &found)
+}
+
+fn finish(mut w: Writer, held: Result<(), Status>, found: &[Option<Found>]) -> Read<Vec<u8>> {
+    let mapped = found.iter().flatten().count();
+    w.u32(u32::try_from(mapped).unwrap_or(u32::MAX));
+    let status = match held {
+        Err(status) => status,
+        Ok(()) if mapped == found.len() => Status::SUCCESS,
+        Ok(()) if mapped == 0 => Status::NONE_MAPPED,
+        Ok(()) => SOME_NOT_MAPPED,
+    };
+    w.u32(status.0);
+    Ok(w.finish())
+}
+
+/// LSAPR_REFERENCED_DOMAIN_LIST
+#[derive(Default)]
+struct Domains(Vec<(String, Sid)>);
+
+impl Domains {
+    fn index(&mut self, found: Option<&Found>) -> u32 {
+        let Some(found) = found else { return u32::MAX };
+        let at = self.0.iter().position(|d| *d == found.domain).unwrap_or_else(|| {
+            self.0.push(found.domain.clone());
+            self.0.len() - 1
+        });
+        u32::try_from(at).unwrap_or(u32::MAX)
+    }
+
+    fn write(self, w: &mut Writer) {
+        let count = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
+        w.pointer();
+        w.u32(count);
+        if count == 0 {
+            w.null();
+            return w.u32(0);
+        }
+        w.pointer();
+        w.u32(32.max(count));
+        w.u32(count);
+        let mut later = Vec::new();
+        for (name, sid) in self.0 {
+            w.string_head(&name);
+            w.pointer();
+            later.extend([Later::Counted(name), Later::Sid(sid)]);
+        }
+        w.later(later);
+    }
+}
+
+const UNIX_USER: &str = "Unix User";
+const UNIX_GROUP: &str = "Unix Group";
+
+/// Identifiers that every Windows machine knows (MS-DTYP section 2.4.2.4): authority and numbers, kind, domain, name.
+const WELL_KNOWN: [(u64, &[u32], Use, &str, &str); 12] = [
+    (1, &[0], Use::WellKnown, "", "Everyone"),
+    (3, &[0], Use::WellKnown, "", "CREATOR OWNER"),
+    (3, &[1], Use::WellKnown, "", "CREATOR GROUP"),
+    (3, &[4], Use::WellKnown, "", "OWNER RIGHTS"),
+    (5, &[2], Use::WellKnown, "NT AUTHORITY", "NETWORK"),
+    (5, &[7], Use::WellKnown, "NT AUTHORITY", "ANONYMOUS LOGON"),
+    (5, &[11], Use::WellKnown, "NT AUTHORITY", "Authenticated Users"),
+    (5, &[18], Use::WellKnown, "NT AUTHORITY", "SYSTEM"),
+    (5, &[19], Use::WellKnown, "NT AUTHORITY", "LOCAL SERVICE"),
+    (5, &[32, 544], Use::Alias, "BUILTIN", "Administrators"),
+    (5, &[32, 545], Use::Alias, "BUILTIN", "Users"),
+    (5, &[32, 546], Use::Alias, "BUILTIN", "Guests"),
+];
+
+fn well_known(n: usize) -> Option<Found> {
+    let (authority, subs, kind, domain, name) = WELL_KNOWN.get(n)?;
+    let sid = Sid::new(*authority, subs)?;
+    let (above, _) = sid.split()?;
+    Some(Found { kind: *kind, name: (*name).into(), domain: ((*domain).into(), above), sid })
+}
+
+/// Whom an identifier means.
+fn name_of(host: &dyn Host, sid: &Sid) -> Option<Found> {
+    let known = (0..WELL_KNOWN.len()).filter_map(well_known).find(|f| f.sid == *sid);
+    if known.is_some() {
+        return known;
+    }
+    let machine = host.machine();
+    let (above, rid) = sid.split()?;
+    let found = |kind, name, domain: &str| {
+        Some(Found { kind, name, domain: (domain.into(), above.clone()), sid: sid.clone() })
+    };
+    if *sid == machine {
+        let domain = (host.computer(), machine.clone());
+        return Some(Found { kind: Use::Domain, name: host.computer(), domain, sid: machine });
+    }
+    if above == machine {
+        let name = host.account_of_uid(uid_of_rid(rid)?)?;
+        return found(Use::User, name, &host.computer());
+    }
+    if let Some(uid) = sid.as_unix_user() {
+        return match host.account_of_uid(uid) {
+            Some(name) => found(Use::User, name, &host.computer()),
+            None => {
+                let name = host.host_user(uid).unwrap_or_else(|| uid.to_string());
+                found(Use::User, name, UNIX_USER)
+            }
+        };
+    }
+    if let Some(gid) = sid.as_unix_group() {
+        let name = host.host_group(gid).unwrap_or_else(|| gid.to_string());
+        return found(Use::Group, name, UNIX_GROUP);
+    }
+    None
+}
+
+/// Which identifier a name means, with or without a domain before it. An account is what it is to files: its uid.
+fn sid_of(host: &dyn Host, name: &str) -> Option<Found> {
+    let (domain, plain) = name.split_once('\\').unwrap_or(("", name));
+    let same = |a: &str, b: &str| a.to_lowercase() == b.to_lowercase();
+    let computer = host.computer();
+    let ours = domain.is_empty() || same(domain, &computer);
+    if same(name, &computer) {
+        return name_of(host, &host.machine());
+    }
+    if ours && let Some((written, uid)) = host.account(plain) {
+        // What files know; an entry of an access list with another identifier would mean nobody.
+        let sid = Sid::unix_user(uid);
+        let domain = (computer, sid.split()?.0);
+        return Some(Found { kind: Use::User, name: written, domain, sid });
+    }
+    // Names of numbers, as they are shown when the host has none.
+    if let Ok(n) = plain.parse() {
+        if same(domain, UNIX_USER) {
+            return name_of(host, &Sid::unix_user(n));
+        }
+        if same(domain, UNIX_GROUP) {
+            return name_of(host, &Sid::unix_group(n));
+        }
+    }
+    (0..WELL_KNOWN.len())
+        .filter_map(well_known)
+        .find(|f| same(&f.name, plain) && (domain.is_empty() || same(&f.domain.0, domain)))
+}

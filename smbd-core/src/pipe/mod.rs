@@ -1,0 +1,218 @@
+//! Named pipes of `IPC$`: remote procedure calls (MS-RPCE over SMB) that browsers and administration tools make.
+//!
+//! *Operation.* [`open`] gives the pipe of a name. Bytes written are put together to messages of connection-oriented RPC ([`rpc`]);
+//! each whole call is answered at once by one of the interfaces ([`srvsvc`], [`wkssvc`], [`lsarpc`]), and the answer waits to be
+//! read. What the interfaces tell comes from a [`Host`]. Nothing here waits or touches the network.
+//!
+//! *Memory.* What a client has written but not completed and what it has not read are both bounded ([`UNREAD_MAX`],
+//! [`rpc::STUB_MAX`]).
+//!
+//! *Errors.* A call that cannot be read is answered with a fault, as is an operation that is not offered; a client that breaks the
+//! framing has its pipe disconnected.
+
+mod host;
+pub(crate) mod lsarpc;
+mod ndr;
+pub(crate) mod rpc;
+pub(crate) mod srvsvc;
+pub(crate) mod wkssvc;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+pub(crate) use host::CoreHost;
+
+use crate::dtyp::Sid;
+use crate::status::Status;
+use rpc::Association;
+
+/// Bytes of answers that wait to be read; a client that has not read so much is not answered any more.
+pub const UNREAD_MAX: usize = 1 << 20;
+
+/// What interfaces tell about the server.
+pub trait Host: Send + Sync {
+    /// NetBIOS name of the machine.
+    fn computer(&self) -> String;
+    /// The shares and their comments, without `IPC$`.
+    fn shares(&self) -> Vec<(String, String)>;
+    /// The identifier under which the machine's own accounts are: S-1-5-21 and three numbers.
+    fn machine(&self) -> Sid;
+    /// The account of this name: its name as it is written, and its uid.
+    fn account(&self, name: &str) -> Option<(String, u32)>;
+    /// The account that has this uid.
+    fn account_of_uid(&self, uid: u32) -> Option<String>;
+    /// The host's name of a user. May wait.
+    fn host_user(&self, uid: u32) -> Option<String>;
+    /// The host's name of a group. May wait.
+    fn host_group(&self, gid: u32) -> Option<String>;
+    /// Name of the one who calls.
+    fn caller(&self) -> String;
+    /// Time of day and time since the start, in milliseconds.
+    fn times(&self) -> (u64, u64);
+    /// Sessions that are open.
+    fn sessions(&self) -> u32;
+}
+
+/// The interfaces, by the names of their pipes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interface {
+    Srvsvc,
+    Wkssvc,
+    Lsarpc,
+}
+
+impl Interface {
+    fn named(name: &str) -> Option<Self> {
+        let name = name.trim_start_matches('\\').to_ascii_lowercase();
+        match name.strip_prefix("pipe\\").unwrap_or(&name) {
+            "srvsvc" => Some(Self::Srvsvc),
+            "wkssvc" => Some(Self::Wkssvc),
+            // MS-LSAT section 2.1: by both names.
+            "lsarpc" | "lsass" => Some(Self::Lsarpc),
+            _ => None,
+        }
+    }
+
+    /// Secondary address in the answer to a bind (C706 section 12.6.4.4).
+    pub(crate) fn address(self) -> &'static [u8] {
+        match self {
+            Self::Srvsvc => b"\\PIPE\\srvsvc\0",
+            Self::Wkssvc => b"\\PIPE\\wkssvc\0",
+            Self::Lsarpc => b"\\PIPE\\lsass\0",
+        }
+    }
+
+    /// Identifier and version.
+    pub(crate) fn syntax(self) -> rpc::Syntax {
+        match self {
+            Self::Srvsvc => srvsvc::SYNTAX,
+            Self::Wkssvc => wkssvc::SYNTAX,
+            Self::Lsarpc => lsarpc::SYNTAX,
+        }
+    }
+
+    /// Runs one operation.
+    pub(crate) fn call(self, host: &dyn Host, op: u16, stub: &[u8]) -> Result<Vec<u8>, rpc::Fault> {
+        match self {
+            Self::Srvsvc => srvsvc::call(host, op, stub),
+            Self::Wkssvc => wkssvc::call(host, op, stub),
+            Self::Lsarpc => lsarpc::call(host, op, stub),
+        }
+    }
+}
+
+/// What a read gives.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The bytes.
+    pub data: Vec<u8>,
+    /// The message has more: STATUS_BUFFER_OVERFLOW.
+    pub more: bool,
+}
+
+/// An open pipe.
+pub struct Pipe {
+    name: String,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    association: Association,
+    /// Messages that wait to be read, and how much of the first has been.
+    out: VecDeque<Vec<u8>>,
+    taken: usize,
+    broken: bool,
+}
+
+/// The pipe of this name; STATUS_OBJECT_NAME_NOT_FOUND when there is none.
+pub fn open(name: &str) -> Result<Pipe, Status> {
+    let interface = Interface::named(name).ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
+    let inner = Inner {
+        association: Association::new(interface),
+        out: VecDeque::new(),
+        taken: 0,
+        broken: false,
+    };
+    Ok(Pipe { name: name.trim_start_matches('\\').to_owned(), inner: Mutex::new(inner) })
+}
+
+impl Pipe {
+    /// Its name, as it was opened.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Takes bytes from the client. What they complete is answered at once; the answer waits to be read.
+    pub fn write(&self, host: &dyn Host, bytes: &[u8]) -> Result<(), Status> {
+        self.locked().write(host, bytes)
+    }
+
+    /// At most `max` bytes of the first message that waits; STATUS_PIPE_EMPTY when none does.
+    pub fn read(&self, max: usize) -> Result<Piece, Status> {
+        self.locked().read(max)
+    }
+
+    /// Writes a message and reads the first of the answer (FSCTL_PIPE_TRANSCEIVE). STATUS_PIPE_BUSY while an answer waits.
+    pub fn transceive(&self, host: &dyn Host, bytes: &[u8], max: usize) -> Result<Piece, Status> {
+        let mut inner = self.locked();
+        if !inner.out.is_empty() {
+            return Err(Status::PIPE_BUSY);
+        }
+        inner.write(host, bytes)?;
+        inner.read(max)
+    }
+
+    /// Bytes that wait to be read, all and in the first message.
+    pub fn waiting(&self) -> (usize, usize) {
+        let inner = self.locked();
+        let all: usize = inner.out.iter().map(Vec::len).sum();
+        let first = inner.out.front().map_or(0, Vec::len);
+        (all - inner.taken.min(all), first - inner.taken.min(first))
+    }
+
+    fn locked(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn write(&mut self, host: &dyn Host, bytes: &[u8]) -> Result<(), Status> {
+        if self.broken {
+            return Err(Status::PIPE_DISCONNECTED);
+        }
+        if self.out.iter().map(Vec::len).sum::<usize>() > UNREAD_MAX {
+            return Err(Status::PIPE_BUSY);
+        }
+        let interface = self.association.interface();
+        let run = |op, stub: &[u8]| interface.call(host, op, stub);
+        match self.association.take(bytes, run) {
+            Ok(answers) => {
+                self.out.extend(answers);
+                Ok(())
+            }
+            Err(_) => {
+                self.broken = true;
+                Err(Status::PIPE_DISCONNECTED)
+            }
+        }
+    }
+
+    fn read(&mut self, max: usize) -> Result<Piece, Status> {
+        let Some(first) = self.out.front() else {
+            return Err(if self.broken { Status::PIPE_DISCONNECTED } else { Status::PIPE_EMPTY });
+        };
+        let rest = first.get(self.taken..).unwrap_or_default();
+        let data = rest[..rest.len().min(max)].to_vec();
+        let more = data.len() < rest.len();
+        if more {
+            self.taken += data.len();
+        } else {
+            self.taken = 0;
+            self.out.pop_front();
+        }
+        Ok(Piece { data, more })
+    }
+}

@@ -1,0 +1,266 @@
+//! The server service (MS-SRVS): which shares there are, what the server is, what time it has.
+
+use super::Host;
+use super::ndr::{Later, Read, Reader, Writer};
+use super::rpc::{Fault, Syntax};
+
+/// 4b324fc8-1670-01d3-1278-5a47bf6ee188, version 3.0.
+pub(crate) const SYNTAX: Syntax = Syntax {
+    uuid: [
+        0xc8, 0x4f, 0x32, 0x4b, 0x70, 0x16, 0xd3, 0x01, 0x12, 0x78, 0x5a, 0x47, 0xbf, 0x6e, 0xe1,
+        0x88,
+    ],
+    version: 3,
+};
+
+/// ERROR_INVALID_LEVEL
+const INVALID_LEVEL: u32 = 124;
+/// NERR_NetNameNotFound
+const NAME_NOT_FOUND: u32 = 2310;
+
+/// STYPE_DISKTREE
+const DISK: u32 = 0;
+/// STYPE_IPC with STYPE_SPECIAL
+const IPC: u32 = 0x8000_0003;
+
+/// PLATFORM_ID_NT
+pub(super) const PLATFORM: u32 = 500;
+/// What Windows 10 and later call themselves.
+pub(super) const VERSION: (u32, u32) = (10, 0);
+/// Workstation, server, NT, NT server.
+const SERVER_TYPE: u32 = 0x9003;
+
+/// Runs one operation.
+pub(crate) fn call(host: &dyn Host, op: u16, stub: &[u8]) -> Result<Vec<u8>, Fault> {
+    let mut r = Reader::new(stub);
+    match op {
+        // NetrShareEnum, NetrShareEnumSticky
+        15 | 36 => share_enum(host, &mut r),
+        16 => share_get_info(host, &mut r),
+        21 => server_get_info(host, &mut r),
+        28 => remote_tod(host, &mut r),
+        _ => Err(Fault::NO_OPERATION),
+    }
+}
+
+struct ShareFacts {
+    name: String,
+    kind: u32,
+    remark: String,
+}
+
+fn shares(host: &dyn Host) -> Vec<ShareFacts> {
+    let disk = |(name, remark)| ShareFacts { name, kind: DISK, remark };
+    let ipc = ShareFacts { name: "IPC$".into(), kind: IPC, remark: "Remote IPC".into() };
+    host.shares().into_iter().map(disk).chain([ipc]).collect()
+}
+
+/// The levels of SHARE_INFO (section 2.2.4) that are known.
+fn is_level(level: u32) -> bool {
+    matches!(level, 0 | 1 | 2 | 501 | 502 | 503)
+}
+
+/// One SHARE_INFO without what its pointers point to.
+fn share_info(w: &mut Writer, host: &dyn Host, level: u32, s: &ShareFacts, later: &mut Vec<Later>) {
+    let text = |w: &mut Writer, later: &mut Vec<Later>, text: String| {
+        w.pointer();
+        later.push(Later::Text(text));
+    };
+    if level == 1005 {
+        // SHI1005_FLAGS: nothing special.
+        return w.u32(0);
+    }
+    text(w, later, s.name.clone());
+    if level == 0 {
+        return;
+    }
+    w.u32(s.kind);
+    text(w, later, s.remark.clone());
+    if level == 501 {
+        return w.u32(0);
+    }
+    if level == 1 {
+        return;
+    }
+    // shi2_permissions, shi2_max_uses (no limit), shi2_current_uses
+    w.u32(0);
+    w.u32(u32::MAX);
+    w.u32(host.sessions());
+    // Where the files are on the host is nobody's business; administration tools want a path of Windows.
+    let path = if s.kind == IPC { String::new() } else { format!("C:\\{}", s.name) };
+    text(w, later, path);
+    w.null();
+    if level == 503 {
+        text(w, later, "*".into());
+    }
+    if level >= 502 {
+        // shi502_reserved and no descriptor: the files have theirs.
+        w.u32(0);
+        w.null();
+    }
+}
+
+/// NetrShareEnum (section 3.1.4.8).
+fn share_enum(host: &dyn Host, r: &mut Reader<'_>) -> Read<Vec<u8>> {
+    r.unique_text()?;
+    let level = r.u32()?;
+    if r.u32()? != level {
+        return Err(Fault::BAD_STUB);
+    }
+    if r.pointer()? {
+        r.u32()?;
+        if r.pointer()? && r.u32()? != 0 {
+            return Err(Fault::BAD_STUB);
+        }
+    }
+    // PreferedMaximumLength: all shares fit into one answer, and no client minds.
+    r.u32()?;
+    let resume = if r.pointer()? { Some(r.u32()?) } else { None };
+    let all = shares(host);
+    let known = is_level(level);
+    let count = if known { u32::try_from(all.len()).unwrap_or(u32::MAX) } else { 0 };
+    let mut w = Writer::default();
+    w.u32(level);
+    w.u32(level);
+    if known {
+        w.pointer();
+        w.u32(count);
+        w.pointer();
+        w.u32(count);
+        let mut later = Vec::new();
+        for s in &all {
+            share_info(&mut w, host, level, s, &mut later);
+        }
+        w.later(later);
+    } else {
+        w.null();
+    }
+    w.u32(count);
+    if resume.is_some() {
+        w.pointer();
+        w.u32(0);
+    } else {
+        w.null();
+    }
+    w.u32(if known { 0 } else { INVALID_LEVEL });
+    Ok(w.finish())
+}
+
+/// NetrShareGetInfo (section 3.1.4.10).
+fn share_get_info(host: &dyn Host, r: &mut Reader<'_>) -> Read<Vec<u8>> {
+    r.unique_text()?;
+    let name = r.text()?.to_lowercase();
+    let level = r.u32()?;
+    let found = shares(host).into_iter().find(|s| s.name.to_lowercase() == name);
+    let mut w = Writer::default();
+    w.u32(level);
+    let error = match found {
+        _ if !is_level(level) && level != 1005 => INVALID_LEVEL,
+        None => NAME_NOT_FOUND,
+        Some(share) => {
+            w.pointer();
+            let mut later = Vec::new();
+            share_info(&mut w, host, level, &share, &mut later);
+            w.later(later);
+            0
+        }
+    };
+    if error != 0 {
+        w.null();
+    }
+    w.u32(error);
+    Ok(w.finish())
+}
+
+/// NetrServerGetInfo (section 3.1.4.17).
+fn server_get_info(host: &dyn Host, r: &mut Reader<'_>) -> Read<Vec<u8>> {
+    r.unique_text()?;
+    let level = r.u32()?;
+    let mut w = Writer::default();
+    w.u32(level);
+    if !(100..=102).contains(&level) {
+        w.null();
+        w.u32(INVALID_LEVEL);
+        return Ok(w.finish());
+    }
+    w.pointer();
+    w.u32(PLATFORM);
+    w.pointer();
+    let mut later = vec![Later::Text(host.computer())];
+    if level > 100 {
+        w.u32(VERSION.0);
+        w.u32(VERSION.1);
+        w.u32(SERVER_TYPE);
+        w.pointer();
+        later.push(Later::Text(String::new()));
+    }
+    if level > 101 {
+        // sv102_users, disc (minutes), hidden, announce, anndelta, licenses
+        for n in [host.sessions(), 15, 0, 240, 3000, 0] {
+            w.u32(n);
+        }
+        w.pointer();
+        later.push(Later::Text("C:\\".into()));
+    }
+    w.later(later);
+    w.u32(0);
+    Ok(w.finish())
+}
+
+/// NetrRemoteTOD (section 3.1.4.21). The time is told in UTC.
+fn remote_tod(host: &dyn Host, r: &mut Reader<'_>) -> Read<Vec<u8>> {
+    r.unique_text()?;
+    let (now, up) = host.times();
+    let (seconds, days) = (now / 1000, now / 86_400_000);
+    let (year, month, day) = civil(days);
+    let low = |n: u64| u32::try_from(n & u64::from(u32::MAX)).unwrap_or_default();
+    let mut w = Writer::default();
+    w.pointer();
+    for n in [
+        low(seconds),
+        low(up),
+        low(seconds / 3600 % 24),
+        low(seconds / 60 % 60),
+        low(seconds % 60),
+        low(now / 10 % 100),
+        // tod_timezone: minutes west; tod_tinterval: a tick, in units of 0.1 ms
+        0,
+        310,
+        day,
+        month,
+        year,
+        // 1970 began on a Thursday.
+        low((days + 4) % 7),
+    ] {
+        w.u32(n);
+    }
+    w.u32(0);
+    Ok(w.finish())
+}
+
+/// Year, month and day of a number of days since 1970, by the Gregorian calendar's rule of 400 years.
+fn civil(days: u64) -> (u32, u32, u32) {
+    // From the first of March of the year 0, so that a leap day ends a year.
+    let days = days + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let day_of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let low = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+    (low(year), low(month), low(day))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn days_are_those_of_the_calendar() {
+        assert_eq!(super::civil(0), (1970, 1, 1));
+        assert_eq!(super::civil(11_016), (2000, 2, 29));
+        assert_eq!(super::civil(11_017), (2000, 3, 1));
+        assert_eq!(super::civil(19_722), (2023, 12, 31));
+        assert_eq!(super::civil(47_541), (2100, 3, 1));
+    }
+}

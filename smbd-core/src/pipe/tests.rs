@@ -1,0 +1,427 @@
+//! Whole calls as clients make them, and clients that do not keep to the rules.
+
+use proptest::prelude::*;
+
+use super::rpc::{Association, Broken, FRAGMENT_MAX, Fault, NDR, STUB_MAX};
+use super::*;
+use crate::wire::{Fields, put_utf16};
+
+struct Fake;
+
+impl Host for Fake {
+    fn computer(&self) -> String {
+        "GATE".into()
+    }
+    fn shares(&self) -> Vec<(String, String)> {
+        vec![("data".into(), "What we have".into())]
+    }
+    fn machine(&self) -> Sid {
+        Sid::new(5, &[21, 1, 2, 3]).unwrap()
+    }
+    fn account(&self, name: &str) -> Option<(String, u32)> {
+        name.eq_ignore_ascii_case("alice").then(|| ("Alice".into(), 1000))
+    }
+    fn account_of_uid(&self, uid: u32) -> Option<String> {
+        (uid == 1000).then(|| "Alice".into())
+    }
+    fn host_user(&self, uid: u32) -> Option<String> {
+        (uid == 0).then(|| "root".into())
+    }
+    fn host_group(&self, _: u32) -> Option<String> {
+        None
+    }
+    fn caller(&self) -> String {
+        "alice".into()
+    }
+    fn times(&self) -> (u64, u64) {
+        // 2000-02-29 12:34:56.78
+        (951_827_696_780, 1234)
+    }
+    fn sessions(&self) -> u32 {
+        2
+    }
+}
+
+fn pdu(kind: u8, flags: u8, id: u32, body: &[u8]) -> Vec<u8> {
+    let mut out = vec![5, 0, kind, flags, 0x10, 0, 0, 0];
+    out.extend(u16::try_from(16 + body.len()).unwrap().to_le_bytes());
+    out.extend([0, 0]);
+    out.extend(id.to_le_bytes());
+    out.extend(body);
+    out
+}
+
+fn bind(interface: Interface, recv_max: u16) -> Vec<u8> {
+    let mut body = Vec::new();
+    body.extend(4280_u16.to_le_bytes());
+    body.extend(recv_max.to_le_bytes());
+    body.extend([0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0]);
+    for s in [interface.syntax(), NDR] {
+        body.extend(s.uuid);
+        body.extend(s.version.to_le_bytes());
+    }
+    pdu(11, 3, 1, &body)
+}
+
+fn request(flags: u8, op: u16, stub: &[u8]) -> Vec<u8> {
+    let mut body = vec![0, 0, 0, 0, 0, 0];
+    body.extend(op.to_le_bytes());
+    body.extend(stub);
+    pdu(0, flags, 2, &body)
+}
+
+fn bound(interface: Interface) -> Pipe {
+    let name = ["srvsvc", "\\wkssvc", "LSARPC"][interface as usize];
+    let pipe = open(name).unwrap();
+    let ack = pipe.transceive(&Fake, &bind(interface, 4280), 4280).unwrap();
+    assert_eq!((ack.data[2], ack.more), (12, false));
+    pipe
+}
+
+/// The results of a call that is answered in one fragment.
+fn call(interface: Interface, op: u16, stub: &[u8]) -> Result<Vec<u8>, u32> {
+    let answer = bound(interface).transceive(&Fake, &request(3, op, stub), 4280).unwrap();
+    assert!(!answer.more);
+    let mut f = Fields::new(&answer.data, 24);
+    match answer.data[2] {
+        2 => Ok(f.rest().to_vec()),
+        3 => Err(f.u32("status").unwrap()),
+        other => panic!("PTYPE {other}"),
+    }
+}
+
+fn text(stub: &mut Vec<u8>, text: &str) {
+    let units = u32::try_from(text.encode_utf16().count()).unwrap() + 1;
+    stub.resize(stub.len().next_multiple_of(4), 0);
+    for n in [units, 0, units] {
+        stub.extend(n.to_le_bytes());
+    }
+    put_utf16(stub, text);
+    stub.extend([0, 0]);
+    stub.resize(stub.len().next_multiple_of(4), 0);
+}
+
+fn words(bytes: &[u8]) -> Vec<u32> {
+    bytes.as_chunks::<4>().0.iter().map(|w| u32::from_le_bytes(*w)).collect()
+}
+
+/// NetrShareEnum of a level, with a null container.
+fn share_enum(level: u32) -> Vec<u8> {
+    let mut stub = vec![1, 0, 0, 0];
+    text(&mut stub, "\\\\gate");
+    for n in [level, level, 7, 0, 0, u32::MAX, 0] {
+        stub.extend(n.to_le_bytes());
+    }
+    stub
+}
+
+#[test]
+fn shares_are_listed_on_every_level() {
+    let found = call(Interface::Srvsvc, 15, &share_enum(1)).unwrap();
+    let w = words(&found);
+    // Level, its union, container, entries, buffer, entries.
+    assert_eq!((w[0], w[1], w[3], w[5]), (1, 1, 2, 2));
+    // Name, kind, remark of both; then the first name.
+    assert_eq!((w[7], w[10]), (0, 0x8000_0003));
+    assert_eq!(w[12..15], [5, 0, 5]);
+    assert_eq!(found[60..68], [b'd', 0, b'a', 0, b't', 0, b'a', 0]);
+    // Total, resume handle, result.
+    assert_eq!(w[w.len() - 3..], [2, 0, 0]);
+    for level in [0, 2, 501, 502, 503] {
+        let w = words(&call(Interface::Srvsvc, 15, &share_enum(level)).unwrap());
+        assert_eq!((w[0], w[3], w[w.len() - 1]), (level, 2, 0));
+    }
+    let w = words(&call(Interface::Srvsvc, 15, &share_enum(9)).unwrap());
+    assert_eq!(w, [9, 9, 0, 0, 0, 124], "ERROR_INVALID_LEVEL");
+}
+
+#[test]
+fn one_share_is_found_without_regard_to_case() {
+    let ask = |name: &str, level: u32| {
+        let mut stub = vec![0; 4];
+        text(&mut stub, name);
+        stub.extend(level.to_le_bytes());
+        words(&call(Interface::Srvsvc, 16, &stub).unwrap())
+    };
+    assert_eq!(*ask("DATA", 1).last().unwrap(), 0);
+    assert_eq!(ask("nope", 1), [1, 0, 2310]);
+    assert_eq!(ask("data", 7), [7, 0, 124]);
+    assert_eq!(ask("data", 1005)[2..], [0, 0]);
+}
+
+#[test]
+fn the_server_and_the_workstation_say_what_they_are() {
+    for level in [100_u32, 101, 102] {
+        let stub = [&[0; 4][..], &level.to_le_bytes()].concat();
+        for (interface, op) in [(Interface::Srvsvc, 21), (Interface::Wkssvc, 0)] {
+            let found = call(interface, op, &stub).unwrap();
+            let w = words(&found);
+            assert_eq!((w[0], w[2], *w.last().unwrap()), (level, 500, 0));
+            assert!(found.windows(8).any(|b| b == b"G\0A\0T\0E\0"));
+        }
+    }
+    let stub = [&[0; 4][..], &99_u32.to_le_bytes()].concat();
+    assert_eq!(words(&call(Interface::Wkssvc, 0, &stub).unwrap()), [99, 0, 124]);
+}
+
+#[test]
+fn the_time_of_day_is_taken_apart() {
+    let w = words(&call(Interface::Srvsvc, 28, &[0; 4]).unwrap());
+    let expected = [951_827_696, 1234, 12, 34, 56, 78, 0, 310, 29, 2, 2000, 2, 0];
+    assert_eq!(w[1..], expected);
+}
+
+/// LsarOpenPolicy2, then LsarLookupSids2 with these.
+fn lookup_sids(sids: &[Sid]) -> Vec<u8> {
+    let policy = call(Interface::Lsarpc, 44, &[]).unwrap();
+    let mut stub = policy[..20].to_vec();
+    let count = u32::try_from(sids.len()).unwrap();
+    for n in [count, 1, count] {
+        stub.extend(n.to_le_bytes());
+    }
+    stub.extend(sids.iter().flat_map(|_| [1, 0, 0, 0]));
+    for sid in sids {
+        stub.extend(u32::try_from(sid.subs().len()).unwrap().to_le_bytes());
+        sid.put(&mut stub);
+    }
+    stub.extend([0; 8]);
+    stub.extend([1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
+    call(Interface::Lsarpc, 57, &stub).unwrap()
+}
+
+#[test]
+fn identifiers_have_names() {
+    let has = |found: &[u8], name: &str| {
+        let mut wide = Vec::new();
+        put_utf16(&mut wide, name);
+        found.windows(wide.len()).any(|w| w == wide)
+    };
+    let alice = Fake.machine().child(3000).unwrap();
+    let found = lookup_sids(&[Sid::unix_user(1000), Sid::unix_user(0), Sid::everyone(), alice]);
+    let w = words(&found);
+    assert_eq!(w[w.len() - 2..], [4, 0], "all are mapped");
+    for name in ["Alice", "GATE", "root", "Unix User", "Everyone"] {
+        assert!(has(&found, name), "{name}");
+    }
+    let stranger: Sid = Sid::new(5, &[21, 9, 9, 9, 500]).unwrap();
+    let found = lookup_sids(&[stranger.clone(), Sid::unix_group(42)]);
+    let w = words(&found);
+    assert_eq!(w[w.len() - 2..], [1, 0x107], "STATUS_SOME_NOT_MAPPED");
+    assert!(has(&found, "S-1-5-21-9-9-9-500") && has(&found, "42"));
+    let w = words(&lookup_sids(&[stranger]));
+    assert_eq!(w[w.len() - 2..], [0, Status::NONE_MAPPED.0]);
+}
+
+#[test]
+fn names_have_identifiers_that_files_know() {
+    let policy = call(Interface::Lsarpc, 44, &[]).unwrap();
+    let ask = |name: &str| {
+        let mut stub = policy[..20].to_vec();
+        stub.extend([1, 0, 0, 0, 1, 0, 0, 0]);
+        let len = u16::try_from(name.len() * 2).unwrap().to_le_bytes();
+        stub.extend([len, len].concat());
+        stub.extend([1, 0, 0, 0]);
+        let units = u32::try_from(name.len()).unwrap();
+        stub.extend([units, 0, units].iter().flat_map(|n| n.to_le_bytes()));
+        put_utf16(&mut stub, name);
+        stub.resize(stub.len().next_multiple_of(4), 0);
+        stub.extend([0; 24]);
+        call(Interface::Lsarpc, 68, &stub).unwrap()
+    };
+    for name in ["alice", "GATE\\ALICE"] {
+        let found = ask(name);
+        let mut sid = Vec::new();
+        Sid::unix_user(1000).put(&mut sid);
+        assert!(found.windows(sid.len()).any(|w| w == sid), "{name}");
+        assert_eq!(words(&found[found.len() - 8..]), [1, 0]);
+    }
+    assert_eq!(words(&ask("OTHER\\alice"))[..3][1..], [0, 0]);
+    let found = ask("mallory");
+    assert_eq!(words(&found[found.len() - 8..]), [0, Status::NONE_MAPPED.0]);
+}
+
+#[test]
+fn a_handle_that_nobody_gave_is_refused() {
+    let w = words(&call(Interface::Lsarpc, 46, &[[7; 20].as_slice(), &[5, 0]].concat()).unwrap());
+    assert_eq!(w, [0, Status::INVALID_HANDLE.0]);
+    let policy = call(Interface::Lsarpc, 44, &[]).unwrap();
+    let ask = |class: u8| call(Interface::Lsarpc, 46, &[&policy[..20], &[class, 0]].concat());
+    for class in [3, 5, 6, 12] {
+        assert_eq!(*words(&ask(class).unwrap()).last().unwrap(), 0, "{class}");
+    }
+    assert_eq!(words(&ask(2).unwrap()), [0, Status::INVALID_PARAMETER.0]);
+    assert_eq!(call(Interface::Lsarpc, 0, &policy[..20]).unwrap(), [0; 24]);
+}
+
+#[test]
+fn what_is_not_offered_is_a_fault() {
+    for interface in [Interface::Srvsvc, Interface::Wkssvc, Interface::Lsarpc] {
+        assert_eq!(call(interface, 500, &[]), Err(Fault::NO_OPERATION.0));
+    }
+    for cut in 0..20 {
+        assert_eq!(call(Interface::Srvsvc, 15, &share_enum(1)[..cut]), Err(Fault::BAD_STUB.0));
+    }
+    // A call without a bind.
+    let pipe = open("srvsvc").unwrap();
+    let answer = pipe.transceive(&Fake, &request(3, 15, &share_enum(1)), 4280).unwrap();
+    assert_eq!(answer.data[2], 3);
+    assert_eq!(words(&answer.data[24..28]), [Fault::NO_INTERFACE.0]);
+}
+
+#[test]
+fn contexts_are_judged_one_by_one() {
+    // An interface of another pipe, and ours with a way of writing that is not known.
+    let pipe = open("srvsvc").unwrap();
+    let ack = pipe.transceive(&Fake, &bind(Interface::Wkssvc, 4280), 4280).unwrap().data;
+    let results = |ack: &[u8]| words(&ack[ack.len() - 24..])[0];
+    assert_eq!(results(&ack), 2 | 1 << 16, "abstract syntax not supported");
+    let mut other = bind(Interface::Srvsvc, 4280);
+    let at = other.len() - 4;
+    other[at] = 9;
+    let ack = pipe.transceive(&Fake, &other, 4280).unwrap().data;
+    assert_eq!(results(&ack), 2 | 2 << 16, "transfer syntax not supported");
+    // Authentication inside the pipe is not offered.
+    let mut secure = bind(Interface::Srvsvc, 4280);
+    secure[10] = 8;
+    assert_eq!(pipe.transceive(&Fake, &secure, 4280).unwrap().data[2], 13, "bind_nak");
+}
+
+#[test]
+fn long_answers_come_in_fragments_and_short_reads_in_pieces() {
+    let pipe = open("lsarpc").unwrap();
+    pipe.transceive(&Fake, &bind(Interface::Lsarpc, 1432), 4280).unwrap();
+    let mut stub = call(Interface::Lsarpc, 44, &[]).unwrap()[..20].to_vec();
+    let sids = vec![Sid::unix_group(7); 100];
+    stub.extend([100_u32, 1, 100].iter().flat_map(|n| n.to_le_bytes()));
+    stub.extend(sids.iter().flat_map(|_| [1, 0, 0, 0]));
+    for sid in &sids {
+        stub.extend(2_u32.to_le_bytes());
+        sid.put(&mut stub);
+    }
+    stub.extend([0; 24]);
+    // The request in three fragments, cut anywhere by writes.
+    let mut bytes = request(1, 57, &stub[..700]);
+    bytes.extend(request(0, 57, &stub[700..1400]));
+    bytes.extend(request(2, 57, &stub[1400..]));
+    for part in bytes.chunks(333) {
+        pipe.write(&Fake, part).unwrap();
+    }
+    let (mut fragments, mut results) = (0, Vec::new());
+    loop {
+        let mut fragment = Vec::new();
+        loop {
+            let piece = pipe.read(500).unwrap();
+            fragment.extend(piece.data);
+            if !piece.more {
+                break;
+            }
+        }
+        assert!(fragment.len() <= 1432);
+        results.extend_from_slice(&fragment[24..]);
+        fragments += 1;
+        if fragment[3] & 2 != 0 {
+            break;
+        }
+    }
+    assert!(fragments > 2);
+    assert_eq!(words(&results)[results.len() / 4 - 2..], [100, 0]);
+    assert_eq!(pipe.read(500), Err(Status::PIPE_EMPTY));
+    assert_eq!(pipe.waiting(), (0, 0));
+}
+
+#[test]
+fn broken_framing_ends_a_pipe() {
+    let whole = request(3, 15, &[]);
+    let with = |at: usize, value: u8| {
+        let mut pdu = whole.clone();
+        pdu[at] = value;
+        pdu
+    };
+    let mut long = whole.clone();
+    long[8..10].copy_from_slice(&(FRAGMENT_MAX + 1).to_le_bytes());
+    for bytes in [
+        with(0, 4),
+        with(1, 2),
+        with(2, 77),
+        with(4, 0),
+        with(8, 15),
+        with(10, 8),
+        long,
+        request(2, 15, &[]),
+        [request(1, 15, &[]), request(3, 15, &[])].concat(),
+    ] {
+        let pipe = bound(Interface::Srvsvc);
+        assert_eq!(pipe.write(&Fake, &bytes), Err(Status::PIPE_DISCONNECTED));
+        assert_eq!(pipe.write(&Fake, &whole), Err(Status::PIPE_DISCONNECTED));
+        assert_eq!(pipe.read(10), Err(Status::PIPE_DISCONNECTED));
+    }
+}
+
+#[test]
+fn what_is_kept_is_bounded() {
+    // Arguments that never end.
+    let mut association = Association::new(Interface::Srvsvc);
+    let run = |_, _: &[u8]| Ok(Vec::new());
+    let mut flags = 1;
+    let mut taken = 0;
+    let ended = loop {
+        let fragment = request(flags, 15, &[0; 4000]);
+        flags = 0;
+        match association.take(&fragment, run) {
+            Ok(_) => taken += 4000,
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(ended, Broken("more arguments than are possible"));
+    assert!(taken <= STUB_MAX);
+    // Answers that nobody reads.
+    let pipe = bound(Interface::Srvsvc);
+    let mut calls = 0_usize;
+    let ended = loop {
+        match pipe.write(&Fake, &request(3, 15, &share_enum(1))) {
+            Ok(()) => calls += 1,
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(ended, Status::PIPE_BUSY);
+    assert!(calls * 100 > UNREAD_MAX / 10 && pipe.waiting().0 < UNREAD_MAX + 4280);
+    let busy = pipe.transceive(&Fake, &request(3, 15, &[]), 10);
+    assert_eq!(busy, Err(Status::PIPE_BUSY));
+}
+
+#[test]
+fn only_these_pipes_are_there() {
+    for name in ["srvsvc", "\\SrvSvc", "wkssvc", "lsarpc", "lsass", "pipe\\lsarpc"] {
+        assert!(open(name).is_ok(), "{name}");
+    }
+    for name in ["", "samr", "spoolss", "srvsvc2"] {
+        assert_eq!(open(name).err(), Some(Status::OBJECT_NAME_NOT_FOUND));
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes(chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..200), 1..5)) {
+        let pipe = bound(Interface::Lsarpc);
+        for c in &chunks {
+            let _ = pipe.write(&Fake, c);
+            let _ = pipe.read(100);
+        }
+    }
+
+    #[test]
+    fn any_arguments(op in 0_u16..100, stub in proptest::collection::vec(any::<u8>(), 0..300)) {
+        for interface in [Interface::Srvsvc, Interface::Wkssvc, Interface::Lsarpc] {
+            let _ = interface.call(&Fake, op, &stub);
+        }
+    }
+
+    /// Arguments that are nearly right reach further than any others.
+    #[test]
+    fn changed_arguments(at: proptest::sample::Index, to: u8, level in 0_u32..4) {
+        let mut stub = share_enum(level);
+        let at = at.index(stub.len());
+        stub[at] = to;
+        let _ = Interface::Srvsvc.call(&Fake, 15, &stub);
+    }
+}

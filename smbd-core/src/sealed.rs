@@ -1,0 +1,86 @@
+//! Opens encrypted messages (MS-SMB2 section 3.3.5.2.1.1).
+//!
+//! *Memory.* What came in buffers of its own is decrypted where it is; a small message, which shares its buffer with others, is
+//! decrypted into new memory.
+//!
+//! *Errors.* The reason, for the log: the connection ends, because whoever sent such bytes has not got the keys.
+
+use std::sync::Arc;
+
+use iobuf::{Buf, BufMut};
+use rdma_transport::channel::Pulled;
+
+use crate::conn::Conn;
+use crate::locate;
+use crate::session::Session;
+use crate::wire::Header;
+use crate::wire::transform::{self, Transform};
+
+type Opened = (Arc<Session>, Buf, Vec<Pulled>);
+
+/// Gives the session whose keys opened it, and the message as if it had come in clear.
+pub(crate) fn open(conn: &Conn, body: Buf, pulled: Vec<Pulled>) -> Result<Opened, &'static str> {
+    let header = Transform::parse(&body).map_err(|m| m.0)?;
+    let channel = conn.channel(header.session_id).ok_or("no such session")?;
+    let session = channel.session.clone();
+    let opener = session.secrets.get().and_then(|s| s.opener.as_ref()).ok_or("no keys")?;
+    let aad = &body[transform::AAD];
+    let mut pieces = ciphertext(&body, pulled)?;
+    let total: usize = pieces.iter().map(BufMut::len).sum();
+    if usize::try_from(header.original_len) != Ok(total) {
+        return Err("OriginalMessageSize");
+    }
+    {
+        let mut pieces: Vec<&mut [u8]> = pieces.iter_mut().map(BufMut::filled_mut).collect();
+        opener
+            .open_in_place(&header.nonce, aad, &mut pieces, &header.signature)
+            .map_err(|_| "it does not open")?;
+    }
+    let mut pieces: Vec<Buf> = pieces.into_iter().map(BufMut::freeze).collect();
+    let (message, pulled) = join(&mut pieces, total);
+    let inner = Header::parse(&message).map_err(|m| m.0)?;
+    if inner.session_id != header.session_id {
+        return Err("a message of another session");
+    }
+    Ok((session, message, pulled))
+}
+
+/// The ciphertext, writable.
+fn ciphertext(body: &Buf, pulled: Vec<Pulled>) -> Result<Vec<BufMut>, &'static str> {
+    let inside = &body[transform::LEN..];
+    let copy = |bytes: &[u8]| {
+        let mut own = BufMut::heap(bytes.len());
+        own.append(bytes);
+        own
+    };
+    match pulled.into_iter().next() {
+        None if inside.is_empty() => Err("empty"),
+        None => Ok(vec![copy(inside)]),
+        Some(bulk) if bulk.at == transform::LEN && inside.is_empty() => {
+            let own = |data: Buf| data.try_mut().unwrap_or_else(|shared| copy(&shared));
+            Ok(bulk.data.into_iter().map(own).collect())
+        }
+        Some(_) => Err("its ciphertext stands elsewhere"),
+    }
+}
+
+/// Puts a message together: its data stays in pieces when it is a WRITE's, which is the only large one there is.
+fn join(pieces: &mut Vec<Buf>, total: usize) -> (Buf, Vec<Pulled>) {
+    if pieces.len() == 1 {
+        return (pieces.remove(0), Vec::new());
+    }
+    if let Some(first) = pieces.first()
+        && let Some((at, _)) = locate::write(first, total)
+        && at <= first.len()
+    {
+        let mut data = std::mem::take(pieces);
+        let message = data[0].split_to(at);
+        data.retain(|d| !d.is_empty());
+        return (message, vec![Pulled { at, data }]);
+    }
+    let mut whole = BufMut::heap(total);
+    for piece in pieces.iter() {
+        whole.append(piece);
+    }
+    (whole.freeze(), Vec::new())
+}

@@ -1,0 +1,541 @@
+//! Who may do what with a file: the one place where mode bits become a security descriptor and a descriptor becomes mode bits.
+//!
+//! *Operation.* A file has a descriptor of its own once a client set one, or once it was made in a directory that has one. It is
+//! kept as side data, together with the mode bits, owner and group that it was projected on. Where those still hold, the
+//! descriptor decides ([`Basis::Descriptor`]) and what the open then does is done by the gateway itself ([`acting`]). Where they
+//! do not, somebody changed them by another protocol or on the host, and they decide; as they do for a file without a descriptor:
+//! every operation then is the user's own, and the kernel judges it.
+//!
+//! *Errors.* A record that cannot be read counts as none: mode bits were set with it, and allow no class more than it did.
+
+use vfs::backend::NodeRef;
+use vfs::namespace::{Door, Share};
+use vfs::types::{Access, Attr, Cred, Kind, SetAttr};
+use vfs::watch::what;
+
+use crate::dtyp::descriptor::control;
+use crate::dtyp::{SecurityDescriptor, Sid, Token, check, mask};
+use crate::status::Status;
+use crate::tree::Tree;
+use crate::wire::query_info::security_information as part;
+
+/// What decided about an access.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Basis {
+    /// Mode bits: operations are done as the user.
+    #[default]
+    Mode,
+    /// The file's own descriptor: operations that it allows are done by the gateway.
+    Descriptor,
+}
+
+/// An access that was granted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Granted {
+    /// The rights: what was asked for with generic rights mapped; all there are for MAXIMUM_ALLOWED.
+    pub access: u32,
+    /// What decided.
+    pub basis: Basis,
+}
+
+/// As whom an operation is done that the open was granted.
+pub(crate) fn acting(basis: Basis, cred: &Cred) -> Cred {
+    match basis {
+        Basis::Mode => cred.clone(),
+        Basis::Descriptor => Cred::root(),
+    }
+}
+
+/// The SID of a user of the host.
+pub(crate) fn sid_of_uid(uid: u32) -> Sid {
+    Sid::unix_user(uid)
+}
+
+/// The SID of a group of the host.
+pub(crate) fn sid_of_gid(gid: u32) -> Sid {
+    Sid::unix_group(gid)
+}
+
+/// The user as descriptors know it.
+pub(crate) fn token(cred: &Cred) -> Token {
+    let own = std::iter::once(cred.gid).chain(cred.groups.iter().copied()).map(sid_of_gid);
+    let all = [Sid::everyone(), Sid::network(), Sid::authenticated_users()];
+    let admin = (cred.uid == 0).then(Sid::administrators);
+    Token { user: sid_of_uid(cred.uid), groups: own.chain(all).chain(admin).collect() }
+}
+
+/// Grants what CREATE asks for on a file that exists, or says why not. `parent`: the directory in which it was found; `None` for
+/// the root of a share, which nobody deletes.
+pub(crate) async fn granted(
+    tree: &Tree,
+    node: &NodeRef,
+    attr: &Attr,
+    parent: Option<&NodeRef>,
+    desired: u32,
+) -> Result<Granted, Status> {
+    if desired & !mask::VALID != 0 {
+        return Err(Status::ACCESS_DENIED);
+    }
+    let is_admin = tree.cred.uid == 0;
+    if desired & mask::ACCESS_SYSTEM_SECURITY != 0 && !is_admin {
+        return Err(Status::PRIVILEGE_NOT_HELD);
+    }
+    let wanted = mask::map_generic(desired) & !mask::MAXIMUM_ALLOWED;
+    let wants_all = desired & mask::MAXIMUM_ALLOWED != 0;
+    let (mut rights, basis) = rights(tree, node, attr).await?;
+    if is_admin {
+        rights |= mask::ACCESS_SYSTEM_SECURITY;
+    }
+    if (wants_all || wanted & mask::DELETE != 0) && rights & mask::DELETE == 0 {
+        rights |= delete_by_parent(tree, parent).await?;
+    }
+    if parent.is_none() {
+        rights &= !mask::DELETE;
+    }
+    rights &= tree.maximal_access | mask::ACCESS_SYSTEM_SECURITY;
+    if wanted & !rights != 0 {
+        return Err(Status::ACCESS_DENIED);
+    }
+    let access = if wants_all { wanted | rights & mask::FILE_ALL } else { wanted };
+    Ok(Granted { access, basis })
+}
+
+/// All rights that the user has: what an SMB2_CREATE_QUERY_MAXIMAL_ACCESS asks.
+pub(crate) async fn maximal(
+    tree: &Tree,
+    node: &NodeRef,
+    attr: &Attr,
+    parent: Option<&NodeRef>,
+) -> Result<u32, Status> {
+    granted(tree, node, attr, parent, mask::MAXIMUM_ALLOWED).await.map(|g| g.access)
+}
+
+/// Rights by the file's own descriptor or mode. DELETE, where mode bits decide, is the directory's to give.
+async fn rights(tree: &Tree, node: &NodeRef, attr: &Attr) -> Result<(u32, Basis), Status> {
+    // Whoever found the name may look at its attributes (MS-FSA section 2.1.5.1.2.1).
+    const FOUND: u32 = mask::READ_ATTRIBUTES;
+    if let Some(sd) = stored(node, attr).await? {
+        let all = if tree.cred.uid == 0 { mask::FILE_ALL } else { 0 };
+        return Ok((check::allowed(&sd, &token(&tree.cred)) | FOUND | all, Basis::Descriptor));
+    }
+    let can = node.access(&tree.cred, Access(ASKED)).await?.0;
+    let class = u32::from(can & Access::READ != 0) << 2
+        | u32::from(can & (Access::MODIFY | Access::EXTEND) != 0) << 1
+        | u32::from(can & (Access::EXECUTE | Access::LOOKUP) != 0);
+    let is_owner = tree.cred.uid == attr.uid || tree.cred.uid == 0;
+    let rights = check::rights_of_class(class, attr.kind == Kind::Dir, is_owner);
+    Ok((rights & !mask::DELETE | FOUND, Basis::Mode))
+}
+
+const ASKED: u32 = Access::READ
+    | Access::MODIFY
+    | Access::EXTEND
+    | Access::EXECUTE
+    | Access::LOOKUP
+    | Access::DELETE;
+
+/// DELETE, where the directory lets the user delete what is in it.
+async fn delete_by_parent(tree: &Tree, parent: Option<&NodeRef>) -> Result<u32, Status> {
+    let Some(dir) = parent else { return Ok(0) };
+    let attr = dir.getattr().await?;
+    let may = match stored(dir, &attr).await? {
+        Some(sd) => {
+            tree.cred.uid == 0 || check::allowed(&sd, &token(&tree.cred)) & mask::DELETE_CHILD != 0
+        }
+        None => dir.access(&tree.cred, Access(ASKED)).await?.0 & Access::DELETE != 0,
+    };
+    Ok(if may { mask::DELETE } else { 0 })
+}
+
+/// The user may make a file or directory here.
+pub(crate) async fn may_add(
+    tree: &Tree,
+    dir: &NodeRef,
+    attr: &Attr,
+    is_dir: bool,
+) -> Result<Basis, Status> {
+    let right = if is_dir { mask::APPEND_DATA } else { mask::WRITE_DATA };
+    if tree.maximal_access & right == 0 {
+        return Err(Status::ACCESS_DENIED);
+    }
+    match rights(tree, dir, attr).await? {
+        // The kernel says it better, with the reason.
+        (_, Basis::Mode) => Ok(Basis::Mode),
+        (rights, Basis::Descriptor) if rights & right != 0 => Ok(Basis::Descriptor),
+        _ => Err(Status::ACCESS_DENIED),
+    }
+}
+
+/// Gives a node that was just made in `dir` its descriptor: what the client sent with CREATE and what the directory passes on
+/// (MS-FSA section 2.1.5.1.1). Nothing, where neither has one.
+pub(crate) async fn inherit(
+    tree: &Tree,
+    share: &Share,
+    dir: &NodeRef,
+    made: (&NodeRef, &Attr),
+    given: Option<&SecurityDescriptor>,
+) -> Result<(), Status> {
+    let (node, attr) = made;
+    let dir_attr = dir.getattr().await?;
+    let parent = stored(dir, &dir_attr).await?;
+    if parent.is_none() && given.is_none() {
+        return Ok(());
+    }
+    let (owner, group) = (sid_of_uid(attr.uid), sid_of_gid(attr.gid));
+    let is_dir = attr.kind == Kind::Dir;
+    let mut given = given.cloned();
+    if let Some(given) = &mut given {
+        may_own(&token(&tree.cred), given)?;
+        check::kept(given);
+    }
+    let sd = check::inherited(&parent.unwrap_or_default(), is_dir, &owner, &group, given.as_ref());
+    keep(None, share, node, attr, &sd).await
+}
+
+/// A user makes itself or one of its groups the owner, nobody else (MS-FSA section 2.1.5.17).
+fn may_own(token: &Token, sd: &SecurityDescriptor) -> Result<(), Status> {
+    match &sd.owner {
+        Some(owner) if !token.has(owner) && token.user != sid_of_uid(0) => {
+            Err(Status::INVALID_OWNER)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The descriptor of a file: its own, or what its mode says.
+pub(crate) async fn descriptor(node: &NodeRef, attr: &Attr) -> Result<SecurityDescriptor, Status> {
+    Ok(match stored(node, attr).await? {
+        Some(sd) => sd,
+        None => {
+            let (owner, group) = (sid_of_uid(attr.uid), sid_of_gid(attr.gid));
+            check::of_mode(attr.mode, attr.kind == Kind::Dir, &owner, &group)
+        }
+    })
+}
+
+/// Right that a part of a descriptor needs of the open (MS-FSA sections 2.1.5.14 and 2.1.5.17).
+pub(crate) fn needs(parts: u32, to_set: bool) -> u32 {
+    let mut out = 0;
+    if parts & (part::OWNER | part::GROUP | part::LABEL) != 0 {
+        out |= if to_set { mask::WRITE_OWNER } else { mask::READ_CONTROL };
+    }
+    if parts & (part::DACL | part::ATTRIBUTE | part::SCOPE) != 0 {
+        out |= if to_set { mask::WRITE_DAC } else { mask::READ_CONTROL };
+    }
+    if parts & part::SACL != 0 {
+        out |= mask::ACCESS_SYSTEM_SECURITY;
+    }
+    out
+}
+
+/// The parts of a descriptor that were asked for.
+pub(crate) fn only(mut sd: SecurityDescriptor, parts: u32) -> SecurityDescriptor {
+    let dacl = control::DACL_PRESENT
+        | control::DACL_DEFAULTED
+        | control::DACL_AUTO_INHERITED
+        | control::DACL_PROTECTED;
+    let sacl = control::SACL_PRESENT
+        | control::SACL_DEFAULTED
+        | control::SACL_AUTO_INHERITED
+        | control::SACL_PROTECTED;
+    if parts & part::OWNER == 0 {
+        sd.owner = None;
+    }
+    if parts & part::GROUP == 0 {
+        sd.group = None;
+    }
+    if parts & part::DACL == 0 {
+        sd.control &= !dacl;
+        sd.dacl = None;
+    }
+    if parts & part::SACL == 0 {
+        sd.control &= !sacl;
+        sd.sacl = None;
+    }
+    sd
+}
+
+/// Changes parts of a file's descriptor. The rights of the open were checked.
+pub(crate) async fn set(
+    tree: &Tree,
+    door: &Door<'_>,
+    share: &Share,
+    node: &NodeRef,
+    parts: u32,
+    mut new: SecurityDescriptor,
+) -> Result<(), Status> {
+    let attr = node.getattr().await?;
+    let mut sd = descriptor(node, &attr).await?;
+    check::kept(&mut new);
+    if parts & part::OWNER != 0 {
+        let owner = new.owner.clone().ok_or(Status::INVALID_OWNER)?;
+        if sd.owner.as_ref() != Some(&owner) {
+            may_own(&token(&tree.cred), &new)?;
+        }
+        sd.owner = Some(owner);
+    }
+    if parts & part::GROUP != 0 {
+        sd.group = Some(new.group.clone().ok_or(Status::INVALID_SECURITY_DESCR)?);
+    }
+    let mut replace = |bits: u16| sd.control = sd.control & !bits | new.control & bits;
+    if parts & part::DACL != 0 {
+        replace(control::DACL_AUTO_INHERITED | control::DACL_PROTECTED | control::DACL_DEFAULTED);
+        // Setting a list that is not there is setting a NULL list.
+        sd.control |= control::DACL_PRESENT;
+        sd.dacl = new.dacl;
+    }
+    if parts & part::SACL != 0 {
+        sd.control &= !(control::SACL_AUTO_INHERITED | control::SACL_PROTECTED);
+        let bits = control::SACL_AUTO_INHERITED | control::SACL_PROTECTED | control::SACL_PRESENT;
+        sd.control |= new.control & bits;
+        sd.sacl = new.sacl;
+    }
+    keep(Some(door), share, node, &attr, &sd).await
+}
+
+/// The name of the record among a file's side data.
+const NAME: &str = "ntacl";
+const VERSION: u8 = 1;
+/// A version, mode bits, owner, group; the descriptor follows.
+const HEAD: usize = 1 + 2 + 4 + 4;
+
+/// What a descriptor was projected on.
+fn head(attr: &Attr) -> [u8; HEAD] {
+    let mut out = [0; HEAD];
+    out[0] = VERSION;
+    // Invariant: permission bits fit 16 bits.
+    #[allow(clippy::cast_possible_truncation)]
+    out[1..3].copy_from_slice(&((attr.mode & 0o777) as u16).to_le_bytes());
+    out[3..7].copy_from_slice(&attr.uid.to_le_bytes());
+    out[7..].copy_from_slice(&attr.gid.to_le_bytes());
+    out
+}
+
+/// The file's own descriptor, while it holds.
+async fn stored(node: &NodeRef, attr: &Attr) -> Result<Option<SecurityDescriptor>, Status> {
+    let Some(record) = node.side_get(NAME).await? else { return Ok(None) };
+    Ok(record
+        .split_at_checked(HEAD)
+        .filter(|(h, _)| *h == head(attr))
+        .and_then(|(_, sd)| SecurityDescriptor::parse(sd).ok()))
+}
+
+/// Keeps a descriptor and projects it on mode bits and owner. The record comes last, so that what is interrupted leaves mode bits
+/// that decide. Of a new file (no door) nobody is told: that it came says it all.
+async fn keep(
+    door: Option<&Door<'_>>,
+    share: &Share,
+    node: &NodeRef,
+    attr: &Attr,
+    sd: &SecurityDescriptor,
+) -> Result<(), Status> {
+    let is_dir = attr.kind == Kind::Dir;
+    let mut mode = check::mode_of(sd, is_dir);
+    if !is_dir {
+        // That a file may be run is said by whoever made it so on a Unix host, not by FILE_EXECUTE that comes with reading.
+        mode &= 0o666 | attr.mode & 0o111;
+    }
+    let uid = sd.owner.as_ref().and_then(Sid::as_unix_user).filter(|u| *u != attr.uid);
+    let gid = sd.group.as_ref().and_then(Sid::as_unix_group).filter(|g| *g != attr.gid);
+    let mode = (mode != attr.mode & 0o777).then_some(attr.mode & 0o7000 | mode);
+    let mut now = *attr;
+    if mode.is_some() || uid.is_some() || gid.is_some() {
+        let set = SetAttr { mode, uid, gid, ..SetAttr::default() };
+        let root = Cred::root();
+        (_, now) = match door {
+            Some(door) => door.setattr(share, node, &root, set, false).await?,
+            None => node.setattr(&root, set, false).await?,
+        };
+    }
+    let mut record = head(&now).to_vec();
+    record.extend(sd.emit());
+    match door {
+        Some(door) => door.side_set(share, node, NAME, Some(&record), what::SECURITY).await?,
+        None => node.side_set(NAME, Some(&record)).await?,
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use vfs::Backend;
+    use vfs::mem::MemBackend;
+    use vfs::namespace::{Namespace, Squash};
+    use vfs::types::CreateHow;
+
+    use super::*;
+    use crate::dtyp::{Ace, Acl};
+    use crate::tree::Target;
+
+    struct World {
+        namespace: Namespace,
+        share: Arc<Share>,
+        root: NodeRef,
+    }
+
+    fn world() -> World {
+        let backend: Arc<dyn Backend> = MemBackend::new(1 << 20).unwrap();
+        let root = backend.root();
+        let name = "data".to_owned();
+        let share = Share {
+            id: Share::id_of(&name),
+            name,
+            backend,
+            read_only: false,
+            squash: Squash::None,
+            clients: None,
+        };
+        let namespace = Namespace::new(vec![share]);
+        let share = namespace.shares()[0].clone();
+        World { namespace, share, root }
+    }
+
+    impl World {
+        fn tree(&self, uid: u32) -> Tree {
+            Tree {
+                id: 1,
+                session_id: 1,
+                name: "data".into(),
+                target: Target::Files(self.share.clone()),
+                cred: Cred { uid, gid: uid, groups: Arc::new([]) },
+                maximal_access: mask::FILE_ALL,
+                settings: Default::default(),
+            }
+        }
+
+        /// A directory and a file in it, both of user 1000.
+        async fn file(&self) -> (NodeRef, NodeRef) {
+            let root = Cred::root();
+            let own = |mode| SetAttr {
+                mode: Some(mode),
+                uid: Some(1000),
+                gid: Some(1000),
+                ..SetAttr::default()
+            };
+            let dir = self.root.mkdir(&root, b"d", own(0o755)).await.unwrap().node;
+            let file = dir.create(&root, b"f", CreateHow::Guarded, own(0o640)).await.unwrap().node;
+            (dir, file)
+        }
+
+        async fn may(&self, uid: u32, n: &(NodeRef, NodeRef), desired: u32) -> Result<u32, Status> {
+            let attr = n.1.getattr().await.unwrap();
+            granted(&self.tree(uid), &n.1, &attr, Some(&n.0), desired).await.map(|g| g.access)
+        }
+
+        async fn set(
+            &self,
+            uid: u32,
+            node: &NodeRef,
+            parts: u32,
+            sd: SecurityDescriptor,
+        ) -> Result<(), Status> {
+            set(&self.tree(uid), &self.namespace.by(None), &self.share, node, parts, sd).await
+        }
+    }
+
+    fn list(aces: Vec<Ace>) -> SecurityDescriptor {
+        SecurityDescriptor {
+            control: control::DACL_PRESENT,
+            dacl: Some(Acl::new(aces)),
+            ..Default::default()
+        }
+    }
+
+    fn block_on<T>(f: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(f)
+    }
+
+    #[test]
+    fn without_a_descriptor_mode_bits_decide() {
+        block_on(async {
+            let w = world();
+            let n = w.file().await;
+            assert_eq!(w.may(1000, &n, mask::MAXIMUM_ALLOWED).await, Ok(mask::FILE_ALL));
+            assert_eq!(w.may(1000, &n, mask::GENERIC_WRITE).await, Ok(mask::FILE_WRITE));
+            assert_eq!(w.may(2000, &n, mask::READ_DATA).await, Err(Status::ACCESS_DENIED));
+            assert_eq!(w.may(2000, &n, mask::READ_ATTRIBUTES).await, Ok(mask::READ_ATTRIBUTES));
+            assert_eq!(w.may(2000, &n, mask::DELETE).await, Err(Status::ACCESS_DENIED));
+            assert_eq!(w.may(2000, &n, 1 << 9).await, Err(Status::ACCESS_DENIED), "no such bit");
+            let sacl = w.may(1000, &n, mask::ACCESS_SYSTEM_SECURITY).await;
+            assert_eq!(sacl, Err(Status::PRIVILEGE_NOT_HELD));
+        });
+    }
+
+    #[test]
+    fn a_descriptor_decides_until_somebody_changes_the_mode() {
+        block_on(async {
+            let w = world();
+            let n = w.file().await;
+            let bob = Ace::allow(sid_of_uid(2000), mask::FILE_READ, 0);
+            w.set(1000, &n.1, part::DACL, list(vec![bob])).await.unwrap();
+            let attr = n.1.getattr().await.unwrap();
+            assert_eq!(attr.mode, 0o400, "nobody's class has what only one user has");
+            assert_eq!(w.may(2000, &n, mask::GENERIC_READ).await, Ok(mask::FILE_READ));
+            assert_eq!(w.may(2000, &n, mask::WRITE_DATA).await, Err(Status::ACCESS_DENIED));
+            let owner = w.may(1000, &n, mask::READ_DATA).await;
+            assert_eq!(owner, Err(Status::ACCESS_DENIED), "not even the owner, by SMB");
+            let read = w.may(1000, &n, mask::WRITE_DAC).await;
+            assert_eq!(read, Ok(mask::WRITE_DAC), "who may give himself the right");
+            let deleted = w.may(1000, &n, mask::DELETE).await;
+            assert_eq!(deleted, Ok(mask::DELETE), "by the directory");
+            let set = SetAttr { mode: Some(0o644), ..SetAttr::default() };
+            n.1.setattr(&Cred::root(), set, false).await.unwrap();
+            assert_eq!(w.may(2000, &n, mask::READ_DATA).await, Ok(mask::READ_DATA));
+            assert_eq!(w.may(1000, &n, mask::READ_DATA).await, Ok(mask::READ_DATA));
+        });
+    }
+
+    #[test]
+    fn parts_are_set_and_shown_by_themselves() {
+        block_on(async {
+            let w = world();
+            let n = w.file().await;
+            let mut sd = list(vec![]);
+            sd.owner = Some(sid_of_uid(2000));
+            let foreign = w.set(1000, &n.1, part::OWNER, sd.clone()).await;
+            assert_eq!(foreign, Err(Status::INVALID_OWNER), "an owner cannot give a file away");
+            w.set(1000, &n.1, part::DACL, sd.clone()).await.unwrap();
+            let attr = n.1.getattr().await.unwrap();
+            let now = descriptor(&n.1, &attr).await.unwrap();
+            assert_eq!(
+                (now.owner.clone(), now.dacl.clone()),
+                (Some(sid_of_uid(1000)), Some(Acl::new(vec![])))
+            );
+            let owner = only(now, part::OWNER);
+            assert_eq!((owner.dacl, owner.group, owner.owner.is_some()), (None, None, true));
+            w.set(2000, &n.1, part::OWNER, sd).await.unwrap();
+            assert_eq!(
+                n.1.getattr().await.unwrap().uid,
+                2000,
+                "whoever may, makes itself the owner"
+            );
+        });
+    }
+
+    #[test]
+    fn new_files_inherit_what_the_directory_has() {
+        use crate::dtyp::descriptor::flag::{CONTAINER_INHERIT, OBJECT_INHERIT};
+        block_on(async {
+            let w = world();
+            let (dir, file) = w.file().await;
+            let tree = w.tree(1000);
+            let attr = file.getattr().await.unwrap();
+            inherit(&tree, &w.share, &dir, (&file, &attr), None).await.unwrap();
+            assert_eq!(stored(&file, &attr).await.unwrap(), None, "nothing to inherit");
+            let all =
+                Ace::allow(Sid::everyone(), mask::FILE_READ, OBJECT_INHERIT | CONTAINER_INHERIT);
+            w.set(1000, &dir, part::DACL, list(vec![all])).await.unwrap();
+            inherit(&tree, &w.share, &dir, (&file, &attr), None).await.unwrap();
+            let attr = file.getattr().await.unwrap();
+            assert_eq!(attr.mode & 0o777, 0o444);
+            let sd = stored(&file, &attr).await.unwrap().unwrap();
+            assert_eq!(sd.dacl.unwrap().aces, [Ace::allow(Sid::everyone(), mask::FILE_READ, 0)]);
+            assert_eq!(
+                may_add(&tree, &dir, &dir.getattr().await.unwrap(), false).await,
+                Err(Status::ACCESS_DENIED)
+            );
+        });
+    }
+}

@@ -1,0 +1,153 @@
+//! What all connections share, and the way a new one begins.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use iobuf::Buf;
+use rdma_transport::channel::{BoxFuture, Handle, Info, Pulled, Reply, Service};
+use state::Millis;
+use vfs::namespace::Namespace;
+
+use crate::compound;
+use crate::conn::Conn;
+use crate::durable::Creates;
+use crate::interfaces::Interfaces;
+use crate::lease::Leases;
+use crate::open::Opens;
+use crate::session::Sessions;
+use crate::settings::Settings;
+use crate::users::Users;
+use crate::users::guesses::Guesses;
+use crate::violation::Violation;
+
+/// What all connections share.
+pub struct Core {
+    /// The shares and the state of their users.
+    pub namespace: Arc<Namespace>,
+    /// What the configuration says.
+    pub settings: Settings,
+    /// Who may log on.
+    pub users: Arc<dyn Users>,
+    /// Who is logged on.
+    pub sessions: Sessions,
+    /// What is open.
+    pub opens: Opens,
+    /// What is cached under keys.
+    pub leases: Arc<Leases>,
+    /// Creates that may be sent again.
+    pub creates: Creates,
+    /// Where the server can be reached.
+    pub interfaces: Interfaces,
+    /// Wrong passwords, by address.
+    pub(crate) guesses: Mutex<Guesses>,
+    begun: (Instant, SystemTime),
+}
+
+impl Core {
+    /// Over these shares.
+    pub fn new(namespace: Arc<Namespace>, settings: Settings, users: Arc<dyn Users>) -> Self {
+        Self {
+            namespace,
+            settings,
+            users,
+            sessions: Sessions::default(),
+            opens: Opens::default(),
+            leases: Arc::default(),
+            creates: Creates::default(),
+            interfaces: Interfaces::default(),
+            guesses: Mutex::default(),
+            begun: (Instant::now(), SystemTime::now()),
+        }
+    }
+
+    /// Milliseconds on the clock by which what clients hold runs.
+    pub fn now(&self) -> Millis {
+        self.namespace.keeper().now()
+    }
+
+    /// How long it has run.
+    pub fn since_start(&self) -> Duration {
+        self.begun.0.elapsed()
+    }
+
+    /// When the server began, as a FILETIME.
+    pub fn started(&self) -> u64 {
+        filetime(self.begun.1)
+    }
+
+    /// The time of day as a FILETIME. Never goes back while the server runs.
+    pub fn filetime(&self) -> u64 {
+        filetime(self.begun.1 + self.begun.0.elapsed())
+    }
+}
+
+/// 100-nanosecond intervals since 1601 (MS-DTYP section 2.3.3).
+fn filetime(t: SystemTime) -> u64 {
+    const UNIX_EPOCH_FILETIME: u64 = 116_444_736_000_000_000;
+    let since = t.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let ticks = u64::try_from(since.as_nanos() / 100).unwrap_or(u64::MAX);
+    ticks.saturating_add(UNIX_EPOCH_FILETIME)
+}
+
+/// The SMB server.
+#[derive(Clone)]
+pub struct Server {
+    core: Arc<Core>,
+}
+
+impl Server {
+    /// A server.
+    pub fn new(core: Core) -> Self {
+        let core = Arc::new(core);
+        crate::lease::attach(&core);
+        Self { core }
+    }
+
+    /// What all connections share.
+    pub fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// What has to happen although nobody calls; to be called about once a second.
+    pub async fn tick(&self) {}
+
+    /// A new connection. [`Connection::end`] is to be called when its channel has ended.
+    pub fn connection(&self, info: Arc<Info>, handle: Handle) -> Arc<Connection> {
+        let conn = Arc::new(Conn::new(info, handle));
+        Arc::new(Connection { core: self.core.clone(), conn })
+    }
+}
+
+/// One connection, for the serve loop.
+pub struct Connection {
+    core: Arc<Core>,
+    conn: Arc<Conn>,
+}
+
+impl Connection {
+    /// The connection as commands see it.
+    pub fn conn(&self) -> &Arc<Conn> {
+        &self.conn
+    }
+
+    /// Waits until somebody is logged on.
+    pub async fn logged_on(&self) {
+        self.conn.logged_on().await;
+    }
+
+    /// Ends a connection on which nobody has logged on for too long.
+    pub async fn end_silent(&self) {
+        self.conn.end(Violation::Silent, "nobody logged on").await;
+    }
+
+    /// Its channel has ended: what waits is told, sessions that have no other connection end.
+    pub async fn end(&self) {
+        crate::dispatch::end_of_connection(&self.core, &self.conn).await;
+    }
+}
+
+impl Service for Connection {
+    fn call(&self, body: Buf, pulled: Vec<Pulled>) -> BoxFuture<'static, Option<Reply>> {
+        compound::call(self.core.clone(), self.conn.clone(), body, pulled)
+    }
+}

@@ -1,0 +1,324 @@
+//! Sessions: who is logged on, by which connections, to which trees.
+//!
+//! *Operation.* [`Sessions`] is `GlobalSessionTable` (MS-SMB2 section 3.3.1.5); a [`Channel`] joins a session to one connection
+//! and signs its messages there.
+//!
+//! *Memory.* Bounded by `limits`.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+
+use dashmap::DashMap;
+use state::Millis;
+use vfs::Cred;
+use zeroize::Zeroizing;
+
+use crate::answer;
+use crate::conn::Conn;
+use crate::crypto::seal::{Opener, Sealer};
+use crate::crypto::sign::Signer;
+use crate::limits::{CHANNELS_MAX, SESSIONS_MAX, TREES_MAX};
+use crate::status::Status;
+use crate::tree::Tree;
+use crate::wire::negotiate::Dialect;
+use crate::wire::{Command, Flags, Header};
+
+/// How a user came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// With a password.
+    User,
+    /// As a guest.
+    Guest,
+    /// Without a name.
+    Anonymous,
+}
+
+/// The one who is logged on.
+#[derive(Clone, Debug)]
+pub struct User {
+    /// Name of the account.
+    pub name: String,
+    /// How it came in.
+    pub kind: Kind,
+    /// Who it is to the file system, before a share squashes it.
+    pub cred: Cred,
+    /// Last part of its SID.
+    pub rid: u32,
+}
+
+/// `Session.State`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Standing {
+    /// Logging on for the first time.
+    InProgress = 0,
+    /// Logged on.
+    Valid = 1,
+    /// Its ticket has run out: it must log on again.
+    Expired = 2,
+    /// It has ended.
+    Gone = 3,
+}
+
+/// What authentication and NEGOTIATE gave a session; the same until it ends.
+pub(crate) struct Secrets {
+    /// Signs and verifies where no channel does: the requests that bind a further connection.
+    pub(crate) signer: Signer,
+    /// Encrypts what the server sends.
+    pub(crate) sealer: Option<Sealer>,
+    /// Decrypts what the client sends.
+    pub(crate) opener: Option<Opener>,
+    /// `Session.ApplicationKey`, for those who run a protocol of their own above (MS-SMB2 section 3.3.5.5.3).
+    #[allow(dead_code)] // Asked for by named pipes with signing of their own.
+    pub(crate) application: Zeroizing<[u8; 16]>,
+}
+
+/// What was negotiated on the connection that made a session, which every further one must share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) dialect: Dialect,
+    pub(crate) client_guid: [u8; 16],
+    pub(crate) signing: crate::crypto::sign::Algorithm,
+    pub(crate) cipher: Option<crate::crypto::seal::Cipher>,
+}
+
+/// A session.
+pub struct Session {
+    /// Its number.
+    pub id: u64,
+    pub(crate) terms: Terms,
+    standing: AtomicU8,
+    /// On the server's clock; `u64::MAX`: never.
+    expires: AtomicU64,
+    user: RwLock<Option<Arc<User>>>,
+    pub(crate) secrets: OnceLock<Secrets>,
+    signing_required: AtomicBool,
+    encrypt: AtomicBool,
+    trees: RwLock<HashMap<u32, Arc<Tree>>>,
+    next_tree: AtomicU32,
+    channels: Mutex<Vec<Arc<Channel>>>,
+}
+
+/// A session on one connection.
+pub struct Channel {
+    /// The session.
+    pub session: Arc<Session>,
+    /// The connection.
+    pub conn: Weak<Conn>,
+    /// `Channel.SigningKey`; `None` for guests and anonymous users, who share no secret with the server.
+    pub(crate) signer: Option<Signer>,
+}
+
+fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Session {
+    /// The dialect, which all its connections share.
+    pub fn dialect(&self) -> Dialect {
+        self.terms.dialect
+    }
+
+    /// The client that made it.
+    pub fn client_guid(&self) -> [u8; 16] {
+        self.terms.client_guid
+    }
+
+    /// How it stands now.
+    pub fn standing(&self, now: Millis) -> Standing {
+        match self.standing.load(Ordering::Acquire) {
+            0 => Standing::InProgress,
+            1 if now >= self.expires.load(Ordering::Relaxed) => Standing::Expired,
+            1 => Standing::Valid,
+            _ => Standing::Gone,
+        }
+    }
+
+    /// Logs a user on, for the first time or again. `expires` on the server's clock.
+    pub(crate) fn log_on(&self, user: User, expires: Option<Millis>) {
+        *self.user.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(user));
+        self.expires.store(expires.unwrap_or(u64::MAX), Ordering::Relaxed);
+        // A session that ended meanwhile stays so.
+        let _ = self.standing.compare_exchange(
+            Standing::InProgress as u8,
+            Standing::Valid as u8,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+    }
+
+    /// Ends it. True for the one who did.
+    pub(crate) fn end(&self) -> bool {
+        self.standing.swap(Standing::Gone as u8, Ordering::AcqRel) != Standing::Gone as u8
+    }
+
+    /// Who is logged on; `None` before.
+    pub fn user(&self) -> Option<Arc<User>> {
+        self.user.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Its messages must be signed.
+    pub fn signing_required(&self) -> bool {
+        self.signing_required.load(Ordering::Relaxed)
+    }
+
+    /// Its messages must be encrypted.
+    pub fn encrypts(&self) -> bool {
+        self.encrypt.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn require(&self, signing: bool, encryption: bool) {
+        self.signing_required.store(signing, Ordering::Relaxed);
+        self.encrypt.store(encryption, Ordering::Relaxed);
+    }
+
+    /// The tree of this number.
+    pub fn tree(&self, id: u32) -> Option<Arc<Tree>> {
+        self.trees.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    /// Adds a tree; its number is given by the session. `None` when there are too many.
+    pub(crate) fn add_tree(&self, make: impl FnOnce(u32) -> Tree) -> Option<Arc<Tree>> {
+        let mut trees = self.trees.write().unwrap_or_else(PoisonError::into_inner);
+        if trees.len() >= TREES_MAX {
+            return None;
+        }
+        // Zero and all ones mean something else; numbers in use are passed over.
+        let id = loop {
+            let id = self.next_tree.fetch_add(1, Ordering::Relaxed);
+            if id != 0 && id != u32::MAX && !trees.contains_key(&id) {
+                break id;
+            }
+        };
+        let tree = Arc::new(make(id));
+        trees.insert(id, tree.clone());
+        Some(tree)
+    }
+
+    pub(crate) fn remove_tree(&self, id: u32) -> Option<Arc<Tree>> {
+        self.trees.write().unwrap_or_else(PoisonError::into_inner).remove(&id)
+    }
+
+    /// Takes all trees.
+    pub(crate) fn take_trees(&self) -> Vec<Arc<Tree>> {
+        let mut trees = self.trees.write().unwrap_or_else(PoisonError::into_inner);
+        trees.drain().map(|(_, tree)| tree).collect()
+    }
+
+    /// Its connections.
+    pub fn channels(&self) -> Vec<Arc<Channel>> {
+        locked(&self.channels).clone()
+    }
+
+    /// One more connection. False when it has all it may have.
+    pub(crate) fn add_channel(&self, channel: Arc<Channel>) -> bool {
+        let mut channels = locked(&self.channels);
+        if channels.len() >= CHANNELS_MAX {
+            return false;
+        }
+        channels.push(channel);
+        true
+    }
+
+    /// A connection is gone. True when none is left.
+    pub(crate) fn remove_channel(&self, conn: &Arc<Conn>) -> bool {
+        let mut channels = locked(&self.channels);
+        channels.retain(|c| !std::ptr::eq(c.conn.as_ptr(), Arc::as_ptr(conn)));
+        channels.is_empty()
+    }
+
+    /// Sends a notice (an oplock or lease break), whose body is as `emit` gives it, by the first connection that takes it
+    /// (MS-SMB2 sections 3.3.4.6 and 3.3.4.7). False when there was none.
+    pub async fn push(&self, command: Command, body: &[u8]) -> bool {
+        for channel in self.channels() {
+            if let Some(conn) = channel.conn.upgrade()
+                && self.push_to(&conn, command, body).await.is_ok()
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Sends a notice by this connection.
+    pub async fn push_to(&self, conn: &Conn, command: Command, body: &[u8]) -> Result<(), Status> {
+        let header = Header {
+            credit_charge: 0,
+            status: 0,
+            command: command as u16,
+            credits: 0,
+            flags: Flags(Flags::RESPONSE),
+            next: 0,
+            // Says that it answers nothing; it is never signed.
+            message_id: u64::MAX,
+            tree_or_async: 0,
+            session_id: 0,
+            signature: [0; 16],
+        };
+        let mut head = header.emit().to_vec();
+        head.extend_from_slice(body);
+        let sealed = self.encrypts();
+        let reply = answer::notice(head, sealed.then_some(self))?;
+        conn.push(reply).await
+    }
+}
+
+/// All sessions.
+#[derive(Default)]
+pub struct Sessions {
+    all: DashMap<u64, Arc<Session>>,
+}
+
+impl Sessions {
+    /// The session of this number.
+    pub fn get(&self, id: u64) -> Option<Arc<Session>> {
+        self.all.get(&id).map(|s| s.clone())
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Every session for which this holds. Looks at all of them.
+    pub fn all(&self, which: impl Fn(&Session) -> bool) -> Vec<Arc<Session>> {
+        self.all.iter().filter(|s| which(s)).map(|s| s.clone()).collect()
+    }
+
+    /// A new session, with a number that nobody can guess.
+    pub(crate) fn begin(&self, terms: Terms) -> Result<Arc<Session>, Status> {
+        if self.all.len() >= SESSIONS_MAX {
+            return Err(Status::INSUFFICIENT_RESOURCES);
+        }
+        loop {
+            // 32 bits as with other servers: some clients keep no more. Only who holds the keys can use a number.
+            let id = u64::from(getrandom::u32().map_err(|_| Status::INSUFFICIENT_RESOURCES)?);
+            if id == 0 || id == u64::from(u32::MAX) {
+                continue;
+            }
+            if let dashmap::Entry::Vacant(place) = self.all.entry(id) {
+                let session = Arc::new(Session {
+                    id,
+                    terms,
+                    standing: AtomicU8::new(Standing::InProgress as u8),
+                    expires: AtomicU64::new(u64::MAX),
+                    user: RwLock::default(),
+                    secrets: OnceLock::new(),
+                    signing_required: AtomicBool::new(false),
+                    encrypt: AtomicBool::new(false),
+                    trees: RwLock::default(),
+                    next_tree: AtomicU32::new(1),
+                    channels: Mutex::default(),
+                });
+                place.insert(session.clone());
+                return Ok(session);
+            }
+        }
+    }
+
+    pub(crate) fn remove(&self, id: u64) {
+        self.all.remove(&id);
+    }
+}

@@ -1,0 +1,77 @@
+//! What the configuration says to the SMB server: plain data.
+
+use std::collections::HashMap;
+
+use crate::limits::IO_BYTES_MAX;
+use crate::wire::negotiate::Dialect;
+
+/// Whether messages are encrypted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Encryption {
+    /// Never: no cipher is negotiated.
+    Off,
+    /// Whoever asks for it gets it.
+    #[default]
+    Offered,
+    /// Nobody is served without it.
+    Required,
+}
+
+/// What a share asks of its SMB clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShareSettings {
+    /// Its data never travels in clear.
+    pub encrypt: bool,
+    /// Guests and anonymous users may come.
+    pub guest: bool,
+    /// Its handles are to survive a restart of the gateway. Not offered to clients yet: handles survive a lost connection only.
+    pub continuous: bool,
+    /// Shown by browsers.
+    pub comment: String,
+}
+
+/// Settings of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Names this server for ever (MS-SMB2 section 3.3.1.5 `ServerGuid`).
+    pub server_guid: [u8; 16],
+    /// Name of the host, as clients are told it.
+    pub host: String,
+    /// Messages of authenticated users must be signed.
+    pub signing_required: bool,
+    /// Encryption of the whole server; shares can ask for more.
+    pub encryption: Encryption,
+    /// Lowest and highest dialect.
+    pub dialects: (Dialect, Dialect),
+    /// Bytes of one READ.
+    pub read_max: u32,
+    /// Bytes of one WRITE.
+    pub write_max: u32,
+    /// Bytes of one QUERY, SET, IOCTL or CHANGE_NOTIFY buffer.
+    pub transact_max: u32,
+    /// What shares ask for, by their names; a share that is not here asks for nothing.
+    pub shares: HashMap<String, ShareSettings>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            server_guid: [0; 16],
+            host: "HEADGATE".into(),
+            signing_required: true,
+            encryption: Encryption::default(),
+            dialects: (Dialect::V202, Dialect::V311),
+            read_max: IO_BYTES_MAX,
+            write_max: IO_BYTES_MAX,
+            transact_max: IO_BYTES_MAX,
+            shares: HashMap::new(),
+        }
+    }
+}
+
+impl Settings {
+    /// What this share asks for.
+    pub fn share(&self, name: &str) -> ShareSettings {
+        self.shares.get(name).cloned().unwrap_or_default()
+    }
+}

@@ -1,0 +1,124 @@
+//! Wrong passwords from an address: after ten in a minute its answers are slowed. Pure; the time is an argument.
+//!
+//! *Memory.* At most [`GUESSERS_MAX`] addresses; when there are more, the one that has been quiet longest is forgotten. An IPv6
+//! network of 64 bits counts as one address, because whoever has one has all of it.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::limits::{GUESS_DELAY, GUESS_WINDOW, GUESSERS_MAX, GUESSES_FREE};
+
+struct Guesser {
+    /// When the window began.
+    since: Duration,
+    last: Duration,
+    wrong: u32,
+}
+
+/// Who guessed how often.
+#[derive(Default)]
+pub struct Guesses(HashMap<IpAddr, Guesser>);
+
+fn network(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() >> 64 << 64).into()),
+        v4 => v4,
+    }
+}
+
+impl Guesses {
+    /// A wrong password from here, `now` on any clock that only goes forward. Gives how many there were in this minute.
+    pub fn wrong(&mut self, from: IpAddr, now: Duration) -> u32 {
+        let from = network(from);
+        if self.0.len() >= GUESSERS_MAX && !self.0.contains_key(&from) {
+            self.make_room(now);
+        }
+        let g = self.0.entry(from).or_insert(Guesser { since: now, last: now, wrong: 0 });
+        if now.saturating_sub(g.since) >= GUESS_WINDOW {
+            // Whoever is being slowed stays so while the guessing goes on.
+            g.wrong = if g.wrong >= GUESSES_FREE { GUESSES_FREE } else { 0 };
+            g.since = now;
+        }
+        g.last = now;
+        g.wrong = g.wrong.saturating_add(1);
+        g.wrong
+    }
+
+    /// How long the answer to this address waits, right or wrong.
+    pub fn delay(&self, from: IpAddr, now: Duration) -> Option<Duration> {
+        let g = self.0.get(&network(from))?;
+        let recent = now.saturating_sub(g.last) < GUESS_WINDOW;
+        (recent && g.wrong >= GUESSES_FREE).then_some(GUESS_DELAY)
+    }
+
+    fn make_room(&mut self, now: Duration) {
+        self.0.retain(|_, g| now.saturating_sub(g.last) < GUESS_WINDOW);
+        if self.0.len() >= GUESSERS_MAX
+            && let Some(quiet) = self.0.iter().min_by_key(|(_, g)| g.last).map(|(ip, _)| *ip)
+        {
+            self.0.remove(&quiet);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn ten_in_a_minute_slow_an_address_and_no_other() {
+        let mut guesses = Guesses::default();
+        let (here, there): (IpAddr, IpAddr) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+        for n in 1..=9 {
+            assert_eq!(guesses.wrong(here, at(n)), u32::try_from(n).unwrap());
+        }
+        assert_eq!(guesses.delay(here, at(9)), None);
+        guesses.wrong(here, at(10));
+        assert_eq!(guesses.delay(here, at(10)), Some(GUESS_DELAY));
+        assert_eq!(guesses.delay(there, at(10)), None);
+        assert_eq!(guesses.delay(here, at(70)), None, "a quiet minute");
+    }
+
+    #[test]
+    fn a_slow_guesser_is_not_slowed_and_a_persistent_one_stays_so() {
+        let mut guesses = Guesses::default();
+        let here = IpAddr::from([192, 0, 2, 1]);
+        for n in 0..100 {
+            guesses.wrong(here, at(n * 7));
+            assert_eq!(guesses.delay(here, at(n * 7)), None);
+        }
+        for n in 1000..1200 {
+            guesses.wrong(here, at(n));
+            assert_eq!(guesses.delay(here, at(n)).is_some(), n >= 1009, "{n}");
+        }
+    }
+
+    #[test]
+    fn a_network_of_version_6_is_one_guesser() {
+        let mut guesses = Guesses::default();
+        for n in 0..10_u16 {
+            guesses.wrong(IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, n]), at(1));
+        }
+        assert!(guesses.delay("2001:db8:0:1::ffff".parse().unwrap(), at(1)).is_some());
+        assert!(guesses.delay("2001:db8:0:2::1".parse().unwrap(), at(1)).is_none());
+        for n in 0..10 {
+            let mapped: IpAddr = format!("::ffff:192.0.2.{n}").parse().unwrap();
+            assert_eq!(guesses.wrong(mapped, at(1)), 1, "mapped addresses are of version 4");
+        }
+    }
+
+    #[test]
+    fn the_table_is_bounded() {
+        let mut guesses = Guesses::default();
+        for n in 0..u32::try_from(GUESSERS_MAX).unwrap() + 100 {
+            guesses.wrong(IpAddr::V4(n.into()), Duration::from_millis(n.into()));
+        }
+        assert_eq!(guesses.0.len(), GUESSERS_MAX);
+        assert_eq!(guesses.wrong(IpAddr::V4(0.into()), at(9)), 1, "the oldest was forgotten");
+    }
+}

@@ -1,0 +1,59 @@
+//! Who may log on: asked of whoever keeps the accounts.
+
+pub mod database;
+pub mod guesses;
+
+use vfs::Cred;
+use zeroize::Zeroizing;
+
+use crate::auth::{NtHash, Secrets};
+
+/// An account.
+#[derive(Clone)]
+pub struct Account {
+    /// Its name, as it was written when it was made.
+    pub name: String,
+    /// MD4 of the password in UTF-16 (MS-NLMP section 3.3.1 `NTOWFv1`).
+    pub nt_hash: Zeroizing<[u8; 16]>,
+    /// Who it is to the file system.
+    pub cred: Cred,
+    /// Last part of its SID.
+    pub rid: u32,
+}
+
+impl std::fmt::Debug for Account {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Account({}, {:?})", self.name, self.cred)
+    }
+}
+
+/// The accounts.
+pub trait Users: Send + Sync + 'static {
+    /// The account of this name, whatever the case of its letters.
+    fn find(&self, name: &str) -> Option<Account>;
+
+    /// An account that has this uid.
+    fn by_uid(&self, _uid: u32) -> Option<Account> {
+        None
+    }
+
+    /// Who guests and anonymous users are to the file system.
+    fn guest(&self) -> Cred;
+}
+
+impl Secrets for dyn Users {
+    fn nt_hash(&self, _: &str, user: &str) -> Option<NtHash> {
+        self.find(user).map(|a| NtHash(a.nt_hash))
+    }
+}
+
+/// Last part of the SID of the account that has this uid: the same for every account of it, whenever it was made, so that files
+/// keep their owner. Even numbers are users, odd ones would be groups; those below 1000 are Windows' own.
+pub fn rid_of_uid(uid: u32) -> u32 {
+    uid.wrapping_mul(2).wrapping_add(1000)
+}
+
+/// The uid of such a number; `None` for those that are no user of ours.
+pub fn uid_of_rid(rid: u32) -> Option<u32> {
+    rid.checked_sub(1000).filter(|n| n % 2 == 0).map(|n| n / 2)
+}

@@ -1,0 +1,74 @@
+//! Rules of SMB2 that a peer can break. Each is counted ([`rdma_transport::count`]) and has one line in the log per connection.
+
+use std::sync::atomic::Ordering;
+
+use rdma_transport::count;
+
+use crate::conn::Conn;
+
+/// A broken rule that ends the connection, with detail for the log.
+pub(crate) type Fatal = (Violation, &'static str);
+
+/// A broken rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// Bytes that are no message (MS-SMB2 section 3.3.5.2): ends the connection.
+    NotAMessage,
+    /// A message id that was not granted, or was used before (3.3.5.2.3): ends the connection.
+    MessageId,
+    /// A signature that is wrong or missing (3.3.5.2.4).
+    Signature,
+    /// An encrypted message that does not open (3.3.5.2.1.1): ends the connection.
+    Sealed,
+    /// A message in clear where it must be encrypted (3.3.5.2.9, 3.3.5.2.11).
+    Clear,
+    /// A chain whose offsets do not hold (3.3.5.2.7): ends the connection.
+    Chain,
+    /// A command before NEGOTIATE, or a second NEGOTIATE (3.3.5.3, 3.3.5.4): ends the connection.
+    Order,
+    /// More data than the credit charge pays for (3.3.5.2.5).
+    CreditCharge,
+    /// A body that does not follow its format (3.3.5).
+    Format,
+    /// A logon that failed (3.3.5.5.3).
+    Logon,
+    /// Nobody logged on in time: ends the connection.
+    Silent,
+    /// A request of negotiation that was not what was negotiated (3.3.5.15.12): ends the connection.
+    Downgrade,
+}
+
+impl Violation {
+    /// Its stable name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NotAMessage => "smb-not-a-message",
+            Self::MessageId => "smb-message-id",
+            Self::Signature => "smb-signature",
+            Self::Sealed => "smb-sealed",
+            Self::Clear => "smb-clear",
+            Self::Chain => "smb-chain",
+            Self::Order => "smb-order",
+            Self::CreditCharge => "smb-credit-charge",
+            Self::Format => "smb-format",
+            Self::Logon => "smb-logon",
+            Self::Silent => "smb-silent",
+            Self::Downgrade => "smb-downgrade",
+        }
+    }
+
+    /// Counted only: whoever calls this has told more in the log.
+    pub(crate) fn count(self) {
+        count::broken_again(self.name());
+    }
+
+    /// Counts it, and logs it when it is the first of its kind on this connection.
+    pub(crate) fn note(self, conn: &Conn, detail: &str) {
+        let bit = 1 << self as u32;
+        if conn.reported.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+            count::broken(self.name(), detail, conn.info.peer);
+        } else {
+            count::broken_again(self.name());
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! CLOSE (MS-SMB2 sections 2.2.15 and 2.2.16).
+
+use super::{Fields, FileId, Parsed};
+
+/// SMB2_CLOSE_FLAG_POSTQUERY_ATTRIB: the answer tells the attributes.
+pub const POSTQUERY_ATTRIB: u16 = 1;
+
+/// What a client sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// [`POSTQUERY_ATTRIB`] or nothing.
+    pub flags: u16,
+    /// The open.
+    pub file: FileId,
+}
+
+impl Request {
+    /// Reads it from a message that starts at its header.
+    pub fn parse(message: &[u8]) -> Parsed<Self> {
+        let mut f = Fields::body(message, 24)?;
+        let flags = f.u16("Flags")?;
+        f.skip(4);
+        Ok(Self { flags, file: FileId::parse(&mut f)? })
+    }
+
+    /// Writes the body.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(24);
+        out.extend(24_u16.to_le_bytes());
+        out.extend(self.flags.to_le_bytes());
+        out.extend([0; 4]);
+        out.extend(self.file.emit());
+        out
+    }
+}
+
+/// The attributes that CREATE and CLOSE tell (MS-FSCC section 2.4.29 without its reserved field).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Basics {
+    /// FILETIMEs: creation, last access, last write, change.
+    pub times: [u64; 4],
+    /// Bytes of storage.
+    pub allocation_size: u64,
+    /// Bytes of data.
+    pub end_of_file: u64,
+    /// FILE_ATTRIBUTE bits.
+    pub attributes: u32,
+}
+
+impl Basics {
+    pub(super) fn parse(f: &mut Fields<'_>) -> Parsed<Self> {
+        Ok(Self {
+            times: [
+                f.u64("CreationTime")?,
+                f.u64("LastAccessTime")?,
+                f.u64("LastWriteTime")?,
+                f.u64("ChangeTime")?,
+            ],
+            allocation_size: f.u64("AllocationSize")?,
+            end_of_file: f.u64("EndofFile")?,
+            attributes: f.u32("FileAttributes")?,
+        })
+    }
+
+    pub(super) fn emit(&self, out: &mut Vec<u8>) {
+        for time in self.times {
+            out.extend(time.to_le_bytes());
+        }
+        out.extend(self.allocation_size.to_le_bytes());
+        out.extend(self.end_of_file.to_le_bytes());
+        out.extend(self.attributes.to_le_bytes());
+    }
+}
+
+/// What a server answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Response {
+    /// The attributes, when they were asked for.
+    pub basics: Option<Basics>,
+}
+
+impl Response {
+    /// Reads it from a message that starts at its header.
+    pub fn parse(message: &[u8]) -> Parsed<Self> {
+        let mut f = Fields::body(message, 60)?;
+        let told = f.u16("Flags")? & POSTQUERY_ATTRIB != 0;
+        f.skip(4);
+        let basics = Basics::parse(&mut f)?;
+        Ok(Self { basics: told.then_some(basics) })
+    }
+
+    /// Writes the body.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(60);
+        out.extend(60_u16.to_le_bytes());
+        out.extend(self.basics.map_or(0, |_| POSTQUERY_ATTRIB).to_le_bytes());
+        out.extend([0; 4]);
+        self.basics.unwrap_or_default().emit(&mut out);
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::test_kit::message;
+    use crate::wire::{Command, Malformed};
+
+    #[test]
+    fn requests_round_trip() {
+        let r = Request { flags: 1, file: FileId { persistent: 3, volatile: 4 } };
+        let m = message(Command::Close, &r.emit());
+        assert_eq!(Request::parse(&m), Ok(r));
+        for cut in 64..m.len() {
+            assert!(Request::parse(&m[..cut]).is_err());
+        }
+        let mut wrong = m;
+        wrong[64] = 25;
+        assert_eq!(Request::parse(&wrong), Err(Malformed("StructureSize")));
+    }
+
+    #[test]
+    fn responses_round_trip() {
+        let basics =
+            Basics { times: [1, 2, 3, 4], allocation_size: 5, end_of_file: 6, attributes: 0x20 };
+        for r in [Response { basics: Some(basics) }, Response { basics: None }] {
+            let body = r.emit();
+            assert_eq!(body.len(), 60);
+            assert_eq!(Response::parse(&message(Command::Close, &body)), Ok(r));
+        }
+    }
+}

@@ -1,0 +1,451 @@
+//! What create contexts hold (MS-SMB2 sections 2.2.13.2.1 to 2.2.13.2.16, 2.2.14.2.1 to 2.2.14.2.14, and the context of the POSIX
+//! extensions of dialect 3.1.1).
+//!
+//! Each context has its own type with both directions. [`Asked`] is all that a request brought, [`Told`] all that an answer did.
+
+use super::create::Context;
+use super::{Fields, FileId, Malformed, Parsed};
+
+/// Names of contexts.
+pub mod name {
+    #![allow(missing_docs)] // The names are the specification's.
+    pub const EA_BUFFER: &[u8] = b"ExtA";
+    pub const SD_BUFFER: &[u8] = b"SecD";
+    pub const DURABLE_HANDLE_REQUEST: &[u8] = b"DHnQ";
+    pub const DURABLE_HANDLE_RECONNECT: &[u8] = b"DHnC";
+    pub const ALLOCATION_SIZE: &[u8] = b"AlSi";
+    pub const QUERY_MAXIMAL_ACCESS: &[u8] = b"MxAc";
+    pub const TIMEWARP_TOKEN: &[u8] = b"TWrp";
+    pub const QUERY_ON_DISK_ID: &[u8] = b"QFid";
+    pub const REQUEST_LEASE: &[u8] = b"RqLs";
+    pub const DURABLE_HANDLE_REQUEST_V2: &[u8] = b"DH2Q";
+    pub const DURABLE_HANDLE_RECONNECT_V2: &[u8] = b"DH2C";
+    pub const APP_INSTANCE_ID: &[u8] =
+        b"\x45\xbc\xa6\x6a\xef\xa7\xf7\x4a\x90\x08\xfa\x46\x2e\x14\x4d\x74";
+    pub const APP_INSTANCE_VERSION: &[u8] =
+        b"\xb9\x82\xd0\xb7\x3b\x56\x07\x4f\xa0\x7b\x52\x4a\x81\x16\xa0\x10";
+    pub const SVHDX_OPEN_DEVICE: &[u8] =
+        b"\x9c\xcb\xcf\x9e\x04\xc1\xe6\x43\x98\x0e\x15\x8d\xa1\xf6\xec\x83";
+    pub const POSIX: &[u8] = b"\x93\xad\x25\x50\x9c\xb4\x11\xe7\xb4\x23\x83\xde\x96\x8b\xcd\x7c";
+    pub const AAPL: &[u8] = b"AAPL";
+}
+
+/// The bits of `LeaseFlags`.
+pub mod lease_flag {
+    #![allow(missing_docs)] // The names are the specification's.
+    pub const BREAK_IN_PROGRESS: u32 = 2;
+    pub const PARENT_LEASE_KEY_SET: u32 = 4;
+}
+
+/// SMB2_DHANDLE_FLAG_PERSISTENT
+pub const DHANDLE_FLAG_PERSISTENT: u32 = 2;
+
+/// SMB2_CREATE_REQUEST_LEASE and its version 2, in both directions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lease {
+    /// The client's name for it.
+    pub key: [u8; 16],
+    /// READ_CACHING 1, HANDLE_CACHING 2, WRITE_CACHING 4.
+    pub state: u32,
+    /// Bits of [`lease_flag`].
+    pub flags: u32,
+    /// What version 2 adds.
+    pub v2: Option<LeaseV2>,
+}
+
+/// What version 2 of a lease context adds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeaseV2 {
+    /// The lease of the directory; means something with its flag.
+    pub parent: [u8; 16],
+    /// Counts changes of the lease's state.
+    pub epoch: u16,
+}
+
+impl Lease {
+    fn parse(data: &[u8]) -> Parsed<Self> {
+        let v2 = match data.len() {
+            32 => false,
+            52 => true,
+            _ => return Err(Malformed("RqLs")),
+        };
+        let mut f = Fields::new(data, 0);
+        let key = f.array("LeaseKey")?;
+        let (state, flags) = (f.u32("LeaseState")?, f.u32("LeaseFlags")?);
+        f.skip(8);
+        let v2 = if v2 {
+            Some(LeaseV2 { parent: f.array("ParentLeaseKey")?, epoch: f.u16("Epoch")? })
+        } else {
+            None
+        };
+        Ok(Self { key, state, flags, v2 })
+    }
+
+    /// As a context of either direction.
+    pub fn context(&self) -> Context<'static> {
+        let mut out = Vec::with_capacity(52);
+        out.extend(self.key);
+        out.extend(self.state.to_le_bytes());
+        out.extend(self.flags.to_le_bytes());
+        out.extend([0; 8]);
+        if let Some(v2) = self.v2 {
+            out.extend(v2.parent);
+            out.extend(v2.epoch.to_le_bytes());
+            out.extend([0; 2]);
+        }
+        Context::new(name::REQUEST_LEASE, out)
+    }
+}
+
+/// SMB2_CREATE_DURABLE_HANDLE_REQUEST_V2
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DurableV2 {
+    /// Milliseconds to keep the open after its connection; 0: as the server likes.
+    pub timeout: u32,
+    /// [`DHANDLE_FLAG_PERSISTENT`]
+    pub flags: u32,
+    /// The client's name for the create.
+    pub guid: [u8; 16],
+}
+
+impl DurableV2 {
+    /// As a context of a request.
+    pub fn context(&self) -> Context<'static> {
+        let mut out = Vec::with_capacity(32);
+        out.extend(self.timeout.to_le_bytes());
+        out.extend(self.flags.to_le_bytes());
+        out.extend([0; 8]);
+        out.extend(self.guid);
+        Context::new(name::DURABLE_HANDLE_REQUEST_V2, out)
+    }
+}
+
+/// SMB2_CREATE_DURABLE_HANDLE_RECONNECT_V2
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReconnectV2 {
+    /// The open.
+    pub file: FileId,
+    /// The name that its create had.
+    pub guid: [u8; 16],
+    /// [`DHANDLE_FLAG_PERSISTENT`]
+    pub flags: u32,
+}
+
+impl ReconnectV2 {
+    /// As a context of a request.
+    pub fn context(&self) -> Context<'static> {
+        let mut out = Vec::with_capacity(36);
+        out.extend(self.file.emit());
+        out.extend(self.guid);
+        out.extend(self.flags.to_le_bytes());
+        Context::new(name::DURABLE_HANDLE_RECONNECT_V2, out)
+    }
+}
+
+/// All that the contexts of a request ask. Of two with the same name the first counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asked<'a> {
+    /// FILE_FULL_EA_INFORMATION for a new file.
+    pub ea: Option<&'a [u8]>,
+    /// A security descriptor for a new file.
+    pub sd: Option<&'a [u8]>,
+    /// A durable open, version 1.
+    pub durable: bool,
+    /// To take up a durable open, version 1.
+    pub reconnect: Option<FileId>,
+    /// Storage to reserve for a new file, in bytes.
+    pub allocation_size: Option<u64>,
+    /// The largest access that could be granted, unless nothing changed since this FILETIME.
+    pub maximal_access: Option<Option<u64>>,
+    /// A view of the past: a FILETIME.
+    pub timewarp: Option<u64>,
+    /// The number on disk.
+    pub on_disk_id: bool,
+    /// A lease.
+    pub lease: Option<Lease>,
+    /// A durable open, version 2.
+    pub durable_v2: Option<DurableV2>,
+    /// To take up a durable open, version 2.
+    pub reconnect_v2: Option<ReconnectV2>,
+    /// The application whose older opens give way.
+    pub app_instance: Option<[u8; 16]>,
+    /// Its version, high and low.
+    pub app_version: Option<(u64, u64)>,
+    /// A shared virtual disk.
+    pub svhdx: bool,
+    /// POSIX: the mode of a new file.
+    pub posix: Option<u32>,
+}
+
+impl<'a> Asked<'a> {
+    /// Reads the contexts of a request; what is not known is passed over (MS-SMB2 section 3.3.5.9).
+    pub fn parse(contexts: &'a [Context<'_>]) -> Parsed<Self> {
+        let mut a = Self::default();
+        for c in contexts {
+            a.one(&c.name, &c.data)?;
+        }
+        Ok(a)
+    }
+
+    fn one(&mut self, name: &[u8], data: &'a [u8]) -> Parsed<()> {
+        let mut f = Fields::new(data, 0);
+        match name {
+            name::EA_BUFFER => first(&mut self.ea, data),
+            name::SD_BUFFER => first(&mut self.sd, data),
+            name::DURABLE_HANDLE_REQUEST => {
+                exactly(data, 16, "DHnQ")?;
+                self.durable = true;
+            }
+            name::DURABLE_HANDLE_RECONNECT => {
+                exactly(data, 16, "DHnC")?;
+                first(&mut self.reconnect, FileId::parse(&mut f)?);
+            }
+            name::ALLOCATION_SIZE => {
+                exactly(data, 8, "AlSi")?;
+                first(&mut self.allocation_size, f.u64("AllocationSize")?);
+            }
+            name::QUERY_MAXIMAL_ACCESS => {
+                let since = match data.len() {
+                    0 => None,
+                    8 => Some(f.u64("Timestamp")?),
+                    _ => return Err(Malformed("MxAc")),
+                };
+                first(&mut self.maximal_access, since);
+            }
+            name::TIMEWARP_TOKEN => {
+                exactly(data, 8, "TWrp")?;
+                first(&mut self.timewarp, f.u64("Timestamp")?);
+            }
+            name::QUERY_ON_DISK_ID => {
+                exactly(data, 0, "QFid")?;
+                self.on_disk_id = true;
+            }
+            name::REQUEST_LEASE => first(&mut self.lease, Lease::parse(data)?),
+            name::DURABLE_HANDLE_REQUEST_V2 => {
+                exactly(data, 32, "DH2Q")?;
+                let (timeout, flags) = (f.u32("Timeout")?, f.u32("Flags")?);
+                f.skip(8);
+                let guid = f.array("CreateGuid")?;
+                first(&mut self.durable_v2, DurableV2 { timeout, flags, guid });
+            }
+            name::DURABLE_HANDLE_RECONNECT_V2 => {
+                exactly(data, 36, "DH2C")?;
+                let file = FileId::parse(&mut f)?;
+                let (guid, flags) = (f.array("CreateGuid")?, f.u32("Flags")?);
+                first(&mut self.reconnect_v2, ReconnectV2 { file, guid, flags });
+            }
+            name::APP_INSTANCE_ID => {
+                exactly(data, 20, "AppInstanceId")?;
+                structure_size(&mut f, 20)?;
+                f.skip(2);
+                first(&mut self.app_instance, f.array("AppInstanceId")?);
+            }
+            name::APP_INSTANCE_VERSION => {
+                exactly(data, 24, "AppInstanceVersion")?;
+                structure_size(&mut f, 24)?;
+                f.skip(6);
+                let version = (f.u64("AppInstanceVersionHigh")?, f.u64("AppInstanceVersionLow")?);
+                first(&mut self.app_version, version);
+            }
+            name::SVHDX_OPEN_DEVICE => self.svhdx = true,
+            name::POSIX => {
+                exactly(data, 4, "POSIX")?;
+                first(&mut self.posix, f.u32("Mode")?);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn first<T>(slot: &mut Option<T>, value: T) {
+    if slot.is_none() {
+        *slot = Some(value);
+    }
+}
+
+fn exactly(data: &[u8], len: usize, name: &'static str) -> Parsed<()> {
+    if data.len() == len { Ok(()) } else { Err(Malformed(name)) }
+}
+
+fn structure_size(f: &mut Fields<'_>, size: u16) -> Parsed<()> {
+    if f.u16("StructureSize")? == size { Ok(()) } else { Err(Malformed("StructureSize")) }
+}
+
+/// The POSIX context of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PosixTold {
+    /// Hard links.
+    pub nlink: u32,
+    /// The reparse tag of a special file.
+    pub reparse_tag: u32,
+    /// Type and permission bits.
+    pub mode: u32,
+    /// SID of the owner, then of the group, as MS-DTYP section 2.4.2.2 has them.
+    pub sids: Vec<u8>,
+}
+
+/// All that the contexts of an answer tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Status of the question, and the largest access that could be granted.
+    pub maximal_access: Option<(u32, u32)>,
+    /// Number of the file and of its volume.
+    pub on_disk_id: Option<(u64, u64)>,
+    /// The open is durable, version 1.
+    pub durable: bool,
+    /// The open is durable, version 2: milliseconds, flags.
+    pub durable_v2: Option<(u32, u32)>,
+    /// The lease as it is.
+    pub lease: Option<Lease>,
+    /// POSIX.
+    pub posix: Option<PosixTold>,
+}
+
+impl Told {
+    /// Reads the contexts of an answer.
+    pub fn parse(contexts: &[Context<'_>]) -> Parsed<Self> {
+        let mut t = Self::default();
+        for c in contexts {
+            let mut f = Fields::new(&c.data, 0);
+            match &*c.name {
+                name::QUERY_MAXIMAL_ACCESS => {
+                    t.maximal_access = Some((f.u32("QueryStatus")?, f.u32("MaximalAccess")?));
+                }
+                name::QUERY_ON_DISK_ID => {
+                    t.on_disk_id = Some((f.u64("DiskFileId")?, f.u64("VolumeId")?));
+                }
+                name::DURABLE_HANDLE_REQUEST => t.durable = true,
+                name::DURABLE_HANDLE_REQUEST_V2 => {
+                    t.durable_v2 = Some((f.u32("Timeout")?, f.u32("Flags")?));
+                }
+                name::REQUEST_LEASE => t.lease = Some(Lease::parse(&c.data)?),
+                name::POSIX => {
+                    t.posix = Some(PosixTold {
+                        nlink: f.u32("Nlink")?,
+                        reparse_tag: f.u32("ReparseTag")?,
+                        mode: f.u32("Mode")?,
+                        sids: f.rest().to_vec(),
+                    });
+                }
+                _ => {}
+            }
+        }
+        Ok(t)
+    }
+
+    /// As contexts.
+    pub fn contexts(&self) -> Vec<Context<'static>> {
+        let mut out = Vec::new();
+        let two = |a: u32, b: u32| [a.to_le_bytes(), b.to_le_bytes()].concat();
+        if let Some(lease) = &self.lease {
+            out.push(lease.context());
+        }
+        if self.durable {
+            out.push(Context::new(name::DURABLE_HANDLE_REQUEST, vec![0; 8]));
+        }
+        if let Some((timeout, flags)) = self.durable_v2 {
+            out.push(Context::new(name::DURABLE_HANDLE_REQUEST_V2, two(timeout, flags)));
+        }
+        if let Some((status, access)) = self.maximal_access {
+            out.push(Context::new(name::QUERY_MAXIMAL_ACCESS, two(status, access)));
+        }
+        if let Some((file, volume)) = self.on_disk_id {
+            let mut data = [file.to_le_bytes(), volume.to_le_bytes()].concat();
+            data.resize(32, 0);
+            out.push(Context::new(name::QUERY_ON_DISK_ID, data));
+        }
+        if let Some(p) = &self.posix {
+            let mut data = [p.nlink, p.reparse_tag, p.mode].map(u32::to_le_bytes).concat();
+            data.extend(&p.sids);
+            out.push(Context::new(name::POSIX, data));
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(name: &'static [u8], data: &[u8]) -> Parsed<()> {
+        Asked::parse(&[Context::new(name, data.to_vec())]).map(|_| ())
+    }
+
+    #[test]
+    fn leases_of_both_versions_round_trip() {
+        let v1 = Lease { key: [3; 16], state: 7, flags: 0, v2: None };
+        let v2 = Lease { v2: Some(LeaseV2 { parent: [4; 16], epoch: 9 }), flags: 4, ..v1 };
+        for (lease, len) in [(v1, 32), (v2, 52)] {
+            let c = [lease.context()];
+            assert_eq!(c[0].data.len(), len);
+            assert_eq!(Asked::parse(&c).unwrap().lease, Some(lease));
+            assert_eq!(Told::parse(&c).unwrap().lease, Some(lease));
+        }
+    }
+
+    #[test]
+    fn every_context_has_one_length() {
+        for (name, len) in [
+            (name::DURABLE_HANDLE_REQUEST, 16),
+            (name::DURABLE_HANDLE_RECONNECT, 16),
+            (name::ALLOCATION_SIZE, 8),
+            (name::QUERY_MAXIMAL_ACCESS, 8),
+            (name::TIMEWARP_TOKEN, 8),
+            (name::QUERY_ON_DISK_ID, 0),
+            (name::REQUEST_LEASE, 32),
+            (name::DURABLE_HANDLE_REQUEST_V2, 32),
+            (name::DURABLE_HANDLE_RECONNECT_V2, 36),
+            (name::POSIX, 4),
+        ] {
+            assert_eq!(asked(name, &vec![0; len]), Ok(()), "{name:?}");
+            assert!(asked(name, &vec![0; len + 1]).is_err(), "{name:?}");
+            if len > 0 {
+                assert!(asked(name, &vec![0; len - 1]).is_err(), "{name:?}");
+            }
+        }
+        let mut app = [0; 20];
+        assert!(asked(name::APP_INSTANCE_ID, &app).is_err());
+        app[0] = 20;
+        assert_eq!(asked(name::APP_INSTANCE_ID, &app), Ok(()));
+        let mut version = [0; 24];
+        version[0] = 24;
+        assert_eq!(asked(name::APP_INSTANCE_VERSION, &version), Ok(()));
+        assert_eq!(asked(b"WhAt", &[1, 2, 3]), Ok(()), "what is not known is passed over");
+        assert_eq!(asked(name::AAPL, &[1]), Ok(()));
+    }
+
+    #[test]
+    fn requests_are_understood() {
+        let durable = DurableV2 { timeout: 60_000, flags: 2, guid: [5; 16] };
+        let again =
+            ReconnectV2 { file: FileId { persistent: 7, volatile: 8 }, guid: [5; 16], flags: 2 };
+        let contexts = [
+            durable.context(),
+            again.context(),
+            Context::new(name::ALLOCATION_SIZE, 4096_u64.to_le_bytes().to_vec()),
+            Context::new(name::ALLOCATION_SIZE, 1_u64.to_le_bytes().to_vec()),
+            Context::new(name::QUERY_MAXIMAL_ACCESS, vec![]),
+            Context::new(name::SD_BUFFER, vec![1, 2]),
+        ];
+        let a = Asked::parse(&contexts).unwrap();
+        assert_eq!(a.durable_v2, Some(durable));
+        assert_eq!(a.reconnect_v2, Some(again));
+        assert_eq!(a.allocation_size, Some(4096), "the first counts");
+        assert_eq!(a.maximal_access, Some(None));
+        assert_eq!(a.sd, Some(&[1, 2][..]));
+    }
+
+    #[test]
+    fn answers_round_trip() {
+        let told = Told {
+            maximal_access: Some((0, 0x1f_01ff)),
+            on_disk_id: Some((77, 3)),
+            durable: true,
+            durable_v2: Some((1000, 0)),
+            lease: Some(Lease { key: [1; 16], state: 5, flags: 0, v2: None }),
+            posix: Some(PosixTold { nlink: 1, reparse_tag: 0, mode: 0o100644, sids: vec![1; 24] }),
+        };
+        assert_eq!(Told::parse(&told.contexts()), Ok(told));
+    }
+}

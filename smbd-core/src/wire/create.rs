@@ -1,0 +1,454 @@
+//! CREATE (MS-SMB2 sections 2.2.13 and 2.2.14). What the contexts hold is in [`super::context`].
+
+use std::borrow::Cow;
+
+use super::close::Basics;
+use super::{Fields, FileId, HEADER_LEN, Malformed, Parsed, range};
+
+/// `DesiredAccess` (MS-SMB2 sections 2.2.13.1.1 and 2.2.13.1.2).
+pub use crate::dtyp::mask as access;
+
+/// `ShareAccess`.
+pub mod share {
+    #![allow(missing_docs)] // The names are the specification's.
+    pub const READ: u32 = 1;
+    pub const WRITE: u32 = 2;
+    pub const DELETE: u32 = 4;
+}
+
+/// `CreateOptions`.
+pub mod option {
+    #![allow(missing_docs)] // The names are the specification's.
+    pub const DIRECTORY_FILE: u32 = 0x1;
+    pub const WRITE_THROUGH: u32 = 0x2;
+    pub const SEQUENTIAL_ONLY: u32 = 0x4;
+    pub const NO_INTERMEDIATE_BUFFERING: u32 = 0x8;
+    pub const SYNCHRONOUS_IO_ALERT: u32 = 0x10;
+    pub const SYNCHRONOUS_IO_NONALERT: u32 = 0x20;
+    pub const NON_DIRECTORY_FILE: u32 = 0x40;
+    pub const COMPLETE_IF_OPLOCKED: u32 = 0x100;
+    pub const NO_EA_KNOWLEDGE: u32 = 0x200;
+    pub const OPEN_REMOTE_INSTANCE: u32 = 0x400;
+    pub const RANDOM_ACCESS: u32 = 0x800;
+    pub const DELETE_ON_CLOSE: u32 = 0x1000;
+    pub const OPEN_BY_FILE_ID: u32 = 0x2000;
+    pub const OPEN_FOR_BACKUP_INTENT: u32 = 0x4000;
+    pub const NO_COMPRESSION: u32 = 0x8000;
+    pub const OPEN_REQUIRING_OPLOCK: u32 = 0x1_0000;
+    pub const DISALLOW_EXCLUSIVE: u32 = 0x2_0000;
+    pub const RESERVE_OPFILTER: u32 = 0x10_0000;
+    pub const OPEN_REPARSE_POINT: u32 = 0x20_0000;
+    pub const OPEN_NO_RECALL: u32 = 0x40_0000;
+    pub const OPEN_FOR_FREE_SPACE_QUERY: u32 = 0x80_0000;
+    /// Bits that mean something.
+    pub const ALL: u32 = 0x00ff_ffff;
+}
+
+/// `CreateDisposition`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Disposition {
+    /// Replaces what is there, or makes.
+    Supersede = 0,
+    /// Opens what is there, or fails.
+    Open = 1,
+    /// Makes, or fails.
+    Create = 2,
+    /// Opens what is there, or makes.
+    OpenIf = 3,
+    /// Cuts what is there, or fails.
+    Overwrite = 4,
+    /// Cuts what is there, or makes.
+    OverwriteIf = 5,
+}
+
+impl Disposition {
+    /// The disposition of this number.
+    pub fn from_number(n: u32) -> Option<Self> {
+        use Disposition::*;
+        [Supersede, Open, Create, OpenIf, Overwrite, OverwriteIf]
+            .get(usize::try_from(n).ok()?)
+            .copied()
+    }
+
+    /// What is there is cut to nothing.
+    pub fn cuts(self) -> bool {
+        matches!(self, Self::Supersede | Self::Overwrite | Self::OverwriteIf)
+    }
+
+    /// What is not there is made.
+    pub fn makes(self) -> bool {
+        !matches!(self, Self::Open | Self::Overwrite)
+    }
+}
+
+/// `CreateAction`.
+pub mod action {
+    #![allow(missing_docs)] // The names are the specification's.
+    pub const SUPERSEDED: u32 = 0;
+    pub const OPENED: u32 = 1;
+    pub const CREATED: u32 = 2;
+    pub const OVERWRITTEN: u32 = 3;
+}
+
+/// `OplockLevel`.
+pub mod oplock {
+    #![allow(missing_docs)] // The names are the specification's.
+    pub const NONE: u8 = 0;
+    pub const II: u8 = 1;
+    pub const EXCLUSIVE: u8 = 8;
+    pub const BATCH: u8 = 9;
+    pub const LEASE: u8 = 0xff;
+}
+
+/// One create context (MS-SMB2 section 2.2.13.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Context<'a> {
+    /// Four letters, or a GUID of 16 bytes.
+    pub name: Cow<'a, [u8]>,
+    /// What it says.
+    pub data: Cow<'a, [u8]>,
+}
+
+impl Context<'static> {
+    /// Of these.
+    pub fn new(name: &'static [u8], data: Vec<u8>) -> Self {
+        Self { name: Cow::Borrowed(name), data: Cow::Owned(data) }
+    }
+}
+
+/// Most contexts that a request may bring; there are 15 that mean something.
+pub const CONTEXTS_MAX: usize = 64;
+
+fn parse_contexts(bytes: &[u8]) -> Parsed<Vec<Context<'_>>> {
+    const WHAT: &str = "CreateContexts";
+    let mut found = Vec::new();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        if found.len() == CONTEXTS_MAX {
+            return Err(Malformed(WHAT));
+        }
+        let mut f = Fields::new(rest, 0);
+        let next = usize::try_from(f.u32(WHAT)?).map_err(|_| Malformed(WHAT))?;
+        // Aligned, behind this one's fixed part, and inside: else a chain could run in circles.
+        if next != 0 && (!next.is_multiple_of(8) || next < 16 || next > rest.len()) {
+            return Err(Malformed(WHAT));
+        }
+        let this = if next == 0 { rest } else { &rest[..next] };
+        let (name_at, name_len) = (usize::from(f.u16(WHAT)?), usize::from(f.u16(WHAT)?));
+        f.skip(2);
+        let data_at = usize::from(f.u16(WHAT)?);
+        let data_len = usize::try_from(f.u32(WHAT)?).map_err(|_| Malformed(WHAT))?;
+        if name_len < 4 || name_at < 16 || data_len != 0 && data_at < name_at + name_len {
+            return Err(Malformed(WHAT));
+        }
+        found.push(Context {
+            name: range(this, name_at, name_len, WHAT)?.into(),
+            data: range(this, data_at, data_len, WHAT)?.into(),
+        });
+        if next == 0 {
+            break;
+        }
+        rest = &rest[next..];
+    }
+    Ok(found)
+}
+
+/// Appends contexts at an offset that is a multiple of 8 from the header.
+fn put_contexts(out: &mut Vec<u8>, contexts: &[Context<'_>]) {
+    let pad = |n: usize| n.next_multiple_of(8) - n;
+    for (i, c) in contexts.iter().enumerate() {
+        let data_at = if c.data.is_empty() { 0 } else { 16 + c.name.len().next_multiple_of(8) };
+        let len = data_at.max(16 + c.name.len()) + c.data.len();
+        let last = i + 1 == contexts.len();
+        let word = |n: usize| u32::try_from(n).unwrap_or(0).to_le_bytes();
+        let half = |n: usize| u16::try_from(n).unwrap_or(0).to_le_bytes();
+        let from = out.len();
+        out.extend(word(if last { 0 } else { len.next_multiple_of(8) }));
+        out.extend(half(16));
+        out.extend(half(c.name.len()));
+        out.extend([0; 2]);
+        out.extend(half(data_at));
+        out.extend(word(c.data.len()));
+        out.extend_from_slice(&c.name);
+        if !c.data.is_empty() {
+            out.resize(from + data_at, 0);
+            out.extend_from_slice(&c.data);
+        }
+        if !last {
+            out.resize(out.len() + pad(len), 0);
+        }
+    }
+}
+
+/// What a client sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// One of [`oplock`].
+    pub oplock_level: u8,
+    /// Anonymous 0, identification 1, impersonation 2, delegate 3.
+    pub impersonation: u32,
+    /// Bits of [`access`].
+    pub access: u32,
+    /// FILE_ATTRIBUTE bits for a new file.
+    pub attributes: u32,
+    /// Bits of [`share`].
+    pub share: u32,
+    /// A [`Disposition`].
+    pub disposition: u32,
+    /// Bits of [`option`].
+    pub options: u32,
+    /// The name, relative to the share, in UTF-16.
+    pub name: Cow<'a, [u8]>,
+    /// Its contexts.
+    pub contexts: Vec<Context<'a>>,
+}
+
+impl<'a> Request<'a> {
+    /// Bytes of the fixed part of the body.
+    const FIXED: usize = 56;
+
+    /// Reads it from a message that starts at its header.
+    pub fn parse(message: &'a [u8]) -> Parsed<Self> {
+        let mut f = Fields::body(message, 57)?;
+        f.skip(1);
+        let oplock_level = f.u8("RequestedOplockLevel")?;
+        let impersonation = f.u32("ImpersonationLevel")?;
+        f.skip(16);
+        let access = f.u32("DesiredAccess")?;
+        let attributes = f.u32("FileAttributes")?;
+        let share = f.u32("ShareAccess")?;
+        let disposition = f.u32("CreateDisposition")?;
+        let options = f.u32("CreateOptions")?;
+        let (name_at, name_len) = (usize::from(f.u16("NameOffset")?), f.u16("NameLength")?);
+        let mut long = || f.u32("CreateContexts").map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+        let (contexts_at, contexts_len) = (long()?, long()?);
+        if contexts_len != 0 && !contexts_at.is_multiple_of(8) {
+            return Err(Malformed("CreateContextsOffset"));
+        }
+        Ok(Self {
+            oplock_level,
+            impersonation,
+            access,
+            attributes,
+            share,
+            disposition,
+            options,
+            name: range(message, name_at, usize::from(name_len), "Name")?.into(),
+            contexts: parse_contexts(range(message, contexts_at, contexts_len, "CreateContexts")?)?,
+        })
+    }
+
+    /// Writes the body. The name has at most 65,535 bytes.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(Self::FIXED + self.name.len() + 8);
+        out.extend(57_u16.to_le_bytes());
+        out.extend([0, self.oplock_level]);
+        out.extend(self.impersonation.to_le_bytes());
+        out.extend([0; 16]);
+        for word in [self.access, self.attributes, self.share, self.disposition, self.options] {
+            out.extend(word.to_le_bytes());
+        }
+        out.extend(u16::try_from(HEADER_LEN + Self::FIXED).unwrap_or(0).to_le_bytes());
+        out.extend(u16::try_from(self.name.len()).unwrap_or(0).to_le_bytes());
+        let contexts_at = Self::FIXED + self.name.len().next_multiple_of(8);
+        let fields = out.len();
+        out.extend([0; 8]);
+        out.extend_from_slice(&self.name);
+        // The structure has at least one byte of buffer.
+        out.resize(out.len().max(Self::FIXED + 1), 0);
+        if !self.contexts.is_empty() {
+            out.resize(contexts_at.max(Self::FIXED + 8), 0);
+            finish_contexts(&mut out, fields, &self.contexts);
+        }
+        out
+    }
+}
+
+/// Appends the contexts and writes where they are into the two fields at `fields`.
+fn finish_contexts(out: &mut Vec<u8>, fields: usize, contexts: &[Context<'_>]) {
+    let at = out.len();
+    put_contexts(out, contexts);
+    let word = |n: usize| u32::try_from(n).unwrap_or(0).to_le_bytes();
+    let len = out.len() - at;
+    out[fields..fields + 4].copy_from_slice(&word(HEADER_LEN + at));
+    out[fields + 4..fields + 8].copy_from_slice(&word(len));
+}
+
+/// What a server answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Response<'a> {
+    /// One of [`oplock`].
+    pub oplock_level: u8,
+    /// SMB2_CREATE_FLAG_REPARSEPOINT
+    pub flags: u8,
+    /// One of [`action`].
+    pub action: u32,
+    /// The file's attributes.
+    pub basics: Basics,
+    /// The open.
+    pub file: FileId,
+    /// Its contexts.
+    pub contexts: Vec<Context<'a>>,
+}
+
+impl<'a> Response<'a> {
+    /// Bytes of the fixed part of the body: a multiple of 8.
+    const FIXED: usize = 88;
+
+    /// Reads it from a message that starts at its header.
+    pub fn parse(message: &'a [u8]) -> Parsed<Self> {
+        let mut f = Fields::body(message, 89)?;
+        let (oplock_level, flags) = (f.u8("OplockLevel")?, f.u8("Flags")?);
+        let action = f.u32("CreateAction")?;
+        let basics = Basics::parse(&mut f)?;
+        f.skip(4);
+        let file = FileId::parse(&mut f)?;
+        let mut long = || f.u32("CreateContexts").map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+        let (at, len) = (long()?, long()?);
+        let contexts = parse_contexts(range(message, at, len, "CreateContexts")?)?;
+        Ok(Self { oplock_level, flags, action, basics, file, contexts })
+    }
+
+    /// Writes the body.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(Self::FIXED + 64 * self.contexts.len());
+        out.extend(89_u16.to_le_bytes());
+        out.extend([self.oplock_level, self.flags]);
+        out.extend(self.action.to_le_bytes());
+        self.basics.emit(&mut out);
+        out.extend([0; 4]);
+        out.extend(self.file.emit());
+        let fields = out.len();
+        out.extend([0; 8]);
+        if !self.contexts.is_empty() {
+            finish_contexts(&mut out, fields, &self.contexts);
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire::test_kit::message;
+    use crate::wire::{Command, put_utf16};
+
+    fn some(name: &str, contexts: Vec<Context<'static>>) -> Request<'static> {
+        let mut utf16 = Vec::new();
+        put_utf16(&mut utf16, name);
+        Request {
+            oplock_level: oplock::BATCH,
+            impersonation: 2,
+            access: access::MAXIMUM_ALLOWED,
+            attributes: 0x80,
+            share: share::READ | share::WRITE,
+            disposition: Disposition::OpenIf as u32,
+            options: option::NON_DIRECTORY_FILE,
+            name: utf16.into(),
+            contexts,
+        }
+    }
+
+    #[test]
+    fn requests_round_trip() {
+        let contexts = || {
+            vec![
+                Context::new(b"MxAc", vec![]),
+                Context::new(b"RqLs", vec![7; 32]),
+                Context::new(b"0123456789abcdef", vec![1, 2, 3]),
+            ]
+        };
+        for name in ["", "a", "ab", "abcd", "dir\\file.txt", "name:stream"] {
+            for r in [some(name, vec![]), some(name, contexts())] {
+                let m = message(Command::Create, &r.emit());
+                assert!(m.len() >= 64 + 57);
+                assert_eq!(Request::parse(&m), Ok(r), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn responses_round_trip() {
+        let r = Response {
+            oplock_level: oplock::LEASE,
+            flags: 0,
+            action: action::CREATED,
+            basics: Basics { times: [1, 2, 3, 4], attributes: 0x20, ..Basics::default() },
+            file: FileId { persistent: 1, volatile: 2 },
+            contexts: vec![Context::new(b"MxAc", vec![0; 8]), Context::new(b"QFid", vec![1; 32])],
+        };
+        assert_eq!(Response::parse(&message(Command::Create, &r.emit())), Ok(r.clone()));
+        let bare = Response { contexts: vec![], ..r };
+        let body = bare.emit();
+        assert_eq!(body.len(), 88);
+        assert_eq!(Response::parse(&message(Command::Create, &body)), Ok(bare));
+    }
+
+    /// A context of an empty name, or one that points into its own fixed part, outside itself, or back.
+    #[test]
+    fn bad_chains_are_refused() {
+        let good =
+            some("x", vec![Context::new(b"AAAA", vec![9; 8]), Context::new(b"BBBB", vec![])]);
+        let m = message(Command::Create, &good.emit());
+        let at = 64 + 64;
+        assert_eq!(m[at..at + 4], [32, 0, 0, 0], "the first context is here");
+        for (field, value) in [
+            (0, 12_u8), // Next: unaligned
+            (0, 8),     // Next: into itself
+            (0, 248),   // Next: outside
+            (4, 8),     // NameOffset: into the fixed part
+            (6, 3),     // NameLength: too short
+            (6, 40),    // NameLength: outside
+            (10, 17),   // DataOffset: into the name
+            (12, 9),    // DataLength: into the next one
+        ] {
+            let mut bad = m.clone();
+            bad[at + field] = value;
+            assert!(Request::parse(&bad).is_err(), "{field}: {value}");
+        }
+        let mut bad = m;
+        bad[64 + 48] += 4;
+        assert_eq!(Request::parse(&bad), Err(Malformed("CreateContextsOffset")));
+    }
+
+    #[test]
+    fn there_are_not_too_many_contexts() {
+        let many = |n| some("x", vec![Context::new(b"AAAA", vec![]); n]);
+        assert!(Request::parse(&message(Command::Create, &many(CONTEXTS_MAX).emit())).is_ok());
+        let m = message(Command::Create, &many(CONTEXTS_MAX + 1).emit());
+        assert_eq!(Request::parse(&m), Err(Malformed("CreateContexts")));
+    }
+
+    #[test]
+    fn a_name_must_be_inside_the_message() {
+        let m = message(Command::Create, &some("abc", vec![]).emit());
+        assert_eq!(Request::parse(&m[..m.len() - 1]), Err(Malformed("Name")));
+        for cut in 64..64 + 56 {
+            assert!(Request::parse(&m[..cut]).is_err());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_it(
+            body in proptest::collection::vec(any::<u8>(), 0..200),
+            flip in any::<prop::sample::Index>(),
+            bit in 0..8_u8,
+        ) {
+            let m = message(Command::Create, &body);
+            let _ = Request::parse(&m).is_ok();
+            let _ = Response::parse(&m).is_ok();
+            let mut near = message(
+                Command::Create,
+                &some("dir\\x", vec![Context::new(b"MxAc", vec![]), Context::new(b"RqLs", body)])
+                    .emit(),
+            );
+            let i = 64 + flip.index(near.len() - 64);
+            near[i] ^= 1 << bit;
+            let _ = Request::parse(&near).is_ok();
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The body of an answer that is an error and says more about it (MS-SMB2 section 2.2.2).
+
+use super::{Fields, Malformed, Parsed, put_utf16, range, utf16};
+
+/// SMB2_ERROR_ID_DEFAULT
+const ERROR_ID_DEFAULT: u32 = 0;
+/// "SYML"
+const SYMLINK_ERROR_TAG: u32 = 0x4c4d_5953;
+/// IO_REPARSE_TAG_SYMLINK
+pub const IO_REPARSE_TAG_SYMLINK: u32 = 0xa000_000c;
+/// SYMLINK_FLAG_RELATIVE
+pub const SYMLINK_FLAG_RELATIVE: u32 = 1;
+
+/// An error response with this data; in dialect 3.1.1 (`contexts`) it is the data of one error context.
+pub fn body(data: &[u8], contexts: bool) -> Vec<u8> {
+    let len = |n: usize| u32::try_from(n).unwrap_or(0).to_le_bytes();
+    let mut out = vec![9, 0, u8::from(contexts), 0];
+    if contexts {
+        out.extend(len(8 + data.len()));
+        out.extend(len(data.len()));
+        out.extend(ERROR_ID_DEFAULT.to_le_bytes());
+    } else {
+        out.extend(len(data.len()));
+    }
+    out.extend(data);
+    out
+}
+
+/// The data of an error response, out of its context where it has one. `message` starts at its header.
+pub fn data(message: &[u8]) -> Parsed<&[u8]> {
+    let mut f = Fields::body(message, 9)?;
+    let contexts = f.u8("ErrorContextCount")?;
+    f.skip(1);
+    let size = |n: u32| usize::try_from(n).map_err(|_| Malformed("ByteCount"));
+    let len = size(f.u32("ByteCount")?)?;
+    if contexts == 0 {
+        return f.bytes(len, "ErrorData");
+    }
+    let len = size(f.u32("ErrorDataLength")?)?;
+    f.u32("ErrorId")?;
+    f.bytes(len, "ErrorData")
+}
+
+/// A Symbolic Link Error Response (section 2.2.2.2.1): what the link says, and how many bytes of the path were left behind it.
+pub fn symlink(target: &[u8], unparsed: usize) -> Vec<u8> {
+    let reparse = symlink_reparse(target);
+    let mut out = Vec::with_capacity(16 + reparse.len());
+    // Without itself.
+    let len = u32::try_from(4 + reparse.len()).unwrap_or(0);
+    out.extend(len.to_le_bytes());
+    out.extend(SYMLINK_ERROR_TAG.to_le_bytes());
+    out.extend(&reparse[..6]);
+    out.extend(u16::try_from(unparsed).unwrap_or(u16::MAX).to_le_bytes());
+    out.extend(&reparse[8..]);
+    out
+}
+
+/// A Symbolic Link Reparse Data Buffer (MS-FSCC section 2.1.2.4): separators become `\`. A target that begins with one is
+/// absolute, to the client.
+pub fn symlink_reparse(target: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(target).replace('/', "\\");
+    let mut path = Vec::new();
+    let len = u16::try_from(put_utf16(&mut path, &text)).unwrap_or(0);
+    path.extend_from_within(..usize::from(len));
+    let mut out = Vec::with_capacity(20 + path.len());
+    out.extend(IO_REPARSE_TAG_SYMLINK.to_le_bytes());
+    out.extend(u16::try_from(12 + path.len()).unwrap_or(0).to_le_bytes());
+    out.extend([0; 2]);
+    // SubstituteNameOffset, its length; PrintNameOffset, its length.
+    for half in [0, len, len, len] {
+        out.extend(half.to_le_bytes());
+    }
+    let relative = if text.starts_with('\\') { 0 } else { SYMLINK_FLAG_RELATIVE };
+    out.extend(relative.to_le_bytes());
+    out.extend(path);
+    out
+}
+
+/// What a Symbolic Link Error Response says: the target, whether it is relative, and the bytes of the path left behind it.
+pub fn parse_symlink(data: &[u8]) -> Parsed<(String, bool, u16)> {
+    let mut f = Fields::new(data, 0);
+    f.u32("SymLinkLength")?;
+    if f.u32("SymLinkErrorTag")? != SYMLINK_ERROR_TAG {
+        return Err(Malformed("SymLinkErrorTag"));
+    }
+    if f.u32("ReparseTag")? != IO_REPARSE_TAG_SYMLINK {
+        return Err(Malformed("ReparseTag"));
+    }
+    f.u16("ReparseDataLength")?;
+    let unparsed = f.u16("UnparsedPathLength")?;
+    let (at, len) = (f.u16("SubstituteNameOffset")?, f.u16("SubstituteNameLength")?);
+    f.skip(4);
+    let relative = f.u32("Flags")? & SYMLINK_FLAG_RELATIVE != 0;
+    let name = range(f.rest(), usize::from(at), usize::from(len), "SubstituteName")?;
+    let name = utf16(name).ok_or(Malformed("SubstituteName"))?;
+    Ok((name, relative, unparsed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Command;
+    use crate::wire::test_kit::message;
+
+    #[test]
+    fn links_round_trip_in_both_forms() {
+        for (target, text, relative) in
+            [(&b"a/b"[..], "a\\b", true), (b"/etc", "\\etc", false), (b"../x", "..\\x", true)]
+        {
+            let link = symlink(target, 10);
+            assert_eq!(link[..4], u32::try_from(link.len() - 4).unwrap().to_le_bytes());
+            for contexts in [false, true] {
+                let m = message(Command::Create, &body(&link, contexts));
+                let data = data(&m).unwrap();
+                assert_eq!(parse_symlink(data), Ok((text.to_owned(), relative, 10)));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_cut_is_refused() {
+        let m = message(Command::Create, &body(&symlink(b"abc", 0), true));
+        for cut in 64..m.len() {
+            assert!(data(&m[..cut]).is_err());
+        }
+        let link = symlink(b"abc", 0);
+        for cut in 0..link.len() - 6 {
+            assert!(parse_symlink(&link[..cut]).is_err(), "{cut}");
+        }
+    }
+}

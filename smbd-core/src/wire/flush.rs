@@ -1,0 +1,60 @@
+//! FLUSH (MS-SMB2 sections 2.2.17 and 2.2.18).
+
+use super::{Fields, FileId, Parsed};
+
+/// What a client sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The open.
+    pub file: FileId,
+}
+
+impl Request {
+    /// Reads it from a message that starts at its header.
+    pub fn parse(message: &[u8]) -> Parsed<Self> {
+        let mut f = Fields::body(message, 24)?;
+        f.skip(6);
+        Ok(Self { file: FileId::parse(&mut f)? })
+    }
+
+    /// Writes the body.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(24);
+        out.extend(24_u16.to_le_bytes());
+        out.extend([0; 6]);
+        out.extend(self.file.emit());
+        out
+    }
+}
+
+/// What a server answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Response;
+
+impl Response {
+    /// Reads it from a message that starts at its header.
+    pub fn parse(message: &[u8]) -> Parsed<Self> {
+        Fields::body(message, 4).map(|_| Self)
+    }
+
+    /// Writes the body.
+    pub fn emit(&self) -> Vec<u8> {
+        vec![4, 0, 0, 0]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Command;
+    use crate::wire::test_kit::message;
+
+    #[test]
+    fn both_round_trip() {
+        let r = Request { file: FileId { persistent: 3, volatile: 4 } };
+        let m = message(Command::Flush, &r.emit());
+        assert_eq!(Request::parse(&m), Ok(r));
+        assert!(Request::parse(&m[..m.len() - 1]).is_err());
+        assert_eq!(Response::parse(&message(Command::Flush, &Response.emit())), Ok(Response));
+    }
+}

@@ -1,0 +1,530 @@
+//! What stands in the buffers of IOCTL: MS-SMB2 sections 2.2.31.1 to 2.2.32.6, MS-FSCC section 2.3.
+
+use std::net::IpAddr;
+
+use super::{Fields, FileId, Malformed, Parsed};
+use crate::interfaces::Interface;
+
+/// Control codes (MS-SMB2 section 2.2.31, MS-FSCC section 2.3).
+#[allow(missing_docs)] // The names are the specifications', without FSCTL_.
+pub mod code {
+    pub const DFS_GET_REFERRALS: u32 = 0x0006_0194;
+    pub const DFS_GET_REFERRALS_EX: u32 = 0x0006_01b0;
+    pub const IS_PATHNAME_VALID: u32 = 0x0009_002c;
+    pub const GET_COMPRESSION: u32 = 0x0009_003c;
+    pub const FILESYSTEM_GET_STATISTICS: u32 = 0x0009_0060;
+    pub const GET_NTFS_VOLUME_DATA: u32 = 0x0009_0064;
+    pub const GET_OBJECT_ID: u32 = 0x0009_009c;
+    pub const SET_REPARSE_POINT: u32 = 0x0009_00a4;
+    pub const GET_REPARSE_POINT: u32 = 0x0009_00a8;
+    pub const DELETE_REPARSE_POINT: u32 = 0x0009_00ac;
+    pub const CREATE_OR_GET_OBJECT_ID: u32 = 0x0009_00c0;
+    pub const SET_SPARSE: u32 = 0x0009_00c4;
+    pub const QUERY_ALLOCATED_RANGES: u32 = 0x0009_40cf;
+    pub const SET_ZERO_DATA: u32 = 0x0009_80c8;
+    pub const FILE_LEVEL_TRIM: u32 = 0x0009_8208;
+    pub const DUPLICATE_EXTENTS_TO_FILE: u32 = 0x0009_8344;
+    pub const SET_COMPRESSION: u32 = 0x0009_c040;
+    pub const PIPE_WAIT: u32 = 0x0011_0018;
+    pub const PIPE_PEEK: u32 = 0x0011_400c;
+    pub const PIPE_TRANSCEIVE: u32 = 0x0011_c017;
+    pub const SRV_REQUEST_RESUME_KEY: u32 = 0x0014_0078;
+    pub const LMR_REQUEST_RESILIENCY: u32 = 0x0014_01d4;
+    pub const QUERY_NETWORK_INTERFACE_INFO: u32 = 0x0014_01fc;
+    pub const VALIDATE_NEGOTIATE_INFO: u32 = 0x0014_0204;
+    pub const SRV_ENUMERATE_SNAPSHOTS: u32 = 0x0014_4064;
+    pub const SRV_COPYCHUNK: u32 = 0x0014_40f2;
+    pub const SRV_READ_HASH: u32 = 0x0014_41bb;
+    pub const SRV_COPYCHUNK_WRITE: u32 = 0x0014_80f2;
+}
+
+/// VALIDATE_NEGOTIATE_INFO of a client (MS-SMB2 section 2.2.31.4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValidateNegotiate {
+    /// Capabilities
+    pub capabilities: u32,
+    /// Guid
+    pub guid: [u8; 16],
+    /// SecurityMode
+    pub security_mode: u16,
+    /// Dialects
+    pub dialects: Vec<u16>,
+}
+
+impl ValidateNegotiate {
+    /// Reads it. The number of dialects is bounded by the input.
+    pub fn parse(input: &[u8]) -> Parsed<Self> {
+        let mut f = Fields::new(input, 0);
+        let capabilities = f.u32("Capabilities")?;
+        let guid = f.array("Guid")?;
+        let security_mode = f.u16("SecurityMode")?;
+        let count = usize::from(f.u16("DialectCount")?);
+        let (dialects, _) = f.bytes(count * 2, "Dialects")?.as_chunks::<2>();
+        let dialects = dialects.iter().map(|d| u16::from_le_bytes(*d)).collect();
+        Ok(Self { capabilities, guid, security_mode, dialects })
+    }
+
+    /// Writes it.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = self.capabilities.to_le_bytes().to_vec();
+        out.extend(self.guid);
+        out.extend(self.security_mode.to_le_bytes());
+        out.extend(u16::try_from(self.dialects.len()).unwrap_or(u16::MAX).to_le_bytes());
+        out.extend(self.dialects.iter().flat_map(|d| d.to_le_bytes()));
+        out
+    }
+}
+
+/// VALIDATE_NEGOTIATE_INFO of a server (MS-SMB2 section 2.2.32.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validated {
+    /// Capabilities
+    pub capabilities: u32,
+    /// Guid
+    pub guid: [u8; 16],
+    /// SecurityMode
+    pub security_mode: u16,
+    /// Dialect
+    pub dialect: u16,
+}
+
+impl Validated {
+    /// Its bytes.
+    pub const LEN: u32 = 24;
+
+    /// Reads it.
+    pub fn parse(output: &[u8]) -> Parsed<Self> {
+        let mut f = Fields::new(output, 0);
+        Ok(Self {
+            capabilities: f.u32("Capabilities")?,
+            guid: f.array("Guid")?,
+            security_mode: f.u16("SecurityMode")?,
+            dialect: f.u16("Dialect")?,
+        })
+    }
+
+    /// Writes it.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = self.capabilities.to_le_bytes().to_vec();
+        out.extend(self.guid);
+        out.extend(self.security_mode.to_le_bytes());
+        out.extend(self.dialect.to_le_bytes());
+        out
+    }
+}
+
+/// Names a source of server-side copies (MS-SMB2 section 2.2.32.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResumeKey(pub [u8; 24]);
+
+impl ResumeKey {
+    /// Bytes of the answer that carries it: the key, `ContextLength`, and four bytes of `Context`.
+    pub const ANSWER_LEN: u32 = 32;
+
+    /// The key of an open: its name.
+    pub fn of(file: FileId) -> Self {
+        let mut key = [0; 24];
+        key[..FileId::LEN].copy_from_slice(&file.emit());
+        Self(key)
+    }
+
+    /// The open that it names; `None` for a key that is none of ours.
+    pub fn file(self) -> Option<FileId> {
+        let mut f = Fields::new(&self.0, 0);
+        let file = FileId::parse(&mut f).ok()?;
+        f.rest().iter().all(|b| *b == 0).then_some(file)
+    }
+
+    /// Writes the answer.
+    pub fn emit(self) -> Vec<u8> {
+        let mut out = self.0.to_vec();
+        out.extend([0; 8]);
+        out
+    }
+
+    /// Reads the answer.
+    pub fn parse(output: &[u8]) -> Parsed<Self> {
+        Fields::new(output, 0).array("ResumeKey").map(Self)
+    }
+}
+
+/// A range to copy (SRV_COPYCHUNK, MS-SMB2 section 2.2.31.1.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// SourceOffset
+    pub from: u64,
+    /// TargetOffset
+    pub to: u64,
+    /// Length
+    pub len: u32,
+}
+
+/// SRV_COPYCHUNK_COPY (MS-SMB2 section 2.2.31.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyChunks {
+    /// SourceKey
+    pub key: ResumeKey,
+    /// ChunkCount: as many as the client says there are.
+    pub count: u32,
+    /// Chunks: those that are there.
+    pub chunks: Vec<Chunk>,
+}
+
+impl CopyChunks {
+    const CHUNK: usize = 24;
+
+    /// Reads it; of more chunks than `chunks_max` only the number.
+    pub fn parse(input: &[u8], chunks_max: u32) -> Parsed<Self> {
+        let mut f = Fields::new(input, 0);
+        let key = ResumeKey(f.array("SourceKey")?);
+        let count = f.u32("ChunkCount")?;
+        f.skip(4);
+        let mut chunks = Vec::new();
+        if count <= chunks_max {
+            for _ in 0..count.min(u32::try_from(f.rest().len() / Self::CHUNK).unwrap_or(0)) {
+                let (from, to) = (f.u64("SourceOffset")?, f.u64("TargetOffset")?);
+                let len = f.u32("Length")?;
+                f.skip(4);
+                chunks.push(Chunk { from, to, len });
+            }
+        }
+        Ok(Self { key, count, chunks })
+    }
+
+    /// Writes it.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = self.key.0.to_vec();
+        out.extend(self.count.to_le_bytes());
+        out.extend([0; 4]);
+        for c in &self.chunks {
+            out.extend(c.from.to_le_bytes());
+            out.extend(c.to.to_le_bytes());
+            out.extend(c.len.to_le_bytes());
+            out.extend([0; 4]);
+        }
+        out
+    }
+}
+
+/// SRV_COPYCHUNK_RESPONSE (MS-SMB2 section 2.2.32.1): what was done, or with STATUS_INVALID_PARAMETER what may be asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// ChunksWritten
+    pub chunks: u32,
+    /// ChunkBytesWritten: of the chunk that failed.
+    pub chunk_bytes: u32,
+    /// TotalBytesWritten
+    pub total: u32,
+}
+
+impl Copied {
+    /// Its bytes.
+    pub const LEN: u32 = 12;
+
+    /// Reads it.
+    pub fn parse(output: &[u8]) -> Parsed<Self> {
+        let mut f = Fields::new(output, 0);
+        Ok(Self {
+            chunks: f.u32("ChunksWritten")?,
+            chunk_bytes: f.u32("ChunkBytesWritten")?,
+            total: f.u32("TotalBytesWritten")?,
+        })
+    }
+
+    /// Writes it.
+    pub fn emit(&self) -> Vec<u8> {
+        [self.chunks, self.chunk_bytes, self.total].iter().flat_map(|n| n.to_le_bytes()).collect()
+    }
+}
+
+/// DUPLICATE_EXTENTS_DATA (MS-FSCC section 2.3.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DuplicateExtents {
+    /// SourceFileID
+    pub source: FileId,
+    /// SourceFileOffset
+    pub from: u64,
+    /// TargetFileOffset
+    pub to: u64,
+    /// ByteCount
+    pub count: u64,
+}
+
+impl DuplicateExtents {
+    /// Reads it.
+    pub fn parse(input: &[u8]) -> Parsed<Self> {
+        let mut f = Fields::new(input, 0);
+        Ok(Self {
+            source: FileId::parse(&mut f)?,
+            from: f.u64("SourceFileOffset")?,
+            to: f.u64("TargetFileOffset")?,
+            count: f.u64("ByteCount")?,
+        })
+    }
+
+    /// Writes it.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = self.source.emit().to_vec();
+        for n in [self.from, self.to, self.count] {
+            out.extend(n.to_le_bytes());
+        }
+        out
+    }
+}
+
+/// Two offsets or an offset and a length, each of 63 bits: FILE_ZERO_DATA_INFORMATION and FILE_ALLOCATED_RANGE_BUFFER (MS-FSCC
+/// sections 2.3.67 and 2.3.52).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// FileOffset
+    pub at: u64,
+    /// BeyondFinalZero, or Length
+    pub other: u64,
+}
+
+impl Span {
+    /// Its bytes.
+    pub const LEN: usize = 16;
+
+    /// Reads one; a number below zero is refused.
+    pub fn parse(input: &[u8]) -> Parsed<Self> {
+        let mut f = Fields::new(input, 0);
+        let (at, other) = (f.u64("FileOffset")?, f.u64("Length")?);
+        if i64::try_from(at).is_err() || i64::try_from(other).is_err() {
+            return Err(Malformed("FileOffset"));
+        }
+        Ok(Self { at, other })
+    }
+
+    /// Writes it.
+    pub fn emit(&self) -> [u8; Self::LEN] {
+        let mut out = [0; Self::LEN];
+        out[..8].copy_from_slice(&self.at.to_le_bytes());
+        out[8..].copy_from_slice(&self.other.to_le_bytes());
+        out
+    }
+}
+
+/// FILE_LEVEL_TRIM (MS-FSCC section 2.3.73): offsets and lengths of what is not needed any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trim {
+    /// Ranges
+    pub ranges: Vec<Span>,
+}
+
+impl Trim {
+    /// Reads it. The number of ranges is bounded by the input.
+    pub fn parse(input: &[u8]) -> Parsed<Self> {
+        let mut f = Fields::new(input, 0);
+        if f.u32("Key")? != 0 {
+            return Err(Malformed("Key"));
+        }
+        let count = usize::try_from(f.u32("NumRanges")?).unwrap_or(usize::MAX);
+        let bytes = count.checked_mul(Span::LEN).ok_or(Malformed("NumRanges"))?;
+        let (ranges, _) = f.bytes(bytes, "Ranges")?.as_chunks::<{ Span::LEN }>();
+        let ranges = ranges.iter().map(|r| Span::parse(r)).collect::<Parsed<_>>()?;
+        Ok(Self { ranges })
+    }
+
+    /// Writes it.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = vec![0; 4];
+        out.extend(u32::try_from(self.ranges.len()).unwrap_or(u32::MAX).to_le_bytes());
+        out.extend(self.ranges.iter().flat_map(Span::emit));
+        out
+    }
+}
+
+/// Bytes of one NETWORK_INTERFACE_INFO (MS-SMB2 section 2.2.32.5).
+pub const INTERFACE_LEN: usize = 152;
+
+const RSS_CAPABLE: u32 = 1;
+const RDMA_CAPABLE: u32 = 2;
+/// Families as Windows numbers them.
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 23;
+
+/// Writes the list of interfaces.
+pub fn emit_interfaces(list: &[Interface]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(list.len() * INTERFACE_LEN);
+    for (n, i) in list.iter().enumerate() {
+        let end = (n + 1) * INTERFACE_LEN;
+        let next = if n + 1 == list.len() { 0 } else { INTERFACE_LEN };
+        let rss = if i.rss { RSS_CAPABLE } else { 0 };
+        let rdma = if i.rdma { RDMA_CAPABLE } else { 0 };
+        out.extend(u32::try_from(next).unwrap_or(0).to_le_bytes());
+        out.extend(i.index.to_le_bytes());
+        out.extend((rss | rdma).to_le_bytes());
+        out.extend([0; 4]);
+        out.extend(i.link_speed.to_le_bytes());
+        // SOCKADDR_STORAGE: the family, the port (0), and the address where `sockaddr_in` or `sockaddr_in6` has it.
+        match i.addr {
+            IpAddr::V4(a) => {
+                out.extend(AF_INET.to_le_bytes());
+                out.extend([0; 2]);
+                out.extend(a.octets());
+            }
+            IpAddr::V6(a) => {
+                out.extend(AF_INET6.to_le_bytes());
+                out.extend([0; 6]);
+                out.extend(a.octets());
+            }
+        }
+        out.resize(end, 0);
+    }
+    out
+}
+
+/// Reads the list. Addresses of other families are passed over.
+pub fn parse_interfaces(output: &[u8]) -> Parsed<Vec<Interface>> {
+    let mut out = Vec::new();
+    let mut at = 0;
+    // The records of an honest list do not overlap.
+    for _ in 0..=output.len() / INTERFACE_LEN {
+        let mut f = Fields::new(output, at);
+        let next = usize::try_from(f.u32("Next")?).unwrap_or(usize::MAX);
+        let index = f.u32("IfIndex")?;
+        let capability = f.u32("Capability")?;
+        f.skip(4);
+        let link_speed = f.u64("LinkSpeed")?;
+        let addr = match f.u16("Family")? {
+            AF_INET => {
+                f.skip(2);
+                Some(IpAddr::from(f.array::<4>("IPv4Address")?))
+            }
+            AF_INET6 => {
+                f.skip(6);
+                Some(IpAddr::from(f.array::<16>("IPv6Address")?))
+            }
+            _ => None,
+        };
+        if let Some(addr) = addr {
+            let rss = capability & RSS_CAPABLE != 0;
+            let rdma = capability & RDMA_CAPABLE != 0;
+            out.push(Interface { index, addr, link_speed, rss, rdma });
+        }
+        if next == 0 {
+            return Ok(out);
+        }
+        if next < INTERFACE_LEN {
+            return Err(Malformed("Next"));
+        }
+        at = at.checked_add(next).ok_or(Malformed("Next"))?;
+    }
+    Err(Malformed("Next"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire::test_kit::unhex;
+
+    fn file() -> impl Strategy<Value = FileId> {
+        any::<(u64, u64)>().prop_map(|(persistent, volatile)| FileId { persistent, volatile })
+    }
+
+    fn span() -> impl Strategy<Value = Span> {
+        (0..=i64::MAX.unsigned_abs(), 0..=i64::MAX.unsigned_abs())
+            .prop_map(|(at, other)| Span { at, other })
+    }
+
+    proptest! {
+        #[test]
+        fn all_round_trip(
+            capabilities: u32, guid: [u8; 16], security_mode: u16,
+            dialects in prop::collection::vec(any::<u16>(), 0..8), file in file(),
+            chunks in prop::collection::vec(any::<(u64, u64, u32)>(), 0..5),
+            spans in prop::collection::vec(span(), 0..5), n: [u32; 3],
+        ) {
+            let v = ValidateNegotiate { capabilities, guid, security_mode, dialects };
+            prop_assert_eq!(ValidateNegotiate::parse(&v.emit()), Ok(v));
+            let v = Validated { capabilities, guid, security_mode, dialect: 0x302 };
+            prop_assert_eq!(Validated::parse(&v.emit()), Ok(v));
+            let key = ResumeKey::of(file);
+            prop_assert_eq!(key.file(), Some(file));
+            prop_assert_eq!(ResumeKey::parse(&key.emit()), Ok(key));
+            let chunks: Vec<_> =
+                chunks.into_iter().map(|(from, to, len)| Chunk { from, to, len }).collect();
+            let count = u32::try_from(chunks.len()).unwrap();
+            let c = CopyChunks { key, count, chunks };
+            prop_assert_eq!(CopyChunks::parse(&c.emit(), 5), Ok(c));
+            let c = Copied { chunks: n[0], chunk_bytes: n[1], total: n[2] };
+            prop_assert_eq!(Copied::parse(&c.emit()), Ok(c));
+            let d = DuplicateExtents { source: file, from: 1, to: 2, count: 3 };
+            prop_assert_eq!(DuplicateExtents::parse(&d.emit()), Ok(d));
+            let t = Trim { ranges: spans };
+            let bytes = t.emit();
+            prop_assert_eq!(Trim::parse(&bytes), Ok(t));
+            if bytes.len() > 8 {
+                prop_assert!(Trim::parse(&bytes[..bytes.len() - 1]).is_err());
+            }
+        }
+
+        #[test]
+        fn interfaces_round_trip(list in prop::collection::vec(
+            (any::<u32>(), any::<IpAddr>(), any::<u64>(), any::<bool>(), any::<bool>()), 1..5,
+        )) {
+            let list: Vec<_> = list
+                .into_iter()
+                .map(|(index, addr, link_speed, rss, rdma)| {
+                    Interface { index, addr, link_speed, rss, rdma }
+                })
+                .collect();
+            let bytes = emit_interfaces(&list);
+            prop_assert_eq!(bytes.len(), list.len() * INTERFACE_LEN);
+            prop_assert_eq!(parse_interfaces(&bytes), Ok(list));
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            let _ = ValidateNegotiate::parse(&bytes);
+            let _ = CopyChunks::parse(&bytes, 256);
+            let _ = Trim::parse(&bytes);
+            let _ = parse_interfaces(&bytes);
+        }
+    }
+
+    #[test]
+    fn an_interface_as_windows_writes_it() {
+        let i = Interface {
+            index: 14,
+            addr: IpAddr::from([192, 168, 56, 10]),
+            link_speed: 10_000_000_000,
+            rss: true,
+            rdma: true,
+        };
+        let head = unhex("00000000 0e000000 03000000 00000000 00e40b5402000000 0200 0000 c0a8380a");
+        let bytes = emit_interfaces(&[i]);
+        assert_eq!(bytes[..head.len()], head);
+        assert!(bytes[head.len()..].iter().all(|b| *b == 0));
+    }
+
+    #[test]
+    fn lists_that_do_not_end_are_refused() {
+        let i = Interface {
+            index: 1,
+            addr: IpAddr::from([1; 16]),
+            link_speed: 0,
+            rss: false,
+            rdma: false,
+        };
+        let mut bytes = emit_interfaces(&[i, i]);
+        bytes[152..156].copy_from_slice(&0_u32.wrapping_sub(152).to_le_bytes());
+        assert!(parse_interfaces(&bytes).is_err());
+        bytes[0] = 8;
+        assert_eq!(parse_interfaces(&bytes), Err(Malformed("Next")));
+    }
+
+    #[test]
+    fn numbers_below_zero_are_refused() {
+        for bad in [Span { at: 1 << 63, other: 0 }, Span { at: 0, other: u64::MAX }] {
+            assert!(Span::parse(&bad.emit()).is_err());
+            assert!(Trim::parse(&Trim { ranges: vec![bad] }.emit()).is_err());
+        }
+        let many = CopyChunks { key: ResumeKey([1; 24]), count: u32::MAX, chunks: Vec::new() };
+        assert_eq!(CopyChunks::parse(&many.emit(), 256), Ok(many));
+        assert_eq!(ResumeKey([1; 24]).file(), None);
+    }
+}

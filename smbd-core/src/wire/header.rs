@@ -1,0 +1,219 @@
+//! The header of every message (MS-SMB2 sections 2.2.1.1 and 2.2.1.2).
+
+use super::{Fields, HEADER_LEN, Malformed, Parsed};
+use crate::status::Status;
+
+/// The first four bytes of a message in clear.
+pub const PROTOCOL_ID: [u8; 4] = *b"\xfeSMB";
+
+/// A command (MS-SMB2 section 2.2.1.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+#[allow(missing_docs)] // The names are the specification's.
+pub enum Command {
+    Negotiate = 0,
+    SessionSetup = 1,
+    Logoff = 2,
+    TreeConnect = 3,
+    TreeDisconnect = 4,
+    Create = 5,
+    Close = 6,
+    Flush = 7,
+    Read = 8,
+    Write = 9,
+    Lock = 10,
+    Ioctl = 11,
+    Cancel = 12,
+    Echo = 13,
+    QueryDirectory = 14,
+    ChangeNotify = 15,
+    QueryInfo = 16,
+    SetInfo = 17,
+    OplockBreak = 18,
+}
+
+impl Command {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 19] = [
+        Self::Negotiate,
+        Self::SessionSetup,
+        Self::Logoff,
+        Self::TreeConnect,
+        Self::TreeDisconnect,
+        Self::Create,
+        Self::Close,
+        Self::Flush,
+        Self::Read,
+        Self::Write,
+        Self::Lock,
+        Self::Ioctl,
+        Self::Cancel,
+        Self::Echo,
+        Self::QueryDirectory,
+        Self::ChangeNotify,
+        Self::QueryInfo,
+        Self::SetInfo,
+        Self::OplockBreak,
+    ];
+
+    /// The command of this number.
+    pub fn from_number(n: u16) -> Option<Self> {
+        Self::ALL.get(usize::from(n)).copied()
+    }
+}
+
+/// The `Flags` of a header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags(pub u32);
+
+impl Flags {
+    /// SMB2_FLAGS_SERVER_TO_REDIR: an answer, or a notice of the server.
+    pub const RESPONSE: u32 = 0x1;
+    /// SMB2_FLAGS_ASYNC_COMMAND: `AsyncId` stands in place of the tree.
+    pub const ASYNC: u32 = 0x2;
+    /// SMB2_FLAGS_RELATED_OPERATIONS: takes session, tree and file from the message before it in the chain.
+    pub const RELATED: u32 = 0x4;
+    /// SMB2_FLAGS_SIGNED
+    pub const SIGNED: u32 = 0x8;
+    /// SMB2_FLAGS_PRIORITY_MASK
+    pub const PRIORITY: u32 = 0x70;
+    /// SMB2_FLAGS_DFS_OPERATIONS
+    pub const DFS: u32 = 0x1000_0000;
+    /// SMB2_FLAGS_REPLAY_OPERATION
+    pub const REPLAY: u32 = 0x2000_0000;
+
+    /// All of these bits are set.
+    pub fn has(self, bits: u32) -> bool {
+        self.0 & bits == bits
+    }
+}
+
+/// A header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Credits that this message costs; 0 counts as 1, and always is in dialect 2.0.2.
+    pub credit_charge: u16,
+    /// Status of an answer. In a request of 3.x: `ChannelSequence` in the low 16 bits.
+    pub status: u32,
+    /// Number of the command; one that is not known is still answered.
+    pub command: u16,
+    /// Credits asked for, or granted.
+    pub credits: u16,
+    /// Flags.
+    pub flags: Flags,
+    /// Offset of the next message of the chain from this header; 0: the last.
+    pub next: u32,
+    /// Number of the message.
+    pub message_id: u64,
+    /// `Reserved` and `TreeId`, or `AsyncId` when [`Flags::ASYNC`] is set.
+    pub tree_or_async: u64,
+    /// The session.
+    pub session_id: u64,
+    /// The signature, or zeros.
+    pub signature: [u8; 16],
+}
+
+impl Header {
+    /// Where the signature stands.
+    pub const SIGNATURE: std::ops::Range<usize> = 48..64;
+    /// Where `NextCommand` stands.
+    pub const NEXT: std::ops::Range<usize> = 20..24;
+
+    /// Reads the header at the start of `message`.
+    pub fn parse(message: &[u8]) -> Parsed<Self> {
+        let mut f = Fields::new(message, 0);
+        if f.array::<4>("ProtocolId")? != PROTOCOL_ID {
+            return Err(Malformed("ProtocolId"));
+        }
+        if f.u16("StructureSize")? != 64 {
+            return Err(Malformed("StructureSize"));
+        }
+        Ok(Self {
+            credit_charge: f.u16("CreditCharge")?,
+            status: f.u32("Status")?,
+            command: f.u16("Command")?,
+            credits: f.u16("CreditRequest")?,
+            flags: Flags(f.u32("Flags")?),
+            next: f.u32("NextCommand")?,
+            message_id: f.u64("MessageId")?,
+            tree_or_async: f.u64("TreeId")?,
+            session_id: f.u64("SessionId")?,
+            signature: f.array("Signature")?,
+        })
+    }
+
+    /// Writes it.
+    pub fn emit(&self) -> [u8; HEADER_LEN] {
+        let mut out = [0; HEADER_LEN];
+        out[..4].copy_from_slice(&PROTOCOL_ID);
+        out[4..6].copy_from_slice(&64_u16.to_le_bytes());
+        out[6..8].copy_from_slice(&self.credit_charge.to_le_bytes());
+        out[8..12].copy_from_slice(&self.status.to_le_bytes());
+        out[12..14].copy_from_slice(&self.command.to_le_bytes());
+        out[14..16].copy_from_slice(&self.credits.to_le_bytes());
+        out[16..20].copy_from_slice(&self.flags.0.to_le_bytes());
+        out[Self::NEXT].copy_from_slice(&self.next.to_le_bytes());
+        out[24..32].copy_from_slice(&self.message_id.to_le_bytes());
+        out[32..40].copy_from_slice(&self.tree_or_async.to_le_bytes());
+        out[40..48].copy_from_slice(&self.session_id.to_le_bytes());
+        out[Self::SIGNATURE].copy_from_slice(&self.signature);
+        out
+    }
+
+    /// The command, when it is one.
+    pub fn command(&self) -> Option<Command> {
+        Command::from_number(self.command)
+    }
+
+    /// The tree: the high half of the field, when the message is not asynchronous.
+    pub fn tree_id(&self) -> u32 {
+        let b = self.tree_or_async.to_le_bytes();
+        u32::from_le_bytes([b[4], b[5], b[6], b[7]])
+    }
+
+    /// A tree's number as the field holds it.
+    pub fn of_tree(id: u32) -> u64 {
+        u64::from(id) << 32
+    }
+
+    /// The status of an answer.
+    pub fn status(&self) -> Status {
+        Status(self.status)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_round_trip() {
+        let h = Header {
+            credit_charge: 1,
+            status: 0xc000_0022,
+            command: 5,
+            credits: 33,
+            flags: Flags(Flags::RESPONSE | Flags::SIGNED),
+            next: 152,
+            message_id: 0x0102_0304_0506_0708,
+            tree_or_async: Header::of_tree(7),
+            session_id: 0x1122,
+            signature: *b"0123456789abcdef",
+        };
+        assert_eq!(Header::parse(&h.emit()), Ok(h));
+        assert_eq!((h.tree_id(), h.command()), (7, Some(Command::Create)));
+        assert_eq!(h.status(), Status::ACCESS_DENIED);
+    }
+
+    #[test]
+    fn what_is_no_header_is_named() {
+        let good = Header::parse(&[0; 64]);
+        assert_eq!(good, Err(Malformed("ProtocolId")));
+        let mut bytes = [0; 64];
+        bytes[..4].copy_from_slice(&PROTOCOL_ID);
+        assert_eq!(Header::parse(&bytes), Err(Malformed("StructureSize")));
+        bytes[4] = 64;
+        assert!(Header::parse(&bytes).is_ok());
+        assert_eq!(Header::parse(&bytes[..60]), Err(Malformed("Signature")));
+    }
+}

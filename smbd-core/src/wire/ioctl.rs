@@ -1,0 +1,158 @@
+//! IOCTL (MS-SMB2 sections 2.2.31 and 2.2.32). What stands in its buffers is in [`super::fsctl`].
+
+use super::{Fields, FileId, HEADER_LEN, Malformed, Parsed, range};
+
+/// SMB2_0_IOCTL_IS_FSCTL
+pub const IS_FSCTL: u32 = 1;
+
+/// What a client sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// What to do: [`super::fsctl::code`].
+    pub code: u32,
+    /// The open, or [`FileId::PREVIOUS`] (all ones) for what needs none.
+    pub file: FileId,
+    /// The input.
+    pub input: &'a [u8],
+    /// MaxInputResponse
+    pub input_max: u32,
+    /// MaxOutputResponse: bytes of output that the client takes.
+    pub output_max: u32,
+    /// Flags
+    pub flags: u32,
+}
+
+impl<'a> Request<'a> {
+    const FIXED: usize = 56;
+
+    /// Reads it from a message that starts at its header.
+    pub fn parse(message: &'a [u8]) -> Parsed<Self> {
+        let mut f = Fields::body(message, 57)?;
+        f.skip(2);
+        let code = f.u32("CtlCode")?;
+        let file = FileId::parse(&mut f)?;
+        let at = usize::try_from(f.u32("InputOffset")?).unwrap_or(usize::MAX);
+        let len = usize::try_from(f.u32("InputCount")?).unwrap_or(usize::MAX);
+        let input_max = f.u32("MaxInputResponse")?;
+        // OutputOffset and OutputCount are zero in every request that there is.
+        f.skip(8);
+        let output_max = f.u32("MaxOutputResponse")?;
+        let flags = f.u32("Flags")?;
+        f.skip(4);
+        if f.at() > message.len() || len > 0 && at < f.at() {
+            return Err(Malformed("InputOffset"));
+        }
+        let input = range(message, at, len, "Input")?;
+        Ok(Self { code, file, input, input_max, output_max, flags })
+    }
+
+    /// Writes the body.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(Self::FIXED + self.input.len());
+        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes();
+        out.extend([57, 0, 0, 0]);
+        out.extend(self.code.to_le_bytes());
+        out.extend(self.file.emit());
+        out.extend(number(HEADER_LEN + Self::FIXED));
+        out.extend(number(self.input.len()));
+        out.extend(self.input_max.to_le_bytes());
+        out.extend([0; 8]);
+        out.extend(self.output_max.to_le_bytes());
+        out.extend(self.flags.to_le_bytes());
+        out.extend([0; 4]);
+        out.extend(self.input);
+        out
+    }
+}
+
+/// What a server answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response<'a> {
+    /// As asked.
+    pub code: u32,
+    /// The open.
+    pub file: FileId,
+    /// The output.
+    pub output: &'a [u8],
+}
+
+impl<'a> Response<'a> {
+    const FIXED: usize = 48;
+
+    /// Reads it from a message that starts at its header.
+    pub fn parse(message: &'a [u8]) -> Parsed<Self> {
+        let mut f = Fields::body(message, 49)?;
+        f.skip(2);
+        let code = f.u32("CtlCode")?;
+        let file = FileId::parse(&mut f)?;
+        f.skip(8);
+        let at = usize::try_from(f.u32("OutputOffset")?).unwrap_or(usize::MAX);
+        let len = usize::try_from(f.u32("OutputCount")?).unwrap_or(usize::MAX);
+        let output = range(message, at, len, "Output")?;
+        Ok(Self { code, file, output })
+    }
+
+    /// Writes the body.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(Self::FIXED + self.output.len());
+        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes();
+        let buffer = number(HEADER_LEN + Self::FIXED);
+        out.extend([49, 0, 0, 0]);
+        out.extend(self.code.to_le_bytes());
+        out.extend(self.file.emit());
+        out.extend(buffer);
+        out.extend([0; 4]);
+        out.extend(buffer);
+        out.extend(number(self.output.len()));
+        out.extend([0; 8]);
+        out.extend(self.output);
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire::Command;
+    use crate::wire::test_kit::message;
+
+    proptest! {
+        #[test]
+        fn both_round_trip(
+            code: u32, ids: (u64, u64), input in prop::collection::vec(any::<u8>(), 0..50),
+            maxima: (u32, u32), flags: u32, cut in 1_usize..50,
+        ) {
+            let file = FileId { persistent: ids.0, volatile: ids.1 };
+            let (input_max, output_max) = maxima;
+            let r = Request { code, file, input: &input, input_max, output_max, flags };
+            let m = message(Command::Ioctl, &r.emit());
+            prop_assert_eq!(Request::parse(&m), Ok(r));
+            if cut <= m.len() - HEADER_LEN {
+                prop_assert!(Request::parse(&m[..m.len() - cut]).is_err());
+            }
+            let r = Response { code, file, output: &input };
+            let m = message(Command::Ioctl, &r.emit());
+            prop_assert_eq!(Response::parse(&m), Ok(r));
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(mut body in prop::collection::vec(any::<u8>(), 0..80)) {
+            if let Some(size) = body.first_chunk_mut::<2>() {
+                *size = [57, 0];
+            }
+            let m = message(Command::Ioctl, &body);
+            let _ = Request::parse(&m);
+        }
+    }
+
+    #[test]
+    fn an_input_before_the_buffer_is_refused() {
+        let file = FileId::PREVIOUS;
+        let r = Request { code: 1, file, input: b"x", input_max: 0, output_max: 0, flags: 1 };
+        let mut m = message(Command::Ioctl, &r.emit());
+        m[64 + 24] = 0;
+        assert_eq!(Request::parse(&m), Err(Malformed("InputOffset")));
+    }
+}

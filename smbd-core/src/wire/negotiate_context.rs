@@ -1,0 +1,217 @@
+//! The contexts of NEGOTIATE in dialect 3.1.1 (MS-SMB2 sections 2.2.3.1 and 2.2.4.1).
+
+use super::{Fields, HEADER_LEN, Malformed, Parsed, put_utf16, range, utf16};
+use crate::limits::NEGOTIATE_CONTEXTS_MAX;
+
+/// SHA-512, the one hash there is for preauthentication integrity.
+pub const SHA_512: u16 = 1;
+/// SMB2_ACCEPT_TRANSPORT_LEVEL_SECURITY
+pub const TRANSPORT_LEVEL_SECURITY: u32 = 1;
+/// Names the POSIX extensions that Linux clients ask for.
+pub const POSIX_UUID: [u8; 16] = [
+    0x93, 0xad, 0x25, 0x50, 0x9c, 0xb4, 0x11, 0xe7, 0xb4, 0x23, 0x83, 0xde, 0x96, 0x8b, 0xcd, 0x7c,
+];
+
+/// A context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NegotiateContext<'a> {
+    /// SMB2_PREAUTH_INTEGRITY_CAPABILITIES
+    Preauth {
+        /// Hash algorithms.
+        algorithms: Vec<u16>,
+        /// Random bytes.
+        salt: &'a [u8],
+    },
+    /// SMB2_ENCRYPTION_CAPABILITIES: ciphers, the most preferred first.
+    Encryption(Vec<u16>),
+    /// SMB2_COMPRESSION_CAPABILITIES
+    Compression {
+        /// Chained compression is supported: bit 0.
+        flags: u32,
+        /// Algorithms.
+        algorithms: Vec<u16>,
+    },
+    /// SMB2_NETNAME_NEGOTIATE_CONTEXT_ID: the name that the client calls the server by.
+    Netname(String),
+    /// SMB2_TRANSPORT_CAPABILITIES
+    Transport(u32),
+    /// SMB2_RDMA_TRANSFORM_CAPABILITIES
+    RdmaTransform(Vec<u16>),
+    /// SMB2_SIGNING_CAPABILITIES: algorithms, the most preferred first.
+    Signing(Vec<u16>),
+    /// SMB2_POSIX_EXTENSIONS_AVAILABLE
+    Posix,
+    /// One that means nothing here.
+    Other(u16),
+}
+
+impl<'a> NegotiateContext<'a> {
+    /// Its number.
+    pub fn number(&self) -> u16 {
+        match self {
+            Self::Preauth { .. } => 1,
+            Self::Encryption(_) => 2,
+            Self::Compression { .. } => 3,
+            Self::Netname(_) => 5,
+            Self::Transport(_) => 6,
+            Self::RdmaTransform(_) => 7,
+            Self::Signing(_) => 8,
+            Self::Posix => 0x100,
+            Self::Other(n) => *n,
+        }
+    }
+
+    fn parse(number: u16, data: &'a [u8]) -> Parsed<Self> {
+        let mut f = Fields::new(data, 0);
+        let list = |f: &mut Fields<'a>, count: u16, field| {
+            if count == 0 {
+                return Err(Malformed(field));
+            }
+            let bytes = f.bytes(usize::from(count) * 2, field)?;
+            let (numbers, _) = bytes.as_chunks::<2>();
+            Ok(numbers.iter().map(|n| u16::from_le_bytes(*n)).collect::<Vec<_>>())
+        };
+        Ok(match number {
+            1 => {
+                let count = f.u16("HashAlgorithmCount")?;
+                let salt = usize::from(f.u16("SaltLength")?);
+                let algorithms = list(&mut f, count, "HashAlgorithms")?;
+                Self::Preauth { algorithms, salt: f.bytes(salt, "Salt")? }
+            }
+            2 => {
+                let count = f.u16("CipherCount")?;
+                Self::Encryption(list(&mut f, count, "Ciphers")?)
+            }
+            3 => {
+                let count = f.u16("CompressionAlgorithmCount")?;
+                f.skip(2);
+                let flags = f.u32("Flags")?;
+                let algorithms = list(&mut f, count, "CompressionAlgorithms")?;
+                Self::Compression { flags, algorithms }
+            }
+            5 => Self::Netname(utf16(data).ok_or(Malformed("NetName"))?),
+            6 => Self::Transport(f.u32("Flags")?),
+            7 => {
+                let count = f.u16("TransformCount")?;
+                f.skip(6);
+                Self::RdmaTransform(list(&mut f, count, "RDMATransformIds")?)
+            }
+            8 => {
+                let count = f.u16("SigningAlgorithmCount")?;
+                Self::Signing(list(&mut f, count, "SigningAlgorithms")?)
+            }
+            0x100 if data == POSIX_UUID => Self::Posix,
+            other => Self::Other(other),
+        })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        let count = |out: &mut Vec<u8>, list: &[u16]| {
+            // Lists of this program are short.
+            out.extend(u16::try_from(list.len()).unwrap_or(u16::MAX).to_le_bytes());
+        };
+        let list = |out: &mut Vec<u8>, list: &[u16]| {
+            out.extend(list.iter().flat_map(|n| n.to_le_bytes()));
+        };
+        match self {
+            Self::Preauth { algorithms, salt } => {
+                count(out, algorithms);
+                out.extend(u16::try_from(salt.len()).unwrap_or(u16::MAX).to_le_bytes());
+                list(out, algorithms);
+                out.extend(*salt);
+            }
+            Self::Encryption(l) | Self::Signing(l) => {
+                count(out, l);
+                list(out, l);
+            }
+            Self::Compression { flags, algorithms } => {
+                count(out, algorithms);
+                out.extend([0; 2]);
+                out.extend(flags.to_le_bytes());
+                list(out, algorithms);
+            }
+            Self::Netname(name) => {
+                put_utf16(out, name);
+            }
+            Self::Transport(flags) => out.extend(flags.to_le_bytes()),
+            Self::RdmaTransform(l) => {
+                count(out, l);
+                out.extend([0; 6]);
+                list(out, l);
+            }
+            Self::Posix => out.extend(POSIX_UUID),
+            Self::Other(_) => {}
+        }
+    }
+}
+
+/// Reads a list that starts at `offset` from the header.
+pub fn parse(message: &[u8], offset: u32, count: u16) -> Parsed<Vec<NegotiateContext<'_>>> {
+    if usize::from(count) > NEGOTIATE_CONTEXTS_MAX {
+        return Err(Malformed("NegotiateContextCount"));
+    }
+    let mut at = usize::try_from(offset).map_err(|_| Malformed("NegotiateContextOffset"))?;
+    if count > 0 && (at < HEADER_LEN || !at.is_multiple_of(8)) {
+        return Err(Malformed("NegotiateContextOffset"));
+    }
+    let mut all = Vec::with_capacity(usize::from(count));
+    for _ in 0..count {
+        let mut f = Fields::new(message, at);
+        let (number, len) = (f.u16("ContextType")?, f.u16("DataLength")?);
+        f.skip(4);
+        let data = range(message, f.at(), usize::from(len), "Data")?;
+        all.push(NegotiateContext::parse(number, data)?);
+        at = (f.at() + usize::from(len)).next_multiple_of(8);
+    }
+    Ok(all)
+}
+
+/// Appends a list to a body; gives its offset from the header, and how many there are.
+pub(super) fn put(out: &mut Vec<u8>, all: &[NegotiateContext<'_>]) -> (u32, u16) {
+    let pad = |out: &mut Vec<u8>| out.resize(out.len().next_multiple_of(8), 0);
+    pad(out);
+    // Bodies are far shorter than what the fields hold.
+    let offset = u32::try_from(HEADER_LEN + out.len()).unwrap_or(u32::MAX);
+    for context in all {
+        pad(out);
+        out.extend(context.number().to_le_bytes());
+        let len_at = out.len();
+        out.extend([0; 6]);
+        let from = out.len();
+        context.put(out);
+        let len = u16::try_from(out.len() - from).unwrap_or(u16::MAX);
+        out[len_at..len_at + 2].copy_from_slice(&len.to_le_bytes());
+    }
+    (offset, u16::try_from(all.len()).unwrap_or(u16::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Part of a NEGOTIATE as Windows 10 sends it: preauthentication integrity, then encryption.
+    #[test]
+    fn what_windows_sends_is_read() {
+        let mut bytes = vec![0; 72];
+        bytes.extend(crate::wire::test_kit::unhex(
+            "0100 2600 00000000 0100 2000 0100
+             c1d2e3f405162738495a6b7c8d9eafb0c1d2e3f405162738495a6b7c8d9eafb0 0000
+             0200 0600 00000000 0200 0200 0100",
+        ));
+        let found = parse(&bytes, 72, 2).unwrap();
+        assert!(matches!(&found[0], NegotiateContext::Preauth { algorithms, salt }
+            if *algorithms == [SHA_512] && salt.len() == 32));
+        assert_eq!(found[1], NegotiateContext::Encryption(vec![2, 1]));
+    }
+
+    #[test]
+    fn offsets_and_counts_are_checked() {
+        assert_eq!(parse(&[0; 80], 60, 1), Err(Malformed("NegotiateContextOffset")));
+        assert_eq!(parse(&[0; 80], 68, 1), Err(Malformed("NegotiateContextOffset")));
+        assert_eq!(parse(&[0; 80], 80, 1), Err(Malformed("ContextType")));
+        assert_eq!(parse(&[0; 80], 72, 33), Err(Malformed("NegotiateContextCount")));
+        let mut bytes = vec![0; 72];
+        bytes.extend([2, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(parse(&bytes, 72, 1), Err(Malformed("Ciphers")), "no cipher at all");
+    }
+}

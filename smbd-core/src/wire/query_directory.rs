@@ -1,0 +1,165 @@
+//! SMB2 QUERY_DIRECTORY (MS-SMB2 sections 2.2.33 and 2.2.34).
+
+use super::file_id::FileId;
+use super::{Fields, HEADER_LEN, Malformed, Parsed, put_utf16, range, utf16};
+
+/// Bits of [`Request::flags`].
+#[allow(missing_docs)] // The names are the specification's.
+pub mod flag {
+    pub const RESTART_SCANS: u8 = 0x01;
+    pub const RETURN_SINGLE_ENTRY: u8 = 0x02;
+    pub const INDEX_SPECIFIED: u8 = 0x04;
+    pub const REOPEN: u8 = 0x10;
+}
+
+/// What a client asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// FileInformationClass: a number of MS-FSCC section 2.4.
+    pub class: u8,
+    /// Flags.
+    pub flags: u8,
+    /// Where to go on, with `INDEX_SPECIFIED`.
+    pub file_index: u32,
+    /// The directory.
+    pub file: FileId,
+    /// Most bytes of the answer's buffer.
+    pub output_len: u32,
+    /// The pattern; empty when none was sent.
+    pub pattern: String,
+}
+
+impl Request {
+    /// Fixed bytes of the body.
+    const FIXED: usize = 32;
+
+    /// Reads one.
+    pub fn parse(message: &[u8]) -> Parsed<Self> {
+        let mut f = Fields::body(message, 33)?;
+        let class = f.u8("FileInformationClass")?;
+        let flags = f.u8("Flags")?;
+        let file_index = f.u32("FileIndex")?;
+        let file = FileId::parse(&mut f)?;
+        let at = usize::from(f.u16("FileNameOffset")?);
+        let len = usize::from(f.u16("FileNameLength")?);
+        let output_len = f.u32("OutputBufferLength")?;
+        let pattern = utf16(range(message, at, len, "FileName")?).ok_or(Malformed("FileName"))?;
+        Ok(Self { class, flags, file_index, file, output_len, pattern })
+    }
+
+    /// The body.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(Self::FIXED + 2 * self.pattern.len());
+        out.extend(33_u16.to_le_bytes());
+        out.extend([self.class, self.flags]);
+        out.extend(self.file_index.to_le_bytes());
+        out.extend(self.file.emit());
+        let at = u16::try_from(HEADER_LEN + Self::FIXED).unwrap_or_default();
+        out.extend(at.to_le_bytes());
+        out.extend([0; 2]);
+        out.extend(self.output_len.to_le_bytes());
+        let len = put_utf16(&mut out, &self.pattern);
+        out[26..28].copy_from_slice(&u16::try_from(len).unwrap_or(u16::MAX).to_le_bytes());
+        // One byte of the buffer belongs to the structure.
+        if len == 0 {
+            out.push(0);
+        }
+        out
+    }
+}
+
+/// What the server answers: entries in the class that was asked for. QUERY_INFO and CHANGE_NOTIFY answer in the same form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// The bytes of the buffer.
+    pub buffer: Vec<u8>,
+}
+
+impl Response {
+    /// Fixed bytes of the body.
+    pub const FIXED: usize = 8;
+
+    /// Reads one.
+    pub fn parse(message: &[u8]) -> Parsed<Self> {
+        let mut f = Fields::body(message, 9)?;
+        let at = usize::from(f.u16("OutputBufferOffset")?);
+        let len = usize::try_from(f.u32("OutputBufferLength")?).unwrap_or(usize::MAX);
+        Ok(Self { buffer: range(message, at, len, "Buffer")?.to_vec() })
+    }
+
+    /// The body.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(Self::FIXED + self.buffer.len().max(1));
+        out.extend(9_u16.to_le_bytes());
+        // An answer without bytes has neither an offset nor, but for the one byte of the structure, a buffer.
+        let at = if self.buffer.is_empty() { 0 } else { HEADER_LEN + Self::FIXED };
+        out.extend(u16::try_from(at).unwrap_or_default().to_le_bytes());
+        out.extend(u32::try_from(self.buffer.len()).unwrap_or(u32::MAX).to_le_bytes());
+        out.extend(&self.buffer);
+        if self.buffer.is_empty() {
+            out.push(0);
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A body behind an empty header.
+    fn message(body: &[u8]) -> Vec<u8> {
+        [&[0; HEADER_LEN], body].concat()
+    }
+
+    #[test]
+    fn hostile_names_are_refused() {
+        let r = Request {
+            class: 37,
+            flags: 0,
+            file_index: 0,
+            file: FileId::default(),
+            output_len: 65_536,
+            pattern: "*".into(),
+        };
+        let good = message(&r.emit());
+        assert_eq!(Request::parse(&good), Ok(r));
+        let mut bad = good.clone();
+        bad[64 + 24] = 0xff;
+        assert_eq!(Request::parse(&bad), Err(Malformed("FileName")), "an offset beyond the end");
+        let mut bad = good.clone();
+        bad[64 + 26] = 1;
+        assert_eq!(Request::parse(&bad), Err(Malformed("FileName")), "half a character");
+        assert_eq!(Request::parse(&good[..80]), Err(Malformed("FileId")));
+        assert_eq!(Request::parse(&[0; 64]), Err(Malformed("StructureSize")));
+    }
+
+    proptest! {
+        #[test]
+        fn requests_round_trip(
+            class: u8, flags: u8, file_index: u32, persistent: u64, volatile: u64, output_len: u32,
+            pattern in ".{0,40}",
+        ) {
+            let file = FileId { persistent, volatile };
+            let r = Request { class, flags, file_index, file, output_len, pattern };
+            prop_assert_eq!(Request::parse(&message(&r.emit())).unwrap(), r);
+        }
+
+        #[test]
+        fn responses_round_trip(buffer in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let r = Response { buffer };
+            prop_assert_eq!(Response::parse(&message(&r.emit())).unwrap(), r);
+        }
+
+        #[test]
+        fn any_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut m = message(&bytes);
+            let _ = Request::parse(&m);
+            m.splice(64..64, [33, 0]);
+            let _ = Request::parse(&m);
+            m[64] = 9;
+            let _ = Response::parse(&m);
+        }
+    }
+}

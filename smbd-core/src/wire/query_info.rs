@@ -1,0 +1,144 @@
+//! SMB2 QUERY_INFO (MS-SMB2 sections 2.2.37 and 2.2.38).
+
+use super::file_id::FileId;
+pub use super::query_directory::Response;
+use super::{Fields, HEADER_LEN, Parsed, range};
+
+/// What kind of information: the `InfoType` of QUERY_INFO and SET_INFO.
+#[allow(missing_docs)] // The names are the specification's.
+pub mod info_type {
+    pub const FILE: u8 = 1;
+    pub const FILESYSTEM: u8 = 2;
+    pub const SECURITY: u8 = 3;
+    pub const QUOTA: u8 = 4;
+}
+
+/// Parts of a security descriptor, in `AdditionalInformation` (MS-SMB2 section 2.2.37).
+#[allow(missing_docs)] // The names are the specification's.
+pub mod security_information {
+    pub const OWNER: u32 = 0x1;
+    pub const GROUP: u32 = 0x2;
+    pub const DACL: u32 = 0x4;
+    pub const SACL: u32 = 0x8;
+    pub const LABEL: u32 = 0x10;
+    pub const ATTRIBUTE: u32 = 0x20;
+    pub const SCOPE: u32 = 0x40;
+    pub const BACKUP: u32 = 0x1_0000;
+}
+
+/// Bits of [`Request::flags`], for extended attributes and quotas.
+#[allow(missing_docs)] // The names are the specification's.
+pub mod flag {
+    pub const RESTART_SCAN: u32 = 1;
+    pub const RETURN_SINGLE_ENTRY: u32 = 2;
+    pub const INDEX_SPECIFIED: u32 = 4;
+}
+
+/// What a client asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// InfoType
+    pub info_type: u8,
+    /// FileInfoClass
+    pub class: u8,
+    /// Most bytes of the answer's buffer.
+    pub output_len: u32,
+    /// Parts of a descriptor, or the index of an extended attribute.
+    pub additional: u32,
+    /// Flags.
+    pub flags: u32,
+    /// The file.
+    pub file: FileId,
+    /// Names of extended attributes, or users of a quota.
+    pub input: Vec<u8>,
+}
+
+impl Request {
+    /// Fixed bytes of the body.
+    const FIXED: usize = 40;
+
+    /// Reads one. The input is bounded by the message.
+    pub fn parse(message: &[u8]) -> Parsed<Self> {
+        let mut f = Fields::body(message, 41)?;
+        let info_type = f.u8("InfoType")?;
+        let class = f.u8("FileInfoClass")?;
+        let output_len = f.u32("OutputBufferLength")?;
+        let at = usize::from(f.u16("InputBufferOffset")?);
+        f.skip(2);
+        let len = usize::try_from(f.u32("InputBufferLength")?).unwrap_or(usize::MAX);
+        let additional = f.u32("AdditionalInformation")?;
+        let flags = f.u32("Flags")?;
+        let file = FileId::parse(&mut f)?;
+        let input = range(message, at, len, "InputBuffer")?.to_vec();
+        Ok(Self { info_type, class, output_len, additional, flags, file, input })
+    }
+
+    /// The body.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(Self::FIXED + self.input.len().max(1));
+        out.extend(41_u16.to_le_bytes());
+        out.extend([self.info_type, self.class]);
+        out.extend(self.output_len.to_le_bytes());
+        let at = if self.input.is_empty() { 0 } else { HEADER_LEN + Self::FIXED };
+        out.extend(u16::try_from(at).unwrap_or_default().to_le_bytes());
+        out.extend([0; 2]);
+        out.extend(u32::try_from(self.input.len()).unwrap_or(u32::MAX).to_le_bytes());
+        out.extend(self.additional.to_le_bytes());
+        out.extend(self.flags.to_le_bytes());
+        out.extend(self.file.emit());
+        out.extend(&self.input);
+        if self.input.is_empty() {
+            out.push(0);
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Malformed;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn message(body: &[u8]) -> Vec<u8> {
+        [&[0; HEADER_LEN], body].concat()
+    }
+
+    #[test]
+    fn a_hostile_input_is_refused() {
+        let r = Request {
+            info_type: info_type::FILE,
+            class: 15,
+            output_len: 1024,
+            additional: 0,
+            flags: 0,
+            file: FileId::default(),
+            input: vec![1, 2, 3],
+        };
+        let good = message(&r.emit());
+        assert_eq!(Request::parse(&good), Ok(r));
+        let mut bad = good.clone();
+        bad[64 + 12..64 + 16].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(Request::parse(&bad), Err(Malformed("InputBuffer")));
+        assert_eq!(Request::parse(&good[..100]), Err(Malformed("FileId")));
+    }
+
+    proptest! {
+        #[test]
+        fn requests_round_trip(
+            info_type: u8, class: u8, output_len: u32, additional: u32, flags: u32, persistent: u64, volatile: u64,
+            input in proptest::collection::vec(any::<u8>(), 0..80),
+        ) {
+            let file = FileId { persistent, volatile };
+            let r = Request { info_type, class, output_len, additional, flags, file, input };
+            prop_assert_eq!(Request::parse(&message(&r.emit())).unwrap(), r);
+        }
+
+        #[test]
+        fn any_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
+            let mut m = message(&[41, 0]);
+            m.extend(bytes);
+            let _ = Request::parse(&m);
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! READ (MS-SMB2 sections 2.2.19 and 2.2.20).
+
+use super::rdma::{self, Channel};
+use super::{Fields, FileId, HEADER_LEN, Malformed, Parsed, range};
+use rdma_transport::channel::RemoteSeg;
+
+/// SMB2_READFLAG_READ_UNBUFFERED: not from a cache.
+pub const UNBUFFERED: u8 = 1;
+/// SMB2_READFLAG_REQUEST_COMPRESSED
+pub const REQUEST_COMPRESSED: u8 = 2;
+
+/// Bytes of the fixed part of a request's body.
+const FIXED: usize = 48;
+
+/// What a client sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Where the client would like the data to start in the answer; a server need not care.
+    pub padding: u8,
+    /// [`UNBUFFERED`], [`REQUEST_COMPRESSED`].
+    pub flags: u8,
+    /// Bytes to read.
+    pub length: u32,
+    /// From here.
+    pub offset: u64,
+    /// The open.
+    pub file: FileId,
+    /// Fewer bytes than this are an error.
+    pub minimum_count: u32,
+    /// How the data travels; `None`: a number that is not defined.
+    pub channel: Option<Channel>,
+    /// A hint: more will be read.
+    pub remaining: u32,
+    /// Memory of the client, for the channels of RDMA.
+    pub descriptors: Vec<RemoteSeg>,
+}
+
+impl Request {
+    /// Reads it from a message that starts at its header.
+    pub fn parse(message: &[u8]) -> Parsed<Self> {
+        let mut f = Fields::body(message, 49)?;
+        let (padding, flags) = (f.u8("Padding")?, f.u8("Flags")?);
+        let (length, offset) = (f.u32("Length")?, f.u64("Offset")?);
+        let file = FileId::parse(&mut f)?;
+        let minimum_count = f.u32("MinimumCount")?;
+        let channel = Channel::from_number(f.u32("Channel")?);
+        let remaining = f.u32("RemainingBytes")?;
+        let info = channel_info(message, &mut f, channel, "ReadChannelInfo")?;
+        Ok(Self {
+            padding,
+            flags,
+            length,
+            offset,
+            file,
+            minimum_count,
+            channel,
+            remaining,
+            descriptors: rdma::descriptors(info)?,
+        })
+    }
+
+    /// Writes the body.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(FIXED + self.descriptors.len() * rdma::DESCRIPTOR_LEN);
+        out.extend(49_u16.to_le_bytes());
+        out.extend([self.padding, self.flags]);
+        out.extend(self.length.to_le_bytes());
+        out.extend(self.offset.to_le_bytes());
+        out.extend(self.file.emit());
+        out.extend(self.minimum_count.to_le_bytes());
+        out.extend(self.channel.map_or(u32::MAX, Channel::number).to_le_bytes());
+        out.extend(self.remaining.to_le_bytes());
+        put_channel_info(&mut out, &self.descriptors, FIXED);
+        if self.descriptors.is_empty() {
+            // The structure has one byte of buffer, whatever is in it.
+            out.push(0);
+        }
+        out
+    }
+}
+
+/// The bytes that the next two fields name, when the channel is one of RDMA; what they say otherwise means nothing.
+pub(super) fn channel_info<'a>(
+    message: &'a [u8],
+    f: &mut Fields<'_>,
+    channel: Option<Channel>,
+    field: &'static str,
+) -> Parsed<&'a [u8]> {
+    let (at, len) = (usize::from(f.u16(field)?), usize::from(f.u16(field)?));
+    match channel {
+        Some(Channel::RdmaV1 | Channel::RdmaV1Invalidate) => range(message, at, len, field),
+        _ => Ok(&[]),
+    }
+}
+
+/// Appends the offset and length of the descriptors, then whatever stands between, then them: the fixed part has `fixed` bytes.
+pub(super) fn put_channel_info(out: &mut Vec<u8>, segs: &[RemoteSeg], fixed: usize) {
+    let len = u16::try_from(segs.len() * rdma::DESCRIPTOR_LEN).unwrap_or(0);
+    let at = if len == 0 { 0 } else { u16::try_from(HEADER_LEN + fixed).unwrap_or(0) };
+    out.extend(at.to_le_bytes());
+    out.extend(len.to_le_bytes());
+    out.resize(fixed, 0);
+    if len != 0 {
+        rdma::put_descriptors(out, segs);
+    }
+}
+
+/// What a server answers; the data follows the body, or went by RDMA.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Response {
+    /// Where the data starts, from the header; 0 when all went by RDMA.
+    pub data_offset: u8,
+    /// Bytes of data inside the message.
+    pub data_length: u32,
+    /// Bytes of data that went by RDMA (MS-SMB2 section 3.3.5.12).
+    pub data_remaining: u32,
+}
+
+impl Response {
+    /// Bytes of the body before the data.
+    pub const LEN: usize = 16;
+    /// Where data inside the message starts, from the header: 8-byte aligned.
+    pub const DATA_OFFSET: u8 = 80;
+
+    /// Reads it from a message that starts at its header.
+    pub fn parse(message: &[u8]) -> Parsed<Self> {
+        let mut f = Fields::body(message, 17)?;
+        let data_offset = f.u8("DataOffset")?;
+        f.skip(1);
+        let r = Self {
+            data_offset,
+            data_length: f.u32("DataLength")?,
+            data_remaining: f.u32("DataRemaining")?,
+        };
+        f.u32("Reserved2")?;
+        Ok(r)
+    }
+
+    /// The data inside the message.
+    pub fn data<'a>(&self, message: &'a [u8]) -> Parsed<&'a [u8]> {
+        let len = usize::try_from(self.data_length).map_err(|_| Malformed("DataLength"))?;
+        range(message, usize::from(self.data_offset), len, "DataLength")
+    }
+
+    /// Writes the body without the data.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(Self::LEN);
+        out.extend(17_u16.to_le_bytes());
+        out.extend([self.data_offset, 0]);
+        out.extend(self.data_length.to_le_bytes());
+        out.extend(self.data_remaining.to_le_bytes());
+        out.extend([0; 4]);
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire::Command;
+    use crate::wire::test_kit::message;
+
+    fn some() -> Request {
+        Request {
+            padding: 80,
+            flags: UNBUFFERED,
+            length: 65536,
+            offset: 1 << 40,
+            file: FileId { persistent: 1, volatile: 2 },
+            minimum_count: 1,
+            channel: Some(Channel::RdmaV1Invalidate),
+            remaining: 0,
+            descriptors: vec![RemoteSeg { handle: 7, len: 65536, offset: 0x1000 }],
+        }
+    }
+
+    #[test]
+    fn requests_round_trip_and_name_what_is_cut() {
+        let r = some();
+        let m = message(Command::Read, &r.emit());
+        assert_eq!(m.len(), 64 + 48 + 16);
+        assert_eq!(Request::parse(&m), Ok(r.clone()));
+        for cut in 64..m.len() {
+            assert!(Request::parse(&m[..cut]).is_err(), "cut at {cut}");
+        }
+        let plain = Request { channel: Some(Channel::None), descriptors: vec![], ..r };
+        let m = message(Command::Read, &plain.emit());
+        assert_eq!(m.len(), 64 + 49);
+        assert_eq!(Request::parse(&m), Ok(plain));
+    }
+
+    #[test]
+    fn what_names_memory_must_be_inside_the_message() {
+        let mut m = message(Command::Read, &some().emit());
+        m[64 + 44] = 113;
+        assert_eq!(Request::parse(&m), Err(Malformed("ReadChannelInfo")));
+        m[64 + 36] = 0;
+        assert!(Request::parse(&m).is_ok(), "no channel, so nothing is named");
+        m[64 + 36] = 9;
+        assert_eq!(Request::parse(&m).unwrap().channel, None);
+    }
+
+    #[test]
+    fn responses_round_trip() {
+        let r = Response { data_offset: 80, data_length: 3, data_remaining: 0 };
+        let mut m = message(Command::Read, &r.emit());
+        m.extend(*b"abc");
+        assert_eq!(Response::parse(&m), Ok(r));
+        assert_eq!(r.data(&m), Ok(&b"abc"[..]));
+        assert_eq!(r.data(&m[..82]), Err(Malformed("DataLength")));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_it(body in proptest::collection::vec(any::<u8>(), 0..96)) {
+            let m = message(Command::Read, &body);
+            if let Ok(r) = Request::parse(&m) {
+                let again = Request::parse(&message(Command::Read, &r.emit()));
+                prop_assert_eq!(again, Ok(r));
+            }
+            let _ = Response::parse(&m).map(|r| r.data(&m).map(<[u8]>::len));
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Reparse data: symbolic links and what Linux keeps as special files (MS-FSCC sections 2.1.2.2, 2.1.2.4 and 2.1.2.6).
+
+use super::{Fields, Malformed, Parsed, put_utf16, range, utf16};
+
+/// IO_REPARSE_TAG_SYMLINK
+pub const TAG_SYMLINK: u32 = 0xa000_000c;
+/// IO_REPARSE_TAG_NFS
+pub const TAG_NFS: u32 = 0x8000_0014;
+
+/// SYMLINK_FLAG_RELATIVE
+const RELATIVE: u32 = 1;
+/// Bytes before the data of every tag.
+const HEAD: usize = 8;
+
+/// `Type` of the NFS tag: eight characters.
+const NFS_LINK: u64 = u64::from_le_bytes(*b"LNK\x01\0\0\0\0");
+const NFS_CHAR: u64 = u64::from_le_bytes(*b"CHR\0\0\0\0\0");
+const NFS_BLOCK: u64 = u64::from_le_bytes(*b"BLK\0\0\0\0\0");
+const NFS_FIFO: u64 = u64::from_le_bytes(*b"FIFO\0\0\0\0");
+const NFS_SOCKET: u64 = u64::from_le_bytes(*b"SOCK\0\0\0\0");
+
+/// What a reparse point says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reparse {
+    /// A symbolic link of Windows; names are joined by `\`.
+    Symlink {
+        /// Where it points to.
+        target: String,
+        /// The target counts from the link's own directory.
+        relative: bool,
+    },
+    /// A symbolic link of POSIX; names are joined by `/`.
+    NfsLink(String),
+    /// A character device: major and minor number.
+    NfsChar(u32, u32),
+    /// A block device.
+    NfsBlock(u32, u32),
+    /// A named pipe.
+    NfsFifo,
+    /// A socket.
+    NfsSocket,
+}
+
+impl Reparse {
+    /// Reads one. `Ok(None)` for a tag that is not known here.
+    pub fn parse(bytes: &[u8]) -> Parsed<Option<Self>> {
+        let mut f = Fields::new(bytes, 0);
+        let tag = f.u32("ReparseTag")?;
+        let len = usize::from(f.u16("ReparseDataLength")?);
+        f.u16("Reserved")?;
+        let data = f.bytes(len, "DataBuffer")?;
+        match tag {
+            TAG_SYMLINK => symlink(data).map(Some),
+            TAG_NFS => nfs(data),
+            _ => Ok(None),
+        }
+    }
+
+    /// The tag of reparse data: all that DELETE_REPARSE_POINT names.
+    pub fn tag(bytes: &[u8]) -> Parsed<u32> {
+        Fields::new(bytes, 0).u32("ReparseTag")
+    }
+
+    /// Writes one.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut data = Vec::new();
+        let nfs = |kind: u64, data: &mut Vec<u8>| data.extend(kind.to_le_bytes());
+        match self {
+            Self::Symlink { target, relative } => emit_symlink(target, *relative, &mut data),
+            Self::NfsLink(target) => {
+                nfs(NFS_LINK, &mut data);
+                put_utf16(&mut data, target);
+            }
+            Self::NfsChar(major, minor) | Self::NfsBlock(major, minor) => {
+                let char = matches!(self, Self::NfsChar(..));
+                nfs(if char { NFS_CHAR } else { NFS_BLOCK }, &mut data);
+                data.extend(major.to_le_bytes());
+                data.extend(minor.to_le_bytes());
+            }
+            Self::NfsFifo => nfs(NFS_FIFO, &mut data),
+            Self::NfsSocket => nfs(NFS_SOCKET, &mut data),
+        }
+        let tag = if matches!(self, Self::Symlink { .. }) { TAG_SYMLINK } else { TAG_NFS };
+        let mut out = Vec::with_capacity(HEAD + data.len());
+        out.extend(tag.to_le_bytes());
+        out.extend(u16::try_from(data.len()).unwrap_or(u16::MAX).to_le_bytes());
+        out.extend([0; 2]);
+        out.extend(data);
+        out
+    }
+}
+
+fn symlink(data: &[u8]) -> Parsed<Reparse> {
+    let mut f = Fields::new(data, 0);
+    let at = usize::from(f.u16("SubstituteNameOffset")?);
+    let len = usize::from(f.u16("SubstituteNameLength")?);
+    f.skip(4);
+    let flags = f.u32("Flags")?;
+    let target = range(f.rest(), at, len, "PathBuffer")?;
+    let target = utf16(target).ok_or(Malformed("PathBuffer"))?;
+    Ok(Reparse::Symlink { target, relative: flags & RELATIVE != 0 })
+}
+
+fn nfs(data: &[u8]) -> Parsed<Option<Reparse>> {
+    let mut f = Fields::new(data, 0);
+    Ok(Some(match f.u64("Type")? {
+        NFS_LINK => Reparse::NfsLink(utf16(f.rest()).ok_or(Malformed("DataBuffer"))?),
+        NFS_CHAR => Reparse::NfsChar(f.u32("Major")?, f.u32("Minor")?),
+        NFS_BLOCK => Reparse::NfsBlock(f.u32("Major")?, f.u32("Minor")?),
+        NFS_FIFO => Reparse::NfsFifo,
+        NFS_SOCKET => Reparse::NfsSocket,
+        _ => return Ok(None),
+    }))
+}
+
+/// The substitute name and the print name are the same, each once.
+fn emit_symlink(target: &str, relative: bool, data: &mut Vec<u8>) {
+    let mut path = Vec::new();
+    let len = u16::try_from(put_utf16(&mut path, target)).unwrap_or(u16::MAX);
+    put_utf16(&mut path, target);
+    for n in [0, len, len, len] {
+        data.extend(n.to_le_bytes());
+    }
+    data.extend(if relative { RELATIVE } else { 0 }.to_le_bytes());
+    data.extend(path);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn all_round_trip(target in "\\PC{1,20}", relative: bool, dev: (u32, u32)) {
+            for r in [
+                Reparse::Symlink { target: target.clone(), relative },
+                Reparse::NfsLink(target),
+                Reparse::NfsChar(dev.0, dev.1),
+                Reparse::NfsBlock(dev.0, dev.1),
+                Reparse::NfsFifo,
+                Reparse::NfsSocket,
+            ] {
+                let bytes = r.emit();
+                prop_assert!(Reparse::parse(&bytes[..bytes.len() - 1]).is_err());
+                prop_assert_eq!(Reparse::parse(&bytes), Ok(Some(r)));
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(data in prop::collection::vec(any::<u8>(), 0..60)) {
+            for tag in [TAG_SYMLINK, TAG_NFS, 1] {
+                let mut bytes = tag.to_le_bytes().to_vec();
+                bytes.extend(u16::try_from(data.len()).unwrap().to_le_bytes());
+                bytes.extend([0; 2]);
+                bytes.extend(&data);
+                let _ = Reparse::parse(&bytes);
+            }
+        }
+    }
+}

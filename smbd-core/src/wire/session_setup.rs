@@ -1,0 +1,140 @@
+//! SESSION_SETUP (MS-SMB2 sections 2.2.5 and 2.2.6).
+
+use super::{Fields, HEADER_LEN, Parsed, range};
+
+/// SMB2_SESSION_FLAG_BINDING: an existing session is to use this connection too.
+pub const BINDING: u8 = 1;
+
+/// SMB2_SESSION_FLAG_IS_GUEST
+pub const IS_GUEST: u16 = 1;
+/// SMB2_SESSION_FLAG_IS_NULL: an anonymous user.
+pub const IS_NULL: u16 = 2;
+/// SMB2_SESSION_FLAG_ENCRYPT_DATA
+pub const ENCRYPT_DATA: u16 = 4;
+
+/// What a client sends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// [`BINDING`]
+    pub flags: u8,
+    /// As in NEGOTIATE.
+    pub security_mode: u8,
+    /// As in NEGOTIATE.
+    pub capabilities: u32,
+    /// The session that this client had before it was cut off; zero: none.
+    pub previous_session: u64,
+    /// A SPNEGO token.
+    pub token: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    const FIXED: usize = 24;
+
+    /// Reads it from a message that starts at its header.
+    pub fn parse(message: &'a [u8]) -> Parsed<Self> {
+        let mut f = Fields::body(message, 25)?;
+        let (flags, security_mode) = (f.u8("Flags")?, f.u8("SecurityMode")?);
+        let capabilities = f.u32("Capabilities")?;
+        f.skip(4);
+        let (at, len) = (f.u16("SecurityBufferOffset")?, f.u16("SecurityBufferLength")?);
+        let previous_session = f.u64("PreviousSessionId")?;
+        let token = range(message, usize::from(at), usize::from(len), "Buffer")?;
+        Ok(Self { flags, security_mode, capabilities, previous_session, token })
+    }
+
+    /// Writes the body.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(Self::FIXED + self.token.len());
+        let at = u16::try_from(HEADER_LEN + Self::FIXED).unwrap_or(u16::MAX);
+        // A token of more than 64 KiB does not come from this program.
+        let len = u16::try_from(self.token.len()).unwrap_or(u16::MAX);
+        out.extend(25_u16.to_le_bytes());
+        out.extend([self.flags, self.security_mode]);
+        out.extend(self.capabilities.to_le_bytes());
+        out.extend([0; 4]);
+        out.extend(at.to_le_bytes());
+        out.extend(len.to_le_bytes());
+        out.extend(self.previous_session.to_le_bytes());
+        out.extend(self.token);
+        out
+    }
+}
+
+/// What a server answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Response<'a> {
+    /// [`IS_GUEST`], [`IS_NULL`], [`ENCRYPT_DATA`].
+    pub flags: u16,
+    /// A SPNEGO token.
+    pub token: &'a [u8],
+}
+
+impl<'a> Response<'a> {
+    const FIXED: usize = 8;
+
+    /// Reads it from a message that starts at its header.
+    pub fn parse(message: &'a [u8]) -> Parsed<Self> {
+        let mut f = Fields::body(message, 9)?;
+        let flags = f.u16("SessionFlags")?;
+        let (at, len) = (f.u16("SecurityBufferOffset")?, f.u16("SecurityBufferLength")?);
+        let token = range(message, usize::from(at), usize::from(len), "Buffer")?;
+        Ok(Self { flags, token })
+    }
+
+    /// Writes the body.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(Self::FIXED + self.token.len());
+        let at = u16::try_from(HEADER_LEN + Self::FIXED).unwrap_or(u16::MAX);
+        let len = u16::try_from(self.token.len()).unwrap_or(u16::MAX);
+        out.extend(9_u16.to_le_bytes());
+        out.extend(self.flags.to_le_bytes());
+        out.extend(at.to_le_bytes());
+        out.extend(len.to_le_bytes());
+        out.extend(self.token);
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::test_kit::message;
+    use crate::wire::{Command, Malformed};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn both_round_trip(
+            flags in any::<u8>(), mode in any::<u8>(), capabilities in any::<u32>(),
+            previous_session in any::<u64>(), token in prop::collection::vec(any::<u8>(), 0..300),
+        ) {
+            let token = &token[..];
+            let r = Request { flags, security_mode: mode, capabilities, previous_session, token };
+            let bytes = message(Command::SessionSetup, &r.emit());
+            prop_assert_eq!(Request::parse(&bytes), Ok(r));
+            let r = Response { flags: flags.into(), token };
+            let bytes = message(Command::SessionSetup, &r.emit());
+            prop_assert_eq!(Response::parse(&bytes), Ok(r));
+        }
+
+        #[test]
+        fn no_bytes_break_the_parsers(body in prop::collection::vec(any::<u8>(), 0..60)) {
+            let mut bytes = message(Command::SessionSetup, &body);
+            for size in [25, 9] {
+                if let Some(b) = bytes.get_mut(64) {
+                    *b = size;
+                }
+                let _ = Request::parse(&bytes);
+                let _ = Response::parse(&bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn a_token_beyond_the_message_is_refused() {
+        let mut bytes =
+            message(Command::SessionSetup, &Request { token: b"abc", ..Request::default() }.emit());
+        bytes.pop();
+        assert_eq!(Request::parse(&bytes), Err(Malformed("Buffer")));
+    }
+}

@@ -1,0 +1,71 @@
+//! The header of an encrypted message (MS-SMB2 section 2.2.41).
+
+use super::{Fields, Malformed, Parsed};
+
+/// The first four bytes.
+pub const PROTOCOL_ID: [u8; 4] = *b"\xfdSMB";
+/// Bytes of the header; the ciphertext follows.
+pub const LEN: usize = 52;
+/// What is authenticated beside the message: from `Nonce` to the end.
+pub const AAD: std::ops::Range<usize> = 20..LEN;
+/// Where the tag stands.
+pub const SIGNATURE: std::ops::Range<usize> = 4..20;
+/// `Flags` of 3.1.1, `EncryptionAlgorithm` before: both are 1.
+const ENCRYPTED: u16 = 1;
+
+/// An SMB2_TRANSFORM_HEADER.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transform {
+    /// The tag.
+    pub signature: [u8; 16],
+    /// What the cipher is started with; bytes that the cipher does not use are zero.
+    pub nonce: [u8; 16],
+    /// Bytes of the message.
+    pub original_len: u32,
+    /// Names the keys.
+    pub session_id: u64,
+}
+
+impl Transform {
+    /// Reads it.
+    pub fn parse(bytes: &[u8]) -> Parsed<Self> {
+        let mut f = Fields::new(bytes, 0);
+        if f.array::<4>("ProtocolId")? != PROTOCOL_ID {
+            return Err(Malformed("ProtocolId"));
+        }
+        let (signature, nonce) = (f.array("Signature")?, f.array("Nonce")?);
+        let original_len = f.u32("OriginalMessageSize")?;
+        f.skip(2);
+        if f.u16("Flags")? != ENCRYPTED {
+            return Err(Malformed("Flags"));
+        }
+        Ok(Self { signature, nonce, original_len, session_id: f.u64("SessionId")? })
+    }
+
+    /// Writes it.
+    pub fn emit(&self) -> [u8; LEN] {
+        let mut out = [0; LEN];
+        out[..4].copy_from_slice(&PROTOCOL_ID);
+        out[SIGNATURE].copy_from_slice(&self.signature);
+        out[20..36].copy_from_slice(&self.nonce);
+        out[36..40].copy_from_slice(&self.original_len.to_le_bytes());
+        out[42..44].copy_from_slice(&ENCRYPTED.to_le_bytes());
+        out[44..52].copy_from_slice(&self.session_id.to_le_bytes());
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_round_trips() {
+        let t = Transform { signature: [3; 16], nonce: [7; 16], original_len: 99, session_id: 5 };
+        let mut bytes = t.emit();
+        assert_eq!(Transform::parse(&bytes), Ok(t));
+        assert_eq!(Transform::parse(&bytes[..51]), Err(Malformed("SessionId")));
+        bytes[42] = 2;
+        assert_eq!(Transform::parse(&bytes), Err(Malformed("Flags")));
+    }
+}

@@ -1,0 +1,145 @@
+//! TREE_CONNECT (MS-SMB2 sections 2.2.9 and 2.2.10).
+
+use super::{Fields, HEADER_LEN, Malformed, Parsed, put_utf16, range, utf16};
+
+/// SMB2_TREE_CONNECT_FLAG_CLUSTER_RECONNECT
+pub const CLUSTER_RECONNECT: u16 = 1;
+/// SMB2_TREE_CONNECT_FLAG_REDIRECT_TO_OWNER
+pub const REDIRECT_TO_OWNER: u16 = 2;
+/// SMB2_TREE_CONNECT_FLAG_EXTENSION_PRESENT
+pub const EXTENSION_PRESENT: u16 = 4;
+
+/// SMB2_SHARE_TYPE_DISK
+pub const DISK: u8 = 1;
+/// SMB2_SHARE_TYPE_PIPE
+pub const PIPE: u8 = 2;
+
+/// SMB2_SHAREFLAG_NO_CACHING: nothing is kept for offline use.
+pub const NO_CACHING: u32 = 0x30;
+/// SMB2_SHAREFLAG_ACCESS_BASED_DIRECTORY_ENUM
+pub const ACCESS_BASED_ENUM: u32 = 0x800;
+/// SMB2_SHAREFLAG_ENCRYPT_DATA
+pub const ENCRYPT_DATA: u32 = 0x8000;
+
+/// SMB2_SHARE_CAP_CONTINUOUS_AVAILABILITY
+pub const CONTINUOUS_AVAILABILITY: u32 = 0x10;
+
+/// What a client sends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// Reserved before dialect 3.1.1. Without [`EXTENSION_PRESENT`]: nothing of an extension is kept.
+    pub flags: u16,
+    /// `\\server\share`
+    pub path: String,
+}
+
+impl Request {
+    const FIXED: usize = 8;
+
+    /// Reads it from a message that starts at its header.
+    pub fn parse(message: &[u8]) -> Parsed<Self> {
+        let mut f = Fields::body(message, 9)?;
+        let flags = f.u16("Flags")?;
+        let (at, len) = (f.u16("PathOffset")?, f.u16("PathLength")?);
+        let (mut at, mut len) = (usize::from(at), usize::from(len));
+        if flags & EXTENSION_PRESENT != 0 {
+            // The offset in front counts from the extension (section 2.2.9.1), whose own fields lie between.
+            at = at.checked_add(HEADER_LEN + Self::FIXED).ok_or(Malformed("PathOffset"))?;
+            len = len.min(message.len());
+        }
+        let path = range(message, at, len, "Buffer")?;
+        let path = utf16(path).ok_or(Malformed("Buffer"))?;
+        Ok(Self { flags: flags & !EXTENSION_PRESENT, path })
+    }
+
+    /// Writes the body. An extension is never written.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(Self::FIXED + self.path.len() * 2);
+        let at = u16::try_from(HEADER_LEN + Self::FIXED).unwrap_or(u16::MAX);
+        out.extend(9_u16.to_le_bytes());
+        out.extend(self.flags.to_le_bytes());
+        out.extend(at.to_le_bytes());
+        out.extend([0; 2]);
+        // A path of more than 64 KiB does not come from this program.
+        let len = u16::try_from(put_utf16(&mut out, &self.path)).unwrap_or(u16::MAX);
+        out[6..8].copy_from_slice(&len.to_le_bytes());
+        out
+    }
+}
+
+/// What a server answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Response {
+    /// [`DISK`], [`PIPE`].
+    pub share_type: u8,
+    /// `SMB2_SHAREFLAG_*`.
+    pub flags: u32,
+    /// `SMB2_SHARE_CAP_*`.
+    pub capabilities: u32,
+    /// Most that the user may be granted: an access mask.
+    pub maximal_access: u32,
+}
+
+impl Response {
+    /// Reads it from a message that starts at its header.
+    pub fn parse(message: &[u8]) -> Parsed<Self> {
+        let mut f = Fields::body(message, 16)?;
+        let share_type = f.u8("ShareType")?;
+        f.skip(1);
+        let (flags, capabilities) = (f.u32("ShareFlags")?, f.u32("Capabilities")?);
+        Ok(Self { share_type, flags, capabilities, maximal_access: f.u32("MaximalAccess")? })
+    }
+
+    /// Writes the body.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(16);
+        out.extend(16_u16.to_le_bytes());
+        out.extend([self.share_type, 0]);
+        out.extend(self.flags.to_le_bytes());
+        out.extend(self.capabilities.to_le_bytes());
+        out.extend(self.maximal_access.to_le_bytes());
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Command;
+    use crate::wire::test_kit::message;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn both_round_trip(path in "\\PC{0,40}", words in any::<[u32; 3]>(), share_type in 1_u8..4) {
+            let r = Request { flags: 1, path };
+            prop_assert_eq!(Request::parse(&message(Command::TreeConnect, &r.emit())), Ok(r));
+            let [flags, capabilities, maximal_access] = words;
+            let r = Response { share_type, flags, capabilities, maximal_access };
+            prop_assert_eq!(Response::parse(&message(Command::TreeConnect, &r.emit())), Ok(r));
+        }
+
+        #[test]
+        fn no_bytes_break_the_parsers(body in prop::collection::vec(any::<u8>(), 0..60)) {
+            let mut bytes = message(Command::TreeConnect, &body);
+            for size in [9, 16] {
+                if let Some(b) = bytes.get_mut(64) {
+                    *b = size;
+                }
+                let _ = Request::parse(&bytes);
+                let _ = Response::parse(&bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn an_extension_moves_the_path() {
+        let mut body = Request { flags: EXTENSION_PRESENT, path: "\\\\a\\b".into() }.emit();
+        let path = body.split_off(8);
+        body[4..6].copy_from_slice(&16_u16.to_le_bytes());
+        body.extend([0; 16]);
+        body.extend(path);
+        let found = Request::parse(&message(Command::TreeConnect, &body)).unwrap();
+        assert_eq!(found.path, "\\\\a\\b");
+    }
+}

@@ -1,0 +1,169 @@
+//! WRITE (MS-SMB2 sections 2.2.21 and 2.2.22).
+
+use super::rdma::{self, Channel};
+use super::read::{channel_info, put_channel_info};
+use super::{Fields, FileId, HEADER_LEN, Parsed};
+use rdma_transport::channel::RemoteSeg;
+
+/// SMB2_WRITEFLAG_WRITE_THROUGH: durable before the answer.
+pub const WRITE_THROUGH: u32 = 1;
+/// SMB2_WRITEFLAG_WRITE_UNBUFFERED
+pub const WRITE_UNBUFFERED: u32 = 2;
+
+/// Bytes of the fixed part of a request's body.
+const FIXED: usize = 48;
+
+/// What a client sends; the data is at `data_offset` of the message, or in the client's memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Where the data starts, from the header.
+    pub data_offset: u16,
+    /// Bytes of data inside the message.
+    pub length: u32,
+    /// Where they go.
+    pub offset: u64,
+    /// The open.
+    pub file: FileId,
+    /// How the data travels; `None`: a number that is not defined.
+    pub channel: Option<Channel>,
+    /// Bytes of data in the client's memory, for the channels of RDMA; else a hint.
+    pub remaining: u32,
+    /// [`WRITE_THROUGH`], [`WRITE_UNBUFFERED`].
+    pub flags: u32,
+    /// Memory of the client, for the channels of RDMA.
+    pub descriptors: Vec<RemoteSeg>,
+}
+
+impl Request {
+    /// Where data stands when nothing is before it, from the header.
+    #[allow(clippy::cast_possible_truncation)] // 112
+    pub const DATA_OFFSET: u16 = (HEADER_LEN + FIXED) as u16;
+
+    /// Reads it from a message that starts at its header. The data is not looked for: it may have been taken out already.
+    pub fn parse(message: &[u8]) -> Parsed<Self> {
+        let mut f = Fields::body(message, 49)?;
+        let data_offset = f.u16("DataOffset")?;
+        let (length, offset) = (f.u32("Length")?, f.u64("Offset")?);
+        let file = FileId::parse(&mut f)?;
+        let channel = Channel::from_number(f.u32("Channel")?);
+        let remaining = f.u32("RemainingBytes")?;
+        let info = channel_info(message, &mut f, channel, "WriteChannelInfo")?;
+        let flags = f.u32("Flags")?;
+        let descriptors = rdma::descriptors(info)?;
+        Ok(Self { data_offset, length, offset, file, channel, remaining, flags, descriptors })
+    }
+
+    /// Writes the body; data inside the message follows it, and then `data_offset` must be [`Request::DATA_OFFSET`].
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(FIXED + self.descriptors.len() * rdma::DESCRIPTOR_LEN);
+        out.extend(49_u16.to_le_bytes());
+        out.extend(self.data_offset.to_le_bytes());
+        out.extend(self.length.to_le_bytes());
+        out.extend(self.offset.to_le_bytes());
+        out.extend(self.file.emit());
+        out.extend(self.channel.map_or(u32::MAX, Channel::number).to_le_bytes());
+        out.extend(self.remaining.to_le_bytes());
+        put_channel_info(&mut out, &self.descriptors, FIXED);
+        // `Flags` stands in what was left free before the descriptors.
+        out[FIXED - 4..FIXED].copy_from_slice(&self.flags.to_le_bytes());
+        out
+    }
+}
+
+/// What a server answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Response {
+    /// Bytes that were written.
+    pub count: u32,
+}
+
+impl Response {
+    /// Reads it from a message that starts at its header.
+    pub fn parse(message: &[u8]) -> Parsed<Self> {
+        let mut f = Fields::body(message, 17)?;
+        f.skip(2);
+        Ok(Self { count: f.u32("Count")? })
+    }
+
+    /// Writes the body.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(16);
+        out.extend(17_u16.to_le_bytes());
+        out.extend([0; 2]);
+        out.extend(self.count.to_le_bytes());
+        out.extend([0; 8]);
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire::test_kit::message;
+    use crate::wire::{Command, Malformed};
+
+    fn some() -> Request {
+        Request {
+            data_offset: 0,
+            length: 0,
+            offset: 4096,
+            file: FileId { persistent: 1, volatile: 2 },
+            channel: Some(Channel::RdmaV1),
+            remaining: 8192,
+            flags: WRITE_THROUGH,
+            descriptors: vec![
+                RemoteSeg { handle: 7, len: 4096, offset: 0x1000 },
+                RemoteSeg { handle: 8, len: 4096, offset: 0x9000 },
+            ],
+        }
+    }
+
+    #[test]
+    fn requests_round_trip_and_name_what_is_cut() {
+        let r = some();
+        let m = message(Command::Write, &r.emit());
+        assert_eq!(m.len(), 64 + 48 + 32);
+        assert_eq!(Request::parse(&m), Ok(r.clone()));
+        for cut in 64..m.len() {
+            assert!(Request::parse(&m[..cut]).is_err(), "cut at {cut}");
+        }
+        let inline = Request {
+            data_offset: Request::DATA_OFFSET,
+            length: 1 << 20,
+            channel: Some(Channel::None),
+            descriptors: vec![],
+            ..r
+        };
+        let m = message(Command::Write, &inline.emit());
+        assert_eq!(m.len(), 112);
+        assert_eq!(Request::parse(&m), Ok(inline), "the data need not be there");
+    }
+
+    #[test]
+    fn what_names_memory_must_be_inside_the_message() {
+        let mut m = message(Command::Write, &some().emit());
+        m[64 + 42] = 47;
+        assert_eq!(Request::parse(&m), Err(Malformed("WriteChannelInfo")));
+        m[64 + 42] = 31;
+        assert_eq!(Request::parse(&m), Err(Malformed("ChannelInfo")), "half a descriptor");
+    }
+
+    #[test]
+    fn responses_round_trip() {
+        let r = Response { count: 77 };
+        assert_eq!(r.emit().len(), 16);
+        assert_eq!(Response::parse(&message(Command::Write, &r.emit())), Ok(r));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_it(body in proptest::collection::vec(any::<u8>(), 0..96)) {
+            if let Ok(r) = Request::parse(&message(Command::Write, &body)) {
+                let again = Request::parse(&message(Command::Write, &r.emit()));
+                prop_assert_eq!(again, Ok(r));
+            }
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Sessions: how they begin, are shown again, use further connections, and end.
+
+use smbd_core::status::Status;
+use smbd_core::wire::negotiate::Dialect;
+use smbd_core::wire::session_setup::{self, BINDING};
+use smbd_core::wire::{Command, simple};
+
+use crate::peer::{Offer, Peer, answers, create, file, server};
+
+const LAST: Newest = Newest;
+/// The newest of everything.
+struct Newest;
+
+impl Newest {
+    fn get(&self) -> Offer {
+        Offer::default()
+    }
+}
+
+#[tokio::test]
+async fn every_dialect_and_signature_logs_on() {
+    let server = server(|_| {});
+    for dialect in Dialect::ALL {
+        let mut peer = Peer::ready(&server, &Offer::of(dialect)).await;
+        assert_eq!(peer.ask(Command::Echo, &simple::BODY).await.status(), Status::SUCCESS);
+        assert_eq!(peer.ask(Command::Logoff, &simple::BODY).await.status(), Status::SUCCESS);
+    }
+    for signing in [vec![0], vec![1], vec![2], vec![0, 1], vec![]] {
+        let offer = Offer { signing: signing.clone(), ..Offer::default() };
+        let mut peer = Peer::ready(&server, &offer).await;
+        let expected = signing.iter().max().copied().unwrap_or(1);
+        assert_eq!(peer.signing as u16, expected);
+        assert_eq!(peer.ask(Command::Echo, &simple::BODY).await.status(), Status::SUCCESS);
+    }
+    for cipher in 1..=4 {
+        let offer = Offer { ciphers: vec![cipher], ..Offer::default() };
+        let mut peer = Peer::ready(&server, &offer).await;
+        assert_eq!(peer.ask_sealed(Command::Echo, &simple::BODY).await.status(), Status::SUCCESS);
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_password_tells_nothing_more() {
+    let server = server(|_| {});
+    for (user, password) in [("alice", "PW"), ("nobody", "pw"), ("alice", "")] {
+        let mut peer = Peer::connect(&server);
+        peer.negotiate(&LAST.get()).await;
+        assert_eq!(peer.log_on(user, password).await, Status::LOGON_FAILURE);
+        assert_eq!(server.core().sessions.count(), 0, "nothing is left of it");
+    }
+}
+
+#[tokio::test]
+async fn tokens_of_any_kind_are_refused() {
+    let server = server(|_| {});
+    for token in [&b""[..], b"NTLMSSP\0", &[0x60; 40], &[0xff; 4000]] {
+        let mut peer = Peer::connect(&server);
+        peer.negotiate(&LAST.get()).await;
+        let body = session_setup::Request { token, ..session_setup::Request::default() }.emit();
+        let answer = peer.ask(Command::SessionSetup, &body).await;
+        assert!(answer.status().is_error());
+        assert_eq!(server.core().sessions.count(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_session_ends_with_its_last_connection_and_by_logoff() {
+    let server = server(|_| {});
+    let mut peer = Peer::ready(&server, &LAST.get()).await;
+    file(&peer.ask(Command::Create, &create("a", 0)).await);
+    assert_eq!((server.core().sessions.count(), server.core().opens.count()), (1, 1));
+    peer.connection.end().await;
+    assert_eq!((server.core().sessions.count(), server.core().opens.count()), (0, 0));
+
+    let mut peer = Peer::ready(&server, &LAST.get()).await;
+    file(&peer.ask(Command::Create, &create("a", 0)).await);
+    assert_eq!(peer.ask(Command::Logoff, &simple::BODY).await.status(), Status::SUCCESS);
+    assert_eq!((server.core().sessions.count(), server.core().opens.count()), (0, 0));
+    let message = peer.message(Command::Logoff, &simple::BODY);
+    let again = peer.raw(&message).await.unwrap();
+    assert_eq!(answers(&again)[0].status(), Status::USER_SESSION_DELETED);
+}
+
+#[tokio::test]
+async fn a_tree_ends_with_what_is_open_in_it() {
+    let server = server(|_| {});
+    let mut peer = Peer::ready(&server, &LAST.get()).await;
+    file(&peer.ask(Command::Create, &create("a", 0)).await);
+    let first = peer.tree;
+    assert_eq!(peer.connect_tree("DATA").await, Status::SUCCESS, "whatever the case");
+    assert_ne!(peer.tree, first);
+    peer.tree = first;
+    assert_eq!(peer.ask(Command::TreeDisconnect, &simple::BODY).await.status(), Status::SUCCESS);
+    assert_eq!(server.core().opens.count(), 0);
+    let gone = peer.ask(Command::TreeDisconnect, &simple::BODY).await;
+    assert_eq!(gone.status(), Status::NETWORK_NAME_DELETED);
+    for (name, status) in [
+        ("nothing", Status::BAD_NETWORK_NAME),
+        ("", Status::BAD_NETWORK_NAME),
+        ("data\\x", Status::BAD_NETWORK_NAME),
+        ("ipc$", Status::SUCCESS),
+    ] {
+        assert_eq!(peer.connect_tree(name).await, status, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn who_was_cut_off_ends_its_own_former_session() {
+    let server = server(|_| {});
+    let mut old = Peer::ready(&server, &LAST.get()).await;
+    file(&old.ask(Command::Create, &create("a", 0)).await);
+    // Somebody else names it, and nothing happens.
+    let mut bob = Peer::connect(&server);
+    bob.negotiate(&LAST.get()).await;
+    assert_eq!(bob.set_up("bob", "pw", 0, old.session).await, Status::SUCCESS);
+    assert_eq!(old.ask(Command::Echo, &simple::BODY).await.status(), Status::SUCCESS);
+    assert_eq!(server.core().opens.count(), 1);
+    let mut new = Peer::connect(&server);
+    new.negotiate(&LAST.get()).await;
+    assert_eq!(new.set_up("alice", "pw", 0, old.session).await, Status::SUCCESS);
+    assert_eq!(server.core().opens.count(), 0);
+    let message = old.message(Command::TreeDisconnect, &simple::BODY);
+    let bytes = old.raw(&message).await.unwrap();
+    assert_eq!(answers(&bytes)[0].status(), Status::USER_SESSION_DELETED);
+}
+
+#[tokio::test]
+async fn a_user_shows_again_who_it_is() {
+    let server = server(|_| {});
+    let mut peer = Peer::ready(&server, &LAST.get()).await;
+    let id = file(&peer.ask(Command::Create, &create("a", 0)).await);
+    let session = peer.session;
+    assert_eq!(peer.log_on("alice", "pw").await, Status::SUCCESS);
+    assert_eq!(peer.session, session);
+    let close = smbd_core::wire::close::Request { flags: 0, file: id }.emit();
+    assert_eq!(peer.ask(Command::Close, &close).await.status(), Status::SUCCESS, "all is there");
+    assert_eq!(peer.log_on("alice", "wrong").await, Status::LOGON_FAILURE);
+    assert_eq!(server.core().sessions.count(), 0, "who cannot loses it");
+}
+
+#[tokio::test]
+async fn a_session_uses_a_further_connection() {
+    let server = server(|_| {});
+    for dialect in [Dialect::V300, Dialect::V302, Dialect::V311] {
+        let offer = Offer::of(dialect);
+        let mut first = Peer::ready(&server, &offer).await;
+        let mut second = Peer::connect(&server);
+        second.negotiate(&offer).await;
+        (second.session, second.tree) = (first.session, first.tree);
+        second.secrets = first.secrets.clone();
+        assert_eq!(second.set_up("alice", "pw", BINDING, 0).await, Status::SUCCESS);
+        let id = file(&second.ask(Command::Create, &create("b", 0)).await);
+        // The file is the session's, whichever connection names it, and outlives the one that opened it.
+        second.connection.end().await;
+        let close = smbd_core::wire::close::Request { flags: 0, file: id }.emit();
+        assert_eq!(first.ask(Command::Close, &close).await.status(), Status::SUCCESS);
+        assert_eq!(first.ask(Command::Logoff, &simple::BODY).await.status(), Status::SUCCESS);
+    }
+}
+
+#[tokio::test]
+async fn a_session_is_not_bound_by_others_or_otherwise() {
+    let server = server(|_| {});
+    let mut first = Peer::ready(&server, &LAST.get()).await;
+    let bind = async |offer: Offer, user: &str, change: fn(&mut Peer)| {
+        let mut peer = Peer::connect(&server);
+        peer.negotiate(&offer).await;
+        (peer.session, peer.secrets) = (first.session, first.secrets.clone());
+        change(&mut peer);
+        peer.set_up(user, "pw", BINDING, 0).await
+    };
+    let last = || LAST.get();
+    assert_eq!(bind(last(), "bob", |_| {}).await, Status::ACCESS_DENIED, "another user");
+    assert_eq!(bind(last(), "alice", |p| p.session ^= 1).await, Status::USER_SESSION_DELETED);
+    assert_eq!(bind(last(), "alice", |p| p.secrets = None).await, Status::INVALID_PARAMETER);
+    let cmac = Offer { signing: vec![1], ..last() };
+    assert_eq!(bind(cmac, "alice", |_| {}).await, Status::REQUEST_OUT_OF_SEQUENCE);
+    let ccm = Offer { ciphers: vec![1], ..last() };
+    assert_eq!(bind(ccm, "alice", |_| {}).await, Status::INVALID_PARAMETER, "another cipher");
+    let older = Offer::of(Dialect::V210);
+    assert_eq!(bind(older, "alice", |_| {}).await, Status::REQUEST_OUT_OF_SEQUENCE);
+    assert_eq!(first.ask(Command::Echo, &simple::BODY).await.status(), Status::SUCCESS);
+
+    // On its own connection it is there already.
+    let bytes = first.message(
+        Command::SessionSetup,
+        &session_setup::Request { flags: BINDING, ..session_setup::Request::default() }.emit(),
+    );
+    let bytes = first.raw(&bytes).await.unwrap();
+    assert_eq!(answers(&bytes)[0].status(), Status::REQUEST_NOT_ACCEPTED);
+}
+
+#[tokio::test]
+async fn a_logon_that_changes_its_mind_leaves_nothing_behind() {
+    let server = server(|_| {});
+    let mut peer = Peer::connect(&server);
+    peer.negotiate(&LAST.get()).await;
+    // The first round of a logon, by the client's own first token.
+    let token = smbd_core::auth::Initiator::new(
+        smbd_core::auth::ntlm::Credentials {
+            account: smbd_core::auth::Account {
+                user: "alice".into(),
+                domain: String::new(),
+                workstation: String::new(),
+            },
+            hash: smbd_core::auth::NtHash::of("pw"),
+            target_name: String::new(),
+        },
+        smbd_core::auth::Fresh { challenge: [1; 8], key: [2; 16], time: 1 << 56 },
+    )
+    .first();
+    let body = |flags| session_setup::Request { flags, token: &token, ..Default::default() }.emit();
+    let first = peer.ask(Command::SessionSetup, &body(0)).await;
+    assert_eq!(first.status(), Status::MORE_PROCESSING_REQUIRED);
+    peer.session = first.header.session_id;
+    let other = peer.ask(Command::SessionSetup, &body(BINDING)).await;
+    assert_eq!(other.status(), Status::REQUEST_NOT_ACCEPTED);
+    assert_eq!(server.core().sessions.count(), 1);
+    peer.connection.end().await;
+    assert_eq!(server.core().sessions.count(), 0);
+}
+
+#[tokio::test]
+async fn a_stranger_with_a_key_of_its_own_binds_nothing() {
+    let server = server(|_| {});
+    let first = Peer::ready(&server, &LAST.get()).await;
+    let stranger = Peer::ready(&server, &LAST.get()).await;
+    let mut peer = Peer::connect(&server);
+    peer.negotiate(&LAST.get()).await;
+    (peer.session, peer.secrets) = (first.session, stranger.secrets.clone());
+    let body = session_setup::Request { flags: BINDING, token: b"x", ..Default::default() }.emit();
+    let message = peer.message(Command::SessionSetup, &body);
+    let bytes = peer.raw(&message).await.unwrap();
+    assert_eq!(answers(&bytes)[0].status(), Status::ACCESS_DENIED);
+}
+
+#[tokio::test]
+async fn guests_come_where_a_share_is_for_them() {
+    let closed = server(|_| {});
+    let mut peer = Peer::connect(&closed);
+    peer.negotiate(&LAST.get()).await;
+    assert_eq!(peer.log_on("", "").await, Status::ACCESS_DENIED);
+    let open = server(|s| s.shares.entry("data".into()).or_default().guest = true);
+    let mut peer = Peer::connect(&open);
+    peer.negotiate(&LAST.get()).await;
+    let body = |token: &[u8]| session_setup::Request { token, ..Default::default() }.emit();
+    let initiator = || {
+        use smbd_core::auth::ntlm::Credentials;
+        use smbd_core::auth::{Account, Fresh, Initiator, NtHash};
+        let account =
+            Account { user: "stranger".into(), domain: "".into(), workstation: "".into() };
+        let credentials =
+            Credentials { account, hash: NtHash::of("any"), target_name: "cifs/here".into() };
+        Initiator::new(credentials, Fresh { challenge: [1; 8], key: [2; 16], time: 1 << 56 })
+    };
+    let mut initiator = initiator();
+    let first = peer.ask(Command::SessionSetup, &body(&initiator.first())).await;
+    peer.session = first.header.session_id;
+    let told = session_setup::Response::parse(&first.bytes).unwrap();
+    let (token, _) = initiator.second(told.token).unwrap();
+    let last = peer.ask(Command::SessionSetup, &body(&token)).await;
+    assert_eq!(last.status(), Status::SUCCESS);
+    let told = session_setup::Response::parse(&last.bytes).unwrap();
+    assert_eq!(told.flags, session_setup::IS_GUEST);
+    assert_eq!(peer.connect_tree("data").await, Status::SUCCESS);
+    assert_eq!(peer.connect_tree("secret").await, Status::ACCESS_DENIED);
+}
+
+#[tokio::test(start_paused = true)]
+async fn guesses_are_slowed() {
+    let server = server(|_| {});
+    let mut peer = Peer::connect(&server);
+    peer.negotiate(&LAST.get()).await;
+    let mut slow = 0;
+    for _ in 0..12 {
+        let before = tokio::time::Instant::now();
+        assert_eq!(peer.log_on("alice", "guess").await, Status::LOGON_FAILURE);
+        peer.session = 0;
+        slow += usize::from(before.elapsed() >= std::time::Duration::from_millis(500));
+    }
+    assert!((1..=3).contains(&slow), "{slow}");
+}

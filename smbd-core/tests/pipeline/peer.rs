@@ -1,0 +1,478 @@
+//! A client that does everything by hand, so that it can do everything wrong.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use iobuf::{Buf, Pool, PoolLimits};
+use rdma_transport::channel::{Command as Asked, Handle, Info, Pulled, Reply, Service, Transport};
+use smbd_core::auth::ntlm::Credentials;
+use smbd_core::auth::{self, Fresh, Initiator, NtHash};
+use smbd_core::crypto::kdf::{self, Context, Keys};
+use smbd_core::crypto::preauth::Preauth;
+use smbd_core::crypto::seal::{Cipher, Opener, Sealer};
+use smbd_core::crypto::sign::{Algorithm, Sender, Signer};
+use smbd_core::server::{Connection, Core, Server};
+use smbd_core::settings::Settings;
+use smbd_core::status::Status;
+use smbd_core::users::{Account, Users};
+use smbd_core::wire::create::{self, Disposition, access, share};
+use smbd_core::wire::negotiate::{self, Dialect};
+use smbd_core::wire::negotiate_context::{NegotiateContext, SHA_512};
+use smbd_core::wire::transform::{self, Transform};
+use smbd_core::wire::{Command, FileId, Flags, HEADER_LEN, Header, session_setup, tree_connect};
+use tokio::sync::mpsc;
+use vfs::Cred;
+use vfs::mem::MemBackend;
+use vfs::namespace::{Namespace, Share, Squash};
+
+struct Two;
+
+impl Users for Two {
+    fn find(&self, name: &str) -> Option<Account> {
+        let name = name.to_lowercase();
+        let rid = ["alice", "bob"].iter().position(|n| *n == name)? + 1000;
+        Some(Account {
+            name,
+            nt_hash: NtHash::of("pw").0,
+            cred: Cred::root(),
+            rid: u32::try_from(rid).unwrap(),
+        })
+    }
+
+    fn guest(&self) -> Cred {
+        Cred { uid: 65534, gid: 65534, groups: Arc::new([]) }
+    }
+}
+
+/// A server of `data`, in memory, and of `secret`, which encrypts.
+pub(crate) fn server(change: impl FnOnce(&mut Settings)) -> Server {
+    let share = |name: &str| Share {
+        name: name.into(),
+        id: Share::id_of(name),
+        backend: MemBackend::new(64 << 20).unwrap(),
+        read_only: false,
+        squash: Squash::None,
+        clients: None,
+    };
+    let namespace = Namespace::new(vec![share("data"), share("secret")]);
+    let mut settings = Settings::default();
+    settings.shares.entry("secret".into()).or_default().encrypt = true;
+    change(&mut settings);
+    Server::new(Core::new(Arc::new(namespace), settings, Arc::new(Two)))
+}
+
+/// What a connection offers.
+#[derive(Clone)]
+pub(crate) struct Offer {
+    pub(crate) dialects: Vec<u16>,
+    pub(crate) signing: Vec<u16>,
+    pub(crate) ciphers: Vec<u16>,
+    pub(crate) guid: [u8; 16],
+    pub(crate) capabilities: u32,
+}
+
+impl Default for Offer {
+    fn default() -> Self {
+        Self {
+            dialects: Dialect::ALL.iter().map(|d| d.number()).collect(),
+            signing: vec![2, 1, 0],
+            ciphers: vec![2, 1],
+            guid: [7; 16],
+            capabilities: 0x7f,
+        }
+    }
+}
+
+impl Offer {
+    pub(crate) fn of(dialect: Dialect) -> Self {
+        Self { dialects: vec![dialect.number()], ..Self::default() }
+    }
+
+    pub(crate) fn contexts(&self) -> Vec<NegotiateContext<'static>> {
+        let mut all = vec![NegotiateContext::Preauth { algorithms: vec![SHA_512], salt: b"salt" }];
+        if !self.ciphers.is_empty() {
+            all.push(NegotiateContext::Encryption(self.ciphers.clone()));
+        }
+        if !self.signing.is_empty() {
+            all.push(NegotiateContext::Signing(self.signing.clone()));
+        }
+        all
+    }
+
+    pub(crate) fn emit(&self) -> Vec<u8> {
+        let is_311 = self.dialects.contains(&Dialect::V311.number());
+        negotiate::Request {
+            security_mode: negotiate::SIGNING_ENABLED,
+            capabilities: self.capabilities,
+            client_guid: self.guid,
+            dialects: self.dialects.clone(),
+            contexts: if is_311 { self.contexts() } else { Vec::new() },
+        }
+        .emit()
+    }
+}
+
+/// Keys of a session.
+#[derive(Clone)]
+pub(crate) struct Secrets {
+    pub(crate) signer: Arc<Signer>,
+    pub(crate) sealer: Option<Arc<Sealer>>,
+    pub(crate) opener: Option<Arc<Opener>>,
+}
+
+/// One connection.
+pub(crate) struct Peer {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) asked: mpsc::Receiver<Asked>,
+    pub(crate) next_id: u64,
+    pub(crate) preauth: Preauth,
+    pub(crate) dialect: Dialect,
+    pub(crate) signing: Algorithm,
+    pub(crate) cipher: Option<Cipher>,
+    pub(crate) session: u64,
+    pub(crate) tree: u32,
+    pub(crate) secrets: Option<Secrets>,
+}
+
+/// One answer, as it was sent.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) header: Header,
+    /// From its header on.
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn status(&self) -> Status {
+        self.header.status()
+    }
+}
+
+fn flat(reply: &Reply) -> Vec<u8> {
+    reply.pieces().flatten().copied().collect()
+}
+
+/// Cuts a chain.
+pub(crate) fn answers(mut bytes: &[u8]) -> Vec<Answer> {
+    let mut all = Vec::new();
+    loop {
+        let header = Header::parse(bytes).unwrap();
+        let next = usize::try_from(header.next).unwrap();
+        let len = if next == 0 { bytes.len() } else { next };
+        all.push(Answer { header, bytes: bytes[..len].to_vec() });
+        if next == 0 {
+            return all;
+        }
+        bytes = &bytes[next..];
+    }
+}
+
+impl Peer {
+    pub(crate) fn connect(server: &Server) -> Self {
+        Self::connect_by(server, Transport::Tcp)
+    }
+
+    pub(crate) fn connect_by(server: &Server, transport: Transport) -> Self {
+        let (handle, asked) = Handle::played();
+        let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 445));
+        let pool = Pool::new(PoolLimits::of_bytes(64 << 20));
+        let info = Arc::new(Info::new(here, here, transport, pool));
+        Self {
+            connection: server.connection(info, handle),
+            asked,
+            next_id: 0,
+            preauth: Preauth::new(),
+            dialect: Dialect::V202,
+            signing: Algorithm::HmacSha256,
+            cipher: None,
+            session: 0,
+            tree: 0,
+            secrets: None,
+        }
+    }
+
+    /// Negotiated, logged on as alice, connected to `data`.
+    pub(crate) async fn ready(server: &Server, offer: &Offer) -> Self {
+        let mut peer = Self::connect(server);
+        peer.negotiate(offer).await;
+        assert_eq!(peer.log_on("alice", "pw").await, Status::SUCCESS);
+        assert_eq!(peer.connect_tree("data").await, Status::SUCCESS);
+        peer
+    }
+
+    /// Sends bytes, gets bytes.
+    pub(crate) async fn raw(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
+        self.raw_with(bytes, Vec::new()).await
+    }
+
+    pub(crate) async fn raw_with(&mut self, bytes: &[u8], pulled: Vec<Pulled>) -> Option<Vec<u8>> {
+        let call = self.connection.call(Buf::from(bytes.to_vec()), pulled);
+        call.await.map(|reply| flat(&reply))
+    }
+
+    /// The server asked for the end of the connection.
+    pub(crate) fn ended(&mut self) -> bool {
+        matches!(self.asked.try_recv(), Ok(Asked::Shutdown))
+    }
+
+    /// What the server sends of itself.
+    pub(crate) async fn pushed(&mut self) -> Vec<u8> {
+        match self.asked.recv().await.unwrap() {
+            Asked::Push { message, taken } => {
+                let _ = taken.send(Ok(()));
+                flat(&message)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn header(&mut self, command: Command) -> Header {
+        let message_id = self.next_id;
+        self.next_id += 1;
+        Header {
+            credit_charge: u16::from(self.dialect != Dialect::V202),
+            status: 0,
+            command: command as u16,
+            credits: 32,
+            flags: Flags::default(),
+            next: 0,
+            message_id,
+            tree_or_async: Header::of_tree(self.tree),
+            session_id: self.session,
+            signature: [0; 16],
+        }
+    }
+
+    /// A message, signed when there is a key.
+    pub(crate) fn message(&mut self, command: Command, body: &[u8]) -> Vec<u8> {
+        let header = self.header(command);
+        self.sign(header, body)
+    }
+
+    pub(crate) fn sign(&self, mut header: Header, body: &[u8]) -> Vec<u8> {
+        if self.secrets.is_some() {
+            header.flags.0 |= Flags::SIGNED;
+        }
+        let mut bytes = [&header.emit()[..], body].concat();
+        if let Some(secrets) = &self.secrets {
+            let signature = secrets.signer.sign(Sender::Client, &[&bytes]).unwrap();
+            bytes[Header::SIGNATURE].copy_from_slice(&signature);
+        }
+        bytes
+    }
+
+    /// One command, one answer; its signature must be right where there is one.
+    pub(crate) async fn ask(&mut self, command: Command, body: &[u8]) -> Answer {
+        let message = self.message(command, body);
+        let bytes = self.raw(&message).await.expect("an answer");
+        self.check(&bytes)
+    }
+
+    pub(crate) fn check(&self, bytes: &[u8]) -> Answer {
+        let answer = answers(bytes).remove(0);
+        if answer.header.flags.has(Flags::SIGNED) {
+            let signer = &self.secrets.as_ref().unwrap().signer;
+            signer.verify(Sender::Server, &[&answer.bytes]).unwrap();
+        }
+        answer
+    }
+
+    pub(crate) async fn negotiate(&mut self, offer: &Offer) -> Answer {
+        let message = self.message(Command::Negotiate, &offer.emit());
+        let bytes = self.raw(&message).await.expect("an answer");
+        let answer = answers(&bytes).remove(0);
+        if answer.status() != Status::SUCCESS {
+            return answer;
+        }
+        self.preauth.update(&[&message]);
+        self.preauth.update(&[&bytes]);
+        let told = negotiate::Response::parse(&answer.bytes).unwrap();
+        self.dialect = Dialect::from_number(told.dialect).unwrap();
+        self.signing = if self.dialect.is_3() { Algorithm::AesCmac } else { Algorithm::HmacSha256 };
+        let says = told.capabilities & negotiate::CAP_ENCRYPTION != 0;
+        self.cipher = says.then_some(Cipher::Aes128Ccm);
+        for context in &told.contexts {
+            match context {
+                NegotiateContext::Signing(s) => {
+                    self.signing = Algorithm::from_number(s[0]).unwrap()
+                }
+                NegotiateContext::Encryption(c) => self.cipher = Cipher::from_number(c[0]),
+                _ => {}
+            }
+        }
+        answer
+    }
+
+    pub(crate) async fn log_on(&mut self, user: &str, password: &str) -> Status {
+        self.set_up(user, password, 0, 0).await
+    }
+
+    /// SESSION_SETUP to its end, whatever it is for.
+    pub(crate) async fn set_up(
+        &mut self,
+        user: &str,
+        password: &str,
+        flags: u8,
+        previous: u64,
+    ) -> Status {
+        let credentials = Credentials {
+            account: auth::Account {
+                user: user.into(),
+                domain: String::new(),
+                workstation: "PEER".into(),
+            },
+            hash: NtHash::of(password),
+            target_name: "cifs/here".into(),
+        };
+        let time = 133_000_000_000_000_000;
+        let fresh = Fresh { challenge: [3; 8], key: [5; 16], time };
+        let mut initiator = Initiator::new(credentials, fresh);
+        let mut preauth = self.preauth;
+        let body = |token: &[u8]| {
+            let r = session_setup::Request {
+                flags,
+                security_mode: 1,
+                capabilities: 0,
+                previous_session: previous,
+                token,
+            };
+            r.emit()
+        };
+        let message = self.message(Command::SessionSetup, &body(&initiator.first()));
+        let bytes = self.raw(&message).await.expect("an answer");
+        let answer = answers(&bytes).remove(0);
+        if answer.status() != Status::MORE_PROCESSING_REQUIRED {
+            return answer.status();
+        }
+        preauth.update(&[&message]);
+        preauth.update(&[&bytes]);
+        self.session = answer.header.session_id;
+        let told = session_setup::Response::parse(&answer.bytes).unwrap();
+        let (token, key) = initiator.second(told.token).unwrap();
+        let message = self.message(Command::SessionSetup, &body(&token));
+        preauth.update(&[&message]);
+        let bytes = self.raw(&message).await.expect("an answer");
+        let answer = answers(&bytes).remove(0);
+        if answer.status() != Status::SUCCESS {
+            return answer.status();
+        }
+        if self.secrets.is_none() || flags & session_setup::BINDING != 0 {
+            self.keys(&key, &preauth);
+        }
+        // The last answer is signed, whatever the request was (MS-SMB2 section 3.3.5.5.3).
+        assert!(answer.header.flags.has(Flags::SIGNED));
+        self.check(&bytes).status()
+    }
+
+    fn keys(&mut self, key: &[u8], preauth: &Preauth) {
+        let context = match self.dialect {
+            Dialect::V311 => Context::V311(preauth.value()),
+            _ => Context::V30,
+        };
+        let keys = Keys::derive(key, context, self.cipher.unwrap_or(Cipher::Aes128Gcm));
+        let signing = if self.dialect.is_3() { keys.signing } else { kdf::session_key(key) };
+        let old = self.secrets.take();
+        let cipher = self.cipher;
+        let seals = |key: &[u8]| cipher.map(|c| Arc::new(Sealer::new(c, key, 1).unwrap()));
+        let opens = |key: &[u8]| cipher.map(|c| Arc::new(Opener::new(c, key).unwrap()));
+        // A further connection signs with a key of its own, and encrypts with the session's.
+        let (sealer, opener) = match old {
+            Some(old) => (old.sealer, old.opener),
+            None => (seals(&keys.client_to_server), opens(&keys.server_to_client)),
+        };
+        self.secrets = Some(Secrets {
+            signer: Arc::new(Signer::new(self.signing, &signing).unwrap()),
+            sealer,
+            opener,
+        });
+    }
+
+    pub(crate) async fn connect_tree(&mut self, share: &str) -> Status {
+        let path = format!(r"\\here\{share}");
+        let body = tree_connect::Request { flags: 0, path }.emit();
+        let answer = self.ask(Command::TreeConnect, &body).await;
+        if answer.status() == Status::SUCCESS {
+            self.tree = answer.header.tree_id();
+        }
+        answer.status()
+    }
+
+    /// Encrypts a message that is not signed.
+    pub(crate) fn seal(&self, message: &[u8]) -> Vec<u8> {
+        let sealer = self.secrets.as_ref().unwrap().sealer.as_ref().unwrap();
+        let mut header = Transform {
+            signature: [0; 16],
+            nonce: sealer.nonce(),
+            original_len: u32::try_from(message.len()).unwrap(),
+            session_id: self.session,
+        };
+        let mut body = message.to_vec();
+        let aad = header.emit();
+        header.signature =
+            sealer.seal_in_place(&header.nonce, &aad[transform::AAD], &mut [&mut body]).unwrap();
+        [&header.emit()[..], &body].concat()
+    }
+
+    pub(crate) fn open(&self, bytes: &[u8]) -> Vec<u8> {
+        let header = Transform::parse(bytes).unwrap();
+        assert_eq!(header.session_id, self.session);
+        let opener = self.secrets.as_ref().unwrap().opener.as_ref().unwrap();
+        let mut body = bytes[transform::LEN..].to_vec();
+        opener
+            .open_in_place(
+                &header.nonce,
+                &bytes[transform::AAD],
+                &mut [&mut body],
+                &header.signature,
+            )
+            .unwrap();
+        body
+    }
+
+    /// One command, encrypted both ways.
+    pub(crate) async fn ask_sealed(&mut self, command: Command, body: &[u8]) -> Answer {
+        let header = self.header(command);
+        let message = self.seal(&[&header.emit()[..], body].concat());
+        let bytes = self.raw(&message).await.expect("an answer");
+        answers(&self.open(&bytes)).remove(0)
+    }
+}
+
+/// A CREATE that opens or makes a file with all rights.
+pub(crate) fn create(name: &str, options: u32) -> Vec<u8> {
+    let name: Vec<u8> = name.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    create::Request {
+        oplock_level: 0,
+        impersonation: 2,
+        access: access::MAXIMUM_ALLOWED,
+        attributes: 0,
+        share: share::READ | share::WRITE | share::DELETE,
+        disposition: Disposition::OpenIf as u32,
+        options,
+        name: name.into(),
+        contexts: Vec::new(),
+    }
+    .emit()
+}
+
+/// The file of a CREATE's answer.
+pub(crate) fn file(answer: &Answer) -> FileId {
+    assert_eq!(answer.status(), Status::SUCCESS);
+    create::Response::parse(&answer.bytes).unwrap().file
+}
+
+/// Puts messages in one chain: each but the last padded, with its `NextCommand`.
+pub(crate) fn chain(messages: Vec<Vec<u8>>) -> Vec<u8> {
+    let last = messages.len() - 1;
+    let mut out = Vec::new();
+    for (i, mut m) in messages.into_iter().enumerate() {
+        if i < last {
+            m.resize(m.len().next_multiple_of(8), 0);
+            let next = u32::try_from(m.len()).unwrap();
+            m[Header::NEXT].copy_from_slice(&next.to_le_bytes());
+        }
+        out.extend(m);
+    }
+    assert!(out.len() >= HEADER_LEN);
+    out
+}
