@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use iobuf::{Account, Pool, PoolLimits};
-use rdma_transport::channel::{Info, Traffic, Transport};
+use iobuf::{Pool, PoolLimits};
+use rdma_transport::channel::{Info, Transport};
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
 use rdma_transport::rpcrdma::RdmaCaller;
 use rdma_transport::tcp::TcpCaller;
@@ -61,14 +61,7 @@ pub async fn tcp(to: SocketAddr, local: &Local, callbacks: Arc<dyn Callbacks>) -
 }
 
 fn info(peer: SocketAddr, from: SocketAddr, transport: Transport, local: &Local) -> Arc<Info> {
-    Arc::new(Info {
-        peer,
-        local: from,
-        transport,
-        account: Account::new(),
-        pool: local.pool.clone(),
-        traffic: Traffic::default(),
-    })
+    Arc::new(Info::new(peer, from, transport, local.pool.clone()))
 }
 
 /// Calls over RPC-over-RDMA.

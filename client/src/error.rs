@@ -25,6 +25,8 @@ pub enum Error {
     Nfs3(u32),
     /// An operation of a COMPOUND answered this: operation number, `nfsstat4`.
     Nfs4(u32, u32),
+    /// SMB answered this to a command: an NTSTATUS.
+    Smb(smbd_core::wire::Command, smbd_core::status::Status),
     /// The server answered what no rule allows.
     Protocol(String),
 }
@@ -92,6 +94,9 @@ impl fmt::Display for Error {
                     Some(name) => write!(f, "{op}: {name:?} ({status})"),
                     None => write!(f, "{op}: status {status}"),
                 }
+            }
+            Self::Smb(command, status) => {
+                write!(f, "{command:?}: STATUS_{status:?} ({:#010x})", status.0)
             }
             Self::Protocol(what) => write!(f, "the server breaks the protocol: {what}"),
         }

@@ -1,7 +1,8 @@
-//! NFS clients: version 3 and version 4.1, over TCP and over RPC-over-RDMA, for `demo`, `bench` and the tests.
+//! NFS and SMB clients, over TCP and over RDMA, for `demo`, `bench` and the tests.
 //!
-//! They speak the protocol as it is on the wire and know nothing of a server's inside: their encoders and decoders are
-//! their own, so that a mistake of the server's is not repaired by the same mistake here.
+//! They speak the protocols as they are on the wire and know nothing of a server's inside. The encoders and decoders of NFS are
+//! their own, so that a mistake of the server's is not repaired by the same mistake here; those of SMB are the server's, and are
+//! proved against other people's clients.
 
 pub mod connect;
 mod error;
@@ -9,6 +10,7 @@ pub mod mount;
 pub mod nfs3;
 pub mod nfs4;
 mod rpc;
+pub mod smb;
 pub mod target;
 mod volume;
 

@@ -235,13 +235,13 @@ pub(crate) fn results(answer: &Answer) -> Result<Reader<'_>> {
 
 /// Notices a server that is silent while calls wait. The timer is looked at when it fires, so an answer costs a store.
 #[derive(Default)]
-struct Quiet {
-    heard: bool,
+pub(crate) struct Quiet {
+    pub(crate) heard: bool,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl Quiet {
-    fn poll(&mut self, waiting: bool, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, waiting: bool, cx: &mut Context<'_>) -> Poll<()> {
         if !waiting && self.timer.is_none() {
             return Poll::Pending;
         }

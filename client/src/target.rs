@@ -1,8 +1,15 @@
-//! What to connect to, as one word: `nfs://HOST[:PORT]/SHARE[?version=3|4.1|4.2&transport=tcp|rdma&mountport=PORT&crc=on|off]`.
+//! What to connect to, as one word:
+//! `nfs://HOST[:PORT]/SHARE[?version=3|4.1|4.2&transport=tcp|rdma&mountport=PORT&crc=on|off]` or
+//! `smb://USER:PASSWORD@HOST[:PORT]/SHARE[?dialect=3.1.1&transport=tcp|rdma&sign=on&seal=on&crc=on|off]`, where `smb+rdma://` says
+//! the transport as well.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
+
+use smbd_core::wire::negotiate::Dialect;
+
+use crate::smb::{Options, User};
 
 /// Which version of NFS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +37,7 @@ impl fmt::Display for Version {
 pub enum Transport {
     /// TCP
     Tcp,
-    /// RPC-over-RDMA by iWARP in user space.
+    /// RPC-over-RDMA or SMB Direct by iWARP in user space.
     Rdma,
 }
 
@@ -43,19 +50,62 @@ impl fmt::Display for Transport {
     }
 }
 
-/// A share of a server, by a version and a transport.
+/// Which protocol, and what is particular to it.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Protocol {
+    /// NFS.
+    Nfs {
+        /// Version.
+        version: Version,
+        /// Port of MOUNT over TCP (version 3 only).
+        mount_port: u16,
+    },
+    /// SMB.
+    Smb {
+        /// Who logs on.
+        user: User,
+        /// What the client insists on.
+        options: Options,
+    },
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nfs { version, .. } => write!(f, "NFS {version}"),
+            Self::Smb { options, .. } => write!(f, "SMB {}", dialect_name(options.dialect)),
+        }
+    }
+}
+
+impl fmt::Debug for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// The dialect's number as people write it.
+fn dialect_name(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::V202 => "2.0.2",
+        Dialect::V210 => "2.1",
+        Dialect::V300 => "3.0",
+        Dialect::V302 => "3.0.2",
+        Dialect::V311 => "3.1.1",
+    }
+}
+
+/// A share of a server, by a protocol and a transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Name or address of the server.
     pub host: String,
-    /// Port of NFS.
+    /// Port of the protocol.
     pub port: u16,
-    /// Port of MOUNT over TCP (version 3 only).
-    pub mount_port: u16,
     /// Path of the share, beginning with `/`.
     pub path: String,
-    /// Version.
-    pub version: Version,
+    /// Protocol.
+    pub protocol: Protocol,
     /// Transport.
     pub transport: Transport,
     /// Over RDMA, ask for a CRC in every frame. The server may insist on it.
@@ -74,81 +124,155 @@ impl Target {
 }
 
 impl fmt::Display for Target {
+    /// Without the password: what is shown is read by others.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host =
             if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        let (port, path) = (self.port, &self.path);
-        write!(
-            f,
-            "nfs://{host}:{port}{path}?version={}&transport={}",
-            self.version, self.transport
-        )?;
+        let (port, path, transport) = (self.port, &self.path, self.transport);
+        match &self.protocol {
+            Protocol::Nfs { version, .. } => {
+                write!(f, "nfs://{host}:{port}{path}?version={version}&transport={transport}")?;
+            }
+            Protocol::Smb { user, options } => {
+                let dialect = dialect_name(options.dialect);
+                write!(f, "smb://{}@{host}:{port}{path}?dialect={dialect}", user.name)?;
+                write!(f, "&transport={transport}")?;
+                f.write_str(if options.sign { "&sign=on" } else { "" })?;
+                f.write_str(if options.seal { "&seal=on" } else { "" })?;
+            }
+        }
         f.write_str(if self.crc { "" } else { "&crc=off" })
     }
 }
 
+const SHAPE: &str = "write nfs://HOST[:PORT]/SHARE[?version=3&transport=rdma&mountport=PORT] \
+                     or smb://USER:PASSWORD@HOST[:PORT]/SHARE[?dialect=3.1.1&transport=rdma]";
+
 fn port(text: &str) -> Result<u16, String> {
     text.parse().map_err(|_| format!("`{text}` is not a port"))
+}
+
+fn switch(name: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        other => Err(format!("`{name}` is on or off, not `{other}`")),
+    }
+}
+
+/// `HOST[:PORT]`, where an IPv6 address stands in brackets.
+fn host_and_port(text: &str) -> Result<(&str, Option<u16>), String> {
+    let (host, given) = match text.strip_prefix('[').and_then(|h| h.split_once(']')) {
+        Some((v6, rest)) => (v6, rest.strip_prefix(':')),
+        None => match text.split_once(':') {
+            Some((name, p)) => (name, Some(p)),
+            None => (text, None),
+        },
+    };
+    if host.is_empty() {
+        return Err(format!("`{text}` names no host; {SHAPE}"));
+    }
+    Ok((host, given.map(port).transpose()?))
+}
+
+fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
+    query.split('&').filter(|p| !p.is_empty()).map(|p| p.split_once('=').unwrap_or((p, "")))
+}
+
+fn transport(value: &str) -> Result<Transport, String> {
+    match value {
+        "tcp" => Ok(Transport::Tcp),
+        "rdma" => Ok(Transport::Rdma),
+        t => Err(format!("there is no transport `{t}`; write tcp or rdma")),
+    }
+}
+
+fn nfs(place: &str, path: &str, query: &str) -> Result<Target, String> {
+    let (mut version, mut way, mut mount_port, mut crc) = (Version::V3, Transport::Tcp, None, true);
+    for (name, value) in pairs(query) {
+        match (name, value) {
+            ("version", "3") => version = Version::V3,
+            ("version", "4" | "4.1") => version = Version::V41,
+            ("version", "4.2") => version = Version::V42,
+            ("version", v) => {
+                return Err(format!("there is no version `{v}` here; write 3, 4.1 or 4.2"));
+            }
+            ("transport", t) => way = transport(t)?,
+            ("mountport", p) => mount_port = Some(port(p)?),
+            ("crc", c) => crc = switch("crc", c)?,
+            _ => {
+                return Err(format!(
+                    "`{name}={value}` is no option of a target; there are version, transport, mountport and crc=on|off"
+                ));
+            }
+        }
+    }
+    let (host, given) = host_and_port(place)?;
+    let port = given.unwrap_or(if way == Transport::Tcp { 2049 } else { 20049 });
+    // MOUNT over TCP is where NFS over TCP is, unless it is said otherwise.
+    let beside = if way == Transport::Tcp { port } else { 2049 };
+    let mount_port = mount_port.unwrap_or(beside);
+    Ok(Target {
+        host: host.into(),
+        port,
+        path: path.into(),
+        protocol: Protocol::Nfs { version, mount_port },
+        transport: way,
+        crc,
+    })
+}
+
+fn smb(place: &str, path: &str, query: &str, mut way: Transport) -> Result<Target, String> {
+    let (who, place) = place.rsplit_once('@').unwrap_or(("", place));
+    let (name, password) = who.split_once(':').unwrap_or((who, ""));
+    let (domain, name) = name.split_once(';').unwrap_or(("", name));
+    let user = User { name: name.into(), domain: domain.into(), password: password.into() };
+    let (mut options, mut crc) = (Options::default(), true);
+    for (name, value) in pairs(query) {
+        match (name, value) {
+            ("dialect", d) => {
+                let found = Dialect::ALL.into_iter().find(|known| dialect_name(*known) == d);
+                let none =
+                    || format!("there is no dialect `{d}`; write 2.0.2, 2.1, 3.0, 3.0.2 or 3.1.1");
+                options.dialect = found.ok_or_else(none)?;
+            }
+            ("transport", t) => way = transport(t)?,
+            ("sign", s) => options.sign = switch("sign", s)?,
+            ("seal", s) => options.seal = switch("seal", s)?,
+            ("crc", c) => crc = switch("crc", c)?,
+            _ => {
+                return Err(format!(
+                    "`{name}={value}` is no option of a target; there are dialect, transport, sign, seal and crc"
+                ));
+            }
+        }
+    }
+    let (host, given) = host_and_port(place)?;
+    let port = given.unwrap_or(if way == Transport::Tcp { 445 } else { 5445 });
+    if path.trim_matches('/').contains('/') || path.len() < 2 {
+        return Err(format!("`{path}` is not the name of a share; {SHAPE}"));
+    }
+    let protocol = Protocol::Smb { user, options };
+    Ok(Target { host: host.into(), port, path: path.into(), protocol, transport: way, crc })
 }
 
 impl FromStr for Target {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        const SHAPE: &str =
-            "write nfs://HOST[:PORT]/SHARE[?version=3&transport=rdma&mountport=PORT]";
-        let rest = text.strip_prefix("nfs://").ok_or_else(|| SHAPE.to_owned())?;
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| SHAPE.to_owned())?;
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let slash = place.find('/').ok_or_else(|| format!("`{text}` names no share; {SHAPE}"))?;
-        let (host, path) = place.split_at(slash);
-        let (mut version, mut transport, mut mount_port) = (Version::V3, Transport::Tcp, None);
-        let mut crc = true;
-        for pair in query.split('&').filter(|p| !p.is_empty()) {
-            match pair.split_once('=') {
-                Some(("version", "3")) => version = Version::V3,
-                Some(("version", "4" | "4.1")) => version = Version::V41,
-                Some(("version", "4.2")) => version = Version::V42,
-                Some(("version", v)) => {
-                    return Err(format!("there is no version `{v}` here; write 3, 4.1 or 4.2"));
-                }
-                Some(("transport", "tcp")) => transport = Transport::Tcp,
-                Some(("transport", "rdma")) => transport = Transport::Rdma,
-                Some(("transport", t)) => {
-                    return Err(format!("there is no transport `{t}`; write tcp or rdma"));
-                }
-                Some(("mountport", p)) => mount_port = Some(port(p)?),
-                Some(("crc", "on")) => crc = true,
-                Some(("crc", "off")) => crc = false,
-                _ => {
-                    return Err(format!(
-                        "`{pair}` is no option of a target; there are version, transport, mountport and crc=on|off"
-                    ));
-                }
-            }
+        // A password may hold slashes.
+        let from = place.rfind('@').unwrap_or(0);
+        let slash = place[from..].find('/').map(|at| from + at);
+        let slash = slash.ok_or_else(|| format!("the target names no share; {SHAPE}"))?;
+        let (place, path) = place.split_at(slash);
+        match scheme {
+            "nfs" => nfs(place, path, query),
+            "smb" => smb(place, path, query, Transport::Tcp),
+            "smb+rdma" => smb(place, path, query, Transport::Rdma),
+            _ => Err(SHAPE.to_owned()),
         }
-        let (host, given) = match host.strip_prefix('[').and_then(|h| h.split_once(']')) {
-            Some((v6, rest)) => (v6, rest.strip_prefix(':')),
-            None => match host.split_once(':') {
-                Some((name, p)) => (name, Some(p)),
-                None => (host, None),
-            },
-        };
-        if host.is_empty() {
-            return Err(format!("`{text}` names no host; {SHAPE}"));
-        }
-        let usual = if transport == Transport::Tcp { 2049 } else { 20049 };
-        let port = given.map_or(Ok(usual), port)?;
-        // MOUNT over TCP is where NFS over TCP is, unless it is said otherwise.
-        let beside = if transport == Transport::Tcp { port } else { 2049 };
-        Ok(Self {
-            host: host.into(),
-            port,
-            mount_port: mount_port.unwrap_or(beside),
-            path: path.into(),
-            version,
-            transport,
-            crc,
-        })
     }
 }
 
@@ -159,19 +283,34 @@ mod tests {
     #[test]
     fn targets_are_read() {
         let t: Target = "nfs://gw/data".parse().unwrap();
-        assert_eq!((t.host.as_str(), t.port, t.mount_port), ("gw", 2049, 2049));
-        assert_eq!(
-            (t.path.as_str(), t.version, t.transport),
-            ("/data", Version::V3, Transport::Tcp)
-        );
+        let nfs = |version, mount_port| Protocol::Nfs { version, mount_port };
+        assert_eq!((t.host.as_str(), t.port, t.protocol), ("gw", 2049, nfs(Version::V3, 2049)));
+        assert_eq!((t.path.as_str(), t.transport), ("/data", Transport::Tcp));
         let t: Target = "nfs://[::1]:99/a/b?version=4.2&transport=rdma".parse().unwrap();
-        assert_eq!((t.host.as_str(), t.port, t.mount_port), ("::1", 99, 2049));
+        assert_eq!((t.host.as_str(), t.port), ("::1", 99));
+        assert_eq!(t.protocol, nfs(Version::V42, 2049));
         assert_eq!(t.to_string(), "nfs://[::1]:99/a/b?version=4.2&transport=rdma");
         let t: Target = "nfs://gw/x?transport=rdma&mountport=7".parse().unwrap();
-        assert_eq!((t.port, t.mount_port, t.crc), (20049, 7, true));
+        assert_eq!((t.port, t.protocol, t.crc), (20049, nfs(Version::V3, 7), true));
         let t: Target = "nfs://gw/x?transport=rdma&crc=off".parse().unwrap();
         assert!(!t.crc);
         assert_eq!(t.to_string(), "nfs://gw:20049/x?version=3&transport=rdma&crc=off");
+    }
+
+    #[test]
+    fn targets_of_smb_are_read_and_shown_without_the_password() {
+        let t: Target = "smb://alice:p:w/@x@gw/data".parse().unwrap();
+        assert_eq!((t.host.as_str(), t.port, t.path.as_str()), ("gw", 445, "/data"));
+        let Protocol::Smb { user, options } = &t.protocol else { panic!("{t}") };
+        assert_eq!((user.name.as_str(), user.password.as_str()), ("alice", "p:w/@x"));
+        assert_eq!(*options, Options::default());
+        assert_eq!(t.to_string(), "smb://alice@gw:445/data?dialect=3.1.1&transport=tcp");
+        assert!(!format!("{t:?}").contains("p:w"));
+        let t: Target = "smb+rdma://DOM;bob@[::1]/d?dialect=3.0.2&sign=on&crc=off".parse().unwrap();
+        assert_eq!((t.port, t.transport, t.crc), (5445, Transport::Rdma, false));
+        let Protocol::Smb { user, options } = &t.protocol else { panic!("{t}") };
+        assert_eq!((user.domain.as_str(), user.name.as_str()), ("DOM", "bob"));
+        assert_eq!((options.dialect, options.sign, options.seal), (Dialect::V302, true, false));
     }
 
     #[test]
@@ -188,6 +327,13 @@ mod tests {
             "nfs://gw/d?crc=no",
             "nfs://gw/d?mountport=70000",
             "nfs://[::1/d",
+            "cifs://a:b@gw/d",
+            "smb://a:b@gw",
+            "smb://a:b@gw/",
+            "smb://a:b@gw/d/e",
+            "smb://a:b@gw/d?dialect=1.0",
+            "smb://a:b@gw/d?sign=yes",
+            "smb://a:b@gw/d?version=3",
         ] {
             assert!(text.parse::<Target>().is_err(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! A share by whichever version: the few operations that `demo` and `bench` measure.
+//! A share by whichever protocol: the few operations that `demo` and `bench` measure.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use crate::error::{Error, Result};
 use crate::nfs3::{CreateHow, Fh, Nfs3, SetAttr, Stable};
 use crate::nfs4::{Minor, Nfs4, OpenFile, OpenHow, Stateid};
 use crate::rpc::{Callbacks, Credential, NoCallbacks, Rpc};
-use crate::target::{Target, Transport, Version};
+use crate::smb::{Smb, SmbFile};
+use crate::target::{Protocol, Target, Transport, Version};
 use crate::{mount, nfs4};
 
 /// A share, and the connection to it.
@@ -20,13 +21,39 @@ pub enum Volume {
     V3(Nfs3, Fh),
     /// By version 4.1 or 4.2.
     V4(Nfs4, Fh),
+    /// By SMB.
+    Smb(Smb),
 }
 
 /// A file of a [`Volume`].
 #[derive(Clone, Debug)]
-pub struct File {
-    fh: Fh,
-    stateid: Stateid,
+pub struct File(Opened);
+
+#[derive(Clone, Debug)]
+enum Opened {
+    Nfs { fh: Fh, stateid: Stateid },
+    Smb(SmbFile),
+}
+
+impl File {
+    fn nfs(fh: Fh, stateid: Stateid) -> Self {
+        Self(Opened::Nfs { fh, stateid })
+    }
+
+    /// As NFS names it; nothing for a file of another volume.
+    fn named(&self) -> Result<(&Fh, Stateid)> {
+        match &self.0 {
+            Opened::Nfs { fh, stateid } => Ok((fh, *stateid)),
+            Opened::Smb(_) => Err(Error::Protocol("a file of another volume".into())),
+        }
+    }
+
+    fn smb(&self) -> Result<&SmbFile> {
+        match &self.0 {
+            Opened::Smb(file) => Ok(file),
+            Opened::Nfs { .. } => Err(Error::Protocol("a file of another volume".into())),
+        }
+    }
 }
 
 /// A new connection to the target's NFS port.
@@ -41,9 +68,19 @@ pub async fn dial(target: &Target, local: &Local, callbacks: Arc<dyn Callbacks>)
 impl Volume {
     /// Connects and finds the share.
     pub async fn open(target: &Target, local: &Local, cred: Credential) -> Result<Self> {
-        let minor = match target.version {
+        let (version, mount_port) = match &target.protocol {
+            Protocol::Nfs { version, mount_port } => (*version, *mount_port),
+            Protocol::Smb { user, options } => {
+                let to = target.address(target.port).map_err(Error::Connect)?;
+                let rdma = target.transport == Transport::Rdma;
+                let share = (target.host.as_str(), target.path.trim_matches('/'));
+                let smb = Smb::connect(to, rdma, share, user, *options, local).await?;
+                return Ok(Self::Smb(smb));
+            }
+        };
+        let minor = match version {
             Version::V3 => {
-                let mount_at = target.address(target.mount_port).map_err(Error::Connect)?;
+                let mount_at = target.address(mount_port).map_err(Error::Connect)?;
                 let rpc = connect::tcp(mount_at, local, Arc::new(NoCallbacks)).await?;
                 let root = mount::mount(&rpc, &cred, &target.path).await?;
                 let rpc = dial(target, local, Arc::new(NoCallbacks)).await?;
@@ -66,6 +103,7 @@ impl Volume {
         match self {
             Self::V3(nfs, _) => nfs.rpc().info(),
             Self::V4(nfs, _) => nfs.rpc().info(),
+            Self::Smb(smb) => smb.info(),
         }
     }
 
@@ -75,13 +113,14 @@ impl Volume {
             Self::V3(nfs, root) => {
                 let set = SetAttr { mode: Some(0o644), size: Some(0), ..SetAttr::default() };
                 let (fh, _) = nfs.create(root, name.as_bytes(), CreateHow::Unchecked(set)).await?;
-                Ok(File { fh, stateid: Stateid::ANONYMOUS })
+                Ok(File::nfs(fh, Stateid::ANONYMOUS))
             }
             Self::V4(nfs, root) => {
                 let how = OpenHow::create(0o644);
                 let open = nfs.open(root, name.as_bytes(), name.as_bytes(), how).await?;
-                Ok(File { fh: open.fh, stateid: open.stateid })
+                Ok(File::nfs(open.fh, open.stateid))
             }
+            Self::Smb(smb) => smb.create(name).await.map(|f| File(Opened::Smb(f))),
         }
     }
 
@@ -90,12 +129,13 @@ impl Volume {
         match self {
             Self::V3(nfs, root) => {
                 let (fh, _) = nfs.lookup(root, name.as_bytes()).await?;
-                Ok(File { fh, stateid: Stateid::ANONYMOUS })
+                Ok(File::nfs(fh, Stateid::ANONYMOUS))
             }
             Self::V4(nfs, root) => {
                 let open = nfs.open(root, name.as_bytes(), name.as_bytes(), OpenHow::READ).await?;
-                Ok(File { fh: open.fh, stateid: open.stateid })
+                Ok(File::nfs(open.fh, open.stateid))
             }
+            Self::Smb(smb) => smb.find(name).await.map(|f| File(Opened::Smb(f))),
         }
     }
 
@@ -103,10 +143,19 @@ impl Volume {
     pub async fn read(&self, file: &File, offset: u64, count: u32) -> Result<(Vec<Buf>, bool)> {
         match self {
             Self::V3(nfs, _) => {
-                let read = nfs.read(&file.fh, offset, count).await?;
+                let read = nfs.read(file.named()?.0, offset, count).await?;
                 Ok((read.data, read.eof))
             }
-            Self::V4(nfs, _) => nfs.read(&file.fh, file.stateid, offset, count).await,
+            Self::V4(nfs, _) => {
+                let (fh, stateid) = file.named()?;
+                nfs.read(fh, stateid, offset, count).await
+            }
+            Self::Smb(smb) => {
+                let data = smb.read(file.smb()?, offset, count).await?;
+                let len: usize = data.iter().map(Buf::len).sum();
+                // SMB does not say so; a READ that is not full met the end.
+                Ok((data, u32::try_from(len).is_ok_and(|n| n < count)))
+            }
         }
     }
 
@@ -114,25 +163,32 @@ impl Volume {
     pub async fn write(&self, file: &File, offset: u64, data: Vec<Buf>) -> Result<u32> {
         match self {
             Self::V3(nfs, _) => {
-                Ok(nfs.write(&file.fh, offset, data, Stable::Unstable).await?.count)
+                let (fh, _) = file.named()?;
+                Ok(nfs.write(fh, offset, data, Stable::Unstable).await?.count)
             }
-            Self::V4(nfs, _) => Ok(nfs.write(&file.fh, file.stateid, offset, data, 0).await?.count),
+            Self::V4(nfs, _) => {
+                let (fh, stateid) = file.named()?;
+                Ok(nfs.write(fh, stateid, offset, data, 0).await?.count)
+            }
+            Self::Smb(smb) => smb.write(file.smb()?, offset, data).await,
         }
     }
 
     /// Makes what was written stable.
     pub async fn commit(&self, file: &File) -> Result<()> {
         match self {
-            Self::V3(nfs, _) => nfs.commit(&file.fh, 0, 0).await.map(drop),
-            Self::V4(nfs, _) => nfs.commit(&file.fh, 0, 0).await.map(drop),
+            Self::V3(nfs, _) => nfs.commit(file.named()?.0, 0, 0).await.map(drop),
+            Self::V4(nfs, _) => nfs.commit(file.named()?.0, 0, 0).await.map(drop),
+            Self::Smb(smb) => smb.flush(file.smb()?).await,
         }
     }
 
     /// Asks for the attributes; gives the size.
     pub async fn size(&self, file: &File) -> Result<u64> {
         match self {
-            Self::V3(nfs, _) => Ok(nfs.getattr(&file.fh).await?.size),
-            Self::V4(nfs, _) => Ok(nfs.getattr(&file.fh).await?.size),
+            Self::V3(nfs, _) => Ok(nfs.getattr(file.named()?.0).await?.size),
+            Self::V4(nfs, _) => Ok(nfs.getattr(file.named()?.0).await?.size),
+            Self::Smb(smb) => smb.size(file.smb()?).await,
         }
     }
 
@@ -144,17 +200,21 @@ impl Volume {
                 Ok(names.filter(|n| n != b"." && n != b"..").collect())
             }
             Self::V4(nfs, root) => Ok(nfs.list(root).await?.into_iter().map(|e| e.name).collect()),
+            Self::Smb(smb) => {
+                Ok(smb.list("").await?.into_iter().map(|e| e.name.into_bytes()).collect())
+            }
         }
     }
 
-    /// Closes what version 4 has opened.
+    /// Closes; version 3 has nothing to close.
     pub async fn close(&self, file: File) -> Result<()> {
         match self {
             Self::V3(..) => Ok(()),
             Self::V4(nfs, _) => {
-                let File { fh, stateid } = file;
-                nfs.close(&OpenFile { fh, stateid, delegation: None }).await
+                let (fh, stateid) = file.named()?;
+                nfs.close(&OpenFile { fh: fh.clone(), stateid, delegation: None }).await
             }
+            Self::Smb(smb) => smb.close(*file.smb()?).await,
         }
     }
 
@@ -163,6 +223,7 @@ impl Volume {
         match self {
             Self::V3(nfs, root) => nfs.remove(root, name.as_bytes()).await,
             Self::V4(nfs, root) => nfs.remove(root, name.as_bytes()).await,
+            Self::Smb(smb) => smb.unlink(name).await,
         }
     }
 
@@ -171,6 +232,7 @@ impl Volume {
         match self {
             Self::V3(..) => Ok(()),
             Self::V4(nfs, _) => nfs.destroy().await,
+            Self::Smb(smb) => smb.leave().await,
         }
     }
 }

@@ -1,0 +1,386 @@
+//! Operations on a share and its files.
+
+use std::sync::atomic::Ordering;
+
+use iobuf::Buf;
+use rdma_transport::limits::SMBD_FRAGMENTED_RECV_MAX;
+use smbd_core::status::Status;
+use smbd_core::wire::create::{self, Disposition, access, option, share};
+use smbd_core::wire::file_id::FileId;
+use smbd_core::wire::negotiate::Dialect;
+use smbd_core::wire::rdma::Channel;
+use smbd_core::wire::{
+    Command, Malformed, close, flush, put_utf16, query_directory, query_info, read, set_info,
+    simple, tree_connect, utf16, write,
+};
+
+use super::Smb;
+use super::link::{Answer, Ask, HEAD_MAX};
+use crate::error::{Error, Result};
+
+/// FileNamesInformation, FileStandardInformation, FileDispositionInformation (MS-FSCC section 2.4).
+const NAMES: u8 = 12;
+const STANDARD: u8 = 5;
+const DISPOSITION: u8 = 13;
+const LIST_BYTES: u32 = 65_536;
+
+/// An open file or directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SmbFile {
+    id: FileId,
+    /// Bytes of data when it was opened.
+    pub size: u64,
+}
+
+/// A name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The name.
+    pub name: String,
+}
+
+fn malformed(m: Malformed) -> Error {
+    Error::Protocol(format!("{m:?}"))
+}
+
+/// Credits that a request or an answer of so many bytes costs (MS-SMB2 section 3.1.5.2).
+fn charge(bytes: u32) -> u16 {
+    u16::try_from(bytes.saturating_sub(1) / 65_536 + 1).unwrap_or(u16::MAX)
+}
+
+impl Smb {
+    pub(super) async fn tree_connect(mut self, server: &str, share: &str) -> Result<Self> {
+        let path = format!("\\\\{server}\\{share}");
+        let request = tree_connect::Request { flags: 0, path };
+        let answer = self.plain(Command::TreeConnect, request.emit()).await?;
+        tree_connect::Response::parse(&answer.message).map_err(malformed)?;
+        self.tree = answer.header.tree_id();
+        Ok(self)
+    }
+
+    /// Opens or makes. `name` has backslashes.
+    pub async fn open(
+        &self,
+        name: &str,
+        mask: u32,
+        disposition: Disposition,
+        options: u32,
+    ) -> Result<SmbFile> {
+        let mut units = Vec::new();
+        put_utf16(&mut units, name);
+        let request = create::Request {
+            oplock_level: create::oplock::NONE,
+            impersonation: 2,
+            access: mask,
+            attributes: 0,
+            share: share::READ | share::WRITE | share::DELETE,
+            disposition: disposition as u32,
+            options,
+            name: units.into(),
+            contexts: Vec::new(),
+        };
+        let answer = self.plain(Command::Create, request.emit()).await?;
+        let opened = create::Response::parse(&answer.message).map_err(malformed)?;
+        Ok(SmbFile { id: opened.file, size: opened.basics.end_of_file })
+    }
+
+    /// Makes an empty file, or cuts one that is there.
+    pub async fn create(&self, name: &str) -> Result<SmbFile> {
+        let mask =
+            access::READ_DATA | access::WRITE_DATA | access::READ_ATTRIBUTES | access::DELETE;
+        self.open(name, mask, Disposition::OverwriteIf, option::NON_DIRECTORY_FILE).await
+    }
+
+    /// Opens a file to read it.
+    pub async fn find(&self, name: &str) -> Result<SmbFile> {
+        let mask = access::READ_DATA | access::READ_ATTRIBUTES;
+        self.open(name, mask, Disposition::Open, option::NON_DIRECTORY_FILE).await
+    }
+
+    /// Closes.
+    pub async fn close(&self, file: SmbFile) -> Result<()> {
+        let request = close::Request { flags: 0, file: file.id };
+        self.plain(Command::Close, request.emit()).await.map(drop)
+    }
+
+    /// Makes what was written stable.
+    pub async fn flush(&self, file: &SmbFile) -> Result<()> {
+        let request = flush::Request { file: file.id };
+        self.plain(Command::Flush, request.emit()).await.map(drop)
+    }
+
+    /// Most payload of one message. Over SMB Direct a message is at most what its receiver puts together.
+    fn inline_max(&self, towards_server: bool) -> u32 {
+        let room = match towards_server {
+            true => self.info().message_out_max.load(Ordering::Relaxed),
+            false => SMBD_FRAGMENTED_RECV_MAX,
+        };
+        if !self.is_rdma || room == 0 {
+            return u32::MAX;
+        }
+        let max = u32::try_from(room.saturating_sub(HEAD_MAX)).unwrap_or(u32::MAX);
+        // Whole pages are written faster than parts of them.
+        if max > 65_536 { max & !0xffff } else { max }
+    }
+
+    /// Reads up to `count` bytes; fewer at the end of the file.
+    pub async fn read(&self, file: &SmbFile, offset: u64, count: u32) -> Result<Vec<Buf>> {
+        let mut data = Vec::new();
+        let mut done = 0;
+        while done < count {
+            let part = match self.is_direct(count - done) {
+                true => (count - done).min(self.agreed.read_max),
+                false => (count - done).min(self.agreed.read_max).min(self.inline_max(false)),
+            };
+            let got = match self.read_one(file, offset + u64::from(done), part).await {
+                Err(Error::Smb(_, Status::END_OF_FILE)) => break,
+                other => other?,
+            };
+            let len: usize = got.iter().map(Buf::len).sum();
+            data.extend(got);
+            let len = u32::try_from(len).unwrap_or(u32::MAX);
+            done = done.saturating_add(len);
+            if len < part {
+                break;
+            }
+        }
+        Ok(data)
+    }
+
+    /// Dialect 3.0 knows no remote invalidation (MS-SMB2 section 2.2.19).
+    fn channel(&self) -> Channel {
+        match self.agreed.dialect {
+            Dialect::V300 => Channel::RdmaV1,
+            _ => Channel::RdmaV1Invalidate,
+        }
+    }
+
+    async fn read_one(&self, file: &SmbFile, offset: u64, length: u32) -> Result<Vec<Buf>> {
+        let mut request = read::Request {
+            padding: read::Response::DATA_OFFSET,
+            flags: 0,
+            length,
+            offset,
+            file: file.id,
+            minimum_count: 0,
+            channel: Some(Channel::None),
+            remaining: 0,
+            descriptors: Vec::new(),
+        };
+        let ask = if self.is_direct(length) {
+            request.channel = Some(self.channel());
+            let info = self.info();
+            let len = usize::try_from(length).unwrap_or(0);
+            let into = info.pool.acquire_all(len, info.account).await;
+            Ask::Read(request, into.map_err(|e| Error::Protocol(e.to_string()))?)
+        } else {
+            Ask::Plain(request.emit(), Vec::new())
+        };
+        let answer = self.ask(Command::Read, charge(length), ask).await?;
+        let response = read::Response::parse(&answer.message).map_err(malformed)?;
+        let Answer { message, bulk, into, .. } = answer;
+        let mut data: Vec<Buf> = into.into_iter().map(|b| b.freeze()).collect();
+        data.extend(bulk);
+        if data.is_empty() {
+            let at = usize::from(response.data_offset);
+            let len = usize::try_from(response.data_length).unwrap_or(0);
+            data.push(message.slice(at..at + len));
+        }
+        data.retain(|b| !b.is_empty());
+        Ok(data)
+    }
+
+    /// Writes; gives the bytes taken.
+    pub async fn write(&self, file: &SmbFile, offset: u64, data: Vec<Buf>) -> Result<u32> {
+        let mut rest = data;
+        let mut done = 0_u32;
+        loop {
+            let left: usize = rest.iter().map(Buf::len).sum();
+            let left = u32::try_from(left).unwrap_or(u32::MAX);
+            if left == 0 && done > 0 {
+                return Ok(done);
+            }
+            let part = match self.is_direct(left) {
+                true => left.min(self.agreed.write_max),
+                false => left.min(self.agreed.write_max).min(self.inline_max(true)),
+            };
+            let now = take(&mut rest, usize::try_from(part).unwrap_or(0));
+            let at = offset + u64::from(done);
+            let count = self.write_one(file, at, part, now).await?;
+            done += count;
+            if count < part || left == part {
+                return Ok(done);
+            }
+        }
+    }
+
+    async fn write_one(
+        &self,
+        file: &SmbFile,
+        offset: u64,
+        length: u32,
+        data: Vec<Buf>,
+    ) -> Result<u32> {
+        let mut request = write::Request {
+            data_offset: write::Request::DATA_OFFSET,
+            length,
+            offset,
+            file: file.id,
+            channel: Some(Channel::None),
+            remaining: 0,
+            flags: 0,
+            descriptors: Vec::new(),
+        };
+        let ask = if self.is_direct(length) {
+            request.channel = Some(self.channel());
+            (request.remaining, request.length, request.data_offset) = (length, 0, 0);
+            Ask::Write(request, data)
+        } else {
+            Ask::Plain(request.emit(), data)
+        };
+        let answer = self.ask(Command::Write, charge(length), ask).await?;
+        Ok(write::Response::parse(&answer.message).map_err(malformed)?.count)
+    }
+
+    /// Asks for the size of an open file (FileStandardInformation).
+    pub async fn size(&self, file: &SmbFile) -> Result<u64> {
+        let request = query_info::Request {
+            info_type: query_info::info_type::FILE,
+            class: STANDARD,
+            output_len: 24,
+            additional: 0,
+            flags: 0,
+            file: file.id,
+            input: Vec::new(),
+        };
+        let answer = self.plain(Command::QueryInfo, request.emit()).await?;
+        let info = query_info::Response::parse(&answer.message).map_err(malformed)?;
+        let size = info.buffer.get(8..16).and_then(|b| b.first_chunk::<8>());
+        size.map(|b| u64::from_le_bytes(*b))
+            .ok_or_else(|| Error::Protocol("FileStandardInformation is cut short".into()))
+    }
+
+    /// The names in a directory, without `.` and `..`.
+    pub async fn list(&self, directory: &str) -> Result<Vec<Entry>> {
+        let mask = access::READ_DATA | access::READ_ATTRIBUTES;
+        let dir = self.open(directory, mask, Disposition::Open, option::DIRECTORY_FILE).await?;
+        let mut names = Vec::new();
+        loop {
+            let request = query_directory::Request {
+                class: NAMES,
+                flags: 0,
+                file_index: 0,
+                file: dir.id,
+                output_len: LIST_BYTES,
+                pattern: "*".into(),
+            };
+            let answer = self.plain(Command::QueryDirectory, request.emit()).await;
+            let answer = match answer {
+                Err(Error::Smb(_, Status::NO_MORE_FILES)) => break,
+                other => other?,
+            };
+            let part = query_directory::Response::parse(&answer.message).map_err(malformed)?;
+            entries(&part.buffer, &mut names)?;
+        }
+        self.close(dir).await?;
+        names.retain(|e| e.name != "." && e.name != "..");
+        Ok(names)
+    }
+
+    /// Removes a file.
+    pub async fn unlink(&self, name: &str) -> Result<()> {
+        let options = option::NON_DIRECTORY_FILE | option::DELETE_ON_CLOSE;
+        let file = self.open(name, access::DELETE, Disposition::Open, options).await?;
+        self.close(file).await
+    }
+
+    /// Marks an open file so that its last close removes it (FileDispositionInformation).
+    pub async fn delete_on_close(&self, file: &SmbFile) -> Result<()> {
+        let request = set_info::Request {
+            info_type: query_info::info_type::FILE,
+            class: DISPOSITION,
+            additional: 0,
+            file: file.id,
+            buffer: vec![1],
+        };
+        self.plain(Command::SetInfo, request.emit()).await.map(drop)
+    }
+
+    /// Leaves the share and ends the session.
+    pub async fn leave(self) -> Result<()> {
+        self.plain(Command::TreeDisconnect, simple::BODY.to_vec()).await?;
+        self.plain(Command::Logoff, simple::BODY.to_vec()).await.map(drop)
+    }
+}
+
+/// Takes the first `n` bytes.
+fn take(from: &mut Vec<Buf>, n: usize) -> Vec<Buf> {
+    let mut left = n;
+    let mut taken = Vec::with_capacity(from.len());
+    for piece in from.iter_mut() {
+        let part = piece.split_to(left);
+        left -= part.len();
+        taken.push(part);
+    }
+    from.retain(|b| !b.is_empty());
+    taken.retain(|b| !b.is_empty());
+    taken
+}
+
+/// Entries of FileNamesInformation (MS-FSCC section 2.4.33).
+fn entries(buffer: &[u8], into: &mut Vec<Entry>) -> Result<()> {
+    let cut = || Error::Protocol("an entry of a directory is cut short".into());
+    let word = |at: usize| {
+        let bytes = buffer.get(at..)?.first_chunk::<4>()?;
+        usize::try_from(u32::from_le_bytes(*bytes)).ok()
+    };
+    let mut at = 0;
+    loop {
+        let (next, len) = (word(at).ok_or_else(cut)?, word(at + 8).ok_or_else(cut)?);
+        let name = at + 12;
+        let units = name.checked_add(len).and_then(|end| buffer.get(name..end));
+        let name = units.and_then(utf16).ok_or_else(cut)?;
+        into.push(Entry { name });
+        if next == 0 {
+            return Ok(());
+        }
+        at = at.checked_add(next).ok_or_else(cut)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credits_go_by_64_kib() {
+        for (bytes, credits) in [(0, 1), (1, 1), (65_536, 1), (65_537, 2), (1 << 20, 16)] {
+            assert_eq!(charge(bytes), credits);
+        }
+    }
+
+    #[test]
+    fn pieces_are_taken_from_the_front() {
+        let mut from = vec![Buf::from(vec![1, 2, 3]), Buf::from(vec![4, 5])];
+        let first: Vec<u8> = take(&mut from, 4).iter().flat_map(|b| b.to_vec()).collect();
+        assert_eq!(first, [1, 2, 3, 4]);
+        assert_eq!(take(&mut from, 9).len(), 1);
+        assert!(from.is_empty());
+    }
+
+    #[test]
+    fn names_of_a_directory_are_read() {
+        let mut buffer = vec![0; 16];
+        buffer[0] = 16;
+        buffer[8] = 4;
+        buffer[12..16].copy_from_slice(&[b'a', 0, b'b', 0]);
+        buffer.extend([0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, b'c', 0]);
+        let mut names = Vec::new();
+        entries(&buffer, &mut names).unwrap();
+        let names: Vec<&str> = names.iter().map(|e| e.name.as_str()).collect();
+        assert_eq!(names, ["ab", "c"]);
+        for cut in [0, 11, 15, 27, 29] {
+            assert!(entries(&buffer[..cut], &mut Vec::new()).is_err(), "{cut}");
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! Requests and answers of SMB2 over one connection.
+//!
+//! *Operation.* One task drives the connection. A request waits for the credits that it costs, is numbered, signed or sealed, and
+//! sent; requests that are queued before the driver runs leave together. An interim answer only brings credits.
+//!
+//! *Memory.* A request owns its payload until it is answered. Payload by RDMA is registered as long as the request is under way;
+//! what is read lands in pool buffers.
+//!
+//! *Errors.* The end of the connection ends every request under way, and every later one, with the same reason. A server that
+//! answers nothing for a minute while requests wait counts as gone.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll};
+
+use futures_util::task::AtomicWaker;
+use iobuf::{Buf, BufMut};
+use rdma_transport::channel::{ChannelError, Info, Payload, Place, RemoteSeg, Reply, Traffic};
+use rdma_transport::messages::{Message, Messages};
+use rdma_transport::verbs::Region;
+use smbd_core::wire::{Command, Flags, HEADER_LEN, Header, read, transform, write};
+use tokio::sync::oneshot;
+
+use super::secure::Secure;
+use crate::error::{Error, Result};
+use crate::rpc::Quiet;
+
+/// Requests of one connection under way at once.
+const REQUESTS_MAX: usize = 4096;
+/// Messages handled before other tasks get the thread.
+const EVENTS_PER_TURN: usize = 64;
+/// Credits that a client works towards.
+const CREDITS_GOAL: u32 = 512;
+const STATUS_PENDING: u32 = 0x0000_0103;
+
+/// What a request says.
+pub(super) enum Ask {
+    /// A body, with payload behind it.
+    Plain(Vec<u8>, Vec<Buf>),
+    /// A READ whose data the server writes into these buffers.
+    Read(read::Request, Vec<BufMut>),
+    /// A WRITE whose data the server reads from these.
+    Write(write::Request, Vec<Buf>),
+}
+
+/// A request.
+pub(super) struct Request {
+    pub(super) command: Command,
+    pub(super) tree: u32,
+    pub(super) session: u64,
+    /// Credits that it costs.
+    pub(super) charge: u16,
+    pub(super) ask: Ask,
+}
+
+/// An answer.
+pub(super) struct Answer {
+    pub(super) header: Header,
+    /// From the header on, without bulk data.
+    pub(super) message: Buf,
+    /// Bulk data that stood in the message.
+    pub(super) bulk: Vec<Buf>,
+    /// The buffers of [`Ask::Read`].
+    pub(super) into: Vec<BufMut>,
+    /// The request as it was sent, without payload.
+    pub(super) sent: Vec<u8>,
+}
+
+struct Waiting {
+    answer: oneshot::Sender<Result<Answer>>,
+    regions: Vec<RemoteSeg>,
+    sent: Vec<u8>,
+}
+
+type Queued = (Request, oneshot::Sender<Result<Answer>>);
+
+struct Queue {
+    requests: VecDeque<Queued>,
+    under_way: usize,
+    ended: Option<ChannelError>,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    driver: AtomicWaker,
+    info: Arc<Info>,
+    secure: OnceLock<Secure>,
+    /// The dialect has credits of more than one for large requests.
+    multi_credit: OnceLock<bool>,
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the driver when the last handle goes.
+struct Handle(Arc<Shared>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.queue().ended.get_or_insert(ChannelError::Closed("by this side".into()));
+        self.0.driver.wake();
+    }
+}
+
+/// One connection. Clones share it; it closes with the last of them.
+#[derive(Clone)]
+pub(super) struct Link(Arc<Handle>);
+
+impl Link {
+    /// Drives a connection by a task of the current runtime.
+    pub(super) fn over(messages: Box<dyn Messages>) -> Self {
+        let shared = Arc::new(Shared {
+            queue: Mutex::new(Queue { requests: VecDeque::new(), under_way: 0, ended: None }),
+            driver: AtomicWaker::new(),
+            info: messages.info().clone(),
+            secure: OnceLock::new(),
+            multi_credit: OnceLock::new(),
+        });
+        let mut driver = Driver {
+            shared: shared.clone(),
+            messages,
+            waiting: HashMap::new(),
+            next: 0,
+            credits: 1,
+            quiet: Quiet::default(),
+        };
+        tokio::spawn(async move {
+            let why = poll_fn(|cx| driver.poll(cx)).await;
+            driver.end(why);
+        });
+        Self(Arc::new(Handle(shared)))
+    }
+
+    /// What is known of the connection.
+    pub(super) fn info(&self) -> &Arc<Info> {
+        &self.0.0.info
+    }
+
+    /// From now on messages are signed or sealed with these keys.
+    pub(super) fn secure(&self, keys: Secure) {
+        // A connection of ours has one session.
+        let _ = self.0.0.secure.set(keys);
+    }
+
+    /// Large requests cost several credits from now on, or may not be made.
+    pub(super) fn multi_credit(&self, yes: bool) {
+        let _ = self.0.0.multi_credit.set(yes);
+    }
+
+    /// Payload must travel inside the messages.
+    pub(super) fn is_inline_only(&self) -> bool {
+        self.0.0.secure.get().is_some_and(Secure::is_inline_only)
+    }
+
+    /// Asks and waits.
+    pub(super) async fn ask(&self, request: Request) -> Result<Answer> {
+        let (answer, wait) = oneshot::channel();
+        {
+            let mut queue = self.0.0.queue();
+            if let Some(why) = &queue.ended {
+                return Err(why.clone().into());
+            }
+            if queue.under_way >= REQUESTS_MAX {
+                return Err(Error::Protocol(format!("{REQUESTS_MAX} requests are under way")));
+            }
+            queue.under_way += 1;
+            queue.requests.push_back((request, answer));
+        }
+        self.0.0.driver.wake();
+        let gone = ChannelError::Closed("the connection is gone".into());
+        wait.await.unwrap_or(Err(Error::Down(gone)))
+    }
+}
+
+struct Driver {
+    shared: Arc<Shared>,
+    messages: Box<dyn Messages>,
+    waiting: HashMap<u64, Waiting>,
+    /// Number of the next message.
+    next: u64,
+    credits: u32,
+    quiet: Quiet,
+}
+
+impl Driver {
+    /// Ready when the connection is over.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ChannelError> {
+        self.shared.driver.register(cx.waker());
+        for _ in 0..EVENTS_PER_TURN {
+            if let Some(why) = self.send_queued() {
+                return Poll::Ready(why);
+            }
+            match self.messages.poll_message(cx) {
+                Poll::Ready(Ok(message)) => {
+                    self.quiet.heard = true;
+                    if let Err(e) = self.on_message(message) {
+                        return Poll::Ready(ChannelError::Closed(e.to_string()));
+                    }
+                }
+                Poll::Ready(Err(why)) => return Poll::Ready(why),
+                Poll::Pending => {
+                    let quiet = self.quiet.poll(!self.waiting.is_empty(), cx);
+                    return quiet.map(|()| ChannelError::Closed("no answer for a minute".into()));
+                }
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Sends what credits allow; gives the end of the connection if there is one.
+    fn send_queued(&mut self) -> Option<ChannelError> {
+        loop {
+            let shared = self.shared.clone();
+            let mut queue = shared.queue();
+            if let Some(why) = &queue.ended {
+                return Some(why.clone());
+            }
+            let (first, _) = queue.requests.front()?;
+            let charge = u32::from(first.charge.max(1));
+            if charge > self.credits && !self.waiting.is_empty() {
+                return None;
+            }
+            let (request, answer) = queue.requests.pop_front()?;
+            drop(queue);
+            let result = if charge > self.credits {
+                Err(Error::Protocol(format!("{charge} credits are never granted")))
+            } else {
+                self.credits -= charge;
+                self.send(request)
+            };
+            match result {
+                Ok((id, regions, sent)) => {
+                    self.waiting.insert(id, Waiting { answer, regions, sent });
+                }
+                Err(e) => self.answer(answer, Err(e)),
+            }
+        }
+    }
+
+    fn answer(&self, to: oneshot::Sender<Result<Answer>>, with: Result<Answer>) {
+        self.shared.queue().under_way -= 1;
+        // Whoever asked may have given up.
+        let _ = to.send(with);
+    }
+
+    fn send(&mut self, request: Request) -> Result<(u64, Vec<RemoteSeg>, Vec<u8>)> {
+        let (body, data, regions) = self.body(request.ask)?;
+        let id = self.next;
+        self.next += u64::from(request.charge.max(1));
+        let multi = self.shared.multi_credit.get().copied().unwrap_or(false);
+        let header = Header {
+            credit_charge: if multi { request.charge } else { 0 },
+            status: 0,
+            command: request.command as u16,
+            credits: u16::try_from(CREDITS_GOAL.saturating_sub(self.credits).max(1)).unwrap_or(1),
+            message_id: id,
+            tree_or_async: Header::of_tree(request.tree),
+            session_id: request.session,
+            flags: Flags(0),
+            next: 0,
+            signature: [0; 16],
+        };
+        let mut head = header.emit().to_vec();
+        head.extend_from_slice(&body);
+        let slices: Vec<&[u8]> = data.iter().map(Buf::as_slice).collect();
+        let sealed = match self.shared.secure.get() {
+            // A server ends the connection when this one is not (MS-SMB2 section 3.3.5.2.4).
+            Some(secure) => {
+                let always = request.command == Command::TreeConnect;
+                secure.seal(&mut head, &slices, always)?
+            }
+            None => None,
+        };
+        let sent = if request.session == 0 || request.command == Command::SessionSetup {
+            head.clone()
+        } else {
+            Vec::new()
+        };
+        let message = match sealed {
+            Some(sealed) => Reply::of(sealed),
+            None => {
+                let at = head.len();
+                let payload = Payload { at, data, pad: 0, place: Place::Inline };
+                let payloads = if payload.is_empty() { Vec::new() } else { vec![payload] };
+                Reply { head, payloads, invalidate: None }
+            }
+        };
+        Traffic::add(&self.shared.info.traffic.requests, 1);
+        self.messages.send(message);
+        Ok((id, regions, sent))
+    }
+
+    /// The body, what follows it, and the memory that it names.
+    fn body(&mut self, ask: Ask) -> Result<(Vec<u8>, Vec<Buf>, Vec<RemoteSeg>)> {
+        match ask {
+            Ask::Plain(body, data) => Ok((body, data, Vec::new())),
+            Ask::Read(mut read, into) => {
+                let mut left = read.length;
+                let regions = into.into_iter().map(Region::Writable).collect();
+                let mut regions = self.register(regions)?;
+                for region in &mut regions {
+                    region.len = region.len.min(left);
+                    left -= region.len;
+                }
+                read.descriptors.clone_from(&regions);
+                Ok((read.emit(), Vec::new(), regions))
+            }
+            Ask::Write(mut write, data) => {
+                let regions = data.into_iter().map(Region::Readable).collect();
+                let regions = self.register(regions)?;
+                write.descriptors.clone_from(&regions);
+                Ok((write.emit(), Vec::new(), regions))
+            }
+        }
+    }
+
+    fn register(&mut self, memory: Vec<Region>) -> Result<Vec<RemoteSeg>> {
+        let mut regions: Vec<RemoteSeg> = Vec::with_capacity(memory.len());
+        for region in memory {
+            match self.messages.register(region) {
+                Ok(seg) => regions.push(seg),
+                Err((why, _)) => {
+                    regions.iter().for_each(|r| drop(self.messages.release(r.handle)));
+                    return Err(Error::Protocol(format!("memory is not taken: {why:?}")));
+                }
+            }
+        }
+        Ok(regions)
+    }
+
+    fn on_message(&mut self, message: Message) -> Result<()> {
+        let Message { body, pulled } = message;
+        let mut bulk: Vec<Buf> = pulled.into_iter().flat_map(|p| p.data).collect();
+        let mut body = body;
+        let pieces = |body: &Buf, bulk: &[Buf]| -> Vec<Buf> {
+            std::iter::once(body.clone()).chain(bulk.iter().cloned()).collect()
+        };
+        let all = pieces(&body, &bulk);
+        let slices: Vec<&[u8]> = all.iter().map(Buf::as_slice).collect();
+        let secure = self.shared.secure.get();
+        let mut was_sealed = false;
+        if body.starts_with(&transform::PROTOCOL_ID) {
+            let none = || Error::Protocol("an encrypted answer before there are keys".into());
+            body = Buf::from(secure.ok_or_else(none)?.open(&slices)?);
+            bulk.clear();
+            was_sealed = true;
+        }
+        let malformed = |m: smbd_core::wire::Malformed| Error::Protocol(format!("{m:?}"));
+        let header = Header::parse(&body).map_err(malformed)?;
+        if header.message_id == u64::MAX {
+            // A break of an oplock; we never ask for one.
+            return Ok(());
+        }
+        self.credits = self.credits.saturating_add(u32::from(header.credits));
+        if header.flags.has(Flags::ASYNC) && header.status == STATUS_PENDING {
+            return Ok(());
+        }
+        if let Some(secure) = secure
+            && !was_sealed
+            && header.command != Command::SessionSetup as u16
+        {
+            secure.check(&header, &slices)?;
+        }
+        let stray = || Error::Protocol(format!("an answer to message {}", header.message_id));
+        let waiting = self.waiting.remove(&header.message_id).ok_or_else(stray)?;
+        let into = self.take_back(&waiting.regions, &header, &body);
+        let answer = Answer { header, message: body, bulk, into, sent: waiting.sent };
+        self.answer(waiting.answer, Ok(answer));
+        Ok(())
+    }
+
+    /// Takes back the memory that a request named, filled as far as its answer says.
+    fn take_back(&mut self, regions: &[RemoteSeg], header: &Header, body: &Buf) -> Vec<BufMut> {
+        let is_read = header.command == Command::Read as u16 && header.status == 0;
+        let got = read::Response::parse(body).ok().filter(|_| is_read);
+        let mut left = got.map_or(0, |r| usize::try_from(r.data_remaining).unwrap_or(0));
+        let mut moved = 0;
+        let mut into = Vec::with_capacity(regions.len());
+        for region in regions {
+            let len = usize::try_from(region.len).unwrap_or(usize::MAX);
+            match self.messages.release(region.handle) {
+                Some(Region::Writable(mut buffer)) => {
+                    buffer.set_filled(len.min(left));
+                    left -= buffer.len();
+                    Traffic::add(&self.shared.info.traffic.rdma_write, buffer.len() as u64);
+                    into.push(buffer);
+                }
+                Some(Region::Readable(_)) => moved += u64::from(region.len),
+                None => {}
+            }
+        }
+        Traffic::add(&self.shared.info.traffic.rdma_read, moved);
+        into
+    }
+
+    fn end(&mut self, why: ChannelError) {
+        let queued = {
+            let mut queue = self.shared.queue();
+            queue.ended = Some(why.clone());
+            std::mem::take(&mut queue.requests)
+        };
+        let waiting = std::mem::take(&mut self.waiting);
+        let waiting = waiting.into_values().map(|w| w.answer);
+        for answer in waiting.chain(queued.into_iter().map(|(_, answer)| answer)) {
+            let _ = answer.send(Err(why.clone().into()));
+        }
+    }
+}
+
+/// Bytes of a message before payload that a client counts with, when it must all fit one message.
+pub(super) const HEAD_MAX: usize = transform::LEN + HEADER_LEN + 64;

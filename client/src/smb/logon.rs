@@ -1,0 +1,202 @@
+//! NEGOTIATE and SESSION_SETUP, from the client's side (MS-SMB2 sections 3.2.4.2.2 and 3.2.4.2.3).
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use smbd_core::auth::ntlm::Credentials;
+use smbd_core::auth::spnego::Initiator;
+use smbd_core::auth::{Account, Fresh, NtHash};
+use smbd_core::crypto::kdf::{Context, Keys, session_key};
+use smbd_core::crypto::preauth::Preauth;
+use smbd_core::crypto::seal::Cipher;
+use smbd_core::crypto::sign::{Algorithm, Sender, Signer};
+use smbd_core::status::Status;
+use smbd_core::wire::negotiate::{self, Dialect};
+use smbd_core::wire::negotiate_context::{NegotiateContext, SHA_512};
+use smbd_core::wire::{Command, Malformed, session_setup};
+
+use super::link::{Answer, Ask, Link, Request};
+use super::secure::Secure;
+use super::{Agreed, Options, User};
+use crate::error::{Error, Result};
+
+/// Seconds between 1601 and 1970.
+const EPOCH: u64 = 11_644_473_600;
+
+pub(super) struct Logon {
+    pub(super) session: u64,
+    pub(super) agreed: Agreed,
+}
+
+fn malformed(m: Malformed) -> Error {
+    Error::Protocol(format!("{m:?}"))
+}
+
+fn random<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|e| Error::Connect(e.to_string()))?;
+    Ok(bytes)
+}
+
+fn filetime() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (now.as_secs() + EPOCH) * 10_000_000 + u64::from(now.subsec_nanos()) / 100
+}
+
+/// What a server chose.
+struct Chosen {
+    dialect: Dialect,
+    algorithm: Algorithm,
+    cipher: Option<Cipher>,
+    signing_required: bool,
+    read_max: u32,
+    write_max: u32,
+    multi_credit: bool,
+}
+
+async fn ask(link: &Link, command: Command, session: u64, body: Vec<u8>) -> Result<Answer> {
+    let ask = Ask::Plain(body, Vec::new());
+    link.ask(Request { command, tree: 0, session, charge: 1, ask }).await
+}
+
+fn contexts(salt: &[u8]) -> Vec<NegotiateContext<'_>> {
+    let ciphers = [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::Aes128Ccm, Cipher::Aes256Ccm];
+    let signing = [Algorithm::AesGmac, Algorithm::AesCmac, Algorithm::HmacSha256];
+    vec![
+        NegotiateContext::Preauth { algorithms: vec![SHA_512], salt },
+        NegotiateContext::Encryption(ciphers.map(|c| c as u16).to_vec()),
+        NegotiateContext::Signing(signing.map(|a| a as u16).to_vec()),
+    ]
+}
+
+async fn negotiate(link: &Link, options: Options, preauth: &mut Preauth) -> Result<Chosen> {
+    let offered = Dialect::ALL.into_iter().filter(|d| *d <= options.dialect);
+    let dialects: Vec<u16> = offered.map(Dialect::number).collect();
+    let salt = random::<32>()?;
+    let required = if options.sign { negotiate::SIGNING_REQUIRED } else { 0 };
+    let request = negotiate::Request {
+        security_mode: negotiate::SIGNING_ENABLED | required,
+        capabilities: negotiate::CAP_LARGE_MTU | negotiate::CAP_ENCRYPTION,
+        client_guid: random()?,
+        dialects,
+        contexts: if options.dialect == Dialect::V311 { contexts(&salt) } else { Vec::new() },
+    };
+    let answer = ask(link, Command::Negotiate, 0, request.emit()).await?;
+    if answer.header.status != 0 {
+        return Err(Error::Smb(Command::Negotiate, answer.header.status()));
+    }
+    preauth.update(&[&answer.sent]);
+    preauth.update(&[&answer.message]);
+    let r = negotiate::Response::parse(&answer.message).map_err(malformed)?;
+    let dialect = Dialect::from_number(r.dialect)
+        .filter(|d| *d <= options.dialect)
+        .ok_or_else(|| Error::Protocol(format!("dialect {:#06x} was not offered", r.dialect)))?;
+    let mut algorithm = if dialect.is_3() { Algorithm::AesCmac } else { Algorithm::HmacSha256 };
+    let encrypts = r.capabilities & negotiate::CAP_ENCRYPTION != 0;
+    let mut cipher = (dialect.is_3() && encrypts).then_some(Cipher::Aes128Ccm);
+    if dialect == Dialect::V311 {
+        cipher = None;
+    }
+    for context in &r.contexts {
+        match context {
+            NegotiateContext::Signing(a) => {
+                let found = a.first().and_then(|a| Algorithm::from_number(*a));
+                algorithm = found.unwrap_or(algorithm);
+            }
+            NegotiateContext::Encryption(c) => {
+                cipher = c.first().and_then(|c| Cipher::from_number(*c));
+            }
+            _ => {}
+        }
+    }
+    Ok(Chosen {
+        dialect,
+        algorithm,
+        cipher,
+        signing_required: r.security_mode & negotiate::SIGNING_REQUIRED != 0,
+        read_max: r.read_max,
+        write_max: r.write_max,
+        multi_credit: dialect != Dialect::V202 && r.capabilities & negotiate::CAP_LARGE_MTU != 0,
+    })
+}
+
+fn initiator(server: &str, user: &User) -> Result<Initiator> {
+    let credentials = Credentials {
+        account: Account {
+            user: user.name.clone(),
+            domain: user.domain.clone(),
+            workstation: "HEADGATE".into(),
+        },
+        hash: NtHash::of(&user.password),
+        target_name: format!("cifs/{server}"),
+    };
+    let fresh = Fresh { challenge: random()?, key: random()?, time: filetime() };
+    Ok(Initiator::new(credentials, fresh))
+}
+
+pub(super) async fn run(link: &Link, server: &str, user: &User, options: Options) -> Result<Logon> {
+    let mut preauth = Preauth::new();
+    let chosen = negotiate(link, options, &mut preauth).await?;
+    link.multi_credit(chosen.multi_credit);
+    let sign = options.sign || chosen.signing_required;
+    let mut initiator = initiator(server, user)?;
+    let setup = |token: &[u8]| {
+        let mode = negotiate::SIGNING_ENABLED | if sign { negotiate::SIGNING_REQUIRED } else { 0 };
+        let request = session_setup::Request {
+            flags: 0,
+            security_mode: u8::try_from(mode).unwrap_or(1),
+            capabilities: 0,
+            previous_session: 0,
+            token,
+        };
+        request.emit()
+    };
+    let refused = |r: smbd_core::auth::Refusal| Error::Protocol(format!("logon: {}", r.reason()));
+    let first = ask(link, Command::SessionSetup, 0, setup(&initiator.first())).await?;
+    if first.header.status() != Status::MORE_PROCESSING_REQUIRED {
+        return Err(Error::Smb(Command::SessionSetup, first.header.status()));
+    }
+    preauth.update(&[&first.sent]);
+    preauth.update(&[&first.message]);
+    let session = first.header.session_id;
+    let token = session_setup::Response::parse(&first.message).map_err(malformed)?.token;
+    let (token, key) = initiator.second(token).map_err(refused)?;
+    let last = ask(link, Command::SessionSetup, session, setup(&token)).await?;
+    if last.header.status != 0 {
+        return Err(Error::Smb(Command::SessionSetup, last.header.status()));
+    }
+    preauth.update(&[&last.sent]);
+    let answer = session_setup::Response::parse(&last.message).map_err(malformed)?;
+    initiator.finish(answer.token).map_err(refused)?;
+    let seal = options.seal || answer.flags & session_setup::ENCRYPT_DATA != 0;
+    let hash = *preauth.value();
+    let keys = chosen.dialect.is_3().then(|| {
+        let context = match chosen.dialect {
+            Dialect::V311 => Context::V311(&hash),
+            _ => Context::V30,
+        };
+        Keys::derive(&key, context, chosen.cipher.unwrap_or(Cipher::Aes128Ccm))
+    });
+    let signing = keys.as_ref().map_or_else(|| session_key(&key), |k| k.signing.clone());
+    let is_anonymous = answer.flags & (session_setup::IS_GUEST | session_setup::IS_NULL) != 0;
+    if chosen.dialect == Dialect::V311 && !is_anonymous {
+        // Without this check whoever stands between could have changed what was negotiated.
+        let signer = Signer::new(chosen.algorithm, &signing)
+            .map_err(|_| Error::Protocol("no signing key".into()))?;
+        signer
+            .verify(Sender::Server, &[&last.message])
+            .map_err(|_| Error::Protocol("the negotiation was tampered with".into()))?;
+    }
+    let sealing = keys.as_ref().zip(chosen.cipher);
+    let sign = sign && !is_anonymous;
+    let uses = (sign, seal, !is_anonymous);
+    link.secure(Secure::new(session, chosen.algorithm, &signing, sealing, uses)?);
+    let limit = if chosen.multi_credit { u32::MAX } else { 65_536 };
+    let agreed = Agreed {
+        dialect: chosen.dialect,
+        read_max: chosen.read_max.min(limit),
+        write_max: chosen.write_max.min(limit),
+        signed: sign && !seal,
+        sealed: seal,
+    };
+    Ok(Logon { session, agreed })
+}
