@@ -4,7 +4,10 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::settings::{Cidr, Rdma, RdmaCrc, Share, Source, Squash, share_name};
+use crate::settings::{
+    Admin, Cidr, Encryption, Identity, Rdma, RdmaCrc, Share, Signing, Source, Squash, User,
+    share_name, user_name,
+};
 use crate::suggest::nearest;
 use crate::tree::{Node, Value};
 use crate::units::{Port, Size, Span};
@@ -35,6 +38,14 @@ pub(crate) struct DraftShare {
     pub(crate) source_at: Origin,
 }
 
+/// A user and where its parts were set.
+#[derive(Clone, Debug)]
+pub(crate) struct DraftUser {
+    pub(crate) user: User,
+    pub(crate) name_at: Origin,
+    pub(crate) file_at: Origin,
+}
+
 /// What file and options say, before the rules that join several values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Draft {
@@ -44,11 +55,17 @@ pub(crate) struct Draft {
     pub(crate) rdma_crc: Option<Set<RdmaCrc>>,
     pub(crate) nfs_port: Option<Set<Port>>,
     pub(crate) nfs_rdma_port: Option<Set<Port>>,
+    pub(crate) users: Vec<DraftUser>,
+    pub(crate) smb_port: Option<Set<Port>>,
+    pub(crate) smb_direct_port: Option<Set<Port>>,
+    pub(crate) signing: Option<Set<Signing>>,
+    pub(crate) encryption: Option<Set<Encryption>>,
     pub(crate) state: Option<Set<PathBuf>>,
     pub(crate) lease: Option<Set<Span>>,
     pub(crate) grace: Option<Set<Span>>,
     pub(crate) memory: Option<Set<Size>>,
     pub(crate) connections: Option<Set<usize>>,
+    pub(crate) admin: Option<Set<Admin>>,
 }
 
 /// A fault before its position is known.
@@ -78,10 +95,34 @@ impl Report {
     }
 }
 
-const TOP: &[&str] =
-    &["shares", "bind", "rdma", "rdma_crc", "state", "memory", "connections", "nfs"];
+const TOP: &[&str] = &[
+    "shares",
+    "users",
+    "bind",
+    "rdma",
+    "rdma_crc",
+    "state",
+    "memory",
+    "connections",
+    "admin",
+    "nfs",
+    "smb",
+];
 const NFS: &[&str] = &["port", "rdma_port", "lease", "grace"];
-const SHARE: &[&str] = &["name", "path", "memory", "read_only", "squash", "clients"];
+const SMB: &[&str] = &["port", "direct_port", "signing", "encryption"];
+const USER: &[&str] = &["name", "password_file", "uid", "gid", "groups"];
+const SHARE: &[&str] = &[
+    "name",
+    "path",
+    "memory",
+    "read_only",
+    "squash",
+    "clients",
+    "encrypt",
+    "guest",
+    "continuous_availability",
+    "comment",
+];
 
 /// The keys of one group, each at most once and each known.
 struct Group<'a> {
@@ -191,6 +232,17 @@ impl FromStr for Text {
     }
 }
 
+struct Comment(String);
+impl FromStr for Comment {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.chars().count() > 255 || text.chars().any(char::is_control) {
+            return Err("a comment is one line of at most 255 characters".into());
+        }
+        Ok(Self(text.into()))
+    }
+}
+
 struct Flag(bool);
 impl FromStr for Flag {
     type Err = String;
@@ -221,6 +273,15 @@ impl FromStr for Number {
     }
 }
 
+struct Id(u32);
+impl FromStr for Id {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{}` is not the number of a user or group", shown(text));
+        text.parse().map(Self).map_err(|_| wrong())
+    }
+}
+
 struct Absolute(PathBuf);
 impl FromStr for Absolute {
     type Err = String;
@@ -246,18 +307,8 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
         return draft;
     }
     let Some(top) = Group::read(root, "the configuration", TOP, report) else { return draft };
-    if let Some(node) = top.get("shares") {
-        match &node.value {
-            Value::List(list) => {
-                draft.shares = list.iter().filter_map(|n| share(n, report)).collect();
-            }
-            other => report.add_help(
-                Origin::Node(node.number),
-                format!("`shares` is a list, but here is {}", other.kind()),
-                "begin each share with `- name: NAME`",
-            ),
-        }
-    }
+    draft.shares = groups(&top, "shares", "share", share, report);
+    draft.users = groups(&top, "users", "user", user, report);
     if let Some(node) = top.get("bind") {
         draft.bind = parse_list::<Address>(node, report)
             .into_iter()
@@ -268,6 +319,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
     draft.rdma_crc = top.parse("rdma_crc", report);
     draft.state = map(top.parse("state", report), |p: Absolute| p.0);
     draft.memory = top.parse("memory", report);
+    draft.admin = top.parse("admin", report);
     draft.connections = map(top.parse("connections", report), |n: Number| n.0);
     if let Some(node) = top.get("nfs")
         && let Some(nfs) = Group::read(node, "`nfs`", NFS, report)
@@ -277,7 +329,68 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
         draft.lease = nfs.parse("lease", report);
         draft.grace = nfs.parse("grace", report);
     }
+    if let Some(node) = top.get("smb")
+        && let Some(smb) = Group::read(node, "`smb`", SMB, report)
+    {
+        draft.smb_port = smb.parse("port", report);
+        draft.smb_direct_port = smb.parse("direct_port", report);
+        draft.signing = smb.parse("signing", report);
+        draft.encryption = smb.parse("encryption", report);
+    }
     draft
+}
+
+/// A list of groups.
+fn groups<T>(
+    top: &Group<'_>,
+    key: &str,
+    one: &str,
+    read: fn(&Node, &mut Report) -> Option<T>,
+    report: &mut Report,
+) -> Vec<T> {
+    match top.get(key) {
+        None => Vec::new(),
+        Some(Node { value: Value::List(list), .. }) => {
+            list.iter().filter_map(|n| read(n, report)).collect()
+        }
+        Some(node) => {
+            report.add_help(
+                Origin::Node(node.number),
+                format!("`{key}` is a list, but here is {}", node.value.kind()),
+                format!("begin each {one} with `- name: NAME`"),
+            );
+            Vec::new()
+        }
+    }
+}
+
+fn user(node: &Node, report: &mut Report) -> Option<DraftUser> {
+    let group = Group::read(node, "a user", USER, report)?;
+    if group.get("name").is_none() && group.all_known {
+        let help = "add `name: NAME`, as clients type it";
+        report.add_help(Origin::Node(group.node.number), "this user has no name", help);
+    }
+    let name = group.parse::<Text>("name", report)?;
+    let checked = match user_name(&name.value.0) {
+        Ok(name) => name,
+        Err(what) => {
+            report.add(name.origin, what);
+            return None;
+        }
+    };
+    let file: Option<Set<Absolute>> = group.parse("password_file", report);
+    let file_at = file.as_ref().map_or(Origin::Nowhere, |f| f.origin);
+    let mut id = |key| group.parse::<Id>(key, report).map(|n| n.value.0);
+    let (uid, gid) = (id("uid"), id("gid"));
+    let groups = group
+        .get("groups")
+        .map(|n| parse_list::<Id>(n, report).into_iter().map(|n| n.value.0).collect());
+    let user = User {
+        name: checked,
+        password_file: file.map(|f| f.value.0),
+        identity: Identity { uid, gid, groups },
+    };
+    Some(DraftUser { user, name_at: name.origin, file_at })
 }
 
 fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
@@ -299,7 +412,10 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
         }
     };
     let source = source(&group, report);
-    let read_only = group.parse::<Flag>("read_only", report).is_some_and(|f| f.value.0);
+    let mut flag = |key| group.parse::<Flag>(key, report).is_some_and(|f| f.value.0);
+    let (read_only, encrypt, guest) = (flag("read_only"), flag("encrypt"), flag("guest"));
+    let continuous_availability = flag("continuous_availability");
+    let comment = group.parse::<Comment>("comment", report).map_or(String::new(), |c| c.value.0);
     let squash = group.parse::<Squash>("squash", report).map_or(Squash::default(), |s| s.value);
     let clients = group
         .get("clients")
@@ -316,7 +432,17 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
     }
     let (name, source) = (name?, source?);
     Some(DraftShare {
-        share: Share { name: name.value, source: source.value, read_only, squash, clients },
+        share: Share {
+            name: name.value,
+            source: source.value,
+            read_only,
+            squash,
+            clients,
+            encrypt,
+            guest,
+            continuous_availability,
+            comment,
+        },
         name_at: name.origin,
         source_at: source.origin,
     })

@@ -3,7 +3,7 @@
 //! *Operation.* [`load`] reads the file into a [`tree`] of nodes that know where they stand, turns nodes and options into
 //! values ([`file`], [`Options`]), lays the options over the file and checks what rules join several values ([`rules`]).
 //! Nothing is served and nothing is changed by that; the only questions asked of the system are whether a share's folder
-//! is there.
+//! and a user's password file are there.
 //!
 //! *Errors.* Every [`Fault`] says where (file, line, column and the line itself, or the option), what is wrong, and what to
 //! write instead. All faults are reported, not the first one.
@@ -20,7 +20,10 @@ mod tree;
 mod units;
 
 pub use fault::{Fault, Faults, Place};
-pub use options::{Options, ShareOption};
+pub use options::{Options, ShareOption, UserOption};
 pub use rules::load;
-pub use settings::{Cidr, Rdma, RdmaCrc, Settings, Share, Source, Squash};
+pub use settings::{
+    Admin, Cidr, Encryption, Identity, Rdma, RdmaCrc, Settings, Share, Signing, Smb, Source,
+    Squash, User, user_name,
+};
 pub use units::{Port, Size, Span};

@@ -4,7 +4,10 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::settings::{Cidr, Rdma, RdmaCrc, Share, Source, Squash, share_name};
+use crate::settings::{
+    Admin, Cidr, Encryption, Identity, Rdma, RdmaCrc, Share, Signing, Source, User, share_name,
+    user_name,
+};
 use crate::units::{Port, Size, Span};
 
 /// The options of `serve` and `check`. What is given here stands before what the file says; shares and addresses to bind
@@ -23,6 +26,16 @@ pub struct Options {
     pub nfs_port: Option<Port>,
     /// `--nfs-rdma-port`
     pub nfs_rdma_port: Option<Port>,
+    /// `--user`
+    pub users: Vec<UserOption>,
+    /// `--smb-port`
+    pub smb_port: Option<Port>,
+    /// `--smb-direct-port`
+    pub smb_direct_port: Option<Port>,
+    /// `--smb-signing`
+    pub smb_signing: Option<Signing>,
+    /// `--smb-encryption`
+    pub smb_encryption: Option<Encryption>,
     /// `--state`
     pub state: Option<PathBuf>,
     /// `--lease`
@@ -33,9 +46,11 @@ pub struct Options {
     pub memory: Option<Size>,
     /// `--connections`
     pub connections: Option<usize>,
+    /// `--admin`
+    pub admin: Option<Admin>,
 }
 
-/// One `--share NAME=DIR[,ro][,squash=none|root|all][,clients=CIDR...]`.
+/// One `--share NAME=DIR[,ro][,squash=none|root|all][,clients=CIDR...][,encrypt][,guest][,ca]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareOption(pub Share);
 
@@ -57,8 +72,7 @@ impl FromStr for ShareOption {
             Some("mem:") => Source::Memory,
             Some(dir) => Source::Folder(PathBuf::from(dir)),
         };
-        let mut share =
-            Share { name, source, read_only: false, squash: Squash::default(), clients: None };
+        let mut share = Share::new(name, source);
         let mut in_clients = false;
         for part in parts {
             in_clients = share_option(&mut share, part, in_clients)?;
@@ -76,26 +90,95 @@ fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool,
             return Ok(true);
         }
         None if part == "ro" => share.read_only = true,
+        None if part == "encrypt" => share.encrypt = true,
+        None if part == "guest" => share.guest = true,
+        None if part == "ca" => share.continuous_availability = true,
         None if in_clients => {
             let range = part.parse::<Cidr>().map_err(|e| {
-                format!("{e}; behind `clients=` there may be more ranges, `ro` or `squash=`")
+                format!("{e}; behind `clients=` there may be more ranges or another option")
             })?;
             share.clients.get_or_insert_default().push(range);
             return Ok(true);
         }
         _ => {
             return Err(format!(
-                "a share has no option `{part}`; there are `ro`, `squash=root|all|none` and `clients=CIDR` \
-                 (a folder with a comma in its name needs the configuration file)"
+                "a share has no option `{part}`; there are `ro`, `squash=root|all|none`, `clients=CIDR`, and for SMB \
+                 `encrypt`, `guest` and `ca` (a folder with a comma in its name needs the configuration file)"
             ));
         }
     }
     Ok(false)
 }
 
+/// One `--user NAME[=FILE][,uid=N][,gid=N][,groups=N+N...]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserOption(pub User);
+
+impl FromStr for UserOption {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (head, rest) = text.split_once(',').unwrap_or((text, ""));
+        let (name, file) = match head.split_once('=') {
+            Some((name, "")) => {
+                return Err(format!(
+                    "in which file is the password of `{name}`? write `{name}=FILE`"
+                ));
+            }
+            Some((name, file)) => (name, Some(PathBuf::from(file))),
+            None => (head, None),
+        };
+        let mut identity = Identity::default();
+        for part in rest.split(',').filter(|p| !p.is_empty()) {
+            let number = |text: &str| {
+                text.parse::<u32>()
+                    .map_err(|_| format!("`{text}` is not the number of a user or group"))
+            };
+            match part.split_once('=') {
+                Some(("uid", n)) => identity.uid = Some(number(n)?),
+                Some(("gid", n)) => identity.gid = Some(number(n)?),
+                Some(("groups", list)) => {
+                    identity.groups = Some(list.split('+').map(number).collect::<Result<_, _>>()?);
+                }
+                _ => {
+                    return Err(format!(
+                        "a user has no option `{part}`; there are `uid=NUMBER`, `gid=NUMBER` and \
+                         `groups=NUMBER+NUMBER`"
+                    ));
+                }
+            }
+        }
+        Ok(Self(User { name: user_name(name)?, password_file: file, identity }))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Squash;
+
+    #[test]
+    fn a_user() {
+        let parse = |text: &str| text.parse::<UserOption>().map(|u| u.0);
+        let user = parse("alice=/etc/a=b,uid=1000,gid=100,groups=7+8").unwrap();
+        assert_eq!(user.name, "alice");
+        assert_eq!(user.password_file, Some("/etc/a=b".into()));
+        let groups = Some(vec![7, 8]);
+        assert_eq!(user.identity, Identity { uid: Some(1000), gid: Some(100), groups });
+        let user = parse("bob,uid=7").unwrap();
+        assert_eq!((user.password_file, user.identity.uid), (None, Some(7)));
+        for (text, message) in [
+            ("alice=", "in which file is the password of `alice`? write `alice=FILE`"),
+            ("=file", "a user needs a name"),
+            ("alice=f,uid=me", "`me` is not the number of a user or group"),
+            (
+                "alice=f,shell=sh",
+                "a user has no option `shell=sh`; there are `uid=NUMBER`, `gid=NUMBER` and `groups=NUMBER+NUMBER`",
+            ),
+        ] {
+            assert_eq!(parse(text).unwrap_err(), message);
+        }
+    }
 
     fn parse(text: &str) -> Result<Share, String> {
         text.parse().map(|s: ShareOption| s.0)
@@ -104,8 +187,9 @@ mod tests {
     #[test]
     fn a_share_with_everything() {
         let share =
-            parse("data=/srv/d=1,ro,clients=10.0.0.0/8,fd00::/8,squash=all,clients=192.0.2.1")
+            parse("data=/srv/d=1,ro,clients=10.0.0.0/8,fd00::/8,encrypt,squash=all,ca,clients=192.0.2.1,guest")
                 .unwrap();
+        assert!(share.encrypt && share.guest && share.continuous_availability);
         assert_eq!(share.name, "data");
         assert_eq!(share.source, Source::Folder("/srv/d=1".into()));
         assert!(share.read_only);
@@ -132,8 +216,8 @@ mod tests {
             ),
             (
                 "data=/srv,rw",
-                "a share has no option `rw`; there are `ro`, `squash=root|all|none` and `clients=CIDR` \
-                 (a folder with a comma in its name needs the configuration file)",
+                "a share has no option `rw`; there are `ro`, `squash=root|all|none`, `clients=CIDR`, and for SMB \
+                 `encrypt`, `guest` and `ca` (a folder with a comma in its name needs the configuration file)",
             ),
             (
                 "data=/srv,squash=me",
@@ -142,7 +226,7 @@ mod tests {
             (
                 "data=/srv,clients=10.0.0.0/8,write",
                 "`write` is not a range of addresses; write one like `10.0.0.0/8` or `fd00::/8`; \
-                 behind `clients=` there may be more ranges, `ro` or `squash=`",
+                 behind `clients=` there may be more ranges or another option",
             ),
             ("=/srv", "a share needs a name"),
         ] {

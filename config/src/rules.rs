@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::fault::{Fault, Faults, Place};
-use crate::file::{Draft, DraftShare, Finding, Origin, Report, Set, draft};
+use crate::file::{Draft, DraftShare, DraftUser, Finding, Origin, Report, Set, draft};
 use crate::options::Options;
-use crate::settings::{Rdma, Settings, Source};
+use crate::settings::{Admin, Encryption, Rdma, Settings, Smb, Source};
 use crate::tree::{self, TEXT_MAX};
 use crate::units::{Size, Span};
 
@@ -16,6 +16,8 @@ use crate::units::{Size, Span};
 const FAULTS_MAX: usize = 20;
 /// Shares at most: they are looked up by name at every mount and by number at every request.
 const SHARES_MAX: usize = 256;
+/// Users in the configuration at most; the database holds more.
+const USERS_MAX: usize = 1024;
 const MEMORY_MIN: u64 = 16 << 20;
 const CONNECTIONS_MAX: usize = 100_000;
 const LEASE_MIN: Duration = Duration::from_secs(1);
@@ -79,6 +81,7 @@ pub(crate) fn settle(
             "name a folder by `--share NAME=DIR`, or a file by `--config FILE`; `headgate demo` needs neither",
         );
     }
+    check_users(&draft.users, &mut report);
     check_bind(&draft.bind, &mut report);
     let settings = check_values(draft, &mut report);
     if report.0.is_empty() {
@@ -134,11 +137,21 @@ fn lay_over(draft: &mut Draft, options: Options) {
     over(&mut draft.rdma_crc, options.rdma_crc, "--rdma-crc");
     over(&mut draft.nfs_port, options.nfs_port, "--nfs-port");
     over(&mut draft.nfs_rdma_port, options.nfs_rdma_port, "--nfs-rdma-port");
+    for mut option in options.users {
+        let at = Origin::Option("--user");
+        option.0.password_file = option.0.password_file.map(|p| from_here(&p));
+        draft.users.push(DraftUser { user: option.0, name_at: at, file_at: at });
+    }
+    over(&mut draft.smb_port, options.smb_port, "--smb-port");
+    over(&mut draft.smb_direct_port, options.smb_direct_port, "--smb-direct-port");
+    over(&mut draft.signing, options.smb_signing, "--smb-signing");
+    over(&mut draft.encryption, options.smb_encryption, "--smb-encryption");
     over(&mut draft.state, options.state.map(|p| from_here(&p)), "--state");
     over(&mut draft.lease, options.lease, "--lease");
     over(&mut draft.grace, options.grace, "--grace");
     over(&mut draft.memory, options.memory, "--memory");
     over(&mut draft.connections, options.connections, "--connections");
+    over(&mut draft.admin, options.admin, "--admin");
 }
 
 /// A path of the command line means one from where the command is typed.
@@ -169,6 +182,14 @@ fn check_shares(shares: &[DraftShare], share_id: fn(&str) -> u32, report: &mut R
                 );
             }
         }
+        let same_to_smb = |t: &&DraftShare| {
+            t.share.name != *name && t.share.name.to_lowercase() == name.to_lowercase()
+        };
+        if let Some(other) = shares[..i].iter().find(same_to_smb) {
+            let what =
+                format!("the shares `{}` and `{name}` are one to SMB clients", other.share.name);
+            report.add_help(s.name_at, what, "case does not tell names apart; choose another name");
+        }
         if let Source::Folder(path) = &s.share.source {
             check_folder(path, s.source_at, report);
         }
@@ -188,6 +209,82 @@ fn check_folder(path: &Path, at: Origin, report: &mut Report) {
             format!("make it (`mkdir -p {shown}`), or name another one"),
         ),
         Err(e) => report.add(at, format!("cannot look at {shown}: {e}")),
+    }
+}
+
+/// Names differ without regard to case, and password files can be read. Who else can read them is not judged here: a
+/// secret that a container is given often can be read by all that is in it.
+fn check_users(users: &[DraftUser], report: &mut Report) {
+    if let Some(first) = users.get(USERS_MAX) {
+        let what = format!("there are more than {USERS_MAX} users in the configuration");
+        report.add_help(first.name_at, what, "keep them in the database: `headgate user add NAME`");
+        return;
+    }
+    for (i, u) in users.iter().enumerate() {
+        let name = u.user.name.to_lowercase();
+        if users[..i].iter().any(|o| o.user.name.to_lowercase() == name) {
+            let what = format!("there are two users named `{}`", u.user.name);
+            report.add_help(
+                u.name_at,
+                what,
+                "remove one of the two; case does not tell names apart",
+            );
+        }
+        let Some(path) = &u.user.password_file else { continue };
+        match fs::metadata(path) {
+            Ok(m) if m.is_dir() => {
+                report.add(u.file_at, format!("{} is a folder, not a password file", path.display()));
+            }
+            Ok(_) => {}
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => report.add_help(
+                u.file_at,
+                format!("there is no password file {}", path.display()),
+                "write the password into its first line and `chmod 600` it, or use `headgate user add`",
+            ),
+            Err(e) => report.add(u.file_at, format!("cannot look at {}: {e}", path.display())),
+        }
+    }
+}
+
+/// Ports differ from each other, and a share is not asked to encrypt where encryption is off.
+fn check_smb(draft: &Draft, nfs: [(u16, Origin); 2], rdma: Rdma, report: &mut Report) -> Smb {
+    let default = Smb::default();
+    let port = settled(draft.smb_port.clone(), crate::Port(default.port));
+    let direct = settled(draft.smb_direct_port.clone(), crate::Port(default.direct_port));
+    let encryption = settled(draft.encryption.clone(), default.encryption);
+    let mut taken = vec![(nfs[0].0, "NFS over TCP")];
+    if rdma != Rdma::Off {
+        taken.push((nfs[1].0, "NFS over RDMA"));
+    }
+    let mut claim = |set: &Set<crate::Port>, what: &'static str| {
+        if let Some((_, other)) = taken.iter().find(|(n, _)| *n == set.value.0 && *n != 0) {
+            report.add_help(
+                set.origin,
+                format!("{other} and {what} cannot share port {}", set.value.0),
+                "the usual ports are 445 for SMB and 5445 for SMB Direct",
+            );
+        }
+        taken.push((set.value.0, what));
+    };
+    claim(&port, "SMB over TCP");
+    if rdma != Rdma::Off {
+        claim(&direct, "SMB Direct");
+    }
+    if encryption.value == Encryption::Off
+        && let Some(s) = draft.shares.iter().find(|s| s.share.encrypt)
+    {
+        report.add_help(
+            encryption.origin,
+            format!("encryption is off, but the share `{}` asks for it", s.share.name),
+            "write `offered`, or take `encrypt` away from the share",
+        );
+    }
+    Smb {
+        asked_for: draft.smb_port.is_some() || draft.smb_direct_port.is_some(),
+        port: port.value.0,
+        direct_port: direct.value.0,
+        signing: settled(draft.signing.clone(), default.signing).value,
+        encryption: encryption.value,
     }
 }
 
@@ -216,10 +313,12 @@ fn settled<T>(set: Option<Set<T>>, default: T) -> Set<T> {
 
 fn check_values(draft: Draft, report: &mut Report) -> Settings {
     let default = Settings::default();
-    let rdma = settled(draft.rdma, default.rdma);
-    let nfs_set = settled(draft.nfs_port, crate::Port(default.nfs_port));
+    let rdma = settled(draft.rdma.clone(), default.rdma);
+    let nfs_set = settled(draft.nfs_port.clone(), crate::Port(default.nfs_port));
     let nfs_port = nfs_set.value.0;
-    let rdma_port = settled(draft.nfs_rdma_port, crate::Port(default.nfs_rdma_port));
+    let rdma_port = settled(draft.nfs_rdma_port.clone(), crate::Port(default.nfs_rdma_port));
+    let nfs = [(nfs_port, nfs_set.origin), (rdma_port.value.0, rdma_port.origin)];
+    let smb = check_smb(&draft, nfs, rdma.value, report);
     if rdma.value == Rdma::Verbs {
         report.add_help(
             rdma.origin,
@@ -262,11 +361,14 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         rdma_crc: settled(draft.rdma_crc, default.rdma_crc).value,
         nfs_port,
         nfs_rdma_port: rdma_port.value.0,
+        smb,
+        users: draft.users.into_iter().map(|u| u.user).collect(),
         state: state.value,
         lease,
         grace,
         memory: memory.value.0,
         connections: connections.value,
+        admin: settled(draft.admin, Admin::default()).value,
     }
 }
 

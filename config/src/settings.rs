@@ -1,7 +1,7 @@
 //! What the gateway runs by, whole and checked.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -21,6 +21,10 @@ pub struct Settings {
     pub nfs_port: u16,
     /// NFS over RPC-over-RDMA; 0: any free port.
     pub nfs_rdma_port: u16,
+    /// SMB.
+    pub smb: Smb,
+    /// SMB users that the configuration names, beside those of the database in the state folder.
+    pub users: Vec<User>,
     /// Where what must survive a restart is kept.
     pub state: PathBuf,
     /// NFSv4 lease time.
@@ -31,6 +35,8 @@ pub struct Settings {
     pub memory: u64,
     /// Connections held at once; more are closed as they come.
     pub connections: usize,
+    /// Where health, metrics and status are served.
+    pub admin: Admin,
 }
 
 impl Default for Settings {
@@ -42,11 +48,14 @@ impl Default for Settings {
             rdma_crc: RdmaCrc::Asked,
             nfs_port: 2049,
             nfs_rdma_port: 20049,
+            smb: Smb::default(),
+            users: Vec::new(),
             state: PathBuf::from("/var/lib/headgate"),
             lease: Duration::from_secs(90),
             grace: Duration::from_secs(90),
             memory: 256 << 20,
             connections: 2048,
+            admin: Admin::Off,
         }
     }
 }
@@ -64,6 +73,168 @@ pub struct Share {
     pub squash: Squash,
     /// Who may come; `None`: directly attached networks and this host.
     pub clients: Option<Vec<Cidr>>,
+    /// SMB: data never travels in clear.
+    pub encrypt: bool,
+    /// SMB: whoever has no account may come, as the anonymous user.
+    pub guest: bool,
+    /// SMB: handles are to survive a restart of the gateway; today they survive a lost connection only.
+    pub continuous_availability: bool,
+    /// SMB: what browsers show beside the name.
+    pub comment: String,
+}
+
+impl Share {
+    /// A share with everything else as it is when nothing is said.
+    pub fn new(name: impl Into<String>, source: Source) -> Self {
+        Self {
+            name: name.into(),
+            source,
+            read_only: false,
+            squash: Squash::default(),
+            clients: None,
+            encrypt: false,
+            guest: false,
+            continuous_availability: false,
+            comment: String::new(),
+        }
+    }
+}
+
+/// How SMB is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Smb {
+    /// A port was named, so SMB is served even while nobody could log on yet.
+    pub asked_for: bool,
+    /// SMB over TCP; 0: any free port.
+    pub port: u16,
+    /// SMB Direct; 0: any free port.
+    pub direct_port: u16,
+    /// Whether messages must be signed.
+    pub signing: Signing,
+    /// Whether messages are encrypted.
+    pub encryption: Encryption,
+}
+
+impl Default for Smb {
+    fn default() -> Self {
+        Self {
+            asked_for: false,
+            port: 445,
+            direct_port: 5445,
+            signing: Signing::default(),
+            encryption: Encryption::default(),
+        }
+    }
+}
+
+/// Whether SMB messages must be signed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Signing {
+    /// By everybody with a password.
+    #[default]
+    Required,
+    /// By whoever wants it.
+    Offered,
+}
+
+impl FromStr for Signing {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "required" => Ok(Self::Required),
+            "offered" => Ok(Self::Offered),
+            _ => Err(format!("`{text}` is no way to sign; write `required` or `offered`")),
+        }
+    }
+}
+
+impl fmt::Display for Signing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Required => "required",
+            Self::Offered => "offered",
+        })
+    }
+}
+
+/// Whether SMB messages are encrypted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Encryption {
+    /// Never.
+    Off,
+    /// For whoever wants it, and for shares that say `encrypt`.
+    #[default]
+    Offered,
+    /// Always; clients that cannot are refused.
+    Required,
+}
+
+impl FromStr for Encryption {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self::Off),
+            "offered" => Ok(Self::Offered),
+            "required" => Ok(Self::Required),
+            _ => {
+                Err(format!("`{text}` is no way to encrypt; write `off`, `offered` or `required`"))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Encryption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Off => "off",
+            Self::Offered => "offered",
+            Self::Required => "required",
+        })
+    }
+}
+
+/// An SMB user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// The name that clients type; the case of its letters does not matter.
+    pub name: String,
+    /// The file whose first line is the password; `None`: the password is in the database of the state folder.
+    pub password_file: Option<PathBuf>,
+    /// Who it is to the file system.
+    pub identity: Identity,
+}
+
+/// Who an SMB user is to the file system. What is not said comes from the host's user of the same name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// User id.
+    pub uid: Option<u32>,
+    /// Primary group.
+    pub gid: Option<u32>,
+    /// Further groups.
+    pub groups: Option<Vec<u32>>,
+}
+
+/// A name that Windows can type (the characters are those that it refuses in account names).
+pub fn user_name(text: &str) -> Result<String, String> {
+    const FORBIDDEN: &str = "\"/\\[]:;|=,+*?<>@";
+    if text.is_empty() {
+        return Err("a user needs a name".into());
+    }
+    if text.chars().count() > 64 {
+        return Err("a user name has at most 64 characters".into());
+    }
+    if let Some(c) = text.chars().find(|c| c.is_control() || FORBIDDEN.contains(*c)) {
+        return Err(format!(
+            "the user name {text:?} holds {c:?}, which Windows does not allow there"
+        ));
+    }
+    if text.trim() != text || text.ends_with('.') {
+        return Err(format!(
+            "the user name {text:?} begins or ends with a space, or ends with a dot"
+        ));
+    }
+    Ok(text.into())
 }
 
 /// Where the files of a share live.
@@ -188,6 +359,45 @@ impl fmt::Display for RdmaCrc {
     }
 }
 
+/// Where health, metrics and status are served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Admin {
+    /// Nowhere.
+    Off,
+    /// At [`Admin::USUAL`], unless somebody else is there: files are served all the same.
+    #[default]
+    Usual,
+    /// Here.
+    At(SocketAddr),
+}
+
+impl Admin {
+    /// On this host only, at the port that is told in the documentation.
+    pub const USUAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
+}
+
+impl FromStr for Admin {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self::Off),
+            _ => text.parse().map(Self::At).map_err(|_| {
+                format!("`{text}` is no address with a port; write `127.0.0.1:9464`, or `off`")
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Usual => Self::USUAL.fmt(f),
+            Self::At(at) => at.fmt(f),
+        }
+    }
+}
+
 /// A range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cidr {
@@ -255,7 +465,7 @@ pub(crate) fn share_name(text: &str) -> Result<String, String> {
     if text.len() > 80 {
         return Err(format!("the share name has {} bytes; at most 80 are possible", text.len()));
     }
-    if text == "." || text == ".." {
+    if text == "." || text == ".." || text.eq_ignore_ascii_case("IPC$") {
         return Err(format!("`{text}` cannot be the name of a share"));
     }
     if let Some(c) = text.chars().find(|c| c.is_control() || FORBIDDEN.contains(c)) {
@@ -288,6 +498,16 @@ mod tests {
         );
         for text in ["", "/", "ten", "10.0.0/8", "10.0.0.0/-1", "10.0.0.0/", "fd00::/129"] {
             assert!(text.parse::<Cidr>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_of_users() {
+        for name in ["alice", "Größe", "a b", "x.y-z_1"] {
+            assert!(user_name(name).is_ok(), "{name:?}");
+        }
+        for name in ["", " a", "a ", "a.", "a:b", "DOM\\a", "a@b", "a\n", &"x".repeat(65)] {
+            assert!(user_name(name).is_err(), "{name:?}");
         }
     }
 

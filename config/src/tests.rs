@@ -6,7 +6,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::rules::settle;
-use crate::{Faults, Options, Rdma, RdmaCrc, Settings, Share, ShareOption, Source, Squash};
+use crate::{
+    Encryption, Faults, Identity, Options, Rdma, RdmaCrc, Settings, Share, ShareOption, Signing,
+    Smb, Source, Squash, User,
+};
 
 fn id(name: &str) -> u32 {
     // Two names that collide, for the rule that nobody meets in life.
@@ -47,6 +50,10 @@ shares:
     read_only: true
     squash: none
     clients: [10.0.0.0/8, 'fd00::/8']
+    encrypt: true
+    guest: true
+    continuous_availability: true
+    comment: What we have
   - name: scratch
     memory: true
     squash: all
@@ -57,11 +64,20 @@ rdma_crc: always
 state: /var/lib/gw
 memory: 1GiB
 connections: 64
+admin: 127.0.0.1:9000
 nfs:
   port: 12049
   rdma_port: 0
   lease: 30s
   grace: 45s
+smb:
+  port: 1445
+  direct_port: 0
+  signing: offered
+  encryption: required
+users:
+  - {name: alice, password_file: /etc/passwd, uid: 1000, gid: 100, groups: [7, 8]}
+  - name: bob
 ";
     let settings = read(text).unwrap();
     assert_eq!(
@@ -74,13 +90,15 @@ nfs:
                     read_only: true,
                     squash: Squash::None,
                     clients: Some(vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()]),
+                    encrypt: true,
+                    guest: true,
+                    continuous_availability: true,
+                    comment: "What we have".into(),
                 },
                 Share {
-                    name: "scratch".into(),
-                    source: Source::Memory,
-                    read_only: false,
                     squash: Squash::All,
                     clients: Some(vec!["192.0.2.7/32".parse().unwrap()]),
+                    ..Share::new("scratch", Source::Memory)
                 },
             ],
             bind: vec!["192.0.2.1".parse().unwrap(), "::1".parse().unwrap()],
@@ -88,11 +106,31 @@ nfs:
             rdma_crc: RdmaCrc::Always,
             nfs_port: 12049,
             nfs_rdma_port: 0,
+            smb: Smb {
+                asked_for: true,
+                port: 1445,
+                direct_port: 0,
+                signing: Signing::Offered,
+                encryption: Encryption::Required,
+            },
+            users: vec![
+                User {
+                    name: "alice".into(),
+                    password_file: Some("/etc/passwd".into()),
+                    identity: Identity {
+                        uid: Some(1000),
+                        gid: Some(100),
+                        groups: Some(vec![7, 8]),
+                    },
+                },
+                User { name: "bob".into(), password_file: None, identity: Identity::default() },
+            ],
             state: "/var/lib/gw".into(),
             lease: Duration::from_secs(30),
             grace: Duration::from_secs(45),
             memory: 1 << 30,
             connections: 64,
+            admin: crate::Admin::At(([127, 0, 0, 1], 9000).into()),
         }
     );
 }
@@ -104,6 +142,9 @@ fn the_command_line_says_the_same_as_the_file() {
         rdma: Some(Rdma::Off),
         nfs_port: Some("12049".parse().unwrap()),
         lease: Some("30s".parse().unwrap()),
+        users: vec!["alice=/etc/passwd,uid=7".parse().unwrap()],
+        smb_port: Some("1445".parse().unwrap()),
+        smb_signing: Some(Signing::Offered),
         ..shares(&["data=/usr,ro,squash=none,clients=10.0.0.0/8", "scratch=mem:"])
     };
     let text = "\
@@ -113,6 +154,8 @@ shares:
 bind: 192.0.2.1
 rdma: off
 nfs: {port: 12049, lease: 30s}
+smb: {port: 1445, signing: offered}
+users: [{name: alice, password_file: /etc/passwd, uid: 7}]
 ";
     assert_eq!(read_with("", options).unwrap(), read(text).unwrap());
 }
@@ -157,7 +200,7 @@ error: gw.yaml:2:1: the configuration has no key `encryption`
   |
 2 | encryption: true
   | ^
-  = the keys are `shares`, `bind`, `rdma`, `rdma_crc`, `state`, `memory`, `connections`, `nfs`"
+  = the keys are `shares`, `users`, `bind`, `rdma`, `rdma_crc`, `state`, `memory`, `connections`, `admin`, `nfs`, `smb`"
     );
 }
 
@@ -474,4 +517,64 @@ proptest! {
     ) {
         let _ = read(&parts.concat()).map_err(|f| f.to_string());
     }
+}
+
+#[test]
+fn faults_of_users_and_smb() {
+    assert_eq!(
+        told(
+            "\
+shares:
+  - {name: Data, path: /usr}
+  - {name: data, path: /tmp, encrypt: yes}
+users:
+  - {name: 'a:b'}
+  - {name: alice, password_file: /no/such}
+  - {name: Alice, uid: me}
+smb: {port: 2049, signing: maybe}
+"
+        ),
+        "\
+error: gw.yaml:3:12: the shares `Data` and `data` are one to SMB clients
+  |
+3 |   - {name: data, path: /tmp, encrypt: yes}
+  |            ^
+  = case does not tell names apart; choose another name
+error: gw.yaml:3:39: `yes` is neither `true` nor `false`
+  |
+3 |   - {name: data, path: /tmp, encrypt: yes}
+  |                                       ^
+error: gw.yaml:5:12: the user name \"a:b\" holds ':', which Windows does not allow there
+  |
+5 |   - {name: 'a:b'}
+  |            ^
+error: gw.yaml:6:34: there is no password file /no/such
+  |
+6 |   - {name: alice, password_file: /no/such}
+  |                                  ^
+  = write the password into its first line and `chmod 600` it, or use `headgate user add`
+error: gw.yaml:7:12: there are two users named `Alice`
+  |
+7 |   - {name: Alice, uid: me}
+  |            ^
+  = remove one of the two; case does not tell names apart
+error: gw.yaml:7:24: `me` is not the number of a user or group
+  |
+7 |   - {name: Alice, uid: me}
+  |                        ^
+error: gw.yaml:8:13: NFS over TCP and SMB over TCP cannot share port 2049
+  |
+8 | smb: {port: 2049, signing: maybe}
+  |             ^
+  = the usual ports are 445 for SMB and 5445 for SMB Direct
+error: gw.yaml:8:28: `maybe` is no way to sign; write `required` or `offered`
+  |
+8 | smb: {port: 2049, signing: maybe}
+  |                            ^"
+    );
+    let told = told(
+        "shares: [{name: a, memory: true, encrypt: true}]\nsmb: {encryption: off}\nusers: alice\n",
+    );
+    assert!(told.contains("encryption is off, but the share `a` asks for it"), "{told}");
+    assert!(told.contains("begin each user with `- name: NAME`"), "{told}");
 }
