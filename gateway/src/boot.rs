@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use config::Settings;
 use nfsrdma::context::Boot;
 
-/// Bytes of the secret: a key for handles, one for the cache of replies.
+/// Bytes of the secret: a key for handles, and the server's name for SMB clients, which is no secret but lives as long.
 const SECRET_LEN: usize = 32;
 
 /// This run, and the lock of its state folder for as long as it lives.
@@ -24,6 +24,8 @@ pub struct Run {
     pub handle_key: [u8; 16],
     /// Differs from run to run.
     pub replay_key: [u8; 16],
+    /// Names this server to SMB clients; the same in every run on one state folder.
+    pub server_guid: [u8; 16],
     /// The state folder; `None` when nothing survives.
     pub folder: Option<PathBuf>,
     _lock: Option<File>,
@@ -76,11 +78,12 @@ fn on_folder(folder: &Path, lock: File) -> Result<Run, String> {
     let at = |name: &str, e: io::Error| format!("{}: {e}", folder.join(name).display());
     let secret = secret(&folder.join("secret")).map_err(|e| at("secret", e))?;
     let count = count(&folder.join("boots")).map_err(|e| at("boots", e))?;
-    let (handle_key, _) = halves(secret);
+    let (handle_key, server_guid) = halves(secret);
     Ok(Run {
         boot: Boot { instance: count, ..Boot::now() },
         handle_key,
         replay_key: halves(random()?).1,
+        server_guid,
         folder: Some(folder.to_owned()),
         _lock: Some(lock),
     })
@@ -89,7 +92,8 @@ fn on_folder(folder: &Path, lock: File) -> Result<Run, String> {
 /// A run of which nothing survives.
 pub fn ephemeral() -> Result<Run, String> {
     let (handle_key, replay_key) = halves(random()?);
-    Ok(Run { boot: Boot::now(), handle_key, replay_key, folder: None, _lock: None })
+    let (server_guid, _) = halves(random()?);
+    Ok(Run { boot: Boot::now(), handle_key, replay_key, server_guid, folder: None, _lock: None })
 }
 
 fn halves(secret: [u8; SECRET_LEN]) -> ([u8; 16], [u8; 16]) {

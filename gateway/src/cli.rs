@@ -4,16 +4,20 @@
 //!
 //! *Errors.* Exit code 0: fine. 1: the work failed. 2: wrong usage or configuration. Messages go to standard error.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::bench::BenchArgs;
 use crate::demo::DemoArgs;
+use crate::user::UserArgs;
 use clap::{Args, Parser, Subcommand};
-use config::{Faults, Options, Port, Rdma, RdmaCrc, Settings, ShareOption, Size, Span};
+use config::{
+    Admin, Encryption, Faults, Options, Port, Rdma, RdmaCrc, Settings, ShareOption, Signing, Size,
+    Span, UserOption,
+};
 
-/// Serves folders to Linux by NFS, over TCP and over RDMA, with no RDMA device of its own.
+/// Serves folders to Linux by NFS and to Windows by SMB, over TCP and over RDMA, with no RDMA device of its own.
 #[derive(Debug, Parser)]
 #[command(name = "headgate", version, max_term_width = 110, propagate_version = true)]
 struct Cli {
@@ -25,12 +29,26 @@ struct Cli {
 enum Command {
     /// Serve folders until told to stop
     Serve(Configuration),
+    /// Add, remove and list the users that may log on by SMB
+    User(UserArgs),
+    /// What the running daemon is doing: its clients, and for each whether it is on RDMA and why not
+    Status(StatusArgs),
     /// Is the configuration sound, and what does a client type for every address?
     Check(CheckArgs),
     /// Serve a temporary folder on loopback and move files through every protocol; no configuration
     Demo(DemoArgs),
     /// Measure a server by NFS, over TCP or RDMA
     Bench(BenchArgs),
+}
+
+#[derive(Debug, Args)]
+struct StatusArgs {
+    /// Where the daemon answers
+    #[arg(long, value_name = "ADDR:PORT", default_value_t = Admin::USUAL)]
+    admin: SocketAddr,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -49,7 +67,7 @@ struct Configuration {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Serve DIR as /NAME; `mem:` for DIR is a volume in memory. Repeatable. Options: ro, squash=root|all|none,
-    /// clients=CIDR[,CIDR...]
+    /// clients=CIDR[,CIDR...]; for SMB: encrypt, guest, ca (kept for continuous availability; changes nothing yet)
     #[arg(long = "share", value_name = "NAME=DIR[,OPTION...]")]
     shares: Vec<ShareOption>,
     /// Listen on this address only. Repeatable; default: all addresses
@@ -67,6 +85,22 @@ struct Configuration {
     /// NFS over RDMA; default: 20049
     #[arg(long, value_name = "PORT")]
     nfs_rdma_port: Option<Port>,
+    /// An SMB user, with the password in the first line of FILE. Repeatable; `headgate user add` needs no file. Options:
+    /// uid=NUMBER, gid=NUMBER, groups=NUMBER+NUMBER; default: those of the host's user of this name
+    #[arg(long = "user", value_name = "NAME=FILE[,OPTION...]")]
+    users: Vec<UserOption>,
+    /// SMB over TCP; default: 445
+    #[arg(long, value_name = "PORT")]
+    smb_port: Option<Port>,
+    /// SMB Direct; default: 5445
+    #[arg(long, value_name = "PORT")]
+    smb_direct_port: Option<Port>,
+    /// Must SMB messages be signed: required or offered; default: required. A Linux client that signs does no direct RDMA
+    #[arg(long, value_name = "HOW")]
+    smb_signing: Option<Signing>,
+    /// Are SMB messages encrypted: off, offered or required; default: offered
+    #[arg(long, value_name = "HOW")]
+    smb_encryption: Option<Encryption>,
     /// What must survive a restart is kept here; default: /var/lib/headgate
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
@@ -82,6 +116,9 @@ struct Configuration {
     /// Connections held at once; default: 2048
     #[arg(long, value_name = "NUMBER")]
     connections: Option<usize>,
+    /// Health, metrics and status; `off` for none; default: 127.0.0.1:9464
+    #[arg(long, value_name = "ADDR:PORT")]
+    admin: Option<Admin>,
 }
 
 impl Configuration {
@@ -93,11 +130,17 @@ impl Configuration {
             rdma_crc: self.rdma_crc,
             nfs_port: self.nfs_port,
             nfs_rdma_port: self.nfs_rdma_port,
+            users: self.users,
+            smb_port: self.smb_port,
+            smb_direct_port: self.smb_direct_port,
+            smb_signing: self.smb_signing,
+            smb_encryption: self.smb_encryption,
             state: self.state,
             lease: self.lease,
             grace: self.grace,
             memory: self.memory,
             connections: self.connections,
+            admin: self.admin,
         };
         config::load(self.config.as_deref(), options, vfs::namespace::Share::id_of)
     }
@@ -125,6 +168,8 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.command {
         Command::Serve(configuration) => serve(configuration),
+        Command::User(args) => crate::user::run(args).map_err(Failure::Work),
+        Command::Status(args) => status(&args),
         Command::Check(args) => check(args),
         Command::Demo(args) => demo(&args),
         Command::Bench(args) => crate::bench::run(args).map_err(Failure::Work),
@@ -160,6 +205,10 @@ fn demo(args: &DemoArgs) -> Result<(), Failure> {
         true => Ok(()),
         false => Err(Failure::Shown),
     }
+}
+
+fn status(args: &StatusArgs) -> Result<(), Failure> {
+    runtime()?.block_on(crate::admin::show::run(args.admin, args.json)).map_err(Failure::Work)
 }
 
 fn check(args: CheckArgs) -> Result<(), Failure> {

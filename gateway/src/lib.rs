@@ -1,13 +1,22 @@
 //! The program `headgate`: command line, daemon, demonstration, check and measurement.
 
+pub mod accept;
+pub mod admin;
+pub mod admission;
 pub mod bench;
 pub mod boot;
 pub mod check;
 pub mod cli;
 pub mod cpu;
 pub mod demo;
+pub mod interfaces;
+pub mod listen;
 pub mod networks;
 pub mod port;
 pub mod serve;
+pub mod shares;
 pub mod shutdown;
+pub mod smb;
 pub mod table;
+pub mod user;
+pub mod users;

@@ -11,45 +11,34 @@
 //! says why.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use config::{Rdma, RdmaCrc, Settings, Source};
-use iobuf::{Account, Pool, PoolLimits};
+use config::Settings;
+use iobuf::{Pool, PoolLimits};
 use nfsrdma::context::{Clock, Core};
 use nfsrdma::fh::Handles;
 use nfsrdma::limits::NEIGHBOURS_REFRESH_SECONDS;
-use nfsrdma::locate::NfsLocate;
 use nfsrdma::server::Server;
 use nfsrdma::v4;
-use rdma_transport::channel::{Channel, Info, Locate, Traffic, Transport};
-use rdma_transport::iwarp::{Iwarp, IwarpConfig};
 use rdma_transport::limits::{RPCRDMA_CREDITS, RPCRDMA_CREDITS_REVERSE};
-use rdma_transport::rpcrdma::RdmaChannel;
-use rdma_transport::serve::serve;
-use rdma_transport::tcp::TcpChannel;
-use rdma_transport::verbs::{Incoming, Listener, Provider};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use rdma_transport::verbs::Provider;
 use tokio::task::JoinSet;
-use vfs::Backend;
-use vfs::local::{LocalBackend, LocalConfig};
-use vfs::mem::MemBackend;
+use vfs::namespace::Namespace;
 
-use vfs::namespace::{Cidr, Namespace, Share, Squash};
-
+use crate::accept::{self, Front, Shared};
+use crate::admin::{self, daemon::Daemon};
+use crate::admission::Admission;
 use crate::boot::{self, Run};
+use crate::listen::{addresses, listen_rdma, listen_tcp, provider};
+use crate::shares::shares;
 use crate::shutdown::Connections;
-use crate::{networks, port};
+use crate::users::Book;
+use crate::{interfaces, networks, port, smb};
 
-/// Connections that the kernel holds for a listener until they are accepted.
-const BACKLOG: u32 = 1024;
 /// How often leases and networks are looked at.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
-/// Pause after the system refused a connection for want of descriptors or memory.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A gateway that serves. Dropping it ends the listeners; [`Running::stop`] ends everything in order.
 #[derive(Debug)]
@@ -58,7 +47,15 @@ pub struct Running {
     pub nfs: Vec<SocketAddr>,
     /// Where NFS over RDMA listens.
     pub nfs_rdma: Vec<SocketAddr>,
+    /// Where SMB over TCP listens.
+    pub smb: Vec<SocketAddr>,
+    /// Where SMB Direct listens.
+    pub smb_direct: Vec<SocketAddr>,
+    /// Where health, metrics and status are served.
+    pub admin: Option<SocketAddr>,
     tasks: JoinSet<()>,
+    /// Outlives the listeners, so that the end can be watched.
+    _admin: JoinSet<()>,
     connections: Arc<Connections>,
     _run: Arc<Run>,
 }
@@ -71,23 +68,97 @@ impl Running {
     }
 }
 
-/// What every connection needs.
-struct Shared {
-    server: Arc<Server>,
-    payload: Pool,
-    recvs: Pool,
-    connections: Arc<Connections>,
-    room: Arc<Semaphore>,
-    /// Connections that found no room.
-    refused: AtomicU64,
-    /// The second, plus one, in which that was last logged.
-    refused_logged: AtomicU64,
+/// Removes the streams of files that were removed while no gateway ran.
+async fn sweep(namespace: Arc<Namespace>) {
+    for share in namespace.shares() {
+        match vfs::streams::sweep(share).await {
+            Ok(0) => {}
+            Ok(files) => {
+                tracing::info!(share = share.name, files, "streams of removed files are gone")
+            }
+            Err(e) => {
+                tracing::warn!(share = share.name, error = %e, "streams of removed files stay")
+            }
+        }
+    }
 }
 
 /// Starts to serve. The error is one line for standard error.
 pub async fn start(settings: Settings) -> Result<Running, String> {
     let run = Arc::new(boot::take(&settings)?);
     let namespace = Arc::new(Namespace::new(shares(&settings)?));
+    tokio::spawn(sweep(namespace.clone()));
+    let nfs = nfs_server(&settings, &run, namespace.clone())?;
+    let smb = smb::server(&settings, &run, namespace.clone())?;
+    let shared = Arc::new(Shared {
+        payload: Pool::new(PoolLimits::of_bytes(usize::try_from(settings.memory).unwrap_or(0))),
+        recvs: Pool::new(recv_limits(settings.connections)),
+        connections: Arc::new(Connections::default()),
+        admission: Admission::new(settings.connections),
+    });
+    let provider = provider(&settings)?;
+    let mut listeners = Listeners {
+        settings: &settings,
+        provider: provider.as_deref(),
+        shared: &shared,
+        tasks: JoinSet::new(),
+    };
+    let front = Front::Nfs(nfs.clone());
+    let nfs_tcp = ("NFS over TCP", "--nfs-port", settings.nfs_port);
+    let nfs_rdma = ("NFS over RDMA", "--nfs-rdma-port", settings.nfs_rdma_port);
+    let nfs_at = listeners.tcp(nfs_tcp, &front)?;
+    let nfs_rdma_at = listeners.rdma(nfs_rdma, &front).await?;
+    if let Some(at) = nfs_at.first() {
+        nfs.set_tcp_port(at.port());
+    }
+    let (mut smb_at, mut smb_direct_at) = (Vec::new(), Vec::new());
+    if let Some((server, _)) = &smb {
+        let front = Front::Smb(server.clone());
+        let (tcp, direct) = (settings.smb.port, settings.smb.direct_port);
+        smb_at = listeners.tcp(("SMB over TCP", "--smb-port", tcp), &front)?;
+        smb_direct_at = listeners.rdma(("SMB Direct", "--smb-direct-port", direct), &front).await?;
+        interfaces::refresh(server, &smb_at, &smb_direct_at);
+    }
+    let mut tasks = listeners.tasks;
+    let daemon = Daemon {
+        connections: shared.connections.clone(),
+        admission: shared.admission.clone(),
+        payload: shared.payload.clone(),
+        namespace,
+        nfs_rdma_port: nfs_rdma_at.first().map(SocketAddr::port),
+        smb_direct_port: smb_direct_at.first().map(SocketAddr::port),
+    };
+    let (admin, admin_task) = serve_admin(&settings, daemon).await?;
+    tasks.spawn(housekeeping(nfs, smb, smb_at.clone(), smb_direct_at.clone()));
+    Ok(Running {
+        nfs: nfs_at,
+        nfs_rdma: nfs_rdma_at,
+        smb: smb_at,
+        smb_direct: smb_direct_at,
+        admin,
+        _admin: admin_task,
+        tasks,
+        connections: shared.connections.clone(),
+        _run: run,
+    })
+}
+
+async fn serve_admin(
+    settings: &Settings,
+    daemon: Daemon,
+) -> Result<(Option<SocketAddr>, JoinSet<()>), String> {
+    let mut task = JoinSet::new();
+    let Some(listener) = admin::listen(settings.admin).await? else { return Ok((None, task)) };
+    let at = listener.local_addr().map_err(|e| e.to_string())?;
+    task.spawn(admin::serve(listener, Arc::new(daemon)));
+    Ok((Some(at), task))
+}
+
+fn nfs_server(
+    settings: &Settings,
+    run: &Run,
+    namespace: Arc<Namespace>,
+) -> Result<Arc<Server>, String> {
     let core = Core::new(namespace, Handles::new(run.handle_key), run.boot, Clock::real());
     core.neighbours.set(networks::attached());
     let v4 = v4::Options {
@@ -96,40 +167,54 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
         state_dir: run.folder.clone(),
         ..v4::Options::default()
     };
-    let server = Server::with_v4(core, run.replay_key, v4)
-        .map_err(|e| format!("state of version 4 clients: {e}"))?;
-    let shared = Arc::new(Shared {
-        server: server.clone(),
-        payload: Pool::new(PoolLimits::of_bytes(usize::try_from(settings.memory).unwrap_or(0))),
-        recvs: Pool::new(recv_limits(settings.connections)),
-        connections: Arc::new(Connections::default()),
-        room: Arc::new(Semaphore::new(settings.connections)),
-        refused: AtomicU64::new(0),
-        refused_logged: AtomicU64::new(0),
-    });
-    let mut tasks = JoinSet::new();
-    let mut nfs = Vec::new();
-    for at in addresses(&settings.bind, settings.nfs_port) {
-        let listener = listen_tcp(at, &settings)
-            .map_err(|e| port::refused("NFS over TCP", at, &e, "--nfs-port"))?;
-        nfs.push(listener.local_addr().map_err(|e| e.to_string())?);
-        tasks.spawn(accept_tcp(listener, shared.clone()));
-    }
-    let mut nfs_rdma = Vec::new();
-    if let Some(provider) = provider(&settings)? {
-        for at in addresses(&settings.bind, settings.nfs_rdma_port) {
-            let listener = listen_rdma(provider.as_ref(), at, &settings)
-                .await
-                .map_err(|e| port::refused("NFS over RDMA", at, &e, "--nfs-rdma-port"))?;
-            nfs_rdma.push(listener.local_addr());
-            tasks.spawn(accept_rdma(provider.name(), listener, shared.clone()));
+    Server::with_v4(core, run.replay_key, v4)
+        .map_err(|e| format!("state of version 4 clients: {e}"))
+}
+
+/// Opens listeners, each with a task of its own.
+struct Listeners<'a> {
+    settings: &'a Settings,
+    provider: Option<&'a dyn Provider>,
+    shared: &'a Arc<Shared>,
+    tasks: JoinSet<()>,
+}
+
+/// What a port is for, the option that sets it, its number.
+type Named = (&'static str, &'static str, u16);
+
+impl Listeners<'_> {
+    fn tcp(
+        &mut self,
+        (what, option, number): Named,
+        front: &Front,
+    ) -> Result<Vec<SocketAddr>, String> {
+        let mut all = Vec::new();
+        for at in addresses(&self.settings.bind, number) {
+            let listener =
+                listen_tcp(at, self.settings).map_err(|e| port::refused(what, at, &e, option))?;
+            all.push(listener.local_addr().map_err(|e| e.to_string())?);
+            self.tasks.spawn(accept::tcp(listener, self.shared.clone(), front.clone()));
         }
+        Ok(all)
     }
-    if let Some(at) = nfs.first() {
-        server.set_tcp_port(at.port());
+
+    async fn rdma(
+        &mut self,
+        (what, option, number): Named,
+        front: &Front,
+    ) -> Result<Vec<SocketAddr>, String> {
+        let mut all = Vec::new();
+        let Some(provider) = self.provider else { return Ok(all) };
+        for at in addresses(&self.settings.bind, number) {
+            let listener = listen_rdma(provider, at, self.settings)
+                .await
+                .map_err(|e| port::refused(what, at, &e, option))?;
+            all.push(listener.local_addr());
+            let (shared, front) = (self.shared.clone(), front.clone());
+            self.tasks.spawn(accept::rdma(provider.name(), listener, shared, front));
+        }
+        Ok(all)
     }
-    tasks.spawn(housekeeping(server));
-    Ok(Running { nfs, nfs_rdma, tasks, connections: shared.connections.clone(), _run: run })
 }
 
 /// Serves until SIGTERM or SIGINT; a second one ends without waiting.
@@ -169,49 +254,18 @@ fn start_log() {
 }
 
 fn endpoints(running: &Running) -> String {
-    let one = |name: &'static str| move |at: &SocketAddr| format!(" {name}={at}");
-    let tcp = running.nfs.iter().map(one("nfs"));
-    tcp.chain(running.nfs_rdma.iter().map(one("nfs-rdma"))).collect()
-}
-
-fn shares(settings: &Settings) -> Result<Vec<Share>, String> {
-    let open = |s: &config::Share| {
-        let backend: Arc<dyn Backend> = match &s.source {
-            Source::Memory => MemBackend::with(memory_volume_max(), s.read_only)
-                .map_err(|e| format!("share {}: {e}", s.name))?,
-            Source::Folder(path) => {
-                let mut local = LocalConfig::new(path.clone());
-                local.read_only = s.read_only;
-                LocalBackend::open(local)
-                    .map_err(|e| format!("share {}: {}: {e}", s.name, path.display()))?
-            }
-        };
-        let ranges =
-            |c: &Vec<config::Cidr>| c.iter().map(|c| Cidr { addr: c.addr, bits: c.bits }).collect();
-        Ok(Share {
-            name: s.name.clone(),
-            id: Share::id_of(&s.name),
-            backend,
-            read_only: s.read_only,
-            squash: match s.squash {
-                config::Squash::None => Squash::None,
-                config::Squash::Root => Squash::Root,
-                config::Squash::All => Squash::All,
-            },
-            clients: s.clients.as_ref().map(ranges),
-        })
+    let lists = [
+        ("nfs", &running.nfs),
+        ("nfs-rdma", &running.nfs_rdma),
+        ("smb", &running.smb),
+        ("smb-direct", &running.smb_direct),
+    ];
+    let each = |(name, list): (&'static str, &Vec<SocketAddr>)| {
+        let list = list.clone();
+        list.into_iter().map(move |at| format!(" {name}={at}"))
     };
-    settings.shares.iter().map(open).collect()
-}
-
-/// Bytes of a volume in memory: half of the machine's, as with tmpfs.
-fn memory_volume_max() -> u64 {
-    let kib = |text: String| {
-        let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
-        line.trim().trim_end_matches(" kB").parse::<u64>().ok()
-    };
-    let total = std::fs::read_to_string("/proc/meminfo").ok().and_then(kib);
-    total.map_or(1 << 30, |kib| kib * 512)
+    let admin = running.admin.map(|at| format!(" admin={at}"));
+    lists.into_iter().flat_map(each).chain(admin).collect()
 }
 
 /// Receives of every connection that may be open, over RDMA or TCP, and some reserve.
@@ -220,206 +274,30 @@ fn recv_limits(connections: usize) -> PoolLimits {
     PoolLimits { buffers_max: [connections * small, connections * 2, 1] }
 }
 
-/// Which provider serves RDMA here.
-fn provider(settings: &Settings) -> Result<Option<Box<dyn Provider>>, String> {
-    match settings.rdma {
-        Rdma::Off => Ok(None),
-        Rdma::Auto | Rdma::Iwarp => {
-            let crc = settings.rdma_crc == RdmaCrc::Always;
-            Ok(Some(Box::new(Iwarp::new(IwarpConfig { crc, ..IwarpConfig::default() }))))
-        }
-        Rdma::Verbs => Err("this build has no hardware verbs; use --rdma iwarp".into()),
-    }
-}
-
-fn addresses(bind: &[IpAddr], port: u16) -> Vec<SocketAddr> {
-    match bind {
-        [] => vec![SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port)],
-        some => some.iter().map(|ip| SocketAddr::new(*ip, port)).collect(),
-    }
-}
-
-/// Without `--bind`, a host that has no IPv6 is served on all its IPv4 addresses.
-fn fallback(at: SocketAddr, settings: &Settings, e: &io::Error) -> Option<SocketAddr> {
-    let taken = e.kind() == io::ErrorKind::AddrInUse;
-    (settings.bind.is_empty() && at.is_ipv6() && !taken)
-        .then(|| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), at.port()))
-}
-
-fn listen_tcp(at: SocketAddr, settings: &Settings) -> io::Result<TcpListener> {
-    let listen = |at: SocketAddr| {
-        let socket = if at.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        // A gateway that was killed comes back at once.
-        socket.set_reuseaddr(true)?;
-        socket.bind(at)?;
-        socket.listen(BACKLOG)
-    };
-    listen(at).or_else(|e| fallback(at, settings, &e).map_or(Err(e), listen))
-}
-
-async fn listen_rdma(
-    provider: &dyn Provider,
-    at: SocketAddr,
-    settings: &Settings,
-) -> io::Result<Box<dyn Listener>> {
-    match provider.listen(at).await {
-        Ok(listener) => Ok(listener),
-        Err(e) => match fallback(at, settings, &e) {
-            Some(other) => provider.listen(other).await,
-            None => Err(e),
-        },
-    }
-}
-
-/// What has to happen although nobody calls: leases end, networks come and go.
-async fn housekeeping(server: Arc<Server>) {
+/// What has to happen although nobody calls: leases end, networks and users come and go.
+async fn housekeeping(
+    nfs: Arc<Server>,
+    smb: Option<(smbd_core::server::Server, Arc<Book>)>,
+    smb_at: Vec<SocketAddr>,
+    smb_direct_at: Vec<SocketAddr>,
+) {
     let mut ticks = tokio::time::interval(HOUSEKEEPING);
     let mut networks_at = tokio::time::Instant::now();
     loop {
         let now = ticks.tick().await;
-        server.v4().clients.tick().await;
+        nfs.v4().clients.tick().await;
+        if let Some((server, book)) = &smb {
+            server.tick().await;
+            let book = book.clone();
+            // What cannot be read is said in the log.
+            let _ = tokio::task::spawn_blocking(move || book.refresh()).await;
+        }
         if now >= networks_at {
             networks_at = now + Duration::from_secs(NEIGHBOURS_REFRESH_SECONDS);
-            server.core().neighbours.set(networks::attached());
-        }
-    }
-}
-
-async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>) {
-    loop {
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                if let Some(permit) = shared.admit(peer) {
-                    tokio::spawn(tcp(stream, peer, shared.clone(), permit));
-                }
+            nfs.core().neighbours.set(networks::attached());
+            if let Some((server, _)) = &smb {
+                interfaces::refresh(server, &smb_at, &smb_direct_at);
             }
-            Err(error) => refused(&error).await,
         }
     }
-}
-
-async fn accept_rdma(name: &'static str, mut listener: Box<dyn Listener>, shared: Arc<Shared>) {
-    loop {
-        match listener.accept().await {
-            Ok(incoming) => {
-                if let Some(permit) = shared.admit(incoming.peer()) {
-                    tokio::spawn(rdma(name, incoming, shared.clone(), permit));
-                }
-            }
-            Err(error) => refused(&error).await,
-        }
-    }
-}
-
-/// An accept that fails is the end of a connection that never was, or a want of descriptors that passes.
-async fn refused(error: &io::Error) {
-    tracing::warn!(%error, "a connection could not be accepted");
-    tokio::time::sleep(ACCEPT_PAUSE).await;
-}
-
-async fn tcp(
-    stream: TcpStream,
-    peer: SocketAddr,
-    shared: Arc<Shared>,
-    _held: OwnedSemaphorePermit,
-) {
-    let Ok(local) = stream.local_addr() else { return };
-    let info = shared.info(peer, local, Transport::Tcp);
-    let locate: Arc<dyn Locate> = Arc::new(NfsLocate);
-    match TcpChannel::new(stream, info, shared.recvs.clone(), locate) {
-        Ok(channel) => shared.connection(Box::new(channel)).await,
-        Err(error) => tracing::info!(%peer, %error, "connection ended as it began"),
-    }
-}
-
-async fn rdma(
-    name: &'static str,
-    mut incoming: Box<dyn Incoming>,
-    shared: Arc<Shared>,
-    _held: OwnedSemaphorePermit,
-) {
-    let peer = incoming.peer();
-    let connected = match incoming.request().await {
-        Ok(_private) => incoming.accept(RdmaChannel::accept_params()).await,
-        Err(e) => Err(e),
-    };
-    let c = match connected {
-        Ok(c) => c,
-        Err(error) => return tracing::info!(%peer, %error, "RDMA connection was not set up"),
-    };
-    let info = shared.info(c.peer, c.local, Transport::Rdma(name));
-    match RdmaChannel::new(c.qp, info, shared.recvs.clone(), &c.private_data) {
-        Ok(channel) => shared.connection(Box::new(channel)).await,
-        Err(error) => tracing::info!(%peer, %error, "RDMA connection ended as it began"),
-    }
-}
-
-impl Shared {
-    /// Room for one more connection.
-    fn admit(&self, peer: SocketAddr) -> Option<OwnedSemaphorePermit> {
-        let permit = self.room.clone().try_acquire_owned().ok();
-        if permit.is_none() {
-            self.note_refusal(peer);
-        }
-        permit
-    }
-
-    /// At most one line a second, however many knock.
-    fn note_refusal(&self, peer: SocketAddr) {
-        let refused = self.refused.fetch_add(1, Ordering::Relaxed) + 1;
-        let second = self.server.core().clock.now().as_secs() + 1;
-        if self.refused_logged.swap(second, Ordering::Relaxed) != second {
-            let open = self.connections.count();
-            tracing::warn!(%peer, open, refused, "connection refused: the limit is reached");
-        }
-    }
-
-    fn info(&self, peer: SocketAddr, local: SocketAddr, transport: Transport) -> Arc<Info> {
-        Arc::new(Info {
-            peer,
-            local,
-            transport,
-            account: Account::new(),
-            pool: self.payload.clone(),
-            traffic: Traffic::default(),
-        })
-    }
-
-    /// One connection from its first request to its end.
-    async fn connection(&self, channel: Box<dyn Channel>) {
-        let info = channel.info().clone();
-        let handle = channel.handle();
-        let _open = self.connections.add(handle.clone());
-        let transport = match info.transport {
-            Transport::Tcp => "tcp",
-            Transport::Rdma(name) => name,
-        };
-        tracing::info!(peer = %info.peer, local = %info.local, transport, "connection open");
-        let session = self.server.session(info.clone(), handle);
-        let end = serve(channel, Arc::new(session)).await;
-        log_end(&info, transport, &end);
-    }
-}
-
-fn log_end(info: &Info, transport: &str, end: &rdma_transport::channel::ChannelError) {
-    use rdma_transport::channel::ChannelError;
-    let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let t = &info.traffic;
-    let (rule, reason) = match end {
-        ChannelError::Closed(why) => (None, why),
-        ChannelError::Violation(rule, detail) => (Some(*rule), detail),
-    };
-    tracing::info!(
-        peer = %info.peer,
-        transport,
-        requests = read(&t.requests),
-        rdma_write = read(&t.rdma_write),
-        rdma_read = read(&t.rdma_read),
-        inline_in = read(&t.inline_in),
-        inline_out = read(&t.inline_out),
-        invalidations = read(&t.invalidations),
-        rule,
-        reason,
-        "connection end"
-    );
 }

@@ -1,22 +1,45 @@
 //! The connections of the daemon, and their end.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rdma_transport::channel::Handle;
+use rdma_transport::channel::{Handle, Info};
 use tokio::sync::Notify;
+
+use crate::admin::snapshot::{ConnectionStatus, Moved, Protocol, transport_name};
 
 /// How long requests in work may take after the daemon was told to stop.
 pub const DRAIN_MAX: Duration = Duration::from_secs(10);
 
-/// The connections that are open now.
-#[derive(Debug, Default)]
+/// The connections that are open now, and what those before them did.
+#[derive(Debug)]
 pub struct Connections {
-    open: Mutex<HashMap<u64, Handle>>,
+    open: Mutex<HashMap<u64, Entry>>,
+    /// What ended connections moved, and how many were opened, by protocol and transport.
+    past: Mutex<BTreeMap<Way, (u64, Moved)>>,
     next: AtomicU64,
     gone: Notify,
+    start: Instant,
+    stopping: AtomicBool,
+}
+
+/// A protocol and what carries it.
+type Way = (Protocol, &'static str);
+
+#[derive(Debug)]
+struct Entry {
+    protocol: Protocol,
+    info: Arc<Info>,
+    handle: Handle,
+    since: Instant,
+}
+
+impl Entry {
+    fn way(&self) -> Way {
+        (self.protocol, transport_name(self.info.transport))
+    }
 }
 
 /// One open connection; it counts until this is dropped, however its task ends.
@@ -28,14 +51,30 @@ pub struct Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.connections.lock().remove(&self.id);
-        self.connections.gone.notify_waiters();
+        self.connections.end(self.id);
+    }
+}
+
+impl Default for Connections {
+    fn default() -> Self {
+        Self {
+            open: Mutex::default(),
+            past: Mutex::default(),
+            next: AtomicU64::new(0),
+            gone: Notify::new(),
+            start: Instant::now(),
+            stopping: AtomicBool::new(false),
+        }
     }
 }
 
 impl Connections {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Handle>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Entry>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn past(&self) -> MutexGuard<'_, BTreeMap<Way, (u64, Moved)>> {
+        self.past.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many there are.
@@ -44,16 +83,64 @@ impl Connections {
     }
 
     /// One more.
-    pub fn add(self: &Arc<Self>, handle: Handle) -> Open {
+    pub fn add(self: &Arc<Self>, protocol: Protocol, info: Arc<Info>, handle: Handle) -> Open {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.lock().insert(id, handle);
+        let entry = Entry { protocol, info, handle, since: Instant::now() };
+        self.past().entry(entry.way()).or_default().0 += 1;
+        self.lock().insert(id, entry);
         Open { connections: self.clone(), id }
+    }
+
+    fn end(&self, id: u64) {
+        if let Some(entry) = self.lock().remove(&id) {
+            let mut past = self.past();
+            let total = &mut past.entry(entry.way()).or_default().1;
+            *total = total.plus(Moved::of(&entry.info.traffic));
+        }
+        self.gone.notify_waiters();
+    }
+
+    /// No end was asked for.
+    pub fn is_serving(&self) -> bool {
+        !self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Seconds since the first could come.
+    pub fn uptime_seconds(&self) -> u64 {
+        self.start.elapsed().as_secs()
+    }
+
+    /// Those that are open, oldest first. `rdma_port` says where a protocol is served over RDMA.
+    pub fn list(&self, rdma_port: impl Fn(Protocol) -> Option<u16>) -> Vec<ConnectionStatus> {
+        let open = self.lock();
+        let mut all: Vec<_> = open.iter().collect();
+        all.sort_by_key(|(id, _)| **id);
+        let status = |e: &Entry| {
+            let age = e.since.elapsed().as_secs();
+            ConnectionStatus::new(e.protocol, &e.info, age, rdma_port(e.protocol))
+        };
+        all.into_iter().map(|(_, e)| status(e)).collect()
+    }
+
+    /// How many were opened so far and what all of them moved, by protocol and transport.
+    pub fn totals(&self) -> Vec<(String, u64, Moved)> {
+        // Under both locks, so that a connection that ends meanwhile is counted once.
+        let open = self.lock();
+        let mut totals = self.past().clone();
+        for entry in open.values() {
+            let total = &mut totals.entry(entry.way()).or_default().1;
+            *total = total.plus(Moved::of(&entry.info.traffic));
+        }
+        let named =
+            |((p, t), (opened, moved)): (Way, _)| (format!("{}/{t}", p.name()), opened, moved);
+        totals.into_iter().map(named).collect()
     }
 
     /// Asks every connection to answer what it has in work and to close, and waits until they are gone. False when some were
     /// not within [`DRAIN_MAX`].
     pub async fn drain(&self) -> bool {
-        let handles: Vec<Handle> = self.lock().values().cloned().collect();
+        self.stopping.store(true, Ordering::Relaxed);
+        let handles: Vec<Handle> = self.lock().values().map(|e| e.handle.clone()).collect();
         let all_gone = async {
             for handle in handles {
                 handle.shutdown().await;
@@ -77,11 +164,33 @@ impl Connections {
 mod tests {
     use super::*;
 
+    fn info() -> Arc<Info> {
+        let at = ([192, 0, 2, 1], 2049).into();
+        let pool = iobuf::Pool::new(iobuf::PoolLimits { buffers_max: [1, 1, 1] });
+        Arc::new(Info::new(at, at, rdma_transport::channel::Transport::Tcp, pool))
+    }
+
+    #[test]
+    fn what_a_connection_moved_is_kept_when_it_ends() {
+        let connections = Arc::new(Connections::default());
+        let (a, b) = (info(), info());
+        let first = connections.add(Protocol::Nfs, a.clone(), Handle::detached());
+        let _second = connections.add(Protocol::Nfs, b.clone(), Handle::detached());
+        a.traffic.requests.store(3, Ordering::Relaxed);
+        b.traffic.requests.store(4, Ordering::Relaxed);
+        let total = || connections.totals()[0].clone();
+        assert_eq!((total().0.as_str(), total().1, total().2.requests), ("nfs/tcp", 2, 7));
+        drop(first);
+        assert_eq!((total().1, total().2.requests), (2, 7));
+        assert_eq!(connections.list(|_| None).len(), 1);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_drain_ends_with_the_last_connection_or_its_time() {
         let connections = Arc::new(Connections::default());
         assert!(connections.drain().await);
-        let open = connections.add(Handle::detached());
+        let add = || connections.add(Protocol::Nfs, info(), Handle::detached());
+        let open = add();
         let drain = tokio::spawn({
             let connections = connections.clone();
             async move { connections.drain().await }
@@ -90,7 +199,7 @@ mod tests {
         assert!(!drain.is_finished());
         drop(open);
         assert!(drain.await.unwrap());
-        let _stays = connections.add(Handle::detached());
+        let _stays = add();
         assert!(!connections.drain().await);
         assert_eq!(connections.count(), 1);
     }

@@ -39,7 +39,8 @@ fn demo_moves_every_byte_through_all_protocols() {
             assert!(of("inline_bytes") > 2 * all);
         }
     }
-    assert_eq!(seen, [("nfs3", "tcp"), ("nfs3", "rdma"), ("nfs4.1", "tcp"), ("nfs4.1", "rdma")]);
+    let ways = ["nfs3", "nfs4.1", "smb3.1.1"].map(|p| [(p, "tcp"), (p, "rdma")]);
+    assert_eq!(seen, ways.concat());
 }
 
 #[test]
@@ -53,11 +54,12 @@ fn wrong_usage_and_wrong_configuration_end_with_2() {
         &["bench"],
         &["bench", "http://x"],
         &["no-such-command"],
-        // These come with SMB; until then they are unknown, not ignored.
-        &["serve", "--share", "a=mem:", "--user", "me=/etc/passwd"],
-        &["serve", "--share", "a=mem:", "--smb-port", "445"],
-        &["serve", "--share", "a=mem:", "--smb-signing", "required"],
-        &["serve", "--share", "a=mem:,encrypt"],
+        &["serve", "--share", "a=mem:", "--user", "me=/no/such/file"],
+        &["serve", "--share", "a=mem:", "--user", "a:b=/etc/passwd"],
+        &["serve", "--share", "a=mem:", "--smb-port", "smb"],
+        &["serve", "--share", "a=mem:", "--smb-signing", "maybe"],
+        &["serve", "--share", "a=mem:,crypt"],
+        &["user", "add", "a:b"],
     ] {
         let o = headgate(args);
         assert_eq!(o.status.code(), Some(2), "{args:?}: {}", stderr(&o));
@@ -237,4 +239,68 @@ fn help_and_version_end_with_0() {
     for args in [&["--help"][..], &["--version"], &["serve", "--help"], &["demo", "--help"]] {
         assert_eq!(headgate(args).status.code(), Some(0), "{args:?}");
     }
+}
+
+/// A password never is an argument; it comes from a file or from standard input.
+#[test]
+fn users_are_added_listed_and_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let state = state.to_str().unwrap();
+    let file = folder.path().join("password");
+    std::fs::write(&file, "secret\n").unwrap();
+    let file = file.to_str().unwrap();
+    let user = |args: &[&str]| headgate(&[&["user", "--state", state], args].concat());
+    let o = user(&["add", "alice", "--password-file", file, "--uid", "1234", "--groups", "7,8"]);
+    assert!(o.status.success(), "{}", stderr(&o));
+    let o = user(&["add", "Alice", "--password-file", file, "--uid", "1235"]);
+    assert!(String::from_utf8_lossy(&o.stdout).starts_with("changed"), "{}", stderr(&o));
+    let o = user(&["list", "--json"]);
+    let list: serde_json::Value = serde_json::from_slice(&o.stdout).unwrap();
+    assert_eq!(list[0]["name"], "Alice");
+    assert_eq!(list[0]["uid"], 1235);
+    assert!(user(&["remove", "ALICE"]).status.success());
+    let o = user(&["remove", "alice"]);
+    assert_eq!(o.status.code(), Some(1));
+    assert!(stderr(&o).contains("there is no user `alice`"));
+}
+
+#[test]
+fn check_tells_what_smb_clients_type() {
+    let folder = tempfile::tempdir().unwrap();
+    let (state, file) = (folder.path().join("state"), folder.path().join("password"));
+    std::fs::write(&file, "secret\n").unwrap();
+    let user = format!("alice={},uid=1234", file.display());
+    let args = [
+        "check",
+        "--json",
+        "--share",
+        "data=mem:",
+        "--bind",
+        "127.0.0.1",
+        "--nfs-port",
+        "0",
+        "--nfs-rdma-port",
+        "0",
+        "--smb-port",
+        "0",
+        "--smb-direct-port",
+        "0",
+        "--state",
+        state.to_str().unwrap(),
+    ];
+    let o = headgate(&[&args[..], &["--user", &user]].concat());
+    let told = json(&o);
+    assert_eq!(told["smb"]["served"], true, "{}", stderr(&o));
+    assert_eq!(told["smb"]["users"][0], "alice");
+    assert_eq!(told["smb"]["signing"], "required");
+    let place = &told["addresses"][0]["smb"];
+    assert_eq!(place["windows"][0], r"\\127.0.0.1\data");
+    let mount = "mount -t cifs -o vers=3.1.1,username=alice,port=0 //127.0.0.1/data /mnt";
+    assert_eq!(place["mount"][0], mount);
+    let warnings = told["warnings"].to_string();
+    assert!(warnings.contains("can be read by others"), "{warnings}");
+    let o = headgate(&["check", "--share", "data=mem:", "--state", state.to_str().unwrap()]);
+    let text = String::from_utf8(o.stdout).unwrap();
+    assert!(text.contains("no SMB: nobody could log on"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! `headgate bench`: what a server reaches by NFS, over TCP or RDMA, and what it costs both ends.
+//! `headgate bench`: what a server reaches by NFS or SMB, over TCP or RDMA, and what it costs both ends.
 //!
 //! *Operation.* One connection, one client thread, operations in flight up to a fixed depth. Two servers are compared in
 //! turns (A B A B), so that a slow minute of the machine meets both; the best round of each counts.
@@ -20,7 +20,8 @@ use load::{Kind, Sample};
 /// Options of `headgate bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// What to measure: nfs://HOST[:PORT]/SHARE[?version=3|4.1|4.2&transport=tcp|rdma&mountport=PORT&crc=on|off]
+    /// What to measure: nfs://HOST[:PORT]/SHARE[?version=3|4.1|4.2&transport=tcp|rdma&mountport=PORT&crc=on|off] or
+    /// smb://USER:PASSWORD@HOST[:PORT]/SHARE[?dialect=3.1.1&transport=tcp|rdma&sign=on&seal=on&crc=on|off]
     #[arg(value_name = "TARGET", required = true)]
     target: Target,
     /// Measure this one too, in turns, and print ratios of the first to it

@@ -7,8 +7,9 @@
 //! *Errors.* A wrong configuration is told and ends with exit code 2. What would stop or hinder `serve` here and now is a
 //! warning.
 
-mod netdev;
+pub(crate) mod netdev;
 mod show;
+mod smb;
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
@@ -30,6 +31,7 @@ struct Findings<'a> {
     settings: &'a Settings,
     shares: Vec<ShareFacts<'a>>,
     places: Vec<Place>,
+    smb: smb::Smb,
     /// The process can act as the user of each call.
     acts_as_caller: bool,
     /// User of the process.
@@ -78,9 +80,11 @@ pub fn run(settings: &Settings, json: bool) {
     let shares: Vec<ShareFacts<'_>> =
         settings.shares.iter().map(|s| share_facts(s, &mut warnings)).collect();
     let places: Vec<Place> = places(settings, &mut warnings);
-    ports(settings, &mut warnings);
     state(settings, &mut warnings);
-    let findings = Findings { settings, shares, places, acts_as_caller: uid == 0, uid, warnings };
+    let smb = smb::facts(settings, &mut warnings);
+    ports(settings, smb.served, &mut warnings);
+    let acts_as_caller = uid == 0;
+    let findings = Findings { settings, shares, places, smb, acts_as_caller, uid, warnings };
     match json {
         true => show::json(&findings),
         false => show::text(&findings),
@@ -152,12 +156,18 @@ fn places(settings: &Settings, warnings: &mut Vec<String>) -> Vec<Place> {
 }
 
 /// Tries to listen where `serve` would.
-fn ports(settings: &Settings, warnings: &mut Vec<String>) {
+fn ports(settings: &Settings, smb: bool, warnings: &mut Vec<String>) {
     let any = [IpAddr::from([0u16; 8])];
     let bind = if settings.bind.is_empty() { &any[..] } else { &settings.bind };
     let mut wanted = vec![("NFS", settings.nfs_port, "--nfs-port")];
     if settings.rdma != Rdma::Off {
         wanted.push(("NFS over RDMA", settings.nfs_rdma_port, "--nfs-rdma-port"));
+    }
+    if smb {
+        wanted.push(("SMB over TCP", settings.smb.port, "--smb-port"));
+        if settings.rdma != Rdma::Off {
+            wanted.push(("SMB Direct", settings.smb.direct_port, "--smb-direct-port"));
+        }
     }
     for (what, number, option) in wanted.into_iter().filter(|(_, number, _)| *number != 0) {
         for ip in bind {

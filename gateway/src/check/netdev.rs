@@ -5,21 +5,21 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// An address that clients can reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Address {
-    pub(super) ip: IpAddr,
+pub(crate) struct Address {
+    pub(crate) ip: IpAddr,
     /// The network device, where it is known.
-    pub(super) device: Option<String>,
+    pub(crate) device: Option<String>,
 }
 
 /// What is known of a network device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Device {
+pub(crate) struct Device {
     /// Largest packet, in bytes.
-    pub(super) mtu: Option<u32>,
+    pub(crate) mtu: Option<u32>,
     /// Speed in Mbit/s, where the device tells one.
-    pub(super) speed: Option<u32>,
+    pub(crate) speed: Option<u32>,
     /// RDMA devices of the kernel on top of it.
-    pub(super) rdma: Vec<String>,
+    pub(crate) rdma: Vec<String>,
 }
 
 fn read(path: &str) -> String {
@@ -27,7 +27,7 @@ fn read(path: &str) -> String {
 }
 
 /// All addresses but link-local ones, which clients cannot write in a mount command.
-pub(super) fn addresses() -> Vec<Address> {
+pub(crate) fn addresses() -> Vec<Address> {
     let routes = routes(&read("/proc/self/net/route"));
     let device_of = |ip: Ipv4Addr| match ip.is_loopback() {
         true => Some("lo".to_owned()),
@@ -96,7 +96,7 @@ fn local_v6(text: &str) -> Vec<Address> {
 }
 
 /// What `/sys` tells of a device.
-pub(super) fn device(name: &str) -> Device {
+pub(crate) fn device(name: &str) -> Device {
     let number =
         |file: &str| read(&format!("/sys/class/net/{name}/{file}")).trim().parse::<i64>().ok();
     let sensible = |n: i64| u32::try_from(n).ok().filter(|n| *n > 0);

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use config::{Rdma, Share, Squash};
 use serde_json::{Value, json};
 
-use super::{Findings, Handles, Place, ShareFacts};
+use super::{Findings, Handles, Place, ShareFacts, smb};
 use crate::table::{Table, Tone, bytes};
 
 /// Where the examples mount.
@@ -120,6 +120,14 @@ pub(super) fn text(f: &Findings<'_>) {
             for (version, over) in commands(rdma) {
                 println!("      {}", mount(f, place.ip, first.share, version, over));
             }
+            if f.smb.served {
+                for line in smb::words(f, place, first.share) {
+                    println!("    {line}");
+                }
+                for line in smb::mounts(f, place, first.share) {
+                    println!("      {line}");
+                }
+            }
         }
         println!();
     }
@@ -128,6 +136,7 @@ pub(super) fn text(f: &Findings<'_>) {
         false => format!("as user {}: every call acts as that user, whoever made it", f.uid),
     };
     println!("  runs {who}");
+    println!("  {}", smb::summary(f));
     println!(
         "  state in {}, payload memory up to {}",
         f.settings.state.display(),
@@ -194,6 +203,7 @@ pub(super) fn json(f: &Findings<'_>) {
                 "rdma_devices": p.facts.rdma,
                 "rdma": rdma_words(f, p),
                 "mount": mounts,
+                "smb": smb::place_json(f, p),
             })
         })
         .collect();
@@ -203,6 +213,7 @@ pub(super) fn json(f: &Findings<'_>) {
         "addresses": places,
         "nfs_port": f.settings.nfs_port,
         "nfs_rdma_port": f.settings.nfs_rdma_port,
+        "smb": smb::json(f),
         "acts_as_caller": f.acts_as_caller,
         "uid": f.uid,
         "state": f.settings.state.display().to_string(),

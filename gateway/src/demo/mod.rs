@@ -1,8 +1,8 @@
 //! `headgate demo`: a temporary folder, served on loopback, used by the project's own clients, every byte compared.
 //!
-//! *Operation.* The gateway runs in this process, on ports that the system chooses. Each of NFS 3 and 4.1, over TCP and over
-//! RDMA (iWARP in user space on 127.0.0.1), writes a large file and small ones, which are compared in the folder; reads them
-//! back, which is compared again; and removes them.
+//! *Operation.* The gateway runs in this process, on ports that the system chooses. Each of NFS 3, NFS 4.1 and SMB 3.1.1, over
+//! TCP and over RDMA (iWARP in user space on 127.0.0.1), writes a large file and small ones, which are compared in the folder;
+//! reads them back, which is compared again; and removes them.
 //!
 //! *Memory.* The data is views of one pattern of 2 MiB; nothing is held but what is on its way.
 //!
@@ -18,8 +18,9 @@ use std::path::Path;
 
 use clap::Args;
 use client::Target;
-use client::target::{Transport, Version};
-use config::{Rdma, Settings, Share, Source, Squash};
+use client::smb::{Options, User};
+use client::target::{Protocol, Transport, Version};
+use config::{Identity, Rdma, Settings, Share, Signing, Source, Squash};
 
 use crate::serve::{self, Running};
 
@@ -55,27 +56,17 @@ async fn demo(folder: &Path, size: u64, json: bool) -> Result<bool, String> {
     let shared = folder.join("share");
     std::fs::create_dir(&shared).map_err(|e| format!("{}: {e}", shared.display()))?;
     let owner = std::fs::metadata(&shared).map_err(|e| e.to_string())?;
-    let running = serve::start(settings(folder, &shared)).await?;
-    let (tcp, rdma) = addresses(&running)?;
+    let user = user(folder)?;
+    let running = serve::start(settings(folder, &shared, &owner, &user)?).await?;
+    let at = addresses(&running)?;
     if !json {
-        show::begin(folder, tcp, rdma);
+        show::begin(folder, &at);
     }
     let plan = work::Plan { folder: shared, user: (owner.uid(), owner.gid()), size };
     let bars = show::Bars::new();
     let mut rows = Vec::new();
-    for version in [Version::V3, Version::V41] {
-        for (transport, at) in [(Transport::Tcp, tcp), (Transport::Rdma, rdma)] {
-            let target = Target {
-                host: at.ip().to_string(),
-                port: at.port(),
-                mount_port: tcp.port(),
-                path: format!("/{SHARE}"),
-                version,
-                transport,
-                crc: true,
-            };
-            rows.push(work::row(&target, &plan, &bars.row(&target, plan.bytes())).await);
-        }
+    for target in targets(&at, &user) {
+        rows.push(work::row(&target, &plan, &bars.row(&target, plan.bytes())).await);
     }
     drop(bars);
     running.stop().await;
@@ -86,15 +77,45 @@ async fn demo(folder: &Path, size: u64, json: bool) -> Result<bool, String> {
     Ok(rows.iter().all(work::Row::is_good))
 }
 
-fn settings(folder: &Path, shared: &Path) -> Settings {
-    Settings {
+/// Who logs on by SMB: a password that nobody else knows, for as long as the demo lasts.
+fn user(folder: &Path) -> Result<User, String> {
+    let mut password = [0; 12];
+    getrandom::fill(&mut password).map_err(|e| format!("no random numbers: {e}"))?;
+    let password: String = password.iter().map(|b| format!("{b:02x}")).collect();
+    let mut file = std::fs::OpenOptions::new();
+    let file = std::os::unix::fs::OpenOptionsExt::mode(&mut file, 0o600)
+        .write(true)
+        .create_new(true)
+        .open(password_file(folder));
+    file.and_then(|mut f| std::io::Write::write_all(&mut f, password.as_bytes()))
+        .map_err(|e| format!("cannot keep a password: {e}"))?;
+    Ok(User { name: SHARE.into(), domain: String::new(), password })
+}
+
+fn password_file(folder: &Path) -> std::path::PathBuf {
+    folder.join("password")
+}
+
+fn settings(
+    folder: &Path,
+    shared: &Path,
+    owner: &std::fs::Metadata,
+    user: &User,
+) -> Result<Settings, String> {
+    let mut settings = Settings {
         shares: vec![Share {
-            name: SHARE.into(),
-            source: Source::Folder(shared.into()),
-            read_only: false,
             // The clients are whoever runs this; as root they must stay root to own the temporary folder.
             squash: Squash::None,
-            clients: None,
+            ..Share::new(SHARE, Source::Folder(shared.into()))
+        }],
+        users: vec![config::User {
+            name: user.name.clone(),
+            password_file: Some(password_file(folder)),
+            identity: Identity {
+                uid: Some(owner.uid()),
+                gid: Some(owner.gid()),
+                groups: Some(Vec::new()),
+            },
         }],
         bind: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
         rdma: Rdma::Iwarp,
@@ -102,12 +123,54 @@ fn settings(folder: &Path, shared: &Path) -> Settings {
         nfs_rdma_port: 0,
         state: folder.join("state"),
         ..Settings::default()
-    }
+    };
+    settings.smb.asked_for = true;
+    (settings.smb.port, settings.smb.direct_port) = (0, 0);
+    // Clients that must sign do not place data by RDMA, which is what this is to show.
+    settings.smb.signing = Signing::Offered;
+    Ok(settings)
 }
 
-fn addresses(running: &Running) -> Result<(SocketAddr, SocketAddr), String> {
+/// Where the gateway listens.
+struct Addresses {
+    nfs: SocketAddr,
+    nfs_rdma: SocketAddr,
+    smb: SocketAddr,
+    smb_direct: SocketAddr,
+}
+
+fn addresses(running: &Running) -> Result<Addresses, String> {
     let first = |list: &[SocketAddr], what| {
         list.first().copied().ok_or_else(|| format!("the gateway does not listen for {what}"))
     };
-    Ok((first(&running.nfs, "NFS over TCP")?, first(&running.nfs_rdma, "NFS over RDMA")?))
+    Ok(Addresses {
+        nfs: first(&running.nfs, "NFS over TCP")?,
+        nfs_rdma: first(&running.nfs_rdma, "NFS over RDMA")?,
+        smb: first(&running.smb, "SMB over TCP")?,
+        smb_direct: first(&running.smb_direct, "SMB Direct")?,
+    })
+}
+
+/// Every client, in the order of the table.
+fn targets(at: &Addresses, user: &User) -> Vec<Target> {
+    let nfs = |version| Protocol::Nfs { version, mount_port: at.nfs.port() };
+    let smb = Protocol::Smb { user: user.clone(), options: Options::default() };
+    [
+        (nfs(Version::V3), Transport::Tcp, at.nfs),
+        (nfs(Version::V3), Transport::Rdma, at.nfs_rdma),
+        (nfs(Version::V41), Transport::Tcp, at.nfs),
+        (nfs(Version::V41), Transport::Rdma, at.nfs_rdma),
+        (smb.clone(), Transport::Tcp, at.smb),
+        (smb, Transport::Rdma, at.smb_direct),
+    ]
+    .into_iter()
+    .map(|(protocol, transport, at)| Target {
+        host: at.ip().to_string(),
+        port: at.port(),
+        path: format!("/{SHARE}"),
+        protocol,
+        transport,
+        crc: true,
+    })
+    .collect()
 }

@@ -1,7 +1,6 @@
 //! What people see: bars while it runs, a table at the end; and what programs see.
 
 use std::io::IsTerminal;
-use std::net::SocketAddr;
 use std::path::Path;
 
 use client::Target;
@@ -9,13 +8,18 @@ use client::target::Transport;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
+use super::Addresses;
 use super::work::Row;
 use crate::table::{Table, Tone, bytes};
 
 /// Says what is about to happen.
-pub(super) fn begin(folder: &Path, tcp: SocketAddr, rdma: SocketAddr) {
+pub(super) fn begin(folder: &Path, at: &Addresses) {
     println!("\n  headgate serves {} to its own clients:", folder.display());
-    println!("  NFS over TCP on {tcp}, NFS over RDMA (iWARP in user space, no device) on {rdma}\n");
+    println!("  NFS over TCP on {}, SMB over TCP on {},", at.nfs, at.smb);
+    println!(
+        "  NFS over RDMA on {}, SMB Direct on {} (iWARP in user space, no device)\n",
+        at.nfs_rdma, at.smb_direct
+    );
 }
 
 /// One bar per client, on a terminal only.
@@ -36,7 +40,7 @@ impl Bars {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("━━─"));
         }
-        bar.set_prefix(format!("NFS {} {}", target.version, transport(target.transport)));
+        bar.set_prefix(format!("{} {}", target.protocol, transport(target.transport)));
         bar
     }
 }
@@ -77,7 +81,7 @@ pub(super) fn table(rows: &[Row]) {
     for row in rows {
         let per_second = |r: f64| format!("{:.0} MB/s", r / 1e6);
         let cells = vec![
-            format!("NFS {}", row.version),
+            row.protocol.clone(),
             match row.transport {
                 Transport::Tcp => "TCP".into(),
                 Transport::Rdma => "RDMA (iWARP)".into(),
@@ -98,7 +102,7 @@ pub(super) fn table(rows: &[Row]) {
     println!("{}", table.render());
     for row in rows {
         if let Some(why) = &row.fault {
-            println!("  NFS {} over {}: {why}", row.version, transport(row.transport));
+            println!("  {} over {}: {why}", row.protocol, transport(row.transport));
         }
     }
     if rows.iter().all(Row::is_good) {
@@ -118,7 +122,7 @@ pub(super) fn json(rows: &[Row]) {
         .iter()
         .map(|r| {
             json!({
-                "protocol": format!("nfs{}", r.version),
+                "protocol": r.protocol.to_lowercase().replace(' ', ""),
                 "transport": r.transport.to_string(),
                 "rdma_write_bytes": r.by_rdma_write,
                 "rdma_read_bytes": r.by_rdma_read,

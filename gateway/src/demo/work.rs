@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use client::connect::Local;
-use client::target::{Transport, Version};
+use client::target::Transport;
 use client::{Credential, File, Target, Volume};
 use futures_util::future::try_join_all;
 use indicatif::ProgressBar;
@@ -42,7 +42,8 @@ impl Plan {
 
 /// What one client did.
 pub(super) struct Row {
-    pub(super) version: Version,
+    /// Name and version of the protocol.
+    pub(super) protocol: String,
     pub(super) transport: Transport,
     pub(super) by_rdma_write: u64,
     pub(super) by_rdma_read: u64,
@@ -67,7 +68,7 @@ impl Row {
 /// Runs one client.
 pub(super) async fn row(target: &Target, plan: &Plan, bar: &ProgressBar) -> Row {
     let mut row = Row {
-        version: target.version,
+        protocol: target.protocol.to_string(),
         transport: target.transport,
         by_rdma_write: 0,
         by_rdma_read: 0,

@@ -1,0 +1,233 @@
+//! Connections: from the listener that accepts one to its last log line.
+//!
+//! *Operation.* Each listener is a task ([`tcp`], [`rdma`]); each connection is a task that serves it until it ends. What a port
+//! speaks is its [`Front`].
+//!
+//! *Errors.* A connection that fails ends alone, with one line in the log that says why.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use iobuf::Pool;
+use nfsrdma::locate::NfsLocate;
+use rdma_transport::channel::{Channel, ChannelError, Info, Locate, Service, Transport};
+use rdma_transport::rpcrdma::RdmaChannel;
+use rdma_transport::serve::serve;
+use rdma_transport::smbdirect::SmbDirectChannel;
+use rdma_transport::tcp::{Framing, TcpChannel};
+use rdma_transport::verbs::{Connected, Incoming, Listener};
+use smbd_core::limits::LOGON_SECONDS_MAX;
+use smbd_core::locate::SmbLocate;
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::admin::snapshot::{Protocol, transport_name};
+use crate::admission::{Admission, Place};
+use crate::shutdown::Connections;
+
+/// Pause after the system refused a connection for want of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What every connection needs.
+pub struct Shared {
+    /// Memory for payload.
+    pub payload: Pool,
+    /// Memory for what comes unasked.
+    pub recvs: Pool,
+    /// Those that are open.
+    pub connections: Arc<Connections>,
+    /// Who may come.
+    pub admission: Arc<Admission>,
+}
+
+/// What a port speaks.
+#[derive(Clone)]
+pub enum Front {
+    /// NFS, MOUNT and a port mapper.
+    Nfs(Arc<nfsrdma::server::Server>),
+    /// SMB.
+    Smb(smbd_core::server::Server),
+}
+
+impl Front {
+    fn protocol(&self) -> Protocol {
+        match self {
+            Self::Nfs(_) => Protocol::Nfs,
+            Self::Smb(_) => Protocol::Smb,
+        }
+    }
+
+    fn tcp(&self) -> (Arc<dyn Locate>, Framing) {
+        match self {
+            Self::Nfs(_) => (Arc::new(NfsLocate), Framing::Record),
+            Self::Smb(_) => (Arc::new(SmbLocate), Framing::Direct),
+        }
+    }
+}
+
+/// Accepts from a byte-stream listener for as long as the daemon runs.
+pub async fn tcp(listener: TcpListener, shared: Arc<Shared>, front: Front) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                if let Some(place) = shared.admission.admit(peer) {
+                    tokio::spawn(one_tcp(stream, peer, shared.clone(), front.clone(), place));
+                }
+            }
+            Err(error) => refused(&error).await,
+        }
+    }
+}
+
+/// Accepts from an RDMA listener for as long as the daemon runs.
+pub async fn rdma(
+    provider: &'static str,
+    mut listener: Box<dyn Listener>,
+    shared: Arc<Shared>,
+    front: Front,
+) {
+    loop {
+        match listener.accept().await {
+            Ok(incoming) => {
+                if let Some(place) = shared.admission.admit(incoming.peer()) {
+                    let (shared, front) = (shared.clone(), front.clone());
+                    tokio::spawn(one_rdma(provider, incoming, shared, front, place));
+                }
+            }
+            Err(error) => refused(&error).await,
+        }
+    }
+}
+
+/// An accept that fails is the end of a connection that never was, or a want of descriptors that passes.
+async fn refused(error: &io::Error) {
+    tracing::warn!(%error, "a connection could not be accepted");
+    tokio::time::sleep(ACCEPT_PAUSE).await;
+}
+
+async fn one_tcp(
+    stream: TcpStream,
+    peer: SocketAddr,
+    shared: Arc<Shared>,
+    front: Front,
+    place: Place,
+) {
+    let Ok(local) = stream.local_addr() else { return };
+    let info = shared.info(peer, local, Transport::Tcp);
+    let (locate, framing) = front.tcp();
+    match TcpChannel::new(stream, info, shared.recvs.clone(), locate, framing) {
+        Ok(channel) => shared.connection(Box::new(channel), front, place).await,
+        Err(error) => tracing::info!(%peer, %error, "connection ended as it began"),
+    }
+}
+
+async fn one_rdma(
+    provider: &'static str,
+    mut incoming: Box<dyn Incoming>,
+    shared: Arc<Shared>,
+    front: Front,
+    place: Place,
+) {
+    let peer = incoming.peer();
+    let connected = match incoming.request().await {
+        Ok(private) => {
+            let params = match &front {
+                Front::Nfs(_) => RdmaChannel::accept_params(),
+                Front::Smb(_) => SmbDirectChannel::accept_params(&private),
+            };
+            incoming.accept(params).await
+        }
+        Err(e) => Err(e),
+    };
+    let c = match connected {
+        Ok(c) => c,
+        Err(error) => return tracing::info!(%peer, %error, "RDMA connection was not set up"),
+    };
+    match shared.channel(provider, c, &front) {
+        Ok(channel) => shared.connection(channel, front, place).await,
+        Err(error) => tracing::info!(%peer, %error, "RDMA connection ended as it began"),
+    }
+}
+
+impl Shared {
+    fn info(&self, peer: SocketAddr, local: SocketAddr, transport: Transport) -> Arc<Info> {
+        Arc::new(Info::new(peer, local, transport, self.payload.clone()))
+    }
+
+    fn channel(
+        &self,
+        provider: &'static str,
+        c: Connected,
+        front: &Front,
+    ) -> Result<Box<dyn Channel>, ChannelError> {
+        let info = self.info(c.peer, c.local, Transport::Rdma(provider));
+        let recvs = self.recvs.clone();
+        Ok(match front {
+            Front::Nfs(_) => Box::new(RdmaChannel::new(c.qp, info, recvs, &c.private_data)?),
+            Front::Smb(_) => Box::new(SmbDirectChannel::new(c.qp, info, recvs)?),
+        })
+    }
+
+    /// One connection from its first request to its end.
+    async fn connection(&self, channel: Box<dyn Channel>, front: Front, mut place: Place) {
+        let info = channel.info().clone();
+        let handle = channel.handle();
+        let _open = self.connections.add(front.protocol(), info.clone(), handle.clone());
+        let transport = transport_name(info.transport);
+        let protocol = front.protocol().name();
+        tracing::info!(peer = %info.peer, local = %info.local, protocol, transport, "connection open");
+        let end = match front {
+            Front::Nfs(server) => {
+                place.established();
+                let session: Arc<dyn Service> = Arc::new(server.session(info.clone(), handle));
+                serve(channel, session).await
+            }
+            Front::Smb(server) => {
+                let connection = server.connection(info.clone(), handle);
+                let served = serve(channel, connection.clone());
+                tokio::pin!(served);
+                let end = tokio::select! {
+                    end = &mut served => end,
+                    () = logon(&connection, &mut place) => served.await,
+                };
+                connection.end().await;
+                end
+            }
+        };
+        log_end(&info, protocol, transport, &end);
+    }
+}
+
+/// Waits until somebody has logged on, and ends the connection when that takes too long.
+async fn logon(connection: &smbd_core::server::Connection, place: &mut Place) {
+    let limit = Duration::from_secs(LOGON_SECONDS_MAX);
+    match tokio::time::timeout(limit, connection.logged_on()).await {
+        Ok(()) => place.established(),
+        Err(_) => connection.end_silent().await,
+    }
+}
+
+fn log_end(info: &Info, protocol: &str, transport: &str, end: &ChannelError) {
+    let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let t = &info.traffic;
+    let (rule, reason) = match end {
+        ChannelError::Closed(why) => (None, why),
+        ChannelError::Violation(rule, detail) => (Some(*rule), detail),
+    };
+    tracing::info!(
+        peer = %info.peer,
+        protocol,
+        transport,
+        requests = read(&t.requests),
+        rdma_write = read(&t.rdma_write),
+        rdma_read = read(&t.rdma_read),
+        inline_in = read(&t.inline_in),
+        inline_out = read(&t.inline_out),
+        invalidations = read(&t.invalidations),
+        rule,
+        reason,
+        "connection end"
+    );
+}

@@ -1,0 +1,87 @@
+//! The running daemon as the source of snapshots.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use iobuf::Pool;
+use rdma_transport::count;
+use vfs::namespace::Namespace;
+
+use super::snapshot::{PoolStatus, Protocol, Snapshot, Source, StateStatus};
+use crate::admission::Admission;
+use crate::shutdown::Connections;
+
+/// What a snapshot is made of.
+pub struct Daemon {
+    /// Who is there.
+    pub connections: Arc<Connections>,
+    /// Who was not let in.
+    pub admission: Arc<Admission>,
+    /// Memory for payload.
+    pub payload: Pool,
+    /// What clients hold.
+    pub namespace: Arc<Namespace>,
+    /// Where NFS is served over RDMA, if it is.
+    pub nfs_rdma_port: Option<u16>,
+    /// Where SMB Direct is served, if it is.
+    pub smb_direct_port: Option<u16>,
+}
+
+impl Daemon {
+    fn state(&self) -> StateStatus {
+        let keeper = self.namespace.keeper();
+        let c = &keeper.counters;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        StateStatus {
+            nodes: keeper.state().nodes() as u64,
+            grants: keeper.state().grants() as u64,
+            recalls: read(&c.recalls),
+            revocations: read(&c.revocations),
+            waits: read(&c.waits),
+            delays: read(&c.delays),
+            denials: read(&c.denials),
+        }
+    }
+
+    fn pool(&self) -> Vec<PoolStatus> {
+        let class = |c: iobuf::ClassStats| PoolStatus {
+            buffer_bytes: c.size as u64,
+            used: c.in_use as u64,
+            max: c.buffers_max as u64,
+            waiting: c.waiting as u64,
+        };
+        self.payload.stats().into_iter().map(class).collect()
+    }
+}
+
+impl Source for Daemon {
+    fn snapshot(&self) -> Snapshot {
+        let port = |protocol| match protocol {
+            Protocol::Nfs => self.nfs_rdma_port,
+            Protocol::Smb => self.smb_direct_port,
+        };
+        let (mut opened, mut moved) = (BTreeMap::new(), BTreeMap::new());
+        for (way, number, bytes) in self.connections.totals() {
+            opened.insert(way.clone(), number);
+            moved.insert(way, bytes);
+        }
+        let broken = count::broken_rules().into_iter();
+        Snapshot {
+            version: env!("CARGO_PKG_VERSION").into(),
+            ready: self.is_ready(),
+            uptime_seconds: self.connections.uptime_seconds(),
+            connections: self.connections.list(port),
+            refused: self.admission.refusals(),
+            opened,
+            moved,
+            state: self.state(),
+            pool: self.pool(),
+            violations: broken.map(|(rule, n)| (rule.to_owned(), n)).collect(),
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.connections.is_serving()
+    }
+}

@@ -1,0 +1,92 @@
+//! The admin address: health, metrics, status.
+//!
+//! *Operation.* HTTP/1.1 on an address of its own, by default only on this host. `/healthz` answers while the process
+//! works, `/readyz` while it takes connections, `/metrics` in the text format of Prometheus, `/status` in JSON. Everything is read
+//! when it is asked for; the data path pays for its counters only.
+//!
+//! *Memory.* One snapshot for each request under way; at most [`REQUESTS_MAX`] are.
+//!
+//! *Errors.* An address that was asked for and cannot be had stops the start, like every other address. The usual one is done
+//! without: files are worth more than figures.
+
+pub mod daemon;
+pub mod metrics;
+pub mod show;
+pub mod snapshot;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::get;
+use config::Admin;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+use snapshot::SharedSource;
+
+/// Requests answered at once; more are told to come back.
+pub const REQUESTS_MAX: usize = 16;
+
+static ROOM: Semaphore = Semaphore::const_new(REQUESTS_MAX);
+
+/// Listens. `None` where nothing was asked for and nothing can be had.
+pub async fn listen(admin: Admin) -> Result<Option<TcpListener>, String> {
+    match admin {
+        Admin::Off => Ok(None),
+        Admin::At(at) => {
+            let listener = TcpListener::bind(at).await;
+            let refused = |e| crate::port::refused("the admin page", at, &e, "--admin");
+            listener.map(Some).map_err(refused)
+        }
+        Admin::Usual => match TcpListener::bind(Admin::USUAL).await {
+            Ok(listener) => Ok(Some(listener)),
+            Err(error) => {
+                let at = Admin::USUAL;
+                tracing::warn!(%at, %error, "no health, metrics and status; give --admin ADDR:PORT");
+                Ok(None)
+            }
+        },
+    }
+}
+
+/// Answers until the task is ended.
+pub async fn serve(listener: TcpListener, source: SharedSource) {
+    let routes = Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .route("/status", get(status))
+        .with_state(source);
+    if let Err(error) = axum::serve(listener, routes).await {
+        tracing::error!(%error, "the admin address is no longer served");
+    }
+}
+
+async fn ready(State(source): State<SharedSource>) -> Response {
+    match source.is_ready() {
+        true => "ready\n".into_response(),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response(),
+    }
+}
+
+async fn status(State(source): State<SharedSource>) -> Response {
+    with_room(|| Json(source.snapshot()).into_response())
+}
+
+async fn metrics(State(source): State<SharedSource>) -> Response {
+    with_room(|| match metrics::encode(source.snapshot()) {
+        Ok(text) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], text).into_response()
+        }
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    })
+}
+
+fn with_room(answer: impl FnOnce() -> Response) -> Response {
+    match ROOM.try_acquire() {
+        Ok(_place) => answer(),
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "too many requests at once\n").into_response(),
+    }
+}

@@ -1,0 +1,188 @@
+//! `headgate status`: asks the running daemon and prints what it says.
+
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper_util::rt::TokioIo;
+use rdma_transport::channel::Facts;
+use tokio::net::TcpStream;
+
+use super::snapshot::{ConnectionStatus, Snapshot};
+use crate::table::{Table, Tone, bytes};
+
+/// The daemon answers at once or not at all.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// A snapshot of a few thousand connections is a few megabytes.
+const SNAPSHOT_MAX: usize = 64 << 20;
+
+/// Prints the status of the daemon at this admin address.
+pub async fn run(at: SocketAddr, json: bool) -> Result<(), String> {
+    let text = match tokio::time::timeout(ANSWER_MAX, fetch(at, "/status")).await {
+        Ok(answer) => answer?,
+        Err(_) => return Err(format!("the daemon at {at} did not answer in time")),
+    };
+    if json {
+        println!("{text}");
+        return Ok(());
+    }
+    let snapshot: Snapshot = serde_json::from_str(&text)
+        .map_err(|e| format!("{at} does not answer like a headgate of this version: {e}"))?;
+    print!("{}", show(&snapshot, std::io::stdout().is_terminal()));
+    Ok(())
+}
+
+/// What the daemon at this admin address answers under a path.
+pub async fn fetch(at: SocketAddr, path: &str) -> Result<String, String> {
+    let none = |e: &dyn std::fmt::Display| {
+        format!("no daemon answers at {at}: {e}; is it running, and with `--admin {at}`?")
+    };
+    let stream = TcpStream::connect(at).await.map_err(|e| none(&e))?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| none(&e))?;
+    tokio::spawn(connection);
+    let request = Request::get(path)
+        .header("host", at.to_string())
+        .body(Empty::<Bytes>::new())
+        .map_err(|e| e.to_string())?;
+    let answer = sender.send_request(request).await.map_err(|e| none(&e))?;
+    let status = answer.status();
+    let body = Limited::new(answer.into_body(), SNAPSHOT_MAX);
+    let body = body.collect().await.map_err(|e| none(&e))?.to_bytes();
+    match status.is_success() {
+        true => String::from_utf8(body.to_vec()).map_err(|e| none(&e)),
+        false => Err(format!("{at} answered {status}")),
+    }
+}
+
+/// The snapshot for people: one line for each connection, and below it why it is not on RDMA.
+pub fn show(s: &Snapshot, colour: bool) -> String {
+    let (ready, up) = (if s.ready { "serving" } else { "stopping" }, span(s.uptime_seconds));
+    let open = s.connections.len();
+    let mut text = format!("headgate {}: {ready} for {up}, {open} connections\n", s.version);
+    if s.refused > 0 {
+        text += &format!("{} connections were refused: a limit was reached\n", s.refused);
+    }
+    if !s.connections.is_empty() {
+        text.push('\n');
+        text += &connections(&s.connections, colour);
+        for c in &s.connections {
+            text += &story(c);
+        }
+    }
+    if !s.violations.is_empty() {
+        text += "\nrules that peers broke:\n";
+        for (rule, n) in &s.violations {
+            text += &format!("  {rule}: {n}\n");
+        }
+    }
+    text
+}
+
+fn connections(all: &[ConnectionStatus], colour: bool) -> String {
+    let head =
+        ["client", "protocol", "by", "age", "requests", "RDMA Write", "RDMA Read", "in", "out"];
+    let mut table = Table::new(&head, 3, colour);
+    for c in all {
+        let m = &c.moved;
+        let numbers = [m.rdma_write, m.rdma_read, m.inline_in, m.inline_out].map(bytes);
+        let mut cells = vec![
+            c.peer.clone(),
+            c.protocol.name().to_owned(),
+            c.transport.clone(),
+            span(c.age_seconds),
+            m.requests.to_string(),
+        ];
+        cells.extend(numbers);
+        table.row(cells, Tone::Plain);
+    }
+    table.render()
+}
+
+fn story(c: &ConnectionStatus) -> String {
+    let mut text = format!("\n{} to {}\n", c.peer, c.local);
+    for (name, value) in c.facts.iter().filter(|(n, _)| n != Facts::WHY_NOT_RDMA) {
+        text += &format!("  {name}: {value}\n");
+    }
+    if let Some(why) = &c.why_not_rdma {
+        text += &format!("  no RDMA: {why}\n");
+    }
+    text
+}
+
+fn span(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::snapshot::{Moved, Protocol, StateStatus};
+
+    fn snapshot() -> Snapshot {
+        let moved = Moved { requests: 7, rdma_write: 4 << 20, ..Moved::default() };
+        Snapshot {
+            version: "1.2.3".into(),
+            ready: true,
+            uptime_seconds: 7300,
+            connections: vec![ConnectionStatus {
+                peer: "192.0.2.7:700".into(),
+                local: "192.0.2.1:445".into(),
+                protocol: Protocol::Smb,
+                transport: "tcp".into(),
+                age_seconds: 61,
+                why_not_rdma: Some("it signs".into()),
+                moved,
+                facts: vec![("dialect".into(), "3.1.1".into())],
+            }],
+            refused: 2,
+            opened: [("smb/tcp".to_owned(), 3)].into(),
+            moved: [("smb/tcp".to_owned(), moved)].into(),
+            state: StateStatus { nodes: 5, ..StateStatus::default() },
+            pool: Vec::new(),
+            violations: [("smb-header".to_owned(), 1)].into(),
+        }
+    }
+
+    #[test]
+    fn a_connection_is_one_line_and_its_story() {
+        let text = show(&snapshot(), false);
+        for part in [
+            "headgate 1.2.3: serving for 2 h, 1 connections",
+            "2 connections were refused",
+            "192.0.2.7:700",
+            "61 s",
+            "dialect: 3.1.1",
+            "no RDMA: it signs",
+            "smb-header: 1",
+        ] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn metrics_have_their_stable_names_and_end_as_the_format_says() {
+        let text = crate::admin::metrics::encode(snapshot()).unwrap();
+        for line in [
+            "headgate_ready 1",
+            "headgate_connections_open{protocol=\"smb\",transport=\"tcp\"} 1",
+            "headgate_connections_opened_total{protocol=\"smb\",transport=\"tcp\"} 3",
+            "headgate_connections_refused_total 2",
+            "headgate_requests_total{protocol=\"smb\",transport=\"tcp\"} 7",
+            "headgate_transferred_bytes_total{protocol=\"smb\",transport=\"tcp\",path=\"rdma_write\"} 4194304",
+            "headgate_held_files 5",
+            "headgate_violations_total{rule=\"smb-header\"} 1",
+            "# EOF",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
+        }
+    }
+}

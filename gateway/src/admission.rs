@@ -1,0 +1,219 @@
+//! Who may connect: limits on all connections, on those of one address, and on those that have not shown who they are.
+//!
+//! *Operation.* A connection takes a place before anything is done for it ([`Admission::admit`]) and gives it back when its
+//! [`Place`] is dropped, however its task ends. Until [`Place::established`] it counts among the newcomers, of which there are
+//! few, so that those who connect and say nothing cannot keep others out.
+//!
+//! *Errors.* A refusal is counted by the limit that it met and logged, at most one line a second for each limit.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use rdma_transport::count;
+
+/// Below so many connections in all, no share of them is kept for anybody.
+const FEW: usize = 64;
+
+/// A limit that was met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Limit {
+    All,
+    Address,
+    Newcomers,
+    NewcomersOfAddress,
+}
+
+impl Limit {
+    const ALL: [Self; 4] = [Self::All, Self::Address, Self::Newcomers, Self::NewcomersOfAddress];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::All => "connections",
+            Self::Address => "connections-of-address",
+            Self::Newcomers => "newcomers",
+            Self::NewcomersOfAddress => "newcomers-of-address",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    open: usize,
+    new: usize,
+}
+
+#[derive(Default)]
+struct Tables {
+    all: Counts,
+    addresses: HashMap<IpAddr, Counts>,
+}
+
+/// The limits and who is counted against them.
+pub struct Admission {
+    max: usize,
+    newcomers_max: usize,
+    per_address_max: usize,
+    newcomers_per_address_max: usize,
+    tables: Mutex<Tables>,
+    began: Instant,
+    /// Refusals by each limit, and the second, plus one, in which the last was logged.
+    refused: [(AtomicU64, AtomicU64); Limit::ALL.len()],
+}
+
+/// The place of one connection.
+pub struct Place {
+    admission: Arc<Admission>,
+    ip: IpAddr,
+    is_new: bool,
+}
+
+impl Admission {
+    /// Of so many connections in all.
+    pub fn new(max: usize) -> Arc<Self> {
+        let share = |quarters: usize| if max < FEW { max } else { max / 4 * quarters };
+        Arc::new(Self {
+            max,
+            // Half of the places are kept for those who are known, and a quarter for other addresses.
+            newcomers_max: share(2),
+            per_address_max: share(3),
+            newcomers_per_address_max: share(1),
+            tables: Mutex::default(),
+            began: Instant::now(),
+            refused: Default::default(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Room for one more connection.
+    pub fn admit(self: &Arc<Self>, peer: SocketAddr) -> Option<Place> {
+        let ip = peer.ip().to_canonical();
+        match self.try_admit(ip) {
+            Ok(()) => Some(Place { admission: self.clone(), ip, is_new: true }),
+            Err(limit) => {
+                self.note(limit, peer);
+                None
+            }
+        }
+    }
+
+    /// Connections that were refused so far.
+    pub fn refusals(&self) -> u64 {
+        self.refused.iter().map(|(n, _)| n.load(Ordering::Relaxed)).sum()
+    }
+
+    fn try_admit(&self, ip: IpAddr) -> Result<(), Limit> {
+        let mut tables = self.lock();
+        let of_address = tables.addresses.get(&ip).copied().unwrap_or_default();
+        let met = [
+            (tables.all.open >= self.max, Limit::All),
+            (of_address.open >= self.per_address_max, Limit::Address),
+            (tables.all.new >= self.newcomers_max, Limit::Newcomers),
+            (of_address.new >= self.newcomers_per_address_max, Limit::NewcomersOfAddress),
+        ];
+        if let Some((_, limit)) = met.into_iter().find(|(met, _)| *met) {
+            return Err(limit);
+        }
+        let Tables { all, addresses } = &mut *tables;
+        for counts in [all, addresses.entry(ip).or_default()] {
+            counts.open += 1;
+            counts.new += 1;
+        }
+        Ok(())
+    }
+
+    fn note(&self, limit: Limit, peer: SocketAddr) {
+        let (total, logged) = &self.refused[limit as usize];
+        let refused = total.fetch_add(1, Ordering::Relaxed) + 1;
+        count::broken_again(limit.name());
+        let second = self.began.elapsed().as_secs() + 1;
+        if logged.swap(second, Ordering::Relaxed) != second {
+            let open = self.lock().all.open;
+            let limit = limit.name();
+            tracing::warn!(%peer, open, refused, limit, "connection refused: the limit is reached");
+        }
+    }
+}
+
+impl Place {
+    /// The connection has shown who it is, or done what there is to be done before its first request.
+    pub fn established(&mut self) {
+        if std::mem::take(&mut self.is_new) {
+            let mut tables = self.admission.lock();
+            tables.all.new -= 1;
+            if let Some(counts) = tables.addresses.get_mut(&self.ip) {
+                counts.new -= 1;
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.established();
+        let mut tables = self.admission.lock();
+        tables.all.open -= 1;
+        if let Some(counts) = tables.addresses.get_mut(&self.ip) {
+            counts.open -= 1;
+            if counts.open == 0 {
+                tables.addresses.remove(&self.ip);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(n: u8) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, n], 1))
+    }
+
+    /// Newcomers, each from an address of its own.
+    fn come(a: &Arc<Admission>, from: std::ops::Range<u8>) -> Vec<Place> {
+        from.map(|n| a.admit(peer(n)).unwrap()).collect()
+    }
+
+    #[test]
+    fn each_limit_is_met_and_left_again() {
+        let a = Admission::new(100);
+        let mut places = come(&a, 0..50);
+        assert!(a.admit(peer(50)).is_none(), "half of the places are not for newcomers");
+        for place in &mut places {
+            place.established();
+            place.established();
+        }
+        let mut others = come(&a, 50..100);
+        assert!(a.admit(peer(100)).is_none(), "all places are taken");
+        others.iter_mut().for_each(Place::established);
+        drop((places, others));
+        let tables = a.lock();
+        assert_eq!((tables.all.open, tables.all.new), (0, 0));
+        assert!(tables.addresses.is_empty());
+    }
+
+    #[test]
+    fn one_address_cannot_take_all_unless_there_are_few() {
+        let a = Admission::new(100);
+        let mut places: Vec<_> = (0..25).map(|_| a.admit(peer(1)).unwrap()).collect();
+        assert_eq!(a.try_admit(peer(1).ip()), Err(Limit::NewcomersOfAddress));
+        assert!(a.admit(peer(2)).is_some());
+        places.iter_mut().for_each(Place::established);
+        while places.len() < 75 {
+            let mut place = a.admit(peer(1)).unwrap();
+            place.established();
+            places.push(place);
+        }
+        assert_eq!(a.try_admit(peer(1).ip()), Err(Limit::Address));
+        let few = Admission::new(3);
+        let places: Vec<_> = (0..3).map(|_| few.admit(peer(1)).unwrap()).collect();
+        assert_eq!(few.try_admit(peer(1).ip()), Err(Limit::All));
+        drop(places);
+    }
+}

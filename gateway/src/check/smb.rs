@@ -1,0 +1,198 @@
+//! What `check` finds out about SMB: who may log on, what Windows is told of an address, what a Linux client types.
+
+use std::fs;
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
+
+use config::{Encryption, Identity, Rdma, Settings, Share, Signing};
+use serde_json::{Value, json};
+
+use super::{Findings, Place};
+use crate::users::{database_path, read_database, resolve};
+
+/// Who may log on, and what hinders.
+pub(super) struct Smb {
+    /// Somebody may log on, or a port was named.
+    pub(super) served: bool,
+    /// Names, those of the configuration first.
+    users: Vec<String>,
+}
+
+/// Looks at the users.
+pub(super) fn facts(settings: &Settings, warnings: &mut Vec<String>) -> Smb {
+    let mut all: Vec<(String, Identity)> = Vec::new();
+    for user in &settings.users {
+        if let Some(path) = &user.password_file
+            && fs::metadata(path).is_ok_and(|m| m.mode() & 0o077 != 0)
+        {
+            warnings.push(format!("the password file {} can be read by others", path.display()));
+        }
+        all.push((user.name.clone(), user.identity.clone()));
+    }
+    match read_database(&database_path(&settings.state)) {
+        Ok(database) => {
+            for user in settings.users.iter().filter(|u| u.password_file.is_none()) {
+                if database.get(&user.name).is_none() {
+                    warnings.push(format!(
+                        "user `{}` has no password, and `headgate serve` will not start: `headgate user add {}`",
+                        user.name, user.name
+                    ));
+                }
+            }
+            let known = |name: &str| settings.users.iter().any(|u| same(&u.name, name));
+            for e in database.entries().filter(|e| !known(&e.name)) {
+                let identity = Identity { uid: e.uid, gid: e.gid, groups: e.groups.clone() };
+                all.push((e.name.clone(), identity));
+            }
+        }
+        Err(e) => warnings.push(format!("the SMB users cannot be read: {e}")),
+    }
+    for (name, identity) in &all {
+        let (cred, known) = resolve(name, identity);
+        if !known {
+            warnings.push(format!(
+                "the host has no user `{name}`: files will belong to uid {}; say another by `uid`",
+                cred.uid
+            ));
+        }
+    }
+    let guests = settings.shares.iter().any(|s| s.guest);
+    Smb {
+        served: !all.is_empty() || guests || settings.smb.asked_for,
+        users: all.into_iter().map(|(name, _)| name).collect(),
+    }
+}
+
+fn same(a: &str, b: &str) -> bool {
+    a.to_lowercase() == b.to_lowercase()
+}
+
+/// The name of an address in a path of Windows, which has no colons.
+fn unc(ip: IpAddr, share: &Share) -> String {
+    let host = match ip {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("{}.ipv6-literal.net", ip.to_string().replace(':', "-")),
+    };
+    format!(r"\\{host}\{}", share.name)
+}
+
+/// SMB Direct can be used at this address.
+fn direct(f: &Findings<'_>, place: &Place) -> bool {
+    f.settings.rdma != Rdma::Off && !place.only_this_host()
+}
+
+/// The mount commands of a Linux client: the best first.
+pub(super) fn mounts(f: &Findings<'_>, place: &Place, share: &Share) -> Vec<String> {
+    let user = f.smb.users.first().map_or("USER", String::as_str);
+    let one = |rdma: bool| {
+        let mut options = "vers=3.1.1".to_owned();
+        if share.guest && f.smb.users.is_empty() {
+            options += ",guest,sec=none";
+        } else {
+            options += &format!(",username={user}");
+        }
+        if share.encrypt || f.settings.smb.encryption == Encryption::Required {
+            options += ",seal";
+        }
+        if rdma {
+            options += ",rdma";
+        }
+        let (port, usual) = match rdma {
+            true => (f.settings.smb.direct_port, 5445),
+            false => (f.settings.smb.port, 445),
+        };
+        if port != usual {
+            options += &format!(",port={port}");
+        }
+        let host = match place.ip {
+            IpAddr::V4(ip) => ip.to_string(),
+            // Its name is looked up, but not with colons in it.
+            IpAddr::V6(ip) => {
+                options += &format!(",ip={ip}");
+                "headgate".into()
+            }
+        };
+        format!("mount -t cifs -o {options} //{host}/{} /mnt", share.name)
+    };
+    match direct(f, place) {
+        true => vec![one(true), one(false)],
+        false => vec![one(false)],
+    }
+}
+
+/// What a Windows client learns at this address, and what keeps clients from placing data directly.
+pub(super) fn words(f: &Findings<'_>, place: &Place, share: &Share) -> Vec<String> {
+    let path = unc(place.ip, share);
+    let speed = match place.facts.speed {
+        Some(s) if s >= 1000 => format!("{} Gbit/s", s / 1000),
+        Some(s) => format!("{s} Mbit/s"),
+        None => "1 Gbit/s (the device does not say)".into(),
+    };
+    let rdma = match direct(f, place) {
+        true => ", and RDMA for clients with an iWARP adapter",
+        false => ", and no RDMA",
+    };
+    let mut words = vec![format!("SMB for Windows: {path}; it is told of {speed}{rdma}")];
+    let port = f.settings.smb.port;
+    if port != 445 {
+        words.push(format!(
+            "  Windows looks on port 445; from Windows 11 24H2 on: `net use Z: {path} /tcpport:{port}`"
+        ));
+    }
+    if direct(f, place) {
+        if f.settings.smb.signing == Signing::Required {
+            words.push(
+                "SMB Direct for Linux: data goes inside messages, because a Linux client that signs places none directly;"
+                    .into(),
+            );
+            words.push("  `--smb-signing offered` lets it".into());
+        }
+        if share.encrypt || f.settings.smb.encryption == Encryption::Required {
+            words.push("encrypted data goes inside messages, also by SMB Direct".into());
+        }
+    }
+    words
+}
+
+/// One line about all of it.
+pub(super) fn summary(f: &Findings<'_>) -> String {
+    if !f.smb.served {
+        return "no SMB: nobody could log on; `headgate user add NAME`, or `--user NAME=FILE`"
+            .into();
+    }
+    let smb = &f.settings.smb;
+    format!(
+        "SMB for {} user{}, signing {}, encryption {}",
+        f.smb.users.len(),
+        if f.smb.users.len() == 1 { "" } else { "s" },
+        smb.signing,
+        smb.encryption
+    )
+}
+
+/// For programs: all of it, and of one address.
+pub(super) fn json(f: &Findings<'_>) -> Value {
+    let smb = &f.settings.smb;
+    json!({
+        "served": f.smb.served,
+        "users": f.smb.users,
+        "port": smb.port,
+        "direct_port": smb.direct_port,
+        "signing": smb.signing.to_string(),
+        "encryption": smb.encryption.to_string(),
+    })
+}
+
+/// For programs: an address.
+pub(super) fn place_json(f: &Findings<'_>, place: &Place) -> Value {
+    if !f.smb.served {
+        return Value::Null;
+    }
+    let shares = &f.settings.shares;
+    json!({
+        "windows": shares.iter().map(|s| unc(place.ip, s)).collect::<Vec<_>>(),
+        "rdma": direct(f, place),
+        "words": shares.first().map(|s| words(f, place, s)).unwrap_or_default(),
+        "mount": shares.iter().flat_map(|s| mounts(f, place, s)).collect::<Vec<_>>(),
+    })
+}

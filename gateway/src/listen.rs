@@ -1,0 +1,66 @@
+//! Where the daemon listens.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use config::{Rdma, RdmaCrc, Settings};
+use rdma_transport::iwarp::{Iwarp, IwarpConfig};
+use rdma_transport::verbs::{Listener, Provider};
+use tokio::net::{TcpListener, TcpSocket};
+
+/// Connections that the kernel holds for a listener until they are accepted.
+const BACKLOG: u32 = 1024;
+
+/// Which provider serves RDMA here.
+pub fn provider(settings: &Settings) -> Result<Option<Box<dyn Provider>>, String> {
+    match settings.rdma {
+        Rdma::Off => Ok(None),
+        Rdma::Auto | Rdma::Iwarp => {
+            let crc = settings.rdma_crc == RdmaCrc::Always;
+            Ok(Some(Box::new(Iwarp::new(IwarpConfig { crc, ..IwarpConfig::default() }))))
+        }
+        Rdma::Verbs => Err("this build has no hardware verbs; use --rdma iwarp".into()),
+    }
+}
+
+/// Where to listen on a port.
+pub fn addresses(bind: &[IpAddr], port: u16) -> Vec<SocketAddr> {
+    match bind {
+        [] => vec![SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port)],
+        some => some.iter().map(|ip| SocketAddr::new(*ip, port)).collect(),
+    }
+}
+
+/// Without `--bind`, a host that has no IPv6 is served on all its IPv4 addresses.
+fn fallback(at: SocketAddr, settings: &Settings, e: &io::Error) -> Option<SocketAddr> {
+    let taken = e.kind() == io::ErrorKind::AddrInUse;
+    (settings.bind.is_empty() && at.is_ipv6() && !taken)
+        .then(|| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), at.port()))
+}
+
+/// Listens for a byte stream.
+pub fn listen_tcp(at: SocketAddr, settings: &Settings) -> io::Result<TcpListener> {
+    let listen = |at: SocketAddr| {
+        let socket = if at.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        // A gateway that was killed comes back at once.
+        socket.set_reuseaddr(true)?;
+        socket.bind(at)?;
+        socket.listen(BACKLOG)
+    };
+    listen(at).or_else(|e| fallback(at, settings, &e).map_or(Err(e), listen))
+}
+
+/// Listens for RDMA.
+pub async fn listen_rdma(
+    provider: &dyn Provider,
+    at: SocketAddr,
+    settings: &Settings,
+) -> io::Result<Box<dyn Listener>> {
+    match provider.listen(at).await {
+        Ok(listener) => Ok(listener),
+        Err(e) => match fallback(at, settings, &e) {
+            Some(other) => provider.listen(other).await,
+            None => Err(e),
+        },
+    }
+}

@@ -1,0 +1,59 @@
+//! The SMB server as the configuration wants it.
+
+use std::sync::Arc;
+
+use config::{Encryption, Settings, Signing};
+use smbd_core::server::{Core, Server};
+use smbd_core::settings::{Encryption as Sealing, Settings as SmbSettings, ShareSettings};
+use vfs::namespace::Namespace;
+
+use crate::boot::Run;
+use crate::users::Book;
+
+/// The server, and who may log on; `None` when nobody could, and nobody asked for SMB.
+pub fn server(
+    settings: &Settings,
+    run: &Run,
+    namespace: Arc<Namespace>,
+) -> Result<Option<(Server, Arc<Book>)>, String> {
+    let book = Arc::new(Book::open(settings, run.folder.as_deref())?);
+    let guests = settings.shares.iter().any(|s| s.guest);
+    if book.is_empty() && !guests && !settings.smb.asked_for {
+        return Ok(None);
+    }
+    let core = Core::new(namespace, smb_settings(settings, run), book.clone());
+    Ok(Some((Server::new(core), book)))
+}
+
+fn smb_settings(settings: &Settings, run: &Run) -> SmbSettings {
+    let share = |s: &config::Share| {
+        let settings = ShareSettings {
+            encrypt: s.encrypt,
+            guest: s.guest,
+            continuous: s.continuous_availability,
+            comment: s.comment.clone(),
+        };
+        (s.name.clone(), settings)
+    };
+    SmbSettings {
+        server_guid: run.server_guid,
+        host: host(),
+        signing_required: settings.smb.signing == Signing::Required,
+        encryption: match settings.smb.encryption {
+            Encryption::Off => Sealing::Off,
+            Encryption::Offered => Sealing::Offered,
+            Encryption::Required => Sealing::Required,
+        },
+        shares: settings.shares.iter().map(share).collect(),
+        ..SmbSettings::default()
+    }
+}
+
+/// The name of this host, as the kernel has it.
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "headgate".into(),
+        name => name.into(),
+    }
+}

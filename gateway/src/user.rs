@@ -1,0 +1,169 @@
+//! `headgate user`: who may log on by SMB.
+//!
+//! *Operation.* The database is a file in the state folder; a running gateway notices changes within seconds. A password is
+//! asked for without echo, or read from a file or from standard input; it is never an argument, because those are seen by
+//! everybody on the host. What is kept is its NT hash, as NTLM needs it: no password, but enough to log on here.
+
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use config::{Identity, user_name};
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use smbd_core::auth::NtHash;
+use smbd_core::users::database::Entry;
+use zeroize::Zeroizing;
+
+use crate::users::{
+    change_database, database_path, first_line, read_database, read_password, resolve,
+};
+
+/// Who may log on by SMB
+#[derive(Debug, Args)]
+pub struct UserArgs {
+    #[command(subcommand)]
+    command: Command,
+    /// The state folder of the gateway
+    #[arg(long, value_name = "DIR", global = true, default_value = "/var/lib/headgate")]
+    state: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Add a user, or give one another password
+    Add(AddArgs),
+    /// Remove a user
+    Remove {
+        /// Name of the user
+        #[arg(value_parser = user_name)]
+        name: String,
+    },
+    /// List the users and who they are to the file system
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+struct AddArgs {
+    /// Name of the user; case does not matter
+    #[arg(value_parser = user_name)]
+    name: String,
+    /// Read the password from the first line of FILE; `-` is standard input. Default: ask for it
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// User id to the file system; default: that of the host's user of this name
+    #[arg(long, value_name = "NUMBER")]
+    uid: Option<u32>,
+    /// Primary group; default: that of the host's user
+    #[arg(long, value_name = "NUMBER")]
+    gid: Option<u32>,
+    /// Further groups; default: those of the host's user
+    #[arg(long, value_name = "NUMBER", value_delimiter = ',')]
+    groups: Option<Vec<u32>>,
+}
+
+/// Runs the command.
+pub fn run(args: UserArgs) -> Result<(), String> {
+    match args.command {
+        Command::Add(add) => self::add(&args.state, add),
+        Command::Remove { name } => {
+            let found = change_database(&args.state, |d| Ok(d.remove(&name)))?;
+            if found { Ok(()) } else { Err(format!("there is no user `{name}`")) }
+        }
+        Command::List { json } => list(&args.state, json),
+    }
+}
+
+fn add(state: &Path, args: AddArgs) -> Result<(), String> {
+    let password = match &args.password_file {
+        Some(path) if path.as_os_str() == "-" => first_line(io::stdin().lock())?,
+        Some(path) => read_password(path)?,
+        None if io::stdin().is_terminal() => ask(&args.name)?,
+        None => first_line(io::stdin().lock())?,
+    };
+    let identity = Identity { uid: args.uid, gid: args.gid, groups: args.groups };
+    let (cred, known) = resolve(&args.name, &identity);
+    let Identity { uid, gid, groups } = identity;
+    let entry = Entry { name: args.name.clone(), hash: NtHash::of(&password), uid, gid, groups };
+    let replaced = change_database(state, |d| Ok(d.put(entry)))?;
+    let done = if replaced { "changed" } else { "added" };
+    println!("{done} {}: uid {}, gid {}", args.name, cred.uid, cred.gid);
+    if !known {
+        eprintln!(
+            "warning: the host has no user `{}`; files will belong to uid {}; give another by --uid NUMBER",
+            args.name, cred.uid
+        );
+    }
+    Ok(())
+}
+
+fn list(state: &Path, json: bool) -> Result<(), String> {
+    let database = read_database(&database_path(state))?;
+    let users: Vec<_> = database
+        .entries()
+        .map(|e| {
+            let identity = Identity { uid: e.uid, gid: e.gid, groups: e.groups.clone() };
+            (e.name.clone(), resolve(&e.name, &identity))
+        })
+        .collect();
+    if json {
+        let all: Vec<_> = users
+            .iter()
+            .map(|(name, (cred, known))| {
+                serde_json::json!({
+                    "name": name, "uid": cred.uid, "gid": cred.gid, "groups": &*cred.groups,
+                    "known_to_host": known,
+                })
+            })
+            .collect();
+        println!("{}", serde_json::Value::from(all));
+        return Ok(());
+    }
+    let mut table =
+        crate::table::Table::new(&["user", "uid", "gid"], 1, io::stdout().is_terminal());
+    for (name, (cred, _)) in users {
+        let cells = vec![name, cred.uid.to_string(), cred.gid.to_string()];
+        table.row(cells, crate::table::Tone::Plain);
+    }
+    print!("{}", table.render());
+    Ok(())
+}
+
+/// Asks twice, without echo.
+fn ask(name: &str) -> Result<Zeroizing<String>, String> {
+    let first = prompt(&format!("Password for {name}: "))?;
+    let second = prompt("Once more: ")?;
+    if *first == *second { Ok(first) } else { Err("the two passwords differ".into()) }
+}
+
+fn prompt(words: &str) -> Result<Zeroizing<String>, String> {
+    let cannot = |e: &dyn std::fmt::Display| format!("cannot ask for a password: {e}");
+    let input = io::stdin();
+    eprint!("{words}");
+    io::stderr().flush().map_err(|e| cannot(&e))?;
+    let before = tcgetattr(&input).map_err(|e| cannot(&e))?;
+    let mut silent = before.clone();
+    silent.local_modes.remove(LocalModes::ECHO);
+    tcsetattr(&input, OptionalActions::Flush, &silent).map_err(|e| cannot(&e))?;
+    let line = read_line();
+    let restored = tcsetattr(&input, OptionalActions::Flush, &before);
+    eprintln!();
+    restored.map_err(|e| cannot(&e))?;
+    first_line(line.map_err(|e| cannot(&e))?.as_bytes())
+}
+
+/// A line, byte by byte, so that no buffer keeps more than it.
+fn read_line() -> io::Result<Zeroizing<String>> {
+    let mut line = Zeroizing::new(Vec::new());
+    for byte in io::stdin().lock().bytes() {
+        match byte? {
+            b'\n' => break,
+            byte => line.push(byte),
+        }
+    }
+    let text = std::str::from_utf8(&line).map_err(io::Error::other)?;
+    Ok(Zeroizing::new(text.to_owned()))
+}

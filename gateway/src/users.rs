@@ -1,0 +1,341 @@
+//! The SMB users: those of the configuration and those of the database in the state folder.
+//!
+//! *Operation.* [`Book`] is what the server asks; it answers from memory. [`Book::refresh`] reads the database again when the file
+//! has changed, so that `headgate user add` works while the gateway runs.
+//!
+//! *Errors.* A database that others can read is refused, as is one that is damaged: at the start that ends the start, later the
+//! users stay as they were and the log says so.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use config::{Identity, Settings, User};
+use smbd_core::auth::NtHash;
+use smbd_core::users::database::{Database, key};
+use smbd_core::users::{Account, Users, rid_of_uid};
+use vfs::Cred;
+use vfs::accounts;
+use zeroize::Zeroizing;
+
+/// Bytes of the database and of a password file at most.
+const DATABASE_BYTES_MAX: u64 = 64 << 20;
+const PASSWORD_BYTES_MAX: u64 = 4096;
+/// Characters of a password at most; Windows has the same limit.
+pub(crate) const PASSWORD_CHARS_MAX: usize = 256;
+/// Who guests are, and users of whom the host knows nothing while the gateway runs as root.
+const NOBODY: u32 = 65_534;
+
+/// Where the database is.
+pub(crate) fn database_path(state: &Path) -> PathBuf {
+    state.join("smb-users")
+}
+
+/// Reads the database; an empty one when there is no file.
+pub(crate) fn read_database(path: &Path) -> Result<Database, String> {
+    let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Database::default()),
+        Err(e) => return Err(at(&e)),
+    };
+    let mode = file.metadata().map_err(|e| at(&e))?.mode();
+    if mode & 0o077 != 0 {
+        return Err(format!(
+            "{} can be read by others (mode {:04o}), and who reads it can log on; `chmod 600 {}`",
+            path.display(),
+            mode & 0o7777,
+            path.display()
+        ));
+    }
+    let mut text = Zeroizing::new(String::new());
+    file.take(DATABASE_BYTES_MAX).read_to_string(&mut text).map_err(|e| at(&e))?;
+    Database::parse(&text).map_err(|e| at(&e))
+}
+
+/// Changes the database under a lock, so that two commands at once lose nothing; after a crash there is the old one or the new.
+pub(crate) fn change_database<T>(
+    state: &Path,
+    change: impl FnOnce(&mut Database) -> Result<T, String>,
+) -> Result<T, String> {
+    let path = database_path(state);
+    let at = |path: &Path, e: io::Error| format!("{}: {e}", path.display());
+    fs::create_dir_all(state).map_err(|e| at(state, e))?;
+    let lock_path = path.with_extension("lock");
+    let private = |path: &Path| {
+        OpenOptions::new().mode(0o600).create(true).write(true).truncate(true).open(path)
+    };
+    let lock = private(&lock_path).map_err(|e| at(&lock_path, e))?;
+    lock.lock().map_err(|e| at(&lock_path, e))?;
+    let mut database = read_database(&path)?;
+    let result = change(&mut database)?;
+    let new = path.with_extension("new");
+    // What a crash left would keep its mode.
+    let _ = fs::remove_file(&new);
+    let write = || {
+        let mut file = private(&new)?;
+        file.write_all(database.emit().as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, &path)?;
+        File::open(state)?.sync_all()
+    };
+    write().map_err(|e| at(&path, e))?;
+    Ok(result)
+}
+
+/// The first line of a password file.
+pub(crate) fn read_password(path: &Path) -> Result<Zeroizing<String>, String> {
+    let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    let file = File::open(path).map_err(|e| at(&e))?;
+    first_line(file).map_err(|e| at(&e))
+}
+
+/// The first line of what is read, as a password.
+pub(crate) fn first_line(from: impl Read) -> Result<Zeroizing<String>, String> {
+    let mut text = Zeroizing::new(String::new());
+    from.take(PASSWORD_BYTES_MAX)
+        .read_to_string(&mut text)
+        .map_err(|e| format!("cannot read the password: {e}"))?;
+    let line = Zeroizing::new(text.lines().next().unwrap_or_default().to_owned());
+    if line.is_empty() {
+        return Err("the first line, the password, is empty".into());
+    }
+    if line.chars().count() > PASSWORD_CHARS_MAX {
+        return Err(format!("a password has at most {PASSWORD_CHARS_MAX} characters"));
+    }
+    Ok(line)
+}
+
+/// Who this is to the file system, and whether the host or the configuration says so.
+pub(crate) fn resolve(name: &str, given: &Identity) -> (Cred, bool) {
+    let host = accounts::by_name(name).or_else(|| accounts::by_name(&name.to_lowercase()));
+    let known = host.is_some() || given.uid.is_some();
+    let base = host.unwrap_or_else(stranger);
+    // Another uid than the host's user has other groups too, unless they are given.
+    let same = given.uid.is_none_or(|uid| uid == base.uid) && known;
+    let uid = given.uid.unwrap_or(base.uid);
+    let gid = given.gid.unwrap_or(if same || !known { base.gid } else { uid });
+    let groups = match &given.groups {
+        Some(groups) => groups.as_slice().into(),
+        None if same => base.groups,
+        None => Arc::new([]),
+    };
+    (Cred { uid, gid, groups }, known)
+}
+
+/// A user of whom nobody knows anything: nobody where the gateway may be anybody, else the one it runs as.
+fn stranger() -> Cred {
+    let (uid, gid) = match fs::metadata("/proc/self") {
+        Ok(m) if m.uid() != 0 => (m.uid(), m.gid()),
+        _ => (NOBODY, NOBODY),
+    };
+    Cred { uid, gid, groups: Arc::new([]) }
+}
+
+/// Said, not refused: secrets that a container is given can often be read by all that is in it.
+fn warn_if_open(password: &Path) {
+    if fs::metadata(password).is_ok_and(|m| m.mode() & 0o077 != 0) {
+        tracing::warn!(file = %password.display(), "this password file can be read by others");
+    }
+}
+
+type Table = HashMap<String, Account>;
+
+fn account(name: &str, hash: NtHash, identity: &Identity) -> Account {
+    let (cred, known) = resolve(name, identity);
+    if !known {
+        tracing::warn!(
+            user = name,
+            uid = cred.uid,
+            gid = cred.gid,
+            "the host has no user of this name, and no uid is given for it"
+        );
+    }
+    Account { name: name.to_owned(), nt_hash: hash.0, rid: rid_of_uid(cred.uid), cred }
+}
+
+/// When a file last changed, and which file it was.
+type Stamp = Option<(u64, i64, i64, u64)>;
+
+fn stamp(path: &Path) -> Stamp {
+    fs::metadata(path).ok().map(|m| (m.ino(), m.mtime(), m.mtime_nsec(), m.size()))
+}
+
+/// All users.
+pub struct Book {
+    table: RwLock<Arc<Table>>,
+    configured: Vec<User>,
+    database: Option<PathBuf>,
+    seen: Mutex<Stamp>,
+}
+
+impl Book {
+    /// Reads them all. `state` is the state folder, if there is one.
+    pub fn open(settings: &Settings, state: Option<&Path>) -> Result<Self, String> {
+        let database = state.map(database_path);
+        let seen = database.as_deref().and_then(stamp);
+        let book = Self {
+            table: RwLock::default(),
+            configured: settings.users.clone(),
+            database,
+            seen: Mutex::new(seen),
+        };
+        book.load()?;
+        Ok(book)
+    }
+
+    /// Nobody could log on.
+    pub fn is_empty(&self) -> bool {
+        self.current().is_empty()
+    }
+
+    /// Reads the database again if it has changed. Blocks.
+    pub fn refresh(&self) {
+        let Some(path) = &self.database else { return };
+        let now = stamp(path);
+        {
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            if *seen == now {
+                return;
+            }
+            *seen = now;
+        }
+        match self.load() {
+            Ok(()) => tracing::info!(users = self.current().len(), "SMB users read again"),
+            Err(error) => tracing::error!(%error, "SMB users stay as they were"),
+        }
+    }
+
+    fn load(&self) -> Result<(), String> {
+        let database = match &self.database {
+            Some(path) => read_database(path)?,
+            None => Database::default(),
+        };
+        let mut table = Table::new();
+        for e in database.entries() {
+            let identity = Identity { uid: e.uid, gid: e.gid, groups: e.groups.clone() };
+            table.insert(key(&e.name), account(&e.name, e.hash.clone(), &identity));
+        }
+        // The configuration stands before the database.
+        for user in &self.configured {
+            let hash = match (&user.password_file, database.get(&user.name)) {
+                (Some(path), _) => {
+                    warn_if_open(path);
+                    NtHash::of(&read_password(path)?)
+                }
+                (None, Some(entry)) => entry.hash.clone(),
+                (None, None) => {
+                    return Err(format!(
+                        "user {}: no password; give one by `headgate user add {}`, or name a password file",
+                        user.name, user.name
+                    ));
+                }
+            };
+            table.insert(key(&user.name), account(&user.name, hash, &user.identity));
+        }
+        *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
+        Ok(())
+    }
+
+    fn current(&self) -> Arc<Table> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Users for Book {
+    fn find(&self, name: &str) -> Option<Account> {
+        self.current().get(&key(name)).cloned()
+    }
+
+    fn by_uid(&self, uid: u32) -> Option<Account> {
+        // Of several, always the same one.
+        let table = self.current();
+        table.values().filter(|a| a.cred.uid == uid).min_by_key(|a| a.name.clone()).cloned()
+    }
+
+    fn guest(&self) -> Cred {
+        Cred { uid: NOBODY, gid: NOBODY, groups: Arc::new([]) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use smbd_core::users::database::Entry;
+
+    use super::*;
+
+    fn entry(name: &str, password: &str) -> Entry {
+        Entry {
+            name: name.into(),
+            hash: NtHash::of(password),
+            uid: Some(7),
+            gid: None,
+            groups: None,
+        }
+    }
+
+    #[test]
+    fn the_database_is_private_and_read_again_when_it_changes() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        change_database(&state, |d| Ok(d.put(entry("Alice", "one")))).unwrap();
+        let path = database_path(&state);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert!(!fs::read_to_string(&path).unwrap().contains("one"));
+        let book = Book::open(&Settings::default(), Some(&state)).unwrap();
+        let alice = book.find("aLICE").unwrap();
+        assert_eq!((alice.name.as_str(), alice.cred.uid, alice.rid), ("Alice", 7, 1014));
+        assert_eq!(alice.nt_hash, NtHash::of("one").0);
+        assert!(book.find("bob").is_none() && !book.is_empty());
+
+        change_database(&state, |d| Ok((d.put(entry("bob", "two")), d.remove("alice")))).unwrap();
+        book.refresh();
+        assert!(book.find("bob").is_some() && book.find("alice").is_none());
+
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let why = read_database(&path).unwrap_err();
+        assert!(why.contains("mode 0640") && why.contains("chmod 600"), "{why}");
+        assert!(Book::open(&Settings::default(), Some(&state)).is_err());
+    }
+
+    #[test]
+    fn the_configuration_stands_before_the_database() {
+        let dir = tempfile::tempdir().unwrap();
+        change_database(dir.path(), |d| Ok(d.put(entry("alice", "one")))).unwrap();
+        let file = dir.path().join("password");
+        fs::write(&file, "two\nsecond line\n").unwrap();
+        let mut settings = Settings::default();
+        let identity = Identity { uid: Some(9), ..Identity::default() };
+        settings.users =
+            vec![User { name: "ALICE".into(), password_file: Some(file.clone()), identity }];
+        let book = Book::open(&settings, Some(dir.path())).unwrap();
+        let alice = book.find("alice").unwrap();
+        assert_eq!((alice.nt_hash, alice.cred.uid), (NtHash::of("two").0, 9));
+        settings.users[0].password_file = None;
+        let book = Book::open(&settings, Some(dir.path())).unwrap();
+        assert_eq!(book.find("alice").unwrap().nt_hash, NtHash::of("one").0);
+        settings.users[0].name = "carol".into();
+        let why = Book::open(&settings, Some(dir.path())).err().unwrap();
+        assert!(why.contains("headgate user add carol"), "{why}");
+        fs::write(&file, "\nsecret\n").unwrap();
+        assert!(read_password(&file).unwrap_err().contains("empty"));
+    }
+
+    #[test]
+    fn who_a_user_is() {
+        let given = |uid, gid, groups| Identity { uid, gid, groups };
+        let (root, known) = resolve("Root", &Identity::default());
+        assert_eq!((root.uid, root.gid, known), (0, 0, true));
+        let (one, known) = resolve("no-such-user", &given(Some(5), None, Some(vec![8])));
+        assert_eq!((one.uid, one.gid, &*one.groups, known), (5, 5, &[8][..], true));
+        let (other, _) = resolve("root", &given(Some(5), Some(6), None));
+        assert_eq!((other.uid, other.gid, &*other.groups), (5, 6, &[][..]));
+        let (nobody, known) = resolve("no-such-user", &Identity::default());
+        assert!(!known && nobody.uid != 0);
+    }
+}
