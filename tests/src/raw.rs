@@ -117,6 +117,11 @@ pub fn words(list: &[u32]) -> Vec<u8> {
     list.iter().flat_map(|w| w.to_be_bytes()).collect()
 }
 
+/// Little-endian words.
+pub fn le_words(list: &[u32]) -> Vec<u8> {
+    list.iter().flat_map(|w| w.to_le_bytes()).collect()
+}
+
 /// The head of an RPC-over-RDMA message with no chunks (RFC 8166 section 4.1): RDMA_MSG.
 pub fn rpcrdma(xid: u32, version: u32) -> Vec<u8> {
     words(&[xid, version, 32, 0, 0, 0, 0])

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use client::connect::Local;
-use client::target::{Target, Transport, Version};
+use client::target::{Protocol, Target, Transport, Version};
 
 use client::{Credential, File, Result, Volume};
 use config::{Settings, Share, Source, Squash};
@@ -41,13 +41,7 @@ impl World {
     pub async fn with(change: impl FnOnce(&mut Settings)) -> World {
         let dir = tempfile::tempdir().expect("a temporary folder");
         std::fs::create_dir(dir.path().join("data")).expect("the share's folder");
-        let share = |name: &str, source| Share {
-            name: name.into(),
-            source,
-            read_only: false,
-            squash: Squash::None,
-            clients: None,
-        };
+        let share = |name: &str, source| Share { squash: Squash::None, ..Share::new(name, source) };
         let mut settings = Settings {
             shares: vec![
                 share("data", Source::Folder(dir.path().join("data"))),
@@ -74,7 +68,8 @@ impl World {
         let (tcp, rdma) = (self.running.nfs[0].port(), self.running.nfs_rdma[0].port());
         let port = if transport == Transport::Rdma { rdma } else { tcp };
         let (host, path) = ("127.0.0.1".into(), format!("/{share}"));
-        Target { host, port, mount_port: tcp, path, version, transport, crc: true }
+        let protocol = Protocol::Nfs { version, mount_port: tcp };
+        Target { host, port, path, protocol, transport, crc: true }
     }
 
     /// A new client of a share, as root.

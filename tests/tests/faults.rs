@@ -11,11 +11,11 @@ use client::connect::{self, Local};
 use client::nfs3::{CreateHow, Fh, Nfs3, SetAttr, Stable};
 use client::{Credential, Error, NoCallbacks, mount};
 use headgate_tests::world::{buf, pattern};
-use iobuf::{Account, Pool, PoolLimits};
+use iobuf::{Pool, PoolLimits};
 use nfsrdma::context::{Boot, Clock, Core};
 use nfsrdma::fh::Handles;
 use nfsrdma::server::Server;
-use rdma_transport::channel::{Channel, Info, Traffic, Transport};
+use rdma_transport::channel::{Channel, Info, Transport};
 use rdma_transport::fault::{Faults, Faulty};
 use rdma_transport::loopback::Loopback;
 use rdma_transport::rpcrdma::RdmaChannel;
@@ -83,14 +83,8 @@ async fn connection(
         true => c.qp,
         false => Box::new(Faulty::new(c.qp, side.seed * 1000 + n, FAULTS)),
     };
-    let info = Arc::new(Info {
-        peer: c.peer,
-        local: c.local,
-        transport: Transport::Rdma("loopback"),
-        account: Account::new(),
-        pool: side.payload.clone(),
-        traffic: Traffic::default(),
-    });
+    let info =
+        Arc::new(Info::new(c.peer, c.local, Transport::Rdma("loopback"), side.payload.clone()));
     let Ok(channel) = RdmaChannel::new(qp, info, side.recvs.clone(), &c.private_data) else {
         return;
     };

@@ -6,6 +6,7 @@ mod graph;
 mod lab;
 mod packages;
 mod sh;
+mod smbtorture;
 mod tidy;
 mod tiers;
 
@@ -24,6 +25,8 @@ usage: cargo xtask COMMAND
   tidy           checks line, function and file lengths, words and paths
   lab [-v] [--list] [--jobs=A,B] NAME...
                  boots the lab's kernel and runs these scenarios; -v shows what the guest says, --jobs runs some only
+  smbtorture [PREFIX]...
+                 these tests of Samba's suite, or all, against a gateway; --help shows more
   bench [ARG]... figures beside other servers, written to docs/benchmarks.md
 ";
 
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         "graph" => graph::check().map(|tally| tally.report(None)),
         "tidy" => tidy::check().map(|tally| tally.report(None)),
         "lab" => lab::command(rest),
+        "smbtorture" => smbtorture::command(rest),
         "bench" => bench::command(rest),
         _ => Err(USAGE.into()),
     };

@@ -12,6 +12,7 @@ const KERNEL: &[&str] =
 const LAB: &[&str] = &[
     "python3",
     "nfs-common",
+    "cifs-utils",
     "iproute2",
     "rdma-core",
     "rdmacm-utils",
@@ -22,10 +23,22 @@ const LAB: &[&str] = &[
 ];
 
 /// Other people's clients and decoders.
-const THIRD: &[&str] = &["libnfs-utils", "tshark", "tcpdump"];
+const THIRD: &[&str] = &["libnfs-utils", "tshark", "tcpdump", "smbclient", "python3-impacket"];
+
+/// Samba's conformance suite.
+const SMBTORTURE: &[&str] = &["samba-testsuite", "iproute2", "util-linux"];
 
 /// The peer of the benchmarks, and what it needs.
-const BENCH: &[&str] = &["nfs-ganesha", "nfs-ganesha-vfs", "rpcbind", "iproute2", "util-linux"];
+const BENCH: &[&str] = &[
+    "nfs-ganesha",
+    "nfs-ganesha-vfs",
+    "rpcbind",
+    "smbclient",
+    "samba-common-bin",
+    "samba-libs",
+    "iproute2",
+    "util-linux",
+];
 
 /// libFuzzer is C++.
 const FUZZ: &[&str] = &["g++"];
@@ -33,7 +46,7 @@ const FUZZ: &[&str] = &["g++"];
 /// Installs what the tiers need and what is not there.
 pub(crate) fn install(tiers: &[&str]) -> Result<()> {
     let of_root: Vec<&str> =
-        tiers.iter().copied().filter(|t| matches!(*t, "lab" | "third")).collect();
+        tiers.iter().copied().filter(|t| matches!(*t, "lab" | "third" | "smbtorture")).collect();
     if !of_root.is_empty() && output(&["id", "-u"])?.trim() != "0" {
         return Err(format!("{}: network namespaces and guests take root", of_root.join(", ")));
     }
@@ -41,7 +54,8 @@ pub(crate) fn install(tiers: &[&str]) -> Result<()> {
     for tier in tiers {
         wanted.extend(match *tier {
             "lab" => [KERNEL, LAB].concat(),
-            "third" => [KERNEL, LAB, THIRD].concat(),
+            "third" => [KERNEL, LAB, THIRD, SMBTORTURE].concat(),
+            "smbtorture" => SMBTORTURE.to_vec(),
             "bench" => BENCH.to_vec(),
             "fuzz" => FUZZ.to_vec(),
             _ => Vec::new(),

@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::Instant;
 
 use crate::sh::{Outcome, Result, Tally, command, output};
-use crate::{fuzz, graph, lab, packages, tidy};
+use crate::{fuzz, graph, lab, packages, smbtorture, tidy};
 
 const TIERS: [&str; 6] = ["style", "unit", "e2e", "lab", "third", "fuzz"];
 /// In-process end-to-end and fault tests: they have a tier of their own.
@@ -33,7 +33,7 @@ pub(crate) fn test(args: &[String]) -> Result<Outcome> {
             "unit" => cargo_test(&["--workspace", "--exclude", E2E_PACKAGE])?,
             "e2e" => cargo_test(&["--package", E2E_PACKAGE])?,
             "lab" => lab::tier(&asked.only, asked.verbose)?,
-            "third" => lab::third_parties(&asked.only, asked.verbose)?,
+            "third" => third_parties(&asked)?,
             _ => fuzz::tier(&asked.only, asked.fuzz_seconds, asked.verbose)?,
         };
         println!("   {tier} took {:.0} s", began.elapsed().as_secs_f64());
@@ -71,6 +71,15 @@ fn parse(args: &[String]) -> Result<Asked> {
         asked.tiers = TIERS.map(str::to_owned).to_vec();
     }
     Ok(asked)
+}
+
+/// Other people's programs.
+fn third_parties(asked: &Asked) -> Result<Tally> {
+    let mut tally = lab::third_parties(&asked.only, asked.verbose)?;
+    if asked.only.is_empty() || asked.only.iter().any(|o| "smbtorture".contains(o.as_str())) {
+        tally.add(smbtorture::tier(asked.verbose)?);
+    }
+    Ok(tally)
 }
 
 /// Format, lints, crate graph, and what no compiler checks.

@@ -18,12 +18,15 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import share  # noqa: E402
 
 ENV = os.environ
+CIFS = ENV.get("KIND") == "cifs"
 VERS = ENV.get("VERS", "3")
 PROTO = ENV.get("PROTO", "tcp")
 TOP = "/mnt/share"
 LABEL = ENV.get("LABEL", f"v{VERS}-{PROTO}")
 SERVER = ENV.get("SERVER", "10.77.0.1")
-V4 = VERS.startswith("4")
+V4 = VERS.startswith("4") and not CIFS
+# The gateway's SMB user, mapped to root: what the jobs make belongs to root, as it does by NFS.
+USER, PASSWORD = "root", "pass"
 
 failures = 0
 
@@ -92,18 +95,31 @@ def wait_until(condition, what, limit=30):
         time.sleep(0.05)
 
 
-def options(vers=VERS, proto=PROTO, extra=""):
+def options(vers=VERS, proto=PROTO, extra="", port=None, mountport=None):
     """The mount options of a server that answers MOUNT on the NFS port and needs no rpcbind."""
-    port = 20049 if proto == "rdma" else 2049
+    port = port or ENV.get("PORT", "20049" if proto == "rdma" else "2049")
     text = f"vers={vers},proto={proto},port={port}"
     if vers == "3":
-        text += f",nolock,mountproto=tcp,mountport={ENV.get('MOUNTPORT', '2049')}"
+        text += f",nolock,mountproto=tcp,mountport={mountport or ENV.get('MOUNTPORT', '2049')}"
     return f"{text},{extra}" if extra else text
+
+
+def cifs_options(vers=VERS, proto=PROTO, extra=ENV.get("OPTIONS", ""), user=USER, password=PASSWORD):
+    port = "rdma,port=5445" if proto == "rdma" else "port=445"
+    text = f"username={user},password={password},vers={vers},{port},iocharset=utf8"
+    return f"{text},{extra}" if extra else text
+
+
+def mount_command(at, path="/data", server=SERVER, cifs=CIFS, **how):
+    """What mounts a share, by the protocol of this run unless told otherwise."""
+    if cifs:
+        return ("mount", "-t", "cifs", "-o", cifs_options(**how), f"//{server}{path}", at)
+    return ("mount", "-t", "nfs", "-o", options(**how), f"{server}:{path}", at)
 
 
 def mount(at, path="/data", **how):
     os.makedirs(at, exist_ok=True)
-    run("mount", "-t", "nfs", "-o", options(**how), f"{SERVER}:{path}", at, timeout=40)
+    run(*mount_command(at, path, **how), timeout=40)
     return at
 
 
@@ -128,6 +144,11 @@ def leave(name, top, *paths):
     entries = {}
     for path in paths:
         entries.update(share.describe_tree(top, path))
+    if CIFS:
+        # Who owns a file, and its mode, are the mount's own invention there; times it takes from the server a little later.
+        for entry in entries.values():
+            for key in ("mode", "uid", "gid", "nlink", "mtime"):
+                entry.pop(key, None)
     os.makedirs("/scratch/manifests", exist_ok=True)
     file = f"/scratch/manifests/{LABEL}-{name}.json"
     with open(file, "w") as f:

@@ -75,6 +75,9 @@ def hard_links(top):
     a, b = put(f"{top}/linked", b"one file"), f"{top}/linked-too"
     os.link(a, b)
     must_equal((os.stat(a).st_ino, os.stat(a).st_nlink), (os.stat(b).st_ino, 2))
+    if lab.CIFS:
+        # A lease is of one name (MS-SMB2 3.3.5.9.8), and the client keeps that of the first for a second after its close.
+        time.sleep(1.5)
     with open(b, "ab") as f:
         f.write(b", two names")
     os.unlink(a)
@@ -83,7 +86,14 @@ def hard_links(top):
 
 
 def symlinks(top):
-    for n, target in enumerate(("linked-too", "../somewhere/else", "/absolute", "t" * 1000, "ünïcode")):
+    # Linux 6.12 puts a chain that it seals into a buffer of 448 bytes without a look at its length.
+    sealed = lab.CIFS and "seal" in lab.ENV.get("OPTIONS", "")
+    targets = ["linked-too", "../somewhere/else", "t" * (20 if sealed else 1000), "ünïcode"]
+    if lab.CIFS:  # What an absolute one means, only the client could know: the server takes none.
+        must_raise(errno.EOPNOTSUPP, os.symlink, "/absolute", f"{top}/symlink-absolute")
+    else:
+        targets.append("/absolute")
+    for n, target in enumerate(targets):
         os.symlink(target, f"{top}/symlink-{n}")
         must_equal(os.readlink(f"{top}/symlink-{n}"), target)
     os.symlink("symlink-target", f"{top}/followed")
@@ -116,7 +126,7 @@ def renames(top):
     os.makedirs(f"{top}/folder/inner")
     must_raise(errno.EINVAL, os.rename, f"{top}/folder", f"{top}/folder/inner/x")
     os.makedirs(f"{top}/full/inner")
-    must_raise((errno.ENOTEMPTY, errno.EEXIST), os.rename, f"{top}/folder", f"{top}/full")
+    must_raise((errno.ENOTEMPTY, errno.EEXIST, *[errno.EACCES] * lab.CIFS), os.rename, f"{top}/folder", f"{top}/full")
     must_raise((errno.ENOTEMPTY, errno.EEXIST), os.rmdir, f"{top}/full")
     must_raise(errno.EISDIR, os.rename, b, f"{top}/full")
     os.rename(f"{top}/folder/inner", f"{top}/moved-folder")
@@ -128,13 +138,14 @@ def open_unlinked(top):
     path = put(f"{top}/unlinked", b"still here")
     with open(path, "r+b", buffering=0) as f:
         os.unlink(path)
-        must_raise(errno.ENOENT, os.stat, path)
+        if not lab.CIFS:  # This client answers from the handle that is open; the server says STATUS_DELETE_PENDING.
+            must_raise(errno.ENOENT, os.stat, path)
         must_equal(f.read(), b"still here")
         must_equal(f.write(b", and written"), 13)
         os.fsync(f.fileno())
         must_equal(os.pread(f.fileno(), 100, 0), b"still here, and written")
-    # The client removes the name it kept for the open file in the background.
-    wait_until(lambda: not [n for n in os.listdir(top) if n.startswith(".nfs")], "the .nfs file goes", 10)
+    # The client removes the name it kept for the open file in the background, or closes it there.
+    wait_until(lambda: not [n for n in os.listdir(top) if n.startswith((".nfs", "unlinked"))], "the file goes", 10)
 
 
 def exclusive(top):
@@ -165,7 +176,9 @@ def times(top):
     os.utime(path, ns=(1_111_111_111_222_333_444, 1_555_555_555_666_777_888))
     lab.drop_caches()
     st = os.stat(path)
-    must_equal((st.st_atime_ns, st.st_mtime_ns), (1_111_111_111_222_333_444, 1_555_555_555_666_777_888))
+    unit = 100 if lab.CIFS else 1  # nanoseconds
+    must_equal((st.st_atime_ns // unit, st.st_mtime_ns // unit),
+               (1_111_111_111_222_333_444 // unit, 1_555_555_555_666_777_888 // unit))
     put(path, b"changed")
     must(abs(os.stat(path).st_mtime - time.time()) < 60, "modification time did not move")
 
@@ -231,7 +244,13 @@ CHECKS = (maps, appends, truncates, holes, hard_links, symlinks, names, renames,
           modes_and_owners, times, identities, special, file_system_numbers, errors)
 
 
+# Modes, owners and special files are no part of SMB itself; names are another matter there (smb.py).
+NOT_BY_SMB = (names, exclusive, modes_and_owners, identities, special)
+
+
 def job(top):
     for call in CHECKS:
+        if lab.CIFS and call in NOT_BY_SMB:
+            continue
         check(f"semantics/{call.__name__.replace('_', '-')}", call, top)
     lab.leave("semantics", lab.TOP, os.path.basename(top))

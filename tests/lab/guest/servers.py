@@ -4,6 +4,7 @@ beside the kernel's, and to serve XFS, which the host may not have)."""
 import glob
 import os
 import subprocess
+import time
 
 import lab
 import share
@@ -11,6 +12,10 @@ from lab import ENV, run
 
 FOLDER = "/data"
 ADDRESS = "10.88.0.1"
+# The kernel's NFS server, where it stands beside the gateway.
+PEER_FOLDER = "/peer"
+PEER_PORT = "20049"
+PEER_MOUNT_PORT = "20048"
 
 
 def is_here():
@@ -42,8 +47,9 @@ def mount_as_other_client(at):
     run("ip", "-n", "other", "addr", "add", f"{address}/24", "dev", device)
     run("ip", "-n", "other", "link", "set", device, "up")
     os.makedirs(at)
-    inside = f"hostname other && mount -t nfs -o {lab.options(proto='tcp')} {server}:{FOLDER} {at}"
-    run("nsenter", "--net=/run/netns/other", "unshare", "--uts", "sh", "-c", inside)
+    how = {"extra": "actimeo=0"} if lab.CIFS else {}
+    command = " ".join(lab.mount_command(at, FOLDER, server, proto="tcp", **how))
+    run("nsenter", "--net=/run/netns/other", "unshare", "--uts", "sh", "-c", f"hostname other && {command}")
 
 
 def file_system():
@@ -70,33 +76,67 @@ def start():
     """The folder served, or None when the server is on the host."""
     if not is_here():
         return None
+    if ENV["BACKEND"] == "both":
+        both()
+        return None
     file_system()
-    {"knfsd": knfsd, "headgate": headgate}[ENV["BACKEND"]]()
+    {"knfsd": knfsd, "ksmbd": ksmbd, "headgate": headgate}[ENV["BACKEND"]]()
     return FOLDER
 
 
+def both():
+    """The gateway and the kernel's NFS server, each on a file system in memory and on ports of its own."""
+    for folder in (FOLDER, PEER_FOLDER):
+        os.makedirs(folder, exist_ok=True)
+        run("mount", "-t", "tmpfs", "-o", "size=300M", "share", folder)
+    kernel_server()
+    run("exportfs", "-o", f"rw,no_root_squash,{EXPORT},fsid=7", f"*:{PEER_FOLDER}")
+    serve([f"data={FOLDER},squash=none"], "--bind", ADDRESS, "--nfs-port", "2149", "--nfs-rdma-port", "20149")
+    ENV.update(PORT="20149", MOUNTPORT="2149")
+
+
+EXPORT = "insecure,no_subtree_check"
+
+
 def knfsd():
+    kernel_server()
+    run("exportfs", "-o", f"rw,no_root_squash,{EXPORT},fsid=7", f"*:{FOLDER}")
+    run("exportfs", "-o", f"ro,no_root_squash,{EXPORT},fsid=8", "*:/ro")
+    run("exportfs", "-o", f"rw,{EXPORT},fsid=9", "*:/squashed")
+    run("exportfs", "-o", f"rw,no_root_squash,{EXPORT},fsid=10", "*:/small")
+    ENV["MOUNTPORT"] = PEER_MOUNT_PORT
+
+
+def kernel_server():
     run("mount", "-t", "nfsd", "nfsd", "/proc/fs/nfsd")
     run("mount", "-t", "rpc_pipefs", "pipefs", "/var/lib/nfs/rpc_pipefs")
     run("rpcbind", "-w")
-    both = "insecure,no_subtree_check"
-    run("exportfs", "-o", f"rw,no_root_squash,{both},fsid=7", f"*:{FOLDER}")
-    run("exportfs", "-o", f"ro,no_root_squash,{both},fsid=8", "*:/ro")
-    run("exportfs", "-o", f"rw,{both},fsid=9", "*:/squashed")
-    run("exportfs", "-o", f"rw,no_root_squash,{both},fsid=10", "*:/small")
-    run("rpc.mountd", "-p", "20048")
+    run("rpc.mountd", "-p", PEER_MOUNT_PORT)
     for file, value in (("nfsv4leasetime", "10"), ("nfsv4gracetime", "10")):
         write(f"/proc/fs/nfsd/{file}", value)
     run("rpc.nfsd", "4")
     write("/proc/fs/nfsd/v4_end_grace", "Y")
-    write("/proc/fs/nfsd/portlist", "rdma 20049")
-    ENV["MOUNTPORT"] = "20048"
+    write("/proc/fs/nfsd/portlist", f"rdma {PEER_PORT}")
+
+
+def ksmbd():
+    conf, users = "/tmp/ksmbd.conf", "/tmp/ksmbd.users"
+    share = "path = {}\n read only = no\n store dos attributes = yes\n vfs objects = streams_xattr\n"
+    text = "[global]\n server multi channel support = yes\n interfaces = here\n durable handles = yes\n smb2 leases = yes\n"
+    write(conf, text + "".join(f"[{name}]\n {share.format(f)}" for name, f in (("data", FOLDER), ("small", "/small"))))
+    run("ksmbd.adduser", "-i", users, "-a", lab.USER, "-p", lab.PASSWORD, "-c", conf)
+    run("ksmbd.mountd", "-c", conf, "-u", users)
+    time.sleep(1)
 
 
 def headgate():
+    serve((f"data={FOLDER},squash=none", "ro=/ro,ro,squash=none", "squashed=/squashed", "small=/small"))
+
+
+def serve(shares, *options):
     log = "/scratch/headgate.log"
-    command = ["/scratch/headgate", "serve", "--state", "/tmp/state"]
-    for spec in (f"data={FOLDER},squash=none", "ro=/ro,ro,squash=none", "squashed=/squashed", "small=/small"):
+    command = ["/scratch/headgate", "serve", "--state", "/tmp/state", *options]
+    for spec in shares:
         command += ["--share", spec]
     with open(log, "w") as f:
         subprocess.Popen(command, stdout=f, stderr=subprocess.STDOUT)

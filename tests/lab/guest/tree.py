@@ -41,7 +41,8 @@ def read_some(top, wanted):
         for j in range(0, FILES, 11):
             path = f"{folder(top, i)}/{wanted(i, j)}"
             must_equal(lab.pread_all(path), text(i, j), path)
-            must_equal(os.stat(path).st_mode & 0o7777, 0o640, "mode")
+            if not lab.CIFS:
+                must_equal(os.stat(path).st_mode & 0o7777, 0o640, "mode")
 
 
 def renamed(i, j):

@@ -8,16 +8,25 @@ mod nfs4;
 mod rdma;
 mod rpc;
 pub mod seeds;
+mod smb;
+mod smb_direct;
+mod smb_pipe;
+mod smb_seeds;
+mod smb_session;
 
 pub use nfs4::{nfs40_args, nfs41_args, nfs42_args};
 pub use rdma::{mpa_ddp_rdmap, rpcrdma_header};
 pub use rpc::{nfs3_args, rpc};
+pub use smb::{smb2_message, smb2_values};
+pub use smb_direct::smb_direct;
+pub use smb_pipe::smb_pipe;
+pub use smb_session::{smb2_connection, smb2_session};
 
 /// A target.
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their programs.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("mpa_ddp_rdmap", mpa_ddp_rdmap),
     ("rpcrdma_header", rpcrdma_header),
     ("rpc", rpc),
@@ -25,4 +34,10 @@ pub const TARGETS: [(&str, Target); 7] = [
     ("nfs40_args", nfs40_args),
     ("nfs41_args", nfs41_args),
     ("nfs42_args", nfs42_args),
+    ("smb2_message", smb2_message),
+    ("smb2_values", smb2_values),
+    ("smb_direct", smb_direct),
+    ("smb_pipe", smb_pipe),
+    ("smb2_connection", smb2_connection),
+    ("smb2_session", smb2_session),
 ];

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use iobuf::{Account, Buf, Pool, PoolLimits};
+use iobuf::{Buf, Pool, PoolLimits};
 use nfsrdma::context::{Boot, Clock, Core};
 use nfsrdma::fh::Handles;
 use nfsrdma::rpc::program;
@@ -11,7 +11,7 @@ use nfsrdma::server::{Server, Session};
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::op;
 use nfsrdma::xdr::{Reader, Writer};
-use rdma_transport::channel::{Handle, Info, Service, Traffic, Transport};
+use rdma_transport::channel::{Handle, Info, Service, Transport};
 use vfs::mem::MemBackend;
 use vfs::namespace::{Cidr, Namespace, Share, Squash};
 use vfs::{Backend, CreateHow, Cred, SetAttr};
@@ -96,14 +96,12 @@ impl Client {
         let boot = Boot { write_verifier: 1, instance: 1 };
         let namespace = Arc::new(Namespace::new(vec![share]));
         let core = Core::new(namespace, Handles::new([1; 16]), boot, Clock::Manual(0.into()));
-        let info = Info {
-            peer: ([192, 0, 2, 9], 700).into(),
-            local: ([192, 0, 2, 1], 2049).into(),
-            transport: Transport::Tcp,
-            account: Account::new(),
-            pool: Pool::new(PoolLimits { buffers_max: [16, 4, 4] }),
-            traffic: Traffic::default(),
-        };
+        let info = Info::new(
+            ([192, 0, 2, 9], 700).into(),
+            ([192, 0, 2, 1], 2049).into(),
+            Transport::Tcp,
+            Pool::new(PoolLimits { buffers_max: [16, 4, 4] }),
+        );
         let session = Server::new(core, [2; 16]).session(Arc::new(info), Handle::detached());
         Self { session, xid: 0.into() }
     }

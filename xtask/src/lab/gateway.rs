@@ -7,7 +7,7 @@ use std::process::Child;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::net::{Net, TAPS, host_address};
+use super::net::{Net, host_address, second_address, tap};
 use crate::sh::{Result, output, run, target_dir};
 
 const READY_SECONDS_MAX: u64 = 20;
@@ -33,37 +33,118 @@ const SHARES: [(&str, &str); 5] = [
     ("vanishing", ",squash=none"),
 ];
 
-/// A gateway that serves `dir/share` as `/data`, and two more shares of other kinds.
+/// The lab's SMB user is root, as NFS's is there, and smbtorture has two; with their passwords.
+pub(super) const LAB_USER: (&str, &str) = ("root", "pass");
+const USERS: [(&str, &str); 2] = [("user", "pass"), ("user2", "pass2")];
+
+/// Each start has mounts of its own, which end with it: one that is soon full.
+const SMALL: &str = "mount -t tmpfs -o size=16M small \"$0/small\" && ";
+
+/// How guests come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guests {
+    Nfs,
+    /// By SMB, or by both.
+    Smb,
+    /// By SMB over TCP, with several connections for one session.
+    SmbChannels,
+}
+
+/// A gateway and the folder of its state and log.
 #[derive(Debug)]
 pub(crate) struct Gateway<'a> {
     net: &'a Net,
     dir: PathBuf,
+    /// Shell that stands before it.
+    prelude: &'static str,
+    args: Vec<String>,
     child: Option<Child>,
 }
 
-/// Builds the program; its path.
-pub(crate) fn build() -> Result<PathBuf> {
-    run(&["cargo", "build", "--release", "--quiet", "--package", "gateway", "--bin", "headgate"])?;
-    Ok(target_dir().join("release/headgate"))
+/// The program: what `HEADGATE` names, if it does, or what [`build`] made.
+pub(crate) fn program() -> PathBuf {
+    let built = || target_dir().join("release/headgate");
+    std::env::var_os("HEADGATE").map_or_else(built, PathBuf::from)
+}
+
+/// Builds the program, unless another one is to be used.
+pub(crate) fn build() -> Result<()> {
+    if std::env::var_os("HEADGATE").is_some() {
+        return Ok(());
+    }
+    run(&["cargo", "build", "--release", "--quiet", "--package", "gateway", "--bin", "headgate"])
 }
 
 impl<'a> Gateway<'a> {
-    /// Starts it on a fresh share and state below `dir`.
-    pub(crate) fn start(net: &'a Net, dir: &Path) -> Result<Gateway<'a>> {
+    /// Starts it on a fresh share and state below `dir`: `dir/share` as `data`, and shares of other kinds.
+    /// It listens on these taps.
+    pub(crate) fn start(
+        net: &'a Net,
+        dir: &Path,
+        taps: &[usize],
+        guests: Guests,
+    ) -> Result<Gateway<'a>> {
         for (folder, mode) in FOLDERS {
-            let path = dir.join(folder);
-            let failed = |e| format!("{}: {e}", path.display());
-            fs::create_dir_all(&path).map_err(failed)?;
-            fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(failed)?;
+            make_folder(&dir.join(folder), mode)?;
         }
         fs::write(dir.join("ro/readme"), "to be read\n").map_err(|e| format!("readme: {e}"))?;
-        output(&[
-            "python3",
-            "tests/lab/share.py",
-            "populate",
-            &dir.join("share").display().to_string(),
-        ])?;
-        let mut gateway = Gateway { net, dir: dir.to_owned(), child: None };
+        let share = dir.join("share").display().to_string();
+        output(&["python3", "tests/lab/share.py", "populate", &share])?;
+        // Short times, so that a restart does not take the tier's time. The kernel's device asks for no CRC by itself; the
+        // gateway in the guest shows that way.
+        let mut args: Vec<String> =
+            ["--lease", "10s", "--grace", "10s", "--rdma-crc", "always"].map(str::to_owned).into();
+        for n in taps.iter().copied() {
+            args.extend(["--bind".into(), host_address(n)]);
+        }
+        for (share, options) in SHARES {
+            let folder = dir.join(if share == "data" { "share" } else { share });
+            args.extend(["--share".into(), format!("{share}={}{options}", folder.display())]);
+        }
+        if guests != Guests::Nfs {
+            // A Linux client that signs gives up RDMA Write and Read; those that shall sign say so themselves.
+            args.extend(["--smb-signing".into(), "offered".into()]);
+            args.extend(user(dir, LAB_USER)?);
+        }
+        if guests == Guests::SmbChannels {
+            // This client makes one connection to an address whose device has one queue, and none by TCP to one with RDMA.
+            for n in taps.iter().copied() {
+                net.ip(&format!("addr replace {}/24 dev {}", second_address(n), tap(n)))?;
+                args.extend(["--bind".into(), second_address(n)]);
+            }
+            args.extend(["--rdma".into(), "off".into()]);
+        }
+        Gateway::new(net, dir, SMALL, args)
+    }
+
+    /// Starts it on loopback for smbtorture: these folders as shares of the same names.
+    pub(crate) fn for_smbtorture(
+        net: &'a Net,
+        dir: &Path,
+        folders: &[PathBuf],
+    ) -> Result<Gateway<'a>> {
+        make_folder(&dir.join("state"), 0o700)?;
+        // Samba offers signing and leaves it to the client, and some tests do without.
+        let mut args: Vec<String> =
+            ["--bind", "127.0.0.1", "--smb-signing", "offered"].map(str::to_owned).into();
+        for folder in folders {
+            make_folder(folder, 0o777)?;
+            let name = folder.file_name().unwrap_or_default().to_string_lossy();
+            args.extend(["--share".into(), format!("{name}={}", folder.display())]);
+        }
+        for name in USERS {
+            args.extend(user(dir, name)?);
+        }
+        Gateway::new(net, dir, "", args)
+    }
+
+    fn new(
+        net: &'a Net,
+        dir: &Path,
+        prelude: &'static str,
+        args: Vec<String>,
+    ) -> Result<Gateway<'a>> {
+        let mut gateway = Gateway { net, dir: dir.to_owned(), prelude, args, child: None };
         gateway.spawn()?;
         Ok(gateway)
     }
@@ -99,20 +180,20 @@ impl<'a> Gateway<'a> {
 
     /// Cuts every connection: both ends see a reset, nothing is told to the programs.
     fn cut_connections(&self) -> Result<()> {
-        let filter = "( sport = :2049 or sport = :20049 )";
-        output(&[
-            "ip",
-            "netns",
-            "exec",
-            &self.net.name,
-            "ss",
-            "-K",
-            "-t",
-            "state",
-            "established",
-            filter,
-        ])?;
-        Ok(())
+        self.cut("( sport = :2049 or sport = :20049 or sport = :445 or sport = :5445 )")
+    }
+
+    /// Cuts the connection that a client made last.
+    fn cut_one_channel(&self) -> Result<()> {
+        let found = self.net.output(&["ss", "-Htn", "state", "established", "sport = :445"])?;
+        let clients = found.lines().filter_map(|l| l.split_whitespace().nth(3));
+        let ports = clients.filter_map(|peer| peer.rsplit_once(':')?.1.parse::<u16>().ok());
+        let last = ports.max().ok_or("no connection to port 445")?;
+        self.cut(&format!("dport = :{last}"))
+    }
+
+    fn cut(&self, filter: &str) -> Result<()> {
+        self.net.output(&["ss", "-K", "-t", "state", "established", filter]).map(drop)
     }
 
     /// Does what a guest asks for.
@@ -120,6 +201,7 @@ impl<'a> Gateway<'a> {
         match words {
             "kill-gateway" => self.kill_and_restart(),
             "cut-connections" => self.cut_connections(),
+            "cut-one-channel" => self.cut_one_channel(),
             "remove vanishing" => fs::remove_dir_all(self.dir.join("vanishing"))
                 .map_err(|e| format!("vanishing: {e}")),
             _ => Err("the host does not know how".into()),
@@ -143,22 +225,9 @@ impl<'a> Gateway<'a> {
             .open(self.dir.join("headgate.log"))
             .map_err(log)?;
         let mut command = self.net.command("sh");
-        // Each start has mounts of its own, which end with it.
-        let script = "mount -t tmpfs -o size=16M small \"$0/small\" && exec \"$@\"";
-        command.args(["-c", script]).arg(&self.dir);
-        command.arg(target_dir().join("release/headgate"));
-        // Short times, so that a restart does not take the tier's time. The kernel's device asks for no CRC by itself; the
-        // gateway in the guest shows that way.
-        command
-            .args(["serve", "--lease", "10s", "--grace", "10s", "--rdma-crc", "always", "--state"])
-            .arg(self.dir.join("state"));
-        for n in 0..TAPS {
-            command.args(["--bind", &host_address(n)]);
-        }
-        for (share, options) in SHARES {
-            let folder = self.dir.join(if share == "data" { "share" } else { share });
-            command.arg("--share").arg(format!("{share}={}{options}", folder.display()));
-        }
+        command.args(["-c", &format!("{}exec \"$@\"", self.prelude)]).arg(&self.dir);
+        command.arg(program()).args(["serve", "--state"]);
+        command.arg(self.dir.join("state")).args(&self.args);
         command.stdout(file.try_clone().map_err(log)?).stderr(file);
         self.child = Some(command.spawn().map_err(|e| format!("cannot start headgate: {e}"))?);
         self.wait_until_ready(ready_before)
@@ -185,6 +254,27 @@ impl<'a> Gateway<'a> {
     fn ready_lines(&self) -> usize {
         self.log().matches("headgate ready").count()
     }
+}
+
+/// The option that makes this user known.
+fn user(dir: &Path, (name, password): (&str, &str)) -> Result<[String; 2]> {
+    let file = dir.join(format!("{name}.password"));
+    let failed = |e| format!("{}: {e}", file.display());
+    fs::write(&file, password).map_err(failed)?;
+    fs::set_permissions(&file, Permissions::from_mode(0o600)).map_err(failed)?;
+    // The machine need not know them.
+    let id = match name {
+        "root" => 0,
+        "user" => 1001,
+        _ => 1002,
+    };
+    Ok(["--user".into(), format!("{name}={},uid={id},gid={id}", file.display())])
+}
+
+fn make_folder(path: &Path, mode: u32) -> Result<()> {
+    let failed = |e| format!("{}: {e}", path.display());
+    fs::create_dir_all(path).map_err(failed)?;
+    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed)
 }
 
 impl Drop for Gateway<'_> {

@@ -8,7 +8,7 @@ use crate::sh::{Result, output};
 const PREFIX: &str = "headgate-";
 
 /// The first guest has two, so that it can be two clients; the second guest has one.
-pub(crate) const TAPS: usize = 3;
+const TAPS: usize = 3;
 pub(crate) const FIRST_GUEST: [usize; 2] = [0, 1];
 pub(crate) const SECOND_GUEST: [usize; 1] = [2];
 
@@ -40,6 +40,11 @@ impl Net {
         let mut all = vec!["ip", "-n", &self.name];
         all.extend(words.split(' '));
         output(&all).map(drop)
+    }
+
+    /// Runs it in the namespace; what it printed.
+    pub(crate) fn output(&self, words: &[&str]) -> Result<String> {
+        output(&[&["ip", "netns", "exec", &self.name], words].concat())
     }
 
     /// The guest on tap `n` answers at all: a port where nobody listens is refused by its kernel.
@@ -74,6 +79,11 @@ pub(crate) fn tap(n: usize) -> String {
 /// The gateway's address on tap `n`.
 pub(crate) fn host_address(n: usize) -> String {
     format!("10.77.{n}.1")
+}
+
+/// Another address of the gateway on tap `n`, where one is wanted.
+pub(crate) fn second_address(n: usize) -> String {
+    format!("10.77.{n}.3")
 }
 
 /// The guest's address on tap `n`.

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use super::Lab;
 use super::counters::Counters;
-use super::gateway::Gateway;
+use super::gateway::{self, Gateway};
 use super::guest::Guest;
 use super::net::{FIRST_GUEST, Net, SECOND_GUEST};
-use super::scenarios::{Scenario, Server};
-use super::third::Capture;
-use crate::sh::{Result, Tally, output, target_dir};
+use super::scenarios::{Kind, Scenario, Server};
+use super::third::{Capture, NFS_RDMA, SMB_DIRECT, SMB_TCP};
+use crate::sh::{Result, Tally, output};
 
 /// What the job `sizes` reads, and what it writes, at the least: every size twice, less what goes in line.
 const SIZES_BULK: u64 = 2 * 3 * (9 << 20);
@@ -37,6 +37,8 @@ impl Place<'_> {
             Server::Host => self.one_guest(scenario, &dir)?,
             Server::Guest(fs_kind) => self.server_inside(scenario, &dir, "headgate", fs_kind)?,
             Server::Knfsd => self.server_inside(scenario, &dir, "knfsd", "ext4")?,
+            Server::Both => self.server_inside(scenario, &dir, "both", "tmpfs")?,
+            Server::Ksmbd => self.server_inside(scenario, &dir, "ksmbd", "ext4")?,
         };
         if tally.failures.is_empty() {
             // What passed is of no further interest; what failed stays to be looked at.
@@ -59,7 +61,10 @@ impl Place<'_> {
         let failed = |e| format!("{}: {e}", scratch.display());
         fs::create_dir_all(&scratch).map_err(failed)?;
         fs::copy(&self.lab.source_tree, scratch.join("source-tree.tar.gz")).map_err(failed)?;
+        let kind = if scenario.kind == Kind::Cifs { "cifs" } else { "nfs" };
         let mut env = vec![
+            ("KIND", kind.into()),
+            ("OPTIONS", scenario.options.into()),
             ("VERS", scenario.vers.into()),
             ("PROTO", scenario.proto.into()),
             ("LABEL", scenario.name.into()),
@@ -80,8 +85,16 @@ impl Place<'_> {
     }
 
     fn one_guest(&self, scenario: &Scenario, dir: &Path) -> Result<Tally> {
-        let mut gateway = Gateway::start(&self.net, dir)?;
-        let capture = scenario.captured.then(|| Capture::start(&self.net, dir)).transpose()?;
+        let mut gateway = Gateway::start(&self.net, dir, &FIRST_GUEST, scenario.guests())?;
+        let expected = match (scenario.kind, scenario.proto) {
+            (Kind::Nfs, _) => &NFS_RDMA,
+            (Kind::Cifs, "rdma") => &SMB_DIRECT,
+            (Kind::Cifs, _) => &SMB_TCP,
+        };
+        let capture = match scenario.captured {
+            true => Some(Capture::start(&self.net, dir, expected)?),
+            false => None,
+        };
         let guest = self.guest(scenario, &FIRST_GUEST, dir, "scratch")?;
         let mut tally = guest.run(scenario.name, |words| gateway.obey(words))?;
         if let Some(capture) = capture {
@@ -89,7 +102,7 @@ impl Place<'_> {
         }
         compare(&guest.scratch, &gateway.share(), &mut tally);
         if scenario.jobs.contains("sizes") {
-            let said = which_way(&gateway, scenario.proto == "rdma");
+            let said = which_way(&gateway, scenario.is_direct());
             tally.count(&format!("{}/gateway-counters", scenario.name), said);
         }
         gateway_is_content(&mut gateway, scenario.name, &mut tally);
@@ -97,7 +110,8 @@ impl Place<'_> {
     }
 
     fn two_guests(&self, scenario: &Scenario, dir: &Path) -> Result<Tally> {
-        let mut gateway = Gateway::start(&self.net, dir)?;
+        let everybody = [FIRST_GUEST.as_slice(), &SECOND_GUEST].concat();
+        let mut gateway = Gateway::start(&self.net, dir, &everybody, scenario.guests())?;
         let both = Mutex::new(Tally::default());
         thread::scope(|scope| {
             for (me, taps) in [("a", &FIRST_GUEST[..]), ("b", &SECOND_GUEST[..])] {
@@ -135,12 +149,14 @@ impl Place<'_> {
         guest.env.push(("BACKEND", backend.into()));
         guest.env.push(("FS", fs_kind.into()));
         guest.env.push(("SERVER", "10.88.0.1".into()));
-        if backend == "headgate" {
-            let program = target_dir().join("release/headgate");
-            fs::copy(&program, guest.scratch.join("headgate"))
+        if backend != "knfsd" {
+            fs::copy(gateway::program(), guest.scratch.join("headgate"))
                 .map_err(|e| format!("headgate: {e}"))?;
         }
-        guest.run(scenario.name, |_| Err("the server is in the guest".into()))
+        guest.run(scenario.name, |words| match words.strip_prefix("figure ") {
+            Some(figure) => self.lab.note(figure),
+            None => Err("the server is in the guest".into()),
+        })
     }
 }
 
@@ -155,12 +171,12 @@ fn compare(scratch: &Path, share: &Path, tally: &mut Tally) {
 }
 
 /// The gateway's counters, once it has noticed that the guest is gone.
-fn which_way(gateway: &Gateway, rdma: bool) -> Result<()> {
+fn which_way(gateway: &Gateway<'_>, direct: bool) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(5);
     loop {
         let counters = Counters::of_log(&gateway.log());
         let verdict =
-            if rdma { counters.bulk_by_rdma(SIZES_BULK) } else { counters.nothing_by_rdma() };
+            if direct { counters.bulk_by_rdma(SIZES_BULK) } else { counters.nothing_by_rdma() };
         if verdict.is_ok() || Instant::now() > end {
             return verdict;
         }

@@ -3,6 +3,8 @@
 //! Everything runs in a network and mount namespace of its own, so that no port and no rpcbind of the host is touched, and
 //! nothing outlives the run. Both servers keep their files on tmpfs and are measured in turns by the same client.
 
+mod smb;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +26,10 @@ const START_MAX: Duration = Duration::from_secs(30);
 const INSIDE: &str = "--inside";
 const DOCUMENT: &str = "docs/benchmarks.md";
 
-/// `cargo xtask bench [--rounds N] [--size SIZE]`.
+/// The second part of the document begins with this line; each part is written without touching the other.
+const SMB_PART: &str = "# SMB\n";
+
+/// `cargo xtask bench [smb] [--rounds N] [--size SIZE]`.
 pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     if args.first().is_some_and(|a| a == INSIDE) {
         return inside(&args[1..]).map(|()| Outcome::Passed);
@@ -147,7 +152,23 @@ fn target(port: u16, mount: u16, version: &str, transport: &str) -> String {
     )
 }
 
+/// Replaces one part of the document.
 fn inside(args: &[String]) -> Result<()> {
+    let old = fs::read_to_string(DOCUMENT).unwrap_or_default();
+    let (nfs, smb) = match old.split_once(SMB_PART) {
+        Some((nfs, smb)) => (nfs.to_owned(), format!("\n{SMB_PART}{smb}")),
+        None => (old, String::new()),
+    };
+    let text = match args.split_first() {
+        Some((what, rest)) if what == "smb" => {
+            format!("{}\n\n{}", nfs.trim_end(), smb::inside(rest)?)
+        }
+        _ => nfs_part(args)? + &smb,
+    };
+    fs::write(DOCUMENT, text).map_err(|e| format!("{DOCUMENT}: {e}"))
+}
+
+fn nfs_part(args: &[String]) -> Result<String> {
     run(&["ip", "link", "set", "lo", "up"])?;
     // rpcbind and its callers meet at a socket in /run.
     run(&["mount", "-t", "tmpfs", "tmpfs", "/run"])?;
@@ -189,7 +210,30 @@ fn inside(args: &[String]) -> Result<()> {
             section(&mut text, version, &pair, &measured)?;
         }
     }
-    fs::write(DOCUMENT, text).map_err(|e| format!("{DOCUMENT}: {e}"))
+    text.push_str(&beside_the_kernel()?);
+    Ok(text)
+}
+
+/// The kernel's client on us and on the kernel's server, in the lab.
+fn beside_the_kernel() -> Result<String> {
+    let mut text = "\n## The kernel's client over RDMA (siw), beside the kernel's server\n\n\
+         Both servers and the client run in one guest of the lab, which has one processor and where a system call costs a \
+         program about\n\
+         20 us. MB/s, best of 5 rounds in turns; one file of 256 MiB on tmpfs.\n\n\
+         | version | load | headgate | knfsd | ratio |\n|---|---|---:|---:|---:|\n"
+        .to_owned();
+    for (version, figures) in crate::lab::beside_the_kernel()? {
+        for figure in figures {
+            let mut fields = figure.split(" | ");
+            let mut next = || fields.next().unwrap_or_default();
+            let (load, ours, theirs) = (next(), next(), next());
+            let number = |text: &str| text.parse::<f64>().unwrap_or(f64::NAN);
+            let ratio = number(ours) / number(theirs);
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "| {version} | {load} | {ours} | {theirs} | **{ratio:.2}** |");
+        }
+    }
+    Ok(text)
 }
 
 fn measure(pair: &Pair<'_>, args: &[String]) -> Result<Value> {
@@ -212,15 +256,19 @@ fn measure(pair: &Pair<'_>, args: &[String]) -> Result<Value> {
 }
 
 fn section(text: &mut String, version: &str, pair: &Pair<'_>, measured: &Value) -> Result<()> {
+    // Writing to a string does not fail.
+    let _ = write!(text, "\n## NFS {version} {}\n", pair.title);
+    table(text, [pair.first.0, pair.second.0], measured)
+}
+
+/// What `headgate bench --compare` measured on two servers.
+fn table(text: &mut String, [first, second]: [&str; 2], measured: &Value) -> Result<()> {
     let loads =
         |i: usize| measured["targets"][i]["loads"].as_array().ok_or("no loads were measured");
-    let (first, second) = (pair.first.0, pair.second.0);
-    // Writing to a string does not fail.
     let _ = write!(
         text,
-        "\n## NFS {version} {}\n\n| load | {first} | {second} | ratio | server CPU: {first} | {second} | ratio | client CPU: \
-         {first} | {second} |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
-        pair.title
+        "\n| load | {first} | {second} | ratio | server CPU: {first} | {second} | ratio | client CPU: {first} | {second} |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for (a, b) in loads(0)?.iter().zip(loads(1)?) {
         let of = |load: &Value, key: &str| load[key].as_f64().unwrap_or(f64::NAN);
@@ -256,6 +304,7 @@ fn words(load: &Value) -> String {
         "read" => "read 1 MiB",
         "random-read" => "random read 4 KiB",
         "getattr" => "GETATTR",
+        "query-info" => "QUERY_INFO",
         "create" => "create, close, unlink",
         other => other,
     };
@@ -264,6 +313,22 @@ fn words(load: &Value) -> String {
 
 /// What was measured where.
 fn preface() -> Result<String> {
+    let peer = output(&["dpkg-query", "-W", "-f", "${Version}", "nfs-ganesha"])?;
+    Ok(format!(
+        "# Benchmarks\n\n\
+         Written by `cargo xtask bench`. Absolute figures say more about the machine than about the servers; read the ratios. \
+         Both\n\
+         servers keep their files on tmpfs and are reached over loopback by the same client (`headgate bench`: one connection, \
+         one\n\
+         thread). They are measured in turns; each figure is the best round, each CPU time the lowest. CPU time is per GiB for \
+         bulk\n\
+         loads, per operation for the others.\n\n{}",
+        table_of_the_machine(&format!("nfs-ganesha {peer}, FSAL VFS"))?
+    ))
+}
+
+/// The machine, the day and the two that were compared.
+fn table_of_the_machine(peer: &str) -> Result<String> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, name: &str| {
         let line = text.lines().find(|l| l.starts_with(name))?;
@@ -274,7 +339,6 @@ fn preface() -> Result<String> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let load = read("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned();
     let date = output(&["date", "--utc", "+%Y-%m-%d"])?;
-    let peer = output(&["dpkg-query", "-W", "-f", "${Version}", "nfs-ganesha"])?;
     let commit = if Path::new(".git").exists() {
         output(&["git", "describe", "--always", "--dirty"])?
     } else {
@@ -282,18 +346,10 @@ fn preface() -> Result<String> {
     };
     let kernel = read("/proc/sys/kernel/osrelease");
     Ok(format!(
-        "# Benchmarks\n\n\
-         Written by `cargo xtask bench`. Absolute figures say more about the machine than about the servers; read the ratios. \
-         Both\n\
-         servers keep their files on tmpfs and are reached over loopback by the same client (`headgate bench`: one connection, \
-         one\n\
-         thread). They are measured in turns; each figure is the best round, each CPU time the lowest. CPU time is per GiB for \
-         bulk\n\
-         loads, per operation for the others.\n\n\
-         | | |\n|---|---|\n\
+        "| | |\n|---|---|\n\
          | date | {date} |\n\
          | headgate | {commit} |\n\
-         | peer | nfs-ganesha {peer}, FSAL VFS |\n\
+         | peer | {peer} |\n\
          | processor | {cpu}, {cores} cores |\n\
          | memory | {memory} |\n\
          | kernel | {kernel} |\n\

@@ -1,0 +1,114 @@
+//! Remote procedure calls over the named pipes of SMB.
+
+use smbd_core::dtyp::Sid;
+use smbd_core::pipe::{self, Host, UNREAD_MAX};
+
+struct Fixed;
+
+impl Host for Fixed {
+    fn computer(&self) -> String {
+        "GATEWAY".into()
+    }
+    fn shares(&self) -> Vec<(String, String)> {
+        vec![("data".into(), "comment".into()), ("more".into(), String::new())]
+    }
+    fn machine(&self) -> Sid {
+        Sid::new(5, &[21, 1, 2, 3]).unwrap_or_else(Sid::everyone)
+    }
+    fn account(&self, name: &str) -> Option<(String, u32)> {
+        (name == "user").then(|| (name.to_owned(), 1000))
+    }
+    fn account_of_uid(&self, uid: u32) -> Option<String> {
+        (uid == 1000).then(|| "user".into())
+    }
+    fn host_user(&self, _: u32) -> Option<String> {
+        None
+    }
+    fn host_group(&self, _: u32) -> Option<String> {
+        None
+    }
+    fn caller(&self) -> String {
+        "user".into()
+    }
+    fn times(&self) -> (u64, u64) {
+        (1_700_000_000_000, 0)
+    }
+    fn sessions(&self) -> u32 {
+        1
+    }
+}
+
+/// Name, identifier and version of each interface.
+const PIPES: [(&str, [u8; 16], u8); 3] = [
+    ("srvsvc", *b"\xc8\x4f\x32\x4b\x70\x16\xd3\x01\x12\x78\x5a\x47\xbf\x6e\xe1\x88", 3),
+    ("wkssvc", *b"\x98\xd0\xff\x6b\x12\xa1\x10\x36\x98\x33\x46\xc3\xf8\x7e\x34\x5a", 1),
+    ("lsarpc", *b"\x78\x57\x34\x12\x34\x12\xcd\xab\xef\x00\x01\x23\x45\x67\x89\xab", 0),
+];
+const NDR: [u8; 16] = *b"\x04\x5d\x88\x8a\xeb\x1c\xc9\x11\x9f\xe8\x08\x00\x2b\x10\x48\x60";
+
+fn pdu(kind: u8, body: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(16 + body.len()).unwrap_or(u16::MAX).to_le_bytes();
+    let head = [5, 0, kind, 3, 0x10, 0, 0, 0, len[0], len[1], 0, 0, 1, 0, 0, 0];
+    [&head[..], body].concat()
+}
+
+/// Which pipe; then whether the rest is bytes of the pipe as they are (odd), or an operation and its arguments behind a good bind.
+pub fn smb_pipe(data: &[u8]) {
+    let Some(([which, op], rest)) = data.split_first_chunk() else { return };
+    let (name, uuid, version) = PIPES[usize::from(which / 2) % 3];
+    let Ok(pipe) = pipe::open(name) else { return };
+    let context = [1, 0, 0, 0, 0, 0, 1, 0];
+    let bind = [
+        &[0xb8, 0x10, 0xb8, 0x10, 0, 0, 0, 0][..],
+        &context,
+        &uuid,
+        &[version, 0, 0, 0],
+        &NDR,
+        &[2, 0, 0, 0],
+    ];
+    let bound = pipe.transceive(&Fixed, &pdu(11, &bind.concat()), 4280);
+    assert!(bound.is_ok_and(|ack| ack.data[2] == 12), "a good bind is acknowledged");
+    if which % 2 == 1 {
+        for part in rest.chunks(usize::from(*op) + 1) {
+            let _ = pipe.write(&Fixed, part);
+        }
+    } else {
+        let call = [&[0, 0, 0, 0, 0, 0, *op, 0][..], &rest[..rest.len().min(4000)]].concat();
+        assert_eq!(pipe.write(&Fixed, &pdu(0, &call)), Ok(()), "a whole call is answered");
+        assert!(pipe.waiting().0 >= 24, "by a response or a fault");
+    }
+    assert!(pipe.waiting().0 <= 2 * UNREAD_MAX);
+    while let Ok(piece) = pipe.read(1000) {
+        assert!(!piece.data.is_empty());
+    }
+}
+
+/// A call of each kind.
+pub(super) fn seeds() -> Vec<Vec<u8>> {
+    let words = |n: &[u32]| n.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
+    let call = |which: u8, op: u8, stub: Vec<u8>| [vec![which, op], stub].concat();
+    let enumerate = words(&[0, 1, 1, 1, 0, 0, u32::MAX, 1, 0]);
+    let name = [words(&[0, 5, 0, 5]), b"d\0a\0t\0a\0\0\0\0\0".to_vec(), words(&[2])].concat();
+    let mut sids = b"\0\0\0\0headgate policy\x01".to_vec();
+    sids.extend(words(&[1, 1, 1, 1, 2]));
+    sids.extend(Sid::unix_user(1000).emit());
+    sids.extend(words(&[0, 0, 1, 0, 0, 2]));
+    let mut names = b"\0\0\0\0headgate policy\x01".to_vec();
+    names.extend(words(&[1, 1, 0x0008_0008, 1, 4, 0, 4]));
+    names.extend(b"u\0s\0e\0r\0");
+    names.extend(words(&[0, 0, 1, 0, 0, 2]));
+    let whole = pdu(0, &[&[0, 0, 0, 0, 0, 0, 15, 0][..], &enumerate].concat());
+    vec![
+        call(0, 15, enumerate),
+        call(0, 16, name),
+        call(0, 21, words(&[0, 102])),
+        call(0, 28, words(&[0])),
+        call(2, 0, words(&[0, 102])),
+        call(4, 44, words(&[0; 8])),
+        call(4, 46, [&b"\0\0\0\0headgate policy\x01"[..], &[5, 0]].concat()),
+        call(4, 57, sids),
+        call(4, 68, names),
+        call(4, 45, words(&[0, 0, 0])),
+        call(1, 40, whole),
+    ]
+}

@@ -1,0 +1,241 @@
+//! Messages and values of SMB to begin from: a good one of each kind.
+
+use smbd_core::auth::ntlm::Credentials;
+use smbd_core::auth::{Acceptor, Account, Identity, Initiator, NtHash, Policy, Secrets, Step};
+use smbd_core::dtyp::SecurityDescriptor;
+use smbd_core::dtyp::{Ace, Acl, Sid};
+use smbd_core::fscc::ea::FullEa;
+use smbd_core::wire::create::Context;
+use smbd_core::wire::negotiate_context::NegotiateContext;
+use smbd_core::wire::rdma::Channel;
+use smbd_core::wire::{self, FileId, negotiate};
+
+use rdma_transport::verbs::RemoteSeg;
+
+use super::smb::fresh;
+use crate::raw::le_words;
+
+const FILE: FileId = FileId { persistent: 1, volatile: 2 };
+
+fn wide(text: &str) -> Vec<u8> {
+    text.encode_utf16().flat_map(u16::to_le_bytes).collect()
+}
+
+/// NEGOTIATE with every context.
+pub(super) fn negotiate_311() -> negotiate::Request<'static> {
+    negotiate::Request {
+        security_mode: 1,
+        capabilities: 0x7f,
+        client_guid: [9; 16],
+        dialects: vec![0x202, 0x210, 0x300, 0x302, 0x311],
+        contexts: vec![
+            NegotiateContext::Preauth { algorithms: vec![1], salt: &[5; 32] },
+            NegotiateContext::Encryption(vec![2, 1, 4, 3]),
+            NegotiateContext::Compression { flags: 0, algorithms: vec![1, 2] },
+            NegotiateContext::Netname("gateway".into()),
+            NegotiateContext::Transport(1),
+            NegotiateContext::RdmaTransform(vec![1, 2]),
+            NegotiateContext::Signing(vec![2, 1, 0]),
+            NegotiateContext::Posix,
+        ],
+    }
+}
+
+/// CREATE of this name, with contexts for everything that a client may ask.
+pub(super) fn create(name: &str) -> Vec<u8> {
+    let lease = [&[7; 16][..], &le_words(&[7, 0, 0, 0])].concat();
+    let durable = [&le_words(&[0, 0, 0, 0]), &[8; 16][..]].concat();
+    let request = wire::create::Request {
+        oplock_level: 0xff,
+        impersonation: 2,
+        access: 0x0012_019f,
+        attributes: 0x80,
+        share: 7,
+        disposition: 3,
+        options: 0x40,
+        name: wide(name).into(),
+        contexts: vec![
+            Context::new(b"RqLs", lease),
+            Context::new(b"DH2Q", durable),
+            Context::new(b"MxAc", vec![]),
+            Context::new(b"QFid", vec![]),
+            Context::new(b"AlSi", vec![0, 0, 1, 0, 0, 0, 0, 0]),
+            Context::new(b"ExtA", ea()),
+            Context::new(b"SecD", descriptor().emit()),
+        ],
+    };
+    request.emit()
+}
+
+fn ea() -> Vec<u8> {
+    let one = |name: &[u8]| FullEa { flags: 0, name: name.to_vec(), value: b"value".to_vec() };
+    FullEa::emit_list(&[one(b"ONE"), one(b"ANOTHER")])
+}
+
+fn descriptor() -> SecurityDescriptor {
+    let user = Sid::unix_user(1000);
+    SecurityDescriptor {
+        owner: Some(user.clone()),
+        group: Some(Sid::unix_group(1000)),
+        dacl: Some(Acl::new(vec![Ace::allow(user, 0x001f_01ff, 3)])),
+        ..SecurityDescriptor::default()
+    }
+}
+
+fn read() -> wire::read::Request {
+    wire::read::Request {
+        padding: 0x50,
+        flags: 0,
+        length: 4096,
+        offset: 0,
+        file: FILE,
+        minimum_count: 0,
+        channel: Some(Channel::None),
+        remaining: 0,
+        descriptors: vec![],
+    }
+}
+
+fn write() -> wire::write::Request {
+    wire::write::Request {
+        data_offset: 0x70,
+        length: 5,
+        offset: 0,
+        file: FILE,
+        channel: Some(Channel::None),
+        remaining: 0,
+        flags: 0,
+        descriptors: vec![],
+    }
+}
+
+/// Number of a command, and a body of its request.
+pub(super) fn bodies() -> Vec<(u8, Vec<u8>)> {
+    let direct = |segs: usize| vec![RemoteSeg { handle: 7, len: 4096, offset: 0x1000 }; segs];
+    let path = wire::tree_connect::Request { flags: 0, path: "\\\\gateway\\d".into() };
+    let setup = |token| wire::session_setup::Request {
+        flags: 0,
+        security_mode: 1,
+        capabilities: 1,
+        previous_session: 0,
+        token,
+    };
+    let list = |class| wire::query_directory::Request {
+        class,
+        flags: 1,
+        file_index: 0,
+        file: FILE,
+        output_len: 65_536,
+        pattern: "*".into(),
+    };
+    let query = |info_type, class| wire::query_info::Request {
+        info_type,
+        class,
+        output_len: 1024,
+        additional: 7,
+        flags: 0,
+        file: FILE,
+        input: vec![],
+    };
+    let set = |info_type, class, buffer| wire::set_info::Request {
+        info_type,
+        class,
+        additional: 4,
+        file: FILE,
+        buffer,
+    };
+    let rename = [&le_words(&[1, 0, 0, 0, 6])[..], &wide("new")].concat();
+    let change =
+        wire::change_notify::Request { flags: 1, output_len: 4096, file: FILE, filter: 0xfff };
+    let by_rdma = wire::read::Request {
+        channel: Some(Channel::RdmaV1Invalidate),
+        descriptors: direct(3),
+        ..read()
+    };
+    let from_rdma = wire::write::Request {
+        channel: Some(Channel::RdmaV1),
+        remaining: 8192,
+        length: 0,
+        data_offset: 0,
+        descriptors: direct(2),
+        ..write()
+    };
+    vec![
+        (0, negotiate_311().emit()),
+        (1, setup(&first_token()).emit()),
+        (3, path.emit()),
+        (5, create("folder\\file:stream")),
+        (6, wire::close::Request { flags: 1, file: FILE }.emit()),
+        (7, wire::flush::Request { file: FILE }.emit()),
+        (8, read().emit()),
+        (8, by_rdma.emit()),
+        (9, [write().emit(), b"hello".to_vec()].concat()),
+        (9, from_rdma.emit()),
+        (13, wire::simple::BODY.to_vec()),
+        (14, list(37).emit()),
+        (14, list(100).emit()),
+        (15, change.emit()),
+        (16, query(1, 18).emit()),
+        (16, query(2, 1).emit()),
+        (16, query(3, 0).emit()),
+        (17, set(1, 10, rename).emit()),
+        (17, set(1, 13, vec![1]).emit()),
+        (17, set(3, 0, descriptor().emit()).emit()),
+    ]
+}
+
+/// Requests by their commands' numbers.
+pub(super) fn messages() -> Vec<Vec<u8>> {
+    bodies().into_iter().map(|(command, body)| [vec![command], body].concat()).collect()
+}
+
+fn initiator() -> Initiator {
+    let account = Account { user: "user".into(), domain: String::new(), workstation: "w".into() };
+    let hash = NtHash::of("wrong");
+    Initiator::new(Credentials { account, hash, target_name: "cifs/gateway".into() }, fresh())
+}
+
+fn first_token() -> Vec<u8> {
+    initiator().first()
+}
+
+struct Nobody;
+
+impl Secrets for Nobody {
+    fn nt_hash(&self, _domain: &str, _user: &str) -> Option<NtHash> {
+        None
+    }
+}
+
+/// The client's two tokens, and the server's challenge between them.
+fn tokens() -> (Vec<u8>, Vec<u8>, Vec<u8>) {
+    let mut initiator = initiator();
+    let mut acceptor = Acceptor::new(Identity::standalone("gateway"), fresh(), Policy::default());
+    let first = initiator.first();
+    let Step::Continue(challenge) = acceptor.step(&first, &Nobody) else {
+        return Default::default();
+    };
+    let second = initiator.second(&challenge).map(|(token, _)| token).unwrap_or_default();
+    (first, challenge, second)
+}
+
+/// The first byte chooses the kind.
+pub(super) fn values() -> Vec<Vec<u8>> {
+    let (first, challenge, second) = tokens();
+    let sized = |token: &[u8]| {
+        let len = u16::try_from(token.len()).unwrap_or_default();
+        [&len.to_le_bytes()[..], token].concat()
+    };
+    let of = |kind: u8, bytes: Vec<u8>| [vec![kind], bytes].concat();
+    let rename = [&[10][..], &le_words(&[0, 0, 0, 0, 6]), &wide("new")].concat();
+    vec![
+        of(0, descriptor().emit()),
+        of(1, Sid::unix_user(1000).emit()),
+        of(2, ea()),
+        of(6, rename),
+        of(6, [&[4][..], &le_words(&[0; 10])].concat()),
+        of(8, [sized(&first), sized(&second)].concat()),
+        of(10, challenge),
+        of(12, le_words(&[0x1000, 0, 7, 4096])),
+    ]
+}

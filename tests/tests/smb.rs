@@ -1,0 +1,220 @@
+//! SMB by our own client: every dialect over TCP, SMB Direct over iWARP, signed and sealed.
+
+#![allow(clippy::unwrap_used)]
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use client::connect::Local;
+use client::smb::{Options, Smb, User};
+use client::{Error, Result};
+use config::{Identity, Settings, Signing};
+use headgate_tests::world::{World, buf, pattern};
+use rdma_transport::iwarp::{Iwarp, IwarpConfig};
+use smbd_core::status::Status;
+use smbd_core::wire::negotiate::Dialect;
+
+/// Around the thresholds: one SMB Direct message, the least that goes by RDMA, pages, buffers, the largest READ and WRITE.
+const SIZES: [usize; 17] = [
+    0,
+    1,
+    127,
+    1340,
+    4055,
+    4095,
+    4096,
+    4097,
+    8193,
+    65_535,
+    65_537,
+    1 << 20,
+    (1 << 20) + 1,
+    3 << 20,
+    8 << 20,
+    (8 << 20) + 1,
+    9_654_321,
+];
+
+fn with_alice(settings: &mut Settings, dir: &Path) {
+    let file = dir.join("password");
+    fs::write(&file, "correct horse\n").unwrap();
+    #[allow(clippy::permissions_set_readonly_false)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    settings.users.push(config::User {
+        name: "alice".into(),
+        password_file: Some(file),
+        identity: Identity { uid: Some(0), gid: Some(0), groups: Some(Vec::new()) },
+    });
+    settings.smb.asked_for = true;
+    settings.smb.port = 0;
+    settings.smb.direct_port = 0;
+    settings.smb.signing = Signing::Offered;
+}
+
+async fn world(change: impl FnOnce(&mut Settings)) -> (World, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::with(|settings| {
+        with_alice(settings, dir.path());
+        change(settings);
+    })
+    .await;
+    (world, dir)
+}
+
+fn alice() -> User {
+    User { name: "alice".into(), domain: String::new(), password: "correct horse".into() }
+}
+
+async fn connect(world: &World, rdma: bool, user: &User, options: Options) -> Result<Smb> {
+    let provider = Arc::new(Iwarp::new(IwarpConfig::default()));
+    let local = Local { rdma: Some(provider), ..Local::default() };
+    let at = if rdma { world.running.smb_direct[0] } else { world.running.smb[0] };
+    Smb::connect(at, rdma, ("127.0.0.1", "data"), user, options, &local).await
+}
+
+async fn write_all(smb: &Smb, name: &str, data: &[u8]) -> Result<()> {
+    let file = smb.create(name).await?;
+    let taken = smb.write(&file, 0, vec![buf(data)]).await?;
+    assert_eq!(taken as usize, data.len());
+    smb.flush(&file).await?;
+    assert_eq!(smb.size(&file).await?, data.len() as u64);
+    smb.close(file).await
+}
+
+async fn read_all(smb: &Smb, name: &str, count: u32) -> Result<Vec<u8>> {
+    let file = smb.find(name).await?;
+    let data = smb.read(&file, 0, count).await?;
+    smb.close(file).await?;
+    Ok(data.iter().flat_map(|b| b.to_vec()).collect())
+}
+
+/// Files of every size, there and back, compared in the folder as well.
+async fn both_ways(world: &World, smb: &Smb, sizes: &[usize]) {
+    for &size in sizes {
+        let name = format!("file-{size}");
+        let wanted = pattern(&name, size);
+        write_all(smb, &name, &wanted).await.unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(fs::read(world.folder().join(&name)).unwrap() == wanted, "{name} in the folder");
+        for count in [size, size + 1000] {
+            let count = u32::try_from(count).unwrap();
+            let found = read_all(smb, &name, count).await;
+            let found = found.unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert!(found == wanted, "{name} read back, {count}");
+        }
+    }
+    let mut names: Vec<String> = smb.list("").await.unwrap().into_iter().map(|e| e.name).collect();
+    names.sort();
+    let mut expected: Vec<String> = sizes.iter().map(|s| format!("file-{s}")).collect();
+    expected.sort();
+    assert_eq!(names, expected);
+    for name in names {
+        smb.unlink(&name).await.unwrap();
+    }
+    assert_eq!(fs::read_dir(world.folder()).unwrap().count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_dialect_moves_files_of_every_size() {
+    let (world, _dir) = world(|_| ()).await;
+    for dialect in Dialect::ALL {
+        for (sign, seal) in [(false, false), (true, false), (false, true)] {
+            if seal && !dialect.is_3() {
+                continue;
+            }
+            let options = Options { dialect, sign, seal };
+            let smb = connect(&world, false, &alice(), options).await;
+            let smb = smb.unwrap_or_else(|e| panic!("{options:?}: {e}"));
+            assert_eq!(smb.agreed().dialect, dialect);
+            let all = dialect == Dialect::V311 && !sign && !seal;
+            let some = if all { &SIZES[..] } else { &SIZES[..12] };
+            both_ways(&world, &smb, some).await;
+            smb.leave().await.unwrap();
+        }
+    }
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn smb_direct_moves_payload_by_rdma() {
+    let (world, _dir) = world(|_| ()).await;
+    for dialect in [Dialect::V300, Dialect::V302, Dialect::V311] {
+        let options = Options { dialect, ..Options::default() };
+        let smb = connect(&world, true, &alice(), options).await.unwrap();
+        both_ways(&world, &smb, &SIZES).await;
+        let size = 8 << 20;
+        let traffic = |c: &rdma_transport::channel::Traffic| {
+            (c.rdma_write.load(Relaxed), c.rdma_read.load(Relaxed), c.inline_in.load(Relaxed))
+        };
+        let before = traffic(&smb.info().traffic);
+        write_all(&smb, "bulk", &pattern("bulk", size)).await.unwrap();
+        assert!(read_all(&smb, "bulk", 8 << 20).await.unwrap() == pattern("bulk", size));
+        let after = traffic(&smb.info().traffic);
+        assert_eq!(after.0 - before.0, size as u64, "by RDMA Write");
+        assert_eq!(after.1 - before.1, size as u64, "by RDMA Read");
+        assert!(after.2 - before.2 < 16 << 10, "{} bytes in line", after.2 - before.2);
+        // Dialect 3.0 has no remote invalidation; the others ask for it with every READ and WRITE.
+        let invalidated = smb.info().traffic.invalidations.load(Relaxed);
+        assert_eq!(invalidated > 0, dialect >= Dialect::V302, "{invalidated} invalidated");
+        smb.unlink("bulk").await.unwrap();
+        smb.leave().await.unwrap();
+    }
+    world.running.stop().await;
+}
+
+/// What is signed or sealed goes inside the messages, so that nothing of it travels in clear.
+#[tokio::test(flavor = "multi_thread")]
+async fn smb_direct_signed_or_sealed_moves_nothing_by_rdma() {
+    let (world, _dir) = world(|_| ()).await;
+    for (sign, seal) in [(true, false), (false, true)] {
+        let options = Options { sign, seal, ..Options::default() };
+        let smb = connect(&world, true, &alice(), options).await.unwrap();
+        both_ways(&world, &smb, &SIZES[..14]).await;
+        let t = &smb.info().traffic;
+        assert_eq!((t.rdma_write.load(Relaxed), t.rdma_read.load(Relaxed)), (0, 0));
+        smb.leave().await.unwrap();
+    }
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_requests_are_under_way_at_once() {
+    let (world, _dir) = world(|_| ()).await;
+    for rdma in [false, true] {
+        let smb = connect(&world, rdma, &alice(), Options::default()).await.unwrap();
+        let file = smb.create("many").await.unwrap();
+        let data = pattern("many", 32 << 20);
+        let piece = |i: usize| buf(&data[i << 18..(i + 1) << 18]);
+        let writes = (0..128).map(|i| smb.write(&file, (i as u64) << 18, vec![piece(i)]));
+        for taken in futures_util::future::join_all(writes).await {
+            assert_eq!(taken.unwrap(), 1 << 18);
+        }
+        assert!(fs::read(world.folder().join("many")).unwrap() == data);
+        let reads = (0..128).map(|i| smb.read(&file, (i as u64) << 18, 1 << 18));
+        for (i, found) in futures_util::future::join_all(reads).await.into_iter().enumerate() {
+            let found: Vec<u8> = found.unwrap().iter().flat_map(|b| b.to_vec()).collect();
+            assert!(found == data[i << 18..(i + 1) << 18], "piece {i}");
+        }
+        smb.close(file).await.unwrap();
+        smb.unlink("many").await.unwrap();
+    }
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_password_is_refused_and_says_no_more() {
+    let (world, _dir) = world(|_| ()).await;
+    for rdma in [false, true] {
+        for (name, password) in [("alice", "wrong"), ("nobody", "correct horse")] {
+            let user = User { name: name.into(), password: password.into(), ..User::default() };
+            match connect(&world, rdma, &user, Options::default()).await.err().unwrap() {
+                Error::Smb(_, status) => assert_eq!(status, Status::LOGON_FAILURE),
+                other => panic!("{other}"),
+            }
+        }
+    }
+    world.running.stop().await;
+}

@@ -1,0 +1,217 @@
+//! SMB over TCP beside Samba: smbclient moves one large file each way, unprotected, signed and encrypted; our own client
+//! loads an open file and a folder.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::{Folder, Server, headgate, table_of_the_machine, wait_for};
+use crate::sh::{Result, output, run};
+
+const OURS: u16 = 22445;
+const SAMBA: u16 = 12445;
+const ROUNDS: usize = 5;
+const BYTES: u64 = 1 << 30;
+/// Both servers' user; its password.
+const USER: &str = "root";
+const PASSWORD: &str = "pass";
+/// smbclient's words for what protects the connection.
+const PROTECTIONS: [(&str, &str); 3] =
+    [("off", "unsigned"), ("sign", "signed"), ("encrypt", "encrypted")];
+
+/// Measures, and gives the part of the document.
+pub(super) fn inside(args: &[String]) -> Result<String> {
+    run(&["ip", "link", "set", "lo", "up"])?;
+    let folder = Folder::new("/tmp/headgate-bench-smb")?;
+    let (files, theirs) =
+        (Folder::new("/dev/shm/headgate-bench-1")?, Folder::new("/dev/shm/headgate-bench-2")?);
+    let samba = unpack_samba(&folder)?;
+    let peer = smbd(&samba, &folder, &theirs)?;
+    let us = ours(&folder, &files)?;
+    let servers = [(OURS, &us), (SAMBA, &peer)];
+    let version = output(&["dpkg-query", "-W", "-f", "${Version}", "samba-libs"])?;
+    let mut text = format!(
+        "# SMB\n\nWritten by `cargo xtask bench smb`, the two servers measured in turns on tmpfs over loopback.\n\n{}",
+        table_of_the_machine(&format!("Samba {version}, smbd"))?
+    );
+    text.push_str(&smbclient(&folder, servers)?);
+    text.push_str(&own_client(servers, args)?);
+    Ok(text)
+}
+
+/// Samba's server is not installed: the package starts it, and it does not go together with others. Its libraries are.
+fn unpack_samba(folder: &Folder) -> Result<PathBuf> {
+    let place = folder.join("samba");
+    fs::create_dir_all(&place).map_err(|e| format!("{place}: {e}"))?;
+    let download = "cd \"$0\" && apt-get download -qq samba && dpkg -x samba_*.deb .";
+    output(&["sh", "-c", download, &place])?;
+    Ok(place.into())
+}
+
+fn smbd(samba: &Path, folder: &Folder, files: &Folder) -> Result<Server> {
+    let conf = folder.join("smb.conf");
+    let place = |name: &str| folder.join(name);
+    let mut text = format!(
+        "[global]\nserver role = standalone server\ninterfaces = 127.0.0.1/8\nbind interfaces only = yes\n\
+         disable netbios = yes\nsmb ports = {SAMBA}\nserver max protocol = SMB3_11\nload printers = no\nprintcap name = /dev/null\n\
+         disable spoolss = yes\nlog level = 0\nlog file = {}\npassdb backend = tdbsam:{}\n",
+        place("smbd.log"),
+        place("passdb.tdb"),
+    );
+    for key in [
+        "private dir",
+        "lock directory",
+        "state directory",
+        "cache directory",
+        "pid directory",
+        "ncalrpc dir",
+    ] {
+        let path = place(&key.replace(' ', "-"));
+        fs::create_dir_all(&path).map_err(|e| format!("{path}: {e}"))?;
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{key} = {path}");
+    }
+    let _ = write!(text, "[share]\npath = {}\nread only = no\n", files.0.display());
+    fs::write(&conf, text).map_err(|e| format!("{conf}: {e}"))?;
+    let (programs, libraries) =
+        (samba.join("usr/bin:"), samba.join("usr/lib/x86_64-linux-gnu/samba"));
+    let path = format!(
+        "{}{}/usr/sbin:{}",
+        programs.display(),
+        samba.display(),
+        std::env::var("PATH").unwrap_or_default()
+    );
+    let add =
+        format!("printf '%s\\n%s\\n' {PASSWORD} {PASSWORD} | pdbedit -s \"$0\" -a -t -u {USER}");
+    let done = Command::new("sh").args(["-c", &add, &conf]).env("PATH", &path).output();
+    done.map_err(|e| format!("pdbedit: {e}"))?;
+    let mut command = Command::new(samba.join("usr/sbin/smbd"));
+    command.args(["-F", "-s", &conf, "--no-process-group"]);
+    command.env("PATH", &path).env("LD_LIBRARY_PATH", libraries);
+    let server = Server::start(command, "smbd")?;
+    wait_for(SAMBA, "smbd")?;
+    Ok(server)
+}
+
+fn ours(folder: &Folder, files: &Folder) -> Result<Server> {
+    let password = folder.join("password");
+    fs::write(&password, PASSWORD).map_err(|e| format!("{password}: {e}"))?;
+    output(&["chmod", "600", &password])?;
+    let mut command = Command::new(headgate());
+    let (share, user) = (format!("share={}", files.0.display()), format!("{USER}={password}"));
+    command.args(["serve", "--share", &share, "--bind", "127.0.0.1", "--user", &user]);
+    command.args(["--smb-signing", "offered", "--smb-port", &OURS.to_string()]);
+    command.args(["--smb-direct-port", "22446", "--nfs-port", "22049", "--nfs-rdma-port", "22050"]);
+    command.args(["--state", &folder.join("state")]);
+    let server = Server::start(command, "headgate")?;
+    wait_for(OURS, "headgate")?;
+    Ok(server)
+}
+
+/// The best of some rounds: bytes per second, and server CPU seconds per GiB.
+#[derive(Clone, Copy)]
+struct Best {
+    rate: f64,
+    cpu: f64,
+}
+
+impl Best {
+    const NONE: Best = Best { rate: 0.0, cpu: f64::INFINITY };
+
+    fn take(&mut self, rate: f64, cpu: f64) {
+        self.rate = self.rate.max(rate);
+        self.cpu = self.cpu.min(cpu);
+    }
+}
+
+fn smbclient(folder: &Folder, servers: [(u16, &Server); 2]) -> Result<String> {
+    let source = folder.join("source");
+    output(&[
+        "dd",
+        "if=/dev/urandom",
+        &format!("of={source}"),
+        "bs=1M",
+        &format!("count={}", BYTES >> 20),
+    ])?;
+    let mut text = "\n## smbclient, one file of 1 GiB\n\n| load | headgate | smbd | ratio | server CPU: headgate | smbd | ratio \
+         |\n|---|---:|---:|---:|---:|---:|---:|\n"
+        .to_owned();
+    for (option, word) in PROTECTIONS {
+        let mut best = [[Best::NONE; 2]; 2];
+        for _ in 0..ROUNDS {
+            for (s, (port, server)) in servers.iter().enumerate() {
+                let put = format!("put {source} file");
+                for (load, command) in [put.as_str(), "get file /dev/null"].iter().enumerate() {
+                    let before = cpu_seconds(&server.pid())?;
+                    let rate = transfer(*port, option, command)?;
+                    best[load][s].take(rate, cpu_seconds(&server.pid())? - before);
+                }
+            }
+        }
+        for (load, [a, b]) in ["put", "get"].iter().zip(best) {
+            // Writing to a string does not fail.
+            let _ = writeln!(
+                text,
+                "| {load}, {word} | {:.0} MB/s | {:.0} MB/s | **{:.2}** | {:.2} s/GiB | {:.2} s/GiB | **{:.2}** |",
+                a.rate / 1e6,
+                b.rate / 1e6,
+                a.rate / b.rate,
+                a.cpu,
+                b.cpu,
+                a.cpu / b.cpu
+            );
+        }
+    }
+    Ok(text)
+}
+
+/// One transfer; bytes per second as smbclient tells them: `... (1234.5 kb/s) ...` or `... KiloBytes/sec`.
+fn transfer(port: u16, protection: &str, commands: &str) -> Result<f64> {
+    let done = Command::new("smbclient")
+        .args(["//127.0.0.1/share", "-p", &port.to_string(), "-U", &format!("{USER}%{PASSWORD}")])
+        .args(["-m", "SMB3_11", &format!("--client-protection={protection}"), "-c", commands])
+        .output()
+        .map_err(|e| format!("smbclient: {e}"))?;
+    let said = [done.stdout, done.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    let rate =
+        said.split('(').nth(1).and_then(|s| s.split_whitespace().next()?.parse::<f64>().ok());
+    match rate {
+        Some(rate) if done.status.success() => Ok(rate * 1024.0),
+        _ => Err(format!("smbclient {commands}: {said}")),
+    }
+}
+
+/// CPU time of a process and of everything that it started, living or not.
+fn cpu_seconds(pid: &str) -> Result<f64> {
+    let mut ticks = ticks_of(pid).ok_or_else(|| format!("process {pid} is gone"))?;
+    let children =
+        fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    ticks += children.split_whitespace().filter_map(ticks_of).sum::<f64>();
+    Ok(ticks / 100.0)
+}
+
+fn ticks_of(pid: &str) -> Option<f64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Behind the name come state, parent and so on: fields 14 to 17 are the times, with those of ended children.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    fields.get(11..15)?.iter().map(|f| f.parse::<f64>().ok()).sum()
+}
+
+/// `headgate bench` on both.
+fn own_client([ours, theirs]: [(u16, &Server); 2], args: &[String]) -> Result<String> {
+    let target = |port: u16| format!("smb://{USER}:{PASSWORD}@127.0.0.1:{port}/share");
+    let program = headgate().display().to_string();
+    let (a, b) = (ours.1.pid(), theirs.1.pid());
+    let (first, second) = (target(ours.0), target(theirs.0));
+    let mut command = vec![program.as_str(), "bench", &first, "--compare", &second];
+    command.extend(["--server-pid", &a, "--server-pid", &b, "--json"]);
+    command.extend(args.iter().map(String::as_str));
+    let measured: Value = serde_json::from_str(&output(&command)?).map_err(|e| e.to_string())?;
+    let mut text = "\n## Our own client, one connection, unsigned\n".to_owned();
+    super::table(&mut text, ["headgate", "smbd"], &measured)?;
+    Ok(text)
+}

@@ -1,0 +1,140 @@
+//! Other people's SMB clients: Samba's smbclient and rpcclient, and impacket.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::gateway::{Gateway, Guests, LAB_USER};
+use super::net::{FIRST_GUEST, Net, host_address};
+use super::third::names;
+use crate::sh::{Result, Tally, output};
+
+/// Dialects by smbclient's names, and the protections that each knows.
+const DIALECTS: [(&str, &[&str]); 5] = [
+    ("SMB2_02", &["off", "sign"]),
+    ("SMB2_10", &["off", "sign"]),
+    ("SMB3_00", &["off", "sign", "encrypt"]),
+    ("SMB3_02", &["off", "sign", "encrypt"]),
+    ("SMB3_11", &["off", "sign", "encrypt"]),
+];
+
+/// A gateway, and where programs are run that visit it.
+struct Visit<'a> {
+    net: &'a Net,
+    dir: PathBuf,
+    share: PathBuf,
+    host: String,
+    credentials: String,
+}
+
+/// All of them, one after the other.
+pub(super) fn all(net: &Net, dir: &Path) -> Result<Tally> {
+    let mut gateway = Gateway::start(net, dir, &FIRST_GUEST, Guests::Smb)?;
+    let visit = Visit {
+        net,
+        dir: dir.to_owned(),
+        share: gateway.share(),
+        host: host_address(0),
+        credentials: format!("{}%{}", LAB_USER.0, LAB_USER.1),
+    };
+    let mut tally = Tally::default();
+    for (dialect, protections) in DIALECTS {
+        for protection in protections {
+            let label = format!("smbclient/{dialect}-{protection}");
+            tally.count(&label, visit.round_trip(dialect, protection));
+        }
+    }
+    tally.count("smbclient/list-of-shares", visit.shares_are_listed());
+    tally.count("smbclient/wrong-password", visit.wrong_password());
+    tally.count("rpcclient/srvinfo", visit.rpc("srvinfo", "platform_id"));
+    tally.count("rpcclient/netshareenum", visit.rpc("netshareenum", "netname: data"));
+    tally.count("rpcclient/netshareenumall", visit.rpc("netshareenumall", "netname: IPC$"));
+    visit.impacket(&mut tally)?;
+    tally.count("smbclients/gateway-runs", gateway.is_running());
+    Ok(tally)
+}
+
+impl Visit<'_> {
+    fn run(&self, words: &[&str]) -> Result<String> {
+        self.net.output(&[&["timeout", "120"], words].concat())
+    }
+
+    /// smbclient with these options runs its own commands.
+    fn smbclient(&self, options: &[&str], commands: &str) -> Result<String> {
+        let target = format!("//{}/data", self.host);
+        let head = ["smbclient", &target, "-U", &self.credentials];
+        self.run(&[&head[..], options, &["-c", commands]].concat())
+    }
+
+    /// Puts a tree, gets it back, and removes it; what arrives on the server's disk and here is compared.
+    fn round_trip(&self, dialect: &str, protection: &str) -> Result<()> {
+        let least = format!("--option=client min protocol={dialect}");
+        let protect = format!("--client-protection={protection}");
+        let options = ["-m", dialect, &least, &protect];
+        let name = format!("from-{dialect}-{protection}");
+        let (tree, back) = (self.dir.join(&name), self.dir.join(format!("{name}-back")));
+        let made = self.share.join("made-by-host");
+        for folder in [&tree, &tree.join("inner"), &back] {
+            fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        }
+        for (n, file) in names(&made)?.iter().enumerate() {
+            let to = if n % 2 == 0 { tree.join(file) } else { tree.join("inner").join(file) };
+            fs::copy(made.join(file), &to).map_err(|e| format!("{}: {e}", to.display()))?;
+        }
+        let put = format!("lcd {}; recurse on; prompt off; mput {name}", self.dir.display());
+        self.smbclient(&options, &put)?;
+        same_tree(&tree, &self.share.join(&name))?;
+        let get = format!("lcd {}; recurse on; prompt off; mget {name}", back.display());
+        self.smbclient(&options, &get)?;
+        same_tree(&tree, &back.join(&name))?;
+        let listed = self.smbclient(&options, &format!("ls {name}\\inner\\*; deltree {name}"))?;
+        if let Some(missing) = names(&tree.join("inner"))?.iter().find(|n| !listed.contains(*n)) {
+            return Err(format!("{missing} is not listed"));
+        }
+        let gone = !self.share.join(&name).exists();
+        gone.then_some(()).ok_or_else(|| format!("{name} is still there"))
+    }
+
+    fn shares_are_listed(&self) -> Result<()> {
+        let said = self.run(&["smbclient", "-L", &self.host, "-U", &self.credentials])?;
+        let missing = ["data", "ro", "IPC$"].into_iter().find(|name| !said.contains(name));
+        missing.map_or(Ok(()), |name| Err(format!("{name} is not listed:\n{said}")))
+    }
+
+    fn wrong_password(&self) -> Result<()> {
+        let target = format!("//{}/data", self.host);
+        match self.run(&["smbclient", &target, "-U", "root%wrong", "-c", "ls"]) {
+            Ok(said) => Err(format!("let in:\n{said}")),
+            Err(said) if said.contains("NT_STATUS_LOGON_FAILURE") => Ok(()),
+            Err(said) => Err(said),
+        }
+    }
+
+    fn rpc(&self, call: &str, wanted: &str) -> Result<()> {
+        let said = self.run(&["rpcclient", "-U", &self.credentials, &self.host, "-c", call])?;
+        if said.contains(wanted) { Ok(()) } else { Err(format!("no {wanted} in:\n{said}")) }
+    }
+
+    fn impacket(&self, tally: &mut Tally) -> Result<()> {
+        let (user, password) = LAB_USER;
+        let words = ["tests/lab/impacket-client.py", &self.host, "445", user, password, "data"];
+        // It exits with 1 after a failed check; its lines tell which.
+        let said = self.run(&words).unwrap_or_else(|said| said);
+        let mut checks = 0;
+        for line in said.lines() {
+            if let Some(name) = line.strip_prefix("ok ") {
+                tally.count(&format!("impacket/{name}"), Ok(()));
+            } else if let Some(what) = line.split("not ok ").nth(1) {
+                tally.fail(format!("impacket/{what}"));
+            } else {
+                continue;
+            }
+            checks += 1;
+        }
+        if checks > 0 { Ok(()) } else { Err(format!("impacket: {said}")) }
+    }
+}
+
+/// The same names with the same content, one level of folders deep or more.
+fn same_tree(a: &Path, b: &Path) -> Result<()> {
+    output(&["diff", "-r", &a.display().to_string(), &b.display().to_string()]).map(drop)
+}

@@ -1,0 +1,105 @@
+//! The two lists in `tests/smbtorture`: one name a line; `#` begins a comment.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use crate::sh::Result;
+
+const PASSES: &str = "tests/smbtorture/passes.txt";
+const KNOWN: &str = "tests/smbtorture/known.txt";
+/// In front of a name or prefix of the second list: not even run.
+const NOT_RUN: &str = "- ";
+
+/// What is known of the tests.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    head: String,
+    passes: BTreeSet<String>,
+    known: BTreeMap<String, String>,
+    not_run: Vec<String>,
+}
+
+impl Lists {
+    pub(super) fn read() -> Result<Lists> {
+        let text = |path: &str| fs::read_to_string(path).map_err(|e| format!("{path}: {e}"));
+        Lists::parse(&text(PASSES)?, &text(KNOWN)?)
+    }
+
+    fn parse(passes: &str, known: &str) -> Result<Lists> {
+        let mut lists = Lists::default();
+        let head = passes.lines().take_while(|l| l.starts_with('#'));
+        lists.head = head.map(|l| format!("{l}\n")).collect();
+        lists.passes.extend(lines(passes).map(str::to_owned));
+        for line in lines(known) {
+            let (run, line) = match line.strip_prefix(NOT_RUN) {
+                Some(rest) => (false, rest),
+                None => (true, line),
+            };
+            // Names hold single spaces; two end a name.
+            let (name, why) = line.split_once("  ").unwrap_or((line, ""));
+            let (name, why) = (name.trim(), why.trim());
+            if why.is_empty() {
+                return Err(format!("{KNOWN}: {name} has no reason"));
+            }
+            if lists.passes.contains(name) {
+                return Err(format!("{name} is in both lists"));
+            }
+            if run {
+                lists.known.insert(name.into(), why.into());
+            } else {
+                lists.not_run.push(name.into());
+            }
+        }
+        Ok(lists)
+    }
+
+    /// A name of `not run` stands for all that begin with it.
+    pub(super) fn is_run(&self, name: &str) -> bool {
+        !self.not_run.iter().any(|prefix| name.starts_with(prefix.as_str()))
+    }
+
+    pub(super) fn passes(&self, name: &str) -> bool {
+        self.passes.contains(name)
+    }
+
+    pub(super) fn is_known(&self, name: &str) -> bool {
+        self.known.contains_key(name)
+    }
+
+    /// Adds names to the passes, and takes them out of the others.
+    pub(super) fn add(&self, new: &[String]) -> Result<()> {
+        let all: BTreeSet<&String> = self.passes.iter().chain(new).collect();
+        let names: String = all.iter().map(|name| format!("{name}\n")).collect();
+        let failed = |path: &'static str| move |e| format!("{path}: {e}");
+        fs::write(PASSES, format!("{}{names}", self.head)).map_err(failed(PASSES))?;
+        let known = fs::read_to_string(KNOWN).map_err(failed(KNOWN))?;
+        let is_new = |line: &str| new.iter().any(|name| line.split("  ").next() == Some(name));
+        let kept: String = known.lines().filter(|l| !is_new(l)).map(|l| format!("{l}\n")).collect();
+        fs::write(KNOWN, kept).map_err(failed(KNOWN))
+    }
+}
+
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(str::trim_end).filter(|l| !l.is_empty() && !l.starts_with('#'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_reasons_are_read() {
+        let known = "# head\nsmb2.b.with a space  it cannot\n- smb2.bench.  figures\n";
+        let lists = Lists::parse("# head\nsmb2.a\n", known).unwrap();
+        assert!(lists.passes("smb2.a") && !lists.passes("smb2.b"));
+        assert!(lists.is_known("smb2.b.with a space"));
+        assert!(!lists.is_run("smb2.bench.echo") && lists.is_run("smb2.a"));
+        assert_eq!(lists.head, "# head\n");
+    }
+
+    #[test]
+    fn a_failure_without_a_reason_is_refused() {
+        assert!(Lists::parse("", "smb2.a\n").is_err());
+        assert!(Lists::parse("smb2.a\n", "smb2.a  both\n").is_err());
+    }
+}

@@ -1,0 +1,178 @@
+//! Samba's own conformance suite, smbtorture, against one gateway. Each test is a process of its own with a limit of its
+//! own; several run at once, because most of them wait, and each of those has a share of its own.
+//!
+//! `tests/smbtorture/passes.txt` names what passes: it only grows, and a test of it that fails is a failure.
+//! `tests/smbtorture/known.txt` names what does not, or is not run, each with its reason.
+
+mod lists;
+mod run;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use lists::Lists;
+use run::{Server, Verdict};
+
+use crate::lab::{Gateway, Net};
+use crate::sh::{Outcome, Result, Tally, output, target_dir};
+use crate::{lab, packages};
+
+/// Tests that run at once.
+const AT_ONCE: usize = 8;
+/// A listed test that failed beside others gets another chance without them, if there are no more than this.
+const AGAIN_MAX: usize = 40;
+
+const USAGE: &str = "\
+usage: cargo xtask smbtorture [--server HOST:PORT[,OPTION...]] [--jobs N] [--write] [PREFIX]...
+
+  runs those tests of smbtorture whose name begins with one of PREFIX (all without one), against a gateway of its own or
+  against a server that runs already: shares t0 ... t7, users user%pass and user2%pass2
+  --write   adds new passes to tests/smbtorture/passes.txt
+";
+
+/// What the command line asked for.
+#[derive(Debug, Default)]
+struct Asked {
+    server: Option<String>,
+    jobs: usize,
+    write: bool,
+    verbose: bool,
+    prefixes: Vec<String>,
+}
+
+/// `cargo xtask smbtorture`.
+pub(crate) fn command(args: &[String]) -> Result<Outcome> {
+    let asked = parse(args)?;
+    packages::install(&["smbtorture"])?;
+    Ok(suite(&asked)?.report(Some("smbtorture")))
+}
+
+/// The part of the tier `third`.
+pub(crate) fn tier(verbose: bool) -> Result<Tally> {
+    suite(&Asked { jobs: AT_ONCE, verbose, ..Asked::default() })
+}
+
+fn parse(args: &[String]) -> Result<Asked> {
+    let mut asked = Asked { jobs: AT_ONCE, ..Asked::default() };
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().cloned().ok_or_else(|| format!("{arg} needs a value"));
+        match arg.as_str() {
+            "--server" => asked.server = Some(value()?),
+            "--jobs" => {
+                asked.jobs = value()?.parse().map_err(|e| format!("{arg}: {e}"))?;
+                asked.jobs = asked.jobs.clamp(1, AT_ONCE);
+            }
+            "--write" => asked.write = true,
+            "-v" => asked.verbose = true,
+            prefix if !prefix.starts_with('-') => asked.prefixes.push(prefix.into()),
+            _ => return Err(USAGE.into()),
+        }
+    }
+    Ok(asked)
+}
+
+/// Runs what was asked for and compares it with the lists.
+fn suite(asked: &Asked) -> Result<Tally> {
+    let began = Instant::now();
+    let lists = Lists::read()?;
+    let names: Vec<String> = all_tests()?
+        .into_iter()
+        .filter(|name| lists.is_run(name))
+        .filter(|n| asked.prefixes.is_empty() || asked.prefixes.iter().any(|p| n.starts_with(p)))
+        .collect();
+    let dir = target_dir().join(format!("smbtorture/{}", std::process::id()));
+    fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    let results = match &asked.server {
+        Some(server) => run_on(&Server::elsewhere(server)?, asked, &lists, &names, &dir),
+        None => with_gateway(asked, &lists, &names, &dir)?,
+    };
+    let tally = judge(asked, &lists, &results)?;
+    println!("   smbtorture: {} tests took {:.0} s", results.len(), began.elapsed().as_secs_f64());
+    if tally.failures.is_empty() {
+        // What passed is of no further interest; what failed stays to be looked at.
+        let _ = fs::remove_dir_all(&dir);
+    } else {
+        println!("    see {}", dir.display());
+    }
+    Ok(tally)
+}
+
+/// Every test, by the name that runs it: the listing repeats the last part.
+fn all_tests() -> Result<Vec<String>> {
+    let listed = output(&["smbtorture", "--list"])?;
+    let names = listed.lines().map(str::trim).filter(|l| l.starts_with("smb2."));
+    let mut names: Vec<String> =
+        names.filter_map(|l| Some(l.rsplit_once('.')?.0.to_owned())).collect();
+    names.dedup();
+    if names.is_empty() { Err("smbtorture lists no test".into()) } else { Ok(names) }
+}
+
+type Results = BTreeMap<String, Verdict>;
+
+fn with_gateway(asked: &Asked, lists: &Lists, names: &[String], dir: &Path) -> Result<Results> {
+    lab::gateway::build()?;
+    let net = Net::new(0)?;
+    let shares: Vec<PathBuf> = (0..AT_ONCE).map(|n| dir.join(format!("t{n}"))).collect();
+    let mut gateway = Gateway::for_smbtorture(&net, dir, &shares)?;
+    let results = run_on(&Server::gateway(&net, shares), asked, lists, names, dir);
+    gateway.is_running()?;
+    if let Some(line) = gateway.log().lines().find(|l| l.contains("panicked")) {
+        return Err(format!("the gateway panicked: {line}"));
+    }
+    Ok(results)
+}
+
+fn run_on(server: &Server, asked: &Asked, lists: &Lists, names: &[String], dir: &Path) -> Results {
+    let mut results = run::all(server, names, asked.jobs, dir, asked.verbose);
+    let lost = |(name, verdict): (&String, &Verdict)| {
+        (lists.passes(name) && !verdict.passed()).then(|| name.clone())
+    };
+    let again: Vec<String> = results.iter().filter_map(lost).collect();
+    if again.len() <= AGAIN_MAX {
+        results.extend(run::all(server, &again, 1, dir, asked.verbose));
+    }
+    results
+}
+
+/// Compares with the lists.
+fn judge(asked: &Asked, lists: &Lists, results: &Results) -> Result<Tally> {
+    let mut tally = Tally::default();
+    let mut new = Vec::new();
+    for (name, verdict) in results {
+        match (lists.passes(name), verdict.passed()) {
+            (true, true) => tally.passed += 1,
+            (false, true) => new.push(name.clone()),
+            (true, false) => tally.fail(format!("{name}: {verdict}")),
+            (false, false) if lists.is_known(name) => {}
+            (false, false) => tally.fail(format!("{name}: {verdict}; no list names it")),
+        }
+    }
+    let known = results.len() - tally.passed - tally.failures.len() - new.len();
+    println!("   smbtorture: {} of the list pass, {known} known not to", tally.passed);
+    for name in &new {
+        println!("   smbtorture: {name} passes and is not in the list");
+    }
+    if asked.write {
+        lists.add(&new)?;
+    }
+    tally.passed += new.len();
+    Ok(tally)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_checked() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert!(parse(&words("--nonsense")).is_err());
+        assert!(parse(&words("--jobs")).is_err());
+        let asked = parse(&words("--jobs 99 smb2.lease --write")).unwrap();
+        assert_eq!((asked.jobs, asked.write), (AT_ONCE, true));
+        assert_eq!(asked.prefixes, ["smb2.lease"]);
+    }
+}

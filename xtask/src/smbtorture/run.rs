@@ -1,0 +1,201 @@
+//! Tests as processes: each with a limit, in a folder of its own, read by the lines of subunit that it prints.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+
+use super::Results;
+use crate::lab::Net;
+use crate::sh::Result;
+
+/// Of one test. The longest that pass wait for about 40 s.
+const SECONDS_MAX: &str = "90";
+/// What `timeout` ends with when it had to.
+const TIMED_OUT: [Option<i32>; 2] = [Some(124), Some(137)];
+/// Suites that wait longest begin first.
+const SLOW: [&str; 8] = [
+    "smb2.notify",
+    "smb2.replay",
+    "smb2.oplock",
+    "smb2.lease",
+    "smb2.multichannel",
+    "smb2.scan",
+    "smb2.secleak",
+    "smb2.timestamps",
+];
+
+/// Who is tested, from where, and the folders behind its shares where they are ours to clean.
+#[derive(Debug)]
+pub(super) struct Server {
+    inside: Option<String>,
+    host: String,
+    port: String,
+    folders: Vec<PathBuf>,
+}
+
+impl Server {
+    /// The gateway in this network namespace.
+    pub(super) fn gateway(net: &Net, folders: Vec<PathBuf>) -> Server {
+        let inside = Some(net.name.clone());
+        Server { inside, host: "127.0.0.1".into(), port: "445".into(), folders }
+    }
+
+    /// HOST:PORT.
+    pub(super) fn elsewhere(text: &str) -> Result<Server> {
+        let (host, port) = text.rsplit_once(':').ok_or("--server is HOST:PORT")?;
+        Ok(Server { inside: None, host: host.into(), port: port.into(), folders: vec![] })
+    }
+
+    fn command(&self, test: &str, worker: usize) -> Command {
+        let mut command = match &self.inside {
+            Some(net) => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", net, "timeout"]);
+                command
+            }
+            None => Command::new("timeout"),
+        };
+        command.args(["-k", "5", SECONDS_MAX, "smbtorture"]);
+        command.arg(format!("//{}/t{worker}", self.host)).args(["-p", &self.port]);
+        command.args(["-U", "user%pass", "--format=subunit"]);
+        command.args(["--option=torture:user2name=user2", "--option=torture:user2password=pass2"]);
+        command.args(["--option=torture:writetimeupdatedelay=2000000", test]);
+        command
+    }
+
+    /// A test that broke off leaves things that are in the way of the next.
+    fn clean(&self, worker: usize) {
+        let Some(folder) = self.folders.get(worker) else { return };
+        let Ok(listing) = fs::read_dir(folder) else { return };
+        for path in listing.flatten().map(|e| e.path()) {
+            let _ = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path));
+        }
+    }
+}
+
+/// How a test ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Success,
+    /// The server lacks what it tests.
+    Skip(String),
+    Failure(String),
+    /// It said nothing within its time.
+    Hung,
+}
+
+impl Verdict {
+    pub(super) fn passed(&self) -> bool {
+        *self == Verdict::Success
+    }
+
+    /// Reads what one test printed.
+    fn read(said: &str, timed_out: bool) -> Verdict {
+        let mut lines = said.lines();
+        while let Some(line) = lines.next() {
+            let Some((word, rest)) = line.split_once(": ") else { continue };
+            let why = || {
+                let more = lines.clone().take_while(|l| *l != "]").find(|l| !l.trim().is_empty());
+                more.filter(|_| rest.ends_with('[')).unwrap_or_default().trim().to_owned()
+            };
+            match word {
+                "success" | "successful" => return Verdict::Success,
+                "skip" => return Verdict::Skip(why()),
+                "failure" | "error" | "xfail" => return Verdict::Failure(why()),
+                _ => {}
+            }
+        }
+        if timed_out {
+            return Verdict::Hung;
+        }
+        let last = said.lines().rev().find(|l| !l.starts_with("time: ")).unwrap_or_default();
+        Verdict::Failure(format!("broke off: {last}"))
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Success => write!(f, "passed"),
+            Verdict::Skip(why) => write!(f, "skipped: {why}"),
+            Verdict::Failure(why) => write!(f, "{why}"),
+            Verdict::Hung => write!(f, "did not end within {SECONDS_MAX} s"),
+        }
+    }
+}
+
+/// Runs them, so many at once.
+pub(super) fn all(
+    server: &Server,
+    names: &[String],
+    at_once: usize,
+    dir: &Path,
+    verbose: bool,
+) -> Results {
+    let mut order: Vec<&String> = names.iter().collect();
+    let rank = |name: &str| SLOW.iter().position(|s| name.starts_with(s)).unwrap_or(SLOW.len());
+    order.sort_by_key(|name| rank(name));
+    let waiting = Mutex::new(VecDeque::from(order));
+    let results = Mutex::new(Results::new());
+    thread::scope(|scope| {
+        for worker in 0..at_once.min(names.len()) {
+            let (waiting, results) = (&waiting, &results);
+            scope.spawn(move || {
+                while let Some(name) = waiting.lock().ok().and_then(|mut w| w.pop_front()) {
+                    let verdict = one(server, name, worker, dir);
+                    if verbose {
+                        println!("    {name}: {verdict}");
+                    }
+                    if let Ok(mut results) = results.lock() {
+                        results.insert(name.clone(), verdict);
+                    }
+                }
+            });
+        }
+    });
+    results.into_inner().unwrap_or_default()
+}
+
+fn one(server: &Server, name: &str, worker: usize, dir: &Path) -> Verdict {
+    let place = dir.join(format!("run-{worker}"));
+    if let Err(e) = fs::create_dir_all(&place) {
+        return Verdict::Failure(format!("{}: {e}", place.display()));
+    }
+    let mut command = server.command(name, worker);
+    let done = match command.current_dir(&place).stdin(Stdio::null()).output() {
+        Ok(done) => done,
+        Err(e) => return Verdict::Failure(format!("cannot run smbtorture: {e}")),
+    };
+    let said = String::from_utf8_lossy(&done.stdout);
+    let verdict = Verdict::read(&said, TIMED_OUT.contains(&done.status.code()));
+    if !verdict.passed() {
+        server.clean(worker);
+        let log = format!("{said}{}", String::from_utf8_lossy(&done.stderr));
+        // The verdict says enough where the log cannot be kept.
+        let _ = fs::write(dir.join(format!("{name}.log")), log);
+    }
+    let _ = fs::remove_dir_all(&place);
+    verdict
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subunit_is_read() {
+        let head =
+            "smbtorture 4.17.12-Debian\nUsing seed 1\ntime: 2026-11-21 09:26:11.736554\ntest: x\n";
+        let read = |tail: &str| Verdict::read(&format!("{head}{tail}"), false);
+        assert_eq!(read("0time: 1\nsuccess: x\n"), Verdict::Success);
+        let failed = read("failure: x [\n../a.c:207: Expression `ok' failed\n]\n");
+        assert_eq!(failed, Verdict::Failure("../a.c:207: Expression `ok' failed".into()));
+        assert_eq!(read("skip: x [\nno leases\n]\n"), Verdict::Skip("no leases".into()));
+        assert_eq!(Verdict::read(head, true), Verdict::Hung);
+        assert_eq!(read("INTERNAL ERROR\n"), Verdict::Failure("broke off: INTERNAL ERROR".into()));
+    }
+}
