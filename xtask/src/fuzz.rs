@@ -87,7 +87,7 @@ fn seed_corpora() -> Result<()> {
         "--quiet",
         "--package",
         "headgate-tests",
-        "--bin",
+        "--example",
         "fuzz-seeds",
         "--",
         &dir,

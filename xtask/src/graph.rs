@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use crate::sh::{Result, Tally};
+use serde_json::Value;
+
+use crate::sh::{Result, Tally, output};
 
 /// The only edges allowed. Leaves know none of ours; a request walks the graph down once and up once.
 const ALLOWED: [(&str, &[&str]); 11] = [
@@ -51,7 +53,29 @@ pub(crate) fn check() -> Result<Tally> {
     let unknown =
         missing.map_or(Ok(()), |m| Err(format!("member {m} is not in xtask/src/graph.rs")));
     tally.count("members", unknown);
+    let metadata =
+        output(&["cargo", "metadata", "--no-deps", "--offline", "--format-version", "1"]);
+    tally.count("cargo run", metadata.and_then(|text| one_program(&text)));
     Ok(tally)
+}
+
+/// `cargo run` means `headgate`, as the README has it: no other program is in a default member.
+fn one_program(metadata: &str) -> Result<()> {
+    let told: Value = serde_json::from_str(metadata).map_err(|e| format!("cargo metadata: {e}"))?;
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let default = list(&told["workspace_default_members"]);
+    let mut programs = Vec::new();
+    for package in list(&told["packages"]).iter().filter(|p| default.contains(&p["id"])) {
+        let targets = list(&package["targets"]);
+        let bins = targets.iter().filter(|t| list(&t["kind"]).contains(&"bin".into()));
+        programs.extend(bins.filter_map(|t| Some(t["name"].as_str()?.to_owned())));
+    }
+    match programs.as_slice() {
+        [one] if one == "headgate" => Ok(()),
+        _ => {
+            Err(format!("it finds {}; make what is not `headgate` an example", programs.join(", ")))
+        }
+    }
 }
 
 fn edges(name: &str, allowed: &[&str], manifest: &str) -> Result<()> {
@@ -98,6 +122,20 @@ mod tests {
         let manifest = "[dependencies]\niobuf.workspace = true\nnfsrdma = { path = \"x\" }\n";
         assert!(edges("vfs", &["iobuf", "state"], manifest).is_err());
         assert_eq!(edges("client", &["iobuf", "nfsrdma"], manifest), Ok(()));
+    }
+
+    #[test]
+    fn a_second_program_is_found() {
+        let with = |names: &[&str]| {
+            let bin = |name: &&str| format!(r#"{{"kind":["bin"],"name":"{name}"}}"#);
+            let bins: Vec<String> = names.iter().map(bin).collect();
+            let package = format!(r#"{{"id":"a","targets":[{}]}}"#, bins.join(","));
+            let other = r#"{"id":"b","targets":[{"kind":["bin"],"name":"xtask"}]}"#;
+            format!(r#"{{"packages":[{package},{other}],"workspace_default_members":["a"]}}"#)
+        };
+        assert_eq!(one_program(&with(&["headgate"])), Ok(()));
+        assert!(one_program(&with(&["headgate", "second"])).is_err());
+        assert!(one_program(&with(&[])).is_err());
     }
 
     #[test]
