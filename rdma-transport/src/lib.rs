@@ -7,6 +7,7 @@ pub mod caller;
 mod calls;
 pub mod channel;
 pub mod count;
+pub mod devices;
 pub mod fault;
 pub mod iwarp;
 pub mod limits;

@@ -1,0 +1,139 @@
+//! From the files of sysfs to [`Devices`].
+
+use std::fs;
+use std::net::Ipv6Addr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::{Device, Devices, Fabric, Gid, GidType, Netdev, Port};
+
+/// Of an Ethernet address, in bytes: an iWARP device shows it as its GID.
+const MAC_LEN: usize = 6;
+/// Of an address of IP over InfiniBand, in bytes: flags and queue pair number, then the port's GID (RFC 4391 section 9.1.1).
+const IPOIB_LEN: usize = 20;
+
+/// What is known below this folder, which is `/sys` outside of tests.
+pub fn read(sys: &Path) -> Devices {
+    let nets = sys.join("class/net");
+    let netdevs: Vec<(Netdev, Vec<u8>)> =
+        entries(&nets).into_iter().map(|name| netdev(&nets.join(&name), name)).collect();
+    let all = sys.join("class/infiniband");
+    let nodes = nodes(&sys.join("class/infiniband_verbs"));
+    let list = entries(&all).into_iter().map(|name| {
+        let folder = all.join(&name);
+        let node = nodes.iter().find(|(device, _)| *device == name).map(|(_, node)| node.clone());
+        // The kernel numbers the folders of sysfs anew for each device.
+        let incarnation = fs::metadata(&folder).map_or(0, |m| m.ino());
+        let ports = ports(&folder, &netdevs);
+        Device { name, node, incarnation, ports }
+    });
+    Devices { list: list.collect(), netdevs: netdevs.into_iter().map(|(n, _)| n).collect() }
+}
+
+/// Names in a folder, sorted: the order of a folder is no order.
+fn entries(folder: &Path) -> Vec<String> {
+    let all = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = all.filter_map(|e| e.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+/// The text of a file without its line end; empty if it cannot be read.
+fn text(path: PathBuf) -> String {
+    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+/// Which device is behind `uverbsN`.
+fn nodes(folder: &Path) -> Vec<(String, String)> {
+    let all = entries(folder).into_iter().filter(|name| name.starts_with("uverbs"));
+    all.map(|node| (text(folder.join(&node).join("ibdev")), node)).collect()
+}
+
+/// A network device and its link-layer address.
+fn netdev(folder: &Path, name: String) -> (Netdev, Vec<u8>) {
+    let byte = |hex| u8::from_str_radix(hex, 16).ok();
+    let address: Option<Vec<u8>> = text(folder.join("address")).split(':').map(byte).collect();
+    let below = entries(folder).into_iter();
+    let lower = below.filter_map(|e| e.strip_prefix("lower_").map(str::to_owned)).collect();
+    let mtu = text(folder.join("mtu")).parse().unwrap_or(0);
+    (Netdev { name, mtu, lower }, address.unwrap_or_default())
+}
+
+fn ports(device: &Path, netdevs: &[(Netdev, Vec<u8>)]) -> Vec<Port> {
+    let node_type = text(device.join("node_type"));
+    let folder = device.join("ports");
+    let numbers = entries(&folder).into_iter().filter_map(|name| name.parse().ok());
+    let one = |number: u32| {
+        let folder = folder.join(number.to_string());
+        let fabric = fabric(&node_type, &text(folder.join("link_layer")))?;
+        let gids = gids(&folder);
+        let netdevs = netdevs_of(fabric, &gids, netdevs);
+        let state = text(folder.join("state"));
+        let state = state.split_once(": ").map_or(state.as_str(), |(_, word)| word).to_owned();
+        let speed = speed(&text(folder.join("rate")));
+        Some(Port { number, fabric, state, speed, gids, netdevs })
+    };
+    let mut ports: Vec<Port> = numbers.filter_map(one).collect();
+    ports.sort_by_key(|p| p.number);
+    ports
+}
+
+/// `None`: a device without reliable connections over IP, like usNIC.
+fn fabric(node_type: &str, link_layer: &str) -> Option<Fabric> {
+    match (node_type.split_once(": ").map_or(node_type, |(_, word)| word), link_layer) {
+        ("RNIC", _) => Some(Fabric::Iwarp),
+        ("CA", "InfiniBand") => Some(Fabric::InfiniBand),
+        ("CA", "Ethernet") => Some(Fabric::Roce),
+        _ => None,
+    }
+}
+
+/// Mbit/s of a text like `100 Gb/sec (4X EDR)` or `2.5 Gb/sec (1X SDR)`.
+fn speed(text: &str) -> Option<u32> {
+    let (number, _) = text.split_once(" Gb/sec")?;
+    let (whole, tenth) = number.split_once('.').unwrap_or((number, "0"));
+    let (whole, tenth) = (whole.parse::<u32>().ok()?, tenth.get(..1)?.parse::<u32>().ok()?);
+    whole.checked_mul(1000)?.checked_add(tenth * 100).filter(|s| *s > 0)
+}
+
+/// The entries that are set. An empty one reads as zeros, and of it there is no type.
+fn gids(port: &Path) -> Vec<Gid> {
+    let folder = port.join("gids");
+    let numbers = entries(&folder).into_iter().filter_map(|name| name.parse().ok());
+    let one = |index: u32| {
+        let name = index.to_string();
+        let gid: Ipv6Addr = text(folder.join(&name)).parse().ok()?;
+        if gid.is_unspecified() {
+            return None;
+        }
+        let kind = match text(port.join("gid_attrs/types").join(&name)).as_str() {
+            "RoCE v2" => GidType::V2,
+            _ => GidType::V1,
+        };
+        let netdev = Some(text(port.join("gid_attrs/ndevs").join(&name)));
+        Some(Gid { index, gid, kind, netdev: netdev.filter(|n| !n.is_empty()) })
+    };
+    let mut gids: Vec<Gid> = numbers.filter_map(one).collect();
+    gids.sort_by_key(|g| g.index);
+    gids
+}
+
+/// The network devices of a port: the table says them for RoCE, and for iWARP since Linux 6.4; otherwise the address of the
+/// network device is in the GID (iWARP), or the GID in the address (InfiniBand).
+fn netdevs_of(fabric: Fabric, gids: &[Gid], netdevs: &[(Netdev, Vec<u8>)]) -> Vec<String> {
+    let mut names: Vec<String> = gids.iter().filter_map(|g| g.netdev.clone()).collect();
+    if names.is_empty() {
+        let is_its = |address: &[u8], gid: &[u8; 16]| match fabric {
+            Fabric::Iwarp => address.len() == MAC_LEN && gid.starts_with(address),
+            Fabric::InfiniBand => address.len() == IPOIB_LEN && address.ends_with(gid),
+            Fabric::Roce => false,
+        };
+        let its = |(_, address): &&(Netdev, Vec<u8>)| {
+            gids.iter().any(|g| is_its(address, &g.gid.octets()))
+        };
+        names = netdevs.iter().filter(its).map(|(n, _)| n.name.clone()).collect();
+    }
+    names.sort();
+    names.dedup();
+    names
+}
