@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::keys::{self, NFS, SHARE, SMB, TOP, USER};
 use crate::settings::{
     Admin, Cidr, Encryption, Identity, Rdma, RdmaCrc, Share, Signing, Source, Squash, User,
     share_name, user_name,
@@ -95,35 +96,6 @@ impl Report {
     }
 }
 
-const TOP: &[&str] = &[
-    "shares",
-    "users",
-    "bind",
-    "rdma",
-    "rdma_crc",
-    "state",
-    "memory",
-    "connections",
-    "admin",
-    "nfs",
-    "smb",
-];
-const NFS: &[&str] = &["port", "rdma_port", "lease", "grace"];
-const SMB: &[&str] = &["port", "direct_port", "signing", "encryption"];
-const USER: &[&str] = &["name", "password_file", "uid", "gid", "groups"];
-const SHARE: &[&str] = &[
-    "name",
-    "path",
-    "memory",
-    "read_only",
-    "squash",
-    "clients",
-    "encrypt",
-    "guest",
-    "continuous_availability",
-    "comment",
-];
-
 /// The keys of one group, each at most once and each known.
 struct Group<'a> {
     node: &'a Node,
@@ -134,18 +106,14 @@ struct Group<'a> {
 
 impl<'a> Group<'a> {
     /// `what`: the group's name in messages, with its article.
-    fn read(
-        node: &'a Node,
-        what: &str,
-        known: &'static [&'static str],
-        report: &mut Report,
-    ) -> Option<Self> {
+    fn read(node: &'a Node, what: &str, known: &keys::Group, report: &mut Report) -> Option<Self> {
+        let known = known.names();
         let at = Origin::Node(node.number);
         let Value::Map(map) = &node.value else {
             report.add_help(
                 at,
                 format!("{what} is a group of keys, but here is {}", node.value.kind()),
-                format!("the keys are {}", listed(known)),
+                format!("the keys are {}", listed(&known)),
             );
             return None;
         };
@@ -161,9 +129,9 @@ impl<'a> Group<'a> {
                 continue;
             };
             let Some(known_name) = known.iter().find(|k| *k == name) else {
-                let help = match nearest(name, known) {
+                let help = match nearest(name, &known) {
                     Some(near) => format!("did you mean `{near}`?"),
-                    None => format!("the keys are {}", listed(known)),
+                    None => format!("the keys are {}", listed(&known)),
                 };
                 all_known = false;
                 report.add_help(at, format!("{what} has no key `{}`", shown(name)), help);
@@ -306,7 +274,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
     if matches!(root.value, Value::Null) {
         return draft;
     }
-    let Some(top) = Group::read(root, "the configuration", TOP, report) else { return draft };
+    let Some(top) = Group::read(root, "the configuration", &TOP, report) else { return draft };
     draft.shares = groups(&top, "shares", "share", share, report);
     draft.users = groups(&top, "users", "user", user, report);
     if let Some(node) = top.get("bind") {
@@ -322,7 +290,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
     draft.admin = top.parse("admin", report);
     draft.connections = map(top.parse("connections", report), |n: Number| n.0);
     if let Some(node) = top.get("nfs")
-        && let Some(nfs) = Group::read(node, "`nfs`", NFS, report)
+        && let Some(nfs) = Group::read(node, "`nfs`", &NFS, report)
     {
         draft.nfs_port = nfs.parse("port", report);
         draft.nfs_rdma_port = nfs.parse("rdma_port", report);
@@ -330,7 +298,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
         draft.grace = nfs.parse("grace", report);
     }
     if let Some(node) = top.get("smb")
-        && let Some(smb) = Group::read(node, "`smb`", SMB, report)
+        && let Some(smb) = Group::read(node, "`smb`", &SMB, report)
     {
         draft.smb_port = smb.parse("port", report);
         draft.smb_direct_port = smb.parse("direct_port", report);
@@ -365,7 +333,7 @@ fn groups<T>(
 }
 
 fn user(node: &Node, report: &mut Report) -> Option<DraftUser> {
-    let group = Group::read(node, "a user", USER, report)?;
+    let group = Group::read(node, "a user", &USER, report)?;
     if group.get("name").is_none() && group.all_known {
         let help = "add `name: NAME`, as clients type it";
         report.add_help(Origin::Node(group.node.number), "this user has no name", help);
@@ -394,7 +362,7 @@ fn user(node: &Node, report: &mut Report) -> Option<DraftUser> {
 }
 
 fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
-    let group = Group::read(node, "a share", SHARE, report)?;
+    let group = Group::read(node, "a share", &SHARE, report)?;
     let here = Origin::Node(group.node.number);
     let name = match group.get("name") {
         Some(_) => group.parse::<Text>("name", report).and_then(|text| {

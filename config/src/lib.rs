@@ -10,6 +10,7 @@
 
 mod fault;
 mod file;
+pub mod keys;
 mod options;
 mod rules;
 mod settings;

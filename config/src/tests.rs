@@ -578,3 +578,29 @@ error: gw.yaml:8:28: `maybe` is no way to sign; write `required` or `offered`
     assert!(told.contains("encryption is off, but the share `a` asks for it"), "{told}");
     assert!(told.contains("begin each user with `- name: NAME`"), "{told}");
 }
+
+/// What the documentation names as the default of a key is what holds without it.
+#[test]
+fn told_defaults_are_the_real_ones() {
+    let bare = "shares:\n  - name: a\n    memory: true\n";
+    let mut said = bare.to_owned();
+    for group in crate::keys::GROUPS.iter().filter(|g| !g.is_list) {
+        if !group.name.is_empty() {
+            said += &format!("{}:\n", group.name);
+        }
+        let indent = if group.name.is_empty() { "" } else { "  " };
+        for key in group.keys.iter().filter(|k| !k.default.is_empty()) {
+            said += &format!("{indent}{}: {}\n", key.name, key.default);
+        }
+    }
+    let said = read(&said).unwrap();
+    let unsaid = read(bare).unwrap();
+    assert!(said.smb.asked_for);
+    assert_eq!(said.admin.to_string(), unsaid.admin.to_string());
+    let smb = Smb { asked_for: unsaid.smb.asked_for, ..said.smb.clone() };
+    assert_eq!(Settings { smb, admin: unsaid.admin, ..said }, unsaid);
+    let share =
+        crate::keys::SHARE.keys.iter().filter(|k| !k.default.is_empty() && k.name != "memory");
+    let said: String = share.map(|k| format!("    {}: {}\n", k.name, k.default)).collect();
+    assert_eq!(read(&format!("{bare}{said}")).unwrap(), read(bare).unwrap());
+}

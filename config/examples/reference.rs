@@ -1,0 +1,5 @@
+//! Prints docs/configuration.md.
+
+fn main() {
+    print!("{}", config::keys::reference());
+}

@@ -1,0 +1,288 @@
+//! Every key of the file: what may stand there, what holds when it does not, and what it means. The reader takes its names from
+//! here, and so does the documentation, so that neither knows a key that the other does not.
+
+/// A key of a group.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// As it is written.
+    pub name: &'static str,
+    /// What may stand there.
+    pub value: &'static str,
+    /// What holds where it is not said, as one would write it; empty: nothing.
+    pub default: &'static str,
+    /// What it means.
+    pub about: &'static str,
+}
+
+/// Keys that stand together.
+#[derive(Clone, Copy, Debug)]
+pub struct Group {
+    /// The key that the group stands under; empty for the top of the file.
+    pub name: &'static str,
+    /// The group is repeated, as a list.
+    pub is_list: bool,
+    /// One sentence.
+    pub about: &'static str,
+    /// In the order of the documentation.
+    pub keys: &'static [Key],
+}
+
+impl Group {
+    /// The names of its keys.
+    pub(crate) fn names(&self) -> Vec<&'static str> {
+        self.keys.iter().map(|k| k.name).collect()
+    }
+}
+
+const fn key(
+    name: &'static str,
+    value: &'static str,
+    default: &'static str,
+    about: &'static str,
+) -> Key {
+    Key { name, value, default, about }
+}
+
+pub(crate) const TOP: Group = Group {
+    name: "",
+    is_list: false,
+    about: "At the top of the file.",
+    keys: &[
+        key("shares", "list of groups", "", "What is served. See [shares](#shares)."),
+        key("users", "list of groups", "", "Who may log on by SMB. See [users](#users)."),
+        key(
+            "bind",
+            "address, or list of addresses",
+            "",
+            "Addresses of this host to listen on. Not said: all of them, IPv4 and IPv6.",
+        ),
+        key(
+            "rdma",
+            "`auto`, `iwarp`, `verbs` or `off`",
+            "auto",
+            "What carries RDMA. `iwarp` is in user space and needs no device on this side; `verbs` uses an RDMA device by libibverbs; \
+             `auto` takes a device where one serves the address, and iWARP elsewhere.",
+        ),
+        key(
+            "rdma_crc",
+            "`asked` or `always`",
+            "asked",
+            "A CRC32C in every iWARP frame: when the client asks for it, or on every connection.",
+        ),
+        key(
+            "state",
+            "absolute path",
+            "/var/lib/headgate",
+            "What must survive a restart: the key of file handles, the SMB users, who holds locks. Outside of every share, and for \
+             one gateway only.",
+        ),
+        key(
+            "memory",
+            "size, like `512MiB` or `2GiB`",
+            "256MiB",
+            "Payload memory of all connections together. Requests wait for their turn when it is used up.",
+        ),
+        key(
+            "connections",
+            "whole number",
+            "2048",
+            "Connections held at once; more are closed as they come.",
+        ),
+        key(
+            "admin",
+            "address with port, or `off`",
+            "127.0.0.1:9464",
+            "Where health, metrics and status are. Whoever reaches it can read who is connected: keep it on loopback or on a network \
+             of your own.",
+        ),
+        key("nfs", "group", "", "How NFS is served. See [nfs](#nfs)."),
+        key("smb", "group", "", "How SMB is served. See [smb](#smb)."),
+    ],
+};
+
+pub(crate) const SHARE: Group = Group {
+    name: "shares",
+    is_list: true,
+    about: "A folder that is served under a name. It needs `name`, and either `path` or `memory`.",
+    keys: &[
+        key("name", "word", "", "NFS clients see `/NAME`, SMB clients `\\\\host\\NAME`."),
+        key("path", "absolute path of a folder", "", "The folder that is served."),
+        key("memory", "`true` or `false`", "false", "A volume in memory, gone at exit."),
+        key(
+            "read_only",
+            "`true` or `false`",
+            "false",
+            "Nothing can be changed through this share.",
+        ),
+        key(
+            "squash",
+            "`root`, `all` or `none`",
+            "root",
+            "NFS: whose calls are made as the anonymous user (65534): the superuser's, everybody's, nobody's.",
+        ),
+        key(
+            "clients",
+            "range of addresses like `10.0.0.0/8`, or list of them",
+            "",
+            "Who may come, by NFS and by SMB. Not said: directly attached networks and this host.",
+        ),
+        key(
+            "encrypt",
+            "`true` or `false`",
+            "false",
+            "SMB: clients must encrypt, and data of this share never travels in clear. NFS has no such protection here.",
+        ),
+        key(
+            "guest",
+            "`true` or `false`",
+            "false",
+            "SMB: whoever has no account may come, as the anonymous user.",
+        ),
+        key(
+            "continuous_availability",
+            "`true` or `false`",
+            "false",
+            "SMB: clients may ask for handles that survive a restart of the gateway.",
+        ),
+        key(
+            "comment",
+            "one line of at most 255 characters",
+            "",
+            "SMB: what browsers show beside the name.",
+        ),
+    ],
+};
+
+pub(crate) const USER: Group = Group {
+    name: "users",
+    is_list: true,
+    about: "Who may log on by SMB, beside the users of `headgate user add`. It needs `name`.",
+    keys: &[
+        key("name", "word", "", "As clients type it; the case of its letters does not matter."),
+        key(
+            "password_file",
+            "absolute path of a file",
+            "",
+            "Its first line is the password. Not said: the password is the one of `headgate user add NAME`.",
+        ),
+        key(
+            "uid",
+            "number of a user",
+            "",
+            "Who it is to the file system. Not said: the host's user of the same name.",
+        ),
+        key("gid", "number of a group", "", "Its primary group. Not said: as the host has it."),
+        key(
+            "groups",
+            "list of numbers of groups",
+            "",
+            "Its further groups. Not said: as the host has them.",
+        ),
+    ],
+};
+
+pub(crate) const NFS: Group = Group {
+    name: "nfs",
+    is_list: false,
+    about: "How NFS is served.",
+    keys: &[
+        key("port", "port", "2049", "NFS and MOUNT over TCP; 0: any free port."),
+        key("rdma_port", "port", "20049", "NFS over RDMA; 0: any free port."),
+        key(
+            "lease",
+            "time, like `90s` or `2m`",
+            "90s",
+            "How long an NFSv4 client that is silent keeps its opens and locks.",
+        ),
+        key(
+            "grace",
+            "time, like `90s` or `2m`",
+            "90s",
+            "How long after a restart clients may reclaim what they held, and nobody else can take it; at least the lease. Not said: \
+             as long as the lease.",
+        ),
+    ],
+};
+
+pub(crate) const SMB: Group = Group {
+    name: "smb",
+    is_list: false,
+    about: "How SMB is served. It listens as soon as there is a user, a share for guests, or a port named here.",
+    keys: &[
+        key("port", "port", "445", "SMB over TCP; 0: any free port."),
+        key("direct_port", "port", "5445", "SMB Direct over iWARP; 0: any free port."),
+        key(
+            "signing",
+            "`required` or `offered`",
+            "required",
+            "Must messages be signed. A Linux client that signs does no direct RDMA: it moves everything by Send.",
+        ),
+        key(
+            "encryption",
+            "`off`, `offered` or `required`",
+            "offered",
+            "`offered`: for clients that ask for it and shares that say `encrypt`; `required`: clients that cannot are refused.",
+        ),
+    ],
+};
+
+/// All of them, the top first.
+pub const GROUPS: [Group; 5] = [TOP, SHARE, USER, NFS, SMB];
+
+/// The page of the documentation, as Markdown.
+pub fn reference() -> String {
+    let mut out = String::from(INTRODUCTION);
+    for group in &GROUPS {
+        let title = if group.name.is_empty() { "The top of the file" } else { group.name };
+        let list =
+            if group.is_list { " A list: each entry begins with `- name: NAME`." } else { "" };
+        out += &format!("\n## {title}\n\n{}{list}\n\n", group.about);
+        out += "| key | holds | default | meaning |\n|---|---|---|---|\n";
+        for k in group.keys {
+            let default =
+                if k.default.is_empty() { String::new() } else { format!("`{}`", k.default) };
+            out += &format!("| `{}` | {} | {default} | {} |\n", k.name, k.value, k.about);
+        }
+    }
+    out
+}
+
+const INTRODUCTION: &str = "\
+# Configuration, key by key
+
+This page is made from the program's own tables (`cargo run --package config --example reference`); a test compares the two.
+
+`headgate serve --config FILE` reads one YAML file. Options of the command line stand before what the file says; shares, users and
+addresses given there are added to it. `headgate check --config FILE` tells every fault with line and column and serves nothing.
+
+* An unknown key is an error, with the nearest known key as a suggestion. So is a key that is set twice.
+* Sizes are bytes, or have a unit: `KiB`, `MiB`, `GiB`. Times have a unit: `s`, `m`, `h`.
+* A list of one may be written as a single value.
+* Paths are absolute.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_of_the_documentation_is_this_table() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md");
+        let told = std::fs::read_to_string(page).unwrap_or_default();
+        assert!(
+            told == reference(),
+            "docs/configuration.md is not what the tables say; make it anew: \
+             cargo run --package config --example reference > docs/configuration.md"
+        );
+    }
+
+    #[test]
+    fn no_text_breaks_its_table() {
+        for key in GROUPS.iter().flat_map(|g| g.keys) {
+            for text in [key.name, key.value, key.default, key.about] {
+                assert!(!text.contains(['|', '\n']), "{}", key.name);
+            }
+            assert!(key.about.ends_with('.') || key.about.ends_with(')'), "{}", key.name);
+        }
+    }
+}
