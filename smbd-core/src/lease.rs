@@ -11,7 +11,7 @@
 //! *Errors.* STATUS_INVALID_PARAMETER for a key that is another file's already (MS-SMB2 section 3.3.5.9.8).
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use dashmap::DashMap;
 use state::{
     Break, Caching, ClientId, HolderId, Kind, Lease as Standing, NodeId, Party, Stage, Who,
 };
+use tokio::sync::Notify;
 use vfs::backend::BoxFuture;
 use vfs::keeper::Recall;
 use vfs::namespace::Namespace;
@@ -99,7 +100,8 @@ struct Inner {
 }
 
 impl Lease {
-    fn opens(&self) -> Vec<Arc<Open>> {
+    /// Its opens that are still there.
+    pub(crate) fn opens(&self) -> Vec<Arc<Open>> {
         locked(&self.inner).opens.iter().filter_map(Weak::upgrade).collect()
     }
 
@@ -203,6 +205,7 @@ pub struct OpenCaching {
     parent: OnceLock<ClientId>,
     /// It changed what a listing shows of its file.
     changed: AtomicBool,
+    writes: Writes,
 }
 
 impl OpenCaching {
@@ -222,9 +225,47 @@ impl OpenCaching {
         self.changed.store(true, Ordering::Relaxed);
     }
 
+    /// A write or a change of the size begins; it is over when the value is dropped. Call it before the first wait of the command:
+    /// what the client sends afterwards on this connection finds it.
+    pub fn writing(&self) -> Writing<'_> {
+        self.writes.under_way.fetch_add(1, Ordering::AcqRel);
+        Writing(&self.writes)
+    }
+
+    /// No write is under way.
+    async fn settled(&self) {
+        loop {
+            let over = self.writes.over.notified();
+            tokio::pin!(over);
+            // Registered before the count is read, so that no end is missed.
+            over.as_mut().enable();
+            if self.writes.under_way.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            over.await;
+        }
+    }
+
     /// See [`vfs::namespace::Door::from_parent`].
     pub fn parent(&self) -> Option<ClientId> {
         self.parent.get().copied()
+    }
+}
+
+#[derive(Default)]
+struct Writes {
+    under_way: AtomicUsize,
+    over: Notify,
+}
+
+/// See [`OpenCaching::writing`].
+pub struct Writing<'a>(&'a Writes);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        if self.0.under_way.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.over.notify_waiters();
+        }
     }
 }
 
@@ -538,6 +579,19 @@ async fn send(core: &Core, to: To, body: &[u8]) -> bool {
         }
     }
     false
+}
+
+/// The writes that came by these opens before an acknowledgement are done. A client may send its acknowledgement right behind the
+/// data that it flushes, as Linux does when it keeps READ caching, and then whoever waits for it must find that data.
+pub(crate) async fn settled(core: &Core, opens: &[Arc<Open>]) {
+    let wait = Duration::from_millis(core.namespace.keeper().state().deadlines().wait_ms());
+    let all = async {
+        for open in opens {
+            open.caching.settled().await;
+        }
+    };
+    // Past this the break was decided without the client.
+    let _ = tokio::time::timeout(wait, all).await;
 }
 
 /// Acknowledges a break by its holder. Whoever waited goes on at once; a further step of the break is told a moment later, so

@@ -12,19 +12,20 @@ use crate::wire::oplock_break::{Lease, Oplock, Request, Response};
 /// Answers OPLOCK_BREAK.
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let response = match Request::parse(&cx.message)? {
-        Request::Oplock(ack) => Response::Oplock(of_oplock(cx, ack)?),
-        Request::Lease(ack) => Response::Lease(of_lease(cx, ack)?),
+        Request::Oplock(ack) => Response::Oplock(of_oplock(cx, ack).await?),
+        Request::Lease(ack) => Response::Lease(of_lease(cx, ack).await?),
     };
     Ok(Answer::ok(response.emit()))
 }
 
 /// MS-SMB2 section 3.3.5.22.1.
-fn of_oplock(cx: &Cx, ack: Oplock) -> Result<Oplock, Status> {
+async fn of_oplock(cx: &Cx, ack: Oplock) -> Result<Oplock, Status> {
     let open = cx.open(ack.file)?;
     if !matches!(ack.level, oplock::NONE | oplock::II) {
         return Err(Status::INVALID_PARAMETER);
     }
     let node = open.node()?.id();
+    lease::settled(&cx.server, std::slice::from_ref(&open)).await;
     let table = cx.server.namespace.keeper().state();
     let held = table.held(node, open.party.holder).unwrap_or_default();
     // As Windows answers: also one that had nothing to acknowledge, because level II goes without a word.
@@ -40,13 +41,14 @@ fn of_oplock(cx: &Cx, ack: Oplock) -> Result<Oplock, Status> {
 }
 
 /// MS-SMB2 section 3.3.5.22.2.
-fn of_lease(cx: &Cx, ack: Lease) -> Result<Lease, Status> {
+async fn of_lease(cx: &Cx, ack: Lease) -> Result<Lease, Status> {
     if cx.conn.dialect() == Dialect::V202 {
         return Err(Status::INVALID_PARAMETER);
     }
     let client = cx.session()?.client_guid();
     let found = cx.server.leases.find(client, ack.key).ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
     found.not_replayable();
+    lease::settled(&cx.server, &found.opens()).await;
     let table = cx.server.namespace.keeper().state();
     let held = table.held(found.node, found.party.holder).unwrap_or_default();
     let to = held.breaking_to.ok_or(Status::UNSUCCESSFUL)?;

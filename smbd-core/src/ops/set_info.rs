@@ -23,6 +23,7 @@ use crate::wire::set_info::{Request, Response};
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let r = Request::parse(&cx.message)?;
     let open = cx.open(r.file)?;
+    let _writing = open.caching.writing();
     let len = u32::try_from(r.buffer.len()).unwrap_or(u32::MAX);
     super::check_output(cx, len)?;
     cx.check_charge(len)?;

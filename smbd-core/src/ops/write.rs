@@ -44,6 +44,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
 
 async fn write(cx: &Cx, r: &Request, remote: Option<Vec<RemoteSeg>>) -> Result<u32, Status> {
     let open = cx.open(r.file)?;
+    let _writing = open.caching.writing();
     let len = if remote.is_some() { r.remaining } else { r.length };
     let max = cx.conn.negotiated().map_or(0, |n| n.write_max);
     if len > max || remote.is_some() && (r.length != 0 || r.data_offset != 0) {

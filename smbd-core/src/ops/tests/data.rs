@@ -11,7 +11,7 @@ use crate::wire::negotiate::Dialect;
 use crate::wire::rdma::Channel;
 use crate::wire::{Command, close, flush, read, write};
 
-const RDMA: Transport = Transport::Rdma("test");
+pub(super) const RDMA: Transport = Transport::Rdma("test");
 
 fn reading(file: FileId, offset: u64, length: u32) -> read::Request {
     read::Request {
@@ -27,7 +27,7 @@ fn reading(file: FileId, offset: u64, length: u32) -> read::Request {
     }
 }
 
-fn writing(file: FileId, offset: u64, length: usize) -> write::Request {
+pub(super) fn writing(file: FileId, offset: u64, length: usize) -> write::Request {
     write::Request {
         data_offset: write::Request::DATA_OFFSET,
         length: u32::try_from(length).unwrap(),

@@ -1,12 +1,19 @@
 //! LOCK, leases and their acknowledgements, durable contexts: what holds, and what a client can do wrong with each.
 
+use std::time::{Duration, Instant};
+
+use rdma_transport::channel::RemoteSeg;
+
+use super::data::{RDMA, writing};
 use crate::kit::{Client, Kit};
 use crate::open::FileId;
 use crate::status::Status;
 use crate::wire::context::{DurableV2, Lease, LeaseV2, ReconnectV2};
 use crate::wire::create::{Context, Disposition, oplock};
 use crate::wire::lock::{Element, Request, flag};
-use crate::wire::{Command, oplock_break};
+use crate::wire::negotiate::Dialect;
+use crate::wire::rdma::Channel;
+use crate::wire::{Command, create, oplock_break, write};
 
 async fn lock(c: &Client, file: FileId, locks: &[(u64, u64, u32)]) -> Status {
     let element = |l: &(u64, u64, u32)| Element { offset: l.0, length: l.1, flags: l.2 };
@@ -89,6 +96,56 @@ async fn a_lease_is_of_one_file_and_acknowledged_only_while_it_breaks() {
     assert_eq!(c.close(first).await, Status::SUCCESS);
     assert_eq!(kit.core.leases.count(), 0, "a lease goes with its last open");
     assert_eq!(c.close(second).await, Status::SUCCESS);
+}
+
+/// A client that flushes and acknowledges in one breath: whoever waited for it finds what it flushed.
+#[tokio::test]
+async fn an_acknowledgement_does_not_overtake_a_write() {
+    const READ_WRITE: u32 = 1 | 4;
+    let kit = Kit::new();
+    crate::lease::attach(&kit.core);
+    let (c, other) = (kit.client_by(0, Dialect::V311, RDMA), kit.client());
+    let file = leased(&c, "f", 1, READ_WRITE).await.unwrap();
+    let descriptors = vec![RemoteSeg { handle: 7, len: 5, offset: 0 }];
+    let write = write::Request {
+        channel: Some(Channel::RdmaV1),
+        descriptors,
+        remaining: 5,
+        data_offset: 0,
+        ..writing(file, 0, 0)
+    };
+    let write = write.emit();
+    let reader = async {
+        let opened = other.create("f", |r| r.disposition = Disposition::Open as u32).await;
+        assert_eq!(opened.unwrap_err(), Status::PENDING);
+        let opened = other.pushed().await.ok().unwrap();
+        let opened = create::Response::parse(&opened.message).unwrap();
+        assert_eq!(opened.basics.end_of_file, 5, "what was flushed");
+    };
+    let flush = async {
+        assert_eq!(c.ask(Command::Write, &write).await.status(), Status::SUCCESS);
+    };
+    let holder = async {
+        let oplock_break::Response::LeaseNotice(n) =
+            oplock_break::Response::parse(&c.pushed().await.message).unwrap()
+        else {
+            panic!("a notice of a lease")
+        };
+        assert!(n.acknowledge);
+        let acknowledged = async {
+            assert_eq!(acknowledge(&c, 1, 1).await, Status::SUCCESS);
+            Instant::now()
+        };
+        let fetched = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let at = Instant::now();
+            c.pull_gets(b"later").await;
+            at
+        };
+        let ((), acknowledged, fetched) = tokio::join!(flush, acknowledged, fetched);
+        assert!(acknowledged > fetched);
+    };
+    tokio::join!(reader, holder);
 }
 
 /// MS-SMB2 sections 3.3.5.9.7, 3.3.5.9.10 and 3.3.5.9.12.
