@@ -1,5 +1,5 @@
 //! What a run of the gateway finds and leaves in its state folder: the lock that keeps a second one away, the secret that
-//! signs file handles, the number of this run.
+//! signs file handles, the store of what must survive, the number of this run.
 //!
 //! *Errors.* A state folder that was asked for and cannot be used stops the start. The default one, where an ordinary user
 //! cannot make it, is done without: handles then end with the process, which is said in the log.
@@ -11,7 +11,10 @@ use std::path::{Path, PathBuf};
 
 use config::Settings;
 use nfsrdma::context::Boot;
+use recovery::{Change, Kind, Store};
 
+/// Key of the number of the last run, a big-endian 32-bit integer, among [`Kind::Server`].
+const BOOTS: &[u8] = b"boots";
 /// Bytes of the secret: a key for handles, and the server's name for SMB clients, which is no secret but lives as long.
 const SECRET_LEN: usize = 32;
 
@@ -28,6 +31,8 @@ pub struct Run {
     pub server_guid: [u8; 16],
     /// The state folder; `None` when nothing survives.
     pub folder: Option<PathBuf>,
+    /// What must survive a restart; `None` when nothing does.
+    pub store: Option<Store>,
     _lock: Option<File>,
 }
 
@@ -77,7 +82,8 @@ fn on_folder(folder: &Path, lock: File) -> Result<Run, String> {
     }
     let at = |name: &str, e: io::Error| format!("{}: {e}", folder.join(name).display());
     let secret = secret(&folder.join("secret")).map_err(|e| at("secret", e))?;
-    let count = count(&folder.join("boots")).map_err(|e| at("boots", e))?;
+    let store = Store::open(folder).map_err(|e| e.to_string())?;
+    let count = count(&store).map_err(|e| e.to_string())?;
     let (handle_key, server_guid) = halves(secret);
     Ok(Run {
         boot: Boot { instance: count, ..Boot::now() },
@@ -85,6 +91,7 @@ fn on_folder(folder: &Path, lock: File) -> Result<Run, String> {
         replay_key: halves(random()?).1,
         server_guid,
         folder: Some(folder.to_owned()),
+        store: Some(store),
         _lock: Some(lock),
     })
 }
@@ -93,7 +100,15 @@ fn on_folder(folder: &Path, lock: File) -> Result<Run, String> {
 pub fn ephemeral() -> Result<Run, String> {
     let (handle_key, replay_key) = halves(random()?);
     let (server_guid, _) = halves(random()?);
-    Ok(Run { boot: Boot::now(), handle_key, replay_key, server_guid, folder: None, _lock: None })
+    Ok(Run {
+        boot: Boot::now(),
+        handle_key,
+        replay_key,
+        server_guid,
+        folder: None,
+        store: None,
+        _lock: None,
+    })
 }
 
 fn halves(secret: [u8; SECRET_LEN]) -> ([u8; 16], [u8; 16]) {
@@ -123,15 +138,13 @@ fn secret(path: &Path) -> io::Result<[u8; SECRET_LEN]> {
     }
 }
 
-/// The number of this run: one more than the last.
-fn count(path: &Path) -> io::Result<u32> {
-    let last = match fs::read_to_string(path) {
-        Ok(text) => text.trim().parse::<u32>().map_err(io::Error::other)?,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => 0,
-        Err(e) => return Err(e),
-    };
-    let this = last.wrapping_add(1).max(1);
-    replace(path, format!("{this}\n").as_bytes())?;
+/// The number of this run: one more than the last. A new store begins with the time, which no earlier one on this machine has
+/// reached by counting.
+fn count(store: &Store) -> Result<u32, recovery::Error> {
+    let known = store.read(Kind::Server)?.into_iter().find(|(key, _)| **key == *BOOTS);
+    let last = known.and_then(|(_, n)| Some(u32::from_be_bytes((*n).try_into().ok()?)));
+    let this = last.unwrap_or(Boot::now().instance).wrapping_add(1).max(1);
+    store.commit_blocking(vec![Change::put(Kind::Server, BOOTS, &this.to_be_bytes())])?;
     Ok(this)
 }
 
@@ -176,6 +189,22 @@ mod tests {
         let _first = take(&settings(folder.path())).unwrap();
         let why = take(&settings(folder.path())).unwrap_err();
         assert!(why.contains("another headgate"), "{why}");
+    }
+
+    #[test]
+    fn a_store_that_is_lost_stops_the_start_and_can_be_given_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = take(&settings(folder.path())).unwrap();
+        let key = first.handle_key;
+        drop(first);
+        fs::remove_file(folder.path().join(recovery::FILE)).unwrap();
+        let why = take(&settings(folder.path())).unwrap_err();
+        assert!(why.contains("recovery.redb is missing"), "{why}");
+        fs::remove_file(folder.path().join(recovery::MADE)).unwrap();
+        let next = take(&settings(folder.path())).unwrap();
+        assert_eq!(next.handle_key, key, "mounts go on");
+        let clock = Boot::now().instance;
+        assert!(next.boot.instance + 60 > clock, "numbers go on where the clock is");
     }
 
     #[test]

@@ -164,7 +164,7 @@ fn nfs_server(
     let v4 = v4::Options {
         lease: settings.lease,
         grace: settings.grace,
-        state_dir: run.folder.clone(),
+        store: run.store.clone(),
         ..v4::Options::default()
     };
     Server::with_v4(core, run.replay_key, v4)

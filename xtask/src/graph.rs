@@ -7,24 +7,36 @@ use serde_json::Value;
 use crate::sh::{Result, Tally, output};
 
 /// The only edges allowed. Leaves know none of ours; a request walks the graph down once and up once.
-const ALLOWED: [(&str, &[&str]); 11] = [
+const ALLOWED: [(&str, &[&str]); 12] = [
     ("iobuf", &[]),
     ("state", &[]),
+    ("recovery", &[]),
     ("config", &[]),
     ("vfs", &["iobuf", "state"]),
     ("rdma-transport", &["iobuf"]),
-    ("nfsrdma", &["iobuf", "state", "vfs", "rdma-transport"]),
-    ("smbd-core", &["iobuf", "state", "vfs", "rdma-transport"]),
+    ("nfsrdma", &["iobuf", "state", "recovery", "vfs", "rdma-transport"]),
+    ("smbd-core", &["iobuf", "state", "recovery", "vfs", "rdma-transport"]),
     ("client", &["iobuf", "rdma-transport", "nfsrdma", "smbd-core"]),
     (
         "gateway",
-        &["iobuf", "state", "vfs", "rdma-transport", "nfsrdma", "smbd-core", "config", "client"],
+        &[
+            "iobuf",
+            "state",
+            "recovery",
+            "vfs",
+            "rdma-transport",
+            "nfsrdma",
+            "smbd-core",
+            "config",
+            "client",
+        ],
     ),
     (
         "tests",
         &[
             "iobuf",
             "state",
+            "recovery",
             "vfs",
             "rdma-transport",
             "nfsrdma",

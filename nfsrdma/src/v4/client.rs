@@ -10,12 +10,12 @@
 //! *Errors.* The [`Status`] of the specifications.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dashmap::DashMap;
+use recovery::Store;
 use state::{ClientId, Grace, Lease, Millis, Standing, Terms};
 
 use super::limits;
@@ -38,7 +38,7 @@ pub struct Options {
     /// How long a silent client's state is kept while nobody else wants it.
     pub courtesy: Duration,
     /// Where what must survive a restart is kept; without it nothing does, and there is no time to reclaim.
-    pub state_dir: Option<PathBuf>,
+    pub store: Option<Store>,
     /// Give read delegations.
     pub delegations: bool,
 }
@@ -49,7 +49,7 @@ impl Default for Options {
             lease: Duration::from_secs(90),
             grace: Duration::from_secs(90),
             courtesy: Duration::from_secs(24 * 60 * 60),
-            state_dir: None,
+            store: None,
             delegations: true,
         }
     }
@@ -175,7 +175,7 @@ pub struct Clients {
     by_id: DashMap<u64, Arc<Client>>,
     pub(super) sessions: DashMap<SessionId, Arc<Session>>,
     grace: Mutex<Grace>,
-    pub(super) recovery: Arc<Recovery>,
+    pub(super) recovery: Recovery,
     next: AtomicU32,
     tidied: AtomicU64,
     pub(super) delegations: AtomicUsize,
@@ -196,8 +196,7 @@ fn ms(d: Duration) -> u64 {
 impl Clients {
     /// No clients yet; those of before the restart may reclaim.
     pub fn new(core: Arc<Core>, options: Options) -> std::io::Result<Arc<Self>> {
-        let (recovery, names) =
-            Recovery::open(options.state_dir.as_deref(), core.boot.write_verifier)?;
+        let (recovery, names) = Recovery::open(options.store.clone(), core.boot.write_verifier)?;
         let grace = Grace::new(names, ms(core.clock.now()), ms(options.grace));
         let all = Arc::new(Self {
             core,
@@ -207,7 +206,7 @@ impl Clients {
             by_id: DashMap::new(),
             sessions: DashMap::new(),
             grace: Mutex::new(grace),
-            recovery: Arc::new(recovery),
+            recovery,
             next: AtomicU32::new(1),
             tidied: AtomicU64::new(0),
             delegations: AtomicUsize::new(0),
@@ -478,7 +477,7 @@ impl Clients {
             return Ok(());
         }
         if !self.recovery.has(client.name.as_bytes()) {
-            self.on_disk(client.name.clone(), Recovery::enter).await.map_err(|e| {
+            self.recovery.enter(client.name.as_bytes()).await.map_err(|e| {
                 tracing::error!(error = %e, "a client's record cannot be written");
                 Status::Delay
             })?;
@@ -487,20 +486,10 @@ impl Clients {
         Ok(())
     }
 
-    async fn on_disk(
-        &self,
-        name: Name,
-        what: fn(&Recovery, &[u8]) -> std::io::Result<()>,
-    ) -> std::io::Result<()> {
-        let recovery = self.recovery.clone();
-        let done = tokio::task::spawn_blocking(move || what(&recovery, name.as_bytes())).await;
-        done.unwrap_or_else(|e| Err(std::io::Error::other(e)))
-    }
-
     /// The client says that it will not come back (DESTROY_CLIENTID).
     pub(super) async fn leave(&self, client: &Arc<Client>) -> Result<(), Status> {
         if client.is_confirmed() {
-            let struck = self.on_disk(client.name.clone(), Recovery::strike).await;
+            let struck = self.recovery.strike(client.name.as_bytes()).await;
             struck.map_err(|e| {
                 tracing::error!(error = %e, "a client's record cannot be removed");
                 Status::Delay
@@ -547,7 +536,7 @@ impl Clients {
         if !client.lease.end_if_lapsed(self.now()) {
             return;
         }
-        if let Err(e) = self.on_disk(client.name.clone(), Recovery::strike).await {
+        if let Err(e) = self.recovery.strike(client.name.as_bytes()).await {
             tracing::error!(error = %e, "a client's record cannot be removed");
         }
         self.counters.expired.fetch_add(1, Ordering::Relaxed);
@@ -589,7 +578,7 @@ impl Clients {
                 continue;
             }
             if client.is_confirmed() {
-                if let Err(e) = self.recovery.strike(client.name.as_bytes()) {
+                if let Err(e) = self.recovery.strike_blocking(client.name.as_bytes()) {
                     tracing::error!(error = %e, "a client's record cannot be removed");
                     continue;
                 }
@@ -609,7 +598,7 @@ impl Clients {
             if is_back {
                 continue;
             }
-            if let Err(e) = self.recovery.strike(name.as_bytes()) {
+            if let Err(e) = self.recovery.strike_blocking(name.as_bytes()) {
                 tracing::error!(error = %e, "a client's record cannot be removed");
             }
         }

@@ -1,213 +1,131 @@
 //! What must survive a restart: the names of the clients that hold something, and the name of this server.
 //!
-//! *Operation.* One small file per client in `nfs4-clients` of the state directory. A file is written beside its place, made
-//! durable, and renamed into it, so a crash leaves the old or the new set and never a torn record. A client is entered before it
-//! may take anything new and struck out before others may take what it held (RFC 8881 section 8.4.2.1).
+//! *Operation.* Records of the store. A client is entered before it may take anything new and struck out before others may take
+//! what it held (RFC 8881 section 8.4.2.1).
 //!
 //! *Memory.* The set of names; a client brings at most [`super::limits::CLIENTS_MAX`] of them.
 //!
-//! *Errors.* A record that cannot be read is left alone and reported: its client cannot reclaim, which is the safe side. A record
-//! that cannot be written is the caller's error.
+//! *Errors.* A record that cannot be written is the caller's error.
 
-use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::collections::HashSet;
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::wire::OPAQUE_LIMIT;
+use recovery::{Change, Kind, Store};
 
-const MAGIC: &[u8; 8] = b"HGNFS4C1";
-const FOLDER: &str = "nfs4-clients";
-const SCOPE: &str = "nfs4-scope";
+const SCOPE: &[u8] = b"nfs4-scope";
 
-#[derive(Debug, Default)]
-struct Files {
-    of: HashMap<Box<[u8]>, PathBuf>,
-    next: u64,
-}
-
-/// The durable set of clients; without a directory it is only in memory and nothing survives.
+/// The durable set of clients; without a store it is only in memory and nothing survives.
 #[derive(Debug)]
 pub(super) struct Recovery {
-    folder: Option<PathBuf>,
-    files: Mutex<Files>,
+    store: Option<Store>,
+    /// Names that are durable.
+    names: Mutex<HashSet<Box<[u8]>>>,
     /// Names this server through restarts (`server_scope`, `so_major_id`).
     pub(super) scope: Vec<u8>,
 }
 
 impl Recovery {
-    /// Opens the set, and gives the names that it held.
+    /// Opens the set, and gives the names that it held. Blocks on the disk.
     ///
-    /// `run` is different in each run of the server: without a directory it names the server.
-    pub(super) fn open(state_dir: Option<&Path>, run: u64) -> io::Result<(Self, Vec<Box<[u8]>>)> {
-        let Some(dir) = state_dir else {
+    /// `run` is different in each run of the server: without a store it names the server.
+    pub(super) fn open(store: Option<Store>, run: u64) -> io::Result<(Self, Vec<Box<[u8]>>)> {
+        let Some(store) = store else {
             let scope = format!("headgate-{run:016x}").into_bytes();
-            return Ok((Self { folder: None, files: Mutex::default(), scope }, Vec::new()));
+            return Ok((Self { store: None, names: Mutex::default(), scope }, Vec::new()));
         };
-        let folder = dir.join(FOLDER);
-        fs::create_dir_all(&folder)?;
-        let mut files = Files::default();
-        for entry in fs::read_dir(&folder)? {
-            let entry = entry?;
-            let number = entry.file_name().to_str().and_then(|n| u64::from_str_radix(n, 16).ok());
-            let Some(number) = number else {
-                // A write that a crash interrupted.
-                let _ = fs::remove_file(entry.path());
-                continue;
-            };
-            files.next = files.next.max(number + 1);
-            match fs::read(entry.path()).ok().as_deref().and_then(decode) {
-                Some(name) => drop(files.of.insert(name, entry.path())),
-                None => tracing::warn!(path = %entry.path().display(), "unreadable client record"),
-            }
-        }
-        let names = files.of.keys().cloned().collect();
-        let scope = load_scope(dir)?;
-        Ok((Self { folder: Some(folder), files: Mutex::new(files), scope }, names))
+        let names: Vec<_> =
+            store.read(Kind::NfsClient)?.into_iter().map(|(name, _)| name).collect();
+        let scope = scope(&store)?;
+        let known = names.iter().cloned().collect();
+        Ok((Self { store: Some(store), names: Mutex::new(known), scope }, names))
     }
 
-    /// Enters a client, durably. Blocks on the disk.
-    pub(super) fn enter(&self, name: &[u8]) -> io::Result<()> {
-        let Some(folder) = &self.folder else { return Ok(()) };
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        if files.of.contains_key(name) {
+    fn names(&self) -> MutexGuard<'_, HashSet<Box<[u8]>>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters a client, durably.
+    pub(super) async fn enter(&self, name: &[u8]) -> io::Result<()> {
+        let Some(store) = &self.store else { return Ok(()) };
+        if self.has(name) {
             return Ok(());
         }
-        let path = folder.join(format!("{:016x}", files.next));
-        write_durably(&path, &encode(name))?;
-        files.next += 1;
-        files.of.insert(name.into(), path);
+        store.submit(vec![Change::put(Kind::NfsClient, name, b"")]).await?;
+        self.names().insert(name.into());
         Ok(())
     }
 
     /// The client is in the set, so entering it needs no disk.
     pub(super) fn has(&self, name: &[u8]) -> bool {
-        self.folder.is_none()
-            || self.files.lock().unwrap_or_else(PoisonError::into_inner).of.contains_key(name)
+        self.store.is_none() || self.names().contains(name)
     }
 
-    /// Strikes a client out, durably. Blocks on the disk.
-    pub(super) fn strike(&self, name: &[u8]) -> io::Result<()> {
-        let Some(folder) = &self.folder else { return Ok(()) };
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(path) = files.of.remove(name) {
-            fs::remove_file(path)?;
-            File::open(folder)?.sync_all()?;
+    /// Strikes a client out, durably.
+    pub(super) async fn strike(&self, name: &[u8]) -> io::Result<()> {
+        let Some(store) = &self.store else { return Ok(()) };
+        if self.names().remove(name) {
+            store.submit(vec![Change::remove(Kind::NfsClient, name)]).await?;
+        }
+        Ok(())
+    }
+
+    /// As [`Recovery::strike`]. Blocks on the disk.
+    pub(super) fn strike_blocking(&self, name: &[u8]) -> io::Result<()> {
+        let Some(store) = &self.store else { return Ok(()) };
+        if self.names().remove(name) {
+            store.commit_blocking(vec![Change::remove(Kind::NfsClient, name)])?;
         }
         Ok(())
     }
 }
 
-fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let beside = path.with_extension("new");
-    let mut file = File::create(&beside)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&beside, path)?;
-    path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
-}
-
-fn checksum(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3))
-}
-
-fn encode(name: &[u8]) -> Vec<u8> {
-    let mut out = MAGIC.to_vec();
-    out.extend_from_slice(name);
-    out.extend_from_slice(&checksum(&out).to_be_bytes());
-    out
-}
-
-fn decode(bytes: &[u8]) -> Option<Box<[u8]>> {
-    let (body, sum) = bytes.split_last_chunk::<8>()?;
-    let name = body.strip_prefix(MAGIC)?;
-    // One byte more than the client's own name: the minor version family stands before it.
-    (checksum(body) == u64::from_be_bytes(*sum) && name.len() <= OPAQUE_LIMIT + 1)
-        .then(|| name.into())
-}
-
-fn fresh_scope() -> io::Result<Vec<u8>> {
+/// The name of the server, made at its first start.
+fn scope(store: &Store) -> io::Result<Vec<u8>> {
+    let known = store.read(Kind::Server)?.into_iter().find(|(key, _)| **key == *SCOPE);
+    if let Some((_, scope)) = known {
+        return Ok(scope.into());
+    }
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|e| io::Error::other(e.to_string()))?;
-    Ok(format!("headgate-{:032x}", u128::from_be_bytes(random)).into_bytes())
-}
-
-fn load_scope(dir: &Path) -> io::Result<Vec<u8>> {
-    let path = dir.join(SCOPE);
-    match fs::read(&path) {
-        Ok(scope) if (1..=64).contains(&scope.len()) => Ok(scope),
-        _ => {
-            let scope = fresh_scope()?;
-            write_durably(&path, &scope)?;
-            Ok(scope)
-        }
-    }
+    let scope = format!("headgate-{:032x}", u128::from_be_bytes(random)).into_bytes();
+    store.commit_blocking(vec![Change::put(Kind::Server, SCOPE, &scope)])?;
+    Ok(scope)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn dir(test: &str) -> PathBuf {
-        let dir =
-            std::env::temp_dir().join(format!("headgate-recovery-{test}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&dir);
-        fs::create_dir_all(&dir).unwrap();
-        dir
-    }
-
-    #[test]
-    fn names_and_scope_survive_and_torn_records_do_not_count() {
-        let d = dir("survive");
-        let (r, names) = Recovery::open(Some(&d), 1).unwrap();
+    #[tokio::test]
+    async fn names_and_scope_survive() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Recovery::open(Some(Store::open(folder.path()).unwrap()), 1).unwrap();
+        let (r, names) = open();
         assert!(names.is_empty());
         for name in [&b"one"[..], b"two", b"one"] {
-            r.enter(name).unwrap();
+            r.enter(name).await.unwrap();
         }
         assert!(r.has(b"one") && !r.has(b"three"));
-        r.strike(b"two").unwrap();
-        r.strike(b"never").unwrap();
-        r.enter(b"three").unwrap();
+        r.strike(b"two").await.unwrap();
+        r.strike(b"never").await.unwrap();
+        r.enter(b"four").await.unwrap();
+        r.strike_blocking(b"four").unwrap();
+        r.enter(b"three").await.unwrap();
         let scope = r.scope.clone();
-
-        let torn = d.join(FOLDER).join("00000000000000aa");
-        fs::write(&torn, &encode(b"torn")[..9]).unwrap();
-        fs::write(d.join(FOLDER).join("00000000000000ab.new"), b"half").unwrap();
-        let (r, mut names) = Recovery::open(Some(&d), 1).unwrap();
-        names.sort();
+        drop(r);
+        let (r, names) = open();
         assert_eq!(names, [Box::from(&b"one"[..]), Box::from(&b"three"[..])]);
         assert_eq!(r.scope, scope);
-        assert!(torn.exists() && !d.join(FOLDER).join("00000000000000ab.new").exists());
-        r.enter(b"four").unwrap();
-        assert_eq!(
-            Recovery::open(Some(&d), 1).unwrap().1.len(),
-            3,
-            "a new record takes no old place"
-        );
-        fs::remove_dir_all(d).unwrap();
     }
 
-    #[test]
-    fn every_flipped_byte_is_noticed() {
-        let good = encode(b"client");
-        assert_eq!(decode(&good).as_deref(), Some(&b"client"[..]));
-        for at in 0..good.len() {
-            let mut bad = good.clone();
-            bad[at] ^= 0x10;
-            assert_eq!(decode(&bad), None, "byte {at}");
-        }
-        assert_eq!(decode(b""), None);
-    }
-
-    #[test]
-    fn without_a_directory_nothing_is_kept_and_nothing_fails() {
+    #[tokio::test]
+    async fn without_a_store_nothing_is_kept_and_nothing_fails() {
         let (r, names) = Recovery::open(None, 1).unwrap();
         assert!(names.is_empty() && r.has(b"x"));
-        r.enter(b"x").unwrap();
-        r.strike(b"x").unwrap();
+        r.enter(b"x").await.unwrap();
+        r.strike(b"x").await.unwrap();
+        r.strike_blocking(b"x").unwrap();
         assert!(r.scope.starts_with(b"headgate-"));
     }
 }

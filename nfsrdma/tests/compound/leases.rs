@@ -9,6 +9,7 @@ use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, op};
 use nfsrdma::xdr::Writer;
 use rdma_transport::channel::Handle;
+use recovery::Store;
 
 use crate::client::{Client, Opened, R, RW, W, WRITE_LT, first_lock, lockt, open_head, read_open};
 use crate::kit::Kit;
@@ -20,7 +21,7 @@ fn options(state_dir: Option<&Path>) -> Options {
         lease: Duration::from_millis(LEASE_MS),
         grace: Duration::from_millis(LEASE_MS),
         courtesy: Duration::from_secs(3_600),
-        state_dir: state_dir.map(Into::into),
+        store: state_dir.map(|dir| Store::open(dir).unwrap()),
         delegations: true,
     }
 }

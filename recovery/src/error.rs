@@ -1,0 +1,86 @@
+//! Why the store cannot be used, and what to do about it.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::file::MADE;
+
+/// Why the store, or one request to it, failed. Cheap to clone: one failed commit answers all who took part in it.
+#[derive(Clone, Debug)]
+pub enum Error {
+    /// The folder had a store, and it is gone.
+    Missing(PathBuf),
+    /// The file is there and is no sound store.
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Another process has it open.
+    InUse(PathBuf),
+    /// The file system refused.
+    Io {
+        /// What was worked on.
+        path: PathBuf,
+        /// What it said.
+        why: Arc<io::Error>,
+    },
+    /// The records could not be made durable; none of them is.
+    Commit(String),
+    /// A key or value is longer than [`crate::limits`] allow.
+    TooBig(&'static str),
+    /// More requests wait than may.
+    Busy,
+    /// The writer has ended.
+    Ended,
+}
+
+impl Error {
+    pub(crate) fn io(path: impl Into<PathBuf>, why: io::Error) -> Self {
+        Self::Io { path: path.into(), why: Arc::new(why) }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let way_out = |path: &PathBuf| {
+            let made = path.with_file_name(MADE);
+            format!(
+                "put a sound copy back; or, to start without it, move {} and {} away: clients then lose the locks and \
+                 persistent handles that they held, and keep their mounts",
+                path.display(),
+                made.display()
+            )
+        };
+        match self {
+            Self::Missing(path) => write!(
+                f,
+                "{} is missing, though this state folder had it; {}",
+                path.display(),
+                way_out(path)
+            ),
+            Self::Damaged { path, why } => {
+                write!(f, "{} is damaged ({why}); {}", path.display(), way_out(path))
+            }
+            Self::InUse(path) => {
+                write!(f, "{} is in use by another process; stop that one", path.display())
+            }
+            Self::Io { path, why } => write!(f, "{}: {why}", path.display()),
+            Self::Commit(why) => write!(f, "what must survive a restart was not written: {why}"),
+            Self::TooBig(what) => write!(f, "{what} is too long for the store"),
+            Self::Busy => write!(f, "too many requests wait for the store"),
+            Self::Ended => write!(f, "the store was closed"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Error> for io::Error {
+    fn from(e: Error) -> Self {
+        Self::other(e.to_string())
+    }
+}

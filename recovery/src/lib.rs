@@ -1,0 +1,14 @@
+//! What must survive a restart of the gateway: records in one transactional file of the state folder.
+//!
+//! This crate knows sorts of records, keys and values, and no protocol: what the bytes mean is the business of who keeps them.
+
+mod error;
+mod file;
+pub mod limits;
+mod store;
+mod writer;
+
+pub use error::Error;
+pub use store::{Change, Counters, Kind, Pending, Record, Store};
+
+pub use file::{FILE, MADE};

@@ -1,0 +1,12 @@
+//! Numbers of this crate.
+
+/// Bytes of a key.
+pub const KEY_MAX: usize = 2_048;
+/// Bytes of a value.
+pub const VALUE_MAX: usize = 256 * 1024;
+/// Requests that may wait for the writer at once. Each belongs to a request of a client, whose credits or slots bound it.
+pub const QUEUE_MAX: usize = 16_384;
+/// Requests that are committed together at most, so that the first of a crowd does not wait for all.
+pub const BATCH_MAX: usize = 1_024;
+/// Bytes of the file that are kept in memory.
+pub const CACHE_BYTES: usize = 4 << 20;

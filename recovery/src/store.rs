@@ -1,0 +1,218 @@
+//! The store as its users see it.
+//!
+//! *Operation.* [`Store::submit`] hands changes to the writer, in the order of the calls, and gives a [`Pending`] that is ready when
+//! they are durable. What waits while one commit is under way goes together into the next: the price of one
+//! is shared, and nobody waits for a timer.
+//!
+//! *Memory.* At most [`QUEUE_MAX`] requests wait.
+//!
+//! *Errors.* A commit that fails answers everybody who took part in it; nothing of it is kept.
+
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+
+use redb::{Database, DatabaseError, StorageBackend};
+use tokio::sync::oneshot;
+
+use crate::error::Error;
+use crate::file;
+use crate::limits::{KEY_MAX, QUEUE_MAX, VALUE_MAX};
+use crate::writer::{self, Job, Open};
+
+/// Sorts of records. Keys of one sort are apart from those of all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// What the server is: its number of starts, its names.
+    Server,
+    /// Clients of NFSv4 that hold something, by their names.
+    NfsClient,
+    /// Persistent handles of SMB, by their numbers.
+    SmbOpen,
+    /// Hosts that hold locks by NLM and are to be told of a restart, by their names.
+    NlmMonitor,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Server, Self::NfsClient, Self::SmbOpen, Self::NlmMonitor];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::NfsClient => "nfs-client",
+            Self::SmbOpen => "smb-open",
+            Self::NlmMonitor => "nlm-monitor",
+        }
+    }
+}
+
+/// A key and its value.
+pub type Record = (Box<[u8]>, Box<[u8]>);
+
+/// A step of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Keeps a record, in place of one with the same key.
+    Put(Kind, Box<[u8]>, Box<[u8]>),
+    /// Removes a record, if it is there.
+    Remove(Kind, Box<[u8]>),
+}
+
+impl Change {
+    /// See [`Change::Put`].
+    pub fn put(kind: Kind, key: &[u8], value: &[u8]) -> Self {
+        Self::Put(kind, key.into(), value.into())
+    }
+
+    /// See [`Change::Remove`].
+    pub fn remove(kind: Kind, key: &[u8]) -> Self {
+        Self::Remove(kind, key.into())
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let (Self::Put(_, key, _) | Self::Remove(_, key)) = self;
+        if key.len() > KEY_MAX {
+            return Err(Error::TooBig("a key"));
+        }
+        match self {
+            Self::Put(_, _, value) if value.len() > VALUE_MAX => Err(Error::TooBig("a record")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How often what was done.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Requests that were made durable.
+    pub requests: AtomicU64,
+    /// Commits that they shared.
+    pub commits: AtomicU64,
+    /// Commits that failed.
+    pub failed: AtomicU64,
+    /// Requests refused because too many waited.
+    pub refused: AtomicU64,
+    /// Microseconds that commits took, together.
+    pub commit_us: AtomicU64,
+}
+
+/// Ready when what was submitted is durable. Dropping it changes nothing about that.
+#[must_use = "nothing is durable before this is ready"]
+#[derive(Debug)]
+pub struct Pending(Result<oneshot::Receiver<Result<(), Error>>, Option<Error>>);
+
+impl Future for Pending {
+    type Output = Result<(), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            Ok(answer) => Pin::new(answer).poll(cx).map(|got| got.unwrap_or(Err(Error::Ended))),
+            Err(refused) => Poll::Ready(Err(refused.take().unwrap_or(Error::Ended))),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    jobs: Option<mpsc::SyncSender<Job>>,
+    writer: Option<JoinHandle<()>>,
+    counters: Arc<Counters>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // The file is closed and unlocked when this returns, so that it can be opened again at once.
+        drop(self.jobs.take());
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+/// The records of one state folder; cheap to clone. The file is closed with the last clone.
+#[derive(Clone, Debug)]
+pub struct Store(Arc<Inner>);
+
+impl Store {
+    /// Opens the store of a state folder, or makes it at the folder's first start. Blocks on the disk.
+    pub fn open(folder: &Path) -> Result<Self, Error> {
+        let folder = folder.to_owned();
+        Self::with(Box::new(move || file::open(&folder)))
+    }
+
+    /// Over a file layer of the caller's, which `open` gives anew whenever the database is opened; `fresh` when it is empty yet.
+    pub fn on_backend<B: StorageBackend>(
+        fresh: bool,
+        open: impl Fn() -> B + Send + 'static,
+    ) -> Result<Self, Error> {
+        let database = move || -> Result<Database, DatabaseError> {
+            file::builder().create_with_backend(open())
+        };
+        if fresh {
+            let db = database().map_err(|e| Error::Commit(e.to_string()))?;
+            writer::put_format(&db).map_err(|e| Error::Commit(e.to_string()))?;
+        }
+        Self::with(Box::new(move || file::sound(Path::new("backend"), &database)))
+    }
+
+    fn with(open: Open) -> Result<Self, Error> {
+        let db = open()?;
+        let (jobs, queue) = mpsc::sync_channel(QUEUE_MAX);
+        let counters = Arc::new(Counters::default());
+        let count = counters.clone();
+        let writer = std::thread::Builder::new()
+            .name("recovery".into())
+            .spawn(move || writer::run(db, &open, &queue, &count))
+            .map_err(|e| Error::io("thread of the store", e))?;
+        Ok(Self(Arc::new(Inner { jobs: Some(jobs), writer: Some(writer), counters })))
+    }
+
+    /// How often what was done.
+    pub fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+
+    /// All records of a sort, in the order of their keys, as they are after everything that was submitted before. Blocks on the
+    /// disk.
+    pub fn read(&self, kind: Kind) -> Result<Vec<Record>, Error> {
+        let (tell, told) = mpsc::sync_channel(1);
+        let answer = Box::new(move |got| drop(tell.try_send(got)));
+        self.queue(Job::Read { kind, answer })?;
+        told.recv().unwrap_or(Err(Error::Ended))
+    }
+
+    /// Hands changes over; they become durable together and after those of every earlier call. Does not wait.
+    pub fn submit(&self, changes: Vec<Change>) -> Pending {
+        let (tell, told) = oneshot::channel();
+        let answer = Box::new(move |done| drop(tell.send(done)));
+        Pending(self.enqueue(changes, answer).map(|()| told).map_err(Some))
+    }
+
+    /// As [`Store::submit`], and waits. Blocks on the disk.
+    pub fn commit_blocking(&self, changes: Vec<Change>) -> Result<(), Error> {
+        let (tell, told) = mpsc::sync_channel(1);
+        self.enqueue(changes, Box::new(move |done| drop(tell.try_send(done))))?;
+        told.recv().unwrap_or(Err(Error::Ended))
+    }
+
+    fn enqueue(&self, changes: Vec<Change>, answer: writer::Done) -> Result<(), Error> {
+        changes.iter().try_for_each(Change::check)?;
+        self.queue(Job::Commit { changes, answer })
+    }
+
+    fn queue(&self, job: Job) -> Result<(), Error> {
+        let Some(jobs) = &self.0.jobs else { return Err(Error::Ended) };
+        jobs.try_send(job).map_err(|e| match e {
+            mpsc::TrySendError::Full(_) => {
+                self.0.counters.refused.fetch_add(1, Ordering::Relaxed);
+                Error::Busy
+            }
+            mpsc::TrySendError::Disconnected(_) => Error::Ended,
+        })
+    }
+}

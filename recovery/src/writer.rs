@@ -1,0 +1,155 @@
+//! The thread that has the database: everything that is done to it is done here, in order.
+//!
+//! *Operation.* Takes what waits, commits it as one transaction, answers everybody, and looks again. After a commit that failed
+//! the database is opened anew, since it refuses all work after an error of its file; until that works everybody is told so.
+//!
+//! *Memory.* One batch, at most [`BATCH_MAX`] requests.
+//!
+//! *Errors.* [`Error::Commit`], and whatever opening says.
+
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+use std::time::Instant;
+
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, TableError};
+
+use crate::error::Error;
+use crate::limits::BATCH_MAX;
+use crate::store::{Change, Counters, Kind, Record};
+
+pub(crate) type Open = Box<dyn Fn() -> Result<Database, Error> + Send>;
+pub(crate) type Done = Box<dyn FnOnce(Result<(), Error>) + Send>;
+pub(crate) type Read = Box<dyn FnOnce(Result<Vec<Record>, Error>) + Send>;
+
+pub(crate) enum Job {
+    Commit { changes: Vec<Change>, answer: Done },
+    Read { kind: Kind, answer: Read },
+}
+
+type Table = TableDefinition<'static, &'static [u8], &'static [u8]>;
+
+/// Says how the rest is to be read.
+const FORMAT: TableDefinition<'static, &'static str, u64> = TableDefinition::new("format");
+const FORMAT_NOW: u64 = 1;
+
+fn table(kind: Kind) -> Table {
+    TableDefinition::new(kind.name())
+}
+
+/// Makes a fresh database a store.
+pub(crate) fn put_format(db: &Database) -> Result<(), redb::Error> {
+    let work = db.begin_write()?;
+    work.open_table(FORMAT)?.insert("version", FORMAT_NOW)?;
+    for kind in Kind::ALL {
+        work.open_table(table(kind))?;
+    }
+    Ok(work.commit()?)
+}
+
+/// It is a store, and of a format that is known here. The error is for people.
+pub(crate) fn check_format(db: &Database) -> Result<(), String> {
+    let version = || -> Result<Option<u64>, redb::Error> {
+        let work = db.begin_read()?;
+        let format = match work.open_table(FORMAT) {
+            Err(TableError::TableDoesNotExist(_)) => return Ok(None),
+            other => other?,
+        };
+        Ok(format.get("version")?.map(|v| v.value()))
+    };
+    match version().map_err(|e| e.to_string())? {
+        Some(FORMAT_NOW) => Ok(()),
+        Some(other) => Err(format!("its format is {other}, and this program knows {FORMAT_NOW}")),
+        None => Err("it is no store of headgate".into()),
+    }
+}
+
+/// Works until the last user has gone and everything that was submitted is done.
+pub(crate) fn run(db: Database, open: &Open, queue: &Receiver<Job>, counters: &Counters) {
+    let mut db = Some(db);
+    let mut next = None;
+    while let Some(job) = next.take().or_else(|| queue.recv().ok()) {
+        match job {
+            Job::Read { kind, answer } => {
+                answer(ready(&mut db, open).and_then(|db| read(db, kind)));
+            }
+            Job::Commit { changes, answer } => {
+                let mut batch = vec![(changes, answer)];
+                while batch.len() < BATCH_MAX {
+                    match queue.try_recv() {
+                        Ok(Job::Commit { changes, answer }) => batch.push((changes, answer)),
+                        // A reader sees what was submitted before it, and not what comes after.
+                        Ok(read) => {
+                            next = Some(read);
+                            break;
+                        }
+                        Err(_) => break,
+                    }
+                }
+                all(&mut db, open, batch, counters);
+            }
+        }
+    }
+}
+
+fn ready<'a>(db: &'a mut Option<Database>, open: &Open) -> Result<&'a Database, Error> {
+    if db.is_none() {
+        *db = Some(open()?);
+    }
+    db.as_ref().ok_or(Error::Ended)
+}
+
+fn all(
+    db: &mut Option<Database>,
+    open: &Open,
+    batch: Vec<(Vec<Change>, Done)>,
+    counters: &Counters,
+) {
+    let begun = Instant::now();
+    let changes = batch.iter().flat_map(|(changes, _)| changes);
+    let done = ready(db, open)
+        .and_then(|db| commit(db, changes).map_err(|e| Error::Commit(e.to_string())));
+    match &done {
+        Ok(()) => {
+            let took = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+            counters.commits.fetch_add(1, Ordering::Relaxed);
+            counters.commit_us.fetch_add(took, Ordering::Relaxed);
+            counters.requests.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        }
+        Err(why) => {
+            counters.failed.fetch_add(1, Ordering::Relaxed);
+            tracing::error!(error = %why, "the store refused {} requests", batch.len());
+            // It is closed before it can be opened again.
+            *db = None;
+        }
+    }
+    batch.into_iter().for_each(|(_, answer)| answer(done.clone()));
+}
+
+fn commit<'a>(db: &Database, changes: impl Iterator<Item = &'a Change>) -> Result<(), redb::Error> {
+    let work = db.begin_write()?;
+    for change in changes {
+        match change {
+            Change::Put(kind, key, value) => {
+                work.open_table(table(*kind))?.insert(&**key, &**value)?;
+            }
+            Change::Remove(kind, key) => {
+                work.open_table(table(*kind))?.remove(&**key)?;
+            }
+        }
+    }
+    Ok(work.commit()?)
+}
+
+fn read(db: &Database, kind: Kind) -> Result<Vec<Record>, Error> {
+    let all = || -> Result<Vec<Record>, redb::Error> {
+        let work = db.begin_read()?;
+        let records = work.open_table(table(kind))?;
+        let mut out = Vec::new();
+        for record in records.iter()? {
+            let (key, value) = record?;
+            out.push((key.value().into(), value.value().into()));
+        }
+        Ok(out)
+    };
+    all().map_err(|e| Error::Commit(e.to_string()))
+}

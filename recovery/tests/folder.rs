@@ -1,0 +1,130 @@
+//! The store in a folder: first starts, restarts, and what is wrong with it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use recovery::{Change, Error, FILE, Kind, MADE, Store};
+
+fn put(store: &Store, key: &[u8]) {
+    store.commit_blocking(vec![Change::put(Kind::NlmMonitor, key, b"v")]).unwrap();
+}
+
+fn keys(store: &Store) -> Vec<Box<[u8]>> {
+    store.read(Kind::NlmMonitor).unwrap().into_iter().map(|(key, _)| key).collect()
+}
+
+fn used(folder: &Path) {
+    put(&Store::open(folder).unwrap(), b"kept");
+}
+
+#[test]
+fn records_survive_and_are_private() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    put(&store, b"b");
+    put(&store, b"a");
+    put(&store, b"c");
+    store.commit_blocking(vec![Change::remove(Kind::NlmMonitor, b"c")]).unwrap();
+    assert!(store.read(Kind::SmbOpen).unwrap().is_empty(), "sorts are apart");
+    drop(store);
+    let store = Store::open(folder.path()).unwrap();
+    assert_eq!(keys(&store), [Box::from(&b"a"[..]), Box::from(&b"b"[..])]);
+    let mode = fs::metadata(folder.path().join(FILE)).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn a_store_that_went_away_is_missed() {
+    let folder = tempfile::tempdir().unwrap();
+    used(folder.path());
+    fs::remove_file(folder.path().join(FILE)).unwrap();
+    let why = Store::open(folder.path()).unwrap_err();
+    assert!(matches!(why, Error::Missing(_)), "{why}");
+    let text = why.to_string();
+    assert!(text.contains("put a sound copy back") && text.contains(MADE), "{text}");
+    assert!(!folder.path().join(FILE).exists(), "nothing is made up");
+    // The documented way out.
+    fs::remove_file(folder.path().join(MADE)).unwrap();
+    assert!(keys(&Store::open(folder.path()).unwrap()).is_empty());
+}
+
+#[test]
+fn a_damaged_store_is_named_and_left_alone() {
+    let damage: [(&str, fn(&mut Vec<u8>)); 5] = [
+        ("empty", Vec::clear),
+        ("cut in half", |b| b.truncate(b.len() / 2)),
+        ("no database", |b| b.iter_mut().for_each(|x| *x = 0x5a)),
+        ("zeros", |b| b.fill(0)),
+        ("a header of nothing", |b| b[..64].fill(0xff)),
+    ];
+    for (what, harm) in damage {
+        let folder = tempfile::tempdir().unwrap();
+        used(folder.path());
+        let path = folder.path().join(FILE);
+        let mut bytes = fs::read(&path).unwrap();
+        harm(&mut bytes);
+        fs::write(&path, &bytes).unwrap();
+        let why = Store::open(folder.path()).unwrap_err();
+        assert!(matches!(why, Error::Damaged { .. }), "{what}: {why:?}");
+        assert!(why.to_string().contains("is damaged"), "{what}: {why}");
+        assert_eq!(fs::read(&path).unwrap(), bytes, "{what}");
+    }
+}
+
+#[test]
+fn crashes_of_the_first_start_are_no_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("recovery.new"), b"half of a database").unwrap();
+    used(folder.path());
+    // Before the mark was left.
+    fs::remove_file(folder.path().join(MADE)).unwrap();
+    assert_eq!(keys(&Store::open(folder.path()).unwrap()).len(), 1);
+    assert!(folder.path().join(MADE).exists());
+}
+
+#[test]
+fn a_second_user_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let _first = Store::open(folder.path()).unwrap();
+    assert!(matches!(Store::open(folder.path()).unwrap_err(), Error::InUse(_)));
+}
+
+#[test]
+fn a_database_of_somebody_else_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(redb::Database::create(folder.path().join(FILE)).unwrap());
+    let why = Store::open(folder.path()).unwrap_err().to_string();
+    assert!(why.contains("no store of headgate"), "{why}");
+}
+
+#[test]
+fn long_records_are_refused_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let long = vec![0; recovery::limits::VALUE_MAX + 1];
+    let put = |key: &[u8], value: &[u8]| {
+        store.commit_blocking(vec![Change::put(Kind::SmbOpen, key, value)])
+    };
+    assert!(matches!(put(b"k", &long), Err(Error::TooBig(_))));
+    assert!(matches!(put(&long[..recovery::limits::KEY_MAX + 1], b"v"), Err(Error::TooBig(_))));
+    assert!(put(b"k", &long[1..]).is_ok());
+}
+
+#[tokio::test]
+async fn what_waits_together_is_committed_together_and_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let pending: Vec<_> = (0..1_000_u32)
+        .map(|n| store.submit(vec![Change::put(Kind::SmbOpen, b"last", &n.to_be_bytes())]))
+        .collect();
+    for one in pending {
+        one.await.unwrap();
+    }
+    let found = store.read(Kind::SmbOpen).unwrap();
+    assert_eq!(&*found[0].1, 999_u32.to_be_bytes());
+    let counters = store.counters();
+    let commits = counters.commits.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(counters.requests.load(std::sync::atomic::Ordering::Relaxed), 1_000);
+    assert!(commits < 500, "{commits} commits for 1,000 requests");
+}
