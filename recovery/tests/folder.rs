@@ -1,5 +1,7 @@
 //! The store in a folder: first starts, restarts, and what is wrong with it.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -51,7 +53,8 @@ fn a_store_that_went_away_is_missed() {
 
 #[test]
 fn a_damaged_store_is_named_and_left_alone() {
-    let damage: [(&str, fn(&mut Vec<u8>)); 5] = [
+    type Harm = (&'static str, fn(&mut Vec<u8>));
+    let damage: [Harm; 5] = [
         ("empty", Vec::clear),
         ("cut in half", |b| b.truncate(b.len() / 2)),
         ("no database", |b| b.iter_mut().for_each(|x| *x = 0x5a)),

@@ -1,6 +1,8 @@
 //! The power fails at every step: whatever of the unfinished writes reached the disk, the store opens to what was acknowledged,
 //! or to that and the commit under way.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
