@@ -70,7 +70,7 @@ impl Running {
 
 /// Removes the streams of files that were removed while no gateway ran.
 async fn sweep(namespace: Arc<Namespace>) {
-    for share in namespace.shares() {
+    for share in namespace.shares().iter() {
         match vfs::streams::sweep(share).await {
             Ok(0) => {}
             Ok(files) => {

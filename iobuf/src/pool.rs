@@ -163,6 +163,38 @@ impl Class {
         first
     }
 
+    /// Gives a buffer, which counts as in use, to the next who waits, and says whom to wake. `None` when nobody waits.
+    fn give(&mut self, base: NonNull<u8>) -> Option<Option<Waker>> {
+        while let Some(waiter) = self.next_waiter() {
+            self.waiting -= 1;
+            let mut waiter = lock(&waiter);
+            if let Waiter::Waiting(waker) = &mut *waiter {
+                let waker = waker.take();
+                *waiter = Waiter::Given(base);
+                return Some(waker);
+            }
+        }
+        None
+    }
+
+    /// Serves those who wait with what a raised limit allows, and says whom to wake.
+    fn serve_waiting(&mut self) -> Vec<Waker> {
+        let mut wake = Vec::new();
+        while self.waiting > 0
+            && let Some(base) = self.take()
+        {
+            match self.give(base) {
+                Some(waker) => wake.extend(waker),
+                // Whoever waited has gone.
+                None => {
+                    self.in_use -= 1;
+                    self.free.push(base);
+                }
+            }
+        }
+        wake
+    }
+
     fn enqueue(&mut self, account: Account, waiter: Arc<Mutex<Waiter>>) {
         self.waits += 1;
         self.waiting += 1;
@@ -192,19 +224,14 @@ impl PoolInner {
             unsafe { std::ptr::write_bytes(base.as_ptr(), 0xa5, CLASS_SIZES[class]) };
         }
         let mut c = lock(&self.classes[class]);
-        while let Some(w) = c.next_waiter() {
-            c.waiting -= 1;
-            let mut w = lock(&w);
-            if let Waiter::Waiting(waker) = &mut *w {
-                let waker = waker.take();
-                *w = Waiter::Given(base);
-                drop(w);
-                drop(c);
-                if let Some(waker) = waker {
-                    waker.wake();
-                }
-                return;
+        // More are out than a lowered limit allows: those who wait get theirs when the others are back.
+        let over = c.in_use > c.limit;
+        if !over && let Some(waker) = c.give(base) {
+            drop(c);
+            if let Some(waker) = waker {
+                waker.wake();
             }
+            return;
         }
         c.in_use -= 1;
         c.free.push(base);
@@ -227,6 +254,19 @@ impl Pool {
             })
         });
         Self { inner: Arc::new(PoolInner { classes, line: Mutex::default() }) }
+    }
+
+    /// Changes the limits while the pool is in use. What a lowered limit does not allow is taken back as it is given up; its
+    /// memory stays with the pool. No request may ask for more buffers at once than the new limits have.
+    pub fn set_limits(&self, limits: PoolLimits) {
+        for (class, limit) in self.inner.classes.iter().zip(limits.buffers_max) {
+            let wake = {
+                let mut class = lock(class);
+                class.limit = limit;
+                class.serve_waiting()
+            };
+            wake.into_iter().for_each(Waker::wake);
+        }
     }
 
     fn class_of(bytes: usize) -> Result<usize, TooLarge> {
@@ -409,6 +449,30 @@ mod tests {
         // The second turn is the modest account's, although greedy has two more in line.
         assert!(poll(&mut g[1]).is_pending());
         assert!(poll(&mut m).is_ready());
+    }
+
+    #[test]
+    fn limits_change_while_buffers_are_out() {
+        let p = pool(2);
+        let limits = |n| PoolLimits { buffers_max: [n; 3] };
+        let (a, b) = (p.try_get(1).unwrap(), p.try_get(1).unwrap());
+        let mut waits: Vec<_> = (0..3).map(|_| p.acquire(1, Account::new())).collect();
+        waits.iter_mut().for_each(|w| assert!(poll(w).is_pending()));
+        // One who waited has gone; the two others are served by the raised limit.
+        drop(waits.remove(0));
+        p.set_limits(limits(4));
+        let served: Vec<_> = waits.iter_mut().map(poll).collect();
+        assert!(served.iter().all(Poll::is_ready));
+        assert_eq!((p.stats()[0].in_use, p.stats()[0].waiting), (4, 0));
+        // Lowered below what is out: nobody gets one until only one is left.
+        p.set_limits(limits(1));
+        let mut late = p.acquire(1, Account::new());
+        assert!(poll(&mut late).is_pending());
+        drop((a, b));
+        assert!(poll(&mut late).is_pending());
+        drop(served);
+        assert!(poll(&mut late).is_ready());
+        assert_eq!((p.stats()[0].buffers_max, p.stats()[0].in_use), (1, 0));
     }
 
     #[test]

@@ -127,7 +127,7 @@ impl Handles {
         }
         let share = ns.share(u32::from_be_bytes(*share)).ok_or(VfsError::Stale)?;
         let node = Handle::new(node).ok_or(VfsError::BadHandle)?;
-        Ok(Named::Node(share.clone(), node))
+        Ok(Named::Node(share, node))
     }
 
     /// The node that a client's handle names. The root above the shares is no node: [`VfsError::BadHandle`].

@@ -119,7 +119,7 @@ async fn find(core: &Core, conn: &Conn, path: &[u8]) -> Result<Found, Nfsstat3> 
     let mut names = path.split(|&b| b == b'/').filter(|n| !n.is_empty() && *n != b".");
     let first = names.next().ok_or(Nfsstat3::Noent)?;
     let share = core.namespace.share_named(first).ok_or(Nfsstat3::Noent)?;
-    if !core.may_use(conn, share) {
+    if !core.may_use(conn, &share) {
         return Err(Nfsstat3::Acces);
     }
     let mut node = share.backend.root();
@@ -132,7 +132,7 @@ async fn find(core: &Core, conn: &Conn, path: &[u8]) -> Result<Found, Nfsstat3> 
         (node, _) = node.lookup(&Cred::root(), name).await?;
     }
     match node.kind() {
-        Kind::Dir => Ok((share.clone(), node)),
+        Kind::Dir => Ok((share, node)),
         _ => Err(VfsError::NotDir.into()),
     }
 }
@@ -147,7 +147,7 @@ fn dump(mounts: &Mounts, out: &mut Writer) {
 }
 
 fn export(core: &Core, out: &mut Writer) {
-    for share in core.namespace.shares() {
+    for share in core.namespace.shares().iter() {
         out.bool(true);
         out.opaque(format!("/{}", share.name).as_bytes());
         for Cidr { addr, bits } in share.clients.as_deref().unwrap_or_default() {

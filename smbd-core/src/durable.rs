@@ -83,6 +83,11 @@ impl OpenDurable {
         }
     }
 
+    /// Name of the account that may take it up again.
+    pub fn owner(&self) -> String {
+        locked(&self.inner).owner.clone()
+    }
+
     /// Its client.
     pub fn client(&self) -> Guid {
         locked(&self.inner).client

@@ -27,6 +27,7 @@ pub mod open;
 mod ops;
 pub mod path;
 pub mod pipe;
+pub mod review;
 mod sealed;
 pub mod security;
 mod sequence;

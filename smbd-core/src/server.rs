@@ -1,6 +1,6 @@
 //! What all connections share, and the way a new one begins.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use iobuf::Buf;
@@ -14,6 +14,7 @@ use crate::durable::Creates;
 use crate::interfaces::Interfaces;
 use crate::lease::Leases;
 use crate::open::Opens;
+use crate::review::Taken;
 use crate::session::Sessions;
 use crate::settings::Settings;
 use crate::users::Users;
@@ -24,8 +25,7 @@ use crate::violation::Violation;
 pub struct Core {
     /// The shares and the state of their users.
     pub namespace: Arc<Namespace>,
-    /// What the configuration says.
-    pub settings: Settings,
+    settings: RwLock<Arc<Settings>>,
     /// Who may log on.
     pub users: Arc<dyn Users>,
     /// Who is logged on.
@@ -48,7 +48,7 @@ impl Core {
     pub fn new(namespace: Arc<Namespace>, settings: Settings, users: Arc<dyn Users>) -> Self {
         Self {
             namespace,
-            settings,
+            settings: RwLock::new(Arc::new(settings)),
             users,
             sessions: Sessions::default(),
             opens: Opens::default(),
@@ -58,6 +58,11 @@ impl Core {
             guesses: Mutex::default(),
             begun: (Instant::now(), SystemTime::now()),
         }
+    }
+
+    /// What the configuration says, as it is now.
+    pub fn settings(&self) -> Arc<Settings> {
+        self.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Milliseconds on the clock by which what clients hold runs.
@@ -106,6 +111,16 @@ impl Server {
     /// What all connections share.
     pub fn core(&self) -> &Arc<Core> {
         &self.core
+    }
+
+    /// Works by these settings from now on. Who is connected is judged by them when [`Server::review`] is called.
+    pub fn set_settings(&self, settings: Settings) {
+        *self.core.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+    }
+
+    /// Takes from those who are logged on what they would not get any more: see [`crate::review`].
+    pub async fn review(&self) -> Taken {
+        crate::review::review(&self.core).await
     }
 
     /// What has to happen although nobody calls; to be called about once a second.

@@ -201,6 +201,11 @@ impl Session {
         self.trees.write().unwrap_or_else(PoisonError::into_inner).remove(&id)
     }
 
+    /// Its trees.
+    pub fn trees(&self) -> Vec<Arc<Tree>> {
+        self.trees.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
     /// Takes all trees.
     pub(crate) fn take_trees(&self) -> Vec<Arc<Tree>> {
         let mut trees = self.trees.write().unwrap_or_else(PoisonError::into_inner);

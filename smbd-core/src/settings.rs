@@ -74,4 +74,9 @@ impl Settings {
     pub fn share(&self, name: &str) -> ShareSettings {
         self.shares.get(name).cloned().unwrap_or_default()
     }
+
+    /// Some share is for guests.
+    pub fn has_guests(&self) -> bool {
+        self.shares.values().any(|s| s.guest)
+    }
 }

@@ -73,6 +73,8 @@ pub trait Node: Send + Sync + 'static {
     fn kind(&self) -> Kind;
     /// For two-node operations: the backend's own type.
     fn as_any(&self) -> &(dyn Any + Send + Sync);
+    /// Both are of one backend.
+    fn is_beside(&self, other: &dyn Node) -> bool;
 
     /// The attributes. Needs no permission.
     fn getattr(&self) -> BoxFuture<'_, VfsResult<Attr>>;

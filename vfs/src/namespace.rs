@@ -2,7 +2,8 @@
 //! delegations of one client are honoured by all others.
 
 use std::net::IpAddr;
-use std::sync::{Arc, LazyLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use iobuf::Buf;
 use state::{ClientId, Operation, Range, Who};
@@ -102,9 +103,15 @@ impl Share {
     }
 }
 
+/// Shares in the order of the configuration.
+pub type Shares = Arc<[Arc<Share>]>;
+
 /// All shares, and the state that their clients share.
+///
+/// The shares can be replaced while requests are under way: a request that has found its share goes on with that one.
 pub struct Namespace {
-    shares: Vec<Arc<Share>>,
+    shares: RwLock<Shares>,
+    changes: AtomicU64,
     keeper: Keeper,
     names: Names,
     watches: Arc<Hub>,
@@ -114,26 +121,44 @@ impl Namespace {
     /// Of these shares; names and numbers are different.
     pub fn new(shares: Vec<Share>) -> Self {
         Self {
-            shares: shares.into_iter().map(Arc::new).collect(),
+            shares: RwLock::new(shares.into_iter().map(Arc::new).collect()),
+            changes: AtomicU64::new(0),
             keeper: Keeper::default(),
             names: Names::default(),
             watches: Arc::default(),
         }
     }
 
-    /// Every share, in the order of the configuration.
-    pub fn shares(&self) -> &[Arc<Share>] {
-        &self.shares
+    fn find(&self, which: impl Fn(&Share) -> bool) -> Option<Arc<Share>> {
+        let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
+        shares.iter().find(|s| which(s)).cloned()
+    }
+
+    /// Every share, as it is now, in the order of the configuration.
+    pub fn shares(&self) -> Shares {
+        self.shares.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The share of this number.
-    pub fn share(&self, id: u32) -> Option<&Arc<Share>> {
-        self.shares.iter().find(|s| s.id == id)
+    pub fn share(&self, id: u32) -> Option<Arc<Share>> {
+        self.find(|s| s.id == id)
     }
 
     /// The share of this name.
-    pub fn share_named(&self, name: &[u8]) -> Option<&Arc<Share>> {
-        self.shares.iter().find(|s| s.name.as_bytes() == name)
+    pub fn share_named(&self, name: &[u8]) -> Option<Arc<Share>> {
+        self.find(|s| s.name.as_bytes() == name)
+    }
+
+    /// Serves these shares from now on; names and numbers are different. A share that stays keeps its backend, so that what
+    /// clients hold in it stays too.
+    pub fn set_shares(&self, shares: Shares) {
+        *self.shares.write().unwrap_or_else(PoisonError::into_inner) = shares;
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// How often the shares were replaced: who lists them knows by it that the list is another one.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
     /// What clients hold, and how it is taken back.

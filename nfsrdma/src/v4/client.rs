@@ -529,6 +529,22 @@ impl Clients {
         keeper.released();
     }
 
+    /// A share is not served any more: what clients hold in it ends, whatever they hold elsewhere stays. `root` is the share's.
+    /// How many opens and delegations there were.
+    pub fn leave_share(&self, root: &dyn vfs::backend::Node) -> usize {
+        let keeper = self.core.namespace.keeper();
+        let mut ended = 0;
+        let clients: Vec<_> = self.by_id.iter().map(|c| c.clone()).collect();
+        for client in clients {
+            let (opens, delegations) =
+                client.held().end_where(|node| node.is_beside(root), keeper.state());
+            self.delegations.fetch_sub(delegations, Ordering::Relaxed);
+            ended += opens + delegations;
+        }
+        keeper.released();
+        ended
+    }
+
     /// Releases a client whose lease has lapsed, unless it came back: durably first, so that it cannot reclaim after a restart
     /// what others take now.
     pub(super) async fn release_lapsed(&self, id: ClientId) {

@@ -370,6 +370,29 @@ impl Held {
         }
     }
 
+    /// Ends what is held of the nodes for which this holds; how many opens and delegations there were.
+    pub(super) fn end_where(
+        &mut self,
+        which: impl Fn(&NodeRef) -> bool,
+        table: &Table,
+    ) -> (usize, usize) {
+        let of_these = |(number, entry): (&u32, &Entry)| {
+            entry.node().is_some_and(&which).then_some((*number, matches!(entry, Entry::Open(_))))
+        };
+        let numbers: Vec<_> = self.states.iter().filter_map(of_these).collect();
+        let (mut opens, mut delegations) = (0, 0);
+        for (number, is_open) in numbers {
+            // Locks go with the open that they came from. Nobody will repeat the CLOSE of a file that is not served.
+            if is_open && self.close(number, 1, table).is_ok() {
+                opens += 1;
+            } else if let Some(d) = self.remove_delegation(number) {
+                table.release(d.node.id(), d.party.holder);
+                delegations += usize::from(!d.revoked);
+            }
+        }
+        (opens, delegations)
+    }
+
     /// An owner of 4.0 that was never confirmed begins anew (RFC 7530 section 16.18.5): what it had goes.
     pub(super) fn discard_owner(&mut self, name: &[u8], table: &Table) {
         let Some(owner) = self.open_owners.remove(name) else { return };

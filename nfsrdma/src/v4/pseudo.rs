@@ -37,21 +37,22 @@ pub(super) fn fileid_of(share: &Share) -> u64 {
 }
 
 /// The share behind a name, if the client may use it.
-pub(super) fn find<'a>(cx: &Compound<'a>, name: &[u8]) -> Option<&'a Arc<Share>> {
+pub(super) fn find(cx: &Compound<'_>, name: &[u8]) -> Option<Arc<Share>> {
     let core = &cx.nfs.core;
     core.namespace.share_named(name).filter(|s| core.may_use(cx.conn, s))
 }
 
 /// The shares that the client may use, in the order of the configuration.
-pub(super) fn visible<'a>(cx: &Compound<'a>) -> impl Iterator<Item = &'a Arc<Share>> + use<'a> {
-    let (core, conn) = (&cx.nfs.core, cx.conn);
-    core.namespace.shares().iter().filter(move |s| core.may_use(conn, s))
+pub(super) fn visible(cx: &Compound<'_>) -> Vec<Arc<Share>> {
+    let core = &cx.nfs.core;
+    core.namespace.shares().iter().filter(|s| core.may_use(cx.conn, s)).cloned().collect()
 }
 
-/// The attributes of the root. It changes only when the server starts anew.
+/// The attributes of the root. It changes when the server starts anew, and with the configuration.
 pub(super) fn attr_of_root(cx: &Compound<'_>) -> Attr {
-    let shares = u32::try_from(visible(cx).count()).unwrap_or(u32::MAX);
-    directory(cx, FILEID, shares.saturating_add(2))
+    let shares = u32::try_from(visible(cx).len()).unwrap_or(u32::MAX);
+    let root = directory(cx, FILEID, shares.saturating_add(2));
+    Attr { change: root.change.wrapping_add(cx.nfs.core.namespace.changes()), ..root }
 }
 
 /// Attributes of the place where a share's root is mounted, for questions that do not concern the node itself.

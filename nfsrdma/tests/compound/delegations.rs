@@ -131,7 +131,7 @@ async fn every_change_by_others_recalls() {
         let kit = Kit::new();
         let (c, mut asked, _, _) = holder(&kit).await;
         let ns = &kit.nfs.core.namespace;
-        let share = ns.share_named(b"data").unwrap();
+        let share = &ns.share_named(b"data").unwrap();
         let dir = share.backend.root();
         let (file, _) = dir.lookup(&root, b"f").await.unwrap();
         let done = match change {
@@ -164,7 +164,7 @@ async fn a_change_behind_the_back_of_the_server_recalls() {
     let (c, mut asked, o, deleg) = holder(&kit).await;
     kit.nfs.clients.tick().await;
     assert!(asked.try_recv().is_err(), "nothing has changed");
-    let share = kit.nfs.core.namespace.share_named(b"data").unwrap();
+    let share = &kit.nfs.core.namespace.share_named(b"data").unwrap();
     let (file, _) = share.backend.root().lookup(&Cred::root(), b"f").await.unwrap();
     file.write(None, 0, vec![Buf::from(vec![1])], vfs::Stable::File).await.unwrap();
     kit.nfs.clients.tick().await;

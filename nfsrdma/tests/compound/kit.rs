@@ -138,7 +138,7 @@ impl Kit {
     /// The share `data` with a file in it, both by their handles.
     pub async fn with_file(&self, name: &[u8], content: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let core = &self.nfs.core;
-        let share = core.namespace.share_named(b"data").unwrap();
+        let share = &core.namespace.share_named(b"data").unwrap();
         let root = share.backend.root();
         let set = vfs::SetAttr { mode: Some(0o644), ..Default::default() };
         let how = vfs::CreateHow::Guarded;

@@ -145,7 +145,7 @@ async fn a_share_is_closed_to_clients_that_it_does_not_name() {
     r.end(Status::NoEnt);
     // Nor does a handle help that somebody else was given.
     let core = &kit.nfs.core;
-    let share = core.namespace.share_named(b"hidden").unwrap();
+    let share = &core.namespace.share_named(b"hidden").unwrap();
     let fh = core.handles.of_node(share, &share.backend.root().handle());
     let mut r = kit.run(|c| c.putfh(fh.as_bytes())).await;
     r.expect(op::PUTFH, Status::Access);

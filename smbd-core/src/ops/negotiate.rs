@@ -37,7 +37,7 @@ fn negotiate(cx: &Cx) -> Result<Answer, Status> {
     let request = Request::parse(&cx.message).inspect_err(|m| {
         Violation::Format.note(&cx.conn, m.0);
     })?;
-    let (low, high) = cx.server.settings.dialects;
+    let (low, high) = cx.server.settings().dialects;
     let offered = request.dialects.iter().filter_map(|n| Dialect::from_number(*n));
     let dialect =
         offered.filter(|d| (low..=high).contains(d)).max().ok_or(Status::NOT_SUPPORTED)?;
@@ -79,7 +79,7 @@ struct Chosen {
 impl Chosen {
     fn before_311(core: &Core, request: &Request<'_>, dialect: Dialect) -> Self {
         let wanted = request.capabilities & CAP_ENCRYPTION != 0;
-        let offered = core.settings.offers_encryption();
+        let offered = core.settings().offers_encryption();
         Self {
             signing: if dialect.is_3() { Algorithm::AesCmac } else { Algorithm::HmacSha256 },
             cipher: (dialect.is_3() && wanted && offered).then_some(Cipher::Aes128Ccm),
@@ -112,7 +112,7 @@ fn choose<'a>(
                 preauth = true;
                 out.push(NegotiateContext::Preauth { algorithms: vec![SHA_512], salt });
             }
-            NegotiateContext::Encryption(offered) if core.settings.offers_encryption() => {
+            NegotiateContext::Encryption(offered) if core.settings().offers_encryption() => {
                 chosen.cipher = CIPHERS.into_iter().find(|c| offered.contains(&(*c as u16)));
                 let number = chosen.cipher.map_or(0, |c| c as u16);
                 out.push(NegotiateContext::Encryption(vec![number]));
@@ -139,7 +139,7 @@ fn choose<'a>(
 }
 
 fn settle(core: &Core, dialect: Dialect, request: &Request<'_>, chosen: Chosen) -> Negotiated {
-    let settings = &core.settings;
+    let settings = core.settings();
     let largest = match dialect {
         Dialect::V202 => IO_BYTES_MAX_SINGLE,
         Dialect::V210 => IO_BYTES_MAX_2,
@@ -184,7 +184,7 @@ fn response<'a>(
     Response {
         security_mode: n.security_mode,
         dialect,
-        server_guid: core.settings.server_guid,
+        server_guid: core.settings().server_guid,
         capabilities: n.capabilities,
         transact_max: n.transact_max,
         read_max: n.read_max,
@@ -203,7 +203,7 @@ pub(crate) fn from_smb1(core: &Core, conn: &Conn, message: &[u8]) -> Option<Vec<
         return None;
     }
     let offer = smb1::parse(message).ok()?;
-    let (low, high) = core.settings.dialects;
+    let (low, high) = core.settings().dialects;
     let request = Request::default();
     let (dialect, number) = if offer.later && high >= Dialect::V210 {
         (Dialect::V210, Dialect::WILDCARD)
@@ -239,7 +239,7 @@ pub(crate) fn from_smb1(core: &Core, conn: &Conn, message: &[u8]) -> Option<Vec<
 impl Core {
     /// `SecurityMode` of answers to NEGOTIATE.
     pub(crate) fn security_mode(&self) -> u16 {
-        let required = self.settings.signing_required;
+        let required = self.settings().signing_required;
         SIGNING_ENABLED | if required { SIGNING_REQUIRED } else { 0 }
     }
 }

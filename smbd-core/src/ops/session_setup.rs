@@ -14,6 +14,7 @@ use crate::crypto::sign::{Algorithm, Sender, Signer};
 use crate::cx::{Answer, Cx};
 use crate::dispatch::{Loss, end_session, with_pieces};
 use crate::limits::{AUTH_ROUNDS_MAX, SESSIONS_PER_CONNECTION_MAX};
+use crate::review::session_stands;
 use crate::session::{Channel, Kind, Secrets, Session, Standing, Terms, User};
 use crate::settings::Encryption;
 use crate::status::Status;
@@ -26,7 +27,7 @@ use crate::wire::session_setup::{BINDING, ENCRYPT_DATA, IS_GUEST, IS_NULL, Reque
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let request = Request::parse(&cx.message)?;
     let n = cx.conn.negotiated().ok_or(Status::INVALID_PARAMETER)?;
-    if cx.server.settings.encryption == Encryption::Required && n.cipher.is_none() {
+    if cx.server.settings().encryption == Encryption::Required && n.cipher.is_none() {
         return Err(Status::ACCESS_DENIED);
     }
     slow_down(cx).await;
@@ -107,7 +108,7 @@ impl Terms {
 }
 
 fn identity(cx: &Cx) -> Identity {
-    Identity::standalone(&cx.server.settings.host)
+    Identity::standalone(&cx.server.settings().host)
 }
 
 fn fresh(cx: &Cx) -> Result<Fresh, Status> {
@@ -119,7 +120,7 @@ fn fresh(cx: &Cx) -> Result<Fresh, Status> {
 
 /// Guests may come when some share is for them.
 fn policy(cx: &Cx) -> Policy {
-    let guest = cx.server.settings.shares.values().any(|s| s.guest);
+    let guest = cx.server.settings().has_guests();
     Policy { guest, anonymous: guest }
 }
 
@@ -247,6 +248,11 @@ async fn done(
         }
         return Err(status);
     }
+    // The configuration may have changed meanwhile, and whoever looked at the others has not seen this one.
+    if !session_stands(&cx.server, &session) {
+        end_session(&cx.server, &session, Loss::GivenUp).await;
+        return Err(Status::USER_SESSION_DELETED);
+    }
     if purpose == Purpose::New && previous != 0 && previous != session.id {
         end_previous(cx, &session, previous).await;
     }
@@ -272,7 +278,7 @@ fn new(
     key: Option<SessionKey>,
     preauth: &Preauth,
 ) -> Result<(), Status> {
-    let settings = &cx.server.settings;
+    let settings = cx.server.settings();
     let encrypt = settings.encryption == Encryption::Required;
     let signer = match &key {
         Some(key) => {

@@ -1,6 +1,11 @@
 //! TREE_CONNECT (MS-SMB2 section 3.3.5.7).
 
+use std::net::IpAddr;
+
+use vfs::namespace::Share;
+
 use crate::cx::{Answer, Cx};
+use crate::review::{end_tree, tree_stands};
 use crate::session::{Kind, User};
 use crate::settings::ShareSettings;
 use crate::status::Status;
@@ -32,19 +37,36 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let shares = cx.server.namespace.shares();
     let found = shares.iter().find(|s| s.name.to_lowercase() == name.to_lowercase());
     let share = found.ok_or(Status::BAD_NETWORK_NAME)?.clone();
-    let settings = cx.server.settings.share(&share.name);
-    if user.kind != Kind::User && !settings.guest {
+    let settings = cx.server.settings().share(&share.name);
+    let can_encrypt = cx.conn.negotiated().is_some_and(|n| n.cipher.is_some());
+    let access = grant(&share, &settings, &user, cx.conn.info.peer.ip(), can_encrypt)?;
+    let answer = connect(cx, share.name.clone(), Target::Files(share), &user, settings, access)?;
+    // The configuration may have changed meanwhile, and whoever looked at the other trees has not seen this one.
+    let session = cx.session()?;
+    if let Some(tree) = answer.tree_id.and_then(|id| session.tree(id))
+        && !tree_stands(&cx.server, session, &tree)
+    {
+        end_tree(&cx.server, session, &tree).await;
+        return Err(Status::BAD_NETWORK_NAME);
+    }
+    Ok(answer)
+}
+
+/// Most that a user who comes from this address may be granted in a share (an access mask).
+pub(crate) fn grant(
+    share: &Share,
+    settings: &ShareSettings,
+    user: &User,
+    ip: IpAddr,
+    can_encrypt: bool,
+) -> Result<u32, Status> {
+    let guest_refused = user.kind != Kind::User && !settings.guest;
+    let out_of_range =
+        share.clients.as_ref().is_some_and(|ranges| !ranges.iter().any(|r| r.contains(ip)));
+    if guest_refused || out_of_range || settings.encrypt && !can_encrypt {
         return Err(Status::ACCESS_DENIED);
     }
-    let ip = cx.conn.info.peer.ip();
-    if share.clients.as_ref().is_some_and(|ranges| !ranges.iter().any(|r| r.contains(ip))) {
-        return Err(Status::ACCESS_DENIED);
-    }
-    if settings.encrypt && cx.conn.negotiated().is_none_or(|n| n.cipher.is_none()) {
-        return Err(Status::ACCESS_DENIED);
-    }
-    let access = if share.read_only { READ_ACCESS } else { FULL_ACCESS };
-    connect(cx, share.name.clone(), Target::Files(share), &user, settings, access)
+    Ok(if share.read_only { READ_ACCESS } else { FULL_ACCESS })
 }
 
 fn connect(

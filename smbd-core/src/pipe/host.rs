@@ -17,16 +17,19 @@ const UNIX_EPOCH: u64 = 116_444_736_000_000_000;
 
 impl Host for CoreHost {
     fn computer(&self) -> String {
-        crate::auth::Identity::standalone(&self.core.settings.host).computer
+        crate::auth::Identity::standalone(&self.core.settings().host).computer
     }
 
     fn shares(&self) -> Vec<(String, String)> {
-        let shares = self.core.namespace.shares().iter();
-        shares.map(|s| (s.name.clone(), self.core.settings.share(&s.name).comment)).collect()
+        let shares = self.core.namespace.shares();
+        shares
+            .iter()
+            .map(|s| (s.name.clone(), self.core.settings().share(&s.name).comment))
+            .collect()
     }
 
     fn machine(&self) -> Sid {
-        machine(&self.core.settings.server_guid)
+        machine(&self.core.settings().server_guid)
     }
 
     fn account(&self, name: &str) -> Option<(String, u32)> {

@@ -266,6 +266,10 @@ impl Node for LocalNode {
         self.kind
     }
 
+    fn is_beside(&self, other: &dyn Node) -> bool {
+        self.same_backend(other).is_ok()
+    }
+
     fn as_any(&self) -> &(dyn Any + Send + Sync) {
         self
     }

@@ -288,6 +288,10 @@ impl Node for MemNode {
         self.kind
     }
 
+    fn is_beside(&self, other: &dyn Node) -> bool {
+        self.same_backend(other).is_ok()
+    }
+
     fn as_any(&self) -> &(dyn Any + Send + Sync) {
         self
     }

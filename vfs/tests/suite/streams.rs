@@ -26,7 +26,7 @@ async fn shown(share: &Share, file: &NodeRef) -> Vec<(String, u64)> {
 
 pub(crate) async fn streams_hold_data_beside_a_file(b: Bench) {
     let ns = served(&b);
-    let (share, door) = (&ns.shares()[0], ns.by(None));
+    let (share, door) = (&ns.shares()[0].clone(), ns.by(None));
     let f = b.file("f").await;
     b.write(&f, 0, b"main").await;
     assert_eq!(shown(share, &f).await, []);
@@ -63,7 +63,7 @@ pub(crate) async fn streams_hold_data_beside_a_file(b: Bench) {
 
 pub(crate) async fn streams_go_where_the_file_goes(b: Bench) {
     let ns = served(&b);
-    let (share, door, c, r) = (&ns.shares()[0], ns.by(None), root(), &b.root);
+    let (share, door, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
     let (f, g) = (b.file("f").await, b.file("g").await);
     for file in [&f, &g] {
         door.stream_create(share, file, "s").await.unwrap();
@@ -92,7 +92,7 @@ pub(crate) async fn streams_go_where_the_file_goes(b: Bench) {
 
 pub(crate) async fn nobody_sees_where_streams_are(b: Bench) {
     let ns = served(&b);
-    let (share, door, c) = (&ns.shares()[0], ns.by(None), root());
+    let (share, door, c) = (&ns.shares()[0].clone(), ns.by(None), root());
     let f = b.file("f").await;
     assert!(b.backend.hidden(false).await.unwrap().is_none());
     let (s, _) = door.stream_create(share, &f, "s").await.unwrap();

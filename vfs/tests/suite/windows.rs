@@ -100,7 +100,7 @@ pub(crate) async fn a_rename_can_leave_what_is_there(b: Bench) {
 pub(crate) async fn the_door_tells_of_changes(b: Bench) {
     use vfs::watch::Action::{Added, Modified, Removed, RenamedNew, RenamedOld};
     let ns = super::streams::served(&b);
-    let (share, door, c, r) = (&ns.shares()[0], ns.by(None), root(), &b.root);
+    let (share, door, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
     let watch = ns.watches().watch(share.id, r.clone(), 0xfff, true).await.unwrap();
     let d = door.mkdir(share, r, &c, b"Dir", mode(0o755)).await.unwrap().node;
     let f = door.create(share, &d, &c, b"f", CreateHow::Guarded, mode(0o644)).await.unwrap().node;

@@ -87,9 +87,11 @@ async fn list_shares(
     after: u64,
     budget: &mut Budget,
 ) -> Result<bool, Status> {
-    let shares: Vec<_> = pseudo::visible(cx).cloned().collect();
-    // Cookies are the shares' numbers above the reserved ones, ascending by place: a configuration is fixed while it is served.
-    for (share, cookie) in shares.into_iter().zip(DirEntry::COOKIE_MIN..) {
+    let mut shares = pseudo::visible(cx);
+    // Cookies are the shares' own numbers above the reserved ones: they stay when other shares come and go between two calls.
+    shares.sort_by_key(|s| s.id);
+    for share in shares {
+        let cookie = DirEntry::COOKIE_MIN + u64::from(share.id);
         if cookie <= after {
             continue;
         }

@@ -48,7 +48,7 @@ fn check(cx: &Cx, r: &Request<'_>) -> Result<Validated, &'static str> {
     }
     Ok(Validated {
         capabilities: n.capabilities,
-        guid: cx.server.settings.server_guid,
+        guid: cx.server.settings().server_guid,
         security_mode: n.security_mode,
         dialect: n.dialect.number(),
     })

@@ -1,0 +1,105 @@
+//! What a changed configuration takes from those who are there already.
+//!
+//! *Operation.* [`review`] asks of every session, tree connect and waiting durable open whether it would be granted again, by the
+//! same rules that grant it to a newcomer. What would not be is ended as if its client had given it up: a session answers
+//! STATUS_USER_SESSION_DELETED from then on, a tree connect STATUS_NETWORK_NAME_DELETED (MS-SMB2 sections 3.3.4.5, 3.3.4.12), and
+//! clients log on or connect again by themselves. Whatever would be granted again keeps all that it holds.
+//!
+//! A logon or a tree connect that is under way while the configuration changes is judged once more when it is done
+//! ([`session_stands`], [`tree_stands`]), so none slips through between the change and the review.
+//!
+//! *Memory.* A list of the sessions while it runs.
+//!
+//! *Errors.* None: what is gone meanwhile is passed over.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::dispatch::{Loss, end_session, lose};
+use crate::open::{Open, Target as Opened};
+use crate::ops::close;
+use crate::ops::tree_connect::grant;
+use crate::server::Core;
+use crate::session::{Kind, Session, Standing};
+use crate::settings::Encryption;
+use crate::tree::{Target, Tree};
+
+/// How much a review ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Sessions.
+    pub sessions: usize,
+    /// Tree connects of sessions that go on.
+    pub trees: usize,
+    /// Durable opens that waited for their client.
+    pub opens: usize,
+}
+
+/// Asks of everything whether it would be granted again.
+pub(crate) async fn review(core: &Arc<Core>) -> Taken {
+    let mut taken = Taken::default();
+    let now = core.now();
+    for session in core.sessions.all(|s| s.standing(now) != Standing::InProgress) {
+        if !session_stands(core, &session) {
+            end_session(core, &session, Loss::GivenUp).await;
+            taken.sessions += 1;
+            continue;
+        }
+        for tree in session.trees() {
+            if !tree_stands(core, &session, &tree) {
+                end_tree(core, &session, &tree).await;
+                taken.trees += 1;
+            }
+        }
+    }
+    for open in core.opens.all(|o| o.session_id() == 0 && !open_stands(core, o)) {
+        close::end(core, &open).await;
+        taken.opens += 1;
+    }
+    taken
+}
+
+/// The user may still log on, as the same one, and the session protects its messages as it would have to now.
+pub(crate) fn session_stands(core: &Core, session: &Session) -> bool {
+    let settings = core.settings();
+    let Some(user) = session.user() else { return true };
+    let may_log_on = match user.kind {
+        Kind::User => core.users.find(&user.name).is_some_and(|a| a.cred == user.cred),
+        Kind::Guest | Kind::Anonymous => settings.has_guests(),
+    };
+    let signs = user.kind != Kind::User || session.signing_required() || !settings.signing_required;
+    let seals = session.encrypts() || settings.encryption != Encryption::Required;
+    may_log_on && signs && seals
+}
+
+/// A TREE_CONNECT would give no less than this one did.
+pub(crate) fn tree_stands(core: &Core, session: &Session, tree: &Tree) -> bool {
+    let (Target::Files(share), Some(user)) = (&tree.target, session.user()) else { return true };
+    let Some(now) = core.namespace.share(share.id) else { return false };
+    let settings = core.settings().share(&now.name);
+    let granted = |ip: IpAddr| {
+        // Where encryption is asked for, the tree either does it already or has to be connected anew.
+        let access = grant(&now, &settings, &user, ip, true);
+        access.is_ok_and(|access| tree.maximal_access & !access == 0)
+    };
+    let peers = session.channels().into_iter().filter_map(|c| c.conn.upgrade());
+    let mut peers = peers.map(|conn| conn.info.peer.ip()).peekable();
+    Arc::ptr_eq(&now.backend, &share.backend)
+        && now.squash(user.cred.clone()) == tree.cred
+        && (tree.settings.encrypt || !settings.encrypt)
+        && (peers.peek().is_none() || peers.any(granted))
+}
+
+/// Ends a tree connect.
+pub(crate) async fn end_tree(core: &Arc<Core>, session: &Session, tree: &Tree) {
+    session.remove_tree(tree.id);
+    lose(core, session.id, Some(tree.id), Loss::GivenUp).await;
+}
+
+/// A durable open that waits: its share is served and its owner may log on.
+fn open_stands(core: &Core, open: &Open) -> bool {
+    let Opened::File(file) = &open.target else { return true };
+    let share = core.namespace.share(file.share.id);
+    let served = share.is_some_and(|s| Arc::ptr_eq(&s.backend, &file.share.backend));
+    served && core.users.find(&open.durable.owner()).is_some()
+}
