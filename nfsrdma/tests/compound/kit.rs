@@ -74,9 +74,12 @@ impl Kit {
     }
 
     /// The server is killed, and started again on the same volumes. Its clock begins anew.
-    pub fn restart(self, options: Options) -> Self {
+    pub fn restart(self, options: impl FnOnce() -> Options) -> Self {
         let Self { nfs, volumes, .. } = self;
-        Self::run_of(nfs.core.boot.instance + 1, volumes, options)
+        let instance = nfs.core.boot.instance + 1;
+        // It closes its store, so that the next can open it.
+        drop(nfs);
+        Self::run_of(instance, volumes, options())
     }
 
     /// Sets the clock.

@@ -109,7 +109,7 @@ async fn opens_and_locks_are_reclaimed_after_a_restart() {
         d.open(b"o", b"g", R).await.unwrap();
         o.fh
     };
-    let kit = kit.restart(options(Some(state.path())));
+    let kit = kit.restart(|| options(Some(state.path())));
     assert!(kit.nfs.clients.in_grace());
     let stranger = Client::new(&kit, b"z").await;
     assert_eq!(stranger.open(b"o", b"f", W).await.unwrap_err(), Status::Grace);
@@ -148,7 +148,7 @@ async fn who_comes_back_too_late_has_lost_it_for_good() {
         d.open(b"o", b"g", R).await.unwrap();
         c.open(b"o", b"f", RW).await.unwrap().fh
     };
-    let kit = kit.restart(options(Some(state.path())));
+    let kit = kit.restart(|| options(Some(state.path())));
     {
         let d = Client::unreclaimed(&kit, b"y", Handle::detached()).await;
         kit.at_ms(LEASE_MS);
@@ -159,7 +159,7 @@ async fn who_comes_back_too_late_has_lost_it_for_good() {
         let c = Client::unreclaimed(&kit, b"x", Handle::detached()).await;
         assert_eq!(reclaimed(&c, &fh, RW).await.unwrap_err(), Status::NoGrace);
     }
-    let kit = kit.restart(options(Some(state.path())));
+    let kit = kit.restart(|| options(Some(state.path())));
     let c = Client::unreclaimed(&kit, b"x", Handle::detached()).await;
     assert_eq!(reclaimed(&c, &fh, RW).await.unwrap_err(), Status::ReclaimBad);
     let d = Client::unreclaimed(&kit, b"y", Handle::detached()).await;
@@ -180,7 +180,7 @@ async fn with_nobody_to_wait_for_there_is_no_grace() {
         let r = kit.run_minor(1, |a| a.op(op::DESTROY_CLIENTID, |w| w.u64(id))).await;
         assert_eq!(r.status, Status::Ok);
     }
-    let kit = kit.restart(options(Some(state.path())));
+    let kit = kit.restart(|| options(Some(state.path())));
     assert!(!kit.nfs.clients.in_grace());
     Client::new(&kit, b"z").await.open(b"o", b"f", RW).await.unwrap();
 }
@@ -198,7 +198,7 @@ async fn what_was_released_for_another_cannot_be_reclaimed() {
         d.open(b"o", b"f", W).await.unwrap();
         fh
     };
-    let kit = kit.restart(options(Some(state.path())));
+    let kit = kit.restart(|| options(Some(state.path())));
     let c = Client::unreclaimed(&kit, b"x", Handle::detached()).await;
     assert_eq!(reclaimed(&c, &fh, (3, 3)).await.unwrap_err(), Status::ReclaimBad);
 }
