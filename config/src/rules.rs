@@ -319,13 +319,6 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
     let rdma_port = settled(draft.nfs_rdma_port.clone(), crate::Port(default.nfs_rdma_port));
     let nfs = [(nfs_port, nfs_set.origin), (rdma_port.value.0, rdma_port.origin)];
     let smb = check_smb(&draft, nfs, rdma.value, report);
-    if rdma.value == Rdma::Verbs {
-        report.add_help(
-            rdma.origin,
-            "this headgate is built without hardware verbs",
-            "write `iwarp`, which needs no RDMA device on this side, or `auto`",
-        );
-    }
     if rdma.value != Rdma::Off && nfs_port == rdma_port.value.0 && nfs_port != 0 {
         let both = [rdma_port.origin, nfs_set.origin];
         let at = both.into_iter().find(|o| *o != Origin::Nowhere).unwrap_or(Origin::Nowhere);

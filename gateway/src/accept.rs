@@ -81,19 +81,23 @@ pub async fn tcp(listener: TcpListener, shared: Arc<Shared>, front: Front) {
     }
 }
 
+/// What carries the connections of an RDMA listener.
+#[derive(Clone, Debug)]
+pub struct Way {
+    /// The provider's name.
+    pub provider: &'static str,
+    /// The device, where there is one.
+    pub device: Option<String>,
+}
+
 /// Accepts from an RDMA listener for as long as the daemon runs.
-pub async fn rdma(
-    provider: &'static str,
-    mut listener: Box<dyn Listener>,
-    shared: Arc<Shared>,
-    front: Front,
-) {
+pub async fn rdma(way: Way, mut listener: Box<dyn Listener>, shared: Arc<Shared>, front: Front) {
     loop {
         match listener.accept().await {
             Ok(incoming) => {
                 if let Some(place) = shared.admission.admit(incoming.peer()) {
-                    let (shared, front) = (shared.clone(), front.clone());
-                    tokio::spawn(one_rdma(provider, incoming, shared, front, place));
+                    let (way, shared, front) = (way.clone(), shared.clone(), front.clone());
+                    tokio::spawn(one_rdma(way, incoming, shared, front, place));
                 }
             }
             Err(error) => refused(&error).await,
@@ -124,7 +128,7 @@ async fn one_tcp(
 }
 
 async fn one_rdma(
-    provider: &'static str,
+    way: Way,
     mut incoming: Box<dyn Incoming>,
     shared: Arc<Shared>,
     front: Front,
@@ -145,7 +149,7 @@ async fn one_rdma(
         Ok(c) => c,
         Err(error) => return tracing::info!(%peer, %error, "RDMA connection was not set up"),
     };
-    match shared.channel(provider, c, &front) {
+    match shared.channel(way, c, &front) {
         Ok(channel) => shared.connection(channel, front, place).await,
         Err(error) => tracing::info!(%peer, %error, "RDMA connection ended as it began"),
     }
@@ -158,11 +162,14 @@ impl Shared {
 
     fn channel(
         &self,
-        provider: &'static str,
+        way: Way,
         c: Connected,
         front: &Front,
     ) -> Result<Box<dyn Channel>, ChannelError> {
-        let info = self.info(c.peer, c.local, Transport::Rdma(provider));
+        let info = self.info(c.peer, c.local, Transport::Rdma(way.provider));
+        if let Some(device) = way.device {
+            info.facts.note("device", device);
+        }
         let recvs = self.recvs.clone();
         Ok(match front {
             Front::Nfs(_) => Box::new(RdmaChannel::new(c.qp, info, recvs, &c.private_data)?),

@@ -19,7 +19,9 @@ pub fn refresh(server: &Server, tcp: &[SocketAddr], direct: &[SocketAddr]) {
             .any(|at| at.ip() == ip || at.ip().is_unspecified() && (at.is_ipv6() || ip.is_ipv4()))
     };
     let list = addresses().into_iter().filter(|i| served(tcp, i.addr));
-    let list = list.map(|i| Interface { rdma: served(direct, i.addr), ..i });
+    // What listens on every address listens on the loopback, too, where soft devices cannot come.
+    let rdma = |ip: IpAddr| served(direct, ip) && !ip.is_loopback();
+    let list = list.map(|i| Interface { rdma: rdma(i.addr), ..i });
     server.core().interfaces.set(list.collect());
 }
 

@@ -13,6 +13,7 @@ pub mod interfaces;
 pub mod listen;
 pub mod networks;
 pub mod port;
+mod rdma;
 pub mod serve;
 pub mod shares;
 pub mod shutdown;

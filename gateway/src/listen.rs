@@ -3,25 +3,15 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use config::{Rdma, RdmaCrc, Settings};
-use rdma_transport::iwarp::{Iwarp, IwarpConfig};
+use config::Settings;
 use rdma_transport::verbs::{Listener, Provider};
 use tokio::net::{TcpListener, TcpSocket};
 
 /// Connections that the kernel holds for a listener until they are accepted.
 const BACKLOG: u32 = 1024;
 
-/// Which provider serves RDMA here.
-pub fn provider(settings: &Settings) -> Result<Option<Box<dyn Provider>>, String> {
-    match settings.rdma {
-        Rdma::Off => Ok(None),
-        Rdma::Auto | Rdma::Iwarp => {
-            let crc = settings.rdma_crc == RdmaCrc::Always;
-            Ok(Some(Box::new(Iwarp::new(IwarpConfig { crc, ..IwarpConfig::default() }))))
-        }
-        Rdma::Verbs => Err("this build has no hardware verbs; use --rdma iwarp".into()),
-    }
-}
+/// What a port is for, the option that sets it, its number.
+pub type Named = (&'static str, &'static str, u16);
 
 /// Where to listen on a port.
 pub fn addresses(bind: &[IpAddr], port: u16) -> Vec<SocketAddr> {

@@ -23,7 +23,6 @@ use nfsrdma::limits::NEIGHBOURS_REFRESH_SECONDS;
 use nfsrdma::server::Server;
 use nfsrdma::v4;
 use rdma_transport::limits::{RPCRDMA_CREDITS, RPCRDMA_CREDITS_REVERSE};
-use rdma_transport::verbs::Provider;
 use tokio::task::JoinSet;
 use vfs::namespace::Namespace;
 
@@ -31,11 +30,16 @@ use crate::accept::{self, Front, Shared};
 use crate::admin::{self, daemon::Daemon};
 use crate::admission::Admission;
 use crate::boot::{self, Run};
-use crate::listen::{addresses, listen_rdma, listen_tcp, provider};
+use crate::listen::{Named, addresses, listen_tcp};
+use crate::rdma::doors::{Doors, Heard};
 use crate::shares::shares;
 use crate::shutdown::Connections;
 use crate::users::Book;
 use crate::{interfaces, networks, port, smb};
+
+/// What the ports of RDMA are for.
+const NFS_RDMA: &str = "NFS over RDMA";
+const SMB_DIRECT: &str = "SMB Direct";
 
 /// How often leases and networks are looked at.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
@@ -96,29 +100,29 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
         connections: Arc::new(Connections::default()),
         admission: Admission::new(settings.connections),
     });
-    let provider = provider(&settings)?;
-    let mut listeners = Listeners {
-        settings: &settings,
-        provider: provider.as_deref(),
-        shared: &shared,
-        tasks: JoinSet::new(),
-    };
+    let mut listeners = Listeners { settings: &settings, shared: &shared, tasks: JoinSet::new() };
     let front = Front::Nfs(nfs.clone());
     let nfs_tcp = ("NFS over TCP", "--nfs-port", settings.nfs_port);
-    let nfs_rdma = ("NFS over RDMA", "--nfs-rdma-port", settings.nfs_rdma_port);
     let nfs_at = listeners.tcp(nfs_tcp, &front)?;
-    let nfs_rdma_at = listeners.rdma(nfs_rdma, &front).await?;
+    let nfs_rdma = (NFS_RDMA, "--nfs-rdma-port", settings.nfs_rdma_port);
+    let mut by_rdma = vec![(nfs_rdma, front)];
     if let Some(at) = nfs_at.first() {
         nfs.set_tcp_port(at.port());
     }
-    let (mut smb_at, mut smb_direct_at) = (Vec::new(), Vec::new());
+    let mut smb_at = Vec::new();
     if let Some((server, _)) = &smb {
         let front = Front::Smb(server.clone());
         let (tcp, direct) = (settings.smb.port, settings.smb.direct_port);
         smb_at = listeners.tcp(("SMB over TCP", "--smb-port", tcp), &front)?;
-        smb_direct_at = listeners.rdma(("SMB Direct", "--smb-direct-port", direct), &front).await?;
+        by_rdma.push(((SMB_DIRECT, "--smb-direct-port", direct), front));
+    }
+    let doors = Doors::open(&settings, &shared, by_rdma).await?;
+    let heard = doors.heard();
+    let (nfs_rdma_at, smb_direct_at) = (heard.at(NFS_RDMA), heard.at(SMB_DIRECT));
+    if let Some((server, _)) = &smb {
         interfaces::refresh(server, &smb_at, &smb_direct_at);
     }
+    listeners.tasks.spawn(doors.follow());
     let mut tasks = listeners.tasks;
     let daemon = Daemon {
         connections: shared.connections.clone(),
@@ -129,7 +133,7 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
         smb_direct_port: smb_direct_at.first().map(SocketAddr::port),
     };
     let (admin, admin_task) = serve_admin(&settings, daemon).await?;
-    tasks.spawn(housekeeping(nfs, smb, smb_at.clone(), smb_direct_at.clone()));
+    tasks.spawn(housekeeping(nfs, smb, smb_at.clone(), heard));
     Ok(Running {
         nfs: nfs_at,
         nfs_rdma: nfs_rdma_at,
@@ -174,13 +178,9 @@ fn nfs_server(
 /// Opens listeners, each with a task of its own.
 struct Listeners<'a> {
     settings: &'a Settings,
-    provider: Option<&'a dyn Provider>,
     shared: &'a Arc<Shared>,
     tasks: JoinSet<()>,
 }
-
-/// What a port is for, the option that sets it, its number.
-type Named = (&'static str, &'static str, u16);
 
 impl Listeners<'_> {
     fn tcp(
@@ -194,24 +194,6 @@ impl Listeners<'_> {
                 listen_tcp(at, self.settings).map_err(|e| port::refused(what, at, &e, option))?;
             all.push(listener.local_addr().map_err(|e| e.to_string())?);
             self.tasks.spawn(accept::tcp(listener, self.shared.clone(), front.clone()));
-        }
-        Ok(all)
-    }
-
-    async fn rdma(
-        &mut self,
-        (what, option, number): Named,
-        front: &Front,
-    ) -> Result<Vec<SocketAddr>, String> {
-        let mut all = Vec::new();
-        let Some(provider) = self.provider else { return Ok(all) };
-        for at in addresses(&self.settings.bind, number) {
-            let listener = listen_rdma(provider, at, self.settings)
-                .await
-                .map_err(|e| port::refused(what, at, &e, option))?;
-            all.push(listener.local_addr());
-            let (shared, front) = (self.shared.clone(), front.clone());
-            self.tasks.spawn(accept::rdma(provider.name(), listener, shared, front));
         }
         Ok(all)
     }
@@ -279,10 +261,11 @@ async fn housekeeping(
     nfs: Arc<Server>,
     smb: Option<(smbd_core::server::Server, Arc<Book>)>,
     smb_at: Vec<SocketAddr>,
-    smb_direct_at: Vec<SocketAddr>,
+    heard: Heard,
 ) {
     let mut ticks = tokio::time::interval(HOUSEKEEPING);
     let mut networks_at = tokio::time::Instant::now();
+    let mut direct_at = Vec::new();
     loop {
         let now = ticks.tick().await;
         nfs.v4().clients.tick().await;
@@ -292,11 +275,13 @@ async fn housekeeping(
             // What cannot be read is said in the log.
             let _ = tokio::task::spawn_blocking(move || book.refresh()).await;
         }
-        if now >= networks_at {
+        let direct_now = heard.at(SMB_DIRECT);
+        if now >= networks_at || direct_at != direct_now {
+            direct_at = direct_now;
             networks_at = now + Duration::from_secs(NEIGHBOURS_REFRESH_SECONDS);
             nfs.core().neighbours.set(networks::attached());
             if let Some((server, _)) = &smb {
-                interfaces::refresh(server, &smb_at, &smb_direct_at);
+                interfaces::refresh(server, &smb_at, &direct_at);
             }
         }
     }

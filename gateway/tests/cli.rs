@@ -304,3 +304,36 @@ fn check_tells_what_smb_clients_type() {
     let text = String::from_utf8(o.stdout).unwrap();
     assert!(text.contains("no SMB: nobody could log on"), "{text}");
 }
+
+/// The loopback device never has an RDMA device, on no machine.
+#[test]
+fn devices_that_are_demanded_and_not_there_are_said_by_check_and_stop_serve() {
+    let state = tempfile::tempdir().unwrap();
+    let args = [
+        "--share",
+        "a=mem:",
+        "--bind",
+        "127.0.0.1",
+        "--rdma",
+        "verbs",
+        "--nfs-port",
+        "0",
+        "--nfs-rdma-port",
+        "0",
+        "--state",
+        state.path().to_str().unwrap(),
+    ];
+    let o = headgate(&[&["check", "--json"][..], &args].concat());
+    assert_eq!(o.status.code(), Some(0), "{}", stderr(&o));
+    let told = json(&o);
+    let warnings = told["warnings"].to_string();
+    assert!(warnings.contains("no RDMA device belongs to lo"), "{warnings}");
+    assert!(warnings.contains("will not start"), "{warnings}");
+    let place = &told["addresses"][0];
+    assert_eq!(place["rdma_providers"].as_array().unwrap().len(), 0, "{place}");
+    assert!(place["rdma_device"].is_null() && place["rdma_device_why_not"].is_null(), "{place}");
+    assert!(!place["mount"].to_string().contains("proto=rdma"), "{place}");
+    let o = headgate(&[&["serve"][..], &args].concat());
+    assert_eq!(o.status.code(), Some(1));
+    assert!(stderr(&o).contains("`--rdma verbs` is not possible: 127.0.0.1"), "{}", stderr(&o));
+}

@@ -21,7 +21,9 @@ use vfs::local::{LocalBackend, LocalConfig};
 use vfs::mem::MemBackend;
 
 use crate::port;
-use netdev::{Address, Device};
+use crate::rdma::host;
+use crate::rdma::plan::{self, Offer, Refused};
+use netdev::Device;
 
 /// A volume in memory of this size is asked what it can do; nothing of it is used.
 const MEM_SIZE_TRIED: u64 = 1 << 20;
@@ -64,6 +66,8 @@ struct Place {
     ip: IpAddr,
     device: Option<String>,
     facts: Device,
+    /// What it offers by RDMA.
+    offer: Offer,
 }
 
 impl Place {
@@ -133,26 +137,23 @@ fn share_facts<'a>(share: &'a Share, warnings: &mut Vec<String>) -> ShareFacts<'
 
 /// The addresses that would be served.
 fn places(settings: &Settings, warnings: &mut Vec<String>) -> Vec<Place> {
-    let here = netdev::addresses();
-    let place = |a: &Address| Place {
-        ip: a.ip,
-        device: a.device.clone(),
-        facts: a.device.as_deref().map(netdev::device).unwrap_or_default(),
-    };
-    let all_of_kind = |ip: &IpAddr| {
-        settings.bind.iter().any(|b| b.is_unspecified() && b.is_ipv4() == ip.is_ipv4())
-    };
-    let bound = |a: &&Address| {
-        settings.bind.is_empty() || settings.bind.contains(&a.ip) || all_of_kind(&a.ip)
-    };
-    for ip in settings.bind.iter().filter(|ip| !ip.is_unspecified()) {
-        if !here.iter().any(|a| a.ip == *ip) {
-            warnings.push(format!(
-                "{ip} is not an address of this host; `headgate serve` will not start"
-            ));
-        }
+    let host = host::look(settings);
+    let is_here = |ip: IpAddr| host.addresses.iter().any(|a| a.ip == ip);
+    for ip in settings.bind.iter().filter(|ip| !ip.is_unspecified() && !is_here(**ip)) {
+        warnings
+            .push(format!("{ip} is not an address of this host; `headgate serve` will not start"));
     }
-    here.iter().filter(bound).map(place).collect()
+    let offers = plan::offers(settings.rdma, &settings.bind, &host, &Refused::new());
+    if let Err(why) = plan::demanded(settings.rdma, &settings.bind, &offers) {
+        warnings.push(format!("{why}; `headgate serve` will not start"));
+    }
+    let place = |offer: Offer| Place {
+        ip: offer.ip,
+        device: offer.netdev.clone(),
+        facts: offer.netdev.as_deref().map(netdev::device).unwrap_or_default(),
+        offer,
+    };
+    offers.into_iter().filter(|o| is_here(o.ip)).map(place).collect()
 }
 
 /// Tries to listen where `serve` would.

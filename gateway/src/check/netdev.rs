@@ -18,8 +18,6 @@ pub(crate) struct Device {
     pub(crate) mtu: Option<u32>,
     /// Speed in Mbit/s, where the device tells one.
     pub(crate) speed: Option<u32>,
-    /// RDMA devices of the kernel on top of it.
-    pub(crate) rdma: Vec<String>,
 }
 
 fn read(path: &str) -> String {
@@ -104,23 +102,7 @@ pub(crate) fn device(name: &str) -> Device {
         mtu: number("mtu").and_then(sensible),
         // Virtual devices say -1, or fail to be read.
         speed: number("speed").and_then(sensible),
-        rdma: rdma_devices(name),
     }
-}
-
-/// RDMA devices whose ports belong to this network device.
-fn rdma_devices(netdev: &str) -> Vec<String> {
-    let Ok(devices) = fs::read_dir("/sys/class/infiniband") else { return Vec::new() };
-    let names = devices.flatten().filter_map(|d| d.file_name().into_string().ok());
-    let on_it = |rdma: &String| {
-        let ports = fs::read_dir(format!("/sys/class/infiniband/{rdma}/ports"));
-        ports.into_iter().flatten().flatten().any(|port| {
-            let ndevs = port.path().join("gid_attrs/ndevs");
-            let tables = fs::read_dir(ndevs).into_iter().flatten().flatten();
-            tables.into_iter().any(|n| read(&n.path().to_string_lossy()).trim() == netdev)
-        })
-    };
-    names.filter(on_it).collect()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::net::IpAddr;
 
 use config::{Rdma, Share, Squash};
+use rdma_transport::devices::{Fabric, Served};
 use serde_json::{Value, json};
 
 use super::{Findings, Handles, Place, ShareFacts, smb};
@@ -62,11 +63,26 @@ fn device(place: &Place) -> String {
     let mut parts = Vec::new();
     parts.extend(place.device.clone());
     parts.extend(place.facts.mtu.map(|m| format!("MTU {m}")));
-    parts.extend(place.facts.speed.map(|s| match s {
+    parts.extend(place.facts.speed.map(speed));
+    parts.join(", ")
+}
+
+fn speed(megabits: u32) -> String {
+    match megabits {
         s if s >= 1000 && s % 1000 == 0 => format!("{} Gbit/s", s / 1000),
         s => format!("{s} Mbit/s"),
-    }));
-    parts.join(", ")
+    }
+}
+
+/// Everything about the device that serves an address.
+fn served(s: &Served) -> String {
+    let mut parts = vec![
+        format!("{}, port {} {}", s.fabric, s.port, s.state),
+        format!("GID {} {}", s.gid_index, s.gid_words()),
+    ];
+    parts.extend(s.path_mtu.map(|m| format!("path MTU {m}")));
+    parts.extend(s.speed.map(speed));
+    format!("{} ({})", s.device, parts.join(", "))
 }
 
 /// Which clients get RDMA at this address, and why the others do not.
@@ -79,16 +95,34 @@ fn rdma_words(f: &Findings<'_>, place: &Place) -> Vec<String> {
             "RDMA for `headgate demo` and `bench` only: Linux refuses its own iWARP on the loopback device".into(),
         ];
     }
-    let mut words = vec![
-        "RDMA by iWARP in user space, for clients with an iWARP adapter, or with soft iWARP on any adapter".into(),
-        "  (on the client: `modprobe siw && rdma link add siw0 type siw netdev DEVICE`)".into(),
-    ];
-    match place.facts.rdma.as_slice() {
-        [] => words.push("no RDMA for RoCE and InfiniBand clients: that needs an RDMA device on this side".into()),
-        some => words.push(format!(
-            "no RDMA for RoCE and InfiniBand clients: {} is here, but this headgate is built without hardware verbs",
-            some.join(", ")
-        )),
+    let mut words = Vec::new();
+    if let Some(s) = place.offer.device() {
+        let clients = match s.fabric {
+            Fabric::Roce => "RoCE clients; soft RoCE does, too",
+            Fabric::InfiniBand => "clients of this fabric",
+            Fabric::Iwarp => "clients with an iWARP adapter, or with soft iWARP on any adapter",
+        };
+        words.push(format!("RDMA by {}, for {clients}", served(s)));
+    }
+    if place.offer.iwarp.is_ok() {
+        words.push("RDMA by iWARP in user space, for clients with an iWARP adapter, or with soft iWARP on any adapter".into());
+        words.push(
+            "  (on the client: `modprobe siw && rdma link add siw0 type siw netdev DEVICE`)".into(),
+        );
+    }
+    match &place.offer.verbs {
+        Ok(None) => words.push(
+            "no RDMA for RoCE and InfiniBand clients: that needs an RDMA device on this side"
+                .into(),
+        ),
+        Err(why) => words.push(format!("no RDMA for RoCE and InfiniBand clients: {why}")),
+        Ok(Some(s)) if s.fabric == Fabric::Iwarp => {
+            words.push(format!(
+                "no RDMA for RoCE and InfiniBand clients: {} speaks iWARP",
+                s.device
+            ));
+        }
+        Ok(Some(_)) => {}
     }
     words
 }
@@ -115,7 +149,7 @@ pub(super) fn text(f: &Findings<'_>) {
         for line in rdma_words(f, place) {
             println!("    {line}");
         }
-        let rdma = f.settings.rdma != Rdma::Off && !place.only_this_host();
+        let rdma = place.offer.rdma();
         if let Some(first) = f.shares.first() {
             for (version, over) in commands(rdma) {
                 println!("      {}", mount(f, place.ip, first.share, version, over));
@@ -158,6 +192,26 @@ fn commands(rdma: bool) -> Vec<(&'static str, bool)> {
     all
 }
 
+/// Who serves RDMA at an address, the best first.
+fn providers(place: &Place) -> Vec<&'static str> {
+    let verbs = place.offer.device().map(|_| "verbs");
+    let iwarp = place.offer.iwarp.is_ok().then_some("iwarp");
+    verbs.into_iter().chain(iwarp).collect()
+}
+
+fn device_json(s: &Served) -> Value {
+    json!({
+        "name": s.device,
+        "port": s.port,
+        "link_layer": s.fabric.to_string(),
+        "state": s.state,
+        "gid_index": s.gid_index,
+        "gid_type": s.gid_words(),
+        "path_mtu": s.path_mtu,
+        "speed_mbit": s.speed,
+    })
+}
+
 /// For programs.
 pub(super) fn json(f: &Findings<'_>) {
     let shares: Vec<Value> = f
@@ -184,12 +238,11 @@ pub(super) fn json(f: &Findings<'_>) {
         .places
         .iter()
         .map(|p| {
-            let rdma = f.settings.rdma != Rdma::Off;
             let mounts: Vec<String> = f
                 .shares
                 .iter()
                 .flat_map(|s| {
-                    commands(rdma && !p.only_this_host())
+                    commands(p.offer.rdma())
                         .into_iter()
                         .map(|(version, over)| mount(f, p.ip, s.share, version, over))
                 })
@@ -199,8 +252,9 @@ pub(super) fn json(f: &Findings<'_>) {
                 "device": p.device,
                 "mtu": p.facts.mtu,
                 "speed_mbit": p.facts.speed,
-                "rdma_provider": if rdma { Some("iwarp") } else { None },
-                "rdma_devices": p.facts.rdma,
+                "rdma_providers": providers(p),
+                "rdma_device": p.offer.device().map(device_json),
+                "rdma_device_why_not": p.offer.verbs.as_ref().err(),
                 "rdma": rdma_words(f, p),
                 "mount": mounts,
                 "smb": smb::place_json(f, p),

@@ -4,7 +4,8 @@ use std::fs;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 
-use config::{Encryption, Identity, Rdma, Settings, Share, Signing};
+use config::{Encryption, Identity, Settings, Share, Signing};
+use rdma_transport::devices::Fabric;
 use serde_json::{Value, json};
 
 use super::{Findings, Place};
@@ -76,11 +77,6 @@ fn unc(ip: IpAddr, share: &Share) -> String {
     format!(r"\\{host}\{}", share.name)
 }
 
-/// SMB Direct can be used at this address.
-fn direct(f: &Findings<'_>, place: &Place) -> bool {
-    f.settings.rdma != Rdma::Off && !place.only_this_host()
-}
-
 /// The mount commands of a Linux client: the best first.
 pub(super) fn mounts(f: &Findings<'_>, place: &Place, share: &Share) -> Vec<String> {
     let user = f.smb.users.first().map_or("USER", String::as_str);
@@ -114,9 +110,20 @@ pub(super) fn mounts(f: &Findings<'_>, place: &Place, share: &Share) -> Vec<Stri
         };
         format!("mount -t cifs -o {options} //{host}/{} /mnt", share.name)
     };
-    match direct(f, place) {
+    match place.offer.rdma() {
         true => vec![one(true), one(false)],
         false => vec![one(false)],
+    }
+}
+
+/// Whose clients come by SMB Direct, with the article.
+fn adapters(place: &Place) -> &'static str {
+    match (place.offer.device().map(|d| d.fabric), place.offer.iwarp.is_ok()) {
+        (Some(Fabric::Roce), true) => "a RoCE or an iWARP",
+        (Some(Fabric::InfiniBand), true) => "an InfiniBand or an iWARP",
+        (Some(Fabric::Roce), false) => "a RoCE",
+        (Some(Fabric::InfiniBand), false) => "an InfiniBand",
+        (Some(Fabric::Iwarp) | None, _) => "an iWARP",
     }
 }
 
@@ -128,9 +135,9 @@ pub(super) fn words(f: &Findings<'_>, place: &Place, share: &Share) -> Vec<Strin
         Some(s) => format!("{s} Mbit/s"),
         None => "1 Gbit/s (the device does not say)".into(),
     };
-    let rdma = match direct(f, place) {
-        true => ", and RDMA for clients with an iWARP adapter",
-        false => ", and no RDMA",
+    let rdma = match place.offer.rdma() {
+        true => format!(", and RDMA for clients with {} adapter", adapters(place)),
+        false => ", and no RDMA".into(),
     };
     let mut words = vec![format!("SMB for Windows: {path}; it is told of {speed}{rdma}")];
     let port = f.settings.smb.port;
@@ -139,7 +146,7 @@ pub(super) fn words(f: &Findings<'_>, place: &Place, share: &Share) -> Vec<Strin
             "  Windows looks on port 445; from Windows 11 24H2 on: `net use Z: {path} /tcpport:{port}`"
         ));
     }
-    if direct(f, place) {
+    if place.offer.rdma() {
         if f.settings.smb.signing == Signing::Required {
             words.push(
                 "SMB Direct for Linux: data goes inside messages, because a Linux client that signs places none directly;"
@@ -191,7 +198,7 @@ pub(super) fn place_json(f: &Findings<'_>, place: &Place) -> Value {
     let shares = &f.settings.shares;
     json!({
         "windows": shares.iter().map(|s| unc(place.ip, s)).collect::<Vec<_>>(),
-        "rdma": direct(f, place),
+        "rdma": place.offer.rdma(),
         "words": shares.first().map(|s| words(f, place, s)).unwrap_or_default(),
         "mount": shares.iter().flat_map(|s| mounts(f, place, s)).collect::<Vec<_>>(),
     })

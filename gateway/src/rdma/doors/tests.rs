@@ -1,0 +1,206 @@
+//! Listeners on a host that changes.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use iobuf::{Pool, PoolLimits};
+use rdma_transport::verbs::{BoxFuture, ConnectParams, Connected, Incoming, Listener};
+
+use super::*;
+use crate::admission::Admission;
+use crate::rdma::plan::tests::{card, host};
+use crate::shutdown::Connections;
+
+const WITH: &str = "198.51.100.1";
+
+/// Listens and hears nothing; knows how many listen, and refuses where told to.
+#[derive(Clone, Default)]
+struct Deaf {
+    open: Arc<Mutex<Vec<SocketAddr>>>,
+    refuses: Arc<Mutex<Option<io::ErrorKind>>>,
+    tries: Arc<AtomicUsize>,
+}
+
+struct DeafListener(SocketAddr, Arc<Mutex<Vec<SocketAddr>>>);
+
+impl Listener for DeafListener {
+    fn local_addr(&self) -> SocketAddr {
+        self.0
+    }
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Incoming>>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+impl Drop for DeafListener {
+    fn drop(&mut self) {
+        self.1.lock().unwrap().retain(|at| *at != self.0);
+    }
+}
+
+impl Provider for Deaf {
+    fn name(&self) -> &'static str {
+        "deaf"
+    }
+    fn listen(&self, mut at: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Listener>>> {
+        self.tries.fetch_add(1, Ordering::Relaxed);
+        let refusal = *self.refuses.lock().unwrap();
+        if at.port() == 0 {
+            at.set_port(4711);
+        }
+        Box::pin(async move {
+            if let Some(kind) = refusal {
+                return Err(kind.into());
+            }
+            self.open.lock().unwrap().push(at);
+            Ok(Box::new(DeafListener(at, self.open.clone())) as Box<dyn Listener>)
+        })
+    }
+    fn connect(&self, _: SocketAddr, _: ConnectParams) -> BoxFuture<'_, io::Result<Connected>> {
+        Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
+    }
+}
+
+impl Deaf {
+    fn at(&self) -> Vec<String> {
+        let mut all: Vec<String> =
+            self.open.lock().unwrap().iter().map(SocketAddr::to_string).collect();
+        all.sort();
+        all
+    }
+}
+
+/// A gateway with one port of RDMA on a host that the test changes.
+struct Lab {
+    doors: Doors,
+    verbs: Deaf,
+    iwarp: Deaf,
+    host: Arc<Mutex<Host>>,
+}
+
+fn lab(mode: Rdma, port: u16, first: Host) -> Lab {
+    let settings = Settings { rdma: mode, ..Settings::default() };
+    let pool = || Pool::new(PoolLimits { buffers_max: [1, 1, 1] });
+    let shared = Arc::new(Shared {
+        payload: pool(),
+        recvs: pool(),
+        connections: Arc::new(Connections::default()),
+        admission: Admission::new(1),
+    });
+    let (verbs, iwarp, now) = (Deaf::default(), Deaf::default(), Arc::new(Mutex::new(first)));
+    let (source, providers) = (
+        now.clone(),
+        (Arc::new(iwarp.clone()) as Arc<dyn Provider>, Some(Arc::new(verbs.clone()) as _)),
+    );
+    let front = Front::Nfs(nfs());
+    let look = Arc::new(move || source.lock().unwrap().clone());
+    let named = ("NFS over RDMA", "--nfs-rdma-port", port);
+    let doors = Doors::new(&settings, &shared, vec![(named, front)], providers, look);
+    Lab { doors, verbs, iwarp, host: now }
+}
+
+fn nfs() -> Arc<nfsrdma::server::Server> {
+    use nfsrdma::context::{Boot, Clock, Core};
+    let namespace = Arc::new(vfs::namespace::Namespace::new(Vec::new()));
+    let core = Core::new(namespace, nfsrdma::fh::Handles::new([0; 16]), Boot::now(), Clock::real());
+    nfsrdma::server::Server::new(core, [0; 16])
+}
+
+impl Lab {
+    fn change(&self, change: impl FnOnce(&mut Host)) {
+        change(&mut self.host.lock().unwrap());
+    }
+
+    fn heard(&self) -> usize {
+        self.doors.heard().at("NFS over RDMA").len()
+    }
+}
+
+#[tokio::test]
+async fn a_device_that_comes_is_served_and_one_that_goes_is_left() {
+    let mut lab = lab(Rdma::Auto, 20049, host(vec![]));
+    lab.doors.begin().await.unwrap();
+    assert_eq!((lab.verbs.at(), lab.iwarp.at()), (vec![], vec!["[::]:20049".into()]));
+    lab.change(|h| h.devices.list.push(card("rxe0", Fabric::Roce, "eth1", WITH)));
+    lab.doors.look_again().await;
+    assert_eq!(lab.verbs.at(), ["198.51.100.1:20049"]);
+    assert_eq!(lab.heard(), 2);
+    // The same name, another device: a new listener.
+    lab.change(|h| h.devices.list[0].incarnation += 1);
+    lab.doors.look_again().await;
+    assert_eq!((lab.verbs.at().len(), lab.verbs.tries.load(Ordering::Relaxed)), (1, 2));
+    lab.change(|h| h.devices.list.clear());
+    lab.doors.look_again().await;
+    assert_eq!((lab.verbs.at(), lab.iwarp.at().len(), lab.heard()), (vec![], 1, 1));
+}
+
+#[tokio::test]
+async fn an_iwarp_card_takes_its_address_from_our_own_iwarp_and_gives_it_back() {
+    let mut lab = lab(Rdma::Auto, 20049, host(vec![]));
+    lab.doors.begin().await.unwrap();
+    lab.change(|h| h.devices.list.push(card("cxgb4_0", Fabric::Iwarp, "eth1", WITH)));
+    lab.doors.look_again().await;
+    assert_eq!(lab.verbs.at(), ["198.51.100.1:20049"]);
+    assert_eq!(lab.iwarp.at(), ["127.0.0.1:20049", "192.0.2.1:20049"]);
+    lab.change(|h| h.devices.list.clear());
+    lab.doors.look_again().await;
+    assert_eq!((lab.verbs.at(), lab.iwarp.at()), (vec![], vec!["[::]:20049".into()]));
+}
+
+#[tokio::test]
+async fn a_device_that_refuses_is_replaced_by_iwarp_and_not_asked_at_every_look() {
+    let card = card("cxgb4_0", Fabric::Iwarp, "eth1", WITH);
+    let mut lab = lab(Rdma::Auto, 20049, host(vec![card]));
+    *lab.verbs.refuses.lock().unwrap() = Some(io::ErrorKind::AddrInUse);
+    lab.doors.begin().await.unwrap();
+    assert_eq!((lab.verbs.at(), lab.iwarp.at()), (vec![], vec!["[::]:20049".into()]));
+    lab.doors.look_again().await;
+    assert_eq!(lab.verbs.tries.load(Ordering::Relaxed), 1);
+    let (_, why) = lab.doors.refused.first_key_value().unwrap();
+    assert!(why.contains("cxgb4_0 refused") && why.contains("its ports and TCP's"), "{why}");
+    // Later it is.
+    *lab.verbs.refuses.lock().unwrap() = None;
+    lab.doors.refused_at = Instant::now().checked_sub(REFUSED_FOR * 2).unwrap();
+    lab.doors.look_again().await;
+    assert_eq!(lab.verbs.at(), ["198.51.100.1:20049"]);
+}
+
+#[tokio::test]
+async fn a_demand_that_cannot_be_met_stops_the_start() {
+    let mut none = lab(Rdma::Verbs, 20049, host(vec![]));
+    let why = none.doors.begin().await.unwrap_err();
+    assert!(why.contains("--rdma verbs") && why.contains("eth1"), "{why}");
+    let mut refusing =
+        lab(Rdma::Verbs, 20049, host(vec![card("rxe0", Fabric::Roce, "eth1", WITH)]));
+    *refusing.verbs.refuses.lock().unwrap() = Some(io::ErrorKind::OutOfMemory);
+    let why = refusing.doors.begin().await.unwrap_err();
+    assert!(why.contains("198.51.100.1:20049"), "{why}");
+    assert!(refusing.iwarp.at().is_empty());
+}
+
+#[tokio::test]
+async fn any_port_is_one_port_for_all_listeners() {
+    let mut lab = lab(Rdma::Auto, 0, host(vec![card("rxe0", Fabric::Roce, "eth1", WITH)]));
+    lab.doors.begin().await.unwrap();
+    assert_eq!(lab.verbs.at(), ["198.51.100.1:4711"]);
+    assert_eq!(lab.iwarp.at(), ["[::]:4711"]);
+}
+
+#[tokio::test]
+async fn a_listener_whose_task_ended_is_opened_again() {
+    let mut lab = lab(Rdma::Auto, 20049, host(vec![]));
+    lab.doors.begin().await.unwrap();
+    for open in lab.doors.doors[0].open.values() {
+        open.task.abort();
+    }
+    tokio::task::yield_now().await;
+    lab.doors.look_again().await;
+    assert_eq!((lab.iwarp.at().len(), lab.iwarp.tries.load(Ordering::Relaxed)), (1, 2));
+}
+
+#[tokio::test]
+async fn switched_off_nothing_listens() {
+    let mut lab = lab(Rdma::Off, 20049, host(vec![]));
+    lab.doors.begin().await.unwrap();
+    assert_eq!((lab.iwarp.at(), lab.heard()), (vec![], 0));
+}

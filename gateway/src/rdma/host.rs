@@ -1,0 +1,138 @@
+//! What this host has for RDMA, and what this process may do with it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::ErrorKind;
+use std::path::Path;
+
+use config::{Settings, Size};
+use rdma_transport::devices::{self, Devices};
+
+use crate::check::netdev::{self, Address};
+
+/// Where the character devices of RDMA are.
+const DEV: &str = "/dev/infiniband";
+/// The connection manager's.
+pub(crate) const CM_NODE: &str = "rdma_cm";
+/// `CAP_IPC_LOCK` of capabilities(7): who has it locks as much memory as there is.
+const CAP_IPC_LOCK: u32 = 14;
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    /// Those that clients can reach.
+    pub(crate) addresses: Vec<Address>,
+    /// RDMA devices.
+    pub(crate) devices: Devices,
+    /// rdma-core's libraries can be used, or why not.
+    pub(crate) library: Result<(), String>,
+    /// Character devices that cannot be used, and why.
+    pub(crate) closed: BTreeMap<String, String>,
+    /// Enough memory may be locked, or why not.
+    pub(crate) memlock: Result<(), String>,
+}
+
+/// Looks now. Reads files; nothing is changed.
+pub(crate) fn look(settings: &Settings) -> Host {
+    let devices = devices::read(Path::new("/sys"));
+    let nodes = devices.list.iter().filter_map(|d| d.node.as_deref());
+    let closed = match devices.list.is_empty() {
+        true => BTreeMap::new(),
+        false => closed(Path::new(DEV), nodes.chain([CM_NODE])),
+    };
+    Host {
+        addresses: netdev::addresses(),
+        devices,
+        library: super::doors::hardware().map(drop),
+        closed,
+        memlock: memlock(settings.memory, lock_limit()),
+    }
+}
+
+/// Which of these cannot be opened for reading and writing.
+fn closed<'a>(folder: &Path, names: impl Iterator<Item = &'a str>) -> BTreeMap<String, String> {
+    let why = |name: &str| {
+        let path = folder.join(name);
+        let error = OpenOptions::new().read(true).write(true).open(&path).err()?;
+        let path = path.display();
+        Some(match error.kind() {
+            ErrorKind::NotFound => format!(
+                "there is no {path}: load the module (`modprobe {}`), or give the container `--device {path}`",
+                if name == CM_NODE { "rdma_ucm" } else { "ib_uverbs" }
+            ),
+            ErrorKind::PermissionDenied => format!(
+                "no permission to use {path}: give this user read and write access (`chmod` or a udev rule for the group \
+                 `rdma`), or the container `--device {path}`"
+            ),
+            _ => format!("{path} cannot be used: {error}"),
+        })
+    };
+    names.filter_map(|name| Some((name.to_owned(), why(name)?))).collect()
+}
+
+/// Bytes that this process may lock; `None`: as many as it likes.
+fn lock_limit() -> Option<u64> {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    if may_lock_all(&read("/proc/self/status"), &read("/proc/self/uid_map")) {
+        return None;
+    }
+    rustix::process::getrlimit(rustix::process::Resource::Memlock).current
+}
+
+/// The capability counts only in the first user namespace, of which the map says that everybody is who he is.
+fn may_lock_all(status: &str, uid_map: &str) -> bool {
+    let effective = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
+    let bits = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+    let map: Vec<&str> = uid_map.split_ascii_whitespace().collect();
+    bits & (1 << CAP_IPC_LOCK) != 0 && map == ["0", "0", "4294967295"]
+}
+
+/// Devices read and write the payload memory, so the kernel holds it in place.
+fn memlock(needed: u64, limit: Option<u64>) -> Result<(), String> {
+    match limit.filter(|l| *l < needed) {
+        None => Ok(()),
+        Some(limit) => Err(format!(
+            "this process may lock {} of memory and devices need {}: raise it by `ulimit -l {}`, `LimitMEMLOCK=` of systemd or \
+             `--ulimit memlock={needed}` of a container, or write a smaller `memory:`",
+            Size(limit),
+            Size(needed),
+            needed.div_ceil(1024)
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_not_there_or_closed_is_said_with_a_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("uverbs0"), "").unwrap();
+        fs::create_dir(folder.path().join("uverbs1")).unwrap();
+        let found = closed(folder.path(), ["uverbs0", "uverbs1", CM_NODE].into_iter());
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[CM_NODE].contains("modprobe rdma_ucm"), "{found:?}");
+        assert!(found["uverbs1"].contains("cannot be used"), "{found:?}");
+    }
+
+    #[test]
+    fn too_little_memory_to_lock_is_said_with_the_number_needed() {
+        assert_eq!(memlock(256 << 20, None), Ok(()));
+        assert_eq!(memlock(256 << 20, Some(256 << 20)), Ok(()));
+        let why = memlock(256 << 20, Some(8 << 20)).unwrap_err();
+        for part in ["8MiB", "256MiB", "ulimit -l 262144", "LimitMEMLOCK", "memlock=268435456"] {
+            assert!(why.contains(part), "{part} in {why}");
+        }
+    }
+
+    #[test]
+    fn root_of_a_container_has_not_the_right_of_root() {
+        let root = "Name:\tx\nCapEff:\t000001ffffffffff\n";
+        let all = "         0          0 4294967295\n";
+        assert!(may_lock_all(root, all));
+        assert!(!may_lock_all(root, "         0     100000      65536\n"));
+        assert!(!may_lock_all("CapEff:\t0000000000000000\n", all));
+        assert!(!may_lock_all("", ""));
+    }
+}

@@ -1,0 +1,166 @@
+//! Hosts made up by hand.
+
+use super::*;
+use rdma_transport::devices::{Device, Devices, Gid, GidType, Port};
+
+/// A device with one active port, for one address of one network device.
+pub(in crate::rdma) fn card(name: &str, fabric: Fabric, netdev: &str, ip: &str) -> Device {
+    let gid = match ip.parse().unwrap() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    let gid = Gid { index: 1, gid, kind: GidType::V2, netdev: Some(netdev.into()) };
+    let port = Port {
+        number: 1,
+        fabric,
+        state: "ACTIVE".into(),
+        speed: None,
+        gids: vec![gid],
+        netdevs: vec![netdev.into()],
+    };
+    let node = Some(format!("uverbs-{name}"));
+    Device { name: name.into(), node, incarnation: 7, ports: vec![port] }
+}
+
+/// `eth0` without a device, `eth1` for one, and the loopback device.
+pub(in crate::rdma) fn host(cards: Vec<Device>) -> Host {
+    let address =
+        |ip: &str, dev: &str| Address { ip: ip.parse().unwrap(), device: Some(dev.into()) };
+    let mut devices = Devices::default();
+    devices.list = cards;
+    Host {
+        addresses: vec![
+            address("192.0.2.1", "eth0"),
+            address("198.51.100.1", "eth1"),
+            address("127.0.0.1", "lo"),
+        ],
+        devices,
+        library: Ok(()),
+        closed: BTreeMap::new(),
+        memlock: Ok(()),
+    }
+}
+
+const PLAIN: &str = "192.0.2.1";
+const WITH: &str = "198.51.100.1";
+
+fn roce() -> Device {
+    card("mlx5_0", Fabric::Roce, "eth1", WITH)
+}
+
+fn ips(list: &[&str]) -> Vec<IpAddr> {
+    list.iter().map(|ip| ip.parse().unwrap()).collect()
+}
+
+/// `v:IP` for a device, `i:IP` for iWARP in user space.
+fn listens(mode: Rdma, bind: &[&str], host: &Host) -> Vec<String> {
+    let bind = ips(bind);
+    let offers = offers(mode, &bind, host, &Refused::new());
+    let words = |s: Spot| format!("{}:{}", if s.by == By::Verbs { "v" } else { "i" }, s.ip);
+    spots(mode, &bind, &offers).into_iter().map(words).collect()
+}
+
+#[test]
+fn a_roce_device_serves_its_address_and_iwarp_serves_all() {
+    let host = host(vec![roce()]);
+    let v = format!("v:{WITH}");
+    assert_eq!(listens(Rdma::Auto, &[], &host), [v.as_str(), "i:::"]);
+    assert_eq!(listens(Rdma::Auto, &["0.0.0.0"], &host), [v.as_str(), "i:0.0.0.0"]);
+    assert_eq!(listens(Rdma::Auto, &[PLAIN], &host), [format!("i:{PLAIN}")]);
+    assert_eq!(listens(Rdma::Auto, &[WITH], &host), [v.clone(), format!("i:{WITH}")]);
+    assert_eq!(listens(Rdma::Iwarp, &[], &host), ["i:::"]);
+    assert_eq!(listens(Rdma::Verbs, &[], &host), [v]);
+    assert!(listens(Rdma::Off, &[], &host).is_empty());
+}
+
+/// Its ports are TCP's: on all addresses at once nobody else could listen.
+#[test]
+fn beside_an_iwarp_card_our_own_iwarp_listens_on_the_other_addresses() {
+    let host = host(vec![card("cxgb4_0", Fabric::Iwarp, "eth1", WITH)]);
+    let wanted = [format!("v:{WITH}"), "i:127.0.0.1".into(), format!("i:{PLAIN}")];
+    assert_eq!(listens(Rdma::Auto, &[], &host), wanted);
+    assert_eq!(listens(Rdma::Auto, &[WITH], &host), [format!("v:{WITH}")]);
+    assert_eq!(listens(Rdma::Iwarp, &[], &host), ["i:::"]);
+    assert_eq!(listens(Rdma::Auto, &["::"], &host), wanted);
+}
+
+#[test]
+fn a_host_without_devices_or_addresses_is_served_by_iwarp() {
+    assert_eq!(listens(Rdma::Auto, &[], &host(vec![])), ["i:::"]);
+    let nothing = Host { addresses: vec![], ..host(vec![]) };
+    assert_eq!(listens(Rdma::Auto, &[], &nothing), ["i:::"]);
+    assert!(listens(Rdma::Verbs, &[], &nothing).is_empty());
+    assert!(listens(Rdma::Off, &[], &nothing).is_empty());
+    // Not an address of this host: the attempt will say so.
+    assert_eq!(listens(Rdma::Auto, &["203.0.113.9"], &nothing), ["i:203.0.113.9"]);
+}
+
+/// What each of these says of the device at its address, and that iWARP takes its place.
+#[test]
+fn what_hinders_a_device_is_told_and_iwarp_serves() {
+    let mut down = roce();
+    down.ports[0].state = "DOWN".into();
+    let mut no_gid = roce();
+    no_gid.ports[0].gids.clear();
+    let going = Device { node: None, ..roce() };
+    let closed = |node: &str| {
+        let closed = BTreeMap::from([(node.to_owned(), format!("no permission to use {node}"))]);
+        Host { closed, ..host(vec![roce()]) }
+    };
+    let cases = [
+        (host(vec![down]), "port 1 of mlx5_0 is DOWN"),
+        (host(vec![no_gid]), "mlx5_0 has no GID"),
+        (host(vec![going]), "mlx5_0 has no character device"),
+        (Host { library: Err("rdma-core is missing".into()), ..host(vec![roce()]) }, "rdma-core"),
+        (closed("uverbs-mlx5_0"), "mlx5_0 is here, but no permission to use uverbs"),
+        (closed(CM_NODE), "mlx5_0 is here, but no permission to use rdma_cm"),
+        (Host { memlock: Err("too little".into()), ..host(vec![roce()]) }, "too little"),
+    ];
+    for (host, words) in cases {
+        let bind = ips(&[WITH]);
+        let offers_of = |mode| offers(mode, &bind, &host, &Refused::new());
+        let [offer] = &offers_of(Rdma::Auto)[..] else { panic!() };
+        let why = offer.verbs.as_ref().unwrap_err();
+        assert!(why.contains(words), "{words} in {why}");
+        assert!(offer.rdma() && offer.iwarp.is_ok());
+        assert_eq!(demanded(Rdma::Auto, &bind, &offers_of(Rdma::Auto)), Ok(()));
+        let demand = demanded(Rdma::Verbs, &bind, &offers_of(Rdma::Verbs)).unwrap_err();
+        assert!(demand.contains(words) && demand.contains(WITH), "{demand}");
+    }
+}
+
+#[test]
+fn a_demand_for_devices_is_met_or_says_where_not() {
+    let demand = |bind: &[&str], host: &Host| {
+        let bind = ips(bind);
+        demanded(Rdma::Verbs, &bind, &offers(Rdma::Verbs, &bind, host, &Refused::new()))
+    };
+    let (with, without) = (host(vec![roce()]), host(vec![]));
+    assert_eq!(demand(&[], &with), Ok(()));
+    assert_eq!(demand(&[WITH], &with), Ok(()));
+    let why = demand(&[WITH, PLAIN], &with).unwrap_err();
+    assert!(why.contains("192.0.2.1: no RDMA device belongs to eth0"), "{why}");
+    assert!(!why.contains(WITH), "{why}");
+    let why = demand(&[], &without).unwrap_err();
+    assert!(why.contains("eth0") && why.contains("eth1") && why.contains("rdma link"), "{why}");
+    assert!(!why.contains("127.0.0.1"), "{why}");
+    let why = demand(&["203.0.113.9"], &with).unwrap_err();
+    assert!(why.contains("203.0.113.9 is not an address of this host"), "{why}");
+}
+
+#[test]
+fn a_device_that_refused_is_left_alone_until_it_is_another_one() {
+    let refused = Refused::from([((WITH.parse().unwrap(), 7), "mlx5_0 refused".to_owned())]);
+    let bind = ips(&[WITH]);
+    let one = offers(Rdma::Auto, &bind, &host(vec![roce()]), &refused).remove(0);
+    assert_eq!(one.verbs, Err("mlx5_0 refused".into()));
+    let again = host(vec![Device { incarnation: 8, ..roce() }]);
+    assert!(offers(Rdma::Auto, &bind, &again, &refused)[0].device().is_some());
+}
+
+#[test]
+fn loopback_offers_nobody_rdma() {
+    let all = offers(Rdma::Auto, &[], &host(vec![]), &Refused::new());
+    let rdma: Vec<bool> = all.iter().map(Offer::rdma).collect();
+    assert_eq!(rdma, [true, true, false]);
+}
