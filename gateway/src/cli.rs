@@ -10,8 +10,9 @@ use std::process::ExitCode;
 
 use crate::bench::BenchArgs;
 use crate::demo::DemoArgs;
+use crate::import::ImportArgs;
 use crate::user::UserArgs;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use config::{
     Admin, Encryption, Faults, Options, Port, Rdma, RdmaCrc, Settings, ShareOption, Signing, Size,
     Span, UserOption,
@@ -39,6 +40,14 @@ enum Command {
     Demo(DemoArgs),
     /// Measure a server by NFS, over TCP or RDMA
     Bench(BenchArgs),
+    /// Write a configuration from Samba's smb.conf or from /etc/exports, and say what of them has no counterpart
+    Import(ImportArgs),
+    /// Write man pages and shell completions below DIR
+    #[command(hide = true)]
+    Generate {
+        /// Folder, made where it is missing
+        dir: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -173,6 +182,10 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check(args),
         Command::Demo(args) => demo(&args),
         Command::Bench(args) => crate::bench::run(args).map_err(Failure::Work),
+        Command::Import(args) => crate::import::run(&args).map_err(Failure::Work),
+        Command::Generate { dir } => {
+            crate::generate::run(Cli::command(), &dir).map_err(Failure::Work)
+        }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

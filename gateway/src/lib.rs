@@ -9,6 +9,8 @@ pub mod check;
 pub mod cli;
 pub mod cpu;
 pub mod demo;
+pub mod generate;
+pub mod import;
 pub mod interfaces;
 pub mod listen;
 pub mod networks;

@@ -1,6 +1,8 @@
 //! Developer commands: `cargo xtask test` runs everything, the rest are its parts.
 
 mod bench;
+mod cleanroot;
+mod deb;
 mod fuzz;
 mod graph;
 mod lab;
@@ -27,6 +29,10 @@ usage: cargo xtask COMMAND
                  boots the lab's kernel and runs these scenarios; -v shows what the guest says, --jobs runs some only
   smbtorture [PREFIX]...
                  these tests of Samba's suite, or all, against a gateway; --help shows more
+  clean-root [--full] [--keep]
+                 the README's commands and the Debian package in a Debian root with nothing but a Rust toolchain; without
+                 --full only the tiers style and unit
+  deb            builds the Debian package
   bench [ARG]... figures beside other servers, written to docs/benchmarks.md
 ";
 
@@ -49,6 +55,8 @@ fn main() -> ExitCode {
         "lab" => lab::command(rest),
         "smbtorture" => smbtorture::command(rest),
         "bench" => bench::command(rest),
+        "clean-root" => cleanroot::main(rest),
+        "deb" => deb::main(),
         _ => Err(USAGE.into()),
     };
     match done {

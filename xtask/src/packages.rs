@@ -40,15 +40,21 @@ const BENCH: &[&str] = &[
     "util-linux",
 ];
 
+/// To make a root file system.
+const CLEAN_ROOT: &[&str] = &["mmdebstrap", "util-linux"];
+
 /// libFuzzer is C++.
 const FUZZ: &[&str] = &["g++"];
 
 /// Installs what the tiers need and what is not there.
 pub(crate) fn install(tiers: &[&str]) -> Result<()> {
-    let of_root: Vec<&str> =
-        tiers.iter().copied().filter(|t| matches!(*t, "lab" | "third" | "smbtorture")).collect();
+    let of_root: Vec<&str> = tiers
+        .iter()
+        .copied()
+        .filter(|t| matches!(*t, "lab" | "third" | "smbtorture" | "clean-root"))
+        .collect();
     if !of_root.is_empty() && output(&["id", "-u"])?.trim() != "0" {
-        return Err(format!("{}: network namespaces and guests take root", of_root.join(", ")));
+        return Err(format!("{}: namespaces and guests take root", of_root.join(", ")));
     }
     let mut wanted: Vec<&str> = Vec::new();
     for tier in tiers {
@@ -57,6 +63,7 @@ pub(crate) fn install(tiers: &[&str]) -> Result<()> {
             "third" => [KERNEL, LAB, THIRD, SMBTORTURE].concat(),
             "smbtorture" => SMBTORTURE.to_vec(),
             "bench" => BENCH.to_vec(),
+            "clean-root" => CLEAN_ROOT.to_vec(),
             "fuzz" => FUZZ.to_vec(),
             _ => Vec::new(),
         });

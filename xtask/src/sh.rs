@@ -95,8 +95,30 @@ fn spawn_error(words: &[&str], e: &std::io::Error) -> String {
     format!("cannot run `{}`: {e}", words[0])
 }
 
-/// The tracked files of the repository, or every file where there is no git.
+/// The tracked files of the repository, or every file where there is no git: of an archive that was unpacked.
 pub(crate) fn tracked_files() -> Result<Vec<String>> {
+    if !Path::new(".git").exists() {
+        return all_files(Path::new("."));
+    }
     let listed = output(&["git", "ls-files", "--cached", "--others", "--exclude-standard"])?;
     Ok(listed.lines().filter(|f| Path::new(f).is_file()).map(str::to_owned).collect())
+}
+
+/// Every file below a folder, but for what builds and fuzzing leave.
+fn all_files(folder: &Path) -> Result<Vec<String>> {
+    const LEFT: [&str; 4] = ["./target", "./fuzz/target", "./fuzz/corpus", "./fuzz/artifacts"];
+    let mut found = Vec::new();
+    let failed = |e| format!("{}: {e}", folder.display());
+    for entry in std::fs::read_dir(folder).map_err(failed)?.flatten() {
+        let path = entry.path();
+        if LEFT.iter().any(|l| path == Path::new(l)) {
+            continue;
+        }
+        if path.is_dir() {
+            found.extend(all_files(&path)?);
+        } else {
+            found.push(path.strip_prefix(".").unwrap_or(&path).display().to_string());
+        }
+    }
+    Ok(found)
 }

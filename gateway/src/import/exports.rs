@@ -1,0 +1,232 @@
+//! /etc/exports, as exports(5) describes it: a folder, then who may come and how.
+
+use config::{Cidr, Squash};
+
+use super::{Imported, Share, logical_lines, note, range, share_name};
+
+/// What the options of one client say.
+#[derive(Debug)]
+struct Rights {
+    read_only: bool,
+    squash: Squash,
+}
+
+/// Where in the files we are.
+struct At<'a> {
+    file: &'a str,
+    line: usize,
+}
+
+/// Takes the shares of the file.
+pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
+    for (line, words) in logical_lines(text, &['#']) {
+        let at = At { file, line };
+        let mut parts = split(&words).into_iter();
+        let Some(path) = parts.next() else { continue };
+        if !path.starts_with('/') {
+            note(all, file, line, &words, "not carried over: it does not begin with a folder");
+            continue;
+        }
+        export(all, &at, &path, &parts.collect::<Vec<_>>());
+    }
+}
+
+fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
+    let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    let mut share = Share::new(&share_name(name), path);
+    if path != format!("/{}", share.name) {
+        let said = format!("NFS clients mount `/{}` now, not `{path}`", share.name);
+        note(all, at.file, at.line, path, said);
+    }
+    let mut ranges: Vec<Cidr> = Vec::new();
+    let mut rights: Vec<Rights> = Vec::new();
+    let mut common: &str = "";
+    for client in clients {
+        if let Some(options) = client.strip_prefix('-') {
+            common = options;
+            continue;
+        }
+        let (who, own) = match client.split_once('(') {
+            Some((who, own)) => (who, own.trim_end_matches(')')),
+            None => (client.as_str(), ""),
+        };
+        let Some(found) = who_is(who) else {
+            let said = "not carried over: clients are known by address, not by name";
+            note(all, at.file, at.line, who, said);
+            continue;
+        };
+        ranges.extend(found);
+        rights.push(options(all, at, &mut share, &format!("{common},{own}")));
+    }
+    if clients.iter().all(|c| c.starts_with('-')) {
+        // exports(5): a folder without clients is for everybody.
+        ranges.extend(who_is("*").unwrap_or_default());
+        rights.push(options(all, at, &mut share, common));
+    }
+    if rights.is_empty() {
+        share.lost.push("none of its clients is named by address".to_owned());
+    }
+    share.read_only = rights.iter().any(|r| r.read_only);
+    let rank = |s: Squash| match s {
+        Squash::None => 0,
+        Squash::Root => 1,
+        Squash::All => 2,
+    };
+    share.squash = rights.iter().map(|r| r.squash).max_by_key(|s| rank(*s));
+    let differ = |a: &Rights| a.read_only != share.read_only || Some(a.squash) != share.squash;
+    if rights.iter().any(differ) {
+        let said = "its clients had different rights; here they all have the strictest of them";
+        note(all, at.file, at.line, path, said);
+    }
+    share.clients = (!ranges.is_empty()).then_some(ranges);
+    all.shares.push(share);
+}
+
+/// The addresses that a client field means; `None`: a name.
+fn who_is(who: &str) -> Option<Vec<Cidr>> {
+    match who {
+        "*" | "" => Some(["0.0.0.0/0", "::/0"].iter().filter_map(|r| range(r)).collect()),
+        _ => range(who).map(|r| vec![r]),
+    }
+}
+
+fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Rights {
+    // exports(5): read-only, and root squashed, unless something else is said.
+    let mut rights = Rights { read_only: true, squash: Squash::Root };
+    for option in list.split(',').map(str::trim).filter(|o| !o.is_empty()) {
+        let (key, value) = option.split_once('=').unwrap_or((option, ""));
+        let lost = match key {
+            "ro" => {
+                rights.read_only = true;
+                continue;
+            }
+            "rw" => {
+                rights.read_only = false;
+                continue;
+            }
+            "root_squash" => {
+                rights.squash = Squash::Root;
+                continue;
+            }
+            "no_root_squash" => {
+                rights.squash = Squash::None;
+                continue;
+            }
+            "all_squash" => {
+                rights.squash = Squash::All;
+                continue;
+            }
+            "no_all_squash" | "sync" | "wdelay" | "no_wdelay" | "no_subtree_check" | "hide"
+            | "insecure" | "auth_nlm" | "secure_locks" | "fsid" | "nopnfs" | "no_pnfs"
+                if value != "0" && value != "root" =>
+            {
+                continue;
+            }
+            "anonuid" | "anongid" if value == "65534" => continue,
+            "sec" if value.split(':').all(|s| s == "sys") => continue,
+            "sec" => {
+                let why =
+                    format!("`{option}`: there is no Kerberos; AUTH_SYS believes every client");
+                if !share.lost.contains(&why) {
+                    share.lost.push(why);
+                }
+                continue;
+            }
+            "async" => "not carried over: an answer always means what the protocol says it means",
+            "secure" => "not carried over: no privileged source port is asked of clients",
+            "subtree_check" => "not carried over: handles are checked against the share",
+            "crossmnt" | "nohide" => {
+                "not carried over: a file system mounted inside is not crossed; make it a share"
+            }
+            "fsid" => "not carried over: the root that clients see lists all shares by name",
+            "anonuid" | "anongid" => "not carried over: the anonymous user is 65534",
+            _ => "not carried over: there is no such option here",
+        };
+        note(all, at.file, at.line, option, lost);
+    }
+    rights
+}
+
+/// Splits at blanks outside of quotes and parentheses, with `\040` for a character by its octal number.
+fn split(line: &str) -> Vec<String> {
+    let mut out = vec![String::new()];
+    let (mut quoted, mut depth) = (false, 0);
+    let mut chars = line.chars().peekable();
+    while let Some(c) = chars.next() {
+        let last = out.len() - 1;
+        match c {
+            '"' => quoted = !quoted,
+            '\\' => {
+                let digits: String = chars.clone().take(3).collect();
+                match u8::from_str_radix(&digits, 8) {
+                    Ok(byte) if digits.len() == 3 => {
+                        out[last].push(char::from(byte));
+                        chars.nth(2);
+                    }
+                    _ => out[last].push(c),
+                }
+            }
+            '#' if !quoted && out[last].is_empty() => break,
+            c if c.is_whitespace() && !quoted && depth == 0 => out.push(String::new()),
+            c if c.is_whitespace() && depth > 0 => {}
+            c => {
+                depth += i32::from(c == '(') - i32::from(c == ')');
+                out[last].push(c);
+            }
+        }
+    }
+    out.retain(|w| !w.is_empty());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_a_line() {
+        assert_eq!(split("/a  b(rw, sync) # x"), ["/a", "b(rw,sync)"]);
+        assert_eq!(split(r#""/a b" *(ro)"#), ["/a b", "*(ro)"]);
+        assert_eq!(split(r"/a\040b *"), ["/a b", "*"]);
+        assert_eq!(split(r"/a\b"), [r"/a\b"]);
+    }
+
+    fn read(text: &str) -> Imported {
+        let mut all = Imported::default();
+        take(&mut all, "exports", text);
+        all
+    }
+
+    #[test]
+    fn nothing_said_is_read_only_and_squashed() {
+        let all = read("/srv 10.0.0.0/8\n");
+        let share = &all.shares[0];
+        assert!(share.read_only && share.squash == Some(Squash::Root) && share.lost.is_empty());
+        assert_eq!(share.clients.as_ref().unwrap()[0].to_string(), "10.0.0.0/8");
+    }
+
+    #[test]
+    fn the_strictest_of_different_rights_holds() {
+        let all = read("/srv 10.0.0.1(rw,no_root_squash) 10.0.0.2(rw,all_squash)\n");
+        assert!(!all.shares[0].read_only);
+        assert_eq!(all.shares[0].squash, Some(Squash::All));
+        assert!(all.notes.iter().any(|n| n.meaning.contains("strictest")));
+        assert!(read("/srv 10.0.0.1(rw) 10.0.0.2(ro)\n").shares[0].read_only);
+    }
+
+    #[test]
+    fn what_is_lost_keeps_a_share_from_being_served() {
+        for text in ["/srv 10.0.0.1(rw,sec=krb5p)", "/srv host(rw)", "/srv @group(rw) *.x(rw)"] {
+            assert!(!read(text).shares[0].lost.is_empty(), "{text}");
+        }
+        assert!(read("/srv 10.0.0.1(rw) host(rw)").shares[0].lost.is_empty());
+        assert!(read("/srv -sec=krb5").shares[0].lost[0].contains("Kerberos"));
+    }
+
+    #[test]
+    fn options_that_have_no_counterpart_are_told_one_by_one() {
+        let all = read("/srv *(rw,async,crossmnt,anonuid=7,fsid=0,mystery,no_subtree_check)\n");
+        let told: Vec<&str> = all.notes.iter().map(|n| n.what.as_str()).collect();
+        assert_eq!(told, ["async", "crossmnt", "anonuid=7", "fsid=0", "mystery"]);
+    }
+}

@@ -1,0 +1,293 @@
+//! `headgate import FILE...`: a configuration from Samba's smb.conf, from /etc/exports, or from both.
+//!
+//! *Operation.* Each file becomes shares and a few settings ([`samba`], [`exports`]); shares of one folder become one share; the whole
+//! is written as YAML to standard output ([`write`]). What could not be carried over goes to standard error, one line for
+//! each line of the file, and says what that means.
+//!
+//! *Errors.* A share whose restrictions have no counterpart here is written as a comment, with the reasons above it. Every share is
+//! served by both protocols; where it was by one of them only, that is said.
+
+mod exports;
+mod samba;
+mod write;
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use config::{Cidr, Encryption, Signing, Squash};
+
+/// Bytes of a file at most.
+const FILE_BYTES_MAX: usize = 4 << 20;
+
+/// Options of `headgate import`.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// smb.conf, /etc/exports, or both; which of the two it is shows in the file
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+/// What files say, as far as it can be said here.
+#[derive(Debug, Default)]
+struct Imported {
+    shares: Vec<Share>,
+    bind: Vec<std::net::IpAddr>,
+    smb_port: Option<u16>,
+    signing: Option<Signing>,
+    encryption: Option<Encryption>,
+    notes: Vec<Note>,
+}
+
+/// A share, and why it cannot be served as it was.
+#[derive(Debug)]
+struct Share {
+    name: String,
+    path: String,
+    read_only: bool,
+    squash: Option<Squash>,
+    clients: Option<Vec<Cidr>>,
+    encrypt: bool,
+    guest: bool,
+    comment: String,
+    /// Restrictions that have no counterpart: it is written as a comment.
+    lost: Vec<String>,
+}
+
+impl Share {
+    fn new(name: &str, path: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            path: path.to_owned(),
+            read_only: false,
+            squash: None,
+            clients: None,
+            encrypt: false,
+            guest: false,
+            comment: String::new(),
+            lost: Vec::new(),
+        }
+    }
+}
+
+/// What became of a line that is not in the result.
+#[derive(Debug)]
+struct Note {
+    file: String,
+    line: usize,
+    /// The line, or the part of it that is meant.
+    what: String,
+    meaning: String,
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}: {}", self.file, self.line, self.what, self.meaning)
+    }
+}
+
+/// Runs the command. The error is one line for standard error.
+pub fn run(args: &ImportArgs) -> Result<(), String> {
+    let mut all = Imported::default();
+    for file in &args.files {
+        let text = read(file)?;
+        take(&mut all, &file.display().to_string(), &text);
+    }
+    merge(&mut all);
+    for note in &all.notes {
+        eprintln!("{note}");
+    }
+    if all.shares.is_empty() {
+        return Err("no share was found in what was read".into());
+    }
+    print!("{}", write::yaml(&all));
+    let waiting = all.shares.iter().filter(|s| !s.lost.is_empty()).count();
+    if waiting > 0 {
+        eprintln!("{waiting} of {} shares are comments: read why, and decide", all.shares.len());
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let bytes = fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    if bytes.len() > FILE_BYTES_MAX {
+        return Err(format!("{} is too large to be a configuration", path.display()));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// A file with a line `[section]` is Samba's.
+fn take(all: &mut Imported, file: &str, text: &str) {
+    let section = |l: &str| l.trim_start().starts_with('[') && l.trim_end().ends_with(']');
+    match text.lines().any(section) {
+        true => samba::take(all, file, text),
+        false => exports::take(all, file, text),
+    }
+}
+
+/// One share for each folder, and each name once.
+fn merge(all: &mut Imported) {
+    let mut merged: Vec<Share> = Vec::new();
+    for share in std::mem::take(&mut all.shares) {
+        match merged.iter_mut().find(|s| s.path == share.path) {
+            Some(first) => join(first, share),
+            None => merged.push(share),
+        }
+    }
+    for i in 0..merged.len() {
+        let taken = |name: &str| {
+            merged.iter().take(i).any(|s| s.name.to_lowercase() == name.to_lowercase())
+        };
+        let name = merged[i].name.clone();
+        if let Some(free) = (1..)
+            .map(|n| if n == 1 { name.clone() } else { format!("{name}-{n}") })
+            .find(|n| !taken(n))
+        {
+            merged[i].name = free;
+        }
+    }
+    all.shares = merged;
+}
+
+/// The stricter of two ways to serve one folder.
+fn join(first: &mut Share, second: Share) {
+    first.read_only |= second.read_only;
+    first.encrypt |= second.encrypt;
+    first.guest &= second.guest;
+    first.squash = first.squash.or(second.squash);
+    first.clients = match (first.clients.take(), second.clients) {
+        (Some(a), Some(b)) if a != b => {
+            first.lost.push(
+                "two files let different clients come; below are those of the first".to_owned(),
+            );
+            Some(a)
+        }
+        (a, b) => a.or(b),
+    };
+    first.lost.extend(second.lost);
+}
+
+/// The words of a line, told with what became of it.
+fn note(all: &mut Imported, file: &str, line: usize, what: &str, meaning: impl Into<String>) {
+    let what = what.chars().filter(|c| !c.is_control()).take(100).collect();
+    all.notes.push(Note { file: file.to_owned(), line, what, meaning: meaning.into() });
+}
+
+/// Lines with what a backslash at the end continues; comments and empty lines are gone. Numbers are those of the first line.
+fn logical_lines(text: &str, comments: &[char]) -> Vec<(usize, String)> {
+    let mut out: Vec<(usize, String)> = Vec::new();
+    let mut goes_on = false;
+    for (n, raw) in text.lines().enumerate() {
+        let (line, continued) = match raw.trim_end().strip_suffix('\\') {
+            Some(line) => (line, true),
+            None => (raw.trim_end(), false),
+        };
+        match out.last_mut().filter(|_| goes_on) {
+            Some((_, last)) => {
+                last.push(' ');
+                last.push_str(line.trim_start());
+            }
+            None => out.push((n + 1, line.trim_start().to_owned())),
+        }
+        goes_on = continued;
+    }
+    out.retain(|(_, l)| !l.trim().is_empty() && !l.starts_with(comments));
+    out
+}
+
+/// Names of shares cannot hold some characters here.
+fn share_name(text: &str) -> String {
+    let allowed = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '$' | ' ');
+    let name: String = text.chars().map(|c| if allowed(c) { c } else { '-' }).take(80).collect();
+    match name.trim().trim_matches('.') {
+        "" => "root".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+/// A range of addresses as either file writes one: `10.0.0.1`, `10.0.0.0/8`, `10.0.0.0/255.0.0.0`, `10.`, and a host inside a range.
+fn range(text: &str) -> Option<Cidr> {
+    if let Some(prefix) = text.strip_suffix('.') {
+        let parts: Vec<u8> = prefix.split('.').map(|p| p.parse().ok()).collect::<Option<_>>()?;
+        let bits = u8::try_from(parts.len() * 8).ok().filter(|b| *b < 32)?;
+        let byte = |i: usize| parts.get(i).copied().unwrap_or(0);
+        let addr = std::net::Ipv4Addr::new(byte(0), byte(1), byte(2), byte(3));
+        return Some(Cidr { addr: addr.into(), bits });
+    }
+    let (addr, mask) = match text.split_once('/') {
+        Some((addr, mask)) => (addr.parse::<std::net::IpAddr>().ok()?, Some(mask)),
+        None => (text.parse().ok()?, None),
+    };
+    let whole = if addr.is_ipv4() { 32 } else { 128 };
+    let bits = match mask {
+        None => whole,
+        Some(mask) => match mask.parse::<std::net::Ipv4Addr>() {
+            Ok(mask) if mask.to_bits().leading_ones() == mask.to_bits().count_ones() => {
+                u8::try_from(mask.to_bits().count_ones()).ok()?
+            }
+            Ok(_) => return None,
+            Err(_) => mask.parse().ok().filter(|b| *b <= whole)?,
+        },
+    };
+    Some(Cidr { addr: first_of(addr, bits), bits })
+}
+
+/// The first address of the range that `addr` is in.
+fn first_of(addr: std::net::IpAddr, bits: u8) -> std::net::IpAddr {
+    match addr {
+        std::net::IpAddr::V4(a) => {
+            let keep = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+            std::net::Ipv4Addr::from(a.to_bits() & keep).into()
+        }
+        std::net::IpAddr::V6(a) => {
+            let keep = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+            std::net::Ipv6Addr::from(a.to_bits() & keep).into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(text: &str) -> Option<String> {
+        range(text).map(|r| r.to_string())
+    }
+
+    #[test]
+    fn ranges_of_both_files() {
+        for (text, expected) in [
+            ("192.0.2.7", "192.0.2.7/32"),
+            ("10.1.2.3/8", "10.0.0.0/8"),
+            ("192.168.1.0/255.255.255.0", "192.168.1.0/24"),
+            ("192.168.", "192.168.0.0/16"),
+            ("fd00::1/8", "fd00::/8"),
+            ("0.0.0.0/0", "0.0.0.0/0"),
+        ] {
+            assert_eq!(told(text).as_deref(), Some(expected), "{text}");
+        }
+        for text in ["", "host", "10.0.0.0/33", "10.0.0.0/255.0.255.0", "1.2.3.4.", "a.b.", "."] {
+            assert_eq!(told(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn lines_go_on_after_a_backslash() {
+        let lines = logical_lines("# no\na = b \\\n  c\n\n d\n", &['#']);
+        assert_eq!(lines, [(2, "a = b  c".to_owned()), (5, "d".to_owned())]);
+    }
+
+    #[test]
+    fn names_become_possible_and_stay_apart() {
+        assert_eq!(share_name("a:b"), "a-b");
+        assert_eq!(share_name(".."), "root");
+        let mut all = Imported::default();
+        for path in ["/a/x", "/b/x", "/a/x"] {
+            all.shares.push(Share::new("x", path));
+        }
+        merge(&mut all);
+        let names: Vec<&str> = all.shares.iter().map(|s| s.name.as_str()).collect();
+        assert_eq!(names, ["x", "x-2"]);
+    }
+}

@@ -1,0 +1,395 @@
+//! Samba's smb.conf, as smb.conf(5) describes it: sections of `key = value`, where blanks and case in keys do not count.
+
+use config::{Cidr, Encryption, Signing};
+
+use super::{Imported, Share, logical_lines, note, range, share_name};
+
+/// A line of a section.
+struct Line<'a> {
+    file: &'a str,
+    number: usize,
+    whole: &'a str,
+    /// Without blanks, in lower case, by its main name.
+    key: String,
+    value: &'a str,
+}
+
+/// Other names of keys.
+const SYNONYMS: [(&str, &str); 10] = [
+    ("directory", "path"),
+    ("writeable", "writable"),
+    ("writeok", "writable"),
+    ("public", "guestok"),
+    ("allowhosts", "hostsallow"),
+    ("denyhosts", "hostsdeny"),
+    ("browsable", "browseable"),
+    ("serversmbencrypt", "smbencrypt"),
+    ("minprotocol", "serverminprotocol"),
+    ("user", "username"),
+];
+
+/// What says nothing about who may do what.
+const HARMLESS: &[(&str, &str)] = &[
+    ("workgroup", "not needed: clients name the server by its address or by DNS"),
+    ("netbiosname", "not needed: there is no NetBIOS"),
+    ("serverstring", "not needed"),
+    ("serverrole", "not needed: it stands alone; there is no domain"),
+    ("maptoguest", "not needed: who has no account is a guest where a share says `guest`"),
+    ("passdbbackend", "not carried over: give each user a password by `headgate user add NAME`"),
+    ("browseable", "not carried over: a share that a user may use is listed"),
+    ("streams", "not needed: streams are kept as they are"),
+    ("storedosattributes", "not needed: DOS attributes are kept"),
+    ("easupport", "not needed: extended attributes are served where the file system has them"),
+    ("serverminprotocol", "not carried over: SMB 2.0.2 to 3.1.1 are served, SMB 1 never"),
+    ("serversupport", "not needed"),
+    ("servermultichannelsupport", "not needed: clients may always use several connections"),
+    (
+        "vfsobjects",
+        "not carried over: streams, attributes and descriptors are kept without modules",
+    ),
+];
+
+/// Prefixes of keys that are about printing, logging, speed and names of old networks.
+const HARMLESS_BEGINNINGS: &[(&str, &str)] = &[
+    ("log", "not needed: logs go to standard error"),
+    ("maxlog", "not needed: logs go to standard error"),
+    ("syslog", "not needed: logs go to standard error"),
+    ("debug", "not needed: logs go to standard error"),
+    ("print", "not needed: there is no printing"),
+    ("cups", "not needed: there is no printing"),
+    ("loadprinters", "not needed: there is no printing"),
+    ("disablespoolss", "not needed: there is no printing"),
+    ("disablenetbios", "not needed: there is no NetBIOS"),
+    ("wins", "not needed: there is no NetBIOS"),
+    ("dnsproxy", "not needed: there is no NetBIOS"),
+    ("socketoptions", "not needed"),
+    ("aio", "not needed: reads and writes never hold up others"),
+    ("usesendfile", "not needed"),
+    ("oplocks", "not needed: oplocks and leases are always on, and NFS clients take part in them"),
+    ("level2oplocks", "not needed: oplocks and leases are always on"),
+    ("kerneloplocks", "not needed: oplocks and leases are always on"),
+    ("strictlocking", "not needed: byte-range locks are always enforced"),
+    ("fruit:", "not carried over: there are no extensions for macOS"),
+    ("unixpasswordsync", "not needed: passwords here are those of `headgate user add`"),
+    ("passwd", "not needed: passwords here are those of `headgate user add`"),
+    ("pampasswordchange", "not needed: passwords here are those of `headgate user add`"),
+    ("obeypamrestrictions", "not needed: there is no PAM"),
+    ("panicaction", "not needed"),
+    ("usershare", "not needed: shares stand in the configuration only"),
+];
+
+/// What lets fewer people in or do less than they could without it.
+const RESTRICTS: &[&str] = &[
+    "validusers",
+    "invalidusers",
+    "readlist",
+    "hostsdeny",
+    "username",
+    "onlyuser",
+    "vetofiles",
+    "hidefiles",
+    "hideunreadable",
+    "accessbasedshareenum",
+    "maxconnections",
+    "forceuser",
+    "forcegroup",
+    "widelinks",
+    "followsymlinks",
+];
+
+/// Takes the shares and settings of the file.
+pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
+    let mut global_clients: Option<Vec<Cidr>> = None;
+    // A share is kept when the next section begins: only then its lines are known.
+    let mut open: Option<Section> = None;
+    let mut section = "global".to_owned();
+    for (number, line) in logical_lines(text, &['#', ';']) {
+        if let Some(name) = line.trim_end().strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
+            close(all, open.take());
+            section = name.trim().to_lowercase();
+            open = begin(all, file, number, name.trim());
+            continue;
+        }
+        let Some((key, value)) = line.split_once('=') else {
+            note(all, file, number, &line, "not carried over: this is no `key = value`");
+            continue;
+        };
+        let line = Line { file, number, whole: &line, key: main_name(key), value: value.trim() };
+        match (&mut open, section.as_str()) {
+            (Some(s), _) => s.line(all, &line),
+            (None, "global") => global(all, &line, &mut global_clients),
+            (None, _) => {} // of a section that was left out as a whole
+        }
+    }
+    close(all, open);
+    if let Some(ranges) = global_clients {
+        for share in all.shares.iter_mut().filter(|s| s.clients.is_none()) {
+            share.clients = Some(ranges.clone());
+        }
+    }
+}
+
+/// A share while its lines are read.
+struct Section {
+    share: Share,
+    file: String,
+    line: usize,
+    available: bool,
+    printable: bool,
+}
+
+/// Starts a share; sections that mean something else are told.
+fn begin(all: &mut Imported, file: &str, line: usize, name: &str) -> Option<Section> {
+    let said = match name.to_lowercase().as_str() {
+        "global" => return None,
+        "homes" => "left out: a folder for each user needs a share for each here",
+        "printers" | "print$" => "left out: there is no printing",
+        "netlogon" | "sysvol" => "left out: there is no domain",
+        _ => {
+            // smb.conf(5): a share is read-only unless something else is said.
+            let share = Share { read_only: true, ..Share::new(&share_name(name), "") };
+            let file = file.to_owned();
+            return Some(Section { share, file, line, available: true, printable: false });
+        }
+    };
+    note(all, file, line, &format!("[{name}]"), said);
+    None
+}
+
+fn close(all: &mut Imported, section: Option<Section>) {
+    let Some(section) = section else { return };
+    let (share, name) = (section.share, format!("[{}]", "share"));
+    let said = if section.printable {
+        "left out: there is no printing"
+    } else if !section.available {
+        "left out: it was not available"
+    } else if share.path.is_empty() {
+        "left out: it has no path"
+    } else if share.path.contains('%') {
+        "left out: its path is another one for each client"
+    } else {
+        all.shares.push(share);
+        return;
+    };
+    note(all, &section.file, section.line, &name.replace("share", &share.name), said);
+}
+
+impl Section {
+    fn line(&mut self, all: &mut Imported, line: &Line<'_>) {
+        let share = &mut self.share;
+        let yes = truth(line.value);
+        match (line.key.as_str(), yes) {
+            ("path", _) => share.path = line.value.trim_matches('"').to_owned(),
+            ("comment", _) => share.comment = line.value.trim_matches('"').to_owned(),
+            ("readonly", Some(yes)) => share.read_only = yes,
+            ("writable", Some(yes)) => share.read_only = !yes,
+            ("guestok", Some(yes)) => share.guest = yes,
+            ("available", Some(yes)) => self.available = yes,
+            ("printable", Some(yes)) => self.printable = yes,
+            ("followsymlinks" | "accessbasedshareenum" | "hideunreadable", Some(false)) => {}
+            ("smbencrypt", _) => match encryption(line.value) {
+                Some(Encryption::Required) => share.encrypt = true,
+                Some(_) => {}
+                None => unknown(all, line),
+            },
+            ("hostsallow", _) => match ranges(all, line) {
+                Some(list) => share.clients = Some(list),
+                None => share.lost.push(format!("`{}` names no address", line.whole)),
+            },
+            ("writelist", _) if !share.read_only => {}
+            ("writelist", _) => {
+                let said = "not carried over: nobody may write to a share that is read-only";
+                note(all, line.file, line.number, line.whole, said);
+            }
+            ("widelinks", Some(false)) => {}
+            ("createmask" | "createmode" | "directorymask" | "directorymode", _)
+            | (
+                "forcecreatemode" | "forcedirectorymode" | "inheritpermissions" | "inheritacls",
+                _,
+            ) => {
+                let said = "not carried over: new files get the mode that the client asks for, and default ACLs of the folder";
+                note(all, line.file, line.number, line.whole, said);
+            }
+            (key, _) if RESTRICTS.contains(&key) => {
+                share.lost.push(format!("`{}`", line.whole.trim()));
+                let said =
+                    "LOST: there is no such restriction here; the share is written as a comment";
+                note(all, line.file, line.number, line.whole, said);
+            }
+            _ => unknown(all, line),
+        }
+    }
+}
+
+fn global(all: &mut Imported, line: &Line<'_>, clients: &mut Option<Vec<Cidr>>) {
+    match line.key.as_str() {
+        "serversigning" => match line.value.to_lowercase().as_str() {
+            "mandatory" | "required" | "force" | "forced" => all.signing = Some(Signing::Required),
+            "default" => {}
+            _ => all.signing = Some(Signing::Offered),
+        },
+        "smbencrypt" => match encryption(line.value) {
+            Some(found) => all.encryption = Some(found),
+            None => unknown(all, line),
+        },
+        "smbports" => {
+            let mut ports = line.value.split([' ', ',']).filter_map(|p| p.parse::<u16>().ok());
+            match ports.find(|p| *p != 139) {
+                Some(445) | None => {}
+                Some(port) => all.smb_port = Some(port),
+            }
+        }
+        "interfaces" => {
+            let words = line.value.split([' ', ',']).filter(|w| !w.is_empty() && *w != "lo");
+            let addresses: Option<Vec<_>> =
+                words.map(|w| w.split('/').next().unwrap_or(w).parse().ok()).collect();
+            match addresses {
+                Some(list) => all.bind = list,
+                None => {
+                    let said = "not carried over: name addresses by `bind`; interfaces are found, with their speed and RDMA";
+                    note(all, line.file, line.number, line.whole, said);
+                }
+            }
+        }
+        "bindinterfacesonly" => {}
+        "hostsallow" => match ranges(all, line) {
+            Some(list) => *clients = Some(list),
+            None => {
+                let said =
+                    "LOST: it names no address; by default directly attached networks may come";
+                note(all, line.file, line.number, line.whole, said);
+            }
+        },
+        "security" if line.value.eq_ignore_ascii_case("user") => {}
+        "security" | "realm" | "kerberosmethod" => {
+            let said = "not carried over: there is no domain and no Kerberos; users log on by NTLM version 2";
+            note(all, line.file, line.number, line.whole, said);
+        }
+        "guestaccount" if line.value == "nobody" => {}
+        key if RESTRICTS.contains(&key) => {
+            let said = "LOST: there is no such restriction here, for any share";
+            note(all, line.file, line.number, line.whole, said);
+        }
+        _ => unknown(all, line),
+    }
+}
+
+/// Says what is known of a line that has no counterpart.
+fn unknown(all: &mut Imported, line: &Line<'_>) {
+    let exact = HARMLESS.iter().find(|(key, _)| line.key == *key);
+    let begins = HARMLESS_BEGINNINGS.iter().find(|(start, _)| line.key.starts_with(start));
+    let said = exact.or(begins).map_or("not carried over: there is no such key here", |(_, s)| s);
+    note(all, line.file, line.number, line.whole, said);
+}
+
+fn main_name(key: &str) -> String {
+    let plain: String = key.chars().filter(|c| !c.is_whitespace()).collect();
+    let plain = plain.to_lowercase();
+    SYNONYMS
+        .iter()
+        .find(|(other, _)| *other == plain)
+        .map_or(plain.clone(), |(_, m)| (*m).to_owned())
+}
+
+fn truth(value: &str) -> Option<bool> {
+    match value.to_lowercase().as_str() {
+        "yes" | "true" | "1" | "on" => Some(true),
+        "no" | "false" | "0" | "off" => Some(false),
+        _ => None,
+    }
+}
+
+fn encryption(value: &str) -> Option<Encryption> {
+    match value.to_lowercase().as_str() {
+        "required" | "mandatory" | "force" | "forced" => Some(Encryption::Required),
+        "desired" | "default" | "auto" | "if_required" | "enabled" => Some(Encryption::Offered),
+        "off" | "no" | "false" | "disabled" => Some(Encryption::Off),
+        _ => None,
+    }
+}
+
+/// The addresses of a list of hosts; names in it are told. `None`: there is no address.
+fn ranges(all: &mut Imported, line: &Line<'_>) -> Option<Vec<Cidr>> {
+    let mut found = Vec::new();
+    for word in line.value.split([' ', ',', '\t']).filter(|w| !w.is_empty()) {
+        match (word.to_lowercase().as_str(), range(word)) {
+            ("all", _) => found.extend(["0.0.0.0/0", "::/0"].iter().filter_map(|r| range(r))),
+            ("localhost", _) => found.extend(range("127.0.0.1")),
+            ("except", _) => {
+                note(
+                    all,
+                    line.file,
+                    line.number,
+                    line.whole,
+                    "LOST: exceptions have no counterpart",
+                );
+                return None;
+            }
+            (_, Some(r)) => found.push(r),
+            (_, None) => {
+                let said = "not carried over: clients are known by address, not by name";
+                note(all, line.file, line.number, word, said);
+            }
+        }
+    }
+    (!found.is_empty()).then_some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Imported {
+        let mut all = Imported::default();
+        take(&mut all, "smb.conf", text);
+        all
+    }
+
+    #[test]
+    fn blanks_case_and_synonyms_of_keys_do_not_count() {
+        let all = read("[A b]\n Directory = /srv\n WriteAble = Yes\n PUBLIC=1\n");
+        let share = &all.shares[0];
+        assert_eq!((share.name.as_str(), share.path.as_str()), ("A b", "/srv"));
+        assert!(!share.read_only && share.guest);
+        assert!(read("[a]\npath=/srv\n").shares[0].read_only);
+    }
+
+    #[test]
+    fn a_restriction_that_is_lost_keeps_the_share_from_being_served() {
+        for line in [
+            "valid users = @staff",
+            "hosts deny = 10.0.0.1",
+            "hosts allow = client.example",
+            "hosts allow = ALL EXCEPT 10.0.0.1",
+            "veto files = /*.exe/",
+            "force user = www-data",
+        ] {
+            let all = read(&format!("[a]\npath = /srv\n{line}\n"));
+            assert!(!all.shares[0].lost.is_empty(), "{line}");
+        }
+        assert!(read("[a]\npath = /srv\nread only = no\n").shares[0].lost.is_empty());
+    }
+
+    #[test]
+    fn settings_of_the_whole_server() {
+        let all = read(
+            "[global]\nserver signing = mandatory\nsmb encrypt = desired\nsmb ports = 139 1445\n\
+             interfaces = lo 192.0.2.1/24\nhosts allow = 192.168. 127.\n[a]\npath=/srv\n",
+        );
+        assert_eq!(all.signing, Some(Signing::Required));
+        assert_eq!(all.encryption, Some(Encryption::Offered));
+        assert_eq!((all.smb_port, all.bind.len()), (Some(1445), 1));
+        let clients = all.shares[0].clients.as_ref().unwrap();
+        assert_eq!(clients[0].to_string(), "192.168.0.0/16");
+    }
+
+    #[test]
+    fn sections_that_mean_something_else_are_left_out_and_told() {
+        let all =
+            read("[homes]\nread only=no\n[printers]\nprintable=yes\n[a]\npath=/srv/%U\n[b]\n");
+        assert!(all.shares.is_empty());
+        let told: Vec<(usize, &str)> =
+            all.notes.iter().map(|n| (n.line, n.what.as_str())).collect();
+        assert_eq!(told, [(1, "[homes]"), (3, "[printers]"), (5, "[a]"), (7, "[b]")]);
+    }
+}

@@ -1,0 +1,224 @@
+//! What packages and the documentation say agrees with the program and with each other.
+
+#![allow(clippy::unwrap_used, missing_docs)] // A test that cannot go on says so.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_yaml::Value;
+
+/// Who the program is in a container.
+const CONTAINER_UID: u64 = 65532;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn read(file: &str) -> String {
+    fs::read_to_string(root().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
+}
+
+fn headgate(args: &[&str]) -> std::process::Output {
+    Command::new(env!("CARGO_BIN_EXE_headgate")).args(args).output().unwrap()
+}
+
+/// A configuration of the documentation, with folders and files that are there.
+fn must_be_sound(what: &str, text: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path().display().to_string();
+    let mut out = String::new();
+    for line in text.lines() {
+        let (indent, rest) = line.split_at(line.len() - line.trim_start().len());
+        let rest = rest.strip_prefix("- ").map_or((rest, ""), |r| (r, "- "));
+        let (rest, dash) = rest;
+        let made = |path: &str, dir: bool| {
+            let path = path.split(" #").next().unwrap_or(path).trim();
+            let place = format!("{here}{path}");
+            fs::create_dir_all(Path::new(&place).parent().unwrap()).unwrap();
+            match dir {
+                true => fs::create_dir_all(&place).unwrap(),
+                false => fs::write(&place, "secret").unwrap(),
+            }
+            place
+        };
+        let line = if let Some(path) = rest.strip_prefix("path: ") {
+            format!("{indent}{dash}path: {}", made(path, true))
+        } else if let Some(path) = rest.strip_prefix("password_file: ") {
+            format!("{indent}{dash}password_file: {}", made(path, false))
+        } else {
+            line.to_owned()
+        };
+        out += &line;
+        out.push('\n');
+    }
+    let file = folder.path().join("headgate.yaml");
+    fs::write(&file, out).unwrap();
+    let state = folder.path().join("state").display().to_string();
+    let o = headgate(&["check", "--state", &state, "--config", &file.display().to_string()]);
+    let told = String::from_utf8_lossy(&o.stderr);
+    assert_eq!(o.status.code(), Some(0), "{what}: {told}");
+}
+
+#[test]
+fn every_configuration_in_the_documentation_is_sound() {
+    let mut pages: Vec<PathBuf> = vec![root().join("README.md")];
+    let docs = fs::read_dir(root().join("docs")).unwrap().map(|e| e.unwrap().path());
+    pages.extend(docs.filter(|p| p.extension().is_some_and(|e| e == "md")));
+    let mut found = 0;
+    for page in pages {
+        let text = fs::read_to_string(&page).unwrap();
+        for block in text.split("```yaml\n").skip(1) {
+            let block = block.split("```").next().unwrap();
+            must_be_sound(&page.display().to_string(), block);
+            found += 1;
+        }
+    }
+    assert!(found > 0);
+}
+
+#[test]
+fn the_configurations_of_packages_are_sound() {
+    for file in ["packaging/container.yaml", "packaging/headgate.yaml"] {
+        must_be_sound(file, &read(file));
+    }
+    for file in ["packaging/kubernetes.yaml", "packaging/kubernetes-rdma.yaml"] {
+        let map = documents(file).into_iter().find(|d| d["kind"] == "ConfigMap").unwrap();
+        must_be_sound(file, map["data"]["headgate.yaml"].as_str().unwrap());
+    }
+}
+
+fn documents(file: &str) -> Vec<Value> {
+    let text = read(file);
+    text.split("\n---\n").map(|d| serde_yaml::from_str(d).unwrap()).collect()
+}
+
+/// The ports that a configuration makes the program listen on, defaults included.
+fn ports_of(configuration: &str) -> BTreeSet<u64> {
+    let file: Value = serde_yaml::from_str(configuration).unwrap();
+    let or = |value: &Value, default| value.as_u64().unwrap_or(default);
+    let admin = file["admin"].as_str().unwrap_or("127.0.0.1:9464");
+    let admin = admin.rsplit_once(':').unwrap().1.parse().unwrap();
+    [
+        or(&file["nfs"]["port"], 2049),
+        or(&file["nfs"]["rdma_port"], 20049),
+        or(&file["smb"]["port"], 445),
+        or(&file["smb"]["direct_port"], 5445),
+        admin,
+    ]
+    .into()
+}
+
+#[test]
+fn the_containerfile_keeps_to_its_recipe() {
+    let text = read("packaging/Containerfile");
+    let instruction = |word: &str| -> Vec<String> {
+        let lines = text.lines().filter_map(|l| l.strip_prefix(&format!("{word} ")));
+        lines.map(str::to_owned).collect()
+    };
+    // What is in the image is what packaging/container-root makes, and nothing else.
+    assert_eq!(instruction("FROM").last().unwrap(), "scratch");
+    assert_eq!(instruction("COPY").last().unwrap(), "--from=build /image /");
+    let recipe = "packaging/container-root /image target/release/headgate \"$VERBS\"";
+    assert!(instruction("RUN").iter().any(|r| r == recipe), "{text}");
+    let user = format!("{CONTAINER_UID}:{CONTAINER_UID}");
+    assert_eq!(instruction("USER"), [user]);
+    let exposed: BTreeSet<u64> =
+        instruction("EXPOSE").join(" ").split(' ').map(|p| p.parse().unwrap()).collect();
+    assert_eq!(exposed, ports_of(&read("packaging/container.yaml")));
+    assert!(exposed.iter().all(|port| *port > 1024), "{exposed:?}");
+    assert!(instruction("CMD").iter().any(|c| c.contains("/etc/headgate/headgate.yaml")));
+}
+
+#[test]
+fn compose_runs_it_without_root_and_without_a_writable_root() {
+    let service = &documents("packaging/compose.yaml")[0]["services"]["headgate"];
+    assert_eq!(service["user"], format!("{CONTAINER_UID}:{CONTAINER_UID}").as_str());
+    assert_eq!(service["read_only"], true);
+    assert_eq!(service["cap_drop"][0], "ALL");
+    let inside: BTreeSet<u64> = service["ports"]
+        .as_sequence()
+        .unwrap()
+        .iter()
+        .map(|p| p.as_str().unwrap().rsplit_once(':').unwrap().1.parse().unwrap())
+        .collect();
+    assert_eq!(inside, ports_of(&read("packaging/container.yaml")));
+}
+
+#[test]
+fn kubernetes_runs_it_without_root_and_without_a_writable_root() {
+    for (file, rdma) in
+        [("packaging/kubernetes.yaml", false), ("packaging/kubernetes-rdma.yaml", true)]
+    {
+        let all = documents(file);
+        let of_kind = |kind: &str| all.iter().find(|d| d["kind"] == kind);
+        let pod = &of_kind("StatefulSet").unwrap()["spec"]["template"]["spec"];
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{file}");
+        assert_eq!(pod["securityContext"]["runAsUser"].as_u64(), Some(CONTAINER_UID), "{file}");
+        let container = &pod["containers"][0];
+        let security = &container["securityContext"];
+        assert_eq!(security["readOnlyRootFilesystem"], true, "{file}");
+        assert_eq!(security["allowPrivilegeEscalation"], false, "{file}");
+        assert_eq!(security["capabilities"]["drop"][0], "ALL", "{file}");
+        let ports: BTreeSet<u64> = container["ports"]
+            .as_sequence()
+            .unwrap()
+            .iter()
+            .map(|p| p["containerPort"].as_u64().unwrap())
+            .collect();
+        let configuration = of_kind("ConfigMap").unwrap()["data"]["headgate.yaml"].as_str();
+        assert_eq!(ports, ports_of(configuration.unwrap()), "{file}");
+        let device = container["resources"]["limits"]
+            .as_mapping()
+            .unwrap()
+            .keys()
+            .any(|k| k.as_str().unwrap().starts_with("rdma/"));
+        assert_eq!(device, rdma, "{file}");
+        assert_eq!(pod["hostNetwork"] == true, rdma, "{file}");
+    }
+}
+
+/// The package installs what is made and what is there.
+#[test]
+fn the_debian_package_names_files_that_are_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = folder.path().display().to_string();
+    assert_eq!(headgate(&["generate", &made]).status.code(), Some(0));
+    let manifest = read("gateway/Cargo.toml");
+    let mut generated = 0;
+    for line in manifest.lines().map(str::trim).filter(|l| l.starts_with("[\"")) {
+        let source = line.split('"').nth(1).unwrap();
+        if let Some(name) = source.strip_prefix("../target/packaging/") {
+            let (dir, pattern) = name.split_once('/').unwrap();
+            let (start, end) = pattern.split_once('*').unwrap_or((pattern, ""));
+            let mut names = fs::read_dir(folder.path().join(dir))
+                .unwrap()
+                .map(|e| e.unwrap().file_name().into_string().unwrap());
+            assert!(names.any(|n| n.starts_with(start) && n.ends_with(end)), "{source}");
+            generated += 1;
+        } else if !source.starts_with("target/") {
+            let there = source.split('*').next().unwrap();
+            assert!(root().join("gateway").join(there).exists(), "{source}");
+        }
+    }
+    assert!(generated >= 4, "{generated}");
+    // Every man page, and nothing that has no page.
+    let pages = fs::read_dir(folder.path().join("man")).unwrap().count();
+    assert!(pages > 8, "{pages}");
+}
+
+/// The unit waits longer for the end than the program itself does, and calls what the package installs.
+#[test]
+fn the_unit_fits_the_program() {
+    let unit = read("packaging/headgate.service");
+    let value = |key: &str| unit.lines().find_map(|l| l.strip_prefix(key)).unwrap().to_owned();
+    assert_eq!(value("Type="), "notify");
+    assert!(value("ExecStart=").starts_with("/usr/bin/headgate serve --config /etc/headgate/"));
+    let stop: u64 = value("TimeoutStopSec=").parse().unwrap();
+    assert!(stop > gateway::shutdown::DRAIN_MAX.as_secs());
+    assert!(value("SystemCallFilter=").contains("open_by_handle_at"));
+    for capability in ["CAP_SETUID", "CAP_SETGID", "CAP_DAC_READ_SEARCH", "CAP_NET_BIND_SERVICE"] {
+        assert!(value("CapabilityBoundingSet=").contains(capability), "{capability}");
+    }
+}

@@ -1,0 +1,131 @@
+//! `cargo xtask clean-root`: the README's two commands in a Debian root that has a Rust toolchain and nothing else.
+//!
+//! The root is made anew each time. The toolchain of this machine is seen there, read-only; crates are fetched as on a new machine.
+//! The sources are the tracked files as an archive would hold them, without git. It takes root, the Debian mirror, and as long as
+//! two builds from nothing take, so it is no part of `cargo xtask test`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use crate::sh::{Outcome, Result, Tally, command, output, run, target_dir, tracked_files};
+use crate::{deb, packages};
+
+/// What a Rust toolchain needs itself: a linker and the C library, and certificates to fetch crates.
+const WITH_THE_TOOLCHAIN: &str = "gcc,libc6-dev,ca-certificates";
+const SUITE: &str = "bookworm";
+
+/// What stands between a shell of this root and the machine: mounts and processes of its own; the network is shared.
+const ENTER: &str = r#"
+set -e
+mount --bind "$ROOT" "$ROOT"
+mount -t proc proc "$ROOT/proc"
+mount --rbind /sys "$ROOT/sys"
+mount --rbind /dev "$ROOT/dev"
+mkdir -p "$ROOT/opt/rust"
+mount --bind "$TOOLCHAIN" "$ROOT/opt/rust"
+mount -o remount,bind,ro "$ROOT/opt/rust"
+# What this machine's network takes: its name servers, and whom it trusts.
+cp -L /etc/resolv.conf "$ROOT/etc/resolv.conf"
+cp -L /etc/ssl/certs/ca-certificates.crt "$ROOT/etc/ssl/certs/ca-certificates.crt"
+exec chroot "$ROOT" /usr/bin/env -i HOME=/tmp PATH=/opt/rust/bin:/usr/sbin:/usr/bin:/sbin:/bin sh -ec "$WORDS"
+"#;
+
+/// `cargo xtask clean-root [--full] [--keep]`.
+pub(crate) fn main(args: &[String]) -> Result<Outcome> {
+    if let Some(unknown) = args.iter().find(|a| !matches!(a.as_str(), "--full" | "--keep")) {
+        return Err(format!("unknown option {unknown}; there are --full and --keep"));
+    }
+    packages::install(&["clean-root"])?;
+    let root = Root::make()?;
+    let readme = fs::read_to_string("README.md").map_err(|e| format!("README.md: {e}"))?;
+    let [demo, mut test] = readme_commands(&readme)?;
+    if !args.iter().any(|a| a == "--full") {
+        test.push_str(" --tier style --tier unit");
+    }
+    let mut tally = Tally::default();
+    for words in [demo, test] {
+        let began = Instant::now();
+        tally.count(&words, root.run(&format!("cd /headgate; {words}")));
+        println!("   `{words}` took {:.0} s", began.elapsed().as_secs_f64());
+    }
+    deb::in_root(&root, &mut tally)?;
+    if args.iter().any(|a| a == "--keep") {
+        println!("   {} stays", root.dir.display());
+    } else {
+        root.remove();
+    }
+    Ok(tally.report(Some("clean-root")))
+}
+
+/// A root file system of its own.
+#[derive(Debug)]
+pub(crate) struct Root {
+    pub(crate) dir: PathBuf,
+    toolchain: String,
+}
+
+impl Root {
+    fn make() -> Result<Root> {
+        let dir = target_dir().join("clean-root");
+        let shown = dir.display().to_string();
+        if dir.exists() {
+            fs::remove_dir_all(&dir).map_err(|e| format!("{shown}: {e}"))?;
+        }
+        fs::create_dir_all(&dir).map_err(|e| format!("{shown}: {e}"))?;
+        let include = format!("--include={WITH_THE_TOOLCHAIN}");
+        run(&["mmdebstrap", "--quiet", "--variant=apt", &include, SUITE, &shown])?;
+        copy_sources(&dir.join("headgate"))?;
+        let toolchain = output(&["rustc", "--print", "sysroot"])?.trim().to_owned();
+        Ok(Root { dir, toolchain })
+    }
+
+    /// Runs a line of shell in it, with its output shown.
+    pub(crate) fn run(&self, words: &str) -> Result<()> {
+        let mut unshare = command(&["unshare", "--mount", "--pid", "--fork", "--kill-child"]);
+        unshare.args(["sh", "-c", ENTER]).env("WORDS", words);
+        unshare.env("ROOT", &self.dir).env("TOOLCHAIN", &self.toolchain);
+        let status = unshare.status().map_err(|e| format!("unshare: {e}"))?;
+        if status.success() { Ok(()) } else { Err(status.to_string()) }
+    }
+
+    fn remove(&self) {
+        if let Err(e) = fs::remove_dir_all(&self.dir) {
+            println!("   {} stays: {e}", self.dir.display());
+        }
+    }
+}
+
+/// The tracked files, as an archive of them would be unpacked.
+fn copy_sources(to: &Path) -> Result<()> {
+    for file in tracked_files()? {
+        let place = to.join(&file);
+        let failed = |e| format!("{}: {e}", place.display());
+        fs::create_dir_all(place.parent().unwrap_or(to)).map_err(failed)?;
+        fs::copy(&file, &place).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// The two commands of the README's section "Try it", as written there.
+fn readme_commands(readme: &str) -> Result<[String; 2]> {
+    let section = readme.split("\n## ").find(|s| s.starts_with("Try it\n"));
+    let fenced = section.unwrap_or_default().split("```").skip(1).step_by(2);
+    let commands: Vec<String> = fenced.map(|block| block.trim().to_owned()).collect();
+    commands.try_into().map_err(|c: Vec<String>| {
+        format!("the README's section `Try it` shows {} commands and should show two", c.len())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_two_commands_are_read_from_the_readme() {
+        let readme = fs::read_to_string(crate::sh::workspace().join("README.md")).unwrap();
+        let expected = ["cargo run --release -- demo", "cargo xtask test"];
+        assert_eq!(readme_commands(&readme).unwrap(), expected);
+        assert!(readme_commands("# X\n\n## Try it\n\n```\none\n```\n\n## Else\n").is_err());
+    }
+}
