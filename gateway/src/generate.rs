@@ -46,7 +46,7 @@ fn configuration_page() -> String {
     ]);
     for group in &config::keys::GROUPS {
         page.control("SH", [if group.name.is_empty() { "TOP OF THE FILE" } else { group.name }]);
-        page.text([roman(group.about)]);
+        page.text([roman(plain(group.about))]);
         for key in group.keys {
             page.control("TP", []);
             let mut head: Vec<Inline> = vec![bold(key.name), roman(": "), italic(plain(key.value))];
