@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::pool::PoolInner;
+use crate::slab::Slab;
 
 /// Where the memory of a buffer goes when its last owner is gone.
 enum Home {
@@ -29,6 +30,15 @@ struct Block {
 unsafe impl Send for Block {}
 // SAFETY: as above; a shared block is read-only.
 unsafe impl Sync for Block {}
+
+impl Block {
+    fn slab(&self) -> Option<Slab> {
+        match self.home {
+            Home::Pool { .. } => Some(Slab::around(self.base)),
+            Home::Heap => None,
+        }
+    }
+}
 
 impl Drop for Block {
     fn drop(&mut self) {
@@ -134,6 +144,11 @@ impl BufMut {
         n
     }
 
+    /// The slab of the pool it lies in; `None` for memory outside any pool.
+    pub fn slab(&self) -> Option<Slab> {
+        self.block.slab()
+    }
+
     /// Gives up the right to write; the data can be shared from now on.
     pub fn freeze(self) -> Buf {
         let Self { block, filled } = self;
@@ -187,6 +202,11 @@ impl Buf {
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: `base..base+len` lies inside the owner's (or a static) memory, which is alive and immutable.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
+    }
+
+    /// The slab of the pool it lies in; `None` for memory outside any pool.
+    pub fn slab(&self) -> Option<Slab> {
+        self.owner.as_deref()?.downcast_ref::<Block>()?.slab()
     }
 
     /// A view of a part; a range beyond the end is cut to what is there. A view of no bytes keeps no memory alive.

@@ -6,7 +6,8 @@
 //!
 //! *Memory.* Slabs of 2 MiB are taken from the system as they are needed, up to the limit of each size, and are kept
 //! until the pool goes. Free lists are last-in first-out, so that a light load stays in cache. Only bytes that were
-//! written can be read: a `Buf` never covers the spare part of a buffer.
+//! written can be read: a `Buf` never covers the spare part of a buffer. A device that has to know memory before it can use
+//! it asks each buffer for its [`Slab`], and is told by [`SlabWatch`] when a slab goes.
 //!
 //! *Errors.* A pool that is at its limit makes the caller wait ([`Pool::acquire`]) in a queue that serves accounts
 //! (connections) in turn; [`Pool::try_get`] says `None`. A request above the largest size is [`TooLarge`].
@@ -15,11 +16,13 @@ mod all;
 mod buf;
 mod note;
 mod pool;
+mod slab;
 
 pub use all::AcquireAll;
 pub use buf::{Buf, BufMut};
 pub use note::{copied, copied_bytes, copied_note};
 pub use pool::{Account, Acquire, ClassStats, Pool, PoolLimits, TooLarge};
+pub use slab::{Slab, SlabWatch, watch_slabs};
 
 /// The buffer sizes a pool hands out, in bytes.
 pub const CLASS_SIZES: [usize; 3] = [4 << 10, 64 << 10, 1 << 20];

@@ -12,10 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::all::{AcquireAll, Line};
+use crate::slab::{SLAB, Slab};
 use crate::{BufMut, CLASS_SIZES};
 
-/// Slabs are this large and aligned to it, so that the kernel can back each with one huge page.
-const SLAB: usize = 2 << 20;
 const CLASSES: usize = CLASS_SIZES.len();
 
 /// How many buffers of each of [`CLASS_SIZES`] a pool may hold.
@@ -208,6 +207,7 @@ impl Class {
 impl Drop for Class {
     fn drop(&mut self) {
         for slab in &self.slabs {
+            Slab::around(*slab).tell_freed();
             // SAFETY: each slab came from `alloc_zeroed` with this layout, and no buffer is out: every one holds the
             // pool's `Arc`.
             unsafe { std::alloc::dealloc(slab.as_ptr(), slab_layout()) };

@@ -9,6 +9,7 @@ pub mod channel;
 pub mod count;
 pub mod devices;
 pub mod fault;
+pub mod ibverbs;
 pub mod iwarp;
 pub mod limits;
 mod link;

@@ -126,3 +126,13 @@ pub const IWARP_REGIONS_MAX: usize = 4096;
 pub const IWARP_SEND_PIECES_MAX: usize = 64;
 /// Segments of one RDMA Read over iWARP, each a Read Request of its own.
 pub const IWARP_READ_SEGMENTS_MAX: usize = 4096;
+
+/// Connections that a card holds for a listener until they are accepted.
+pub const VERBS_BACKLOG: i32 = 1024;
+/// Regions registered at once on one connection over a card.
+pub const VERBS_REGIONS_MAX: usize = 1024;
+/// Pieces of one Send over a card; more than it takes at once are gathered.
+pub const VERBS_SEND_PIECES_MAX: usize = 64;
+/// Receives that are posted before a connection is accepted, for messages that come before the protocol posted its own. Both
+/// protocols begin with one credit.
+pub const VERBS_EARLY_RECVS: usize = 2;

@@ -7,13 +7,14 @@ use serde_json::Value;
 use crate::sh::{Result, Tally, output};
 
 /// The only edges allowed. Leaves know none of ours; a request walks the graph down once and up once.
-const ALLOWED: [(&str, &[&str]); 12] = [
+const ALLOWED: [(&str, &[&str]); 13] = [
     ("iobuf", &[]),
     ("state", &[]),
     ("recovery", &[]),
     ("config", &[]),
     ("vfs", &["iobuf", "state"]),
-    ("rdma-transport", &["iobuf"]),
+    ("rdma-sys", &[]),
+    ("rdma-transport", &["iobuf", "rdma-sys"]),
     ("nfsrdma", &["iobuf", "state", "recovery", "vfs", "rdma-transport"]),
     ("smbd-core", &["iobuf", "state", "recovery", "vfs", "rdma-transport"]),
     ("client", &["iobuf", "rdma-transport", "nfsrdma", "smbd-core"]),
@@ -50,7 +51,7 @@ const ALLOWED: [(&str, &[&str]); 12] = [
 ];
 
 /// Crates whose core must build without a runtime.
-const WITHOUT_TOKIO: [&str; 3] = ["iobuf", "state", "config"];
+const WITHOUT_TOKIO: [&str; 4] = ["iobuf", "state", "config", "rdma-sys"];
 
 /// Checks every member's manifest against the table.
 pub(crate) fn check() -> Result<Tally> {

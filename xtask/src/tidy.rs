@@ -26,7 +26,8 @@ const WORDS: [(&str, &str); 6] = [
 const PATHS: [(&str, &str); 3] = [("/wo", "rk/"), ("/fa", "rm/"), ("/ro", "ot/")];
 
 /// Crates with code that the compiler cannot vouch for; every block there says why it is sound.
-const UNSAFE_PLACES: [&str; 4] = ["iobuf/", "rdma-transport/", "vfs/", "smbd-core/src/crypto/"];
+const UNSAFE_PLACES: [&str; 5] =
+    ["iobuf/", "rdma-sys/", "rdma-transport/", "vfs/", "smbd-core/src/crypto/"];
 
 /// Cores that take the time as an argument.
 const CLOCKLESS: [&str; 3] = ["state/src/", "nfsrdma/src/v4/wire", "rdma-transport/src/iwarp/wire"];

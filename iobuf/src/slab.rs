@@ -1,0 +1,93 @@
+//! The pieces in which pools take memory from the system, for those who register memory with a device as a whole.
+
+use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError, Weak};
+
+/// Slabs are this large and aligned to it, so that the kernel can back each with one huge page.
+pub(crate) const SLAB: usize = 2 << 20;
+
+/// One slab of a pool: it stays where it is until the pool goes, which no buffer of it outlives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Slab(usize);
+
+impl Slab {
+    /// The slab that this memory of a pool lies in.
+    pub(crate) fn around(memory: NonNull<u8>) -> Self {
+        Self(memory.addr().get() & !(SLAB - 1))
+    }
+
+    /// Its first byte, as an address.
+    pub fn base(self) -> usize {
+        self.0
+    }
+
+    /// Its size in bytes, the same for all.
+    pub const LEN: usize = SLAB;
+
+    /// Tells all who watch, before the memory goes back to the system.
+    pub(crate) fn tell_freed(self) {
+        let watches = WATCHES.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        watches.iter().filter_map(Weak::upgrade).for_each(|watch| watch.freed(self));
+    }
+}
+
+/// Somebody who keeps something for slabs, such as a device that has registered them.
+pub trait SlabWatch: Send + Sync {
+    /// The slab is about to go: nobody uses its memory any more, and what was kept for it has to be given up now.
+    fn freed(&self, slab: Slab);
+}
+
+static WATCHES: Mutex<Vec<Weak<dyn SlabWatch>>> = Mutex::new(Vec::new());
+
+/// From now on `watch` is told of every slab that goes, for as long as it lives.
+pub fn watch_slabs(watch: Weak<dyn SlabWatch>) {
+    let mut watches = WATCHES.lock().unwrap_or_else(PoisonError::into_inner);
+    watches.retain(|w| w.strong_count() > 0);
+    watches.push(watch);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{BufMut, Pool, PoolLimits};
+
+    #[derive(Default)]
+    struct Seen(Mutex<Vec<Slab>>);
+
+    impl SlabWatch for Seen {
+        fn freed(&self, slab: Slab) {
+            self.0.lock().unwrap().push(slab);
+        }
+    }
+
+    #[test]
+    fn buffers_know_their_slab_and_its_end_is_told() {
+        let seen = Arc::new(Seen::default());
+        let as_watch: Arc<dyn SlabWatch> = seen.clone();
+        watch_slabs(Arc::downgrade(&as_watch));
+        let pool = Pool::new(PoolLimits { buffers_max: [4; 3] });
+        let (small, large) = (pool.try_get(1).unwrap(), pool.try_get(1 << 20).unwrap());
+        let slab = small.slab().unwrap();
+        assert_ne!(Some(slab), large.slab(), "sizes do not share slabs");
+        let mut small = small;
+        let at = small.whole_mut().as_ptr().addr();
+        assert!((slab.base()..slab.base() + Slab::LEN).contains(&at));
+        small.set_filled(100);
+        let view = small.freeze();
+        assert_eq!(view.slice(40..90).slab(), Some(slab));
+        drop((pool, large));
+        assert!(!seen.0.lock().unwrap().contains(&slab), "a view keeps all of the pool");
+        drop(view);
+        assert!(seen.0.lock().unwrap().contains(&slab));
+    }
+
+    #[test]
+    fn memory_outside_pools_has_none() {
+        assert_eq!(BufMut::heap(8).slab(), None);
+        assert_eq!(BufMut::heap(8).freeze().slab(), None);
+        assert_eq!(crate::Buf::from(vec![1]).slab(), None);
+        assert_eq!(crate::Buf::from_static(b"x").slab(), None);
+    }
+}

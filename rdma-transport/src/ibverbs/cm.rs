@@ -1,0 +1,345 @@
+//! librdmacm: identifiers, their event channels, and addresses.
+//!
+//! *Operation.* Every listener and every connection has an event channel of its own, whose descriptor the runtime watches.
+//! *Memory.* An event is copied and given back at once, so nothing in the library ever waits for us.
+//! *Errors.* `io::Error` from `errno`.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_int, c_void};
+use std::io::{self, Error, ErrorKind};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsRawFd, RawFd};
+use std::ptr::{self, NonNull};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use rdma_sys::*;
+use socket2::SockAddr;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// A descriptor that somebody else closes, after the runtime has let go of it.
+pub(super) struct Borrowed(RawFd);
+
+impl AsRawFd for Borrowed {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0
+    }
+}
+
+/// Has the runtime watch this descriptor, which does not block from then on.
+///
+/// # Safety
+///
+/// It is open, and stays so until the answer is dropped.
+pub(super) unsafe fn watch(fd: RawFd) -> io::Result<AsyncFd<Borrowed>> {
+    // SAFETY: plain calls on a number; a wrong one gives an error.
+    let set = unsafe {
+        let flags = libc::fcntl(fd, libc::F_GETFL);
+        libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK)
+    };
+    if set < 0 {
+        return Err(Error::last_os_error());
+    }
+    // SAFETY: as the caller says.
+    let watched = unsafe { AsyncFd::register_with_interest(Borrowed(fd), Interest::READABLE) };
+    watched.map_err(Error::from)
+}
+
+/// The answer of a call that gives 0 or -1.
+fn checked(answer: c_int) -> io::Result<()> {
+    if answer == 0 { Ok(()) } else { Err(Error::last_os_error()) }
+}
+
+/// A text of the library.
+///
+/// # Safety
+///
+/// `text` is null or a C string that lives as long as the library.
+pub(super) unsafe fn words(text: *const std::ffi::c_char) -> String {
+    if text.is_null() {
+        return "?".into();
+    }
+    // SAFETY: as the caller says.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// What the library tells.
+pub(super) struct Event {
+    pub(super) kind: rdma_cm_event_type::Type,
+    pub(super) status: c_int,
+    /// With [`rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST`], the new identifier.
+    pub(super) new: Option<Id>,
+    pub(super) private_data: Bytes,
+    /// RDMA Reads of the peer that it wants answered at once, at most.
+    pub(super) reads_in: u8,
+    /// RDMA Reads of this side that the peer answers at once, at most.
+    pub(super) reads_out: u8,
+}
+
+impl Event {
+    pub(super) fn name(&self) -> String {
+        // SAFETY: the library answers with a constant.
+        unsafe { words(rdma_event_str(self.kind)) }
+    }
+}
+
+struct RawChannel(NonNull<rdma_event_channel>);
+
+// SAFETY: librdmacm is thread-safe; this only says where the channel lives.
+unsafe impl Send for RawChannel {}
+// SAFETY: as above.
+unsafe impl Sync for RawChannel {}
+
+impl Drop for RawChannel {
+    fn drop(&mut self) {
+        // SAFETY: this owns the channel; all events were given back, all identifiers on it are gone (field order of those
+        // who hold one).
+        unsafe { rdma_destroy_event_channel(self.0.as_ptr()) };
+    }
+}
+
+/// Where events of identifiers arrive. To be dropped after them.
+pub(super) struct Events {
+    // Before the channel, which closes the descriptor.
+    fd: AsyncFd<Borrowed>,
+    raw: RawChannel,
+}
+
+impl Events {
+    pub(super) fn new() -> io::Result<Self> {
+        // SAFETY: no arguments.
+        let raw = unsafe { rdma_create_event_channel() };
+        let raw = RawChannel(NonNull::new(raw).ok_or_else(Error::last_os_error)?);
+        // SAFETY: the channel is alive, and outlives `fd` by field order.
+        let fd = unsafe { watch(raw.0.as_ref().fd)? };
+        Ok(Self { fd, raw })
+    }
+
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<io::Result<Event>> {
+        loop {
+            let mut ready = match self.fd.poll_read_ready(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(ready) => ready?,
+            };
+            match self.take() {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => ready.clear_ready(),
+                other => return Poll::Ready(other),
+            }
+        }
+    }
+
+    pub(super) async fn next(&self) -> io::Result<Event> {
+        std::future::poll_fn(|cx| self.poll(cx)).await
+    }
+
+    fn take(&self) -> io::Result<Event> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: the channel is alive; on success `raw` is an event until it is given back below.
+        unsafe {
+            checked(rdma_get_cm_event(self.raw.0.as_ptr(), &raw mut raw))?;
+            let kind = (*raw).event;
+            let is_new = kind == rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST;
+            let mut event = Event {
+                kind,
+                status: (*raw).status,
+                new: if is_new { NonNull::new((*raw).id).map(Id) } else { None },
+                private_data: Bytes::new(),
+                reads_in: 0,
+                reads_out: 0,
+            };
+            use rdma_cm_event_type::*;
+            if matches!(
+                kind,
+                RDMA_CM_EVENT_CONNECT_REQUEST
+                    | RDMA_CM_EVENT_CONNECT_RESPONSE
+                    | RDMA_CM_EVENT_ESTABLISHED
+                    | RDMA_CM_EVENT_REJECTED
+            ) {
+                let conn = (*raw).param.conn;
+                event.reads_in = conn.responder_resources;
+                event.reads_out = conn.initiator_depth;
+                if !conn.private_data.is_null() && conn.private_data_len > 0 {
+                    let len = usize::from(conn.private_data_len);
+                    let data = std::slice::from_raw_parts(conn.private_data.cast::<u8>(), len);
+                    event.private_data = Bytes::copy_from_slice(data);
+                }
+            }
+            rdma_ack_cm_event(raw);
+            Ok(event)
+        }
+    }
+}
+
+/// An identifier of librdmacm: a listener, or a connection with its queue pair.
+pub(super) struct Id(NonNull<rdma_cm_id>);
+
+// SAFETY: librdmacm is thread-safe, and an identifier has one owner.
+unsafe impl Send for Id {}
+// SAFETY: shared references only read fields that do not change once the owner has it.
+unsafe impl Sync for Id {}
+
+impl Drop for Id {
+    fn drop(&mut self) {
+        // SAFETY: this owns the identifier; its queue pair is gone (`Hardware`), its events were given back.
+        unsafe { rdma_destroy_id(self.0.as_ptr()) };
+    }
+}
+
+/// A connection request or answer.
+pub(super) struct Terms<'a> {
+    pub(super) private_data: &'a [u8],
+    pub(super) reads_in: u8,
+    pub(super) reads_out: u8,
+}
+
+/// The peer's card waits this often for a Receive, each time for 0.65 s. Credits see to it that one is there.
+const RECEIVE_RETRIES: u8 = 6;
+/// A lost packet is sent again this often, the most there is.
+const RETRIES: u8 = 7;
+
+impl Terms<'_> {
+    fn param(&self) -> io::Result<rdma_conn_param> {
+        let len = u8::try_from(self.private_data.len())
+            .map_err(|_| Error::new(ErrorKind::InvalidInput, "private data above 255 bytes"))?;
+        Ok(rdma_conn_param {
+            private_data: self.private_data.as_ptr().cast::<c_void>(),
+            private_data_len: len,
+            responder_resources: self.reads_in,
+            initiator_depth: self.reads_out,
+            flow_control: 1,
+            retry_count: RETRIES,
+            rnr_retry_count: RECEIVE_RETRIES,
+            srq: 0,
+            qp_num: 0,
+        })
+    }
+}
+
+impl Id {
+    pub(super) fn new(events: &Events) -> io::Result<Self> {
+        let mut raw = ptr::null_mut();
+        let ps = rdma_port_space::RDMA_PS_TCP;
+        // SAFETY: the channel is alive and outlives the identifier, by field order of those who hold both.
+        checked(unsafe {
+            rdma_create_id(events.raw.0.as_ptr(), &raw mut raw, ptr::null_mut(), ps)
+        })?;
+        NonNull::new(raw).map(Self).ok_or_else(|| ErrorKind::Other.into())
+    }
+
+    pub(super) fn raw(&self) -> *mut rdma_cm_id {
+        self.0.as_ptr()
+    }
+
+    /// The device that it is bound to.
+    pub(super) fn context(&self) -> Option<NonNull<ibv_context>> {
+        // SAFETY: the identifier is alive.
+        NonNull::new(unsafe { (*self.raw()).verbs })
+    }
+
+    /// Events come to `events` from now on.
+    pub(super) fn migrate(&self, events: &Events) -> io::Result<()> {
+        // SAFETY: both are alive; no event of this identifier is held, so this does not wait.
+        checked(unsafe { rdma_migrate_id(self.raw(), events.raw.0.as_ptr()) })
+    }
+
+    /// Several listeners may follow each other on one port without a pause.
+    pub(super) fn reuse_address(&self) -> io::Result<()> {
+        let mut yes: c_int = 1;
+        let at = (&raw mut yes).cast::<c_void>();
+        let (level, option) =
+            (RDMA_OPTION_ID.cast_signed(), RDMA_OPTION_ID_REUSEADDR.cast_signed());
+        // SAFETY: the option is an int, which lives through the call.
+        checked(unsafe { rdma_set_option(self.raw(), level, option, at, size_of::<c_int>()) })
+    }
+
+    pub(super) fn bind(&self, at: SocketAddr) -> io::Result<()> {
+        let at = SockAddr::from(at);
+        // SAFETY: the address lives through the call, which only reads it.
+        checked(unsafe { rdma_bind_addr(self.raw(), at.as_ptr().cast_mut().cast()) })
+    }
+
+    pub(super) fn listen(&self, backlog: c_int) -> io::Result<()> {
+        // SAFETY: the identifier is alive.
+        checked(unsafe { rdma_listen(self.raw(), backlog) })
+    }
+
+    pub(super) fn resolve_addr(&self, to: SocketAddr, milliseconds: c_int) -> io::Result<()> {
+        let to = SockAddr::from(to);
+        // SAFETY: the address lives through the call, which only reads it.
+        checked(unsafe {
+            let to = to.as_ptr().cast_mut().cast();
+            rdma_resolve_addr(self.raw(), ptr::null_mut(), to, milliseconds)
+        })
+    }
+
+    pub(super) fn resolve_route(&self, milliseconds: c_int) -> io::Result<()> {
+        // SAFETY: the identifier is alive.
+        checked(unsafe { rdma_resolve_route(self.raw(), milliseconds) })
+    }
+
+    pub(super) fn connect(&self, terms: &Terms<'_>) -> io::Result<()> {
+        let mut param = terms.param()?;
+        // SAFETY: the parameters and the private data live through the call.
+        checked(unsafe { rdma_connect(self.raw(), &raw mut param) })
+    }
+
+    pub(super) fn accept(&self, terms: &Terms<'_>) -> io::Result<()> {
+        let mut param = terms.param()?;
+        // SAFETY: as above.
+        checked(unsafe { rdma_accept(self.raw(), &raw mut param) })
+    }
+
+    pub(super) fn reject(&self, private_data: &[u8]) {
+        let data = &private_data[..private_data.len().min(usize::from(u8::MAX))];
+        let len = u8::try_from(data.len()).unwrap_or(0);
+        // SAFETY: the data lives through the call. Whether the peer hears of it changes nothing here.
+        unsafe { rdma_reject(self.raw(), data.as_ptr().cast::<c_void>(), len) };
+    }
+
+    /// Ends the connection and puts its queue pair into the error state.
+    pub(super) fn disconnect(&self) {
+        // SAFETY: the identifier is alive. One that is not connected any more says so, and needs nothing.
+        unsafe { rdma_disconnect(self.raw()) };
+    }
+
+    /// Tells librdmacm that a message came although the peer's last word of the handshake did not.
+    pub(super) fn notify_established(&self) {
+        // SAFETY: the identifier is alive. One that is established already says so, and needs nothing.
+        unsafe { rdma_notify(self.raw(), ibv_event_type::IBV_EVENT_COMM_EST) };
+    }
+
+    pub(super) fn local(&self) -> SocketAddr {
+        // SAFETY: the identifier is alive, and the library keeps an address of a known family there.
+        unsafe { address(&raw const (*self.raw()).route.addr.src_addr_union.src_storage) }
+    }
+
+    pub(super) fn peer(&self) -> SocketAddr {
+        // SAFETY: as above.
+        unsafe { address(&raw const (*self.raw()).route.addr.dst_addr_union.dst_storage) }
+    }
+}
+
+/// An address of C.
+///
+/// # Safety
+///
+/// `at` points to initialised storage.
+unsafe fn address(at: *const libc::sockaddr_storage) -> SocketAddr {
+    // SAFETY: the storage is large enough for every family, and the family says which it holds.
+    unsafe {
+        match c_int::from((*at).ss_family) {
+            libc::AF_INET6 => {
+                let a = *at.cast::<libc::sockaddr_in6>();
+                let (ip, port) = (Ipv6Addr::from(a.sin6_addr.s6_addr), u16::from_be(a.sin6_port));
+                SocketAddrV6::new(ip, port, a.sin6_flowinfo, a.sin6_scope_id).into()
+            }
+            libc::AF_INET => {
+                let a = *at.cast::<libc::sockaddr_in>();
+                let ip = Ipv4Addr::from(u32::from_be(a.sin_addr.s_addr));
+                (ip, u16::from_be(a.sin_port)).into()
+            }
+            _ => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! What all connections of one card share: its protection domain, the registered slabs, and its asynchronous events.
+//!
+//! *Operation.* A device is opened with its first connection and kept, so that slabs are registered once. A task of its own
+//! reads its events and ends with it.
+//! *Memory.* One registration for each slab of 2 MiB.
+//! *Errors.* A card that breaks down or goes marks the device as lost; every connection sees that at its next poll.
+#![allow(unsafe_code)]
+
+use std::collections::HashMap;
+use std::io::{self, Error};
+use std::mem::MaybeUninit;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use futures_util::task::AtomicWaker;
+use iobuf::{Pool, PoolLimits, SlabWatch, watch_slabs};
+use rdma_sys::*;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::oneshot;
+
+use super::cm::{self, Borrowed, Events, Id};
+use super::memory::{Domain, Slabs};
+use super::quirks::{Quirks, quirks};
+
+/// Buffers in which small pieces are gathered: 4 KiB, 64 KiB, 1 MiB.
+const GATHER: PoolLimits = PoolLimits { buffers_max: [4096, 256, 16] };
+
+/// What a device told about one queue pair.
+#[derive(Default)]
+pub(super) struct Notice {
+    /// The kind of the event plus one; zero is none.
+    event: AtomicU32,
+    lost: AtomicBool,
+    pub(super) waker: AtomicWaker,
+}
+
+impl Notice {
+    pub(super) fn event(&self) -> Option<ibv_event_type::Type> {
+        self.event.load(Ordering::Acquire).checked_sub(1)
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+}
+
+pub(super) struct Device {
+    pub(super) name: String,
+    pub(super) attr: ibv_device_attr,
+    pub(super) quirks: Quirks,
+    /// Where small pieces are gathered.
+    pub(super) gather: Pool,
+    pub(super) slabs: Arc<Slabs>,
+    notices: Mutex<HashMap<u32, Arc<Notice>>>,
+    lost: AtomicBool,
+    /// Ends the task that reads events.
+    _ends: oneshot::Sender<()>,
+    context: NonNull<ibv_context>,
+    // Last: librdmacm keeps the context open while an identifier is bound to it.
+    _anchor: (Id, Events),
+}
+
+// SAFETY: the context is libibverbs's, which is thread-safe, and stays open while `_anchor` lives.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing here panics half-way through a change.
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Device {
+    /// Opens the device that `id` is bound to.
+    fn open(id: &Id, context: NonNull<ibv_context>) -> io::Result<Arc<Self>> {
+        let events = Events::new()?;
+        let anchor = Id::new(&events)?;
+        let mut at = id.local();
+        at.set_port(0);
+        anchor.bind(at)?;
+        if anchor.context() != Some(context) {
+            return Err(Error::other(format!("{at} changed its RDMA device")));
+        }
+        let mut attr = MaybeUninit::zeroed();
+        // SAFETY: the context is open; `attr` has room for the answer, and zeroes are a value of it.
+        let attr = unsafe {
+            if ibv_query_device(context.as_ptr(), attr.as_mut_ptr()) != 0 {
+                return Err(Error::last_os_error());
+            }
+            attr.assume_init()
+        };
+        // SAFETY: the context is open, and its device has a name that ends within its array.
+        let (name, transport, async_fd) = unsafe {
+            let context = context.as_ref();
+            let device = &*context.device;
+            (cm::words(device.name.as_ptr()), device.transport_type, context.async_fd)
+        };
+        // SAFETY: `_anchor` keeps the context open until after the domain is gone.
+        let slabs = Arc::new(Slabs::new(unsafe { Domain::new(context)? }));
+        let as_watch: Arc<dyn SlabWatch> = slabs.clone();
+        watch_slabs(Arc::downgrade(&as_watch));
+        let (ends, end) = oneshot::channel();
+        let is_iwarp = transport == ibv_transport_type::IBV_TRANSPORT_IWARP;
+        let device = Arc::new(Self {
+            quirks: quirks(is_iwarp, attr.vendor_id),
+            name,
+            attr,
+            gather: Pool::new(GATHER),
+            slabs,
+            notices: Mutex::default(),
+            lost: AtomicBool::new(false),
+            _ends: ends,
+            context,
+            _anchor: (anchor, events),
+        });
+        // A descriptor of its own: the runtime may let go of it after the context was closed.
+        // SAFETY: duplicating a number; a wrong one gives an error.
+        let fd = unsafe { libc::fcntl(async_fd, libc::F_DUPFD_CLOEXEC, 0) };
+        if fd < 0 {
+            return Err(Error::last_os_error());
+        }
+        // SAFETY: the descriptor was made just now and is nobody else's.
+        let own = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: the task that gets both drops `own` last.
+        let watched = unsafe { cm::watch(fd)? };
+        tokio::spawn(read_events(Arc::downgrade(&device), watched, own, end));
+        tracing::info!(
+            device = device.name,
+            is_iwarp,
+            queue_pairs = device.attr.max_qp,
+            "opened RDMA device"
+        );
+        Ok(device)
+    }
+
+    pub(super) fn context(&self) -> *mut ibv_context {
+        self.context.as_ptr()
+    }
+
+    /// Events of this queue pair are kept in the answer from now on.
+    pub(super) fn join(&self, qp_num: u32) -> Arc<Notice> {
+        let notice = Arc::new(Notice::default());
+        notice.lost.store(self.is_lost(), Ordering::Release);
+        locked(&self.notices).insert(qp_num, notice.clone());
+        notice
+    }
+
+    pub(super) fn leave(&self, qp_num: u32) {
+        locked(&self.notices).remove(&qp_num);
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// The card is gone: all connections end.
+    pub(super) fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+        for notice in locked(&self.notices).values() {
+            notice.lost.store(true, Ordering::Release);
+            notice.waker.wake();
+        }
+    }
+
+    /// Takes one event; false when there is none.
+    fn take_event(&self) -> bool {
+        let mut event = MaybeUninit::<ibv_async_event>::zeroed();
+        // SAFETY: the context is open; on success the event is filled, and given back at once.
+        let event = unsafe {
+            if ibv_get_async_event(self.context(), event.as_mut_ptr()) != 0 {
+                return false;
+            }
+            let mut event = event.assume_init();
+            self.on_event(&event);
+            ibv_ack_async_event(&raw mut event);
+            event
+        };
+        use ibv_event_type::*;
+        let kind = event.event_type;
+        // SAFETY: the library answers with a constant.
+        let what = unsafe { cm::words(ibv_event_type_str(kind)) };
+        match kind {
+            IBV_EVENT_COMM_EST => {}
+            IBV_EVENT_DEVICE_FATAL => {
+                tracing::error!(device = self.name, "RDMA device broke down or was removed");
+                self.lose();
+            }
+            IBV_EVENT_PORT_ERR => tracing::warn!(device = self.name, "RDMA port went down"),
+            _ => tracing::info!(device = self.name, what, "RDMA device tells"),
+        }
+        true
+    }
+
+    /// # Safety
+    ///
+    /// The event was taken from this device and not given back yet.
+    unsafe fn on_event(&self, event: &ibv_async_event) {
+        use ibv_event_type::*;
+        let of_qp = matches!(
+            event.event_type,
+            IBV_EVENT_QP_FATAL
+                | IBV_EVENT_QP_REQ_ERR
+                | IBV_EVENT_QP_ACCESS_ERR
+                | IBV_EVENT_COMM_EST
+        );
+        if !of_qp {
+            return;
+        }
+        // SAFETY: events of these kinds name a queue pair, and destroying one waits for its events to be given back.
+        let qp_num = unsafe { (*event.element.qp).qp_num };
+        if let Some(notice) = locked(&self.notices).get(&qp_num) {
+            notice.event.store(event.event_type + 1, Ordering::Release);
+            notice.waker.wake();
+        }
+    }
+}
+
+async fn read_events(
+    device: Weak<Device>,
+    fd: AsyncFd<Borrowed>,
+    own: OwnedFd,
+    mut end: oneshot::Receiver<()>,
+) {
+    loop {
+        tokio::select! {
+            _ = &mut end => break,
+            ready = fd.readable() => {
+                let Ok(mut ready) = ready else { break };
+                let Some(device) = device.upgrade() else { break };
+                while device.take_event() {}
+                ready.clear_ready();
+                if device.is_lost() {
+                    break;
+                }
+            }
+        }
+    }
+    // The runtime lets go first.
+    drop(fd);
+    drop(own);
+}
+
+/// The devices that one provider has met.
+#[derive(Default)]
+pub(super) struct Devices(Mutex<HashMap<usize, Arc<Device>>>);
+
+impl Devices {
+    /// The device of this identifier.
+    pub(super) fn of(&self, id: &Id) -> io::Result<Arc<Device>> {
+        let context = id.context().ok_or_else(|| Error::other("bound to no RDMA device"))?;
+        let mut known = locked(&self.0);
+        known.retain(|_, device| !device.is_lost());
+        if let Some(device) = known.get(&context.addr().get()) {
+            return Ok(device.clone());
+        }
+        let device = Device::open(id, context)?;
+        known.insert(context.addr().get(), device.clone());
+        Ok(device)
+    }
+
+    /// A listener or connection was told that its device goes.
+    pub(super) fn sweep(&self) {
+        locked(&self.0).retain(|_, device| !device.is_lost());
+    }
+}

@@ -1,0 +1,59 @@
+//! The side that connects: address, route, request, answer.
+
+use std::ffi::c_int;
+use std::io::{self, Error, ErrorKind};
+use std::net::SocketAddr;
+
+use rdma_sys::rdma_cm_event_type::{self, *};
+
+use super::cm::{Event, Events, Id, Terms};
+use super::listen::{Verbs, pair, reads};
+use crate::verbs::{ConnectParams, Connected};
+
+async fn expect(
+    events: &Events,
+    kind: rdma_cm_event_type::Type,
+    to: SocketAddr,
+) -> io::Result<Event> {
+    let event = events.next().await?;
+    if event.kind == kind {
+        return Ok(event);
+    }
+    if event.kind == RDMA_CM_EVENT_REJECTED {
+        let text = String::from_utf8_lossy(&event.private_data);
+        let text = text.trim_end_matches('\0');
+        let why = format!("{to} refused the RDMA connection ({text:?})");
+        return Err(Error::new(ErrorKind::ConnectionRefused, why));
+    }
+    let why = format!("{to}: {} ({})", event.name(), event.status);
+    Err(Error::new(ErrorKind::NotConnected, why))
+}
+
+pub(super) async fn dial(
+    provider: &Verbs,
+    to: SocketAddr,
+    params: ConnectParams,
+) -> io::Result<Connected> {
+    let milliseconds = provider.config.handshake_time_max.as_millis();
+    let milliseconds = c_int::try_from(milliseconds).unwrap_or(c_int::MAX);
+    let events = Events::new()?;
+    // Before its events, should this end early.
+    let id = Id::new(&events)?;
+    id.resolve_addr(to, milliseconds)?;
+    expect(&events, RDMA_CM_EVENT_ADDR_RESOLVED, to).await?;
+    id.resolve_route(milliseconds)?;
+    expect(&events, RDMA_CM_EVENT_ROUTE_RESOLVED, to).await?;
+    let device = provider.devices.of(&id)?;
+    let terms = Terms {
+        private_data: &params.private_data,
+        reads_in: reads(params.reads_in, device.attr.max_qp_rd_atom),
+        reads_out: reads(params.reads_out, device.attr.max_qp_init_rd_atom),
+    };
+    let pair = pair(id, events, device, &params, terms.reads_out, &provider.config)?;
+    let hw = pair.hardware().ok_or(ErrorKind::NotConnected)?;
+    hw.id.connect(&terms)?;
+    let established = expect(&hw.events, RDMA_CM_EVENT_ESTABLISHED, to).await?;
+    let (local, peer) = (hw.id.local(), hw.id.peer());
+    let private_data = established.private_data;
+    Ok(Connected { qp: Box::new(pair), private_data, peer, local })
+}

@@ -1,0 +1,247 @@
+//! A queue pair of a card with its completion queue and the descriptors that wake us.
+//!
+//! *Operation.* One completion queue for both directions, large enough for everything that can be posted, so it cannot
+//! overflow. It is armed only when it was found empty.
+//! *Memory.* None of ours: whoever posts keeps the memory until the completion, or until this is dropped.
+//! *Errors.* `io::Error`; texts name the device and the remedy where there is one.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+use std::io::{self, Error, ErrorKind};
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rdma_sys::*;
+use tokio::io::unix::AsyncFd;
+
+use super::cm::{self, Borrowed, Events, Id};
+use super::device::{Device, Notice};
+
+/// Bytes of a Send that the card takes from the request itself, if it does that at all: what is tried, best first.
+const INLINE: [u32; 3] = [256, 64, 0];
+/// Pieces of one Send; more are gathered.
+const PIECES_MAX: u32 = 8;
+/// Completions taken at once.
+pub(super) const BATCH: usize = 32;
+
+/// How large the queues are to be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Depth {
+    pub(super) recvs: u32,
+    pub(super) sends: u32,
+}
+
+struct Channel(NonNull<ibv_comp_channel>);
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: this owns the channel; its completion queue is gone by field order.
+        unsafe { ibv_destroy_comp_channel(self.0.as_ptr()) };
+    }
+}
+
+struct Cq(NonNull<ibv_cq>);
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        // SAFETY: this owns the queue; its queue pair is gone and its events were given back (`Hardware::drop`).
+        unsafe { ibv_destroy_cq(self.0.as_ptr()) };
+    }
+}
+
+pub(super) struct Hardware {
+    cq: Cq,
+    // Before the channel, which closes the descriptor.
+    fd: AsyncFd<Borrowed>,
+    channel: Channel,
+    pub(super) id: Id,
+    pub(super) events: Events,
+    device: Arc<Device>,
+    pub(super) notice: Arc<Notice>,
+    qp: NonNull<ibv_qp>,
+    qp_num: u32,
+    /// Wake-ups that were read and have to be given back before the queue is destroyed.
+    unacked: u32,
+    armed: bool,
+    pub(super) inline_max: usize,
+    pub(super) pieces_max: usize,
+}
+
+// SAFETY: all of it belongs to this alone, and libibverbs is thread-safe.
+unsafe impl Send for Hardware {}
+// SAFETY: shared references reach only the identifier and its events, which may be shared.
+unsafe impl Sync for Hardware {}
+
+fn int(n: u32) -> c_int {
+    c_int::try_from(n).unwrap_or(c_int::MAX)
+}
+
+impl Hardware {
+    pub(super) fn new(
+        id: Id,
+        events: Events,
+        device: Arc<Device>,
+        depth: Depth,
+    ) -> io::Result<Self> {
+        let explain = |what: &str, limit: i32, e: Error| {
+            let name = &device.name;
+            let why = format!("RDMA device {name} gives no further {what} (it has {limit}): {e}");
+            Error::new(ErrorKind::QuotaExceeded, why)
+        };
+        let context = device.context();
+        // SAFETY: the device's context is open.
+        let channel = NonNull::new(unsafe { ibv_create_comp_channel(context) });
+        let channel = Channel(channel.ok_or_else(Error::last_os_error)?);
+        // SAFETY: the channel is alive, and outlives `fd` by field order.
+        let fd = unsafe { cm::watch(channel.0.as_ref().fd)? };
+        let entries = int(depth.recvs + depth.sends);
+        // SAFETY: context and channel are alive and outlive the queue, by field order.
+        let cq = unsafe { ibv_create_cq(context, entries, ptr::null_mut(), channel.0.as_ptr(), 0) };
+        let cq = NonNull::new(cq).map(Cq).ok_or_else(|| {
+            explain("completion queue", device.attr.max_cq, Error::last_os_error())
+        })?;
+        let cap = create_qp(&id, &device, &cq, depth)
+            .map_err(|e| explain("queue pair", device.attr.max_qp, e))?;
+        // SAFETY: the identifier is alive and has a queue pair now.
+        let qp = NonNull::new(unsafe { (*id.raw()).qp }).ok_or(ErrorKind::Other)?;
+        // SAFETY: it was made just now.
+        let qp_num = unsafe { qp.as_ref() }.qp_num;
+        Ok(Self {
+            cq,
+            fd,
+            channel,
+            id,
+            events,
+            notice: device.join(qp_num),
+            device,
+            qp,
+            qp_num,
+            unacked: 0,
+            armed: false,
+            inline_max: usize::try_from(cap.max_inline_data).unwrap_or(0),
+            pieces_max: usize::try_from(cap.max_send_sge.min(PIECES_MAX)).unwrap_or(1).max(1),
+        })
+    }
+
+    /// Takes completions that are there; how many.
+    pub(super) fn take(&mut self, into: &mut [MaybeUninit<ibv_wc>; BATCH]) -> io::Result<usize> {
+        let room = int(u32::try_from(into.len()).unwrap_or(0));
+        // SAFETY: the queue is alive and `into` has room for so many.
+        let n = unsafe { ibv_poll_cq(self.cq.0.as_ptr(), room, into.as_mut_ptr().cast()) };
+        usize::try_from(n).map_err(|_| Error::other("the completion queue is broken"))
+    }
+
+    /// Asks to be woken by the next completion, if that was not done yet. The queue has to be looked at once more after
+    /// `true`.
+    pub(super) fn arm(&mut self) -> io::Result<bool> {
+        if self.armed {
+            return Ok(false);
+        }
+        // SAFETY: the queue is alive.
+        match unsafe { ibv_req_notify_cq(self.cq.0.as_ptr(), 0) } {
+            0 => {
+                self.armed = true;
+                Ok(true)
+            }
+            e => Err(Error::from_raw_os_error(e)),
+        }
+    }
+
+    /// Ready when completions may be there.
+    pub(super) fn poll_woken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let mut ready = match self.fd.poll_read_ready(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(ready) => ready?,
+            };
+            let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
+            // SAFETY: the channel is alive; both answers have room.
+            let taken =
+                unsafe { ibv_get_cq_event(self.channel.0.as_ptr(), &raw mut cq, &raw mut context) };
+            // One arming wakes once, so there is no second one to be read.
+            ready.clear_ready();
+            if taken == 0 {
+                self.unacked += 1;
+                self.armed = false;
+                return Poll::Ready(Ok(()));
+            }
+            let e = Error::last_os_error();
+            if e.kind() != ErrorKind::WouldBlock {
+                return Poll::Ready(Err(e));
+            }
+        }
+    }
+
+    /// Posts a list of sends, which ends.
+    ///
+    /// # Safety
+    ///
+    /// What the list points to stays until the completions, or until this is dropped.
+    pub(super) unsafe fn post_sends(&mut self, list: &mut [ibv_send_wr]) -> io::Result<()> {
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue pair is alive; the rest as the caller says.
+        match unsafe { ibv_post_send(self.qp.as_ptr(), list.as_mut_ptr(), &raw mut bad) } {
+            0 => Ok(()),
+            e => Err(Error::from_raw_os_error(e.abs())),
+        }
+    }
+
+    /// Posts a list of receives, which ends.
+    ///
+    /// # Safety
+    ///
+    /// As for `post_sends`.
+    pub(super) unsafe fn post_recvs(&mut self, list: &mut [ibv_recv_wr]) -> io::Result<()> {
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue pair is alive; the rest as the caller says.
+        match unsafe { ibv_post_recv(self.qp.as_ptr(), list.as_mut_ptr(), &raw mut bad) } {
+            0 => Ok(()),
+            e => Err(Error::from_raw_os_error(e.abs())),
+        }
+    }
+}
+
+impl Drop for Hardware {
+    fn drop(&mut self) {
+        self.device.leave(self.qp_num);
+        // SAFETY: the identifier owns this queue pair. When the call returns, the card uses no memory of its work any more.
+        unsafe {
+            rdma_destroy_qp(self.id.raw());
+            if self.unacked > 0 {
+                ibv_ack_cq_events(self.cq.0.as_ptr(), self.unacked);
+            }
+        }
+    }
+}
+
+/// Makes the queue pair of `id`, with as much inline data as the device takes; what it then has.
+fn create_qp(id: &Id, device: &Device, cq: &Cq, depth: Depth) -> io::Result<ibv_qp_cap> {
+    let pieces = u32::try_from(device.attr.max_sge).unwrap_or(1).min(PIECES_MAX);
+    let mut last = Error::from(ErrorKind::Other);
+    for inline in INLINE {
+        let mut attr = ibv_qp_init_attr {
+            qp_context: ptr::null_mut(),
+            send_cq: cq.0.as_ptr(),
+            recv_cq: cq.0.as_ptr(),
+            srq: ptr::null_mut(),
+            cap: ibv_qp_cap {
+                max_send_wr: depth.sends,
+                max_recv_wr: depth.recvs,
+                max_send_sge: pieces,
+                max_recv_sge: 1,
+                max_inline_data: inline,
+            },
+            qp_type: ibv_qp_type::IBV_QPT_RC,
+            sq_sig_all: 0,
+        };
+        let domain = device.slabs.domain().raw();
+        // SAFETY: identifier, domain and completion queue are of one device and alive; `attr` lives through the call.
+        if unsafe { rdma_create_qp(id.raw(), domain, &raw mut attr) } == 0 {
+            return Ok(attr.cap);
+        }
+        last = Error::last_os_error();
+    }
+    Err(last)
+}

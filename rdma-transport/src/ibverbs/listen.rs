@@ -1,0 +1,257 @@
+//! Makes queue pairs: the provider, its listeners and incoming connections.
+//!
+//! *Operation.* A listener serves one address, or all of them on every device that is there or comes later. One whose device
+//! went listens again as soon as it is back.
+//! *Memory.* A connection that was not answered costs an identifier. *Errors.* `io::Error` with what to do about it.
+
+use std::io::{self, Error, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rdma_sys::rdma_cm_event_type;
+
+use super::VerbsConfig;
+use super::cm::{Event, Events, Id, Terms};
+use super::device::{Device, Devices};
+use super::hardware::{Depth, Hardware};
+use super::memlock::locked_memory_suffices;
+use super::pair::VerbsPair;
+use crate::limits::{VERBS_BACKLOG, VERBS_EARLY_RECVS, VERBS_REGIONS_MAX, VERBS_SEND_PIECES_MAX};
+use crate::verbs::{BoxFuture, ConnectParams, Connected, Incoming, Limits, Listener, Provider};
+
+/// Between tries to listen again where a device went.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// The provider `verbs`.
+#[derive(Clone)]
+pub struct Verbs {
+    pub(super) config: Arc<VerbsConfig>,
+    pub(super) devices: Arc<Devices>,
+}
+
+impl Verbs {
+    /// A provider with this configuration. [`super::available`] says whether there is anything for it.
+    pub fn new(config: VerbsConfig) -> Self {
+        Self { config: Arc::new(config), devices: Arc::default() }
+    }
+}
+
+impl Provider for Verbs {
+    fn name(&self) -> &'static str {
+        "verbs"
+    }
+
+    fn listen(&self, at: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Listener>>> {
+        Box::pin(async move {
+            super::available().map_err(|why| Error::new(ErrorKind::Unsupported, why))?;
+            locked_memory_suffices(self.config.memory)
+                .map_err(|why| Error::new(ErrorKind::OutOfMemory, why))?;
+            let bound = Bound::new(at)?;
+            let local = bound.id.local();
+            let provider = self.clone();
+            Ok(Box::new(VerbsListener { local, bound: Some(bound), provider }) as Box<dyn Listener>)
+        })
+    }
+
+    fn connect(
+        &self,
+        to: SocketAddr,
+        params: ConnectParams,
+    ) -> BoxFuture<'_, io::Result<Connected>> {
+        let provider = self.clone();
+        Box::pin(async move {
+            super::available().map_err(|why| Error::new(ErrorKind::Unsupported, why))?;
+            let limit = provider.config.handshake_time_max;
+            match tokio::time::timeout(limit, super::dial::dial(&provider, to, params)).await {
+                Ok(result) => result,
+                Err(_) => Err(Error::new(ErrorKind::TimedOut, format!("{to} does not answer"))),
+            }
+        })
+    }
+}
+
+struct Bound {
+    // Before its events.
+    id: Id,
+    events: Events,
+}
+
+impl Bound {
+    fn new(at: SocketAddr) -> io::Result<Self> {
+        let events = Events::new()?;
+        let id = Id::new(&events)?;
+        // A library that does not know the option has no need of it either.
+        let _ = id.reuse_address();
+        id.bind(at).and_then(|()| id.listen(VERBS_BACKLOG)).map_err(|e| explain(at, &e))?;
+        Ok(Self { id, events })
+    }
+}
+
+fn explain(at: SocketAddr, e: &Error) -> Error {
+    let why = match e.raw_os_error() {
+        Some(libc::ENODEV | libc::EADDRNOTAVAIL) => {
+            format!("no RDMA device serves {at}: {e} (`rdma link` lists devices and their state)")
+        }
+        Some(libc::EADDRINUSE) => format!(
+            "{at} is taken for RDMA: {e}; an iWARP card shares its ports with TCP, so nothing else may listen there"
+        ),
+        _ => format!("cannot listen for RDMA on {at}: {e}"),
+    };
+    Error::new(e.kind(), why)
+}
+
+struct VerbsListener {
+    local: SocketAddr,
+    /// `None` while its device is away.
+    bound: Option<Bound>,
+    provider: Verbs,
+}
+
+impl VerbsListener {
+    /// What the event brings, if it is a connection.
+    fn on_event(&mut self, event: Event) -> Option<Box<dyn Incoming>> {
+        if event.kind == rdma_cm_event_type::RDMA_CM_EVENT_DEVICE_REMOVAL {
+            tracing::warn!(at = %self.local, "RDMA device went; listening again when it is back");
+            self.bound = None;
+            self.provider.devices.sweep();
+            return None;
+        }
+        let Event { new, private_data, reads_in, reads_out, .. } = event;
+        let id = new?;
+        let peer = id.peer();
+        Some(Box::new(VerbsIncoming {
+            id: Some(id),
+            peer,
+            private_data,
+            reads: (reads_in, reads_out),
+            provider: self.provider.clone(),
+        }))
+    }
+}
+
+impl Listener for VerbsListener {
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Incoming>>> {
+        Box::pin(async move {
+            loop {
+                let Some(bound) = &self.bound else {
+                    self.bound = Bound::new(self.local).ok();
+                    match self.bound {
+                        Some(_) => tracing::info!(at = %self.local, "listening for RDMA again"),
+                        None => tokio::time::sleep(AGAIN).await,
+                    }
+                    continue;
+                };
+                let event = bound.events.next().await?;
+                if let Some(incoming) = self.on_event(event) {
+                    return Ok(incoming);
+                }
+            }
+        })
+    }
+}
+
+struct VerbsIncoming {
+    id: Option<Id>,
+    peer: SocketAddr,
+    private_data: Bytes,
+    /// RDMA Reads that the peer makes and answers at once.
+    reads: (u8, u8),
+    provider: Verbs,
+}
+
+impl Drop for VerbsIncoming {
+    fn drop(&mut self) {
+        if let Some(id) = &self.id {
+            id.reject(&[]);
+        }
+    }
+}
+
+impl Incoming for VerbsIncoming {
+    fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    fn request(&mut self) -> BoxFuture<'_, io::Result<Bytes>> {
+        Box::pin(async move { Ok(self.private_data.clone()) })
+    }
+
+    fn accept(
+        mut self: Box<Self>,
+        params: ConnectParams,
+    ) -> BoxFuture<'static, io::Result<Connected>> {
+        Box::pin(async move { self.accepted(&params) })
+    }
+
+    fn reject(mut self: Box<Self>, private_data: Bytes) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            if let Some(id) = self.id.take() {
+                id.reject(&private_data);
+            }
+        })
+    }
+}
+
+impl VerbsIncoming {
+    fn accepted(&mut self, params: &ConnectParams) -> io::Result<Connected> {
+        let taken = || Error::from(ErrorKind::NotConnected);
+        let device = self.provider.devices.of(self.id.as_ref().ok_or_else(taken)?)?;
+        let events = Events::new()?;
+        self.id.as_ref().ok_or_else(taken)?.migrate(&events)?;
+        let id = self.id.take().ok_or_else(taken)?;
+        let (local, peer) = (id.local(), id.peer());
+        let terms = Terms {
+            private_data: &params.private_data,
+            reads_in: reads(params.reads_in, device.attr.max_qp_rd_atom).min(self.reads.0),
+            reads_out: reads(params.reads_out, device.attr.max_qp_init_rd_atom).min(self.reads.1),
+        };
+        let config = &self.provider.config;
+        let mut pair = pair(id, events, device, params, terms.reads_out, config)?;
+        pair.post_early(VERBS_EARLY_RECVS, params.recv_size)?;
+        let hw = pair.hardware().ok_or_else(taken)?;
+        hw.id.accept(&terms)?;
+        Ok(Connected { qp: Box::new(pair), private_data: self.private_data.clone(), peer, local })
+    }
+}
+
+/// What is wished for, as far as the device can.
+pub(super) fn reads(wished: u16, device: i32) -> u8 {
+    let most = u16::try_from(device).unwrap_or(u16::MAX);
+    u8::try_from(wished.min(most)).unwrap_or(u8::MAX)
+}
+
+/// A queue pair that is not connected yet.
+pub(super) fn pair(
+    id: Id,
+    events: Events,
+    device: Arc<Device>,
+    params: &ConnectParams,
+    reads_out: u8,
+    config: &VerbsConfig,
+) -> io::Result<VerbsPair> {
+    let most = u32::try_from(device.attr.max_qp_wr).unwrap_or(u32::MAX);
+    let wanted = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let recvs = wanted(params.recvs + VERBS_EARLY_RECVS);
+    if recvs > most {
+        let name = &device.name;
+        let why =
+            format!("RDMA device {name} posts {most} receives at most, and {recvs} are needed");
+        return Err(Error::new(ErrorKind::Unsupported, why));
+    }
+    let depth = Depth { recvs, sends: wanted(params.sends).clamp(1, most) };
+    let hw = Hardware::new(id, events, device.clone(), depth)?;
+    let limits = Limits {
+        recvs_max: params.recvs,
+        sends_max: params.sends,
+        send_pieces_max: VERBS_SEND_PIECES_MAX,
+        reads_in_flight_max: usize::from(reads_out),
+        regions_max: VERBS_REGIONS_MAX,
+    };
+    Ok(VerbsPair::new(hw, device, limits, depth.sends, config.spin_max, config.close_time_max))
+}

@@ -1,0 +1,80 @@
+//! RDMA cards through libibverbs and librdmacm: InfiniBand, RoCE, iWARP.
+//!
+//! *Operation.* [`Verbs`] is a [`Provider`](crate::verbs::Provider). `cm` speaks with librdmacm, `device` keeps what all
+//! connections of a card share, and `pair` is one connection: work goes to the card in batches, completions are taken in
+//! batches, and between polls nothing happens. Both libraries are loaded when they are first needed; [`available`] says
+//! whether that worked.
+//!
+//! *Memory.* The slabs of the pools are registered once per device, when a buffer of theirs is first used, for the card's
+//! own use alone: no peer ever gets a key to them. Small pieces that lie elsewhere are gathered in a slab of the device's
+//! own; large ones are registered for one work request. When a connection ends, its queue pair is destroyed first, and
+//! then every buffer comes back, whether or not the card said a word about it.
+//!
+//! *Errors.* The first error ends the connection. A card that goes ends its connections; listeners wait for it to come
+//! back. What a card tells about a peer that broke a rule differs: InfiniBand tells the side that broke it.
+
+mod cm;
+mod device;
+mod dial;
+mod hardware;
+mod listen;
+mod memlock;
+mod memory;
+mod pair;
+mod queue;
+mod quirks;
+mod receives;
+mod requests;
+mod spin;
+
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::time::Duration;
+
+pub use listen::Verbs;
+pub use memlock::locked_memory_suffices;
+
+/// Where librdmacm speaks with the kernel.
+const RDMA_CM: &str = "/dev/infiniband/rdma_cm";
+
+/// How this side uses RDMA cards. The same for all connections of a provider.
+#[derive(Clone, Debug)]
+pub struct VerbsConfig {
+    /// Bytes of pool memory that cards may come to lock, for the check against the limit of this process.
+    pub memory: u64,
+    /// Longest time to look for completions before the card is asked to wake us. Zero where processors are scarce.
+    pub spin_max: Duration,
+    /// Time for an answer of the peer when a connection is made.
+    pub handshake_time_max: Duration,
+    /// Time for what was posted before a disconnect, and for the peer's end.
+    pub close_time_max: Duration,
+}
+
+impl Default for VerbsConfig {
+    fn default() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
+        Self {
+            memory: 0,
+            spin_max: Duration::from_micros(if processors > 4 { 20 } else { 0 }),
+            handshake_time_max: Duration::from_secs(10),
+            close_time_max: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Whether cards can be used here at all; otherwise why not and what to do, in one line.
+pub fn available() -> Result<(), String> {
+    rdma_sys::loaded().map_err(|why| {
+        format!("no RDMA cards: {why}; install libibverbs1, librdmacm1 and ibverbs-providers")
+    })?;
+    match OpenOptions::new().read(true).write(true).open(RDMA_CM) {
+        Ok(_) => Ok(()),
+        Err(e) if e.kind() == ErrorKind::NotFound => Err(format!(
+            "no RDMA cards: there is no {RDMA_CM}; load the kernel module rdma_ucm (in a container, pass \
+             /dev/infiniband in)"
+        )),
+        Err(e) => Err(format!(
+            "no RDMA cards: {RDMA_CM}: {e}; give this user read and write permission on /dev/infiniband"
+        )),
+    }
+}

@@ -1,0 +1,681 @@
+//! One connection over a card.
+//!
+//! *Operation.* [`QueuePair::poll`] posts what waits, takes completions, looks at what librdmacm and the device tell, and asks
+//! to be woken only when all of that is quiet. Nothing happens between polls, nothing is spawned.
+//!
+//! *Memory.* Work keeps its memory in the queues until the card tells that it is done, or the queue pair is destroyed. Regions
+//! for the peer are registered one by one; their keys end with the connection.
+//!
+//! *Errors.* The first one ends the connection: the peer is told, what the card still gives back is taken until the peer
+//! agrees or time is up, the queue pair is destroyed, and everything left comes back flushed.
+#![allow(unsafe_code)]
+
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use iobuf::BufMut;
+use rdma_sys::*;
+use tokio::time::Sleep;
+
+use super::cm::Event;
+use super::device::Device;
+use super::hardware::{BATCH, Hardware};
+use super::memory::Registered;
+use super::receives::{Early, Front, Posted, Receives};
+use super::requests::{InFlight, Key, Sender, piece};
+use super::spin::Spin;
+use crate::verbs::{
+    Completion, Counters, Down, Limits, QueuePair, Refused, Region, Rejected, RemoteSeg, Work,
+    WorkError, WorkId, WorkKind,
+};
+
+/// Set in the number of a Receive.
+const OF_RECV: u64 = 1 << 63;
+/// Completions of one poll; then other tasks get their turn.
+const COMPLETIONS_MAX: usize = 256;
+
+/// A region that the peer may touch while it is registered.
+struct Lent {
+    region: Region,
+    registered: Option<Registered>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// [`QueuePair::disconnect`] was called: what was posted is sent.
+    Closing,
+    /// The peer was told that it is over; its answer is awaited.
+    Ending,
+    Over,
+}
+
+/// Why a connection ends.
+struct End {
+    reason: String,
+    violation: Option<&'static str>,
+}
+
+impl End {
+    fn because(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), violation: None }
+    }
+}
+
+pub(super) struct VerbsPair {
+    // First: when it is gone, the card touches no memory.
+    hw: Option<Hardware>,
+    recvs: Receives<Option<Registered>>,
+    sender: Sender,
+    regions: HashMap<u32, Lent>,
+    limits: Limits,
+    counters: Counters,
+    phase: Phase,
+    down: Option<Down>,
+    peer_is_gone: bool,
+    spin: Spin,
+    close_time_max: Duration,
+    deadline: Option<Pin<Box<Sleep>>>,
+    // Last: the domain of all that was registered.
+    device: Arc<Device>,
+}
+
+impl VerbsPair {
+    pub(super) fn new(
+        hw: Hardware,
+        device: Arc<Device>,
+        limits: Limits,
+        depth: u32,
+        spin_max: Duration,
+        close_time_max: Duration,
+    ) -> Self {
+        Self {
+            hw: Some(hw),
+            recvs: Receives::new([].into()),
+            sender: Sender::new(device.clone(), depth),
+            regions: HashMap::new(),
+            limits,
+            counters: Counters::default(),
+            phase: Phase::Open,
+            down: None,
+            peer_is_gone: false,
+            spin: Spin::new(spin_max),
+            close_time_max,
+            deadline: None,
+            device,
+        }
+    }
+
+    /// The hardware of a connection that is not over.
+    pub(super) fn hardware(&self) -> Option<&Hardware> {
+        self.hw.as_ref()
+    }
+
+    /// Posts Receives of the provider's own, for what comes before the protocol's are there.
+    pub(super) fn post_early(&mut self, count: usize, size: usize) -> std::io::Result<()> {
+        let take = || self.device.gather.try_get(size).unwrap_or_else(|| BufMut::heap(size));
+        let mut early: Vec<BufMut> = (0..count).map(|_| take()).collect();
+        let mut keys = Vec::new();
+        for buf in &mut early {
+            keys.push(recv_key(&self.device, buf)?);
+        }
+        // Registrations of the heap's live as long as the connection does: there are next to none.
+        let pieces: Vec<ibv_sge> = early.iter_mut().zip(&keys).map(|(b, k)| whole(b, k)).collect();
+        self.sender_keep(keys);
+        self.recvs = Receives::new(early.into());
+        self.post_recv_list(pieces)
+    }
+
+    fn sender_keep(&mut self, keys: Vec<Key>) {
+        for registered in keys.into_iter().filter_map(|k| k.registered) {
+            let key = registered.remote_key();
+            let region = Region::Writable(BufMut::heap(0));
+            self.regions.insert(key, Lent { region, registered: Some(registered) });
+        }
+    }
+
+    fn post_recv_list(&mut self, mut pieces: Vec<ibv_sge>) -> std::io::Result<()> {
+        let Some(hw) = &mut self.hw else { return Ok(()) };
+        let (base, last) = (pieces.as_mut_ptr(), pieces.len().saturating_sub(1));
+        let mut list: Vec<ibv_recv_wr> = (0..pieces.len())
+            .map(|i| ibv_recv_wr {
+                wr_id: OF_RECV,
+                next: std::ptr::null_mut(),
+                sg_list: base.wrapping_add(i),
+                num_sge: 1,
+            })
+            .collect();
+        let first = list.as_mut_ptr();
+        for (i, wr) in list.iter_mut().enumerate().take(last) {
+            wr.next = first.wrapping_add(i + 1);
+        }
+        if list.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the buffers are kept in `recvs` until their completions come or the hardware is gone.
+        unsafe { hw.post_recvs(&mut list) }
+    }
+
+    fn post_recvs(&mut self, recvs: Vec<(WorkId, BufMut)>) -> std::io::Result<()> {
+        let mut pieces = Vec::with_capacity(recvs.len());
+        let mut failed = None;
+        for (id, into) in recvs {
+            let Some((id, mut into)) = self.recvs.hold(id, into) else { continue };
+            into.set_filled(0);
+            let keep = match recv_key(&self.device, &mut into) {
+                Ok(key) => {
+                    pieces.push(whole(&mut into, &key));
+                    key.registered
+                }
+                Err(e) => {
+                    failed = Some(e);
+                    None
+                }
+            };
+            // Also what the card never saw: it comes back when the connection ends.
+            self.recvs.posted(Posted { id, into, _keep: keep });
+        }
+        match failed {
+            Some(e) => Err(e),
+            None => self.post_recv_list(pieces),
+        }
+    }
+
+    /// Gives early messages to the Receives that they are for.
+    fn match_early(&mut self, out: &mut Vec<Completion>) -> Result<(), End> {
+        while let Some((id, buf, early)) = self.recvs.matched() {
+            let Some(early) = early else {
+                out.push(recv_done(id, Err(WorkError::Length), buf, None));
+                return Err(too_long());
+            };
+            if let Some(key) = early.invalidated {
+                self.close_region(key);
+            }
+            out.push(recv_done(id, Ok(buf.len()), buf, early.invalidated));
+        }
+        Ok(())
+    }
+
+    /// The peer asked that this key be closed, and the card has done so.
+    fn close_region(&mut self, key: u32) {
+        if let Some(lent) = self.regions.get_mut(&key) {
+            lent.registered = None;
+        }
+    }
+
+    /// Takes completions until there are none or enough of them.
+    fn harvest(&mut self, out: &mut Vec<Completion>) -> Result<(), End> {
+        let before = out.len();
+        let mut result = self.match_early(out);
+        while out.len() - before < COMPLETIONS_MAX {
+            let Some(hw) = &mut self.hw else { break };
+            let mut batch = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
+            let n = hw.take(&mut batch).map_err(|e| End::because(e.to_string()))?;
+            for wc in &batch[..n.min(BATCH)] {
+                // SAFETY: the library filled the first `n`.
+                let wc = unsafe { wc.assume_init_ref() };
+                let one = if wc.wr_id & OF_RECV != 0 {
+                    self.on_recv(wc, out)
+                } else {
+                    self.on_sent(wc, out)
+                };
+                result = result.and(one);
+            }
+            if n < BATCH {
+                break;
+            }
+        }
+        while let Some(done) = self.sender.queue.pop_done() {
+            out.push(sent_done(done, None));
+        }
+        result
+    }
+
+    fn on_recv(&mut self, wc: &ibv_wc, out: &mut Vec<Completion>) -> Result<(), End> {
+        let Some(front) = self.recvs.front() else {
+            return Err(End::because("the card gave back a receive that it did not have"));
+        };
+        if wc.status != ibv_wc_status::IBV_WC_SUCCESS {
+            let (error, end) = judge_recv(wc.status);
+            if let Front::Posted(p) = front {
+                out.push(recv_done(p.id, Err(error), p.into, None));
+            }
+            return Err(end);
+        }
+        let len = wc.byte_len as usize;
+        self.counters.recvs += 1;
+        self.counters.recv_bytes += len as u64;
+        let with_invalidate = wc.wc_flags & ibv_wc_flags::IBV_WC_WITH_INV.0 != 0;
+        // SAFETY: with this flag the union holds the key; both members are plain numbers.
+        let key = unsafe { wc.imm_data_invalidated_rkey_union.invalidated_rkey };
+        let invalidated = with_invalidate.then_some(key);
+        match front {
+            Front::Early(mut data) => {
+                data.set_filled(len);
+                self.recvs.came(Early { data, invalidated });
+                self.match_early(out)?;
+            }
+            Front::Posted(mut p) => {
+                p.into.set_filled(len);
+                if let Some(key) = invalidated {
+                    self.close_region(key);
+                }
+                out.push(recv_done(p.id, Ok(len), p.into, invalidated));
+            }
+        }
+        Ok(())
+    }
+
+    fn on_sent(&mut self, wc: &ibv_wc, out: &mut Vec<Completion>) -> Result<(), End> {
+        let ok = wc.status == ibv_wc_status::IBV_WC_SUCCESS;
+        if ok {
+            self.sender.queue.done(wc.wr_id);
+        } else {
+            self.sender.queue.failed(wc.wr_id);
+        }
+        while let Some(done) = self.sender.queue.pop_done() {
+            out.push(sent_done(done, None));
+        }
+        if ok {
+            return Ok(());
+        }
+        let (error, end) = judge_sent(wc.status);
+        // Work of several requests comes back with the first that failed; the others find nothing of theirs.
+        if self.phase != Phase::Ending
+            && let Some(failed) = self.sender.queue.pop_posted()
+        {
+            out.push(sent_done(failed, Some(error)));
+        }
+        Err(end)
+    }
+
+    /// Tells the peer that it is over. What the card still gives back is taken until the peer agrees.
+    fn begin_end(&mut self, end: End) {
+        if self.down.is_none() {
+            self.down = Some(Down { reason: end.reason, violation: end.violation });
+        }
+        if matches!(self.phase, Phase::Open | Phase::Closing) {
+            self.phase = Phase::Ending;
+            self.deadline = None;
+            if let Some(hw) = &self.hw {
+                hw.id.disconnect();
+            }
+        }
+    }
+
+    /// The queue pair goes, and everything comes back.
+    fn finish(&mut self, out: &mut Vec<Completion>) {
+        self.phase = Phase::Over;
+        // What was done before the end; why the rest failed is known already.
+        while let Some(hw) = &mut self.hw {
+            let mut batch = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
+            let n = hw.take(&mut batch).unwrap_or(0);
+            for wc in &batch[..n.min(BATCH)] {
+                // SAFETY: the library filled the first `n`.
+                let wc = unsafe { wc.assume_init_ref() };
+                let _ = match wc.wr_id & OF_RECV {
+                    0 => self.on_sent(wc, out),
+                    _ => self.on_recv(wc, out),
+                };
+            }
+            if n < BATCH {
+                self.hw = None;
+            }
+        }
+        let flushed = Err(WorkError::Flushed);
+        out.extend(self.recvs.drain().map(|(id, into)| recv_done(id, flushed, into, None)));
+        while let Some(posted) = self.sender.queue.pop_posted() {
+            out.push(sent_done(posted, Some(WorkError::Flushed)));
+        }
+        while let Some(work) = self.sender.queue.pop_waiting() {
+            out.push(never_posted(work));
+        }
+        for lent in self.regions.values_mut() {
+            lent.registered = None;
+        }
+    }
+
+    /// What librdmacm and the device tell.
+    fn look_around(&mut self, cx: &mut Context<'_>) {
+        let Some(hw) = &mut self.hw else { return };
+        hw.notice.waker.register(cx.waker());
+        if hw.notice.is_lost() {
+            self.peer_is_gone = true;
+            return self
+                .begin_end(End::because(format!("RDMA device {} is gone", self.device.name)));
+        }
+        match hw.notice.event() {
+            Some(ibv_event_type::IBV_EVENT_COMM_EST) => hw.id.notify_established(),
+            Some(event) => {
+                let end = judge_event(event);
+                self.begin_end(end);
+            }
+            None => {}
+        }
+        while let Some(hw) = &self.hw
+            && let Poll::Ready(event) = hw.events.poll(cx)
+        {
+            let end = match event {
+                Ok(event) => self.on_cm(&event),
+                Err(e) => {
+                    self.peer_is_gone = true;
+                    Some(End::because(format!("connection manager: {e}")))
+                }
+            };
+            if let Some(end) = end {
+                return self.begin_end(end);
+            }
+        }
+    }
+
+    /// `None`: nothing that matters.
+    fn on_cm(&mut self, event: &Event) -> Option<End> {
+        use rdma_cm_event_type::*;
+        match event.kind {
+            RDMA_CM_EVENT_ESTABLISHED | RDMA_CM_EVENT_ADDR_CHANGE => None,
+            RDMA_CM_EVENT_DISCONNECTED | RDMA_CM_EVENT_TIMEWAIT_EXIT => {
+                self.peer_is_gone = true;
+                Some(End::because("closed by peer"))
+            }
+            RDMA_CM_EVENT_DEVICE_REMOVAL => {
+                self.peer_is_gone = true;
+                self.device.lose();
+                Some(End::because(format!("RDMA device {} is gone", self.device.name)))
+            }
+            _ => {
+                self.peer_is_gone = true;
+                Some(End::because(format!("{} ({})", event.name(), event.status)))
+            }
+        }
+    }
+
+    /// Posts and takes. Errors begin the end.
+    fn move_on(&mut self, out: &mut Vec<Completion>) {
+        if matches!(self.phase, Phase::Open | Phase::Closing)
+            && let Some(hw) = &mut self.hw
+            && let Err(e) = self.sender.post(hw, &mut self.counters)
+        {
+            self.begin_end(End::because(e.to_string()));
+        }
+        if let Err(end) = self.harvest(out) {
+            self.begin_end(end);
+        }
+    }
+
+    /// Looks for completions for a while, then asks to be woken. True when it is worth another round.
+    fn rest(&mut self, cx: &mut Context<'_>, out: &mut Vec<Completion>) -> bool {
+        let before = out.len();
+        let time = self.spin.time();
+        if !time.is_zero() && !self.sender.queue.is_empty() {
+            let end = Instant::now() + time;
+            while Instant::now() < end {
+                self.move_on(out);
+                if out.len() > before {
+                    self.spin.found();
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            self.spin.missed();
+        }
+        let Some(hw) = &mut self.hw else { return true };
+        let armed = match hw.arm() {
+            Ok(armed) => armed,
+            Err(e) => {
+                self.begin_end(End::because(format!("completion queue: {e}")));
+                return true;
+            }
+        };
+        if armed {
+            return true;
+        }
+        match hw.poll_woken(cx) {
+            Poll::Pending => false,
+            Poll::Ready(Ok(())) => true,
+            Poll::Ready(Err(e)) => {
+                self.begin_end(End::because(format!("completion channel: {e}")));
+                true
+            }
+        }
+    }
+
+    fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
+        let limit = self.close_time_max;
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        deadline.as_mut().poll(cx).is_ready()
+    }
+
+    fn check(&self, chain: &[Work]) -> Result<(), Refused> {
+        if self.phase != Phase::Open {
+            return Err(Refused::Down);
+        }
+        let recvs = chain.iter().filter(|w| matches!(w, Work::Recv { .. })).count();
+        if recvs + self.recvs.len() > self.limits.recvs_max
+            || chain.len() - recvs + self.sender.queue.len() > self.limits.sends_max
+        {
+            return Err(Refused::Full);
+        }
+        let fits = |work: &Work| match work {
+            Work::Recv { .. } => true,
+            Work::Send { from, .. } => from.len() <= self.limits.send_pieces_max,
+            Work::Write { from, to, .. } => from.len() <= to.len as usize,
+            Work::Read { from, into, .. } => {
+                let all: u64 = from.iter().map(|s| u64::from(s.len)).sum();
+                all <= (into.capacity() - into.len()) as u64
+            }
+        };
+        if chain.iter().all(fits) { Ok(()) } else { Err(Refused::Invalid) }
+    }
+}
+
+fn recv_key(device: &Device, into: &mut BufMut) -> std::io::Result<Key> {
+    let (slab, len) = (into.slab(), into.capacity());
+    let at = into.whole_mut().as_mut_ptr().expose_provenance();
+    // SAFETY: the buffer is kept with the Receive until the card is done with it.
+    unsafe { device.key(slab, at, len.max(1), ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0) }
+}
+
+fn whole(into: &mut BufMut, key: &Key) -> ibv_sge {
+    let len = into.capacity();
+    piece(into.whole_mut().as_mut_ptr().expose_provenance(), len, key.local)
+}
+
+fn recv_done(
+    id: WorkId,
+    result: Result<usize, WorkError>,
+    buf: BufMut,
+    invalidated: Option<u32>,
+) -> Completion {
+    Completion { id, kind: WorkKind::Recv, result, buf: Some(buf), invalidated }
+}
+
+fn sent_done(done: InFlight, error: Option<WorkError>) -> Completion {
+    let InFlight { id, kind, bytes, into, .. } = done;
+    let mut buf = into;
+    let result = match error {
+        Some(e) => Err(e),
+        None => {
+            if let Some(into) = &mut buf {
+                into.advance(bytes);
+            }
+            Ok(bytes)
+        }
+    };
+    Completion { id, kind, result, buf, invalidated: None }
+}
+
+fn never_posted(work: Work) -> Completion {
+    let id = work.id();
+    let (kind, buf) = match work {
+        Work::Recv { into, .. } => (WorkKind::Recv, Some(into)),
+        Work::Send { .. } => (WorkKind::Send, None),
+        Work::Write { .. } => (WorkKind::Write, None),
+        Work::Read { into, .. } => (WorkKind::Read, Some(into)),
+    };
+    Completion { id, kind, result: Err(WorkError::Flushed), buf, invalidated: None }
+}
+
+fn too_long() -> End {
+    let reason = "the peer sent a message longer than the receive".into();
+    End { reason, violation: Some("verbs-message-length") }
+}
+
+/// What the state of a Receive says about the connection.
+fn judge_recv(status: ibv_wc_status::Type) -> (WorkError, End) {
+    use ibv_wc_status::*;
+    match status {
+        IBV_WC_LOC_LEN_ERR => (WorkError::Length, too_long()),
+        IBV_WC_WR_FLUSH_ERR => (WorkError::Flushed, End::because("connection ended")),
+        IBV_WC_REM_ACCESS_ERR | IBV_WC_LOC_ACCESS_ERR | IBV_WC_LOC_PROT_ERR => {
+            let reason = "the peer touched memory that it may not".into();
+            (WorkError::Flushed, End { reason, violation: Some("verbs-remote-access") })
+        }
+        IBV_WC_REM_INV_REQ_ERR | IBV_WC_LOC_QP_OP_ERR | IBV_WC_REM_OP_ERR => {
+            let reason = "the peer sent a request that the card refused".into();
+            (WorkError::Protocol, End { reason, violation: Some("verbs-request") })
+        }
+        _ => (WorkError::Flushed, End::because(format!("receive failed: {}", status_text(status)))),
+    }
+}
+
+/// What the state of anything else says about the connection.
+fn judge_sent(status: ibv_wc_status::Type) -> (WorkError, End) {
+    use ibv_wc_status::*;
+    match status {
+        IBV_WC_WR_FLUSH_ERR => (WorkError::Flushed, End::because("connection ended")),
+        IBV_WC_REM_ACCESS_ERR => {
+            (WorkError::RemoteAccess, End::because("the peer refused access to its memory"))
+        }
+        IBV_WC_RETRY_EXC_ERR => (WorkError::Flushed, End::because("the peer does not answer")),
+        IBV_WC_RNR_RETRY_EXC_ERR => {
+            (WorkError::Flushed, End::because("the peer posts no receive for what is sent to it"))
+        }
+        _ => (WorkError::Protocol, End::because(format!("work failed: {}", status_text(status)))),
+    }
+}
+
+fn status_text(status: ibv_wc_status::Type) -> String {
+    // SAFETY: the library answers with a constant.
+    unsafe { super::cm::words(ibv_wc_status_str(status)) }
+}
+
+/// What the device says of a queue pair.
+fn judge_event(event: ibv_event_type::Type) -> End {
+    use ibv_event_type::*;
+    let (reason, violation) = match event {
+        IBV_EVENT_QP_ACCESS_ERR => {
+            ("the peer touched memory that it may not", Some("verbs-remote-access"))
+        }
+        IBV_EVENT_QP_REQ_ERR => {
+            ("the peer sent a request that the card refused", Some("verbs-request"))
+        }
+        _ => ("the card broke off the connection", None),
+    };
+    End { reason: reason.into(), violation }
+}
+
+impl QueuePair for VerbsPair {
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn post(&mut self, chain: Vec<Work>) -> Result<(), Rejected> {
+        if let Err(why) = self.check(&chain) {
+            return Err(Rejected { why, chain });
+        }
+        let mut recvs = Vec::new();
+        for work in chain {
+            match work {
+                Work::Recv { id, into } => recvs.push((id, into)),
+                other => self.sender.queue.push(other),
+            }
+        }
+        if !recvs.is_empty()
+            && let Err(e) = self.post_recvs(recvs)
+        {
+            // The next poll tells.
+            self.begin_end(End::because(format!("receives: {e}")));
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, out: &mut Vec<Completion>) -> Poll<Result<(), Down>> {
+        let before = out.len();
+        loop {
+            if self.phase == Phase::Over {
+                if out.len() > before {
+                    return Poll::Ready(Ok(()));
+                }
+                let ended = || Down { reason: "closed by this side".into(), violation: None };
+                return Poll::Ready(Err(self.down.clone().unwrap_or_else(ended)));
+            }
+            self.move_on(out);
+            if out.len() > before {
+                return Poll::Ready(Ok(()));
+            }
+            self.look_around(cx);
+            if self.phase == Phase::Closing && (self.sender.queue.is_empty() || self.is_late(cx)) {
+                self.begin_end(End::because("closed by this side"));
+            }
+            if self.phase == Phase::Ending && (self.peer_is_gone || self.is_late(cx)) {
+                self.finish(out);
+                continue;
+            }
+            if !self.rest(cx, out) {
+                return Poll::Pending;
+            }
+            if out.len() > before {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    fn register(&mut self, region: Region) -> Result<RemoteSeg, (Refused, Region)> {
+        if self.phase != Phase::Open {
+            return Err((Refused::Down, region));
+        }
+        if self.regions.len() >= self.limits.regions_max {
+            return Err((Refused::Full, region));
+        }
+        let mut region = region;
+        use ibv_access_flags as rights;
+        let (at, len, what) = match &mut region {
+            Region::Writable(b) => {
+                let what = rights::IBV_ACCESS_LOCAL_WRITE.0 | rights::IBV_ACCESS_REMOTE_WRITE.0;
+                (b.whole_mut().as_mut_ptr().expose_provenance(), b.capacity(), what)
+            }
+            Region::Readable(b) => (
+                b.as_slice().as_ptr().expose_provenance(),
+                b.len(),
+                rights::IBV_ACCESS_REMOTE_READ.0,
+            ),
+        };
+        let Ok(len_32) = u32::try_from(len) else { return Err((Refused::Invalid, region)) };
+        // SAFETY: the region is kept beside its registration, which is given up before it.
+        let registered = unsafe { self.device.slabs.domain().register(at, len.max(1), what) };
+        let Ok(registered) = registered else { return Err((Refused::Full, region)) };
+        let handle = registered.remote_key();
+        self.regions.insert(handle, Lent { region, registered: Some(registered) });
+        Ok(RemoteSeg { handle, len: len_32, offset: at as u64 })
+    }
+
+    fn release(&mut self, handle: u32) -> Option<Region> {
+        let Lent { region, registered } = self.regions.remove(&handle)?;
+        drop(registered);
+        Some(region)
+    }
+
+    fn disconnect(&mut self) {
+        if self.phase == Phase::Open {
+            self.phase = Phase::Closing;
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+}

@@ -1,0 +1,191 @@
+//! What is posted to the card's send queue, what waits for room in it, and who tells of it. Pure.
+//!
+//! Only some requests ask for a completion: it proves all before it. A place in the queue is free again when a completion
+//! says so, so one is asked for often enough that the queue never fills without.
+
+use std::collections::VecDeque;
+
+use iobuf::Slab;
+
+use crate::verbs::Work;
+
+/// Requests after which a completion is asked for at the latest.
+const SIGNAL_EVERY: u64 = 16;
+
+/// The send queue. `W` is what was posted, with its memory.
+#[derive(Debug)]
+pub(super) struct SendQueue<W> {
+    /// Not posted yet, and how many segments of the first were.
+    waiting: VecDeque<Work>,
+    pub(super) segments_done: usize,
+    /// With the number of the last request of each.
+    posted: VecDeque<(u64, W)>,
+    depth: u64,
+    /// The number of the next request.
+    next: u64,
+    /// All before this one are done.
+    done: u64,
+    unsignalled: u64,
+}
+
+impl<W> SendQueue<W> {
+    pub(super) fn new(depth: u32) -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            segments_done: 0,
+            posted: VecDeque::new(),
+            depth: depth.into(),
+            next: 0,
+            done: 0,
+            unsignalled: 0,
+        }
+    }
+
+    /// Work that has not come back.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len() + self.posted.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    pub(super) fn push(&mut self, work: Work) {
+        self.waiting.push_back(work);
+    }
+
+    pub(super) fn first(&self) -> Option<&Work> {
+        self.waiting.front()
+    }
+
+    /// Where the first one, a Read, puts what it fetches: an address, and the slab that it lies in.
+    pub(super) fn read_target(&mut self) -> Option<(usize, Option<Slab>)> {
+        match self.waiting.front_mut() {
+            Some(Work::Read { into, .. }) => {
+                Some((into.spare_mut().as_mut_ptr().expose_provenance(), into.slab()))
+            }
+            _ => None,
+        }
+    }
+
+    /// All of the first one was posted: it is to be kept with its memory by [`SendQueue::posted`].
+    pub(super) fn take_first(&mut self) -> Option<Work> {
+        self.segments_done = 0;
+        self.waiting.pop_front()
+    }
+
+    /// What belongs to the requests up to the last number given.
+    pub(super) fn posted(&mut self, what: W) {
+        self.posted.push_back((self.next, what));
+    }
+
+    /// Requests that fit now.
+    pub(super) fn room(&self) -> usize {
+        usize::try_from(self.depth - (self.next - self.done)).unwrap_or(0)
+    }
+
+    /// The number of one more request, and whether it has to ask for a completion.
+    pub(super) fn number(&mut self, ask: bool) -> (u64, bool) {
+        let number = self.next;
+        self.next += 1;
+        self.unsignalled += 1;
+        let asks = ask || self.unsignalled >= SIGNAL_EVERY.min(self.depth);
+        if asks {
+            self.unsignalled = 0;
+        }
+        (number, asks)
+    }
+
+    /// The last number given asks for a completion after all: nothing follows for now.
+    pub(super) fn ask_last(&mut self) {
+        self.unsignalled = 0;
+    }
+
+    /// The completion of this number came: it and all before it are done, and are taken by [`SendQueue::pop_done`].
+    pub(super) fn done(&mut self, number: u64) {
+        self.done = self.done.max((number + 1).min(self.next));
+    }
+
+    /// All before this number are done, it is not.
+    pub(super) fn failed(&mut self, number: u64) {
+        self.done = self.done.max(number.min(self.next));
+    }
+
+    /// The oldest that is done.
+    pub(super) fn pop_done(&mut self) -> Option<W> {
+        match self.posted.front() {
+            Some((end, _)) if *end <= self.done => self.posted.pop_front().map(|(_, what)| what),
+            _ => None,
+        }
+    }
+
+    /// The oldest that is posted, done or not.
+    pub(super) fn pop_posted(&mut self) -> Option<W> {
+        self.posted.pop_front().map(|(_, what)| what)
+    }
+
+    pub(super) fn pop_waiting(&mut self) -> Option<Work> {
+        self.waiting.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn post(q: &mut SendQueue<u32>, what: u32, requests: usize) -> Vec<(u64, bool)> {
+        let numbers = (0..requests).map(|_| q.number(false)).collect();
+        q.posted(what);
+        numbers
+    }
+
+    #[test]
+    fn one_completion_proves_all_before_it() {
+        let mut q = SendQueue::new(8);
+        post(&mut q, 1, 2);
+        post(&mut q, 2, 1);
+        post(&mut q, 3, 1);
+        assert_eq!(q.room(), 4);
+        assert_eq!(q.pop_done(), None);
+        q.done(2);
+        assert_eq!((q.pop_done(), q.pop_done(), q.pop_done()), (Some(1), Some(2), None));
+        assert_eq!(q.room(), 7);
+        q.failed(3);
+        assert_eq!(q.pop_done(), None, "the failed one is not done");
+        assert_eq!(q.pop_posted(), Some(3));
+    }
+
+    #[test]
+    fn work_without_a_request_is_done_with_what_is_before_it() {
+        let mut q = SendQueue::new(8);
+        post(&mut q, 1, 0);
+        assert_eq!(q.pop_done(), Some(1));
+        post(&mut q, 2, 1);
+        post(&mut q, 3, 0);
+        assert_eq!(q.pop_done(), None);
+        q.done(0);
+        assert_eq!((q.pop_done(), q.pop_done()), (Some(2), Some(3)));
+    }
+
+    #[test]
+    fn the_queue_never_fills_without_asking() {
+        for depth in [1, 2, 15, 16, 17, 100] {
+            let mut q = SendQueue::<()>::new(depth);
+            let asked = (0..depth).filter(|_| q.number(false).1).count();
+            assert!(asked > 0, "{depth}");
+            assert_eq!(q.room(), 0);
+        }
+    }
+
+    #[test]
+    fn a_number_that_was_never_given_frees_nothing() {
+        let mut q = SendQueue::<()>::new(4);
+        q.number(true);
+        q.done(99);
+        assert_eq!(q.room(), 4);
+    }
+}

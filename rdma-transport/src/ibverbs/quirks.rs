@@ -1,0 +1,36 @@
+//! What cards do differently from each other, as data.
+
+/// Vendor of siw, the kernel's software iWARP: "bmt" (`drivers/infiniband/sw/siw/siw.h`).
+const SIW: u32 = 0x0062_6d74;
+
+/// What to mind with one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Quirks {
+    /// The target of an RDMA Read has to allow writes of the peer (RFC 5040 section 5.4: its STag goes over the wire): it is
+    /// registered for this Read alone, since the key of a slab would open it to the peer.
+    pub(super) read_sink_is_remote: bool,
+    /// There is no wait for a Receive that is not posted yet (RFC 5041 section 5.3): a Send without one ends the connection.
+    pub(super) no_receiver_not_ready: bool,
+}
+
+/// What to mind with a device of this transport and vendor.
+pub(super) fn quirks(is_iwarp: bool, vendor: u32) -> Quirks {
+    Quirks {
+        // siw asks for the right to write locally, and checks that the Response belongs to a Read of this side.
+        read_sink_is_remote: is_iwarp && vendor != SIW,
+        no_receiver_not_ready: is_iwarp,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_iwarp_cards_open_the_sink_of_a_read() {
+        assert!(!quirks(false, 0x02c9).read_sink_is_remote);
+        assert!(!quirks(true, SIW).read_sink_is_remote);
+        assert!(quirks(true, 0x8086).read_sink_is_remote);
+        assert!(quirks(true, SIW).no_receiver_not_ready);
+    }
+}

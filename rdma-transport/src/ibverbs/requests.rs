@@ -1,0 +1,339 @@
+//! Work requests in the card's own form.
+//!
+//! *Operation.* [`Sender::post`] turns waiting work into one list of requests, as far as there is room, and posts it with one
+//! call. *Memory.* Pieces in slabs are named where they are. Small ones elsewhere go inline or are gathered in a buffer of the
+//! device; large ones are registered for this request alone. *Errors.* What the device cannot take ends the connection.
+#![allow(unsafe_code)]
+
+use std::io::{self, Error};
+use std::mem;
+use std::ptr;
+use std::sync::Arc;
+
+use iobuf::{Buf, BufMut, Slab};
+use rdma_sys::*;
+
+use super::device::Device;
+use super::hardware::Hardware;
+use super::memlock::locked_memory_suffices;
+use super::memory::Registered;
+use super::queue::SendQueue;
+use crate::verbs::{Counters, RemoteSeg, Work, WorkId, WorkKind};
+
+/// Pieces outside of slabs are gathered up to this many bytes; registering costs more than copying them.
+const GATHER_MAX: usize = 16 << 10;
+/// Requests of one list.
+const LIST_MAX: usize = 64;
+
+/// Work that the card has, with all memory that it may touch for it.
+pub(super) struct InFlight {
+    pub(super) id: WorkId,
+    pub(super) kind: WorkKind,
+    /// Bytes that it moves.
+    pub(super) bytes: usize,
+    /// Of a Read.
+    pub(super) into: Option<BufMut>,
+    _from: Vec<Buf>,
+    _gathered: Option<BufMut>,
+    _registered: Vec<Registered>,
+}
+
+/// A list of requests under construction.
+#[derive(Default)]
+struct List {
+    requests: Vec<ibv_send_wr>,
+    pieces: Vec<ibv_sge>,
+    /// How many pieces each request has.
+    counts: Vec<usize>,
+}
+
+// SAFETY: the pointers within are set just before the list is posted, and not used afterwards.
+unsafe impl Send for List {}
+
+impl List {
+    fn push(&mut self, number: u64, asks: bool, kind: Kind, pieces: &[ibv_sge]) {
+        // SAFETY: null pointers and zeroes are a value of this structure.
+        let mut wr: ibv_send_wr = unsafe { mem::zeroed() };
+        wr.wr_id = number;
+        wr.num_sge = i32::try_from(pieces.len()).unwrap_or(0);
+        if asks {
+            wr.send_flags |= ibv_send_flags::IBV_SEND_SIGNALED.0;
+        }
+        match kind {
+            Kind::Send { invalidate, inline } => {
+                wr.opcode = ibv_wr_opcode::IBV_WR_SEND;
+                if let Some(invalidated_rkey) = invalidate {
+                    wr.opcode = ibv_wr_opcode::IBV_WR_SEND_WITH_INV;
+                    wr.imm_data_invalidated_rkey_union =
+                        imm_data_invalidated_rkey_union_t { invalidated_rkey };
+                }
+                if inline {
+                    wr.send_flags |= ibv_send_flags::IBV_SEND_INLINE.0;
+                }
+            }
+            Kind::Write { to } => {
+                wr.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
+                wr.wr.rdma = rdma_t { remote_addr: to.offset, rkey: to.handle };
+            }
+            Kind::Read { from } => {
+                wr.opcode = ibv_wr_opcode::IBV_WR_RDMA_READ;
+                wr.wr.rdma = rdma_t { remote_addr: from.offset, rkey: from.handle };
+            }
+        }
+        self.requests.push(wr);
+        self.pieces.extend_from_slice(pieces);
+        self.counts.push(pieces.len());
+    }
+
+    /// Sets the pointers, and has the last request ask for a completion.
+    fn finish(&mut self) -> &mut [ibv_send_wr] {
+        let mut at = 0;
+        let base = self.requests.as_mut_ptr();
+        let last = self.requests.len().saturating_sub(1);
+        for (i, wr) in self.requests.iter_mut().enumerate() {
+            // Past the end only where a request has no pieces, and then nobody looks.
+            wr.sg_list = self.pieces.as_mut_ptr().wrapping_add(at);
+            at += self.counts[i];
+            wr.next = if i == last { ptr::null_mut() } else { base.wrapping_add(i + 1) };
+            if i == last {
+                wr.send_flags |= ibv_send_flags::IBV_SEND_SIGNALED.0;
+            }
+        }
+        &mut self.requests
+    }
+
+    fn clear(&mut self) {
+        self.requests.clear();
+        self.pieces.clear();
+        self.counts.clear();
+    }
+}
+
+enum Kind {
+    Send { invalidate: Option<u32>, inline: bool },
+    Write { to: RemoteSeg },
+    Read { from: RemoteSeg },
+}
+
+/// A key for memory, and what has to live as long as it is used.
+pub(super) struct Key {
+    pub(super) local: u32,
+    pub(super) registered: Option<Registered>,
+}
+
+impl Device {
+    /// A key for memory that lies in `slab` or, without one, is registered for this use alone with `rights`.
+    ///
+    /// # Safety
+    ///
+    /// The memory stays until the card is done with it and the key is dropped.
+    pub(super) unsafe fn key(
+        &self,
+        slab: Option<Slab>,
+        at: usize,
+        len: usize,
+        rights: u32,
+    ) -> io::Result<Key> {
+        let key = match slab {
+            Some(slab) => self.slabs.key(slab).map(|local| Key { local, registered: None }),
+            // SAFETY: as the caller says.
+            None => unsafe { self.slabs.domain().register(at, len, rights) }
+                .map(|r| Key { local: r.local_key(), registered: Some(r) }),
+        };
+        key.map_err(|e| self.explain(&e))
+    }
+
+    fn explain(&self, e: &Error) -> Error {
+        let slabs = self.slabs.count() + 1;
+        let needed = u64::try_from(slabs * Slab::LEN).unwrap_or(u64::MAX);
+        let why = locked_memory_suffices(needed).err().unwrap_or_default();
+        Error::other(format!("RDMA device {} registers no further memory: {e} {why}", self.name))
+    }
+}
+
+pub(super) fn piece(at: usize, len: usize, key: u32) -> ibv_sge {
+    ibv_sge { addr: at as u64, length: u32::try_from(len).unwrap_or(u32::MAX), lkey: key }
+}
+
+fn address(buf: &Buf) -> usize {
+    buf.as_slice().as_ptr().expose_provenance()
+}
+
+/// The sending half of a connection.
+pub(super) struct Sender {
+    pub(super) queue: SendQueue<InFlight>,
+    list: List,
+    pieces: Vec<ibv_sge>,
+    /// The key of a Read whose first segments are posted and whose others wait for room.
+    partial: Option<Key>,
+    pub(super) device: Arc<Device>,
+}
+
+impl Sender {
+    pub(super) fn new(device: Arc<Device>, depth: u32) -> Self {
+        Self {
+            queue: SendQueue::new(depth),
+            list: List::default(),
+            pieces: Vec::new(),
+            partial: None,
+            device,
+        }
+    }
+
+    /// Posts what waits, as far as there is room.
+    pub(super) fn post(&mut self, hw: &mut Hardware, counters: &mut Counters) -> io::Result<()> {
+        while self.queue.has_waiting() && self.queue.room() > 0 {
+            self.list.clear();
+            let mut fits = true;
+            while fits && self.queue.room() > 0 && self.list.requests.len() < LIST_MAX {
+                fits = match self.queue.first() {
+                    None => false,
+                    Some(Work::Read { .. }) => self.read(counters)?,
+                    Some(_) => self.send_or_write(hw, counters)?,
+                };
+            }
+            if self.list.requests.is_empty() {
+                return Ok(());
+            }
+            self.queue.ask_last();
+            // SAFETY: what the requests point to is kept in `queue` until their completions come or `hw` is gone.
+            unsafe { hw.post_sends(self.list.finish())? };
+        }
+        Ok(())
+    }
+
+    fn send_or_write(&mut self, hw: &Hardware, counters: &mut Counters) -> io::Result<bool> {
+        let (id, from, to, invalidate) = match self.queue.take_first() {
+            Some(Work::Send { id, from, invalidate }) => (id, from, None, invalidate),
+            Some(Work::Write { id, from, to }) => (id, vec![from], Some(to), None),
+            _ => return Ok(false),
+        };
+        let bytes: usize = from.iter().map(Buf::len).sum();
+        let inline = to.is_none() && bytes <= hw.inline_max && from.len() <= hw.pieces_max;
+        let kind = match to {
+            None => {
+                counters.sends += 1;
+                counters.sends_invalidate += u64::from(invalidate.is_some());
+                counters.send_bytes += bytes as u64;
+                Kind::Send { invalidate, inline: inline && bytes > 0 }
+            }
+            Some(to) => {
+                counters.writes += 1;
+                counters.write_bytes += bytes as u64;
+                Kind::Write { to }
+            }
+        };
+        self.pieces.clear();
+        let (mut gathered, mut registered) = (None, Vec::new());
+        let built = if bytes == 0 {
+            Ok(())
+        } else if inline {
+            self.pieces.extend(from.iter().map(|b| piece(address(b), b.len(), 0)));
+            Ok(())
+        } else {
+            self.gather(hw, &from, bytes, &mut gathered, &mut registered)
+        };
+        let is_write = to.is_some();
+        // A Write of nothing asks nothing of the peer and is done with what is before it.
+        if built.is_ok() && !(is_write && bytes == 0) {
+            let (number, asks) = self.queue.number(false);
+            self.list.push(number, asks, kind, &self.pieces);
+        }
+        // Also what could not be built: it comes back when the connection ends.
+        self.queue.posted(InFlight {
+            id,
+            kind: if is_write { WorkKind::Write } else { WorkKind::Send },
+            bytes,
+            into: None,
+            _from: from,
+            _gathered: gathered,
+            _registered: registered,
+        });
+        built.map(|()| true)
+    }
+
+    /// Fills `pieces` with all of `from`, which is not empty.
+    fn gather(
+        &mut self,
+        hw: &Hardware,
+        from: &[Buf],
+        bytes: usize,
+        gathered: &mut Option<BufMut>,
+        registered: &mut Vec<Registered>,
+    ) -> io::Result<()> {
+        let lies_in_slabs = from.iter().all(|b| b.slab().is_some());
+        let many = from.len() > hw.pieces_max;
+        if many || (!lies_in_slabs && bytes <= GATHER_MAX) {
+            let whole = self.device.gather.try_get(bytes);
+            // None free, or the largest is too small: the heap lends one, to be registered for this once.
+            let mut whole = whole.unwrap_or_else(|| BufMut::heap(bytes));
+            for b in from {
+                whole.append(b);
+            }
+            let (slab, at) = (whole.slab(), whole.filled().as_ptr().expose_provenance());
+            // SAFETY: `gathered` is kept with the work.
+            let key = unsafe { self.device.key(slab, at, bytes, 0)? };
+            self.pieces.push(piece(at, bytes, key.local));
+            registered.extend(key.registered);
+            *gathered = Some(whole);
+            return Ok(());
+        }
+        for b in from.iter().filter(|b| !b.is_empty()) {
+            let at = address(b);
+            // SAFETY: `from` is kept with the work.
+            let key = unsafe { self.device.key(b.slab(), at, b.len(), 0)? };
+            self.pieces.push(piece(at, b.len(), key.local));
+            registered.extend(key.registered);
+        }
+        Ok(())
+    }
+
+    /// One request for each segment; false when not all of them fit.
+    fn read(&mut self, counters: &mut Counters) -> io::Result<bool> {
+        let (begun, room) = (self.queue.segments_done, self.queue.room());
+        let Some(Work::Read { from, .. }) = self.queue.first() else { return Ok(false) };
+        let total: usize = from.iter().map(|s| s.len as usize).sum();
+        let before: usize = from[..begun].iter().map(|s| s.len as usize).sum();
+        let end = from.len().min(begun + room);
+        let now: Vec<RemoteSeg> = from[begun..end].to_vec();
+        let complete = end == from.len();
+        let Some((at, slab)) = self.queue.read_target() else { return Ok(false) };
+        let key = match self.partial.take() {
+            Some(key) => key,
+            None => {
+                let remote = self.device.quirks.read_sink_is_remote;
+                let rights = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
+                    | if remote { ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0 } else { 0 };
+                let slab = slab.filter(|_| !remote);
+                // SAFETY: the target is kept with the work, waiting or posted.
+                unsafe { self.device.key(slab, at, total.max(1), rights)? }
+            }
+        };
+        let mut to = at + before;
+        for from in now.into_iter().filter(|s| s.len > 0) {
+            let (number, asks) = self.queue.number(false);
+            let target = [piece(to, from.len as usize, key.local)];
+            self.list.push(number, asks, Kind::Read { from }, &target);
+            to += from.len as usize;
+        }
+        if !complete {
+            self.queue.segments_done = end;
+            self.partial = Some(key);
+            return Ok(false);
+        }
+        if let Some(Work::Read { id, into, .. }) = self.queue.take_first() {
+            counters.reads += 1;
+            counters.read_bytes += total as u64;
+            self.queue.posted(InFlight {
+                id,
+                kind: WorkKind::Read,
+                bytes: total,
+                into: Some(into),
+                _from: Vec::new(),
+                _gathered: None,
+                _registered: key.registered.into_iter().collect(),
+            });
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,27 @@
+//! The contract of queue pairs, asked of an RDMA device: `VERBS_AT` names an address that one serves. The lab runs this in
+//! its guests.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../contract/kit.rs"]
+#[macro_use]
+mod kit;
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use rdma_transport::ibverbs::{Verbs, VerbsConfig};
+
+fn verbs() -> Verbs {
+    // Both ends are kept after the end, so the peer's agreement would be awaited for the whole of this time.
+    let close_time_max = Duration::from_millis(500);
+    Verbs::new(VerbsConfig { close_time_max, ..VerbsConfig::default() })
+}
+
+fn listen_at() -> SocketAddr {
+    let at = std::env::var("VERBS_AT").expect("VERBS_AT: an address that an RDMA device serves");
+    (at.parse::<IpAddr>().expect("VERBS_AT is an IP address"), 0).into()
+}
+
+contract!(verbs, crate::verbs());
