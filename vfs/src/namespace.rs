@@ -561,6 +561,9 @@ impl<'a> Door<'a> {
         }
         let victim = if replace { self.with_streams(share, to_dir, to).await } else { None };
         let done = from_dir.rename(cred, from, to_dir.as_ref(), to, replace).await?;
+        if done.0.is_none() && done.1.is_none() {
+            return Ok(done);
+        }
         self.lost_a_name(share, victim).await;
         self.names.gone(from_dir.id(), from, &done.0);
         self.names.made(to_dir.id(), to, &done.1);

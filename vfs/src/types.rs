@@ -228,6 +228,13 @@ pub struct DirChange {
     pub atomic: bool,
 }
 
+impl DirChange {
+    /// Nothing happened: both names of a rename were of one file.
+    pub fn is_none(&self) -> bool {
+        self.before.change == self.after.change
+    }
+}
+
 /// How a file is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateHow {

@@ -319,6 +319,9 @@ impl Clients {
         update: bool,
     ) -> Result<(Arc<Client>, bool), Status> {
         self.tidy();
+        if !update {
+            self.give_way(name, principal)?;
+        }
         let mut registry = self.registry();
         let old = registry.get(name).and_then(|k| k.confirmed.clone());
         if update {
@@ -335,12 +338,10 @@ impl Clients {
         }
         if let Some(c) = &old {
             if c.principal != principal {
-                // 3: a client that holds something is not thrown out by a stranger.
-                let in_use = c.lease.is_live(self.now()) && !c.held().is_empty();
-                if in_use {
-                    return Err(Status::ClidInUse);
-                }
-            } else if c.verifier == verifier {
+                // It became known since it was asked to give way.
+                return Err(Status::ClidInUse);
+            }
+            if c.verifier == verifier {
                 // 2
                 let pending = registry.get_mut(name).and_then(|k| k.pending.take());
                 self.drop_pending(pending);
@@ -358,6 +359,18 @@ impl Clients {
             known.pending.replace(Pending { client: client.clone(), confirm: [0; 8], principal });
         self.drop_pending(replaced);
         Ok((client, false))
+    }
+
+    /// 3: a client that holds something is not thrown out by a stranger with its name; one that holds nothing goes at once.
+    fn give_way(&self, name: &Name, principal: Principal) -> Result<(), Status> {
+        let old = self.registry().get(name).and_then(|k| k.confirmed.clone());
+        let Some(old) = old.filter(|c| c.principal != principal) else { return Ok(()) };
+        let holds = !old.held().is_empty() || !old.sessions().is_empty();
+        if holds && old.lease.is_live(self.now()) {
+            return Err(Status::ClidInUse);
+        }
+        self.dissolve(&old);
+        Ok(())
     }
 
     /// SETCLIENTID (RFC 7530 section 16.33.5). Gives the client's number and the verifier that confirms it.

@@ -62,17 +62,19 @@ async fn every_case_of_exchange_id() {
 async fn a_client_that_holds_something_is_not_thrown_out_by_another_user() {
     let kit = Kit::new();
     let c = Client::new(&kit, b"x").await;
-    assert!(introduce(&kit, 5, exchange(b"x", 1, 0)).await.is_ok(), "3: it holds nothing");
+    let refused = Err(Status::ClidInUse);
+    assert_eq!(introduce(&kit, 5, exchange(b"x", 1, 0)).await, refused, "3: it has a session");
     c.open(b"o", b"f", R).await.unwrap();
-    assert_eq!(introduce(&kit, 5, exchange(b"x", 1, 0)).await, Err(Status::ClidInUse), "3");
+    assert_eq!(introduce(&kit, 5, exchange(b"x", 1, 0)).await, refused, "3: and an open");
     kit.at_ms(90_001);
     assert!(introduce(&kit, 5, exchange(b"x", 1, 0)).await.is_ok(), "3: its lease has lapsed");
+    assert_eq!(make(&kit, 0, create(c.id, 2, 0, FORE)).await, Err(Status::StaleClientId), "gone");
 }
 
 #[tokio::test]
 async fn flags_and_protection_that_are_not_served_are_refused() {
     let kit = Kit::new();
-    for flags in [CONFIRMED, 0x8, 0x0100_0000] {
+    for flags in [CONFIRMED, 0x4, 0x8, 0x0100_0000] {
         assert_eq!(introduce(&kit, 0, exchange(b"x", 1, flags)).await, Err(Status::Inval));
     }
     let protected = |how: u32| {

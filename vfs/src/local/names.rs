@@ -360,7 +360,12 @@ impl LocalNode {
         let target = self.same_backend(to_dir)?;
         let (old, new) = (self.change_name(from)?, target.change_name(to)?);
         let (before, to_before) = (self.attr()?, target.attr()?);
-        let victim = self.known(stat::of_name(new, to).ok());
+        let there = stat::of_name(new, to).ok();
+        // Two names of one file both stay (POSIX rename); so do the directories.
+        let stays = there.as_ref().is_some_and(|t| {
+            stat::of_name(old, from).is_ok_and(|f| (f.dev, f.ino) == (t.dev, t.ino))
+        });
+        let victim = self.known(there);
         let rename = || {
             if !replace {
                 return rename_new(old, from, new, to);
@@ -377,6 +382,10 @@ impl LocalNode {
             self.volume.identity.run(cred, rename)
         }
         .map_err(|e| self.or_stale(target.or_stale(e)))?;
+        if stays {
+            let same = |a| DirChange { before: a, after: a, atomic: true };
+            return Ok((same(before), same(to_before)));
+        }
         self.changed();
         target.changed();
         lost_a_name(victim);

@@ -168,9 +168,11 @@ pub(crate) async fn rename_moves_and_replaces(b: Bench) {
     refused(e.getattr(), VfsError::Stale).await;
     assert_eq!(b.root.lookup(&c, b"e").await.unwrap().0.id(), d.id());
     // To itself, and between two names of one file: nothing happens.
-    b.root.rename(&c, b"h", r, b"h", true).await.unwrap();
+    let (from, to) = b.root.rename(&c, b"h", r, b"h", true).await.unwrap();
+    assert!(from.is_none() && to.is_none());
     f.link(&c, r, b"h2").await.unwrap();
-    b.root.rename(&c, b"h", r, b"h2", true).await.unwrap();
+    let (from, to) = b.root.rename(&c, b"h", r, b"h2", true).await.unwrap();
+    assert!(from.is_none() && to.is_none());
     assert_eq!(f.getattr().await.unwrap().nlink, 2);
     // Below a directory that moves, `..` follows.
     let (sub, _) = {

@@ -11,8 +11,10 @@ use crate::xdr::{Reader, XdrError};
 const UPD_CONFIRMED_REC_A: u32 = 0x4000_0000;
 const CONFIRMED_R: u32 = 0x8000_0000;
 const USE_NON_PNFS: u32 = 0x0001_0000;
-/// What a client may say: moved referrals and migration, fencing, bound principals, the roles of parallel NFS, update.
-const FLAGS_A: u32 = 0x4007_0107;
+/// What a client may say: moved referrals and migration, bound principals, the roles of parallel NFS, update.
+const FLAGS_A: u32 = 0x4007_0103;
+/// EXCHGID4_FLAG_SUPP_FENCE_OPS, of minor version 2 (RFC 7862 section 14.1).
+const FENCE_OPS: u32 = 0x4;
 
 /// `state_protect_how4`.
 const SP4_NONE: u32 = 0;
@@ -30,7 +32,8 @@ pub(in crate::v4) async fn exchange_id(cx: &mut Compound<'_>) -> Result<(), Stat
         let shown = |b| String::from_utf8_lossy(b).into_owned();
         tracing::debug!(domain = shown(domain), name = shown(name), "client implementation");
     }
-    if flags & !FLAGS_A != 0 {
+    let known = if cx.minor == 1 { FLAGS_A } else { FLAGS_A | FENCE_OPS };
+    if flags & !known != 0 {
         return Err(Status::Inval);
     }
     match protect {
