@@ -16,7 +16,6 @@ use super::VerbsConfig;
 use super::cm::{Event, Events, Id, Terms};
 use super::device::{Device, Devices};
 use super::hardware::{Depth, Hardware};
-use super::memlock::locked_memory_suffices;
 use super::pair::VerbsPair;
 use crate::limits::{VERBS_BACKLOG, VERBS_EARLY_RECVS, VERBS_REGIONS_MAX, VERBS_SEND_PIECES_MAX};
 use crate::verbs::{BoxFuture, ConnectParams, Connected, Incoming, Limits, Listener, Provider};
@@ -46,8 +45,6 @@ impl Provider for Verbs {
     fn listen(&self, at: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Listener>>> {
         Box::pin(async move {
             super::available().map_err(|why| Error::new(ErrorKind::Unsupported, why))?;
-            locked_memory_suffices(self.config.memory)
-                .map_err(|why| Error::new(ErrorKind::OutOfMemory, why))?;
             let bound = Bound::new(at)?;
             let local = bound.id.local();
             let provider = self.clone();
@@ -80,8 +77,8 @@ struct Bound {
 
 impl Bound {
     fn new(at: SocketAddr) -> io::Result<Self> {
-        let events = Events::new()?;
-        let id = Id::new(&events)?;
+        let events = Events::new().map_err(|e| explain(at, &e))?;
+        let id = Id::new(&events).map_err(|e| explain(at, &e))?;
         // A library that does not know the option has no need of it either.
         let _ = id.reuse_address();
         id.bind(at).and_then(|()| id.listen(VERBS_BACKLOG)).map_err(|e| explain(at, &e))?;
@@ -94,6 +91,10 @@ fn explain(at: SocketAddr, e: &Error) -> Error {
         Some(libc::ENODEV | libc::EADDRNOTAVAIL) => {
             format!("no RDMA device serves {at}: {e} (`rdma link` lists devices and their state)")
         }
+        Some(libc::EACCES | libc::EPERM | libc::ENOENT) => format!(
+            "cannot listen for RDMA on {at}: {e}; this user needs read and write access to /dev/infiniband, and the kernel \
+             its module rdma_ucm"
+        ),
         Some(libc::EADDRINUSE) => format!(
             "{at} is taken for RDMA: {e}; an iWARP card shares its ports with TCP, so nothing else may listen there"
         ),

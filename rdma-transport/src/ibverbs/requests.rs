@@ -15,7 +15,6 @@ use rdma_sys::*;
 
 use super::device::Device;
 use super::hardware::Hardware;
-use super::memlock::locked_memory_suffices;
 use super::memory::Registered;
 use super::queue::SendQueue;
 use crate::verbs::{Counters, RemoteSeg, Work, WorkId, WorkKind};
@@ -144,10 +143,15 @@ impl Device {
     }
 
     fn explain(&self, e: &Error) -> Error {
-        let slabs = self.slabs.count() + 1;
-        let needed = u64::try_from(slabs * Slab::LEN).unwrap_or(u64::MAX);
-        let why = locked_memory_suffices(needed).err().unwrap_or_default();
-        Error::other(format!("RDMA device {} registers no further memory: {e} {why}", self.name))
+        let has = self.slabs.count() * Slab::LEN >> 20;
+        let more = match e.raw_os_error() {
+            Some(libc::ENOMEM) => {
+                "; raise the limit of locked memory (LimitMEMLOCK= of systemd, `ulimit -l`, --ulimit memlock= of a container)"
+            }
+            _ => "",
+        };
+        let name = &self.name;
+        Error::other(format!("RDMA device {name} registers no memory beyond {has} MiB: {e}{more}"))
     }
 }
 
