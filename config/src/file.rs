@@ -64,6 +64,7 @@ pub(crate) struct Draft {
     pub(crate) state: Option<Set<PathBuf>>,
     pub(crate) lease: Option<Set<Span>>,
     pub(crate) grace: Option<Set<Span>>,
+    pub(crate) recall: Option<Set<Span>>,
     pub(crate) memory: Option<Set<Size>>,
     pub(crate) connections: Option<Set<usize>>,
     pub(crate) admin: Option<Set<Admin>>,
@@ -286,6 +287,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
     draft.rdma = top.parse("rdma", report);
     draft.rdma_crc = top.parse("rdma_crc", report);
     draft.state = map(top.parse("state", report), |p: Absolute| p.0);
+    draft.recall = top.parse("recall", report);
     draft.memory = top.parse("memory", report);
     draft.admin = top.parse("admin", report);
     draft.connections = map(top.parse("connections", report), |n: Number| n.0);

@@ -77,6 +77,13 @@ pub(crate) const TOP: Group = Group {
              one gateway only.",
         ),
         key(
+            "recall",
+            "time, like `35s`, from 1s to 5min",
+            "35s",
+            "How long a client of any protocol has for giving back a delegation, an oplock or a lease that another wants. Then it is \
+             taken away, and the others go on.",
+        ),
+        key(
             "memory",
             "size, like `512MiB` or `2GiB`",
             "256MiB",

@@ -20,6 +20,9 @@ const SHARES_MAX: usize = 256;
 const USERS_MAX: usize = 1024;
 const MEMORY_MIN: u64 = 16 << 20;
 const CONNECTIONS_MAX: usize = 100_000;
+const RECALL_MIN: Duration = Duration::from_secs(1);
+/// Three steps of a break, each of this length, and still somebody waits.
+const RECALL_MAX: Duration = Duration::from_secs(300);
 const LEASE_MIN: Duration = Duration::from_secs(1);
 const LEASE_MAX: Duration = Duration::from_secs(3600);
 /// Longest line of the file that a message shows, in characters.
@@ -329,6 +332,7 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         );
     }
     let (lease, grace) = check_times(draft.lease, draft.grace, report);
+    let recall = check_recall(draft.recall, report);
     let memory = settled(draft.memory, Size(default.memory));
     if memory.value.0 < MEMORY_MIN {
         report.add_help(
@@ -359,10 +363,28 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         state: state.value,
         lease,
         grace,
+        recall,
         memory: memory.value.0,
         connections: connections.value,
         admin: settled(draft.admin, Admin::default()).value,
     }
+}
+
+/// Time for giving back what another wants.
+fn check_recall(recall: Option<Set<Span>>, report: &mut Report) -> Duration {
+    let recall = settled(recall, Span(Settings::default().recall));
+    if !(RECALL_MIN..=RECALL_MAX).contains(&recall.value.0) {
+        report.add_help(
+            recall.origin,
+            format!("a recall time of {} is not possible", recall.value),
+            format!(
+                "choose one from {} to {}; the default is 35s",
+                Span(RECALL_MIN),
+                Span(RECALL_MAX)
+            ),
+        );
+    }
+    recall.value.0
 }
 
 /// Lease and grace period.

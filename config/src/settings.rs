@@ -31,6 +31,9 @@ pub struct Settings {
     pub lease: Duration,
     /// How long after a restart clients may reclaim what they held; at least the lease.
     pub grace: Duration,
+    /// How long a client of any protocol has for giving back a delegation, an oplock or a lease that another wants; then it is
+    /// taken away.
+    pub recall: Duration,
     /// Payload memory in bytes, for all connections together.
     pub memory: u64,
     /// Connections held at once; more are closed as they come.
@@ -53,6 +56,7 @@ impl Default for Settings {
             state: PathBuf::from("/var/lib/headgate"),
             lease: Duration::from_secs(90),
             grace: Duration::from_secs(90),
+            recall: Duration::from_secs(35),
             memory: 256 << 20,
             connections: 2048,
             admin: Admin::Off,

@@ -62,6 +62,7 @@ bind: [192.0.2.1, '::1']
 rdma: iwarp
 rdma_crc: always
 state: /var/lib/gw
+recall: 20s
 memory: 1GiB
 connections: 64
 admin: 127.0.0.1:9000
@@ -128,6 +129,7 @@ users:
             state: "/var/lib/gw".into(),
             lease: Duration::from_secs(30),
             grace: Duration::from_secs(45),
+            recall: Duration::from_secs(20),
             memory: 1 << 30,
             connections: 64,
             admin: crate::Admin::At(([127, 0, 0, 1], 9000).into()),

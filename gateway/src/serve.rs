@@ -24,6 +24,7 @@ use nfsrdma::server::Server;
 use nfsrdma::v4;
 use rdma_transport::limits::{RPCRDMA_CREDITS, RPCRDMA_CREDITS_REVERSE};
 use tokio::task::JoinSet;
+use vfs::keeper::Keeper;
 use vfs::namespace::Namespace;
 
 use crate::accept::{self, Front, Shared};
@@ -90,7 +91,8 @@ async fn sweep(namespace: Arc<Namespace>) {
 /// Starts to serve. The error is one line for standard error.
 pub async fn start(settings: Settings) -> Result<Running, String> {
     let run = Arc::new(boot::take(&settings)?);
-    let namespace = Arc::new(Namespace::new(shares(&settings)?));
+    let namespace =
+        Arc::new(Namespace::kept_by(shares(&settings)?, Keeper::with_recall(settings.recall)));
     tokio::spawn(sweep(namespace.clone()));
     let nfs = nfs_server(&settings, &run, namespace.clone())?;
     let smb = smb::server(&settings, &run, namespace.clone())?;

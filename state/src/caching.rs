@@ -84,6 +84,8 @@ pub enum Operation {
     Resize,
     /// Set or clear a byte-range lock that binds others.
     Lock,
+    /// Set a byte-range lock that is advice to clients of NFS, and binds those of SMB, who know no other.
+    Advise,
     /// Change attributes other than the size.
     Attributes,
     /// Remove it, rename it, rename over it, or give it a further name.
@@ -133,7 +135,7 @@ pub fn effect(kind: Kind, rights: Caching, op: Operation) -> Option<Effect> {
 /// write delegation as long as nobody else has it open at all.
 fn delegation(rights: Caching, op: Operation) -> Caching {
     match op {
-        Operation::Contents | Operation::Look => rights,
+        Operation::Contents | Operation::Look | Operation::Advise => rights,
         Operation::Read | Operation::Handles if !rights.has(Caching::WRITE) => rights,
         Operation::Open(share) if !rights.has(Caching::WRITE) => {
             let harmless = !share.access.has(Rights::WRITE) && !share.deny.has(Rights::READ);
@@ -147,7 +149,7 @@ fn delegation(rights: Caching, op: Operation) -> Caching {
 fn oplock(rights: Caching, op: Operation) -> Caching {
     match op {
         Operation::Open(_) | Operation::Look | Operation::Read => rights.and(Caching::READ),
-        Operation::Write | Operation::Resize | Operation::Lock => Caching::NONE,
+        Operation::Write | Operation::Resize | Operation::Lock | Operation::Advise => Caching::NONE,
         Operation::Names if rights.has(Caching::HANDLE) => Caching::NONE,
         // MS-FSA 2.1.5.1.2: only a batch oplock stands for handles that the client may not need.
         Operation::Handles if rights.has(Caching::HANDLE) => Caching::READ,
@@ -159,9 +161,11 @@ fn oplock(rights: Caching, op: Operation) -> Caching {
 fn taken(op: Operation) -> Caching {
     match op {
         Operation::Open(_) | Operation::Read => Caching::WRITE,
-        Operation::Write | Operation::Resize | Operation::Lock | Operation::Contents => {
-            Caching::READ_WRITE
-        }
+        Operation::Write
+        | Operation::Resize
+        | Operation::Lock
+        | Operation::Advise
+        | Operation::Contents => Caching::READ_WRITE,
         Operation::Names | Operation::Delete | Operation::Handles => Caching::HANDLE,
         Operation::Attributes | Operation::Look => Caching::NONE,
     }

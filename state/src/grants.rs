@@ -128,7 +128,7 @@ impl Grants {
             let told = match &mut g.breaking {
                 None if !e.acknowledge => g.take(node, e.keep, now),
                 None => {
-                    let deadline = now.saturating_add(deadlines.acknowledge_ms(g.kind));
+                    let deadline = now.saturating_add(deadlines.acknowledge_ms());
                     let (to, origin) = (e.keep, g.rights);
                     g.begin(node, Breaking { to, deeper: to, origin, deadline })
                 }
@@ -240,7 +240,7 @@ impl Grants {
         g.rights = g.rights.and(to);
         let mut next = None;
         if let Some(b) = g.breaking.filter(|b| g.rights.without(b.to).is_none()) {
-            let deadline = now.saturating_add(deadlines.acknowledge_ms(g.kind));
+            let deadline = now.saturating_add(deadlines.acknowledge_ms());
             let rest = g.rights.and(b.deeper).grantable();
             if rest == g.rights {
                 g.breaking = None;

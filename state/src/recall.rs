@@ -3,12 +3,11 @@
 use crate::caching::{Caching, Kind};
 use crate::holder::{ClientId, HolderId, Millis, NodeId};
 
-/// How long a break may take. Declared together, because the second must be the longer one: who waits must still be there when
-/// the one who holds out is overruled.
+/// How long a break may take, of whatever kind. Declared together, because the second must be the longer one: who waits must still
+/// be there when the one who holds out is overruled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlines {
     acknowledge_ms: u64,
-    key_ms: u64,
     wait_ms: u64,
 }
 
@@ -16,21 +15,12 @@ impl Deadlines {
     /// `acknowledge_ms`: the holder must have given back what was asked for. `wait_ms`: whoever wanted it may count on an
     /// answer. `None` unless the second is longer.
     pub fn new(acknowledge_ms: u64, wait_ms: u64) -> Option<Self> {
-        Self::of_kinds(acknowledge_ms, acknowledge_ms, wait_ms)
+        (wait_ms > acknowledge_ms).then_some(Self { acknowledge_ms, wait_ms })
     }
 
-    /// As [`Self::new`], with a time of their own, `key_ms`, for oplocks and leases.
-    pub fn of_kinds(acknowledge_ms: u64, key_ms: u64, wait_ms: u64) -> Option<Self> {
-        let longer = wait_ms > acknowledge_ms && wait_ms > key_ms;
-        longer.then_some(Self { acknowledge_ms, key_ms, wait_ms })
-    }
-
-    /// Time for the holder of a grant of this kind, in milliseconds.
-    pub fn acknowledge_ms(self, kind: Kind) -> u64 {
-        match kind {
-            Kind::Delegation => self.acknowledge_ms,
-            Kind::Oplock | Kind::Lease => self.key_ms,
-        }
+    /// Time for the holder, in milliseconds.
+    pub fn acknowledge_ms(self) -> u64 {
+        self.acknowledge_ms
     }
 
     /// Time for the one who waits, in milliseconds.
@@ -81,6 +71,5 @@ mod tests {
     fn waiting_is_longer_than_acknowledging() {
         assert!(Deadlines::new(30, 30).is_none());
         assert!(Deadlines::new(30, 45).is_some());
-        assert!(Deadlines::of_kinds(30, 45, 45).is_none());
     }
 }

@@ -65,8 +65,16 @@ struct Slot {
     restrictive: AtomicU32,
     /// Writes under way.
     writers: AtomicU32,
-    /// When caching was last broken here; grants wait a while after it.
-    broken_ms: AtomicU64,
+    /// Where and when caching was last broken here, as [`broken`] packs it; grants of that node wait a while after it.
+    broken: AtomicU64,
+}
+
+/// Bits of a node in [`Slot::broken`]: enough to tell it from most others of its slot.
+const TAG_BITS: u32 = 20;
+
+/// A time and something of a node in one word.
+fn broken(node: NodeId, ms: Millis) -> u64 {
+    ms << TAG_BITS | mix(node.0) & ((1 << TAG_BITS) - 1)
 }
 
 /// Announces a write until it is dropped.
@@ -243,8 +251,15 @@ impl Table {
 
     fn note_break(&self, node: NodeId, verdict: &Verdict, now: Millis) {
         if matches!(verdict, Verdict::WaitFor(_)) {
-            self.slot(node).broken_ms.fetch_max(now.max(1), Ordering::Relaxed);
+            self.slot(node).broken.store(broken(node, now.max(1)), Ordering::Relaxed);
         }
+    }
+
+    /// Caching was broken here so lately that another grant would be broken as well.
+    fn is_contended(&self, node: NodeId, now: Millis) -> bool {
+        let last = self.slot(node).broken.load(Ordering::Relaxed);
+        let when = last >> TAG_BITS;
+        last != 0 && last == broken(node, when) && now.saturating_sub(when) < self.cool_ms
     }
 
     /// Narrows what a holder has open to exactly this. False when it has nothing open.
@@ -260,8 +275,7 @@ impl Table {
     /// Grants a delegation, unless others are in the way, a write is under way, or caching was broken here just now.
     pub fn delegate(&self, node: NodeId, party: &Party, rights: Caching, now: Millis) -> bool {
         let slot = self.slot(node);
-        let broken = slot.broken_ms.load(Ordering::Relaxed);
-        if broken != 0 && now.saturating_sub(broken) < self.cool_ms {
+        if self.is_contended(node, now) {
             return false;
         }
         if !self.change(node, |r| r.delegate(party, rights, &self.limits)) {

@@ -1,5 +1,7 @@
 //! A gateway in this process, and clients of every version over every transport.
 
+pub mod smb;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -2,14 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use client::connect::Local;
 use client::smb::{Options, Smb, User};
 use client::{Error, Result};
-use config::{Identity, Settings, Signing};
+use headgate_tests::world::smb::{alice, with_alice};
 use headgate_tests::world::{World, buf, pattern};
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
 use smbd_core::status::Status;
@@ -35,39 +34,6 @@ const SIZES: [usize; 17] = [
     (8 << 20) + 1,
     9_654_321,
 ];
-
-fn with_alice(settings: &mut Settings, dir: &Path) {
-    let file = dir.join("password");
-    fs::write(&file, "correct horse\n").unwrap();
-    #[allow(clippy::permissions_set_readonly_false)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-    }
-    settings.users.push(config::User {
-        name: "alice".into(),
-        password_file: Some(file),
-        identity: Identity { uid: Some(0), gid: Some(0), groups: Some(Vec::new()) },
-    });
-    settings.smb.asked_for = true;
-    settings.smb.port = 0;
-    settings.smb.direct_port = 0;
-    settings.smb.signing = Signing::Offered;
-}
-
-async fn world(change: impl FnOnce(&mut Settings)) -> (World, tempfile::TempDir) {
-    let dir = tempfile::tempdir().unwrap();
-    let world = World::with(|settings| {
-        with_alice(settings, dir.path());
-        change(settings);
-    })
-    .await;
-    (world, dir)
-}
-
-fn alice() -> User {
-    User { name: "alice".into(), domain: String::new(), password: "correct horse".into() }
-}
 
 async fn connect(world: &World, rdma: bool, user: &User, options: Options) -> Result<Smb> {
     let provider = Arc::new(Iwarp::new(IwarpConfig::default()));
@@ -119,7 +85,7 @@ async fn both_ways(world: &World, smb: &Smb, sizes: &[usize]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_dialect_moves_files_of_every_size() {
-    let (world, _dir) = world(|_| ()).await;
+    let (world, _dir) = with_alice(|_| ()).await;
     for dialect in Dialect::ALL {
         for (sign, seal) in [(false, false), (true, false), (false, true)] {
             if seal && !dialect.is_3() {
@@ -140,7 +106,7 @@ async fn every_dialect_moves_files_of_every_size() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn smb_direct_moves_payload_by_rdma() {
-    let (world, _dir) = world(|_| ()).await;
+    let (world, _dir) = with_alice(|_| ()).await;
     for dialect in [Dialect::V300, Dialect::V302, Dialect::V311] {
         let options = Options { dialect, ..Options::default() };
         let smb = connect(&world, true, &alice(), options).await.unwrap();
@@ -168,7 +134,7 @@ async fn smb_direct_moves_payload_by_rdma() {
 /// What is signed or sealed goes inside the messages, so that nothing of it travels in clear.
 #[tokio::test(flavor = "multi_thread")]
 async fn smb_direct_signed_or_sealed_moves_nothing_by_rdma() {
-    let (world, _dir) = world(|_| ()).await;
+    let (world, _dir) = with_alice(|_| ()).await;
     for (sign, seal) in [(true, false), (false, true)] {
         let options = Options { sign, seal, ..Options::default() };
         let smb = connect(&world, true, &alice(), options).await.unwrap();
@@ -182,7 +148,7 @@ async fn smb_direct_signed_or_sealed_moves_nothing_by_rdma() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_requests_are_under_way_at_once() {
-    let (world, _dir) = world(|_| ()).await;
+    let (world, _dir) = with_alice(|_| ()).await;
     for rdma in [false, true] {
         let smb = connect(&world, rdma, &alice(), Options::default()).await.unwrap();
         let file = smb.create("many").await.unwrap();
@@ -206,7 +172,7 @@ async fn many_requests_are_under_way_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_password_is_refused_and_says_no_more() {
-    let (world, _dir) = world(|_| ()).await;
+    let (world, _dir) = with_alice(|_| ()).await;
     for rdma in [false, true] {
         for (name, password) in [("alice", "wrong"), ("nobody", "correct horse")] {
             let user = User { name: name.into(), password: password.into(), ..User::default() };

@@ -29,12 +29,13 @@ pub const WAIT_MS: u64 = 100;
 pub const WAITING_MAX: usize = 256;
 /// The same for requests that wait as long as it takes.
 pub const PATIENT_MAX: usize = 4096;
-/// A holder must give back what is recalled within this time (`acknowledge`; for oplocks and leases the time that Windows gives,
-/// MS-SMB2 section 3.3.2.1), and whoever wants it may keep trying for the longer one: at its end the rights have been revoked.
-/// A break may have three steps.
-const ACKNOWLEDGE_MS: u64 = 30_000;
-const KEY_MS: u64 = 35_000;
-const GIVE_UP_MS: u64 = 3 * KEY_MS + 10_000;
+/// A holder of any kind must give back what is recalled within this time, unless the configuration has another: that of Windows
+/// (MS-SMB2 section 3.3.2.1).
+const ACKNOWLEDGE_MS: u64 = 35_000;
+/// Steps of one break, each with its own time for the holder.
+const STEPS_MAX: u64 = 3;
+/// Whoever waits may keep trying for this much longer than the last step takes; then the rights have been revoked.
+const GRACE_MS: u64 = 10_000;
 /// No caching is granted for a node this soon after it was broken there.
 const COOL_MS: u64 = 30_000;
 /// Verdicts asked for in one request before it is told to try again, so that a crowd of lapsed clients cannot hold it.
@@ -102,11 +103,7 @@ pub struct Keeper {
 
 impl Default for Keeper {
     fn default() -> Self {
-        // Invariant: the constants above are in the right order.
-        #[allow(clippy::expect_used)]
-        let deadlines =
-            Deadlines::of_kinds(ACKNOWLEDGE_MS, KEY_MS, GIVE_UP_MS).expect("waiting is longer");
-        Self::new(Table::new(deadlines, Limits::default(), COOL_MS))
+        Self::with_recall(Duration::from_millis(ACKNOWLEDGE_MS))
     }
 }
 
@@ -131,6 +128,16 @@ impl Refusal {
 }
 
 impl Keeper {
+    /// Over an empty table; holders have this long to give back what another wants.
+    pub fn with_recall(time: Duration) -> Self {
+        let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX / 8).clamp(1, u64::MAX / 8);
+        // Invariant: a number above zero, three times and more, is more.
+        #[allow(clippy::expect_used)]
+        let deadlines =
+            Deadlines::new(time, STEPS_MAX * time + GRACE_MS).expect("waiting is longer");
+        Self::new(Table::new(deadlines, Limits::default(), COOL_MS))
+    }
+
     /// Over this table.
     pub fn new(state: Table) -> Self {
         Self {

@@ -120,10 +120,15 @@ pub struct Namespace {
 impl Namespace {
     /// Of these shares; names and numbers are different.
     pub fn new(shares: Vec<Share>) -> Self {
+        Self::kept_by(shares, Keeper::default())
+    }
+
+    /// Of these shares, with a keeper that has its own times.
+    pub fn kept_by(shares: Vec<Share>, keeper: Keeper) -> Self {
         Self {
             shares: RwLock::new(shares.into_iter().map(Arc::new).collect()),
             changes: AtomicU64::new(0),
-            keeper: Keeper::default(),
+            keeper,
             names: Names::default(),
             watches: Arc::default(),
         }

@@ -48,7 +48,16 @@ pub struct OpenFile {
     /// The open.
     pub stateid: Stateid,
     /// The delegation that came with it.
-    pub delegation: Option<Stateid>,
+    pub delegation: Option<Delegation>,
+}
+
+/// `open_delegation4`, when there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delegation {
+    /// Its name.
+    pub stateid: Stateid,
+    /// OPEN_DELEGATE_WRITE.
+    pub write: bool,
 }
 
 /// The result of WRITE.
@@ -74,7 +83,7 @@ pub struct DirEntry {
 }
 
 /// `open_delegation4`
-fn delegation(r: &mut Reader<'_>) -> XdrResult<Option<Stateid>> {
+fn delegation(r: &mut Reader<'_>) -> XdrResult<Option<Delegation>> {
     fn ace(r: &mut Reader<'_>) -> XdrResult<()> {
         let _ = (r.u32()?, r.u32()?, r.u32()?);
         r.opaque(1024).map(drop)
@@ -85,7 +94,7 @@ fn delegation(r: &mut Reader<'_>) -> XdrResult<Option<Stateid>> {
             let stateid = Stateid::decode(r)?;
             r.bool()?;
             ace(r)?;
-            Ok(Some(stateid))
+            Ok(Some(Delegation { stateid, write: false }))
         }
         2 => {
             let stateid = Stateid::decode(r)?;
@@ -93,7 +102,7 @@ fn delegation(r: &mut Reader<'_>) -> XdrResult<Option<Stateid>> {
             // NFS_LIMIT_SIZE and NFS_LIMIT_BLOCKS both hold eight bytes.
             let _ = (r.u32()?, r.u64()?);
             ace(r)?;
-            Ok(Some(stateid))
+            Ok(Some(Delegation { stateid, write: true }))
         }
         3 => {
             // WND4_CONTENTION and WND4_RESOURCE say whether the server will tell when that changes.
@@ -181,6 +190,52 @@ impl Nfs4 {
     pub async fn close(&self, file: &OpenFile) -> Result<()> {
         let c = self.compound().putfh(&file.fh).close(file.stateid);
         self.plain(c, &[op::PUTFH, op::CLOSE]).await
+    }
+
+    /// LOCK of bytes of an open file by `owner`, who has none of it yet; `kind` is `nfs_lock_type4`: 1 to read, 2 to write.
+    pub async fn lock(
+        &self,
+        file: &OpenFile,
+        owner: &[u8],
+        kind: u32,
+        (offset, length): (u64, u64),
+    ) -> Result<Stateid> {
+        let mut c = self.compound().putfh(&file.fh);
+        let w = c.op(op::LOCK);
+        w.u32(kind);
+        w.bool(false);
+        w.u64(offset);
+        w.u64(length);
+        // A new lock owner: open_seqid, the open, lock_seqid, and whose it is.
+        w.bool(true);
+        w.u32(0);
+        file.stateid.encode(w);
+        w.u32(0);
+        w.u64(self.clientid());
+        w.opaque(owner);
+        let answer = self.call(c).await?;
+        let mut results = Results::new(&answer)?;
+        results.sequence()?;
+        results.next(op::PUTFH)?;
+        Ok(Stateid::decode(results.next(op::LOCK)?)?)
+    }
+
+    /// LOCKU
+    pub async fn unlock(
+        &self,
+        fh: &Fh,
+        stateid: Stateid,
+        kind: u32,
+        (offset, length): (u64, u64),
+    ) -> Result<()> {
+        let mut c = self.compound().putfh(fh);
+        let w = c.op(op::LOCKU);
+        w.u32(kind);
+        w.u32(0);
+        stateid.encode(w);
+        w.u64(offset);
+        w.u64(length);
+        self.plain(c, &[op::PUTFH, op::LOCKU]).await
     }
 
     /// READ: the bytes, in pieces, and whether the end of the file is reached.

@@ -27,7 +27,7 @@ const LIST_BYTES: u32 = 65_536;
 /// An open file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmbFile {
-    id: FileId,
+    pub(super) id: FileId,
     /// Bytes of data when it was opened.
     pub size: u64,
 }
@@ -39,13 +39,20 @@ pub struct Entry {
     pub name: String,
 }
 
-fn malformed(m: Malformed) -> Error {
+pub(super) fn malformed(m: Malformed) -> Error {
     Error::Protocol(format!("{m:?}"))
 }
 
 /// Credits that a request or an answer of so many bytes costs (MS-SMB2 section 3.1.5.2).
 fn charge(bytes: u32) -> u16 {
     u16::try_from(bytes.saturating_sub(1) / 65_536 + 1).unwrap_or(u16::MAX)
+}
+
+impl SmbFile {
+    /// The server names it so, in a break.
+    pub fn is(&self, id: FileId) -> bool {
+        self.id == id
+    }
 }
 
 impl Smb {

@@ -11,6 +11,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 
@@ -19,8 +20,8 @@ use iobuf::{Buf, BufMut};
 use rdma_transport::channel::{ChannelError, Info, Payload, Place, RemoteSeg, Reply, Traffic};
 use rdma_transport::messages::{Message, Messages};
 use rdma_transport::verbs::Region;
-use smbd_core::wire::{Command, Flags, HEADER_LEN, Header, read, transform, write};
-use tokio::sync::oneshot;
+use smbd_core::wire::{Command, Flags, HEADER_LEN, Header, oplock_break, read, transform, write};
+use tokio::sync::{mpsc, oneshot};
 
 use super::secure::Secure;
 use crate::error::{Error, Result};
@@ -33,6 +34,8 @@ const EVENTS_PER_TURN: usize = 64;
 /// Credits that a client works towards.
 const CREDITS_GOAL: u32 = 512;
 const STATUS_PENDING: u32 = 0x0000_0103;
+/// Breaks that wait for someone to look at them.
+const BREAKS_MAX: usize = 256;
 
 /// What a request says.
 pub(super) enum Ask {
@@ -86,6 +89,10 @@ struct Shared {
     driver: AtomicWaker,
     info: Arc<Info>,
     secure: OnceLock<Secure>,
+    /// Who wants to know of breaks, if somebody does.
+    breaks: OnceLock<mpsc::Sender<oplock_break::Response>>,
+    /// Interim answers that came.
+    interims: AtomicU64,
     /// The dialect has credits of more than one for large requests.
     multi_credit: OnceLock<bool>,
 }
@@ -118,6 +125,8 @@ impl Link {
             driver: AtomicWaker::new(),
             info: messages.info().clone(),
             secure: OnceLock::new(),
+            breaks: OnceLock::new(),
+            interims: AtomicU64::new(0),
             multi_credit: OnceLock::new(),
         });
         let mut driver = Driver {
@@ -138,6 +147,17 @@ impl Link {
     /// What is known of the connection.
     pub(super) fn info(&self) -> &Arc<Info> {
         &self.0.0.info
+    }
+
+    /// Breaks of oplocks and leases from now on, [`BREAKS_MAX`] of them while nobody looks; `None` when somebody has asked before.
+    pub(super) fn breaks(&self) -> Option<mpsc::Receiver<oplock_break::Response>> {
+        let (sender, receiver) = mpsc::channel(BREAKS_MAX);
+        self.0.0.breaks.set(sender).is_ok().then_some(receiver)
+    }
+
+    /// Interim answers (STATUS_PENDING) that came.
+    pub(super) fn interims(&self) -> u64 {
+        self.0.0.interims.load(Ordering::Relaxed)
     }
 
     /// From now on messages are signed or sealed with these keys.
@@ -353,11 +373,20 @@ impl Driver {
         let malformed = |m: smbd_core::wire::Malformed| Error::Protocol(format!("{m:?}"));
         let header = Header::parse(&body).map_err(malformed)?;
         if header.message_id == u64::MAX {
-            // A break of an oplock; we never ask for one.
-            return Ok(());
+            let told = oplock_break::Response::parse(&body).map_err(malformed)?;
+            let full = || Error::Protocol(format!("{BREAKS_MAX} breaks wait for an answer"));
+            return match self.shared.breaks.get() {
+                // Nobody looks any more: the holder is mute.
+                Some(to) => match to.try_send(told) {
+                    Err(mpsc::error::TrySendError::Full(_)) => Err(full()),
+                    _ => Ok(()),
+                },
+                None => Ok(()),
+            };
         }
         self.credits = self.credits.saturating_add(u32::from(header.credits));
         if header.flags.has(Flags::ASYNC) && header.status == STATUS_PENDING {
+            self.shared.interims.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
         if let Some(secure) = secure

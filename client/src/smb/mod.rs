@@ -8,6 +8,7 @@
 //!
 //! *Errors.* [`Error::Smb`] is what the server answered.
 
+mod caching;
 mod files;
 mod link;
 mod logon;
@@ -25,6 +26,7 @@ use smbd_core::wire::negotiate::Dialect;
 use smbd_core::wire::{Command, HEADER_LEN, Header, read, transform};
 use tokio::net::TcpStream;
 
+pub use caching::{Break, Caching, OpenHow};
 pub use files::{Entry, SmbFile};
 
 use crate::connect::{CONNECT_SECONDS_MAX, Local};

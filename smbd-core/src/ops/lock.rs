@@ -137,7 +137,11 @@ async fn one(
             keeper.close(node, open.party.holder);
             Err(Status::RANGE_NOT_LOCKED)
         }
-        Ok(()) => Ok(()),
+        // Who began to cache while this waited for the range is told now.
+        Ok(()) => {
+            keeper.tell(node, who, Operation::Lock);
+            Ok(())
+        }
         Err(VfsError::Locked) => Err(Status::LOCK_NOT_GRANTED),
         Err(VfsError::Cancelled) => Err(Status::RANGE_NOT_LOCKED),
         Err(why) => Err(why.into()),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use state::{Enforce, LockKind, LockVerdict, Party, Range, Rights};
+use state::{Enforce, LockKind, LockVerdict, Operation, Party, Range, Rights};
 use vfs::NodeId;
 
 use crate::v4::client::Client;
@@ -162,6 +162,10 @@ async fn take(
     let clients = cx.nfs.clients.clone();
     let keeper = cx.nfs.core.namespace.keeper();
     let node: NodeId = at.node.id();
+    // Clients of SMB must not read from their caches what they may not read from the file from now on: those who cache now give
+    // that back, and who began between this and the lock is told when it is held.
+    let who = Some(party.who());
+    keeper.before(node, who, Operation::Advise, Range::ALL).await?;
     for _ in 0..ROUNDS_MAX {
         let verdict = {
             // Under the client's lock, so that a lock is never given to a state that has just ended.
@@ -176,6 +180,7 @@ async fn take(
                 let id = compose(client.id, number, state.seqid);
                 id.encode(&mut cx.out);
                 cx.current_stateid = Some(id);
+                keeper.tell(node, who, Operation::Advise);
                 return Ok(());
             }
             verdict

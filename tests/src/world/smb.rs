@@ -1,0 +1,44 @@
+//! A world that serves SMB as well, to one user.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use client::smb::User;
+use config::{Identity, Settings, Signing};
+use tempfile::TempDir;
+
+use super::World;
+
+/// The user: root to the file system.
+pub fn alice() -> User {
+    User { name: "alice".into(), domain: String::new(), password: "correct horse".into() }
+}
+
+#[allow(clippy::expect_used)] // A test without a password has failed.
+fn add_alice(settings: &mut Settings, dir: &Path) {
+    let file = dir.join("password");
+    fs::write(&file, "correct horse\n").expect("the password file");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("for its owner only");
+    settings.users.push(config::User {
+        name: "alice".into(),
+        password_file: Some(file),
+        identity: Identity { uid: Some(0), gid: Some(0), groups: Some(Vec::new()) },
+    });
+    settings.smb.asked_for = true;
+    settings.smb.port = 0;
+    settings.smb.direct_port = 0;
+    settings.smb.signing = Signing::Offered;
+}
+
+/// Starts a world with [`alice`] and other settings. The folder holds her password.
+#[allow(clippy::expect_used)] // As above.
+pub async fn with_alice(change: impl FnOnce(&mut Settings)) -> (World, TempDir) {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let world = World::with(|settings| {
+        add_alice(settings, dir.path());
+        change(settings);
+    })
+    .await;
+    (world, dir)
+}

@@ -1,0 +1,269 @@
+//! One cell of the matrix: the first takes, the second comes, and everything that is seen of it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use client::nfs4::Recall;
+use client::smb::Break;
+use smbd_core::wire::create::oplock;
+
+use crate::kinds::{H, Kind, R, W, letters, level};
+use crate::side::{Hold, Side, Taken};
+
+/// What a file holds in the beginning, what the first writes, what the second writes.
+pub(crate) const BASE: &[u8] = b"base!";
+pub(crate) const FIRST: &[u8] = b"first";
+pub(crate) const SECOND: &[u8] = b"secnd";
+
+/// What was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// What the first was told, in order.
+    pub(crate) told: String,
+    /// What the second got.
+    pub(crate) got: String,
+    /// What is wrong with it, by the rules that hold for every cell.
+    pub(crate) faults: Vec<String>,
+}
+
+/// Times of a run. A run that saw something unexpected is repeated with longer ones, so that a busy machine is no fault.
+#[derive(Clone, Copy)]
+pub(crate) struct Pace {
+    /// The first keeps what it is asked for this long, to see who waits for it.
+    pub(crate) hold: Duration,
+    /// Nothing more is told after this long.
+    pub(crate) quiet: Duration,
+}
+
+impl Pace {
+    pub(crate) const BRISK: Self =
+        Self { hold: Duration::from_millis(60), quiet: Duration::from_millis(120) };
+    pub(crate) const CALM: Self =
+        Self { hold: Duration::from_millis(600), quiet: Duration::from_millis(1500) };
+}
+
+/// The first as it answers breaks and recalls.
+struct Holder<'a> {
+    side: &'a mut Side,
+    hold: Hold,
+    told: Vec<String>,
+    pace: Pace,
+    second_done: &'a AtomicBool,
+}
+
+impl Holder<'_> {
+    /// Answers what it is told, until the second is done and some time after that: what nobody waits for may come later.
+    async fn answer_all(&mut self) {
+        loop {
+            tokio::select! {
+                Some(told) = self.side.breaks.recv() => self.on_break(told).await,
+                Some(recall) = self.side.recalls.recv() => self.on_recall(recall).await,
+                () = tokio::time::sleep(self.pace.quiet) => {
+                    if self.second_done.load(Ordering::Acquire) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn on_recall(&mut self, recall: Recall) {
+        let mine = self.hold.delegation.take();
+        let Some((fh, d)) = mine.filter(|(_, d)| d.stateid == recall.stateid) else { return };
+        let waits = self.second_waits().await;
+        self.told.push(format!("delegation recalled{waits}"));
+        self.hold.caches = 0;
+        if let Err(e) = self.side.nfs4.delegreturn(&fh, d.stateid).await {
+            self.told.push(format!("DELEGRETURN: {e}"));
+        }
+    }
+
+    /// Whether the second waits for the answer.
+    async fn second_waits(&self) -> &'static str {
+        let until = tokio::time::Instant::now() + self.pace.hold;
+        while tokio::time::Instant::now() < until {
+            if self.second_done.load(Ordering::Acquire) {
+                return ", which nobody waits for";
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        ""
+    }
+
+    async fn on_break(&mut self, told: Break) {
+        let (from, to, acknowledge, text) = match told {
+            Break::LeaseNotice(n) if n.key == self.hold.key => {
+                let text = format!("lease {} to {}", letters(n.from), letters(n.to));
+                (n.from, n.to, n.acknowledge, text)
+            }
+            Break::Oplock(o) if self.hold.smb.is_some_and(|f| f.is(o.file)) => {
+                let from = self.hold.caches;
+                let to = if o.level == oplock::NONE { 0 } else { R };
+                (from, to, from & W != 0, format!("oplock to {}", level(o.level)))
+            }
+            // Of a cell before this one.
+            _ => return,
+        };
+        let waits = if acknowledge { self.second_waits().await } else { "" };
+        let how = if acknowledge { "" } else { ", no answer asked" };
+        self.told.push(format!("{text}{how}{waits}"));
+        let done = self.give_back(from, to, acknowledge, told).await;
+        if let Err(e) = done {
+            self.told.push(format!("the answer was refused: {e}"));
+        }
+    }
+
+    async fn give_back(
+        &mut self,
+        from: u32,
+        to: u32,
+        acknowledge: bool,
+        told: Break,
+    ) -> client::Result<()> {
+        if from & W != 0 && to & W == 0 {
+            self.side.flush(&mut self.hold).await?;
+        }
+        self.hold.caches = to;
+        // The application has closed the file already; the handle was kept for the next time.
+        if from & H != 0 && to & H == 0 {
+            self.side.flush(&mut self.hold).await?;
+            self.hold.caches = 0;
+            return match self.hold.smb.take() {
+                Some(file) => self.side.smb.close(file).await,
+                None => Ok(()),
+            };
+        }
+        match told {
+            Break::LeaseNotice(n) if acknowledge => {
+                self.side.smb.acknowledge_lease(n.key, n.to).await
+            }
+            Break::Oplock(o) if acknowledge => match &self.hold.smb {
+                Some(file) => self.side.smb.acknowledge_oplock(file, o.level).await,
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Makes the file, lets the first take it, and the second come.
+pub(crate) async fn run(
+    (a, b): (&mut Side, &Side),
+    (first, second): (Kind, Kind),
+    name: &str,
+    pace: Pace,
+) -> Seen {
+    let path = a.folder.join(name);
+    std::fs::write(&path, BASE).unwrap();
+    let taken = a.take(first, name, FIRST).await;
+    let mut faults = Vec::new();
+    let mut hold = taken.hold;
+    if !taken.good || hold.caches != first.caches() {
+        faults.push(format!("the first did not get it: {}", taken.outcome));
+    }
+    if hold.caches & W != 0 {
+        hold.kept_back = Some(FIRST.to_vec());
+    }
+    if first == Kind::ReadDelegation
+        && let Some(file) = hold.v4.take()
+        && let Err(e) = a.nfs4.close(&file).await
+    {
+        faults.push(format!("CLOSE beside a delegation: {e}"));
+    }
+    let done = AtomicBool::new(false);
+    let mut holder = Holder { side: a, hold, told: Vec::new(), pace, second_done: &done };
+    let coming = async {
+        let came = b.take(second, name, SECOND).await;
+        done.store(true, Ordering::Release);
+        came
+    };
+    let (mut came, ()) = tokio::join!(coming, holder.answer_all());
+    let told = holder.told.join("; ");
+    let mut hold = holder.hold;
+    faults.extend(judge(a, &hold, (first, second), &came, &path, name).await);
+    faults.extend(end((a, b), &mut hold, &mut came, second, &path).await);
+    let got = sees(&came);
+    let told = if told.is_empty() { "nothing".into() } else { told };
+    let _ = std::fs::remove_file(&path);
+    Seen { told, got, faults }
+}
+
+fn sees(came: &Taken) -> String {
+    let data = match &came.hold.seen[..] {
+        BASE => "the data as it was",
+        FIRST => "what the first wrote",
+        _ => return came.outcome.clone(),
+    };
+    format!("{}, reads {data}", came.outcome)
+}
+
+/// What must hold in every cell while both are there.
+async fn judge(
+    a: &Side,
+    hold: &Hold,
+    (first, second): (Kind, Kind),
+    came: &Taken,
+    path: &std::path::Path,
+    name: &str,
+) -> Vec<String> {
+    let mut faults = Vec::new();
+    let now = std::fs::read(path).unwrap();
+    if hold.caches & (R | W) == R && hold.seen != now {
+        faults.push("the first may read from a cache that is stale".to_owned());
+    }
+    if hold.caches & W != 0 && !second.is_local() && came.good {
+        faults.push("the first may write into its cache beside another".to_owned());
+    }
+    let cached = hold.kept_back.is_some() && second.is_local();
+    let read = !came.hold.seen.is_empty();
+    if read && !second.writes() && !cached && came.hold.seen != now {
+        faults.push("the second read what was not there".to_owned());
+    }
+    if came.good && came.hold.caches & W != 0 && hold.caches != 0 {
+        faults.push("two cache, one of them for writing".to_owned());
+    }
+    let locks = |k| matches!(k, Kind::RangeLock | Kind::V4Lock);
+    if locks(first) && locks(second) && came.good {
+        faults.push("two hold one lock".to_owned());
+    }
+    if first == Kind::RangeLock && read && !second.is_local() {
+        faults.push("a mandatory lock did not bind".to_owned());
+    }
+    // A holder that lost its cache must see the truth when it looks again.
+    if hold.caches == 0
+        && let Some(seen) = a.look(hold, name).await
+        && seen != now
+        && !(came.good && came.hold.caches & W != 0)
+    {
+        faults.push("the first does not see the file as it is".to_owned());
+    }
+    faults
+}
+
+/// Both leave; nothing that was written is lost.
+async fn end(
+    (a, b): (&Side, &Side),
+    hold: &mut Hold,
+    came: &mut Taken,
+    second: Kind,
+    path: &std::path::Path,
+) -> Vec<String> {
+    let mut faults = Vec::new();
+    let still_cached = hold.kept_back.is_some();
+    for (who, left) in [("first", a.leave(hold).await), ("second", b.leave(&mut came.hold).await)] {
+        if let Err(e) = left {
+            faults.push(format!("the {who} could not leave: {e}"));
+        }
+    }
+    if hold.kept_back.is_some() {
+        faults.push("what the first wrote was never asked for".to_owned());
+    }
+    let now = std::fs::read(path).unwrap();
+    if second.writes() && came.good && !still_cached && now != SECOND {
+        faults.push("what the second wrote is lost".to_owned());
+    }
+    if still_cached && now != FIRST {
+        faults.push("what the first wrote is lost".to_owned());
+    }
+    faults
+}

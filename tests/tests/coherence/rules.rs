@@ -1,0 +1,170 @@
+//! The rule behind each cell, and where it is written.
+
+use crate::kinds::{H, Kind, R, W};
+
+/// What the first holds, as rules see it.
+enum First {
+    Caches(u32, By),
+    Shares,
+    Denies,
+    Locks,
+    Nothing,
+}
+
+enum By {
+    Lease,
+    Oplock,
+    Delegation,
+}
+
+fn first(kind: Kind) -> First {
+    match kind {
+        Kind::Lease(s) => First::Caches(s, By::Lease),
+        Kind::Oplock(_) => First::Caches(kind.caches(), By::Oplock),
+        Kind::ReadDelegation => First::Caches(R | H, By::Delegation),
+        Kind::ShareDeny => First::Shares,
+        Kind::V4Deny => First::Denies,
+        Kind::RangeLock | Kind::V4Lock => First::Locks,
+        _ => First::Nothing,
+    }
+}
+
+/// The rule of a cell and its source.
+pub(crate) fn rule(a: Kind, b: Kind) -> (&'static str, &'static str) {
+    if b.is_local() {
+        return local(a, b);
+    }
+    match first(a) {
+        First::Nothing => nothing(b),
+        First::Caches(rights, by) => caching(rights, &by, b),
+        First::Shares => sharing(b),
+        First::Denies => denying(b),
+        First::Locks if a == Kind::RangeLock => mandatory(b),
+        First::Locks => advisory(b),
+    }
+}
+
+fn local(a: Kind, b: Kind) -> (&'static str, &'static str) {
+    match (a.caches(), b) {
+        (0, _) => (
+            "the host's processes pass no gateway: share modes and locks of clients do not bind them",
+            "Headgate's rule; MS-FSA has no such access",
+        ),
+        (c, Kind::LocalRead) if c & W != 0 => (
+            "a process of the host sees what a client keeps back when the client sends it",
+            "Headgate's rule; close-to-open, as RFC 8881 section 10.3.1 has it for clients",
+        ),
+        (_, Kind::LocalRead) => ("readers do not disturb each other", "RFC 8881 section 10.4"),
+        _ => (
+            "the kernel tells of the change, and whoever caches the file for reading is told",
+            "Headgate's rule, by fanotify(7)",
+        ),
+    }
+}
+
+fn nothing(b: Kind) -> (&'static str, &'static str) {
+    match b {
+        Kind::ReadDelegation => {
+            ("nobody writes and nobody denies reading, so it may be given", "RFC 8881 section 10.4")
+        }
+        Kind::Lease(_) | Kind::Oplock(_) => {
+            ("nobody else has the file open, so all of it may be had", "MS-FSA section 2.1.5.18")
+        }
+        _ => ("an access without an open holds nothing", "RFC 1813 section 1.1"),
+    }
+}
+
+fn caching(rights: u32, by: &By, b: Kind) -> (&'static str, &'static str) {
+    let source = match by {
+        By::Delegation => "RFC 8881 section 10.4",
+        _ => "MS-FSA section 2.1.4.12",
+    };
+    match b {
+        Kind::ShareDeny | Kind::V4Deny if rights & H != 0 => (
+            "an open against a share mode asks for cached handles first (OPEN_BREAK_H), then share modes decide",
+            "MS-FSA section 2.1.5.1.2, RFC 8881 section 10.4",
+        ),
+        Kind::ShareDeny | Kind::V4Deny => (
+            "the first has the file open: what it does must not be what the second denies",
+            "MS-FSA section 2.1.5.1.2, RFC 8881 section 9.7",
+        ),
+        Kind::V3Write | Kind::RangeLock | Kind::V4Lock => {
+            ("a write or a lock ends caching of any kind", source)
+        }
+        _ if rights & W != 0 => (
+            "whoever else opens or reads takes WRITE caching, after what was kept back is sent",
+            source,
+        ),
+        Kind::Lease(_) | Kind::Oplock(_) => (
+            "readers share READ caching; WRITE caching needs to be alone; oplocks share READ only",
+            "MS-FSA section 2.1.5.18",
+        ),
+        _ => ("READ and HANDLE caching stand beside readers", source),
+    }
+}
+
+fn sharing(b: Kind) -> (&'static str, &'static str) {
+    match b {
+        Kind::V3Read | Kind::V3Write => (
+            "an access without an open obeys share modes like one with an open",
+            "MS-FSA section 2.1.5.1.2; RFC 1813 has no error for it but NFS3ERR_JUKEBOX or NFS3ERR_ACCES",
+        ),
+        _ => (
+            "an open must not do what another denies, nor deny what it does",
+            "MS-FSA section 2.1.5.1.2, RFC 8881 section 9.7",
+        ),
+    }
+}
+
+fn denying(b: Kind) -> (&'static str, &'static str) {
+    match b {
+        Kind::V3Read | Kind::V3Write => {
+            ("an access without an open obeys share reservations", "RFC 8881 section 9.7")
+        }
+        _ => (
+            "an open must not do what another denies, nor deny what it does",
+            "RFC 8881 section 9.7, MS-FSA section 2.1.5.1.2",
+        ),
+    }
+}
+
+fn mandatory(b: Kind) -> (&'static str, &'static str) {
+    match b {
+        Kind::RangeLock | Kind::V4Lock => {
+            ("exclusive locks exclude each other, of whatever protocol", "MS-FSA section 2.1.5.8")
+        }
+        Kind::ShareDeny | Kind::V4Deny => (
+            "the lock has an open, whose reading and writing the second denies",
+            "MS-FSA section 2.1.5.1.2, RFC 8881 section 9.7",
+        ),
+        Kind::ReadDelegation => (
+            "no delegation beside an open for writing; reads of locked bytes are refused",
+            "RFC 8881 sections 10.4 and 9.1.2",
+        ),
+        Kind::Lease(_) | Kind::Oplock(_) => (
+            "nothing is cached of a file with locked bytes; reads of these are refused",
+            "MS-FSA sections 2.1.5.18 and 2.1.4.10",
+        ),
+        _ => ("a lock of SMB binds reads and writes of everybody", "MS-FSA section 2.1.4.10"),
+    }
+}
+
+fn advisory(b: Kind) -> (&'static str, &'static str) {
+    match b {
+        Kind::RangeLock | Kind::V4Lock => {
+            ("exclusive locks exclude each other, of whatever protocol", "RFC 8881 section 9.1")
+        }
+        Kind::ShareDeny | Kind::V4Deny => (
+            "the lock has an open, whose reading and writing the second denies",
+            "MS-FSA section 2.1.5.1.2, RFC 8881 section 9.7",
+        ),
+        Kind::ReadDelegation => {
+            ("no delegation beside an open for writing", "RFC 8881 section 10.4")
+        }
+        Kind::Lease(_) | Kind::Oplock(_) => (
+            "nothing is cached of a file with locked bytes; a lock of NFS binds clients of SMB, who know no other",
+            "MS-FSA sections 2.1.5.18 and 2.1.4.10",
+        ),
+        _ => ("locks are advice among clients of NFS", "RFC 8881 section 9.1.2"),
+    }
+}

@@ -1,0 +1,312 @@
+//! One of the two clients of a cell: by every protocol at once, with what it holds and what it was told.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use client::connect::Local;
+use client::nfs3::{self, Nfs3};
+use client::nfs4::{Delegation, Fh, Minor, Nfs4, OpenFile, OpenHow, Recall, Recalls, Stateid};
+use client::smb::{Break, Options, Smb, SmbFile, User};
+use client::{Credential, Error, NoCallbacks, Result, mount};
+use headgate_tests::world::{World, buf};
+use tokio::sync::mpsc::Receiver;
+
+use crate::kinds::{Kind, R, W, letters, level};
+
+/// Bytes of every file, and what is locked of it.
+pub(crate) const LEN: u32 = 5;
+pub(crate) const RANGE: (u64, u64) = (0, 10);
+/// A client that is told to come back goes on asking for this long.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+static KEYS: AtomicU64 = AtomicU64::new(1);
+
+/// How the clients reach the gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Tcp,
+    Rdma,
+}
+
+/// The connections of one client.
+pub(crate) struct Side {
+    pub(crate) smb: Smb,
+    pub(crate) breaks: Receiver<Break>,
+    pub(crate) nfs4: Nfs4,
+    pub(crate) recalls: Receiver<Recall>,
+    pub(crate) nfs3: Nfs3,
+    pub(crate) root4: Fh,
+    pub(crate) root3: Fh,
+    pub(crate) folder: PathBuf,
+}
+
+/// What a side has of a file.
+#[derive(Default)]
+pub(crate) struct Hold {
+    pub(crate) smb: Option<SmbFile>,
+    pub(crate) key: [u8; 16],
+    pub(crate) v4: Option<OpenFile>,
+    pub(crate) lock: Option<Stateid>,
+    pub(crate) delegation: Option<(Fh, Delegation)>,
+    /// What it may cache, as lease letters.
+    pub(crate) caches: u32,
+    /// What it read last.
+    pub(crate) seen: Vec<u8>,
+    /// What it has written and not sent.
+    pub(crate) kept_back: Option<Vec<u8>>,
+}
+
+/// What came of taking a kind.
+pub(crate) struct Taken {
+    pub(crate) hold: Hold,
+    /// For the document.
+    pub(crate) outcome: String,
+    pub(crate) good: bool,
+}
+
+/// Repeats what a server asks to come back for.
+pub(crate) async fn patiently<T, F: Future<Output = Result<T>>>(
+    mut ask: impl FnMut() -> F,
+) -> Result<T> {
+    const NFS4ERR_DELAY: u32 = 10008;
+    const NFS3ERR_JUKEBOX: u32 = 10008;
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match ask().await {
+            Err(Error::Nfs4(_, NFS4ERR_DELAY) | Error::Nfs3(NFS3ERR_JUKEBOX))
+                if Instant::now() < until =>
+            {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            other => return other,
+        }
+    }
+}
+
+/// The name of a refusal, without numbers.
+pub(crate) fn refusal(e: &Error) -> String {
+    match e {
+        Error::Smb(_, status) => format!("STATUS_{status:?}"),
+        Error::Nfs4(_, status) => match nfsrdma::v4::status::Status::from_u32(*status) {
+            Some(name) => format!("NFS4ERR_{}", format!("{name:?}").to_uppercase()),
+            None => format!("nfsstat4 {status}"),
+        },
+        other => {
+            let text = other.to_string();
+            text.split(" (").next().unwrap_or(&text).to_owned()
+        }
+    }
+}
+
+fn flat(data: &[iobuf::Buf]) -> Vec<u8> {
+    data.iter().flat_map(|b| b.to_vec()).collect()
+}
+
+impl Side {
+    /// Connects by every protocol, as root.
+    pub(crate) async fn connect(world: &World, user: &User, way: Way) -> Result<Side> {
+        let local = Local::default();
+        let rdma = way == Way::Rdma;
+        let (smb_at, nfs_at) = match rdma {
+            true => (world.running.smb_direct[0], world.running.nfs_rdma[0]),
+            false => (world.running.smb[0], world.running.nfs[0]),
+        };
+        let share = ("127.0.0.1", "data");
+        let smb = Smb::connect(smb_at, rdma, share, user, Options::default(), &local).await?;
+        let breaks = smb.breaks().ok_or(Error::Protocol("asked twice".into()))?;
+        let (callbacks, recalls) = Recalls::new();
+        let cred = Credential::sys(0, 0, &[]);
+        let number = KEYS.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        let rpc = dial(rdma, nfs_at, &local, Arc::new(callbacks)).await?;
+        let nfs4 = Nfs4::connect(rpc, cred.clone(), Minor::Two, &number, number).await?;
+        let root4 = nfs4.walk("/data").await?;
+        let at = world.running.nfs[0];
+        let mounts = client::connect::tcp(at, &local, Arc::new(NoCallbacks)).await?;
+        let root3 = mount::mount(&mounts, &cred, "/data").await?;
+        let rpc = dial(rdma, nfs_at, &local, Arc::new(NoCallbacks)).await?;
+        let nfs3 = Nfs3::new(rpc, cred);
+        Ok(Side { smb, breaks, nfs4, recalls, nfs3, root4, root3, folder: world.folder() })
+    }
+
+    /// Does what the kind says, and reads where it can; `mark` is what a kind that writes leaves in the file.
+    pub(crate) async fn take(&self, kind: Kind, name: &str, mark: &[u8]) -> Taken {
+        let mut hold = Hold::default();
+        let outcome = match kind {
+            Kind::ReadDelegation | Kind::V4Deny | Kind::V4Lock => {
+                self.take_v4(kind, name, &mut hold).await
+            }
+            Kind::V3Read | Kind::V3Write => self.take_v3(kind, name, mark, &mut hold).await,
+            Kind::LocalRead | Kind::LocalWrite => {
+                self.take_local(kind, name, mark, &mut hold).await
+            }
+            _ => self.take_smb(kind, name, &mut hold).await,
+        };
+        match outcome {
+            Ok(outcome) => Taken { hold, outcome, good: true },
+            Err(e) => Taken { hold, outcome: refusal(&e), good: false },
+        }
+    }
+
+    async fn take_smb(&self, kind: Kind, name: &str, hold: &mut Hold) -> Result<String> {
+        hold.key[..8].copy_from_slice(&KEYS.fetch_add(1, Ordering::Relaxed).to_be_bytes());
+        let how = kind.smb(hold.key).ok_or(Error::Protocol("not of SMB".into()))?;
+        let (file, granted) = self.smb.open_cached(name, &how).await?;
+        hold.smb = Some(file);
+        let outcome = match kind {
+            Kind::Lease(_) => {
+                hold.caches = granted;
+                format!("has {}", letters(granted))
+            }
+            Kind::Oplock(_) => {
+                let granted = u8::try_from(granted).unwrap_or(u8::MAX);
+                hold.caches = Kind::Oplock(granted).caches();
+                format!("has {}", level(granted))
+            }
+            Kind::RangeLock => {
+                self.smb.lock(&file, RANGE, true, false).await?;
+                "has the lock".into()
+            }
+            _ => "opened".into(),
+        };
+        match self.smb.read(&file, 0, LEN).await {
+            Ok(data) => hold.seen = flat(&data),
+            Err(e) => return Ok(format!("{outcome}, reading: {}", refusal(&e))),
+        }
+        Ok(outcome)
+    }
+
+    async fn take_v4(&self, kind: Kind, name: &str, hold: &mut Hold) -> Result<String> {
+        let owner = KEYS.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        let how = match kind {
+            Kind::V4Deny => OpenHow { deny: 3, ..OpenHow::READ },
+            Kind::V4Lock => OpenHow { want: 0x400, ..OpenHow::WRITE },
+            _ => OpenHow::READ,
+        };
+        let opening = || self.nfs4.open(&self.root4, name.as_bytes(), &owner, how);
+        let file = patiently(opening).await?;
+        hold.v4 = Some(file.clone());
+        if let Some(delegation) = file.delegation {
+            hold.delegation = Some((file.fh.clone(), delegation));
+            hold.caches = if delegation.write { Kind::Lease(7).caches() } else { kind.caches() };
+        }
+        let outcome = match kind {
+            Kind::V4Lock => {
+                let lock = patiently(|| self.nfs4.lock(&file, &owner, 2, RANGE)).await?;
+                hold.lock = Some(lock);
+                "has the lock"
+            }
+            Kind::ReadDelegation if file.delegation.is_some() => "has the delegation",
+            Kind::ReadDelegation => "opened, no delegation",
+            _ => "opened",
+        };
+        let stateid = hold.lock.unwrap_or(file.stateid);
+        match patiently(|| self.nfs4.read(&file.fh, stateid, 0, LEN)).await {
+            Ok((data, _)) => hold.seen = flat(&data),
+            Err(e) => return Ok(format!("{outcome}, reading: {}", refusal(&e))),
+        }
+        Ok(outcome.into())
+    }
+
+    async fn take_v3(
+        &self,
+        kind: Kind,
+        name: &str,
+        mark: &[u8],
+        hold: &mut Hold,
+    ) -> Result<String> {
+        let (fh, _) = self.nfs3.lookup(&self.root3, name.as_bytes()).await?;
+        if kind == Kind::V3Write {
+            let write = || self.nfs3.write(&fh, 0, vec![buf(mark)], nfs3::Stable::File);
+            patiently(write).await?;
+            hold.seen = mark.to_vec();
+            return Ok("written".into());
+        }
+        let read = patiently(|| self.nfs3.read(&fh, 0, LEN)).await?;
+        hold.seen = flat(&read.data);
+        Ok("read".into())
+    }
+
+    async fn take_local(
+        &self,
+        kind: Kind,
+        name: &str,
+        mark: &[u8],
+        hold: &mut Hold,
+    ) -> Result<String> {
+        let (path, mark) = (self.folder.join(name), mark.to_vec());
+        let writes = kind == Kind::LocalWrite;
+        let done = tokio::task::spawn_blocking(move || local(&path, &mark, writes)).await;
+        let done = done.map_err(|e| Error::Protocol(e.to_string()))?;
+        hold.seen = done.map_err(|e| Error::Protocol(e.to_string()))?;
+        Ok(if writes { "written" } else { "read" }.into())
+    }
+
+    /// What the file holds now, by its server's own view of this hold; `None` when it may not be read.
+    pub(crate) async fn look(&self, hold: &Hold, name: &str) -> Option<Vec<u8>> {
+        if let Some(file) = &hold.smb {
+            return self.smb.read(file, 0, LEN).await.ok().map(|d| flat(&d));
+        }
+        let (fh, _) = self.nfs3.lookup(&self.root3, name.as_bytes()).await.ok()?;
+        let read = patiently(|| self.nfs3.read(&fh, 0, LEN)).await.ok()?;
+        Some(flat(&read.data))
+    }
+
+    /// Sends what was kept back.
+    pub(crate) async fn flush(&self, hold: &mut Hold) -> Result<()> {
+        let Some(data) = hold.kept_back.take() else { return Ok(()) };
+        if let Some(file) = &hold.smb {
+            self.smb.write(file, 0, vec![buf(&data)]).await?;
+        }
+        hold.seen = data;
+        Ok(())
+    }
+
+    /// Gives everything back.
+    pub(crate) async fn leave(&self, hold: &mut Hold) -> Result<()> {
+        if hold.caches & W != 0 {
+            self.flush(hold).await?;
+        }
+        if let Some((fh, d)) = hold.delegation.take() {
+            self.nfs4.delegreturn(&fh, d.stateid).await?;
+        }
+        if let (Some(file), Some(lock)) = (&hold.v4, hold.lock.take()) {
+            self.nfs4.unlock(&file.fh, lock, 2, RANGE).await?;
+        }
+        if let Some(file) = hold.v4.take() {
+            patiently(|| self.nfs4.close(&file)).await?;
+        }
+        if let Some(file) = hold.smb.take() {
+            self.smb.close(file).await?;
+        }
+        hold.caches &= !(R | W);
+        Ok(())
+    }
+}
+
+async fn dial(
+    rdma: bool,
+    at: std::net::SocketAddr,
+    local: &Local,
+    callbacks: Arc<dyn client::Callbacks>,
+) -> Result<client::Rpc> {
+    match rdma {
+        true => client::connect::rdma(at, local, callbacks).await,
+        false => client::connect::tcp(at, local, callbacks).await,
+    }
+}
+
+/// As any process of the host does it.
+fn local(path: &std::path::Path, mark: &[u8], writes: bool) -> std::io::Result<Vec<u8>> {
+    use std::io::{Read, Seek, Write};
+    let mut file = std::fs::OpenOptions::new().read(true).write(writes).open(path)?;
+    if writes {
+        file.write_all(mark)?;
+        file.rewind()?;
+    }
+    let mut data = vec![0; mark.len()];
+    let n = file.read(&mut data)?;
+    data.truncate(n);
+    Ok(data)
+}
