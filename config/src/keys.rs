@@ -78,7 +78,7 @@ pub(crate) const TOP: Group = Group {
         ),
         key(
             "recall",
-            "time, like `35s`, from 1s to 5min",
+            "time, like `35s`",
             "35s",
             "How long a client of any protocol has for giving back a delegation, an oplock or a lease that another wants. Then it is \
              taken away, and the others go on.",

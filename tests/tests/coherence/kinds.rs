@@ -27,7 +27,7 @@ pub(crate) enum Kind {
 use Kind::*;
 
 /// All of them, in the order of the document.
-pub(crate) const ALL: [Kind; 16] = [
+pub(crate) const ALL: [Kind; 15] = [
     Lease(R),
     Lease(R | H),
     Lease(R | W),
@@ -43,7 +43,6 @@ pub(crate) const ALL: [Kind; 16] = [
     V3Read,
     V3Write,
     LocalRead,
-    LocalWrite,
 ];
 
 /// The letters of a `LeaseState`.

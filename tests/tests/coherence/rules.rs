@@ -107,7 +107,7 @@ fn sharing(b: Kind) -> (&'static str, &'static str) {
     match b {
         Kind::V3Read | Kind::V3Write => (
             "an access without an open obeys share modes like one with an open",
-            "MS-FSA section 2.1.5.1.2; RFC 1813 has no error for it but NFS3ERR_JUKEBOX or NFS3ERR_ACCES",
+            "MS-FSA section 2.1.5.1.2; RFC 1813 knows no share modes, so the answer is NFS3ERR_ACCES",
         ),
         _ => (
             "an open must not do what another denies, nor deny what it does",
