@@ -96,6 +96,13 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
     tokio::spawn(sweep(namespace.clone()));
     let nfs = nfs_server(&settings, &run, namespace.clone())?;
     let smb = smb::server(&settings, &run, namespace.clone())?;
+    if let Some((server, _)) = &smb {
+        // Before anybody can take what they hold.
+        let handles = server.restore().await.map_err(|e| e.to_string())?;
+        if handles > 0 {
+            tracing::info!(handles, "persistent handles wait for their clients");
+        }
+    }
     let shared = Arc::new(Shared {
         payload: Pool::new(PoolLimits::of_bytes(usize::try_from(settings.memory).unwrap_or(0))),
         recvs: Pool::new(recv_limits(settings.connections)),

@@ -22,7 +22,7 @@ pub fn server(
         return Ok(None);
     }
     let core = Core::new(namespace, smb_settings(settings, run), book.clone());
-    Ok(Some((Server::new(core), book)))
+    Ok(Some((Server::new(core.with_store(run.store.clone())), book)))
 }
 
 fn smb_settings(settings: &Settings, run: &Run) -> SmbSettings {

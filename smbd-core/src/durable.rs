@@ -3,7 +3,8 @@
 //!
 //! *Operation.* An open whose client may cache handles can be made durable. When its last connection is gone it belongs to no
 //! session; what it holds stands until somebody else wants it ([`give_way`]) or its time is over. A client that comes back names
-//! the open, and gets it as it was.
+//! the open, and gets it as it was. A persistent open outlives the server too ([`crate::persist`]), and neither it nor a resilient
+//! one gives way before its time is over.
 //!
 //! *Memory.* One entry per create that carries a GUID, gone with its open.
 //!
@@ -19,11 +20,15 @@ use state::{Caching, ClientId};
 use crate::cx::Cx;
 use crate::lease;
 use crate::open::Open;
+use crate::persist;
 use crate::server::Core;
 use crate::status::Status;
-use crate::wire::context::{Asked, DHANDLE_FLAG_PERSISTENT, Lease as LeaseContext, Told};
+use crate::wire::context::{
+    Asked, DHANDLE_FLAG_PERSISTENT, Lease as LeaseContext, ReconnectV2, Told,
+};
 use crate::wire::create::{Request, oplock};
 use crate::wire::file_id::FileId;
+use crate::wire::negotiate::{CAP_PERSISTENT_HANDLES, Dialect};
 use crate::wire::{self, Flags};
 
 type Guid = [u8; 16];
@@ -46,18 +51,33 @@ pub enum Version {
     Two,
 }
 
+/// What is known of an open's client and of the create that it came by.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// `Open.DurableOpenTimeout`
+    pub(crate) timeout_ms: u32,
+    /// `Open.ClientGuid`
+    pub(crate) client: Guid,
+    /// Name of the account that may take it up again.
+    pub(crate) owner: String,
+    /// `Open.CreateGuid`.
+    pub(crate) create: Option<Guid>,
+    /// `Open.AppInstanceId`
+    pub(crate) app_instance: Option<Guid>,
+    /// `Open.ApplicationInstanceVersionHigh` and `Low`
+    pub(crate) app_version: Option<(u64, u64)>,
+    /// `CreateAction` of the answer, for a create that is sent again.
+    pub(crate) action: u32,
+}
+
 #[derive(Default)]
 struct Inner {
     version: Option<Version>,
-    timeout_ms: u32,
-    client: Guid,
-    /// Name of the account that may take it up again.
-    owner: String,
-    /// `Open.CreateGuid`.
-    create: Option<Guid>,
-    app_instance: Option<Guid>,
-    /// `CreateAction` of the answer, for a create that is sent again.
-    action: u32,
+    /// `Open.IsPersistent`
+    persistent: bool,
+    /// `Open.IsResilient`
+    resilient: bool,
+    facts: Facts,
     /// Counts losses of the connection, so that a timer knows its own.
     losses: u64,
 }
@@ -68,6 +88,8 @@ pub struct OpenDurable {
     inner: Mutex<Inner>,
     /// `Open.IsReplayEligible`
     replayable: AtomicBool,
+    /// It is not to be written to the store any more.
+    forgotten: Mutex<bool>,
 }
 
 impl OpenDurable {
@@ -85,17 +107,56 @@ impl OpenDurable {
 
     /// Name of the account that may take it up again.
     pub fn owner(&self) -> String {
-        locked(&self.inner).owner.clone()
+        locked(&self.inner).facts.owner.clone()
     }
 
     /// Its client.
     pub fn client(&self) -> Guid {
-        locked(&self.inner).client
+        locked(&self.inner).facts.client
+    }
+
+    /// It outlives the server.
+    pub fn is_persistent(&self) -> bool {
+        locked(&self.inner).persistent
+    }
+
+    /// It gives way to nobody while it waits for its client.
+    pub fn stands(&self) -> bool {
+        let inner = locked(&self.inner);
+        inner.persistent || inner.resilient
+    }
+
+    pub(crate) fn facts(&self) -> Facts {
+        locked(&self.inner).facts.clone()
+    }
+
+    /// An open of another run of the server, whose client may send the create again or come back.
+    pub(crate) fn set_persistent(&self, facts: Facts) {
+        let mut inner = locked(&self.inner);
+        (inner.version, inner.persistent, inner.facts) = (Some(Version::Two), true, facts);
+        self.replayable.store(true, Ordering::Relaxed);
+    }
+
+    /// MS-SMB2 section 3.3.5.15.9: it waits for its client for this long, whatever it caches.
+    pub(crate) fn set_resilient(&self, client: Guid, owner: String, timeout_ms: u32) {
+        let mut inner = locked(&self.inner);
+        inner.resilient = true;
+        inner.version.get_or_insert(Version::One);
+        (inner.facts.client, inner.facts.owner) = (client, owner);
+        inner.facts.timeout_ms = match timeout_ms {
+            0 => TIMEOUT_DEFAULT_MS,
+            ms => ms,
+        };
+    }
+
+    /// Held while what it is gets written, so that writes are in the order of the changes.
+    pub(crate) fn saving(&self) -> MutexGuard<'_, bool> {
+        locked(&self.forgotten)
     }
 
     fn create(&self) -> Option<(Guid, Guid)> {
         let inner = locked(&self.inner);
-        inner.create.map(|guid| (inner.client, guid))
+        inner.facts.create.map(|guid| (inner.facts.client, guid))
     }
 }
 
@@ -178,7 +239,7 @@ pub(crate) fn begin(cx: &Cx, request: &Request<'_>, asked: &Asked<'_>) -> Result
         return Ok(Begun::New(Ticket { core, key: Some(key) }));
     }
     let user = session.user().map(|u| u.name.clone()).unwrap_or_default();
-    if locked(&open.durable.inner).owner != user {
+    if locked(&open.durable.inner).facts.owner != user {
         return Err(Status::ACCESS_DENIED);
     }
     if let Some(context) = lease::asked(cx, request.oplock_level, asked.lease.as_ref())
@@ -186,7 +247,9 @@ pub(crate) fn begin(cx: &Cx, request: &Request<'_>, asked: &Asked<'_>) -> Result
     {
         return Err(Status::ACCESS_DENIED);
     }
-    if open.session_id() != session.id {
+    // The answer was lost with the server, or with all connections: the open waits for this client.
+    let waits = open.session_id() == 0 && open.durable.is_persistent();
+    if open.session_id() != session.id && !(waits && take_up(cx, &open)?) {
         return Err(Status::DUPLICATE_OBJECTID);
     }
     Ok(Begun::Before(open))
@@ -204,10 +267,11 @@ pub(crate) fn replayed(
     let inner = locked(&open.durable.inner);
     // An oplock is answered as this request asks for it, a lease as it is.
     let handles = open.caching.lease().is_some() || keeps_handles(cx, request, asked);
-    if inner.version == Some(Version::Two) && handles {
-        told.durable_v2 = Some((inner.timeout_ms, 0));
+    if inner.version == Some(Version::Two) && (handles || inner.persistent) {
+        let flags = if inner.persistent { DHANDLE_FLAG_PERSISTENT } else { 0 };
+        told.durable_v2 = Some((inner.facts.timeout_ms, flags));
     }
-    let action = inner.action;
+    let action = inner.facts.action;
     drop(inner);
     match lease::describe(&cx.server, open) {
         (oplock::LEASE, context) => (oplock::LEASE, context, action),
@@ -216,8 +280,14 @@ pub(crate) fn replayed(
     }
 }
 
-/// An open has come about: it is made durable where that was asked for and can be.
-pub(crate) fn grant(
+/// MS-SMB2 section 3.3.5.9.10: an open of this tree may outlive the server.
+fn may_persist(cx: &Cx) -> bool {
+    let agreed = cx.conn.negotiated().is_some_and(|n| n.capabilities & CAP_PERSISTENT_HANDLES != 0);
+    agreed && cx.tree().is_ok_and(|t| cx.server.is_continuous(&t.settings))
+}
+
+/// An open has come about: it is made durable where that was asked for and can be. Ready when a persistent one is in the store.
+pub(crate) async fn grant(
     cx: &Cx,
     open: &Arc<Open>,
     request: &Request<'_>,
@@ -230,31 +300,54 @@ pub(crate) fn grant(
     let handles = keeps_handles(cx, request, asked)
         && lease::rights(&cx.server, open).has(Caching::HANDLE)
         && !open.is_dir();
+    let v2 = asked.durable_v2.filter(|_| ticket.key.is_some());
+    let persistent = v2.is_some_and(|v| v.flags & DHANDLE_FLAG_PERSISTENT != 0)
+        && !open.is_dir()
+        && may_persist(cx);
     {
         let mut inner = locked(&open.durable.inner);
-        inner.client = session.client_guid();
-        inner.owner = session.user().map(|u| u.name.clone()).unwrap_or_default();
-        inner.action = action;
-        inner.app_instance = asked.app_instance;
-        if let Some(v2) = asked.durable_v2.filter(|_| ticket.key.is_some()) {
-            inner.create = Some(v2.guid);
-            if handles {
-                inner.version = Some(Version::Two);
-                inner.timeout_ms = match v2.timeout {
-                    0 => TIMEOUT_DEFAULT_MS,
-                    ms => ms.min(TIMEOUT_MAX_MS),
-                };
-                told.durable_v2 = Some((inner.timeout_ms, 0));
-            }
+        inner.facts.client = session.client_guid();
+        inner.facts.owner = session.user().map(|u| u.name.clone()).unwrap_or_default();
+        inner.facts.action = action;
+        inner.facts.app_instance = asked.app_instance;
+        inner.facts.app_version = asked.app_version;
+        if let Some(v2) = v2 {
+            inner.facts.create = Some(v2.guid);
+            inner.facts.timeout_ms = match v2.timeout {
+                0 => TIMEOUT_DEFAULT_MS,
+                ms => ms.min(TIMEOUT_MAX_MS),
+            };
+            inner.persistent = persistent;
+            inner.version = (handles || persistent).then_some(Version::Two);
         } else if asked.durable && handles {
             inner.version = Some(Version::One);
-            inner.timeout_ms = TIMEOUT_DEFAULT_MS;
+            inner.facts.timeout_ms = TIMEOUT_DEFAULT_MS;
             told.durable = true;
+        }
+    }
+    if persistent && persist::save(&cx.server, open).await.is_err() {
+        // Nothing is promised that would not be kept.
+        let mut inner = locked(&open.durable.inner);
+        inner.persistent = false;
+        inner.version = handles.then_some(Version::Two);
+    }
+    {
+        let inner = locked(&open.durable.inner);
+        if inner.version == Some(Version::Two) {
+            let flags = if inner.persistent { DHANDLE_FLAG_PERSISTENT } else { 0 };
+            told.durable_v2 = Some((inner.facts.timeout_ms, flags));
         }
     }
     if let Some(key) = ticket.key.take() {
         open.durable.replayable.store(true, Ordering::Relaxed);
         cx.server.creates.0.insert(key, Some(Arc::downgrade(open)));
+    }
+}
+
+/// An open of another run of the server is known by its create again.
+pub(crate) fn known_again(core: &Core, open: &Arc<Open>) {
+    if let Some(key) = open.durable.create() {
+        core.creates.0.insert(key, Some(Arc::downgrade(open)));
     }
 }
 
@@ -276,26 +369,12 @@ pub(crate) fn reconnect(
 ) -> Result<Option<Arc<Open>>, Status> {
     let found = match (asked.reconnect, asked.reconnect_v2) {
         (Some(id), None) => find(cx, id)?,
-        (None, Some(again)) => {
-            if !cx.conn.dialect().is_3() {
-                return Ok(None);
-            }
-            let open = find(cx, again.file)?;
-            // One that was made without a name has none, which is all zeros.
-            let known = locked(&open.durable.inner).create.unwrap_or_default() == again.guid;
-            // There are no persistent opens here.
-            if !known || again.flags & DHANDLE_FLAG_PERSISTENT != 0 {
-                return Err(Status::OBJECT_NAME_NOT_FOUND);
-            }
-            open
-        }
+        (None, Some(_)) if !cx.conn.dialect().is_3() => return Ok(None),
+        (None, Some(again)) => find_v2(cx, &again)?,
         _ => return Ok(None),
     };
     let session = cx.session()?;
-    let (client, owner) = {
-        let inner = locked(&found.durable.inner);
-        (inner.client, inner.owner.clone())
-    };
+    let Facts { client, owner, .. } = found.durable.facts();
     // The level is as meaningless as the rest of the request; only the context counts.
     let context = lease::asked(cx, oplock::LEASE, asked.lease.as_ref());
     match (found.caching.lease(), context) {
@@ -311,6 +390,8 @@ pub(crate) fn reconnect(
             if !found.file()?.place().path.eq_ignore_ascii_case(path) {
                 return Err(Status::INVALID_PARAMETER);
             }
+            // Breaks that the client was told of in the moment of a crash are not in the record.
+            lease.not_before(context.v2.map_or(0, |v| v.epoch));
         }
         _ => return Err(Status::OBJECT_NAME_NOT_FOUND),
     }
@@ -320,15 +401,48 @@ pub(crate) fn reconnect(
     if session.user().is_none_or(|u| u.name != owner) {
         return Err(Status::ACCESS_DENIED);
     }
-    let tree = cx.tree()?;
-    // From here on nobody can take it away; somebody may have done so a moment ago.
-    if !found.party.lease.hold() || !cx.server.opens.take_up(&found, session.id, tree.id) {
+    if !take_up(cx, &found)? {
         return Err(Status::OBJECT_NAME_NOT_FOUND);
     }
-    if let Some(lease) = found.caching.lease() {
+    found.durable.not_replayable();
+    Ok(Some(found))
+}
+
+/// Gives an open that waits to the session of this request. False when somebody was faster.
+fn take_up(cx: &Cx, open: &Arc<Open>) -> Result<bool, Status> {
+    let (session, tree) = (cx.session()?, cx.tree()?);
+    if open.share()?.id != tree.share().ok_or(Status::OBJECT_NAME_NOT_FOUND)?.id {
+        return Ok(false);
+    }
+    // From here on nobody can take it away; somebody may have done so a moment ago.
+    if !open.party.lease.hold() || !cx.server.opens.take_up(open, session.id, tree.id) {
+        return Ok(false);
+    }
+    if let Some(lease) = open.caching.lease() {
         lease.party.lease.hold();
     }
-    Ok(Some(found))
+    Ok(true)
+}
+
+/// As [`find`], for a request of version 2. A client that had no answer to its create does not know the number of its persistent
+/// open; its own name for the create does.
+fn find_v2(cx: &Cx, again: &ReconnectV2) -> Result<Arc<Open>, Status> {
+    let persistent = again.flags & DHANDLE_FLAG_PERSISTENT != 0;
+    let by_create = |o: &Open| {
+        let inner = locked(&o.durable.inner);
+        inner.persistent && inner.facts.create == Some(again.guid)
+    };
+    let found = match find(cx, again.file) {
+        Err(_) if persistent && may_persist(cx) => cx.server.opens.waiting(by_create),
+        other => Some(other?),
+    };
+    let open = found.ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
+    let fits = {
+        let inner = locked(&open.durable.inner);
+        // One that was made without a name has none, which is all zeros.
+        inner.facts.create.unwrap_or_default() == again.guid && inner.persistent == persistent
+    };
+    if fits { Ok(open) } else { Err(Status::OBJECT_NAME_NOT_FOUND) }
 }
 
 /// An open that waits for its client. Either version of the request finds opens of either, as with Windows.
@@ -349,21 +463,30 @@ pub(crate) fn disconnect(core: &Arc<Core>, open: &Arc<Open>) -> bool {
         // One that is being broken has nobody who would acknowledge.
         held.breaking_to.unwrap_or(held.rights).has(Caching::HANDLE)
     };
+    let stands = open.durable.stands();
+    let doomed = open.delete_on_close() || core.opens.is_delete_pending(open);
+    if !open.durable.is_durable() || !stands && (!handles || doomed) {
+        return false;
+    }
+    core.opens.move_to(open, 0, 0);
+    if !stands {
+        open.party.lease.let_go(core.now());
+        if let Some(lease) = open.caching.lease() {
+            lease.follow(core.now());
+        }
+        core.namespace.keeper().released();
+    }
+    wait_for_client(core, open);
+    true
+}
+
+/// An open belongs to no session: it ends when its client does not come back in time.
+pub(crate) fn wait_for_client(core: &Arc<Core>, open: &Arc<Open>) {
     let (timeout_ms, losses) = {
         let mut inner = locked(&open.durable.inner);
-        let doomed = open.delete_on_close() || core.opens.is_delete_pending(open);
-        if inner.version.is_none() || !handles || doomed {
-            return false;
-        }
         inner.losses += 1;
-        (inner.timeout_ms, inner.losses)
+        (inner.facts.timeout_ms, inner.losses)
     };
-    core.opens.move_to(open, 0, 0);
-    open.party.lease.let_go(core.now());
-    if let Some(lease) = open.caching.lease() {
-        lease.follow(core.now());
-    }
-    core.namespace.keeper().released();
     let (core, open) = (Arc::downgrade(core), Arc::downgrade(open));
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_millis(u64::from(timeout_ms))).await;
@@ -374,7 +497,31 @@ pub(crate) fn disconnect(core: &Arc<Core>, open: &Arc<Open>) -> bool {
             crate::ops::close::end(&core, &open).await;
         }
     });
-    true
+}
+
+/// A create by somebody else meets an open that stands and waits for its client: it must wait for that too (MS-SMB2 section
+/// 3.3.5.9: STATUS_FILE_NOT_AVAILABLE).
+pub(crate) fn check_waiting(core: &Core, open: &Open, access: u32) -> Result<(), Status> {
+    let file = open.file()?;
+    let wanted = Open::opening(access, open.shared, false);
+    if wanted.attributes_only {
+        return Ok(());
+    }
+    for other in core.opens.of_node(file.base.id()) {
+        if other.session_id() != 0
+            || !other.durable.stands()
+            || other.node()?.id() != file.node.id()
+            || other.party.client() == open.party.client()
+        {
+            continue;
+        }
+        let theirs = Open::opening(other.granted, other.shared, false);
+        let shares = !theirs.attributes_only && theirs.share.conflicts(wanted.share);
+        if shares || lease::rights(core, &other).has(Caching::HANDLE) {
+            return Err(Status::FILE_NOT_AVAILABLE);
+        }
+    }
+    Ok(())
 }
 
 /// Somebody wants what opens with this key hold, and they wait for a client: they end.
@@ -387,18 +534,26 @@ pub(crate) async fn give_way(core: &Arc<Core>, client: ClientId) {
     }
 }
 
-/// `SMB2_CREATE_APP_INSTANCE_ID` (MS-SMB2 section 3.3.5.9.13): the same application on another machine takes over, so what it had
-/// open elsewhere is closed.
+/// `SMB2_CREATE_APP_INSTANCE_ID` and `SMB2_CREATE_APP_INSTANCE_VERSION` (MS-SMB2 sections 3.3.5.9.13 and 3.3.5.9.15): the same
+/// application on another machine takes over, so what it had open elsewhere is closed. One that says its version takes over only
+/// from an older one.
 pub(crate) async fn take_over(cx: &Cx, asked: &Asked<'_>) -> Result<(), Status> {
     let Some(instance) = asked.app_instance.filter(|_| cx.conn.dialect().is_3()) else {
         return Ok(());
     };
+    let version = asked.app_version.filter(|_| cx.conn.dialect() == Dialect::V311);
     let client = cx.session()?.client_guid();
     let elsewhere = |o: &Open| {
         let inner = locked(&o.durable.inner);
-        inner.app_instance == Some(instance) && inner.client != client
+        inner.facts.app_instance == Some(instance) && inner.facts.client != client
     };
-    for open in cx.server.opens.all(elsewhere) {
+    let older = cx.server.opens.all(elsewhere);
+    if let Some(version) = version
+        && older.iter().any(|o| o.durable.facts().app_version.is_some_and(|was| was >= version))
+    {
+        return Err(Status::FILE_FORCED_CLOSED);
+    }
+    for open in older {
         crate::ops::close::end(&cx.server, &open).await;
     }
     Ok(())

@@ -1,13 +1,14 @@
 //! A server in memory and clients that are logged on already, for the tests of commands.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use iobuf::{Account, Buf, Pool, PoolLimits};
 use rdma_transport::channel::{
     Command as Asked, Handle, Info, Payload, Pulled, RemoteSeg, Reply, Traffic, Transport,
 };
+use recovery::Store;
 use tokio::sync::mpsc;
 use vfs::Cred;
 use vfs::mem::MemBackend;
@@ -24,7 +25,7 @@ use crate::settings::{Settings, ShareSettings};
 use crate::status::Status;
 use crate::tree::{Target, Tree};
 use crate::wire::create::{self, Disposition, share};
-use crate::wire::negotiate::Dialect;
+use crate::wire::negotiate::{CAP_PERSISTENT_HANDLES, Dialect};
 use crate::wire::{Command, Flags, Header, close, put_utf16};
 
 struct Nobody;
@@ -38,6 +39,10 @@ impl crate::users::Users for Nobody {
     }
 }
 
+fn continuous(continuous: bool) -> ShareSettings {
+    ShareSettings { continuous, ..ShareSettings::default() }
+}
+
 /// A server with one share, `data`, in memory.
 pub(crate) struct Kit {
     pub(crate) core: Arc<Core>,
@@ -45,16 +50,23 @@ pub(crate) struct Kit {
 
 impl Kit {
     pub(crate) fn new() -> Self {
+        Self::on(MemBackend::new(64 << 20).unwrap(), None)
+    }
+
+    /// A run of the server over this volume; with a store its share is continuously available.
+    pub(crate) fn on(backend: Arc<MemBackend>, store: Option<Store>) -> Self {
         let share = Share {
             name: "data".into(),
             id: Share::id_of("data"),
-            backend: MemBackend::new(64 << 20).unwrap(),
+            backend,
             read_only: false,
             squash: Squash::None,
             clients: None,
         };
         let namespace = Arc::new(Namespace::new(vec![share]));
-        let core = Core::new(namespace, Settings::default(), Arc::new(Nobody));
+        let mut settings = Settings::default();
+        settings.shares.insert("data".into(), continuous(store.is_some()));
+        let core = Core::new(namespace, settings, Arc::new(Nobody)).with_store(store);
         Self { core: Server::new(core).core().clone() }
     }
 
@@ -69,6 +81,17 @@ impl Kit {
     }
 
     pub(crate) fn client_by(&self, uid: u32, dialect: Dialect, transport: Transport) -> Client {
+        self.machine(1, uid, dialect, transport)
+    }
+
+    /// As [`Kit::client_by`], on the machine of this number.
+    pub(crate) fn machine(
+        &self,
+        guid: u8,
+        uid: u32,
+        dialect: Dialect,
+        transport: Transport,
+    ) -> Client {
         let (handle, asked) = Handle::played();
         let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 445));
         let info = Info {
@@ -83,12 +106,13 @@ impl Kit {
         };
         let conn = Arc::new(Conn::new(Arc::new(info), handle));
         let io = 8 << 20;
+        let persistent = dialect.is_3() && self.core.store.is_some();
         let negotiated = Negotiated {
             dialect,
-            client_guid: [1; 16],
+            client_guid: [guid; 16],
             client_capabilities: 0,
             client_security_mode: 1,
-            capabilities: 0,
+            capabilities: if persistent { CAP_PERSISTENT_HANDLES } else { 0 },
             security_mode: 1,
             read_max: io,
             write_max: io,
@@ -100,7 +124,7 @@ impl Kit {
         conn.negotiated.set(negotiated).unwrap();
         conn.window.lock().unwrap().grant(8000, 8000);
         let terms =
-            Terms { dialect, client_guid: [1; 16], signing: Algorithm::AesCmac, cipher: None };
+            Terms { dialect, client_guid: [guid; 16], signing: Algorithm::AesCmac, cipher: None };
         let session = self.core.sessions.begin(terms).unwrap();
         let cred = Cred { uid, gid: uid, groups: Arc::new([]) };
         let user = User { name: "user".into(), kind: Kind::User, cred: cred.clone(), rid: 1000 };
@@ -113,7 +137,7 @@ impl Kit {
             target: Target::Files(share),
             cred,
             maximal_access: mask::FILE_ALL,
-            settings: ShareSettings::default(),
+            settings: self.core.settings().share("data"),
         });
         let channel = Arc::new(Channel {
             session: session.clone(),
@@ -128,6 +152,7 @@ impl Kit {
             session_id,
             tree_id: tree.unwrap().id,
             next_id: AtomicU64::new(0),
+            replays: AtomicBool::new(false),
             asked: Mutex::new(asked),
         }
     }
@@ -178,6 +203,8 @@ pub(crate) struct Client {
     pub(crate) session_id: u64,
     pub(crate) tree_id: u32,
     next_id: AtomicU64,
+    /// What is sent from now on is sent again (`SMB2_FLAGS_REPLAY_OPERATION`).
+    pub(crate) replays: AtomicBool,
     /// What the server asks of the connection.
     pub(crate) asked: Mutex<mpsc::Receiver<Asked>>,
 }
@@ -189,7 +216,7 @@ impl Client {
             status: 0,
             command: command as u16,
             credits: charge,
-            flags: Flags::default(),
+            flags: Flags(if self.replays.load(Ordering::Relaxed) { Flags::REPLAY } else { 0 }),
             next: 0,
             message_id: self.next_id.fetch_add(u64::from(charge), Ordering::Relaxed),
             tree_or_async: Header::of_tree(self.tree_id),

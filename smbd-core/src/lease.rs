@@ -107,7 +107,8 @@ impl Lease {
 
     /// The opens have a connection, or none of them has one: the grant stands or gives way.
     pub fn follow(&self, now: u64) {
-        if self.opens().iter().any(|o| o.session_id() != 0 && !o.is_closed()) {
+        let stands = |o: &Open| o.session_id() != 0 || o.durable.stands();
+        if self.opens().iter().any(|o| stands(o) && !o.is_closed()) {
             self.party.lease.hold();
         } else {
             self.party.lease.let_go(now);
@@ -127,6 +128,27 @@ impl Lease {
     /// `Lease.Version` is 2.
     pub fn is_version_2(&self) -> bool {
         self.version_2
+    }
+
+    /// `Lease.Epoch`, and the key of the lease of its directory.
+    pub(crate) fn version(&self) -> (u16, Option<Guid>) {
+        let inner = locked(&self.inner);
+        (inner.epoch, inner.parent)
+    }
+
+    /// Its client knows this epoch: none before it is told any more.
+    pub(crate) fn not_before(&self, epoch: u16) {
+        let mut inner = locked(&self.inner);
+        if epoch.wrapping_sub(inner.epoch) < 0x8000 {
+            inner.epoch = epoch;
+        }
+    }
+
+    /// An open of it came back with the server.
+    pub(crate) fn came_back(&self, open: &Arc<Open>, parent: Option<Guid>) {
+        let mut inner = locked(&self.inner);
+        inner.opens.push(Arc::downgrade(open));
+        inner.parent = parent;
     }
 
     /// See [`crate::durable::OpenDurable::not_replayable`].
@@ -311,23 +333,29 @@ pub(crate) fn claim(
     context: Option<&Context>,
     node: NodeId,
 ) -> Result<(Party, Option<Claim>), Status> {
-    let core = &cx.server;
+    let lease = asked(cx, level, context).map(|c| (c.key, c.v2.map(|v| v.epoch)));
+    claim_for(&cx.server, cx.session()?.client_guid(), lease, node)
+}
+
+/// As [`claim`], for a client and the key of its lease with, in version 2, its epoch.
+pub(crate) fn claim_for(
+    core: &Arc<Core>,
+    client: Guid,
+    lease: Option<(Guid, Option<u16>)>,
+    node: NodeId,
+) -> Result<(Party, Option<Claim>), Status> {
     let table = core.namespace.keeper().state();
     let party = |client| Party { holder: table.holder(), lease: Arc::new(Standing::held(client)) };
-    let Some(context) = asked(cx, level, context) else { return Ok((party(table.key()), None)) };
-    let client = cx.session()?.client_guid();
+    let Some((key, epoch)) = lease else { return Ok((party(table.key()), None)) };
     let mut by_key = locked(&core.leases.by_key);
-    let entry = by_key.entry((client, context.key)).or_insert_with(|| {
+    let entry = by_key.entry((client, key)).or_insert_with(|| {
         let lease = Lease {
             client,
-            key: context.key,
+            key,
             node,
             party: party(table.key()),
-            version_2: context.v2.is_some(),
-            inner: Mutex::new(Inner {
-                epoch: context.v2.map_or(0, |v| v.epoch),
-                ..Inner::default()
-            }),
+            version_2: epoch.is_some(),
+            inner: Mutex::new(Inner { epoch: epoch.unwrap_or(0), ..Inner::default() }),
         };
         Entry { lease: Arc::new(lease), claims: 0 }
     });
@@ -369,7 +397,7 @@ pub(crate) fn request(
     if want.is_none() || open.is_dir() {
         return (oplock::NONE, None);
     }
-    cx.server.leases.owners.insert(open.party.holder, Owner::Oplock(Arc::downgrade(open)));
+    own_oplock(&cx.server, open);
     let table = cx.server.namespace.keeper().state();
     let held = table.cache(node, &open.party, Kind::Oplock, want, cx.server.now());
     if held.rights.is_none() {
@@ -431,6 +459,11 @@ pub(crate) fn describe(core: &Core, open: &Open) -> (u8, Option<Context>) {
         LeaseV2 { parent: inner.parent.unwrap_or_default(), epoch: inner.epoch }
     });
     (oplock::LEASE, Some(Context { key: lease.key, state: to_state(held.rights), flags, v2 }))
+}
+
+/// Breaks of what this open caches by an oplock reach it.
+pub(crate) fn own_oplock(core: &Core, open: &Arc<Open>) {
+    core.leases.owners.insert(open.party.holder, Owner::Oplock(Arc::downgrade(open)));
 }
 
 /// The rights that an open may cache now.
@@ -502,13 +535,23 @@ impl Recall for Link {
 }
 
 /// Takes by force what was not given back in time.
-fn overrule(core: &Core, what: &Break) {
+fn overrule(core: &Arc<Core>, what: &Break) {
     let keeper = core.namespace.keeper();
     let breaking = keeper.state().held(what.node, what.holder).and_then(|h| h.breaking_to);
     if breaking == Some(what.to) {
         core.leases.counters.overruled.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(holder = what.holder.0, "an oplock or lease was not given back in time");
         keeper.acknowledge(what.node, what.holder, Caching::NONE);
+        crate::persist::note(core, opens_of(core, what.holder));
+    }
+}
+
+/// The opens whose caching a holder stands for.
+fn opens_of(core: &Core, holder: HolderId) -> Vec<Arc<Open>> {
+    let Some(owner) = core.leases.owners.get(&holder) else { return Vec::new() };
+    match owner.value() {
+        Owner::Lease(lease) => lease.opens(),
+        Owner::Oplock(open) => open.upgrade().into_iter().collect(),
     }
 }
 

@@ -26,6 +26,7 @@ pub mod notify;
 pub mod open;
 mod ops;
 pub mod path;
+pub mod persist;
 pub mod pipe;
 pub mod review;
 mod sealed;

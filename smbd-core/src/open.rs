@@ -277,11 +277,21 @@ pub struct LockSequences(Mutex<[Option<u8>; LOCK_SEQUENCES]>);
 
 impl Default for LockSequences {
     fn default() -> Self {
-        Self(Mutex::new([None; LOCK_SEQUENCES]))
+        Self::of([None; LOCK_SEQUENCES])
     }
 }
 
 impl LockSequences {
+    /// As they were in another run of the server.
+    pub fn of(numbers: [Option<u8>; LOCK_SEQUENCES]) -> Self {
+        Self(Mutex::new(numbers))
+    }
+
+    /// All of them.
+    pub fn all(&self) -> [Option<u8>; LOCK_SEQUENCES] {
+        *locked(&self.0)
+    }
+
     /// This request was done before. If another one was, its number is forgotten.
     pub fn is_done(&self, slot: usize, number: u8) -> bool {
         let mut slots = locked(&self.0);
@@ -368,7 +378,9 @@ impl Opens {
     pub fn insert(&self, open: Arc<Open>) -> Result<(), Status> {
         let mut files = locked(&self.files);
         let session = files.per_session.entry(open.session_id()).or_default();
-        if *session >= OPENS_PER_SESSION_MAX || self.all.len() >= OPENS_MAX {
+        // Session 0 is all clients that have not come back yet.
+        let full = open.session_id() != 0 && *session >= OPENS_PER_SESSION_MAX;
+        if full || self.all.len() >= OPENS_MAX {
             return Err(Status::INSUFFICIENT_RESOURCES);
         }
         *session += 1;

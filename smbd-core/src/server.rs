@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use iobuf::Buf;
 use rdma_transport::channel::{BoxFuture, Handle, Info, Pulled, Reply, Service};
+use recovery::Store;
 use state::Millis;
 use vfs::namespace::Namespace;
 
@@ -16,7 +17,7 @@ use crate::lease::Leases;
 use crate::open::Opens;
 use crate::review::Taken;
 use crate::session::Sessions;
-use crate::settings::Settings;
+use crate::settings::{Settings, ShareSettings};
 use crate::users::Users;
 use crate::users::guesses::Guesses;
 use crate::violation::Violation;
@@ -38,6 +39,8 @@ pub struct Core {
     pub creates: Creates,
     /// Where the server can be reached.
     pub interfaces: Interfaces,
+    /// What must survive a restart; without it nothing does, and no handle is persistent.
+    pub(crate) store: Option<Store>,
     /// Wrong passwords, by address.
     pub(crate) guesses: Mutex<Guesses>,
     begun: (Instant, SystemTime),
@@ -55,9 +58,20 @@ impl Core {
             leases: Arc::default(),
             creates: Creates::default(),
             interfaces: Interfaces::default(),
+            store: None,
             guesses: Mutex::default(),
             begun: (Instant::now(), SystemTime::now()),
         }
+    }
+
+    /// Keeps what must survive a restart here. [`Server::restore`] is to be called before anybody is served.
+    pub fn with_store(self, store: Option<Store>) -> Self {
+        Self { store, ..self }
+    }
+
+    /// Handles of a share with these settings can outlive the server (`Share.IsCA`).
+    pub(crate) fn is_continuous(&self, share: &ShareSettings) -> bool {
+        share.continuous && self.store.is_some()
     }
 
     /// What the configuration says, as it is now.
@@ -106,6 +120,12 @@ impl Server {
         let core = Arc::new(core);
         crate::lease::attach(&core);
         Self { core }
+    }
+
+    /// Opens again what was persistent when the server ended, for clients that come back; gives how many. To be called once, before
+    /// anybody is served.
+    pub async fn restore(&self) -> Result<usize, recovery::Error> {
+        crate::persist::restore(&self.core).await
     }
 
     /// What all connections share.

@@ -24,7 +24,7 @@ pub struct ShareSettings {
     pub encrypt: bool,
     /// Guests and anonymous users may come.
     pub guest: bool,
-    /// Its handles are to survive a restart of the gateway. Not offered to clients yet: handles survive a lost connection only.
+    /// Its handles may survive a restart of the gateway (`Share.IsCA`), where the gateway has a state folder.
     pub continuous: bool,
     /// Shown by browsers.
     pub comment: String,

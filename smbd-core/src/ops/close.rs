@@ -57,6 +57,7 @@ pub(crate) async fn end(core: &Core, open: &Arc<Open>) {
         }
     }
     core.opens.removed(&ripe);
+    crate::persist::forget(core, open).await;
 }
 
 /// Removes the name of an open that was the last of it.

@@ -14,6 +14,7 @@ use vfs::{NodeId, VfsError, VfsResult};
 
 use crate::cx::{Answer, Cx};
 use crate::open::Open;
+use crate::persist;
 use crate::status::Status;
 use crate::wire::create::access;
 use crate::wire::lock::{Element, Request, Response, flag};
@@ -42,6 +43,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     if let Some(slot) = numbered {
         open.lock_sequences.done(slot, request.sequence_number);
     }
+    persist::save(&cx.server, &open).await?;
     Ok(Answer::ok(Response.emit()))
 }
 

@@ -13,8 +13,8 @@ use crate::settings::Encryption;
 use crate::status::Status;
 use crate::violation::{Fatal, Violation};
 use crate::wire::negotiate::{
-    CAP_DIRECTORY_LEASING, CAP_ENCRYPTION, CAP_LARGE_MTU, CAP_LEASING, CAP_MULTI_CHANNEL, Dialect,
-    Request, Response, SIGNING_ENABLED, SIGNING_REQUIRED,
+    CAP_DIRECTORY_LEASING, CAP_ENCRYPTION, CAP_LARGE_MTU, CAP_LEASING, CAP_MULTI_CHANNEL,
+    CAP_PERSISTENT_HANDLES, Dialect, Request, Response, SIGNING_ENABLED, SIGNING_REQUIRED,
 };
 use crate::wire::negotiate_context::{NegotiateContext, SHA_512};
 use crate::wire::{Command, Flags, Header, smb1};
@@ -150,8 +150,11 @@ fn settle(core: &Core, dialect: Dialect, request: &Request<'_>, chosen: Chosen) 
         capabilities |= CAP_LEASING | CAP_LARGE_MTU;
     }
     if dialect.is_3() {
-        // Not persistent handles: opens are not kept over a restart, and a client that was promised that would rely on it.
-        let ours = CAP_MULTI_CHANNEL | CAP_DIRECTORY_LEASING;
+        // Persistent handles only where some can be had: a client that is promised them relies on it.
+        let persistent = settings.shares.values().any(|s| core.is_continuous(s));
+        let ours = CAP_MULTI_CHANNEL
+            | CAP_DIRECTORY_LEASING
+            | if persistent { CAP_PERSISTENT_HANDLES } else { 0 };
         // Only what the client has too (MS-SMB2 section 3.3.5.4): some take the answer for a question.
         capabilities |= ours & request.capabilities;
         // In 3.1.1 the context says it.

@@ -4,6 +4,7 @@ use state::Caching;
 
 use crate::cx::{Answer, Cx};
 use crate::lease;
+use crate::persist;
 use crate::status::Status;
 use crate::wire::create::oplock;
 use crate::wire::negotiate::Dialect;
@@ -37,6 +38,7 @@ async fn of_oplock(cx: &Cx, ack: Oplock) -> Result<Oplock, Status> {
         return Err(Status::INVALID_OPLOCK_PROTOCOL);
     }
     lease::acknowledge(&cx.server, node, open.party.holder, keep);
+    persist::save(&cx.server, &open).await?;
     Ok(ack)
 }
 
@@ -57,5 +59,6 @@ async fn of_lease(cx: &Cx, ack: Lease) -> Result<Lease, Status> {
         return Err(Status::REQUEST_NOT_ACCEPTED);
     }
     lease::acknowledge(&cx.server, found.node, found.party.holder, keep);
+    persist::save_lease(&cx.server, &found).await?;
     Ok(ack)
 }

@@ -35,6 +35,12 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
         info_type::QUOTA => return Err(Status::NOT_SUPPORTED),
         _ => return Err(Status::INVALID_PARAMETER),
     }
+    if let Ok(file) = open.file() {
+        // A new name, or one that is to go, is so for all opens of the file.
+        for other in cx.server.opens.of_node(file.base.id()) {
+            crate::persist::save(&cx.server, &other).await?;
+        }
+    }
     Ok(Answer::ok(Response.emit()))
 }
 

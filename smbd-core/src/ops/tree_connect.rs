@@ -10,7 +10,9 @@ use crate::session::{Kind, User};
 use crate::settings::ShareSettings;
 use crate::status::Status;
 use crate::tree::{Target, Tree};
-use crate::wire::tree_connect::{DISK, ENCRYPT_DATA, NO_CACHING, PIPE, Request, Response};
+use crate::wire::tree_connect::{
+    CONTINUOUS_AVAILABILITY, DISK, ENCRYPT_DATA, NO_CACHING, PIPE, Request, Response,
+};
 
 /// Everything (MS-SMB2 section 2.2.13.1).
 const FULL_ACCESS: u32 = 0x001f_01ff;
@@ -96,11 +98,13 @@ fn connect(
         })
         .ok_or(Status::INSUFFICIENT_RESOURCES)?;
     let is_3 = cx.conn.dialect().is_3();
+    let continuous = is_3 && !is_pipe && cx.server.is_continuous(&tree.settings);
+    let capabilities = if continuous { CONTINUOUS_AVAILABILITY } else { 0 };
     let response = Response {
         share_type: if is_pipe { PIPE } else { DISK },
         flags: if is_pipe { NO_CACHING } else { 0 }
             | if encrypt && is_3 { ENCRYPT_DATA } else { 0 },
-        capabilities: 0,
+        capabilities,
         maximal_access,
     };
     Ok(Answer { tree_id: Some(tree.id), ..Answer::ok(response.emit()) })

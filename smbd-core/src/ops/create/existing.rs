@@ -133,6 +133,7 @@ pub(super) async fn share_with(
     overwrites: bool,
 ) -> Result<(), Status> {
     delete_sharing(cx, open, access)?;
+    crate::durable::check_waiting(&cx.server, open, access)?;
     let keeper = cx.server.namespace.keeper();
     let node = open.node()?.id();
     let opening = Open::opening(access, open.shared, overwrites);

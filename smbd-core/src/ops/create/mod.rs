@@ -27,6 +27,7 @@ use crate::facts;
 use crate::lease;
 use crate::open::{File, Open, Target};
 use crate::path::Path;
+use crate::persist;
 use crate::security::{self, Basis};
 use crate::sequence::Sequence;
 use crate::status::Status;
@@ -204,7 +205,11 @@ async fn answer(
             let (level, context) =
                 lease::request(cx, &open, request.oplock_level, asked.lease.as_ref());
             told.lease = context;
-            durable::grant(cx, &open, request, asked, action, ticket, &mut told);
+            durable::grant(cx, &open, request, asked, action, ticket, &mut told).await;
+            if let Some(lease) = open.caching.lease() {
+                // It may have grown, and others of its opens may be persistent.
+                persist::save_lease(&cx.server, &lease).await?;
+            }
             level
         }
         How::Again => {

@@ -17,6 +17,7 @@ use crate::open::{File, Open};
 use crate::status::Status;
 use crate::wire::fsctl::code;
 use crate::wire::ioctl::{IS_FSCTL, Request, Response};
+use crate::wire::negotiate::Dialect;
 use crate::wire::{Fields, FileId, utf16};
 
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
@@ -100,11 +101,27 @@ async fn on_open(cx: &Cx, r: &Request<'_>) -> Result<Answer, Status> {
         code::SRV_ENUMERATE_SNAPSHOTS => marks::snapshots(&a),
         // MS-SMB2 section 3.3.5.15.7: there is no branch cache here.
         code::SRV_READ_HASH => Err(Status::HASH_NOT_SUPPORTED),
-        // MS-SMB2 section 3.3.5.15.9: durable and persistent handles do what resilient ones did.
-        code::LMR_REQUEST_RESILIENCY => Err(Status::NOT_SUPPORTED),
+        code::LMR_REQUEST_RESILIENCY => resilient(&a),
         // What a file system says that does not know a code (MS-FSA section 2.1.5.10).
         _ => Err(Status::INVALID_DEVICE_REQUEST),
     }
+}
+
+/// FSCTL_LMR_REQUEST_RESILIENCY (MS-SMB2 sections 2.2.31.3 and 3.3.5.15.9).
+fn resilient(a: &Asked<'_>) -> Result<Answer, Status> {
+    if a.cx.conn.dialect() == Dialect::V202 {
+        return Err(Status::INVALID_DEVICE_REQUEST);
+    }
+    let mut f = Fields::new(a.input(), 0);
+    let timeout_ms = f.u32("Timeout").map_err(|_| Status::INVALID_PARAMETER)?;
+    if a.input().len() < 8 || timeout_ms > crate::durable::TIMEOUT_MAX_MS {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    a.data()?;
+    let session = a.cx.session()?;
+    let owner = session.user().map(|u| u.name.clone()).unwrap_or_default();
+    a.open.durable.set_resilient(session.client_guid(), owner, timeout_ms);
+    a.answer(&[])
 }
 
 impl Asked<'_> {

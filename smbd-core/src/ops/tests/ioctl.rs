@@ -116,7 +116,6 @@ async fn what_holds_for_all_codes() {
         ),
         (Request { code: code::DFS_GET_REFERRALS, ..good.clone() }, Status::INVALID_PARAMETER),
         (Request { code: code::SRV_READ_HASH, ..good.clone() }, Status::HASH_NOT_SUPPORTED),
-        (Request { code: code::LMR_REQUEST_RESILIENCY, ..good.clone() }, Status::NOT_SUPPORTED),
     ];
     for (r, want) in wrong {
         assert_eq!(ask(&c, &r).await.0, want, "{r:?}");

@@ -8,3 +8,4 @@ mod info;
 mod ioctl;
 mod listing;
 mod logon;
+mod persist;

@@ -1,0 +1,393 @@
+//! Persistent handles: what a client finds after the server was killed, and what others are refused meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rdma_transport::channel::Transport;
+use recovery::{Change, Kind, Store};
+use vfs::mem::MemBackend;
+
+use crate::dtyp::mask;
+use crate::kit::{Client, Kit};
+use crate::open::FileId;
+use crate::status::Status;
+use crate::wire::context::{
+    Asked, DHANDLE_FLAG_PERSISTENT, DurableV2, Lease, LeaseV2, ReconnectV2, Told, name,
+};
+use crate::wire::create::{self, Context, Disposition, oplock, share};
+use crate::wire::fsctl::code;
+use crate::wire::ioctl::{self, IS_FSCTL};
+use crate::wire::lock::{self, Element, flag};
+use crate::wire::negotiate::Dialect;
+use crate::wire::{Command, set_info};
+
+const GUID: [u8; 16] = [7; 16];
+const RWH: u32 = 7;
+const ALONE: u32 = flag::EXCLUSIVE | flag::FAIL_IMMEDIATELY;
+
+/// A server that is killed and started again, on one volume and one state folder.
+struct World {
+    folder: tempfile::TempDir,
+    volume: Arc<MemBackend>,
+    kit: Kit,
+}
+
+impl World {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = MemBackend::new(64 << 20).unwrap();
+        let kit = Kit::on(volume.clone(), Some(Store::open(folder.path()).unwrap()));
+        Self { folder, volume, kit }
+    }
+
+    /// Nothing of the old server is left but its disk. Gives how many handles came back.
+    async fn restart(self) -> (Self, usize) {
+        let Self { folder, volume, kit } = self;
+        let core = Arc::downgrade(&kit.core);
+        drop(kit);
+        // A task may be about to end.
+        while core.strong_count() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let kit = Kit::on(volume.clone(), Some(Store::open(folder.path()).unwrap()));
+        let count = crate::persist::restore(&kit.core).await.unwrap();
+        (Self { folder, volume, kit }, count)
+    }
+
+    fn machine(&self, guid: u8) -> Client {
+        self.kit.machine(guid, 0, Dialect::V311, Transport::Tcp)
+    }
+}
+
+fn asks(timeout: u32) -> Context<'static> {
+    DurableV2 { timeout, flags: DHANDLE_FLAG_PERSISTENT, guid: GUID }.context()
+}
+
+fn lease(epoch: u16) -> Context<'static> {
+    let v2 = Some(LeaseV2 { parent: [0; 16], epoch });
+    Lease { key: [9; 16], state: RWH, flags: 0, v2 }.context()
+}
+
+/// Persistent, with a lease on everything; others may share.
+async fn persistent(c: &Client, file: &str, timeout: u32) -> (FileId, Told) {
+    let opened = c.create(file, |r| {
+        r.oplock_level = oplock::LEASE;
+        r.contexts = vec![lease(1), asks(timeout)];
+    });
+    let opened = opened.await.unwrap();
+    (opened.file, Told::parse(&opened.contexts).unwrap())
+}
+
+/// Persistent, without any caching.
+async fn plain(c: &Client, file: &str, timeout: u32) -> FileId {
+    let opened = c.create(file, |r| r.contexts = vec![asks(timeout)]).await.unwrap();
+    let told = Told::parse(&opened.contexts).unwrap();
+    assert_eq!(told.durable_v2.unwrap().1, DHANDLE_FLAG_PERSISTENT);
+    opened.file
+}
+
+async fn again(
+    c: &Client,
+    path: &str,
+    file: FileId,
+    contexts: Vec<Context<'static>>,
+) -> Result<create::Response<'static>, Status> {
+    let back = ReconnectV2 { file, guid: GUID, flags: DHANDLE_FLAG_PERSISTENT }.context();
+    c.create(path, |r| {
+        r.oplock_level = oplock::LEASE;
+        r.contexts = contexts;
+        r.contexts.push(back);
+    })
+    .await
+}
+
+async fn lock_as(c: &Client, file: FileId, at: u64, flags: u32) -> Status {
+    let locks = vec![Element { offset: at, length: 10, flags }];
+    let request = lock::Request { sequence_number: 0, sequence_index: 0, file, locks };
+    c.ask(Command::Lock, &request.emit()).await.status()
+}
+
+async fn opens(c: &Client, path: &str) -> Result<FileId, Status> {
+    c.create(path, |r| r.disposition = Disposition::Open as u32).await.map(|r| r.file)
+}
+
+/// MS-SMB2 sections 3.3.5.9.10 and 3.3.5.9.12.
+#[tokio::test]
+async fn a_killed_server_gives_handle_lease_and_locks_back() {
+    let world = World::new();
+    let c = world.machine(1);
+    let (file, told) = persistent(&c, "f", 0).await;
+    assert_eq!(told.durable_v2, Some((60_000, DHANDLE_FLAG_PERSISTENT)));
+    assert_eq!(told.lease.unwrap().state, RWH);
+    assert_eq!(lock_as(&c, file, 0, ALONE).await, Status::SUCCESS);
+    assert_eq!(lock_as(&c, file, 20, ALONE).await, Status::SUCCESS);
+    assert_eq!(lock_as(&c, file, 20, flag::UNLOCK).await, Status::SUCCESS);
+    drop(c);
+
+    let (world, count) = world.restart().await;
+    assert_eq!(count, 1);
+    let other = world.machine(2);
+    assert_eq!(opens(&other, "f").await.unwrap_err(), Status::FILE_NOT_AVAILABLE);
+    // Whoever only looks is let through.
+    let looks = other.create("f", |r| r.access = mask::READ_ATTRIBUTES).await;
+    assert_eq!(other.close(looks.unwrap().file).await, Status::SUCCESS);
+
+    let c = world.machine(1);
+    let back = again(&c, "f", file, vec![lease(6)]).await.unwrap();
+    assert_eq!(back.file, file);
+    let told = Told::parse(&back.contexts).unwrap().lease.unwrap();
+    assert_eq!((told.state, told.v2.unwrap().epoch), (RWH, 6), "never before what it knew");
+    assert_eq!(
+        again(&c, "f", file, vec![lease(6)]).await.unwrap_err(),
+        Status::OBJECT_NAME_NOT_FOUND,
+        "it is taken"
+    );
+    assert_eq!(lock_as(&c, file, 0, flag::UNLOCK).await, Status::SUCCESS, "still held");
+    assert_eq!(lock_as(&c, file, 20, flag::UNLOCK).await, Status::RANGE_NOT_LOCKED);
+    // A break finds its way to the client that came back.
+    let notice = async { c.pushed().await };
+    let (asked, told) = tokio::join!(opens(&other, "f"), notice);
+    assert_eq!(asked.unwrap_err(), Status::PENDING);
+    assert_eq!(told.header.command(), Some(Command::OplockBreak));
+    assert_eq!(c.close(file).await, Status::SUCCESS);
+    assert_eq!(other.pushed().await.status(), Status::SUCCESS, "the other's turn");
+    drop((c, other));
+    let (_world, count) = world.restart().await;
+    assert_eq!(count, 0, "a close is for ever");
+}
+
+#[tokio::test]
+async fn locks_of_a_client_that_is_not_back_yet_stand_in_the_way() {
+    let world = World::new();
+    let c = world.machine(1);
+    let file = plain(&c, "f", 0).await;
+    assert_eq!(lock_as(&c, file, 0, ALONE).await, Status::SUCCESS);
+    let denies = c.create("g", |r| {
+        r.contexts = vec![DurableV2 { timeout: 0, flags: 2, guid: [8; 16] }.context()];
+        r.share = share::READ;
+    });
+    denies.await.unwrap();
+    drop(c);
+    let (world, count) = world.restart().await;
+    assert_eq!(count, 2);
+    let other = world.machine(2);
+    let mine = opens(&other, "f").await.unwrap();
+    assert_eq!(lock_as(&other, mine, 5, ALONE).await, Status::LOCK_NOT_GRANTED);
+    assert_eq!(opens(&other, "g").await.unwrap_err(), Status::FILE_NOT_AVAILABLE);
+    let reads = other.create("g", |r| r.access = mask::READ_DATA);
+    reads.await.unwrap();
+    // Not by another machine, not by another user, not without saying that it is persistent.
+    let stranger = world.kit.machine(1, 7, Dialect::V311, Transport::Tcp);
+    let c = world.machine(1);
+    let quiet = ReconnectV2 { file, guid: GUID, flags: 0 }.context();
+    let asked = c.create("f", |r| r.contexts = vec![quiet]).await;
+    assert_eq!(asked.unwrap_err(), Status::OBJECT_NAME_NOT_FOUND);
+    drop(stranger);
+    again(&c, "f", file, vec![]).await.unwrap();
+    assert_eq!(lock_as(&c, file, 0, flag::UNLOCK).await, Status::SUCCESS);
+    assert_eq!(lock_as(&other, mine, 5, ALONE).await, Status::SUCCESS);
+}
+
+/// MS-SMB2 section 3.3.5.9.10: the answer to a create was lost with the server.
+#[tokio::test]
+async fn a_create_that_is_sent_again_after_a_restart_finds_its_open() {
+    let world = World::new();
+    let c = world.machine(1);
+    let file = plain(&c, "f", 0).await;
+    drop(c);
+    let (world, _) = world.restart().await;
+    let c = world.machine(1);
+    let asked = c.create("f", |r| r.contexts = vec![asks(0)]).await;
+    assert_eq!(asked.unwrap_err(), Status::DUPLICATE_OBJECTID, "it does not say so");
+    c.replays.store(true, Ordering::Relaxed);
+    let told = c.create("f", |r| r.contexts = vec![asks(0)]).await.unwrap();
+    assert_eq!((told.file, told.action), (file, create::action::CREATED));
+    let contexts = Told::parse(&told.contexts).unwrap();
+    assert_eq!(contexts.durable_v2, Some((60_000, DHANDLE_FLAG_PERSISTENT)));
+    c.replays.store(false, Ordering::Relaxed);
+    assert_eq!(c.close(file).await, Status::SUCCESS);
+}
+
+/// A client that never had the answer knows its own name for the create alone (MS-SMB2 section 3.3.5.9.12).
+#[tokio::test]
+async fn an_open_is_found_by_its_create() {
+    let world = World::new();
+    let c = world.machine(1);
+    let file = plain(&c, "f", 0).await;
+    drop(c);
+    let (world, _) = world.restart().await;
+    let c = world.machine(1);
+    let unknown = FileId { persistent: 3, volatile: 4 };
+    assert_eq!(again(&c, "f", unknown, vec![]).await.unwrap().file, file);
+}
+
+#[tokio::test]
+async fn who_does_not_come_back_in_time_has_lost_it() {
+    let world = World::new();
+    let c = world.machine(1);
+    let file = plain(&c, "f", 300).await;
+    assert_eq!(lock_as(&c, file, 0, ALONE).await, Status::SUCCESS);
+    drop(c);
+    let (world, count) = world.restart().await;
+    assert_eq!(count, 1);
+    let other = world.machine(2);
+    let mine = opens(&other, "f").await.unwrap();
+    while lock_as(&other, mine, 0, ALONE).await != Status::SUCCESS {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let c = world.machine(1);
+    assert_eq!(again(&c, "f", file, vec![]).await.unwrap_err(), Status::OBJECT_NAME_NOT_FOUND);
+    drop((c, other));
+    assert_eq!(world.restart().await.1, 0);
+}
+
+#[tokio::test]
+async fn a_lost_connection_does_not_make_it_give_way() {
+    let world = World::new();
+    let c = world.machine(1);
+    let (file, _) = persistent(&c, "f", 0).await;
+    crate::dispatch::end_of_connection(&world.kit.core, &c.conn).await;
+    let other = world.machine(2);
+    assert_eq!(opens(&other, "f").await.unwrap_err(), Status::FILE_NOT_AVAILABLE);
+    let c = world.machine(1);
+    again(&c, "f", file, vec![lease(1)]).await.unwrap();
+}
+
+#[tokio::test]
+async fn names_and_deletion_survive() {
+    let world = World::new();
+    let c = world.machine(1);
+    let file = plain(&c, "old", 0).await;
+    let mut name = Vec::new();
+    crate::wire::put_utf16(&mut name, "new");
+    let mut buffer = vec![0; 16];
+    buffer.extend(u32::try_from(name.len()).unwrap().to_le_bytes());
+    buffer.extend(name);
+    let rename = set_info::Request { info_type: 1, class: 10, additional: 0, file, buffer };
+    assert_eq!(c.ask(Command::SetInfo, &rename.emit()).await.status(), Status::SUCCESS);
+    let buffer = vec![1];
+    let goes = set_info::Request { info_type: 1, class: 13, additional: 0, file, buffer };
+    assert_eq!(c.ask(Command::SetInfo, &goes.emit()).await.status(), Status::SUCCESS);
+    drop(c);
+    let (world, _) = world.restart().await;
+    let c = world.machine(1);
+    assert_eq!(opens(&c, "new").await.unwrap_err(), Status::DELETE_PENDING);
+    again(&c, "new", file, vec![]).await.unwrap();
+    assert_eq!(c.close(file).await, Status::SUCCESS);
+    assert_eq!(opens(&c, "new").await.unwrap_err(), Status::OBJECT_NAME_NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_handle_whose_file_is_gone_is_given_up_alone() {
+    let world = World::new();
+    let c = world.machine(1);
+    plain(&c, "f", 0).await;
+    let two = [8; 16];
+    let kept = DurableV2 { timeout: 0, flags: DHANDLE_FLAG_PERSISTENT, guid: two }.context();
+    c.create("g", |r| r.contexts = vec![kept]).await.unwrap();
+    drop(c);
+    let cred = vfs::Cred::root();
+    vfs::Backend::root(&*world.volume).unlink(&cred, b"f").await.unwrap();
+    let store = world.kit.core.store.clone().unwrap();
+    store.commit_blocking(vec![Change::put(Kind::SmbOpen, b"torn", b"\x01half")]).unwrap();
+    drop(store);
+    let (world, count) = world.restart().await;
+    assert_eq!(count, 1);
+    let left = world.kit.core.store.as_ref().unwrap().read(Kind::SmbOpen).unwrap();
+    assert_eq!(left.len(), 1);
+}
+
+/// What is not asked for, not configured or not kept is not promised (MS-SMB2 section 3.3.5.9.10).
+#[tokio::test]
+async fn persistence_is_promised_only_where_it_is_kept() {
+    let told = |r: create::Response<'static>| Told::parse(&r.contexts).unwrap().durable_v2;
+    let world = World::new();
+    let old = world.kit.machine(1, 0, Dialect::V210, Transport::Tcp);
+    let asked = old.create("a", |r| r.contexts = vec![asks(0)]).await.unwrap();
+    assert_eq!(told(asked), None, "dialect 2.1");
+    let c = world.machine(1);
+    let asked = c.create("d", |r| {
+        r.options = create::option::DIRECTORY_FILE;
+        r.contexts = vec![asks(0)];
+    });
+    assert_eq!(told(asked.await.unwrap()), None, "a directory");
+    let kit = Kit::new();
+    let asked = kit.client().create("a", |r| r.contexts = vec![asks(0)]).await.unwrap();
+    assert_eq!(told(asked), None, "no such share");
+    let c = kit.client();
+    let batch = c.create("b", |r| {
+        r.oplock_level = oplock::BATCH;
+        r.contexts = vec![DurableV2 { timeout: 0, flags: 2, guid: [3; 16] }.context()];
+    });
+    assert_eq!(told(batch.await.unwrap()), Some((60_000, 0)), "durable, and no more");
+}
+
+/// MS-SMB2 sections 3.3.5.9.13 and 3.3.5.9.15.
+#[tokio::test]
+async fn an_application_takes_over_from_an_older_self_only() {
+    let instance = || {
+        let mut data = vec![20, 0, 0, 0];
+        data.extend([5; 16]);
+        Context::new(name::APP_INSTANCE_ID, data)
+    };
+    let version = |n: u64| {
+        let mut data = vec![24, 0, 0, 0, 0, 0, 0, 0];
+        data.extend(1_u64.to_le_bytes());
+        data.extend(n.to_le_bytes());
+        Context::new(name::APP_INSTANCE_VERSION, data)
+    };
+    let contexts = vec![instance(), version(2)];
+    assert_eq!(Asked::parse(&contexts).unwrap().app_version, Some((1, 2)));
+    let world = World::new();
+    let first = world.machine(1);
+    let open = async |c: Client, n| {
+        let contexts = vec![asks(0), instance(), version(n)];
+        c.create("disk", |r| (r.contexts, r.share) = (contexts, 0)).await
+    };
+    let held = open(first, 2).await.unwrap().file;
+    let (world, _) = world.restart().await;
+    for n in [1, 2] {
+        let asked = open(world.machine(2), n).await;
+        assert_eq!(asked.unwrap_err(), Status::FILE_FORCED_CLOSED, "version {n}");
+    }
+    open(world.machine(2), 3).await.unwrap();
+    let first = world.machine(1);
+    assert_eq!(
+        again(&first, "disk", held, vec![]).await.unwrap_err(),
+        Status::OBJECT_NAME_NOT_FOUND
+    );
+}
+
+/// MS-SMB2 section 3.3.5.15.9.
+#[tokio::test]
+async fn a_resilient_open_waits_without_any_caching() {
+    let kit = Kit::new();
+    let c = kit.machine(1, 0, Dialect::V210, Transport::Tcp);
+    let file = c.create("f", |r| r.share = 0).await.unwrap().file;
+    let ask = |c, input: &'static [u8]| {
+        let request = ioctl::Request {
+            code: code::LMR_REQUEST_RESILIENCY,
+            file,
+            input,
+            input_max: 0,
+            output_max: 0,
+            flags: IS_FSCTL,
+        };
+        let c: &Client = c;
+        let body = request.emit();
+        async move { c.ask(Command::Ioctl, &body).await.status() }
+    };
+    assert_eq!(ask(&c, &[0; 7]).await, Status::INVALID_PARAMETER, "too short");
+    assert_eq!(ask(&c, &[0xff; 8]).await, Status::INVALID_PARAMETER, "too long");
+    assert_eq!(ask(&c, &[0x10, 0x27, 0, 0, 0, 0, 0, 0]).await, Status::SUCCESS);
+    assert_eq!(lock_as(&c, file, 0, ALONE).await, Status::SUCCESS);
+    crate::dispatch::end_of_connection(&kit.core, &c.conn).await;
+    let other = kit.machine(2, 0, Dialect::V210, Transport::Tcp);
+    assert_eq!(opens(&other, "f").await.unwrap_err(), Status::FILE_NOT_AVAILABLE);
+    let c = kit.machine(1, 0, Dialect::V210, Transport::Tcp);
+    let back = Context::new(name::DURABLE_HANDLE_RECONNECT, file.emit().to_vec());
+    let back = c.create("f", |r| r.contexts = vec![back]).await.unwrap();
+    assert_eq!(back.file, file);
+    assert_eq!(lock_as(&c, file, 0, flag::UNLOCK).await, Status::SUCCESS);
+}

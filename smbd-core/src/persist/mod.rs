@@ -1,0 +1,133 @@
+//! Persistent handles: opens that outlive the server itself (MS-SMB2 sections 3.3.1.10 `Open.IsPersistent`, 3.3.5.9.10).
+//!
+//! *Operation.* On a share that is continuously available an open can be made persistent. From then on [`save`] writes all that it
+//! is and holds after every change of it, and no answer that tells of the change leaves before that is durable. [`restore`] opens
+//! what is found, before the first client can come: share modes, leases and locks stand in everybody's way again, and each handle
+//! waits for its client for the time that it was promised.
+//!
+//! *Memory.* A record per handle in the store, at most [`LOCKS_MAX`] locks each.
+//!
+//! *Errors.* What cannot be written is refused to the client. A record whose file or share is gone is given up, with a line in the
+//! log.
+
+mod record;
+mod restore;
+
+use state::Caching;
+
+use crate::lease::Lease;
+use crate::open::Open;
+use crate::server::Core;
+use crate::status::Status;
+pub(crate) use restore::restore;
+
+use record::{Caches, Record};
+use recovery::{Change, Kind};
+
+/// Byte-range locks that one persistent handle may hold: each change writes all of them.
+pub const LOCKS_MAX: usize = 1_024;
+
+fn key(open: &Open) -> [u8; 8] {
+    open.id.persistent.to_be_bytes()
+}
+
+/// Writes a persistent handle as it is now; of another there is nothing to write. Ready when it is durable.
+pub(crate) async fn save(core: &Core, open: &Open) -> Result<(), Status> {
+    let pending = {
+        // What is seen first is written first.
+        let forgotten = open.durable.saving();
+        let Some(store) = core.store.as_ref().filter(|_| open.durable.is_persistent()) else {
+            return Ok(());
+        };
+        if *forgotten {
+            return Ok(());
+        }
+        let record = snapshot(core, open)?;
+        store.submit(vec![Change::put(Kind::SmbOpen, &key(open), &record.encode())])
+    };
+    // The store has logged why.
+    pending.await.map_err(|_| Status::INSUFFICIENT_RESOURCES)
+}
+
+/// Writes all persistent handles of a lease. Ready when they are durable.
+pub(crate) async fn save_lease(core: &Core, lease: &Lease) -> Result<(), Status> {
+    for open in lease.opens() {
+        save(core, &open).await?;
+    }
+    Ok(())
+}
+
+/// Begins to write what has become of a holder's rights, for those who cannot wait. What is written later comes after it.
+pub(crate) fn note(core: &std::sync::Arc<Core>, opens: Vec<std::sync::Arc<Open>>) {
+    for open in opens.into_iter().filter(|o| o.durable.is_persistent()) {
+        let core = core.clone();
+        tokio::spawn(async move { save(&core, &open).await });
+    }
+}
+
+/// A handle has gone. Ready when a restart does not bring it back.
+pub(crate) async fn forget(core: &Core, open: &Open) {
+    let pending = {
+        let mut forgotten = open.durable.saving();
+        let Some(store) = core.store.as_ref().filter(|_| open.durable.is_persistent()) else {
+            return;
+        };
+        *forgotten = true;
+        store.submit(vec![Change::remove(Kind::SmbOpen, &key(open))])
+    };
+    if pending.await.is_err() {
+        tracing::error!(open = open.id.persistent, "a closed handle comes back at the next start");
+    }
+}
+
+fn snapshot(core: &Core, open: &Open) -> Result<Record, Status> {
+    let file = open.file()?;
+    let place = file.place();
+    let locks = core.namespace.keeper().state().exact_of(file.node.id(), open.party.holder);
+    if locks.len() > LOCKS_MAX {
+        return Err(Status::INSUFFICIENT_RESOURCES);
+    }
+    let facts = open.durable.facts();
+    Ok(Record {
+        id: open.id,
+        share: file.share.name.clone(),
+        base: file.base.handle().as_bytes().to_vec(),
+        stream: file.stream.clone(),
+        dir: place.dir.handle().as_bytes().to_vec(),
+        name: place.name,
+        path: place.path,
+        uid: open.cred.uid,
+        gid: open.cred.gid,
+        groups: open.cred.groups.to_vec(),
+        owner: facts.owner,
+        client: facts.client,
+        granted: open.granted,
+        shared: open.shared,
+        options: open.options,
+        posix: open.posix,
+        delete_on_close: open.delete_on_close(),
+        delete_pending: core.opens.is_delete_pending(open),
+        create: facts.create.unwrap_or_default(),
+        action: facts.action,
+        timeout_ms: facts.timeout_ms,
+        app_instance: facts.app_instance,
+        app_version: facts.app_version,
+        caches: caches(core, open),
+        locks,
+        sequences: open.lock_sequences.all(),
+    })
+}
+
+/// What the handle may cache. During a break still all that it had: its client may know of no break.
+fn caches(core: &Core, open: &Open) -> Option<Caches> {
+    let table = core.namespace.keeper().state();
+    let node = open.node().ok()?.id();
+    let rights = |holder| table.held(node, holder).map_or(Caching::NONE, |h| h.rights);
+    let Some(lease) = open.caching.lease() else {
+        let rights = rights(open.party.holder);
+        return (!rights.is_none()).then_some(Caches::Oplock { rights });
+    };
+    let (epoch, parent) = lease.version();
+    let (key, version_2) = (lease.key(), lease.is_version_2());
+    Some(Caches::Lease { rights: rights(lease.party.holder), key, version_2, epoch, parent })
+}

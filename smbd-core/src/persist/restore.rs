@@ -1,0 +1,177 @@
+//! Opens again what was persistent when the server ended.
+//!
+//! *Operation.* All opens first, then what they cache, then their locks: what stood together before does not stand in its own way
+//! now. Nobody else is there yet.
+
+use std::sync::Arc;
+
+use state::{Kind as Sort, Share as Sharing, Verdict};
+use vfs::namespace::Share;
+use vfs::{Cred, Handle, VfsError, streams};
+
+use super::record::{Caches, Record};
+use crate::durable::{self, Facts};
+use crate::extra::Extra;
+use crate::lease::{self, OpenCaching};
+use crate::open::{File, LockSequences, Open, Place, Target};
+use crate::server::Core;
+use recovery::{Change, Kind};
+
+/// Why a record is given up, in words.
+type Lost = &'static str;
+
+/// Opens all that the store has; gives how many. To be called once, before anybody is served.
+pub(crate) async fn restore(core: &Arc<Core>) -> Result<usize, recovery::Error> {
+    let Some(store) = &core.store else { return Ok(0) };
+    let reader = store.clone();
+    let records = tokio::task::spawn_blocking(move || reader.read(Kind::SmbOpen)).await;
+    let records = records.unwrap_or(Err(recovery::Error::Ended))?;
+    let (mut opens, mut gone) = (Vec::with_capacity(records.len()), Vec::new());
+    for (key, value) in records {
+        let Some(record) = Record::decode(&value) else {
+            tracing::error!("a persistent handle of another version of this program is given up");
+            gone.push(Change::Remove(Kind::SmbOpen, key));
+            continue;
+        };
+        match reopen(core, &record).await {
+            Ok(open) => opens.push((open, record)),
+            Err(why) => {
+                tracing::warn!(
+                    share = record.share,
+                    path = record.path,
+                    user = record.owner,
+                    why,
+                    "a persistent handle is given up"
+                );
+                gone.push(Change::Remove(Kind::SmbOpen, key));
+            }
+        }
+    }
+    if !gone.is_empty() {
+        store.submit(gone).await?;
+    }
+    for (open, record) in &opens {
+        cache(core, open, record);
+    }
+    for (open, record) in &opens {
+        lock(core, open, record);
+    }
+    for (open, record) in &opens {
+        if record.delete_pending {
+            core.opens.set_delete_pending(open, true);
+        }
+        durable::wait_for_client(core, open);
+    }
+    Ok(opens.len())
+}
+
+fn share_of(core: &Core, record: &Record) -> Option<Arc<Share>> {
+    core.namespace.shares().iter().find(|s| s.name == record.share).cloned()
+}
+
+/// Which file it was, and where it stood.
+async fn file(core: &Core, record: &Record) -> Result<File, Lost> {
+    let share = share_of(core, record).ok_or("its share is not served any more")?;
+    let handle = |bytes: &[u8]| Handle::new(bytes).ok_or("its record makes no sense");
+    let base = share.backend.resolve(&handle(&record.base)?).await.map_err(|e| match e {
+        VfsError::Stale | VfsError::NotFound => "its file is gone",
+        _ => "its file cannot be found",
+    })?;
+    // Where it stood matters when it is removed at its close, which looks whether it still stands there.
+    let dir = share.backend.resolve(&handle(&record.dir)?).await;
+    let dir = dir.unwrap_or_else(|_| share.backend.root());
+    let place = Place { dir, name: record.name.clone(), path: record.path.clone() };
+    let node = match &record.stream {
+        None => base.clone(),
+        Some(name) => {
+            streams::find(&share, &base, name).await.map_err(|_| "its stream is gone")?.node
+        }
+    };
+    Ok(File::new(node, base, record.stream.clone(), share, place))
+}
+
+async fn reopen(core: &Arc<Core>, record: &Record) -> Result<Arc<Open>, Lost> {
+    let file = file(core, record).await?;
+    let node = file.node.id();
+    let of_lease = match &record.caches {
+        Some(Caches::Lease { key, version_2, epoch, .. }) => {
+            Some((*key, version_2.then_some(*epoch)))
+        }
+        _ => None,
+    };
+    let (party, claim) = lease::claim_for(core, record.client, of_lease, node)
+        .map_err(|_| "its lease is another file's")?;
+    let cred = Cred { uid: record.uid, gid: record.gid, groups: record.groups.as_slice().into() };
+    let open = Open::new((0, 0), Target::File(file), party, cred, record.granted);
+    let mut open = open.map_err(|_| "there are no random numbers")?;
+    open.id = record.id;
+    open.caching = OpenCaching::new(claim);
+    open.shared = record.shared;
+    open.options = record.options;
+    open.posix = record.posix;
+    open.extra = Extra::new(record.options);
+    open.lock_sequences = LockSequences::of(record.sequences);
+    if record.delete_on_close {
+        open.set_delete_on_close();
+    }
+    open.durable.set_persistent(Facts {
+        timeout_ms: record.timeout_ms,
+        client: record.client,
+        owner: record.owner.clone(),
+        create: Some(record.create),
+        app_instance: record.app_instance,
+        app_version: record.app_version,
+        action: record.action,
+    });
+    let open = Arc::new(open);
+    let opening = Open::opening(record.granted, record.shared, false);
+    let state = core.namespace.keeper().state();
+    if opening.share != Sharing::default()
+        && matches!(
+            state.open(node, &open.party, opening, core.now()),
+            Verdict::Denied { .. } | Verdict::Full(_)
+        )
+    {
+        return Err("another open stands in its way");
+    }
+    if core.opens.insert(open.clone()).is_err() {
+        state.release(node, open.party.holder);
+        return Err("too much is open");
+    }
+    durable::known_again(core, &open);
+    Ok(open)
+}
+
+fn cache(core: &Arc<Core>, open: &Arc<Open>, record: &Record) {
+    let Ok(node) = open.node() else { return };
+    let state = core.namespace.keeper().state();
+    match &record.caches {
+        None => {}
+        Some(Caches::Oplock { rights }) => {
+            lease::own_oplock(core, open);
+            let held = state.cache(node.id(), &open.party, Sort::Oplock, *rights, core.now());
+            if held.rights != *rights {
+                tracing::warn!(path = record.path, "an oplock came back smaller");
+            }
+        }
+        Some(Caches::Lease { rights, parent, .. }) => {
+            let Some(lease) = open.caching.lease() else { return };
+            lease.came_back(open, *parent);
+            let held = state.cache(node.id(), &lease.party, Sort::Lease, *rights, core.now());
+            if !held.rights.has(*rights) {
+                tracing::warn!(path = record.path, "a lease came back smaller");
+            }
+        }
+    }
+}
+
+fn lock(core: &Core, open: &Open, record: &Record) {
+    let Ok(node) = open.node() else { return };
+    for (extent, kind) in &record.locks {
+        let state = core.namespace.keeper().state();
+        let got = state.lock_exact(node.id(), &open.party, *extent, *kind, core.now());
+        if got != state::LockVerdict::Go {
+            tracing::error!(path = record.path, ?extent, "a lock did not come back: {got:?}");
+        }
+    }
+}
