@@ -65,6 +65,8 @@ impl List {
                     wr.opcode = ibv_wr_opcode::IBV_WR_SEND_WITH_INV;
                     wr.imm_data_invalidated_rkey_union =
                         imm_data_invalidated_rkey_union_t { invalidated_rkey };
+                    // Where siw's library looks for it.
+                    wr.wr.rdma.rkey = invalidated_rkey;
                 }
                 if inline {
                     wr.send_flags |= ibv_send_flags::IBV_SEND_INLINE.0;
