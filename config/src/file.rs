@@ -68,6 +68,7 @@ pub(crate) struct Draft {
     pub(crate) memory: Option<Set<Size>>,
     pub(crate) connections: Option<Set<usize>>,
     pub(crate) admin: Option<Set<Admin>>,
+    pub(crate) admin_clients: Vec<Set<Cidr>>,
 }
 
 /// A fault before its position is known.
@@ -290,6 +291,9 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
     draft.recall = top.parse("recall", report);
     draft.memory = top.parse("memory", report);
     draft.admin = top.parse("admin", report);
+    if let Some(node) = top.get("admin_clients") {
+        draft.admin_clients = parse_list::<Cidr>(node, report);
+    }
     draft.connections = map(top.parse("connections", report), |n: Number| n.0);
     if let Some(node) = top.get("nfs")
         && let Some(nfs) = Group::read(node, "`nfs`", &NFS, report)

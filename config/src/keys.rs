@@ -99,8 +99,14 @@ pub(crate) const TOP: Group = Group {
             "admin",
             "address with port, or `off`",
             "127.0.0.1:9464",
-            "Where health, metrics and status are. Whoever reaches it can read who is connected: keep it on loopback or on a network \
-             of your own.",
+            "Where health, metrics, the status page and commands to the daemon are.",
+        ),
+        key(
+            "admin_clients",
+            "range of addresses, or list of them",
+            "",
+            "Who may read metrics and status besides this host itself. Others are told by `/healthz` and `/readyz` that the gateway is \
+             there, and nothing more.",
         ),
         key("nfs", "group", "", "How NFS is served. See [nfs](#nfs)."),
         key("smb", "group", "", "How SMB is served. See [smb](#smb)."),

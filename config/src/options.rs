@@ -48,6 +48,8 @@ pub struct Options {
     pub connections: Option<usize>,
     /// `--admin`
     pub admin: Option<Admin>,
+    /// `--admin-clients`
+    pub admin_clients: Vec<Cidr>,
 }
 
 /// One `--share NAME=DIR[,ro][,squash=none|root|all][,clients=CIDR...][,encrypt][,guest][,ca]`.

@@ -155,6 +155,9 @@ fn lay_over(draft: &mut Draft, options: Options) {
     over(&mut draft.memory, options.memory, "--memory");
     over(&mut draft.connections, options.connections, "--connections");
     over(&mut draft.admin, options.admin, "--admin");
+    let at = Origin::Option("--admin-clients");
+    let ranges = options.admin_clients.into_iter();
+    draft.admin_clients.extend(ranges.map(|value| Set { value, origin: at }));
 }
 
 /// A path of the command line means one from where the command is typed.
@@ -367,6 +370,7 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         memory: memory.value.0,
         connections: connections.value,
         admin: settled(draft.admin, Admin::default()).value,
+        admin_clients: draft.admin_clients.into_iter().map(|c| c.value).collect(),
     }
 }
 

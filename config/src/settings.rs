@@ -40,6 +40,8 @@ pub struct Settings {
     pub connections: usize,
     /// Where health, metrics and status are served.
     pub admin: Admin,
+    /// Who may read metrics and status besides this host.
+    pub admin_clients: Vec<Cidr>,
 }
 
 impl Default for Settings {
@@ -60,6 +62,7 @@ impl Default for Settings {
             memory: 256 << 20,
             connections: 2048,
             admin: Admin::Off,
+            admin_clients: Vec::new(),
         }
     }
 }

@@ -66,6 +66,7 @@ recall: 20s
 memory: 1GiB
 connections: 64
 admin: 127.0.0.1:9000
+admin_clients: [192.0.2.0/24, '2001:db8::/32']
 nfs:
   port: 12049
   rdma_port: 0
@@ -133,6 +134,7 @@ users:
             memory: 1 << 30,
             connections: 64,
             admin: crate::Admin::At(([127, 0, 0, 1], 9000).into()),
+            admin_clients: ["192.0.2.0/24", "2001:db8::/32"].map(|c| c.parse().unwrap()).into(),
         }
     );
 }
@@ -202,7 +204,7 @@ error: gw.yaml:2:1: the configuration has no key `encryption`
   |
 2 | encryption: true
   | ^
-  = the keys are `shares`, `users`, `bind`, `rdma`, `rdma_crc`, `state`, `recall`, `memory`, `connections`, `admin`, `nfs`, `smb`"
+  = the keys are `shares`, `users`, `bind`, `rdma`, `rdma_crc`, `state`, `recall`, `memory`, `connections`, `admin`, `admin_clients`, `nfs`, `smb`"
     );
 }
 

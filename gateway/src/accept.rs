@@ -14,6 +14,7 @@ use std::time::Duration;
 use iobuf::Pool;
 use nfsrdma::locate::NfsLocate;
 use rdma_transport::channel::{Channel, ChannelError, Info, Locate, Service, Transport};
+use rdma_transport::meter::{self, Meters};
 use rdma_transport::rpcrdma::RdmaChannel;
 use rdma_transport::serve::serve;
 use rdma_transport::smbdirect::SmbDirectChannel;
@@ -25,6 +26,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::admin::snapshot::{Protocol, transport_name};
 use crate::admission::{Admission, Place};
+use crate::attempts::Attempts;
 use crate::shutdown::Connections;
 
 /// Pause after the system refused a connection for want of descriptors or memory.
@@ -40,6 +42,10 @@ pub struct Shared {
     pub connections: Arc<Connections>,
     /// Who may come.
     pub admission: Arc<Admission>,
+    /// How those ended who tried RDMA.
+    pub attempts: Arc<Attempts>,
+    /// What is counted of their operations.
+    pub meters: Arc<Meters>,
 }
 
 /// What a port speaks.
@@ -119,7 +125,7 @@ async fn one_tcp(
     place: Place,
 ) {
     let Ok(local) = stream.local_addr() else { return };
-    let info = shared.info(peer, local, Transport::Tcp);
+    let info = shared.info(peer, local, Transport::Tcp, &front);
     let (locate, framing) = front.tcp();
     match TcpChannel::new(stream, info, shared.recvs.clone(), locate, framing) {
         Ok(channel) => shared.connection(Box::new(channel), front, place).await,
@@ -147,17 +153,32 @@ async fn one_rdma(
     };
     let c = match connected {
         Ok(c) => c,
-        Err(error) => return tracing::info!(%peer, %error, "RDMA connection was not set up"),
+        Err(error) => {
+            shared.attempts.failed(front.protocol(), peer.ip(), &error.to_string());
+            return tracing::info!(%peer, %error, "RDMA connection was not set up");
+        }
     };
     match shared.channel(way, c, &front) {
         Ok(channel) => shared.connection(channel, front, place).await,
-        Err(error) => tracing::info!(%peer, %error, "RDMA connection ended as it began"),
+        Err(error) => {
+            shared.attempts.failed(front.protocol(), peer.ip(), &error.to_string());
+            tracing::info!(%peer, %error, "RDMA connection ended as it began");
+        }
     }
 }
 
 impl Shared {
-    fn info(&self, peer: SocketAddr, local: SocketAddr, transport: Transport) -> Arc<Info> {
-        Arc::new(Info::new(peer, local, transport, self.payload.clone()))
+    fn info(
+        &self,
+        peer: SocketAddr,
+        local: SocketAddr,
+        transport: Transport,
+        front: &Front,
+    ) -> Arc<Info> {
+        let mut info = Info::new(peer, local, transport, self.payload.clone());
+        let (protocol, transport) = (front.protocol().name(), transport_name(transport));
+        info.meter = self.meters.of(meter::Way { protocol, transport });
+        Arc::new(info)
     }
 
     fn channel(
@@ -166,7 +187,7 @@ impl Shared {
         c: Connected,
         front: &Front,
     ) -> Result<Box<dyn Channel>, ChannelError> {
-        let info = self.info(c.peer, c.local, Transport::Rdma(way.provider));
+        let info = self.info(c.peer, c.local, Transport::Rdma(way.provider), front);
         if let Some(device) = way.device {
             info.facts.note("device", device);
         }
@@ -183,7 +204,8 @@ impl Shared {
         let handle = channel.handle();
         let _open = self.connections.add(front.protocol(), info.clone(), handle.clone());
         let transport = transport_name(info.transport);
-        let protocol = front.protocol().name();
+        let which = front.protocol();
+        let protocol = which.name();
         tracing::info!(peer = %info.peer, local = %info.local, protocol, transport, "connection open");
         let end = match front {
             Front::Nfs(server) => {
@@ -203,7 +225,19 @@ impl Shared {
                 end
             }
         };
+        self.note_attempt(which, &info, &end);
         log_end(&info, protocol, transport, &end);
+    }
+
+    /// Whoever ended on RDMA before the first request has not come through.
+    fn note_attempt(&self, protocol: Protocol, info: &Info, end: &ChannelError) {
+        if !info.transport.is_rdma() {
+            return;
+        }
+        match info.traffic.requests.load(Ordering::Relaxed) {
+            0 => self.attempts.failed(protocol, info.peer.ip(), &end.to_string()),
+            _ => self.attempts.succeeded(protocol, info.peer.ip()),
+        }
     }
 }
 

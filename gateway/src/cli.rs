@@ -128,6 +128,9 @@ struct Configuration {
     /// Health, metrics and status; `off` for none; default: 127.0.0.1:9464
     #[arg(long, value_name = "ADDR:PORT")]
     admin: Option<Admin>,
+    /// Who may read metrics and status besides this host. Repeatable; default: nobody
+    #[arg(long, value_name = "CIDR")]
+    admin_clients: Vec<config::Cidr>,
 }
 
 impl Configuration {
@@ -150,6 +153,7 @@ impl Configuration {
             memory: self.memory,
             connections: self.connections,
             admin: self.admin,
+            admin_clients: self.admin_clients,
         };
         config::load(self.config.as_deref(), options, vfs::namespace::Share::id_of)
     }

@@ -3,6 +3,7 @@
 pub mod accept;
 pub mod admin;
 pub mod admission;
+pub mod attempts;
 pub mod bench;
 pub mod boot;
 pub mod check;

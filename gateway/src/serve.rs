@@ -108,6 +108,8 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
         recvs: Pool::new(recv_limits(settings.connections)),
         connections: Arc::new(Connections::default()),
         admission: Admission::new(settings.connections),
+        attempts: Arc::default(),
+        meters: Arc::default(),
     });
     let mut listeners = Listeners { settings: &settings, shared: &shared, tasks: JoinSet::new() };
     let front = Front::Nfs(nfs.clone());
@@ -137,6 +139,8 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
         connections: shared.connections.clone(),
         admission: shared.admission.clone(),
         payload: shared.payload.clone(),
+        meters: shared.meters.clone(),
+        attempts: shared.attempts.clone(),
         namespace,
         nfs_rdma_port: nfs_rdma_at.first().map(SocketAddr::port),
         smb_direct_port: smb_direct_at.first().map(SocketAddr::port),
@@ -163,7 +167,8 @@ async fn serve_admin(
     let mut task = JoinSet::new();
     let Some(listener) = admin::listen(settings.admin).await? else { return Ok((None, task)) };
     let at = listener.local_addr().map_err(|e| e.to_string())?;
-    task.spawn(admin::serve(listener, Arc::new(daemon)));
+    let access = admin::access::Access::new(&settings.admin_clients);
+    task.spawn(admin::serve(listener, Arc::new(daemon), access));
     Ok((Some(at), task))
 }
 

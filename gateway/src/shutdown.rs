@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rdma_transport::channel::{Handle, Info};
+use rdma_transport::channel::{Facts, Handle, Info};
 use tokio::sync::Notify;
 
-use crate::admin::snapshot::{ConnectionStatus, Moved, Protocol, transport_name};
+use crate::admin::snapshot::{Around, ConnectionStatus, Moved, Protocol, transport_name};
+use crate::attempts::Attempts;
 
 /// How long requests in work may take after the daemon was told to stop.
 pub const DRAIN_MAX: Duration = Duration::from_secs(10);
@@ -28,7 +29,7 @@ pub struct Connections {
 /// A protocol and what carries it.
 type Way = (Protocol, &'static str);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     protocol: Protocol,
     info: Arc<Info>,
@@ -36,7 +37,19 @@ struct Entry {
     since: Instant,
 }
 
+/// Who a connection belongs to: the identity that its client told, or its address.
+#[derive(PartialEq, Eq, Hash)]
+enum Client {
+    Told(String),
+    At(std::net::IpAddr),
+}
+
 impl Entry {
+    fn client(&self) -> Client {
+        let told = self.info.facts.get(Facts::CLIENT_ID);
+        told.map_or_else(|| Client::At(self.info.peer.ip().to_canonical()), Client::Told)
+    }
+
     fn way(&self) -> Way {
         (self.protocol, transport_name(self.info.transport))
     }
@@ -111,15 +124,30 @@ impl Connections {
     }
 
     /// Those that are open, oldest first. `rdma_port` says where a protocol is served over RDMA.
-    pub fn list(&self, rdma_port: impl Fn(Protocol) -> Option<u16>) -> Vec<ConnectionStatus> {
-        let open = self.lock();
-        let mut all: Vec<_> = open.iter().collect();
-        all.sort_by_key(|(id, _)| **id);
-        let status = |e: &Entry| {
-            let age = e.since.elapsed().as_secs();
-            ConnectionStatus::new(e.protocol, &e.info, age, rdma_port(e.protocol))
+    pub fn list(
+        &self,
+        rdma_port: impl Fn(Protocol) -> Option<u16>,
+        attempts: &Attempts,
+    ) -> Vec<ConnectionStatus> {
+        // The entries are cheap to clone, and nobody who comes or goes waits while their stories are told.
+        let mut all: Vec<(u64, Entry)> =
+            self.lock().iter().map(|(id, e)| (*id, e.clone())).collect();
+        all.sort_by_key(|(id, _)| *id);
+        let mut on_rdma: HashMap<(Protocol, Client), usize> = HashMap::new();
+        for (_, e) in all.iter().filter(|(_, e)| e.info.transport.is_rdma()) {
+            *on_rdma.entry((e.protocol, e.client())).or_default() += 1;
+        }
+        let status = |(id, e): &(u64, Entry)| {
+            let around = Around {
+                id: *id,
+                age_seconds: e.since.elapsed().as_secs(),
+                rdma_port: rdma_port(e.protocol),
+                others_on_rdma: on_rdma.get(&(e.protocol, e.client())).copied().unwrap_or(0),
+                failed: attempts.failure(e.protocol, e.info.peer.ip()),
+            };
+            ConnectionStatus::new(e.protocol, &e.info, around)
         };
-        all.into_iter().map(|(_, e)| status(e)).collect()
+        all.iter().map(status).collect()
     }
 
     /// How many were opened so far and what all of them moved, by protocol and transport.
@@ -182,7 +210,7 @@ mod tests {
         assert_eq!((total().0.as_str(), total().1, total().2.requests), ("nfs/tcp", 2, 7));
         drop(first);
         assert_eq!((total().1, total().2.requests), (2, 7));
-        assert_eq!(connections.list(|_| None).len(), 1);
+        assert_eq!(connections.list(|_| None, &Attempts::default()).len(), 1);
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,6 +7,7 @@ pub mod fh;
 pub mod limits;
 pub mod locate;
 pub mod mount;
+pub mod operation;
 pub mod portmap;
 pub mod replay;
 pub mod rpc;

@@ -244,6 +244,11 @@ impl Writer {
         }
     }
 
+    /// The word at `at`, if it was written.
+    pub fn word_at(&self, at: usize) -> Option<u32> {
+        self.head.get(at..)?.first_chunk().copied().map(u32::from_be_bytes)
+    }
+
     /// Forgets everything behind this mark, an offset that [`Writer::len`] gave.
     pub fn truncate(&mut self, mark: usize) {
         self.head.truncate(mark);

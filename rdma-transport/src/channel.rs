@@ -20,6 +20,7 @@ use std::task::{Context, Poll};
 use iobuf::{Account, Buf, Pool};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::meter::Meter;
 pub use crate::verbs::{BoxFuture, RemoteSeg};
 
 /// XDR rounds up to four bytes with zeros (RFC 4506 section 4.9).
@@ -188,6 +189,8 @@ pub struct Info {
     pub message_out_max: AtomicUsize,
     /// What went which way.
     pub traffic: Traffic,
+    /// Where its operations are counted.
+    pub meter: Meter,
     /// What else there is to know.
     pub facts: Facts,
 }
@@ -203,6 +206,7 @@ impl Info {
             pool,
             message_out_max: AtomicUsize::new(0),
             traffic: Traffic::default(),
+            meter: Meter::default(),
             facts: Facts::default(),
         }
     }
@@ -214,8 +218,18 @@ impl Info {
 pub struct Facts(Mutex<Vec<(&'static str, String)>>);
 
 impl Facts {
-    /// Why a connection is not on RDMA, or what it gave up there.
-    pub const WHY_NOT_RDMA: &str = "why not RDMA";
+    /// The dialect of SMB.
+    pub const DIALECT: &str = "dialect";
+    /// Whether the client of SMB may use several connections: `yes` or `no`.
+    pub const MULTICHANNEL: &str = "multichannel";
+    /// How many addresses with RDMA the client of SMB was told of, when it asked.
+    pub const RDMA_TOLD: &str = "RDMA addresses told";
+    /// What protects messages of SMB: `encrypted`, `signed` or `none`.
+    pub const PROTECTION: &str = "protection";
+    /// The name by which a client is known on all its connections: `ClientGuid` of SMB.
+    pub const CLIENT_ID: &str = "client id";
+    /// What the client seems to be.
+    pub const CLIENT: &str = "client";
 
     /// Notes a fact, in place of what was known under this name.
     pub fn note(&self, name: &'static str, value: impl Into<String>) {
@@ -224,6 +238,12 @@ impl Facts {
             Some((_, old)) => *old = value.into(),
             None => facts.push((name, value.into())),
         }
+    }
+
+    /// What is known under this name.
+    pub fn get(&self, name: &str) -> Option<String> {
+        let facts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        facts.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone())
     }
 
     /// All of them, in the order in which they were first noted.
@@ -247,6 +267,10 @@ pub struct Traffic {
     pub invalidations: AtomicU64,
     /// Requests received.
     pub requests: AtomicU64,
+    /// Messages that wait now because the peer granted no credit for them.
+    pub credits_waiting: AtomicU64,
+    /// How often messages began to wait for that.
+    pub credit_waits: AtomicU64,
 }
 
 impl Traffic {

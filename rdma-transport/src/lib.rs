@@ -15,6 +15,7 @@ pub mod limits;
 mod link;
 pub mod loopback;
 pub mod messages;
+pub mod meter;
 mod moves;
 pub mod rpcrdma;
 pub mod serve;

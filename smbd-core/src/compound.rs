@@ -9,12 +9,14 @@
 //! *Errors.* A message that is none, or a chain whose offsets do not hold, ends the connection ([`Violation`]).
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use iobuf::Buf;
 use rdma_transport::channel::{BoxFuture, Pulled, Reply};
+use rdma_transport::meter::{Done, NO_SHARE};
 
 use crate::answer::{Message, Out, Seal};
 use crate::conn::{Conn, locked};
@@ -183,6 +185,7 @@ async fn chain(
             previous: None,
             counted: OnceLock::new(),
             survives: AtomicBool::new(false),
+            moved: AtomicU64::new(0),
             meant: OnceLock::new(),
             pending: OnceLock::new(),
             slot: slot.clone(),
@@ -212,6 +215,7 @@ async fn one(mut cx: Cx, before: &mut Option<Before>) -> Result<(), Fatal> {
     if !cx.conn.take_ids(cx.header.message_id, cx.header.credit_charge) {
         return Err((Violation::MessageId, "not granted, or used before"));
     }
+    let began = Instant::now();
     let related = cx.header.flags.has(Flags::RELATED);
     let answer = match (related, *before) {
         (true, None) => Err(Status::INVALID_PARAMETER),
@@ -223,6 +227,7 @@ async fn one(mut cx: Cx, before: &mut Option<Before>) -> Result<(), Fatal> {
         }
         (false, _) => dispatch::message(&mut cx, None).await?,
     };
+    record(&cx, began, answer.as_ref().map_or_else(|status| *status, |a| a.status));
     let is_create = cx.header.command() == Some(Command::Create);
     let failed = match &answer {
         Err(status) if is_create => Some(*status),
@@ -250,6 +255,25 @@ async fn one(mut cx: Cx, before: &mut Option<Before>) -> Result<(), Fatal> {
     let message = respond(&cx, answer);
     cx.slot.lock().out.push(message);
     Ok(())
+}
+
+/// The number of a command for counters; that of no command is one more than the last.
+fn operation(command: Option<Command>) -> u8 {
+    let number = command.map_or(Command::ALL.len(), |c| usize::from(c as u16));
+    u8::try_from(number).unwrap_or(u8::MAX)
+}
+
+/// Counts a command that was answered.
+fn record(cx: &Cx, began: Instant, status: Status) {
+    let share = cx.tree.as_ref().and_then(|t| t.share());
+    let done = Done {
+        share: share.map_or(NO_SHARE, |s| s.id),
+        operation: operation(cx.header.command()),
+        bytes: cx.moved.load(Ordering::Relaxed),
+        // The first half of every logon.
+        failed: status.is_error() && status != Status::MORE_PROCESSING_REQUIRED,
+    };
+    cx.conn.info.meter.record(began, done, || share.map_or_else(String::new, |s| s.name.clone()));
 }
 
 /// CANCEL (MS-SMB2 section 3.3.5.16): never answered, and of no effect when it is not signed as it must be.

@@ -1,6 +1,6 @@
 //! One command being answered: what it came with, whom it is for, how it waits, what it says.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
@@ -95,10 +95,17 @@ pub struct Cx {
     pub(crate) counted: OnceLock<(Arc<Open>, Counted)>,
     /// See [`Cx::outlives_connection`].
     pub(crate) survives: AtomicBool,
+    /// Bytes of file data that it moved.
+    pub(crate) moved: AtomicU64,
     pub(crate) slot: Arc<Slot>,
 }
 
 impl Cx {
+    /// So many bytes of file data were moved.
+    pub(crate) fn moved(&self, bytes: u32) {
+        self.moved.store(bytes.into(), Ordering::Relaxed);
+    }
+
     /// The session.
     pub fn session(&self) -> Result<&Arc<Session>, Status> {
         self.channel.as_ref().map(|c| &c.session).ok_or(Status::USER_SESSION_DELETED)

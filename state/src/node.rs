@@ -408,6 +408,11 @@ impl Record {
         self.exact.clear(party, extent)
     }
 
+    /// How many byte ranges are locked.
+    pub(crate) fn locks(&self) -> usize {
+        self.locks.len() + self.exact.len()
+    }
+
     /// The locks of SMB that a holder has.
     pub(crate) fn exact_of(&self, holder: HolderId) -> Vec<(Extent, LockKind)> {
         let mine = self.exact.iter().filter(|l| l.owner.holder == holder);

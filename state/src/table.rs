@@ -153,6 +153,18 @@ impl Table {
         self.shards.iter().map(|s| s.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
     }
 
+    /// Byte ranges that are locked. Looks at every node: for `status`, not for the data path.
+    pub fn locks(&self) -> usize {
+        let of = |s: &Mutex<Shard>| {
+            s.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .values()
+                .map(|r| r.locks())
+                .sum::<usize>()
+        };
+        self.shards.iter().map(of).sum()
+    }
+
     fn slot(&self, node: NodeId) -> &Slot {
         // Invariant: the remainder is below SLOTS, so it fits and is in bounds.
         #[allow(clippy::cast_possible_truncation)]

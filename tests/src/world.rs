@@ -67,7 +67,9 @@ impl World {
 
     /// How a client names a share.
     pub fn target(&self, share: &str, (version, transport): (Version, Transport)) -> Target {
-        let (tcp, rdma) = (self.running.nfs[0].port(), self.running.nfs_rdma[0].port());
+        let tcp = self.running.nfs[0].port();
+        // Where RDMA is off there is none.
+        let rdma = self.running.nfs_rdma.first().map_or(0, |at| at.port());
         let port = if transport == Transport::Rdma { rdma } else { tcp };
         let (host, path) = ("127.0.0.1".into(), format!("/{share}"));
         let protocol = Protocol::Nfs { version, mount_port: tcp };

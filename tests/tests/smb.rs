@@ -91,7 +91,7 @@ async fn every_dialect_moves_files_of_every_size() {
             if seal && !dialect.is_3() {
                 continue;
             }
-            let options = Options { dialect, sign, seal };
+            let options = Options { dialect, sign, seal, ..Options::default() };
             let smb = connect(&world, false, &alice(), options).await;
             let smb = smb.unwrap_or_else(|e| panic!("{options:?}: {e}"));
             assert_eq!(smb.agreed().dialect, dialect);

@@ -10,8 +10,8 @@ use smbd_core::wire::file_id::FileId;
 use smbd_core::wire::negotiate::Dialect;
 use smbd_core::wire::rdma::Channel;
 use smbd_core::wire::{
-    Command, Malformed, close, flush, put_utf16, query_directory, query_info, read, set_info,
-    simple, tree_connect, utf16, write,
+    Command, Malformed, close, flush, fsctl::code, ioctl, put_utf16, query_directory, query_info,
+    read, set_info, simple, tree_connect, utf16, write,
 };
 
 use super::Smb;
@@ -292,6 +292,20 @@ impl Smb {
         self.close(dir).await?;
         names.retain(|e| e.name != "." && e.name != "..");
         Ok(names)
+    }
+
+    /// Asks where else the server can be reached (FSCTL_QUERY_NETWORK_INTERFACE_INFO): the answer as it came.
+    pub async fn interfaces(&self) -> Result<Vec<u8>> {
+        let request = ioctl::Request {
+            code: code::QUERY_NETWORK_INTERFACE_INFO,
+            file: FileId::PREVIOUS,
+            input: &[],
+            input_max: 0,
+            output_max: LIST_BYTES,
+            flags: ioctl::IS_FSCTL,
+        };
+        let answer = self.plain(Command::Ioctl, request.emit()).await?;
+        Ok(ioctl::Response::parse(&answer.message).map_err(malformed)?.output.to_vec())
     }
 
     /// Removes a file.

@@ -73,9 +73,10 @@ async fn negotiate(link: &Link, options: Options, preauth: &mut Preauth) -> Resu
     let dialects: Vec<u16> = offered.map(Dialect::number).collect();
     let salt = random::<32>()?;
     let required = if options.sign { negotiate::SIGNING_REQUIRED } else { 0 };
+    let multichannel = if options.multichannel { negotiate::CAP_MULTI_CHANNEL } else { 0 };
     let request = negotiate::Request {
         security_mode: negotiate::SIGNING_ENABLED | required,
-        capabilities: negotiate::CAP_LARGE_MTU | negotiate::CAP_ENCRYPTION,
+        capabilities: negotiate::CAP_LARGE_MTU | negotiate::CAP_ENCRYPTION | multichannel,
         client_guid: random()?,
         dialects,
         contexts: if options.dialect == Dialect::V311 { contexts(&salt) } else { Vec::new() },

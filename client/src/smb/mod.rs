@@ -56,11 +56,13 @@ pub struct Options {
     pub sign: bool,
     /// Encrypt every message.
     pub seal: bool,
+    /// Say that there may be several connections, as clients do that look for RDMA.
+    pub multichannel: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { dialect: Dialect::V311, sign: false, seal: false }
+        Self { dialect: Dialect::V311, sign: false, seal: false, multichannel: false }
     }
 }
 

@@ -6,10 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use iobuf::Pool;
 use rdma_transport::count;
+use rdma_transport::meter::Meters;
 use vfs::namespace::Namespace;
 
+use super::operations;
 use super::snapshot::{PoolStatus, Protocol, Snapshot, Source, StateStatus};
 use crate::admission::Admission;
+use crate::attempts::Attempts;
 use crate::shutdown::Connections;
 
 /// What a snapshot is made of.
@@ -18,6 +21,10 @@ pub struct Daemon {
     pub connections: Arc<Connections>,
     /// Who was not let in.
     pub admission: Arc<Admission>,
+    /// How those ended who tried RDMA.
+    pub attempts: Arc<Attempts>,
+    /// What is counted of operations.
+    pub meters: Arc<Meters>,
     /// Memory for payload.
     pub payload: Pool,
     /// What clients hold.
@@ -36,6 +43,7 @@ impl Daemon {
         StateStatus {
             nodes: keeper.state().nodes() as u64,
             grants: keeper.state().grants() as u64,
+            locks: keeper.state().locks() as u64,
             recalls: read(&c.recalls),
             revocations: read(&c.revocations),
             waits: read(&c.waits),
@@ -71,10 +79,11 @@ impl Source for Daemon {
             version: env!("CARGO_PKG_VERSION").into(),
             ready: self.is_ready(),
             uptime_seconds: self.connections.uptime_seconds(),
-            connections: self.connections.list(port),
+            connections: self.connections.list(port, &self.attempts),
             refused: self.admission.refusals(),
             opened,
             moved,
+            operations: operations::list(&self.meters),
             state: self.state(),
             pool: self.pool(),
             violations: broken.map(|(rule, n)| (rule.to_owned(), n)).collect(),

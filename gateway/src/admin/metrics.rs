@@ -1,20 +1,302 @@
 //! The snapshot in the text format of Prometheus (OpenMetrics 1.0). Names are a contract with dashboards: they stay.
+//!
+//! *Operation.* [`TABLE`] is the one list of what there is: the text is made from it, and so are `docs/metrics.md` and the test of
+//! the Grafana dashboard.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use super::snapshot::{Moved, Snapshot};
+use super::operations::OperationStatus;
+use super::snapshot::{ConnectionStatus, Moved, PoolStatus, Snapshot};
+
+/// In front of every name.
+pub const PREFIX: &str = "headgate";
+
+/// Ends of the buckets of latency that Prometheus is told, as powers of two microseconds: 32 us to 4 s.
+pub const LATENCY_OCTAVES: [usize; 12] = [5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 22];
+
+/// A metric.
+pub struct Metric {
+    /// Its name, without [`PREFIX`] and without the suffix of its kind.
+    pub name: &'static str,
+    /// What its labels are called.
+    pub labels: &'static [&'static str],
+    /// What it says.
+    pub help: &'static str,
+    values: Values,
+}
+
+/// Values with those of the labels, in their order.
+type Many = Vec<(Vec<String>, u64)>;
+
+enum Values {
+    Gauge(fn(&Snapshot) -> Many),
+    Counter(fn(&Snapshot) -> Many),
+    Latency,
+}
+
+impl Metric {
+    /// As the format calls its kind.
+    pub fn kind(&self) -> &'static str {
+        match self.values {
+            Values::Gauge(_) => "gauge",
+            Values::Counter(_) => "counter",
+            Values::Latency => "histogram",
+        }
+    }
+
+    /// The names of its series, as queries use them.
+    pub fn series(&self) -> Vec<String> {
+        let name = format!("{PREFIX}_{}", self.name);
+        match self.values {
+            Values::Gauge(_) => vec![name],
+            Values::Counter(_) => vec![format!("{name}_total")],
+            Values::Latency => ["bucket", "count", "sum"].map(|s| format!("{name}_{s}")).into(),
+        }
+    }
+}
+
+const WAY: &[&str] = &["protocol", "transport"];
+const OPERATION: &[&str] = &["share", "protocol", "transport", "operation"];
+
+/// Every metric there is.
+pub static TABLE: &[Metric] = &[
+    Metric {
+        name: "build_info",
+        labels: &["version"],
+        help: "Always 1; the version that runs",
+        values: Values::Gauge(|s| vec![(vec![s.version.clone()], 1)]),
+    },
+    Metric {
+        name: "ready",
+        labels: &[],
+        help: "1 while connections are taken",
+        values: Values::Gauge(|s| one(s.ready.into())),
+    },
+    Metric {
+        name: "uptime_seconds",
+        labels: &[],
+        help: "Seconds since the start",
+        values: Values::Gauge(|s| one(s.uptime_seconds)),
+    },
+    Metric {
+        name: "connections_open",
+        labels: WAY,
+        help: "Connections now",
+        values: Values::Gauge(|s| by_way(&s.connections, |_| 1)),
+    },
+    Metric {
+        name: "connections_without_rdma",
+        labels: &["protocol", "reason"],
+        help: "Connections now that are not on RDMA or gave up direct placement there, by the reason; \
+               docs/why-not-rdma.md lists the reasons",
+        values: Values::Gauge(without_rdma),
+    },
+    Metric {
+        name: "connections_opened",
+        labels: WAY,
+        help: "Connections so far",
+        values: Values::Counter(|s| keyed(s.opened.iter().map(|(way, n)| (way, *n)))),
+    },
+    Metric {
+        name: "connections_refused",
+        labels: &[],
+        help: "Connections refused by a limit",
+        values: Values::Counter(|s| one(s.refused)),
+    },
+    Metric {
+        name: "requests",
+        labels: WAY,
+        help: "Messages received that ask for something; one may hold several operations",
+        values: Values::Counter(|s| moved(s, |m| m.requests)),
+    },
+    Metric {
+        name: "transferred_bytes",
+        labels: &["protocol", "transport", "path"],
+        help: "Bytes by the way they went: rdma_write and inline_out to clients, rdma_read and inline_in from them",
+        values: Values::Counter(paths),
+    },
+    Metric {
+        name: "invalidations",
+        labels: WAY,
+        help: "Sends with Invalidate",
+        values: Values::Counter(|s| moved(s, |m| m.invalidations)),
+    },
+    Metric {
+        name: "credits_waiting",
+        labels: WAY,
+        help: "Messages that wait now because the client granted no credit for them (SMB Direct)",
+        values: Values::Gauge(|s| by_way(&s.connections, |c| c.credits_waiting)),
+    },
+    Metric {
+        name: "credit_waits",
+        labels: WAY,
+        help: "How often a connection began to wait for a credit of its client (SMB Direct)",
+        values: Values::Counter(|s| moved(s, |m| m.credit_waits)),
+    },
+    Metric {
+        name: "operation_seconds",
+        labels: OPERATION,
+        help: "How long operations took from their arrival to their answer, waits for other clients included; its `_count` \
+               is how many there were",
+        values: Values::Latency,
+    },
+    Metric {
+        name: "operation_errors",
+        labels: OPERATION,
+        help: "Operations that were answered with an error, a file that is not there among them",
+        values: Values::Counter(|s| operations(s, |o| o.errors)),
+    },
+    Metric {
+        name: "operation_bytes",
+        labels: OPERATION,
+        help: "Bytes of file data that operations read or wrote",
+        values: Values::Counter(|s| operations(s, |o| o.bytes)),
+    },
+    Metric {
+        name: "held_files",
+        labels: &[],
+        help: "Files that a client holds open, locked or cached",
+        values: Values::Gauge(|s| one(s.state.nodes)),
+    },
+    Metric {
+        name: "cached_files",
+        labels: &[],
+        help: "Files that a client may cache",
+        values: Values::Gauge(|s| one(s.state.grants)),
+    },
+    Metric {
+        name: "locks",
+        labels: &[],
+        help: "Byte ranges that clients have locked",
+        values: Values::Gauge(|s| one(s.state.locks)),
+    },
+    Metric {
+        name: "conflicts",
+        labels: &["outcome"],
+        help: "What conflicts between clients led to: a recall of caching rights, a revocation after its time, a wait, \
+               a delay that the client was told, a denial",
+        values: Values::Counter(conflicts),
+    },
+    Metric {
+        name: "pool_buffers_used",
+        labels: &["bytes"],
+        help: "Buffers of this size in use",
+        values: Values::Gauge(|s| pool(s, |c| c.used)),
+    },
+    Metric {
+        name: "pool_buffers_max",
+        labels: &["bytes"],
+        help: "Buffers of this size there may be",
+        values: Values::Gauge(|s| pool(s, |c| c.max)),
+    },
+    Metric {
+        name: "pool_waiting",
+        labels: &["bytes"],
+        help: "Requests that wait for a buffer of this size",
+        values: Values::Gauge(|s| pool(s, |c| c.waiting)),
+    },
+    Metric {
+        name: "violations",
+        labels: &["rule"],
+        help: "How often clients broke a rule of their protocol",
+        values: Values::Counter(|s| {
+            s.violations.iter().map(|(rule, n)| (vec![rule.clone()], *n)).collect()
+        }),
+    },
+];
+
+fn one(value: u64) -> Many {
+    vec![(Vec::new(), value)]
+}
+
+/// A sum over connections for each protocol and transport.
+fn by_way(connections: &[ConnectionStatus], of: fn(&ConnectionStatus) -> u64) -> Many {
+    let mut sums = BTreeMap::new();
+    for c in connections {
+        *sums.entry(vec![c.protocol.name().to_owned(), c.transport.clone()]).or_insert(0) += of(c);
+    }
+    sums.into_iter().collect()
+}
+
+fn without_rdma(s: &Snapshot) -> Many {
+    let mut sums = BTreeMap::new();
+    for c in &s.connections {
+        if let Some(why) = &c.why_not_rdma {
+            let labels = vec![c.protocol.name().to_owned(), why.reason.clone()];
+            *sums.entry(labels).or_insert(0) += 1;
+        }
+    }
+    sums.into_iter().collect()
+}
+
+/// `nfs/tcp` as two labels.
+fn way(key: &str) -> Vec<String> {
+    let (protocol, transport) = key.split_once('/').unwrap_or((key, ""));
+    vec![protocol.to_owned(), transport.to_owned()]
+}
+
+fn keyed<'a>(values: impl Iterator<Item = (&'a String, u64)>) -> Many {
+    values.map(|(key, n)| (way(key), n)).collect()
+}
+
+fn moved(s: &Snapshot, of: fn(&Moved) -> u64) -> Many {
+    keyed(s.moved.iter().map(|(key, m)| (key, of(m))))
+}
+
+fn paths(s: &Snapshot) -> Many {
+    type Path = (&'static str, fn(&Moved) -> u64);
+    let paths: [Path; 4] = [
+        ("rdma_write", |m| m.rdma_write),
+        ("rdma_read", |m| m.rdma_read),
+        ("inline_in", |m| m.inline_in),
+        ("inline_out", |m| m.inline_out),
+    ];
+    let of_way = |(key, m): (&String, &Moved)| {
+        paths.map(|(path, of)| {
+            let mut labels = way(key);
+            labels.push(path.to_owned());
+            (labels, of(m))
+        })
+    };
+    s.moved.iter().flat_map(of_way).collect()
+}
+
+fn labels(o: &OperationStatus) -> Vec<String> {
+    vec![o.share.clone(), o.protocol.name().to_owned(), o.transport.clone(), o.operation.clone()]
+}
+
+fn operations(s: &Snapshot, of: fn(&OperationStatus) -> u64) -> Many {
+    s.operations.iter().map(|o| (labels(o), of(o))).collect()
+}
+
+fn conflicts(s: &Snapshot) -> Many {
+    let s = &s.state;
+    let counts = [
+        ("recall", s.recalls),
+        ("revocation", s.revocations),
+        ("wait", s.waits),
+        ("delay", s.delays),
+        ("denial", s.denials),
+    ];
+    counts.into_iter().map(|(outcome, n)| (vec![outcome.to_owned()], n)).collect()
+}
+
+fn pool(s: &Snapshot, of: fn(&PoolStatus) -> u64) -> Many {
+    s.pool.iter().map(|c| (vec![c.buffer_bytes.to_string()], of(c))).collect()
+}
 
 /// The text.
 pub fn encode(snapshot: Snapshot) -> Result<String, fmt::Error> {
-    let mut registry = Registry::with_prefix("headgate");
+    let mut registry = Registry::with_prefix(PREFIX);
     registry.register_collector(Box::new(Scrape(snapshot)));
     let mut out = String::new();
     text::encode(&mut out, &registry)?;
@@ -24,141 +306,138 @@ pub fn encode(snapshot: Snapshot) -> Result<String, fmt::Error> {
 #[derive(Debug)]
 struct Scrape(Snapshot);
 
-type Labels<'a> = [(&'a str, &'a str)];
-
-fn gauge(e: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
-    let value = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-    value.encode(e.encode_descriptor(name, help, None, MetricType::Gauge)?)
-}
-
-fn counter(e: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
-    ConstCounter::new(value).encode(e.encode_descriptor(name, help, None, MetricType::Counter)?)
-}
-
-/// One metric with a value for each set of labels.
-fn family<'a>(
-    e: &mut DescriptorEncoder<'_>,
-    (name, help, kind): (&str, &str, MetricType),
-    values: impl Iterator<Item = (Vec<(&'a str, &'a str)>, u64)>,
-) -> fmt::Result {
-    let mut metric = e.encode_descriptor(name, help, None, kind)?;
-    for (labels, value) in values {
-        let labels: &Labels<'_> = &labels;
-        let encoder = metric.encode_family(&labels)?;
-        match kind {
-            MetricType::Counter => ConstCounter::new(value).encode(encoder)?,
-            _ => ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(encoder)?,
-        }
-    }
-    Ok(())
-}
-
-/// `nfs/tcp` as two labels.
-fn way(key: &str) -> Vec<(&str, &str)> {
-    let (protocol, transport) = key.split_once('/').unwrap_or((key, ""));
-    vec![("protocol", protocol), ("transport", transport)]
-}
-
 impl Collector for Scrape {
     fn encode(&self, mut e: DescriptorEncoder<'_>) -> fmt::Result {
-        let s = &self.0;
-        gauge(&mut e, "ready", "1 while connections are taken", u64::from(s.ready))?;
-        gauge(&mut e, "uptime_seconds", "Seconds since the start", s.uptime_seconds)?;
-        self.connections(&mut e)?;
-        self.traffic(&mut e)?;
-        self.held(&mut e)?;
-        self.pool(&mut e)?;
-        family(
-            &mut e,
-            ("violations", "Rules that peers broke", MetricType::Counter),
-            s.violations.iter().map(|(rule, n)| (vec![("rule", rule.as_str())], *n)),
-        )
+        TABLE.iter().try_for_each(|metric| encode_one(&mut e, metric, &self.0))
     }
 }
 
-impl Scrape {
-    fn connections(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let s = &self.0;
-        let mut open = std::collections::BTreeMap::new();
-        for c in &s.connections {
-            *open.entry((c.protocol.name(), c.transport.as_str())).or_insert(0) += 1;
+fn encode_one(e: &mut DescriptorEncoder<'_>, metric: &Metric, s: &Snapshot) -> fmt::Result {
+    let kind = match metric.values {
+        Values::Gauge(_) => MetricType::Gauge,
+        Values::Counter(_) => MetricType::Counter,
+        Values::Latency => MetricType::Histogram,
+    };
+    let mut out = e.encode_descriptor(metric.name, metric.help, None, kind)?;
+    let write = |out: MetricEncoder<'_>, value: u64| match kind {
+        MetricType::Counter => ConstCounter::new(value).encode(out),
+        _ => ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(out),
+    };
+    match metric.values {
+        Values::Gauge(of) | Values::Counter(of) if metric.labels.is_empty() => {
+            of(s).first().map_or(Ok(()), |(_, value)| write(out, *value))
         }
-        family(
-            e,
-            ("connections_open", "Connections now", MetricType::Gauge),
-            open.iter().map(|((p, t), n)| (vec![("protocol", *p), ("transport", *t)], *n)),
-        )?;
-        family(
-            e,
-            ("connections_opened", "Connections so far", MetricType::Counter),
-            s.opened.iter().map(|(key, n)| (way(key), *n)),
-        )?;
-        counter(e, "connections_refused", "Connections refused by a limit", s.refused)
+        Values::Gauge(of) | Values::Counter(of) => of(s).iter().try_for_each(|(labels, value)| {
+            write(out.encode_family(&pairs(metric, labels).as_slice())?, *value)
+        }),
+        Values::Latency => s.operations.iter().try_for_each(|o| {
+            histogram(&mut out.encode_family(&pairs(metric, &labels(o)).as_slice())?, o)
+        }),
     }
+}
 
-    fn traffic(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let s = &self.0;
-        family(
-            e,
-            ("requests", "Requests received", MetricType::Counter),
-            s.moved.iter().map(|(key, m)| (way(key), m.requests)),
-        )?;
-        type Path = (&'static str, fn(&Moved) -> u64);
-        let paths: [Path; 4] = [
-            ("rdma_write", |m| m.rdma_write),
-            ("rdma_read", |m| m.rdma_read),
-            ("inline_in", |m| m.inline_in),
-            ("inline_out", |m| m.inline_out),
-        ];
-        let bytes = s.moved.iter().flat_map(|(key, m)| {
-            paths.iter().map(move |(path, of)| {
-                let mut labels = way(key);
-                labels.push(("path", *path));
-                (labels, of(m))
-            })
-        });
-        family(e, ("transferred_bytes", "Bytes by the way they went", MetricType::Counter), bytes)?;
-        family(
-            e,
-            ("invalidations", "Sends with Invalidate", MetricType::Counter),
-            s.moved.iter().map(|(key, m)| (way(key), m.invalidations)),
-        )
+/// Names and values of labels.
+fn pairs<'a>(metric: &Metric, values: &'a [String]) -> Vec<(&'static str, &'a str)> {
+    metric.labels.iter().copied().zip(values.iter().map(String::as_str)).collect()
+}
+
+fn histogram(e: &mut MetricEncoder<'_>, o: &OperationStatus) -> fmt::Result {
+    let took = o.histogram();
+    let count = took.count();
+    let mut buckets = Vec::with_capacity(LATENCY_OCTAVES.len() + 1);
+    let mut before = 0;
+    for octave in LATENCY_OCTAVES {
+        let within = took.within_octave(octave);
+        #[allow(clippy::cast_precision_loss)] // Powers of two up to 2^22.
+        buckets.push(((1u64 << octave) as f64 / 1e6, within - before));
+        before = within;
     }
+    buckets.push((f64::INFINITY, count - before));
+    e.encode_histogram::<[(&str, &str); 0]>(took.sum.as_secs_f64(), count, &buckets, None)
+}
 
-    fn held(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let s = &self.0.state;
-        gauge(e, "held_files", "Files that a client holds open, locked or cached", s.nodes)?;
-        gauge(e, "cached_files", "Files that a client may cache", s.grants)?;
-        let counts = [
-            ("recall", s.recalls),
-            ("revocation", s.revocations),
-            ("wait", s.waits),
-            ("delay", s.delays),
-            ("denial", s.denials),
-        ];
-        family(
-            e,
-            ("conflicts", "What conflicts between clients led to", MetricType::Counter),
-            counts.into_iter().map(|(kind, n)| (vec![("outcome", kind)], n)),
-        )
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::testing;
 
-    fn pool(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let sizes: Vec<String> = self.0.pool.iter().map(|c| c.buffer_bytes.to_string()).collect();
-        type Field = (&'static str, &'static str, fn(&super::snapshot::PoolStatus) -> u64);
-        let fields: [Field; 3] = [
-            ("pool_buffers_used", "Buffers in use", |c| c.used),
-            ("pool_buffers_max", "Buffers there may be", |c| c.max),
-            ("pool_waiting", "Requests that wait for a buffer", |c| c.waiting),
-        ];
-        for (name, help, of) in fields {
-            let values = self.0.pool.iter().zip(&sizes);
-            family(
-                e,
-                (name, help, MetricType::Gauge),
-                values.map(|(c, size)| (vec![("bytes", size.as_str())], of(c))),
-            )?;
+    /// The page of the documentation.
+    fn documented() -> String {
+        let mut out = String::from(
+            "# Metrics\n\n<!-- Made by `HEADGATE_WRITE_DOCS=1 cargo test -p gateway` from gateway/src/admin/metrics.rs. -->\n\n\
+             `http://ADMIN/metrics` answers in the text format of Prometheus. These names stay as they are; what a new version counts \
+             besides gets a new name. `share` is empty for operations that belong to none (a logon, SEQUENCE, NULL); `transport` is \
+             `tcp` or the RDMA provider (`iwarp`, `verbs`). [`deploy/grafana.json`](../deploy/grafana.json) is a dashboard of them.\n\n\
+             Rates of the last minutes and latency: `sum by (operation) (rate(headgate_operation_seconds_count[5m]))` and \
+             `histogram_quantile(0.99, sum by (le, operation) (rate(headgate_operation_seconds_bucket[5m])))`.\n\n\
+             | metric | kind | labels | what it says |\n|---|---|---|---|\n",
+        );
+        for m in TABLE {
+            let labels: Vec<String> = m.labels.iter().map(|l| format!("`{l}`")).collect();
+            let series: Vec<String> = m.series().iter().map(|s| format!("`{s}`")).collect();
+            let (kind, labels) = (m.kind(), labels.join(", "));
+            out += &format!("| {} | {kind} | {labels} | {} |\n", series.join("<br>"), m.help);
         }
-        Ok(())
+        out
+    }
+
+    #[test]
+    fn the_page_of_metrics_is_in_step() {
+        testing::in_step("docs/metrics.md", &documented());
+    }
+
+    #[test]
+    fn every_metric_has_its_stable_names_and_all_its_labels() {
+        let text = encode(testing::snapshot()).unwrap();
+        for m in TABLE {
+            for series in m.series() {
+                let line = text
+                    .lines()
+                    .find(|l| l.split(['{', ' ']).next() == Some(series.as_str()))
+                    .unwrap_or_else(|| panic!("{series} in\n{text}"));
+                for label in m.labels {
+                    assert!(line.contains(&format!("{label}=\"")), "{label} in {line}");
+                }
+            }
+        }
+        for line in [
+            "headgate_ready 1",
+            "headgate_connections_open{protocol=\"smb\",transport=\"tcp\"} 1",
+            "headgate_connections_opened_total{protocol=\"smb\",transport=\"tcp\"} 3",
+            "headgate_connections_refused_total 2",
+            "headgate_connections_without_rdma{protocol=\"smb\",reason=\"not-asked\"} 1",
+            "headgate_requests_total{protocol=\"smb\",transport=\"tcp\"} 7",
+            "headgate_transferred_bytes_total{protocol=\"smb\",transport=\"tcp\",path=\"rdma_write\"} 4194304",
+            "headgate_held_files 5",
+            "headgate_violations_total{rule=\"smb-header\"} 1",
+            "headgate_operation_errors_total{share=\"data\",protocol=\"smb\",transport=\"tcp\",operation=\"READ\"} 1",
+            "headgate_operation_seconds_bucket{le=\"0.000064\",share=\"data\",protocol=\"smb\",transport=\"tcp\",operation=\"READ\"} 9",
+            "headgate_operation_seconds_bucket{le=\"+Inf\",share=\"data\",protocol=\"smb\",transport=\"tcp\",operation=\"READ\"} 10",
+            "# EOF",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_dashboard_asks_for_metrics_that_exist() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/grafana.json");
+        let dashboard = std::fs::read_to_string(path).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
+        assert!(json["panels"].as_array().is_some_and(|p| p.len() >= 10));
+        let known: Vec<String> = TABLE.iter().flat_map(Metric::series).collect();
+        let labels: Vec<&str> = TABLE.iter().flat_map(|m| m.labels).copied().collect();
+        let words = dashboard.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        let asked: Vec<&str> = words.filter(|w| w.starts_with("headgate_")).collect();
+        assert!(asked.len() > 20);
+        for word in asked {
+            assert!(known.iter().any(|k| k == word), "the dashboard asks for {word}");
+        }
+        for part in dashboard.split("by (").skip(1) {
+            let list = part.split(')').next().unwrap_or_default();
+            for label in list.split(',').map(str::trim) {
+                assert!(label == "le" || labels.contains(&label), "a sum by {label}");
+            }
+        }
     }
 }

@@ -1,18 +1,29 @@
-//! The admin address: health, metrics, status.
+//! The admin address: health, metrics, status, the page that shows it.
 //!
 //! *Operation.* HTTP/1.1 on an address of its own, by default only on this host. `/healthz` answers while the process
-//! works, `/readyz` while it takes connections, `/metrics` in the text format of Prometheus, `/status` in JSON. Everything is read
-//! when it is asked for; the data path pays for its counters only.
+//! works, `/readyz` while it takes connections. The rest is for those whom [`access`] admits: `/` is a page, `/status` its data in
+//! JSON, `/history` the last fifteen minutes, `/metrics` the text format of Prometheus. Everything is read when it is asked
+//! for; the data path pays for its counters only.
 //!
-//! *Memory.* One snapshot for each request under way; at most [`REQUESTS_MAX`] are.
+//! *Memory.* One snapshot for each request under way; at most [`REQUESTS_MAX`] are. The history has a fixed size.
 //!
 //! *Errors.* An address that was asked for and cannot be had stops the start, like every other address. The usual one is done
 //! without: files are worth more than figures.
 
+pub mod access;
 pub mod daemon;
+pub mod history;
 pub mod metrics;
+pub mod operations;
+mod page;
 pub mod show;
 pub mod snapshot;
+#[cfg(test)]
+mod testing;
+pub mod why;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
@@ -23,6 +34,8 @@ use config::Admin;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
+use access::Access;
+use history::History;
 use snapshot::SharedSource;
 
 /// Requests answered at once; more are told to come back.
@@ -50,16 +63,29 @@ pub async fn listen(admin: Admin) -> Result<Option<TcpListener>, String> {
     }
 }
 
-/// Answers until the task is ended.
-pub async fn serve(listener: TcpListener, source: SharedSource) {
+/// Answers until the task is ended, and keeps the history.
+pub async fn serve(listener: TcpListener, source: SharedSource, access: Access) {
+    let history = Arc::new(History::default());
+    let past = history.clone();
+    let guarded = Router::new()
+        .route("/", get(page::html))
+        .route("/page.css", get(page::css))
+        .route("/page.js", get(page::js))
+        .route("/metrics", get(metrics))
+        .route("/status", get(status))
+        .route("/history", get(move || async move { Json(past.points()).into_response() }))
+        .layer(axum::middleware::from_fn_with_state(access, access::check));
     let routes = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
-        .route("/status", get(status))
-        .with_state(source);
-    if let Err(error) = axum::serve(listener, routes).await {
-        tracing::error!(%error, "the admin address is no longer served");
+        .merge(guarded)
+        .with_state(source.clone());
+    let served = axum::serve(listener, routes.into_make_service_with_connect_info::<SocketAddr>());
+    tokio::select! {
+        ended = served => if let Err(error) = ended {
+            tracing::error!(%error, "the admin address is no longer served");
+        },
+        () = history::keep(source, history) => {}
     }
 }
 

@@ -8,7 +8,6 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::Request;
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
-use rdma_transport::channel::Facts;
 use tokio::net::TcpStream;
 
 use super::snapshot::{ConnectionStatus, Snapshot};
@@ -29,10 +28,21 @@ pub async fn run(at: SocketAddr, json: bool) -> Result<(), String> {
         println!("{text}");
         return Ok(());
     }
-    let snapshot: Snapshot = serde_json::from_str(&text)
-        .map_err(|e| format!("{at} does not answer like a headgate of this version: {e}"))?;
-    print!("{}", show(&snapshot, std::io::stdout().is_terminal()));
+    print!("{}", show(&understood(at, &text)?, std::io::stdout().is_terminal()));
     Ok(())
+}
+
+/// What the daemon at this admin address is doing.
+pub async fn snapshot(at: SocketAddr) -> Result<Snapshot, String> {
+    match tokio::time::timeout(ANSWER_MAX, fetch(at, "/status")).await {
+        Ok(text) => understood(at, &text?),
+        Err(_) => Err(format!("the daemon at {at} did not answer in time")),
+    }
+}
+
+fn understood(at: SocketAddr, text: &str) -> Result<Snapshot, String> {
+    serde_json::from_str(text)
+        .map_err(|e| format!("{at} does not answer like a headgate of this version: {e}"))
 }
 
 /// What the daemon at this admin address answers under a path.
@@ -104,11 +114,11 @@ fn connections(all: &[ConnectionStatus], colour: bool) -> String {
 
 fn story(c: &ConnectionStatus) -> String {
     let mut text = format!("\n{} to {}\n", c.peer, c.local);
-    for (name, value) in c.facts.iter().filter(|(n, _)| n != Facts::WHY_NOT_RDMA) {
+    for (name, value) in &c.facts {
         text += &format!("  {name}: {value}\n");
     }
     if let Some(why) = &c.why_not_rdma {
-        text += &format!("  no RDMA: {why}\n");
+        text += &format!("  no RDMA ({}): {}\n", why.reason, why.text);
     }
     text
 }
@@ -125,32 +135,7 @@ fn span(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::snapshot::{Moved, Protocol, StateStatus};
-
-    fn snapshot() -> Snapshot {
-        let moved = Moved { requests: 7, rdma_write: 4 << 20, ..Moved::default() };
-        Snapshot {
-            version: "1.2.3".into(),
-            ready: true,
-            uptime_seconds: 7300,
-            connections: vec![ConnectionStatus {
-                peer: "192.0.2.7:700".into(),
-                local: "192.0.2.1:445".into(),
-                protocol: Protocol::Smb,
-                transport: "tcp".into(),
-                age_seconds: 61,
-                why_not_rdma: Some("it signs".into()),
-                moved,
-                facts: vec![("dialect".into(), "3.1.1".into())],
-            }],
-            refused: 2,
-            opened: [("smb/tcp".to_owned(), 3)].into(),
-            moved: [("smb/tcp".to_owned(), moved)].into(),
-            state: StateStatus { nodes: 5, ..StateStatus::default() },
-            pool: Vec::new(),
-            violations: [("smb-header".to_owned(), 1)].into(),
-        }
-    }
+    use crate::admin::testing::snapshot;
 
     #[test]
     fn a_connection_is_one_line_and_its_story() {
@@ -161,28 +146,10 @@ mod tests {
             "192.0.2.7:700",
             "61 s",
             "dialect: 3.1.1",
-            "no RDMA: it signs",
+            "no RDMA (not-asked): it signs",
             "smb-header: 1",
         ] {
             assert!(text.contains(part), "{part} in\n{text}");
-        }
-    }
-
-    #[test]
-    fn metrics_have_their_stable_names_and_end_as_the_format_says() {
-        let text = crate::admin::metrics::encode(snapshot()).unwrap();
-        for line in [
-            "headgate_ready 1",
-            "headgate_connections_open{protocol=\"smb\",transport=\"tcp\"} 1",
-            "headgate_connections_opened_total{protocol=\"smb\",transport=\"tcp\"} 3",
-            "headgate_connections_refused_total 2",
-            "headgate_requests_total{protocol=\"smb\",transport=\"tcp\"} 7",
-            "headgate_transferred_bytes_total{protocol=\"smb\",transport=\"tcp\",path=\"rdma_write\"} 4194304",
-            "headgate_held_files 5",
-            "headgate_violations_total{rule=\"smb-header\"} 1",
-            "# EOF",
-        ] {
-            assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
         }
     }
 }

@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rdma_transport::channel::{Facts, Info, Traffic, Transport};
+use rdma_transport::channel::{Info, Traffic, Transport};
 use serde::{Deserialize, Serialize};
+
+use super::operations::OperationStatus;
+use super::why::{Story, WhyNot};
 
 /// What a connection speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -50,6 +53,8 @@ pub struct Moved {
     pub inline_out: u64,
     /// Sends that took a client's registration back.
     pub invalidations: u64,
+    /// How often messages began to wait for a credit of the client.
+    pub credit_waits: u64,
 }
 
 impl Moved {
@@ -63,6 +68,20 @@ impl Moved {
             inline_in: read(&traffic.inline_in),
             inline_out: read(&traffic.inline_out),
             invalidations: read(&traffic.invalidations),
+            credit_waits: read(&traffic.credit_waits),
+        }
+    }
+
+    /// What came since `before`.
+    pub fn minus(self, before: Self) -> Self {
+        Self {
+            requests: self.requests.saturating_sub(before.requests),
+            rdma_write: self.rdma_write.saturating_sub(before.rdma_write),
+            rdma_read: self.rdma_read.saturating_sub(before.rdma_read),
+            inline_in: self.inline_in.saturating_sub(before.inline_in),
+            inline_out: self.inline_out.saturating_sub(before.inline_out),
+            invalidations: self.invalidations.saturating_sub(before.invalidations),
+            credit_waits: self.credit_waits.saturating_sub(before.credit_waits),
         }
     }
 
@@ -75,6 +94,7 @@ impl Moved {
             inline_in: self.inline_in + other.inline_in,
             inline_out: self.inline_out + other.inline_out,
             invalidations: self.invalidations + other.invalidations,
+            credit_waits: self.credit_waits + other.credit_waits,
         }
     }
 }
@@ -82,6 +102,8 @@ impl Moved {
 /// One open connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionStatus {
+    /// Different from all others of this run.
+    pub id: u64,
     /// Address and port of the client.
     pub peer: String,
     /// Address and port that it came to.
@@ -93,60 +115,57 @@ pub struct ConnectionStatus {
     /// Seconds since it was opened.
     pub age_seconds: u64,
     /// Why it is not on RDMA, or what it gave up there; `None` when there is nothing to say.
-    pub why_not_rdma: Option<String>,
+    pub why_not_rdma: Option<WhyNot>,
+    /// Messages that wait now because the client granted no credit for them.
+    pub credits_waiting: u64,
     /// What it moved.
     pub moved: Moved,
     /// What is known of it and its client, in the order in which it was learnt.
     pub facts: Vec<(String, String)>,
 }
 
+/// What is known of a connection beside what it knows itself.
+pub struct Around {
+    /// Its number.
+    pub id: u64,
+    /// Seconds since it was opened.
+    pub age_seconds: u64,
+    /// Where its protocol is served over RDMA, if it is.
+    pub rdma_port: Option<u16>,
+    /// Connections of the same client on RDMA.
+    pub others_on_rdma: usize,
+    /// How the last attempt of its client on RDMA failed.
+    pub failed: Option<String>,
+}
+
 impl ConnectionStatus {
-    /// Of a connection that was opened so many seconds ago. `rdma_port` is where its protocol is served over RDMA, if it is.
-    pub fn new(protocol: Protocol, info: &Info, age_seconds: u64, rdma_port: Option<u16>) -> Self {
+    /// Of a connection as it is now.
+    pub fn new(protocol: Protocol, info: &Info, around: Around) -> Self {
         let facts: Vec<(String, String)> =
             info.facts.list().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let moved = Moved::of(&info.traffic);
+        let story = Story {
+            protocol,
+            is_rdma: info.transport.is_rdma(),
+            rdma_port: around.rdma_port,
+            has_placed: moved.rdma_write + moved.rdma_read > 0,
+            facts: &facts,
+            others_on_rdma: around.others_on_rdma,
+            failed: around.failed,
+        };
         Self {
+            id: around.id,
             peer: info.peer.to_string(),
             local: info.local.to_string(),
             protocol,
             transport: transport_name(info.transport).to_owned(),
-            age_seconds,
-            why_not_rdma: why_not(protocol, info.transport, rdma_port, &facts),
-            moved: Moved::of(&info.traffic),
+            age_seconds: around.age_seconds,
+            why_not_rdma: story.why_not(),
+            credits_waiting: info.traffic.credits_waiting.load(Ordering::Relaxed),
+            moved,
             facts,
         }
     }
-}
-
-/// The reason that a layer noted, or the one that follows from how the connection was made.
-fn why_not(
-    protocol: Protocol,
-    transport: Transport,
-    rdma_port: Option<u16>,
-    facts: &[(String, String)],
-) -> Option<String> {
-    if let Some((_, why)) = facts.iter().find(|(name, _)| name == Facts::WHY_NOT_RDMA) {
-        return Some(why.clone());
-    }
-    if transport.is_rdma() {
-        return None;
-    }
-    let Some(port) = rdma_port else {
-        return Some("RDMA is not served here (`rdma: off`)".into());
-    };
-    Some(match protocol {
-        Protocol::Nfs => {
-            format!("the client mounted by TCP; to use RDMA it mounts with proto=rdma,port={port}")
-        }
-        Protocol::Smb if facts.iter().any(|(name, _)| name == "interfaces") => format!(
-            "the client was told where RDMA is served and has not come there by this connection: its edition may lack SMB \
-             Direct, its adapter RDMA, or a firewall closes port {port}"
-        ),
-        Protocol::Smb => format!(
-            "the client has not asked where RDMA is served, as one without multichannel does; Linux goes there by `mount -o \
-             rdma,port={port}`"
-        ),
-    })
 }
 
 /// What requests waited for, and what clients hold.
@@ -156,6 +175,8 @@ pub struct StateStatus {
     pub nodes: u64,
     /// Files that somebody may cache.
     pub grants: u64,
+    /// Byte ranges that are locked.
+    pub locks: u64,
     /// Breaks and recalls that were started.
     pub recalls: u64,
     /// Holders whose time was over.
@@ -198,6 +219,8 @@ pub struct Snapshot {
     pub opened: BTreeMap<String, u64>,
     /// What went where so far, by protocol and transport: `nfs/tcp`, `smb/iwarp`.
     pub moved: BTreeMap<String, Moved>,
+    /// What was done, by share, protocol, transport and operation.
+    pub operations: Vec<OperationStatus>,
     /// What clients hold.
     pub state: StateStatus,
     /// Memory for payload.
@@ -216,23 +239,3 @@ pub trait Source: Send + Sync + 'static {
 
 /// Shared by the routes.
 pub type SharedSource = Arc<dyn Source>;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn facts(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-        pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect()
-    }
-
-    #[test]
-    fn a_connection_says_why_it_is_not_on_rdma() {
-        let why = |p, t, port, f: &[_]| why_not(p, t, port, &facts(f)).unwrap_or_default();
-        assert!(why(Protocol::Nfs, Transport::Tcp, Some(20049), &[]).contains("port=20049"));
-        assert!(why(Protocol::Smb, Transport::Tcp, Some(5445), &[]).contains("5445"));
-        assert!(why(Protocol::Nfs, Transport::Tcp, None, &[]).contains("rdma: off"));
-        assert_eq!(why(Protocol::Nfs, Transport::Rdma("iwarp"), Some(1), &[]), "");
-        let noted = [(Facts::WHY_NOT_RDMA, "it signs")];
-        assert_eq!(why(Protocol::Smb, Transport::Rdma("iwarp"), Some(1), &noted), "it signs");
-    }
-}

@@ -9,7 +9,9 @@
 //! *Errors.* [`crate::xdr::XdrError`] only for a COMPOUND whose tag, minor version or count cannot be read.
 
 use std::sync::Arc;
+use std::time::Instant;
 
+use rdma_transport::meter::{Done, NO_SHARE};
 use state::Who;
 use vfs::namespace::{Door, Share};
 use vfs::{Cred, DirChange, Kind, NodeRef};
@@ -21,6 +23,7 @@ use super::wire::{MINOR_MAX, Stateid, op};
 use super::{Nfs4, dispatch, limits};
 use crate::context::{CallContext, Conn, Outcome, Version};
 use crate::fh::Fh;
+use crate::operation;
 use crate::xdr::{Reader, Writer, XdrError, XdrResult};
 
 /// A file or directory that a file handle names.
@@ -88,6 +91,8 @@ pub struct Compound<'a> {
     pub(super) client: Option<Arc<Client>>,
     /// The slot that SEQUENCE occupied.
     pub(super) slot: Option<SlotUse>,
+    /// Bytes of file data that the operation moved that is being performed.
+    pub(super) moved: u64,
     /// Why no operation after the first may be performed: the reply to this repetition was not kept.
     pub(super) refuse_rest: Option<Status>,
 }
@@ -305,13 +310,32 @@ impl<'a> Compound<'a> {
         status
     }
 
+    /// Counts the operation that was performed; gives the time, at which the next one begins.
+    fn record(&mut self, opcode: u32, began: Instant, status: Status) -> Instant {
+        let share = match &self.current {
+            Some(Object::Node(at)) => at.share.id,
+            _ => NO_SHARE,
+        };
+        let done = Done {
+            share,
+            operation: operation::of_v4(opcode),
+            bytes: std::mem::take(&mut self.moved),
+            failed: status != Status::Ok,
+        };
+        let named = || self.nfs.core.namespace.share(share).map(|s| s.name.clone());
+        self.conn.info.meter.record(began, done, || named().unwrap_or_default())
+    }
+
     /// Performs the operations until one fails. `start` and `results_at` are where the status and the count of results
     /// stand in the reply.
     async fn perform_all(&mut self, start: usize, results_at: usize) {
         let mut status = Status::Ok;
         let mut results = 0u32;
+        let mut began = Instant::now();
         while self.index < self.count && status == Status::Ok {
+            let opcode = self.args.clone().u32().unwrap_or(op::ILLEGAL);
             status = self.step().await;
+            began = self.record(opcode, began, status);
             results += 1;
             self.index += 1;
             if let Some(kept) = self.replay.take() {
@@ -375,6 +399,7 @@ pub(super) async fn run(
         replay: None,
         client: None,
         slot: None,
+        moved: 0,
         refuse_rest: None,
     };
     cx.perform_all(start, results_at).await;

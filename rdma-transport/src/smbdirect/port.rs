@@ -328,12 +328,22 @@ impl Port {
         }
         let now = self.began.elapsed();
         self.timers.starved(starved, now);
+        self.note_waiting(if starved { self.queue.len() as u64 } else { 0 });
         if self.queue.is_empty()
             && (self.answer_owed || self.ask || self.credits.is_low(busy))
             && let Some(grant) = self.credits.next(busy)
         {
             self.send(DataTransfer::default(), grant, Vec::new(), None);
         }
+    }
+
+    /// For `status`.
+    fn note_waiting(&self, now: u64) {
+        let traffic = &self.info.traffic;
+        if now > 0 && traffic.credits_waiting.load(Ordering::Relaxed) == 0 {
+            Traffic::add(&traffic.credit_waits, 1);
+        }
+        traffic.credits_waiting.store(now, Ordering::Relaxed);
     }
 
     fn send(&mut self, header: DataTransfer, grant: u16, data: Vec<Buf>, invalidate: Option<u32>) {

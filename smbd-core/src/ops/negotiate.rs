@@ -1,5 +1,7 @@
 //! NEGOTIATE (MS-SMB2 sections 3.3.5.3 and 3.3.5.4).
 
+use rdma_transport::channel::Facts;
+
 use crate::answer::Hash;
 use crate::auth;
 use crate::conn::{Conn, Negotiated};
@@ -54,16 +56,23 @@ fn negotiate(cx: &Cx) -> Result<Answer, Status> {
     let token = auth::hint();
     let response = response(&cx.server, &negotiated, dialect.number(), &token, contexts);
     let hash = (dialect == Dialect::V311).then_some(Hash::Connection);
-    note(cx, &negotiated);
+    note(cx, &negotiated, &request);
     // Whoever came first has decided: commands of one connection are looked at one after the other.
     let _ = cx.conn.negotiated.set(negotiated);
     Ok(Answer { hash, ..Answer::ok(response.emit()) })
 }
 
 /// For `status`.
-fn note(cx: &Cx, n: &Negotiated) {
+fn note(cx: &Cx, n: &Negotiated, request: &Request<'_>) {
     let facts = &cx.conn.info.facts;
-    facts.note("dialect", n.dialect.name());
+    facts.note(Facts::DIALECT, n.dialect.name());
+    let multichannel = n.dialect.is_3() && request.capabilities & CAP_MULTI_CHANNEL != 0;
+    facts.note(Facts::MULTICHANNEL, if multichannel { "yes" } else { "no" });
+    // Before dialect 2.1 a client has none.
+    if request.client_guid != [0; 16] {
+        let id: String = request.client_guid.iter().map(|b| format!("{b:02x}")).collect();
+        facts.note(Facts::CLIENT_ID, id);
+    }
     facts.note("signing algorithm", format!("{:?}", n.signing));
     let cipher = n.cipher.map_or_else(|| "none".into(), |c| format!("{c:?}"));
     facts.note("cipher", cipher);

@@ -68,6 +68,7 @@ async fn read(cx: &Cx, r: &Request, remote: Option<Vec<RemoteSeg>>) -> Result<An
         return Err(Status::END_OF_FILE);
     }
     open.extra.set_position(r.offset + u64::from(len));
+    cx.moved(len);
     Ok(answer(got.data, len, remote))
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use rdma_transport::channel::Facts;
+
 use crate::answer::{Hash, Seal};
 use crate::auth::{
     self, Acceptor, Fresh, Identity, NtHash, Policy, Refusal, SessionKey, Step, Who,
@@ -345,12 +347,7 @@ fn note(cx: &Cx, session: &Session) {
         (false, true) => "signed",
         (false, false) => "none",
     };
-    info.facts.note("protection", protection);
-    if info.transport.is_rdma() && protection != "none" {
-        let why = "the session is signed or encrypted, and Linux clients then send data inside messages; \
-                   `--smb-signing offered` lets them place it directly";
-        info.facts.note(rdma_transport::channel::Facts::WHY_NOT_RDMA, why);
-    }
+    info.facts.note(Facts::PROTECTION, protection);
 }
 
 fn context(dialect: Dialect, preauth: &Preauth) -> Context<'_> {

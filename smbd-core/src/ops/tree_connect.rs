@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use rdma_transport::channel::Facts;
 use vfs::namespace::Share;
 
 use crate::cx::{Answer, Cx};
@@ -42,6 +43,10 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let settings = cx.server.settings().share(&share.name);
     let can_encrypt = cx.conn.negotiated().is_some_and(|n| n.cipher.is_some());
     let access = grant(&share, &settings, &user, cx.conn.info.peer.ip(), can_encrypt)?;
+    if settings.encrypt || cx.encrypted {
+        // The session need not: the share asks for it, or the client does it of its own accord.
+        cx.conn.info.facts.note(Facts::PROTECTION, "encrypted");
+    }
     let answer = connect(cx, share.name.clone(), Target::Files(share), &user, settings, access)?;
     // The configuration may have changed meanwhile, and whoever looked at the other trees has not seen this one.
     let session = cx.session()?;

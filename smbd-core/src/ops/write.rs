@@ -69,6 +69,7 @@ async fn write(cx: &Cx, r: &Request, remote: Option<Vec<RemoteSeg>>) -> Result<u
     let door = cx.door(&open);
     let done = door.write(share, node, None, at, data, stable(cx, r, &open));
     let done = cx.or_cancelled(done).await??;
+    cx.moved(u32::try_from(done.count).unwrap_or(len));
     open.extra.set_position(at + u64::from(len));
     open.caching.note_changed();
     set_info::give_times_back(cx, &open).await?;

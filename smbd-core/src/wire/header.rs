@@ -56,6 +56,36 @@ impl Command {
         Self::OplockBreak,
     ];
 
+    /// The specification's name, without `SMB2`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Negotiate => "NEGOTIATE",
+            Self::SessionSetup => "SESSION_SETUP",
+            Self::Logoff => "LOGOFF",
+            Self::TreeConnect => "TREE_CONNECT",
+            Self::TreeDisconnect => "TREE_DISCONNECT",
+            Self::Create => "CREATE",
+            Self::Close => "CLOSE",
+            Self::Flush => "FLUSH",
+            Self::Read => "READ",
+            Self::Write => "WRITE",
+            Self::Lock => "LOCK",
+            Self::Ioctl => "IOCTL",
+            Self::Cancel => "CANCEL",
+            Self::Echo => "ECHO",
+            Self::QueryDirectory => "QUERY_DIRECTORY",
+            Self::ChangeNotify => "CHANGE_NOTIFY",
+            Self::QueryInfo => "QUERY_INFO",
+            Self::SetInfo => "SET_INFO",
+            Self::OplockBreak => "OPLOCK_BREAK",
+        }
+    }
+
+    /// The name for counters of what was counted under this number: [`Command::ALL`]`.len()` is what is no command.
+    pub fn name_of(number: u8) -> &'static str {
+        Self::from_number(number.into()).map_or("UNKNOWN", Self::name)
+    }
+
     /// The command of this number.
     pub fn from_number(n: u16) -> Option<Self> {
         Self::ALL.get(usize::from(n)).copied()

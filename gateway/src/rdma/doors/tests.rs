@@ -86,6 +86,8 @@ fn lab(mode: Rdma, port: u16, first: Host) -> Lab {
         recvs: pool(),
         connections: Arc::new(Connections::default()),
         admission: Admission::new(1),
+        attempts: Arc::default(),
+        meters: Arc::default(),
     });
     let (verbs, iwarp, now) = (Deaf::default(), Deaf::default(), Arc::new(Mutex::new(first)));
     let (source, providers) = (

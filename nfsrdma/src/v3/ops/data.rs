@@ -20,6 +20,7 @@ pub(super) async fn read(
     let count = usize::try_from(count).unwrap_or(usize::MAX).min(TRANSFER_MAX);
     match fetch(op, &t, offset, count).await {
         Ok(read) => {
+            op.moved(read.len());
             out.u32(OK);
             put_post(out, &t.share, Some(&read.attr));
             out.count(read.len());
@@ -66,6 +67,7 @@ pub(super) async fn write(
     }
     match store(op, &t, offset, data, stable).await {
         Ok(written) => {
+            op.moved(written.count);
             out.u32(OK);
             put_wcc(out, &t.share, written.before.as_ref(), Some(&written.after));
             out.count(written.count);

@@ -8,7 +8,10 @@ mod names;
 mod volume;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
 
+use rdma_transport::meter::{Done, NO_SHARE};
 use vfs::namespace::Share;
 use vfs::{Attr, Cred, NodeRef, VfsResult};
 
@@ -16,6 +19,7 @@ use super::args::{Args, decode_args};
 use super::attr::{put_post, put_wcc};
 use super::procedure;
 use crate::context::{CallContext, Conn, Core, Outcome};
+use crate::operation;
 use crate::status::Nfsstat3;
 use crate::xdr::{Reader, Writer, XdrResult};
 
@@ -30,6 +34,9 @@ struct Op<'a> {
     core: &'a Core,
     conn: &'a Conn,
     call: &'a CallContext,
+    /// The share that it turned out to mean, and the bytes of file data that it moved: for the counters.
+    share: AtomicU32,
+    moved: AtomicU64,
 }
 
 /// What a handle names, and who the caller is there.
@@ -42,11 +49,26 @@ struct Target {
 impl Op<'_> {
     async fn target(&self, wire: &[u8]) -> Result<Target, Nfsstat3> {
         let (share, node) = self.core.handles.resolve(&self.core.namespace, wire).await?;
+        self.share.store(share.id, Ordering::Relaxed);
         if !self.core.may_use(self.conn, &share) {
             return Err(Nfsstat3::Acces);
         }
         let cred = share.squash(self.call.cred.clone());
         Ok(Target { share, node, cred })
+    }
+
+    /// So many bytes of file data were moved.
+    fn moved(&self, bytes: usize) {
+        self.moved.store(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Counts the procedure, which began at `began`.
+    fn record(&self, number: u32, began: Instant, failed: bool) {
+        let share = self.share.load(Ordering::Relaxed);
+        let bytes = self.moved.load(Ordering::Relaxed);
+        let done = Done { share, operation: operation::of_v3(number), bytes, failed };
+        let named = || self.core.namespace.share(share).map(|s| s.name.clone());
+        self.conn.info.meter.record(began, done, || named().unwrap_or_default());
     }
 
     /// `post_op_fh3`.
@@ -103,13 +125,17 @@ pub async fn serve(
     out: &mut Writer,
 ) -> XdrResult<Outcome> {
     let Some(args) = decode_args(number, args)? else { return Ok(Outcome::NoProcedure) };
-    let op = Op { core, conn, call };
-    let mark = out.len();
+    let (share, moved) = (AtomicU32::new(NO_SHARE), AtomicU64::new(0));
+    let op = Op { core, conn, call, share, moved };
+    let (began, mark) = (Instant::now(), out.len());
     if let Err(status) = run(&op, args, out).await {
         out.truncate(mark);
         out.u32(status as u32);
         (0..empty_words(number)).for_each(|_| out.u32(0));
     }
+    // Every result but that of NULL begins with its status.
+    let failed = out.word_at(mark).is_some_and(|status| status != OK);
+    op.record(number, began, failed);
     Ok(if super::is_once(number) { Outcome::Once } else { Outcome::Repeatable })
 }
 

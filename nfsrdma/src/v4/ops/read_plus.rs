@@ -59,6 +59,7 @@ pub(in crate::v4) async fn read_plus(cx: &mut Compound<'_>) -> Result<(), Status
         pos += len as u64;
         room -= len;
         data_left -= len;
+        cx.moved += len as u64;
         if len < want || got.eof {
             break;
         }

@@ -22,6 +22,7 @@ pub(in crate::v4) async fn write(cx: &mut Compound<'_>) -> Result<(), Status> {
     let right = check_io(cx, &at, stateid, IoAccess::Write).await?;
     let door = cx.nfs.core.namespace.by(right.who);
     let done = door.write(&at.share, &at.node, right.cred(&at), offset, data, stable).await?;
+    cx.moved = done.count as u64;
     cx.out.count(done.count);
     cx.out.u32(stable_how(done.stable));
     cx.out.fixed(&cx.nfs.core.write_verifier());

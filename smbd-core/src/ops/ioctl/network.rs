@@ -1,5 +1,7 @@
 //! FSCTL_QUERY_NETWORK_INTERFACE_INFO (MS-SMB2 section 3.3.5.15.11): where else this server can be reached, and by RDMA.
 
+use rdma_transport::channel::Facts;
+
 use crate::cx::{Answer, Cx};
 use crate::status::Status;
 use crate::wire::FileId;
@@ -16,8 +18,9 @@ pub(super) fn interfaces(cx: &Cx, r: &Request<'_>) -> Result<Answer, Status> {
     // An interface without a number cannot be told from others, so it is not named.
     let list: Vec<_> = list.iter().copied().filter(|i| i.index != 0).collect();
     let rdma = list.iter().filter(|i| i.rdma).count();
-    let told = format!("told of {}, {rdma} of them with RDMA", list.len());
-    cx.conn.info.facts.note("interfaces", told);
+    let facts = &cx.conn.info.facts;
+    facts.note("addresses told", list.len().to_string());
+    facts.note(Facts::RDMA_TOLD, rdma.to_string());
     let output = emit_interfaces(&list);
     let max = usize::try_from(r.output_max).unwrap_or(usize::MAX);
     let response = |output: &[u8]| Response { code: r.code, file: FileId::PREVIOUS, output }.emit();

@@ -1,0 +1,63 @@
+//! For the tests of this folder.
+
+use super::operations::OperationStatus;
+use super::snapshot::{ConnectionStatus, Moved, PoolStatus, Protocol, Snapshot, StateStatus};
+use super::why::WhyNot;
+
+/// A file of the repository holds this text; with `HEADGATE_WRITE_DOCS` in the environment it is written instead.
+pub(crate) fn in_step(path: &str, expected: &str) {
+    let full = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
+    if std::env::var_os("HEADGATE_WRITE_DOCS").is_some() {
+        std::fs::write(&full, expected).unwrap();
+    }
+    let there = std::fs::read_to_string(&full).unwrap_or_default();
+    assert!(
+        there == expected,
+        "{path} is not in step: run `HEADGATE_WRITE_DOCS=1 cargo test -p gateway` and look at the difference"
+    );
+}
+
+/// A connection of SMB over TCP that moved this.
+pub(crate) fn connection(moved: Moved) -> ConnectionStatus {
+    ConnectionStatus {
+        id: 1,
+        peer: "192.0.2.7:700".into(),
+        local: "192.0.2.1:445".into(),
+        protocol: Protocol::Smb,
+        transport: "tcp".into(),
+        age_seconds: 61,
+        why_not_rdma: Some(WhyNot { reason: "not-asked".into(), text: "it signs".into() }),
+        credits_waiting: 0,
+        moved,
+        facts: vec![("dialect".into(), "3.1.1".into())],
+    }
+}
+
+/// A daemon with one of everything.
+pub(crate) fn snapshot() -> Snapshot {
+    let moved = Moved { requests: 7, rdma_write: 4 << 20, ..Moved::default() };
+    Snapshot {
+        version: "1.2.3".into(),
+        ready: true,
+        uptime_seconds: 7300,
+        connections: vec![connection(moved)],
+        refused: 2,
+        opened: [("smb/tcp".to_owned(), 3)].into(),
+        moved: [("smb/tcp".to_owned(), moved)].into(),
+        operations: vec![OperationStatus {
+            share: "data".into(),
+            protocol: Protocol::Smb,
+            transport: "tcp".into(),
+            operation: "READ".into(),
+            count: 10,
+            errors: 1,
+            bytes: 40960,
+            nanoseconds: 3_600_000,
+            // Nine of about 50 microseconds, one of about 3 milliseconds.
+            buckets: vec![(26, 9), (50, 1)],
+        }],
+        state: StateStatus { nodes: 5, ..StateStatus::default() },
+        pool: vec![PoolStatus { buffer_bytes: 4096, used: 1, max: 10, waiting: 0 }],
+        violations: [("smb-header".to_owned(), 1)].into(),
+    }
+}

@@ -1,0 +1,308 @@
+//! Why a connection is not on RDMA: from what its layers noted of it, and from what else its client did.
+//!
+//! *Operation.* Pure. Each [`Reason`] has a name that metrics and scripts may rely on, and a sentence that says what to do.
+
+use std::fmt;
+
+use rdma_transport::channel::Facts;
+use serde::{Deserialize, Serialize};
+
+use super::snapshot::Protocol;
+
+/// A reason, for people and for counters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhyNot {
+    /// Its stable name.
+    pub reason: String,
+    /// What it means for this connection, and what to do.
+    pub text: String,
+}
+
+/// What is known of a connection that may bear on RDMA.
+#[derive(Clone, Debug)]
+pub struct Story<'a> {
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// It is on RDMA.
+    pub is_rdma: bool,
+    /// Where its protocol is served over RDMA, if it is.
+    pub rdma_port: Option<u16>,
+    /// Data went directly into or out of the client's memory.
+    pub has_placed: bool,
+    /// What its layers noted.
+    pub facts: &'a [(String, String)],
+    /// The same client has this many connections on RDMA.
+    pub others_on_rdma: usize,
+    /// How the last attempt of this client on the RDMA port failed, if one did since it last succeeded.
+    pub failed: Option<String>,
+}
+
+/// The reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// RDMA is switched off here.
+    Off,
+    /// The client mounted by TCP.
+    MountedTcp,
+    /// The client tried the RDMA port and failed.
+    AttemptFailed,
+    /// The dialect has no multichannel.
+    Dialect,
+    /// The client cannot or may not use several connections.
+    NoMultichannel,
+    /// It can, and did not ask where else the server is.
+    NotAsked,
+    /// It asked, and no address that it was told of has RDMA.
+    NoneTold,
+    /// It was told of RDMA and did not come.
+    NotTried,
+    /// Another connection of this client is on RDMA.
+    ElsewhereOnRdma,
+    /// On RDMA, but what it sends is signed.
+    Signed,
+    /// On RDMA, but what it sends is encrypted.
+    Encrypted,
+}
+
+impl Reason {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::Off,
+        Self::MountedTcp,
+        Self::AttemptFailed,
+        Self::Dialect,
+        Self::NoMultichannel,
+        Self::NotAsked,
+        Self::NoneTold,
+        Self::NotTried,
+        Self::ElsewhereOnRdma,
+        Self::Signed,
+        Self::Encrypted,
+    ];
+
+    /// Its stable name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::MountedTcp => "mounted-tcp",
+            Self::AttemptFailed => "attempt-failed",
+            Self::Dialect => "dialect",
+            Self::NoMultichannel => "no-multichannel",
+            Self::NotAsked => "not-asked",
+            Self::NoneTold => "none-told",
+            Self::NotTried => "not-tried",
+            Self::ElsewhereOnRdma => "elsewhere-on-rdma",
+            Self::Signed => "signed",
+            Self::Encrypted => "encrypted",
+        }
+    }
+
+    /// The client could have had RDMA: worth a line in the log.
+    pub fn is_a_loss(self) -> bool {
+        !matches!(self, Self::Off | Self::ElsewhereOnRdma)
+    }
+
+    /// What it means and what to do, for the documentation.
+    pub fn help(self) -> &'static str {
+        match self {
+            Self::Off => {
+                "RDMA is not served here: `rdma: off`, or no provider. Remove `rdma: off`; `headgate check` shows what each address \
+                 has"
+            }
+            Self::MountedTcp => {
+                "An NFS client mounted by TCP. NFS does not find RDMA by itself: mount with `proto=rdma,port=20049`"
+            }
+            Self::AttemptFailed => {
+                "The client tried the RDMA port and that failed; the reason behind it is the last one. Often: no RDMA driver for \
+                 that address at the client, a hardware RoCE adapter against user-space iWARP, a firewall in between"
+            }
+            Self::Dialect => {
+                "The client speaks SMB 2.0.2 or 2.1, which have no RDMA. Linux: mount with `vers=3.0` or later"
+            }
+            Self::NoMultichannel => {
+                "The client's SMB has no multichannel, by which RDMA is found, or it is switched off. Windows: \
+                 `Set-SmbClientConfiguration -EnableMultiChannel $true`. Linux goes to RDMA by `mount -o rdma,port=5445`"
+            }
+            Self::NotAsked => {
+                "The client could use several connections and has not asked where the server is. Windows asks after its first \
+                 traffic; if it stays so, `Get-SmbMultichannelConstraint` may forbid it"
+            }
+            Self::NoneTold => {
+                "The client asked where the server is, and none of the addresses that it may reach has RDMA: `headgate check` says \
+                 why for each"
+            }
+            Self::NotTried => {
+                "The client was told of RDMA and has not tried it. Windows: its adapter has no RDMA (`Get-SmbClientNetworkInterface`), \
+                 or the edition has no SMB Direct (of Windows 10 and 11: Pro for Workstations, Enterprise and Education have it), \
+                 or the feature is switched off. Linux: `mount -o rdma,port=5445`. Or a firewall closes the port"
+            }
+            Self::ElsewhereOnRdma => {
+                "All is well: the client has RDMA by another connection, and keeps this one as the first of its session"
+            }
+            Self::Signed => {
+                "The connection is on RDMA, but its messages are signed, and a Linux client that signs gives up direct placement; \
+                 `--smb-signing offered` lets it"
+            }
+            Self::Encrypted => {
+                "The connection is on RDMA, but its session or share encrypts, so data goes inside encrypted messages"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Story<'_> {
+    fn fact(&self, name: &str) -> Option<&str> {
+        self.facts.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The reason; `None` for a connection on RDMA that gives nothing up.
+    pub fn reason(&self) -> Option<Reason> {
+        if self.is_rdma {
+            return match self.fact(Facts::PROTECTION) {
+                Some("encrypted") => Some(Reason::Encrypted),
+                // Clients that sign and place all the same give nothing up.
+                Some("signed") if !self.has_placed => Some(Reason::Signed),
+                _ => None,
+            };
+        }
+        Some(match self.protocol {
+            _ if self.rdma_port.is_none() => Reason::Off,
+            _ if self.others_on_rdma > 0 => Reason::ElsewhereOnRdma,
+            _ if self.failed.is_some() => Reason::AttemptFailed,
+            Protocol::Nfs => Reason::MountedTcp,
+            Protocol::Smb => self.smb(),
+        })
+    }
+
+    fn smb(&self) -> Reason {
+        if self.fact(Facts::DIALECT).is_some_and(|d| d.starts_with('2')) {
+            return Reason::Dialect;
+        }
+        match (self.fact(Facts::MULTICHANNEL), self.fact(Facts::RDMA_TOLD)) {
+            (_, Some("0")) => Reason::NoneTold,
+            (_, Some(_)) => Reason::NotTried,
+            (Some("no"), None) => Reason::NoMultichannel,
+            (_, None) => Reason::NotAsked,
+        }
+    }
+
+    /// The reason with its sentence for this connection.
+    pub fn why_not(&self) -> Option<WhyNot> {
+        let reason = self.reason()?;
+        let port = self.rdma_port.unwrap_or(0);
+        let text = match reason {
+            Reason::Off => "RDMA is not served here (`rdma: off`)".to_owned(),
+            Reason::MountedTcp => {
+                format!("the client mounted by TCP; to use RDMA it mounts with proto=rdma,port={port}")
+            }
+            Reason::AttemptFailed => {
+                let how = self.failed.as_deref().unwrap_or_default();
+                format!("the client tried RDMA at port {port}, and it failed: {how}")
+            }
+            Reason::Dialect => {
+                let dialect = self.fact(Facts::DIALECT).unwrap_or_default();
+                format!("the client speaks SMB {dialect}, which has no RDMA; it needs 3.0 or later")
+            }
+            Reason::NoMultichannel => format!(
+                "the client has no multichannel, by which RDMA is found; Linux goes there by `mount -o rdma,port={port}`"
+            ),
+            Reason::NotAsked => format!(
+                "the client has not asked where RDMA is served; Linux goes there by `mount -o rdma,port={port}`"
+            ),
+            Reason::NoneTold => "the client asked where RDMA is served, and none of the addresses that it was told of \
+                                 has it: see `headgate check`"
+                .to_owned(),
+            Reason::NotTried => format!(
+                "the client was told where RDMA is served and has not come there: its edition may lack SMB Direct, its \
+                 adapter RDMA, or a firewall closes port {port}"
+            ),
+            Reason::ElsewhereOnRdma => {
+                let n = self.others_on_rdma;
+                format!("the client has RDMA by {n} other connection{}", if n == 1 { "" } else { "s" })
+            }
+            Reason::Signed => "its messages are signed, and a Linux client that signs sends data inside messages; \
+                               `--smb-signing offered` lets it place data directly"
+                .to_owned(),
+            Reason::Encrypted => {
+                "its session or share encrypts, so data goes inside encrypted messages".to_owned()
+            }
+        };
+        Some(WhyNot { reason: reason.name().to_owned(), text })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::testing;
+
+    fn facts(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect()
+    }
+
+    fn story<'a>(protocol: Protocol, facts: &'a [(String, String)]) -> Story<'a> {
+        let rdma_port = Some(5445);
+        let (is_rdma, has_placed) = (false, false);
+        Story { protocol, is_rdma, rdma_port, has_placed, facts, others_on_rdma: 0, failed: None }
+    }
+
+    #[test]
+    fn each_reason_follows_from_what_was_seen() {
+        use Protocol::{Nfs, Smb};
+        use Reason as R;
+        let old = facts(&[(Facts::DIALECT, "2.1")]);
+        let new = facts(&[(Facts::DIALECT, "3.1.1"), (Facts::MULTICHANNEL, "yes")]);
+        let single = facts(&[(Facts::DIALECT, "3.1.1"), (Facts::MULTICHANNEL, "no")]);
+        let told = |n| facts(&[(Facts::DIALECT, "3.1.1"), (Facts::RDMA_TOLD, n)]);
+        let (none, two) = (told("0"), told("2"));
+        let (signed, sealed) =
+            (facts(&[(Facts::PROTECTION, "signed")]), facts(&[(Facts::PROTECTION, "encrypted")]));
+        let cases = [
+            (Story { rdma_port: None, ..story(Nfs, &[]) }, Some(R::Off)),
+            (story(Nfs, &[]), Some(R::MountedTcp)),
+            (Story { failed: Some("no".into()), ..story(Nfs, &[]) }, Some(R::AttemptFailed)),
+            (Story { others_on_rdma: 1, ..story(Smb, &new) }, Some(R::ElsewhereOnRdma)),
+            (story(Smb, &old), Some(R::Dialect)),
+            (story(Smb, &single), Some(R::NoMultichannel)),
+            (story(Smb, &new), Some(R::NotAsked)),
+            (story(Smb, &none), Some(R::NoneTold)),
+            (story(Smb, &two), Some(R::NotTried)),
+            (Story { is_rdma: true, ..story(Smb, &signed) }, Some(R::Signed)),
+            (Story { is_rdma: true, ..story(Smb, &sealed) }, Some(R::Encrypted)),
+            (Story { is_rdma: true, has_placed: true, ..story(Smb, &signed) }, None),
+            (Story { is_rdma: true, ..story(Smb, &[]) }, None),
+            (Story { is_rdma: true, ..story(Nfs, &[]) }, None),
+        ];
+        for (story, expected) in &cases {
+            assert_eq!(story.reason(), *expected, "{story:?}");
+            let why = story.why_not();
+            assert_eq!(why.as_ref().map(|w| w.reason.as_str()), expected.map(R::name));
+        }
+        for reason in R::ALL {
+            assert!(cases.iter().any(|(_, r)| *r == Some(reason)), "{reason} is provoked");
+        }
+        let failed = Story { failed: Some("no MPA".into()), ..story(Smb, &two) };
+        assert!(failed.why_not().unwrap().text.contains("5445, and it failed: no MPA"));
+    }
+
+    #[test]
+    fn the_page_of_reasons_is_in_step() {
+        let mut page = String::from(
+            "# Why is this client not on RDMA?\n\n<!-- Made by `HEADGATE_WRITE_DOCS=1 cargo test -p gateway` from \
+             gateway/src/admin/why.rs. -->\n\n`headgate status`, `headgate top` and the status page name one reason for each \
+             connection that is not on RDMA, or that is and places nothing directly; the metric \
+             `headgate_connections_without_rdma` counts them by these names. A client that could have had RDMA is also named once in the log.\n\n\
+             | reason | what it means, and what to do |\n|---|---|\n",
+        );
+        for reason in Reason::ALL {
+            page += &format!("| `{reason}` | {} |\n", reason.help());
+        }
+        testing::in_step("docs/why-not-rdma.md", &page);
+    }
+}

@@ -1,0 +1,85 @@
+//! Operations by number, for counters: those of version 4 by their own, procedures of version 3 by the number of the operation of the
+//! same name, or by one that version 4 does not use.
+
+use crate::v3::procedure as v3;
+use crate::v4::wire::op;
+
+/// What has no name: an operation that is not defined.
+pub(crate) const ILLEGAL: u8 = 2;
+
+/// Procedures that only version 3 has, from [`ONLY_V3_AT`] on.
+const ONLY_V3: [(u32, &str); 9] = [
+    (v3::NULL, "NULL"),
+    (v3::MKDIR, "MKDIR"),
+    (v3::SYMLINK, "SYMLINK"),
+    (v3::MKNOD, "MKNOD"),
+    (v3::RMDIR, "RMDIR"),
+    (v3::READDIRPLUS, "READDIRPLUS"),
+    (v3::FSSTAT, "FSSTAT"),
+    (v3::FSINFO, "FSINFO"),
+    (v3::PATHCONF, "PATHCONF"),
+];
+
+/// Behind all operations of version 4, with room for more of them.
+const ONLY_V3_AT: u8 = 100;
+
+/// The number of an operation of version 4.
+pub(crate) fn of_v4(opcode: u32) -> u8 {
+    match u8::try_from(opcode) {
+        Ok(number) if (op::ACCESS..=op::REMOVEXATTR).contains(&opcode) => number,
+        _ => ILLEGAL,
+    }
+}
+
+/// The number of a procedure of version 3.
+pub(crate) fn of_v3(procedure: u32) -> u8 {
+    let same = match procedure {
+        v3::GETATTR => op::GETATTR,
+        v3::SETATTR => op::SETATTR,
+        v3::LOOKUP => op::LOOKUP,
+        v3::ACCESS => op::ACCESS,
+        v3::READLINK => op::READLINK,
+        v3::READ => op::READ,
+        v3::WRITE => op::WRITE,
+        v3::CREATE => op::CREATE,
+        v3::REMOVE => op::REMOVE,
+        v3::RENAME => op::RENAME,
+        v3::LINK => op::LINK,
+        v3::READDIR => op::READDIR,
+        v3::COMMIT => op::COMMIT,
+        _ => {
+            let only = (ONLY_V3_AT..).zip(ONLY_V3).find(|(_, (number, _))| *number == procedure);
+            return only.map_or(ILLEGAL, |(number, _)| number);
+        }
+    };
+    of_v4(same)
+}
+
+/// The name of an operation by its number here.
+pub fn name(number: u8) -> &'static str {
+    match number.checked_sub(ONLY_V3_AT) {
+        Some(at) => ONLY_V3.get(usize::from(at)).map_or("ILLEGAL", |(_, name)| name),
+        None => op::name(number.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_and_procedure_has_a_number_of_its_own_and_a_name() {
+        for opcode in op::ACCESS..=op::REMOVEXATTR {
+            assert_eq!(name(of_v4(opcode)), op::name(opcode));
+        }
+        assert_eq!((of_v4(0), of_v4(op::ILLEGAL), name(ILLEGAL)), (ILLEGAL, ILLEGAL, "ILLEGAL"));
+        let mut numbers: Vec<u8> = (v3::NULL..=v3::COMMIT).map(of_v3).collect();
+        assert!(!numbers.contains(&ILLEGAL));
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 22, "RFC 1813 has 22 procedures");
+        assert_eq!((name(of_v3(v3::READ)), name(of_v3(v3::PATHCONF))), ("READ", "PATHCONF"));
+        assert_eq!((of_v3(22), name(200)), (ILLEGAL, "ILLEGAL"));
+        assert!(numbers.iter().all(|n| usize::from(*n) < rdma_transport::meter::OPERATIONS_MAX));
+    }
+}

@@ -1,0 +1,398 @@
+//! How often, how long and how much: counters of the operations of one daemon, by share, protocol, transport and operation.
+//!
+//! *Operation.* A connection has a [`Meter`]; the protocol that it speaks calls [`Meter::record`] when an operation is done. What is
+//! found there is read by [`Meters::read`] whenever somebody asks, and costs the data path nothing.
+//!
+//! *Memory.* A cell is made when an operation is first done for a share on a way, and stays. There are at most
+//! [`SHARES_MAX`] shares and [`WAYS_MAX`] ways; what is beyond is counted under the last of them, so that a
+//! configuration that is reloaded for ever fills nothing.
+//!
+//! *Cost.* Four additions to memory that is shared by few threads, and no lock: each cell stands in [`SHARDS`] copies, and a thread
+//! adds to its own. `cargo run --release -p rdma-transport --example meter_cost` says what that is on a machine.
+
+use std::cell::Cell as ThreadCell;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Shares that are told apart, with one place for what belongs to none and one for those beyond.
+pub const SHARES_MAX: usize = 1024;
+/// Pairs of protocol and transport that are told apart.
+pub const WAYS_MAX: usize = 8;
+/// Operations of one protocol: their numbers are smaller.
+pub const OPERATIONS_MAX: usize = 128;
+/// Copies of each cell. Two threads that share one only get slower.
+pub const SHARDS: usize = 8;
+/// Buckets of a histogram: [`BUCKETS_PER_OCTAVE`] for each power of two microseconds up to 2^23, which is eight seconds;
+/// the last one holds what took longer.
+pub const BUCKETS: usize = 24 * BUCKETS_PER_OCTAVE;
+/// Buckets between a time and its double: what is read from them is wrong by a tenth at most.
+pub const BUCKETS_PER_OCTAVE: usize = 4;
+/// The share of operations that belong to none.
+pub const NO_SHARE: u32 = 0;
+
+/// The counters of a daemon.
+pub struct Meters {
+    /// By number, from `number % SHARES_MAX` on; the last place takes what finds none.
+    shares: Box<[OnceLock<Box<OfShare>>]>,
+    ways: Mutex<Vec<Way>>,
+}
+
+/// What a connection speaks, and what carries it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Way {
+    /// `nfs` or `smb`.
+    pub protocol: &'static str,
+    /// `tcp`, or the RDMA provider.
+    pub transport: &'static str,
+}
+
+struct OfShare {
+    id: u32,
+    name: String,
+    ways: [OnceLock<Box<OfWay>>; WAYS_MAX],
+}
+
+type OfWay = [OnceLock<Box<Cell>>; OPERATIONS_MAX];
+
+type Cell = [Shard; SHARDS];
+
+/// On cache lines of its own.
+#[repr(align(128))]
+struct Shard {
+    nanoseconds: AtomicU64,
+    bytes: AtomicU64,
+    errors: AtomicU64,
+    buckets: [AtomicU64; BUCKETS],
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        let zero = AtomicU64::default;
+        Self {
+            nanoseconds: zero(),
+            bytes: zero(),
+            errors: zero(),
+            buckets: std::array::from_fn(|_| zero()),
+        }
+    }
+}
+
+/// What was counted of one operation for a share on a way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// Name of the share; empty for what belongs to none.
+    pub share: String,
+    /// The way.
+    pub way: Way,
+    /// Number of the operation in its protocol.
+    pub operation: u8,
+    /// Answered with an error.
+    pub errors: u64,
+    /// Bytes of file data.
+    pub bytes: u64,
+    /// How long they took.
+    pub took: Histogram,
+}
+
+/// How long operations took.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    /// All together.
+    pub sum: Duration,
+    /// How many fell into each bucket; [`BUCKETS`] of them, or none when nothing was counted.
+    pub buckets: Vec<u64>,
+}
+
+impl Histogram {
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// Adds another one.
+    pub fn add(&mut self, other: &Self) {
+        self.sum += other.sum;
+        self.buckets.resize(self.buckets.len().max(other.buckets.len()), 0);
+        self.buckets.iter_mut().zip(&other.buckets).for_each(|(a, b)| *a += b);
+    }
+
+    /// What came since `before`, an earlier reading of the same cell.
+    pub fn since(&self, before: &Self) -> Self {
+        let earlier = before.buckets.iter().chain(std::iter::repeat(&0));
+        Self {
+            sum: self.sum.saturating_sub(before.sum),
+            buckets: self.buckets.iter().zip(earlier).map(|(a, b)| a.saturating_sub(*b)).collect(),
+        }
+    }
+
+    /// How many took no longer than `2^exponent` microseconds.
+    pub fn within_octave(&self, exponent: usize) -> u64 {
+        self.buckets.iter().take((exponent + 1) * BUCKETS_PER_OCTAVE).sum()
+    }
+
+    /// The time within which `per_mille` of them were done: the upper end of its bucket. `None` when there is none.
+    pub fn quantile(&self, per_mille: u64) -> Option<Duration> {
+        let count = self.count();
+        let wanted = (count * per_mille).div_ceil(1000).max(1);
+        let mut seen = 0;
+        let found = self.buckets.iter().position(|n| {
+            seen += n;
+            seen >= wanted
+        })?;
+        Some(upper_end(found))
+    }
+}
+
+/// Where a bucket ends: times in it are shorter.
+fn upper_end(bucket: usize) -> Duration {
+    let (octave, quarter) = (bucket / BUCKETS_PER_OCTAVE, bucket % BUCKETS_PER_OCTAVE);
+    // From 2^octave on in quarters, but for the first octave, which begins at nothing.
+    let base = 1000u64 << octave;
+    let start = if octave == 0 { 0 } else { base / 2 };
+    let width = base - start;
+    Duration::from_nanos(start + width * (quarter as u64 + 1) / BUCKETS_PER_OCTAVE as u64)
+}
+
+/// The bucket of a time: the octave is the number of bits of its whole microseconds, its quarter the two bits below.
+fn bucket(nanoseconds: u64) -> usize {
+    let micros = nanoseconds / 1000;
+    let octave = (u64::BITS - micros.leading_zeros()) as usize;
+    if octave >= BUCKETS / BUCKETS_PER_OCTAVE {
+        return BUCKETS - 1;
+    }
+    let base = 1000u64 << octave;
+    let (start, width) = if octave == 0 { (0, base) } else { (base / 2, base / 2) };
+    // Invariant: less than four, because the time is less than `base`.
+    #[allow(clippy::cast_possible_truncation)]
+    let quarter = ((nanoseconds - start) * BUCKETS_PER_OCTAVE as u64 / width) as usize;
+    octave * BUCKETS_PER_OCTAVE + quarter
+}
+
+thread_local! {
+    static SHARD: ThreadCell<usize> = ThreadCell::new({
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS
+    });
+}
+
+impl Default for Meters {
+    fn default() -> Self {
+        Self { shares: (0..SHARES_MAX).map(|_| OnceLock::new()).collect(), ways: Mutex::default() }
+    }
+}
+
+impl std::fmt::Debug for Meters {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Meters").finish_non_exhaustive()
+    }
+}
+
+impl Meters {
+    /// For a connection of this kind.
+    pub fn of(self: &Arc<Self>, way: Way) -> Meter {
+        let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = ways.iter().position(|w| *w == way);
+        let at = known.unwrap_or_else(|| {
+            if ways.len() < WAYS_MAX {
+                ways.push(way);
+            }
+            ways.len() - 1
+        });
+        Meter(Some((self.clone(), at)))
+    }
+
+    /// Everything that was counted so far, in no particular order.
+    pub fn read(&self) -> Vec<Reading> {
+        let ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut out = Vec::new();
+        for share in self.shares.iter().filter_map(OnceLock::get) {
+            for (way, of_way) in ways.iter().zip(&share.ways) {
+                let Some(cells) = of_way.get() else { continue };
+                for (operation, cell) in (0u8..).zip(cells.iter()) {
+                    if let Some(cell) = cell.get() {
+                        out.push(reading(&share.name, *way, operation, cell));
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    fn share(&self, id: u32, name: impl FnOnce() -> String) -> &OfShare {
+        let mut name = Some(name);
+        let last = SHARES_MAX - 1;
+        let first = usize::try_from(id).unwrap_or(0) % last;
+        for at in (first..last).chain(0..first) {
+            let place = self.shares[at].get_or_init(|| {
+                let name = name.take().map_or_else(String::new, |name| name());
+                Box::new(OfShare { id, name, ways: Default::default() })
+            });
+            if place.id == id {
+                return place;
+            }
+        }
+        let beyond =
+            || Box::new(OfShare { id, name: "(further shares)".into(), ways: Default::default() });
+        self.shares[last].get_or_init(beyond)
+    }
+}
+
+fn reading(share: &str, way: Way, operation: u8, cell: &Cell) -> Reading {
+    let sum = |of: fn(&Shard) -> &AtomicU64| {
+        cell.iter().map(|s| of(s).load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
+    };
+    let bucket =
+        |at: usize| cell.iter().map(|s| s.buckets[at].load(Ordering::Relaxed)).sum::<u64>();
+    Reading {
+        share: share.to_owned(),
+        way,
+        operation,
+        errors: sum(|s| &s.errors),
+        bytes: sum(|s| &s.bytes),
+        took: Histogram {
+            sum: Duration::from_nanos(sum(|s| &s.nanoseconds)),
+            buckets: (0..BUCKETS).map(bucket).collect(),
+        },
+    }
+}
+
+/// What a connection counts by. The usual one counts nothing: that of a client.
+#[derive(Clone, Debug, Default)]
+pub struct Meter(Option<(Arc<Meters>, usize)>);
+
+/// An operation that was done.
+#[derive(Clone, Copy, Debug)]
+pub struct Done {
+    /// Number of its share, [`NO_SHARE`] if it belongs to none.
+    pub share: u32,
+    /// Its number in its protocol, less than [`OPERATIONS_MAX`].
+    pub operation: u8,
+    /// Bytes of file data that it moved.
+    pub bytes: u64,
+    /// It was answered with an error.
+    pub failed: bool,
+}
+
+impl Meter {
+    /// Counts an operation that began at `began`; gives the time at which it was done. `name` is asked for the name of a share that
+    /// was never counted before.
+    pub fn record(&self, began: Instant, done: Done, name: impl FnOnce() -> String) -> Instant {
+        let now = Instant::now();
+        if let Some((meters, way)) = &self.0 {
+            meters.count(*way, now.saturating_duration_since(began), done, name);
+        }
+        now
+    }
+}
+
+impl Meters {
+    fn count(&self, way: usize, took: Duration, done: Done, name: impl FnOnce() -> String) {
+        let share = self.share(done.share, name);
+        let fresh = || Box::new(std::array::from_fn(|_| OnceLock::new()));
+        let Some(of_way) = share.ways.get(way).map(|w| w.get_or_init(fresh)) else { return };
+        let Some(cell) = of_way.get(usize::from(done.operation)) else { return };
+        let cell = cell.get_or_init(|| Box::new(std::array::from_fn(|_| Shard::default())));
+        let shard = &cell[SHARD.get()];
+        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        shard.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+        shard.buckets[bucket(nanoseconds)].fetch_add(1, Ordering::Relaxed);
+        if done.bytes > 0 {
+            shard.bytes.fetch_add(done.bytes, Ordering::Relaxed);
+        }
+        if done.failed {
+            shard.errors.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NFS: Way = Way { protocol: "nfs", transport: "tcp" };
+
+    fn done(share: u32, operation: u8) -> Done {
+        Done { share, operation, bytes: 4096, failed: operation == 2 }
+    }
+
+    #[test]
+    fn operations_are_counted_where_they_belong() {
+        let meters = Arc::new(Meters::default());
+        let tcp = meters.of(NFS);
+        let rdma = meters.of(Way { transport: "iwarp", ..NFS });
+        let ago = Instant::now() - Duration::from_millis(3);
+        for _ in 0..5 {
+            tcp.record(ago, done(7, 1), || "data".into());
+        }
+        tcp.record(ago, done(7, 2), || unreachable!("it is known"));
+        rdma.record(ago, done(NO_SHARE, 1), String::new);
+        let mut all = meters.read();
+        all.sort_by_key(|r| (r.share.clone(), r.operation));
+        let seen: Vec<_> = all
+            .iter()
+            .map(|r| (r.share.as_str(), r.way.transport, r.operation, r.took.count(), r.errors))
+            .collect();
+        let expected = [("", "iwarp", 1, 1, 0), ("data", "tcp", 1, 5, 0), ("data", "tcp", 2, 1, 1)];
+        assert_eq!(seen, expected);
+        assert_eq!(all[1].bytes, 5 * 4096);
+        let median = all[1].took.quantile(500).unwrap();
+        assert!(
+            median >= Duration::from_millis(3) && all[1].took.sum >= 5 * Duration::from_millis(3)
+        );
+    }
+
+    #[test]
+    fn shares_and_ways_without_end_take_no_memory_without_end() {
+        let meters = Arc::new(Meters::default());
+        let tcp = meters.of(NFS);
+        // Numbers that all want the same place, and more of them than there are.
+        let numbers = (0..2000u32).map(|n| n * u32::try_from(SHARES_MAX - 1).unwrap());
+        for (n, id) in numbers.enumerate() {
+            tcp.record(Instant::now(), done(id, 1), || format!("s{n}"));
+        }
+        let all = meters.read();
+        assert_eq!(all.len(), SHARES_MAX);
+        assert_eq!(all.iter().map(|r| r.took.count()).sum::<u64>(), 2000);
+        for n in 0..20 {
+            let transport: &'static str =
+                ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"][n % 10];
+            meters.of(Way { transport, ..NFS }).record(Instant::now(), done(0, 3), String::new);
+        }
+        let ways = meters.read().iter().filter(|r| r.operation == 3).count();
+        assert_eq!(ways, WAYS_MAX - 1, "tcp had the first");
+        tcp.record(Instant::now(), Done { operation: 200, ..done(0, 0) }, String::new);
+    }
+
+    #[test]
+    fn what_came_since_a_reading_is_its_difference() {
+        let mut h = Histogram { sum: Duration::from_secs(2), buckets: vec![0; BUCKETS] };
+        h.buckets[40] = 7;
+        let mut later = h.clone();
+        later.add(&Histogram { sum: Duration::from_secs(1), buckets: vec![3; BUCKETS] });
+        let since = later.since(&h);
+        assert_eq!((since.sum, since.count()), (Duration::from_secs(1), 3 * BUCKETS as u64));
+        assert_eq!(later.since(&Histogram::default()), later);
+        assert_eq!(Histogram::default().quantile(500), None);
+    }
+
+    proptest! {
+        /// A time stands in a bucket whose ends are around it, and at most a quarter of an octave away.
+        #[test]
+        fn a_bucket_holds_its_times(ns in 0u64..8_388_608_000) {
+            let at = bucket(ns);
+            let end = upper_end(at).as_nanos();
+            let start = at.checked_sub(1).map_or(0, |b| upper_end(b).as_nanos());
+            prop_assert!(start <= u128::from(ns) && u128::from(ns) < end, "{start} {ns} {end}");
+            // Octaves end where Prometheus is told that they do.
+            let micros = 1u64 << (at / BUCKETS_PER_OCTAVE);
+            prop_assert!(ns < micros * 1000);
+        }
+
+        #[test]
+        fn any_time_has_a_bucket(ns in any::<u64>()) {
+            prop_assert!(bucket(ns) < BUCKETS);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What the admin address tells: every operation counted where it belongs, and for each connection why it is not on RDMA.
+
+#![allow(clippy::unwrap_used)]
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::connect::Local;
+use client::smb::{Options, Smb};
+use client::target::{Transport, Version};
+use config::{Admin, Rdma, Settings};
+use gateway::admin::show;
+use gateway::admin::snapshot::{ConnectionStatus, Protocol, Snapshot};
+use headgate_tests::world::smb::{alice, with_alice};
+use headgate_tests::world::{World, buf};
+use rdma_transport::iwarp::{Iwarp, IwarpConfig};
+use smbd_core::wire::negotiate::Dialect;
+use tokio::io::AsyncWriteExt;
+
+async fn world(change: impl FnOnce(&mut Settings)) -> (World, tempfile::TempDir) {
+    with_alice(|settings| {
+        settings.admin = Admin::At(([127, 0, 0, 1], 0).into());
+        change(settings);
+    })
+    .await
+}
+
+async fn look(world: &World) -> Snapshot {
+    show::snapshot(world.running.admin.unwrap()).await.unwrap()
+}
+
+async fn smb(world: &World, rdma: bool, options: Options) -> Smb {
+    let provider = Arc::new(Iwarp::new(IwarpConfig::default()));
+    let local = Local { rdma: Some(provider), ..Local::default() };
+    let at = if rdma { world.running.smb_direct[0] } else { world.running.smb[0] };
+    Smb::connect(at, rdma, ("127.0.0.1", "data"), &alice(), options, &local).await.unwrap()
+}
+
+/// Count, errors and bytes of an operation.
+fn counted(s: &Snapshot, key: (&str, Protocol, &str, &str)) -> (u64, u64, u64) {
+    let found = s.operations.iter().find(|o| o.key() == key);
+    found.map_or((0, 0, 0), |o| {
+        assert_eq!(o.histogram().count(), o.count);
+        assert!(o.nanoseconds > 0);
+        (o.count, o.errors, o.bytes)
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_operation_is_counted_where_it_belongs() {
+    let (world, _dir) = world(|_| ()).await;
+    for (version, transport) in [
+        (Version::V3, Transport::Tcp),
+        (Version::V3, Transport::Rdma),
+        (Version::V42, Transport::Tcp),
+        (Version::V42, Transport::Rdma),
+    ] {
+        let name = if transport == Transport::Tcp { "tcp" } else { "iwarp" };
+        let before = look(&world).await;
+        let volume = world.client("mem", (version, transport)).await.unwrap();
+        let file = volume.create("f").await.unwrap();
+        for _ in 0..3 {
+            assert_eq!(volume.write(&file, 0, vec![buf(&[7; 10_000])]).await.unwrap(), 10_000);
+        }
+        for _ in 0..5 {
+            volume.read(&file, 0, 4096).await.unwrap();
+        }
+        volume.find("nowhere").await.unwrap_err();
+        let after = look(&world).await;
+        let since = |operation| {
+            let key = ("mem", Protocol::Nfs, name, operation);
+            let (a, b) = (counted(&after, key), counted(&before, key));
+            (a.0 - b.0, a.1 - b.1, a.2 - b.2)
+        };
+        assert_eq!(since("WRITE"), (3, 0, 30_000), "{version} {name}");
+        assert_eq!(since("READ"), (5, 0, 5 * 4096), "{version} {name}");
+        let lookup = if version == Version::V3 { "LOOKUP" } else { "OPEN" };
+        assert_eq!(since(lookup).1, 1, "{version} {name}");
+        let elsewhere = ("data", Protocol::Nfs, name, "READ");
+        assert_eq!(counted(&after, elsewhere), (0, 0, 0));
+        volume.close(file).await.unwrap();
+        volume.leave().await.unwrap();
+    }
+    for rdma in [false, true] {
+        let name = if rdma { "iwarp" } else { "tcp" };
+        let smb = smb(&world, rdma, Options::default()).await;
+        let file = smb.create("g").await.unwrap();
+        smb.write(&file, 0, vec![buf(&[7; 10_000])]).await.unwrap();
+        smb.read(&file, 0, 4096).await.unwrap();
+        smb.find("nowhere").await.unwrap_err();
+        let s = look(&world).await;
+        let of = |share, operation| counted(&s, (share, Protocol::Smb, name, operation));
+        assert_eq!(of("data", "WRITE"), (1, 0, 10_000), "{name}");
+        assert_eq!(of("data", "READ"), (1, 0, 4096), "{name}");
+        assert_eq!(of("data", "CREATE"), (2, 1, 0), "{name}");
+        assert_eq!(of("", "NEGOTIATE"), (1, 0, 0), "{name}");
+        assert_eq!(of("", "SESSION_SETUP").1, 0, "the first half of a logon is no error");
+        smb.close(file).await.unwrap();
+    }
+    world.running.stop().await;
+}
+
+/// The connections of a protocol and transport, youngest first.
+fn of<'a>(s: &'a Snapshot, protocol: Protocol, transport: &str) -> Vec<&'a ConnectionStatus> {
+    let wanted = |c: &&ConnectionStatus| c.protocol == protocol && c.transport == transport;
+    s.connections.iter().rev().filter(wanted).collect()
+}
+
+/// The reason of the youngest connection.
+async fn reason(world: &World, protocol: Protocol, transport: &str) -> String {
+    let s = look(world).await;
+    let c = of(&s, protocol, transport)[0];
+    c.why_not_rdma.as_ref().map_or_else(|| "none".into(), |w| w.reason.clone())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_rdma_here_that_is_the_reason() {
+    let (world, _dir) = world(|s| s.rdma = Rdma::Off).await;
+    let _nfs = world.client("mem", (Version::V3, Transport::Tcp)).await.unwrap();
+    assert_eq!(reason(&world, Protocol::Nfs, "tcp").await, "off");
+    let _smb = smb(&world, false, Options::default()).await;
+    assert_eq!(reason(&world, Protocol::Smb, "tcp").await, "off");
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_reason_is_named_as_it_comes_about() {
+    let (world, _dir) = world(|_| ()).await;
+    let tcp = (Version::V42, Transport::Tcp);
+    let nfs = world.client("mem", tcp).await.unwrap();
+    assert_eq!(reason(&world, Protocol::Nfs, "tcp").await, "mounted-tcp");
+
+    let old = smb(&world, false, Options { dialect: Dialect::V210, ..Options::default() }).await;
+    assert_eq!(reason(&world, Protocol::Smb, "tcp").await, "dialect");
+    old.leave().await.unwrap();
+    let single = smb(&world, false, Options::default()).await;
+    assert_eq!(reason(&world, Protocol::Smb, "tcp").await, "no-multichannel");
+    single.leave().await.unwrap();
+
+    let multi = Options { multichannel: true, ..Options::default() };
+    let can = smb(&world, false, multi).await;
+    assert_eq!(reason(&world, Protocol::Smb, "tcp").await, "not-asked");
+    can.interfaces().await.unwrap();
+    // A client of the loopback is told of no RDMA: no device of its own reaches it there.
+    assert_eq!(reason(&world, Protocol::Smb, "tcp").await, "none-told");
+
+    // Somebody who speaks no iWARP comes to the RDMA port from the same address.
+    for (protocol, at) in
+        [(Protocol::Smb, world.running.smb_direct[0]), (Protocol::Nfs, world.running.nfs_rdma[0])]
+    {
+        let mut stranger = tokio::net::TcpStream::connect(at).await.unwrap();
+        stranger.write_all(b"GET / HTTP/1.1\r\nhost: nobody\r\n\r\n").await.unwrap();
+        until(async || reason(&world, protocol, "tcp").await == "attempt-failed").await;
+    }
+    let s = look(&world).await;
+    let why = of(&s, Protocol::Smb, "tcp")[0].why_not_rdma.clone().unwrap();
+    assert!(why.text.contains("failed: "), "{}", why.text);
+
+    // A client that comes through has RDMA, and its TCP connection is the first of its session.
+    let direct = smb(&world, true, Options::default()).await;
+    assert_eq!(reason(&world, Protocol::Smb, "iwarp").await, "none");
+    let rdma = world.client("mem", (Version::V42, Transport::Rdma)).await.unwrap();
+    assert_eq!(reason(&world, Protocol::Nfs, "iwarp").await, "none");
+    assert_eq!(reason(&world, Protocol::Nfs, "tcp").await, "elsewhere-on-rdma");
+    rdma.leave().await.unwrap();
+    direct.leave().await.unwrap();
+
+    for (options, expected) in [
+        (Options { sign: true, ..Options::default() }, "signed"),
+        (Options { seal: true, ..Options::default() }, "encrypted"),
+    ] {
+        let direct = smb(&world, true, options).await;
+        assert_eq!(reason(&world, Protocol::Smb, "iwarp").await, expected);
+        direct.leave().await.unwrap();
+    }
+    can.leave().await.unwrap();
+    nfs.leave().await.unwrap();
+    world.running.stop().await;
+}
+
+async fn until(is: impl AsyncFn() -> bool) {
+    let wait = async {
+        while !is().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), wait).await.unwrap();
+}
