@@ -112,7 +112,10 @@ impl<'a> Reader<'a> {
 
     /// `opaque<max>` or `string<max>`, borrowed.
     pub fn opaque(&mut self, max: usize) -> XdrResult<&'a [u8]> {
-        let n = self.count(max)?;
+        let n = self.count(usize::MAX)?;
+        if n > max && n <= self.remaining() {
+            return Err(XdrError::TooLong);
+        }
         let out = self.take(n)?;
         self.take(pad(n))?;
         Ok(out)
@@ -305,7 +308,9 @@ mod tests {
     #[test]
     fn a_length_above_its_limit_is_refused_before_anything_is_taken() {
         let body = Buf::from(vec![0xff, 0xff, 0xff, 0xff]);
-        assert_eq!(Reader::new(&body, &[]).opaque(1024), Err(XdrError::TooLong));
+        assert_eq!(Reader::new(&body, &[]).opaque(1024), Err(XdrError::Short), "it lies");
+        let long = Buf::from([&[0, 0, 0, 8][..], &[1; 8]].concat());
+        assert_eq!(Reader::new(&long, &[]).opaque(7), Err(XdrError::TooLong));
         assert_eq!(Reader::new(&body, &[]).bulk(1024), Err(XdrError::TooLong));
         assert_eq!(Reader::new(&body, &[]).bulk(usize::MAX), Err(XdrError::Short));
     }

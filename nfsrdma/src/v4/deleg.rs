@@ -99,6 +99,7 @@ pub(super) fn delegate(
         party: party.clone(),
         fh,
         change,
+        uid: at.cred.uid,
         revoked: false,
     };
     let number = held.add(Entry::Delegation(entry))?;

@@ -9,7 +9,7 @@ pub const NAME_MAX: usize = 4096;
 /// Bytes of a link's target.
 pub const LINKTEXT_MAX: usize = 4096;
 /// Words of a bitmap in a request: attributes are numbered below 96, and room for those to come.
-pub const BITMAP_WORDS_MAX: usize = 8;
+pub const BITMAP_WORDS_MAX: usize = 64;
 /// Bytes of the values of attributes in a request.
 pub const ATTR_VALUES_MAX: usize = 64 * 1024;
 /// Bytes of an owner's name.

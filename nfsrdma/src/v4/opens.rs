@@ -32,6 +32,8 @@ pub(super) struct Open {
     pub(super) owner: OwnerName,
     pub(super) party: Party,
     pub(super) share: Share,
+    /// The user whose permissions the OPEN checked.
+    pub(super) uid: u32,
     /// The modes of the OPENs that make up `share`, a bit each.
     modes: u16,
     /// OPENs of it that wait for `state`.
@@ -59,6 +61,8 @@ pub(super) struct Delegation {
     pub(super) fh: crate::fh::Fh,
     /// The file's change attribute when it was given: see [`super::watch`].
     pub(super) change: u64,
+    /// The user whose permissions the OPEN checked.
+    pub(super) uid: u32,
     /// It was taken by force; the client has not acknowledged that yet.
     pub(super) revoked: bool,
 }
@@ -254,7 +258,7 @@ impl Held {
         &mut self,
         client: &Client,
         owner: &[u8],
-        node: &NodeRef,
+        (node, uid): (&NodeRef, u32),
         holder: impl FnOnce() -> HolderId,
     ) -> Option<(u32, Party)> {
         let (name, found) = self.open_owner(owner)?;
@@ -270,6 +274,7 @@ impl Held {
             owner: name.clone(),
             party: party.clone(),
             share: Share::default(),
+            uid,
             modes: 0,
             opening: 1,
             locks: Vec::new(),

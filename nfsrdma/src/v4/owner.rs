@@ -53,7 +53,7 @@ impl Order {
         }
     }
 
-    /// A new lock owner begins with this number, in a request that is counted for its open owner.
+    /// A lock owner begins or goes on with this number, in a request that is counted for its open owner.
     pub(super) fn start(&mut self, seqid: u32) {
         self.last = Some(seqid);
         self.kept = None;
@@ -73,6 +73,11 @@ impl Order {
     /// Its client has slots: no request was ever counted here.
     pub(super) fn is_unused(&self) -> bool {
         self.last.is_none()
+    }
+
+    /// This number would be the next request's.
+    pub(super) fn is_next(&self, seqid: u32) -> bool {
+        !self.busy && self.last.is_none_or(|last| seqid == last.wrapping_add(1))
     }
 
     /// This is the number of the last request.

@@ -209,9 +209,9 @@ async fn a_delegation_that_is_not_given_back_is_revoked() {
     let d = Client::new(&kit, b"writer").await;
     assert_eq!(d.open(b"o", b"f", W).await.unwrap_err(), Status::Delay);
     Callback::next(&mut asked).await.reply(Status::Ok);
-    kit.at_ms(29_999);
+    kit.at_ms(34_999);
     assert_eq!(d.open(b"o", b"f", W).await.unwrap_err(), Status::Delay);
-    kit.at_ms(30_000);
+    kit.at_ms(35_000);
     d.open(b"o", b"f", W).await.unwrap();
     assert_eq!(kit.nfs.clients.counters.revoked.load(Ordering::Relaxed), 1);
     assert_eq!(c.read(&o.fh, deleg).await, Status::DelegRevoked);

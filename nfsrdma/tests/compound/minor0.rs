@@ -5,7 +5,9 @@ use nfsrdma::v4::wire::{Stateid, op};
 use nfsrdma::xdr::Writer;
 use vfs::Cred;
 
-use crate::client::{Opened, RW, close, first_lock, open_head, read, read_open, read_stateid};
+use crate::client::{
+    Opened, RW, close, first_lock, open_head, read, read_open, read_stateid, write,
+};
 use crate::kit::{Kit, Results, fattr};
 
 fn introduction(name: &[u8], verifier: u64) -> impl FnOnce(&mut Writer) {
@@ -136,7 +138,7 @@ async fn every_case_of_setclientid() {
     assert_eq!(confirm(&kit, 0, reborn).await, Status::Ok);
     assert_eq!(on(&kit, &o.fh, op::READ, read(o.stateid)).await.0, Status::Expired);
     let renew = |id: u64| kit.run(move |c| c.op(op::RENEW, |w| w.u64(id)));
-    assert_eq!(renew(b.0).await.status, Status::StaleClientId);
+    assert_eq!(renew(b.0).await.status, Status::Expired);
     assert_eq!(renew(reborn.0).await.status, Status::Ok);
     assert_eq!(
         renew(u64::from(6_u32) << 32).await.status,
@@ -206,6 +208,34 @@ async fn repetitions_get_the_reply_of_the_original() {
     assert_eq!(open(&kit, 6, id, b"o", b"f").await.0, Status::Ok);
 }
 
+/// Stateids are no secret: they give nobody more than the permissions of whoever sends them.
+#[tokio::test]
+async fn a_stateid_of_another_user_gives_none_of_its_rights() {
+    let kit = Kit::new();
+    let id = client(&kit, b"x").await;
+    let o = confirmed(&kit, id, b"o", b"f").await;
+    let other = Cred { uid: 5, gid: 5, ..Cred::root() };
+    let by_other = |opcode, args: Vec<u8>| {
+        let fh = o.fh.clone();
+        let (kit, other) = (&kit, &other);
+        async move {
+            let run =
+                kit.run_on(&kit.conn, other, 0, |c| c.putfh(&fh).op(opcode, |w| w.fixed(&args)));
+            run.await.status
+        }
+    };
+    let bytes = |args: &dyn Fn(&mut Writer)| {
+        let mut w = Writer::new();
+        args(&mut w);
+        w.into_reply().head
+    };
+    let written = bytes(&|w| write(o.stateid, b"mine")(w));
+    assert_eq!(by_other(op::WRITE, written).await, Status::Access);
+    let readable = bytes(&|w| read(o.stateid)(w));
+    assert_eq!(by_other(op::READ, readable).await, Status::Ok, "its mode lets everybody read");
+    assert_eq!(on(&kit, &o.fh, op::WRITE, write(o.stateid, b"mine")).await.0, Status::Ok);
+}
+
 #[tokio::test]
 async fn lock_owners_have_an_order_of_their_own() {
     let kit = Kit::new();
@@ -233,7 +263,7 @@ async fn lock_owners_have_an_order_of_their_own() {
     let (status, mut r) = on(&kit, &o.fh, op::LOCK, lock(3, 40, b"a")).await;
     assert_eq!((status, read_stateid(&mut r)), (Status::Ok, held), "a repetition");
     let (status, _) = on(&kit, &o.fh, op::LOCK, lock(4, 40, b"a")).await;
-    assert_eq!(status, Status::BadSeqId, "it has a state on this file and must use it");
+    assert_eq!(status, Status::BadSeqId, "its number does not follow");
     let (status, first) = on(&kit, &o.fh, op::LOCK, lock(4, 7, b"b")).await;
     assert_eq!(status, Status::Denied);
     let (status, again) = on(&kit, &o.fh, op::LOCK, lock(4, 7, b"b")).await;
@@ -260,9 +290,13 @@ async fn lock_owners_have_an_order_of_their_own() {
     let (status, mut r) = on(&kit, &o.fh, op::LOCKU, unlock(41, held)).await;
     assert_eq!((status, read_stateid(&mut r).seqid), (Status::Ok, 2));
     assert_eq!(on(&kit, &o.fh, op::LOCKU, unlock(41, held)).await.0, Status::Ok, "a repetition");
+    let (status, mut r) = on(&kit, &o.fh, op::LOCK, lock(5, 42, b"a")).await;
+    assert_eq!(status, Status::Ok, "through the open again, in its order");
+    let held = read_stateid(&mut r);
+    assert_eq!(on(&kit, &o.fh, op::LOCKU, unlock(43, held)).await.0, Status::Ok);
     assert_eq!(release(b"a").await.status, Status::Ok);
     assert_eq!(release(b"never").await.status, Status::Ok);
-    let (status, _) = on(&kit, &o.fh, op::LOCK, lock(5, 90, b"a")).await;
+    let (status, _) = on(&kit, &o.fh, op::LOCK, lock(6, 90, b"a")).await;
     assert_eq!(status, Status::Ok, "a released owner is new again");
 }
 

@@ -132,15 +132,15 @@ async fn share_modes_hold_between_clients_and_for_those_without_an_open() {
     let r = d.open(b"o", b"f", R).await.unwrap();
     assert_eq!(d.write(&o.fh, Stateid::ANONYMOUS, b"x").await, Status::Locked);
     assert_eq!(d.read(&o.fh, Stateid::ANONYMOUS).await, Status::Ok);
+    // RFC 8881 section 9.7.
+    assert_eq!(c.open(b"o", b"f", RW).await.unwrap_err(), Status::ShareDenied, "its own denial");
     assert_eq!(
-        c.open(b"o", b"f", RW).await.unwrap().stateid.seqid,
-        2,
-        "its own denial binds others"
+        c.open(b"o", b"f", (1, 1)).await.unwrap_err(),
+        Status::ShareDenied,
+        "its own access"
     );
     assert_eq!(d.close(&r).await, Status::Ok);
-    let mut first = o.clone();
-    first.stateid.seqid = 2;
-    assert_eq!(c.close(&first).await, Status::Ok);
+    assert_eq!(c.close(&o).await, Status::Ok);
     assert_eq!(d.write(&o.fh, Stateid::ANONYMOUS, b"x").await, Status::Ok);
     assert_eq!(kit.nfs.core.namespace.keeper().state().nodes(), 0);
 }
@@ -166,7 +166,7 @@ async fn downgrade_gives_back_what_some_opens_had() {
     let kit = Kit::new();
     let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
     c.open(b"o", b"f", R).await.unwrap();
-    let o = c.open(b"o", b"f", (2, 1)).await.unwrap();
+    let o = c.open(b"o", b"f", (2, 2)).await.unwrap();
     let down = |stateid: Stateid, share: (u32, u32)| {
         move |w: &mut Writer| {
             stateid.encode(w);
@@ -175,16 +175,16 @@ async fn downgrade_gives_back_what_some_opens_had() {
             w.u32(share.1);
         }
     };
-    for share in [(1, 1), (2, 0), (3, 0), (0, 0), (4, 0), (1, 4)] {
+    for share in [(1, 2), (2, 0), (3, 0), (0, 0), (4, 0), (1, 4)] {
         let (status, _) = c.on(&o.fh, op::OPEN_DOWNGRADE, down(o.stateid, share)).await;
         assert_eq!(status, Status::Inval, "{share:?} was never opened");
     }
-    assert_eq!(d.open(b"o", b"f", R).await.unwrap_err(), Status::ShareDenied);
+    assert_eq!(d.open(b"o", b"f", W).await.unwrap_err(), Status::ShareDenied);
     let (status, mut r) = c.on(&o.fh, op::OPEN_DOWNGRADE, down(o.stateid, (1, 0))).await;
     assert_eq!((status, r.u32()), (Status::Ok, 3));
     let narrow = Stateid { seqid: 3, ..o.stateid };
     assert_eq!(c.write(&o.fh, narrow, b"x").await, Status::OpenMode);
-    d.open(b"o", b"f", R).await.unwrap();
+    d.open(b"o", b"f", W).await.unwrap();
 }
 
 #[tokio::test]

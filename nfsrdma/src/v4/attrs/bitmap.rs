@@ -134,7 +134,7 @@ mod tests {
         assert!(!set.is_empty());
         assert!(!set.is_within(&Bitmap::of(&[1])));
         assert_eq!(decode(&[0, 0, 0, 0]).unwrap(), Bitmap::EMPTY);
-        assert!(decode(&[0; 9]).is_err());
+        assert!(decode(&[0; BITMAP_WORDS_MAX + 1]).is_err());
     }
 
     proptest! {

@@ -125,6 +125,9 @@ fn mode(bits: u32) -> Result<u32, Status> {
 /// A user or group in the form of a number, with or without a domain (RFC 8881 section 5.9).
 fn owner(name: &[u8]) -> Result<u32, Status> {
     let digits = name.split(|&b| b == b'@').next().unwrap_or_default();
+    if name.is_empty() {
+        return Err(Status::Inval);
+    }
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(Status::BadOwner);
     }
@@ -228,7 +231,8 @@ mod tests {
         let owner =
             |o: &[u8]| decode(&[attr::OWNER], Purpose::Change, |w| w.opaque(o)).map(|s| s.set.uid);
         assert_eq!(owner(b"root"), Err(Status::BadOwner));
-        assert_eq!(owner(b""), Err(Status::BadOwner));
+        assert_eq!(owner(b""), Err(Status::Inval));
+        assert_eq!(owner(b"@domain"), Err(Status::BadOwner));
         assert_eq!(owner(b"4294967296"), Err(Status::BadOwner));
         assert_eq!(owner(b"4294967295"), Ok(Some(u32::MAX)));
     }

@@ -103,11 +103,12 @@ async fn first_lock(
             lock_state(&mut held, client, named.number, opening.owner, || keeper.state().holder());
         let (number, party, fresh) = made.ok_or(limit(cx))?;
         if cx.minor == 0 {
-            if !fresh {
-                // RFC 7530 section 16.10.5: an owner that has a state on this file must use it.
-                return Err(Status::BadSeqId);
-            }
-            if let Some(owner) = held.lock_owners.get_mut(opening.owner) {
+            let owner = held.lock_owners.get_mut(opening.owner);
+            if let Some(owner) = owner {
+                // An owner that has locks on this file may come by its open again, in its order.
+                if !fresh && !owner.order.is_next(opening.lock_seqid) {
+                    return Err(Status::BadSeqId);
+                }
                 owner.order.start(opening.lock_seqid);
             }
         }

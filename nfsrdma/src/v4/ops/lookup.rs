@@ -6,6 +6,9 @@ use crate::v4::compound::{Compound, Object};
 use crate::v4::pseudo;
 use crate::v4::status::Status;
 
+/// Bytes of the longest name that something in the root may have, as in any directory.
+const SHARE_NAME_MAX: usize = 255;
+
 pub(in crate::v4) async fn lookup(cx: &mut Compound<'_>) -> Result<(), Status> {
     cx.object()?;
     let name = cx.component()?;
@@ -18,6 +21,9 @@ pub(in crate::v4) async fn lookup(cx: &mut Compound<'_>) -> Result<(), Status> {
 pub(super) async fn child(cx: &Compound<'_>, name: &[u8]) -> Result<Object, Status> {
     match cx.object()? {
         Object::Root => {
+            if name.len() > SHARE_NAME_MAX {
+                return Err(Status::NameTooLong);
+            }
             let share = pseudo::find(cx, name).ok_or(Status::NoEnt)?;
             Ok(cx.located(share.clone(), share.backend.root()))
         }

@@ -361,9 +361,15 @@ async fn enter(
 ) -> Result<Stateid, Status> {
     let keeper = cx.nfs.core.namespace.keeper();
     let node = &found.at.node;
-    let reserved = client.held().reserve(client, owner, node, || keeper.state().holder());
+    let opener = (node, found.at.cred.uid);
+    let reserved = client.held().reserve(client, owner, opener, || keeper.state().holder());
     let (number, party) = reserved.ok_or_else(|| cx.nfs.clients.note_limit(cx.minor))?;
-    let mut done = keeper.open(node.id(), &party, share).await.map_err(Status::from);
+    let own = client.held().open(number).map(|o| o.share).unwrap_or_default();
+    let mut done = match own.conflicts(share) {
+        // RFC 8881 section 9.7: an owner's own opens are no exception.
+        true => Err(Status::ShareDenied),
+        false => keeper.open(node.id(), &party, share).await.map_err(Status::from),
+    };
     if done.is_ok() && found.cut {
         let (at, set) = (&found.at, SetAttr { size: Some(0), ..SetAttr::default() });
         let door = cx.nfs.core.namespace.by(Some(party.who()));
