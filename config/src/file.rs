@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use crate::keys::{self, NFS, SHARE, SMB, TOP, USER};
 use crate::settings::{
-    Admin, Cidr, Encryption, Identity, Rdma, RdmaCrc, Share, Signing, Source, Squash, User,
-    share_name, user_name,
+    Admin, Cidr, Encryption, Identity, Portmap, Rdma, RdmaCrc, Share, Signing, Source, Squash,
+    User, share_name, user_name,
 };
 use crate::suggest::nearest;
 use crate::tree::{Node, Value};
@@ -65,6 +65,7 @@ pub(crate) struct Draft {
     pub(crate) lease: Option<Set<Span>>,
     pub(crate) grace: Option<Set<Span>>,
     pub(crate) recall: Option<Set<Span>>,
+    pub(crate) portmap: Option<Set<Portmap>>,
     pub(crate) memory: Option<Set<Size>>,
     pub(crate) connections: Option<Set<usize>>,
     pub(crate) admin: Option<Set<Admin>>,
@@ -302,6 +303,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
         draft.nfs_rdma_port = nfs.parse("rdma_port", report);
         draft.lease = nfs.parse("lease", report);
         draft.grace = nfs.parse("grace", report);
+        draft.portmap = nfs.parse("portmap", report);
     }
     if let Some(node) = top.get("smb")
         && let Some(smb) = Group::read(node, "`smb`", &SMB, report)

@@ -214,6 +214,12 @@ pub(crate) const NFS: Group = Group {
             "How long after a restart clients may reclaim what they held, and nobody else can take it; at least the lease. Not said: \
              as long as the lease.",
         ),
+        key(
+            "portmap",
+            "`register`, `own` or `off`",
+            "register",
+            "How clients of NFS version 3 find MOUNT and the lock manager: they ask port 111 of the host. `register` tells the host's              rpcbind, if there is one; `own` answers there without rpcbind; with `off` clients name the ports and mount with `nolock`.",
+        ),
     ],
 };
 

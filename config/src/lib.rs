@@ -24,7 +24,7 @@ pub use fault::{Fault, Faults, Place};
 pub use options::{Options, ShareOption, UserOption};
 pub use rules::load;
 pub use settings::{
-    Admin, Cidr, Encryption, Identity, Rdma, RdmaCrc, Settings, Share, Signing, Smb, Source,
-    Squash, User, user_name,
+    Admin, Cidr, Encryption, Identity, Portmap, Rdma, RdmaCrc, Settings, Share, Signing, Smb,
+    Source, Squash, User, user_name,
 };
 pub use units::{Port, Size, Span};

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::settings::{
-    Admin, Cidr, Encryption, Identity, Rdma, RdmaCrc, Share, Signing, Source, User, share_name,
-    user_name,
+    Admin, Cidr, Encryption, Identity, Portmap, Rdma, RdmaCrc, Share, Signing, Source, User,
+    share_name, user_name,
 };
 use crate::units::{Port, Size, Span};
 
@@ -42,6 +42,8 @@ pub struct Options {
     pub lease: Option<Span>,
     /// `--grace`
     pub grace: Option<Span>,
+    /// `--portmap`
+    pub portmap: Option<Portmap>,
     /// `--memory`
     pub memory: Option<Size>,
     /// `--connections`

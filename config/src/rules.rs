@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::fault::{Fault, Faults, Place};
 use crate::file::{Draft, DraftShare, DraftUser, Finding, Origin, Report, Set, draft};
 use crate::options::Options;
-use crate::settings::{Admin, Encryption, Rdma, Settings, Smb, Source};
+use crate::settings::{Admin, Encryption, Portmap, Rdma, Settings, Smb, Source};
 use crate::tree::{self, TEXT_MAX};
 use crate::units::{Size, Span};
 
@@ -152,6 +152,7 @@ fn lay_over(draft: &mut Draft, options: Options) {
     over(&mut draft.state, options.state.map(|p| from_here(&p)), "--state");
     over(&mut draft.lease, options.lease, "--lease");
     over(&mut draft.grace, options.grace, "--grace");
+    over(&mut draft.portmap, options.portmap, "--portmap");
     over(&mut draft.memory, options.memory, "--memory");
     over(&mut draft.connections, options.connections, "--connections");
     over(&mut draft.admin, options.admin, "--admin");
@@ -367,6 +368,7 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         lease,
         grace,
         recall,
+        portmap: settled(draft.portmap, Portmap::Register).value,
         memory: memory.value.0,
         connections: connections.value,
         admin: settled(draft.admin, Admin::default()).value,

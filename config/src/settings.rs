@@ -34,6 +34,8 @@ pub struct Settings {
     /// How long a client of any protocol has for giving back a delegation, an oplock or a lease that another wants; then it is
     /// taken away.
     pub recall: Duration,
+    /// How clients of NFS version 3 find MOUNT and the lock manager.
+    pub portmap: Portmap,
     /// Payload memory in bytes, for all connections together.
     pub memory: u64,
     /// Connections held at once; more are closed as they come.
@@ -59,6 +61,7 @@ impl Default for Settings {
             lease: Duration::from_secs(90),
             grace: Duration::from_secs(90),
             recall: Duration::from_secs(35),
+            portmap: Portmap::Off,
             memory: 256 << 20,
             connections: 2048,
             admin: Admin::Off,
@@ -292,6 +295,41 @@ impl fmt::Display for Squash {
             Self::None => "none",
             Self::Root => "root",
             Self::All => "all",
+        })
+    }
+}
+
+/// How clients of NFS version 3 find MOUNT and the lock manager: they ask port 111 of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Portmap {
+    /// The host's rpcbind is told, if there is one.
+    Register,
+    /// The gateway answers on port 111 itself.
+    Own,
+    /// They do not: clients name the ports, and mount with `nolock`.
+    Off,
+}
+
+impl FromStr for Portmap {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "register" => Ok(Self::Register),
+            "own" => Ok(Self::Own),
+            "off" => Ok(Self::Off),
+            _ => Err(format!(
+                "`{text}` is no way to be found on port 111; write `register`, `own` or `off`"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Portmap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Register => "register",
+            Self::Own => "own",
+            Self::Off => "off",
         })
     }
 }

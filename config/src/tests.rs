@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 use crate::rules::settle;
 use crate::{
-    Encryption, Faults, Identity, Options, Rdma, RdmaCrc, Settings, Share, ShareOption, Signing,
-    Smb, Source, Squash, User,
+    Encryption, Faults, Identity, Options, Portmap, Rdma, RdmaCrc, Settings, Share, ShareOption,
+    Signing, Smb, Source, Squash, User,
 };
 
 fn id(name: &str) -> u32 {
@@ -72,6 +72,7 @@ nfs:
   rdma_port: 0
   lease: 30s
   grace: 45s
+  portmap: own
 smb:
   port: 1445
   direct_port: 0
@@ -131,6 +132,7 @@ users:
             lease: Duration::from_secs(30),
             grace: Duration::from_secs(45),
             recall: Duration::from_secs(20),
+            portmap: Portmap::Own,
             memory: 1 << 30,
             connections: 64,
             admin: crate::Admin::At(([127, 0, 0, 1], 9000).into()),
@@ -235,7 +237,7 @@ error: gw.yaml:2:6: `nfs` is a group of keys, but here is a list
   |
 2 | nfs: [2049]
   |      ^
-  = the keys are `port`, `rdma_port`, `lease`, `grace`
+  = the keys are `port`, `rdma_port`, `lease`, `grace`, `portmap`
 error: gw.yaml:3:7: here belongs a single value, but here is a group of keys
   |
 3 | rdma: {a: b}

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use iobuf::Pool;
 use nfsrdma::locate::NfsLocate;
+use nfsrdma::server::Offer;
 use rdma_transport::channel::{Channel, ChannelError, Info, Locate, Service, Transport};
 use rdma_transport::meter::{self, Meters};
 use rdma_transport::rpcrdma::RdmaChannel;
@@ -51,8 +52,10 @@ pub struct Shared {
 /// What a port speaks.
 #[derive(Clone)]
 pub enum Front {
-    /// NFS, MOUNT and a port mapper.
+    /// NFS, MOUNT, NLM, NSM and a port mapper.
     Nfs(Arc<nfsrdma::server::Server>),
+    /// The port mapper alone.
+    Portmap(Arc<nfsrdma::server::Server>),
     /// SMB.
     Smb(smbd_core::server::Server),
 }
@@ -60,14 +63,14 @@ pub enum Front {
 impl Front {
     fn protocol(&self) -> Protocol {
         match self {
-            Self::Nfs(_) => Protocol::Nfs,
+            Self::Nfs(_) | Self::Portmap(_) => Protocol::Nfs,
             Self::Smb(_) => Protocol::Smb,
         }
     }
 
     fn tcp(&self) -> (Arc<dyn Locate>, Framing) {
         match self {
-            Self::Nfs(_) => (Arc::new(NfsLocate), Framing::Record),
+            Self::Nfs(_) | Self::Portmap(_) => (Arc::new(NfsLocate), Framing::Record),
             Self::Smb(_) => (Arc::new(SmbLocate), Framing::Direct),
         }
     }
@@ -144,7 +147,7 @@ async fn one_rdma(
     let connected = match incoming.request().await {
         Ok(private) => {
             let params = match &front {
-                Front::Nfs(_) => RdmaChannel::accept_params(),
+                Front::Nfs(_) | Front::Portmap(_) => RdmaChannel::accept_params(),
                 Front::Smb(_) => SmbDirectChannel::accept_params(&private),
             };
             incoming.accept(params).await
@@ -193,7 +196,9 @@ impl Shared {
         }
         let recvs = self.recvs.clone();
         Ok(match front {
-            Front::Nfs(_) => Box::new(RdmaChannel::new(c.qp, info, recvs, &c.private_data)?),
+            Front::Nfs(_) | Front::Portmap(_) => {
+                Box::new(RdmaChannel::new(c.qp, info, recvs, &c.private_data)?)
+            }
             Front::Smb(_) => Box::new(SmbDirectChannel::new(c.qp, info, recvs)?),
         })
     }
@@ -212,6 +217,11 @@ impl Shared {
                 place.established();
                 let session: Arc<dyn Service> = Arc::new(server.session(info.clone(), handle));
                 serve(channel, session).await
+            }
+            Front::Portmap(server) => {
+                place.established();
+                let session = server.session_of(info.clone(), handle, Offer::Portmap);
+                serve(channel, Arc::new(session)).await
             }
             Front::Smb(server) => {
                 let connection = server.connection(info.clone(), handle);

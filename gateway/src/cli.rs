@@ -14,8 +14,8 @@ use crate::import::ImportArgs;
 use crate::user::UserArgs;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use config::{
-    Admin, Encryption, Faults, Options, Port, Rdma, RdmaCrc, Settings, ShareOption, Signing, Size,
-    Span, UserOption,
+    Admin, Encryption, Faults, Options, Port, Portmap, Rdma, RdmaCrc, Settings, ShareOption,
+    Signing, Size, Span, UserOption,
 };
 
 /// Serves folders to Linux by NFS and to Windows by SMB, over TCP and over RDMA, with no RDMA device of its own.
@@ -119,6 +119,9 @@ struct Configuration {
     /// How long after a restart clients may reclaim locks; default: the lease time
     #[arg(long, value_name = "TIME")]
     grace: Option<Span>,
+    /// How NFSv3 clients find MOUNT and locks, on port 111: register (with the host's rpcbind), own or off; default: register
+    #[arg(long, value_name = "HOW")]
+    portmap: Option<Portmap>,
     /// Memory for payload of all connections; default: 256MiB
     #[arg(long, value_name = "SIZE")]
     memory: Option<Size>,
@@ -150,6 +153,7 @@ impl Configuration {
             state: self.state,
             lease: self.lease,
             grace: self.grace,
+            portmap: self.portmap,
             memory: self.memory,
             connections: self.connections,
             admin: self.admin,

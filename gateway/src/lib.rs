@@ -16,6 +16,7 @@ pub mod interfaces;
 pub mod listen;
 pub mod networks;
 pub mod port;
+mod portmap;
 mod rdma;
 pub mod serve;
 pub mod shares;

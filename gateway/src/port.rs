@@ -2,17 +2,16 @@
 
 use std::net::SocketAddr;
 
-/// One line about an address that could not be listened on.
+/// One line about an address that could not be listened on. `option` chooses the port, or stands with the value that helps.
 pub fn refused(what: &str, at: SocketAddr, error: &std::io::Error, option: &str) -> String {
+    let option = if option.contains(' ') { option.to_owned() } else { format!("{option} PORT") };
     match error.kind() {
         std::io::ErrorKind::AddrInUse => {
             let by = holder(at.port()).map(|h| format!(" by {h}")).unwrap_or_default();
-            format!("{what}: {at} is in use{by}; stop it, or give {option} PORT")
+            format!("{what}: {at} is in use{by}; stop it, or give {option}")
         }
         std::io::ErrorKind::PermissionDenied => {
-            format!(
-                "{what}: {at}: {error}; ports below 1024 need a privilege, or give {option} PORT"
-            )
+            format!("{what}: {at}: {error}; ports below 1024 need a privilege, or give {option}")
         }
         _ => format!("{what}: cannot listen on {at}: {error}"),
     }
@@ -64,7 +63,7 @@ mod tests {
         let line = refused("NFS", at, &error, "--nfs-port");
         let me = format!("(process {})", std::process::id());
         assert!(line.contains("in use by") && line.contains(&me), "{line}");
-        assert!(line.contains("--nfs-port"), "{line}");
+        assert!(line.contains("--nfs-port PORT"), "{line}");
     }
 
     #[test]

@@ -36,7 +36,7 @@ use crate::rdma::doors::{Doors, Heard};
 use crate::shares::shares;
 use crate::shutdown::Connections;
 use crate::users::Book;
-use crate::{interfaces, networks, port, smb};
+use crate::{interfaces, networks, port, portmap, smb};
 
 /// What the ports of RDMA are for.
 const NFS_RDMA: &str = "NFS over RDMA";
@@ -62,6 +62,7 @@ pub struct Running {
     /// Outlives the listeners, so that the end can be watched.
     _admin: JoinSet<()>,
     connections: Arc<Connections>,
+    entered: portmap::Entered,
     _run: Arc<Run>,
 }
 
@@ -69,6 +70,7 @@ impl Running {
     /// Answers what is in work, then closes everything. False when some requests took too long.
     pub async fn stop(mut self) -> bool {
         self.tasks.shutdown().await;
+        self.entered.take_back().await;
         self.connections.drain().await
     }
 }
@@ -117,9 +119,9 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
     let nfs_at = listeners.tcp(nfs_tcp, &front)?;
     let nfs_rdma = (NFS_RDMA, "--nfs-rdma-port", settings.nfs_rdma_port);
     let mut by_rdma = vec![(nfs_rdma, front)];
-    if let Some(at) = nfs_at.first() {
-        nfs.set_tcp_port(at.port());
-    }
+    let entered = portmap::start(&mut listeners, &nfs, &nfs_at).await?;
+    // They reclaim as soon as they are told, so what they call is there already.
+    listeners.tasks.spawn(nfs.nlm().clone().notify_all());
     let mut smb_at = Vec::new();
     if let Some((server, _)) = &smb {
         let front = Front::Smb(server.clone());
@@ -156,6 +158,7 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
         _admin: admin_task,
         tasks,
         connections: shared.connections.clone(),
+        entered,
         _run: run,
     })
 }
@@ -190,14 +193,14 @@ fn nfs_server(
 }
 
 /// Opens listeners, each with a task of its own.
-struct Listeners<'a> {
-    settings: &'a Settings,
-    shared: &'a Arc<Shared>,
-    tasks: JoinSet<()>,
+pub(crate) struct Listeners<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) tasks: JoinSet<()>,
 }
 
 impl Listeners<'_> {
-    fn tcp(
+    pub(crate) fn tcp(
         &mut self,
         (what, option, number): Named,
         front: &Front,
@@ -283,6 +286,7 @@ async fn housekeeping(
     loop {
         let now = ticks.tick().await;
         nfs.v4().clients.tick().await;
+        nfs.nlm().tick().await;
         if let Some((server, book)) = &smb {
             server.tick().await;
             let book = book.clone();

@@ -17,7 +17,16 @@ struct Daemon {
 
 fn command(state: &Path, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_headgate"));
-    command.args(["serve", "--bind", "127.0.0.1", "--share", "data=mem:", "--state"]);
+    command.args([
+        "serve",
+        "--bind",
+        "127.0.0.1",
+        "--portmap",
+        "off",
+        "--share",
+        "data=mem:",
+        "--state",
+    ]);
     command.arg(state).args(more).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

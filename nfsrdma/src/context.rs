@@ -11,6 +11,7 @@ use vfs::namespace::{Namespace, Share};
 
 use crate::clients::Neighbours;
 use crate::fh::Handles;
+use crate::nlm::Reservations;
 use crate::rpc::Flavor;
 
 /// Time as the server's rules see it: since some moment before the server began, never backwards.
@@ -70,6 +71,8 @@ pub struct Core {
     pub clock: Clock,
     /// Who counts as a neighbour, for shares that do not say who may come.
     pub neighbours: Neighbours,
+    /// Share reservations of clients of version 3.
+    pub reservations: Reservations,
     write_verifier: AtomicU64,
 }
 
@@ -82,6 +85,7 @@ impl Core {
             boot,
             clock,
             neighbours: Neighbours::default(),
+            reservations: Reservations::default(),
             write_verifier: AtomicU64::new(boot.write_verifier),
         }
     }
@@ -95,6 +99,11 @@ impl Core {
     /// Data that was written and not committed may be gone: the storage failed to keep it.
     pub fn unstable_data_lost(&self) {
         self.write_verifier.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The peer of this connection may use some share: what it says is listened to.
+    pub fn may_use_any(&self, conn: &Conn) -> bool {
+        self.namespace.shares().iter().any(|share| self.may_use(conn, share))
     }
 
     /// The peer of this connection may use this share.

@@ -1,4 +1,4 @@
-//! ONC RPC and the NFS server: version 3 with MOUNT, versions 4.0 to 4.2.
+//! ONC RPC and the NFS server: version 3 with MOUNT, NLM and NSM, versions 4.0 to 4.2.
 
 pub mod clients;
 pub mod context;
@@ -7,6 +7,8 @@ pub mod fh;
 pub mod limits;
 pub mod locate;
 pub mod mount;
+pub mod nlm;
+pub mod nsm;
 pub mod operation;
 pub mod portmap;
 pub mod replay;

@@ -1,4 +1,4 @@
-//! The programs behind every connection: NFS versions 3 and 4, MOUNT, and a minimal port mapper.
+//! The programs behind every connection: NFS versions 3 and 4, MOUNT, NLM, NSM, and a minimal port mapper.
 //!
 //! *Operation.* The serve loop hands each request to [`Service::call`] of the connection's [`Session`]. The head of the call
 //! is read, its credential understood, its procedure awaited in place; there is no task per request here. A call that
@@ -9,7 +9,6 @@
 //! *Errors.* What cannot be read is answered by the RPC error that says so, counted and logged once per connection
 //! ([`Violation`]). A message that is no call at all is dropped.
 
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use iobuf::Buf;
@@ -18,6 +17,8 @@ use vfs::Cred;
 
 use crate::context::{CallContext, Conn, Core, LastCred, Outcome, Version};
 use crate::mount::{self, Mounts};
+use crate::nlm::{self, Nlm};
+use crate::portmap::Ports;
 use crate::replay::{Begin, CallKey, Pending, Replay};
 use crate::rpc::auth::AuthStat;
 use crate::rpc::reply::{self, AcceptStat};
@@ -25,15 +26,37 @@ use crate::rpc::{CallError, CallHead, Flavor, decode_call, decode_cred, program}
 use crate::v4::Nfs4;
 use crate::violation::Violation;
 use crate::xdr::{Reader, Writer, XdrResult};
-use crate::{portmap, v3, v4};
+use crate::{nsm, portmap, v3, v4};
 
 /// The NFS server: what all connections share.
 pub struct Server {
     core: Arc<Core>,
     v4: Nfs4,
+    nlm: Arc<Nlm>,
     mounts: Mounts,
     replay: Arc<Replay>,
-    tcp_port: AtomicU16,
+    ports: Ports,
+}
+
+/// Which programs a port serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// All of them.
+    All,
+    /// What clients call by datagrams: all but NFS.
+    Datagrams,
+    /// The port mapper alone.
+    Portmap,
+}
+
+impl Offer {
+    fn has(self, program: u32) -> bool {
+        match self {
+            Self::All => true,
+            Self::Datagrams => program != program::NFS,
+            Self::Portmap => program == program::PORTMAP,
+        }
+    }
 }
 
 impl Server {
@@ -44,19 +67,32 @@ impl Server {
         Self::with_v4(core, replay_key, v4::Options::default()).expect("no state directory")
     }
 
-    /// Over these shares. An error when what survived the last run of version 4 cannot be read.
+    /// Over these shares. An error when what survived the last run cannot be read.
     pub fn with_v4(
         core: Core,
         replay_key: [u8; 16],
         v4: v4::Options,
     ) -> std::io::Result<Arc<Self>> {
+        Self::with(core, replay_key, v4, nlm::Options::default())
+    }
+
+    /// As [`Server::with_v4`], with a lock manager that was told how to find others.
+    pub fn with(
+        core: Core,
+        replay_key: [u8; 16],
+        v4: v4::Options,
+        nlm: nlm::Options,
+    ) -> std::io::Result<Arc<Self>> {
         let core = Arc::new(core);
+        let store = v4.store.clone();
+        let v4 = Nfs4::with(core.clone(), v4)?;
         Ok(Arc::new(Self {
-            v4: Nfs4::with(core.clone(), v4)?,
+            nlm: Nlm::new(core.clone(), v4.clients.clone(), store, nlm)?,
+            v4,
             core,
             mounts: Mounts::default(),
             replay: Replay::new(replay_key),
-            tcp_port: AtomicU16::new(0),
+            ports: Ports::default(),
         }))
     }
 
@@ -70,17 +106,48 @@ impl Server {
         &self.v4
     }
 
-    /// Tells the port mapper where NFS and MOUNT are served over TCP.
-    pub fn set_tcp_port(&self, port: u16) {
-        self.tcp_port.store(port, Ordering::Relaxed);
+    /// The lock manager.
+    pub fn nlm(&self) -> &Arc<Nlm> {
+        &self.nlm
+    }
+
+    /// What the port mapper says.
+    pub fn ports(&self) -> &Ports {
+        &self.ports
     }
 
     /// A new connection.
     pub fn session(self: &Arc<Self>, info: Arc<Info>, handle: Handle) -> Session {
-        Session { server: self.clone(), conn: Arc::new(Conn::new(info, handle)) }
+        self.session_of(info, handle, Offer::All)
     }
 
-    async fn serve(&self, conn: &Arc<Conn>, body: Buf, pulled: Vec<Pulled>) -> Option<Reply> {
+    /// A new connection to a port that serves these programs.
+    pub fn session_of(self: &Arc<Self>, info: Arc<Info>, handle: Handle, offer: Offer) -> Session {
+        Session { server: self.clone(), conn: Arc::new(Conn::new(info, handle)), offer }
+    }
+
+    /// One datagram of a peer. A stranger gets no answer at all: it may not be where it says it is.
+    pub async fn datagram(
+        self: &Arc<Self>,
+        info: Arc<Info>,
+        body: Buf,
+        offer: Offer,
+    ) -> Option<Reply> {
+        let conn = Arc::new(Conn::new(info, Handle::detached()));
+        if !self.core.may_use_any(&conn) {
+            self.nlm.counters.strangers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            return None;
+        }
+        self.serve(&conn, offer, body, Vec::new()).await
+    }
+
+    async fn serve(
+        &self,
+        conn: &Arc<Conn>,
+        offer: Offer,
+        body: Buf,
+        pulled: Vec<Pulled>,
+    ) -> Option<Reply> {
         let mut args = Reader::new(&body, &pulled);
         let mut out = Writer::new();
         let head = match decode_call(&mut args) {
@@ -96,6 +163,9 @@ impl Server {
             }
         };
         let call = CallContext { xid: head.xid, flavor, cred, now: self.core.clock.now() };
+        if !offer.has(head.program) {
+            return Some(refusal(head.xid, AcceptStat::ProgUnavail));
+        }
         let mut pending = None;
         if must_happen_once(&head, &args) {
             match self.replay.begin(self.call_key(conn, &head, &body), call.now) {
@@ -157,8 +227,12 @@ impl Server {
             (program::MOUNT, _) => {
                 Err(AcceptStat::ProgMismatch(mount::VERSIONS.0, mount::VERSIONS.1))
             }
-            (program::PORTMAP, 2) => {
-                Ok(portmap::serve(self.tcp_port.load(Ordering::Relaxed), number, args, out))
+            (program::NLM, nlm::VERSION) => Ok(self.nlm.serve(conn, call, number, args, out).await),
+            (program::NLM, _) => Err(AcceptStat::ProgMismatch(nlm::VERSION, nlm::VERSION)),
+            (program::NSM, nsm::VERSION) => Ok(nsm::serve(&self.nlm, conn, number, args, out)),
+            (program::NSM, _) => Err(AcceptStat::ProgMismatch(nsm::VERSION, nsm::VERSION)),
+            (program::PORTMAP, 2..=4) => {
+                Ok(portmap::serve(&self.ports, conn, (version, number), args, out))
             }
             (program::PORTMAP, _) => {
                 Err(AcceptStat::ProgMismatch(portmap::VERSIONS.0, portmap::VERSIONS.1))
@@ -213,6 +287,7 @@ fn must_happen_once(head: &CallHead<'_>, args: &Reader<'_>) -> bool {
     const TAG_MAX: usize = 1024;
     match (head.program, head.version, head.procedure) {
         (program::NFS, 3, number) => v3::is_once(number),
+        (program::NLM, nlm::VERSION, number) => nlm::is_once(number),
         (program::NFS, 4, 1) => {
             let mut ahead = args.clone();
             ahead.opaque(TAG_MAX).is_ok() && ahead.u32() == Ok(0)
@@ -240,12 +315,13 @@ fn caller(conn: &Conn, head: &CallHead<'_>) -> Result<(Flavor, Cred), AuthStat> 
 pub struct Session {
     server: Arc<Server>,
     conn: Arc<Conn>,
+    offer: Offer,
 }
 
 impl Service for Session {
     fn call(&self, body: Buf, pulled: Vec<Pulled>) -> BoxFuture<'static, Option<Reply>> {
-        let (server, conn) = (self.server.clone(), self.conn.clone());
-        Box::pin(async move { server.serve(&conn, body, pulled).await })
+        let (server, conn, offer) = (self.server.clone(), self.conn.clone(), self.offer);
+        Box::pin(async move { server.serve(&conn, offer, body, pulled).await })
     }
 }
 

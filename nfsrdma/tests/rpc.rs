@@ -19,14 +19,17 @@ fn to(program: u32, version: u32, procedure: u32) -> Option<Vec<u32>> {
 
 #[test]
 fn null_of_every_program_and_version_is_answered() {
-    for (program, version) in [(NFS, 3), (NFS, 4), (MOUNT, 1), (MOUNT, 3), (100_000, 2)] {
+    let mappers = [2, 3, 4].map(|version| (100_000, version));
+    let others = [(NFS, 3), (NFS, 4), (MOUNT, 1), (MOUNT, 3), (100_021, 4), (100_024, 1)];
+    for (program, version) in mappers.into_iter().chain(others) {
         assert_eq!(to(program, version, 0), Some(vec![9, 1, 0, 0, 0, 0]));
     }
 }
 
 #[test]
 fn what_is_not_served_is_refused_by_its_own_error() {
-    assert_eq!(to(100_021, 4, 0), Some(vec![9, 1, 0, 0, 0, 1]));
+    assert_eq!(to(100_011, 1, 0), Some(vec![9, 1, 0, 0, 0, 1]));
+    assert_eq!(to(100_021, 3, 0), Some(vec![9, 1, 0, 0, 0, 2, 4, 4]));
     assert_eq!(to(NFS, 2, 0), Some(vec![9, 1, 0, 0, 0, 2, 3, 4]));
     assert_eq!(to(NFS, 5, 0), Some(vec![9, 1, 0, 0, 0, 2, 3, 4]));
     assert_eq!(to(MOUNT, 4, 0), Some(vec![9, 1, 0, 0, 0, 2, 1, 3]));
@@ -73,7 +76,7 @@ fn a_handle_that_was_never_given_out_is_a_bad_handle() {
 #[test]
 fn the_port_mapper_knows_where_it_all_is() {
     let server = server(vec![]);
-    server.set_tcp_port(2049);
+    server.ports().set_tcp(2049);
     let mut w = head(9, 100_000, 2, 3, 0);
     [NFS, 3, 6, 0].into_iter().for_each(|v| w.u32(v));
     let reply = call(&session(&server), w.into_reply().head, vec![]).unwrap();

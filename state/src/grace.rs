@@ -23,6 +23,19 @@ impl Grace {
         Self { ends, known }
     }
 
+    /// These were known before, too: the time begins now if there was none yet.
+    pub fn expect(
+        &mut self,
+        known: impl IntoIterator<Item = Box<[u8]>>,
+        now: Millis,
+        length_ms: u64,
+    ) {
+        self.known.extend(known.into_iter().map(|name| (name, false)));
+        if self.ends.is_none() && !self.known.is_empty() {
+            self.ends = Some(now.saturating_add(length_ms));
+        }
+    }
+
     /// Nothing new may be taken.
     pub fn is_active(&self, now: Millis) -> bool {
         self.ends.is_some_and(|ends| now < ends)
@@ -87,6 +100,19 @@ mod tests {
         assert!(!g.is_active(1));
         assert_eq!(g.finish(1), Some(vec![]));
         assert_eq!(g.finish(1), None);
+    }
+
+    #[test]
+    fn others_may_be_expected_too() {
+        let mut g = Grace::new(names(&[]), 0, 90_000);
+        g.expect(names(&[]), 5, 90_000);
+        assert!(!g.is_active(5), "nobody is nobody");
+        g.expect(names(&["lock"]), 5, 90_000);
+        assert!(g.may_reclaim(b"lock", 90_004) && !g.is_active(90_005));
+        let mut g = Grace::new(names(&["a"]), 0, 90_000);
+        g.expect(names(&["lock"]), 10, 90_000);
+        assert!(!g.complete(b"a"), "the other is not done");
+        assert!(g.is_active(89_999) && !g.is_active(90_000), "one time for all");
     }
 
     #[test]

@@ -21,8 +21,15 @@ pub struct ClientId(pub u64);
 
 /// Keys count down from the top, clients of NFS up from the time the server started, so the two never meet.
 const FIRST_KEY: u64 = u64::MAX << 32;
+/// Hosts that lock by NLM have the numbers below those of keys.
+const FIRST_HOST: u64 = FIRST_KEY - (1 << 32);
 
 impl ClientId {
+    /// The `n`th host that locks without a protocol of its own for being a client (NLM).
+    pub fn host(n: u32) -> Self {
+        Self(FIRST_HOST | u64::from(n))
+    }
+
     /// The key of the `n`th open or lease of SMB, whose caching is its own and nobody else's.
     pub fn key(n: u32) -> Self {
         Self(FIRST_KEY | u64::from(n))

@@ -314,6 +314,11 @@ impl Keeper {
         self.returned.notify_waiters();
     }
 
+    /// Ready when something is released after this was enabled. For whoever asks `state` itself.
+    pub fn returned(&self) -> tokio::sync::futures::Notified<'_> {
+        self.returned.notified()
+    }
+
     /// Releases clients whose lease has lapsed, for a caller that asks `state` itself.
     pub async fn release(&self, clients: &[ClientId]) {
         for client in clients {

@@ -15,14 +15,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use config::{Rdma, Settings, Share, Source};
+use config::{Portmap, Rdma, Settings, Share, Source};
 use vfs::Backend;
 use vfs::local::{LocalBackend, LocalConfig};
 use vfs::mem::MemBackend;
 
-use crate::port;
 use crate::rdma::host;
 use crate::rdma::plan::{self, Offer, Refused};
+use crate::{port, portmap};
 use netdev::Device;
 
 /// A volume in memory of this size is asked what it can do; nothing of it is used.
@@ -38,6 +38,8 @@ struct Findings<'a> {
     acts_as_caller: bool,
     /// User of the process.
     uid: u32,
+    /// Clients of NFS version 3 find the lock manager.
+    locks_are_found: bool,
     warnings: Vec<String>,
 }
 
@@ -88,7 +90,9 @@ pub fn run(settings: &Settings, json: bool) {
     let smb = smb::facts(settings, &mut warnings);
     ports(settings, smb.served, &mut warnings);
     let acts_as_caller = uid == 0;
-    let findings = Findings { settings, shares, places, smb, acts_as_caller, uid, warnings };
+    let locks_are_found = portmap::locks_are_found(settings);
+    let findings =
+        Findings { settings, shares, places, smb, acts_as_caller, uid, locks_are_found, warnings };
     match json {
         true => show::json(&findings),
         false => show::text(&findings),
@@ -169,6 +173,9 @@ fn ports(settings: &Settings, smb: bool, warnings: &mut Vec<String>) {
         if settings.rdma != Rdma::Off {
             wanted.push(("SMB Direct", settings.smb.direct_port, "--smb-direct-port"));
         }
+    }
+    if settings.portmap == Portmap::Own {
+        wanted.push(("port mapper", nfsrdma::portmap::PORT, portmap::PORT_OPTION));
     }
     for (what, number, option) in wanted.into_iter().filter(|(_, number, _)| *number != 0) {
         for ip in bind {

@@ -26,8 +26,11 @@ fn mount(f: &Findings<'_>, ip: IpAddr, share: &Share, version: &str, rdma: bool)
         false => options += &format!(",proto=tcp,port={nfs}"),
     }
     if version == "3" {
-        // MOUNT is asked over TCP whatever carries NFS; there is no lock manager for version 3.
-        options += &format!(",mountproto=tcp,mountport={nfs},nolock");
+        // MOUNT is asked over TCP whatever carries NFS; the lock manager is found by port 111 alone.
+        options += &format!(",mountproto=tcp,mountport={nfs}");
+        if !f.locks_are_found {
+            options += ",nolock";
+        }
     }
     format!("mount -t nfs -o {options} {}:/{} {MOUNT_POINT}", host(ip), share.name)
 }

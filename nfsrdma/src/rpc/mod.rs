@@ -1,7 +1,8 @@
-//! ONC RPC version 2 (RFC 5531): the heads of calls and replies, pure.
+//! ONC RPC version 2 (RFC 5531): the heads of calls and replies, pure; and calls of ours to a client's host ([`outgoing`]).
 
 pub mod auth;
 pub mod call;
+pub mod outgoing;
 pub mod reply;
 
 pub use auth::{AuthStat, Flavor, decode_cred};
@@ -20,4 +21,8 @@ pub mod program {
     pub const NFS: u32 = 100_003;
     /// MOUNT (RFC 1813 section 5).
     pub const MOUNT: u32 = 100_005;
+    /// The lock manager, NLM (RFC 1813 appendix II).
+    pub const NLM: u32 = 100_021;
+    /// The status monitor, NSM.
+    pub const NSM: u32 = 100_024;
 }

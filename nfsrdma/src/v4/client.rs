@@ -230,8 +230,13 @@ impl Clients {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn grace(&self) -> MutexGuard<'_, Grace> {
+    pub(crate) fn grace(&self) -> MutexGuard<'_, Grace> {
         self.grace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// These others, who are no clients of version 4, may reclaim too. Told before anybody is served.
+    pub(crate) fn expect_reclaims(&self, names: impl Iterator<Item = Box<[u8]>>) {
+        self.grace().expect(names, self.now(), ms(self.options.grace));
     }
 
     /// Nothing new may be taken yet.

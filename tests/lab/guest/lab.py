@@ -25,6 +25,8 @@ TOP = "/mnt/share"
 LABEL = ENV.get("LABEL", f"v{VERS}-{PROTO}")
 SERVER = ENV.get("SERVER", "10.77.0.1")
 V4 = VERS.startswith("4") and not CIFS
+# Version 3 has locks by programs of their own, which find each other by port 111: the gateway's answers there.
+V3_LOCKS = VERS == "3" and not CIFS and ENV.get("BACKEND", "host") == "host"
 # The gateway's SMB user, mapped to root: what the jobs make belongs to root, as it does by NFS.
 USER, PASSWORD = "root", "pass"
 
@@ -96,11 +98,12 @@ def wait_until(condition, what, limit=30):
 
 
 def options(vers=VERS, proto=PROTO, extra="", port=None, mountport=None):
-    """The mount options of a server that answers MOUNT on the NFS port and needs no rpcbind."""
+    """The mount options of a server that answers MOUNT on the NFS port."""
     port = port or ENV.get("PORT", "20049" if proto == "rdma" else "2049")
     text = f"vers={vers},proto={proto},port={port}"
     if vers == "3":
-        text += f",nolock,mountproto=tcp,mountport={mountport or ENV.get('MOUNTPORT', '2049')}"
+        text += f",mountproto=tcp,mountport={mountport or ENV.get('MOUNTPORT', '2049')}"
+        text += "" if V3_LOCKS else ",nolock"
     return f"{text},{extra}" if extra else text
 
 

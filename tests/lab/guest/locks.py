@@ -1,10 +1,12 @@
-"""fcntl locks between two clients (NFS 4). The second is this kernel in another network namespace and under another
-host name: a client id, a transport and an address of its own. It comes by TCP, so that locks meet across transports."""
+"""fcntl locks between two clients. The second is this kernel in another network namespace and under another host name: a
+client id, a transport and an address of its own. It comes by TCP, so that locks meet across transports, and beside a client
+of version 3 by version 4.2, so that they meet across protocols."""
 
 import contextlib
 import errno
 import fcntl
 import os
+import signal
 import struct
 import time
 
@@ -86,19 +88,30 @@ def closing_releases(top):
 def waiting_gets_it(top):
     """A lock that is waited for is given once the other lets go."""
     with both(top, "waited") as (a, b):
-        lock(a, fcntl.F_WRLCK)
-        pid = os.fork()
-        if pid == 0:
-            lock(b, fcntl.F_WRLCK, wait=True)
-            os._exit(7)
-        time.sleep(1)
-        must_equal(os.waitpid(pid, os.WNOHANG), (0, 0), "the waiter before the release")
-        lock(a, fcntl.F_UNLCK)
-        end = time.monotonic() + 40
-        while (done := os.waitpid(pid, os.WNOHANG)) == (0, 0):
-            must(time.monotonic() < end, "the waiter never got the lock")
-            time.sleep(0.05)
-        must_equal(os.waitstatus_to_exitcode(done[1]), 7)
+        hand_over(a, b, 40)
+
+
+def granted_at_once(top):
+    """By version 3 the server calls back; a client that was not called asks again after 30 s."""
+    with both(top, "granted") as (a, b):
+        hand_over(b, a, 10)
+
+
+def hand_over(a, b, limit):
+    """`b` waits for what `a` holds, and gets it within this time."""
+    lock(a, fcntl.F_WRLCK)
+    pid = os.fork()
+    if pid == 0:
+        lock(b, fcntl.F_WRLCK, wait=True)
+        os._exit(7)
+    time.sleep(1)
+    must_equal(os.waitpid(pid, os.WNOHANG), (0, 0), "the waiter before the release")
+    lock(a, fcntl.F_UNLCK)
+    end = time.monotonic() + limit
+    while (done := os.waitpid(pid, os.WNOHANG)) == (0, 0):
+        must(time.monotonic() < end, "the waiter never got the lock")
+        time.sleep(0.05)
+    must_equal(os.waitstatus_to_exitcode(done[1]), 7)
 
 
 def read_under_lock(top):
@@ -132,14 +145,58 @@ def count_up(path, times):
     os.close(fd)
 
 
-CHECKS = (exclusive_excludes, shared_shares, ranges, closing_releases, waiting_gets_it, read_under_lock)
+def flock_is_a_lock(top):
+    """flock of one client and fcntl of the other are in each other's way."""
+    with both(top, "flock") as (a, b):
+        fcntl.flock(a, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        must_raise(errno.EAGAIN, lock, b, fcntl.F_RDLCK)
+        fcntl.flock(a, fcntl.LOCK_UN)
+        lock(b, fcntl.F_WRLCK)
+        must_raise(errno.EAGAIN, fcntl.flock, a, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def canceled_is_forgotten(top):
+    """Who gives up waiting is not given the lock later."""
+    with both(top, "canceled") as (a, b):
+        lock(b, fcntl.F_WRLCK)
+        pid = os.fork()
+        if pid == 0:
+            signal.signal(signal.SIGALRM, lambda *_: os._exit(9))
+            signal.setitimer(signal.ITIMER_REAL, 0.5)
+            lock(a, fcntl.F_WRLCK, wait=True)
+            os._exit(0)
+        must_equal(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 9)
+        lock(b, fcntl.F_UNLCK)
+        lock(b, fcntl.F_WRLCK)
+        must_raise(DENIED, lock, a, fcntl.F_WRLCK)
+
+
+def reboot_releases(top):
+    """What a client holds is released when its status monitor tells that it was restarted: here it only says so. (It must be the
+    last check: afterwards this kernel holds what the server does not know.)"""
+    with both(top, "rebooted") as (a, b):
+        lock(a, fcntl.F_WRLCK)
+        must_raise(DENIED, lock, b, fcntl.F_WRLCK)
+        lab.run("sm-notify", "-f")
+
+        def is_free():
+            try:
+                return lock(b, fcntl.F_WRLCK) is None
+            except OSError:
+                return False
+
+        lab.wait_until(is_free, "the lock of a client that was restarted", 10)
+
+
+CHECKS = (exclusive_excludes, shared_shares, ranges, closing_releases, flock_is_a_lock, waiting_gets_it, read_under_lock)
+V3_CHECKS = (granted_at_once, canceled_is_forgotten, reboot_releases)
 
 
 def job(top):
-    if not lab.V4:
+    if not lab.V4 and not lab.V3_LOCKS:
         return
     if not check("locks/second-client", servers.mount_as_other_client, OTHER):
         return
-    for call in CHECKS:
+    for call in CHECKS + (V3_CHECKS if lab.V3_LOCKS else ()):
         check(f"locks/{call.__name__.replace('_', '-')}", call, top)
     check("locks/second-unmount", lab.umount, OTHER)

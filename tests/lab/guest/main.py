@@ -49,6 +49,8 @@ def main():
     if lab.CIFS and lab.PROTO == "rdma":
         # This client gives the first address resolution of a new device no second chance: the neighbour is found by TCP.
         socket.create_connection((lab.SERVER, 445), 10).close()
+    if lab.V3_LOCKS:
+        servers.lock_services()
     if not check("mount", lab.mount, lab.TOP):
         print(lab.run("dmesg")[-600:])
         return 1

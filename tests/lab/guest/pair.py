@@ -2,12 +2,14 @@
 
 $ME is `a` or `b`. What one has closed, the other sees when it opens; what both count under a lock is counted once."""
 
+import fcntl
 import os
+import time
 
 import lab
 import locks
 import share
-from lab import ENV, check, must_equal, pread_all, wait_until
+from lab import ENV, check, must, must_equal, pread_all, wait_until
 from sizes import same
 
 SIZES = (0, 1, 1364, 4096, 65_537, 3 << 20)
@@ -68,6 +70,31 @@ def count_together(folder):
     must_equal(int(pread_all(path)), 200, "the sum")
 
 
+def queue_for_it(folder):
+    """Both wait for the lock that the other holds, again and again. By version 3 each is called when it is its turn: a client
+    that was not called would ask again after 30 s."""
+    path = f"{folder}/queue"
+    if ME == "a":
+        with open(path, "w") as f:
+            f.write("0")
+        say(folder, "queue")
+    else:
+        hear(folder, "queue")
+    began = time.monotonic()
+    fd = os.open(path, os.O_RDWR)
+    for _ in range(ROUNDS):
+        locks.lock(fd, fcntl.F_WRLCK, wait=True)
+        value = int(os.pread(fd, 20, 0)) + 1
+        time.sleep(0.01)
+        os.pwrite(fd, str(value).encode(), 0)
+        locks.lock(fd, fcntl.F_UNLCK)
+    os.close(fd)
+    must(time.monotonic() - began < 25, f"it took {time.monotonic() - began:.1f} s")
+    say(folder, "queued")
+    hear(folder, "queued")
+    must_equal(int(pread_all(path)), 2 * ROUNDS, "the sum")
+
+
 def make_the_same(folder):
     """Of two that make the same name exclusively, one succeeds."""
     won = 0
@@ -91,5 +118,6 @@ def job(top):
     check("pair/read-other", read_other, folder)
     check("pair/append-in-turn", append_in_turn, folder)
     check("pair/make-the-same", make_the_same, folder)
-    if lab.V4:
-        check("pair/count-under-lock", count_together, folder)
+    check("pair/count-under-lock", count_together, folder)
+    if lab.V3_LOCKS:
+        check("pair/queue-for-it", queue_for_it, folder)

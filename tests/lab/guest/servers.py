@@ -47,9 +47,17 @@ def mount_as_other_client(at):
     run("ip", "-n", "other", "addr", "add", f"{address}/24", "dev", device)
     run("ip", "-n", "other", "link", "set", device, "up")
     os.makedirs(at)
-    how = {"extra": "actimeo=0"} if lab.CIFS else {}
+    # Locks of version 3 meet those of version 4.
+    how = {"extra": "actimeo=0"} if lab.CIFS else {"vers": "4.2"} if lab.V3_LOCKS else {}
     command = " ".join(lab.mount_command(at, FOLDER, server, proto="tcp", **how))
     run("nsenter", "--net=/run/netns/other", "unshare", "--uts", "sh", "-c", f"hostname other && {command}")
+
+
+def lock_services():
+    """What a client of version 3 runs to lock: its kernel tells rpcbind where its lock manager is, and the status monitor is
+    told when the server was restarted."""
+    run("rpcbind", "-w")
+    run("rpc.statd", "--no-notify")
 
 
 def file_system():

@@ -5,6 +5,7 @@
 //! written and is the same, limits are kept, two readers of the same bytes agree.
 
 mod nfs4;
+mod nlm;
 mod rdma;
 mod rpc;
 pub mod seeds;
@@ -15,6 +16,7 @@ mod smb_seeds;
 mod smb_session;
 
 pub use nfs4::{nfs40_args, nfs41_args, nfs42_args};
+pub use nlm::lock_calls;
 pub use rdma::{mpa_ddp_rdmap, rpcrdma_header};
 pub use rpc::{nfs3_args, rpc};
 pub use smb::{smb2_message, smb2_values};
@@ -26,7 +28,7 @@ pub use smb_session::{smb2_connection, smb2_session};
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their programs.
-pub const TARGETS: [(&str, Target); 13] = [
+pub const TARGETS: [(&str, Target); 14] = [
     ("mpa_ddp_rdmap", mpa_ddp_rdmap),
     ("rpcrdma_header", rpcrdma_header),
     ("rpc", rpc),
@@ -34,6 +36,7 @@ pub const TARGETS: [(&str, Target); 13] = [
     ("nfs40_args", nfs40_args),
     ("nfs41_args", nfs41_args),
     ("nfs42_args", nfs42_args),
+    ("lock_calls", lock_calls),
     ("smb2_message", smb2_message),
     ("smb2_values", smb2_values),
     ("smb_direct", smb_direct),

@@ -132,7 +132,17 @@ fn ours(folder: &Folder, files: &Folder) -> Result<Server> {
     let mut command = Command::new(headgate());
     let share = format!("share={},squash=none", files.0.display());
     let (tcp, rdma, state) = (OURS.to_string(), OURS_RDMA.to_string(), folder.join("state"));
-    command.args(["serve", "--share", &share, "--bind", "127.0.0.1", "--state", &state]);
+    command.args([
+        "serve",
+        "--share",
+        &share,
+        "--bind",
+        "127.0.0.1",
+        "--state",
+        &state,
+        "--portmap",
+        "off",
+    ]);
     command.args(["--nfs-port", &tcp, "--nfs-rdma-port", &rdma]);
     let server = Server::start(command, "headgate")?;
     wait_for(OURS, "headgate")?;

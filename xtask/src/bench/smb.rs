@@ -102,7 +102,17 @@ fn ours(folder: &Folder, files: &Folder) -> Result<Server> {
     output(&["chmod", "600", &password])?;
     let mut command = Command::new(headgate());
     let (share, user) = (format!("share={}", files.0.display()), format!("{USER}={password}"));
-    command.args(["serve", "--share", &share, "--bind", "127.0.0.1", "--user", &user]);
+    command.args([
+        "serve",
+        "--share",
+        &share,
+        "--bind",
+        "127.0.0.1",
+        "--user",
+        &user,
+        "--portmap",
+        "off",
+    ]);
     command.args(["--smb-signing", "offered", "--smb-port", &OURS.to_string()]);
     command.args(["--smb-direct-port", "22446", "--nfs-port", "22049", "--nfs-rdma-port", "22050"]);
     command.args(["--state", &folder.join("state")]);

@@ -94,6 +94,8 @@ impl<'a> Gateway<'a> {
         // gateway in the guest shows that way.
         let mut args: Vec<String> =
             ["--lease", "10s", "--grace", "10s", "--rdma-crc", "always"].map(str::to_owned).into();
+        // Guests look for MOUNT and locks of version 3 on port 111 of this network, which has no rpcbind.
+        args.extend(["--portmap", "own"].map(str::to_owned));
         for n in taps.iter().copied() {
             args.extend(["--bind".into(), host_address(n)]);
         }
@@ -126,7 +128,9 @@ impl<'a> Gateway<'a> {
         make_folder(&dir.join("state"), 0o700)?;
         // Samba offers signing and leaves it to the client, and some tests do without.
         let mut args: Vec<String> =
-            ["--bind", "127.0.0.1", "--smb-signing", "offered"].map(str::to_owned).into();
+            ["--bind", "127.0.0.1", "--portmap", "off", "--smb-signing", "offered"]
+                .map(str::to_owned)
+                .into();
         for folder in folders {
             make_folder(folder, 0o777)?;
             let name = folder.file_name().unwrap_or_default().to_string_lossy();

@@ -134,6 +134,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::new("cut-v4.1-tcp", "4.1", "tcp").trouble("cut-connections"),
     Scenario::new("v4.2-tcp", "4.2", "tcp"),
     Scenario::new("cut-v4.1-rdma", "4.1", "rdma").trouble("cut-connections"),
+    Scenario::new("claims-v3-rdma", "3", "rdma").jobs("claims"),
     Scenario::new("claims-v4.0-rdma", "4.0", "rdma").jobs("claims"),
     Scenario::new("claims-v4.1-tcp", "4.1", "tcp").jobs("claims"),
     Scenario::new("claims-v4.2-rdma", "4.2", "rdma").jobs("claims"),

@@ -1,5 +1,6 @@
 //! GETATTR, SETATTR, ACCESS (RFC 1813 sections 3.3.1, 3.3.2, 3.3.4).
 
+use state::Rights;
 use vfs::{Access, Attr, SetAttr, Time, VfsError};
 
 use super::super::attr::{put_attr, put_post, put_wcc};
@@ -44,11 +45,11 @@ async fn change(
     {
         return Err(Nfsstat3::NotSync);
     }
-    let ns = &op.core.namespace;
-    match ns.setattr(&t.share, &t.node, &t.cred, new, false).await {
+    let door = op.door(t, Rights::WRITE);
+    match door.setattr(&t.share, &t.node, &t.cred, new, false).await {
         // A program that holds the file open may cut it whatever its mode says now (RFC 1813 section 4.4).
         Err(VfsError::Access) if new.size.is_some() && t.is_owner().await => {
-            Ok(ns.setattr(&t.share, &t.node, &t.cred, new, true).await?)
+            Ok(door.setattr(&t.share, &t.node, &t.cred, new, true).await?)
         }
         other => Ok(other?),
     }

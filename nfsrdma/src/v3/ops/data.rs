@@ -1,6 +1,7 @@
 //! READ, WRITE, COMMIT, READLINK (RFC 1813 sections 3.3.5 to 3.3.7 and 3.3.21).
 
 use iobuf::Buf;
+use state::Rights;
 use vfs::{Access, Kind, ReadData, Stable, VfsError, VfsResult, Written};
 
 use super::super::attr::{put_post, put_wcc};
@@ -33,10 +34,10 @@ pub(super) async fn read(
 }
 
 async fn fetch(op: &Op<'_>, t: &Target, offset: u64, count: usize) -> VfsResult<ReadData> {
-    let ns = &op.core.namespace;
-    match ns.read(&t.node, Some(&t.cred), offset, count, &op.conn.read_into).await {
+    let door = op.door(t, Rights::READ);
+    match door.read(&t.node, Some(&t.cred), offset, count, &op.conn.read_into).await {
         Err(VfsError::Access) if t.node.kind() == Kind::File && t.may_read_anyway().await => {
-            ns.read(&t.node, None, offset, count, &op.conn.read_into).await
+            door.read(&t.node, None, offset, count, &op.conn.read_into).await
         }
         other => other,
     }
@@ -90,11 +91,11 @@ async fn store(
     data: Vec<Buf>,
     stable: Stable,
 ) -> VfsResult<Written> {
-    let ns = &op.core.namespace;
+    let door = op.door(t, Rights::WRITE);
     // The pieces are views: cloning them for the rare second attempt copies no data.
-    match ns.write(&t.share, &t.node, Some(&t.cred), offset, data.clone(), stable).await {
+    match door.write(&t.share, &t.node, Some(&t.cred), offset, data.clone(), stable).await {
         Err(VfsError::Access) if t.node.kind() == Kind::File && t.is_owner().await => {
-            ns.write(&t.share, &t.node, None, offset, data, stable).await
+            door.write(&t.share, &t.node, None, offset, data, stable).await
         }
         other => other,
     }

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use rdma_transport::meter::{Done, NO_SHARE};
-use vfs::namespace::Share;
+use state::Rights;
+use vfs::namespace::{Door, Share};
 use vfs::{Attr, Cred, NodeRef, VfsResult};
 
 use super::args::{Args, decode_args};
@@ -69,6 +70,12 @@ impl Op<'_> {
         let done = Done { share, operation: operation::of_v3(number), bytes, failed };
         let named = || self.core.namespace.share(share).map(|s| s.name.clone());
         self.conn.info.meter.record(began, done, || named().unwrap_or_default());
+    }
+
+    /// The door for the data of a file: a share reservation is not in the way of the host that made it.
+    fn door(&self, t: &Target, access: Rights) -> Door<'_> {
+        let peer = self.conn.info.peer.ip().to_canonical();
+        self.core.namespace.by(self.core.reservations.who(peer, t.node.id(), access))
     }
 
     /// `post_op_fh3`.

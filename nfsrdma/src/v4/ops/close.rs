@@ -31,12 +31,13 @@ pub(in crate::v4) async fn close(cx: &mut Compound<'_>) -> Result<(), Status> {
 
 fn close_now(cx: &mut Compound<'_>, named: &Named) -> Result<(), Status> {
     let node = cx.node()?.node.id();
-    let table = cx.nfs.core.namespace.keeper().state();
+    let keeper = cx.nfs.core.namespace.keeper();
     let last = {
         let mut held = named.client.held();
         named.entry(&mut held, node, cx.minor)?;
-        held.close(named.number, cx.minor, table)?
+        held.close(named.number, cx.minor, keeper.state())?
     };
+    keeper.released();
     let id = if cx.minor == 0 {
         compose(named.client.id, named.number, stateid::next(last))
     } else {

@@ -177,6 +177,10 @@ async fn take(
             let verdict =
                 keeper.state().lock(node, party, range, kind, Enforce::Advisory, clients.now());
             if verdict == LockVerdict::Go {
+                if kind == LockKind::Shared {
+                    // It may have been an exclusive one before.
+                    keeper.released();
+                }
                 state.seqid = stateid::next(state.seqid);
                 let id = compose(client.id, number, state.seqid);
                 id.encode(&mut cx.out);

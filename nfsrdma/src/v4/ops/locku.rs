@@ -36,14 +36,16 @@ pub(in crate::v4) async fn locku(cx: &mut Compound<'_>) -> Result<(), Status> {
 
 fn unlock(cx: &mut Compound<'_>, named: &Named, range: Range) -> Result<(), Status> {
     let at = cx.file()?;
-    let table = cx.nfs.core.namespace.keeper().state();
+    let keeper = cx.nfs.core.namespace.keeper();
     let mut held = named.client.held();
     let Entry::Lock(lock) = named.entry(&mut held, at.node.id(), cx.minor)? else {
         return Err(Status::BadStateId);
     };
-    if !table.unlock(at.node.id(), &lock.party, range) {
+    if !keeper.state().unlock(at.node.id(), &lock.party, range) {
         return Err(cx.nfs.clients.note_limit(cx.minor));
     }
+    // Clients of other protocols may wait for it.
+    keeper.released();
     lock.seqid = stateid::next(lock.seqid);
     let id = compose(named.client.id, named.number, lock.seqid);
     id.encode(&mut cx.out);

@@ -37,7 +37,7 @@ pub(in crate::v4) async fn open_downgrade(cx: &mut Compound<'_>) -> Result<(), S
 
 fn downgrade(cx: &mut Compound<'_>, named: &Named, to: Share) -> Result<(), Status> {
     let node = cx.node()?.node.id();
-    let table = cx.nfs.core.namespace.keeper().state();
+    let keeper = cx.nfs.core.namespace.keeper();
     let mut held = named.client.held();
     let Entry::Open(open) = named.entry(&mut held, node, cx.minor)? else {
         return Err(Status::BadStateId);
@@ -47,7 +47,8 @@ fn downgrade(cx: &mut Compound<'_>, named: &Named, to: Share) -> Result<(), Stat
         return Err(Status::BadStateId);
     }
     let (id, node, holder) = held.downgrade(&named.client, named.number, to)?;
-    table.narrow(node, holder, to);
+    keeper.state().narrow(node, holder, to);
+    keeper.released();
     id.encode(&mut cx.out);
     cx.current_stateid = Some(id);
     Ok(())

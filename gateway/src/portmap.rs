@@ -1,0 +1,203 @@
+//! What clients of NFS version 3 need beside the NFS port: MOUNT, NLM and NSM by datagrams on the same number, and an answer on port
+//! 111 to the question where all that is.
+//!
+//! *Operation.* Datagrams are taken on every address of the host by a socket of its own, because a reply has to come from the
+//! address that was asked. On port 111 the host's rpcbind answers when it was told ([`register`]), or the gateway itself.
+//!
+//! *Memory.* At most [`DATAGRAMS_MAX`] datagrams are in work; what comes beyond is dropped and counted, and comes again.
+//!
+//! *Errors.* Without an rpcbind, or when another program has its place there, the gateway serves all the same and says what does
+//! not work.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use config::{Portmap, Settings};
+use iobuf::Buf;
+use nfsrdma::portmap::{Mapping, PORT, register};
+use nfsrdma::server::{Offer, Server};
+use rdma_transport::channel::{Info, Transport};
+use rdma_transport::count;
+use tokio::net::UdpSocket;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::accept::{Front, Shared};
+use crate::check::netdev;
+use crate::listen::addresses;
+use crate::port;
+use crate::serve::Listeners;
+
+/// Datagrams in work.
+const DATAGRAMS_MAX: usize = 256;
+/// Bytes of a datagram that is a call: an NLM call with all its strings as long as they may be has less.
+const CALL_MAX: usize = 8800;
+/// Bytes of a datagram that is a reply (RFC 768, less its header and that of IP).
+const REPLY_MAX: usize = 65_507;
+
+/// What to give when port 111 cannot be had.
+pub(crate) const PORT_OPTION: &str = "--portmap register or --portmap off";
+
+/// What the host's rpcbind was told, to be taken back.
+#[derive(Debug, Default)]
+pub(crate) struct Entered(Vec<(Mapping, bool)>);
+
+impl Entered {
+    /// Takes it back. An rpcbind that has gone has forgotten it already.
+    pub(crate) async fn take_back(self) {
+        if !self.0.is_empty()
+            && let Err(error) = register::unregister(Path::new(register::SOCKET), &self.0).await
+        {
+            tracing::debug!(%error, "rpcbind was not told of the end");
+        }
+    }
+}
+
+/// Starts all that. `at`: where NFS listens by TCP.
+pub(crate) async fn start(
+    listeners: &mut Listeners<'_>,
+    nfs: &Arc<Server>,
+    at: &[SocketAddr],
+) -> Result<Entered, String> {
+    let Some(first) = at.first() else { return Ok(Entered::default()) };
+    nfs.ports().set_tcp(first.port());
+    let settings = listeners.settings;
+    let refused = |(at, e)| port::refused("NFS (datagrams)", at, &e, "--nfs-port");
+    for socket in sockets(settings, first.port()).map_err(refused)? {
+        spawn(&mut listeners.tasks, socket, listeners.shared, nfs, Offer::Datagrams);
+    }
+    nfs.ports().set_udp(first.port());
+    match settings.portmap {
+        Portmap::Off => Ok(Entered::default()),
+        Portmap::Own => own(listeners, nfs).map(|()| Entered::default()),
+        Portmap::Register => Ok(enter(nfs, at.iter().any(SocketAddr::is_ipv6)).await),
+    }
+}
+
+/// Answers on port 111.
+fn own(listeners: &mut Listeners<'_>, nfs: &Arc<Server>) -> Result<(), String> {
+    listeners.tcp(("port mapper", PORT_OPTION, PORT), &Front::Portmap(nfs.clone()))?;
+    let refused = |(at, e)| port::refused("port mapper", at, &e, PORT_OPTION);
+    let all = sockets(listeners.settings, PORT).map_err(refused)?;
+    for socket in all {
+        spawn(&mut listeners.tasks, socket, listeners.shared, nfs, Offer::Portmap);
+    }
+    nfs.ports().set_mapper(PORT);
+    Ok(())
+}
+
+/// Tells the host's rpcbind.
+async fn enter(nfs: &Server, six: bool) -> Entered {
+    match register::register(Path::new(register::SOCKET), &nfs.ports().served(), six).await {
+        Ok(done) => {
+            for line in &done.taken {
+                tracing::warn!(
+                    "{line}, as this host's rpcbind says: NFSv3 clients that ask will find that one; stop it, or they mount with \
+                     `nolock`"
+                );
+            }
+            tracing::info!(
+                entries = done.entered.len(),
+                "this host's rpcbind knows where NFSv3 is"
+            );
+            Entered(done.entered)
+        }
+        Err(error) => {
+            tracing::info!(
+                %error,
+                "no rpcbind on this host was told of NFSv3: its clients mount with `nolock`; for locks start rpcbind, or give \
+                 --portmap own"
+            );
+            Entered::default()
+        }
+    }
+}
+
+/// A socket for each address to listen on. Where that is all of them, each that the host has now gets its own, and those that
+/// come later share one.
+fn sockets(settings: &Settings, port: u16) -> Result<Vec<UdpSocket>, (SocketAddr, io::Error)> {
+    let mut all = Vec::new();
+    for at in addresses(&settings.bind, port) {
+        match bind(at) {
+            Ok(socket) => all.push(socket),
+            // A host that has no IPv6, as for TCP.
+            Err(_) if settings.bind.is_empty() => {
+                let four = SocketAddr::new(std::net::Ipv4Addr::UNSPECIFIED.into(), port);
+                all.push(bind(four).map_err(|e| (four, e))?);
+            }
+            Err(e) => return Err((at, e)),
+        }
+        if at.ip().is_unspecified() {
+            let own = netdev::addresses().into_iter().map(|a| a.ip);
+            let own = own.filter(|ip| at.is_ipv6() || ip.is_ipv4());
+            // An address that is just going, or not ready yet, is served by the socket of all.
+            all.extend(own.filter_map(|ip| bind(SocketAddr::new(ip, port)).ok()));
+        }
+    }
+    Ok(all)
+}
+
+fn bind(at: SocketAddr) -> io::Result<UdpSocket> {
+    use socket2::{Domain, Protocol, Socket, Type};
+    let socket = Socket::new(Domain::for_address(at), Type::DGRAM, Some(Protocol::UDP))?;
+    // One for all addresses and one for each may stand side by side.
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&at.into())?;
+    UdpSocket::from_std(socket.into())
+}
+
+fn spawn(
+    tasks: &mut JoinSet<()>,
+    socket: UdpSocket,
+    shared: &Arc<Shared>,
+    nfs: &Arc<Server>,
+    offer: Offer,
+) {
+    tasks.spawn(datagrams(Arc::new(socket), shared.clone(), nfs.clone(), offer));
+}
+
+/// Answers datagrams for as long as the daemon runs.
+async fn datagrams(socket: Arc<UdpSocket>, shared: Arc<Shared>, nfs: Arc<Server>, offer: Offer) {
+    let places = Arc::new(Semaphore::new(DATAGRAMS_MAX));
+    let mut bytes = vec![0; CALL_MAX];
+    let Ok(local) = socket.local_addr() else { return };
+    loop {
+        let (length, peer) = match socket.recv_from(&mut bytes).await {
+            Ok(received) => received,
+            Err(error) => {
+                // What an earlier reply met on its way.
+                tracing::debug!(%error, "a datagram could not be received");
+                continue;
+            }
+        };
+        let Ok(place) = places.clone().try_acquire_owned() else {
+            count::broken("datagrams-in-work", "dropped", peer);
+            continue;
+        };
+        let (socket, nfs) = (socket.clone(), nfs.clone());
+        let info = Info::new(peer, local, Transport::Tcp, shared.payload.clone());
+        let body = Buf::from(bytes[..length].to_vec());
+        tokio::spawn(async move {
+            let _place = place;
+            let Some(reply) = nfs.datagram(Arc::new(info), body, offer).await else { return };
+            let whole: Vec<u8> = reply.pieces().flatten().copied().collect();
+            if whole.len() <= REPLY_MAX
+                && let Err(error) = socket.send_to(&whole, peer).await
+            {
+                tracing::debug!(%peer, %error, "a reply could not be sent");
+            }
+        });
+    }
+}
+
+/// Clients of version 3 will find the lock manager of a gateway with these settings.
+pub(crate) fn locks_are_found(settings: &Settings) -> bool {
+    match settings.portmap {
+        Portmap::Own => true,
+        Portmap::Register => Path::new(register::SOCKET).exists(),
+        Portmap::Off => false,
+    }
+}

@@ -1,0 +1,241 @@
+//! Locks that are waited for, in the order in which they came. Pure.
+//!
+//! A lock is asked for again by its client while it waits, so one request is one entry however often it comes. It is either
+//! waiting, or was given and its host is being told.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use state::{LockKind, Range};
+use vfs::NodeRef;
+
+use super::hosts::{Host, Key, Owner};
+use super::limits;
+use crate::fh::Fh;
+
+/// A lock that is waited for.
+pub(crate) struct Blocked {
+    pub(crate) number: u64,
+    pub(crate) host: Arc<Host>,
+    pub(super) owner: Owner,
+    pub(crate) fh: Fh,
+    pub(crate) node: NodeRef,
+    pub(crate) kind: LockKind,
+    pub(crate) range: Range,
+    /// As the client wrote them, which is how it finds its request again.
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+}
+
+impl Blocked {
+    fn is(&self, other: &Wanted<'_>) -> bool {
+        self.host.key == *other.host
+            && self.owner == *other.owner
+            && self.fh == *other.fh
+            && self.kind == other.kind
+            && (self.offset, self.length) == (other.offset, other.length)
+    }
+}
+
+/// What names a request.
+pub(super) struct Wanted<'a> {
+    pub(super) host: &'a Key,
+    pub(super) owner: &'a Owner,
+    pub(super) fh: &'a Fh,
+    pub(super) kind: LockKind,
+    pub(super) offset: u64,
+    pub(super) length: u64,
+}
+
+/// Where a request stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Waiting,
+    /// It was given, and its host is being told.
+    Telling,
+}
+
+#[derive(Default)]
+struct Entries {
+    list: Vec<(Arc<Blocked>, Standing)>,
+    next: u64,
+    /// Somebody tries them when something is released.
+    driven: bool,
+}
+
+/// All of them.
+#[derive(Default)]
+pub(crate) struct Queue {
+    entries: Mutex<Entries>,
+    /// Something has joined.
+    pub(super) joined: tokio::sync::Notify,
+}
+
+impl Queue {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries().list.len()
+    }
+
+    /// Where this request stands.
+    pub(super) fn standing(&self, wanted: &Wanted<'_>) -> Option<Standing> {
+        self.entries().list.iter().find(|(b, _)| b.is(wanted)).map(|(_, standing)| *standing)
+    }
+
+    /// Joins the queue. `None` when it is full; otherwise whether somebody has to begin to drive it.
+    pub(super) fn join(&self, make: impl FnOnce(u64) -> Blocked) -> Option<bool> {
+        let mut entries = self.entries();
+        if entries.list.len() >= limits::BLOCKED_MAX {
+            return None;
+        }
+        entries.next += 1;
+        let blocked = make(entries.next);
+        entries.list.push((Arc::new(blocked), Standing::Waiting));
+        let begin = !std::mem::replace(&mut entries.driven, true);
+        drop(entries);
+        self.joined.notify_one();
+        Some(begin)
+    }
+
+    /// Those that wait, the longest-waiting first. Nobody drives the queue any more when there is none.
+    pub(super) fn waiting(&self) -> Option<Vec<Arc<Blocked>>> {
+        let mut entries = self.entries();
+        let waiting: Vec<_> = entries
+            .list
+            .iter()
+            .filter(|(_, standing)| *standing == Standing::Waiting)
+            .map(|(b, _)| b.clone())
+            .collect();
+        entries.driven = !waiting.is_empty();
+        entries.driven.then_some(waiting)
+    }
+
+    /// The lock was given. False when nobody wants it any more.
+    pub(super) fn given(&self, number: u64) -> bool {
+        let mut entries = self.entries();
+        let found = entries.list.iter_mut().find(|(b, _)| b.number == number);
+        found.map(|(_, standing)| *standing = Standing::Telling).is_some()
+    }
+
+    /// It still stands in the queue.
+    pub(super) fn has(&self, number: u64) -> bool {
+        self.entries().list.iter().any(|(b, _)| b.number == number)
+    }
+
+    /// Takes it out. False when it was not there any more.
+    pub(super) fn leave(&self, number: u64) -> bool {
+        let mut entries = self.entries();
+        let before = entries.list.len();
+        entries.list.retain(|(b, _)| b.number != number);
+        entries.list.len() != before
+    }
+
+    /// Takes a request out, and says where it stood.
+    pub(super) fn cancel(&self, wanted: &Wanted<'_>) -> Option<Standing> {
+        let mut entries = self.entries();
+        let at = entries.list.iter().position(|(b, _)| b.is(wanted))?;
+        Some(entries.list.remove(at).1)
+    }
+
+    /// Something of this host stands in it.
+    pub(super) fn has_host(&self, host: &Key) -> bool {
+        self.entries().list.iter().any(|(b, _)| b.host.key == *host)
+    }
+
+    /// Takes everything of a host out.
+    pub(super) fn forget_host(&self, host: &Key) {
+        self.entries().list.retain(|(b, _)| b.host.key != *host);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vfs::Backend;
+    use vfs::mem::MemBackend;
+
+    use super::super::hosts::{Hosts, Sort};
+    use super::*;
+
+    struct Bed {
+        hosts: Hosts,
+        queue: Queue,
+        node: NodeRef,
+        owner: Owner,
+    }
+
+    impl Bed {
+        fn new() -> Self {
+            let owner = Owner { sort: Sort::Lock, svid: 1, oh: (*b"o").into() };
+            let node = MemBackend::new(1 << 20).unwrap().root();
+            Self { hosts: Hosts::default(), queue: Queue::default(), node, owner }
+        }
+
+        fn key(name: &[u8]) -> Key {
+            Key { name: name.into(), ip: [10, 0, 0, 2].into() }
+        }
+
+        fn join(&self, name: &[u8], offset: u64) -> Option<bool> {
+            let host = self.hosts.heard(&Self::key(name), [10, 0, 0, 1].into(), 0).unwrap();
+            let range = Range { first: offset, last: offset };
+            let (owner, node) = (self.owner.clone(), self.node.clone());
+            let kind = LockKind::Exclusive;
+            self.queue.join(|number| Blocked {
+                number,
+                host,
+                owner,
+                fh: Fh::EMPTY,
+                node,
+                kind,
+                range,
+                offset,
+                length: 1,
+            })
+        }
+
+        fn with<T>(&self, name: &[u8], offset: u64, f: impl FnOnce(&Wanted<'_>) -> T) -> T {
+            f(&Wanted {
+                host: &Self::key(name),
+                owner: &self.owner,
+                fh: &Fh::EMPTY,
+                kind: LockKind::Exclusive,
+                offset,
+                length: 1,
+            })
+        }
+    }
+
+    #[test]
+    fn they_stand_in_the_order_in_which_they_came() {
+        let bed = Bed::new();
+        assert_eq!(bed.join(b"a", 1), Some(true), "somebody has to drive it");
+        assert_eq!(bed.join(b"b", 2), Some(false));
+        assert_eq!(bed.join(b"a", 3), Some(false));
+        let offsets = |bed: &Bed| {
+            let waiting = bed.queue.waiting();
+            waiting.map(|w| w.iter().map(|b| b.offset).collect::<Vec<_>>())
+        };
+        assert_eq!(offsets(&bed), Some(vec![1, 2, 3]));
+        let first = bed.queue.waiting().unwrap()[0].number;
+        assert!(bed.queue.given(first));
+        assert_eq!(offsets(&bed), Some(vec![2, 3]));
+        assert_eq!(bed.with(b"a", 1, |w| bed.queue.standing(w)), Some(Standing::Telling));
+        assert_eq!(bed.with(b"b", 2, |w| bed.queue.standing(w)), Some(Standing::Waiting));
+        assert_eq!(bed.with(b"b", 1, |w| bed.queue.standing(w)), None);
+        assert_eq!(bed.with(b"b", 2, |w| bed.queue.cancel(w)), Some(Standing::Waiting));
+        assert_eq!(bed.with(b"b", 2, |w| bed.queue.cancel(w)), None);
+        assert!(bed.queue.leave(first) && !bed.queue.leave(first) && !bed.queue.given(first));
+        assert!(bed.queue.has_host(&Bed::key(b"a")));
+        bed.queue.forget_host(&Bed::key(b"a"));
+        assert_eq!((offsets(&bed), bed.queue.len()), (None, 0));
+        assert_eq!(bed.join(b"a", 1), Some(true), "it has to be driven again");
+    }
+
+    #[test]
+    fn the_queue_has_its_limit() {
+        let bed = Bed::new();
+        (0..limits::BLOCKED_MAX as u64).for_each(|n| assert!(bed.join(b"a", n).is_some()));
+        assert_eq!(bed.join(b"a", u64::MAX), None);
+    }
+}

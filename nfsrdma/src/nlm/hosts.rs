@@ -1,0 +1,245 @@
+//! The hosts that lock, and what each holds.
+//!
+//! A host is a name that it gives itself and the address that it comes from. Its processes own locks; an owner has one holder in
+//! `state` for each file. Lock order: the registry, then a host's `held`, then the shards of `state`. Nothing awaits under any.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use state::{ClientId, HolderId, Lease, Millis, NodeId, Party, Range, Table};
+use vfs::NodeRef;
+
+use super::limits;
+use crate::fh::Fh;
+use crate::rpc::outgoing::Route;
+
+/// Who a host is: its name for itself, and its address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// `caller_name`.
+    pub name: Box<[u8]>,
+    /// Where it comes from.
+    pub ip: IpAddr,
+}
+
+/// What is held: byte-range locks, or a share reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Sort {
+    Lock,
+    Share,
+}
+
+/// Who holds on a host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Owner {
+    pub(super) sort: Sort,
+    pub(super) svid: i32,
+    pub(super) oh: Box<[u8]>,
+}
+
+/// An owner's holder on one file.
+pub(super) struct Held {
+    /// Kept, so that its number stays.
+    _node: NodeRef,
+    pub(super) fh: Fh,
+    pub(super) party: Party,
+}
+
+pub(super) type Holdings = HashMap<(Owner, NodeId), Held>;
+
+/// A host.
+pub struct Host {
+    /// Who it is.
+    pub key: Key,
+    pub(super) lease: Arc<Lease>,
+    /// The way to its lock manager; the address of ours that it knows.
+    pub(super) route: Route,
+    /// It is in the durable list of those to be told of a restart.
+    pub(super) monitored: AtomicBool,
+    heard: AtomicU64,
+    held: Mutex<Holdings>,
+}
+
+impl Host {
+    pub(super) fn held(&self) -> MutexGuard<'_, Holdings> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The holder of this owner on this file, made when there is none. `None` when there are as many as may be.
+    pub(super) fn holder(
+        &self,
+        owner: &Owner,
+        node: &NodeRef,
+        fh: &Fh,
+        fresh: impl FnOnce() -> HolderId,
+    ) -> Option<Party> {
+        let mut held = self.held();
+        let room = held.len() < limits::HOLDERS_PER_HOST_MAX;
+        match held.entry((owner.clone(), node.id())) {
+            MapEntry::Occupied(there) => Some(there.get().party.clone()),
+            MapEntry::Vacant(free) if room => {
+                let party = Party { holder: fresh(), lease: self.lease.clone() };
+                free.insert(Held { _node: node.clone(), fh: *fh, party: party.clone() });
+                Some(party)
+            }
+            MapEntry::Vacant(_) => None,
+        }
+    }
+
+    /// Forgets a holder of locks that has none any more.
+    pub(super) fn prune(&self, owner: &Owner, node: NodeId, table: &Table) {
+        let mut held = self.held();
+        if let MapEntry::Occupied(there) = held.entry((owner.clone(), node))
+            && !table.holds_lock(node, there.get().party.holder)
+        {
+            table.release(node, there.remove().party.holder);
+        }
+    }
+
+    /// Takes a lock away. False when the hole would make more locks than may be. `fh` finds the file when it is gone for
+    /// everybody else.
+    pub(super) fn unlock(
+        &self,
+        owner: &Owner,
+        node: Option<NodeId>,
+        fh: &Fh,
+        range: Range,
+        table: &Table,
+    ) -> bool {
+        let node = node.or_else(|| {
+            let held = self.held();
+            held.iter().find(|((o, _), h)| o == owner && h.fh == *fh).map(|((_, node), _)| *node)
+        });
+        let Some(node) = node else { return true };
+        let Some(party) = self.held().get(&(owner.clone(), node)).map(|h| h.party.clone()) else {
+            return true;
+        };
+        let done = table.unlock(node, &party, range);
+        self.prune(owner, node, table);
+        done
+    }
+
+    /// A share reservation of this host on the file: its open stands for those of the host's locks, too.
+    pub(super) fn has_share(&self, node: NodeId) -> bool {
+        self.held().keys().any(|(owner, n)| owner.sort == Sort::Share && *n == node)
+    }
+
+    /// Those who have locks on the file.
+    pub(super) fn lockers(&self, node: NodeId) -> Vec<Party> {
+        let held = self.held();
+        let lockers = held.iter().filter(|((o, n), _)| o.sort == Sort::Lock && *n == node);
+        lockers.map(|(_, h)| h.party.clone()).collect()
+    }
+
+    /// Takes everything away. Gives what the share reservations were on.
+    pub(super) fn release(&self, table: &Table) -> Vec<(NodeId, HolderId)> {
+        let gone = std::mem::take(&mut *self.held());
+        let mut shares = Vec::new();
+        for ((owner, node), held) in gone {
+            table.release(node, held.party.holder);
+            if owner.sort == Sort::Share {
+                shares.push((node, held.party.holder));
+            }
+        }
+        shares
+    }
+
+    /// The process and owner behind a holder.
+    fn owner_of(&self, holder: HolderId) -> Option<(i32, Box<[u8]>)> {
+        let held = self.held();
+        let (owner, _) = held.iter().find(|(_, h)| h.party.holder == holder)?.0;
+        Some((owner.svid, owner.oh.clone()))
+    }
+
+    fn is_idle(&self, now: Millis) -> bool {
+        let heard = self.heard.load(Ordering::Relaxed);
+        now.saturating_sub(heard) > limits::IDLE_SECONDS_MAX * 1000 && self.held().is_empty()
+    }
+}
+
+#[derive(Default)]
+struct Registry {
+    of: HashMap<Key, Arc<Host>>,
+    by_id: HashMap<ClientId, Arc<Host>>,
+}
+
+/// All hosts.
+#[derive(Default)]
+pub(super) struct Hosts {
+    registry: Mutex<Registry>,
+    next: AtomicU32,
+}
+
+impl Hosts {
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn find(&self, key: &Key) -> Option<Arc<Host>> {
+        self.registry().of.get(key).cloned()
+    }
+
+    /// The host of this name and address, heard of now. `local` is the address of ours that it calls. `None` when there are as
+    /// many as may be.
+    pub(super) fn heard(&self, key: &Key, local: IpAddr, now: Millis) -> Option<Arc<Host>> {
+        let mut registry = self.registry();
+        if let Some(host) = registry.of.get(key) {
+            host.heard.store(now, Ordering::Relaxed);
+            host.route.set_from(local);
+            return Some(host.clone());
+        }
+        if registry.of.len() >= limits::HOSTS_MAX {
+            return None;
+        }
+        let id = ClientId::host(self.next.fetch_add(1, Ordering::Relaxed));
+        let host = Arc::new(Host {
+            key: key.clone(),
+            lease: Arc::new(Lease::held(id)),
+            route: Route::new(key.ip, local),
+            monitored: AtomicBool::new(false),
+            heard: AtomicU64::new(now),
+            held: Mutex::default(),
+        });
+        registry.of.insert(key.clone(), host.clone());
+        registry.by_id.insert(id, host.clone());
+        Some(host)
+    }
+
+    /// Those that a notice of a reboot is about: of this name and address; of this name, which may have come from another of its
+    /// addresses; of this address, when only one name ever came from there.
+    pub(super) fn named(&self, name: &[u8], ip: IpAddr) -> Vec<Arc<Host>> {
+        let registry = self.registry();
+        let same_name = |h: &&Arc<Host>| h.key.name.eq_ignore_ascii_case(name);
+        let by_name: Vec<_> = registry.of.values().filter(same_name).cloned().collect();
+        if !by_name.is_empty() {
+            return by_name;
+        }
+        let by_ip: Vec<_> = registry.of.values().filter(|h| h.key.ip == ip).cloned().collect();
+        if by_ip.len() == 1 { by_ip } else { Vec::new() }
+    }
+
+    /// The process and owner behind a holder in `state`, when it is of this protocol.
+    pub(super) fn owner_of(&self, client: ClientId, holder: HolderId) -> Option<(i32, Box<[u8]>)> {
+        let host = self.registry().by_id.get(&client).cloned()?;
+        host.owner_of(holder)
+    }
+
+    /// Takes out those that hold nothing and have been silent for long, but for those that `busy` names.
+    pub(super) fn take_idle(&self, now: Millis, busy: impl Fn(&Host) -> bool) -> Vec<Arc<Host>> {
+        let mut registry = self.registry();
+        let idle: Vec<_> =
+            registry.of.values().filter(|h| h.is_idle(now) && !busy(h)).cloned().collect();
+        for host in &idle {
+            registry.of.remove(&host.key);
+            registry.by_id.remove(&host.lease.client());
+        }
+        idle
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.registry().of.len()
+    }
+}

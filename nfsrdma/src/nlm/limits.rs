@@ -1,0 +1,26 @@
+//! The numbers of NLM and NSM.
+
+/// Hosts that lock.
+pub const HOSTS_MAX: usize = 4096;
+/// Owners of one host with locks on a file, counted once for each file.
+pub const HOLDERS_PER_HOST_MAX: usize = 65_536;
+/// Locks that are waited for, of all hosts.
+pub const BLOCKED_MAX: usize = 4096;
+/// Asynchronous answers under way (`_MSG` procedures); more calls of that kind are dropped, and come again.
+pub const ANSWERS_MAX: usize = 256;
+/// A host is told for this long that a lock was given to it, in seconds.
+pub const GRANT_SECONDS_MAX: u64 = 60;
+/// First pause before a host is told again, in milliseconds; each next one is twice as long up to a limit.
+pub const AGAIN_MS: u64 = 500;
+/// Longest such pause, in milliseconds.
+pub const AGAIN_MS_MAX: u64 = 10_000;
+/// How often locks that are waited for are tried although nothing was released, in seconds: a lease may have lapsed.
+pub const RECHECK_SECONDS: u64 = 10;
+/// A request for a lock waits this long for caching rights of others to come back, in seconds.
+pub const RECALL_SECONDS_MAX: u64 = 3;
+/// A host that holds nothing is monitored for this long after it was last heard of, in seconds.
+pub const IDLE_SECONDS_MAX: u64 = 300;
+/// A host is told for this long that the server was restarted, in seconds.
+pub const NOTIFY_SECONDS_MAX: u64 = 15 * 60;
+/// Hosts that are told at once.
+pub const NOTIFIES_AT_ONCE: usize = 64;

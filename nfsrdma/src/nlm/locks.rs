@@ -1,0 +1,386 @@
+//! TEST, LOCK, CANCEL, UNLOCK (RFC 1813 sections 6.3.1 to 6.3.4).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use state::{Enforce, HolderId, LockKind, LockVerdict, NodeId, Range, Rights, Share as Opened};
+use tokio::time::Instant;
+use vfs::namespace::Share;
+use vfs::{Access, Cred, Kind, NodeRef, VfsError};
+
+use super::blocked::{Blocked, Standing, Wanted};
+use super::hosts::{Host, Key, Owner, Sort};
+use super::wire::{Answer, Holder, Lock};
+use super::{Nlm, Stat, limits};
+use crate::context::{CallContext, Conn};
+use crate::fh::Fh;
+use crate::nsm::Monitored;
+
+/// No holder has this number: numbers are given from 1 on.
+const NOBODY: HolderId = HolderId(0);
+/// Times that lapsed clients are cleared out of the way of one request.
+const ROUNDS_MAX: usize = 4;
+
+/// How a lock is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct How {
+    pub(super) block: bool,
+    pub(super) exclusive: bool,
+    pub(super) reclaim: bool,
+    pub(super) monitored: bool,
+}
+
+/// What became of an attempt to take a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    Given,
+    /// Somebody is in the way.
+    Busy,
+    /// Caching rights of others are on their way back, or lapsed clients on their way out.
+    NotYet,
+    /// A limit was reached.
+    Full,
+}
+
+/// What a handle names, and who the caller is there.
+pub(super) struct Target {
+    pub(super) share: Arc<Share>,
+    pub(super) node: NodeRef,
+    pub(super) cred: Cred,
+    pub(super) fh: Fh,
+}
+
+/// Who asks, as a key of hosts.
+pub(super) fn key_of(conn: &Conn, caller: &[u8]) -> Key {
+    Key { name: caller.into(), ip: conn.info.peer.ip().to_canonical() }
+}
+
+fn owner_of(lock: &Lock<'_>) -> Owner {
+    Owner { sort: Sort::Lock, svid: lock.svid, oh: lock.oh.into() }
+}
+
+fn kind_of(exclusive: bool) -> LockKind {
+    if exclusive { LockKind::Exclusive } else { LockKind::Shared }
+}
+
+impl Nlm {
+    /// The regular file of a handle, for a caller who may use its share.
+    pub(super) async fn target(
+        &self,
+        conn: &Conn,
+        call: &CallContext,
+        wire: &[u8],
+    ) -> Result<Target, Stat> {
+        let found = self.core().handles.resolve(&self.core().namespace, wire).await;
+        let (share, node) = found.map_err(|e| match e {
+            VfsError::Stale | VfsError::BadHandle => Stat::StaleFh,
+            _ => Stat::Failed,
+        })?;
+        let fh = Fh::from_wire(wire).ok_or(Stat::StaleFh)?;
+        if !self.core().may_use(conn, &share) || node.kind() != Kind::File {
+            return Err(Stat::Failed);
+        }
+        let cred = share.squash(call.cred.clone());
+        Ok(Target { share, node, cred, fh })
+    }
+
+    /// Whoever may read or write a file may lock it, and its owner, who perhaps opened it while its mode was another.
+    pub(super) async fn may_lock(&self, t: &Target) -> Result<(), Stat> {
+        let wanted = Access(Access::READ | Access::MODIFY | Access::EXTEND);
+        let granted = t.node.access(&t.cred, wanted).await.map_err(|_| Stat::Failed)?;
+        let owner = async { t.node.getattr().await.is_ok_and(|a| a.uid == t.cred.uid) };
+        if granted.0 == 0 && !owner.await { Err(Stat::Failed) } else { Ok(()) }
+    }
+
+    pub(super) async fn test(
+        &self,
+        conn: &Conn,
+        call: &CallContext,
+        exclusive: bool,
+        lock: &Lock<'_>,
+    ) -> Answer {
+        let (t, range) = match (self.target(conn, call, lock.fh).await, lock.range()) {
+            (Ok(t), Ok(range)) => (t, range),
+            (Err(stat), _) | (_, Err(stat)) => return Answer::Stat(stat),
+        };
+        if self.in_grace() {
+            return Answer::Stat(self.note_grace());
+        }
+        let host = self.hosts.find(&key_of(conn, lock.caller));
+        let node = t.node.id();
+        let mine = host.and_then(|host| {
+            host.held().get(&(owner_of(lock), node)).map(|held| held.party.holder)
+        });
+        let keeper = self.core().namespace.keeper();
+        let holder = mine.unwrap_or(NOBODY);
+        match keeper.state().test(node, holder, range, kind_of(exclusive), keeper.now()) {
+            LockVerdict::Denied(held) => {
+                let owner = self.hosts.owner_of(held.owner.client(), held.owner.holder);
+                let (svid, oh) = owner.unwrap_or_default();
+                Answer::Held(Holder { kind: held.kind, svid, oh, range: held.range })
+            }
+            // Those whose lease has lapsed would give way.
+            LockVerdict::Go | LockVerdict::Lapsed(_) | LockVerdict::Full(_) => {
+                Answer::Stat(Stat::Granted)
+            }
+        }
+    }
+
+    pub(super) async fn lock(
+        &self,
+        conn: &Conn,
+        call: &CallContext,
+        how: How,
+        lock: &Lock<'_>,
+    ) -> Stat {
+        match self.try_lock(conn, call, how, lock).await {
+            Ok(stat) | Err(stat) => stat,
+        }
+    }
+
+    async fn try_lock(
+        &self,
+        conn: &Conn,
+        call: &CallContext,
+        how: How,
+        lock: &Lock<'_>,
+    ) -> Result<Stat, Stat> {
+        let t = self.target(conn, call, lock.fh).await?;
+        let range = lock.range()?;
+        if how.exclusive && t.share.read_only {
+            return Err(Stat::Rofs);
+        }
+        self.may_lock(&t).await?;
+        let key = key_of(conn, lock.caller);
+        self.check_grace(&key, how.reclaim)?;
+        let local = conn.info.local.ip().to_canonical();
+        let host = self.hosts.heard(&key, local, self.now()).ok_or_else(|| self.note_limit())?;
+        if how.monitored {
+            self.monitor(&host).await?;
+        }
+        let (owner, kind) = (owner_of(lock), kind_of(how.exclusive));
+        let wanted = Wanted {
+            host: &key,
+            owner: &owner,
+            fh: &t.fh,
+            kind,
+            offset: lock.offset,
+            length: lock.length,
+        };
+        match self.queue.standing(&wanted) {
+            // The client asks again before it has heard of its luck.
+            Some(Standing::Telling) if self.queue.cancel(&wanted).is_some() => {
+                return Ok(Stat::Granted);
+            }
+            Some(Standing::Waiting) if how.block => return Ok(Stat::Blocked),
+            _ => {}
+        }
+        match self.take_patiently(&host, &owner, &t.node, &t.fh, kind, range).await {
+            Taken::Given => {
+                self.counters.granted.fetch_add(1, Ordering::Relaxed);
+                if how.reclaim {
+                    self.counters.reclaimed.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(Stat::Granted)
+            }
+            Taken::Busy if how.block && !how.reclaim => {
+                let (offset, length) = (lock.offset, lock.length);
+                let (fh, node) = (t.fh, t.node);
+                let begin = self.queue.join(|number| Blocked {
+                    number,
+                    host,
+                    owner: owner.clone(),
+                    fh,
+                    node,
+                    kind,
+                    range,
+                    offset,
+                    length,
+                });
+                let begin = begin.ok_or_else(|| self.note_limit())?;
+                self.counters.blocked.fetch_add(1, Ordering::Relaxed);
+                if begin {
+                    self.drive();
+                }
+                Ok(Stat::Blocked)
+            }
+            Taken::Busy => {
+                self.counters.denied.fetch_add(1, Ordering::Relaxed);
+                Ok(Stat::Denied)
+            }
+            // There is no status for "come back in a while" but this one, and clients do.
+            Taken::NotYet => Ok(Stat::DeniedGracePeriod),
+            Taken::Full => Ok(self.note_limit()),
+        }
+    }
+
+    /// Nothing new is given before all that was is back.
+    pub(super) fn check_grace(&self, key: &Key, reclaim: bool) -> Result<(), Stat> {
+        match (reclaim, self.in_grace()) {
+            (false, false) => Ok(()),
+            (false, true) => Err(self.note_grace()),
+            (true, true) if self.may_reclaim(key) => Ok(()),
+            // Others may have taken it since.
+            (true, _) => Err(Stat::Denied),
+        }
+    }
+
+    pub(super) fn note_grace(&self) -> Stat {
+        self.counters.grace.fetch_add(1, Ordering::Relaxed);
+        Stat::DeniedGracePeriod
+    }
+
+    pub(super) fn note_limit(&self) -> Stat {
+        self.counters.limited.fetch_add(1, Ordering::Relaxed);
+        Stat::DeniedNolocks
+    }
+
+    /// Makes sure that the host will be told of a restart, before it holds anything.
+    pub(super) async fn monitor(&self, host: &Host) -> Result<(), Stat> {
+        if host.monitored.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let entry = Monitored { key: host.key.clone(), local: host.route.from() };
+        self.monitors.enter(&entry).await.map_err(|e| {
+            tracing::error!(error = %e, "a host's record cannot be written");
+            Stat::DeniedNolocks
+        })?;
+        host.monitored.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// As [`Nlm::take`], waiting a little for what is on its way back.
+    async fn take_patiently(
+        &self,
+        host: &Host,
+        owner: &Owner,
+        node: &NodeRef,
+        fh: &Fh,
+        kind: LockKind,
+        range: Range,
+    ) -> Taken {
+        let until = Instant::now() + Duration::from_secs(limits::RECALL_SECONDS_MAX);
+        loop {
+            match self.take(host, owner, node, fh, kind, range).await {
+                Taken::NotYet if Instant::now() < until => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Opens the file for the owner as the lock needs it, and locks.
+    pub(super) async fn take(
+        &self,
+        host: &Host,
+        owner: &Owner,
+        node: &NodeRef,
+        fh: &Fh,
+        kind: LockKind,
+        range: Range,
+    ) -> Taken {
+        let keeper = self.core().namespace.keeper();
+        let table = keeper.state();
+        let Some(party) = host.holder(owner, node, fh, || table.holder()) else {
+            return Taken::Full;
+        };
+        let id = node.id();
+        let access = if kind == LockKind::Exclusive { Rights::WRITE } else { Rights::READ };
+        let opened = match host.has_share(id) {
+            true => Ok(()),
+            false => keeper.open(id, &party, Opened::new(access, Rights::NONE)).await,
+        };
+        let done = match opened {
+            Ok(()) => self.take_range(host, owner, id, party.holder, kind, range).await,
+            Err(VfsError::ShareDenied) => Taken::Busy,
+            Err(VfsError::Delay) => Taken::NotYet,
+            Err(_) => Taken::Full,
+        };
+        if done != Taken::Given {
+            host.prune(owner, id, table);
+        }
+        done
+    }
+
+    async fn take_range(
+        &self,
+        host: &Host,
+        owner: &Owner,
+        node: NodeId,
+        holder: HolderId,
+        kind: LockKind,
+        range: Range,
+    ) -> Taken {
+        let keeper = self.core().namespace.keeper();
+        for _ in 0..ROUNDS_MAX {
+            let verdict = {
+                // Under the host's lock, so that nothing is given to a holder that a restart of the host has just ended.
+                let held = host.held();
+                let Some(mine) = held.get(&(owner.clone(), node)) else { return Taken::NotYet };
+                if mine.party.holder != holder {
+                    return Taken::NotYet;
+                }
+                let table = keeper.state();
+                table.lock(node, &mine.party, range, kind, Enforce::Advisory, keeper.now())
+            };
+            match verdict {
+                LockVerdict::Go => {
+                    if kind == LockKind::Shared {
+                        // It may have been an exclusive one before.
+                        keeper.released();
+                    }
+                    return Taken::Given;
+                }
+                LockVerdict::Denied(_) => return Taken::Busy,
+                LockVerdict::Full(_) => return Taken::Full,
+                LockVerdict::Lapsed(lapsed) => keeper.release(&lapsed).await,
+            }
+        }
+        Taken::NotYet
+    }
+
+    pub(super) async fn cancel(&self, conn: &Conn, exclusive: bool, lock: &Lock<'_>) -> Stat {
+        let (key, owner) = (key_of(conn, lock.caller), owner_of(lock));
+        let Some(fh) = Fh::from_wire(lock.fh) else { return Stat::StaleFh };
+        let wanted = Wanted {
+            host: &key,
+            owner: &owner,
+            fh: &fh,
+            kind: kind_of(exclusive),
+            offset: lock.offset,
+            length: lock.length,
+        };
+        // A lock that was given and not yet taken is given back. One that never waited here needs no canceling.
+        if self.queue.cancel(&wanted) == Some(Standing::Telling) {
+            return self.unlock(conn, lock).await;
+        }
+        Stat::Granted
+    }
+
+    pub(super) async fn unlock(&self, conn: &Conn, lock: &Lock<'_>) -> Stat {
+        let range = match lock.range() {
+            Ok(range) => range,
+            Err(stat) => return stat,
+        };
+        let Some(host) = self.hosts.find(&key_of(conn, lock.caller)) else { return Stat::Granted };
+        let Some(fh) = Fh::from_wire(lock.fh) else { return Stat::StaleFh };
+        let found = self.core().handles.resolve(&self.core().namespace, lock.fh).await;
+        let node = found.ok().map(|(_, node)| node.id());
+        self.give_back(&host, &owner_of(lock), node, &fh, range)
+    }
+
+    /// Takes a lock away from an owner.
+    pub(super) fn give_back(
+        &self,
+        host: &Host,
+        owner: &Owner,
+        node: Option<NodeId>,
+        fh: &Fh,
+        range: Range,
+    ) -> Stat {
+        let keeper = self.core().namespace.keeper();
+        let done = host.unlock(owner, node, fh, range, keeper.state());
+        keeper.released();
+        if done { Stat::Granted } else { self.note_limit() }
+    }
+}

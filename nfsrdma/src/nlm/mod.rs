@@ -1,0 +1,279 @@
+//! NLM version 4 (RFC 1813 appendix II): byte-range locks and share reservations for clients of NFS version 3.
+//!
+//! *Operation.* Locks are in `state` with those of NFSv4 and SMB, so all of them meet there. An owner that holds a lock has the file
+//! open in `state` too, for reading or writing as its lock is: caching that another client was given is taken back first, and
+//! none is given beside the lock. A lock that is in somebody's way and is to be waited for stands in a [`blocked::Queue`]; when it
+//! was given, its host is told by GRANTED until it has understood. The asynchronous procedures (`_MSG`) are answered by calls of
+//! ours to the host's lock manager.
+//!
+//! After a restart the hosts that held something are told ([`crate::nsm`]) and may reclaim in the grace period that NFSv4 has too;
+//! nothing new is given before its end.
+//!
+//! *Memory.* A record per host, per owner and file, per lock that is waited for; each with a limit ([`limits`]).
+//!
+//! *Errors.* The [`Stat`] of the procedure. Versions 1 and 3, which serve NFS version 2, are answered by PROG_MISMATCH.
+
+mod answers;
+pub(crate) mod blocked;
+mod granting;
+mod hosts;
+pub mod limits;
+mod locks;
+mod shares;
+pub mod wire;
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use recovery::Store;
+use state::Millis;
+
+pub use hosts::{Host, Key};
+pub use shares::Reservations;
+pub use wire::Stat;
+
+use crate::context::{CallContext, Conn, Core, Outcome};
+use crate::nsm::Monitors;
+use crate::v4::Clients;
+use crate::xdr::{Reader, Writer, XdrResult};
+use blocked::Queue;
+use hosts::Hosts;
+use wire::{Answer, Args, decode_args};
+
+/// The version that is served.
+pub const VERSION: u32 = 4;
+
+/// Procedure numbers (RFC 1813 section 6.3).
+#[allow(missing_docs)] // The names are the specification's own, without NLMPROC4_.
+pub mod procedure {
+    pub const NULL: u32 = 0;
+    pub const TEST: u32 = 1;
+    pub const LOCK: u32 = 2;
+    pub const CANCEL: u32 = 3;
+    pub const UNLOCK: u32 = 4;
+    pub const GRANTED: u32 = 5;
+    pub const TEST_MSG: u32 = 6;
+    pub const LOCK_MSG: u32 = 7;
+    pub const CANCEL_MSG: u32 = 8;
+    pub const UNLOCK_MSG: u32 = 9;
+    pub const GRANTED_MSG: u32 = 10;
+    pub const TEST_RES: u32 = 11;
+    pub const LOCK_RES: u32 = 12;
+    pub const CANCEL_RES: u32 = 13;
+    pub const UNLOCK_RES: u32 = 14;
+    pub const GRANTED_RES: u32 = 15;
+    pub const SHARE: u32 = 20;
+    pub const UNSHARE: u32 = 21;
+    pub const NM_LOCK: u32 = 22;
+    pub const FREE_ALL: u32 = 23;
+}
+
+/// A repetition of this call must get the first reply again: late repetitions of LOCK would lock what was unlocked since.
+pub fn is_once(number: u32) -> bool {
+    use procedure as p;
+    matches!(number, p::LOCK | p::CANCEL | p::UNLOCK | p::SHARE | p::UNSHARE | p::NM_LOCK)
+}
+
+/// How often what happened.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Locks that were given, at once or later.
+    pub granted: AtomicU64,
+    /// Requests for locks that others were in the way of.
+    pub denied: AtomicU64,
+    /// Requests for locks that began to wait.
+    pub blocked: AtomicU64,
+    /// Locks given after a wait that nobody took: the host could not be told.
+    pub untold: AtomicU64,
+    /// Requests refused in the grace period.
+    pub grace: AtomicU64,
+    /// Locks that were reclaimed.
+    pub reclaimed: AtomicU64,
+    /// Requests refused because a limit of this server was reached.
+    pub limited: AtomicU64,
+    /// Restarts of hosts that we were told of.
+    pub reboots: AtomicU64,
+    /// Hosts that were told of our restart.
+    pub notified: AtomicU64,
+    /// Notices from addresses that no share lets in.
+    pub strangers: AtomicU64,
+}
+
+/// What tests choose.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the rpcbind of a client's host is.
+    pub rpcbind_port: u16,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { rpcbind_port: crate::portmap::PORT }
+    }
+}
+
+/// The lock manager.
+pub struct Nlm {
+    core: Arc<Core>,
+    clients: Arc<Clients>,
+    hosts: Hosts,
+    queue: Queue,
+    pub(crate) monitors: Monitors,
+    pub(crate) options: Options,
+    answers: tokio::sync::Semaphore,
+    /// How often what happened.
+    pub counters: Counters,
+    me: Weak<Self>,
+}
+
+impl Nlm {
+    /// Over these shares, with the grace period of these clients. Blocks on the disk.
+    pub(crate) fn new(
+        core: Arc<Core>,
+        clients: Arc<Clients>,
+        store: Option<Store>,
+        options: Options,
+    ) -> std::io::Result<Arc<Self>> {
+        let monitors = Monitors::new(store);
+        clients.expect_reclaims(monitors.all()?.iter().map(|m| reclaim_name(&m.key)));
+        Ok(Arc::new_cyclic(|me| Self {
+            core,
+            clients,
+            hosts: Hosts::default(),
+            queue: Queue::default(),
+            monitors,
+            options,
+            answers: tokio::sync::Semaphore::new(limits::ANSWERS_MAX),
+            counters: Counters::default(),
+            me: me.clone(),
+        }))
+    }
+
+    /// What all connections share.
+    pub fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// The number of this run for status monitors: odd, and another one at each start.
+    pub fn state_number(&self) -> i32 {
+        let number = self.core.boot.instance.wrapping_mul(2) | 1;
+        i32::try_from(number & 0x7fff_ffff).unwrap_or(1)
+    }
+
+    /// Hosts that are known.
+    pub fn hosts(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// This host has locked something in this run.
+    pub(crate) fn is_known(&self, key: &Key) -> bool {
+        self.hosts.find(key).is_some()
+    }
+
+    /// Locks that are waited for.
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(crate) fn now(&self) -> Millis {
+        self.core.namespace.keeper().now()
+    }
+
+    /// Nothing new may be taken yet.
+    pub(crate) fn in_grace(&self) -> bool {
+        self.clients.in_grace()
+    }
+
+    /// This host held something before the restart, and may take it back now.
+    pub(crate) fn may_reclaim(&self, key: &Key) -> bool {
+        self.clients.grace().may_reclaim(&reclaim_name(key), self.now())
+    }
+
+    /// A host has been restarted: what it held is released. `state` is the number of its status monitor, which says no more than
+    /// that: the notice itself is what counts.
+    pub fn rebooted(&self, name: &[u8], ip: IpAddr, state: Option<i32>) {
+        let hosts = self.hosts.named(name, ip);
+        for host in &hosts {
+            self.counters.reboots.fetch_add(1, Ordering::Relaxed);
+            let shown = String::from_utf8_lossy(&host.key.name);
+            tracing::info!(host = %shown, ip = %host.key.ip, state, "a host with locks was restarted");
+            self.queue.forget_host(&host.key);
+            let shares = host.release(self.core.namespace.keeper().state());
+            shares.iter().for_each(|(node, holder)| {
+                self.core.reservations.remove(host.key.ip, *node, *holder);
+            });
+        }
+        if !hosts.is_empty() {
+            self.core.namespace.keeper().released();
+        }
+    }
+
+    /// To be called about once a second: hosts that hold nothing any more need not be told of a restart.
+    pub async fn tick(&self) {
+        for host in self.hosts.take_idle(self.now(), |host| self.queue.has_host(&host.key)) {
+            if host.monitored.load(Ordering::Acquire)
+                && let Err(e) = self.monitors.strike(&host.key).await
+            {
+                tracing::error!(error = %e, "a host's record cannot be removed");
+            }
+        }
+    }
+
+    /// One call. `args` stands at the arguments; results are appended to `out`.
+    pub(crate) async fn serve(
+        &self,
+        conn: &Conn,
+        call: &CallContext,
+        number: u32,
+        args: &mut Reader<'_>,
+        out: &mut Writer,
+    ) -> XdrResult<Outcome> {
+        let Some(args) = decode_args(number, args)? else { return Ok(Outcome::NoProcedure) };
+        let monitored = number != procedure::NM_LOCK;
+        let (cookie, answer) = match args {
+            Args::Null | Args::Result { .. } => return Ok(Outcome::Repeatable),
+            Args::FreeAll { name, .. } => {
+                if self.core.may_use_any(conn) {
+                    self.rebooted(name, conn.info.peer.ip().to_canonical(), None);
+                } else {
+                    self.counters.strangers.fetch_add(1, Ordering::Relaxed);
+                }
+                return Ok(Outcome::Repeatable);
+            }
+            Args::Test { cookie, exclusive, lock } => {
+                (cookie, self.test(conn, call, exclusive, &lock).await)
+            }
+            Args::Lock { cookie, block, exclusive, lock, reclaim, .. } => {
+                let how = locks::How { block, exclusive, reclaim, monitored };
+                (cookie, Answer::Stat(self.lock(conn, call, how, &lock).await))
+            }
+            Args::Cancel { cookie, exclusive, lock, .. } => {
+                (cookie, Answer::Stat(self.cancel(conn, exclusive, &lock).await))
+            }
+            Args::Unlock { cookie, lock } => (cookie, Answer::Stat(self.unlock(conn, &lock).await)),
+            // This server waits for nobody's locks.
+            Args::Granted { cookie, .. } => (cookie, Answer::Stat(Stat::Denied)),
+            Args::Share { cookie, share, reclaim } => {
+                (cookie, Answer::Share(self.share(conn, call, &share, reclaim).await))
+            }
+            Args::Unshare { cookie, share, .. } => {
+                (cookie, Answer::Share(self.unshare(conn, &share).await))
+            }
+        };
+        if let Some(result) = answers::result_of(number) {
+            self.answer_later(conn, result, cookie, &answer);
+        } else {
+            answer.encode(out, cookie);
+        }
+        Ok(if is_once(number) { Outcome::Once } else { Outcome::Repeatable })
+    }
+}
+
+/// How a host is known to the grace period, beside clients of NFSv4, whose names begin with 0 or 1.
+fn reclaim_name(key: &Key) -> Box<[u8]> {
+    const FAMILY: u8 = 2;
+    let mut name = vec![FAMILY];
+    name.extend_from_slice(&key.name);
+    name.into()
+}

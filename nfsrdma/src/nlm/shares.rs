@@ -1,0 +1,156 @@
+//! SHARE and UNSHARE (RFC 1813 sections 6.3.6 and 6.3.7): opens with access and deny modes, for DOS and Windows clients of NFS
+//! version 3. In `state` they are opens like those of NFSv4 and SMB.
+//!
+//! Reads and writes of version 3 come without an open. So that a reservation does not stand in the way of the host that made it,
+//! [`Reservations`] finds it by the address of the host.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use state::{HolderId, NodeId, Party, Rights, Share, Who};
+use vfs::VfsError;
+
+use super::hosts::{Owner, Sort};
+use super::locks::key_of;
+use super::wire::ShareOf;
+use super::{Nlm, Stat};
+use crate::context::{CallContext, Conn};
+use crate::fh::Fh;
+
+type ByFile = HashMap<(IpAddr, NodeId), Vec<(Who, Rights)>>;
+
+/// The reservations of all hosts, by address and file.
+#[derive(Debug, Default)]
+pub struct Reservations {
+    /// Mostly there is none, and nobody has to look further.
+    count: AtomicUsize,
+    of: Mutex<ByFile>,
+}
+
+impl Reservations {
+    fn of(&self) -> MutexGuard<'_, ByFile> {
+        self.of.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, ip: IpAddr, node: NodeId, party: &Party, access: Rights) {
+        let mut of = self.of();
+        let list = of.entry((ip, node)).or_default();
+        match list.iter_mut().find(|(who, _)| who.holder == Some(party.holder)) {
+            Some((_, old)) => *old = access,
+            None => {
+                list.push((party.who(), access));
+                self.count.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub(super) fn remove(&self, ip: IpAddr, node: NodeId, holder: HolderId) {
+        let mut of = self.of();
+        let Some(list) = of.get_mut(&(ip, node)) else { return };
+        let before = list.len();
+        list.retain(|(who, _)| who.holder != Some(holder));
+        self.count.fetch_sub(before - list.len(), Ordering::Relaxed);
+        if list.is_empty() {
+            of.remove(&(ip, node));
+        }
+    }
+
+    /// Through which open such an access from this address goes.
+    pub fn who(&self, ip: IpAddr, node: NodeId, access: Rights) -> Option<Who> {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let of = self.of();
+        of.get(&(ip, node))?.iter().find(|(_, has)| has.has(access)).map(|(who, _)| *who)
+    }
+}
+
+fn owner_of(share: &ShareOf<'_>) -> Owner {
+    Owner { sort: Sort::Share, svid: 0, oh: share.oh.into() }
+}
+
+impl Nlm {
+    pub(super) async fn share(
+        &self,
+        conn: &Conn,
+        call: &CallContext,
+        share: &ShareOf<'_>,
+        reclaim: bool,
+    ) -> Stat {
+        match self.try_share(conn, call, share, reclaim).await {
+            Ok(()) => Stat::Granted,
+            Err(stat) => stat,
+        }
+    }
+
+    async fn try_share(
+        &self,
+        conn: &Conn,
+        call: &CallContext,
+        share: &ShareOf<'_>,
+        reclaim: bool,
+    ) -> Result<(), Stat> {
+        let t = self.target(conn, call, share.fh).await?;
+        self.may_lock(&t).await?;
+        let key = key_of(conn, share.caller);
+        self.check_grace(&key, reclaim)?;
+        let local = conn.info.local.ip().to_canonical();
+        let host = self.hosts.heard(&key, local, self.now()).ok_or_else(|| self.note_limit())?;
+        self.monitor(&host).await?;
+        let keeper = self.core().namespace.keeper();
+        let owner = owner_of(share);
+        let known = host.held().contains_key(&(owner.clone(), t.node.id()));
+        let party = host.holder(&owner, &t.node, &t.fh, || keeper.state().holder());
+        let party = party.ok_or_else(|| self.note_limit())?;
+        let id = t.node.id();
+        // The reservation stands for what the host's own locks have open.
+        let lockers = host.lockers(id);
+        for own in &lockers {
+            keeper.state().narrow(id, own.holder, Share::default());
+        }
+        match keeper.open(id, &party, share.share).await {
+            Ok(()) => {
+                // A second SHARE of one owner stands in the place of the first.
+                keeper.state().narrow(id, party.holder, share.share);
+                self.core().reservations.set(key.ip, id, &party, share.share.access);
+                Ok(())
+            }
+            Err(e) => {
+                if !known {
+                    host.held().remove(&(owner, id));
+                }
+                for own in &lockers {
+                    keeper.state().open(
+                        id,
+                        own,
+                        Share::new(Rights::BOTH, Rights::NONE),
+                        self.now(),
+                    );
+                }
+                Err(match e {
+                    VfsError::ShareDenied => Stat::Denied,
+                    VfsError::Delay => Stat::DeniedGracePeriod,
+                    _ => self.note_limit(),
+                })
+            }
+        }
+    }
+
+    pub(super) async fn unshare(&self, conn: &Conn, share: &ShareOf<'_>) -> Stat {
+        let key = key_of(conn, share.caller);
+        let Some(host) = self.hosts.find(&key) else { return Stat::Granted };
+        let Some(fh) = Fh::from_wire(share.fh) else { return Stat::StaleFh };
+        let owner = owner_of(share);
+        let keeper = self.core().namespace.keeper();
+        let mut held = host.held();
+        let found = held.iter().find(|((o, _), h)| *o == owner && h.fh == fh);
+        let Some(at) = found.map(|(at, _)| at.clone()) else { return Stat::Granted };
+        if let Some(gone) = held.remove(&at) {
+            keeper.close(at.1, gone.party.holder);
+            self.core().reservations.remove(key.ip, at.1, gone.party.holder);
+        }
+        Stat::Granted
+    }
+}

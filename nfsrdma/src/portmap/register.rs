@@ -1,0 +1,243 @@
+//! Registration with the machine's own rpcbind, over its local socket (RFC 1833 section 2.1, RPCBPROC_SET).
+//!
+//! *Operation.* Each program is entered for each family of addresses. Where another program stands already (the kernel's own lock
+//! manager, say) it is asked whether it is alive; an entry of the dead is replaced, the others are left alone and named.
+//!
+//! *Errors.* What could not be entered is told, and whose place it is.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use iobuf::Buf;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use super::address::{STRING_MAX, netid, parse, universal};
+use super::{GETADDR, Mapping, SET, UNSET};
+use crate::rpc::outgoing::{self, Callee, Carrier, RPCBIND};
+use crate::rpc::program;
+use crate::xdr::{Reader, Writer};
+
+/// Where rpcbind listens for programs of its own machine.
+pub const SOCKET: &str = "/run/rpcbind.sock";
+/// It answers at once, or something is wrong with it.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+
+/// What became of a registration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Registered {
+    /// Entered by this call, to be taken back at the end.
+    pub entered: Vec<(Mapping, bool)>,
+    /// Where somebody else stands, one line for each program.
+    pub taken: Vec<String>,
+}
+
+/// The name of a program in messages.
+fn name(program: u32) -> &'static str {
+    match program {
+        program::NFS => "NFS",
+        program::MOUNT => "MOUNT",
+        program::NLM => "NLM (locks)",
+        program::NSM => "NSM (status)",
+        _ => "a program",
+    }
+}
+
+struct Rpcbind(UnixStream);
+
+impl Rpcbind {
+    async fn connect(socket: &Path) -> io::Result<Self> {
+        let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+        Ok(Self(timeout(ANSWER_MAX, UnixStream::connect(socket)).await.map_err(late)??))
+    }
+
+    /// A procedure of version 4 on one entry.
+    async fn ask(&mut self, procedure: u32, m: &Mapping, six: bool) -> io::Result<Buf> {
+        let any: IpAddr =
+            if six { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+        let mut w = Writer::new();
+        w.u32(m.program);
+        w.u32(m.version);
+        w.opaque(netid(any, m.carrier).as_bytes());
+        w.opaque(universal(SocketAddr::new(any, m.port)).as_bytes());
+        w.opaque(b"");
+        let callee = Callee { program: RPCBIND, version: 4, procedure };
+        let (xid, call) = outgoing::message(callee, w.bytes());
+        let exchange = outgoing::exchange(&mut self.0, &call);
+        let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+        let reply = Buf::from(timeout(ANSWER_MAX, exchange).await.map_err(late)??);
+        match outgoing::results(xid, &reply) {
+            Ok(Some(at)) => Ok(reply.slice(at..reply.len())),
+            _ => Err(io::Error::other("rpcbind refused the call")),
+        }
+    }
+
+    async fn yes(&mut self, procedure: u32, m: &Mapping, six: bool) -> io::Result<bool> {
+        let answer = self.ask(procedure, m, six).await?;
+        Ok(Reader::new(&answer, &[]).bool() == Ok(true))
+    }
+
+    /// Who stands where this was to be entered.
+    async fn there(&mut self, m: &Mapping, six: bool) -> io::Result<Option<SocketAddr>> {
+        let answer = self.ask(GETADDR, m, six).await?;
+        Ok(Reader::new(&answer, &[]).opaque(STRING_MAX).ok().and_then(parse))
+    }
+
+    /// True when it stands there now by this call; the address of somebody else who does.
+    async fn enter(&mut self, m: &Mapping, six: bool) -> io::Result<Result<bool, SocketAddr>> {
+        if self.yes(SET, m, six).await? {
+            return Ok(Ok(true));
+        }
+        let Some(other) = self.there(m, six).await? else {
+            return Err(io::Error::other("rpcbind refused the entry"));
+        };
+        if other.port() == m.port {
+            // Ours, from a run that was killed.
+            return Ok(Ok(true));
+        }
+        if is_alive(m, other).await {
+            return Ok(Err(other));
+        }
+        let replaced = self.yes(UNSET, m, six).await? && self.yes(SET, m, six).await?;
+        Ok(if replaced { Ok(true) } else { Err(other) })
+    }
+}
+
+/// Somebody answers there.
+async fn is_alive(m: &Mapping, at: SocketAddr) -> bool {
+    let ip = match at.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    match m.carrier {
+        Carrier::Stream => {
+            let connect = tokio::net::TcpStream::connect((ip, at.port()));
+            timeout(ANSWER_MAX, connect).await.is_ok_and(|c| c.is_ok())
+        }
+        // That nobody listens for datagrams is seen when nobody could bind there but us.
+        Carrier::Datagrams => tokio::net::UdpSocket::bind((ip, at.port())).await.is_err(),
+    }
+}
+
+/// Enters these programs for IPv4, and for IPv6 when `six`.
+pub async fn register(socket: &Path, served: &[Mapping], six: bool) -> io::Result<Registered> {
+    let mut rpcbind = Rpcbind::connect(socket).await?;
+    let mut done = Registered::default();
+    for m in served {
+        for family in [false, true].into_iter().filter(|f| !f || six) {
+            match rpcbind.enter(m, family).await? {
+                Ok(_) => done.entered.push((*m, family)),
+                Err(other) => {
+                    let line = format!(
+                        "{} {} is another program's, at {other}",
+                        name(m.program),
+                        m.version
+                    );
+                    if !done.taken.contains(&line) {
+                        done.taken.push(line);
+                    }
+                }
+            }
+        }
+    }
+    Ok(done)
+}
+
+/// Takes entries back.
+pub async fn unregister(socket: &Path, entered: &[(Mapping, bool)]) -> io::Result<()> {
+    let mut rpcbind = Rpcbind::connect(socket).await?;
+    for (m, six) in entered {
+        rpcbind.yes(UNSET, m, *six).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::{Arc, Mutex};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    type Entries = Arc<Mutex<HashMap<(u32, u32, Vec<u8>), Vec<u8>>>>;
+
+    /// An rpcbind of one machine, as far as SET, UNSET and GETADDR of version 4 go.
+    async fn rpcbind(listener: UnixListener, entries: Entries) {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            while let Ok(mark) = stream.read_u32().await {
+                let mut call = vec![0; usize::try_from(mark & 0x7fff_ffff).unwrap()];
+                stream.read_exact(&mut call).await.unwrap();
+                let call = Buf::from(call);
+                let mut r = Reader::new(&call, &[]);
+                let head = crate::rpc::decode_call(&mut r).unwrap();
+                assert_eq!((head.program, head.version), (RPCBIND, 4));
+                let key = (r.u32().unwrap(), r.u32().unwrap(), r.opaque(99).unwrap().to_vec());
+                let address = r.opaque(99).unwrap().to_vec();
+                let mut w = Writer::new();
+                crate::rpc::reply::accepted(
+                    &mut w,
+                    head.xid,
+                    crate::rpc::reply::AcceptStat::Success,
+                );
+                {
+                    let mut entries = entries.lock().unwrap();
+                    match head.procedure {
+                        SET => {
+                            let free = !entries.contains_key(&key);
+                            if free {
+                                entries.insert(key, address);
+                            }
+                            w.bool(free);
+                        }
+                        UNSET => w.bool(entries.remove(&key).is_some()),
+                        _ => w.opaque(entries.get(&key).map_or(&[], |a| a)),
+                    }
+                }
+                let reply = w.into_reply().head;
+                stream.write_u32(0x8000_0000 | u32::try_from(reply.len()).unwrap()).await.unwrap();
+                stream.write_all(&reply).await.unwrap();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn the_dead_are_replaced_and_the_living_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rpcbind.sock");
+        let living = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mapping =
+            |program, version| Mapping { program, version, carrier: Carrier::Stream, port: 2049 };
+        let served = [mapping(program::NFS, 3), mapping(program::NLM, 4), mapping(program::NSM, 1)];
+        let entries = Entries::default();
+        {
+            let mut e = entries.lock().unwrap();
+            let local = universal(living.local_addr().unwrap());
+            e.insert((program::NLM, 4, b"tcp".to_vec()), local.into_bytes());
+            e.insert((program::NSM, 1, b"tcp".to_vec()), universal(dead).into_bytes());
+        }
+        tokio::spawn(rpcbind(UnixListener::bind(&path).unwrap(), entries.clone()));
+
+        let done = register(&path, &served, true).await.unwrap();
+        let at = living.local_addr().unwrap();
+        assert_eq!(done.taken, [format!("NLM (locks) 4 is another program's, at {at}")]);
+        assert_eq!(done.entered.len(), 5, "{:?}", done.entered);
+        let of = |program, version, id: &[u8]| {
+            entries.lock().unwrap().get(&(program, version, id.to_vec())).cloned()
+        };
+        assert_eq!(of(program::NSM, 1, b"tcp").as_deref(), Some(&b"0.0.0.0.8.1"[..]));
+        assert_eq!(of(program::NFS, 3, b"tcp6").as_deref(), Some(&b"::.8.1"[..]));
+        // What a killed run left is its successor's.
+        assert_eq!(register(&path, &served, true).await.unwrap().entered.len(), 5);
+        unregister(&path, &done.entered).await.unwrap();
+        assert_eq!(entries.lock().unwrap().len(), 1, "the other's entry stays");
+        let missing = dir.path().join("none");
+        assert!(register(&missing, &served, false).await.is_err());
+    }
+}

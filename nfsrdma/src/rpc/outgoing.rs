@@ -1,0 +1,280 @@
+//! Calls of ours to programs of a client's host: its lock manager and its status monitor, found by its rpcbind.
+//!
+//! *Operation.* [`Route::call`] asks the host's rpcbind where a program is, remembers the answer, and makes one call over a
+//! connection of its own, or by datagrams where the program has no other. Such calls are rare: a lock that was waited for, a
+//! restart.
+//!
+//! *Memory.* A reply of at most [`REPLY_MAX`] bytes.
+//!
+//! *Errors.* [`CallFailed`] says whether the host can have seen the call.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use iobuf::Buf;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, UdpSocket};
+use tokio::time::timeout;
+
+use super::{RPC_VERSION, program};
+use crate::portmap::address;
+use crate::xdr::{Reader, Writer, XdrResult};
+
+/// Bytes of a reply.
+pub const REPLY_MAX: usize = 4096;
+/// A connection must stand within this time.
+const CONNECT_MAX: Duration = Duration::from_secs(3);
+/// And a call over it be answered within this.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// A datagram is sent this often, each time waiting for a part of [`ANSWER_MAX`].
+const DATAGRAMS_MAX: u32 = 3;
+
+/// Why a call was not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallFailed {
+    /// The host cannot have seen it: there is no way to it, or no such program.
+    Unreached(String),
+    /// It may have seen it, but there was no answer that means anything.
+    Unanswered(String),
+}
+
+impl std::fmt::Display for CallFailed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unreached(why) => write!(f, "not reached: {why}"),
+            Self::Unanswered(why) => write!(f, "not answered: {why}"),
+        }
+    }
+}
+
+/// What is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Callee {
+    /// Program.
+    pub program: u32,
+    /// Version.
+    pub version: u32,
+    /// Procedure.
+    pub procedure: u32,
+}
+
+/// By what a program is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// TCP.
+    Stream,
+    /// UDP.
+    Datagrams,
+}
+
+/// The way to a host.
+#[derive(Debug)]
+pub struct Route {
+    to: IpAddr,
+    from: Mutex<IpAddr>,
+    known: Mutex<Option<(Callee, Carrier, u16)>>,
+}
+
+impl Route {
+    /// To this address, from this one of ours: a client knows its server by the address that it called.
+    pub fn new(to: IpAddr, from: IpAddr) -> Self {
+        Self { to, from: Mutex::new(from), known: Mutex::default() }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Option<(Callee, Carrier, u16)>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The address of ours that the host knows.
+    pub fn from(&self) -> IpAddr {
+        *self.from.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The host has called another address of ours.
+    pub fn set_from(&self, from: IpAddr) {
+        *self.from.lock().unwrap_or_else(PoisonError::into_inner) = from;
+    }
+
+    /// Makes one call; gives the results. `rpcbind_port` is where the host's rpcbind is.
+    pub async fn call(
+        &self,
+        rpcbind_port: u16,
+        callee: Callee,
+        args: &[u8],
+    ) -> Result<Buf, CallFailed> {
+        let remembered = self.known().filter(|(c, ..)| *c == callee);
+        if let Some((_, carrier, port)) = remembered {
+            match self.call_at(carrier, port, callee, args).await {
+                // It may have another port since it was restarted.
+                Err(CallFailed::Unreached(_)) => *self.known() = None,
+                other => return other,
+            }
+        }
+        let (carrier, port) = self.find(rpcbind_port, callee).await?;
+        let answer = self.call_at(carrier, port, callee, args).await;
+        if answer.is_ok() {
+            *self.known() = Some((callee, carrier, port));
+        }
+        answer
+    }
+
+    async fn call_at(
+        &self,
+        carrier: Carrier,
+        port: u16,
+        callee: Callee,
+        args: &[u8],
+    ) -> Result<Buf, CallFailed> {
+        let (xid, call) = message(callee, args);
+        let (from, to) = (SocketAddr::new(self.from(), 0), SocketAddr::new(self.to, port));
+        let reply = match carrier {
+            Carrier::Stream => by_stream(from, to, &call).await?,
+            Carrier::Datagrams => by_datagrams(from, to, xid, &call).await?,
+        };
+        let reply = Buf::from(reply);
+        match results(xid, &reply) {
+            Ok(Some(at)) => Ok(reply.slice(at..reply.len())),
+            _ => Err(CallFailed::Unanswered(format!("{to} refused the call"))),
+        }
+    }
+
+    /// Where a program of the host is.
+    async fn find(&self, rpcbind_port: u16, callee: Callee) -> Result<(Carrier, u16), CallFailed> {
+        let mut why = String::new();
+        for ask_by in [Carrier::Stream, Carrier::Datagrams] {
+            for carrier in [Carrier::Stream, Carrier::Datagrams] {
+                let (question, args) = address::question(self.to, callee, carrier);
+                match self.call_at(ask_by, rpcbind_port, question, &args).await {
+                    Ok(answer) => match address::port_in_answer(self.to, &answer) {
+                        Some(port) => return Ok((carrier, port)),
+                        None => why = format!("{} has no program {}", self.to, callee.program),
+                    },
+                    Err(e) => {
+                        why = format!("rpcbind of {}: {e}", self.to);
+                        break;
+                    }
+                }
+            }
+        }
+        Err(CallFailed::Unreached(why))
+    }
+}
+
+/// A call without a credential, and its transaction number.
+pub(crate) fn message(callee: Callee, args: &[u8]) -> (u32, Vec<u8>) {
+    static NEXT: AtomicU32 = AtomicU32::new(0x4847_0001);
+    let xid = NEXT.fetch_add(1, Ordering::Relaxed);
+    let mut w = Writer::new();
+    let Callee { program, version, procedure } = callee;
+    for v in [xid, 0, RPC_VERSION, program, version, procedure, 0, 0, 0, 0] {
+        w.u32(v);
+    }
+    let mut call = w.into_reply().head;
+    call.extend_from_slice(args);
+    (xid, call)
+}
+
+/// Where the results begin in the reply to a call; `None` when it was refused or is not the reply to it.
+pub(crate) fn results(xid: u32, reply: &Buf) -> XdrResult<Option<usize>> {
+    let mut r = Reader::new(reply, &[]);
+    // xid, REPLY, MSG_ACCEPTED, verifier, SUCCESS.
+    if r.u32()? != xid || r.u32()? != 1 || r.u32()? != 0 {
+        return Ok(None);
+    }
+    r.u32()?;
+    r.opaque(super::AUTH_BODY_MAX)?;
+    Ok((r.u32()? == 0).then(|| r.position()))
+}
+
+fn unreached(to: SocketAddr) -> impl Fn(io::Error) -> CallFailed {
+    move |e| CallFailed::Unreached(format!("{to}: {e}"))
+}
+
+fn unanswered(to: SocketAddr) -> impl Fn(io::Error) -> CallFailed {
+    move |e| CallFailed::Unanswered(format!("{to}: {e}"))
+}
+
+async fn by_stream(from: SocketAddr, to: SocketAddr, call: &[u8]) -> Result<Vec<u8>, CallFailed> {
+    let connect = async {
+        let socket = if to.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.bind(from)?;
+        socket.connect(to).await
+    };
+    let connected = timeout(CONNECT_MAX, connect).await;
+    let mut stream = connected
+        .map_err(|_| CallFailed::Unreached(format!("{to}: no answer")))?
+        .map_err(unreached(to))?;
+    let exchange = exchange(&mut stream, call);
+    let done = timeout(ANSWER_MAX, exchange).await;
+    done.map_err(|_| CallFailed::Unanswered(format!("{to}: no answer")))?.map_err(unanswered(to))
+}
+
+/// One call in one record, and its reply (RFC 5531 section 11).
+pub(crate) async fn exchange(
+    stream: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin),
+    call: &[u8],
+) -> io::Result<Vec<u8>> {
+    const LAST: u32 = 0x8000_0000;
+    let too_long = || io::Error::new(io::ErrorKind::InvalidData, "too long");
+    let mark = u32::try_from(call.len()).map_err(|_| too_long())? | LAST;
+    let record = [&mark.to_be_bytes()[..], call].concat();
+    stream.write_all(&record).await?;
+    let mut reply = Vec::new();
+    loop {
+        let mark = stream.read_u32().await?;
+        let length = usize::try_from(mark & !LAST).map_err(|_| too_long())?;
+        if length > REPLY_MAX - reply.len() {
+            return Err(too_long());
+        }
+        let at = reply.len();
+        reply.resize(at + length, 0);
+        stream.read_exact(&mut reply[at..]).await?;
+        if mark & LAST != 0 {
+            return Ok(reply);
+        }
+        if length == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a piece of nothing"));
+        }
+    }
+}
+
+async fn by_datagrams(
+    from: SocketAddr,
+    to: SocketAddr,
+    xid: u32,
+    call: &[u8],
+) -> Result<Vec<u8>, CallFailed> {
+    let socket = UdpSocket::bind(from).await.map_err(unreached(to))?;
+    // A connected socket hears only its peer, and of a port where nobody listens.
+    socket.connect(to).await.map_err(unreached(to))?;
+    let mut reply = vec![0; REPLY_MAX];
+    for _ in 0..DATAGRAMS_MAX {
+        socket.send(call).await.map_err(unreached(to))?;
+        let answer = async {
+            loop {
+                let length = socket.recv(&mut reply).await?;
+                if reply[..length].starts_with(&xid.to_be_bytes()) {
+                    return Ok::<_, io::Error>(length);
+                }
+            }
+        };
+        match timeout(ANSWER_MAX / DATAGRAMS_MAX, answer).await {
+            Ok(Ok(length)) => {
+                reply.truncate(length);
+                return Ok(reply);
+            }
+            Ok(Err(e)) if e.kind() == io::ErrorKind::ConnectionRefused => {
+                return Err(unreached(to)(e));
+            }
+            Ok(Err(e)) => return Err(unanswered(to)(e)),
+            Err(_) => {}
+        }
+    }
+    Err(CallFailed::Unanswered(format!("{to}: no answer")))
+}
+
+/// The program that is asked where others are.
+pub(crate) const RPCBIND: u32 = program::PORTMAP;
