@@ -115,7 +115,7 @@ pub struct Completion {
     /// The buffer of a Receive or Read, filled as far as data came.
     pub buf: Option<BufMut>,
     /// The peer's Send asked for this handle of ours to be invalidated, which has been done; the region waits for
-    /// [`QueuePair::release`].
+    /// [`QueuePair::release`]. Some devices do it without a word (siw's library).
     pub invalidated: Option<u32>,
 }
 
@@ -157,7 +157,8 @@ pub enum Refused {
 pub struct Down {
     /// One line for the log: who ended it and why.
     pub reason: String,
-    /// The rule that the peer broke, by its stable name, if that was the reason.
+    /// The rule that the peer broke, by its stable name, if that was the reason and the provider was told: InfiniBand tells
+    /// the side that broke it, and the other one only that it is over.
     pub violation: Option<&'static str>,
 }
 
@@ -272,7 +273,7 @@ pub struct ConnectParams {
 pub struct Connected {
     /// The queue pair, ready for posts.
     pub qp: Box<dyn QueuePair>,
-    /// What the peer sent with its request or answer.
+    /// What the peer sent with its request or answer. InfiniBand's fields are of fixed size: zeros may follow.
     pub private_data: Bytes,
     /// The peer's address.
     pub peer: SocketAddr,

@@ -22,8 +22,17 @@ const LAB: &[&str] = &[
     "attr",
 ];
 
-/// Other people's clients and decoders.
-const THIRD: &[&str] = &["libnfs-utils", "tshark", "tcpdump", "smbclient", "python3-impacket"];
+/// Other people's clients and decoders, and the headers of rdma-core.
+const THIRD: &[&str] = &[
+    "libnfs-utils",
+    "tshark",
+    "tcpdump",
+    "smbclient",
+    "python3-impacket",
+    "binutils",
+    "libibverbs-dev",
+    "librdmacm-dev",
+];
 
 /// Samba's conformance suite.
 const SMBTORTURE: &[&str] = &["samba-testsuite", "iproute2", "util-linux"];

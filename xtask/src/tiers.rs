@@ -75,11 +75,32 @@ fn parse(args: &[String]) -> Result<Asked> {
 
 /// Other people's programs.
 fn third_parties(asked: &Asked) -> Result<Tally> {
+    let wanted =
+        |name: &str| asked.only.is_empty() || asked.only.iter().any(|o| name.contains(o.as_str()));
     let mut tally = lab::third_parties(&asked.only, asked.verbose)?;
-    if asked.only.is_empty() || asked.only.iter().any(|o| "smbtorture".contains(o.as_str())) {
+    if wanted("rdma-core") {
+        tally.add(cargo_test(&["--package", "rdma-sys", "--test", "layout"])?);
+        tally.count("headgate starts without rdma-core", is_not_linked_with_rdma_core());
+    }
+    if wanted("smbtorture") {
         tally.add(smbtorture::tier(asked.verbose)?);
     }
     Ok(tally)
+}
+
+/// The loader must find the program complete where libibverbs and librdmacm are not installed.
+fn is_not_linked_with_rdma_core() -> Result<()> {
+    lab::gateway::build()?;
+    let program = lab::gateway::program();
+    let dynamic = output(&["readelf", "--dynamic", "--wide", &program.display().to_string()])?;
+    let mut needed = dynamic.lines().filter(|l| l.contains("(NEEDED)")).peekable();
+    if needed.peek().is_none() {
+        return Err("readelf tells of no library at all".into());
+    }
+    match needed.find(|l| l.contains("ibverbs") || l.contains("rdmacm")) {
+        Some(line) => Err(format!("{}: {}", program.display(), line.trim())),
+        None => Ok(()),
+    }
 }
 
 /// Format, lints, crate graph, and what no compiler checks.

@@ -139,6 +139,13 @@ impl Device {
         self.context.as_ptr()
     }
 
+    /// The peer may be given a window onto memory instead of the memory's own key.
+    pub(super) fn has_windows(&self) -> bool {
+        use ibv_device_cap_flags as caps;
+        let either = caps::IBV_DEVICE_MEM_WINDOW_TYPE_2A.0 | caps::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
+        self.attr.device_cap_flags & either != 0
+    }
+
     /// Events of this queue pair are kept in the answer from now on.
     pub(super) fn join(&self, qp_num: u32) -> Arc<Notice> {
         let notice = Arc::new(Notice::default());

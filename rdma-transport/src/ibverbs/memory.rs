@@ -71,6 +71,10 @@ impl Registered {
         unsafe { self.0.as_ref() }.lkey
     }
 
+    pub(super) fn raw(&self) -> *mut ibv_mr {
+        self.0.as_ptr()
+    }
+
     pub(super) fn remote_key(&self) -> u32 {
         // SAFETY: the region is alive.
         unsafe { self.0.as_ref() }.rkey

@@ -10,7 +10,6 @@
 //! agrees or time is up, the queue pair is destroyed, and everything left comes back flushed.
 #![allow(unsafe_code)]
 
-use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,9 +24,11 @@ use super::cm::Event;
 use super::device::Device;
 use super::hardware::{BATCH, Hardware};
 use super::memory::Registered;
+use super::queue::Opening;
 use super::receives::{Early, Front, Posted, Receives};
 use super::requests::{InFlight, Key, Sender, piece};
 use super::spin::Spin;
+use super::windows::Windows;
 use crate::verbs::{
     Completion, Counters, Down, Limits, QueuePair, Refused, Region, Rejected, RemoteSeg, Work,
     WorkError, WorkId, WorkKind,
@@ -37,12 +38,6 @@ use crate::verbs::{
 const OF_RECV: u64 = 1 << 63;
 /// Completions of one poll; then other tasks get their turn.
 const COMPLETIONS_MAX: usize = 256;
-
-/// A region that the peer may touch while it is registered.
-struct Lent {
-    region: Region,
-    registered: Option<Registered>,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -71,7 +66,9 @@ pub(super) struct VerbsPair {
     hw: Option<Hardware>,
     recvs: Receives<Option<Registered>>,
     sender: Sender,
-    regions: HashMap<u32, Lent>,
+    windows: Windows,
+    /// Of the provider's own Receives where they lie outside of slabs.
+    early: Vec<Registered>,
     limits: Limits,
     counters: Counters,
     phase: Phase,
@@ -97,7 +94,8 @@ impl VerbsPair {
             hw: Some(hw),
             recvs: Receives::new([].into()),
             sender: Sender::new(device.clone(), depth),
-            regions: HashMap::new(),
+            windows: Windows::default(),
+            early: Vec::new(),
             limits,
             counters: Counters::default(),
             phase: Phase::Open,
@@ -123,19 +121,10 @@ impl VerbsPair {
         for buf in &mut early {
             keys.push(recv_key(&self.device, buf)?);
         }
-        // Registrations of the heap's live as long as the connection does: there are next to none.
         let pieces: Vec<ibv_sge> = early.iter_mut().zip(&keys).map(|(b, k)| whole(b, k)).collect();
-        self.sender_keep(keys);
+        self.early.extend(keys.into_iter().filter_map(|k| k.registered));
         self.recvs = Receives::new(early.into());
         self.post_recv_list(pieces)
-    }
-
-    fn sender_keep(&mut self, keys: Vec<Key>) {
-        for registered in keys.into_iter().filter_map(|k| k.registered) {
-            let key = registered.remote_key();
-            let region = Region::Writable(BufMut::heap(0));
-            self.regions.insert(key, Lent { region, registered: Some(registered) });
-        }
     }
 
     fn post_recv_list(&mut self, mut pieces: Vec<ibv_sge>) -> std::io::Result<()> {
@@ -193,18 +182,11 @@ impl VerbsPair {
                 return Err(too_long());
             };
             if let Some(key) = early.invalidated {
-                self.close_region(key);
+                self.windows.close(key);
             }
             out.push(recv_done(id, Ok(buf.len()), buf, early.invalidated));
         }
         Ok(())
-    }
-
-    /// The peer asked that this key be closed, and the card has done so.
-    fn close_region(&mut self, key: u32) {
-        if let Some(lent) = self.regions.get_mut(&key) {
-            lent.registered = None;
-        }
     }
 
     /// Takes completions until there are none or enough of them.
@@ -262,7 +244,7 @@ impl VerbsPair {
             Front::Posted(mut p) => {
                 p.into.set_filled(len);
                 if let Some(key) = invalidated {
-                    self.close_region(key);
+                    self.windows.close(key);
                 }
                 out.push(recv_done(p.id, Ok(len), p.into, invalidated));
             }
@@ -310,6 +292,8 @@ impl VerbsPair {
     /// The queue pair goes, and everything comes back.
     fn finish(&mut self, out: &mut Vec<Completion>) {
         self.phase = Phase::Over;
+        // A window holds on to its queue pair.
+        self.windows.close_all();
         // What was done before the end; why the rest failed is known already.
         while let Some(hw) = &mut self.hw {
             let mut batch = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
@@ -334,9 +318,7 @@ impl VerbsPair {
         while let Some(work) = self.sender.queue.pop_waiting() {
             out.push(never_posted(work));
         }
-        for lent in self.regions.values_mut() {
-            lent.registered = None;
-        }
+        self.early.clear();
     }
 
     /// What librdmacm and the device tell.
@@ -393,14 +375,19 @@ impl VerbsPair {
         }
     }
 
-    /// Posts and takes. Errors begin the end.
-    fn move_on(&mut self, out: &mut Vec<Completion>) {
+    /// Posts what waits. Errors begin the end.
+    fn send(&mut self) {
         if matches!(self.phase, Phase::Open | Phase::Closing)
             && let Some(hw) = &mut self.hw
-            && let Err(e) = self.sender.post(hw, &mut self.counters)
+            && let Err(e) = self.sender.post(hw, &self.windows, &mut self.counters)
         {
             self.begin_end(End::because(e.to_string()));
         }
+    }
+
+    /// Posts and takes. Errors begin the end.
+    fn move_on(&mut self, out: &mut Vec<Completion>) {
+        self.send();
         if let Err(end) = self.harvest(out) {
             self.begin_end(end);
         }
@@ -578,6 +565,13 @@ fn judge_event(event: ibv_event_type::Type) -> End {
     End { reason: reason.into(), violation }
 }
 
+impl Drop for VerbsPair {
+    fn drop(&mut self) {
+        // A window holds on to its queue pair.
+        self.windows.close_all();
+    }
+}
+
 impl QueuePair for VerbsPair {
     fn limits(&self) -> Limits {
         self.limits
@@ -638,35 +632,20 @@ impl QueuePair for VerbsPair {
         if self.phase != Phase::Open {
             return Err((Refused::Down, region));
         }
-        if self.regions.len() >= self.limits.regions_max {
+        if self.windows.len() >= self.limits.regions_max {
             return Err((Refused::Full, region));
         }
-        let mut region = region;
-        use ibv_access_flags as rights;
-        let (at, len, what) = match &mut region {
-            Region::Writable(b) => {
-                let what = rights::IBV_ACCESS_LOCAL_WRITE.0 | rights::IBV_ACCESS_REMOTE_WRITE.0;
-                (b.whole_mut().as_mut_ptr().expose_provenance(), b.capacity(), what)
-            }
-            Region::Readable(b) => (
-                b.as_slice().as_ptr().expose_provenance(),
-                b.len(),
-                rights::IBV_ACCESS_REMOTE_READ.0,
-            ),
-        };
-        let Ok(len_32) = u32::try_from(len) else { return Err((Refused::Invalid, region)) };
-        // SAFETY: the region is kept beside its registration, which is given up before it.
-        let registered = unsafe { self.device.slabs.domain().register(at, len.max(1), what) };
-        let Ok(registered) = registered else { return Err((Refused::Full, region)) };
-        let handle = registered.remote_key();
-        self.regions.insert(handle, Lent { region, registered: Some(registered) });
-        Ok(RemoteSeg { handle, len: len_32, offset: at as u64 })
+        let (lent, opens) = self.windows.lend(&self.device, region)?;
+        if opens {
+            self.sender.queue.open(Opening { key: lent.handle });
+            self.send();
+        }
+        Ok(lent)
     }
 
     fn release(&mut self, handle: u32) -> Option<Region> {
-        let Lent { region, registered } = self.regions.remove(&handle)?;
-        drop(registered);
-        Some(region)
+        self.sender.queue.give_up(handle);
+        self.windows.take(handle)
     }
 
     fn disconnect(&mut self) {

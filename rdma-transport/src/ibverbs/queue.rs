@@ -1,6 +1,7 @@
 //! What is posted to the card's send queue, what waits for room in it, and who tells of it. Pure.
 //!
-//! Only some requests ask for a completion: it proves all before it. A place in the queue is free again when a completion
+//! Only some requests ask for a completion: it proves all before it, except RDMA Reads, which always ask for one of their own:
+//! siw tells of a Send while a Read before it is still under way. A place in the queue is free again when a completion
 //! says so, so one is asked for often enough that the queue never fills without.
 
 use std::collections::VecDeque;
@@ -12,19 +13,38 @@ use crate::verbs::Work;
 /// Requests after which a completion is asked for at the latest.
 const SIGNAL_EVERY: u64 = 16;
 
+/// A window onto a region of this side that opens with the request: everything posted after it finds it open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Opening {
+    /// The key that the peer is given.
+    pub(super) key: u32,
+}
+
+/// What waits for room.
+#[derive(Debug)]
+pub(super) enum Waiting {
+    Work(Work),
+    Opening(Opening),
+}
+
 /// The send queue. `W` is what was posted, with its memory.
 #[derive(Debug)]
 pub(super) struct SendQueue<W> {
     /// Not posted yet, and how many segments of the first were.
-    waiting: VecDeque<Work>,
+    waiting: VecDeque<Waiting>,
+    openings: usize,
     pub(super) segments_done: usize,
     /// With the number of the last request of each.
     posted: VecDeque<(u64, W)>,
     depth: u64,
     /// The number of the next request.
     next: u64,
+    /// A completion came of the one before this.
+    told: u64,
     /// All before this one are done.
     done: u64,
+    /// Reads that no completion came of.
+    reads: VecDeque<u64>,
     unsignalled: u64,
 }
 
@@ -32,18 +52,21 @@ impl<W> SendQueue<W> {
     pub(super) fn new(depth: u32) -> Self {
         Self {
             waiting: VecDeque::new(),
+            openings: 0,
             segments_done: 0,
             posted: VecDeque::new(),
             depth: depth.into(),
             next: 0,
+            told: 0,
             done: 0,
+            reads: VecDeque::new(),
             unsignalled: 0,
         }
     }
 
     /// Work that has not come back.
     pub(super) fn len(&self) -> usize {
-        self.waiting.len() + self.posted.len()
+        self.waiting.len() - self.openings + self.posted.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -55,17 +78,31 @@ impl<W> SendQueue<W> {
     }
 
     pub(super) fn push(&mut self, work: Work) {
-        self.waiting.push_back(work);
+        self.waiting.push_back(Waiting::Work(work));
     }
 
-    pub(super) fn first(&self) -> Option<&Work> {
+    /// Opens a window before whatever is pushed after this.
+    pub(super) fn open(&mut self, opening: Opening) {
+        self.openings += 1;
+        self.waiting.push_back(Waiting::Opening(opening));
+    }
+
+    /// The window is not to be opened any more, if that still waits.
+    pub(super) fn give_up(&mut self, key: u32) {
+        let is_it = |w: &Waiting| matches!(w, Waiting::Opening(o) if o.key == key);
+        let before = self.waiting.len();
+        self.waiting.retain(|w| !is_it(w));
+        self.openings -= before - self.waiting.len();
+    }
+
+    pub(super) fn first(&self) -> Option<&Waiting> {
         self.waiting.front()
     }
 
     /// Where the first one, a Read, puts what it fetches: an address, and the slab that it lies in.
     pub(super) fn read_target(&mut self) -> Option<(usize, Option<Slab>)> {
         match self.waiting.front_mut() {
-            Some(Work::Read { into, .. }) => {
+            Some(Waiting::Work(Work::Read { into, .. })) => {
                 Some((into.spare_mut().as_mut_ptr().expose_provenance(), into.slab()))
             }
             _ => None,
@@ -73,9 +110,11 @@ impl<W> SendQueue<W> {
     }
 
     /// All of the first one was posted: it is to be kept with its memory by [`SendQueue::posted`].
-    pub(super) fn take_first(&mut self) -> Option<Work> {
+    pub(super) fn take_first(&mut self) -> Option<Waiting> {
         self.segments_done = 0;
-        self.waiting.pop_front()
+        let first = self.waiting.pop_front();
+        self.openings -= usize::from(matches!(first, Some(Waiting::Opening(_))));
+        first
     }
 
     /// What belongs to the requests up to the last number given.
@@ -100,19 +139,31 @@ impl<W> SendQueue<W> {
         (number, asks)
     }
 
+    /// The number of one more request that is a Read, which asks for a completion.
+    pub(super) fn number_read(&mut self) -> u64 {
+        let (number, _) = self.number(true);
+        self.reads.push_back(number);
+        number
+    }
+
     /// The last number given asks for a completion after all: nothing follows for now.
     pub(super) fn ask_last(&mut self) {
         self.unsignalled = 0;
     }
 
-    /// The completion of this number came: it and all before it are done, and are taken by [`SendQueue::pop_done`].
+    /// The completion of this number came: what is done by that is taken by [`SendQueue::pop_done`].
     pub(super) fn done(&mut self, number: u64) {
-        self.done = self.done.max((number + 1).min(self.next));
+        self.reads.retain(|read| *read != number);
+        self.told = self.told.max((number + 1).min(self.next));
+        let first_read = self.reads.front().copied().unwrap_or(u64::MAX);
+        self.done = self.told.min(first_read);
     }
 
     /// All before this number are done, it is not.
     pub(super) fn failed(&mut self, number: u64) {
-        self.done = self.done.max(number.min(self.next));
+        if let Some(before) = number.checked_sub(1) {
+            self.done(before);
+        }
     }
 
     /// The oldest that is done.
@@ -128,14 +179,20 @@ impl<W> SendQueue<W> {
         self.posted.pop_front().map(|(_, what)| what)
     }
 
+    /// The oldest work that waits.
     pub(super) fn pop_waiting(&mut self) -> Option<Work> {
-        self.waiting.pop_front()
+        loop {
+            if let Waiting::Work(work) = self.take_first()? {
+                return Some(work);
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verbs::WorkId;
 
     fn post(q: &mut SendQueue<u32>, what: u32, requests: usize) -> Vec<(u64, bool)> {
         let numbers = (0..requests).map(|_| q.number(false)).collect();
@@ -179,6 +236,41 @@ mod tests {
             assert!(asked > 0, "{depth}");
             assert_eq!(q.room(), 0);
         }
+    }
+
+    #[test]
+    fn a_read_is_done_by_its_own_completion() {
+        let mut q = SendQueue::new(8);
+        post(&mut q, 1, 1);
+        let (first, second) = (q.number_read(), q.number_read());
+        q.posted(2);
+        post(&mut q, 3, 1);
+        q.done(3);
+        assert_eq!((q.pop_done(), q.pop_done()), (Some(1), None));
+        assert_eq!(q.room(), 5);
+        q.done(first);
+        assert_eq!(q.pop_done(), None, "one segment is still under way");
+        q.done(second);
+        assert_eq!((q.pop_done(), q.pop_done()), (Some(2), Some(3)));
+        assert_eq!(q.room(), 8);
+    }
+
+    #[test]
+    fn a_window_waits_in_turn_and_is_no_work() {
+        let mut q = SendQueue::<()>::new(4);
+        let read = |id| Work::Send { id: WorkId(id), from: vec![], invalidate: None };
+        q.push(read(1));
+        q.open(Opening { key: 7 });
+        q.open(Opening { key: 8 });
+        q.push(read(2));
+        assert_eq!(q.len(), 2);
+        q.give_up(7);
+        assert!(matches!(q.take_first(), Some(Waiting::Work(_))));
+        assert!(matches!(q.take_first(), Some(Waiting::Opening(Opening { key: 8 }))));
+        assert_eq!(q.len(), 1);
+        q.open(Opening { key: 9 });
+        assert_eq!(q.pop_waiting().map(|w| w.id()), Some(WorkId(2)));
+        assert!(q.pop_waiting().is_none() && q.is_empty());
     }
 
     #[test]

@@ -9,8 +9,8 @@ pub(super) struct Quirks {
     /// The target of an RDMA Read has to allow writes of the peer (RFC 5040 section 5.4: its STag goes over the wire): it is
     /// registered for this Read alone, since the key of a slab would open it to the peer.
     pub(super) read_sink_is_remote: bool,
-    /// There is no wait for a Receive that is not posted yet (RFC 5041 section 5.3): a Send without one ends the connection.
-    pub(super) no_receiver_not_ready: bool,
+    /// The library takes no inline data with an invalidation.
+    pub(super) invalidates_without_inline: bool,
 }
 
 /// What to mind with a device of this transport and vendor.
@@ -18,7 +18,7 @@ pub(super) fn quirks(is_iwarp: bool, vendor: u32) -> Quirks {
     Quirks {
         // siw asks for the right to write locally, and checks that the Response belongs to a Read of this side.
         read_sink_is_remote: is_iwarp && vendor != SIW,
-        no_receiver_not_ready: is_iwarp,
+        invalidates_without_inline: is_iwarp && vendor == SIW,
     }
 }
 
@@ -31,6 +31,6 @@ mod tests {
         assert!(!quirks(false, 0x02c9).read_sink_is_remote);
         assert!(!quirks(true, SIW).read_sink_is_remote);
         assert!(quirks(true, 0x8086).read_sink_is_remote);
-        assert!(quirks(true, SIW).no_receiver_not_ready);
+        assert!(quirks(true, SIW).invalidates_without_inline);
     }
 }

@@ -16,7 +16,8 @@ use rdma_sys::*;
 use super::device::Device;
 use super::hardware::Hardware;
 use super::memory::Registered;
-use super::queue::SendQueue;
+use super::queue::{SendQueue, Waiting};
+use super::windows::Windows;
 use crate::verbs::{Counters, RemoteSeg, Work, WorkId, WorkKind};
 
 /// Pieces outside of slabs are gathered up to this many bytes; registering costs more than copying them.
@@ -76,6 +77,10 @@ impl List {
                 wr.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
                 wr.wr.rdma = rdma_t { remote_addr: to.offset, rkey: to.handle };
             }
+            Kind::Open { bind } => {
+                wr.opcode = ibv_wr_opcode::IBV_WR_BIND_MW;
+                wr.bind_mw_tso_union.bind_mw = bind;
+            }
             Kind::Read { from } => {
                 wr.opcode = ibv_wr_opcode::IBV_WR_RDMA_READ;
                 wr.wr.rdma = rdma_t { remote_addr: from.offset, rkey: from.handle };
@@ -114,6 +119,7 @@ enum Kind {
     Send { invalidate: Option<u32>, inline: bool },
     Write { to: RemoteSeg },
     Read { from: RemoteSeg },
+    Open { bind: bind_mw_t },
 }
 
 /// A key for memory, and what has to live as long as it is used.
@@ -187,15 +193,21 @@ impl Sender {
     }
 
     /// Posts what waits, as far as there is room.
-    pub(super) fn post(&mut self, hw: &mut Hardware, counters: &mut Counters) -> io::Result<()> {
+    pub(super) fn post(
+        &mut self,
+        hw: &mut Hardware,
+        windows: &Windows,
+        counters: &mut Counters,
+    ) -> io::Result<()> {
         while self.queue.has_waiting() && self.queue.room() > 0 {
             self.list.clear();
             let mut fits = true;
             while fits && self.queue.room() > 0 && self.list.requests.len() < LIST_MAX {
                 fits = match self.queue.first() {
                     None => false,
-                    Some(Work::Read { .. }) => self.read(counters)?,
-                    Some(_) => self.send_or_write(hw, counters)?,
+                    Some(Waiting::Work(Work::Read { .. })) => self.read(counters)?,
+                    Some(Waiting::Work(_)) => self.send_or_write(hw, counters)?,
+                    Some(Waiting::Opening(_)) => self.open(windows),
                 };
             }
             if self.list.requests.is_empty() {
@@ -208,14 +220,29 @@ impl Sender {
         Ok(())
     }
 
+    /// Opens a window of this side, if it is still wanted.
+    fn open(&mut self, windows: &Windows) -> bool {
+        if let Some(Waiting::Opening(opening)) = self.queue.take_first()
+            && let Some(bind) = windows.bind(opening.key)
+        {
+            let (number, asks) = self.queue.number(false);
+            self.list.push(number, asks, Kind::Open { bind }, &[]);
+        }
+        true
+    }
+
     fn send_or_write(&mut self, hw: &Hardware, counters: &mut Counters) -> io::Result<bool> {
         let (id, from, to, invalidate) = match self.queue.take_first() {
-            Some(Work::Send { id, from, invalidate }) => (id, from, None, invalidate),
-            Some(Work::Write { id, from, to }) => (id, vec![from], Some(to), None),
+            Some(Waiting::Work(Work::Send { id, from, invalidate })) => {
+                (id, from, None, invalidate)
+            }
+            Some(Waiting::Work(Work::Write { id, from, to })) => (id, vec![from], Some(to), None),
             _ => return Ok(false),
         };
         let bytes: usize = from.iter().map(Buf::len).sum();
-        let inline = to.is_none() && bytes <= hw.inline_max && from.len() <= hw.pieces_max;
+        let bare = invalidate.is_none() || !self.device.quirks.invalidates_without_inline;
+        let fits = bytes <= hw.inline_max && from.len() <= hw.pieces_max;
+        let inline = to.is_none() && bare && fits;
         let kind = match to {
             None => {
                 counters.sends += 1;
@@ -297,7 +324,9 @@ impl Sender {
     /// One request for each segment; false when not all of them fit.
     fn read(&mut self, counters: &mut Counters) -> io::Result<bool> {
         let (begun, room) = (self.queue.segments_done, self.queue.room());
-        let Some(Work::Read { from, .. }) = self.queue.first() else { return Ok(false) };
+        let Some(Waiting::Work(Work::Read { from, .. })) = self.queue.first() else {
+            return Ok(false);
+        };
         let total: usize = from.iter().map(|s| s.len as usize).sum();
         let before: usize = from[..begun].iter().map(|s| s.len as usize).sum();
         let end = from.len().min(begun + room);
@@ -317,9 +346,9 @@ impl Sender {
         };
         let mut to = at + before;
         for from in now.into_iter().filter(|s| s.len > 0) {
-            let (number, asks) = self.queue.number(false);
+            let number = self.queue.number_read();
             let target = [piece(to, from.len as usize, key.local)];
-            self.list.push(number, asks, Kind::Read { from }, &target);
+            self.list.push(number, true, Kind::Read { from }, &target);
             to += from.len as usize;
         }
         if !complete {
@@ -327,7 +356,7 @@ impl Sender {
             self.partial = Some(key);
             return Ok(false);
         }
-        if let Some(Work::Read { id, into, .. }) = self.queue.take_first() {
+        if let Some(Waiting::Work(Work::Read { id, into, .. })) = self.queue.take_first() {
             counters.reads += 1;
             counters.read_bytes += total as u64;
             self.queue.posted(InFlight {

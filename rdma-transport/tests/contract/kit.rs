@@ -70,6 +70,11 @@ impl End {
         self.qp.post(vec![Work::Recv { id: WorkId(id), into }]).unwrap();
     }
 
+    /// Over, and it is known which rule the peer broke, where the provider is told.
+    fn knows_the_rule(&self) -> bool {
+        self.down.as_ref().is_some_and(|d| d.violation.is_some() || !crate::TELLS_ALL)
+    }
+
     fn register(&mut self, region: Region) -> RemoteSeg {
         self.qp.register(region).unwrap()
     }
@@ -262,7 +267,8 @@ pub fn invalidated_memory_is_closed(make: Maker) {
         let invalidate = Some(region.handle);
         a.qp.post(vec![Work::Send { id: WorkId(1), from, invalidate }]).unwrap();
         both(&mut a, &mut b, |_, b| !b.done.is_empty()).await;
-        assert_eq!(b.done[0].invalidated, Some(region.handle));
+        let told = b.done[0].invalidated;
+        assert!(told == Some(region.handle) || (told.is_none() && !crate::TELLS_ALL));
         // The memory is still the queue pair's to give back, and no longer the peer's to touch.
         a.qp.post(vec![write(2, b"late", region)]).unwrap();
         until_down(&mut a, &mut b).await;
@@ -296,7 +302,7 @@ pub fn memory_is_guarded(make: Maker) {
             invalidate: Some(w.handle ^ 0x100),
         }),
     ];
-    for (what, crime) in crimes {
+    for (what, crime) in crimes.into_iter().filter(|(what, _)| !crate::is_lax(what)) {
         run(async {
             let (mut a, mut b) = connected(&*make()).await;
             let mine = pool(8);
@@ -308,7 +314,7 @@ pub fn memory_is_guarded(make: Maker) {
             }
             a.qp.post(vec![crime(writable, readable)]).unwrap();
             until_down(&mut a, &mut b).await;
-            assert!(b.down.as_ref().unwrap().violation.is_some(), "{what}: {:?}", b.down);
+            assert!(b.knows_the_rule(), "{what}: {:?}", b.down);
             for end in [&a, &b] {
                 let back = end.of(WorkKind::Recv);
                 assert_eq!(back.len(), 3, "{what}");
@@ -334,7 +340,7 @@ pub fn a_send_needs_a_receive_that_holds_it(make: Maker) {
             }
             a.qp.post(vec![send(1, &[1; 101]), send(2, b"behind")]).unwrap();
             until_down(&mut a, &mut b).await;
-            assert!(b.down.as_ref().unwrap().violation.is_some(), "{:?}", b.down);
+            assert!(b.knows_the_rule(), "{:?}", b.down);
             assert_eq!(b.done.len(), recvs);
             assert!(b.done.iter().all(|c| c.result.is_err() && c.buf.is_some()));
             assert_eq!(a.ids(false), [1, 2]);

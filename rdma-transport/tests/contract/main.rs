@@ -18,6 +18,14 @@ fn iwarp(all: bool) -> Iwarp {
     Iwarp::new(IwarpConfig { crc: all, large_fpdus: all, close_time_max, ..usual })
 }
 
+/// These know which rule was broken, and what was invalidated.
+const TELLS_ALL: bool = true;
+
+/// Whether a provider lets this pass that it should not.
+fn is_lax(_crime: &str) -> bool {
+    false
+}
+
 fn listen_at() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }

@@ -1,5 +1,5 @@
-//! The contract of queue pairs, asked of an RDMA device: `VERBS_AT` names an address that one serves. The lab runs this in
-//! its guests.
+//! The contract of queue pairs, asked of an RDMA device: `VERBS_AT` names an address that one serves, `VERBS_LAX` a crime that
+//! it lets pass. The lab runs this in its guests.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "../common/mod.rs"]
@@ -17,6 +17,14 @@ fn verbs() -> Verbs {
     // Both ends are kept after the end, so the peer's agreement would be awaited for the whole of this time.
     let close_time_max = Duration::from_millis(500);
     Verbs::new(VerbsConfig { close_time_max, ..VerbsConfig::default() })
+}
+
+/// What a device tells of broken rules and of invalidated memory differs.
+const TELLS_ALL: bool = false;
+
+/// Whether the device lets this pass that it should not: siw does not ask whether what is read may be read.
+fn is_lax(crime: &str) -> bool {
+    std::env::var("VERBS_LAX").is_ok_and(|lax| lax == crime)
 }
 
 fn listen_at() -> SocketAddr {
