@@ -151,7 +151,7 @@ impl Device {
     }
 
     fn explain(&self, e: &Error) -> Error {
-        let has = self.slabs.count() * Slab::LEN >> 20;
+        let has = (self.slabs.count() * Slab::LEN) >> 20;
         let more = match e.raw_os_error() {
             Some(libc::ENOMEM) => {
                 "; raise the limit of locked memory (LimitMEMLOCK= of systemd, `ulimit -l`, --ulimit memlock= of a container)"
