@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use crate::bench::BenchArgs;
 use crate::demo::DemoArgs;
 use crate::import::ImportArgs;
+use crate::top::TopArgs;
 use crate::user::UserArgs;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use config::{
@@ -34,6 +35,8 @@ enum Command {
     User(UserArgs),
     /// What the running daemon is doing: its clients, and for each whether it is on RDMA and why not
     Status(StatusArgs),
+    /// Watch the running daemon: clients, operations, shares, memory; redrawn in place
+    Top(TopArgs),
     /// Is the configuration sound, and what does a client type for every address?
     Check(CheckArgs),
     /// Serve a temporary folder on loopback and move files through every protocol; no configuration
@@ -187,6 +190,9 @@ pub fn main() -> ExitCode {
         Command::Serve(configuration) => serve(configuration),
         Command::User(args) => crate::user::run(args).map_err(Failure::Work),
         Command::Status(args) => status(&args),
+        Command::Top(args) => {
+            runtime().and_then(|r| crate::top::run(&args, &r).map_err(Failure::Work))
+        }
         Command::Check(args) => check(args),
         Command::Demo(args) => demo(&args),
         Command::Bench(args) => crate::bench::run(args).map_err(Failure::Work),

@@ -23,5 +23,6 @@ pub mod shares;
 pub mod shutdown;
 pub mod smb;
 pub mod table;
+pub mod top;
 pub mod user;
 pub mod users;

@@ -1,5 +1,7 @@
 //! The admin address of a daemon that serves.
 
+#![allow(clippy::unwrap_used)]
+
 use std::time::Duration;
 
 use config::{Admin, Settings, Share, Source};
@@ -71,4 +73,78 @@ async fn an_address_that_was_asked_for_and_is_taken_stops_the_start() {
     let refused = gateway::serve::start(Settings { admin, ..settings(state.path()) }).await;
     let why = refused.unwrap_err();
     assert!(why.contains("--admin"), "{why}");
+}
+
+fn headgate(args: &[&str]) -> String {
+    let run =
+        std::process::Command::new(env!("CARGO_BIN_EXE_headgate")).args(args).output().unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    String::from_utf8(run.stdout).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn top_shows_the_daemon_in_lines_and_on_a_terminal() {
+    let state = tempfile::tempdir().unwrap();
+    let running = gateway::serve::start(settings(state.path())).await.unwrap();
+    let admin = running.admin.unwrap().to_string();
+    let mut client = tokio::net::TcpStream::connect(running.nfs[0]).await.unwrap();
+    client.write_all(&NULL_CALL).await.unwrap();
+    client.read_exact(&mut [0; 28]).await.unwrap();
+    let at = admin.clone();
+    let look = move || headgate(&["top", "--admin", &at, "--count", "2", "--interval", "100ms"]);
+    let lines = tokio::task::spawn_blocking(look).await.unwrap();
+    assert_eq!(lines.matches("serving for").count(), 2, "{lines}");
+    assert!(lines.contains(": 1 connections"), "{lines}");
+
+    // `script` gives it a terminal of its own.
+    let at = admin.clone();
+    let on_terminal = move || {
+        let binary = env!("CARGO_BIN_EXE_headgate");
+        let command =
+            format!("stty rows 24 cols 100; {binary} top --admin {at} --interval 100ms --count 3");
+        let script = std::process::Command::new("script")
+            .args(["-qec", &command, "/dev/null"])
+            .env("TERM", "xterm")
+            .output()
+            .unwrap();
+        (script.status.success(), String::from_utf8_lossy(&script.stdout).into_owned())
+    };
+    let (fine, seen) = tokio::task::spawn_blocking(on_terminal).await.unwrap();
+    assert!(fine, "{seen}");
+    // The alternate screen is entered and left.
+    assert!(seen.contains("\x1b[?1049h") && seen.contains("\x1b[?1049l"), "{seen:?}");
+    assert!(seen.contains("mounted-tcp"), "{seen:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_is_whole_and_shows_nothing_to_a_page_of_somebody_else() {
+    let state = tempfile::tempdir().unwrap();
+    let running = gateway::serve::start(settings(state.path())).await.unwrap();
+    let admin = running.admin.unwrap();
+    let page = fetch(admin, "/").await.unwrap();
+    for part in ["page.css", "page.js"] {
+        assert!(page.contains(part));
+        fetch(admin, &format!("/{part}")).await.unwrap();
+    }
+    let whole = with_host(admin, "/", "localhost").await;
+    assert!(whole.contains("content-security-policy: default-src 'none'; script-src 'self'"));
+    for path in ["/", "/page.js", "/status", "/history", "/metrics"] {
+        let answer = with_host(admin, path, "evil.example").await;
+        assert!(answer.starts_with("HTTP/1.1 403"), "{path}: {answer}");
+        assert!(!answer.contains("connections"), "{path}: {answer}");
+        assert!(
+            with_host(admin, path, &admin.to_string()).await.starts_with("HTTP/1.1 200"),
+            "{path}"
+        );
+    }
+    assert!(with_host(admin, "/healthz", "evil.example").await.starts_with("HTTP/1.1 200"));
+}
+
+async fn with_host(at: std::net::SocketAddr, path: &str, host: &str) -> String {
+    let mut stream = tokio::net::TcpStream::connect(at).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    String::from_utf8(answer).unwrap()
 }

@@ -19,7 +19,7 @@ mod page;
 pub mod show;
 pub mod snapshot;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 pub mod why;
 
 use std::net::SocketAddr;

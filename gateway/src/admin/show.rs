@@ -123,7 +123,8 @@ fn story(c: &ConnectionStatus) -> String {
     text
 }
 
-fn span(seconds: u64) -> String {
+/// A time as people say it.
+pub(crate) fn span(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
         120..7200 => format!("{} min", seconds / 60),

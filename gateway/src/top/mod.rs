@@ -1,0 +1,159 @@
+//! `headgate top`: what the running daemon does now, redrawn in place.
+//!
+//! *Operation.* Two snapshots of the daemon make a [`model::View`]: rates and latency of the time between them. On a terminal it is
+//! drawn ([`draw`]) and keys sort it and look inside; elsewhere each interval gives a few plain lines.
+//!
+//! *Errors.* A daemon that does not answer ends the command, after the terminal is as it was.
+
+mod draw;
+mod model;
+
+use std::io::{self, IsTerminal, Write};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use config::Admin;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use tokio::runtime::Runtime;
+
+use crate::admin::show;
+use crate::admin::snapshot::Snapshot;
+use model::{Pane, Screen, View};
+
+/// Options of `headgate top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Where the daemon answers
+    #[arg(long, value_name = "ADDR:PORT", default_value_t = Admin::USUAL)]
+    admin: SocketAddr,
+    /// Time between two looks
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    interval: config::Span,
+    /// End after so many looks
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// Plain lines, on a terminal too
+    #[arg(long)]
+    plain: bool,
+}
+
+/// A snapshot and when it was taken.
+struct Taken {
+    snapshot: Snapshot,
+    at: Instant,
+}
+
+/// Where snapshots come from, how often and how many.
+struct Watch<'a> {
+    runtime: &'a Runtime,
+    admin: SocketAddr,
+    interval: Duration,
+    left: Option<u64>,
+}
+
+impl Watch<'_> {
+    fn take(&self) -> Result<Taken, String> {
+        let snapshot = self.runtime.block_on(show::snapshot(self.admin))?;
+        Ok(Taken { snapshot, at: Instant::now() })
+    }
+
+    /// One look less is to be taken; false when none is.
+    fn goes_on(&mut self) -> bool {
+        match &mut self.left {
+            None => true,
+            Some(left) => {
+                *left = left.saturating_sub(1);
+                *left > 0
+            }
+        }
+    }
+}
+
+/// Runs the command. The error is one line for standard error.
+pub fn run(args: &TopArgs, runtime: &Runtime) -> Result<(), String> {
+    let interval = args.interval.0.clamp(Duration::from_millis(100), Duration::from_secs(3600));
+    let mut watch = Watch { runtime, admin: args.admin, interval, left: args.count };
+    let first = watch.take()?;
+    if args.plain || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        return plain(&mut watch, first);
+    }
+    let mut terminal = ratatui::try_init().map_err(|e| format!("the terminal: {e}"))?;
+    let end = live(&mut terminal, &mut watch, first);
+    ratatui::restore();
+    end
+}
+
+fn plain(watch: &mut Watch<'_>, mut before: Taken) -> Result<(), String> {
+    loop {
+        std::thread::sleep(watch.interval);
+        let now = watch.take()?;
+        let seconds = (now.at - before.at).as_secs_f64();
+        let text = draw::plain(&View::new(&before.snapshot, &now.snapshot, seconds));
+        match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
+            Ok(()) if watch.goes_on() => before = now,
+            // Whoever read has gone, as `head` does.
+            Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(e.to_string()),
+            _ => return Ok(()),
+        }
+    }
+}
+
+fn live(terminal: &mut DefaultTerminal, watch: &mut Watch<'_>, first: Taken) -> Result<(), String> {
+    let broken = |e: io::Error| format!("the terminal: {e}");
+    let mut screen = Screen::default();
+    let mut view = View::new(&first.snapshot, &first.snapshot, 1.0);
+    let mut before = first;
+    loop {
+        screen.settle(&view);
+        terminal.draw(|frame| draw::draw(frame, &view, &mut screen)).map_err(broken)?;
+        let wait = (before.at + watch.interval).saturating_duration_since(Instant::now());
+        if event::poll(wait).map_err(broken)? {
+            if let Event::Key(key) = event::read().map_err(broken)?
+                && key.kind != KeyEventKind::Release
+            {
+                let ctrl_c =
+                    key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+                if ctrl_c || !act(&mut screen, key.code) {
+                    return Ok(());
+                }
+            }
+            continue;
+        }
+        let now = watch.take()?;
+        let seconds = (now.at - before.at).as_secs_f64();
+        view = View::new(&before.snapshot, &now.snapshot, seconds);
+        before = now;
+        if !watch.goes_on() {
+            return Ok(());
+        }
+    }
+}
+
+/// What a key does. False: it ends the program.
+fn act(screen: &mut Screen, key: KeyCode) -> bool {
+    match key {
+        KeyCode::Char('q') => return false,
+        KeyCode::Esc if !screen.inside => return false,
+        KeyCode::Esc | KeyCode::Backspace => screen.inside = false,
+        KeyCode::Tab | KeyCode::Right => screen.show(screen.pane.next()),
+        KeyCode::Char('1') => screen.show(Pane::Clients),
+        KeyCode::Char('2') => screen.show(Pane::Operations),
+        KeyCode::Char('3') => screen.show(Pane::Shares),
+        KeyCode::Char('s') => screen.sort_next(),
+        KeyCode::Char('r') => screen.reverse = !screen.reverse,
+        KeyCode::Char('h' | '?') => screen.help = !screen.help,
+        KeyCode::Enter => screen.inside = screen.pane == Pane::Clients && !screen.inside,
+        KeyCode::Down | KeyCode::Char('j') => screen.step(1),
+        KeyCode::Up | KeyCode::Char('k') => screen.step(-1),
+        KeyCode::PageDown => screen.step(20),
+        KeyCode::PageUp => screen.step(-20),
+        KeyCode::Home => screen.step(isize::MIN),
+        _ => {}
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests;
