@@ -148,6 +148,8 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
         smb_direct_port: smb_direct_at.first().map(SocketAddr::port),
     };
     let (admin, admin_task) = serve_admin(&settings, daemon).await?;
+    let namespace = nfs.core().namespace.clone();
+    tasks.spawn(async move { namespace.keeper().mind_outside().await });
     tasks.spawn(housekeeping(nfs, smb, smb_at.clone(), heard));
     Ok(Running {
         nfs: nfs_at,

@@ -381,6 +381,7 @@ pub(crate) fn request(
     context: Option<&Context>,
 ) -> (u8, Option<Context>) {
     let Ok(node) = open.node() else { return (oplock::NONE, None) };
+    let (keeper, file) = (cx.server.namespace.keeper(), node);
     let node = node.id();
     if let (Some(context), Some(lease)) = (asked(cx, level, context), open.caching.lease()) {
         let parent = context.v2.filter(|_| context.flags & lease_flag::PARENT_LEASE_KEY_SET != 0);
@@ -391,17 +392,22 @@ pub(crate) fn request(
         }
         locked(&lease.inner).opens.push(Arc::downgrade(open));
         lease.party.lease.hold();
-        return (oplock::LEASE, Some(request_lease(cx, open, &lease, context)));
+        let told = request_lease(cx, open, &lease, context);
+        if told.state != 0 {
+            keeper.mind(file);
+        }
+        return (oplock::LEASE, Some(told));
     }
     let want = of_level(level);
     if want.is_none() || open.is_dir() {
         return (oplock::NONE, None);
     }
     own_oplock(&cx.server, open);
-    let table = cx.server.namespace.keeper().state();
-    let held = table.cache(node, &open.party, Kind::Oplock, want, cx.server.now());
+    let held = keeper.state().cache(node, &open.party, Kind::Oplock, want, cx.server.now());
     if held.rights.is_none() {
         cx.server.leases.owners.remove(&open.party.holder);
+    } else {
+        keeper.mind(file);
     }
     (to_level(held.rights), None)
 }

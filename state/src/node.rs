@@ -7,7 +7,7 @@ use crate::expiry::Standing;
 use crate::grants::{Acknowledged, Grants, Held};
 use crate::holder::{ClientId, HolderId, Millis, NodeId, Party, Who};
 use crate::range::{Enforce, Lock, LockKind, Range, RangeSet};
-use crate::recall::{Break, Deadlines};
+use crate::recall::{Break, Deadlines, Stage};
 
 /// Most holders of each sort that one node may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -285,6 +285,19 @@ impl Record {
                 found.deny(&l.owner, now);
             }
         }
+    }
+
+    /// It was changed by somebody whom nobody asked: the breaks that this starts.
+    pub(crate) fn changed(
+        &mut self,
+        node: NodeId,
+        op: Operation,
+        now: Millis,
+        deadlines: Deadlines,
+    ) -> Vec<Break> {
+        let mut breaks = self.grants.breaks(node, None, op, now, deadlines).breaks;
+        breaks.retain(|b| matches!(b.stage, Stage::Started | Stage::Done));
+        breaks
     }
 
     /// Starts or finds the breaks that `op` by `client` needs.

@@ -326,6 +326,19 @@ impl Table {
         self.shard(node).get(&node).and_then(|r| r.held(holder))
     }
 
+    /// The node was changed already, past every check: the breaks that this starts.
+    pub fn changed(&self, node: NodeId, op: Operation, now: Millis) -> Vec<Break> {
+        if self.slot(node).restrictive.load(Ordering::SeqCst) == 0 {
+            return Vec::new();
+        }
+        self.change(node, |r| r.changed(node, op, now, self.deadlines))
+    }
+
+    /// Somebody may cache this node.
+    pub fn is_cached(&self, node: NodeId) -> bool {
+        self.shard(node).get(&node).is_some_and(Record::has_grants)
+    }
+
     /// Opens of a node by others than `but`.
     pub fn opens(&self, node: NodeId, but: Option<ClientId>) -> usize {
         self.shard(node).get(&node).map_or(0, |r| r.opens(but))

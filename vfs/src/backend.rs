@@ -18,6 +18,7 @@ use iobuf::{Account, Buf, Pool};
 
 use crate::dos::{self, Dos};
 use crate::error::{VfsError, VfsResult};
+use crate::outside;
 use crate::types::*;
 
 /// A boxed future that may be sent to another thread.
@@ -259,6 +260,13 @@ pub trait Node: Send + Sync + 'static {
     /// Where the node is now, from the root of the backend: names joined by `/`, empty for the root. Of a file with several
     /// names it tells one that it has or had; [`VfsError::Stale`] when it has none or is not below the root.
     fn path(&self) -> BoxFuture<'_, VfsResult<Vec<u8>>>;
+
+    /// Tells of changes by others than this process, as long as what this gives lives; `None` where nobody can know, or nobody
+    /// else has the files.
+    fn watch_outside(&self, listener: outside::Listener) -> Option<outside::Watched> {
+        let _ = listener;
+        None
+    }
 }
 
 /// A name of side data: 1 to 64 characters of `a-z`, `0-9`, `.` and `-`.

@@ -19,8 +19,9 @@ use state::{
 };
 use tokio::sync::Notify;
 
-use crate::backend::BoxFuture;
+use crate::backend::{BoxFuture, NodeRef};
 use crate::error::{VfsError, VfsResult};
+use crate::minded::Minded;
 
 /// A request waits this long for rights to come back before its client is told to try again. A healthy client on the same
 /// network gives a delegation back within a few milliseconds.
@@ -38,6 +39,8 @@ const STEPS_MAX: u64 = 3;
 const GRACE_MS: u64 = 10_000;
 /// No caching is granted for a node this soon after it was broken there.
 const COOL_MS: u64 = 30_000;
+/// How often watches of what nobody caches any more are ended.
+const TIDY: Duration = Duration::from_secs(5);
 /// Verdicts asked for in one request before it is told to try again, so that a crowd of lapsed clients cannot hold it.
 const ROUNDS_MAX: usize = 16;
 
@@ -93,6 +96,7 @@ pub struct Keeper {
     clients: OnceLock<Arc<dyn Recall>>,
     keys: OnceLock<Arc<dyn Recall>>,
     clock: OnceLock<Clock>,
+    minded: Minded,
     returned: Notify,
     waiting: AtomicUsize,
     patient: AtomicUsize,
@@ -145,6 +149,7 @@ impl Keeper {
             clients: OnceLock::new(),
             keys: OnceLock::new(),
             clock: OnceLock::new(),
+            minded: Minded::default(),
             returned: Notify::new(),
             waiting: AtomicUsize::new(0),
             patient: AtomicUsize::new(0),
@@ -328,11 +333,30 @@ impl Keeper {
         }
     }
 
-    /// A node was changed by somebody who did not come through this door: whoever caches it is told, and nobody waits.
-    pub fn changed_outside(&self, node: NodeId) {
-        for op in [Operation::Attributes, Operation::Contents] {
-            self.tell(node, None, op);
+    /// Somebody caches this node now: from here on changes by other processes of this host are looked for.
+    pub fn mind(&self, node: &NodeRef) {
+        self.minded.mind(node);
+    }
+
+    /// Tells those who cache what other processes change, for ever. The front ends need it once.
+    pub async fn mind_outside(&self) {
+        let mut tidy = tokio::time::interval(TIDY);
+        loop {
+            tokio::select! {
+                changed = self.minded.changes() => {
+                    for (node, ops) in changed {
+                        ops.into_iter().for_each(|op| self.changed_outside(node, op));
+                    }
+                }
+                _ = tidy.tick() => self.minded.tidy(|node| self.state.is_cached(node)),
+            }
         }
+    }
+
+    /// A node was changed in this way by somebody who did not come through this door: whoever caches it is told, and nobody waits.
+    pub fn changed_outside(&self, node: NodeId, op: Operation) {
+        let breaks = self.state.changed(node, op, self.now());
+        self.pursue(&breaks);
     }
 
     /// What `who` has done to a node takes caching that nobody waits for: a change in a directory that somebody caches.

@@ -3,7 +3,8 @@
 //! *Operation.* The door posts every change of a name or a file, by whatever protocol it came; when nobody watches the share, that
 //! costs one load. A [`Watch`] belongs to one open directory and collects what matches its filter, alone or with all that is
 //! below. Directories are compared by their paths from the share's root; a watched directory that is renamed through the door
-//! takes its watch along. What other processes of the host change is not seen.
+//! takes its watch along. What other processes of the host change is told by [`crate::outside`]; of a watch with all that is
+//! below it, for the first [`COVERED_MAX`] directories.
 //!
 //! *Memory.* [`EVENTS_MAX`] events for each watch; what comes then makes it overflow, which tells the watcher to list the directory
 //! anew. [`WATCHES_MAX`] watches in all.
@@ -11,16 +12,20 @@
 //! *Errors.* [`VfsError::Resources`] for a watch too many.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use tokio::sync::Notify;
 
 use crate::backend::NodeRef;
 use crate::error::{VfsError, VfsResult};
+use crate::outside::{Change, Listener, Watched};
+use crate::types::{Cred, Kind};
 
 /// Events that wait for one watcher.
 pub const EVENTS_MAX: usize = 1024;
+/// Directories below one watch in which changes by others are seen.
+pub const COVERED_MAX: usize = 4096;
 /// Watches at once.
 pub const WATCHES_MAX: usize = 1 << 16;
 
@@ -109,6 +114,8 @@ struct Watcher {
     share: u32,
     state: Mutex<State>,
     came: Notify,
+    /// Directories below came, went or moved since they were looked for.
+    stale: AtomicBool,
 }
 
 impl Watcher {
@@ -126,6 +133,9 @@ impl Watcher {
             return;
         }
         let Some(below) = below(&s.path, path) else { return };
+        if kind == what::DIR_NAME {
+            self.stale.store(true, Ordering::Relaxed);
+        }
         if s.filter & kind == 0 || !s.recursive && below.contains(&b'/') {
             return;
         }
@@ -141,6 +151,15 @@ impl Watcher {
         } else {
             s.events.push_back(event);
         }
+        self.came.notify_waiters();
+    }
+
+    /// More happened than could be kept.
+    fn overflow(&self, overflows: &AtomicU64) {
+        let mut s = self.lock();
+        s.events.clear();
+        s.overflow = true;
+        overflows.fetch_add(1, Ordering::Relaxed);
         self.came.notify_waiters();
     }
 
@@ -167,6 +186,28 @@ fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
 }
 
+/// The directories in a directory, with their paths.
+async fn directories(dir: &NodeRef, path: &[u8], into: &mut VecDeque<(NodeRef, Vec<u8>)>) {
+    const PART: usize = 256;
+    let (root, mut cookie) = (Cred::root(), 0);
+    // What cannot be listed is not covered.
+    while let Ok((entries, end)) = dir.readdir(&root, cookie, PART).await {
+        let Some(last) = entries.last() else { return };
+        cookie = last.cookie;
+        for entry in &entries {
+            if entry.kind.is_none_or(|kind| kind == Kind::Dir)
+                && let Ok((node, _)) = dir.lookup(&root, &entry.name).await
+                && node.kind() == Kind::Dir
+            {
+                into.push_back((node, join(path, &entry.name)));
+            }
+        }
+        if end || into.len() >= COVERED_MAX {
+            return;
+        }
+    }
+}
+
 /// How much was told.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -190,6 +231,7 @@ pub struct Watch {
     hub: Arc<Hub>,
     dir: NodeRef,
     me: Arc<Watcher>,
+    covered: Mutex<Vec<Watched>>,
 }
 
 impl Hub {
@@ -210,15 +252,26 @@ impl Hub {
             overflow: false,
             gone: false,
         };
-        let me = Arc::new(Watcher { share, state: Mutex::new(state), came: Notify::new() });
+        let me = Arc::new(Watcher {
+            share,
+            state: Mutex::new(state),
+            came: Notify::new(),
+            stale: AtomicBool::new(true),
+        });
+        self.enter(me.clone())?;
+        let watch = Watch { hub: self.clone(), dir, me, covered: Mutex::default() };
+        watch.cover().await;
+        Ok(watch)
+    }
+
+    fn enter(&self, watcher: Arc<Watcher>) -> VfsResult<()> {
         let mut all = self.watchers.write().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= WATCHES_MAX {
             return Err(VfsError::Resources);
         }
-        all.push(me.clone());
+        all.push(watcher);
         self.count.store(all.len(), Ordering::Relaxed);
-        drop(all);
-        Ok(Watch { hub: self.clone(), dir, me })
+        Ok(())
     }
 
     /// Somebody watches this share.
@@ -302,8 +355,52 @@ impl Watch {
         }
     }
 
+    /// Has others watched in all directories that this is about.
+    async fn cover(&self) {
+        if !self.me.stale.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let recursive = self.me.lock().recursive;
+        let mut covered = Vec::new();
+        let mut todo = VecDeque::from([(self.dir.clone(), Vec::new())]);
+        while let Some((dir, path)) = todo.pop_front() {
+            let listener = self.listener(path.clone());
+            let Some(watched) = dir.watch_outside(listener) else { break };
+            covered.push(watched);
+            if recursive && covered.len() + todo.len() < COVERED_MAX {
+                directories(&dir, &path, &mut todo).await;
+            }
+        }
+        *self.covered.lock().unwrap_or_else(PoisonError::into_inner) = covered;
+    }
+
+    /// Sees what others do in the directory at this path from the watched one.
+    fn listener(&self, from: Vec<u8>) -> Listener {
+        let (hub, me) = (Arc::downgrade(&self.hub), Arc::downgrade(&self.me));
+        Arc::new(move |change| {
+            let (Some(hub), Some(me)) = (hub.upgrade(), me.upgrade()) else { return };
+            let Change::Name { action, name, is_dir, data } = change else {
+                if *change == Change::Overflow {
+                    me.overflow(&hub.counters.overflows);
+                }
+                return;
+            };
+            let kind = match (action, is_dir, data) {
+                (Action::Modified, _, true) => what::SIZE | what::LAST_WRITE,
+                (Action::Modified, _, false) => what::ATTRIBUTES | what::SECURITY,
+                (_, true, _) => what::DIR_NAME,
+                (_, false, _) => what::FILE_NAME,
+            };
+            let dir = me.lock().path.clone();
+            let dir = if from.is_empty() { dir } else { join(&dir, &from) };
+            hub.counters.posted.fetch_add(1, Ordering::Relaxed);
+            me.see(&join(&dir, name), *action, kind, &hub.counters.overflows);
+        })
+    }
+
     /// Waits until there is something to take. Waits for ever when nothing happens: the caller ends it.
     pub async fn ready(&self) {
+        self.cover().await;
         loop {
             // Enabled before the look, so that what comes between the two is not missed.
             let mut came = std::pin::pin!(self.me.came.notified());

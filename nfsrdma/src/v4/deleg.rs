@@ -108,6 +108,7 @@ pub(super) fn delegate(
         held.remove_delegation(number);
         return None;
     }
+    keeper.mind(&at.node);
     clients.delegations.fetch_add(1, Ordering::Relaxed);
     clients.watched.add(client.id, number);
     clients.counters.delegated.fetch_add(1, Ordering::Relaxed);

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use state::ClientId;
+use state::{ClientId, Operation};
 use vfs::NodeRef;
 
 use super::client::Clients;
@@ -51,7 +51,7 @@ impl Clients {
             let Some((node, given)) = self.delegated(client, number) else { continue };
             let is_same = node.getattr().await.is_ok_and(|attr| attr.change == given);
             if !is_same {
-                self.core.namespace.keeper().changed_outside(node.id());
+                self.core.namespace.keeper().changed_outside(node.id(), Operation::Write);
             }
             self.watched.add(client, number);
         }

@@ -27,7 +27,7 @@ pub(crate) enum Kind {
 use Kind::*;
 
 /// All of them, in the order of the document.
-pub(crate) const ALL: [Kind; 15] = [
+pub(crate) const ALL: [Kind; 16] = [
     Lease(R),
     Lease(R | H),
     Lease(R | W),
@@ -43,6 +43,7 @@ pub(crate) const ALL: [Kind; 15] = [
     V3Read,
     V3Write,
     LocalRead,
+    LocalWrite,
 ];
 
 /// The letters of a `LeaseState`.

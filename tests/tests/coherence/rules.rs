@@ -54,6 +54,10 @@ fn local(a: Kind, b: Kind) -> (&'static str, &'static str) {
             "a process of the host sees what a client keeps back when the client sends it",
             "Headgate's rule; close-to-open, as RFC 8881 section 10.3.1 has it for clients",
         ),
+        (c, _) if c & W != 0 => (
+            "the kernel tells of the change and the client is told to send what it keeps back, which goes over it",
+            "Headgate's rule, by fanotify(7): a process of the host that shares a file with clients does so through a mount",
+        ),
         (_, Kind::LocalRead) => ("readers do not disturb each other", "RFC 8881 section 10.4"),
         _ => (
             "the kernel tells of the change, and whoever caches the file for reading is told",

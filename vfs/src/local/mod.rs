@@ -38,6 +38,7 @@ mod cache;
 mod cred;
 mod data;
 mod dir;
+pub(crate) mod fanotify;
 mod handle;
 mod names;
 mod node;

@@ -19,6 +19,7 @@ use crate::backend::{BoxFuture, Made, Node, NodeRef, ReadInto, ready};
 use crate::dos::Dos;
 use crate::engine::threads::Turns;
 use crate::error::{VfsError, VfsResult};
+use crate::outside;
 use crate::types::*;
 
 use super::Volume;
@@ -492,5 +493,9 @@ impl Node for LocalNode {
 
     fn path(&self) -> BoxFuture<'_, VfsResult<Vec<u8>>> {
         ready(self.do_path())
+    }
+
+    fn watch_outside(&self, listener: outside::Listener) -> Option<outside::Watched> {
+        outside::watch(self.fd(), self.kind == Kind::Dir, listener)
     }
 }

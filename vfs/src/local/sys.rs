@@ -25,7 +25,7 @@ pub(crate) struct KernelHandle {
     pub(crate) bytes: Vec<u8>,
 }
 
-fn last_error() -> VfsError {
+pub(crate) fn last_error() -> VfsError {
     io::Error::last_os_error().into()
 }
 

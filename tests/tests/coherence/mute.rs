@@ -1,0 +1,106 @@
+//! A client that never answers: what it held is taken, it is told, and the others go on, each in the way of its protocol.
+
+use std::time::{Duration, Instant};
+
+use client::Error;
+use client::nfs3;
+use client::smb::{Caching, OpenHow};
+use headgate_tests::world::World;
+use headgate_tests::world::buf;
+use headgate_tests::world::smb::{alice, with_alice};
+use smbd_core::wire::create::oplock;
+
+use crate::kinds::{Kind, R, W};
+use crate::side::{Hold, Side, Way, patiently};
+
+/// How long a holder has in these tests.
+const RECALL: Duration = Duration::from_millis(700);
+/// Nobody waits longer than that and what a busy machine adds.
+const ENOUGH: Duration = Duration::from_secs(15);
+
+async fn world() -> (World, tempfile::TempDir, Side, Side) {
+    let (world, dir) = with_alice(|s| s.recall = RECALL).await;
+    let a = Side::connect(&world, &alice(), Way::Tcp).await.unwrap();
+    let b = Side::connect(&world, &alice(), Way::Tcp).await.unwrap();
+    (world, dir, a, b)
+}
+
+async fn held(a: &Side, kind: Kind, name: &str) -> Hold {
+    std::fs::write(a.folder.join(name), b"base!").unwrap();
+    let taken = a.take(kind, name, b"first").await;
+    assert_eq!(taken.hold.caches, kind.caches(), "{kind:?}: {}", taken.outcome);
+    taken.hold
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mute_holder_loses_what_it_held_and_the_others_go_on() {
+    let (world, _dir, a, b) = world().await;
+    let holders = [
+        Kind::Lease(7),
+        Kind::Lease(R | W),
+        Kind::Oplock(oplock::BATCH),
+        Kind::Oplock(oplock::EXCLUSIVE),
+        Kind::ReadDelegation,
+    ];
+    for (at, first) in holders.into_iter().enumerate() {
+        for second in [Kind::V3Write, Kind::V4Lock, Kind::RangeLock] {
+            let name = format!("mute {at} {second:?}");
+            let hold = held(&a, first, &name).await;
+            if let Some(file) = &hold.v4 {
+                a.nfs4.close(file).await.unwrap();
+            }
+            let began = Instant::now();
+            let interims = b.smb.interims();
+            let mut came = b.take(second, &name, b"secnd").await;
+            let took = began.elapsed();
+            assert!(came.good, "{first:?}, {second:?}: {}", came.outcome);
+            assert!(took >= RECALL - Duration::from_millis(100), "{first:?}, {second:?}: {took:?}");
+            assert!(took < ENOUGH, "{first:?}, {second:?}: {took:?}");
+            // Somebody of SMB who waits was told so.
+            assert_eq!(b.smb.interims() > interims, second == Kind::RangeLock, "{first:?}");
+            b.leave(&mut came.hold).await.unwrap();
+            is_told(&a, first, &hold).await;
+        }
+    }
+    world.running.stop().await;
+}
+
+/// The holder learns that it has nothing any more.
+async fn is_told(a: &Side, first: Kind, hold: &Hold) {
+    const NFS4ERR_DELEG_REVOKED: u32 = 10087;
+    match first {
+        Kind::Lease(_) => {
+            // MS-SMB2 section 3.3.5.22.2: what is acknowledged now was taken before.
+            let late = a.smb.acknowledge_lease(hold.key, 0).await;
+            assert!(matches!(late, Err(Error::Smb(..))), "{late:?}");
+        }
+        Kind::Oplock(_) => {
+            let file = hold.smb.unwrap();
+            let late = a.smb.acknowledge_oplock(&file, oplock::NONE).await;
+            assert!(matches!(late, Err(Error::Smb(..))), "{late:?}");
+        }
+        _ => {
+            let (fh, d) = hold.delegation.clone().unwrap();
+            let read = patiently(|| a.nfs4.read(&fh, d.stateid, 0, 5)).await;
+            assert!(matches!(read, Err(Error::Nfs4(_, NFS4ERR_DELEG_REVOKED))), "{read:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiting_client_of_nfs_is_told_to_come_back_and_one_of_smb_that_it_waits() {
+    const NFS3ERR_JUKEBOX: u32 = 10008;
+    let (world, _dir, a, b) = world().await;
+    let hold = held(&a, Kind::Lease(7), "busy").await;
+    let (fh, _) = b.nfs3.lookup(&b.root3, b"busy").await.unwrap();
+    let began = Instant::now();
+    let told = b.nfs3.write(&fh, 0, vec![buf(b"x")], nfs3::Stable::File).await;
+    assert!(matches!(told, Err(Error::Nfs3(NFS3ERR_JUKEBOX))), "{told:?}");
+    assert!(began.elapsed() < RECALL, "a short wait");
+    let how = OpenHow::READ.cached(Caching::Oplock(oplock::II));
+    let (file, _) = b.smb.open_cached("busy", &how).await.unwrap();
+    assert!(b.smb.interims() > 0);
+    b.smb.close(file).await.unwrap();
+    a.smb.close(hold.smb.unwrap()).await.unwrap();
+    world.running.stop().await;
+}

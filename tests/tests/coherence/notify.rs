@@ -1,0 +1,90 @@
+//! What clients of SMB are told of directories that others change: by NFS, and past the gateway.
+
+use std::process::Command;
+use std::time::Duration;
+
+use client::nfs3::{CreateHow, SetAttr};
+use client::smb::{Caching, OpenHow};
+use headgate_tests::world::smb::{alice, with_alice};
+use smbd_core::fscc::notify::{Action, Change};
+use smbd_core::wire::change_notify::filter;
+
+use crate::side::{Side, Way};
+
+const ENOUGH: Duration = Duration::from_secs(20);
+
+fn sh(dir: &std::path::Path, script: &str) {
+    let done = Command::new("sh").arg("-c").arg(script).current_dir(dir).status().unwrap();
+    assert!(done.success(), "{script}: {done}");
+}
+
+/// Takes news until all of `wanted` have come, in their order.
+async fn told(a: &Side, dir: &client::smb::SmbFile, below: bool, wanted: &[(Action, &str)]) {
+    let mut wanted = wanted.iter().peekable();
+    let mut seen: Vec<Change> = Vec::new();
+    while let Some((action, name)) = wanted.peek() {
+        let news = a.smb.notify(dir, below, filter::ALL);
+        let news = tokio::time::timeout(ENOUGH, news).await;
+        let news = news.unwrap_or_else(|_| panic!("{action:?} {name} is not told; {seen:?}"));
+        for change in news.unwrap() {
+            if wanted.peek().is_some_and(|(a, n)| (*a, *n) == (change.action, &*change.name)) {
+                wanted.next();
+            }
+            seen.push(change);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watched_directory_tells_of_nfs_and_of_this_host() {
+    let (world, _dir) = with_alice(|_| ()).await;
+    let folder = world.folder();
+    sh(&folder, "mkdir -p d/sub");
+    let a = Side::connect(&world, &alice(), Way::Tcp).await.unwrap();
+    let b = Side::connect(&world, &alice(), Way::Tcp).await.unwrap();
+    let (dir, _) = a.smb.open_cached("d", &OpenHow::LIST).await.unwrap();
+    // The first request begins the watch; something must end it.
+    let first = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let (d, _) = b.nfs3.lookup(&b.root3, b"d").await.unwrap();
+        b.nfs3.create(&d, b"by-nfs", CreateHow::Unchecked(SetAttr::default())).await.unwrap();
+    };
+    tokio::join!(told(&a, &dir, true, &[(Action::Added, "by-nfs")]), first);
+    sh(&folder, "echo hello > d/local && mv d/local d/other && rm d/other && mkdir d/new");
+    let wanted = [
+        (Action::Added, "local"),
+        (Action::Modified, "local"),
+        (Action::RenamedOldName, "local"),
+        (Action::RenamedNewName, "other"),
+        (Action::Removed, "other"),
+        (Action::Added, "new"),
+    ];
+    told(&a, &dir, true, &wanted).await;
+    sh(&folder, "echo x > d/sub/deep");
+    told(&a, &dir, true, &[(Action::Added, "sub\\deep")]).await;
+    // A directory that came while the watch stood is watched as well, from the next request on.
+    let later = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        sh(&folder, "echo x > d/new/deep");
+    };
+    tokio::join!(told(&a, &dir, true, &[(Action::Added, "new\\deep")]), later);
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cached_directory_is_given_up_for_what_comes_past_the_gateway() {
+    let (world, _dir) = with_alice(|_| ()).await;
+    sh(&world.folder(), "mkdir d");
+    let mut a = Side::connect(&world, &alice(), Way::Tcp).await.unwrap();
+    let key = [7; 16];
+    let how = OpenHow::LIST.cached(Caching::Lease(key, 3));
+    let (dir, granted) = a.smb.open_cached("d", &how).await.unwrap();
+    assert_eq!(granted, 3, "a lease of the directory");
+    sh(&world.folder(), "touch d/new");
+    let told = tokio::time::timeout(ENOUGH, a.breaks.recv()).await.expect("a break");
+    let Some(client::smb::Break::LeaseNotice(n)) = told else { panic!("{told:?}") };
+    assert_eq!((n.key, n.to & 1), (key, 0), "the listing may not be read from the cache");
+    a.smb.acknowledge_lease(key, n.to).await.unwrap();
+    a.smb.close(dir).await.unwrap();
+    world.running.stop().await;
+}
