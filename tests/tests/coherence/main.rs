@@ -57,7 +57,6 @@ fn is_update() -> bool {
 }
 
 async fn all(way: Way, known: &Arc<document::Known>) -> Vec<Cell> {
-    let began = std::time::Instant::now();
     let (world, _dir) = with_alice(|_| ()).await;
     let pairs = ALL.iter().flat_map(|a| ALL.iter().map(|b| (*a, *b)));
     let todo = Arc::new(Mutex::new(pairs.collect::<VecDeque<_>>()));
@@ -67,15 +66,12 @@ async fn all(way: Way, known: &Arc<document::Known>) -> Vec<Cell> {
         workers.push(tokio::spawn(worker(sides, todo.clone(), known.clone())));
     }
     let mut seen = Vec::new();
-    eprintln!("{way:?} begin {:?}", began.elapsed());
     for worker in workers {
         seen.extend(worker.await.unwrap());
-        eprintln!("{way:?} worker {:?}", began.elapsed());
-    }
+        }
     let place = |k: Kind| ALL.iter().position(|x| *x == k);
     seen.sort_by_key(|(pair, _)| (place(pair.0), place(pair.1)));
     world.running.stop().await;
-    eprintln!("{way:?} stop {:?}", began.elapsed());
     seen
 }
 
