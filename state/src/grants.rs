@@ -124,7 +124,11 @@ impl Grants {
         let mut out = Broken::default();
         for g in self.0.iter_mut().filter(|g| !g.spares(client, op)) {
             let Some(e) = g.effect(op) else { continue };
-            out.wait |= e.wait;
+            // Nothing more is told before the step under way is acknowledged, so what it leaves may be read from the cache until
+            // then.
+            let reads_on = g.breaking.is_some_and(|b| b.to.without(e.keep).has(Caching::READ));
+            let wait = e.wait || reads_on;
+            out.wait |= wait;
             let told = match &mut g.breaking {
                 None if !e.acknowledge => g.take(node, e.keep, now),
                 None => {
@@ -135,7 +139,7 @@ impl Grants {
                 Some(b) => {
                     b.deeper = b.deeper.and(e.keep);
                     let (to, deadline) = (b.to, b.deadline);
-                    if !e.wait {
+                    if !wait {
                         continue;
                     }
                     let stage = if now >= deadline { Stage::Overdue } else { Stage::UnderWay };

@@ -21,6 +21,8 @@ pub mod holder;
 mod model;
 #[cfg(test)]
 mod model_lease;
+#[cfg(test)]
+mod model_mixed;
 pub mod node;
 pub mod range;
 pub mod recall;

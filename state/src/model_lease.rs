@@ -81,7 +81,9 @@ impl Model {
             if both(&origin, letters).is_empty() {
                 continue;
             }
-            wait |= origin.contains('W') || letters.contains('H');
+            let reads_on = key.breaking.as_ref().is_some_and(|b| b.0.contains('R'));
+            let reads_on = reads_on && !keeps.contains('R');
+            wait |= origin.contains('W') || letters.contains('H') || reads_on;
             match &mut key.breaking {
                 Some(b) => b.1 = both(&b.1, &keeps),
                 None if origin == "R" => {

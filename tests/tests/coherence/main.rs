@@ -68,7 +68,7 @@ async fn all(way: Way, known: &Arc<document::Known>) -> Vec<Cell> {
     let mut seen = Vec::new();
     for worker in workers {
         seen.extend(worker.await.unwrap());
-        }
+    }
     let place = |k: Kind| ALL.iter().position(|x| *x == k);
     seen.sort_by_key(|(pair, _)| (place(pair.0), place(pair.1)));
     world.running.stop().await;

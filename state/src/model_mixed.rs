@@ -1,0 +1,480 @@
+//! Clients of all protocols on few files, at random: what each of them sees is compared with the one true history.
+//!
+//! The model knows nothing of tables and breaks: for each file what was written last, who has it open how, and who has it locked.
+//! The clients cache as they are told and keep writes back where they may; some are slow to answer, some are mute. After
+//! every step: no read gives anything but what was written last, no write is lost but those of a client that was overruled, no
+//! two hold what excludes each other, every refusal has its reason, and nobody waits longer than the deadline.
+
+use std::sync::Arc;
+
+use crate::access::{Rights, Share};
+use crate::caching::{Caching, Kind, Operation};
+use crate::exact::Extent;
+use crate::expiry::Lease;
+use crate::holder::{ClientId, Millis, NodeId, Party, Who};
+use crate::node::{Limits, LockVerdict, Verdict};
+use crate::range::{Enforce, LockKind, Range};
+use crate::recall::{Break, Deadlines, Stage};
+use crate::table::Table;
+
+const FILES: usize = 2;
+const ACKNOWLEDGE: Millis = 100;
+const WAIT: Millis = 3 * ACKNOWLEDGE + 100;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Speaks {
+    /// SMB, caching by leases or by oplocks.
+    Smb(Kind),
+    Nfs4,
+    /// Without opens, locks or caches.
+    Nfs3,
+}
+
+/// What a client has of a file, as it knows it.
+#[derive(Clone, Debug, Default)]
+struct Mine {
+    open: Option<Share>,
+    locked: Option<LockKind>,
+    caches: Caching,
+    cached: Option<u32>,
+    kept_back: Option<u32>,
+    /// It was told to keep this, and answers then.
+    told: Option<(Caching, Millis)>,
+}
+
+struct Client {
+    speaks: Speaks,
+    mute: bool,
+    /// Of each file: the open, and what holds the caching.
+    parties: Vec<(Party, Party)>,
+    mine: Vec<Mine>,
+}
+
+/// A request that was told to wait.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    client: usize,
+    file: usize,
+    what: Ask,
+    since: Millis,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Ask {
+    Open(Share),
+    Read,
+    Write,
+    Lock(LockKind),
+}
+
+struct World {
+    table: Table,
+    clients: Vec<Client>,
+    /// What the server has of each file, and what was written last.
+    stored: [u32; FILES],
+    truth: [u32; FILES],
+    waiting: Vec<Waiting>,
+    now: Millis,
+    next: u32,
+    random: u64,
+    /// How often something of interest happened.
+    waits: u32,
+    overruled: u32,
+}
+
+fn node(file: usize) -> NodeId {
+    NodeId(1 + file as u64)
+}
+
+fn everything() -> Extent {
+    Extent::new(0, u64::MAX).unwrap()
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let table = Table::new(Deadlines::new(ACKNOWLEDGE, WAIT).unwrap(), Limits::default(), 0);
+        let mut world = Self {
+            table,
+            clients: Vec::new(),
+            stored: [0; FILES],
+            truth: [0; FILES],
+            waiting: Vec::new(),
+            now: 0,
+            next: 0,
+            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            waits: 0,
+            overruled: 0,
+        };
+        for n in 0..2 + world.roll(3) {
+            let kinds = [Speaks::Smb(Kind::Lease), Speaks::Smb(Kind::Oplock), Speaks::Nfs4];
+            let speaks = match world.roll(7) {
+                k @ 0..6 => kinds[k / 2],
+                _ => Speaks::Nfs3,
+            };
+            let mute = world.roll(8) == 0;
+            let client = world.client(n as u64, speaks, mute);
+            world.clients.push(client);
+        }
+        world
+    }
+
+    fn client(&self, n: u64, speaks: Speaks, mute: bool) -> Client {
+        let party =
+            |client| Party { holder: self.table.holder(), lease: Arc::new(Lease::held(client)) };
+        let parties = (0..FILES).map(|_| {
+            // A key of SMB is of one open or lease, a client of NFS is the same for all its files.
+            let id = match speaks {
+                Speaks::Smb(_) => self.table.key(),
+                _ => ClientId(100 + n),
+            };
+            let open = party(id);
+            let caching = match speaks {
+                Speaks::Smb(Kind::Oplock) => open.clone(),
+                _ => party(id),
+            };
+            (open, caching)
+        });
+        Client { speaks, mute, parties: parties.collect(), mine: vec![Mine::default(); FILES] }
+    }
+
+    /// A number below `n` (xorshift).
+    fn roll(&mut self, n: usize) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 33) as usize % n
+    }
+
+    fn who(&self, c: usize, f: usize) -> Option<Who> {
+        let client = &self.clients[c];
+        match client.speaks {
+            Speaks::Nfs3 => None,
+            _ if client.mine[f].open.is_none() => {
+                Some(Who { client: client.parties[f].0.client(), holder: None })
+            }
+            _ => Some(client.parties[f].0.who()),
+        }
+    }
+
+    /// Others who are in the way of an open or an access, by the sentences of the rules.
+    fn is_denied(&self, c: usize, f: usize, what: Ask) -> bool {
+        let me = &self.clients[c];
+        let is_smb = matches!(me.speaks, Speaks::Smb(_));
+        // MS-FSA section 2.1.4.10: a shared lock binds the writes of its own open as well.
+        if is_smb && matches!(what, Ask::Write) && me.mine[f].locked == Some(LockKind::Shared) {
+            return true;
+        }
+        self.clients.iter().enumerate().filter(|(o, _)| *o != c).any(|(_, other)| {
+            let theirs = &other.mine[f];
+            let smb_lock = matches!(other.speaks, Speaks::Smb(_));
+            let both_bind = |mine: LockKind| {
+                theirs
+                    .locked
+                    .is_some_and(|l| l == LockKind::Exclusive || mine == LockKind::Exclusive)
+            };
+            let denies = |right| theirs.open.is_some_and(|s| s.deny.has(right));
+            let unopened = me.mine[f].open.is_none();
+            match what {
+                Ask::Open(share) => theirs.open.is_some_and(|s| s.conflicts(share)),
+                Ask::Lock(kind) => both_bind(kind),
+                Ask::Read => {
+                    unopened && denies(Rights::READ)
+                        || (smb_lock || is_smb) && both_bind(LockKind::Shared)
+                }
+                Ask::Write => {
+                    unopened && denies(Rights::WRITE)
+                        || (smb_lock || is_smb) && both_bind(LockKind::Exclusive)
+                }
+            }
+        })
+    }
+
+    /// Hands notices to their clients, at once as the wire does; the answer comes when the client gets to it.
+    fn tell(&mut self, breaks: &[Break]) {
+        for b in breaks {
+            let find = |c: &Client| c.parties.iter().position(|p| p.1.holder == b.holder);
+            let found = self.clients.iter().enumerate().find_map(|(c, x)| Some((c, find(x)?)));
+            let Some((c, f)) = found else { panic!("nobody holds {b:?}") };
+            match b.stage {
+                Stage::Started => {
+                    let after = self.now + self.roll(ACKNOWLEDGE as usize / 2) as Millis;
+                    self.clients[c].mine[f].told = Some((b.to, after));
+                }
+                Stage::Done => {
+                    let mine = &mut self.clients[c].mine[f];
+                    assert!(
+                        !mine.caches.has(Caching::WRITE),
+                        "what is kept back must be asked for"
+                    );
+                    mine.caches = b.to;
+                }
+                Stage::UnderWay => {}
+                Stage::Overdue => self.overrule(c, f),
+            }
+        }
+    }
+
+    /// The server takes what a mute client did not give back, and what that kept back is lost.
+    fn overrule(&mut self, c: usize, f: usize) {
+        assert!(self.clients[c].mute, "who answers in time is not overruled");
+        self.overruled += 1;
+        let holder = self.clients[c].parties[f].1.holder;
+        let mine = &mut self.clients[c].mine[f];
+        (mine.caches, mine.told, mine.cached) = (Caching::NONE, None, None);
+        if mine.kept_back.take().is_some() {
+            self.truth[f] = self.stored[f];
+        }
+        self.table.acknowledge(node(f), holder, Caching::NONE, self.now);
+    }
+
+    fn flush(&mut self, c: usize, f: usize) {
+        if let Some(value) = self.clients[c].mine[f].kept_back.take() {
+            self.stored[f] = value;
+        }
+    }
+
+    /// Clients answer what they were told.
+    fn answers(&mut self) {
+        for c in 0..self.clients.len() {
+            for f in 0..FILES {
+                let told = self.clients[c].mine[f].told;
+                let Some((to, _)) = told.filter(|t| t.1 <= self.now && !self.clients[c].mute)
+                else {
+                    continue;
+                };
+                if !to.has(Caching::WRITE) {
+                    self.flush(c, f);
+                }
+                let mine = &mut self.clients[c].mine[f];
+                (mine.caches, mine.told) = (to, None);
+                let holder = self.clients[c].parties[f].1.holder;
+                let done = self.table.acknowledge(node(f), holder, to, self.now);
+                self.tell(done.next.as_slice());
+            }
+        }
+    }
+
+    /// Asks; false when it has to wait.
+    fn ask(&mut self, c: usize, f: usize, what: Ask) -> bool {
+        let (now, who) = (self.now, self.who(c, f));
+        let party = self.clients[c].parties[f].0.clone();
+        let op = match what {
+            Ask::Open(share) => {
+                let verdict = self.table.open(node(f), &party, share, now);
+                return self.settle(c, f, what, verdict);
+            }
+            Ask::Read => Operation::Read,
+            Ask::Write => Operation::Write,
+            Ask::Lock(_) if matches!(self.clients[c].speaks, Speaks::Smb(_)) => Operation::Lock,
+            Ask::Lock(_) => Operation::Advise,
+        };
+        let verdict = self.table.before(node(f), who, op, Range::ALL, now);
+        self.settle(c, f, what, verdict)
+    }
+
+    fn settle(&mut self, c: usize, f: usize, what: Ask, verdict: Verdict) -> bool {
+        match verdict {
+            Verdict::Go => {}
+            Verdict::Tell(breaks) => self.tell(&breaks),
+            Verdict::WaitFor(breaks) => {
+                self.tell(&breaks);
+                return false;
+            }
+            Verdict::Denied { .. } => {
+                assert!(self.is_denied(c, f, what), "refused without a reason: {what:?}");
+                return true;
+            }
+            other => panic!("{other:?}"),
+        }
+        if !matches!(what, Ask::Lock(_)) {
+            assert!(!self.is_denied(c, f, what), "let through against somebody: {what:?}");
+        }
+        self.done(c, f, what);
+        true
+    }
+
+    /// It was let through.
+    fn done(&mut self, c: usize, f: usize, what: Ask) {
+        match what {
+            Ask::Open(share) => {
+                let mine = &mut self.clients[c].mine[f];
+                mine.open = Some(mine.open.map_or(share, |s| s.union(share)));
+                self.ask_for_caching(c, f);
+            }
+            Ask::Read => {
+                assert_eq!(self.stored[f], self.truth[f], "a stale read by {c}");
+                self.clients[c].mine[f].cached = Some(self.stored[f]);
+            }
+            Ask::Write => {
+                let keepers = self.clients.iter().enumerate();
+                let other =
+                    keepers.filter(|(o, _)| *o != c).any(|(_, x)| x.mine[f].kept_back.is_some());
+                assert!(!other, "a write beside one that is kept back");
+                self.next += 1;
+                (self.stored[f], self.truth[f]) = (self.next, self.next);
+                let mine = &mut self.clients[c].mine[f];
+                (mine.cached, mine.kept_back) = (Some(self.next), None);
+            }
+            Ask::Lock(kind) => self.lock(c, f, kind),
+        }
+    }
+
+    fn lock(&mut self, c: usize, f: usize, kind: LockKind) {
+        let party = self.clients[c].parties[f].0.clone();
+        let verdict = match self.clients[c].speaks {
+            Speaks::Smb(_) => self.table.lock_exact(node(f), &party, everything(), kind, self.now),
+            _ => {
+                let advice = Enforce::Advisory;
+                self.table.lock(node(f), &party, Range::ALL, kind, advice, self.now)
+            }
+        };
+        let denied = self.is_denied(c, f, Ask::Lock(kind));
+        match verdict {
+            LockVerdict::Go => {
+                assert!(!denied, "two hold one lock");
+                self.clients[c].mine[f].locked = Some(kind);
+            }
+            LockVerdict::Denied(_) => assert!(denied, "a lock refused without a reason"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn ask_for_caching(&mut self, c: usize, f: usize) {
+        let wants = [Caching::READ, Caching::READ_HANDLE, Caching::READ_WRITE, Caching::ALL];
+        let party = self.clients[c].parties[f].1.clone();
+        if self.clients[c].mine[f].caches.is_none() {
+            // What was read while nobody promised anything is worth nothing.
+            self.clients[c].mine[f].cached = None;
+        }
+        let (speaks, pick, now) = (self.clients[c].speaks, self.roll(4), self.now);
+        match speaks {
+            Speaks::Smb(kind) => {
+                let oplocks = [Caching::READ, Caching::READ, Caching::READ_WRITE, Caching::ALL];
+                let want = if kind == Kind::Oplock { oplocks[pick] } else { wants[pick] };
+                let held = self.table.cache(node(f), &party, kind, want, now);
+                if held.breaking_to.is_none() {
+                    self.clients[c].mine[f].caches = held.rights;
+                }
+            }
+            Speaks::Nfs4 => {
+                let write = pick == 3;
+                let want = if write { Caching::ALL } else { Caching::READ_HANDLE };
+                if self.table.delegate(node(f), &party, want, now) {
+                    self.clients[c].mine[f].caches = want;
+                }
+            }
+            Speaks::Nfs3 => {}
+        }
+        let caches = self.clients[c].mine[f].caches;
+        let others = self.clients.iter().enumerate().filter(|(o, _)| *o != c);
+        for (o, other) in others {
+            let theirs = other.mine[f].caches;
+            let lonely = |a: Caching, b: Caching| a.has(Caching::WRITE) && !b.is_none();
+            assert!(!lonely(caches, theirs) && !lonely(theirs, caches), "{c} and {o} cache {f}");
+        }
+    }
+
+    /// By its cache where the client may, by the server where not.
+    fn use_file(&mut self, c: usize, f: usize, write: bool) -> Option<Ask> {
+        let mine = &self.clients[c].mine[f];
+        let may = mine.told.map_or(mine.caches, |(to, _)| mine.caches.and(to));
+        if write
+            && may.has(Caching::WRITE)
+            && mine.open.is_some_and(|s| s.access.has(Rights::WRITE))
+        {
+            self.next += 1;
+            self.truth[f] = self.next;
+            let mine = &mut self.clients[c].mine[f];
+            (mine.kept_back, mine.cached) = (Some(self.next), Some(self.next));
+            return None;
+        }
+        if !write && may.has(Caching::READ) && mine.cached.is_some() {
+            assert_eq!(mine.cached, Some(self.truth[f]), "client {c} reads a stale cache of {f}");
+            return None;
+        }
+        // Through the server go its own writes first.
+        self.flush(c, f);
+        Some(if write { Ask::Write } else { Ask::Read })
+    }
+
+    fn close(&mut self, c: usize, f: usize) {
+        self.flush(c, f);
+        let (open, caching) = self.clients[c].parties[f].clone();
+        self.table.release(node(f), open.holder);
+        self.table.release(node(f), caching.holder);
+        self.clients[c].mine[f] = Mine::default();
+    }
+
+    fn step(&mut self) {
+        self.now += self.roll(20) as Millis;
+        self.answers();
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.retain(|w| {
+            assert!(self.now < w.since + WAIT, "client {} is stuck: {w:?}", w.client);
+            !self.ask(w.client, w.file, w.what)
+        });
+        self.waiting = waiting;
+        let (c, f) = (self.roll(self.clients.len()), self.roll(FILES));
+        if self.waiting.iter().any(|w| w.client == c) {
+            return;
+        }
+        let nfs3 = self.clients[c].speaks == Speaks::Nfs3;
+        let mine = self.clients[c].mine[f].clone();
+        let ask = match self.roll(10) {
+            0 | 1 if !nfs3 && mine.told.is_none() => Some(Ask::Open(self.share(c))),
+            2 if !nfs3 => {
+                self.close(c, f);
+                None
+            }
+            3 if mine.open.is_some() && mine.locked.is_none() => {
+                let kinds = [LockKind::Shared, LockKind::Exclusive];
+                Some(Ask::Lock(kinds[self.roll(2)]))
+            }
+            n if mine.open.is_some() || nfs3 => self.use_file(c, f, n > 7),
+            _ => None,
+        };
+        if let Some(what) = ask
+            && !self.ask(c, f, what)
+        {
+            self.waits += 1;
+            self.waiting.push(Waiting { client: c, file: f, what, since: self.now });
+        }
+    }
+
+    fn share(&mut self, c: usize) -> Share {
+        let access = [Rights::READ, Rights::BOTH, Rights::BOTH][self.roll(3)];
+        let deny = match self.roll(8) {
+            0 => Rights::WRITE,
+            1 => Rights::BOTH,
+            _ => Rights::NONE,
+        };
+        match self.clients[c].speaks {
+            Speaks::Smb(_) => Share::new(access | Rights::DELETE, deny),
+            _ => Share::new(access, deny),
+        }
+    }
+}
+
+/// Thousands of histories. Everybody closes at the end, and nothing is left, but what was overruled.
+#[test]
+fn clients_of_all_protocols_see_one_history() {
+    let (mut waits, mut overruled) = (0, 0);
+    for seed in 1..=4_000 {
+        let caught = std::panic::catch_unwind(|| {
+            let mut world = World::new(seed);
+            for _ in 0..150 {
+                world.step();
+            }
+            for c in 0..world.clients.len() {
+                (0..FILES).for_each(|f| world.close(c, f));
+            }
+            assert_eq!((world.table.nodes(), world.table.grants()), (0, 0));
+            assert_eq!(world.stored, world.truth, "a lost update");
+            (world.waits, world.overruled)
+        });
+        let Ok(seen) = caught else { panic!("seed {seed}") };
+        waits += seen.0;
+        overruled += seen.1;
+    }
+    assert!(waits > 1_000 && overruled > 100, "{waits} waits, {overruled} overruled: too tame");
+}
