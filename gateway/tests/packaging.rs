@@ -57,8 +57,9 @@ fn must_be_sound(what: &str, text: &str) {
     fs::write(&file, out).unwrap();
     let state = folder.path().join("state").display().to_string();
     let o = headgate(&["check", "--state", &state, "--config", &file.display().to_string()]);
-    let told = String::from_utf8_lossy(&o.stderr);
-    assert_eq!(o.status.code(), Some(0), "{what}: {told}");
+    // Somebody may have the ports here; only wrong configurations end with 2.
+    assert_ne!(o.status.code(), Some(2), "{what}: {}", String::from_utf8_lossy(&o.stderr));
+    assert!(String::from_utf8_lossy(&o.stdout).contains("The configuration is sound"), "{what}");
 }
 
 #[test]
@@ -75,7 +76,7 @@ fn every_configuration_in_the_documentation_is_sound() {
             found += 1;
         }
     }
-    assert!(found > 0);
+    assert!(found >= 3, "{found} examples found");
 }
 
 #[test]
