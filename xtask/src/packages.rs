@@ -20,6 +20,8 @@ const LAB: &[&str] = &[
     "e2fsprogs",
     "util-linux",
     "attr",
+    "bubblewrap",
+    "binutils",
 ];
 
 /// Other people's clients and decoders, and the headers of rdma-core.

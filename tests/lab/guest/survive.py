@@ -1,6 +1,7 @@
-"""A large copy goes on by itself when the server is killed, or the connection cut, in the middle of it.
+"""A large copy goes on by itself when the server is killed or stopped, or the connection cut, in the middle of it.
 
-$TROUBLE says which: `kill-gateway` or `cut-connections`. The job only asks the host for it and goes on copying."""
+$TROUBLE says which: `kill-gateway`, `stop-container` or `cut-connections`. The job only asks the host for it and goes on copying.
+$COPY_MIB is the size of the copy."""
 
 import hashlib
 import os
@@ -11,8 +12,8 @@ from lab import check, must_equal
 
 MIB = 1 << 20
 SIZE = int(lab.ENV.get("COPY_MIB", "1024")) * MIB
-FSYNC_EVERY = 128 * MIB
-TROUBLE_AT = (300 * MIB, 700 * MIB)
+FSYNC_EVERY = SIZE // 8
+TROUBLE_AT = (SIZE * 3 // 10 // MIB * MIB, SIZE * 7 // 10 // MIB * MIB)
 
 
 def piece(at):

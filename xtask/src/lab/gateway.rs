@@ -7,6 +7,7 @@ use std::process::Child;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use super::container;
 use super::net::{Net, host_address, second_address, tap};
 use crate::sh::{Result, output, run, target_dir};
 
@@ -57,7 +58,8 @@ pub(crate) struct Gateway<'a> {
     dir: PathBuf,
     /// Shell that stands before it.
     prelude: &'static str,
-    args: Vec<String>,
+    /// What runs `serve`, and its options.
+    words: Vec<String>,
     child: Option<Child>,
 }
 
@@ -119,6 +121,21 @@ impl<'a> Gateway<'a> {
         Gateway::new(net, dir, SMALL, args)
     }
 
+    /// Starts it as the container image has it: its root file system, its user, its configuration.
+    pub(crate) fn in_container(net: &'a Net, dir: &Path) -> Result<Gateway<'a>> {
+        fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+        let mut words = container::make(dir)?;
+        // A secret that a container is given is a file in it.
+        user(&dir.join("root/etc/headgate"), LAB_USER)?;
+        words.extend(["--user", "root=/etc/headgate/root.password"].map(str::to_owned));
+        let password = dir.join("root/etc/headgate/root.password");
+        output(&["chmod", "0644", &password.display().to_string()])?;
+        words.extend(["--smb-signing", "offered", "--lease", "10s"].map(str::to_owned));
+        let mut gateway = Gateway { net, dir: dir.to_owned(), prelude: "", words, child: None };
+        gateway.spawn()?;
+        Ok(gateway)
+    }
+
     /// Starts it on loopback for smbtorture: these folders as shares of the same names.
     pub(crate) fn for_smbtorture(
         net: &'a Net,
@@ -148,7 +165,10 @@ impl<'a> Gateway<'a> {
         prelude: &'static str,
         args: Vec<String>,
     ) -> Result<Gateway<'a>> {
-        let mut gateway = Gateway { net, dir: dir.to_owned(), prelude, args, child: None };
+        let start = [program(), "serve".into(), "--state".into(), dir.join("state")];
+        let mut words: Vec<String> = start.iter().map(|w| w.display().to_string()).collect();
+        words.extend(args);
+        let mut gateway = Gateway { net, dir: dir.to_owned(), prelude, words, child: None };
         gateway.spawn()?;
         Ok(gateway)
     }
@@ -182,6 +202,14 @@ impl<'a> Gateway<'a> {
         self.spawn()
     }
 
+    /// As a container engine stops a container, and starts it again.
+    fn stop_and_restart(&mut self) -> Result<()> {
+        let mut child = self.child.take().ok_or("it was not started")?;
+        container::stop(&mut child)?;
+        sleep(Duration::from_secs(1));
+        self.spawn()
+    }
+
     /// Cuts every connection: both ends see a reset, nothing is told to the programs.
     fn cut_connections(&self) -> Result<()> {
         self.cut("( sport = :2049 or sport = :20049 or sport = :445 or sport = :5445 )")
@@ -204,6 +232,7 @@ impl<'a> Gateway<'a> {
     pub(crate) fn obey(&mut self, words: &str) -> Result<()> {
         match words {
             "kill-gateway" => self.kill_and_restart(),
+            "stop-container" => self.stop_and_restart(),
             "cut-connections" => self.cut_connections(),
             "cut-one-channel" => self.cut_one_channel(),
             "remove vanishing" => fs::remove_dir_all(self.dir.join("vanishing"))
@@ -230,8 +259,7 @@ impl<'a> Gateway<'a> {
             .map_err(log)?;
         let mut command = self.net.command("sh");
         command.args(["-c", &format!("{}exec \"$@\"", self.prelude)]).arg(&self.dir);
-        command.arg(program()).args(["serve", "--state"]);
-        command.arg(self.dir.join("state")).args(&self.args);
+        command.args(&self.words);
         command.stdout(file.try_clone().map_err(log)?).stderr(file);
         self.child = Some(command.spawn().map_err(|e| format!("cannot start headgate: {e}"))?);
         self.wait_until_ready(ready_before)

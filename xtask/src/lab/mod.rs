@@ -4,6 +4,7 @@
 //! gateway runs on the host's side of the guests' tap devices, or in the guest itself. tests/lab/guest holds what
 //! guests do; what they leave in the share is compared on the host afterwards.
 
+mod container;
 mod counters;
 pub(crate) mod gateway;
 mod guest;

@@ -34,7 +34,7 @@ impl Place<'_> {
         fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         let tally = match scenario.server {
             Server::Host if scenario.pair => self.two_guests(scenario, &dir)?,
-            Server::Host => self.one_guest(scenario, &dir)?,
+            Server::Host | Server::Container => self.one_guest(scenario, &dir)?,
             Server::Guest(fs_kind) => self.server_inside(scenario, &dir, "headgate", fs_kind)?,
             Server::Knfsd => self.server_inside(scenario, &dir, "knfsd", "ext4")?,
             Server::Both => self.server_inside(scenario, &dir, "both", "tmpfs")?,
@@ -71,6 +71,9 @@ impl Place<'_> {
             ("JOBS", scenario.jobs.into()),
         ];
         env.extend(scenario.trouble.map(|words| ("TROUBLE", words.into())));
+        if scenario.server == Server::Container {
+            env.push(("COPY_MIB", "256".into()));
+        }
         let seconds_max = scenario.seconds_max;
         Ok(Guest {
             kernel: &self.lab.kernel,
@@ -85,7 +88,10 @@ impl Place<'_> {
     }
 
     fn one_guest(&self, scenario: &Scenario, dir: &Path) -> Result<Tally> {
-        let mut gateway = Gateway::start(&self.net, dir, &FIRST_GUEST, scenario.guests())?;
+        let mut gateway = match scenario.server {
+            Server::Container => Gateway::in_container(&self.net, dir)?,
+            _ => Gateway::start(&self.net, dir, &FIRST_GUEST, scenario.guests())?,
+        };
         let expected = match (scenario.kind, scenario.proto) {
             (Kind::Nfs, _) => &NFS_RDMA,
             (Kind::Cifs, "rdma") => &SMB_DIRECT,

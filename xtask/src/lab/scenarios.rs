@@ -21,6 +21,8 @@ pub(super) enum Kind {
 pub(super) enum Server {
     /// The gateway on the host's side of the tap.
     Host,
+    /// The same, as the container image has it.
+    Container,
     /// In the guest: the gateway, on this file system.
     Guest(&'static str),
     /// In the guest: the kernel's own server, a reference for the jobs. Not part of a tier.
@@ -173,6 +175,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         .options("multichannel,max_channels=4"),
     Scenario::cifs("mixed-rdma", "3.1.1", "rdma").jobs("mixed"),
     Scenario::cifs("mixed-tcp", "3.1.1", "tcp").jobs("mixed"),
+    Scenario::new("container-v4.1-rdma", "4.1", "rdma")
+        .trouble("stop-container")
+        .on(Server::Container),
+    Scenario::cifs("container-smb-direct", "3.1.1", "rdma")
+        .trouble("stop-container")
+        .on(Server::Container),
     // The jobs against the server that they were written with.
     Scenario::cifs("ksmbd-tcp", "3.1.1", "tcp").jobs(SMB_ALL).on(Server::Ksmbd),
     Scenario::cifs("ksmbd-rdma", "3.1.1", "rdma").jobs(SMB_ALL).on(Server::Ksmbd),
