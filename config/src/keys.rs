@@ -60,8 +60,8 @@ pub(crate) const TOP: Group = Group {
             "rdma",
             "`auto`, `iwarp`, `verbs` or `off`",
             "auto",
-            "What carries RDMA. `iwarp` is in user space and needs no device on this side; `verbs` uses an RDMA device by libibverbs; \
-             `auto` takes a device where one serves the address, and iWARP elsewhere.",
+            "What carries RDMA. `iwarp` is in user space and needs no device on this side; `verbs` uses an RDMA device \
+             by libibverbs; `auto` takes a device where one serves the address, and iWARP elsewhere.",
         ),
         key(
             "rdma_crc",
@@ -80,7 +80,8 @@ pub(crate) const TOP: Group = Group {
             "recall",
             "time, like `35s`",
             "35s",
-            "How long a client of any protocol has for giving back a delegation, an oplock or a lease that another wants. Then it is \
+            "How long a client of any protocol has for giving back a delegation, an oplock or a lease that another wants. \
+             Then it is \
              taken away, and the others go on.",
         ),
         key(
@@ -105,8 +106,8 @@ pub(crate) const TOP: Group = Group {
             "admin_clients",
             "range of addresses, or list of them",
             "",
-            "Who may read metrics and status besides this host itself. Others are told by `/healthz` and `/readyz` that the gateway is \
-             there, and nothing more.",
+            "Who may read metrics and status besides this host itself. Others are told by `/healthz` and `/readyz` that the \
+             gateway is there, and nothing more.",
         ),
         key("nfs", "group", "", "How NFS is served. See [nfs](#nfs)."),
         key("smb", "group", "", "How SMB is served. See [smb](#smb)."),
@@ -211,8 +212,8 @@ pub(crate) const NFS: Group = Group {
             "grace",
             "time, like `90s` or `2m`",
             "90s",
-            "How long after a restart clients may reclaim what they held, and nobody else can take it; at least the lease. Not said: \
-             as long as the lease.",
+            "How long after a restart clients may reclaim what they held, and nobody else can take it; at least the lease. \
+             Not said: as long as the lease.",
         ),
         key(
             "portmap",

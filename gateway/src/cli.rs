@@ -240,6 +240,5 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
 
 fn check(args: CheckArgs) -> Result<(), Failure> {
     let settings = args.configuration.load()?;
-    crate::check::run(&settings, args.json);
-    Ok(())
+    if crate::check::run(&settings, args.json) { Ok(()) } else { Err(Failure::Shown) }
 }

@@ -1,6 +1,8 @@
 //! Who listens on a port that is taken, as far as this user may know.
 
+use std::fs;
 use std::net::SocketAddr;
+use std::path::Path;
 
 /// One line about an address that could not be listened on. `option` chooses the port, or stands with the value that helps.
 pub fn refused(what: &str, at: SocketAddr, error: &std::io::Error, option: &str) -> String {
@@ -17,27 +19,62 @@ pub fn refused(what: &str, at: SocketAddr, error: &std::io::Error, option: &str)
     }
 }
 
-/// The program that listens on this TCP port: `name (process 123)`, or `the kernel` where no process holds the socket.
+/// This program, by the name of its process, listens on the port.
+pub(crate) fn is_held_by(port: u16, name: &str) -> bool {
+    let inode = inode_of(port);
+    inode.and_then(process_with).is_some_and(|(process, _)| process == name)
+}
+
+fn inode_of(port: u16) -> Option<u64> {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let tables = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
+    tables.into_iter().find_map(|table| listener_inode(&read(table), port))
+}
+
+/// Who listens on this TCP port: `name (process 123)`, or what of the kernel's it is where no process holds the socket.
 fn holder(port: u16) -> Option<String> {
-    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-    let inode = ["/proc/self/net/tcp", "/proc/self/net/tcp6"]
-        .into_iter()
-        .find_map(|table| listener_inode(&read(table), port))?;
-    if inode == 0 {
-        return Some("the kernel".into());
+    let inode = inode_of(port)?;
+    if let Some((name, id)) = process_with(inode) {
+        return Some(format!("{name} (process {id})"));
     }
+    if let Some(server) = kernel_server(Path::new("/"), port) {
+        return Some(server);
+    }
+    let hidden = "a process of another user, or the kernel; ask again as root";
+    Some(if sees_all() { "the kernel" } else { hidden }.to_owned())
+}
+
+/// Files of other users' processes can be looked at.
+fn sees_all() -> bool {
+    fs::read_dir("/proc/1/fd").is_ok()
+}
+
+/// Name and number of a process that holds this socket.
+fn process_with(inode: u64) -> Option<(String, String)> {
     let socket = format!("socket:[{inode}]");
     let numbered = |name: &std::ffi::OsStr| name.to_str().is_some_and(|n| n.parse::<u32>().is_ok());
-    let all = std::fs::read_dir("/proc").ok()?.flatten();
+    let all = fs::read_dir("/proc").ok()?.flatten();
     let processes = all.filter(|p| numbered(&p.file_name()));
     processes.map(|p| p.path()).find_map(|process| {
-        let files = std::fs::read_dir(process.join("fd")).ok()?.flatten();
-        let mut links = files.filter_map(|f| std::fs::read_link(f.path()).ok());
+        let files = fs::read_dir(process.join("fd")).ok()?.flatten();
+        let mut links = files.filter_map(|f| fs::read_link(f.path()).ok());
         links.find(|l| l.as_os_str() == socket.as_str())?;
-        let name = std::fs::read_to_string(process.join("comm")).ok()?;
-        let id = process.file_name()?.to_str()?.to_owned();
-        Some(format!("{} (process {id})", name.trim()))
+        let name = fs::read_to_string(process.join("comm")).ok()?;
+        Some((name.trim().to_owned(), process.file_name()?.to_str()?.to_owned()))
     })
+}
+
+/// A file server of the kernel's that is on the port, as its own files below `root` tell.
+fn kernel_server(root: &Path, port: u16) -> Option<String> {
+    let nfsd = fs::read_to_string(root.join("proc/fs/nfsd/portlist")).unwrap_or_default();
+    let is_on_it = |l: &str| l.split_whitespace().nth(1).is_some_and(|p| p == port.to_string());
+    if nfsd.lines().any(is_on_it) {
+        return Some("the kernel's nfsd (`systemctl disable --now nfs-server`)".to_owned());
+    }
+    let ksmbd = root.join("sys/class/ksmbd-control").exists();
+    let smb = matches!(port, 445 | 5445);
+    (ksmbd && smb)
+        .then(|| "the kernel's ksmbd (`ksmbd.control --shutdown`, `modprobe -r ksmbd`)".to_owned())
 }
 
 /// The socket that listens on a port, from the text of `/proc/net/tcp`.
@@ -64,6 +101,32 @@ mod tests {
         let me = format!("(process {})", std::process::id());
         assert!(line.contains("in use by") && line.contains(&me), "{line}");
         assert!(line.contains("--nfs-port PORT"), "{line}");
+    }
+
+    #[test]
+    fn this_process_is_known_by_its_name() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let me = fs::read_to_string("/proc/self/comm").unwrap();
+        assert!(is_held_by(port, me.trim()));
+        assert!(!is_held_by(port, "somebody else"));
+    }
+
+    #[test]
+    fn servers_of_the_kernel_are_named() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |path: &str| root.path().join(path);
+        assert_eq!(kernel_server(root.path(), 2049), None);
+        fs::create_dir_all(at("proc/fs/nfsd")).unwrap();
+        fs::write(at("proc/fs/nfsd/portlist"), "rdma 20049\ntcp 2049\nudp 2049\n").unwrap();
+        for port in [2049, 20049] {
+            assert!(kernel_server(root.path(), port).unwrap().contains("nfsd"), "{port}");
+        }
+        assert_eq!(kernel_server(root.path(), 204), None);
+        assert_eq!(kernel_server(root.path(), 445), None);
+        fs::create_dir_all(at("sys/class/ksmbd-control")).unwrap();
+        assert!(kernel_server(root.path(), 445).unwrap().contains("ksmbd"));
+        assert_eq!(kernel_server(root.path(), 2050), None);
     }
 
     #[test]

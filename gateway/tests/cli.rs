@@ -131,9 +131,10 @@ fn check_warns_of_a_port_that_is_taken() {
         "--nfs-rdma-port",
         "0",
     ]);
-    assert_eq!(o.status.code(), Some(0));
+    assert_eq!(o.status.code(), Some(1));
     let told = json(&o);
-    let warnings = told["warnings"].as_array().unwrap();
+    assert_eq!(told["would_start"], false);
+    let warnings = told["stops"].as_array().unwrap();
     let in_use = |w: &serde_json::Value| {
         w.as_str().unwrap().contains(&format!("127.0.0.1:{port} is in use by"))
     };
@@ -324,9 +325,9 @@ fn devices_that_are_demanded_and_not_there_are_said_by_check_and_stop_serve() {
         state.path().to_str().unwrap(),
     ];
     let o = headgate(&[&["check", "--json"][..], &args].concat());
-    assert_eq!(o.status.code(), Some(0), "{}", stderr(&o));
+    assert_eq!(o.status.code(), Some(1), "{}", stderr(&o));
     let told = json(&o);
-    let warnings = told["warnings"].to_string();
+    let warnings = told["stops"].to_string();
     assert!(warnings.contains("no RDMA device belongs to lo"), "{warnings}");
     assert!(warnings.contains("will not start"), "{warnings}");
     let place = &told["addresses"][0];

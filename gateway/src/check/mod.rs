@@ -4,9 +4,11 @@
 //! devices, whether the ports are free, what the file systems of the shares can do, what this user may do. Nothing is
 //! changed, and nothing is served.
 //!
-//! *Errors.* A wrong configuration is told and ends with exit code 2. What would stop or hinder `serve` here and now is a
-//! warning.
+//! *Errors.* A wrong configuration is told and ends with exit code 2. What would keep `serve` from starting here and now ends with
+//! exit code 1; what only hinders is a warning. Ports of a gateway that runs on the same state folder are no conflict.
 
+mod files;
+mod host;
 pub(crate) mod netdev;
 mod show;
 mod smb;
@@ -20,7 +22,7 @@ use vfs::Backend;
 use vfs::local::{LocalBackend, LocalConfig};
 use vfs::mem::MemBackend;
 
-use crate::rdma::host;
+use crate::rdma;
 use crate::rdma::plan::{self, Offer, Refused};
 use crate::{port, portmap};
 use netdev::Device;
@@ -34,13 +36,33 @@ struct Findings<'a> {
     shares: Vec<ShareFacts<'a>>,
     places: Vec<Place>,
     smb: smb::Smb,
-    /// The process can act as the user of each call.
-    acts_as_caller: bool,
+    rights: host::Rights,
     /// User of the process.
     uid: u32,
     /// Clients of NFS version 3 find the lock manager.
     locks_are_found: bool,
+    /// A gateway runs on the same state folder.
+    serves_already: bool,
+    remarks: Remarks,
+}
+
+/// What there is to say beside the facts.
+#[derive(Debug, Default)]
+struct Remarks {
+    /// `serve` would not start.
+    stops: Vec<String>,
+    /// It would, but not everything is as one may think.
     warnings: Vec<String>,
+}
+
+impl Remarks {
+    fn stop(&mut self, what: String) {
+        self.stops.push(what);
+    }
+
+    fn warn(&mut self, what: String) {
+        self.warnings.push(what);
+    }
 }
 
 /// A share and what its file system can do.
@@ -50,6 +72,17 @@ struct ShareFacts<'a> {
     reflink: bool,
     /// How a file is found again after a restart.
     handles: Handles,
+    /// Names that differ in case only are different names; `None`: no name there shows it.
+    case: Option<bool>,
+    /// The kind of file system.
+    kind: Option<String>,
+}
+
+impl<'a> ShareFacts<'a> {
+    /// Of a share that cannot be opened.
+    fn unknown(share: &'a Share) -> Self {
+        Self { share, xattr: false, reflink: false, handles: Handles::None, case: None, kind: None }
+    }
 }
 
 /// How a file is found again after a restart.
@@ -79,77 +112,126 @@ impl Place {
     }
 }
 
-/// Runs the command on settings that have been found sound.
-pub fn run(settings: &Settings, json: bool) {
-    let mut warnings = Vec::new();
-    let uid = own_uid();
+/// Runs the command on settings that have been found sound. False: `serve` would not start here and now.
+pub fn run(settings: &Settings, json: bool) -> bool {
+    let mut remarks = Remarks::default();
+    let rights = host::Rights::own();
+    let serves_already = host::serves_already(&settings.state);
+    let mounts = files::mounts();
     let shares: Vec<ShareFacts<'_>> =
-        settings.shares.iter().map(|s| share_facts(s, &mut warnings)).collect();
-    let places: Vec<Place> = places(settings, &mut warnings);
-    state(settings, &mut warnings);
-    let smb = smb::facts(settings, &mut warnings);
-    ports(settings, smb.served, &mut warnings);
-    let acts_as_caller = uid == 0;
+        settings.shares.iter().map(|s| share_facts(s, &mounts, &mut remarks)).collect();
+    let places: Vec<Place> = places(settings, &mut remarks);
+    state(settings, &mut remarks);
+    let smb = smb::facts(settings, &mut remarks);
+    ports(settings, smb.served, serves_already, &mut remarks);
+    if let Some(few) = rights.too_few_files(settings) {
+        remarks.warn(few);
+    }
+    let uid = own_uid();
     let locks_are_found = portmap::locks_are_found(settings);
-    let findings =
-        Findings { settings, shares, places, smb, acts_as_caller, uid, locks_are_found, warnings };
+    let findings = Findings {
+        settings,
+        shares,
+        places,
+        smb,
+        rights,
+        uid,
+        locks_are_found,
+        serves_already,
+        remarks,
+    };
     match json {
         true => show::json(&findings),
         false => show::text(&findings),
     }
+    findings.remarks.stops.is_empty()
 }
 
 fn own_uid() -> u32 {
     std::fs::metadata("/proc/self").map_or(u32::MAX, |m| m.uid())
 }
 
-fn share_facts<'a>(share: &'a Share, warnings: &mut Vec<String>) -> ShareFacts<'a> {
-    let of = |caps: vfs::Capabilities, handles| ShareFacts {
+fn share_facts<'a>(
+    share: &'a Share,
+    mounts: &[files::Mount],
+    remarks: &mut Remarks,
+) -> ShareFacts<'a> {
+    match &share.source {
+        Source::Memory => match MemBackend::new(MEM_SIZE_TRIED) {
+            Ok(backend) => {
+                let caps = backend.capabilities();
+                let known = ShareFacts::unknown(share);
+                ShareFacts { xattr: caps.xattr, reflink: caps.reflink, case: Some(true), ..known }
+            }
+            Err(e) => {
+                remarks.stop(format!("share `{}`: {e}", share.name));
+                ShareFacts::unknown(share)
+            }
+        },
+        Source::Folder(path) => folder_facts(share, path, mounts, remarks),
+    }
+}
+
+fn folder_facts<'a>(
+    share: &'a Share,
+    path: &Path,
+    mounts: &[files::Mount],
+    remarks: &mut Remarks,
+) -> ShareFacts<'a> {
+    let config = LocalConfig { read_only: share.read_only, ..LocalConfig::new(path) };
+    let backend = match LocalBackend::open(config) {
+        Ok(backend) => backend,
+        Err(e) => {
+            let shown = path.display();
+            remarks.stop(format!("share `{}`: {shown} cannot be opened: {e}", share.name));
+            return ShareFacts::unknown(share);
+        }
+    };
+    let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mount = files::mount_of(mounts, &real);
+    if mount.is_some_and(|m| m.read_only) && !share.read_only {
+        remarks.warn(format!(
+            "share `{}`: its file system is mounted read-only, so clients will write to nothing; say `read_only: true`",
+            share.name
+        ));
+    }
+    for inner in files::inside(mounts, &real) {
+        remarks.warn(format!(
+            "share `{}`: {} is a file system of its own ({}) and is not crossed; make it a share to serve it",
+            share.name,
+            inner.at.display(),
+            inner.kind
+        ));
+    }
+    let caps = backend.capabilities();
+    let case = files::tells_case_apart(&real);
+    if case == Some(false) {
+        remarks.warn(format!(
+            "share `{}`: its file system takes names that differ in case for one; NFS clients expect them to be two",
+            share.name
+        ));
+    }
+    ShareFacts {
         share,
         xattr: caps.xattr,
         reflink: caps.reflink,
-        handles,
-    };
-    match &share.source {
-        Source::Memory => match MemBackend::new(MEM_SIZE_TRIED) {
-            Ok(backend) => of(backend.capabilities(), Handles::None),
-            Err(e) => {
-                warnings.push(format!("share `{}`: {e}", share.name));
-                ShareFacts { share, xattr: false, reflink: false, handles: Handles::None }
-            }
-        },
-        Source::Folder(path) => {
-            let config = LocalConfig { read_only: share.read_only, ..LocalConfig::new(path) };
-            match LocalBackend::open(config) {
-                Ok(backend) => {
-                    let kernel = backend.has_kernel_handles();
-                    let handles = if kernel { Handles::Kernel } else { Handles::Search };
-                    of(backend.capabilities(), handles)
-                }
-                Err(e) => {
-                    warnings.push(format!(
-                        "share `{}`: {} cannot be opened: {e}",
-                        share.name,
-                        path.display()
-                    ));
-                    ShareFacts { share, xattr: false, reflink: false, handles: Handles::None }
-                }
-            }
-        }
+        handles: if backend.has_kernel_handles() { Handles::Kernel } else { Handles::Search },
+        case,
+        kind: mount.map(|m| m.kind.clone()),
     }
 }
 
 /// The addresses that would be served.
-fn places(settings: &Settings, warnings: &mut Vec<String>) -> Vec<Place> {
-    let host = host::look(settings);
+fn places(settings: &Settings, remarks: &mut Remarks) -> Vec<Place> {
+    let host = rdma::host::look(settings);
     let is_here = |ip: IpAddr| host.addresses.iter().any(|a| a.ip == ip);
     for ip in settings.bind.iter().filter(|ip| !ip.is_unspecified() && !is_here(**ip)) {
-        warnings
-            .push(format!("{ip} is not an address of this host; `headgate serve` will not start"));
+        remarks
+            .stop(format!("{ip} is not an address of this host; `headgate serve` will not start"));
     }
     let offers = plan::offers(settings.rdma, &settings.bind, &host, &Refused::new());
     if let Err(why) = plan::demanded(settings.rdma, &settings.bind, &offers) {
-        warnings.push(format!("{why}; `headgate serve` will not start"));
+        remarks.stop(format!("{why}; `headgate serve` will not start"));
     }
     let place = |offer: Offer| Place {
         ip: offer.ip,
@@ -161,7 +243,7 @@ fn places(settings: &Settings, warnings: &mut Vec<String>) -> Vec<Place> {
 }
 
 /// Tries to listen where `serve` would.
-fn ports(settings: &Settings, smb: bool, warnings: &mut Vec<String>) {
+fn ports(settings: &Settings, smb: bool, serves_already: bool, remarks: &mut Remarks) {
     let any = [IpAddr::from([0u16; 8])];
     let bind = if settings.bind.is_empty() { &any[..] } else { &settings.bind };
     let mut wanted = vec![("NFS", settings.nfs_port, "--nfs-port")];
@@ -180,17 +262,19 @@ fn ports(settings: &Settings, smb: bool, warnings: &mut Vec<String>) {
     for (what, number, option) in wanted.into_iter().filter(|(_, number, _)| *number != 0) {
         for ip in bind {
             let at = SocketAddr::new(*ip, number);
-            if let Err(e) = std::net::TcpListener::bind(at)
-                && e.kind() != std::io::ErrorKind::AddrNotAvailable
-            {
-                warnings.push(port::refused(what, at, &e, option));
+            let Err(e) = std::net::TcpListener::bind(at) else { continue };
+            // Its address was judged above; and what the gateway itself holds will be free for it.
+            let known = e.kind() == std::io::ErrorKind::AddrNotAvailable
+                || serves_already && port::is_held_by(number, "headgate");
+            if !known {
+                remarks.stop(port::refused(what, at, &e, option));
             }
         }
     }
 }
 
 /// The state folder exists or can be made, as far as that can be told without making it.
-fn state(settings: &Settings, warnings: &mut Vec<String>) {
+fn state(settings: &Settings, remarks: &mut Remarks) {
     let mut at: &Path = &settings.state;
     while !at.exists() {
         match at.parent() {
@@ -201,7 +285,7 @@ fn state(settings: &Settings, warnings: &mut Vec<String>) {
     let writable = std::fs::metadata(at).is_ok_and(|m| m.is_dir() && own_uid() == 0)
         || tempfile::Builder::new().prefix(".headgate-check.").tempfile_in(at).is_ok();
     if !writable {
-        warnings.push(format!(
+        remarks.warn(format!(
             "the state folder {} cannot be used by this user: handles and locks would end with the process; \
              name another by --state DIR",
             settings.state.display()

@@ -59,7 +59,10 @@ fn features(s: &ShareFacts<'_>) -> String {
         Handles::Search => "handles by search",
         Handles::None => "gone at exit",
     };
-    format!("{}, {}, {handles}", have(s.xattr, "xattrs"), have(s.reflink, "reflinks"))
+    let mut parts: Vec<String> = s.kind.iter().cloned().collect();
+    parts.extend([have(s.xattr, "xattrs"), have(s.reflink, "reflinks"), handles.to_owned()]);
+    parts.extend((s.case == Some(false)).then(|| "case lost".to_owned()));
+    parts.join(", ")
 }
 
 fn device(place: &Place) -> String {
@@ -168,19 +171,30 @@ pub(super) fn text(f: &Findings<'_>) {
         }
         println!();
     }
-    let who = match f.acts_as_caller {
-        true => "as root: each call acts as the user who made it".to_owned(),
-        false => format!("as user {}: every call acts as that user, whoever made it", f.uid),
+    let who = match f.rights.acts_as_caller() {
+        true => "each call acts as the user who made it",
+        false => "every call acts as this user, whoever made it",
     };
-    println!("  runs {who}");
+    println!("  runs as user {}: {who}", f.uid);
+    for (name, meaning) in f.rights.missing() {
+        println!("    without {name}: {meaning}");
+    }
+    if f.serves_already {
+        println!(
+            "  a gateway serves on this state folder now; its own ports were not counted as taken"
+        );
+    }
     println!("  {}", smb::summary(f));
     println!(
         "  state in {}, payload memory up to {}",
         f.settings.state.display(),
         bytes(f.settings.memory)
     );
-    for warning in &f.warnings {
+    for warning in &f.remarks.warnings {
         println!("  {warn}warning:{off} {warning}");
+    }
+    for stop in &f.remarks.stops {
+        println!("  {warn}would not start:{off} {stop}");
     }
     println!();
 }
@@ -234,6 +248,8 @@ pub(super) fn json(f: &Findings<'_>) {
                     Handles::Search => "search",
                     Handles::None => "none",
                 },
+                "file_system": s.kind,
+                "case_kept_apart": s.case,
             })
         })
         .collect();
@@ -271,11 +287,16 @@ pub(super) fn json(f: &Findings<'_>) {
         "nfs_port": f.settings.nfs_port,
         "nfs_rdma_port": f.settings.nfs_rdma_port,
         "smb": smb::json(f),
-        "acts_as_caller": f.acts_as_caller,
+        "acts_as_caller": f.rights.acts_as_caller(),
+        "missing_capabilities": f.rights.missing().iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+        "memlock": f.rights.memlock,
         "uid": f.uid,
         "state": f.settings.state.display().to_string(),
         "memory": f.settings.memory,
-        "warnings": f.warnings,
+        "serves_already": f.serves_already,
+        "would_start": f.remarks.stops.is_empty(),
+        "stops": f.remarks.stops,
+        "warnings": f.remarks.warnings,
     });
     println!("{all}");
 }

@@ -8,7 +8,7 @@ use config::{Encryption, Identity, Settings, Share, Signing};
 use rdma_transport::devices::Fabric;
 use serde_json::{Value, json};
 
-use super::{Findings, Place};
+use super::{Findings, Place, Remarks};
 use crate::users::{database_path, read_database, resolve};
 
 /// Who may log on, and what hinders.
@@ -20,13 +20,13 @@ pub(super) struct Smb {
 }
 
 /// Looks at the users.
-pub(super) fn facts(settings: &Settings, warnings: &mut Vec<String>) -> Smb {
+pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Smb {
     let mut all: Vec<(String, Identity)> = Vec::new();
     for user in &settings.users {
         if let Some(path) = &user.password_file
             && fs::metadata(path).is_ok_and(|m| m.mode() & 0o077 != 0)
         {
-            warnings.push(format!("the password file {} can be read by others", path.display()));
+            remarks.warn(format!("the password file {} can be read by others", path.display()));
         }
         all.push((user.name.clone(), user.identity.clone()));
     }
@@ -34,7 +34,7 @@ pub(super) fn facts(settings: &Settings, warnings: &mut Vec<String>) -> Smb {
         Ok(database) => {
             for user in settings.users.iter().filter(|u| u.password_file.is_none()) {
                 if database.get(&user.name).is_none() {
-                    warnings.push(format!(
+                    remarks.stop(format!(
                         "user `{}` has no password, and `headgate serve` will not start: `headgate user add {}`",
                         user.name, user.name
                     ));
@@ -46,12 +46,12 @@ pub(super) fn facts(settings: &Settings, warnings: &mut Vec<String>) -> Smb {
                 all.push((e.name.clone(), identity));
             }
         }
-        Err(e) => warnings.push(format!("the SMB users cannot be read: {e}")),
+        Err(e) => remarks.stop(format!("the SMB users cannot be read: {e}")),
     }
     for (name, identity) in &all {
         let (cred, known) = resolve(name, identity);
         if !known {
-            warnings.push(format!(
+            remarks.warn(format!(
                 "the host has no user `{name}`: files will belong to uid {}; say another by `uid`",
                 cred.uid
             ));

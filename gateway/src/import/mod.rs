@@ -1,8 +1,8 @@
 //! `headgate import FILE...`: a configuration from Samba's smb.conf, from /etc/exports, or from both.
 //!
-//! *Operation.* Each file becomes shares and a few settings ([`samba`], [`exports`]); shares of one folder become one share; the whole
-//! is written as YAML to standard output ([`write`]). What could not be carried over goes to standard error, one line for
-//! each line of the file, and says what that means.
+//! *Operation.* Each file becomes shares and a few settings ([`samba`], [`exports`]); shares of one folder become one share; the
+//! whole is written as YAML to standard output ([`write`]). What could not be carried over goes to standard error, one line
+//! for each line of the file, and says what that means.
 //!
 //! *Errors.* A share whose restrictions have no counterpart here is written as a comment, with the reasons above it. Every share is
 //! served by both protocols; where it was by one of them only, that is said.
@@ -206,7 +206,7 @@ fn share_name(text: &str) -> String {
     }
 }
 
-/// A range of addresses as either file writes one: `10.0.0.1`, `10.0.0.0/8`, `10.0.0.0/255.0.0.0`, `10.`, and a host inside a range.
+/// A range of addresses as either file writes one: `10.0.0.1`, `10.0.0.0/8`, `10.0.0.0/255.0.0.0`, `10.`, a host inside a range.
 fn range(text: &str) -> Option<Cidr> {
     if let Some(prefix) = text.strip_suffix('.') {
         let parts: Vec<u8> = prefix.split('.').map(|p| p.parse().ok()).collect::<Option<_>>()?;

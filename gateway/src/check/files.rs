@@ -1,0 +1,137 @@
+//! What the file system below a share is, as the kernel's table of mounts and a look at its names tell. Nothing is written.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Entries of a folder that are looked at for one with letters in its name.
+const NAMES_TRIED: usize = 200;
+
+/// A mount below or above a share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mount {
+    pub(super) at: PathBuf,
+    /// `ext4`, `xfs`, ...
+    pub(super) kind: String,
+    pub(super) read_only: bool,
+}
+
+/// All mounts that this process sees, in the order in which they were made.
+pub(super) fn mounts() -> Vec<Mount> {
+    parse(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
+}
+
+/// Lines of proc(5)'s mountinfo: `ID PARENT DEV ROOT AT OPTIONS [TAGS] - KIND SOURCE OPTIONS`.
+fn parse(text: &str) -> Vec<Mount> {
+    let one = |line: &str| {
+        let (before, after) = line.split_once(" - ")?;
+        let mut fields = before.split(' ').skip(4);
+        let (at, options) = (fields.next()?, fields.next()?);
+        let mut after = after.split(' ');
+        let (kind, of_all) = (after.next()?, after.nth(1).unwrap_or_default());
+        let is_ro = |list: &str| list.split(',').any(|o| o == "ro");
+        Some(Mount {
+            at: unescaped(at),
+            kind: kind.to_owned(),
+            read_only: is_ro(options) || is_ro(of_all),
+        })
+    };
+    text.lines().filter_map(one).collect()
+}
+
+/// Blanks and backslashes stand there by their octal numbers.
+fn unescaped(text: &str) -> PathBuf {
+    let mut out = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let octal = after.get(..3).and_then(|d| std::str::from_utf8(d).ok());
+        match octal.and_then(|d| u8::from_str_radix(d, 8).ok()).filter(|_| *first == b'\\') {
+            Some(byte) => {
+                out.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                out.push(*first);
+                rest = after;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(out))
+}
+
+/// The mount that a folder is on; the last one covers those before it.
+pub(super) fn mount_of<'a>(mounts: &'a [Mount], folder: &Path) -> Option<&'a Mount> {
+    let above = mounts.iter().filter(|m| folder.starts_with(&m.at));
+    above.max_by_key(|m| m.at.as_os_str().len())
+}
+
+/// Mounts inside a folder: they are not crossed.
+pub(super) fn inside<'a>(mounts: &'a [Mount], folder: &Path) -> Vec<&'a Mount> {
+    mounts.iter().filter(|m| m.at != folder && m.at.starts_with(folder)).collect()
+}
+
+/// Whether names that differ in case only are different names here; `None` where no name shows it.
+pub(super) fn tells_case_apart(folder: &Path) -> Option<bool> {
+    let names = fs::read_dir(folder).ok()?.flatten().take(NAMES_TRIED).map(|e| e.file_name());
+    // The folder's own name shows how its parent does it, which is as a rule the same.
+    let own = Some((folder.parent()?, folder.file_name()?.to_owned()));
+    let mut all = names.map(|n| (folder, n)).chain(own);
+    all.find_map(|(dir, name)| {
+        let other = swapped(&name)?;
+        let (a, b) = (fs::symlink_metadata(dir.join(&name)), fs::symlink_metadata(dir.join(other)));
+        let a = a.ok()?;
+        Some(!b.is_ok_and(|b| (a.dev(), a.ino()) == (b.dev(), b.ino())))
+    })
+}
+
+/// The name with the case of its ASCII letters changed; `None` where it has none.
+fn swapped(name: &OsStr) -> Option<OsString> {
+    let other: Vec<u8> =
+        name.as_bytes()
+            .iter()
+            .map(|b| {
+                if b.is_ascii_lowercase() { b.to_ascii_uppercase() } else { b.to_ascii_lowercase() }
+            })
+            .collect();
+    (other != name.as_bytes()).then(|| OsString::from_vec(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
+        30 22 8:2 / /srv/my\\040data ro,relatime - xfs /dev/sdb1 rw\n\
+        31 30 0:5 / /srv/my\\040data/inner rw - tmpfs tmpfs rw\n\
+        32 22 0:6 / /srvx rw shared:2 master:3 - nfs4 h:/ ro\nbroken\n";
+
+    #[test]
+    fn the_mount_of_a_share_and_those_inside() {
+        let all = parse(TABLE);
+        assert_eq!(all.len(), 4);
+        let of = |path: &str| mount_of(&all, Path::new(path)).unwrap().clone();
+        assert_eq!((of("/srv").kind.as_str(), of("/srv").read_only), ("ext4", false));
+        assert_eq!(of("/srv/my data/x").kind, "xfs");
+        assert!(of("/srv/my data").read_only && of("/srvx/y").read_only);
+        let inner = inside(&all, Path::new("/srv/my data"));
+        assert_eq!(inner.iter().map(|m| m.kind.as_str()).collect::<Vec<_>>(), ["tmpfs"]);
+        assert!(inside(&all, Path::new("/srv/my data/inner")).is_empty());
+    }
+
+    #[test]
+    fn case_is_told_from_names_that_are_there() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("Name"), "").unwrap();
+        assert_eq!(tells_case_apart(folder.path()), Some(true));
+        // Another file of the swapped name is another file.
+        fs::write(folder.path().join("nAME"), "").unwrap();
+        assert_eq!(tells_case_apart(folder.path()), Some(true));
+        // A second name of the same file is what a file system without case looks like.
+        fs::remove_file(folder.path().join("nAME")).unwrap();
+        fs::hard_link(folder.path().join("Name"), folder.path().join("nAME")).unwrap();
+        assert_eq!(tells_case_apart(folder.path()), Some(false));
+        assert_eq!(swapped(OsStr::new("123")), None);
+    }
+}

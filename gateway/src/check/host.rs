@@ -1,0 +1,121 @@
+//! What this process may do on this host, and whether a gateway serves on the same state already.
+
+use std::fs::{self, File, TryLockError};
+use std::path::Path;
+
+use config::Settings;
+
+/// Capabilities by their numbers in capabilities(7), and what is missing without each.
+const CAPABILITIES: [(u32, &str, &str); 4] = [
+    (6, "CAP_SETGID", "every call acts as this user's groups"),
+    (7, "CAP_SETUID", "every call acts as this user, whoever made it"),
+    (2, "CAP_DAC_READ_SEARCH", "handles of files that move while the gateway is down become stale"),
+    (10, "CAP_NET_BIND_SERVICE", "ports below 1024 cannot be listened on"),
+];
+
+/// Open files that the gateway itself needs beside its connections.
+const FILES_OF_ITS_OWN: u64 = 64;
+
+/// What the process may do.
+#[derive(Debug)]
+pub(super) struct Rights {
+    effective: u64,
+    /// Open files at most.
+    files: Option<u64>,
+    /// Bytes of locked memory at most; `None`: no limit, or not known.
+    pub(super) memlock: Option<u64>,
+}
+
+impl Rights {
+    /// Those of this process.
+    pub(super) fn own() -> Self {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+        Self {
+            effective: capabilities(&status),
+            files: limit(&limits, "Max open files"),
+            memlock: limit(&limits, "Max locked memory"),
+        }
+    }
+
+    fn has(&self, number: u32) -> bool {
+        self.effective & (1 << number) != 0
+    }
+
+    /// Each call can act as the user who made it.
+    pub(super) fn acts_as_caller(&self) -> bool {
+        self.has(6) && self.has(7)
+    }
+
+    /// What is missing, by name, and what that means.
+    pub(super) fn missing(&self) -> Vec<(&'static str, &'static str)> {
+        let missing = CAPABILITIES.iter().filter(|(number, ..)| !self.has(*number));
+        missing.map(|(_, name, meaning)| (*name, *meaning)).collect()
+    }
+
+    /// A limit of open files that the connections of this configuration would meet.
+    pub(super) fn too_few_files(&self, settings: &Settings) -> Option<String> {
+        let wanted = settings.connections as u64 + FILES_OF_ITS_OWN;
+        let limit = self.files.filter(|limit| *limit < wanted)?;
+        Some(format!(
+            "{} connections and open files take more than the {limit} files that this process may open: \
+             `ulimit -n`, or LimitNOFILE= in the unit",
+            settings.connections
+        ))
+    }
+}
+
+/// The line `CapEff` of /proc/self/status.
+fn capabilities(status: &str) -> u64 {
+    let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
+    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// The soft limit of a line of /proc/self/limits; `None`: unlimited.
+fn limit(limits: &str, name: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|l| l.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// A gateway that runs holds the lock of its state folder.
+pub(super) fn serves_already(state: &Path) -> bool {
+    let lock = File::open(state.join("lock"));
+    lock.is_ok_and(|f| matches!(f.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_are_read_from_the_kernels_text() {
+        let status = "Name:\tx\nCapInh:\t0000000000000000\nCapEff:\t00000000000004c4\n";
+        let rights = Rights { effective: capabilities(status), files: Some(100), memlock: None };
+        assert!(rights.acts_as_caller() && rights.missing().is_empty());
+        let none = Rights { effective: 0, files: None, memlock: None };
+        assert!(!none.acts_as_caller());
+        assert_eq!(none.missing().len(), CAPABILITIES.len());
+        let settings = Settings { connections: 1000, ..Settings::default() };
+        assert!(rights.too_few_files(&settings).unwrap().contains("the 100 files"));
+        assert_eq!(none.too_few_files(&settings), None);
+    }
+
+    #[test]
+    fn limits_are_read_from_the_kernels_text() {
+        let text = "Limit                     Soft Limit           Hard Limit           Units\n\
+            Max open files            1024                 4096                 files\n\
+            Max locked memory         unlimited            unlimited            bytes\n";
+        assert_eq!(limit(text, "Max open files"), Some(1024));
+        assert_eq!(limit(text, "Max locked memory"), None);
+    }
+
+    #[test]
+    fn a_gateway_that_runs_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!serves_already(folder.path()));
+        let lock = File::create(folder.path().join("lock")).unwrap();
+        assert!(!serves_already(folder.path()));
+        lock.lock().unwrap();
+        assert!(serves_already(folder.path()));
+    }
+}
