@@ -53,23 +53,59 @@ macro_rules! constants {
     )*};
 }
 
-fn wanted() -> Wanted {
-    let mut wanted = Wanted::new();
+fn of_devices(wanted: &mut Wanted) {
     structures! { wanted,
         ibv_gid_global_t in "union ibv_gid" "global" { subnet_prefix, interface_id }
         ibv_gid_entry { gid, gid_index, port_num, gid_type, ndev_ifindex }
         _ibv_device_ops { _dummy1, _dummy2 }
         ibv_device { _ops, node_type, transport_type, name, dev_name, dev_path, ibdev_path }
-        ibv_device_attr { fw_ver, node_guid, sys_image_guid, max_mr_size, page_size_cap, vendor_id, vendor_part_id, hw_ver, max_qp, max_qp_wr, device_cap_flags, max_sge, max_sge_rd, max_cq, max_cqe, max_mr, max_pd, max_qp_rd_atom, max_ee_rd_atom, max_res_rd_atom, max_qp_init_rd_atom, max_ee_init_rd_atom, atomic_cap, max_ee, max_rdd, max_mw, max_raw_ipv6_qp, max_raw_ethy_qp, max_mcast_grp, max_mcast_qp_attach, max_total_mcast_qp_attach, max_ah, max_fmr, max_map_per_fmr, max_srq, max_srq_wr, max_srq_sge, max_pkeys, local_ca_ack_delay, phys_port_cnt }
+        ibv_device_attr {
+            fw_ver, node_guid, sys_image_guid, max_mr_size, page_size_cap, vendor_id,
+            vendor_part_id, hw_ver, max_qp, max_qp_wr, device_cap_flags, max_sge, max_sge_rd,
+            max_cq, max_cqe, max_mr, max_pd, max_qp_rd_atom, max_ee_rd_atom, max_res_rd_atom,
+            max_qp_init_rd_atom, max_ee_init_rd_atom, atomic_cap, max_ee, max_rdd, max_mw,
+            max_raw_ipv6_qp, max_raw_ethy_qp, max_mcast_grp, max_mcast_qp_attach,
+            max_total_mcast_qp_attach, max_ah, max_fmr, max_map_per_fmr, max_srq, max_srq_wr,
+            max_srq_sge, max_pkeys, local_ca_ack_delay, phys_port_cnt,
+        }
         ibv_pd { context, handle }
         ibv_mr { context, pd, addr, length, handle, lkey, rkey }
         ibv_mw { context, pd, rkey, handle, type_ = "type" }
-        ibv_mw_bind_info { mr, addr, length, mw_access_flags }
         ibv_global_route { dgid, flow_label, sgid_index, hop_limit, traffic_class }
         ibv_ah_attr { grh, dlid, sl, src_path_bits, static_rate, is_global, port_num }
         ibv_qp_cap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data }
         ibv_qp_init_attr { qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all }
-        ibv_qp_attr { qp_state, cur_qp_state, path_mtu, path_mig_state, qkey, rq_psn, sq_psn, dest_qp_num, qp_access_flags, cap, ah_attr, alt_ah_attr, pkey_index, alt_pkey_index, en_sqd_async_notify, sq_draining, max_rd_atomic, max_dest_rd_atomic, min_rnr_timer, port_num, timeout, retry_cnt, rnr_retry, alt_port_num, alt_timeout, rate_limit }
+        ibv_qp_attr {
+            qp_state, cur_qp_state, path_mtu, path_mig_state, qkey, rq_psn, sq_psn, dest_qp_num,
+            qp_access_flags, cap, ah_attr, alt_ah_attr, pkey_index, alt_pkey_index,
+            en_sqd_async_notify, sq_draining, max_rd_atomic, max_dest_rd_atomic, min_rnr_timer,
+            port_num, timeout, retry_cnt, rnr_retry, alt_port_num, alt_timeout, rate_limit,
+        }
+        ibv_qp {
+            context, qp_context, pd, send_cq, recv_cq, srq, handle, qp_num, state, qp_type, mutex,
+            cond, events_completed,
+        }
+        ibv_comp_channel { context, fd, refcnt }
+        ibv_cq {
+            context, channel, cq_context, handle, cqe, mutex, cond, comp_events_completed,
+            async_events_completed,
+        }
+        ibv_context_ops {
+            _compat_query_device, _compat_query_port, _compat_alloc_pd, _compat_dealloc_pd,
+            _compat_reg_mr, _compat_rereg_mr, _compat_dereg_mr, alloc_mw, bind_mw, dealloc_mw,
+            _compat_create_cq, poll_cq, req_notify_cq, _compat_cq_event, _compat_resize_cq,
+            _compat_destroy_cq, _compat_create_srq, _compat_modify_srq, _compat_query_srq,
+            _compat_destroy_srq, post_srq_recv, _compat_create_qp, _compat_query_qp,
+            _compat_modify_qp, _compat_destroy_qp, post_send, post_recv, _compat_create_ah,
+            _compat_destroy_ah, _compat_attach_mcast, _compat_detach_mcast, _compat_async_event,
+        }
+        ibv_context { device, ops, cmd_fd, async_fd, num_comp_vectors, mutex, abi_compat }
+    }
+}
+
+fn of_work(wanted: &mut Wanted) {
+    structures! { wanted,
+        ibv_mw_bind_info { mr, addr, length, mw_access_flags }
         ibv_sge { addr, length, lkey }
         rdma_t in "struct ibv_send_wr" "wr.rdma" { remote_addr, rkey }
         atomic_t in "struct ibv_send_wr" "wr.atomic" { remote_addr, compare_add, swap, rkey }
@@ -77,24 +113,39 @@ fn wanted() -> Wanted {
         xrc_t in "struct ibv_send_wr" "qp_type.xrc" { remote_srqn }
         bind_mw_t in "struct ibv_send_wr" "bind_mw" { mw, rkey, bind_info }
         tso_t in "struct ibv_send_wr" "tso" { hdr, hdr_sz, mss }
-        ibv_send_wr { wr_id, next, sg_list, num_sge, opcode, send_flags, imm_data_invalidated_rkey_union = "imm_data", wr, qp_type, bind_mw_tso_union = "bind_mw" }
+        ibv_send_wr {
+            wr_id, next, sg_list, num_sge, opcode, send_flags, imm_data_invalidated_rkey_union =
+            "imm_data", wr, qp_type, bind_mw_tso_union = "bind_mw",
+        }
         ibv_recv_wr { wr_id, next, sg_list, num_sge }
-        ibv_wc { wr_id, status, opcode, vendor_err, byte_len, imm_data_invalidated_rkey_union = "imm_data", qp_num, src_qp, wc_flags, pkey_index, slid, sl, dlid_path_bits }
-        ibv_qp { context, qp_context, pd, send_cq, recv_cq, srq, handle, qp_num, state, qp_type, mutex, cond, events_completed }
-        ibv_comp_channel { context, fd, refcnt }
-        ibv_cq { context, channel, cq_context, handle, cqe, mutex, cond, comp_events_completed, async_events_completed }
+        ibv_wc {
+            wr_id, status, opcode, vendor_err, byte_len, imm_data_invalidated_rkey_union =
+            "imm_data", qp_num, src_qp, wc_flags, pkey_index, slid, sl, dlid_path_bits,
+        }
         ibv_async_event { element, event_type }
-        ibv_context_ops { _compat_query_device, _compat_query_port, _compat_alloc_pd, _compat_dealloc_pd, _compat_reg_mr, _compat_rereg_mr, _compat_dereg_mr, alloc_mw, bind_mw, dealloc_mw, _compat_create_cq, poll_cq, req_notify_cq, _compat_cq_event, _compat_resize_cq, _compat_destroy_cq, _compat_create_srq, _compat_modify_srq, _compat_query_srq, _compat_destroy_srq, post_srq_recv, _compat_create_qp, _compat_query_qp, _compat_modify_qp, _compat_destroy_qp, post_send, post_recv, _compat_create_ah, _compat_destroy_ah, _compat_attach_mcast, _compat_detach_mcast, _compat_async_event }
-        ibv_context { device, ops, cmd_fd, async_fd, num_comp_vectors, mutex, abi_compat }
+    }
+}
+
+fn of_connections(wanted: &mut Wanted) {
+    structures! { wanted,
         rdma_ib_addr { sgid, dgid, pkey }
         rdma_addr { src_addr_union = "src_addr", dst_addr_union = "dst_addr", addr }
         rdma_route { addr, path_rec, num_paths }
         rdma_event_channel { fd }
-        rdma_cm_id { verbs, channel, context, qp, route, ps, port_num, event, send_cq_channel, send_cq, recv_cq_channel, recv_cq, srq, pd, qp_type }
-        rdma_conn_param { private_data, private_data_len, responder_resources, initiator_depth, flow_control, retry_count, rnr_retry_count, srq, qp_num }
+        rdma_cm_id {
+            verbs, channel, context, qp, route, ps, port_num, event, send_cq_channel, send_cq,
+            recv_cq_channel, recv_cq, srq, pd, qp_type,
+        }
+        rdma_conn_param {
+            private_data, private_data_len, responder_resources, initiator_depth, flow_control,
+            retry_count, rnr_retry_count, srq, qp_num,
+        }
         rdma_ud_param { private_data, private_data_len, ah_attr, qp_num, qkey }
         rdma_cm_event { id, listen_id, event, status, param }
     }
+}
+
+fn states(wanted: &mut Wanted) {
     constants! { wanted,
         ibv_node_type::IBV_NODE_CA => "IBV_NODE_CA",
         ibv_node_type::IBV_NODE_RNIC => "IBV_NODE_RNIC",
@@ -132,6 +183,11 @@ fn wanted() -> Wanted {
         ibv_wr_opcode::IBV_WR_SEND => "IBV_WR_SEND",
         ibv_wr_opcode::IBV_WR_RDMA_READ => "IBV_WR_RDMA_READ",
         ibv_wr_opcode::IBV_WR_LOCAL_INV => "IBV_WR_LOCAL_INV",
+    }
+}
+
+fn rights(wanted: &mut Wanted) {
+    constants! { wanted,
         ibv_wr_opcode::IBV_WR_BIND_MW => "IBV_WR_BIND_MW",
         ibv_wr_opcode::IBV_WR_SEND_WITH_INV => "IBV_WR_SEND_WITH_INV",
         ibv_event_type::IBV_EVENT_CQ_ERR => "IBV_EVENT_CQ_ERR",
@@ -144,21 +200,6 @@ fn wanted() -> Wanted {
         ibv_event_type::IBV_EVENT_PORT_ERR => "IBV_EVENT_PORT_ERR",
         ibv_event_type::IBV_EVENT_GID_CHANGE => "IBV_EVENT_GID_CHANGE",
         ibv_event_type::IBV_EVENT_WQ_FATAL => "IBV_EVENT_WQ_FATAL",
-        rdma_cm_event_type::RDMA_CM_EVENT_ADDR_RESOLVED => "RDMA_CM_EVENT_ADDR_RESOLVED",
-        rdma_cm_event_type::RDMA_CM_EVENT_ADDR_ERROR => "RDMA_CM_EVENT_ADDR_ERROR",
-        rdma_cm_event_type::RDMA_CM_EVENT_ROUTE_RESOLVED => "RDMA_CM_EVENT_ROUTE_RESOLVED",
-        rdma_cm_event_type::RDMA_CM_EVENT_ROUTE_ERROR => "RDMA_CM_EVENT_ROUTE_ERROR",
-        rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST => "RDMA_CM_EVENT_CONNECT_REQUEST",
-        rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_RESPONSE => "RDMA_CM_EVENT_CONNECT_RESPONSE",
-        rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_ERROR => "RDMA_CM_EVENT_CONNECT_ERROR",
-        rdma_cm_event_type::RDMA_CM_EVENT_UNREACHABLE => "RDMA_CM_EVENT_UNREACHABLE",
-        rdma_cm_event_type::RDMA_CM_EVENT_REJECTED => "RDMA_CM_EVENT_REJECTED",
-        rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED => "RDMA_CM_EVENT_ESTABLISHED",
-        rdma_cm_event_type::RDMA_CM_EVENT_DISCONNECTED => "RDMA_CM_EVENT_DISCONNECTED",
-        rdma_cm_event_type::RDMA_CM_EVENT_DEVICE_REMOVAL => "RDMA_CM_EVENT_DEVICE_REMOVAL",
-        rdma_cm_event_type::RDMA_CM_EVENT_ADDR_CHANGE => "RDMA_CM_EVENT_ADDR_CHANGE",
-        rdma_cm_event_type::RDMA_CM_EVENT_TIMEWAIT_EXIT => "RDMA_CM_EVENT_TIMEWAIT_EXIT",
-        rdma_port_space::RDMA_PS_TCP => "RDMA_PS_TCP",
         ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 => "IBV_ACCESS_LOCAL_WRITE",
         ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0 => "IBV_ACCESS_REMOTE_WRITE",
         ibv_access_flags::IBV_ACCESS_REMOTE_READ.0 => "IBV_ACCESS_REMOTE_READ",
@@ -183,9 +224,36 @@ fn wanted() -> Wanted {
         IBV_GID_TYPE_IB => "IBV_GID_TYPE_IB",
         IBV_GID_TYPE_ROCE_V1 => "IBV_GID_TYPE_ROCE_V1",
         IBV_GID_TYPE_ROCE_V2 => "IBV_GID_TYPE_ROCE_V2",
+    }
+}
+
+fn events(wanted: &mut Wanted) {
+    constants! { wanted,
+        rdma_cm_event_type::RDMA_CM_EVENT_ADDR_RESOLVED => "RDMA_CM_EVENT_ADDR_RESOLVED",
+        rdma_cm_event_type::RDMA_CM_EVENT_ADDR_ERROR => "RDMA_CM_EVENT_ADDR_ERROR",
+        rdma_cm_event_type::RDMA_CM_EVENT_ROUTE_RESOLVED => "RDMA_CM_EVENT_ROUTE_RESOLVED",
+        rdma_cm_event_type::RDMA_CM_EVENT_ROUTE_ERROR => "RDMA_CM_EVENT_ROUTE_ERROR",
+        rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST => "RDMA_CM_EVENT_CONNECT_REQUEST",
+        rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_RESPONSE => "RDMA_CM_EVENT_CONNECT_RESPONSE",
+        rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_ERROR => "RDMA_CM_EVENT_CONNECT_ERROR",
+        rdma_cm_event_type::RDMA_CM_EVENT_UNREACHABLE => "RDMA_CM_EVENT_UNREACHABLE",
+        rdma_cm_event_type::RDMA_CM_EVENT_REJECTED => "RDMA_CM_EVENT_REJECTED",
+        rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED => "RDMA_CM_EVENT_ESTABLISHED",
+        rdma_cm_event_type::RDMA_CM_EVENT_DISCONNECTED => "RDMA_CM_EVENT_DISCONNECTED",
+        rdma_cm_event_type::RDMA_CM_EVENT_DEVICE_REMOVAL => "RDMA_CM_EVENT_DEVICE_REMOVAL",
+        rdma_cm_event_type::RDMA_CM_EVENT_ADDR_CHANGE => "RDMA_CM_EVENT_ADDR_CHANGE",
+        rdma_cm_event_type::RDMA_CM_EVENT_TIMEWAIT_EXIT => "RDMA_CM_EVENT_TIMEWAIT_EXIT",
+        rdma_port_space::RDMA_PS_TCP => "RDMA_PS_TCP",
         RDMA_OPTION_ID => "RDMA_OPTION_ID",
         RDMA_OPTION_ID_REUSEADDR => "RDMA_OPTION_ID_REUSEADDR",
         RDMA_OPTION_ID_AFONLY => "RDMA_OPTION_ID_AFONLY",
+    }
+}
+
+fn wanted() -> Wanted {
+    let mut wanted = Wanted::new();
+    for part in [of_devices, of_work, of_connections, states, rights, events] {
+        part(&mut wanted);
     }
     wanted
 }
