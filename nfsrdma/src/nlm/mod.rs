@@ -1,7 +1,7 @@
 //! NLM version 4 (RFC 1813 appendix II): byte-range locks and share reservations for clients of NFS version 3.
 //!
-//! *Operation.* Locks are in `state` with those of NFSv4 and SMB, so all of them meet there. An owner that holds a lock has the file
-//! open in `state` too, for reading or writing as its lock is: caching that another client was given is taken back first, and
+//! *Operation.* Locks are in `state` with those of NFSv4 and SMB, so all of them meet there. An owner that holds a lock has the
+//! file open in `state` too, for reading or writing as its lock is: caching that another client was given is taken back first, and
 //! none is given beside the lock. A lock that is in somebody's way and is to be waited for stands in a [`blocked::Queue`]; when it
 //! was given, its host is told by GRANTED until it has understood. The asynchronous procedures (`_MSG`) are answered by calls of
 //! ours to the host's lock manager.

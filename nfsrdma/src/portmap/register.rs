@@ -1,7 +1,8 @@
 //! Registration with the machine's own rpcbind, over its local socket (RFC 1833 section 2.1, RPCBPROC_SET).
 //!
 //! *Operation.* Each program is entered for each family of addresses. Where another program stands already (the kernel's own lock
-//! manager, say) it is asked whether it is alive; an entry of the dead is replaced, the others are left alone and named.
+//! manager, say), as the list of all entries tells, it is asked whether it is alive; an entry of the dead is replaced, the others
+//! are left alone and named.
 //!
 //! *Errors.* What could not be entered is told, and whose place it is.
 
@@ -15,15 +16,18 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::address::{STRING_MAX, netid, parse, universal};
-use super::{GETADDR, Mapping, SET, UNSET};
+use super::{DUMP, Mapping, SET, UNSET};
 use crate::rpc::outgoing::{self, Callee, Carrier, RPCBIND};
 use crate::rpc::program;
-use crate::xdr::{Reader, Writer};
+use crate::xdr::{Reader, Writer, XdrResult};
 
 /// Where rpcbind listens for programs of its own machine.
 pub const SOCKET: &str = "/run/rpcbind.sock";
 /// It answers at once, or something is wrong with it.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
+
+/// Bytes of the list of everything that is entered.
+const LIST_MAX: usize = 256 << 10;
 
 /// What became of a registration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,19 +57,11 @@ impl Rpcbind {
         Ok(Self(timeout(ANSWER_MAX, UnixStream::connect(socket)).await.map_err(late)??))
     }
 
-    /// A procedure of version 4 on one entry.
-    async fn ask(&mut self, procedure: u32, m: &Mapping, six: bool) -> io::Result<Buf> {
-        let any: IpAddr =
-            if six { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
-        let mut w = Writer::new();
-        w.u32(m.program);
-        w.u32(m.version);
-        w.opaque(netid(any, m.carrier).as_bytes());
-        w.opaque(universal(SocketAddr::new(any, m.port)).as_bytes());
-        w.opaque(b"");
+    /// A procedure of version 4.
+    async fn ask(&mut self, procedure: u32, args: &[u8]) -> io::Result<Buf> {
         let callee = Callee { program: RPCBIND, version: 4, procedure };
-        let (xid, call) = outgoing::message(callee, w.bytes());
-        let exchange = outgoing::exchange(&mut self.0, &call);
+        let (xid, call) = outgoing::message(callee, args);
+        let exchange = outgoing::exchange(&mut self.0, &call, LIST_MAX);
         let late = |_| io::Error::from(io::ErrorKind::TimedOut);
         let reply = Buf::from(timeout(ANSWER_MAX, exchange).await.map_err(late)??);
         match outgoing::results(xid, &reply) {
@@ -74,15 +70,24 @@ impl Rpcbind {
         }
     }
 
+    /// A procedure on one entry that answers yes or no.
     async fn yes(&mut self, procedure: u32, m: &Mapping, six: bool) -> io::Result<bool> {
-        let answer = self.ask(procedure, m, six).await?;
+        let any = any(six);
+        let mut w = Writer::new();
+        w.u32(m.program);
+        w.u32(m.version);
+        w.opaque(netid(any, m.carrier).as_bytes());
+        w.opaque(universal(SocketAddr::new(any, m.port)).as_bytes());
+        w.opaque(b"");
+        let answer = self.ask(procedure, w.bytes()).await?;
         Ok(Reader::new(&answer, &[]).bool() == Ok(true))
     }
 
-    /// Who stands where this was to be entered.
+    /// Who stands where this was to be entered. GETADDR would tell only of the transport that it comes by, the local socket.
     async fn there(&mut self, m: &Mapping, six: bool) -> io::Result<Option<SocketAddr>> {
-        let answer = self.ask(GETADDR, m, six).await?;
-        Ok(Reader::new(&answer, &[]).opaque(STRING_MAX).ok().and_then(parse))
+        let answer = self.ask(DUMP, &[]).await?;
+        let found = in_list(&mut Reader::new(&answer, &[]), m, netid(any(six), m.carrier));
+        found.map_err(|_| io::Error::other("rpcbind's list cannot be read"))
     }
 
     /// True when it stands there now by this call; the address of somebody else who does.
@@ -103,6 +108,23 @@ impl Rpcbind {
         let replaced = self.yes(UNSET, m, six).await? && self.yes(SET, m, six).await?;
         Ok(if replaced { Ok(true) } else { Err(other) })
     }
+}
+
+fn any(six: bool) -> IpAddr {
+    if six { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() }
+}
+
+/// The address of an entry in a list of them.
+fn in_list(r: &mut Reader<'_>, m: &Mapping, netid: &str) -> XdrResult<Option<SocketAddr>> {
+    while r.bool()? {
+        let (program, version) = (r.u32()?, r.u32()?);
+        let (id, address) = (r.opaque(STRING_MAX)?, r.opaque(STRING_MAX)?);
+        r.opaque(STRING_MAX)?;
+        if (program, version, id) == (m.program, m.version, netid.as_bytes()) {
+            return Ok(parse(address));
+        }
+    }
+    Ok(None)
 }
 
 /// Somebody answers there.
@@ -167,7 +189,7 @@ mod tests {
 
     type Entries = Arc<Mutex<HashMap<(u32, u32, Vec<u8>), Vec<u8>>>>;
 
-    /// An rpcbind of one machine, as far as SET, UNSET and GETADDR of version 4 go.
+    /// An rpcbind of one machine, as far as SET, UNSET and DUMP of version 4 go.
     async fn rpcbind(listener: UnixListener, entries: Entries) {
         while let Ok((mut stream, _)) = listener.accept().await {
             while let Ok(mark) = stream.read_u32().await {
@@ -177,8 +199,12 @@ mod tests {
                 let mut r = Reader::new(&call, &[]);
                 let head = crate::rpc::decode_call(&mut r).unwrap();
                 assert_eq!((head.program, head.version), (RPCBIND, 4));
-                let key = (r.u32().unwrap(), r.u32().unwrap(), r.opaque(99).unwrap().to_vec());
-                let address = r.opaque(99).unwrap().to_vec();
+                let entry = if head.procedure == DUMP {
+                    None
+                } else {
+                    let key = (r.u32().unwrap(), r.u32().unwrap(), r.opaque(99).unwrap().to_vec());
+                    Some((key, r.opaque(99).unwrap().to_vec()))
+                };
                 let mut w = Writer::new();
                 crate::rpc::reply::accepted(
                     &mut w,
@@ -187,16 +213,26 @@ mod tests {
                 );
                 {
                     let mut entries = entries.lock().unwrap();
-                    match head.procedure {
-                        SET => {
+                    match entry {
+                        Some((key, address)) if head.procedure == SET => {
                             let free = !entries.contains_key(&key);
                             if free {
                                 entries.insert(key, address);
                             }
                             w.bool(free);
                         }
-                        UNSET => w.bool(entries.remove(&key).is_some()),
-                        _ => w.opaque(entries.get(&key).map_or(&[], |a| a)),
+                        Some((key, _)) => w.bool(entries.remove(&key).is_some()),
+                        None => {
+                            for ((program, version, netid), address) in entries.iter() {
+                                w.bool(true);
+                                w.u32(*program);
+                                w.u32(*version);
+                                w.opaque(netid);
+                                w.opaque(address);
+                                w.opaque(b"superuser");
+                            }
+                            w.bool(false);
+                        }
                     }
                 }
                 let reply = w.into_reply().head;

@@ -207,15 +207,16 @@ async fn by_stream(from: SocketAddr, to: SocketAddr, call: &[u8]) -> Result<Vec<
     let mut stream = connected
         .map_err(|_| CallFailed::Unreached(format!("{to}: no answer")))?
         .map_err(unreached(to))?;
-    let exchange = exchange(&mut stream, call);
+    let exchange = exchange(&mut stream, call, REPLY_MAX);
     let done = timeout(ANSWER_MAX, exchange).await;
     done.map_err(|_| CallFailed::Unanswered(format!("{to}: no answer")))?.map_err(unanswered(to))
 }
 
-/// One call in one record, and its reply (RFC 5531 section 11).
+/// One call in one record, and its reply of at most `max` bytes (RFC 5531 section 11).
 pub(crate) async fn exchange(
     stream: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin),
     call: &[u8],
+    max: usize,
 ) -> io::Result<Vec<u8>> {
     const LAST: u32 = 0x8000_0000;
     let too_long = || io::Error::new(io::ErrorKind::InvalidData, "too long");
@@ -226,7 +227,7 @@ pub(crate) async fn exchange(
     loop {
         let mark = stream.read_u32().await?;
         let length = usize::try_from(mark & !LAST).map_err(|_| too_long())?;
-        if length > REPLY_MAX - reply.len() {
+        if length > max - reply.len() {
             return Err(too_long());
         }
         let at = reply.len();
