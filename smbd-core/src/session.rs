@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use dashmap::DashMap;
 use state::Millis;
 use vfs::Cred;
-use zeroize::Zeroizing;
 
 use crate::answer;
 use crate::conn::Conn;
@@ -70,9 +69,6 @@ pub(crate) struct Secrets {
     pub(crate) sealer: Option<Sealer>,
     /// Decrypts what the client sends.
     pub(crate) opener: Option<Opener>,
-    /// `Session.ApplicationKey`, for those who run a protocol of their own above (MS-SMB2 section 3.3.5.5.3).
-    #[allow(dead_code)] // Asked for by named pipes with signing of their own.
-    pub(crate) application: Zeroizing<[u8; 16]>,
 }
 
 /// What was negotiated on the connection that made a session, which every further one must share.

@@ -24,8 +24,6 @@ pub struct Keys {
     pub server_to_client: Zeroizing<Vec<u8>>,
     /// `Session.DecryptionKey` of the server, `Session.EncryptionKey` of the client.
     pub client_to_server: Zeroizing<Vec<u8>>,
-    /// `Session.ApplicationKey`
-    pub application: Zeroizing<[u8; 16]>,
 }
 
 impl Keys {
@@ -48,17 +46,7 @@ impl Keys {
                 (cipher_key(b"SMBS2CCipherKey\0", hash), cipher_key(b"SMBC2SCipherKey\0", hash))
             }
         };
-        let mut application = Zeroizing::new([0; 16]);
-        match context {
-            Context::V30 => derive(&*session, b"SMB2APP\0", b"SmbRpc\0", &mut *application),
-            Context::V311(hash) => derive(&*session, b"SMBAppKey\0", hash, &mut *application),
-        }
-        Self {
-            signing: signing_key(full, context),
-            server_to_client,
-            client_to_server,
-            application,
-        }
+        Self { signing: signing_key(full, context), server_to_client, client_to_server }
     }
 }
 
@@ -115,7 +103,6 @@ mod tests {
         assert_eq!(keys.signing[..], unhex("0B7E9C5CAC36C0F6EA9AB275298CEDCE")[..]);
         assert_eq!(keys.server_to_client[..], unhex("B0F0427F7CEB416D1D9DCC0CD4F99447")[..]);
         assert_eq!(keys.client_to_server[..], unhex("FAD27796665B313EBB578F388632B4F7")[..]);
-        assert_eq!(keys.application[..], unhex("BB23A4575AA26C721AF525AF15A87B4F")[..]);
     }
 
     #[test]
@@ -131,7 +118,6 @@ mod tests {
         assert_eq!(keys.signing[..], unhex("73FE7A9A77BEF0BDE49C650D8CCB5F76")[..]);
         assert_eq!(keys.server_to_client[..], unhex("E2AF0DCEFAC68DA71A0DFBD0D1350D74")[..]);
         assert_eq!(keys.client_to_server[..], unhex("629BCBC54422A0F572B97F45989B6073")[..]);
-        assert_eq!(keys.application[..], unhex("6D7AD7954E9EC61E907B4D473DC178FF")[..]);
     }
 
     /// The length is part of what is hashed, so that a long key does not begin with the short one.

@@ -371,7 +371,7 @@ fn secrets(
     if !n.dialect.is_3() {
         let key = kdf::session_key(full);
         let (ours, signer) = signers(&key)?;
-        let secrets = Secrets { signer, sealer: None, opener: None, application: key };
+        let secrets = Secrets { signer, sealer: None, opener: None };
         return Ok((ours, secrets));
     }
     let keys =
@@ -383,8 +383,7 @@ fn secrets(
         sealer = Some(Sealer::new(cipher, &keys.server_to_client, start).map_err(broken)?);
         opener = Some(Opener::new(cipher, &keys.client_to_server).map_err(broken)?);
     }
-    let application = keys.application;
-    Ok((ours, Secrets { signer, sealer, opener, application }))
+    Ok((ours, Secrets { signer, sealer, opener }))
 }
 
 /// MS-SMB2 section 3.3.5.5.3: a client that was cut off says which session it had, so that nothing of it stands in its own way.
