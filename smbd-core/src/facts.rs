@@ -97,18 +97,18 @@ pub(crate) fn basics(attr: &Attr, dos: &Dos, name: &[u8]) -> Basics {
     }
 }
 
-/// Mode bits with the type, as POSIX clients see them.
+/// Mode bits with the type above them, as POSIX clients see them. The types have numbers of their own there, not those of `stat`.
 pub(crate) fn posix_mode(attr: &Attr) -> u32 {
     let kind = match attr.kind {
-        Kind::Fifo => 0o010_000,
-        Kind::Char => 0o020_000,
-        Kind::Dir => 0o040_000,
-        Kind::Block => 0o060_000,
-        Kind::File => 0o100_000,
-        Kind::Symlink => 0o120_000,
-        Kind::Socket => 0o140_000,
+        Kind::File => 0,
+        Kind::Dir => 1,
+        Kind::Symlink => 2,
+        Kind::Char => 3,
+        Kind::Block => 4,
+        Kind::Fifo => 5,
+        Kind::Socket => 6,
     };
-    kind | attr.mode
+    kind << 12 | attr.mode
 }
 
 /// All that its attributes say of a node. What belongs to an open (position, rights, name) is left as it is by default.

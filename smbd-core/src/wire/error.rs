@@ -1,15 +1,12 @@
 //! The body of an answer that is an error and says more about it (MS-SMB2 section 2.2.2).
 
-use super::{Fields, Malformed, Parsed, put_utf16, range, utf16};
+use super::reparse::{RELATIVE, Reparse, TAG_SYMLINK};
+use super::{Fields, Malformed, Parsed, range, utf16};
 
 /// SMB2_ERROR_ID_DEFAULT
 const ERROR_ID_DEFAULT: u32 = 0;
 /// "SYML"
 const SYMLINK_ERROR_TAG: u32 = 0x4c4d_5953;
-/// IO_REPARSE_TAG_SYMLINK
-pub const IO_REPARSE_TAG_SYMLINK: u32 = 0xa000_000c;
-/// SYMLINK_FLAG_RELATIVE
-pub const SYMLINK_FLAG_RELATIVE: u32 = 1;
 
 /// An error response with this data; in dialect 3.1.1 (`contexts`) it is the data of one error context.
 pub fn body(data: &[u8], contexts: bool) -> Vec<u8> {
@@ -42,37 +39,17 @@ pub fn data(message: &[u8]) -> Parsed<&[u8]> {
 }
 
 /// A Symbolic Link Error Response (section 2.2.2.2.1): what the link says, and how many bytes of the path were left behind it.
-pub fn symlink(target: &[u8], unparsed: usize) -> Vec<u8> {
-    let reparse = symlink_reparse(target);
-    let mut out = Vec::with_capacity(16 + reparse.len());
+pub fn symlink(target: &str, relative: bool, unparsed: usize) -> Vec<u8> {
+    let reparse = Reparse::Symlink { target: target.to_owned(), relative }.emit();
+    let mut out = Vec::with_capacity(8 + reparse.len());
     // Without itself.
     let len = u32::try_from(4 + reparse.len()).unwrap_or(0);
     out.extend(len.to_le_bytes());
     out.extend(SYMLINK_ERROR_TAG.to_le_bytes());
     out.extend(&reparse[..6]);
+    // Here stands what is reserved in a reparse point.
     out.extend(u16::try_from(unparsed).unwrap_or(u16::MAX).to_le_bytes());
     out.extend(&reparse[8..]);
-    out
-}
-
-/// A Symbolic Link Reparse Data Buffer (MS-FSCC section 2.1.2.4): separators become `\`. A target that begins with one is
-/// absolute, to the client.
-pub fn symlink_reparse(target: &[u8]) -> Vec<u8> {
-    let text = String::from_utf8_lossy(target).replace('/', "\\");
-    let mut path = Vec::new();
-    let len = u16::try_from(put_utf16(&mut path, &text)).unwrap_or(0);
-    path.extend_from_within(..usize::from(len));
-    let mut out = Vec::with_capacity(20 + path.len());
-    out.extend(IO_REPARSE_TAG_SYMLINK.to_le_bytes());
-    out.extend(u16::try_from(12 + path.len()).unwrap_or(0).to_le_bytes());
-    out.extend([0; 2]);
-    // SubstituteNameOffset, its length; PrintNameOffset, its length.
-    for half in [0, len, len, len] {
-        out.extend(half.to_le_bytes());
-    }
-    let relative = if text.starts_with('\\') { 0 } else { SYMLINK_FLAG_RELATIVE };
-    out.extend(relative.to_le_bytes());
-    out.extend(path);
     out
 }
 
@@ -83,14 +60,14 @@ pub fn parse_symlink(data: &[u8]) -> Parsed<(String, bool, u16)> {
     if f.u32("SymLinkErrorTag")? != SYMLINK_ERROR_TAG {
         return Err(Malformed("SymLinkErrorTag"));
     }
-    if f.u32("ReparseTag")? != IO_REPARSE_TAG_SYMLINK {
+    if f.u32("ReparseTag")? != TAG_SYMLINK {
         return Err(Malformed("ReparseTag"));
     }
     f.u16("ReparseDataLength")?;
     let unparsed = f.u16("UnparsedPathLength")?;
     let (at, len) = (f.u16("SubstituteNameOffset")?, f.u16("SubstituteNameLength")?);
     f.skip(4);
-    let relative = f.u32("Flags")? & SYMLINK_FLAG_RELATIVE != 0;
+    let relative = f.u32("Flags")? & RELATIVE != 0;
     let name = range(f.rest(), usize::from(at), usize::from(len), "SubstituteName")?;
     let name = utf16(name).ok_or(Malformed("SubstituteName"))?;
     Ok((name, relative, unparsed))
@@ -104,10 +81,8 @@ mod tests {
 
     #[test]
     fn links_round_trip_in_both_forms() {
-        for (target, text, relative) in
-            [(&b"a/b"[..], "a\\b", true), (b"/etc", "\\etc", false), (b"../x", "..\\x", true)]
-        {
-            let link = symlink(target, 10);
+        for (text, relative) in [("a\\b", true), ("\\etc", false), ("../x", true)] {
+            let link = symlink(text, relative, 10);
             assert_eq!(link[..4], u32::try_from(link.len() - 4).unwrap().to_le_bytes());
             for contexts in [false, true] {
                 let m = message(Command::Create, &body(&link, contexts));
@@ -119,11 +94,11 @@ mod tests {
 
     #[test]
     fn what_is_cut_is_refused() {
-        let m = message(Command::Create, &body(&symlink(b"abc", 0), true));
+        let m = message(Command::Create, &body(&symlink("abc", true, 0), true));
         for cut in 64..m.len() {
             assert!(data(&m[..cut]).is_err());
         }
-        let link = symlink(b"abc", 0);
+        let link = symlink("abc", true, 0);
         for cut in 0..link.len() - 6 {
             assert!(parse_symlink(&link[..cut]).is_err(), "{cut}");
         }

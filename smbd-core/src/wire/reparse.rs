@@ -8,7 +8,7 @@ pub const TAG_SYMLINK: u32 = 0xa000_000c;
 pub const TAG_NFS: u32 = 0x8000_0014;
 
 /// SYMLINK_FLAG_RELATIVE
-const RELATIVE: u32 = 1;
+pub const RELATIVE: u32 = 1;
 /// Bytes before the data of every tag.
 const HEAD: usize = 8;
 

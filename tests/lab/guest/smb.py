@@ -214,7 +214,10 @@ def two_mounts(top):
         lab.umount(AT)
 
 
-CHECKS = (names, case, xattrs, attributes, security, holes, server_copies, reflinks, two_mounts)
+POSIX = "posix" in lab.ENV.get("OPTIONS", "").split(",")
+# Names of POSIX clients differ by case, and their modes are the modes themselves, not an attribute.
+OF_WINDOWS = () if POSIX else (case, attributes)
+CHECKS = (names, *OF_WINDOWS, xattrs, security, holes, server_copies, reflinks, two_mounts)
 OF_SHARES = (read_only, full, not_there, wrong_password, unknown_user, guest_refused)
 
 

@@ -161,6 +161,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::cifs("cifs-3.0.2-tcp-sign", "3.02", "tcp").options("sign"),
     Scenario::cifs("cifs-3.0.2-tcp-seal", "3.02", "tcp").options("seal"),
     Scenario::cifs("cifs-3.1.1-tcp", "3.1.1", "tcp").jobs(SMB_ALL),
+    Scenario::cifs("cifs-3.1.1-tcp-posix", "3.1.1", "tcp").options("posix"),
     Scenario::cifs("cifs-3.1.1-tcp-sign", "3.1.1", "tcp").options("sign"),
     Scenario::cifs("cifs-3.1.1-tcp-seal", "3.1.1", "tcp").options("seal"),
     Scenario::cifs("cifs-3.1.1-rdma", "3.1.1", "rdma").jobs(SMB_ALL),

@@ -120,7 +120,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
         Ok(opened) => answer(cx, (&request, &wanted.asked), opened, How::New(ticket)).await,
         Err(Ended::Failed(status)) => Err(status),
         Err(Ended::Stopped(at)) => {
-            let body = walk::stopped(cx, tree, &at).await?;
+            let body = walk::stopped(cx, &wanted, &at).await?;
             Ok(Answer::with_status(Status::STOPPED_ON_SYMLINK, body))
         }
     }

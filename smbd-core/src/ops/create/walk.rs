@@ -11,7 +11,6 @@ use crate::cx::Cx;
 use crate::open::Place;
 use crate::path::join;
 use crate::status::Status;
-use crate::tree::Tree;
 
 /// Where a path leads.
 pub(super) struct Walked {
@@ -100,9 +99,15 @@ fn utf16_len(text: &str) -> usize {
 }
 
 /// The body of an error that tells of a symbolic link (MS-SMB2 sections 2.2.2 and 2.2.2.2.1). Dialect 3.1.1 wraps it in a context.
-pub(super) async fn stopped(cx: &Cx, tree: &Tree, at: &Stopped) -> Result<Vec<u8>, Status> {
+/// A client of the POSIX extensions reads the target as it stands.
+pub(super) async fn stopped(cx: &Cx, w: &Wanted<'_>, at: &Stopped) -> Result<Vec<u8>, Status> {
     use crate::wire::negotiate::Dialect;
-    let target = at.link.readlink(&tree.cred).await?;
-    let data = crate::wire::error::symlink(&target, at.unparsed);
+    let target = at.link.readlink(&w.tree.cred).await?;
+    let relative = !target.starts_with(b"/");
+    let mut target = String::from_utf8_lossy(&target).into_owned();
+    if !w.posix {
+        target = target.replace('/', "\\");
+    }
+    let data = crate::wire::error::symlink(&target, relative, at.unparsed);
     Ok(crate::wire::error::body(&data, cx.conn.dialect() == Dialect::V311))
 }

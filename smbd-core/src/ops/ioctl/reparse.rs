@@ -24,6 +24,8 @@ const HEAD: u32 = 8;
 pub(super) async fn get(a: &Asked<'_>) -> Result<Answer, Status> {
     let file = a.file()?;
     let reparse = match file.node.kind() {
+        // A POSIX client reads the target as it stands.
+        Kind::Symlink if a.open.posix => posix_link(&file.node.readlink(&a.open.cred).await?),
         Kind::Symlink => link_of(&file.node.readlink(&a.open.cred).await?),
         Kind::Fifo => Reparse::NfsFifo,
         Kind::Socket => Reparse::NfsSocket,
@@ -48,10 +50,14 @@ fn link_of(target: &[u8]) -> Reparse {
         name => to_client(name),
     };
     if target.starts_with(b"/") {
-        return Reparse::NfsLink(String::from_utf8_lossy(target).into_owned());
+        return posix_link(target);
     }
     let names: Vec<_> = target.split(|b| *b == b'/').map(name).collect();
     Reparse::Symlink { target: names.join("\\"), relative: true }
+}
+
+fn posix_link(target: &[u8]) -> Reparse {
+    Reparse::NfsLink(String::from_utf8_lossy(target).into_owned())
 }
 
 /// The bytes of a link that a client of Windows makes.
