@@ -1,5 +1,5 @@
-//! What clients of NFS version 3 need beside the NFS port: MOUNT, NLM and NSM by datagrams on the same number, and an answer on port
-//! 111 to the question where all that is.
+//! What clients of NFS version 3 need beside the NFS port: MOUNT, NLM and NSM by datagrams on the same number, and an answer on
+//! port 111 to the question where all that is.
 //!
 //! *Operation.* Datagrams are taken on every address of the host by a socket of its own, because a reply has to come from the
 //! address that was asked. On port 111 the host's rpcbind answers when it was told ([`register`]), or the gateway itself.

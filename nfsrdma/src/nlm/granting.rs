@@ -5,8 +5,8 @@
 //!
 //! *Memory.* One small task per lock that was given and whose host has not answered.
 //!
-//! *Errors.* A host that does not want the lock any more, or that cannot be reached for [`limits::GRANT_SECONDS_MAX`], loses it. One
-//! that may have heard of it keeps it: the answer alone may have been lost.
+//! *Errors.* A host that does not want the lock any more, or that cannot be reached for [`limits::GRANT_SECONDS_MAX`], loses it.
+//! One that may have heard of it keeps it: the answer alone may have been lost.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
