@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::keys::{self, NFS, SHARE, SMB, TOP, USER};
+use crate::keys::{self, LOG, NFS, SHARE, SMB, TOP, USER};
+use crate::log::{LogFilter, LogFormat};
 use crate::settings::{
     Admin, Cidr, Encryption, Identity, Portmap, Rdma, RdmaCrc, Share, Signing, Source, Squash,
     User, share_name, user_name,
@@ -70,6 +71,9 @@ pub(crate) struct Draft {
     pub(crate) connections: Option<Set<usize>>,
     pub(crate) admin: Option<Set<Admin>>,
     pub(crate) admin_clients: Vec<Set<Cidr>>,
+    pub(crate) drain: Option<Set<Span>>,
+    pub(crate) log: Option<Set<LogFilter>>,
+    pub(crate) log_format: Option<Set<LogFormat>>,
 }
 
 /// A fault before its position is known.
@@ -294,6 +298,13 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
     draft.admin = top.parse("admin", report);
     if let Some(node) = top.get("admin_clients") {
         draft.admin_clients = parse_list::<Cidr>(node, report);
+    }
+    draft.drain = top.parse("drain", report);
+    if let Some(node) = top.get("log")
+        && let Some(log) = Group::read(node, "`log`", &LOG, report)
+    {
+        draft.log = log.parse("level", report);
+        draft.log_format = log.parse("format", report);
     }
     draft.connections = map(top.parse("connections", report), |n: Number| n.0);
     if let Some(node) = top.get("nfs")

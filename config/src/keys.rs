@@ -100,7 +100,7 @@ pub(crate) const TOP: Group = Group {
             "admin",
             "address with port, or `off`",
             "127.0.0.1:9464",
-            "Where health, metrics, the status page and commands to the daemon are.",
+            "Where health, metrics and the status page are.",
         ),
         key(
             "admin_clients",
@@ -109,6 +109,13 @@ pub(crate) const TOP: Group = Group {
             "Who may read metrics and status besides this host itself. Others are told by `/healthz` and `/readyz` that the \
              gateway is there, and nothing more.",
         ),
+        key(
+            "drain",
+            "time, like `8s`",
+            "8s",
+            "How long requests in work may take when the gateway is told to stop. `docker stop` kills after 10s.",
+        ),
+        key("log", "group", "", "What is logged. See [log](#log)."),
         key("nfs", "group", "", "How NFS is served. See [nfs](#nfs)."),
         key("smb", "group", "", "How SMB is served. See [smb](#smb)."),
     ],
@@ -246,8 +253,24 @@ pub(crate) const SMB: Group = Group {
     ],
 };
 
+pub(crate) const LOG: Group = Group {
+    name: "log",
+    is_list: false,
+    about: "What goes to standard error.",
+    keys: &[
+        key(
+            "level",
+            "`error`, `warn`, `info`, `debug` or `trace`",
+            "info",
+            "Which lines. Parts of the program may have another level: `info,nfsrdma=debug`. `headgate log` changes it until the next \
+             reload.",
+        ),
+        key("format", "`text` or `json`", "text", "How they are written."),
+    ],
+};
+
 /// All of them, the top first.
-pub const GROUPS: [Group; 5] = [TOP, SHARE, USER, NFS, SMB];
+pub const GROUPS: [Group; 6] = [TOP, SHARE, USER, NFS, SMB, LOG];
 
 /// The page of the documentation, as Markdown.
 pub fn reference() -> String {

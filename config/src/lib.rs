@@ -11,6 +11,7 @@
 mod fault;
 mod file;
 pub mod keys;
+mod log;
 mod options;
 mod rules;
 mod settings;
@@ -21,8 +22,9 @@ mod tree;
 mod units;
 
 pub use fault::{Fault, Faults, Place};
+pub use log::{LogFilter, LogFormat};
 pub use options::{Options, ShareOption, UserOption};
-pub use rules::load;
+pub use rules::{load, state_of};
 pub use settings::{
     Admin, Cidr, Encryption, Identity, Portmap, Rdma, RdmaCrc, Settings, Share, Signing, Smb,
     Source, Squash, User, user_name,

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::log::{LogFilter, LogFormat};
 use crate::settings::{
     Admin, Cidr, Encryption, Identity, Portmap, Rdma, RdmaCrc, Share, Signing, Source, User,
     share_name, user_name,
@@ -52,6 +53,12 @@ pub struct Options {
     pub admin: Option<Admin>,
     /// `--admin-clients`
     pub admin_clients: Vec<Cidr>,
+    /// `--drain`
+    pub drain: Option<Span>,
+    /// `--log`
+    pub log: Option<LogFilter>,
+    /// `--log-format`
+    pub log_format: Option<LogFormat>,
 }
 
 /// One `--share NAME=DIR[,ro][,squash=none|root|all][,clients=CIDR...][,encrypt][,guest][,ca]`.

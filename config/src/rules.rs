@@ -23,6 +23,7 @@ const CONNECTIONS_MAX: usize = 100_000;
 const RECALL_MIN: Duration = Duration::from_secs(1);
 /// Three steps of a break, each of this length, and still somebody waits.
 const RECALL_MAX: Duration = Duration::from_secs(300);
+const DRAIN_MAX: Duration = Duration::from_secs(600);
 const LEASE_MIN: Duration = Duration::from_secs(1);
 const LEASE_MAX: Duration = Duration::from_secs(3600);
 /// Longest line of the file that a message shows, in characters.
@@ -47,6 +48,12 @@ pub fn load(
         None => String::new(),
     };
     settle(file.unwrap_or(Path::new("")), &text, options, share_id)
+}
+
+/// The state folder that a file names, whatever else is in it: for commands that look for the daemon that runs by it.
+pub fn state_of(file: &Path) -> Option<PathBuf> {
+    let root = tree::read(&read_text(file).ok()?).ok()?;
+    draft(&root, &mut Report::default()).state.map(|s| s.value)
 }
 
 fn read_text(path: &Path) -> Result<String, String> {
@@ -159,6 +166,9 @@ fn lay_over(draft: &mut Draft, options: Options) {
     let at = Origin::Option("--admin-clients");
     let ranges = options.admin_clients.into_iter();
     draft.admin_clients.extend(ranges.map(|value| Set { value, origin: at }));
+    over(&mut draft.drain, options.drain, "--drain");
+    over(&mut draft.log, options.log, "--log");
+    over(&mut draft.log_format, options.log_format, "--log-format");
 }
 
 /// A path of the command line means one from where the command is typed.
@@ -353,6 +363,11 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
             format!("choose a number from 1 to {CONNECTIONS_MAX}"),
         );
     }
+    let drain = settled(draft.drain, Span(default.drain));
+    if drain.value.0 > DRAIN_MAX {
+        let what = format!("to wait {} for requests in work is not possible", drain.value);
+        report.add_help(drain.origin, what, format!("choose at most {}", Span(DRAIN_MAX)));
+    }
     let state = settled(draft.state, default.state);
     check_state(&state, &draft.shares, report);
     Settings {
@@ -373,6 +388,9 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         connections: connections.value,
         admin: settled(draft.admin, Admin::default()).value,
         admin_clients: draft.admin_clients.into_iter().map(|c| c.value).collect(),
+        drain: drain.value.0,
+        log: settled(draft.log, default.log).value,
+        log_format: settled(draft.log_format, default.log_format).value,
     }
 }
 

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::log::{LogFilter, LogFormat};
+
 /// Everything `serve` needs to know. Made by [`crate::load`], or by hand in tests and in `demo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -44,6 +46,12 @@ pub struct Settings {
     pub admin: Admin,
     /// Who may read metrics and status besides this host.
     pub admin_clients: Vec<Cidr>,
+    /// How long requests in work may take when the gateway is told to stop.
+    pub drain: Duration,
+    /// Which lines go to the log.
+    pub log: LogFilter,
+    /// How they are written.
+    pub log_format: LogFormat,
 }
 
 impl Default for Settings {
@@ -66,6 +74,10 @@ impl Default for Settings {
             connections: 2048,
             admin: Admin::Off,
             admin_clients: Vec::new(),
+            // Less than the ten seconds after which `docker stop` kills.
+            drain: Duration::from_secs(8),
+            log: LogFilter::default(),
+            log_format: LogFormat::default(),
         }
     }
 }

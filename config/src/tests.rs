@@ -67,6 +67,10 @@ memory: 1GiB
 connections: 64
 admin: 127.0.0.1:9000
 admin_clients: [192.0.2.0/24, '2001:db8::/32']
+drain: 20s
+log:
+  level: warn,nfsrdma=debug
+  format: json
 nfs:
   port: 12049
   rdma_port: 0
@@ -137,6 +141,9 @@ users:
             connections: 64,
             admin: crate::Admin::At(([127, 0, 0, 1], 9000).into()),
             admin_clients: ["192.0.2.0/24", "2001:db8::/32"].map(|c| c.parse().unwrap()).into(),
+            drain: Duration::from_secs(20),
+            log: "warn,nfsrdma=debug".parse().unwrap(),
+            log_format: crate::LogFormat::Json,
         }
     );
 }
@@ -206,7 +213,7 @@ error: gw.yaml:2:1: the configuration has no key `encryption`
   |
 2 | encryption: true
   | ^
-  = the keys are `shares`, `users`, `bind`, `rdma`, `rdma_crc`, `state`, `recall`, `memory`, `connections`, `admin`, `admin_clients`, `nfs`, `smb`"
+  = the keys are `shares`, `users`, `bind`, `rdma`, `rdma_crc`, `state`, `recall`, `memory`, `connections`, `admin`, `admin_clients`, `drain`, `log`, `nfs`, `smb`"
     );
 }
 

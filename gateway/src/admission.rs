@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -53,10 +53,7 @@ struct Tables {
 
 /// The limits and who is counted against them.
 pub struct Admission {
-    max: usize,
-    newcomers_max: usize,
-    per_address_max: usize,
-    newcomers_per_address_max: usize,
+    max: AtomicUsize,
     tables: Mutex<Tables>,
     began: Instant,
     /// Refusals by each limit, and the second, plus one, in which the last was logged.
@@ -73,13 +70,8 @@ pub struct Place {
 impl Admission {
     /// Of so many connections in all.
     pub fn new(max: usize) -> Arc<Self> {
-        let share = |quarters: usize| if max < FEW { max } else { max / 4 * quarters };
         Arc::new(Self {
-            max,
-            // Half of the places are kept for those who are known, and a quarter for other addresses.
-            newcomers_max: share(2),
-            per_address_max: share(3),
-            newcomers_per_address_max: share(1),
+            max: AtomicUsize::new(max),
             tables: Mutex::default(),
             began: Instant::now(),
             refused: Default::default(),
@@ -88,6 +80,23 @@ impl Admission {
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Of so many in all from now on. Those who are there stay, also when they are more.
+    pub fn set_max(&self, max: usize) {
+        self.max.store(max, Ordering::Relaxed);
+    }
+
+    /// How many a limit allows. Half of the places are kept for those who are known, and a quarter for other addresses.
+    fn most(&self, limit: Limit) -> usize {
+        let max = self.max.load(Ordering::Relaxed);
+        let share = |quarters: usize| if max < FEW { max } else { max / 4 * quarters };
+        match limit {
+            Limit::All => max,
+            Limit::Address => share(3),
+            Limit::Newcomers => share(2),
+            Limit::NewcomersOfAddress => share(1),
+        }
     }
 
     /// Room for one more connection.
@@ -110,13 +119,13 @@ impl Admission {
     fn try_admit(&self, ip: IpAddr) -> Result<(), Limit> {
         let mut tables = self.lock();
         let of_address = tables.addresses.get(&ip).copied().unwrap_or_default();
-        let met = [
-            (tables.all.open >= self.max, Limit::All),
-            (of_address.open >= self.per_address_max, Limit::Address),
-            (tables.all.new >= self.newcomers_max, Limit::Newcomers),
-            (of_address.new >= self.newcomers_per_address_max, Limit::NewcomersOfAddress),
-        ];
-        if let Some((_, limit)) = met.into_iter().find(|(met, _)| *met) {
+        let taken = |limit| match limit {
+            Limit::All => tables.all.open,
+            Limit::Address => of_address.open,
+            Limit::Newcomers => tables.all.new,
+            Limit::NewcomersOfAddress => of_address.new,
+        };
+        if let Some(limit) = Limit::ALL.into_iter().find(|l| taken(*l) >= self.most(*l)) {
             return Err(limit);
         }
         let Tables { all, addresses } = &mut *tables;
@@ -133,9 +142,12 @@ impl Admission {
         count::broken_again(limit.name());
         let second = self.began.elapsed().as_secs() + 1;
         if logged.swap(second, Ordering::Relaxed) != second {
-            let open = self.lock().all.open;
+            let (open, most) = (self.lock().all.open, self.most(limit));
             let limit = limit.name();
-            tracing::warn!(%peer, open, refused, limit, "connection refused: the limit is reached");
+            tracing::warn!(
+                %peer, open, refused, limit, most,
+                "connection refused: the limit is reached; `connections` raises it"
+            );
         }
     }
 }
@@ -196,6 +208,19 @@ mod tests {
         let tables = a.lock();
         assert_eq!((tables.all.open, tables.all.new), (0, 0));
         assert!(tables.addresses.is_empty());
+    }
+
+    #[test]
+    fn the_limit_changes_while_connections_are_open() {
+        let a = Admission::new(3);
+        let places = come(&a, 0..3);
+        a.set_max(2);
+        assert_eq!(a.try_admit(peer(9).ip()), Err(Limit::All));
+        a.set_max(4);
+        drop((a.admit(peer(3)).unwrap(), places));
+        a.set_max(1);
+        let _one = a.admit(peer(1)).unwrap();
+        assert!(a.admit(peer(2)).is_none());
     }
 
     #[test]

@@ -7,16 +7,19 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use crate::bench::BenchArgs;
+use crate::control::client::{self as control, Refused};
+use crate::daemon::Load;
 use crate::demo::DemoArgs;
 use crate::import::ImportArgs;
 use crate::top::TopArgs;
 use crate::user::UserArgs;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use config::{
-    Admin, Encryption, Faults, Options, Port, Portmap, Rdma, RdmaCrc, Settings, ShareOption,
-    Signing, Size, Span, UserOption,
+    Admin, Encryption, Faults, LogFilter, LogFormat, Options, Port, Portmap, Rdma, RdmaCrc,
+    Settings, ShareOption, Signing, Size, Span, UserOption,
 };
 
 /// Serves folders to Linux by NFS and to Windows by SMB, over TCP and over RDMA, with no RDMA device of its own.
@@ -37,6 +40,12 @@ enum Command {
     Status(StatusArgs),
     /// Watch the running daemon: clients, operations, shares, memory; redrawn in place
     Top(TopArgs),
+    /// Have the running daemon read its configuration again, and go over to it without dropping anybody
+    Reload(OrderArgs),
+    /// Have the running daemon finish what is under way and end
+    Drain(OrderArgs),
+    /// Change what the running daemon logs, until its next reload
+    Log(LogArgs),
     /// Is the configuration sound, and what does a client type for every address?
     Check(CheckArgs),
     /// Serve a temporary folder on loopback and move files through every protocol; no configuration
@@ -63,6 +72,42 @@ struct StatusArgs {
     json: bool,
 }
 
+/// Which daemon is told.
+#[derive(Debug, Args)]
+struct Told {
+    /// State folder of the daemon; default: what the file says, else /var/lib/headgate
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Configuration file of the daemon, for the name of its state folder
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl Told {
+    fn state(self) -> PathBuf {
+        let of_file = || self.config.as_deref().and_then(config::state_of);
+        self.state.or_else(of_file).unwrap_or(Settings::default().state)
+    }
+}
+
+#[derive(Debug, Args)]
+struct OrderArgs {
+    #[command(flatten)]
+    told: Told,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct LogArgs {
+    /// A level, and levels of parts of the program: `info,nfsrdma=debug`
+    #[arg(value_name = "LEVEL")]
+    filter: LogFilter,
+    #[command(flatten)]
+    told: Told,
+}
+
 #[derive(Debug, Args)]
 struct CheckArgs {
     #[command(flatten)]
@@ -73,7 +118,7 @@ struct CheckArgs {
 }
 
 /// What `serve` and `check` are told. Options stand before what the file says; shares and addresses add to it.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 struct Configuration {
     /// Configuration file (YAML)
     #[arg(long, value_name = "FILE")]
@@ -137,6 +182,15 @@ struct Configuration {
     /// Who may read metrics and status besides this host. Repeatable; default: nobody
     #[arg(long, value_name = "CIDR")]
     admin_clients: Vec<config::Cidr>,
+    /// How long requests in work may take when told to stop; default: 8s
+    #[arg(long, value_name = "TIME")]
+    drain: Option<Span>,
+    /// Which lines go to the log: a level, and levels of parts of the program, `info,nfsrdma=debug`; default: info
+    #[arg(long, value_name = "LEVEL", env = "HEADGATE_LOG")]
+    log: Option<LogFilter>,
+    /// How log lines are written: text or json; default: text
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
 }
 
 impl Configuration {
@@ -161,6 +215,9 @@ impl Configuration {
             connections: self.connections,
             admin: self.admin,
             admin_clients: self.admin_clients,
+            drain: self.drain,
+            log: self.log,
+            log_format: self.log_format,
         };
         config::load(self.config.as_deref(), options, vfs::namespace::Share::id_of)
     }
@@ -174,6 +231,8 @@ enum Failure {
     Shown,
     /// Exit code 2.
     Usage(Faults),
+    /// Exit code 2, and the command has said why.
+    Wrong,
 }
 
 impl From<Faults> for Failure {
@@ -193,6 +252,9 @@ pub fn main() -> ExitCode {
         Command::Top(args) => {
             runtime().and_then(|r| crate::top::run(&args, &r).map_err(Failure::Work))
         }
+        Command::Reload(args) => reload(args),
+        Command::Drain(args) => drain(args),
+        Command::Log(args) => log(args),
         Command::Check(args) => check(args),
         Command::Demo(args) => demo(&args),
         Command::Bench(args) => crate::bench::run(args).map_err(Failure::Work),
@@ -208,6 +270,7 @@ pub fn main() -> ExitCode {
             ExitCode::from(1)
         }
         Err(Failure::Shown) => ExitCode::from(1),
+        Err(Failure::Wrong) => ExitCode::from(2),
         Err(Failure::Usage(faults)) => {
             eprintln!("{faults}");
             ExitCode::from(2)
@@ -223,8 +286,44 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 }
 
 fn serve(configuration: Configuration) -> Result<(), Failure> {
-    let settings = configuration.load()?;
-    runtime()?.block_on(crate::serve::run(settings)).map_err(Failure::Work)
+    let load: Load = Arc::new(move || configuration.clone().load());
+    let settings = load()?;
+    let runtime = runtime()?;
+    let ended = runtime.block_on(crate::daemon::run(settings, load)).map_err(Failure::Work);
+    // What still works on a file does not keep the process: everybody who waited for it has been told.
+    runtime.shutdown_background();
+    ended
+}
+
+/// Prints what the daemon answered.
+fn told(answer: Result<String, Refused>) -> Result<(), Failure> {
+    match answer {
+        Ok(text) => {
+            println!("{text}");
+            Ok(())
+        }
+        Err(Refused::Wrong(text)) => {
+            eprintln!("{text}");
+            Err(Failure::Wrong)
+        }
+        Err(Refused::Failed(text)) => {
+            eprintln!("{text}");
+            Err(Failure::Shown)
+        }
+    }
+}
+
+fn reload(OrderArgs { told: daemon, json }: OrderArgs) -> Result<(), Failure> {
+    told(runtime()?.block_on(control::reload(&daemon.state(), json)))
+}
+
+fn drain(OrderArgs { told: daemon, json }: OrderArgs) -> Result<(), Failure> {
+    told(runtime()?.block_on(control::drain(&daemon.state(), json)))
+}
+
+fn log(LogArgs { filter, told: daemon }: LogArgs) -> Result<(), Failure> {
+    let done = runtime()?.block_on(control::log(&daemon.state(), &filter));
+    told(done.map(|()| format!("the daemon logs {filter} until its next reload")))
 }
 
 fn demo(args: &DemoArgs) -> Result<(), Failure> {

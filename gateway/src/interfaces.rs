@@ -8,19 +8,21 @@ use smbd_core::interfaces::Interface;
 use smbd_core::server::Server;
 
 use crate::check::netdev;
+use crate::doors::{Served, Service};
 
 /// Of an interface that does not say how fast it is: 1 Gbit/s, as Windows assumes.
 const SPEED_UNKNOWN: u64 = 1_000_000_000;
 
 /// Tells the server what there is now.
-pub fn refresh(server: &Server, tcp: &[SocketAddr], direct: &[SocketAddr]) {
+pub fn refresh(server: &Server, at: &Served) {
+    let (tcp, direct) = (at.at(Service::Smb), at.at(Service::SmbDirect));
     let served = |list: &[SocketAddr], ip: IpAddr| {
         list.iter()
             .any(|at| at.ip() == ip || at.ip().is_unspecified() && (at.is_ipv6() || ip.is_ipv4()))
     };
-    let list = addresses().into_iter().filter(|i| served(tcp, i.addr));
+    let list = addresses().into_iter().filter(|i| served(&tcp, i.addr));
     // What listens on every address listens on the loopback, too, where soft devices cannot come.
-    let rdma = |ip: IpAddr| served(direct, ip) && !ip.is_loopback();
+    let rdma = |ip: IpAddr| served(&direct, ip) && !ip.is_loopback();
     let list = list.map(|i| Interface { rdma: rdma(i.addr), ..i });
     server.core().interfaces.set(list.collect());
 }

@@ -24,11 +24,11 @@ use tokio::net::UdpSocket;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::accept::{Front, Shared};
+use crate::accept::Shared;
 use crate::check::netdev;
+use crate::doors::{Served, Service};
 use crate::listen::addresses;
 use crate::port;
-use crate::serve::Listeners;
 
 /// Datagrams in work.
 const DATAGRAMS_MAX: usize = 256;
@@ -55,37 +55,69 @@ impl Entered {
     }
 }
 
-/// Starts all that. `at`: where NFS listens by TCP.
-pub(crate) async fn start(
-    listeners: &mut Listeners<'_>,
-    nfs: &Arc<Server>,
-    at: &[SocketAddr],
-) -> Result<Entered, String> {
-    let Some(first) = at.first() else { return Ok(Entered::default()) };
-    nfs.ports().set_tcp(first.port());
-    let settings = listeners.settings;
-    let refused = |(at, e)| port::refused("NFS (datagrams)", at, &e, "--nfs-port");
-    for socket in sockets(settings, first.port()).map_err(refused)? {
-        spawn(&mut listeners.tasks, socket, listeners.shared, nfs, Offer::Datagrams);
+/// The sockets for datagrams, and what the host's rpcbind was told.
+#[derive(Debug)]
+pub(crate) struct Mapper {
+    /// Where NFS listens by TCP, which this follows.
+    at: Vec<SocketAddr>,
+    tasks: JoinSet<()>,
+    entered: Entered,
+}
+
+impl Mapper {
+    /// Goes to where NFS listens now. An error leaves it where it was.
+    pub(crate) async fn follow(
+        &mut self,
+        settings: &Settings,
+        shared: &Arc<Shared>,
+        nfs: &Arc<Server>,
+        served: &Served,
+    ) -> Result<(), String> {
+        if self.at != served.at(Service::Nfs) {
+            // The new sockets stand beside the old ones until these are gone.
+            let next = start(settings, shared, nfs, served).await?;
+            std::mem::replace(self, next).tasks.shutdown().await;
+        }
+        Ok(())
     }
-    nfs.ports().set_udp(first.port());
-    match settings.portmap {
-        Portmap::Off => Ok(Entered::default()),
-        Portmap::Own => own(listeners, nfs).map(|()| Entered::default()),
-        Portmap::Register => Ok(enter(nfs, at.iter().any(SocketAddr::is_ipv6)).await),
+
+    /// Ends all that.
+    pub(crate) async fn close(&mut self) {
+        self.tasks.shutdown().await;
+        std::mem::take(&mut self.entered).take_back().await;
     }
 }
 
-/// Answers on port 111.
-fn own(listeners: &mut Listeners<'_>, nfs: &Arc<Server>) -> Result<(), String> {
-    listeners.tcp(("port mapper", PORT_OPTION, PORT), &Front::Portmap(nfs.clone()))?;
-    let refused = |(at, e)| port::refused("port mapper", at, &e, PORT_OPTION);
-    let all = sockets(listeners.settings, PORT).map_err(refused)?;
-    for socket in all {
-        spawn(&mut listeners.tasks, socket, listeners.shared, nfs, Offer::Portmap);
+/// Starts all that, where NFS listens by TCP.
+pub(crate) async fn start(
+    settings: &Settings,
+    shared: &Arc<Shared>,
+    nfs: &Arc<Server>,
+    served: &Served,
+) -> Result<Mapper, String> {
+    let (at, mut tasks) = (served.at(Service::Nfs), JoinSet::new());
+    let Some(first) = at.first() else {
+        return Ok(Mapper { at, tasks, entered: Entered::default() });
+    };
+    nfs.ports().set_tcp(first.port());
+    let refused = |(at, e)| port::refused("NFS (datagrams)", at, &e, "--nfs-port");
+    for socket in sockets(settings, first.port()).map_err(refused)? {
+        spawn(&mut tasks, socket, shared, nfs, Offer::Datagrams);
     }
-    nfs.ports().set_mapper(PORT);
-    Ok(())
+    nfs.ports().set_udp(first.port());
+    let entered = match settings.portmap {
+        Portmap::Off => Entered::default(),
+        Portmap::Own => {
+            let refused = |(at, e)| port::refused("port mapper", at, &e, PORT_OPTION);
+            for socket in sockets(settings, PORT).map_err(refused)? {
+                spawn(&mut tasks, socket, shared, nfs, Offer::Portmap);
+            }
+            nfs.ports().set_mapper(PORT);
+            Entered::default()
+        }
+        Portmap::Register => enter(nfs, at.iter().any(SocketAddr::is_ipv6)).await,
+    };
+    Ok(Mapper { at, tasks, entered })
 }
 
 /// Tells the host's rpcbind.

@@ -1,42 +1,132 @@
-//! Opens the shares of a configuration.
+//! Opens the shares of a configuration, and keeps those open that the next configuration has too.
+//!
+//! *Operation.* A share that stays keeps its backend, and so the nodes that clients hold, whatever else is said of it. It stays
+//! when its name and its folder are the same, and the folder is still the one that was opened.
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use config::{Settings, Source};
 use vfs::Backend;
 use vfs::local::{LocalBackend, LocalConfig};
 use vfs::mem::MemBackend;
-use vfs::namespace::{Cidr, Share, Squash};
+use vfs::namespace::{Cidr, Share, Shares, Squash};
 
-/// Every share, in the order of the configuration. The error is one line for the user.
-pub fn shares(settings: &Settings) -> Result<Vec<Share>, String> {
-    let open = |s: &config::Share| {
-        let backend: Arc<dyn Backend> = match &s.source {
-            Source::Memory => MemBackend::with(memory_volume_max(), s.read_only)
-                .map_err(|e| format!("share {}: {e}", s.name))?,
-            Source::Folder(path) => {
-                let mut local = LocalConfig::new(path.clone());
-                local.read_only = s.read_only;
-                LocalBackend::open(local)
-                    .map_err(|e| format!("share {}: {}: {e}", s.name, path.display()))?
-            }
+/// A share and where its files are.
+#[derive(Clone)]
+struct Opened {
+    configured: config::Share,
+    /// Device and inode of the folder.
+    folder: Option<(u64, u64)>,
+    share: Arc<Share>,
+}
+
+/// The shares of one configuration.
+#[derive(Clone, Default)]
+pub struct ShareSet(Vec<Opened>);
+
+/// What is different from one set to the next, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Difference {
+    /// Only in the next.
+    pub added: Vec<String>,
+    /// Only in the first, or of another folder in the next.
+    pub removed: Vec<String>,
+    /// In both, and something is said differently.
+    pub changed: Vec<String>,
+}
+
+impl ShareSet {
+    /// Opens what these settings name and this set does not have. The error is one line for the user. Blocks.
+    pub fn next(&self, settings: &Settings) -> Result<Self, String> {
+        let open = |s: &config::Share| {
+            let folder = folder_of(&s.source);
+            let kept = self.0.iter().find(|o| {
+                o.configured.name == s.name && o.configured.source == s.source && o.folder == folder
+            });
+            let backend = match kept {
+                Some(one) if one.configured == *s => return Ok(one.clone()),
+                Some(one) => one.share.backend.clone(),
+                None => backend(s)?,
+            };
+            let share = Arc::new(share(s, backend));
+            Ok(Opened { configured: s.clone(), folder, share })
         };
-        let ranges =
-            |c: &Vec<config::Cidr>| c.iter().map(|c| Cidr { addr: c.addr, bits: c.bits }).collect();
-        Ok(Share {
-            name: s.name.clone(),
-            id: Share::id_of(&s.name),
-            backend,
-            read_only: s.read_only,
-            squash: match s.squash {
-                config::Squash::None => Squash::None,
-                config::Squash::Root => Squash::Root,
-                config::Squash::All => Squash::All,
-            },
-            clients: s.clients.as_ref().map(ranges),
-        })
-    };
-    settings.shares.iter().map(open).collect()
+        settings.shares.iter().map(open).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// For the namespace.
+    pub fn shares(&self) -> Shares {
+        self.0.iter().map(|o| o.share.clone()).collect()
+    }
+
+    fn find(&self, name: &str) -> Option<&Opened> {
+        self.0.iter().find(|o| o.configured.name == name)
+    }
+
+    /// What is different in the next set.
+    pub fn difference(&self, next: &Self) -> Difference {
+        let mut d = Difference::default();
+        for one in &self.0 {
+            let name = || one.configured.name.clone();
+            match next.find(&one.configured.name) {
+                Some(other) if !is_same(one, other) => {
+                    d.removed.push(name());
+                    d.added.push(name());
+                }
+                Some(other) if one.configured != other.configured => d.changed.push(name()),
+                Some(_) => {}
+                None => d.removed.push(name()),
+            }
+        }
+        let is_new = |o: &&Opened| self.find(&o.configured.name).is_none();
+        d.added.extend(next.0.iter().filter(is_new).map(|o| o.configured.name.clone()));
+        d
+    }
+
+    /// The shares of which nothing is served by the next set.
+    pub fn gone(&self, next: &Self) -> Vec<Arc<Share>> {
+        let stays = |o: &&Opened| !next.0.iter().any(|n| is_same(o, n));
+        self.0.iter().filter(stays).map(|o| o.share.clone()).collect()
+    }
+}
+
+fn is_same(a: &Opened, b: &Opened) -> bool {
+    a.configured.name == b.configured.name && Arc::ptr_eq(&a.share.backend, &b.share.backend)
+}
+
+fn folder_of(source: &Source) -> Option<(u64, u64)> {
+    let Source::Folder(path) = source else { return None };
+    std::fs::metadata::<&Path>(path).ok().map(|m| (m.dev(), m.ino()))
+}
+
+/// Whether a share may be changed is asked at the door, so that it can become so or cease to be while it is served.
+fn backend(s: &config::Share) -> Result<Arc<dyn Backend>, String> {
+    Ok(match &s.source {
+        Source::Memory => {
+            MemBackend::new(memory_volume_max()).map_err(|e| format!("share {}: {e}", s.name))?
+        }
+        Source::Folder(path) => LocalBackend::open(LocalConfig::new(path.clone()))
+            .map_err(|e| format!("share {}: {}: {e}", s.name, path.display()))?,
+    })
+}
+
+fn share(s: &config::Share, backend: Arc<dyn Backend>) -> Share {
+    let ranges =
+        |c: &Vec<config::Cidr>| c.iter().map(|c| Cidr { addr: c.addr, bits: c.bits }).collect();
+    Share {
+        name: s.name.clone(),
+        id: Share::id_of(&s.name),
+        backend,
+        read_only: s.read_only,
+        squash: match s.squash {
+            config::Squash::None => Squash::None,
+            config::Squash::Root => Squash::Root,
+            config::Squash::All => Squash::All,
+        },
+        clients: s.clients.as_ref().map(ranges),
+    }
 }
 
 /// Bytes of a volume in memory: half of the machine's, as with tmpfs.
@@ -47,4 +137,50 @@ fn memory_volume_max() -> u64 {
     };
     let total = std::fs::read_to_string("/proc/meminfo").ok().and_then(kib);
     total.map_or(1 << 30, |kib| kib * 512)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(before: &ShareSet, shares: Vec<config::Share>) -> ShareSet {
+        before.next(&Settings { shares, ..Settings::default() }).unwrap()
+    }
+
+    fn mem(name: &str) -> config::Share {
+        config::Share::new(name, Source::Memory)
+    }
+
+    #[test]
+    fn what_stays_keeps_its_backend_and_what_is_different_is_named() {
+        let first = set(&ShareSet::default(), vec![mem("a"), mem("b"), mem("c")]);
+        let read_only = config::Share { read_only: true, ..mem("b") };
+        let second = set(&first, vec![mem("d"), mem("a"), read_only]);
+        let names = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
+        let wanted =
+            Difference { added: names(&["d"]), removed: names(&["c"]), changed: names(&["b"]) };
+        assert_eq!(first.difference(&second), wanted);
+        assert!(Arc::ptr_eq(&first.0[0].share, &second.0[1].share));
+        assert!(Arc::ptr_eq(&first.0[1].share.backend, &second.0[2].share.backend));
+        assert!(second.0[2].share.read_only);
+        let gone: Vec<_> = first.gone(&second).iter().map(|s| s.name.clone()).collect();
+        assert_eq!(gone, ["c"]);
+    }
+
+    #[test]
+    fn a_folder_that_was_made_anew_is_another_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("share");
+        let share = config::Share::new("a", Source::Folder(path.clone()));
+        std::fs::create_dir(&path).unwrap();
+        let first = set(&ShareSet::default(), vec![share.clone()]);
+        assert_eq!(first.difference(&set(&first, vec![share.clone()])), Difference::default());
+        // Kept, so that its number is not given to the new one.
+        std::fs::rename(&path, dir.path().join("old")).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        let second = set(&first, vec![share]);
+        let d = first.difference(&second);
+        assert_eq!((d.added, d.removed), (vec!["a".to_owned()], vec!["a".to_owned()]));
+        assert_eq!(first.gone(&second).len(), 1);
+    }
 }

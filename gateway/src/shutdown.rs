@@ -11,9 +11,6 @@ use tokio::sync::Notify;
 use crate::admin::snapshot::{Around, ConnectionStatus, Moved, Protocol, transport_name};
 use crate::attempts::Attempts;
 
-/// How long requests in work may take after the daemon was told to stop.
-pub const DRAIN_MAX: Duration = Duration::from_secs(10);
-
 /// The connections that are open now, and what those before them did.
 #[derive(Debug)]
 pub struct Connections {
@@ -100,7 +97,12 @@ impl Connections {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let entry = Entry { protocol, info, handle, since: Instant::now() };
         self.past().entry(entry.way()).or_default().0 += 1;
+        let handle = entry.handle.clone();
         self.lock().insert(id, entry);
+        // One that was set up while the end was asked for has not been told by it.
+        if !self.is_serving() {
+            tokio::spawn(async move { handle.shutdown().await });
+        }
         Open { connections: self.clone(), id }
     }
 
@@ -115,7 +117,7 @@ impl Connections {
 
     /// No end was asked for.
     pub fn is_serving(&self) -> bool {
-        !self.stopping.load(Ordering::Relaxed)
+        !self.stopping.load(Ordering::SeqCst)
     }
 
     /// Seconds since the first could come.
@@ -164,15 +166,26 @@ impl Connections {
         totals.into_iter().map(named).collect()
     }
 
+    /// Asks the connections for which this holds to answer what they have in work and to close. It does not wait for them.
+    pub fn dismiss(&self, which: impl Fn(Protocol, &Info) -> bool) -> usize {
+        let open = self.lock();
+        let chosen = open.values().filter(|e| which(e.protocol, &e.info));
+        let handles: Vec<Handle> = chosen.map(|e| e.handle.clone()).collect();
+        drop(open);
+        let number = handles.len();
+        for handle in handles {
+            // Each by itself: one whose commands are full of others is told when it takes them.
+            tokio::spawn(async move { handle.shutdown().await });
+        }
+        number
+    }
+
     /// Asks every connection to answer what it has in work and to close, and waits until they are gone. False when some were
-    /// not within [`DRAIN_MAX`].
-    pub async fn drain(&self) -> bool {
-        self.stopping.store(true, Ordering::Relaxed);
-        let handles: Vec<Handle> = self.lock().values().map(|e| e.handle.clone()).collect();
+    /// not within this time.
+    pub async fn drain(&self, within: Duration) -> bool {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.dismiss(|_, _| true);
         let all_gone = async {
-            for handle in handles {
-                handle.shutdown().await;
-            }
             loop {
                 let gone = self.gone.notified();
                 tokio::pin!(gone);
@@ -184,7 +197,7 @@ impl Connections {
                 gone.await;
             }
         };
-        tokio::time::timeout(DRAIN_MAX, all_gone).await.is_ok()
+        tokio::time::timeout(within, all_gone).await.is_ok()
     }
 }
 
@@ -215,20 +228,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_drain_ends_with_the_last_connection_or_its_time() {
+        let within = Duration::from_secs(10);
         let connections = Arc::new(Connections::default());
-        assert!(connections.drain().await);
+        assert!(connections.drain(within).await);
         let add = || connections.add(Protocol::Nfs, info(), Handle::detached());
         let open = add();
         let drain = tokio::spawn({
             let connections = connections.clone();
-            async move { connections.drain().await }
+            async move { connections.drain(within).await }
         });
         tokio::task::yield_now().await;
         assert!(!drain.is_finished());
         drop(open);
         assert!(drain.await.unwrap());
         let _stays = add();
-        assert!(!connections.drain().await);
+        assert!(!connections.drain(within).await);
         assert_eq!(connections.count(), 1);
     }
 }

@@ -10,22 +10,24 @@ use vfs::namespace::Namespace;
 use crate::boot::Run;
 use crate::users::Book;
 
-/// The server, and who may log on; `None` when nobody could, and nobody asked for SMB.
+/// The server.
 pub fn server(
     settings: &Settings,
     run: &Run,
     namespace: Arc<Namespace>,
-) -> Result<Option<(Server, Arc<Book>)>, String> {
-    let book = Arc::new(Book::open(settings, run.folder.as_deref())?);
-    let guests = settings.shares.iter().any(|s| s.guest);
-    if book.is_empty() && !guests && !settings.smb.asked_for {
-        return Ok(None);
-    }
-    let core = Core::new(namespace, smb_settings(settings, run), book.clone());
-    Ok(Some((Server::new(core.with_store(run.store.clone())), book)))
+    book: Arc<Book>,
+) -> Server {
+    let core = Core::new(namespace, smb_settings(settings, run), book);
+    Server::new(core.with_store(run.store.clone()))
 }
 
-fn smb_settings(settings: &Settings, run: &Run) -> SmbSettings {
+/// Whether SMB is to be served: somebody could log on, or somebody asked for it.
+pub fn is_wanted(settings: &Settings, anybody: bool) -> bool {
+    anybody || settings.smb.asked_for || settings.shares.iter().any(|s| s.guest)
+}
+
+/// What the configuration says to the server.
+pub fn smb_settings(settings: &Settings, run: &Run) -> SmbSettings {
     let share = |s: &config::Share| {
         let settings = ShareSettings {
             encrypt: s.encrypt,

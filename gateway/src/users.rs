@@ -6,7 +6,7 @@
 //! *Errors.* A database that others can read is refused, as is one that is damaged: at the start that ends the start, later the
 //! users stay as they were and the log says so.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -144,6 +144,10 @@ fn warn_if_open(password: &Path) {
 
 type Table = HashMap<String, Account>;
 
+fn names(table: &Table) -> BTreeSet<String> {
+    table.values().map(|a| a.name.clone()).collect()
+}
+
 fn account(name: &str, hash: NtHash, identity: &Identity) -> Account {
     let (cred, known) = resolve(name, identity);
     if !known {
@@ -164,10 +168,28 @@ fn stamp(path: &Path) -> Stamp {
     fs::metadata(path).ok().map(|m| (m.ino(), m.mtime(), m.mtime_nsec(), m.size()))
 }
 
+/// Users that were read and are not in force yet.
+pub struct Next {
+    table: Table,
+    configured: Vec<User>,
+}
+
+impl Next {
+    /// Nobody could log on.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Their names.
+    pub fn names(&self) -> BTreeSet<String> {
+        names(&self.table)
+    }
+}
+
 /// All users.
 pub struct Book {
     table: RwLock<Arc<Table>>,
-    configured: Vec<User>,
+    configured: Mutex<Vec<User>>,
     database: Option<PathBuf>,
     seen: Mutex<Stamp>,
 }
@@ -179,12 +201,28 @@ impl Book {
         let seen = database.as_deref().and_then(stamp);
         let book = Self {
             table: RwLock::default(),
-            configured: settings.users.clone(),
+            configured: Mutex::default(),
             database,
             seen: Mutex::new(seen),
         };
-        book.load()?;
+        book.set(book.next(&settings.users)?);
         Ok(book)
+    }
+
+    /// The users when the configuration names these. Nothing is changed yet. Blocks.
+    pub fn next(&self, configured: &[User]) -> Result<Next, String> {
+        Ok(Next { table: self.load(configured)?, configured: configured.to_owned() })
+    }
+
+    /// These are the users from now on.
+    pub fn set(&self, next: Next) {
+        *self.configured.lock().unwrap_or_else(PoisonError::into_inner) = next.configured;
+        *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next.table);
+    }
+
+    /// Their names.
+    pub fn names(&self) -> BTreeSet<String> {
+        names(&self.current())
     }
 
     /// Nobody could log on.
@@ -192,24 +230,32 @@ impl Book {
         self.current().is_empty()
     }
 
-    /// Reads the database again if it has changed. Blocks.
-    pub fn refresh(&self) {
-        let Some(path) = &self.database else { return };
+    /// Reads the database again if it has changed; true when that gave other users. Blocks.
+    pub fn refresh(&self) -> bool {
+        let Some(path) = &self.database else { return false };
         let now = stamp(path);
         {
             let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
             if *seen == now {
-                return;
+                return false;
             }
             *seen = now;
         }
-        match self.load() {
-            Ok(()) => tracing::info!(users = self.current().len(), "SMB users read again"),
-            Err(error) => tracing::error!(%error, "SMB users stay as they were"),
+        let configured = self.configured.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match self.next(&configured) {
+            Ok(next) => {
+                self.set(next);
+                tracing::info!(users = self.current().len(), "SMB users read again");
+                true
+            }
+            Err(error) => {
+                tracing::error!(%error, "SMB users stay as they were");
+                false
+            }
         }
     }
 
-    fn load(&self) -> Result<(), String> {
+    fn load(&self, configured: &[User]) -> Result<Table, String> {
         let database = match &self.database {
             Some(path) => read_database(path)?,
             None => Database::default(),
@@ -220,7 +266,7 @@ impl Book {
             table.insert(key(&e.name), account(&e.name, e.hash.clone(), &identity));
         }
         // The configuration stands before the database.
-        for user in &self.configured {
+        for user in configured {
             let hash = match (&user.password_file, database.get(&user.name)) {
                 (Some(path), _) => {
                     warn_if_open(path);
@@ -236,8 +282,7 @@ impl Book {
             };
             table.insert(key(&user.name), account(&user.name, hash, &user.identity));
         }
-        *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
-        Ok(())
+        Ok(table)
     }
 
     fn current(&self) -> Arc<Table> {

@@ -10,9 +10,10 @@ use rdma_transport::meter::Meters;
 use vfs::namespace::Namespace;
 
 use super::operations;
-use super::snapshot::{PoolStatus, Protocol, Snapshot, Source, StateStatus};
+use super::snapshot::{PoolStatus, Snapshot, Source, StateStatus};
 use crate::admission::Admission;
 use crate::attempts::Attempts;
+use crate::doors::{Served, Service};
 use crate::shutdown::Connections;
 
 /// What a snapshot is made of.
@@ -29,10 +30,8 @@ pub struct Daemon {
     pub payload: Pool,
     /// What clients hold.
     pub namespace: Arc<Namespace>,
-    /// Where NFS is served over RDMA, if it is.
-    pub nfs_rdma_port: Option<u16>,
-    /// Where SMB Direct is served, if it is.
-    pub smb_direct_port: Option<u16>,
+    /// Where what is served.
+    pub served: Arc<Served>,
 }
 
 impl Daemon {
@@ -65,10 +64,7 @@ impl Daemon {
 
 impl Source for Daemon {
     fn snapshot(&self) -> Snapshot {
-        let port = |protocol| match protocol {
-            Protocol::Nfs => self.nfs_rdma_port,
-            Protocol::Smb => self.smb_direct_port,
-        };
+        let port = |protocol| self.served.port(Service::of(protocol, true));
         let (mut opened, mut moved) = (BTreeMap::new(), BTreeMap::new());
         for (way, number, bytes) in self.connections.totals() {
             opened.insert(way.clone(), number);

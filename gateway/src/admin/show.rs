@@ -4,10 +4,9 @@ use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::Full;
 use hyper::Request;
 use hyper::body::Bytes;
-use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use super::snapshot::{ConnectionStatus, Snapshot};
@@ -15,8 +14,6 @@ use crate::table::{Table, Tone, bytes};
 
 /// The daemon answers at once or not at all.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// A snapshot of a few thousand connections is a few megabytes.
-const SNAPSHOT_MAX: usize = 64 << 20;
 
 /// Prints the status of the daemon at this admin address.
 pub async fn run(at: SocketAddr, json: bool) -> Result<(), String> {
@@ -51,19 +48,13 @@ pub async fn fetch(at: SocketAddr, path: &str) -> Result<String, String> {
         format!("no daemon answers at {at}: {e}; is it running, and with `--admin {at}`?")
     };
     let stream = TcpStream::connect(at).await.map_err(|e| none(&e))?;
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| none(&e))?;
-    tokio::spawn(connection);
     let request = Request::get(path)
         .header("host", at.to_string())
-        .body(Empty::<Bytes>::new())
+        .body(Full::<Bytes>::default())
         .map_err(|e| e.to_string())?;
-    let answer = sender.send_request(request).await.map_err(|e| none(&e))?;
-    let status = answer.status();
-    let body = Limited::new(answer.into_body(), SNAPSHOT_MAX);
-    let body = body.collect().await.map_err(|e| none(&e))?.to_bytes();
+    let (status, text) = crate::http::ask(stream, request).await.map_err(|e| none(&e))?;
     match status.is_success() {
-        true => String::from_utf8(body.to_vec()).map_err(|e| none(&e)),
+        true => Ok(text),
         false => Err(format!("{at} answered {status}")),
     }
 }

@@ -1,9 +1,10 @@
 //! The listeners of RDMA: opened by the plan, and opened and closed anew as devices and addresses come and go.
 //!
-//! *Operation.* [`Doors::open`] looks at the host and opens what is wanted. [`Doors::follow`] looks again every [`LOOK_EVERY`] and
-//! makes what listens equal to what is wanted. Connections that were accepted are not touched by that: they end with their device.
+//! *Operation.* A task looks at the host every [`LOOK_EVERY`] and makes what listens equal to what is wanted ([`Doors::follow`]).
+//! [`Follower::change`] tells it what the configuration wants, at the start and at each reload. Connections that were accepted are
+//! not touched by that: they end with their device.
 //!
-//! *Errors.* At the start, what the configuration names and cannot be had is one line for the user. A device that refuses under
+//! *Errors.* At the start and at a reload, what the configuration names and cannot be had is one line for the user. A device that refuses under
 //! `rdma: auto` is left alone for [`REFUSED_FOR`], with one line in the log, and its address is served by the next best way.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,7 @@ use rdma_transport::devices::Fabric;
 use rdma_transport::ibverbs::{self, Verbs, VerbsConfig};
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
 use rdma_transport::verbs::Provider;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -52,7 +54,7 @@ impl Heard {
 }
 
 /// What asks the host.
-type Look = Arc<dyn Fn() -> Host + Send + Sync>;
+type Look = Arc<dyn Fn(&Settings) -> Host + Send + Sync>;
 
 /// Every listener of RDMA.
 pub(crate) struct Doors {
@@ -73,9 +75,33 @@ pub(crate) struct Doors {
 
 /// One protocol's port.
 struct Door {
+    /// As the configuration has it.
+    asked: Named,
+    /// With the port that was given where any will do.
     named: Named,
     front: Front,
     open: BTreeMap<Spot, Open>,
+    /// It came with the change that is being made.
+    is_new: bool,
+}
+
+impl Door {
+    fn new((named, front): (Named, Front)) -> Self {
+        Self { asked: named, named, front, open: BTreeMap::new(), is_new: true }
+    }
+
+    /// Closes the listeners for which this holds.
+    async fn close(&mut self, which: impl Fn(&Spot, &Open) -> bool) {
+        let gone: Vec<Spot> =
+            self.open.iter().filter(|(s, o)| which(s, o)).map(|(s, _)| *s).collect();
+        for spot in gone {
+            if let Some(mut open) = self.open.remove(&spot) {
+                open.task.abort();
+                // Its socket is closed when the task is gone; that it was aborted is no news.
+                let _ = (&mut open.task).await;
+            }
+        }
+    }
 }
 
 /// A listener and its task, which ends with this.
@@ -90,37 +116,77 @@ impl Drop for Open {
     }
 }
 
-impl Doors {
-    /// Opens what is wanted now. The error is one line for standard error.
-    pub(crate) async fn open(
-        settings: &Settings,
-        shared: &Arc<Shared>,
-        fronts: Vec<(Named, Front)>,
-    ) -> Result<Self, String> {
-        let crc = settings.rdma_crc == RdmaCrc::Always;
-        let iwarp = Arc::new(Iwarp::new(IwarpConfig { crc, ..IwarpConfig::default() }));
-        let own = settings.clone();
-        let look = Arc::new(move || host::look(&own));
-        let mut doors = Self::new(settings, shared, fronts, (iwarp, hardware().ok()), look);
-        doors.begin().await?;
-        Ok(doors)
+/// What the configuration wants, and where the answer goes.
+type Change = (Settings, Vec<(Named, Front)>, oneshot::Sender<Result<(), String>>);
+
+/// The task that follows host and configuration, for those who tell it what to do.
+pub(crate) struct Follower {
+    changes: mpsc::Sender<Change>,
+    task: JoinHandle<()>,
+    heard: Heard,
+}
+
+impl Follower {
+    /// Nothing is wanted yet.
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        let settings = Settings { rdma: Rdma::Off, ..Settings::default() };
+        let look = Arc::new(host::look);
+        let doors = Doors::new(&settings, shared, Vec::new(), hardware().ok(), look);
+        let heard = doors.heard.clone();
+        let (changes, asked) = mpsc::channel(1);
+        Self { changes, task: tokio::spawn(doors.follow(asked)), heard }
     }
 
+    /// Where they listen.
+    pub(crate) fn heard(&self) -> Heard {
+        self.heard.clone()
+    }
+
+    /// Opens what these settings want and closes the rest. The error is one line for standard error, and everything is as it was.
+    pub(crate) async fn change(
+        &self,
+        settings: &Settings,
+        fronts: Vec<(Named, Front)>,
+    ) -> Result<(), String> {
+        let gone = || "the listeners of RDMA are not followed any more".to_owned();
+        let (answer, wait) = oneshot::channel();
+        self.changes.send((settings.clone(), fronts, answer)).await.map_err(|_| gone())?;
+        wait.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Closes all of them.
+    pub(crate) async fn close(&mut self) {
+        self.task.abort();
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn own_iwarp(settings: &Settings) -> Arc<dyn Provider> {
+    let crc = settings.rdma_crc == RdmaCrc::Always;
+    Arc::new(Iwarp::new(IwarpConfig { crc, ..IwarpConfig::default() }))
+}
+
+impl Doors {
     fn new(
         settings: &Settings,
         shared: &Arc<Shared>,
         fronts: Vec<(Named, Front)>,
-        (iwarp, verbs): (Arc<dyn Provider>, Option<Arc<dyn Provider>>),
+        verbs: Option<Arc<dyn Provider>>,
         look: Look,
     ) -> Self {
-        let door = |(named, front)| Door { named, front, open: BTreeMap::new() };
         Self {
             settings: settings.clone(),
             look,
-            iwarp,
+            iwarp: own_iwarp(settings),
             verbs,
             shared: shared.clone(),
-            doors: fronts.into_iter().map(door).collect(),
+            doors: fronts.into_iter().map(Door::new).collect(),
             refused: Refused::new(),
             refused_at: Instant::now(),
             told: BTreeMap::new(),
@@ -131,6 +197,8 @@ impl Doors {
 
     async fn begin(&mut self) -> Result<(), String> {
         if self.settings.rdma == Rdma::Off {
+            self.close_others(&BTreeSet::new()).await;
+            self.tell_where();
             return Ok(());
         }
         let host = self.host().await;
@@ -142,19 +210,64 @@ impl Doors {
         }
     }
 
-    /// Where they listen.
-    pub(crate) fn heard(&self) -> Heard {
-        self.heard.clone()
+    /// Goes over to these settings. A port that stays goes on listening; one that changes, or changes its checksums, is opened anew.
+    async fn change(
+        &mut self,
+        settings: Settings,
+        fronts: Vec<(Named, Front)>,
+    ) -> Result<(), String> {
+        let other_iwarp = settings.rdma_crc != self.settings.rdma_crc;
+        let stays = |d: &Door| {
+            let wanted = |(named, _): &(Named, Front)| *named == d.asked;
+            fronts.iter().any(wanted) && !(other_iwarp && d.open.keys().any(|s| s.by == By::Iwarp))
+        };
+        let mut old = std::mem::take(&mut self.doors);
+        old.iter_mut().for_each(|d| d.is_new = false);
+        let (mut kept, mut going): (Vec<Door>, Vec<Door>) = old.into_iter().partition(stays);
+        for (named, front) in fronts {
+            let at = kept.iter().position(|d| d.asked == named);
+            let door = at.map_or_else(|| Door::new((named, front)), |at| kept.swap_remove(at));
+            self.doors.push(door);
+        }
+        // What is new may need the address of what goes.
+        for door in &mut going {
+            door.close(|_, _| true).await;
+        }
+        let before = std::mem::replace(&mut self.settings, settings);
+        let iwarp = match other_iwarp {
+            true => std::mem::replace(&mut self.iwarp, own_iwarp(&self.settings)),
+            false => self.iwarp.clone(),
+        };
+        let done = self.begin().await;
+        if done.is_err() {
+            for door in self.doors.iter_mut().filter(|d| d.is_new) {
+                door.close(|_, _| true).await;
+            }
+            self.doors.retain(|d| !d.is_new);
+            self.doors.append(&mut going);
+            (self.settings, self.iwarp) = (before, iwarp);
+            for lost in self.begin().await.err() {
+                tracing::error!("a listener is lost: {lost}");
+            }
+        }
+        done
     }
 
-    /// Follows the host for as long as the daemon runs.
-    pub(crate) async fn follow(mut self) {
-        if self.settings.rdma == Rdma::Off {
-            return;
-        }
+    /// Follows host and configuration for as long as the daemon runs.
+    async fn follow(mut self, mut asked: mpsc::Receiver<Change>) {
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
-            self.look_again().await;
+            tokio::select! {
+                change = asked.recv() => match change {
+                    Some((settings, fronts, answer)) => {
+                        // Whoever asked may have gone meanwhile.
+                        let _ = answer.send(self.change(settings, fronts).await);
+                    }
+                    None => return,
+                },
+                () = tokio::time::sleep(LOOK_EVERY), if self.settings.rdma != Rdma::Off => {
+                    self.look_again().await;
+                }
+            }
         }
     }
 
@@ -172,8 +285,8 @@ impl Doors {
 
     /// Reading sysfs may wait for a driver.
     async fn host(&self) -> Host {
-        let look = self.look.clone();
-        match tokio::task::spawn_blocking(move || look()).await {
+        let (look, settings) = (self.look.clone(), self.settings.clone());
+        match tokio::task::spawn_blocking(move || look(&settings)).await {
             Ok(host) => host,
             // Only a panic of ours ends it.
             Err(e) => std::panic::resume_unwind(e.into_panic()),
@@ -190,8 +303,7 @@ impl Doors {
             self.close_others(&wanted).await;
             let failed = self.open_missing(&wanted, &offers).await;
             let refusals = self.refusals(&failed, &offers, host);
-            let heard = self.doors.iter().flat_map(|d| d.open.values().map(|o| (d.named.0, o.at)));
-            *self.heard.0.write().unwrap_or_else(PoisonError::into_inner) = heard.collect();
+            self.tell_where();
             // Each turn refuses one device more at least, so this ends.
             if refusals.is_empty() || mode == Rdma::Verbs {
                 return failed.iter().map(|f| self.complaint(f, host)).collect();
@@ -199,6 +311,11 @@ impl Doors {
             self.refused_at = Instant::now();
             self.refused.extend(refusals);
         }
+    }
+
+    fn tell_where(&self) {
+        let heard = self.doors.iter().flat_map(|d| d.open.values().map(|o| (d.named.0, o.at)));
+        *self.heard.0.write().unwrap_or_else(PoisonError::into_inner) = heard.collect();
     }
 
     /// Those of the failures that are a device's.
@@ -260,15 +377,7 @@ impl Doors {
     async fn close_others(&mut self, wanted: &BTreeSet<Spot>) {
         for door in &mut self.doors {
             let over = |spot: &Spot, open: &Open| !wanted.contains(spot) || open.task.is_finished();
-            let gone: Vec<Spot> =
-                door.open.iter().filter(|(s, o)| over(s, o)).map(|(s, _)| *s).collect();
-            for spot in gone {
-                if let Some(mut open) = door.open.remove(&spot) {
-                    open.task.abort();
-                    // Its socket is closed when the task is gone; that it was aborted is no news.
-                    let _ = (&mut open.task).await;
-                }
-            }
+            door.close(over).await;
         }
     }
 

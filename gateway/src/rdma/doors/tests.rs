@@ -90,14 +90,13 @@ fn lab(mode: Rdma, port: u16, first: Host) -> Lab {
         meters: Arc::default(),
     });
     let (verbs, iwarp, now) = (Deaf::default(), Deaf::default(), Arc::new(Mutex::new(first)));
-    let (source, providers) = (
-        now.clone(),
-        (Arc::new(iwarp.clone()) as Arc<dyn Provider>, Some(Arc::new(verbs.clone()) as _)),
-    );
+    let source = now.clone();
     let front = Front::Nfs(nfs());
-    let look = Arc::new(move || source.lock().unwrap().clone());
+    let look = Arc::new(move |_: &Settings| source.lock().unwrap().clone());
     let named = ("NFS over RDMA", "--nfs-rdma-port", port);
-    let doors = Doors::new(&settings, &shared, vec![(named, front)], providers, look);
+    let hardware = Some(Arc::new(verbs.clone()) as Arc<dyn Provider>);
+    let mut doors = Doors::new(&settings, &shared, vec![(named, front)], hardware, look);
+    doors.iwarp = Arc::new(iwarp.clone());
     Lab { doors, verbs, iwarp, host: now }
 }
 
@@ -114,7 +113,7 @@ impl Lab {
     }
 
     fn heard(&self) -> usize {
-        self.doors.heard().at("NFS over RDMA").len()
+        self.doors.heard.at("NFS over RDMA").len()
     }
 }
 
@@ -204,5 +203,33 @@ async fn a_listener_whose_task_ended_is_opened_again() {
 async fn switched_off_nothing_listens() {
     let mut lab = lab(Rdma::Off, 20049, host(vec![]));
     lab.doors.begin().await.unwrap();
+    assert_eq!((lab.iwarp.at(), lab.heard()), (vec![], 0));
+}
+
+#[tokio::test]
+async fn a_change_leaves_what_stays_and_comes_back_when_it_fails() {
+    let mut lab = lab(Rdma::Auto, 20049, host(vec![]));
+    lab.doors.begin().await.unwrap();
+    let settings = lab.doors.settings.clone();
+    let nfs = || Front::Nfs(nfs());
+    let first = ("NFS over RDMA", "--nfs-rdma-port", 20049);
+    let second = ("SMB Direct", "--smb-direct-port", 5445);
+    lab.doors.change(settings.clone(), vec![(first, nfs()), (second, nfs())]).await.unwrap();
+    assert_eq!(lab.iwarp.at(), ["[::]:20049", "[::]:5445"]);
+    assert_eq!(lab.iwarp.tries.load(Ordering::Relaxed), 2, "the first went on");
+    // Another port, which cannot be had: what was there listens again.
+    *lab.iwarp.refuses.lock().unwrap() = Some(io::ErrorKind::AddrInUse);
+    let other = ("SMB Direct", "--smb-direct-port", 5446);
+    let both = vec![(first, nfs()), (other, nfs())];
+    let why = lab.doors.change(settings.clone(), both.clone()).await.unwrap_err();
+    assert!(why.contains("5446"), "{why}");
+    assert_eq!(lab.iwarp.at(), ["[::]:20049"], "nothing could be opened at all");
+    *lab.iwarp.refuses.lock().unwrap() = None;
+    lab.doors.look_again().await;
+    assert_eq!(lab.iwarp.at(), ["[::]:20049", "[::]:5445"], "as it was");
+    lab.doors.change(settings.clone(), both).await.unwrap();
+    assert_eq!(lab.iwarp.at(), ["[::]:20049", "[::]:5446"]);
+    let off = Settings { rdma: Rdma::Off, ..settings };
+    lab.doors.change(off, vec![(first, nfs())]).await.unwrap();
     assert_eq!((lab.iwarp.at(), lab.heard()), (vec![], 0));
 }

@@ -1,0 +1,133 @@
+//! What goes to the log: a level, and other levels for parts of the program.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::suggest::nearest;
+
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+/// Crates of this workspace as their log lines name them.
+const PARTS: [&str; 8] =
+    ["gateway", "nfsrdma", "smbd_core", "vfs", "state", "rdma_transport", "rdma_sys", "iobuf"];
+/// Characters of a filter at most.
+const FILTER_MAX: usize = 1000;
+
+/// Which lines go to the log: `info`, or `info,nfsrdma=debug,gateway::accept=warn`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogFilter(String);
+
+impl Default for LogFilter {
+    fn default() -> Self {
+        Self("info".into())
+    }
+}
+
+impl fmt::Display for LogFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for LogFilter {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.len() > FILTER_MAX {
+            return Err(format!("a choice of log lines has at most {FILTER_MAX} characters"));
+        }
+        let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+        parts.iter().try_for_each(|part| match part.split_once('=') {
+            Some((target, level)) => part_of_the_program(target).and_then(|()| is_level(level)),
+            None => is_level(part),
+        })?;
+        if parts.iter().filter(|p| !p.contains('=')).count() > 1 {
+            return Err(format!("`{text}` names two levels for everything; write one of them"));
+        }
+        Ok(Self(parts.join(",")))
+    }
+}
+
+fn is_level(word: &str) -> Result<(), String> {
+    if LEVELS.contains(&word) {
+        return Ok(());
+    }
+    let near = nearest(word, &LEVELS).map(|l| format!("did you mean `{l}`? "));
+    Err(format!(
+        "`{}` is no level; {}the levels are `off`, `error`, `warn`, `info`, `debug` and `trace`, and `PART=LEVEL` is for a part",
+        word.escape_debug(),
+        near.unwrap_or_default()
+    ))
+}
+
+/// A crate, or a module of one: `nfsrdma`, `gateway::accept`.
+fn part_of_the_program(target: &str) -> Result<(), String> {
+    let first = target.split("::").next().unwrap_or_default();
+    let spelt = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
+    if PARTS.contains(&first) && target.chars().all(spelt) {
+        return Ok(());
+    }
+    let near = nearest(first, &PARTS).map(|p| format!("did you mean `{p}`? "));
+    Err(format!(
+        "there is no part `{}` of the program; {}the parts are {}",
+        target.escape_debug(),
+        near.unwrap_or_default(),
+        PARTS.map(|p| format!("`{p}`")).join(", ")
+    ))
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object in each line.
+    Json,
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err(format!("`{text}` is no form of a log; write `text` or `json`")),
+        }
+    }
+}
+
+impl fmt::Display for LogFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_and_levels_of_parts() {
+        for text in ["info", "off", "warn,nfsrdma=debug", "gateway::accept=trace", "info, vfs=off"]
+        {
+            let filter: LogFilter = text.parse().unwrap();
+            assert_eq!(filter.to_string(), text.replace(' ', ""));
+        }
+        for (text, told) in [
+            ("inof", "did you mean `info`?"),
+            ("", "the levels are"),
+            ("info,warn", "two levels"),
+            ("nfsrdm=debug", "did you mean `nfsrdma`?"),
+            ("vfs=loud", "`loud` is no level"),
+            ("vfs[{span}]=info", "there is no part"),
+            (&"x".repeat(2000), "at most 1000"),
+        ] {
+            let why = text.parse::<LogFilter>().unwrap_err();
+            assert!(why.contains(told), "{text}: {why}");
+        }
+        assert!("xml".parse::<LogFormat>().unwrap_err().contains("`text` or `json`"));
+    }
+}

@@ -1,0 +1,85 @@
+//! `headgate reload`, `drain` and `log`: one order to the running daemon.
+
+use std::path::Path;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::{Request, StatusCode};
+use tokio::net::UnixStream;
+
+use super::Drained;
+use crate::http;
+use crate::reload::Changes;
+
+/// The longest drain that the configuration allows, and some.
+const ANSWER_MAX: Duration = Duration::from_secs(660);
+
+/// Why an order was not carried out; the text is whole, with its `error: `.
+#[derive(Debug)]
+pub enum Refused {
+    /// The configuration or the order is wrong.
+    Wrong(String),
+    /// It could not be done, or nobody heard it.
+    Failed(String),
+}
+
+async fn order(state: &Path, order: &str, body: String) -> Result<String, Refused> {
+    let path = super::path(state);
+    let nobody = |why: &dyn std::fmt::Display| {
+        Refused::Failed(format!(
+            "error: no daemon listens at {}: {why}\n  = is it running, with this state folder, and are you its user or root? \
+             Give its folder by `--state DIR`, or its file by `--config FILE`",
+            path.display()
+        ))
+    };
+    let stream = UnixStream::connect(&path).await.map_err(|e| nobody(&e))?;
+    let request = Request::post(format!("/{order}"))
+        .header("host", "headgate")
+        .body(Full::new(Bytes::from(body)))
+        .map_err(|e| nobody(&e))?;
+    let answer = tokio::time::timeout(ANSWER_MAX, http::ask(stream, request)).await;
+    let (status, text) = match answer {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(e)) => return Err(nobody(&e)),
+        Err(_) => return Err(nobody(&"it does not answer")),
+    };
+    match status {
+        status if status.is_success() => Ok(text),
+        StatusCode::UNPROCESSABLE_ENTITY => Err(Refused::Wrong(text)),
+        _ => Err(Refused::Failed(text)),
+    }
+}
+
+fn parsed<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Refused> {
+    serde_json::from_str(text).map_err(|e| {
+        let what = "error: the daemon does not answer like a headgate of this version";
+        Refused::Failed(format!("{what}: {e}"))
+    })
+}
+
+/// Has the daemon read its configuration again; what there is to print.
+pub async fn reload(state: &Path, json: bool) -> Result<String, Refused> {
+    let text = order(state, "reload", String::new()).await?;
+    let changes: Changes = parsed(&text)?;
+    Ok(if json { text } else { changes.to_string() })
+}
+
+/// Has the daemon finish what is under way and end; what there is to print.
+pub async fn drain(state: &Path, json: bool) -> Result<String, Refused> {
+    let text = order(state, "drain", String::new()).await?;
+    if json {
+        return Ok(text);
+    }
+    let Drained { connections, cut } = parsed(&text)?;
+    let ended = format!("the gateway has stopped; connections that were open: {connections}");
+    Ok(match cut {
+        0 => ended,
+        cut => format!("{ended}; cut in their work, because it took too long: {cut}"),
+    })
+}
+
+/// Changes what the daemon logs.
+pub async fn log(state: &Path, filter: &config::LogFilter) -> Result<(), Refused> {
+    order(state, "log", filter.to_string()).await.map(drop)
+}

@@ -1,0 +1,138 @@
+//! `headgate serve`: the main loop, between the service manager, signals, the control socket and the gateway.
+//!
+//! *Operation.* One thing after the other: SIGHUP and `headgate reload` read the configuration again; SIGTERM, SIGINT and `headgate
+//! drain` end the gateway when what is under way is finished, a second signal at once. A service manager is told of each state
+//! (`READY`, `RELOADING`, `STOPPING`), and, if it wants to know, that the gateway is alive.
+//!
+//! *Errors.* What stops the start is one line for standard error. A reload that is refused changes nothing and is said in the log,
+//! and to whoever asked for it.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use config::{Faults, Settings};
+use sd_notify::NotifyState;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use crate::control::{Control, Drained, Order};
+use crate::logs;
+use crate::reload::{Changes, Refusal};
+use crate::serve::{self, Running};
+
+/// Reads file and options anew.
+pub type Load = Arc<dyn Fn() -> Result<Settings, Faults> + Send + Sync>;
+
+/// Serves until it is told to end.
+pub async fn run(settings: Settings, load: Load) -> Result<(), String> {
+    logs::start(&settings.log, settings.log_format);
+    let on = |kind| signal(kind).map_err(|e: io::Error| format!("cannot wait for signals: {e}"));
+    let mut ends = [on(SignalKind::terminate())?, on(SignalKind::interrupt())?];
+    let mut hangup = on(SignalKind::hangup())?;
+    let mut running = serve::start(settings).await?;
+    let mut control = Control::open(running.run.folder.as_deref());
+    println!("headgate ready{}", running.endpoints());
+    tell(&[NotifyState::Ready]);
+    let _heart = heart(&running);
+    let asked = loop {
+        tokio::select! {
+            () = either(&mut ends) => break None,
+            _ = hangup.recv() => drop(reload(&mut running, &load).await),
+            () = running.users_changed() => follow_users(&mut running).await,
+            Some(order) = control.orders.recv() => match order {
+                Order::Reload(answer) => drop(answer.send(reload(&mut running, &load).await)),
+                Order::Log(filter) => {
+                    logs::set(&filter);
+                    tracing::info!(%filter, "log levels changed until the next reload");
+                }
+                Order::Drain(answer) => break Some(answer),
+            },
+        }
+    };
+    tokio::select! {
+        () = end(&mut running, asked) => {}
+        () = either(&mut ends) => tracing::warn!("a second signal: requests in work are given up"),
+    }
+    Ok(())
+}
+
+/// Whoever started this program may not be a service manager.
+fn tell(state: &[NotifyState<'_>]) {
+    let _ = sd_notify::notify(state);
+}
+
+async fn either([a, b]: &mut [Signal; 2]) {
+    tokio::select! { _ = a.recv() => {}, _ = b.recv() => {} }
+}
+
+async fn reload(running: &mut Running, load: &Load) -> Result<Changes, Refusal> {
+    // systemd wants both lines in one message (sd_notify(3), RELOADING=1).
+    let time = NotifyState::monotonic_usec_now();
+    tell(&[Some(NotifyState::Reloading), time.ok()].into_iter().flatten().collect::<Vec<_>>());
+    let load = load.clone();
+    let read = tokio::task::spawn_blocking(move || load()).await;
+    let done = match read {
+        Ok(Ok(settings)) => running.reload(settings).await,
+        Ok(Err(faults)) => Err(Refusal::Faults(faults)),
+        Err(e) => Err(Refusal::Failed(e.to_string())),
+    };
+    match &done {
+        Ok(changes) => tracing::info!("{}", one_line(changes)),
+        Err(refusal) => tracing::error!("the configuration stays as it was: {}", one_line(refusal)),
+    }
+    tell(&[NotifyState::Ready]);
+    done
+}
+
+fn one_line(text: &dyn std::fmt::Display) -> String {
+    text.to_string().split('\n').map(str::trim).collect::<Vec<_>>().join("; ")
+}
+
+/// The first user has come, or the last has gone: SMB may have to be served, or not.
+async fn follow_users(running: &mut Running) {
+    if let Err(refusal) = running.reload(running.settings.clone()).await {
+        tracing::error!("the new users cannot be served: {}", one_line(&refusal));
+    }
+}
+
+async fn end(running: &mut Running, asked: Option<oneshot::Sender<Drained>>) {
+    let limit = running.settings.drain;
+    let usec = u32::try_from((limit + Duration::from_secs(2)).as_micros()).unwrap_or(u32::MAX);
+    tell(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(usec)]);
+    tracing::info!(?limit, "stopping: no more connections, requests in work are answered");
+    let connections = running.shared.connections.count();
+    let in_time = running.drain().await;
+    let cut = running.shared.connections.count();
+    if !in_time {
+        tracing::warn!(cut, "some requests took too long and were given up");
+    }
+    if let Some(asked) = asked {
+        let _ = asked.send(Drained { connections, cut });
+        // The answer is on its way through the socket when this process ends.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Tells the service manager that the gateway is alive, twice in the time that it gives. It is when every part that connections
+/// share can be had: a lock that nobody gives back ends this, and the service manager starts the gateway anew.
+fn heart(running: &Running) -> JoinSet<()> {
+    let mut heart = JoinSet::new();
+    if let Some(limit) = sd_notify::watchdog_enabled() {
+        let (shared, servers) = (running.shared.clone(), running.servers.clone());
+        heart.spawn(async move {
+            let mut ticks = tokio::time::interval(limit / 2);
+            loop {
+                ticks.tick().await;
+                let (shared, servers) = (shared.clone(), servers.clone());
+                // On another task, which has to be scheduled too.
+                let pulse = tokio::spawn(async move { Running::pulse(&shared, &servers) });
+                if pulse.await.is_ok() {
+                    tell(&[NotifyState::Watchdog]);
+                }
+            }
+        });
+    }
+    heart
+}

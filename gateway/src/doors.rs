@@ -1,0 +1,358 @@
+//! The listeners: which the configuration asks for, which are open, and the step from the one set to the other.
+//!
+//! *Operation.* [`Doors::prepare`] opens what is new and leaves the rest alone; nothing is accepted there yet. [`Doors::commit`] begins
+//! to accept, and closes what is not asked for any more. A listener that is asked for as before goes on, with the connections
+//! that wait in it. The listeners of RDMA are [`crate::rdma::doors`], which follow devices too; they are told of each change.
+//!
+//! *Errors.* An address that cannot be had leaves everything as it was. Where a new listener needs the address of one that goes
+//! (every address becomes single ones), the old one has to be closed first; it is opened again when the new one fails.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use config::{Portmap, Settings};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use crate::accept::{self, Front, Shared};
+use crate::admin::snapshot::Protocol;
+use crate::listen::{Named, addresses, listen_tcp};
+use crate::port;
+use crate::portmap::PORT_OPTION;
+use crate::rdma::doors::{self as rdma, Heard};
+
+/// What is served at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Service {
+    /// NFS over TCP.
+    Nfs,
+    /// NFS by RPC-over-RDMA.
+    NfsRdma,
+    /// SMB over TCP.
+    Smb,
+    /// SMB Direct.
+    SmbDirect,
+    /// The question where NFS is (RFC 1833), by TCP.
+    Portmap,
+}
+
+impl Service {
+    /// Of a connection.
+    pub fn of(protocol: Protocol, is_rdma: bool) -> Self {
+        match (protocol, is_rdma) {
+            (Protocol::Nfs, false) => Self::Nfs,
+            (Protocol::Nfs, true) => Self::NfsRdma,
+            (Protocol::Smb, false) => Self::Smb,
+            (Protocol::Smb, true) => Self::SmbDirect,
+        }
+    }
+
+    /// In the line that says that the daemon is ready.
+    pub fn short(self) -> &'static str {
+        match self {
+            Self::Nfs => "nfs",
+            Self::NfsRdma => "nfs-rdma",
+            Self::Smb => "smb",
+            Self::SmbDirect => "smb-direct",
+            Self::Portmap => "portmap",
+        }
+    }
+
+    /// In messages.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Nfs => "NFS over TCP",
+            Self::NfsRdma => "NFS over RDMA",
+            Self::Smb => "SMB over TCP",
+            Self::SmbDirect => "SMB Direct",
+            Self::Portmap => "port mapper",
+        }
+    }
+
+    fn option(self) -> &'static str {
+        match self {
+            Self::Nfs => "--nfs-port",
+            Self::NfsRdma => "--nfs-rdma-port",
+            Self::Smb => "--smb-port",
+            Self::SmbDirect => "--smb-direct-port",
+            Self::Portmap => PORT_OPTION,
+        }
+    }
+
+    fn port(self, settings: &Settings) -> u16 {
+        match self {
+            Self::Nfs => settings.nfs_port,
+            Self::NfsRdma => settings.nfs_rdma_port,
+            Self::Smb => settings.smb.port,
+            Self::SmbDirect => settings.smb.direct_port,
+            Self::Portmap => nfsrdma::portmap::PORT,
+        }
+    }
+
+    fn named(self, settings: &Settings) -> Named {
+        (self.name(), self.option(), self.port(settings))
+    }
+}
+
+/// Where what is served now; changes with the configuration, and by RDMA with the devices.
+#[derive(Debug, Default)]
+pub struct Served {
+    tcp: RwLock<BTreeMap<Service, Vec<SocketAddr>>>,
+    rdma: Heard,
+}
+
+impl Served {
+    /// Every address of a service.
+    pub fn at(&self, service: Service) -> Vec<SocketAddr> {
+        if matches!(service, Service::NfsRdma | Service::SmbDirect) {
+            return self.rdma.at(service.name());
+        }
+        let served = self.tcp.read().unwrap_or_else(PoisonError::into_inner);
+        served.get(&service).cloned().unwrap_or_default()
+    }
+
+    /// The port of a service, if it is served.
+    pub fn port(&self, service: Service) -> Option<u16> {
+        self.at(service).first().map(SocketAddr::port)
+    }
+
+    /// Where a connection came in, others still could.
+    pub fn covers(&self, service: Service, local: SocketAddr) -> bool {
+        let ip = local.ip().to_canonical();
+        let same = |at: &SocketAddr| at.ip().is_unspecified() || at.ip().to_canonical() == ip;
+        // The port mapper is of NFS to those who count connections.
+        let mapper = if service == Service::Nfs { self.at(Service::Portmap) } else { Vec::new() };
+        let all = self.at(service).into_iter().chain(mapper);
+        all.filter(|at| at.port() == local.port()).any(|at| same(&at))
+    }
+
+    fn list(&self) -> Vec<(Service, SocketAddr)> {
+        use Service::{Nfs, NfsRdma, Portmap, Smb, SmbDirect};
+        let all = [Nfs, NfsRdma, Smb, SmbDirect, Portmap];
+        all.into_iter().flat_map(|s| self.at(s).into_iter().map(move |at| (s, at))).collect()
+    }
+
+    fn set(&self, doors: &[Door]) {
+        let mut served: BTreeMap<Service, Vec<SocketAddr>> = BTreeMap::new();
+        for door in doors {
+            served.entry(door.wanted.service).or_default().push(door.local);
+        }
+        *self.tcp.write().unwrap_or_else(PoisonError::into_inner) = served;
+    }
+}
+
+/// A listener for byte streams as the configuration asks for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wanted {
+    service: Service,
+    /// Port 0: any.
+    at: SocketAddr,
+}
+
+/// All that the configuration asks for.
+fn wanted(settings: &Settings, with_smb: bool) -> Vec<Wanted> {
+    let maps = settings.portmap == Portmap::Own;
+    let smb = with_smb.then_some(Service::Smb);
+    let services = [Some(Service::Nfs), smb, maps.then_some(Service::Portmap)];
+    let each = |service: Service| {
+        let all = addresses(&settings.bind, service.port(settings)).into_iter();
+        all.map(move |at| Wanted { service, at })
+    };
+    services.into_iter().flatten().flat_map(each).collect()
+}
+
+fn open(wanted: &Wanted, settings: &Settings) -> Result<Opened, String> {
+    let Wanted { service, at } = *wanted;
+    let refused = |e| port::refused(service.name(), at, &e, service.option());
+    let socket = listen_tcp(at, settings).map_err(refused)?;
+    let local = socket.local_addr().map_err(refused)?;
+    Ok(Opened { wanted: wanted.clone(), local, socket })
+}
+
+fn open_all(wanted: &[&Wanted], settings: &Settings) -> Result<Vec<Opened>, String> {
+    wanted.iter().map(|one| open(one, settings)).collect()
+}
+
+/// A listener that is open, and nothing accepts from it yet.
+struct Opened {
+    wanted: Wanted,
+    local: SocketAddr,
+    socket: TcpListener,
+}
+
+/// A step that was prepared.
+pub struct Step {
+    opened: Vec<Opened>,
+    /// Had to be closed for what was opened.
+    closed: Vec<Wanted>,
+}
+
+struct Door {
+    wanted: Wanted,
+    local: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Door {
+    /// The other cannot be opened while this one is.
+    fn stands_in_the_way(&self, other: &Wanted) -> bool {
+        let (a, b) = (self.local.ip(), other.at.ip());
+        self.local.port() == other.at.port()
+            && (a.is_unspecified() || b.is_unspecified() || a.to_canonical() == b.to_canonical())
+    }
+
+    async fn close(mut self) {
+        self.task.abort();
+        // The socket is closed when the task is gone.
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What a change of the listeners was, by service and address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Opened.
+    pub opened: Vec<(Service, SocketAddr)>,
+    /// Closed.
+    pub closed: Vec<(Service, SocketAddr)>,
+}
+
+/// All listeners.
+pub struct Doors {
+    shared: Arc<Shared>,
+    nfs: Front,
+    smb: Front,
+    open: Vec<Door>,
+    /// What they were opened by.
+    settings: Settings,
+    rdma: rdma::Follower,
+    served: Arc<Served>,
+}
+
+impl Doors {
+    /// None yet.
+    pub fn new(shared: Arc<Shared>, nfs: Front, smb: Front) -> Self {
+        let rdma = rdma::Follower::new(&shared);
+        let served = Arc::new(Served { rdma: rdma.heard(), ..Served::default() });
+        let settings = Settings::default();
+        Self { shared, nfs, smb, open: Vec::new(), settings, rdma, served }
+    }
+
+    /// Where what is served.
+    pub fn served(&self) -> &Arc<Served> {
+        &self.served
+    }
+
+    /// Opens what these settings ask for and is not open. The error is one line for the user, and everything is as it was.
+    pub async fn prepare(&mut self, settings: &Settings, with_smb: bool) -> Result<Step, String> {
+        let wanted = wanted(settings, with_smb);
+        let is_open = |w: &Wanted| self.open.iter().any(|d| d.wanted == *w);
+        let goes = |d: &Door| !wanted.contains(&d.wanted);
+        let in_the_way = |d: &Door, w: &Wanted| goes(d) && d.stands_in_the_way(w);
+        let (later, now): (Vec<&Wanted>, Vec<&Wanted>) = wanted
+            .iter()
+            .filter(|w| !is_open(w))
+            .partition(|w| self.open.iter().any(|d| in_the_way(d, w)));
+        let mut step = Step { opened: open_all(&now, settings)?, closed: Vec::new() };
+        let blocking = |d: &Door| later.iter().any(|w| in_the_way(d, w));
+        let (closing, staying) = std::mem::take(&mut self.open).into_iter().partition(blocking);
+        self.open = staying;
+        for door in closing {
+            step.closed.push(door.wanted.clone());
+            door.close().await;
+        }
+        let by_rdma = self.by_rdma(settings, with_smb);
+        let rest = match open_all(&later, settings) {
+            Ok(more) => {
+                step.opened.extend(more);
+                self.rdma.change(settings, by_rdma).await
+            }
+            Err(why) => Err(why),
+        };
+        match rest {
+            Ok(()) => Ok(step),
+            Err(why) => {
+                self.open_again(step);
+                Err(why)
+            }
+        }
+    }
+
+    fn by_rdma(&self, settings: &Settings, with_smb: bool) -> Vec<(Named, Front)> {
+        let nfs = (Service::NfsRdma.named(settings), self.nfs.clone());
+        let smb = with_smb.then(|| (Service::SmbDirect.named(settings), self.smb.clone()));
+        [Some(nfs), smb].into_iter().flatten().collect()
+    }
+
+    /// After a step that failed.
+    fn open_again(&mut self, step: Step) {
+        drop(step.opened);
+        for wanted in &step.closed {
+            match open(wanted, &self.settings) {
+                Ok(opened) => self.enter(opened),
+                Err(error) => tracing::error!(%error, "a listener is lost"),
+            }
+        }
+    }
+
+    /// Begins to accept at what was opened, and closes what these settings do not ask for.
+    pub async fn commit(
+        &mut self,
+        settings: &Settings,
+        with_smb: bool,
+        step: Step,
+        before: &[(Service, SocketAddr)],
+    ) -> Moved {
+        let wanted = wanted(settings, with_smb);
+        for one in step.opened {
+            self.enter(one);
+        }
+        let (staying, closing) = std::mem::take(&mut self.open)
+            .into_iter()
+            .partition(|d: &Door| wanted.contains(&d.wanted));
+        self.open = staying;
+        // In the order of the configuration.
+        self.open.sort_by_key(|d| wanted.iter().position(|w| *w == d.wanted));
+        for door in closing {
+            door.close().await;
+        }
+        self.settings = settings.clone();
+        self.served.set(&self.open);
+        let after = self.list();
+        let new = |list: &[(Service, SocketAddr)], other: &[(Service, SocketAddr)]| {
+            list.iter().filter(|a| !other.contains(a)).copied().collect()
+        };
+        Moved { opened: new(&after, before), closed: new(before, &after) }
+    }
+
+    /// Every listener.
+    pub fn list(&self) -> Vec<(Service, SocketAddr)> {
+        self.served.list()
+    }
+
+    fn enter(&mut self, opened: Opened) {
+        let Opened { wanted, local, socket } = opened;
+        let front = match (wanted.service, &self.nfs) {
+            (Service::Smb, _) => self.smb.clone(),
+            (Service::Portmap, Front::Nfs(server)) => Front::Portmap(server.clone()),
+            _ => self.nfs.clone(),
+        };
+        let task = tokio::spawn(accept::tcp(socket, self.shared.clone(), front));
+        self.open.push(Door { wanted, local, task });
+    }
+
+    /// Closes all of them: nobody comes in any more.
+    pub async fn close(&mut self) {
+        for door in std::mem::take(&mut self.open) {
+            door.close().await;
+        }
+        self.rdma.close().await;
+    }
+}

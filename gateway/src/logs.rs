@@ -1,0 +1,177 @@
+//! The log: lines on standard error, as text or JSON, whose levels can change while the program runs.
+//!
+//! *Operation.* A line passes the levels, which `headgate log` and a reload replace, and then a limit: of each place in the code at
+//! most [`LINES_MAX`] lines go out in a second, so that whoever makes the gateway complain cannot fill a disk by it. What was
+//! left out is counted and told with the next second.
+//!
+//! *Memory.* One small entry for each place in the code that has logged.
+//!
+//! *Errors.* A log that cannot be written is nobody's business here: the rest goes on.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use config::{LogFilter, LogFormat};
+use tracing::callsite::Identifier;
+use tracing::{Event, Metadata};
+use tracing_subscriber::filter::{EnvFilter, LevelFilter};
+use tracing_subscriber::layer::{Context, Filter, SubscriberExt};
+use tracing_subscriber::reload;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, Registry};
+
+/// Lines of one place in the code in one second.
+const LINES_MAX: u32 = 50;
+
+static LEVELS: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
+static LIMIT: OnceLock<Limit> = OnceLock::new();
+
+/// Begins to log. A second call, as in tests with several gateways, only changes the levels.
+pub fn start(filter: &LogFilter, format: LogFormat) {
+    let (levels, handle) = reload::Layer::new(env_filter(filter));
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    let lines: Box<dyn Layer<_> + Send + Sync> = match format {
+        LogFormat::Json => Box::new(lines.json().flatten_event(true)),
+        LogFormat::Text => Box::new(lines.with_ansi(io::IsTerminal::is_terminal(&io::stderr()))),
+    };
+    let limited = lines.with_filter(Limited(LIMIT.get_or_init(Limit::default)));
+    match tracing_subscriber::registry().with(levels).with(limited).try_init() {
+        Ok(()) => {
+            let _ = LEVELS.set(handle);
+        }
+        Err(_) => set(filter),
+    }
+}
+
+/// Goes over to other levels.
+pub fn set(filter: &LogFilter) {
+    // Without a log, as in tests, there is nothing to change.
+    if let Some(levels) = LEVELS.get() {
+        let _ = levels.reload(env_filter(filter));
+    }
+}
+
+/// The model's filters are a part of the library's, so this does not fail; if it did, more would be logged, not less.
+fn env_filter(filter: &LogFilter) -> EnvFilter {
+    EnvFilter::try_new(filter.to_string())
+        .unwrap_or_else(|_| EnvFilter::default().add_directive(LevelFilter::INFO.into()))
+}
+
+/// Says how many lines were left out since it was last said; to be called about once a second.
+pub fn tell_left_out() {
+    let left_out = LIMIT.get().map(Limit::take_left_out).unwrap_or_default();
+    for (place, lines) in left_out {
+        tracing::warn!(lines, place, "more log lines like that were left out");
+    }
+}
+
+/// How many lines each place in the code has written in this second.
+struct Limit {
+    began: Instant,
+    places: Mutex<HashMap<Identifier, Place>>,
+}
+
+struct Place {
+    name: &'static str,
+    second: u64,
+    lines: u32,
+    left_out: u64,
+}
+
+impl Default for Limit {
+    fn default() -> Self {
+        Self { began: Instant::now(), places: Mutex::default() }
+    }
+}
+
+impl Limit {
+    fn places(&self) -> MutexGuard<'_, HashMap<Identifier, Place>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn admits(&self, of: &'static Metadata<'static>, second: u64) -> bool {
+        let mut places = self.places();
+        let place = places.entry(of.callsite()).or_insert_with(|| Place {
+            name: of.name(),
+            second,
+            lines: 0,
+            left_out: 0,
+        });
+        if place.second != second {
+            (place.second, place.lines) = (second, 0);
+        }
+        if place.lines >= LINES_MAX {
+            place.left_out += 1;
+            return false;
+        }
+        place.lines += 1;
+        true
+    }
+
+    fn take_left_out(&self) -> Vec<(&'static str, u64)> {
+        let mut places = self.places();
+        let told = places.values_mut().filter(|p| p.left_out > 0);
+        told.map(|p| (p.name, std::mem::take(&mut p.left_out))).collect()
+    }
+}
+
+struct Limited(&'static Limit);
+
+impl<S> Filter<S> for Limited {
+    fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        true
+    }
+
+    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
+        self.0.admits(event.metadata(), self.0.began.elapsed().as_secs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    struct Count(Arc<AtomicUsize>);
+
+    impl<S: tracing::Subscriber> Layer<S> for Count {
+        fn on_event(&self, _: &Event<'_>, _: Context<'_, S>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn levels_change_and_floods_are_cut_and_counted() {
+        let limit: &'static Limit = Box::leak(Box::default());
+        let seen = Arc::new(AtomicUsize::new(0));
+        let filter = |text: &str| env_filter(&text.parse().unwrap());
+        let (levels, handle) = reload::Layer::new(filter("warn"));
+        let lines = Count(seen.clone()).with_filter(Limited(limit));
+        let log = tracing_subscriber::registry().with(levels).with(lines);
+        tracing::subscriber::with_default(log, || {
+            let say = |n: usize| (0..n).for_each(|n| tracing::info!(n, "something"));
+            say(3);
+            assert_eq!(seen.load(Ordering::Relaxed), 0);
+            handle.reload(filter("warn,gateway::logs=info")).unwrap();
+            say(3);
+            assert_eq!(seen.load(Ordering::Relaxed), 3);
+            handle.reload(filter("info")).unwrap();
+            say(1000);
+            let cut = seen.load(Ordering::Relaxed);
+            // The second may have changed once or twice meanwhile.
+            let most = LINES_MAX as usize;
+            assert!((most..=3 * most).contains(&cut), "{cut}");
+            let left_out = limit.take_left_out();
+            assert_eq!(left_out.len(), 1);
+            assert!(left_out[0].0.contains("gateway/src/logs.rs"), "{left_out:?}");
+            assert_eq!(left_out[0].1 as usize + cut, 1003);
+            // Another place in the code has a limit of its own.
+            tracing::info!("something else");
+            assert_eq!(seen.load(Ordering::Relaxed), cut + 1);
+            assert!(limit.take_left_out().is_empty());
+        });
+    }
+}

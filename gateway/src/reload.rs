@@ -1,0 +1,278 @@
+//! From one configuration to the next while clients are served.
+//!
+//! *Operation.* Whatever can fail comes first and changes nothing: what cannot change at all is looked for, folders are opened, users
+//! are read, listeners are opened. Then the new configuration is put in force as one step, which cannot fail, and those who are
+//! there are judged by it: who would be granted again what they have keeps it, the others lose it.
+//!
+//! | gone | who notices |
+//! |---|---|
+//! | a share | its NFS handles are stale, its SMB tree connects end; nothing else of these clients |
+//! | a user, or who it is to the file system | its SMB sessions |
+//! | an address or port | the connections that came in there, after they have answered what is in work |
+//!
+//! *Errors.* [`Refusal`]: everything is as it was.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use config::{Faults, Settings};
+use serde::{Deserialize, Serialize};
+use vfs::namespace::Share;
+
+use crate::doors::Service;
+use crate::serve::{Running, payload_limits, recv_limits, sweep};
+use crate::shares::ShareSet;
+use crate::users::{Book, Next};
+use crate::{logs, smb};
+
+/// Why the running configuration stays.
+#[derive(Debug)]
+pub enum Refusal {
+    /// The new one is wrong.
+    Faults(Faults),
+    /// It changes what cannot change while the gateway runs: the key, what it is now, what it would be.
+    Fixed(Vec<Fixed>),
+    /// It is sound and cannot be had here and now; one line.
+    Failed(String),
+}
+
+/// A key that needs a restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fixed {
+    /// As in the file.
+    pub key: &'static str,
+    /// What is in force.
+    pub now: String,
+    /// What was asked for.
+    pub asked: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Faults(faults) => faults.fmt(f),
+            Self::Fixed(all) => {
+                for (i, one) in all.iter().enumerate() {
+                    let Fixed { key, now, asked } = one;
+                    let line = if i > 0 { "\n" } else { "" };
+                    write!(
+                        f,
+                        "{line}error: `{key}` cannot change while the gateway runs: it is {now}, and {asked} was asked for"
+                    )?;
+                }
+                f.write_str(
+                    "\n  = restart the gateway for that, or put it back; nothing was changed",
+                )
+            }
+            Self::Failed(why) => write!(f, "error: {why}\n  = nothing was changed"),
+        }
+    }
+}
+
+/// What a reload did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changes {
+    /// Shares that are served now and were not.
+    pub shares_added: Vec<String>,
+    /// Shares that are not served any more, or are of another folder.
+    pub shares_removed: Vec<String>,
+    /// Shares of which something is said differently.
+    pub shares_changed: Vec<String>,
+    /// Listeners that were opened, as the ready line has them.
+    pub opened: Vec<String>,
+    /// Listeners that were closed.
+    pub closed: Vec<String>,
+    /// Users who can log on now and could not.
+    pub users_added: Vec<String>,
+    /// Users who cannot log on any more.
+    pub users_removed: Vec<String>,
+    /// Other keys: what they were and what they are.
+    pub values: Vec<String>,
+    /// SMB sessions that ended.
+    pub sessions_ended: usize,
+    /// SMB tree connects that ended, of sessions that go on.
+    pub trees_ended: usize,
+    /// NFSv4 opens and delegations that ended.
+    pub opens_ended: usize,
+    /// Connections that were asked to end.
+    pub connections_ended: usize,
+}
+
+impl fmt::Display for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::default() {
+            return f.write_str("the configuration is in force; nothing was different");
+        }
+        f.write_str("the configuration is in force")?;
+        let lists = [
+            ("shares added", &self.shares_added),
+            ("shares removed", &self.shares_removed),
+            ("shares changed", &self.shares_changed),
+            ("users added", &self.users_added),
+            ("users removed", &self.users_removed),
+            ("now listening", &self.opened),
+            ("no longer listening", &self.closed),
+            ("changed", &self.values),
+        ];
+        for (what, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
+            write!(f, "\n  {what}: {}", list.join(", "))?;
+        }
+        let numbers = [
+            ("SMB sessions", self.sessions_ended),
+            ("SMB tree connects", self.trees_ended),
+            ("NFS opens and delegations", self.opens_ended),
+            ("connections", self.connections_ended),
+        ];
+        for (what, number) in numbers.into_iter().filter(|(_, n)| *n > 0) {
+            write!(f, "\n  {what} ended: {number}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What differs between two configurations beside shares, users and listeners.
+fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
+    // Every key is named, so that a new one is not forgotten here. Those with a `_` change by their own parts, or, like the
+    // grace period, count at the next start only.
+    let Settings {
+        shares: _,
+        bind: _,
+        rdma: _,
+        rdma_crc: _,
+        nfs_port: _,
+        nfs_rdma_port: _,
+        portmap,
+        smb,
+        users: _,
+        state,
+        recall,
+        lease,
+        grace,
+        memory,
+        connections,
+        admin,
+        admin_clients,
+        drain,
+        log,
+        log_format,
+    } = new;
+    let mut changed = Vec::new();
+    let mut value = |key: &str, old: &dyn fmt::Display, new: &dyn fmt::Display| {
+        let (old, new) = (old.to_string(), new.to_string());
+        if old != new {
+            changed.push(format!("{key} {new} (was {old})"));
+        }
+    };
+    value("connections", &old.connections, connections);
+    value("memory", &config::Size(old.memory), &config::Size(*memory));
+    value("drain", &config::Span(old.drain), &config::Span(*drain));
+    value("log.level", &old.log, log);
+    value("nfs.grace at the next start", &config::Span(old.grace), &config::Span(*grace));
+    value("smb.signing", &old.smb.signing, &smb.signing);
+    value("smb.encryption", &old.smb.encryption, &smb.encryption);
+    let mut fixed = Vec::new();
+    let mut fix = |key, now: String, asked: String| {
+        if now != asked {
+            fixed.push(Fixed { key, now, asked });
+        }
+    };
+    fix("state", old.state.display().to_string(), state.display().to_string());
+    fix("nfs.lease", config::Span(old.lease).to_string(), config::Span(*lease).to_string());
+    fix("recall", config::Span(old.recall).to_string(), config::Span(*recall).to_string());
+    fix("nfs.portmap", old.portmap.to_string(), portmap.to_string());
+    fix("admin", old.admin.to_string(), admin.to_string());
+    let ranges = |list: &[config::Cidr]| match list {
+        [] => "nobody".to_owned(),
+        some => some.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    };
+    fix("admin_clients", ranges(&old.admin_clients), ranges(admin_clients));
+    fix("log.format", old.log_format.to_string(), log_format.to_string());
+    (changed, fixed)
+}
+
+impl Running {
+    /// Goes over to these settings.
+    pub async fn reload(&mut self, new: Settings) -> Result<Changes, Refusal> {
+        let (values, fixed) = values(&self.settings, &new);
+        if !fixed.is_empty() {
+            return Err(Refusal::Fixed(fixed));
+        }
+        let (shares, users) = read(&self.shares, &self.servers.book, &new).await?;
+        let with_smb = smb::is_wanted(&new, !users.is_empty());
+        let listening = self.doors.list();
+        let step = self.doors.prepare(&new, with_smb).await.map_err(Refusal::Failed)?;
+        // From here on nothing fails.
+        let difference = self.shares.difference(&shares);
+        let (before, after) = (self.servers.book.names(), users.names());
+        let only = |a: &BTreeSet<String>, b: &BTreeSet<String>| a.difference(b).cloned().collect();
+        let mut changes = Changes {
+            shares_added: difference.added,
+            shares_removed: difference.removed,
+            shares_changed: difference.changed,
+            users_added: only(&after, &before),
+            users_removed: only(&before, &after),
+            values,
+            ..Changes::default()
+        };
+        self.put_in_force(&new, &shares, users);
+        let moved = self.doors.commit(&new, with_smb, step, &listening).await;
+        let shown = |list: Vec<(Service, std::net::SocketAddr)>| {
+            list.into_iter().map(|(service, at)| format!("{}={at}", service.short())).collect()
+        };
+        (changes.opened, changes.closed) = (shown(moved.opened), shown(moved.closed));
+        let gone = self.shares.gone(&shares);
+        self.settings = new;
+        self.shares = shares;
+        self.note_addresses();
+        let served = self.doors.served();
+        let nfs = &self.servers.nfs;
+        // Datagrams alone are no reason to refuse what else is in force by now.
+        if let Err(error) = self.mapper.follow(&self.settings, &self.shared, nfs, served).await {
+            tracing::error!(%error, "NFSv3 by datagrams stays where it was");
+        }
+        self.judge(&gone, &mut changes).await;
+        Ok(changes)
+    }
+
+    /// Replaces everything that requests look at.
+    fn put_in_force(&self, new: &Settings, shares: &ShareSet, users: Next) {
+        let added: Vec<Arc<Share>> = shares.gone(&self.shares);
+        self.servers.namespace.set_shares(shares.shares());
+        self.servers.book.set(users);
+        self.servers.smb.set_settings(smb::smb_settings(new, &self.run));
+        self.shared.admission.set_max(new.connections);
+        self.shared.payload.set_limits(payload_limits(new));
+        self.shared.recvs.set_limits(recv_limits(new.connections));
+        logs::set(&new.log);
+        tokio::spawn(sweep(added));
+    }
+
+    /// Takes from those who are there what they would not be granted any more.
+    async fn judge(&self, gone: &[Arc<Share>], changes: &mut Changes) {
+        let taken = self.servers.smb.review().await;
+        changes.sessions_ended = taken.sessions;
+        changes.trees_ended = taken.trees;
+        changes.opens_ended = taken.opens;
+        for share in gone {
+            let root = share.backend.root();
+            changes.opens_ended += self.servers.nfs.v4().clients.leave_share(&*root);
+        }
+        let served = self.doors.served();
+        changes.connections_ended = self.shared.connections.dismiss(|protocol, info| {
+            !served.covers(Service::of(protocol, info.transport.is_rdma()), info.local)
+        });
+    }
+}
+
+/// What has to be asked of the file system.
+async fn read(
+    now: &ShareSet,
+    book: &Arc<Book>,
+    new: &Settings,
+) -> Result<(ShareSet, Next), Refusal> {
+    let (now, book, new) = (now.clone(), book.clone(), new.clone());
+    let read = move || Ok((now.next(&new)?, book.next(&new.users)?));
+    let done = tokio::task::spawn_blocking(read).await;
+    done.unwrap_or_else(|e| Err(e.to_string())).map_err(Refusal::Failed)
+}

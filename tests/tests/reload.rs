@@ -1,0 +1,322 @@
+//! The configuration changes while clients work: who is not concerned notices nothing, who is concerned loses what is gone and
+//! nothing else.
+
+#![allow(clippy::unwrap_used)]
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use client::connect::Local;
+use client::smb::{Options, Smb, User};
+use client::target::{Transport, Version};
+use client::{Error, Volume};
+use config::{Identity, Settings, Share, Signing, Source, Squash};
+use gateway::reload::Refusal;
+use headgate_tests::world::{WAYS, World, buf, pattern};
+use rdma_transport::iwarp::{Iwarp, IwarpConfig};
+use smbd_core::status::Status;
+
+const RELOADS: usize = 100;
+const PIECE: usize = 100_000;
+
+fn user(dir: &Path, name: &str) -> config::User {
+    let file = dir.join(name);
+    fs::write(&file, "correct horse\n").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let identity = Identity { uid: Some(0), gid: Some(0), groups: Some(Vec::new()) };
+    config::User { name: name.into(), password_file: Some(file), identity }
+}
+
+fn mem(name: &str) -> Share {
+    Share { squash: Squash::None, ..Share::new(name, Source::Memory) }
+}
+
+/// A gateway with users `alice` and `bob`, its settings, and a folder for what they name.
+async fn world() -> (World, Settings, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut kept = Settings::default();
+    let world = World::with(|settings| {
+        settings.users = vec![user(dir.path(), "alice"), user(dir.path(), "bob")];
+        settings.smb.port = 0;
+        settings.smb.direct_port = 0;
+        settings.smb.signing = Signing::Offered;
+        kept = settings.clone();
+    })
+    .await;
+    (world, kept, dir)
+}
+
+async fn smb(world: &World, rdma: bool, name: &str, share: &str) -> Result<Smb, Error> {
+    let local =
+        Local { rdma: Some(Arc::new(Iwarp::new(IwarpConfig::default()))), ..Local::default() };
+    let at = if rdma { world.running.smb_direct[0] } else { world.running.smb[0] };
+    let user = User { name: name.into(), domain: String::new(), password: "correct horse".into() };
+    Smb::connect(at, rdma, ("127.0.0.1", share), &user, Options::default(), &local).await
+}
+
+/// Writes and reads until it is told to stop: files of its own, and one that it holds open all the time.
+async fn work(volume: Volume, name: String, stop: Arc<AtomicBool>, done: Arc<AtomicU64>) {
+    let held = volume.create(&format!("{name}-held")).await.unwrap();
+    let mut at = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let piece = pattern(&format!("{name}-{at}"), PIECE);
+        let taken = volume.write(&held, at, vec![buf(&piece)]).await;
+        let taken = taken.unwrap_or_else(|e| panic!("{name}: write: {e}"));
+        assert_eq!(taken as usize, PIECE);
+        let (read, _) = volume
+            .read(&held, at, u32::try_from(PIECE).unwrap())
+            .await
+            .unwrap_or_else(|e| panic!("{name}: read: {e}"));
+        let read: Vec<u8> = read.iter().flat_map(|b| b.to_vec()).collect();
+        assert!(read == piece, "{name}: other data");
+        let other = format!("{name}-other");
+        let file = volume.create(&other).await.unwrap_or_else(|e| panic!("{name}: create: {e}"));
+        volume.close(file).await.unwrap_or_else(|e| panic!("{name}: close: {e}"));
+        volume.remove(&other).await.unwrap_or_else(|e| panic!("{name}: remove: {e}"));
+        at = (at + PIECE as u64) % (20 * PIECE as u64);
+        done.fetch_add(1, Ordering::Relaxed);
+    }
+    volume.close(held).await.unwrap_or_else(|e| panic!("{name}: close: {e}"));
+}
+
+/// The settings of one reload; every part that can come and go does, at its own pace.
+fn step(base: &Settings, n: usize) -> Settings {
+    let mut s = base.clone();
+    if n % 2 == 1 {
+        s.shares.push(mem("scratch"));
+    }
+    if n % 3 == 1 {
+        s.shares.insert(0, mem("first"));
+        s.users.truncate(1);
+    }
+    if n % 4 == 1 {
+        s.bind.push([127, 0, 0, 2].into());
+    }
+    // Of a share that clients work in: what does not take anything from them.
+    s.shares.iter_mut().filter(|s| s.name == "data").for_each(|s| s.comment = format!("step {n}"));
+    s.connections = 2048 + n;
+    s.memory = (256 - (n as u64 % 5) * 16) << 20;
+    s
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_reloads_are_not_noticed_by_those_who_are_not_concerned() {
+    let (mut world, base, _dir) = world().await;
+    let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let mut clients = tokio::task::JoinSet::new();
+    let mut volumes = Vec::new();
+    for (version, transport) in WAYS {
+        let volume = world.client("data", (version, transport)).await.unwrap();
+        volumes.push((format!("{version:?}-{transport:?}"), volume));
+    }
+    for rdma in [false, true] {
+        let smb = smb(&world, rdma, "alice", "data").await.unwrap();
+        volumes.push((format!("smb-{rdma}"), Volume::Smb(smb)));
+    }
+    for (name, volume) in volumes {
+        clients.spawn(work(volume, name, stop.clone(), done.clone()));
+    }
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (mut refused, mut at) = (0, done.load(Ordering::Relaxed));
+    for n in 1..=RELOADS {
+        // Some work is done between any two reloads, or somebody has failed.
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+        while done.load(Ordering::Relaxed) < at + 4 {
+            assert!(tokio::time::Instant::now() < deadline, "nobody works before reload {n}");
+            if let Some(ended) = clients.try_join_next() {
+                ended.unwrap();
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        at = done.load(Ordering::Relaxed);
+        let mut next = step(&base, n);
+        if n % 7 == 0 {
+            // One that cannot be had: the port is somebody else's, and everything else would have changed with it.
+            next.smb.port = taken.local_addr().unwrap().port();
+            next.shares.remove(0);
+            let before = world.running.endpoints();
+            let why = world.running.reload(next).await.unwrap_err();
+            assert!(matches!(&why, Refusal::Failed(why) if why.contains("is in use by")), "{why}");
+            assert_eq!(world.running.endpoints(), before);
+            refused += 1;
+            continue;
+        }
+        let changes = world.running.reload(next).await.unwrap();
+        assert_eq!(changes.sessions_ended + changes.trees_ended + changes.opens_ended, 0);
+        assert_eq!(changes.connections_ended, 0, "{changes}");
+        assert_eq!(world.running.nfs.len(), if n % 4 == 1 { 2 } else { 1 });
+    }
+    assert_eq!(refused, RELOADS / 7);
+    stop.store(true, Ordering::Relaxed);
+    while let Some(ended) = clients.join_next().await {
+        ended.unwrap();
+    }
+    assert!(world.running.stop().await);
+}
+
+fn status(e: Error) -> Status {
+    match e {
+        Error::Smb(_, status) => status,
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_share_that_is_gone_is_gone_for_those_who_use_it_and_nothing_else_is() {
+    let (mut world, base, _dir) = world().await;
+    let mut with = base.clone();
+    with.shares.push(mem("scratch"));
+    world.running.reload(with.clone()).await.unwrap();
+    let v3 = world.client("scratch", (Version::V3, Transport::Tcp)).await.unwrap();
+    let v41 = world.client("scratch", (Version::V41, Transport::Rdma)).await.unwrap();
+    let of_smb = smb(&world, true, "alice", "scratch").await.unwrap();
+    let elsewhere = smb(&world, false, "alice", "data").await.unwrap();
+    let (a, b) = (v3.create("a").await.unwrap(), v41.create("b").await.unwrap());
+    let c = of_smb.create("c").await.unwrap();
+    let d = elsewhere.create("d").await.unwrap();
+    let changes = world.running.reload(base).await.unwrap();
+    assert_eq!(changes.shares_removed, ["scratch"]);
+    assert_eq!((changes.trees_ended, changes.sessions_ended), (1, 0));
+    assert!(changes.opens_ended >= 1, "the open of version 4.1");
+    for (volume, file) in [(&v3, &a), (&v41, &b)] {
+        let why = volume.read(file, 0, 10).await.unwrap_err();
+        // NFS3ERR_STALE and NFS4ERR_STALE.
+        assert!(matches!(why, Error::Nfs3(70) | Error::Nfs4(_, 70)), "{why}");
+    }
+    let why = status(of_smb.read(&c, 0, 10).await.unwrap_err());
+    assert_eq!(why, Status::NETWORK_NAME_DELETED);
+    // The connections are alive, and so is everything else.
+    assert_eq!(elsewhere.write(&d, 0, vec![buf(b"still here")]).await.unwrap(), 10);
+    let why = status(smb(&world, false, "alice", "scratch").await.err().unwrap());
+    assert_eq!(why, Status::BAD_NETWORK_NAME);
+    // Served again it is another volume, where nobody holds anything.
+    world.running.reload(with).await.unwrap();
+    let again = smb(&world, false, "alice", "scratch").await.unwrap();
+    assert_eq!(status(again.find("c").await.unwrap_err()), Status::OBJECT_NAME_NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_is_gone_is_logged_off() {
+    let (mut world, base, _dir) = world().await;
+    let alice = smb(&world, false, "alice", "data").await.unwrap();
+    let bob = smb(&world, false, "bob", "data").await.unwrap();
+    let mut without = base.clone();
+    without.users.retain(|u| u.name != "bob");
+    let changes = world.running.reload(without).await.unwrap();
+    assert_eq!((changes.users_removed, changes.sessions_ended), (vec!["bob".to_owned()], 1));
+    assert_eq!(status(bob.list("").await.unwrap_err()), Status::USER_SESSION_DELETED);
+    alice.list("").await.unwrap();
+    let why = status(smb(&world, false, "bob", "data").await.err().unwrap());
+    assert_eq!(why, Status::LOGON_FAILURE);
+    // Somebody else to the file system: the session would go on as the one that it was.
+    let mut other = base;
+    other.users[0].identity.uid = Some(7);
+    let changes = world.running.reload(other).await.unwrap();
+    assert_eq!(changes.sessions_ended, 1);
+    assert_eq!(status(alice.list("").await.unwrap_err()), Status::USER_SESSION_DELETED);
+    smb(&world, false, "bob", "data").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_of_a_share_hold_at_once_and_take_only_what_they_forbid() {
+    let (mut world, base, _dir) = world().await;
+    let nfs = world.client("mem", (Version::V41, Transport::Tcp)).await.unwrap();
+    let of_smb = smb(&world, false, "alice", "mem").await.unwrap();
+    let file = nfs.create("f").await.unwrap();
+    nfs.write(&file, 0, vec![buf(b"kept")]).await.unwrap();
+    let change = |f: fn(&mut Share)| {
+        let mut s = base.clone();
+        s.shares.iter_mut().filter(|s| s.name == "mem").for_each(f);
+        s
+    };
+    // More ranges of addresses, another comment: nobody is concerned.
+    let wider = |s: &mut Share| {
+        s.clients = Some(vec!["127.0.0.0/8".parse().unwrap(), "10.0.0.0/8".parse().unwrap()]);
+    };
+    let changes = world.running.reload(change(wider)).await.unwrap();
+    assert_eq!((changes.trees_ended, changes.shares_changed), (0, vec!["mem".to_owned()]));
+    of_smb.list("").await.unwrap();
+    // Read only: whoever may write is asked to come again; what is there stays.
+    let changes = world.running.reload(change(|s| s.read_only = true)).await.unwrap();
+    assert_eq!(changes.trees_ended, 1);
+    assert_eq!(status(of_smb.list("").await.unwrap_err()), Status::NETWORK_NAME_DELETED);
+    assert!(nfs.write(&file, 0, vec![buf(b"lost")]).await.is_err());
+    let (data, _) = nfs.read(&file, 0, 10).await.unwrap();
+    assert_eq!(data.iter().flat_map(|b| b.to_vec()).collect::<Vec<_>>(), b"kept");
+    let again = smb(&world, false, "alice", "mem").await.unwrap();
+    assert_eq!(status(again.create("g").await.unwrap_err()), Status::ACCESS_DENIED);
+    // And back.
+    world.running.reload(base).await.unwrap();
+    nfs.write(&file, 0, vec![buf(b"more")]).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn addresses_come_and_go_with_the_connections_that_came_in_there() {
+    let (mut world, base, _dir) = world().await;
+    let stays = world.client("mem", (Version::V3, Transport::Tcp)).await.unwrap();
+    let before = world.running.nfs.clone();
+    let mut both = base.clone();
+    both.bind.push([127, 0, 0, 2].into());
+    let changes = world.running.reload(both).await.unwrap();
+    assert_eq!((changes.opened.len(), changes.closed.len()), (4, 0), "{changes}");
+    let second = world.running.nfs[1];
+    let mut raw = tokio::net::TcpStream::connect(second).await.unwrap();
+    // It is accepted before it is dismissed.
+    while world.running.connections() < 2 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let changes = world.running.reload(base.clone()).await.unwrap();
+    assert_eq!((changes.connections_ended, changes.closed.len()), (1, 4), "{changes}");
+    let end = tokio::io::AsyncReadExt::read(&mut raw, &mut [0; 1]);
+    let end = tokio::time::timeout(Duration::from_secs(10), end).await.unwrap();
+    assert_eq!(end.unwrap(), 0, "an orderly end");
+    assert!(tokio::net::TcpStream::connect(second).await.is_err());
+    assert_eq!(world.running.nfs, before);
+    stays.create("f").await.unwrap();
+    // Every address becomes this one, on the same port: the old listener has to go first.
+    let port = before[0].port();
+    let all = Settings { nfs_port: port, bind: vec![[0, 0, 0, 0].into()], ..base.clone() };
+    world.running.reload(all).await.unwrap();
+    assert_eq!(world.running.nfs, [([0, 0, 0, 0], port).into()]);
+    let one = Settings { nfs_port: port, ..base.clone() };
+    world.running.reload(one).await.unwrap();
+    assert_eq!(world.running.nfs, before);
+    stays.create("g").await.unwrap();
+    // Without RDMA.
+    let without = Settings { nfs_port: port, rdma: config::Rdma::Off, ..base };
+    world.running.reload(without).await.unwrap();
+    assert!(world.running.nfs_rdma.is_empty() && world.running.smb_direct.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_change_is_named_and_nothing_else_changes() {
+    let (mut world, base, dir) = world().await;
+    let mut next = base.clone();
+    next.state = dir.path().join("elsewhere");
+    next.lease = Duration::from_secs(7);
+    next.shares.clear();
+    next.shares.push(mem("other"));
+    let why = world.running.reload(next).await.unwrap_err();
+    let Refusal::Fixed(fixed) = &why else { panic!("{why}") };
+    assert_eq!(fixed.iter().map(|f| f.key).collect::<Vec<_>>(), ["state", "nfs.lease"]);
+    let text = why.to_string();
+    let line =
+        "error: `nfs.lease` cannot change while the gateway runs: it is 90s, and 7s was asked for";
+    assert!(text.contains(line) && text.contains("nothing was changed"), "{text}");
+    smb(&world, false, "alice", "data").await.unwrap();
+    let why = status(smb(&world, false, "alice", "other").await.err().unwrap());
+    assert_eq!(why, Status::BAD_NETWORK_NAME);
+    // A folder that is not there.
+    let mut next = base;
+    next.shares[0].source = Source::Folder("/no/such/folder".into());
+    let why = world.running.reload(next).await.unwrap_err().to_string();
+    assert!(why.contains("share data: /no/such/folder") && why.contains("nothing was"), "{why}");
+    assert_eq!(world.running.reload(base_of(&world)).await.unwrap(), Default::default());
+}
+
+fn base_of(world: &World) -> Settings {
+    world.running.settings().clone()
+}
