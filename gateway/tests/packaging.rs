@@ -216,8 +216,10 @@ fn the_unit_fits_the_program() {
     let value = |key: &str| unit.lines().find_map(|l| l.strip_prefix(key)).unwrap().to_owned();
     assert_eq!(value("Type="), "notify");
     assert!(value("ExecStart=").starts_with("/usr/bin/headgate serve --config /etc/headgate/"));
+    let file = value("ExecStart=").rsplit_once(' ').unwrap().1.to_owned();
+    assert_eq!(value("ExecReload="), format!("/usr/bin/headgate reload --config {file}"));
     let stop: u64 = value("TimeoutStopSec=").parse().unwrap();
-    assert!(stop > gateway::shutdown::DRAIN_MAX.as_secs());
+    assert!(stop > config::Settings::default().drain.as_secs());
     assert!(value("SystemCallFilter=").contains("open_by_handle_at"));
     for capability in ["CAP_SETUID", "CAP_SETGID", "CAP_DAC_READ_SEARCH", "CAP_NET_BIND_SERVICE"] {
         assert!(value("CapabilityBoundingSet=").contains(capability), "{capability}");

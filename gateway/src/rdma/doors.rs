@@ -246,7 +246,7 @@ impl Doors {
             self.doors.retain(|d| !d.is_new);
             self.doors.append(&mut going);
             (self.settings, self.iwarp) = (before, iwarp);
-            for lost in self.begin().await.err() {
+            if let Err(lost) = self.begin().await {
                 tracing::error!("a listener is lost: {lost}");
             }
         }
