@@ -9,10 +9,12 @@
 use std::collections::HashMap;
 use std::io::{self, Error};
 use std::mem::MaybeUninit;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use iobuf::{Pool, PoolLimits, SlabWatch, watch_slabs};
@@ -26,6 +28,9 @@ use super::quirks::{Quirks, quirks};
 
 /// Buffers in which small pieces are gathered: 4 KiB, 64 KiB, 1 MiB.
 const GATHER: PoolLimits = PoolLimits { buffers_max: [4096, 256, 16] };
+
+/// How often it is looked whether a device is still there.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What a device told about one queue pair.
 #[derive(Default)]
@@ -54,12 +59,40 @@ pub(super) struct Device {
     pub(super) gather: Pool,
     pub(super) slabs: Arc<Slabs>,
     notices: Mutex<HashMap<u32, Arc<Notice>>>,
-    lost: AtomicBool,
+    lost: Arc<AtomicBool>,
     /// Ends the task that reads events.
     _ends: oneshot::Sender<()>,
+    known: Weak<Known>,
     context: NonNull<ibv_context>,
+    // After all that was made on the device.
+    _letting_go: LettingGo,
     // Last: librdmacm keeps the context open while an identifier is bound to it.
-    _anchor: (Id, Events),
+    _anchor: (Id, Arc<Events>),
+}
+
+/// Devices by the address of their context.
+type Known = Mutex<HashMap<usize, Arc<Device>>>;
+
+/// Closes the files of a lost device, which librdmacm keeps open until it sees another device: the kernel would wait for that
+/// with the removal. Their numbers stay taken, so that the library closes nothing of somebody else's.
+struct LettingGo {
+    context: NonNull<ibv_context>,
+    lost: Arc<AtomicBool>,
+}
+
+impl Drop for LettingGo {
+    fn drop(&mut self) {
+        if !self.lost.load(Ordering::Acquire) {
+            return;
+        }
+        let Ok(null) = std::fs::File::open("/dev/null") else { return };
+        // SAFETY: the context is open, by field order; all that we made on it is gone.
+        let files = unsafe { [self.context.as_ref().cmd_fd, self.context.as_ref().async_fd] };
+        for file in files {
+            // SAFETY: puts another file under a number that the library owns, and uses no more for this device.
+            unsafe { libc::dup3(null.as_raw_fd(), file, libc::O_CLOEXEC) };
+        }
+    }
 }
 
 // SAFETY: the context is libibverbs's, which is thread-safe, and stays open while `_anchor` lives.
@@ -74,8 +107,8 @@ fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Device {
     /// Opens the device that `id` is bound to.
-    fn open(id: &Id, context: NonNull<ibv_context>) -> io::Result<Arc<Self>> {
-        let events = Events::new()?;
+    fn open(id: &Id, context: NonNull<ibv_context>, known: &Arc<Known>) -> io::Result<Arc<Self>> {
+        let events = Arc::new(Events::new()?);
         let anchor = Id::new(&events)?;
         let mut at = id.local();
         at.set_port(0);
@@ -91,17 +124,19 @@ impl Device {
             }
             attr.assume_init()
         };
-        // SAFETY: the context is open, and its device has a name that ends within its array.
-        let (name, transport, async_fd) = unsafe {
+        // SAFETY: the context is open, and texts of its device end within their arrays.
+        let (name, path, transport, async_fd) = unsafe {
             let context = context.as_ref();
             let device = &*context.device;
-            (cm::words(device.name.as_ptr()), device.transport_type, context.async_fd)
+            let path = PathBuf::from(cm::words(device.dev_path.as_ptr()));
+            (cm::words(device.name.as_ptr()), path, device.transport_type, context.async_fd)
         };
         // SAFETY: `_anchor` keeps the context open until after the domain is gone.
         let slabs = Arc::new(Slabs::new(unsafe { Domain::new(context)? }));
         let as_watch: Arc<dyn SlabWatch> = slabs.clone();
         watch_slabs(Arc::downgrade(&as_watch));
         let (ends, end) = oneshot::channel();
+        let lost = Arc::new(AtomicBool::new(false));
         let is_iwarp = transport == ibv_transport_type::IBV_TRANSPORT_IWARP;
         let device = Arc::new(Self {
             quirks: quirks(is_iwarp, attr.vendor_id),
@@ -110,10 +145,12 @@ impl Device {
             gather: Pool::new(GATHER),
             slabs,
             notices: Mutex::default(),
-            lost: AtomicBool::new(false),
+            _letting_go: LettingGo { context, lost: lost.clone() },
+            lost,
             _ends: ends,
+            known: Arc::downgrade(known),
             context,
-            _anchor: (anchor, events),
+            _anchor: (anchor, events.clone()),
         });
         // A descriptor of its own: the runtime may let go of it after the context was closed.
         // SAFETY: duplicating a number; a wrong one gives an error.
@@ -125,7 +162,7 @@ impl Device {
         let own = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: the task that gets both drops `own` last.
         let watched = unsafe { cm::watch(fd)? };
-        tokio::spawn(read_events(Arc::downgrade(&device), watched, own, end));
+        tokio::spawn(read_events(Arc::downgrade(&device), watched, own, (events, path), end));
         tracing::info!(
             device = device.name,
             is_iwarp,
@@ -162,9 +199,17 @@ impl Device {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// The card is gone: all connections end.
+    /// The card is gone: all connections end, and the next one looks for another.
     pub(super) fn lose(&self) {
-        self.lost.store(true, Ordering::Release);
+        if self.lost.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        tracing::warn!(device = self.name, "RDMA device is gone");
+        if let Some(known) = self.known.upgrade() {
+            let own = locked(&known).remove(&self.context.addr().get());
+            // Not under the lock.
+            drop(own);
+        }
         for notice in locked(&self.notices).values() {
             notice.lost.store(true, Ordering::Release);
             notice.waker.wake();
@@ -228,11 +273,32 @@ async fn read_events(
     device: Weak<Device>,
     fd: AsyncFd<Borrowed>,
     own: OwnedFd,
+    (anchor, path): (Arc<Events>, PathBuf),
     mut end: oneshot::Receiver<()>,
 ) {
+    let mut look = tokio::time::interval(LOOK_EVERY);
     loop {
         tokio::select! {
             _ = &mut end => break,
+            // Removing siw or rxe waits for us to let go before anybody is told of it.
+            _ = look.tick() => {
+                if !path.exists() {
+                    if let Some(device) = device.upgrade() {
+                        device.lose();
+                    }
+                    break;
+                }
+            }
+            event = anchor.next() => {
+                let Some(device) = device.upgrade() else { break };
+                let removed = |e: &cm::Event| {
+                    e.kind == rdma_cm_event_type::RDMA_CM_EVENT_DEVICE_REMOVAL
+                };
+                if event.as_ref().map_or(true, removed) {
+                    device.lose();
+                    break;
+                }
+            }
             ready = fd.readable() => {
                 let Ok(mut ready) = ready else { break };
                 let Some(device) = device.upgrade() else { break };
@@ -251,24 +317,18 @@ async fn read_events(
 
 /// The devices that one provider has met.
 #[derive(Default)]
-pub(super) struct Devices(Mutex<HashMap<usize, Arc<Device>>>);
+pub(super) struct Devices(Arc<Known>);
 
 impl Devices {
     /// The device of this identifier.
     pub(super) fn of(&self, id: &Id) -> io::Result<Arc<Device>> {
         let context = id.context().ok_or_else(|| Error::other("bound to no RDMA device"))?;
         let mut known = locked(&self.0);
-        known.retain(|_, device| !device.is_lost());
         if let Some(device) = known.get(&context.addr().get()) {
             return Ok(device.clone());
         }
-        let device = Device::open(id, context)?;
+        let device = Device::open(id, context, &self.0)?;
         known.insert(context.addr().get(), device.clone());
         Ok(device)
-    }
-
-    /// A listener or connection was told that its device goes.
-    pub(super) fn sweep(&self) {
-        locked(&self.0).retain(|_, device| !device.is_lost());
     }
 }

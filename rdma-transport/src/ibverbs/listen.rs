@@ -116,7 +116,6 @@ impl VerbsListener {
         if event.kind == rdma_cm_event_type::RDMA_CM_EVENT_DEVICE_REMOVAL {
             tracing::warn!(at = %self.local, "RDMA device went; listening again when it is back");
             self.bound = None;
-            self.provider.devices.sweep();
             return None;
         }
         let Event { new, private_data, reads_in, reads_out, .. } = event;

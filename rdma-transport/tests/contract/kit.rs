@@ -30,8 +30,8 @@ fn params(private_data: &'static [u8]) -> ConnectParams {
 }
 
 /// One end of a connection, with what it has been told.
-struct End {
-    qp: Box<dyn QueuePair>,
+pub struct End {
+    pub qp: Box<dyn QueuePair>,
     done: Vec<Completion>,
     down: Option<Down>,
 }
@@ -92,7 +92,7 @@ fn part(of: RemoteSeg, at: u64, len: u32) -> RemoteSeg {
     RemoteSeg { handle: of.handle, len, offset: of.offset + at }
 }
 
-async fn connected(provider: &dyn Provider) -> (End, End) {
+pub async fn connected(provider: &dyn Provider) -> (End, End) {
     let mut listener = provider.listen(crate::listen_at()).await.unwrap();
     let at = listener.local_addr();
     let accept = async {
@@ -131,7 +131,7 @@ async fn both(a: &mut End, b: &mut End, until: impl Fn(&End, &End) -> bool) {
     .await;
 }
 
-async fn until_down(a: &mut End, b: &mut End) {
+pub async fn until_down(a: &mut End, b: &mut End) {
     both(a, b, |a, b| a.down.is_some() && b.down.is_some()).await;
 }
 

@@ -33,3 +33,29 @@ fn listen_at() -> SocketAddr {
 }
 
 contract!(verbs, crate::verbs());
+
+/// What this process holds open.
+fn open_files() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn five_hundred_connects_leave_nothing() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let provider = verbs();
+        let mut after_the_first = 0;
+        for round in 0..500 {
+            let connects = async {
+                let (mut client, mut server) = kit::connected(&provider).await;
+                client.qp.disconnect();
+                kit::until_down(&mut client, &mut server).await;
+            };
+            tokio::time::timeout(Duration::from_secs(20), connects).await.unwrap();
+            if round == 0 {
+                after_the_first = open_files();
+            }
+        }
+        assert_eq!(open_files(), after_the_first);
+    });
+}
