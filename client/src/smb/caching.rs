@@ -71,9 +71,19 @@ impl OpenHow {
 impl Smb {
     /// Opens; gives the file and what may be cached: `OplockLevel`, or `LeaseState` where a lease was asked for.
     pub async fn open_cached(&self, name: &str, how: &OpenHow) -> Result<(SmbFile, u32)> {
+        self.open_with(name, how, None).await.map(|(file, granted, _)| (file, granted))
+    }
+
+    /// As [`Smb::open_cached`], with one more context; gives what the contexts of the answer told too.
+    pub(super) async fn open_with(
+        &self,
+        name: &str,
+        how: &OpenHow,
+        more: Option<create::Context<'static>>,
+    ) -> Result<(SmbFile, u32, Told)> {
         let mut units = Vec::new();
         put_utf16(&mut units, name);
-        let (level, contexts) = match how.caching {
+        let (level, mut contexts) = match how.caching {
             Caching::None => (oplock::NONE, Vec::new()),
             Caching::Oplock(level) => (level, Vec::new()),
             Caching::Lease(key, state) => {
@@ -81,6 +91,7 @@ impl Smb {
                 (oplock::LEASE, vec![lease.context()])
             }
         };
+        contexts.extend(more);
         let request = create::Request {
             oplock_level: level,
             impersonation: 2,
@@ -99,7 +110,7 @@ impl Smb {
             (Caching::Lease(..), lease) => lease.map_or(0, |l| l.state),
             _ => u32::from(opened.oplock_level),
         };
-        Ok((SmbFile { id: opened.file, size: opened.basics.end_of_file }, granted))
+        Ok((SmbFile { id: opened.file, size: opened.basics.end_of_file }, granted, told))
     }
 
     /// Breaks of this connection's oplocks and leases, from now on; `None` when somebody has asked before.

@@ -76,8 +76,14 @@ async fn negotiate(link: &Link, options: Options, preauth: &mut Preauth) -> Resu
     let multichannel = if options.multichannel { negotiate::CAP_MULTI_CHANNEL } else { 0 };
     let request = negotiate::Request {
         security_mode: negotiate::SIGNING_ENABLED | required,
-        capabilities: negotiate::CAP_LARGE_MTU | negotiate::CAP_ENCRYPTION | multichannel,
-        client_guid: random()?,
+        capabilities: negotiate::CAP_LARGE_MTU
+            | negotiate::CAP_ENCRYPTION
+            | negotiate::CAP_PERSISTENT_HANDLES
+            | multichannel,
+        client_guid: match options.machine {
+            Some(guid) => guid,
+            None => random()?,
+        },
         dialects,
         contexts: if options.dialect == Dialect::V311 { contexts(&salt) } else { Vec::new() },
     };

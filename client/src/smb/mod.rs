@@ -12,6 +12,7 @@ mod caching;
 mod files;
 mod link;
 mod logon;
+mod persistent;
 mod secure;
 
 use std::net::SocketAddr;
@@ -58,11 +59,20 @@ pub struct Options {
     pub seal: bool,
     /// Say that there may be several connections, as clients do that look for RDMA.
     pub multichannel: bool,
+    /// Names this client's machine, so that handles can be taken up again by another connection; without it the connection is of a
+    /// machine of its own.
+    pub machine: Option<[u8; 16]>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { dialect: Dialect::V311, sign: false, seal: false, multichannel: false }
+        Self {
+            dialect: Dialect::V311,
+            sign: false,
+            seal: false,
+            multichannel: false,
+            machine: None,
+        }
     }
 }
 
