@@ -7,6 +7,7 @@ mod fuzz;
 mod graph;
 mod lab;
 mod packages;
+mod page;
 mod sh;
 mod smbtorture;
 mod tidy;
@@ -29,6 +30,7 @@ usage: cargo xtask COMMAND
                  boots the lab's kernel and runs these scenarios; -v shows what the guest says, --jobs runs some only
   smbtorture [PREFIX]...
                  these tests of Samba's suite, or all, against a gateway; --help shows more
+  page [--write] the status page with a thousand connections in a real browser; --write makes the documentation's pictures
   clean-root [--full] [--keep]
                  the README's commands and the Debian package in a Debian root with nothing but a Rust toolchain; without
                  --full only the tiers style and unit
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         "graph" => graph::check().map(|tally| tally.report(None)),
         "tidy" => tidy::check().map(|tally| tally.report(None)),
         "lab" => lab::command(rest),
+        "page" => page::command(rest),
         "smbtorture" => smbtorture::command(rest),
         "bench" => bench::command(rest),
         "clean-root" => cleanroot::main(rest),

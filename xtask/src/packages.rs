@@ -31,6 +31,7 @@ const THIRD: &[&str] = &[
     "tcpdump",
     "smbclient",
     "python3-impacket",
+    "chromium-headless-shell",
     "binutils",
     "libibverbs-dev",
     "librdmacm-dev",

@@ -1,0 +1,205 @@
+//! The status page in a real browser: a gateway with a thousand connections, and what Chromium makes of it.
+//!
+//! *Operation.* The page is loaded without a window, its scripts run, and the finished document is judged. `cargo xtask page --write`
+//! also takes the pictures of the documentation, of a gateway under load.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::lab;
+use crate::sh::{Outcome, Result, Tally, target_dir};
+
+const BROWSER: &str = "chromium-headless-shell";
+/// Connections that the page shows.
+const CONNECTIONS: usize = 1000;
+/// Of these, rows that it shows at first.
+const ROWS: usize = 500;
+/// Milliseconds of its own time that the page gets.
+const BUDGET: &str = "--virtual-time-budget=9000";
+/// Two points of the history.
+const HISTORY: Duration = Duration::from_secs(11);
+
+/// A NULL call of NFS 3 with its record mark (RFC 5531).
+const NULL_CALL: [u8; 44] = [
+    0x80, 0, 0, 40, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0x86, 0xa3, 0, 0, 0, 3, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+];
+
+/// `cargo xtask page [--write]`.
+pub(crate) fn command(args: &[String]) -> Result<Outcome> {
+    match args {
+        [] => Ok(tier()?.report(None)),
+        [write] if write == "--write" => pictures().map(|()| Outcome::Passed),
+        _ => Err("usage: cargo xtask page [--write]".into()),
+    }
+}
+
+/// What the tier `third` runs.
+pub(crate) fn tier() -> Result<Tally> {
+    let dir = target_dir().join("page");
+    let daemon = Daemon::start(&dir)?;
+    let mut clients = Vec::with_capacity(CONNECTIONS);
+    for n in 0..CONNECTIONS {
+        clients.push(connect(daemon.nfs).map_err(|e| format!("connection {n}: {e}"))?);
+    }
+    sleep(HISTORY);
+    let mut tally = Tally::default();
+    let page = format!("http://{}/", daemon.admin);
+    let (document, said) = browse(&[&page])?;
+    let mut must = |name: &str, is: bool, seen: &str| {
+        let why = || format!("the document is in {}: {seen}", dir.display());
+        tally.count(&format!("page/{name}"), if is { Ok(()) } else { Err(why()) });
+    };
+    save(&dir.join("document.html"), &document)?;
+    let rows = document.matches("data-id=").count();
+    must("rows", rows == ROWS, &format!("{rows} rows"));
+    must("the rest on demand", document.contains(&format!("show {} more", CONNECTIONS - ROWS)), "");
+    must("count", document.contains(&format!("{CONNECTIONS} connections")), "");
+    must("reasons", document.contains(&format!("mounted-tcp: {CONNECTIONS}")), "");
+    must("operations", document.contains("<td class=\"\">NULL</td>"), "");
+    let plotted = document.matches("<path class=\"s0\" d=\"M").count();
+    must("plots", plotted == 4 && document.contains("L400.0 "), &format!("{plotted} plots"));
+    must("no complaint", !complains(&said), &said);
+    // A name of somebody else that leads here: what a page elsewhere could make a browser do.
+    let rebound = format!("http://elsewhere.example:{}/", daemon.admin.port());
+    let (refused, _) =
+        browse(&["--host-resolver-rules=MAP elsewhere.example 127.0.0.1", &rebound])?;
+    let hidden = refused.contains("may not see") && !refused.contains("data-id=");
+    must("nothing for others", hidden, &refused);
+    drop(clients);
+    Ok(tally)
+}
+
+/// The pictures of the documentation.
+fn pictures() -> Result<()> {
+    let dir = target_dir().join("page");
+    let daemon = Daemon::start(&dir)?;
+    let load = |target: String, only: &str| {
+        Command::new(lab::gateway::program())
+            .args(["bench", &target, "--size", "64MiB", "--time", "6s", "--only", only])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|e| format!("bench: {e}"))
+    };
+    let (port, rdma) = (daemon.nfs.port(), daemon.nfs_rdma.port());
+    let mut running = Vec::new();
+    for round in 0..5 {
+        let only =
+            ["random-read", "write,read", "getattr", "write,read,random-read", "create"][round];
+        running.push(load(format!("nfs://127.0.0.1:{port}/data?mountport={port}"), only)?);
+        running
+            .push(load(format!("nfs://127.0.0.1:{rdma}/home?version=4.2&transport=rdma"), only)?);
+        sleep(Duration::from_secs(6));
+    }
+    let page = format!("http://{}/", daemon.admin);
+    fs::create_dir_all("docs/images").map_err(|e| format!("docs/images: {e}"))?;
+    for (name, dark) in [("status.png", false), ("status-dark.png", true)] {
+        let file = format!("--screenshot=docs/images/{name}");
+        let mode = if dark { "--force-dark-mode" } else { "--disable-extensions" };
+        browse(&["--window-size=1400,1100", "--hide-scrollbars", mode, &file, &page])?;
+    }
+    for mut child in running {
+        let _ = child.wait();
+    }
+    Ok(())
+}
+
+/// The document that the browser ends with, and what it logged.
+fn browse(args: &[&str]) -> Result<(String, String)> {
+    let common =
+        ["60", BROWSER, "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", BUDGET];
+    let dump: &[&str] =
+        if args.iter().any(|a| a.starts_with("--screenshot")) { &[] } else { &["--dump-dom"] };
+    let done = Command::new("timeout").args(common).args(dump).args(args).output();
+    let done = done.map_err(|e| format!("{BROWSER}: {e}"))?;
+    if !done.status.success() {
+        return Err(format!("{BROWSER}: {}", done.status));
+    }
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok((text(&done.stdout), text(&done.stderr)))
+}
+
+/// The page's scripts failed, or asked for what its policy forbids.
+fn complains(said: &str) -> bool {
+    said.lines().any(|l| l.contains("CONSOLE"))
+}
+
+fn save(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn connect(at: SocketAddr) -> std::io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(at)?;
+    stream.write_all(&NULL_CALL)?;
+    stream.read_exact(&mut [0; 28])?;
+    Ok(stream)
+}
+
+/// A gateway on free ports.
+struct Daemon {
+    child: Child,
+    nfs: SocketAddr,
+    nfs_rdma: SocketAddr,
+    admin: SocketAddr,
+}
+
+impl Daemon {
+    fn start(dir: &Path) -> Result<Self> {
+        lab::gateway::build()?;
+        fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+        let log = File::create(dir.join("gateway.log")).map_err(|e| e.to_string())?;
+        let mut child = Command::new(lab::gateway::program())
+            .args(["serve", "--share", "data=mem:", "--share", "home=mem:,squash=none"])
+            .args(["--bind", "127.0.0.1", "--nfs-port", "0", "--nfs-rdma-port", "0"])
+            .args(["--admin", "127.0.0.1:0", "--state"])
+            .arg(dir.join("state"))
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .map_err(|e| format!("the gateway: {e}"))?;
+        let mut ready = String::new();
+        if let Some(out) = child.stdout.take() {
+            BufReader::new(out).read_line(&mut ready).map_err(|e| e.to_string())?;
+        }
+        let at = |name: &str| {
+            let prefix = format!("{name}={}:", Ipv4Addr::LOCALHOST);
+            let port = ready.split_whitespace().find_map(|w| w.strip_prefix(&prefix));
+            let port = port.and_then(|p| p.trim_end_matches(',').parse::<u16>().ok());
+            port.map(|p| SocketAddr::from((Ipv4Addr::LOCALHOST, p)))
+                .ok_or_else(|| format!("the gateway says `{}`", ready.trim()))
+        };
+        let found = (at("nfs"), at("nfs-rdma"), at("admin"));
+        match found {
+            (Ok(nfs), Ok(nfs_rdma), Ok(admin)) => Ok(Self { child, nfs, nfs_rdma, admin }),
+            (Err(e), ..) | (_, Err(e), _) | (.., Err(e)) => {
+                let _ = child.kill();
+                Err(e)
+            }
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // One that is gone already needs no end.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_page_complains_of_is_heard() {
+        assert!(complains("[1:2:INFO:CONSOLE(3)] \"Uncaught Error\", source: page.js (3)"));
+        assert!(!complains("WARNING:sandbox: InitializeSandbox() called"));
+    }
+}
