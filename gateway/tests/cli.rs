@@ -225,7 +225,7 @@ fn bench_measures_every_load_over_both_transports() {
             .iter()
             .map(|l| l["load"].as_str().unwrap())
             .collect();
-        assert_eq!(loads, ["write", "read", "random-read", "getattr", "create"]);
+        assert_eq!(loads, ["write", "read", "random-read", "mixed", "getattr", "create"]);
         for load in target["loads"].as_array().unwrap() {
             assert!(load["rate"].as_f64().unwrap() > 0.0, "{load}");
             assert!(load["server_cpu_us"].as_f64().is_some(), "{load}");

@@ -30,7 +30,8 @@ usage: cargo xtask COMMAND
                  boots the lab's kernel and runs these scenarios; -v shows what the guest says, --jobs runs some only
   smbtorture [PREFIX]...
                  these tests of Samba's suite, or all, against a gateway; --help shows more
-  page [--write] the status page with a thousand connections in a real browser; --write makes the documentation's pictures
+  page [--write] the status page with a thousand connections in a real browser; --write makes the
+                 documentation's picture
   clean-root [--full] [--keep]
                  the README's commands and the Debian package in a Debian root with nothing but a Rust toolchain; without
                  --full only the tiers style and unit

@@ -1,7 +1,7 @@
 //! The status page in a real browser: a gateway with a thousand connections, and what Chromium makes of it.
 //!
 //! *Operation.* The page is loaded without a window, its scripts run, and the finished document is judged. `cargo xtask page --write`
-//! also takes the pictures of the documentation, of a gateway under load.
+//! also takes the picture of the documentation, of a gateway under load.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -34,7 +34,7 @@ const NULL_CALL: [u8; 44] = [
 pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     match args {
         [] => Ok(tier()?.report(None)),
-        [write] if write == "--write" => pictures().map(|()| Outcome::Passed),
+        [write] if write == "--write" => picture().map(|()| Outcome::Passed),
         _ => Err("usage: cargo xtask page [--write]".into()),
     }
 }
@@ -75,8 +75,8 @@ pub(crate) fn tier() -> Result<Tally> {
     Ok(tally)
 }
 
-/// The pictures of the documentation.
-fn pictures() -> Result<()> {
+/// The picture of the documentation.
+fn picture() -> Result<()> {
     let dir = target_dir().join("page");
     let daemon = Daemon::start(&dir)?;
     let load = |target: String, only: &str| {
@@ -99,11 +99,8 @@ fn pictures() -> Result<()> {
     }
     let page = format!("http://{}/", daemon.admin);
     fs::create_dir_all("docs/images").map_err(|e| format!("docs/images: {e}"))?;
-    for (name, dark) in [("status.png", false), ("status-dark.png", true)] {
-        let file = format!("--screenshot=docs/images/{name}");
-        let mode = if dark { "--force-dark-mode" } else { "--disable-extensions" };
-        browse(&["--window-size=1400,1100", "--hide-scrollbars", mode, &file, &page])?;
-    }
+    let file = "--screenshot=docs/images/status.png";
+    browse(&["--window-size=1400,1100", "--hide-scrollbars", file, &page])?;
     for mut child in running {
         let _ = child.wait();
     }

@@ -27,6 +27,8 @@ pub(super) enum Kind {
     Read,
     /// 4 KiB anywhere in it, 32 at once.
     RandomRead,
+    /// 4 KiB anywhere in it, 32 at once: seven of ten are read, three are written.
+    Mixed,
     /// Its attributes, 32 at once.
     Getattr,
     /// Make, close and remove an empty file, one after the other.
@@ -34,18 +36,19 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 5] =
-        [Self::Write, Self::Read, Self::RandomRead, Self::Getattr, Self::Create];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Write, Self::Read, Self::RandomRead, Self::Mixed, Self::Getattr, Self::Create];
 
     /// Its rate is in bytes.
     pub(super) fn is_bulk(self) -> bool {
         matches!(self, Self::Write | Self::Read)
     }
 
+    /// Operations in flight, where nobody asked for another number.
     pub(super) fn depth(self) -> usize {
         match self {
             Self::Write | Self::Read => 8,
-            Self::RandomRead | Self::Getattr => 32,
+            Self::RandomRead | Self::Mixed | Self::Getattr => 32,
             Self::Create => 1,
         }
     }
@@ -55,6 +58,7 @@ impl Kind {
             Self::Write => "write",
             Self::Read => "read",
             Self::RandomRead => "random-read",
+            Self::Mixed => "mixed",
             Self::Getattr => "getattr",
             Self::Create => "create",
         }
@@ -64,11 +68,12 @@ impl Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Write => "write 1 MiB, depth 8",
-            Self::Read => "read 1 MiB, depth 8",
-            Self::RandomRead => "random read 4 KiB, depth 32",
-            Self::Getattr => "GETATTR, depth 32",
-            Self::Create => "create+close+unlink, depth 1",
+            Self::Write => "write 1 MiB",
+            Self::Read => "read 1 MiB",
+            Self::RandomRead => "random read 4 KiB",
+            Self::Mixed => "random 4 KiB, 7 read to 3 written",
+            Self::Getattr => "GETATTR",
+            Self::Create => "create+close+unlink",
         })
     }
 }
@@ -91,12 +96,28 @@ pub(super) struct Plan {
     /// How long each load of small operations runs.
     pub(super) time: Duration,
     pub(super) user: (u32, u32),
+    /// Operations in flight, if not the usual number of each load.
+    pub(super) depth: Option<usize>,
+    /// Connections that they are spread over.
+    pub(super) connections: usize,
+}
+
+impl Plan {
+    pub(super) fn depth(&self, kind: Kind) -> usize {
+        match kind {
+            // Each is made and removed under one name.
+            Kind::Create => 1,
+            _ => self.depth.unwrap_or(kind.depth()),
+        }
+    }
 }
 
 /// What one load reached.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
     pub(super) kind: Kind,
+    /// Operations that were in flight.
+    pub(super) depth: usize,
     /// MB/s of bulk loads, operations per second of the others.
     pub(super) rate: f64,
     /// CPU time of this client per GiB or per operation.
@@ -110,6 +131,7 @@ pub(super) struct Sample {
 /// Takes times while a load runs.
 struct Meter {
     kind: Kind,
+    depth: usize,
     began: Instant,
     client: Duration,
     server: Option<Duration>,
@@ -118,9 +140,10 @@ struct Meter {
 }
 
 impl Meter {
-    fn begin(kind: Kind, pid: Option<u32>) -> Self {
+    fn begin(kind: Kind, depth: usize, pid: Option<u32>) -> Self {
         Self {
             kind,
+            depth,
             latencies: RefCell::default(),
             server: pid.and_then(cpu::of),
             client: cpu::own(),
@@ -158,6 +181,7 @@ impl Meter {
         let per_unit = |cpu: Duration| cpu.div_f64(units.max(f64::MIN_POSITIVE));
         Sample {
             kind: self.kind,
+            depth: self.depth,
             rate,
             client_cpu: per_unit(client),
             server_cpu: server.map(per_unit),
@@ -180,6 +204,49 @@ impl Random {
     }
 }
 
+/// The connections, each with the file open.
+struct Under(Vec<(Volume, File)>);
+
+impl Under {
+    async fn open(target: &Target, plan: &Plan) -> Result<Self> {
+        let mut members = Vec::new();
+        for n in 0..plan.connections {
+            let cred = Credential::sys(plan.user.0, plan.user.1, &[]);
+            let volume = Volume::open(target, &Local::asking_for_crc(target.crc), cred).await?;
+            if n == 0 {
+                // Files that an interrupted run left behind.
+                let _ = volume.remove(FILE).await;
+                let _ = volume.remove(MADE).await;
+            }
+            let file = volume.create(FILE).await?;
+            members.push((volume, file));
+        }
+        Ok(Self(members))
+    }
+
+    /// Whom the worker of this number uses.
+    fn of(&self, worker: usize) -> (&Volume, &File) {
+        // Invariant: there is one connection at least.
+        let (volume, file) = &self.0[worker % self.0.len()];
+        (volume, file)
+    }
+
+    async fn close(self) -> Result<()> {
+        let mut volumes = Vec::new();
+        for (volume, file) in self.0 {
+            volume.close(file).await?;
+            volumes.push(volume);
+        }
+        if let Some(first) = volumes.first() {
+            first.remove(FILE).await?;
+        }
+        for volume in volumes {
+            volume.leave().await?;
+        }
+        Ok(())
+    }
+}
+
 /// Connects and runs each load once.
 pub(super) async fn round(
     target: &Target,
@@ -187,77 +254,92 @@ pub(super) async fn round(
     plan: &Plan,
     progress: &Progress,
 ) -> Result<Vec<Sample>> {
-    let cred = Credential::sys(plan.user.0, plan.user.1, &[]);
-    let volume = Volume::open(target, &Local::asking_for_crc(target.crc), cred).await?;
-    // A file that an interrupted run left behind.
-    let _ = volume.remove(FILE).await;
-    let _ = volume.remove(MADE).await;
-    let file = volume.create(FILE).await?;
+    let under = Under::open(target, plan).await?;
     let mut samples = Vec::new();
     if !plan.kinds.contains(&Kind::Write) {
-        write(&volume, &file, plan.size, &Meter::begin(Kind::Write, None)).await?;
+        write(&under, plan.size, &Meter::begin(Kind::Write, Kind::Write.depth(), None)).await?;
     }
     for kind in &plan.kinds {
         progress.kind(*kind);
-        samples.push(load(*kind, &volume, &file, plan, pid).await?);
+        samples.push(load(*kind, &under, plan, pid).await?);
         progress.step();
     }
-    volume.close(file).await?;
-    volume.remove(FILE).await?;
-    volume.leave().await?;
+    under.close().await?;
     Ok(samples)
 }
 
-async fn load(
-    kind: Kind,
-    volume: &Volume,
-    file: &File,
-    plan: &Plan,
-    pid: Option<u32>,
-) -> Result<Sample> {
-    let meter = Meter::begin(kind, pid);
-    let mut bytes = 0;
-    match kind {
-        Kind::Write => bytes = write(volume, file, plan.size, &meter).await?,
-        Kind::Read => bytes = read(volume, file, plan.size, &meter).await?,
-        Kind::RandomRead => {
-            let random = Random(Cell::new(0x9e37_79b9_7f4a_7c15));
-            let places = plan.size / u64::from(SMALL);
-            let until = meter.began + plan.time;
-            let worker = || async {
-                while Instant::now() < until {
-                    let at = random.below(places) * u64::from(SMALL);
+async fn load(kind: Kind, under: &Under, plan: &Plan, pid: Option<u32>) -> Result<Sample> {
+    let meter = Meter::begin(kind, plan.depth(kind), pid);
+    let bytes = match kind {
+        Kind::Write => write(under, plan.size, &meter).await?,
+        Kind::Read => read(under, plan.size, &meter).await?,
+        Kind::RandomRead => random(under, plan, &meter, 10).await?,
+        Kind::Mixed => random(under, plan, &meter, 7).await?,
+        Kind::Getattr => getattr(under, plan, &meter).await?,
+        Kind::Create => create(under, plan, &meter).await?,
+    };
+    Ok(meter.end(bytes))
+}
+
+/// 4 KiB anywhere in the file; of ten, so many are read and the others written.
+async fn random(under: &Under, plan: &Plan, meter: &Meter, reads: u64) -> Result<u64> {
+    let random = Random(Cell::new(0x9e37_79b9_7f4a_7c15));
+    let places = plan.size / u64::from(SMALL);
+    let until = meter.began + plan.time;
+    let small = pattern().slice(0..4096);
+    let worker = |n| {
+        let ((volume, file), random, small) = (under.of(n), &random, &small);
+        async move {
+            while Instant::now() < until {
+                let at = random.below(places) * u64::from(SMALL);
+                if random.below(10) < reads {
                     let (data, _) = meter.time(volume.read(file, at, SMALL)).await?;
                     expect(&data, u64::from(SMALL))?;
+                } else {
+                    let count = meter.time(volume.write(file, at, vec![small.clone()])).await?;
+                    taken(count, u64::from(SMALL))?;
                 }
-                Ok::<(), Error>(())
-            };
-            try_join_all((0..kind.depth()).map(|_| worker())).await?;
-        }
-        Kind::Getattr => {
-            let until = meter.began + plan.time;
-            let worker = || async {
-                while Instant::now() < until {
-                    meter.time(volume.size(file)).await?;
-                }
-                Ok::<(), Error>(())
-            };
-            try_join_all((0..kind.depth()).map(|_| worker())).await?;
-        }
-        Kind::Create => {
-            let until = meter.began + plan.time;
-            while Instant::now() < until {
-                meter
-                    .time(async {
-                        let made = volume.create(MADE).await?;
-                        volume.close(made).await?;
-                        volume.remove(MADE).await
-                    })
-                    .await?;
             }
+            Ok::<(), Error>(())
         }
+    };
+    try_join_all((0..meter.depth).map(worker)).await?;
+    Ok(0)
+}
+
+async fn getattr(under: &Under, plan: &Plan, meter: &Meter) -> Result<u64> {
+    let until = meter.began + plan.time;
+    let worker = |n| async move {
+        let (volume, file) = under.of(n);
+        while Instant::now() < until {
+            meter.time(volume.size(file)).await?;
+        }
+        Ok::<(), Error>(())
+    };
+    try_join_all((0..meter.depth).map(worker)).await?;
+    Ok(0)
+}
+
+async fn create(under: &Under, plan: &Plan, meter: &Meter) -> Result<u64> {
+    let (volume, _) = under.of(0);
+    let until = meter.began + plan.time;
+    while Instant::now() < until {
+        meter
+            .time(async {
+                let made = volume.create(MADE).await?;
+                volume.close(made).await?;
+                volume.remove(MADE).await
+            })
+            .await?;
     }
-    Ok(meter.end(bytes))
+    Ok(0)
+}
+
+fn taken(count: u32, want: u64) -> Result<()> {
+    if u64::from(count) == want {
+        return Ok(());
+    }
+    Err(Error::Protocol(format!("a WRITE took {count} of {want} bytes")))
 }
 
 fn expect(data: &[Buf], want: u64) -> Result<()> {
@@ -279,43 +361,45 @@ fn pattern() -> Buf {
     data.freeze()
 }
 
-async fn write(volume: &Volume, file: &File, size: u64, meter: &Meter) -> Result<u64> {
+async fn write(under: &Under, size: u64, meter: &Meter) -> Result<u64> {
     let (data, next) = (pattern(), Cell::new(0));
-    let worker = || async {
-        loop {
-            let at = next.get();
-            if at >= size {
-                return Ok::<(), Error>(());
+    let worker = |n| {
+        let ((volume, file), data, next) = (under.of(n), &data, &next);
+        async move {
+            while let Some((at, n)) = part(next, size) {
+                let piece = data.slice(0..usize::try_from(n).unwrap_or(0));
+                taken(meter.time(volume.write(file, at, vec![piece])).await?, n)?;
             }
-            let n = MIB.min(size - at);
-            next.set(at + n);
-            let part = data.slice(0..usize::try_from(n).unwrap_or(0));
-            let count = meter.time(volume.write(file, at, vec![part])).await?;
-            if u64::from(count) != n {
-                return Err(Error::Protocol(format!("a WRITE took {count} of {n} bytes")));
-            }
+            Ok::<(), Error>(())
         }
     };
-    try_join_all((0..Kind::Write.depth()).map(|_| worker())).await?;
+    try_join_all((0..meter.depth).map(worker)).await?;
+    let (volume, file) = under.of(0);
     volume.commit(file).await?;
     Ok(size)
 }
 
-async fn read(volume: &Volume, file: &File, size: u64, meter: &Meter) -> Result<u64> {
+async fn read(under: &Under, size: u64, meter: &Meter) -> Result<u64> {
     let next = Cell::new(0);
-    let worker = || async {
-        loop {
-            let at = next.get();
-            if at >= size {
-                return Ok::<(), Error>(());
+    let worker = |n| {
+        let ((volume, file), next) = (under.of(n), &next);
+        async move {
+            while let Some((at, n)) = part(next, size) {
+                let count = u32::try_from(n).unwrap_or(0);
+                let (data, _) = meter.time(volume.read(file, at, count)).await?;
+                expect(&data, n)?;
             }
-            let n = MIB.min(size - at);
-            next.set(at + n);
-            let count = u32::try_from(n).unwrap_or(0);
-            let (data, _) = meter.time(volume.read(file, at, count)).await?;
-            expect(&data, n)?;
+            Ok::<(), Error>(())
         }
     };
-    try_join_all((0..Kind::Read.depth()).map(|_| worker())).await?;
+    try_join_all((0..meter.depth).map(worker)).await?;
     Ok(size)
+}
+
+/// The next MiB of the file, offset and bytes; `None` behind its end.
+fn part(next: &Cell<u64>, size: u64) -> Option<(u64, u64)> {
+    let at = next.get();
+    let n = MIB.min(size.saturating_sub(at));
+    next.set(at + n);
+    (n > 0).then_some((at, n))
 }

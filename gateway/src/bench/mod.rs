@@ -1,6 +1,6 @@
 //! `headgate bench`: what a server reaches by NFS or SMB, over TCP or RDMA, and what it costs both ends.
 //!
-//! *Operation.* One connection, one client thread, operations in flight up to a fixed depth. Two servers are compared in
+//! *Operation.* One client thread, one connection or several, operations in flight up to a fixed depth. Two servers are compared in
 //! turns (A B A B), so that a slow minute of the machine meets both; the best round of each counts.
 //!
 //! *Memory.* Writes leave from one buffer; what is read stays in pool buffers until the next operation.
@@ -8,8 +8,10 @@
 //! *Errors.* The first operation that fails ends the measurement.
 
 mod load;
+mod plot;
 mod report;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -30,7 +32,7 @@ pub struct BenchArgs {
     /// Process of the server, if it runs here: its CPU time is measured. With --compare: first of TARGET, then of the other
     #[arg(long, value_name = "PID")]
     server_pid: Vec<u32>,
-    /// Only these: write, read, random-read, getattr, create
+    /// Only these: write, read, random-read, mixed, getattr, create
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     only: Vec<Kind>,
     /// Rounds; the best counts [default: 1, with --compare: 5]
@@ -45,6 +47,15 @@ pub struct BenchArgs {
     /// User and group of the calls
     #[arg(long, value_name = "UID:GID", default_value = "0:0", value_parser = user)]
     user: (u32, u32),
+    /// Operations in flight [default: 8 of those of 1 MiB, 32 of the small ones]; create is always one after the other
+    #[arg(long, value_name = "N")]
+    depth: Option<usize>,
+    /// Connections that they are spread over
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    connections: usize,
+    /// Write a plot of rates and latency to this file as well
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -76,6 +87,8 @@ pub fn run(args: BenchArgs) -> Result<(), String> {
         size: args.size.0.clamp(1 << 20, 1 << 40),
         time: args.time.0.clamp(Duration::from_millis(50), Duration::from_secs(3600)),
         user: args.user,
+        depth: args.depth.map(|n| n.clamp(1, 1024)),
+        connections: args.connections.clamp(1, 256),
     };
     let mut pids = args.server_pid.into_iter();
     let mut peers: Vec<Peer> = std::iter::once(args.target)
@@ -97,6 +110,9 @@ pub fn run(args: BenchArgs) -> Result<(), String> {
         }
     }
     progress.done();
+    if let Some(path) = &args.svg {
+        std::fs::write(path, plot::svg(&peers)).map_err(|e| format!("{}: {e}", path.display()))?;
+    }
     match args.json {
         true => report::json(&peers),
         false => report::tables(&peers, rounds),

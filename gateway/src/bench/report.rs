@@ -46,7 +46,7 @@ impl Progress {
     }
 }
 
-fn rate(s: &Sample) -> String {
+pub(super) fn rate(s: &Sample) -> String {
     if s.kind.is_bulk() { format!("{:.0} MB/s", s.rate) } else { format!("{}/s", count(s.rate)) }
 }
 
@@ -57,14 +57,14 @@ fn cost(kind: Kind, cpu: Duration) -> String {
     }
 }
 
-fn short(time: Duration) -> String {
+pub(super) fn short(time: Duration) -> String {
     let us = time.as_secs_f64() * 1e6;
     if us < 10_000.0 { format!("{us:.0} us") } else { format!("{:.1} ms", us / 1e3) }
 }
 
 fn row(s: &Sample) -> Vec<String> {
     let server = s.server_cpu.map_or("-".to_owned(), |c| cost(s.kind, c));
-    let mut cells = vec![s.kind.to_string(), rate(s)];
+    let mut cells = vec![format!("{}, depth {}", s.kind, s.depth), rate(s)];
     cells.extend(s.latency.iter().map(|l| short(*l)));
     cells.extend([cost(s.kind, s.client_cpu), server]);
     cells
@@ -103,7 +103,7 @@ fn sample_json(s: &Sample) -> serde_json::Value {
     let unit = if s.kind.is_bulk() { ("MB/s", "GiB") } else { ("op/s", "op") };
     json!({
         "load": s.kind.word(),
-        "depth": s.kind.depth(),
+        "depth": s.depth,
         "rate": (s.rate * 10.0).round() / 10.0,
         "rate_unit": unit.0,
         "cpu_per": unit.1,

@@ -1,0 +1,130 @@
+//! The figures as a picture: bars for rates, and below them the spread of latency, one colour for each server.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::Peer;
+use super::load::Sample;
+use super::report::{rate, short};
+
+const WIDTH: f64 = 860.0;
+const LEFT: f64 = 250.0;
+const BAR: f64 = 16.0;
+const COLOURS: [&str; 2] = ["#1565c0", "#c2410c"];
+
+/// The picture. Each load has a scale of its own: of rates up to the best, of latency by powers of ten.
+pub(super) fn svg(peers: &[Peer]) -> String {
+    let loads = peers.first().map_or(0, |p| p.best.len());
+    #[allow(clippy::cast_precision_loss)] // A few.
+    let (group, servers) = (peers.len() as f64 * BAR + 22.0, peers.len() as f64);
+    let head = 24.0 + servers * 16.0;
+    #[allow(clippy::cast_precision_loss)]
+    let section = loads as f64 * group + 34.0;
+    let height = head + 2.0 * section;
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+    );
+    for (n, peer) in peers.iter().enumerate() {
+        let y = 20.0 + BAR * index(n);
+        text(&mut out, (20.0, y), COLOURS[n % 2], &peer.target.to_string());
+    }
+    text(&mut out, (20.0, head + 14.0), "black", "Rate, more is better");
+    text(
+        &mut out,
+        (20.0, head + section + 14.0),
+        "black",
+        "Latency from the median to 99 %, less is better",
+    );
+    for load in 0..loads {
+        let all: Vec<&Sample> = peers.iter().filter_map(|p| p.best.get(load)).collect();
+        let top = head + 24.0 + index(load) * group;
+        rates(&mut out, top, &all);
+        latencies(&mut out, top + section, &all);
+    }
+    out + "</svg>\n"
+}
+
+#[allow(clippy::cast_precision_loss)] // A few.
+fn index(n: usize) -> f64 {
+    n as f64
+}
+
+fn rates(out: &mut String, top: f64, all: &[&Sample]) {
+    let best = all.iter().map(|s| s.rate).fold(f64::MIN_POSITIVE, f64::max);
+    for (n, s) in all.iter().enumerate() {
+        let y = top + index(n) * BAR;
+        let width = (WIDTH - LEFT - 110.0) * s.rate / best;
+        bar(out, (LEFT, y, width), COLOURS[n % 2]);
+        text(out, (LEFT + width + 6.0, y + 12.0), "black", &rate(s));
+        if n == 0 {
+            text(out, (20.0, y + 12.0), "black", &s.kind.to_string());
+        }
+    }
+}
+
+/// From 1 us to 10 s.
+fn place(latency: Duration) -> f64 {
+    let decades = (latency.as_secs_f64() * 1e6).max(1.0).log10().min(7.0);
+    LEFT + (WIDTH - LEFT - 110.0) * decades / 7.0
+}
+
+fn latencies(out: &mut String, top: f64, all: &[&Sample]) {
+    for (n, s) in all.iter().enumerate() {
+        let (y, [median, _, high, _]) = (top + index(n) * BAR, s.latency);
+        let (from, to) = (place(median), place(high));
+        bar(out, (from, y, (to - from).max(2.0)), COLOURS[n % 2]);
+        text(out, (to + 6.0, y + 12.0), "black", &format!("{} to {}", short(median), short(high)));
+        if n == 0 {
+            text(out, (20.0, y + 12.0), "black", &s.kind.to_string());
+        }
+    }
+}
+
+fn bar(out: &mut String, (x, y, width): (f64, f64, f64), colour: &str) {
+    let height = BAR - 3.0;
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        out,
+        "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height}\" fill=\"{colour}\"/>"
+    );
+}
+
+fn text(out: &mut String, (x, y): (f64, f64), colour: &str, words: &str) {
+    let words = words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" fill=\"{colour}\">{words}</text>");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::load::Kind;
+
+    fn peer(target: &str, rate: f64) -> Peer {
+        let latency = [1, 2, 3, 4].map(Duration::from_millis);
+        let (client_cpu, server_cpu) = (Duration::ZERO, None);
+        let sample = |kind| Sample { kind, depth: 1, rate, client_cpu, server_cpu, latency };
+        let best = [Kind::Read, Kind::Mixed].map(sample).into();
+        Peer { target: target.parse().unwrap(), pid: None, best }
+    }
+
+    #[test]
+    fn the_plot_shows_each_load_of_each_server_to_scale() {
+        let a = peer("nfs://a/x?version=4.2&transport=rdma", 200.0);
+        let picture = svg(&[a, peer("nfs://b/x", 100.0)]);
+        assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
+        assert_eq!(picture.matches("<rect x=").count(), 8);
+        // 860 - 250 - 110 wide, and half of that.
+        assert_eq!(picture.matches("width=\"500.0\"").count(), 2);
+        assert_eq!(picture.matches("width=\"250.0\"").count(), 2);
+        assert!(picture.contains("transport=rdma") && picture.contains("&amp;"), "{picture}");
+        assert!(!picture.contains("3&transport"), "it is escaped");
+        assert!(picture.contains("1000 us to 3000 us"), "{picture}");
+    }
+
+    #[test]
+    fn latency_beyond_all_scales_stays_in_the_picture() {
+        assert!((place(Duration::ZERO) - LEFT).abs() < 0.1);
+        assert!(place(Duration::from_secs(1000)) < WIDTH);
+    }
+}
