@@ -366,7 +366,8 @@ mod tests {
         let mut out = String::from(
             "# Metrics\n\n<!-- Made by `HEADGATE_WRITE_DOCS=1 cargo test -p gateway` from gateway/src/admin/metrics.rs. -->\n\n\
              `http://ADMIN/metrics` answers in the text format of Prometheus. These names stay as they are; what a new version counts \
-             besides gets a new name. `share` is empty for operations that belong to none (a logon, SEQUENCE, NULL); `transport` is \
+             besides gets a new name. `share` is empty for operations that belong to none (a logon, NULL). Of NFSv4, SEQUENCE \
+             and what only sets the file handle count as part of the operation behind them, unless they fail; `transport` is \
              `tcp` or the RDMA provider (`iwarp`, `verbs`). [`deploy/grafana.json`](../deploy/grafana.json) is a dashboard of them.\n\n\
              Rates of the last minutes and latency: `sum by (operation) (rate(headgate_operation_seconds_count[5m]))` and \
              `histogram_quantile(0.99, sum by (le, operation) (rate(headgate_operation_seconds_bucket[5m])))`.\n\n\

@@ -311,7 +311,17 @@ impl<'a> Compound<'a> {
     }
 
     /// Counts the operation that was performed; gives the time, at which the next one begins.
+    ///
+    /// What only prepares the next operation is not counted by itself unless it fails: to look at the clock after each would
+    /// cost a small READ more than all the rest of the counting. Its time is that of the next one.
     fn record(&mut self, opcode: u32, began: Instant, status: Status) -> Instant {
+        let prepares = matches!(
+            opcode,
+            op::SEQUENCE | op::PUTFH | op::PUTROOTFH | op::PUTPUBFH | op::SAVEFH | op::RESTOREFH
+        );
+        if prepares && status == Status::Ok && self.index + 1 < self.count {
+            return began;
+        }
         let share = match &self.current {
             Some(Object::Node(at)) => at.share.id,
             _ => NO_SHARE,
