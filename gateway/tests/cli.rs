@@ -217,7 +217,7 @@ fn bench_measures_every_load_over_both_transports() {
     ]);
     assert_eq!(o.status.code(), Some(0), "{}", stderr(&o));
     let told = json(&o);
-    assert_eq!(told["ratios"].as_array().unwrap().len(), 5);
+    assert_eq!(told["ratios"].as_array().unwrap().len(), 6);
     for target in told["targets"].as_array().unwrap() {
         let loads: Vec<&str> = target["loads"]
             .as_array()
