@@ -16,6 +16,7 @@ const LAB: &[&str] = &[
     "iproute2",
     "rdma-core",
     "rdmacm-utils",
+    "ibverbs-providers",
     "xfsprogs",
     "e2fsprogs",
     "util-linux",

@@ -4,6 +4,7 @@ $JOBS      names of modules beside this one, in order; each has `job(top)`, `top
 $VERS, $PROTO, $LABEL, $SERVER, $MOUNTPORT    see lab.py
 $KIND      `nfs` or `cifs`; $OPTIONS are further options of the mount
 $BACKEND   `host` (the gateway is on the host side of vec0), or a server in this guest: `knfsd`, `ksmbd`, `headgate`
+$DEVICE    the kind of RDMA device, `siw` or `rxe`; $RDMA is who serves RDMA where the gateway is in this guest
 """
 
 import contextlib
@@ -43,7 +44,7 @@ def kernel_is_content():
 def main():
     netdev = servers.netdev()
     if lab.PROTO == "rdma":
-        lab.run("rdma", "link", "add", "siw0", "type", "siw", "netdev", netdev)
+        servers.add_device(netdev)
     local = servers.start()
     if "multichannel" in ENV["JOBS"]:
         importlib.import_module("multichannel").second_network()
@@ -70,6 +71,8 @@ def main():
         check("client-counters", counters_are_sound)
     check("unmount", lab.umount, lab.TOP)
     check("kernel-log", kernel_is_content)
+    if servers.gateway:
+        check("gateway-stops", servers.stop)
     if local:
         servers.compare(local)
     return 1 if lab.failures else 0

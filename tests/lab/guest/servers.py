@@ -2,13 +2,15 @@
 beside the kernel's, and to serve XFS, which the host may not have)."""
 
 import glob
+import json
 import os
 import subprocess
 import time
+from concurrent import futures
 
 import lab
 import share
-from lab import ENV, run
+from lab import ENV, must_equal, run
 
 FOLDER = "/data"
 ADDRESS = "10.88.0.1"
@@ -16,6 +18,11 @@ ADDRESS = "10.88.0.1"
 PEER_FOLDER = "/peer"
 PEER_PORT = "20049"
 PEER_MOUNT_PORT = "20048"
+
+
+# The gateway in this guest, and the command that started it.
+gateway = None
+command = []
 
 
 def is_here():
@@ -30,6 +37,23 @@ def netdev():
     run("ip", "addr", "add", f"{ADDRESS}/24", "dev", "here")
     run("ip", "link", "set", "here", "up")
     return "here"
+
+
+ADD = "rdma link add {0} type $DEVICE netdev here"
+
+
+def device():
+    return f"{ENV.get('DEVICE', 'siw')}0"
+
+
+def add_device(on):
+    run("rdma", "link", "add", device(), "type", ENV.get("DEVICE", "siw"), "netdev", on)
+
+
+def resources():
+    """What programs and the kernel have of RDMA devices now, by the kernel's names."""
+    devices = json.loads(run("rdma", "-j", "resource", "show"))
+    return {kind: sum(d.get(kind, 0) for d in devices) for kind in ("pd", "cq", "qp", "cm_id", "mr", "ctx", "srq")}
 
 
 def mount_as_other_client(at):
@@ -138,17 +162,88 @@ def ksmbd():
 
 
 def headgate():
-    serve((f"data={FOLDER},squash=none", "ro=/ro,ro,squash=none", "squashed=/squashed", "small=/small"))
+    more = []
+    if lab.CIFS:
+        # A Linux client that signs gives up RDMA Write and Read; those that shall sign say so themselves.
+        write("/tmp/password", lab.PASSWORD)
+        more = ["--smb-signing", "offered", "--user", f"{lab.USER}=/tmp/password,uid=0,gid=0"]
+    shares = (f"data={FOLDER},squash=none", "ro=/ro,ro,squash=none", "squashed=/squashed", "small=/small,squash=none")
+    serve(shares, "--lease", "10s", "--grace", "10s", *more)
 
 
 def serve(shares, *options):
-    log = "/scratch/headgate.log"
-    command = ["/scratch/headgate", "serve", "--state", "/tmp/state", *options]
+    command[:] = ["/scratch/headgate", "serve", "--state", "/tmp/state", "--rdma", ENV.get("RDMA", "iwarp"), *options]
     for spec in shares:
-        command += ["--share", spec]
-    with open(log, "w") as f:
-        subprocess.Popen(command, stdout=f, stderr=subprocess.STDOUT)
-    lab.wait_until(lambda: b"headgate ready" in lab.pread_all(log), "headgate ready")
+        command.extend(["--share", spec])
+    begin()
+
+
+LOG, PID = "/scratch/headgate.log", "/tmp/headgate.pid"
+# Runs the gateway, and again when it was killed. Like the shell below it is there before anything is mounted: a process that
+# is made later waits for the server as soon as it closes its copies of open files.
+KEEPER = f"""while :; do "$@" >>{LOG} 2>&1 & echo $! >{PID}; wait $!; code=$?; [ $code -gt 128 ] || exit $code; sleep 2; done"""
+shell = None
+
+
+def begin():
+    global gateway, shell
+    write(LOG, "")
+    gateway = subprocess.Popen(["sh", "-c", KEEPER, "sh", *command])
+    shell = subprocess.Popen(["sh"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_until_ready(1)
+
+
+def wait_until_ready(times):
+    def ready():
+        must_equal(gateway.poll(), None, "exit code of a gateway that starts")
+        return lab.pread_all(LOG).count(b"headgate ready") == times
+    lab.wait_until(ready, f"headgate ready {times} times")
+
+
+def in_shell(line):
+    shell.stdin.write(f"{line} 2>&1; echo =$?\n")
+    shell.stdin.flush()
+    said = ""
+    while not said.splitlines()[-1:] or not said.splitlines()[-1].startswith("="):
+        said += shell.stdout.readline()
+    must_equal(said.strip(), "=0", line)
+
+
+def stop():
+    """As a service manager does; its log is complete then."""
+    in_shell(f"kill $(cat {PID})")
+    must_equal(gateway.wait(20), 0, "exit code")
+
+
+def kill_gateway():
+    """kill -9; its keeper starts it on the same state after a moment."""
+    before = lab.pread_all(LOG).count(b"headgate ready")
+    in_shell(f"kill -9 $(cat {PID})")
+    wait_until_ready(before + 1)
+
+
+def unplug():
+    """Removes the device and adds it again. The first waits until nobody uses it: these devices have no way to take themselves
+    from a program."""
+    in_shell(f"timeout 30 rdma link delete {device()} && sleep 2 && {ADD.format(device())}")
+
+
+TROUBLES = futures.ThreadPoolExecutor(1)
+made = []
+
+
+def make_trouble(words):
+    """Asks for it where the server is, here or on the host; the caller goes on."""
+    if is_here():
+        made.append(TROUBLES.submit({"kill-gateway": kill_gateway, "unplug": unplug}[words]))
+    else:
+        lab.tell_host(words)
+
+
+def trouble_is_over():
+    """What was asked for here has been done."""
+    for trouble in made:
+        trouble.result(60)
 
 
 def compare(folder):

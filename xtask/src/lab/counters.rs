@@ -15,10 +15,12 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Reads a log.
-    pub(super) fn of_log(log: &str) -> Counters {
+    /// Reads a log; only the lines of this transport, if one is named.
+    pub(super) fn of_log(log: &str, transport: &str) -> Counters {
         let mut counters = Counters::default();
-        for line in log.lines().map(without_colour).filter(|l| l.contains(MARK)) {
+        let named = format!("transport=\"{transport}\"");
+        let ours = |l: &String| l.contains(MARK) && (transport.is_empty() || l.contains(&named));
+        for line in log.lines().map(without_colour).filter(ours) {
             counters.connections += 1;
             for (name, value) in line.split_whitespace().filter_map(|word| word.split_once('=')) {
                 if let Ok(n) = value.parse::<u64>() {
@@ -82,7 +84,7 @@ mod tests {
 
     #[test]
     fn connections_are_added_up() {
-        let counters = Counters::of_log(LOG);
+        let counters = Counters::of_log(LOG, "");
         assert_eq!(counters.connections, 2);
         assert_eq!((counters.get("rdma_write"), counters.get("rdma_read")), (Ok(1000), Ok(1000)));
         assert_eq!(counters.bulk_by_rdma(1000), Ok(()));
@@ -93,11 +95,20 @@ mod tests {
     #[test]
     fn bulk_by_send_is_found() {
         let log = "connection end rdma_write=9 rdma_read=9 inline_in=1000000 requests=10";
-        assert!(Counters::of_log(log).bulk_by_rdma(9).is_err());
+        assert!(Counters::of_log(log, "").bulk_by_rdma(9).is_err());
+    }
+
+    #[test]
+    fn a_transport_is_counted_alone() {
+        let log = "connection end transport=\"verbs\" rdma_write=1\n\
+                   connection end transport=\"tcp\" rdma_write=2";
+        let counters = Counters::of_log(log, "verbs");
+        assert_eq!((counters.connections, counters.get("rdma_write")), (1, Ok(1)));
+        assert_eq!(Counters::of_log(log, "iwarp").connections, 0);
     }
 
     #[test]
     fn a_log_without_counters_is_no_proof() {
-        assert!(Counters::of_log("connection end").nothing_by_rdma().is_err());
+        assert!(Counters::of_log("connection end", "").nothing_by_rdma().is_err());
     }
 }

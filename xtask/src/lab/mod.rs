@@ -50,7 +50,10 @@ struct Lab {
 pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     let all = || SCENARIOS.iter().chain(CAPTURED).chain(BESIDE);
     let verbose = args.iter().any(|a| a == "-v");
-    let jobs = args.iter().find_map(|a| a.strip_prefix("--jobs="));
+    let given = |option| args.iter().find_map(|a| a.strip_prefix(option)).map(str::to_owned);
+    // For as long as this program runs, which is not long.
+    let given = |option| given(option).map(|text| &*text.leak());
+    let (jobs, provider) = (given("--jobs="), given("--rdma="));
     let names: Vec<&String> = args.iter().filter(|a| !a.starts_with('-')).collect();
     if args.iter().any(|a| a == "--list") || names.is_empty() {
         all().for_each(|s| println!("{:16} {}", s.name, s.jobs));
@@ -61,7 +64,10 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     }
     let chosen: Vec<Scenario> = all()
         .filter(|s| names.iter().any(|n| *n == s.name))
-        .map(|s| Scenario { jobs: jobs.map_or(s.jobs, |j| j.to_owned().leak()), ..*s })
+        .map(|s| {
+            let (jobs, provider) = (jobs.unwrap_or(s.jobs), provider.unwrap_or(s.provider));
+            Scenario { jobs, provider, ..*s }
+        })
         .collect();
     Ok(Lab::new(verbose)?.run_all(chosen, 1)?.report(Some("lab")))
 }

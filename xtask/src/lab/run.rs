@@ -18,6 +18,9 @@ use crate::sh::{Result, Tally, output};
 /// What the job `sizes` reads, and what it writes, at the least: every size twice, less what goes in line.
 const SIZES_BULK: u64 = 2 * 3 * (9 << 20);
 
+/// Why a run with the gateway in the guest proves nothing.
+const NOT_SEEN: &str = "no connection of this provider ended in the gateway's log";
+
 /// A place to run scenarios in.
 #[derive(Debug)]
 pub(super) struct Place<'a> {
@@ -69,6 +72,8 @@ impl Place<'_> {
             ("PROTO", scenario.proto.into()),
             ("LABEL", scenario.name.into()),
             ("JOBS", scenario.jobs.into()),
+            ("DEVICE", scenario.device.into()),
+            ("RDMA", scenario.provider.into()),
         ];
         env.extend(scenario.trouble.map(|words| ("TROUBLE", words.into())));
         if scenario.server == Server::Container {
@@ -159,10 +164,29 @@ impl Place<'_> {
             fs::copy(gateway::program(), guest.scratch.join("headgate"))
                 .map_err(|e| format!("headgate: {e}"))?;
         }
-        guest.run(scenario.name, |words| match words.strip_prefix("figure ") {
+        let mut tally = guest.run(scenario.name, |words| match words.strip_prefix("figure ") {
             Some(figure) => self.lab.note(figure),
             None => Err("the server is in the guest".into()),
-        })
+        })?;
+        if backend == "headgate" {
+            self.judge_inside(scenario, &guest, &mut tally);
+        }
+        Ok(tally)
+    }
+
+    /// What the log of a gateway in the guest says afterwards: by whom its RDMA went, and how much.
+    fn judge_inside(&self, scenario: &Scenario, guest: &Guest<'_>, tally: &mut Tally) {
+        let log = fs::read(guest.scratch.join("headgate.log")).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let label = scenario.name;
+        tally.count(&format!("{label}/gateway-log"), nothing_broken(&log));
+        let counters = Counters::of_log(&log, scenario.provider);
+        let seen = if counters.connections > 0 { Ok(()) } else { Err(NOT_SEEN.to_owned()) };
+        tally.count(&format!("{label}/{}", scenario.provider), seen);
+        if scenario.jobs.contains("sizes") {
+            let said = counters.bulk_by_rdma(SIZES_BULK);
+            tally.count(&format!("{label}/gateway-counters"), said);
+        }
     }
 }
 
@@ -180,7 +204,7 @@ fn compare(scratch: &Path, share: &Path, tally: &mut Tally) {
 fn which_way(gateway: &Gateway<'_>, direct: bool) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(5);
     loop {
-        let counters = Counters::of_log(&gateway.log());
+        let counters = Counters::of_log(&gateway.log(), "");
         let verdict =
             if direct { counters.bulk_by_rdma(SIZES_BULK) } else { counters.nothing_by_rdma() };
         if verdict.is_ok() || Instant::now() > end {
@@ -193,7 +217,10 @@ fn which_way(gateway: &Gateway<'_>, direct: bool) -> Result<()> {
 /// It still runs, and nothing in its log says that it broke a rule of its own.
 fn gateway_is_content(gateway: &mut Gateway, label: &str, tally: &mut Tally) {
     tally.count(&format!("{label}/gateway-runs"), gateway.is_running());
-    let log = gateway.log();
+    tally.count(&format!("{label}/gateway-log"), nothing_broken(&gateway.log()));
+}
+
+fn nothing_broken(log: &str) -> Result<()> {
     let panicked = log.lines().find(|l| l.contains("panicked") || l.contains(" ERROR "));
-    tally.count(&format!("{label}/gateway-log"), panicked.map_or(Ok(()), |l| Err(l.to_owned())));
+    panicked.map_or(Ok(()), |line| Err(line.to_owned()))
 }

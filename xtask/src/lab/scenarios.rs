@@ -44,7 +44,11 @@ pub(super) struct Scenario {
     pub(super) proto: &'static str,
     pub(super) jobs: &'static str,
     pub(super) server: Server,
-    /// What the guest asks of the host in the middle of its copy.
+    /// The kind of the guest's RDMA device.
+    pub(super) device: &'static str,
+    /// Who serves RDMA, where the gateway is in the guest.
+    pub(super) provider: &'static str,
+    /// What happens to the server in the middle of the guest's copy.
     pub(super) trouble: Option<&'static str>,
     /// A second guest runs the same at the same time.
     pub(super) pair: bool,
@@ -63,6 +67,8 @@ impl Scenario {
             proto,
             jobs: FILES,
             server: Server::Host,
+            device: "siw",
+            provider: "iwarp",
             trouble: None,
             pair: false,
             captured: false,
@@ -84,6 +90,11 @@ impl Scenario {
 
     const fn on(self, server: Server) -> Scenario {
         Scenario { server, ..self }
+    }
+
+    /// With the gateway in the guest, on a device of this kind by the verbs of the kernel and rdma-core.
+    const fn verbs(self, device: &'static str) -> Scenario {
+        Scenario { device, provider: "verbs", server: Server::Guest("ext4"), ..self }
     }
 
     const fn pair(self) -> Scenario {
@@ -143,6 +154,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::new("xfs-v4.2-rdma", "4.2", "rdma")
         .jobs("sizes,v42,semantics")
         .on(Server::Guest("xfs")),
+    Scenario::new("connects-iwarp", "4.1", "rdma").jobs("connects").on(Server::Guest("ext4")),
     Scenario::new("pair-v3-tcp", "3", "tcp").pair(),
     Scenario::new("pair-v3-rdma", "3", "rdma").pair(),
     Scenario::new("pair-v4.0-rdma", "4.0", "rdma").pair(),

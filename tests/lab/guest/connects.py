@@ -1,0 +1,52 @@
+"""Many connections come and go, and nothing of them stays: what the kernel holds of RDMA for whom, and the gateway's memory and
+its own list, are the same before and after. The client is rdma-core's `cmtime`, whose connections carry no message."""
+
+import json
+import subprocess
+import urllib.request
+
+import lab
+import servers
+from lab import check, must, must_equal, wait_until
+
+# Of a device in software a process gets no more queue pairs than a few tens.
+AT_ONCE, ROUNDS = 50, 10
+ADMIN = "http://127.0.0.1:9464/status"
+
+
+def status():
+    with urllib.request.urlopen(ADMIN, timeout=10) as answer:
+        return json.load(answer)
+
+
+def held():
+    """Resources of the kernel; buffers in use; connections."""
+    s = status()
+    return {**servers.resources(), "buffers": sum(c["used"] for c in s["pool"]), "connections": len(s["connections"])}
+
+
+def opened():
+    return sum(n for way, n in status()["opened"].items() if way == f"nfs/{lab.ENV['RDMA']}")
+
+
+def come_and_go():
+    command = ["cmtime", "-s", servers.ADDRESS, "-p", "20049", "-c", str(AT_ONCE)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    must_equal((done.returncode, done.stderr), (0, ""), "exit code and errors of cmtime")
+
+
+def nothing_stays():
+    come_and_go()  # What a device has once for all of its connections is there from now on.
+    wait_until(lambda: held()["connections"] <= 1, "connections to end")
+    before, opened_before = held(), opened()
+    for _ in range(ROUNDS):
+        come_and_go()
+    try:
+        wait_until(lambda: held() == before, "as before")
+    except lab.Failed:
+        must_equal(held(), before, "held")
+    must(opened() - opened_before >= AT_ONCE * ROUNDS, f"only {opened() - opened_before} connections came")
+
+
+def job(top):
+    check("connects/nothing-stays", nothing_stays)
