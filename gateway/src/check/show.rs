@@ -121,7 +121,7 @@ fn rdma_words(f: &Findings<'_>, place: &Place) -> Vec<String> {
             "no RDMA for RoCE and InfiniBand clients: that needs an RDMA device on this side"
                 .into(),
         ),
-        Err(why) => words.push(format!("no RDMA for RoCE and InfiniBand clients: {why}")),
+        Err(why) => words.push(format!("no RDMA by a device: {why}")),
         Ok(Some(s)) if s.fabric == Fabric::Iwarp => {
             words.push(format!(
                 "no RDMA for RoCE and InfiniBand clients: {} speaks iWARP",

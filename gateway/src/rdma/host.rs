@@ -79,12 +79,13 @@ fn lock_limit() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Memlock).current
 }
 
-/// The capability counts only in the first user namespace, of which the map says that everybody is who he is.
+/// The capability counts only in the first user namespace, of which the map says that everybody is who he is; a kernel without
+/// user namespaces has no map.
 fn may_lock_all(status: &str, uid_map: &str) -> bool {
     let effective = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
     let bits = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
     let map: Vec<&str> = uid_map.split_ascii_whitespace().collect();
-    bits & (1 << CAP_IPC_LOCK) != 0 && map == ["0", "0", "4294967295"]
+    bits & (1 << CAP_IPC_LOCK) != 0 && (map.is_empty() || map == ["0", "0", "4294967295"])
 }
 
 /// Devices read and write the payload memory, so the kernel holds it in place.
@@ -131,6 +132,7 @@ mod tests {
         let root = "Name:\tx\nCapEff:\t000001ffffffffff\n";
         let all = "         0          0 4294967295\n";
         assert!(may_lock_all(root, all));
+        assert!(may_lock_all(root, ""));
         assert!(!may_lock_all(root, "         0     100000      65536\n"));
         assert!(!may_lock_all("CapEff:\t0000000000000000\n", all));
         assert!(!may_lock_all("", ""));
