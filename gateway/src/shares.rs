@@ -13,6 +13,8 @@ use vfs::local::{LocalBackend, LocalConfig};
 use vfs::mem::MemBackend;
 use vfs::namespace::{Cidr, Share, Shares, Squash};
 
+use crate::rdma::doors;
+
 /// A share and where its files are.
 #[derive(Clone)]
 struct Opened {
@@ -107,8 +109,11 @@ fn backend(s: &config::Share) -> Result<Arc<dyn Backend>, String> {
         Source::Memory => {
             MemBackend::new(memory_volume_max()).map_err(|e| format!("share {}: {e}", s.name))?
         }
-        Source::Folder(path) => LocalBackend::open(LocalConfig::new(path.clone()))
-            .map_err(|e| format!("share {}: {}: {e}", s.name, path.display()))?,
+        Source::Folder(path) => {
+            let callers_apart = doors::usable_at_start().is_ok();
+            LocalBackend::open(LocalConfig { callers_apart, ..LocalConfig::new(path.clone()) })
+                .map_err(|e| format!("share {}: {}: {e}", s.name, path.display()))?
+        }
     })
 }
 

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use config::{Rdma, RdmaCrc, Settings};
@@ -37,6 +37,21 @@ const REFUSED_FOR: Duration = Duration::from_secs(60);
 pub(crate) fn hardware() -> Result<Arc<dyn Provider>, String> {
     ibverbs::available()?;
     Ok(Arc::new(Verbs::new(VerbsConfig::default())))
+}
+
+/// Whether devices could be used when this was first asked, which is before files are opened: threads that have acted as a caller
+/// cannot use devices any more ([`vfs::local::LocalConfig::callers_apart`]).
+pub(crate) fn usable_at_start() -> &'static Result<(), String> {
+    static USABLE: OnceLock<Result<(), String>> = OnceLock::new();
+    USABLE.get_or_init(|| hardware().map(drop))
+}
+
+/// Whether devices can be used now by this process.
+pub(crate) fn usable() -> Result<(), String> {
+    match (usable_at_start(), hardware()) {
+        (Err(why), Ok(_)) => Err(format!("when headgate started, {why}: restart it")),
+        (_, now) => now.map(drop),
+    }
 }
 
 /// Where something listens now; shared with those who tell clients.

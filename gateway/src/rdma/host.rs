@@ -43,7 +43,7 @@ pub(crate) fn look(settings: &Settings) -> Host {
     Host {
         addresses: netdev::addresses(),
         devices,
-        library: super::doors::hardware().map(drop),
+        library: super::doors::usable(),
         closed,
         memlock: memlock(settings.memory, lock_limit()),
     }

@@ -75,12 +75,12 @@ impl LocalNode {
 
     /// Runs a call that looks up or changes names in this directory and creates nothing: as the process, if the caller has
     /// the permission `mode` that it takes, else as the caller, so that the kernel says what is wrong.
-    pub(super) fn on_names<T>(
+    pub(super) fn on_names<T: Send>(
         &self,
         cred: &Cred,
         mode: i32,
         attr: Option<&Attr>,
-        f: impl FnOnce() -> VfsResult<T>,
+        f: impl FnOnce() -> VfsResult<T> + Send,
     ) -> VfsResult<T> {
         let identity = &self.volume.identity;
         if !identity.differs(cred) {
@@ -233,12 +233,12 @@ impl LocalNode {
 
     /// Runs `f`, which sets attributes: as the process where the kernel would let the caller do the same with the same
     /// result, else as the caller.
-    fn setting<T>(
+    fn setting<T: Send>(
         &self,
         cred: &Cred,
         set: &SetAttr,
         attr: &Attr,
-        f: impl FnOnce() -> VfsResult<T>,
+        f: impl FnOnce() -> VfsResult<T> + Send,
     ) -> VfsResult<T> {
         let identity = &self.volume.identity;
         let owner = identity.effective(cred).uid == attr.uid;

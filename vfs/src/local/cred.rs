@@ -18,7 +18,7 @@ use rustix::thread::CapabilitySet;
 use crate::error::{VfsError, VfsResult};
 use crate::types::Cred;
 
-use super::sys;
+use super::{apart, sys};
 
 thread_local! {
     /// The supplementary groups of this thread as we last set them. A new thread inherits unknown ones.
@@ -33,12 +33,14 @@ pub(crate) struct Identity {
     switches: bool,
     /// Not every user or group exists here, so that each switch is looked at afterwards.
     partial: bool,
+    /// Threads of the runtime keep their identity: see [`apart`].
+    apart: bool,
 }
 
 impl Identity {
     /// Finds out what this process may do. `alone`: do not switch even if it could.
     /// A superuser that cannot become anybody else is refused: it would serve every caller as itself.
-    pub(crate) fn probe(alone: bool) -> VfsResult<Self> {
+    pub(crate) fn probe(alone: bool, apart: bool) -> VfsResult<Self> {
         let own = Cred {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
@@ -57,7 +59,7 @@ impl Identity {
             return Err(VfsError::Perm);
         }
         let partial = !(all_mapped("/proc/self/uid_map") && all_mapped("/proc/self/gid_map"));
-        Ok(Self { own, switches, partial })
+        Ok(Self { own, switches, partial, apart })
     }
 
     /// An operation for `cred` needs other rights than the process's own.
@@ -76,7 +78,7 @@ impl Identity {
     }
 
     /// Takes the caller's identity on this thread until the guard is dropped.
-    pub(crate) fn enter(&self, cred: &Cred) -> VfsResult<Scope> {
+    fn enter(&self, cred: &Cred) -> VfsResult<Scope> {
         let mut scope = Scope { uid: None, gid: None, on_this_thread: PhantomData };
         if !self.switches {
             return Ok(scope);
@@ -100,11 +102,22 @@ impl Identity {
     }
 
     /// Runs `f` as the caller.
-    pub(crate) fn run<T>(&self, cred: &Cred, f: impl FnOnce() -> VfsResult<T>) -> VfsResult<T> {
-        let scope = self.enter(cred)?;
-        let answer = f();
-        drop(scope);
-        answer
+    pub(crate) fn run<T: Send>(
+        &self,
+        cred: &Cred,
+        f: impl FnOnce() -> VfsResult<T> + Send,
+    ) -> VfsResult<T> {
+        let acts = || {
+            let scope = self.enter(cred)?;
+            let answer = f();
+            drop(scope);
+            answer
+        };
+        let is_other = self.switches && (cred.uid != self.own.uid || cred.gid != self.own.gid);
+        match self.apart && is_other && tokio::runtime::Handle::try_current().is_ok() {
+            true => apart::run(acts),
+            false => acts(),
+        }
     }
 }
 
@@ -132,7 +145,7 @@ fn has_capabilities() -> bool {
 }
 
 /// While this lives, the thread acts as a caller. It cannot leave the thread.
-pub(crate) struct Scope {
+struct Scope {
     uid: Option<u32>,
     gid: Option<u32>,
     on_this_thread: PhantomData<*const ()>,

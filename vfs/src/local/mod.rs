@@ -33,6 +33,7 @@
 //! *Process-wide effects.* Opening a backend sets the umask to 0 (clients send the modes they want; default ACLs are the
 //! kernel's business) and raises the soft limit of open files to the hard one.
 
+mod apart;
 mod attrs;
 mod cache;
 mod cred;
@@ -79,6 +80,9 @@ pub struct LocalConfig {
     /// Use no privilege even if the process has it: no kernel handles, and everybody is served as the process itself. What
     /// a process that is not root does anyway.
     pub unprivileged: bool,
+    /// Threads of the runtime never act as a caller themselves, which costs some microseconds for each access that needs
+    /// that: for a process that uses RDMA devices.
+    pub callers_apart: bool,
     /// For how long a directory that was found below the share is taken to be there still.
     pub recheck: Duration,
 }
@@ -90,6 +94,7 @@ impl LocalConfig {
             root: root.into(),
             read_only: false,
             unprivileged: false,
+            callers_apart: false,
             recheck: Duration::from_secs(1),
         }
     }
@@ -164,7 +169,7 @@ impl LocalBackend {
             fsid: found.fsid,
             tag: found.tag,
             proc_fd,
-            identity: Identity::probe(config.unprivileged)?,
+            identity: Identity::probe(config.unprivileged, config.callers_apart)?,
             kernel_handles: found.kernel_handles && !config.unprivileged,
             read_only: config.read_only,
             folder: config.root,

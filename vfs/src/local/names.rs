@@ -255,7 +255,7 @@ impl LocalNode {
         cred: &Cred,
         name: &[u8],
         set: &SetAttr,
-        make: impl FnOnce(BorrowedFd<'_>) -> Result<(), Errno>,
+        make: impl FnOnce(BorrowedFd<'_>) -> Result<(), Errno> + Send,
     ) -> VfsResult<Made> {
         let dir = self.change_name(name)?;
         let before = self.attr()?;

@@ -53,10 +53,10 @@ pub(super) fn growing(
 
 impl LocalNode {
     /// Runs `f` with a descriptor that is good for attributes, as the caller.
-    fn with_xattrs<T>(
+    fn with_xattrs<T: Send>(
         &self,
         cred: &Cred,
-        f: impl FnOnce(BorrowedFd<'_>) -> VfsResult<T>,
+        f: impl FnOnce(BorrowedFd<'_>) -> VfsResult<T> + Send,
     ) -> VfsResult<T> {
         match self.kind {
             Kind::File => {
