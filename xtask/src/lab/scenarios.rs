@@ -163,8 +163,6 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::new("verbs-siw-v4.2", "4.2", "rdma").verbs("siw"),
     Scenario::new("verbs-rxe-kill", "4.1", "rdma").trouble("kill-gateway").verbs("rxe"),
     Scenario::new("verbs-siw-kill", "3", "rdma").trouble("kill-gateway").verbs("siw"),
-    Scenario::new("verbs-rxe-unplug", "4.2", "rdma").trouble("unplug").verbs("rxe"),
-    Scenario::new("verbs-siw-unplug", "3", "rdma").trouble("unplug").verbs("siw"),
     Scenario::new("verbs-rxe-connects", "4.1", "rdma").jobs("connects").verbs("rxe"),
     Scenario::new("verbs-siw-connects", "4.1", "rdma").jobs("connects").verbs("siw"),
     Scenario::cifs("verbs-rxe-smb", "3.1.1", "rdma").verbs("rxe"),
