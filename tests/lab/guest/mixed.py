@@ -98,7 +98,72 @@ def exclusive(top):
     os.close(made)
 
 
-CHECKS = (same_bytes, names, nfs_write_is_seen, smb_write_is_seen, cached_write_is_seen, locks_meet, exclusive)
+def each(paths, work):
+    """Processes that work at the same time, one for each path; every one must end well."""
+    children = []
+    for number, path in enumerate(paths):
+        child = os.fork()
+        if child == 0:
+            try:
+                work(number, path)
+                os._exit(0)
+            except BaseException as why:
+                print(f"# {path}: {why!r}", flush=True)
+                os._exit(1)
+        children.append(child)
+    ends = [os.waitpid(child, 0)[1] for child in children]
+    must(not any(ends), f"a process failed: {ends}")
+
+
+def counter(top):
+    """Eight processes count under a lock, by either protocol: no step is lost."""
+    path, turns = put(f"{top}/counter", b"0" * 8), 6
+
+    def count(_, at):
+        with open(at, "r+b", buffering=0) as f:
+            for _ in range(turns):
+                lock_soon(f)
+                value = int(os.pread(f.fileno(), 8, 0))
+                os.pwrite(f.fileno(), b"%08d" % (value + 1), 0)
+                os.fsync(f.fileno())
+                lock(f, fcntl.F_UNLCK)
+
+    each([path, by_nfs(path)] * 4, count)
+    must_equal(int(pread_all(path)), 8 * turns, "by SMB")
+    must_equal(int(pread_all(by_nfs(path))), 8 * turns, "by NFS")
+
+
+def lock_soon(f):
+    """Asks until the lock is there: a client that waits in line would wait by its own protocol's clock."""
+    until = time.monotonic() + 30
+    while True:
+        try:
+            return lock(f, fcntl.F_WRLCK)
+        except OSError as why:
+            must(why.errno in DENIED and time.monotonic() < until, f"the lock: {why}")
+            time.sleep(0.002)
+
+
+def appends(top):
+    """Appends under a lock, by either protocol: every line is there once and whole."""
+    path, lines = put(f"{top}/appended", b""), 8
+
+    def append(number, at):
+        with open(at, "ab", buffering=0) as f, open(at, "r+b", buffering=0) as guard:
+            for n in range(lines):
+                lock_soon(guard)
+                os.fstat(f.fileno())
+                f.write(b"%d-%03d\n" % (number, n))
+                os.fsync(f.fileno())
+                lock(guard, fcntl.F_UNLCK)
+
+    each([path, by_nfs(path)] * 2, append)
+    wanted = sorted(b"%d-%03d" % (number, n) for number in range(4) for n in range(lines))
+    must_equal(sorted(pread_all(path).split()), wanted)
+
+
+CHECKS = (same_bytes, names, nfs_write_is_seen, smb_write_is_seen, cached_write_is_seen, locks_meet, exclusive, counter,
+          appends)
 
 
 def job(top):

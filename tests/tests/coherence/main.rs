@@ -9,6 +9,7 @@ mod cell;
 mod document;
 mod kinds;
 mod mute;
+mod names;
 mod notify;
 mod rules;
 mod side;

@@ -1,0 +1,171 @@
+//! Names as both sides see them, and names that go while somebody has the file open.
+
+use std::collections::BTreeSet;
+
+use client::Error;
+use client::nfs3::{CreateHow, SetAttr};
+use client::nfs4;
+use client::smb::OpenHow;
+use headgate_tests::world::World;
+use headgate_tests::world::smb::{alice, with_alice};
+use smbd_core::status::Status;
+use smbd_core::wire::create::{Disposition, access, share};
+
+use crate::side::{Side, Way, patiently};
+
+/// A name by NFS and in the folder, and the same by SMB.
+const PAIRS: [(&str, &str); 8] = [
+    ("plain", "plain"),
+    ("Größe", "Größe"),
+    ("a:b", "a\u{f022}b"),
+    ("what? *now*", "what\u{f025} \u{f021}now\u{f021}"),
+    ("\"<|>\"", "\u{f020}\u{f023}\u{f027}\u{f024}\u{f020}"),
+    ("back\\slash", "back\u{f026}slash"),
+    ("dot.", "dot\u{f029}"),
+    ("space ", "space\u{f028}"),
+];
+
+async fn sides() -> (World, tempfile::TempDir, Side, Side) {
+    let (world, dir) = with_alice(|_| ()).await;
+    let a = Side::connect(&world, &alice(), Way::Tcp).await.unwrap();
+    let b = Side::connect(&world, &alice(), Way::Tcp).await.unwrap();
+    (world, dir, a, b)
+}
+
+async fn make(b: &Side, name: &str) {
+    let how = CreateHow::Guarded(SetAttr::default());
+    b.nfs3.create(&b.root3, name.as_bytes(), how).await.unwrap();
+}
+
+async fn status(a: &Side, name: &str, how: &OpenHow) -> Result<(), Status> {
+    match a.smb.open_cached(name, how).await {
+        Ok((file, _)) => {
+            a.smb.close(file).await.unwrap();
+            Ok(())
+        }
+        Err(Error::Smb(_, status)) => Err(status),
+        Err(other) => panic!("{name}: {other}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_side_finds_what_the_other_made() {
+    let (world, _dir, a, b) = sides().await;
+    for (at, (nfs, smb)) in PAIRS.iter().enumerate() {
+        if at % 2 == 0 {
+            make(&b, nfs).await;
+        } else {
+            let file = a.smb.create(smb).await.unwrap();
+            a.smb.close(file).await.unwrap();
+        }
+    }
+    let on_disk = std::fs::read_dir(world.folder()).unwrap();
+    let on_disk: BTreeSet<String> =
+        on_disk.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    assert_eq!(on_disk, PAIRS.iter().map(|p| p.0.to_owned()).collect());
+    let listed: BTreeSet<String> =
+        a.smb.list("").await.unwrap().into_iter().map(|e| e.name).collect();
+    assert_eq!(listed, PAIRS.iter().map(|p| p.1.to_owned()).collect());
+    for (nfs, smb) in PAIRS {
+        assert_eq!(status(&a, smb, &OpenHow::READ).await, Ok(()), "{smb:?}");
+        b.nfs3.lookup(&b.root3, nfs.as_bytes()).await.unwrap();
+    }
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_is_kept_and_told_apart_by_nfs_only() {
+    let (world, _dir, a, b) = sides().await;
+    make(&b, "Readme").await;
+    assert_eq!(status(&a, "README", &OpenHow::READ).await, Ok(()));
+    let new = OpenHow { disposition: Disposition::Create, ..OpenHow::WRITE };
+    assert_eq!(status(&a, "readme", &new).await, Err(Status::OBJECT_NAME_COLLISION));
+    let missing = b.nfs3.lookup(&b.root3, b"readme").await;
+    assert!(matches!(missing, Err(Error::Nfs3(2))), "NFS3ERR_NOENT: {missing:?}");
+    // NFS may make a second one; each side then reaches both by their exact names.
+    make(&b, "readme").await;
+    std::fs::write(world.folder().join("readme"), b"small").unwrap();
+    for (name, size) in [("readme", 5), ("Readme", 0)] {
+        let (file, _) = a.smb.open_cached(name, &OpenHow::READ).await.unwrap();
+        assert_eq!(file.size, size, "{name}");
+        a.smb.close(file).await.unwrap();
+    }
+    // Composed and decomposed letters are two names, by either protocol.
+    make(&b, "u\u{308}").await;
+    assert_eq!(status(&a, "\u{fc}", &OpenHow::READ).await, Err(Status::OBJECT_NAME_NOT_FOUND));
+    assert_eq!(status(&a, "u\u{308}", &OpenHow::READ).await, Ok(()));
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_that_shares_no_deleting_keeps_its_name() {
+    let (world, _dir, a, b) = sides().await;
+    make(&b, "kept").await;
+    let no_delete = OpenHow { share: share::READ | share::WRITE, ..OpenHow::READ };
+    let (file, _) = a.smb.open_cached("kept", &no_delete).await.unwrap();
+    b.nfs3.remove(&b.root3, b"kept").await.unwrap_err();
+    b.nfs3.rename(&b.root3, b"kept", &b.root3, b"moved").await.unwrap_err();
+    b.nfs4.remove(&b.root4, b"kept").await.unwrap_err();
+    b.nfs4.rename(&b.root4, b"kept", &b.root4, b"moved").await.unwrap_err();
+    // Nor may another file be moved over it.
+    make(&b, "other").await;
+    b.nfs4.rename(&b.root4, b"other", &b.root4, b"kept").await.unwrap_err();
+    assert!(world.folder().join("kept").exists());
+    a.smb.close(file).await.unwrap();
+    // One that shares it lets a client of NFS hide the name of what it has open (the silly rename).
+    let (file, _) = a.smb.open_cached("kept", &OpenHow::READ).await.unwrap();
+    b.nfs4.rename(&b.root4, b"kept", &b.root4, b".nfs0001").await.unwrap();
+    assert!(a.smb.read(&file, 0, 5).await.unwrap().is_empty());
+    a.smb.close(file).await.unwrap();
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn state_belongs_to_the_file_and_not_to_its_name() {
+    let (world, _dir, a, b) = sides().await;
+    std::fs::write(world.folder().join("one"), b"12345").unwrap();
+    let (fh, _) = b.nfs3.lookup(&b.root3, b"one").await.unwrap();
+    b.nfs3.link(&fh, &b.root3, b"two").await.unwrap();
+    let alone = OpenHow { share: 0, ..OpenHow::READ };
+    let (file, _) = a.smb.open_cached("one", &alone).await.unwrap();
+    assert_eq!(status(&a, "two", &OpenHow::READ).await, Err(Status::SHARING_VIOLATION));
+    let how = nfs4::OpenHow::READ;
+    let open = b.nfs4.open(&b.root4, b"two", b"owner", how).await;
+    assert!(matches!(open, Err(Error::Nfs4(_, 10015))), "NFS4ERR_SHARE_DENIED: {open:?}");
+    a.smb.close(file).await.unwrap();
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_to_be_deleted_goes_with_its_last_smb_open() {
+    let (world, _dir, mut a, b) = sides().await;
+    std::fs::write(world.folder().join("doomed"), b"12345").unwrap();
+    // A client of NFS reads it by a delegation, which it gives back when it is asked.
+    let how = nfs4::OpenHow::READ;
+    let open = b.nfs4.open(&b.root4, b"doomed", b"owner", how).await.unwrap();
+    let delegation = open.delegation.expect("a delegation");
+    let mut b = b;
+    let deleting = async {
+        let mask = access::DELETE | access::READ_DATA;
+        let how = OpenHow { access: mask, ..OpenHow::READ };
+        let (file, _) = a.smb.open_cached("doomed", &how).await.unwrap();
+        a.smb.delete_on_close(&file).await.unwrap();
+        file
+    };
+    let giving_back = async {
+        let recall = b.recalls.recv().await.expect("a recall");
+        assert_eq!(recall.stateid, delegation.stateid);
+        b.nfs4.delegreturn(&open.fh, delegation.stateid).await.unwrap();
+    };
+    let (file, ()) = tokio::join!(deleting, giving_back);
+    assert_eq!(status(&a, "doomed", &OpenHow::READ).await, Err(Status::DELETE_PENDING));
+    assert!(world.folder().join("doomed").exists());
+    a.smb.close(file).await.unwrap();
+    assert!(!world.folder().join("doomed").exists());
+    // Who had it open by NFS has it still, as after a removal by NFS.
+    let read = patiently(|| b.nfs4.read(&open.fh, open.stateid, 0, 5)).await.unwrap();
+    assert_eq!(read.0.iter().map(|p| p.len()).sum::<usize>(), 5);
+    b.nfs4.close(&open).await.unwrap();
+    assert!(a.breaks.try_recv().is_err());
+    world.running.stop().await;
+}
