@@ -127,7 +127,11 @@ impl Grants {
             // Nothing more is told before the step under way is acknowledged, so what it leaves may be read from the cache until
             // then.
             let reads_on = g.breaking.is_some_and(|b| b.to.without(e.keep).has(Caching::READ));
-            let wait = e.wait || reads_on;
+            // Among themselves clients of SMB go on as Windows lets them. Others must not: whoever has unlocked what it wrote by
+            // NFS counts on it that nobody reads an older cache after that.
+            let is_smb = client.is_some_and(ClientId::is_key);
+            let loses_read = g.rights.without(e.keep).has(Caching::READ);
+            let wait = e.wait || reads_on || !is_smb && e.acknowledge && loses_read;
             out.wait |= wait;
             let told = match &mut g.breaking {
                 None if !e.acknowledge => g.take(node, e.keep, now),

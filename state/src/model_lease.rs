@@ -84,6 +84,8 @@ impl Model {
             let reads_on = key.breaking.as_ref().is_some_and(|b| b.0.contains('R'));
             let reads_on = reads_on && !keeps.contains('R');
             wait |= origin.contains('W') || letters.contains('H') || reads_on;
+            // Who does not speak SMB waits for everybody who must answer.
+            wait |= by.is_none() && origin != "R" && origin.contains('R') && !keeps.contains('R');
             match &mut key.breaking {
                 Some(b) => b.1 = both(&b.1, &keeps),
                 None if origin == "R" => {
