@@ -117,8 +117,8 @@ def each(paths, work):
 
 def counter(top):
     """Eight processes count under a lock, by either protocol: no step is lost. What is locked is a file beside the counter: Linux's
-    SMB client writes through any of its open files, and a lock of SMB binds all but the one that has it. An open by NFS stands beside
-    it all the time: without one the SMB client keeps locks to itself, and sends those of several processes too late."""
+    SMB client writes through any of its open files, and a lock of SMB binds all but the one that has it. An open by NFS stands
+    beside it all the time: without one the SMB client keeps locks to itself, and sends those of several processes too late."""
     path, guard, turns = put(f"{top}/counter", b"0" * 8), put(f"{top}/guard", bytes(8)), 6
 
     def count(_, top):
