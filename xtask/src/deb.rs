@@ -59,7 +59,7 @@ test -s /usr/share/man/man5/headgate.yaml.5.gz
 test -s /usr/share/bash-completion/completions/headgate
 test -s /lib/systemd/system/headgate.service || test -s /usr/lib/systemd/system/headgate.service
 mkdir -p /etc/headgate /srv/data
-cp /usr/share/doc/headgate/examples/headgate.yaml /etc/headgate/
+sed 's,10.0.0.0/8,127.0.0.0/8,' /usr/share/doc/headgate/examples/headgate.yaml > /etc/headgate/headgate.yaml
 headgate check --config /etc/headgate/headgate.yaml
 printf 'bind: 127.0.0.1\nnfs: {port: 12049, rdma_port: 12050}\n' >> /etc/headgate/headgate.yaml
 /usr/bin/headgate serve --admin off --config /etc/headgate/headgate.yaml > /tmp/log 2>&1 &
