@@ -7,6 +7,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Daemon {
@@ -50,9 +52,8 @@ fn start_with(state: &Path, more: &[&str]) -> Daemon {
 }
 
 impl Daemon {
-    fn signal(&self, name: &str) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// Waits for the end: exit code and standard error.
@@ -84,7 +85,7 @@ fn null(stream: &mut TcpStream) {
 #[test]
 fn it_serves_until_it_is_told_to_stop_and_says_what_every_connection_did() {
     let state = tempfile::tempdir().unwrap();
-    for signal in ["-TERM", "-INT"] {
+    for signal in [Signal::TERM, Signal::INT] {
         let daemon = start(state.path());
         assert_ne!(daemon.nfs.port(), daemon.nfs_rdma.port());
         let mut stream = TcpStream::connect(daemon.nfs).unwrap();
@@ -115,7 +116,7 @@ fn beyond_the_limit_connections_are_closed_and_the_others_served() {
         assert!(!matches!(refused.read(&mut [0; 1]), Ok(1)));
     }
     held.iter_mut().for_each(null);
-    daemon.signal("-TERM");
+    daemon.signal(Signal::TERM);
     let (code, log) = daemon.end();
     assert_eq!(code, Some(0), "{log}");
     let lines = log.lines().filter(|l| l.contains("the limit is reached")).count();
@@ -131,7 +132,7 @@ fn a_second_one_on_the_same_state_is_refused() {
     let text = String::from_utf8_lossy(&second.stderr);
     assert_eq!(second.status.code(), Some(1), "{text}");
     assert!(text.contains("another headgate uses the state folder"), "{text}");
-    first.signal("-TERM");
+    first.signal(Signal::TERM);
     assert_eq!(first.end().0, Some(0));
 }
 
