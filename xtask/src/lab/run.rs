@@ -164,6 +164,10 @@ impl Place<'_> {
             fs::copy(gateway::program(), guest.scratch.join("headgate"))
                 .map_err(|e| format!("headgate: {e}"))?;
         }
+        if scenario.jobs.contains("contract") {
+            fs::copy(contract_tests()?, guest.scratch.join("contract"))
+                .map_err(|e| format!("contract: {e}"))?;
+        }
         let mut tally = guest.run(scenario.name, |words| match words.strip_prefix("figure ") {
             Some(figure) => self.lab.note(figure),
             None => Err("the server is in the guest".into()),
@@ -188,6 +192,17 @@ impl Place<'_> {
             tally.count(&format!("{label}/gateway-counters"), said);
         }
     }
+}
+
+/// Builds the tests that ask an RDMA device for the contract of queue pairs; where they are.
+fn contract_tests() -> Result<String> {
+    let selection = ["cargo", "test", "--package", "rdma-transport", "--test", "verbs", "--no-run"];
+    let messages = output(&[&selection[..], &["--quiet", "--message-format=json"]].concat())?;
+    let program = messages.lines().find_map(|line| {
+        let (_, rest) = line.split_once("\"executable\":\"")?;
+        rest.split_once('"').map(|(program, _)| program.to_owned())
+    });
+    program.ok_or_else(|| "cargo built no contract tests".into())
 }
 
 /// Compares the manifests that guests left with the share's folder.
