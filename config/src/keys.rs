@@ -212,13 +212,13 @@ pub(crate) const NFS: Group = Group {
         key(
             "lease",
             "time, like `90s` or `2m`",
-            "90s",
+            "15s",
             "How long an NFSv4 client that is silent keeps its opens and locks.",
         ),
         key(
             "grace",
             "time, like `90s` or `2m`",
-            "90s",
+            "15s",
             "How long after a restart clients may reclaim what they held, and nobody else can take it; at least the lease. \
              Not said: as long as the lease.",
         ),

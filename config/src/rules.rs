@@ -423,7 +423,7 @@ fn check_times(
             lease.origin,
             format!("a lease of {} is not possible", lease.value),
             format!(
-                "choose one from {} to {}; the default is 90s",
+                "choose one from {} to {}; the default is 15s",
                 Span(LEASE_MIN),
                 Span(LEASE_MAX)
             ),

@@ -457,7 +457,7 @@ fn values_outside_their_limits() {
     );
     assert_eq!(
         with("nfs: {lease: 2h}"),
-        pair("a lease of 2h is not possible", "choose one from 1s to 1h; the default is 90s")
+        pair("a lease of 2h is not possible", "choose one from 1s to 1h; the default is 15s")
     );
     assert_eq!(
         with("nfs: {grace: 2h}"),

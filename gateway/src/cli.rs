@@ -161,7 +161,7 @@ struct Configuration {
     /// What must survive a restart is kept here; default: /var/lib/headgate
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// NFSv4 lease time; default: 90s
+    /// NFSv4 lease time; default: 15s
     #[arg(long, value_name = "TIME")]
     lease: Option<Span>,
     /// How long after a restart clients may reclaim locks; default: the lease time

@@ -41,6 +41,8 @@ const GRACE_MS: u64 = 10_000;
 const COOL_MS: u64 = 30_000;
 /// How often watches of what nobody caches any more are ended.
 const TIDY: Duration = Duration::from_secs(5);
+/// How often those who wait for the end of the grace period look whether it has come.
+const GRACE_LOOK: Duration = Duration::from_millis(50);
 /// Verdicts asked for in one request before it is told to try again, so that a crowd of lapsed clients cannot hold it.
 const ROUNDS_MAX: usize = 16;
 
@@ -70,6 +72,10 @@ pub trait Recall: Send + Sync {
     /// The client's lease has lapsed and others want what it holds: releases all of its state, durably. A client that has come
     /// back meanwhile is left alone.
     fn release(&self, client: ClientId) -> BoxFuture<'_, ()>;
+    /// Its clients may still reclaim what they held before a restart, which nobody else may take meanwhile.
+    fn in_grace(&self) -> bool {
+        false
+    }
 }
 
 type Clock = Box<dyn Fn() -> Millis + Send + Sync>;
@@ -181,6 +187,33 @@ impl Keeper {
     /// Joins the front end whose opens hold things by keys of their own ([`ClientId::is_key`]). False when one has joined already.
     pub fn attach_keys(&self, recall: Arc<dyn Recall>) -> bool {
         self.keys.set(recall).is_ok()
+    }
+
+    /// Clients of any protocol may still reclaim what they held before a restart.
+    pub fn in_grace(&self) -> bool {
+        [&self.clients, &self.keys].iter().any(|f| f.get().is_some_and(|f| f.in_grace()))
+    }
+
+    /// Before something is taken that may be another's to reclaim: waits until nobody may any more. [`VfsError::Delay`] for a caller
+    /// without patience.
+    pub async fn after_grace(&self, patience: Option<&dyn Patience>) -> VfsResult<()> {
+        if !self.in_grace() {
+            return Ok(());
+        }
+        self.counters.waits.fetch_add(1, Ordering::Relaxed);
+        let place = patience.and_then(|p| Some((p, self.place(true)?)));
+        let Some((patience, _place)) = place else {
+            self.counters.delays.fetch_add(1, Ordering::Relaxed);
+            return Err(VfsError::Delay);
+        };
+        patience.begin().await?;
+        while self.in_grace() {
+            tokio::select! {
+                () = tokio::time::sleep(GRACE_LOOK) => {}
+                () = patience.ended() => return Err(VfsError::Cancelled),
+            }
+        }
+        Ok(())
     }
 
     fn front(&self, client: ClientId) -> Option<&Arc<dyn Recall>> {

@@ -68,6 +68,10 @@ impl Recall for Link {
             }
         })
     }
+
+    fn in_grace(&self) -> bool {
+        self.0.upgrade().is_some_and(|clients| clients.in_grace())
+    }
 }
 
 /// Gives a read delegation on a file that the client has just opened, if nothing speaks against it. `change` is the file's

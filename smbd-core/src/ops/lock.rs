@@ -120,6 +120,7 @@ async fn one(
     at_once: bool,
 ) -> Result<(), Status> {
     let keeper = cx.server.namespace.keeper();
+    cx.or_cancelled(keeper.after_grace(Some(cx))).await??;
     // MS-FSA section 2.1.5.8: others must not read from their caches what is locked from now on.
     let who = Some(open.party.who());
     let breaks = keeper.before_patiently(node, who, Operation::Lock, Range::ALL, Some(cx));

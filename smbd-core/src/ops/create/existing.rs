@@ -39,6 +39,7 @@ pub(super) async fn open(
     }
     let open = Arc::new(entry(cx, w, file, granted.access, granted.basis)?);
     // Cutting a file is writing to it, whatever was asked for.
+    after_grace(cx, &open, granted.access).await?;
     share_with(cx, &open, granted.access | implied(w.disposition), w.disposition.cuts()).await?;
     match finish(cx, w, &open, attr, dos).await {
         Ok((attr, dos)) => {
@@ -123,6 +124,15 @@ pub(super) fn check_delete(granted: &Granted, attr: &Attr, dos: &Dos) -> Result<
         return Err(Status::CANNOT_DELETE);
     }
     Ok(())
+}
+
+/// After a restart clients of NFS reclaim what they held: until they have, nobody else opens a file that was there.
+pub(super) async fn after_grace(cx: &Cx, open: &Open, access: u32) -> Result<(), Status> {
+    if Open::opening(access, open.shared, false).attributes_only {
+        return Ok(());
+    }
+    let wait = cx.server.namespace.keeper().after_grace(Some(cx));
+    Ok(cx.or_cancelled(wait).await??)
 }
 
 /// Asks `state` for the sharing, and waits for what others must give back first.

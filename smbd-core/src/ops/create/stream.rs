@@ -8,7 +8,7 @@ use vfs::names::Found;
 use vfs::streams::{self, Stream};
 use vfs::{Attr, Cred, VfsError};
 
-use super::existing::{check_delete, give_back, granted, share_with};
+use super::existing::{after_grace, check_delete, give_back, granted, share_with};
 use super::{Opened, Walked, Wanted, action_on_existing, entry, implied};
 use crate::cx::Cx;
 use crate::open::File;
@@ -52,6 +52,7 @@ pub(super) async fn open(
     }
     let open = Arc::new(entry(cx, w, file, granted.access, granted.basis)?);
     let cuts = w.disposition.cuts() && !made;
+    after_grace(cx, &open, granted.access).await?;
     share_with(cx, &open, granted.access | implied(w.disposition), cuts).await?;
     let now = match finish(cx, w, &open, &stream, cuts).await {
         Ok(now) => now,

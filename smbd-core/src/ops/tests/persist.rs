@@ -1,11 +1,13 @@
 //! Persistent handles: what a client finds after the server was killed, and what others are refused meanwhile.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rdma_transport::channel::Transport;
 use recovery::{Change, Kind, Store};
+use vfs::backend::BoxFuture;
+use vfs::keeper::Recall;
 use vfs::mem::MemBackend;
 
 use crate::dtyp::mask;
@@ -390,4 +392,38 @@ async fn a_resilient_open_waits_without_any_caching() {
     let back = c.create("f", |r| r.contexts = vec![back]).await.unwrap();
     assert_eq!(back.file, file);
     assert_eq!(lock_as(&c, file, 0, flag::UNLOCK).await, Status::SUCCESS);
+}
+
+/// Clients of another protocol that may or may not reclaim.
+struct Others(AtomicBool);
+
+impl Recall for Others {
+    fn recall(&self, _: &state::Break) {}
+    fn revoke(&self, _: &state::Break) {}
+    fn release(&self, _: state::ClientId) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+    fn in_grace(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// RFC 8881 section 8.4.2: what may be another's to reclaim is nobody's to take.
+#[tokio::test]
+async fn opens_and_locks_wait_for_those_who_reclaim() {
+    let world = World::new();
+    let others = Arc::new(Others(false.into()));
+    assert!(world.kit.core.namespace.keeper().attach(others.clone(), || 0));
+    let c = world.machine(1);
+    let file = plain(&c, "f", 0).await;
+    others.0.store(true, Ordering::Relaxed);
+    let looks = c.create("f", |r| r.access = mask::READ_ATTRIBUTES).await.unwrap();
+    assert_eq!(c.close(looks.file).await, Status::SUCCESS);
+    c.open("new").await;
+    assert_eq!(opens(&c, "f").await.unwrap_err(), Status::PENDING);
+    assert_eq!(lock_as(&c, file, 0, ALONE).await, Status::PENDING);
+    others.0.store(false, Ordering::Relaxed);
+    for _ in 0..2 {
+        assert_eq!(c.pushed().await.status(), Status::SUCCESS);
+    }
 }
