@@ -421,6 +421,7 @@ fn take_up(cx: &Cx, open: &Arc<Open>) -> Result<bool, Status> {
     if let Some(lease) = open.caching.lease() {
         lease.party.lease.hold();
     }
+    lease::tell_again(&cx.server, open);
     Ok(true)
 }
 

@@ -36,6 +36,9 @@ use crate::wire::oplock_break::{LeaseNotice, Oplock};
 
 type Guid = [u8; 16];
 
+/// Long enough for an answer that is ready to reach the socket.
+const AFTER_THE_ANSWER: Duration = Duration::from_millis(2);
+
 fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -561,16 +564,13 @@ fn opens_of(core: &Core, holder: HolderId) -> Vec<Arc<Open>> {
     }
 }
 
-/// Sends the notice of a break. Called by [`state`]'s keeper in the order of the breaks; the notice is composed here, so that
-/// epochs follow that order too. The steps of one break have one epoch, that of the `first`.
-fn tell(core: &Arc<Core>, what: &Break, first: bool) {
-    let Some(owner) = core.leases.owners.get(&what.holder) else {
-        // Just closed, which gives back more than was asked for.
-        return;
-    };
-    let (to, body) = match owner.value() {
+/// The notice of a break, and whom it is for. The steps of one break have one epoch, that of the `first`.
+fn notice(core: &Core, what: &Break, first: bool) -> Option<(To, Vec<u8>)> {
+    // No owner: just closed, which gives back more than was asked for.
+    let owner = core.leases.owners.get(&what.holder)?;
+    Some(match owner.value() {
         Owner::Oplock(open) => {
-            let Some(open) = open.upgrade() else { return };
+            let open = open.upgrade()?;
             let notice = Oplock { level: to_level(what.to), file: open.id };
             (To::Session(open.session_id()), notice.emit())
         }
@@ -584,11 +584,15 @@ fn tell(core: &Arc<Core>, what: &Break, first: bool) {
                 from: to_state(what.from),
                 to: to_state(what.to),
             };
-            drop(inner);
             (To::Client(lease.client), notice.emit())
         }
-    };
-    drop(owner);
+    })
+}
+
+/// Sends the notice of a break. Called by [`state`]'s keeper in the order of the breaks; the notice is composed here, so that
+/// epochs follow that order too.
+fn tell(core: &Arc<Core>, what: &Break, first: bool) {
+    let Some((to, body)) = notice(core, what, first) else { return };
     let (core, what) = (core.clone(), *what);
     tokio::spawn(async move {
         if send(&core, to, &body).await {
@@ -598,9 +602,34 @@ fn tell(core: &Arc<Core>, what: &Break, first: bool) {
         }
         if what.stage == Stage::Started {
             let left = what.deadline.saturating_sub(core.now());
+            // A server that has ended is not kept for this.
+            let waits = Arc::downgrade(&core);
+            drop(core);
             tokio::time::sleep(Duration::from_millis(left)).await;
-            overrule(&core, &what);
+            if let Some(core) = waits.upgrade() {
+                overrule(&core, &what);
+            }
         }
+    });
+}
+
+/// A client has taken an open up again: of a break that began meanwhile it has not been told.
+pub(crate) fn tell_again(core: &Arc<Core>, open: &Open) {
+    let (Ok(node), lease) = (open.node(), open.caching.lease()) else { return };
+    let (holder, kind) = match &lease {
+        Some(lease) => (lease.party.holder, Kind::Lease),
+        None => (open.party.holder, Kind::Oplock),
+    };
+    let (node, client) = (node.id(), open.party.client());
+    let held = core.namespace.keeper().state().held(node, holder).unwrap_or_default();
+    let Some(to) = held.breaking_to else { return };
+    let (stage, deadline, from) = (Stage::Started, core.now(), held.rights);
+    let what = Break { node, holder, client, kind, from, to, stage, deadline };
+    let Some((to, body)) = notice(core, &what, false) else { return };
+    let core = core.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(AFTER_THE_ANSWER).await;
+        send(&core, to, &body).await;
     });
 }
 
@@ -646,8 +675,6 @@ pub(crate) async fn settled(core: &Core, opens: &[Arc<Open>]) {
 /// Acknowledges a break by its holder. Whoever waited goes on at once; a further step of the break is told a moment later, so
 /// that the client has the answer to its acknowledgement before.
 pub(crate) fn acknowledge(core: &Arc<Core>, node: NodeId, holder: HolderId, to: Caching) {
-    /// Long enough for an answer that is ready to reach the socket.
-    const AFTER_THE_ANSWER: Duration = Duration::from_millis(2);
     if let Some(next) = core.namespace.keeper().acknowledged(node, holder, to) {
         let core = core.clone();
         tokio::spawn(async move {

@@ -22,7 +22,7 @@ use crate::wire::fsctl::code;
 use crate::wire::ioctl::{self, IS_FSCTL};
 use crate::wire::lock::{self, Element, flag};
 use crate::wire::negotiate::Dialect;
-use crate::wire::{Command, set_info};
+use crate::wire::{Command, oplock_break, set_info};
 
 const GUID: [u8; 16] = [7; 16];
 const RWH: u32 = 7;
@@ -254,6 +254,31 @@ async fn a_lost_connection_does_not_make_it_give_way() {
     assert_eq!(opens(&other, "f").await.unwrap_err(), Status::FILE_NOT_AVAILABLE);
     let c = world.machine(1);
     again(&c, "f", file, vec![lease(1)]).await.unwrap();
+}
+
+/// Somebody wants what a client caches that is not back yet: it is told when it is.
+#[tokio::test]
+async fn a_break_waits_for_the_client() {
+    let world = World::new();
+    let c = world.machine(1);
+    let (file, _) = persistent(&c, "f", 0).await;
+    drop(c);
+    let (world, _) = world.restart().await;
+    let namespace = world.kit.core.namespace.clone();
+    let share = namespace.shares()[0].clone();
+    let (node, _) = share.backend.root().lookup(&vfs::Cred::root(), b"f").await.unwrap();
+    // As NFS asks before a write.
+    let before =
+        namespace.keeper().before(node.id(), None, state::Operation::Write, state::Range::ALL);
+    assert_eq!(before.await, Err(vfs::VfsError::Delay));
+    let c = world.machine(1);
+    again(&c, "f", file, vec![lease(1)]).await.unwrap();
+    let told = c.pushed().await;
+    let notice = oplock_break::Response::parse(&told.message).unwrap();
+    let oplock_break::Response::LeaseNotice(n) = notice else { panic!("{notice:?}") };
+    assert_eq!((n.from, n.acknowledge), (RWH, true));
+    let ack = oplock_break::Lease { key: [9; 16], state: n.to }.emit();
+    assert_eq!(c.ask(Command::OplockBreak, &ack).await.status(), Status::SUCCESS);
 }
 
 #[tokio::test]
