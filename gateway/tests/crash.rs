@@ -1,8 +1,9 @@
 //! The gateway is killed at any moment under a mixed load and started again: what was acknowledged is there.
 //!
-//! Machines write records and make them stable by SMB, NFS 4.2 and NFS 3, lock and unlock bytes, open and close persistent handles.
-//! Then comes `kill -9`. Afterwards every acknowledged record is in its file, every lock that a client believes in keeps others out,
-//! every open handle is taken up by its client and no closed one is. `HEADGATE_CRASH_ROUNDS` says how often; 10 without it.
+//! Machines write records and make them stable by SMB, NFS 4.2 and NFS 3, lock and unlock bytes, open and close persistent
+//! handles. Then comes `kill -9`. Afterwards every acknowledged record is in its file, every lock that a client believes in keeps
+//! others out, every open handle is taken up by its client and no closed one is. `HEADGATE_CRASH_ROUNDS` says how often; 10
+//! without it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;

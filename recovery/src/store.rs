@@ -1,7 +1,7 @@
 //! The store as its users see it.
 //!
-//! *Operation.* [`Store::submit`] hands changes to the writer, in the order of the calls, and gives a [`Pending`] that is ready when
-//! they are durable. What waits while one commit is under way goes together into the next: the price of one
+//! *Operation.* [`Store::submit`] hands changes to the writer, in the order of the calls, and gives a [`Pending`] that is ready
+//! when they are durable. What waits while one commit is under way goes together into the next: the price of one
 //! is shared, and nobody waits for a timer.
 //!
 //! *Memory.* At most [`QUEUE_MAX`] requests wait.

@@ -194,8 +194,8 @@ impl Keeper {
         [&self.clients, &self.keys].iter().any(|f| f.get().is_some_and(|f| f.in_grace()))
     }
 
-    /// Before something is taken that may be another's to reclaim: waits until nobody may any more. [`VfsError::Delay`] for a caller
-    /// without patience.
+    /// Before something is taken that may be another's to reclaim: waits until nobody may any more. [`VfsError::Delay`] for a
+    /// caller without patience.
     pub async fn after_grace(&self, patience: Option<&dyn Patience>) -> VfsResult<()> {
         if !self.in_grace() {
             return Ok(());

@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 type CreateGuid = [u8; 16];
 
 impl Smb {
-    /// Opens or makes a file by a handle that outlives the server; others may open it too. Gives the file and what may be cached, as
-    /// [`Smb::open_cached`]. [`Error::Protocol`] when the server promises less.
+    /// Opens or makes a file by a handle that outlives the server; others may open it too. Gives the file and what may be cached,
+    /// as [`Smb::open_cached`]. [`Error::Protocol`] when the server promises less.
     pub async fn open_persistent(
         &self,
         name: &str,
