@@ -165,6 +165,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::new("verbs-siw-kill", "3", "rdma").trouble("kill-gateway").verbs("siw"),
     Scenario::new("verbs-rxe-connects", "4.1", "rdma").jobs("connects,contract").verbs("rxe"),
     Scenario::new("verbs-siw-connects", "4.1", "rdma").jobs("connects,contract").verbs("siw"),
+    Scenario::new("verbs-rxe-unplug", "4.2", "rdma").trouble("unplug").verbs("rxe"),
+    Scenario::new("verbs-siw-unplug", "3", "rdma").trouble("unplug").verbs("siw"),
     Scenario::cifs("verbs-rxe-smb", "3.1.1", "rdma").verbs("rxe"),
     Scenario::cifs("verbs-siw-smb", "3.1.1", "rdma").jobs(SMB_ALL).verbs("siw"),
     Scenario::new("pair-v3-tcp", "3", "tcp").pair(),
