@@ -167,7 +167,7 @@ mod tests {
             let left_out = limit.take_left_out();
             assert_eq!(left_out.len(), 1);
             assert!(left_out[0].0.contains("gateway/src/logs.rs"), "{left_out:?}");
-            assert_eq!(left_out[0].1 as usize + cut, 1003);
+            assert_eq!(usize::try_from(left_out[0].1).unwrap() + cut, 1003);
             // Another place in the code has a limit of its own.
             tracing::info!("something else");
             assert_eq!(seen.load(Ordering::Relaxed), cut + 1);

@@ -1,0 +1,199 @@
+//! The daemon as its administrator meets it: reload, drain, log levels, signals.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Daemon {
+    child: Child,
+    nfs: SocketAddr,
+    dir: tempfile::TempDir,
+    told: UnixDatagram,
+}
+
+fn text(shares: &str) -> String {
+    format!(
+        "shares: [{shares}]\nbind: 127.0.0.1\nadmin: off\nnfs: {{port: 0, rdma_port: 0, portmap: off}}\n"
+    )
+}
+
+impl Daemon {
+    /// Serves by a file that says this.
+    fn start(text: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let told = UnixDatagram::bind(dir.path().join("notify")).unwrap();
+        told.set_read_timeout(Some(PATIENCE)).unwrap();
+        std::fs::write(dir.path().join("gw.yaml"), text).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_headgate"))
+            .args(["serve", "--config", "gw.yaml", "--state", "state"])
+            .current_dir(&dir)
+            .env("NOTIFY_SOCKET", dir.path().join("notify"))
+            .env("WATCHDOG_USEC", "400000")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let nfs = line.split_whitespace().find_map(|w| w.strip_prefix("nfs=")).expect(&line);
+        Self { nfs: nfs.parse().unwrap(), child, dir, told }
+    }
+
+    fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
+    fn write(&self, text: &str) {
+        std::fs::write(self.dir.path().join("gw.yaml"), text).unwrap();
+    }
+
+    fn order(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_headgate"));
+        command.args(args).arg("--state").arg(self.state()).output().unwrap()
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    }
+
+    /// Waits until the service manager is told this.
+    fn is_told(&self, what: &str) {
+        let begin = Instant::now();
+        let mut bytes = [0; 1024];
+        loop {
+            let length = self.told.recv(&mut bytes).unwrap_or_else(|e| panic!("{what}: {e}"));
+            if String::from_utf8_lossy(&bytes[..length]).lines().any(|l| l.starts_with(what)) {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{what} is never told");
+        }
+    }
+
+    /// Waits for the end: exit code and standard error.
+    fn end(mut self) -> (Option<i32>, String) {
+        let begin = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(begin.elapsed() < PATIENCE, "the daemon does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let mut text = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        (status.code(), text)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn out(o: &Output) -> String {
+    String::from_utf8_lossy(&o.stdout).into_owned()
+}
+
+fn err(o: &Output) -> String {
+    String::from_utf8_lossy(&o.stderr).into_owned()
+}
+
+/// NULL of NFS version 3 over a byte stream.
+fn null(stream: &mut TcpStream) {
+    let call = [0x8000_0028_u32, 9, 0, 2, 100_003, 3, 0, 0, 0, 0, 0];
+    let bytes: Vec<u8> = call.iter().flat_map(|w| w.to_be_bytes()).collect();
+    stream.write_all(&bytes).unwrap();
+    let mut reply = [0; 28];
+    stream.read_exact(&mut reply).unwrap();
+    assert_eq!(reply[..8], [0x80, 0, 0, 24, 0, 0, 0, 9]);
+}
+
+#[test]
+fn a_reload_says_what_changed_and_a_bad_file_says_what_is_wrong_and_changes_nothing() {
+    let daemon = Daemon::start(&text("{name: a, memory: true}"));
+    daemon.is_told("READY=1");
+    let mut stream = TcpStream::connect(daemon.nfs).unwrap();
+    null(&mut stream);
+    daemon.write(&text("{name: a, memory: true}, {name: b, memory: true}"));
+    let o = daemon.order(&["reload"]);
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    assert_eq!(out(&o), "the configuration is in force\n  shares added: b\n");
+    daemon.is_told("RELOADING=1");
+    daemon.is_told("READY=1");
+    let o = daemon.order(&["reload", "--json"]);
+    let told: serde_json::Value = serde_json::from_slice(&o.stdout).unwrap();
+    assert_eq!(told["shares_added"].as_array().map(Vec::len), Some(0), "{told}");
+    assert_eq!(told["connections_ended"], 0);
+    // A fault: what the caller reads is what `check` says of the file.
+    daemon.write(&text("{name: c, memroy: true}"));
+    let o = daemon.order(&["reload"]);
+    assert_eq!(o.status.code(), Some(2));
+    let wanted = "error: gw.yaml:1:20: a share has no key `memroy`\n  |\n1 | shares: [{name: c, memroy: true}]\n  \
+                  |                    ^\n  = did you mean `memory`?\n";
+    assert_eq!(err(&o), wanted);
+    // What needs a restart.
+    daemon.write(&format!("{}log: {{format: json}}\n", text("{name: c, memory: true}")));
+    let o = daemon.order(&["reload"]);
+    assert_eq!(o.status.code(), Some(2));
+    assert!(err(&o).contains("`log.format` cannot change while the gateway runs"), "{}", err(&o));
+    null(&mut stream);
+    // By a signal, with the outcome in the log.
+    daemon.signal("-HUP");
+    daemon.is_told("RELOADING=1");
+    daemon.is_told("READY=1");
+    null(&mut stream);
+    daemon.is_told("WATCHDOG=1");
+    daemon.signal("-TERM");
+    daemon.is_told("STOPPING=1");
+    let (code, log) = daemon.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("the configuration stays as it was: error: `log.format`"), "{log}");
+}
+
+#[test]
+fn a_drain_ends_the_daemon_and_says_how_it_went() {
+    let daemon = Daemon::start(&text("{name: a, memory: true}"));
+    let mut stream = TcpStream::connect(daemon.nfs).unwrap();
+    null(&mut stream);
+    let mode = std::fs::metadata(daemon.state().join("control")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let o = daemon.order(&["drain"]);
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    assert_eq!(out(&o), "the gateway has stopped; connections that were open: 1\n");
+    assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0, "an orderly end");
+    let state = daemon.state();
+    let o = daemon.order(&["reload"]);
+    assert_eq!(o.status.code(), Some(1));
+    assert!(err(&o).contains("no daemon listens at"), "{}", err(&o));
+    assert!(!Path::exists(&state.join("control")));
+    let (code, log) = daemon.end();
+    assert_eq!(code, Some(0), "{log}");
+}
+
+#[test]
+fn levels_of_the_log_change_at_run_time() {
+    let daemon =
+        Daemon::start(&format!("{}log: {{level: warn}}\n", text("{name: a, memory: true}")));
+    let look = || null(&mut TcpStream::connect(daemon.nfs).unwrap());
+    look();
+    let o = daemon.order(&["log", "warn,gateway::accept=info"]);
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    look();
+    let o = daemon.order(&["log", "inof"]);
+    assert_eq!(o.status.code(), Some(2));
+    assert!(err(&o).contains("did you mean `info`?"), "{}", err(&o));
+    daemon.signal("-TERM");
+    let (_, log) = daemon.end();
+    let opened = log.lines().filter(|l| l.contains("connection open")).count();
+    assert_eq!(opened, 1, "{log}");
+}
