@@ -71,7 +71,7 @@ headgate bench 'nfs://127.0.0.1:12050/data?version=4.2&transport=rdma' --size 4M
 kill -TERM $!
 wait $!
 apt-get remove --yes --quiet headgate
-! command -v headgate
+test ! -e /usr/bin/headgate
 "#;
 
 /// Builds the package in the clean root, after a release build there, and tries it in that root.
