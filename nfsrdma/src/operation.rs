@@ -1,5 +1,5 @@
-//! Operations by number, for counters: those of version 4 by their own, procedures of version 3 by the number of the operation of the
-//! same name, or by one that version 4 does not use.
+//! Operations by number, for counters: those of version 4 by their own, procedures of version 3 by the number of the
+//! operation of the same name, or by one that version 4 does not use.
 
 use crate::v3::procedure as v3;
 use crate::v4::wire::op;

@@ -1,7 +1,7 @@
 //! How often, how long and how much: counters of the operations of one daemon, by share, protocol, transport and operation.
 //!
-//! *Operation.* A connection has a [`Meter`]; the protocol that it speaks calls [`Meter::record`] when an operation is done. What is
-//! found there is read by [`Meters::read`] whenever somebody asks, and costs the data path nothing.
+//! *Operation.* A connection has a [`Meter`]; the protocol that it speaks calls [`Meter::record`] when an operation is done.
+//! What is found there is read by [`Meters::read`] whenever somebody asks, and costs the data path nothing.
 //!
 //! *Memory.* A cell is made when an operation is first done for a share on a way, and stays. There are at most
 //! [`SHARES_MAX`] shares and [`WAYS_MAX`] ways; what is beyond is counted under the last of them, so that a

@@ -1,7 +1,7 @@
 //! The status page in a real browser: a gateway with a thousand connections, and what Chromium makes of it.
 //!
-//! *Operation.* The page is loaded without a window, its scripts run, and the finished document is judged. `cargo xtask page --write`
-//! also takes the picture of the documentation, of a gateway under load.
+//! *Operation.* The page is loaded without a window, its scripts run, and the finished document is judged. `cargo xtask page
+//! --write` also takes the picture of the documentation, of a gateway under load.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};

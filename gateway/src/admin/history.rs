@@ -1,7 +1,7 @@
 //! The last fifteen minutes, for the plots of the status page.
 //!
-//! *Operation.* Every [`EVERY`] the counters are read and what came since the last time is kept. Pure but for [`keep`], which is the
-//! task that does it; it also names, once in the log, each client that is not on RDMA and could be.
+//! *Operation.* Every [`EVERY`] the counters are read and what came since the last time is kept. Pure but for [`keep`],
+//! which is the task that does it; it also names, once in the log, each client that is not on RDMA and could be.
 //!
 //! *Memory.* [`POINTS_MAX`] points of fixed size.
 

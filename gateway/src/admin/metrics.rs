@@ -365,10 +365,12 @@ mod tests {
     fn documented() -> String {
         let mut out = String::from(
             "# Metrics\n\n<!-- Made by `HEADGATE_WRITE_DOCS=1 cargo test -p gateway` from gateway/src/admin/metrics.rs. -->\n\n\
-             `http://ADMIN/metrics` answers in the text format of Prometheus. These names stay as they are; what a new version counts \
+             `http://ADMIN/metrics` answers in the text format of Prometheus. These names stay as they are; what a \
+             new version counts \
              besides gets a new name. `share` is empty for operations that belong to none (a logon, NULL). Of NFSv4, SEQUENCE \
              and what only sets the file handle count as part of the operation behind them, unless they fail; `transport` is \
-             `tcp` or the RDMA provider (`iwarp`, `verbs`). [`deploy/grafana.json`](../deploy/grafana.json) is a dashboard of them.\n\n\
+             `tcp` or the RDMA provider (`iwarp`, `verbs`). [`deploy/grafana.json`](../deploy/grafana.json) is a \
+             dashboard of them.\n\n\
              Rates of the last minutes and latency: `sum by (operation) (rate(headgate_operation_seconds_count[5m]))` and \
              `histogram_quantile(0.99, sum by (le, operation) (rate(headgate_operation_seconds_bucket[5m])))`.\n\n\
              | metric | kind | labels | what it says |\n|---|---|---|---|\n",
@@ -412,10 +414,13 @@ mod tests {
             "headgate_held_files 5",
             "headgate_violations_total{rule=\"smb-header\"} 1",
             "headgate_operation_errors_total{share=\"data\",protocol=\"smb\",transport=\"tcp\",operation=\"READ\"} 1",
-            "headgate_operation_seconds_bucket{le=\"0.000064\",share=\"data\",protocol=\"smb\",transport=\"tcp\",operation=\"READ\"} 9",
-            "headgate_operation_seconds_bucket{le=\"+Inf\",share=\"data\",protocol=\"smb\",transport=\"tcp\",operation=\"READ\"} 10",
             "# EOF",
         ] {
+            assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
+        }
+        let read = "share=\"data\",protocol=\"smb\",transport=\"tcp\",operation=\"READ\"";
+        for (end, within) in [("0.000064", 9), ("+Inf", 10)] {
+            let line = format!("headgate_operation_seconds_bucket{{le=\"{end}\",{read}}} {within}");
             assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
         }
     }

@@ -106,7 +106,8 @@ impl Reason {
     pub fn help(self) -> &'static str {
         match self {
             Self::Off => {
-                "RDMA is not served here: `rdma: off`, or no provider. Remove `rdma: off`; `headgate check` shows what each address \
+                "RDMA is not served here: `rdma: off`, or no provider. Remove `rdma: off`; `headgate check` shows \
+                what each address \
                  has"
             }
             Self::MountedTcp => {
@@ -132,7 +133,8 @@ impl Reason {
                  why for each"
             }
             Self::NotTried => {
-                "The client was told of RDMA and has not tried it. Windows: its adapter has no RDMA (`Get-SmbClientNetworkInterface`), \
+                "The client was told of RDMA and has not tried it. Windows: its adapter has no RDMA \
+                (`Get-SmbClientNetworkInterface`), \
                  or the edition has no SMB Direct (of Windows 10 and 11: Pro for Workstations, Enterprise and Education have it), \
                  or the feature is switched off. Linux: `mount -o rdma,port=5445`. Or a firewall closes the port"
             }
@@ -297,7 +299,8 @@ mod tests {
             "# Why is this client not on RDMA?\n\n<!-- Made by `HEADGATE_WRITE_DOCS=1 cargo test -p gateway` from \
              gateway/src/admin/why.rs. -->\n\n`headgate status`, `headgate top` and the status page name one reason for each \
              connection that is not on RDMA, or that is and places nothing directly; the metric \
-             `headgate_connections_without_rdma` counts them by these names. A client that could have had RDMA is also named once in the log.\n\n\
+             `headgate_connections_without_rdma` counts them by these names. A client that could have had RDMA is \
+             also named once in the log.\n\n\
              | reason | what it means, and what to do |\n|---|---|\n",
         );
         for reason in Reason::ALL {

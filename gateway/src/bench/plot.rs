@@ -22,7 +22,8 @@ pub(super) fn svg(peers: &[Peer]) -> String {
     let section = loads as f64 * group + 34.0;
     let height = head + 2.0 * section;
     let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" font-family=\"sans-serif\" \
+        font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
     for (n, peer) in peers.iter().enumerate() {
