@@ -226,7 +226,9 @@ pub(crate) const NFS: Group = Group {
             "portmap",
             "`register`, `own` or `off`",
             "register",
-            "How clients of NFS version 3 find MOUNT and the lock manager: they ask port 111 of the host. `register` tells the host's              rpcbind, if there is one; `own` answers there without rpcbind; with `off` clients name the ports and mount with `nolock`.",
+            "How clients of NFS version 3 find MOUNT and the lock manager: they ask port 111 of the host. `register` tells the \
+             host's rpcbind, if there is one; `own` answers there without rpcbind; with `off` clients name the ports \
+             and mount with `nolock`.",
         ),
     ],
 };
@@ -262,7 +264,8 @@ pub(crate) const LOG: Group = Group {
             "level",
             "`error`, `warn`, `info`, `debug` or `trace`",
             "info",
-            "Which lines. Parts of the program may have another level: `info,nfsrdma=debug`. `headgate log` changes it until the next \
+            "Which lines. Parts of the program may have another level: `info,nfsrdma=debug`. `headgate log` changes it until \
+             the next \
              reload.",
         ),
         key("format", "`text` or `json`", "text", "How they are written."),

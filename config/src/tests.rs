@@ -213,7 +213,9 @@ error: gw.yaml:2:1: the configuration has no key `encryption`
   |
 2 | encryption: true
   | ^
-  = the keys are `shares`, `users`, `bind`, `rdma`, `rdma_crc`, `state`, `recall`, `memory`, `connections`, `admin`, `admin_clients`, `drain`, `log`, `nfs`, `smb`"
+  = the keys are `shares`, `users`, `bind`, `rdma`, `rdma_crc`, `state`, `recall`, `memory`, `connections`, \
+         `admin`, `admin_clients`, `drain`, \
+         `log`, `nfs`, `smb`"
     );
 }
 

@@ -1,8 +1,9 @@
 //! The listeners: which the configuration asks for, which are open, and the step from the one set to the other.
 //!
-//! *Operation.* [`Doors::prepare`] opens what is new and leaves the rest alone; nothing is accepted there yet. [`Doors::commit`] begins
-//! to accept, and closes what is not asked for any more. A listener that is asked for as before goes on, with the connections
-//! that wait in it. The listeners of RDMA are [`crate::rdma::doors`], which follow devices too; they are told of each change.
+//! *Operation.* [`Doors::prepare`] opens what is new and leaves the rest alone; nothing is accepted there yet.
+//! [`Doors::commit`] begins to accept, and closes what is not asked for any more. A listener that is asked for as before goes
+//! on, with the connections that wait in it. The listeners of RDMA are [`crate::rdma::doors`], which follow devices too; they
+//! are told of each change.
 //!
 //! *Errors.* An address that cannot be had leaves everything as it was. Where a new listener needs the address of one that goes
 //! (every address becomes single ones), the old one has to be closed first; it is opened again when the new one fails.

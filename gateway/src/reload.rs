@@ -1,8 +1,8 @@
 //! From one configuration to the next while clients are served.
 //!
-//! *Operation.* Whatever can fail comes first and changes nothing: what cannot change at all is looked for, folders are opened, users
-//! are read, listeners are opened. Then the new configuration is put in force as one step, which cannot fail, and those who are
-//! there are judged by it: who would be granted again what they have keeps it, the others lose it.
+//! *Operation.* Whatever can fail comes first and changes nothing: what cannot change at all is looked for, folders are opened,
+//! users are read, listeners are opened. Then the new configuration is put in force as one step, which cannot fail, and those
+//! who are there are judged by it: who would be granted again what they have keeps it, the others lose it.
 //!
 //! | gone | who notices |
 //! |---|---|

@@ -4,8 +4,9 @@
 //! [`Follower::change`] tells it what the configuration wants, at the start and at each reload. Connections that were accepted are
 //! not touched by that: they end with their device.
 //!
-//! *Errors.* At the start and at a reload, what the configuration names and cannot be had is one line for the user. A device that refuses under
-//! `rdma: auto` is left alone for [`REFUSED_FOR`], with one line in the log, and its address is served by the next best way.
+//! *Errors.* At the start and at a reload, what the configuration names and cannot be had is one line for the user. A device
+//! that refuses under `rdma: auto` is left alone for [`REFUSED_FOR`], with one line in the log, and its address is served by
+//! the next best way.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -225,7 +226,7 @@ impl Doors {
         }
     }
 
-    /// Goes over to these settings. A port that stays goes on listening; one that changes, or changes its checksums, is opened anew.
+    /// Goes over to these settings. A port that stays goes on listening; one that changes, or its checksums, is opened anew.
     async fn change(
         &mut self,
         settings: Settings,
