@@ -19,6 +19,8 @@ use crate::table::Table;
 
 const FILES: usize = 2;
 const ACKNOWLEDGE: Millis = 100;
+/// Half of it.
+const HALF: usize = 50;
 const WAIT: Millis = 3 * ACKNOWLEDGE + 100;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,7 +199,7 @@ impl World {
             let Some((c, f)) = found else { panic!("nobody holds {b:?}") };
             match b.stage {
                 Stage::Started => {
-                    let after = self.now + self.roll(ACKNOWLEDGE as usize / 2) as Millis;
+                    let after = self.now + self.roll(HALF) as Millis;
                     self.clients[c].mine[f].told = Some((b.to, after));
                 }
                 Stage::Done => {

@@ -90,7 +90,7 @@ mod tests {
         let here = thread::current().id();
         let mut seen = Vec::new();
         for n in 0..100 {
-            let local = vec![n; 3];
+            let local = [n; 3];
             let (there, sum) = run(|| (thread::current().id(), local.iter().sum::<i32>()));
             assert_eq!(sum, 3 * n);
             assert_ne!(there, here);
