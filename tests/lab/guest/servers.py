@@ -167,7 +167,8 @@ def headgate():
         # A Linux client that signs gives up RDMA Write and Read; those that shall sign say so themselves.
         write("/tmp/password", lab.PASSWORD)
         more = ["--smb-signing", "offered", "--user", f"{lab.USER}=/tmp/password,uid=0,gid=0"]
-    shares = (f"data={FOLDER},squash=none", "ro=/ro,ro,squash=none", "squashed=/squashed", "small=/small,squash=none")
+    # The second client's network comes later than the gateway's last look at its networks.
+    shares = (f"data={FOLDER},squash=none,clients=10.0.0.0/8", "ro=/ro,ro,squash=none", "squashed=/squashed", "small=/small,squash=none")
     serve(shares, "--lease", "10s", "--grace", "10s", *more)
 
 
