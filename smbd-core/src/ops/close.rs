@@ -1,14 +1,16 @@
 //! CLOSE (MS-SMB2 section 3.3.5.10), and the end of opens by other ways.
 //!
 //! *Operation.* An open leaves the table first, so nobody can use it any more; then what it held is given back; last, names that
-//! waited for it are removed (MS-FSA section 2.1.5.5).
+//! waited for it are removed (MS-FSA section 2.1.5.5). Where somebody has to give back first what it caches of such a file, CLOSE is
+//! answered and the name goes when it did; until then it cannot be opened.
 //!
 //! *Errors.* A name that cannot be removed stays; nobody is left to be told.
 
 use std::sync::Arc;
 
 use state::Who;
-use vfs::Kind;
+use tokio::time::{Duration, Instant};
+use vfs::{Kind, VfsError};
 
 use crate::cx::{Answer, Cx};
 use crate::facts;
@@ -42,31 +44,64 @@ async fn basics(file: &File) -> Option<Basics> {
 }
 
 /// Ends an open: by CLOSE, or because its tree, session or connection has ended.
-pub(crate) async fn end(core: &Core, open: &Arc<Open>) {
+pub(crate) async fn end(core: &Arc<Core>, open: &Arc<Open>) {
     let Some(ripe) = core.opens.remove(open) else { return };
     if let Ok(file) = open.file() {
         core.namespace.keeper().close(file.node.id(), open.party.holder);
     }
     crate::lease::closed(core, open);
     crate::durable::closed(core, open);
+    let mut waits = false;
     for doomed in &ripe {
-        if let Ok(file) = doomed.file()
-            && let Err(why) = remove(core, doomed, file).await
-        {
-            tracing::debug!(path = file.place().path, "a name could not be removed: {why:?}");
-        }
+        waits |= remove(core, doomed).await == Err(VfsError::Delay);
     }
-    core.opens.removed(&ripe);
+    if waits {
+        let (core, open) = (core.clone(), open.clone());
+        tokio::spawn(async move {
+            remove_later(&core, &ripe).await;
+            gone(&core, &open, &ripe).await;
+        });
+    } else {
+        gone(core, open, &ripe).await;
+    }
+}
+
+async fn gone(core: &Core, open: &Arc<Open>, ripe: &[Arc<Open>]) {
+    core.opens.removed(ripe);
     crate::persist::forget(core, open).await;
 }
 
-/// Removes the name of an open that was the last of it.
-async fn remove(core: &Core, open: &Open, file: &File) -> Result<(), Status> {
+/// Asks again while somebody has to give back what it caches, at the longest until the rights are taken from it.
+async fn remove_later(core: &Core, ripe: &[Arc<Open>]) {
+    /// Between two tries. Each waits for a moment by itself.
+    const PAUSE: Duration = Duration::from_millis(100);
+    let wait = Duration::from_millis(core.namespace.keeper().state().deadlines().wait_ms());
+    let until = Instant::now() + wait;
+    for doomed in ripe {
+        while remove(core, doomed).await == Err(VfsError::Delay) && Instant::now() < until {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Removes the name of an open that was the last of it. A name that is gone is none to remove.
+async fn remove(core: &Core, open: &Open) -> Result<(), VfsError> {
+    let Ok(file) = open.file() else { return Ok(()) };
+    let done = remove_name(core, open, file).await;
+    if let Err(why) = &done
+        && *why != VfsError::NotFound
+    {
+        tracing::debug!(path = file.place().path, "a name cannot be removed: {why:?}");
+    }
+    done
+}
+
+async fn remove_name(core: &Core, open: &Open, file: &File) -> Result<(), VfsError> {
     let place = file.place();
     let who = Who { client: open.party.client(), holder: None };
     let door = core.namespace.by(Some(who));
     if let Some(stream) = &file.stream {
-        return Ok(door.stream_remove(&file.share, &file.base, stream).await?);
+        return door.stream_remove(&file.share, &file.base, stream).await.map(drop);
     }
     let (node, attr) = place.dir.lookup(&open.cred, &place.name).await?;
     // Somebody may have put another file there by other ways.

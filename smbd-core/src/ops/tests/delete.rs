@@ -1,5 +1,10 @@
 //! Names that are removed when their last open closes.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use state::{Caching, Lease, Party};
+
 use crate::dtyp::mask;
 use crate::kit::{Client, Kit};
 use crate::status::Status;
@@ -28,6 +33,34 @@ async fn the_last_close_removes() {
     assert_eq!(b.create("F", |_| {}).await.unwrap_err(), Status::DELETE_PENDING);
     b.close(other).await;
     assert_eq!(exists(&b, "f").await, Err(Status::OBJECT_NAME_NOT_FOUND));
+}
+
+/// A client of NFS caches the file: CLOSE does not wait for it, and the name goes all the same.
+#[tokio::test]
+async fn a_name_that_somebody_caches_goes_when_it_is_given_back() {
+    let kit = Kit::new();
+    let c = kit.client();
+    let doomed = c
+        .create("f", |r| {
+            r.options = option::DELETE_ON_CLOSE;
+            r.access = mask::READ_DATA | mask::DELETE;
+        })
+        .await;
+    let doomed = doomed.unwrap().file;
+    let node = kit.core.opens.get(doomed).unwrap().node().unwrap().id();
+    let keeper = kit.core.namespace.keeper();
+    let table = keeper.state();
+    let party = Party { holder: table.holder(), lease: Arc::new(Lease::held(table.key())) };
+    assert!(table.delegate(node, &party, Caching::READ_HANDLE, kit.core.now()));
+    assert_eq!(c.close(doomed).await, Status::SUCCESS);
+    assert_eq!(exists(&c, "f").await, Err(Status::DELETE_PENDING), "it is cached still");
+    keeper.close(node, party.holder);
+    let gone = async {
+        while exists(&c, "f").await != Err(Status::OBJECT_NAME_NOT_FOUND) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), gone).await.expect("the name goes");
 }
 
 #[tokio::test]
