@@ -371,6 +371,16 @@ impl Keeper {
         self.minded.mind(node);
     }
 
+    /// Nobody's changes are looked for.
+    pub(crate) fn minds_nothing(&self) -> bool {
+        self.minded.is_empty()
+    }
+
+    /// This node lost its last name: nothing of it is held on to.
+    pub(crate) fn forget_minded(&self, node: NodeId) {
+        self.minded.forget(node);
+    }
+
     /// Tells those who cache what other processes change, for ever. The front ends need it once.
     pub async fn mind_outside(&self) {
         let mut tidy = tokio::time::interval(TIDY);

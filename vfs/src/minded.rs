@@ -4,7 +4,7 @@
 //! [`crate::keeper::Keeper::mind_outside`] empties.
 //!
 //! *Memory.* One watch for each node that somebody caches; one entry for each node that changed. Nodes that nobody caches any
-//! more are let go when somebody looks.
+//! more are let go when somebody looks, those without a name at once.
 //!
 //! *Errors.* A node that cannot be watched is not.
 
@@ -64,6 +64,17 @@ impl Minded {
         }
     }
 
+    /// Nothing is watched.
+    pub(crate) fn is_empty(&self) -> bool {
+        locked(&self.nodes).is_empty()
+    }
+
+    /// This node has no name any more: a watch would keep its data on the disk.
+    pub(crate) fn forget(&self, node: NodeId) {
+        let gone = locked(&self.nodes).remove(&node);
+        drop(gone);
+    }
+
     /// Lets nodes go that are not cached any more.
     pub(crate) fn tidy(&self, is_cached: impl Fn(NodeId) -> bool) {
         let gone: Vec<Watched> = {
@@ -88,5 +99,39 @@ impl Queue {
         }
         drop(changed);
         self.came.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::local::{LocalBackend, LocalConfig};
+    use crate::namespace::{Namespace, Share, Squash};
+    use crate::types::{CreateHow, Cred, SetAttr};
+
+    /// Its data would stay on the disk.
+    #[tokio::test]
+    async fn a_file_that_lost_its_last_name_is_not_held() {
+        let dir = tempfile::tempdir().unwrap();
+        let share = Share {
+            name: "data".into(),
+            id: Share::id_of("data"),
+            backend: LocalBackend::open(LocalConfig::new(dir.path())).unwrap(),
+            read_only: false,
+            squash: Squash::None,
+            clients: None,
+        };
+        let namespace = Namespace::new(vec![share]);
+        let (share, root) = (namespace.shares()[0].clone(), Cred::root());
+        let (top, keeper) = (share.backend.root(), namespace.keeper());
+        let set = SetAttr { mode: Some(0o644), ..SetAttr::default() };
+        let made = top.create(&root, b"f", CreateHow::Guarded, set).await.unwrap();
+        made.node.link(&root, top.as_ref(), b"g").await.unwrap();
+        keeper.mind(&made.node);
+        assert!(!keeper.minds_nothing());
+        let door = namespace.by(None);
+        door.unlink(&share, &top, &root, b"g").await.unwrap();
+        assert!(!keeper.minds_nothing(), "it has a name still");
+        door.unlink(&share, &top, &root, b"f").await.unwrap();
+        assert!(keeper.minds_nothing());
     }
 }

@@ -338,6 +338,15 @@ impl<'a> Door<'a> {
         }
     }
 
+    /// The watched node whose last name this is.
+    async fn minded(&self, dir: &NodeRef, name: &[u8]) -> Option<NodeId> {
+        if self.keeper.minds_nothing() {
+            return None;
+        }
+        let (node, attr) = dir.lookup(&Cred::root(), name).await.ok()?;
+        (attr.nlink <= 1 && node.kind() != Kind::Dir).then(|| node.id())
+    }
+
     /// Reads. `cred: None` when an open of the caller has been checked already.
     pub async fn read(
         &self,
@@ -528,7 +537,9 @@ impl<'a> Door<'a> {
         writable(share)?;
         self.before_name(dir, cred, name).await?;
         let victim = self.with_streams(share, dir, name).await;
+        let minded = self.minded(dir, name).await;
         let change = dir.unlink(cred, name).await?;
+        minded.into_iter().for_each(|node| self.keeper.forget_minded(node));
         self.lost_a_name(share, victim).await;
         self.gone(share, dir, name, &change, what::FILE_NAME).await;
         Ok(change)
@@ -565,10 +576,12 @@ impl<'a> Door<'a> {
             self.before_name(to_dir, cred, to).await?;
         }
         let victim = if replace { self.with_streams(share, to_dir, to).await } else { None };
+        let minded = if replace { self.minded(to_dir, to).await } else { None };
         let done = from_dir.rename(cred, from, to_dir.as_ref(), to, replace).await?;
         if done.0.is_none() && done.1.is_none() {
             return Ok(done);
         }
+        minded.into_iter().for_each(|node| self.keeper.forget_minded(node));
         self.lost_a_name(share, victim).await;
         self.names.gone(from_dir.id(), from, &done.0);
         self.names.made(to_dir.id(), to, &done.1);

@@ -93,7 +93,7 @@ impl VerbsPair {
         Self {
             hw: Some(hw),
             recvs: Receives::new([].into()),
-            sender: Sender::new(device.clone(), depth),
+            sender: Sender::new(device.clone(), depth, limits.reads_in_flight_max),
             windows: Windows::default(),
             early: Vec::new(),
             limits,

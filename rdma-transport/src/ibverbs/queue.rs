@@ -37,6 +37,8 @@ pub(super) struct SendQueue<W> {
     /// With the number of the last request of each.
     posted: VecDeque<(u64, W)>,
     depth: u64,
+    /// Reads that may be under way at once.
+    reads_max: usize,
     /// The number of the next request.
     next: u64,
     /// A completion came of the one before this.
@@ -49,13 +51,14 @@ pub(super) struct SendQueue<W> {
 }
 
 impl<W> SendQueue<W> {
-    pub(super) fn new(depth: u32) -> Self {
+    pub(super) fn new(depth: u32, reads_max: usize) -> Self {
         Self {
             waiting: VecDeque::new(),
             openings: 0,
             segments_done: 0,
             posted: VecDeque::new(),
             depth: depth.into(),
+            reads_max: reads_max.max(1),
             next: 0,
             told: 0,
             done: 0,
@@ -125,6 +128,11 @@ impl<W> SendQueue<W> {
     /// Requests that fit now.
     pub(super) fn room(&self) -> usize {
         usize::try_from(self.depth - (self.next - self.done)).unwrap_or(0)
+    }
+
+    /// Reads that fit now. What is beyond the depth that the peers agreed on waits here: devices differ in what they make of it.
+    pub(super) fn reads_room(&self) -> usize {
+        self.room().min(self.reads_max.saturating_sub(self.reads.len()))
     }
 
     /// The number of one more request, and whether it has to ask for a completion.
@@ -202,7 +210,7 @@ mod tests {
 
     #[test]
     fn one_completion_proves_all_before_it() {
-        let mut q = SendQueue::new(8);
+        let mut q = SendQueue::new(8, 8);
         post(&mut q, 1, 2);
         post(&mut q, 2, 1);
         post(&mut q, 3, 1);
@@ -218,7 +226,7 @@ mod tests {
 
     #[test]
     fn work_without_a_request_is_done_with_what_is_before_it() {
-        let mut q = SendQueue::new(8);
+        let mut q = SendQueue::new(8, 8);
         post(&mut q, 1, 0);
         assert_eq!(q.pop_done(), Some(1));
         post(&mut q, 2, 1);
@@ -231,7 +239,7 @@ mod tests {
     #[test]
     fn the_queue_never_fills_without_asking() {
         for depth in [1, 2, 15, 16, 17, 100] {
-            let mut q = SendQueue::<()>::new(depth);
+            let mut q = SendQueue::<()>::new(depth, 8);
             let asked = (0..depth).filter(|_| q.number(false).1).count();
             assert!(asked > 0, "{depth}");
             assert_eq!(q.room(), 0);
@@ -240,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_read_is_done_by_its_own_completion() {
-        let mut q = SendQueue::new(8);
+        let mut q = SendQueue::new(8, 8);
         post(&mut q, 1, 1);
         let (first, second) = (q.number_read(), q.number_read());
         q.posted(2);
@@ -256,8 +264,19 @@ mod tests {
     }
 
     #[test]
+    fn reads_beyond_the_depth_agreed_on_wait() {
+        let mut q = SendQueue::<()>::new(8, 2);
+        assert_eq!(q.reads_room(), 2);
+        let (first, _) = (q.number_read(), q.number_read());
+        assert_eq!((q.room(), q.reads_room()), (6, 0));
+        q.done(first);
+        assert_eq!(q.reads_room(), 1);
+        assert_eq!(SendQueue::<()>::new(8, 0).reads_room(), 1, "one is always tried");
+    }
+
+    #[test]
     fn a_window_waits_in_turn_and_is_no_work() {
-        let mut q = SendQueue::<()>::new(4);
+        let mut q = SendQueue::<()>::new(4, 4);
         let read = |id| Work::Send { id: WorkId(id), from: vec![], invalidate: None };
         q.push(read(1));
         q.open(Opening { key: 7 });
@@ -275,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_number_that_was_never_given_frees_nothing() {
-        let mut q = SendQueue::<()>::new(4);
+        let mut q = SendQueue::<()>::new(4, 4);
         q.number(true);
         q.done(99);
         assert_eq!(q.room(), 4);

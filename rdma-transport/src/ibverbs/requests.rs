@@ -182,9 +182,9 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    pub(super) fn new(device: Arc<Device>, depth: u32) -> Self {
+    pub(super) fn new(device: Arc<Device>, depth: u32, reads_max: usize) -> Self {
         Self {
-            queue: SendQueue::new(depth),
+            queue: SendQueue::new(depth, reads_max),
             list: List::default(),
             pieces: Vec::new(),
             partial: None,
@@ -323,7 +323,7 @@ impl Sender {
 
     /// One request for each segment; false when not all of them fit.
     fn read(&mut self, counters: &mut Counters) -> io::Result<bool> {
-        let (begun, room) = (self.queue.segments_done, self.queue.room());
+        let (begun, room) = (self.queue.segments_done, self.queue.reads_room());
         let Some(Waiting::Work(Work::Read { from, .. })) = self.queue.first() else {
             return Ok(false);
         };

@@ -6,7 +6,7 @@
 //!
 //! A server listens on port 5445 (iWARP) or 445 (InfiniBand, RoCE) and serves what it accepts:
 //!
-//! ```ignore
+//! ```text
 //! let private = incoming.request().await?;
 //! let c = incoming.accept(SmbDirectChannel::accept_params(&private)).await?;
 //! let channel = SmbDirectChannel::new(c.qp, info, recvs)?;
