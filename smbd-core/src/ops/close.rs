@@ -1,8 +1,8 @@
 //! CLOSE (MS-SMB2 section 3.3.5.10), and the end of opens by other ways.
 //!
 //! *Operation.* An open leaves the table first, so nobody can use it any more; then what it held is given back; last, names that
-//! waited for it are removed (MS-FSA section 2.1.5.5). Where somebody has to give back first what it caches of such a file, CLOSE is
-//! answered and the name goes when it did; until then it cannot be opened.
+//! waited for it are removed (MS-FSA section 2.1.5.5). Where somebody has to give back first what it caches of such a file, CLOSE
+//! is answered and the name goes when it did; until then it cannot be opened.
 //!
 //! *Errors.* A name that cannot be removed stays; nobody is left to be told.
 

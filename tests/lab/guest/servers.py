@@ -168,7 +168,8 @@ def headgate():
         write("/tmp/password", lab.PASSWORD)
         more = ["--smb-signing", "offered", "--user", f"{lab.USER}=/tmp/password,uid=0,gid=0"]
     # The second client's network comes later than the gateway's last look at its networks.
-    shares = (f"data={FOLDER},squash=none,clients=10.0.0.0/8", "ro=/ro,ro,squash=none", "squashed=/squashed", "small=/small,squash=none")
+    data = f"data={FOLDER},squash=none,clients=10.0.0.0/8"
+    shares = (data, "ro=/ro,ro,squash=none", "squashed=/squashed", "small=/small,squash=none")
     serve(shares, "--lease", "10s", "--grace", "10s", *more)
 
 
