@@ -45,6 +45,7 @@ const SMBTORTURE: &[&str] = &["samba-testsuite", "iproute2", "util-linux"];
 const BENCH: &[&str] = &[
     "nfs-ganesha",
     "nfs-ganesha-vfs",
+    "nfs-kernel-server",
     "rpcbind",
     "smbclient",
     "samba-common-bin",
