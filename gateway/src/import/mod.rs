@@ -5,7 +5,7 @@
 //! for each line of the file, and says what that means.
 //!
 //! *Errors.* A share whose restrictions have no counterpart here is written as a comment, with the reasons above it. Every share is
-//! served by both protocols; where it was by one of them only, that is said.
+//! served by both protocols, also where it was by one of them only.
 
 mod exports;
 mod samba;
