@@ -8,7 +8,7 @@ use vfs::namespace::{Cidr, Share};
 use vfs::{Cred, Kind, NodeRef, VfsError};
 
 use crate::context::{Conn, Core, Outcome};
-use crate::limits::{MOUNT_PATH_MAX, MOUNTS_MAX};
+use crate::limits::{MOUNT_LINKS_MAX, MOUNT_PATH_MAX, MOUNTS_MAX};
 use crate::rpc::auth::{AUTH_NONE, AUTH_SYS};
 use crate::status::Nfsstat3;
 use crate::xdr::{Reader, Writer, XdrResult};
@@ -115,26 +115,46 @@ async fn mnt(core: &Core, conn: &Conn, path: &[u8], out: &mut Writer) -> bool {
 
 type Found = (std::sync::Arc<Share>, NodeRef);
 
+/// The directory that a path means. Symbolic links on the way are followed if they are relative and stay in their share.
 async fn find(core: &Core, conn: &Conn, path: &[u8]) -> Result<Found, Nfsstat3> {
-    let mut names = path.split(|&b| b == b'/').filter(|n| !n.is_empty() && *n != b".");
-    let first = names.next().ok_or(Nfsstat3::Noent)?;
-    let share = core.namespace.share_named(first).ok_or(Nfsstat3::Noent)?;
+    let mut names = components(path);
+    let first = names.pop_front().ok_or(Nfsstat3::Noent)?;
+    let share = core.namespace.share_named(&first).ok_or(Nfsstat3::Noent)?;
     if !core.may_use(conn, &share) {
         return Err(Nfsstat3::Acces);
     }
     let mut node = share.backend.root();
-    for name in names {
+    let mut above = Vec::new();
+    let mut links = 0;
+    while let Some(name) = names.pop_front() {
         if name == b".." {
-            return Err(Nfsstat3::Inval);
+            node = above.pop().ok_or(Nfsstat3::Inval)?;
+            continue;
         }
         // As the superuser, like any mount daemon: a handle opens nothing that its bearer may not open, and the directory
         // of a user can be mounted by the client's root, who may not search the way to it.
-        (node, _) = node.lookup(&Cred::root(), name).await?;
+        let (next, _) = node.lookup(&Cred::root(), &name).await?;
+        if next.kind() != Kind::Symlink {
+            above.push(std::mem::replace(&mut node, next));
+            continue;
+        }
+        let target = next.readlink(&Cred::root()).await?;
+        links += 1;
+        if links > MOUNT_LINKS_MAX || target.starts_with(b"/") {
+            return Err(Nfsstat3::Noent);
+        }
+        let mut further = components(&target);
+        further.append(&mut names);
+        names = further;
     }
     match node.kind() {
         Kind::Dir => Ok((share, node)),
         _ => Err(VfsError::NotDir.into()),
     }
+}
+
+fn components(path: &[u8]) -> VecDeque<Vec<u8>> {
+    path.split(|&b| b == b'/').filter(|n| !n.is_empty() && *n != b".").map(<[u8]>::to_vec).collect()
 }
 
 fn dump(mounts: &Mounts, out: &mut Writer) {

@@ -4,7 +4,8 @@
 mod common;
 
 use common::MOUNT;
-use common::nfs3::{Client, share};
+use common::nfs3::{Client, OK, place, sattr, share};
+use nfsrdma::v3::procedure;
 
 const NOENT: u32 = 2;
 const NOTDIR: u32 = 20;
@@ -24,6 +25,34 @@ fn a_share_and_the_directories_below_it_can_be_mounted() {
     for nothing in ["/", "", "/other", "/data/none"] {
         assert_eq!(c.mount(nothing), Err(NOENT), "{nothing}");
     }
+}
+
+#[test]
+fn symbolic_links_on_the_way_are_followed_within_the_share() {
+    let c = Client::new();
+    let root = c.root();
+    let dir = c.mkdir(&root, "dir").unwrap();
+    let deep = c.mkdir(&dir, "deep").unwrap();
+    for (at, name, target) in [
+        (&root, "near", "dir/deep"),
+        (&dir, "up", "../near/."),
+        (&dir, "out", "../../etc"),
+        (&root, "absolute", "/data/dir"),
+        (&root, "circle", "circle"),
+    ] {
+        let res = c.nfs(procedure::SYMLINK, |w| {
+            place(w, at, name);
+            sattr(w, None, None);
+            w.opaque(target.as_bytes());
+        });
+        assert_eq!(res.status().0, OK);
+    }
+    assert_eq!(c.mount("/data/near").unwrap(), deep);
+    assert_eq!(c.mount("/data/dir/up").unwrap(), deep);
+    assert_eq!(c.mount("/data/dir/up/..").unwrap(), dir);
+    assert_eq!(c.mount("/data/dir/out"), Err(INVAL));
+    assert_eq!(c.mount("/data/absolute"), Err(NOENT));
+    assert_eq!(c.mount("/data/circle"), Err(NOENT));
 }
 
 #[test]

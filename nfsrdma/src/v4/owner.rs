@@ -80,9 +80,9 @@ impl Order {
         !self.busy && self.last.is_none_or(|last| seqid == last.wrapping_add(1))
     }
 
-    /// This is the number of the last request.
-    pub(super) fn is_last(&self, seqid: u32) -> bool {
-        self.last == Some(seqid)
+    /// This is the number of the last request, which succeeded.
+    pub(super) fn is_last_success(&self, seqid: u32) -> bool {
+        self.last == Some(seqid) && self.kept.as_ref().is_some_and(|k| k.status == Status::Ok)
     }
 
     /// A request is being executed.

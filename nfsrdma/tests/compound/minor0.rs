@@ -170,6 +170,19 @@ async fn a_new_owner_is_confirmed_before_its_open_counts() {
 }
 
 #[tokio::test]
+async fn a_failed_open_of_an_unconfirmed_owner_is_not_repeated() {
+    let kit = Kit::new();
+    let id = client(&kit, b"x").await;
+    let args = open_args(5, id, b"o", b"..", RW);
+    let r = kit.run(|c| c.data().op(op::OPEN, args)).await;
+    assert_eq!(r.status, Status::BadName);
+    let o = opened(&kit, 5, id, b"o", b"f").await;
+    assert_eq!(o.rflags, 2 | 4, "the client did not count the failure");
+    let again = opened(&kit, 5, id, b"o", b"f").await;
+    assert_eq!(again.stateid, o.stateid, "a success is repeated");
+}
+
+#[tokio::test]
 async fn an_unconfirmed_owner_begins_anew() {
     let kit = Kit::new();
     let id = client(&kit, b"x").await;

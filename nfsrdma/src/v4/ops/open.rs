@@ -93,10 +93,11 @@ pub(in crate::v4) async fn open(cx: &mut Compound<'_>) -> Result<(), Status> {
     let name = {
         let mut held = client.held();
         if cx.minor == 0 {
-            let stale = held
-                .open_owners
-                .get(owner)
-                .is_some_and(|o| !o.confirmed && !o.order.is_busy() && !o.order.is_last(seqid));
+            // Some clients do not count the failed OPEN of an owner that the server never confirmed (seen with libnfs), so that
+            // only a success can be repeated.
+            let stale = held.open_owners.get(owner).is_some_and(|o| {
+                !o.confirmed && !o.order.is_busy() && !o.order.is_last_success(seqid)
+            });
             if stale {
                 held.discard_owner(owner, cx.nfs.core.namespace.keeper().state());
             }
