@@ -124,7 +124,7 @@ struct Configuration {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Serve DIR as /NAME; `mem:` for DIR is a volume in memory. Repeatable. Options: ro, squash=root|all|none,
-    /// clients=CIDR[,CIDR...]; for SMB: encrypt, guest, ca (kept for continuous availability; changes nothing yet)
+    /// clients=CIDR[,CIDR...]; for SMB: encrypt, guest, ca (continuously available: persistent handles survive a restart)
     #[arg(long = "share", value_name = "NAME=DIR[,OPTION...]")]
     shares: Vec<ShareOption>,
     /// Listen on this address only. Repeatable; default: all addresses
