@@ -204,7 +204,10 @@ impl Grants {
         if !alone {
             may = may.without(Caching::WRITE);
         }
-        if locked && !may.has(Caching::WRITE) {
+        if locked {
+            // MS-FSA forbids shared caching here. Exclusive caching beside locks of its own would tempt its holder to keep further
+            // locks to itself: Linux, asked to give it back, sends all that it has, those that are here already among them, and
+            // loses what stands beside a refused one.
             may = Caching::NONE;
         }
         may = match kind {

@@ -516,6 +516,24 @@ mod tests {
     }
 
     #[test]
+    fn caching_is_not_widened_beside_locks() {
+        let t = table();
+        let key = t.key();
+        let party = || Party { holder: t.holder(), lease: Arc::new(Lease::held(key)) };
+        let (open, lease) = (party(), party());
+        let bytes = Extent::new(0, 10).unwrap();
+        let ask = |want| t.cache(N, &lease, Kind::Lease, want, 0).rights;
+        assert!(t.open(N, &open, READ, 0).is_go());
+        assert_eq!(ask(Caching::READ_HANDLE), Caching::READ_HANDLE);
+        assert_eq!(t.lock_exact(N, &open, bytes, LockKind::Exclusive, 0), LockVerdict::Go);
+        assert_eq!(ask(Caching::ALL), Caching::READ_HANDLE);
+        t.acknowledge(N, lease.holder, Caching::NONE, 0);
+        assert_eq!(ask(Caching::ALL), Caching::NONE);
+        assert!(t.unlock_exact(N, &open, bytes));
+        assert_eq!(ask(Caching::ALL), Caching::ALL);
+    }
+
+    #[test]
     fn a_client_is_not_in_its_own_way() {
         let t = table();
         let a = party(&t, 1);

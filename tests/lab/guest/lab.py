@@ -26,7 +26,8 @@ LABEL = ENV.get("LABEL", f"v{VERS}-{PROTO}")
 SERVER = ENV.get("SERVER", "10.77.0.1")
 V4 = VERS.startswith("4") and not CIFS
 # Version 3 has locks by programs of their own, which find each other by port 111: the gateway's answers there.
-V3_LOCKS = VERS == "3" and not CIFS and ENV.get("BACKEND", "host") == "host"
+HAS_PORTMAP = ENV.get("BACKEND", "host") == "host"
+V3_LOCKS = VERS == "3" and not CIFS and HAS_PORTMAP
 # The gateway's SMB user, mapped to root: what the jobs make belongs to root, as it does by NFS.
 USER, PASSWORD = "root", "pass"
 
@@ -103,7 +104,7 @@ def options(vers=VERS, proto=PROTO, extra="", port=None, mountport=None):
     text = f"vers={vers},proto={proto},port={port}"
     if vers == "3":
         text += f",mountproto=tcp,mountport={mountport or ENV.get('MOUNTPORT', '2049')}"
-        text += "" if V3_LOCKS else ",nolock"
+        text += "" if HAS_PORTMAP else ",nolock"
     return f"{text},{extra}" if extra else text
 
 

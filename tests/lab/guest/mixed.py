@@ -1,14 +1,12 @@
 """One share mounted by SMB and by NFS 4.2 at the same time: one set of files, locks and caching rights."""
 
 import errno
-import fcntl
 import os
 import time
 
 import lab
 import share
 from lab import check, must, must_equal, must_raise, pread_all
-from locks import DENIED, lock
 from semantics import put
 from sizes import same, write_all
 
@@ -80,17 +78,6 @@ def cached_write_is_seen(top):
         os.close(fd)
 
 
-def locks_meet(top):
-    path = put(f"{top}/locked", bytes(1000))
-    with open(path, "r+b", buffering=0) as smb, open(by_nfs(path), "r+b", buffering=0) as nfs:
-        lock(smb, fcntl.F_WRLCK, 0, 100)
-        must_raise(DENIED, lock, nfs, fcntl.F_WRLCK, 50, 10)
-        lock(nfs, fcntl.F_WRLCK, 200, 100)
-        must_raise(DENIED, lock, smb, fcntl.F_WRLCK, 250, 10)
-        lock(smb, fcntl.F_UNLCK, 0, 100)
-        lock(nfs, fcntl.F_WRLCK, 50, 10)
-
-
 def exclusive(top):
     """Of two protocols that make the same name, one makes it."""
     made = os.open(f"{top}/once", os.O_CREAT | os.O_EXCL | os.O_WRONLY)
@@ -98,56 +85,7 @@ def exclusive(top):
     os.close(made)
 
 
-def each(paths, work):
-    """Processes that work at the same time, one for each path; every one must end well."""
-    children = []
-    for number, path in enumerate(paths):
-        child = os.fork()
-        if child == 0:
-            try:
-                work(number, path)
-                os._exit(0)
-            except BaseException as why:
-                print(f"# {path}: {why!r}", flush=True)
-                os._exit(1)
-        children.append(child)
-    ends = [os.waitpid(child, 0)[1] for child in children]
-    must(not any(ends), f"a process failed: {ends}")
-
-
-def counter(top):
-    """Eight processes count under a lock, by either protocol: no step is lost. What is locked is a file beside the counter: Linux's
-    SMB client writes through any of its open files, and a lock of SMB binds all but the one that has it. An open by NFS stands
-    beside it all the time: without one the SMB client keeps locks to itself, and sends those of several processes too late."""
-    path, guard, turns = put(f"{top}/counter", b"0" * 8), put(f"{top}/guard", bytes(8)), 6
-
-    def count(_, top):
-        with open(f"{top}/guard", "r+b", buffering=0) as held:
-            for _ in range(turns):
-                lock_soon(held)
-                with open(f"{top}/counter", "r+b", buffering=0) as f:
-                    f.write(b"%08d" % (int(pread_all(f"{top}/counter")) + 1))
-                lock(held, fcntl.F_UNLCK)
-
-    with open(by_nfs(guard), "rb"):
-        each([top, by_nfs(top)] * 4, count)
-    must_equal(int(pread_all(path)), 8 * turns, "by SMB")
-    must_equal(int(pread_all(by_nfs(path))), 8 * turns, "by NFS")
-    os.unlink(guard)
-
-
-def lock_soon(f):
-    """Asks until the lock is there: a client that waits in line would wait by its own protocol's clock."""
-    until = time.monotonic() + 30
-    while True:
-        try:
-            return lock(f, fcntl.F_WRLCK)
-        except OSError as why:
-            must(why.errno in DENIED and time.monotonic() < until, f"the lock: {why}")
-            time.sleep(0.002)
-
-
-CHECKS = (same_bytes, names, nfs_write_is_seen, smb_write_is_seen, cached_write_is_seen, locks_meet, exclusive, counter)
+CHECKS = (same_bytes, names, nfs_write_is_seen, smb_write_is_seen, cached_write_is_seen, exclusive)
 
 
 def job(top):
