@@ -387,9 +387,17 @@ impl VerbsPair {
 
     /// Posts and takes. Errors begin the end.
     fn move_on(&mut self, out: &mut Vec<Completion>) {
-        self.send();
-        if let Err(end) = self.harvest(out) {
-            self.begin_end(end);
+        loop {
+            self.send();
+            let room = (self.sender.queue.room(), self.sender.queue.reads_room());
+            if let Err(end) = self.harvest(out) {
+                return self.begin_end(end);
+            }
+            // What waited may fit now, and nobody would wake us for it.
+            let queue = &self.sender.queue;
+            if !queue.has_waiting() || (queue.room(), queue.reads_room()) == room {
+                return;
+            }
         }
     }
 

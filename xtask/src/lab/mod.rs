@@ -25,7 +25,7 @@ use std::time::Instant;
 pub(crate) use gateway::Gateway;
 pub(crate) use net::Net;
 use run::Place;
-use scenarios::{BESIDE, CAPTURED, SCENARIOS, Scenario, UNSETTLED};
+use scenarios::{BESIDE, CAPTURED, SCENARIOS, Scenario};
 
 use crate::sh::{Outcome, Result, Tally, target_dir};
 
@@ -48,7 +48,7 @@ struct Lab {
 
 /// `cargo xtask lab`.
 pub(crate) fn command(args: &[String]) -> Result<Outcome> {
-    let all = || SCENARIOS.iter().chain(CAPTURED).chain(BESIDE).chain(UNSETTLED);
+    let all = || SCENARIOS.iter().chain(CAPTURED).chain(BESIDE);
     let verbose = args.iter().any(|a| a == "-v");
     let given = |option| args.iter().find_map(|a| a.strip_prefix(option)).map(str::to_owned);
     // For as long as this program runs, which is not long.
