@@ -6,7 +6,7 @@ use nfsrdma::xdr::{Reader, XdrError, XdrResult};
 
 use super::Fh;
 use super::attrs::{Attr, read_bitmap};
-use super::compound::Results;
+use super::compound::{Compound, Results};
 use super::session::Nfs4;
 use crate::error::{Error, Result};
 
@@ -172,7 +172,27 @@ impl Nfs4 {
         owner: &[u8],
         how: OpenHow,
     ) -> Result<OpenFile> {
-        let c = self.compound().putfh(dir).open(self.clientid(), owner, name, how).getfh();
+        self.opened(self.compound().putfh(dir).open(self.clientid(), owner, name, how).getfh())
+            .await
+    }
+
+    /// OPEN of what this client had open before the server restarted (CLAIM_PREVIOUS), with the read delegation that came with it.
+    pub async fn reclaim(&self, file: &OpenFile, owner: &[u8], how: OpenHow) -> Result<OpenFile> {
+        let mut c = self.compound().putfh(&file.fh);
+        let w = c.op(op::OPEN);
+        for word in [0, how.access, how.deny] {
+            w.u32(word);
+        }
+        w.u64(self.clientid());
+        w.opaque(owner);
+        // OPEN4_NOCREATE, CLAIM_PREVIOUS, OPEN_DELEGATE_READ or none.
+        for word in [0, 1, u32::from(file.delegation.is_some())] {
+            w.u32(word);
+        }
+        self.opened(c.getfh()).await
+    }
+
+    async fn opened(&self, c: Compound) -> Result<OpenFile> {
         let answer = self.call(c).await?;
         let mut results = Results::new(&answer)?;
         results.sequence()?;

@@ -83,8 +83,22 @@ pub struct Nfs4(Arc<Inner>);
 
 impl Nfs4 {
     /// A new client id for `owner`, and a session on this connection with a backchannel. A second call with the same owner
-    /// and another `verifier` is a client that has restarted.
+    /// and another `verifier` is a client that has restarted. It has nothing to reclaim.
     pub async fn connect(
+        rpc: Rpc,
+        cred: Credential,
+        minor: Minor,
+        owner: &[u8],
+        verifier: [u8; 8],
+    ) -> Result<Self> {
+        let this = Self::to_reclaim(rpc, cred, minor, owner, verifier).await?;
+        this.reclaim_complete().await?;
+        Ok(this)
+    }
+
+    /// As [`Nfs4::connect`], for a client that may have held something of a server that has restarted. It reclaims that, and then
+    /// says [`Nfs4::reclaim_complete`].
+    pub async fn to_reclaim(
         rpc: Rpc,
         cred: Credential,
         minor: Minor,
@@ -93,7 +107,7 @@ impl Nfs4 {
     ) -> Result<Self> {
         let (clientid, sequence) = exchange_id(&rpc, &cred, minor, owner, verifier).await?;
         let (session, slots) = create_session(&rpc, &cred, minor, clientid, sequence).await?;
-        let this = Self(Arc::new(Inner {
+        Ok(Self(Arc::new(Inner {
             rpc,
             cred,
             minor,
@@ -104,9 +118,7 @@ impl Nfs4 {
                 free: (0..slots).rev().collect(),
                 next: (0..slots).map(|_| 1).collect(),
             }),
-        }));
-        this.reclaim_complete().await?;
-        Ok(this)
+        })))
     }
 
     /// The connection.
@@ -159,7 +171,8 @@ impl Nfs4 {
         Ok(())
     }
 
-    async fn reclaim_complete(&self) -> Result<()> {
+    /// RECLAIM_COMPLETE
+    pub async fn reclaim_complete(&self) -> Result<()> {
         let mut c = self.compound();
         // Of the whole server, not of one file system.
         c.op(op::RECLAIM_COMPLETE).bool(false);

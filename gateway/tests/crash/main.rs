@@ -1,0 +1,241 @@
+//! The gateway is killed at any moment under a mixed load and started again: what was acknowledged is there.
+//!
+//! Machines write records and make them stable by SMB, NFS 4.2 and NFS 3, lock and unlock bytes by SMB, NFS 4.2 and NLM, open and
+//! close persistent handles, deny others to write, hold a delegation. Then comes `kill -9`. Clients of NFS reclaim within the grace
+//! period what they held. Afterwards every acknowledged record is in its file, every lock that a client believes in keeps others
+//! out, every open handle is taken up by its client and no closed one is. `HEADGATE_CRASH_ROUNDS` says how often; 6 without it.
+#![allow(unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod daemon;
+mod nfs4;
+mod nlm;
+mod planted;
+mod records;
+mod smb;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use client::Error;
+use client::target::Version;
+
+use daemon::{Daemon, home, start};
+use records::{Nfs, check_records};
+use smb::{Churn, Held, machine};
+
+const ROUNDS: u64 = 6;
+const HANDLES: usize = 4;
+/// Nobody waits longer than this for a gateway that was started again.
+const RECOVERY_MAX: Duration = Duration::from_secs(15);
+/// Byte ranges that are locked and unlocked at random, and one that is always locked.
+const SLOTS: u64 = 40;
+const ALWAYS: u64 = SLOTS;
+
+fn extent(slot: u64) -> (u64, u64) {
+    (slot * 16, 10)
+}
+
+/// A small generator, so that a failed run can be repeated.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+
+    fn guid(&mut self) -> [u8; 16] {
+        let halves = [self.roll(u64::MAX), self.roll(u64::MAX)];
+        std::array::from_fn(|i| halves[i / 8].to_le_bytes()[i % 8])
+    }
+
+    fn own(&mut self) -> Self {
+        Self(self.roll(u64::MAX) | 1)
+    }
+}
+
+/// The connection is gone; anything else is a fault of the gateway.
+fn is_gone(e: &Error) -> bool {
+    match e {
+        Error::Down(_) => true,
+        other => panic!("{other}"),
+    }
+}
+
+/// All that works on one gateway.
+struct Load {
+    held: Vec<Held>,
+    churn: Churn,
+    nfs: Vec<Nfs>,
+    holder: nfs4::Holder,
+    host: nlm::Host,
+    times: Times,
+    /// Handles that came and went.
+    handles: usize,
+}
+
+/// How long each start took until something was so.
+#[derive(Default)]
+struct Times {
+    /// The program says that it is ready.
+    ready: Vec<Duration>,
+    /// Every client of NFS has reclaimed.
+    reclaimed: Vec<Duration>,
+    /// Others are let in: the grace period is over.
+    open: Vec<Duration>,
+    /// Every handle was taken up, had its client not waited for the checks.
+    back: Vec<Duration>,
+}
+
+/// The middle one and the longest.
+fn spread(times: &[Duration]) -> String {
+    let mut times = times.to_vec();
+    times.sort();
+    format!("{:?} (longest {:?})", times[times.len() / 2], times[times.len() - 1])
+}
+
+impl Load {
+    async fn begin(daemon: &Daemon, dice: &mut Dice) -> Self {
+        let smb = machine(daemon.smb, 1).await;
+        let mut held = Vec::new();
+        for n in 0..HANDLES {
+            held.push(Held::new(&smb, n, dice).await);
+        }
+        Self {
+            held,
+            churn: Churn::default(),
+            nfs: [Version::V3, Version::V42].map(Nfs::new).into(),
+            holder: nfs4::Holder::begin(daemon.nfs).await,
+            host: nlm::Host::begin(daemon.nfs).await,
+            times: Times::default(),
+            handles: 0,
+        }
+    }
+
+    /// Works until the gateway is killed, a moment after all have begun.
+    async fn until_killed(self, mut daemon: Daemon, dice: &mut Dice) -> Self {
+        let smb = machine(daemon.smb, 1).await;
+        let mut held = Vec::new();
+        for mut one in self.held {
+            one.take_up(&smb).await;
+            held.push(tokio::spawn(one.work(smb.clone(), dice.own())));
+        }
+        let mut nfs = Vec::new();
+        for one in self.nfs {
+            let one = one.next_round();
+            let open = one.open(daemon.nfs).await;
+            nfs.push(tokio::spawn(one.work(open)));
+        }
+        let churn = tokio::spawn(Churn::work(smb, dice.own()));
+        let holder = tokio::spawn(self.holder.work(dice.own()));
+        let host = tokio::spawn(self.host.work(dice.own()));
+        tokio::time::sleep(Duration::from_millis(30 + dice.roll(400))).await;
+        daemon.child.kill().unwrap();
+        let (mut held_left, mut nfs_left) = (Vec::new(), Vec::new());
+        for one in held {
+            held_left.push(one.await.unwrap());
+        }
+        for one in nfs {
+            nfs_left.push(one.await.unwrap());
+        }
+        Self {
+            held: held_left,
+            nfs: nfs_left,
+            churn: churn.await.unwrap(),
+            holder: holder.await.unwrap(),
+            host: host.await.unwrap(),
+            ..self
+        }
+    }
+
+    /// Starts the gateway again; whoever believes in something finds it.
+    async fn recover(&mut self, home: &Path, data: &Path, ports: (u16, u16)) -> Daemon {
+        let begun = Instant::now();
+        let daemon = start(home, Some(ports));
+        self.times.ready.push(begun.elapsed());
+        let intruder = tokio::spawn(nfs4::intrude(machine(daemon.smb, 3).await));
+        self.holder.come_back(daemon.nfs).await;
+        self.host.come_back(daemon.nfs).await;
+        self.times.reclaimed.push(begun.elapsed());
+        intruder.await.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()));
+        self.times.open.push(begun.elapsed());
+        let smb = machine(daemon.smb, 1).await;
+        self.check_handles(daemon.smb, false).await;
+        let begun = Instant::now();
+        for held in &mut self.held {
+            held.take_up(&smb).await;
+        }
+        self.times.back.push(self.times.ready[self.times.ready.len() - 1] + begun.elapsed());
+        self.check_handles(daemon.smb, true).await;
+        self.handles += self.churn.count();
+        std::mem::take(&mut self.churn).check(&smb).await;
+        self.held.iter().for_each(|h| check_records(&data.join(&h.name), &h.name, h.records));
+        self.nfs.iter().for_each(|n| check_records(&data.join(&n.name), &n.name, n.records));
+        let other = machine(daemon.smb, 2).await;
+        self.holder.check(&other).await;
+        self.host.check(&other).await;
+        daemon
+    }
+
+    async fn check_handles(&self, at: SocketAddr, back: bool) {
+        let other = machine(at, 2).await;
+        for held in &self.held {
+            held.check_others(&other, back).await;
+        }
+    }
+
+    fn report(&self, rounds: u64) {
+        let records: u64 = self.held.iter().map(|h| h.records).sum();
+        let by_nfs: u64 = self.nfs.iter().map(|n| n.before + n.records).sum();
+        let (locks, delegations) =
+            (self.holder.reclaimed + self.host.reclaimed, self.holder.delegations);
+        println!(
+            "{rounds} rounds: {records} records by SMB and {by_nfs} by NFS, {} handles came and went, {locks} locks and \
+             {delegations} delegations were reclaimed; ready after {}, NFS reclaimed after {}, open to all after {}, all handles \
+             back after {}",
+            self.handles,
+            spread(&self.times.ready),
+            spread(&self.times.reclaimed),
+            spread(&self.times.open),
+            spread(&self.times.back),
+        );
+        let least = [records, by_nfs, self.handles as u64, locks];
+        assert!(least.iter().all(|n| *n > rounds) && delegations > 0, "a load that is none");
+    }
+}
+
+/// A fresh folder with a load that has begun; the gateway's ports.
+async fn world(dice: &mut Dice) -> (tempfile::TempDir, PathBuf, Load, Daemon) {
+    let (home, data) = home();
+    let daemon = start(home.path(), None);
+    let load = Load::begin(&daemon, dice).await;
+    (home, data, load, daemon)
+}
+
+fn ports(daemon: &Daemon) -> (u16, u16) {
+    (daemon.nfs.port(), daemon.smb.port())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_acknowledged_survives_kill_9() {
+    let rounds = std::env::var("HEADGATE_CRASH_ROUNDS").ok().map(|n| n.parse().unwrap());
+    let rounds = rounds.unwrap_or(ROUNDS);
+    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+    let (home, data, mut load, mut daemon) = world(&mut dice).await;
+    let ports = ports(&daemon);
+    for round in 0..rounds {
+        let one_round = async {
+            let mut load = load.until_killed(daemon, &mut dice).await;
+            let daemon = load.recover(home.path(), &data, ports).await;
+            (load, daemon)
+        };
+        let ended = tokio::time::timeout(Duration::from_secs(90), one_round).await;
+        (load, daemon) = ended.unwrap_or_else(|_| panic!("round {round} hangs"));
+    }
+    load.report(rounds);
+    let longest = load.times.open.iter().chain(&load.times.back).max();
+    assert!(longest.is_some_and(|t| *t < RECOVERY_MAX));
+}

@@ -1,0 +1,230 @@
+//! A client of NFS 4.2 that is there over all rounds: it holds opens, locks and a delegation, reclaims them after every kill, and
+//! believes in them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::connect::{self, Local};
+use client::nfs4::{Minor, Nfs4, OpenFile, OpenHow, Recall, Recalls, Results, Stateid, op};
+use client::smb::{self, Smb};
+use client::{Credential, Error};
+use smbd_core::status::Status;
+use tokio::sync::mpsc::Receiver;
+use tokio::task::JoinHandle;
+
+use crate::smb::check_locks;
+use crate::{ALWAYS, Dice, SLOTS, extent, is_gone};
+
+const NAME: &[u8] = b"crash";
+const VERIFIER: [u8; 8] = *b"one boot";
+const LOCKED: &str = "nfs4-locked";
+const DENIED: &str = "nfs4-denied";
+const DELEGATED: &str = "nfs4-delegated";
+/// Nobody else writes.
+const DENY_WRITE: u32 = 2;
+const WANT_READ_DELEG: u32 = 0x0100;
+const WRITE_LT: u32 = 2;
+/// Well within the lease.
+const RENEW: Duration = Duration::from_millis(250);
+
+fn shared() -> OpenHow {
+    OpenHow { create: Some(0o666), ..OpenHow::WRITE }
+}
+
+fn denying() -> OpenHow {
+    OpenHow { deny: DENY_WRITE, ..shared() }
+}
+
+fn delegated() -> OpenHow {
+    OpenHow { want: WANT_READ_DELEG, ..OpenHow::READ }
+}
+
+/// What it holds, as it believes.
+pub struct Holder {
+    locked: OpenFile,
+    denied: OpenFile,
+    delegated: Option<OpenFile>,
+    locks: BTreeSet<u64>,
+    /// How often a delegation was there when the gateway died, and was taken back by somebody afterwards.
+    pub delegations: u64,
+    /// How many locks were reclaimed.
+    pub reclaimed: u64,
+    run: Run,
+}
+
+/// Its session with one run of the gateway.
+struct Run {
+    nfs: Nfs4,
+    recalls: Receiver<Recall>,
+    renewing: JoinHandle<()>,
+    /// Of lock owners that this run knows.
+    stateids: BTreeMap<u64, Stateid>,
+}
+
+impl Run {
+    async fn begin(at: SocketAddr) -> Self {
+        let (callbacks, recalls) = Recalls::new();
+        let rpc = connect::tcp(at, &Local::default(), Arc::new(callbacks)).await.unwrap();
+        let root = Credential::sys(0, 0, &[]);
+        let nfs = Nfs4::to_reclaim(rpc, root, Minor::Two, NAME, VERIFIER).await.unwrap();
+        let renewed = nfs.clone();
+        let renewing = tokio::spawn(async move {
+            while renewed.call(renewed.compound()).await.is_ok() {
+                tokio::time::sleep(RENEW).await;
+            }
+        });
+        Self { nfs, recalls, renewing, stateids: BTreeMap::new() }
+    }
+
+    /// LOCK of a slot by an owner of its own.
+    async fn lock(&mut self, file: &OpenFile, slot: u64, reclaim: bool) -> client::Result<()> {
+        let mut c = self.nfs.compound().putfh(&file.fh);
+        let w = c.op(op::LOCK);
+        w.u32(WRITE_LT);
+        w.bool(reclaim);
+        let (offset, length) = extent(slot);
+        w.u64(offset);
+        w.u64(length);
+        match self.stateids.get(&slot) {
+            Some(known) => {
+                w.bool(false);
+                known.encode(w);
+                w.u32(0);
+            }
+            None => {
+                w.bool(true);
+                w.u32(0);
+                file.stateid.encode(w);
+                w.u32(0);
+                w.u64(self.nfs.clientid());
+                w.opaque(&slot.to_be_bytes());
+            }
+        }
+        let answer = self.nfs.call(c).await?;
+        let mut results = Results::new(&answer)?;
+        results.sequence()?;
+        results.next(op::PUTFH)?;
+        let stateid = Stateid::decode(results.next(op::LOCK)?)?;
+        self.stateids.insert(slot, stateid);
+        Ok(())
+    }
+
+    async fn unlock(&mut self, file: &OpenFile, slot: u64) -> client::Result<()> {
+        let stateid = self.stateids[&slot];
+        self.nfs.unlock(&file.fh, stateid, WRITE_LT, extent(slot)).await?;
+        // LOCKU counts the stateid on (RFC 8881 section 8.2.2); 0 means the newest.
+        self.stateids.insert(slot, Stateid { seqid: 0, ..stateid });
+        Ok(())
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.renewing.abort();
+    }
+}
+
+impl Holder {
+    pub async fn begin(at: SocketAddr) -> Self {
+        let mut run = Run::begin(at).await;
+        run.nfs.reclaim_complete().await.unwrap();
+        let root = run.nfs.walk("/data").await.unwrap();
+        let open = |name: &'static str, how| {
+            let (nfs, root) = (run.nfs.clone(), root.clone());
+            async move { nfs.open(&root, name.as_bytes(), name.as_bytes(), how).await.unwrap() }
+        };
+        let (locked, denied) = (open(LOCKED, shared()).await, open(DENIED, denying()).await);
+        let plain = open(DELEGATED, shared()).await;
+        run.nfs.close(&plain).await.unwrap();
+        run.lock(&locked, ALWAYS, false).await.unwrap();
+        let locks = BTreeSet::from([ALWAYS]);
+        Self { locked, denied, delegated: None, locks, delegations: 0, reclaimed: 0, run }
+    }
+
+    /// Locks and unlocks until the connection is gone, with a delegation if one can be had.
+    pub async fn work(mut self, mut dice: Dice) -> Self {
+        if self.delegated.is_none() && self.take_delegation().await.is_err_and(|e| is_gone(&e)) {
+            return self;
+        }
+        loop {
+            let slot = dice.roll(SLOTS);
+            // What is under way when the gateway dies is not believed in.
+            let done = if self.locks.remove(&slot) {
+                self.run.unlock(&self.locked, slot).await
+            } else {
+                let got = self.run.lock(&self.locked, slot, false).await;
+                if got.is_ok() {
+                    self.locks.insert(slot);
+                }
+                got
+            };
+            if done.is_err_and(|e| is_gone(&e)) {
+                return self;
+            }
+        }
+    }
+
+    async fn take_delegation(&mut self) -> client::Result<()> {
+        let nfs = &self.run.nfs;
+        let root = nfs.walk("/data").await?;
+        let name = DELEGATED.as_bytes();
+        let file = nfs.open(&root, name, name, delegated()).await?;
+        if file.delegation.is_some() {
+            self.delegated = Some(file);
+        } else {
+            nfs.close(&file).await?;
+        }
+        Ok(())
+    }
+
+    /// Reclaims all it believes in from the gateway that was started again.
+    pub async fn come_back(&mut self, at: SocketAddr) {
+        self.run = Run::begin(at).await;
+        let nfs = self.run.nfs.clone();
+        let failed = |what: &str, e: Error| -> ! { panic!("reclaim of {what}: {e}") };
+        for (file, how) in [(&mut self.locked, shared()), (&mut self.denied, denying())] {
+            let name = if how.deny == 0 { LOCKED } else { DENIED };
+            let back = nfs.reclaim(file, name.as_bytes(), how).await;
+            *file = back.unwrap_or_else(|e| failed(name, e));
+        }
+        if let Some(file) = &mut self.delegated {
+            let back = nfs.reclaim(file, DELEGATED.as_bytes(), delegated()).await;
+            *file = back.unwrap_or_else(|e| failed(DELEGATED, e));
+            assert!(file.delegation.is_some(), "the delegation was not reclaimed");
+        }
+        for slot in &self.locks {
+            let got = self.run.lock(&self.locked, *slot, true).await;
+            got.unwrap_or_else(|e| failed(&format!("slot {slot}"), e));
+            self.reclaimed += 1;
+        }
+        nfs.reclaim_complete().await.unwrap();
+    }
+
+    /// What another machine finds: locks are in its way, so is the share mode, and the delegation is called back.
+    pub async fn check(&mut self, other: &Smb) {
+        check_locks(other, LOCKED, &self.locks, &BTreeSet::new()).await;
+        let asked = other.open_cached(DENIED, &smb::OpenHow::WRITE).await;
+        let refused = matches!(asked, Err(Error::Smb(_, Status::SHARING_VIOLATION)));
+        assert!(refused, "{DENIED}: {asked:?}");
+        let Some(file) = self.delegated.take() else { return };
+        let stateid = file.delegation.unwrap().stateid;
+        let (nfs, recalls) = (self.run.nfs.clone(), &mut self.run.recalls);
+        let give_back = async {
+            let recall = recalls.recv().await.expect("a connection");
+            assert_eq!(recall.stateid.other, stateid.other);
+            nfs.delegreturn(&file.fh, stateid).await.unwrap();
+        };
+        let open = other.open_cached(DELEGATED, &smb::OpenHow::WRITE);
+        let (asked, ()) = tokio::join!(open, give_back);
+        other.close(asked.unwrap().0).await.unwrap();
+        nfs.close(&file).await.unwrap();
+        self.delegations += 1;
+    }
+}
+
+/// Another machine that wants the slot that is always locked, from the moment on at which it is let in.
+pub async fn intrude(smb: Smb) {
+    check_locks(&smb, LOCKED, &BTreeSet::from([ALWAYS]), &(0..SLOTS).collect()).await;
+}
