@@ -242,6 +242,18 @@ impl Record {
         now: Millis,
         deadlines: Deadlines,
     ) -> Verdict {
+        let refused = self.refused(who, op, range, now);
+        refused.unwrap_or_else(|| self.breaks(node, who.map(|w| w.client), op, now, deadlines))
+    }
+
+    /// Why something may not be done to the node, whatever anybody caches: a share mode or a lock.
+    pub(crate) fn refused(
+        &self,
+        who: Option<Who>,
+        op: Operation,
+        range: Range,
+        now: Millis,
+    ) -> Option<Verdict> {
         let mut found = Obstacles::default();
         let wants = match op {
             Operation::Read => Rights::READ,
@@ -258,10 +270,7 @@ impl Record {
         if wants == Rights::READ || wants == Rights::WRITE {
             self.locks_forbid(who, wants == Rights::WRITE, range, now, &mut found);
         }
-        if let Some(refused) = found.verdict() {
-            return refused;
-        }
-        self.breaks(node, who.map(|w| w.client), op, now, deadlines)
+        found.verdict()
     }
 
     fn locks_forbid(

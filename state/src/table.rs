@@ -232,13 +232,13 @@ impl Table {
         if self.slot(node).restrictive.load(Ordering::SeqCst) == 0 {
             return Verdict::Go;
         }
-        let mut shard = self.shard(node);
-        let Some(record) = shard.get_mut(&node) else {
+        let shard = self.shard(node);
+        let Some(record) = shard.get(&node) else {
             return Verdict::Go;
         };
         // A break that nobody has to acknowledge may empty the record at once, and then the counters change.
         if !record.would_break(who.map(|w| w.client), op) {
-            return record.before(node, who, op, range, now, self.deadlines);
+            return record.refused(who, op, range, now).unwrap_or(Verdict::Go);
         }
         drop(shard);
         let verdict = self.change(node, |r| r.before(node, who, op, range, now, self.deadlines));

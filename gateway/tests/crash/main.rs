@@ -3,7 +3,7 @@
 //! Machines write records and make them stable by SMB, NFS 4.2 and NFS 3, lock and unlock bytes by SMB, NFS 4.2 and NLM, open and
 //! close persistent handles, deny others to write, hold a delegation. Then comes `kill -9`. Clients of NFS reclaim within the grace
 //! period what they held. Afterwards every acknowledged record is in its file, every lock that a client believes in keeps others
-//! out, every open handle is taken up by its client and no closed one is. `HEADGATE_CRASH_ROUNDS` says how often; 6 without it.
+//! out, every open handle is taken up by its client and no closed one is. `HEADGATE_CRASH_ROUNDS` says how often; 4 without it.
 #![allow(unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod daemon;
@@ -24,7 +24,7 @@ use daemon::{Daemon, home, start};
 use records::{Nfs, check_records};
 use smb::{Churn, Held, machine};
 
-const ROUNDS: u64 = 6;
+const ROUNDS: u64 = 4;
 const HANDLES: usize = 4;
 /// Nobody waits longer than this for a gateway that was started again.
 const RECOVERY_MAX: Duration = Duration::from_secs(15);
@@ -157,8 +157,8 @@ impl Load {
         let daemon = start(home, Some(ports));
         self.times.ready.push(begun.elapsed());
         let intruder = tokio::spawn(nfs4::intrude(machine(daemon.smb, 3).await));
-        self.holder.come_back(daemon.nfs).await;
-        self.host.come_back(daemon.nfs).await;
+        self.holder.come_back(daemon.nfs, begun).await;
+        self.host.come_back(daemon.nfs, begun).await;
         self.times.reclaimed.push(begun.elapsed());
         intruder.await.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()));
         self.times.open.push(begun.elapsed());

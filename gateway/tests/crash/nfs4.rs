@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use client::connect::{self, Local};
 use client::nfs4::{Minor, Nfs4, OpenFile, OpenHow, Recall, Recalls, Results, Stateid, op};
@@ -179,11 +179,13 @@ impl Holder {
         Ok(())
     }
 
-    /// Reclaims all it believes in from the gateway that was started again.
-    pub async fn come_back(&mut self, at: SocketAddr) {
+    /// Reclaims all it believes in from the gateway that was started again, at this time.
+    pub async fn come_back(&mut self, at: SocketAddr, started: Instant) {
         self.run = Run::begin(at).await;
         let nfs = self.run.nfs.clone();
-        let failed = |what: &str, e: Error| -> ! { panic!("reclaim of {what}: {e}") };
+        let failed = |what: &str, e: Error| -> ! {
+            panic!("reclaim of {what}, {:?} after the start: {e}", started.elapsed())
+        };
         for (file, how) in [(&mut self.locked, shared()), (&mut self.denied, denying())] {
             let name = if how.deny == 0 { LOCKED } else { DENIED };
             let back = nfs.reclaim(file, name.as_bytes(), how).await;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use client::connect::{self, Local};
 use client::nfs3::{CreateHow, Fh, Nfs3, SetAttr};
@@ -101,12 +102,17 @@ impl Host {
         }
     }
 
-    /// Reclaims all it believes in from the gateway that was started again.
-    pub async fn come_back(&mut self, at: SocketAddr) {
+    /// Reclaims all it believes in from the gateway that was started again, at this time.
+    pub async fn come_back(&mut self, at: SocketAddr, started: Instant) {
         self.rpc = dial(at).await;
         for slot in std::mem::take(&mut self.locks) {
             let got = self.lock(slot, true).await;
-            got.unwrap_or_else(|e| panic!("reclaim of {NAME} slot {slot}: {e}"));
+            got.unwrap_or_else(|e| {
+                panic!(
+                    "reclaim of {NAME} slot {slot}, {:?} after the start: {e}",
+                    started.elapsed()
+                )
+            });
             self.reclaimed += 1;
         }
     }

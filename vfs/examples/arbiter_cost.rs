@@ -1,0 +1,74 @@
+//! What it costs a READ to ask whether anybody stands in its way, on this machine:
+//! `cargo run --release -p vfs --example arbiter_cost`.
+#![allow(clippy::unwrap_used)]
+
+use std::hint::black_box;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use state::{
+    Caching, Extent, Kind, Lease, LockKind, NodeId, Operation, Party, Range, Rights, Share, Who,
+};
+use vfs::keeper::Keeper;
+
+const ROUNDS: u32 = 2_000_000;
+const FILE: NodeId = NodeId(1);
+/// A reader of 4 KiB.
+const RANGE: Range = Range { first: 0, last: 4095 };
+
+/// Nanoseconds of one question. Nobody conflicts, so the answer is there at once.
+fn cost(keeper: &Keeper, who: Option<Who>) -> f64 {
+    let mut cx = Context::from_waker(Waker::noop());
+    let before = on_cpu();
+    for _ in 0..ROUNDS {
+        let asked = pin!(keeper.before(black_box(FILE), who, Operation::Read, RANGE));
+        assert_eq!(black_box(asked.poll(&mut cx)), Poll::Ready(Ok(())));
+    }
+    (on_cpu() - before) / f64::from(ROUNDS)
+}
+
+/// Nanoseconds that this thread has run: other work of the machine does not count.
+fn on_cpu() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0.0)
+}
+
+/// A client's open of a file to read.
+fn open(keeper: &Keeper, node: NodeId) -> Party {
+    let table = keeper.state();
+    let party = Party { holder: table.holder(), lease: Arc::new(Lease::held(table.key())) };
+    assert!(table.open(node, &party, Share::new(Rights::READ, Rights::NONE), 0).is_go());
+    party
+}
+
+/// The same, with a lease to cache what it reads.
+fn open_cached(keeper: &Keeper, node: NodeId) -> Party {
+    let party = open(keeper, node);
+    let lease = Party { holder: keeper.state().holder(), lease: party.lease.clone() };
+    let held = keeper.state().cache(node, &lease, Kind::Lease, Caching::READ_HANDLE, 0);
+    assert_eq!(held.rights, Caching::READ_HANDLE);
+    party
+}
+
+fn show(what: &str, ns: f64) {
+    println!("{what:56} {ns:7.1} ns");
+}
+
+fn main() {
+    let keeper = Keeper::default();
+    cost(&keeper, None);
+    show("nobody has the file open (NFS 3)", cost(&keeper, None));
+    let mine = open(&keeper, FILE);
+    let who = |p: &Party| Some(Who { client: p.client(), holder: Some(p.holder) });
+    show("open by its reader", cost(&keeper, who(&mine)));
+    (0..10_000).for_each(|n| drop(open_cached(&keeper, NodeId(100 + n))));
+    show("and 10,000 other files cached by others", cost(&keeper, who(&mine)));
+    let cached = open_cached(&keeper, FILE);
+    show("and cached by a lease of its reader", cost(&keeper, who(&cached)));
+    (0..15).for_each(|_| drop(open_cached(&keeper, FILE)));
+    show("and by 15 others", cost(&keeper, who(&cached)));
+    let bytes = Extent::new(1 << 20, 100).unwrap();
+    keeper.state().lock_exact(FILE, &cached, bytes, LockKind::Exclusive, 0);
+    show("and with other bytes of it locked", cost(&keeper, who(&cached)));
+}
