@@ -8,6 +8,7 @@ mod graph;
 mod lab;
 mod packages;
 mod page;
+mod registry;
 mod sh;
 mod smbtorture;
 mod tidy;

@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::Instant;
 
 use crate::sh::{Outcome, Result, Tally, command, output};
-use crate::{fuzz, graph, lab, packages, page, smbtorture, tidy};
+use crate::{fuzz, graph, lab, packages, page, registry, smbtorture, tidy};
 
 const TIERS: [&str; 6] = ["style", "unit", "e2e", "lab", "third", "fuzz"];
 /// In-process end-to-end and fault tests: they have a tier of their own.
@@ -81,6 +81,10 @@ fn third_parties(asked: &Asked) -> Result<Tally> {
     if wanted("rdma-core") {
         tally.add(cargo_test(&["--package", "rdma-sys", "--test", "layout"])?);
         tally.count("headgate starts without rdma-core", is_not_linked_with_rdma_core());
+    }
+    if wanted("registry") {
+        let built = registry::builds_with_the_registrys_rdma_sys();
+        tally.count("rdma-transport on the registry's rdma-sys", built);
     }
     if wanted("page") {
         tally.add(page::tier()?);

@@ -12,7 +12,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -35,15 +35,14 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// What a device told about one queue pair.
 #[derive(Default)]
 pub(super) struct Notice {
-    /// The kind of the event plus one; zero is none.
-    event: AtomicU32,
+    event: Mutex<Option<ibv_event_type::Type>>,
     lost: AtomicBool,
     pub(super) waker: AtomicWaker,
 }
 
 impl Notice {
     pub(super) fn event(&self) -> Option<ibv_event_type::Type> {
-        self.event.load(Ordering::Acquire).checked_sub(1)
+        *locked(&self.event)
     }
 
     pub(super) fn is_lost(&self) -> bool {
@@ -263,7 +262,7 @@ impl Device {
         // SAFETY: events of these kinds name a queue pair, and destroying one waits for its events to be given back.
         let qp_num = unsafe { (*event.element.qp).qp_num };
         if let Some(notice) = locked(&self.notices).get(&qp_num) {
-            notice.event.store(event.event_type + 1, Ordering::Release);
+            *locked(&notice.event) = Some(event.event_type);
             notice.waker.wake();
         }
     }
