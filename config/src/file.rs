@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::keys::{self, LOG, NFS, SHARE, SMB, TOP, USER};
+use crate::keys::{self, LIMITS, LOG, NFS, SHARE, SMB, TOP, USER};
 use crate::log::{LogFilter, LogFormat};
 use crate::settings::{
     Admin, Cidr, Encryption, Identity, Portmap, Rdma, RdmaCrc, Share, Signing, Source, Squash,
@@ -69,8 +69,13 @@ pub(crate) struct Draft {
     pub(crate) portmap: Option<Set<Portmap>>,
     pub(crate) memory: Option<Set<Size>>,
     pub(crate) connections: Option<Set<usize>>,
+    pub(crate) client_connections: Option<Set<usize>>,
+    pub(crate) client_opens: Option<Set<usize>>,
+    pub(crate) introduction: Option<Set<Span>>,
     pub(crate) admin: Option<Set<Admin>>,
     pub(crate) admin_clients: Vec<Set<Cidr>>,
+    /// Also when it is an empty list.
+    pub(crate) admin_clients_said: bool,
     pub(crate) drain: Option<Set<Span>>,
     pub(crate) log: Option<Set<LogFilter>>,
     pub(crate) log_format: Option<Set<LogFormat>>,
@@ -298,6 +303,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
     draft.admin = top.parse("admin", report);
     if let Some(node) = top.get("admin_clients") {
         draft.admin_clients = parse_list::<Cidr>(node, report);
+        draft.admin_clients_said = true;
     }
     draft.drain = top.parse("drain", report);
     if let Some(node) = top.get("log")
@@ -307,6 +313,13 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
         draft.log_format = log.parse("format", report);
     }
     draft.connections = map(top.parse("connections", report), |n: Number| n.0);
+    if let Some(node) = top.get("limits")
+        && let Some(limits) = Group::read(node, "`limits`", &LIMITS, report)
+    {
+        draft.client_connections = map(limits.parse("client_connections", report), |n: Number| n.0);
+        draft.client_opens = map(limits.parse("client_opens", report), |n: Number| n.0);
+        draft.introduction = limits.parse("introduction", report);
+    }
     if let Some(node) = top.get("nfs")
         && let Some(nfs) = Group::read(node, "`nfs`", &NFS, report)
     {

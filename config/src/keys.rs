@@ -115,6 +115,7 @@ pub(crate) const TOP: Group = Group {
             "8s",
             "How long requests in work may take when the gateway is told to stop. `docker stop` kills after 10s.",
         ),
+        key("limits", "group", "", "What one client may have. See [limits](#limits)."),
         key("log", "group", "", "What is logged. See [log](#log)."),
         key("nfs", "group", "", "How NFS is served. See [nfs](#nfs)."),
         key("smb", "group", "", "How SMB is served. See [smb](#smb)."),
@@ -255,6 +256,37 @@ pub(crate) const SMB: Group = Group {
     ],
 };
 
+pub(crate) const LIMITS: Group = Group {
+    name: "limits",
+    is_list: false,
+    about: "What one client may have, so that it cannot take everything from the others. Beside `connections` and `memory`, which \
+            are for all together. Who meets a limit is refused that one thing, named in the log, and counted by the metric \
+            `headgate_limits_met_total`.",
+    keys: &[
+        key(
+            "client_connections",
+            "whole number",
+            "",
+            "Connections from one address. Not said: three quarters of `connections`.",
+        ),
+        key(
+            "client_opens",
+            "whole number",
+            "65536",
+            "Files that one client may hold open: by SMB each session, by NFSv4 each client, of which an open may have three \
+             states more (locks, a delegation).",
+        ),
+        key(
+            "introduction",
+            "time, like `45s`",
+            "45s",
+            "How long a connection may take until somebody has logged on (SMB) or asked for something (NFS), the set-up of RDMA \
+             included. Until then it counts as a newcomer, who together may have half of `connections`, and from one address a \
+             quarter.",
+        ),
+    ],
+};
+
 pub(crate) const LOG: Group = Group {
     name: "log",
     is_list: false,
@@ -273,7 +305,7 @@ pub(crate) const LOG: Group = Group {
 };
 
 /// All of them, the top first.
-pub const GROUPS: [Group; 6] = [TOP, SHARE, USER, NFS, SMB, LOG];
+pub const GROUPS: [Group; 7] = [TOP, SHARE, USER, NFS, SMB, LIMITS, LOG];
 
 /// The page of the documentation, as Markdown.
 pub fn reference() -> String {

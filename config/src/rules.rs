@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::fault::{Fault, Faults, Place};
 use crate::file::{Draft, DraftShare, DraftUser, Finding, Origin, Report, Set, draft};
 use crate::options::Options;
-use crate::settings::{Admin, Encryption, Portmap, Rdma, Settings, Smb, Source};
+use crate::settings::{Admin, Encryption, Limits, Portmap, Rdma, Settings, Smb, Source};
 use crate::tree::{self, TEXT_MAX};
 use crate::units::{Size, Span};
 
@@ -20,6 +20,9 @@ const SHARES_MAX: usize = 256;
 const USERS_MAX: usize = 1024;
 const MEMORY_MIN: u64 = 16 << 20;
 const CONNECTIONS_MAX: usize = 100_000;
+const CLIENT_OPENS_MAX: usize = 1_048_576;
+const INTRODUCTION_MIN: Duration = Duration::from_secs(1);
+const INTRODUCTION_MAX: Duration = Duration::from_secs(600);
 const RECALL_MIN: Duration = Duration::from_secs(1);
 /// Three steps of a break, each of this length, and still somebody waits.
 const RECALL_MAX: Duration = Duration::from_secs(300);
@@ -76,7 +79,11 @@ pub(crate) fn settle(
 ) -> Result<Settings, Faults> {
     let root = tree::read(text).map_err(|s| {
         let what = format!("this is not YAML: {}", s.message);
-        Faults(vec![Fault { place: place(file, text, s.line, s.column), what, help: None }])
+        let line = text.lines().nth(s.line.saturating_sub(1)).unwrap_or_default();
+        let indent = line.chars().take_while(|c| c.is_whitespace());
+        let help = indent.into_iter().any(|c| c == '\t');
+        let help = help.then(|| "indent by spaces: YAML takes no tabs there".to_owned());
+        Faults(vec![Fault { place: place(file, text, s.line, s.column), what, help }])
     })?;
     let mut report = Report::default();
     let mut draft = draft(&root, &mut report);
@@ -165,6 +172,7 @@ fn lay_over(draft: &mut Draft, options: Options) {
     over(&mut draft.admin, options.admin, "--admin");
     let at = Origin::Option("--admin-clients");
     let ranges = options.admin_clients.into_iter();
+    draft.admin_clients_said |= ranges.len() > 0;
     draft.admin_clients.extend(ranges.map(|value| Set { value, origin: at }));
     over(&mut draft.drain, options.drain, "--drain");
     over(&mut draft.log, options.log, "--log");
@@ -345,6 +353,8 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
             "the usual ports are 2049 and 20049",
         );
     }
+    let connections = check_connections(draft.connections.clone(), report);
+    let limits = check_limits(&draft, connections, report);
     let (lease, grace) = check_times(draft.lease, draft.grace, report);
     let recall = check_recall(draft.recall, report);
     let memory = settled(draft.memory, Size(default.memory));
@@ -355,19 +365,13 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
             format!("write {} or more", Size(MEMORY_MIN)),
         );
     }
-    let connections = settled(draft.connections, default.connections);
-    if !(1..=CONNECTIONS_MAX).contains(&connections.value) {
-        report.add_help(
-            connections.origin,
-            format!("{} connections are not possible", connections.value),
-            format!("choose a number from 1 to {CONNECTIONS_MAX}"),
-        );
-    }
     let drain = settled(draft.drain, Span(default.drain));
     if drain.value.0 > DRAIN_MAX {
         let what = format!("to wait {} for requests in work is not possible", drain.value);
         report.add_help(drain.origin, what, format!("choose at most {}", Span(DRAIN_MAX)));
     }
+    let admin = settled(draft.admin, Admin::default());
+    check_admin(&admin, draft.admin_clients_said, report);
     let state = settled(draft.state, default.state);
     check_state(&state, &draft.shares, report);
     Settings {
@@ -385,12 +389,65 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         recall,
         portmap: settled(draft.portmap, Portmap::Register).value,
         memory: memory.value.0,
-        connections: connections.value,
-        admin: settled(draft.admin, Admin::default()).value,
+        connections,
+        limits,
+        admin: admin.value,
         admin_clients: draft.admin_clients.into_iter().map(|c| c.value).collect(),
         drain: drain.value.0,
         log: settled(draft.log, default.log).value,
         log_format: settled(draft.log_format, default.log_format).value,
+    }
+}
+
+/// Connections of all clients.
+fn check_connections(connections: Option<Set<usize>>, report: &mut Report) -> usize {
+    let connections = settled(connections, Settings::default().connections);
+    if !(1..=CONNECTIONS_MAX).contains(&connections.value) {
+        report.add_help(
+            connections.origin,
+            format!("{} connections are not possible", connections.value),
+            format!("choose a number from 1 to {CONNECTIONS_MAX}"),
+        );
+    }
+    connections.value
+}
+
+/// What one client may have is something, and not more than all may.
+fn check_limits(draft: &Draft, connections: usize, report: &mut Report) -> Limits {
+    let default = Limits::default();
+    if let Some(set) = &draft.client_connections
+        && !(1..=connections).contains(&set.value)
+    {
+        report.add_help(
+            set.origin,
+            format!("{} connections from one address are not possible", set.value),
+            format!("choose a number from 1 to {connections}, which is `connections`"),
+        );
+    }
+    let opens = settled(draft.client_opens.clone(), default.client_opens);
+    if !(1..=CLIENT_OPENS_MAX).contains(&opens.value) {
+        report.add_help(
+            opens.origin,
+            format!("{} open files of one client are not possible", opens.value),
+            format!("choose a number from 1 to {CLIENT_OPENS_MAX}"),
+        );
+    }
+    let introduction = settled(draft.introduction.clone(), Span(default.introduction));
+    if !(INTRODUCTION_MIN..=INTRODUCTION_MAX).contains(&introduction.value.0) {
+        report.add_help(
+            introduction.origin,
+            format!("{} for a connection to introduce itself is not possible", introduction.value),
+            format!(
+                "choose a time from {} to {}; the default is 45s",
+                Span(INTRODUCTION_MIN),
+                Span(INTRODUCTION_MAX)
+            ),
+        );
+    }
+    Limits {
+        client_connections: draft.client_connections.as_ref().map(|s| s.value),
+        client_opens: opens.value,
+        introduction: introduction.value.0,
     }
 }
 
@@ -440,11 +497,24 @@ fn check_times(
             ),
             format!("write {} or more, or clients lose their locks at a restart", lease.value),
         );
-    } else if grace.value.0 > LEASE_MAX {
+    } else if grace.value.0 > LEASE_MAX && grace.origin != Origin::Nowhere {
         let what = format!("a grace period of {} is not possible", grace.value);
         report.add_help(grace.origin, what, format!("choose at most {}", Span(LEASE_MAX)));
     }
     (lease.value.0, grace.value.0)
+}
+
+/// Where others than this host can ask, it is said who of them may read more than that the gateway is there.
+fn check_admin(admin: &Set<Admin>, clients_said: bool, report: &mut Report) {
+    let Admin::At(at) = admin.value else { return };
+    if at.ip().to_canonical().is_loopback() || clients_said {
+        return;
+    }
+    report.add_help(
+        admin.origin,
+        format!("others than this host can reach {at}, and it is not said who of them may read metrics and status"),
+        "add `admin_clients: RANGE`, or `admin_clients: []` for nobody: then others can ask for /healthz and /readyz alone",
+    );
 }
 
 /// Clients must not reach the gateway's own state through a share.

@@ -42,6 +42,8 @@ pub struct Settings {
     pub memory: u64,
     /// Connections held at once; more are closed as they come.
     pub connections: usize,
+    /// What one client may have of them, and of other things.
+    pub limits: Limits,
     /// Where health, metrics and status are served.
     pub admin: Admin,
     /// Who may read metrics and status besides this host.
@@ -72,6 +74,7 @@ impl Default for Settings {
             portmap: Portmap::Off,
             memory: 256 << 20,
             connections: 2048,
+            limits: Limits::default(),
             admin: Admin::Off,
             admin_clients: Vec::new(),
             // Less than the ten seconds after which `docker stop` kills.
@@ -118,6 +121,27 @@ impl Share {
             guest: false,
             continuous_availability: false,
             comment: String::new(),
+        }
+    }
+}
+
+/// What one client may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections from one address; `None`: three quarters of all.
+    pub client_connections: Option<usize>,
+    /// Files that one SMB session or one client of NFSv4 may hold open.
+    pub client_opens: usize,
+    /// How long a connection may take until somebody has logged on or asked for something.
+    pub introduction: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            client_connections: None,
+            client_opens: 65_536,
+            introduction: Duration::from_secs(45),
         }
     }
 }

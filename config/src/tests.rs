@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 use crate::rules::settle;
 use crate::{
-    Encryption, Faults, Identity, Options, Portmap, Rdma, RdmaCrc, Settings, Share, ShareOption,
-    Signing, Smb, Source, Squash, User,
+    Encryption, Faults, Identity, Limits, Options, Portmap, Rdma, RdmaCrc, Settings, Share,
+    ShareOption, Signing, Smb, Source, Squash, User,
 };
 
 fn id(name: &str) -> u32 {
@@ -41,6 +41,11 @@ fn told_options(options: Options) -> String {
     read_with("", options).unwrap_err().to_string()
 }
 
+fn limits(connections: usize, client_opens: usize, seconds: u64) -> Limits {
+    let introduction = Duration::from_secs(seconds);
+    Limits { client_connections: Some(connections), client_opens, introduction }
+}
+
 #[test]
 fn everything_that_can_be_said() {
     let text = "\
@@ -65,6 +70,7 @@ state: /var/lib/gw
 recall: 20s
 memory: 1GiB
 connections: 64
+limits: {client_connections: 32, client_opens: 1000, introduction: 20s}
 admin: 127.0.0.1:9000
 admin_clients: [192.0.2.0/24, '2001:db8::/32']
 drain: 20s
@@ -139,6 +145,7 @@ users:
             portmap: Portmap::Own,
             memory: 1 << 30,
             connections: 64,
+            limits: limits(32, 1000, 20),
             admin: crate::Admin::At(([127, 0, 0, 1], 9000).into()),
             admin_clients: ["192.0.2.0/24", "2001:db8::/32"].map(|c| c.parse().unwrap()).into(),
             drain: Duration::from_secs(20),
@@ -215,7 +222,7 @@ error: gw.yaml:2:1: the configuration has no key `encryption`
   | ^
   = the keys are `shares`, `users`, `bind`, `rdma`, `rdma_crc`, `state`, `recall`, `memory`, `connections`, \
          `admin`, `admin_clients`, `drain`, \
-         `log`, `nfs`, `smb`"
+         `limits`, `log`, `nfs`, `smb`"
     );
 }
 
@@ -456,6 +463,24 @@ fn values_outside_their_limits() {
     assert_eq!(
         with("connections: 0"),
         pair("0 connections are not possible", "choose a number from 1 to 100000")
+    );
+    assert_eq!(
+        with("connections: 10\nlimits: {client_connections: 11}"),
+        pair(
+            "11 connections from one address are not possible",
+            "choose a number from 1 to 10, which is `connections`"
+        )
+    );
+    assert_eq!(
+        with("limits: {client_opens: 0}"),
+        pair("0 open files of one client are not possible", "choose a number from 1 to 1048576")
+    );
+    assert_eq!(
+        with("limits: {introduction: 10ms}"),
+        pair(
+            "10ms for a connection to introduce itself is not possible",
+            "choose a time from 1s to 10m; the default is 45s"
+        )
     );
     assert_eq!(
         with("nfs: {lease: 2h}"),

@@ -15,13 +15,13 @@ use iobuf::Pool;
 use nfsrdma::locate::NfsLocate;
 use nfsrdma::server::Offer;
 use rdma_transport::channel::{Channel, ChannelError, Info, Locate, Service, Transport};
+use rdma_transport::count;
 use rdma_transport::meter::{self, Meters};
 use rdma_transport::rpcrdma::RdmaChannel;
 use rdma_transport::serve::serve;
 use rdma_transport::smbdirect::SmbDirectChannel;
 use rdma_transport::tcp::{Framing, TcpChannel};
 use rdma_transport::verbs::{Connected, Incoming, Listener};
-use smbd_core::limits::LOGON_SECONDS_MAX;
 use smbd_core::locate::SmbLocate;
 use tokio::net::{TcpListener, TcpStream};
 
@@ -214,14 +214,12 @@ impl Shared {
         tracing::info!(peer = %info.peer, local = %info.local, protocol, transport, "connection open");
         let end = match front {
             Front::Nfs(server) => {
-                place.established();
-                let session: Arc<dyn Service> = Arc::new(server.session(info.clone(), handle));
-                serve(channel, session).await
+                let session = server.session(info.clone(), handle.clone());
+                self.rpc(channel, Arc::new(session), place).await
             }
             Front::Portmap(server) => {
-                place.established();
-                let session = server.session_of(info.clone(), handle, Offer::Portmap);
-                serve(channel, Arc::new(session)).await
+                let session = server.session_of(info.clone(), handle.clone(), Offer::Portmap);
+                self.rpc(channel, Arc::new(session), place).await
             }
             Front::Smb(server) => {
                 let connection = server.connection(info.clone(), handle);
@@ -229,7 +227,7 @@ impl Shared {
                 tokio::pin!(served);
                 let end = tokio::select! {
                     end = &mut served => end,
-                    () = logon(&connection, &mut place) => served.await,
+                    () = self.logon(&connection, &mut place) => served.await,
                 };
                 connection.end().await;
                 end
@@ -237,6 +235,44 @@ impl Shared {
         };
         self.note_attempt(which, &info, &end);
         log_end(&info, protocol, transport, &end);
+    }
+
+    /// A connection of ONC RPC: whoever has asked for something has introduced itself.
+    async fn rpc(
+        &self,
+        channel: Box<dyn Channel>,
+        session: Arc<dyn Service>,
+        mut place: Place,
+    ) -> ChannelError {
+        let (info, handle) = (channel.info().clone(), channel.handle());
+        let limit = self.admission.introduction();
+        let served = serve(channel, session);
+        tokio::pin!(served);
+        let first = tokio::time::timeout(limit, info.heard.notified());
+        tokio::select! {
+            end = &mut served => return end,
+            heard = first => match heard {
+                Ok(()) => place.established(),
+                Err(_) => {
+                    too_late(&info, "first-request", limit);
+                    // By the channel's own task, which is this one.
+                    tokio::spawn(async move { handle.shutdown().await });
+                }
+            },
+        }
+        served.await
+    }
+
+    /// Waits until somebody has logged on, and ends the connection when that takes too long.
+    async fn logon(&self, connection: &smbd_core::server::Connection, place: &mut Place) {
+        let limit = self.admission.introduction();
+        match tokio::time::timeout(limit, connection.logged_on()).await {
+            Ok(()) => place.established(),
+            Err(_) => {
+                too_late(&connection.conn().info, "logon", limit);
+                connection.end_silent().await;
+            }
+        }
     }
 
     /// Whoever ended on RDMA before the first request has not come through.
@@ -251,13 +287,13 @@ impl Shared {
     }
 }
 
-/// Waits until somebody has logged on, and ends the connection when that takes too long.
-async fn logon(connection: &smbd_core::server::Connection, place: &mut Place) {
-    let limit = Duration::from_secs(LOGON_SECONDS_MAX);
-    match tokio::time::timeout(limit, connection.logged_on()).await {
-        Ok(()) => place.established(),
-        Err(_) => connection.end_silent().await,
-    }
+/// A newcomer has not introduced itself in time.
+fn too_late(info: &Info, limit: &'static str, most: Duration) {
+    count::limit_met(limit);
+    tracing::info!(
+        peer = %info.peer, limit, ?most,
+        "connection ended: it did not introduce itself; `limits.introduction` raises the time"
+    );
 }
 
 fn log_end(info: &Info, protocol: &str, transport: &str, end: &ChannelError) {

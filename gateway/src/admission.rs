@@ -2,16 +2,18 @@
 //!
 //! *Operation.* A connection takes a place before anything is done for it ([`Admission::admit`]) and gives it back when its
 //! [`Place`] is dropped, however its task ends. Until [`Place::established`] it counts among the newcomers, of which there are
-//! few, so that those who connect and say nothing cannot keep others out.
+//! few, so that those who connect and say nothing cannot keep others out; and it ends when it remains one for too long
+//! ([`Admission::introduction`]).
 //!
 //! *Errors.* A refusal is counted by the limit that it met and logged, at most one line a second for each limit.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
+use config::Settings;
 use rdma_transport::count;
 
 /// Below so many connections in all, no share of them is kept for anybody.
@@ -51,9 +53,46 @@ struct Tables {
     addresses: HashMap<IpAddr, Counts>,
 }
 
+/// What the configuration says.
+#[derive(Clone, Copy, Debug)]
+pub struct Most {
+    /// Connections of all clients.
+    pub all: usize,
+    /// Connections from one address; `None`: three quarters of all.
+    pub address: Option<usize>,
+    /// How long a newcomer may take.
+    pub introduction: Duration,
+}
+
+impl Most {
+    /// As these settings have it.
+    pub fn of(settings: &Settings) -> Self {
+        let limits = &settings.limits;
+        Self {
+            all: settings.connections,
+            address: limits.client_connections,
+            introduction: limits.introduction,
+        }
+    }
+
+    /// How many a limit allows. Half of the places are kept for those who are known, and a quarter for other addresses.
+    fn by(&self, limit: Limit) -> usize {
+        let share = |quarters: usize| match self.all < FEW {
+            true => self.all,
+            false => self.all / 4 * quarters,
+        };
+        match limit {
+            Limit::All => self.all,
+            Limit::Address => self.address.unwrap_or(share(3)),
+            Limit::Newcomers => share(2),
+            Limit::NewcomersOfAddress => share(1),
+        }
+    }
+}
+
 /// The limits and who is counted against them.
 pub struct Admission {
-    max: AtomicUsize,
+    most: RwLock<Most>,
     tables: Mutex<Tables>,
     began: Instant,
     /// Refusals by each limit, and the second, plus one, in which the last was logged.
@@ -68,10 +107,10 @@ pub struct Place {
 }
 
 impl Admission {
-    /// Of so many connections in all.
-    pub fn new(max: usize) -> Arc<Self> {
+    /// With these limits.
+    pub fn new(most: Most) -> Arc<Self> {
         Arc::new(Self {
-            max: AtomicUsize::new(max),
+            most: RwLock::new(most),
             tables: Mutex::default(),
             began: Instant::now(),
             refused: Default::default(),
@@ -82,21 +121,18 @@ impl Admission {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Of so many in all from now on. Those who are there stay, also when they are more.
-    pub fn set_max(&self, max: usize) {
-        self.max.store(max, Ordering::Relaxed);
+    /// With these limits from now on. Those who are there stay, also when they are more.
+    pub fn set(&self, most: Most) {
+        *self.most.write().unwrap_or_else(PoisonError::into_inner) = most;
     }
 
-    /// How many a limit allows. Half of the places are kept for those who are known, and a quarter for other addresses.
-    fn most(&self, limit: Limit) -> usize {
-        let max = self.max.load(Ordering::Relaxed);
-        let share = |quarters: usize| if max < FEW { max } else { max / 4 * quarters };
-        match limit {
-            Limit::All => max,
-            Limit::Address => share(3),
-            Limit::Newcomers => share(2),
-            Limit::NewcomersOfAddress => share(1),
-        }
+    fn most(&self) -> Most {
+        *self.most.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long a newcomer may take.
+    pub fn introduction(&self) -> Duration {
+        self.most().introduction
     }
 
     /// Room for one more connection.
@@ -117,6 +153,7 @@ impl Admission {
     }
 
     fn try_admit(&self, ip: IpAddr) -> Result<(), Limit> {
+        let most = self.most();
         let mut tables = self.lock();
         let of_address = tables.addresses.get(&ip).copied().unwrap_or_default();
         let taken = |limit| match limit {
@@ -125,7 +162,7 @@ impl Admission {
             Limit::Newcomers => tables.all.new,
             Limit::NewcomersOfAddress => of_address.new,
         };
-        if let Some(limit) = Limit::ALL.into_iter().find(|l| taken(*l) >= self.most(*l)) {
+        if let Some(limit) = Limit::ALL.into_iter().find(|l| taken(*l) >= most.by(*l)) {
             return Err(limit);
         }
         let Tables { all, addresses } = &mut *tables;
@@ -139,14 +176,18 @@ impl Admission {
     fn note(&self, limit: Limit, peer: SocketAddr) {
         let (total, logged) = &self.refused[limit as usize];
         let refused = total.fetch_add(1, Ordering::Relaxed) + 1;
-        count::broken_again(limit.name());
+        count::limit_met(limit.name());
         let second = self.began.elapsed().as_secs() + 1;
         if logged.swap(second, Ordering::Relaxed) != second {
-            let (open, most) = (self.lock().all.open, self.most(limit));
+            let (open, most) = (self.lock().all.open, self.most().by(limit));
+            let raises = match (limit, self.most().address) {
+                (Limit::Address, Some(_)) => "`limits.client_connections` raises it",
+                _ => "`connections` raises it",
+            };
             let limit = limit.name();
             tracing::warn!(
                 %peer, open, refused, limit, most,
-                "connection refused: the limit is reached; `connections` raises it"
+                "connection refused: the limit is reached; {raises}"
             );
         }
     }
@@ -187,6 +228,10 @@ mod tests {
         SocketAddr::from(([10, 0, 0, n], 1))
     }
 
+    fn most(all: usize) -> Most {
+        Most { all, address: None, introduction: Duration::from_secs(45) }
+    }
+
     /// Newcomers, each from an address of its own.
     fn come(a: &Arc<Admission>, from: std::ops::Range<u8>) -> Vec<Place> {
         from.map(|n| a.admit(peer(n)).unwrap()).collect()
@@ -194,7 +239,7 @@ mod tests {
 
     #[test]
     fn each_limit_is_met_and_left_again() {
-        let a = Admission::new(100);
+        let a = Admission::new(most(100));
         let mut places = come(&a, 0..50);
         assert!(a.admit(peer(50)).is_none(), "half of the places are not for newcomers");
         for place in &mut places {
@@ -212,20 +257,20 @@ mod tests {
 
     #[test]
     fn the_limit_changes_while_connections_are_open() {
-        let a = Admission::new(3);
+        let a = Admission::new(most(3));
         let places = come(&a, 0..3);
-        a.set_max(2);
+        a.set(most(2));
         assert_eq!(a.try_admit(peer(9).ip()), Err(Limit::All));
-        a.set_max(4);
+        a.set(most(4));
         drop((a.admit(peer(3)).unwrap(), places));
-        a.set_max(1);
+        a.set(most(1));
         let _one = a.admit(peer(1)).unwrap();
         assert!(a.admit(peer(2)).is_none());
     }
 
     #[test]
     fn one_address_cannot_take_all_unless_there_are_few() {
-        let a = Admission::new(100);
+        let a = Admission::new(most(100));
         let mut places: Vec<_> = (0..25).map(|_| a.admit(peer(1)).unwrap()).collect();
         assert_eq!(a.try_admit(peer(1).ip()), Err(Limit::NewcomersOfAddress));
         assert!(a.admit(peer(2)).is_some());
@@ -236,7 +281,9 @@ mod tests {
             places.push(place);
         }
         assert_eq!(a.try_admit(peer(1).ip()), Err(Limit::Address));
-        let few = Admission::new(3);
+        a.set(Most { address: Some(10), ..most(100) });
+        assert_eq!(a.try_admit(peer(1).ip()), Err(Limit::Address), "by the configuration");
+        let few = Admission::new(most(3));
         let places: Vec<_> = (0..3).map(|_| few.admit(peer(1)).unwrap()).collect();
         assert_eq!(few.try_admit(peer(1).ip()), Err(Limit::All));
         drop(places);

@@ -15,6 +15,10 @@ pub fn refused(what: &str, at: SocketAddr, error: &std::io::Error, option: &str)
         std::io::ErrorKind::PermissionDenied => {
             format!("{what}: {at}: {error}; ports below 1024 need a privilege, or give {option}")
         }
+        std::io::ErrorKind::AddrNotAvailable => format!(
+            "{what}: {} is not an address of this host; give another one, or none for all of them",
+            at.ip()
+        ),
         _ => format!("{what}: cannot listen on {at}: {error}"),
     }
 }

@@ -20,8 +20,9 @@ use config::{Faults, Settings};
 use serde::{Deserialize, Serialize};
 use vfs::namespace::Share;
 
+use crate::admission::Most;
 use crate::doors::Service;
-use crate::serve::{Running, payload_limits, recv_limits, sweep};
+use crate::serve::{Running, payload_limits, raise_open_files, recv_limits, sweep};
 use crate::shares::ShareSet;
 use crate::users::{Book, Next};
 use crate::{logs, smb};
@@ -93,7 +94,7 @@ pub struct Changes {
     pub sessions_ended: usize,
     /// SMB tree connects that ended, of sessions that go on.
     pub trees_ended: usize,
-    /// NFSv4 opens and delegations that ended.
+    /// Opens, locks and delegations of NFS that ended.
     pub opens_ended: usize,
     /// Connections that were asked to end.
     pub connections_ended: usize,
@@ -121,7 +122,7 @@ impl fmt::Display for Changes {
         let numbers = [
             ("SMB sessions", self.sessions_ended),
             ("SMB tree connects", self.trees_ended),
-            ("NFS opens and delegations", self.opens_ended),
+            ("NFS opens, locks and delegations", self.opens_ended),
             ("connections", self.connections_ended),
         ];
         for (what, number) in numbers.into_iter().filter(|(_, n)| *n > 0) {
@@ -151,6 +152,7 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
         grace,
         memory,
         connections,
+        limits,
         admin,
         admin_clients,
         drain,
@@ -165,6 +167,13 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
         }
     };
     value("connections", &old.connections, connections);
+    let address = |s: &config::Limits| {
+        s.client_connections.map_or("three quarters".to_owned(), |n| n.to_string())
+    };
+    value("limits.client_connections", &address(&old.limits), &address(limits));
+    value("limits.client_opens", &old.limits.client_opens, &limits.client_opens);
+    let time = |s: &config::Limits| config::Span(s.introduction);
+    value("limits.introduction", &time(&old.limits), &time(limits));
     value("memory", &config::Size(old.memory), &config::Size(*memory));
     value("drain", &config::Span(old.drain), &config::Span(*drain));
     value("log.level", &old.log, log);
@@ -241,7 +250,9 @@ impl Running {
         self.servers.namespace.set_shares(shares.shares());
         self.servers.book.set(users);
         self.servers.smb.set_settings(smb::smb_settings(new, &self.run));
-        self.shared.admission.set_max(new.connections);
+        raise_open_files(new);
+        self.shared.admission.set(Most::of(new));
+        self.servers.limit(new);
         self.shared.payload.set_limits(payload_limits(new));
         self.shared.recvs.set_limits(recv_limits(new.connections));
         logs::set(&new.log);
@@ -257,6 +268,7 @@ impl Running {
         for share in gone {
             let root = share.backend.root();
             changes.opens_ended += self.servers.nfs.v4().clients.leave_share(&*root);
+            changes.opens_ended += self.servers.nfs.nlm().leave_share(&*root);
         }
         let served = self.doors.served();
         changes.connections_ended = self.shared.connections.dismiss(|protocol, info| {

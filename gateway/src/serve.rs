@@ -29,7 +29,7 @@ use vfs::namespace::{Namespace, Share};
 
 use crate::accept::{Front, Shared};
 use crate::admin::{self, daemon::Daemon};
-use crate::admission::Admission;
+use crate::admission::{Admission, Most};
 use crate::boot::{self, Run};
 use crate::doors::{Doors, Served, Service};
 use crate::shares::ShareSet;
@@ -37,6 +37,8 @@ use crate::shutdown::Connections;
 use crate::users::Book;
 use crate::{interfaces, logs, networks, portmap, smb};
 
+/// Open files that the gateway itself needs beside its connections and its clients' files.
+pub(crate) const FILES_OF_ITS_OWN: u64 = 64;
 /// How often leases and networks are looked at.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
@@ -48,6 +50,14 @@ pub(crate) struct Servers {
     pub(crate) book: Arc<Book>,
     /// The users have changed by themselves: the database of users was written.
     pub(crate) users_changed: Notify,
+}
+
+impl Servers {
+    /// What one client may have of what these servers keep.
+    pub(crate) fn limit(&self, settings: &Settings) {
+        // Beside an open there may be the state of a lock owner, one of another owner, and a delegation.
+        self.nfs.v4().clients.set_states_max(settings.limits.client_opens.saturating_mul(4));
+    }
 }
 
 /// A gateway that serves. Dropping it ends the listeners; [`Running::stop`] ends everything in order.
@@ -157,8 +167,22 @@ pub(crate) async fn sweep(shares: Vec<Arc<Share>>) {
     }
 }
 
+/// Each connection is a file, and as many again may be open. Before the shares are, which take half of what there is.
+pub(crate) fn raise_open_files(settings: &Settings) {
+    let connections = settings.connections as u64;
+    let may = vfs::local::raise_open_files(FILES_OF_ITS_OWN + 2 * connections);
+    if may < FILES_OF_ITS_OWN + connections {
+        tracing::warn!(
+            connections,
+            files = may,
+            "this process may open fewer files than `connections` allows clients: raise `LimitNOFILE=` or `ulimit -n`"
+        );
+    }
+}
+
 /// Starts to serve. The error is one line for standard error.
 pub async fn start(settings: Settings) -> Result<Running, String> {
+    raise_open_files(&settings);
     let run = Arc::new(boot::take(&settings)?);
     let shares = ShareSet::default().next(&settings)?;
     let namespace = Arc::new(Namespace::kept_by(Vec::new(), Keeper::with_recall(settings.recall)));
@@ -176,7 +200,7 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
         payload: Pool::new(payload_limits(&settings)),
         recvs: Pool::new(recv_limits(settings.connections)),
         connections: Arc::new(Connections::default()),
-        admission: Admission::new(settings.connections),
+        admission: Admission::new(Most::of(&settings)),
         attempts: Arc::default(),
         meters: Arc::default(),
     });
@@ -195,6 +219,7 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
     let (admin, admin_task) = serve_admin(&settings, daemon).await?;
     doors.commit(&settings, with_smb, step, &[]).await;
     let servers = Arc::new(Servers { namespace, nfs, smb, book, users_changed: Notify::new() });
+    servers.limit(&settings);
     let mapper = portmap::start(&settings, &shared, &servers.nfs, doors.served()).await?;
     let mut tasks = JoinSet::new();
     // They reclaim as soon as they are told, so what they call is there already.

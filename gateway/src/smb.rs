@@ -46,6 +46,7 @@ pub fn smb_settings(settings: &Settings, run: &Run) -> SmbSettings {
             Encryption::Offered => Sealing::Offered,
             Encryption::Required => Sealing::Required,
         },
+        opens_per_session: settings.limits.client_opens,
         shares: settings.shares.iter().map(share).collect(),
         ..SmbSettings::default()
     }

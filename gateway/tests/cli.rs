@@ -106,6 +106,8 @@ fn check_tells_programs_what_it_tells_people() {
     assert_eq!(told["shares"][0]["name"], "data");
     assert_eq!(told["shares"][0]["read_only"], true);
     assert_eq!(told["shares"][0]["clients"][0], "10.0.0.0/8");
+    assert_eq!(told["connections"], 2048);
+    assert!(told["open_files"].as_u64().is_none_or(|files| files > 0), "{told}");
     assert_eq!(told["addresses"][0]["address"], "127.0.0.1");
     assert_eq!(told["addresses"][0]["device"], "lo");
     let mount = told["addresses"][0]["mount"][0].as_str().unwrap();

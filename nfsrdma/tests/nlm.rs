@@ -822,3 +822,24 @@ async fn datagrams_carry_all_but_nfs_and_strangers_get_no_answer() {
     assert_eq!(ask("127.0.0.1:700", 100_003, 3).await, Some(vec![0, 0, 0, 1]), "PROG_UNAVAIL");
     assert_eq!(ask("198.51.100.1:700", NLM, 4).await, None);
 }
+
+#[test]
+fn a_share_that_is_gone_takes_along_what_is_locked_in_it() {
+    let bed = Bed::new();
+    let server = &bed.client.server;
+    assert_eq!(bed.lock(A, (0, 10), true), GRANTED);
+    assert_eq!(bed.lock(Who { svid: 2, ..A }, (20, 1), true), GRANTED);
+    let args = share_args(B, &bed.fh, 0, 1);
+    assert_eq!(stat(&bed.nlm(p::SHARE, &args)), GRANTED);
+    let namespace = &server.core().namespace;
+    let share = namespace.shares()[0].clone();
+    namespace.set_shares([].into());
+    assert_eq!(server.nlm().leave_share(&*share.backend.root()), 3);
+    assert_eq!(bed.table().nodes(), 0, "nothing is left");
+    const STALE: u32 = Stat::StaleFh as u32;
+    assert_eq!(bed.lock(A, (0, 10), true), STALE);
+    assert_eq!(bed.unlock(A, (0, 10)), GRANTED, "what is not held can be given back");
+    // Served again: nobody holds anything there.
+    namespace.set_shares([share].into());
+    assert_eq!(bed.lock(B, (0, 0), true), GRANTED);
+}

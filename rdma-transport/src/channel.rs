@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use iobuf::{Account, Buf, Pool};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::meter::Meter;
 pub use crate::verbs::{BoxFuture, RemoteSeg};
@@ -189,6 +189,8 @@ pub struct Info {
     pub message_out_max: AtomicUsize,
     /// What went which way.
     pub traffic: Traffic,
+    /// Notified when the first request has come.
+    pub heard: Notify,
     /// Where its operations are counted.
     pub meter: Meter,
     /// What else there is to know.
@@ -206,6 +208,7 @@ impl Info {
             pool,
             message_out_max: AtomicUsize::new(0),
             traffic: Traffic::default(),
+            heard: Notify::new(),
             meter: Meter::default(),
             facts: Facts::default(),
         }

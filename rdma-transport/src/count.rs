@@ -1,4 +1,4 @@
-//! How often peers broke which rule, for `status`; one log line for each time.
+//! How often peers broke which rule, and how often which limit kept a client from more, for `status`; one log line for each time.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,4 +22,24 @@ pub fn broken(rule: &'static str, detail: &str, peer: SocketAddr) {
 pub fn broken_rules() -> Vec<(&'static str, u64)> {
     let counts = BROKEN.lock().unwrap_or_else(PoisonError::into_inner);
     counts.iter().map(|(rule, n)| (*rule, *n)).collect()
+}
+
+/// Bounded by the number of limits: every name is a constant of this program.
+static MET: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
+
+/// A client met this limit: counted, not logged.
+pub fn limit_met(limit: &'static str) {
+    *MET.lock().unwrap_or_else(PoisonError::into_inner).entry(limit).or_default() += 1;
+}
+
+/// A client met this limit, of so many of whatever it bounds, and is told so by its protocol.
+pub fn limited(limit: &'static str, most: usize, peer: SocketAddr) {
+    limit_met(limit);
+    tracing::warn!(%peer, limit, most, "a client has reached a limit");
+}
+
+/// How often each limit was met since the process began.
+pub fn limits_met() -> Vec<(&'static str, u64)> {
+    let counts = MET.lock().unwrap_or_else(PoisonError::into_inner);
+    counts.iter().map(|(limit, n)| (*limit, *n)).collect()
 }

@@ -12,6 +12,8 @@ pub const SMB_MESSAGE_MAX: usize = SMB_PAYLOAD_MAX + (64 << 10);
 pub const SMB_MESSAGE_MIN: usize = 4;
 /// Requests of one connection that may be in work at once; more stay unread (TCP) or without credit (RDMA).
 pub const REQUESTS_IN_WORK_MAX: usize = 128;
+/// The name of that limit; a connection that meets it waits, which is counted.
+pub const REQUESTS_IN_WORK: &str = "requests-in-work";
 /// Requests that the serve loop starts before it lets other tasks of the runtime run.
 pub const REQUESTS_PER_TURN: usize = 64;
 
@@ -38,6 +40,15 @@ pub const REPLY_BACKLOG_MAX: usize = 4 << 20;
 pub const WRITEV_PIECES_MAX: usize = 128;
 /// A peer with a message half sent or half taken is looked at every so many seconds.
 pub const STALL_SECONDS_MAX: u64 = 60;
+/// The name of that limit; a connection that meets it ends.
+pub const STALL: &str = "no-progress";
+/// One that holds memory of the pool by not taking its answers, while others wait for memory, is looked at every so many
+/// seconds; it divides [`STALL_SECONDS_MAX`].
+pub const STALL_SECONDS_PRESSED: u64 = 5;
+/// Bytes that such a peer must move in that time.
+pub const STALL_BYTES_PRESSED: usize = 1 << 10;
+/// The name of that limit; a connection that meets it ends.
+pub const STALL_PRESSED: &str = "no-progress-while-others-wait";
 /// Bytes that such a peer must move in that time, so that nobody holds memory by a trickle.
 pub const STALL_BYTES_MIN: usize = 16 << 10;
 /// Bytes of a record that may be put together on the heap before memory of the pool is set aside for it.

@@ -16,7 +16,7 @@ use iobuf::{Buf, BufMut, Pool};
 use crate::channel::{ChannelError, Info, Traffic};
 use crate::limits;
 use crate::moves::Move;
-use crate::stall::Stall;
+use crate::stall::{Stall, Stalled};
 use crate::verbs::{Completion, QueuePair, Refused, Rejected, Work, WorkId, WorkKind};
 
 pub(crate) struct Link {
@@ -201,10 +201,15 @@ impl Link {
     }
 
     /// To be asked when nothing can move. `waits`: something else than posted work is half done.
-    pub(crate) fn poll_stalled(&mut self, waits: bool, cx: &mut Context<'_>) -> Poll<ChannelError> {
-        self.stall.poll(waits || !self.is_flushed(), cx).map(|()| {
-            let n = limits::STALL_SECONDS_MAX;
-            ChannelError::Closed(format!("no progress for {n} s"))
-        })
+    /// `payload`: the memory that the peer may hold by not taking what it asked for.
+    pub(crate) fn poll_stalled(
+        &mut self,
+        waits: bool,
+        payload: Option<&Pool>,
+        cx: &mut Context<'_>,
+    ) -> Poll<ChannelError> {
+        let is_sending = !self.is_flushed();
+        let holds = payload.filter(|_| is_sending);
+        self.stall.poll(waits || is_sending, holds, cx).map(Stalled::end)
     }
 }

@@ -41,6 +41,10 @@ struct Serving {
     channel: Box<dyn Channel>,
     service: Arc<dyn Service>,
     in_work: FuturesUnordered<InWork>,
+    /// Nothing was asked for yet.
+    is_new: bool,
+    /// The peer has as many requests in work as it may have.
+    is_full: bool,
 }
 
 impl Serving {
@@ -49,7 +53,12 @@ impl Serving {
             while let Poll::Ready(Some((to, reply))) = self.in_work.poll_next_unpin(cx) {
                 self.channel.reply(to, reply);
             }
-            if self.in_work.len() >= limits::REQUESTS_IN_WORK_MAX {
+            let is_full = self.in_work.len() >= limits::REQUESTS_IN_WORK_MAX;
+            if is_full && !self.is_full {
+                count::limit_met(limits::REQUESTS_IN_WORK);
+            }
+            self.is_full = is_full;
+            if is_full {
                 return match self.channel.poll_flush(cx) {
                     Poll::Ready(Err(e)) => Poll::Ready(e),
                     // The set was polled above and wakes this task.
@@ -59,6 +68,9 @@ impl Serving {
             match self.channel.poll_recv(cx) {
                 Poll::Ready(Ok(request)) => {
                     Traffic::add(&self.channel.info().traffic.requests, 1);
+                    if std::mem::take(&mut self.is_new) {
+                        self.channel.info().heard.notify_one();
+                    }
                     let to = request.reply_to;
                     let mut answer = self.service.call(request.body, request.pulled);
                     match answer.as_mut().poll(cx) {
@@ -80,7 +92,8 @@ impl Serving {
 
 /// Serves one connection until it ends, and says why it did. A rule that its peer broke is counted and logged.
 pub async fn serve(channel: Box<dyn Channel>, service: Arc<dyn Service>) -> ChannelError {
-    let mut serving = Serving { channel, service, in_work: FuturesUnordered::new() };
+    let in_work = FuturesUnordered::new();
+    let mut serving = Serving { channel, service, in_work, is_new: true, is_full: false };
     let why = poll_fn(|cx| serving.poll(cx)).await;
     let Serving { channel, mut in_work, .. } = serving;
     if let ChannelError::Violation(rule, detail) = &why {

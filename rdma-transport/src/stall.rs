@@ -4,9 +4,35 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use iobuf::Pool;
 use tokio::time::{Instant, Sleep};
 
-use crate::limits;
+use crate::channel::ChannelError;
+use crate::{count, limits};
+
+/// How long a peer may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stalled {
+    /// It made no progress for the whole of [`limits::STALL_SECONDS_MAX`].
+    Long,
+    /// It made none for [`limits::STALL_SECONDS_PRESSED`] and holds memory that others wait for.
+    Pressed,
+}
+
+impl Stalled {
+    /// The end of its connection; counted.
+    pub(crate) fn end(self) -> ChannelError {
+        let (limit, n, why) = match self {
+            Self::Long => (limits::STALL, limits::STALL_SECONDS_MAX, ""),
+            Self::Pressed => {
+                let why = ", and others wait for the memory that its answers take";
+                (limits::STALL_PRESSED, limits::STALL_SECONDS_PRESSED, why)
+            }
+        };
+        count::limit_met(limit);
+        ChannelError::Closed(format!("no progress inside a message for {n} s{why}"))
+    }
+}
 
 /// Notices a peer that makes no progress. The timer is armed once and looked at when it fires, so that progress costs an
 /// addition and nothing else.
@@ -14,6 +40,9 @@ use crate::limits;
 pub(crate) struct Stall {
     /// Bytes since the timer was looked at.
     moved: usize,
+    /// Bytes before that, and how often the timer was looked at, since the time began that a peer has.
+    before: usize,
+    looks: u64,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -23,8 +52,14 @@ impl Stall {
         self.moved = self.moved.saturating_add(bytes);
     }
 
-    /// Ready when something has been half done for the whole of the limit with too little progress.
-    pub(crate) fn poll(&mut self, half_done: bool, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready when something has been half done for too long with too little progress. `holds`: the pool of which the peer
+    /// holds memory, by not taking what it asked for.
+    pub(crate) fn poll(
+        &mut self,
+        half_done: bool,
+        holds: Option<&Pool>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Stalled> {
         if !half_done {
             // An armed timer stays, so that a busy connection does not arm one for every message; it finds this.
             self.moved = usize::MAX;
@@ -32,21 +67,77 @@ impl Stall {
                 return Poll::Pending;
             }
         }
-        let limit = Duration::from_secs(limits::STALL_SECONDS_MAX);
+        let pause = Duration::from_secs(limits::STALL_SECONDS_PRESSED);
         if self.timer.is_none() {
-            self.moved = 0;
+            (self.moved, self.before, self.looks) = (0, 0, 0);
         }
-        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)));
         while timer.as_mut().poll(cx).is_ready() {
             if !half_done {
                 self.timer = None;
                 return Poll::Pending;
             }
-            if std::mem::take(&mut self.moved) < limits::STALL_BYTES_MIN {
-                return Poll::Ready(());
+            let moved = std::mem::take(&mut self.moved);
+            self.before = self.before.saturating_add(moved);
+            self.looks += 1;
+            if self.looks == limits::STALL_SECONDS_MAX / limits::STALL_SECONDS_PRESSED {
+                if self.before < limits::STALL_BYTES_MIN {
+                    return Poll::Ready(Stalled::Long);
+                }
+                (self.before, self.looks) = (0, 0);
             }
-            timer.as_mut().reset(Instant::now() + limit);
+            let is_short = |pool: &Pool| pool.stats().iter().any(|class| class.waiting > 0);
+            if moved < limits::STALL_BYTES_PRESSED && holds.is_some_and(is_short) {
+                return Poll::Ready(Stalled::Pressed);
+            }
+            timer.as_mut().reset(Instant::now() + pause);
         }
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{Future, poll_fn};
+
+    use iobuf::{Account, PoolLimits};
+
+    use super::*;
+
+    /// When a peer ends that has moved so many bytes in every second, with or without memory that is waited for.
+    async fn end(bytes: usize, pool: Option<&Pool>) -> (Stalled, u64) {
+        let mut stall = Stall::default();
+        let begun = Instant::now();
+        let mut second = tokio::time::interval(Duration::from_secs(1));
+        loop {
+            tokio::select! {
+                how = poll_fn(|cx| stall.poll(true, pool, cx)) => {
+                    return (how, begun.elapsed().as_secs());
+                }
+                _ = second.tick() => stall.progress(bytes),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_holds_what_others_wait_for_has_less_time() {
+        let pool = Pool::new(PoolLimits { buffers_max: [1, 1, 1] });
+        let held = pool.try_get(4096).unwrap();
+        assert_eq!(end(0, Some(&pool)).await, (Stalled::Long, 60), "nobody waits");
+        assert_eq!(end(100, None).await, (Stalled::Long, 60), "a trickle");
+        let mut wait = pool.acquire(4096, Account::new());
+        poll_fn(|cx| {
+            assert!(Pin::new(&mut wait).poll(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        assert_eq!(end(0, Some(&pool)).await, (Stalled::Pressed, 5));
+        assert_eq!(end(100, Some(&pool)).await, (Stalled::Pressed, 5), "a trickle");
+        assert_eq!(end(260, Some(&pool)).await, (Stalled::Long, 60), "slow, and not stuck");
+        let alive = end(1000, Some(&pool));
+        let long = Duration::from_secs(1000);
+        assert!(tokio::time::timeout(long, alive).await.is_err(), "it makes progress");
+        drop(held);
+        assert!(wait.await.is_ok());
     }
 }

@@ -22,7 +22,7 @@ use crate::answer::{Message, Out, Seal};
 use crate::conn::{Conn, locked};
 use crate::crypto::Failed;
 use crate::cx::{Answer, Cx};
-use crate::limits::{CHAIN_MAX, CREDIT_BYTES, CREDITS_BEFORE_LOGON_MAX, CREDITS_MAX};
+use crate::limits::{ASYNC_MAX, CHAIN_MAX, CREDIT_BYTES, CREDITS_BEFORE_LOGON_MAX, CREDITS_MAX};
 use crate::server::Core;
 use crate::status::Status;
 use crate::violation::{Fatal, Violation};
@@ -361,7 +361,7 @@ pub(crate) async fn pend(cx: &Cx) -> Result<(), Status> {
     let pending = cx
         .conn
         .begin_wait(cx.header.message_id, cx.header.session_id, cx.survives.load(Ordering::Relaxed))
-        .ok_or(Status::INSUFFICIENT_RESOURCES)?;
+        .ok_or_else(|| cx.limited("waiting-requests", ASYNC_MAX))?;
     // Only this command's own future sets it.
     let _ = cx.pending.set(pending);
     let header = answer_header(cx, Status::PENDING, cx.conn.grant(cx.header.credits));

@@ -6,6 +6,7 @@ use std::task::Poll;
 
 use iobuf::Buf;
 use rdma_transport::channel::{Place, Pulled};
+use rdma_transport::count;
 
 use vfs::keeper::Patience;
 use vfs::namespace::Door;
@@ -104,6 +105,22 @@ impl Cx {
     /// So many bytes of file data were moved.
     pub(crate) fn moved(&self, bytes: u32) {
         self.moved.store(bytes.into(), Ordering::Relaxed);
+    }
+
+    /// The client has reached a limit that is no error of its own: counted, named in the log, and told as what it is.
+    pub(crate) fn limited(&self, limit: &'static str, most: usize) -> Status {
+        count::limited(limit, most, self.conn.info.peer);
+        Status::INSUFFICIENT_RESOURCES
+    }
+
+    /// The session may have one more file open; asked before anything is changed for that.
+    pub(crate) fn room_for_an_open(&self) -> Result<(), Status> {
+        let most = self.server.settings().opens_per_session;
+        if self.server.opens.count_of(self.session()?.id) < most {
+            return Ok(());
+        }
+        count::limited("opens-of-session", most, self.conn.info.peer);
+        Err(Status::TOO_MANY_OPENED_FILES)
     }
 
     /// The session.

@@ -103,6 +103,7 @@ impl Kit {
             message_out_max: AtomicUsize::new(0),
             facts: Default::default(),
             traffic: Traffic::default(),
+            heard: Default::default(),
             meter: Default::default(),
         };
         let conn = Arc::new(Conn::new(Arc::new(info), handle));

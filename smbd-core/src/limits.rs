@@ -36,9 +36,8 @@ pub const SESSIONS_MAX: usize = 65_536;
 pub const CHANNELS_MAX: usize = 32;
 /// Trees of one session.
 pub const TREES_MAX: usize = 4096;
-/// A connection that nobody has logged on to is ended after this many seconds.
-pub const LOGON_SECONDS_MAX: u64 = 45;
-/// Opens of one session (MS-SMB2 note to 3.3.1.1: Windows allows 16,384; many clients share one session here).
+/// Opens of one session, where the configuration says nothing else (MS-SMB2 note to 3.3.1.1: Windows allows 16,384; many clients
+/// share one session here).
 pub const OPENS_PER_SESSION_MAX: usize = 65_536;
 /// Opens of the whole server.
 pub const OPENS_MAX: usize = 1_048_576;

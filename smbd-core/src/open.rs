@@ -3,7 +3,8 @@
 //! *Operation.* [`Opens`] is `GlobalOpenTable`. Beside it stands one record per file that is open, with what must outlive each
 //! single open: that a name is to be removed when its last open closes (MS-FSA section 2.1.5.5).
 //!
-//! *Memory.* One entry per open, at most [`OPENS_MAX`] in all and [`OPENS_PER_SESSION_MAX`] of one session.
+//! *Memory.* One entry per open, at most [`OPENS_MAX`] in all; how many a session may have is asked before anything is done for a
+//! CREATE ([`Cx::room_for_an_open`](crate::cx::Cx)).
 //!
 //! *Errors.* STATUS_DELETE_PENDING for a name that waits to be removed; STATUS_INSUFFICIENT_RESOURCES at the limits.
 
@@ -20,7 +21,7 @@ use vfs::{Cred, NodeId};
 use crate::durable::OpenDurable;
 use crate::extra::Extra;
 use crate::lease::OpenCaching;
-use crate::limits::{OPENS_MAX, OPENS_PER_SESSION_MAX};
+use crate::limits::OPENS_MAX;
 use crate::pipe::Pipe;
 use crate::sequence::Sequence;
 use crate::status::Status;
@@ -374,16 +375,19 @@ impl Opens {
         self.all.len()
     }
 
+    /// How many a session has.
+    pub(crate) fn count_of(&self, session: u64) -> usize {
+        locked(&self.files).per_session.get(&session).copied().unwrap_or(0)
+    }
+
     /// Adds one. STATUS_DELETE_PENDING when its name waits to be removed.
     pub fn insert(&self, open: Arc<Open>) -> Result<(), Status> {
         let mut files = locked(&self.files);
-        let session = files.per_session.entry(open.session_id()).or_default();
-        // Session 0 is all clients that have not come back yet.
-        let full = open.session_id() != 0 && *session >= OPENS_PER_SESSION_MAX;
-        if full || self.all.len() >= OPENS_MAX {
+        if self.all.len() >= OPENS_MAX {
             return Err(Status::INSUFFICIENT_RESOURCES);
         }
-        *session += 1;
+        // Session 0 is all clients that have not come back yet.
+        *files.per_session.entry(open.session_id()).or_default() += 1;
         if let Some(file) = file_of(&open) {
             let id = file.base.id();
             let record = files.records.entry(id).or_default();

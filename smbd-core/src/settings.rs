@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::limits::IO_BYTES_MAX;
+use crate::limits::{IO_BYTES_MAX, OPENS_PER_SESSION_MAX};
 use crate::wire::negotiate::Dialect;
 
 /// Whether messages are encrypted.
@@ -49,6 +49,8 @@ pub struct Settings {
     pub write_max: u32,
     /// Bytes of one QUERY, SET, IOCTL or CHANGE_NOTIFY buffer.
     pub transact_max: u32,
+    /// Files that one session may have open.
+    pub opens_per_session: usize,
     /// What shares ask for, by their names; a share that is not here asks for nothing.
     pub shares: HashMap<String, ShareSettings>,
 }
@@ -64,6 +66,7 @@ impl Default for Settings {
             read_max: IO_BYTES_MAX,
             write_max: IO_BYTES_MAX,
             transact_max: IO_BYTES_MAX,
+            opens_per_session: OPENS_PER_SESSION_MAX,
             shares: HashMap::new(),
         }
     }

@@ -18,6 +18,7 @@ use gateway::reload::Refusal;
 use headgate_tests::world::{WAYS, World, buf, pattern};
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
 use smbd_core::status::Status;
+use smbd_core::wire::create::{Disposition, access, option};
 
 const RELOADS: usize = 100;
 const PIECE: usize = 100_000;
@@ -196,6 +197,51 @@ async fn a_share_that_is_gone_is_gone_for_those_who_use_it_and_nothing_else_is()
     world.running.reload(with).await.unwrap();
     let again = smb(&world, false, "alice", "scratch").await.unwrap();
     assert_eq!(status(again.find("c").await.unwrap_err()), Status::OBJECT_NAME_NOT_FOUND);
+}
+
+/// Who waits in it, for a lock or for a change, is told at once; the same client goes on elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_in_a_share_that_is_gone() {
+    let (mut world, base, _dir) = world().await;
+    let mut with = base.clone();
+    with.shares.push(mem("scratch"));
+    world.running.reload(with.clone()).await.unwrap();
+    let holder = smb(&world, false, "alice", "scratch").await.unwrap();
+    let waiter = Arc::new(smb(&world, true, "bob", "scratch").await.unwrap());
+    let mine = holder.create("f").await.unwrap();
+    holder.lock(&mine, (0, 10), true, true).await.unwrap();
+    let theirs = Arc::new(waiter.find("f").await.unwrap());
+    let (w, t) = (waiter.clone(), theirs.clone());
+    let locking = tokio::spawn(async move { w.lock(&t, (0, 1), true, true).await });
+    let (w, options) = (waiter.clone(), option::DIRECTORY_FILE);
+    let root = w.open("", access::READ_DATA, Disposition::Open, options).await.unwrap();
+    let watching = tokio::spawn(async move { w.notify(&root, true, 0xff).await });
+    // Requests of one connection are begun in their order: when this one is answered, those before it wait.
+    waiter.list("").await.unwrap();
+    let changes = world.running.reload(base).await.unwrap();
+    assert_eq!((changes.trees_ended, changes.sessions_ended), (2, 0));
+    let ended = |e: Error| {
+        let why = status(e);
+        // By the end of the open, or of the tree, whichever the request looks at first (MS-SMB2 section 3.3.4.8, 3.3.5.8).
+        let known = [
+            Status::NETWORK_NAME_DELETED,
+            Status::RANGE_NOT_LOCKED,
+            Status::NOTIFY_CLEANUP,
+            Status::CANCELLED,
+            Status::FILE_CLOSED,
+        ];
+        assert!(known.contains(&why), "{why:?}");
+    };
+    let soon = Duration::from_secs(20);
+    let locked = tokio::time::timeout(soon, locking).await.unwrap().unwrap();
+    ended(locked.unwrap_err());
+    let told = tokio::time::timeout(soon, watching).await.unwrap().unwrap();
+    ended(told.unwrap_err());
+    // Served again, nobody has anything locked there.
+    world.running.reload(with).await.unwrap();
+    let again = smb(&world, false, "bob", "scratch").await.unwrap();
+    let file = again.create("f").await.unwrap();
+    again.lock(&file, (0, 0xff), true, false).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

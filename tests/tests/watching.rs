@@ -4,15 +4,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use client::Error;
 use client::connect::Local;
 use client::smb::{Options, Smb};
 use client::target::{Transport, Version};
-use config::{Admin, Rdma, Settings};
+use config::{Admin, Limits, Rdma, Settings};
 use gateway::admin::show;
 use gateway::admin::snapshot::{ConnectionStatus, Protocol, Snapshot};
 use headgate_tests::world::smb::{alice, with_alice};
 use headgate_tests::world::{World, buf};
+use rdma_transport::channel::Facts;
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
+use smbd_core::status::Status;
 use smbd_core::wire::negotiate::Dialect;
 use tokio::io::AsyncWriteExt;
 
@@ -154,6 +157,9 @@ async fn each_reason_is_named_as_it_comes_about() {
     let s = look(&world).await;
     let why = of(&s, Protocol::Smb, "tcp")[0].why_not_rdma.clone().unwrap();
     assert!(why.text.contains("failed: "), "{}", why.text);
+    // What the client seems to be: by what it says of itself when it logs on.
+    let client = |c: &ConnectionStatus| c.facts.iter().any(|(name, _)| name == Facts::CLIENT);
+    assert!(client(of(&s, Protocol::Smb, "tcp")[0]), "{s:?}");
 
     // A client that comes through has RDMA, and its TCP connection is the first of its session.
     let direct = smb(&world, true, Options::default()).await;
@@ -174,6 +180,60 @@ async fn each_reason_is_named_as_it_comes_about() {
     }
     can.leave().await.unwrap();
     nfs.leave().await.unwrap();
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_of_one_client_are_told_by_name() {
+    let (world, _dir) = world(|s| {
+        s.limits = Limits { client_connections: Some(12), client_opens: 3, ..s.limits };
+    })
+    .await;
+    let met = async |name: &str| look(&world).await.limits.get(name).copied().unwrap_or(0);
+    let (one, other) = (
+        smb(&world, false, Options::default()).await,
+        smb(&world, false, Options::default()).await,
+    );
+    let mut files = Vec::new();
+    for n in 0..3 {
+        files.push(one.create(&format!("f{n}")).await.unwrap());
+    }
+    let why = one.create("f3").await.unwrap_err();
+    let Error::Smb(_, status) = why else { panic!("{why}") };
+    assert_eq!(status, Status::TOO_MANY_OPENED_FILES);
+    assert!(!world.folder().join("f3").exists(), "it was not even made");
+    assert_eq!(met("opens-of-session").await, 1);
+    other.create("f3").await.unwrap();
+    one.close(files.remove(0)).await.unwrap();
+    one.create("f4").await.unwrap();
+
+    // An open of version 4 may have three states beside it.
+    let nfs = world.client("mem", (Version::V42, Transport::Tcp)).await.unwrap();
+    let mut opened = 0;
+    let why = loop {
+        match nfs.create(&format!("g{opened}")).await {
+            Ok(_) => opened += 1,
+            Err(why) => break why,
+        }
+    };
+    const NFS4ERR_DELAY: u32 = 10_008;
+    assert!(matches!(why, Error::Nfs4(_, NFS4ERR_DELAY)), "{why}");
+    assert!((3..=12).contains(&opened), "{opened}");
+    assert!(met("opens-of-client").await > 0);
+
+    // Three are there; whoever is one too many is closed at once.
+    let at = world.running.nfs[0];
+    let mut streams = Vec::new();
+    let refused = async || met("connections-of-address").await > 0;
+    while !refused().await {
+        assert!(streams.len() < 12, "more than the limit");
+        streams.push(tokio::net::TcpStream::connect(at).await.unwrap());
+        until(async || world.running.connections() == 3 + streams.len() || refused().await).await;
+    }
+    let mut last = streams.pop().unwrap();
+    let end = tokio::io::AsyncReadExt::read(&mut last, &mut [0]).await;
+    assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
+    assert_eq!(streams.len(), 12 - 3);
     world.running.stop().await;
 }
 

@@ -70,7 +70,7 @@ impl Source for Daemon {
             opened.insert(way.clone(), number);
             moved.insert(way, bytes);
         }
-        let broken = count::broken_rules().into_iter();
+        let (broken, met) = (count::broken_rules().into_iter(), count::limits_met().into_iter());
         Snapshot {
             version: env!("CARGO_PKG_VERSION").into(),
             ready: self.is_ready(),
@@ -82,6 +82,7 @@ impl Source for Daemon {
             operations: operations::list(&self.meters),
             state: self.state(),
             pool: self.pool(),
+            limits: met.map(|(limit, n)| (limit.to_owned(), n)).collect(),
             violations: broken.map(|(rule, n)| (rule.to_owned(), n)).collect(),
         }
     }

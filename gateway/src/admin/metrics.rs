@@ -205,6 +205,14 @@ pub static TABLE: &[Metric] = &[
         values: Values::Gauge(|s| pool(s, |c| c.waiting)),
     },
     Metric {
+        name: "limits_met",
+        labels: &["limit"],
+        help: "How often clients reached a limit; docs/limits.md lists them",
+        values: Values::Counter(|s| {
+            s.limits.iter().map(|(limit, n)| (vec![limit.clone()], *n)).collect()
+        }),
+    },
+    Metric {
         name: "violations",
         labels: &["rule"],
         help: "How often clients broke a rule of their protocol",
@@ -412,6 +420,7 @@ mod tests {
             "headgate_requests_total{protocol=\"smb\",transport=\"tcp\"} 7",
             "headgate_transferred_bytes_total{protocol=\"smb\",transport=\"tcp\",path=\"rdma_write\"} 4194304",
             "headgate_held_files 5",
+            "headgate_limits_met_total{limit=\"opens-of-session\"} 3",
             "headgate_violations_total{rule=\"smb-header\"} 1",
             "headgate_operation_errors_total{share=\"data\",protocol=\"smb\",transport=\"tcp\",operation=\"READ\"} 1",
             "# EOF",

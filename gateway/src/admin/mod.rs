@@ -49,7 +49,8 @@ pub async fn listen(admin: Admin) -> Result<Option<TcpListener>, String> {
         Admin::Off => Ok(None),
         Admin::At(at) => {
             let listener = TcpListener::bind(at).await;
-            let refused = |e| crate::port::refused("the admin page", at, &e, "--admin");
+            let refused =
+                |e| crate::port::refused("the admin page", at, &e, "--admin ADDRESS:PORT");
             listener.map(Some).map_err(refused)
         }
         Admin::Usual => match TcpListener::bind(Admin::USUAL).await {

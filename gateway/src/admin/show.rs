@@ -74,6 +74,12 @@ pub fn show(s: &Snapshot, colour: bool) -> String {
             text += &story(c);
         }
     }
+    if !s.limits.is_empty() {
+        text += "\nlimits that clients reached:\n";
+        for (limit, n) in &s.limits {
+            text += &format!("  {limit}: {n}\n");
+        }
+    }
     if !s.violations.is_empty() {
         text += "\nrules that peers broke:\n";
         for (rule, n) in &s.violations {
@@ -139,6 +145,7 @@ mod tests {
             "61 s",
             "dialect: 3.1.1",
             "no RDMA (not-asked): it signs",
+            "opens-of-session: 3",
             "smb-header: 1",
         ] {
             assert!(text.contains(part), "{part} in\n{text}");

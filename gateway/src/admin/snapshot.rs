@@ -225,6 +225,8 @@ pub struct Snapshot {
     pub state: StateStatus,
     /// Memory for payload.
     pub pool: Vec<PoolStatus>,
+    /// How often clients met which limit.
+    pub limits: BTreeMap<String, u64>,
     /// How often peers broke which rule.
     pub violations: BTreeMap<String, u64>,
 }

@@ -58,6 +58,7 @@ pub(crate) fn snapshot() -> Snapshot {
         }],
         state: StateStatus { nodes: 5, ..StateStatus::default() },
         pool: vec![PoolStatus { buffer_bytes: 4096, used: 1, max: 10, waiting: 0 }],
+        limits: [("opens-of-session".to_owned(), 3)].into(),
         violations: [("smb-header".to_owned(), 1)].into(),
     }
 }

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use config::Settings;
 
+use crate::serve::FILES_OF_ITS_OWN;
+
 /// Capabilities by their numbers in capabilities(7), and what is missing without each.
 const CAPABILITIES: [(u32, &str, &str); 4] = [
     (6, "CAP_SETGID", "every call acts as this user's groups"),
@@ -13,15 +15,15 @@ const CAPABILITIES: [(u32, &str, &str); 4] = [
     (10, "CAP_NET_BIND_SERVICE", "ports below 1024 cannot be listened on"),
 ];
 
-/// Open files that the gateway itself needs beside its connections.
-const FILES_OF_ITS_OWN: u64 = 64;
+/// CAP_SYS_RESOURCE: may raise its limits.
+const SYS_RESOURCE: u32 = 24;
 
 /// What the process may do.
 #[derive(Debug)]
 pub(super) struct Rights {
     effective: u64,
-    /// Open files at most.
-    files: Option<u64>,
+    /// Open files at most, once `serve` has raised that as far as it may; `None`: no limit.
+    pub(super) files: Option<u64>,
     /// Bytes of locked memory at most; `None`: no limit, or not known.
     pub(super) memlock: Option<u64>,
 }
@@ -31,11 +33,13 @@ impl Rights {
     pub(super) fn own() -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
-        Self {
-            effective: capabilities(&status),
-            files: limit(&limits, "Max open files"),
-            memlock: limit(&limits, "Max locked memory"),
-        }
+        let effective = capabilities(&status);
+        let most = fs::read_to_string("/proc/sys/fs/nr_open").unwrap_or_default();
+        let raised = most.trim().parse().ok().filter(|_| effective & (1 << SYS_RESOURCE) != 0);
+        let files =
+            limit(&limits, "Max open files", Kind::Hard).map(|hard| hard.max(raised.unwrap_or(0)));
+        let memlock = limit(&limits, "Max locked memory", Kind::Soft);
+        Self { effective, files, memlock }
     }
 
     fn has(&self, number: u32) -> bool {
@@ -58,8 +62,8 @@ impl Rights {
         let wanted = settings.connections as u64 + FILES_OF_ITS_OWN;
         let limit = self.files.filter(|limit| *limit < wanted)?;
         Some(format!(
-            "{} connections and open files take more than the {limit} files that this process may open: \
-             `ulimit -n`, or LimitNOFILE= in the unit",
+            "{} connections and open files take more than the {limit} files that this process may open, also when it raises \
+             its own limit: `ulimit -Hn`, or LimitNOFILE= in the unit",
             settings.connections
         ))
     }
@@ -71,10 +75,17 @@ fn capabilities(status: &str) -> u64 {
     line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// The soft limit of a line of /proc/self/limits; `None`: unlimited.
-fn limit(limits: &str, name: &str) -> Option<u64> {
+/// The one that holds, and the one up to which a process may raise it.
+#[derive(Clone, Copy)]
+enum Kind {
+    Soft,
+    Hard,
+}
+
+/// A limit of a line of /proc/self/limits; `None`: unlimited.
+fn limit(limits: &str, name: &str, kind: Kind) -> Option<u64> {
     let line = limits.lines().find_map(|l| l.strip_prefix(name))?;
-    line.split_whitespace().next()?.parse().ok()
+    line.split_whitespace().nth(kind as usize)?.parse().ok()
 }
 
 /// A gateway that runs holds the lock of its state folder.
@@ -105,8 +116,9 @@ mod tests {
         let text = "Limit                     Soft Limit           Hard Limit           Units\n\
             Max open files            1024                 4096                 files\n\
             Max locked memory         unlimited            unlimited            bytes\n";
-        assert_eq!(limit(text, "Max open files"), Some(1024));
-        assert_eq!(limit(text, "Max locked memory"), None);
+        assert_eq!(limit(text, "Max open files", Kind::Soft), Some(1024));
+        assert_eq!(limit(text, "Max open files", Kind::Hard), Some(4096));
+        assert_eq!(limit(text, "Max locked memory", Kind::Soft), None);
     }
 
     #[test]

@@ -190,6 +190,11 @@ pub(super) fn text(f: &Findings<'_>) {
         f.settings.state.display(),
         bytes(f.settings.memory)
     );
+    let files = f.rights.files.map_or("any number of".to_owned(), |n| n.to_string());
+    println!(
+        "  up to {} connections; {files} files may be open, each connection is one",
+        f.settings.connections
+    );
     for warning in &f.remarks.warnings {
         println!("  {warn}warning:{off} {warning}");
     }
@@ -290,6 +295,8 @@ pub(super) fn json(f: &Findings<'_>) {
         "acts_as_caller": f.rights.acts_as_caller(),
         "missing_capabilities": f.rights.missing().iter().map(|(name, _)| *name).collect::<Vec<_>>(),
         "memlock": f.rights.memlock,
+        "connections": f.settings.connections,
+        "open_files": f.rights.files,
         "uid": f.uid,
         "state": f.settings.state.display().to_string(),
         "memory": f.settings.memory,

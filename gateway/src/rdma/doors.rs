@@ -183,9 +183,11 @@ impl Drop for Follower {
     }
 }
 
-fn own_iwarp(settings: &Settings) -> Arc<dyn Provider> {
+fn own_iwarp(settings: &Settings) -> IwarpConfig {
     let crc = settings.rdma_crc == RdmaCrc::Always;
-    Arc::new(Iwarp::new(IwarpConfig { crc, ..IwarpConfig::default() }))
+    let usual = IwarpConfig::default();
+    let handshake_time_max = usual.handshake_time_max.min(settings.limits.introduction);
+    IwarpConfig { crc, handshake_time_max, ..usual }
 }
 
 impl Doors {
@@ -199,7 +201,7 @@ impl Doors {
         Self {
             settings: settings.clone(),
             look,
-            iwarp: own_iwarp(settings),
+            iwarp: Arc::new(Iwarp::new(own_iwarp(settings))),
             verbs,
             shared: shared.clone(),
             doors: fronts.into_iter().map(Door::new).collect(),
@@ -232,7 +234,7 @@ impl Doors {
         settings: Settings,
         fronts: Vec<(Named, Front)>,
     ) -> Result<(), String> {
-        let other_iwarp = settings.rdma_crc != self.settings.rdma_crc;
+        let other_iwarp = own_iwarp(&settings) != own_iwarp(&self.settings);
         let stays = |d: &Door| {
             let wanted = |(named, _): &(Named, Front)| *named == d.asked;
             fronts.iter().any(wanted) && !(other_iwarp && d.open.keys().any(|s| s.by == By::Iwarp))
@@ -251,7 +253,10 @@ impl Doors {
         }
         let before = std::mem::replace(&mut self.settings, settings);
         let iwarp = match other_iwarp {
-            true => std::mem::replace(&mut self.iwarp, own_iwarp(&self.settings)),
+            true => {
+                let other = Arc::new(Iwarp::new(own_iwarp(&self.settings)));
+                std::mem::replace(&mut self.iwarp, other)
+            }
             false => self.iwarp.clone(),
         };
         let done = self.begin().await;

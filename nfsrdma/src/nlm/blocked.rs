@@ -144,9 +144,9 @@ impl Queue {
         self.entries().list.iter().any(|(b, _)| b.host.key == *host)
     }
 
-    /// Takes everything of a host out.
-    pub(super) fn forget_host(&self, host: &Key) {
-        self.entries().list.retain(|(b, _)| b.host.key != *host);
+    /// Those for which this holds are not wanted any more.
+    pub(super) fn forget(&self, which: impl Fn(&Blocked) -> bool) {
+        self.entries().list.retain(|(b, _)| !which(b));
     }
 }
 
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(bed.with(b"b", 2, |w| bed.queue.cancel(w)), None);
         assert!(bed.queue.leave(first) && !bed.queue.leave(first) && !bed.queue.given(first));
         assert!(bed.queue.has_host(&Bed::key(b"a")));
-        bed.queue.forget_host(&Bed::key(b"a"));
+        bed.queue.forget(|b| b.host.key == Bed::key(b"a"));
         assert_eq!((offsets(&bed), bed.queue.len()), (None, 0));
         assert_eq!(bed.join(b"a", 1), Some(true), "it has to be driven again");
     }

@@ -43,7 +43,7 @@ pub(super) struct Owner {
 /// An owner's holder on one file.
 pub(super) struct Held {
     /// Kept, so that its number stays.
-    _node: NodeRef,
+    node: NodeRef,
     pub(super) fh: Fh,
     pub(super) party: Party,
 }
@@ -82,7 +82,7 @@ impl Host {
             MapEntry::Occupied(there) => Some(there.get().party.clone()),
             MapEntry::Vacant(free) if room => {
                 let party = Party { holder: fresh(), lease: self.lease.clone() };
-                free.insert(Held { _node: node.clone(), fh: *fh, party: party.clone() });
+                free.insert(Held { node: node.clone(), fh: *fh, party: party.clone() });
                 Some(party)
             }
             MapEntry::Vacant(_) => None,
@@ -134,17 +134,25 @@ impl Host {
         lockers.map(|(_, h)| h.party.clone()).collect()
     }
 
-    /// Takes everything away. Gives what the share reservations were on.
-    pub(super) fn release(&self, table: &Table) -> Vec<(NodeId, HolderId)> {
-        let gone = std::mem::take(&mut *self.held());
-        let mut shares = Vec::new();
-        for ((owner, node), held) in gone {
-            table.release(node, held.party.holder);
-            if owner.sort == Sort::Share {
-                shares.push((node, held.party.holder));
+    /// Takes away what is held of these files. Gives how many holders there were, and what the share reservations were on.
+    pub(super) fn release(
+        &self,
+        which: impl Fn(&NodeRef) -> bool,
+        table: &Table,
+    ) -> (usize, Vec<(NodeId, HolderId)>) {
+        let (mut number, mut shares) = (0, Vec::new());
+        self.held().retain(|(owner, node), held| {
+            if !which(&held.node) {
+                return true;
             }
-        }
-        shares
+            number += 1;
+            table.release(*node, held.party.holder);
+            if owner.sort == Sort::Share {
+                shares.push((*node, held.party.holder));
+            }
+            false
+        });
+        (number, shares)
     }
 
     /// The process and owner behind a holder.
@@ -237,6 +245,10 @@ impl Hosts {
             registry.by_id.remove(&host.lease.client());
         }
         idle
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Host>> {
+        self.registry().of.values().cloned().collect()
     }
 
     pub(super) fn len(&self) -> usize {

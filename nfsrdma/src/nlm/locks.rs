@@ -233,6 +233,7 @@ impl Nlm {
 
     pub(super) fn note_limit(&self) -> Stat {
         self.counters.limited.fetch_add(1, Ordering::Relaxed);
+        rdma_transport::count::limit_met("locks-of-host");
         Stat::DeniedNolocks
     }
 

@@ -198,8 +198,8 @@ impl Nlm {
             self.counters.reboots.fetch_add(1, Ordering::Relaxed);
             let shown = String::from_utf8_lossy(&host.key.name);
             tracing::info!(host = %shown, ip = %host.key.ip, state, "a host with locks was restarted");
-            self.queue.forget_host(&host.key);
-            let shares = host.release(self.core.namespace.keeper().state());
+            self.queue.forget(|blocked| blocked.host.key == host.key);
+            let (_, shares) = host.release(|_| true, self.core.namespace.keeper().state());
             shares.iter().for_each(|(node, holder)| {
                 self.core.reservations.remove(host.key.ip, *node, *holder);
             });
@@ -207,6 +207,23 @@ impl Nlm {
         if !hosts.is_empty() {
             self.core.namespace.keeper().released();
         }
+    }
+
+    /// A share is not served any more: locks and reservations in it end, and nobody waits for one there. `root` is the share's.
+    /// How many there were. Who asks about them is told NLM4_STALE_FH.
+    pub fn leave_share(&self, root: &dyn vfs::backend::Node) -> usize {
+        let keeper = self.core.namespace.keeper();
+        self.queue.forget(|blocked| blocked.node.is_beside(root));
+        let mut ended = 0;
+        for host in self.hosts.all() {
+            let (number, shares) = host.release(|node| node.is_beside(root), keeper.state());
+            shares.iter().for_each(|(node, holder)| {
+                self.core.reservations.remove(host.key.ip, *node, *holder);
+            });
+            ended += number;
+        }
+        keeper.released();
+        ended
     }
 
     /// To be called about once a second: hosts that hold nothing any more need not be told of a restart.

@@ -19,7 +19,7 @@ use recovery::Store;
 use state::{ClientId, Grace, Lease, Millis, Standing, Terms};
 
 use super::limits;
-use super::opens::Held;
+use super::opens::{Held, StatesMax};
 use super::recovery::Recovery;
 use super::session::{Session, SessionId};
 use super::stateid;
@@ -180,6 +180,7 @@ pub struct Clients {
     tidied: AtomicU64,
     pub(super) delegations: AtomicUsize,
     pub(super) watched: Watched,
+    pub(super) states_max: StatesMax,
 }
 
 /// A client and its sessions hold each other, so they do not go by themselves with the last server.
@@ -211,6 +212,7 @@ impl Clients {
             tidied: AtomicU64::new(0),
             delegations: AtomicUsize::new(0),
             watched: Watched::default(),
+            states_max: StatesMax::default(),
         });
         super::deleg::attach(&all);
         Ok(all)
@@ -279,7 +281,7 @@ impl Clients {
             confirm: Mutex::default(),
             create_order: Mutex::new(CreateOrder { next: 1, last_reply: None }),
             sessions: Mutex::default(),
-            held: Mutex::default(),
+            held: Mutex::new(Held::within(self.states_max.clone())),
         });
         self.by_id.insert(id.0, client.clone());
         client
@@ -645,10 +647,9 @@ impl Clients {
         }
     }
 
-    /// A limit of this server was reached: the status that says so in this minor version.
-    pub(super) fn note_limit(&self, minor: u32) -> Status {
-        self.counters.limited.fetch_add(1, Ordering::Relaxed);
-        if minor == 0 { Status::Resource } else { Status::Delay }
+    /// Opens, locks and delegations that one client may have, from now on.
+    pub fn set_states_max(&self, most: usize) {
+        self.states_max.set(most);
     }
 
     /// Clients that are known.

@@ -9,8 +9,10 @@
 //! *Errors.* [`crate::xdr::XdrError`] only for a COMPOUND whose tag, minor version or count cannot be read.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use rdma_transport::count;
 use rdma_transport::meter::{Done, NO_SHARE};
 use state::Who;
 use vfs::namespace::{Door, Share};
@@ -98,6 +100,13 @@ pub struct Compound<'a> {
 }
 
 impl<'a> Compound<'a> {
+    /// The client has reached a limit of this server: the status that says so in this minor version.
+    pub(super) fn limited(&self, limit: &'static str, most: usize) -> Status {
+        self.nfs.clients.counters.limited.fetch_add(1, Ordering::Relaxed);
+        count::limited(limit, most, self.conn.info.peer);
+        if self.minor == 0 { Status::Resource } else { Status::Delay }
+    }
+
     /// The node of the current file handle.
     pub fn node(&self) -> Result<&Located, Status> {
         match &self.current {

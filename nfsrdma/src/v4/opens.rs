@@ -4,13 +4,14 @@
 //! holder that each entry names. An open is made in two steps, [`Held::reserve`] and [`Held::commit`], because asking `state`
 //! may have to wait in between.
 //!
-//! *Memory.* [`limits::STATES_PER_CLIENT_MAX`] entries, [`limits::OWNERS_PER_CLIENT_MAX`] owners of each sort.
+//! *Memory.* [`StatesMax`] entries, [`limits::OWNERS_PER_CLIENT_MAX`] owners of each sort.
 //!
 //! *Errors.* [`Status`]; the callers know which of them their minor version has.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use state::{HolderId, NodeHasher, Party, Rights, Share, Table};
 use vfs::{NodeId, NodeRef};
@@ -121,6 +122,7 @@ pub(super) struct Held {
     pub(super) lock_owners: HashMap<OwnerName, LockOwner>,
     next: u32,
     gone: bool,
+    most: StatesMax,
     /// Locks and delegations by what `state` knows them as.
     by_holder: HashMap<HolderId, u32>,
 }
@@ -161,7 +163,32 @@ fn is_part(part: Share, whole: Share) -> bool {
     whole.access.has(part.access) && whole.deny.has(part.deny)
 }
 
+/// How many entries a client may have; shared by all of them, so that it can change.
+#[derive(Clone, Debug)]
+pub(super) struct StatesMax(Arc<AtomicUsize>);
+
+impl Default for StatesMax {
+    fn default() -> Self {
+        Self(Arc::new(AtomicUsize::new(limits::STATES_PER_CLIENT_MAX)))
+    }
+}
+
+impl StatesMax {
+    pub(super) fn set(&self, most: usize) {
+        self.0.store(most, Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 impl Held {
+    /// Nothing yet, and never more than this.
+    pub(super) fn within(most: StatesMax) -> Self {
+        Self { most, ..Self::default() }
+    }
+
     /// Nothing is held and nothing of it would be lost.
     pub(super) fn is_empty(&self) -> bool {
         self.states.is_empty()
@@ -200,7 +227,7 @@ impl Held {
 
     /// Adds an entry; its number, or none when there are as many as may be.
     pub(super) fn add(&mut self, entry: Entry) -> Option<u32> {
-        if self.gone || self.states.len() >= limits::STATES_PER_CLIENT_MAX {
+        if self.gone || self.states.len() >= self.most.get() {
             return None;
         }
         loop {

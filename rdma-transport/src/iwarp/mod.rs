@@ -33,7 +33,7 @@ pub use setup::Iwarp;
 pub use violation::{Violation, violations};
 
 /// How this side does iWARP. The same for all connections of a provider.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IwarpConfig {
     /// Ask for a CRC32C in every FPDU. It is used when either side asks.
     pub crc: bool,

@@ -382,7 +382,7 @@ impl Caller for RdmaCaller {
             match self.drive(cx) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
-                Poll::Pending => return self.link.poll_stalled(false, cx).map(Err),
+                Poll::Pending => return self.link.poll_stalled(false, None, cx).map(Err),
             }
         }
     }

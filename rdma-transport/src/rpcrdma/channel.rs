@@ -373,7 +373,7 @@ impl RdmaChannel {
 
     fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<ChannelError> {
         let waits = !self.waiting.is_empty() || self.disconnected;
-        self.link.poll_stalled(waits, cx)
+        self.link.poll_stalled(waits, Some(&self.info.pool), cx)
     }
 }
 

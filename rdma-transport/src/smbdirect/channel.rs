@@ -132,7 +132,7 @@ impl SmbDirectChannel {
 
     fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<ChannelError> {
         let waits = self.pulls.is_busy() || self.disconnected;
-        self.port.link.poll_stalled(waits, cx)
+        self.port.link.poll_stalled(waits, Some(&self.port.info.pool), cx)
     }
 }
 

@@ -8,7 +8,7 @@
 //! more is read from it.
 //!
 //! *Errors.* Record marks that break a rule end the connection, as does a peer that makes no progress for
-//! [`limits::STALL_SECONDS_MAX`] with a message half sent or half taken.
+//! [`limits::STALL_SECONDS_MAX`] with a message half sent or half taken, or for a shorter time when it holds what others wait for.
 
 use std::io;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::channel::{
     Channel, ChannelError, Command, Handle, Info, Locate, Reply, ReplyTo, Request, Traffic,
 };
 use crate::limits;
-use crate::stall::Stall;
+use crate::stall::{Stall, Stalled};
 
 /// RPC or SMB over one TCP connection.
 pub struct TcpChannel {
@@ -199,11 +199,10 @@ impl TcpChannel {
     fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<ChannelError> {
         // A receiver that is inside a record because it waits for one of our buffers is not the peer's fault, but it
         // ends that wait too: nothing waits without a limit.
-        let half_done = self.send.waiting() > 0 || self.recv.is_inside_record();
-        self.stall.poll(half_done, cx).map(|()| {
-            let n = limits::STALL_SECONDS_MAX;
-            ChannelError::Closed(format!("no progress inside a message for {n} s"))
-        })
+        let is_sending = self.send.waiting() > 0;
+        let half_done = is_sending || self.recv.is_inside_record();
+        let holds = is_sending.then_some(&self.info.pool);
+        self.stall.poll(half_done, holds, cx).map(Stalled::end)
     }
 }
 

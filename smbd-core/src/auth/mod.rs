@@ -7,6 +7,7 @@
 //! *Errors.* [`Refusal`], which is for our log; a client is told no more than [`Refusal::status`]. Whatever bytes come, nothing
 //! panics.
 
+mod client;
 mod der;
 pub mod ntlm;
 pub mod spnego;

@@ -153,6 +153,11 @@ impl Acceptor {
         self.target_name.as_deref()
     }
 
+    /// What the client seems to be, once it has begun.
+    pub fn client(&self) -> Option<String> {
+        self.ntlm.client_version().and_then(super::client::guess)
+    }
+
     /// The next token of the client.
     pub fn step(&mut self, token: &[u8], secrets: &dyn Secrets) -> Step {
         let result = if matches!(self.frame, Frame::Unknown) {

@@ -15,7 +15,7 @@ use crate::crypto::seal::{Cipher, Opener, Sealer};
 use crate::crypto::sign::{Algorithm, Sender, Signer};
 use crate::cx::{Answer, Cx};
 use crate::dispatch::{Loss, end_session, with_pieces};
-use crate::limits::{AUTH_ROUNDS_MAX, SESSIONS_PER_CONNECTION_MAX};
+use crate::limits::{AUTH_ROUNDS_MAX, CHANNELS_MAX, SESSIONS_PER_CONNECTION_MAX};
 use crate::review::session_stands;
 use crate::session::{Channel, Kind, Secrets, Session, Standing, Terms, User};
 use crate::settings::Encryption;
@@ -88,7 +88,7 @@ fn begin(cx: &Cx, n: &Negotiated, request: &Request<'_>) -> Result<Logon, Status
         (Purpose::Bind, session_to_bind(cx, n)?)
     } else if id == 0 {
         if locked(&cx.conn.logons).len() >= SESSIONS_PER_CONNECTION_MAX {
-            return Err(Status::INSUFFICIENT_RESOURCES);
+            return Err(cx.limited("sessions-of-connection", SESSIONS_PER_CONNECTION_MAX));
         }
         (Purpose::New, cx.server.sessions.begin(Terms::of(n))?)
     } else {
@@ -173,6 +173,9 @@ fn verify_with_session(cx: &Cx, session: &Session) -> Result<(), Status> {
 /// One more round.
 fn go_on(cx: &Cx, logon: Logon, token: &[u8]) -> Answer {
     let session = logon.session.clone();
+    if let Some(client) = logon.acceptor.client() {
+        cx.conn.info.facts.note(Facts::CLIENT, client);
+    }
     let seal = match logon.purpose {
         Purpose::Bind => Some(Seal::Session(session.clone())),
         _ => None,
@@ -330,7 +333,7 @@ fn join(cx: &Cx, session: &Arc<Session>, signer: Option<Signer>) -> Result<(), S
     let channel =
         Arc::new(Channel { session: session.clone(), conn: Arc::downgrade(&cx.conn), signer });
     if !session.add_channel(channel.clone()) {
-        return Err(Status::INSUFFICIENT_RESOURCES);
+        return Err(cx.limited("connections-of-session", CHANNELS_MAX));
     }
     cx.conn.add_channel(channel);
     note(cx, session);

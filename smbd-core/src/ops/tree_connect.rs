@@ -6,6 +6,7 @@ use rdma_transport::channel::Facts;
 use vfs::namespace::Share;
 
 use crate::cx::{Answer, Cx};
+use crate::limits::TREES_MAX;
 use crate::review::{end_tree, tree_stands};
 use crate::session::{Kind, User};
 use crate::settings::ShareSettings;
@@ -101,7 +102,7 @@ fn connect(
             maximal_access,
             settings,
         })
-        .ok_or(Status::INSUFFICIENT_RESOURCES)?;
+        .ok_or_else(|| cx.limited("trees-of-session", TREES_MAX))?;
     let is_3 = cx.conn.dialect().is_3();
     let continuous = is_3 && !is_pipe && cx.server.is_continuous(&tree.settings);
     let capabilities = if continuous { CONTINUOUS_AVAILABILITY } else { 0 };

@@ -45,19 +45,28 @@ impl AsFd for Fd {
     }
 }
 
+/// Lets this process open as many files as it may, and at least so many where it has the privilege for that (CAP_SYS_RESOURCE).
+/// Gives how many it may open then; `u64::MAX`: nothing limits it.
+pub fn raise_open_files(wanted: u64) -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    let more = now.maximum.map(|most| most.max(wanted));
+    // The first is refused to those without the privilege, the second only where a sandbox forbids it; then the soft limit is
+    // what there is.
+    for limit in [more, now.maximum] {
+        if setrlimit(Resource::Nofile, Rlimit { current: limit, maximum: limit }).is_ok() {
+            break;
+        }
+    }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
 /// How many descriptors all local backends of the process may hold together: half of what the process may have, after its
 /// soft limit was raised to the hard one. The other half is for connections.
 fn budget() -> usize {
     static BUDGET: OnceLock<usize> = OnceLock::new();
     *BUDGET.get_or_init(|| {
-        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-        let now = getrlimit(Resource::Nofile);
-        if now.current != now.maximum {
-            // Refused only where a sandbox forbids it; then the soft limit is what there is.
-            let _ =
-                setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum });
-        }
-        let may = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let may = raise_open_files(0);
         usize::try_from(may / 2).unwrap_or(usize::MAX).clamp(64, DESCRIPTORS_MAX)
     })
 }

@@ -65,6 +65,7 @@ use crate::error::{VfsError, VfsResult};
 use crate::types::{Capabilities, FsStat, Handle, Kind};
 
 use cache::Cache;
+pub use cache::raise_open_files;
 use cred::Identity;
 use handle::Parsed;
 use node::LocalNode;

@@ -188,6 +188,7 @@ function tables() {
   const h = s.state;
   fill("held", [["files held", h.nodes], ["files cached", h.grants], ["ranges locked", h.locks], ["recalls", h.recalls],
     ["revocations", h.revocations], ["waits", h.waits], ["delays told", h.delays], ["denials", h.denials]], "");
+  fill("limits", Object.entries(s.limits), "none");
   fill("violations", Object.entries(s.violations), "none");
 }
 

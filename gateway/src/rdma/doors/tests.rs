@@ -7,7 +7,7 @@ use iobuf::{Pool, PoolLimits};
 use rdma_transport::verbs::{BoxFuture, ConnectParams, Connected, Incoming, Listener};
 
 use super::*;
-use crate::admission::Admission;
+use crate::admission::{Admission, Most};
 use crate::rdma::plan::tests::{card, host};
 use crate::shutdown::Connections;
 
@@ -85,7 +85,7 @@ fn lab(mode: Rdma, port: u16, first: Host) -> Lab {
         payload: pool(),
         recvs: pool(),
         connections: Arc::new(Connections::default()),
-        admission: Admission::new(1),
+        admission: Admission::new(Most::of(&Settings::default())),
         attempts: Arc::default(),
         meters: Arc::default(),
     });

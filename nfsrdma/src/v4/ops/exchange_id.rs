@@ -1,5 +1,7 @@
 //! EXCHANGE_ID (RFC 8881 section 18.35).
 
+use rdma_transport::channel::Facts;
+
 use crate::v4::attrs::Bitmap;
 use crate::v4::client::{Name, Principal};
 use crate::v4::compound::Compound;
@@ -8,6 +10,8 @@ use crate::v4::status::Status;
 use crate::v4::wire::OPAQUE_LIMIT;
 use crate::xdr::{Reader, XdrError};
 
+/// Characters of what a client says of itself that are shown.
+const IMPLEMENTATION_CHARS_MAX: usize = 80;
 const UPD_CONFIRMED_REC_A: u32 = 0x4000_0000;
 const CONFIRMED_R: u32 = 0x8000_0000;
 const USE_NON_PNFS: u32 = 0x0001_0000;
@@ -29,8 +33,7 @@ pub(in crate::v4) async fn exchange_id(cx: &mut Compound<'_>) -> Result<(), Stat
     for _ in 0..cx.args.count(1)? {
         let (domain, name) = (cx.args.opaque(OPAQUE_LIMIT)?, cx.args.opaque(OPAQUE_LIMIT)?);
         let _date = (cx.args.i64()?, cx.args.u32()?);
-        let shown = |b| String::from_utf8_lossy(b).into_owned();
-        tracing::debug!(domain = shown(domain), name = shown(name), "client implementation");
+        cx.conn.info.facts.note(Facts::CLIENT, implementation(domain, name));
     }
     let known = if cx.minor == 1 { FLAGS_A } else { FLAGS_A | FENCE_OPS };
     if flags & !known != 0 {
@@ -59,6 +62,25 @@ pub(in crate::v4) async fn exchange_id(cx: &mut Compound<'_>) -> Result<(), Stat
     Ok(())
 }
 
+/// `nfs_impl_id4` in words (RFC 8881 section 3.3.21). Linux gives the four parts of uname(1), of which the first two say what it
+/// is. Whatever it is, it is one short line.
+fn implementation(domain: &[u8], name: &[u8]) -> String {
+    let text = |bytes: &[u8]| -> String {
+        let text = String::from_utf8_lossy(bytes);
+        let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+        shown.take(IMPLEMENTATION_CHARS_MAX).collect()
+    };
+    let (domain, name) = (text(domain), text(name));
+    if domain == "kernel.org" {
+        return name.split(' ').take(2).collect::<Vec<_>>().join(" ");
+    }
+    match (domain.trim(), name.trim()) {
+        ("", name) => name.to_owned(),
+        (domain, "") => domain.to_owned(),
+        (domain, name) => format!("{name} ({domain})"),
+    }
+}
+
 fn decode_protection(r: &mut Reader<'_>) -> Result<u32, XdrError> {
     let how = r.u32()?;
     match how {
@@ -81,4 +103,19 @@ fn decode_protection(r: &mut Reader<'_>) -> Result<u32, XdrError> {
         _ => return Err(XdrError::BadValue),
     }
     Ok(how)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_shown_as_one_short_line() {
+        let linux = b"Linux 6.12.117 #1 SMP PREEMPT_DYNAMIC Debian x86_64";
+        assert_eq!(implementation(b"kernel.org", linux), "Linux 6.12.117");
+        assert_eq!(implementation(b"example.org", b"client 7"), "client 7 (example.org)");
+        assert_eq!(implementation(b"", b"a\nb"), "a b");
+        assert_eq!(implementation(b"\xff", b""), "\u{fffd}");
+        assert_eq!(implementation(b"", &[b'x'; 1000]).len(), IMPLEMENTATION_CHARS_MAX);
+    }
 }

@@ -101,7 +101,7 @@ async fn first_lock(
         check_grace(cx, client, wanted.reclaim)?;
         let made =
             lock_state(&mut held, client, named.number, opening.owner, || keeper.state().holder());
-        let (number, party, fresh) = made.ok_or(limit(cx))?;
+        let (number, party, fresh) = made.ok_or_else(|| limit(cx))?;
         if cx.minor == 0 {
             let owner = held.lock_owners.get_mut(opening.owner);
             if let Some(owner) = owner {
@@ -147,7 +147,7 @@ fn check_mode(access: Rights, kind: LockKind) -> Result<(), Status> {
 }
 
 fn limit(cx: &Compound<'_>) -> Status {
-    cx.nfs.clients.note_limit(cx.minor)
+    cx.limited("locks-of-client", cx.nfs.clients.states_max.get())
 }
 
 /// Asks `state`, and writes the answer.
@@ -197,7 +197,9 @@ async fn take(
                 return Err(Status::Denied);
             }
             LockVerdict::Lapsed(lapsed) => keeper.release(&lapsed).await,
-            LockVerdict::Full(_) => return Err(limit(cx)),
+            LockVerdict::Full(_) => {
+                return Err(cx.limited("locks-of-file", state::Limits::default().locks_per_node));
+            }
         }
     }
     Err(Status::Delay)

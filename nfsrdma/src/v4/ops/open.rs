@@ -17,7 +17,7 @@ use crate::exclusive::of_client;
 use crate::v4::client::Client;
 use crate::v4::compound::{Compound, Located, Object};
 use crate::v4::deleg::delegate;
-use crate::v4::limits::NAME_MAX;
+use crate::v4::limits::{NAME_MAX, OWNERS_PER_CLIENT_MAX};
 use crate::v4::locks::check_grace;
 use crate::v4::status::Status;
 use crate::v4::turn::{self, Begun, Owner};
@@ -103,7 +103,7 @@ pub(in crate::v4) async fn open(cx: &mut Compound<'_>) -> Result<(), Status> {
             }
         }
         let made = held.open_owner(owner).map(|(name, _)| name);
-        made.ok_or_else(|| cx.nfs.clients.note_limit(cx.minor))?
+        made.ok_or_else(|| cx.limited("owners-of-client", OWNERS_PER_CLIENT_MAX))?
     };
     match turn::begin(cx, &client, Owner::Open(name), seqid)? {
         Begun::Done(done) => done,
@@ -364,7 +364,8 @@ async fn enter(
     let node = &found.at.node;
     let opener = (node, found.at.cred.uid);
     let reserved = client.held().reserve(client, owner, opener, || keeper.state().holder());
-    let (number, party) = reserved.ok_or_else(|| cx.nfs.clients.note_limit(cx.minor))?;
+    let (number, party) =
+        reserved.ok_or_else(|| cx.limited("opens-of-client", cx.nfs.clients.states_max.get()))?;
     let own = client.held().open(number).map(|o| o.share).unwrap_or_default();
     let mut done = match own.conflicts(share) {
         // RFC 8881 section 9.7: an owner's own opens are no exception.

@@ -1,5 +1,7 @@
 //! SETCLIENTID (RFC 7530 section 16.33).
 
+use rdma_transport::channel::Facts;
+
 use crate::v4::client::{Name, Principal};
 use crate::v4::compound::Compound;
 use crate::v4::limits::NETADDR_MAX;
@@ -9,6 +11,10 @@ use crate::v4::wire::OPAQUE_LIMIT;
 pub(in crate::v4) async fn setclientid(cx: &mut Compound<'_>) -> Result<(), Status> {
     let verifier = cx.args.fixed()?;
     let owner = cx.args.opaque(OPAQUE_LIMIT)?;
+    // A client of minor version 0 says nothing of itself; the kernel's is known by how it begins its name.
+    if owner.starts_with(b"Linux ") {
+        cx.conn.info.facts.note(Facts::CLIENT, "Linux");
+    }
     // Where this client could be called back. No delegations are given in minor version 0, so nobody calls.
     let _program = cx.args.u32()?;
     let _netid = cx.args.opaque(NETADDR_MAX)?;

@@ -51,6 +51,11 @@ impl Acceptor {
         self.sent.is_some()
     }
 
+    /// What the client says it is, between its two messages.
+    pub(crate) fn client_version(&self) -> Option<[u8; 8]> {
+        self.sent.as_ref().and_then(|sent| wire::version(&sent.negotiate))
+    }
+
     /// Answers a NEGOTIATE_MESSAGE with a CHALLENGE_MESSAGE.
     pub(crate) fn negotiate(&mut self, message: &[u8]) -> Result<Vec<u8>, Refusal> {
         let asked = wire::parse_negotiate(message)?;

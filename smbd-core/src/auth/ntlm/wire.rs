@@ -48,6 +48,14 @@ pub(super) fn parse_negotiate(message: &[u8]) -> Result<u32, Refusal> {
     Ok(open(message, 1)?.u32("NegotiateFlags")?)
 }
 
+/// The `Version` of a NEGOTIATE_MESSAGE, where it holds one.
+pub(super) fn version(message: &[u8]) -> Option<[u8; 8]> {
+    let flags = parse_negotiate(message).ok()?;
+    // Behind the fields of two names.
+    let version = message.get(32..)?.first_chunk()?;
+    (flags & flags::VERSION != 0).then_some(*version)
+}
+
 /// A NEGOTIATE_MESSAGE without names.
 pub(super) fn emit_negotiate(flags: u32) -> Vec<u8> {
     let mut out = SIGNATURE.to_vec();

@@ -80,6 +80,7 @@ struct Opened {
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let request = Request::parse(&cx.message)?;
     let tree = cx.tree()?;
+    cx.room_for_an_open()?;
     let Some(share) = tree.share() else { return crate::ops::pipe::create(cx, &request) };
     let asked = Asked::parse(&request.contexts)?;
     durable::check(&asked)?;

@@ -1,0 +1,208 @@
+//! Clients that are stuck at every point where one can be, while others work: nobody is kept waiting by them, those who never
+//! introduce themselves are sent away, and the limits that they reached are told by name.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on says so.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use client::connect::Local;
+use client::smb::{Options, Smb};
+use client::target::{Transport, Version};
+use config::{Admin, Limits};
+use gateway::admin::show;
+use gateway::admin::snapshot::Snapshot;
+use headgate_tests::raw::{self, MPA_REQUEST, RawIwarp, words};
+use headgate_tests::world::smb::{alice, with_alice};
+use headgate_tests::world::{World, pattern, read_all, write_all};
+
+/// Of each kind.
+const STUCK: usize = 12;
+const MIB: u32 = 1 << 20;
+/// Answers of 1 MiB that a client asks for and does not take.
+const NOT_TAKEN: u32 = 24;
+/// The file that is read.
+const LARGE: usize = 8 << 20;
+
+async fn world() -> (World, tempfile::TempDir) {
+    with_alice(|s| {
+        s.admin = Admin::At(([127, 0, 0, 1], 0).into());
+        s.connections = 800;
+        // Its 1 MiB buffers are 24, fewer than the stuck ones ask for.
+        s.memory = 48 << 20;
+        s.limits = Limits { introduction: Duration::from_secs(1), ..Limits::default() };
+    })
+    .await
+}
+
+async fn look(world: &World) -> Snapshot {
+    show::snapshot(world.running.admin.unwrap()).await.unwrap()
+}
+
+fn limit(s: &Snapshot, name: &str) -> u64 {
+    s.limits.get(name).copied().unwrap_or(0)
+}
+
+/// A call of ONC RPC by root with its record mark.
+fn call(program: u32, procedure: u32, args: &[u32]) -> Vec<u8> {
+    // AUTH_SYS: stamp, no name, uid, gid, no groups.
+    let cred = [1, 20, 0, 0, 0, 0, 0];
+    let head = [7, 0, 2, program, 3, procedure];
+    let body = words(&[&head[..], &cred, &[0, 0], args].concat());
+    let mark = 0x8000_0000 | u32::try_from(body.len()).unwrap();
+    [words(&[mark]), body].concat()
+}
+
+/// The words of the answer behind its RPC head.
+fn answer(stream: &mut TcpStream) -> Vec<u32> {
+    let mut mark = [0; 4];
+    stream.read_exact(&mut mark).unwrap();
+    let mut body = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+    stream.read_exact(&mut body).unwrap();
+    let words = body.chunks_exact(4).map(|w| u32::from_be_bytes([w[0], w[1], w[2], w[3]]));
+    words.skip(6).collect()
+}
+
+/// `/data/large` by NFS version 3, as READ wants it: length and bytes of the handle.
+fn handle(to: SocketAddr) -> Vec<u32> {
+    let text = |s: &str| {
+        let mut bytes = s.as_bytes().to_vec();
+        bytes.resize(s.len().next_multiple_of(4), 0);
+        let words = bytes.chunks_exact(4).map(|w| u32::from_be_bytes([w[0], w[1], w[2], w[3]]));
+        [vec![u32::try_from(s.len()).unwrap()], words.collect()].concat()
+    };
+    let first = |list: &[u32]| list[..1 + (list[0] as usize).div_ceil(4)].to_vec();
+    let mut stream = RawIwarp::dial(to).unwrap();
+    stream.write_all(&call(100_005, 1, &text("/data"))).unwrap();
+    let root = answer(&mut stream);
+    assert_eq!(root[0], 0, "MNT");
+    stream.write_all(&call(100_003, 3, &[first(&root[1..]), text("large")].concat())).unwrap();
+    let found = answer(&mut stream);
+    assert_eq!(found[0], 0, "LOOKUP");
+    first(&found[1..])
+}
+
+/// Asks for much and takes nothing.
+fn takes_nothing(to: SocketAddr, handle: &[u32]) -> TcpStream {
+    let mut stream = RawIwarp::dial(to).unwrap();
+    socket_takes_little(&stream);
+    for _ in 0..NOT_TAKEN {
+        let read = call(100_003, 6, &[handle, &[0, 0, MIB]].concat());
+        stream.write_all(&read).unwrap();
+    }
+    stream
+}
+
+/// Or the kernel would take what the client does not.
+fn socket_takes_little(stream: &TcpStream) {
+    rustix::net::sockopt::set_socket_recv_buffer_size(stream, 16 << 10).unwrap();
+}
+
+/// Asked for something and then stopped inside a message.
+fn half_a_record(to: SocketAddr) -> TcpStream {
+    let mut stream = RawIwarp::dial(to).unwrap();
+    let null = call(100_003, 0, &[]);
+    stream.write_all(&null).unwrap();
+    assert!(answer(&mut stream).is_empty());
+    stream.write_all(&null[..20]).unwrap();
+    stream
+}
+
+/// Those who never say who they are, by the limit that ends them.
+fn strangers(
+    nfs: SocketAddr,
+    rdma: SocketAddr,
+    smb: SocketAddr,
+    direct: SocketAddr,
+) -> Vec<TcpStream> {
+    let begun = |to: SocketAddr, bytes: &[u8]| {
+        let mut stream = RawIwarp::dial(to).unwrap();
+        stream.write_all(bytes).unwrap();
+        stream
+    };
+    let mut all = Vec::new();
+    for _ in 0..STUCK {
+        all.push(begun(nfs, &[]));
+        all.push(begun(nfs, &call(100_003, 0, &[])[..20]));
+        all.push(begun(rdma, &MPA_REQUEST[..7]));
+        all.push(begun(direct, &[]));
+        // Shakes hands and never asks for anything, or never negotiates.
+        all.push(begun(rdma, &MPA_REQUEST));
+        all.push(begun(direct, &MPA_REQUEST));
+        all.push(begun(smb, &[]));
+        all.push(begun(smb, &[0, 0, 1, 0, 0xfe, b'S']));
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stuck_clients_keep_nobody_waiting_and_are_named() {
+    let (world, _dir) = world().await;
+    let wanted = pattern("large", LARGE);
+    let tcp = world.client("data", (Version::V42, Transport::Tcp)).await.unwrap();
+    write_all(&tcp, "large", &wanted).await.unwrap();
+    let rdma = world.client("data", (Version::V3, Transport::Rdma)).await.unwrap();
+    // It has mounted by another connection; by this one it says its first word.
+    rdma.find("large").await.unwrap();
+    let to = &world.running;
+    let local = Local::default();
+    let share = ("127.0.0.1", "data");
+    let smb =
+        Smb::connect(to.smb[0], false, share, &alice(), Options::default(), &local).await.unwrap();
+    let good = [tcp, rdma, client::Volume::Smb(smb)];
+
+    let (nfs, to_rdma, to_smb, direct) = (to.nfs[0], to.nfs_rdma[0], to.smb[0], to.smb_direct[0]);
+    static DONE: AtomicBool = AtomicBool::new(false);
+    let stuck = tokio::task::spawn_blocking(move || {
+        let file = handle(nfs);
+        let deaf: Vec<TcpStream> = (0..STUCK).map(|_| takes_nothing(nfs, &file)).collect();
+        let half: Vec<TcpStream> = (0..STUCK).map(|_| half_a_record(nfs)).collect();
+        (deaf, half, strangers(nfs, to_rdma, to_smb, direct))
+    });
+    let (deaf, half, strangers) = stuck.await.unwrap();
+    // A byte now and then, of a record that never ends.
+    let trickle = std::thread::spawn(move || {
+        let mut stream = half_a_record(nfs);
+        stream.write_all(&call(100_003, 0, &[])[20..]).unwrap();
+        stream.write_all(&words(&[0x8001_0000])).unwrap();
+        while !DONE.load(Ordering::Relaxed) {
+            let _ = stream.write_all(&[0]);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+
+    // Those who work need what the deaf ones hold, and get it.
+    for round in 0..3 {
+        for volume in &good {
+            assert!(read_all(volume, "large").await.unwrap() == wanted, "round {round}");
+        }
+    }
+    let s = look(&world).await;
+    assert!(limit(&s, "no-progress-while-others-wait") > 0, "{:?}", s.limits);
+    assert_eq!(limit(&s, "no-progress"), 0, "nobody had to wait for that: {:?}", s.limits);
+
+    // Whoever has not said who it is goes, by the limit of the stage that it reached.
+    let strangers = tokio::task::spawn_blocking(move || {
+        strangers.into_iter().for_each(|mut s| raw::wait_for_end(&mut s).unwrap());
+    });
+    strangers.await.unwrap();
+    let s = look(&world).await;
+    let each = STUCK as u64;
+    assert_eq!(limit(&s, "first-request"), 3 * each, "{:?}", s.limits);
+    assert_eq!(limit(&s, "logon"), 3 * each, "{:?}", s.limits);
+    assert_eq!(s.violations.get("iwarp_mpa_timeout"), Some(&(2 * each)), "{:?}", s.violations);
+    println!("{:?}\n{:?}", s.limits, s.violations);
+
+    // And who has said it keeps its place, for the time that a message may take.
+    DONE.store(true, Ordering::Relaxed);
+    trickle.join().unwrap();
+    for mut stream in half {
+        let rest = call(100_003, 0, &[])[20..].to_vec();
+        stream.write_all(&rest).unwrap();
+        assert!(answer(&mut stream).is_empty());
+    }
+    drop((deaf, good));
+    world.running.stop().await;
+}
