@@ -101,6 +101,9 @@ impl<'a> Gateway<'a> {
         for n in taps.iter().copied() {
             args.extend(["--bind".into(), host_address(n)]);
         }
+        // Guests ask what `status` tells of them.
+        args.extend(["--admin".into(), format!("{}:9464", host_address(0))]);
+        args.extend(["--admin-clients", "10.77.0.0/16"].map(str::to_owned));
         for (share, options) in SHARES {
             let folder = dir.join(if share == "data" { "share" } else { share });
             args.extend(["--share".into(), format!("{share}={}{options}", folder.display())]);

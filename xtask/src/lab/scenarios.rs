@@ -5,12 +5,15 @@ use super::gateway::Guests;
 /// What every version has to show.
 const FILES: &str = "sizes,tree,untar,semantics,locks,v42,exports";
 
+/// With what `status` tells of the client, first: later there are connections of other kinds.
+const FILES_AND_STATUS: &str = "told,sizes,tree,untar,semantics,locks,v42,exports";
+
 /// What verbs have to show: many small files cost minutes where both ends are in one guest, and show nothing of RDMA.
 const VERBS: &str = "sizes,semantics,locks,v42,exports";
 
 /// What every dialect of SMB has to show, and what one of them has to show for all.
-const SMB: &str = "sizes,semantics,smb";
-const SMB_ALL: &str = "sizes,tree,untar,semantics,smb,smblocks";
+const SMB: &str = "told,sizes,semantics,smb";
+const SMB_ALL: &str = "told,sizes,tree,untar,semantics,smb,smblocks";
 
 /// By which protocol a guest mounts the share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,9 +147,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::new("kill-v4.1-rdma", "4.1", "rdma").trouble("kill-gateway"),
     Scenario::new("v4.1-rdma", "4.1", "rdma"),
     Scenario::new("cut-v3-tcp", "3", "tcp").trouble("cut-connections"),
-    Scenario::new("v4.1-tcp", "4.1", "tcp"),
+    Scenario::new("v4.1-tcp", "4.1", "tcp").jobs(FILES_AND_STATUS),
     Scenario::new("cut-v3-rdma", "3", "rdma").trouble("cut-connections"),
-    Scenario::new("v4.2-rdma", "4.2", "rdma"),
+    Scenario::new("v4.2-rdma", "4.2", "rdma").jobs(FILES_AND_STATUS),
     Scenario::new("cut-v4.1-tcp", "4.1", "tcp").trouble("cut-connections"),
     Scenario::new("v4.2-tcp", "4.2", "tcp"),
     Scenario::new("cut-v4.1-rdma", "4.1", "rdma").trouble("cut-connections"),
