@@ -4,6 +4,7 @@
 //! `tests/smbtorture/passes.txt` names what passes: it only grows, and a test of it that fails is a failure.
 //! `tests/smbtorture/known.txt` names what does not, or is not run, each with its reason.
 
+mod beside;
 mod lists;
 mod run;
 
@@ -85,11 +86,19 @@ fn suite(asked: &Asked) -> Result<Tally> {
         .collect();
     let dir = target_dir().join(format!("smbtorture/{}", std::process::id()));
     fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-    let results = match &asked.server {
-        Some(server) => run_on(&Server::elsewhere(server)?, asked, &lists, &names, &dir),
+    let (results, beside_nfs) = match &asked.server {
+        Some(server) => {
+            let server = Server::elsewhere(server)?;
+            (run_on(&server, asked, &lists, &names, &dir), Results::new())
+        }
         None => with_gateway(asked, &lists, &names, &dir)?,
     };
-    let tally = judge(asked, &lists, &results)?;
+    let mut tally = judge(asked, &lists, &results)?;
+    for (name, verdict) in &beside_nfs {
+        let passed = if verdict.passed() { Ok(()) } else { Err(verdict.to_string()) };
+        tally.count(&format!("{name} beside NFS"), passed);
+    }
+    println!("   smbtorture: {} tests beside an NFS client", beside_nfs.len());
     println!("   smbtorture: {} tests took {:.0} s", results.len(), began.elapsed().as_secs_f64());
     if tally.failures.is_empty() {
         // What passed is of no further interest; what failed stays to be looked at.
@@ -112,17 +121,25 @@ fn all_tests() -> Result<Vec<String>> {
 
 type Results = BTreeMap<String, Verdict>;
 
-fn with_gateway(asked: &Asked, lists: &Lists, names: &[String], dir: &Path) -> Result<Results> {
+/// What came of them alone, and of some beside an NFS client.
+fn with_gateway(
+    asked: &Asked,
+    lists: &Lists,
+    names: &[String],
+    dir: &Path,
+) -> Result<(Results, Results)> {
     lab::gateway::build()?;
     let net = Net::new(0)?;
     let shares: Vec<PathBuf> = (0..AT_ONCE).map(|n| dir.join(format!("t{n}"))).collect();
     let mut gateway = Gateway::for_smbtorture(&net, dir, &shares)?;
-    let results = run_on(&Server::gateway(&net, shares), asked, lists, names, dir);
+    let server = Server::gateway(&net, shares);
+    let results = run_on(&server, asked, lists, names, dir);
+    let beside_nfs = beside::nfs(&net, &server, asked, dir)?;
     gateway.is_running()?;
     if let Some(line) = gateway.log().lines().find(|l| l.contains("panicked")) {
         return Err(format!("the gateway panicked: {line}"));
     }
-    Ok(results)
+    Ok((results, beside_nfs))
 }
 
 fn run_on(server: &Server, asked: &Asked, lists: &Lists, names: &[String], dir: &Path) -> Results {
