@@ -20,10 +20,11 @@ use iobuf::{Buf, BufMut};
 use rdma_transport::channel::{ChannelError, Info, Payload, Place, RemoteSeg, Reply, Traffic};
 use rdma_transport::messages::{Message, Messages};
 use rdma_transport::verbs::Region;
+use smbd_core::crypto::sign::Signer;
 use smbd_core::wire::{Command, Flags, HEADER_LEN, Header, oplock_break, read, transform, write};
 use tokio::sync::{mpsc, oneshot};
 
-use super::secure::Secure;
+use super::secure::{self, Secure};
 use crate::error::{Error, Result};
 use crate::rpc::Quiet;
 
@@ -54,6 +55,12 @@ pub(super) struct Request {
     pub(super) session: u64,
     /// Credits that it costs.
     pub(super) charge: u16,
+    /// How often the session has lost a connection (`ChannelSequence`).
+    pub(super) sequence: u16,
+    /// It was sent before, by a connection that was lost (`SMB2_FLAGS_REPLAY_OPERATION`).
+    pub(super) replays: bool,
+    /// Signs it, where the connection has no key yet: it binds the connection to a session.
+    pub(super) signer: Option<Arc<Signer>>,
     pub(super) ask: Ask,
 }
 
@@ -166,6 +173,11 @@ impl Link {
         let _ = self.0.0.secure.set(keys);
     }
 
+    /// What protects its messages, if that is known yet.
+    pub(super) fn secured(&self) -> Option<&Secure> {
+        self.0.0.secure.get()
+    }
+
     /// Large requests cost several credits from now on, or may not be made.
     pub(super) fn multi_credit(&self, yes: bool) {
         let _ = self.0.0.multi_credit.set(yes);
@@ -275,13 +287,14 @@ impl Driver {
         let multi = self.shared.multi_credit.get().copied().unwrap_or(false);
         let header = Header {
             credit_charge: if multi { request.charge } else { 0 },
-            status: 0,
+            // `ChannelSequence` stands where an answer has its status (MS-SMB2 section 2.2.1.2).
+            status: u32::from(request.sequence),
             command: request.command as u16,
             credits: u16::try_from(CREDITS_GOAL.saturating_sub(self.credits).max(1)).unwrap_or(1),
             message_id: id,
             tree_or_async: Header::of_tree(request.tree),
             session_id: request.session,
-            flags: Flags(0),
+            flags: Flags(if request.replays { Flags::REPLAY } else { 0 }),
             next: 0,
             signature: [0; 16],
         };
@@ -294,7 +307,12 @@ impl Driver {
                 let always = request.command == Command::TreeConnect;
                 secure.seal(&mut head, &slices, always)?
             }
-            None => None,
+            None => {
+                if let Some(signer) = &request.signer {
+                    secure::sign(signer, &mut head, &slices)?;
+                }
+                None
+            }
         };
         let sent = if request.session == 0 || request.command == Command::SessionSetup {
             head.clone()

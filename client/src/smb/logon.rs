@@ -1,5 +1,6 @@
 //! NEGOTIATE and SESSION_SETUP, from the client's side (MS-SMB2 sections 3.2.4.2.2 and 3.2.4.2.3).
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use smbd_core::auth::ntlm::Credentials;
@@ -27,11 +28,18 @@ pub(super) struct Logon {
     pub(super) agreed: Agreed,
 }
 
+/// A session that is to use a further connection, and what protects it.
+#[derive(Clone, Copy)]
+pub(super) struct Bound<'a> {
+    pub(super) session: u64,
+    pub(super) secure: &'a Secure,
+}
+
 fn malformed(m: Malformed) -> Error {
     Error::Protocol(format!("{m:?}"))
 }
 
-fn random<const N: usize>() -> Result<[u8; N]> {
+pub(super) fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|e| Error::Connect(e.to_string()))?;
     Ok(bytes)
@@ -53,9 +61,16 @@ struct Chosen {
     multi_credit: bool,
 }
 
-async fn ask(link: &Link, command: Command, session: u64, body: Vec<u8>) -> Result<Answer> {
+async fn ask(
+    link: &Link,
+    command: Command,
+    session: u64,
+    body: Vec<u8>,
+    signer: Option<Arc<Signer>>,
+) -> Result<Answer> {
     let ask = Ask::Plain(body, Vec::new());
-    link.ask(Request { command, tree: 0, session, charge: 1, ask }).await
+    let (tree, charge, sequence, replays) = (0, 1, 0, false);
+    link.ask(Request { command, tree, session, charge, sequence, replays, signer, ask }).await
 }
 
 fn contexts(salt: &[u8]) -> Vec<NegotiateContext<'_>> {
@@ -87,7 +102,7 @@ async fn negotiate(link: &Link, options: Options, preauth: &mut Preauth) -> Resu
         dialects,
         contexts: if options.dialect == Dialect::V311 { contexts(&salt) } else { Vec::new() },
     };
-    let answer = ask(link, Command::Negotiate, 0, request.emit()).await?;
+    let answer = ask(link, Command::Negotiate, 0, request.emit(), None).await?;
     if answer.header.status != 0 {
         return Err(Error::Smb(Command::Negotiate, answer.header.status()));
     }
@@ -140,7 +155,14 @@ fn initiator(server: &str, user: &User) -> Result<Initiator> {
     Ok(Initiator::new(credentials, fresh))
 }
 
-pub(super) async fn run(link: &Link, server: &str, user: &User, options: Options) -> Result<Logon> {
+/// Logs on; where a session is named, to use this connection for it too.
+pub(super) async fn run(
+    link: &Link,
+    server: &str,
+    user: &User,
+    options: Options,
+    bound: Option<Bound<'_>>,
+) -> Result<Logon> {
     let mut preauth = Preauth::new();
     let chosen = negotiate(link, options, &mut preauth).await?;
     link.multi_credit(chosen.multi_credit);
@@ -149,7 +171,7 @@ pub(super) async fn run(link: &Link, server: &str, user: &User, options: Options
     let setup = |token: &[u8]| {
         let mode = negotiate::SIGNING_ENABLED | if sign { negotiate::SIGNING_REQUIRED } else { 0 };
         let request = session_setup::Request {
-            flags: 0,
+            flags: if bound.is_some() { session_setup::BINDING } else { 0 },
             security_mode: u8::try_from(mode).unwrap_or(1),
             capabilities: 0,
             previous_session: 0,
@@ -158,7 +180,10 @@ pub(super) async fn run(link: &Link, server: &str, user: &User, options: Options
         request.emit()
     };
     let refused = |r: smbd_core::auth::Refusal| Error::Protocol(format!("logon: {}", r.reason()));
-    let first = ask(link, Command::SessionSetup, 0, setup(&initiator.first())).await?;
+    let signer = || bound.map(|b| b.secure.of_session().clone());
+    let session = bound.map_or(0, |b| b.session);
+    let body = setup(&initiator.first());
+    let first = ask(link, Command::SessionSetup, session, body, signer()).await?;
     if first.header.status() != Status::MORE_PROCESSING_REQUIRED {
         return Err(Error::Smb(Command::SessionSetup, first.header.status()));
     }
@@ -167,7 +192,7 @@ pub(super) async fn run(link: &Link, server: &str, user: &User, options: Options
     let session = first.header.session_id;
     let token = session_setup::Response::parse(&first.message).map_err(malformed)?.token;
     let (token, key) = initiator.second(token).map_err(refused)?;
-    let last = ask(link, Command::SessionSetup, session, setup(&token)).await?;
+    let last = ask(link, Command::SessionSetup, session, setup(&token), signer()).await?;
     if last.header.status != 0 {
         return Err(Error::Smb(Command::SessionSetup, last.header.status()));
     }
@@ -196,7 +221,10 @@ pub(super) async fn run(link: &Link, server: &str, user: &User, options: Options
     let sealing = keys.as_ref().zip(chosen.cipher);
     let sign = sign && !is_anonymous;
     let uses = (sign, seal, !is_anonymous);
-    link.secure(Secure::new(session, chosen.algorithm, &signing, sealing, uses)?);
+    link.secure(match bound {
+        Some(bound) => bound.secure.on(chosen.algorithm, &signing)?,
+        None => Secure::new(session, chosen.algorithm, &signing, sealing, uses)?,
+    });
     let limit = if chosen.multi_credit { u32::MAX } else { 65_536 };
     let agreed = Agreed {
         dialect: chosen.dialect,

@@ -9,6 +9,7 @@
 //! *Errors.* [`Error::Smb`] is what the server answered.
 
 mod caching;
+mod channels;
 mod files;
 mod link;
 mod logon;
@@ -17,6 +18,7 @@ mod secure;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use rdma_transport::channel::{Info, Locate, Transport};
@@ -28,11 +30,13 @@ use smbd_core::wire::{Command, HEADER_LEN, Header, read, transform};
 use tokio::net::TcpStream;
 
 pub use caching::{Break, Caching, OpenHow};
+pub use channels::Channels;
 pub use files::{Entry, SmbFile};
 
 use crate::connect::{CONNECT_SECONDS_MAX, Local};
 use crate::error::{Error, Result};
 use link::{Answer, Ask, Link, Request};
+use logon::Bound;
 
 /// Payload of fewer bytes travels inside the message.
 pub const DIRECT_MIN: u32 = 4096;
@@ -99,6 +103,12 @@ pub struct Smb {
     tree: u32,
     agreed: Agreed,
     is_rdma: bool,
+    /// With the name of this machine and the dialect that was agreed on.
+    options: Options,
+    /// How often the session has lost a connection, to all who use it.
+    sequence: Arc<AtomicU16>,
+    /// What is asked by this handle was sent before, by a connection that was lost.
+    replays: bool,
 }
 
 /// Finds the data of a READ's answer, and the ciphertext of an encrypted message.
@@ -157,10 +167,43 @@ impl Smb {
         local: &Local,
     ) -> Result<Self> {
         let link = dial(to, rdma, local).await?;
-        let logon = logon::run(&link, server, user, options).await?;
-        let smb =
-            Self { link, session: logon.session, tree: 0, agreed: logon.agreed, is_rdma: rdma };
+        let machine = match options.machine {
+            Some(guid) => guid,
+            None => logon::random()?,
+        };
+        let options = Options { machine: Some(machine), ..options };
+        let logon = logon::run(&link, server, user, options, None).await?;
+        let smb = Self {
+            link,
+            session: logon.session,
+            tree: 0,
+            agreed: logon.agreed,
+            is_rdma: rdma,
+            options: Options { dialect: logon.agreed.dialect, ..options },
+            sequence: Arc::default(),
+            replays: false,
+        };
         smb.tree_connect(server, share).await
+    }
+
+    /// Uses a further connection for the same session (MS-SMB2 section 3.2.4.2.3): what is opened by one is open by the other. The
+    /// server, which is called `server`, must know of several connections ([`Options::multichannel`]).
+    pub async fn bind(
+        &self,
+        to: SocketAddr,
+        rdma: bool,
+        server: &str,
+        user: &User,
+        local: &Local,
+    ) -> Result<Self> {
+        let link = dial(to, rdma, local).await?;
+        let none = || Error::Connect("a session without keys has one connection".into());
+        let secure = self.link.secured().ok_or_else(none)?;
+        let bound = Bound { session: self.session, secure };
+        let logon = logon::run(&link, server, user, self.options, Some(bound)).await?;
+        let Agreed { read_max, write_max, .. } = logon.agreed;
+        let agreed = Agreed { read_max, write_max, ..self.agreed };
+        Ok(Self { link, agreed, is_rdma: rdma, ..self.clone() })
     }
 
     /// What is known of the connection.
@@ -180,7 +223,16 @@ impl Smb {
 
     /// Asks, of this session and share. The answer is an error if its status says so.
     async fn ask(&self, command: Command, charge: u16, ask: Ask) -> Result<Answer> {
-        let request = Request { command, tree: self.tree, session: self.session, charge, ask };
+        let request = Request {
+            command,
+            tree: self.tree,
+            session: self.session,
+            charge,
+            sequence: self.sequence.load(Ordering::Relaxed),
+            replays: self.replays,
+            signer: None,
+            ask,
+        };
         let answer = self.link.ask(request).await?;
         match answer.header.status() {
             Status::SUCCESS => Ok(answer),

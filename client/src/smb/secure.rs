@@ -1,5 +1,7 @@
 //! What a session does to its messages: signatures and encryption, from the client's side. Pure.
 
+use std::sync::Arc;
+
 use smbd_core::crypto::kdf::Keys;
 use smbd_core::crypto::seal::{Cipher, Opener, Sealer};
 use smbd_core::crypto::sign::{Algorithm, Sender, Signer};
@@ -11,12 +13,27 @@ use crate::error::{Error, Result};
 /// The keys of a session and what they are used for.
 pub(super) struct Secure {
     session_id: u64,
-    signer: Signer,
-    sealing: Option<(Sealer, Opener)>,
+    /// Of this connection.
+    signer: Arc<Signer>,
+    /// Of the session: what binds a further connection to it is signed with this.
+    session: Arc<Signer>,
+    /// Of the session: its connections share the nonces.
+    sealing: Option<Arc<(Sealer, Opener)>>,
     sign: bool,
     seal: bool,
     /// The session has a key, so that one message may be signed although others are not.
     can_sign: bool,
+}
+
+/// Signs a message: `head` with its header, and what follows it.
+pub(super) fn sign(signer: &Signer, head: &mut [u8], data: &[&[u8]]) -> Result<()> {
+    if let Some(flags) = head.get_mut(16) {
+        *flags |= u8::try_from(Flags::SIGNED).unwrap_or(0);
+    }
+    let pieces: Vec<&[u8]> = std::iter::once(&*head).chain(data.iter().copied()).collect();
+    let signature = signer.sign(Sender::Client, &pieces).map_err(failed)?;
+    head[Header::SIGNATURE].copy_from_slice(&signature);
+    Ok(())
 }
 
 fn failed<E>(_: E) -> Error {
@@ -36,15 +53,29 @@ impl Secure {
             Some((keys, cipher)) => {
                 let start = getrandom::u64().map_err(failed)?;
                 let sealer = Sealer::new(cipher, &keys.client_to_server, start).map_err(failed)?;
-                Some((sealer, Opener::new(cipher, &keys.server_to_client).map_err(failed)?))
+                let opener = Opener::new(cipher, &keys.server_to_client).map_err(failed)?;
+                Some(Arc::new((sealer, opener)))
             }
             None => None,
         };
         if seal && sealing.is_none() {
             return Err(Error::Connect("the server does not encrypt".into()));
         }
-        let signer = Signer::new(algorithm, signing).map_err(failed)?;
-        Ok(Self { session_id, signer, sealing, sign: sign && !seal, seal, can_sign })
+        let signer = Arc::new(Signer::new(algorithm, signing).map_err(failed)?);
+        let session = signer.clone();
+        Ok(Self { session_id, signer, session, sealing, sign: sign && !seal, seal, can_sign })
+    }
+
+    /// The same session on a further connection, which signs with a key of its own.
+    pub(super) fn on(&self, algorithm: Algorithm, signing: &[u8; 16]) -> Result<Self> {
+        let signer = Arc::new(Signer::new(algorithm, signing).map_err(failed)?);
+        let (session, sealing) = (self.session.clone(), self.sealing.clone());
+        Ok(Self { signer, session, sealing, ..*self })
+    }
+
+    /// Signs what binds a further connection.
+    pub(super) fn of_session(&self) -> &Arc<Signer> {
+        &self.session
     }
 
     /// Payload must travel inside the messages: what goes by RDMA is neither signed nor sealed.
@@ -61,7 +92,7 @@ impl Secure {
         always: bool,
     ) -> Result<Option<Vec<u8>>> {
         if self.seal
-            && let Some((sealer, _)) = &self.sealing
+            && let Some((sealer, _)) = self.sealing.as_deref()
         {
             let len: usize = head.len() + data.iter().map(|d| d.len()).sum::<usize>();
             let nonce = sealer.nonce();
@@ -82,12 +113,7 @@ impl Secure {
             return Ok(Some(out));
         }
         if self.sign || (always && self.can_sign) {
-            if let Some(flags) = head.get_mut(16) {
-                *flags |= u8::try_from(Flags::SIGNED).unwrap_or(0);
-            }
-            let pieces: Vec<&[u8]> = std::iter::once(&*head).chain(data.iter().copied()).collect();
-            let signature = self.signer.sign(Sender::Client, &pieces).map_err(failed)?;
-            head[Header::SIGNATURE].copy_from_slice(&signature);
+            sign(&self.signer, head, data)?;
         }
         Ok(None)
     }
@@ -105,7 +131,7 @@ impl Secure {
     /// Decrypts a message in pieces, which begin with the transform header.
     pub(super) fn open(&self, pieces: &[&[u8]]) -> Result<Vec<u8>> {
         let bad = || Error::Protocol("an encrypted answer cannot be read".into());
-        let (_, opener) = self.sealing.as_ref().ok_or_else(bad)?;
+        let (_, opener) = self.sealing.as_deref().ok_or_else(bad)?;
         let mut whole: Vec<u8> = pieces.concat();
         let header = Transform::parse(&whole).map_err(|_| bad())?;
         let tag = header.signature;

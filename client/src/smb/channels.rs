@@ -1,0 +1,124 @@
+//! A session over several connections, TCP and RDMA together (MS-SMB2 sections 3.2.4.2.3 and 3.2.7.1).
+//!
+//! *Operation.* Operations take turns on the connections. When one is lost, what was under way on it is sent again by another one, as
+//! a replay and with the next `ChannelSequence`, so that the server can tell it from what was sent before.
+//!
+//! *Memory.* A write keeps its payload until it is answered.
+//!
+//! *Errors.* [`Error::Down`] when the last connection is gone. A server that still works on what is sent again, or that got requests
+//! in another order than they were sent in, says so (STATUS_FILE_NOT_AVAILABLE); that is tried again up to [`TRIES_MAX`] times.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use iobuf::Buf;
+use rdma_transport::channel::ChannelError;
+use smbd_core::status::Status;
+
+use super::Smb;
+use super::files::SmbFile;
+use crate::error::{Error, Result};
+
+const TRIES_MAX: usize = 200;
+const TRY_AGAIN: Duration = Duration::from_millis(20);
+
+/// A session and the connections that it has left.
+pub struct Channels {
+    all: Mutex<Members>,
+    turn: AtomicUsize,
+}
+
+struct Members {
+    live: Vec<(usize, Smb)>,
+    /// Connections that were added so far: the number of the next one.
+    added: usize,
+    /// Why the last one went.
+    lost: Option<ChannelError>,
+}
+
+impl Channels {
+    /// With the connection that made the session.
+    pub fn new(first: Smb) -> Self {
+        let all = Members { live: vec![(0, first)], added: 1, lost: None };
+        Self { all: Mutex::new(all), turn: AtomicUsize::new(0) }
+    }
+
+    /// One more, which [`Smb::bind`] made.
+    pub fn add(&self, bound: Smb) {
+        let mut all = self.lock();
+        let number = all.added;
+        all.added += 1;
+        all.live.push((number, bound));
+    }
+
+    /// Connections that are left.
+    pub fn left(&self) -> usize {
+        self.lock().live.len()
+    }
+
+    /// Connections that were lost.
+    pub fn lost(&self) -> usize {
+        let all = self.lock();
+        all.added - all.live.len()
+    }
+
+    /// Reads up to `count` bytes; fewer at the end of the file.
+    pub async fn read(&self, file: &SmbFile, offset: u64, count: u32) -> Result<Vec<Buf>> {
+        self.by_any(async |smb| smb.read(file, offset, count).await).await
+    }
+
+    /// Writes; gives the bytes taken.
+    pub async fn write(&self, file: &SmbFile, offset: u64, data: &[Buf]) -> Result<u32> {
+        self.by_any(async |smb| smb.write(file, offset, data.to_vec()).await).await
+    }
+
+    /// Makes what was written stable.
+    pub async fn flush(&self, file: &SmbFile) -> Result<()> {
+        self.by_any(async |smb| smb.flush(file).await).await
+    }
+
+    /// Does something by one connection, and again by another one when that is lost.
+    pub async fn by_any<T>(&self, operation: impl AsyncFn(&Smb) -> Result<T>) -> Result<T> {
+        let mut replays = false;
+        let mut tries = 0;
+        loop {
+            let (number, smb) = self.next()?;
+            match operation(&Smb { replays, ..smb }).await {
+                Err(Error::Down(why)) => {
+                    self.lose(number, why);
+                    replays = true;
+                }
+                Err(Error::Smb(_, Status::FILE_NOT_AVAILABLE)) if tries < TRIES_MAX => {
+                    tries += 1;
+                    tokio::time::sleep(TRY_AGAIN).await;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Whose turn it is.
+    fn next(&self) -> Result<(usize, Smb)> {
+        let all = self.lock();
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let gone = || all.lost.clone().unwrap_or(ChannelError::Closed("by this side".into()));
+        let next = turn.checked_rem(all.live.len()).and_then(|n| all.live.get(n));
+        next.cloned().ok_or_else(|| Error::Down(gone()))
+    }
+
+    /// A connection was lost: the one who finds out first counts it.
+    fn lose(&self, number: usize, why: ChannelError) {
+        let mut all = self.lock();
+        if let Some(at) = all.live.iter().position(|(n, _)| *n == number) {
+            let (_, gone) = all.live.swap_remove(at);
+            gone.sequence.fetch_add(1, Ordering::Relaxed);
+            all.lost = Some(why);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Members> {
+        // Whole at every step.
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
