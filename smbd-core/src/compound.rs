@@ -438,3 +438,93 @@ impl Conn {
         self.handle.shutdown().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::kit::{Answered, Client, Kit};
+
+    /// A FLUSH of this client whose storage is done when the sender says so.
+    fn slow(client: &Client, change: impl FnOnce(&mut Header)) -> (Call, oneshot::Sender<()>) {
+        let (done, storage) = oneshot::channel::<()>();
+        let mut header = client.header(Command::Flush, 1);
+        change(&mut header);
+        let (conn, slot) = (client.conn.clone(), Arc::new(Slot::default()));
+        let cx = Cx {
+            server: client.core.clone(),
+            conn: conn.clone(),
+            header,
+            message: Buf::from(header.emit().to_vec()),
+            pulled: Vec::new(),
+            encrypted: false,
+            channel: None,
+            tree: None,
+            previous: None,
+            counted: OnceLock::new(),
+            survives: AtomicBool::new(false),
+            moved: AtomicU64::new(0),
+            meant: OnceLock::new(),
+            pending: OnceLock::new(),
+            slot: slot.clone(),
+        };
+        let work = Box::pin(async move {
+            let answer = cx.by_storage(storage).await.map(|_| Answer::ok(vec![4, 0, 0, 0]));
+            let message = respond(&cx, answer);
+            let mut shared = cx.slot.lock();
+            shared.out.push(message);
+            shared.out.finish(&cx.conn).unwrap()
+        });
+        (Call { conn, slot, work: Some(work) }, done)
+    }
+
+    async fn reply(call: Call) -> Answered {
+        Answered::of(call.await.expect("an answer"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn storage_that_is_quick_makes_no_interim_answer() {
+        let client = Kit::new().client();
+        let (call, done) = slow(&client, |_| ());
+        done.send(()).unwrap();
+        let answered = reply(call).await;
+        assert_eq!(answered.status(), Status::SUCCESS);
+        assert!(!answered.header.flags.has(Flags::ASYNC));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn storage_that_takes_its_time_makes_one_and_the_answer_comes_later() {
+        let client = Kit::new().client();
+        let (call, done) = slow(&client, |_| ());
+        let interim = reply(call).await;
+        assert_eq!(interim.status(), Status::PENDING);
+        assert!(interim.header.flags.has(Flags::ASYNC) && interim.header.credits > 0);
+        done.send(()).unwrap();
+        let last = client.pushed().await;
+        assert_eq!((last.status(), last.header.credits), (Status::SUCCESS, 0));
+        assert_eq!(last.header.tree_or_async, interim.header.tree_or_async);
+        assert_eq!(last.header.message_id, interim.header.message_id);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn storage_that_takes_its_time_can_be_given_up() {
+        let client = Kit::new().client();
+        let (call, _never) = slow(&client, |_| ());
+        assert_eq!(reply(call).await.status(), Status::PENDING);
+        client.conn.end_waits(Status::CANCELLED, |_| true);
+        assert_eq!(client.pushed().await.status(), Status::CANCELLED);
+    }
+
+    /// MS-SMB2 section 3.3.5.2.7: only the last command of a chain is answered later.
+    #[tokio::test(start_paused = true)]
+    async fn in_the_middle_of_a_chain_storage_is_waited_for() {
+        let client = Kit::new().client();
+        let (call, done) = slow(&client, |header| header.next = 72);
+        tokio::spawn(async move {
+            tokio::time::sleep(std::time::Duration::from_secs(9)).await;
+            done.send(()).unwrap();
+        });
+        assert_eq!(reply(call).await.status(), Status::SUCCESS);
+    }
+}

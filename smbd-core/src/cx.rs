@@ -15,6 +15,7 @@ use vfs::{BoxFuture, VfsError, VfsResult};
 use crate::answer::{Hash, Seal};
 use crate::compound::Slot;
 use crate::conn::{Conn, Pending};
+use crate::limits::STORAGE_SILENT_MAX;
 use crate::open::Open;
 use crate::sequence::Counted;
 use crate::server::Core;
@@ -261,6 +262,22 @@ impl Cx {
             }
         })
         .await
+    }
+}
+
+impl Cx {
+    /// Does what storage may take long for. When it does, the client is told, and may cancel it; in the middle of a chain, or where
+    /// too many requests of the connection wait, it is only waited for.
+    pub(crate) async fn by_storage<T>(&self, work: impl Future<Output = T>) -> Result<T, Status> {
+        let mut work = std::pin::pin!(work);
+        if let Ok(done) = tokio::time::timeout(STORAGE_SILENT_MAX, work.as_mut()).await {
+            return Ok(done);
+        }
+        if self.header.next == 0 {
+            // Where it cannot be said, it is so all the same.
+            let _ = self.pend().await;
+        }
+        self.or_cancelled(work).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! A server in memory and clients that are logged on already, for the tests of commands.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use iobuf::{Account, Buf, Pool, PoolLimits};
@@ -28,11 +28,14 @@ use crate::wire::create::{self, Disposition, share};
 use crate::wire::negotiate::{CAP_PERSISTENT_HANDLES, Dialect};
 use crate::wire::{Command, Flags, Header, close, put_utf16};
 
-struct Nobody;
+/// Knows one user, `user` with the password `pw`.
+struct One;
 
-impl crate::users::Users for Nobody {
-    fn find(&self, _: &str) -> Option<crate::users::Account> {
-        None
+impl crate::users::Users for One {
+    fn find(&self, name: &str) -> Option<crate::users::Account> {
+        let cred = Cred { uid: 0, gid: 0, groups: Arc::new([]) };
+        let (nt_hash, name) = (crate::auth::NtHash::of("pw").0, name.to_owned());
+        (name == "user").then_some(crate::users::Account { name, nt_hash, rid: 1000, cred })
     }
     fn guest(&self) -> Cred {
         Cred::root()
@@ -64,9 +67,10 @@ impl Kit {
             clients: None,
         };
         let namespace = Arc::new(Namespace::new(vec![share]));
-        let mut settings = Settings::default();
+        // The clients here have no keys.
+        let mut settings = Settings { signing_required: false, ..Settings::default() };
         settings.shares.insert("data".into(), continuous(store.is_some()));
-        let core = Core::new(namespace, settings, Arc::new(Nobody)).with_store(store);
+        let core = Core::new(namespace, settings, Arc::new(One)).with_store(store);
         Self { core: Server::new(core).core().clone() }
     }
 
@@ -155,6 +159,7 @@ impl Kit {
             tree_id: tree.unwrap().id,
             next_id: AtomicU64::new(0),
             replays: AtomicBool::new(false),
+            sequence: AtomicU16::new(0),
             asked: Mutex::new(asked),
         }
     }
@@ -171,7 +176,7 @@ pub(crate) struct Answered {
 }
 
 impl Answered {
-    fn of(reply: Reply) -> Self {
+    pub(crate) fn of(reply: Reply) -> Self {
         Self {
             header: Header::parse(&reply.head).unwrap(),
             message: reply.head,
@@ -207,15 +212,17 @@ pub(crate) struct Client {
     next_id: AtomicU64,
     /// What is sent from now on is sent again (`SMB2_FLAGS_REPLAY_OPERATION`).
     pub(crate) replays: AtomicBool,
+    /// How often it says that it has lost a connection (`ChannelSequence`).
+    pub(crate) sequence: AtomicU16,
     /// What the server asks of the connection.
     pub(crate) asked: Mutex<mpsc::Receiver<Asked>>,
 }
 
 impl Client {
-    fn header(&self, command: Command, charge: u16) -> Header {
+    pub(crate) fn header(&self, command: Command, charge: u16) -> Header {
         Header {
             credit_charge: charge,
-            status: 0,
+            status: u32::from(self.sequence.load(Ordering::Relaxed)),
             command: command as u16,
             credits: charge,
             flags: Flags(if self.replays.load(Ordering::Relaxed) { Flags::REPLAY } else { 0 }),

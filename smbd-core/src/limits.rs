@@ -18,6 +18,8 @@ pub const CREDITS_MAX: u16 = 8192;
 pub const CREDITS_BEFORE_LOGON_MAX: u16 = 64;
 /// Requests of one connection that wait asynchronously (Windows Server: 512).
 pub const ASYNC_MAX: usize = 512;
+/// Storage that takes longer than this for a FLUSH makes an interim answer, before a client thinks that nobody is there.
+pub const STORAGE_SILENT_MAX: Duration = Duration::from_millis(500);
 /// Messages in one chain.
 pub const CHAIN_MAX: usize = 64;
 /// Contexts in one NEGOTIATE.

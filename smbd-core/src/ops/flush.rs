@@ -1,4 +1,6 @@
 //! FLUSH (MS-SMB2 section 3.3.5.11): what was written is durable when it is answered.
+//!
+//! *Operation.* Storage that takes its time makes an interim answer (section 3.3.4.2).
 
 use crate::cx::{Answer, Cx};
 use crate::status::Status;
@@ -17,7 +19,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     // Of a directory these bits are the rights to add files and directories (MS-FSA section 2.1.5.7).
     open.check(access::WRITE_DATA | access::APPEND_DATA)?;
     if !open.is_dir() {
-        node.commit(0, 0).await?;
+        cx.by_storage(node.commit(0, 0)).await??;
         open.extra.show_writes();
     }
     Ok(Answer::ok(Response.emit()))

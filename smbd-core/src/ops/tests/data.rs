@@ -1,5 +1,7 @@
 //! READ, WRITE, FLUSH and CLOSE: lengths, offsets, rights, and memory of the client.
 
+use std::sync::atomic::Ordering;
+
 use rdma_transport::channel::{Place, RemoteSeg, Transport};
 
 use crate::dtyp::mask;
@@ -206,4 +208,47 @@ async fn old_dialects_know_no_channels() {
     assert_eq!(write(&c, f, 0, b"abc").await, Status::SUCCESS);
     let reserved = read::Request { channel: None, ..reading(f, 0, 3) };
     assert_eq!(read(&c, &reserved).await.data(), b"abc");
+}
+
+/// MS-SMB2 section 3.3.5.2.10: what a lost connection still brings changes nothing any more; reading does no harm.
+#[tokio::test]
+async fn what_comes_late_from_a_lost_connection_is_not_written() {
+    let c = Kit::new().client();
+    let f = c.open("f").await;
+    assert_eq!(write(&c, f, 0, b"first").await, Status::SUCCESS);
+    c.sequence.store(1, Ordering::Relaxed);
+    assert_eq!(write(&c, f, 0, b"again").await, Status::SUCCESS);
+    c.sequence.store(0, Ordering::Relaxed);
+    assert_eq!(write(&c, f, 0, b"late!").await, Status::FILE_NOT_AVAILABLE);
+    assert_eq!(read(&c, &reading(f, 0, 5)).await.data(), b"again");
+    let of_2_1 = Kit::new().client_by(0, Dialect::V210, Transport::Tcp);
+    let f = of_2_1.open("f").await;
+    of_2_1.sequence.store(1, Ordering::Relaxed);
+    assert_eq!(write(&of_2_1, f, 0, b"x").await, Status::SUCCESS);
+    of_2_1.sequence.store(0, Ordering::Relaxed);
+    assert_eq!(write(&of_2_1, f, 0, b"y").await, Status::SUCCESS, "there the field means nothing");
+}
+
+/// As above: what is sent again waits until the first one has come to its end.
+#[tokio::test]
+async fn a_write_that_is_sent_again_does_not_meet_the_first_one() {
+    let c = Kit::new().client_by(0, Dialect::V311, RDMA);
+    let f = c.open("f").await;
+    let remote = write::Request {
+        data_offset: 0,
+        channel: Some(Channel::RdmaV1),
+        remaining: 5,
+        descriptors: vec![RemoteSeg { handle: 7, len: 5, offset: 0 }],
+        ..writing(f, 0, 0)
+    };
+    let remote = remote.emit();
+    let (lost, ()) = tokio::join!(c.ask(Command::Write, &remote), async {
+        c.sequence.store(1, Ordering::Relaxed);
+        c.replays.store(true, Ordering::Relaxed);
+        assert_eq!(write(&c, f, 0, b"again").await, Status::FILE_NOT_AVAILABLE);
+        c.pull_gets(b"first").await;
+    });
+    assert_eq!(lost.status(), Status::SUCCESS);
+    assert_eq!(write(&c, f, 0, b"again").await, Status::SUCCESS);
+    assert_eq!(read(&c, &reading(f, 0, 5)).await.data(), b"again");
 }

@@ -6,24 +6,28 @@ use crate::auth::ntlm::Credentials;
 use crate::auth::{Account, Fresh, Initiator, NtHash};
 use crate::kit::{Client, Kit};
 use crate::limits::{GUESS_DELAY, GUESSES_FREE};
+use crate::open::FileId;
+use crate::session::User;
 use crate::status::Status;
-use crate::wire::Command;
+use crate::wire::lock::{Element, flag};
 use crate::wire::session_setup::{Request, Response};
+use crate::wire::{Command, flush, lock, simple};
 
 /// One logon of somebody whom the server does not know.
 async fn guess(client: &mut Client) -> Status {
+    (client.session_id, client.tree_id) = (0, 0);
+    log_on(client, "mallory", "guess").await
+}
+
+/// A logon to the session of the client; to a new one if that is 0.
+async fn log_on(client: &mut Client, user: &str, password: &str) -> Status {
     let credentials = Credentials {
-        account: Account {
-            user: "mallory".into(),
-            domain: String::new(),
-            workstation: String::new(),
-        },
-        hash: NtHash::of("guess"),
+        account: Account { user: user.into(), domain: String::new(), workstation: String::new() },
+        hash: NtHash::of(password),
         target_name: "cifs/gate".into(),
     };
     let mut initiator =
         Initiator::new(credentials, Fresh { challenge: [1; 8], key: [2; 16], time: 0 });
-    (client.session_id, client.tree_id) = (0, 0);
     let ask = |token: &[u8]| Request { security_mode: 1, token, ..Request::default() }.emit();
     let first = client.ask(Command::SessionSetup, &ask(&initiator.first())).await;
     assert_eq!(first.status(), Status::MORE_PROCESSING_REQUIRED);
@@ -46,4 +50,70 @@ async fn ten_wrong_passwords_in_a_minute_slow_the_next() {
     assert!(begun.elapsed() >= GUESS_DELAY, "both messages waited");
     let slowed = rdma_transport::count::broken_rules();
     assert!(slowed.iter().any(|(rule, n)| *rule == "smb-logon-slowed" && *n >= 2));
+}
+
+/// A client with files open and a range locked, whose session has run out, as the ticket of a user does.
+async fn run_out(kit: &Kit) -> (Client, FileId) {
+    let client = kit.client();
+    let file = client.open("f").await;
+    assert_eq!(
+        lock(&client, file, flag::EXCLUSIVE | flag::FAIL_IMMEDIATELY).await,
+        Status::SUCCESS
+    );
+    let session = kit.core.sessions.get(client.session_id).unwrap();
+    let user = session.user().unwrap();
+    session.log_on(User::clone(&user), Some(kit.core.now()));
+    (client, file)
+}
+
+async fn lock(client: &Client, file: FileId, flags: u32) -> Status {
+    let locks = vec![Element { offset: 0, length: 9, flags }];
+    let request = lock::Request { sequence_number: 0, sequence_index: 0, file, locks };
+    client.ask(Command::Lock, &request.emit()).await.status()
+}
+
+/// MS-SMB2 section 3.3.5.2.9: LOGOFF, CLOSE and LOCK are still done, nothing else.
+#[tokio::test]
+async fn a_session_that_has_run_out_only_gives_back() {
+    let kit = Kit::new();
+    let (client, file) = run_out(&kit).await;
+    let others = Command::ALL.into_iter().filter(|c| {
+        use Command::{Cancel, Close, Echo, Lock, Logoff, Negotiate, SessionSetup};
+        !matches!(c, Cancel | Close | Echo | Lock | Logoff | Negotiate | SessionSetup)
+    });
+    for command in others {
+        let told = client.ask(command, &[0; 64]).await.status();
+        assert_eq!(told, Status::NETWORK_SESSION_EXPIRED, "{command:?}");
+    }
+    assert_eq!(client.ask(Command::Echo, &simple::BODY).await.status(), Status::SUCCESS);
+    assert_eq!(lock(&client, file, flag::UNLOCK).await, Status::SUCCESS);
+    assert_eq!(client.close(file).await, Status::SUCCESS);
+    assert_eq!(client.ask(Command::Logoff, &simple::BODY).await.status(), Status::SUCCESS);
+    assert_eq!(kit.core.sessions.count(), 0);
+}
+
+/// MS-SMB2 section 3.3.5.5.1: who logs on again goes on with all that is open.
+#[tokio::test]
+async fn a_session_that_has_run_out_goes_on_when_its_user_logs_on_again() {
+    let kit = Kit::new();
+    let (mut client, file) = run_out(&kit).await;
+    let (session, tree) = (client.session_id, client.tree_id);
+    let flush = flush::Request { file }.emit();
+    let flushed = client.ask(Command::Flush, &flush).await.status();
+    assert_eq!(flushed, Status::NETWORK_SESSION_EXPIRED);
+    assert_eq!(log_on(&mut client, "user", "pw").await, Status::SUCCESS);
+    assert_eq!((client.session_id, client.tree_id), (session, tree));
+    assert_eq!(client.ask(Command::Flush, &flush).await.status(), Status::SUCCESS);
+    let other = kit.client();
+    let theirs = other.open("f").await;
+    let held = lock(&other, theirs, flag::EXCLUSIVE | flag::FAIL_IMMEDIATELY).await;
+    assert_eq!(held, Status::LOCK_NOT_GRANTED, "the lock was kept");
+}
+
+#[tokio::test]
+async fn a_session_that_has_run_out_ends_when_somebody_else_tries() {
+    let kit = Kit::new();
+    let (mut client, _) = run_out(&kit).await;
+    assert_eq!(log_on(&mut client, "user", "wrong").await, Status::LOGON_FAILURE);
+    assert_eq!((kit.core.sessions.count(), kit.core.opens.count()), (0, 0));
 }
