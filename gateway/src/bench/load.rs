@@ -31,13 +31,22 @@ pub(super) enum Kind {
     Mixed,
     /// Its attributes, 32 at once.
     Getattr,
+    /// Open a file by its name, ask for its attributes and close it, 32 at once.
+    Open,
     /// Make, close and remove an empty file, one after the other.
     Create,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Write, Self::Read, Self::RandomRead, Self::Mixed, Self::Getattr, Self::Create];
+    pub(super) const ALL: [Self; 7] = [
+        Self::Write,
+        Self::Read,
+        Self::RandomRead,
+        Self::Mixed,
+        Self::Getattr,
+        Self::Open,
+        Self::Create,
+    ];
 
     /// Its rate is in bytes.
     pub(super) fn is_bulk(self) -> bool {
@@ -48,7 +57,7 @@ impl Kind {
     pub(super) fn depth(self) -> usize {
         match self {
             Self::Write | Self::Read => 8,
-            Self::RandomRead | Self::Mixed | Self::Getattr => 32,
+            Self::RandomRead | Self::Mixed | Self::Getattr | Self::Open => 32,
             Self::Create => 1,
         }
     }
@@ -60,6 +69,7 @@ impl Kind {
             Self::RandomRead => "random-read",
             Self::Mixed => "mixed",
             Self::Getattr => "getattr",
+            Self::Open => "open",
             Self::Create => "create",
         }
     }
@@ -73,6 +83,7 @@ impl fmt::Display for Kind {
             Self::RandomRead => "random read 4 KiB",
             Self::Mixed => "random 4 KiB, 7 read to 3 written",
             Self::Getattr => "GETATTR",
+            Self::Open => "open+query+close",
             Self::Create => "create+close+unlink",
         })
     }
@@ -276,6 +287,7 @@ async fn load(kind: Kind, under: &Under, plan: &Plan, pid: Option<u32>) -> Resul
         Kind::RandomRead => random(under, plan, &meter, 10).await?,
         Kind::Mixed => random(under, plan, &meter, 7).await?,
         Kind::Getattr => getattr(under, plan, &meter).await?,
+        Kind::Open => open(under, plan, &meter).await?,
         Kind::Create => create(under, plan, &meter).await?,
     };
     Ok(meter.end(bytes))
@@ -313,6 +325,25 @@ async fn getattr(under: &Under, plan: &Plan, meter: &Meter) -> Result<u64> {
         let (volume, file) = under.of(n);
         while Instant::now() < until {
             meter.time(volume.size(file)).await?;
+        }
+        Ok::<(), Error>(())
+    };
+    try_join_all((0..meter.depth).map(worker)).await?;
+    Ok(0)
+}
+
+async fn open(under: &Under, plan: &Plan, meter: &Meter) -> Result<u64> {
+    let until = meter.began + plan.time;
+    let worker = |n| async move {
+        let (volume, _) = under.of(n);
+        while Instant::now() < until {
+            meter
+                .time(async {
+                    let file = volume.find(FILE).await?;
+                    volume.size(&file).await?;
+                    volume.close(file).await
+                })
+                .await?;
         }
         Ok::<(), Error>(())
     };

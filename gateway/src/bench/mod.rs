@@ -32,7 +32,7 @@ pub struct BenchArgs {
     /// Process of the server, if it runs here: its CPU time is measured. With --compare: first of TARGET, then of the other
     #[arg(long, value_name = "PID")]
     server_pid: Vec<u32>,
-    /// Only these: write, read, random-read, mixed, getattr, create
+    /// Only these: write, read, random-read, mixed, getattr, open, create
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     only: Vec<Kind>,
     /// Rounds; the best counts [default: 1, with --compare: 5]

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::sh::{Outcome, Result, output, run, target_dir};
+use crate::lab::gateway;
+use crate::sh::{Outcome, Result, output, run};
 use crate::{packages, sh};
 
 const OURS: u16 = 22049;
@@ -35,7 +36,10 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
         return inside(&args[1..]).map(|()| Outcome::Passed);
     }
     packages::install(&["bench"])?;
-    run(&["cargo", "build", "--quiet", "--release", "--package", "gateway"])?;
+    if args.first().is_some_and(|a| a == "smb") {
+        smb::unpack_samba()?;
+    }
+    gateway::build()?;
     let me = std::env::current_exe().map_err(|e| e.to_string())?.display().to_string();
     let mut words = vec!["unshare", "--net", "--mount", "--", &me, "bench", INSIDE];
     words.extend(args.iter().map(String::as_str));
@@ -124,12 +128,8 @@ fn ganesha(folder: &Folder, files: &Folder) -> Result<Server> {
     Ok(server)
 }
 
-fn headgate() -> PathBuf {
-    target_dir().join("release/headgate")
-}
-
 fn ours(folder: &Folder, files: &Folder) -> Result<Server> {
-    let mut command = Command::new(headgate());
+    let mut command = Command::new(gateway::program());
     let share = format!("share={},squash=none", files.0.display());
     let (tcp, rdma, state) = (OURS.to_string(), OURS_RDMA.to_string(), folder.join("state"));
     command.args([
@@ -215,9 +215,7 @@ fn nfs_part(args: &[String]) -> Result<String> {
             },
         ];
         for pair in pairs {
-            println!("NFS {version} {}", pair.title);
-            let measured = measure(&pair, args)?;
-            section(&mut text, version, &pair, &measured)?;
+            section(&mut text, &format!("NFS {version}"), &pair, args)?;
         }
     }
     text.push_str(&beside_the_kernel()?);
@@ -247,7 +245,7 @@ fn beside_the_kernel() -> Result<String> {
 }
 
 fn measure(pair: &Pair<'_>, args: &[String]) -> Result<Value> {
-    let program = headgate().display().to_string();
+    let program = gateway::program().display().to_string();
     let (a, b) = (pair.first.2.pid(), pair.second.2.pid());
     let mut words = vec![
         program.as_str(),
@@ -265,10 +263,12 @@ fn measure(pair: &Pair<'_>, args: &[String]) -> Result<Value> {
     serde_json::from_str(&sh::output(&words)?).map_err(|e| e.to_string())
 }
 
-fn section(text: &mut String, version: &str, pair: &Pair<'_>, measured: &Value) -> Result<()> {
+fn section(text: &mut String, protocol: &str, pair: &Pair<'_>, args: &[String]) -> Result<()> {
+    println!("{protocol} {}", pair.title);
+    let measured = measure(pair, args)?;
     // Writing to a string does not fail.
-    let _ = write!(text, "\n## NFS {version} {}\n", pair.title);
-    table(text, [pair.first.0, pair.second.0], measured)
+    let _ = write!(text, "\n## {protocol} {}\n", pair.title);
+    table(text, [pair.first.0, pair.second.0], &measured)
 }
 
 /// What `headgate bench --compare` measured on two servers.
@@ -314,7 +314,7 @@ fn words(load: &Value) -> String {
         "read" => "read 1 MiB",
         "random-read" => "random read 4 KiB",
         "getattr" => "GETATTR",
-        "query-info" => "QUERY_INFO",
+        "open" => "open, query, close",
         "create" => "create, close, unlink",
         other => other,
     };

@@ -6,17 +6,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::Value;
-
-use super::{Folder, Server, headgate, table_of_the_machine, wait_for};
-use crate::sh::{Result, output, run};
+use super::{Folder, Pair, Server, table_of_the_machine, wait_for};
+use crate::lab::gateway;
+use crate::sh::{Result, output, run, target_dir};
 
 const OURS: u16 = 22445;
+const OURS_RDMA: u16 = 22446;
 const SAMBA: u16 = 12445;
+const DIRECT: &str = "over SMB Direct (iWARP in user space, CRC on), beside TCP";
 const ROUNDS: usize = 5;
 const BYTES: u64 = 1 << 30;
-/// Both servers' user; its password.
-const USER: &str = "root";
+/// Whom both servers act for, a user of every host who is not root; the password.
+const USER: &str = "daemon";
 const PASSWORD: &str = "pass";
 /// smbclient's words for what protects the connection.
 const PROTECTIONS: [(&str, &str); 3] =
@@ -28,8 +29,10 @@ pub(super) fn inside(args: &[String]) -> Result<String> {
     let folder = Folder::new("/tmp/headgate-bench-smb")?;
     let (files, theirs) =
         (Folder::new("/dev/shm/headgate-bench-1")?, Folder::new("/dev/shm/headgate-bench-2")?);
-    let samba = unpack_samba(&folder)?;
-    let peer = smbd(&samba, &folder, &theirs)?;
+    for place in [&files, &theirs] {
+        output(&["chown", USER, &place.0.display().to_string()])?;
+    }
+    let peer = smbd(&samba(), &folder, &theirs)?;
     let us = ours(&folder, &files)?;
     let servers = [(OURS, &us), (SAMBA, &peer)];
     let version = output(&["dpkg-query", "-W", "-f", "${Version}", "samba-libs"])?;
@@ -38,17 +41,25 @@ pub(super) fn inside(args: &[String]) -> Result<String> {
         table_of_the_machine(&format!("Samba {version}, smbd"))?
     );
     text.push_str(&smbclient(&folder, servers)?);
-    text.push_str(&own_client(servers, args)?);
-    Ok(text)
+    own_client(&mut text, &us, &peer, args)?;
+    // As SMB calls it.
+    Ok(text.replace("GETATTR", "QUERY_INFO"))
 }
 
-/// Samba's server is not installed: the package starts it, and it does not go together with others. Its libraries are.
-fn unpack_samba(folder: &Folder) -> Result<PathBuf> {
-    let place = folder.join("samba");
-    fs::create_dir_all(&place).map_err(|e| format!("{place}: {e}"))?;
+/// Samba's server is not installed, because its package starts it on the ports that it finds; it is unpacked. Its libraries are
+/// installed. Inside, there is no network to fetch it from.
+pub(super) fn unpack_samba() -> Result<()> {
+    let place = samba();
+    if place.join("usr/sbin/smbd").exists() {
+        return Ok(());
+    }
+    fs::create_dir_all(&place).map_err(|e| format!("{}: {e}", place.display()))?;
     let download = "cd \"$0\" && apt-get download -qq samba && dpkg -x samba_*.deb .";
-    output(&["sh", "-c", download, &place])?;
-    Ok(place.into())
+    output(&["sh", "-c", download, &place.display().to_string()]).map(drop)
+}
+
+fn samba() -> PathBuf {
+    target_dir().join("samba")
 }
 
 fn smbd(samba: &Path, folder: &Folder, files: &Folder) -> Result<Server> {
@@ -100,7 +111,7 @@ fn ours(folder: &Folder, files: &Folder) -> Result<Server> {
     let password = folder.join("password");
     fs::write(&password, PASSWORD).map_err(|e| format!("{password}: {e}"))?;
     output(&["chmod", "600", &password])?;
-    let mut command = Command::new(headgate());
+    let mut command = Command::new(gateway::program());
     let (share, user) = (format!("share={}", files.0.display()), format!("{USER}={password}"));
     command.args([
         "serve",
@@ -114,7 +125,14 @@ fn ours(folder: &Folder, files: &Folder) -> Result<Server> {
         "off",
     ]);
     command.args(["--smb-signing", "offered", "--smb-port", &OURS.to_string()]);
-    command.args(["--smb-direct-port", "22446", "--nfs-port", "22049", "--nfs-rdma-port", "22050"]);
+    command.args([
+        "--smb-direct-port",
+        &OURS_RDMA.to_string(),
+        "--nfs-port",
+        "22049",
+        "--nfs-rdma-port",
+        "22050",
+    ]);
     command.args(["--state", &folder.join("state")]);
     let server = Server::start(command, "headgate")?;
     wait_for(OURS, "headgate")?;
@@ -195,7 +213,7 @@ fn transfer(port: u16, protection: &str, commands: &str) -> Result<f64> {
     }
 }
 
-/// CPU time of a process and of everything that it started, living or not.
+/// CPU seconds of a process and of all that it started, living or not.
 fn cpu_seconds(pid: &str) -> Result<f64> {
     let mut ticks = ticks_of(pid).ok_or_else(|| format!("process {pid} is gone"))?;
     let children =
@@ -211,17 +229,41 @@ fn ticks_of(pid: &str) -> Option<f64> {
     fields.get(11..15)?.iter().map(|f| f.parse::<f64>().ok()).sum()
 }
 
-/// `headgate bench` on both.
-fn own_client([ours, theirs]: [(u16, &Server); 2], args: &[String]) -> Result<String> {
-    let target = |port: u16| format!("smb://{USER}:{PASSWORD}@127.0.0.1:{port}/share");
-    let program = headgate().display().to_string();
-    let (a, b) = (ours.1.pid(), theirs.1.pid());
-    let (first, second) = (target(ours.0), target(theirs.0));
-    let mut command = vec![program.as_str(), "bench", &first, "--compare", &second];
-    command.extend(["--server-pid", &a, "--server-pid", &b, "--json"]);
-    command.extend(args.iter().map(String::as_str));
-    let measured: Value = serde_json::from_str(&output(&command)?).map_err(|e| e.to_string())?;
-    let mut text = "\n## Our own client, one connection, unsigned\n".to_owned();
-    super::table(&mut text, ["headgate", "smbd"], &measured)?;
-    Ok(text)
+/// `headgate bench` on both, and on us in other ways.
+fn own_client(text: &mut String, us: &Server, peer: &Server, args: &[String]) -> Result<()> {
+    let at = |scheme: &str, port: u16, how: &str| {
+        format!("{scheme}://{USER}:{PASSWORD}@127.0.0.1:{port}/share{how}")
+    };
+    let (ours, theirs) = (|how: &str| at("smb", OURS, how), |how: &str| at("smb", SAMBA, how));
+    let direct = |how: &str| at("smb+rdma", OURS_RDMA, how);
+    let beside = |title, how: &str| Pair {
+        title,
+        first: ("headgate", ours(how), us),
+        second: ("smbd", theirs(how), peer),
+    };
+    let alone = |title, first: (&'static str, String), second: (&'static str, String)| Pair {
+        title,
+        first: (first.0, first.1, us),
+        second: (second.0, second.1, us),
+    };
+    let with = |more: &[&str]| -> Vec<String> {
+        let short = ["--time", "500ms"];
+        short.iter().chain(more).map(|w| (*w).to_owned()).chain(args.iter().cloned()).collect()
+    };
+    let (all, bulk) = (with(&[]), with(&["--only", "write,read"]));
+    let tcp = || ("TCP", ours(""));
+    let unsigned = || ("unsigned", ours(""));
+    let signed = ("signed", ours("?sign=on"));
+    let without = "over SMB Direct without CRC, beside TCP";
+    for (pair, args) in [
+        (beside("over TCP, beside smbd", ""), &all),
+        (beside("over TCP, signed, beside smbd", "?sign=on"), &bulk),
+        (beside("over TCP, encrypted, beside smbd", "?seal=on"), &bulk),
+        (alone("over TCP, signed (AES-GMAC), beside unsigned", signed, unsigned()), &bulk),
+        (alone(DIRECT, ("SMB Direct", direct("")), tcp()), &all),
+        (alone(without, ("SMB Direct", direct("?crc=off")), tcp()), &all),
+    ] {
+        super::section(text, "SMB 3.1.1", &pair, args)?;
+    }
+    Ok(())
 }
