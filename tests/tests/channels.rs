@@ -1,4 +1,4 @@
-//! One session over several connections, by TCP and by SMB Direct over iWARP: what is lost with a connection, which must be nothing.
+//! One session over several connections, by TCP and by SMB Direct over iWARP: what is lost with a connection must be nothing.
 
 #![allow(clippy::unwrap_used)]
 use std::fs;

@@ -1,12 +1,13 @@
 //! A session over several connections, TCP and RDMA together (MS-SMB2 sections 3.2.4.2.3 and 3.2.7.1).
 //!
-//! *Operation.* Operations take turns on the connections. When one is lost, what was under way on it is sent again by another one, as
-//! a replay and with the next `ChannelSequence`, so that the server can tell it from what was sent before.
+//! *Operation.* Operations on what is open take turns on the connections. When one is lost, what was under way on it is sent again
+//! by another one, as a replay and with the next `ChannelSequence`, so that the server can tell it from what was sent before.
 //!
 //! *Memory.* A write keeps its payload until it is answered.
 //!
 //! *Errors.* [`Error::Down`] when the last connection is gone. A server that still works on what is sent again, or that got requests
-//! in another order than they were sent in, says so (STATUS_FILE_NOT_AVAILABLE); that is tried again up to [`TRIES_MAX`] times.
+//! in another order than they were sent in, says so (STATUS_FILE_NOT_AVAILABLE); that is tried again up to [`TRIES_MAX`]
+//! times.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -40,6 +41,9 @@ pub(super) fn inside(args: &[String]) -> Result<String> {
         "# SMB\n\nWritten by `cargo xtask bench smb`, the two servers measured in turns on tmpfs over loopback.\n\n{}",
         table_of_the_machine(&format!("Samba {version}, smbd"))?
     );
+    let floor = floor(&files)?;
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "\n{FLOOR} {floor:.2} s of CPU here.");
     text.push_str(&smbclient(&folder, servers)?);
     own_client(&mut text, &us, &peer, args)?;
     // As SMB calls it.
@@ -137,6 +141,28 @@ fn ours(folder: &Folder, files: &Folder) -> Result<Server> {
     let server = Server::start(command, "headgate")?;
     wait_for(OURS, "headgate")?;
     Ok(server)
+}
+
+const FLOOR: &str = "What no server can save: a program that only writes 1 GiB to a new file on this tmpfs, 1 MiB at a time, \
+     takes";
+
+/// CPU seconds of writing 1 GiB to a new file, the best of some rounds.
+fn floor(files: &Folder) -> Result<f64> {
+    let path = files.join("floor");
+    let failed = |e: std::io::Error| format!("{path}: {e}");
+    let piece = vec![0x5a; 1 << 20];
+    let own = || ticks_of("self").map(|ticks| ticks / 100.0).ok_or("no /proc/self/stat");
+    let mut best = f64::INFINITY;
+    for _ in 0..ROUNDS {
+        let mut file = fs::File::create(&path).map_err(failed)?;
+        let before = own()?;
+        for _ in 0..BYTES >> 20 {
+            file.write_all(&piece).map_err(failed)?;
+        }
+        best = best.min(own()? - before);
+        fs::remove_file(&path).map_err(failed)?;
+    }
+    Ok(best)
 }
 
 /// The best of some rounds: bytes per second, and server CPU seconds per GiB.
