@@ -5,9 +5,9 @@
 //!
 //! *Memory.* A write keeps its payload until it is answered.
 //!
-//! *Errors.* [`Error::Down`] when the last connection is gone. A server that still works on what is sent again, or that got requests
-//! in another order than they were sent in, says so (STATUS_FILE_NOT_AVAILABLE); that is tried again up to [`TRIES_MAX`]
-//! times.
+//! *Errors.* [`Error::Down`] when the last connection is gone. A server that still works on what is sent again, or that got
+//! requests in another order than they were sent in, says so (STATUS_FILE_NOT_AVAILABLE); that is tried again up to
+//! [`TRIES_MAX`] times.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
