@@ -49,6 +49,7 @@ const BENCH: &[&str] = &[
     "nfs-ganesha",
     "nfs-ganesha-vfs",
     "nfs-kernel-server",
+    "fio",
     "rpcbind",
     "smbclient",
     "samba-common-bin",

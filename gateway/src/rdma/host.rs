@@ -6,9 +6,12 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use config::{Settings, Size};
+use iobuf::{CLASS_SIZES, PoolLimits, Slab};
 use rdma_transport::devices::{self, Devices};
+use rdma_transport::ibverbs;
 
 use crate::check::netdev::{self, Address};
+use crate::serve::{payload_limits, recv_limits};
 
 /// Where the character devices of RDMA are.
 const DEV: &str = "/dev/infiniband";
@@ -45,7 +48,7 @@ pub(crate) fn look(settings: &Settings) -> Host {
         devices,
         library: super::doors::usable(),
         closed,
-        memlock: memlock(settings.memory, lock_limit()),
+        memlock: memlock(registered_max(settings), lock_limit()),
     }
 }
 
@@ -88,13 +91,27 @@ fn may_lock_all(status: &str, uid_map: &str) -> bool {
     bits & (1 << CAP_IPC_LOCK) != 0 && (map.is_empty() || map == ["0", "0", "4294967295"])
 }
 
-/// Devices read and write the payload memory, so the kernel holds it in place.
+/// Bytes that one device registers at the most: payload, receive buffers (over RDMA the small ones), and where small pieces are
+/// gathered.
+fn registered_max(settings: &Settings) -> u64 {
+    let [small, _, _] = recv_limits(settings.connections).buffers_max;
+    let recvs = PoolLimits { buffers_max: [small, 0, 0] };
+    [payload_limits(settings), recvs, ibverbs::GATHER].iter().map(bytes).sum()
+}
+
+/// Of a full pool: whole slabs of buffers of one size each, which is how they are registered.
+fn bytes(limits: &PoolLimits) -> u64 {
+    let sizes = limits.buffers_max.iter().zip(CLASS_SIZES);
+    sizes.map(|(n, size)| (n * size).next_multiple_of(Slab::LEN) as u64).sum()
+}
+
+/// Devices read and write this memory, so the kernel holds it in place.
 fn memlock(needed: u64, limit: Option<u64>) -> Result<(), String> {
     match limit.filter(|l| *l < needed) {
         None => Ok(()),
         Some(limit) => Err(format!(
             "this process may lock {} of memory and devices need {}: raise it by `ulimit -l {}`, `LimitMEMLOCK=` of systemd or \
-             `--ulimit memlock={needed}` of a container, or write a smaller `memory:`",
+             `--ulimit memlock={needed}` of a container, or write a smaller `memory:` or `connections:`",
             Size(limit),
             Size(needed),
             needed.div_ceil(1024)
@@ -125,6 +142,18 @@ mod tests {
         for part in ["8MiB", "256MiB", "ulimit -l 262144", "LimitMEMLOCK", "memlock=268435456"] {
             assert!(why.contains(part), "{part} in {why}");
         }
+    }
+
+    #[test]
+    fn all_that_a_device_registers_is_counted() {
+        let settings =
+            |memory, connections| Settings { memory, connections, ..Settings::default() };
+        let mib =
+            |memory: u64, connections| registered_max(&settings(memory << 20, connections)) >> 20;
+        // 48 for gathering; 72 receives of 4 KiB for each connection.
+        assert_eq!(mib(256, 512), 256 + 48 + 144);
+        assert_eq!(mib(512, 512) - mib(256, 512), 256);
+        assert!(mib(256, 2048) > mib(256, 512));
     }
 
     #[test]

@@ -26,8 +26,8 @@ use super::cm::{self, Borrowed, Events, Id};
 use super::memory::{Domain, Slabs};
 use super::quirks::{Quirks, quirks};
 
-/// Buffers in which small pieces are gathered: 4 KiB, 64 KiB, 1 MiB.
-const GATHER: PoolLimits = PoolLimits { buffers_max: [4096, 256, 16] };
+/// Buffers in which small pieces are gathered, of each device: 4 KiB, 64 KiB, 1 MiB.
+pub const GATHER: PoolLimits = PoolLimits { buffers_max: [4096, 256, 16] };
 
 /// How often it is looked whether a device is still there.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

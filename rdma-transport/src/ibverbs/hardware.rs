@@ -87,7 +87,10 @@ impl Hardware {
     ) -> io::Result<Self> {
         let explain = |what: &str, limit: i32, e: Error| {
             let name = &device.name;
-            let why = format!("RDMA device {name} gives no further {what} (it has {limit}): {e}");
+            let why = format!(
+                "RDMA device {name} gives no further {what} (it has {limit} in all, a process may get fewer): {e}; set \
+                 `connections:` to what it can hold, or spread clients over more devices"
+            );
             Error::new(ErrorKind::QuotaExceeded, why)
         };
         let context = device.context();

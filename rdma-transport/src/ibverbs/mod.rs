@@ -29,6 +29,7 @@ mod windows;
 
 use std::time::Duration;
 
+pub use device::GATHER;
 pub use listen::Verbs;
 
 /// How this side uses RDMA cards. The same for all connections of a provider.

@@ -108,8 +108,9 @@ def options(vers=VERS, proto=PROTO, extra="", port=None, mountport=None):
     return f"{text},{extra}" if extra else text
 
 
-def cifs_options(vers=VERS, proto=PROTO, extra=ENV.get("OPTIONS", ""), user=USER, password=PASSWORD):
-    port = "rdma,port=5445" if proto == "rdma" else "port=445"
+def cifs_options(vers=VERS, proto=PROTO, extra=ENV.get("OPTIONS", ""), user=USER, password=PASSWORD, port=None):
+    port = port or ENV.get("PORT", "5445" if proto == "rdma" else "445")
+    port = f"rdma,port={port}" if proto == "rdma" else f"port={port}"
     text = f"username={user},password={password},vers={vers},{port},iocharset=utf8"
     return f"{text},{extra}" if extra else text
 

@@ -117,13 +117,19 @@ def start():
 
 
 def both():
-    """The gateway and the kernel's NFS server, each on a file system in memory and on ports of its own."""
+    """The gateway and the kernel's server of the same protocol, each on a file system in memory and on ports of its own."""
     for folder in (FOLDER, PEER_FOLDER):
         os.makedirs(folder, exist_ok=True)
         run("mount", "-t", "tmpfs", "-o", "size=300M", "share", folder)
+    data = [f"data={FOLDER},squash=none,clients=10.0.0.0/8"]
+    if lab.CIFS:
+        ksmbd({"data": PEER_FOLDER})
+        serve(data, "--bind", ADDRESS, "--smb-port", "1445", "--smb-direct-port", "6445", *smb_user())
+        ENV.update(PORT="6445")
+        return
     kernel_server()
     run("exportfs", "-o", f"rw,no_root_squash,{EXPORT},fsid=7", f"*:{PEER_FOLDER}")
-    serve([f"data={FOLDER},squash=none"], "--bind", ADDRESS, "--nfs-port", "2149", "--nfs-rdma-port", "20149")
+    serve(data, "--bind", ADDRESS, "--nfs-port", "2149", "--nfs-rdma-port", "20149", "--portmap", "off")
     ENV.update(PORT="20149", MOUNTPORT="2149")
 
 
@@ -151,22 +157,27 @@ def kernel_server():
     write("/proc/fs/nfsd/portlist", f"rdma {PEER_PORT}")
 
 
-def ksmbd():
+def ksmbd(shares=None):
     conf, users = "/tmp/ksmbd.conf", "/tmp/ksmbd.users"
     share = "path = {}\n read only = no\n store dos attributes = yes\n vfs objects = streams_xattr\n"
     text = "[global]\n server multi channel support = yes\n interfaces = here\n durable handles = yes\n smb2 leases = yes\n"
-    write(conf, text + "".join(f"[{name}]\n {share.format(f)}" for name, f in (("data", FOLDER), ("small", "/small"))))
+    shares = shares or {"data": FOLDER, "small": "/small"}
+    write(conf, text + "".join(f"[{name}]\n {share.format(folder)}" for name, folder in shares.items()))
+    # Its package excludes Samba's: where that is wanted too, the host unpacked it there.
+    ENV["PATH"] += ":/scratch/ksmbd/usr/sbin"
     run("ksmbd.adduser", "-i", users, "-a", lab.USER, "-p", lab.PASSWORD, "-c", conf)
     run("ksmbd.mountd", "-c", conf, "-u", users)
     time.sleep(1)
 
 
+def smb_user():
+    """Options of the gateway. A Linux client that signs gives up RDMA Write and Read; those that shall sign say so themselves."""
+    write("/tmp/password", lab.PASSWORD)
+    return ["--smb-signing", "offered", "--user", f"{lab.USER}=/tmp/password,uid=0,gid=0"]
+
+
 def headgate():
-    more = []
-    if lab.CIFS:
-        # A Linux client that signs gives up RDMA Write and Read; those that shall sign say so themselves.
-        write("/tmp/password", lab.PASSWORD)
-        more = ["--smb-signing", "offered", "--user", f"{lab.USER}=/tmp/password,uid=0,gid=0"]
+    more = smb_user() if lab.CIFS else []
     # The second client's network comes later than the gateway's last look at its networks.
     data = f"data={FOLDER},squash=none,clients=10.0.0.0/8"
     shares = (data, "ro=/ro,ro,squash=none", "squashed=/squashed", "small=/small,squash=none")

@@ -3,6 +3,7 @@
 //! Everything runs in a network and mount namespace of its own, so that no port and no rpcbind of the host is touched, and
 //! nothing outlives the run. Both servers keep their files on tmpfs and are measured in turns by the same client.
 
+mod beside;
 mod smb;
 
 use std::fmt::Write as _;
@@ -27,10 +28,11 @@ const START_MAX: Duration = Duration::from_secs(30);
 const INSIDE: &str = "--inside";
 const DOCUMENT: &str = "docs/benchmarks.md";
 
-/// The second part of the document begins with this line; each part is written without touching the other.
+/// The parts of the document after the first begin with these lines; each is written without touching the others.
 const SMB_PART: &str = "# SMB\n";
+const DEVICES_PART: &str = "# RDMA devices\n";
 
-/// `cargo xtask bench [smb] [--rounds N] [--size SIZE]`.
+/// `cargo xtask bench [smb|devices] [--rounds N] [--size SIZE]`.
 pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     if args.first().is_some_and(|a| a == INSIDE) {
         return inside(&args[1..]).map(|()| Outcome::Passed);
@@ -40,6 +42,10 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
         smb::unpack_samba()?;
     }
     gateway::build()?;
+    if args.first().is_some_and(|a| a == "devices") {
+        // Guests have networks of their own, and what they need is fetched.
+        return inside(args).map(|()| Outcome::Passed);
+    }
     let me = std::env::current_exe().map_err(|e| e.to_string())?.display().to_string();
     let mut words = vec!["unshare", "--net", "--mount", "--", &me, "bench", INSIDE];
     words.extend(args.iter().map(String::as_str));
@@ -162,20 +168,26 @@ fn target(port: u16, mount: u16, version: &str, transport: &str) -> String {
     )
 }
 
-/// Replaces one part of the document.
+/// Measures one part of the document and puts it in the place of the old one.
 fn inside(args: &[String]) -> Result<()> {
     let old = fs::read_to_string(DOCUMENT).unwrap_or_default();
-    let (nfs, smb) = match old.split_once(SMB_PART) {
-        Some((nfs, smb)) => (nfs.to_owned(), format!("\n{SMB_PART}{smb}")),
-        None => (old, String::new()),
+    let (start, text) = match args.split_first() {
+        Some((what, rest)) if what == "smb" => (Some(SMB_PART), smb::inside(rest)?),
+        Some((what, _)) if what == "devices" => (Some(DEVICES_PART), beside::by_device()?),
+        _ => (None, nfs_part(args)?),
     };
-    let text = match args.split_first() {
-        Some((what, rest)) if what == "smb" => {
-            format!("{}\n\n{}", nfs.trim_end(), smb::inside(rest)?)
-        }
-        _ => nfs_part(args)? + &smb,
-    };
-    fs::write(DOCUMENT, text).map_err(|e| format!("{DOCUMENT}: {e}"))
+    let new = with_part(&old, start, &text);
+    fs::write(DOCUMENT, new).map_err(|e| format!("{DOCUMENT}: {e}"))
+}
+
+/// The document with its part that begins with this line, or its first one, replaced.
+fn with_part(document: &str, start: Option<&str>, text: &str) -> String {
+    let at = |line: &str| document.find(&format!("\n{line}")).map(|at| at + 1);
+    let begins = start.map_or(Some(0), at).unwrap_or(document.len());
+    let later = [SMB_PART, DEVICES_PART].into_iter().filter_map(at).filter(|at| *at > begins).min();
+    let parts = [&document[..begins], text, &document[later.unwrap_or(document.len())..]];
+    let parts: Vec<&str> = parts.into_iter().map(str::trim_end).filter(|p| !p.is_empty()).collect();
+    parts.join("\n\n") + "\n"
 }
 
 fn nfs_part(args: &[String]) -> Result<String> {
@@ -218,29 +230,7 @@ fn nfs_part(args: &[String]) -> Result<String> {
             section(&mut text, &format!("NFS {version}"), &pair, args)?;
         }
     }
-    text.push_str(&beside_the_kernel()?);
-    Ok(text)
-}
-
-/// The kernel's client on us and on the kernel's server, in the lab.
-fn beside_the_kernel() -> Result<String> {
-    let mut text = "\n## The kernel's client over RDMA (siw), beside the kernel's server\n\n\
-         Both servers and the client run in one guest of the lab, which has one processor and where a system call costs a \
-         program about\n\
-         20 us. MB/s, best of 5 rounds in turns; one file of 256 MiB on tmpfs.\n\n\
-         | version | load | headgate | knfsd | ratio |\n|---|---|---:|---:|---:|\n"
-        .to_owned();
-    for (version, figures) in crate::lab::beside_the_kernel()? {
-        for figure in figures {
-            let mut fields = figure.split(" | ");
-            let mut next = || fields.next().unwrap_or_default();
-            let (load, ours, theirs) = (next(), next(), next());
-            let number = |text: &str| text.parse::<f64>().unwrap_or(f64::NAN);
-            let ratio = number(ours) / number(theirs);
-            // Writing to a string does not fail.
-            let _ = writeln!(text, "| {version} | {load} | {ours} | {theirs} | **{ratio:.2}** |");
-        }
-    }
+    text.push_str(&beside::by_iwarp()?);
     Ok(text)
 }
 
@@ -368,4 +358,21 @@ fn table_of_the_machine(peer: &str) -> Result<String> {
         commit = commit.trim(),
         kernel = kernel.trim(),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_replaced_and_the_others_stay() {
+        let all = format!("# Benchmarks\n\nnfs\n\n{SMB_PART}\nsmb\n\n{DEVICES_PART}\ndevices\n");
+        let new = with_part(&all, Some(SMB_PART), &format!("{SMB_PART}\nnew\n"));
+        assert_eq!(new, all.replace("\nsmb\n", "\nnew\n"));
+        let new = with_part(&all, None, "# Benchmarks\n\nnew\n");
+        assert_eq!(new, all.replace("\nnfs\n", "\nnew\n"));
+        let without =
+            with_part("# Benchmarks\n\nnfs\n", Some(DEVICES_PART), "# RDMA devices\n\nx\n");
+        assert_eq!(without, "# Benchmarks\n\nnfs\n\n# RDMA devices\n\nx\n");
+    }
 }

@@ -25,7 +25,7 @@ use std::time::Instant;
 pub(crate) use gateway::Gateway;
 pub(crate) use net::Net;
 use run::Place;
-use scenarios::{BESIDE, CAPTURED, SCENARIOS, Scenario};
+use scenarios::{BESIDE, BESIDE_BY_DEVICE, CAPTURED, Kind, SCENARIOS, Scenario};
 
 use crate::sh::{Outcome, Result, Tally, target_dir};
 
@@ -48,7 +48,7 @@ struct Lab {
 
 /// `cargo xtask lab`.
 pub(crate) fn command(args: &[String]) -> Result<Outcome> {
-    let all = || SCENARIOS.iter().chain(CAPTURED).chain(BESIDE);
+    let all = || SCENARIOS.iter().chain(CAPTURED).chain(BESIDE).chain(BESIDE_BY_DEVICE);
     let verbose = args.iter().any(|a| a == "-v");
     let given = |option| args.iter().find_map(|a| a.strip_prefix(option)).map(str::to_owned);
     // For as long as this program runs, which is not long.
@@ -96,8 +96,17 @@ pub(crate) fn third_parties(only: &[String], verbose: bool) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Measures the gateway beside the kernel's server: for each version the lines `load | ours | theirs`, in MB/s.
-pub(crate) fn beside_the_kernel() -> Result<Vec<(&'static str, Vec<String>)>> {
+/// What was measured in one guest: the scenario's version and device, and its lines: load, our figure, the other's, and both for
+/// each second of the guest's processor.
+pub(crate) struct Beside {
+    pub(crate) version: &'static str,
+    pub(crate) device: &'static str,
+    pub(crate) is_smb: bool,
+    pub(crate) figures: Vec<String>,
+}
+
+/// Measures the gateway beside the kernel's server, `by_device` or by its own iWARP.
+pub(crate) fn beside_the_kernel(by_device: bool) -> Result<Vec<Beside>> {
     let measure = |scenario: &Scenario| {
         let lab = Lab::new(false)?;
         let tally = lab.run_all(vec![*scenario], 1)?;
@@ -105,9 +114,10 @@ pub(crate) fn beside_the_kernel() -> Result<Vec<(&'static str, Vec<String>)>> {
             return Err(why.clone());
         }
         let figures = lab.figures.lock().map_err(|e| e.to_string())?.clone();
-        Ok((scenario.vers, figures))
+        let Scenario { vers: version, device, kind, .. } = *scenario;
+        Ok(Beside { version, device, is_smb: kind == Kind::Cifs, figures })
     };
-    BESIDE.iter().map(measure).collect()
+    if by_device { BESIDE_BY_DEVICE } else { BESIDE }.iter().map(measure).collect()
 }
 
 fn wanted(only: &[String], name: &str) -> bool {

@@ -164,6 +164,9 @@ impl Place<'_> {
             fs::copy(gateway::program(), guest.scratch.join("headgate"))
                 .map_err(|e| format!("headgate: {e}"))?;
         }
+        if scenario.server == Server::Both && scenario.kind == Kind::Cifs {
+            unpack_ksmbd_tools(&guest.scratch)?;
+        }
         if scenario.jobs.contains("contract") {
             fs::copy(contract_tests()?, guest.scratch.join("contract"))
                 .map_err(|e| format!("contract: {e}"))?;
@@ -192,6 +195,15 @@ impl Place<'_> {
             tally.count(&format!("{label}/gateway-counters"), said);
         }
     }
+}
+
+/// The package excludes Samba's, which other tests use: it is not installed but unpacked, as `ksmbd`.
+fn unpack_ksmbd_tools(scratch: &Path) -> Result<()> {
+    let at = scratch.display();
+    let script = format!(
+        "cd {at} && apt-get download -qq ksmbd-tools 2>&1 && dpkg -x ksmbd-tools_*.deb ksmbd && rm ksmbd-tools_*.deb"
+    );
+    output(&["sh", "-c", &script]).map(drop)
 }
 
 /// Builds the tests that ask an RDMA device for the contract of queue pairs; where they are.

@@ -103,6 +103,11 @@ impl Scenario {
         Scenario { device, provider: "verbs", server: Server::Guest("ext4"), ..self }
     }
 
+    /// Measured beside the kernel's server in the guest.
+    const fn beside(self, device: &'static str, provider: &'static str) -> Scenario {
+        Scenario { device, provider, server: Server::Both, jobs: "beside", ..self }
+    }
+
     const fn pair(self) -> Scenario {
         Scenario { jobs: "pair", pair: true, ..self }
     }
@@ -162,7 +167,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         .on(Server::Guest("xfs")),
     Scenario::new("connects-iwarp", "4.1", "rdma").jobs("connects").on(Server::Guest("ext4")),
     Scenario::new("verbs-rxe-v3", "3", "rdma").jobs("sizes,semantics").verbs("rxe"),
-    Scenario::new("verbs-rxe-v4.1", "4.1", "rdma").jobs("sizes,semantics,locks").verbs("rxe"),
+    Scenario::new("verbs-rxe-v4.1", "4.1", "rdma").jobs("sizes,semantics,locks,auto").verbs("rxe"),
     Scenario::new("verbs-rxe-v4.2", "4.2", "rdma").jobs("sizes,v42,exports").verbs("rxe"),
     Scenario::new("verbs-siw-v3", "3", "rdma").jobs("sizes,semantics").verbs("siw"),
     Scenario::new("verbs-siw-v4.1", "4.1", "rdma").jobs("sizes,semantics").verbs("siw"),
@@ -229,8 +234,16 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 
 /// The gateway beside the kernel's server, measured by the kernel's client over RDMA.
 pub(super) const BESIDE: &[Scenario] = &[
-    Scenario::new("beside-v3", "3", "rdma").jobs("beside").on(Server::Both),
-    Scenario::new("beside-v4.2", "4.2", "rdma").jobs("beside").on(Server::Both),
+    Scenario::new("beside-v3", "3", "rdma").beside("siw", "iwarp"),
+    Scenario::new("beside-v4.2", "4.2", "rdma").beside("siw", "iwarp"),
+];
+
+/// The same over an RDMA device on both sides.
+pub(super) const BESIDE_BY_DEVICE: &[Scenario] = &[
+    Scenario::new("beside-rxe", "4.2", "rdma").beside("rxe", "verbs"),
+    Scenario::new("beside-siw", "4.2", "rdma").beside("siw", "verbs"),
+    Scenario::cifs("beside-rxe-smb", "3.1.1", "rdma").beside("rxe", "verbs"),
+    Scenario::cifs("beside-siw-smb", "3.1.1", "rdma").beside("siw", "verbs"),
 ];
 
 /// The kernel's client, captured: part of the tier `third`.

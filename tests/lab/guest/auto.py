@@ -1,0 +1,99 @@
+"""`--rdma auto` on the kernel's own RoCE device: who serves which address, and what is said of a port that is down, of nodes that
+this user may not use, and of too little memory to lock. A second gateway serves beside that of the run."""
+
+import json
+import os
+import socket
+import subprocess
+
+import lab
+import servers
+from lab import check, must, must_equal, run, wait_until
+
+# An address without a device.
+PLAIN = "10.90.0.1"
+PORT = 21049
+OPTIONS = ["--rdma", "auto", "--bind", servers.ADDRESS, "--bind", PLAIN, "--nfs-port", "3049", "--nfs-rdma-port", str(PORT),
+           "--portmap", "off", "--admin", "off", "--share", "small=/small,squash=none,clients=10.0.0.0/8"]
+LOG = "/tmp/auto.log"
+
+
+def offers(*wrapper):
+    """What `check` says of each address."""
+    command = [*wrapper, "/scratch/headgate", "check", "--json", "--state", "/tmp/state-of-check", *OPTIONS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    must(done.stdout.startswith("{"), f"check: {done.stdout[:200]} {done.stderr[:300]}")
+    return {a["address"]: a for a in json.loads(done.stdout)["addresses"]}
+
+
+def each_address_has_the_best_way():
+    of = offers()
+    must_equal(of[servers.ADDRESS]["rdma_providers"], ["verbs", "iwarp"], "at the device's address")
+    must_equal(of[PLAIN]["rdma_providers"], ["iwarp"], "at the other address")
+    device = of[servers.ADDRESS]["rdma_device"]
+    must_equal((device["name"], device["state"]), (servers.device(), "ACTIVE"), "device")
+    must(device["gid_index"] is not None and device["gid_type"], f"no GID: {device}")
+
+
+def hindered(words, *wrapper):
+    """The device's address is served by iWARP then, and all of these words say why."""
+    at = offers(*wrapper)[servers.ADDRESS]
+    must_equal(at["rdma_providers"], ["iwarp"], "at the device's address")
+    why = at["rdma_device_why_not"] or ""
+    for word in (servers.device(), *words):
+        must(word in why, f"no {word!r} in {why!r}")
+
+
+def nodes_that_are_closed():
+    nodes = [f"/dev/infiniband/{name}" for name in os.listdir("/dev/infiniband")]
+    modes = {node: os.stat(node).st_mode & 0o777 for node in nodes}
+    nobody = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--bounding-set", "-all", "--inh-caps", "-all")
+    try:
+        for node in nodes:
+            os.chmod(node, 0o600)
+        hindered(["no permission to use /dev/infiniband/uverbs", "udev"], *nobody)
+        for node in nodes:
+            os.chmod(node, 0o666)
+        hindered(["may lock 8MiB", "ulimit -l"], "prlimit", f"--memlock={8 << 20}", *nobody)
+    finally:
+        for node, mode in modes.items():
+            os.chmod(node, mode)
+
+
+def both_listen_and_the_device_serves():
+    with open(LOG, "w") as log:
+        gateway = subprocess.Popen(["/scratch/headgate", "serve", "--state", "/tmp/state-auto", *OPTIONS], stdout=log, stderr=log)
+    try:
+        wait_until(lambda: b"headgate ready" in lab.pread_all(LOG), "ready")
+        for address in (servers.ADDRESS, PLAIN):
+            # iWARP's port is one of TCP; the device's is not.
+            socket.create_connection((address, PORT), 10).close()
+        os.makedirs("/mnt/auto")
+        run("mount", "-t", "nfs", "-o", f"vers=4.1,proto=rdma,port={PORT}", f"{servers.ADDRESS}:/small", "/mnt/auto")
+        with open("/mnt/auto/by-device", "wb") as f:
+            f.write(bytes(100_000))
+        lab.umount("/mnt/auto")
+        must_equal(os.path.getsize("/small/by-device"), 100_000, "size")
+        must(b'transport="verbs"' in lab.pread_all(LOG), "the device served nobody")
+    finally:
+        gateway.terminate()
+        gateway.wait(20)
+
+
+def a_port_that_is_down():
+    run("ip", "link", "set", "here", "carrier", "off")
+    try:
+        wait_until(lambda: "DOWN" in lab.pread_all(f"/sys/class/infiniband/{servers.device()}/ports/1/state").decode(), "port down")
+        hindered(["not ACTIVE", "ip link set here up", "cable"])
+    finally:
+        run("ip", "link", "set", "here", "carrier", "on")
+
+
+def job(_top):
+    run("ip", "link", "add", "plain", "type", "dummy")
+    run("ip", "addr", "add", f"{PLAIN}/24", "dev", "plain")
+    run("ip", "link", "set", "plain", "up")
+    check("auto/each-address-has-the-best-way", each_address_has_the_best_way)
+    check("auto/both-listen-and-the-device-serves", both_listen_and_the_device_serves)
+    check("auto/nodes-that-are-closed", nodes_that_are_closed)
+    check("auto/a-port-that-is-down", a_port_that_is_down)
