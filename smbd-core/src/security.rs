@@ -1,20 +1,20 @@
-//! Who may do what with a file: the one place where mode bits become a security descriptor and a descriptor becomes mode bits.
+//! Who may do what with a file, as SMB asks it: a descriptor on the wire, the list that is kept with the file beneath.
 //!
-//! *Operation.* A file has a descriptor of its own once a client set one, or once it was made in a directory that has one. It is
-//! kept as side data, together with the mode bits, owner and group that it was projected on. Where those still hold, the
-//! descriptor decides ([`Basis::Descriptor`]) and what the open then does is done by the gateway itself ([`acting`]). Where they
-//! do not, somebody changed them by another protocol or on the host, and they decide; as they do for a file without a descriptor:
-//! every operation then is the user's own, and the kernel judges it.
+//! *Operation.* A file has a list of its own ([`vfs::acl`]) once a client of any protocol set one, or once it was made in a
+//! directory that passes one on. By it the descriptor is shown and the rights of an open are given ([`Basis::List`]); what the
+//! open then does is done by the gateway itself ([`acting`]). Without one mode bits decide: every operation then is the user's own,
+//! and the kernel judges it.
 //!
-//! *Errors.* A record that cannot be read counts as none: mode bits were set with it, and allow no class more than it did.
+//! *Errors.* A list that cannot be read counts as none: mode bits were set with it.
 
 use vfs::backend::NodeRef;
+use vfs::VfsResult;
 use vfs::namespace::{Door, Share};
+use vfs::acl::{Ace, Acl, Owner, Who};
 use vfs::types::{Access, Attr, Cred, Kind, SetAttr};
-use vfs::watch::what;
 
 use crate::dtyp::descriptor::control;
-use crate::dtyp::{SecurityDescriptor, Sid, Token, check, mask};
+use crate::dtyp::{SecurityDescriptor, Sid, acl, check, mask};
 use crate::status::Status;
 use crate::tree::Tree;
 use crate::wire::query_info::security_information as part;
@@ -25,8 +25,8 @@ pub enum Basis {
     /// Mode bits: operations are done as the user.
     #[default]
     Mode,
-    /// The file's own descriptor: operations that it allows are done by the gateway.
-    Descriptor,
+    /// The file's own list: operations that it allows are done by the gateway.
+    List,
 }
 
 /// An access that was granted.
@@ -42,7 +42,7 @@ pub struct Granted {
 pub(crate) fn acting(basis: Basis, cred: &Cred) -> Cred {
     match basis {
         Basis::Mode => cred.clone(),
-        Basis::Descriptor => Cred::root(),
+        Basis::List => Cred::root(),
     }
 }
 
@@ -54,14 +54,6 @@ pub(crate) fn sid_of_uid(uid: u32) -> Sid {
 /// The SID of a group of the host.
 pub(crate) fn sid_of_gid(gid: u32) -> Sid {
     Sid::unix_group(gid)
-}
-
-/// The user as descriptors know it.
-pub(crate) fn token(cred: &Cred) -> Token {
-    let own = std::iter::once(cred.gid).chain(cred.groups.iter().copied()).map(sid_of_gid);
-    let all = [Sid::everyone(), Sid::network(), Sid::authenticated_users()];
-    let admin = (cred.uid == 0).then(Sid::administrators);
-    Token { user: sid_of_uid(cred.uid), groups: own.chain(all).chain(admin).collect() }
 }
 
 /// Grants what CREATE asks for on a file that exists, or says why not. `parent`: the directory in which it was found; `None` for
@@ -114,9 +106,8 @@ pub(crate) async fn maximal(
 async fn rights(tree: &Tree, node: &NodeRef, attr: &Attr) -> Result<(u32, Basis), Status> {
     // Whoever found the name may look at its attributes (MS-FSA section 2.1.5.1.2.1).
     const FOUND: u32 = mask::READ_ATTRIBUTES;
-    if let Some(sd) = stored(node, attr).await? {
-        let all = if tree.cred.uid == 0 { mask::FILE_ALL } else { 0 };
-        return Ok((check::allowed(&sd, &token(&tree.cred)) | FOUND | all, Basis::Descriptor));
+    if let Some(acl) = node.acl(attr).await? {
+        return Ok((acl.allowed(&tree.cred, Owner::of(attr)) | FOUND, Basis::List));
     }
     let can = node.access(&tree.cred, Access(ASKED)).await?.0;
     let class = u32::from(can & Access::READ != 0) << 2
@@ -138,10 +129,8 @@ const ASKED: u32 = Access::READ
 async fn delete_by_parent(tree: &Tree, parent: Option<&NodeRef>) -> Result<u32, Status> {
     let Some(dir) = parent else { return Ok(0) };
     let attr = dir.getattr().await?;
-    let may = match stored(dir, &attr).await? {
-        Some(sd) => {
-            tree.cred.uid == 0 || check::allowed(&sd, &token(&tree.cred)) & mask::DELETE_CHILD != 0
-        }
+    let may = match dir.acl(&attr).await? {
+        Some(acl) => acl.allowed(&tree.cred, Owner::of(&attr)) & mask::DELETE_CHILD != 0,
         None => dir.access(&tree.cred, Access(ASKED)).await?.0 & Access::DELETE != 0,
     };
     Ok(if may { mask::DELETE } else { 0 })
@@ -161,51 +150,81 @@ pub(crate) async fn may_add(
     match rights(tree, dir, attr).await? {
         // The kernel says it better, with the reason.
         (_, Basis::Mode) => Ok(Basis::Mode),
-        (rights, Basis::Descriptor) if rights & right != 0 => Ok(Basis::Descriptor),
+        (rights, Basis::List) if rights & right != 0 => Ok(Basis::List),
         _ => Err(Status::ACCESS_DENIED),
     }
 }
 
-/// Gives a node that was just made in `dir` its descriptor: what the client sent with CREATE and what the directory passes on
-/// (MS-FSA section 2.1.5.1.1). Nothing, where neither has one.
+/// The user may look names up in a directory whose list the file system refused it by: whoever may list or change a directory
+/// passes through it, as users of Windows pass through any.
+pub(crate) async fn may_pass(cred: &Cred, dir: &NodeRef) -> VfsResult<bool> {
+    const ANY: u32 = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA | mask::EXECUTE;
+    let attr = dir.getattr().await?;
+    let acl = dir.acl(&attr).await?;
+    Ok(acl.is_some_and(|acl| acl.allowed(cred, Owner::of(&attr)) & ANY != 0))
+}
+
+/// Gives a node that was just made in `dir` what it has not inherited: what the client sent with CREATE, and where the directory
+/// has a list and passes nothing on, what Windows gives then (MS-FSA section 2.1.5.1.1): all to owner and system.
 pub(crate) async fn inherit(
     tree: &Tree,
-    share: &Share,
     dir: &NodeRef,
     made: (&NodeRef, &Attr),
     given: Option<&SecurityDescriptor>,
 ) -> Result<(), Status> {
     let (node, attr) = made;
-    let dir_attr = dir.getattr().await?;
-    let parent = stored(dir, &dir_attr).await?;
-    if parent.is_none() && given.is_none() {
-        return Ok(());
-    }
-    let (owner, group) = (sid_of_uid(attr.uid), sid_of_gid(attr.gid));
-    let is_dir = attr.kind == Kind::Dir;
     let mut given = given.cloned();
     if let Some(given) = &mut given {
-        may_own(&token(&tree.cred), given)?;
+        may_own(&tree.cred, given)?;
         check::kept(given);
     }
-    let sd = check::inherited(&parent.unwrap_or_default(), is_dir, &owner, &group, given.as_ref());
-    keep(None, share, node, attr, &sd).await
+    let mut list = match node.acl(attr).await? {
+        Some(_) if given.is_none() => return Ok(()),
+        Some(inherited) => Acl::clone(&inherited),
+        None if given.is_none() && dir.acl(&dir.getattr().await?).await?.is_none() => return Ok(()),
+        None => {
+            let owner = given.as_ref().and_then(|g| g.owner.clone());
+            let owner = owner.unwrap_or_else(|| sid_of_uid(attr.uid));
+            let all = |sid| Ace::allow(Who::of_sid(sid), mask::FILE_ALL, 0);
+            Acl::new(vec![all(owner), all(Sid::system())])
+        }
+    };
+    let (mut uid, mut gid) = (None, None);
+    if let Some(given) = given {
+        let new = acl::of_descriptor(&given);
+        if given.has(control::DACL_PRESENT) {
+            let kept = control::DACL_PROTECTED | control::DACL_AUTO_INHERITED;
+            list.control = control::DACL_PRESENT | given.control & kept;
+            (list.entries, list.revision) = (new.entries, new.revision);
+        }
+        if given.has(control::SACL_PRESENT) {
+            list.control |= control::SACL_PRESENT | given.control & control::SACL_PROTECTED;
+            list.audit = new.audit;
+        }
+        (list.owner, list.group) = (new.owner, new.group);
+        (uid, gid) = numbers(&given);
+    }
+    keep(None, node, attr, list, (uid, gid)).await
+}
+
+/// Owner and group of a descriptor that are users and groups of this host.
+fn numbers(sd: &SecurityDescriptor) -> (Option<u32>, Option<u32>) {
+    let uid = sd.owner.as_ref().and_then(Sid::as_unix_user);
+    (uid, sd.group.as_ref().and_then(Sid::as_unix_group))
 }
 
 /// A user makes itself or one of its groups the owner, nobody else (MS-FSA section 2.1.5.17).
-fn may_own(token: &Token, sd: &SecurityDescriptor) -> Result<(), Status> {
-    match &sd.owner {
-        Some(owner) if !token.has(owner) && token.user != sid_of_uid(0) => {
-            Err(Status::INVALID_OWNER)
-        }
-        _ => Ok(()),
-    }
+fn may_own(cred: &Cred, sd: &SecurityDescriptor) -> Result<(), Status> {
+    let Some(owner) = &sd.owner else { return Ok(()) };
+    let itself = owner.as_unix_user() == Some(cred.uid);
+    let its_group = owner.as_unix_group().is_some_and(|gid| cred.in_group(gid));
+    if itself || its_group || cred.uid == 0 { Ok(()) } else { Err(Status::INVALID_OWNER) }
 }
 
-/// The descriptor of a file: its own, or what its mode says.
+/// The descriptor of a file: that of its own list, or what its mode says.
 pub(crate) async fn descriptor(node: &NodeRef, attr: &Attr) -> Result<SecurityDescriptor, Status> {
-    Ok(match stored(node, attr).await? {
-        Some(sd) => sd,
+    Ok(match node.acl(attr).await? {
+        Some(acl) => acl::to_descriptor(&acl, attr)?,
         None => {
             let (owner, group) = (sid_of_uid(attr.uid), sid_of_gid(attr.gid));
             check::of_mode(attr.mode, attr.kind == Kind::Dir, &owner, &group)
@@ -270,7 +289,7 @@ pub(crate) async fn set(
     if parts & part::OWNER != 0 {
         let owner = new.owner.clone().ok_or(Status::INVALID_OWNER)?;
         if sd.owner.as_ref() != Some(&owner) {
-            may_own(&token(&tree.cred), &new)?;
+            may_own(&tree.cred, &new)?;
         }
         sd.owner = Some(owner);
     }
@@ -290,68 +309,35 @@ pub(crate) async fn set(
         sd.control |= new.control & bits;
         sd.sacl = new.sacl;
     }
-    keep(Some(door), share, node, &attr, &sd).await
+    keep(Some((door, share)), node, &attr, acl::of_descriptor(&sd), numbers(&sd)).await
 }
 
-/// The name of the record among a file's side data.
-const NAME: &str = "ntacl";
-const VERSION: u8 = 1;
-/// A version, mode bits, owner, group; the descriptor follows.
-const HEAD: usize = 1 + 2 + 4 + 4;
-
-/// What a descriptor was projected on.
-fn head(attr: &Attr) -> [u8; HEAD] {
-    let mut out = [0; HEAD];
-    out[0] = VERSION;
-    // Invariant: permission bits fit 16 bits.
-    #[allow(clippy::cast_possible_truncation)]
-    out[1..3].copy_from_slice(&((attr.mode & 0o777) as u16).to_le_bytes());
-    out[3..7].copy_from_slice(&attr.uid.to_le_bytes());
-    out[7..].copy_from_slice(&attr.gid.to_le_bytes());
-    out
-}
-
-/// The file's own descriptor, while it holds.
-async fn stored(node: &NodeRef, attr: &Attr) -> Result<Option<SecurityDescriptor>, Status> {
-    let Some(record) = node.side_get(NAME).await? else { return Ok(None) };
-    Ok(record
-        .split_at_checked(HEAD)
-        .filter(|(h, _)| *h == head(attr))
-        .and_then(|(_, sd)| SecurityDescriptor::parse(sd).ok()))
-}
-
-/// Keeps a descriptor and projects it on mode bits and owner. The record comes last, so that what is interrupted leaves mode bits
-/// that decide. Of a new file (no door) nobody is told: that it came says it all.
+/// Keeps a list, an owner and a group. Of a new file (no door) nobody is told: that it came says it all.
 async fn keep(
-    door: Option<&Door<'_>>,
-    share: &Share,
+    door: Option<(&Door<'_>, &Share)>,
     node: &NodeRef,
     attr: &Attr,
-    sd: &SecurityDescriptor,
+    list: Acl,
+    (uid, gid): (Option<u32>, Option<u32>),
 ) -> Result<(), Status> {
-    let is_dir = attr.kind == Kind::Dir;
-    let mut mode = check::mode_of(sd, is_dir);
-    if !is_dir {
-        // That a file may be run is said by whoever made it so on a Unix host, not by FILE_EXECUTE that comes with reading.
-        mode &= 0o666 | attr.mode & 0o111;
-    }
-    let uid = sd.owner.as_ref().and_then(Sid::as_unix_user).filter(|u| *u != attr.uid);
-    let gid = sd.group.as_ref().and_then(Sid::as_unix_group).filter(|g| *g != attr.gid);
-    let mode = (mode != attr.mode & 0o777).then_some(attr.mode & 0o7000 | mode);
+    let (uid, gid) = (uid.filter(|u| *u != attr.uid), gid.filter(|g| *g != attr.gid));
     let mut now = *attr;
-    if mode.is_some() || uid.is_some() || gid.is_some() {
-        let set = SetAttr { mode, uid, gid, ..SetAttr::default() };
+    if uid.is_some() || gid.is_some() {
+        let set = SetAttr { uid, gid, ..SetAttr::default() };
         let root = Cred::root();
         (_, now) = match door {
-            Some(door) => door.setattr(share, node, &root, set, false).await?,
+            Some((door, share)) => door.setattr(share, node, &root, set, false).await?,
             None => node.setattr(&root, set, false).await?,
         };
     }
-    let mut record = head(&now).to_vec();
-    record.extend(sd.emit());
+    let mut mode = list.mode(Owner::of(&now));
+    if now.kind != Kind::Dir {
+        // That a file may be run is said by whoever made it so on a Unix host, not by FILE_EXECUTE that comes with reading.
+        mode &= 0o666 | attr.mode & 0o111;
+    }
     match door {
-        Some(door) => door.side_set(share, node, NAME, Some(&record), what::SECURITY).await?,
-        None => node.side_set(NAME, Some(&record)).await?,
+        Some((door, share)) => door.acl_set(share, node, &list, mode).await?,
+        None => node.acl_set(&list, mode).await?,
     }
     Ok(())
 }
@@ -471,7 +457,7 @@ mod tests {
             let bob = Ace::allow(sid_of_uid(2000), mask::FILE_READ, 0);
             w.set(1000, &n.1, part::DACL, list(vec![bob])).await.unwrap();
             let attr = n.1.getattr().await.unwrap();
-            assert_eq!(attr.mode, 0o400, "nobody's class has what only one user has");
+            assert_eq!(attr.mode, 0, "nobody's class has what only one user has");
             assert_eq!(w.may(2000, &n, mask::GENERIC_READ).await, Ok(mask::FILE_READ));
             assert_eq!(w.may(2000, &n, mask::WRITE_DATA).await, Err(Status::ACCESS_DENIED));
             let owner = w.may(1000, &n, mask::READ_DATA).await;
@@ -516,26 +502,46 @@ mod tests {
 
     #[test]
     fn new_files_inherit_what_the_directory_has() {
-        use crate::dtyp::descriptor::flag::{CONTAINER_INHERIT, OBJECT_INHERIT};
+        use vfs::acl::flag::{CONTAINER_INHERIT, OBJECT_INHERIT};
         block_on(async {
             let w = world();
             let (dir, file) = w.file().await;
             let tree = w.tree(1000);
             let attr = file.getattr().await.unwrap();
-            inherit(&tree, &w.share, &dir, (&file, &attr), None).await.unwrap();
-            assert_eq!(stored(&file, &attr).await.unwrap(), None, "nothing to inherit");
+            inherit(&tree, &dir, (&file, &attr), None).await.unwrap();
+            assert_eq!(file.acl(&attr).await.unwrap(), None, "nothing to inherit");
             let all =
                 Ace::allow(Sid::everyone(), mask::FILE_READ, OBJECT_INHERIT | CONTAINER_INHERIT);
             w.set(1000, &dir, part::DACL, list(vec![all])).await.unwrap();
-            inherit(&tree, &w.share, &dir, (&file, &attr), None).await.unwrap();
-            let attr = file.getattr().await.unwrap();
+            let set = SetAttr { mode: Some(0o666), umask: 0o022, ..SetAttr::default() };
+            let door = w.namespace.by(None);
+            let root = Cred::root();
+            let made = door.create(&w.share, &dir, &root, b"g", CreateHow::Guarded, set).await;
+            let (node, attr) = made.map(|m| (m.node, m.attr)).unwrap();
+            inherit(&tree, &dir, (&node, &attr), None).await.unwrap();
             assert_eq!(attr.mode & 0o777, 0o444);
-            let sd = stored(&file, &attr).await.unwrap().unwrap();
+            let sd = descriptor(&node, &attr).await.unwrap();
             assert_eq!(sd.dacl.unwrap().aces, [Ace::allow(Sid::everyone(), mask::FILE_READ, 0)]);
             assert_eq!(
                 may_add(&tree, &dir, &dir.getattr().await.unwrap(), false).await,
                 Err(Status::ACCESS_DENIED)
             );
+        });
+    }
+
+    #[test]
+    fn where_a_list_passes_nothing_on_owner_and_system_have_all() {
+        block_on(async {
+            let w = world();
+            let (dir, file) = w.file().await;
+            w.set(1000, &dir, part::DACL, list(vec![])).await.unwrap();
+            let attr = file.getattr().await.unwrap();
+            inherit(&w.tree(1000), &dir, (&file, &attr), None).await.unwrap();
+            let attr = file.getattr().await.unwrap();
+            let sd = descriptor(&file, &attr).await.unwrap();
+            let all = |sid| Ace::allow(sid, mask::FILE_ALL, 0);
+            assert_eq!(sd.dacl.unwrap().aces, [all(sid_of_uid(1000)), all(Sid::system())]);
+            assert_eq!(attr.mode & 0o777, 0o600);
         });
     }
 }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use iobuf::{Account, Buf, Pool};
 
+use crate::acl::Acl;
 use crate::dos::{self, Dos};
 use crate::error::{VfsError, VfsResult};
 use crate::outside;
@@ -240,6 +241,14 @@ pub trait Node: Send + Sync + 'static {
         name: &'a str,
         value: Option<&'a [u8]>,
     ) -> BoxFuture<'a, VfsResult<()>>;
+    /// The access control list that is kept with the node, as mode bits leave it; `None` where none is, or the host was given one
+    /// of its own since. By it the node judges every caller. `attr` was just seen.
+    fn acl<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Option<Arc<Acl>>>>;
+    /// As clients are shown it: the one that is kept, the host's own, or what mode bits say.
+    fn acl_shown<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Arc<Acl>>>;
+    /// Keeps a list, and sets the nine mode bits that stand for it where nobody knows of lists. It replaces a list of the host's
+    /// own. Nobody is asked for permission. Errors as [`Node::side_set`].
+    fn acl_set<'a>(&'a self, acl: &'a Acl, mode: u32) -> BoxFuture<'a, VfsResult<()>>;
     /// What Windows clients have set on the node. `attr` was just seen: by its change time a backend knows whether it has the
     /// record still.
     fn dos<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Dos>> {

@@ -4,6 +4,7 @@
 //! hold no backend: they go through [`namespace`], which asks `state` before data or names are touched.
 
 pub mod accounts;
+pub mod acl;
 pub mod backend;
 pub mod dos;
 pub mod engine;
@@ -16,6 +17,7 @@ pub mod names;
 pub mod namespace;
 pub mod outside;
 mod perm;
+mod rights;
 pub mod streams;
 pub mod types;
 pub mod watch;

@@ -13,6 +13,7 @@ use crate::dos::Dos;
 use crate::error::{VfsError, VfsResult};
 use crate::keeper::{Keeper, Patience};
 use crate::names::Names;
+use crate::rights::heritage;
 use crate::types::*;
 use crate::watch::{Action, Hub, what};
 
@@ -320,6 +321,11 @@ impl<'a> Door<'a> {
         self.keeper.before_patiently(node.id(), self.who, op, range, self.patience).await
     }
 
+    /// Before attributes are changed by other ways than [`Door::setattr`].
+    pub(crate) async fn before_attributes(&self, node: &NodeRef) -> VfsResult<()> {
+        self.before(node, Operation::Attributes, Range::ALL).await
+    }
+
     /// What a listing of a directory shows has changed. Told when it has, so that who lists it again sees it.
     fn listing_changed(&self, dir: &NodeRef) {
         let who = self.parent.map(|client| Who { client, holder: None });
@@ -440,8 +446,13 @@ impl<'a> Door<'a> {
         {
             self.before(&node, Operation::Write, Range::ALL).await?;
         }
-        let made = dir.create(cred, name, how, set).await?;
+        let heritage = heritage(dir).await?;
+        let mut made = dir.create(cred, name, how, heritage.masked(set)).await?;
         if made.created {
+            if let Err(e) = heritage.give(&mut made, set.mode).await {
+                let _ = dir.unlink(&Cred::root(), name).await;
+                return Err(e);
+            }
             self.made(share, dir, name, &made, what::FILE_NAME).await;
         } else if cuts {
             self.watches.post_node(share.id, &made.node, what::SIZE | what::LAST_WRITE).await;
@@ -473,7 +484,12 @@ impl<'a> Door<'a> {
         set: SetAttr,
     ) -> VfsResult<Made> {
         writable(share)?;
-        let made = dir.mkdir(cred, name, set).await?;
+        let heritage = heritage(dir).await?;
+        let mut made = dir.mkdir(cred, name, heritage.masked(set)).await?;
+        if let Err(e) = heritage.give(&mut made, set.mode).await {
+            let _ = dir.rmdir(&Cred::root(), name).await;
+            return Err(e);
+        }
         self.made(share, dir, name, &made, what::DIR_NAME).await;
         Ok(made)
     }
@@ -505,7 +521,7 @@ impl<'a> Door<'a> {
         set: SetAttr,
     ) -> VfsResult<Made> {
         writable(share)?;
-        let made = dir.mknod(cred, name, special, set).await?;
+        let made = dir.mknod(cred, name, special, heritage(dir).await?.masked(set)).await?;
         self.made(share, dir, name, &made, what::FILE_NAME).await;
         Ok(made)
     }

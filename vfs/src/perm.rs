@@ -1,6 +1,8 @@
-//! Permission by mode bits (POSIX.1-2017 section 4.5).
+//! Permission by mode bits (POSIX.1-2017 section 4.5), or by an access control list (RFC 8881 section 6.2.1.3).
 
-use crate::types::{Cred, Kind};
+use crate::acl::{Owner, mask};
+use crate::error::{VfsError, VfsResult};
+use crate::types::{Access, Cred, Kind, SetAttr, SetTime};
 
 /// Read data, or list names.
 pub(crate) const R: u32 = 4;
@@ -23,4 +25,113 @@ pub(crate) fn rights(kind: Kind, mode: u32, uid: u32, gid: u32, cred: &Cred) -> 
         0
     };
     mode >> shift & 7
+}
+
+/// What an operation needs: rights of a list, and the mode bits that stand for them where there is none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Need {
+    /// All of these.
+    pub(crate) rights: u32,
+    /// All of these.
+    pub(crate) bits: u32,
+}
+
+/// Read data, or list names.
+pub(crate) const READ: Need = Need { rights: mask::READ_DATA, bits: R };
+/// Write data.
+pub(crate) const WRITE: Need = Need { rights: mask::WRITE_DATA, bits: W };
+/// Read and write data.
+pub(crate) const BOTH: Need = Need { rights: mask::READ_DATA | mask::WRITE_DATA, bits: R | W };
+/// Run a program, or look names up.
+pub(crate) const EXECUTE: Need = Need { rights: mask::EXECUTE, bits: X };
+/// Add a name that is no directory's.
+pub(crate) const ADD_FILE: Need = Need { rights: mask::WRITE_DATA, bits: W | X };
+/// Add a directory.
+pub(crate) const ADD_DIR: Need = Need { rights: mask::APPEND_DATA, bits: W | X };
+/// Remove names.
+pub(crate) const REMOVE: Need = Need { rights: mask::DELETE_CHILD, bits: W | X };
+/// Give a directory another one above it: lists have no right for that.
+pub(crate) const CHANGE_PARENT: Need = Need { rights: 0, bits: W };
+/// Read extended attributes.
+pub(crate) const READ_XATTR: Need = Need { rights: mask::READ_EA, bits: R };
+/// Change extended attributes.
+pub(crate) const WRITE_XATTR: Need = Need { rights: mask::WRITE_EA, bits: W };
+
+/// What it takes to add a node of this kind.
+pub(crate) fn adding(kind: Kind) -> Need {
+    if kind == Kind::Dir { ADD_DIR } else { ADD_FILE }
+}
+
+/// [`VfsError::Access`] where a list gives `allowed` and that is not enough.
+pub(crate) fn enough(allowed: u32, need: Need) -> VfsResult<()> {
+    if allowed & need.rights == need.rights { Ok(()) } else { Err(VfsError::Access) }
+}
+
+/// Each bit of [`Access`] and what it takes on a node of this kind; bits that mean nothing there are left out.
+pub(crate) fn of_access(kind: Kind) -> &'static [(u32, Need)] {
+    const XATTRS: [(u32, Need); 3] = [
+        (Access::XATTR_READ, READ_XATTR),
+        (Access::XATTR_WRITE, WRITE_XATTR),
+        (Access::XATTR_LIST, READ_XATTR),
+    ];
+    const APPEND: Need = Need { rights: mask::APPEND_DATA, bits: W };
+    const OF_FILE: [(u32, Need); 7] = [
+        (Access::READ, READ),
+        (Access::MODIFY, WRITE),
+        (Access::EXTEND, APPEND),
+        (Access::EXECUTE, EXECUTE),
+        XATTRS[0],
+        XATTRS[1],
+        XATTRS[2],
+    ];
+    const OF_DIR: [(u32, Need); 8] = [
+        (Access::READ, READ),
+        (Access::LOOKUP, EXECUTE),
+        (Access::MODIFY, ADD_FILE),
+        (Access::EXTEND, ADD_FILE),
+        (Access::DELETE, REMOVE),
+        XATTRS[0],
+        XATTRS[1],
+        XATTRS[2],
+    ];
+    if kind == Kind::Dir { &OF_DIR } else { &OF_FILE }
+}
+
+/// Whether a list that gives the caller `allowed` lets it change these attributes; their size is data. The owner may always change
+/// mode and times, as POSIX says.
+pub(crate) fn may_set(allowed: u32, cred: &Cred, owner: Owner, set: &SetAttr) -> VfsResult<()> {
+    let owns = cred.uid == owner.uid;
+    let has = |right: u32| allowed & right != 0;
+    // WRITE_OWNER lets somebody take a file, not give it away (RFC 8881 section 6.2.1.3.1).
+    let gives_away = set.uid.is_some_and(|uid| uid != owner.uid && uid != cred.uid);
+    let takes = set.uid.is_some_and(|uid| uid != owner.uid) || set.gid.is_some() && !owns;
+    let foreign = set.gid.is_some_and(|gid| gid != owner.gid && !cred.in_group(gid));
+    let times = [set.atime, set.mtime];
+    let dated = times.iter().any(|t| matches!(t, Some(SetTime::At(_))));
+    let may_date = owns
+        || has(mask::WRITE_ATTRIBUTES)
+        || !dated && times != [None, None] && has(mask::WRITE_DATA)
+        || times == [None, None];
+    if gives_away
+        || foreign
+        || takes && !has(mask::WRITE_OWNER)
+        || set.mode.is_some() && !owns && !has(mask::WRITE_DAC)
+        || !may_date
+    {
+        return Err(VfsError::Perm);
+    }
+    Ok(())
+}
+
+/// The mode that a caller sets which is judged by a list: the kernel takes set-id bits from whoever has no right to them, and
+/// would not from the gateway.
+pub(crate) fn settable(mode: u32, cred: &Cred, owner: Owner) -> u32 {
+    let mut mode = mode & 0o7777;
+    if cred.uid != owner.uid {
+        mode &= !0o4000;
+    }
+    if cred.uid != 0 && !cred.in_group(owner.gid) {
+        mode &= !0o2000;
+    }
+    mode
 }

@@ -133,6 +133,9 @@ pub enum SetTime {
 pub struct SetAttr {
     /// Permission bits.
     pub mode: Option<u32>,
+    /// Of something new: permission bits that `mode` loses unless its directory passes an access control list on (RFC 8275
+    /// section 5). Of what exists: nothing.
+    pub umask: u32,
     /// Owner.
     pub uid: Option<u32>,
     /// Group.

@@ -106,6 +106,13 @@ on_local_as_root!(
     rights::set_id_bits_go_when_others_write,
     rights::access_says_what_would_happen,
     rights::extended_attributes_need_permission,
+    lists::a_list_decides_about_data,
+    lists::a_changed_mode_acts_on_the_list_and_keeps_it,
+    lists::a_list_says_who_changes_attributes,
+    lists::a_list_decides_about_names,
+    lists::a_list_decides_about_renames,
+    lists::a_list_goes_with_its_file,
+    lists::what_is_made_inherits,
 );
 
 #[test]

@@ -1,11 +1,13 @@
 //! NFS version 4 (RFC 8881, RFC 7862): a session of minor version 1 or 2, its operations, its callbacks.
 
+mod acl;
 mod attrs;
 mod callback;
 mod compound;
 mod files;
 mod session;
 
+pub use acl::Ace;
 pub use attrs::{Attr, bitmap};
 pub use callback::{Recall, Recalls};
 pub use compound::{Compound, Results};

@@ -267,6 +267,33 @@ impl Smb {
             .ok_or_else(|| Error::Protocol("FileStandardInformation is cut short".into()))
     }
 
+    /// Parts of the security descriptor of an open file, as they came.
+    pub async fn security(&self, file: &SmbFile, parts: u32) -> Result<Vec<u8>> {
+        let request = query_info::Request {
+            info_type: query_info::info_type::SECURITY,
+            class: 0,
+            output_len: LIST_BYTES,
+            additional: parts,
+            flags: 0,
+            file: file.id,
+            input: Vec::new(),
+        };
+        let answer = self.plain(Command::QueryInfo, request.emit()).await?;
+        Ok(query_info::Response::parse(&answer.message).map_err(malformed)?.buffer.to_vec())
+    }
+
+    /// Sets parts of the security descriptor of an open file.
+    pub async fn set_security(&self, file: &SmbFile, parts: u32, sd: Vec<u8>) -> Result<()> {
+        let request = set_info::Request {
+            info_type: query_info::info_type::SECURITY,
+            class: 0,
+            additional: parts,
+            file: file.id,
+            buffer: sd,
+        };
+        self.plain(Command::SetInfo, request.emit()).await.map(drop)
+    }
+
     /// The names in a directory, without `.` and `..`.
     pub async fn list(&self, directory: &str) -> Result<Vec<Entry>> {
         let mask = access::READ_DATA | access::READ_ATTRIBUTES;

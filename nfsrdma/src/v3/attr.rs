@@ -101,6 +101,7 @@ pub(super) fn decode_sattr(r: &mut Reader<'_>) -> XdrResult<SetAttr> {
     }
     Ok(SetAttr {
         mode: opt(r, Reader::u32)?.map(|m| m & 0o7777),
+        umask: 0,
         uid: opt(r, Reader::u32)?,
         gid: opt(r, Reader::u32)?,
         size: opt(r, Reader::u64)?,

@@ -14,6 +14,8 @@ pub const BITMAP_WORDS_MAX: usize = 64;
 pub const ATTR_VALUES_MAX: usize = 64 * 1024;
 /// Bytes of an owner's name.
 pub const OWNER_MAX: usize = 256;
+/// Entries of an access control list that a client sets.
+pub const ACES_MAX: usize = 1_024;
 /// Bytes of data in one READ or WRITE.
 pub const IO_MAX: usize = 1 << 20;
 /// Bytes of a reply of minor version 0, RPC header included: one READ of the largest size and its surroundings.

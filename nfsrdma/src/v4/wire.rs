@@ -182,6 +182,7 @@ pub mod attr {
         TIME_MODIFY = 53;
         TIME_MODIFY_SET = 54;
         MOUNTED_ON_FILEID = 55;
+        DACL = 58;
         MODE_SET_MASKED = 74;
         SUPPATTR_EXCLCREAT = 75;
         FS_CHARSET_CAP = 76;

@@ -1,6 +1,6 @@
 //! Access control lists and security descriptors (MS-DTYP sections 2.4.4 to 2.4.6), in the self-relative form that travels.
 
-use super::Sid;
+use super::{Sid, sid};
 use crate::wire::{Fields, Malformed, Parsed, range};
 
 /// Bits of [`SecurityDescriptor::control`] (MS-DTYP section 2.4.6).
@@ -23,25 +23,7 @@ pub mod control {
     pub const SELF_RELATIVE: u16 = 0x8000;
 }
 
-/// Types of entries that are understood (MS-DTYP section 2.4.4.1); the others are carried as they came.
-#[allow(missing_docs)]
-pub mod kind {
-    pub const ALLOWED: u8 = 0;
-    pub const DENIED: u8 = 1;
-    pub const AUDIT: u8 = 2;
-    pub const ALARM: u8 = 3;
-    pub const MANDATORY_LABEL: u8 = 0x11;
-}
-
-/// Flags of an entry (MS-DTYP section 2.4.4.1).
-#[allow(missing_docs)]
-pub mod flag {
-    pub const OBJECT_INHERIT: u8 = 0x01;
-    pub const CONTAINER_INHERIT: u8 = 0x02;
-    pub const NO_PROPAGATE: u8 = 0x04;
-    pub const INHERIT_ONLY: u8 = 0x08;
-    pub const INHERITED: u8 = 0x10;
-}
+pub use vfs::acl::{flag, kind};
 
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +81,7 @@ impl Ace {
             kind::ALLOWED..=kind::ALARM | kind::MANDATORY_LABEL => {
                 let mut b = Fields::new(body, 0);
                 let mask = b.u32("Mask")?;
-                Ok(Self::Simple { kind, flags, mask, sid: Sid::read(&mut b)? })
+                Ok(Self::Simple { kind, flags, mask, sid: sid::read(&mut b)? })
             }
             _ => Ok(Self::Other { kind, flags, body: body.to_vec() }),
         }
@@ -163,6 +145,13 @@ impl Acl {
         let mut f = Fields::new(body, 0);
         let aces = (0..count).map(|_| Ace::read(&mut f)).collect::<Parsed<_>>()?;
         Ok(Self { revision, aces })
+    }
+
+    /// Its bytes.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.wire_len());
+        self.put(&mut out);
+        out
     }
 
     fn put(&self, out: &mut Vec<u8>) {

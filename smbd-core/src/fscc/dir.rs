@@ -161,8 +161,8 @@ impl Level {
             facts.standard.links = f.u32("HardLinks")?;
             facts.reparse_tag = f.u32("ReparseTag")?;
             facts.posix.mode = f.u32("Mode")?;
-            facts.posix.owner = crate::dtyp::Sid::read(&mut f)?;
-            facts.posix.group = crate::dtyp::Sid::read(&mut f)?;
+            facts.posix.owner = crate::dtyp::sid::read(&mut f)?;
+            facts.posix.group = crate::dtyp::sid::read(&mut f)?;
         }
         let len = usize::try_from(f.u32("FileNameLength")?).unwrap_or(usize::MAX);
         match self {

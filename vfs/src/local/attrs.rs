@@ -5,6 +5,9 @@
 //! caller costs several times as much as most operations; elsewhere, and to learn why something is refused, it is
 //! asked with `faccessat2` as the caller. For reads and writes of a regular file its owner needs no
 //! permission: he may have opened it before he took it away (RFC 1813 section 4.4).
+//!
+//! Where an access control list is kept with a file ([`super::acl`]), the list decides and the kernel is not asked: what the list
+//! allows is done as the process.
 
 use rustix::fs::{AtFlags, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 
@@ -12,7 +15,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::acl::Owner;
 use crate::error::{VfsError, VfsResult};
+use crate::perm::{self, Need, R, W, X};
 use crate::types::*;
 
 use super::Volume;
@@ -23,13 +28,9 @@ use super::sys;
 /// How long the kernel's clock for change times can stand still, and then some.
 const TICK: Duration = Duration::from_millis(50);
 
-const R: i32 = libc::R_OK;
-const W: i32 = libc::W_OK;
-const X: i32 = libc::X_OK;
-
 impl LocalNode {
     /// What mode, owner and group give the caller, where nothing else counts.
-    fn rights(&self, cred: &Cred, attr: &Attr) -> Option<i32> {
+    fn rights(&self, cred: &Cred, attr: &Attr) -> Option<u32> {
         let volume = &self.volume;
         let who = volume.identity.effective(cred);
         if volume.identity.is_single() || !volume.posix || self.fixed.load(Ordering::Relaxed) {
@@ -38,13 +39,12 @@ impl LocalNode {
         if who.uid != 0 && self.has_list(attr) {
             return None;
         }
-        let rights = crate::perm::rights(self.kind, attr.mode, attr.uid, attr.gid, who);
-        i32::try_from(rights).ok()
+        Some(perm::rights(self.kind, attr.mode, attr.uid, attr.gid, who))
     }
 
-    /// The file has an access control list, or it is not known. Remembered until its change time moves; a change
+    /// The file has an access control list of the host's own, or it is not known. Remembered until its change time moves; a change
     /// time that is very recent may stand for more than one change and is not trusted.
-    fn has_list(&self, attr: &Attr) -> bool {
+    pub(super) fn has_list(&self, attr: &Attr) -> bool {
         if let Some((ctime, has)) = *lock(&self.listed)
             && ctime == attr.ctime
         {
@@ -60,39 +60,55 @@ impl LocalNode {
         has
     }
 
-    /// The caller may do all of `mode`; `attr` was just seen.
-    fn permitted(&self, cred: &Cred, mode: i32, attr: &Attr) -> VfsResult<()> {
-        if self.rights(cred, attr).is_some_and(|r| r & mode == mode) {
+    /// What the list that is kept with the file gives the caller; `None` where there is none, and for the superuser.
+    pub(super) fn by_list(&self, cred: &Cred, attr: &Attr) -> VfsResult<Option<u32>> {
+        if cred.uid == 0 {
+            return Ok(None);
+        }
+        Ok(self.do_acl(attr)?.map(|acl| acl.allowed(cred, Owner::of(attr))))
+    }
+
+    /// The caller may do what needs this; `attr` was just seen.
+    pub(super) fn permitted(&self, cred: &Cred, need: Need, attr: &Attr) -> VfsResult<()> {
+        if let Some(allowed) = self.by_list(cred, attr)? {
+            return perm::enough(allowed, need);
+        }
+        if self.rights(cred, attr).is_some_and(|r| r & need.bits == need.bits) {
             return Ok(());
         }
-        self.volume.identity.run(cred, || sys::access(self.fd(), mode))
+        self.volume.identity.run(cred, || sys::access(self.fd(), need.bits))
     }
 
     /// As above, for a caller whose attributes are not at hand.
-    pub(super) fn permitted_now(&self, cred: &Cred, mode: i32) -> VfsResult<()> {
-        self.permitted(cred, mode, &self.attr()?)
+    pub(super) fn permitted_now(&self, cred: &Cred, need: Need) -> VfsResult<()> {
+        self.permitted(cred, need, &self.attr()?)
     }
 
     /// Runs a call that looks up or changes names in this directory and creates nothing: as the process, if the caller has
-    /// the permission `mode` that it takes, else as the caller, so that the kernel says what is wrong.
+    /// the permission that it needs, else as the caller, so that the kernel says what is wrong.
     pub(super) fn on_names<T: Send>(
         &self,
         cred: &Cred,
-        mode: i32,
+        need: Need,
         attr: Option<&Attr>,
         f: impl FnOnce() -> VfsResult<T> + Send,
     ) -> VfsResult<T> {
-        let identity = &self.volume.identity;
-        if !identity.differs(cred) {
-            return f();
+        if cred.uid == 0 {
+            return self.volume.identity.run(cred, f);
         }
         let attr = match attr {
             Some(attr) => *attr,
             None => self.attr()?,
         };
         // In a sticky directory it matters whose the file is.
-        let plain = mode & W == 0 || attr.mode & 0o1000 == 0;
-        if plain && self.rights(cred, &attr).is_some_and(|r| r & mode == mode) {
+        let sticky = need.bits & W != 0 && attr.mode & 0o1000 != 0;
+        if let Some(allowed) = self.by_list(cred, &attr)? {
+            perm::enough(allowed, need)?;
+            return if sticky && cred.uid != attr.uid { Err(VfsError::Perm) } else { f() };
+        }
+        let identity = &self.volume.identity;
+        let enough = |rights: u32| !sticky && rights & need.bits == need.bits;
+        if !identity.differs(cred) || self.rights(cred, &attr).is_some_and(enough) {
             return f();
         }
         identity.run(cred, f)
@@ -100,23 +116,21 @@ impl LocalNode {
 
     /// May read or write the data of this file, of which `attr` was just seen.
     pub(super) fn may_use_data(&self, cred: &Cred, attr: &Attr, write: bool) -> VfsResult<()> {
-        let who = self.volume.identity.effective(cred);
-        if who.uid == 0 || who.uid == attr.uid {
+        if cred.uid == 0 || cred.uid == attr.uid {
             return Ok(());
         }
-        if write {
-            return self.permitted(cred, W, attr);
+        let who = self.volume.identity.effective(cred);
+        let owns = who.uid == 0 || who.uid == attr.uid;
+        if owns && self.by_list(cred, attr)?.is_none() {
+            return Ok(());
         }
-        self.readable(cred, attr)
+        if write { self.permitted(cred, perm::WRITE, attr) } else { self.readable(cred, attr) }
     }
 
     /// May read, or may execute, which an NFS client can do only by reading.
     fn readable(&self, cred: &Cred, attr: &Attr) -> VfsResult<()> {
-        if self.rights(cred, attr).is_some_and(|r| r & (R | X) != 0) {
-            return Ok(());
-        }
-        match self.permitted(cred, R, attr) {
-            Err(VfsError::Access) => self.permitted(cred, X, attr),
+        match self.permitted(cred, perm::READ, attr) {
+            Err(VfsError::Access) => self.permitted(cred, perm::EXECUTE, attr),
             other => other,
         }
     }
@@ -128,8 +142,8 @@ impl LocalNode {
         }
         let attr = self.attr()?;
         match (read, write) {
-            (true, true) => self.permitted(cred, R | W, &attr)?,
-            (false, true) => self.permitted(cred, W, &attr)?,
+            (true, true) => self.permitted(cred, perm::BOTH, &attr)?,
+            (false, true) => self.permitted(cred, perm::WRITE, &attr)?,
             (true, false) => self.readable(cred, &attr)?,
             (false, false) => {}
         }
@@ -137,34 +151,30 @@ impl LocalNode {
     }
 
     pub(super) fn do_access(&self, cred: &Cred, wanted: Access) -> VfsResult<Access> {
-        let dir = self.kind == Kind::Dir;
-        // Each bit and what it takes.
-        let needs = [
-            (Access::READ, R),
-            (Access::LOOKUP, if dir { X } else { 0 }),
-            (Access::MODIFY, if dir { W | X } else { W }),
-            (Access::EXTEND, if dir { W | X } else { W }),
-            (Access::DELETE, if dir { W | X } else { 0 }),
-            (Access::EXECUTE, if dir { 0 } else { X }),
-            (Access::XATTR_READ, R),
-            (Access::XATTR_WRITE, W),
-            (Access::XATTR_LIST, R),
-        ];
-        let asked = |bit: u32, need: i32| wanted.0 & bit != 0 && need != 0;
-        let all = needs.iter().filter(|(b, n)| asked(*b, *n)).fold(0, |m, (_, n)| m | n);
-        let mut may = match self.rights(cred, &self.attr()?) {
-            Some(rights) => rights & all,
-            None => self.ask(cred, all)?,
+        const CHANGES: u32 =
+            Access::MODIFY | Access::EXTEND | Access::DELETE | Access::XATTR_WRITE;
+        let attr = self.attr()?;
+        let asked = || perm::of_access(self.kind).iter().filter(|(bit, _)| wanted.0 & bit != 0);
+        let may = match self.by_list(cred, &attr)? {
+            Some(allowed) => asked()
+                .filter(|(_, need)| allowed & need.rights == need.rights)
+                .fold(0, |may, (bit, _)| may | bit),
+            None => {
+                let all = asked().fold(0, |all, (_, need)| all | need.bits);
+                let rights = match self.rights(cred, &attr) {
+                    Some(rights) => rights & all,
+                    None => self.ask(cred, all)?,
+                };
+                asked()
+                    .filter(|(_, need)| rights & need.bits == need.bits)
+                    .fold(0, |may, (bit, _)| may | bit)
+            }
         };
-        if self.volume.read_only {
-            may &= !W;
-        }
-        let granted = needs.iter().filter(|(b, n)| asked(*b, *n) && may & n == *n);
-        Ok(Access(granted.fold(0, |m, (b, _)| m | b)))
+        Ok(Access(if self.volume.read_only { may & !CHANGES } else { may }))
     }
 
     /// Which of `all` the kernel grants.
-    fn ask(&self, cred: &Cred, all: i32) -> VfsResult<i32> {
+    fn ask(&self, cred: &Cred, all: u32) -> VfsResult<u32> {
         self.volume.identity.run(cred, || {
             if all == 0 || sys::access(self.fd(), all).is_ok() {
                 return Ok(all);
@@ -209,24 +219,40 @@ impl LocalNode {
             Some(_) => Some(self.data_fd(true)?),
             None => None,
         };
-        let done = self.setting(cred, set, attr, || {
+        let mut mode = set.mode;
+        let listed = self.by_list(cred, attr)?;
+        if let Some(allowed) = listed {
+            let owner = Owner::of(attr);
+            perm::may_set(allowed, cred, owner, set)?;
+            mode = mode.map(|mode| perm::settable(mode, cred, owner));
+        }
+        let rest = || {
             if set.uid.is_some() || set.gid.is_some() {
                 self.chown(set.uid, set.gid)?;
             }
-            if let Some(mode) = set.mode {
+            if let Some(mode) = mode {
                 self.chmod(mode)?;
             }
-            if let (Some(size), Some(fd)) = (set.size, &data) {
+            Ok(())
+        };
+        let times = || match (set.atime, set.mtime) {
+            (None, None) => Ok(()),
+            (atime, mtime) => self.utimes(atime, mtime),
+        };
+        let cut = || match (set.size, &data) {
+            (Some(size), Some(fd)) => {
                 rustix::fs::ftruncate(fd, size).map_err(|e| match VfsError::from(e) {
                     VfsError::Invalid => VfsError::TooBig,
                     e => e,
-                })?;
+                })
             }
-            if set.atime.is_some() || set.mtime.is_some() {
-                self.utimes(set.atime, set.mtime)?;
-            }
-            Ok(())
-        });
+            _ => Ok(()),
+        };
+        let done = match listed {
+            // As the caller, so that the kernel takes set-id bits away.
+            Some(_) => rest().and_then(|()| self.volume.identity.run(cred, cut)).and_then(|()| times()),
+            None => self.setting(cred, set, attr, || rest().and_then(|()| cut()).and_then(|()| times())),
+        };
         self.changed();
         done
     }

@@ -47,7 +47,7 @@ impl LocalNode {
     ) -> VfsResult<(Vec<DirEntry>, bool)> {
         let dir = self.dir_fd()?;
         // This also finds out whether the directory is gone: a removed one would list as empty.
-        self.permitted_now(cred, libc::R_OK)?;
+        self.permitted_now(cred, crate::perm::READ)?;
         let entries_max = entries_max.min(ENTRIES_MAX);
         let mut kept = lock(&self.listing);
         let mut listing = match kept.take() {

@@ -33,6 +33,7 @@
 //! *Process-wide effects.* Opening a backend sets the umask to 0 (clients send the modes they want; default ACLs are the
 //! kernel's business) and raises the soft limit of open files to the hard one.
 
+mod acl;
 mod apart;
 mod attrs;
 mod cache;

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use crate::backend::{Made, Node, check_name};
 use crate::engine::threads;
 use crate::error::{VfsError, VfsResult};
+use crate::perm::{self, Need};
 use crate::types::*;
 
 use super::data::DataFd;
@@ -87,7 +88,7 @@ impl LocalNode {
         self.find(cred, dir, name).map_err(|e| self.or_stale(e))
     }
 
-    fn find(
+    pub(super) fn find(
         &self,
         cred: &Cred,
         dir: BorrowedFd<'_>,
@@ -105,7 +106,7 @@ impl LocalNode {
             let fd = rustix::fs::openat(dir, name, PATH, Mode::empty())?;
             self.opened(fd)
         };
-        volume.cache.with_room(|| self.on_names(cred, libc::X_OK, None, find))
+        volume.cache.with_room(|| self.on_names(cred, perm::EXECUTE, None, find))
     }
 
     /// The record of what was just opened, and its attributes.
@@ -120,13 +121,13 @@ impl LocalNode {
     fn parent(&self, cred: &Cred, dir: BorrowedFd<'_>) -> VfsResult<(Arc<LocalNode>, Attr)> {
         if self.is_root() {
             let me = self.strong()?;
-            self.permitted_now(cred, libc::X_OK)?;
+            self.permitted_now(cred, perm::EXECUTE)?;
             return Ok((me, self.attr()?));
         }
         let volume = &self.volume;
         let flags = PATH | OFlags::DIRECTORY;
         let open = || Ok(rustix::fs::openat(dir, c"..", flags, Mode::empty())?);
-        let fd = volume.cache.with_room(|| self.on_names(cred, libc::X_OK, None, open))?;
+        let fd = volume.cache.with_room(|| self.on_names(cred, perm::EXECUTE, None, open))?;
         // This directory may have been moved out since it was last looked at.
         if !volume.is_inside(fd.as_fd())? {
             return Err(VfsError::Stale);
@@ -162,13 +163,14 @@ impl LocalNode {
         for _ in 0..RACES_MAX {
             let volume = &self.volume;
             let make = || Ok(rustix::fs::openat(dir, name, flags, mode)?);
-            match volume.cache.with_room(|| volume.identity.run(cred, make)) {
-                Ok(file) => {
+            let make = || self.making(cred, perm::ADD_FILE, (dir, name), &before, make);
+            match volume.cache.with_room(make) {
+                Ok((file, given)) => {
                     // Following, because the name there is a link to the file.
                     let again = || volume.reopen(file.as_fd(), OFlags::PATH);
                     let path = volume.cache.with_room(again)?;
                     set.mode = None;
-                    return self.made(cred, path, Some(file), &set, before);
+                    return self.made((cred, given), path, Some(file), &set, before);
                 }
                 Err(VfsError::Exists) if how != CreateHow::Guarded => {}
                 Err(e) => return Err(self.or_stale(e)),
@@ -217,7 +219,7 @@ impl LocalNode {
     /// Finishes what was just made: record, further attributes, the directory afterwards.
     fn made(
         &self,
-        cred: &Cred,
+        (cred, given): (&Cred, bool),
         path: OwnedFd,
         file: Option<OwnedFd>,
         set: &SetAttr,
@@ -231,7 +233,9 @@ impl LocalNode {
         }
         let mut set = *set;
         let who = self.volume.identity.effective(cred);
-        if who.uid != 0 {
+        if given {
+            self.given_to(cred, &mut set, &before, &stat.attr);
+        } else if who.uid != 0 {
             // Like the kernel's server: an ordinary user's file is his own, whatever owner the client names.
             set.uid = None;
             set.gid = set.gid.filter(|g| who.in_group(*g));
@@ -242,7 +246,8 @@ impl LocalNode {
         let attr = if set == SetAttr::default() {
             node.take(&stat)
         } else {
-            node.apply(cred, &set, &stat.attr)?;
+            let process = Cred::root();
+            node.apply(if given { &process } else { cred }, &set, &stat.attr)?;
             node.attr()?
         };
         let dir = DirChange { before, after: self.attr()?, atomic: false };
@@ -254,15 +259,18 @@ impl LocalNode {
         &self,
         cred: &Cred,
         name: &[u8],
+        need: Need,
         set: &SetAttr,
         make: impl FnOnce(BorrowedFd<'_>) -> Result<(), Errno> + Send,
     ) -> VfsResult<Made> {
         let dir = self.change_name(name)?;
         let before = self.attr()?;
-        self.volume.identity.run(cred, || Ok(make(dir)?)).map_err(|e| self.or_stale(e))?;
+        let ((), given) = self
+            .making(cred, need, (dir, name), &before, || Ok(make(dir)?))
+            .map_err(|e| self.or_stale(e))?;
         let open = || Ok(rustix::fs::openat(dir, name, PATH, Mode::empty())?);
         let path = self.volume.cache.with_room(open)?;
-        self.made(cred, path, None, set, before)
+        self.made((cred, given), path, None, set, before)
     }
 
     pub(super) fn do_mkdir(&self, cred: &Cred, name: &[u8], mut set: SetAttr) -> VfsResult<Made> {
@@ -273,7 +281,7 @@ impl LocalNode {
             set.mode = Some(mode);
         }
         let mode = Mode::from_raw_mode(mode & 0o1777);
-        self.make(cred, name, &set, |dir| rustix::fs::mkdirat(dir, name, mode))
+        self.make(cred, name, perm::ADD_DIR, &set, |dir| rustix::fs::mkdirat(dir, name, mode))
     }
 
     pub(super) fn do_symlink(
@@ -287,7 +295,7 @@ impl LocalNode {
             return Err(VfsError::Invalid);
         }
         (set.size, set.mode) = (None, None);
-        self.make(cred, name, &set, |dir| rustix::fs::symlinkat(target, dir, name))
+        self.make(cred, name, perm::ADD_FILE, &set, |dir| rustix::fs::symlinkat(target, dir, name))
     }
 
     pub(super) fn do_mknod(
@@ -305,7 +313,9 @@ impl LocalNode {
             Special::Fifo => (FileType::Fifo, 0),
             Special::Socket => (FileType::Socket, 0),
         };
-        self.make(cred, name, &set, |dir| rustix::fs::mknodat(dir, name, kind, mode, dev))
+        self.make(cred, name, perm::ADD_FILE, &set, |dir| {
+            rustix::fs::mknodat(dir, name, kind, mode, dev)
+        })
     }
 
     pub(super) async fn do_unlink(&self, cred: &Cred, name: &[u8]) -> VfsResult<DirChange> {
@@ -340,10 +350,15 @@ impl LocalNode {
         let dir = self.fd();
         let before = self.attr()?;
         let victim = self.known(seen);
-        self.on_names(cred, libc::W_OK | libc::X_OK, Some(&before), || {
-            rustix::fs::unlinkat(dir, name, flags).map_err(refused)
-        })
-        .map_err(|e| self.or_stale(e))?;
+        let remove = || rustix::fs::unlinkat(dir, name, flags).map_err(refused);
+        let done = match self.on_names(cred, perm::REMOVE, Some(&before), remove) {
+            Err(e @ (VfsError::Access | VfsError::Perm)) => {
+                // Its own list may let the caller remove it all the same.
+                self.may_take_away(cred, (dir, name), &before).map_err(|_| e).and_then(|()| remove())
+            }
+            other => other,
+        };
+        done.map_err(|e| self.or_stale(e))?;
         self.changed();
         lost_a_name(victim);
         Ok(DirChange { before, after: self.attr()?, atomic: false })
@@ -365,6 +380,7 @@ impl LocalNode {
         let stays = there.as_ref().is_some_and(|t| {
             stat::of_name(old, from).is_ok_and(|f| (f.dev, f.ino) == (t.dev, t.ino))
         });
+        let victim_there = there.is_some();
         let victim = self.known(there);
         let rename = || {
             if !replace {
@@ -376,8 +392,19 @@ impl LocalNode {
                 e => refused(e),
             })
         };
-        if self.ino == target.ino && self.dev == target.dev {
-            self.on_names(cred, libc::W_OK | libc::X_OK, Some(&before), rename)
+        let here = self.ino == target.ino && self.dev == target.dev;
+        let listed = self.by_list(cred, &before)?.is_some()
+            || !here && target.by_list(cred, &to_before)?.is_some();
+        if listed {
+            self.may_take_away(cred, (old, from), &before)?;
+            let is_dir = stat::of_name(old, from)?.attr.kind;
+            target.permitted(cred, perm::adding(is_dir), &to_before)?;
+            if victim_there && !stays {
+                target.may_take_away(cred, (new, to), &to_before)?;
+            }
+            rename()
+        } else if here {
+            self.on_names(cred, perm::REMOVE, Some(&before), rename)
         } else {
             self.volume.identity.run(cred, rename)
         }
@@ -409,12 +436,12 @@ impl LocalNode {
         let before = target.attr()?;
         let mut room = [0u8; 12];
         let number = decimal(self.fd().as_raw_fd(), &mut room);
-        self.volume
-            .identity
-            .run(cred, || {
-                let follow = AtFlags::SYMLINK_FOLLOW;
-                Ok(rustix::fs::linkat(&self.volume.proc_fd, number, into, name, follow)?)
-            })
+        let link = || {
+            let follow = AtFlags::SYMLINK_FOLLOW;
+            Ok(rustix::fs::linkat(&self.volume.proc_fd, number, into, name, follow)?)
+        };
+        target
+            .making(cred, perm::ADD_FILE, (into, name), &before, link)
             .map_err(|e| {
                 let gone = e == VfsError::NotFound && self.attr().is_ok_and(|a| a.nlink == 0);
                 if gone { VfsError::Stale } else { target.or_stale(e) }

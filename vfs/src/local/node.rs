@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use iobuf::Buf;
 
+use crate::acl::Acl;
 use crate::backend::{BoxFuture, Made, Node, NodeRef, ReadInto, ready};
 use crate::dos::Dos;
 use crate::engine::threads::Turns;
@@ -64,8 +65,10 @@ pub(super) struct LocalNode {
     pub(super) size: AtomicU64,
     /// Immutable or append-only when it was last looked at.
     pub(super) fixed: AtomicBool,
-    /// Whether it has an access control list, and the change time for which that holds.
+    /// Whether the host's own means gave it an access control list, and the change time for which that holds.
     pub(super) listed: Mutex<Option<(Time, bool)>>,
+    /// The list that is kept with it, and the change time for which that holds.
+    pub(super) acl: Mutex<Option<(Time, Option<Arc<Acl>>)>>,
     /// What Windows clients have set, and the change time for which that holds.
     pub(super) dos: Mutex<Option<(Time, Dos)>>,
     /// Sweeps since it was used, and its place in the clock.
@@ -106,6 +109,7 @@ impl LocalNode {
             size: AtomicU64::new(stat.attr.size),
             fixed: AtomicBool::new(stat.fixed),
             listed: Mutex::new(None),
+            acl: Mutex::new(None),
             dos: Mutex::new(None),
             age: AtomicU8::new(0),
             slot: AtomicUsize::new(NO_SLOT),
@@ -485,6 +489,18 @@ impl Node for LocalNode {
         value: Option<&'a [u8]>,
     ) -> BoxFuture<'a, VfsResult<()>> {
         ready(self.do_side_set(name, value))
+    }
+
+    fn acl<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Option<Arc<Acl>>>> {
+        ready(self.do_acl(attr))
+    }
+
+    fn acl_shown<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Arc<Acl>>> {
+        ready(self.do_acl_shown(attr))
+    }
+
+    fn acl_set<'a>(&'a self, acl: &'a Acl, mode: u32) -> BoxFuture<'a, VfsResult<()>> {
+        ready(self.do_acl_set(acl, mode))
     }
 
     fn dos<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Dos>> {

@@ -86,6 +86,7 @@ impl LocalNode {
             },
         };
         *lock(&self.dos) = None;
+        *lock(&self.acl) = None;
         self.changed();
         done.map_err(|e| match e {
             // `user.` attributes of what is neither file nor directory.

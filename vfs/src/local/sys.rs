@@ -80,7 +80,7 @@ pub(crate) fn open_by_handle(mount: BorrowedFd<'_>, kind: i32, bytes: &[u8]) -> 
 }
 
 /// `faccessat2` of the file itself with the thread's file system identity. `mode`: `R_OK`, `W_OK`, `X_OK`.
-pub(crate) fn access(fd: BorrowedFd<'_>, mode: i32) -> VfsResult<()> {
+pub(crate) fn access(fd: BorrowedFd<'_>, mode: u32) -> VfsResult<()> {
     // SAFETY: the path is an empty C string; nothing is written to memory of ours.
     check(unsafe {
         libc::syscall(

@@ -1,7 +1,7 @@
 //! Extended attributes of the `user.` space.
 //!
 //! *Operation.* By the kernel's calls on open files and directories, as the caller, because the kernel asks for read or
-//! write permission on the file at each call. Linux has no `user.` attributes on anything else.
+//! write permission on the file at each call; where a list is kept with the file, by what the list says. Linux has no `user.` attributes on anything else.
 //!
 //! *Errors.* [`VfsError::NoXattr`] for a name that is not there; [`VfsError::NotSupported`] where the file cannot have any.
 
@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags, XattrFlags};
 
 use crate::engine::limits::XATTR_MAX;
 use crate::error::{VfsError, VfsResult};
+use crate::perm::{self, Need};
 use crate::types::*;
 
 use super::node::LocalNode;
@@ -56,8 +57,15 @@ impl LocalNode {
     fn with_xattrs<T: Send>(
         &self,
         cred: &Cred,
+        need: Need,
         f: impl FnOnce(BorrowedFd<'_>) -> VfsResult<T> + Send,
     ) -> VfsResult<T> {
+        let listed = self.by_list(cred, &self.attr()?)?;
+        if let Some(allowed) = listed {
+            perm::enough(allowed, need)?;
+        }
+        let process = Cred::root();
+        let cred = if listed.is_some() { &process } else { cred };
         match self.kind {
             Kind::File => {
                 let fd = self.data_fd(false)?;
@@ -77,7 +85,9 @@ impl LocalNode {
             return Err(VfsError::NoXattr);
         }
         let name = full(name)?;
-        self.with_xattrs(cred, |fd| growing(|room| rustix::fs::fgetxattr(fd, &name[..], room)))
+        self.with_xattrs(cred, perm::READ_XATTR, |fd| {
+            growing(|room| rustix::fs::fgetxattr(fd, &name[..], room))
+        })
     }
 
     pub(super) fn do_xattr_set(
@@ -101,7 +111,9 @@ impl LocalNode {
             XattrHow::Replace => XattrFlags::REPLACE,
         };
         let before = self.attr()?;
-        self.with_xattrs(cred, |fd| Ok(rustix::fs::fsetxattr(fd, &name[..], value, flags)?))?;
+        self.with_xattrs(cred, perm::WRITE_XATTR, |fd| {
+            Ok(rustix::fs::fsetxattr(fd, &name[..], value, flags)?)
+        })?;
         self.changed();
         Ok((before, self.attr()?))
     }
@@ -113,7 +125,9 @@ impl LocalNode {
         }
         let name = full(name)?;
         let before = self.attr()?;
-        self.with_xattrs(cred, |fd| Ok(rustix::fs::fremovexattr(fd, &name[..])?))?;
+        self.with_xattrs(cred, perm::WRITE_XATTR, |fd| {
+            Ok(rustix::fs::fremovexattr(fd, &name[..])?)
+        })?;
         self.changed();
         Ok((before, self.attr()?))
     }
@@ -123,8 +137,8 @@ impl LocalNode {
             return Ok(Vec::new());
         }
         // The kernel lists names to everybody; a client needs the right to read (RFC 8276 section 8.4.3).
-        self.permitted_now(cred, libc::R_OK)?;
-        let list = self.with_xattrs(cred, |fd| growing(|room| rustix::fs::flistxattr(fd, room)))?;
+        self.permitted_now(cred, perm::READ_XATTR)?;
+        let list = self.with_xattrs(cred, perm::READ_XATTR, |fd| growing(|room| rustix::fs::flistxattr(fd, room)))?;
         let names = list.split(|b| *b == 0).filter_map(|n| n.strip_prefix(PREFIX));
         let names = names.filter(|n| !n.starts_with(HIDDEN));
         Ok(names.map(<[u8]>::to_vec).collect())

@@ -1,12 +1,15 @@
 //! Attributes, permission and extended attributes in memory, by the rules of Linux.
 
+use std::sync::Arc;
+
+use crate::acl::{self, Acl, Kept};
 use crate::backend::check_side_name;
 use crate::engine::limits::{SIDE_MAX, XATTR_MAX};
 use crate::error::{VfsError, VfsResult};
+use crate::perm;
 use crate::types::*;
 
 use super::node::{Inner, MemNode, now};
-use super::perm::{R, W, X};
 use super::{NODE_BYTES, SIZE_MAX};
 
 /// Longest name of an extended attribute: Linux's 255 with the prefix that we do not keep.
@@ -48,6 +51,9 @@ impl Inner {
         if cred.uid == 0 {
             return Ok(());
         }
+        if let Some(allowed) = self.by_list(kind, cred) {
+            return perm::may_set(allowed, cred, self.owner(), set);
+        }
         let owner = self.is_owner(cred);
         let gives_away = set.uid.is_some_and(|uid| uid != self.uid);
         let leaves_group = set.gid.is_some_and(|gid| gid != self.gid && !cred.in_group(gid));
@@ -61,7 +67,7 @@ impl Inner {
             if times != [Some(SetTime::Now); 2] {
                 return Err(VfsError::Perm);
             }
-            self.permit(kind, cred, W)?;
+            self.permit(kind, cred, perm::WRITE)?;
         }
         Ok(())
     }
@@ -84,10 +90,10 @@ impl Inner {
         if let Some(mode) = set.mode
             && kind != Kind::Symlink
         {
-            self.mode = mode & 0o7777;
-            if cred.uid != 0 && !cred.in_group(self.gid) {
-                self.mode &= !0o2000;
-            }
+            self.mode = match cred.uid {
+                0 => mode & 0o7777,
+                _ => perm::settable(mode, cred, self.owner()),
+            };
         }
         self.set_times(set)?;
         self.touched();
@@ -126,27 +132,19 @@ impl MemNode {
     }
 
     pub(super) fn do_access(&self, cred: &Cred, wanted: Access) -> Access {
-        let mut rights = self.lock().rights(self.kind, cred);
+        const CHANGES: u32 =
+            Access::MODIFY | Access::EXTEND | Access::DELETE | Access::XATTR_WRITE;
+        let inner = self.lock();
+        let list = inner.by_list(self.kind, cred);
+        let rights = inner.rights(self.kind, cred);
+        let has = |need: perm::Need| match list {
+            Some(allowed) => allowed & need.rights == need.rights,
+            None => rights & need.bits == need.bits,
+        };
+        let granted = perm::of_access(self.kind).iter().filter(|(_, need)| has(*need));
+        let mut may = granted.fold(0, |may, (bit, _)| may | bit);
         if self.volume.read_only {
-            rights &= !W;
-        }
-        let dir = self.kind == Kind::Dir;
-        let names = if dir { W | X } else { W };
-        let mut may = 0;
-        for (bit, need) in [
-            (Access::READ, R),
-            (Access::LOOKUP, if dir { X } else { 0 }),
-            (Access::MODIFY, names),
-            (Access::EXTEND, names),
-            (Access::DELETE, if dir { names } else { 0 }),
-            (Access::EXECUTE, if dir { 0 } else { X }),
-            (Access::XATTR_READ, R),
-            (Access::XATTR_WRITE, W),
-            (Access::XATTR_LIST, R),
-        ] {
-            if need != 0 && rights & need == need {
-                may |= bit;
-            }
+            may &= !CHANGES;
         }
         Access(may & wanted.0)
     }
@@ -156,12 +154,12 @@ impl MemNode {
         inner.file()?;
         if write {
             self.volume.writable()?;
-            inner.permit(self.kind, cred, W)?;
+            inner.permit(self.kind, cred, perm::WRITE)?;
         }
         if read {
-            let executes = !write && inner.permit(self.kind, cred, X).is_ok();
+            let executes = !write && inner.permit(self.kind, cred, perm::EXECUTE).is_ok();
             if !executes {
-                inner.permit(self.kind, cred, R)?;
+                inner.permit(self.kind, cred, perm::READ)?;
             }
         }
         Ok(self.attr_of(&inner))
@@ -177,7 +175,7 @@ impl MemNode {
             return Err(VfsError::NotSupported);
         }
         let inner = self.lock();
-        inner.permit(self.kind, cred, R)?;
+        inner.permit(self.kind, cred, perm::READ_XATTR)?;
         inner.xattrs.get(name).map(|(v, _)| v.clone()).ok_or(VfsError::NoXattr)
     }
 
@@ -197,7 +195,7 @@ impl MemNode {
             return Err(VfsError::NotSupported);
         }
         let mut inner = self.lock();
-        inner.permit(self.kind, cred, W)?;
+        inner.permit(self.kind, cred, perm::WRITE_XATTR)?;
         match (how, inner.xattrs.contains_key(name)) {
             (XattrHow::Create, true) => return Err(VfsError::Exists),
             (XattrHow::Replace, false) => return Err(VfsError::NoXattr),
@@ -220,7 +218,7 @@ impl MemNode {
         self.volume.writable()?;
         check_xattr_name(name)?;
         let mut inner = self.lock();
-        inner.permit(self.kind, cred, W)?;
+        inner.permit(self.kind, cred, perm::WRITE_XATTR)?;
         let before = self.attr_of(&inner);
         inner.xattrs.remove(name).ok_or(VfsError::NoXattr)?;
         inner.touched();
@@ -249,14 +247,26 @@ impl MemNode {
                 }
             }
         }
+        if name == acl::NAME {
+            inner.acl = value.and_then(Kept::decode).map(Arc::new);
+        }
         inner.touched();
+        Ok(())
+    }
+
+    pub(super) fn do_acl_set(&self, acl: &Acl, mode: u32) -> VfsResult<()> {
+        let owner = self.lock().owner();
+        let kept = Kept { mode: mode & 0o777, owner, acl: acl.clone() };
+        self.do_side_set(acl::NAME, Some(&kept.encode()))?;
+        let mut inner = self.lock();
+        inner.mode = inner.mode & 0o7000 | mode & 0o777;
         Ok(())
     }
 
     pub(super) fn do_xattr_list(&self, cred: &Cred) -> VfsResult<Vec<Vec<u8>>> {
         let inner = self.lock();
         if self.has_xattrs() {
-            inner.permit(self.kind, cred, R)?;
+            inner.permit(self.kind, cred, perm::READ_XATTR)?;
         }
         Ok(inner.xattrs.keys().cloned().collect())
     }

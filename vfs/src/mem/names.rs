@@ -8,11 +8,11 @@ use std::sync::Arc;
 use crate::backend::{Made, Node, check_name};
 use crate::engine::limits::ENTRIES_MAX;
 use crate::error::{VfsError, VfsResult};
+use crate::perm;
 use crate::types::*;
 
 use super::node::{Body, Dir, Entry, Inner, MemNode};
 use super::pages::Pages;
-use super::perm::{R, W, X};
 use super::{NAME_MAX, ROOT};
 
 impl MemNode {
@@ -20,7 +20,7 @@ impl MemNode {
     fn child(&self, cred: &Cred, name: &[u8]) -> VfsResult<Option<Arc<MemNode>>> {
         let mut inner = self.lock();
         inner.dir()?;
-        inner.permit(Kind::Dir, cred, X)?;
+        inner.permit(Kind::Dir, cred, perm::EXECUTE)?;
         Ok(inner.dir()?.get(name).cloned())
     }
 
@@ -29,7 +29,7 @@ impl MemNode {
             let above = {
                 let mut inner = self.lock();
                 let parent = inner.dir()?.parent.clone();
-                inner.permit(Kind::Dir, cred, X)?;
+                inner.permit(Kind::Dir, cred, perm::EXECUTE)?;
                 // The root has none: it is its own parent.
                 parent.upgrade().or_else(|| self.me.upgrade()).ok_or(VfsError::Stale)?
             };
@@ -51,7 +51,7 @@ impl MemNode {
     ) -> VfsResult<(Vec<DirEntry>, bool)> {
         let mut inner = self.lock();
         inner.dir()?;
-        inner.permit(Kind::Dir, cred, R)?;
+        inner.permit(Kind::Dir, cred, perm::READ)?;
         let dir = inner.dir()?;
         let from = cookie.saturating_add(1).max(DirEntry::COOKIE_MIN);
         let mut rest = dir.entries.range(from..);
@@ -182,7 +182,7 @@ impl MemNode {
             return Err(VfsError::Exists);
         }
         if matches!(kind, Kind::Block | Kind::Char) && cred.uid != 0 {
-            self.lock().permit(Kind::Dir, cred, W | X)?;
+            self.lock().permit(Kind::Dir, cred, perm::ADD_FILE)?;
             return Err(VfsError::Perm);
         }
         self.add_new(cred, name, kind, inner, &SetAttr { size: None, ..set })
@@ -199,7 +199,7 @@ impl MemNode {
     ) -> VfsResult<Made> {
         let mut here = self.lock();
         here.dir()?;
-        here.permit(Kind::Dir, cred, W | X)?;
+        here.permit(Kind::Dir, cred, perm::adding(kind))?;
         let before = self.attr_of(&here);
         if here.mode & 0o2000 != 0 {
             inner.gid = here.gid;
@@ -240,7 +240,7 @@ impl MemNode {
         let before = self.attr_of(&here);
         {
             let mut inner = victim.lock();
-            here.permit_removal(cred, &inner)?;
+            here.permit_removal(cred, &inner, victim.kind)?;
             match (dir, victim.kind == Kind::Dir) {
                 (true, false) => return Err(VfsError::NotDir),
                 (false, true) => return Err(VfsError::IsDir),
@@ -279,7 +279,7 @@ impl MemNode {
         let entry = Entry::new(&self.volume, name, me)?;
         let mut there = target.lock();
         there.dir()?;
-        there.permit(Kind::Dir, cred, W | X)?;
+        there.permit(Kind::Dir, cred, perm::ADD_FILE)?;
         let before = target.attr_of(&there);
         let attr = {
             let mut inner = self.lock();
@@ -371,17 +371,17 @@ impl MemNode {
         target: &MemNode,
         old: Option<&MemNode>,
     ) -> VfsResult<()> {
-        self.lock().permit_removal(cred, &moved.lock())?;
+        self.lock().permit_removal(cred, &moved.lock(), moved.kind)?;
         let is_dir = moved.kind == Kind::Dir;
         if is_dir && target.is_below(moved) {
             return Err(VfsError::Invalid);
         }
         match old {
-            None => target.lock().permit(Kind::Dir, cred, W | X)?,
+            None => target.lock().permit(Kind::Dir, cred, perm::adding(moved.kind))?,
             Some(old) => {
                 let there = target.lock();
                 let mut inner = old.lock();
-                there.permit_removal(cred, &inner)?;
+                there.permit_removal(cred, &inner, old.kind)?;
                 match (is_dir, old.kind == Kind::Dir) {
                     (true, false) => return Err(VfsError::NotDir),
                     (false, true) => return Err(VfsError::IsDir),
@@ -394,7 +394,7 @@ impl MemNode {
         }
         if is_dir && self.id != target.id {
             // Its `..` changes.
-            moved.lock().permit(Kind::Dir, cred, W)?;
+            moved.lock().permit(Kind::Dir, cred, perm::CHANGE_PARENT)?;
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use iobuf::Buf;
 
+use crate::acl::{Acl, Kept};
 use crate::backend::{BoxFuture, Made, Node, NodeRef, ReadInto, ready};
 use crate::error::{VfsError, VfsResult};
 use crate::types::*;
@@ -43,6 +44,8 @@ pub(super) struct Inner {
     pub(super) btime: Time,
     pub(super) change: u64,
     pub(super) xattrs: BTreeMap<Vec<u8>, (Vec<u8>, Charge)>,
+    /// What is kept of it as the access control list.
+    pub(super) acl: Option<Arc<Kept>>,
     /// Side data.
     pub(super) side: BTreeMap<String, (Vec<u8>, Charge)>,
     /// A directory that it was last entered in, and under which name.
@@ -133,6 +136,7 @@ impl Inner {
             btime: now,
             change: 1,
             xattrs: BTreeMap::new(),
+            acl: None,
             side: BTreeMap::new(),
             home: (Weak::new(), Box::default()),
             verifier: None,
@@ -502,6 +506,22 @@ impl Node for MemNode {
 
     fn side_get<'a>(&'a self, name: &'a str) -> BoxFuture<'a, VfsResult<Option<Vec<u8>>>> {
         ready(self.do_side_get(name))
+    }
+
+    fn acl<'a>(&'a self, _attr: &'a Attr) -> BoxFuture<'a, VfsResult<Option<Arc<Acl>>>> {
+        let inner = self.lock();
+        ready(Ok(inner.acl(self.kind).map(|acl| Arc::new(acl.into_owned()))))
+    }
+
+    fn acl_shown<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Arc<Acl>>> {
+        let inner = self.lock();
+        let acl = inner.acl(self.kind).map(std::borrow::Cow::into_owned);
+        let is_dir = self.kind == Kind::Dir;
+        ready(Ok(Arc::new(acl.unwrap_or_else(|| Acl::of_mode(attr.mode, is_dir)))))
+    }
+
+    fn acl_set<'a>(&'a self, acl: &'a Acl, mode: u32) -> BoxFuture<'a, VfsResult<()>> {
+        ready(self.do_acl_set(acl, mode))
     }
 
     fn side_set<'a>(

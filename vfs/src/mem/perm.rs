@@ -1,19 +1,45 @@
 //! Permission for nodes in memory.
 
+use std::borrow::Cow;
+
+use crate::acl::{Acl, Owner, mask};
 use crate::error::{VfsError, VfsResult};
-pub(super) use crate::perm::{R, W, X};
+pub(super) use crate::perm::Need;
+use crate::perm;
 use crate::types::{Cred, Kind};
 
 use super::node::Inner;
 
 impl Inner {
-    /// The bits of `R | W | X` that `cred` has on a node of this kind.
-    pub(super) fn rights(&self, kind: Kind, cred: &Cred) -> u32 {
-        crate::perm::rights(kind, self.mode, self.uid, self.gid, cred)
+    pub(super) fn owner(&self) -> Owner {
+        Owner { uid: self.uid, gid: self.gid }
     }
 
-    pub(super) fn permit(&self, kind: Kind, cred: &Cred, wanted: u32) -> VfsResult<()> {
-        if self.rights(kind, cred) & wanted == wanted { Ok(()) } else { Err(VfsError::Access) }
+    /// The access control list, as the mode leaves it.
+    pub(super) fn acl(&self, kind: Kind) -> Option<Cow<'_, Acl>> {
+        let kept = self.acl.as_ref()?;
+        Some(kept.now(self.owner(), self.mode, kind == Kind::Dir))
+    }
+
+    /// What the list gives the caller; `None` where there is none, and for the superuser.
+    pub(super) fn by_list(&self, kind: Kind, cred: &Cred) -> Option<u32> {
+        if cred.uid == 0 {
+            return None;
+        }
+        self.acl(kind).map(|acl| acl.allowed(cred, self.owner()))
+    }
+
+    /// The bits of `R | W | X` that the mode gives `cred` on a node of this kind.
+    pub(super) fn rights(&self, kind: Kind, cred: &Cred) -> u32 {
+        perm::rights(kind, self.mode, self.uid, self.gid, cred)
+    }
+
+    pub(super) fn permit(&self, kind: Kind, cred: &Cred, need: Need) -> VfsResult<()> {
+        if let Some(allowed) = self.by_list(kind, cred) {
+            return perm::enough(allowed, need);
+        }
+        let enough = self.rights(kind, cred) & need.bits == need.bits;
+        if enough { Ok(()) } else { Err(VfsError::Access) }
     }
 
     /// For data of a regular file: the owner may use what he has open (RFC 1813 section 4.4), and what may be executed
@@ -22,9 +48,11 @@ impl Inner {
         if cred.uid == self.uid {
             return Ok(());
         }
-        let rights = self.rights(Kind::File, cred);
-        let enough = if write { rights & W } else { rights & (R | X) };
-        if enough != 0 { Ok(()) } else { Err(VfsError::Access) }
+        if write {
+            return self.permit(Kind::File, cred, perm::WRITE);
+        }
+        let executes = self.permit(Kind::File, cred, perm::EXECUTE).is_ok();
+        if executes { Ok(()) } else { self.permit(Kind::File, cred, perm::READ) }
     }
 
     /// The owner or the superuser.
@@ -32,9 +60,13 @@ impl Inner {
         cred.uid == 0 || cred.uid == self.uid
     }
 
-    /// May remove or replace `victim` in this directory.
-    pub(super) fn permit_removal(&self, cred: &Cred, victim: &Inner) -> VfsResult<()> {
-        self.permit(Kind::Dir, cred, W | X)?;
+    /// May remove or replace `victim`, of this kind, in this directory: by the right to remove names here, or by the one to
+    /// remove it (RFC 8881 section 6.2.1.3.2).
+    pub(super) fn permit_removal(&self, cred: &Cred, victim: &Inner, kind: Kind) -> VfsResult<()> {
+        if victim.by_list(kind, cred).is_some_and(|allowed| allowed & mask::DELETE != 0) {
+            return Ok(());
+        }
+        self.permit(Kind::Dir, cred, perm::REMOVE)?;
         let sticky = self.mode & 0o1000 != 0;
         if sticky && !self.is_owner(cred) && !victim.is_owner(cred) {
             return Err(VfsError::Perm);

@@ -9,6 +9,7 @@ use vfs::*;
 pub(crate) mod anycase;
 pub(crate) mod crowd;
 pub(crate) mod data;
+pub(crate) mod lists;
 pub(crate) mod names;
 pub(crate) mod rights;
 pub(crate) mod streams;

@@ -1,10 +1,13 @@
 //! The values of attributes as clients ask for them (RFC 8881 section 5, RFC 7862 section 12, RFC 8275, RFC 8276).
 
+use std::sync::Arc;
+
+use vfs::acl::{Acl, Owner, mask};
 use vfs::{Attr, Capabilities, FsStat, Kind, Time};
 
-use super::Bitmap;
+use super::{Bitmap, acl};
 use crate::fh::Fh;
-use crate::v4::compound::{Compound, Object};
+use crate::v4::compound::{Compound, Located, Object};
 use crate::v4::limits::IO_MAX;
 use crate::v4::pseudo;
 use crate::v4::status::Status;
@@ -77,6 +80,9 @@ const WRITE_ONLY: Bitmap = Bitmap::of(&[
     attr::MODE_UMASK,
 ]);
 
+/// They need a look at the access control list, with those that hang on whether there are any.
+const LISTS: Bitmap = Bitmap::of(&[attr::ACL, attr::DACL]);
+
 /// They need a look at the volume.
 const OF_VOLUME: Bitmap = Bitmap::of(&[
     attr::FILES_AVAIL,
@@ -89,6 +95,8 @@ const OF_VOLUME: Bitmap = Bitmap::of(&[
 
 /// They need a look at the node.
 const OF_NODE: Bitmap = Bitmap::of(&[
+    attr::ACL,
+    attr::DACL,
     attr::TYPE,
     attr::CHANGE,
     attr::SIZE,
@@ -118,6 +126,13 @@ pub fn supported(minor: u32, caps: &Capabilities) -> Bitmap {
     if minor >= 1 {
         all = all.or(&MINOR_1);
     }
+    // Lists are kept as extended attributes are.
+    if caps.xattr {
+        all.add(attr::ACL);
+        if minor >= 1 {
+            all.add(attr::DACL);
+        }
+    }
     if minor >= 2 {
         all = all.or(&MINOR_2);
         if caps.reflink {
@@ -131,6 +146,8 @@ pub fn supported(minor: u32, caps: &Capabilities) -> Bitmap {
 pub struct Facts {
     fh: Fh,
     attr: Attr,
+    /// Where it was asked for.
+    acl: Option<Arc<Acl>>,
     /// `fsid4`.
     fsid: (u64, u64),
     mounted_on: u64,
@@ -168,6 +185,7 @@ impl Facts {
             return Ok(Self {
                 fh,
                 attr,
+                acl: None,
                 fsid: pseudo::FSID,
                 mounted_on: attr.fileid,
                 caps: pseudo::CAPABILITIES,
@@ -191,6 +209,7 @@ impl Facts {
         Ok(Self {
             fh,
             attr,
+            acl: list(l, want, &attr).await?,
             fsid: pseudo::fsid_of(&l.share, attr.fsid),
             mounted_on,
             caps: backend.capabilities(),
@@ -206,6 +225,7 @@ impl Facts {
         Self {
             fh: Fh::EMPTY,
             attr,
+            acl: None,
             fsid: pseudo::FSID,
             mounted_on: fileid,
             caps: pseudo::CAPABILITIES,
@@ -218,6 +238,9 @@ impl Facts {
     /// Writes `fattr4` with those of `want` that there are.
     pub fn encode(&self, want: &Bitmap, out: &mut Writer) {
         let mut have = want.and(&supported(self.minor, &self.caps)).without(&WRITE_ONLY);
+        if self.acl.is_none() {
+            have = have.without(&LISTS);
+        }
         if self.attr.btime.is_none() {
             have = have.without(&Bitmap::of(&[attr::TIME_CREATE]));
         }
@@ -248,7 +271,9 @@ impl Facts {
             }
             attr::LEASE_TIME => out.u32(self.lease_secs),
             attr::RDATTR_ERROR => out.u32(Status::Ok.to_u32()),
-            attr::ACLSUPPORT => out.u32(0),
+            attr::ACL => acl::encode(self.acl.as_deref().unwrap_or(&Acl::default()), out),
+            attr::DACL => acl::encode_dacl(self.acl.as_deref().unwrap_or(&Acl::default()), out),
+            attr::ACLSUPPORT => out.u32(if self.caps.xattr { acl::SUPPORT } else { 0 }),
             attr::CANSETTIME
             | attr::CASE_PRESERVING
             | attr::CHOWN_RESTRICTED
@@ -294,6 +319,19 @@ impl Facts {
             _ => debug_assert!(false, "attribute {number} has no value"),
         }
     }
+}
+
+/// The list of a node, where it is asked for. One that was set is shown to those whom it lets see it; links have none.
+async fn list(at: &Located, want: &Bitmap, attr: &Attr) -> Result<Option<Arc<Acl>>, Status> {
+    if want.and(&LISTS).is_empty() || attr.kind == Kind::Symlink {
+        return Ok(None);
+    }
+    if let Some(acl) = at.node.acl(attr).await?
+        && acl.allowed(&at.cred, Owner::of(attr)) & mask::READ_CONTROL == 0
+    {
+        return Err(Status::Access);
+    }
+    Ok(Some(at.node.acl_shown(attr).await?))
 }
 
 /// Attributes that a client may not ask for (RFC 8881 sections 5.5 and 18.7.3).

@@ -1,6 +1,7 @@
 //! Attributes: sets of them ([`Bitmap`]), their values as a client asks for them ([`Facts`]), and those that a client sets
 //! ([`ToSet`]).
 
+mod acl;
 mod bitmap;
 mod get;
 mod set;

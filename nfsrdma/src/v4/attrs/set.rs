@@ -1,8 +1,11 @@
 //! Attributes that a client sets: SETATTR, CREATE and OPEN.
 
-use vfs::{SetAttr, SetTime, Time};
+use vfs::acl::{Acl, control};
+use vfs::namespace::Door;
+use vfs::{SetAttr, SetTime, Time, VfsResult};
 
-use super::Bitmap;
+use super::{Bitmap, acl};
+use crate::v4::compound::Located;
 use crate::v4::limits::{ATTR_VALUES_MAX, OWNER_MAX};
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
@@ -11,6 +14,8 @@ use crate::xdr::{Reader, XdrResult};
 /// What can be set at all.
 const SETTABLE: Bitmap = Bitmap::of(&[
     attr::SIZE,
+    attr::ACL,
+    attr::DACL,
     attr::MODE,
     attr::OWNER,
     attr::OWNER_GROUP,
@@ -19,6 +24,12 @@ const SETTABLE: Bitmap = Bitmap::of(&[
     attr::MODE_SET_MASKED,
     attr::MODE_UMASK,
 ]);
+
+/// Control bits that are the list's.
+const OF_LIST: u16 = control::DACL_PRESENT
+    | control::DACL_DEFAULTED
+    | control::DACL_AUTO_INHERITED
+    | control::DACL_PROTECTED;
 
 /// What the attributes are set for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,10 +41,12 @@ pub enum Purpose {
 }
 
 /// Attributes to set, and which they are by number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToSet {
     /// As the volume understands them.
     pub set: SetAttr,
+    /// An access control list, to be set after everything else (RFC 8881 section 6.4.1.3).
+    pub acl: Option<Acl>,
     /// Bits of the mode to change (`mode_set_masked`): value and mask.
     pub mode_masked: Option<(u32, u32)>,
     /// Which attributes the client named.
@@ -41,8 +54,14 @@ pub struct ToSet {
 }
 
 impl ToSet {
-    /// The attributes that set permission bits.
-    pub const MODES: Bitmap = Bitmap::of(&[attr::MODE, attr::MODE_SET_MASKED, attr::MODE_UMASK]);
+    /// The attributes that set permission.
+    pub const PERMISSION: Bitmap = Bitmap::of(&[
+        attr::ACL,
+        attr::DACL,
+        attr::MODE,
+        attr::MODE_SET_MASKED,
+        attr::MODE_UMASK,
+    ]);
 
     /// Decodes a `fattr4`; `supported` is what the volume has in this minor version.
     /// ATTRNOTSUPP for attributes that there are not, INVAL for those that cannot be set, BADOWNER for owners that are no
@@ -63,6 +82,9 @@ impl ToSet {
         if !named.is_within(&SETTABLE) {
             return Err(Status::Inval);
         }
+        if named.has(attr::ACL) && named.has(attr::DACL) {
+            return Err(Status::Inval);
+        }
         check_modes(&named, purpose)?;
         let start = r.position();
         let mut all = Self { named, ..Self::default() };
@@ -79,21 +101,35 @@ impl ToSet {
         let set = &mut self.set;
         match number {
             attr::SIZE => set.size = Some(r.u64()?),
+            attr::ACL => self.acl = Some(acl::decode(r)?),
+            attr::DACL => self.acl = Some(acl::decode_dacl(r)?),
             attr::MODE => set.mode = Some(mode(r.u32()?)?),
-            attr::OWNER => set.uid = Some(owner(r.opaque(OWNER_MAX)?)?),
-            attr::OWNER_GROUP => set.gid = Some(owner(r.opaque(OWNER_MAX)?)?),
+            attr::OWNER => set.uid = Some(principal(r.opaque(OWNER_MAX)?)?),
+            attr::OWNER_GROUP => set.gid = Some(principal(r.opaque(OWNER_MAX)?)?),
             attr::TIME_ACCESS_SET => set.atime = Some(set_time(r)?),
             attr::TIME_MODIFY_SET => set.mtime = Some(set_time(r)?),
             attr::MODE_SET_MASKED => self.mode_masked = Some((mode(r.u32()?)?, mode(r.u32()?)?)),
             attr::MODE_UMASK => {
-                // RFC 8275 section 5: there is no default ACL that would keep the umask from applying.
-                let (wanted, umask) = (mode(r.u32()?)?, r.u32()?);
-                set.mode = Some(wanted & !(umask & 0o777));
+                // RFC 8275 section 5: whether the umask applies is seen where the directory is.
+                set.mode = Some(mode(r.u32()?)?);
+                set.umask = r.u32()? & 0o777;
             }
             // Invariant: `decode` refuses everything else.
             _ => return Err(Status::AttrNotSupp),
         }
         Ok(())
+    }
+
+    /// Sets the list that the client named, if it has named one, on behalf of the caller. What Windows clients keep beside the
+    /// list stays.
+    pub async fn apply_acl(&self, door: &Door<'_>, at: &Located) -> VfsResult<()> {
+        let Some(acl) = &self.acl else { return Ok(()) };
+        let attr = at.node.getattr().await?;
+        let before = at.node.acl(&attr).await?;
+        let mut new = before.map(|acl| Acl::clone(&acl)).unwrap_or_default();
+        new.control = new.control & !OF_LIST | acl.control;
+        (new.entries, new.revision) = (acl.entries.clone(), acl.revision);
+        door.acl_change(&at.share, &at.node, &at.cred, &new).await
     }
 
     /// With `mode_set_masked` applied to the mode that is there.
@@ -123,7 +159,7 @@ fn mode(bits: u32) -> Result<u32, Status> {
 }
 
 /// A user or group in the form of a number, with or without a domain (RFC 8881 section 5.9).
-fn owner(name: &[u8]) -> Result<u32, Status> {
+pub(super) fn principal(name: &[u8]) -> Result<u32, Status> {
     let digits = name.split(|&b| b == b'@').next().unwrap_or_default();
     if name.is_empty() {
         return Err(Status::Inval);
@@ -192,6 +228,7 @@ mod tests {
         let expected = SetAttr {
             size: Some(99),
             mode: Some(0o4755),
+            umask: 0,
             uid: Some(1000),
             gid: Some(100),
             atime: Some(SetTime::Now),
@@ -207,7 +244,7 @@ mod tests {
             w.u32(0o027);
         };
         let got = decode(&[attr::MODE_UMASK], Purpose::Make, values).unwrap();
-        assert_eq!(got.set.mode, Some(0o640));
+        assert_eq!((got.set.mode, got.set.umask), (Some(0o666), 0o027));
         assert_eq!(decode(&[attr::MODE_UMASK], Purpose::Change, values), Err(Status::Inval));
     }
 

@@ -4,7 +4,7 @@ use vfs::backend::Made;
 use vfs::{SetAttr, Special};
 
 use crate::v4::attrs::{Purpose, ToSet, supported};
-use crate::v4::compound::{Compound, Located};
+use crate::v4::compound::{Compound, Located, Object};
 use crate::v4::limits::LINKTEXT_MAX;
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
@@ -26,15 +26,20 @@ pub(in crate::v4) async fn create(cx: &mut Compound<'_>) -> Result<(), Status> {
         return Err(Status::Inval);
     }
     if matches!(wanted, Wanted::Link(_)) {
-        // A link has no permission of its own; the client is told that its mode was not set.
+        // A link has no permission of its own; the client is told that neither mode nor list was set.
         to_set.set.mode = None;
         to_set.mode_masked = None;
-        to_set.named = to_set.named.without(&ToSet::MODES);
+        to_set.acl = None;
+        to_set.named = to_set.named.without(&ToSet::PERMISSION);
     }
     let made = make(cx, &at, name, &wanted, to_set.with_mode(0o700)).await?;
-    cx.change_info(&made.dir);
-    to_set.named.encode(&mut cx.out);
+    let dir = made.dir;
     let made = cx.located(at.share, made.node);
+    if let Object::Node(new) = &made {
+        to_set.apply_acl(&cx.door(), new).await?;
+    }
+    cx.change_info(&dir);
+    to_set.named.encode(&mut cx.out);
     cx.set_current(made);
     Ok(())
 }

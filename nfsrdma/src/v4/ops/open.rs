@@ -349,6 +349,9 @@ async fn by_name(
         was_set.add(attr::SIZE);
     }
     let at = as_file(cx, &dir, made.node)?;
+    if made.created {
+        to_set.apply_acl(&door, &at).await?;
+    }
     Ok(Found { at, dir: Some(made.dir), fresh, cut: cut && !fresh, set: was_set, change: None })
 }
 

@@ -1,5 +1,7 @@
 //! SETATTR (RFC 8881 section 18.30). Its result has a bitmap whatever the status; the loop writes an empty one on error.
 
+use vfs::SetAttr;
+
 use crate::v4::attrs::{Purpose, ToSet, supported};
 use crate::v4::compound::Compound;
 use crate::v4::io_right::{IoAccess, check_io};
@@ -23,7 +25,10 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
         None => to_set.set,
     };
     let door = cx.nfs.core.namespace.by(who);
-    door.setattr(&at.share, &at.node, &at.cred, set, open_write).await?;
+    if set != SetAttr::default() || to_set.acl.is_none() {
+        door.setattr(&at.share, &at.node, &at.cred, set, open_write).await?;
+    }
+    to_set.apply_acl(&door, &at).await?;
     to_set.named.encode(&mut cx.out);
     Ok(())
 }

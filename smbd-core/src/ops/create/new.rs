@@ -17,9 +17,10 @@ use crate::security::{self, Basis};
 use crate::status::Status;
 use crate::wire::create::{action, option};
 
-/// Permission bits of what a client makes that says nothing about them.
-const FILE_MODE: u32 = 0o644;
-const DIR_MODE: u32 = 0o755;
+/// Permission bits of what a client makes that says nothing about them, and those it has not where it inherits no list.
+const FILE_MODE: u32 = 0o666;
+const DIR_MODE: u32 = 0o777;
+const UMASK: u32 = 0o022;
 
 /// Makes it and opens it.
 pub(super) async fn make(cx: &Cx, w: &Wanted<'_>, at: &Walked) -> Result<Opened, Status> {
@@ -85,9 +86,12 @@ async fn node(
     let door = cx.server.namespace.by(None);
     let cred = security::acting(basis, &w.tree.cred);
     let is_dir = w.is_dir();
-    let mode = w.asked.posix.map_or(if is_dir { DIR_MODE } else { FILE_MODE }, |m| m & 0o7777);
-    let mut set = SetAttr { mode: Some(mode), ..SetAttr::default() };
-    if basis == Basis::Descriptor {
+    let (mode, umask) = match w.asked.posix {
+        Some(mode) => (mode & 0o7777, 0),
+        None => (if is_dir { DIR_MODE } else { FILE_MODE }, UMASK),
+    };
+    let mut set = SetAttr { mode: Some(mode), umask, ..SetAttr::default() };
+    if basis == Basis::List {
         (set.uid, set.gid) = (Some(w.tree.cred.uid), Some(w.tree.cred.gid));
     }
     Ok(if is_dir {
@@ -108,7 +112,7 @@ async fn furnish(
 ) -> Result<(Attr, Dos), Status> {
     let (node, mut attr) = (&made.node, made.attr);
     share_with(cx, open, open.granted, false).await?;
-    security::inherit(w.tree, w.share, &at.dir, (node, &attr), given).await?;
+    security::inherit(w.tree, &at.dir, (node, &attr), given).await?;
     let attributes = kept_attributes(w.request.attributes, w.is_dir());
     let dos = Dos { attributes, ..Dos::default() };
     if dos.attributes.is_some() {

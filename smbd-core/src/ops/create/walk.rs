@@ -4,12 +4,13 @@
 //! where one stands and what it says, and comes back with another path, which is looked up from the root of the share again.
 
 use vfs::names::Found;
-use vfs::{Kind, NodeRef, VfsError, VfsResult};
+use vfs::{Cred, Kind, NodeRef, VfsError, VfsResult};
 
 use super::Wanted;
 use crate::cx::Cx;
 use crate::open::Place;
 use crate::path::join;
+use crate::security;
 use crate::status::Status;
 
 /// Where a path leads.
@@ -84,13 +85,29 @@ pub(super) async fn walk(cx: &Cx, w: &Wanted<'_>) -> Result<Walked, Ended> {
     Ok(at)
 }
 
-/// Finds a name: in any case, or for a client of the POSIX extensions exactly.
+/// Finds a name. Where the directory's list refuses the user, it may pass through all the same.
 async fn find(cx: &Cx, w: &Wanted<'_>, dir: &NodeRef, name: &str) -> VfsResult<Found> {
+    match find_as(cx, w, &w.tree.cred, dir, name).await {
+        Err(VfsError::Access) if security::may_pass(&w.tree.cred, dir).await? => {
+            find_as(cx, w, &Cred::root(), dir, name).await
+        }
+        other => other,
+    }
+}
+
+/// Finds a name: in any case, or for a client of the POSIX extensions exactly.
+async fn find_as(
+    cx: &Cx,
+    w: &Wanted<'_>,
+    cred: &Cred,
+    dir: &NodeRef,
+    name: &str,
+) -> VfsResult<Found> {
     if !w.posix {
-        return cx.server.namespace.names().find(dir, &w.tree.cred, name).await;
+        return cx.server.namespace.names().find(dir, cred, name).await;
     }
     let name = vfs::names::to_disk(name)?;
-    let (node, attr) = dir.lookup(&w.tree.cred, &name).await?;
+    let (node, attr) = dir.lookup(cred, &name).await?;
     Ok(Found { node, attr, name })
 }
 

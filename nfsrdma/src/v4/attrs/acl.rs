@@ -1,0 +1,277 @@
+//! Access control lists on the wire: the attributes `acl` and `dacl` (RFC 8881 sections 6.2.1 and 6.2.2).
+//!
+//! *Operation.* Types and rights have the numbers of [`vfs::acl`]; flags differ in where they say "inherited" and "group". A user or
+//! group is shown as its number, as owners are; what has no number here is shown as its identifier of Windows. Only entries that
+//! allow or deny are shown and taken (`aclsupport`): what a Windows client audits is kept beside them.
+//!
+//! *Errors.* ATTRNOTSUPP for entries that audit or alarm and for rights that there are not, BADOWNER for names that are no numbers.
+
+use vfs::acl::{Ace, Acl, Sid, Who, control, flag, kind, mask};
+
+use super::set::principal;
+use crate::v4::limits::{ACES_MAX, OWNER_MAX};
+use crate::v4::status::Status;
+use crate::xdr::{Reader, Writer};
+
+/// ACL4_SUPPORT_ALLOW_ACL and ACL4_SUPPORT_DENY_ACL.
+pub(super) const SUPPORT: u32 = 3;
+
+const IDENTIFIER_GROUP: u32 = 0x40;
+const INHERITED_ACE: u32 = 0x80;
+
+/// Names that are the same in every domain (RFC 8881 section 6.2.1.5), and what Windows calls them.
+const SPECIAL: [(&str, &[u32]); 7] = [
+    ("DIALUP@", &[1]),
+    ("NETWORK@", &[2]),
+    ("BATCH@", &[3]),
+    ("INTERACTIVE@", &[4]),
+    ("SERVICE@", &[6]),
+    ("ANONYMOUS@", &[7]),
+    ("AUTHENTICATED@", &[11]),
+];
+
+/// NT AUTHORITY.
+const AUTHORITY: u64 = 5;
+
+fn special(name: &str) -> Option<Sid> {
+    let (_, subs) = SPECIAL.iter().find(|(n, _)| *n == name)?;
+    Sid::new(AUTHORITY, subs)
+}
+
+fn name_of(sid: &Sid) -> String {
+    let is = |(_, subs): &&(&str, &[u32])| Sid::new(AUTHORITY, subs).as_ref() == Some(sid);
+    SPECIAL.iter().find(is).map_or_else(|| sid.to_string(), |(name, _)| (*name).to_owned())
+}
+
+/// `fattr4_acl`.
+pub(super) fn encode(acl: &Acl, out: &mut Writer) {
+    let all = [Ace::allow(Who::Everyone, mask::FILE_ALL, 0)];
+    let entries = acl.entries.as_deref().unwrap_or(&all);
+    let shown = entries.iter().filter(|ace| {
+        matches!(ace, Ace::Simple { kind: kind::ALLOWED | kind::DENIED, .. })
+    });
+    out.count(shown.clone().count());
+    for ace in shown {
+        if let Ace::Simple { kind, flags, mask: m, who } = ace {
+            put(*kind, *flags, mask::map_generic(*m), who, out);
+        }
+    }
+}
+
+fn put(kind: u8, flags: u8, mask: u32, who: &Who, out: &mut Writer) {
+    let mut bits = u32::from(flags & flag::PASSING_ON);
+    if flags & flag::INHERITED != 0 {
+        bits |= INHERITED_ACE;
+    }
+    let name = match who {
+        Who::Owner => "OWNER@".to_owned(),
+        Who::Group => "GROUP@".to_owned(),
+        Who::Everyone => "EVERYONE@".to_owned(),
+        Who::User(uid) => uid.to_string(),
+        Who::Members(gid) => {
+            bits |= IDENTIFIER_GROUP;
+            gid.to_string()
+        }
+        // They mean nobody here, and whoever makes something further down.
+        Who::Sid(sid) if *sid == Sid::creator_owner() => {
+            bits |= u32::from(flag::INHERIT_ONLY);
+            "OWNER@".to_owned()
+        }
+        Who::Sid(sid) if *sid == Sid::creator_group() => {
+            bits |= u32::from(flag::INHERIT_ONLY);
+            "GROUP@".to_owned()
+        }
+        Who::Sid(sid) => name_of(sid),
+    };
+    out.u32(u32::from(kind));
+    out.u32(bits);
+    out.u32(mask & mask::FILE_ALL);
+    out.opaque(name.as_bytes());
+}
+
+/// `fattr4_dacl`.
+pub(super) fn encode_dacl(acl: &Acl, out: &mut Writer) {
+    let bit = |ours: u16, theirs: u32| if acl.has(ours) { theirs } else { 0 };
+    out.u32(FLAGS.iter().fold(0, |all, (ours, theirs)| all | bit(*ours, *theirs)));
+    encode(acl, out);
+}
+
+/// `aclflag4`: how Windows says it, and its bit.
+const FLAGS: [(u16, u32); 3] = [
+    (control::DACL_AUTO_INHERITED, 1),
+    (control::DACL_PROTECTED, 2),
+    (control::DACL_DEFAULTED, 4),
+];
+
+/// Reads `fattr4_acl`.
+pub(super) fn decode(r: &mut Reader<'_>) -> Result<Acl, Status> {
+    let count = r.count(ACES_MAX)?;
+    let entries = (0..count).map(|_| ace(r)).collect::<Result<_, _>>()?;
+    Ok(Acl::new(entries))
+}
+
+/// Reads `fattr4_dacl`.
+pub(super) fn decode_dacl(r: &mut Reader<'_>) -> Result<Acl, Status> {
+    let bits = r.u32()?;
+    let known = FLAGS.iter().fold(0, |all, (_, theirs)| all | theirs);
+    if bits & !known != 0 {
+        return Err(Status::Inval);
+    }
+    let mut acl = decode(r)?;
+    for (ours, theirs) in FLAGS {
+        if bits & theirs != 0 {
+            acl.control |= ours;
+        }
+    }
+    Ok(acl)
+}
+
+fn ace(r: &mut Reader<'_>) -> Result<Ace, Status> {
+    let (kind, bits, mask) = (r.u32()?, r.u32()?, r.u32()?);
+    let name = r.opaque(OWNER_MAX)?;
+    let kind = match kind {
+        0 => kind::ALLOWED,
+        1 => kind::DENIED,
+        2 | 3 => return Err(Status::AttrNotSupp),
+        _ => return Err(Status::Inval),
+    };
+    let passing_on = u32::from(flag::PASSING_ON);
+    // ACE4_SUCCESSFUL_ACCESS and ACE4_FAILED_ACCESS mean nothing in entries that allow or deny.
+    const OF_AUDIT: u32 = 0x30;
+    if bits & !(passing_on | IDENTIFIER_GROUP | INHERITED_ACE | OF_AUDIT) != 0 {
+        return Err(Status::Inval);
+    }
+    if mask & !mask::FILE_ALL != 0 {
+        return Err(Status::AttrNotSupp);
+    }
+    // Invariant: four bits.
+    #[allow(clippy::cast_possible_truncation)]
+    let mut flags = (bits & passing_on) as u8;
+    if bits & INHERITED_ACE != 0 {
+        flags |= flag::INHERITED;
+    }
+    Ok(Ace::Simple { kind, flags, mask, who: who(name, bits & IDENTIFIER_GROUP != 0)? })
+}
+
+fn who(name: &[u8], is_group: bool) -> Result<Who, Status> {
+    let text = std::str::from_utf8(name).map_err(|_| Status::Inval)?;
+    match text {
+        "OWNER@" => return Ok(Who::Owner),
+        "GROUP@" => return Ok(Who::Group),
+        "EVERYONE@" => return Ok(Who::Everyone),
+        _ => {}
+    }
+    if let Some(sid) = special(text).or_else(|| text.parse().ok()) {
+        return Ok(Who::of_sid(sid));
+    }
+    let number = principal(name)?;
+    Ok(if is_group { Who::Members(number) } else { Who::User(number) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iobuf::Buf;
+    use proptest::prelude::*;
+
+    fn wire(acl: &Acl) -> Vec<u8> {
+        let mut w = Writer::new();
+        encode_dacl(acl, &mut w);
+        w.into_reply().head
+    }
+
+    fn read(bytes: Vec<u8>) -> Result<Acl, Status> {
+        decode_dacl(&mut Reader::new(&Buf::from(bytes), &[]))
+    }
+
+    fn one(kind: u32, bits: u32, mask: u32, name: &[u8]) -> Result<Acl, Status> {
+        let mut w = Writer::new();
+        w.count(1);
+        [kind, bits, mask].into_iter().for_each(|n| w.u32(n));
+        w.opaque(name);
+        decode(&mut Reader::new(&Buf::from(w.into_reply().head), &[]))
+    }
+
+    #[test]
+    fn names_are_numbers_and_what_every_domain_knows() {
+        let of = |name: &[u8], bits| {
+            one(0, bits, 1, name).map(|acl| match &acl.entries()[0] {
+                Ace::Simple { who, .. } => who.clone(),
+                Ace::Other { .. } => Who::Everyone,
+            })
+        };
+        assert_eq!(of(b"OWNER@", 0), Ok(Who::Owner));
+        assert_eq!(of(b"GROUP@", IDENTIFIER_GROUP), Ok(Who::Group));
+        assert_eq!(of(b"1000", 0), Ok(Who::User(1000)));
+        assert_eq!(of(b"50@example.org", IDENTIFIER_GROUP), Ok(Who::Members(50)));
+        assert_eq!(of(b"AUTHENTICATED@", 0), Ok(Who::Sid(Sid::authenticated_users())));
+        assert_eq!(of(b"S-1-5-32-544", 0), Ok(Who::Sid(Sid::administrators())));
+        assert_eq!(of(b"S-1-22-1-7", 0), Ok(Who::User(7)));
+        assert_eq!(of(b"alice@example.org", 0), Err(Status::BadOwner));
+        assert_eq!(of(b"", 0), Err(Status::Inval));
+    }
+
+    #[test]
+    fn what_is_not_done_is_refused() {
+        assert_eq!(one(2, 0, 1, b"OWNER@"), Err(Status::AttrNotSupp), "audit");
+        assert_eq!(one(4, 0, 1, b"OWNER@"), Err(Status::Inval));
+        assert_eq!(one(0, 0x100, 1, b"OWNER@"), Err(Status::Inval));
+        assert_eq!(one(0, 0, 0x200, b"OWNER@"), Err(Status::AttrNotSupp), "retention");
+        let mut many = Writer::new();
+        many.count(ACES_MAX + 1);
+        let many = Buf::from(many.into_reply().head);
+        assert_eq!(decode(&mut Reader::new(&many, &[])), Err(Status::BadXdr));
+    }
+
+    #[test]
+    fn what_windows_has_is_shown() {
+        let creator = Ace::allow(Who::Sid(Sid::creator_owner()), mask::GENERIC_ALL, 3);
+        let mut acl = Acl::new(vec![
+            creator,
+            Ace::Other { kind: 5, flags: 0, body: vec![0; 8] },
+            Ace::deny(Who::Sid(Sid::administrators()), mask::WRITE_DATA, flag::INHERITED),
+        ]);
+        acl.control |= control::DACL_PROTECTED;
+        let got = read(wire(&acl)).unwrap();
+        let want = [
+            Ace::allow(Who::Owner, mask::FILE_ALL, 3 | flag::INHERIT_ONLY),
+            Ace::deny(Who::Sid(Sid::administrators()), mask::WRITE_DATA, flag::INHERITED),
+        ];
+        assert_eq!((got.entries(), got.has(control::DACL_PROTECTED)), (&want[..], true));
+        let null = read(wire(&Acl::default())).unwrap();
+        assert_eq!(null.entries(), [Ace::allow(Who::Everyone, mask::FILE_ALL, 0)]);
+    }
+
+    fn any_who() -> impl Strategy<Value = Who> {
+        prop_oneof![
+            Just(Who::Owner),
+            Just(Who::Group),
+            Just(Who::Everyone),
+            any::<u32>().prop_map(Who::User),
+            any::<u32>().prop_map(Who::Members),
+            (0..12_u32).prop_map(|n| Who::Sid(Sid::new(5, &[n]).unwrap())),
+            any::<u32>().prop_map(|n| Who::Sid(Sid::new(5, &[21, n]).unwrap())),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn lists_survive_the_wire(
+            entries in proptest::collection::vec((0..2_u8, 0..32_u8, any::<u32>(), any_who()), 0..9), bits in 0..8_u32,
+        ) {
+            let ace = |(kind, flags, m, who): (u8, u8, u32, Who)| {
+                Ace::Simple { kind, flags, mask: m & mask::FILE_ALL, who }
+            };
+            let mut acl = Acl::new(entries.into_iter().map(ace).collect());
+            for (ours, theirs) in FLAGS {
+                acl.control |= if bits & theirs != 0 { ours } else { 0 };
+            }
+            prop_assert_eq!(read(wire(&acl)).unwrap(), acl);
+        }
+
+        #[test]
+        fn no_bytes_make_it_fall_over(bytes: Vec<u8>) {
+            let _ = read(bytes);
+        }
+    }
+}

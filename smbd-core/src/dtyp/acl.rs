@@ -1,0 +1,145 @@
+//! Security descriptors and the list that is kept with a file ([`vfs::acl`]): the same, in two forms.
+
+use vfs::Attr;
+use vfs::acl::{self, Owner, Who, flag};
+
+use super::descriptor::control;
+use super::{Ace, Acl, SecurityDescriptor, Sid};
+use crate::wire::Parsed;
+
+/// The list that a descriptor says. An owner or group that is a user or group of this host is none of the list's: it is the file's.
+pub fn of_descriptor(sd: &SecurityDescriptor) -> acl::Acl {
+    let ace = |ace: &Ace| match ace {
+        Ace::Simple { kind, flags, mask, sid } => acl::Ace::Simple {
+            kind: *kind,
+            flags: *flags,
+            mask: *mask,
+            who: Who::of_sid(sid.clone()),
+        },
+        Ace::Other { kind, flags, body } => {
+            acl::Ace::Other { kind: *kind, flags: *flags, body: body.clone() }
+        }
+    };
+    let foreign_user = |sid: &&Sid| sid.as_unix_user().is_none();
+    let foreign_group = |sid: &&Sid| sid.as_unix_group().is_none();
+    acl::Acl {
+        control: sd.control & !control::SELF_RELATIVE,
+        revision: sd.dacl.as_ref().map_or(2, |d| d.revision),
+        entries: sd.dacl.as_ref().map(|d| d.aces.iter().map(ace).collect()),
+        owner: sd.owner.as_ref().filter(foreign_user).cloned(),
+        group: sd.group.as_ref().filter(foreign_group).cloned(),
+        audit: sd.sacl.as_ref().map(Acl::emit),
+    }
+}
+
+/// The descriptor of a file with this list.
+pub fn to_descriptor(list: &acl::Acl, attr: &Attr) -> Parsed<SecurityDescriptor> {
+    let owner = Owner::of(attr);
+    let dacl = list.entries.as_ref().map(|entries| {
+        let mut aces = Vec::with_capacity(entries.len());
+        entries.iter().for_each(|ace| put(ace, owner, &mut aces));
+        Acl { revision: list.revision, aces }
+    });
+    Ok(SecurityDescriptor {
+        control: list.control | control::SELF_RELATIVE,
+        owner: Some(list.owner.clone().unwrap_or(Sid::unix_user(attr.uid))),
+        group: Some(list.group.clone().unwrap_or(Sid::unix_group(attr.gid))),
+        sacl: list.audit.as_deref().map(Acl::parse).transpose()?,
+        dacl,
+    })
+}
+
+/// One entry, or two where it means the owner here and the creator of what is made further down (MS-DTYP section 2.4.2.4).
+fn put(ace: &acl::Ace, owner: Owner, out: &mut Vec<Ace>) {
+    const PASSES_ON: u8 = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT;
+    let (kind, flags, mask, who) = match ace {
+        acl::Ace::Simple { kind, flags, mask, who } => (*kind, *flags, *mask, who),
+        acl::Ace::Other { kind, flags, body } => {
+            out.push(Ace::Other { kind: *kind, flags: *flags, body: body.clone() });
+            return;
+        }
+    };
+    let creator = match who {
+        Who::Owner => Sid::creator_owner(),
+        Who::Group => Sid::creator_group(),
+        who => {
+            out.push(Ace::Simple { kind, flags, mask, sid: who.to_sid(owner) });
+            return;
+        }
+    };
+    if flags & flag::INHERIT_ONLY == 0 {
+        let flags = flags & !flag::PASSING_ON;
+        out.push(Ace::Simple { kind, flags, mask, sid: who.to_sid(owner) });
+    }
+    if flags & PASSES_ON != 0 {
+        out.push(Ace::Simple { kind, flags: flags | flag::INHERIT_ONLY, mask, sid: creator });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::descriptor::tests::any_descriptor;
+    use super::*;
+    use proptest::prelude::*;
+    use vfs::acl::mask;
+    use vfs::{Kind, Time};
+
+    fn attr() -> Attr {
+        let none = Time::default();
+        Attr {
+            kind: Kind::Dir,
+            mode: 0o755,
+            nlink: 1,
+            uid: 1000,
+            gid: 50,
+            size: 0,
+            used: 0,
+            rdev: (0, 0),
+            fsid: 1,
+            fileid: 1,
+            atime: none,
+            mtime: none,
+            ctime: none,
+            btime: None,
+            change: 1,
+        }
+    }
+
+    #[test]
+    fn special_names_are_owner_here_and_creator_below() {
+        let (oi, io) = (flag::OBJECT_INHERIT, flag::INHERIT_ONLY);
+        let list = acl::Acl::new(vec![
+            acl::Ace::allow(Who::Owner, mask::FILE_ALL, oi),
+            acl::Ace::allow(Who::Group, mask::FILE_READ, 0),
+            acl::Ace::allow(Who::Group, mask::FILE_READ, oi | io),
+        ]);
+        let sd = to_descriptor(&list, &attr()).unwrap();
+        assert_eq!(
+            sd.dacl.unwrap().aces,
+            [
+                Ace::allow(Sid::unix_user(1000), mask::FILE_ALL, 0),
+                Ace::allow(Sid::creator_owner(), mask::FILE_ALL, oi | io),
+                Ace::allow(Sid::unix_group(50), mask::FILE_READ, 0),
+                Ace::allow(Sid::creator_group(), mask::FILE_READ, oi | io),
+            ]
+        );
+    }
+
+    proptest! {
+        /// A client gets back what it set, bit for bit; an owner and group that it left out are the file's.
+        #[test]
+        fn descriptors_come_back_as_they_were_set(sd in any_descriptor()) {
+            let mut want = sd.clone();
+            want.owner = sd.owner.clone().or(Some(Sid::unix_user(1000)));
+            want.group = sd.group.clone().or(Some(Sid::unix_group(50)));
+            let mut at = attr();
+            at.uid = want.owner.as_ref().and_then(Sid::as_unix_user).unwrap_or(1000);
+            at.gid = want.group.as_ref().and_then(Sid::as_unix_group).unwrap_or(50);
+            let mut got = to_descriptor(&of_descriptor(&sd), &at).unwrap();
+            if sd.dacl.is_none() {
+                got.dacl = None;
+            }
+            prop_assert_eq!(got, want);
+        }
+    }
+}

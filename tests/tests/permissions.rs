@@ -1,0 +1,251 @@
+//! One access control list for every protocol: whoever sets it, and whoever asks.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use client::connect::Local;
+use client::nfs3::{CreateHow, Nfs3, SetAttr};
+use client::nfs4::{Ace, Fh, Minor, Nfs4, OpenHow};
+use client::smb::{Options, Smb, SmbFile, User};
+use client::{Credential, Error, NoCallbacks, mount};
+use config::Identity;
+use headgate_tests::world::World;
+use headgate_tests::world::smb::{alice, with_alice};
+use smbd_core::dtyp::descriptor::{control, flag};
+use smbd_core::dtyp::{self, Acl, SecurityDescriptor, Sid, mask};
+use smbd_core::status::Status;
+use smbd_core::wire::create::{Disposition, option};
+use smbd_core::wire::query_info::security_information as part;
+
+const BOB: u32 = 1001;
+const CARL: u32 = 1002;
+const RW: u32 = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA;
+/// The same in NFS 4 and SMB: for files and directories below.
+const PASSED_ON: u8 = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT;
+const NFSERR_ACCES: u32 = 13;
+
+/// Two users of SMB: alice, who is root, and bob.
+async fn world() -> (World, tempfile::TempDir) {
+    with_alice(|settings| {
+        let mut bob = settings.users[0].clone();
+        bob.name = "bob".into();
+        bob.identity =
+            Identity { uid: Some(BOB), gid: Some(BOB), groups: Some(Vec::new()) };
+        settings.users.push(bob);
+    })
+    .await
+}
+
+async fn smb(world: &World, user: &User) -> Smb {
+    let share = ("127.0.0.1", "data");
+    let local = Local::default();
+    Smb::connect(world.running.smb[0], false, share, user, Options::default(), &local).await.unwrap()
+}
+
+fn bob() -> User {
+    User { name: "bob".into(), ..alice() }
+}
+
+/// A user's clients of both versions of NFS, and the root of the share.
+struct Nfs {
+    v4: Nfs4,
+    root4: Fh,
+    v3: Nfs3,
+    root3: Fh,
+}
+
+async fn nfs(world: &World, uid: u32) -> Nfs {
+    let (at, local) = (world.running.nfs[0], Local::default());
+    let cred = Credential::sys(uid, uid, &[]);
+    let rpc = || client::connect::tcp(at, &local, Arc::new(NoCallbacks));
+    let name = uid.to_be_bytes();
+    let number = u64::from(uid).to_be_bytes();
+    let v4 = Nfs4::connect(rpc().await.unwrap(), cred.clone(), Minor::Two, &name, number).await;
+    let v4 = v4.unwrap();
+    let root4 = v4.walk("/data").await.unwrap();
+    let root3 = mount::mount(&rpc().await.unwrap(), &cred, "/data").await.unwrap();
+    Nfs { v4, root4, v3: Nfs3::new(rpc().await.unwrap(), cred), root3 }
+}
+
+impl Nfs {
+    /// Makes a file by version 3.
+    async fn make(&self, dir: &Fh, name: &str, mode: u32) -> Fh {
+        let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        self.v3.create(dir, name.as_bytes(), CreateHow::Guarded(set)).await.unwrap();
+        self.v3.lookup(dir, name.as_bytes()).await.unwrap().0
+    }
+
+    async fn find(&self, path: &str) -> Fh {
+        self.v4.walk(&format!("/data/{path}")).await.unwrap()
+    }
+
+    /// Whether the user may open a file of the root to read, by every version the same.
+    async fn reads(&self, name: &str) -> bool {
+        let found = self.v3.lookup(&self.root3, name.as_bytes()).await.unwrap().0;
+        let v3 = self.v3.read(&found, 0, 1).await;
+        let access = self.v3.access(&found, 1).await.unwrap();
+        let opened = self.v4.open(&self.root4, name.as_bytes(), b"o", OpenHow::READ).await;
+        match opened {
+            Ok(file) => {
+                self.v4.close(&file).await.unwrap();
+                assert_eq!((v3.is_ok(), access), (true, 1), "{name}");
+                true
+            }
+            Err(Error::Nfs4(_, NFSERR_ACCES)) => {
+                assert!(matches!(v3, Err(Error::Nfs3(NFSERR_ACCES))), "{name}");
+                assert_eq!(access, 0, "{name}");
+                false
+            }
+            Err(other) => panic!("{name}: {other}"),
+        }
+    }
+}
+
+async fn open(smb: &Smb, name: &str, access: u32) -> Result<SmbFile, Status> {
+    match smb.open(name, access, Disposition::Open, 0).await {
+        Ok(file) => Ok(file),
+        Err(Error::Smb(_, status)) => Err(status),
+        Err(other) => panic!("{name}: {other}"),
+    }
+}
+
+async fn descriptor(smb: &Smb, name: &str) -> SecurityDescriptor {
+    let file = open(smb, name, mask::READ_CONTROL).await.unwrap();
+    let bytes = smb.security(&file, part::OWNER | part::GROUP | part::DACL).await.unwrap();
+    smb.close(file).await.unwrap();
+    SecurityDescriptor::parse(&bytes).unwrap()
+}
+
+async fn set_list(smb: &Smb, name: &str, aces: Vec<dtyp::Ace>) {
+    let sd = SecurityDescriptor {
+        control: control::DACL_PRESENT,
+        dacl: Some(Acl::new(aces)),
+        ..SecurityDescriptor::default()
+    };
+    let file = open(smb, name, mask::WRITE_DAC).await.unwrap();
+    smb.set_security(&file, part::DACL, sd.emit()).await.unwrap();
+    smb.close(file).await.unwrap();
+}
+
+fn deny(sid: Sid, mask: u32) -> dtyp::Ace {
+    dtyp::Ace::Simple { kind: 1, flags: 0, mask, sid }
+}
+
+fn allow(who: &str, flags: u8, mask: u32) -> Ace {
+    Ace { kind: 0, flags: flags.into(), mask, who: who.into() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_smb_denies_nfs_denies_and_shows() {
+    let (world, _dir) = world().await;
+    let (root, bob_4, carl) = (nfs(&world, 0).await, nfs(&world, BOB).await, nfs(&world, CARL).await);
+    let (alice, bob_s) = (smb(&world, &alice()).await, smb(&world, &bob()).await);
+    let f = root.make(&root.root3, "f", 0o666).await;
+    assert!(bob_4.reads("f").await && carl.reads("f").await);
+    let everyone = dtyp::Ace::allow(Sid::everyone(), mask::FILE_ALL, 0);
+    set_list(&alice, "f", vec![deny(Sid::unix_user(BOB), RW), everyone]).await;
+    assert!(!bob_4.reads("f").await);
+    assert!(carl.reads("f").await);
+    assert!(root.reads("f").await);
+    assert_eq!(open(&bob_s, "f", mask::READ_DATA).await.map(drop), Err(Status::ACCESS_DENIED));
+    let shown = carl.v4.acl(&carl.find("f").await).await.unwrap().unwrap();
+    let denied = Ace { kind: 1, flags: 0, mask: RW, who: BOB.to_string() };
+    assert_eq!(shown, [denied, allow("EVERYONE@", 0, mask::FILE_ALL)]);
+    assert_eq!(root.v3.getattr(&f).await.unwrap().mode & 0o777, 0o666, "what a mode can say of it");
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nfs_sets_smb_shows_and_keeps_to() {
+    let (world, _dir) = world().await;
+    let (root, bob_4, carl) = (nfs(&world, 0).await, nfs(&world, BOB).await, nfs(&world, CARL).await);
+    let (alice, bob_s) = (smb(&world, &alice()).await, smb(&world, &bob()).await);
+    root.make(&root.root3, "f", 0o666).await;
+    let f = root.find("f").await;
+    let plain = root.v4.acl(&f).await.unwrap().unwrap();
+    assert_eq!(plain.len(), 3, "mode bits: {plain:?}");
+    let list = [
+        allow(&BOB.to_string(), 0, mask::READ_DATA | mask::READ_ATTRIBUTES | mask::READ_CONTROL),
+        allow("OWNER@", 0, mask::FILE_ALL),
+    ];
+    root.v4.set_acl(&f, &list).await.unwrap();
+    assert_eq!(root.v4.acl(&f).await.unwrap().unwrap(), list);
+    assert_eq!(root.v4.getattr(&f).await.unwrap().mode & 0o777, 0o700);
+    let denied = carl.v4.set_acl(&f, &list).await;
+    assert!(matches!(denied, Err(Error::Nfs4(_, 1))), "nobody but the owner: {denied:?}");
+    assert!(bob_4.reads("f").await);
+    assert!(!carl.reads("f").await);
+    let hidden = carl.v4.acl(&f).await;
+    assert!(matches!(hidden, Err(Error::Nfs4(_, NFSERR_ACCES))), "{hidden:?}");
+    let file = open(&bob_s, "f", mask::READ_DATA).await.unwrap();
+    bob_s.close(file).await.unwrap();
+    assert_eq!(open(&bob_s, "f", mask::WRITE_DATA).await.map(drop), Err(Status::ACCESS_DENIED));
+    let sd = descriptor(&alice, "f").await;
+    let sids: Vec<Sid> = sd.dacl.unwrap().aces.into_iter().filter_map(|a| match a {
+        dtyp::Ace::Simple { sid, .. } => Some(sid),
+        dtyp::Ace::Other { .. } => None,
+    }).collect();
+    assert_eq!(sids, [Sid::unix_user(BOB), Sid::unix_user(0)]);
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mode_changed_by_nfs_or_on_the_host_counts_for_all() {
+    use std::os::unix::fs::PermissionsExt;
+    let (world, _dir) = world().await;
+    let (root, bob_4) = (nfs(&world, 0).await, nfs(&world, BOB).await);
+    let bob_s = smb(&world, &bob()).await;
+    let f3 = root.make(&root.root3, "f", 0o640).await;
+    let f = root.find("f").await;
+    let list = [
+        allow(&BOB.to_string(), 0, RW | mask::READ_CONTROL | mask::READ_ATTRIBUTES),
+        allow("OWNER@", 0, RW),
+        allow("GROUP@", 0, RW),
+    ];
+    root.v4.set_acl(&f, &list).await.unwrap();
+    assert!(bob_4.reads("f").await);
+    let mode = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
+    root.v3.setattr(&f3, &mode(0o600)).await.unwrap();
+    assert!(!bob_4.reads("f").await, "no more than the group");
+    assert_eq!(open(&bob_s, "f", mask::READ_DATA).await.map(drop), Err(Status::ACCESS_DENIED));
+    let on_host = std::fs::Permissions::from_mode(0o660);
+    std::fs::set_permissions(world.folder().join("f"), on_host).unwrap();
+    assert!(bob_4.reads("f").await);
+    assert_eq!(root.v4.acl(&f).await.unwrap().unwrap(), list, "as it was set");
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_either_inherit_what_the_other_set() {
+    let (world, _dir) = world().await;
+    let (root, bob_4, carl) = (nfs(&world, 0).await, nfs(&world, BOB).await, nfs(&world, CARL).await);
+    let (alice, bob_s) = (smb(&world, &alice()).await, smb(&world, &bob()).await);
+    // NFS sets, SMB makes.
+    let d = root.v4.mkdir(&root.root4, b"nfs", 0o755).await.unwrap();
+    let all = [allow(&BOB.to_string(), PASSED_ON, mask::FILE_ALL), allow("OWNER@", PASSED_ON, mask::FILE_ALL)];
+    root.v4.set_acl(&d, &all).await.unwrap();
+    let made = bob_s.create("nfs\\of-smb").await.unwrap();
+    bob_s.close(made).await.unwrap();
+    let found = bob_4.find("nfs/of-smb").await;
+    let attr = bob_4.v4.getattr(&found).await.unwrap();
+    assert_eq!((attr.owner, attr.mode & 0o777), (BOB.to_string().into_bytes(), 0o600));
+    let inherited = [allow(&BOB.to_string(), 0, mask::FILE_ALL), allow("OWNER@", 0, mask::FILE_ALL)];
+    assert_eq!(bob_4.v4.acl(&found).await.unwrap().unwrap(), inherited);
+    let outside = carl.v4.lookup(&d, b"of-smb").await;
+    assert!(matches!(outside, Err(Error::Nfs4(_, NFSERR_ACCES))), "{outside:?}");
+    // SMB sets, NFS makes.
+    let dir = alice.open("smb", mask::FILE_ALL, Disposition::Create, option::DIRECTORY_FILE).await;
+    alice.close(dir.unwrap()).await.unwrap();
+    let ace = |sid| dtyp::Ace::allow(sid, mask::FILE_ALL, PASSED_ON);
+    set_list(&alice, "smb", vec![ace(Sid::unix_user(BOB)), ace(Sid::creator_owner())]).await;
+    let dir3 = bob_4.v3.lookup(&bob_4.root3, b"smb").await.unwrap().0;
+    bob_4.make(&dir3, "of-nfs", 0o664).await;
+    let sd = descriptor(&bob_s, "smb\\of-nfs").await;
+    assert_eq!(sd.owner, Some(Sid::unix_user(BOB)));
+    let aces = sd.dacl.unwrap().aces;
+    assert_eq!(aces[0], dtyp::Ace::allow(Sid::unix_user(BOB), mask::FILE_ALL, 0), "{aces:?}");
+    let denied = carl.v4.lookup(&carl.find("smb").await, b"of-nfs").await;
+    assert!(matches!(denied, Err(Error::Nfs4(_, NFSERR_ACCES))), "{denied:?}");
+    world.running.stop().await;
+}

@@ -1,0 +1,140 @@
+//! What a list allows (MS-DTYP section 2.5.3.2, RFC 8881 section 6.2.1.3).
+
+use super::{Ace, Acl, Owner, Sid, Who, flag, kind, mask};
+use crate::namespace::ANONYMOUS;
+use crate::types::Cred;
+
+/// The owner may always read and change the list, unless an entry for OWNER RIGHTS says otherwise.
+const OWNER_IMPLIED: u32 = mask::READ_CONTROL | mask::WRITE_DAC;
+
+/// The caller is meant.
+fn is_meant(who: &Who, cred: &Cred, owner: Owner) -> bool {
+    match who {
+        Who::Owner => cred.uid == owner.uid,
+        Who::Group => cred.in_group(owner.gid),
+        Who::Everyone => true,
+        Who::User(uid) => cred.uid == *uid,
+        Who::Members(gid) => cred.in_group(*gid),
+        Who::Sid(sid) => {
+            let known = cred.uid != ANONYMOUS;
+            *sid == Sid::owner_rights() && cred.uid == owner.uid
+                || *sid == Sid::network()
+                || *sid == Sid::authenticated_users() && known
+                || *sid == Sid::anonymous() && !known
+                || *sid == Sid::administrators() && cred.uid == 0
+        }
+    }
+}
+
+impl Acl {
+    /// The entries that say what is allowed here, generic rights mapped: kind, rights, whom.
+    pub(super) fn effective(&self) -> impl Iterator<Item = (u8, u32, &Who)> {
+        self.entries().iter().filter_map(|ace| match ace {
+            Ace::Simple { kind, flags, mask: m, who }
+                if matches!(*kind, kind::ALLOWED | kind::DENIED)
+                    && flags & flag::INHERIT_ONLY == 0 =>
+            {
+                Some((*kind, mask::map_generic(*m), who))
+            }
+            _ => None,
+        })
+    }
+
+    /// What is allowed to those of whom `meant` is true: the first entry that names a right decides about it.
+    pub(super) fn allowed_where(&self, meant: impl Fn(&Who) -> bool) -> u32 {
+        if self.entries.is_none() {
+            return mask::FILE_ALL;
+        }
+        let (mut granted, mut denied) = (0, 0);
+        for (kind, m, _) in self.effective().filter(|(_, _, who)| meant(who)) {
+            match kind {
+                kind::ALLOWED => granted |= m & !denied,
+                _ => denied |= m & !granted,
+            }
+        }
+        granted & mask::FILE_ALL
+    }
+
+    /// All rights of a caller to a file of this owner, without ACCESS_SYSTEM_SECURITY, which is a matter of privilege. The
+    /// superuser has them all.
+    pub fn allowed(&self, cred: &Cred, owner: Owner) -> u32 {
+        if cred.uid == 0 {
+            return mask::FILE_ALL;
+        }
+        let granted = self.allowed_where(|who| is_meant(who, cred, owner));
+        let restricted = || self.effective().any(|(_, _, w)| *w == Who::Sid(Sid::owner_rights()));
+        let implied = if cred.uid == owner.uid && !restricted() { OWNER_IMPLIED } else { 0 };
+        granted | implied
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    const OWNER: Owner = Owner { uid: 1000, gid: 50 };
+
+    fn cred(uid: u32) -> Cred {
+        Cred { uid, gid: 50, groups: Arc::new([]) }
+    }
+
+    fn allowed(entries: Vec<Ace>, uid: u32) -> u32 {
+        Acl::new(entries).allowed(&cred(uid), OWNER)
+    }
+
+    #[test]
+    fn entries_count_in_their_order() {
+        let allow = Ace::allow(Who::Everyone, mask::FILE_READ, 0);
+        let no = Ace::deny(Who::Members(50), mask::READ_DATA, 0);
+        let without = mask::FILE_READ & !mask::READ_DATA;
+        assert_eq!(allowed(vec![no.clone(), allow.clone()], 2), without);
+        assert_eq!(allowed(vec![no.clone(), allow.clone()], 1000), without | mask::WRITE_DAC);
+        assert_eq!(allowed(vec![allow, no], 2), mask::FILE_READ, "allowed before denied");
+        assert_eq!(allowed(vec![], 2), 0);
+        assert_eq!(allowed(vec![], 1000), OWNER_IMPLIED);
+        assert_eq!(allowed(vec![], 0), mask::FILE_ALL, "the superuser");
+        assert_eq!(Acl::default().allowed(&cred(2), OWNER), mask::FILE_ALL, "a NULL list");
+        let passed_on = flag::INHERIT_ONLY | flag::OBJECT_INHERIT;
+        assert_eq!(allowed(vec![Ace::allow(Who::Everyone, mask::GENERIC_ALL, passed_on)], 2), 0);
+        let generic = Ace::allow(Who::Everyone, mask::GENERIC_READ, 0);
+        assert_eq!(allowed(vec![generic], 2), mask::FILE_READ);
+    }
+
+    #[test]
+    fn special_names_mean_those_who_own_the_file_now() {
+        let acl = Acl::new(vec![
+            Ace::deny(Who::Owner, mask::WRITE_DATA, 0),
+            Ace::allow(Who::Owner, mask::FILE_ALL, 0),
+            Ace::allow(Who::Group, mask::READ_DATA, 0),
+        ]);
+        assert_eq!(acl.allowed(&cred(1000), OWNER), mask::FILE_ALL & !mask::WRITE_DATA);
+        assert_eq!(acl.allowed(&cred(2), OWNER), mask::READ_DATA);
+        let other = Owner { uid: 2, gid: 51 };
+        assert_eq!(acl.allowed(&cred(1000), other), 0);
+        assert_eq!(acl.allowed(&cred(2), other), mask::FILE_ALL & !mask::WRITE_DATA);
+    }
+
+    #[test]
+    fn owner_rights_take_the_owners_own_away() {
+        let who = Who::Sid(Sid::owner_rights());
+        let rights = Ace::allow(who.clone(), mask::READ_DATA, 0);
+        assert_eq!(allowed(vec![rights.clone()], 1000), mask::READ_DATA);
+        assert_eq!(allowed(vec![rights], 2), 0);
+        let entries = vec![
+            Ace::deny(who, mask::WRITE_DATA, 0),
+            Ace::allow(Who::User(1000), mask::FILE_WRITE, 0),
+        ];
+        assert_eq!(allowed(entries, 1000), mask::FILE_WRITE & !mask::WRITE_DATA);
+    }
+
+    #[test]
+    fn whoever_is_squashed_is_not_known() {
+        let of = |sid| vec![Ace::allow(Who::Sid(sid), mask::READ_DATA, 0)];
+        assert_eq!(allowed(of(Sid::authenticated_users()), 2), mask::READ_DATA);
+        assert_eq!(allowed(of(Sid::authenticated_users()), ANONYMOUS), 0);
+        assert_eq!(allowed(of(Sid::anonymous()), ANONYMOUS), mask::READ_DATA);
+        assert_eq!(allowed(of(Sid::administrators()), 2), 0);
+    }
+}

@@ -1,0 +1,126 @@
+//! What something new gets from the directory that it is made in (MS-DTYP section 2.5.3.4, RFC 8881 section 6.4.3).
+
+use super::{Ace, Acl, Owner, Sid, Who, control, flag, mask};
+
+impl Acl {
+    /// The list that a file or directory of this owner inherits; `None` where the directory passes nothing on.
+    pub fn inherited(&self, is_dir: bool, owner: Owner) -> Option<Self> {
+        let auto = self.control & control::DACL_AUTO_INHERITED;
+        let mut entries = Vec::new();
+        for ace in self.entries() {
+            inherit(ace, is_dir, owner, auto != 0, &mut entries);
+        }
+        if entries.is_empty() {
+            return None;
+        }
+        let mut new = Self::new(entries);
+        new.control |= auto;
+        Some(new)
+    }
+}
+
+fn inherit(ace: &Ace, is_dir: bool, owner: Owner, auto: bool, out: &mut Vec<Ace>) {
+    use flag::{CONTAINER_INHERIT, INHERIT_ONLY, INHERITED, NO_PROPAGATE, OBJECT_INHERIT};
+    let Ace::Simple { kind, flags, mask: m, who } = ace else { return };
+    let inherits = match is_dir {
+        false => flags & OBJECT_INHERIT != 0,
+        true => {
+            flags & CONTAINER_INHERIT != 0
+                || flags & OBJECT_INHERIT != 0 && flags & NO_PROPAGATE == 0
+        }
+    };
+    if !inherits {
+        return;
+    }
+    let mark = if auto { INHERITED } else { 0 };
+    let here = match who {
+        Who::Sid(s) if *s == Sid::creator_owner() => Who::User(owner.uid),
+        Who::Sid(s) if *s == Sid::creator_group() => Who::Members(owner.gid),
+        who => who.clone(),
+    };
+    let effective = |who: &Who, flags| Ace::Simple {
+        kind: *kind,
+        flags,
+        mask: mask::map_generic(*m),
+        who: who.clone(),
+    };
+    if !is_dir || flags & NO_PROPAGATE != 0 {
+        out.push(effective(&here, mark));
+        return;
+    }
+    let further = flags & (OBJECT_INHERIT | CONTAINER_INHERIT) | mark;
+    let for_children = |flags| Ace::Simple { kind: *kind, flags, mask: *m, who: who.clone() };
+    if flags & CONTAINER_INHERIT == 0 {
+        out.push(for_children(further | INHERIT_ONLY));
+    } else if here != *who {
+        // The creator is named in this directory, and named again in each below it.
+        out.push(effective(&here, mark));
+        out.push(for_children(further | INHERIT_ONLY));
+    } else {
+        out.push(for_children(further));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flag::{
+        CONTAINER_INHERIT as CI, INHERIT_ONLY as IO, NO_PROPAGATE as NP, OBJECT_INHERIT as OI,
+    };
+
+    const OWNER: Owner = Owner { uid: 9, gid: 9 };
+
+    /// Flags of the entry in the parent; of the one in a file; of the one in a directory.
+    const INHERITANCE: [(u8, Option<u8>, Option<u8>); 16] = [
+        (0, None, None),
+        (OI, Some(0), Some(OI | IO)),
+        (CI, None, Some(CI)),
+        (OI | CI, Some(0), Some(OI | CI)),
+        (NP, None, None),
+        (NP | OI, Some(0), None),
+        (NP | CI, None, Some(0)),
+        (NP | OI | CI, Some(0), Some(0)),
+        (IO, None, None),
+        (IO | OI, Some(0), Some(OI | IO)),
+        (IO | CI, None, Some(CI)),
+        (IO | OI | CI, Some(0), Some(OI | CI)),
+        (IO | NP, None, None),
+        (IO | NP | OI, Some(0), None),
+        (IO | NP | CI, None, Some(0)),
+        (IO | NP | OI | CI, Some(0), Some(0)),
+    ];
+
+    #[test]
+    fn every_combination_of_flags_is_inherited_as_documented() {
+        for who in [Who::Members(50), Who::Owner, Who::Everyone] {
+            for (flags, file, dir) in INHERITANCE {
+                let parent = Acl::new(vec![Ace::allow(who.clone(), mask::READ_DATA, flags)]);
+                for (is_dir, want) in [(false, file), (true, dir)] {
+                    let want = want
+                        .map(|f| Acl::new(vec![Ace::allow(who.clone(), mask::READ_DATA, f)]));
+                    let got = parent.inherited(is_dir, OWNER);
+                    assert_eq!(got, want, "flags {flags:#x} dir {is_dir}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_creator_is_named_here_and_passed_on() {
+        let creator = Who::Sid(Sid::creator_owner());
+        let mut parent = Acl::new(vec![Ace::allow(creator.clone(), mask::GENERIC_ALL, OI | CI)]);
+        parent.control |= control::DACL_AUTO_INHERITED;
+        let got = parent.inherited(true, OWNER).unwrap();
+        assert!(got.has(control::DACL_AUTO_INHERITED));
+        let flags = flag::INHERITED;
+        let named = Ace::allow(Who::User(9), mask::FILE_ALL, flags);
+        let passed_on = Ace::allow(creator, mask::GENERIC_ALL, OI | CI | IO | flags);
+        assert_eq!(got.entries(), [named.clone(), passed_on]);
+        assert_eq!(parent.inherited(false, OWNER).unwrap().entries(), [named]);
+    }
+
+    #[test]
+    fn a_null_list_passes_nothing_on() {
+        assert_eq!(Acl::default().inherited(true, OWNER), None);
+    }
+}

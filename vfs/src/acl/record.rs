@@ -1,0 +1,279 @@
+//! A list as it is kept with its file.
+//!
+//! *Operation.* A record of side data ([`crate::Node::side_get`], name [`NAME`]): the list as it was set, and the mode bits that the
+//! file got with it. Mode bits that somebody has changed since, by any protocol or on the host, act on the list whenever it is
+//! read ([`Kept::now`]), so that nothing has to notice the change when it is made. All numbers are little-endian.
+
+use std::borrow::Cow;
+
+use super::mode::Change;
+use super::{Ace, Acl, Owner, Sid, Who};
+
+/// The name of the record among a node's side data.
+pub const NAME: &str = "acl";
+
+const VERSION: u8 = 1;
+
+const HAS_ENTRIES: u8 = 1;
+const HAS_OWNER: u8 = 2;
+const HAS_GROUP: u8 = 4;
+const HAS_AUDIT: u8 = 8;
+
+const OWNER: u8 = 0;
+const GROUP: u8 = 1;
+const EVERYONE: u8 = 2;
+const USER: u8 = 3;
+const MEMBERS: u8 = 4;
+const SID: u8 = 5;
+const OTHER: u8 = 6;
+
+/// What is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The nine mode bits that the file got with the list.
+    pub mode: u32,
+    /// Its owner and group then.
+    pub owner: Owner,
+    /// The list.
+    pub acl: Acl,
+}
+
+impl Kept {
+    /// The list as it is now, for a file of this owner and mode.
+    pub fn now(&self, owner: Owner, mode: u32, is_dir: bool) -> Cow<'_, Acl> {
+        let mode = mode & 0o777;
+        if mode == self.mode && owner == self.owner {
+            return Cow::Borrowed(&self.acl);
+        }
+        let mut acl = self.acl.clone();
+        if owner.uid != self.owner.uid {
+            acl.owner = None;
+        }
+        if owner.gid != self.owner.gid {
+            acl.group = None;
+        }
+        if mode == self.mode {
+            return Cow::Owned(acl);
+        }
+        // A program of Windows is run without a bit: only where that bit was changed it says something.
+        let said = if is_dir { 0o777 } else { 0o666 | (mode ^ self.mode) & 0o111 };
+        Cow::Owned(acl.with_mode(&Change { owner, is_dir, mode, said, named: mode >> 3 & 7 }))
+    }
+
+    /// The record.
+    pub fn encode(&self) -> Vec<u8> {
+        let acl = &self.acl;
+        let has = |is: bool, bit: u8| if is { bit } else { 0 };
+        let mut out = vec![VERSION];
+        // Invariant: permission bits fit 16 bits.
+        #[allow(clippy::cast_possible_truncation)]
+        out.extend(((self.mode & 0o777) as u16).to_le_bytes());
+        out.extend(self.owner.uid.to_le_bytes());
+        out.extend(self.owner.gid.to_le_bytes());
+        out.extend(acl.control.to_le_bytes());
+        out.extend([
+            acl.revision,
+            has(acl.entries.is_some(), HAS_ENTRIES)
+                | has(acl.owner.is_some(), HAS_OWNER)
+                | has(acl.group.is_some(), HAS_GROUP)
+                | has(acl.audit.is_some(), HAS_AUDIT),
+        ]);
+        acl.owner.iter().chain(&acl.group).for_each(|sid| sid.put(&mut out));
+        if let Some(entries) = &acl.entries {
+            put_len(entries.len(), &mut out);
+            entries.iter().for_each(|ace| put_ace(ace, &mut out));
+        }
+        if let Some(audit) = &acl.audit {
+            put_len(audit.len(), &mut out);
+            out.extend(audit);
+        }
+        out
+    }
+
+    /// Reads a record; `None` where it is none of ours.
+    pub fn decode(record: &[u8]) -> Option<Self> {
+        let mut r = Reader(record);
+        if r.u8()? != VERSION {
+            return None;
+        }
+        let mode = u32::from(r.u16()?);
+        let owner = Owner { uid: r.u32()?, gid: r.u32()? };
+        let control = r.u16()?;
+        let (revision, has) = (r.u8()?, r.u8()?);
+        let mut acl = Acl { control, revision, ..Acl::default() };
+        if has & HAS_OWNER != 0 {
+            acl.owner = Some(r.sid()?);
+        }
+        if has & HAS_GROUP != 0 {
+            acl.group = Some(r.sid()?);
+        }
+        if has & HAS_ENTRIES != 0 {
+            let count = r.u32()?;
+            // An entry has bytes, so that a count that lies ends at those that are there.
+            acl.entries = Some((0..count).map(|_| r.ace()).collect::<Option<_>>()?);
+        }
+        if has & HAS_AUDIT != 0 {
+            let len = usize::try_from(r.u32()?).ok()?;
+            acl.audit = Some(r.bytes(len)?.to_vec());
+        }
+        r.0.is_empty().then_some(Self { mode, owner, acl })
+    }
+}
+
+fn put_len(len: usize, out: &mut Vec<u8>) {
+    // Side data has a limit far below.
+    out.extend(u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
+}
+
+fn put_ace(ace: &Ace, out: &mut Vec<u8>) {
+    let (kind, flags, mask, who) = match ace {
+        Ace::Simple { kind, flags, mask, who } => (kind, flags, mask, who),
+        Ace::Other { kind, flags, body } => {
+            out.extend([*kind, *flags, OTHER]);
+            put_len(body.len(), out);
+            out.extend(body);
+            return;
+        }
+    };
+    let (tag, number) = match who {
+        Who::Owner => (OWNER, None),
+        Who::Group => (GROUP, None),
+        Who::Everyone => (EVERYONE, None),
+        Who::User(uid) => (USER, Some(*uid)),
+        Who::Members(gid) => (MEMBERS, Some(*gid)),
+        Who::Sid(_) => (SID, None),
+    };
+    out.extend([*kind, *flags, tag]);
+    out.extend(mask.to_le_bytes());
+    if let Some(number) = number {
+        out.extend(number.to_le_bytes());
+    }
+    if let Who::Sid(sid) = who {
+        sid.put(out);
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (found, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(found)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.bytes(N)?.try_into().ok()
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.array::<1>().map(|b| b[0])
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn sid(&mut self) -> Option<Sid> {
+        let sid = Sid::parse(self.0).ok()?;
+        self.bytes(sid.wire_len())?;
+        Some(sid)
+    }
+
+    fn ace(&mut self) -> Option<Ace> {
+        let [kind, flags, tag] = self.array()?;
+        if tag == OTHER {
+            let len = usize::try_from(self.u32()?).ok()?;
+            return Some(Ace::Other { kind, flags, body: self.bytes(len)?.to_vec() });
+        }
+        let mask = self.u32()?;
+        let who = match tag {
+            OWNER => Who::Owner,
+            GROUP => Who::Group,
+            EVERYONE => Who::Everyone,
+            USER => Who::User(self.u32()?),
+            MEMBERS => Who::Members(self.u32()?),
+            SID => Who::Sid(self.sid()?),
+            _ => return None,
+        };
+        Some(Ace::Simple { kind, flags, mask, who })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::any_acl;
+    use super::super::{control, mask};
+    use super::*;
+    use proptest::prelude::*;
+
+    fn full() -> Kept {
+        let mut acl = Acl::new(vec![
+            Ace::allow(Who::Sid(Sid::administrators()), mask::FILE_ALL, 0x1f),
+            Ace::Other { kind: 5, flags: 3, body: vec![1, 2, 3, 4] },
+        ]);
+        acl.control |= control::DACL_PROTECTED;
+        acl.revision = 4;
+        acl.owner = Some(Sid::system());
+        acl.group = Some(Sid::network());
+        acl.audit = Some(vec![9; 8]);
+        Kept { mode: 0o640, owner: Owner { uid: 1000, gid: 50 }, acl }
+    }
+
+    #[test]
+    fn everything_is_kept() {
+        let null = Kept { acl: Acl::default(), ..full() };
+        for kept in [full(), null] {
+            assert_eq!(Kept::decode(&kept.encode()), Some(kept));
+        }
+    }
+
+    #[test]
+    fn what_is_no_record_is_none() {
+        let good = full().encode();
+        for n in 0..good.len() {
+            assert_eq!(Kept::decode(&good[..n]), None);
+        }
+        assert_eq!(Kept::decode(&[&good[..], b"x"].concat()), None);
+        let mut other = good;
+        other[0] = 2;
+        assert_eq!(Kept::decode(&other), None, "of a later version");
+    }
+
+    #[test]
+    fn a_mode_that_was_changed_acts_on_the_list_and_changed_back_gives_it_back() {
+        let mut kept = full();
+        kept.acl.entries = Acl::new(vec![
+            Ace::allow(Who::User(7), mask::FILE_ALL, 0),
+            Ace::allow(Who::Owner, mask::FILE_ALL, 0),
+            Ace::allow(Who::Group, mask::FILE_READ, 0),
+        ])
+        .entries;
+        let now = |mode, uid| kept.now(Owner { uid, gid: 50 }, mode, false).into_owned();
+        assert_eq!(now(0o4640, 1000), kept.acl);
+        let user = crate::Cred { uid: 7, gid: 7, groups: std::sync::Arc::new([]) };
+        let of = |acl: Acl| acl.allowed(&user, Owner { uid: 1000, gid: 50 });
+        let ran = mask::FILE_ALL & !(mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA);
+        assert_eq!(of(now(0o600, 1000)), ran, "mode bits say nothing of the rest");
+        assert_eq!(of(now(0o640, 1000)), mask::FILE_ALL);
+        assert_eq!(now(0o640, 1001).owner, None, "it has another owner now");
+        assert_eq!(now(0o640, 1001).group, kept.acl.group);
+    }
+
+    proptest! {
+        #[test]
+        fn records_round_trip(acl in any_acl(), mode in 0..0o1000_u32, uid: u32, gid: u32) {
+            let kept = Kept { mode, owner: Owner { uid, gid }, acl };
+            prop_assert_eq!(Kept::decode(&kept.encode()), Some(kept));
+        }
+
+        #[test]
+        fn no_bytes_make_it_fall_over(bytes: Vec<u8>) {
+            let _ = Kept::decode(&[&[VERSION][..], &bytes].concat());
+        }
+    }
+}

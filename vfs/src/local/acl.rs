@@ -1,0 +1,158 @@
+//! The access control list that is kept with a file of the host.
+//!
+//! *Operation.* Side data ([`crate::acl::NAME`]), known until the file's change time moves. The kernel knows nothing of it: it
+//! judges programs of the host by mode bits, which are set together with the list. A list that the host's own means give the
+//! file later (POSIX.1e) is newer than ours, so that it decides: setting ours takes that one away.
+//!
+//! *Errors.* A record that cannot be read counts as none: mode bits were set with it.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use crate::acl::{self, Acl, Kept, Owner, posix};
+use crate::error::{VfsError, VfsResult};
+use crate::perm::Need;
+use crate::types::*;
+
+use super::attrs::settled;
+use super::node::{LocalNode, lock};
+use super::side::ProcPath;
+use super::stat;
+use super::xattr::growing;
+
+/// Where Linux shows its own lists.
+const ACCESS: &str = "system.posix_acl_access";
+const DEFAULT: &str = "system.posix_acl_default";
+
+fn read(fd: BorrowedFd<'_>, name: &str) -> VfsResult<Option<Vec<u8>>> {
+    let path = ProcPath::of(fd);
+    match growing(|room| rustix::fs::getxattr(path.bytes(), name, room)) {
+        Err(VfsError::NoXattr | VfsError::NotSupported) => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+fn remove(fd: BorrowedFd<'_>, name: &str) -> VfsResult<()> {
+    let path = ProcPath::of(fd);
+    match rustix::fs::removexattr(path.bytes(), name).map_err(VfsError::from) {
+        Err(VfsError::NoXattr | VfsError::NotSupported) => Ok(()),
+        other => other,
+    }
+}
+
+impl LocalNode {
+    pub(super) fn do_acl(&self, attr: &Attr) -> VfsResult<Option<Arc<Acl>>> {
+        if let Some((ctime, acl)) = &*lock(&self.acl)
+            && *ctime == attr.ctime
+        {
+            return Ok(acl.clone());
+        }
+        let kept = self.do_side_get(acl::NAME)?.and_then(|record| Kept::decode(&record));
+        let is_dir = self.kind == Kind::Dir;
+        let acl = kept
+            .filter(|_| !self.has_list(attr))
+            .map(|kept| Arc::new(kept.now(Owner::of(attr), attr.mode, is_dir).into_owned()));
+        if settled(attr.ctime) {
+            *lock(&self.acl) = Some((attr.ctime, acl.clone()));
+        }
+        Ok(acl)
+    }
+
+    pub(super) fn do_acl_shown(&self, attr: &Attr) -> VfsResult<Arc<Acl>> {
+        if let Some(acl) = self.do_acl(attr)? {
+            return Ok(acl);
+        }
+        let is_dir = self.kind == Kind::Dir;
+        let access = if self.has_list(attr) { read(self.fd(), ACCESS)? } else { None };
+        let default = if is_dir { read(self.fd(), DEFAULT)? } else { None };
+        let of_host = posix::list(attr.mode, access.as_deref(), default.as_deref(), is_dir);
+        Ok(Arc::new(of_host.unwrap_or_else(|| Acl::of_mode(attr.mode, is_dir))))
+    }
+
+    pub(super) fn do_acl_set(&self, acl: &Acl, mode: u32) -> VfsResult<()> {
+        self.volume.writable()?;
+        let attr = self.attr()?;
+        let is_dir = self.kind == Kind::Dir;
+        // Who serves everybody as itself needs its own files whatever the list says of it.
+        let own = match (self.volume.identity.is_single(), is_dir) {
+            (false, _) => 0,
+            (true, false) => 0o600,
+            (true, true) => 0o700,
+        };
+        let mode = (mode | own) & 0o777;
+        let kept = Kept { mode, owner: Owner::of(&attr), acl: acl.clone() };
+        remove(self.fd(), ACCESS)?;
+        if is_dir {
+            remove(self.fd(), DEFAULT)?;
+        }
+        if attr.mode & 0o777 != mode {
+            self.chmod(attr.mode & 0o7000 | mode)?;
+        }
+        let done = self.do_side_set(acl::NAME, Some(&kept.encode()));
+        if done.is_err() && attr.mode & 0o777 != mode {
+            // The list that was there before goes with the bits that were.
+            self.chmod(attr.mode)?;
+        }
+        self.changed();
+        done
+    }
+
+    /// Makes what shall stand under `name` in this directory, with the attributes it had: as the caller, or where a list lets the
+    /// caller add names as the process, which is told by `true`: then the caller has to be made the owner.
+    pub(super) fn making<T: Send>(
+        &self,
+        cred: &Cred,
+        need: Need,
+        (dir, name): (BorrowedFd<'_>, &[u8]),
+        attr: &Attr,
+        make: impl FnOnce() -> VfsResult<T> + Send,
+    ) -> VfsResult<(T, bool)> {
+        match self.by_list(cred, attr)? {
+            None => self.volume.identity.run(cred, make).map(|made| (made, false)),
+            Some(allowed) if allowed & need.rights == need.rights => make().map(|made| (made, true)),
+            Some(allowed) if allowed & acl::mask::EXECUTE == 0 => Err(VfsError::Access),
+            Some(_) => match stat::of_name(dir, name) {
+                Ok(_) => Err(VfsError::Exists),
+                Err(VfsError::NotFound) => Err(VfsError::Access),
+                Err(e) => Err(e),
+            },
+        }
+    }
+
+    /// What else is set of something that was made for the caller by the process.
+    pub(super) fn given_to(&self, cred: &Cred, set: &mut SetAttr, dir: &Attr, made: &Attr) {
+        if self.volume.identity.is_single() {
+            return;
+        }
+        set.uid = Some(cred.uid);
+        // In a directory with that bit the kernel has given it the directory's group.
+        let of_dir = (dir.mode & 0o2000 != 0).then_some(dir.gid);
+        set.gid = set.gid.filter(|g| cred.in_group(*g)).or(of_dir).or(Some(cred.gid));
+        if made.mode & 0o6000 != 0 && set.mode.is_none() {
+            // A new owner takes these bits away.
+            set.mode = Some(made.mode);
+        }
+    }
+
+    /// The caller may remove or replace what stands under this name, by the directory's rules or by its own list (RFC 8881
+    /// section 6.2.1.3.2).
+    pub(super) fn may_take_away(
+        &self,
+        cred: &Cred,
+        (dir, name): (BorrowedFd<'_>, &[u8]),
+        attr: &Attr,
+    ) -> VfsResult<()> {
+        let permitted = self.permitted(cred, crate::perm::REMOVE, attr);
+        let sticky = attr.mode & 0o1000 != 0 && cred.uid != attr.uid && cred.uid != 0;
+        if permitted.is_ok() && !sticky {
+            return Ok(());
+        }
+        let (node, its) = self.find(&Cred::root(), dir, name)?;
+        let allowed = node.by_list(cred, &its)?.unwrap_or(0);
+        let its_owner = sticky && its.uid == cred.uid;
+        if allowed & acl::mask::DELETE != 0 || permitted.is_ok() && its_owner {
+            return Ok(());
+        }
+        permitted.and(Err(VfsError::Perm))
+    }
+}

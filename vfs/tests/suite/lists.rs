@@ -1,0 +1,214 @@
+//! Access control lists: a backend judges everybody by the one that is kept with a file.
+
+use vfs::acl::{Ace, Acl, Owner, Who, flag, mask};
+use vfs::namespace::{Namespace, Share, Squash};
+
+use super::*;
+
+const ANN: u32 = 1001;
+const BOB: u32 = 1002;
+const CARL: u32 = 1003;
+
+/// Gives a node a list, and the mode bits that it says.
+async fn give(node: &NodeRef, entries: Vec<Ace>) {
+    let acl = Acl::new(entries);
+    let attr = node.getattr().await.unwrap();
+    node.acl_set(&acl, acl.mode(Owner::of(&attr))).await.unwrap();
+}
+
+fn allow(uid: u32, mask: u32) -> Ace {
+    Ace::allow(Who::User(uid), mask, 0)
+}
+
+async fn kept(node: &NodeRef) -> Option<Acl> {
+    let attr = node.getattr().await.unwrap();
+    node.acl(&attr).await.unwrap().map(|acl| Acl::clone(&acl))
+}
+
+async fn owned(b: &Bench, name: &[u8], m: u32) -> NodeRef {
+    let set = SetAttr { uid: Some(ANN), gid: Some(ANN), ..mode(m) };
+    b.root.create(&root(), name, CreateHow::Guarded, set).await.unwrap().node
+}
+
+async fn folder(b: &Bench, name: &[u8], entries: Vec<Ace>) -> NodeRef {
+    let set = SetAttr { uid: Some(ANN), gid: Some(ANN), ..mode(0o700) };
+    let dir = b.root.mkdir(&root(), name, set).await.unwrap().node;
+    give(&dir, entries).await;
+    dir
+}
+
+pub(crate) async fn a_list_decides_about_data(b: Bench) {
+    let f = owned(&b, b"f", 0o644).await;
+    assert_eq!(kept(&f).await, None);
+    let shown = f.acl_shown(&f.getattr().await.unwrap()).await.unwrap();
+    assert_eq!(*shown, Acl::of_mode(0o644, false), "what mode bits say");
+    let rw = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA;
+    give(&f, vec![Ace::deny(Who::User(CARL), rw, 0), allow(BOB, rw)]).await;
+    assert_eq!(f.getattr().await.unwrap().mode, 0);
+    let (bob, carl) = (user(BOB), user(CARL));
+    let data = || vec![Buf::from(b"data".to_vec())];
+    f.write(Some(&bob), 0, data(), Stable::Unstable).await.unwrap();
+    assert_eq!(f.read(Some(&bob), 0, 10, &b.into).await.unwrap().len(), 4);
+    f.open(&bob, true, true).await.unwrap();
+    refused(f.open(&carl, true, false), VfsError::Access).await;
+    refused(f.read(Some(&carl), 0, 10, &b.into), VfsError::Access).await;
+    refused(f.open(&user(ANN), true, false), VfsError::Access).await;
+    assert!(f.open(&root(), true, true).await.is_ok());
+    let all = Access(0x1ff);
+    let may = f.access(&bob, all).await.unwrap().0;
+    assert_eq!(may, Access::READ | Access::MODIFY | Access::EXTEND);
+    assert_eq!(f.access(&carl, all).await.unwrap().0, 0);
+    refused(f.xattr_get(&bob, b"x"), VfsError::Access).await;
+    // Bits of the mode that say more are no way around it.
+    give(&f, vec![Ace::deny(Who::User(CARL), rw, 0), Ace::allow(Who::Everyone, rw, 0)]).await;
+    assert_eq!(f.getattr().await.unwrap().mode, 0o666);
+    refused(f.open(&carl, true, false), VfsError::Access).await;
+}
+
+pub(crate) async fn a_changed_mode_acts_on_the_list_and_keeps_it(b: Bench) {
+    let f = owned(&b, b"f", 0o644).await;
+    let entries = vec![
+        allow(BOB, mask::READ_DATA | mask::READ_CONTROL),
+        Ace::allow(Who::Owner, mask::FILE_ALL, 0),
+        Ace::allow(Who::Group, mask::READ_DATA, 0),
+    ];
+    give(&f, entries.clone()).await;
+    assert_eq!(f.getattr().await.unwrap().mode, 0o740);
+    let bob = user(BOB);
+    f.open(&bob, true, false).await.unwrap();
+    f.setattr(&user(ANN), mode(0o700), false).await.unwrap();
+    refused(f.open(&bob, true, false), VfsError::Access).await;
+    let now = kept(&f).await.unwrap();
+    assert!(now.entries().contains(&allow(BOB, mask::READ_CONTROL)));
+    refused(f.setattr(&bob, mode(0o777), false), VfsError::Perm).await;
+    f.setattr(&user(ANN), mode(0o740), false).await.unwrap();
+    assert_eq!(kept(&f).await.unwrap().entries(), entries);
+    f.open(&bob, true, false).await.unwrap();
+}
+
+pub(crate) async fn a_list_says_who_changes_attributes(b: Bench) {
+    let f = owned(&b, b"f", 0o644).await;
+    let (ann, bob, carl) = (user(ANN), user(BOB), user(CARL));
+    give(&f, vec![allow(BOB, mask::WRITE_DAC | mask::WRITE_ATTRIBUTES), allow(CARL, mask::WRITE_OWNER)])
+        .await;
+    let at = SetAttr { mtime: Some(SetTime::At(Time { sec: 5, nsec: 0 })), ..SetAttr::default() };
+    f.setattr(&bob, at, false).await.unwrap();
+    f.setattr(&ann, at, false).await.unwrap();
+    refused(f.setattr(&carl, at, false), VfsError::Perm).await;
+    // Set-id bits are the owner's to give.
+    let (_, attr) = f.setattr(&bob, mode(0o4600), false).await.unwrap();
+    assert_eq!(attr.mode, 0o600);
+    let own = |uid| SetAttr { uid: Some(uid), ..SetAttr::default() };
+    refused(f.setattr(&bob, own(BOB), false), VfsError::Perm).await;
+    refused(f.setattr(&carl, own(BOB), false), VfsError::Perm).await;
+    f.setattr(&carl, own(CARL), false).await.unwrap();
+    assert_eq!(f.getattr().await.unwrap().uid, CARL);
+}
+
+pub(crate) async fn a_list_decides_about_names(b: Bench) {
+    let (bob, carl) = (user(BOB), user(CARL));
+    let make = |dir: &NodeRef, cred: Cred, name: &'static [u8]| {
+        let dir = dir.clone();
+        async move { dir.create(&cred, name, CreateHow::Guarded, mode(0o640)).await }
+    };
+    let add = mask::WRITE_DATA | mask::EXECUTE;
+    let d = folder(&b, b"d", vec![allow(BOB, add), allow(CARL, mask::DELETE_CHILD)]).await;
+    let made = make(&d, bob.clone(), b"f").await.unwrap();
+    assert_eq!((made.attr.uid, made.attr.gid, made.attr.mode), (BOB, BOB, 0o640));
+    d.lookup(&bob, b"f").await.unwrap();
+    refused(d.lookup(&carl, b"f"), VfsError::Access).await;
+    refused(d.readdir(&bob, 0, 9), VfsError::Access).await;
+    refused(d.mkdir(&bob, b"s", mode(0o755)), VfsError::Access).await;
+    refused(d.unlink(&bob, b"f"), VfsError::Access).await;
+    refused(make(&d, carl.clone(), b"g"), VfsError::Access).await;
+    refused(make(&d, carl.clone(), b"f"), VfsError::Access).await;
+    refused(make(&d, bob.clone(), b"f"), VfsError::Exists).await;
+    d.unlink(&carl, b"f").await.unwrap();
+    // Who may delete a file may do so wherever it is.
+    let f = make(&d, bob.clone(), b"f").await.unwrap().node;
+    give(&f, vec![allow(BOB, mask::DELETE)]).await;
+    d.unlink(&bob, b"f").await.unwrap();
+    let plain = b.dir("plain").await;
+    let set = SetAttr { uid: Some(ANN), ..mode(0o600) };
+    let f = plain.create(&root(), b"f", CreateHow::Guarded, set).await.unwrap().node;
+    refused(plain.unlink(&bob, b"f"), VfsError::Access).await;
+    give(&f, vec![allow(BOB, mask::DELETE)]).await;
+    plain.unlink(&bob, b"f").await.unwrap();
+}
+
+pub(crate) async fn a_list_decides_about_renames(b: Bench) {
+    let bob = user(BOB);
+    let from = folder(&b, b"from", vec![allow(BOB, mask::DELETE_CHILD | mask::EXECUTE)]).await;
+    let to = folder(&b, b"to", vec![allow(BOB, mask::WRITE_DATA | mask::EXECUTE)]).await;
+    let make = |dir: &NodeRef, name: &'static [u8]| {
+        let dir = dir.clone();
+        async move { dir.create(&root(), name, CreateHow::Guarded, mode(0o600)).await.unwrap() }
+    };
+    make(&from, b"f").await;
+    refused(to.rename(&bob, b"g", from.as_ref(), b"g", true), VfsError::NotFound).await;
+    from.rename(&bob, b"f", to.as_ref(), b"f", true).await.unwrap();
+    refused(to.rename(&bob, b"f", from.as_ref(), b"f", true), VfsError::Access).await;
+    make(&from, b"f").await;
+    // What is replaced is removed.
+    refused(from.rename(&bob, b"f", to.as_ref(), b"f", true), VfsError::Access).await;
+    from.rename(&bob, b"f", to.as_ref(), b"g", true).await.unwrap();
+    let d = from.mkdir(&root(), b"s", mode(0o777)).await.unwrap();
+    assert_eq!(d.attr.kind, Kind::Dir);
+    refused(from.rename(&bob, b"s", to.as_ref(), b"s", true), VfsError::Access).await;
+}
+
+pub(crate) async fn a_list_goes_with_its_file(b: Bench) {
+    let f = owned(&b, b"f", 0o600).await;
+    let entries = vec![allow(BOB, mask::READ_DATA)];
+    give(&f, entries.clone()).await;
+    f.link(&root(), b.root.as_ref(), b"g").await.unwrap();
+    b.root.rename(&root(), b"f", b.root.as_ref(), b"h", true).await.unwrap();
+    for name in [&b"g"[..], b"h"] {
+        let (node, _) = b.root.lookup(&root(), name).await.unwrap();
+        assert_eq!(kept(&node).await.unwrap().entries(), entries);
+    }
+    assert_eq!(f.xattr_list(&root()).await.unwrap(), Vec::<Vec<u8>>::new(), "nobody sees it as data");
+}
+
+pub(crate) async fn what_is_made_inherits(b: Bench) {
+    let share = Share {
+        name: "s".into(),
+        id: Share::id_of("s"),
+        backend: b.backend.clone(),
+        read_only: false,
+        squash: Squash::None,
+        clients: None,
+    };
+    let namespace = Namespace::new(vec![share]);
+    let share = namespace.shares()[0].clone();
+    let door = namespace.by(None);
+    let on = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT;
+    let rw = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA;
+    let passes = vec![
+        Ace::allow(Who::User(BOB), rw, on),
+        Ace::allow(Who::Owner, mask::FILE_ALL, on),
+        Ace::allow(Who::Everyone, mask::EXECUTE, 0),
+    ];
+    let d = folder(&b, b"d", passes).await;
+    let by = root();
+    let make = |name: &'static [u8], set| door.create(&share, &d, &by, name, CreateHow::Guarded, set);
+    // By a client that applies its umask itself, and by one that leaves it to the folder.
+    let strict = make(b"strict", mode(0o644)).await.unwrap();
+    assert_eq!(strict.attr.mode, 0o600);
+    strict.node.open(&user(BOB), true, false).await.unwrap();
+    refused(strict.node.open(&user(BOB), true, true), VfsError::Access).await;
+    let open = make(b"open", SetAttr { umask: 0o022, ..mode(0o666) }).await.unwrap();
+    open.node.open(&user(BOB), true, true).await.unwrap();
+    refused(open.node.open(&user(CARL), true, false), VfsError::Access).await;
+    let sub = door.mkdir(&share, &d, &by, b"sub", mode(0o777)).await.unwrap().node;
+    let deep = door
+        .create(&share, &sub, &by, b"deep", CreateHow::Guarded, mode(0o666))
+        .await
+        .unwrap();
+    deep.node.open(&user(BOB), true, true).await.unwrap();
+    // Where nothing is passed on the mask counts.
+    let plain = b.dir("plain").await;
+    let set = SetAttr { umask: 0o027, ..mode(0o666) };
+    let made = door.create(&share, &plain, &by, b"f", CreateHow::Guarded, set).await.unwrap();
+    assert_eq!((made.attr.mode, kept(&made.node).await), (0o640, None));
+}
