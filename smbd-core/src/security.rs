@@ -7,10 +7,10 @@
 //!
 //! *Errors.* A list that cannot be read counts as none: mode bits were set with it.
 
-use vfs::backend::NodeRef;
 use vfs::VfsResult;
-use vfs::namespace::{Door, Share};
 use vfs::acl::{Ace, Acl, Owner, Who};
+use vfs::backend::NodeRef;
+use vfs::namespace::{Door, Share};
 use vfs::types::{Access, Attr, Cred, Kind, SetAttr};
 
 use crate::dtyp::descriptor::control;

@@ -24,14 +24,15 @@ const RW: u32 = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA;
 /// The same in NFS 4 and SMB: for files and directories below.
 const PASSED_ON: u8 = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT;
 const NFSERR_ACCES: u32 = 13;
+/// OPEN4_SHARE_ACCESS_WANT_NO_DELEG
+const WANT_NO_DELEG: u32 = 0x400;
 
 /// Two users of SMB: alice, who is root, and bob.
 async fn world() -> (World, tempfile::TempDir) {
     with_alice(|settings| {
         let mut bob = settings.users[0].clone();
         bob.name = "bob".into();
-        bob.identity =
-            Identity { uid: Some(BOB), gid: Some(BOB), groups: Some(Vec::new()) };
+        bob.identity = Identity { uid: Some(BOB), gid: Some(BOB), groups: Some(Vec::new()) };
         settings.users.push(bob);
     })
     .await
@@ -40,7 +41,9 @@ async fn world() -> (World, tempfile::TempDir) {
 async fn smb(world: &World, user: &User) -> Smb {
     let share = ("127.0.0.1", "data");
     let local = Local::default();
-    Smb::connect(world.running.smb[0], false, share, user, Options::default(), &local).await.unwrap()
+    Smb::connect(world.running.smb[0], false, share, user, Options::default(), &local)
+        .await
+        .unwrap()
 }
 
 fn bob() -> User {
@@ -85,7 +88,9 @@ impl Nfs {
         let found = self.v3.lookup(&self.root3, name.as_bytes()).await.unwrap().0;
         let v3 = self.v3.read(&found, 0, 1).await;
         let access = self.v3.access(&found, 1).await.unwrap();
-        let opened = self.v4.open(&self.root4, name.as_bytes(), b"o", OpenHow::READ).await;
+        // A delegation would have to be given back before anybody changes the list.
+        let how = OpenHow { want: WANT_NO_DELEG, ..OpenHow::READ };
+        let opened = self.v4.open(&self.root4, name.as_bytes(), b"o", how).await;
         match opened {
             Ok(file) => {
                 self.v4.close(&file).await.unwrap();
@@ -139,7 +144,8 @@ fn allow(who: &str, flags: u8, mask: u32) -> Ace {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_smb_denies_nfs_denies_and_shows() {
     let (world, _dir) = world().await;
-    let (root, bob_4, carl) = (nfs(&world, 0).await, nfs(&world, BOB).await, nfs(&world, CARL).await);
+    let (root, bob_4, carl) =
+        (nfs(&world, 0).await, nfs(&world, BOB).await, nfs(&world, CARL).await);
     let (alice, bob_s) = (smb(&world, &alice()).await, smb(&world, &bob()).await);
     let f = root.make(&root.root3, "f", 0o666).await;
     assert!(bob_4.reads("f").await && carl.reads("f").await);
@@ -159,7 +165,8 @@ async fn what_smb_denies_nfs_denies_and_shows() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nfs_sets_smb_shows_and_keeps_to() {
     let (world, _dir) = world().await;
-    let (root, bob_4, carl) = (nfs(&world, 0).await, nfs(&world, BOB).await, nfs(&world, CARL).await);
+    let (root, bob_4, carl) =
+        (nfs(&world, 0).await, nfs(&world, BOB).await, nfs(&world, CARL).await);
     let (alice, bob_s) = (smb(&world, &alice()).await, smb(&world, &bob()).await);
     root.make(&root.root3, "f", 0o666).await;
     let f = root.find("f").await;
@@ -182,10 +189,16 @@ async fn what_nfs_sets_smb_shows_and_keeps_to() {
     bob_s.close(file).await.unwrap();
     assert_eq!(open(&bob_s, "f", mask::WRITE_DATA).await.map(drop), Err(Status::ACCESS_DENIED));
     let sd = descriptor(&alice, "f").await;
-    let sids: Vec<Sid> = sd.dacl.unwrap().aces.into_iter().filter_map(|a| match a {
-        dtyp::Ace::Simple { sid, .. } => Some(sid),
-        dtyp::Ace::Other { .. } => None,
-    }).collect();
+    let sids: Vec<Sid> = sd
+        .dacl
+        .unwrap()
+        .aces
+        .into_iter()
+        .filter_map(|a| match a {
+            dtyp::Ace::Simple { sid, .. } => Some(sid),
+            dtyp::Ace::Other { .. } => None,
+        })
+        .collect();
     assert_eq!(sids, [Sid::unix_user(BOB), Sid::unix_user(0)]);
     world.running.stop().await;
 }
@@ -219,18 +232,23 @@ async fn a_mode_changed_by_nfs_or_on_the_host_counts_for_all() {
 #[tokio::test(flavor = "multi_thread")]
 async fn files_of_either_inherit_what_the_other_set() {
     let (world, _dir) = world().await;
-    let (root, bob_4, carl) = (nfs(&world, 0).await, nfs(&world, BOB).await, nfs(&world, CARL).await);
+    let (root, bob_4, carl) =
+        (nfs(&world, 0).await, nfs(&world, BOB).await, nfs(&world, CARL).await);
     let (alice, bob_s) = (smb(&world, &alice()).await, smb(&world, &bob()).await);
     // NFS sets, SMB makes.
     let d = root.v4.mkdir(&root.root4, b"nfs", 0o755).await.unwrap();
-    let all = [allow(&BOB.to_string(), PASSED_ON, mask::FILE_ALL), allow("OWNER@", PASSED_ON, mask::FILE_ALL)];
+    let all = [
+        allow(&BOB.to_string(), PASSED_ON, mask::FILE_ALL),
+        allow("OWNER@", PASSED_ON, mask::FILE_ALL),
+    ];
     root.v4.set_acl(&d, &all).await.unwrap();
     let made = bob_s.create("nfs\\of-smb").await.unwrap();
     bob_s.close(made).await.unwrap();
     let found = bob_4.find("nfs/of-smb").await;
     let attr = bob_4.v4.getattr(&found).await.unwrap();
     assert_eq!((attr.owner, attr.mode & 0o777), (BOB.to_string().into_bytes(), 0o600));
-    let inherited = [allow(&BOB.to_string(), 0, mask::FILE_ALL), allow("OWNER@", 0, mask::FILE_ALL)];
+    let inherited =
+        [allow(&BOB.to_string(), 0, mask::FILE_ALL), allow("OWNER@", 0, mask::FILE_ALL)];
     assert_eq!(bob_4.v4.acl(&found).await.unwrap().unwrap(), inherited);
     let outside = carl.v4.lookup(&d, b"of-smb").await;
     assert!(matches!(outside, Err(Error::Nfs4(_, NFSERR_ACCES))), "{outside:?}");

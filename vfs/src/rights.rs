@@ -24,7 +24,8 @@ pub(crate) async fn heritage(dir: &NodeRef) -> VfsResult<Heritage> {
     let acl = dir.acl(&attr).await?;
     // Whether a file or a directory is asked about makes no difference to whether there is anything.
     let owner = Owner::of(&attr);
-    let passes = |acl: &Arc<Acl>| acl.inherited(true, owner).or(acl.inherited(false, owner)).is_some();
+    let passes =
+        |acl: &Arc<Acl>| acl.inherited(true, owner).or(acl.inherited(false, owner)).is_some();
     Ok(Heritage(acl.filter(passes)))
 }
 
@@ -57,7 +58,13 @@ impl Heritage {
 
 impl Door<'_> {
     /// Keeps a list with a node, and with it the mode bits that stand for it. The caller's right to do so was checked.
-    pub async fn acl_set(&self, share: &Share, node: &NodeRef, acl: &Acl, mode: u32) -> VfsResult<()> {
+    pub async fn acl_set(
+        &self,
+        share: &Share,
+        node: &NodeRef,
+        acl: &Acl,
+        mode: u32,
+    ) -> VfsResult<()> {
         self.writable(share)?;
         self.before_attributes(node).await?;
         node.acl_set(acl, mode).await?;

@@ -41,7 +41,7 @@ async fn supported_attributes_depend_on_the_minor_version() {
     let all = r.bitmap();
     assert!(all.iter().all(|&a| a <= attr::MOUNTED_ON_FILEID));
     assert!(REQUIRED.iter().all(|a| all.contains(a)));
-    assert!(!all.contains(&attr::ACL) && !all.contains(&attr::FS_LOCATIONS));
+    assert!(all.contains(&attr::ACL) && !all.contains(&attr::FS_LOCATIONS));
     r.end(Status::Ok);
 }
 
@@ -94,7 +94,7 @@ async fn attributes_that_can_only_be_set_cannot_be_asked_for() {
 #[tokio::test]
 async fn unknown_attributes_are_left_out_of_the_answer() {
     let kit = Kit::new();
-    let mut r = kit.run(|c| c.data().getattr(&[attr::TYPE, attr::ACL, 90])).await;
+    let mut r = kit.run(|c| c.data().getattr(&[attr::TYPE, attr::FS_LOCATIONS, 90])).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Ok);
     assert_eq!(r.bitmap(), [attr::TYPE]);
     assert_eq!((r.u32(), r.u32()), (4, 2));
@@ -132,7 +132,7 @@ async fn setattr_answers_with_what_it_set() {
 #[tokio::test]
 async fn a_failed_setattr_has_an_empty_bitmap_behind_its_status() {
     let kit = Kit::new();
-    let mut r = kit.run(|c| setattr(c.data(), &[attr::ACL], |v| v.u32(0))).await;
+    let mut r = kit.run(|c| setattr(c.data(), &[attr::FS_LOCATIONS], |v| v.u32(0))).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::SETATTR, Status::AttrNotSupp);
     assert_eq!(r.bitmap(), []);
     r.end(Status::AttrNotSupp);
@@ -155,7 +155,7 @@ async fn verify_compares_and_nverify_is_its_opposite() {
         let mut r = kit.run(|c| c.putfh(&file).op(op::NVERIFY, values)).await;
         r.ok(&[op::PUTFH]).expect(op::NVERIFY, on_nverify).end(on_nverify);
     }
-    let unsupported = |w: &mut Writer| fattr(w, &[attr::ACL], |v| v.u32(0));
+    let unsupported = |w: &mut Writer| fattr(w, &[attr::FS_LOCATIONS], |v| v.u32(0));
     let mut r = kit.run(|c| c.putfh(&file).op(op::VERIFY, unsupported)).await;
     r.ok(&[op::PUTFH]).expect(op::VERIFY, Status::AttrNotSupp).end(Status::AttrNotSupp);
 }

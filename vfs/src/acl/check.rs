@@ -40,10 +40,10 @@ impl Acl {
         })
     }
 
-    /// What is allowed to those of whom `meant` is true: the first entry that names a right decides about it.
-    pub(super) fn allowed_where(&self, meant: impl Fn(&Who) -> bool) -> u32 {
+    /// What is allowed to those of whom `meant` is true, and what is denied: the first entry that names a right decides about it.
+    fn decided(&self, meant: impl Fn(&Who) -> bool) -> (u32, u32) {
         if self.entries.is_none() {
-            return mask::FILE_ALL;
+            return (mask::FILE_ALL, 0);
         }
         let (mut granted, mut denied) = (0, 0);
         for (kind, m, _) in self.effective().filter(|(_, _, who)| meant(who)) {
@@ -52,7 +52,18 @@ impl Acl {
                 _ => denied |= m & !granted,
             }
         }
-        granted & mask::FILE_ALL
+        (granted & mask::FILE_ALL, denied)
+    }
+
+    /// What is allowed to those of whom `meant` is true.
+    pub(super) fn allowed_where(&self, meant: impl Fn(&Who) -> bool) -> u32 {
+        self.decided(meant).0
+    }
+
+    /// A client of NFS may read a file to run it (RFC 8881 section 6.2.1.3.1), unless an entry denies that it is read.
+    pub(crate) fn runs(&self, cred: &Cred, owner: Owner) -> bool {
+        let (granted, denied) = self.decided(|who| is_meant(who, cred, owner));
+        granted & mask::EXECUTE != 0 && denied & mask::READ_DATA == 0
     }
 
     /// All rights of a caller to a file of this owner, without ACCESS_SYSTEM_SECURITY, which is a matter of privilege. The
@@ -127,6 +138,16 @@ mod tests {
             Ace::allow(Who::User(1000), mask::FILE_WRITE, 0),
         ];
         assert_eq!(allowed(entries, 1000), mask::FILE_WRITE & !mask::WRITE_DATA);
+    }
+
+    #[test]
+    fn what_may_be_run_may_be_read_unless_that_is_denied() {
+        let run = Ace::allow(Who::Everyone, mask::EXECUTE, 0);
+        let no = Ace::deny(Who::User(2), mask::READ_DATA, 0);
+        assert!(Acl::new(vec![run.clone()]).runs(&cred(2), OWNER));
+        assert!(!Acl::new(vec![no.clone(), run.clone()]).runs(&cred(2), OWNER));
+        assert!(Acl::new(vec![no, run]).runs(&cred(3), OWNER));
+        assert!(!Acl::new(vec![]).runs(&cred(2), OWNER));
     }
 
     #[test]

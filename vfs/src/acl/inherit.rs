@@ -96,8 +96,8 @@ mod tests {
             for (flags, file, dir) in INHERITANCE {
                 let parent = Acl::new(vec![Ace::allow(who.clone(), mask::READ_DATA, flags)]);
                 for (is_dir, want) in [(false, file), (true, dir)] {
-                    let want = want
-                        .map(|f| Acl::new(vec![Ace::allow(who.clone(), mask::READ_DATA, f)]));
+                    let want =
+                        want.map(|f| Acl::new(vec![Ace::allow(who.clone(), mask::READ_DATA, f)]));
                     let got = parent.inherited(is_dir, OWNER);
                     assert_eq!(got, want, "flags {flags:#x} dir {is_dir}");
                 }

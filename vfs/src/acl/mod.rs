@@ -206,8 +206,12 @@ pub(crate) mod tests {
     /// Any entry of a type that is understood.
     pub(crate) fn any_ace() -> impl Strategy<Value = Ace> {
         let mask = prop_oneof![any::<u32>().prop_map(|m| m & mask::FILE_ALL), any::<u32>()];
-        (0..4_u8, 0..32_u8, mask, any_who())
-            .prop_map(|(kind, flags, mask, who)| Ace::Simple { kind, flags, mask, who })
+        (0..4_u8, 0..32_u8, mask, any_who()).prop_map(|(kind, flags, mask, who)| Ace::Simple {
+            kind,
+            flags,
+            mask,
+            who,
+        })
     }
 
     /// Any list of entries.

@@ -139,10 +139,13 @@ impl Acl {
     /// names have no more than the group class, and what it passes on stays.
     pub(crate) fn with_mode(&self, change: &Change) -> Self {
         let Some(entries) = &self.entries else {
-            return Self { entries: Self::of_mode(change.mode, change.is_dir).entries, ..self.clone() };
+            return Self {
+                entries: Self::of_mode(change.mode, change.is_dir).entries,
+                ..self.clone()
+            };
         };
-        let [owner, group, other] =
-            [Class::Owner, Class::Group, Class::Other].map(|c| (change.given(c), change.touched(c)));
+        let [owner, group, other] = [Class::Owner, Class::Group, Class::Other]
+            .map(|c| (change.given(c), change.touched(c)));
         let mut out = Vec::with_capacity(entries.len() + 5);
         let (mut named, mut denied) = (0, 0);
         for ace in entries {
@@ -194,8 +197,7 @@ impl Acl {
     pub(crate) fn limited(&self, mode: u32, owner: Owner, is_dir: bool) -> (Self, u32) {
         let own = self.mode(owner);
         let said = if is_dir { 0o777 } else { 0o666 };
-        let change =
-            Change { owner, is_dir, mode: own & mode, said, named: mode >> 3 & 7 };
+        let change = Change { owner, is_dir, mode: own & mode, said, named: mode >> 3 & 7 };
         let exceeds = |(k, m, who): (u8, u32, &Who)| {
             k == kind::ALLOWED && class(who, owner).is_none() && change.kept(k, m, who) != m
         };
@@ -213,7 +215,8 @@ fn merged(entries: impl Iterator<Item = Ace>) -> Vec<Ace> {
     let mut decided: Vec<(Who, u32)> = Vec::new();
     let mut from = 0;
     for mut ace in entries {
-        let Ace::Simple { kind: k @ (kind::ALLOWED | kind::DENIED), flags, mask: m, who } = &mut ace
+        let Ace::Simple { kind: k @ (kind::ALLOWED | kind::DENIED), flags, mask: m, who } =
+            &mut ace
         else {
             out.push(ace);
             continue;

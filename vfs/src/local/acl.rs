@@ -109,7 +109,9 @@ impl LocalNode {
     ) -> VfsResult<(T, bool)> {
         match self.by_list(cred, attr)? {
             None => self.volume.identity.run(cred, make).map(|made| (made, false)),
-            Some(allowed) if allowed & need.rights == need.rights => make().map(|made| (made, true)),
+            Some(allowed) if allowed & need.rights == need.rights => {
+                make().map(|made| (made, true))
+            }
             Some(allowed) if allowed & acl::mask::EXECUTE == 0 => Err(VfsError::Access),
             Some(_) => match stat::of_name(dir, name) {
                 Ok(_) => Err(VfsError::Exists),

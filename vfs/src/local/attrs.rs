@@ -129,9 +129,14 @@ impl LocalNode {
 
     /// May read, or may execute, which an NFS client can do only by reading.
     fn readable(&self, cred: &Cred, attr: &Attr) -> VfsResult<()> {
-        match self.permitted(cred, perm::READ, attr) {
-            Err(VfsError::Access) => self.permitted(cred, perm::EXECUTE, attr),
-            other => other,
+        let why = match self.permitted(cred, perm::READ, attr) {
+            Err(why @ VfsError::Access) => why,
+            other => return other,
+        };
+        match self.do_acl(attr)? {
+            Some(acl) if acl.runs(cred, Owner::of(attr)) => Ok(()),
+            Some(_) => Err(why),
+            None => self.permitted(cred, perm::EXECUTE, attr),
         }
     }
 
@@ -151,8 +156,7 @@ impl LocalNode {
     }
 
     pub(super) fn do_access(&self, cred: &Cred, wanted: Access) -> VfsResult<Access> {
-        const CHANGES: u32 =
-            Access::MODIFY | Access::EXTEND | Access::DELETE | Access::XATTR_WRITE;
+        const CHANGES: u32 = Access::MODIFY | Access::EXTEND | Access::DELETE | Access::XATTR_WRITE;
         let attr = self.attr()?;
         let asked = || perm::of_access(self.kind).iter().filter(|(bit, _)| wanted.0 & bit != 0);
         let may = match self.by_list(cred, &attr)? {
@@ -250,8 +254,12 @@ impl LocalNode {
         };
         let done = match listed {
             // As the caller, so that the kernel takes set-id bits away.
-            Some(_) => rest().and_then(|()| self.volume.identity.run(cred, cut)).and_then(|()| times()),
-            None => self.setting(cred, set, attr, || rest().and_then(|()| cut()).and_then(|()| times())),
+            Some(_) => {
+                rest().and_then(|()| self.volume.identity.run(cred, cut)).and_then(|()| times())
+            }
+            None => {
+                self.setting(cred, set, attr, || rest().and_then(|()| cut()).and_then(|()| times()))
+            }
         };
         self.changed();
         done

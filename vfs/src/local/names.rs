@@ -354,7 +354,9 @@ impl LocalNode {
         let done = match self.on_names(cred, perm::REMOVE, Some(&before), remove) {
             Err(e @ (VfsError::Access | VfsError::Perm)) => {
                 // Its own list may let the caller remove it all the same.
-                self.may_take_away(cred, (dir, name), &before).map_err(|_| e).and_then(|()| remove())
+                self.may_take_away(cred, (dir, name), &before)
+                    .map_err(|_| e)
+                    .and_then(|()| remove())
             }
             other => other,
         };
@@ -440,12 +442,10 @@ impl LocalNode {
             let follow = AtFlags::SYMLINK_FOLLOW;
             Ok(rustix::fs::linkat(&self.volume.proc_fd, number, into, name, follow)?)
         };
-        target
-            .making(cred, perm::ADD_FILE, (into, name), &before, link)
-            .map_err(|e| {
-                let gone = e == VfsError::NotFound && self.attr().is_ok_and(|a| a.nlink == 0);
-                if gone { VfsError::Stale } else { target.or_stale(e) }
-            })?;
+        target.making(cred, perm::ADD_FILE, (into, name), &before, link).map_err(|e| {
+            let gone = e == VfsError::NotFound && self.attr().is_ok_and(|a| a.nlink == 0);
+            if gone { VfsError::Stale } else { target.or_stale(e) }
+        })?;
         self.changed();
         target.changed();
         Ok((self.attr()?, DirChange { before, after: target.attr()?, atomic: false }))

@@ -138,7 +138,9 @@ impl LocalNode {
         }
         // The kernel lists names to everybody; a client needs the right to read (RFC 8276 section 8.4.3).
         self.permitted_now(cred, perm::READ_XATTR)?;
-        let list = self.with_xattrs(cred, perm::READ_XATTR, |fd| growing(|room| rustix::fs::flistxattr(fd, room)))?;
+        let list = self.with_xattrs(cred, perm::READ_XATTR, |fd| {
+            growing(|room| rustix::fs::flistxattr(fd, room))
+        })?;
         let names = list.split(|b| *b == 0).filter_map(|n| n.strip_prefix(PREFIX));
         let names = names.filter(|n| !n.starts_with(HIDDEN));
         Ok(names.map(<[u8]>::to_vec).collect())

@@ -132,8 +132,7 @@ impl MemNode {
     }
 
     pub(super) fn do_access(&self, cred: &Cred, wanted: Access) -> Access {
-        const CHANGES: u32 =
-            Access::MODIFY | Access::EXTEND | Access::DELETE | Access::XATTR_WRITE;
+        const CHANGES: u32 = Access::MODIFY | Access::EXTEND | Access::DELETE | Access::XATTR_WRITE;
         let inner = self.lock();
         let list = inner.by_list(self.kind, cred);
         let rights = inner.rights(self.kind, cred);
@@ -157,9 +156,9 @@ impl MemNode {
             inner.permit(self.kind, cred, perm::WRITE)?;
         }
         if read {
-            let executes = !write && inner.permit(self.kind, cred, perm::EXECUTE).is_ok();
-            if !executes {
-                inner.permit(self.kind, cred, perm::READ)?;
+            match write {
+                true => inner.permit(self.kind, cred, perm::READ)?,
+                false => inner.readable(self.kind, cred)?,
             }
         }
         Ok(self.attr_of(&inner))

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use crate::acl::{Acl, Owner, mask};
 use crate::error::{VfsError, VfsResult};
-pub(super) use crate::perm::Need;
 use crate::perm;
+pub(super) use crate::perm::Need;
 use crate::types::{Cred, Kind};
 
 use super::node::Inner;
@@ -51,8 +51,16 @@ impl Inner {
         if write {
             return self.permit(Kind::File, cred, perm::WRITE);
         }
-        let executes = self.permit(Kind::File, cred, perm::EXECUTE).is_ok();
-        if executes { Ok(()) } else { self.permit(Kind::File, cred, perm::READ) }
+        self.readable(Kind::File, cred)
+    }
+
+    /// May read, or may execute, which an NFS client can do only by reading.
+    pub(super) fn readable(&self, kind: Kind, cred: &Cred) -> VfsResult<()> {
+        let runs = match self.acl(kind) {
+            Some(acl) => acl.runs(cred, self.owner()),
+            None => self.permit(kind, cred, perm::EXECUTE).is_ok(),
+        };
+        if runs { Ok(()) } else { self.permit(kind, cred, perm::READ) }
     }
 
     /// The owner or the superuser.

@@ -89,8 +89,11 @@ pub(crate) async fn a_changed_mode_acts_on_the_list_and_keeps_it(b: Bench) {
 pub(crate) async fn a_list_says_who_changes_attributes(b: Bench) {
     let f = owned(&b, b"f", 0o644).await;
     let (ann, bob, carl) = (user(ANN), user(BOB), user(CARL));
-    give(&f, vec![allow(BOB, mask::WRITE_DAC | mask::WRITE_ATTRIBUTES), allow(CARL, mask::WRITE_OWNER)])
-        .await;
+    give(
+        &f,
+        vec![allow(BOB, mask::WRITE_DAC | mask::WRITE_ATTRIBUTES), allow(CARL, mask::WRITE_OWNER)],
+    )
+    .await;
     let at = SetAttr { mtime: Some(SetTime::At(Time { sec: 5, nsec: 0 })), ..SetAttr::default() };
     f.setattr(&bob, at, false).await.unwrap();
     f.setattr(&ann, at, false).await.unwrap();
@@ -167,7 +170,11 @@ pub(crate) async fn a_list_goes_with_its_file(b: Bench) {
         let (node, _) = b.root.lookup(&root(), name).await.unwrap();
         assert_eq!(kept(&node).await.unwrap().entries(), entries);
     }
-    assert_eq!(f.xattr_list(&root()).await.unwrap(), Vec::<Vec<u8>>::new(), "nobody sees it as data");
+    assert_eq!(
+        f.xattr_list(&root()).await.unwrap(),
+        Vec::<Vec<u8>>::new(),
+        "nobody sees it as data"
+    );
 }
 
 pub(crate) async fn what_is_made_inherits(b: Bench) {
@@ -191,7 +198,8 @@ pub(crate) async fn what_is_made_inherits(b: Bench) {
     ];
     let d = folder(&b, b"d", passes).await;
     let by = root();
-    let make = |name: &'static [u8], set| door.create(&share, &d, &by, name, CreateHow::Guarded, set);
+    let make =
+        |name: &'static [u8], set| door.create(&share, &d, &by, name, CreateHow::Guarded, set);
     // By a client that applies its umask itself, and by one that leaves it to the folder.
     let strict = make(b"strict", mode(0o644)).await.unwrap();
     assert_eq!(strict.attr.mode, 0o600);
@@ -201,10 +209,8 @@ pub(crate) async fn what_is_made_inherits(b: Bench) {
     open.node.open(&user(BOB), true, true).await.unwrap();
     refused(open.node.open(&user(CARL), true, false), VfsError::Access).await;
     let sub = door.mkdir(&share, &d, &by, b"sub", mode(0o777)).await.unwrap().node;
-    let deep = door
-        .create(&share, &sub, &by, b"deep", CreateHow::Guarded, mode(0o666))
-        .await
-        .unwrap();
+    let deep =
+        door.create(&share, &sub, &by, b"deep", CreateHow::Guarded, mode(0o666)).await.unwrap();
     deep.node.open(&user(BOB), true, true).await.unwrap();
     // Where nothing is passed on the mask counts.
     let plain = b.dir("plain").await;

@@ -47,9 +47,9 @@ fn name_of(sid: &Sid) -> String {
 pub(super) fn encode(acl: &Acl, out: &mut Writer) {
     let all = [Ace::allow(Who::Everyone, mask::FILE_ALL, 0)];
     let entries = acl.entries.as_deref().unwrap_or(&all);
-    let shown = entries.iter().filter(|ace| {
-        matches!(ace, Ace::Simple { kind: kind::ALLOWED | kind::DENIED, .. })
-    });
+    let shown = entries
+        .iter()
+        .filter(|ace| matches!(ace, Ace::Simple { kind: kind::ALLOWED | kind::DENIED, .. }));
     out.count(shown.clone().count());
     for ace in shown {
         if let Ace::Simple { kind, flags, mask: m, who } = ace {
@@ -97,11 +97,8 @@ pub(super) fn encode_dacl(acl: &Acl, out: &mut Writer) {
 }
 
 /// `aclflag4`: how Windows says it, and its bit.
-const FLAGS: [(u16, u32); 3] = [
-    (control::DACL_AUTO_INHERITED, 1),
-    (control::DACL_PROTECTED, 2),
-    (control::DACL_DEFAULTED, 4),
-];
+const FLAGS: [(u16, u32); 3] =
+    [(control::DACL_AUTO_INHERITED, 1), (control::DACL_PROTECTED, 2), (control::DACL_DEFAULTED, 4)];
 
 /// Reads `fattr4_acl`.
 pub(super) fn decode(r: &mut Reader<'_>) -> Result<Acl, Status> {

@@ -55,13 +55,8 @@ pub struct ToSet {
 
 impl ToSet {
     /// The attributes that set permission.
-    pub const PERMISSION: Bitmap = Bitmap::of(&[
-        attr::ACL,
-        attr::DACL,
-        attr::MODE,
-        attr::MODE_SET_MASKED,
-        attr::MODE_UMASK,
-    ]);
+    pub const PERMISSION: Bitmap =
+        Bitmap::of(&[attr::ACL, attr::DACL, attr::MODE, attr::MODE_SET_MASKED, attr::MODE_UMASK]);
 
     /// Decodes a `fattr4`; `supported` is what the volume has in this minor version.
     /// ATTRNOTSUPP for attributes that there are not, INVAL for those that cannot be set, BADOWNER for owners that are no

