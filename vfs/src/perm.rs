@@ -45,11 +45,11 @@ pub(crate) const BOTH: Need = Need { rights: mask::READ_DATA | mask::WRITE_DATA,
 /// Run a program, or look names up.
 pub(crate) const EXECUTE: Need = Need { rights: mask::EXECUTE, bits: X };
 /// Add a name that is no directory's.
-pub(crate) const ADD_FILE: Need = Need { rights: mask::WRITE_DATA, bits: W | X };
+pub(crate) const ADD_FILE: Need = Need { rights: mask::WRITE_DATA | mask::EXECUTE, bits: W | X };
 /// Add a directory.
-pub(crate) const ADD_DIR: Need = Need { rights: mask::APPEND_DATA, bits: W | X };
+pub(crate) const ADD_DIR: Need = Need { rights: mask::APPEND_DATA | mask::EXECUTE, bits: W | X };
 /// Remove names.
-pub(crate) const REMOVE: Need = Need { rights: mask::DELETE_CHILD, bits: W | X };
+pub(crate) const REMOVE: Need = Need { rights: mask::DELETE_CHILD | mask::EXECUTE, bits: W | X };
 /// Give a directory another one above it: lists have no right for that.
 pub(crate) const CHANGE_PARENT: Need = Need { rights: 0, bits: W };
 /// Read extended attributes.

@@ -115,16 +115,18 @@ pub(crate) async fn a_list_decides_about_names(b: Bench) {
         async move { dir.create(&cred, name, CreateHow::Guarded, mode(0o640)).await }
     };
     let add = mask::WRITE_DATA | mask::EXECUTE;
-    let d = folder(&b, b"d", vec![allow(BOB, add), allow(CARL, mask::DELETE_CHILD)]).await;
+    let d =
+        folder(&b, b"d", vec![allow(BOB, add), allow(CARL, mask::DELETE_CHILD | mask::EXECUTE)])
+            .await;
     let made = make(&d, bob.clone(), b"f").await.unwrap();
     assert_eq!((made.attr.uid, made.attr.gid, made.attr.mode), (BOB, BOB, 0o640));
     d.lookup(&bob, b"f").await.unwrap();
-    refused(d.lookup(&carl, b"f"), VfsError::Access).await;
+    refused(d.lookup(&user(ANN), b"f"), VfsError::Access).await;
     refused(d.readdir(&bob, 0, 9), VfsError::Access).await;
     refused(d.mkdir(&bob, b"s", mode(0o755)), VfsError::Access).await;
     refused(d.unlink(&bob, b"f"), VfsError::Access).await;
     refused(make(&d, carl.clone(), b"g"), VfsError::Access).await;
-    refused(make(&d, carl.clone(), b"f"), VfsError::Access).await;
+    refused(make(&d, carl.clone(), b"f"), VfsError::Exists).await;
     refused(make(&d, bob.clone(), b"f"), VfsError::Exists).await;
     d.unlink(&carl, b"f").await.unwrap();
     // Who may delete a file may do so wherever it is.

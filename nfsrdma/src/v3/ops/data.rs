@@ -2,7 +2,7 @@
 
 use iobuf::Buf;
 use state::Rights;
-use vfs::{Access, Kind, ReadData, Stable, VfsError, VfsResult, Written};
+use vfs::{Kind, Stable, VfsError, VfsResult, Written};
 
 use super::super::attr::{put_post, put_wcc};
 use super::{OK, Op, OpResult, Target};
@@ -19,7 +19,9 @@ pub(super) async fn read(
 ) -> OpResult {
     let t = op.target(file).await?;
     let count = usize::try_from(count).unwrap_or(usize::MAX).min(TRANSFER_MAX);
-    match fetch(op, &t, offset, count).await {
+    let door = op.door(&t, Rights::READ);
+    // Of an owner who holds the file open perhaps, and of who may execute it, backends know (RFC 1813 section 4.4).
+    match door.read(&t.node, Some(&t.cred), offset, count, &op.conn.read_into).await {
         Ok(read) => {
             op.moved(read.len());
             out.u32(OK);
@@ -31,24 +33,6 @@ pub(super) async fn read(
         Err(e) => t.fail_post(out, e).await,
     }
     Ok(())
-}
-
-async fn fetch(op: &Op<'_>, t: &Target, offset: u64, count: usize) -> VfsResult<ReadData> {
-    let door = op.door(t, Rights::READ);
-    match door.read(&t.node, Some(&t.cred), offset, count, &op.conn.read_into).await {
-        Err(VfsError::Access) if t.node.kind() == Kind::File && t.may_read_anyway().await => {
-            door.read(&t.node, None, offset, count, &op.conn.read_into).await
-        }
-        other => other,
-    }
-}
-
-impl Target {
-    /// The owner holds the file open perhaps, and who may execute a file must be able to fetch it (RFC 1813 section 4.4).
-    async fn may_read_anyway(&self) -> bool {
-        let execute = Access(Access::EXECUTE);
-        self.is_owner().await || self.node.access(&self.cred, execute).await == Ok(execute)
-    }
 }
 
 pub(super) async fn write(
