@@ -213,12 +213,14 @@ fn numbers(sd: &SecurityDescriptor) -> (Option<u32>, Option<u32>) {
     (uid, sd.group.as_ref().and_then(Sid::as_unix_group))
 }
 
-/// A user makes itself or one of its groups the owner, nobody else (MS-FSA section 2.1.5.17).
+/// A user makes itself or one of its groups the owner, nobody else (MS-FSA section 2.1.5.17). Everyone and its like are groups
+/// that all are in.
 fn may_own(cred: &Cred, sd: &SecurityDescriptor) -> Result<(), Status> {
     let Some(owner) = &sd.owner else { return Ok(()) };
     let itself = owner.as_unix_user() == Some(cred.uid);
     let its_group = owner.as_unix_group().is_some_and(|gid| cred.in_group(gid));
-    if itself || its_group || cred.uid == 0 { Ok(()) } else { Err(Status::INVALID_OWNER) }
+    let of_all = [Sid::everyone(), Sid::network(), Sid::authenticated_users()].contains(owner);
+    if itself || its_group || of_all || cred.uid == 0 { Ok(()) } else { Err(Status::INVALID_OWNER) }
 }
 
 /// The descriptor of a file: that of its own list, or what its mode says.

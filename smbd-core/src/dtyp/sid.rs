@@ -1,4 +1,5 @@
-//! Security identifiers (MS-DTYP section 2.4.2) in messages. What they are is [`vfs::acl::Sid`]: access control lists have them, too.
+//! Security identifiers (MS-DTYP section 2.4.2) in messages. What they are is [`vfs::acl::Sid`]: access control lists have
+//! them, too.
 
 pub use vfs::acl::Sid;
 use vfs::acl::sid::BadSid;

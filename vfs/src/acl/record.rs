@@ -1,8 +1,9 @@
 //! A list as it is kept with its file.
 //!
-//! *Operation.* A record of side data ([`crate::Node::side_get`], name [`NAME`]): the list as it was set, and the mode bits that the
-//! file got with it. Mode bits that somebody has changed since, by any protocol or on the host, act on the list whenever it is
-//! read ([`Kept::now`]), so that nothing has to notice the change when it is made. All numbers are little-endian.
+//! *Operation.* A record of side data ([`crate::Node::side_get`], name [`NAME`]): the list as it was set, and the mode bits
+//! that the file got with it. Mode bits that somebody has changed since, by any protocol or on the host, act on the list
+//! whenever it is read ([`Kept::now`]), so that nothing has to notice the change when it is made. All numbers are
+//! little-endian.
 
 use std::borrow::Cow;
 

@@ -1,7 +1,8 @@
 //! Extended attributes of the `user.` space.
 //!
 //! *Operation.* By the kernel's calls on open files and directories, as the caller, because the kernel asks for read or
-//! write permission on the file at each call; where a list is kept with the file, by what the list says. Linux has no `user.` attributes on anything else.
+//! write permission on the file at each call; where a list is kept with the file, by what the list says.
+//! Linux has no `user.` attributes on anything else.
 //!
 //! *Errors.* [`VfsError::NoXattr`] for a name that is not there; [`VfsError::NotSupported`] where the file cannot have any.
 

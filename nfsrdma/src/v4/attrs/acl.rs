@@ -1,8 +1,8 @@
 //! Access control lists on the wire: the attributes `acl` and `dacl` (RFC 8881 sections 6.2.1 and 6.2.2).
 //!
-//! *Operation.* Types and rights have the numbers of [`vfs::acl`]; flags differ in where they say "inherited" and "group". A user or
-//! group is shown as its number, as owners are; what has no number here is shown as its identifier of Windows. Only entries that
-//! allow or deny are shown and taken (`aclsupport`): what a Windows client audits is kept beside them.
+//! *Operation.* Types and rights have the numbers of [`vfs::acl`]; flags differ in where they say "inherited" and "group". A user
+//! or group is shown as its number, as owners are; what has no number here is shown as its identifier of Windows. Only entries
+//! that allow or deny are shown and taken (`aclsupport`): what a Windows client audits is kept beside them.
 //!
 //! *Errors.* ATTRNOTSUPP for entries that audit or alarm and for rights that there are not, BADOWNER for names that are no numbers.
 
