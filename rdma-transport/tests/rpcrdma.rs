@@ -336,7 +336,8 @@ fn a_client_that_stands_still_holds_a_bounded_part_of_the_pool() {
         assert!(held > 0 && held <= most, "{held}");
         for _ in 0..60 {
             answered(&mut caller).await;
-            assert!(payload.stats()[2].in_use * (1 << 20) <= most);
+            let now = payload.stats()[2].in_use * (1 << 20);
+            assert!(now <= most, "{now}");
         }
         drop(caller);
         server.await.unwrap();
