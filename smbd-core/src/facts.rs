@@ -4,6 +4,7 @@
 
 use vfs::backend::NodeRef;
 use vfs::dos::Dos;
+use vfs::namespace::Door;
 use vfs::types::{Attr, Cred, Kind};
 
 use crate::dtyp::FileTime;
@@ -139,8 +140,8 @@ pub(crate) fn of(attr: &Attr, dos: &Dos, name: &[u8]) -> Facts {
 }
 
 /// What a file or stream that is open says now: times and attributes of the file, sizes of the stream.
-pub(crate) async fn of_file(file: &File) -> Result<Facts, Status> {
-    let attr = file.base.getattr().await?;
+pub(crate) async fn of_file(door: &Door<'_>, file: &File) -> Result<Facts, Status> {
+    let attr = door.getattr(&file.base).await?;
     let dos = file.base.dos(&attr).await?;
     let place = file.place();
     let mut facts = of(&attr, &dos, &place.name);

@@ -160,8 +160,19 @@ impl Grants {
         self.0.retain(|g| !g.rights.is_none());
     }
 
-    /// Grants an NFS delegation, which is whole or not at all, and one per client.
+    /// Grants an NFS delegation, which is whole or not at all, and one per client: only its holder can have more of it, a write
+    /// delegation in the place of its read delegation.
     pub(crate) fn delegate(&mut self, party: &Party, rights: Caching, max: usize) -> bool {
+        if let [only] = &mut self.0[..]
+            && only.party.holder == party.holder
+        {
+            let widens =
+                only.breaking.is_none() && rights.has(only.rights) && rights != only.rights;
+            if widens {
+                only.rights = rights;
+            }
+            return widens;
+        }
         let agree = self.0.iter().all(|g| {
             g.breaking.is_none()
                 && g.party.client() != party.client()
@@ -234,6 +245,19 @@ impl Grants {
     pub(crate) fn held(&self, holder: HolderId) -> Option<Held> {
         let g = self.0.iter().find(|g| g.party.holder == holder)?;
         Some(Held { rights: g.rights, breaking_to: g.breaking.map(|b| b.to) })
+    }
+
+    /// Who has the delegation of this client, if it has one.
+    pub(crate) fn delegation(&self, client: ClientId) -> Option<HolderId> {
+        let mut delegations = self.0.iter().filter(|g| g.kind == Kind::Delegation);
+        delegations.find(|g| g.party.client() == client).map(|g| g.party.holder)
+    }
+
+    /// Another than `client` has a write delegation, and may know the size and times of the file better than its server.
+    pub(crate) fn keeps_back(&self, client: Option<ClientId>) -> Option<(ClientId, HolderId)> {
+        let mut others = self.0.iter().filter(|g| Some(g.party.client()) != client);
+        let found = others.find(|g| g.kind == Kind::Delegation && g.rights.has(Caching::WRITE))?;
+        Some((found.party.client(), found.party.holder))
     }
 
     /// The holder keeps `to` and gives the rest back, asked or not.

@@ -345,7 +345,21 @@ impl Record {
             let denies = o.share.deny.has(Rights::READ);
             if exclusive { !other } else { !(writes || other && denies) }
         });
-        opens_agree && self.grants.delegate(party, rights, limits.grants_per_node)
+        // Who may write by itself may lock by itself (RFC 8881 section 10.4), so nobody else has a lock already.
+        let locked = || {
+            let others = |p: &Party| p.client() != party.client();
+            self.locks.iter().any(|l| others(&l.owner)) || !self.exact.is_empty()
+        };
+        let max = limits.grants_per_node;
+        opens_agree && !(exclusive && locked()) && self.grants.delegate(party, rights, max)
+    }
+
+    pub(crate) fn delegation(&self, client: ClientId) -> Option<HolderId> {
+        self.grants.delegation(client)
+    }
+
+    pub(crate) fn keeps_back(&self, client: Option<ClientId>) -> Option<(ClientId, HolderId)> {
+        self.grants.keeps_back(client)
     }
 
     /// Grants an oplock or lease as far as it can be had.

@@ -284,21 +284,41 @@ impl Table {
         self.change(node, |r| r.release(holder));
     }
 
-    /// Grants a delegation, unless others are in the way, a write is under way, or caching was broken here just now.
+    /// Grants a delegation or widens that of the same holder, unless others are in the way, a write is under way, or caching was
+    /// broken here just now.
     pub fn delegate(&self, node: NodeId, party: &Party, rights: Caching, now: Millis) -> bool {
         let slot = self.slot(node);
         if self.is_contended(node, now) {
             return false;
         }
+        let before = self.held(node, party.holder).unwrap_or_default().rights;
         if !self.change(node, |r| r.delegate(party, rights, &self.limits)) {
             return false;
         }
         // A writer that had looked before the grant was entered is still announced; one that looks from now on sees the grant.
         if slot.writers.load(Ordering::SeqCst) != 0 {
-            self.acknowledge(node, party.holder, Caching::NONE, now);
+            self.acknowledge(node, party.holder, before, now);
             return false;
         }
         true
+    }
+
+    /// The delegation that this client has of a node.
+    pub fn delegation(&self, node: NodeId, client: ClientId) -> Option<HolderId> {
+        self.shard(node).get(&node).and_then(|r| r.delegation(client))
+    }
+
+    /// Another than `client` may know the size and times of the file better than its server: it has a write delegation. One
+    /// load when nobody restricts a node of this hash.
+    pub fn keeps_back(
+        &self,
+        node: NodeId,
+        client: Option<ClientId>,
+    ) -> Option<(ClientId, HolderId)> {
+        if self.slot(node).restrictive.load(Ordering::SeqCst) == 0 {
+            return None;
+        }
+        self.shard(node).get(&node).and_then(|r| r.keeps_back(client))
     }
 
     /// Grants an oplock or a lease as far as it can be had, or widens what the holder has; says what it has then. Asked for after
@@ -531,6 +551,55 @@ mod tests {
         assert_eq!(ask(Caching::ALL), Caching::NONE);
         assert!(t.unlock_exact(N, &open, bytes));
         assert_eq!(ask(Caching::ALL), Caching::ALL);
+    }
+
+    #[test]
+    fn a_write_delegation_is_for_who_is_alone() {
+        let t = table();
+        let (a, b, open) = (party(&t, 1), party(&t, 2), party(&t, 1));
+        let grant = |p: &Party| t.delegate(N, p, Caching::ALL, 0);
+        assert!(t.open(N, &b, READ, 0).is_go());
+        assert!(!grant(&a), "another has it open");
+        t.release(N, b.holder);
+        let r = Range { first: 0, last: 9 };
+        assert_eq!(t.lock(N, &b, r, LockKind::Shared, Enforce::Advisory, 0), LockVerdict::Go);
+        assert!(!grant(&a), "another has locked it");
+        t.release(N, b.holder);
+        assert!(
+            t.lock_exact(N, &b, Extent::new(0, 9).unwrap(), LockKind::Shared, 0) == LockVerdict::Go
+        );
+        assert!(!grant(&a), "another has locked it, by SMB");
+        t.release(N, b.holder);
+        assert!(t.open(N, &open, share(Rights::BOTH, Rights::NONE), 0).is_go());
+        assert!(grant(&a), "its own opens are not in the way");
+        assert_eq!(t.keeps_back(N, Some(ClientId(1))), None, "not from itself");
+        assert_eq!(t.keeps_back(N, Some(ClientId(2))), Some((ClientId(1), a.holder)));
+        assert_eq!(t.keeps_back(N, None), Some((ClientId(1), a.holder)));
+        assert!(!grant(&b) && !t.delegate(N, &b, Caching::READ_HANDLE, 0));
+        assert!(!t.open(N, &b, READ, 0).is_go(), "it is recalled first");
+        assert!(t.acknowledge(N, a.holder, Caching::NONE, 0).held);
+        assert_eq!(t.keeps_back(N, None), None);
+        assert!(t.open(N, &b, READ, 0).is_go());
+    }
+
+    #[test]
+    fn a_read_delegation_becomes_one_for_writing_when_nobody_else_has_one() {
+        let t = table();
+        let (a, b) = (party(&t, 1), party(&t, 2));
+        assert!(t.delegate(N, &a, Caching::READ_HANDLE, 0));
+        assert_eq!(t.delegation(N, ClientId(1)), Some(a.holder));
+        assert_eq!(t.delegation(N, ClientId(2)), None);
+        assert!(t.delegate(N, &b, Caching::READ_HANDLE, 0));
+        assert!(!t.delegate(N, &a, Caching::ALL, 0), "another reads by its own");
+        t.release(N, b.holder);
+        let writing = t.writing(N);
+        assert!(!t.delegate(N, &a, Caching::ALL, 0), "a write is under way");
+        assert_eq!(t.held(N, a.holder).unwrap().rights, Caching::READ_HANDLE, "as before");
+        drop(writing);
+        assert!(t.delegate(N, &a, Caching::ALL, 0));
+        assert!(!t.delegate(N, &a, Caching::ALL, 0), "there is nothing more");
+        assert!(!t.delegate(N, &a, Caching::READ_HANDLE, 0), "nor less");
+        assert_eq!(t.held(N, a.holder).unwrap().rights, Caching::ALL);
     }
 
     #[test]

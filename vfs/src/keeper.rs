@@ -76,6 +76,20 @@ pub trait Recall: Send + Sync {
     fn in_grace(&self) -> bool {
         false
     }
+    /// Asks the holder of a write delegation what it has of the file in its cache; `None` when it does not say.
+    fn kept_back(&self, holder: (ClientId, HolderId)) -> BoxFuture<'_, Option<KeptBack>> {
+        let _unknown = holder;
+        Box::pin(std::future::ready(None))
+    }
+}
+
+/// What the holder of a write delegation says of its file (RFC 8881 section 20.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptBack {
+    /// Bytes, with what is not written yet.
+    pub size: u64,
+    /// There is something that is not written yet.
+    pub modified: bool,
 }
 
 type Clock = Box<dyn Fn() -> Millis + Send + Sync>;
@@ -93,6 +107,8 @@ pub struct Counters {
     pub delays: AtomicU64,
     /// Accesses and opens refused by a share mode or lock.
     pub denials: AtomicU64,
+    /// Holders of write delegations who were asked for size and times.
+    pub asked: AtomicU64,
 }
 
 /// `state`, and how its verdicts are carried out.
@@ -214,6 +230,28 @@ impl Keeper {
             }
         }
         Ok(())
+    }
+
+    /// What another keeps back of a node under a write delegation, or nothing when nobody does. Who does not say it in time has to
+    /// give the delegation back, and is waited for like any holder.
+    pub async fn kept_back(
+        &self,
+        node: NodeId,
+        who: Option<Who>,
+        patience: Option<&dyn Patience>,
+    ) -> VfsResult<Option<KeptBack>> {
+        let client = who.map(|w| w.client);
+        let Some(holder) = self.state.keeps_back(node, client) else { return Ok(None) };
+        self.counters.asked.fetch_add(1, Ordering::Relaxed);
+        let said = async { self.front(holder.0)?.kept_back(holder).await };
+        match tokio::time::timeout(Duration::from_millis(WAIT_MS), said).await {
+            Ok(Some(kept)) => Ok(Some(kept)),
+            Ok(None) | Err(_) => {
+                let all = (Operation::Attributes, Range::ALL);
+                self.before_patiently(node, who, all.0, all.1, patience).await?;
+                Ok(None)
+            }
+        }
     }
 
     fn front(&self, client: ClientId) -> Option<&Arc<dyn Recall>> {
@@ -538,6 +576,7 @@ mod tests {
         told: Mutex<Vec<Break>>,
         revoked: Mutex<Vec<Break>>,
         released: Mutex<Vec<ClientId>>,
+        says: Mutex<Option<((ClientId, HolderId), KeptBack)>>,
         keeper: OnceLock<Arc<Keeper>>,
         now: Arc<AtomicU64>,
     }
@@ -550,6 +589,11 @@ mod tests {
         fn revoke(&self, what: &Break) {
             self.revoked.lock().unwrap().push(*what);
             self.keeper.get().unwrap().acknowledge(what.node, what.holder, Caching::NONE);
+        }
+
+        fn kept_back(&self, holder: (ClientId, HolderId)) -> BoxFuture<'_, Option<KeptBack>> {
+            let said = self.says.lock().unwrap().take().filter(|s| s.0 == holder).map(|s| s.1);
+            Box::pin(std::future::ready(said))
         }
 
         fn release(&self, client: ClientId) -> BoxFuture<'_, ()> {
@@ -623,6 +667,23 @@ mod tests {
         assert_eq!(write(), Ok(()));
         assert_eq!(f.revoked.lock().unwrap().len(), 1);
         assert_eq!(k.state().nodes(), 0);
+    }
+
+    #[test]
+    fn who_keeps_something_back_is_asked_and_who_does_not_say_gives_it_back() {
+        let (k, f) = keeper();
+        let a = party(1);
+        assert!(k.state().delegate(N, &a, Caching::ALL, 0));
+        let kept = KeptBack { size: 7, modified: true };
+        *f.says.lock().unwrap() = Some(((ClientId(1), a.holder), kept));
+        assert_eq!(block_on(k.kept_back(N, Some(a.who()), None)), Ok(None), "not asked itself");
+        assert_eq!(block_on(k.kept_back(N, None, None)), Ok(Some(kept)));
+        assert!(f.told.lock().unwrap().is_empty(), "it keeps its delegation");
+        assert_eq!(block_on(k.kept_back(N, None, None)), Err(VfsError::Delay));
+        assert_eq!(f.told.lock().unwrap().len(), 1, "it says nothing: recalled");
+        k.acknowledge(N, a.holder, Caching::NONE);
+        assert_eq!(block_on(k.kept_back(N, None, None)), Ok(None));
+        assert_eq!(k.counters.asked.load(Ordering::Relaxed), 2);
     }
 
     #[test]

@@ -353,6 +353,25 @@ impl<'a> Door<'a> {
         (attr.nlink <= 1 && node.kind() != Kind::Dir).then(|| node.id())
     }
 
+    /// Attributes as everybody is to see them: what a client keeps back under a write delegation counts (RFC 8881 section
+    /// 10.4.3). Then the times become those of now, so that whoever has seen this sees a change at the next look as well.
+    pub async fn getattr(&self, node: &NodeRef) -> VfsResult<Attr> {
+        let kept = self.keeper.kept_back(node.id(), self.who, self.patience).await?;
+        match kept.filter(|kept| kept.modified) {
+            None => node.getattr().await,
+            Some(kept) => {
+                let set = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
+                let (_, attr) = node.setattr(&Cred::root(), set, true).await?;
+                Ok(Attr { size: kept.size, ..attr })
+            }
+        }
+    }
+
+    /// Size and times of this node are its server's to tell: nobody else may know better.
+    pub fn is_known(&self, node: &NodeRef) -> bool {
+        self.keeper.state().keeps_back(node.id(), self.who.map(|w| w.client)).is_none()
+    }
+
     /// Reads. `cred: None` when an open of the caller has been checked already.
     pub async fn read(
         &self,

@@ -1,4 +1,4 @@
-//! Calls to the client over the backchannel of its session (RFC 8881 section 20): CB_SEQUENCE and CB_RECALL.
+//! Calls to the client over the backchannel of its session (RFC 8881 section 20): CB_SEQUENCE with CB_RECALL or CB_GETATTR.
 //!
 //! *Operation.* A callback takes a slot and keeps it until it is answered: after a lost connection the same number is sent again
 //! on the next one, so the client executes it once. On RDMA the connection carries it as RFC 8167 says; here that looks
@@ -12,15 +12,19 @@ use std::time::Duration;
 
 use iobuf::Buf;
 
+use super::attrs::Bitmap;
 use super::session::{CallbackCred, Session};
 use super::status::Status;
-use super::wire::Stateid;
+use super::wire::{Stateid, attr};
 use crate::fh::Fh;
 use crate::xdr::{Reader, Writer, XdrError, XdrResult};
 
 const CB_COMPOUND: u32 = 1;
+const OP_CB_GETATTR: u32 = 3;
 const OP_CB_RECALL: u32 = 4;
 const OP_CB_SEQUENCE: u32 = 11;
+/// What the holder of a write delegation must know (RFC 8881 section 10.4.3).
+const ASKED: Bitmap = Bitmap::of(&[attr::CHANGE, attr::SIZE]);
 /// An answer that takes longer will not come.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Connections that one callback is tried on.
@@ -39,12 +43,50 @@ pub(super) enum Failed {
     Nonsense,
 }
 
+/// What the client is asked.
+#[derive(Clone, Copy, Debug)]
+enum Ask<'a> {
+    /// CB_RECALL (RFC 8881 section 20.2).
+    Recall(Stateid, &'a Fh),
+    /// CB_GETATTR (RFC 8881 section 20.1).
+    Attributes(&'a Fh),
+}
+
+/// What the client answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    Done,
+    Attributes(Attributes),
+}
+
+/// Attributes of a file as the holder of its write delegation has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Attributes {
+    /// The one that the client was given, or another when it has changed something since.
+    pub(super) change: u64,
+    /// Bytes.
+    pub(super) size: u64,
+}
+
 /// Asks the client to give a delegation back.
 pub(super) async fn recall(session: &Session, stateid: Stateid, fh: &Fh) -> Result<(), Failed> {
-    let (slot, sequence) = take_slot(session).ok_or(Failed::Busy)?;
-    let done = deliver(session, slot, sequence, stateid, fh).await;
+    call(session, Ask::Recall(stateid, fh)).await.map(drop)
+}
+
+/// Asks the holder of a write delegation what the file is like in its cache.
+pub(super) async fn attributes(session: &Session, fh: &Fh) -> Result<Attributes, Failed> {
+    match call(session, Ask::Attributes(fh)).await? {
+        Said::Attributes(attributes) => Ok(attributes),
+        Said::Done => Err(Failed::Nonsense),
+    }
+}
+
+/// Not to be given up half way: the slot would stay busy.
+async fn call(session: &Session, ask: Ask<'_>) -> Result<Said, Failed> {
+    let (at, sequence) = take_slot(session).ok_or(Failed::Busy)?;
+    let done = deliver(session, at, sequence, ask).await;
     let mut back = session.back();
-    if let Some(place) = back.slots.get_mut(slot) {
+    if let Some(place) = back.slots.get_mut(at) {
         // A request that the client never counted gives its number back.
         let counted = !matches!(done, Err(Failed::PathDown | Failed::Refused(Status::Delay)));
         *place = (if counted { sequence } else { sequence.wrapping_sub(1) }, false);
@@ -67,15 +109,14 @@ async fn deliver(
     session: &Session,
     slot: usize,
     sequence: u32,
-    stateid: Stateid,
-    fh: &Fh,
-) -> Result<(), Failed> {
+    ask: Ask<'_>,
+) -> Result<Said, Failed> {
     for _ in 0..TRIES_MAX {
         let (message, conn) = {
             let mut back = session.back();
             let conn = back.conn().ok_or(Failed::PathDown)?;
             let cred = back.cred.clone().ok_or(Failed::PathDown)?;
-            (encode(session, back.program, &cred, (slot, sequence), stateid, fh), conn)
+            (encode(session, back.program, &cred, (slot, sequence), ask), conn)
         };
         match tokio::time::timeout(ANSWER_MAX, conn.handle.call(message)).await {
             Ok(Ok(answer)) => return decode(&answer).unwrap_or(Err(Failed::Nonsense)),
@@ -90,8 +131,7 @@ fn encode(
     program: u32,
     cred: &CallbackCred,
     (slot, sequence): (usize, u32),
-    stateid: Stateid,
-    fh: &Fh,
+    ask: Ask<'_>,
 ) -> Vec<u8> {
     let mut w = Writer::new();
     // xid (the channel's), CALL, RPC version 2, program, version 1, CB_COMPOUND.
@@ -122,15 +162,24 @@ fn encode(
     w.u32(session.back_attrs.slots.saturating_sub(1));
     w.bool(false);
     w.count(0);
-    w.u32(OP_CB_RECALL);
-    stateid.encode(&mut w);
-    w.bool(false);
-    w.opaque(fh.as_bytes());
+    match ask {
+        Ask::Recall(stateid, fh) => {
+            w.u32(OP_CB_RECALL);
+            stateid.encode(&mut w);
+            w.bool(false);
+            w.opaque(fh.as_bytes());
+        }
+        Ask::Attributes(fh) => {
+            w.u32(OP_CB_GETATTR);
+            w.opaque(fh.as_bytes());
+            ASKED.encode(&mut w);
+        }
+    }
     w.into_reply().head
 }
 
-/// What the answer says of the recall.
-fn decode(answer: &Buf) -> XdrResult<Result<(), Failed>> {
+/// What the answer says.
+fn decode(answer: &Buf) -> XdrResult<Result<Said, Failed>> {
     let mut r = Reader::new(answer, &[]);
     r.u32()?;
     // REPLY, MSG_ACCEPTED, verifier, SUCCESS.
@@ -155,19 +204,31 @@ fn decode(answer: &Buf) -> XdrResult<Result<(), Failed>> {
                     r.u32()?;
                 }
             }
-            (1, OP_CB_RECALL, Status::Ok) => return Ok(Ok(())),
+            (1, OP_CB_RECALL, Status::Ok) => return Ok(Ok(Said::Done)),
+            (1, OP_CB_GETATTR, Status::Ok) => {
+                return decode_attributes(&mut r).map(|a| Ok(Said::Attributes(a)));
+            }
             // The first answer was lost, and the client did not keep it: it has been told.
-            (_, _, Status::RetryUncachedRep) => return Ok(Ok(())),
+            (_, _, Status::RetryUncachedRep) => return Ok(Ok(Said::Done)),
             (0, OP_CB_SEQUENCE, Status::BadSession | Status::BadSlot | Status::SeqMisordered) => {
                 return Ok(Err(Failed::Nonsense));
             }
-            (_, OP_CB_SEQUENCE | OP_CB_RECALL, refused) => {
+            (_, OP_CB_SEQUENCE | OP_CB_RECALL | OP_CB_GETATTR, refused) => {
                 return Ok(Err(Failed::Refused(refused)));
             }
             _ => return Ok(Err(Failed::Nonsense)),
         }
     }
     Ok(Err(Failed::Nonsense))
+}
+
+/// `fattr4` with what was asked for.
+fn decode_attributes(r: &mut Reader<'_>) -> XdrResult<Attributes> {
+    if Bitmap::decode(r)? != ASKED {
+        return Err(XdrError::BadValue);
+    }
+    let _length = r.count(16)?;
+    Ok(Attributes { change: r.u64()?, size: r.u64()? })
 }
 
 #[cfg(test)]
@@ -182,23 +243,37 @@ mod tests {
     const HEAD: [u32; 8] = [7, 1, 0, 0, 0, 0, 0, 0];
     const SEQUENCE_OK: [u32; 10] = [OP_CB_SEQUENCE, 0, 1, 2, 3, 4, 1, 0, 0, 0];
 
-    fn outcome(rest: &[u32]) -> Result<Result<(), Failed>, XdrError> {
+    fn outcome(rest: &[u32]) -> Result<Result<Said, Failed>, XdrError> {
         decode(&answer(&[&HEAD[..], rest].concat()))
     }
 
     #[test]
     fn the_answer_says_what_became_of_the_recall() {
         let both = |status| outcome(&[&[2][..], &SEQUENCE_OK, &[OP_CB_RECALL, status]].concat());
-        assert_eq!(both(0), Ok(Ok(())));
+        assert_eq!(both(0), Ok(Ok(Said::Done)));
         assert_eq!(both(10_008), Ok(Err(Failed::Refused(Status::Delay))));
         assert_eq!(both(10_025), Ok(Err(Failed::Refused(Status::BadStateId))));
         assert_eq!(both(4_242), Err(XdrError::BadValue));
         assert_eq!(outcome(&[1, OP_CB_SEQUENCE, 10_008]), Ok(Err(Failed::Refused(Status::Delay))));
         assert_eq!(outcome(&[1, OP_CB_SEQUENCE, 10_052]), Ok(Err(Failed::Nonsense)));
-        assert_eq!(outcome(&[1, OP_CB_SEQUENCE, 10_068]), Ok(Ok(())));
+        assert_eq!(outcome(&[1, OP_CB_SEQUENCE, 10_068]), Ok(Ok(Said::Done)));
         assert_eq!(outcome(&[0]), Ok(Err(Failed::Nonsense)));
         assert_eq!(outcome(&[9]), Err(XdrError::TooLong));
         assert_eq!(decode(&answer(&[7, 1, 1, 0, 0])), Ok(Err(Failed::Nonsense)));
         assert_eq!(decode(&answer(&[7])), Err(XdrError::Short));
+    }
+
+    #[test]
+    fn the_holder_of_a_write_delegation_says_what_it_has() {
+        let said =
+            |rest: &[u32]| outcome(&[&[2][..], &SEQUENCE_OK, &[OP_CB_GETATTR, 0], rest].concat());
+        let attributes = Attributes { change: 0x1_0000_0002, size: 0x3_0000_0004 };
+        let all = [1, 0b1_1000, 16, 1, 2, 3, 4];
+        assert_eq!(said(&all), Ok(Ok(Said::Attributes(attributes))));
+        assert_eq!(said(&[1, 0b1000, 8, 1, 2]), Err(XdrError::BadValue), "the size is missing");
+        assert_eq!(said(&[1, 0b1_1000, 24, 1, 2, 3, 4, 5, 6]), Err(XdrError::TooLong));
+        assert_eq!(said(&all[..5]), Err(XdrError::Short));
+        let refused = outcome(&[&[2][..], &SEQUENCE_OK, &[OP_CB_GETATTR, 10_001]].concat());
+        assert_eq!(refused, Ok(Err(Failed::Refused(Status::BadHandle))));
     }
 }

@@ -1,5 +1,5 @@
-//! Read delegations (RFC 8881 section 10.4): given with OPEN, recalled when another's access is in the way, revoked when the
-//! client does not give them back in time.
+//! Delegations (RFC 8881 section 10.4): given with OPEN, recalled when another's access is in the way, revoked when the client
+//! does not give them back in time.
 //!
 //! *Operation.* The promise itself is a grant in `state`; here is its stateid, and how its holder is told. Each recall has a task
 //! that lives until the delegation is back or its time is over.
@@ -12,9 +12,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use state::{Break, Caching, ClientId, Party};
+use state::{Break, Caching, ClientId, HolderId, Party, Rights};
 use vfs::backend::BoxFuture;
-use vfs::keeper::Recall;
+use vfs::keeper::{KeptBack, Recall};
 
 use super::callback::{self, Failed};
 use super::client::{Client, Clients};
@@ -22,7 +22,7 @@ use super::compound::{Compound, Located};
 use super::limits;
 use super::opens::{Delegation, Entry};
 use super::session::Session;
-use super::stateid::compose;
+use super::stateid::{self, compose};
 use super::status::Status;
 use super::wire::Stateid;
 
@@ -69,32 +69,70 @@ impl Recall for Link {
         })
     }
 
+    fn kept_back(&self, holder: (ClientId, HolderId)) -> BoxFuture<'_, Option<KeptBack>> {
+        let clients = self.0.upgrade();
+        // In a task of its own: who waits for it may give up, but a callback is not broken off.
+        let asked = clients.map(|c| tokio::spawn(async move { c.ask_kept_back(holder).await }));
+        Box::pin(async move { asked?.await.ok()? })
+    }
+
     fn in_grace(&self) -> bool {
         self.0.upgrade().is_some_and(|clients| clients.in_grace())
     }
 }
 
-/// Gives a read delegation on a file that the client has just opened, if nothing speaks against it. `change` is the file's
-/// change attribute as the open found it.
+/// What a delegation is given for.
+#[derive(Clone, Copy)]
+pub(super) struct Given {
+    /// The file's change attribute, as the open left it.
+    pub(super) change: u64,
+    /// What the OPEN asked permission for.
+    pub(super) checked: Rights,
+    /// Its holder may write.
+    pub(super) write: bool,
+}
+
+/// Gives a delegation on a file that the client has just opened, if nothing speaks against it. A client that has one for reading
+/// has it widened.
 pub(super) fn delegate(
     cx: &Compound<'_>,
     client: &Arc<Client>,
     at: &Located,
-    change: u64,
+    given: Given,
+) -> Option<Stateid> {
+    let clients = &cx.nfs.clients;
+    let can_recall = cx.slot.as_ref().is_some_and(|s| s.session.back().works());
+    if !clients.options.delegations || !can_recall {
+        return None;
+    }
+    let state = cx.nfs.core.namespace.keeper().state();
+    match state.delegation(at.node.id(), client.id) {
+        Some(_) if !given.write => None,
+        Some(holder) => widen(cx, client, at, holder, given.checked),
+        None => delegate_anew(cx, client, at, given),
+    }
+}
+
+fn rights(write: bool) -> Caching {
+    if write { Caching::ALL } else { Caching::READ_HANDLE }
+}
+
+fn delegate_anew(
+    cx: &Compound<'_>,
+    client: &Arc<Client>,
+    at: &Located,
+    given: Given,
 ) -> Option<Stateid> {
     let clients = &cx.nfs.clients;
     let keeper = cx.nfs.core.namespace.keeper();
-    let can_recall = cx.slot.as_ref().is_some_and(|s| s.session.back().works());
-    if !clients.options.delegations
-        || !can_recall
-        || clients.delegations.load(Ordering::Relaxed) >= limits::DELEGATIONS_MAX
-    {
+    if clients.delegations.load(Ordering::Relaxed) >= limits::DELEGATIONS_MAX {
         return None;
     }
     let object = super::compound::Object::Node(at.clone());
     let fh = cx.fh_of(&object);
     let node = at.node.id();
     let party = Party { holder: keeper.state().holder(), lease: client.lease.clone() };
+    let Given { change, checked, write } = given;
     // Entered before it is granted and under one lock with it, so that a recall that comes at once finds it.
     let mut held = client.held();
     let entry = Delegation {
@@ -102,21 +140,52 @@ pub(super) fn delegate(
         node: at.node.clone(),
         party: party.clone(),
         fh,
+        write,
         change,
         uid: at.cred.uid,
+        checked,
         revoked: false,
     };
     let number = held.add(Entry::Delegation(entry))?;
-    let granted = keeper.state().delegate(node, &party, Caching::READ_HANDLE, clients.now());
+    let granted = keeper.state().delegate(node, &party, rights(write), clients.now());
     if !granted {
         held.remove_delegation(number);
         return None;
     }
     keeper.mind(&at.node);
     clients.delegations.fetch_add(1, Ordering::Relaxed);
-    clients.watched.add(client.id, number);
+    if !write {
+        clients.watched.add(client.id, number);
+    }
     clients.counters.delegated.fetch_add(1, Ordering::Relaxed);
     Some(compose(client.id, number, 1))
+}
+
+/// A read delegation becomes one for writing: the same, with the next number (RFC 8881 section 10.4).
+fn widen(
+    cx: &Compound<'_>,
+    client: &Arc<Client>,
+    at: &Located,
+    holder: HolderId,
+    checked: Rights,
+) -> Option<Stateid> {
+    let clients = &cx.nfs.clients;
+    let mut held = client.held();
+    let number = held.number_of(holder)?;
+    let Some(Entry::Delegation(d)) = held.get_mut(number) else { return None };
+    let state = cx.nfs.core.namespace.keeper().state();
+    let granted = !d.revoked
+        && !d.write
+        && d.uid == at.cred.uid
+        && state.delegate(at.node.id(), &d.party, Caching::ALL, clients.now());
+    if !granted {
+        return None;
+    }
+    d.write = true;
+    d.checked = d.checked | checked;
+    d.seqid = stateid::next(d.seqid);
+    clients.counters.delegated.fetch_add(1, Ordering::Relaxed);
+    Some(compose(client.id, number, d.seqid))
 }
 
 impl Clients {
@@ -162,6 +231,26 @@ impl Clients {
         }
     }
 
+    /// Asks the holder of a write delegation what it keeps back.
+    async fn ask_kept_back(&self, holder: (ClientId, HolderId)) -> Option<KeptBack> {
+        let client = self.find(holder.0)?;
+        let (fh, given) = {
+            let held = client.held();
+            match held.get(held.number_of(holder.1)?)? {
+                Entry::Delegation(d) if !d.revoked => (d.fh, d.change),
+                _ => return None,
+            }
+        };
+        let session = working_session(&client)?;
+        match callback::attributes(&session, &fh).await {
+            Ok(now) => Some(KeptBack { size: now.size, modified: now.change != given }),
+            Err(why) => {
+                tracing::debug!(?why, client = client.id.0, "CB_GETATTR failed");
+                None
+            }
+        }
+    }
+
     /// Takes a delegation by force. Its stateid stays until the client frees it, so that it learns what happened.
     fn revoke(&self, what: &Break) {
         let keeper = self.core.namespace.keeper();
@@ -187,13 +276,13 @@ impl Clients {
         self.core.namespace.keeper().acknowledge(d.node.id(), d.party.holder, Caching::NONE);
     }
 
-    /// The delegation of this client on this file, that a claim refers to.
+    /// The delegation of this client on this file, that a claim refers to: it must allow what is opened by it.
     pub(super) fn check_claimed(
         &self,
         cx: &Compound<'_>,
         client: &Client,
         stateid: Stateid,
-        node: vfs::NodeId,
+        (node, access): (vfs::NodeId, Rights),
     ) -> Result<(), Status> {
         let named = super::resolve::resolve(cx, stateid)?;
         if named.client.id != client.id {
@@ -202,6 +291,7 @@ impl Clients {
         let mut held = client.held();
         match named.entry(&mut held, node, cx.minor)? {
             Entry::Delegation(d) if d.revoked => Err(Status::DelegRevoked),
+            Entry::Delegation(d) if access.has(Rights::WRITE) && !d.write => Err(Status::OpenMode),
             Entry::Delegation(_) => Ok(()),
             _ => Err(Status::BadStateId),
         }

@@ -47,28 +47,35 @@ pub async fn check_io(
     }
     let named = resolve(cx, stateid)?;
     let mut held = named.client.held();
-    let (allowed, holder, uid, number) = match named.entry(&mut held, at.node.id(), cx.minor)? {
-        Entry::Open(o) => (o.share.access, o.party.holder, o.uid, Some(named.number)),
-        Entry::Lock(l) => {
-            let number = l.open;
-            let o = held.open(number).ok_or(Status::BadStateId)?;
-            (o.share.access, o.party.holder, o.uid, Some(number))
-        }
-        Entry::Delegation(d) if d.revoked => return Err(Status::DelegRevoked),
-        Entry::Delegation(d) => (Rights::READ, d.party.holder, d.uid, None),
-        Entry::Closed(_) => return Err(Status::BadStateId),
-    };
+    let (allowed, checked, holder, uid, number) =
+        match named.entry(&mut held, at.node.id(), cx.minor)? {
+            Entry::Open(o) => {
+                (o.share.access, o.share.access, o.party.holder, o.uid, Some(named.number))
+            }
+            Entry::Lock(l) => {
+                let number = l.open;
+                let o = held.open(number).ok_or(Status::BadStateId)?;
+                (o.share.access, o.share.access, o.party.holder, o.uid, Some(number))
+            }
+            Entry::Delegation(d) if d.revoked => return Err(Status::DelegRevoked),
+            Entry::Delegation(d) => {
+                let allowed = if d.write { Rights::BOTH } else { Rights::READ };
+                (allowed, d.checked, d.party.holder, d.uid, None)
+            }
+            Entry::Closed(_) => return Err(Status::BadStateId),
+        };
     if cx.minor == 0 && number.is_some_and(|n| !is_confirmed(&held, n)) {
         return Err(Status::BadStateId);
     }
     let who = Some(Who { client: named.client.id, holder: Some(holder) });
     // Whoever came by another's stateid has only the permissions of its own.
-    let open_checked = at.cred.uid == uid;
+    let was = |right| at.cred.uid == uid && checked.has(right);
     match access {
-        IoAccess::Read if allowed.has(Rights::READ) => Ok(IoRight { who, open_checked }),
-        // RFC 8881 section 18.22.4: clients that write parts of pages must read the rest. The permission was not asked by OPEN.
-        IoAccess::Read => Ok(IoRight { who, open_checked: false }),
-        IoAccess::Write if allowed.has(Rights::WRITE) => Ok(IoRight { who, open_checked }),
+        // RFC 8881 section 18.22.4: clients that write parts of pages must read the rest. What OPEN did not ask is asked now.
+        IoAccess::Read => Ok(IoRight { who, open_checked: was(Rights::READ) }),
+        IoAccess::Write if allowed.has(Rights::WRITE) => {
+            Ok(IoRight { who, open_checked: was(Rights::WRITE) })
+        }
         IoAccess::Write => Err(Status::OpenMode),
     }
 }

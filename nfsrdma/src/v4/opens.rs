@@ -60,10 +60,13 @@ pub(super) struct Delegation {
     pub(super) party: Party,
     /// As callbacks name the file.
     pub(super) fh: crate::fh::Fh,
-    /// The file's change attribute when it was given: see [`super::watch`].
+    /// It lets its holder write.
+    pub(super) write: bool,
+    /// The file's change attribute when it was given: see [`super::watch`], and RFC 8881 section 10.4.3.
     pub(super) change: u64,
-    /// The user whose permissions the OPEN checked.
+    /// The user whose permissions the OPEN checked, and which.
     pub(super) uid: u32,
+    pub(super) checked: Rights,
     /// It was taken by force; the client has not acknowledged that yet.
     pub(super) revoked: bool,
 }

@@ -57,12 +57,12 @@ impl Clients {
         }
     }
 
-    /// The file of a delegation that is still out, and its change attribute when it was given.
+    /// The file of a read delegation that is still out, and its change attribute when it was given. Who may write changes it.
     fn delegated(&self, client: ClientId, number: u32) -> Option<(NodeRef, u64)> {
         let client = self.find(client)?;
         let held = client.held();
         match held.get(number)? {
-            Entry::Delegation(d) if !d.revoked => Some((d.node.clone(), d.change)),
+            Entry::Delegation(d) if !d.revoked && !d.write => Some((d.node.clone(), d.change)),
             _ => None,
         }
     }

@@ -254,7 +254,7 @@ pub struct Opened {
     pub rflags: u32,
     pub change: (u64, u64),
     pub set: Vec<u32>,
-    /// `open_delegation_type4`, and the stateid of a read delegation.
+    /// `open_delegation_type4`, and the stateid of the delegation.
     pub delegation: (u32, Option<Stateid>),
     pub fh: Vec<u8>,
 }
@@ -271,14 +271,17 @@ pub fn read_open(r: &mut Results) -> Opened {
     let rflags = r.u32();
     let set = r.bitmap();
     let delegation = match r.u32() {
-        1 => {
+        kind @ (1 | 2) => {
             let id = read_stateid(r);
             assert!(!r.bool(), "no recall at once");
+            if kind == 2 {
+                assert_eq!((r.u32(), r.u64()), (1, 0), "no storage is reserved");
+            }
             for _ in 0..3 {
                 r.u32();
             }
             r.opaque();
-            (1, Some(id))
+            (kind, Some(id))
         }
         3 => {
             if matches!(r.u32(), 1 | 2) {

@@ -1,9 +1,10 @@
-//! Read delegations, their recall over the backchannel, and what happens to those that are kept (RFC 8881 sections 10.4, 20.2).
+//! Delegations, their recall over the backchannel, and what happens to those that are kept (RFC 8881 sections 10.4, 20.1, 20.2).
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use iobuf::Buf;
+use nfsrdma::v4::attrs::Bitmap;
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, op};
 use nfsrdma::xdr::{Reader, Writer};
@@ -15,13 +16,22 @@ use crate::client::{Client, Opened, R, RW, W, open_head, read_open, unchecked};
 use crate::kit::Kit;
 
 const REVOKED: u32 = 0x40;
+const CB_GETATTR: u32 = 3;
+const CB_RECALL: u32 = 4;
+
+/// What the server asks of its client.
+#[derive(Debug, PartialEq, Eq)]
+enum Ask {
+    Recall(Stateid),
+    Attributes(Vec<u32>),
+}
 
 /// A callback as the client sees it.
 struct Callback {
     session: Vec<u8>,
     sequence: u32,
     slot: u32,
-    stateid: Stateid,
+    ask: Ask,
     fh: Vec<u8>,
     answer: tokio::sync::oneshot::Sender<Result<Buf, rdma_transport::channel::ChannelError>>,
 }
@@ -40,19 +50,49 @@ impl Callback {
         let session = r.fixed::<16>().unwrap().to_vec();
         let (sequence, slot) = (r.u32().unwrap(), r.u32().unwrap());
         assert_eq!((r.u32(), r.bool(), r.u32()), (Ok(3), Ok(false), Ok(0)));
-        assert_eq!(r.u32(), Ok(4), "CB_RECALL");
-        let stateid = Stateid::decode(&mut r).unwrap();
-        assert_eq!(r.bool(), Ok(false));
-        let fh = r.opaque(128).unwrap().to_vec();
+        let (ask, fh) = match r.u32().unwrap() {
+            CB_RECALL => {
+                let stateid = Stateid::decode(&mut r).unwrap();
+                assert_eq!(r.bool(), Ok(false));
+                (Ask::Recall(stateid), r.opaque(128).unwrap().to_vec())
+            }
+            CB_GETATTR => {
+                let fh = r.opaque(128).unwrap().to_vec();
+                let words = r.count(8).unwrap();
+                (Ask::Attributes((0..words).map(|_| r.u32().unwrap()).collect()), fh)
+            }
+            other => panic!("operation {other}"),
+        };
         assert!(r.is_at_end());
-        Self { session, sequence, slot, stateid, fh, answer }
+        Self { session, sequence, slot, ask, fh, answer }
     }
 
-    fn reply(self, recall: Status) {
+    fn stateid(&self) -> Stateid {
+        let Ask::Recall(stateid) = self.ask else { panic!("not a recall: {:?}", self.ask) };
+        stateid
+    }
+
+    fn reply(self, status: Status) {
+        self.answer_with(status, |_| ());
+    }
+
+    /// Size and change attribute, as its cache has them.
+    fn says(self, change: u64, size: u64) {
+        assert_eq!(self.ask, Ask::Attributes(vec![0b1_1000]), "change and size");
+        self.answer_with(Status::Ok, |w| {
+            [1, 0b1_1000, 16].iter().for_each(|v| w.u32(*v));
+            w.u64(change);
+            w.u64(size);
+        });
+    }
+
+    fn answer_with(self, status: Status, result: impl FnOnce(&mut Writer)) {
+        let op = if matches!(self.ask, Ask::Recall(_)) { CB_RECALL } else { CB_GETATTR };
         let mut w = Writer::new();
-        [0, 1, 0, 0, 0, 0, recall.to_u32(), 0, 2, 11, 0].iter().for_each(|v| w.u32(*v));
+        [0, 1, 0, 0, 0, 0, status.to_u32(), 0, 2, 11, 0].iter().for_each(|v| w.u32(*v));
         w.fixed(&self.session);
-        [self.sequence, self.slot, 3, 3, 4, recall.to_u32()].iter().for_each(|v| w.u32(*v));
+        [self.sequence, self.slot, 3, 3, op, status.to_u32()].iter().for_each(|v| w.u32(*v));
+        result(&mut w);
         self.answer.send(Ok(Buf::from(w.into_reply().head))).unwrap();
     }
 }
@@ -81,7 +121,7 @@ async fn a_reader_gets_one_and_reads_by_it() {
     let (handle, _other_asked) = Handle::played();
     let d = Client::called_by(&kit, b"other", handle).await;
     assert_eq!(d.open(b"o", b"f", R).await.unwrap().delegation.0, 1, "readers share");
-    assert_eq!(d.open(b"o", b"g", RW).await.unwrap().delegation, (0, None), "not for writers");
+    assert_eq!(d.open(b"o", b"g", W).await.unwrap().delegation, (0, None), "who only writes");
     assert_eq!(d.open(b"p", b"g", R).await.unwrap().delegation, (0, None), "nor beside them");
     let unreachable = Client::new(&kit, b"deaf").await;
     assert_eq!(unreachable.open(b"o", b"f", R).await.unwrap().delegation, (0, None));
@@ -111,7 +151,7 @@ async fn a_writer_waits_for_the_recall() {
     let gives_back = async {
         let call = Callback::next(&mut asked).await;
         assert_eq!((&call.session, call.sequence, call.slot), (&c.session, 1, 0));
-        assert_eq!((call.stateid, &call.fh), (deleg, &o.fh));
+        assert_eq!((call.stateid(), &call.fh), (deleg, &o.fh));
         call.reply(Status::Ok);
         assert_eq!(c.on(&o.fh, op::DELEGRETURN, give_back(deleg)).await.0, Status::Ok);
     };
@@ -169,7 +209,7 @@ async fn a_change_behind_the_back_of_the_server_recalls() {
     file.write(None, 0, vec![Buf::from(vec![1])], vfs::Stable::File).await.unwrap();
     kit.nfs.clients.tick().await;
     let call = Callback::next(&mut asked).await;
-    assert_eq!(call.stateid, deleg);
+    assert_eq!(call.stateid(), deleg);
     call.reply(Status::Ok);
     assert_eq!(c.on(&o.fh, op::DELEGRETURN, give_back(deleg)).await.0, Status::Ok);
     kit.nfs.clients.tick().await;
@@ -263,4 +303,170 @@ async fn opens_are_made_from_a_delegation() {
     assert_eq!(r.status, Status::NotSupp);
     let truncating = unchecked(0, b"o", b"f", W, &[0]);
     assert_eq!(c.run(|a| a.data().op(op::OPEN, truncating)).await.status, Status::Ok);
+}
+
+/// A client with a write delegation on the file `f`, and the file's change attribute.
+async fn writer<'k>(kit: &'k Kit) -> (Client<'k>, Receiver<Command>, Opened, Stateid, u64) {
+    let (_, _) = kit.with_file(b"f", b"content").await;
+    let (handle, asked) = Handle::played();
+    let c = Client::called_by(kit, b"holder", handle).await;
+    let o = c.open(b"o", b"f", RW).await.unwrap();
+    let (2, Some(deleg)) = o.delegation else { panic!("no delegation: {:?}", o.delegation) };
+    let (change, _) = look(&c, &o.fh).await.unwrap();
+    (c, asked, o, deleg, change)
+}
+
+/// Change attribute and size by GETATTR.
+async fn look(c: &Client<'_>, fh: &[u8]) -> Result<(u64, u64), Status> {
+    let (status, mut r) = c.on(fh, op::GETATTR, |w| Bitmap::of(&[3, 4]).encode(w)).await;
+    if status != Status::Ok {
+        return Err(status);
+    }
+    assert_eq!((r.bitmap(), r.u32()), (vec![3, 4], 16));
+    Ok((r.u64(), r.u64()))
+}
+
+#[tokio::test]
+async fn a_lone_writer_gets_one_and_works_by_it() {
+    let kit = Kit::new();
+    let (c, mut asked, o, deleg, _) = writer(&kit).await;
+    assert_eq!(c.write(&o.fh, deleg, b"new").await, Status::Ok);
+    assert_eq!(c.read(&o.fh, deleg).await, Status::Ok);
+    assert_eq!(c.open(b"o", b"f", R).await.unwrap().delegation, (0, None), "it has one");
+    assert_eq!(c.open(b"o", b"f", RW).await.unwrap().delegation, (0, None), "it has one");
+    kit.nfs.clients.tick().await;
+    assert!(asked.try_recv().is_err(), "its own changes are no changes behind its back");
+    assert_eq!(c.on(&o.fh, op::DELEGRETURN, give_back(deleg)).await.0, Status::Ok);
+    assert_eq!(c.write(&o.fh, deleg, b"x").await, Status::BadStateId);
+}
+
+#[tokio::test]
+async fn a_writer_beside_others_gets_none() {
+    let kit = Kit::new();
+    let (_, _) = kit.with_file(b"f", b"content").await;
+    let other = Client::new(&kit, b"other").await;
+    let o = other.open(b"o", b"f", R).await.unwrap();
+    let (handle, _asked) = Handle::played();
+    let c = Client::called_by(&kit, b"writer", handle).await;
+    assert_eq!(c.open(b"o", b"f", RW).await.unwrap().delegation, (0, None), "another reads");
+    assert_eq!(other.close(&o).await, Status::Ok);
+    assert_eq!(c.open(b"p", b"f", RW).await.unwrap().delegation.0, 2);
+    let denies = c.open(b"o", b"g", (3, 2)).await.unwrap();
+    assert_eq!(denies.delegation, (0, None), "a share mode is the server's to keep");
+    assert_eq!(c.open(b"o", b"h", (0x503, 0)).await.unwrap().delegation.0, 3, "unwanted");
+    assert_eq!(c.open(b"o", b"i", (0x103, 0)).await.unwrap().delegation.0, 3, "of another sort");
+    assert_eq!(c.open(b"o", b"j", (0x203, 0)).await.unwrap().delegation.0, 2, "wanted");
+    let kept = kit.nfs.core.namespace.keeper().state().grants();
+    assert_eq!(kept, 2, "f and j");
+}
+
+#[tokio::test]
+async fn a_read_delegation_is_widened_for_who_goes_on_to_write() {
+    let kit = Kit::new();
+    let (c, _asked, o, deleg) = holder(&kit).await;
+    let wide = c.open(b"o", b"f", RW).await.unwrap().delegation;
+    assert_eq!(wide, (2, Some(Stateid { seqid: 2, ..deleg })));
+    assert_eq!(c.write(&o.fh, wide.1.unwrap(), b"new").await, Status::Ok);
+    assert_eq!(c.write(&o.fh, deleg, b"new").await, Status::OldStateId);
+}
+
+#[tokio::test]
+async fn any_open_or_access_by_others_recalls_what_is_written_by() {
+    let root = Cred::root();
+    for access in 0..4 {
+        let kit = Kit::new();
+        let (c, mut asked, o, deleg, _) = writer(&kit).await;
+        let ns = &kit.nfs.core.namespace;
+        let share = &ns.share_named(b"data").unwrap();
+        let (file, _) = share.backend.root().lookup(&root, b"f").await.unwrap();
+        let mut into = kit.conn.read_into.clone();
+        into.account = iobuf::Account::new();
+        let other = Client::new(&kit, b"other").await;
+        let come = async {
+            match access {
+                0 => other.open(b"o", b"f", R).await.map(drop),
+                1 => ns.read(&file, Some(&root), 0, 9, &into).await.map(drop).map_err(Status::from),
+                2 => {
+                    let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+                    ns.setattr(share, &file, &root, set, false)
+                        .await
+                        .map(drop)
+                        .map_err(Status::from)
+                }
+                _ => match other.read(&o.fh, Stateid::ANONYMOUS).await {
+                    Status::Ok => Ok(()),
+                    refused => Err(refused),
+                },
+            }
+        };
+        let gives_back = async {
+            let call = Callback::next(&mut asked).await;
+            assert_eq!((call.stateid(), &call.fh), (deleg, &o.fh));
+            call.reply(Status::Ok);
+            assert_eq!(c.write(&o.fh, deleg, b"kept back").await, Status::Ok, "it flushes first");
+            assert_eq!(c.on(&o.fh, op::DELEGRETURN, give_back(deleg)).await.0, Status::Ok);
+        };
+        let (came, ()) = tokio::join!(come, gives_back);
+        assert_eq!(came, Ok(()), "access {access}");
+    }
+}
+
+#[tokio::test]
+async fn others_are_told_what_the_holder_keeps_back() {
+    let kit = Kit::new();
+    let (c, mut asked, o, _, given) = writer(&kit).await;
+    let other = Client::new(&kit, b"other").await;
+    let (clean, ()) = tokio::join!(look(&other, &o.fh), async {
+        let call = Callback::next(&mut asked).await;
+        assert_eq!(call.fh, o.fh);
+        call.says(given, 7);
+    });
+    assert_eq!(clean, Ok((given, 7)), "nothing is kept back");
+    let mut last = given;
+    for size in [20, 20, 30] {
+        let (dirty, ()) = tokio::join!(look(&other, &o.fh), async {
+            Callback::next(&mut asked).await.says(given + 1, size);
+        });
+        let (change, seen) = dirty.unwrap();
+        assert_eq!(seen, size);
+        assert!(change > last, "each look sees a change: {change} after {last}");
+        last = change;
+    }
+    assert_eq!(look(&c, &o.fh).await.unwrap().1, 7, "the holder knows by itself");
+    assert!(asked.try_recv().is_err());
+    let modes = other.on(&o.fh, op::GETATTR, |w| Bitmap::of(&[33]).encode(w)).await.0;
+    assert_eq!(modes, Status::Ok);
+    assert!(asked.try_recv().is_err(), "a mode is kept back by nobody");
+}
+
+#[tokio::test]
+async fn who_does_not_say_what_it_keeps_back_has_to_give_it_back() {
+    let kit = Kit::new();
+    let (c, mut asked, o, deleg, _) = writer(&kit).await;
+    let other = Client::new(&kit, b"other").await;
+    let (seen, ()) = tokio::join!(look(&other, &o.fh), async {
+        Callback::next(&mut asked).await.reply(Status::BadHandle);
+        let call = Callback::next(&mut asked).await;
+        assert_eq!(call.stateid(), deleg);
+        call.reply(Status::Ok);
+        assert_eq!(c.on(&o.fh, op::DELEGRETURN, give_back(deleg)).await.0, Status::Ok);
+    });
+    assert_eq!(seen.unwrap().1, 7);
+}
+
+#[tokio::test]
+async fn opens_for_writing_are_made_from_a_write_delegation() {
+    let kit = Kit::new();
+    let (c, _asked, o, deleg, _) = writer(&kit).await;
+    let from = |share: (u32, u32)| {
+        move |w: &mut Writer| {
+            open_head(w, 0, 0, b"local", share);
+            w.u32(0);
+            w.u32(5);
+            deleg.encode(w);
+        }
+    };
+    for share in [R, W, RW] {
+        assert_eq!(c.on(&o.fh, op::OPEN, from(share)).await.0, Status::Ok);
+    }
 }

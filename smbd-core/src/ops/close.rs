@@ -25,15 +25,15 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let open = cx.open(r.file)?;
     super::set_info::at_close(cx, &open).await;
     let basics = match open.file() {
-        Ok(file) if r.flags & POSTQUERY_ATTRIB != 0 => basics(file).await,
+        Ok(file) if r.flags & POSTQUERY_ATTRIB != 0 => basics(cx, &open, file).await,
         _ => None,
     };
     end(&cx.server, &open).await;
     Ok(Answer::ok(Response { basics }.emit()))
 }
 
-async fn basics(file: &File) -> Option<Basics> {
-    let facts = facts::of_file(file).await.ok()?;
+async fn basics(cx: &Cx, open: &Open, file: &File) -> Option<Basics> {
+    let facts = facts::of_file(&cx.door(open), file).await.ok()?;
     let n = facts.network_open();
     Some(Basics {
         times: [n.creation.0, n.last_access.0, n.last_write.0, n.change.0],

@@ -213,6 +213,8 @@ impl Listing<'_> {
         node: &NodeRef,
         attr: &Attr,
     ) -> Result<bool, Status> {
+        let door = self.cx.server.namespace.by(None).patiently(self.cx);
+        let attr = if door.is_known(node) { attr } else { &door.getattr(node).await? };
         let dos = match node.dos(attr).await {
             Ok(dos) => dos,
             Err(VfsError::NotFound | VfsError::Stale) => return Ok(true),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use vfs::VfsError;
-use vfs::namespace::Share;
+use vfs::namespace::{Door, Share};
 use vfs::streams;
 
 use crate::cx::{Answer, Cx};
@@ -83,12 +83,13 @@ async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(Status, Vec<
         return Err(Status::INFO_LENGTH_MISMATCH);
     }
     match class {
-        Class::Stream => return of_streams(file, limit(r)).await,
+        Class::Stream => return of_streams(&cx.door(open), file, limit(r)).await,
         Class::FullEa => return of_full_ea(open, file, r).await,
         _ => {}
     }
     let pending = cx.server.opens.is_delete_pending(open);
-    let mut facts = facts::of_open(open, file, facts::of_file(file).await?, pending);
+    let mut facts =
+        facts::of_open(open, file, facts::of_file(&cx.door(open), file).await?, pending);
     if let Some(shown) = open.extra.late_write_time(cx.server.now()) {
         facts.basic.last_write = FileTime::of(shown);
     }
@@ -99,8 +100,12 @@ async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(Status, Vec<
 }
 
 /// The streams of a file, its own data first (MS-FSA section 2.1.5.12.27).
-async fn of_streams(file: &File, limit: usize) -> Result<(Status, Vec<u8>), Status> {
-    let attr = file.base.getattr().await?;
+async fn of_streams(
+    door: &Door<'_>,
+    file: &File,
+    limit: usize,
+) -> Result<(Status, Vec<u8>), Status> {
+    let attr = door.getattr(&file.base).await?;
     let dos = file.base.dos(&attr).await?;
     let mut list = Vec::new();
     if attr.kind == vfs::Kind::File {

@@ -10,7 +10,7 @@ use crate::xdr::Writer;
 
 pub(super) async fn getattr(op: &Op<'_>, object: &[u8], out: &mut Writer) -> OpResult {
     let t = op.target(object).await?;
-    let attr = t.node.getattr().await?;
+    let attr = op.core.namespace.by(None).getattr(&t.node).await?;
     out.u32(OK);
     put_attr(out, &t.share, &attr);
     Ok(())
@@ -78,6 +78,6 @@ impl Target {
     /// The caller owns the node. Reads and writes of an open file come without an open in this version, so the owner is
     /// let through where the mode would stop it (RFC 1813 section 4.4).
     pub(super) async fn is_owner(&self) -> bool {
-        self.after().await.is_some_and(|a| a.uid == self.cred.uid)
+        self.node.getattr().await.is_ok_and(|a| a.uid == self.cred.uid)
     }
 }

@@ -182,7 +182,9 @@ impl Filler<'_> {
         out.opaque(name);
         out.u64(cookie);
         if self.plus {
-            put_post(out, &self.dir.share, found.as_ref().map(|(_, attr)| attr));
+            let known = |node| self.op.core.namespace.by(None).is_known(node);
+            let attr = found.as_ref().filter(|(node, _)| known(node)).map(|(_, attr)| attr);
+            put_post(out, &self.dir.share, attr);
             match &found {
                 Some((node, _)) => self.op.put_fh(out, &self.dir.share, node),
                 None => out.bool(false),

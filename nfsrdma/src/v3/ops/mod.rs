@@ -45,6 +45,8 @@ struct Target {
     share: Arc<Share>,
     node: NodeRef,
     cred: Cred,
+    /// Nobody else may know its size and times better than the server.
+    known: bool,
 }
 
 impl Op<'_> {
@@ -55,7 +57,8 @@ impl Op<'_> {
             return Err(Nfsstat3::Acces);
         }
         let cred = share.squash(self.call.cred.clone());
-        Ok(Target { share, node, cred })
+        let known = self.core.namespace.by(None).is_known(&node);
+        Ok(Target { share, node, cred, known })
     }
 
     /// So many bytes of file data were moved.
@@ -86,9 +89,9 @@ impl Op<'_> {
 }
 
 impl Target {
-    /// Attributes for the client's cache; not to have them is no error.
+    /// Attributes for the client's cache; not to have them is no error. None are told that a client of version 4 may know better.
     async fn after(&self) -> Option<Attr> {
-        self.node.getattr().await.ok()
+        if self.known { self.node.getattr().await.ok() } else { None }
     }
 
     /// A reply of `status` and `post_op_attr`.

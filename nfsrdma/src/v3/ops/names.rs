@@ -14,7 +14,7 @@ pub(super) async fn lookup(op: &Op<'_>, what: Where<'_>, out: &mut Writer) -> Op
         Ok((node, attr)) => {
             out.u32(OK);
             out.opaque(op.core.handles.of_node(&t.share, &node.handle()).as_bytes());
-            put_post(out, &t.share, Some(&attr));
+            put_post(out, &t.share, op.core.namespace.by(None).is_known(&node).then_some(&attr));
             put_post(out, &t.share, t.after().await.as_ref());
         }
         Err(e) => t.fail_post(out, e).await,

@@ -115,6 +115,15 @@ const OF_NODE: Bitmap = Bitmap::of(&[
     attr::MOUNTED_ON_FILEID,
 ]);
 
+/// The holder of a write delegation knows them better than the server (RFC 8881 section 10.4.3).
+const OF_DATA: Bitmap = Bitmap::of(&[
+    attr::CHANGE,
+    attr::SIZE,
+    attr::SPACE_USED,
+    attr::TIME_METADATA,
+    attr::TIME_MODIFY,
+]);
+
 /// What may come with EXCLUSIVE4_1 (RFC 8881 section 5.8.1.14): all that can be set but times, which a volume may use to
 /// keep the verifier.
 pub const SUPPORTED_BY_EXCLUSIVE: Bitmap =
@@ -165,7 +174,10 @@ impl Facts {
                 Self::with_attr(cx, object, want, pseudo::attr_of_share(cx, &l.share)).await
             }
             Object::Node(l) => {
-                let attr = l.node.getattr().await?;
+                let attr = match want.and(&OF_DATA).is_empty() {
+                    true => l.node.getattr().await?,
+                    false => cx.door().getattr(&l.node).await?,
+                };
                 Self::with_attr(cx, object, want, attr).await
             }
             Object::Root => Self::with_attr(cx, object, want, pseudo::attr_of_root(cx)).await,

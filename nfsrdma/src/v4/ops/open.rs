@@ -16,7 +16,7 @@ use super::super::attrs::{Bitmap, Purpose, SUPPORTED_BY_EXCLUSIVE, ToSet, suppor
 use crate::exclusive::of_client;
 use crate::v4::client::Client;
 use crate::v4::compound::{Compound, Located, Object};
-use crate::v4::deleg::delegate;
+use crate::v4::deleg::{Given, delegate};
 use crate::v4::limits::{NAME_MAX, OWNERS_PER_CLIENT_MAX};
 use crate::v4::locks::check_grace;
 use crate::v4::status::Status;
@@ -29,13 +29,18 @@ const LOCKTYPE_POSIX: u32 = 4;
 
 const DELEGATE_NONE: u32 = 0;
 const DELEGATE_READ: u32 = 1;
+const DELEGATE_WRITE: u32 = 2;
 const DELEGATE_NONE_EXT: u32 = 3;
 
 /// `OPEN4_SHARE_ACCESS_WANT_*` (RFC 8881 section 18.16.1) and those added by later minor versions.
 const WANT_MASK: u32 = 0x0000_ff00;
+const WANT_READ_DELEG: u32 = 0x0000_0100;
 const WANT_NO_DELEG: u32 = 0x0000_0400;
 const WANT_CANCEL: u32 = 0x0000_0500;
 const WANT_SIGNALS: u32 = 0x0033_0000;
+
+/// `limit_by4`: by size.
+const NFS_LIMIT_SIZE: u32 = 1;
 
 /// `why_no_delegation4`.
 const WND4_NOT_WANTED: u32 = 0;
@@ -146,7 +151,9 @@ async fn open_in_turn(
             (_, status) => status,
         }
     })?;
+    let given = delegation(cx, client, &args, &found).await;
     reply(cx, client, owner, &args, &found, stateid);
+    reply_delegation(cx, args.want, given);
     let Found { at, .. } = found;
     cx.set_current(Object::Node(at));
     cx.current_stateid = Some(stateid);
@@ -225,10 +232,6 @@ fn check_claim(cx: &Compound<'_>, client: &Client, args: &Args<'_>) -> Result<()
     match args.claim {
         // No delegations of an earlier incarnation are kept.
         Claim::Old => Err(Status::NotSupp),
-        Claim::Current(..) | Claim::CurrentHandle(_) if args.share.access.has(Rights::WRITE) => {
-            // Only read delegations are given, and no local open for writing can come from one.
-            Err(Status::OpenMode)
-        }
         _ => Ok(()),
     }
 }
@@ -243,13 +246,14 @@ async fn find(
         Claim::Null(name) => by_name(cx, client, check_name(name)?, args).await,
         Claim::Current(stateid, name) => {
             let found = look_up(cx, check_name(name)?).await?;
-            let node = found.at.node.id();
-            cx.nfs.clients.check_claimed(cx, client, *stateid, node)?;
+            let opened = (found.at.node.id(), args.share.access);
+            cx.nfs.clients.check_claimed(cx, client, *stateid, opened)?;
             Ok(found)
         }
         Claim::CurrentHandle(stateid) => {
             let at = cx.file()?;
-            cx.nfs.clients.check_claimed(cx, client, *stateid, at.node.id())?;
+            let opened = (at.node.id(), args.share.access);
+            cx.nfs.clients.check_claimed(cx, client, *stateid, opened)?;
             Ok(plain(at, None))
         }
         Claim::Previous { .. } | Claim::Handle | Claim::Old => Ok(plain(cx.file()?, None)),
@@ -413,27 +417,53 @@ fn reply(
     }
     cx.out.u32(LOCKTYPE_POSIX | if confirm { CONFIRM } else { 0 });
     found.set.encode(&mut cx.out);
-    reply_delegation(cx, client, args, found);
+}
+
+/// Gives the delegation that goes with this OPEN, if there is one; true when it lets its holder write.
+///
+/// As the kernel's server does, for writing only to who also reads: such a file is worked on, and not written once.
+async fn delegation(
+    cx: &Compound<'_>,
+    client: &Arc<Client>,
+    args: &Args<'_>,
+    found: &Found,
+) -> Option<(bool, Stateid)> {
+    let (access, deny) = (args.share.access, args.share.deny);
+    let refused = matches!(args.want, WANT_NO_DELEG | WANT_CANCEL);
+    let write = match args.claim {
+        _ if cx.minor == 0 => return None,
+        Claim::Null(_) | Claim::Handle if refused || !deny.is_none() => return None,
+        Claim::Null(_) | Claim::Handle if access == Rights::READ => false,
+        Claim::Null(_) | Claim::Handle => {
+            let reads_too = access == Rights::BOTH && args.want != WANT_READ_DELEG;
+            reads_too.then_some(true)?
+        }
+        // Of a client that had it before the restart, whatever it has open.
+        Claim::Previous { delegation: DELEGATE_WRITE } if !found.at.share.read_only => true,
+        Claim::Previous { delegation: DELEGATE_READ } if access == Rights::READ => false,
+        _ => return None,
+    };
+    // Known is what the permission was asked of; who writes may have cut the file since, or made it.
+    let change = match write {
+        true => found.at.node.getattr().await.ok()?.change,
+        false => found.change?,
+    };
+    let given = Given { change, checked: access, write };
+    delegate(cx, client, &found.at, given).map(|stateid| (write, stateid))
 }
 
 /// `open_delegation4`.
-fn reply_delegation(cx: &mut Compound<'_>, client: &Arc<Client>, args: &Args<'_>, found: &Found) {
-    let reads_only = args.share.access == Rights::READ && args.share.deny.is_none();
-    let refused = matches!(args.want, WANT_NO_DELEG | WANT_CANCEL);
-    let asked = match args.claim {
-        Claim::Null(_) | Claim::Handle => !refused,
-        Claim::Previous { delegation } => delegation == DELEGATE_READ,
-        _ => false,
-    };
-    if cx.minor > 0
-        && reads_only
-        && asked
-        && let Some(change) = found.change
-        && let Some(stateid) = delegate(cx, client, &found.at, change)
-    {
-        cx.out.u32(DELEGATE_READ);
+fn reply_delegation(cx: &mut Compound<'_>, want: u32, given: Option<(bool, Stateid)>) {
+    if let Some((write, stateid)) = given {
+        cx.out.u32(if write { DELEGATE_WRITE } else { DELEGATE_READ });
         stateid.encode(&mut cx.out);
         cx.out.bool(false);
+        if write {
+            // No storage is reserved, so none is promised: what is closed has been written before, and whether it could be is
+            // known then (RFC 8881 section 10.4.1).
+            cx.out.u32(NFS_LIMIT_SIZE);
+            cx.out.u64(0);
+        }
         // No ACE: ACCESS says what each user may do (RFC 8881 section 10.4.1). ALLOW, no flags, no rights, nobody.
         for _ in 0..3 {
             cx.out.u32(0);
@@ -441,12 +471,12 @@ fn reply_delegation(cx: &mut Compound<'_>, client: &Arc<Client>, args: &Args<'_>
         cx.out.opaque(b"");
         return;
     }
-    if args.want == 0 || cx.minor == 0 {
+    if want == 0 || cx.minor == 0 {
         cx.out.u32(DELEGATE_NONE);
         return;
     }
     cx.out.u32(DELEGATE_NONE_EXT);
-    match args.want {
+    match want {
         WANT_NO_DELEG => cx.out.u32(WND4_NOT_WANTED),
         WANT_CANCEL => cx.out.u32(WND4_CANCELLED),
         _ => {

@@ -152,7 +152,13 @@ async fn look(
         VfsError::Invalid | VfsError::BadName => Status::NoEnt,
         other => other.into(),
     })?;
-    Facts::with_attr(cx, &cx.located(at.share.clone(), node), want, attr).await
+    let known = cx.door().is_known(&node);
+    let found = cx.located(at.share.clone(), node);
+    if known {
+        Facts::with_attr(cx, &found, want, attr).await
+    } else {
+        Facts::of(cx, &found, want).await
+    }
 }
 
 /// Writes `entry4` if it fits.

@@ -195,8 +195,9 @@ async fn finish(
 ) -> Result<(Attr, Dos), Status> {
     if !w.disposition.cuts() {
         cx.server.opens.insert(open.clone())?;
-        // Whoever had to give something back has written what it had only cached.
-        return if cx.has_pended() { super::now(open).await } else { Ok((attr, dos)) };
+        // Whoever had to give something back has written what it had only cached; who need not may know better.
+        let is_old = cx.has_pended() || !cx.door(open).is_known(open.node()?);
+        return if is_old { super::now(cx, open).await } else { Ok((attr, dos)) };
     }
     let node = open.node()?;
     let door = cx.door(open);

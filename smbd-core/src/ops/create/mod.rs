@@ -86,7 +86,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     durable::check(&asked)?;
     // An open that is taken up again is as it was, whatever else the request says.
     if let Some(open) = durable::reconnect(cx, &request, &asked)? {
-        let (attr, dos) = now(&open).await?;
+        let (attr, dos) = now(cx, &open).await?;
         let opened = Opened { open, attr, dos, action: action::OPENED };
         return answer(cx, (&request, &asked), opened, How::Again).await;
     }
@@ -111,7 +111,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let ticket = match durable::begin(cx, &request, &wanted.asked)? {
         Begun::New(ticket) => ticket,
         Begun::Before(open) => {
-            let (attr, dos) = now(&open).await?;
+            let (attr, dos) = now(cx, &open).await?;
             let opened = Opened { open, attr, dos, action: action::OPENED };
             return answer(cx, (&request, &wanted.asked), opened, How::Replayed).await;
         }
@@ -184,9 +184,9 @@ enum How {
 }
 
 /// A file that was open before, as it is now.
-async fn now(open: &Open) -> Result<(Attr, Dos), Status> {
+async fn now(cx: &Cx, open: &Open) -> Result<(Attr, Dos), Status> {
     let file = open.file()?;
-    let attr = file.node.getattr().await?;
+    let attr = cx.door(open).getattr(&file.node).await?;
     Ok((attr, file.base.dos(&attr).await?))
 }
 
