@@ -23,6 +23,8 @@ pub enum Error {
     Mount(u32),
     /// NFS version 3 answered this (`nfsstat3`).
     Nfs3(u32),
+    /// NLM answered this (`nlm4_stats`).
+    Nlm(u32),
     /// An operation of a COMPOUND answered this: operation number, `nfsstat4`.
     Nfs4(u32, u32),
     /// SMB answered this to a command: an NTSTATUS.
@@ -40,6 +42,22 @@ impl From<XdrError> for Error {
 impl From<ChannelError> for Error {
     fn from(e: ChannelError) -> Self {
         Self::Down(e)
+    }
+}
+
+/// The name of an `nlm4_stats` (RFC 1813 section 6.1.1).
+fn nlm_name(status: u32) -> &'static str {
+    match status {
+        1 => "NLM4_DENIED",
+        2 => "NLM4_DENIED_NOLOCKS",
+        3 => "NLM4_BLOCKED",
+        4 => "NLM4_DENIED_GRACE_PERIOD",
+        5 => "NLM4_DEADLCK",
+        6 => "NLM4_ROFS",
+        7 => "NLM4_STALE_FH",
+        8 => "NLM4_FBIG",
+        9 => "NLM4_FAILED",
+        _ => "an unknown status of NLM",
     }
 }
 
@@ -88,6 +106,7 @@ impl fmt::Display for Error {
             Self::Mount(13) => f.write_str("MOUNT: the server does not let this client in"),
             Self::Mount(status) => write!(f, "MOUNT refused with status {status}"),
             Self::Nfs3(status) => write!(f, "{} ({status})", nfs3_name(*status)),
+            Self::Nlm(status) => write!(f, "{} ({status})", nlm_name(*status)),
             Self::Nfs4(op, status) => {
                 let op = nfsrdma::v4::wire::op::name(*op);
                 match nfsrdma::v4::status::Status::from_u32(*status) {

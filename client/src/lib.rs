@@ -9,6 +9,7 @@ mod error;
 pub mod mount;
 pub mod nfs3;
 pub mod nfs4;
+pub mod nlm;
 mod rpc;
 pub mod smb;
 pub mod target;

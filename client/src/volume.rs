@@ -14,6 +14,9 @@ use crate::smb::{Smb, SmbFile};
 use crate::target::{Protocol, Target, Transport, Version};
 use crate::{mount, nfs4};
 
+/// Nobody here would give a delegation back.
+const UNDELEGATED: OpenHow = OpenHow { want: OpenHow::WANT_NO_DELEG, ..OpenHow::READ };
+
 /// A share, and the connection to it.
 #[derive(Clone)]
 pub enum Volume {
@@ -116,7 +119,7 @@ impl Volume {
                 Ok(File::nfs(fh, Stateid::ANONYMOUS))
             }
             Self::V4(nfs, root) => {
-                let how = OpenHow::create(0o644);
+                let how = OpenHow { want: OpenHow::WANT_NO_DELEG, ..OpenHow::create(0o644) };
                 let open = nfs.open(root, name.as_bytes(), name.as_bytes(), how).await?;
                 Ok(File::nfs(open.fh, open.stateid))
             }
@@ -132,7 +135,7 @@ impl Volume {
                 Ok(File::nfs(fh, Stateid::ANONYMOUS))
             }
             Self::V4(nfs, root) => {
-                let open = nfs.open(root, name.as_bytes(), name.as_bytes(), OpenHow::READ).await?;
+                let open = nfs.open(root, name.as_bytes(), name.as_bytes(), UNDELEGATED).await?;
                 Ok(File::nfs(open.fh, open.stateid))
             }
             Self::Smb(smb) => smb.find(name).await.map(|f| File(Opened::Smb(f))),

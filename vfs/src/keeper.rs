@@ -254,6 +254,15 @@ impl Keeper {
         }
     }
 
+    /// Before the locks of others are looked at: who may write by itself may have locked by itself, and gives back its write
+    /// delegation with the locks that it has (RFC 8881 section 10.4.2).
+    pub async fn locks_known(&self, node: NodeId, who: Option<Who>) -> VfsResult<()> {
+        match self.state.keeps_back(node, who.map(|w| w.client)) {
+            Some(_) => self.before(node, who, Operation::Attributes, Range::ALL).await,
+            None => Ok(()),
+        }
+    }
+
     fn front(&self, client: ClientId) -> Option<&Arc<dyn Recall>> {
         if client.is_key() { self.keys.get() } else { self.clients.get() }
     }

@@ -34,6 +34,9 @@ impl OpenHow {
     /// To read and write.
     pub const WRITE: Self = Self { access: 3, ..Self::READ };
 
+    /// `OPEN4_SHARE_ACCESS_WANT_NO_DELEG`
+    pub const WANT_NO_DELEG: u32 = 0x400;
+
     /// To read and write, made if it is not there, emptied if it is.
     pub fn create(mode: u32) -> Self {
         Self { access: 3, create: Some(mode), truncate: true, ..Self::READ }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use state::{Enforce, HolderId, LockKind, LockVerdict, NodeId, Range, Rights, Share as Opened};
+use state::{
+    Enforce, HolderId, LockKind, LockVerdict, NodeId, Operation, Range, Rights, Share as Opened,
+};
 use tokio::time::Instant;
 use vfs::namespace::Share;
 use vfs::{Access, Cred, Kind, NodeRef, VfsError};
@@ -114,6 +116,9 @@ impl Nlm {
         });
         let keeper = self.core().namespace.keeper();
         let holder = mine.unwrap_or(NOBODY);
+        if keeper.locks_known(node, None).await.is_err() {
+            return Answer::Stat(Stat::DeniedGracePeriod);
+        }
         match keeper.state().test(node, holder, range, kind_of(exclusive), keeper.now()) {
             LockVerdict::Denied(held) => {
                 let owner = self.hosts.owner_of(held.owner.client(), held.owner.holder);
@@ -291,14 +296,21 @@ impl Nlm {
             true => Ok(()),
             false => keeper.open(id, &party, Opened::new(access, Rights::NONE)).await,
         };
+        // As for a lock of NFSv4: clients of SMB must not read from their caches what they may not read from the file.
+        let who = Some(party.who());
+        let opened = match opened {
+            Ok(()) => keeper.before(id, who, Operation::Advise, Range::ALL).await,
+            refused => refused,
+        };
         let done = match opened {
             Ok(()) => self.take_range(host, owner, id, party.holder, kind, range).await,
             Err(VfsError::ShareDenied) => Taken::Busy,
             Err(VfsError::Delay) => Taken::NotYet,
             Err(_) => Taken::Full,
         };
-        if done != Taken::Given {
-            host.prune(owner, id, table);
+        match done {
+            Taken::Given => keeper.tell(id, who, Operation::Advise),
+            _ => host.prune(owner, id, table),
         }
         done
     }

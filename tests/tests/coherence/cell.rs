@@ -68,11 +68,17 @@ impl Holder<'_> {
     }
 
     async fn on_recall(&mut self, recall: Recall) {
-        let mine = self.hold.delegation.take();
-        let Some((fh, d)) = mine.filter(|(_, d)| d.stateid == recall.stateid) else { return };
+        let mine = self.hold.delegation.as_ref();
+        if mine.is_none_or(|(_, d)| d.stateid != recall.stateid) {
+            return;
+        }
         let waits = self.second_waits().await;
         self.told.push(format!("delegation recalled{waits}"));
+        if let Err(e) = self.side.flush(&mut self.hold).await {
+            self.told.push(format!("WRITE: {e}"));
+        }
         self.hold.caches = 0;
+        let Some((fh, d)) = self.hold.delegation.take() else { return };
         if let Err(e) = self.side.nfs4.delegreturn(&fh, d.stateid).await {
             self.told.push(format!("DELEGRETURN: {e}"));
         }
@@ -164,7 +170,7 @@ pub(crate) async fn run(
     if hold.caches & W != 0 {
         hold.kept_back = Some(FIRST.to_vec());
     }
-    if first == Kind::ReadDelegation
+    if matches!(first, Kind::ReadDelegation | Kind::WriteDelegation)
         && let Some(file) = hold.v4.take()
         && let Err(e) = a.nfs4.close(&file).await
     {
@@ -222,7 +228,7 @@ async fn judge(
     if came.good && came.hold.caches & W != 0 && hold.caches != 0 {
         faults.push("two cache, one of them for writing".to_owned());
     }
-    let locks = |k| matches!(k, Kind::RangeLock | Kind::V4Lock);
+    let locks = |k| matches!(k, Kind::RangeLock | Kind::V4Lock | Kind::NlmLock);
     if locks(first) && locks(second) && came.good {
         faults.push("two hold one lock".to_owned());
     }

@@ -16,8 +16,10 @@ pub(crate) enum Kind {
     ShareDeny,
     RangeLock,
     ReadDelegation,
+    WriteDelegation,
     V4Deny,
     V4Lock,
+    NlmLock,
     V3Read,
     V3Write,
     LocalRead,
@@ -27,7 +29,7 @@ pub(crate) enum Kind {
 use Kind::*;
 
 /// All of them, in the order of the document.
-pub(crate) const ALL: [Kind; 16] = [
+pub(crate) const ALL: [Kind; 18] = [
     Lease(R),
     Lease(R | H),
     Lease(R | W),
@@ -38,8 +40,10 @@ pub(crate) const ALL: [Kind; 16] = [
     ShareDeny,
     RangeLock,
     ReadDelegation,
+    WriteDelegation,
     V4Deny,
     V4Lock,
+    NlmLock,
     V3Read,
     V3Write,
     LocalRead,
@@ -72,8 +76,10 @@ impl Kind {
             ShareDeny => "SMB open that shares nothing".into(),
             RangeLock => "SMB byte-range lock".into(),
             ReadDelegation => "NFSv4 read delegation".into(),
+            WriteDelegation => "NFSv4 write delegation".into(),
             V4Deny => "NFSv4 open that denies both".into(),
             V4Lock => "NFSv4 lock".into(),
+            NlmLock => "NLM lock".into(),
             V3Read => "NFSv3 read".into(),
             V3Write => "NFSv3 write".into(),
             LocalRead => "local read".into(),
@@ -89,6 +95,7 @@ impl Kind {
             Oplock(oplock::EXCLUSIVE) => R | W,
             Oplock(oplock::BATCH) => R | W | H,
             ReadDelegation => R | H,
+            WriteDelegation => R | W | H,
             _ => 0,
         }
     }

@@ -41,6 +41,7 @@ async fn a_mute_holder_loses_what_it_held_and_the_others_go_on() {
         Kind::Oplock(oplock::BATCH),
         Kind::Oplock(oplock::EXCLUSIVE),
         Kind::ReadDelegation,
+        Kind::WriteDelegation,
     ];
     for (at, first) in holders.into_iter().enumerate() {
         for second in [Kind::V3Write, Kind::V4Lock, Kind::RangeLock] {

@@ -1,6 +1,6 @@
 //! The rule behind each cell, and where it is written.
 
-use crate::kinds::{H, Kind, R, W};
+use crate::kinds::{H, Kind, W};
 
 /// What the first holds, as rules see it.
 enum First {
@@ -21,10 +21,12 @@ fn first(kind: Kind) -> First {
     match kind {
         Kind::Lease(s) => First::Caches(s, By::Lease),
         Kind::Oplock(_) => First::Caches(kind.caches(), By::Oplock),
-        Kind::ReadDelegation => First::Caches(R | H, By::Delegation),
+        Kind::ReadDelegation | Kind::WriteDelegation => {
+            First::Caches(kind.caches(), By::Delegation)
+        }
         Kind::ShareDeny => First::Shares,
         Kind::V4Deny => First::Denies,
-        Kind::RangeLock | Kind::V4Lock => First::Locks,
+        Kind::RangeLock | Kind::V4Lock | Kind::NlmLock => First::Locks,
         _ => First::Nothing,
     }
 }
@@ -68,6 +70,9 @@ fn local(a: Kind, b: Kind) -> (&'static str, &'static str) {
 
 fn nothing(b: Kind) -> (&'static str, &'static str) {
     match b {
+        Kind::WriteDelegation => {
+            ("nobody else has the file open, so it may be given", "RFC 8881 section 10.4")
+        }
         Kind::ReadDelegation => {
             ("nobody writes and nobody denies reading, so it may be given", "RFC 8881 section 10.4")
         }
@@ -92,12 +97,16 @@ fn caching(rights: u32, by: &By, b: Kind) -> (&'static str, &'static str) {
             "the first has the file open: what it does must not be what the second denies",
             "MS-FSA section 2.1.5.1.2, RFC 8881 section 9.7",
         ),
-        Kind::V3Write | Kind::RangeLock | Kind::V4Lock => {
+        Kind::V3Write | Kind::RangeLock | Kind::V4Lock | Kind::NlmLock => {
             ("a write or a lock ends caching of any kind", source)
         }
         _ if rights & W != 0 => (
             "whoever else opens or reads takes WRITE caching, after what was kept back is sent",
             source,
+        ),
+        Kind::WriteDelegation => (
+            "who opens for writing ends what does not stand beside a writer, and is not alone, so it is given no delegation",
+            "RFC 8881 section 10.4, MS-FSA section 2.1.4.12",
         ),
         Kind::Lease(_) | Kind::Oplock(_) => (
             "readers share READ caching; WRITE caching needs to be alone; oplocks share READ only",
@@ -134,15 +143,15 @@ fn denying(b: Kind) -> (&'static str, &'static str) {
 
 fn mandatory(b: Kind) -> (&'static str, &'static str) {
     match b {
-        Kind::RangeLock | Kind::V4Lock => {
+        Kind::RangeLock | Kind::V4Lock | Kind::NlmLock => {
             ("exclusive locks exclude each other, of whatever protocol", "MS-FSA section 2.1.5.8")
         }
         Kind::ShareDeny | Kind::V4Deny => (
             "the lock has an open, whose reading and writing the second denies",
             "MS-FSA section 2.1.5.1.2, RFC 8881 section 9.7",
         ),
-        Kind::ReadDelegation => (
-            "no delegation beside an open for writing; reads of locked bytes are refused",
+        Kind::ReadDelegation | Kind::WriteDelegation => (
+            "no delegation beside another's open for writing; reads of locked bytes are refused",
             "RFC 8881 sections 10.4 and 9.1.2",
         ),
         Kind::Lease(_) | Kind::Oplock(_) => (
@@ -155,15 +164,15 @@ fn mandatory(b: Kind) -> (&'static str, &'static str) {
 
 fn advisory(b: Kind) -> (&'static str, &'static str) {
     match b {
-        Kind::RangeLock | Kind::V4Lock => {
+        Kind::RangeLock | Kind::V4Lock | Kind::NlmLock => {
             ("exclusive locks exclude each other, of whatever protocol", "RFC 8881 section 9.1")
         }
         Kind::ShareDeny | Kind::V4Deny => (
             "the lock has an open, whose reading and writing the second denies",
             "MS-FSA section 2.1.5.1.2, RFC 8881 section 9.7",
         ),
-        Kind::ReadDelegation => {
-            ("no delegation beside an open for writing", "RFC 8881 section 10.4")
+        Kind::ReadDelegation | Kind::WriteDelegation => {
+            ("no delegation beside another's open for writing", "RFC 8881 section 10.4")
         }
         Kind::Lease(_) | Kind::Oplock(_) => (
             "nothing is cached of a file with locked bytes; a lock of NFS binds clients of SMB, who know no other",

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use client::connect::Local;
 use client::nfs3::{self, Nfs3};
 use client::nfs4::{Delegation, Fh, Minor, Nfs4, OpenFile, OpenHow, Recall, Recalls, Stateid};
+use client::nlm::Nlm;
 use client::smb::{Break, Options, Smb, SmbFile, User};
 use client::{Credential, Error, NoCallbacks, Result, mount};
 use headgate_tests::world::{World, buf};
@@ -37,6 +38,8 @@ pub(crate) struct Side {
     pub(crate) nfs4: Nfs4,
     pub(crate) recalls: Receiver<Recall>,
     pub(crate) nfs3: Nfs3,
+    /// By TCP whatever the way: NLM is not spoken over RDMA.
+    pub(crate) nlm: Nlm,
     pub(crate) root4: Fh,
     pub(crate) root3: Fh,
     pub(crate) folder: PathBuf,
@@ -50,6 +53,7 @@ pub(crate) struct Hold {
     pub(crate) v4: Option<OpenFile>,
     pub(crate) lock: Option<Stateid>,
     pub(crate) delegation: Option<(Fh, Delegation)>,
+    pub(crate) nlm: Option<nfs3::Fh>,
     /// What it may cache, as lease letters.
     pub(crate) caches: u32,
     /// What it read last.
@@ -72,12 +76,15 @@ pub(crate) async fn patiently<T, F: Future<Output = Result<T>>>(
 ) -> Result<T> {
     const NFS4ERR_DELAY: u32 = 10008;
     const NFS3ERR_JUKEBOX: u32 = 10008;
+    const NLM4_DENIED_GRACE_PERIOD: u32 = 4;
     let until = Instant::now() + PATIENCE;
     loop {
         match ask().await {
-            Err(Error::Nfs4(_, NFS4ERR_DELAY) | Error::Nfs3(NFS3ERR_JUKEBOX))
-                if Instant::now() < until =>
-            {
+            Err(
+                Error::Nfs4(_, NFS4ERR_DELAY)
+                | Error::Nfs3(NFS3ERR_JUKEBOX)
+                | Error::Nlm(NLM4_DENIED_GRACE_PERIOD),
+            ) if Instant::now() < until => {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             other => return other,
@@ -125,18 +132,21 @@ impl Side {
         let at = world.running.nfs[0];
         let mounts = client::connect::tcp(at, &local, Arc::new(NoCallbacks)).await?;
         let root3 = mount::mount(&mounts, &cred, "/data").await?;
+        let host = format!("host{}", u64::from_be_bytes(number));
+        let nlm = Nlm::new(mounts, cred.clone(), &host);
         let rpc = dial(rdma, nfs_at, &local, Arc::new(NoCallbacks)).await?;
         let nfs3 = Nfs3::new(rpc, cred);
-        Ok(Side { smb, breaks, nfs4, recalls, nfs3, root4, root3, folder: world.folder() })
+        Ok(Side { smb, breaks, nfs4, recalls, nfs3, nlm, root4, root3, folder: world.folder() })
     }
 
     /// Does what the kind says, and reads where it can; `mark` is what a kind that writes leaves in the file.
     pub(crate) async fn take(&self, kind: Kind, name: &str, mark: &[u8]) -> Taken {
         let mut hold = Hold::default();
         let outcome = match kind {
-            Kind::ReadDelegation | Kind::V4Deny | Kind::V4Lock => {
+            Kind::ReadDelegation | Kind::WriteDelegation | Kind::V4Deny | Kind::V4Lock => {
                 self.take_v4(kind, name, &mut hold).await
             }
+            Kind::NlmLock => self.take_nlm(name, &mut hold).await,
             Kind::V3Read | Kind::V3Write => self.take_v3(kind, name, mark, &mut hold).await,
             Kind::LocalRead | Kind::LocalWrite => {
                 self.take_local(kind, name, mark, &mut hold).await
@@ -181,7 +191,8 @@ impl Side {
         let owner = KEYS.fetch_add(1, Ordering::Relaxed).to_be_bytes();
         let how = match kind {
             Kind::V4Deny => OpenHow { deny: 3, ..OpenHow::READ },
-            Kind::V4Lock => OpenHow { want: 0x400, ..OpenHow::WRITE },
+            Kind::V4Lock => OpenHow { want: OpenHow::WANT_NO_DELEG, ..OpenHow::WRITE },
+            Kind::WriteDelegation => OpenHow::WRITE,
             _ => OpenHow::READ,
         };
         let opening = || self.nfs4.open(&self.root4, name.as_bytes(), &owner, how);
@@ -197,9 +208,9 @@ impl Side {
                 hold.lock = Some(lock);
                 "has the lock"
             }
-            Kind::ReadDelegation if file.delegation.is_some() => "has the delegation",
-            Kind::ReadDelegation => "opened, no delegation",
-            _ => "opened",
+            Kind::V4Deny => "opened",
+            _ if file.delegation.is_some() => "has the delegation",
+            _ => "opened, no delegation",
         };
         let stateid = hold.lock.unwrap_or(file.stateid);
         match patiently(|| self.nfs4.read(&file.fh, stateid, 0, LEN)).await {
@@ -207,6 +218,15 @@ impl Side {
             Err(e) => return Ok(format!("{outcome}, reading: {}", refusal(&e))),
         }
         Ok(outcome.into())
+    }
+
+    async fn take_nlm(&self, name: &str, hold: &mut Hold) -> Result<String> {
+        let (fh, _) = self.nfs3.lookup(&self.root3, name.as_bytes()).await?;
+        patiently(|| self.nlm.lock(&fh, RANGE, true)).await?;
+        hold.nlm = Some(fh.clone());
+        let read = patiently(|| self.nfs3.read(&fh, 0, LEN)).await?;
+        hold.seen = flat(&read.data);
+        Ok("has the lock".into())
     }
 
     async fn take_v3(
@@ -259,6 +279,10 @@ impl Side {
         if let Some(file) = &hold.smb {
             self.smb.write(file, 0, vec![buf(&data)]).await?;
         }
+        if let Some((fh, d)) = &hold.delegation {
+            const FILE_SYNC: u32 = 2;
+            self.nfs4.write(fh, d.stateid, 0, vec![buf(&data)], FILE_SYNC).await?;
+        }
         hold.seen = data;
         Ok(())
     }
@@ -270,6 +294,9 @@ impl Side {
         }
         if let Some((fh, d)) = hold.delegation.take() {
             self.nfs4.delegreturn(&fh, d.stateid).await?;
+        }
+        if let Some(fh) = hold.nlm.take() {
+            self.nlm.unlock(&fh, RANGE).await?;
         }
         if let (Some(file), Some(lock)) = (&hold.v4, hold.lock.take()) {
             self.nfs4.unlock(&file.fh, lock, 2, RANGE).await?;

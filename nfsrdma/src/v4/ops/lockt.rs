@@ -1,6 +1,6 @@
 //! LOCKT (RFC 8881 section 18.11).
 
-use state::{ClientId, HolderId, LockVerdict};
+use state::{ClientId, HolderId, LockVerdict, Who};
 
 use crate::v4::compound::Compound;
 use crate::v4::locks::{decode_range, decode_type, write_denied};
@@ -34,6 +34,8 @@ pub(in crate::v4) async fn lockt(cx: &mut Compound<'_>) -> Result<(), Status> {
         }
     };
     let keeper = cx.nfs.core.namespace.keeper();
+    let who = Some(Who { client: client.id, holder: None });
+    keeper.locks_known(at.node.id(), who).await?;
     let verdict = keeper.state().test(at.node.id(), holder, range, kind, cx.nfs.clients.now());
     match verdict {
         LockVerdict::Denied(lock) => {
