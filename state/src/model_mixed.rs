@@ -30,6 +30,8 @@ enum Speaks {
     Nfs4,
     /// Without opens, locks or caches.
     Nfs3,
+    /// The same with locks: NLM opens the file for its owner to lock it, and reads and writes know nothing of that.
+    Nlm,
 }
 
 /// What a client has of a file, as it knows it.
@@ -82,6 +84,7 @@ struct World {
     /// How often something of interest happened.
     waits: u32,
     overruled: u32,
+    asked: u32,
 }
 
 fn node(file: usize) -> NodeId {
@@ -106,11 +109,13 @@ impl World {
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             waits: 0,
             overruled: 0,
+            asked: 0,
         };
         for n in 0..2 + world.roll(3) {
             let kinds = [Speaks::Smb(Kind::Lease), Speaks::Smb(Kind::Oplock), Speaks::Nfs4];
-            let speaks = match world.roll(7) {
+            let speaks = match world.roll(8) {
                 k @ 0..6 => kinds[k / 2],
+                6 => Speaks::Nlm,
                 _ => Speaks::Nfs3,
             };
             let mute = world.roll(8) == 0;
@@ -127,6 +132,7 @@ impl World {
             // A key of SMB is of one open or lease, a client of NFS is the same for all its files.
             let id = match speaks {
                 Speaks::Smb(_) => self.table.key(),
+                Speaks::Nlm => ClientId::host(u32::try_from(n).unwrap()),
                 _ => ClientId(100 + n),
             };
             let open = party(id);
@@ -150,7 +156,7 @@ impl World {
     fn who(&self, c: usize, f: usize) -> Option<Who> {
         let client = &self.clients[c];
         match client.speaks {
-            Speaks::Nfs3 => None,
+            Speaks::Nfs3 | Speaks::Nlm => None,
             _ if client.mine[f].open.is_none() => {
                 Some(Who { client: client.parties[f].0.client(), holder: None })
             }
@@ -175,7 +181,7 @@ impl World {
                     .is_some_and(|l| l == LockKind::Exclusive || mine == LockKind::Exclusive)
             };
             let denies = |right| theirs.open.is_some_and(|s| s.deny.has(right));
-            let unopened = me.mine[f].open.is_none();
+            let unopened = me.mine[f].open.is_none() || me.speaks == Speaks::Nlm;
             match what {
                 Ask::Open(share) => theirs.open.is_some_and(|s| s.conflicts(share)),
                 Ask::Lock(kind) => both_bind(kind),
@@ -260,6 +266,10 @@ impl World {
     fn ask(&mut self, c: usize, f: usize, what: Ask) -> bool {
         let (now, who) = (self.now, self.who(c, f));
         let party = self.clients[c].parties[f].0.clone();
+        let who = match what {
+            Ask::Lock(_) => Some(party.who()),
+            _ => who,
+        };
         let op = match what {
             Ask::Open(share) => {
                 let verdict = self.table.open(node(f), &party, share, now);
@@ -365,7 +375,7 @@ impl World {
                     self.clients[c].mine[f].caches = want;
                 }
             }
-            Speaks::Nfs3 => {}
+            Speaks::Nfs3 | Speaks::Nlm => {}
         }
         let caches = self.clients[c].mine[f].caches;
         let others = self.clients.iter().enumerate().filter(|(o, _)| *o != c);
@@ -399,6 +409,29 @@ impl World {
         Some(if write { Ask::Write } else { Ask::Read })
     }
 
+    /// What a client is told of size and times: whoever has a write delegation is asked for them (CB_GETATTR).
+    fn look(&mut self, c: usize, f: usize) {
+        let client = match self.clients[c].speaks {
+            Speaks::Nfs3 | Speaks::Nlm => None,
+            _ => Some(self.clients[c].parties[f].0.client()),
+        };
+        let smb_keeps = |x: &Client| x.speaks != Speaks::Nfs4 && x.mine[f].kept_back.is_some();
+        // Who keeps something back itself knows by itself; a lease of SMB lets nobody be asked.
+        if self.clients[c].mine[f].kept_back.is_some() || self.clients.iter().any(smb_keeps) {
+            return;
+        }
+        let kept = self.table.keeps_back(node(f), client).map(|(_, holder)| {
+            let mut others = self.clients.iter();
+            let holder = others.find(|x| x.parties[f].1.holder == holder).expect("a holder");
+            assert!(holder.mine[f].caches.has(Caching::WRITE), "asked in vain");
+            holder.mine[f].kept_back
+        });
+        let kept = kept.flatten();
+        self.asked += u32::from(kept.is_some());
+        let seen = kept.unwrap_or(self.stored[f]);
+        assert_eq!(seen, self.truth[f], "{c} is told of {f} what was");
+    }
+
     fn close(&mut self, c: usize, f: usize) {
         self.flush(c, f);
         let (open, caching) = self.clients[c].parties[f].clone();
@@ -420,7 +453,9 @@ impl World {
         if self.waiting.iter().any(|w| w.client == c) {
             return;
         }
+        self.look(c, f);
         let nfs3 = self.clients[c].speaks == Speaks::Nfs3;
+        let v3 = nfs3 || self.clients[c].speaks == Speaks::Nlm;
         let mine = self.clients[c].mine[f].clone();
         let ask = match self.roll(10) {
             0 | 1 if !nfs3 && mine.told.is_none() => Some(Ask::Open(self.share(c))),
@@ -432,7 +467,7 @@ impl World {
                 let kinds = [LockKind::Shared, LockKind::Exclusive];
                 Some(Ask::Lock(kinds[self.roll(2)]))
             }
-            n if mine.open.is_some() || nfs3 => self.use_file(c, f, n > 7),
+            n if mine.open.is_some() || v3 => self.use_file(c, f, n > 7),
             _ => None,
         };
         if let Some(what) = ask
@@ -452,6 +487,7 @@ impl World {
         };
         match self.clients[c].speaks {
             Speaks::Smb(_) => Share::new(access | Rights::DELETE, deny),
+            Speaks::Nlm => Share::new(access, Rights::NONE),
             _ => Share::new(access, deny),
         }
     }
@@ -460,7 +496,7 @@ impl World {
 /// Thousands of histories. Everybody closes at the end, and nothing is left, but what was overruled.
 #[test]
 fn clients_of_all_protocols_see_one_history() {
-    let (mut waits, mut overruled) = (0, 0);
+    let (mut waits, mut overruled, mut asked) = (0, 0, 0);
     for seed in 1..=4_000 {
         let caught = std::panic::catch_unwind(|| {
             let mut world = World::new(seed);
@@ -472,11 +508,13 @@ fn clients_of_all_protocols_see_one_history() {
             }
             assert_eq!((world.table.nodes(), world.table.grants()), (0, 0));
             assert_eq!(world.stored, world.truth, "a lost update");
-            (world.waits, world.overruled)
+            (world.waits, world.overruled, world.asked)
         });
         let Ok(seen) = caught else { panic!("seed {seed}") };
         waits += seen.0;
         overruled += seen.1;
+        asked += seen.2;
     }
-    assert!(waits > 1_000 && overruled > 100, "{waits} waits, {overruled} overruled: too tame");
+    let wild = waits > 1_000 && overruled > 100 && asked > 100;
+    assert!(wild, "{waits} waits, {overruled} overruled, {asked} asked: too tame");
 }
