@@ -25,6 +25,8 @@ const OP_CB_RECALL: u32 = 4;
 const OP_CB_SEQUENCE: u32 = 11;
 /// What the holder of a write delegation must know (RFC 8881 section 10.4.3).
 const ASKED: Bitmap = Bitmap::of(&[attr::CHANGE, attr::SIZE]);
+/// Bytes of an answer to that.
+const ATTRIBUTES_MAX: usize = 256;
 /// An answer that takes longer will not come.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Connections that one callback is tried on.
@@ -222,12 +224,12 @@ fn decode(answer: &Buf) -> XdrResult<Result<Said, Failed>> {
     Ok(Err(Failed::Nonsense))
 }
 
-/// `fattr4` with what was asked for.
+/// `fattr4`, which begins with what was asked for; what else a client says stands behind that.
 fn decode_attributes(r: &mut Reader<'_>) -> XdrResult<Attributes> {
-    if Bitmap::decode(r)? != ASKED {
+    if !Bitmap::decode(r)?.iter().take(2).eq(ASKED.iter()) {
         return Err(XdrError::BadValue);
     }
-    let _length = r.count(16)?;
+    let _length = r.count(ATTRIBUTES_MAX)?;
     Ok(Attributes { change: r.u64()?, size: r.u64()? })
 }
 
@@ -271,7 +273,9 @@ mod tests {
         let all = [1, 0b1_1000, 16, 1, 2, 3, 4];
         assert_eq!(said(&all), Ok(Ok(Said::Attributes(attributes))));
         assert_eq!(said(&[1, 0b1000, 8, 1, 2]), Err(XdrError::BadValue), "the size is missing");
-        assert_eq!(said(&[1, 0b1_1000, 24, 1, 2, 3, 4, 5, 6]), Err(XdrError::TooLong));
+        assert_eq!(said(&[1, 0b11_1000, 20, 1, 2, 3, 4, 5]), Ok(Ok(Said::Attributes(attributes))));
+        assert_eq!(said(&[1, 0b1_1010, 20, 2, 1, 2, 3, 4]), Err(XdrError::BadValue));
+        assert_eq!(said(&[1, 0b1_1000, 257, 1, 2, 3, 4]), Err(XdrError::TooLong));
         assert_eq!(said(&all[..5]), Err(XdrError::Short));
         let refused = outcome(&[&[2][..], &SEQUENCE_OK, &[OP_CB_GETATTR, 10_001]].concat());
         assert_eq!(refused, Ok(Err(Failed::Refused(Status::BadHandle))));

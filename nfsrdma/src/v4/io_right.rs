@@ -1,6 +1,6 @@
 //! What a stateid allows READ, WRITE, SETATTR of the size and the 4.2 data operations to do.
 
-use state::{Rights, Who};
+use state::{Operation, Range, Rights, Who};
 use vfs::Cred;
 
 use super::compound::{Compound, Located};
@@ -34,6 +34,9 @@ impl IoRight {
     }
 }
 
+/// Where no lock is.
+const NO_LOCK: Range = Range { first: u64::MAX, last: u64::MAX };
+
 /// Checks a stateid of a data operation on `at` (RFC 8881 sections 8.2.5 and 9.1.2).
 pub async fn check_io(
     cx: &Compound<'_>,
@@ -43,7 +46,13 @@ pub async fn check_io(
 ) -> Result<IoRight, Status> {
     if matches!(stateid, Stateid::ANONYMOUS | Stateid::READ_BYPASS) {
         // RFC 8881 section 8.2.3: reading past share modes is a right of the server, not of the client; it is not used.
-        return Ok(IoRight { who: cx.who(), open_checked: false });
+        let who = cx.who();
+        if access == IoAccess::Read {
+            // No open has taken caches yet, and some look at size and holes before they pass the door.
+            let keeper = cx.nfs.core.namespace.keeper();
+            keeper.before(at.node.id(), who, Operation::Read, NO_LOCK).await?;
+        }
+        return Ok(IoRight { who, open_checked: false });
     }
     let named = resolve(cx, stateid)?;
     let mut held = named.client.held();

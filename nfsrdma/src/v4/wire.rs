@@ -1,5 +1,5 @@
-//! Numbers and small types of NFS 4.0 (RFC 7531), 4.1 (RFC 5662), 4.2 (RFC 7863) and of the attributes added by RFC 8275
-//! and RFC 8276.
+//! Numbers and small types of NFS 4.0 (RFC 7531), 4.1 (RFC 5662), 4.2 (RFC 7863) and of the attributes added by RFC 8275,
+//! RFC 8276 and RFC 9754.
 
 use crate::xdr::{Reader, Writer, XdrResult};
 
@@ -192,6 +192,7 @@ pub mod attr {
         SEC_LABEL = 80;
         MODE_UMASK = 81;
         XATTR_SUPPORT = 82;
+        OPEN_ARGUMENTS = 86;
     }
 }
 

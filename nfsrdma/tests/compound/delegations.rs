@@ -370,10 +370,18 @@ async fn a_read_delegation_is_widened_for_who_goes_on_to_write() {
     assert_eq!(c.write(&o.fh, deleg, b"new").await, Status::OldStateId);
 }
 
+fn lockt(w: &mut Writer) {
+    w.u32(1);
+    w.u64(0);
+    w.u64(1);
+    w.u64(0);
+    w.opaque(b"locker");
+}
+
 #[tokio::test]
 async fn any_open_or_access_by_others_recalls_what_is_written_by() {
     let root = Cred::root();
-    for access in 0..4 {
+    for access in 0..5 {
         let kit = Kit::new();
         let (c, mut asked, o, deleg, _) = writer(&kit).await;
         let ns = &kit.nfs.core.namespace;
@@ -393,6 +401,10 @@ async fn any_open_or_access_by_others_recalls_what_is_written_by() {
                         .map(drop)
                         .map_err(Status::from)
                 }
+                3 => match other.on(&o.fh, op::LOCKT, lockt).await.0 {
+                    Status::Ok => Ok(()),
+                    refused => Err(refused),
+                },
                 _ => match other.read(&o.fh, Stateid::ANONYMOUS).await {
                     Status::Ok => Ok(()),
                     refused => Err(refused),

@@ -343,6 +343,20 @@ async fn the_attributes_of_minor_version_2_are_there() {
 }
 
 #[tokio::test]
+async fn what_open_takes_is_said() {
+    let kit = Kit::new();
+    let s = kit.session().await;
+    let mut r = s.run(|c| c.data().getattr(&[attr::OPEN_ARGUMENTS])).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Ok);
+    assert_eq!((r.bitmap(), r.u32()), (vec![attr::OPEN_ARGUMENTS], 40));
+    // Access, deny, wishes, claims, ways to create.
+    for set in [0b1110, 0b1111, 0b11_1000, 0b11_0111, 0b1111] {
+        assert_eq!((r.u32(), r.u32()), (1, set));
+    }
+    r.end(Status::Ok);
+}
+
+#[tokio::test]
 async fn the_umask_of_a_new_directory_is_applied_by_the_server() {
     let kit = Kit::new();
     let s = kit.session().await;

@@ -78,6 +78,20 @@ def cached_write_is_seen(top):
         os.close(fd)
 
 
+def kept_back_is_told(top):
+    """What an NFS client has written under its write delegation and only cached counts in the size that SMB tells."""
+    path = by_nfs(f"{top}/kept")
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        os.write(fd, b"x" * 5000)
+        must_equal(os.stat(f"{top}/kept").st_size, 5000, "the size by SMB")
+        os.write(fd, b"y" * 5000)
+        lab.wait_until(lambda: os.stat(f"{top}/kept").st_size == 10000, "the new size by SMB", 5)
+    finally:
+        os.close(fd)
+    must_equal(pread_all(f"{top}/kept"), b"x" * 5000 + b"y" * 5000, "what was closed is written")
+
+
 def exclusive(top):
     """Of two protocols that make the same name, one makes it."""
     made = os.open(f"{top}/once", os.O_CREAT | os.O_EXCL | os.O_WRONLY)
@@ -85,7 +99,7 @@ def exclusive(top):
     os.close(made)
 
 
-CHECKS = (same_bytes, names, nfs_write_is_seen, smb_write_is_seen, cached_write_is_seen, exclusive)
+CHECKS = (same_bytes, names, nfs_write_is_seen, smb_write_is_seen, cached_write_is_seen, kept_back_is_told, exclusive)
 
 
 def job(top):

@@ -1,4 +1,4 @@
-//! The values of attributes as clients ask for them (RFC 8881 section 5, RFC 7862 section 12, RFC 8275, RFC 8276).
+//! The values of attributes as clients ask for them (RFC 8881 section 5, RFC 7862 section 12, RFC 8275, RFC 8276, RFC 9754).
 
 use std::sync::Arc;
 
@@ -69,8 +69,12 @@ const MINOR_1: Bitmap =
     Bitmap::of(&[attr::MODE_SET_MASKED, attr::SUPPATTR_EXCLCREAT, attr::FS_CHARSET_CAP]);
 
 /// What minor version 2 adds.
-const MINOR_2: Bitmap =
-    Bitmap::of(&[attr::CHANGE_ATTR_TYPE, attr::MODE_UMASK, attr::XATTR_SUPPORT]);
+const MINOR_2: Bitmap = Bitmap::of(&[
+    attr::CHANGE_ATTR_TYPE,
+    attr::MODE_UMASK,
+    attr::XATTR_SUPPORT,
+    attr::OPEN_ARGUMENTS,
+]);
 
 /// They can be set and never read; a client that asks for them gets INVAL.
 const WRITE_ONLY: Bitmap = Bitmap::of(&[
@@ -327,6 +331,7 @@ impl Facts {
             // NFS4_CHANGE_TYPE_IS_UNDEFINED: volumes differ in how they count.
             attr::CHANGE_ATTR_TYPE => out.u32(4),
             attr::XATTR_SUPPORT => out.bool(self.caps.xattr),
+            attr::OPEN_ARGUMENTS => open_arguments(out),
             // Invariant: `encode` asks only for what `supported` names and can be read.
             _ => debug_assert!(false, "attribute {number} has no value"),
         }
@@ -344,6 +349,19 @@ async fn list(at: &Located, want: &Bitmap, attr: &Attr) -> Result<Option<Arc<Acl
         return Err(Status::Access);
     }
     Ok(Some(at.node.acl_shown(attr).await?))
+}
+
+/// `open_arguments4` (RFC 9754 section 3): what OPEN takes, as sets of the numbers that its arguments have.
+fn open_arguments(out: &mut Writer) {
+    // READ, WRITE, BOTH; deny NONE, READ, WRITE, BOTH.
+    let (access, deny) = (Bitmap::of(&[1, 2, 3]), Bitmap::of(&[0, 1, 2, 3]));
+    // ANY_DELEG, NO_DELEG, CANCEL: no delegated times, and an open beside each delegation.
+    let want = Bitmap::of(&[3, 4, 5]);
+    // NULL, PREVIOUS, DELEGATE_CUR, FH, DELEG_CUR_FH: nothing is kept for DELEGATE_PREV.
+    let claim = Bitmap::of(&[0, 1, 2, 4, 5]);
+    // UNCHECKED4, GUARDED4, EXCLUSIVE4, EXCLUSIVE4_1.
+    let create = Bitmap::of(&[0, 1, 2, 3]);
+    [access, deny, want, claim, create].iter().for_each(|set| set.encode(out));
 }
 
 /// Attributes that a client may not ask for (RFC 8881 sections 5.5 and 18.7.3).
