@@ -30,7 +30,7 @@ const WRITE_LT: u32 = 2;
 const RENEW: Duration = Duration::from_millis(250);
 
 fn shared() -> OpenHow {
-    OpenHow { create: Some(0o666), ..OpenHow::WRITE }
+    OpenHow { create: Some(0o666), want: OpenHow::WANT_NO_DELEG, ..OpenHow::WRITE }
 }
 
 fn denying() -> OpenHow {
