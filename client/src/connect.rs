@@ -1,6 +1,7 @@
 //! Connections to a server.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use rdma_transport::iwarp::{Iwarp, IwarpConfig};
 use rdma_transport::rpcrdma::RdmaCaller;
 use rdma_transport::tcp::TcpCaller;
 use rdma_transport::verbs::Provider;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::error::{Error, Result};
 use crate::rpc::{Callbacks, Rpc};
@@ -27,6 +28,8 @@ pub struct Local {
     pub recvs: Pool,
     /// Makes RDMA connections.
     pub rdma: Option<Arc<dyn Provider>>,
+    /// NFS over TCP comes from a port below 1024 where this process may: servers that are used to it refuse others.
+    pub reserved_port: bool,
 }
 
 impl Local {
@@ -36,6 +39,7 @@ impl Local {
             pool: Pool::new(PoolLimits { buffers_max: [4096, 1024, 256] }),
             recvs: Pool::new(PoolLimits { buffers_max: [4096, 1024, 1] }),
             rdma: Some(Arc::new(Iwarp::new(IwarpConfig { crc, ..IwarpConfig::default() }))),
+            reserved_port: false,
         }
     }
 }
@@ -49,7 +53,7 @@ impl Default for Local {
 /// Calls over TCP.
 pub async fn tcp(to: SocketAddr, local: &Local, callbacks: Arc<dyn Callbacks>) -> Result<Rpc> {
     let limit = Duration::from_secs(CONNECT_SECONDS_MAX);
-    let stream = tokio::time::timeout(limit, TcpStream::connect(to))
+    let stream = tokio::time::timeout(limit, stream(to, local))
         .await
         .map_err(|_| Error::Connect(format!("{to} does not answer")))?
         .map_err(|e| Error::Connect(format!("{to}: {e}")))?;
@@ -58,6 +62,30 @@ pub async fn tcp(to: SocketAddr, local: &Local, callbacks: Arc<dyn Callbacks>) -
     let caller = TcpCaller::new(stream, info, local.recvs.clone())
         .map_err(|e| Error::Connect(e.to_string()))?;
     Ok(Rpc::over(Box::new(caller), callbacks))
+}
+
+/// Ports below 1024 that have the fewest names of services.
+const RESERVED: std::ops::RangeInclusive<u16> = 665..=1023;
+
+async fn stream(to: SocketAddr, local: &Local) -> io::Result<TcpStream> {
+    let ports = RESERVED.rev().filter(|_| local.reserved_port);
+    for port in ports {
+        let (socket, any) = match to {
+            SocketAddr::V4(_) => (TcpSocket::new_v4()?, IpAddr::from([0; 4])),
+            SocketAddr::V6(_) => (TcpSocket::new_v6()?, IpAddr::from([0u16; 8])),
+        };
+        match socket.bind(SocketAddr::new(any, port)) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => break,
+            Err(_) => continue,
+        }
+        match socket.connect(to).await {
+            // An earlier connection from there is not forgotten yet.
+            Err(e) if e.kind() == io::ErrorKind::AddrNotAvailable => {}
+            done => return done,
+        }
+    }
+    TcpStream::connect(to).await
 }
 
 fn info(peer: SocketAddr, from: SocketAddr, transport: Transport, local: &Local) -> Arc<Info> {

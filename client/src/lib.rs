@@ -10,6 +10,7 @@ pub mod mount;
 pub mod nfs3;
 pub mod nfs4;
 pub mod nlm;
+mod portmap;
 mod rpc;
 pub mod smb;
 pub mod target;

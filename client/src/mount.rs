@@ -6,8 +6,8 @@ use crate::error::{Error, Result};
 use crate::nfs3::Fh;
 use crate::rpc::{Credential, ResultPlace, Rpc, results};
 
-const PROGRAM: u32 = 100_005;
-const VERSION: u32 = 3;
+pub(crate) const PROGRAM: u32 = 100_005;
+pub(crate) const VERSION: u32 = 3;
 const FHSIZE: usize = 64;
 const PATH_MAX: usize = 1024;
 /// Entries of one answer that are taken.

@@ -57,8 +57,8 @@ pub enum Protocol {
     Nfs {
         /// Version.
         version: Version,
-        /// Port of MOUNT over TCP (version 3 only).
-        mount_port: u16,
+        /// Port of MOUNT over TCP (version 3 only); `None`: what port 111 of the server says, else that of NFS.
+        mount_port: Option<u16>,
     },
     /// SMB.
     Smb {
@@ -94,6 +94,9 @@ fn dialect_name(dialect: Dialect) -> &'static str {
         Dialect::V311 => "3.1.1",
     }
 }
+
+/// NFS over TCP, where nothing else is said.
+pub(crate) const NFS_PORT: u16 = 2049;
 
 /// A share of a server, by a protocol and a transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -208,10 +211,11 @@ fn nfs(place: &str, path: &str, query: &str) -> Result<Target, String> {
         }
     }
     let (host, given) = host_and_port(place)?;
-    let port = given.unwrap_or(if way == Transport::Tcp { 2049 } else { 20049 });
-    // MOUNT over TCP is where NFS over TCP is, unless it is said otherwise.
-    let beside = if way == Transport::Tcp { port } else { 2049 };
-    let mount_port = mount_port.unwrap_or(beside);
+    let usual = if way == Transport::Tcp { NFS_PORT } else { 20049 };
+    let port = given.unwrap_or(usual);
+    // Whoever answers on port 111 knows nothing of a server at an unusual port.
+    let beside = if way == Transport::Tcp { port } else { NFS_PORT };
+    let mount_port = mount_port.or((port != usual).then_some(beside));
     Ok(Target {
         host: host.into(),
         port,
@@ -284,14 +288,16 @@ mod tests {
     fn targets_are_read() {
         let t: Target = "nfs://gw/data".parse().unwrap();
         let nfs = |version, mount_port| Protocol::Nfs { version, mount_port };
-        assert_eq!((t.host.as_str(), t.port, t.protocol), ("gw", 2049, nfs(Version::V3, 2049)));
+        assert_eq!((t.host.as_str(), t.port, t.protocol), ("gw", 2049, nfs(Version::V3, None)));
         assert_eq!((t.path.as_str(), t.transport), ("/data", Transport::Tcp));
+        let t: Target = "nfs://gw:12049/data".parse().unwrap();
+        assert_eq!(t.protocol, nfs(Version::V3, Some(12049)));
         let t: Target = "nfs://[::1]:99/a/b?version=4.2&transport=rdma".parse().unwrap();
         assert_eq!((t.host.as_str(), t.port), ("::1", 99));
-        assert_eq!(t.protocol, nfs(Version::V42, 2049));
+        assert_eq!(t.protocol, nfs(Version::V42, Some(2049)));
         assert_eq!(t.to_string(), "nfs://[::1]:99/a/b?version=4.2&transport=rdma");
         let t: Target = "nfs://gw/x?transport=rdma&mountport=7".parse().unwrap();
-        assert_eq!((t.port, t.protocol, t.crc), (20049, nfs(Version::V3, 7), true));
+        assert_eq!((t.port, t.protocol, t.crc), (20049, nfs(Version::V3, Some(7)), true));
         let t: Target = "nfs://gw/x?transport=rdma&crc=off".parse().unwrap();
         assert!(!t.crc);
         assert_eq!(t.to_string(), "nfs://gw:20049/x?version=3&transport=rdma&crc=off");

@@ -11,8 +11,8 @@ use crate::nfs3::{CreateHow, Fh, Nfs3, SetAttr, Stable};
 use crate::nfs4::{Minor, Nfs4, OpenFile, OpenHow, Stateid};
 use crate::rpc::{Callbacks, Credential, NoCallbacks, Rpc};
 use crate::smb::{Smb, SmbFile};
-use crate::target::{Protocol, Target, Transport, Version};
-use crate::{mount, nfs4};
+use crate::target::{NFS_PORT, Protocol, Target, Transport, Version};
+use crate::{mount, nfs4, portmap};
 
 /// Nobody here would give a delegation back.
 const UNDELEGATED: OpenHow = OpenHow { want: OpenHow::WANT_NO_DELEG, ..OpenHow::READ };
@@ -83,6 +83,10 @@ impl Volume {
         };
         let minor = match version {
             Version::V3 => {
+                let mount_port = match mount_port {
+                    Some(port) => port,
+                    None => portmap::port_of_mount(target, local).await.unwrap_or(NFS_PORT),
+                };
                 let mount_at = target.address(mount_port).map_err(Error::Connect)?;
                 let rpc = connect::tcp(mount_at, local, Arc::new(NoCallbacks)).await?;
                 let root = mount::mount(&rpc, &cred, &target.path).await?;

@@ -179,62 +179,130 @@ impl Drop for Gateway {
     }
 }
 
+/// A gateway with a share in memory for both protocols, the user `alice`, and its folder.
+fn gateway_for_bench() -> (Gateway, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let (state, password) = (folder.path().join("state"), folder.path().join("password"));
+    std::fs::write(&password, "secret\n").unwrap();
+    let user = format!("alice={},uid=0", password.display());
+    let mut args = vec!["serve", "--share", "m=mem:,squash=none", "--bind", "127.0.0.1"];
+    for port in ["--nfs-port", "--nfs-rdma-port", "--smb-port", "--smb-direct-port"] {
+        args.extend([port, "0"]);
+    }
+    args.extend(["--user", &user, "--portmap", "off", "--admin", "off"]);
+    args.extend(["--state", state.to_str().unwrap()]);
+    (Gateway::start(&args), folder)
+}
+
+const SHORT: [&str; 6] = ["--size", "3MiB", "--time", "50ms", "--rounds", "1"];
+const LOADS: [&str; 8] =
+    ["write", "read", "random-read", "random-write", "mixed", "getattr", "open", "create"];
+
+/// Everything that was measured of a target is there and possible.
+fn judge(target: &serde_json::Value, loads: &[&str]) {
+    let measured = target["loads"].as_array().unwrap();
+    let words: Vec<&str> = measured.iter().map(|l| l["load"].as_str().unwrap()).collect();
+    assert_eq!(words, loads);
+    for load in measured {
+        assert!(load["rate"].as_f64().unwrap() > 0.0, "{load}");
+        let of = |p: &str| load["latency_us"][p].as_f64().unwrap();
+        let spread = ["p50", "p95", "p99", "p99.9", "max"].map(of);
+        assert!(spread[0] > 0.0 && spread.is_sorted(), "{load}");
+    }
+}
+
 #[test]
 fn bench_measures_every_load_over_both_transports() {
-    let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().join("state").display().to_string();
-    let gateway = Gateway::start(&[
-        "serve",
-        "--share",
-        "m=mem:,squash=none",
-        "--bind",
-        "127.0.0.1",
-        "--nfs-port",
-        "0",
-        "--nfs-rdma-port",
-        "0",
-        "--state",
-        &state,
-    ]);
+    let (gateway, _folder) = gateway_for_bench();
     let (tcp, rdma) = (gateway.port("nfs="), gateway.port("nfs-rdma="));
     let first = format!("nfs://127.0.0.1:{tcp}/m?version=4.2");
     let second = format!("nfs://127.0.0.1:{rdma}/m?version=3&transport=rdma&mountport={tcp}");
     let pid = gateway.0.id().to_string();
-    let o = headgate(&[
-        "bench",
-        &first,
-        "--compare",
-        &second,
-        "--server-pid",
-        &pid,
-        "--server-pid",
-        &pid,
-        "--size",
-        "3MiB",
-        "--time",
-        "50ms",
-        "--rounds",
-        "1",
-        "--json",
-    ]);
+    let args = ["bench", &first, "--compare", &second, "--json"];
+    let pids = ["--server-pid", &pid, "--server-pid", &pid];
+    let o = headgate(&[&args[..], &pids, &SHORT].concat());
     assert_eq!(o.status.code(), Some(0), "{}", stderr(&o));
     let told = json(&o);
-    assert_eq!(told["ratios"].as_array().unwrap().len(), 6);
+    assert_eq!(told["ratios"].as_array().unwrap().len(), LOADS.len());
     for target in told["targets"].as_array().unwrap() {
-        let loads: Vec<&str> = target["loads"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|l| l["load"].as_str().unwrap())
-            .collect();
-        assert_eq!(loads, ["write", "read", "random-read", "mixed", "getattr", "create"]);
+        judge(target, &LOADS);
         for load in target["loads"].as_array().unwrap() {
-            assert!(load["rate"].as_f64().unwrap() > 0.0, "{load}");
             assert!(load["server_cpu_us"].as_f64().is_some(), "{load}");
-            let of = |p: &str| load["latency_us"][p].as_f64().unwrap();
-            assert!(of("p50") <= of("p95") && of("p95") <= of("p99") && of("p99") <= of("max"));
         }
     }
+}
+
+#[test]
+fn bench_measures_smb_and_smb_direct_and_draws_both() {
+    let (gateway, folder) = gateway_for_bench();
+    let (tcp, rdma) = (gateway.port("smb="), gateway.port("smb-direct="));
+    let first = format!("smb://alice:secret@127.0.0.1:{tcp}/m?sign=on");
+    let second = format!("smb+rdma://alice:secret@127.0.0.1:{rdma}/m");
+    let svg = folder.path().join("plot.svg");
+    let args = ["bench", &first, "--compare", &second, "--json", "--svg", svg.to_str().unwrap()];
+    let how = ["--only", "random,sequential", "--depth", "3", "--connections", "2"];
+    let sizes = ["--block", "256KiB", "--random-block", "8KiB"];
+    let o = headgate(&[&args[..], &how, &sizes, &SHORT].concat());
+    assert_eq!(o.status.code(), Some(0), "{}", stderr(&o));
+    assert!(!String::from_utf8_lossy(&o.stdout).contains("secret"));
+    for target in json(&o)["targets"].as_array().unwrap() {
+        judge(target, &LOADS[..4]);
+        for (load, block) in target["loads"].as_array().unwrap().iter().zip([256, 256, 8, 8]) {
+            assert_eq!((&load["depth"], &load["block"]), (&3.into(), &(block << 10).into()));
+        }
+    }
+    let picture = std::fs::read_to_string(svg).unwrap();
+    assert!(picture.starts_with("<svg ") && picture.contains("random write 8KiB"), "{picture}");
+    // A rate and a latency, of each of two servers, for each of four loads.
+    assert_eq!(picture.matches("<rect x=").count(), 2 * 2 * 4);
+}
+
+#[test]
+fn bench_prints_a_table_for_people() {
+    let (gateway, _folder) = gateway_for_bench();
+    let target = format!("nfs://127.0.0.1:{}/m?version=4.1", gateway.port("nfs="));
+    let o = headgate(&[&["bench", &target, "--only", "metadata,mixed"][..], &SHORT].concat());
+    assert_eq!(o.status.code(), Some(0), "{}", stderr(&o));
+    let text = String::from_utf8(o.stdout).unwrap();
+    for words in ["p50", "p95", "p99", "p99.9", "client CPU", "getattr, depth 32", "mixed 4KiB"] {
+        assert!(text.contains(words), "{words} in {text}");
+    }
+}
+
+/// Who names a wrong target is told what is wrong with it, and the password is not shown.
+#[test]
+fn bench_says_what_is_wrong_with_a_target() {
+    let (gateway, _folder) = gateway_for_bench();
+    let at = |what: &str| format!("127.0.0.1:{}", gateway.port(what));
+    let (nfs, smb) = (at("nfs="), at("smb="));
+    for (target, why) in [
+        ("nfs://127.0.0.1:1/m".into(), "cannot connect: 127.0.0.1:1: Connection refused"),
+        (format!("nfs://{nfs}/none"), "MOUNT: the server has no such share"),
+        (format!("nfs://{nfs}/none?version=4.2"), "LOOKUP: NoEnt (2)"),
+        (format!("smb://alice:secret@{smb}/none"), "STATUS_BAD_NETWORK_NAME"),
+        (format!("smb://alice:wrong-secret@{smb}/m"), "STATUS_LOGON_FAILURE"),
+        (format!("nfs://{smb}/m?version=4.1"), "is it NFS that is served there?"),
+    ] {
+        let o = headgate(&["bench", &target]);
+        let told = stderr(&o);
+        assert_eq!(o.status.code(), Some(1), "{target}: {told}");
+        assert!(told.starts_with("error: ") && told.contains(why), "{target}: {told}");
+        assert!(told.lines().count() == 1 && !told.contains("secret"), "{target}: {told}");
+    }
+    for (args, why) in [
+        (["nfs://gw"], "the target names no share"),
+        (["gw:/data"], "write nfs://HOST[:PORT]/SHARE"),
+    ] {
+        let o = headgate(&[&["bench"][..], &args].concat());
+        assert_eq!(o.status.code(), Some(2));
+        assert!(stderr(&o).contains(why), "{}", stderr(&o));
+    }
+    let o = headgate(&["bench", "nfs://gw/x", "--block", "2MiB"]);
+    assert!(
+        stderr(&o).contains("an operation moves 512 bytes to 1MiB, not 2MiB"),
+        "{}",
+        stderr(&o)
+    );
 }
 
 #[test]

@@ -6,30 +6,32 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use client::connect::Local;
+use client::target::Protocol;
 use client::{Credential, Error, File, Result, Target, Volume};
+use config::Size;
 use futures_util::future::try_join_all;
 use iobuf::{Buf, BufMut};
 
 use super::report::Progress;
 use crate::cpu;
 
-const MIB: u64 = 1 << 20;
-const SMALL: u32 = 4096;
 const FILE: &str = "headgate-bench.data";
 const MADE: &str = "headgate-bench.made";
 
 /// A kind of load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// A new file, sequentially, 1 MiB each, 8 at once.
+    /// A new file, from its beginning to its end.
     Write,
-    /// The same file, sequentially, 1 MiB each, 8 at once.
+    /// The same file, from its beginning to its end.
     Read,
-    /// 4 KiB anywhere in it, 32 at once.
+    /// Blocks anywhere in it.
     RandomRead,
-    /// 4 KiB anywhere in it, 32 at once: seven of ten are read, three are written.
+    /// Blocks anywhere in it.
+    RandomWrite,
+    /// Blocks anywhere in it: seven of ten are read, three are written.
     Mixed,
-    /// Its attributes, 32 at once.
+    /// Its attributes.
     Getattr,
     /// Open a file by its name, ask for its attributes and close it, 32 at once.
     Open,
@@ -38,10 +40,11 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Write,
         Self::Read,
         Self::RandomRead,
+        Self::RandomWrite,
         Self::Mixed,
         Self::Getattr,
         Self::Open,
@@ -54,10 +57,10 @@ impl Kind {
     }
 
     /// Operations in flight, where nobody asked for another number.
-    pub(super) fn depth(self) -> usize {
+    fn depth(self) -> usize {
         match self {
             Self::Write | Self::Read => 8,
-            Self::RandomRead | Self::Mixed | Self::Getattr | Self::Open => 32,
+            Self::RandomRead | Self::RandomWrite | Self::Mixed | Self::Getattr | Self::Open => 32,
             Self::Create => 1,
         }
     }
@@ -67,6 +70,7 @@ impl Kind {
             Self::Write => "write",
             Self::Read => "read",
             Self::RandomRead => "random-read",
+            Self::RandomWrite => "random-write",
             Self::Mixed => "mixed",
             Self::Getattr => "getattr",
             Self::Open => "open",
@@ -75,27 +79,35 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Write => "write 1 MiB",
-            Self::Read => "read 1 MiB",
-            Self::RandomRead => "random read 4 KiB",
-            Self::Mixed => "random 4 KiB, 7 read to 3 written",
-            Self::Getattr => "GETATTR",
-            Self::Open => "open+query+close",
-            Self::Create => "create+close+unlink",
-        })
+/// Loads as one word asks for them: one of them, or a group.
+#[derive(Clone, Debug)]
+pub(super) struct Loads(Vec<Kind>);
+
+impl Loads {
+    /// What these words ask for together, each load once; all where there is no word.
+    pub(super) fn asked_for(words: &[Self]) -> Vec<Kind> {
+        let asked = |kind: &Kind| words.is_empty() || words.iter().any(|w| w.0.contains(kind));
+        Kind::ALL.into_iter().filter(asked).collect()
     }
 }
 
-impl FromStr for Kind {
+impl FromStr for Loads {
     type Err = String;
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        Self::ALL.into_iter().find(|k| k.word() == text).ok_or_else(|| {
-            let all: Vec<&str> = Self::ALL.iter().map(|k| k.word()).collect();
-            format!("there is no load `{text}`; there are {}", all.join(", "))
-        })
+        let kinds = match text {
+            "sequential" => vec![Kind::Write, Kind::Read],
+            "random" => vec![Kind::RandomRead, Kind::RandomWrite],
+            "metadata" => vec![Kind::Getattr, Kind::Open, Kind::Create],
+            _ => Kind::ALL.into_iter().filter(|k| k.word() == text).collect(),
+        };
+        if kinds.is_empty() {
+            let all: Vec<&str> = Kind::ALL.iter().map(|k| k.word()).collect();
+            return Err(format!(
+                "there is no load `{text}`; there are {}, and the groups sequential, random and metadata",
+                all.join(", ")
+            ));
+        }
+        Ok(Self(kinds))
     }
 }
 
@@ -109,6 +121,8 @@ pub(super) struct Plan {
     pub(super) user: (u32, u32),
     /// Operations in flight, if not the usual number of each load.
     pub(super) depth: Option<usize>,
+    /// Bytes of an operation of the sequential loads, and of those that go anywhere.
+    pub(super) blocks: (u32, u32),
     /// Connections that they are spread over.
     pub(super) connections: usize,
 }
@@ -121,6 +135,15 @@ impl Plan {
             _ => self.depth.unwrap_or(kind.depth()),
         }
     }
+
+    /// Bytes that an operation moves.
+    fn block(&self, kind: Kind) -> u32 {
+        match kind {
+            Kind::Write | Kind::Read => self.blocks.0,
+            Kind::RandomRead | Kind::RandomWrite | Kind::Mixed => self.blocks.1,
+            Kind::Getattr | Kind::Open | Kind::Create => 0,
+        }
+    }
 }
 
 /// What one load reached.
@@ -129,36 +152,104 @@ pub(super) struct Sample {
     pub(super) kind: Kind,
     /// Operations that were in flight.
     pub(super) depth: usize,
+    /// Bytes that an operation moved.
+    pub(super) block: u32,
     /// MB/s of bulk loads, operations per second of the others.
     pub(super) rate: f64,
     /// CPU time of this client per GiB or per operation.
     pub(super) client_cpu: Duration,
     /// CPU time of the server per GiB or per operation.
     pub(super) server_cpu: Option<Duration>,
-    /// Latency at 50, 95 and 99 per cent, and the longest.
-    pub(super) latency: [Duration; 4],
+    pub(super) latency: Latency,
 }
 
+impl fmt::Display for Sample {
+    /// What the load is, without its depth.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = Size(u64::from(self.block));
+        match self.kind {
+            Kind::Write => write!(f, "write {size}"),
+            Kind::Read => write!(f, "read {size}"),
+            Kind::RandomRead => write!(f, "random read {size}"),
+            Kind::RandomWrite => write!(f, "random write {size}"),
+            Kind::Mixed => write!(f, "mixed {size}, 7 read to 3 written"),
+            Kind::Getattr => f.write_str("getattr"),
+            Kind::Open => f.write_str("open, getattr, close"),
+            Kind::Create => f.write_str("create, close, remove"),
+        }
+    }
+}
+
+/// How long operations took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Latency {
+    /// Half of them took no longer than this.
+    pub(super) p50: Duration,
+    /// 95 of a hundred.
+    pub(super) p95: Duration,
+    /// 99 of a hundred.
+    pub(super) p99: Duration,
+    /// 999 of a thousand.
+    pub(super) p999: Duration,
+    /// All of them.
+    pub(super) max: Duration,
+}
+
+impl Latency {
+    /// Of these operations (nearest rank).
+    fn of(mut all: Vec<Duration>) -> Self {
+        all.sort_unstable();
+        let at = |per_thousand: usize| {
+            let rank = (all.len() * per_thousand).div_ceil(1000);
+            all.get(rank.saturating_sub(1)).copied().unwrap_or_default()
+        };
+        Self { p50: at(500), p95: at(950), p99: at(990), p999: at(999), max: at(1000) }
+    }
+}
+
+/// Operations between two looks at how far a load is.
+const BETWEEN_LOOKS: usize = 64;
+
 /// Takes times while a load runs.
-struct Meter {
+struct Meter<'a> {
     kind: Kind,
     depth: usize,
+    block: u32,
     began: Instant,
     client: Duration,
     server: Option<Duration>,
     pid: Option<u32>,
     latencies: RefCell<Vec<Duration>>,
+    whole: Whole,
+    progress: &'a Progress,
 }
 
-impl Meter {
-    fn begin(kind: Kind, depth: usize, pid: Option<u32>) -> Self {
+/// When a load is done.
+#[derive(Clone, Copy)]
+enum Whole {
+    /// When so many operations are.
+    Operations(u64),
+    /// When so much time is over.
+    Time(Duration),
+}
+
+impl<'a> Meter<'a> {
+    fn begin(kind: Kind, plan: &Plan, pid: Option<u32>, progress: &'a Progress) -> Self {
+        let block = plan.block(kind);
+        let whole = match kind.is_bulk() {
+            true => Whole::Operations(plan.size.div_ceil(u64::from(block))),
+            false => Whole::Time(plan.time),
+        };
         Self {
             kind,
-            depth,
+            depth: plan.depth(kind),
+            block,
             latencies: RefCell::default(),
             server: pid.and_then(cpu::of),
             client: cpu::own(),
             pid,
+            whole,
+            progress,
             began: Instant::now(),
         }
     }
@@ -166,8 +257,21 @@ impl Meter {
     async fn time<T>(&self, operation: impl Future<Output = Result<T>>) -> Result<T> {
         let began = Instant::now();
         let done = operation.await?;
-        self.latencies.borrow_mut().push(began.elapsed());
+        let mut latencies = self.latencies.borrow_mut();
+        latencies.push(began.elapsed());
+        if latencies.len() % BETWEEN_LOOKS == 0 {
+            self.progress.within(self.part_done(latencies.len()));
+        }
         Ok(done)
+    }
+
+    /// From 0 to 1.
+    #[allow(clippy::cast_precision_loss)] // For a bar on a screen.
+    fn part_done(&self, operations: usize) -> f64 {
+        match self.whole {
+            Whole::Operations(all) => operations as f64 / all.max(1) as f64,
+            Whole::Time(all) => self.began.elapsed().as_secs_f64() / all.as_secs_f64(),
+        }
     }
 
     /// `bytes`: moved in all, for bulk loads.
@@ -176,15 +280,8 @@ impl Meter {
         let elapsed = self.began.elapsed().as_secs_f64();
         let client = cpu::own().saturating_sub(self.client);
         let server = self.pid.and_then(cpu::of).zip(self.server).map(|(a, b)| a.saturating_sub(b));
-        let mut latencies = self.latencies.into_inner();
-        latencies.sort_unstable();
+        let latencies = self.latencies.into_inner();
         let done = latencies.len();
-        let at = |per_cent: usize| {
-            latencies
-                .get((done * per_cent / 100).min(done.saturating_sub(1)))
-                .copied()
-                .unwrap_or_default()
-        };
         let (units, rate) = match self.kind.is_bulk() {
             true => (bytes as f64 / (1u64 << 30) as f64, bytes as f64 / 1e6 / elapsed),
             false => (done as f64, done as f64 / elapsed),
@@ -193,10 +290,11 @@ impl Meter {
         Sample {
             kind: self.kind,
             depth: self.depth,
+            block: self.block,
             rate,
             client_cpu: per_unit(client),
             server_cpu: server.map(per_unit),
-            latency: [at(50), at(95), at(99), at(100)],
+            latency: Latency::of(latencies),
         }
     }
 }
@@ -215,6 +313,24 @@ impl Random {
     }
 }
 
+/// Longest time until a share is found.
+const OPEN_MAX: Duration = Duration::from_secs(10);
+
+/// Whoever names a port of another protocol is told so: such a server hangs up, or waits for more.
+async fn opened<T>(target: &Target, opening: impl Future<Output = Result<T>>) -> Result<T> {
+    let protocol = match target.protocol {
+        Protocol::Nfs { .. } => "NFS",
+        Protocol::Smb { .. } => "SMB",
+    };
+    let doubt =
+        |what: String| Error::Connect(format!("{what}: is it {protocol} that is served there?"));
+    match tokio::time::timeout(OPEN_MAX, opening).await {
+        Err(_) => Err(doubt("no answer".into())),
+        Ok(Err(Error::Down(why))) => Err(doubt(format!("the connection ended ({why})"))),
+        Ok(done) => done,
+    }
+}
+
 /// The connections, each with the file open.
 struct Under(Vec<(Volume, File)>);
 
@@ -223,7 +339,10 @@ impl Under {
         let mut members = Vec::new();
         for n in 0..plan.connections {
             let cred = Credential::sys(plan.user.0, plan.user.1, &[]);
-            let volume = Volume::open(target, &Local::asking_for_crc(target.crc), cred).await?;
+            let usual = Local::asking_for_crc(target.crc);
+            // As `mount` does it, and as most servers want it.
+            let local = Local { reserved_port: true, ..usual };
+            let volume = opened(target, Volume::open(target, &local, cred)).await?;
             if n == 0 {
                 // Files that an interrupted run left behind.
                 let _ = volume.remove(FILE).await;
@@ -268,23 +387,32 @@ pub(super) async fn round(
     let under = Under::open(target, plan).await?;
     let mut samples = Vec::new();
     if !plan.kinds.contains(&Kind::Write) {
-        write(&under, plan.size, &Meter::begin(Kind::Write, Kind::Write.depth(), None)).await?;
+        // What is read has to be there.
+        progress.preparing();
+        load(Kind::Write, &under, plan, None, progress).await?;
     }
     for kind in &plan.kinds {
         progress.kind(*kind);
-        samples.push(load(*kind, &under, plan, pid).await?);
+        samples.push(load(*kind, &under, plan, pid, progress).await?);
         progress.step();
     }
     under.close().await?;
     Ok(samples)
 }
 
-async fn load(kind: Kind, under: &Under, plan: &Plan, pid: Option<u32>) -> Result<Sample> {
-    let meter = Meter::begin(kind, plan.depth(kind), pid);
+async fn load(
+    kind: Kind,
+    under: &Under,
+    plan: &Plan,
+    pid: Option<u32>,
+    progress: &Progress,
+) -> Result<Sample> {
+    let meter = Meter::begin(kind, plan, pid, progress);
     let bytes = match kind {
         Kind::Write => write(under, plan.size, &meter).await?,
         Kind::Read => read(under, plan.size, &meter).await?,
         Kind::RandomRead => random(under, plan, &meter, 10).await?,
+        Kind::RandomWrite => random(under, plan, &meter, 0).await?,
         Kind::Mixed => random(under, plan, &meter, 7).await?,
         Kind::Getattr => getattr(under, plan, &meter).await?,
         Kind::Open => open(under, plan, &meter).await?,
@@ -293,23 +421,23 @@ async fn load(kind: Kind, under: &Under, plan: &Plan, pid: Option<u32>) -> Resul
     Ok(meter.end(bytes))
 }
 
-/// 4 KiB anywhere in the file; of ten, so many are read and the others written.
-async fn random(under: &Under, plan: &Plan, meter: &Meter, reads: u64) -> Result<u64> {
+/// Blocks anywhere in the file; of ten, so many are read and the others written.
+async fn random(under: &Under, plan: &Plan, meter: &Meter<'_>, reads: u64) -> Result<u64> {
     let random = Random(Cell::new(0x9e37_79b9_7f4a_7c15));
-    let places = plan.size / u64::from(SMALL);
-    let until = meter.began + plan.time;
-    let small = pattern().slice(0..4096);
+    let (block, until) = (meter.block, meter.began + plan.time);
+    let places = plan.size / u64::from(block);
+    let data = pattern(block);
     let worker = |n| {
-        let ((volume, file), random, small) = (under.of(n), &random, &small);
+        let ((volume, file), random, data) = (under.of(n), &random, &data);
         async move {
             while Instant::now() < until {
-                let at = random.below(places) * u64::from(SMALL);
+                let at = random.below(places) * u64::from(block);
                 if random.below(10) < reads {
-                    let (data, _) = meter.time(volume.read(file, at, SMALL)).await?;
-                    expect(&data, u64::from(SMALL))?;
+                    let (data, _) = meter.time(volume.read(file, at, block)).await?;
+                    expect(&data, block)?;
                 } else {
-                    let count = meter.time(volume.write(file, at, vec![small.clone()])).await?;
-                    taken(count, u64::from(SMALL))?;
+                    let count = meter.time(volume.write(file, at, vec![data.clone()])).await?;
+                    taken(count, block)?;
                 }
             }
             Ok::<(), Error>(())
@@ -319,7 +447,7 @@ async fn random(under: &Under, plan: &Plan, meter: &Meter, reads: u64) -> Result
     Ok(0)
 }
 
-async fn getattr(under: &Under, plan: &Plan, meter: &Meter) -> Result<u64> {
+async fn getattr(under: &Under, plan: &Plan, meter: &Meter<'_>) -> Result<u64> {
     let until = meter.began + plan.time;
     let worker = |n| async move {
         let (volume, file) = under.of(n);
@@ -332,7 +460,7 @@ async fn getattr(under: &Under, plan: &Plan, meter: &Meter) -> Result<u64> {
     Ok(0)
 }
 
-async fn open(under: &Under, plan: &Plan, meter: &Meter) -> Result<u64> {
+async fn open(under: &Under, plan: &Plan, meter: &Meter<'_>) -> Result<u64> {
     let until = meter.began + plan.time;
     let worker = |n| async move {
         let (volume, _) = under.of(n);
@@ -351,7 +479,7 @@ async fn open(under: &Under, plan: &Plan, meter: &Meter) -> Result<u64> {
     Ok(0)
 }
 
-async fn create(under: &Under, plan: &Plan, meter: &Meter) -> Result<u64> {
+async fn create(under: &Under, plan: &Plan, meter: &Meter<'_>) -> Result<u64> {
     let (volume, _) = under.of(0);
     let until = meter.began + plan.time;
     while Instant::now() < until {
@@ -366,38 +494,43 @@ async fn create(under: &Under, plan: &Plan, meter: &Meter) -> Result<u64> {
     Ok(0)
 }
 
-fn taken(count: u32, want: u64) -> Result<()> {
-    if u64::from(count) == want {
+/// What to do where a server moves less at once than was asked for.
+const LESS: &str = "it may take no more in one operation: give a smaller --block";
+
+fn taken(count: u32, want: u32) -> Result<()> {
+    if count == want {
         return Ok(());
     }
-    Err(Error::Protocol(format!("a WRITE took {count} of {want} bytes")))
+    Err(Error::Protocol(format!("a WRITE took {count} of {want} bytes; {LESS}")))
 }
 
-fn expect(data: &[Buf], want: u64) -> Result<()> {
+fn expect(data: &[Buf], want: u32) -> Result<()> {
     let have: usize = data.iter().map(Buf::len).sum();
-    if u64::try_from(have) == Ok(want) {
+    if u32::try_from(have) == Ok(want) {
         return Ok(());
     }
-    Err(Error::Protocol(format!("a READ gave {have} of {want} bytes")))
+    Err(Error::Protocol(format!("a READ gave {have} of {want} bytes; {LESS}")))
 }
 
-/// One MiB that does not repeat within itself.
-fn pattern() -> Buf {
+/// So many bytes that do not repeat within themselves.
+fn pattern(len: u32) -> Buf {
     let random = Random(Cell::new(88_172_645_463_325_252));
-    let mut data = BufMut::heap(1 << 20);
-    for word in data.whole_mut().chunks_exact_mut(8) {
-        word.copy_from_slice(&random.below(u64::MAX).to_le_bytes());
+    let len = usize::try_from(len).unwrap_or(0);
+    let mut data = BufMut::heap(len);
+    for word in data.whole_mut()[..len].chunks_mut(8) {
+        let bytes = random.below(u64::MAX).to_le_bytes();
+        word.copy_from_slice(&bytes[..word.len()]);
     }
-    data.set_filled(1 << 20);
+    data.set_filled(len);
     data.freeze()
 }
 
-async fn write(under: &Under, size: u64, meter: &Meter) -> Result<u64> {
-    let (data, next) = (pattern(), Cell::new(0));
+async fn write(under: &Under, size: u64, meter: &Meter<'_>) -> Result<u64> {
+    let (data, next) = (pattern(meter.block), Cell::new(0));
     let worker = |n| {
         let ((volume, file), data, next) = (under.of(n), &data, &next);
         async move {
-            while let Some((at, n)) = part(next, size) {
+            while let Some((at, n)) = part(next, size, meter.block) {
                 let piece = data.slice(0..usize::try_from(n).unwrap_or(0));
                 taken(meter.time(volume.write(file, at, vec![piece])).await?, n)?;
             }
@@ -410,14 +543,13 @@ async fn write(under: &Under, size: u64, meter: &Meter) -> Result<u64> {
     Ok(size)
 }
 
-async fn read(under: &Under, size: u64, meter: &Meter) -> Result<u64> {
+async fn read(under: &Under, size: u64, meter: &Meter<'_>) -> Result<u64> {
     let next = Cell::new(0);
     let worker = |n| {
         let ((volume, file), next) = (under.of(n), &next);
         async move {
-            while let Some((at, n)) = part(next, size) {
-                let count = u32::try_from(n).unwrap_or(0);
-                let (data, _) = meter.time(volume.read(file, at, count)).await?;
+            while let Some((at, n)) = part(next, size, meter.block) {
+                let (data, _) = meter.time(volume.read(file, at, n)).await?;
                 expect(&data, n)?;
             }
             Ok::<(), Error>(())
@@ -427,10 +559,67 @@ async fn read(under: &Under, size: u64, meter: &Meter) -> Result<u64> {
     Ok(size)
 }
 
-/// The next MiB of the file, offset and bytes; `None` behind its end.
-fn part(next: &Cell<u64>, size: u64) -> Option<(u64, u64)> {
+/// The next block of the file, offset and bytes; `None` behind its end.
+fn part(next: &Cell<u64>, size: u64, block: u32) -> Option<(u64, u32)> {
     let at = next.get();
-    let n = MIB.min(size.saturating_sub(at));
-    next.set(at + n);
+    let left = size.saturating_sub(at);
+    let n = u32::try_from(left).map_or(block, |left| left.min(block));
+    next.set(at + u64::from(n));
     (n > 0).then_some((at, n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_of_another_protocol_is_doubted() {
+        let target: Target = "smb://a:b@gw/x".parse().unwrap();
+        let silent = opened(&target, std::future::pending::<Result<()>>()).await.unwrap_err();
+        let why = "cannot connect: no answer: is it SMB that is served there?";
+        assert_eq!(silent.to_string(), why);
+        let refused = async { Err::<(), _>(Error::Mount(2)) };
+        assert_eq!(opened(&target, refused).await, Err(Error::Mount(2)));
+    }
+
+    #[test]
+    fn percentiles_are_those_of_the_operations() {
+        let ms = |n: u64| Duration::from_millis(n);
+        let all = (1..=1000).rev().map(ms).collect();
+        let expected =
+            Latency { p50: ms(500), p95: ms(950), p99: ms(990), p999: ms(999), max: ms(1000) };
+        assert_eq!(Latency::of(all), expected);
+        let one = Latency::of(vec![ms(7)]);
+        assert_eq!((one.p50, one.p999, one.max), (ms(7), ms(7), ms(7)));
+        assert_eq!(Latency::of(Vec::new()), Latency::default());
+    }
+
+    #[test]
+    fn words_are_loads_or_groups_of_them() {
+        let asked = |words: &[&str]| {
+            let words: Vec<Loads> = words.iter().map(|w| w.parse().unwrap()).collect();
+            Loads::asked_for(&words)
+        };
+        assert_eq!(asked(&[]), Kind::ALL);
+        assert_eq!(asked(&["metadata", "read"]), [Kind::Read, Kind::Getattr, Kind::Open, Kind::Create]);
+        assert_eq!(asked(&["random", "random-read"]), [Kind::RandomRead, Kind::RandomWrite]);
+        let why = "reed".parse::<Loads>().unwrap_err();
+        assert!(why.starts_with("there is no load `reed`; there are write, read, "), "{why}");
+    }
+
+    #[test]
+    fn a_file_is_cut_into_blocks_to_its_last_byte() {
+        let next = Cell::new(0);
+        let parts: Vec<_> = std::iter::from_fn(|| part(&next, 2500, 1000)).collect();
+        assert_eq!(parts, [(0, 1000), (1000, 1000), (2000, 500)]);
+        let far = Cell::new(0);
+        assert_eq!(part(&far, 1 << 40, 4096), Some((0, 4096)));
+    }
+
+    #[test]
+    fn data_to_write_has_every_byte_set() {
+        let data = pattern(1003);
+        assert_eq!(data.len(), 1003);
+        assert!(data.as_slice()[995..].iter().any(|b| *b != 0));
+    }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use clap::Args;
 use client::Target;
 
-use load::{Kind, Sample};
+use load::{Loads, Sample};
 
 /// Options of `headgate bench`.
 #[derive(Debug, Args)]
@@ -32,22 +32,29 @@ pub struct BenchArgs {
     /// Process of the server, if it runs here: its CPU time is measured. With --compare: first of TARGET, then of the other
     #[arg(long, value_name = "PID")]
     server_pid: Vec<u32>,
-    /// Only these: write, read, random-read, mixed, getattr, open, create
-    #[arg(long, value_name = "KIND", value_delimiter = ',')]
-    only: Vec<Kind>,
+    /// Only these: write, read, random-read, random-write, mixed, getattr, open, create; or the groups sequential, random,
+    /// metadata
+    #[arg(long, value_name = "LOAD", value_delimiter = ',')]
+    only: Vec<Loads>,
     /// Rounds; the best counts [default: 1, with --compare: 5]
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
     /// Size of the file that is written and read
     #[arg(long, value_name = "SIZE", default_value = "512MiB")]
     size: config::Size,
-    /// How long each kind of small operation runs
+    /// Bytes of each operation of write and read
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = block)]
+    block: u32,
+    /// Bytes of each operation of random-read, random-write and mixed
+    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = block)]
+    random_block: u32,
+    /// How long each load but write and read runs
     #[arg(long, value_name = "TIME", default_value = "1s")]
     time: config::Span,
     /// User and group of the calls
     #[arg(long, value_name = "UID:GID", default_value = "0:0", value_parser = user)]
     user: (u32, u32),
-    /// Operations in flight [default: 8 of those of 1 MiB, 32 of the small ones]; create is always one after the other
+    /// Operations in flight [default: 8 of write and read, 32 of the others]; create is always one after the other
     #[arg(long, value_name = "N")]
     depth: Option<usize>,
     /// Connections that they are spread over
@@ -67,6 +74,13 @@ fn user(text: &str) -> Result<(u32, u32), String> {
     Ok((uid.parse().map_err(|_| wrong())?, gid.parse().map_err(|_| wrong())?))
 }
 
+/// An operation moves no more than a buffer of this client holds.
+fn block(text: &str) -> Result<u32, String> {
+    let size: config::Size = text.parse()?;
+    let possible = u32::try_from(size.0).ok().filter(|n| (512..=1 << 20).contains(n));
+    possible.ok_or_else(|| format!("an operation moves 512 bytes to 1MiB, not {size}"))
+}
+
 /// One server under measurement and its best figures.
 struct Peer {
     target: Target,
@@ -80,7 +94,7 @@ pub fn run(args: BenchArgs) -> Result<(), String> {
         .enable_all()
         .build()
         .map_err(|e| format!("cannot start: {e}"))?;
-    let kinds = if args.only.is_empty() { Kind::ALL.to_vec() } else { args.only.clone() };
+    let kinds = Loads::asked_for(&args.only);
     let rounds = args.rounds.unwrap_or(if args.compare.is_some() { 5 } else { 1 }).clamp(1, 1000);
     let plan = load::Plan {
         kinds,
@@ -88,6 +102,7 @@ pub fn run(args: BenchArgs) -> Result<(), String> {
         time: args.time.0.clamp(Duration::from_millis(50), Duration::from_secs(3600)),
         user: args.user,
         depth: args.depth.map(|n| n.clamp(1, 1024)),
+        blocks: (args.block, args.random_block),
         connections: args.connections.clamp(1, 256),
     };
     let mut pids = args.server_pid.into_iter();

@@ -59,7 +59,7 @@ fn rates(out: &mut String, top: f64, all: &[&Sample]) {
         bar(out, (LEFT, y, width), COLOURS[n % 2]);
         text(out, (LEFT + width + 6.0, y + 12.0), "black", &rate(s));
         if n == 0 {
-            text(out, (20.0, y + 12.0), "black", &s.kind.to_string());
+            text(out, (20.0, y + 12.0), "black", &s.to_string());
         }
     }
 }
@@ -72,12 +72,12 @@ fn place(latency: Duration) -> f64 {
 
 fn latencies(out: &mut String, top: f64, all: &[&Sample]) {
     for (n, s) in all.iter().enumerate() {
-        let (y, [median, _, high, _]) = (top + index(n) * BAR, s.latency);
+        let (y, median, high) = (top + index(n) * BAR, s.latency.p50, s.latency.p99);
         let (from, to) = (place(median), place(high));
         bar(out, (from, y, (to - from).max(2.0)), COLOURS[n % 2]);
         text(out, (to + 6.0, y + 12.0), "black", &format!("{} to {}", short(median), short(high)));
         if n == 0 {
-            text(out, (20.0, y + 12.0), "black", &s.kind.to_string());
+            text(out, (20.0, y + 12.0), "black", &s.to_string());
         }
     }
 }
@@ -99,12 +99,14 @@ fn text(out: &mut String, (x, y): (f64, f64), colour: &str, words: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::load::Kind;
+    use crate::bench::load::{Kind, Latency};
 
     fn peer(target: &str, rate: f64) -> Peer {
-        let latency = [1, 2, 3, 4].map(Duration::from_millis);
+        let [p50, p95, p99, p999, max] = [1, 2, 3, 4, 5].map(Duration::from_millis);
+        let latency = Latency { p50, p95, p99, p999, max };
         let (client_cpu, server_cpu) = (Duration::ZERO, None);
-        let sample = |kind| Sample { kind, depth: 1, rate, client_cpu, server_cpu, latency };
+        let sample =
+            |kind| Sample { kind, depth: 1, block: 4096, rate, client_cpu, server_cpu, latency };
         let best = [Kind::Read, Kind::Mixed].map(sample).into();
         Peer { target: target.parse().unwrap(), pid: None, best }
     }

@@ -8,11 +8,14 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
 use super::Peer;
-use super::load::{Kind, Sample};
+use super::load::{Kind, Latency, Sample};
 use crate::table::{Table, Tone, count};
 
 /// A bar on standard error, if that is a terminal.
 pub(super) struct Progress(ProgressBar);
+
+/// Steps of the bar for one load.
+const PARTS: u64 = 100;
 
 impl Progress {
     pub(super) fn new(steps: usize) -> Self {
@@ -20,9 +23,9 @@ impl Progress {
             true => ProgressDrawTarget::stderr(),
             false => ProgressDrawTarget::hidden(),
         };
-        let bar = ProgressBar::with_draw_target(Some(steps as u64), target);
+        let bar = ProgressBar::with_draw_target(Some(steps as u64 * PARTS), target);
         if let Ok(style) =
-            ProgressStyle::with_template("  {bar:30.cyan/dim} {pos}/{len}  {prefix}  {msg}")
+            ProgressStyle::with_template("  {bar:30.cyan/dim} {percent:>3} %  {prefix}  {msg}")
         {
             bar.set_style(style.progress_chars("━━─"));
         }
@@ -34,11 +37,30 @@ impl Progress {
     }
 
     pub(super) fn kind(&self, kind: Kind) {
-        self.0.set_message(kind.to_string());
+        self.0.set_message(kind.word());
     }
 
+    /// What is to be read is written first.
+    pub(super) fn preparing(&self) {
+        self.0.set_message("writing the file");
+    }
+
+    /// How far the load under way is, from 0 to 1.
+    pub(super) fn within(&self, part: f64) {
+        // Truncation is meant, and a part is never below 0.
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss
+        )]
+        let parts = (part * PARTS as f64) as u64;
+        let done = self.0.position() / PARTS * PARTS;
+        self.0.set_position(done + parts.min(PARTS - 1));
+    }
+
+    /// The load under way is done.
     pub(super) fn step(&self) {
-        self.0.inc(1);
+        self.0.set_position((self.0.position() / PARTS + 1) * PARTS);
     }
 
     pub(super) fn done(&self) {
@@ -64,8 +86,9 @@ pub(super) fn short(time: Duration) -> String {
 
 fn row(s: &Sample) -> Vec<String> {
     let server = s.server_cpu.map_or("-".to_owned(), |c| cost(s.kind, c));
-    let mut cells = vec![format!("{}, depth {}", s.kind, s.depth), rate(s)];
-    cells.extend(s.latency.iter().map(|l| short(*l)));
+    let mut cells = vec![format!("{s}, depth {}", s.depth), rate(s)];
+    let Latency { p50, p95, p99, p999, max } = s.latency;
+    cells.extend([p50, p95, p99, p999, max].map(short));
     cells.extend([cost(s.kind, s.client_cpu), server]);
     cells
 }
@@ -76,7 +99,8 @@ pub(super) fn tables(peers: &[Peer], rounds: usize) {
     for peer in peers {
         let best = if rounds > 1 { format!("  (best of {rounds})") } else { String::new() };
         println!("\n  {}{best}\n", peer.target);
-        let head = ["load", "rate", "p50", "p95", "p99", "longest", "client CPU", "server CPU"];
+        let head =
+            ["load", "rate", "p50", "p95", "p99", "p99.9", "longest", "client CPU", "server CPU"];
         let mut table = Table::new(&head, 1, colour);
         peer.best.iter().for_each(|s| table.row(row(s), Tone::Plain));
         print!("{}", table.render());
@@ -86,7 +110,7 @@ pub(super) fn tables(peers: &[Peer], rounds: usize) {
         let mut table = Table::new(&["load", "rate", "server CPU"], 1, colour);
         for (x, y) in a.best.iter().zip(&b.best) {
             let cpu = ratio_of_cpu(x, y).map_or("-".to_owned(), |r| format!("{r:.2}"));
-            let cells = vec![x.kind.to_string(), format!("{:.2}", x.rate / y.rate), cpu];
+            let cells = vec![x.to_string(), format!("{:.2}", x.rate / y.rate), cpu];
             table.row(cells, Tone::Plain);
         }
         print!("{}", table.render());
@@ -100,17 +124,19 @@ fn ratio_of_cpu(x: &Sample, y: &Sample) -> Option<f64> {
 
 fn sample_json(s: &Sample) -> serde_json::Value {
     let us = |d: Duration| (d.as_secs_f64() * 1e7).round() / 10.0;
+    let Latency { p50, p95, p99, p999, max } = s.latency;
     let unit = if s.kind.is_bulk() { ("MB/s", "GiB") } else { ("op/s", "op") };
     json!({
         "load": s.kind.word(),
         "depth": s.depth,
+        "block": s.block,
         "rate": (s.rate * 10.0).round() / 10.0,
         "rate_unit": unit.0,
         "cpu_per": unit.1,
         "client_cpu_us": us(s.client_cpu),
         "server_cpu_us": s.server_cpu.map(us),
         "latency_us": {
-            "p50": us(s.latency[0]), "p95": us(s.latency[1]), "p99": us(s.latency[2]), "max": us(s.latency[3]),
+            "p50": us(p50), "p95": us(p95), "p99": us(p99), "p99.9": us(p999), "max": us(max),
         },
     })
 }

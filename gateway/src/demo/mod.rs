@@ -153,7 +153,7 @@ fn addresses(running: &Running) -> Result<Addresses, String> {
 
 /// Every client, in the order of the table.
 fn targets(at: &Addresses, user: &User) -> Vec<Target> {
-    let nfs = |version| Protocol::Nfs { version, mount_port: at.nfs.port() };
+    let nfs = |version| Protocol::Nfs { version, mount_port: Some(at.nfs.port()) };
     let smb = Protocol::Smb { user: user.clone(), options: Options::default() };
     [
         (nfs(Version::V3), Transport::Tcp, at.nfs),

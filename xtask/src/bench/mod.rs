@@ -303,6 +303,8 @@ fn words(load: &Value) -> String {
         "write" => "write 1 MiB, a new file",
         "read" => "read 1 MiB",
         "random-read" => "random read 4 KiB",
+        "random-write" => "random write 4 KiB",
+        "mixed" => "random 4 KiB, 7 read to 3 written",
         "getattr" => "GETATTR",
         "open" => "open, query, close",
         "create" => "create, close, unlink",
