@@ -7,8 +7,8 @@ use std::str::FromStr;
 use crate::keys::{self, LIMITS, LOG, NFS, SHARE, SMB, TOP, USER};
 use crate::log::{LogFilter, LogFormat};
 use crate::settings::{
-    Admin, Cidr, Encryption, Identity, Portmap, Rdma, RdmaCrc, Share, Signing, Source, Squash,
-    User, share_name, user_name,
+    Admin, Cidr, Encryption, Identity, Portmap, Protocols, Rdma, RdmaCrc, Share, Signing, Source,
+    Squash, User, share_name, user_name,
 };
 use crate::suggest::nearest;
 use crate::tree::{Node, Value};
@@ -416,6 +416,8 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
     let (read_only, encrypt, guest) = (flag("read_only"), flag("encrypt"), flag("guest"));
     let continuous_availability = flag("continuous_availability");
     let comment = group.parse::<Comment>("comment", report).map_or(String::new(), |c| c.value.0);
+    let protocols =
+        group.parse::<Protocols>("protocols", report).map_or(Protocols::Both, |p| p.value);
     let squash = group.parse::<Squash>("squash", report).map_or(Squash::default(), |s| s.value);
     let clients = group
         .get("clients")
@@ -435,6 +437,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
         share: Share {
             name: name.value,
             source: source.value,
+            protocols,
             read_only,
             squash,
             clients,

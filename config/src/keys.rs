@@ -131,6 +131,12 @@ pub(crate) const SHARE: Group = Group {
         key("path", "absolute path of a folder", "", "The folder that is served."),
         key("memory", "`true` or `false`", "false", "A volume in memory, gone at exit."),
         key(
+            "protocols",
+            "`nfs`, `smb` or `both`",
+            "both",
+            "By what the share is served. To clients of the other protocol it does not exist.",
+        ),
+        key(
             "read_only",
             "`true` or `false`",
             "false",
@@ -146,7 +152,7 @@ pub(crate) const SHARE: Group = Group {
             "clients",
             "range of addresses like `10.0.0.0/8`, or list of them",
             "",
-            "Who may come, by NFS and by SMB. Not said: directly attached networks and this host.",
+            "Who may come, by NFS and by SMB. Not said: by NFS directly attached networks and this host, by SMB whoever can log on.",
         ),
         key(
             "encrypt",

@@ -26,7 +26,7 @@ pub use log::{LogFilter, LogFormat};
 pub use options::{Options, ShareOption, UserOption};
 pub use rules::{load, state_of};
 pub use settings::{
-    Admin, Cidr, Encryption, Identity, Limits, Portmap, Rdma, RdmaCrc, Settings, Share, Signing,
-    Smb, Source, Squash, User, user_name,
+    Admin, Cidr, Encryption, Identity, Limits, Portmap, Protocols, Rdma, RdmaCrc, Settings, Share,
+    Signing, Smb, Source, Squash, User, user_name,
 };
 pub use units::{Port, Size, Span};

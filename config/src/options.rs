@@ -61,7 +61,7 @@ pub struct Options {
     pub log_format: Option<LogFormat>,
 }
 
-/// One `--share NAME=DIR[,ro][,squash=none|root|all][,clients=CIDR...][,encrypt][,guest][,ca]`.
+/// One `--share NAME=DIR[,ro][,protocols=nfs|smb|both][,squash=none|root|all][,clients=CIDR...][,encrypt][,guest][,ca]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareOption(pub Share);
 
@@ -96,6 +96,7 @@ impl FromStr for ShareOption {
 fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool, String> {
     match part.split_once('=') {
         Some(("squash", how)) => share.squash = how.parse()?,
+        Some(("protocols", which)) => share.protocols = which.parse()?,
         Some(("clients", range)) => {
             share.clients.get_or_insert_default().push(range.parse()?);
             return Ok(true);
@@ -113,8 +114,8 @@ fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool,
         }
         _ => {
             return Err(format!(
-                "a share has no option `{part}`; there are `ro`, `squash=root|all|none`, `clients=CIDR`, and for SMB \
-                 `encrypt`, `guest` and `ca` (a folder with a comma in its name needs the configuration file)"
+                "a share has no option `{part}`; there are `ro`, `protocols=nfs|smb|both`, `squash=root|all|none`, \
+                 `clients=CIDR`, and for SMB `encrypt`, `guest` and `ca` (a folder with a comma in its name needs the configuration file)"
             ));
         }
     }
@@ -166,7 +167,7 @@ impl FromStr for UserOption {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::Squash;
+    use crate::settings::{Protocols, Squash};
 
     #[test]
     fn a_user() {
@@ -210,6 +211,16 @@ mod tests {
     }
 
     #[test]
+    fn a_share_for_one_protocol() {
+        let by = |text: &str| parse(text).map(|s| s.protocols);
+        assert_eq!(by("a=mem:,protocols=smb"), Ok(Protocols::Smb));
+        assert_eq!(by("a=mem:,protocols=nfs,ro"), Ok(Protocols::Nfs));
+        assert_eq!(by("a=mem:"), by("a=mem:,protocols=both"));
+        let why = "`cifs` says not by what a share is served; write `nfs`, `smb` or `both`";
+        assert_eq!(by("a=mem:,protocols=cifs").unwrap_err(), why);
+    }
+
+    #[test]
     fn a_share_in_memory() {
         let share = parse("x=mem:").unwrap();
         assert_eq!(share.source, Source::Memory);
@@ -227,8 +238,8 @@ mod tests {
             ),
             (
                 "data=/srv,rw",
-                "a share has no option `rw`; there are `ro`, `squash=root|all|none`, `clients=CIDR`, and for SMB \
-                 `encrypt`, `guest` and `ca` (a folder with a comma in its name needs the configuration file)",
+                "a share has no option `rw`; there are `ro`, `protocols=nfs|smb|both`, `squash=root|all|none`, \
+                 `clients=CIDR`, and for SMB `encrypt`, `guest` and `ca` (a folder with a comma in its name needs the configuration file)",
             ),
             (
                 "data=/srv,squash=me",

@@ -218,6 +218,24 @@ fn check_shares(shares: &[DraftShare], share_id: fn(&str) -> u32, report: &mut R
         if let Source::Folder(path) = &s.share.source {
             check_folder(path, s.source_at, report);
         }
+        check_protocols(s, report);
+    }
+}
+
+/// What is asked of SMB needs SMB.
+fn check_protocols(s: &DraftShare, report: &mut Report) {
+    let (share, name) = (&s.share, &s.share.name);
+    let asked = [
+        ("encrypt", share.encrypt),
+        ("guest", share.guest),
+        ("continuous_availability", share.continuous_availability),
+    ];
+    for (key, _) in asked.into_iter().filter(|(_, on)| *on && !share.protocols.smb()) {
+        report.add_help(
+            s.name_at,
+            format!("the share `{name}` is served by NFS only, and `{key}` is of SMB"),
+            format!("take `{key}` away, or serve it by `both`"),
+        );
     }
 }
 

@@ -85,6 +85,18 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// Some share is served by NFS.
+    pub fn by_nfs(&self) -> bool {
+        self.shares.iter().any(|s| s.protocols.nfs())
+    }
+
+    /// The shares that are served by SMB.
+    pub fn by_smb(&self) -> impl Iterator<Item = &Share> {
+        self.shares.iter().filter(|s| s.protocols.smb())
+    }
+}
+
 /// A folder that is served under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
@@ -92,6 +104,8 @@ pub struct Share {
     pub name: String,
     /// Where its files live.
     pub source: Source,
+    /// By which protocols it is served.
+    pub protocols: Protocols,
     /// Nothing may be changed through it.
     pub read_only: bool,
     /// Which users become the anonymous one.
@@ -114,6 +128,7 @@ impl Share {
         Self {
             name: name.into(),
             source,
+            protocols: Protocols::default(),
             read_only: false,
             squash: Squash::default(),
             clients: None,
@@ -298,6 +313,54 @@ impl fmt::Display for Source {
             Self::Folder(path) => write!(f, "{}", path.display()),
             Self::Memory => f.write_str("mem:"),
         }
+    }
+}
+
+/// By which protocols a share is served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocols {
+    /// NFS, of any version.
+    Nfs,
+    /// SMB.
+    Smb,
+    /// NFS and SMB.
+    #[default]
+    Both,
+}
+
+impl Protocols {
+    /// NFS is among them.
+    pub fn nfs(self) -> bool {
+        self != Self::Smb
+    }
+
+    /// SMB is among them.
+    pub fn smb(self) -> bool {
+        self != Self::Nfs
+    }
+}
+
+impl FromStr for Protocols {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "nfs" => Ok(Self::Nfs),
+            "smb" => Ok(Self::Smb),
+            "both" => Ok(Self::Both),
+            _ => Err(format!(
+                "`{text}` says not by what a share is served; write `nfs`, `smb` or `both`"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Protocols {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nfs => "nfs",
+            Self::Smb => "smb",
+            Self::Both => "both",
+        })
     }
 }
 

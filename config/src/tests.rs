@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 use crate::rules::settle;
 use crate::{
-    Encryption, Faults, Identity, Limits, Options, Portmap, Rdma, RdmaCrc, Settings, Share,
-    ShareOption, Signing, Smb, Source, Squash, User,
+    Encryption, Faults, Identity, Limits, Options, Portmap, Protocols, Rdma, RdmaCrc, Settings,
+    Share, ShareOption, Signing, Smb, Source, Squash, User,
 };
 
 fn id(name: &str) -> u32 {
@@ -47,11 +47,25 @@ fn limits(connections: usize, client_opens: usize, seconds: u64) -> Limits {
 }
 
 #[test]
+fn what_smb_alone_can_do_needs_smb() {
+    let told = told("shares: [{name: a, memory: true, protocols: nfs, guest: true}]\n");
+    assert!(
+        told.contains("gw.yaml:1:17: the share `a` is served by NFS only, and `guest` is of SMB"),
+        "{told}"
+    );
+    assert!(told.contains("= take `guest` away, or serve it by `both`"), "{told}");
+    let told =
+        read("shares: [{name: a, memory: true, protocols: [nfs, smb]}]\n").unwrap_err().to_string();
+    assert!(told.contains("here belongs a single value"), "{told}");
+}
+
+#[test]
 fn everything_that_can_be_said() {
     let text = "\
 shares:
   - name: data
     path: /usr
+    protocols: smb
     read_only: true
     squash: none
     clients: [10.0.0.0/8, 'fd00::/8']
@@ -100,6 +114,7 @@ users:
                 Share {
                     name: "data".into(),
                     source: Source::Folder("/usr".into()),
+                    protocols: Protocols::Smb,
                     read_only: true,
                     squash: Squash::None,
                     clients: Some(vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()]),

@@ -50,7 +50,7 @@ enum Command {
     Check(CheckArgs),
     /// Serve a temporary folder on loopback and move files through every protocol; no configuration
     Demo(DemoArgs),
-    /// Measure a server by NFS, over TCP or RDMA
+    /// Measure a server by NFS or SMB, over TCP or RDMA: rates, latency, CPU; one alone, or beside another
     Bench(BenchArgs),
     /// Write a configuration from Samba's smb.conf or from /etc/exports, and say what of them has no counterpart
     Import(ImportArgs),
@@ -123,8 +123,9 @@ struct Configuration {
     /// Configuration file (YAML)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Serve DIR as /NAME; `mem:` for DIR is a volume in memory. Repeatable. Options: ro, squash=root|all|none,
-    /// clients=CIDR[,CIDR...]; for SMB: encrypt, guest, ca (continuously available: persistent handles survive a restart)
+    /// Serve DIR as /NAME; `mem:` for DIR is a volume in memory. Repeatable. Options: ro, protocols=nfs|smb|both,
+    /// squash=root|all|none, clients=CIDR[,CIDR...]; for SMB: encrypt, guest, ca (continuously available: persistent handles
+    /// survive a restart)
     #[arg(long = "share", value_name = "NAME=DIR[,OPTION...]")]
     shares: Vec<ShareOption>,
     /// Listen on this address only. Repeatable; default: all addresses

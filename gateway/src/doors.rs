@@ -153,9 +153,10 @@ struct Wanted {
 
 /// All that the configuration asks for.
 fn wanted(settings: &Settings, with_smb: bool) -> Vec<Wanted> {
-    let maps = settings.portmap == Portmap::Own;
+    let maps = settings.by_nfs() && settings.portmap == Portmap::Own;
+    let nfs = settings.by_nfs().then_some(Service::Nfs);
     let smb = with_smb.then_some(Service::Smb);
-    let services = [Some(Service::Nfs), smb, maps.then_some(Service::Portmap)];
+    let services = [nfs, smb, maps.then_some(Service::Portmap)];
     let each = |service: Service| {
         let all = addresses(&settings.bind, service.port(settings)).into_iter();
         all.map(move |at| Wanted { service, at })
@@ -287,9 +288,9 @@ impl Doors {
     }
 
     fn by_rdma(&self, settings: &Settings, with_smb: bool) -> Vec<(Named, Front)> {
-        let nfs = (Service::NfsRdma.named(settings), self.nfs.clone());
+        let nfs = settings.by_nfs().then(|| (Service::NfsRdma.named(settings), self.nfs.clone()));
         let smb = with_smb.then(|| (Service::SmbDirect.named(settings), self.smb.clone()));
-        [Some(nfs), smb].into_iter().flatten().collect()
+        [nfs, smb].into_iter().flatten().collect()
     }
 
     /// After a step that failed.

@@ -6,7 +6,7 @@
 //!
 //! | gone | who notices |
 //! |---|---|
-//! | a share | its NFS handles are stale, its SMB tree connects end; nothing else of these clients |
+//! | a share, also for one of the two protocols | its NFS handles are stale, its SMB tree connects end; nothing else of these clients |
 //! | a user, or who it is to the file system | its SMB sessions |
 //! | an address or port | the connections that came in there, after they have answered what is in work |
 //!
@@ -230,7 +230,7 @@ impl Running {
             list.into_iter().map(|(service, at)| format!("{}={at}", service.short())).collect()
         };
         (changes.opened, changes.closed) = (shown(moved.opened), shown(moved.closed));
-        let gone = self.shares.gone(&shares);
+        let gone = self.shares.gone_from_nfs(&shares);
         self.settings = new;
         self.shares = shares;
         self.note_addresses();
@@ -260,12 +260,12 @@ impl Running {
     }
 
     /// Takes from those who are there what they would not be granted any more.
-    async fn judge(&self, gone: &[Arc<Share>], changes: &mut Changes) {
+    async fn judge(&self, gone_from_nfs: &[Arc<Share>], changes: &mut Changes) {
         let taken = self.servers.smb.review().await;
         changes.sessions_ended = taken.sessions;
         changes.trees_ended = taken.trees;
         changes.opens_ended = taken.opens;
-        for share in gone {
+        for share in gone_from_nfs {
             let root = share.backend.root();
             changes.opens_ended += self.servers.nfs.v4().clients.leave_share(&*root);
             changes.opens_ended += self.servers.nfs.nlm().leave_share(&*root);

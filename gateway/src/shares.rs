@@ -11,7 +11,7 @@ use config::{Settings, Source};
 use vfs::Backend;
 use vfs::local::{LocalBackend, LocalConfig};
 use vfs::mem::MemBackend;
-use vfs::namespace::{Cidr, Share, Shares, Squash};
+use vfs::namespace::{Cidr, Protocols, Share, Shares, Squash};
 
 use crate::rdma::doors;
 
@@ -89,8 +89,15 @@ impl ShareSet {
 
     /// The shares of which nothing is served by the next set.
     pub fn gone(&self, next: &Self) -> Vec<Arc<Share>> {
-        let stays = |o: &&Opened| !next.0.iter().any(|n| is_same(o, n));
-        self.0.iter().filter(stays).map(|o| o.share.clone()).collect()
+        let stays = |o: &Opened| next.0.iter().any(|n| is_same(o, n));
+        self.0.iter().filter(|o| !stays(o)).map(|o| o.share.clone()).collect()
+    }
+
+    /// The shares that NFS serves and, in the next set, does not.
+    pub fn gone_from_nfs(&self, next: &Self) -> Vec<Arc<Share>> {
+        let by_nfs = |o: &Opened| o.configured.protocols.nfs();
+        let stays = |o: &Opened| next.0.iter().any(|n| is_same(o, n) && by_nfs(n));
+        self.0.iter().filter(|o| by_nfs(o) && !stays(o)).map(|o| o.share.clone()).collect()
     }
 }
 
@@ -124,6 +131,11 @@ fn share(s: &config::Share, backend: Arc<dyn Backend>) -> Share {
         name: s.name.clone(),
         id: Share::id_of(&s.name),
         backend,
+        protocols: match s.protocols {
+            config::Protocols::Nfs => Protocols::Nfs,
+            config::Protocols::Smb => Protocols::Smb,
+            config::Protocols::Both => Protocols::Both,
+        },
         read_only: s.read_only,
         squash: match s.squash {
             config::Squash::None => Squash::None,
@@ -170,6 +182,19 @@ mod tests {
         assert!(second.0[2].share.read_only);
         let gone: Vec<_> = first.gone(&second).iter().map(|s| s.name.clone()).collect();
         assert_eq!(gone, ["c"]);
+    }
+
+    #[test]
+    fn a_share_can_be_gone_from_nfs_alone() {
+        let by = |name, protocols| config::Share { protocols, ..mem(name) };
+        use config::Protocols::{Both, Nfs, Smb};
+        let first = set(&ShareSet::default(), vec![by("a", Both), by("b", Smb), by("c", Nfs)]);
+        let second = set(&first, vec![by("a", Smb), by("b", Both)]);
+        let names = |list: Vec<Arc<Share>>| list.iter().map(|s| s.name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(first.gone(&second)), ["c"]);
+        assert_eq!(names(first.gone_from_nfs(&second)), ["a", "c"]);
+        assert_eq!(first.difference(&second).changed, ["a", "b"]);
+        assert!(Arc::ptr_eq(&first.0[0].share.backend, &second.0[0].share.backend));
     }
 
     #[test]

@@ -21,9 +21,10 @@ pub fn server(
     Server::new(core.with_store(run.store.clone()))
 }
 
-/// Whether SMB is to be served: somebody could log on, or somebody asked for it.
+/// Whether SMB is to be served: there is a share, and somebody could log on, or somebody asked for it.
 pub fn is_wanted(settings: &Settings, anybody: bool) -> bool {
-    anybody || settings.smb.asked_for || settings.shares.iter().any(|s| s.guest)
+    let mut shares = settings.by_smb().peekable();
+    shares.peek().is_some() && (anybody || settings.smb.asked_for || shares.any(|s| s.guest))
 }
 
 /// What the configuration says to the server.
@@ -47,7 +48,7 @@ pub fn smb_settings(settings: &Settings, run: &Run) -> SmbSettings {
             Encryption::Required => Sealing::Required,
         },
         opens_per_session: settings.limits.client_opens,
-        shares: settings.shares.iter().map(share).collect(),
+        shares: settings.by_smb().map(share).collect(),
         ..SmbSettings::default()
     }
 }

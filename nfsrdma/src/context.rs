@@ -108,6 +108,9 @@ impl Core {
 
     /// The peer of this connection may use this share.
     pub fn may_use(&self, conn: &Conn, share: &Share) -> bool {
+        if !share.protocols.nfs() {
+            return false;
+        }
         let ip = conn.info.peer.ip().to_canonical();
         match &share.clients {
             Some(ranges) => ranges.iter().any(|r| r.contains(ip)),

@@ -107,7 +107,7 @@ impl Handles {
     }
 
     /// What a client's handle names: [`VfsError::BadHandle`] when this server did not make it, [`VfsError::Stale`] when its
-    /// share is not served any more.
+    /// share is not served any more, or not by NFS.
     pub fn open(&self, ns: &Namespace, wire: &[u8]) -> VfsResult<Named> {
         let (Some(&[version, kind]), Some(mac), Some(rest)) =
             (wire.first_chunk(), wire.get(MAC_AT..SHARE_AT), wire.get(SHARE_AT..))
@@ -125,7 +125,8 @@ impl Handles {
         if kind == KIND_ROOT {
             return Ok(Named::Root);
         }
-        let share = ns.share(u32::from_be_bytes(*share)).ok_or(VfsError::Stale)?;
+        let share = ns.share(u32::from_be_bytes(*share)).filter(|s| s.protocols.nfs());
+        let share = share.ok_or(VfsError::Stale)?;
         let node = Handle::new(node).ok_or(VfsError::BadHandle)?;
         Ok(Named::Node(share, node))
     }

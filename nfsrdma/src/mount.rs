@@ -119,7 +119,8 @@ type Found = (std::sync::Arc<Share>, NodeRef);
 async fn find(core: &Core, conn: &Conn, path: &[u8]) -> Result<Found, Nfsstat3> {
     let mut names = components(path);
     let first = names.pop_front().ok_or(Nfsstat3::Noent)?;
-    let share = core.namespace.share_named(&first).ok_or(Nfsstat3::Noent)?;
+    let share = core.namespace.share_named(&first).filter(|s| s.protocols.nfs());
+    let share = share.ok_or(Nfsstat3::Noent)?;
     if !core.may_use(conn, &share) {
         return Err(Nfsstat3::Acces);
     }
@@ -167,7 +168,7 @@ fn dump(mounts: &Mounts, out: &mut Writer) {
 }
 
 fn export(core: &Core, out: &mut Writer) {
-    for share in core.namespace.shares().iter() {
+    for share in core.namespace.shares().iter().filter(|s| s.protocols.nfs()) {
         out.bool(true);
         out.opaque(format!("/{}", share.name).as_bytes());
         for Cidr { addr, bits } in share.clients.as_deref().unwrap_or_default() {

@@ -6,6 +6,7 @@ mod common;
 use common::MOUNT;
 use common::nfs3::{Client, OK, place, sattr, share};
 use nfsrdma::v3::procedure;
+use vfs::namespace::{Protocols, Share};
 
 const NOENT: u32 = 2;
 const NOTDIR: u32 = 20;
@@ -63,6 +64,17 @@ fn the_answer_lists_the_flavors() {
     r.opaque(64).unwrap();
     assert_eq!((r.u32(), r.u32(), r.u32()), (Ok(2), Ok(1), Ok(0)));
     assert!(r.is_at_end());
+}
+
+#[test]
+fn a_share_of_smb_does_not_exist_here() {
+    let smb = Share { protocols: Protocols::Smb, ..share("smb") };
+    let c = Client::of(vec![smb, share("data")]);
+    assert_eq!(c.mount("/smb"), Err(NOENT));
+    let res = c.call(MOUNT, 5, |_| {});
+    let mut r = res.reader();
+    assert_eq!((r.bool(), r.opaque(99), r.bool()), (Ok(true), Ok(&b"/data"[..]), Ok(false)));
+    assert_eq!(r.bool(), Ok(false));
 }
 
 #[test]

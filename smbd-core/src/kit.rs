@@ -12,7 +12,7 @@ use recovery::Store;
 use tokio::sync::mpsc;
 use vfs::Cred;
 use vfs::mem::MemBackend;
-use vfs::namespace::{Namespace, Share, Squash};
+use vfs::namespace::{Namespace, Protocols, Share, Squash};
 
 use crate::compound;
 use crate::conn::{Conn, Negotiated};
@@ -63,6 +63,7 @@ impl Kit {
             id: Share::id_of("data"),
             backend,
             read_only: false,
+            protocols: Protocols::Both,
             squash: Squash::None,
             clients: None,
         };

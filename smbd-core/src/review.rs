@@ -75,7 +75,8 @@ pub(crate) fn session_stands(core: &Core, session: &Session) -> bool {
 /// A TREE_CONNECT would give no less than this one did.
 pub(crate) fn tree_stands(core: &Core, session: &Session, tree: &Tree) -> bool {
     let (Target::Files(share), Some(user)) = (&tree.target, session.user()) else { return true };
-    let Some(now) = core.namespace.share(share.id) else { return false };
+    let now = core.namespace.share(share.id).filter(|s| s.protocols.smb());
+    let Some(now) = now else { return false };
     let settings = core.settings().share(&now.name);
     let granted = |ip: IpAddr| {
         // Where encryption is asked for, the tree either does it already or has to be connected anew.
@@ -99,7 +100,7 @@ pub(crate) async fn end_tree(core: &Arc<Core>, session: &Session, tree: &Tree) {
 /// A durable open that waits: its share is served and its owner may log on.
 fn open_stands(core: &Core, open: &Open) -> bool {
     let Opened::File(file) = &open.target else { return true };
-    let share = core.namespace.share(file.share.id);
+    let share = core.namespace.share(file.share.id).filter(|s| s.protocols.smb());
     let served = share.is_some_and(|s| Arc::ptr_eq(&s.backend, &file.share.backend));
     served && core.users.find(&open.durable.owner()).is_some()
 }

@@ -350,7 +350,7 @@ mod tests {
 
     use vfs::Backend;
     use vfs::mem::MemBackend;
-    use vfs::namespace::{Namespace, Squash};
+    use vfs::namespace::{Namespace, Protocols, Squash};
     use vfs::types::CreateHow;
 
     use super::*;
@@ -372,6 +372,7 @@ mod tests {
             name,
             backend,
             read_only: false,
+            protocols: Protocols::Both,
             squash: Squash::None,
             clients: None,
         };

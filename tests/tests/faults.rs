@@ -23,7 +23,7 @@ use rdma_transport::serve::serve;
 use rdma_transport::verbs::{Incoming, Listener, Provider};
 use tokio::task::JoinSet;
 use vfs::mem::MemBackend;
-use vfs::namespace::{Namespace, Share, Squash};
+use vfs::namespace::{Namespace, Protocols, Share, Squash};
 
 const RUNS: u64 = 1000;
 const WRITES: usize = 14;
@@ -52,6 +52,7 @@ fn server() -> Arc<Server> {
         id: Share::id_of("mem"),
         backend: MemBackend::new(64 << 20).unwrap_or_else(|e| panic!("a volume: {e}")),
         read_only: false,
+        protocols: Protocols::Both,
         squash: Squash::None,
         clients: Some(vec![vfs::namespace::Cidr { addr: [127, 0, 0, 1].into(), bits: 8 }]),
     };
@@ -192,7 +193,8 @@ async fn run(seed: u64) -> usize {
     let (ended, mut all_ended) = tokio::sync::mpsc::channel(1);
     let mut tasks = JoinSet::new();
     tasks.spawn(accept(listener, side.clone(), ended));
-    let local = Local { pool: pool(), recvs: pool(), rdma: Some(Arc::new(Loopback)) };
+    let local =
+        Local { pool: pool(), recvs: pool(), rdma: Some(Arc::new(Loopback)), reserved_port: false };
     let losses = write_all(seed, to, &local).await;
     side.calm.store(true, Ordering::Relaxed);
     compare(seed, to, &local).await;

@@ -13,7 +13,7 @@ use client::connect::Local;
 use client::smb::{Options, Smb, User};
 use client::target::{Transport, Version};
 use client::{Error, Volume};
-use config::{Identity, Settings, Share, Signing, Source, Squash};
+use config::{Identity, Protocols, Settings, Share, Signing, Source, Squash};
 use gateway::reload::Refusal;
 use headgate_tests::world::{WAYS, World, buf, pattern};
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
@@ -242,6 +242,73 @@ async fn nobody_waits_in_a_share_that_is_gone() {
     let again = smb(&world, false, "bob", "scratch").await.unwrap();
     let file = again.create("f").await.unwrap();
     again.lock(&file, (0, 0xff), true, false).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_share_goes_from_both_protocols_to_one_and_back() {
+    let (mut world, base, _dir) = world().await;
+    let by = |protocols| {
+        let mut s = base.clone();
+        s.shares.iter_mut().filter(|s| s.name == "mem").for_each(|s| s.protocols = protocols);
+        s
+    };
+    let v3 = world.client("mem", (Version::V3, Transport::Tcp)).await.unwrap();
+    let v41 = world.client("mem", (Version::V41, Transport::Rdma)).await.unwrap();
+    let of_smb = smb(&world, true, "alice", "mem").await.unwrap();
+    let (a, b) = (v3.create("a").await.unwrap(), v41.create("b").await.unwrap());
+    let c = of_smb.create("c").await.unwrap();
+    // By SMB only: NFS clients lose it and find it no more; the SMB client does not notice.
+    let changes = world.running.reload(by(Protocols::Smb)).await.unwrap();
+    assert_eq!((changes.trees_ended, changes.shares_changed), (0, vec!["mem".to_owned()]));
+    assert!(changes.opens_ended >= 1, "the open of version 4.1");
+    for (volume, file) in [(&v3, &a), (&v41, &b)] {
+        let why = volume.read(file, 0, 10).await.unwrap_err();
+        // NFS3ERR_STALE and NFS4ERR_STALE.
+        assert!(matches!(why, Error::Nfs3(70) | Error::Nfs4(_, 70)), "{why}");
+    }
+    let why = world.client("mem", (Version::V3, Transport::Tcp)).await.err().unwrap();
+    assert_eq!(why, Error::Mount(2));
+    let why = world.client("mem", (Version::V42, Transport::Tcp)).await.err().unwrap();
+    assert!(matches!(why, Error::Nfs4(_, 2)), "NFS4ERR_NOENT: {why}");
+    let root = world.client("", (Version::V41, Transport::Tcp)).await.unwrap();
+    let names = root.list().await.unwrap();
+    assert!(!names.is_empty() && !names.contains(&b"mem".to_vec()), "{names:?}");
+    assert_eq!(of_smb.write(&c, 0, vec![buf(b"still here")]).await.unwrap(), 10);
+    // By NFS only: the same the other way round, and what was written by SMB is there.
+    let changes = world.running.reload(by(Protocols::Nfs)).await.unwrap();
+    assert_eq!(changes.trees_ended, 1);
+    let why = status(of_smb.read(&c, 0, 10).await.unwrap_err());
+    assert_eq!(why, Status::NETWORK_NAME_DELETED);
+    let why = status(smb(&world, false, "alice", "mem").await.err().unwrap());
+    assert_eq!(why, Status::BAD_NETWORK_NAME);
+    let v3 = world.client("mem", (Version::V3, Transport::Tcp)).await.unwrap();
+    let c = v3.find("c").await.unwrap();
+    assert_eq!(v3.size(&c).await.unwrap(), 10);
+    // By both again.
+    world.running.reload(base.clone()).await.unwrap();
+    smb(&world, false, "alice", "mem").await.unwrap().find("c").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_no_share_is_served_by_is_not_listened_for() {
+    let (mut world, base, _dir) = world().await;
+    let all = |protocols| {
+        let mut s = base.clone();
+        s.shares.iter_mut().for_each(|s| s.protocols = protocols);
+        s
+    };
+    let at = |world: &World| {
+        let r = &world.running;
+        [&r.nfs, &r.nfs_rdma, &r.smb, &r.smb_direct].map(|list| list.len())
+    };
+    assert_eq!(at(&world), [1; 4]);
+    world.running.reload(all(Protocols::Smb)).await.unwrap();
+    assert_eq!(at(&world), [0, 0, 1, 1]);
+    smb(&world, false, "alice", "data").await.unwrap();
+    world.running.reload(all(Protocols::Nfs)).await.unwrap();
+    assert_eq!(at(&world), [1, 1, 0, 0]);
+    world.running.reload(base).await.unwrap();
+    assert_eq!(at(&world), [1; 4]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -105,7 +105,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use crate::local::{LocalBackend, LocalConfig};
-    use crate::namespace::{Namespace, Share, Squash};
+    use crate::namespace::{Namespace, Protocols, Share, Squash};
     use crate::types::{CreateHow, Cred, SetAttr};
 
     /// Its data would stay on the disk.
@@ -117,6 +117,7 @@ mod tests {
             id: Share::id_of("data"),
             backend: LocalBackend::open(LocalConfig::new(dir.path())).unwrap(),
             read_only: false,
+            protocols: Protocols::Both,
             squash: Squash::None,
             clients: None,
         };

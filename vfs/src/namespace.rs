@@ -62,6 +62,30 @@ impl Cidr {
     }
 }
 
+/// By which protocols a share is served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocols {
+    /// NFS, of any version.
+    Nfs,
+    /// SMB.
+    Smb,
+    /// NFS and SMB.
+    #[default]
+    Both,
+}
+
+impl Protocols {
+    /// NFS is among them.
+    pub fn nfs(self) -> bool {
+        self != Self::Smb
+    }
+
+    /// SMB is among them.
+    pub fn smb(self) -> bool {
+        self != Self::Nfs
+    }
+}
+
 /// A folder that is served under a name.
 pub struct Share {
     /// Its name: clients see `/NAME`.
@@ -70,6 +94,8 @@ pub struct Share {
     pub id: u32,
     /// Where its files live.
     pub backend: Arc<dyn Backend>,
+    /// To whom it exists at all.
+    pub protocols: Protocols,
     /// Nothing may be changed.
     pub read_only: bool,
     /// Who is mapped to the anonymous user.

@@ -601,7 +601,10 @@ mod tests {
             Loads::asked_for(&words)
         };
         assert_eq!(asked(&[]), Kind::ALL);
-        assert_eq!(asked(&["metadata", "read"]), [Kind::Read, Kind::Getattr, Kind::Open, Kind::Create]);
+        assert_eq!(
+            asked(&["metadata", "read"]),
+            [Kind::Read, Kind::Getattr, Kind::Open, Kind::Create]
+        );
         assert_eq!(asked(&["random", "random-read"]), [Kind::RandomRead, Kind::RandomWrite]);
         let why = "reed".parse::<Loads>().unwrap_err();
         assert!(why.starts_with("there is no load `reed`; there are write, read, "), "{why}");

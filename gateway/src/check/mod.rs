@@ -246,18 +246,21 @@ fn places(settings: &Settings, remarks: &mut Remarks) -> Vec<Place> {
 fn ports(settings: &Settings, smb: bool, serves_already: bool, remarks: &mut Remarks) {
     let any = [IpAddr::from([0u16; 8])];
     let bind = if settings.bind.is_empty() { &any[..] } else { &settings.bind };
-    let mut wanted = vec![("NFS", settings.nfs_port, "--nfs-port")];
-    if settings.rdma != Rdma::Off {
-        wanted.push(("NFS over RDMA", settings.nfs_rdma_port, "--nfs-rdma-port"));
+    let mut wanted = Vec::new();
+    if settings.by_nfs() {
+        wanted.push(("NFS", settings.nfs_port, "--nfs-port"));
+        if settings.rdma != Rdma::Off {
+            wanted.push(("NFS over RDMA", settings.nfs_rdma_port, "--nfs-rdma-port"));
+        }
+        if settings.portmap == Portmap::Own {
+            wanted.push(("port mapper", nfsrdma::portmap::PORT, portmap::PORT_OPTION));
+        }
     }
     if smb {
         wanted.push(("SMB over TCP", settings.smb.port, "--smb-port"));
         if settings.rdma != Rdma::Off {
             wanted.push(("SMB Direct", settings.smb.direct_port, "--smb-direct-port"));
         }
-    }
-    if settings.portmap == Portmap::Own {
-        wanted.push(("port mapper", nfsrdma::portmap::PORT, portmap::PORT_OPTION));
     }
     for (what, number, option) in wanted.into_iter().filter(|(_, number, _)| *number != 0) {
         for ip in bind {

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::net::IpAddr;
 
-use config::{Rdma, Share, Squash};
+use config::{Protocols, Rdma, Share, Squash};
 use rdma_transport::devices::{Fabric, Served};
 use serde_json::{Value, json};
 
@@ -42,7 +42,12 @@ fn access(share: &Share) -> String {
         Squash::Root => "root squashed",
         Squash::All => "everybody squashed",
     };
-    format!("{mode}, {squash}")
+    let by = match share.protocols {
+        Protocols::Both => "",
+        Protocols::Nfs => ", by NFS only",
+        Protocols::Smb => ", by SMB only",
+    };
+    format!("{mode}, {squash}{by}")
 }
 
 fn clients(share: &Share) -> String {
@@ -156,17 +161,17 @@ pub(super) fn text(f: &Findings<'_>) {
             println!("    {line}");
         }
         let rdma = place.offer.rdma();
-        if let Some(first) = f.shares.first() {
+        if let Some(first) = by_nfs(f).next() {
             for (version, over) in commands(rdma) {
-                println!("      {}", mount(f, place.ip, first.share, version, over));
+                println!("      {}", mount(f, place.ip, first, version, over));
             }
-            if f.smb.served {
-                for line in smb::words(f, place, first.share) {
-                    println!("    {line}");
-                }
-                for line in smb::mounts(f, place, first.share) {
-                    println!("      {line}");
-                }
+        }
+        if let Some(first) = f.settings.by_smb().next().filter(|_| f.smb.served) {
+            for line in smb::words(f, place, first) {
+                println!("    {line}");
+            }
+            for line in smb::mounts(f, place, first) {
+                println!("      {line}");
             }
         }
         println!();
@@ -202,6 +207,11 @@ pub(super) fn text(f: &Findings<'_>) {
         println!("  {warn}would not start:{off} {stop}");
     }
     println!();
+}
+
+/// The shares that are served by NFS.
+fn by_nfs<'a>(f: &'a Findings<'_>) -> impl Iterator<Item = &'a Share> {
+    f.settings.shares.iter().filter(|s| s.protocols.nfs())
 }
 
 /// Version and transport of the commands that are shown: the best first.
@@ -243,6 +253,7 @@ pub(super) fn json(f: &Findings<'_>) {
             json!({
                 "name": s.share.name,
                 "files": s.share.source.to_string(),
+                "protocols": s.share.protocols.to_string(),
                 "read_only": s.share.read_only,
                 "squash": s.share.squash.to_string(),
                 "clients": s.share.clients.as_ref().map(|c| c.iter().map(ToString::to_string).collect::<Vec<_>>()),
@@ -262,13 +273,11 @@ pub(super) fn json(f: &Findings<'_>) {
         .places
         .iter()
         .map(|p| {
-            let mounts: Vec<String> = f
-                .shares
-                .iter()
+            let mounts: Vec<String> = by_nfs(f)
                 .flat_map(|s| {
                     commands(p.offer.rdma())
                         .into_iter()
-                        .map(|(version, over)| mount(f, p.ip, s.share, version, over))
+                        .map(|(version, over)| mount(f, p.ip, s, version, over))
                 })
                 .collect();
             json!({

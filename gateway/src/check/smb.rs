@@ -57,9 +57,8 @@ pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Smb {
             ));
         }
     }
-    let guests = settings.shares.iter().any(|s| s.guest);
     Smb {
-        served: !all.is_empty() || guests || settings.smb.asked_for,
+        served: crate::smb::is_wanted(settings, !all.is_empty()),
         users: all.into_iter().map(|(name, _)| name).collect(),
     }
 }
@@ -163,6 +162,9 @@ pub(super) fn words(f: &Findings<'_>, place: &Place, share: &Share) -> Vec<Strin
 
 /// One line about all of it.
 pub(super) fn summary(f: &Findings<'_>) -> String {
+    if f.settings.by_smb().next().is_none() {
+        return "no SMB: no share is served by it".into();
+    }
     if !f.smb.served {
         return "no SMB: nobody could log on; `headgate user add NAME`, or `--user NAME=FILE`"
             .into();
@@ -195,7 +197,7 @@ pub(super) fn place_json(f: &Findings<'_>, place: &Place) -> Value {
     if !f.smb.served {
         return Value::Null;
     }
-    let shares = &f.settings.shares;
+    let shares: Vec<&Share> = f.settings.by_smb().collect();
     json!({
         "windows": shares.iter().map(|s| unc(place.ip, s)).collect::<Vec<_>>(),
         "rdma": place.offer.rdma(),

@@ -1,6 +1,6 @@
 //! /etc/exports, as exports(5) describes it: a folder, then who may come and how.
 
-use config::{Cidr, Squash};
+use config::{Cidr, Protocols, Squash};
 
 use super::{Imported, Share, logical_lines, note, range, share_name};
 
@@ -33,7 +33,7 @@ pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
 
 fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
     let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-    let mut share = Share::new(&share_name(name), path);
+    let mut share = Share::new(&share_name(name), path, Protocols::Nfs);
     if path != format!("/{}", share.name) {
         let said = format!("NFS clients mount `/{}` now, not `{path}`", share.name);
         note(all, at.file, at.line, path, said);

@@ -4,8 +4,8 @@
 //! whole is written as YAML to standard output ([`write`]). What could not be carried over goes to standard error, one line
 //! for each line of the file, and says what that means.
 //!
-//! *Errors.* A share whose restrictions have no counterpart here is written as a comment, with the reasons above it. Every share is
-//! served by both protocols, also where it was by one of them only.
+//! *Errors.* A share whose restrictions have no counterpart here is written as a comment, with the reasons above it. A share is served by
+//! the protocol that it was served by, and by both where both files have its folder.
 
 mod exports;
 mod samba;
@@ -16,7 +16,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use config::{Cidr, Encryption, Signing, Squash};
+use config::{Cidr, Encryption, Protocols, Signing, Squash};
 
 /// Bytes of a file at most.
 const FILE_BYTES_MAX: usize = 4 << 20;
@@ -45,6 +45,7 @@ struct Imported {
 struct Share {
     name: String,
     path: String,
+    protocols: Protocols,
     read_only: bool,
     squash: Option<Squash>,
     clients: Option<Vec<Cidr>>,
@@ -56,10 +57,11 @@ struct Share {
 }
 
 impl Share {
-    fn new(name: &str, path: &str) -> Self {
+    fn new(name: &str, path: &str, protocols: Protocols) -> Self {
         Self {
             name: name.to_owned(),
             path: path.to_owned(),
+            protocols,
             read_only: false,
             squash: None,
             clients: None,
@@ -152,6 +154,9 @@ fn merge(all: &mut Imported) {
 
 /// The stricter of two ways to serve one folder.
 fn join(first: &mut Share, second: Share) {
+    if first.protocols != second.protocols {
+        first.protocols = Protocols::Both;
+    }
     first.read_only |= second.read_only;
     first.encrypt |= second.encrypt;
     first.guest &= second.guest;
@@ -284,7 +289,7 @@ mod tests {
         assert_eq!(share_name(".."), "root");
         let mut all = Imported::default();
         for path in ["/a/x", "/b/x", "/a/x"] {
-            all.shares.push(Share::new("x", path));
+            all.shares.push(Share::new("x", path, Protocols::Smb));
         }
         merge(&mut all);
         let names: Vec<&str> = all.shares.iter().map(|s| s.name.as_str()).collect();

@@ -1,6 +1,6 @@
 //! Samba's smb.conf, as smb.conf(5) describes it: sections of `key = value`, where blanks and case in keys do not count.
 
-use config::{Cidr, Encryption, Signing};
+use config::{Cidr, Encryption, Protocols, Signing};
 
 use super::{Imported, Share, logical_lines, note, range, share_name};
 
@@ -147,7 +147,8 @@ fn begin(all: &mut Imported, file: &str, line: usize, name: &str) -> Option<Sect
         "netlogon" | "sysvol" => "left out: there is no domain",
         _ => {
             // smb.conf(5): a share is read-only unless something else is said.
-            let share = Share { read_only: true, ..Share::new(&share_name(name), "") };
+            let share =
+                Share { read_only: true, ..Share::new(&share_name(name), "", Protocols::Smb) };
             let file = file.to_owned();
             return Some(Section { share, file, line, available: true, printable: false });
         }

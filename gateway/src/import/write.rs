@@ -1,5 +1,7 @@
 //! The YAML that `import` writes.
 
+use config::Protocols;
+
 use super::{Imported, Share};
 
 /// The whole file. Shares that cannot be served as they were are comments.
@@ -43,6 +45,9 @@ pub(super) fn yaml(all: &Imported) -> String {
 
 fn one(share: &Share) -> String {
     let mut out = format!("  - name: {}\n    path: {}\n", quoted(&share.name), quoted(&share.path));
+    if share.protocols != Protocols::Both {
+        out += &format!("    protocols: {}\n", share.protocols);
+    }
     for (key, on) in
         [("read_only", share.read_only), ("encrypt", share.encrypt), ("guest", share.guest)]
     {

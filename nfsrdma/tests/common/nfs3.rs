@@ -8,7 +8,7 @@ use nfsrdma::server::{Server, Session};
 use nfsrdma::v3::procedure as p;
 use nfsrdma::xdr::{Reader, Writer};
 use vfs::mem::MemBackend;
-use vfs::namespace::{Share, Squash};
+use vfs::namespace::{Protocols, Share, Squash};
 
 use super::{MOUNT, NFS, call, flat, head, server, session};
 
@@ -85,6 +85,7 @@ pub fn share(name: &str) -> Share {
         id: Share::id_of(name),
         backend: MemBackend::new(256 << 20).unwrap(),
         read_only: false,
+        protocols: Protocols::Both,
         squash: Squash::None,
         clients: None,
     }

@@ -1,6 +1,7 @@
 //! TREE_CONNECT (MS-SMB2 section 3.3.5.7).
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use rdma_transport::channel::Facts;
 use vfs::namespace::Share;
@@ -39,7 +40,8 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
         );
     }
     let shares = cx.server.namespace.shares();
-    let found = shares.iter().find(|s| s.name.to_lowercase() == name.to_lowercase());
+    let named = |s: &&Arc<Share>| s.name.to_lowercase() == name.to_lowercase();
+    let found = shares.iter().filter(|s| s.protocols.smb()).find(named);
     let share = found.ok_or(Status::BAD_NETWORK_NAME)?.clone();
     let settings = cx.server.settings().share(&share.name);
     let can_encrypt = cx.conn.negotiated().is_some_and(|n| n.cipher.is_some());

@@ -66,12 +66,13 @@ pub(crate) async fn restore(core: &Arc<Core>) -> Result<usize, recovery::Error> 
 }
 
 fn share_of(core: &Core, record: &Record) -> Option<Arc<Share>> {
-    core.namespace.shares().iter().find(|s| s.name == record.share).cloned()
+    let shares = core.namespace.shares();
+    shares.iter().filter(|s| s.protocols.smb()).find(|s| s.name == record.share).cloned()
 }
 
 /// Which file it was, and where it stood.
 async fn file(core: &Core, record: &Record) -> Result<File, Lost> {
-    let share = share_of(core, record).ok_or("its share is not served any more")?;
+    let share = share_of(core, record).ok_or("its share is not served by SMB any more")?;
     let handle = |bytes: &[u8]| Handle::new(bytes).ok_or("its record makes no sense");
     let base = share.backend.resolve(&handle(&record.base)?).await.map_err(|e| match e {
         VfsError::Stale | VfsError::NotFound => "its file is gone",

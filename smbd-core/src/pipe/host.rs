@@ -24,6 +24,7 @@ impl Host for CoreHost {
         let shares = self.core.namespace.shares();
         shares
             .iter()
+            .filter(|s| s.protocols.smb())
             .map(|s| (s.name.clone(), self.core.settings().share(&s.name).comment))
             .collect()
     }
@@ -68,4 +69,28 @@ fn machine(guid: &[u8; 16]) -> Sid {
     let word = |n: usize| words.get(n).map_or(0, |w| u32::from_le_bytes(*w));
     // Invariant: an authority of one digit and four numbers are an identifier.
     Sid::new(5, &[21, word(0), word(1) ^ word(3), word(2)]).unwrap_or_else(Sid::everyone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kit::Kit;
+    use vfs::namespace::{Protocols, Share};
+
+    #[test]
+    fn a_share_of_nfs_is_not_in_the_list() {
+        let core = Kit::new().core;
+        let host = CoreHost { core: core.clone(), caller: "alice".into() };
+        assert_eq!(host.shares(), [("data".to_owned(), String::new())]);
+        let data = core.namespace.shares()[0].clone();
+        let share = Share {
+            name: data.name.clone(),
+            backend: data.backend.clone(),
+            clients: None,
+            protocols: Protocols::Nfs,
+            ..*data
+        };
+        core.namespace.set_shares([Arc::new(share)].into());
+        assert_eq!(host.shares(), []);
+    }
 }

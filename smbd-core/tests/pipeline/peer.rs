@@ -23,7 +23,7 @@ use smbd_core::wire::{Command, FileId, Flags, HEADER_LEN, Header, session_setup,
 use tokio::sync::mpsc;
 use vfs::Cred;
 use vfs::mem::MemBackend;
-use vfs::namespace::{Namespace, Share, Squash};
+use vfs::namespace::{Namespace, Protocols, Share, Squash};
 
 struct Two;
 
@@ -51,6 +51,7 @@ pub(crate) fn server(change: impl FnOnce(&mut Settings)) -> Server {
         id: Share::id_of(name),
         backend: MemBackend::new(64 << 20).unwrap(),
         read_only: false,
+        protocols: Protocols::Both,
         squash: Squash::None,
         clients: None,
     };

@@ -13,7 +13,7 @@ use nfsrdma::v4::wire::op;
 use nfsrdma::xdr::{Reader, Writer};
 use rdma_transport::channel::{Handle, Info, Service, Transport};
 use vfs::mem::MemBackend;
-use vfs::namespace::{Cidr, Namespace, Share, Squash};
+use vfs::namespace::{Cidr, Namespace, Protocols, Share, Squash};
 use vfs::{Backend, CreateHow, Cred, SetAttr};
 
 /// Count of operations (the first byte) and operations of a COMPOUND of minor version 0. The share is `d`; it has an empty
@@ -90,6 +90,7 @@ impl Client {
             id: Share::id_of("d"),
             backend,
             read_only: false,
+            protocols: Protocols::Both,
             squash: Squash::None,
             clients: Some(vec![Cidr { addr: [0, 0, 0, 0].into(), bits: 0 }]),
         };

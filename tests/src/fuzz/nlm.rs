@@ -13,7 +13,7 @@ use nfsrdma::server::{Offer, Server, Session};
 use nfsrdma::xdr::{Reader, Writer};
 use rdma_transport::channel::{Handle, Info, Service, Transport};
 use vfs::mem::MemBackend;
-use vfs::namespace::{Cidr, Namespace, Share, Squash};
+use vfs::namespace::{Cidr, Namespace, Protocols, Share, Squash};
 use vfs::{Backend, CreateHow, Cred, SetAttr};
 
 /// The programs, and a version of each that is served.
@@ -97,6 +97,7 @@ fn server() -> (Session, Vec<u8>) {
         id: Share::id_of("d"),
         backend,
         read_only: false,
+        protocols: Protocols::Both,
         squash: Squash::None,
         clients: Some(vec![Cidr { addr: [0, 0, 0, 0].into(), bits: 0 }]),
     };

@@ -14,7 +14,7 @@ use smbd_core::wire::header::Flags;
 use smbd_core::wire::{HEADER_LEN, Header};
 use smbd_core::wire::{negotiate, session_setup, tree_connect};
 use vfs::mem::MemBackend;
-use vfs::namespace::{Cidr, Namespace, Share, Squash};
+use vfs::namespace::{Cidr, Namespace, Protocols, Share, Squash};
 use vfs::{Backend, CreateHow, Cred, SetAttr};
 
 use super::smb::fresh;
@@ -122,6 +122,7 @@ impl Client {
             id: Share::id_of("d"),
             backend,
             read_only: false,
+            protocols: Protocols::Both,
             squash: Squash::None,
             clients: Some(vec![Cidr { addr: [0, 0, 0, 0].into(), bits: 0 }]),
         };

@@ -1,6 +1,6 @@
 //! Named streams.
 
-use vfs::namespace::{Namespace, Share, Squash};
+use vfs::namespace::{Namespace, Protocols, Share, Squash};
 use vfs::streams;
 use vfs::*;
 
@@ -12,6 +12,7 @@ pub(crate) fn served(b: &Bench) -> Namespace {
         id: Share::id_of("s"),
         backend: b.backend.clone(),
         read_only: false,
+        protocols: Protocols::Both,
         squash: Squash::None,
         clients: None,
     }])
