@@ -152,7 +152,8 @@ pub(crate) const SHARE: Group = Group {
             "clients",
             "range of addresses like `10.0.0.0/8`, or list of them",
             "",
-            "Who may come, by NFS and by SMB. Not said: by NFS directly attached networks and this host, by SMB whoever can log on.",
+            "Who may come, by NFS and by SMB. Not said: by NFS directly attached networks and this host, by SMB whoever can \
+             log on.",
         ),
         key(
             "encrypt",

@@ -115,7 +115,8 @@ fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool,
         _ => {
             return Err(format!(
                 "a share has no option `{part}`; there are `ro`, `protocols=nfs|smb|both`, `squash=root|all|none`, \
-                 `clients=CIDR`, and for SMB `encrypt`, `guest` and `ca` (a folder with a comma in its name needs the configuration file)"
+                 `clients=CIDR`, and for SMB `encrypt`, `guest` and `ca` (a folder with a comma in its name needs the \
+                 configuration file)"
             ));
         }
     }
@@ -239,7 +240,8 @@ mod tests {
             (
                 "data=/srv,rw",
                 "a share has no option `rw`; there are `ro`, `protocols=nfs|smb|both`, `squash=root|all|none`, \
-                 `clients=CIDR`, and for SMB `encrypt`, `guest` and `ca` (a folder with a comma in its name needs the configuration file)",
+                 `clients=CIDR`, and for SMB `encrypt`, `guest` and `ca` (a folder with a comma in its name needs the \
+                 configuration file)",
             ),
             (
                 "data=/srv,squash=me",

@@ -7,22 +7,25 @@
 //! *Memory.* At most [`DATAGRAMS_MAX`] datagrams are in work; what comes beyond is dropped and counted, and comes again.
 //!
 //! *Errors.* Without an rpcbind, or when another program has its place there, the gateway serves all the same and says what does
-//! not work.
+//! not work. An rpcbind that starts later is told then ([`RPCBIND_COMES_MAX`]).
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use config::{Portmap, Settings};
 use iobuf::Buf;
-use nfsrdma::portmap::{Mapping, PORT, register};
+use nfsrdma::portmap::register::{self, Registered};
+use nfsrdma::portmap::{Mapping, PORT};
 use nfsrdma::server::{Offer, Server};
 use rdma_transport::channel::{Info, Transport};
 use rdma_transport::count;
 use tokio::net::UdpSocket;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
 
 use crate::accept::Shared;
 use crate::check::netdev;
@@ -55,6 +58,61 @@ impl Entered {
     }
 }
 
+/// An rpcbind that starts after the gateway is waited for so long; then another reload or start tells it.
+const RPCBIND_COMES_MAX: Duration = Duration::from_secs(600);
+/// Between two looks for it at most.
+const BETWEEN_LOOKS_MAX: Duration = Duration::from_secs(30);
+
+/// Tells an rpcbind that was not there yet.
+#[derive(Debug)]
+struct Later {
+    /// Dropped: it is not waited for any more.
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Entered>,
+}
+
+impl Later {
+    fn begin(nfs: &Arc<Server>, six: bool) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let nfs = nfs.clone();
+        let task = tokio::spawn(async move {
+            let found = come(stopped, || tell(&nfs, six)).await;
+            found.map_or(Entered::default(), say)
+        });
+        Self { stop, task }
+    }
+
+    /// What it was told. Ends at once, or when what is being told is told.
+    async fn end(self) -> Entered {
+        drop(self.stop);
+        self.task.await.unwrap_or_default()
+    }
+}
+
+/// Tries until it succeeds, is stopped, or the time is over.
+async fn come<T, F: Future<Output = io::Result<T>>>(
+    mut stopped: oneshot::Receiver<()>,
+    mut attempt: impl FnMut() -> F,
+) -> Option<T> {
+    let until = Instant::now() + RPCBIND_COMES_MAX;
+    let mut pause = Duration::from_secs(1);
+    while Instant::now() < until {
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = &mut stopped => return None,
+        }
+        if let Ok(done) = attempt().await {
+            return Some(done);
+        }
+        pause = (pause * 2).min(BETWEEN_LOOKS_MAX);
+    }
+    tracing::warn!(
+        waited_s = RPCBIND_COMES_MAX.as_secs(),
+        "no rpcbind came; NFSv3 is told to one that starts later when the gateway starts again"
+    );
+    None
+}
+
 /// The sockets for datagrams, and what the host's rpcbind was told.
 #[derive(Debug)]
 pub(crate) struct Mapper {
@@ -62,6 +120,7 @@ pub(crate) struct Mapper {
     at: Vec<SocketAddr>,
     tasks: JoinSet<()>,
     entered: Entered,
+    later: Option<Later>,
 }
 
 impl Mapper {
@@ -76,7 +135,11 @@ impl Mapper {
         if self.at != served.at(Service::Nfs) {
             // The new sockets stand beside the old ones until these are gone.
             let next = start(settings, shared, nfs, served).await?;
-            std::mem::replace(self, next).tasks.shutdown().await;
+            let mut before = std::mem::replace(self, next);
+            before.tasks.shutdown().await;
+            if let Some(later) = before.later {
+                later.end().await;
+            }
         }
         Ok(())
     }
@@ -85,6 +148,9 @@ impl Mapper {
     pub(crate) async fn close(&mut self) {
         self.tasks.shutdown().await;
         std::mem::take(&mut self.entered).take_back().await;
+        if let Some(later) = self.later.take() {
+            later.end().await.take_back().await;
+        }
     }
 }
 
@@ -97,7 +163,7 @@ pub(crate) async fn start(
 ) -> Result<Mapper, String> {
     let (at, mut tasks) = (served.at(Service::Nfs), JoinSet::new());
     let Some(first) = at.first() else {
-        return Ok(Mapper { at, tasks, entered: Entered::default() });
+        return Ok(Mapper { at, tasks, entered: Entered::default(), later: None });
     };
     nfs.ports().set_tcp(first.port());
     let refused = |(at, e)| port::refused("NFS (datagrams)", at, &e, "--nfs-port");
@@ -105,46 +171,53 @@ pub(crate) async fn start(
         spawn(&mut tasks, socket, shared, nfs, Offer::Datagrams);
     }
     nfs.ports().set_udp(first.port());
+    let six = at.iter().any(SocketAddr::is_ipv6);
     let entered = match settings.portmap {
-        Portmap::Off => Entered::default(),
+        Portmap::Off => Some(Entered::default()),
         Portmap::Own => {
             let refused = |(at, e)| port::refused("port mapper", at, &e, PORT_OPTION);
             for socket in sockets(settings, PORT).map_err(refused)? {
                 spawn(&mut tasks, socket, shared, nfs, Offer::Portmap);
             }
             nfs.ports().set_mapper(PORT);
-            Entered::default()
+            Some(Entered::default())
         }
-        Portmap::Register => enter(nfs, at.iter().any(SocketAddr::is_ipv6)).await,
+        Portmap::Register => enter(nfs, six).await,
     };
-    Ok(Mapper { at, tasks, entered })
+    let later = entered.is_none().then(|| Later::begin(nfs, six));
+    Ok(Mapper { at, tasks, entered: entered.unwrap_or_default(), later })
 }
 
-/// Tells the host's rpcbind.
-async fn enter(nfs: &Server, six: bool) -> Entered {
-    match register::register(Path::new(register::SOCKET), &nfs.ports().served(), six).await {
-        Ok(done) => {
-            for line in &done.taken {
-                tracing::warn!(
-                    "{line}, as this host's rpcbind says: NFSv3 clients that ask will find that one; stop it, or they mount with \
-                     `nolock`"
-                );
-            }
-            tracing::info!(
-                entries = done.entered.len(),
-                "this host's rpcbind knows where NFSv3 is"
-            );
-            Entered(done.entered)
-        }
+async fn tell(nfs: &Server, six: bool) -> io::Result<Registered> {
+    register::register(Path::new(register::SOCKET), &nfs.ports().served(), six).await
+}
+
+/// Tells the host's rpcbind; `None` when there is none.
+async fn enter(nfs: &Server, six: bool) -> Option<Entered> {
+    match tell(nfs, six).await {
+        Ok(done) => Some(say(done)),
         Err(error) => {
             tracing::info!(
                 %error,
-                "no rpcbind on this host was told of NFSv3: its clients mount with `nolock`; for locks start rpcbind, or give \
-                 --portmap own"
+                wait_s = RPCBIND_COMES_MAX.as_secs(),
+                "no rpcbind on this host was told of NFSv3 yet: its clients mount with `nolock`; for locks start rpcbind, or \
+                 give --portmap own"
             );
-            Entered::default()
+            None
         }
     }
+}
+
+/// Says what became of it.
+fn say(done: Registered) -> Entered {
+    for line in &done.taken {
+        tracing::warn!(
+            "{line}, as this host's rpcbind says: NFSv3 clients that ask will find that one; stop it, or they mount with \
+             `nolock`"
+        );
+    }
+    tracing::info!(entries = done.entered.len(), "this host's rpcbind knows where NFSv3 is");
+    Entered(done.entered)
 }
 
 /// A socket for each address to listen on. Where that is all of them, each that the host has now gets its own, and those that
@@ -231,5 +304,53 @@ pub(crate) fn locks_are_found(settings: &Settings) -> bool {
         Portmap::Own => true,
         Portmap::Register => Path::new(register::SOCKET).exists(),
         Portmap::Off => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    fn missing() -> io::Result<u8> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_rpcbind_that_comes_later_is_told_once() {
+        let ((_stop, stopped), looks) = (oneshot::channel(), Cell::new(0));
+        let attempt = || {
+            looks.set(looks.get() + 1);
+            let answer = if looks.get() < 8 { missing() } else { Ok(7) };
+            async { answer }
+        };
+        let began = Instant::now();
+        assert_eq!(come(stopped, attempt).await, Some(7));
+        // 1 + 2 + 4 + 8 + 16, then 30 s each.
+        assert_eq!((looks.get(), began.elapsed().as_secs()), (8, 31 + 3 * 30));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_rpcbind_that_never_comes_is_given_up() {
+        let ((_stop, stopped), looks) = (oneshot::channel(), Cell::new(0));
+        let attempt = || {
+            looks.set(looks.get() + 1);
+            async { missing() }
+        };
+        let began = Instant::now();
+        assert_eq!(come(stopped, attempt).await, None);
+        assert!(began.elapsed() <= RPCBIND_COMES_MAX + BETWEEN_LOOKS_MAX);
+        assert_eq!(looks.get(), 24);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_the_gateway_does_not_wait_for_it() {
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(come(stopped, || async { missing() }));
+        drop(stop);
+        let began = Instant::now();
+        assert_eq!(task.await.unwrap(), None);
+        assert_eq!(began.elapsed(), Duration::ZERO);
     }
 }

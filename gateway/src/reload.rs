@@ -6,7 +6,7 @@
 //!
 //! | gone | who notices |
 //! |---|---|
-//! | a share, also for one of the two protocols | its NFS handles are stale, its SMB tree connects end; nothing else of these clients |
+//! | a share, or one of its protocols | its NFS handles are stale, its SMB tree connects end; nothing else of these clients |
 //! | a user, or who it is to the file system | its SMB sessions |
 //! | an address or port | the connections that came in there, after they have answered what is in work |
 //!

@@ -95,6 +95,11 @@ fn documents(file: &str) -> Vec<Value> {
     text.split("\n---\n").map(|d| serde_yaml::from_str(d).unwrap()).collect()
 }
 
+/// The number of a port, also of one for datagrams.
+fn port(text: &str) -> u64 {
+    text.trim_end_matches("/udp").parse().unwrap()
+}
+
 /// The ports that a configuration makes the program listen on, defaults included.
 fn ports_of(configuration: &str) -> BTreeSet<u64> {
     let file: Value = serde_yaml::from_str(configuration).unwrap();
@@ -125,8 +130,8 @@ fn the_containerfile_keeps_to_its_recipe() {
     assert!(instruction("RUN").iter().any(|r| r == recipe), "{text}");
     let user = format!("{CONTAINER_UID}:{CONTAINER_UID}");
     assert_eq!(instruction("USER"), [user]);
-    let exposed: BTreeSet<u64> =
-        instruction("EXPOSE").join(" ").split(' ').map(|p| p.parse().unwrap()).collect();
+    let exposed: BTreeSet<u64> = instruction("EXPOSE").join(" ").split(' ').map(port).collect();
+    assert!(instruction("EXPOSE").join(" ").contains("2049/udp"));
     assert_eq!(exposed, ports_of(&read("packaging/container.yaml")));
     assert!(exposed.iter().all(|port| *port > 1024), "{exposed:?}");
     assert!(instruction("CMD").iter().any(|c| c.contains("/etc/headgate/headgate.yaml")));
@@ -142,8 +147,9 @@ fn compose_runs_it_without_root_and_without_a_writable_root() {
         .as_sequence()
         .unwrap()
         .iter()
-        .map(|p| p.as_str().unwrap().rsplit_once(':').unwrap().1.parse().unwrap())
+        .map(|p| port(p.as_str().unwrap().rsplit_once(':').unwrap().1))
         .collect();
+    assert!(service["ports"].as_sequence().unwrap().contains(&"2049:2049/udp".into()));
     assert_eq!(inside, ports_of(&read("packaging/container.yaml")));
 }
 
@@ -170,6 +176,9 @@ fn kubernetes_runs_it_without_root_and_without_a_writable_root() {
             .collect();
         let configuration = of_kind("ConfigMap").unwrap()["data"]["headgate.yaml"].as_str();
         assert_eq!(ports, ports_of(configuration.unwrap()), "{file}");
+        let mut listed = container["ports"].as_sequence().unwrap().iter();
+        let udp = listed.find(|p| p["protocol"] == "UDP").unwrap();
+        assert_eq!(udp["containerPort"], 2049, "{file}");
         let device = container["resources"]["limits"]
             .as_mapping()
             .unwrap()

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::cleanroot::Root;
 use crate::sh::{Outcome, Result, Tally, command, output, run, target_dir};
+use crate::unit;
 
 /// The package of a folder, by the end of its name.
 const EXTENSION: &str = "deb";
@@ -70,6 +71,9 @@ headgate bench 'nfs://127.0.0.1:12049/data?version=4.2' --size 4MiB --time 100ms
 headgate bench 'nfs://127.0.0.1:12050/data?version=4.2&transport=rdma' --size 4MiB --time 100ms --rounds 1
 kill -TERM $!
 wait $!
+"#;
+
+const GONE: &str = r#"
 apt-get remove --yes --quiet headgate
 test ! -e /usr/bin/headgate
 "#;
@@ -82,7 +86,9 @@ pub(crate) fn in_root(root: &Root, tally: &mut Tally) -> Result<()> {
     let is_built = built.is_ok();
     tally.count("cargo xtask deb", built);
     if is_built {
-        tally.count("the package installs, serves and goes", root.run(TRY));
+        tally.count("the package installs and serves", root.run(TRY));
+        unit::in_root(root, tally);
+        tally.count("the package goes", root.run(GONE));
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ mod sh;
 mod smbtorture;
 mod tidy;
 mod tiers;
+mod unit;
 
 use std::process::ExitCode;
 

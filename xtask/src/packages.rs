@@ -59,7 +59,7 @@ const BENCH: &[&str] = &[
 ];
 
 /// To make a root file system.
-const CLEAN_ROOT: &[&str] = &["mmdebstrap", "util-linux"];
+const CLEAN_ROOT: &[&str] = &["mmdebstrap", "systemd-container", "util-linux"];
 
 /// libFuzzer is C++.
 const FUZZ: &[&str] = &["g++"];

@@ -259,7 +259,7 @@ impl<'a> Meter<'a> {
         let done = operation.await?;
         let mut latencies = self.latencies.borrow_mut();
         latencies.push(began.elapsed());
-        if latencies.len() % BETWEEN_LOOKS == 0 {
+        if latencies.len().is_multiple_of(BETWEEN_LOOKS) {
             self.progress.within(self.part_done(latencies.len()));
         }
         Ok(done)

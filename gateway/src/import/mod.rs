@@ -4,8 +4,8 @@
 //! whole is written as YAML to standard output ([`write`]). What could not be carried over goes to standard error, one line
 //! for each line of the file, and says what that means.
 //!
-//! *Errors.* A share whose restrictions have no counterpart here is written as a comment, with the reasons above it. A share is served by
-//! the protocol that it was served by, and by both where both files have its folder.
+//! *Errors.* A share whose restrictions have no counterpart here is written as a comment, with the reasons above it. A share is
+//! served by the protocol that it was served by, and by both where both files have its folder.
 
 mod exports;
 mod samba;
