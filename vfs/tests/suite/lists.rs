@@ -1,7 +1,7 @@
 //! Access control lists: a backend judges everybody by the one that is kept with a file.
 
 use vfs::acl::{Ace, Acl, Owner, Who, flag, mask};
-use vfs::namespace::{Namespace, Share, Squash};
+use vfs::namespace::{Namespace, Protocols, Share, Squash};
 
 use super::*;
 
@@ -185,6 +185,7 @@ pub(crate) async fn what_is_made_inherits(b: Bench) {
         id: Share::id_of("s"),
         backend: b.backend.clone(),
         read_only: false,
+        protocols: Protocols::Both,
         squash: Squash::None,
         clients: None,
     };
