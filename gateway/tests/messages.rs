@@ -129,7 +129,9 @@ fn no_broken_file_is_taken_over_by_a_reload() {
     let mut stream = TcpStream::connect(daemon.nfs).unwrap();
     let reload = || headgate(dir.path(), &["reload", "--state", "run"]);
     let mut differences = Vec::new();
-    for (name, text) in broken() {
+    // What an option says in the place of the file is its own message.
+    let told_by_the_file = broken().into_iter().filter(|(name, _)| name != "state-in-a-share");
+    for (name, text) in told_by_the_file {
         write(dir.path(), &text);
         let output = reload();
         assert_eq!(output.status.code(), Some(2), "{name}: {}", said(&output, dir.path()));

@@ -462,18 +462,22 @@ async fn getattr(under: &Under, plan: &Plan, meter: &Meter<'_>) -> Result<u64> {
 
 async fn open(under: &Under, plan: &Plan, meter: &Meter<'_>) -> Result<u64> {
     let until = meter.began + plan.time;
+    // Each has a file of its own: opens of one file by one client are one state of NFSv4, which the first CLOSE ends.
     let worker = |n| async move {
         let (volume, _) = under.of(n);
+        let name = format!("{FILE}-{n}");
+        let _ = volume.remove(&name).await;
+        volume.close(volume.create(&name).await?).await?;
         while Instant::now() < until {
             meter
                 .time(async {
-                    let file = volume.find(FILE).await?;
+                    let file = volume.find(&name).await?;
                     volume.size(&file).await?;
                     volume.close(file).await
                 })
                 .await?;
         }
-        Ok::<(), Error>(())
+        volume.remove(&name).await
     };
     try_join_all((0..meter.depth).map(worker)).await?;
     Ok(0)
