@@ -83,7 +83,9 @@ impl Acl {
 mod tests {
     use std::sync::Arc;
 
+    use super::super::tests::{any_acl, any_cred};
     use super::*;
+    use proptest::prelude::*;
 
     const OWNER: Owner = Owner { uid: 1000, gid: 50 };
 
@@ -157,5 +159,18 @@ mod tests {
         assert_eq!(allowed(of(Sid::authenticated_users()), ANONYMOUS), 0);
         assert_eq!(allowed(of(Sid::anonymous()), ANONYMOUS), mask::READ_DATA);
         assert_eq!(allowed(of(Sid::administrators()), 2), 0);
+    }
+
+    proptest! {
+        /// RFC 8881 section 6.2.1: each right by itself is decided by the first entry about the caller that names it.
+        #[test]
+        fn the_first_entry_that_names_a_right_decides(acl in any_acl(), user in any_cred(), bit in 0..21_u32) {
+            let right = 1 << bit & mask::FILE_ALL;
+            let first = acl.effective().find(|(_, m, who)| m & right != 0 && is_meant(who, &user, OWNER));
+            let own = user.uid == OWNER.uid && OWNER_IMPLIED & right != 0;
+            let restricted = acl.effective().any(|(_, _, who)| *who == Who::Sid(Sid::owner_rights()));
+            let want = first.is_some_and(|(k, ..)| k == kind::ALLOWED) || own && !restricted;
+            prop_assert_eq!(acl.allowed(&user, OWNER) & right != 0, want);
+        }
     }
 }

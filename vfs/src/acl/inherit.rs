@@ -63,10 +63,13 @@ fn inherit(ace: &Ace, is_dir: bool, owner: Owner, auto: bool, out: &mut Vec<Ace>
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::any_acl;
     use super::*;
     use flag::{
         CONTAINER_INHERIT as CI, INHERIT_ONLY as IO, NO_PROPAGATE as NP, OBJECT_INHERIT as OI,
     };
+
+    use proptest::prelude::*;
 
     const OWNER: Owner = Owner { uid: 9, gid: 9 };
 
@@ -122,5 +125,21 @@ mod tests {
     #[test]
     fn a_null_list_passes_nothing_on() {
         assert_eq!(Acl::default().inherited(true, OWNER), None);
+    }
+
+    proptest! {
+        /// A file far below gets what one right in the directory gets, without the entries that go one level only.
+        #[test]
+        fn what_is_passed_on_is_the_same_at_every_depth(mut acl in any_acl(), auto: bool, depth in 1..4) {
+            acl.control |= if auto { control::DACL_AUTO_INHERITED } else { 0 };
+            let one_level = |a: &Ace| matches!(a, Ace::Simple { flags, .. } if flags & NP != 0);
+            let mut lasting = acl.clone();
+            lasting.entries.iter_mut().for_each(|all| all.retain(|a| !one_level(a)));
+            let mut dir = Some(acl);
+            for _ in 0..depth {
+                dir = dir.and_then(|d| d.inherited(true, OWNER));
+            }
+            prop_assert_eq!(dir.and_then(|d| d.inherited(false, OWNER)), lasting.inherited(false, OWNER));
+        }
     }
 }

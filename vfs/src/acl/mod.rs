@@ -187,6 +187,8 @@ impl Acl {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::namespace::ANONYMOUS;
+    use crate::types::Cred;
     use proptest::prelude::*;
 
     /// Anybody of a small world, in which entries meet.
@@ -198,6 +200,8 @@ pub(crate) mod tests {
             (1000..1004_u32).prop_map(Who::User),
             (50..53_u32).prop_map(Who::Members),
             Just(Who::Sid(Sid::owner_rights())),
+            Just(Who::Sid(Sid::creator_owner())),
+            Just(Who::Sid(Sid::creator_group())),
             Just(Who::Sid(Sid::authenticated_users())),
             any::<u32>().prop_map(|n| Who::Sid(Sid::new(5, &[21, n]).unwrap())),
         ]
@@ -217,6 +221,13 @@ pub(crate) mod tests {
     /// Any list of entries.
     pub(crate) fn any_acl() -> impl Strategy<Value = Acl> {
         proptest::collection::vec(any_ace(), 0..7).prop_map(Acl::new)
+    }
+
+    /// Anybody whom those lists are about, but for the superuser.
+    pub(crate) fn any_cred() -> impl Strategy<Value = Cred> {
+        let uid = prop_oneof![6 => 1000..1005_u32, 1 => Just(ANONYMOUS)];
+        (uid, 50..54_u32, proptest::collection::vec(50..54_u32, 0..3))
+            .prop_map(|(uid, gid, groups)| Cred { uid, gid, groups: groups.into() })
     }
 
     #[test]

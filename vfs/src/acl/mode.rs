@@ -48,6 +48,11 @@ pub(super) fn rights_of(bits: u32, is_dir: bool) -> u32 {
     when(4, R) | when(2, if is_dir { W | mask::DELETE_CHILD } else { W }) | when(1, X)
 }
 
+/// An entry for the owner's own rights takes others away by being there, so that it stays when it has none left.
+fn says(who: &Who, mask: u32) -> bool {
+    mask != 0 || *who == Who::Sid(Sid::owner_rights())
+}
+
 /// An entry whose rights are yet to be seen to be any.
 fn some(kind: u8, who: Who, mask: u32) -> Option<Ace> {
     (mask != 0).then_some(Ace::Simple { kind, flags: 0, mask, who })
@@ -64,8 +69,6 @@ pub(crate) struct Change {
     pub(crate) mode: u32,
     /// Those of them that are to be said; entries keep their rights in the others.
     pub(crate) said: u32,
-    /// The most that users and groups have whom mode bits do not know: three bits.
-    pub(crate) named: u32,
 }
 
 impl Change {
@@ -90,10 +93,7 @@ impl Change {
             Some(Class::Owner) => &[Class::Owner],
             Some(Class::Group) => &[Class::Group],
             None if kind == kind::DENIED => return mask,
-            None => {
-                let said = self.said >> 3 & 7;
-                return mask & !rights_of(said & !self.named, self.is_dir);
-            }
+            None => return mask & !(self.touched(Class::Group) & !self.given(Class::Group)),
         };
         match kind {
             kind::DENIED => mask & !of(Self::given, classes),
@@ -169,14 +169,11 @@ impl Acl {
                 out.push(ace.clone());
                 continue;
             }
-            if left != 0 {
+            if says(who, left) {
                 let flags = flags & !flag::PASSING_ON;
                 out.push(Ace::Simple { kind: *k, flags, mask: left, who: who.clone() });
             }
-            if flags & flag::PASSING_ON != 0 {
-                let flags = flags | flag::INHERIT_ONLY;
-                out.push(Ace::Simple { kind: *k, flags, mask: *m, who: who.clone() });
-            }
+            out.extend(passed_on(ace));
         }
         let denied_owner = owner.1 & !owner.0 & (group.0 | other.0 | named);
         let first = [
@@ -192,19 +189,101 @@ impl Acl {
         Self { entries: Some(merged(all)), ..self.clone() }
     }
 
-    /// The list of something new that a client made with these mode bits: they take away, and give nothing. The mode bits that
-    /// are left come with it. What is no directory keeps the right to be run, which programs of Windows have without a bit.
+    /// The list of something new that a client made with these mode bits: they take away, and give nothing to anybody, the owner
+    /// included. The mode bits that are left come with it. What is no directory keeps the right to be run, which programs of
+    /// Windows have without a bit.
     pub(crate) fn limited(&self, mode: u32, owner: Owner, is_dir: bool) -> (Self, u32) {
-        let own = self.mode(owner);
-        let said = if is_dir { 0o777 } else { 0o666 };
-        let change = Change { owner, is_dir, mode: own & mode, said, named: mode >> 3 & 7 };
-        let exceeds = |(k, m, who): (u8, u32, &Who)| {
-            k == kind::ALLOWED && class(who, owner).is_none() && change.kept(k, m, who) != m
+        let left = self.mode(owner) & mode;
+        let Some(entries) = &self.entries else {
+            return (Self { entries: Self::of_mode(mode, is_dir).entries, ..self.clone() }, left);
         };
-        if (own & !mode) & said == 0 && !self.effective().any(exceeds) {
-            return (self.clone(), own & mode);
+        let said = if is_dir { 0o777 } else { 0o666 };
+        let over = |class| rights_of((said & !mode) >> shift(class) & 7, is_dir);
+        let limit = Limit {
+            classes: owner,
+            owner: over(Class::Owner),
+            group: over(Class::Group),
+            other: over(Class::Other),
+        };
+        let (mut given, mut out) = (0, Vec::with_capacity(entries.len() + 1));
+        for ace in entries {
+            match ace {
+                Ace::Simple { kind: kind::ALLOWED, flags, mask: m, who }
+                    if flags & flag::INHERIT_ONLY == 0 =>
+                {
+                    given |= limit.part(ace, *flags, mask::map_generic(*m), who, &mut out);
+                }
+                _ => out.push(ace.clone()),
+            }
         }
-        (self.with_mode(&change), own & mode)
+        let first = some(kind::DENIED, Who::Owner, given & limit.owner);
+        if first.is_none() && out == *entries {
+            return (self.clone(), left);
+        }
+        let entries = Some(merged(first.into_iter().chain(out)));
+        (Self { entries, ..self.clone() }, left)
+    }
+}
+
+/// What mode bits take away from each class.
+struct Limit {
+    /// Whose the file is.
+    classes: Owner,
+    owner: u32,
+    group: u32,
+    other: u32,
+}
+
+impl Limit {
+    /// Puts there what is left of an entry that allows. It stays where it stands, so that what is denied before it is denied
+    /// still. Returns the rights that are left to anybody.
+    fn part(&self, ace: &Ace, flags: u8, mask: u32, who: &Who, out: &mut Vec<Ace>) -> u32 {
+        let over = match class(who, self.classes) {
+            Some(Class::Other) => self.owner | self.group | self.other,
+            Some(Class::Owner) => self.owner,
+            Some(Class::Group) | None => self.group,
+        };
+        if mask & over == 0 {
+            out.push(ace.clone());
+            return mask;
+        }
+        let here = flags & !flag::PASSING_ON;
+        let mut given = 0;
+        let mut put = |kind, who, mask| {
+            if says(&who, mask) {
+                out.push(Ace::Simple { kind, flags: here, mask, who });
+                given |= if kind == kind::ALLOWED { mask } else { 0 };
+            }
+        };
+        if class(who, self.classes) == Some(Class::Other) {
+            // It counts for owner and group as well: from here on each of them has an entry of its own.
+            let owner = mask & !self.owner & (self.group | self.other);
+            let group = mask & !self.group & self.other;
+            if *who == Who::Sid(Sid::authenticated_users()) {
+                // Somebody unknown may own the file, or be in its group, and was not meant.
+                put(kind::DENIED, Who::Sid(Sid::anonymous()), owner | group);
+            }
+            put(kind::ALLOWED, Who::Owner, owner);
+            put(kind::DENIED, Who::Group, mask & self.group & !self.other);
+            put(kind::ALLOWED, Who::Group, group);
+            put(kind::ALLOWED, who.clone(), mask & !self.other);
+        } else {
+            put(kind::ALLOWED, who.clone(), mask & !over);
+        }
+        out.extend(passed_on(ace));
+        given
+    }
+}
+
+/// What an entry passes on, without what it says of the directory itself.
+fn passed_on(ace: &Ace) -> Option<Ace> {
+    let mut ace = ace.clone();
+    match &mut ace {
+        Ace::Simple { flags, .. } if *flags & flag::PASSING_ON != 0 => {
+            *flags |= flag::INHERIT_ONLY;
+            Some(ace)
+        }
+        _ => None,
     }
 }
 
@@ -224,7 +303,7 @@ fn merged(entries: impl Iterator<Item = Ace>) -> Vec<Ace> {
         if *flags & flag::PASSING_ON == 0 {
             let before = |w: &Who| decided.iter().filter(|d| d.0 == *w).fold(0, |all, d| all | d.1);
             *m &= !(before(who) | before(&Who::Everyone));
-            if *m == 0 {
+            if !says(who, *m) {
                 continue;
             }
         }
@@ -254,15 +333,16 @@ fn merged(entries: impl Iterator<Item = Ace>) -> Vec<Ace> {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::tests::any_acl;
+    use super::super::tests::{any_acl, any_cred};
     use super::*;
+    use crate::namespace::ANONYMOUS;
     use crate::types::Cred;
     use proptest::prelude::*;
 
     const OWNER: Owner = Owner { uid: 1000, gid: 50 };
 
     fn change(mode: u32, is_dir: bool) -> Change {
-        Change { owner: OWNER, is_dir, mode, said: 0o777, named: mode >> 3 & 7 }
+        Change { owner: OWNER, is_dir, mode, said: 0o777 }
     }
 
     #[test]
@@ -334,7 +414,7 @@ mod tests {
         assert_eq!((same, mode), (acl.clone(), 0o640));
         let (less, mode) = acl.limited(0o600, OWNER, false);
         assert_eq!(mode, 0o600);
-        let user = Cred { uid: 8, gid: 8, groups: Arc::new([]) };
+        let user = user(8, 8);
         assert_eq!(less.allowed(&user, OWNER), X, "to run a program is no matter of mode");
         let (dir, mode) = acl.limited(0o750, OWNER, true);
         assert_eq!(mode, 0o740);
@@ -348,6 +428,60 @@ mod tests {
         assert_eq!(merged(all.into_iter()), [a(Who::Owner, 3), a(Who::Group, 1)]);
         let all = [a(Who::Owner, 1), Ace::deny(Who::Group, 2, 0), a(Who::Owner, 2)];
         assert_eq!(merged(all.clone().into_iter()), all);
+    }
+
+    fn user(uid: u32, gid: u32) -> Cred {
+        Cred { uid, gid, groups: Arc::new([]) }
+    }
+
+    #[test]
+    fn what_is_denied_to_the_owner_by_a_group_stays_denied_at_creation() {
+        let acl =
+            Acl::new(vec![Ace::deny(Who::Members(51), R, 0), Ace::allow(Who::Everyone, R | X, 0)]);
+        let (now, mode) = acl.limited(0o400, OWNER, false);
+        assert_eq!((mode, now.mode(OWNER)), (0o400, 0o511));
+        assert_eq!(now.allowed(&user(1000, 51), OWNER) & R, 0);
+        assert_eq!(now.allowed(&user(1000, 50), OWNER) & R, R);
+        assert_eq!(now.allowed(&user(7, 50), OWNER) & R, 0);
+    }
+
+    #[test]
+    fn what_everybody_has_is_parted_where_it_stands() {
+        let acl = Acl::new(vec![Ace::allow(Who::Everyone, R | W | X | mask::DELETE, 0)]);
+        let (now, mode) = acl.limited(0o640, OWNER, false);
+        assert_eq!(mode, 0o640);
+        assert_eq!(
+            now.entries(),
+            [
+                Ace::allow(Who::Owner, R | W, 0),
+                Ace::allow(Who::Group, R, 0),
+                Ace::allow(Who::Everyone, X | mask::DELETE, 0),
+            ]
+        );
+        let (odd, _) = acl.limited(0o604, OWNER, false);
+        assert_eq!(odd.allowed(&user(1000, 50), OWNER) & (R | W), R | W);
+        assert_eq!(odd.allowed(&user(7, 50), OWNER) & (R | W), 0);
+        assert_eq!(odd.allowed(&user(7, 7), OWNER) & (R | W), R);
+    }
+
+    #[test]
+    fn somebody_unknown_gets_nothing_of_what_those_who_are_known_have() {
+        let acl = Acl::new(vec![Ace::allow(Who::Sid(Sid::authenticated_users()), R | W, 0)]);
+        let owner = Owner { uid: ANONYMOUS, gid: ANONYMOUS };
+        let (now, _) = acl.limited(0o640, owner, false);
+        assert_eq!(now.allowed(&user(ANONYMOUS, ANONYMOUS), owner) & (R | W), 0);
+        assert_eq!(now.allowed(&user(7, ANONYMOUS), owner) & (R | W), R);
+    }
+
+    #[test]
+    fn the_owners_own_rights_stay_away_when_mode_bits_leave_none() {
+        let acl = Acl::new(vec![Ace::allow(Who::Sid(Sid::owner_rights()), R, 0)]);
+        let owner = user(1000, 50);
+        assert_eq!(acl.allowed(&owner, OWNER), R);
+        assert_eq!(acl.limited(0o200, OWNER, false).0.allowed(&owner, OWNER), 0);
+        let changed = acl.with_mode(&change(0, false));
+        assert_eq!(changed.allowed(&owner, OWNER), 0);
+        assert_eq!(changed.with_mode(&change(0, false)), changed);
     }
 
     proptest! {
@@ -391,15 +525,34 @@ mod tests {
             prop_assert!(twice.entries().len() <= once.entries().len());
         }
 
-        /// Nobody but the owner gets by mode bits at creation what the list does not give.
+        /// Nobody gets by a changed mode what it does not say of one of the classes that he is in.
         #[test]
-        fn a_mode_at_creation_gives_nothing(acl in any_acl(), mode in 0..0o1000_u32, is_dir: bool, uid in 1000..1005_u32) {
+        fn a_changed_mode_gives_what_it_says(
+            acl in any_acl(), mode in 0..0o1000_u32, run in 0..0o1000_u32, is_dir: bool, user in any_cred(),
+        ) {
+            let change = Change { said: 0o666 | run & 0o111, ..change(mode, is_dir) };
+            let now = acl.with_mode(&change);
+            let said = [
+                (true, Class::Other),
+                (user.in_group(OWNER.gid), Class::Group),
+                (user.uid == OWNER.uid, Class::Owner),
+            ];
+            let said = said.iter().filter(|c| c.0).fold(0, |all, c| all | change.given(c.1));
+            prop_assert_eq!(now.allowed(&user, OWNER) & !acl.allowed(&user, OWNER) & !said, 0);
+        }
+
+        /// Nobody gets by mode bits at creation what the list does not give, and each class has what both say.
+        #[test]
+        fn a_mode_at_creation_gives_nothing(acl in any_acl(), mode in 0..0o1000_u32, is_dir: bool, user in any_cred()) {
             let (now, left) = acl.limited(mode, OWNER, is_dir);
-            prop_assert_eq!(left & !mode, 0);
+            prop_assert_eq!(left, acl.mode(OWNER) & mode);
             let said = if is_dir { 0o777 } else { 0o666 };
             prop_assert_eq!(now.mode(OWNER) & said, left & said);
-            let user = Cred { uid, gid: 51, groups: Arc::new([52]) };
-            prop_assert_eq!(now.allowed(&user, OWNER) & !acl.allowed(&user, OWNER) & (R | X | mask::DELETE), 0);
+            prop_assert_eq!(now.allowed(&user, OWNER) & !acl.allowed(&user, OWNER), 0);
+            let over = rights_of(said & !mode >> 3 & 7, is_dir);
+            for (k, m, who) in now.effective() {
+                prop_assert!(k == kind::DENIED || class(who, OWNER).is_some() || m & over == 0);
+            }
         }
     }
 }

@@ -58,7 +58,7 @@ impl Kept {
         }
         // A program of Windows is run without a bit: only where that bit was changed it says something.
         let said = if is_dir { 0o777 } else { 0o666 | (mode ^ self.mode) & 0o111 };
-        Cow::Owned(acl.with_mode(&Change { owner, is_dir, mode, said, named: mode >> 3 & 7 }))
+        Cow::Owned(acl.with_mode(&Change { owner, is_dir, mode, said }))
     }
 
     /// The record.
