@@ -16,8 +16,6 @@ pub const REQUESTS_IN_WORK_MAX: usize = 128;
 pub const REQUESTS_IN_WORK: &str = "requests-in-work";
 /// Requests that the serve loop starts before it lets other tasks of the runtime run.
 pub const REQUESTS_PER_TURN: usize = 64;
-/// Bytes of replies after which it does so too: each byte was copied before, by the same thread.
-pub const REPLIES_PER_TURN: usize = 2 << 20;
 
 /// Fragments of one record on a byte stream (RFC 5531 section 11): some libraries cut every 4,000 bytes.
 pub const RECORD_FRAGMENTS_MAX: usize = 2048;

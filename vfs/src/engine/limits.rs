@@ -12,17 +12,15 @@ pub const LONG_THREADS: usize = 16;
 /// Jobs that may wait for a thread. Clients' requests are bounded by credits and slots before they get here.
 pub const QUEUE_MAX: usize = 8192;
 
-/// Up to this many bytes a read is tried in place with `RWF_NOWAIT`; larger ones go to a thread at once, so that nobody else
-/// waits for them. In place, the buffer is sent by the processor that filled it, and the next read finds it in that processor's
-/// cache: for 1 MiB the server needs a third less CPU time than with a thread that fills another buffer meanwhile, where the
-/// congestion control does not pace what is sent.
-pub const READ_IN_PLACE_MAX: usize = 1 << 20;
+/// Up to this many bytes a read is tried in place with `RWF_NOWAIT`; larger ones go to a thread at once, so that one
+/// connection's bulk reads are copied on one processor while its replies leave by another.
+const READ_IN_PLACE_MAX: usize = 64 << 10;
 /// Up to this many bytes a write is tried in place with `RWF_NOWAIT`; larger ones go to a thread at once, so that the
 /// next request is received meanwhile: new pages cost several times the copy.
 const WRITE_IN_PLACE_MAX: usize = 64 << 10;
-/// The same where there is one processor: nothing is received meanwhile, and the way to a thread and back costs as much as a
-/// small transfer.
-const WRITE_IN_PLACE_MAX_ALONE: usize = 1 << 20;
+/// The same for both where there is one processor: nothing is copied meanwhile, and the way to a thread and back costs as
+/// much as a small transfer.
+const ALONE_IN_PLACE_MAX: usize = 1 << 20;
 
 /// Processors that this process may use.
 pub fn processors() -> usize {
@@ -30,9 +28,14 @@ pub fn processors() -> usize {
     *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, NonZero::get))
 }
 
+/// Up to this many bytes a read is tried in place.
+pub fn read_in_place_max() -> usize {
+    if processors() == 1 { ALONE_IN_PLACE_MAX } else { READ_IN_PLACE_MAX }
+}
+
 /// Up to this many bytes a write is tried in place.
 pub fn write_in_place_max() -> usize {
-    if processors() == 1 { WRITE_IN_PLACE_MAX_ALONE } else { WRITE_IN_PLACE_MAX }
+    if processors() == 1 { ALONE_IN_PLACE_MAX } else { WRITE_IN_PLACE_MAX }
 }
 
 /// A copy inside the volume does at most this much before it answers.

@@ -19,7 +19,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::backend::ReadInto;
-use crate::engine::limits::{READ_IN_PLACE_MAX, write_in_place_max};
+use crate::engine::limits::{read_in_place_max, write_in_place_max};
 use crate::engine::threads;
 use crate::error::{VfsError, VfsResult};
 use crate::types::*;
@@ -112,7 +112,7 @@ impl LocalNode {
         let mut n = 0;
         if let Some(flags) = self.flags_in_place(&self.volume.no_nowait_read) {
             let some;
-            (bufs, some) = if count <= READ_IN_PLACE_MAX {
+            (bufs, some) = if count <= read_in_place_max() {
                 let some = read_in_place(&fd, at, &mut bufs, count, flags);
                 (bufs, some)
             } else {

@@ -347,7 +347,6 @@ fn table_of_the_machine(peer: &str) -> Result<String> {
         "unknown".into()
     };
     let kernel = read("/proc/sys/kernel/osrelease");
-    let congestion = read("/proc/sys/net/ipv4/tcp_congestion_control");
     Ok(format!(
         "| | |\n|---|---|\n\
          | date | {date} |\n\
@@ -356,12 +355,10 @@ fn table_of_the_machine(peer: &str) -> Result<String> {
          | processor | {cpu}, {cores} cores |\n\
          | memory | {memory} |\n\
          | kernel | {kernel} |\n\
-         | congestion control | {congestion}; reno where headgate sends within one machine |\n\
          | load at the start | {load} |\n",
         date = date.trim(),
         commit = commit.trim(),
         kernel = kernel.trim(),
-        congestion = congestion.trim(),
     ))
 }
 
