@@ -1,8 +1,8 @@
-//! The systemd unit under its own restrictions: the clean root is booted by systemd-nspawn, with a network of its own, so that systemd as
-//! process 1 starts the installed service as it would on any host.
+//! The systemd unit under its own restrictions: the clean root is booted by systemd-nspawn, with a network of its own, so that
+//! systemd as process 1 starts the installed service as it would on any host.
 //!
-//! A service of its own, [`JOB`], looks at the process and uses it by other people's clients (smbclient, libnfs) and by RDMA, reloads
-//! it, kills it, stops it, and turns the machine off. Its last line says that it came to its end.
+//! A service of its own, [`JOB`], looks at the process and uses it by other people's clients (smbclient, libnfs) and by RDMA,
+//! reloads it, kills it, stops it, and turns the machine off. Its last line says that it came to its end.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
