@@ -230,7 +230,12 @@ fn decode_attributes(r: &mut Reader<'_>) -> XdrResult<Attributes> {
         return Err(XdrError::BadValue);
     }
     let _length = r.count(ATTRIBUTES_MAX)?;
-    Ok(Attributes { change: r.u64()?, size: r.u64()? })
+    let (change, size) = (r.u64()?, r.u64()?);
+    // Others are told it as the size of the file: no file is larger (`off_t`, and EndOfFile of MS-FSCC 2.4.13, are signed).
+    if i64::try_from(size).is_err() {
+        return Err(XdrError::BadValue);
+    }
+    Ok(Attributes { change, size })
 }
 
 #[cfg(test)]
@@ -276,6 +281,10 @@ mod tests {
         assert_eq!(said(&[1, 0b11_1000, 20, 1, 2, 3, 4, 5]), Ok(Ok(Said::Attributes(attributes))));
         assert_eq!(said(&[1, 0b1_1010, 20, 2, 1, 2, 3, 4]), Err(XdrError::BadValue));
         assert_eq!(said(&[1, 0b1_1000, 257, 1, 2, 3, 4]), Err(XdrError::TooLong));
+        let largest = [1, 0b1_1000, 16, 1, 2, u32::MAX >> 1, u32::MAX];
+        assert!(matches!(said(&largest), Ok(Ok(Said::Attributes(_)))));
+        let larger_than_any_file = [1, 0b1_1000, 16, 1, 2, 1 << 31, 0];
+        assert_eq!(said(&larger_than_any_file), Err(XdrError::BadValue));
         assert_eq!(said(&all[..5]), Err(XdrError::Short));
         let refused = outcome(&[&[2][..], &SEQUENCE_OK, &[OP_CB_GETATTR, 10_001]].concat());
         assert_eq!(refused, Ok(Err(Failed::Refused(Status::BadHandle))));
