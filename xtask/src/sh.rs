@@ -31,9 +31,9 @@ impl Tally {
         }
     }
 
-    /// Counts a failure and says it.
+    /// Counts a failure and says it, whole. What is run again may yet be forgotten: only [`Tally::report`] says FAILED.
     pub(crate) fn fail(&mut self, what: String) {
-        println!("FAILED {what}");
+        println!("not ok {what}");
         self.failures.push(what);
     }
 
@@ -43,9 +43,12 @@ impl Tally {
         self.failures.extend(other.failures);
     }
 
-    /// Prints the closing line.
+    /// Prints what failed, a line each, and the closing line.
     pub(crate) fn report(&self, tier: Option<&str>) -> Outcome {
         let tier = tier.map(|t| format!("{t}: ")).unwrap_or_default();
+        for failure in &self.failures {
+            println!("FAILED {tier}{}", failure.lines().next().unwrap_or_default());
+        }
         println!("{tier}{} passed, {} failed", self.passed, self.failures.len());
         if self.failures.is_empty() { Outcome::Passed } else { Outcome::Failed }
     }

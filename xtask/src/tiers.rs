@@ -25,6 +25,7 @@ pub(crate) fn test(args: &[String]) -> Result<Outcome> {
     let names: Vec<&str> = asked.tiers.iter().map(String::as_str).collect();
     packages::install(&names)?;
     let mut outcome = Outcome::Passed;
+    let mut tallies = Vec::new();
     for tier in &names {
         let began = Instant::now();
         println!("== {tier}");
@@ -39,6 +40,14 @@ pub(crate) fn test(args: &[String]) -> Result<Outcome> {
         println!("   {tier} took {:.0} s", began.elapsed().as_secs_f64());
         if tally.report(Some(tier)) == Outcome::Failed {
             outcome = Outcome::Failed;
+        }
+        tallies.push((*tier, tally));
+    }
+    if tallies.len() > 1 {
+        // An hour of output lies above: whoever reads only its end must see how each went.
+        println!("== all tiers");
+        for (tier, tally) in &tallies {
+            tally.report(Some(tier));
         }
     }
     Ok(outcome)
