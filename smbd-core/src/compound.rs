@@ -25,6 +25,7 @@ use crate::cx::{Answer, Cx};
 use crate::limits::{ASYNC_MAX, CHAIN_MAX, CREDIT_BYTES, CREDITS_BEFORE_LOGON_MAX, CREDITS_MAX};
 use crate::server::Core;
 use crate::status::Status;
+use crate::underway::Guard;
 use crate::violation::{Fatal, Violation};
 use crate::wire::file_id::FileId;
 use crate::wire::header::PROTOCOL_ID;
@@ -46,11 +47,19 @@ struct Shared {
     apart: bool,
     /// Set by [`pend`], taken by [`Call`].
     interim: Option<Reply>,
+    /// Dropped when what was answered so far is on its way.
+    until_answered: Vec<Guard>,
 }
 
 impl Slot {
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The answers are on their way, or are the next thing that the caller, the serve loop, does with the connection.
+    fn answered(&self) {
+        let guards = std::mem::take(&mut self.lock().until_answered);
+        drop(guards);
     }
 }
 
@@ -67,6 +76,7 @@ impl Future for Call {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(work) = self.work.as_mut() else { return Poll::Ready(None) };
         if let Poll::Ready(reply) = work.as_mut().poll(cx) {
+            self.slot.answered();
             return Poll::Ready(reply);
         }
         let interim = {
@@ -77,12 +87,14 @@ impl Future for Call {
         };
         match (interim, self.work.take()) {
             (Some(interim), Some(work)) => {
-                let conn = self.conn.clone();
+                self.slot.answered();
+                let (conn, slot) = (self.conn.clone(), self.slot.clone());
                 tokio::spawn(async move {
                     if let Some(reply) = work.await {
                         // Nobody is there to hear it when the connection is gone.
                         let _ = conn.push(reply).await;
                     }
+                    slot.answered();
                 });
                 Poll::Ready(Some(interim))
             }
@@ -382,10 +394,18 @@ pub(crate) async fn pend(cx: &Cx) -> Result<(), Status> {
     };
     match pushed {
         // A connection that is gone tells the request so by its status.
-        Some(reply) => drop(cx.conn.push(reply).await),
+        Some(reply) => {
+            let _ = cx.conn.push(reply).await;
+            cx.slot.answered();
+        }
         None => yield_once().await,
     }
     Ok(())
+}
+
+/// See [`Cx::until_answered`].
+pub(crate) fn until_answered(cx: &Cx, guard: Guard) {
+    cx.slot.lock().until_answered.push(guard);
 }
 
 /// Lets [`Call`] look at its slot.

@@ -22,6 +22,7 @@ use crate::server::Core;
 use crate::session::{Channel, Session};
 use crate::status::Status;
 use crate::tree::Tree;
+use crate::underway::Guard;
 use crate::wire::file_id::FileId;
 use crate::wire::{Command, Flags, HEADER_LEN, Header, Malformed};
 
@@ -223,6 +224,11 @@ impl Cx {
     /// last. An error when too many requests of this connection wait.
     pub async fn pend(&self) -> Result<(), Status> {
         crate::compound::pend(self).await
+    }
+
+    /// Keeps `guard` until the answer of this command is on its way.
+    pub(crate) fn until_answered(&self, guard: Guard) {
+        crate::compound::until_answered(self, guard);
     }
 
     /// The client was told that the answer takes a while.

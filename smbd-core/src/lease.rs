@@ -6,12 +6,16 @@
 //! ([`request`]). A break of [`state`] becomes a notice on a live connection of its session, with a task that overrules the
 //! holder when its time is over.
 //!
+//! A client learns of a right and of its end in this order: the notice waits until the CREATE that told of the right has been
+//! answered. And a CREATE waits while the WRITE caching of its lease is being taken back ([`given_back`]): Linux (fs/smb/client,
+//! `cifs_new_fileinfo`) drops the locks that it has kept to itself and was about to send when an open is answered in between.
+//!
 //! *Memory.* One lease per key in use; it goes with its last open.
 //!
 //! *Errors.* STATUS_INVALID_PARAMETER for a key that is another file's already (MS-SMB2 section 3.3.5.9.8).
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -19,15 +23,15 @@ use dashmap::DashMap;
 use state::{
     Break, Caching, ClientId, HolderId, Kind, Lease as Standing, NodeId, Party, Stage, Who,
 };
-use tokio::sync::Notify;
 use vfs::backend::BoxFuture;
-use vfs::keeper::Recall;
+use vfs::keeper::{Patience, Recall};
 use vfs::namespace::Namespace;
 
 use crate::cx::Cx;
 use crate::open::Open;
 use crate::server::Core;
 use crate::status::Status;
+use crate::underway::{Guard, UnderWay};
 use crate::wire::Command;
 use crate::wire::context::{Lease as Context, LeaseV2, lease_flag};
 use crate::wire::create::oplock;
@@ -38,6 +42,11 @@ type Guid = [u8; 16];
 
 /// Long enough for an answer that is ready to reach the socket.
 const AFTER_THE_ANSWER: Duration = Duration::from_millis(2);
+/// A notice waits no longer than this for the answer to a CREATE. Windows tells a new right from an old one by its epoch.
+const ANSWERS_MAX: Duration = Duration::from_secs(1);
+/// A CREATE waits no longer than this for a client that gives back WRITE caching and writes nothing: one that does not do so before
+/// its CREATE is answered must not lose what it caches.
+const IDLE_MAX: Duration = Duration::from_secs(1);
 
 fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
@@ -93,6 +102,8 @@ pub struct Lease {
     pub party: Party,
     version_2: bool,
     inner: Mutex<Inner>,
+    /// Answers that tell of it.
+    answers: Arc<UnderWay>,
 }
 
 #[derive(Default)]
@@ -230,7 +241,11 @@ pub struct OpenCaching {
     parent: OnceLock<ClientId>,
     /// It changed what a listing shows of its file.
     changed: AtomicBool,
-    writes: Writes,
+    /// Its client has sent a LOCK through it.
+    locks: AtomicBool,
+    writes: Arc<UnderWay>,
+    /// Answers that tell of its oplock.
+    answers: Arc<UnderWay>,
 }
 
 impl OpenCaching {
@@ -250,47 +265,20 @@ impl OpenCaching {
         self.changed.store(true, Ordering::Relaxed);
     }
 
-    /// A write or a change of the size begins; it is over when the value is dropped. Call it before the first wait of the command:
-    /// what the client sends afterwards on this connection finds it.
-    pub fn writing(&self) -> Writing<'_> {
-        self.writes.under_way.fetch_add(1, Ordering::AcqRel);
-        Writing(&self.writes)
+    /// A LOCK came through it.
+    pub(crate) fn note_lock(&self) {
+        self.locks.store(true, Ordering::Relaxed);
     }
 
-    /// No write is under way.
-    async fn settled(&self) {
-        loop {
-            let over = self.writes.over.notified();
-            tokio::pin!(over);
-            // Registered before the count is read, so that no end is missed.
-            over.as_mut().enable();
-            if self.writes.under_way.load(Ordering::Acquire) == 0 {
-                return;
-            }
-            over.await;
-        }
+    /// A write or a change of the size begins; it is over when the value is dropped. Call it before the first wait of the command:
+    /// what the client sends afterwards on this connection finds it.
+    pub(crate) fn writing(&self) -> Guard {
+        self.writes.begin()
     }
 
     /// See [`vfs::namespace::Door::from_parent`].
     pub fn parent(&self) -> Option<ClientId> {
         self.parent.get().copied()
-    }
-}
-
-#[derive(Default)]
-struct Writes {
-    under_way: AtomicUsize,
-    over: Notify,
-}
-
-/// See [`OpenCaching::writing`].
-pub struct Writing<'a>(&'a Writes);
-
-impl Drop for Writing<'_> {
-    fn drop(&mut self) {
-        if self.0.under_way.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.over.notify_waiters();
-        }
     }
 }
 
@@ -359,6 +347,7 @@ pub(crate) fn claim_for(
             party: party(table.key()),
             version_2: epoch.is_some(),
             inner: Mutex::new(Inner { epoch: epoch.unwrap_or(0), ..Inner::default() }),
+            answers: Arc::default(),
         };
         Entry { lease: Arc::new(lease), claims: 0 }
     });
@@ -395,6 +384,7 @@ pub(crate) fn request(
         }
         locked(&lease.inner).opens.push(Arc::downgrade(open));
         lease.party.lease.hold();
+        cx.until_answered(lease.answers.begin());
         let told = request_lease(cx, open, &lease, context);
         if told.state != 0 {
             keeper.mind(file);
@@ -406,6 +396,7 @@ pub(crate) fn request(
         return (oplock::NONE, None);
     }
     own_oplock(&cx.server, open);
+    cx.until_answered(open.caching.answers.begin());
     let held = keeper.state().cache(node, &open.party, Kind::Oplock, want, cx.server.now());
     if held.rights.is_none() {
         cx.server.leases.owners.remove(&open.party.holder);
@@ -415,12 +406,64 @@ pub(crate) fn request(
     (to_level(held.rights), None)
 }
 
+/// Before CREATE asks for the caching of an open whose lease is just losing WRITE: waits until the client has given it back, for as
+/// long as it writes.
+pub(crate) async fn given_back(cx: &Cx, open: &Open) {
+    let Some(lease) = open.caching.lease() else { return };
+    let keeper = cx.server.namespace.keeper();
+    let is_losing = || {
+        let held = keeper.state().held(lease.node, lease.party.holder).unwrap_or_default();
+        held.rights.has(Caching::WRITE)
+            && held.breaking_to.is_some_and(|to| !to.has(Caching::WRITE))
+    };
+    if !is_losing() {
+        return;
+    }
+    // Where it cannot be said, it is waited for all the same: in the middle of a chain.
+    let _ = cx.begin().await;
+    let written = || lease.opens().iter().map(|o| o.caching.writes.begun()).sum::<u64>();
+    let wait = async {
+        loop {
+            let before = written();
+            let given = async {
+                loop {
+                    let returned = keeper.returned();
+                    tokio::pin!(returned);
+                    returned.as_mut().enable();
+                    if !is_losing() {
+                        return;
+                    }
+                    returned.await;
+                }
+            };
+            if tokio::time::timeout(IDLE_MAX, given).await.is_ok() || written() == before {
+                return;
+            }
+        }
+    };
+    // The file is open; to cancel comes too late.
+    let _ = cx.or_cancelled(wait).await;
+}
+
+/// A lease that has opens already may be widened to WRITE for this one. A client with WRITE keeps its locks to itself: one that has
+/// just sent a LOCK through an older open must not be told so meanwhile, or two of its processes have the same range, one there and
+/// one here. Linux, whose kernel is known by its context of the POSIX extensions, sends the two at the same time (fs/smb/client,
+/// `cifs_setlk` and `cifs_new_fileinfo`).
+fn may_have_write(cx: &Cx, open: &Arc<Open>, lease: &Lease) -> bool {
+    let is_linux = cx.conn.negotiated().is_some_and(|n| n.posix);
+    let older = lease.opens().into_iter().filter(|o| !Arc::ptr_eq(o, open));
+    !older.into_iter().any(|o| is_linux || o.caching.locks.load(Ordering::Relaxed))
+}
+
 fn request_lease(cx: &Cx, open: &Arc<Open>, lease: &Arc<Lease>, asked: &Context) -> Context {
     let table = cx.server.namespace.keeper().state();
     let mut want = from_state(asked.state).grantable();
     if open.is_dir() {
         // MS-SMB2 section 3.3.5.9.8: only version 2 knows directories, whose contents nobody writes.
         want = if lease.version_2 { want.without(Caching::WRITE) } else { Caching::NONE };
+    }
+    if !may_have_write(cx, open, lease) {
+        want = want.without(Caching::WRITE).grantable();
     }
     // One lock over the grant and its epoch, so that a break that comes at once counts after it.
     let mut inner = locked(&lease.inner);
@@ -444,6 +487,14 @@ fn request_lease(cx: &Cx, open: &Arc<Open>, lease: &Arc<Lease>, asked: &Context)
         }
         LeaseV2 { parent: inner.parent.unwrap_or_default(), epoch: inner.epoch }
     });
+    tracing::debug!(
+        open = open.id.volatile,
+        holder = lease.party.holder.0,
+        ?want,
+        ?held,
+        epoch = inner.epoch,
+        "lease"
+    );
     Context { key: lease.key, state: to_state(held.rights), flags, v2 }
 }
 
@@ -564,15 +615,16 @@ fn opens_of(core: &Core, holder: HolderId) -> Vec<Arc<Open>> {
     }
 }
 
-/// The notice of a break, and whom it is for. The steps of one break have one epoch, that of the `first`.
-fn notice(core: &Core, what: &Break, first: bool) -> Option<(To, Vec<u8>)> {
+/// The notice of a break, whom it is for, and the answers that must come before. The steps of one break have one epoch, that of the
+/// `first`.
+fn notice(core: &Core, what: &Break, first: bool) -> Option<(To, Vec<u8>, Arc<UnderWay>)> {
     // No owner: just closed, which gives back more than was asked for.
     let owner = core.leases.owners.get(&what.holder)?;
     Some(match owner.value() {
         Owner::Oplock(open) => {
             let open = open.upgrade()?;
             let notice = Oplock { level: to_level(what.to), file: open.id };
-            (To::Session(open.session_id()), notice.emit())
+            (To::Session(open.session_id()), notice.emit(), open.caching.answers.clone())
         }
         Owner::Lease(lease) => {
             let mut inner = locked(&lease.inner);
@@ -584,7 +636,7 @@ fn notice(core: &Core, what: &Break, first: bool) -> Option<(To, Vec<u8>)> {
                 from: to_state(what.from),
                 to: to_state(what.to),
             };
-            (To::Client(lease.client), notice.emit())
+            (To::Client(lease.client), notice.emit(), lease.answers.clone())
         }
     })
 }
@@ -592,9 +644,15 @@ fn notice(core: &Core, what: &Break, first: bool) -> Option<(To, Vec<u8>)> {
 /// Sends the notice of a break. Called by [`state`]'s keeper in the order of the breaks; the notice is composed here, so that
 /// epochs follow that order too.
 fn tell(core: &Arc<Core>, what: &Break, first: bool) {
-    let Some((to, body)) = notice(core, what, first) else { return };
+    let Some((to, body, answers)) = notice(core, what, first) else { return };
+    tracing::debug!(?what, "break notice");
     let (core, what) = (core.clone(), *what);
     tokio::spawn(async move {
+        if !answers.is_settled() {
+            // Windows is not confused by the other order, and a connection that takes no answers takes no notice either.
+            let _ = tokio::time::timeout(ANSWERS_MAX, answers.settled()).await;
+            tokio::time::sleep(AFTER_THE_ANSWER).await;
+        }
         if send(&core, to, &body).await {
             core.leases.counters.notices.fetch_add(1, Ordering::Relaxed);
         } else {
@@ -625,7 +683,7 @@ pub(crate) fn tell_again(core: &Arc<Core>, open: &Open) {
     let Some(to) = held.breaking_to else { return };
     let (stage, deadline, from) = (Stage::Started, core.now(), held.rights);
     let what = Break { node, holder, client, kind, from, to, stage, deadline };
-    let Some((to, body)) = notice(core, &what, false) else { return };
+    let Some((to, body, _)) = notice(core, &what, false) else { return };
     let core = core.clone();
     tokio::spawn(async move {
         tokio::time::sleep(AFTER_THE_ANSWER).await;
@@ -665,7 +723,7 @@ pub(crate) async fn settled(core: &Core, opens: &[Arc<Open>]) {
     let wait = Duration::from_millis(core.namespace.keeper().state().deadlines().wait_ms());
     let all = async {
         for open in opens {
-            open.caching.settled().await;
+            open.caching.writes.settled().await;
         }
     };
     // Past this the break was decided without the client.
@@ -675,6 +733,7 @@ pub(crate) async fn settled(core: &Core, opens: &[Arc<Open>]) {
 /// Acknowledges a break by its holder. Whoever waited goes on at once; a further step of the break is told a moment later, so
 /// that the client has the answer to its acknowledgement before.
 pub(crate) fn acknowledge(core: &Arc<Core>, node: NodeId, holder: HolderId, to: Caching) {
+    tracing::debug!(?node, holder = holder.0, ?to, "break acknowledged");
     if let Some(next) = core.namespace.keeper().acknowledged(node, holder, to) {
         let core = core.clone();
         tokio::spawn(async move {

@@ -37,6 +37,7 @@ pub mod session;
 pub mod settings;
 pub mod status;
 pub mod tree;
+mod underway;
 pub mod users;
 pub mod violation;
 pub mod wire;

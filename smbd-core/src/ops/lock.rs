@@ -33,13 +33,14 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
         return Ok(Answer::ok(Response.emit()));
     }
     open.check(access::READ_DATA | access::WRITE_DATA)?;
-    if request.locks.iter().any(|l| l.flags & flag::UNLOCK != 0)
-        && request.locks[0].flags & flag::UNLOCK != 0
-    {
-        unlock(cx, &open, node, &request.locks)?;
+    open.caching.note_lock();
+    let done = if request.locks[0].flags & flag::UNLOCK != 0 {
+        unlock(cx, &open, node, &request.locks)
     } else {
-        lock(cx, &open, node, &request.locks).await?;
-    }
+        lock(cx, &open, node, &request.locks).await
+    };
+    tracing::debug!(open = open.id.volatile, ?node, locks = ?request.locks, ?done, "LOCK");
+    done?;
     if let Some(slot) = numbered {
         open.lock_sequences.done(slot, request.sequence_number);
     }

@@ -213,9 +213,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::cifs("cifs-multichannel", "3.1.1", "tcp")
         .jobs("multichannel")
         .options("multichannel,max_channels=4"),
-    // The job `threeways` only by name (`--jobs=threeways`): in about one run of five a LOCK of the kernel's SMB client ends with
-    // EIO over SMB Direct, and never by TCP. Why is not known.
-    Scenario::cifs("mixed-rdma", "3.1.1", "rdma").jobs("mixed"),
+    Scenario::cifs("mixed-rdma", "3.1.1", "rdma").jobs("mixed,threeways"),
     Scenario::cifs("mixed-tcp", "3.1.1", "tcp").jobs("mixed,threeways"),
     Scenario::new("container-v4.1-rdma", "4.1", "rdma")
         .trouble("stop-container")

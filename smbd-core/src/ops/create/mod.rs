@@ -203,6 +203,7 @@ async fn answer(
             if action != action::OPENED && attr.kind == Kind::File {
                 open.extra.reserve(asked.allocation_size.unwrap_or(0));
             }
+            lease::given_back(cx, &open).await;
             let (level, context) =
                 lease::request(cx, &open, request.oplock_level, asked.lease.as_ref());
             told.lease = context;

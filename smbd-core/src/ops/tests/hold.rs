@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use rdma_transport::channel::RemoteSeg;
 
 use super::data::{RDMA, writing};
-use crate::kit::{Client, Kit};
+use crate::kit::{Answered, Client, Kit};
 use crate::open::FileId;
 use crate::status::Status;
-use crate::wire::context::{DurableV2, Lease, LeaseV2, ReconnectV2};
+use crate::wire::context::{DurableV2, Lease, LeaseV2, ReconnectV2, Told, lease_flag};
 use crate::wire::create::{Context, Disposition, oplock};
 use crate::wire::lock::{Element, Request, flag};
 use crate::wire::negotiate::Dialect;
@@ -51,6 +51,9 @@ async fn locks_that_make_no_sense_are_refused_and_leave_what_the_specification_l
     assert_eq!(lock(&c, unknown, &[(0, 1, ALONE)]).await, Status::FILE_CLOSED);
 }
 
+const READ: u32 = 1;
+const WRITE: u32 = 4;
+
 fn lease(key: u8, state: u32) -> Context<'static> {
     let v2 = Some(LeaseV2 { parent: [0; 16], epoch: 7 });
     Lease { key: [key; 16], state, flags: 0, v2 }.context()
@@ -75,7 +78,6 @@ async fn acknowledge(c: &Client, key: u8, state: u32) -> Status {
 /// MS-SMB2 sections 3.3.5.9.8 and 3.3.5.22.2.
 #[tokio::test]
 async fn a_lease_is_of_one_file_and_acknowledged_only_while_it_breaks() {
-    const READ: u32 = 1;
     let kit = Kit::new();
     crate::lease::attach(&kit.core);
     let c = kit.client();
@@ -98,14 +100,86 @@ async fn a_lease_is_of_one_file_and_acknowledged_only_while_it_breaks() {
     assert_eq!(c.close(second).await, Status::SUCCESS);
 }
 
+/// One client holds READ and WRITE of a file that another is about to open, and opens it again: nobody has an answer yet.
+async fn opened_while_it_breaks(c: &Client, other: &Client) {
+    let file = leased(c, "f", 1, READ | WRITE).await.unwrap();
+    assert_eq!(lock(c, file, &[(0, 1, ALONE)]).await, Status::SUCCESS);
+    let opened = other.create("f", |r| r.disposition = Disposition::Open as u32).await;
+    assert_eq!(opened.unwrap_err(), Status::PENDING);
+    let told = c.pushed().await;
+    let notice = oplock_break::Response::parse(&told.message).unwrap();
+    let oplock_break::Response::LeaseNotice(n) = notice else { panic!("{notice:?}") };
+    assert_eq!((n.from, n.to, n.acknowledge), (READ | WRITE, READ, true));
+    assert_eq!(leased(c, "f", 1, READ | WRITE).await, Err(Status::PENDING));
+}
+
+/// The state and the flags of the lease that the answer to a CREATE tells of.
+fn granted(answer: Answered) -> (u32, u32) {
+    let answer = answer.ok().unwrap();
+    let response = create::Response::parse(&answer.message).unwrap();
+    let lease = Told::parse(&response.contexts).unwrap().lease.unwrap();
+    (lease.state, lease.flags)
+}
+
+/// Linux drops the locks that it has kept to itself when an open is answered before it has sent them.
+#[tokio::test]
+async fn an_open_under_a_lease_that_loses_write_waits_for_its_acknowledgement() {
+    let kit = Kit::new();
+    crate::lease::attach(&kit.core);
+    let (c, other) = (kit.client(), kit.client());
+    opened_while_it_breaks(&c, &other).await;
+    assert_eq!(acknowledge(&c, 1, READ).await, Status::SUCCESS);
+    // Its first open has sent a LOCK.
+    assert_eq!(granted(c.pushed().await), (READ, 0));
+    assert_eq!(other.pushed().await.status(), Status::SUCCESS);
+}
+
+/// A lease gets WRITE anew with another open, but not where a LOCK may be under way.
+#[tokio::test]
+async fn a_lease_is_not_widened_to_write_beside_an_open_that_locks() {
+    let kit = Kit::new();
+    crate::lease::attach(&kit.core);
+    let c = kit.client();
+    let widened = async |key, name| {
+        let answer = c
+            .create(name, |r| {
+                r.oplock_level = oplock::LEASE;
+                r.contexts = vec![lease(key, READ | WRITE)];
+            })
+            .await
+            .unwrap();
+        Told::parse(&answer.contexts).unwrap().lease.unwrap().state
+    };
+    let quiet = leased(&c, "f", 1, READ).await.unwrap();
+    assert_eq!(widened(1, "f").await, READ | WRITE);
+    assert_eq!(c.close(quiet).await, Status::SUCCESS);
+    let locks = leased(&c, "g", 2, READ).await.unwrap();
+    assert_eq!(lock(&c, locks, &[(0, 1, ALONE)]).await, Status::SUCCESS);
+    assert_eq!(lock(&c, locks, &[(0, 1, flag::UNLOCK)]).await, Status::SUCCESS);
+    assert_eq!(widened(2, "g").await, READ);
+    assert_eq!(c.close(locks).await, Status::SUCCESS);
+    assert_eq!(widened(2, "g").await, READ | WRITE, "the one that locked has gone");
+}
+
+/// Nobody has to acknowledge before its open is answered: MS-SMB2 section 3.3.5.9.8 answers it with what is going on.
+#[tokio::test(start_paused = true)]
+async fn an_open_waits_for_no_client_that_does_nothing() {
+    let kit = Kit::new();
+    crate::lease::attach(&kit.core);
+    let (c, other) = (kit.client(), kit.client());
+    opened_while_it_breaks(&c, &other).await;
+    assert_eq!(granted(c.pushed().await), (READ | WRITE, lease_flag::BREAK_IN_PROGRESS));
+    assert_eq!(acknowledge(&c, 1, READ).await, Status::SUCCESS);
+    assert_eq!(other.pushed().await.status(), Status::SUCCESS);
+}
+
 /// A client that flushes and acknowledges in one breath: whoever waited for it finds what it flushed.
 #[tokio::test]
 async fn an_acknowledgement_does_not_overtake_a_write() {
-    const READ_WRITE: u32 = 1 | 4;
     let kit = Kit::new();
     crate::lease::attach(&kit.core);
     let (c, other) = (kit.client_by(0, Dialect::V311, RDMA), kit.client());
-    let file = leased(&c, "f", 1, READ_WRITE).await.unwrap();
+    let file = leased(&c, "f", 1, READ | WRITE).await.unwrap();
     let descriptors = vec![RemoteSeg { handle: 7, len: 5, offset: 0 }];
     let write = write::Request {
         channel: Some(Channel::RdmaV1),
