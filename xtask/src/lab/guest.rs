@@ -1,5 +1,6 @@
 //! One guest: the lab's kernel run as a program, its console read line by line.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,12 +11,14 @@ use std::time::Duration;
 use super::net::{Net, guest_address, host_address, tap};
 use crate::sh::{Result, Tally, workspace};
 
-/// What a failure says when the guest gives no sign of life on its network. This was added after a guest had hung once: the
-/// gateway had ended its connection for no progress, and the client never came back. User Mode Linux's tap driver is
-/// suspected, which is not proven; whoever meets this often should capture the tap.
+/// What a failure says when the guest gives no sign of life on its network.
 pub(crate) const NETWORK_DEAD: &str = "the guest's network is dead";
 /// Seconds before the end of its time at which a guest that still runs is asked for a sign of life.
 const PROBE_SECONDS: u32 = 20;
+/// User Mode Linux (6.12, arch/um/os-Linux/signal.c) drops the alarm of its clock when that fires while the one before is being
+/// handled, as it does on a machine with more work than processors. Its clock is set for one alarm at a time, so the guest then
+/// stands still for good. An alarm from outside makes it look at its clock again, and is of no effect otherwise.
+const ALARM: Duration = Duration::from_secs(1);
 
 /// What to boot.
 #[derive(Debug)]
@@ -52,11 +55,16 @@ impl Guest<'_> {
         let mut console = Console { label, verbose: self.verbose, ..Console::default() };
         let dead = thread::scope(|scope| {
             let (ended, end) = mpsc::channel::<()>();
+            let started = child.id();
             let probe = scope.spawn(move || {
                 let late = self.seconds_max.saturating_sub(PROBE_SECONDS);
-                let timed_out = mpsc::RecvTimeoutError::Timeout;
-                end.recv_timeout(Duration::from_secs(late.into())) == Err(timed_out)
-                    && !self.taps.first().is_none_or(|n| self.net.answers(*n))
+                for _ in 0..late {
+                    if end.recv_timeout(ALARM) != Err(mpsc::RecvTimeoutError::Timeout) {
+                        return false;
+                    }
+                    alarm(started, self.kernel);
+                }
+                !self.taps.first().is_none_or(|n| self.net.answers(*n))
             });
             for line in BufReader::new(stdout).split(b'\n') {
                 let line = line.map_err(|e| format!("console: {e}"))?;
@@ -108,6 +116,36 @@ impl Guest<'_> {
         command.args(self.env.iter().map(|(name, value)| format!("{name}={value}")));
         command
     }
+}
+
+/// Sends an alarm to the guest's kernel: the first of `started` and its only descendants that runs this program.
+fn alarm(started: u32, kernel: &Path) {
+    let mut at = started;
+    loop {
+        match fs::read_link(format!("/proc/{at}/exe")) {
+            Ok(program) if program == kernel => break,
+            Ok(_) => {}
+            // It has just ended.
+            Err(_) => return,
+        }
+        let children = fs::read_to_string(format!("/proc/{at}/task/{at}/children"));
+        let only = children.ok().and_then(|c| c.split(' ').next()?.parse().ok());
+        let Some(child) = only else { return };
+        at = child;
+    }
+    if catches_alarms(at) {
+        let pid = at.to_string();
+        let _ = Command::new("kill").args(["-ALRM", &pid]).stderr(Stdio::null()).status();
+    }
+}
+
+/// A process that is to get SIGALRM expects it; others end of it, as the kernel does early at its boot.
+fn catches_alarms(pid: u32) -> bool {
+    const SIGALRM: u32 = 14;
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    caught.is_some_and(|mask| mask & 1 << (SIGALRM - 1) != 0)
 }
 
 /// Reads the console's lines; tests/lab/guest/lab.py says which of them mean something.
@@ -202,6 +240,14 @@ mod tests {
         assert_eq!(read(&["GUEST_EXIT=0"]).failures.len(), 1);
         assert_eq!(read(&["ok a", "GUEST_EXIT=3"]).failures.len(), 1);
         assert_eq!(read(&["ok a", "GUEST_EXIT=0"]).failures.len(), 0);
+    }
+
+    #[test]
+    fn only_who_expects_an_alarm_gets_one() {
+        // This program has no handler for it, and the others are no processes.
+        for pid in [std::process::id(), 0, u32::MAX] {
+            assert!(!catches_alarms(pid), "{pid}");
+        }
     }
 
     #[test]
