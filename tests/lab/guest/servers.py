@@ -13,7 +13,7 @@ import share
 from lab import ENV, must_equal, run
 
 FOLDER = "/data"
-ADDRESS = "10.88.0.1"
+ADDRESS = ENV.get("SERVER", "10.88.0.1")
 # The kernel's NFS server, where it stands beside the gateway.
 PEER_FOLDER = "/peer"
 PEER_PORT = "20049"
@@ -31,6 +31,9 @@ def is_here():
 
 def netdev():
     """The device towards the server. RDMA over the loopback device is refused by the client, over a dummy it is not."""
+    if "ROUTER" in ENV:  # The way to the other guest; the server's address is that of a tap.
+        run("ip", "route", "add", "10.77.0.0/16", "via", ENV["ROUTER"])
+        return "vec0"
     if not is_here():
         return "vec0"
     run("ip", "link", "add", "here", "type", "dummy")

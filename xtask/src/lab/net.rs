@@ -42,6 +42,11 @@ impl Net {
         output(&all).map(drop)
     }
 
+    /// Lets guests reach each other through the namespace.
+    pub(crate) fn forward(&self) -> Result<()> {
+        self.output(&["sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward"]).map(drop)
+    }
+
     /// Runs it in the namespace; what it printed.
     pub(crate) fn output(&self, words: &[&str]) -> Result<String> {
         output(&[&["ip", "netns", "exec", &self.name], words].concat())

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::Lab;
 use super::counters::Counters;
 use super::gateway::{self, Gateway};
 use super::guest::Guest;
-use super::net::{FIRST_GUEST, Net, SECOND_GUEST};
+use super::net::{FIRST_GUEST, Net, SECOND_GUEST, guest_address, host_address};
 use super::scenarios::{Kind, Scenario, Server};
 use super::third::{Capture, NFS_RDMA, SMB_DIRECT, SMB_TCP};
 use crate::sh::{Result, Tally, output};
@@ -38,6 +38,7 @@ impl Place<'_> {
         let tally = match scenario.server {
             Server::Host if scenario.pair => self.two_guests(scenario, &dir)?,
             Server::Host | Server::Container => self.one_guest(scenario, &dir)?,
+            Server::Guest(fs_kind) if scenario.pair => self.far_client(scenario, &dir, fs_kind)?,
             Server::Guest(fs_kind) => self.server_inside(scenario, &dir, "headgate", fs_kind)?,
             Server::Knfsd => self.server_inside(scenario, &dir, "knfsd", "ext4")?,
             Server::Both => self.server_inside(scenario, &dir, "both", "tmpfs")?,
@@ -148,6 +149,52 @@ impl Place<'_> {
         Ok(tally)
     }
 
+    /// The gateway in the first guest, which also is a client of it, and the scenario's jobs in the second guest. The host's
+    /// side of the taps routes between them.
+    fn far_client(&self, scenario: &Scenario, dir: &Path, fs_kind: &str) -> Result<Tally> {
+        self.net.forward()?;
+        let server = guest_address(FIRST_GUEST[0]);
+        let mut near = self.guest(scenario, &FIRST_GUEST[..1], dir, "near")?;
+        let mut far = self.guest(scenario, &SECOND_GUEST, dir, "far")?;
+        for (guest, me, taps) in
+            [(&mut near, "a", &FIRST_GUEST[..]), (&mut far, "b", &SECOND_GUEST)]
+        {
+            guest.env.extend([
+                ("ME", me.into()),
+                ("MEET", scenario.name.into()),
+                ("SERVER", server.clone()),
+                ("ROUTER", host_address(taps[0])),
+            ]);
+        }
+        near.memory = "2G";
+        let beside = if scenario.jobs.contains("pair") { "pair" } else { "" };
+        near.env.retain(|(name, _)| *name != "JOBS");
+        near.env.extend([("JOBS", beside.into()), ("BACKEND", "headgate".into())]);
+        near.env.push(("FS", fs_kind.into()));
+        fs::copy(gateway::program(), near.scratch.join("headgate"))
+            .map_err(|e| format!("headgate: {e}"))?;
+        let (serves, is_served) = mpsc::channel();
+        let mut tally = thread::scope(|scope| {
+            let near = &near;
+            let first = scope.spawn(move || {
+                near.run(scenario.name, |words| match words {
+                    "serving" => serves.send(()).map_err(|e| e.to_string()),
+                    other => Err(format!("{other}: the server is in a guest")),
+                })
+            });
+            let second = match is_served.recv() {
+                Ok(()) => far.run(scenario.name, |_| Err("the server is in a guest".into())),
+                Err(_) => Err("the first guest served nothing".into()),
+            };
+            let handed = hand_over(&far.scratch, &near.scratch);
+            let mut tally = first.join().map_err(|_| "the first guest's thread broke down")??;
+            tally.add(second?);
+            handed.map(|()| tally)
+        })?;
+        self.judge_inside(scenario, &near, &mut tally);
+        Ok(tally)
+    }
+
     fn server_inside(
         &self,
         scenario: &Scenario,
@@ -195,6 +242,16 @@ impl Place<'_> {
             tally.count(&format!("{label}/gateway-counters"), said);
         }
     }
+}
+
+/// Has the guest with the share compare what the other left there, and end.
+fn hand_over(far: &Path, near: &Path) -> Result<()> {
+    let manifests = far.join("manifests");
+    let moved = match manifests.exists() {
+        true => fs::rename(&manifests, near.join("manifests")),
+        false => Ok(()),
+    };
+    moved.and_then(|()| fs::write(near.join("over"), "")).map_err(|e| format!("over: {e}"))
 }
 
 /// The package excludes Samba's, which other tests use: it is not installed but unpacked, as `ksmbd`.

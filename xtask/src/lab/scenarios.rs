@@ -56,7 +56,7 @@ pub(super) struct Scenario {
     pub(super) provider: &'static str,
     /// What happens to the server in the middle of the guest's copy.
     pub(super) trouble: Option<&'static str>,
-    /// A second guest runs the same at the same time.
+    /// A second guest runs the same at the same time, or is the client of a server in the first.
     pub(super) pair: bool,
     /// The first tap is captured, and decoded afterwards.
     pub(super) captured: bool,
@@ -110,6 +110,11 @@ impl Scenario {
 
     const fn pair(self) -> Scenario {
         Scenario { jobs: "pair", pair: true, ..self }
+    }
+
+    /// The gateway in the first guest, these jobs in the second.
+    const fn far(self, jobs: &'static str) -> Scenario {
+        Scenario { jobs, pair: true, ..self }
     }
 
     const fn trouble(self, words: &'static str) -> Scenario {
@@ -182,6 +187,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::cifs("verbs-siw-smb", "3.1.1", "rdma")
         .jobs("sizes,semantics,smb,smblocks")
         .verbs("siw"),
+    Scenario::new("verbs-rxe-far", "4.2", "rdma").verbs("rxe").far("pair,sizes"),
+    Scenario::cifs("verbs-rxe-far-smb", "3.1.1", "rdma").verbs("rxe").far("sizes,semantics"),
     Scenario::new("pair-v3-tcp", "3", "tcp").pair(),
     Scenario::new("pair-v3-rdma", "3", "rdma").pair(),
     Scenario::new("pair-v4.0-rdma", "4.0", "rdma").pair(),
