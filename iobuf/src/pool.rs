@@ -1,7 +1,6 @@
 //! The pool: three sizes, a limit for each, and a queue that serves accounts in turn when a limit is reached.
 #![allow(unsafe_code)]
 
-use std::alloc::Layout;
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
@@ -126,12 +125,6 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn slab_layout() -> Layout {
-    // Invariant: 2 MiB is a power of two and far below isize::MAX.
-    #[allow(clippy::unwrap_used)]
-    Layout::from_size_align(SLAB, SLAB).unwrap()
-}
-
 impl Class {
     /// A free buffer, growing the pool by a slab when there is none and the limit allows.
     fn take(&mut self) -> Option<NonNull<u8>> {
@@ -139,8 +132,7 @@ impl Class {
             return None;
         }
         if self.free.is_empty() {
-            // SAFETY: the layout has a non-zero size. Zeroed, so that every byte of a slice is initialised.
-            let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(slab_layout()) })?;
+            let base = Slab::take()?;
             self.slabs.push(base);
             for i in (0..SLAB / self.size).rev() {
                 // SAFETY: `i * size` is inside the slab.
@@ -208,9 +200,8 @@ impl Drop for Class {
     fn drop(&mut self) {
         for slab in &self.slabs {
             Slab::around(*slab).tell_freed();
-            // SAFETY: each slab came from `alloc_zeroed` with this layout, and no buffer is out: every one holds the
-            // pool's `Arc`.
-            unsafe { std::alloc::dealloc(slab.as_ptr(), slab_layout()) };
+            // SAFETY: each came from `take`, and no buffer is out: every one holds the pool's `Arc`.
+            unsafe { Slab::give_back(*slab) };
         }
     }
 }

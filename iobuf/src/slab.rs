@@ -1,16 +1,51 @@
 //! The pieces in which pools take memory from the system, for those who register memory with a device as a whole.
+//!
+//! *Operation.* Each is as large as a huge page and aligned to it, and the kernel is asked to back it with one: a device then has
+//! one page to translate instead of 512. *Memory.* Zeroed. *Errors.* Where huge pages are forbidden, or there are none, small
+//! ones serve.
+#![allow(unsafe_code)]
 
+use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError, Weak};
 
-/// Slabs are this large and aligned to it, so that the kernel can back each with one huge page.
+/// Slabs are this large and aligned to it.
 pub(crate) const SLAB: usize = 2 << 20;
 
 /// One slab of a pool: it stays where it is until the pool goes, which no buffer of it outlives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slab(usize);
 
+fn layout() -> Layout {
+    // Invariant: 2 MiB is a power of two and far below isize::MAX.
+    #[allow(clippy::unwrap_used)]
+    Layout::from_size_align(SLAB, SLAB).unwrap()
+}
+
 impl Slab {
+    /// Memory of a new one; `None` where the system has none.
+    pub(crate) fn take() -> Option<NonNull<u8>> {
+        // SAFETY: the layout has a non-zero size.
+        let base = NonNull::new(unsafe { std::alloc::alloc(layout()) })?;
+        // SAFETY: `base` has `SLAB` bytes, which nobody else has seen yet. The advice changes no content and may be refused.
+        // Zeroed after it, which is when the pages come, so that every byte of a slice is initialised.
+        unsafe {
+            libc::madvise(base.as_ptr().cast(), SLAB, libc::MADV_HUGEPAGE);
+            base.as_ptr().write_bytes(0, SLAB);
+        }
+        Some(base)
+    }
+
+    /// Gives it back to the system.
+    ///
+    /// # Safety
+    ///
+    /// It came from [`Slab::take`], and nobody uses it any more.
+    pub(crate) unsafe fn give_back(base: NonNull<u8>) {
+        // SAFETY: as the caller says; `take` used the same layout.
+        unsafe { std::alloc::dealloc(base.as_ptr(), layout()) };
+    }
+
     /// The slab that this memory of a pool lies in.
     pub(crate) fn around(memory: NonNull<u8>) -> Self {
         Self(memory.addr().get() & !(SLAB - 1))
@@ -81,6 +116,33 @@ mod tests {
         assert!(!seen.0.lock().unwrap().contains(&slab), "a view keeps all of the pool");
         drop(view);
         assert!(seen.0.lock().unwrap().contains(&slab));
+    }
+
+    /// The kernel's flags of the mapping that holds this address (`VmFlags` of proc_pid_smaps(5)).
+    fn kernel_flags(address: usize) -> Option<String> {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut is_here = false;
+        for line in smaps.lines() {
+            let first = line.split(' ').next().unwrap();
+            if let Some((from, to)) = first.split_once('-') {
+                let at = |hex| usize::from_str_radix(hex, 16).unwrap();
+                is_here = (at(from)..at(to)).contains(&address);
+            }
+            if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| is_here) {
+                return Some(flags.to_owned());
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn the_kernel_is_asked_for_huge_pages_and_does_without() {
+        let pool = Pool::new(PoolLimits { buffers_max: [4; 3] });
+        let mut buf = pool.try_get(1 << 20).unwrap();
+        assert!(buf.whole_mut().iter().all(|b| *b == 0), "it comes zeroed");
+        let flags = kernel_flags(buf.slab().unwrap().base()).unwrap();
+        let has_huge_pages = std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists();
+        assert_eq!(flags.split_whitespace().any(|f| f == "hg"), has_huge_pages, "{flags}");
     }
 
     #[test]
