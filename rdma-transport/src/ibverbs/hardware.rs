@@ -85,18 +85,13 @@ impl Hardware {
         device: Arc<Device>,
         depth: Depth,
     ) -> io::Result<Self> {
-        let explain = |what: &str, limit: i32, e: Error| {
-            let name = &device.name;
-            let why = format!(
-                "RDMA device {name} gives no further {what} (it has {limit} in all, a process may get fewer): {e}; set \
-                 `connections:` to what it can hold, or spread clients over more devices"
-            );
-            Error::new(ErrorKind::QuotaExceeded, why)
-        };
+        let explain = |what: &str, limit: i32, e: Error| used_up(&device.name, what, limit, &e);
         let context = device.context();
         // SAFETY: the device's context is open.
         let channel = NonNull::new(unsafe { ibv_create_comp_channel(context) });
-        let channel = Channel(channel.ok_or_else(Error::last_os_error)?);
+        let channel = Channel(channel.ok_or_else(|| {
+            explain("completion channel", device.attr.max_cq, Error::last_os_error())
+        })?);
         // SAFETY: the channel is alive, and outlives `fd` by field order.
         let fd = unsafe { cm::watch(channel.0.as_ref().fd)? };
         let entries = int(depth.recvs + depth.sends);
@@ -219,6 +214,22 @@ impl Drop for Hardware {
     }
 }
 
+/// What to say when a device has nothing left for one more connection.
+fn used_up(device: &str, what: &str, limit: i32, e: &Error) -> Error {
+    let more = match e.raw_os_error() {
+        Some(libc::ENOMEM) => "; locked memory may be what is short (LimitMEMLOCK=, `ulimit -l`)",
+        Some(libc::EMFILE | libc::ENFILE) => {
+            "; raise the limit of open files (LimitNOFILE=, `ulimit -n`)"
+        }
+        _ => "",
+    };
+    let why = format!(
+        "RDMA device {device} gives no further {what} (it has {limit} in all, a process may get fewer): {e}; set `connections:` \
+         to what it can hold, or spread clients over more devices{more}"
+    );
+    Error::new(ErrorKind::QuotaExceeded, why)
+}
+
 /// Makes the queue pair of `id`, with as much inline data as the device takes; what it then has.
 fn create_qp(id: &Id, device: &Device, cq: &Cq, depth: Depth) -> io::Result<ibv_qp_cap> {
     let pieces = u32::try_from(device.attr.max_sge).unwrap_or(1).min(PIECES_MAX);
@@ -247,4 +258,26 @@ fn create_qp(id: &Id, device: &Device, cq: &Cq, depth: Depth) -> io::Result<ibv_
         last = Error::last_os_error();
     }
     Err(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_has_nothing_left_is_named_with_the_remedy() {
+        let cases = [
+            (libc::ENOSPC, "queue pair", "`connections:`"),
+            (libc::ENOMEM, "queue pair", "LimitMEMLOCK="),
+            (libc::EMFILE, "completion channel", "LimitNOFILE="),
+        ];
+        for (errno, what, remedy) in cases {
+            let e = used_up("mlx5_0", what, 131_072, &Error::from_raw_os_error(errno));
+            assert_eq!(e.kind(), ErrorKind::QuotaExceeded);
+            let why = e.to_string();
+            for words in ["mlx5_0", what, "131072", remedy, "more devices"] {
+                assert!(why.contains(words), "{words} in {why}");
+            }
+        }
+    }
 }
