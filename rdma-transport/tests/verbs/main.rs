@@ -7,6 +7,7 @@ mod common;
 #[path = "../contract/kit.rs"]
 #[macro_use]
 mod kit;
+mod rping;
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

@@ -1,5 +1,6 @@
 """Many connections come and go, and nothing of them stays: what the kernel holds of RDMA for whom, and the gateway's memory and
-its own list, are the same before and after. The client is rdma-core's `cmtime`, whose connections carry no message."""
+its own list, are the same before and after. The client is rdma-core's `cmtime`, whose connections carry no message. And who speaks
+another protocol, is told so."""
 
 import json
 import subprocess
@@ -48,5 +49,15 @@ def nothing_stays():
     must(opened() - opened_before >= AT_ONCE * ROUNDS, f"only {opened() - opened_before} connections came")
 
 
+def stranger_is_refused():
+    """rdma-core's `rping` has a protocol of its own: its first message is of no version of RPC-over-RDMA, and what it is answered
+    is longer than what it knows."""
+    command = ["timeout", "20", "rping", "-c", "-v", "-C", "1", "-a", servers.ADDRESS, "-p", "20049"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    must(done.returncode not in (0, 124) and "ping data" not in done.stdout, f"{done.returncode}: {done.stdout} {done.stderr}")
+    wait_until(lambda: b"rpcrdma.header" in lab.pread_all(servers.LOG), "the rule that was broken, in the log")
+
+
 def job(top):
     check("connects/nothing-stays", nothing_stays)
+    check("connects/stranger-is-refused", stranger_is_refused)
