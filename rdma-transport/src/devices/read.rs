@@ -67,7 +67,10 @@ fn ports(device: &Path, netdevs: &[(Netdev, Vec<u8>)]) -> Vec<Port> {
         let folder = folder.join(number.to_string());
         let fabric = fabric(&node_type, &text(folder.join("link_layer")))?;
         let gids = gids(&folder);
-        let netdevs = netdevs_of(fabric, &gids, netdevs);
+        let mut netdevs = netdevs_of(fabric, &gids, netdevs);
+        if netdevs.is_empty() && fabric == Fabric::Roce {
+            netdevs = netdevs_below(device, number);
+        }
         let state = text(folder.join("state"));
         let state = state.split_once(": ").map_or(state.as_str(), |(_, word)| word).to_owned();
         let speed = speed(&text(folder.join("rate")));
@@ -116,6 +119,21 @@ fn gids(port: &Path) -> Vec<Gid> {
     let mut gids: Vec<Gid> = numbers.filter_map(one).collect();
     gids.sort_by_key(|g| g.index);
     gids
+}
+
+/// The network devices of a RoCE port whose table is silent: it names none that is switched off. A device in software tells its
+/// own; a card has its network devices beside it, each with the number of its port, from 0.
+fn netdevs_below(device: &Path, port: u32) -> Vec<String> {
+    let parent = text(device.join("parent"));
+    if !parent.is_empty() {
+        return vec![parent];
+    }
+    let nets = device.join("device/net");
+    let is_its = |name: &String| {
+        let number = text(nets.join(name).join("dev_port")).parse::<u32>();
+        number.is_ok_and(|n| n.checked_add(1) == Some(port))
+    };
+    entries(&nets).into_iter().filter(is_its).collect()
 }
 
 /// The network devices of a port: the table says them for RoCE, and for iWARP since Linux 6.4; otherwise the address of the

@@ -98,6 +98,25 @@ fn what_hinders_a_port_is_said_with_a_remedy() {
     assert!(matches!(down, Hindrance::NotActive { .. }));
 }
 
+/// The table of a RoCE port names no network device that its administrator switched off.
+#[test]
+fn a_port_whose_network_device_is_switched_off_is_still_known() {
+    for (file, says) in [("parent", "eth1"), ("device/net/eth1/dev_port", "0")] {
+        let root = tempfile::tempdir().unwrap();
+        netdev(root.path(), "eth1", "02:00:00:00:00:01", 1500);
+        netdev(root.path(), "eth2", "02:00:00:00:00:02", 1500);
+        let gid = "0000:0000:0000:0000:0000:ffff:c000:0201";
+        device(root.path(), "mlx5_0", ["1: CA", "Ethernet", "1: DOWN"], &[(gid, "RoCE v2", "")]);
+        write(root.path(), "class/infiniband/mlx5_0/device/net/eth2/dev_port", "1");
+        assert_eq!(at(&read(root.path()), "192.0.2.1", "eth1"), Ok(None), "nothing told");
+        write(root.path(), &format!("class/infiniband/mlx5_0/{file}"), says);
+        let devices = read(root.path());
+        let down = at(&devices, "192.0.2.1", "eth1").unwrap_err();
+        assert!(down.to_string().contains("ip link set eth1 up"), "{down}");
+        assert_eq!(at(&devices, "192.0.2.1", "eth2"), Ok(None), "another port");
+    }
+}
+
 #[test]
 fn an_iwarp_port_is_found_by_its_table_or_by_the_ethernet_address() {
     let root = tempfile::tempdir().unwrap();
