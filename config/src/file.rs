@@ -12,7 +12,7 @@ use crate::settings::{
 };
 use crate::suggest::nearest;
 use crate::tree::{Node, Value};
-use crate::units::{Port, Size, Span};
+use crate::units::{Port, Size, Span, Spin};
 
 /// Where a value was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,7 @@ pub(crate) struct Draft {
     pub(crate) bind: Vec<Set<IpAddr>>,
     pub(crate) rdma: Option<Set<Rdma>>,
     pub(crate) rdma_crc: Option<Set<RdmaCrc>>,
+    pub(crate) rdma_spin: Option<Set<Spin>>,
     pub(crate) nfs_port: Option<Set<Port>>,
     pub(crate) nfs_rdma_port: Option<Set<Port>>,
     pub(crate) users: Vec<DraftUser>,
@@ -297,6 +298,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
     }
     draft.rdma = top.parse("rdma", report);
     draft.rdma_crc = top.parse("rdma_crc", report);
+    draft.rdma_spin = top.parse("rdma_spin", report);
     draft.state = map(top.parse("state", report), |p: Absolute| p.0);
     draft.recall = top.parse("recall", report);
     draft.memory = top.parse("memory", report);

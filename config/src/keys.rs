@@ -70,6 +70,14 @@ pub(crate) const TOP: Group = Group {
             "A CRC32C in every iWARP frame: when the client asks for it, or on every connection.",
         ),
         key(
+            "rdma_spin",
+            "`auto`, or time up to `1ms`, like `20us`",
+            "auto",
+            "How long a connection over an RDMA device looks for completions before it sleeps, at most: shorter waits for the \
+             price of processor time. Each connection looks less where it finds nothing. `0us`: never; `auto`: `20us`, and \
+             never with 4 processors or fewer.",
+        ),
+        key(
             "state",
             "absolute path",
             "/var/lib/headgate",

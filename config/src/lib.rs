@@ -29,4 +29,4 @@ pub use settings::{
     Admin, Cidr, Encryption, Identity, Limits, Portmap, Protocols, Rdma, RdmaCrc, Settings, Share,
     Signing, Smb, Source, Squash, User, user_name,
 };
-pub use units::{Port, Size, Span};
+pub use units::{Port, Size, Span, Spin};

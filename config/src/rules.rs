@@ -10,7 +10,7 @@ use crate::file::{Draft, DraftShare, DraftUser, Finding, Origin, Report, Set, dr
 use crate::options::Options;
 use crate::settings::{Admin, Encryption, Limits, Portmap, Rdma, Settings, Smb, Source};
 use crate::tree::{self, TEXT_MAX};
-use crate::units::{Size, Span};
+use crate::units::{Size, Span, Spin};
 
 /// Faults that are told at most; who has more fixes these first.
 const FAULTS_MAX: usize = 20;
@@ -397,6 +397,7 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         bind: draft.bind.into_iter().map(|b| b.value).collect(),
         rdma: rdma.value,
         rdma_crc: settled(draft.rdma_crc, default.rdma_crc).value,
+        rdma_spin: settled(draft.rdma_spin, Spin(default.rdma_spin)).value.0,
         nfs_port,
         nfs_rdma_port: rdma_port.value.0,
         smb,

@@ -19,6 +19,9 @@ pub struct Settings {
     pub rdma: Rdma,
     /// When iWARP connections carry a checksum in every frame.
     pub rdma_crc: RdmaCrc,
+    /// How long a connection over an RDMA device looks for completions before it sleeps, at most; `None`: by the number of
+    /// processors.
+    pub rdma_spin: Option<Duration>,
     /// NFS and MOUNT over TCP; 0: any free port.
     pub nfs_port: u16,
     /// NFS over RPC-over-RDMA; 0: any free port.
@@ -63,6 +66,7 @@ impl Default for Settings {
             bind: Vec::new(),
             rdma: Rdma::Auto,
             rdma_crc: RdmaCrc::Asked,
+            rdma_spin: None,
             nfs_port: 2049,
             nfs_rdma_port: 20049,
             smb: Smb::default(),

@@ -80,6 +80,7 @@ shares:
 bind: [192.0.2.1, '::1']
 rdma: iwarp
 rdma_crc: always
+rdma_spin: 20us
 state: /var/lib/gw
 recall: 20s
 memory: 1GiB
@@ -132,6 +133,7 @@ users:
             bind: vec!["192.0.2.1".parse().unwrap(), "::1".parse().unwrap()],
             rdma: Rdma::Iwarp,
             rdma_crc: RdmaCrc::Always,
+            rdma_spin: Some(Duration::from_micros(20)),
             nfs_port: 12049,
             nfs_rdma_port: 0,
             smb: Smb {
@@ -235,7 +237,7 @@ error: gw.yaml:2:1: the configuration has no key `encryption`
   |
 2 | encryption: true
   | ^
-  = the keys are `shares`, `users`, `bind`, `rdma`, `rdma_crc`, `state`, `recall`, `memory`, `connections`, \
+  = the keys are `shares`, `users`, `bind`, `rdma`, `rdma_crc`, `rdma_spin`, `state`, `recall`, `memory`, `connections`, \
          `admin`, `admin_clients`, `drain`, \
          `limits`, `log`, `nfs`, `smb`"
     );

@@ -44,11 +44,12 @@ impl fmt::Display for Size {
     }
 }
 
-/// A span of time, written `500ms`, `30s`, `2m` or `1h`.
+/// A span of time, written `20us`, `500ms`, `30s`, `2m` or `1h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
-const SPANS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
+const SPANS: [(&str, u64); 5] =
+    [("us", 1), ("ms", 1_000), ("s", 1_000_000), ("m", 60_000_000), ("h", 3_600_000_000)];
 
 impl FromStr for Span {
     type Err = String;
@@ -59,22 +60,51 @@ impl FromStr for Span {
         let (number, unit) = number_and_unit(text).ok_or_else(wrong)?;
         let factor = SPANS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?.1;
         let number: u64 = number.parse().map_err(|_| format!("`{text}` is too long a time"))?;
-        let ms =
+        let us =
             number.checked_mul(factor).ok_or_else(|| format!("`{text}` is too long a time"))?;
-        Ok(Span(Duration::from_millis(ms)))
+        Ok(Span(Duration::from_micros(us)))
     }
 }
 
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ms = self.0.as_millis();
+        let us = self.0.as_micros();
         for (name, factor) in SPANS.iter().rev() {
             let factor = u128::from(*factor);
-            if ms >= factor && ms.is_multiple_of(factor) {
-                return write!(f, "{}{name}", ms / factor);
+            if us >= factor && us.is_multiple_of(factor) {
+                return write!(f, "{}{name}", us / factor);
             }
         }
-        write!(f, "{ms}ms")
+        write!(f, "{us}us")
+    }
+}
+
+/// How long to look for completions of an RDMA device, at most; `None`: by the number of processors. Written `auto` or as a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spin(pub Option<Duration>);
+
+/// A thread that looks serves nobody else.
+const SPIN_MAX: Duration = Duration::from_millis(1);
+
+impl FromStr for Spin {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Spin(None));
+        }
+        match text.parse() {
+            Ok(Span(time)) if time <= SPIN_MAX => Ok(Spin(Some(time))),
+            _ => Err(format!("`{text}` is neither `auto` nor a time of at most 1ms, like `20us`")),
+        }
+    }
+}
+
+impl fmt::Display for Spin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("auto"),
+            Some(time) => Span(time).fmt(f),
+        }
     }
 }
 
@@ -117,8 +147,26 @@ mod tests {
             assert_eq!(text.parse(), Ok(Span(Duration::from_millis(ms))), "{text}");
             assert_eq!(Span(Duration::from_millis(ms)).to_string(), text);
         }
+        assert_eq!("1500us".parse(), Ok(Span(Duration::from_micros(1500))));
+        assert_eq!(Span(Duration::from_micros(1500)).to_string(), "1500us");
         for text in ["", "30", "s", "1 week", "99999999999999999999s", "9999999999999999999h"] {
             assert!(text.parse::<Span>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn spins_have_a_limit() {
+        for (text, us) in
+            [("auto", None), ("0us", Some(0)), ("20us", Some(20)), ("1ms", Some(1000))]
+        {
+            let spin = Spin(us.map(Duration::from_micros));
+            assert_eq!(text.parse(), Ok(spin), "{text}");
+        }
+        assert_eq!(Spin(None).to_string(), "auto");
+        assert_eq!(Spin(Some(Duration::from_micros(20))).to_string(), "20us");
+        for text in ["", "20", "1001us", "1s", "never"] {
+            let why = text.parse::<Spin>().unwrap_err();
+            assert!(why.contains("at most 1ms"), "{why}");
         }
     }
 

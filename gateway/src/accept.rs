@@ -32,6 +32,8 @@ use crate::shutdown::Connections;
 
 /// Pause after the system refused a connection for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// The name of the limit that a client meets where the device has no queue pair for it.
+const DEVICE_FULL: &str = "rdma-device";
 
 /// What every connection needs.
 pub struct Shared {
@@ -158,7 +160,7 @@ async fn one_rdma(
         Ok(c) => c,
         Err(error) => {
             shared.attempts.failed(front.protocol(), peer.ip(), &error.to_string());
-            return tracing::info!(%peer, %error, "RDMA connection was not set up");
+            return not_set_up(peer, &error);
         }
     };
     match shared.channel(way, c, &front) {
@@ -167,6 +169,17 @@ async fn one_rdma(
             shared.attempts.failed(front.protocol(), peer.ip(), &error.to_string());
             tracing::info!(%peer, %error, "RDMA connection ended as it began");
         }
+    }
+}
+
+/// A device that holds no more connections is the administrator's business, and the error names the remedy. What else goes wrong
+/// is the client's.
+fn not_set_up(peer: SocketAddr, error: &io::Error) {
+    if error.kind() == io::ErrorKind::QuotaExceeded {
+        count::limit_met(DEVICE_FULL);
+        tracing::warn!(%peer, %error, "RDMA connection was not set up");
+    } else {
+        tracing::info!(%peer, %error, "RDMA connection was not set up");
     }
 }
 
@@ -318,3 +331,6 @@ fn log_end(info: &Info, protocol: &str, transport: &str, end: &ChannelError) {
         "connection end"
     );
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use config::{Portmap, Settings};
 use tokio::net::TcpListener;
@@ -239,9 +240,9 @@ pub struct Doors {
 }
 
 impl Doors {
-    /// None yet.
-    pub fn new(shared: Arc<Shared>, nfs: Front, smb: Front) -> Self {
-        let rdma = rdma::Follower::new(&shared);
+    /// None yet. `spin`: see [`Settings::rdma_spin`].
+    pub fn new(shared: Arc<Shared>, nfs: Front, smb: Front, spin: Option<Duration>) -> Self {
+        let rdma = rdma::Follower::new(&shared, spin);
         let served = Arc::new(Served { rdma: rdma.heard(), ..Served::default() });
         let settings = Settings::default();
         Self { shared, nfs, smb, open: Vec::new(), settings, rdma, served }

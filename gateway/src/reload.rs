@@ -141,6 +141,7 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
         bind: _,
         rdma: _,
         rdma_crc: _,
+        rdma_spin,
         nfs_port: _,
         nfs_rdma_port: _,
         portmap,
@@ -189,6 +190,7 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
     fix("state", old.state.display().to_string(), state.display().to_string());
     fix("nfs.lease", config::Span(old.lease).to_string(), config::Span(*lease).to_string());
     fix("recall", config::Span(old.recall).to_string(), config::Span(*recall).to_string());
+    fix("rdma_spin", config::Spin(old.rdma_spin).to_string(), config::Spin(*rdma_spin).to_string());
     fix("nfs.portmap", old.portmap.to_string(), portmap.to_string());
     fix("admin", old.admin.to_string(), admin.to_string());
     let ranges = |list: &[config::Cidr]| match list {

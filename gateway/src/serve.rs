@@ -204,7 +204,8 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
         attempts: Arc::default(),
         meters: Arc::default(),
     });
-    let mut doors = Doors::new(shared.clone(), Front::Nfs(nfs.clone()), Front::Smb(smb.clone()));
+    let fronts = (Front::Nfs(nfs.clone()), Front::Smb(smb.clone()));
+    let mut doors = Doors::new(shared.clone(), fronts.0, fronts.1, settings.rdma_spin);
     let with_smb = smb::is_wanted(&settings, !book.is_empty());
     let step = doors.prepare(&settings, with_smb).await?;
     let daemon = Daemon {

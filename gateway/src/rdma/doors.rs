@@ -34,24 +34,26 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How long a device that refused is left alone.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
 
-/// The provider that uses RDMA devices, or why there is none.
-pub(crate) fn hardware() -> Result<Arc<dyn Provider>, String> {
-    ibverbs::available()?;
-    Ok(Arc::new(Verbs::new(VerbsConfig::default())))
+/// The provider that uses RDMA devices, where there is one. `spin`: see [`Settings::rdma_spin`].
+fn hardware(spin: Option<Duration>) -> Option<Arc<dyn Provider>> {
+    ibverbs::available().ok()?;
+    let usual = VerbsConfig::default();
+    let spin_max = spin.unwrap_or(usual.spin_max);
+    Some(Arc::new(Verbs::new(VerbsConfig { spin_max, ..usual })))
 }
 
 /// Whether devices could be used when this was first asked, which is before files are opened: threads that have acted as a caller
 /// cannot use devices any more ([`vfs::local::LocalConfig::callers_apart`]).
 pub(crate) fn usable_at_start() -> &'static Result<(), String> {
     static USABLE: OnceLock<Result<(), String>> = OnceLock::new();
-    USABLE.get_or_init(|| hardware().map(drop))
+    USABLE.get_or_init(ibverbs::available)
 }
 
 /// Whether devices can be used now by this process.
 pub(crate) fn usable() -> Result<(), String> {
-    match (usable_at_start(), hardware()) {
+    match (usable_at_start(), ibverbs::available()) {
         (Err(why), Ok(_)) => Err(format!("when headgate started, {why}: restart it")),
-        (_, now) => now.map(drop),
+        (_, now) => now,
     }
 }
 
@@ -143,11 +145,11 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// Nothing is wanted yet.
-    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+    /// Nothing is wanted yet. `spin`: see [`Settings::rdma_spin`].
+    pub(crate) fn new(shared: &Arc<Shared>, spin: Option<Duration>) -> Self {
         let settings = Settings { rdma: Rdma::Off, ..Settings::default() };
         let look = Arc::new(host::look);
-        let doors = Doors::new(&settings, shared, Vec::new(), hardware().ok(), look);
+        let doors = Doors::new(&settings, shared, Vec::new(), hardware(spin), look);
         let heard = doors.heard.clone();
         let (changes, asked) = mpsc::channel(1);
         Self { changes, task: tokio::spawn(doors.follow(asked)), heard }
@@ -447,4 +449,4 @@ struct Failed {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

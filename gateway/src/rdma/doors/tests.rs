@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use iobuf::{Pool, PoolLimits};
+use iobuf::Pool;
 use rdma_transport::verbs::{BoxFuture, ConnectParams, Connected, Incoming, Listener};
 
 use super::*;
@@ -78,17 +78,22 @@ struct Lab {
     host: Arc<Mutex<Host>>,
 }
 
-fn lab(mode: Rdma, port: u16, first: Host) -> Lab {
-    let settings = Settings { rdma: mode, ..Settings::default() };
-    let pool = || Pool::new(PoolLimits { buffers_max: [1, 1, 1] });
-    let shared = Arc::new(Shared {
+/// What connections need, with memory for a few.
+pub(crate) fn shared() -> Arc<Shared> {
+    let pool = || Pool::new(crate::serve::recv_limits(4));
+    Arc::new(Shared {
         payload: pool(),
         recvs: pool(),
         connections: Arc::new(Connections::default()),
         admission: Admission::new(Most::of(&Settings::default())),
         attempts: Arc::default(),
         meters: Arc::default(),
-    });
+    })
+}
+
+fn lab(mode: Rdma, port: u16, first: Host) -> Lab {
+    let settings = Settings { rdma: mode, ..Settings::default() };
+    let shared = shared();
     let (verbs, iwarp, now) = (Deaf::default(), Deaf::default(), Arc::new(Mutex::new(first)));
     let source = now.clone();
     let front = Front::Nfs(nfs());
@@ -100,7 +105,8 @@ fn lab(mode: Rdma, port: u16, first: Host) -> Lab {
     Lab { doors, verbs, iwarp, host: now }
 }
 
-fn nfs() -> Arc<nfsrdma::server::Server> {
+/// A server without shares.
+pub(crate) fn nfs() -> Arc<nfsrdma::server::Server> {
     use nfsrdma::context::{Boot, Clock, Core};
     let namespace = Arc::new(vfs::namespace::Namespace::new(Vec::new()));
     let core = Core::new(namespace, nfsrdma::fh::Handles::new([0; 16]), Boot::now(), Clock::real());

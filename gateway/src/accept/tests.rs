@@ -1,0 +1,63 @@
+//! Connections that a device cannot hold.
+
+use bytes::Bytes;
+use rdma_transport::loopback::Loopback;
+use rdma_transport::verbs::{BoxFuture, ConnectParams, Provider};
+
+use super::*;
+use crate::rdma::doors::tests::{nfs, shared};
+
+const WHY: &str = "RDMA device mlx5_0 gives no further queue pair";
+
+/// A connection for which the device has no queue pair.
+struct TooMany(SocketAddr);
+
+impl Incoming for TooMany {
+    fn peer(&self) -> SocketAddr {
+        self.0
+    }
+    fn request(&mut self) -> BoxFuture<'_, io::Result<Bytes>> {
+        Box::pin(async { Ok(Bytes::new()) })
+    }
+    fn accept(self: Box<Self>, _: ConnectParams) -> BoxFuture<'static, io::Result<Connected>> {
+        Box::pin(async { Err(io::Error::new(io::ErrorKind::QuotaExceeded, WHY)) })
+    }
+    fn reject(self: Box<Self>, _: Bytes) -> BoxFuture<'static, ()> {
+        Box::pin(async {})
+    }
+}
+
+/// Brings that one first.
+struct Crowded(Option<TooMany>, Box<dyn Listener>);
+
+impl Listener for Crowded {
+    fn local_addr(&self) -> SocketAddr {
+        self.1.local_addr()
+    }
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Incoming>>> {
+        match self.0.take() {
+            Some(first) => Box::pin(async { Ok(Box::new(first) as Box<dyn Incoming>) }),
+            None => self.1.accept(),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_device_that_is_full_is_told_of_and_the_next_client_is_served() {
+    let met = || count::limits_met().iter().any(|(limit, n)| *limit == DEVICE_FULL && *n > 0);
+    assert!(!met());
+    let shared = shared();
+    let peer: SocketAddr = "192.0.2.7:1023".parse().unwrap();
+    let inner = Loopback.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let at = inner.local_addr();
+    let way = Way { provider: "loopback", device: None };
+    let crowded = Box::new(Crowded(Some(TooMany(peer)), inner));
+    let served = tokio::spawn(rdma(way, crowded, shared.clone(), Front::Nfs(nfs())));
+    let next = Loopback.connect(at, RdmaChannel::accept_params()).await;
+    assert!(next.is_ok());
+    while shared.attempts.failure(Protocol::Nfs, peer.ip()).is_none() || !met() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(shared.attempts.failure(Protocol::Nfs, peer.ip()), Some(WHY.into()));
+    served.abort();
+}
