@@ -364,6 +364,56 @@ fn permission_lists_are_seen_when_they_come() {
     });
 }
 
+/// What was found out about a file is remembered only where no change can hide behind it: not for a moment is anything old.
+#[test]
+fn lists_and_attributes_of_the_host_count_from_the_next_look_on() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let none = rustix::fs::XattrFlags::empty();
+    // Samba's record, version 5: hidden.
+    let hidden = [0, 0, 5, 0, 5, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0];
+    block_on(async {
+        let b = bench(dir.path());
+        let bob = user(1002);
+        for round in 0..50 {
+            let name = format!("f{round}");
+            let path = dir.path().join(&name);
+            let how = CreateHow::Guarded;
+            let f = b.root.create(&root(), name.as_bytes(), how, mode(0o644)).await.unwrap().node;
+            assert!(f.read(Some(&bob), 0, 1, &b.into).await.is_ok(), "{round}");
+            assert_eq!(f.dos(&f.getattr().await.unwrap()).await.unwrap().attributes, None);
+            if !set_list(&path, 4) {
+                return;
+            }
+            refused(f.read(Some(&bob), 0, 1, &b.into), VfsError::Access).await;
+            rustix::fs::removexattr(&path, "system.posix_acl_access").unwrap();
+            assert!(f.read(Some(&bob), 0, 1, &b.into).await.is_ok(), "{round}");
+            rustix::fs::setxattr(&path, "user.DOSATTRIB", &hidden, none).unwrap();
+            let now = f.dos(&f.getattr().await.unwrap()).await.unwrap();
+            assert_eq!(now.attributes, Some(Dos::HIDDEN), "{round}");
+        }
+    });
+}
+
+/// What takes long holds nobody up: storage is freed by a thread for that.
+#[test]
+fn a_large_file_is_cut_by_a_thread() {
+    use vfs::engine::threads::long_stats;
+    let dir = tempfile::tempdir().unwrap();
+    block_on(async {
+        let b = bench(dir.path());
+        let f = b.file("f").await;
+        let sized = |size| SetAttr { size: Some(size), ..SetAttr::default() };
+        f.setattr(&root(), sized(65 << 20), false).await.unwrap();
+        let done = long_stats().done;
+        let (before, after) = f.setattr(&root(), sized(5), false).await.unwrap();
+        assert_eq!((before.size, after.size), (65 << 20, 5));
+        assert!(long_stats().done > done);
+    });
+}
+
 #[test]
 fn permission_lists_decide_as_on_the_host() {
     if !is_root() {

@@ -14,7 +14,6 @@ use crate::error::{VfsError, VfsResult};
 use crate::perm::Need;
 use crate::types::*;
 
-use super::attrs::settled;
 use super::node::{LocalNode, lock};
 use super::side::ProcPath;
 use super::stat;
@@ -52,7 +51,7 @@ impl LocalNode {
         let acl = kept
             .filter(|_| !self.has_list(attr))
             .map(|kept| Arc::new(kept.now(Owner::of(attr), attr.mode, is_dir).into_owned()));
-        if settled(attr.ctime) {
+        if self.volume.is_settled(attr.ctime) {
             *lock(&self.acl) = Some((attr.ctime, acl.clone()));
         }
         Ok(acl)

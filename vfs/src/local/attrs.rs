@@ -12,6 +12,7 @@
 use rustix::fs::{AtFlags, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -21,11 +22,12 @@ use crate::perm::{self, Need, R, W, X};
 use crate::types::*;
 
 use super::Volume;
+use super::names::LARGE;
 use super::node::{LocalNode, lock};
 use super::side::ProcPath;
 use super::sys;
 
-/// How long the kernel's clock for change times can stand still, and then some.
+/// How long the kernel's clock for change times can stand still where it goes by ticks, and then some.
 const TICK: Duration = Duration::from_millis(50);
 
 impl LocalNode {
@@ -54,7 +56,7 @@ impl LocalNode {
             Err(VfsError::NoXattr | VfsError::NotSupported) => false,
             Ok(()) | Err(_) => true,
         };
-        if settled(attr.ctime) {
+        if self.volume.is_settled(attr.ctime) {
             *lock(&self.listed) = Some((attr.ctime, has));
         }
         has
@@ -213,6 +215,12 @@ impl LocalNode {
         Ok((before, self.attr()?))
     }
 
+    /// The record itself where a file is to lose more than [`LARGE`], which takes long.
+    pub(super) fn apart_if_it_frees_much(&self, set: &SetAttr) -> Option<Arc<Self>> {
+        let frees = self.size.load(Ordering::Relaxed).saturating_sub(set.size?);
+        self.strong().ok().filter(|_| frees > LARGE)
+    }
+
     /// Sets attributes as the caller, by the kernel's rules. Owner first, because that clears the set-id bits that a new
     /// mode may ask for; times last, because a new size changes them.
     pub(super) fn apply(&self, cred: &Cred, set: &SetAttr, attr: &Attr) -> VfsResult<()> {
@@ -322,14 +330,18 @@ impl LocalNode {
     }
 }
 
-/// The time lies so far back that a later change has another one. A time in the future tells nothing.
-pub(super) fn settled(ctime: Time) -> bool {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (Ok(sec), nsec) = (u64::try_from(ctime.sec), ctime.nsec) else { return true };
-    since.checked_sub(Duration::new(sec, nsec)).is_some_and(|age| age > TICK)
-}
-
 impl Volume {
+    /// A change from now on has another time than this one, which was just seen: because it lies so far back (a time in the future
+    /// tells nothing), or always.
+    pub(super) fn is_settled(&self, ctime: Time) -> bool {
+        if self.exact_times {
+            return true;
+        }
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (Ok(sec), nsec) = (u64::try_from(ctime.sec), ctime.nsec) else { return true };
+        since.checked_sub(Duration::new(sec, nsec)).is_some_and(|age| age > TICK)
+    }
+
     /// Finds an access control list: [`VfsError::NoXattr`] when there is none.
     fn acl(&self, fd: BorrowedFd<'_>) -> VfsResult<()> {
         let path = ProcPath::of(fd);

@@ -129,6 +129,8 @@ struct Volume {
     in_memory: bool,
     /// See [`probe::Found::posix`].
     posix: bool,
+    /// See [`probe::Found::exact_times`].
+    exact_times: bool,
     /// Side data is kept in `trusted.` attributes.
     trusted: bool,
     cache: Cache,
@@ -183,6 +185,7 @@ impl LocalBackend {
             no_nowait_write: AtomicBool::new(false),
             in_memory: found.in_memory,
             posix: found.posix,
+            exact_times: found.exact_times,
             trusted: found.trusted && !config.unprivileged,
             cache: Cache::default(),
             search: search::Search::default(),

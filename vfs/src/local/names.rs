@@ -23,8 +23,8 @@ use super::node::{LocalNode, lock};
 use super::stat::{self, Stat};
 use super::{HIDDEN, Volume, decimal};
 
-/// A file that uses more storage than this is removed on a thread of the pool: freeing it takes long.
-const LARGE: u64 = 64 << 20;
+/// A file that uses more storage than this is removed, or cut, on a thread of the pool: freeing it takes long.
+pub(super) const LARGE: u64 = 64 << 20;
 
 /// How often a name may vanish between two system calls before the caller is told to try again.
 const RACES_MAX: usize = 8;
@@ -230,6 +230,7 @@ impl LocalNode {
         let node = self.volume.adopt(path, &stat)?;
         if let Some(file) = file {
             *lock(&node.data) = Some(DataFd::new(file, true));
+            node.note_as_born(&stat);
         }
         let mut set = *set;
         let who = self.volume.identity.effective(cred);

@@ -18,7 +18,7 @@ use iobuf::Buf;
 use crate::acl::Acl;
 use crate::backend::{BoxFuture, Made, Node, NodeRef, ReadInto, ready};
 use crate::dos::Dos;
-use crate::engine::threads::Turns;
+use crate::engine::threads::{self, Turns};
 use crate::error::{VfsError, VfsResult};
 use crate::outside;
 use crate::types::*;
@@ -289,7 +289,13 @@ impl Node for LocalNode {
         set: SetAttr,
         open_write: bool,
     ) -> BoxFuture<'a, VfsResult<(Attr, Attr)>> {
-        ready(self.do_setattr(cred, &set, open_write))
+        match self.apart_if_it_frees_much(&set) {
+            None => ready(self.do_setattr(cred, &set, open_write)),
+            Some(me) => {
+                let cred = cred.clone();
+                Box::pin(threads::run_long(move || me.do_setattr(&cred, &set, open_write)))
+            }
+        }
     }
 
     fn access<'a>(&'a self, cred: &'a Cred, wanted: Access) -> BoxFuture<'a, VfsResult<Access>> {

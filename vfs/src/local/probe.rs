@@ -1,6 +1,7 @@
 //! What the file system of a share can do, found out when it is opened.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, SeekFrom, StatVfsMountFlags};
 
@@ -31,6 +32,8 @@ pub(super) struct Found {
     pub(super) in_memory: bool,
     /// Mode, owner, group and access control list decide about permission, and nothing else does.
     pub(super) posix: bool,
+    /// Two changes never share a change time when somebody looked between them (multigrain time stamps, Linux 6.13).
+    pub(super) exact_times: bool,
 }
 
 pub(super) fn probe(root: BorrowedFd<'_>, read_only: bool) -> VfsResult<Found> {
@@ -67,6 +70,7 @@ pub(super) fn probe(root: BorrowedFd<'_>, read_only: bool) -> VfsResult<Found> {
             None => may_administer(),
         },
         in_memory: matches!(magic, TMPFS_MAGIC | RAMFS_MAGIC),
+        exact_times: POSIX_MAGICS.contains(&magic) && scratch.as_ref().is_some_and(has_exact_times),
         posix: POSIX_MAGICS.contains(&magic) && !s.f_flag.contains(StatVfsMountFlags::RDONLY),
     })
 }
@@ -109,6 +113,21 @@ fn size_max(file: &OwnedFd) -> u64 {
     fits
 }
 
+/// Changes a file time and again, and looks at its change time after each: a clock that goes by ticks, of a millisecond at the
+/// least, gives two of them the same time, or times that lie as far apart as its ticks.
+fn has_exact_times(file: &OwnedFd) -> bool {
+    const LOOKS: usize = 9;
+    const BELOW_A_TICK: Duration = Duration::from_micros(500);
+    let look = |_| {
+        rustix::fs::fchmod(file, Mode::RUSR | Mode::WUSR).ok()?;
+        let ctime = super::stat::of_fd(file.as_fd()).ok()?.attr.ctime;
+        Some(Duration::new(u64::try_from(ctime.sec).ok()?, ctime.nsec))
+    };
+    let Some(seen) = (0..LOOKS).map(look).collect::<Option<Vec<_>>>() else { return false };
+    let steps = || seen.windows(2).map(|w| w[1].saturating_sub(w[0]));
+    steps().all(|step| !step.is_zero()) && steps().any(|step| step < BELOW_A_TICK)
+}
+
 fn has_xattr(root: BorrowedFd<'_>) -> bool {
     let mut none = [0u8; 0];
     let asked = rustix::fs::fgetxattr(root, c"user.headgate.probe", &mut none);
@@ -117,4 +136,27 @@ fn has_xattr(root: BorrowedFd<'_>) -> bool {
 
 fn has_reflink(root: BorrowedFd<'_>, a: &OwnedFd) -> bool {
     scratch(root).is_some_and(|b| sys::clone_range(b.as_fd(), 0, a.as_fd(), 0, 0).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_that_are_said_to_be_exact_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = rustix::fs::open(dir.path(), OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let Some(file) = scratch(root.as_fd()).filter(has_exact_times) else {
+            println!("change times go by ticks here");
+            return;
+        };
+        let look = || super::super::stat::of_fd(file.as_fd()).unwrap().attr.ctime;
+        let mut last = look();
+        for round in 0..2000 {
+            rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR).unwrap();
+            let now = look();
+            assert!(now > last, "{round}: {now:?} after {last:?}");
+            last = now;
+        }
+    }
 }

@@ -19,7 +19,7 @@ use crate::error::{VfsError, VfsResult};
 use crate::types::{Attr, Kind};
 
 use super::node::{LocalNode, lock};
-use super::stat;
+use super::stat::{self, Stat};
 use super::xattr::growing;
 use super::{HIDDEN, decimal};
 
@@ -95,6 +95,16 @@ impl LocalNode {
         })
     }
 
+    /// Of a file that the process has just made: nothing is kept with it while it is as it was born. Only where who changed it in
+    /// between cannot hide that.
+    pub(super) fn note_as_born(&self, stat: &Stat) {
+        let ctime = stat.attr.ctime;
+        if self.volume.exact_times && self.volume.trusted && stat.attr.btime == Some(ctime) {
+            *lock(&self.acl) = Some((ctime, None));
+            *lock(&self.dos) = Some((ctime, Dos::default()));
+        }
+    }
+
     /// The record of DOS attributes; known until the change time moves, like the access control list.
     pub(super) fn do_dos(&self, attr: &Attr) -> VfsResult<Dos> {
         if let Some((ctime, dos)) = *lock(&self.dos)
@@ -117,7 +127,7 @@ impl LocalNode {
             }
             None => Dos::default(),
         };
-        if super::attrs::settled(attr.ctime) {
+        if self.volume.is_settled(attr.ctime) {
             *lock(&self.dos) = Some((attr.ctime, dos));
         }
         Ok(dos)
