@@ -135,7 +135,9 @@ fn no_device(offer: &Offer) -> String {
             "{ip}: no RDMA device belongs to {netdev} (`rdma link` lists those there are; `rdma link add rxe0 type rxe netdev \
              {netdev}` makes one in software)"
         ),
-        (Ok(_), None) => format!("{ip} is not an address of this host"),
+        (Ok(_), None) => format!(
+            "{ip} is not an address of this host, or its network device is down (`ip -brief address` shows both)"
+        ),
     }
 }
 

@@ -89,6 +89,26 @@ def a_port_that_is_down():
         run("ip", "link", "set", "here", "carrier", "on")
 
 
+def a_port_that_is_switched_off():
+    """By its administrator; on a device of its own, since addresses of this one are in use."""
+    device, state = "off0", "/sys/class/infiniband/off0/ports/1/state"
+    run("rdma", "link", "add", device, "type", lab.ENV["DEVICE"], "netdev", "plain")
+    try:
+        wait_until(lambda: "ACTIVE" in lab.pread_all(state).decode(), "port up")
+        must_equal(offers()[PLAIN]["rdma_providers"], ["verbs", "iwarp"], "at the new device's address")
+        run("ip", "link", "set", "plain", "down")
+        wait_until(lambda: "DOWN" in lab.pread_all(state).decode(), "port down")
+        # The kernel has no route to such an address, so nobody knows whose it is.
+        must_equal(offers()[PLAIN]["rdma_providers"], ["iwarp"], "with its network device down")
+        demand = ["--rdma", "verbs", *OPTIONS[2:], "--state", "/tmp/state-of-demand"]
+        done = subprocess.run(["/scratch/headgate", "serve", *demand], capture_output=True, text=True, timeout=30)
+        for words in (PLAIN, "network device is down", "--rdma auto"):
+            must(done.returncode != 0 and words in done.stderr, f"{done.returncode}: {done.stderr}")
+    finally:
+        run("rdma", "link", "delete", device)
+        run("ip", "link", "set", "plain", "up")
+
+
 def job(_top):
     run("ip", "link", "add", "plain", "type", "dummy")
     run("ip", "addr", "add", f"{PLAIN}/24", "dev", "plain")
@@ -97,3 +117,4 @@ def job(_top):
     check("auto/both-listen-and-the-device-serves", both_listen_and_the_device_serves)
     check("auto/nodes-that-are-closed", nodes_that_are_closed)
     check("auto/a-port-that-is-down", a_port_that_is_down)
+    check("auto/a-port-that-is-switched-off", a_port_that_is_switched_off)

@@ -146,6 +146,7 @@ fn a_demand_for_devices_is_met_or_says_where_not() {
     assert!(!why.contains("127.0.0.1"), "{why}");
     let why = demand(&["203.0.113.9"], &with).unwrap_err();
     assert!(why.contains("203.0.113.9 is not an address of this host"), "{why}");
+    assert!(why.contains("network device is down"), "{why}");
 }
 
 #[test]
