@@ -1,6 +1,6 @@
-//! rdma-core's `rping` at the other end. Its protocol: the client advertises memory that the server fetches by RDMA Read, then memory
-//! that the server fills by RDMA Write; each advertisement, and each answer that something was done, is a Send of an address, a
-//! key and a length, with the high byte first.
+//! rdma-core's `rping` at the other end. Its protocol: the client advertises memory that the server fetches by RDMA Read, then
+//! memory that the server fills by RDMA Write; each advertisement, and each answer that something was done, is a Send of an
+//! address, a key and a length, with the high byte first.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
