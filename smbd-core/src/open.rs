@@ -145,9 +145,11 @@ impl Open {
         cred: Cred,
         granted: u32,
     ) -> Result<Self, Status> {
-        let random = || getrandom::u64().map_err(|_| Status::INSUFFICIENT_RESOURCES);
+        let mut random = [[0; 8]; 2];
+        getrandom::fill(random.as_flattened_mut()).map_err(|_| Status::INSUFFICIENT_RESOURCES)?;
+        let [persistent, volatile] = random.map(u64::from_le_bytes);
         // All ones in both halves would mean "the file of the command before".
-        let id = FileId { persistent: random()? & (u64::MAX >> 1), volatile: random()? };
+        let id = FileId { persistent: persistent & (u64::MAX >> 1), volatile };
         Ok(Self {
             id,
             session_id: AtomicU64::new(owner.0),

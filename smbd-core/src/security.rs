@@ -147,11 +147,11 @@ pub(crate) async fn may_add(
     if tree.maximal_access & right == 0 {
         return Err(Status::ACCESS_DENIED);
     }
-    match rights(tree, dir, attr).await? {
-        // The kernel says it better, with the reason.
-        (_, Basis::Mode) => Ok(Basis::Mode),
-        (rights, Basis::List) if rights & right != 0 => Ok(Basis::List),
-        _ => Err(Status::ACCESS_DENIED),
+    match dir.acl(attr).await? {
+        // The kernel says it, with the reason.
+        None => Ok(Basis::Mode),
+        Some(acl) if acl.allowed(&tree.cred, Owner::of(attr)) & right != 0 => Ok(Basis::List),
+        Some(_) => Err(Status::ACCESS_DENIED),
     }
 }
 
@@ -164,11 +164,11 @@ pub(crate) async fn may_pass(cred: &Cred, dir: &NodeRef) -> VfsResult<bool> {
     Ok(acl.is_some_and(|acl| acl.allowed(cred, Owner::of(&attr)) & ANY != 0))
 }
 
-/// Gives a node that was just made in `dir` what it has not inherited: what the client sent with CREATE, and where the directory
-/// has a list and passes nothing on, what Windows gives then (MS-FSA section 2.1.5.1.1): all to owner and system.
+/// Gives a node that was just made what it has not inherited: what the client sent with CREATE, and where the directory has a list
+/// ([`may_add`] said so) and passes nothing on, what Windows gives then (MS-FSA section 2.1.5.1.1): all to owner and system.
 pub(crate) async fn inherit(
     tree: &Tree,
-    dir: &NodeRef,
+    basis: Basis,
     made: (&NodeRef, &Attr),
     given: Option<&SecurityDescriptor>,
 ) -> Result<(), Status> {
@@ -181,7 +181,7 @@ pub(crate) async fn inherit(
     let mut list = match node.acl(attr).await? {
         Some(_) if given.is_none() => return Ok(()),
         Some(inherited) => Acl::clone(&inherited),
-        None if given.is_none() && dir.acl(&dir.getattr().await?).await?.is_none() => return Ok(()),
+        None if given.is_none() && basis == Basis::Mode => return Ok(()),
         None => {
             let owner = given.as_ref().and_then(|g| g.owner.clone());
             let owner = owner.unwrap_or_else(|| sid_of_uid(attr.uid));
@@ -511,7 +511,7 @@ mod tests {
             let (dir, file) = w.file().await;
             let tree = w.tree(1000);
             let attr = file.getattr().await.unwrap();
-            inherit(&tree, &dir, (&file, &attr), None).await.unwrap();
+            inherit(&tree, Basis::Mode, (&file, &attr), None).await.unwrap();
             assert_eq!(file.acl(&attr).await.unwrap(), None, "nothing to inherit");
             let all =
                 Ace::allow(Sid::everyone(), mask::FILE_READ, OBJECT_INHERIT | CONTAINER_INHERIT);
@@ -521,7 +521,7 @@ mod tests {
             let root = Cred::root();
             let made = door.create(&w.share, &dir, &root, b"g", CreateHow::Guarded, set).await;
             let (node, attr) = made.map(|m| (m.node, m.attr)).unwrap();
-            inherit(&tree, &dir, (&node, &attr), None).await.unwrap();
+            inherit(&tree, Basis::List, (&node, &attr), None).await.unwrap();
             assert_eq!(attr.mode & 0o777, 0o444);
             let sd = descriptor(&node, &attr).await.unwrap();
             assert_eq!(sd.dacl.unwrap().aces, [Ace::allow(Sid::everyone(), mask::FILE_READ, 0)]);
@@ -539,7 +539,7 @@ mod tests {
             let (dir, file) = w.file().await;
             w.set(1000, &dir, part::DACL, list(vec![])).await.unwrap();
             let attr = file.getattr().await.unwrap();
-            inherit(&w.tree(1000), &dir, (&file, &attr), None).await.unwrap();
+            inherit(&w.tree(1000), Basis::List, (&file, &attr), None).await.unwrap();
             let attr = file.getattr().await.unwrap();
             let sd = descriptor(&file, &attr).await.unwrap();
             let all = |sid| Ace::allow(sid, mask::FILE_ALL, 0);

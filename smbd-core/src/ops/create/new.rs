@@ -50,7 +50,7 @@ pub(super) async fn make(cx: &Cx, w: &Wanted<'_>, at: &Walked) -> Result<Opened,
     let place = at.place(&name);
     let file = File::new(made.node.clone(), made.node.clone(), None, w.share.clone(), place);
     let open = Arc::new(entry(cx, w, file, granted, basis)?);
-    match furnish(cx, w, at, &open, &made, given.as_ref()).await {
+    match furnish(cx, w, basis, &open, &made, given.as_ref()).await {
         Ok((attr, dos)) => Ok(Opened { open, attr, dos, action: action::CREATED }),
         Err(status) => {
             give_back(cx, &open);
@@ -105,14 +105,14 @@ async fn node(
 async fn furnish(
     cx: &Cx,
     w: &Wanted<'_>,
-    at: &Walked,
+    basis: Basis,
     open: &Arc<Open>,
     made: &Made,
     given: Option<&SecurityDescriptor>,
 ) -> Result<(Attr, Dos), Status> {
     let (node, mut attr) = (&made.node, made.attr);
     share_with(cx, open, open.granted, false).await?;
-    security::inherit(w.tree, &at.dir, (node, &attr), given).await?;
+    security::inherit(w.tree, basis, (node, &attr), given).await?;
     let attributes = kept_attributes(w.request.attributes, w.is_dir());
     let dos = Dos { attributes, ..Dos::default() };
     if dos.attributes.is_some() {
