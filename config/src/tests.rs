@@ -89,9 +89,7 @@ limits: {client_connections: 32, client_opens: 1000, introduction: 20s}
 admin: 127.0.0.1:9000
 admin_clients: [192.0.2.0/24, '2001:db8::/32']
 drain: 20s
-log:
-  level: warn,nfsrdma=debug
-  format: json
+log: {level: 'warn,nfsrdma=debug', format: json}
 nfs:
   port: 12049
   rdma_port: 0
