@@ -71,6 +71,7 @@ pub(crate) struct Draft {
     pub(crate) memory: Option<Set<Size>>,
     pub(crate) connections: Option<Set<usize>>,
     pub(crate) client_connections: Option<Set<usize>>,
+    pub(crate) client_memory: Option<Set<Size>>,
     pub(crate) client_opens: Option<Set<usize>>,
     pub(crate) introduction: Option<Set<Span>>,
     pub(crate) admin: Option<Set<Admin>>,
@@ -319,6 +320,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
         && let Some(limits) = Group::read(node, "`limits`", &LIMITS, report)
     {
         draft.client_connections = map(limits.parse("client_connections", report), |n: Number| n.0);
+        draft.client_memory = limits.parse("client_memory", report);
         draft.client_opens = map(limits.parse("client_opens", report), |n: Number| n.0);
         draft.introduction = limits.parse("introduction", report);
     }

@@ -285,6 +285,13 @@ pub(crate) const LIMITS: Group = Group {
             "Connections from one address. Not said: three quarters of `connections`.",
         ),
         key(
+            "client_memory",
+            "size, like `64MiB`",
+            "",
+            "Payload memory of all connections from one address. Its requests wait when that is used up, and nobody else's. Not \
+             said: three quarters of `memory`.",
+        ),
+        key(
             "client_opens",
             "whole number",
             "65536",

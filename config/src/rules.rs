@@ -95,7 +95,7 @@ pub(crate) fn settle(
         report.add_help(
             Origin::Nowhere,
             "there is nothing to serve",
-            "name a folder by `--share NAME=DIR`, or a file by `--config FILE`; `headgate demo` needs neither",
+            "write `shares: [{name: data, path: /srv/data}]` into a file for `--config FILE`, or say `--share data=/srv/data`",
         );
     }
     check_users(&draft.users, &mut report);
@@ -372,10 +372,7 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         );
     }
     let connections = check_connections(draft.connections.clone(), report);
-    let limits = check_limits(&draft, connections, report);
-    let (lease, grace) = check_times(draft.lease, draft.grace, report);
-    let recall = check_recall(draft.recall, report);
-    let memory = settled(draft.memory, Size(default.memory));
+    let memory = settled(draft.memory.clone(), Size(default.memory));
     if memory.value.0 < MEMORY_MIN {
         report.add_help(
             memory.origin,
@@ -383,6 +380,9 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
             format!("write {} or more", Size(MEMORY_MIN)),
         );
     }
+    let limits = check_limits(&draft, connections, memory.value.0, report);
+    let (lease, grace) = check_times(draft.lease, draft.grace, report);
+    let recall = check_recall(draft.recall, report);
     let drain = settled(draft.drain, Span(default.drain));
     if drain.value.0 > DRAIN_MAX {
         let what = format!("to wait {} for requests in work is not possible", drain.value);
@@ -432,8 +432,18 @@ fn check_connections(connections: Option<Set<usize>>, report: &mut Report) -> us
 }
 
 /// What one client may have is something, and not more than all may.
-fn check_limits(draft: &Draft, connections: usize, report: &mut Report) -> Limits {
+fn check_limits(draft: &Draft, connections: usize, memory: u64, report: &mut Report) -> Limits {
     let default = Limits::default();
+    let memory = memory.max(MEMORY_MIN);
+    if let Some(set) = &draft.client_memory
+        && !(MEMORY_MIN..=memory).contains(&set.value.0)
+    {
+        report.add_help(
+            set.origin,
+            format!("{} of payload memory for one address is not possible", set.value),
+            format!("choose {} to {}, which is `memory`", Size(MEMORY_MIN), Size(memory)),
+        );
+    }
     if let Some(set) = &draft.client_connections
         && !(1..=connections).contains(&set.value)
     {
@@ -465,6 +475,7 @@ fn check_limits(draft: &Draft, connections: usize, report: &mut Report) -> Limit
     }
     Limits {
         client_connections: draft.client_connections.as_ref().map(|s| s.value),
+        client_memory: draft.client_memory.as_ref().map(|s| s.value.0),
         client_opens: opens.value,
         introduction: introduction.value.0,
     }

@@ -149,6 +149,8 @@ impl Share {
 pub struct Limits {
     /// Connections from one address; `None`: three quarters of all.
     pub client_connections: Option<usize>,
+    /// Bytes of payload memory for all connections of one address; `None`: three quarters of all.
+    pub client_memory: Option<u64>,
     /// Files that one SMB session or one client of NFSv4 may hold open.
     pub client_opens: usize,
     /// How long a connection may take until somebody has logged on or asked for something.
@@ -159,6 +161,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             client_connections: None,
+            client_memory: None,
             client_opens: 65_536,
             introduction: Duration::from_secs(45),
         }

@@ -41,9 +41,13 @@ fn told_options(options: Options) -> String {
     read_with("", options).unwrap_err().to_string()
 }
 
-fn limits(connections: usize, client_opens: usize, seconds: u64) -> Limits {
-    let introduction = Duration::from_secs(seconds);
-    Limits { client_connections: Some(connections), client_opens, introduction }
+fn limits(connections: usize, mib: u64, client_opens: usize, seconds: u64) -> Limits {
+    Limits {
+        client_connections: Some(connections),
+        client_memory: Some(mib << 20),
+        client_opens,
+        introduction: Duration::from_secs(seconds),
+    }
 }
 
 #[test]
@@ -85,7 +89,7 @@ state: /var/lib/gw
 recall: 20s
 memory: 1GiB
 connections: 64
-limits: {client_connections: 32, client_opens: 1000, introduction: 20s}
+limits: {client_connections: 32, client_memory: 24MiB, client_opens: 1000, introduction: 20s}
 admin: 127.0.0.1:9000
 admin_clients: [192.0.2.0/24, '2001:db8::/32']
 drain: 20s
@@ -160,7 +164,7 @@ users:
             portmap: Portmap::Own,
             memory: 1 << 30,
             connections: 64,
-            limits: limits(32, 1000, 20),
+            limits: limits(32, 24, 1000, 20),
             admin: crate::Admin::At(([127, 0, 0, 1], 9000).into()),
             admin_clients: ["192.0.2.0/24", "2001:db8::/32"].map(|c| c.parse().unwrap()).into(),
             drain: Duration::from_secs(20),
@@ -391,7 +395,7 @@ error: --share: there is no folder /no/such
 fn nothing_to_serve() {
     let nothing = "\
 error: there is nothing to serve
-  = name a folder by `--share NAME=DIR`, or a file by `--config FILE`; `headgate demo` needs neither";
+  = write `shares: [{name: data, path: /srv/data}]` into a file for `--config FILE`, or say `--share data=/srv/data`";
     assert_eq!(told(""), nothing);
     assert_eq!(told("shares: []"), nothing);
 }
@@ -485,6 +489,11 @@ fn values_outside_their_limits() {
             "11 connections from one address are not possible",
             "choose a number from 1 to 10, which is `connections`"
         )
+    );
+    let memory = "64MiB of payload memory for one address is not possible";
+    assert_eq!(
+        with("memory: 32MiB\nlimits: {client_memory: 64MiB}"),
+        pair(memory, "choose 16MiB to 32MiB, which is `memory`")
     );
     assert_eq!(
         with("limits: {client_opens: 0}"),

@@ -130,7 +130,7 @@ async fn one_tcp(
     place: Place,
 ) {
     let Ok(local) = stream.local_addr() else { return };
-    let info = shared.info(peer, local, Transport::Tcp, &front);
+    let info = shared.info(peer, local, Transport::Tcp, &front, &place);
     let (locate, framing) = front.tcp();
     match TcpChannel::new(stream, info, shared.recvs.clone(), locate, framing) {
         Ok(channel) => shared.connection(Box::new(channel), front, place).await,
@@ -163,7 +163,7 @@ async fn one_rdma(
             return not_set_up(peer, &error);
         }
     };
-    match shared.channel(way, c, &front) {
+    match shared.channel(way, c, &front, &place) {
         Ok(channel) => shared.connection(channel, front, place).await,
         Err(error) => {
             shared.attempts.failed(front.protocol(), peer.ip(), &error.to_string());
@@ -190,8 +190,9 @@ impl Shared {
         local: SocketAddr,
         transport: Transport,
         front: &Front,
+        place: &Place,
     ) -> Arc<Info> {
-        let mut info = Info::new(peer, local, transport, self.payload.clone());
+        let mut info = Info::new(peer, local, transport, place.payload().clone());
         let (protocol, transport) = (front.protocol().name(), transport_name(transport));
         info.meter = self.meters.of(meter::Way { protocol, transport });
         Arc::new(info)
@@ -202,8 +203,9 @@ impl Shared {
         way: Way,
         c: Connected,
         front: &Front,
+        place: &Place,
     ) -> Result<Box<dyn Channel>, ChannelError> {
-        let info = self.info(c.peer, c.local, Transport::Rdma(way.provider), front);
+        let info = self.info(c.peer, c.local, Transport::Rdma(way.provider), front, place);
         if let Some(device) = way.device {
             info.facts.note("device", device);
         }

@@ -5,6 +5,9 @@
 //! few, so that those who connect and say nothing cannot keep others out; and it ends when it remains one for too long
 //! ([`Admission::introduction`]).
 //!
+//! *Memory.* All connections of one address take payload memory by one handle of the pool ([`Place::payload`]), so that no client
+//! takes what the others need.
+//!
 //! *Errors.* A refusal is counted by the limit that it met and logged, at most one line a second for each limit.
 
 use std::collections::HashMap;
@@ -14,10 +17,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use config::Settings;
+use iobuf::Pool;
 use rdma_transport::count;
 
 /// Below so many connections in all, no share of them is kept for anybody.
 const FEW: usize = 64;
+/// Requests of a client wait for its own share of payload memory.
+const MEMORY_OF_ADDRESS: &str = "memory-of-address";
 
 /// A limit that was met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +56,15 @@ struct Counts {
 #[derive(Default)]
 struct Tables {
     all: Counts,
-    addresses: HashMap<IpAddr, Counts>,
+    addresses: HashMap<IpAddr, Address>,
+}
+
+/// One that has connections.
+struct Address {
+    counts: Counts,
+    payload: Pool,
+    /// How many of its waits for its share of the pool were told.
+    told: u64,
 }
 
 /// What the configuration says.
@@ -93,6 +107,7 @@ impl Most {
 /// The limits and who is counted against them.
 pub struct Admission {
     most: RwLock<Most>,
+    payload: Pool,
     tables: Mutex<Tables>,
     began: Instant,
     /// Refusals by each limit, and the second, plus one, in which the last was logged.
@@ -103,14 +118,16 @@ pub struct Admission {
 pub struct Place {
     admission: Arc<Admission>,
     ip: IpAddr,
+    payload: Pool,
     is_new: bool,
 }
 
 impl Admission {
-    /// With these limits.
-    pub fn new(most: Most) -> Arc<Self> {
+    /// With these limits, for connections whose payload is in this pool.
+    pub fn new(most: Most, payload: Pool) -> Arc<Self> {
         Arc::new(Self {
             most: RwLock::new(most),
+            payload,
             tables: Mutex::default(),
             began: Instant::now(),
             refused: Default::default(),
@@ -139,7 +156,7 @@ impl Admission {
     pub fn admit(self: &Arc<Self>, peer: SocketAddr) -> Option<Place> {
         let ip = peer.ip().to_canonical();
         match self.try_admit(ip) {
-            Ok(()) => Some(Place { admission: self.clone(), ip, is_new: true }),
+            Ok(payload) => Some(Place { admission: self.clone(), ip, payload, is_new: true }),
             Err(limit) => {
                 self.note(limit, peer);
                 None
@@ -152,10 +169,26 @@ impl Admission {
         self.refused.iter().map(|(n, _)| n.load(Ordering::Relaxed)).sum()
     }
 
-    fn try_admit(&self, ip: IpAddr) -> Result<(), Limit> {
+    /// Tells of those whose requests had to wait for their share of payload memory since it was asked last.
+    pub fn tell_held_back(&self) {
+        let mut tables = self.lock();
+        for (ip, address) in &mut tables.addresses {
+            let waits = address.payload.held_back();
+            let new = waits - std::mem::replace(&mut address.told, waits);
+            if new > 0 {
+                count::limit_met_times(MEMORY_OF_ADDRESS, new);
+                tracing::info!(
+                    peer = %ip, limit = MEMORY_OF_ADDRESS, requests = new,
+                    "requests waited for the client's share of payload memory; `limits.client_memory` raises it"
+                );
+            }
+        }
+    }
+
+    fn try_admit(&self, ip: IpAddr) -> Result<Pool, Limit> {
         let most = self.most();
         let mut tables = self.lock();
-        let of_address = tables.addresses.get(&ip).copied().unwrap_or_default();
+        let of_address = tables.addresses.get(&ip).map(|a| a.counts).unwrap_or_default();
         let taken = |limit| match limit {
             Limit::All => tables.all.open,
             Limit::Address => of_address.open,
@@ -166,11 +199,16 @@ impl Admission {
             return Err(limit);
         }
         let Tables { all, addresses } = &mut *tables;
-        for counts in [all, addresses.entry(ip).or_default()] {
+        let address = addresses.entry(ip).or_insert_with(|| Address {
+            counts: Counts::default(),
+            payload: self.payload.of_one_client(),
+            told: 0,
+        });
+        for counts in [all, &mut address.counts] {
             counts.open += 1;
             counts.new += 1;
         }
-        Ok(())
+        Ok(address.payload.clone())
     }
 
     fn note(&self, limit: Limit, peer: SocketAddr) {
@@ -194,13 +232,18 @@ impl Admission {
 }
 
 impl Place {
+    /// Where the payload of this connection comes from.
+    pub fn payload(&self) -> &Pool {
+        &self.payload
+    }
+
     /// The connection has shown who it is, or done what there is to be done before its first request.
     pub fn established(&mut self) {
         if std::mem::take(&mut self.is_new) {
             let mut tables = self.admission.lock();
             tables.all.new -= 1;
-            if let Some(counts) = tables.addresses.get_mut(&self.ip) {
-                counts.new -= 1;
+            if let Some(address) = tables.addresses.get_mut(&self.ip) {
+                address.counts.new -= 1;
             }
         }
     }
@@ -211,9 +254,9 @@ impl Drop for Place {
         self.established();
         let mut tables = self.admission.lock();
         tables.all.open -= 1;
-        if let Some(counts) = tables.addresses.get_mut(&self.ip) {
-            counts.open -= 1;
-            if counts.open == 0 {
+        if let Some(address) = tables.addresses.get_mut(&self.ip) {
+            address.counts.open -= 1;
+            if address.counts.open == 0 {
                 tables.addresses.remove(&self.ip);
             }
         }
@@ -232,6 +275,10 @@ mod tests {
         Most { all, address: None, introduction: Duration::from_secs(45) }
     }
 
+    fn admission(all: usize) -> Arc<Admission> {
+        Admission::new(most(all), Pool::new(iobuf::PoolLimits { buffers_max: [4; 3] }))
+    }
+
     /// Newcomers, each from an address of its own.
     fn come(a: &Arc<Admission>, from: std::ops::Range<u8>) -> Vec<Place> {
         from.map(|n| a.admit(peer(n)).unwrap()).collect()
@@ -239,7 +286,7 @@ mod tests {
 
     #[test]
     fn each_limit_is_met_and_left_again() {
-        let a = Admission::new(most(100));
+        let a = admission(100);
         let mut places = come(&a, 0..50);
         assert!(a.admit(peer(50)).is_none(), "half of the places are not for newcomers");
         for place in &mut places {
@@ -257,10 +304,10 @@ mod tests {
 
     #[test]
     fn the_limit_changes_while_connections_are_open() {
-        let a = Admission::new(most(3));
+        let a = admission(3);
         let places = come(&a, 0..3);
         a.set(most(2));
-        assert_eq!(a.try_admit(peer(9).ip()), Err(Limit::All));
+        assert_eq!(a.try_admit(peer(9).ip()).err(), Some(Limit::All));
         a.set(most(4));
         drop((a.admit(peer(3)).unwrap(), places));
         a.set(most(1));
@@ -270,9 +317,9 @@ mod tests {
 
     #[test]
     fn one_address_cannot_take_all_unless_there_are_few() {
-        let a = Admission::new(most(100));
+        let a = admission(100);
         let mut places: Vec<_> = (0..25).map(|_| a.admit(peer(1)).unwrap()).collect();
-        assert_eq!(a.try_admit(peer(1).ip()), Err(Limit::NewcomersOfAddress));
+        assert_eq!(a.try_admit(peer(1).ip()).err(), Some(Limit::NewcomersOfAddress));
         assert!(a.admit(peer(2)).is_some());
         places.iter_mut().for_each(Place::established);
         while places.len() < 75 {
@@ -280,12 +327,29 @@ mod tests {
             place.established();
             places.push(place);
         }
-        assert_eq!(a.try_admit(peer(1).ip()), Err(Limit::Address));
+        assert_eq!(a.try_admit(peer(1).ip()).err(), Some(Limit::Address));
         a.set(Most { address: Some(10), ..most(100) });
-        assert_eq!(a.try_admit(peer(1).ip()), Err(Limit::Address), "by the configuration");
-        let few = Admission::new(most(3));
+        assert_eq!(a.try_admit(peer(1).ip()).err(), Some(Limit::Address), "by the configuration");
+        let few = admission(3);
         let places: Vec<_> = (0..3).map(|_| few.admit(peer(1)).unwrap()).collect();
-        assert_eq!(few.try_admit(peer(1).ip()), Err(Limit::All));
+        assert_eq!(few.try_admit(peer(1).ip()).err(), Some(Limit::All));
         drop(places);
+    }
+
+    #[test]
+    fn connections_of_one_address_share_its_payload_memory() {
+        let a = admission(100);
+        a.payload.set_share(iobuf::PoolLimits { buffers_max: [3; 3] });
+        let (one, two, other) =
+            (a.admit(peer(1)).unwrap(), a.admit(peer(1)).unwrap(), a.admit(peer(2)).unwrap());
+        let held: Vec<_> = [&one, &two, &one].map(|p| p.payload().try_get(1).unwrap()).into();
+        assert!(two.payload().try_get(1).is_none());
+        assert!(other.payload().try_get(1).is_some());
+        // Who comes back is the same client as long as a connection of it is there.
+        drop(one);
+        let again = a.admit(peer(1)).unwrap();
+        assert!(again.payload().try_get(1).is_none());
+        drop(held);
+        assert!(again.payload().try_get(1).is_some());
     }
 }

@@ -22,7 +22,7 @@ use vfs::namespace::Share;
 
 use crate::admission::Most;
 use crate::doors::Service;
-use crate::serve::{Running, payload_limits, raise_open_files, recv_limits, sweep};
+use crate::serve::{Running, payload_limits, payload_share, raise_open_files, recv_limits, sweep};
 use crate::shares::ShareSet;
 use crate::users::{Book, Next};
 use crate::{logs, smb};
@@ -172,6 +172,10 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
         s.client_connections.map_or("three quarters".to_owned(), |n| n.to_string())
     };
     value("limits.client_connections", &address(&old.limits), &address(limits));
+    let of_one = |s: &config::Limits| {
+        s.client_memory.map_or("three quarters".to_owned(), |n| config::Size(n).to_string())
+    };
+    value("limits.client_memory", &of_one(&old.limits), &of_one(limits));
     value("limits.client_opens", &old.limits.client_opens, &limits.client_opens);
     let time = |s: &config::Limits| config::Span(s.introduction);
     value("limits.introduction", &time(&old.limits), &time(limits));
@@ -256,6 +260,7 @@ impl Running {
         self.shared.admission.set(Most::of(new));
         self.servers.limit(new);
         self.shared.payload.set_limits(payload_limits(new));
+        self.shared.payload.set_share(payload_share(new));
         self.shared.recvs.set_limits(recv_limits(new.connections));
         logs::set(&new.log);
         tokio::spawn(sweep(added));

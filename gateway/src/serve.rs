@@ -196,11 +196,12 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
     if handles > 0 {
         tracing::info!(handles, "persistent handles wait for their clients");
     }
+    let payload = payload(&settings);
     let shared = Arc::new(Shared {
-        payload: Pool::new(payload_limits(&settings)),
+        payload: payload.clone(),
         recvs: Pool::new(recv_limits(settings.connections)),
         connections: Arc::new(Connections::default()),
-        admission: Admission::new(Most::of(&settings)),
+        admission: Admission::new(Most::of(&settings), payload),
         attempts: Arc::default(),
         meters: Arc::default(),
     });
@@ -227,7 +228,7 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
     tasks.spawn(servers.nfs.nlm().clone().notify_all());
     let minded = servers.namespace.clone();
     tasks.spawn(async move { minded.keeper().mind_outside().await });
-    tasks.spawn(housekeeping(servers.clone(), doors.served().clone()));
+    tasks.spawn(housekeeping(servers.clone(), shared.clone(), doors.served().clone()));
     let mut running = Running {
         nfs: Vec::new(),
         nfs_rdma: Vec::new(),
@@ -282,6 +283,22 @@ pub(crate) fn payload_limits(settings: &Settings) -> PoolLimits {
     PoolLimits::of_bytes(usize::try_from(settings.memory).unwrap_or(0))
 }
 
+/// What one client may have of it. Below so many buffers of a size, nothing is kept for the others unless it is asked for.
+pub(crate) fn payload_share(settings: &Settings) -> PoolLimits {
+    const FEW: usize = 16;
+    if let Some(bytes) = settings.limits.client_memory {
+        return PoolLimits::of_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
+    }
+    let all = payload_limits(settings).buffers_max;
+    PoolLimits { buffers_max: all.map(|n| (n / 4 * 3).max(n.min(FEW))) }
+}
+
+fn payload(settings: &Settings) -> Pool {
+    let pool = Pool::new(payload_limits(settings));
+    pool.set_share(payload_share(settings));
+    pool
+}
+
 /// Receives of every connection that may be open, over RDMA or TCP, and some reserve.
 pub(crate) fn recv_limits(connections: usize) -> PoolLimits {
     let small = usize::from(RPCRDMA_CREDITS + RPCRDMA_CREDITS_REVERSE) + 4;
@@ -289,7 +306,7 @@ pub(crate) fn recv_limits(connections: usize) -> PoolLimits {
 }
 
 /// What has to happen although nobody calls: leases end, networks and users come and go.
-async fn housekeeping(servers: Arc<Servers>, served: Arc<Served>) {
+async fn housekeeping(servers: Arc<Servers>, shared: Arc<Shared>, served: Arc<Served>) {
     let Servers { nfs, smb, book, users_changed, .. } = &*servers;
     let mut ticks = tokio::time::interval(HOUSEKEEPING);
     let mut networks_at = tokio::time::Instant::now();
@@ -313,6 +330,7 @@ async fn housekeeping(servers: Arc<Servers>, served: Arc<Served>) {
             nfs.core().neighbours.set(networks::attached());
             interfaces::refresh(smb, &served);
         }
+        shared.admission.tell_held_back();
         logs::tell_left_out();
     }
 }

@@ -14,6 +14,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 
 use crate::pool::{Account, Acquire, Pool, TooLarge, lock};
+use crate::share::Room;
 use crate::{BufMut, CLASS_SIZES};
 
 const LARGEST: usize = CLASS_SIZES[CLASS_SIZES.len() - 1];
@@ -60,11 +61,31 @@ pub struct AcquireAll {
     /// Waits for the next one.
     one: Option<Acquire>,
     ticket: Option<u64>,
+    /// In the share of its client, for all buffers of the size that most of them have.
+    room: Room,
+    class: usize,
 }
 
 impl AcquireAll {
     pub(crate) fn new(pool: Pool, bytes: usize, account: Account) -> Self {
-        Self { pool, account, bytes, got: Vec::new(), one: None, ticket: None }
+        let class = Pool::class_of(bytes.min(LARGEST)).unwrap_or_default();
+        // A last one of a smaller size is not counted.
+        let is_counted = |rest: usize| Pool::class_of(rest).is_ok_and(|c| c == class);
+        let rest = bytes % LARGEST;
+        let count = bytes / LARGEST + usize::from(rest > 0 && is_counted(rest));
+        let room = pool.room(class, count);
+        let pool = pool.of_nobody();
+        Self { pool, account, bytes, got: Vec::new(), one: None, ticket: None, room, class }
+    }
+
+    /// What was got, as the client's own from now on.
+    fn all(&mut self) -> Vec<BufMut> {
+        let share = self.room.pass_on();
+        let mut got = std::mem::take(&mut self.got);
+        for buffer in got.iter_mut().filter(|b| b.capacity() == CLASS_SIZES[self.class]) {
+            buffer.count_for(share.clone());
+        }
+        got
     }
 
     /// Bytes that the next buffer has to hold.
@@ -112,14 +133,19 @@ impl Future for AcquireAll {
     type Output = Result<Vec<BufMut>, TooLarge>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let count = self.count();
+        let (count, account) = (self.count(), self.account);
         if count > 1 {
             if count > self.pool.largest_max() {
                 return Poll::Ready(Err(TooLarge { wanted: self.bytes }));
             }
+        }
+        if count > 0 {
+            ready!(self.room.poll(account, cx));
+        }
+        if count > 1 {
             if self.ticket.is_none() {
                 if self.try_all() {
-                    return Poll::Ready(Ok(std::mem::take(&mut self.got)));
+                    return Poll::Ready(Ok(self.all()));
                 }
                 let ticket = lock(self.pool.line()).join(cx.waker());
                 self.ticket = Some(ticket);
@@ -132,7 +158,7 @@ impl Future for AcquireAll {
             ready!(self.poll_one(cx))?;
         }
         self.leave();
-        Poll::Ready(Ok(std::mem::take(&mut self.got)))
+        Poll::Ready(Ok(self.all()))
     }
 }
 

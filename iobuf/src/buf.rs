@@ -7,13 +7,14 @@ use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::pool::PoolInner;
+use crate::pool::Place;
+use crate::share::Share;
 use crate::slab::Slab;
 
 /// Where the memory of a buffer goes when its last owner is gone.
 enum Home {
-    /// Back to the free list of this class of this pool.
-    Pool { pool: Arc<PoolInner>, class: usize },
+    /// Back to the free list of a pool.
+    Pool(Place),
     /// To the allocator: the buffer was made by [`BufMut::heap`]; the length is what was allocated.
     Heap,
 }
@@ -34,7 +35,7 @@ unsafe impl Sync for Block {}
 impl Block {
     fn slab(&self) -> Option<Slab> {
         match self.home {
-            Home::Pool { .. } => Some(Slab::around(self.base)),
+            Home::Pool(_) => Some(Slab::around(self.base)),
             Home::Heap => None,
         }
     }
@@ -43,7 +44,7 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         match &self.home {
-            Home::Pool { pool, class } => pool.give_back(*class, self.base),
+            Home::Pool(place) => place.give_back(self.base),
             Home::Heap => {
                 // SAFETY: `BufMut::heap` made this from a boxed slice of exactly `capacity` bytes.
                 drop(unsafe {
@@ -72,14 +73,16 @@ impl BufMut {
         Self { block: Block { base, capacity, home: Home::Heap }, filled: 0 }
     }
 
-    /// `base` points to `capacity` initialised bytes that belong to `class` of `pool` and to nobody else.
-    pub(crate) fn pooled(
-        base: NonNull<u8>,
-        capacity: usize,
-        pool: Arc<PoolInner>,
-        class: usize,
-    ) -> Self {
-        Self { block: Block { base, capacity, home: Home::Pool { pool, class } }, filled: 0 }
+    /// `base` points to `capacity` initialised bytes that belong to the pool of `place` and to nobody else.
+    pub(crate) fn pooled(base: NonNull<u8>, capacity: usize, place: Place) -> Self {
+        Self { block: Block { base, capacity, home: Home::Pool(place) }, filled: 0 }
+    }
+
+    /// A pooled buffer counts for this client, which has room for it.
+    pub(crate) fn count_for(&mut self, share: Option<Arc<Share>>) {
+        if let Home::Pool(place) = &mut self.block.home {
+            place.count_for(share);
+        }
     }
 
     /// Bytes this buffer can hold.

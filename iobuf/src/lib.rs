@@ -10,13 +10,16 @@
 //! it asks each buffer for its [`Slab`], and is told by [`SlabWatch`] when a slab goes.
 //!
 //! *Errors.* A pool that is at its limit makes the caller wait ([`Pool::acquire`]) in a queue that serves accounts
-//! (connections) in turn; [`Pool::try_get`] says `None`. A request above the largest size is [`TooLarge`].
+//! (connections) in turn; [`Pool::try_get`] says `None`. So does one that has what one client may have
+//! ([`Pool::of_one_client`]), however much is free. A request above the largest size is [`TooLarge`].
 
 mod all;
 mod buf;
 mod note;
 mod pool;
+mod share;
 mod slab;
+mod turns;
 
 pub use all::AcquireAll;
 pub use buf::{Buf, BufMut};

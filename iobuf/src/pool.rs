@@ -1,17 +1,18 @@
 //! The pool: three sizes, a limit for each, and a queue that serves accounts in turn when a limit is reached.
 #![allow(unsafe_code)]
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use crate::all::{AcquireAll, Line};
+use crate::share::{Room, Share};
 use crate::slab::{SLAB, Slab};
+use crate::turns::Turns;
 use crate::{BufMut, CLASS_SIZES};
 
 const CLASSES: usize = CLASS_SIZES.len();
@@ -28,6 +29,28 @@ impl PoolLimits {
     pub fn of_bytes(bytes: usize) -> Self {
         let share = [bytes / 4, bytes / 4, bytes / 2];
         Self { buffers_max: std::array::from_fn(|i| (share[i] / CLASS_SIZES[i]).max(1)) }
+    }
+}
+
+/// Where a buffer comes from, and what it gives back to when its last owner is gone.
+pub(crate) struct Place {
+    pool: Arc<PoolInner>,
+    class: usize,
+    /// The client that it counts for.
+    share: Option<Arc<Share>>,
+}
+
+impl Place {
+    pub(crate) fn give_back(&self, base: NonNull<u8>) {
+        self.pool.give_back(self.class, base);
+        if let Some(share) = &self.share {
+            share.give_back(&self.pool, self.class, 1);
+        }
+    }
+
+    /// From now on it counts for this client, which has room for it.
+    pub(crate) fn count_for(&mut self, share: Option<Arc<Share>>) {
+        self.share = share;
     }
 }
 
@@ -78,21 +101,26 @@ pub struct ClassStats {
     pub buffers_max: usize,
     /// Buffers that someone owns now.
     pub in_use: usize,
-    /// Requests that wait now.
+    /// Requests that wait now, for memory or for room in their client's share.
     pub waiting: usize,
     /// Requests that ever had to wait.
     pub waits: u64,
 }
 
-/// A bounded pool of payload buffers. Clones share it.
+/// A bounded pool of payload buffers. Clones share it, and count for the same client.
 #[derive(Clone)]
 pub struct Pool {
     inner: Arc<PoolInner>,
+    share: Option<Arc<Share>>,
 }
 
 pub(crate) struct PoolInner {
     classes: [Mutex<Class>; CLASSES],
     line: Mutex<Line>,
+    /// What one client may have of each class.
+    share_max: [AtomicUsize; CLASSES],
+    /// Requests that wait now for room in the share of their client.
+    pub(crate) held_back: [AtomicUsize; CLASSES],
 }
 
 struct Class {
@@ -103,8 +131,7 @@ struct Class {
     in_use: usize,
     waits: u64,
     waiting: usize,
-    /// One queue per account, in the order in which accounts get their turn.
-    turns: VecDeque<(Account, VecDeque<Arc<Mutex<Waiter>>>)>,
+    turns: Turns<Arc<Mutex<Waiter>>>,
 }
 
 // SAFETY: the pointers are owned memory; the mutex around the class gives one thread at a time access to them.
@@ -144,19 +171,9 @@ impl Class {
         Some(b)
     }
 
-    /// The next one to be served: first account, first waiter; the account then goes to the end of the line.
-    fn next_waiter(&mut self) -> Option<Arc<Mutex<Waiter>>> {
-        let (account, mut queue) = self.turns.pop_front()?;
-        let first = queue.pop_front();
-        if !queue.is_empty() {
-            self.turns.push_back((account, queue));
-        }
-        first
-    }
-
     /// Gives a buffer, which counts as in use, to the next who waits, and says whom to wake. `None` when nobody waits.
     fn give(&mut self, base: NonNull<u8>) -> Option<Option<Waker>> {
-        while let Some(waiter) = self.next_waiter() {
+        while let Some(waiter) = self.turns.pop() {
             self.waiting -= 1;
             let mut waiter = lock(&waiter);
             if let Waiter::Waiting(waker) = &mut *waiter {
@@ -189,10 +206,7 @@ impl Class {
     fn enqueue(&mut self, account: Account, waiter: Arc<Mutex<Waiter>>) {
         self.waits += 1;
         self.waiting += 1;
-        match self.turns.iter_mut().find(|(a, _)| *a == account) {
-            Some((_, queue)) => queue.push_back(waiter),
-            None => self.turns.push_back((account, VecDeque::from([waiter]))),
-        }
+        self.turns.push(account, waiter);
     }
 }
 
@@ -207,8 +221,13 @@ impl Drop for Class {
 }
 
 impl PoolInner {
+    /// How many buffers of this class one client may have.
+    pub(crate) fn share_max(&self, class: usize) -> usize {
+        self.share_max[class].load(Ordering::Relaxed)
+    }
+
     /// Hands the memory to the next who waits, or puts it on the free list.
-    pub(crate) fn give_back(&self, class: usize, base: NonNull<u8>) {
+    fn give_back(&self, class: usize, base: NonNull<u8>) {
         if cfg!(debug_assertions) {
             // Poison: a reader of memory that was given back sees this instead of plausible data.
             // SAFETY: the caller owned these `size` bytes and has just given them up.
@@ -241,10 +260,48 @@ impl Pool {
                 in_use: 0,
                 waits: 0,
                 waiting: 0,
-                turns: VecDeque::new(),
+                turns: Turns::new(),
             })
         });
-        Self { inner: Arc::new(PoolInner { classes, line: Mutex::default() }) }
+        let inner = PoolInner {
+            classes,
+            line: Mutex::default(),
+            share_max: std::array::from_fn(|_| AtomicUsize::new(usize::MAX)),
+            held_back: Default::default(),
+        };
+        Self { inner: Arc::new(inner), share: None }
+    }
+
+    /// A handle of one client: what is taken by it and by its clones counts together, and is bounded by [`Pool::set_share`].
+    pub fn of_one_client(&self) -> Self {
+        Self { inner: self.inner.clone(), share: Some(Arc::new(Share::new())) }
+    }
+
+    /// A handle that counts for nobody.
+    pub(crate) fn of_nobody(&self) -> Self {
+        Self { inner: self.inner.clone(), share: None }
+    }
+
+    /// Sets what one client may have; nothing bounds it before. Who has more keeps it.
+    pub fn set_share(&self, most: PoolLimits) {
+        for (bound, most) in self.inner.share_max.iter().zip(most.buffers_max) {
+            bound.store(most, Ordering::Relaxed);
+        }
+    }
+
+    /// How often a request of this handle's client had to wait because the client had its share.
+    pub fn held_back(&self) -> u64 {
+        self.share.as_ref().map_or(0, |share| share.waits())
+    }
+
+    /// Somebody waits for what this handle's client holds: for memory, or the client itself for room in its share.
+    pub fn is_waited_for(&self) -> bool {
+        let is_short = self.inner.classes.iter().any(|class| lock(class).waiting > 0);
+        is_short || self.share.as_ref().is_some_and(|share| share.is_waited_for())
+    }
+
+    pub(crate) fn room(&self, class: usize, count: usize) -> Room {
+        Room::new(self.inner.clone(), self.share.clone(), class, count)
     }
 
     /// Changes the limits while the pool is in use. What a lowered limit does not allow is taken back as it is given up; its
@@ -260,30 +317,42 @@ impl Pool {
         }
     }
 
-    fn class_of(bytes: usize) -> Result<usize, TooLarge> {
+    pub(crate) fn class_of(bytes: usize) -> Result<usize, TooLarge> {
         CLASS_SIZES.iter().position(|&s| s >= bytes).ok_or(TooLarge { wanted: bytes })
     }
 
-    fn buffer(&self, class: usize, base: NonNull<u8>) -> BufMut {
-        BufMut::pooled(base, CLASS_SIZES[class], self.inner.clone(), class)
+    fn buffer(&self, class: usize, base: NonNull<u8>, share: Option<Arc<Share>>) -> BufMut {
+        BufMut::pooled(base, CLASS_SIZES[class], Place { pool: self.inner.clone(), class, share })
     }
 
-    /// A buffer of at least `bytes` if one is free now, nobody waits for one, and the size exists.
+    /// A buffer of at least `bytes` if one is free now, nobody waits for one, the size exists, and the client has room.
     pub fn try_get(&self, bytes: usize) -> Option<BufMut> {
         let class = Self::class_of(bytes).ok()?;
-        let mut c = lock(&self.inner.classes[class]);
-        if c.waiting > 0 {
+        if let Some(share) = &self.share
+            && !share.try_take(&self.inner, class)
+        {
             return None;
         }
-        let base = c.take()?;
-        drop(c);
-        Some(self.buffer(class, base))
+        let Some(base) = self.try_memory(class) else {
+            if let Some(share) = &self.share {
+                share.give_back(&self.inner, class, 1);
+            }
+            return None;
+        };
+        Some(self.buffer(class, base, self.share.clone()))
     }
 
-    /// A buffer of at least `bytes`, waiting in `account`'s turn when the limit is reached. Dropping the future gives
-    /// up the place in the queue.
+    fn try_memory(&self, class: usize) -> Option<NonNull<u8>> {
+        let mut c = lock(&self.inner.classes[class]);
+        if c.waiting > 0 { None } else { c.take() }
+    }
+
+    /// A buffer of at least `bytes`, waiting in `account`'s turn when the limit is reached, or the client's share. Dropping the
+    /// future gives up the place in the queue.
     pub fn acquire(&self, bytes: usize, account: Account) -> Acquire {
-        Acquire { pool: self.clone(), class: Self::class_of(bytes), account, waiter: None }
+        let class = Self::class_of(bytes);
+        let room = self.room(class.unwrap_or_default(), 1);
+        Acquire { pool: self.clone(), room, class, account, waiter: None }
     }
 
     /// Buffers that hold `bytes` together: as many of the largest size as it takes, and one for what is left over. All of
@@ -309,7 +378,7 @@ impl Pool {
                 size: c.size,
                 buffers_max: c.limit,
                 in_use: c.in_use,
-                waiting: c.waiting,
+                waiting: c.waiting + self.inner.held_back[i].load(Ordering::Relaxed),
                 waits: c.waits,
             }
         })
@@ -325,19 +394,15 @@ impl fmt::Debug for Pool {
 /// Waits for a buffer; see [`Pool::acquire`].
 pub struct Acquire {
     pool: Pool,
+    room: Room,
     class: Result<usize, TooLarge>,
     account: Account,
     waiter: Option<Arc<Mutex<Waiter>>>,
 }
 
-impl Future for Acquire {
-    type Output = Result<BufMut, TooLarge>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let class = match self.class {
-            Ok(c) => c,
-            Err(e) => return Poll::Ready(Err(e)),
-        };
+impl Acquire {
+    /// Memory, once there is room for it.
+    fn poll_memory(&mut self, class: usize, cx: &mut Context<'_>) -> Poll<NonNull<u8>> {
         if let Some(waiter) = &self.waiter {
             let mut w = lock(waiter);
             return match &*w {
@@ -346,7 +411,7 @@ impl Future for Acquire {
                     *w = Waiter::Done;
                     drop(w);
                     self.waiter = None;
-                    Poll::Ready(Ok(self.pool.buffer(class, base)))
+                    Poll::Ready(base)
                 }
                 _ => {
                     *w = Waiter::Waiting(Some(cx.waker().clone()));
@@ -358,14 +423,29 @@ impl Future for Acquire {
         if c.waiting == 0
             && let Some(base) = c.take()
         {
-            drop(c);
-            return Poll::Ready(Ok(self.pool.buffer(class, base)));
+            return Poll::Ready(base);
         }
         let waiter = Arc::new(Mutex::new(Waiter::Waiting(Some(cx.waker().clone()))));
         c.enqueue(self.account, waiter.clone());
         drop(c);
         self.waiter = Some(waiter);
         Poll::Pending
+    }
+}
+
+impl Future for Acquire {
+    type Output = Result<BufMut, TooLarge>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let class = match self.class {
+            Ok(c) => c,
+            Err(e) => return Poll::Ready(Err(e)),
+        };
+        let account = self.account;
+        ready!(self.room.poll(account, cx));
+        let base = ready!(self.poll_memory(class, cx));
+        let share = self.room.pass_on();
+        Poll::Ready(Ok(self.pool.buffer(class, base, share)))
     }
 }
 

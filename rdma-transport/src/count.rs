@@ -29,7 +29,12 @@ static MET: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
 
 /// A client met this limit: counted, not logged.
 pub fn limit_met(limit: &'static str) {
-    *MET.lock().unwrap_or_else(PoisonError::into_inner).entry(limit).or_default() += 1;
+    limit_met_times(limit, 1);
+}
+
+/// Clients met this limit so many times more: counted, not logged.
+pub fn limit_met_times(limit: &'static str, times: u64) {
+    *MET.lock().unwrap_or_else(PoisonError::into_inner).entry(limit).or_default() += times;
 }
 
 /// A client met this limit, of so many of whatever it bounds, and is told so by its protocol.

@@ -86,8 +86,7 @@ impl Stall {
                 }
                 (self.before, self.looks) = (0, 0);
             }
-            let is_short = |pool: &Pool| pool.stats().iter().any(|class| class.waiting > 0);
-            if moved < limits::STALL_BYTES_PRESSED && holds.is_some_and(is_short) {
+            if moved < limits::STALL_BYTES_PRESSED && holds.is_some_and(Pool::is_waited_for) {
                 return Poll::Ready(Stalled::Pressed);
             }
             timer.as_mut().reset(Instant::now() + pause);

@@ -86,7 +86,10 @@ fn handle(to: SocketAddr) -> Vec<u32> {
 
 /// Asks for much and takes nothing.
 fn takes_nothing(to: SocketAddr, handle: &[u32]) -> TcpStream {
-    let mut stream = RawIwarp::dial(to).unwrap();
+    asks_for_much(RawIwarp::dial(to).unwrap(), handle)
+}
+
+fn asks_for_much(mut stream: TcpStream, handle: &[u32]) -> TcpStream {
     socket_takes_little(&stream);
     for _ in 0..NOT_TAKEN {
         let read = call(100_003, 6, &[handle, &[0, 0, MIB]].concat());
@@ -204,5 +207,58 @@ async fn stuck_clients_keep_nobody_waiting_and_are_named() {
         assert!(answer(&mut stream).is_empty());
     }
     drop((deaf, good));
+    world.running.stop().await;
+}
+
+/// From another address than everybody else.
+async fn dial_as_another(to: SocketAddr) -> TcpStream {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind(([127, 0, 0, 2], 0).into()).unwrap();
+    let stream = socket.connect(to).await.unwrap().into_std().unwrap();
+    stream.set_nonblocking(false).unwrap();
+    stream
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_address_cannot_take_the_payload_memory_of_the_others() {
+    let (world, _dir) = world().await;
+    let wanted = pattern("large", LARGE);
+    let good = world.client("data", (Version::V42, Transport::Tcp)).await.unwrap();
+    write_all(&good, "large", &wanted).await.unwrap();
+    let to = world.running.nfs[0];
+    let file = tokio::task::spawn_blocking(move || handle(to)).await.unwrap();
+    let mut greedy = Vec::new();
+    for _ in 0..STUCK {
+        greedy.push(dial_as_another(to).await);
+    }
+    // Together they ask for twelve times what there is, and take so much of it that nobody can call them stuck.
+    static DONE: AtomicBool = AtomicBool::new(false);
+    let greedy = std::thread::spawn(move || {
+        let mut greedy: Vec<TcpStream> =
+            greedy.into_iter().map(|s| asks_for_much(s, &file)).collect();
+        while !DONE.load(Ordering::Relaxed) {
+            for stream in &mut greedy {
+                stream.read_exact(&mut [0; 1024]).unwrap();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    // They have their share, and wait.
+    let told = async {
+        while limit(&look(&world).await, "memory-of-address") == 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), told).await.unwrap();
+    for _ in 0..3 {
+        assert!(read_all(&good, "large").await.unwrap() == wanted);
+    }
+    let s = look(&world).await;
+    let largest = s.pool.last().unwrap();
+    assert!(largest.waiting > 0 && largest.used <= largest.max / 4 * 3, "{largest:?}");
+    assert_eq!(limit(&s, "no-progress-while-others-wait"), 0, "{:?}", s.limits);
+    DONE.store(true, Ordering::Relaxed);
+    greedy.join().unwrap();
+    drop(good);
     world.running.stop().await;
 }

@@ -85,7 +85,7 @@ pub(crate) fn shared() -> Arc<Shared> {
         payload: pool(),
         recvs: pool(),
         connections: Arc::new(Connections::default()),
-        admission: Admission::new(Most::of(&Settings::default())),
+        admission: Admission::new(Most::of(&Settings::default()), pool()),
         attempts: Arc::default(),
         meters: Arc::default(),
     })
