@@ -79,8 +79,7 @@ pub fn run(args: UserArgs) -> Result<(), String> {
 
 fn add(state: &Path, args: AddArgs) -> Result<(), String> {
     let password = match &args.password_file {
-        Some(path) if path.as_os_str() == "-" => first_line(io::stdin().lock())?,
-        Some(path) => read_password(path)?,
+        Some(path) => given(path)?,
         None if io::stdin().is_terminal() => ask(&args.name)?,
         None => first_line(io::stdin().lock())?,
     };
@@ -132,6 +131,11 @@ fn list(state: &Path, json: bool) -> Result<(), String> {
     Ok(())
 }
 
+/// The password in the first line of a file; `-` is standard input.
+pub(crate) fn given(path: &Path) -> Result<Zeroizing<String>, String> {
+    if path.as_os_str() == "-" { first_line(io::stdin().lock()) } else { read_password(path) }
+}
+
 /// Asks twice, without echo.
 fn ask(name: &str) -> Result<Zeroizing<String>, String> {
     let first = prompt(&format!("Password for {name}: "))?;
@@ -139,7 +143,8 @@ fn ask(name: &str) -> Result<Zeroizing<String>, String> {
     if *first == *second { Ok(first) } else { Err("the two passwords differ".into()) }
 }
 
-fn prompt(words: &str) -> Result<Zeroizing<String>, String> {
+/// Asks on the terminal, without echo.
+pub(crate) fn prompt(words: &str) -> Result<Zeroizing<String>, String> {
     let cannot = |e: &dyn std::fmt::Display| format!("cannot ask for a password: {e}");
     let input = io::stdin();
     eprint!("{words}");

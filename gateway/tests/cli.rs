@@ -237,12 +237,15 @@ fn bench_measures_smb_and_smb_direct_and_draws_both() {
     let (gateway, folder) = gateway_for_bench();
     let (tcp, rdma) = (gateway.port("smb="), gateway.port("smb-direct="));
     let first = format!("smb://alice:secret@127.0.0.1:{tcp}/m?sign=on");
-    let second = format!("smb+rdma://alice:secret@127.0.0.1:{rdma}/m");
+    let second = format!("smb+rdma://alice@127.0.0.1:{rdma}/m");
+    let password = folder.path().join("password");
+    std::fs::write(&password, "secret\n").unwrap();
     let svg = folder.path().join("plot.svg");
     let args = ["bench", &first, "--compare", &second, "--json", "--svg", svg.to_str().unwrap()];
     let how = ["--only", "random,sequential", "--depth", "3", "--connections", "2"];
+    let password = ["--password-file", password.to_str().unwrap()];
     let sizes = ["--block", "256KiB", "--random-block", "8KiB"];
-    let o = headgate(&[&args[..], &how, &sizes, &SHORT].concat());
+    let o = headgate(&[&args[..], &password, &how, &sizes, &SHORT].concat());
     assert_eq!(o.status.code(), Some(0), "{}", stderr(&o));
     assert!(!String::from_utf8_lossy(&o.stdout).contains("secret"));
     for target in json(&o)["targets"].as_array().unwrap() {
@@ -279,6 +282,10 @@ fn bench_says_what_is_wrong_with_a_target() {
         ("nfs://127.0.0.1:1/m".into(), "cannot connect: 127.0.0.1:1: Connection refused"),
         (format!("nfs://{nfs}/none"), "MOUNT: the server has no such share"),
         (format!("nfs://{nfs}/none?version=4.2"), "LOOKUP: NoEnt (2)"),
+        (
+            format!("smb://alice@{smb}/m"),
+            "no password for alice; name its file by --password-file FILE",
+        ),
         (format!("smb://alice:secret@{smb}/none"), "STATUS_BAD_NETWORK_NAME"),
         (format!("smb://alice:wrong-secret@{smb}/m"), "STATUS_LOGON_FAILURE"),
         (format!("nfs://{smb}/m?version=4.1"), "is it NFS that is served there?"),

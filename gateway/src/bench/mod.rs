@@ -11,11 +11,13 @@ mod load;
 mod plot;
 mod report;
 
-use std::path::PathBuf;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use client::Target;
+use client::target::Protocol;
 
 use load::{Loads, Sample};
 
@@ -23,7 +25,7 @@ use load::{Loads, Sample};
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     /// What to measure: nfs://HOST[:PORT]/SHARE[?version=3|4.1|4.2&transport=tcp|rdma&mountport=PORT&crc=on|off] or
-    /// smb://USER:PASSWORD@HOST[:PORT]/SHARE[?dialect=3.1.1&transport=tcp|rdma&sign=on&seal=on&crc=on|off]
+    /// smb://USER@HOST[:PORT]/SHARE[?dialect=3.1.1&transport=tcp|rdma&sign=on&seal=on&crc=on|off]
     #[arg(value_name = "TARGET", required = true)]
     target: Target,
     /// Measure this one too, in turns, and print ratios of the first to it
@@ -54,6 +56,10 @@ pub struct BenchArgs {
     /// User and group of the calls
     #[arg(long, value_name = "UID:GID", default_value = "0:0", value_parser = user)]
     user: (u32, u32),
+    /// Password of the user that a target of SMB names: the first line of FILE; `-` is standard input. Default: ask for it.
+    /// USER:PASSWORD in the target is for tests: others on this host see it
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
     /// Operations in flight [default: 8 of write and read, 32 of the others]; create is always one after the other
     #[arg(long, value_name = "N")]
     depth: Option<usize>,
@@ -81,6 +87,26 @@ fn block(text: &str) -> Result<u32, String> {
     possible.ok_or_else(|| format!("an operation moves 512 bytes to 1MiB, not {size}"))
 }
 
+/// The password of a user who is named without one.
+fn complete(target: &mut Target, file: Option<&Path>) -> Result<(), String> {
+    let Protocol::Smb { user, .. } = &mut target.protocol else { return Ok(()) };
+    if user.name.is_empty() || !user.password.is_empty() {
+        return Ok(());
+    }
+    let password = match file {
+        Some(path) => crate::user::given(path)?,
+        None if std::io::stdin().is_terminal() => {
+            crate::user::prompt(&format!("Password for {}: ", user.name))?
+        }
+        None => {
+            let name = &user.name;
+            return Err(format!("no password for {name}; name its file by --password-file FILE"));
+        }
+    };
+    user.password.clone_from(&password);
+    Ok(())
+}
+
 /// One server under measurement and its best figures.
 struct Peer {
     target: Target,
@@ -105,9 +131,13 @@ pub fn run(args: BenchArgs) -> Result<(), String> {
         blocks: (args.block, args.random_block),
         connections: args.connections.clamp(1, 256),
     };
+    let (mut target, mut compare) = (args.target, args.compare);
+    for target in std::iter::once(&mut target).chain(&mut compare) {
+        complete(target, args.password_file.as_deref())?;
+    }
     let mut pids = args.server_pid.into_iter();
-    let mut peers: Vec<Peer> = std::iter::once(args.target)
-        .chain(args.compare)
+    let mut peers: Vec<Peer> = std::iter::once(target)
+        .chain(compare)
         .map(|target| Peer { target, pid: pids.next(), best: Vec::new() })
         .collect();
     if let Some(pid) = peers.iter().filter_map(|p| p.pid).find(|pid| crate::cpu::of(*pid).is_none())
