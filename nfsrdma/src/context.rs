@@ -31,8 +31,13 @@ impl Clock {
 
     /// The time.
     pub fn now(&self) -> Duration {
+        self.at(Instant::now())
+    }
+
+    /// What the time was then, for who has looked at the machine's clock already.
+    pub fn at(&self, then: Instant) -> Duration {
         match self {
-            Self::Real(base) => base.elapsed(),
+            Self::Real(base) => then.saturating_duration_since(*base),
             Self::Manual(ms) => Duration::from_millis(ms.load(Ordering::Relaxed)),
         }
     }
@@ -209,7 +214,9 @@ pub struct CallContext {
     pub flavor: Flavor,
     /// Who it is. No share has squashed it yet: [`Share::squash`] does.
     pub cred: Cred,
-    /// When the call was taken up, by the server's clock.
+    /// When the call was taken up, by the machine's clock: looked at once, for what is counted and what expires.
+    pub began: Instant,
+    /// The same, by the server's clock.
     pub now: Duration,
 }
 

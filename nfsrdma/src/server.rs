@@ -10,6 +10,7 @@
 //! ([`Violation`]). A message that is no call at all is dropped.
 
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use iobuf::Buf;
 use rdma_transport::channel::{BoxFuture, Handle, Info, Pulled, Reply, Service};
@@ -162,7 +163,9 @@ impl Server {
                 return Some(out.into_reply());
             }
         };
-        let call = CallContext { xid: head.xid, flavor, cred, now: self.core.clock.now() };
+        let began = Instant::now();
+        let now = self.core.clock.at(began);
+        let call = CallContext { xid: head.xid, flavor, cred, began, now };
         if !offer.has(head.program) {
             return Some(refusal(head.xid, AcceptStat::ProgUnavail));
         }

@@ -350,7 +350,7 @@ impl<'a> Compound<'a> {
     async fn perform_all(&mut self, start: usize, results_at: usize) {
         let mut status = Status::Ok;
         let mut results = 0u32;
-        let mut began = Instant::now();
+        let mut began = self.call.began;
         while self.index < self.count && status == Status::Ok {
             let opcode = self.args.clone().u32().unwrap_or(op::ILLEGAL);
             status = self.step().await;

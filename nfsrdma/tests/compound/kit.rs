@@ -1,7 +1,7 @@
 //! Whole COMPOUNDs in, whole COMPOUNDs out: a server over memory, a builder of arguments, a reader of results.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use iobuf::{Buf, Pool, PoolLimits};
 use nfsrdma::context::{Boot, CallContext, Clock, Conn, Core};
@@ -131,8 +131,13 @@ impl Kit {
         pulled: &[Pulled],
     ) -> Option<Results> {
         let body = Buf::from(body);
-        let call =
-            CallContext { xid: 1, flavor: Flavor::Sys, cred: cred.clone(), now: Duration::ZERO };
+        let call = CallContext {
+            xid: 1,
+            flavor: Flavor::Sys,
+            cred: cred.clone(),
+            began: Instant::now(),
+            now: Duration::ZERO,
+        };
         let mut args = Reader::new(&body, pulled);
         let mut out = Writer::new();
         self.nfs.compound(conn, &call, &mut args, &mut out).await.ok()?;

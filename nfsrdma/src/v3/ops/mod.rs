@@ -137,7 +137,7 @@ pub async fn serve(
     let Some(args) = decode_args(number, args)? else { return Ok(Outcome::NoProcedure) };
     let (share, moved) = (AtomicU32::new(NO_SHARE), AtomicU64::new(0));
     let op = Op { core, conn, call, share, moved };
-    let (began, mark) = (Instant::now(), out.len());
+    let mark = out.len();
     if let Err(status) = run(&op, args, out).await {
         out.truncate(mark);
         out.u32(status as u32);
@@ -145,7 +145,7 @@ pub async fn serve(
     }
     // Every result but that of NULL begins with its status.
     let failed = out.word_at(mark).is_some_and(|status| status != OK);
-    op.record(number, began, failed);
+    op.record(number, call.began, failed);
     Ok(if super::is_once(number) { Outcome::Once } else { Outcome::Repeatable })
 }
 
