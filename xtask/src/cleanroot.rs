@@ -31,31 +31,66 @@ cp -L /etc/ssl/certs/ca-certificates.crt "$ROOT/etc/ssl/certs/ca-certificates.cr
 exec chroot "$ROOT" /usr/bin/env -i HOME=/tmp PATH=/opt/rust/bin:/usr/sbin:/usr/bin:/sbin:/bin sh -ec "$WORDS"
 "#;
 
-/// `cargo xtask clean-root [--full] [--keep]`.
-pub(crate) fn main(args: &[String]) -> Result<Outcome> {
-    if let Some(unknown) = args.iter().find(|a| !matches!(a.as_str(), "--full" | "--keep")) {
-        return Err(format!("unknown option {unknown}; there are --full and --keep"));
+/// What the command line asked for.
+#[derive(Debug, Default)]
+struct Asked {
+    full: bool,
+    keep: bool,
+    package: Option<PathBuf>,
+}
+
+impl Asked {
+    fn parse(args: &[String]) -> Result<Self> {
+        let mut asked = Self::default();
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--full" => asked.full = true,
+                "--keep" => asked.keep = true,
+                "--package" => {
+                    asked.package = Some(args.next().ok_or("--package needs a file")?.into());
+                }
+                _ => {
+                    let there_are = "there are --full, --keep and --package FILE";
+                    return Err(format!("unknown option {arg}; {there_are}"));
+                }
+            }
+        }
+        Ok(asked)
     }
+}
+
+/// `cargo xtask clean-root [--full] [--keep] [--package FILE]`.
+pub(crate) fn main(args: &[String]) -> Result<Outcome> {
+    let asked = Asked::parse(args)?;
     packages::install(&["clean-root"])?;
     let root = Root::make()?;
-    let readme = fs::read_to_string("README.md").map_err(|e| format!("README.md: {e}"))?;
-    let [demo, mut test] = readme_commands(&readme)?;
-    if !args.iter().any(|a| a == "--full") {
-        test.push_str(" --tier style --tier unit");
-    }
     let mut tally = Tally::default();
-    for words in [demo, test] {
-        let began = Instant::now();
-        tally.count(&words, root.run(&format!("cd /headgate; {words}")));
-        println!("   `{words}` took {:.0} s", began.elapsed().as_secs_f64());
+    match &asked.package {
+        Some(package) => deb::try_in_root(&root, package, &mut tally)?,
+        None => whole(&root, asked.full, &mut tally)?,
     }
-    deb::in_root(&root, &mut tally)?;
-    if args.iter().any(|a| a == "--keep") {
+    if asked.keep {
         println!("   {} stays", root.dir.display());
     } else {
         root.remove();
     }
     Ok(tally.report(Some("clean-root")))
+}
+
+/// The README's commands, and the package as it is built there.
+fn whole(root: &Root, full: bool, tally: &mut Tally) -> Result<()> {
+    let readme = fs::read_to_string("README.md").map_err(|e| format!("README.md: {e}"))?;
+    let [demo, mut test] = readme_commands(&readme)?;
+    if !full {
+        test.push_str(" --tier style --tier unit --tier e2e");
+    }
+    for words in [demo, test] {
+        let began = Instant::now();
+        tally.count(&words, root.run(&format!("cd /headgate; {words}")));
+        println!("   `{words}` took {:.0} s", began.elapsed().as_secs_f64());
+    }
+    deb::in_root(root, tally)
 }
 
 /// A root file system of its own.
@@ -120,6 +155,17 @@ fn readme_commands(readme: &str) -> Result<[String; 2]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_command_line_is_checked() {
+        let parse = |words: &[&str]| {
+            Asked::parse(&words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>())
+        };
+        assert!(parse(&["--packages"]).is_err());
+        assert!(parse(&["--package"]).is_err());
+        let asked = parse(&["--keep", "--package", "x.deb"]).unwrap();
+        assert_eq!((asked.keep, asked.full, asked.package), (true, false, Some("x.deb".into())));
+    }
 
     #[test]
     fn the_two_commands_are_read_from_the_readme() {

@@ -34,9 +34,9 @@ usage: cargo xtask COMMAND
                  these tests of Samba's suite, or all, against a gateway; --help shows more
   page [--write] the status page with a thousand connections in a real browser; --write makes the
                  documentation's picture
-  clean-root [--full] [--keep]
+  clean-root [--full] [--keep] [--package FILE]
                  the README's commands and the Debian package in a Debian root with nothing but a Rust toolchain; without
-                 --full only the tiers style and unit
+                 --full only the tiers style, unit and e2e; --package: only this package, which is built already
   deb            builds the Debian package
   bench [ARG]... figures beside other servers, written to docs/benchmarks.md
 ";

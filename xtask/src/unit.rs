@@ -84,7 +84,7 @@ pub(crate) fn in_root(root: &Root, tally: &mut Tally) {
 fn tried(root: &Root) -> Result<()> {
     let install =
         "DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --no-install-recommends";
-    root.run(&format!("{install} {WITH_THE_UNIT} > /dev/null"))?;
+    root.run(&format!("apt-get update -qq; {install} {WITH_THE_UNIT} > /dev/null"))?;
     root.run(
         "mkdir -p /try /srv/data /srv/office /etc/headgate; chmod 1777 /srv/data /srv/office; \
          printf 'secret\\n' > /etc/headgate/alice; chmod 600 /etc/headgate/alice",
