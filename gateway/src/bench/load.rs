@@ -286,7 +286,7 @@ impl<'a> Meter<'a> {
             true => (bytes as f64 / (1u64 << 30) as f64, bytes as f64 / 1e6 / elapsed),
             false => (done as f64, done as f64 / elapsed),
         };
-        let per_unit = |cpu: Duration| cpu.div_f64(units.max(f64::MIN_POSITIVE));
+        let per_unit = |cpu: Duration| if units > 0.0 { cpu.div_f64(units) } else { cpu };
         Sample {
             kind: self.kind,
             depth: self.depth,
@@ -430,7 +430,7 @@ async fn random(under: &Under, plan: &Plan, meter: &Meter<'_>, reads: u64) -> Re
     let worker = |n| {
         let ((volume, file), random, data) = (under.of(n), &random, &data);
         async move {
-            while Instant::now() < until {
+            loop {
                 let at = random.below(places) * u64::from(block);
                 if random.below(10) < reads {
                     let (data, _) = meter.time(volume.read(file, at, block)).await?;
@@ -439,8 +439,10 @@ async fn random(under: &Under, plan: &Plan, meter: &Meter<'_>, reads: u64) -> Re
                     let count = meter.time(volume.write(file, at, vec![data.clone()])).await?;
                     taken(count, block)?;
                 }
+                if Instant::now() >= until {
+                    return Ok::<(), Error>(());
+                }
             }
-            Ok::<(), Error>(())
         }
     };
     try_join_all((0..meter.depth).map(worker)).await?;
@@ -451,10 +453,12 @@ async fn getattr(under: &Under, plan: &Plan, meter: &Meter<'_>) -> Result<u64> {
     let until = meter.began + plan.time;
     let worker = |n| async move {
         let (volume, file) = under.of(n);
-        while Instant::now() < until {
+        loop {
             meter.time(volume.size(file)).await?;
+            if Instant::now() >= until {
+                return Ok::<(), Error>(());
+            }
         }
-        Ok::<(), Error>(())
     };
     try_join_all((0..meter.depth).map(worker)).await?;
     Ok(0)
@@ -468,7 +472,8 @@ async fn open(under: &Under, plan: &Plan, meter: &Meter<'_>) -> Result<u64> {
         let name = format!("{FILE}-{n}");
         let _ = volume.remove(&name).await;
         volume.close(volume.create(&name).await?).await?;
-        while Instant::now() < until {
+        // Each at least once, however long it took to make the files.
+        loop {
             meter
                 .time(async {
                     let file = volume.find(&name).await?;
@@ -476,8 +481,10 @@ async fn open(under: &Under, plan: &Plan, meter: &Meter<'_>) -> Result<u64> {
                     volume.close(file).await
                 })
                 .await?;
+            if Instant::now() >= until {
+                return volume.remove(&name).await;
+            }
         }
-        volume.remove(&name).await
     };
     try_join_all((0..meter.depth).map(worker)).await?;
     Ok(0)
@@ -486,7 +493,7 @@ async fn open(under: &Under, plan: &Plan, meter: &Meter<'_>) -> Result<u64> {
 async fn create(under: &Under, plan: &Plan, meter: &Meter<'_>) -> Result<u64> {
     let (volume, _) = under.of(0);
     let until = meter.began + plan.time;
-    while Instant::now() < until {
+    loop {
         meter
             .time(async {
                 let made = volume.create(MADE).await?;
@@ -494,8 +501,10 @@ async fn create(under: &Under, plan: &Plan, meter: &Meter<'_>) -> Result<u64> {
                 volume.remove(MADE).await
             })
             .await?;
+        if Instant::now() >= until {
+            return Ok(0);
+        }
     }
-    Ok(0)
 }
 
 /// What to do where a server moves less at once than was asked for.
