@@ -134,10 +134,8 @@ impl Future for AcquireAll {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let (count, account) = (self.count(), self.account);
-        if count > 1 {
-            if count > self.pool.largest_max() {
-                return Poll::Ready(Err(TooLarge { wanted: self.bytes }));
-            }
+        if count > 1 && count > self.pool.largest_max() {
+            return Poll::Ready(Err(TooLarge { wanted: self.bytes }));
         }
         if count > 0 {
             ready!(self.room.poll(account, cx));
