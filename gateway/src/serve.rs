@@ -216,6 +216,7 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
         meters: shared.meters.clone(),
         attempts: shared.attempts.clone(),
         namespace: namespace.clone(),
+        nfs: nfs.clone(),
         served: doors.served().clone(),
     };
     let (admin, admin_task) = serve_admin(&settings, daemon).await?;

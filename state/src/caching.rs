@@ -94,7 +94,9 @@ pub enum Operation {
     Delete,
     /// Open it against a share mode, which cached handles may be the reason of (OPEN_BREAK_H).
     Handles,
-    /// Change what a listing of this directory shows (the PARENT_OBJECT of MS-FSA section 2.1.4.12).
+    /// About to change what a listing of this directory shows: delegations of it come back first.
+    Entries,
+    /// What a listing of this directory shows has changed (the PARENT_OBJECT of MS-FSA section 2.1.4.12).
     Contents,
 }
 
@@ -132,10 +134,11 @@ pub fn effect(kind: Kind, rights: Caching, op: Operation) -> Option<Effect> {
 }
 
 /// RFC 8881 section 10.4: a read delegation stands as long as nobody else has the file open for writing or denies reading, a
-/// write delegation as long as nobody else has it open at all.
+/// write delegation as long as nobody else has it open at all. That of a directory, which is for reading, stands as long as nobody
+/// else changes it (section 10.9).
 fn delegation(rights: Caching, op: Operation) -> Caching {
     match op {
-        Operation::Contents | Operation::Look | Operation::Advise => rights,
+        Operation::Look | Operation::Advise => rights,
         Operation::Read | Operation::Handles if !rights.has(Caching::WRITE) => rights,
         Operation::Open(share) if !rights.has(Caching::WRITE) => {
             let harmless = !share.access.has(Rights::WRITE) && !share.deny.has(Rights::READ);
@@ -167,7 +170,7 @@ fn taken(op: Operation) -> Caching {
         | Operation::Advise
         | Operation::Contents => Caching::READ_WRITE,
         Operation::Names | Operation::Delete | Operation::Handles => Caching::HANDLE,
-        Operation::Attributes | Operation::Look => Caching::NONE,
+        Operation::Attributes | Operation::Look | Operation::Entries => Caching::NONE,
     }
 }
 
@@ -203,6 +206,17 @@ mod tests {
         ] {
             let all = Effect { keep: Caching::NONE, acknowledge: true, wait: true };
             assert_eq!(effect(Kind::Delegation, RH, op), Some(all), "{op:?}");
+        }
+    }
+
+    #[test]
+    fn a_delegation_of_a_directory_comes_back_before_it_changes() {
+        let all = Effect { keep: Caching::NONE, acknowledge: true, wait: true };
+        for op in [Operation::Entries, Operation::Contents, Operation::Attributes] {
+            assert_eq!(effect(Kind::Delegation, RH, op), Some(all), "{op:?}");
+        }
+        for (kind, rights) in [(Kind::Lease, RH), (Kind::Lease, RWH), (Kind::Oplock, RWH)] {
+            assert_eq!(effect(kind, rights, Operation::Entries), None, "told when it has changed");
         }
     }
 

@@ -246,6 +246,12 @@ impl Table {
         verdict
     }
 
+    /// This would take caching from somebody. One load when nobody restricts a node of this hash.
+    pub fn would_break(&self, node: NodeId, client: Option<ClientId>, op: Operation) -> bool {
+        self.slot(node).restrictive.load(Ordering::SeqCst) != 0
+            && self.shard(node).get(&node).is_some_and(|r| r.would_break(client, op))
+    }
+
     /// Opens a node for a holder, or widens what it has open.
     pub fn open(
         &self,

@@ -22,6 +22,7 @@ use tokio::sync::Notify;
 use crate::backend::{BoxFuture, NodeRef};
 use crate::error::{VfsError, VfsResult};
 use crate::minded::Minded;
+use crate::types::DelegatedTimes;
 
 /// A request waits this long for rights to come back before its client is told to try again. A healthy client on the same
 /// network gives a delegation back within a few milliseconds.
@@ -90,6 +91,8 @@ pub struct KeptBack {
     pub size: u64,
     /// There is something that is not written yet.
     pub modified: bool,
+    /// Times that it keeps for the file.
+    pub times: DelegatedTimes,
 }
 
 type Clock = Box<dyn Fn() -> Millis + Send + Sync>;
@@ -414,8 +417,9 @@ impl Keeper {
     }
 
     /// Somebody caches this node now: from here on changes by other processes of this host are looked for.
-    pub fn mind(&self, node: &NodeRef) {
-        self.minded.mind(node);
+    /// False when the kernel does not tell of them.
+    pub fn mind(&self, node: &NodeRef) -> bool {
+        self.minded.mind(node)
     }
 
     /// Nobody's changes are looked for.
@@ -683,7 +687,8 @@ mod tests {
         let (k, f) = keeper();
         let a = party(1);
         assert!(k.state().delegate(N, &a, Caching::ALL, 0));
-        let kept = KeptBack { size: 7, modified: true };
+        let times = DelegatedTimes::default();
+        let kept = KeptBack { size: 7, modified: true, times };
         *f.says.lock().unwrap() = Some(((ClientId(1), a.holder), kept));
         assert_eq!(block_on(k.kept_back(N, Some(a.who()), None)), Ok(None), "not asked itself");
         assert_eq!(block_on(k.kept_back(N, None, None)), Ok(Some(kept)));

@@ -37,17 +37,16 @@ pub(crate) struct Minded {
 
 impl Minded {
     /// Watches a node that somebody caches from now on.
-    pub(crate) fn mind(&self, node: &NodeRef) {
+    pub(crate) fn mind(&self, node: &NodeRef) -> bool {
         let id = node.id();
         let mut nodes = locked(&self.nodes);
         if nodes.contains_key(&id) {
-            return;
+            return true;
         }
         let queue = self.queue.clone();
         let listener = move |change: &Change| queue.push(id, change);
-        if let Some(watched) = node.watch_outside(Arc::new(listener)) {
-            nodes.insert(id, watched);
-        }
+        let watched = node.watch_outside(Arc::new(listener));
+        watched.map(|watched| nodes.insert(id, watched)).is_some()
     }
 
     /// Waits for changes and takes them.

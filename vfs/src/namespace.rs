@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use iobuf::Buf;
-use state::{ClientId, Operation, Range, Who};
+use state::{ClientId, Operation, Range, Who, Writing};
 
 use crate::backend::{Backend, Made, NodeRef, ReadInto};
 use crate::dos::Dos;
@@ -355,7 +355,15 @@ impl<'a> Door<'a> {
     /// What a listing of a directory shows has changed. Told when it has, so that who lists it again sees it.
     fn listing_changed(&self, dir: &NodeRef) {
         let who = self.parent.map(|client| Who { client, holder: None });
-        self.keeper.tell(dir.id(), who, Operation::Contents);
+        self.keeper.tell(dir.id(), who.or(self.who), Operation::Contents);
+    }
+
+    /// Before names of a directory come or go: clients of NFS to whom it is delegated give that back. None gets it anew while the
+    /// answer lives.
+    async fn before_entries(&self, dir: &NodeRef) -> VfsResult<Writing<'a>> {
+        let announced = self.keeper.state().writing(dir.id());
+        self.before(dir, Operation::Entries, Range::ALL).await?;
+        Ok(announced)
     }
 
     /// Before the file that stands under a name is removed or replaced. The look-up is paid only while somebody can be in the way.
@@ -380,17 +388,45 @@ impl<'a> Door<'a> {
     }
 
     /// Attributes as everybody is to see them: what a client keeps back under a write delegation counts (RFC 8881 section
-    /// 10.4.3). Then the times become those of now, so that whoever has seen this sees a change at the next look as well.
+    /// 10.4.3). Then the file gets the times that the client keeps, or those of now, so that whoever has seen this sees a change at
+    /// the next look as well.
     pub async fn getattr(&self, node: &NodeRef) -> VfsResult<Attr> {
         let kept = self.keeper.kept_back(node.id(), self.who, self.patience).await?;
-        match kept.filter(|kept| kept.modified) {
-            None => node.getattr().await,
-            Some(kept) => {
-                let set = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
-                let (_, attr) = node.setattr(&Cred::root(), set, true).await?;
-                Ok(Attr { size: kept.size, ..attr })
-            }
+        let attr = node.getattr().await?;
+        let Some(kept) = kept else { return Ok(attr) };
+        let times = kept.times.until(Time::now());
+        let moved = times.mtime.is_some_and(|t| t != attr.mtime);
+        if !kept.modified && !moved {
+            return Ok(Attr { atime: times.atime.unwrap_or(attr.atime), ..attr });
         }
+        let set = SetAttr {
+            mtime: Some(times.mtime.map_or(SetTime::Now, SetTime::At)),
+            atime: times.atime.map(SetTime::At),
+            ..SetAttr::default()
+        };
+        let (_, attr) = node.setattr(&Cred::root(), set, true).await?;
+        Ok(Attr { size: if kept.modified { kept.size } else { attr.size }, ..attr })
+    }
+
+    /// Sets the times that the holder of the file's write delegation has kept for it: nobody else has anything to give back.
+    pub async fn set_delegated_times(
+        &self,
+        share: &Share,
+        node: &NodeRef,
+        times: DelegatedTimes,
+    ) -> VfsResult<()> {
+        writable(share)?;
+        let (attr, times) = (node.getattr().await?, times.until(Time::now()));
+        let set = SetAttr {
+            atime: times.atime.filter(|t| *t != attr.atime).map(SetTime::At),
+            mtime: times.mtime.filter(|t| *t != attr.mtime).map(SetTime::At),
+            ..SetAttr::default()
+        };
+        if set != SetAttr::default() {
+            node.setattr(&Cred::root(), set, true).await?;
+            self.watches.post_node(share.id, node, kinds(&set)).await;
+        }
+        Ok(())
     }
 
     /// Size and times of this node are its server's to tell: nobody else may know better.
@@ -485,11 +521,15 @@ impl<'a> Door<'a> {
     ) -> VfsResult<Made> {
         writable(share)?;
         let cuts = how == CreateHow::Unchecked && set.size.is_some();
-        if cuts
-            && self.keeper.state().is_used()
-            && let Ok((node, _)) = dir.lookup(cred, name).await
-        {
-            self.before(&node, Operation::Write, Range::ALL).await?;
+        let state = self.keeper.state();
+        let _announced = state.writing(dir.id());
+        let client = self.who.map(|w| w.client);
+        if cuts && state.is_used() || state.would_break(dir.id(), client, Operation::Entries) {
+            match dir.lookup(cred, name).await {
+                Ok((node, _)) if cuts => self.before(&node, Operation::Write, Range::ALL).await?,
+                Ok(_) => {}
+                Err(_) => self.before(dir, Operation::Entries, Range::ALL).await?,
+            }
         }
         let heritage = heritage(dir).await?;
         let mut made = dir.create(cred, name, how, heritage.masked(set)).await?;
@@ -529,6 +569,7 @@ impl<'a> Door<'a> {
         set: SetAttr,
     ) -> VfsResult<Made> {
         writable(share)?;
+        let _announced = self.before_entries(dir).await?;
         let heritage = heritage(dir).await?;
         let mut made = dir.mkdir(cred, name, heritage.masked(set)).await?;
         if let Err(e) = heritage.give(&mut made, set.mode).await {
@@ -550,6 +591,7 @@ impl<'a> Door<'a> {
         set: SetAttr,
     ) -> VfsResult<Made> {
         writable(share)?;
+        let _announced = self.before_entries(dir).await?;
         let made = dir.symlink(cred, name, target, set).await?;
         self.made(share, dir, name, &made, what::FILE_NAME).await;
         Ok(made)
@@ -566,6 +608,7 @@ impl<'a> Door<'a> {
         set: SetAttr,
     ) -> VfsResult<Made> {
         writable(share)?;
+        let _announced = self.before_entries(dir).await?;
         let made = dir.mknod(cred, name, special, heritage(dir).await?.masked(set)).await?;
         self.made(share, dir, name, &made, what::FILE_NAME).await;
         Ok(made)
@@ -580,6 +623,12 @@ impl<'a> Door<'a> {
         name: &[u8],
     ) -> VfsResult<DirChange> {
         writable(share)?;
+        let _announced = self.before_entries(dir).await?;
+        if self.keeper.state().is_used()
+            && let Ok((node, _)) = dir.lookup(cred, name).await
+        {
+            self.before(&node, Operation::Entries, Range::ALL).await?;
+        }
         let victim = self.with_streams(share, dir, name).await;
         let change = dir.rmdir(cred, name).await?;
         self.lost_a_name(share, victim).await;
@@ -597,6 +646,7 @@ impl<'a> Door<'a> {
     ) -> VfsResult<DirChange> {
         writable(share)?;
         self.before_name(dir, cred, name).await?;
+        let _announced = self.before_entries(dir).await?;
         let victim = self.with_streams(share, dir, name).await;
         let minded = self.minded(dir, name).await;
         let change = dir.unlink(cred, name).await?;
@@ -636,6 +686,8 @@ impl<'a> Door<'a> {
         if replace {
             self.before_name(to_dir, cred, to).await?;
         }
+        let _from = self.before_entries(from_dir).await?;
+        let _to = self.before_entries(to_dir).await?;
         let victim = if replace { self.with_streams(share, to_dir, to).await } else { None };
         let minded = if replace { self.minded(to_dir, to).await } else { None };
         let done = from_dir.rename(cred, from, to_dir.as_ref(), to, replace).await?;
@@ -667,6 +719,7 @@ impl<'a> Door<'a> {
     ) -> VfsResult<(Attr, DirChange)> {
         writable(share)?;
         self.before(node, Operation::Names, Range::ALL).await?;
+        let _announced = self.before_entries(dir).await?;
         let done = node.link(cred, dir.as_ref(), name).await?;
         self.names.made(dir.id(), name, &done.1);
         self.listing_changed(dir);

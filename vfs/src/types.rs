@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Names a node while this process runs; the key of all shared state. Hard links of one file have one id; an id is
 /// never used again for another file.
@@ -126,6 +127,34 @@ pub enum SetTime {
     Now,
     /// This time.
     At(Time),
+}
+
+/// Times of a file as the holder of its write delegation has them; `None` where it does not say (RFC 9754 section 5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DelegatedTimes {
+    /// Last read.
+    pub atime: Option<Time>,
+    /// Last change of data.
+    pub mtime: Option<Time>,
+}
+
+impl DelegatedTimes {
+    /// None of them lies in the future: a clock that is fast is put right.
+    ///
+    /// RFC 9754 has times ignored that lie before the delegation. But a time that a user sets is kept by the holder like any other
+    /// (Linux, for `utimensat`), and would be lost; so an earlier time is taken.
+    pub fn until(self, now: Time) -> Self {
+        let before = |t: Time| if (t.sec, t.nsec) > (now.sec, now.nsec) { now } else { t };
+        Self { atime: self.atime.map(before), mtime: self.mtime.map(before) }
+    }
+}
+
+impl Time {
+    /// By the clock of this machine.
+    pub fn now() -> Self {
+        let t = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX), nsec: t.subsec_nanos() }
+    }
 }
 
 /// Attributes to change; `None` leaves one as it is.

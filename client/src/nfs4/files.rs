@@ -1,11 +1,11 @@
 //! What clients do with files, one COMPOUND each.
 
 use iobuf::Buf;
-use nfsrdma::v4::wire::{Stateid, op};
+use nfsrdma::v4::wire::{Stateid, attr, op};
 use nfsrdma::xdr::{Reader, XdrError, XdrResult};
 
 use super::Fh;
-use super::attrs::{Attr, read_bitmap};
+use super::attrs::{Attr, put_bitmap, read_bitmap};
 use super::compound::{Compound, Results};
 use super::session::Nfs4;
 use crate::error::{Error, Result};
@@ -36,6 +36,10 @@ impl OpenHow {
 
     /// `OPEN4_SHARE_ACCESS_WANT_NO_DELEG`
     pub const WANT_NO_DELEG: u32 = 0x400;
+    /// `OPEN4_SHARE_ACCESS_WANT_DELEG_TIMESTAMPS` (RFC 9754)
+    pub const WANT_DELEG_TIMESTAMPS: u32 = 0x0010_0000;
+    /// `OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION` (RFC 9754)
+    pub const WANT_OPEN_XOR_DELEGATION: u32 = 0x0020_0000;
 
     /// To read and write, made if it is not there, emptied if it is.
     pub fn create(mode: u32) -> Self {
@@ -48,10 +52,25 @@ impl OpenHow {
 pub struct OpenFile {
     /// The file.
     pub fh: Fh,
-    /// The open.
+    /// The open; the anonymous stateid where a delegation stands for it.
     pub stateid: Stateid,
     /// The delegation that came with it.
     pub delegation: Option<Delegation>,
+}
+
+impl OpenFile {
+    /// There is an open, to be closed.
+    pub fn is_open(&self) -> bool {
+        self.stateid != Stateid::ANONYMOUS
+    }
+
+    /// What to read and write by.
+    pub fn io(&self) -> Stateid {
+        match self.delegation {
+            Some(d) if !self.is_open() => d.stateid,
+            _ => self.stateid,
+        }
+    }
 }
 
 /// `open_delegation4`, when there is one.
@@ -61,6 +80,19 @@ pub struct Delegation {
     pub stateid: Stateid,
     /// OPEN_DELEGATE_WRITE.
     pub write: bool,
+    /// OPEN_DELEGATE_WRITE_ATTRS_DELEG: with the times of the file.
+    pub times: bool,
+}
+
+impl Delegation {
+    /// `open_delegation_type4`
+    fn sort(self) -> u32 {
+        match self {
+            Self { write: false, .. } => 1,
+            Self { times: false, .. } => 2,
+            Self { .. } => 5,
+        }
+    }
 }
 
 /// The result of WRITE.
@@ -97,15 +129,15 @@ fn delegation(r: &mut Reader<'_>) -> XdrResult<Option<Delegation>> {
             let stateid = Stateid::decode(r)?;
             r.bool()?;
             ace(r)?;
-            Ok(Some(Delegation { stateid, write: false }))
+            Ok(Some(Delegation { stateid, write: false, times: false }))
         }
-        2 => {
+        sort @ (2 | 5) => {
             let stateid = Stateid::decode(r)?;
             r.bool()?;
             // NFS_LIMIT_SIZE and NFS_LIMIT_BLOCKS both hold eight bytes.
             let _ = (r.u32()?, r.u64()?);
             ace(r)?;
-            Ok(Some(Delegation { stateid, write: true }))
+            Ok(Some(Delegation { stateid, write: true, times: sort == 5 }))
         }
         3 => {
             // WND4_CONTENTION and WND4_RESOURCE say whether the server will tell when that changes.
@@ -179,17 +211,17 @@ impl Nfs4 {
             .await
     }
 
-    /// OPEN of what this client had open before the server restarted (CLAIM_PREVIOUS), with the read delegation that came with it.
+    /// OPEN of what this client had open before the server restarted (CLAIM_PREVIOUS), with the delegation that came with it.
     pub async fn reclaim(&self, file: &OpenFile, owner: &[u8], how: OpenHow) -> Result<OpenFile> {
         let mut c = self.compound().putfh(&file.fh);
         let w = c.op(op::OPEN);
-        for word in [0, how.access, how.deny] {
+        for word in [0, how.access | how.want, how.deny] {
             w.u32(word);
         }
         w.u64(self.clientid());
         w.opaque(owner);
-        // OPEN4_NOCREATE, CLAIM_PREVIOUS, OPEN_DELEGATE_READ or none.
-        for word in [0, 1, u32::from(file.delegation.is_some())] {
+        // OPEN4_NOCREATE, CLAIM_PREVIOUS.
+        for word in [0, 1, file.delegation.map_or(0, Delegation::sort)] {
             w.u32(word);
         }
         self.opened(c.getfh()).await
@@ -334,6 +366,50 @@ impl Nfs4 {
     pub async fn delegreturn(&self, fh: &Fh, stateid: Stateid) -> Result<()> {
         let c = self.compound().putfh(fh).delegreturn(stateid);
         self.plain(c, &[op::PUTFH, op::DELEGRETURN]).await
+    }
+
+    /// SETATTR of the times that the holder of a delegation has kept: of the last read and of the last change, each in seconds and
+    /// nanoseconds.
+    pub async fn set_delegated_times(
+        &self,
+        fh: &Fh,
+        delegation: Stateid,
+        (access, modify): ((i64, u32), (i64, u32)),
+    ) -> Result<()> {
+        let mut c = self.compound().putfh(fh);
+        let w = c.op(op::SETATTR);
+        delegation.encode(w);
+        put_bitmap(w, &[attr::TIME_DELEG_ACCESS, attr::TIME_DELEG_MODIFY]);
+        w.u32(24);
+        for (sec, nsec) in [access, modify] {
+            w.i64(sec);
+            w.u32(nsec);
+        }
+        self.plain(c, &[op::PUTFH, op::SETATTR]).await
+    }
+
+    /// GET_DIR_DELEGATION without notifications; `None` when there is none to be had.
+    pub async fn get_dir_delegation(&self, dir: &Fh) -> Result<Option<Stateid>> {
+        let mut c = self.compound().putfh(dir);
+        let w = c.op(op::GET_DIR_DELEGATION);
+        w.bool(false);
+        put_bitmap(w, &[]);
+        for _ in 0..2 {
+            w.i64(0);
+            w.u32(0);
+        }
+        put_bitmap(w, &[]);
+        put_bitmap(w, &[]);
+        let answer = self.call(c).await?;
+        let mut results = Results::new(&answer)?;
+        results.sequence()?;
+        results.next(op::PUTFH)?;
+        let r = results.next(op::GET_DIR_DELEGATION)?;
+        if r.u32()? != 0 {
+            return Ok(None);
+        }
+        r.fixed::<8>()?;
+        Ok(Some(Stateid::decode(r)?))
     }
 
     /// The whole of a directory, by READDIR.

@@ -9,7 +9,7 @@ mod session;
 
 pub use acl::Ace;
 pub use attrs::{Attr, bitmap};
-pub use callback::{Recall, Recalls};
+pub use callback::{Keeps, KeptBack, Recall, Recalls};
 pub use compound::{Compound, Results};
 pub use files::{Delegation, DirEntry, OpenFile, OpenHow, Written};
 pub use nfsrdma::v4::wire::{Stateid, attr, op};

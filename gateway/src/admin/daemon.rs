@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use iobuf::Pool;
+use nfsrdma::v4::Callbacks;
 use rdma_transport::count;
 use rdma_transport::meter::Meters;
 use vfs::namespace::Namespace;
@@ -30,6 +31,8 @@ pub struct Daemon {
     pub payload: Pool,
     /// What clients hold.
     pub namespace: Arc<Namespace>,
+    /// The NFS server, which counts its callbacks and the locks of version 3.
+    pub nfs: Arc<nfsrdma::server::Server>,
     /// Where what is served.
     pub served: Arc<Served>,
 }
@@ -49,6 +52,33 @@ impl Daemon {
             delays: read(&c.delays),
             denials: read(&c.denials),
         }
+    }
+
+    fn callbacks(&self) -> BTreeMap<String, u64> {
+        let c = &self.nfs.v4().clients.counters;
+        let sorts = [("CB_RECALL", &c.recall), ("CB_GETATTR", &c.getattr)];
+        let of = |(sort, c): (&str, &Callbacks)| {
+            [("answered", &c.answered), ("failed", &c.failed)]
+                .map(|(end, n)| (format!("{sort}/{end}"), n.load(Ordering::Relaxed)))
+        };
+        sorts.into_iter().flat_map(of).collect()
+    }
+
+    fn nlm(&self) -> BTreeMap<String, u64> {
+        let c = &self.nfs.nlm().counters;
+        let counts = [
+            ("granted", &c.granted),
+            ("denied", &c.denied),
+            ("blocked", &c.blocked),
+            ("untold", &c.untold),
+            ("grace", &c.grace),
+            ("reclaimed", &c.reclaimed),
+            ("limited", &c.limited),
+            ("reboot", &c.reboots),
+            ("notified", &c.notified),
+            ("stranger", &c.strangers),
+        ];
+        counts.map(|(event, n)| (event.to_owned(), n.load(Ordering::Relaxed))).into()
     }
 
     fn pool(&self) -> Vec<PoolStatus> {
@@ -81,6 +111,8 @@ impl Source for Daemon {
             moved,
             operations: operations::list(&self.meters),
             state: self.state(),
+            callbacks: self.callbacks(),
+            nlm: self.nlm(),
             pool: self.pool(),
             limits: met.map(|(limit, n)| (limit.to_owned(), n)).collect(),
             violations: broken.map(|(rule, n)| (rule.to_owned(), n)).collect(),

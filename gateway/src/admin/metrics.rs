@@ -187,6 +187,23 @@ pub static TABLE: &[Metric] = &[
         values: Values::Counter(conflicts),
     },
     Metric {
+        name: "callbacks",
+        labels: &["operation", "outcome"],
+        help: "Calls of NFSv4 clients over their backchannel: CB_RECALL asks for a delegation, CB_GETATTR for size and times of a \
+               file that its client writes by one; answered, or failed (no way to the client, or a refusal)",
+        values: Values::Counter(|s| keyed(s.callbacks.iter().map(|(key, n)| (key, *n)))),
+    },
+    Metric {
+        name: "nlm",
+        labels: &["event"],
+        help: "Locks of NFSv3: granted, denied, blocked (began to wait), untold (granted after a wait, but the host could not be \
+               told), refused in the grace period, reclaimed, limited; and restarts of hosts: reboot (we were told), notified (we \
+               told), stranger (a notice of somebody whom no share lets in)",
+        values: Values::Counter(|s| {
+            s.nlm.iter().map(|(event, n)| (vec![event.clone()], *n)).collect()
+        }),
+    },
+    Metric {
         name: "pool_buffers_used",
         labels: &["bytes"],
         help: "Buffers of this size in use",
@@ -420,6 +437,8 @@ mod tests {
             "headgate_requests_total{protocol=\"smb\",transport=\"tcp\"} 7",
             "headgate_transferred_bytes_total{protocol=\"smb\",transport=\"tcp\",path=\"rdma_write\"} 4194304",
             "headgate_held_files 5",
+            "headgate_callbacks_total{operation=\"CB_RECALL\",outcome=\"answered\"} 2",
+            "headgate_nlm_total{event=\"granted\"} 4",
             "headgate_limits_met_total{limit=\"opens-of-session\"} 3",
             "headgate_violations_total{rule=\"smb-header\"} 1",
             "headgate_operation_errors_total{share=\"data\",protocol=\"smb\",transport=\"tcp\",operation=\"READ\"} 1",

@@ -223,6 +223,10 @@ pub struct Snapshot {
     pub operations: Vec<OperationStatus>,
     /// What clients hold.
     pub state: StateStatus,
+    /// What NFSv4 clients were called back for, and how that ended: `CB_RECALL/answered`.
+    pub callbacks: BTreeMap<String, u64>,
+    /// What came of locks by NLM and of restarts of its hosts.
+    pub nlm: BTreeMap<String, u64>,
     /// Memory for payload.
     pub pool: Vec<PoolStatus>,
     /// How often clients met which limit.

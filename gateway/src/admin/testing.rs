@@ -57,6 +57,8 @@ pub(crate) fn snapshot() -> Snapshot {
             buckets: vec![(26, 9), (50, 1)],
         }],
         state: StateStatus { nodes: 5, ..StateStatus::default() },
+        callbacks: [("CB_RECALL/answered".to_owned(), 2)].into(),
+        nlm: [("granted".to_owned(), 4)].into(),
         pool: vec![PoolStatus { buffer_bytes: 4096, used: 1, max: 10, waiting: 0 }],
         limits: [("opens-of-session".to_owned(), 3)].into(),
         violations: [("smb-header".to_owned(), 1)].into(),

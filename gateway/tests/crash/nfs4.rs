@@ -1,4 +1,4 @@
-//! A client of NFS 4.2 that is there over all rounds: it holds opens, locks and a delegation, reclaims them after every kill, and
+//! A client of NFS 4.2 that is there over all rounds: it holds opens, locks and delegations, for reading and for writing, reclaims them after every kill, and
 //! believes in them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use client::connect::{self, Local};
-use client::nfs4::{Minor, Nfs4, OpenFile, OpenHow, Recall, Recalls, Results, Stateid, op};
+use client::nfs4::{
+    Delegation, Minor, Nfs4, OpenFile, OpenHow, Recall, Recalls, Results, Stateid, op,
+};
 use client::smb::{self, Smb};
 use client::{Credential, Error};
 use smbd_core::status::Status;
@@ -21,10 +23,12 @@ const NAME: &[u8] = b"crash";
 const VERIFIER: [u8; 8] = *b"one boot";
 const LOCKED: &str = "nfs4-locked";
 const DENIED: &str = "nfs4-denied";
-const DELEGATED: &str = "nfs4-delegated";
 /// Nobody else writes.
 const DENY_WRITE: u32 = 2;
 const WANT_READ_DELEG: u32 = 0x0100;
+/// As Linux wants a delegation: with the times, and in the place of the open.
+const WANT_ALONE: u32 = OpenHow::WANT_DELEG_TIMESTAMPS | OpenHow::WANT_OPEN_XOR_DELEGATION;
+const FILE_SYNC: u32 = 2;
 const WRITE_LT: u32 = 2;
 /// Well within the lease.
 const RENEW: Duration = Duration::from_millis(250);
@@ -37,15 +41,28 @@ fn denying() -> OpenHow {
     OpenHow { deny: DENY_WRITE, ..shared() }
 }
 
-fn delegated() -> OpenHow {
-    OpenHow { want: WANT_READ_DELEG, ..OpenHow::READ }
+/// How a file is opened to be delegated: for reading beside an open, for writing in the place of one.
+const DELEGATED: [OpenHow; 2] = [
+    OpenHow { want: WANT_READ_DELEG, ..OpenHow::READ },
+    OpenHow { want: WANT_ALONE, ..OpenHow::WRITE },
+];
+
+/// A delegation that it believes in.
+struct Delegated {
+    name: String,
+    how: OpenHow,
+    file: OpenFile,
+    /// What was acknowledged of what it wrote by it.
+    written: Vec<u8>,
 }
 
 /// What it holds, as it believes.
 pub struct Holder {
     locked: OpenFile,
     denied: OpenFile,
-    delegated: Option<OpenFile>,
+    delegated: Vec<Delegated>,
+    /// Files that were to be delegated: each is a new one, because none is delegated again soon after a recall.
+    files: u64,
     locks: BTreeSet<u64>,
     /// How often a delegation was there when the gateway died, and was taken back by somebody afterwards.
     pub delegations: u64,
@@ -136,19 +153,23 @@ impl Holder {
             async move { nfs.open(&root, name.as_bytes(), name.as_bytes(), how).await.unwrap() }
         };
         let (locked, denied) = (open(LOCKED, shared()).await, open(DENIED, denying()).await);
-        let plain = open(DELEGATED, shared()).await;
-        run.nfs.close(&plain).await.unwrap();
         run.lock(&locked, ALWAYS, false).await.unwrap();
         let locks = BTreeSet::from([ALWAYS]);
-        Self { locked, denied, delegated: None, locks, delegations: 0, reclaimed: 0, run }
+        let delegated = Vec::new();
+        Self { locked, denied, delegated, files: 0, locks, delegations: 0, reclaimed: 0, run }
     }
 
-    /// Locks and unlocks until the connection is gone, with a delegation if one can be had.
+    /// Locks, unlocks and writes until the connection is gone, by the delegations that it gets first.
     pub async fn work(mut self, mut dice: Dice) -> Self {
-        if self.delegated.is_none() && self.take_delegation().await.is_err_and(|e| is_gone(&e)) {
-            return self;
+        for how in DELEGATED {
+            if self.take_delegation(how).await.is_err_and(|e| is_gone(&e)) {
+                return self;
+            }
         }
         loop {
+            if self.write(&mut dice).await.is_err_and(|e| is_gone(&e)) {
+                return self;
+            }
             let slot = dice.roll(SLOTS);
             // What is under way when the gateway dies is not believed in.
             let done = if self.locks.remove(&slot) {
@@ -166,15 +187,27 @@ impl Holder {
         }
     }
 
-    async fn take_delegation(&mut self) -> client::Result<()> {
+    async fn take_delegation(&mut self, how: OpenHow) -> client::Result<()> {
         let nfs = &self.run.nfs;
         let root = nfs.walk("/data").await?;
-        let name = DELEGATED.as_bytes();
-        let file = nfs.open(&root, name, name, delegated()).await?;
-        if file.delegation.is_some() {
-            self.delegated = Some(file);
-        } else {
-            nfs.close(&file).await?;
+        self.files += 1;
+        let name = format!("nfs4-delegated-{}", self.files);
+        let plain = nfs.open(&root, name.as_bytes(), b"maker", shared()).await?;
+        nfs.close(&plain).await?;
+        let file = nfs.open(&root, name.as_bytes(), name.as_bytes(), how).await?;
+        assert!(file.delegation.is_some(), "{name}: nobody else has it");
+        self.delegated.push(Delegated { name, how, file, written: Vec::new() });
+        Ok(())
+    }
+
+    /// Writes once by each delegation that is for writing.
+    async fn write(&mut self, dice: &mut Dice) -> client::Result<()> {
+        for one in self.delegated.iter_mut().filter(|d| d.how.access == OpenHow::WRITE.access) {
+            let data = dice.roll(u64::MAX).to_be_bytes();
+            let at = one.written.len() as u64;
+            let buf = vec![iobuf::Buf::from(data.to_vec())];
+            self.run.nfs.write(&one.file.fh, one.file.io(), at, buf, FILE_SYNC).await?;
+            one.written.extend(data);
         }
         Ok(())
     }
@@ -191,10 +224,13 @@ impl Holder {
             let back = nfs.reclaim(file, name.as_bytes(), how).await;
             *file = back.unwrap_or_else(|e| failed(name, e));
         }
-        if let Some(file) = &mut self.delegated {
-            let back = nfs.reclaim(file, DELEGATED.as_bytes(), delegated()).await;
-            *file = back.unwrap_or_else(|e| failed(DELEGATED, e));
-            assert!(file.delegation.is_some(), "the delegation was not reclaimed");
+        for Delegated { name, how, file, .. } in &mut self.delegated {
+            let (before, open) = (file.delegation, file.is_open());
+            let back = nfs.reclaim(file, name.as_bytes(), *how).await;
+            *file = back.unwrap_or_else(|e| failed(name, e));
+            let sort = |d: Delegation| (d.write, d.times);
+            assert_eq!(file.delegation.map(sort), before.map(sort), "{name}: the same again");
+            assert_eq!(file.is_open(), open, "{name}: beside an open or in its place, as before");
         }
         for slot in &self.locks {
             let got = self.run.lock(&self.locked, *slot, true).await;
@@ -210,18 +246,43 @@ impl Holder {
         let asked = other.open_cached(DENIED, &smb::OpenHow::WRITE).await;
         let refused = matches!(asked, Err(Error::Smb(_, Status::SHARING_VIOLATION)));
         assert!(refused, "{DENIED}: {asked:?}");
-        let Some(file) = self.delegated.take() else { return };
+        for one in std::mem::take(&mut self.delegated) {
+            self.give_back(one, other).await;
+        }
+    }
+
+    /// Another opens the file; what was written by the delegation is there, also what was kept back until now.
+    async fn give_back(&mut self, one: Delegated, other: &Smb) {
+        let Delegated { name, how, file, mut written } = one;
         let stateid = file.delegation.unwrap().stateid;
         let (nfs, recalls) = (self.run.nfs.clone(), &mut self.run.recalls);
+        let at = written.len() as u64;
+        let last = if how.access == OpenHow::WRITE.access { b"the last".to_vec() } else { vec![] };
+        written.extend(&last);
         let give_back = async {
             let recall = recalls.recv().await.expect("a connection");
             assert_eq!(recall.stateid.other, stateid.other);
+            if !last.is_empty() {
+                let buf = vec![iobuf::Buf::from(last)];
+                nfs.write(&file.fh, stateid, at, buf, FILE_SYNC).await.unwrap();
+            }
             nfs.delegreturn(&file.fh, stateid).await.unwrap();
         };
-        let open = other.open_cached(DELEGATED, &smb::OpenHow::WRITE);
+        let open = other.open_cached(&name, &smb::OpenHow::WRITE);
         let (asked, ()) = tokio::join!(open, give_back);
-        other.close(asked.unwrap().0).await.unwrap();
-        nfs.close(&file).await.unwrap();
+        let asked = asked.unwrap().0;
+        let length = u32::try_from(written.len()).unwrap();
+        let found = match length {
+            0 => Vec::new(),
+            _ => other.read(&asked, 0, length.min(1 << 16)).await.unwrap(),
+        };
+        let found: Vec<u8> = found.iter().flat_map(|b| b.to_vec()).collect();
+        assert!(written.starts_with(&found), "{name}: what was acknowledged is not there");
+        assert_eq!(found.len(), written.len().min(1 << 16), "{name}: less than was acknowledged");
+        other.close(asked).await.unwrap();
+        if file.is_open() {
+            nfs.close(&file).await.unwrap();
+        }
         self.delegations += 1;
     }
 }

@@ -18,6 +18,7 @@ use super::status::Status;
 use super::wire::{Stateid, attr};
 use crate::fh::Fh;
 use crate::xdr::{Reader, Writer, XdrError, XdrResult};
+use vfs::{DelegatedTimes, Time};
 
 const CB_COMPOUND: u32 = 1;
 const OP_CB_GETATTR: u32 = 3;
@@ -25,6 +26,9 @@ const OP_CB_RECALL: u32 = 4;
 const OP_CB_SEQUENCE: u32 = 11;
 /// What the holder of a write delegation must know (RFC 8881 section 10.4.3).
 const ASKED: Bitmap = Bitmap::of(&[attr::CHANGE, attr::SIZE]);
+/// And when it keeps the times as well (RFC 9754 section 5).
+const ASKED_WITH_TIMES: Bitmap =
+    ASKED.or(&Bitmap::of(&[attr::TIME_DELEG_ACCESS, attr::TIME_DELEG_MODIFY]));
 /// Bytes of an answer to that.
 const ATTRIBUTES_MAX: usize = 256;
 /// An answer that takes longer will not come.
@@ -50,8 +54,8 @@ pub(super) enum Failed {
 enum Ask<'a> {
     /// CB_RECALL (RFC 8881 section 20.2).
     Recall(Stateid, &'a Fh),
-    /// CB_GETATTR (RFC 8881 section 20.1).
-    Attributes(&'a Fh),
+    /// CB_GETATTR (RFC 8881 section 20.1) of these.
+    Attributes(&'a Fh, Bitmap),
 }
 
 /// What the client answers.
@@ -68,6 +72,8 @@ pub(super) struct Attributes {
     pub(super) change: u64,
     /// Bytes.
     pub(super) size: u64,
+    /// Of a delegation that is for the times, too.
+    pub(super) times: DelegatedTimes,
 }
 
 /// Asks the client to give a delegation back.
@@ -75,9 +81,14 @@ pub(super) async fn recall(session: &Session, stateid: Stateid, fh: &Fh) -> Resu
     call(session, Ask::Recall(stateid, fh)).await.map(drop)
 }
 
-/// Asks the holder of a write delegation what the file is like in its cache.
-pub(super) async fn attributes(session: &Session, fh: &Fh) -> Result<Attributes, Failed> {
-    match call(session, Ask::Attributes(fh)).await? {
+/// Asks the holder of a write delegation what the file is like in its cache; `times`: it keeps the times, too.
+pub(super) async fn attributes(
+    session: &Session,
+    fh: &Fh,
+    times: bool,
+) -> Result<Attributes, Failed> {
+    let asked = if times { ASKED_WITH_TIMES } else { ASKED };
+    match call(session, Ask::Attributes(fh, asked)).await? {
         Said::Attributes(attributes) => Ok(attributes),
         Said::Done => Err(Failed::Nonsense),
     }
@@ -171,10 +182,10 @@ fn encode(
             w.bool(false);
             w.opaque(fh.as_bytes());
         }
-        Ask::Attributes(fh) => {
+        Ask::Attributes(fh, asked) => {
             w.u32(OP_CB_GETATTR);
             w.opaque(fh.as_bytes());
-            ASKED.encode(&mut w);
+            asked.encode(&mut w);
         }
     }
     w.into_reply().head
@@ -226,16 +237,30 @@ fn decode(answer: &Buf) -> XdrResult<Result<Said, Failed>> {
 
 /// `fattr4`, which begins with what was asked for; what else a client says stands behind that.
 fn decode_attributes(r: &mut Reader<'_>) -> XdrResult<Attributes> {
-    if !Bitmap::decode(r)?.iter().take(2).eq(ASKED.iter()) {
+    let said = Bitmap::decode(r)?;
+    if !said.iter().take(2).eq(ASKED.iter()) {
         return Err(XdrError::BadValue);
     }
     let _length = r.count(ATTRIBUTES_MAX)?;
     let (change, size) = (r.u64()?, r.u64()?);
+    let mut times = DelegatedTimes::default();
+    for number in said.iter().skip(2) {
+        match number {
+            attr::TIME_DELEG_ACCESS => times.atime = Some(decode_time(r)?),
+            attr::TIME_DELEG_MODIFY => times.mtime = Some(decode_time(r)?),
+            _ => break,
+        }
+    }
     // Others are told it as the size of the file: no file is larger (`off_t`, and EndOfFile of MS-FSCC 2.4.13, are signed).
     if i64::try_from(size).is_err() {
         return Err(XdrError::BadValue);
     }
-    Ok(Attributes { change, size })
+    Ok(Attributes { change, size, times })
+}
+
+fn decode_time(r: &mut Reader<'_>) -> XdrResult<Time> {
+    let time = Time { sec: r.i64()?, nsec: r.u32()? };
+    if time.nsec < 1_000_000_000 { Ok(time) } else { Err(XdrError::BadValue) }
 }
 
 #[cfg(test)]
@@ -271,10 +296,24 @@ mod tests {
     }
 
     #[test]
+    fn a_holder_that_keeps_the_times_says_them() {
+        let said =
+            |rest: &[u32]| outcome(&[&[2][..], &SEQUENCE_OK, &[OP_CB_GETATTR, 0], rest].concat());
+        let times = |nsec: u32| [3, 0b1_1000, 0, 3 << 20, 40, 0, 1, 0, 2, 0, 5, 6, 0, 7, nsec];
+        let Ok(Ok(Said::Attributes(all))) = said(&times(8)) else { panic!("understood") };
+        assert_eq!((all.change, all.size), (1, 2));
+        assert_eq!(all.times.atime, Some(Time { sec: 5, nsec: 6 }));
+        assert_eq!(all.times.mtime, Some(Time { sec: 7, nsec: 8 }));
+        assert_eq!(said(&times(1_000_000_000)), Err(XdrError::BadValue));
+        assert_eq!(said(&times(8)[..14]), Err(XdrError::Short));
+    }
+
+    #[test]
     fn the_holder_of_a_write_delegation_says_what_it_has() {
         let said =
             |rest: &[u32]| outcome(&[&[2][..], &SEQUENCE_OK, &[OP_CB_GETATTR, 0], rest].concat());
-        let attributes = Attributes { change: 0x1_0000_0002, size: 0x3_0000_0004 };
+        let times = DelegatedTimes::default();
+        let attributes = Attributes { change: 0x1_0000_0002, size: 0x3_0000_0004, times };
         let all = [1, 0b1_1000, 16, 1, 2, 3, 4];
         assert_eq!(said(&all), Ok(Ok(Said::Attributes(attributes))));
         assert_eq!(said(&[1, 0b1000, 8, 1, 2]), Err(XdrError::BadValue), "the size is missing");

@@ -70,6 +70,26 @@ pub struct Counters {
     pub delegated: AtomicU64,
     /// Delegations taken by force.
     pub revoked: AtomicU64,
+    /// CB_RECALL: delegations that another wanted back.
+    pub recall: Callbacks,
+    /// CB_GETATTR: holders of write delegations that were asked for what they keep back.
+    pub getattr: Callbacks,
+}
+
+/// How callbacks of one sort ended.
+#[derive(Debug, Default)]
+pub struct Callbacks {
+    /// The client did what it was asked.
+    pub answered: AtomicU64,
+    /// There was no way to the client, or it refused.
+    pub failed: AtomicU64,
+}
+
+impl Callbacks {
+    pub(super) fn count(&self, success: bool) {
+        let counter = if success { &self.answered } else { &self.failed };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// Who a caller says it is, as far as the ownership of a client goes.

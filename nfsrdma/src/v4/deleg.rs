@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use state::{Break, Caching, ClientId, HolderId, Party, Rights};
+use vfs::Kind;
 use vfs::backend::BoxFuture;
 use vfs::keeper::{KeptBack, Recall};
 
@@ -90,6 +91,17 @@ pub(super) struct Given {
     pub(super) checked: Rights,
     /// Its holder may write.
     pub(super) write: bool,
+    /// Its holder may keep the times, if it may write. One that only reads may not: this host cannot note when a file was read
+    /// without a change that others see.
+    pub(super) times: bool,
+}
+
+/// A delegation that was given.
+#[derive(Clone, Copy)]
+pub(super) struct Granted {
+    pub(super) stateid: Stateid,
+    pub(super) write: bool,
+    pub(super) times: bool,
 }
 
 /// Gives a delegation on a file that the client has just opened, if nothing speaks against it. A client that has one for reading
@@ -99,18 +111,36 @@ pub(super) fn delegate(
     client: &Arc<Client>,
     at: &Located,
     given: Given,
-) -> Option<Stateid> {
-    let clients = &cx.nfs.clients;
-    let can_recall = cx.slot.as_ref().is_some_and(|s| s.session.back().works());
-    if !clients.options.delegations || !can_recall {
+) -> Option<Granted> {
+    if !can_recall(cx) {
         return None;
     }
     let state = cx.nfs.core.namespace.keeper().state();
     match state.delegation(at.node.id(), client.id) {
         Some(_) if !given.write => None,
-        Some(holder) => widen(cx, client, at, holder, given.checked),
+        Some(holder) => widen(cx, client, at, holder, given),
         None => delegate_anew(cx, client, at, given),
     }
+    .map(|stateid| Granted { stateid, write: given.write, times: given.write && given.times })
+}
+
+/// Gives a delegation of a directory (RFC 8881 section 18.39), without notifications: whoever else changes it waits until it is
+/// back. `None` when it cannot be had.
+pub(super) fn delegate_directory(
+    cx: &Compound<'_>,
+    client: &Arc<Client>,
+    at: &Located,
+    change: u64,
+) -> Option<Stateid> {
+    let state = cx.nfs.core.namespace.keeper().state();
+    let can = can_recall(cx) && state.delegation(at.node.id(), client.id).is_none();
+    let given = Given { change, checked: Rights::NONE, write: false, times: false };
+    can.then(|| delegate_anew(cx, client, at, given))?
+}
+
+fn can_recall(cx: &Compound<'_>) -> bool {
+    let works = cx.slot.as_ref().is_some_and(|s| s.session.back().works());
+    cx.nfs.clients.options.delegations && works
 }
 
 fn rights(write: bool) -> Caching {
@@ -132,7 +162,7 @@ fn delegate_anew(
     let fh = cx.fh_of(&object);
     let node = at.node.id();
     let party = Party { holder: keeper.state().holder(), lease: client.lease.clone() };
-    let Given { change, checked, write } = given;
+    let Given { change, checked, write, times } = given;
     // Entered before it is granted and under one lock with it, so that a recall that comes at once finds it.
     let mut held = client.held();
     let entry = Delegation {
@@ -141,6 +171,7 @@ fn delegate_anew(
         party: party.clone(),
         fh,
         write,
+        times: write && times,
         change,
         uid: at.cred.uid,
         checked,
@@ -152,9 +183,10 @@ fn delegate_anew(
         held.remove_delegation(number);
         return None;
     }
-    keeper.mind(&at.node);
+    let minded = keeper.mind(&at.node);
     clients.delegations.fetch_add(1, Ordering::Relaxed);
-    if !write {
+    // Who may write changes the file itself, and so does who is alone in changing a directory, where the kernel tells of others.
+    if !(write || minded && at.node.kind() == Kind::Dir) {
         clients.watched.add(client.id, number);
     }
     clients.counters.delegated.fetch_add(1, Ordering::Relaxed);
@@ -167,7 +199,7 @@ fn widen(
     client: &Arc<Client>,
     at: &Located,
     holder: HolderId,
-    checked: Rights,
+    given: Given,
 ) -> Option<Stateid> {
     let clients = &cx.nfs.clients;
     let mut held = client.held();
@@ -181,8 +213,8 @@ fn widen(
     if !granted {
         return None;
     }
-    d.write = true;
-    d.checked = d.checked | checked;
+    (d.write, d.times) = (true, given.times);
+    d.checked = d.checked | given.checked;
     d.seqid = stateid::next(d.seqid);
     clients.counters.delegated.fetch_add(1, Ordering::Relaxed);
     Some(compose(client.id, number, d.seqid))
@@ -215,15 +247,21 @@ impl Clients {
             }
             if !told {
                 match working_session(&client) {
-                    Some(session) => match callback::recall(&session, stateid, &fh).await {
-                        Ok(()) => told = true,
-                        // It does not know the delegation: either the answer to its OPEN is still on the way, or it
-                        // was given back already, which the next round sees.
-                        Err(Failed::Refused(status)) => {
-                            tracing::debug!(?status, client = client.id.0, "recall refused");
+                    Some(session) => {
+                        let done = callback::recall(&session, stateid, &fh).await;
+                        self.counters.recall.count(done.is_ok());
+                        match done {
+                            Ok(()) => told = true,
+                            // It does not know the delegation: either the answer to its OPEN is still on the way, or it
+                            // was given back already, which the next round sees.
+                            Err(Failed::Refused(status)) => {
+                                tracing::debug!(?status, client = client.id.0, "recall refused");
+                            }
+                            Err(why) => {
+                                tracing::debug!(?why, client = client.id.0, "recall failed")
+                            }
                         }
-                        Err(why) => tracing::debug!(?why, client = client.id.0, "recall failed"),
-                    },
+                    }
                     None => tracing::debug!(client = client.id.0, "no backchannel for a recall"),
                 }
             }
@@ -234,16 +272,21 @@ impl Clients {
     /// Asks the holder of a write delegation what it keeps back.
     async fn ask_kept_back(&self, holder: (ClientId, HolderId)) -> Option<KeptBack> {
         let client = self.find(holder.0)?;
-        let (fh, given) = {
+        let (fh, given, times) = {
             let held = client.held();
             match held.get(held.number_of(holder.1)?)? {
-                Entry::Delegation(d) if !d.revoked => (d.fh, d.change),
+                Entry::Delegation(d) if !d.revoked => (d.fh, d.change, d.times),
                 _ => return None,
             }
         };
         let session = working_session(&client)?;
-        match callback::attributes(&session, &fh).await {
-            Ok(now) => Some(KeptBack { size: now.size, modified: now.change != given }),
+        let said = callback::attributes(&session, &fh, times).await;
+        self.counters.getattr.count(said.is_ok());
+        match said {
+            Ok(now) => {
+                let (modified, times) = (now.change != given, now.times);
+                Some(KeptBack { size: now.size, modified, times })
+            }
             Err(why) => {
                 tracing::debug!(?why, client = client.id.0, "CB_GETATTR failed");
                 None
@@ -295,6 +338,22 @@ impl Clients {
             Entry::Delegation(_) => Ok(()),
             _ => Err(Status::BadStateId),
         }
+    }
+}
+
+/// Whether this is the write delegation whose holder keeps the times of the file, in the hands of the user whom it was given to.
+pub(super) fn check_keeps_times(
+    cx: &Compound<'_>,
+    at: &Located,
+    stateid: Stateid,
+) -> Result<(), Status> {
+    let named = super::resolve::resolve(cx, stateid)?;
+    let mut held = named.client.held();
+    match named.entry(&mut held, at.node.id(), cx.minor)? {
+        Entry::Delegation(d) if d.revoked => Err(Status::DelegRevoked),
+        Entry::Delegation(d) if d.times && d.uid != at.cred.uid => Err(Status::Access),
+        Entry::Delegation(d) if d.times => Ok(()),
+        _ => Err(Status::BadStateId),
     }
 }
 

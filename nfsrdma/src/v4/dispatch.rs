@@ -20,6 +20,7 @@ pub(super) fn is_known(opcode: u32, minor: u32) -> bool {
 pub(super) fn result_reserve(opcode: u32) -> usize {
     match opcode {
         op::OPEN => 256,
+        op::GET_DIR_DELEGATION => 128,
         op::CLOSE
         | op::CREATE
         | op::LINK
@@ -96,6 +97,7 @@ pub(super) async fn perform(cx: &mut Compound<'_>, opcode: u32) -> Result<(), St
         op::FREE_STATEID => ops::free_stateid::free_stateid(cx).await,
         op::GETATTR => ops::getattr::getattr(cx).await,
         op::GETFH => ops::getfh::getfh(cx).await,
+        op::GET_DIR_DELEGATION => ops::get_dir_delegation::get_dir_delegation(cx).await,
         op::GETXATTR => ops::xattr::getxattr(cx).await,
         op::IO_ADVISE => ops::io_advise::io_advise(cx).await,
         op::LINK => ops::link::link(cx).await,
@@ -135,7 +137,7 @@ pub(super) async fn perform(cx: &mut Compound<'_>, opcode: u32) -> Result<(), St
         op::TEST_STATEID => ops::test_stateid::test_stateid(cx).await,
         op::VERIFY => ops::verify::verify(cx).await,
         op::WRITE => ops::write::write(cx).await,
-        // Named attributes, directory delegations, layouts, copies between servers, WRITE_SAME, SSV.
+        // Named attributes, layouts, copies between servers, WRITE_SAME, SSV.
         _ => Err(Status::NotSupp),
     }
 }

@@ -36,7 +36,7 @@ mod turn;
 mod watch;
 pub mod wire;
 
-pub use client::{Clients, Options};
+pub use client::{Callbacks, Clients, Options};
 pub use status::Status;
 
 /// The version 4 server.

@@ -62,6 +62,8 @@ pub(super) struct Delegation {
     pub(super) fh: crate::fh::Fh,
     /// It lets its holder write.
     pub(super) write: bool,
+    /// Its holder keeps the times of the file, too (RFC 9754 section 5).
+    pub(super) times: bool,
     /// The file's change attribute when it was given: see [`super::watch`], and RFC 8881 section 10.4.3.
     pub(super) change: u64,
     /// The user whose permissions the OPEN checked, and which.
@@ -342,6 +344,13 @@ impl Held {
                 self.open_owners.remove(owner);
             }
         }
+    }
+
+    /// The delegation that came with an OPEN stands for the open (RFC 9754 section 4): it goes, unless there is more to it than this
+    /// OPEN.
+    pub(super) fn stand_in(&mut self, number: u32, table: &Table) -> bool {
+        let fresh = |o: &Open| o.seqid == 1 && o.opening == 0 && o.locks.is_empty();
+        self.open(number).is_some_and(fresh) && self.close(number, 1, table).is_ok()
     }
 
     /// OPEN_DOWNGRADE: `to` must be what some of the OPENs had together (RFC 8881 section 18.18.3).

@@ -192,6 +192,8 @@ pub mod attr {
         SEC_LABEL = 80;
         MODE_UMASK = 81;
         XATTR_SUPPORT = 82;
+        TIME_DELEG_ACCESS = 84;
+        TIME_DELEG_MODIFY = 85;
         OPEN_ARGUMENTS = 86;
     }
 }

@@ -18,6 +18,7 @@ pub const BACK_CHAN: u32 = 2;
 /// A client with one session.
 pub struct Client<'k> {
     pub kit: &'k Kit,
+    pub minor: u32,
     pub id: u64,
     pub session: Vec<u8>,
     pub conn: Arc<Conn>,
@@ -79,17 +80,34 @@ impl<'k> Client<'k> {
     }
 
     pub async fn with(kit: &'k Kit, name: &[u8], handle: Handle, fore: [u32; 5]) -> Self {
+        Self::of_minor(1, kit, name, handle, fore).await
+    }
+
+    /// One of minor version 2 that has nothing to reclaim.
+    pub async fn of_minor_2(kit: &'k Kit, name: &[u8], handle: Handle) -> Self {
+        let c = Self::of_minor(2, kit, name, handle, FORE).await;
+        c.run(|c| c.op(op::RECLAIM_COMPLETE, |w| w.bool(false))).await.ok(&[op::RECLAIM_COMPLETE]);
+        c
+    }
+
+    async fn of_minor(
+        minor: u32,
+        kit: &'k Kit,
+        name: &[u8],
+        handle: Handle,
+        fore: [u32; 5],
+    ) -> Self {
         let (conn, cred) = (conn_of(handle), Cred::root());
         let mut r =
-            kit.run_on(&conn, &cred, 1, |c| c.op(op::EXCHANGE_ID, exchange(name, 1, 0))).await;
+            kit.run_on(&conn, &cred, minor, |c| c.op(op::EXCHANGE_ID, exchange(name, 1, 0))).await;
         r.expect(op::EXCHANGE_ID, Status::Ok);
         let (id, sequence) = (r.u64(), r.u32());
         let args = create(id, sequence, BACK_CHAN, fore);
-        let mut r = kit.run_on(&conn, &cred, 1, |c| c.op(op::CREATE_SESSION, args)).await;
+        let mut r = kit.run_on(&conn, &cred, minor, |c| c.op(op::CREATE_SESSION, args)).await;
         r.expect(op::CREATE_SESSION, Status::Ok);
         let session = r.fixed(16);
         let (sequence, flags) = (Cell::new(0), Cell::new(0));
-        Self { kit, id, session, conn, cred, sequence, flags }
+        Self { kit, minor, id, session, conn, cred, sequence, flags }
     }
 
     /// Runs the next COMPOUND of slot 0 behind its SEQUENCE.
@@ -126,7 +144,7 @@ impl<'k> Client<'k> {
             w.u32(slot);
             w.bool(keep);
         };
-        self.kit.run_on(conn, &self.cred, 1, |c| build(c.op(op::SEQUENCE, head))).await
+        self.kit.run_on(conn, &self.cred, self.minor, |c| build(c.op(op::SEQUENCE, head))).await
     }
 
     pub fn read_sequence(&self, r: &mut Results) {
@@ -271,10 +289,10 @@ pub fn read_open(r: &mut Results) -> Opened {
     let rflags = r.u32();
     let set = r.bitmap();
     let delegation = match r.u32() {
-        kind @ (1 | 2) => {
+        kind @ (1 | 2 | 4 | 5) => {
             let id = read_stateid(r);
             assert!(!r.bool(), "no recall at once");
-            if kind == 2 {
+            if matches!(kind, 2 | 5) {
                 assert_eq!((r.u32(), r.u64()), (1, 0), "no storage is reserved");
             }
             for _ in 0..3 {

@@ -4,7 +4,9 @@
 mod attrs;
 mod client;
 mod data;
+mod delegated;
 mod delegations;
+mod directories;
 mod histories;
 mod kit;
 mod leases;

@@ -246,7 +246,7 @@ async fn copies_under_way_are_never_found() {
 async fn what_is_not_done_is_notsupp() {
     let kit = Kit::new();
     let s = kit.session().await;
-    for opcode in [op::LAYOUTGET, op::COPY_NOTIFY, op::WRITE_SAME, op::GET_DIR_DELEGATION] {
+    for opcode in [op::LAYOUTGET, op::COPY_NOTIFY, op::WRITE_SAME, op::WANT_DELEGATION] {
         let mut r = s.run(|c| c.data().op(opcode, |_| {})).await;
         r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(opcode, Status::NotSupp).end(Status::NotSupp);
     }
@@ -350,7 +350,7 @@ async fn what_open_takes_is_said() {
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Ok);
     assert_eq!((r.bitmap(), r.u32()), (vec![attr::OPEN_ARGUMENTS], 40));
     // Access, deny, wishes, claims, ways to create.
-    for set in [0b1110, 0b1111, 0b11_1000, 0b11_0111, 0b1111] {
+    for set in [0b1110, 0b1111, 0b11_1000 | 3 << 20, 0b11_0111, 0b1111] {
         assert_eq!((r.u32(), r.u32()), (1, set));
     }
     r.end(Status::Ok);

@@ -157,7 +157,32 @@ def flock_too(top):
         must_raise(errno.EAGAIN, fcntl.flock, b, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-CHECKS = (seeks_holes, punches_holes, allocates, server_copies, reflinks, xattrs, many_xattrs, flock_too)
+def operations(name):
+    """How often the mounts have called this operation (the lines of mountstats for each)."""
+    with open("/proc/self/mountstats") as f:
+        return sum(int(line.split()[1]) for line in f if line.strip().startswith(f"{name}:"))
+
+
+def delegations_stand_for_opens(top):
+    """Who works on a file alone has nothing to close (RFC 9754), and times that it sets by its delegation stay when that goes."""
+    if lab.ENV.get("BACKEND", "host") != "host":
+        return
+    path = f"{top}/alone"
+    before = operations("CLOSE")
+    for turn in range(5):
+        fd = os.open(path, os.O_RDWR | os.O_CREAT)
+        os.pwrite(fd, f"turn {turn}".encode(), 0)
+        os.close(fd)
+    must_equal(operations("CLOSE") - before, 0, "CLOSE")
+    times = (1_111_111_111_222_333_444, 1_222_222_222_333_444_555)
+    os.utime(path, ns=times)
+    lab.drop_caches()
+    found = os.stat(path)
+    must_equal((found.st_atime_ns, found.st_mtime_ns), times, "the times")
+    must_equal(pread_all(path), b"turn 4")
+
+
+CHECKS = (seeks_holes, punches_holes, allocates, server_copies, reflinks, xattrs, many_xattrs, flock_too, delegations_stand_for_opens)
 
 
 def job(top):

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod cell;
+mod directories;
 mod document;
 mod kinds;
 mod mute;

@@ -19,6 +19,8 @@ use crate::kinds::{Kind, R, W, letters, level};
 /// Bytes of every file, and what is locked of it.
 pub(crate) const LEN: u32 = 5;
 pub(crate) const RANGE: (u64, u64) = (0, 10);
+/// What Linux wants of an OPEN.
+const AS_LINUX: u32 = OpenHow::WANT_DELEG_TIMESTAMPS | OpenHow::WANT_OPEN_XOR_DELEGATION;
 /// A client that is told to come back goes on asking for this long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -192,12 +194,13 @@ impl Side {
         let how = match kind {
             Kind::V4Deny => OpenHow { deny: 3, ..OpenHow::READ },
             Kind::V4Lock => OpenHow { want: OpenHow::WANT_NO_DELEG, ..OpenHow::WRITE },
-            Kind::WriteDelegation => OpenHow::WRITE,
-            _ => OpenHow::READ,
+            // The delegation stands for the open, as of a client of Linux.
+            Kind::WriteDelegation => OpenHow { want: AS_LINUX, ..OpenHow::WRITE },
+            _ => OpenHow { want: AS_LINUX, ..OpenHow::READ },
         };
         let opening = || self.nfs4.open(&self.root4, name.as_bytes(), &owner, how);
         let file = patiently(opening).await?;
-        hold.v4 = Some(file.clone());
+        hold.v4 = file.is_open().then(|| file.clone());
         if let Some(delegation) = file.delegation {
             hold.delegation = Some((file.fh.clone(), delegation));
             hold.caches = if delegation.write { Kind::Lease(7).caches() } else { kind.caches() };
@@ -212,7 +215,7 @@ impl Side {
             _ if file.delegation.is_some() => "has the delegation",
             _ => "opened, no delegation",
         };
-        let stateid = hold.lock.unwrap_or(file.stateid);
+        let stateid = hold.lock.unwrap_or(file.io());
         match patiently(|| self.nfs4.read(&file.fh, stateid, 0, LEN)).await {
             Ok((data, _)) => hold.seen = flat(&data),
             Err(e) => return Ok(format!("{outcome}, reading: {}", refusal(&e))),

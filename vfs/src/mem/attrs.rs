@@ -9,7 +9,7 @@ use crate::error::{VfsError, VfsResult};
 use crate::perm;
 use crate::types::*;
 
-use super::node::{Inner, MemNode, now};
+use super::node::{Inner, MemNode};
 use super::{NODE_BYTES, SIZE_MAX};
 
 /// Longest name of an extended attribute: Linux's 255 with the prefix that we do not keep.
@@ -27,7 +27,7 @@ impl Inner {
     pub(super) fn set_times(&mut self, set: &SetAttr) -> VfsResult<()> {
         check_times(set)?;
         let value = |t| match t {
-            SetTime::Now => now(),
+            SetTime::Now => Time::now(),
             SetTime::At(t) => t,
         };
         if let Some(t) = set.atime {

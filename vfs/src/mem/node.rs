@@ -7,7 +7,6 @@ use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use iobuf::Buf;
 
@@ -116,14 +115,9 @@ impl Dir {
     }
 }
 
-pub(super) fn now() -> Time {
-    let t = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Time { sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX), nsec: t.subsec_nanos() }
-}
-
 impl Inner {
     pub(super) fn new(mode: u32, cred: &Cred, body: Body) -> Self {
-        let now = now();
+        let now = Time::now();
         Self {
             mode: mode & 0o7777,
             nlink: if matches!(body, Body::Dir(_)) { 2 } else { 1 },
@@ -146,7 +140,7 @@ impl Inner {
 
     /// Attributes were changed.
     pub(super) fn touched(&mut self) {
-        self.ctime = now();
+        self.ctime = Time::now();
         self.change += 1;
     }
 

@@ -73,6 +73,8 @@ const MINOR_2: Bitmap = Bitmap::of(&[
     attr::CHANGE_ATTR_TYPE,
     attr::MODE_UMASK,
     attr::XATTR_SUPPORT,
+    attr::TIME_DELEG_ACCESS,
+    attr::TIME_DELEG_MODIFY,
     attr::OPEN_ARGUMENTS,
 ]);
 
@@ -82,6 +84,8 @@ const WRITE_ONLY: Bitmap = Bitmap::of(&[
     attr::TIME_MODIFY_SET,
     attr::MODE_SET_MASKED,
     attr::MODE_UMASK,
+    attr::TIME_DELEG_ACCESS,
+    attr::TIME_DELEG_MODIFY,
 ]);
 
 /// They need a look at the access control list, with those that hang on whether there are any.
@@ -355,8 +359,8 @@ async fn list(at: &Located, want: &Bitmap, attr: &Attr) -> Result<Option<Arc<Acl
 fn open_arguments(out: &mut Writer) {
     // READ, WRITE, BOTH; deny NONE, READ, WRITE, BOTH.
     let (access, deny) = (Bitmap::of(&[1, 2, 3]), Bitmap::of(&[0, 1, 2, 3]));
-    // ANY_DELEG, NO_DELEG, CANCEL: no delegated times, and an open beside each delegation.
-    let want = Bitmap::of(&[3, 4, 5]);
+    // ANY_DELEG, NO_DELEG, CANCEL, DELEG_TIMESTAMPS, OPEN_XOR_DELEGATION: nobody is told when a delegation can be had.
+    let want = Bitmap::of(&[3, 4, 5, 20, 21]);
     // NULL, PREVIOUS, DELEGATE_CUR, FH, DELEG_CUR_FH: nothing is kept for DELEGATE_PREV.
     let claim = Bitmap::of(&[0, 1, 2, 4, 5]);
     // UNCHECKED4, GUARDED4, EXCLUSIVE4, EXCLUSIVE4_1.

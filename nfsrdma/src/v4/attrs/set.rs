@@ -2,14 +2,14 @@
 
 use vfs::acl::{Acl, control};
 use vfs::namespace::Door;
-use vfs::{SetAttr, SetTime, Time, VfsResult};
+use vfs::{DelegatedTimes, SetAttr, SetTime, Time, VfsResult};
 
 use super::{Bitmap, acl};
 use crate::v4::compound::Located;
 use crate::v4::limits::{ATTR_VALUES_MAX, OWNER_MAX};
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
-use crate::xdr::{Reader, XdrResult};
+use crate::xdr::Reader;
 
 /// What can be set at all.
 const SETTABLE: Bitmap = Bitmap::of(&[
@@ -23,7 +23,12 @@ const SETTABLE: Bitmap = Bitmap::of(&[
     attr::TIME_MODIFY_SET,
     attr::MODE_SET_MASKED,
     attr::MODE_UMASK,
+    attr::TIME_DELEG_ACCESS,
+    attr::TIME_DELEG_MODIFY,
 ]);
+
+/// Times that are set by the holder of a delegation.
+const DELEGATED: Bitmap = Bitmap::of(&[attr::TIME_DELEG_ACCESS, attr::TIME_DELEG_MODIFY]);
 
 /// Control bits that are the list's.
 const OF_LIST: u16 = control::DACL_PRESENT
@@ -47,6 +52,8 @@ pub struct ToSet {
     pub set: SetAttr,
     /// An access control list, to be set after everything else (RFC 8881 section 6.4.1.3).
     pub acl: Option<Acl>,
+    /// Times that the holder of a delegation has kept for the file (RFC 9754 section 5).
+    pub delegated: DelegatedTimes,
     /// Bits of the mode to change (`mode_set_masked`): value and mask.
     pub mode_masked: Option<(u32, u32)>,
     /// Which attributes the client named.
@@ -81,6 +88,10 @@ impl ToSet {
             return Err(Status::Inval);
         }
         check_modes(&named, purpose)?;
+        if purpose == Purpose::Make && !named.and(&DELEGATED).is_empty() {
+            // Nobody has a delegation of what is only being made.
+            return Err(Status::Inval);
+        }
         let start = r.position();
         let mut all = Self { named, ..Self::default() };
         for number in named.iter() {
@@ -103,6 +114,8 @@ impl ToSet {
             attr::OWNER_GROUP => set.gid = Some(principal(r.opaque(OWNER_MAX)?)?),
             attr::TIME_ACCESS_SET => set.atime = Some(set_time(r)?),
             attr::TIME_MODIFY_SET => set.mtime = Some(set_time(r)?),
+            attr::TIME_DELEG_ACCESS => self.delegated.atime = Some(time(r)?),
+            attr::TIME_DELEG_MODIFY => self.delegated.mtime = Some(time(r)?),
             attr::MODE_SET_MASKED => self.mode_masked = Some((mode(r.u32()?)?, mode(r.u32()?)?)),
             attr::MODE_UMASK => {
                 // RFC 8275 section 5: whether the umask applies is seen where the directory is.
@@ -170,19 +183,15 @@ pub(super) fn principal(name: &[u8]) -> Result<u32, Status> {
 fn set_time(r: &mut Reader<'_>) -> Result<SetTime, Status> {
     match r.u32()? {
         0 => Ok(SetTime::Now),
-        1 => {
-            let (sec, nsec) = time(r)?;
-            if nsec >= 1_000_000_000 {
-                return Err(Status::Inval);
-            }
-            Ok(SetTime::At(Time { sec, nsec }))
-        }
+        1 => Ok(SetTime::At(time(r)?)),
         _ => Err(Status::BadXdr),
     }
 }
 
-fn time(r: &mut Reader<'_>) -> XdrResult<(i64, u32)> {
-    Ok((r.i64()?, r.u32()?))
+/// `nfstime4`; INVAL when it has more nanoseconds than there are in a second.
+fn time(r: &mut Reader<'_>) -> Result<Time, Status> {
+    let time = Time { sec: r.i64()?, nsec: r.u32()? };
+    if time.nsec < 1_000_000_000 { Ok(time) } else { Err(Status::Inval) }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ pub(super) mod destroy_clientid;
 pub(super) mod destroy_session;
 pub(super) mod exchange_id;
 pub(super) mod free_stateid;
+pub(super) mod get_dir_delegation;
 pub(super) mod getattr;
 pub(super) mod getfh;
 pub(super) mod io_advise;

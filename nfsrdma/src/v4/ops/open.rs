@@ -16,21 +16,27 @@ use super::super::attrs::{Bitmap, Purpose, SUPPORTED_BY_EXCLUSIVE, ToSet, suppor
 use crate::exclusive::of_client;
 use crate::v4::client::Client;
 use crate::v4::compound::{Compound, Located, Object};
-use crate::v4::deleg::{Given, delegate};
+use crate::v4::deleg::{Given, Granted, delegate};
 use crate::v4::limits::{NAME_MAX, OWNERS_PER_CLIENT_MAX};
 use crate::v4::locks::check_grace;
+use crate::v4::stateid;
 use crate::v4::status::Status;
 use crate::v4::turn::{self, Begun, Owner};
 use crate::v4::wire::{OPAQUE_LIMIT, Stateid, attr, op};
 use crate::xdr::XdrError;
 
 const CONFIRM: u32 = 2;
+/// `OPEN4_RESULT_NO_OPEN_STATEID` (RFC 9754 section 4).
+const NO_OPEN_STATEID: u32 = 0x10;
 const LOCKTYPE_POSIX: u32 = 4;
 
 const DELEGATE_NONE: u32 = 0;
 const DELEGATE_READ: u32 = 1;
 const DELEGATE_WRITE: u32 = 2;
 const DELEGATE_NONE_EXT: u32 = 3;
+/// RFC 9754 section 5.
+const DELEGATE_READ_ATTRS: u32 = 4;
+const DELEGATE_WRITE_ATTRS: u32 = 5;
 
 /// `OPEN4_SHARE_ACCESS_WANT_*` (RFC 8881 section 18.16.1) and those added by later minor versions.
 const WANT_MASK: u32 = 0x0000_ff00;
@@ -38,6 +44,10 @@ const WANT_READ_DELEG: u32 = 0x0000_0100;
 const WANT_NO_DELEG: u32 = 0x0000_0400;
 const WANT_CANCEL: u32 = 0x0000_0500;
 const WANT_SIGNALS: u32 = 0x0033_0000;
+/// The delegation is to be for the times of the file, too (RFC 9754 section 5).
+const WANT_DELEG_TIMESTAMPS: u32 = 0x0010_0000;
+/// A delegation may stand for the open (RFC 9754 section 4).
+const WANT_OPEN_XOR_DELEGATION: u32 = 0x0020_0000;
 
 /// `limit_by4`: by size.
 const NFS_LIMIT_SIZE: u32 = 1;
@@ -65,6 +75,10 @@ enum Claim<'a> {
 struct Args<'a> {
     share: Share,
     want: u32,
+    /// The client wants the times delegated.
+    times: bool,
+    /// It needs no open beside a delegation.
+    xor: bool,
     create: Option<Create>,
     claim: Claim<'a>,
 }
@@ -152,12 +166,29 @@ async fn open_in_turn(
         }
     })?;
     let given = delegation(cx, client, &args, &found).await;
-    reply(cx, client, owner, &args, &found, stateid);
+    let mut current = stateid;
+    let shown = match given {
+        Some(granted) if args.xor && stand_in(cx, client, stateid) => {
+            current = granted.stateid;
+            Stateid::ANONYMOUS
+        }
+        _ => stateid,
+    };
+    reply(cx, client, owner, &args, &found, shown);
     reply_delegation(cx, args.want, given);
     let Found { at, .. } = found;
     cx.set_current(Object::Node(at));
-    cx.current_stateid = Some(stateid);
+    cx.current_stateid = Some(current);
     Ok(())
+}
+
+/// Lets the delegation stand for the open that it came with.
+fn stand_in(cx: &Compound<'_>, client: &Client, open: Stateid) -> bool {
+    let keeper = cx.nfs.core.namespace.keeper();
+    let (_, number) = stateid::parts(open);
+    let gone = client.held().stand_in(number, keeper.state());
+    keeper.released();
+    gone
 }
 
 fn decode<'a>(cx: &mut Compound<'a>, access: u32, deny: u32) -> Result<Args<'a>, Status> {
@@ -188,7 +219,16 @@ fn decode<'a>(cx: &mut Compound<'a>, access: u32, deny: u32) -> Result<Args<'a>,
     if create.is_some() && !matches!(claim, Claim::Null(_)) {
         return Err(Status::Inval);
     }
-    Ok(Args { share, want: access & WANT_MASK, create, claim })
+    let wants = |flag| cx.minor >= 2 && access & flag != 0;
+    Ok(Args {
+        share,
+        want: access & WANT_MASK,
+        times: wants(WANT_DELEG_TIMESTAMPS),
+        // A delegation keeps no share mode.
+        xor: wants(WANT_OPEN_XOR_DELEGATION) && share.deny.is_none(),
+        create,
+        claim,
+    })
 }
 
 /// A name, whose own faults are found when it is used.
@@ -415,11 +455,12 @@ fn reply(
             cx.out.u64(0);
         }
     }
-    cx.out.u32(LOCKTYPE_POSIX | if confirm { CONFIRM } else { 0 });
+    let none = if stateid == Stateid::ANONYMOUS { NO_OPEN_STATEID } else { 0 };
+    cx.out.u32(LOCKTYPE_POSIX | none | if confirm { CONFIRM } else { 0 });
     found.set.encode(&mut cx.out);
 }
 
-/// Gives the delegation that goes with this OPEN, if there is one; true when it lets its holder write.
+/// Gives the delegation that goes with this OPEN, if there is one.
 ///
 /// As the kernel's server does, for writing only to who also reads: such a file is worked on, and not written once.
 async fn delegation(
@@ -427,7 +468,7 @@ async fn delegation(
     client: &Arc<Client>,
     args: &Args<'_>,
     found: &Found,
-) -> Option<(bool, Stateid)> {
+) -> Option<Granted> {
     let (access, deny) = (args.share.access, args.share.deny);
     let refused = matches!(args.want, WANT_NO_DELEG | WANT_CANCEL);
     let write = match args.claim {
@@ -439,8 +480,16 @@ async fn delegation(
             reads_too.then_some(true)?
         }
         // Of a client that had it before the restart, whatever it has open.
-        Claim::Previous { delegation: DELEGATE_WRITE } if !found.at.share.read_only => true,
-        Claim::Previous { delegation: DELEGATE_READ } if access == Rights::READ => false,
+        Claim::Previous { delegation: DELEGATE_WRITE | DELEGATE_WRITE_ATTRS }
+            if !found.at.share.read_only =>
+        {
+            true
+        }
+        Claim::Previous { delegation: DELEGATE_READ | DELEGATE_READ_ATTRS }
+            if access == Rights::READ =>
+        {
+            false
+        }
         _ => return None,
     };
     // Known is what the permission was asked of; who writes may have cut the file since, or made it.
@@ -448,14 +497,21 @@ async fn delegation(
         true => found.at.node.getattr().await.ok()?.change,
         false => found.change?,
     };
-    let given = Given { change, checked: access, write };
-    delegate(cx, client, &found.at, given).map(|stateid| (write, stateid))
+    let times = match args.claim {
+        Claim::Previous { delegation } => delegation == DELEGATE_WRITE_ATTRS,
+        _ => args.times,
+    };
+    delegate(cx, client, &found.at, Given { change, checked: access, write, times })
 }
 
 /// `open_delegation4`.
-fn reply_delegation(cx: &mut Compound<'_>, want: u32, given: Option<(bool, Stateid)>) {
-    if let Some((write, stateid)) = given {
-        cx.out.u32(if write { DELEGATE_WRITE } else { DELEGATE_READ });
+fn reply_delegation(cx: &mut Compound<'_>, want: u32, given: Option<Granted>) {
+    if let Some(Granted { stateid, write, times }) = given {
+        cx.out.u32(match (write, times) {
+            (true, true) => DELEGATE_WRITE_ATTRS,
+            (true, false) => DELEGATE_WRITE,
+            (false, _) => DELEGATE_READ,
+        });
         stateid.encode(&mut cx.out);
         cx.out.bool(false);
         if write {

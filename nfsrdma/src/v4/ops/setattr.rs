@@ -1,9 +1,10 @@
 //! SETATTR (RFC 8881 section 18.30). Its result has a bitmap whatever the status; the loop writes an empty one on error.
 
-use vfs::SetAttr;
+use vfs::{DelegatedTimes, SetAttr};
 
 use crate::v4::attrs::{Purpose, ToSet, supported};
 use crate::v4::compound::Compound;
+use crate::v4::deleg::check_keeps_times;
 use crate::v4::io_right::{IoAccess, check_io};
 use crate::v4::status::Status;
 use crate::v4::wire::Stateid;
@@ -25,7 +26,12 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
         None => to_set.set,
     };
     let door = cx.nfs.core.namespace.by(who);
-    if set != SetAttr::default() || to_set.acl.is_none() {
+    let kept = to_set.delegated != DelegatedTimes::default();
+    if kept {
+        check_keeps_times(cx, &at, stateid)?;
+        door.set_delegated_times(&at.share, &at.node, to_set.delegated).await?;
+    }
+    if set != SetAttr::default() || to_set.acl.is_none() && !kept {
         door.setattr(&at.share, &at.node, &at.cred, set, open_write).await?;
     }
     to_set.apply_acl(&door, &at).await?;

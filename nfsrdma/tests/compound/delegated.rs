@@ -1,0 +1,216 @@
+//! What RFC 9754 adds to delegations: one in the place of an open, and the times of the file.
+
+use nfsrdma::v4::attrs::Bitmap;
+use nfsrdma::v4::status::Status;
+use nfsrdma::v4::wire::{Stateid, attr, op};
+use nfsrdma::xdr::Writer;
+use rdma_transport::channel::{Command, Handle};
+use tokio::sync::mpsc::Receiver;
+use vfs::Time;
+
+use crate::client::{Client, Opened, R, RW, W, open_head};
+use crate::delegations::{Ask, Callback, give_back};
+use crate::kit::{Kit, fattr};
+
+const TIMES: u32 = 0x0010_0000;
+const XOR: u32 = 0x0020_0000;
+const NO_OPEN_STATEID: u32 = 0x10;
+const WRITE_ATTRS: u32 = 5;
+
+async fn client<'k>(kit: &'k Kit, name: &[u8]) -> (Client<'k>, Receiver<Command>) {
+    let (handle, asked) = Handle::played();
+    (Client::of_minor_2(kit, name, handle).await, asked)
+}
+
+/// Opens that clients have of the files of the share.
+async fn opens(kit: &Kit, name: &[u8]) -> usize {
+    let ns = &kit.nfs.core.namespace;
+    let root = ns.share_named(b"data").unwrap().backend.root();
+    let (node, _) = root.lookup(&vfs::Cred::root(), name).await.unwrap();
+    ns.keeper().state().opens(node.id(), None)
+}
+
+/// CLAIM_DELEG_CUR_FH
+fn from(deleg: Stateid, share: (u32, u32)) -> impl FnOnce(&mut Writer) {
+    move |w| {
+        open_head(w, 0, 0, b"local", share);
+        w.u32(0);
+        w.u32(5);
+        deleg.encode(w);
+    }
+}
+
+#[tokio::test]
+async fn a_delegation_stands_for_the_open_where_the_client_wants_that() {
+    let kit = Kit::new();
+    let (_, _) = kit.with_file(b"f", b"content").await;
+    let (c, _asked) = client(&kit, b"holder").await;
+    for (access, kind, name) in [(R.0, 1, b"f"), (RW.0, 2, b"g")] {
+        let o = c.open(b"o", name, (access | XOR, 0)).await.unwrap();
+        let (given, Some(deleg)) = o.delegation else { panic!("{:?}", o.delegation) };
+        assert_eq!((given, o.stateid), (kind, Stateid::ANONYMOUS));
+        assert_eq!(o.rflags & NO_OPEN_STATEID, NO_OPEN_STATEID);
+        assert_eq!(opens(&kit, name).await, 0);
+        assert_eq!(c.read(&o.fh, deleg).await, Status::Ok);
+        let more = c.open(b"o", name, (access | XOR, 0)).await.unwrap();
+        assert_eq!((more.delegation, more.rflags & NO_OPEN_STATEID), ((0, None), 0), "it has one");
+        assert_eq!((opens(&kit, name).await, c.close(&more).await), (1, Status::Ok));
+    }
+    let denies = c.open(b"o", b"h", (RW.0 | XOR, 2)).await.unwrap();
+    assert_eq!((denies.rflags & NO_OPEN_STATEID, denies.delegation), (0, (0, None)));
+    let first = c.open(b"o", b"i", (W.0 | XOR, 0)).await.unwrap();
+    assert_eq!(first.rflags & NO_OPEN_STATEID, 0, "no delegation");
+    let second = c.open(b"o", b"i", (RW.0 | XOR, 0)).await.unwrap();
+    assert_eq!(second.delegation.0, 2);
+    assert_eq!(second.rflags & NO_OPEN_STATEID, 0, "more than this OPEN came to that open");
+    assert_eq!(opens(&kit, b"i").await, 1);
+}
+
+#[tokio::test]
+async fn the_wishes_are_those_of_minor_version_2() {
+    let kit = Kit::new();
+    let (handle, _asked) = Handle::played();
+    let c = Client::called_by(&kit, b"older", handle).await;
+    let o = c.open(b"o", b"f", (RW.0 | XOR | TIMES, 0)).await.unwrap();
+    assert_eq!((o.delegation.0, o.rflags & NO_OPEN_STATEID), (2, 0));
+    assert_eq!(opens(&kit, b"f").await, 1);
+}
+
+#[tokio::test]
+async fn who_has_a_delegation_alone_opens_the_file_before_it_gives_it_back() {
+    let kit = Kit::new();
+    let (c, mut asked) = client(&kit, b"holder").await;
+    let o = c.open(b"o", b"f", (RW.0 | XOR, 0)).await.unwrap();
+    let deleg = o.delegation.1.unwrap();
+    let d = Client::new(&kit, b"other").await;
+    let gives_back = async {
+        let call = Callback::next(&mut asked).await;
+        assert_eq!((call.stateid(), &call.fh), (deleg, &o.fh));
+        call.reply(Status::Ok);
+        assert_eq!(c.on(&o.fh, op::OPEN, from(deleg, RW)).await.0, Status::Ok);
+        assert_eq!(c.on(&o.fh, op::DELEGRETURN, give_back(deleg)).await.0, Status::Ok);
+    };
+    // Who denies what the other has kept open finds that it has it open.
+    let (opened, ()) = tokio::join!(d.open(b"o", b"f", (R.0, 2)), gives_back);
+    assert_eq!(opened.unwrap_err(), Status::ShareDenied);
+    assert_eq!(opens(&kit, b"f").await, 1);
+}
+
+fn times(access: Time, modify: Time) -> impl FnOnce(&mut Writer) {
+    move |w| {
+        fattr(w, &[attr::TIME_DELEG_ACCESS, attr::TIME_DELEG_MODIFY], |v| {
+            for t in [access, modify] {
+                v.i64(t.sec);
+                v.u32(t.nsec);
+            }
+        });
+    }
+}
+
+async fn set(c: &Client<'_>, fh: &[u8], by: Stateid, modify: Time) -> Status {
+    let args = |w: &mut Writer| {
+        by.encode(w);
+        times(Time { sec: 7, nsec: 8 }, modify)(w);
+    };
+    c.on(fh, op::SETATTR, args).await.0
+}
+
+/// Change, size, access and modify time.
+async fn look(c: &Client<'_>, fh: &[u8]) -> (u64, u64, Time, Time) {
+    let asked = [attr::CHANGE, attr::SIZE, attr::TIME_ACCESS, attr::TIME_MODIFY];
+    let (status, mut r) = c.on(fh, op::GETATTR, |w| Bitmap::of(&asked).encode(w)).await;
+    assert_eq!(status, Status::Ok);
+    assert_eq!((r.bitmap(), r.u32()), (asked.to_vec(), 40));
+    let head = (r.u64(), r.u64());
+    let mut time = || {
+        let sec = r.u64();
+        Time { sec: sec.try_into().unwrap(), nsec: r.u32() }
+    };
+    (head.0, head.1, time(), time())
+}
+
+async fn keeper<'k>(kit: &'k Kit) -> (Client<'k>, Receiver<Command>, Opened, Stateid) {
+    let (c, asked) = client(kit, b"holder").await;
+    let o = c.open(b"o", b"f", (RW.0 | TIMES, 0)).await.unwrap();
+    let (WRITE_ATTRS, Some(deleg)) = o.delegation else { panic!("{:?}", o.delegation) };
+    (c, asked, o, deleg)
+}
+
+#[tokio::test]
+async fn the_times_are_set_by_who_keeps_them_and_by_nobody_else() {
+    let kit = Kit::new();
+    let (c, _asked, o, deleg) = keeper(&kit).await;
+    let long_ago = Time { sec: 1_000_000_000, nsec: 5 };
+    assert_eq!(set(&c, &o.fh, o.stateid, long_ago).await, Status::BadStateId);
+    assert_eq!(set(&c, &o.fh, Stateid::ANONYMOUS, long_ago).await, Status::BadStateId);
+    let d = Client::of_minor_2(&kit, b"other", Handle::detached()).await;
+    assert_eq!(set(&d, &o.fh, deleg, long_ago).await, Status::BadStateId);
+    let read = Bitmap::of(&[attr::TIME_DELEG_MODIFY]);
+    assert_eq!(c.on(&o.fh, op::GETATTR, |w| read.encode(w)).await.0, Status::Inval);
+    let none = Time { sec: 1, nsec: 1_000_000_000 };
+    assert_eq!(set(&c, &o.fh, deleg, none).await, Status::Inval);
+    // What a user sets, the client keeps, too: also what lies before the delegation.
+    assert_eq!(set(&c, &o.fh, deleg, long_ago).await, Status::Ok);
+    let (_, _, access, modify) = look(&c, &o.fh).await;
+    assert_eq!((access, modify), (Time { sec: 7, nsec: 8 }, long_ago));
+    let (before, future) = (Time::now(), Time { sec: i64::MAX, nsec: 0 });
+    assert_eq!(set(&c, &o.fh, deleg, future).await, Status::Ok);
+    let (_, _, _, modify) = look(&c, &o.fh).await;
+    let seconds = |t: Time| (t.sec, t.nsec);
+    assert!(seconds(before) <= seconds(modify) && seconds(modify) <= seconds(Time::now()));
+    assert_eq!(c.on(&o.fh, op::DELEGRETURN, give_back(deleg)).await.0, Status::Ok);
+    assert_eq!(set(&c, &o.fh, deleg, long_ago).await, Status::BadStateId, "it was given back");
+}
+
+#[tokio::test]
+async fn a_delegation_for_writing_alone_or_for_reading_keeps_no_times() {
+    let kit = Kit::new();
+    let (_, _) = kit.with_file(b"f", b"content").await;
+    let (c, _asked) = client(&kit, b"holder").await;
+    let reads = c.open(b"o", b"f", (R.0 | TIMES, 0)).await.unwrap();
+    assert_eq!(reads.delegation.0, 1);
+    let writes = c.open(b"o", b"g", RW).await.unwrap();
+    for o in [reads, writes] {
+        let status = set(&c, &o.fh, o.delegation.1.unwrap(), Time::now()).await;
+        assert_eq!(status, Status::BadStateId);
+    }
+    let wide = c.open(b"o", b"f", (RW.0 | TIMES, 0)).await.unwrap();
+    assert_eq!(wide.delegation.0, WRITE_ATTRS, "widened, and with the times");
+    assert_eq!(set(&c, &wide.fh, wide.delegation.1.unwrap(), Time::now()).await, Status::Ok);
+}
+
+/// Answers CB_GETATTR.
+fn says(call: Callback, change: u64, size: u64, modify: Time) {
+    assert_eq!(call.ask, Ask::Attributes(vec![0b1_1000, 0, 3 << 20]), "and the times");
+    call.answer_with(Status::Ok, |w| {
+        [3, 0b1_1000, 0, 3 << 20, 40].iter().for_each(|v| w.u32(*v));
+        w.u64(change);
+        w.u64(size);
+        for t in [Time { sec: 7, nsec: 8 }, modify] {
+            w.i64(t.sec);
+            w.u32(t.nsec);
+        }
+    });
+}
+
+#[tokio::test]
+async fn others_see_the_times_that_the_holder_keeps() {
+    let kit = Kit::new();
+    let (c, mut asked, o, _) = keeper(&kit).await;
+    let (given, _, _, at_first) = look(&c, &o.fh).await;
+    let d = Client::of_minor_2(&kit, b"other", Handle::detached()).await;
+    let mut last = given;
+    let clean = tokio::join!(look(&d, &o.fh), async {
+        says(Callback::next(&mut asked).await, given, 0, at_first);
+    });
+    assert_eq!(clean.0, (given, 0, Time { sec: 7, nsec: 8 }, at_first), "nothing has changed");
+    let long_ago = Time { sec: 1_000_000_000, nsec: 5 };
+    for (change, size, modify) in [(given, 0, long_ago), (given + 1, 20, long_ago)] {
+        let (seen, ()) = tokio::join!(look(&d, &o.fh), async {
+            says(Callback::next(&mut asked).await, change, size, modify);
+        });
+        assert_eq!((seen.1, seen.2, seen.3), (size, Time { sec: 7, nsec: 8 }, modify));
+        assert!(seen.0 > last, "a look sees the change");
+        last = seen.0;
+    }
+}

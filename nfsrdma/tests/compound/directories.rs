@@ -1,0 +1,163 @@
+//! Delegations of directories (RFC 8881 sections 10.9 and 18.39).
+
+use nfsrdma::v4::attrs::Bitmap;
+use nfsrdma::v4::status::Status;
+use nfsrdma::v4::wire::{Stateid, op};
+use nfsrdma::xdr::Writer;
+use rdma_transport::channel::{Command, Handle};
+use tokio::sync::mpsc::Receiver;
+use vfs::{CreateHow, Cred, SetAttr, VfsError};
+
+use crate::client::{Client, R, RW, read_stateid};
+use crate::delegations::{Callback, give_back};
+use crate::kit::Kit;
+
+/// `gddrnf4_status`
+const UNAVAILABLE: u32 = 1;
+
+/// Everything that there is, of notifications as well.
+fn wants(w: &mut Writer) {
+    w.bool(true);
+    Bitmap::of(&[0, 1, 2, 3, 4, 5]).encode(w);
+    for _ in 0..2 {
+        w.i64(1);
+        w.u32(0);
+    }
+    Bitmap::of(&[3, 4]).encode(w);
+    Bitmap::of(&[3, 4]).encode(w);
+}
+
+async fn ask(c: &Client<'_>, fh: &[u8]) -> Result<Stateid, u32> {
+    let (status, mut r) = c.on(fh, op::GET_DIR_DELEGATION, wants).await;
+    assert_eq!(status, Status::Ok);
+    match r.u32() {
+        0 => {
+            r.fixed(8);
+            let stateid = read_stateid(&mut r);
+            for _ in 0..3 {
+                assert!(r.bitmap().is_empty(), "nothing is promised");
+            }
+            Ok(stateid)
+        }
+        other => {
+            assert!(!r.bool(), "nobody is told when there is one");
+            Err(other)
+        }
+    }
+}
+
+async fn top(c: &Client<'_>) -> Vec<u8> {
+    let mut r = c.run(|a| a.data().getfh()).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]);
+    r.expect(op::GETFH, Status::Ok).opaque()
+}
+
+/// A client with a delegation of the top of the share, in which there is `f`.
+async fn holder<'k>(kit: &'k Kit) -> (Client<'k>, Receiver<Command>, Vec<u8>, Stateid) {
+    let (_, _) = kit.with_file(b"f", b"content").await;
+    let (handle, asked) = Handle::played();
+    let c = Client::called_by(kit, b"holder", handle).await;
+    let dir = top(&c).await;
+    let deleg = ask(&c, &dir).await.unwrap();
+    (c, asked, dir, deleg)
+}
+
+#[tokio::test]
+async fn a_directory_is_delegated_to_those_who_can_be_called() {
+    let kit = Kit::new();
+    let (c, _asked, dir, deleg) = holder(&kit).await;
+    assert_eq!(ask(&c, &dir).await, Err(UNAVAILABLE), "once per client");
+    let (handle, _other_asked) = Handle::played();
+    let d = Client::called_by(&kit, b"other", handle).await;
+    assert!(ask(&d, &dir).await.is_ok(), "readers share");
+    let deaf = Client::new(&kit, b"deaf").await;
+    assert_eq!(ask(&deaf, &dir).await, Err(UNAVAILABLE));
+    let file = c.open(b"o", b"f", R).await.unwrap().fh;
+    assert_eq!(c.on(&file, op::GET_DIR_DELEGATION, wants).await.0, Status::NotDir);
+    let mut r = c.run(|a| a.root().op(op::GET_DIR_DELEGATION, wants)).await;
+    r.ok(&[op::PUTROOTFH]).expect(op::GET_DIR_DELEGATION, Status::Ok);
+    assert_eq!(r.u32(), UNAVAILABLE, "above the shares");
+    assert_eq!(c.on(&dir, op::DELEGRETURN, give_back(deleg)).await.0, Status::Ok);
+    assert!(ask(&c, &dir).await.is_ok(), "anew");
+}
+
+#[tokio::test]
+async fn whoever_changes_the_directory_waits_for_it() {
+    let root = Cred::root();
+    for change in 0..8 {
+        let kit = Kit::new();
+        let (c, mut asked, dir, deleg) = holder(&kit).await;
+        let ns = &kit.nfs.core.namespace;
+        let share = &ns.share_named(b"data").unwrap();
+        let top = share.backend.root();
+        let set = SetAttr { mode: Some(0o644), ..SetAttr::default() };
+        let file = top.lookup(&root, b"f").await.unwrap().0;
+        // Behind the door: nobody is told.
+        top.mkdir(&root, b"d", set).await.unwrap();
+        let door = ns.by(None);
+        let come = async || match change {
+            0 => door.create(share, &top, &root, b"g", CreateHow::Guarded, set).await.map(drop),
+            1 => door.unlink(share, &top, &root, b"f").await.map(drop),
+            2 => door.rename(share, &top, &root, b"f", &top, b"g").await.map(drop),
+            3 => door.link(share, &file, &root, &top, b"g").await.map(drop),
+            4 => door.mkdir(share, &top, &root, b"g", set).await.map(drop),
+            5 => door.rmdir(share, &top, &root, b"d").await.map(drop),
+            6 => door.symlink(share, &top, &root, b"g", b"f", set).await.map(drop),
+            _ => door.setattr(share, &top, &root, set, false).await.map(drop),
+        };
+        assert_eq!(come().await, Err(VfsError::Delay), "change {change}");
+        let call = Callback::next(&mut asked).await;
+        assert_eq!((call.stateid(), &call.fh), (deleg, &dir));
+        call.reply(Status::Ok);
+        assert_eq!(c.on(&dir, op::DELEGRETURN, give_back(deleg)).await.0, Status::Ok);
+        assert_eq!(come().await, Ok(()), "change {change}");
+    }
+}
+
+#[tokio::test]
+async fn what_leaves_the_listing_as_it_is_recalls_nothing() {
+    let kit = Kit::new();
+    let (c, mut asked, _, _) = holder(&kit).await;
+    let d = Client::new(&kit, b"other").await;
+    let o = d.open(b"o", b"f", RW).await.expect("it is there, so it is not made");
+    assert_eq!(d.write(&o.fh, o.stateid, b"new").await, Status::Ok);
+    let own = c.open(b"o", b"mine", RW).await.unwrap();
+    assert_eq!(c.close(&own).await, Status::Ok);
+    let r = c.run(|a| a.data().op(op::REMOVE, |w| w.opaque(b"mine"))).await;
+    assert_eq!(r.status, Status::Ok);
+    assert!(asked.try_recv().is_err(), "nobody was called");
+    assert_eq!(d.open(b"o", b"g", RW).await.unwrap_err(), Status::Delay);
+    Callback::next(&mut asked).await.reply(Status::Ok);
+}
+
+#[tokio::test]
+async fn a_delegated_directory_that_goes_comes_back_first() {
+    let kit = Kit::new();
+    let (handle, mut asked) = Handle::played();
+    let c = Client::called_by(&kit, b"holder", handle).await;
+    let ns = &kit.nfs.core.namespace;
+    let (share, root) = (&ns.share_named(b"data").unwrap(), Cred::root());
+    let top = share.backend.root();
+    let set = SetAttr { mode: Some(0o755), ..SetAttr::default() };
+    ns.by(None).mkdir(share, &top, &root, b"d", set).await.unwrap();
+    let mut r = c.run(|a| a.data().op(op::LOOKUP, |w| w.opaque(b"d")).getfh()).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP, op::LOOKUP]);
+    let dir = r.expect(op::GETFH, Status::Ok).opaque();
+    let deleg = ask(&c, &dir).await.unwrap();
+    let gone = ns.by(None).rmdir(share, &top, &root, b"d").await;
+    assert_eq!(gone.map(drop), Err(VfsError::Delay));
+    assert_eq!(Callback::next(&mut asked).await.stateid(), deleg);
+}
+
+#[tokio::test]
+async fn a_change_behind_the_back_of_the_server_recalls() {
+    let kit = Kit::new();
+    let (_c, mut asked, _, deleg) = holder(&kit).await;
+    kit.nfs.clients.tick().await;
+    assert!(asked.try_recv().is_err(), "nothing has changed");
+    let share = &kit.nfs.core.namespace.share_named(b"data").unwrap();
+    let set = SetAttr { mode: Some(0o755), ..SetAttr::default() };
+    share.backend.root().mkdir(&Cred::root(), b"d", set).await.unwrap();
+    kit.nfs.clients.tick().await;
+    assert_eq!(Callback::next(&mut asked).await.stateid(), deleg);
+}
