@@ -258,6 +258,9 @@ pub trait Node: Send + Sync + 'static {
             Ok(record.map_or(Dos::default(), |r| Dos::decode(&r)))
         })
     }
+    /// How much the extended attributes of the node are, those that clients see. `attr` was just seen, as for [`Node::dos`]. Nobody
+    /// is asked for permission.
+    fn xattr_sizes<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<XattrSizes>>;
     /// Keeps it.
     fn dos_set<'a>(&'a self, dos: Dos) -> BoxFuture<'a, VfsResult<()>> {
         Box::pin(async move {

@@ -14,6 +14,23 @@ pub fn next_node_id() -> NodeId {
     NodeId(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
+/// How much the extended attributes of a node are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct XattrSizes {
+    /// How many there are.
+    pub count: usize,
+    /// Bytes of all names, without their prefix, and of all values.
+    pub bytes: usize,
+}
+
+impl XattrSizes {
+    /// One more.
+    pub fn add(&mut self, name: usize, value: usize) {
+        self.count += 1;
+        self.bytes += name + value;
+    }
+}
+
 /// Names a node for ever, within its backend: survives restart and rename. At most [`Handle::MAX`] bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Handle(Box<[u8]>);

@@ -27,6 +27,7 @@ use super::Volume;
 use super::cache::{Fd, NO_SLOT};
 use super::data::DataFd;
 use super::dir::Listing;
+use super::side::Beside;
 use super::stat::{self, Stat};
 
 /// For how many milliseconds a file that was seen to have a name is taken to have one still.
@@ -70,7 +71,7 @@ pub(super) struct LocalNode {
     /// The list that is kept with it, and the change time for which that holds.
     pub(super) acl: Mutex<Option<(Time, Option<Arc<Acl>>)>>,
     /// What Windows clients have set, and the change time for which that holds.
-    pub(super) dos: Mutex<Option<(Time, Dos)>>,
+    pub(super) beside: Mutex<Option<Beside>>,
     /// Sweeps since it was used, and its place in the clock.
     pub(super) age: AtomicU8,
     pub(super) slot: AtomicUsize,
@@ -110,7 +111,7 @@ impl LocalNode {
             fixed: AtomicBool::new(stat.fixed),
             listed: Mutex::new(None),
             acl: Mutex::new(None),
-            dos: Mutex::new(None),
+            beside: Mutex::new(None),
             age: AtomicU8::new(0),
             slot: AtomicUsize::new(NO_SLOT),
         })
@@ -510,7 +511,11 @@ impl Node for LocalNode {
     }
 
     fn dos<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Dos>> {
-        ready(self.do_dos(attr))
+        ready(self.beside(attr).map(|b| b.dos))
+    }
+
+    fn xattr_sizes<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<XattrSizes>> {
+        ready(self.beside(attr).map(|b| b.xattrs))
     }
 
     fn path(&self) -> BoxFuture<'_, VfsResult<Vec<u8>>> {

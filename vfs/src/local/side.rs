@@ -16,11 +16,11 @@ use crate::backend::check_side_name;
 use crate::dos::{self, Dos};
 use crate::engine::limits::SIDE_MAX;
 use crate::error::{VfsError, VfsResult};
-use crate::types::{Attr, Kind};
+use crate::types::{Attr, Kind, Time, XattrSizes};
 
 use super::node::{LocalNode, lock};
 use super::stat::{self, Stat};
-use super::xattr::growing;
+use super::xattr::{PREFIX, growing, seen_by_clients};
 use super::{HIDDEN, decimal};
 
 /// Samba's record of DOS attributes.
@@ -28,6 +28,14 @@ const SAMBA: &str = "user.DOSATTRIB";
 
 /// A record of DOS attributes of any writer fits.
 const RECORD_MAX: usize = 128;
+
+/// What was found beside a node when its change time was this.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beside {
+    pub(super) ctime: Time,
+    pub(super) dos: Dos,
+    pub(super) xattrs: XattrSizes,
+}
 
 /// A path by which the kernel finds what is open, also by an `O_PATH` descriptor.
 pub(super) struct ProcPath {
@@ -85,7 +93,7 @@ impl LocalNode {
                 other => other,
             },
         };
-        *lock(&self.dos) = None;
+        *lock(&self.beside) = None;
         *lock(&self.acl) = None;
         self.changed();
         done.map_err(|e| match e {
@@ -101,18 +109,45 @@ impl LocalNode {
         let ctime = stat.attr.ctime;
         if self.volume.exact_times && self.volume.trusted && stat.attr.btime == Some(ctime) {
             *lock(&self.acl) = Some((ctime, None));
-            *lock(&self.dos) = Some((ctime, Dos::default()));
+            let (dos, xattrs) = Default::default();
+            *lock(&self.beside) = Some(Beside { ctime, dos, xattrs });
         }
     }
 
-    /// The record of DOS attributes; known until the change time moves, like the access control list.
-    pub(super) fn do_dos(&self, attr: &Attr) -> VfsResult<Dos> {
-        if let Some((ctime, dos)) = *lock(&self.dos)
-            && ctime == attr.ctime
+    /// What is kept beside the node; known until the change time moves, like the access control list. One list of names says
+    /// which of it there is, so that a file with none of it costs one call.
+    pub(super) fn beside(&self, attr: &Attr) -> VfsResult<Beside> {
+        if let Some(known) = *lock(&self.beside)
+            && known.ctime == attr.ctime
         {
-            return Ok(dos);
+            return Ok(known);
         }
         let path = ProcPath::of(self.fd());
+        let names = match growing(|room| rustix::fs::listxattr(path.bytes(), room)) {
+            Err(VfsError::NotSupported | VfsError::Perm) => Vec::new(),
+            other => other?,
+        };
+        let dos = self.dos_of(&path, &names)?;
+        let mut xattrs = XattrSizes::default();
+        if matches!(self.kind, Kind::File | Kind::Dir) {
+            for name in seen_by_clients(&names) {
+                let whole = [PREFIX, name].concat();
+                // One that went meanwhile is none.
+                if let Ok(value) = rustix::fs::getxattr_query(path.bytes(), &whole[..]) {
+                    xattrs.add(name.len(), value);
+                }
+            }
+        }
+        let found = Beside { ctime: attr.ctime, dos, xattrs };
+        if self.volume.is_settled(attr.ctime) {
+            *lock(&self.beside) = Some(found);
+        }
+        Ok(found)
+    }
+
+    /// The record of DOS attributes, ours or Samba's.
+    fn dos_of(&self, path: &ProcPath, names: &[u8]) -> VfsResult<Dos> {
+        let has = |name: &str| names.split(|b| *b == 0).any(|n| n == name.as_bytes());
         let mut room = [0; RECORD_MAX];
         let mut ask = |name: &str| match rustix::fs::getxattr(path.bytes(), name, &mut room[..]) {
             Ok(n) => Ok(Some(room[..n.min(RECORD_MAX)].to_vec())),
@@ -120,17 +155,16 @@ impl LocalNode {
             Err(Errno::NODATA | Errno::NOTSUP | Errno::PERM | Errno::RANGE) => Ok(None),
             Err(e) => Err(VfsError::from(e)),
         };
-        let dos = match ask(&self.side_name(dos::NAME)?)? {
-            Some(record) => Dos::decode(&record),
-            None if matches!(self.kind, Kind::File | Kind::Dir) => {
-                ask(SAMBA)?.map_or(Dos::default(), |r| Dos::decode_samba(&r))
-            }
-            None => Dos::default(),
-        };
-        if self.volume.is_settled(attr.ctime) {
-            *lock(&self.dos) = Some((attr.ctime, dos));
+        let ours = self.side_name(dos::NAME)?;
+        if has(&ours)
+            && let Some(record) = ask(&ours)?
+        {
+            return Ok(Dos::decode(&record));
         }
-        Ok(dos)
+        if has(SAMBA) && matches!(self.kind, Kind::File | Kind::Dir) {
+            return Ok(ask(SAMBA)?.map_or(Dos::default(), |r| Dos::decode_samba(&r)));
+        }
+        Ok(Dos::default())
     }
 
     pub(super) fn do_path(&self) -> VfsResult<Vec<u8>> {

@@ -17,7 +17,7 @@ use crate::types::*;
 
 use super::node::LocalNode;
 
-const PREFIX: &[u8] = b"user.";
+pub(super) const PREFIX: &[u8] = b"user.";
 /// The kernel's limit for a name with its prefix (`XATTR_NAME_MAX`).
 const NAME_MAX: usize = 255;
 
@@ -35,6 +35,12 @@ fn full(name: &[u8]) -> VfsResult<Vec<u8>> {
         return Err(VfsError::NameTooLong);
     }
     Ok([PREFIX, name].concat())
+}
+
+/// The names of a list that clients see, without the prefix.
+pub(super) fn seen_by_clients(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let names = list.split(|b| *b == 0).filter_map(|n| n.strip_prefix(PREFIX));
+    names.filter(|n| !n.starts_with(HIDDEN))
 }
 
 /// Asks with a small buffer first and with the largest when that did not do.
@@ -142,8 +148,6 @@ impl LocalNode {
         let list = self.with_xattrs(cred, perm::READ_XATTR, |fd| {
             growing(|room| rustix::fs::flistxattr(fd, room))
         })?;
-        let names = list.split(|b| *b == 0).filter_map(|n| n.strip_prefix(PREFIX));
-        let names = names.filter(|n| !n.starts_with(HIDDEN));
-        Ok(names.map(<[u8]>::to_vec).collect())
+        Ok(seen_by_clients(&list).map(<[u8]>::to_vec).collect())
     }
 }

@@ -262,6 +262,12 @@ impl MemNode {
         Ok(())
     }
 
+    pub(super) fn do_xattr_sizes(&self) -> XattrSizes {
+        let mut sizes = XattrSizes::default();
+        self.lock().xattrs.iter().for_each(|(name, (value, _))| sizes.add(name.len(), value.len()));
+        sizes
+    }
+
     pub(super) fn do_xattr_list(&self, cred: &Cred) -> VfsResult<Vec<Vec<u8>>> {
         let inner = self.lock();
         if self.has_xattrs() {

@@ -494,6 +494,10 @@ impl Node for MemNode {
         ready(self.do_xattr_remove(cred, name))
     }
 
+    fn xattr_sizes<'a>(&'a self, _: &'a Attr) -> BoxFuture<'a, VfsResult<XattrSizes>> {
+        ready(Ok(self.do_xattr_sizes()))
+    }
+
     fn xattr_list<'a>(&'a self, cred: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<Vec<u8>>>> {
         ready(self.do_xattr_list(cred))
     }

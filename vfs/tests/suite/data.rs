@@ -225,6 +225,10 @@ pub(crate) async fn copies_and_clones(b: Bench) {
     refused(h.clone_range(f.as_ref(), 1 << 40, 0, block), VfsError::Invalid).await;
 }
 
+async fn sizes(node: &NodeRef) -> XattrSizes {
+    node.xattr_sizes(&node.getattr().await.unwrap()).await.unwrap()
+}
+
 pub(crate) async fn extended_attributes(b: Bench) {
     let c = root();
     if !b.backend.capabilities().xattr {
@@ -247,6 +251,7 @@ pub(crate) async fn extended_attributes(b: Bench) {
         let mut names = node.xattr_list(&c).await.unwrap();
         names.sort();
         assert_eq!(names, [b"a".to_vec(), b"user.b".to_vec()]);
+        assert_eq!(sizes(node).await, XattrSizes { count: 2, bytes: 1 + 2 + 6 });
         let (x, y) = node.xattr_remove(&c, b"a").await.unwrap();
         assert_ne!(x.change, y.change);
         assert_eq!(node.xattr_list(&c).await.unwrap(), [b"user.b".to_vec()]);
@@ -259,9 +264,14 @@ pub(crate) async fn extended_attributes(b: Bench) {
         refused(set, VfsError::XattrTooBig).await;
         node.xattr_set(&c, b"p", &pattern(1, 2000), XattrHow::Either).await.unwrap();
         assert_eq!(node.xattr_get(&c, b"p").await.unwrap(), pattern(1, 2000));
+        assert_eq!(sizes(node).await, XattrSizes { count: 2, bytes: 6 + 1 + 2000 });
+        // What clients do not see is not counted.
+        node.dos_set(Dos { attributes: Some(Dos::HIDDEN), ..Dos::default() }).await.unwrap();
+        assert_eq!(sizes(node).await.count, 2);
     }
     let s = b.root.symlink(&c, b"s", b"f", SetAttr::default()).await.unwrap().node;
     assert!(s.xattr_list(&c).await.unwrap().is_empty());
+    assert_eq!(sizes(&s).await, XattrSizes::default());
     refused(s.xattr_set(&c, b"a", b"", XattrHow::Either), VfsError::NotSupported).await;
 }
 
