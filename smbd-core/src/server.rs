@@ -79,6 +79,10 @@ impl Core {
         self.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    pub(crate) fn set_settings(&self, settings: Settings) {
+        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+    }
+
     /// Milliseconds on the clock by which what clients hold runs.
     pub fn now(&self) -> Millis {
         self.namespace.keeper().now()
@@ -135,7 +139,7 @@ impl Server {
 
     /// Works by these settings from now on. Who is connected is judged by them when [`Server::review`] is called.
     pub fn set_settings(&self, settings: Settings) {
-        *self.core.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+        self.core.set_settings(settings);
     }
 
     /// Takes from those who are logged on what they would not get any more: see [`crate::review`].

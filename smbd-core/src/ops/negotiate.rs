@@ -39,10 +39,7 @@ fn negotiate(cx: &Cx) -> Result<Answer, Status> {
     let request = Request::parse(&cx.message).inspect_err(|m| {
         Violation::Format.note(&cx.conn, m.0);
     })?;
-    let (low, high) = cx.server.settings().dialects;
-    let offered = request.dialects.iter().filter_map(|n| Dialect::from_number(*n));
-    let dialect =
-        offered.filter(|d| (low..=high).contains(d)).max().ok_or(Status::NOT_SUPPORTED)?;
+    let dialect = cx.server.greatest_common(&request.dialects).ok_or(Status::NOT_SUPPORTED)?;
     let mut contexts = Vec::new();
     let mut salt = [0; SALT_LEN];
     getrandom::fill(&mut salt).map_err(|_| Status::INSUFFICIENT_RESOURCES)?;
@@ -104,15 +101,19 @@ fn choose<'a>(
     out: &mut Vec<NegotiateContext<'a>>,
     salt: &'a [u8],
 ) -> Result<Chosen, Status> {
-    let mut seen = Vec::with_capacity(request.contexts.len());
+    /// Contexts of which there may be one at most. Others are passed over, however many.
+    const ONCE: [u16; 5] = [1, 2, 3, 7, 8];
+    let mut seen = Vec::with_capacity(ONCE.len());
     let mut chosen = Chosen { signing: Algorithm::AesCmac, cipher: None, posix: false };
     let mut preauth = false;
     for context in &request.contexts {
-        let other = matches!(context, NegotiateContext::Other(_));
-        if !other && seen.contains(&context.number()) {
-            return Err(Status::INVALID_PARAMETER);
+        let number = context.number();
+        if ONCE.contains(&number) {
+            if seen.contains(&number) {
+                return Err(Status::INVALID_PARAMETER);
+            }
+            seen.push(number);
         }
-        seen.push(context.number());
         match context {
             NegotiateContext::Preauth { algorithms, .. } => {
                 if !algorithms.contains(&SHA_512) {
@@ -126,21 +127,18 @@ fn choose<'a>(
                 let number = chosen.cipher.map_or(0, |c| c as u16);
                 out.push(NegotiateContext::Encryption(vec![number]));
             }
-            NegotiateContext::Compression { .. } => {
-                // No algorithm in common (MS-SMB2 section 3.3.5.4).
-                out.push(NegotiateContext::Compression { flags: 0, algorithms: vec![0] });
-            }
             NegotiateContext::Signing(offered) => {
-                if let Some(a) = SIGNERS.into_iter().find(|a| offered.contains(&(*a as u16))) {
-                    chosen.signing = a;
-                    out.push(NegotiateContext::Signing(vec![a as u16]));
-                }
+                // Without one in common it is AES-CMAC, and the client is told so.
+                let common = SIGNERS.into_iter().find(|a| offered.contains(&(*a as u16)));
+                chosen.signing = common.unwrap_or(Algorithm::AesCmac);
+                out.push(NegotiateContext::Signing(vec![chosen.signing as u16]));
             }
             NegotiateContext::Posix => {
                 chosen.posix = true;
                 out.push(NegotiateContext::Posix);
             }
-            // The name that the client uses is of no matter here; transport security and RDMA transforms are not offered.
+            // The name that the client uses is of no matter here. Compression, transport security and RDMA transforms are not
+            // served, and a server without them ignores their contexts (IsCompressionSupported is FALSE).
             _ => {}
         }
     }
@@ -249,6 +247,13 @@ pub(crate) fn from_smb1(core: &Core, conn: &Conn, message: &[u8]) -> Option<Vec<
 }
 
 impl Core {
+    /// The greatest dialect of these that is served, by number.
+    pub(crate) fn greatest_common(&self, offered: &[u16]) -> Option<Dialect> {
+        let (low, high) = self.settings().dialects;
+        let known = offered.iter().filter_map(|n| Dialect::from_number(*n));
+        known.filter(|d| (low..=high).contains(d)).max()
+    }
+
     /// `SecurityMode` of answers to NEGOTIATE.
     pub(crate) fn security_mode(&self) -> u16 {
         let required = self.settings().signing_required;

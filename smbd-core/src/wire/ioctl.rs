@@ -39,7 +39,7 @@ impl<'a> Request<'a> {
         let output_max = f.u32("MaxOutputResponse")?;
         let flags = f.u32("Flags")?;
         f.skip(4);
-        if f.at() > message.len() || len > 0 && at < f.at() {
+        if f.at() > message.len() || len > 0 && (at < f.at() || !at.is_multiple_of(8)) {
             return Err(Malformed("InputOffset"));
         }
         let input = range(message, at, len, "Input")?;

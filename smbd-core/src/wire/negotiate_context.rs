@@ -61,7 +61,16 @@ impl<'a> NegotiateContext<'a> {
         }
     }
 
+    /// What is ignored by whoever does not support it is no error in any form (MS-SMB2 section 3.3.5.4).
     fn parse(number: u16, data: &'a [u8]) -> Parsed<Self> {
+        const OPTIONAL: [u16; 4] = [3, 5, 6, 7];
+        match Self::known(number, data) {
+            Err(_) if OPTIONAL.contains(&number) => Ok(Self::Other(number)),
+            other => other,
+        }
+    }
+
+    fn known(number: u16, data: &'a [u8]) -> Parsed<Self> {
         let mut f = Fields::new(data, 0);
         let list = |f: &mut Fields<'a>, count: u16, field| {
             if count == 0 {

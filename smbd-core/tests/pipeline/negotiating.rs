@@ -104,9 +104,21 @@ async fn contexts_are_judged_one_by_one() {
     let told = Response::parse(&all).unwrap().contexts;
     assert!(told.contains(&NegotiateContext::Encryption(vec![4])), "{told:?}");
     assert!(told.contains(&NegotiateContext::Signing(vec![1])));
-    assert!(told.contains(&NegotiateContext::Compression { flags: 0, algorithms: vec![0] }));
     assert!(told.contains(&NegotiateContext::Posix));
-    assert_eq!(told.len(), 5, "what is not offered is not answered");
+    assert_eq!(told.len(), 4, "what is not served is ignored");
+
+    // What is ignored is no error in any form, but may come once; of the rest it does not matter.
+    let empty = NegotiateContext::Compression { flags: 0, algorithms: vec![] };
+    let told = with_contexts(vec![preauth(), empty.clone()]).await.unwrap();
+    assert_eq!(Response::parse(&told).unwrap().contexts.len(), 1);
+    let twice = with_contexts(vec![preauth(), empty.clone(), empty]).await;
+    assert_eq!(twice, Err(Status::INVALID_PARAMETER));
+    let name = NegotiateContext::Netname("here".into());
+    assert!(with_contexts(vec![preauth(), name.clone(), name]).await.is_ok());
+
+    let none = with_contexts(vec![preauth(), NegotiateContext::Signing(vec![9])]).await.unwrap();
+    let told = Response::parse(&none).unwrap().contexts;
+    assert!(told.contains(&NegotiateContext::Signing(vec![1])), "AES-CMAC without one in common");
 
     let none = with_contexts(vec![preauth(), NegotiateContext::Encryption(vec![9])]).await.unwrap();
     let told = Response::parse(&none).unwrap().contexts;

@@ -62,11 +62,14 @@ fn pipe_wait(cx: &Cx, r: &Request<'_>) -> Result<Answer, Status> {
         return Err(Status::INVALID_DEVICE_REQUEST);
     }
     let mut f = Fields::new(r.input, 0);
-    f.u64("Timeout")?;
-    let len = usize::try_from(f.u32("NameLength")?).unwrap_or(usize::MAX);
-    f.u16("TimeoutSpecified")?;
-    let name = utf16(f.bytes(len, "Name")?).ok_or(Status::OBJECT_NAME_INVALID)?;
-    crate::pipe::open(&name)?;
+    // A name that is none names no pipe (MS-SMB2 section 3.3.5.15.10).
+    let mut name = || {
+        f.u64("Timeout").ok()?;
+        let len = usize::try_from(f.u32("NameLength").ok()?).ok()?;
+        f.u16("TimeoutSpecified").ok()?;
+        utf16(f.bytes(len, "Name").ok()?)
+    };
+    crate::pipe::open(&name().ok_or(Status::OBJECT_NAME_NOT_FOUND)?)?;
     Ok(Answer::ok(Response { code: r.code, file: r.file, output: &[] }.emit()))
 }
 

@@ -33,8 +33,7 @@ fn check(cx: &Cx, r: &Request<'_>) -> Result<Validated, &'static str> {
         return Err("no room for the answer");
     }
     let v = ValidateNegotiate::parse(r.input).map_err(|m| m.0)?;
-    let known = v.dialects.iter().filter_map(|d| Dialect::from_number(*d));
-    if known.max() != Some(n.dialect) {
+    if cx.server.greatest_common(&v.dialects) != Some(n.dialect) {
         return Err("Dialects");
     }
     if v.guid != n.client_guid {

@@ -9,6 +9,7 @@ use crate::dtyp::mask;
 use crate::interfaces::Interface;
 use crate::kit::{Client, Kit};
 use crate::open::FileId;
+use crate::settings::Settings;
 use crate::status::Status;
 use crate::wire::create::{Disposition, option};
 use crate::wire::fsctl::*;
@@ -464,6 +465,23 @@ async fn negotiation_is_validated() {
     }
     let newer = kit.client();
     assert!(status(&newer, NO_FILE, validate, &good.emit()).await.is_error());
+}
+
+/// MS-SMB2 section 3.3.5.15.12: the greatest dialect in common is chosen among those that this server is told to serve.
+#[tokio::test]
+async fn a_client_that_knows_more_than_is_served_is_no_downgrade() {
+    let kit = Kit::new();
+    let dialects = (Dialect::V202, Dialect::V302);
+    kit.core.set_settings(Settings { dialects, ..Settings::clone(&kit.core.settings()) });
+    let c = kit.client_by(0, Dialect::V302, Transport::Tcp);
+    let asked = ValidateNegotiate {
+        capabilities: 0,
+        guid: [1; 16],
+        security_mode: 1,
+        dialects: vec![0x202, 0x210, 0x300, 0x302, 0x311],
+    };
+    let told = done(&c, NO_FILE, code::VALIDATE_NEGOTIATE_INFO, &asked.emit()).await;
+    assert_eq!(Validated::parse(&told).unwrap().dialect, 0x302);
 }
 
 proptest! {
