@@ -170,6 +170,7 @@ async fn chain(
     encrypted: bool,
 ) -> Option<Reply> {
     let mut before: Option<Before> = None;
+    let mut first = None;
     for _ in 0..CHAIN_MAX {
         let Ok(header) = Header::parse(&rest) else {
             conn.end(Violation::NotAMessage, "header").await;
@@ -177,6 +178,10 @@ async fn chain(
         };
         if header.flags.has(Flags::RESPONSE) {
             conn.end(Violation::NotAMessage, "an answer").await;
+            return None;
+        }
+        if encrypted && !is_of_its_session(&header, &mut first) {
+            conn.end(Violation::Sealed, "a message of another session").await;
             return None;
         }
         let next = usize::try_from(header.next).unwrap_or(usize::MAX);
@@ -216,6 +221,19 @@ async fn chain(
     }
     conn.end(Violation::Chain, "too many messages").await;
     None
+}
+
+/// What comes encrypted with the keys of a session is of that session, to the end of the chain (MS-SMB2 section 3.3.5.2.1.1).
+fn is_of_its_session(header: &Header, first: &mut Option<u64>) -> bool {
+    let related = header.flags.has(Flags::RELATED);
+    match *first {
+        Some(session) => related || header.session_id == session,
+        None => {
+            // Whoever opened the message has compared it with the header around it.
+            *first = Some(header.session_id);
+            !related
+        }
+    }
 }
 
 /// Answers one command of a chain. An error ends the connection.

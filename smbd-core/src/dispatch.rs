@@ -21,6 +21,7 @@ pub(crate) async fn message(
     failed: Option<Status>,
 ) -> Result<Result<Answer, Status>, Fatal> {
     let Some(command) = cx.header.command() else {
+        // MS-SMB2 section 3.3.5.2.6 would end the connection; whoever sends it in a chain expects the chain's other answers.
         Violation::Format.note(&cx.conn, "a command that does not exist");
         return Ok(Err(Status::INVALID_PARAMETER));
     };
@@ -48,7 +49,10 @@ pub(crate) async fn message(
 /// Signature, session and tree.
 fn admit(cx: &mut Cx, command: Command) -> Result<(), Status> {
     verify(cx)?;
-    if matches!(command, Command::SessionSetup | Command::Echo) {
+    // MS-SMB2 section 3.3.5.17: who names a session in clear, or signs, means one.
+    let names_none = cx.encrypted || cx.header.session_id == 0;
+    let is_free = names_none && !cx.header.flags.has(Flags::SIGNED);
+    if command == Command::SessionSetup || command == Command::Echo && is_free {
         return Ok(());
     }
     let session = cx.session()?.clone();
@@ -64,7 +68,7 @@ fn admit(cx: &mut Cx, command: Command) -> Result<(), Status> {
         Violation::Clear.note(&cx.conn, "a session that encrypts");
         return Err(Status::ACCESS_DENIED);
     }
-    if matches!(command, Command::Logoff | Command::TreeConnect) {
+    if matches!(command, Command::Logoff | Command::TreeConnect | Command::Echo) {
         return Ok(());
     }
     cx.tree = session.tree(cx.header.tree_id());
@@ -168,9 +172,9 @@ async fn still_wanted(cx: &Cx, answer: Answer) -> Result<Answer, Status> {
 /// Why opens go away without a CLOSE of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// The client gave them up: LOGOFF, TREE_DISCONNECT. Nothing is kept.
+    /// The client gave them up by TREE_DISCONNECT, or lost the right to them. Nothing is kept.
     GivenUp,
-    /// The connection is gone: what is durable waits for its client (MS-SMB2 section 3.3.7.1).
+    /// The connection is gone, or the session by LOGOFF: what is durable waits for its client (MS-SMB2 sections 3.3.7.1, 3.3.5.6).
     Connection,
 }
 

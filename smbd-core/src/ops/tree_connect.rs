@@ -120,9 +120,9 @@ fn connect(
 
 /// The last part of `\\server\share`.
 fn share_name(path: &str) -> Result<&str, Status> {
-    let rest = path.strip_prefix(r"\\").ok_or(Status::BAD_NETWORK_NAME)?;
+    let rest = path.strip_prefix(r"\\").ok_or(Status::INVALID_PARAMETER)?;
     match rest.split_once('\\') {
         Some((_, share)) if !share.is_empty() && !share.contains('\\') => Ok(share),
-        _ => Err(Status::BAD_NETWORK_NAME),
+        _ => Err(Status::INVALID_PARAMETER),
     }
 }

@@ -14,7 +14,7 @@ async fn a_signature_that_is_wrong_or_missing_is_refused() {
     let server = server(|_| {});
     for dialect in Dialect::ALL {
         let mut peer = Peer::ready(&server, &Offer::of(dialect)).await;
-        for byte in [0, 12, 48, 63, 65] {
+        for byte in [0, 14, 48, 63, 65] {
             let mut message = peer.message(Command::TreeDisconnect, &simple::BODY);
             message[byte] ^= 0x40;
             if byte == 0 {
@@ -188,6 +188,36 @@ async fn an_encrypted_message_that_does_not_open_ends_the_connection() {
     let bytes = peer.seal(&[&header.emit()[..], &simple::BODY].concat());
     assert_eq!(peer.raw(&bytes).await, None);
     assert!(peer.ended());
+}
+
+/// MS-SMB2 section 3.3.5.2.1.1: the keys of one session open no door of another, wherever in a chain it is named.
+#[tokio::test]
+async fn an_encrypted_chain_is_of_one_session() {
+    let server = server(|_| {});
+    let no_change: fn(usize, &mut Header) = |_, _| {};
+    let another: fn(usize, &mut Header) = |i, h| h.session_id ^= u64::from(i == 1);
+    let related: fn(usize, &mut Header) = |i, h| {
+        h.flags.0 |= Flags::RELATED;
+        h.session_id ^= u64::from(i == 1);
+    };
+    let after: fn(usize, &mut Header) = |i, h| {
+        if i == 1 {
+            h.flags.0 |= Flags::RELATED;
+            h.session_id = u64::MAX;
+        }
+    };
+    for (change, is_fine) in [(no_change, true), (another, false), (related, false), (after, true)]
+    {
+        let mut peer = Peer::ready(&server, &Offer::default()).await;
+        let two = (0..2).map(|i| {
+            let mut header = peer.header(Command::Echo);
+            change(i, &mut header);
+            [&header.emit()[..], &simple::BODY].concat()
+        });
+        let message = chain(two.collect());
+        let answer = peer.raw(&peer.seal(&message)).await;
+        assert_eq!((answer.is_some(), peer.ended()), (is_fine, !is_fine));
+    }
 }
 
 #[tokio::test]

@@ -78,18 +78,31 @@ async fn a_session_that_has_run_out_only_gives_back() {
     let kit = Kit::new();
     let (client, file) = run_out(&kit).await;
     let others = Command::ALL.into_iter().filter(|c| {
-        use Command::{Cancel, Close, Echo, Lock, Logoff, Negotiate, SessionSetup};
-        !matches!(c, Cancel | Close | Echo | Lock | Logoff | Negotiate | SessionSetup)
+        use Command::{Cancel, Close, Lock, Logoff, Negotiate, SessionSetup};
+        !matches!(c, Cancel | Close | Lock | Logoff | Negotiate | SessionSetup)
     });
     for command in others {
         let told = client.ask(command, &[0; 64]).await.status();
         assert_eq!(told, Status::NETWORK_SESSION_EXPIRED, "{command:?}");
     }
-    assert_eq!(client.ask(Command::Echo, &simple::BODY).await.status(), Status::SUCCESS);
     assert_eq!(lock(&client, file, flag::UNLOCK).await, Status::SUCCESS);
     assert_eq!(client.close(file).await, Status::SUCCESS);
     assert_eq!(client.ask(Command::Logoff, &simple::BODY).await.status(), Status::SUCCESS);
     assert_eq!(kit.core.sessions.count(), 0);
+}
+
+/// MS-SMB2 section 3.3.5.17.
+#[tokio::test]
+async fn an_echo_may_name_no_session_but_none_that_is_not() {
+    let mut client = Kit::new().client();
+    let own = client.session_id;
+    for (session, want) in
+        [(0, Status::SUCCESS), (own, Status::SUCCESS), (own + 1, Status::USER_SESSION_DELETED)]
+    {
+        client.session_id = session;
+        let told = client.ask(Command::Echo, &simple::BODY).await.status();
+        assert_eq!(told, want, "{session}");
+    }
 }
 
 /// MS-SMB2 section 3.3.5.5.1: who logs on again goes on with all that is open.
