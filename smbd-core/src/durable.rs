@@ -281,7 +281,7 @@ pub(crate) fn replayed(
 }
 
 /// MS-SMB2 section 3.3.5.9.10: an open of this tree may outlive the server.
-fn may_persist(cx: &Cx) -> bool {
+pub(crate) fn may_persist(cx: &Cx) -> bool {
     let agreed = cx.conn.negotiated().is_some_and(|n| n.capabilities & CAP_PERSISTENT_HANDLES != 0);
     agreed && cx.tree().is_ok_and(|t| cx.server.is_continuous(&t.settings))
 }

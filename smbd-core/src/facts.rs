@@ -168,6 +168,10 @@ pub(crate) fn path(file: &File) -> String {
 pub(crate) fn of_open(open: &Open, file: &File, mut facts: Facts, delete_pending: bool) -> Facts {
     facts.standard.delete_pending = u8::from(delete_pending);
     facts.standard.links -= u32::from(delete_pending && facts.standard.links > 0);
+    if facts.standard.links == 0 {
+        // Its last name went with another handle (MS-FSA section 2.1.5.12.27).
+        facts.standard.delete_pending = 1;
+    }
     facts.standard.allocation = facts.standard.allocation.max(open.extra.reserved());
     facts.access = open.granted;
     facts.position = open.extra.position();
@@ -176,7 +180,7 @@ pub(crate) fn of_open(open: &Open, file: &File, mut facts: Facts, delete_pending
     facts
 }
 
-/// The extended attributes of a node, at most as many as fit `limit` bytes; none where the volume has none.
+/// The extended attributes of a node; none where the volume has none.
 pub(crate) async fn extended(node: &NodeRef, cred: &Cred) -> Result<Vec<FullEa>, Status> {
     let names = match node.xattr_list(cred).await {
         Ok(names) => names,
@@ -195,9 +199,10 @@ pub(crate) async fn extended(node: &NodeRef, cred: &Cred) -> Result<Vec<FullEa>,
     Ok(out)
 }
 
-/// Bytes of the extended attributes in the form that FileEaInformation counts.
-pub(crate) fn extended_len(list: &[FullEa]) -> u32 {
-    let sum: usize = list.iter().map(FullEa::wire_len).sum();
-    // The list has a length of its own in front, where OS/2 had one.
-    u32::try_from(if sum == 0 { 0 } else { sum + 4 }).unwrap_or(u32::MAX)
+/// Bytes of the extended attributes of a node, each as FILE_FULL_EA_INFORMATION: `ExtendedAttributesLength` (MS-FSA section
+/// 2.1.1.3).
+pub(crate) async fn extended_len(node: &NodeRef, attr: &Attr) -> Result<u32, Status> {
+    let sizes = node.xattr_sizes(attr).await?;
+    let bytes = sizes.bytes.saturating_add(sizes.count.saturating_mul(FullEa::FRAME));
+    Ok(u32::try_from(bytes).unwrap_or(u32::MAX))
 }

@@ -133,6 +133,7 @@ pub struct Open {
     /// Opened with the POSIX extensions: names that its client sends are of that kind.
     pub posix: bool,
     delete_on_close: AtomicBool,
+    goes_at_once: AtomicBool,
     closed: AtomicBool,
 }
 
@@ -167,6 +168,7 @@ impl Open {
             sequence: Sequence::default(),
             posix: false,
             delete_on_close: AtomicBool::new(false),
+            goes_at_once: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         })
     }
@@ -230,6 +232,17 @@ impl Open {
     /// See [`Open::set_delete_on_close`].
     pub fn delete_on_close(&self) -> bool {
         self.delete_on_close.load(Ordering::Acquire)
+    }
+
+    /// A name that is to be removed because of this open goes when it closes, whoever has the file open still
+    /// (FILE_DISPOSITION_POSIX_SEMANTICS, MS-FSCC section 2.4.12).
+    pub fn set_goes_at_once(&self, at_once: bool) {
+        self.goes_at_once.store(at_once, Ordering::Release);
+    }
+
+    /// See [`Open::set_goes_at_once`].
+    fn goes_now(&self) -> bool {
+        self.goes_at_once.load(Ordering::Acquire) && self.is_closed()
     }
 
     /// It was closed, and whoever still works with it does so for nothing.
@@ -343,6 +356,9 @@ impl Record {
         let opens = &self.opens;
         self.doomed
             .extract_if(.., |d| {
+                if d.goes_now() {
+                    return true;
+                }
                 let Some(d) = file_of(d) else { return true };
                 !opens
                     .iter()
@@ -462,7 +478,8 @@ impl Opens {
         let Some(record) = files.records.get_mut(&file.base.id()) else { return };
         if !pending {
             record.doomed.retain(|d| !file_of(d).is_some_and(|d| d.same_name(file)));
-        } else if !record.is_doomed(file) {
+        } else if !record.doomed.iter().any(|d| Arc::ptr_eq(d, open)) {
+            // Each for itself: one of them may go at once.
             record.doom(open);
         }
     }

@@ -234,17 +234,23 @@ pub(crate) async fn descriptor(node: &NodeRef, attr: &Attr) -> Result<SecurityDe
     })
 }
 
-/// Right that a part of a descriptor needs of the open (MS-FSA sections 2.1.5.14 and 2.1.5.17).
+/// Right that a part of a descriptor needs of the open (MS-FSA section 2.1.5.14, MS-SMB2 section 3.3.5.21.3).
 pub(crate) fn needs(parts: u32, to_set: bool) -> u32 {
     let mut out = 0;
     if parts & (part::OWNER | part::GROUP | part::LABEL) != 0 {
         out |= if to_set { mask::WRITE_OWNER } else { mask::READ_CONTROL };
     }
-    if parts & (part::DACL | part::ATTRIBUTE | part::SCOPE) != 0 {
+    if parts & (part::DACL | part::ATTRIBUTE) != 0 {
         out |= if to_set { mask::WRITE_DAC } else { mask::READ_CONTROL };
+    }
+    if parts & part::SCOPE != 0 {
+        out |= if to_set { mask::ACCESS_SYSTEM_SECURITY } else { mask::READ_CONTROL };
     }
     if parts & part::SACL != 0 {
         out |= mask::ACCESS_SYSTEM_SECURITY;
+    }
+    if parts & part::BACKUP != 0 && to_set {
+        out |= mask::WRITE_DAC | mask::WRITE_OWNER | mask::ACCESS_SYSTEM_SECURITY;
     }
     out
 }

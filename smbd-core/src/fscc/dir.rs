@@ -1,5 +1,6 @@
 //! Directory entries, as QUERY_DIRECTORY answers them (MS-FSCC section 2.4, and level 100 of the POSIX extensions).
 
+use super::attribute;
 use super::file::Facts;
 use crate::status::Status;
 use crate::wire::{Fields, Malformed, Parsed, put_utf16, utf16};
@@ -15,13 +16,16 @@ pub enum Level {
     IdBothDirectory,
     IdFullDirectory,
     IdExtdDirectory,
-    IdExtdBothDirectory,
+    Id64ExtdDirectory,
+    Id64ExtdBothDirectory,
+    IdAllExtdDirectory,
+    IdAllExtdBothDirectory,
     Posix,
 }
 
 impl Level {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Directory,
         Self::FullDirectory,
         Self::BothDirectory,
@@ -29,7 +33,10 @@ impl Level {
         Self::IdBothDirectory,
         Self::IdFullDirectory,
         Self::IdExtdDirectory,
-        Self::IdExtdBothDirectory,
+        Self::Id64ExtdDirectory,
+        Self::Id64ExtdBothDirectory,
+        Self::IdAllExtdDirectory,
+        Self::IdAllExtdBothDirectory,
         Self::Posix,
     ];
 
@@ -43,7 +50,10 @@ impl Level {
             Self::IdBothDirectory => 37,
             Self::IdFullDirectory => 38,
             Self::IdExtdDirectory => 60,
-            Self::IdExtdBothDirectory => 63,
+            Self::Id64ExtdDirectory => 78,
+            Self::Id64ExtdBothDirectory => 79,
+            Self::IdAllExtdDirectory => 80,
+            Self::IdAllExtdBothDirectory => 81,
             Self::Posix => 100,
         }
     }
@@ -63,9 +73,17 @@ impl Level {
             Self::IdBothDirectory => 104,
             Self::IdFullDirectory => 80,
             Self::IdExtdDirectory => 88,
-            Self::IdExtdBothDirectory => 114,
+            Self::Id64ExtdDirectory => 80,
+            Self::Id64ExtdBothDirectory => 106,
+            Self::IdAllExtdDirectory => 96,
+            Self::IdAllExtdBothDirectory => 122,
             Self::Posix => 88,
         }
+    }
+
+    /// An entry tells how much the extended attributes are.
+    pub fn tells_ea_size(self) -> bool {
+        !matches!(self, Self::Directory | Self::Names | Self::Posix)
     }
 
     /// The entry of a name, with `NextEntryOffset` zero. Names asks for no facts.
@@ -124,12 +142,23 @@ impl Level {
                 out.extend([0; 2]);
                 out.extend(facts.file_id.to_le_bytes());
             }
-            Self::IdExtdDirectory | Self::IdExtdBothDirectory => {
+            Self::IdExtdDirectory
+            | Self::Id64ExtdDirectory
+            | Self::Id64ExtdBothDirectory
+            | Self::IdAllExtdDirectory
+            | Self::IdAllExtdBothDirectory => {
                 out.extend(facts.ea_size.to_le_bytes());
                 out.extend(facts.reparse_tag.to_le_bytes());
                 out.extend(facts.file_id.to_le_bytes());
-                out.extend([0; 8]);
-                if self == Self::IdExtdBothDirectory {
+                if matches!(self, Self::IdAllExtdDirectory | Self::IdAllExtdBothDirectory) {
+                    out.extend(facts.file_id.to_le_bytes());
+                }
+                let is_64 = matches!(self, Self::Id64ExtdDirectory | Self::Id64ExtdBothDirectory);
+                if !is_64 {
+                    // The upper half of the number of 128 bits.
+                    out.extend([0; 8]);
+                }
+                if matches!(self, Self::Id64ExtdBothDirectory | Self::IdAllExtdBothDirectory) {
                     out.extend(NO_SHORT_NAME);
                 }
             }
@@ -168,10 +197,18 @@ impl Level {
         match self {
             Self::IdBothDirectory => facts.file_id = Fields::new(entry, 96).u64("FileId")?,
             Self::IdFullDirectory => facts.file_id = Fields::new(entry, 72).u64("FileId")?,
-            Self::IdExtdDirectory | Self::IdExtdBothDirectory => {
+            Self::IdExtdDirectory
+            | Self::Id64ExtdDirectory
+            | Self::Id64ExtdBothDirectory
+            | Self::IdAllExtdDirectory
+            | Self::IdAllExtdBothDirectory => {
                 facts.file_id = Fields::new(entry, 72).u64("FileId")?;
             }
             _ => {}
+        }
+        let is_reparse = facts.basic.attributes & attribute::REPARSE_POINT != 0;
+        if self.tells_ea_size() && !is_reparse {
+            facts.ea_size = Fields::new(entry, 64).u32("EaSize")?;
         }
         if self != Self::Posix {
             f = Fields::new(entry, self.fixed_len());
@@ -200,13 +237,16 @@ mod tests {
             assert_eq!(e.len(), level.fixed_len() + more + 2, "{level:?}");
             assert_eq!(Level::from_number(level.number()), Some(level));
         }
-        assert_eq!(level(4), Err(Status::INVALID_INFO_CLASS));
+        for none in [4, 50, 63, 82] {
+            assert_eq!(level(none), Err(Status::INVALID_INFO_CLASS));
+        }
     }
 
     proptest! {
         #[test]
-        fn entries_round_trip(name in ".{0,20}", size: u64, attributes: u32, id: u64, change: u64) {
-            let mut facts = Facts { file_id: id, ..Facts::default() };
+        fn entries_round_trip(name in ".{0,20}", size: u64, attributes: u32, id: u64, change: u64, ea_size: u32) {
+            let attributes = attributes & !attribute::REPARSE_POINT;
+            let mut facts = Facts { file_id: id, ea_size, ..Facts::default() };
             facts.standard.end_of_file = size;
             facts.basic.attributes = attributes;
             facts.basic.change.0 = change;
@@ -219,6 +259,7 @@ mod tests {
                 }
                 let has_id = !matches!(level, Level::Names | Level::Directory | Level::FullDirectory | Level::BothDirectory);
                 prop_assert_eq!(f.file_id, if has_id { id } else { 0 });
+                prop_assert_eq!(f.ea_size, if level.tells_ea_size() { ea_size } else { 0 });
             }
         }
 

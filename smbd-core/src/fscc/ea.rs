@@ -40,10 +40,8 @@ impl FullEa {
         out
     }
 
-    /// Bytes of an entry.
-    pub fn wire_len(&self) -> usize {
-        FIXED + self.name.len() + 1 + self.value.len()
-    }
+    /// Bytes of an entry beside its name and its value: the fixed part, and a zero behind the name.
+    pub const FRAME: usize = FIXED + 1;
 
     fn parse(entry: &[u8]) -> Parsed<Self> {
         let mut f = Fields::new(entry, 4);
@@ -109,7 +107,7 @@ mod tests {
     fn hostile_lists_are_refused() {
         let ea = FullEa { flags: 0, name: b"ABC".to_vec(), value: vec![1, 2] };
         let good = ea.emit();
-        assert_eq!(good.len(), ea.wire_len());
+        assert_eq!(good.len(), FullEa::FRAME + ea.name.len() + ea.value.len());
         assert_eq!(FullEa::parse_list(&good), Ok(vec![ea]));
         let bad = |at: usize, to: u8, field| {
             let mut b = good.clone();

@@ -45,7 +45,6 @@ classes! {
     Internal = 6, 8, 0;
     Ea = 7, 4, 0;
     Access = 8, 4, 0;
-    Name = 9, 8, 0;
     Position = 14, 8, 0;
     FullEa = 15, 0, READ_EA;
     Mode = 16, 4, 0;
@@ -55,13 +54,24 @@ classes! {
     Stream = 22, 32, 0;
     Pipe = 23, 8, READ_ATTRIBUTES;
     PipeLocal = 24, 40, READ_ATTRIBUTES;
+    PipeRemote = 25, 16, READ_ATTRIBUTES;
     Compression = 28, 16, 0;
     NetworkOpen = 34, NetworkOpen::LEN, READ_ATTRIBUTES;
     AttributeTag = 35, 8, READ_ATTRIBUTES;
     NormalizedName = 48, 8, 0;
-    StandardLink = 54, 12, READ_ATTRIBUTES;
     Id = 59, 24, READ_ATTRIBUTES;
     Posix = 100, 80, READ_ATTRIBUTES;
+}
+
+/// The status for a class that nobody is told (MS-SMB2 section 3.3.5.20.1, with what its appendix says of Windows): those that
+/// MS-FSCC section 2.4 knows for other uses are not supported, except for those that it knows for listings and for changes.
+pub fn refusal(class: u8) -> Status {
+    match class {
+        9 | 26 | 29 | 32 | 33 | 41 | 43..=47 | 49 | 51 | 53 | 54 | 60 | 64 | 65 | 78..=81 => {
+            Status::NOT_SUPPORTED
+        }
+        _ => Status::INVALID_INFO_CLASS,
+    }
 }
 
 fixed! {
@@ -107,7 +117,7 @@ pub struct Facts {
     pub file_id: u64,
     /// Number of the volume.
     pub volume: u64,
-    /// Bytes of the extended attributes as a list of FILE_FULL_EA_INFORMATION.
+    /// Bytes of the extended attributes, as directory entries tell them.
     pub ea_size: u32,
     /// Rights of the open.
     pub access: u32,
@@ -171,11 +181,17 @@ impl Facts {
         }
     }
 
+    /// `EaSize` of FileEaInformation: with the header that the list has (MS-FSA section 2.1.5.12.10).
+    fn ea_information(&self) -> u32 {
+        const HEADER: u32 = 4;
+        if self.ea_size == 0 { 0 } else { self.ea_size.saturating_add(HEADER) }
+    }
+
     fn put_all(&self, out: &mut Vec<u8>) {
         self.basic.put(out);
         self.standard.put(out);
         out.extend(self.file_id.to_le_bytes());
-        out.extend(self.ea_size.to_le_bytes());
+        out.extend(self.ea_information().to_le_bytes());
         out.extend(self.access.to_le_bytes());
         out.extend(self.position.to_le_bytes());
         out.extend(self.mode.to_le_bytes());
@@ -211,9 +227,8 @@ pub fn query(class: Class, facts: &Facts) -> Result<Vec<u8>, Status> {
         Class::Basic => facts.basic.put(&mut out),
         Class::Standard => facts.standard.put(&mut out),
         Class::Internal => out.extend(facts.file_id.to_le_bytes()),
-        Class::Ea => out.extend(facts.ea_size.to_le_bytes()),
+        Class::Ea => out.extend(facts.ea_information().to_le_bytes()),
         Class::Access => out.extend(facts.access.to_le_bytes()),
-        Class::Name => put_name(&mut out, &facts.name),
         Class::NormalizedName => put_name(&mut out, facts.name.trim_start_matches('\\')),
         Class::Position => out.extend(facts.position.to_le_bytes()),
         Class::Mode => out.extend(facts.mode.to_le_bytes()),
@@ -234,11 +249,6 @@ pub fn query(class: Class, facts: &Facts) -> Result<Vec<u8>, Status> {
             out.extend(facts.basic.attributes.to_le_bytes());
             out.extend(facts.reparse_tag.to_le_bytes());
         }
-        Class::StandardLink => {
-            out.extend(facts.standard.links.to_le_bytes());
-            out.extend(facts.standard.links.to_le_bytes());
-            out.extend([facts.standard.delete_pending, facts.standard.directory, 0, 0]);
-        }
         Class::Id => {
             out.extend(facts.volume.to_le_bytes());
             out.extend(facts.file_id.to_le_bytes());
@@ -246,7 +256,9 @@ pub fn query(class: Class, facts: &Facts) -> Result<Vec<u8>, Status> {
         }
         Class::Posix => facts.put_posix(&mut out),
         // A pipe answers these; a file on a disk does not (MS-FSA section 2.1.5.12).
-        Class::Pipe | Class::PipeLocal => return Err(Status::INVALID_PARAMETER),
+        Class::Pipe | Class::PipeLocal | Class::PipeRemote => {
+            return Err(Status::INVALID_PARAMETER);
+        }
         Class::Stream | Class::FullEa => return Err(Status::INTERNAL_ERROR),
     }
     Ok(out)
@@ -285,7 +297,6 @@ mod tests {
             let Ok(bytes) = query(*class, &facts) else { continue };
             let want = match class {
                 Class::All => 100 + 4,
-                Class::Name => 4 + 4,
                 Class::NormalizedName => 4 + 2,
                 // Everyone, twice.
                 Class::Posix => 80 + 24,
@@ -296,6 +307,11 @@ mod tests {
         }
         assert_eq!(query(Class::AlternateName, &facts), Err(Status::OBJECT_NAME_NOT_FOUND));
         assert_eq!(Class::from_number(1), None, "a class of directories");
+        assert_eq!(
+            (refusal(1), refusal(255)),
+            (Status::INVALID_INFO_CLASS, Status::INVALID_INFO_CLASS)
+        );
+        assert_eq!((refusal(9), refusal(46)), (Status::NOT_SUPPORTED, Status::NOT_SUPPORTED));
     }
 
     #[test]

@@ -12,9 +12,14 @@ const DOS_QM: char = '>';
 /// DOS_DOT: a period, or nothing at the end.
 const DOS_DOT: char = '"';
 
+/// The character stands for others.
+pub fn is_wildcard(c: char) -> bool {
+    matches!(c, '*' | '?' | DOS_STAR | DOS_QM | DOS_DOT)
+}
+
 /// The pattern has wildcards; otherwise it is a name.
 pub fn has_wildcards(pattern: &str) -> bool {
-    pattern.contains(['*', '?', DOS_STAR, DOS_QM, DOS_DOT])
+    pattern.contains(is_wildcard)
 }
 
 /// A pattern, ready to be compared with many names without regard to case.

@@ -15,6 +15,8 @@ pub mod disposition {
     pub const FORCE_IMAGE_SECTION_CHECK: u32 = 0x4;
     pub const ON_CLOSE: u32 = 0x8;
     pub const IGNORE_READONLY_ATTRIBUTE: u32 = 0x10;
+    /// All of them.
+    pub const ALL: u32 = 0x1f;
 }
 
 /// Flags of FileRenameInformationEx (MS-FSCC section 2.4.43).
@@ -72,12 +74,12 @@ impl NewName {
         f.skip(4);
         let root = f.u64("RootDirectory")?;
         let len = usize::try_from(f.u32("FileNameLength")?).unwrap_or(usize::MAX);
-        let name =
-            range(b, NAME_FIXED, len, "FileName").map_err(|_| Status::INFO_LENGTH_MISMATCH)?;
-        let name = utf16(name).ok_or(Status::OBJECT_NAME_INVALID)?;
-        if name.is_empty() || root != 0 {
+        // MS-FSA section 2.1.5.15.12: whole characters, in the buffer, from the root of the share on.
+        let name = range(b, NAME_FIXED, len, "FileName")?;
+        if name.is_empty() || !len.is_multiple_of(2) || root != 0 {
             return Err(Status::INVALID_PARAMETER);
         }
+        let name = utf16(name).ok_or(Status::OBJECT_NAME_INVALID)?;
         Ok(Self { flags, root, name })
     }
 
@@ -128,6 +130,8 @@ impl Set {
             64 => Self::Disposition { flags: word()?, ex: true },
             65 => Self::Rename(NewName::parse(b, true)?),
             72 => Self::Link(NewName::parse(b, true)?),
+            // Quotas have a type of their own; the others Windows knows (MS-SMB2 section 3.3.5.21.1 and its note).
+            30 | 32 | 41 | 42 | 43 => return Err(Status::NOT_SUPPORTED),
             // Only asked for, never set; or not known at all.
             _ => return Err(Status::INVALID_INFO_CLASS),
         })
@@ -203,9 +207,9 @@ mod tests {
         let mut name = [0; 24];
         assert_eq!(Set::parse(10, &name), Err(S::INVALID_PARAMETER), "no name");
         name[16] = 5;
-        assert_eq!(Set::parse(10, &name), Err(S::INFO_LENGTH_MISMATCH), "beyond the end");
+        assert_eq!(Set::parse(10, &name), Err(S::INVALID_PARAMETER), "beyond the end");
         name[16] = 3;
-        assert_eq!(Set::parse(10, &name), Err(S::OBJECT_NAME_INVALID), "half a character");
+        assert_eq!(Set::parse(10, &name), Err(S::INVALID_PARAMETER), "half a character");
         name[16] = 4;
         name[8] = 1;
         assert_eq!(Set::parse(10, &name), Err(S::INVALID_PARAMETER), "relative to a handle");

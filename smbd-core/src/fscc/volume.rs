@@ -54,6 +54,15 @@ impl Class {
         Self::ALL.into_iter().find(|c| c.number() == n)
     }
 
+    /// The status for a class that is neither told nor taken: those that MS-FSCC section 2.5 knows for local use are not supported
+    /// (MS-SMB2 sections 3.3.5.20.2 and 3.3.5.21.2).
+    pub fn refusal(n: u8) -> Status {
+        match n {
+            2 | 9 | 10 => Status::NOT_SUPPORTED,
+            _ => Status::INVALID_INFO_CLASS,
+        }
+    }
+
     /// Bytes without which nothing is answered.
     pub fn fixed_len(self) -> usize {
         match self {

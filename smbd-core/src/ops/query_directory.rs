@@ -17,7 +17,7 @@ use crate::facts;
 use crate::fscc::Chain;
 use crate::fscc::dir::{Level, level};
 use crate::fscc::file::Facts;
-use crate::fscc::pattern::{Pattern, has_wildcards};
+use crate::fscc::pattern::{Pattern, has_wildcards, is_wildcard};
 use crate::open::{File, Open};
 use crate::status::Status;
 use crate::wire::query_directory::{Request, Response, flag};
@@ -69,7 +69,8 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
 
 /// The listing to go on with: a new one for the first query, and where the client wants to begin anew.
 fn begin<'a>(kept: &'a mut Option<Scan>, r: &Request) -> Result<&'a mut Scan, Status> {
-    if r.pattern.len() > PATTERN_MAX || r.pattern.contains(['\\', '/', '\0']) {
+    let is_bad = |c| names::is_reserved(c) && !is_wildcard(c);
+    if r.pattern.len() > PATTERN_MAX || r.pattern.contains(is_bad) {
         return Err(Status::OBJECT_NAME_INVALID);
     }
     let anew = r.flags & (flag::RESTART_SCANS | flag::REOPEN) != 0;
@@ -220,7 +221,11 @@ impl Listing<'_> {
             Err(VfsError::NotFound | VfsError::Stale) => return Ok(true),
             Err(e) => return Err(e.into()),
         };
-        Ok(self.put(shown, &facts::of(attr, &dos, name)))
+        let mut facts = facts::of(attr, &dos, name);
+        if self.level.tells_ea_size() {
+            facts.ea_size = facts::extended_len(node, attr).await?;
+        }
+        Ok(self.put(shown, &facts))
     }
 
     /// The first entry may be cut, with a status that says so; others wait for the next answer.

@@ -16,10 +16,21 @@ use crate::fscc::{Chain, volume};
 use crate::open::{File, Open};
 use crate::security;
 use crate::status::Status;
+use crate::wire::error;
 use crate::wire::negotiate::Dialect;
 use crate::wire::query_info::{Request, Response, flag, info_type};
 
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+    match answer(cx).await {
+        // With a context that has no data (MS-SMB2 sections 3.3.5.20.1 and 3.3.5.20.2).
+        Err(status @ Status::INFO_LENGTH_MISMATCH) if cx.conn.dialect() == Dialect::V311 => {
+            Ok(with_data(cx, status, &[]))
+        }
+        other => other,
+    }
+}
+
+async fn answer(cx: &Cx) -> Result<Answer, Status> {
     let r = Request::parse(&cx.message)?;
     let open = cx.open(r.file)?;
     super::check_output(cx, r.output_len)?;
@@ -49,26 +60,19 @@ fn limit(r: &Request) -> usize {
     usize::try_from(r.output_len).unwrap_or(usize::MAX)
 }
 
-/// STATUS_BUFFER_TOO_SMALL with the length that would do (MS-SMB2 sections 2.2.2 and 2.2.2.2).
+/// STATUS_BUFFER_TOO_SMALL with the length that would do (MS-SMB2 section 3.3.5.20.3).
 fn too_small(cx: &Cx, needed: usize) -> Answer {
     let needed = u32::try_from(needed).unwrap_or(u32::MAX).to_le_bytes();
-    let mut body = vec![9, 0];
-    if cx.conn.dialect() == Dialect::V311 {
-        // One context, whose length and identifier stand before the data.
-        body.extend([1, 0]);
-        body.extend(12_u32.to_le_bytes());
-        body.extend(4_u32.to_le_bytes());
-        body.extend([0; 4]);
-    } else {
-        body.extend([0, 0]);
-        body.extend(4_u32.to_le_bytes());
-    }
-    body.extend(needed);
-    Answer::with_status(Status::BUFFER_TOO_SMALL, body)
+    with_data(cx, Status::BUFFER_TOO_SMALL, &needed)
+}
+
+/// An error that says more, in the form of the dialect.
+fn with_data(cx: &Cx, status: Status, data: &[u8]) -> Answer {
+    Answer::with_status(status, error::body(data, cx.conn.dialect() == Dialect::V311))
 }
 
 async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(Status, Vec<u8>), Status> {
-    let class = Class::from_number(r.class).ok_or(Status::INVALID_INFO_CLASS)?;
+    let class = Class::from_number(r.class).ok_or_else(|| file::refusal(r.class))?;
     if class == Class::Posix {
         super::check_posix(cx)?;
     }
@@ -94,7 +98,8 @@ async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(Status, Vec<
         facts.basic.last_write = FileTime::of(shown);
     }
     if matches!(class, Class::All | Class::Ea) {
-        facts.ea_size = facts::extended_len(&facts::extended(&file.base, &open.cred).await?);
+        let attr = file.base.getattr().await?;
+        facts.ea_size = facts::extended_len(&file.base, &attr).await?;
     }
     fit(file::query(class, &facts)?, class.fixed_len(), limit(r))
 }
@@ -169,7 +174,8 @@ async fn of_full_ea(open: &Open, file: &File, r: &Request) -> Result<(Status, Ve
 }
 
 async fn of_volume(cx: &Cx, open: &Open, r: &Request) -> Result<(Status, Vec<u8>), Status> {
-    let class = volume::Class::from_number(r.class).ok_or(Status::INVALID_INFO_CLASS)?;
+    let class =
+        volume::Class::from_number(r.class).ok_or_else(|| volume::Class::refusal(r.class))?;
     if class == volume::Class::Posix {
         super::check_posix(cx)?;
     }

@@ -57,10 +57,8 @@ impl Target {
 
 /// A new name as the client of this open writes them.
 fn new_path(open: &Open, name: &str) -> Result<Path, Status> {
-    if open.posix {
-        return Path::of_posix(name);
-    }
-    Path::of(name.strip_prefix('\\').unwrap_or(name))
+    // Without the POSIX extensions no path begins with a separator (MS-FSA section 2.1.5.15.12).
+    if open.posix { Path::of_posix(name) } else { Path::of(name) }
 }
 
 /// Walks to the directory of the new name. Links in the path are for the client to follow.
@@ -105,6 +103,10 @@ async fn may_replace(
     if read_only && flags & flag::IGNORE_READONLY_ATTRIBUTE == 0 {
         return Err(Status::ACCESS_DENIED);
     }
+    let opens = &cx.server.opens;
+    if opens.of_node(found.node.id()).iter().any(|o| opens.is_delete_pending(o)) {
+        return Err(Status::DELETE_PENDING);
+    }
     before_names(cx, open, &found.node).await?;
     let is_open = !cx.server.opens.of_node(found.node.id()).is_empty();
     if is_open && flags & flag::POSIX_SEMANTICS == 0 {
@@ -129,7 +131,7 @@ pub(super) async fn rename(
         return Err(Status::INVALID_PARAMETER);
     }
     let old = file.place();
-    if old.name.is_empty() {
+    if old.name.is_empty() || cx.server.opens.is_delete_pending(open) {
         return Err(Status::ACCESS_DENIED);
     }
     let path = new_path(open, &new.name)?;
@@ -146,9 +148,10 @@ pub(super) async fn rename(
         return Err(Status::ACCESS_DENIED);
     }
     check_sharing(cx, open, &to.dir)?;
-    // The name in another case is the name itself.
+    // The name in another case is the name itself; another name of the file is replaced without a word.
     let itself = same_dir && to.found.as_ref().is_some_and(|f| f.name == old.name);
-    if let Some(found) = to.found.as_ref().filter(|_| !itself) {
+    let is_other = |f: &&Found| !itself && f.node.id() != file.base.id();
+    if let Some(found) = to.found.as_ref().filter(is_other) {
         may_replace(cx, open, is_dir, found, new.flags).await?;
     }
     let dir_attr = to.dir.getattr().await?;
@@ -184,7 +187,13 @@ async fn move_name(
 ) -> Result<(), Status> {
     let door = cx.door(open);
     let (share, cred) = (&file.share, &open.cred);
-    if let Some(found) = to.found.as_ref().filter(|f| !itself && f.name != to.name) {
+    let found = to.found.as_ref().filter(|_| !itself);
+    if found.is_some_and(|f| f.node.id() == file.base.id() && f.name == to.name) {
+        // To the file system the two are the same, and it would leave both.
+        door.unlink(share, &old.dir, cred, &old.name).await?;
+        return Ok(());
+    }
+    if let Some(found) = found.filter(|f| f.name != to.name) {
         door.unlink(share, &to.dir, cred, &found.name).await?;
     }
     let replace = to.found.is_some();
@@ -235,8 +244,14 @@ pub(super) async fn link(
     file: &File,
     new: NewName,
 ) -> Result<(), Status> {
+    if file.stream.is_some() {
+        return Err(Status::INVALID_PARAMETER);
+    }
     if file.base.kind() == Kind::Dir {
         return Err(Status::FILE_IS_A_DIRECTORY);
+    }
+    if cx.server.opens.is_delete_pending(open) {
+        return Err(Status::ACCESS_DENIED);
     }
     let path = new_path(open, &new.name)?;
     if path.stream.is_some() {

@@ -10,10 +10,10 @@ use vfs::{Kind, VfsError};
 use crate::cx::{Answer, Cx};
 use crate::dtyp::{FileTime, SecurityDescriptor, mask};
 use crate::facts;
-use crate::fscc::attribute;
 use crate::fscc::ea::{self, FullEa};
 use crate::fscc::file::Basic;
 use crate::fscc::set::{Set, disposition};
+use crate::fscc::{attribute, volume};
 use crate::open::{File, Open};
 use crate::security;
 use crate::status::Status;
@@ -26,11 +26,15 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let _writing = open.caching.writing();
     let len = u32::try_from(r.buffer.len()).unwrap_or(u32::MAX);
     super::check_output(cx, len)?;
+    if len == 0 {
+        // MS-SMB2 section 3.3.5.21.
+        return Err(Status::INVALID_PARAMETER);
+    }
     cx.check_charge(len)?;
     match r.info_type {
         info_type::FILE if open.pipe().is_some() => super::pipe::set(r.class)?,
         info_type::FILE => of_file(cx, &open, &r).await?,
-        info_type::FILESYSTEM => of_volume(r.class)?,
+        info_type::FILESYSTEM => return Err(of_volume(r.class)),
         info_type::SECURITY => of_security(cx, &open, &r).await?,
         info_type::QUOTA => return Err(Status::NOT_SUPPORTED),
         _ => return Err(Status::INVALID_PARAMETER),
@@ -44,14 +48,13 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     Ok(Answer::ok(Response.emit()))
 }
 
-/// Labels, quotas and identifiers of the host's volume are the host's to set.
-fn of_volume(class: u8) -> Result<(), Status> {
-    const LABEL: u8 = 2;
+/// Quotas and identifiers of the host's volume are the host's to set, as with Windows (MS-SMB2 section 3.3.5.21.2).
+fn of_volume(class: u8) -> Status {
     const CONTROL: u8 = 6;
     const OBJECT_ID: u8 = 8;
     match class {
-        LABEL | CONTROL | OBJECT_ID => Err(Status::ACCESS_DENIED),
-        _ => Err(Status::INVALID_INFO_CLASS),
+        CONTROL | OBJECT_ID => Status::ACCESS_DENIED,
+        _ => volume::Class::refusal(class),
     }
 }
 
@@ -79,7 +82,7 @@ async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(), Status> {
             open.extra.set_position(at);
             Ok(())
         }
-        Set::FullEa(list) => set_eas(cx, open, file, &FullEa::parse_list(&list)?).await,
+        Set::FullEa(list) => set_eas(cx, open, file, &list).await,
         Set::Mode(mode) => set_mode(open, mode),
         Set::Allocation(len) => set_allocation(cx, open, file, len).await,
         Set::EndOfFile(len) => {
@@ -104,7 +107,7 @@ fn time(t: FileTime) -> Result<Option<Time>, Status> {
 async fn set_basic(cx: &Cx, open: &Open, file: &File, b: Basic) -> Result<(), Status> {
     open.check(mask::WRITE_ATTRIBUTES)?;
     let is_dir = file.base.kind() == Kind::Dir;
-    if b.attributes & attribute::DIRECTORY != 0 && !is_dir
+    if b.attributes & attribute::DIRECTORY != 0 && !open.is_dir()
         || b.attributes & attribute::TEMPORARY != 0 && is_dir
     {
         return Err(Status::INVALID_PARAMETER);
@@ -136,8 +139,11 @@ async fn set_basic(cx: &Cx, open: &Open, file: &File, b: Basic) -> Result<(), St
     open.extra.thaw(is(b.last_write, FileTime::THAW), is(b.change, FileTime::THAW));
     let mut dos = old;
     if b.attributes != 0 {
-        let kept = old.attributes.unwrap_or(0) & attribute::SPARSE_FILE;
-        dos.attributes = Some(b.attributes & attribute::SETTABLE | kept);
+        // The root of a share is neither hidden nor a system's.
+        let is_root = file.place().name.is_empty();
+        let fixed = if is_root { attribute::HIDDEN | attribute::SYSTEM } else { 0 };
+        let kept = old.attributes.unwrap_or(0) & (attribute::SPARSE_FILE | fixed);
+        dos.attributes = Some(b.attributes & attribute::SETTABLE & !fixed | kept);
     }
     dos.created = created.or(dos.created);
     if let Some(shown) = change.or(open.extra.held().and_then(|h| h.change)) {
@@ -244,7 +250,7 @@ async fn set_allocation(cx: &Cx, open: &Open, file: &File, len: u64) -> Result<(
     Ok(())
 }
 
-/// Whether the name is removed at the end (MS-FSA section 2.1.5.15.3).
+/// Whether the name is removed at the end (MS-FSA sections 2.1.5.15.3 and 2.1.5.15.4).
 async fn set_disposition(
     cx: &Cx,
     open: &Arc<Open>,
@@ -252,10 +258,19 @@ async fn set_disposition(
     flags: u32,
     ex: bool,
 ) -> Result<(), Status> {
+    if flags & !disposition::ALL != 0 {
+        return Err(Status::NOT_SUPPORTED);
+    }
     open.check(mask::DELETE)?;
+    let opens = &cx.server.opens;
     if flags & disposition::DELETE == 0 {
-        cx.server.opens.set_delete_pending(open, false);
+        opens.set_delete_pending(open, false);
         return Ok(());
+    }
+    let on_close = ex && flags & disposition::ON_CLOSE != 0;
+    if on_close && !open.delete_on_close() && !opens.is_delete_pending(open) {
+        // It says how what is to be deleted anyhow goes, and does not begin it.
+        return Err(Status::NOT_SUPPORTED);
     }
     let place = file.place();
     if place.name.is_empty() && file.stream.is_none() {
@@ -267,7 +282,9 @@ async fn set_disposition(
     let attr = file.base.getattr().await?;
     let dos = file.base.dos(&attr).await?;
     let read_only = facts::attributes(&attr, &dos, &place.name) & attribute::READONLY != 0;
-    if read_only && flags & disposition::IGNORE_READONLY_ATTRIBUTE == 0 {
+    let ignored = flags & disposition::IGNORE_READONLY_ATTRIBUTE != 0
+        && open.check(mask::WRITE_ATTRIBUTES).is_ok();
+    if read_only && !ignored {
         return Err(Status::CANNOT_DELETE);
     }
     if file.stream.is_none() && attr.kind == Kind::Dir && !is_empty(file, &open.cred).await? {
@@ -276,10 +293,9 @@ async fn set_disposition(
     if file.stream.is_none() {
         super::rename::ask(cx, open, &file.base, Operation::Delete).await?;
     }
-    if ex && flags & disposition::ON_CLOSE != 0 {
-        open.set_delete_on_close();
-    } else {
-        cx.server.opens.set_delete_pending(open, true);
+    open.set_goes_at_once(flags & disposition::POSIX_SEMANTICS != 0);
+    if !on_close {
+        opens.set_delete_pending(open, true);
     }
     Ok(())
 }
@@ -294,13 +310,14 @@ async fn is_empty(file: &File, cred: &Cred) -> Result<bool, Status> {
 }
 
 /// Extended attributes: an empty value removes one (MS-FSA section 2.1.5.15.6).
-async fn set_eas(cx: &Cx, open: &Open, file: &File, list: &[FullEa]) -> Result<(), Status> {
+async fn set_eas(cx: &Cx, open: &Open, file: &File, list: &[u8]) -> Result<(), Status> {
     open.check(mask::WRITE_EA)?;
-    if list.iter().any(|e| !ea::is_name(&e.name)) {
+    let list = FullEa::parse_list(list).map_err(|_| Status::EA_LIST_INCONSISTENT)?;
+    if list.iter().any(|e| !ea::is_name(&e.name) || e.flags & !ea::NEED_EA != 0) {
         return Err(Status::INVALID_EA_NAME);
     }
     let door = cx.door(open);
-    put_eas(&door, file, &open.cred, list).await
+    put_eas(&door, file, &open.cred, &list).await
 }
 
 /// Sets extended attributes, also those of a CREATE. Names are found in any case.

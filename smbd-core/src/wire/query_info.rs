@@ -34,6 +34,9 @@ pub mod flag {
     pub const INDEX_SPECIFIED: u32 = 4;
 }
 
+/// FileFullEaInformation, which is asked for by names.
+const FULL_EA: u8 = 15;
+
 /// What a client asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -69,7 +72,10 @@ impl Request {
         let additional = f.u32("AdditionalInformation")?;
         let flags = f.u32("Flags")?;
         let file = FileId::parse(&mut f)?;
-        let input = range(message, at, len, "InputBuffer")?.to_vec();
+        // Of other information it says nothing, whatever its offset and length are (section 3.3.5.20).
+        let has_input =
+            info_type == info_type::QUOTA || info_type == info_type::FILE && class == FULL_EA;
+        let input = if has_input { range(message, at, len, "InputBuffer")? } else { &[] }.to_vec();
         Ok(Self { info_type, class, output_len, additional, flags, file, input })
     }
 
@@ -129,6 +135,7 @@ mod tests {
             info_type: u8, class: u8, output_len: u32, additional: u32, flags: u32, persistent: u64, volatile: u64,
             input in proptest::collection::vec(any::<u8>(), 0..80),
         ) {
+            let input = if info_type == info_type::QUOTA { input } else { Vec::new() };
             let file = FileId { persistent, volatile };
             let r = Request { info_type, class, output_len, additional, flags, file, input };
             prop_assert_eq!(Request::parse(&message(&r.emit())).unwrap(), r);

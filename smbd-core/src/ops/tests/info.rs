@@ -1,5 +1,7 @@
 //! QUERY_INFO and SET_INFO: what is told and changed, and the buffers that are too short, too long or lie.
 
+use rdma_transport::channel::Transport;
+
 use crate::dtyp::{Ace, Acl, FileTime, SecurityDescriptor, Sid, descriptor::control, mask};
 use crate::fscc::ea::FullEa;
 use crate::fscc::file::{Basic, Class, Standard};
@@ -10,6 +12,7 @@ use crate::status::Status;
 use crate::wire::Command;
 use crate::wire::create::{Disposition, option};
 use crate::wire::file_id::FileId;
+use crate::wire::negotiate::Dialect;
 use crate::wire::query_info::{Request, Response, info_type, security_information as part};
 use crate::wire::set_info;
 
@@ -85,10 +88,138 @@ async fn short_buffers_get_the_status_of_windows() {
     assert_eq!(ask(&c, f, info_type::SECURITY, 0, needed).await.status(), Status::SUCCESS);
     let much = ask(&c, f, info_type::FILE, Class::All.number(), u32::MAX).await.status();
     assert_eq!(much, Status::INVALID_PARAMETER);
-    let none = ask(&c, f, info_type::FILE, 1, 65_536).await.status();
-    assert_eq!(none, Status::INVALID_INFO_CLASS);
     assert_eq!(ask(&c, f, 9, 4, 65_536).await.status(), Status::INVALID_PARAMETER);
     assert_eq!(ask(&c, f, info_type::QUOTA, 0, 65_536).await.status(), Status::NOT_SUPPORTED);
+}
+
+/// MS-FSA section 2.1.5.15.12.
+#[tokio::test]
+async fn another_name_of_the_same_file_is_replaced_without_a_word() {
+    let c = Kit::new().client();
+    let f = c.open("f").await;
+    assert_eq!(set(&c, f, Set::Link(to("g", 0))).await, Status::SUCCESS);
+    assert_eq!(set(&c, f, Set::Rename(to("g", 0))).await, Status::SUCCESS);
+    let standard = Standard::parse(&query(&c, f, Class::Standard).await.unwrap()).unwrap();
+    assert_eq!(standard.links, 1);
+    assert_eq!(open(&c, "f").await, Err(Status::OBJECT_NAME_NOT_FOUND));
+    assert_eq!(set(&c, f, Set::Rename(to("h", 0))).await, Status::SUCCESS, "it knows its name");
+    assert_eq!(set(&c, f, Set::Rename(to("\\i", 0))).await, Status::INVALID_PARAMETER);
+    assert_eq!(set(&c, f, Set::Disposition { flags: 1, ex: false }).await, Status::SUCCESS);
+    assert_eq!(set(&c, f, Set::Rename(to("i", 0))).await, Status::ACCESS_DENIED, "it goes");
+    assert_eq!(set(&c, f, Set::Link(to("i", 0))).await, Status::ACCESS_DENIED);
+    let stream = c.open("other:s").await;
+    assert_eq!(set(&c, stream, Set::Link(to("i", 0))).await, Status::INVALID_PARAMETER);
+    let other = c.open("other").await;
+    assert_eq!(set(&c, other, Set::Rename(to("h", 1))).await, Status::DELETE_PENDING);
+}
+
+/// MS-FSA section 2.1.5.15.4, MS-FSCC section 2.4.12.
+#[tokio::test]
+async fn dispositions_with_flags() {
+    use crate::fscc::set::disposition as flag;
+    let c = Kit::new().client();
+    let f = c.open("f").await;
+    let ex = async |file, flags| set(&c, file, Set::Disposition { flags, ex: true }).await;
+    assert_eq!(ex(f, 0x20).await, Status::NOT_SUPPORTED, "no such flag");
+    assert_eq!(ex(f, flag::DELETE | flag::ON_CLOSE).await, Status::NOT_SUPPORTED);
+    let read_only = Basic { attributes: attribute::READONLY, ..Basic::default() };
+    assert_eq!(set(&c, f, Set::Basic(read_only)).await, Status::SUCCESS);
+    let ignoring = flag::DELETE | flag::IGNORE_READONLY_ATTRIBUTE;
+    assert_eq!(ex(f, flag::DELETE).await, Status::CANNOT_DELETE);
+    let only = c.create("f", |r| r.access = mask::DELETE).await.unwrap().file;
+    assert_eq!(ex(only, ignoring).await, Status::CANNOT_DELETE, "without FILE_WRITE_ATTRIBUTES");
+    assert_eq!(ex(f, ignoring).await, Status::SUCCESS);
+    assert_eq!(open(&c, "f").await, Err(Status::DELETE_PENDING));
+    assert_eq!(ex(f, 0).await, Status::SUCCESS);
+    // The name goes with the handle that deletes by these semantics, and others keep the file.
+    assert_eq!(ex(f, ignoring | flag::POSIX_SEMANTICS).await, Status::SUCCESS);
+    c.close(f).await;
+    assert_eq!(open(&c, "f").await, Err(Status::OBJECT_NAME_NOT_FOUND));
+    let standard = Standard::parse(&query(&c, only, Class::Standard).await.unwrap()).unwrap();
+    assert_eq!((standard.links, standard.delete_pending), (0, 1));
+    let new = c.open("f").await;
+    c.close(only).await;
+    c.close(new).await;
+    assert!(open(&c, "f").await.is_ok(), "another file");
+    // One that is to be deleted when it closes anyhow.
+    let g = c.create("g", |r| r.options = option::DELETE_ON_CLOSE).await.unwrap().file;
+    let other = c.open("g").await;
+    let at_once = flag::DELETE | flag::ON_CLOSE | flag::POSIX_SEMANTICS;
+    assert_eq!(ex(g, at_once).await, Status::SUCCESS);
+    assert!(open(&c, "g").await.is_ok(), "not before it closes");
+    c.close(g).await;
+    assert_eq!(open(&c, "g").await, Err(Status::OBJECT_NAME_NOT_FOUND));
+    c.close(other).await;
+}
+
+/// MS-SMB2 sections 3.3.5.20.1 and 3.3.5.20.2, with the exceptions of Windows that the appendix lists.
+#[tokio::test]
+async fn classes_that_are_not_told_are_refused_as_windows_refuses_them() {
+    let c = Kit::new().client();
+    let f = c.open("f").await;
+    let of_file = async |class| ask(&c, f, info_type::FILE, class, 65_536).await.status();
+    for class in [1, 2, 3, 10, 11, 12, 13, 19, 20, 27, 31, 36, 37, 38, 39, 40, 50, 0, 42, 255] {
+        assert_eq!(of_file(class).await, Status::INVALID_INFO_CLASS, "{class}");
+    }
+    for class in [9, 26, 29, 32, 33, 44, 45, 46, 54, 60, 64, 65, 41, 43, 47, 49, 51, 53] {
+        assert_eq!(of_file(class).await, Status::NOT_SUPPORTED, "{class}");
+    }
+    for class in [23, 24, 25] {
+        assert_eq!(of_file(class).await, Status::INVALID_PARAMETER, "of a pipe: {class}");
+    }
+    for (class, want) in [
+        (2, Status::NOT_SUPPORTED),
+        (9, Status::NOT_SUPPORTED),
+        (10, Status::NOT_SUPPORTED),
+        (0, Status::INVALID_INFO_CLASS),
+        (12, Status::INVALID_INFO_CLASS),
+    ] {
+        let told = ask(&c, f, info_type::FILESYSTEM, class, 65_536).await.status();
+        assert_eq!(told, want, "{class}");
+    }
+}
+
+/// MS-SMB2 sections 3.3.5.20.1 and 2.2.2: one context without data in dialect 3.1.1, nothing at all before.
+#[tokio::test]
+async fn a_buffer_that_is_too_short_is_told_in_the_form_of_the_dialect() {
+    let kit = Kit::new();
+    for (dialect, body) in [
+        (Dialect::V311, &[9_u8, 0, 1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0][..]),
+        (Dialect::V302, &[9_u8, 0, 0, 0, 0, 0, 0, 0][..]),
+    ] {
+        let c = kit.client_by(0, dialect, Transport::Tcp);
+        let f = c.open("f").await;
+        for info_type in [info_type::FILE, info_type::FILESYSTEM] {
+            let told = ask(&c, f, info_type, 5, 7).await;
+            assert_eq!(told.status(), Status::INFO_LENGTH_MISMATCH);
+            assert_eq!(told.message[64..][..body.len()], *body, "{dialect:?}");
+        }
+    }
+}
+
+/// MS-SMB2 section 3.3.5.20: of what needs no input it is ignored, whatever it says.
+#[tokio::test]
+async fn input_that_means_nothing_is_passed_over() {
+    let c = Kit::new().client();
+    let f = c.open("f").await;
+    let mut r = Request {
+        info_type: info_type::FILE,
+        class: Class::Basic.number(),
+        output_len: 1000,
+        additional: 0,
+        flags: 0,
+        file: f,
+        input: Vec::new(),
+    };
+    let hostile = |r: &Request| {
+        let mut body = r.emit();
+        body[8..10].copy_from_slice(&60_000_u16.to_le_bytes());
+        body[12..16].copy_from_slice(&9_u32.to_le_bytes());
+        body
+    };
+    assert_eq!(c.ask(Command::QueryInfo, &hostile(&r)).await.status(), Status::SUCCESS);
+    r.class = Class::FullEa.number();
+    assert_eq!(c.ask(Command::QueryInfo, &hostile(&r)).await.status(), Status::INVALID_PARAMETER);
 }
 
 #[tokio::test]
@@ -160,9 +291,9 @@ async fn renames_follow_the_rules_of_windows() {
     assert_eq!(set(&c, f, Set::Rename(to("there", 1))).await, Status::ACCESS_DENIED, "in use");
     c.close(held).await;
     assert_eq!(set(&c, f, Set::Rename(to("THERE", 1))).await, Status::SUCCESS);
-    let name = query(&c, f, Class::Name).await.unwrap();
+    let all = query(&c, f, Class::All).await.unwrap();
     assert_eq!(
-        crate::wire::utf16(&name[4..]).unwrap(),
+        crate::wire::utf16(&all[100..]).unwrap(),
         "\\THERE",
         "in the case that was asked for"
     );
@@ -205,7 +336,10 @@ async fn links_and_attributes_with_names_are_made() {
     assert_eq!(query(&c, f, Class::FullEa).await, Err(Status::NO_EAS_ON_FILE));
     let bad = FullEa { name: b"a:b".to_vec(), ..ea(b"2") };
     assert_eq!(set(&c, f, Set::FullEa(bad.emit())).await, Status::INVALID_EA_NAME);
-    assert_eq!(set(&c, f, Set::FullEa(vec![0; 7])).await, Status::INVALID_PARAMETER);
+    let flagged = FullEa { flags: 1, ..ea(b"2") };
+    assert_eq!(set(&c, f, Set::FullEa(flagged.emit())).await, Status::INVALID_EA_NAME);
+    // MS-SMB2 section 3.3.5.21.1.
+    assert_eq!(set(&c, f, Set::FullEa(vec![0; 7])).await, Status::EA_LIST_INCONSISTENT);
 }
 
 #[tokio::test]
@@ -241,15 +375,30 @@ async fn volumes_are_not_to_be_set() {
     let c = Kit::new().client();
     let f = c.open("f").await;
     let volume = async |class| put(&c, f, info_type::FILESYSTEM, class, 0, &[0; 64]).await;
-    assert_eq!(volume(2).await, Status::ACCESS_DENIED);
-    assert_eq!(volume(3).await, Status::INVALID_INFO_CLASS);
+    // MS-SMB2 section 3.3.5.21.2.
+    for (class, want) in [
+        (2, Status::NOT_SUPPORTED),
+        (6, Status::ACCESS_DENIED),
+        (8, Status::ACCESS_DENIED),
+        (3, Status::INVALID_INFO_CLASS),
+    ] {
+        assert_eq!(volume(class).await, want, "{class}");
+    }
     for class in 0..=255 {
-        let status = put(&c, f, info_type::FILE, class, 0, &[]).await;
-        let class_is_read = [4, 10, 11, 13, 14, 16, 19, 20, 39, 40, 64, 65, 72].contains(&class);
-        match class {
-            _ if class_is_read => assert_eq!(status, Status::INFO_LENGTH_MISMATCH, "{class}"),
-            15 => assert_eq!(status, Status::SUCCESS, "an empty list"),
-            _ => assert_eq!(status, Status::INVALID_INFO_CLASS, "{class}"),
+        let none = put(&c, f, info_type::FILE, class, 0, &[]).await;
+        assert_eq!(none, Status::INVALID_PARAMETER, "section 3.3.5.21: {class}");
+        // A disposition is one byte.
+        if class == 13 {
+            continue;
         }
+        let want = match class {
+            4 | 10 | 11 | 14 | 16 | 19 | 20 | 39 | 40 | 64 | 65 | 72 => {
+                Status::INFO_LENGTH_MISMATCH
+            }
+            15 => Status::EA_LIST_INCONSISTENT,
+            30 | 32 | 41 | 42 | 43 => Status::NOT_SUPPORTED,
+            _ => Status::INVALID_INFO_CLASS,
+        };
+        assert_eq!(put(&c, f, info_type::FILE, class, 0, &[0]).await, want, "{class}");
     }
 }
