@@ -15,7 +15,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let open = cx.open(r.file)?;
     super::check_output(cx, r.output_len)?;
     cx.check_charge(r.output_len)?;
-    if !open.is_dir() || r.filter == 0 {
+    if !open.is_dir() {
         return Err(Status::INVALID_PARAMETER);
     }
     open.check(mask::READ_DATA)?;

@@ -24,6 +24,10 @@ use crate::wire::negotiate::Dialect;
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let request = Request::parse(&cx.message)?;
     let open = cx.open(request.file)?;
+    if open.is_dir() {
+        // MS-FSA section 2.1.5.8.
+        return Err(Status::INVALID_PARAMETER);
+    }
     let node = open.node()?.id();
     let numbered = slot(cx, &request);
     if let Some(slot) = numbered

@@ -22,24 +22,29 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
 /// MS-SMB2 section 3.3.5.22.1.
 async fn of_oplock(cx: &Cx, ack: Oplock) -> Result<Oplock, Status> {
     let open = cx.open(ack.file)?;
-    if !matches!(ack.level, oplock::NONE | oplock::II) {
-        return Err(Status::INVALID_PARAMETER);
-    }
     let node = open.node()?.id();
     lease::settled(&cx.server, std::slice::from_ref(&open)).await;
     let table = cx.server.namespace.keeper().state();
     let held = table.held(node, open.party.holder).unwrap_or_default();
     // As Windows answers: also one that had nothing to acknowledge, because level II goes without a word.
     let to = held.breaking_to.ok_or(Status::INVALID_OPLOCK_PROTOCOL)?;
-    let keep = if ack.level == oplock::II { Caching::READ } else { Caching::NONE };
-    if !to.has(keep) {
-        // The client wants more than it may have: the oplock ends.
-        lease::acknowledge(&cx.server, node, open.party.holder, Caching::NONE);
-        return Err(Status::INVALID_OPLOCK_PROTOCOL);
-    }
+    let was_batch = held.rights.has(Caching::HANDLE);
+    let (keep, answer) = match ack.level {
+        oplock::NONE => (Caching::NONE, Ok(ack)),
+        oplock::II if to.has(Caching::READ) => (Caching::READ, Ok(ack)),
+        // Nobody is asked to go from batch to exclusive; who says so keeps nothing.
+        oplock::EXCLUSIVE if was_batch => {
+            (Caching::NONE, Ok(Oplock { level: oplock::NONE, ..ack }))
+        }
+        // Whoever wants more than it may have, or what no oplock is, has none any more.
+        oplock::LEASE => (Caching::NONE, Err(Status::INVALID_PARAMETER)),
+        _ => (Caching::NONE, Err(Status::INVALID_OPLOCK_PROTOCOL)),
+    };
     lease::acknowledge(&cx.server, node, open.party.holder, keep);
-    persist::save(&cx.server, &open).await?;
-    Ok(ack)
+    if answer.is_ok() {
+        persist::save(&cx.server, &open).await?;
+    }
+    answer
 }
 
 /// MS-SMB2 section 3.3.5.22.2.

@@ -34,6 +34,11 @@ const CONNECTED: u32 = 3;
 
 /// CREATE on `IPC$`.
 pub(crate) fn create(cx: &Cx, request: &Request<'_>) -> Result<Answer, Status> {
+    /// A server may act for whoever opens a pipe, but not pass that on (MS-SMB2 section 3.3.5.9).
+    const DELEGATE: u32 = 3;
+    if request.impersonation >= DELEGATE {
+        return Err(Status::BAD_IMPERSONATION_LEVEL);
+    }
     let tree = cx.tree()?;
     let name = utf16(&request.name).ok_or(Status::OBJECT_NAME_INVALID)?;
     let pipe = pipe::open(&name)?;

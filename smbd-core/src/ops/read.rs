@@ -16,7 +16,8 @@ use crate::open::Open;
 use crate::ops::{pipe, remote};
 use crate::status::Status;
 use crate::wire::create::access;
-use crate::wire::read::{Request, Response};
+use crate::wire::negotiate::Dialect;
+use crate::wire::read::{Request, Response, UNBUFFERED};
 
 /// Answers READ.
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
@@ -40,6 +41,9 @@ async fn read(cx: &Cx, r: &Request, remote: Option<Vec<RemoteSeg>>) -> Result<An
     }
     cx.check_charge(r.length)?;
     if open.pipe().is_some() {
+        if cx.conn.dialect() >= Dialect::V302 && r.flags & UNBUFFERED != 0 {
+            return Err(Status::INVALID_PARAMETER);
+        }
         return of_pipe(&open, r, remote);
     }
     let node = open.node()?;

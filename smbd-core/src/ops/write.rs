@@ -20,10 +20,12 @@ use crate::ops::{pipe, remote, set_info};
 use crate::status::Status;
 use crate::wire::create::{access, option};
 use crate::wire::negotiate::Dialect;
-use crate::wire::write::{Request, Response, WRITE_THROUGH};
+use crate::wire::write::{Request, Response, WRITE_THROUGH, WRITE_UNBUFFERED};
 
 /// An offset that means the end of the file (MS-FSA section 2.1.5.4).
 const END: u64 = u64::MAX;
+/// The data begins no further from the header (MS-SMB2 section 3.3.5.13).
+const DATA_OFFSET_MAX: u16 = 0x100;
 
 /// Answers WRITE.
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
@@ -52,6 +54,9 @@ async fn write(cx: &Cx, r: &Request, remote: Option<Vec<RemoteSeg>>) -> Result<u
     }
     cx.check_charge(len)?;
     if open.pipe().is_some() {
+        if cx.conn.dialect().is_3() && r.flags & (WRITE_THROUGH | WRITE_UNBUFFERED) != 0 {
+            return Err(Status::INVALID_PARAMETER);
+        }
         let data = fetch(cx, r, remote, len).await?;
         return pipe::write(cx, &open, data).await.map(|()| len);
     }
@@ -103,16 +108,23 @@ fn inline(cx: &Cx, r: &Request) -> Result<Vec<Buf>, Status> {
     }
     let len = usize::try_from(r.length).map_err(|_| Status::INVALID_PARAMETER)?;
     // The fixed part and the channel information come first (MS-SMB2 section 3.3.5.13).
-    if r.data_offset < Request::DATA_OFFSET {
+    if !(Request::DATA_OFFSET..=DATA_OFFSET_MAX).contains(&r.data_offset) {
         return Err(Status::INVALID_PARAMETER);
     }
     cx.bulk(usize::from(r.data_offset), len)
 }
 
-/// Where the data goes: whoever may only append appends.
+/// Where the data goes. Whoever may only append changes nothing that is there (MS-SMB2 section 3.3.5.13).
 async fn start(open: &Arc<Open>, offset: u64, len: u32) -> Result<u64, Status> {
-    if offset == END {
-        return Ok(open.node()?.getattr().await?.size);
+    let appends = open.granted & access::WRITE_DATA == 0;
+    if offset == END || appends {
+        let size = open.node()?.getattr().await?.size;
+        if offset == END {
+            return Ok(size);
+        }
+        if offset < size && len > 0 {
+            return Err(Status::ACCESS_DENIED);
+        }
     }
     let end = offset.checked_add(u64::from(len));
     if end.and_then(|e| i64::try_from(e).ok()).is_none() {

@@ -223,6 +223,11 @@ impl<'a> Request<'a> {
         let (name_at, name_len) = (usize::from(f.u16("NameOffset")?), f.u16("NameLength")?);
         let mut long = || f.u32("CreateContexts").map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         let (contexts_at, contexts_len) = (long()?, long()?);
+        // MS-SMB2 section 3.3.5.9: behind the fixed part, of whole characters.
+        let is_inside = name_at >= HEADER_LEN + Self::FIXED;
+        if !name_len.is_multiple_of(2) || name_len != 0 && !is_inside {
+            return Err(Malformed("Name"));
+        }
         if contexts_len != 0 && !contexts_at.is_multiple_of(8) {
             return Err(Malformed("CreateContextsOffset"));
         }
@@ -426,6 +431,12 @@ mod tests {
     fn a_name_must_be_inside_the_message() {
         let m = message(Command::Create, &some("abc", vec![]).emit());
         assert_eq!(Request::parse(&m[..m.len() - 1]), Err(Malformed("Name")));
+        // NameOffset, and the length behind it.
+        for (field, value) in [(44, 112), (46, 5)] {
+            let mut bad = m.clone();
+            bad[64 + field] = value;
+            assert_eq!(Request::parse(&bad), Err(Malformed("Name")), "{field}");
+        }
         for cut in 64..64 + 56 {
             assert!(Request::parse(&m[..cut]).is_err());
         }

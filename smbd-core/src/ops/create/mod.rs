@@ -20,7 +20,7 @@ use vfs::namespace::Share;
 use vfs::{Attr, Dos, Kind};
 
 use crate::cx::{Answer, Cx};
-use crate::dtyp::mask;
+use crate::dtyp::{FileTime, mask};
 use crate::durable::{self, Begun, Ticket};
 use crate::extra::Extra;
 use crate::facts;
@@ -78,9 +78,10 @@ struct Opened {
 
 /// Answers CREATE.
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
-    let request = Request::parse(&cx.message)?;
+    let mut request = Request::parse(&cx.message)?;
     let tree = cx.tree()?;
     cx.room_for_an_open()?;
+    adjust(cx, &mut request);
     let Some(share) = tree.share() else { return crate::ops::pipe::create(cx, &request) };
     let asked = Asked::parse(&request.contexts)?;
     durable::check(&asked)?;
@@ -124,6 +125,17 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
             let body = walk::stopped(cx, &wanted, &at).await?;
             Ok(Answer::with_status(Status::STOPPED_ON_SYMLINK, body))
         }
+    }
+}
+
+/// What the server changes of a request before it is looked at (MS-SMB2 section 3.3.5.9, "Open Execution").
+fn adjust(cx: &Cx, request: &mut Request<'_>) {
+    if request.options & option::NO_INTERMEDIATE_BUFFERING != 0 {
+        request.access &= !mask::APPEND_DATA;
+    }
+    if durable::may_persist(cx) {
+        // What is written on a share that is continuously available survives the server, whatever ends it.
+        request.options |= option::WRITE_THROUGH;
     }
 }
 
@@ -227,9 +239,16 @@ async fn answer(
         }
     };
     if let Some(since) = asked.maximal_access {
-        told.maximal_access = Some(maximal(cx.tree()?, &open, &attr, since).await);
+        let changed = dos.change_time(attr.ctime);
+        let is_known = since.is_some_and(|t| t != 0 && t == FileTime::of(changed).0);
+        told.maximal_access = Some(if is_known {
+            (Status::NONE_MAPPED.0, 0)
+        } else {
+            maximal(cx.tree()?, &open, &attr).await
+        });
     }
-    if asked.on_disk_id {
+    // A client that takes an open up again knows it (MS-SMB2 section 3.3.5.9.9).
+    if asked.on_disk_id && asked.reconnect.is_none() && asked.reconnect_v2.is_none() {
         told.on_disk_id = Some((attr.fileid, attr.fsid));
     }
     if open.posix {
@@ -262,13 +281,10 @@ fn posix(attr: &Attr) -> PosixTold {
     }
 }
 
-/// The answer to SMB2_CREATE_QUERY_MAXIMAL_ACCESS_REQUEST: nothing new for a client that knows the file as it is (MS-SMB2 section
+/// The answer to SMB2_CREATE_QUERY_MAXIMAL_ACCESS_REQUEST of a client that does not know the file as it is (MS-SMB2 section
 /// 3.3.5.9.5).
-async fn maximal(tree: &Tree, open: &Open, attr: &Attr, since: Option<u64>) -> (u32, u32) {
+async fn maximal(tree: &Tree, open: &Open, attr: &Attr) -> (u32, u32) {
     let Ok(file) = open.file() else { return (Status::INTERNAL_ERROR.0, 0) };
-    if since.is_some_and(|t| t != 0 && t == crate::dtyp::FileTime::of(attr.mtime).0) {
-        return (Status::NONE_MAPPED.0, 0);
-    }
     let place = file.place();
     let parent = (!place.name.is_empty()).then_some(&place.dir);
     match security::maximal(tree, &file.base, attr, parent).await {

@@ -72,6 +72,19 @@ async fn requests_that_mean_nothing_are_refused() {
     c.close(f).await;
 }
 
+/// MS-SMB2 section 3.3.5.9, "Open Execution".
+#[tokio::test]
+async fn whoever_does_without_buffers_does_not_append() {
+    let kit = Kit::new();
+    let c = kit.client();
+    let f = c.create("f", |r| {
+        r.access = mask::WRITE_DATA | mask::APPEND_DATA;
+        r.options = option::NO_INTERMEDIATE_BUFFERING;
+    });
+    let granted = kit.core.opens.get(f.await.unwrap().file).unwrap().granted;
+    assert_eq!(granted & (mask::WRITE_DATA | mask::APPEND_DATA), mask::WRITE_DATA);
+}
+
 #[tokio::test]
 async fn paths_lead_where_they_say() {
     let c = Kit::new().client();
@@ -178,7 +191,8 @@ async fn contexts_are_answered() {
     let told = Told::parse(&made.contexts).unwrap();
     assert_eq!(told.maximal_access, Some((0, mask::FILE_ALL)));
     assert!(told.on_disk_id.is_some_and(|(file, _)| file != 0));
-    let known = made.basics.times[2].to_le_bytes().to_vec();
+    // MS-SMB2 section 3.3.5.9.5: by the change time.
+    let known = made.basics.times[3].to_le_bytes().to_vec();
     let again = |data: Vec<u8>| vec![Context::new(name::QUERY_MAXIMAL_ACCESS, data)];
     let same = c.create("f", |r| r.contexts = again(known)).await.unwrap();
     let told = Told::parse(&same.contexts).unwrap();

@@ -129,6 +129,39 @@ async fn an_open_does_what_it_was_granted() {
     assert_eq!(read(&c, &reading(runner, 0, 3)).await.data(), b"abc");
 }
 
+/// MS-SMB2 section 3.3.5.13.
+#[tokio::test]
+async fn whoever_may_only_append_changes_nothing_that_is_there() {
+    let c = Kit::new().client();
+    let f = c.open("f").await;
+    assert_eq!(write(&c, f, 0, b"0123456789").await, Status::SUCCESS);
+    let only = c.create("f", |r| r.access = mask::APPEND_DATA).await.unwrap().file;
+    for offset in [0, 9] {
+        assert_eq!(write(&c, only, offset, b"xy").await, Status::ACCESS_DENIED, "{offset}");
+    }
+    assert_eq!(write(&c, only, 10, b"ab").await, Status::SUCCESS);
+    assert_eq!(write(&c, only, u64::MAX, b"cd").await, Status::SUCCESS, "at the end");
+    assert_eq!(read(&c, &reading(f, 0, 100)).await.data(), b"0123456789abcd");
+    let data = c.create("f", |r| r.access = mask::WRITE_DATA).await.unwrap().file;
+    assert_eq!(write(&c, data, 13, b"ef").await, Status::SUCCESS, "Windows extends it, too");
+}
+
+/// MS-SMB2 section 3.3.5.13.
+#[tokio::test]
+async fn data_begins_near_its_header() {
+    let c = Kit::new().client();
+    let f = c.open("f").await;
+    let far = async |data_offset: u16| {
+        let r = write::Request { data_offset, ..writing(f, 0, 4) };
+        let mut body = r.emit();
+        body.resize(usize::from(data_offset) - 64, 0);
+        body.extend(b"data");
+        c.ask(Command::Write, &body).await.status()
+    };
+    assert_eq!(far(0x100).await, Status::SUCCESS);
+    assert_eq!(far(0x108).await, Status::INVALID_PARAMETER);
+}
+
 #[tokio::test]
 async fn memory_of_the_client_is_named_on_rdma_only() {
     let c = Kit::new().client();

@@ -9,7 +9,7 @@ use crate::kit::{Answered, Client, Kit};
 use crate::open::FileId;
 use crate::status::Status;
 use crate::wire::context::{DurableV2, Lease, LeaseV2, ReconnectV2, Told, lease_flag};
-use crate::wire::create::{Context, Disposition, oplock};
+use crate::wire::create::{Context, Disposition, oplock, option};
 use crate::wire::lock::{Element, Request, flag};
 use crate::wire::negotiate::Dialect;
 use crate::wire::rdma::Channel;
@@ -49,6 +49,16 @@ async fn locks_that_make_no_sense_are_refused_and_leave_what_the_specification_l
     assert_eq!(lock(&c, b, &[(10, 5, ALONE)]).await, Status::SUCCESS);
     let unknown = FileId { persistent: 1, volatile: 1 };
     assert_eq!(lock(&c, unknown, &[(0, 1, ALONE)]).await, Status::FILE_CLOSED);
+}
+
+/// MS-FSA section 2.1.5.8.
+#[tokio::test]
+async fn a_directory_has_no_bytes_to_lock() {
+    let c = Kit::new().client();
+    let d = c.create("d", |r| r.options = option::DIRECTORY_FILE).await.unwrap().file;
+    let now = flag::EXCLUSIVE | flag::FAIL_IMMEDIATELY;
+    assert_eq!(lock(&c, d, &[(0, 1, now)]).await, Status::INVALID_PARAMETER);
+    assert_eq!(lock(&c, d, &[(0, 1, flag::UNLOCK)]).await, Status::INVALID_PARAMETER);
 }
 
 const READ: u32 = 1;
@@ -220,6 +230,42 @@ async fn an_acknowledgement_does_not_overtake_a_write() {
         assert!(acknowledged > fetched);
     };
     tokio::join!(reader, holder);
+}
+
+/// MS-SMB2 section 3.3.5.22.1: a level that cannot be kept ends the oplock, and whoever waited goes on.
+#[tokio::test]
+async fn an_acknowledgement_that_makes_no_sense_ends_the_oplock() {
+    for (had, level, want) in [
+        (oplock::BATCH, oplock::II, Ok(oplock::II)),
+        (oplock::BATCH, oplock::NONE, Ok(oplock::NONE)),
+        (oplock::BATCH, oplock::EXCLUSIVE, Ok(oplock::NONE)),
+        (oplock::EXCLUSIVE, oplock::EXCLUSIVE, Err(Status::INVALID_OPLOCK_PROTOCOL)),
+        (oplock::BATCH, oplock::BATCH, Err(Status::INVALID_OPLOCK_PROTOCOL)),
+        (oplock::BATCH, oplock::LEASE, Err(Status::INVALID_PARAMETER)),
+    ] {
+        let kit = Kit::new();
+        let (a, b) = (kit.client(), kit.machine(2, 0, Dialect::V311, RDMA));
+        let file = a.create("f", |r| r.oplock_level = had).await.unwrap().file;
+        let ack = oplock_break::Request::Oplock(oplock_break::Oplock { file, level }).emit();
+        let holder = async {
+            a.pushed().await;
+            let answer = a.ask(Command::OplockBreak, &ack).await;
+            answer.ok().map(|a| match oplock_break::Response::parse(&a.message).unwrap() {
+                oplock_break::Response::Oplock(o) => o.level,
+                other => panic!("{other:?}"),
+            })
+        };
+        let other = async {
+            let opened = b.create("f", |r| r.disposition = Disposition::Open as u32).await;
+            assert_eq!(opened.unwrap_err(), Status::PENDING);
+            b.pushed().await.status()
+        };
+        let (told, opened) = tokio::join!(holder, other);
+        assert_eq!(told, want, "{had} {level}");
+        assert_eq!(opened, Status::SUCCESS, "{had} {level}");
+        let again = a.ask(Command::OplockBreak, &ack).await.status();
+        assert_eq!(again, Status::INVALID_OPLOCK_PROTOCOL, "nothing breaks any more");
+    }
 }
 
 /// MS-SMB2 sections 3.3.5.9.7, 3.3.5.9.10 and 3.3.5.9.12.

@@ -192,6 +192,20 @@ async fn locks_of_a_client_that_is_not_back_yet_stand_in_the_way() {
 }
 
 /// MS-SMB2 section 3.3.5.9.10: the answer to a create was lost with the server.
+/// MS-SMB2 section 3.3.5.9: what is written on a share that is continuously available is durable when it is answered.
+#[tokio::test]
+async fn a_share_that_is_continuously_available_writes_through() {
+    let through = |kit: &Kit, file| {
+        kit.core.opens.get(file).unwrap().options & create::option::WRITE_THROUGH != 0
+    };
+    let world = World::new();
+    let file = world.machine(1).open("f").await;
+    assert!(through(&world.kit, file));
+    let kit = Kit::new();
+    let file = kit.client().open("f").await;
+    assert!(!through(&kit, file));
+}
+
 #[tokio::test]
 async fn a_create_that_is_sent_again_after_a_restart_finds_its_open() {
     let world = World::new();
