@@ -7,8 +7,8 @@ use std::str::FromStr;
 use crate::keys::{self, LIMITS, LOG, NFS, SHARE, SMB, TOP, USER};
 use crate::log::{LogFilter, LogFormat};
 use crate::settings::{
-    Admin, Cidr, Encryption, Identity, Portmap, Protocols, Rdma, RdmaCrc, Share, Signing, Source,
-    Squash, User, share_name, user_name,
+    Admin, Cidr, Domain, Encryption, Identity, Names, Portmap, Protocols, Rdma, RdmaCrc, Share,
+    Signing, Source, Squash, User, share_name, user_name,
 };
 use crate::suggest::nearest;
 use crate::tree::{Node, Value};
@@ -68,6 +68,8 @@ pub(crate) struct Draft {
     pub(crate) grace: Option<Set<Span>>,
     pub(crate) recall: Option<Set<Span>>,
     pub(crate) portmap: Option<Set<Portmap>>,
+    pub(crate) domain: Option<Set<Domain>>,
+    pub(crate) names: Option<Set<Names>>,
     pub(crate) memory: Option<Set<Size>>,
     pub(crate) connections: Option<Set<usize>>,
     pub(crate) client_connections: Option<Set<usize>>,
@@ -309,6 +311,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
         draft.admin_clients_said = true;
     }
     draft.drain = top.parse("drain", report);
+    draft.names = top.parse("names", report);
     if let Some(node) = top.get("log")
         && let Some(log) = Group::read(node, "`log`", &LOG, report)
     {
@@ -332,6 +335,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
         draft.lease = nfs.parse("lease", report);
         draft.grace = nfs.parse("grace", report);
         draft.portmap = nfs.parse("portmap", report);
+        draft.domain = nfs.parse("domain", report);
     }
     if let Some(node) = top.get("smb")
         && let Some(smb) = Group::read(node, "`smb`", &SMB, report)

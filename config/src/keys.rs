@@ -123,6 +123,12 @@ pub(crate) const TOP: Group = Group {
             "8s",
             "How long requests in work may take when the gateway is told to stop. `docker stop` kills after 10s.",
         ),
+        key(
+            "names",
+            "`host` or `own`",
+            "host",
+            "Whose users and groups have names, for NFSv4 and for SMB: those of `users` and of this host, or those of `users` alone.",
+        ),
         key("limits", "group", "", "What one client may have. See [limits](#limits)."),
         key("log", "group", "", "What is logged. See [log](#log)."),
         key("nfs", "group", "", "How NFS is served. See [nfs](#nfs)."),
@@ -245,6 +251,14 @@ pub(crate) const NFS: Group = Group {
             "How clients of NFS version 3 find MOUNT and the lock manager: they ask port 111 of the host. `register` tells the \
              host's rpcbind, if there is one; `own` answers there without rpcbind; with `off` clients name the ports \
              and mount with `nolock`.",
+        ),
+        key(
+            "domain",
+            "word, like `example.org`",
+            "",
+            "NFSv4: users and groups are shown and taken as `NAME@DOMAIN`, by the names in `users` and, with `names: host`, those \
+             of this host. Clients must have the same domain (`Domain` in idmapd.conf). Not said: as numbers, which are taken \
+             always.",
         ),
     ],
 };

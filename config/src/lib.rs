@@ -20,13 +20,14 @@ mod suggest;
 mod tests;
 mod tree;
 mod units;
+mod words;
 
 pub use fault::{Fault, Faults, Place};
 pub use log::{LogFilter, LogFormat};
 pub use options::{Options, ShareOption, UserOption};
 pub use rules::{load, state_of};
 pub use settings::{
-    Admin, Cidr, Encryption, Identity, Limits, Portmap, Protocols, Rdma, RdmaCrc, Settings, Share,
-    Signing, Smb, Source, Squash, User, user_name,
+    Admin, Cidr, Domain, Encryption, Identity, Limits, Names, Portmap, Protocols, Rdma, RdmaCrc,
+    Settings, Share, Signing, Smb, Source, Squash, User, user_name,
 };
 pub use units::{Port, Size, Span, Spin};

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::suggest::nearest;
+use crate::words::words;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// Crates of this workspace as their log lines name them.
@@ -85,25 +86,7 @@ pub enum LogFormat {
     Json,
 }
 
-impl FromStr for LogFormat {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "text" => Ok(Self::Text),
-            "json" => Ok(Self::Json),
-            _ => Err(format!("`{text}` is no form of a log; write `text` or `json`")),
-        }
-    }
-}
-
-impl fmt::Display for LogFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Text => "text",
-            Self::Json => "json",
-        })
-    }
-}
+words!(LogFormat, "is no form of a log", "text" => Text, "json" => Json);
 
 #[cfg(test)]
 mod tests {

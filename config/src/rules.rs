@@ -407,6 +407,8 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         grace,
         recall,
         portmap: settled(draft.portmap, Portmap::Register).value,
+        domain: draft.domain.map(|d| d.value),
+        names: settled(draft.names, default.names).value,
         memory: memory.value.0,
         connections,
         limits,

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::log::{LogFilter, LogFormat};
+use crate::words::words;
 
 /// Everything `serve` needs to know. Made by [`crate::load`], or by hand in tests and in `demo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +42,10 @@ pub struct Settings {
     pub recall: Duration,
     /// How clients of NFS version 3 find MOUNT and the lock manager.
     pub portmap: Portmap,
+    /// NFSv4: the domain in which users and groups have names; without it they are numbers.
+    pub domain: Option<Domain>,
+    /// Whose users and groups have names.
+    pub names: Names,
     /// Payload memory in bytes, for all connections together.
     pub memory: u64,
     /// Connections held at once; more are closed as they come.
@@ -76,6 +81,8 @@ impl Default for Settings {
             grace: Duration::from_secs(15),
             recall: Duration::from_secs(35),
             portmap: Portmap::Off,
+            domain: None,
+            names: Names::Host,
             memory: 256 << 20,
             connections: 2048,
             limits: Limits::default(),
@@ -205,25 +212,7 @@ pub enum Signing {
     Offered,
 }
 
-impl FromStr for Signing {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "required" => Ok(Self::Required),
-            "offered" => Ok(Self::Offered),
-            _ => Err(format!("`{text}` is no way to sign; write `required` or `offered`")),
-        }
-    }
-}
-
-impl fmt::Display for Signing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Required => "required",
-            Self::Offered => "offered",
-        })
-    }
-}
+words!(Signing, "is no way to sign", "required" => Required, "offered" => Offered);
 
 /// Whether SMB messages are encrypted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -237,29 +226,7 @@ pub enum Encryption {
     Required,
 }
 
-impl FromStr for Encryption {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "off" => Ok(Self::Off),
-            "offered" => Ok(Self::Offered),
-            "required" => Ok(Self::Required),
-            _ => {
-                Err(format!("`{text}` is no way to encrypt; write `off`, `offered` or `required`"))
-            }
-        }
-    }
-}
-
-impl fmt::Display for Encryption {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Off => "off",
-            Self::Offered => "offered",
-            Self::Required => "required",
-        })
-    }
-}
+words!(Encryption, "is no way to encrypt", "off" => Off, "offered" => Offered, "required" => Required);
 
 /// An SMB user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -347,29 +314,7 @@ impl Protocols {
     }
 }
 
-impl FromStr for Protocols {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "nfs" => Ok(Self::Nfs),
-            "smb" => Ok(Self::Smb),
-            "both" => Ok(Self::Both),
-            _ => Err(format!(
-                "`{text}` says not by what a share is served; write `nfs`, `smb` or `both`"
-            )),
-        }
-    }
-}
-
-impl fmt::Display for Protocols {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Nfs => "nfs",
-            Self::Smb => "smb",
-            Self::Both => "both",
-        })
-    }
-}
+words!(Protocols, "says not by what a share is served", "nfs" => Nfs, "smb" => Smb, "both" => Both);
 
 /// Which users a share maps to the anonymous one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -383,27 +328,42 @@ pub enum Squash {
     All,
 }
 
-impl FromStr for Squash {
+words!(Squash, "is no way to squash users", "root" => Root, "all" => All, "none" => None);
+
+/// The domain of NFSv4 names, as in `alice@example.org` (RFC 8881 section 5.9).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Domain(pub String);
+
+impl FromStr for Domain {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "none" => Ok(Self::None),
-            "root" => Ok(Self::Root),
-            "all" => Ok(Self::All),
-            _ => Err(format!("`{text}` is no way to squash users; write `root`, `all` or `none`")),
+        let good = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
+        if text.is_empty() || text.len() > 128 || !text.chars().all(good) {
+            return Err(format!(
+                "`{}` is not a domain; write at most 128 letters, digits, `.`, `-` and `_`, like `example.org`",
+                text.escape_debug()
+            ));
         }
+        Ok(Self(text.to_owned()))
     }
 }
 
-impl fmt::Display for Squash {
+impl fmt::Display for Domain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::None => "none",
-            Self::Root => "root",
-            Self::All => "all",
-        })
+        f.write_str(&self.0)
     }
 }
+
+/// Whose users and groups have names, beside the users of the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Names {
+    /// This host's.
+    Host,
+    /// Nobody else's.
+    Own,
+}
+
+words!(Names, "is not whose names count", "host" => Host, "own" => Own);
 
 /// How clients of NFS version 3 find MOUNT and the lock manager: they ask port 111 of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -416,29 +376,7 @@ pub enum Portmap {
     Off,
 }
 
-impl FromStr for Portmap {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "register" => Ok(Self::Register),
-            "own" => Ok(Self::Own),
-            "off" => Ok(Self::Off),
-            _ => Err(format!(
-                "`{text}` is no way to be found on port 111; write `register`, `own` or `off`"
-            )),
-        }
-    }
-}
-
-impl fmt::Display for Portmap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Register => "register",
-            Self::Own => "own",
-            Self::Off => "off",
-        })
-    }
-}
+words!(Portmap, "is no way to be found on port 111", "register" => Register, "own" => Own, "off" => Off);
 
 /// Which RDMA provider is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -454,31 +392,7 @@ pub enum Rdma {
     Off,
 }
 
-impl FromStr for Rdma {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "iwarp" => Ok(Self::Iwarp),
-            "verbs" => Ok(Self::Verbs),
-            "off" => Ok(Self::Off),
-            _ => Err(format!(
-                "`{text}` is no RDMA provider; write `auto`, `iwarp`, `verbs` or `off`"
-            )),
-        }
-    }
-}
-
-impl fmt::Display for Rdma {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::Iwarp => "iwarp",
-            Self::Verbs => "verbs",
-            Self::Off => "off",
-        })
-    }
-}
+words!(Rdma, "is no RDMA provider", "auto" => Auto, "iwarp" => Iwarp, "verbs" => Verbs, "off" => Off);
 
 /// When an iWARP connection carries a CRC32C in every frame (RFC 5044 section 7.1). TCP's own checksum is always there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -490,25 +404,7 @@ pub enum RdmaCrc {
     Always,
 }
 
-impl FromStr for RdmaCrc {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "asked" => Ok(Self::Asked),
-            "always" => Ok(Self::Always),
-            _ => Err(format!("`{text}` does not say when; write `asked` or `always`")),
-        }
-    }
-}
-
-impl fmt::Display for RdmaCrc {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Asked => "asked",
-            Self::Always => "always",
-        })
-    }
-}
+words!(RdmaCrc, "does not say when", "asked" => Asked, "always" => Always);
 
 /// Where health, metrics and status are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

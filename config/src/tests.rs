@@ -93,6 +93,7 @@ limits: {client_connections: 32, client_memory: 24MiB, client_opens: 1000, intro
 admin: 127.0.0.1:9000
 admin_clients: [192.0.2.0/24, '2001:db8::/32']
 drain: 20s
+names: own
 log: {level: 'warn,nfsrdma=debug', format: json}
 nfs:
   port: 12049
@@ -100,6 +101,7 @@ nfs:
   lease: 30s
   grace: 45s
   portmap: own
+  domain: example.org
 smb:
   port: 1445
   direct_port: 0
@@ -162,6 +164,8 @@ users:
             grace: Duration::from_secs(45),
             recall: Duration::from_secs(20),
             portmap: Portmap::Own,
+            domain: Some("example.org".parse().unwrap()),
+            names: crate::Names::Own,
             memory: 1 << 30,
             connections: 64,
             limits: limits(32, 24, 1000, 20),
@@ -272,7 +276,7 @@ error: gw.yaml:2:6: `nfs` is a group of keys, but here is a list
   |
 2 | nfs: [2049]
   |      ^
-  = the keys are `port`, `rdma_port`, `lease`, `grace`, `portmap`
+  = the keys are `port`, `rdma_port`, `lease`, `grace`, `portmap`, `domain`
 error: gw.yaml:3:7: here belongs a single value, but here is a group of keys
   |
 3 | rdma: {a: b}
@@ -285,7 +289,8 @@ fn wrong_values() {
     let text = "\
 shares:
   - {name: d, memory: true, squash: me, read_only: maybe, clients: [10.1.2.3/8]}
-nfs: {port: 65536, lease: 30}
+nfs: {port: 65536, lease: 30, domain: a@b}
+names: all
 memory: 64MB
 connections: many
 bind: localhost
@@ -301,6 +306,8 @@ rdma: roce
             "`10.1.2.3/8` names a host inside a range; write `10.0.0.0/8`",
             "`65536` is not a port; write a number from 1 to 65535, or 0 for any free one",
             "`30` is not a span of time; write a number with ms, s, m or h, like `30s`",
+            "`a@b` is not a domain; write at most 128 letters, digits, `.`, `-` and `_`, like `example.org`",
+            "`all` is not whose names count; write `host` or `own`",
             "`64MB` is not a size; write a number with KiB, MiB or GiB, like `256MiB`",
             "`many` is not a whole number",
             "`localhost` is not an address of this host; write one like `192.0.2.1`",

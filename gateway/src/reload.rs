@@ -145,6 +145,8 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
         nfs_port: _,
         nfs_rdma_port: _,
         portmap,
+        domain,
+        names,
         smb,
         users: _,
         state,
@@ -195,6 +197,11 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
     fix("nfs.lease", config::Span(old.lease).to_string(), config::Span(*lease).to_string());
     fix("recall", config::Span(old.recall).to_string(), config::Span(*recall).to_string());
     fix("rdma_spin", config::Spin(old.rdma_spin).to_string(), config::Spin(*rdma_spin).to_string());
+    let domain_of = |domain: &Option<config::Domain>| {
+        domain.as_ref().map_or("none".to_owned(), |d| format!("`{d}`"))
+    };
+    fix("nfs.domain", domain_of(&old.domain), domain_of(domain));
+    fix("names", old.names.to_string(), names.to_string());
     fix("nfs.portmap", old.portmap.to_string(), portmap.to_string());
     fix("admin", old.admin.to_string(), admin.to_string());
     let ranges = |list: &[config::Cidr]| match list {

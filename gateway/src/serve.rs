@@ -188,8 +188,8 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
     let namespace = Arc::new(Namespace::kept_by(Vec::new(), Keeper::with_recall(settings.recall)));
     namespace.set_shares(shares.shares());
     tokio::spawn(sweep(shares.shares().to_vec()));
-    let nfs = nfs_server(&settings, &run, namespace.clone())?;
     let book = Arc::new(Book::open(&settings, run.folder.as_deref())?);
+    let nfs = nfs_server(&settings, &run, namespace.clone(), book.clone())?;
     let smb = smb::server(&settings, &run, namespace.clone(), book.clone());
     // Before anybody can take what they hold.
     let handles = smb.restore().await.map_err(|e| e.to_string())?;
@@ -266,6 +266,7 @@ fn nfs_server(
     settings: &Settings,
     run: &Run,
     namespace: Arc<Namespace>,
+    book: Arc<Book>,
 ) -> Result<Arc<Server>, String> {
     let core = Core::new(namespace, Handles::new(run.handle_key), run.boot, Clock::real());
     core.neighbours.set(networks::attached());
@@ -273,6 +274,7 @@ fn nfs_server(
         lease: settings.lease,
         grace: settings.grace,
         store: run.store.clone(),
+        domain: settings.domain.as_ref().map(|d| Arc::new(v4::Domain::new(&d.0, book))),
         ..v4::Options::default()
     };
     Server::with_v4(core, run.replay_key, v4)

@@ -13,12 +13,12 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use config::{Identity, Settings, User};
+use config::{Identity, Names, Settings, User};
 use smbd_core::auth::NtHash;
 use smbd_core::users::database::{Database, key};
 use smbd_core::users::{Account, Users, rid_of_uid};
 use vfs::Cred;
-use vfs::accounts;
+use vfs::accounts::{self, Directory};
 use zeroize::Zeroizing;
 
 /// Bytes of the database and of a password file at most.
@@ -192,6 +192,8 @@ pub struct Book {
     configured: Mutex<Vec<User>>,
     database: Option<PathBuf>,
     seen: Mutex<Stamp>,
+    /// Whose names are known beside theirs.
+    others: &'static dyn Directory,
 }
 
 impl Book {
@@ -204,6 +206,10 @@ impl Book {
             configured: Mutex::default(),
             database,
             seen: Mutex::new(seen),
+            others: match settings.names {
+                Names::Host => &accounts::Host,
+                Names::Own => &accounts::Nobody,
+            },
         };
         book.set(book.next(&settings.users)?);
         Ok(book)
@@ -304,6 +310,29 @@ impl Users for Book {
     fn guest(&self) -> Cred {
         Cred { uid: NOBODY, gid: NOBODY, groups: Arc::new([]) }
     }
+
+    fn others(&self) -> &dyn Directory {
+        self.others
+    }
+}
+
+/// Accounts stand before others of their name.
+impl Directory for Book {
+    fn uid(&self, name: &str) -> Option<u32> {
+        self.find(name).map(|a| a.cred.uid).or_else(|| self.others.uid(name))
+    }
+
+    fn gid(&self, name: &str) -> Option<u32> {
+        self.others.gid(name)
+    }
+
+    fn user(&self, uid: u32) -> Option<String> {
+        self.by_uid(uid).map(|a| a.name).or_else(|| self.others.user(uid))
+    }
+
+    fn group(&self, gid: u32) -> Option<String> {
+        self.others.group(gid)
+    }
 }
 
 #[cfg(test)]
@@ -369,6 +398,21 @@ mod tests {
         assert!(why.contains("headgate user add carol"), "{why}");
         fs::write(&file, "\nsecret\n").unwrap();
         assert!(read_password(&file).unwrap_err().contains("empty"));
+    }
+
+    #[test]
+    fn accounts_have_their_names_before_others() {
+        let dir = tempfile::tempdir().unwrap();
+        change_database(dir.path(), |d| Ok(d.put(entry("Root", "one")))).unwrap();
+        let open = |names| {
+            let settings = Settings { names, ..Settings::default() };
+            Book::open(&settings, Some(dir.path())).unwrap()
+        };
+        let host = open(Names::Host);
+        assert_eq!((host.uid("root"), host.user(7)), (Some(7), Some("Root".into())));
+        assert_eq!((host.user(0), host.gid("root")), (Some("root".into()), Some(0)));
+        let own = open(Names::Own);
+        assert_eq!((own.uid("root"), own.user(0), own.gid("root")), (Some(7), None, None));
     }
 
     #[test]

@@ -1,10 +1,12 @@
-//! Users of the host, asked of its name service.
+//! Users and groups of the host, asked of its name service, which may have to ask a directory server: all of it may wait.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
+
+use libc::{c_char, c_int, group, passwd};
 
 use crate::Cred;
 
@@ -13,95 +15,102 @@ const ENTRY_MAX: usize = 1 << 20;
 /// Groups of one user at most.
 const GROUPS_MAX: usize = 65_536;
 
-/// Who the host's user of this name is, with all groups; `None` when there is none, or the name service does not answer. May
-/// wait for a directory server.
-pub fn by_name(name: &str) -> Option<Cred> {
-    let name = CString::new(name).ok()?;
-    let mut space = vec![0 as libc::c_char; 4096];
-    loop {
-        let mut entry = MaybeUninit::<libc::passwd>::uninit();
-        let mut found: *mut libc::passwd = ptr::null_mut();
-        // SAFETY: all pointers are valid for the call; `space` has the length that is told.
-        let rc = unsafe {
-            libc::getpwnam_r(
-                name.as_ptr(),
-                entry.as_mut_ptr(),
-                space.as_mut_ptr(),
-                space.len(),
-                &raw mut found,
-            )
-        };
-        if rc == libc::ERANGE && space.len() < ENTRY_MAX {
-            space.resize(space.len() * 4, 0);
-            continue;
-        }
-        if rc != 0 || found.is_null() {
-            return None;
-        }
-        // SAFETY: a result that is not null points to the entry, which the call has filled.
-        let (uid, gid) = unsafe { ((*found).pw_uid, (*found).pw_gid) };
-        return Some(Cred { uid, gid, groups: groups(&name, gid) });
+/// Who knows the names of users and groups, so that every protocol shows and takes the same. May wait.
+pub trait Directory: Send + Sync + 'static {
+    /// The user of this name.
+    fn uid(&self, name: &str) -> Option<u32>;
+    /// The group of this name.
+    fn gid(&self, name: &str) -> Option<u32>;
+    /// The name of a user.
+    fn user(&self, uid: u32) -> Option<String>;
+    /// The name of a group.
+    fn group(&self, gid: u32) -> Option<String>;
+}
+
+/// Knows no name at all.
+#[derive(Clone, Copy, Debug)]
+pub struct Nobody;
+
+impl Directory for Nobody {
+    fn uid(&self, _: &str) -> Option<u32> {
+        None
+    }
+    fn gid(&self, _: &str) -> Option<u32> {
+        None
+    }
+    fn user(&self, _: u32) -> Option<String> {
+        None
+    }
+    fn group(&self, _: u32) -> Option<String> {
+        None
     }
 }
 
-/// The host's name of a user. May wait for a directory server.
-pub fn name_of_uid(uid: u32) -> Option<String> {
-    named(|space| {
-        let mut entry = MaybeUninit::<libc::passwd>::uninit();
-        let mut found: *mut libc::passwd = ptr::null_mut();
-        // SAFETY: all pointers are valid for the call; `space` has the length that is told.
-        let rc = unsafe {
-            libc::getpwuid_r(
-                uid,
-                entry.as_mut_ptr(),
-                space.as_mut_ptr(),
-                space.len(),
-                &raw mut found,
-            )
-        };
-        // SAFETY: a result that is not null points to the entry, which the call has filled.
-        let name = (!found.is_null()).then(|| unsafe { (*found).pw_name.cast_const() });
-        (rc, name)
-    })
+/// The host's users and groups.
+#[derive(Clone, Copy, Debug)]
+pub struct Host;
+
+impl Directory for Host {
+    fn uid(&self, name: &str) -> Option<u32> {
+        user_named(name, |user| user.pw_uid)
+    }
+
+    fn gid(&self, name: &str) -> Option<u32> {
+        let name = CString::new(name).ok()?;
+        // SAFETY: `entry` gives pointers that are valid for the call, and the length of the space; the name ends with zero.
+        let ask = |e, s, n, f| unsafe { libc::getgrnam_r(name.as_ptr(), e, s, n, f) };
+        entry(ask, |group: &group| Some(group.gr_gid))
+    }
+
+    fn user(&self, uid: u32) -> Option<String> {
+        // SAFETY: `entry` gives pointers that are valid for the call, and the length of the space.
+        let ask = |e, s, n, f| unsafe { libc::getpwuid_r(uid, e, s, n, f) };
+        entry(ask, |user: &passwd| text(user.pw_name))
+    }
+
+    fn group(&self, gid: u32) -> Option<String> {
+        // SAFETY: `entry` gives pointers that are valid for the call, and the length of the space.
+        let ask = |e, s, n, f| unsafe { libc::getgrgid_r(gid, e, s, n, f) };
+        entry(ask, |group: &group| text(group.gr_name))
+    }
 }
 
-/// The host's name of a group. May wait for a directory server.
-pub fn name_of_gid(gid: u32) -> Option<String> {
-    named(|space| {
-        let mut entry = MaybeUninit::<libc::group>::uninit();
-        let mut found: *mut libc::group = ptr::null_mut();
-        // SAFETY: all pointers are valid for the call; `space` has the length that is told.
-        let rc = unsafe {
-            libc::getgrgid_r(
-                gid,
-                entry.as_mut_ptr(),
-                space.as_mut_ptr(),
-                space.len(),
-                &raw mut found,
-            )
-        };
-        // SAFETY: a result that is not null points to the entry, which the call has filled.
-        let name = (!found.is_null()).then(|| unsafe { (*found).gr_name.cast_const() });
-        (rc, name)
-    })
+/// Who the host's user of this name is, with all groups; `None` when there is none, or the name service does not answer.
+pub fn by_name(name: &str) -> Option<Cred> {
+    let (uid, gid) = user_named(name, |user| (user.pw_uid, user.pw_gid))?;
+    Some(Cred { uid, gid, groups: groups(&CString::new(name).ok()?, gid) })
 }
 
-/// Asks with more and more space. The name that `ask` gives lies in the space, or is null.
-fn named(
-    ask: impl Fn(&mut [libc::c_char]) -> (libc::c_int, Option<*const libc::c_char>),
-) -> Option<String> {
-    let mut space = vec![0 as libc::c_char; 4096];
+fn user_named<T>(name: &str, take: impl Fn(&passwd) -> T) -> Option<T> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: `entry` gives pointers that are valid for the call, and the length of the space; the name ends with zero.
+    let ask = |e, s, n, f| unsafe { libc::getpwnam_r(name.as_ptr(), e, s, n, f) };
+    entry(ask, |user: &passwd| Some(take(user)))
+}
+
+/// Asks with more and more space, and takes out of the entry what is wanted while it lives.
+fn entry<E, T>(
+    ask: impl Fn(*mut E, *mut c_char, usize, *mut *mut E) -> c_int,
+    take: impl Fn(&E) -> Option<T>,
+) -> Option<T> {
+    let mut space = vec![0 as c_char; 4096];
     loop {
-        match ask(&mut space) {
-            (libc::ERANGE, _) if space.len() < ENTRY_MAX => space.resize(space.len() * 4, 0),
-            (0, Some(name)) if !name.is_null() => {
-                // SAFETY: the name service ends its names with zero, inside the space, which lives until the end.
-                let name = unsafe { CStr::from_ptr(name) };
-                return name.to_str().ok().map(str::to_owned);
-            }
+        let mut entry = MaybeUninit::<E>::uninit();
+        let mut found: *mut E = ptr::null_mut();
+        match ask(entry.as_mut_ptr(), space.as_mut_ptr(), space.len(), &raw mut found) {
+            libc::ERANGE if space.len() < ENTRY_MAX => space.resize(space.len() * 4, 0),
+            // SAFETY: a result that is not null points to the entry, which the call has filled and which lives until the end.
+            0 if !found.is_null() => return take(unsafe { &*found }),
             _ => return None,
         }
     }
+}
+
+/// A name in an entry that lives.
+fn text(name: *const c_char) -> Option<String> {
+    // SAFETY: the name service ends its names with zero, inside the space of the entry.
+    let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })?;
+    name.to_str().ok().map(str::to_owned)
 }
 
 fn groups(name: &CStr, gid: libc::gid_t) -> Arc<[u32]> {
@@ -133,8 +142,10 @@ mod tests {
         assert!(!root.groups.contains(&0), "the primary group is not listed again");
         assert!(by_name("nobody-has-this-name").is_none());
         assert!(by_name("nul\0inside").is_none());
-        assert_eq!(name_of_uid(0).as_deref(), Some("root"));
-        assert_eq!(name_of_gid(0).as_deref(), Some("root"));
-        assert_eq!(name_of_uid(u32::MAX - 7), None);
+        assert_eq!((Host.uid("root"), Host.gid("root")), (Some(0), Some(0)));
+        assert_eq!((Host.user(0), Host.group(0)), (Some("root".into()), Some("root".into())));
+        let nobody = "nobody-has-this-name";
+        assert_eq!((Host.uid(nobody), Host.gid(nobody)), (None, None));
+        assert_eq!((Host.user(u32::MAX - 7), Host.group(u32::MAX - 7)), (None, None));
     }
 }

@@ -19,6 +19,7 @@ use recovery::Store;
 use state::{ClientId, Grace, Lease, Millis, Standing, Terms};
 
 use super::limits;
+use super::names::Domain;
 use super::opens::{Held, StatesMax};
 use super::recovery::Recovery;
 use super::session::{Session, SessionId};
@@ -41,6 +42,8 @@ pub struct Options {
     pub store: Option<Store>,
     /// Give read delegations.
     pub delegations: bool,
+    /// Where users and groups have names; without it they are numbers.
+    pub domain: Option<Arc<Domain>>,
 }
 
 impl Default for Options {
@@ -51,6 +54,7 @@ impl Default for Options {
             courtesy: Duration::from_secs(24 * 60 * 60),
             store: None,
             delegations: true,
+            domain: None,
         }
     }
 }

@@ -8,6 +8,7 @@
 //!
 //! *Errors.* [`crate::xdr::XdrError`] only for a COMPOUND whose tag, minor version or count cannot be read.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -18,7 +19,9 @@ use state::Who;
 use vfs::namespace::{Door, Share};
 use vfs::{Cred, DirChange, Kind, NodeRef};
 
+use super::attrs::{Bitmap, Purpose, ToSet};
 use super::client::Client;
+use super::names::{self, Id, Late, Names, People};
 use super::session::SlotUse;
 use super::status::Status;
 use super::wire::{MINOR_MAX, Stateid, op};
@@ -105,6 +108,41 @@ impl<'a> Compound<'a> {
         self.nfs.clients.counters.limited.fetch_add(1, Ordering::Relaxed);
         count::limited(limit, most, self.conn.info.peer);
         if self.minor == 0 { Status::Resource } else { Status::Delay }
+    }
+
+    /// The users and groups that are to be shown, by name where they have one.
+    pub(super) async fn people(&self, ids: impl FnOnce() -> BTreeSet<Id>) -> People {
+        let Some(domain) = &self.nfs.domain else { return People::default() };
+        let (people, done) = domain.people(ids(), self.call.now).await;
+        if let Err(late) = done {
+            self.late(late);
+        }
+        people
+    }
+
+    /// Attributes to set, with the names in them.
+    pub(super) async fn to_set(
+        &mut self,
+        supported: &Bitmap,
+        purpose: Purpose,
+    ) -> Result<ToSet, Status> {
+        let start = self.args.clone();
+        let mut names = Names::of(self.nfs.domain.as_deref());
+        let to_set = ToSet::decode(&mut self.args, supported, purpose, &mut names)?;
+        match names.learn(self.call.now).await {
+            Ok(false) => Ok(to_set),
+            Ok(true) => {
+                self.args = start;
+                ToSet::decode(&mut self.args, supported, purpose, &mut names)
+            }
+            Err(late) => Err(self.late(late)),
+        }
+    }
+
+    /// Whoever knows the names of users does not answer.
+    fn late(&self, _: Late) -> Status {
+        count::limited("name-service", names::PATIENCE_S, self.conn.info.peer);
+        Status::Delay
     }
 
     /// The node of the current file handle.

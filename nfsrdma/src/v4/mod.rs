@@ -22,6 +22,7 @@ mod dispatch;
 pub mod io_right;
 pub mod limits;
 mod locks;
+mod names;
 mod opens;
 mod ops;
 mod owner;
@@ -37,6 +38,7 @@ mod watch;
 pub mod wire;
 
 pub use client::{Callbacks, Clients, Options};
+pub use names::Domain;
 pub use status::Status;
 
 /// The version 4 server.
@@ -45,6 +47,8 @@ pub struct Nfs4 {
     pub core: Arc<Core>,
     /// The clients and what they hold.
     pub clients: Arc<Clients>,
+    /// Where users and groups have names; without it they are numbers.
+    domain: Option<Arc<Domain>>,
 }
 
 impl Nfs4 {
@@ -57,7 +61,8 @@ impl Nfs4 {
 
     /// Over these shares. An error when what survived the last run cannot be read.
     pub fn with(core: Arc<Core>, options: Options) -> std::io::Result<Self> {
-        Ok(Self { clients: Clients::new(core.clone(), options)?, core })
+        let domain = options.domain.clone();
+        Ok(Self { clients: Clients::new(core.clone(), options)?, core, domain })
     }
 
     /// One COMPOUND. `args` stands at the tag; `out` already holds the head of an accepted, successful RPC reply, and the

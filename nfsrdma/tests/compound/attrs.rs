@@ -1,9 +1,13 @@
 //! Attributes, exact to the byte where the specification fixes them.
 
+use std::sync::Arc;
+
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, attr, op};
+use nfsrdma::v4::{Domain, Options};
 use nfsrdma::xdr::Writer;
 use proptest::prelude::*;
+use vfs::accounts::Directory;
 
 use crate::kit::{Args, Kit, fattr};
 
@@ -214,4 +218,65 @@ proptest! {
             assert_eq!(r.status, Status::Same, "{have:?}");
         });
     }
+}
+
+/// One user and one group.
+struct Alice;
+
+impl Directory for Alice {
+    fn uid(&self, name: &str) -> Option<u32> {
+        (name == "alice").then_some(1000)
+    }
+    fn gid(&self, name: &str) -> Option<u32> {
+        (name == "staff").then_some(50)
+    }
+    fn user(&self, uid: u32) -> Option<String> {
+        (uid == 1000).then(|| "alice".into())
+    }
+    fn group(&self, gid: u32) -> Option<String> {
+        (gid == 50).then(|| "staff".into())
+    }
+}
+
+#[tokio::test]
+async fn with_a_domain_users_and_groups_have_names() {
+    let domain = Some(Arc::new(Domain::new("example.org", Arc::new(Alice))));
+    let kit = Kit::with(Options { domain, ..Options::default() });
+    let (_, file) = kit.with_file(b"f", b"hello").await;
+    let set = |owner: &'static [u8], group: &'static [u8], who: &'static [u8]| {
+        let (kit, file) = (&kit, &file);
+        async move {
+            let named = [attr::ACL, attr::OWNER, attr::OWNER_GROUP];
+            let values = |w: &mut Writer| {
+                w.count(1);
+                [0, 0, 1].into_iter().for_each(|n| w.u32(n));
+                [who, owner, group].into_iter().for_each(|name| w.opaque(name));
+            };
+            kit.run(|c| setattr(c.putfh(file), &named, values)).await
+        }
+    };
+    set(b"alice@example.org", b"staff@example.org", b"alice@example.org")
+        .await
+        .ok(&[op::PUTFH])
+        .expect(op::SETATTR, Status::Ok);
+    let shown = || async {
+        let mut r =
+            kit.run(|c| c.putfh(&file).getattr(&[attr::ACL, attr::OWNER, attr::OWNER_GROUP])).await;
+        r.ok(&[op::PUTFH]).expect(op::GETATTR, Status::Ok);
+        (r.bitmap(), r.u32(), [r.u32(), r.u32(), r.u32(), r.u32()]);
+        [r.opaque(), r.opaque(), r.opaque()].map(|name| String::from_utf8(name).unwrap())
+    };
+    let (alice, staff) = ("alice@example.org", "staff@example.org");
+    assert_eq!(shown().await, [alice, alice, staff]);
+    for (owner, group, who) in [
+        (&b"bob@example.org"[..], &b"50"[..], &b"1000"[..]),
+        (b"1000", b"alice@example.org", b"1000"),
+        (b"1000", b"50", b"alice@elsewhere"),
+    ] {
+        let mut r = set(owner, group, who).await;
+        r.ok(&[op::PUTFH]).expect(op::SETATTR, Status::BadOwner);
+    }
+    assert_eq!(shown().await, [alice, alice, staff], "a name that nobody has changes nothing");
+    set(b"1001", b"50", b"7").await.ok(&[op::PUTFH]).expect(op::SETATTR, Status::Ok);
+    assert_eq!(shown().await, ["7", "1001", staff], "numbers always");
 }

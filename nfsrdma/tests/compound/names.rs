@@ -1,7 +1,7 @@
 //! Names: look-up, making, moving and removing them.
 
 use nfsrdma::v4::status::Status;
-use nfsrdma::v4::wire::{attr, op};
+use nfsrdma::v4::wire::{Stateid, attr, op};
 use nfsrdma::xdr::Writer;
 
 use crate::kit::{Args, Kit, fattr};
@@ -128,6 +128,17 @@ async fn the_target_of_a_link_comes_back_as_it_went() {
     r.expect(op::READLINK, Status::Ok);
     assert_eq!(r.opaque(), b"../else where/");
     assert_eq!(r.payloads, 1, "the transport may move it");
+    r.end(Status::Ok);
+    let set = |w: &mut Writer| {
+        Stateid::ANONYMOUS.encode(w);
+        fattr(w, &[attr::MODE, attr::OWNER_GROUP], |w| {
+            w.u32(0o700);
+            w.opaque(b"5");
+        });
+    };
+    let mut r = kit.run(|c| c.data().lookup(b"l").op(op::SETATTR, set)).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP, op::LOOKUP]).expect(op::SETATTR, Status::Ok);
+    assert_eq!(r.bitmap(), [attr::OWNER_GROUP], "a link has no mode");
     r.end(Status::Ok);
     let mut r = kit.run(|c| c.data().op(op::READLINK, |_| {})).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::READLINK, Status::Inval).end(Status::Inval);

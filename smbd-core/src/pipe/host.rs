@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use vfs::accounts::Directory;
+
 use super::Host;
 use crate::dtyp::Sid;
 use crate::server::Core;
@@ -41,12 +43,8 @@ impl Host for CoreHost {
         self.core.users.by_uid(uid).map(|a| a.name)
     }
 
-    fn host_user(&self, uid: u32) -> Option<String> {
-        vfs::accounts::name_of_uid(uid)
-    }
-
-    fn host_group(&self, gid: u32) -> Option<String> {
-        vfs::accounts::name_of_gid(gid)
+    fn others(&self) -> &dyn Directory {
+        self.core.users.others()
     }
 
     fn caller(&self) -> String {

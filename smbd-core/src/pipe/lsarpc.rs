@@ -366,13 +366,13 @@ fn name_of(host: &dyn Host, sid: &Sid) -> Option<Found> {
         return match host.account_of_uid(uid) {
             Some(name) => found(Use::User, name, &host.computer()),
             None => {
-                let name = host.host_user(uid).unwrap_or_else(|| uid.to_string());
+                let name = host.others().user(uid).unwrap_or_else(|| uid.to_string());
                 found(Use::User, name, UNIX_USER)
             }
         };
     }
     if let Some(gid) = sid.as_unix_group() {
-        let name = host.host_group(gid).unwrap_or_else(|| gid.to_string());
+        let name = host.others().group(gid).unwrap_or_else(|| gid.to_string());
         return found(Use::Group, name, UNIX_GROUP);
     }
     None
@@ -402,7 +402,15 @@ fn sid_of(host: &dyn Host, name: &str) -> Option<Found> {
             return name_of(host, &Sid::unix_group(n));
         }
     }
-    (0..WELL_KNOWN.len())
+    let of = |known: &str| domain.is_empty() || same(domain, known);
+    let known = (0..WELL_KNOWN.len())
         .filter_map(well_known)
-        .find(|f| same(&f.name, plain) && (domain.is_empty() || same(&f.domain.0, domain)))
+        .find(|f| same(&f.name, plain) && of(&f.domain.0));
+    if known.is_some() {
+        return known;
+    }
+    let user = || host.others().uid(plain).map(Sid::unix_user);
+    let group = || host.others().gid(plain).map(Sid::unix_group);
+    let other = of(UNIX_USER).then(user).flatten().or_else(|| of(UNIX_GROUP).then(group).flatten());
+    name_of(host, &other?)
 }

@@ -24,6 +24,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 pub(crate) use host::CoreHost;
+use vfs::accounts::Directory;
 
 use crate::dtyp::Sid;
 use crate::status::Status;
@@ -44,10 +45,8 @@ pub trait Host: Send + Sync {
     fn account(&self, name: &str) -> Option<(String, u32)>;
     /// The account that has this uid.
     fn account_of_uid(&self, uid: u32) -> Option<String>;
-    /// The host's name of a user. May wait.
-    fn host_user(&self, uid: u32) -> Option<String>;
-    /// The host's name of a group. May wait.
-    fn host_group(&self, gid: u32) -> Option<String>;
+    /// Users and groups that are no accounts. May wait.
+    fn others(&self) -> &dyn Directory;
     /// Name of the one who calls.
     fn caller(&self) -> String;
     /// Time of day and time since the start, in milliseconds.

@@ -24,11 +24,8 @@ impl Host for Fake {
     fn account_of_uid(&self, uid: u32) -> Option<String> {
         (uid == 1000).then(|| "Alice".into())
     }
-    fn host_user(&self, uid: u32) -> Option<String> {
-        (uid == 0).then(|| "root".into())
-    }
-    fn host_group(&self, _: u32) -> Option<String> {
-        None
+    fn others(&self) -> &dyn Directory {
+        self
     }
     fn caller(&self) -> String {
         "alice".into()
@@ -39,6 +36,21 @@ impl Host for Fake {
     }
     fn sessions(&self) -> u32 {
         2
+    }
+}
+
+impl Directory for Fake {
+    fn uid(&self, name: &str) -> Option<u32> {
+        (name == "root").then_some(0)
+    }
+    fn gid(&self, name: &str) -> Option<u32> {
+        ["staff", "Users"].contains(&name).then_some(50)
+    }
+    fn user(&self, uid: u32) -> Option<String> {
+        (uid == 0).then(|| "root".into())
+    }
+    fn group(&self, gid: u32) -> Option<String> {
+        (gid == 50).then(|| "staff".into())
     }
 }
 
@@ -235,6 +247,18 @@ fn names_have_identifiers_that_files_know() {
         assert!(found.windows(sid.len()).any(|w| w == sid), "{name}");
         assert_eq!(words(&found[found.len() - 8..]), [1, 0]);
     }
+    // Users and groups of the host, under the names that are shown for them; BUILTIN\Users is known before the host's.
+    for (name, who) in [
+        ("root", Sid::unix_user(0)),
+        ("Unix User\\root", Sid::unix_user(0)),
+        ("staff", Sid::unix_group(50)),
+        ("Unix Group\\Users", Sid::unix_group(50)),
+        ("Users", Sid::new(5, &[32, 545]).unwrap()),
+    ] {
+        let (found, sid) = (ask(name), who.emit());
+        assert!(found.windows(sid.len()).any(|w| w == sid), "{name}");
+    }
+    assert_eq!(words(&ask("Unix Group\\root"))[..3][1..], [0, 0]);
     assert_eq!(words(&ask("OTHER\\alice"))[..3][1..], [0, 0]);
     let found = ask("mallory");
     assert_eq!(words(&found[found.len() - 8..]), [0, Status::NONE_MAPPED.0]);

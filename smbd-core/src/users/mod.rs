@@ -4,6 +4,7 @@ pub mod database;
 pub mod guesses;
 
 use vfs::Cred;
+use vfs::accounts::{Directory, Host};
 use zeroize::Zeroizing;
 
 use crate::auth::{NtHash, Secrets};
@@ -39,6 +40,11 @@ pub trait Users: Send + Sync + 'static {
 
     /// Who guests and anonymous users are to the file system.
     fn guest(&self) -> Cred;
+
+    /// Whose names are known beside those of accounts.
+    fn others(&self) -> &dyn Directory {
+        &Host
+    }
 }
 
 impl Secrets for dyn Users {

@@ -1,15 +1,16 @@
 //! Access control lists on the wire: the attributes `acl` and `dacl` (RFC 8881 sections 6.2.1 and 6.2.2).
 //!
 //! *Operation.* Types and rights have the numbers of [`vfs::acl`]; flags differ in where they say "inherited" and "group". A user
-//! or group is shown as its number, as owners are; what has no number here is shown as its identifier of Windows. Only entries
+//! or group is shown as owners are; what has no number here is shown as its identifier of Windows. Only entries
 //! that allow or deny are shown and taken (`aclsupport`): what a Windows client audits is kept beside them.
 //!
-//! *Errors.* ATTRNOTSUPP for entries that audit or alarm and for rights that there are not, BADOWNER for names that are no numbers.
+//! *Errors.* ATTRNOTSUPP for entries that audit or alarm and for rights that there are not, BADOWNER for names that
+//! nobody has.
 
 use vfs::acl::{Ace, Acl, Sid, Who, control, flag, kind, mask};
 
-use super::set::principal;
 use crate::v4::limits::{ACES_MAX, OWNER_MAX};
+use crate::v4::names::{Id, Names, People};
 use crate::v4::status::Status;
 use crate::xdr::{Reader, Writer};
 
@@ -44,7 +45,7 @@ fn name_of(sid: &Sid) -> String {
 }
 
 /// `fattr4_acl`.
-pub(super) fn encode(acl: &Acl, out: &mut Writer) {
+pub(super) fn encode(acl: &Acl, people: &People, out: &mut Writer) {
     let all = [Ace::allow(Who::Everyone, mask::FILE_ALL, 0)];
     let entries = acl.entries.as_deref().unwrap_or(&all);
     let shown = entries
@@ -53,47 +54,51 @@ pub(super) fn encode(acl: &Acl, out: &mut Writer) {
     out.count(shown.clone().count());
     for ace in shown {
         if let Ace::Simple { kind, flags, mask: m, who } = ace {
-            put(*kind, *flags, mask::map_generic(*m), who, out);
+            put((*kind, *flags, mask::map_generic(*m)), who, people, out);
         }
     }
 }
 
-fn put(kind: u8, flags: u8, mask: u32, who: &Who, out: &mut Writer) {
+fn put((kind, flags, mask): (u8, u8, u32), who: &Who, people: &People, out: &mut Writer) {
     let mut bits = u32::from(flags & flag::PASSING_ON);
     if flags & flag::INHERITED != 0 {
         bits |= INHERITED_ACE;
     }
-    let name = match who {
-        Who::Owner => "OWNER@".to_owned(),
-        Who::Group => "GROUP@".to_owned(),
-        Who::Everyone => "EVERYONE@".to_owned(),
-        Who::User(uid) => uid.to_string(),
+    let inherit_only = u32::from(flag::INHERIT_ONLY);
+    let (id, name) = match who {
+        Who::Owner => (None, "OWNER@".to_owned()),
+        Who::Group => (None, "GROUP@".to_owned()),
+        Who::Everyone => (None, "EVERYONE@".to_owned()),
+        Who::User(uid) => (Some(Id::User(*uid)), String::new()),
         Who::Members(gid) => {
             bits |= IDENTIFIER_GROUP;
-            gid.to_string()
+            (Some(Id::Group(*gid)), String::new())
         }
         // They mean nobody here, and whoever makes something further down.
         Who::Sid(sid) if *sid == Sid::creator_owner() => {
-            bits |= u32::from(flag::INHERIT_ONLY);
-            "OWNER@".to_owned()
+            bits |= inherit_only;
+            (None, "OWNER@".to_owned())
         }
         Who::Sid(sid) if *sid == Sid::creator_group() => {
-            bits |= u32::from(flag::INHERIT_ONLY);
-            "GROUP@".to_owned()
+            bits |= inherit_only;
+            (None, "GROUP@".to_owned())
         }
-        Who::Sid(sid) => name_of(sid),
+        Who::Sid(sid) => (None, name_of(sid)),
     };
     out.u32(u32::from(kind));
     out.u32(bits);
     out.u32(mask & mask::FILE_ALL);
-    out.opaque(name.as_bytes());
+    match id {
+        Some(id) => people.put(id, out),
+        None => out.opaque(name.as_bytes()),
+    }
 }
 
 /// `fattr4_dacl`.
-pub(super) fn encode_dacl(acl: &Acl, out: &mut Writer) {
+pub(super) fn encode_dacl(acl: &Acl, people: &People, out: &mut Writer) {
     let bit = |ours: u16, theirs: u32| if acl.has(ours) { theirs } else { 0 };
     out.u32(FLAGS.iter().fold(0, |all, (ours, theirs)| all | bit(*ours, *theirs)));
-    encode(acl, out);
+    encode(acl, people, out);
 }
 
 /// `aclflag4`: how Windows says it, and its bit.
@@ -101,20 +106,20 @@ const FLAGS: [(u16, u32); 3] =
     [(control::DACL_AUTO_INHERITED, 1), (control::DACL_PROTECTED, 2), (control::DACL_DEFAULTED, 4)];
 
 /// Reads `fattr4_acl`.
-pub(super) fn decode(r: &mut Reader<'_>) -> Result<Acl, Status> {
+pub(super) fn decode(r: &mut Reader<'_>, names: &mut Names<'_>) -> Result<Acl, Status> {
     let count = r.count(ACES_MAX)?;
-    let entries = (0..count).map(|_| ace(r)).collect::<Result<_, _>>()?;
+    let entries = (0..count).map(|_| ace(r, names)).collect::<Result<_, _>>()?;
     Ok(Acl::new(entries))
 }
 
 /// Reads `fattr4_dacl`.
-pub(super) fn decode_dacl(r: &mut Reader<'_>) -> Result<Acl, Status> {
+pub(super) fn decode_dacl(r: &mut Reader<'_>, names: &mut Names<'_>) -> Result<Acl, Status> {
     let bits = r.u32()?;
     let known = FLAGS.iter().fold(0, |all, (_, theirs)| all | theirs);
     if bits & !known != 0 {
         return Err(Status::Inval);
     }
-    let mut acl = decode(r)?;
+    let mut acl = decode(r, names)?;
     for (ours, theirs) in FLAGS {
         if bits & theirs != 0 {
             acl.control |= ours;
@@ -123,7 +128,7 @@ pub(super) fn decode_dacl(r: &mut Reader<'_>) -> Result<Acl, Status> {
     Ok(acl)
 }
 
-fn ace(r: &mut Reader<'_>) -> Result<Ace, Status> {
+fn ace(r: &mut Reader<'_>, names: &mut Names<'_>) -> Result<Ace, Status> {
     let (kind, bits, mask) = (r.u32()?, r.u32()?, r.u32()?);
     let name = r.opaque(OWNER_MAX)?;
     let kind = match kind {
@@ -147,10 +152,10 @@ fn ace(r: &mut Reader<'_>) -> Result<Ace, Status> {
     if bits & INHERITED_ACE != 0 {
         flags |= flag::INHERITED;
     }
-    Ok(Ace::Simple { kind, flags, mask, who: who(name, bits & IDENTIFIER_GROUP != 0)? })
+    Ok(Ace::Simple { kind, flags, mask, who: who(name, bits & IDENTIFIER_GROUP != 0, names)? })
 }
 
-fn who(name: &[u8], is_group: bool) -> Result<Who, Status> {
+fn who(name: &[u8], is_group: bool, names: &mut Names<'_>) -> Result<Who, Status> {
     let text = std::str::from_utf8(name).map_err(|_| Status::Inval)?;
     match text {
         "OWNER@" => return Ok(Who::Owner),
@@ -161,8 +166,7 @@ fn who(name: &[u8], is_group: bool) -> Result<Who, Status> {
     if let Some(sid) = special(text).or_else(|| text.parse().ok()) {
         return Ok(Who::of_sid(sid));
     }
-    let number = principal(name)?;
-    Ok(if is_group { Who::Members(number) } else { Who::User(number) })
+    Ok(if is_group { Who::Members(names.group(name)?) } else { Who::User(names.user(name)?) })
 }
 
 #[cfg(test)]
@@ -173,12 +177,12 @@ mod tests {
 
     fn wire(acl: &Acl) -> Vec<u8> {
         let mut w = Writer::new();
-        encode_dacl(acl, &mut w);
+        encode_dacl(acl, &People::default(), &mut w);
         w.into_reply().head
     }
 
     fn read(bytes: Vec<u8>) -> Result<Acl, Status> {
-        decode_dacl(&mut Reader::new(&Buf::from(bytes), &[]))
+        decode_dacl(&mut Reader::new(&Buf::from(bytes), &[]), &mut Names::default())
     }
 
     fn one(kind: u32, bits: u32, mask: u32, name: &[u8]) -> Result<Acl, Status> {
@@ -186,7 +190,7 @@ mod tests {
         w.count(1);
         [kind, bits, mask].into_iter().for_each(|n| w.u32(n));
         w.opaque(name);
-        decode(&mut Reader::new(&Buf::from(w.into_reply().head), &[]))
+        decode(&mut Reader::new(&Buf::from(w.into_reply().head), &[]), &mut Names::default())
     }
 
     #[test]
@@ -217,7 +221,10 @@ mod tests {
         let mut many = Writer::new();
         many.count(ACES_MAX + 1);
         let many = Buf::from(many.into_reply().head);
-        assert_eq!(decode(&mut Reader::new(&many, &[])), Err(Status::BadXdr));
+        assert_eq!(
+            decode(&mut Reader::new(&many, &[]), &mut Names::default()),
+            Err(Status::BadXdr)
+        );
     }
 
     #[test]

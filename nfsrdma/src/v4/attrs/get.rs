@@ -1,5 +1,6 @@
 //! The values of attributes as clients ask for them (RFC 8881 section 5, RFC 7862 section 12, RFC 8275, RFC 8276, RFC 9754).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use vfs::acl::{Acl, Owner, mask};
@@ -9,6 +10,7 @@ use super::{Bitmap, acl};
 use crate::fh::Fh;
 use crate::v4::compound::{Compound, Located, Object};
 use crate::v4::limits::IO_MAX;
+use crate::v4::names::{Id, People};
 use crate::v4::pseudo;
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
@@ -165,6 +167,7 @@ pub struct Facts {
     attr: Attr,
     /// Where it was asked for.
     acl: Option<Arc<Acl>>,
+    people: People,
     /// `fsid4`.
     fsid: (u64, u64),
     mounted_on: u64,
@@ -204,6 +207,7 @@ impl Facts {
         let Object::Node(l) = object else {
             return Ok(Self {
                 fh,
+                people: people(cx, want, &attr, None).await,
                 attr,
                 acl: None,
                 fsid: pseudo::FSID,
@@ -226,10 +230,12 @@ impl Facts {
         } else {
             backend.statfs().await?
         };
+        let acl = list(l, want, &attr).await?;
         Ok(Self {
             fh,
+            people: people(cx, want, &attr, acl.as_deref()).await,
             attr,
-            acl: list(l, want, &attr).await?,
+            acl,
             fsid: pseudo::fsid_of(&l.share, attr.fsid),
             mounted_on,
             caps: backend.capabilities(),
@@ -246,6 +252,7 @@ impl Facts {
             fh: Fh::EMPTY,
             attr,
             acl: None,
+            people: People::default(),
             fsid: pseudo::FSID,
             mounted_on: fileid,
             caps: pseudo::CAPABILITIES,
@@ -291,8 +298,12 @@ impl Facts {
             }
             attr::LEASE_TIME => out.u32(self.lease_secs),
             attr::RDATTR_ERROR => out.u32(Status::Ok.to_u32()),
-            attr::ACL => acl::encode(self.acl.as_deref().unwrap_or(&Acl::default()), out),
-            attr::DACL => acl::encode_dacl(self.acl.as_deref().unwrap_or(&Acl::default()), out),
+            attr::ACL => {
+                acl::encode(self.acl.as_deref().unwrap_or(&Acl::default()), &self.people, out);
+            }
+            attr::DACL => {
+                acl::encode_dacl(self.acl.as_deref().unwrap_or(&Acl::default()), &self.people, out);
+            }
             attr::ACLSUPPORT => out.u32(if self.caps.xattr { acl::SUPPORT } else { 0 }),
             attr::CANSETTIME
             | attr::CASE_PRESERVING
@@ -310,8 +321,8 @@ impl Facts {
             attr::MAXREAD | attr::MAXWRITE => out.u64(IO_MAX as u64),
             attr::MODE => out.u32(a.mode),
             attr::NUMLINKS => out.u32(a.nlink),
-            attr::OWNER => owner(a.uid, out),
-            attr::OWNER_GROUP => owner(a.gid, out),
+            attr::OWNER => self.people.put(Id::User(a.uid), out),
+            attr::OWNER_GROUP => self.people.put(Id::Group(a.gid), out),
             attr::RAWDEV => {
                 out.u32(a.rdev.0);
                 out.u32(a.rdev.1);
@@ -355,6 +366,17 @@ async fn list(at: &Located, want: &Bitmap, attr: &Attr) -> Result<Option<Arc<Acl
     Ok(Some(at.node.acl_shown(attr).await?))
 }
 
+/// Whom the attributes name that are asked for.
+async fn people(cx: &Compound<'_>, want: &Bitmap, attr: &Attr, acl: Option<&Acl>) -> People {
+    let ids = || {
+        let mut ids: BTreeSet<Id> = acl.into_iter().flat_map(Id::all_of).collect();
+        ids.extend(want.has(attr::OWNER).then_some(Id::User(attr.uid)));
+        ids.extend(want.has(attr::OWNER_GROUP).then_some(Id::Group(attr.gid)));
+        ids
+    };
+    cx.people(ids).await
+}
+
 /// `open_arguments4` (RFC 9754 section 3): what OPEN takes, as sets of the numbers that its arguments have.
 fn open_arguments(out: &mut Writer) {
     // READ, WRITE, BOTH; deny NONE, READ, WRITE, BOTH.
@@ -386,41 +408,8 @@ pub(super) fn type_of(kind: Kind) -> u32 {
     }
 }
 
-/// A user or group as the string of its number (RFC 8881 section 5.9).
-fn owner(mut number: u32, out: &mut Writer) {
-    let mut digits = [0; 10];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        // Invariant: a digit.
-        #[allow(clippy::cast_possible_truncation)]
-        let digit = (number % 10) as u8;
-        digits[at] = b'0' + digit;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    out.opaque(&digits[at..]);
-}
-
 /// `nfstime4`.
 fn time(t: Time, out: &mut Writer) {
     out.i64(t.sec);
     out.u32(t.nsec);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn owners_are_decimal_numbers() {
-        for number in [0, 9, 10, 65534, u32::MAX] {
-            let (mut ours, mut expected) = (Writer::new(), Writer::new());
-            owner(number, &mut ours);
-            expected.opaque(number.to_string().as_bytes());
-            assert_eq!(ours.bytes(), expected.bytes());
-        }
-    }
 }

@@ -7,6 +7,7 @@ use vfs::{DelegatedTimes, SetAttr, SetTime, Time, VfsResult};
 use super::{Bitmap, acl};
 use crate::v4::compound::Located;
 use crate::v4::limits::{ATTR_VALUES_MAX, OWNER_MAX};
+use crate::v4::names::Names;
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
 use crate::xdr::Reader;
@@ -66,12 +67,13 @@ impl ToSet {
         Bitmap::of(&[attr::ACL, attr::DACL, attr::MODE, attr::MODE_SET_MASKED, attr::MODE_UMASK]);
 
     /// Decodes a `fattr4`; `supported` is what the volume has in this minor version.
-    /// ATTRNOTSUPP for attributes that there are not, INVAL for those that cannot be set, BADOWNER for owners that are no
-    /// numbers.
-    pub fn decode(
+    /// ATTRNOTSUPP for attributes that there are not, INVAL for those that cannot be set, BADOWNER for owners that
+    /// nobody is. Names that are not known yet are noted in `names`: then the values are to be read once more.
+    pub(in crate::v4) fn decode(
         r: &mut Reader<'_>,
         supported: &Bitmap,
         purpose: Purpose,
+        names: &mut Names<'_>,
     ) -> Result<Self, Status> {
         let named = Bitmap::decode(r)?;
         let length = r.count(ATTR_VALUES_MAX)?;
@@ -95,7 +97,7 @@ impl ToSet {
         let start = r.position();
         let mut all = Self { named, ..Self::default() };
         for number in named.iter() {
-            all.value(number, r)?;
+            all.value(number, r, names)?;
         }
         if r.position() - start != length {
             return Err(Status::BadXdr);
@@ -103,15 +105,20 @@ impl ToSet {
         Ok(all)
     }
 
-    fn value(&mut self, number: u32, r: &mut Reader<'_>) -> Result<(), Status> {
+    fn value(
+        &mut self,
+        number: u32,
+        r: &mut Reader<'_>,
+        names: &mut Names<'_>,
+    ) -> Result<(), Status> {
         let set = &mut self.set;
         match number {
             attr::SIZE => set.size = Some(r.u64()?),
-            attr::ACL => self.acl = Some(acl::decode(r)?),
-            attr::DACL => self.acl = Some(acl::decode_dacl(r)?),
+            attr::ACL => self.acl = Some(acl::decode(r, names)?),
+            attr::DACL => self.acl = Some(acl::decode_dacl(r, names)?),
             attr::MODE => set.mode = Some(mode(r.u32()?)?),
-            attr::OWNER => set.uid = Some(principal(r.opaque(OWNER_MAX)?)?),
-            attr::OWNER_GROUP => set.gid = Some(principal(r.opaque(OWNER_MAX)?)?),
+            attr::OWNER => set.uid = Some(names.user(r.opaque(OWNER_MAX)?)?),
+            attr::OWNER_GROUP => set.gid = Some(names.group(r.opaque(OWNER_MAX)?)?),
             attr::TIME_ACCESS_SET => set.atime = Some(set_time(r)?),
             attr::TIME_MODIFY_SET => set.mtime = Some(set_time(r)?),
             attr::TIME_DELEG_ACCESS => self.delegated.atime = Some(time(r)?),
@@ -166,19 +173,6 @@ fn mode(bits: u32) -> Result<u32, Status> {
     if bits & !0o7777 == 0 { Ok(bits) } else { Err(Status::Inval) }
 }
 
-/// A user or group in the form of a number, with or without a domain (RFC 8881 section 5.9).
-pub(super) fn principal(name: &[u8]) -> Result<u32, Status> {
-    let digits = name.split(|&b| b == b'@').next().unwrap_or_default();
-    if name.is_empty() {
-        return Err(Status::Inval);
-    }
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return Err(Status::BadOwner);
-    }
-    // Invariant: ASCII digits are UTF-8; what is above u32 is no user.
-    std::str::from_utf8(digits).ok().and_then(|s| s.parse().ok()).ok_or(Status::BadOwner)
-}
-
 /// `settime4`.
 fn set_time(r: &mut Reader<'_>) -> Result<SetTime, Status> {
     match r.u32()? {
@@ -214,7 +208,8 @@ mod tests {
         Bitmap::of(named).encode(&mut w);
         w.opaque(inner.bytes());
         let body = Buf::from(w.into_reply().head);
-        ToSet::decode(&mut Reader::new(&body, &[]), &supported(2, &CAPABILITIES), purpose)
+        let names = &mut Names::default();
+        ToSet::decode(&mut Reader::new(&body, &[]), &supported(2, &CAPABILITIES), purpose, names)
     }
 
     #[test]
@@ -269,13 +264,8 @@ mod tests {
         assert_eq!(one(attr::MODE).map(|s| s.set.mode), Ok(Some(0)));
         let mode = |m: u32| decode(&[attr::MODE], Purpose::Change, |w| w.u32(m));
         assert_eq!(mode(0o10000), Err(Status::Inval));
-        let owner =
-            |o: &[u8]| decode(&[attr::OWNER], Purpose::Change, |w| w.opaque(o)).map(|s| s.set.uid);
-        assert_eq!(owner(b"root"), Err(Status::BadOwner));
-        assert_eq!(owner(b""), Err(Status::Inval));
-        assert_eq!(owner(b"@domain"), Err(Status::BadOwner));
-        assert_eq!(owner(b"4294967296"), Err(Status::BadOwner));
-        assert_eq!(owner(b"4294967295"), Ok(Some(u32::MAX)));
+        let root = decode(&[attr::OWNER], Purpose::Change, |w| w.opaque(b"root"));
+        assert_eq!(root, Err(Status::BadOwner));
     }
 
     #[test]
@@ -292,7 +282,8 @@ mod tests {
         #[test]
         fn no_bytes_make_it_fall_over(bytes: Vec<u8>, minor in 0u32..3) {
             let body = Buf::from(bytes);
-            let _ = ToSet::decode(&mut Reader::new(&body, &[]), &supported(minor, &CAPABILITIES), Purpose::Make);
+            let (all, names) = (supported(minor, &CAPABILITIES), &mut Names::default());
+            let _ = ToSet::decode(&mut Reader::new(&body, &[]), &all, Purpose::Make, names);
         }
     }
 }

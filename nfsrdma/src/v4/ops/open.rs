@@ -104,7 +104,7 @@ pub(in crate::v4) async fn open(cx: &mut Compound<'_>) -> Result<(), Status> {
     let client_id = ClientId(cx.args.u64()?);
     let owner = cx.args.opaque(OPAQUE_LIMIT)?;
     // Read to their end also for a repetition, whose COMPOUND goes on behind them. Their faults are counted like the rest.
-    let args = decode(cx, access, deny);
+    let args = decode(cx, access, deny).await;
     let client = match &cx.client {
         Some(client) => client.clone(),
         None => cx.nfs.clients.find_v40(client_id)?,
@@ -191,10 +191,10 @@ fn stand_in(cx: &Compound<'_>, client: &Client, open: Stateid) -> bool {
     gone
 }
 
-fn decode<'a>(cx: &mut Compound<'a>, access: u32, deny: u32) -> Result<Args<'a>, Status> {
+async fn decode<'a>(cx: &mut Compound<'a>, access: u32, deny: u32) -> Result<Args<'a>, Status> {
     let create = match cx.args.u32()? {
         0 => None,
-        1 => Some(decode_create(cx)?),
+        1 => Some(decode_create(cx).await?),
         _ => return Err(Status::BadXdr),
     };
     let claim = match cx.args.u32()? {
@@ -240,22 +240,14 @@ fn name<'a>(cx: &mut Compound<'a>) -> Result<&'a [u8], Status> {
     }
 }
 
-fn decode_create(cx: &mut Compound<'_>) -> Result<Create, Status> {
-    let how = cx.args.u32()?;
-    let attributes = |cx: &mut Compound<'_>| {
-        let all = match &cx.current {
-            Some(Object::Node(at)) => supported(cx.minor, &at.share.backend.capabilities()),
-            _ => return Err(Status::RoFs),
-        };
-        ToSet::decode(&mut cx.args, &all, Purpose::Make)
-    };
-    Ok(match how {
-        0 => Create::Unchecked(attributes(cx)?),
-        1 => Create::Guarded(attributes(cx)?),
+async fn decode_create(cx: &mut Compound<'_>) -> Result<Create, Status> {
+    Ok(match cx.args.u32()? {
+        0 => Create::Unchecked(attributes(cx).await?),
+        1 => Create::Guarded(attributes(cx).await?),
         2 => Create::Exclusive(cx.args.fixed()?, ToSet::default()),
         3 if cx.minor > 0 => {
             let verifier = cx.args.fixed()?;
-            let set = attributes(cx)?;
+            let set = attributes(cx).await?;
             if !set.named.is_within(&SUPPORTED_BY_EXCLUSIVE) {
                 return Err(Status::Inval);
             }
@@ -263,6 +255,14 @@ fn decode_create(cx: &mut Compound<'_>) -> Result<Create, Status> {
         }
         _ => return Err(Status::BadXdr),
     })
+}
+
+async fn attributes(cx: &mut Compound<'_>) -> Result<ToSet, Status> {
+    let all = match &cx.current {
+        Some(Object::Node(at)) => supported(cx.minor, &at.share.backend.capabilities()),
+        _ => return Err(Status::RoFs),
+    };
+    cx.to_set(&all, Purpose::Make).await
 }
 
 /// Whether this kind of claim may be made now (RFC 8881 sections 8.4.2, 18.16.3).

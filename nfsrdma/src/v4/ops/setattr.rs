@@ -1,6 +1,6 @@
 //! SETATTR (RFC 8881 section 18.30). Its result has a bitmap whatever the status; the loop writes an empty one on error.
 
-use vfs::{DelegatedTimes, SetAttr};
+use vfs::{DelegatedTimes, Kind, SetAttr};
 
 use crate::v4::attrs::{Purpose, ToSet, supported};
 use crate::v4::compound::Compound;
@@ -13,7 +13,7 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
     let stateid = Stateid::decode(&mut cx.args)?;
     let at = cx.node()?.clone();
     let caps = at.share.backend.capabilities();
-    let to_set = ToSet::decode(&mut cx.args, &supported(cx.minor, &caps), Purpose::Change)?;
+    let to_set = cx.to_set(&supported(cx.minor, &caps), Purpose::Change).await?;
     let (mut who, mut open_write) = (cx.who(), false);
     if to_set.set.size.is_some() {
         // Only the size needs the stateid; with others it is not looked at (RFC 8881 section 18.30.3).
@@ -35,6 +35,11 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
         door.setattr(&at.share, &at.node, &at.cred, set, open_write).await?;
     }
     to_set.apply_acl(&door, &at).await?;
-    to_set.named.encode(&mut cx.out);
+    let done = match at.node.kind() {
+        // A link has no permission of its own; the client is told that none was set.
+        Kind::Symlink => to_set.named.without(&ToSet::PERMISSION),
+        _ => to_set.named,
+    };
+    done.encode(&mut cx.out);
     Ok(())
 }

@@ -1,0 +1,36 @@
+//! Values that are one of a few words.
+
+/// Reads and writes such a value by one table of its words, in the order in which a message names them. What is said of any other
+/// word comes before them.
+macro_rules! words {
+    ($kind:ident, $wrong:literal, $($word:literal => $value:ident),+) => {
+        impl std::str::FromStr for $kind {
+            type Err = String;
+            fn from_str(text: &str) -> Result<Self, String> {
+                match text {
+                    $($word => Ok(Self::$value),)+
+                    _ => Err(format!("`{text}` {}; write {}", $wrong, $crate::words::listed(&[$($word),+]))),
+                }
+            }
+        }
+
+        impl std::fmt::Display for $kind {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(match self {
+                    $(Self::$value => $word,)+
+                })
+            }
+        }
+    };
+}
+pub(crate) use words;
+
+/// `a`, `b` or `c`.
+pub(crate) fn listed(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+    match quoted.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
+    }
+}

@@ -1,0 +1,472 @@
+//! Users and groups by name: `name@domain` (RFC 8881 section 5.9).
+//!
+//! *Operation.* Without a [`Domain`] users and groups are numbers both ways, as clients of AUTH_SYS have them. With one, a user is
+//! shown by its name, if that name is found as the same user again, and names of the domain are taken. Numbers are always taken.
+//! What is sent is read twice where a name is not known yet: the first time says which, and they are asked for all at once.
+//!
+//! *Memory.* [`KNOWN_MAX`] answers of the directory each way, kept for [`KNOWN_FOR`].
+//!
+//! *Errors.* BADOWNER for a name that nobody has. A directory that does not answer in time is left in peace for [`REST`]: until
+//! then numbers are shown, and who sets a name is told DELAY.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use vfs::accounts::Directory;
+use vfs::acl::{Ace, Acl, Who};
+
+use super::limits::OWNER_MAX;
+use super::status::Status;
+use crate::xdr::Writer;
+
+/// Answers of the directory that are kept, each way.
+const KNOWN_MAX: usize = 16_384;
+/// How long they are: then a user who was renamed is seen.
+const KNOWN_FOR: Duration = Duration::from_secs(60);
+/// How long the directory may take, in seconds.
+pub(super) const PATIENCE_S: usize = 5;
+const PATIENCE: Duration = Duration::from_secs(PATIENCE_S as u64);
+/// How long it is not asked again when it took longer.
+const REST: Duration = Duration::from_secs(10);
+/// Threads that ask it at once.
+const ASKING_MAX: usize = 8;
+
+/// Somebody who has a number here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Id {
+    User(u32),
+    Group(u32),
+}
+
+impl Id {
+    /// Whom an entry of a list is about, if it has a number.
+    fn of(ace: &Ace) -> Option<Self> {
+        match ace {
+            Ace::Simple { who: Who::User(uid), .. } => Some(Self::User(*uid)),
+            Ace::Simple { who: Who::Members(gid), .. } => Some(Self::Group(*gid)),
+            _ => None,
+        }
+    }
+
+    /// Everybody whom a list is about.
+    pub(super) fn all_of(acl: &Acl) -> impl Iterator<Item = Self> {
+        acl.entries().iter().filter_map(Self::of)
+    }
+
+    fn number(self) -> u32 {
+        match self {
+            Self::User(n) | Self::Group(n) => n,
+        }
+    }
+
+    /// The name by which this one, and nobody else, is found.
+    fn name(self, directory: &dyn Directory) -> Option<String> {
+        let name = match self {
+            Self::User(uid) => directory.user(uid),
+            Self::Group(gid) => directory.group(gid),
+        };
+        name.filter(|name| find(directory, self, name) == Some(self.number()))
+    }
+}
+
+/// Whom a name means, where users, or groups, are meant.
+fn find(directory: &dyn Directory, kind: Id, name: &str) -> Option<u32> {
+    match kind {
+        Id::User(_) => directory.uid(name),
+        Id::Group(_) => directory.gid(name),
+    }
+}
+
+/// A name that a client sent, without its domain. The number in `kind` says nothing.
+type Asked = (Id, String);
+
+/// The directory did not answer in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Late;
+
+/// What the directory said.
+struct Known<K, V>(Mutex<HashMap<K, (Duration, Option<V>)>>);
+
+impl<K: Eq + Hash + Clone, V: Clone> Known<K, V> {
+    fn new() -> Self {
+        Self(Mutex::default())
+    }
+
+    /// What is known of these still, and of which nothing is.
+    fn split(&self, keys: impl Iterator<Item = K>, now: Duration) -> (Vec<(K, Option<V>)>, Vec<K>) {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut there, mut missing) = (Vec::new(), Vec::new());
+        for key in keys {
+            match known.get(&key) {
+                Some((until, value)) if now < *until => there.push((key, value.clone())),
+                _ => missing.push(key),
+            }
+        }
+        (there, missing)
+    }
+
+    fn put(&self, told: &[(K, Option<V>)], until: Duration, now: Duration) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() + told.len() > KNOWN_MAX {
+            known.retain(|_, (until, _)| now < *until);
+        }
+        if known.len() + told.len() > KNOWN_MAX {
+            known.clear();
+        }
+        known.extend(told.iter().map(|(key, value)| (key.clone(), (until, value.clone()))));
+    }
+}
+
+/// The domain in which users and groups have names.
+pub struct Domain {
+    name: String,
+    directory: Arc<dyn Directory>,
+    names: Known<Id, Arc<str>>,
+    numbers: Known<Asked, u32>,
+    asking: Arc<Semaphore>,
+    patience: Duration,
+    /// It is not asked before.
+    rests_until: Mutex<Duration>,
+}
+
+impl std::fmt::Debug for Domain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Domain({})", self.name)
+    }
+}
+
+impl Domain {
+    /// Of this name, with the users and groups that the directory knows.
+    pub fn new(name: &str, directory: Arc<dyn Directory>) -> Self {
+        Self {
+            name: name.to_owned(),
+            directory,
+            names: Known::new(),
+            numbers: Known::new(),
+            asking: Arc::new(Semaphore::new(ASKING_MAX)),
+            patience: PATIENCE,
+            rests_until: Mutex::default(),
+        }
+    }
+
+    /// How these are shown. Who has no name is left out.
+    pub(super) async fn people(
+        &self,
+        ids: BTreeSet<Id>,
+        now: Duration,
+    ) -> (People, Result<(), Late>) {
+        let (there, missing) = self.names.split(ids.into_iter(), now);
+        let mut people = People::default();
+        people.extend(there);
+        if missing.is_empty() {
+            return (people, Ok(()));
+        }
+        let domain = self.name.clone();
+        let asked = self.ask(now, move |directory| {
+            let shown = |id: Id| Some(shown(&id.name(directory)?, &domain)?.into());
+            missing.into_iter().map(|id| (id, shown(id))).collect::<Vec<(Id, Option<Arc<str>>)>>()
+        });
+        match asked.await {
+            Ok(told) => {
+                self.names.put(&told, now + KNOWN_FOR, now);
+                people.extend(told);
+                (people, Ok(()))
+            }
+            Err(late) => (people, Err(late)),
+        }
+    }
+
+    /// Whom these names mean; `None` where they mean nobody.
+    async fn find(
+        &self,
+        asked: Vec<Asked>,
+        now: Duration,
+    ) -> Result<Vec<(Asked, Option<u32>)>, Late> {
+        let (mut there, missing) = self.numbers.split(asked.into_iter(), now);
+        if missing.is_empty() {
+            return Ok(there);
+        }
+        let told = self.ask(now, |directory| {
+            let told = missing.into_iter().map(|asked| {
+                let number = find(directory, asked.0, &asked.1);
+                (asked, number)
+            });
+            told.collect::<Vec<_>>()
+        });
+        let told = told.await?;
+        self.numbers.put(&told, now + KNOWN_FOR, now);
+        there.extend(told);
+        Ok(there)
+    }
+
+    /// Asks the directory, which may wait for another machine, on a thread of its own.
+    async fn ask<T: Send + 'static>(
+        &self,
+        now: Duration,
+        work: impl FnOnce(&dyn Directory) -> T + Send + 'static,
+    ) -> Result<T, Late> {
+        let rests_until = || self.rests_until.lock().unwrap_or_else(PoisonError::into_inner);
+        if now < *rests_until() {
+            return Err(Late);
+        }
+        let (directory, asking) = (self.directory.clone(), self.asking.clone());
+        let answer = async {
+            let permit = asking.acquire_owned().await.ok()?;
+            // A thread that nobody waits for any more keeps its permit: it is still a thread.
+            let ask = move || (work(&*directory), permit).0;
+            tokio::task::spawn_blocking(ask).await.ok()
+        };
+        match tokio::time::timeout(self.patience, answer).await {
+            Ok(Some(answer)) => Ok(answer),
+            _ => {
+                *rests_until() = now + REST;
+                Err(Late)
+            }
+        }
+    }
+}
+
+/// The form on the wire; `None` for a name that would be read as a number, or does not fit.
+fn shown(name: &str, domain: &str) -> Option<String> {
+    let is_number = name.bytes().all(|b| b.is_ascii_digit());
+    let shown = format!("{name}@{domain}");
+    (!is_number && shown.len() <= OWNER_MAX).then_some(shown)
+}
+
+/// How users and groups are shown in one answer: those who are not in it by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct People(BTreeMap<Id, Arc<str>>);
+
+impl People {
+    fn extend(&mut self, told: Vec<(Id, Option<Arc<str>>)>) {
+        self.0.extend(told.into_iter().filter_map(|(id, name)| Some((id, name?))));
+    }
+
+    pub(super) fn put(&self, id: Id, out: &mut Writer) {
+        match self.0.get(&id) {
+            Some(name) => out.opaque(name.as_bytes()),
+            None => number(id.number(), out),
+        }
+    }
+}
+
+/// A user or group as the string of its number.
+fn number(mut number: u32, out: &mut Writer) {
+    let mut digits = [0; 10];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        // Invariant: a digit.
+        #[allow(clippy::cast_possible_truncation)]
+        let digit = (number % 10) as u8;
+        digits[at] = b'0' + digit;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.opaque(&digits[at..]);
+}
+
+/// The names in what one client sends, as far as they are known.
+#[derive(Debug, Default)]
+pub(in crate::v4) struct Names<'a> {
+    domain: Option<&'a Domain>,
+    found: BTreeMap<Asked, Option<u32>>,
+    missing: BTreeSet<Asked>,
+}
+
+impl<'a> Names<'a> {
+    /// Of a domain; without one there are only numbers.
+    pub(super) fn of(domain: Option<&'a Domain>) -> Self {
+        Self { domain, ..Self::default() }
+    }
+
+    /// A user, as clients write it.
+    pub(super) fn user(&mut self, text: &[u8]) -> Result<u32, Status> {
+        self.principal(Id::User(0), text)
+    }
+
+    /// A group.
+    pub(super) fn group(&mut self, text: &[u8]) -> Result<u32, Status> {
+        self.principal(Id::Group(0), text)
+    }
+
+    /// A number, with or without a domain, or a name of the domain. One that is not known yet is noted, and 0 stands for it.
+    fn principal(&mut self, kind: Id, text: &[u8]) -> Result<u32, Status> {
+        if text.is_empty() {
+            return Err(Status::Inval);
+        }
+        let text = std::str::from_utf8(text).map_err(|_| Status::BadOwner)?;
+        let digits = text.split('@').next().unwrap_or_default();
+        if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
+            // What is above u32 is no user.
+            return digits.parse().map_err(|_| Status::BadOwner);
+        }
+        // A name without a domain says that its sender could not translate it.
+        let (name, domain) = text.rsplit_once('@').ok_or(Status::BadOwner)?;
+        if name.is_empty() || !self.domain.is_some_and(|d| d.name.eq_ignore_ascii_case(domain)) {
+            return Err(Status::BadOwner);
+        }
+        let asked = (kind, name.to_owned());
+        match self.found.get(&asked) {
+            Some(number) => number.ok_or(Status::BadOwner),
+            None => {
+                self.missing.insert(asked);
+                Ok(0)
+            }
+        }
+    }
+
+    /// Asks for the names that were not known; true when there were any, so that it is to be read once more.
+    pub(super) async fn learn(&mut self, now: Duration) -> Result<bool, Late> {
+        let missing: Vec<Asked> = std::mem::take(&mut self.missing).into_iter().collect();
+        match self.domain {
+            Some(domain) if !missing.is_empty() => {
+                self.found.extend(domain.find(missing, now).await?);
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Three users, one of whom has the name of another and one a number for a name, and a group; counts questions.
+    #[derive(Default)]
+    struct Small(AtomicUsize);
+
+    impl Directory for Small {
+        fn uid(&self, name: &str) -> Option<u32> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            [("alice", 1000), ("1002", 1002)].iter().find(|(n, _)| *n == name).map(|(_, uid)| *uid)
+        }
+        fn gid(&self, name: &str) -> Option<u32> {
+            (name == "staff").then_some(50)
+        }
+        fn user(&self, uid: u32) -> Option<String> {
+            [(1000, "alice"), (1001, "alice"), (1002, "1002")]
+                .iter()
+                .find(|(n, _)| *n == uid)
+                .map(|(_, name)| (*name).to_owned())
+        }
+        fn group(&self, gid: u32) -> Option<String> {
+            (gid == 50).then(|| "staff".into())
+        }
+    }
+
+    const NOW: Duration = Duration::from_secs(100);
+
+    fn told(people: &People, id: Id) -> Vec<u8> {
+        let mut out = Writer::new();
+        people.put(id, &mut out);
+        let bytes = out.bytes();
+        let length = usize::from(bytes[3]);
+        bytes[4..4 + length].to_vec()
+    }
+
+    #[tokio::test]
+    async fn who_has_a_name_of_his_own_is_shown_by_it() {
+        let domain = Domain::new("example.org", Arc::new(Small::default()));
+        let ids = [Id::User(1000), Id::User(1001), Id::User(1002), Id::User(7), Id::Group(50)];
+        let (people, late) = domain.people(ids.into(), NOW).await;
+        assert_eq!(late, Ok(()));
+        let shown = ids.map(|id| String::from_utf8(told(&people, id)).unwrap());
+        assert_eq!(shown, ["alice@example.org", "1001", "1002", "7", "staff@example.org"]);
+        assert_eq!(told(&People::default(), Id::User(u32::MAX)), b"4294967295");
+    }
+
+    #[tokio::test]
+    async fn names_of_the_domain_are_taken_and_numbers_always() {
+        let domain = Domain::new("example.org", Arc::new(Small::default()));
+        let mut names = Names::of(Some(&domain));
+        assert_eq!(
+            (names.user(b"alice@EXAMPLE.org"), names.user(b"bob@example.org")),
+            (Ok(0), Ok(0))
+        );
+        assert_eq!(names.group(b"staff@example.org"), Ok(0));
+        assert_eq!(names.learn(NOW).await, Ok(true));
+        assert_eq!(names.user(b"alice@EXAMPLE.org"), Ok(1000));
+        assert_eq!(names.user(b"bob@example.org"), Err(Status::BadOwner));
+        assert_eq!(names.group(b"staff@example.org"), Ok(50));
+        assert_eq!(names.learn(NOW).await, Ok(false), "all are known");
+        for mut names in [names, Names::default()] {
+            assert_eq!(names.user(b"4294967295"), Ok(u32::MAX));
+            assert_eq!(names.group(b"100@elsewhere"), Ok(100));
+            assert_eq!(names.user(b""), Err(Status::Inval));
+            for bad in [
+                &b"4294967296"[..],
+                b"alice",
+                b"@example.org",
+                b"alice@elsewhere",
+                b"\xff@example.org",
+            ] {
+                assert_eq!(names.user(bad), Err(Status::BadOwner), "{bad:?}");
+            }
+            assert_eq!(names.learn(NOW).await, Ok(false));
+        }
+    }
+
+    #[tokio::test]
+    async fn the_directory_is_asked_again_after_a_while() {
+        let small = Arc::new(Small::default());
+        let domain = Domain::new("d", small.clone());
+        let mut asked = Vec::new();
+        for now in [NOW, NOW, NOW + KNOWN_FOR] {
+            let (people, _) = domain.people([Id::User(1000)].into(), now).await;
+            assert_eq!(told(&people, Id::User(1000)), b"alice@d");
+            asked.push(small.0.load(Ordering::Relaxed));
+        }
+        assert_eq!(asked, [1, 1, 2]);
+        let one = |n| (Id::User(n), Some("x".into()));
+        let known = Known::<Id, Arc<str>>::new();
+        known.put(&(0..16_384).map(one).collect::<Vec<_>>(), NOW, NOW);
+        known.put(&[one(16_384)], NOW + KNOWN_FOR, NOW);
+        assert_eq!(known.0.lock().unwrap().len(), 1, "what is over makes room");
+    }
+
+    /// Answers when it is let.
+    struct Stuck(Mutex<mpsc::Receiver<()>>);
+
+    impl Directory for Stuck {
+        fn uid(&self, _: &str) -> Option<u32> {
+            let _ = self.0.lock().unwrap().recv();
+            Some(5)
+        }
+        fn gid(&self, _: &str) -> Option<u32> {
+            None
+        }
+        fn user(&self, _: u32) -> Option<String> {
+            Some("late".into())
+        }
+        fn group(&self, _: u32) -> Option<String> {
+            None
+        }
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_does_not_answer_stops_nobody() {
+        let (let_it, waits) = mpsc::channel();
+        let mut domain = Domain::new("d", Arc::new(Stuck(waits.into())));
+        domain.patience = Duration::from_millis(1);
+        let (people, late) = domain.people([Id::User(5)].into(), NOW).await;
+        assert_eq!((told(&people, Id::User(5)), late), (b"5".to_vec(), Err(Late)));
+        drop(let_it);
+        domain.patience = PATIENCE;
+        let mut names = Names::of(Some(&domain));
+        names.user(b"late@d").unwrap();
+        assert_eq!(names.learn(NOW).await, Err(Late), "it rests");
+        names.user(b"late@d").unwrap();
+        assert_eq!(names.learn(NOW + REST).await, Ok(true));
+        assert_eq!(names.user(b"late@d"), Ok(5));
+    }
+}
