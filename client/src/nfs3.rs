@@ -271,6 +271,23 @@ pub struct Nfs3 {
     cred: Credential,
 }
 
+/// An entry of a list of NFSACL: tag, number, three bits.
+pub type AclEntry = [u32; 3];
+
+/// The program beside NFS that has lists; its version is the same.
+const NFSACL: u32 = 100_227;
+/// NFS_ACL and NFS_DFACL.
+const ACL_BOTH: u32 = 5;
+const ACL_ENTRIES_MAX: usize = 1024;
+/// Two lists of that size, and what stands around them.
+const ACL_REPLY_MAX: usize = 32 * 1024;
+
+fn acl_entries(r: &mut Reader<'_>) -> Result<Vec<AclEntry>> {
+    r.u32()?;
+    let count = r.count(ACL_ENTRIES_MAX)?;
+    (0..count).map(|_| Ok([r.u32()?, r.u32()?, r.u32()?])).collect()
+}
+
 impl Nfs3 {
     /// Over this connection, as this user.
     pub fn new(rpc: Rpc, cred: Credential) -> Self {
@@ -327,6 +344,32 @@ impl Nfs3 {
         let mut w = self.on(2, fh);
         put_sattr(&mut w, set);
         w.bool(false);
+        self.plain(w).await
+    }
+
+    /// GETACL of NFSACL version 3: the node's own list, and a directory's default list. Each entry: tag, number, three bits.
+    pub async fn acl(&self, fh: &Fh) -> Result<(Vec<AclEntry>, Vec<AclEntry>)> {
+        let mut w = Rpc::head(NFSACL, VERSION, 1, &self.cred);
+        w.opaque(&fh.0);
+        w.u32(ACL_BOTH);
+        let answer = self.rpc.call(w, ResultPlace::long(ACL_REPLY_MAX)).await?;
+        let mut r = results(&answer)?;
+        status(&mut r)?;
+        post_op_attr(&mut r)?;
+        r.u32()?;
+        Ok((acl_entries(&mut r)?, acl_entries(&mut r)?))
+    }
+
+    /// SETACL of NFSACL version 3, of both lists.
+    pub async fn set_acl(&self, fh: &Fh, own: &[AclEntry], default: &[AclEntry]) -> Result<()> {
+        let mut w = Rpc::head(NFSACL, VERSION, 2, &self.cred);
+        w.opaque(&fh.0);
+        w.u32(ACL_BOTH);
+        for list in [own, default] {
+            w.count(list.len());
+            w.count(list.len());
+            list.iter().flatten().for_each(|n| w.u32(*n));
+        }
         self.plain(w).await
     }
 

@@ -1,14 +1,18 @@
 //! Operations by number, for counters: those of version 4 by their own, procedures of version 3 by the number of the
 //! operation of the same name, or by one that version 4 does not use.
 
+use crate::v3::acl::procedure as acl;
 use crate::v3::procedure as v3;
 use crate::v4::wire::op;
 
 /// What has no name: an operation that is not defined.
 pub(crate) const ILLEGAL: u8 = 2;
 
-/// Procedures that only version 3 has, from [`ONLY_V3_AT`] on.
-const ONLY_V3: [(u32, &str); 9] = [
+/// Marks procedures of NFSACL.
+const ACL: u32 = 0x100;
+
+/// Procedures that only version 3 has, from [`ONLY_V3_AT`] on, and those of NFSACL.
+const ONLY_V3: [(u32, &str); 11] = [
     (v3::NULL, "NULL"),
     (v3::MKDIR, "MKDIR"),
     (v3::SYMLINK, "SYMLINK"),
@@ -18,6 +22,8 @@ const ONLY_V3: [(u32, &str); 9] = [
     (v3::FSSTAT, "FSSTAT"),
     (v3::FSINFO, "FSINFO"),
     (v3::PATHCONF, "PATHCONF"),
+    (ACL | acl::GETACL, "GETACL"),
+    (ACL | acl::SETACL, "SETACL"),
 ];
 
 /// Behind all operations of version 4, with room for more of them.
@@ -55,6 +61,11 @@ pub(crate) fn of_v3(procedure: u32) -> u8 {
     of_v4(same)
 }
 
+/// The number of a procedure of NFSACL.
+pub(crate) fn of_acl(procedure: u32) -> u8 {
+    of_v3(ACL | procedure)
+}
+
 /// The name of an operation by its number here.
 pub fn name(number: u8) -> &'static str {
     match number.checked_sub(ONLY_V3_AT) {
@@ -73,11 +84,13 @@ mod tests {
             assert_eq!(name(of_v4(opcode)), op::name(opcode));
         }
         assert_eq!((of_v4(0), of_v4(op::ILLEGAL), name(ILLEGAL)), (ILLEGAL, ILLEGAL, "ILLEGAL"));
-        let mut numbers: Vec<u8> = (v3::NULL..=v3::COMMIT).map(of_v3).collect();
+        let of_acls = [acl::GETACL, acl::SETACL].map(of_acl);
+        assert_eq!(of_acls.map(name), ["GETACL", "SETACL"]);
+        let mut numbers: Vec<u8> = (v3::NULL..=v3::COMMIT).map(of_v3).chain(of_acls).collect();
         assert!(!numbers.contains(&ILLEGAL));
         numbers.sort_unstable();
         numbers.dedup();
-        assert_eq!(numbers.len(), 22, "RFC 1813 has 22 procedures");
+        assert_eq!(numbers.len(), 24, "RFC 1813 has 22 procedures, NFSACL two");
         assert_eq!((name(of_v3(v3::READ)), name(of_v3(v3::PATHCONF))), ("READ", "PATHCONF"));
         assert_eq!((of_v3(22), name(200)), (ILLEGAL, "ILLEGAL"));
         assert!(numbers.iter().all(|n| usize::from(*n) < rdma_transport::meter::OPERATIONS_MAX));

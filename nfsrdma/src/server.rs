@@ -1,4 +1,4 @@
-//! The programs behind every connection: NFS versions 3 and 4, MOUNT, NLM, NSM, and a minimal port mapper.
+//! The programs behind every connection: NFS versions 3 and 4, NFSACL, MOUNT, NLM, NSM, and a minimal port mapper.
 //!
 //! *Operation.* The serve loop hands each request to [`Service::call`] of the connection's [`Session`]. The head of the call
 //! is read, its credential understood, its procedure awaited in place; there is no task per request here. A call that
@@ -54,7 +54,7 @@ impl Offer {
     fn has(self, program: u32) -> bool {
         match self {
             Self::All => true,
-            Self::Datagrams => program != program::NFS,
+            Self::Datagrams => ![program::NFS, program::NFSACL].contains(&program),
             Self::Portmap => program == program::PORTMAP,
         }
     }
@@ -223,6 +223,12 @@ impl Server {
                 _ => Err(AcceptStat::ProcUnavail),
             },
             (program::NFS, _) => Err(AcceptStat::ProgMismatch(3, 4)),
+            (program::NFSACL, v3::acl::VERSION) => {
+                Ok(v3::serve_acl(&self.core, conn, call, number, args, out).await)
+            }
+            (program::NFSACL, _) => {
+                Err(AcceptStat::ProgMismatch(v3::acl::VERSION, v3::acl::VERSION))
+            }
             (program::MOUNT, 1 | 3) => {
                 let which = (version, number);
                 Ok(mount::serve(&self.core, &self.mounts, conn, which, args, out).await)

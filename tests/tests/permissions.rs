@@ -24,12 +24,19 @@ const RW: u32 = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA;
 /// The same in NFS 4 and SMB: for files and directories below.
 const PASSED_ON: u8 = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT;
 const NFSERR_ACCES: u32 = 13;
+const NFSERR_BADOWNER: u32 = 10_039;
 /// OPEN4_SHARE_ACCESS_WANT_NO_DELEG
 const WANT_NO_DELEG: u32 = 0x400;
 
 /// Two users of SMB: alice, who is root, and bob.
 async fn world() -> (World, tempfile::TempDir) {
+    world_with(|_| {}).await
+}
+
+/// With other settings.
+async fn world_with(change: impl FnOnce(&mut config::Settings)) -> (World, tempfile::TempDir) {
     with_alice(|settings| {
+        change(settings);
         let mut bob = settings.users[0].clone();
         bob.name = "bob".into();
         bob.identity = Identity { uid: Some(BOB), gid: Some(BOB), groups: Some(Vec::new()) };
@@ -265,5 +272,81 @@ async fn files_of_either_inherit_what_the_other_set() {
     assert_eq!(aces[0], dtyp::Ace::allow(Sid::unix_user(BOB), mask::FILE_ALL, 0), "{aces:?}");
     let denied = carl.v4.lookup(&carl.find("smb").await, b"of-nfs").await;
     assert!(matches!(denied, Err(Error::Nfs4(_, NFSERR_ACCES))), "{denied:?}");
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_domain_nfs_and_smb_know_one_name() {
+    let (world, _dir) = world_with(|settings| {
+        settings.domain = Some("example.org".parse().unwrap());
+        settings.names = config::Names::Own;
+    })
+    .await;
+    let (root, bob_4) = (nfs(&world, 0).await, nfs(&world, BOB).await);
+    let bob_s = smb(&world, &bob()).await;
+    root.make(&root.root3, "f", 0o600).await;
+    let f = root.find("f").await;
+    let list = [
+        allow("bob@example.org", 0, mask::FILE_ALL),
+        allow(&CARL.to_string(), 0, mask::READ_DATA),
+        allow("OWNER@", 0, mask::FILE_ALL),
+    ];
+    root.v4.set_acl(&f, &list).await.unwrap();
+    assert_eq!(root.v4.acl(&f).await.unwrap().unwrap(), list, "carl has no name here");
+    assert!(bob_4.reads("f").await);
+    let aces = descriptor(&bob_s, "f").await.dacl.unwrap().aces;
+    assert_eq!(aces[0], dtyp::Ace::allow(Sid::unix_user(BOB), mask::FILE_ALL, 0), "{aces:?}");
+    let attr = root.v4.getattr(&f).await.unwrap();
+    assert_eq!((&attr.owner[..], &attr.owner_group[..]), (&b"alice@example.org"[..], &b"0"[..]));
+    for nobody in ["carl@example.org", "bob@example.com", "bob"] {
+        let refused = root.v4.set_acl(&f, &[allow(nobody, 0, 1)]).await;
+        assert!(matches!(refused, Err(Error::Nfs4(_, NFSERR_BADOWNER))), "{nobody}: {refused:?}");
+    }
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_of_the_host_are_set_and_seen_by_version_3() {
+    let (world, _dir) = world().await;
+    let (root, bob_4, carl) =
+        (nfs(&world, 0).await, nfs(&world, BOB).await, nfs(&world, CARL).await);
+    let f3 = root.make(&root.root3, "f", 0o640).await;
+    let f = root.find("f").await;
+    let plain = [[1, 0, 6], [4, 0, 4], [0x10, 0, 4], [0x20, 0, 0]];
+    assert_eq!(root.v3.acl(&f3).await.unwrap(), (plain.to_vec(), vec![]));
+    // A list of NFSv4 as version 3 can say it.
+    let list = [allow(&BOB.to_string(), 0, RW), allow("OWNER@", 0, RW)];
+    root.v4.set_acl(&f, &list).await.unwrap();
+    let shown = [[1, 0, 6], [2, BOB, 6], [4, 0, 0], [0x10, 0, 6], [0x20, 0, 0]];
+    let hidden = carl.v3.acl(&f3).await;
+    assert!(matches!(hidden, Err(Error::Nfs3(NFSERR_ACCES))), "{hidden:?}");
+    assert_eq!(root.v3.acl(&f3).await.unwrap().0, shown);
+    // One of the host's own in its place.
+    let own = [[1, 0, 6], [2, CARL, 4], [4, 0, 0], [0x10, 0, 4], [0x20, 0, 0]];
+    let denied = bob_4.v3.set_acl(&f3, &own, &[]).await;
+    assert!(matches!(denied, Err(Error::Nfs3(1))), "nobody but the owner: {denied:?}");
+    root.v3.set_acl(&f3, &own, &[]).await.unwrap();
+    assert_eq!(root.v3.acl(&f3).await.unwrap().0, own);
+    assert!(carl.reads("f").await && !bob_4.reads("f").await);
+    let seen = root.v4.acl(&f).await.unwrap().unwrap();
+    assert!(seen.iter().any(|a| a.kind == 0 && a.who == CARL.to_string()), "{seen:?}");
+    assert_eq!(root.v4.getattr(&f).await.unwrap().mode & 0o777, 0o640, "the mask");
+    root.v3.set_acl(&f3, &plain, &[]).await.unwrap();
+    assert_eq!(root.v3.acl(&f3).await.unwrap().0, plain);
+    assert!(!carl.reads("f").await && !bob_4.reads("f").await, "the list of NFSv4 is gone");
+    // What a folder gives on, and what is no list.
+    let d = root.v4.mkdir(&root.root4, b"d", 0o755).await.unwrap();
+    let d3 = root.v3.lookup(&root.root3, b"d").await.unwrap().0;
+    let dir = [[1, 0, 7], [4, 0, 5], [0x10, 0, 5], [0x20, 0, 5]];
+    let gives = own.map(|[tag, id, bits]| [tag | 0x1000, id, bits]);
+    root.v3.set_acl(&d3, &dir, &gives).await.unwrap();
+    assert_eq!(root.v3.acl(&d3).await.unwrap(), (dir.to_vec(), gives.to_vec()));
+    let made = root.make(&d3, "made", 0o640).await;
+    assert_eq!(root.v3.acl(&made).await.unwrap().0, own);
+    assert_eq!(root.v4.getattr(&d).await.unwrap().mode & 0o777, 0o755);
+    for (list, default) in [(&own[..4], &[][..]), (&own[..], &own[..])] {
+        let refused = root.v3.set_acl(&f3, list, default).await;
+        assert!(matches!(refused, Err(Error::Nfs3(22))), "{refused:?}");
+    }
     world.running.stop().await;
 }

@@ -16,7 +16,8 @@ use std::sync::Arc;
 
 use iobuf::{Account, Buf, Pool};
 
-use crate::acl::Acl;
+use crate::acl::posix::{Change, Lists, Posix};
+use crate::acl::{Acl, Owner};
 use crate::dos::{self, Dos};
 use crate::error::{VfsError, VfsResult};
 use crate::outside;
@@ -249,6 +250,22 @@ pub trait Node: Send + Sync + 'static {
     /// Keeps a list, and sets the nine mode bits that stand for it where nobody knows of lists. It replaces a list of the host's
     /// own. Nobody is asked for permission. Errors as [`Node::side_set`].
     fn acl_set<'a>(&'a self, acl: &'a Acl, mode: u32) -> BoxFuture<'a, VfsResult<()>>;
+    /// The lists that programs of a POSIX host would be shown: its own, what the one that is kept gives each, or mode bits. What
+    /// a kept list passes on is not among them: clients would give it themselves to what they make.
+    fn posix<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Lists>> {
+        Box::pin(async move {
+            let acl = self.acl(attr).await?;
+            let of_mode = || Posix::of_mode(attr.mode);
+            let access = acl.map_or_else(of_mode, |acl| acl.posix(Owner::of(attr)));
+            Ok(Lists { access, default: None })
+        })
+    }
+    /// Gives the node lists of the host's own; one for itself takes the place of the one that is kept. Nobody is asked for
+    /// permission. [`VfsError::NotSupported`] where the host has none for such a node.
+    fn posix_set<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, VfsResult<()>> {
+        let _ = change;
+        ready(Err(VfsError::NotSupported))
+    }
     /// What Windows clients have set on the node. `attr` was just seen: by its change time a backend knows whether it has the
     /// record still.
     fn dos<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Dos>> {

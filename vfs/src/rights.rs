@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use crate::acl::{Acl, Owner};
+use crate::acl::{Acl, Owner, posix};
 use crate::backend::{Made, NodeRef};
 use crate::error::VfsResult;
 use crate::namespace::{Door, Share};
@@ -80,11 +80,30 @@ impl Door<'_> {
         cred: &Cred,
         acl: &Acl,
     ) -> VfsResult<()> {
+        let attr = self.may_set_list(share, node, cred).await?;
+        self.acl_set(share, node, acl, acl.mode(Owner::of(&attr))).await
+    }
+
+    /// Gives a node lists of the host's own, for a caller who must have the right to.
+    pub async fn posix_change(
+        &self,
+        share: &Share,
+        node: &NodeRef,
+        cred: &Cred,
+        change: &posix::Change,
+    ) -> VfsResult<()> {
+        self.may_set_list(share, node, cred).await?;
+        self.before_attributes(node).await?;
+        node.posix_set(change).await?;
+        self.watches.post_node(share.id, node, what::SECURITY).await;
+        Ok(())
+    }
+
+    /// What is in the way of a new mode is in the way of a new list: ownership, or the right by the list that there is.
+    async fn may_set_list(&self, share: &Share, node: &NodeRef, cred: &Cred) -> VfsResult<Attr> {
         let attr = node.getattr().await?;
-        let mode = acl.mode(Owner::of(&attr));
-        // What is in the way of a new mode is in the way of a new list: ownership, or the right by the list that there is.
         let set = SetAttr { mode: Some(attr.mode), ..SetAttr::default() };
         self.setattr(share, node, cred, set, false).await?;
-        self.acl_set(share, node, acl, mode).await
+        Ok(attr)
     }
 }

@@ -1,4 +1,4 @@
-//! The port mapper: tells clients that ask where NFS, MOUNT, NLM and NSM are. Version 2 (RFC 1833 section 3), and of versions 3
+//! The port mapper: tells clients that ask where NFS, NFSACL, MOUNT, NLM and NSM are. Version 2 (RFC 1833 section 3), and of versions 3
 //! and 4 (RFC 1833 section 2) what clients use: NULL, GETADDR, GETVERSADDR, DUMP. Nothing can be registered from outside.
 //!
 //! It answers on the NFS port, and on port 111 when it stands in for rpcbind. Where the machine has an rpcbind, [`register`] tells
@@ -13,6 +13,7 @@ pub mod register;
 use crate::context::{Conn, Outcome};
 use crate::rpc::outgoing::Carrier;
 use crate::rpc::program;
+use crate::v3::acl;
 use crate::xdr::{Reader, Writer, XdrResult};
 use address::STRING_MAX;
 
@@ -33,10 +34,11 @@ const GETVERSADDR: u32 = 9;
 const TCP: u32 = 6;
 const UDP: u32 = 17;
 
-/// What is served over TCP: program, version. By datagrams all but NFS.
-const SERVED: [(u32, u32); 6] = [
+/// What is served over TCP: program, version. By datagrams all but NFS and NFSACL.
+const SERVED: [(u32, u32); 7] = [
     (program::NFS, 3),
     (program::NFS, 4),
+    (program::NFSACL, acl::VERSION),
     (program::MOUNT, 1),
     (program::MOUNT, 3),
     (program::NLM, 4),
@@ -87,7 +89,8 @@ impl Ports {
             SERVED
                 .into_iter()
                 .filter(move |(program, _)| {
-                    port != 0 && (carrier == Carrier::Stream || *program != program::NFS)
+                    let of_streams = [program::NFS, program::NFSACL].contains(program);
+                    port != 0 && (carrier == Carrier::Stream || !of_streams)
                 })
                 .map(move |(program, version)| Mapping { program, version, carrier, port })
         };

@@ -42,6 +42,7 @@ pub struct Registered {
 fn name(program: u32) -> &'static str {
     match program {
         program::NFS => "NFS",
+        program::NFSACL => "NFSACL",
         program::MOUNT => "MOUNT",
         program::NLM => "NLM (locks)",
         program::NSM => "NSM (status)",

@@ -25,4 +25,6 @@ pub mod program {
     pub const NLM: u32 = 100_021;
     /// The status monitor, NSM.
     pub const NSM: u32 = 100_024;
+    /// Lists of POSIX.1e beside NFS version 3.
+    pub const NFSACL: u32 = 100_227;
 }

@@ -1,11 +1,12 @@
-//! NFS version 3 (RFC 1813): all 22 procedures.
+//! NFS version 3 (RFC 1813): all 22 procedures. And NFSACL, which is its own program.
 
+pub mod acl;
 mod args;
 mod attr;
 mod ops;
 
 pub use args::{Args, decode_args};
-pub use ops::serve;
+pub use ops::{serve, serve_acl};
 
 /// Procedure numbers (RFC 1813 section 3.3).
 #[allow(missing_docs)] // The names are the specification's own, without NFSPROC3_.

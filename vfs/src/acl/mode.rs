@@ -37,7 +37,7 @@ fn class(who: &Who, owner: Owner) -> Option<Class> {
 }
 
 /// The three bits of a class that say these rights (RFC 8881 section 6.3.2).
-fn bits_of(rights: u32) -> u32 {
+pub(super) fn bits_of(rights: u32) -> u32 {
     let bit = |all: u32, bit: u32| if rights & all == all { bit } else { 0 };
     bit(R, 4) | bit(W, 2) | bit(X, 1)
 }

@@ -1,61 +1,148 @@
-//! The access control lists that the host itself keeps (POSIX.1e draft 17, as Linux shows them in `system.posix_acl_*`), as a
-//! list of NFSv4: what each user may is the same.
+//! The access control lists that the host itself keeps (POSIX.1e draft 17, as Linux shows them in `system.posix_acl_*`). As a
+//! list of NFSv4: what each user may is the same. And a list of NFSv4 as such a one: what each class, and everybody whom it names,
+//! may by it when nobody else is meant.
 
-use super::mode::rights_of;
-use super::{Ace, Acl, Who, flag, mask};
+use std::collections::BTreeMap;
 
-/// Tags of entries.
-const USER_OBJ: u16 = 0x01;
-const USER: u16 = 0x02;
-const GROUP_OBJ: u16 = 0x04;
-const GROUP: u16 = 0x08;
-const MASK: u16 = 0x10;
-const OTHER: u16 = 0x20;
+use super::mode::{bits_of, rights_of};
+use super::{Ace, Acl, Owner, Who, flag, kind, mask};
+
+/// Tags of entries (POSIX.1e draft 17 section 23.1.2), which NFSACL has as well.
+#[allow(missing_docs)] // The names are the specification's own.
+pub mod tag {
+    pub const USER_OBJ: u16 = 0x01;
+    pub const USER: u16 = 0x02;
+    pub const GROUP_OBJ: u16 = 0x04;
+    pub const GROUP: u16 = 0x08;
+    pub const MASK: u16 = 0x10;
+    pub const OTHER: u16 = 0x20;
+}
+use tag::*;
+
+/// Version of the attribute's value.
+const VERSION: u32 = 2;
+/// The number in entries that name nobody.
+const NOBODY: u32 = u32::MAX;
 
 /// What everybody may whatever the bits.
 const ANYBODY: u32 = mask::READ_ATTRIBUTES | mask::READ_CONTROL | mask::SYNCHRONIZE;
 const OWNERS: u32 = mask::WRITE_ATTRIBUTES | mask::WRITE_DAC;
 
+/// One entry: its tag, its three bits, and whom it names.
+pub type Entry = (u16, u32, u32);
+
 /// A list of the host: three bits for each.
-#[derive(Debug, Default)]
-struct Posix {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Posix {
     owner: u32,
-    users: Vec<(u32, u32)>,
+    users: BTreeMap<u32, u32>,
     group: u32,
-    groups: Vec<(u32, u32)>,
+    groups: BTreeMap<u32, u32>,
+    /// The most that users, groups, and the file's group have.
+    mask: Option<u32>,
     other: u32,
 }
 
+/// The lists of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lists {
+    /// The node's own.
+    pub access: Posix,
+    /// What a directory gives to what is made in it.
+    pub default: Option<Posix>,
+}
+
+/// What is set: `None` for what stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// The node's own list.
+    pub access: Option<Posix>,
+    /// What a directory gives to what is made in it; of these `None` is no list.
+    pub default: Option<Option<Posix>>,
+}
+
 impl Posix {
-    /// Reads the attribute's value, with the mask applied; `None` for what is none.
-    fn parse(value: &[u8]) -> Option<Self> {
-        let (version, entries) = value.split_first_chunk::<4>()?;
-        if u32::from_le_bytes(*version) != 2 || entries.len() % 8 != 0 {
-            return None;
-        }
-        let (mut all, mut limit) = (Self::default(), 7);
-        for e in entries.chunks_exact(8) {
-            let bits = u32::from(u16::from_le_bytes([e[2], e[3]]) & 7);
-            let id = u32::from_le_bytes([e[4], e[5], e[6], e[7]]);
-            match u16::from_le_bytes([e[0], e[1]]) {
-                USER_OBJ => all.owner = bits,
-                USER => all.users.push((id, bits)),
-                GROUP_OBJ => all.group = bits,
-                GROUP => all.groups.push((id, bits)),
-                MASK => limit = bits,
-                OTHER => all.other = bits,
+    /// Of its entries in any order; `None` for what is no list: one of the three classes is not there, somebody is named twice, or
+    /// users and groups are named and nothing says the most they have (POSIX.1e section 23.1.3).
+    pub fn new(entries: impl IntoIterator<Item = Entry>) -> Option<Self> {
+        let (mut owner, mut group, mut other) = (None, None, None);
+        let mut all = Self::default();
+        for (tag, bits, id) in entries {
+            let before = match tag {
+                USER_OBJ => owner.replace(bits),
+                USER => all.users.insert(id, bits),
+                GROUP_OBJ => group.replace(bits),
+                GROUP => all.groups.insert(id, bits),
+                MASK => all.mask.replace(bits),
+                OTHER => other.replace(bits),
                 _ => return None,
+            };
+            if before.is_some() || bits & !7 != 0 {
+                return None;
             }
         }
-        all.group &= limit;
-        all.users.iter_mut().chain(&mut all.groups).for_each(|(_, bits)| *bits &= limit);
-        Some(all)
+        (all.owner, all.group, all.other) = (owner?, group?, other?);
+        (all.mask.is_some() || all.users.is_empty() && all.groups.is_empty()).then_some(all)
+    }
+
+    /// That says what mode bits say.
+    pub fn of_mode(mode: u32) -> Self {
+        Self { owner: mode >> 6 & 7, group: mode >> 3 & 7, other: mode & 7, ..Self::default() }
+    }
+
+    /// Its entries, in the order that the host wants.
+    pub fn listed(&self) -> Vec<Entry> {
+        let named = |tag, who: &BTreeMap<u32, u32>| {
+            who.iter().map(|(id, bits)| (tag, *bits, *id)).collect::<Vec<_>>()
+        };
+        let mut all = vec![(USER_OBJ, self.owner, NOBODY)];
+        all.extend(named(USER, &self.users));
+        all.push((GROUP_OBJ, self.group, NOBODY));
+        all.extend(named(GROUP, &self.groups));
+        all.extend(self.mask.map(|mask| (MASK, mask, NOBODY)));
+        all.push((OTHER, self.other, NOBODY));
+        all
+    }
+
+    /// The attribute's value.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = VERSION.to_le_bytes().to_vec();
+        for (tag, bits, id) in self.listed() {
+            out.extend(tag.to_le_bytes());
+            // Invariant: three bits.
+            #[allow(clippy::cast_possible_truncation)]
+            out.extend((bits as u16).to_le_bytes());
+            out.extend(id.to_le_bytes());
+        }
+        out
+    }
+
+    /// Reads the attribute's value; `None` for what is none.
+    pub fn parse(value: &[u8]) -> Option<Self> {
+        let (version, entries) = value.split_first_chunk::<4>()?;
+        if u32::from_le_bytes(*version) != VERSION || entries.len() % 8 != 0 {
+            return None;
+        }
+        Self::new(entries.chunks_exact(8).map(|e| {
+            let bits = u32::from(u16::from_le_bytes([e[2], e[3]]));
+            let id = u32::from_le_bytes([e[4], e[5], e[6], e[7]]);
+            (u16::from_le_bytes([e[0], e[1]]), bits, id)
+        }))
+    }
+
+    /// With the mask applied.
+    fn masked(&self) -> Self {
+        let limit = self.mask.unwrap_or(7);
+        let mut all = Self { group: self.group & limit, mask: None, ..self.clone() };
+        all.users.values_mut().chain(all.groups.values_mut()).for_each(|bits| *bits &= limit);
+        all
     }
 
     /// Entries that say the same, with these flags.
     fn entries(&self, is_dir: bool, flags: u8) -> Vec<Ace> {
+        let all = self.masked();
         let rights = |bits| rights_of(bits, is_dir);
-        let all_groups = self.groups.iter().fold(self.group, |all, (_, bits)| all | bits);
+        let all_groups = all.groups.values().fold(all.group, |sum, bits| sum | bits);
         let mut out = Vec::new();
         let mut put = |denies: bool, who: Who, mask: u32| {
             let ace = if denies { Ace::deny } else { Ace::allow };
@@ -64,24 +151,50 @@ impl Posix {
             }
         };
         // An entry of the host is the only one that counts for its user; here the later ones count, too.
-        let later = self.users.iter().fold(all_groups | self.other, |all, (_, bits)| all | bits);
-        put(true, Who::Owner, rights(later & !self.owner));
-        put(false, Who::Owner, rights(self.owner) | ANYBODY | OWNERS);
-        for (uid, bits) in &self.users {
-            put(true, Who::User(*uid), rights((all_groups | self.other) & !bits));
+        let later = all.users.values().fold(all_groups | all.other, |sum, bits| sum | bits);
+        put(true, Who::Owner, rights(later & !all.owner));
+        put(false, Who::Owner, rights(all.owner) | ANYBODY | OWNERS);
+        for (uid, bits) in &all.users {
+            put(true, Who::User(*uid), rights((all_groups | all.other) & !bits));
             put(false, Who::User(*uid), rights(*bits) | ANYBODY);
         }
         // Of groups all count that somebody is in, and others only for those who are in none.
-        put(false, Who::Group, rights(self.group) | ANYBODY);
-        for (gid, bits) in &self.groups {
+        put(false, Who::Group, rights(all.group) | ANYBODY);
+        for (gid, bits) in &all.groups {
             put(false, Who::Members(*gid), rights(*bits) | ANYBODY);
         }
-        put(true, Who::Group, rights(self.other & !self.group));
-        for (gid, bits) in &self.groups {
-            put(true, Who::Members(*gid), rights(self.other & !bits));
+        put(true, Who::Group, rights(all.other & !all.group));
+        for (gid, bits) in &all.groups {
+            put(true, Who::Members(*gid), rights(all.other & !bits));
         }
-        put(false, Who::Everyone, rights(self.other) | ANYBODY);
+        put(false, Who::Everyone, rights(all.other) | ANYBODY);
         out
+    }
+}
+
+impl Acl {
+    /// As the host's own means would say it. What it passes on is not said.
+    pub fn posix(&self, owner: Owner) -> Posix {
+        let mode = self.mode(owner);
+        let mut all = Posix::of_mode(mode);
+        for ace in self.entries() {
+            let Ace::Simple { kind: kind::ALLOWED | kind::DENIED, flags, who, .. } = ace else {
+                continue;
+            };
+            let (place, id) = match who {
+                _ if flags & flag::INHERIT_ONLY != 0 => continue,
+                Who::User(uid) if *uid != owner.uid => (&mut all.users, *uid),
+                Who::Members(gid) if *gid != owner.gid => (&mut all.groups, *gid),
+                _ => continue,
+            };
+            let bits = bits_of(self.allowed_where(|w| w == who || *w == Who::Everyone));
+            place.insert(id, bits);
+        }
+        if !(all.users.is_empty() && all.groups.is_empty()) {
+            let named = all.users.values().chain(all.groups.values());
+            all.mask = Some(named.fold(all.group, |sum, bits| sum | bits));
+        }
+        all
     }
 }
 
@@ -108,7 +221,6 @@ pub fn list(mode: u32, access: Option<&[u8]>, default: Option<&[u8]>, is_dir: bo
 mod tests {
     use std::sync::Arc;
 
-    use super::super::Owner;
     use super::*;
     use crate::types::Cred;
     use proptest::prelude::*;
@@ -153,9 +265,46 @@ mod tests {
     #[test]
     fn what_is_no_list_of_the_host_is_none() {
         assert!(list(0o644, None, None, false).is_none());
-        for bad in [&b""[..], &[1, 0, 0, 0], &[2, 0, 0, 0, 1], &value(&[(3, 7, 0)])] {
-            assert!(list(0o644, Some(bad), None, false).is_none());
+        let three = [(USER_OBJ, 7, NONE), (GROUP_OBJ, 5, NONE), (OTHER, 5, NONE)];
+        let with = |more: &[Entry]| value(&[&three[..], more].concat());
+        for bad in [
+            &b""[..],
+            &[1, 0, 0, 0],
+            &[2, 0, 0, 0, 1],
+            &value(&[(3, 7, 0)]),
+            &value(&three[..2]),
+            &with(&three[..1]),
+            &with(&[(USER, 7, 1001)]),
+            &with(&[(GROUP, 7, 50), (GROUP, 7, 50), (MASK, 7, NONE)]),
+            &with(&[(MASK, 8, NONE)]),
+        ] {
+            assert!(list(0o644, Some(bad), None, false).is_none(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_list_is_shown_as_the_host_would_say_it() {
+        let owner = Owner { uid: 1000, gid: 50 };
+        let rights = |bits| rights_of(bits, false);
+        let acl = Acl::new(vec![
+            Ace::deny(Who::User(1002), rights(2), 0),
+            Ace::allow(Who::User(1001), rights(6), 0),
+            Ace::allow(Who::Members(51), rights(1), 0),
+            Ace::allow(Who::User(1003), rights(7), flag::OBJECT_INHERIT | flag::INHERIT_ONLY),
+            Ace::allow(Who::Owner, rights(7), 0),
+            Ace::allow(Who::Everyone, rights(6), 0),
+        ]);
+        let shown = Posix {
+            owner: 7,
+            users: [(1001, 6), (1002, 4)].into(),
+            group: 6,
+            groups: [(51, 7)].into(),
+            mask: Some(7),
+            other: 6,
+        };
+        assert_eq!(acl.posix(owner), shown);
+        assert_eq!(Posix::parse(&shown.encode()), Some(shown));
+        assert_eq!(Acl::of_mode(0o750, false).posix(owner), Posix::of_mode(0o750));
     }
 
     proptest! {

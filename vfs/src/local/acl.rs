@@ -9,7 +9,10 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use crate::acl::{self, Acl, Kept, Owner, posix};
+use rustix::fs::XattrFlags;
+
+use crate::acl::posix::{self, Change, Lists, Posix};
+use crate::acl::{self, Acl, Kept, Owner};
 use crate::error::{VfsError, VfsResult};
 use crate::perm::Need;
 use crate::types::*;
@@ -29,6 +32,11 @@ fn read(fd: BorrowedFd<'_>, name: &str) -> VfsResult<Option<Vec<u8>>> {
         Err(VfsError::NoXattr | VfsError::NotSupported) => Ok(None),
         other => other.map(Some),
     }
+}
+
+fn write(fd: BorrowedFd<'_>, name: &str, list: &Posix) -> VfsResult<()> {
+    let path = ProcPath::of(fd);
+    Ok(rustix::fs::setxattr(path.bytes(), name, &list.encode(), XattrFlags::empty())?)
 }
 
 fn remove(fd: BorrowedFd<'_>, name: &str) -> VfsResult<()> {
@@ -94,6 +102,37 @@ impl LocalNode {
         }
         self.changed();
         done
+    }
+
+    pub(super) fn do_posix(&self, attr: &Attr) -> VfsResult<Lists> {
+        if let Some(acl) = self.do_acl(attr)? {
+            return Ok(Lists { access: acl.posix(Owner::of(attr)), default: None });
+        }
+        let list = |there: bool, name: &str| -> VfsResult<Option<Posix>> {
+            let value = if there { read(self.fd(), name)? } else { None };
+            Ok(value.and_then(|value| Posix::parse(&value)))
+        };
+        Ok(Lists {
+            access: list(self.has_list(attr), ACCESS)?.unwrap_or_else(|| Posix::of_mode(attr.mode)),
+            default: list(self.kind == Kind::Dir, DEFAULT)?,
+        })
+    }
+
+    pub(super) fn do_posix_set(&self, change: &Change) -> VfsResult<()> {
+        self.volume.writable()?;
+        let is_dir = self.kind == Kind::Dir;
+        match &change.default {
+            Some(Some(_)) if !is_dir => return Err(VfsError::Invalid),
+            Some(Some(default)) => write(self.fd(), DEFAULT, default)?,
+            Some(None) if is_dir => remove(self.fd(), DEFAULT)?,
+            _ => {}
+        }
+        if let Some(access) = &change.access {
+            write(self.fd(), ACCESS, access)?;
+            self.do_side_set(acl::NAME, None)?;
+        }
+        self.changed();
+        Ok(())
     }
 
     /// Makes what shall stand under `name` in this directory, with the attributes it had: as the caller, or where a list lets the

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use iobuf::Buf;
 
 use crate::acl::Acl;
+use crate::acl::posix::{self, Lists};
 use crate::backend::{BoxFuture, Made, Node, NodeRef, ReadInto, ready};
 use crate::dos::Dos;
 use crate::engine::threads::{self, Turns};
@@ -508,6 +509,14 @@ impl Node for LocalNode {
 
     fn acl_set<'a>(&'a self, acl: &'a Acl, mode: u32) -> BoxFuture<'a, VfsResult<()>> {
         ready(self.do_acl_set(acl, mode))
+    }
+
+    fn posix<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Lists>> {
+        ready(self.do_posix(attr))
+    }
+
+    fn posix_set<'a>(&'a self, change: &'a posix::Change) -> BoxFuture<'a, VfsResult<()>> {
+        ready(self.do_posix_set(change))
     }
 
     fn dos<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Dos>> {

@@ -1,5 +1,6 @@
 //! The procedures: each reads nothing and decides nothing about the wire beyond its own results.
 
+mod acl;
 mod attrs;
 mod data;
 mod listing;
@@ -16,6 +17,7 @@ use state::Rights;
 use vfs::namespace::{Door, Share};
 use vfs::{Attr, Cred, NodeRef, VfsResult};
 
+use super::acl::Args as AclArgs;
 use super::args::{Args, decode_args};
 use super::attr::{put_post, put_wcc};
 use super::procedure;
@@ -49,7 +51,12 @@ struct Target {
     known: bool,
 }
 
-impl Op<'_> {
+impl<'a> Op<'a> {
+    fn new(core: &'a Core, conn: &'a Conn, call: &'a CallContext) -> Self {
+        let (share, moved) = (AtomicU32::new(NO_SHARE), AtomicU64::new(0));
+        Self { core, conn, call, share, moved }
+    }
+
     async fn target(&self, wire: &[u8]) -> Result<Target, Nfsstat3> {
         let (share, node) = self.core.handles.resolve(&self.core.namespace, wire).await?;
         self.share.store(share.id, Ordering::Relaxed);
@@ -67,10 +74,10 @@ impl Op<'_> {
     }
 
     /// Counts the procedure, which began at `began`.
-    fn record(&self, number: u32, began: Instant, failed: bool) {
+    fn record(&self, operation: u8, began: Instant, failed: bool) {
         let share = self.share.load(Ordering::Relaxed);
         let bytes = self.moved.load(Ordering::Relaxed);
-        let done = Done { share, operation: operation::of_v3(number), bytes, failed };
+        let done = Done { share, operation, bytes, failed };
         let named = || self.core.namespace.share(share).map(|s| s.name.clone());
         self.conn.info.meter.record(began, done, || named().unwrap_or_default());
     }
@@ -135,8 +142,7 @@ pub async fn serve(
     out: &mut Writer,
 ) -> XdrResult<Outcome> {
     let Some(args) = decode_args(number, args)? else { return Ok(Outcome::NoProcedure) };
-    let (share, moved) = (AtomicU32::new(NO_SHARE), AtomicU64::new(0));
-    let op = Op { core, conn, call, share, moved };
+    let op = Op::new(core, conn, call);
     let mark = out.len();
     if let Err(status) = run(&op, args, out).await {
         out.truncate(mark);
@@ -145,8 +151,37 @@ pub async fn serve(
     }
     // Every result but that of NULL begins with its status.
     let failed = out.word_at(mark).is_some_and(|status| status != OK);
-    op.record(number, call.began, failed);
+    op.record(operation::of_v3(number), call.began, failed);
     Ok(if super::is_once(number) { Outcome::Once } else { Outcome::Repeatable })
+}
+
+/// Does one call of NFSACL.
+pub async fn serve_acl(
+    core: &Core,
+    conn: &Conn,
+    call: &CallContext,
+    number: u32,
+    args: &mut Reader<'_>,
+    out: &mut Writer,
+) -> XdrResult<Outcome> {
+    let Some(args) = super::acl::decode_args(number, args)? else {
+        return Ok(Outcome::NoProcedure);
+    };
+    let op = Op::new(core, conn, call);
+    let mark = out.len();
+    let done = match args {
+        AclArgs::Null => return Ok(Outcome::Repeatable),
+        AclArgs::Getacl { object, mask } => acl::getacl(&op, object, mask, out).await,
+        AclArgs::Setacl { object, lists } => acl::setacl(&op, object, lists, out).await,
+    };
+    if let Err(status) = done {
+        out.truncate(mark);
+        out.u32(status as u32);
+        out.bool(false);
+    }
+    let failed = out.word_at(mark).is_some_and(|status| status != OK);
+    op.record(operation::of_acl(number), call.began, failed);
+    Ok(Outcome::Repeatable)
 }
 
 async fn run(op: &Op<'_>, args: Args<'_>, out: &mut Writer) -> OpResult {
