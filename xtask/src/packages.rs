@@ -20,7 +20,9 @@ const LAB: &[&str] = &[
     "xfsprogs",
     "e2fsprogs",
     "util-linux",
+    "acl",
     "attr",
+    "nfs4-acl-tools",
     "bubblewrap",
     "binutils",
 ];

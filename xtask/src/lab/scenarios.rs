@@ -5,6 +5,9 @@ use super::gateway::Guests;
 /// What every version has to show.
 const FILES: &str = "sizes,tree,untar,semantics,locks,v42,exports";
 
+/// With lists by the programs that users have.
+const FILES_AND_LISTS: &str = "sizes,tree,untar,semantics,locks,v42,exports,acls";
+
 /// With what `status` tells of the client, first: later there are connections of other kinds.
 const FILES_AND_STATUS: &str = "told,sizes,tree,untar,semantics,locks,v42,exports";
 
@@ -147,7 +150,7 @@ impl Scenario {
 /// The gateway and the kernel's client: the tier `lab`. Those that mostly wait stand beside those that compute: two run at
 /// once.
 pub(super) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("v3-rdma", "3", "rdma"),
+    Scenario::new("v3-rdma", "3", "rdma").jobs(FILES_AND_LISTS),
     Scenario::new("kill-v3-tcp", "3", "tcp").trouble("kill-gateway"),
     Scenario::new("v3-tcp", "3", "tcp"),
     Scenario::new("kill-v3-rdma", "3", "rdma").trouble("kill-gateway"),
@@ -161,7 +164,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::new("cut-v3-rdma", "3", "rdma").trouble("cut-connections"),
     Scenario::new("v4.2-rdma", "4.2", "rdma").jobs(FILES_AND_STATUS),
     Scenario::new("cut-v4.1-tcp", "4.1", "tcp").trouble("cut-connections"),
-    Scenario::new("v4.2-tcp", "4.2", "tcp"),
+    Scenario::new("v4.2-tcp", "4.2", "tcp").jobs(FILES_AND_LISTS),
     Scenario::new("cut-v4.1-rdma", "4.1", "rdma").trouble("cut-connections"),
     Scenario::new("claims-v3-rdma", "3", "rdma").jobs("claims"),
     Scenario::new("claims-v4.0-rdma", "4.0", "rdma").jobs("claims"),
