@@ -127,7 +127,8 @@ pub(crate) const TOP: Group = Group {
             "names",
             "`host` or `own`",
             "host",
-            "Whose users and groups have names, for NFSv4 and for SMB: those of `users` and of this host, or those of `users` alone.",
+            "Whose users and groups have names, for NFSv4 and for SMB: those of `users` and of this host, or those of `users` \
+             alone.",
         ),
         key("limits", "group", "", "What one client may have. See [limits](#limits)."),
         key("log", "group", "", "What is logged. See [log](#log)."),

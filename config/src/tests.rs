@@ -95,13 +95,7 @@ admin_clients: [192.0.2.0/24, '2001:db8::/32']
 drain: 20s
 names: own
 log: {level: 'warn,nfsrdma=debug', format: json}
-nfs:
-  port: 12049
-  rdma_port: 0
-  lease: 30s
-  grace: 45s
-  portmap: own
-  domain: example.org
+nfs: {port: 12049, rdma_port: 0, lease: 30s, grace: 45s, portmap: own, domain: example.org}
 smb:
   port: 1445
   direct_port: 0
@@ -244,7 +238,7 @@ error: gw.yaml:2:1: the configuration has no key `encryption`
 2 | encryption: true
   | ^
   = the keys are `shares`, `users`, `bind`, `rdma`, `rdma_crc`, `rdma_spin`, `state`, `recall`, `memory`, `connections`, \
-         `admin`, `admin_clients`, `drain`, \
+         `admin`, `admin_clients`, `drain`, `names`, \
          `limits`, `log`, `nfs`, `smb`"
     );
 }

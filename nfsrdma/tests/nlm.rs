@@ -458,9 +458,9 @@ fn the_port_mapper_answers_in_versions_2_to_4() {
         assert!(r.is_at_end());
         n
     };
-    assert_eq!((entries(2), entries(3), entries(4)), (10, 10, 10));
+    assert_eq!((entries(2), entries(3), entries(4)), (11, 11, 11));
     ports.set_mapper(111);
-    assert_eq!((entries(2), port(PORTMAP, 2, 17)), (16, 111));
+    assert_eq!((entries(2), port(PORTMAP, 2, 17)), (17, 111));
     // That port serves nothing else.
     let session = server.session_of(info("192.0.2.1:111"), Handle::detached(), Offer::Portmap);
     let reply = call(&session, message(NLM, 4, 0, 0, &[]), vec![]).unwrap();

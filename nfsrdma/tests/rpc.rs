@@ -5,6 +5,8 @@ mod common;
 
 use common::{MOUNT, NFS, call, flat, head, server, session, words};
 
+const NFSACL: u32 = 100_227;
+
 fn answer(bytes: Vec<u8>) -> Option<Vec<u32>> {
     call(&session(&server(vec![])), bytes, vec![]).map(|r| words(&flat(r)))
 }
@@ -20,8 +22,9 @@ fn to(program: u32, version: u32, procedure: u32) -> Option<Vec<u32>> {
 #[test]
 fn null_of_every_program_and_version_is_answered() {
     let mappers = [2, 3, 4].map(|version| (100_000, version));
-    let others = [(NFS, 3), (NFS, 4), (MOUNT, 1), (MOUNT, 3), (100_021, 4), (100_024, 1)];
-    for (program, version) in mappers.into_iter().chain(others) {
+    let nfs = [(NFS, 3), (NFS, 4), (NFSACL, 3), (MOUNT, 1), (MOUNT, 3)];
+    let locks = [(100_021, 4), (100_024, 1)];
+    for (program, version) in mappers.into_iter().chain(nfs).chain(locks) {
         assert_eq!(to(program, version, 0), Some(vec![9, 1, 0, 0, 0, 0]));
     }
 }
@@ -31,6 +34,8 @@ fn what_is_not_served_is_refused_by_its_own_error() {
     assert_eq!(to(100_011, 1, 0), Some(vec![9, 1, 0, 0, 0, 1]));
     assert_eq!(to(100_021, 3, 0), Some(vec![9, 1, 0, 0, 0, 2, 4, 4]));
     assert_eq!(to(NFS, 2, 0), Some(vec![9, 1, 0, 0, 0, 2, 3, 4]));
+    assert_eq!(to(NFSACL, 2, 0), Some(vec![9, 1, 0, 0, 0, 2, 3, 3]));
+    assert_eq!(to(NFSACL, 3, 3), Some(vec![9, 1, 0, 0, 0, 3]));
     assert_eq!(to(NFS, 5, 0), Some(vec![9, 1, 0, 0, 0, 2, 3, 4]));
     assert_eq!(to(MOUNT, 4, 0), Some(vec![9, 1, 0, 0, 0, 2, 1, 3]));
     assert_eq!(to(NFS, 3, 22), Some(vec![9, 1, 0, 0, 0, 3]));
@@ -53,10 +58,11 @@ fn broken_heads_are_answered_or_dropped() {
 
 #[test]
 fn arguments_that_end_early_are_garbage_for_every_procedure() {
-    for procedure in 1..22 {
+    let of_nfs = (1..22).map(|procedure| (NFS, procedure));
+    for (program, procedure) in of_nfs.chain([(NFSACL, 1), (NFSACL, 2)]) {
         let garbage = Some(vec![9, 1, 0, 0, 0, 4]);
-        assert_eq!(to(NFS, 3, procedure), garbage, "procedure {procedure}");
-        let mut too_long = head(9, NFS, 3, procedure, 0);
+        assert_eq!(to(program, 3, procedure), garbage, "procedure {procedure}");
+        let mut too_long = head(9, program, 3, procedure, 0);
         too_long.u32(65);
         too_long.fixed(&[0; 68]);
         assert_eq!(answer(too_long.into_reply().head), garbage, "procedure {procedure}");
@@ -70,6 +76,11 @@ fn a_handle_that_was_never_given_out_is_a_bad_handle() {
         let mut w = head(9, NFS, 3, 1, 0);
         w.opaque(&forged);
         assert_eq!(answer(w.into_reply().head), Some(vec![9, 1, 0, 0, 0, 0, BADHANDLE]));
+        let mut w = head(9, NFSACL, 3, 1, 0);
+        w.opaque(&forged);
+        w.u32(1);
+        // No attributes.
+        assert_eq!(answer(w.into_reply().head), Some(vec![9, 1, 0, 0, 0, 0, BADHANDLE, 0]));
     }
 }
 

@@ -1,5 +1,6 @@
-//! The port mapper: tells clients that ask where NFS, NFSACL, MOUNT, NLM and NSM are. Version 2 (RFC 1833 section 3), and of versions 3
-//! and 4 (RFC 1833 section 2) what clients use: NULL, GETADDR, GETVERSADDR, DUMP. Nothing can be registered from outside.
+//! The port mapper: tells clients that ask where NFS, NFSACL, MOUNT, NLM and NSM are. Version 2 (RFC 1833 section 3), and of
+//! versions 3 and 4 (RFC 1833 section 2) what clients use: NULL, GETADDR, GETVERSADDR, DUMP. Nothing can be registered from
+//! outside.
 //!
 //! It answers on the NFS port, and on port 111 when it stands in for rpcbind. Where the machine has an rpcbind, [`register`] tells
 //! that one.

@@ -26,13 +26,11 @@ pub mod procedure {
 pub(super) mod part {
     /// The node's own list.
     pub(crate) const ACL: u32 = 1;
-    /// How many entries it has.
-    pub(crate) const ACLCNT: u32 = 2;
     /// A directory's default list.
     pub(crate) const DFACL: u32 = 4;
-    /// How many entries that has.
-    pub(crate) const DFACLCNT: u32 = 8;
-    pub(crate) const ALL: u32 = 15;
+    /// How many entries the one and the other have, which is told always.
+    const COUNTS: u32 = 2 | 8;
+    pub(crate) const ALL: u32 = ACL | DFACL | COUNTS;
 }
 
 /// Entries of a list (`NFS_ACL_MAX_ENTRIES`).
@@ -192,7 +190,7 @@ mod tests {
         let both = Change { access: Some(named.clone()), default: Some(Some(plain.clone())) };
         assert_eq!(read(part::ALL, &named, Some(&plain)).lists(), Some(both));
         let one = Change { access: Some(plain.clone()), default: None };
-        assert_eq!(read(part::ACL | part::DFACLCNT, &plain, Some(&named)).lists(), Some(one));
+        assert_eq!(read(part::ALL & !part::DFACL, &plain, Some(&named)).lists(), Some(one));
         let no_default = Change { access: None, default: Some(None) };
         assert_eq!(read(part::DFACL, &plain, None).lists(), Some(no_default));
     }

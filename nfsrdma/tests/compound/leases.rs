@@ -22,7 +22,7 @@ fn options(state_dir: Option<&Path>) -> Options {
         grace: Duration::from_millis(LEASE_MS),
         courtesy: Duration::from_secs(3_600),
         store: state_dir.map(|dir| Store::open(dir).unwrap()),
-        delegations: true,
+        ..Options::default()
     }
 }
 
