@@ -2,6 +2,7 @@
 
 use smbd_core::dtyp::Sid;
 use smbd_core::pipe::{self, Host, UNREAD_MAX};
+use vfs::accounts::{Directory, Nobody};
 
 struct Fixed;
 
@@ -21,11 +22,8 @@ impl Host for Fixed {
     fn account_of_uid(&self, uid: u32) -> Option<String> {
         (uid == 1000).then(|| "user".into())
     }
-    fn host_user(&self, _: u32) -> Option<String> {
-        None
-    }
-    fn host_group(&self, _: u32) -> Option<String> {
-        None
+    fn others(&self) -> &dyn Directory {
+        &Nobody
     }
     fn caller(&self) -> String {
         "user".into()
