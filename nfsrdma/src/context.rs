@@ -134,6 +134,8 @@ pub struct Conn {
     pub handle: Handle,
     /// Where the buffers for its reads come from.
     pub read_into: ReadInto,
+    /// The same, for data that nobody looks at before it leaves.
+    paged: ReadInto,
     /// The rules that this peer has been reported for: one line in the log for each.
     pub(crate) reported: AtomicU32,
     /// The versions that it has called, a bit for each.
@@ -152,17 +154,25 @@ impl Conn {
     /// Of a channel.
     pub fn new(info: Arc<Info>, handle: Handle) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let read_into = ReadInto { pool: info.pool.clone(), account: info.account };
+        let (pool, account) = (info.pool.clone(), info.account);
+        let read_into = ReadInto { pool, account, pages: false, attributes: false };
+        let paged = ReadInto { pages: true, ..read_into.clone() };
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         Self {
             id,
             info,
             handle,
             read_into,
+            paged,
             reported: AtomicU32::new(0),
             versions: AtomicU32::new(0),
             last_cred: std::sync::Mutex::new(None),
         }
+    }
+
+    /// Where data is read to that leaves as it is, for [`Writer::file_data`](crate::xdr::Writer::file_data).
+    pub(crate) fn unseen(&self) -> &ReadInto {
+        if self.info.takes_pages.load(Ordering::Relaxed) { &self.paged } else { &self.read_into }
     }
 
     /// The peer calls this version of NFS.

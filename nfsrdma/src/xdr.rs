@@ -1,8 +1,9 @@
 //! XDR (RFC 4506): a bounded reader over a request and a writer of a reply, both aware of bulk data that stands outside
 //! the stream.
 
-use iobuf::Buf;
+use iobuf::{Buf, Pages};
 use rdma_transport::channel::{Payload, Place, Pulled, Reply};
+use vfs::ReadData;
 
 /// The stream does not hold what it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,13 +224,24 @@ impl Writer {
 
     /// `opaque<>` of bulk data, which the transport may move by itself.
     pub fn bulk(&mut self, data: Vec<Buf>) {
-        let n: usize = data.iter().map(Buf::len).sum();
+        self.eligible(data, None);
+    }
+
+    /// `opaque<>` of what was read of a file, which the transport may move by itself.
+    pub fn file_data(&mut self, read: ReadData) {
+        self.eligible(read.data, read.pages);
+    }
+
+    fn eligible(&mut self, data: Vec<Buf>, pages: Option<Pages>) {
+        let mut payload = Payload { at: 0, data, pages, pad: 0, place: Place::Eligible };
+        let n = payload.len();
         self.count(n);
-        let at = self.head.len();
+        payload.at = self.head.len();
         // Invariant: the padding is at most three.
         #[allow(clippy::cast_possible_truncation)]
-        let pad = pad(n) as u8;
-        self.payloads.push(Payload { at, data, pad, place: Place::Eligible });
+        let padding = pad(n) as u8;
+        payload.pad = padding;
+        self.payloads.push(payload);
     }
 
     /// `opaque<>` of bulk data that no transport may move by itself.

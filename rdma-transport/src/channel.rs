@@ -13,11 +13,11 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use iobuf::{Account, Buf, Pool};
+use iobuf::{Account, Buf, Pages, Pool};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::meter::Meter;
@@ -44,6 +44,8 @@ pub struct Payload {
     pub at: usize,
     /// The bytes, in pieces.
     pub data: Vec<Buf>,
+    /// Bytes behind those of `data`, for a connection that [takes them so](Info::takes_pages).
+    pub pages: Option<Pages>,
     /// Zero bytes that follow an inline copy, and only that (XDR round-up, 0 to 3).
     pub pad: u8,
     /// Where it may go.
@@ -53,13 +55,21 @@ pub struct Payload {
 impl Payload {
     /// Bytes of data, without padding.
     pub fn len(&self) -> usize {
-        self.data.iter().map(Buf::len).sum()
+        let pages = self.pages.as_ref().map_or(0, Pages::len);
+        self.data.iter().map(Buf::len).sum::<usize>() + pages
     }
 
     /// No data.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
+
+/// A part of a message in its inline form.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Piece<'a> {
+    Bytes(&'a [u8]),
+    Pages(&'a Pages),
 }
 
 /// A reply: the encoded stream without its bulk data, and the bulk data in order of `at`.
@@ -86,21 +96,31 @@ impl Reply {
         self.head.len() + self.payloads.iter().map(|p| p.len() + usize::from(p.pad)).sum::<usize>()
     }
 
-    /// The bytes of the inline form in order, piece by piece; no piece is empty. A payload whose `at` is out of order or
-    /// beyond the head stands where the stream has come to.
+    /// The bytes of the inline form in order, piece by piece, without pages; no piece is empty. A payload whose `at` is out of
+    /// order or beyond the head stands where the stream has come to.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        self.all_pieces().filter_map(|piece| match piece {
+            Piece::Bytes(bytes) => Some(bytes),
+            Piece::Pages(_) => None,
+        })
+    }
+
+    /// As [`Reply::pieces`], with pages.
+    pub(crate) fn all_pieces(&self) -> impl Iterator<Item = Piece<'_>> {
         let mut from = 0;
         let body = self.payloads.iter().flat_map(move |p| {
             let at = p.at.clamp(from, self.head.len());
             let before = &self.head[from..at];
             from = at;
             let pad = &XDR_PAD[..usize::from(p.pad).min(XDR_PAD.len())];
-            std::iter::once(before)
-                .chain(p.data.iter().map(Buf::as_slice))
-                .chain(std::iter::once(pad))
+            std::iter::once(Piece::Bytes(before))
+                .chain(p.data.iter().map(|data| Piece::Bytes(data)))
+                .chain(p.pages.as_ref().map(Piece::Pages))
+                .chain(std::iter::once(Piece::Bytes(pad)))
         });
         let last = self.payloads.iter().map(|p| p.at).max().unwrap_or(0).min(self.head.len());
-        body.chain(std::iter::once(&self.head[last..])).filter(|piece| !piece.is_empty())
+        body.chain(std::iter::once(Piece::Bytes(&self.head[last..])))
+            .filter(|piece| !matches!(piece, Piece::Bytes([])))
     }
 }
 
@@ -187,6 +207,9 @@ pub struct Info {
     /// Largest message that the peer takes, in bytes without what goes by RDMA Write; set by the channel when the
     /// connection is set up. Zero: nothing limits it but the protocol.
     pub message_out_max: AtomicUsize,
+    /// Payload may be [`Pages`]: what leaves is neither looked at nor changed on its way. Set by the channel when the connection is
+    /// set up.
+    pub takes_pages: AtomicBool,
     /// What went which way.
     pub traffic: Traffic,
     /// Notified when the first request has come.
@@ -207,6 +230,7 @@ impl Info {
             account: Account::new(),
             pool,
             message_out_max: AtomicUsize::new(0),
+            takes_pages: AtomicBool::new(false),
             traffic: Traffic::default(),
             heard: Notify::new(),
             meter: Meter::default(),

@@ -30,7 +30,7 @@ fn a_mebibyte_each_way_is_not_copied() {
             let (head, at) = m.split();
             let pad = u8::try_from(bulk.wrapping_neg() % 4).unwrap();
             let data = vec![Buf::from(m.bulk.clone())];
-            let payloads = vec![Payload { at, data, pad, place: Place::Eligible }];
+            let payloads = vec![Payload { at, data, pages: None, pad, place: Place::Eligible }];
             let (reply_max, bulk) = (head.len(), BulkResult { max: bulk, locate: bulk_of });
             caller.call(Call { head, payloads, reply_max, bulk: Some(bulk) });
             let Event::Answer(..) = poll_fn(|cx| caller.poll_event(cx)).await.unwrap() else {

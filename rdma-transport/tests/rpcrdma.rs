@@ -100,7 +100,7 @@ fn call(m: &Message, reply_max: usize, bulk_max: usize) -> Call {
     let pad = (m.bulk.len().wrapping_neg() % 4) as u8;
     // In pieces: each is a segment of its own.
     let data = m.bulk.chunks(300_000).map(|c| Buf::from(c.to_vec())).collect();
-    let payload = Payload { at, data, pad, place: Place::Eligible };
+    let payload = Payload { at, data, pages: None, pad, place: Place::Eligible };
     let payloads = Some(payload).filter(|p| !p.is_empty()).into_iter().collect();
     let bulk = Some(BulkResult { max: bulk_max, locate: bulk_of }).filter(|b| b.max > 0);
     Call { head, payloads, reply_max, bulk }

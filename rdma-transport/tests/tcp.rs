@@ -8,9 +8,11 @@ use std::time::Duration;
 mod common;
 
 use common::{Echo, Locator, Message, nobody_holds, pool, run};
-use iobuf::{Pool, PoolLimits};
+use iobuf::{Buf, Pages, PagesMut, Pool, PoolLimits};
 use proptest::prelude::*;
-use rdma_transport::channel::{Channel, ChannelError, Info, Transport};
+use rdma_transport::channel::{
+    BoxFuture, Channel, ChannelError, Info, Payload, Place, Pulled, Reply, Service, Transport,
+};
 use rdma_transport::limits;
 use rdma_transport::serve::serve;
 use rdma_transport::tcp::{Framing, TcpChannel};
@@ -439,5 +441,92 @@ fn the_end_of_the_stream_ends_callbacks_before_requests() {
         client.shutdown().await.unwrap();
         assert_eq!(read_record(&mut client).await, m.emit());
         assert_eq!(server.await.unwrap(), ChannelError::Closed("by the peer".into()));
+    });
+}
+
+/// Answers a call by a part of a file, which it names in pages and bytes: some bytes in memory, the pages, and what follows.
+struct Paged {
+    file: std::fs::File,
+    /// To be sent once more, which cannot be done.
+    again: std::sync::Mutex<Option<Pages>>,
+}
+
+impl Paged {
+    const FIRST: &[u8] = b"in memory";
+
+    fn of(bytes: &[u8]) -> Arc<Self> {
+        let file = tempfile::tempfile().unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, bytes, 0).unwrap();
+        Arc::new(Self { file, again: Default::default() })
+    }
+
+    fn call_for(xid: u32, page: u32, count: u32) -> Vec<u8> {
+        [xid, 0, page, count].iter().flat_map(|word| word.to_be_bytes()).collect()
+    }
+
+    fn answer_to(xid: u32, data: &[u8]) -> Vec<u8> {
+        [&xid.to_be_bytes()[..], &[0, 0, 0, 1], Self::FIRST, data, &[0; 3], b"tail"].concat()
+    }
+}
+
+impl Service for Paged {
+    fn call(&self, body: Buf, _: Vec<Pulled>) -> BoxFuture<'static, Option<Reply>> {
+        let word = |at: usize| u32::from_be_bytes(body[at..at + 4].try_into().unwrap());
+        let mut pages = PagesMut::take().unwrap();
+        let file = std::os::fd::AsFd::as_fd(&self.file);
+        pages.fill(file, u64::from(word(8)) * 4096, word(12) as usize).unwrap();
+        let pages = self.again.lock().unwrap().take().unwrap_or(pages.freeze(Vec::new()));
+        if word(0) == u32::MAX {
+            *self.again.lock().unwrap() = Some(pages.clone());
+        }
+        let data = vec![Buf::from(Self::FIRST.to_vec())];
+        let payload = Payload { at: 8, data, pages: Some(pages), pad: 3, place: Place::Eligible };
+        let head = [&word(0).to_be_bytes()[..], &[0, 0, 0, 1], b"tail"].concat();
+        let reply = Reply { head, payloads: vec![payload], invalidate: None };
+        Box::pin(std::future::ready(Some(reply)))
+    }
+}
+
+#[test]
+fn pages_stand_where_they_belong() {
+    run(async {
+        let all: Vec<u8> = (0..3 << 20).map(|i: u32| (i / 5 % 251) as u8).collect();
+        let (mut client, channel) = pair(pool(8), pool(8)).await;
+        assert!(channel.info().takes_pages.load(Ordering::Relaxed));
+        let server = tokio::spawn(serve(Box::new(channel), Paged::of(&all)));
+        let asked: Vec<(u32, u32)> = (0..60)
+            .map(|i| (i * 37 % 500, [1, 4096, 70_001, 300_000, 1 << 20][i as usize % 5]))
+            .collect();
+        // All at once, so that answers wait for one another and for a socket that is full.
+        for (xid, (page, count)) in (0..).zip(&asked) {
+            let call = Paged::call_for(xid, *page, *count);
+            client.write_all(&mark(true, call.len())).await.unwrap();
+            client.write_all(&call).await.unwrap();
+        }
+        for (xid, (page, count)) in (0..).zip(asked) {
+            let (at, count) = (page as usize * 4096, count as usize);
+            let wanted = Paged::answer_to(xid, &all[at..all.len().min(at + count)]);
+            assert!(read_record(&mut client).await == wanted, "{at} {count}");
+        }
+        drop(client);
+        server.await.unwrap();
+    });
+}
+
+#[test]
+fn pages_that_are_promised_and_gone_end_the_connection() {
+    run(async {
+        let (mut client, channel) = pair(pool(8), pool(8)).await;
+        let server = tokio::spawn(serve(Box::new(channel), Paged::of(&[7; 5000])));
+        for xid in [u32::MAX, 5] {
+            let call = Paged::call_for(xid, 0, 5000);
+            client.write_all(&mark(true, call.len())).await.unwrap();
+            client.write_all(&call).await.unwrap();
+        }
+        assert!(read_record(&mut client).await == Paged::answer_to(u32::MAX, &[7; 5000]));
+        assert!(matches!(server.await.unwrap(), ChannelError::Closed(_)));
+        let mut rest = Vec::new();
+        let _ = client.read_to_end(&mut rest).await;
+        assert!(rest.len() < 5000, "nothing stands for what is gone");
     });
 }

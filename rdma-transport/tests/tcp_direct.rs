@@ -44,8 +44,13 @@ impl Service for Echo {
         self.pulled.fetch_add(pulled.len(), Ordering::SeqCst);
         self.pieces.fetch_max(pulled.first().map_or(0, |p| p.data.len()), Ordering::SeqCst);
         Box::pin(async move {
-            let payload =
-                |p: Pulled| Payload { at: p.at, data: p.data, pad: 0, place: Place::Inline };
+            let payload = |p: Pulled| Payload {
+                at: p.at,
+                data: p.data,
+                pages: None,
+                pad: 0,
+                place: Place::Inline,
+            };
             let payloads = pulled.into_iter().map(payload).collect();
             Some(Reply { head: body.to_vec(), payloads, invalidate: Some(3) })
         })

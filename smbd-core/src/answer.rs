@@ -143,7 +143,7 @@ impl Out {
             }
             if let Some(Bulk { at, data, place }) = m.bulk {
                 let at = from + HEADER_LEN + at;
-                reply.payloads.push(Payload { at, data, pad: 0, place });
+                reply.payloads.push(Payload { at, data, pages: None, pad: 0, place });
             }
             reply.invalidate = reply.invalidate.or(m.invalidate);
         }
@@ -209,6 +209,7 @@ fn seal(session: &Session, reply: Reply) -> Result<Reply, Failed> {
     let payloads = data.into_iter().map(|(at, bufs)| Payload {
         at: at + transform::LEN,
         data: bufs.into_iter().map(BufMut::freeze).collect(),
+        pages: None,
         pad: 0,
         place: Place::Inline,
     });

@@ -211,7 +211,12 @@ impl Conn {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            read_into: ReadInto { pool: info.pool.clone(), account: info.account },
+            read_into: ReadInto {
+                pool: info.pool.clone(),
+                account: info.account,
+                pages: false,
+                attributes: false,
+            },
             info,
             handle,
             negotiated: OnceLock::new(),

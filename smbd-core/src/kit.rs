@@ -106,6 +106,7 @@ impl Kit {
             account: Account::new(),
             pool: Pool::new(PoolLimits::of_bytes(64 << 20)),
             message_out_max: AtomicUsize::new(0),
+            takes_pages: Default::default(),
             facts: Default::default(),
             traffic: Traffic::default(),
             heard: Default::default(),

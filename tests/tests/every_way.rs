@@ -53,6 +53,23 @@ async fn what_one_writes_all_others_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn bulk_leaves_a_byte_stream_as_pages_of_its_file() {
+    let world = World::start().await;
+    let wanted = pattern("paged", 5 << 20);
+    for (version, transport) in WAYS {
+        let client = world.client("data", (version, transport)).await.unwrap();
+        write_all(&client, "paged", &wanted).await.unwrap();
+        let before = iobuf::paged_bytes();
+        assert!(read_all(&client, "paged").await.unwrap() == wanted);
+        if transport == client::target::Transport::Tcp {
+            // Other tests of this process may add to it.
+            assert!(iobuf::paged_bytes() - before >= 5 << 20, "{version}");
+        }
+    }
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn bulk_goes_by_rdma_and_small_in_line() {
     let world = World::start().await;
     for way in WAYS.into_iter().filter(|w| w.1 == client::target::Transport::Rdma) {

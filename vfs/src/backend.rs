@@ -52,6 +52,10 @@ pub struct ReadInto {
     pub pool: Pool,
     /// Whose turn it is when the pool is empty.
     pub account: Account,
+    /// The data may come as [`ReadData::pages`], with buffers that only pay for them.
+    pub pages: bool,
+    /// [`ReadData::attr`] is wanted. Without it a backend may spare itself the look.
+    pub attributes: bool,
 }
 
 /// A new or found node and what its directory looked like around the change.

@@ -235,16 +235,20 @@ pub enum Stable {
 pub struct ReadData {
     /// The bytes, in pieces.
     pub data: Vec<iobuf::Buf>,
-    /// The read reached the end of the file.
+    /// Bytes behind those, for a reader that [takes them so](crate::backend::ReadInto::pages).
+    pub pages: Option<iobuf::Pages>,
+    /// The read reached the end of the file. Where no attributes were wanted, a file that was cut on the host just before may make
+    /// this `false` at its new end; the next read says it.
     pub eof: bool,
-    /// The attributes after it.
-    pub attr: Attr,
+    /// The attributes after it, if they were wanted or found anyway.
+    pub attr: Option<Attr>,
 }
 
 impl ReadData {
     /// Bytes that were read.
     pub fn len(&self) -> usize {
-        self.data.iter().map(iobuf::Buf::len).sum()
+        let pages = self.pages.as_ref().map_or(0, iobuf::Pages::len);
+        self.data.iter().map(iobuf::Buf::len).sum::<usize>() + pages
     }
 
     /// Nothing was read.

@@ -661,3 +661,98 @@ fn the_hidden_folder_is_made_again_when_the_host_cleared_the_share() {
         assert!(made.is_ok());
     });
 }
+
+/// What pages hold, as a peer gets it.
+fn sent(pages: &iobuf::Pages) -> Vec<u8> {
+    use std::io::Read;
+    use std::os::fd::AsFd;
+    let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let (len, pages) = (pages.len(), pages.clone());
+    let sender = std::thread::spawn(move || {
+        while pages.left() > 0 {
+            pages.send(ours.as_fd(), false).unwrap();
+        }
+    });
+    let mut got = vec![0; len];
+    theirs.read_exact(&mut got).unwrap();
+    sender.join().unwrap();
+    got
+}
+
+#[test]
+fn a_large_read_for_a_socket_takes_the_pages_of_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut b = bench(dir.path());
+    b.into.pages = true;
+    let all: Vec<u8> = (0..1_500_000_u32).map(|i| (i / 3 % 251) as u8).collect();
+    block_on(async {
+        let file = b.file("large").await;
+        b.write(&file, 0, &all).await;
+        // A hole of more than a page, and data behind it.
+        b.write(&file, 1_600_000, &[9; 10]).await;
+        let all = [&all[..], &[0; 100_000], &[9; 10]].concat();
+        let (mib, end) = (1 << 20, all.len());
+        for (at, count) in [(0, mib), (mib, mib), (4096, 65_537), (mib + 4096 * 50, mib)] {
+            let read = file.read(Some(&root()), at as u64, count, &b.into).await.unwrap();
+            assert!(read.data.is_empty());
+            assert_eq!(read.len(), count.min(end - at));
+            assert_eq!((read.eof, read.attr.unwrap().size), (at + count >= end, end as u64));
+            // Its buffers are taken until it is gone.
+            assert_eq!(b.into.pool.stats().iter().map(|s| s.in_use).sum::<usize>(), 1);
+            let wanted = &all[at..at + read.len()];
+            assert!(sent(&read.pages.unwrap()) == wanted, "{at}");
+        }
+        for (at, count) in [(0, 65_536), (1, mib), (0, 2 * mib), (end, mib), (end + 4096, mib)] {
+            let read = file.read(Some(&root()), at as u64, count, &b.into).await.unwrap();
+            assert_eq!(read.pages.as_ref().map_or(0, iobuf::Pages::len), 0, "{at} {count}");
+            assert_eq!(read.eof, at + read.len() >= end);
+        }
+        assert_eq!(b.into.pool.stats().iter().map(|s| s.in_use).sum::<usize>(), 0);
+    });
+}
+
+#[test]
+fn pages_are_for_those_who_may_read() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut b = bench(dir.path());
+    b.into.pages = true;
+    block_on(async {
+        let file = b.file("closed").await;
+        b.write(&file, 0, &[1; 200_000]).await;
+        let closed = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        file.setattr(&root(), closed, false).await.unwrap();
+        let other = Cred { uid: 4711, gid: 4711, groups: [].into() };
+        let refused = file.read(Some(&other), 0, 1 << 20, &b.into).await;
+        assert_eq!(refused.unwrap_err(), VfsError::Access);
+        assert_eq!(file.read(None, 0, 1 << 20, &b.into).await.unwrap().len(), 200_000);
+    });
+}
+
+#[test]
+fn a_read_of_what_is_known_to_go_on_looks_at_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut b = bench(dir.path());
+    b.into.attributes = false;
+    block_on(async {
+        let file = b.file("known").await;
+        b.write(&file, 0, &[5; 10_000]).await;
+        let read = async |at| file.read(None, at, 4096, &b.into).await.unwrap();
+        let first = read(0).await;
+        assert_eq!((first.len(), first.eof, first.attr.is_none()), (4096, false, true));
+        // Near the end as it was known, the file is looked at: it may have grown, or been cut, on the host.
+        let last = read(8192).await;
+        assert_eq!((last.len(), last.eof, last.attr.is_some()), (1808, true, true));
+        let host = std::fs::File::options().write(true).open(dir.path().join("known")).unwrap();
+        host.set_len(20_000).unwrap();
+        assert!(!read(8192).await.eof, "grown");
+        assert!(!read(12_288).await.eof);
+        host.set_len(6000).unwrap();
+        let last = read(4096).await;
+        assert_eq!((last.len(), last.eof), (1904, true), "cut");
+        let other = file.read(Some(&root()), 0, 1000, &b.into).await.unwrap();
+        assert!(other.attr.is_some(), "whoever has opened nothing is looked at");
+    });
+}

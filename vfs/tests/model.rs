@@ -78,7 +78,7 @@ impl World {
             files,
             model: vec![Vec::new(); FILES],
             reflink: backend.capabilities().reflink,
-            into: ReadInto { pool, account: Account::new() },
+            into: ReadInto { pool, account: Account::new(), pages: false, attributes: true },
         }
     }
 
@@ -91,7 +91,7 @@ impl World {
             let got: Vec<u8> = r.data.iter().flat_map(|b| b.iter().copied()).collect();
             assert!(got.len() <= end - at && got.len() <= there.len());
             assert!(got == there[..got.len()], "file {file} differs behind {at}");
-            assert_eq!(r.attr.size, model.len() as u64);
+            assert_eq!(r.attr.unwrap().size, model.len() as u64);
             at += got.len();
             assert_eq!(r.eof, at >= model.len());
             // Short reads are allowed, as long as they go on.

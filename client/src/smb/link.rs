@@ -323,7 +323,7 @@ impl Driver {
             Some(sealed) => Reply::of(sealed),
             None => {
                 let at = head.len();
-                let payload = Payload { at, data, pad: 0, place: Place::Inline };
+                let payload = Payload { at, data, pages: None, pad: 0, place: Place::Inline };
                 let payloads = if payload.is_empty() { Vec::new() } else { vec![payload] };
                 Reply { head, payloads, invalidate: None }
             }

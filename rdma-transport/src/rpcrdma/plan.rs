@@ -25,7 +25,8 @@ pub struct Plan {
 pub enum TooBig {
     /// A result is longer than its Write chunk.
     WriteChunk,
-    /// The rest is longer than a Send, and there is no Reply chunk, or it is too short as well.
+    /// The rest is longer than a Send, and there is no Reply chunk, or it is too short as well. Or it stands in pages of a file, which
+    /// a queue pair cannot send: this side has made a mistake.
     Message,
 }
 
@@ -37,6 +38,9 @@ pub fn plan(
     reply: Reply,
     inline_max: usize,
 ) -> Result<Plan, TooBig> {
+    if reply.payloads.iter().any(|p| p.pages.is_some()) {
+        return Err(TooBig::Message);
+    }
     let mut lists = Lists { reads: Vec::new(), writes: offer.writes, reply: offer.reply };
     let mut writes = Vec::new();
     let stay = move_payloads(&mut lists.writes, reply.payloads, &mut writes)?;

@@ -33,8 +33,12 @@ pub(super) struct Fragment {
 }
 
 impl Outgoing {
-    /// Plans a message: payloads that belong into regions of the peer go there. `None` when the regions are too short.
+    /// Plans a message: payloads that belong into regions of the peer go there. `None` when the regions are too short, and for pages
+    /// of a file, which a queue pair cannot send.
     pub(super) fn new(message: Reply) -> Option<Self> {
+        if message.payloads.iter().any(|p| p.pages.is_some()) {
+            return None;
+        }
         let mut writes = Vec::new();
         let mut stay = Vec::with_capacity(message.payloads.len());
         for payload in message.payloads {
@@ -94,6 +98,7 @@ mod tests {
         let payload = |place| Payload {
             at: 4,
             data: vec![bytes(700).into(), bytes(400).into()],
+            pages: None,
             pad: 0,
             place,
         };
@@ -124,7 +129,7 @@ mod tests {
                 .map(|(at, len)| Payload {
                     at: at.min(head),
                     data: vec![bytes(len).into()],
-                    pad: 0,
+                    pages: None, pad: 0,
                     place: Place::Inline,
                 })
                 .collect();

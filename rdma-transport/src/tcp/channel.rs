@@ -12,6 +12,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use iobuf::Pool;
@@ -59,6 +60,7 @@ impl TcpChannel {
     ) -> io::Result<Self> {
         crate::socket::tune(&stream)?;
         let (sender, commands) = mpsc::channel(limits::COMMANDS_WAITING_MAX);
+        info.takes_pages.store(true, Ordering::Relaxed);
         Ok(Self {
             recv: Receiver::new(info.clone(), recvs, framing),
             info,

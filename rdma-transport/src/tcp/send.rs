@@ -1,23 +1,26 @@
 //! The sending half of a byte stream: queued messages leave by as few system calls as their pieces allow.
 //!
 //! *Operation.* Marks, heads, payloads and padding of all queued messages are gathered into one `writev`, up to
-//! [`limits::WRITEV_PIECES_MAX`] pieces.
+//! [`limits::WRITEV_PIECES_MAX`] pieces, or up to where pages follow: those leave by a call of their own.
 //!
 //! *Memory.* A message keeps its payload until its last byte has left; nothing is copied here.
 //!
-//! *Errors.* Those of the socket.
+//! *Errors.* Those of the socket. Pages that were promised and cannot be sent end the connection.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::AsyncWrite;
+use iobuf::Pages;
+use socket2::SockRef;
+use tokio::io::{AsyncWrite, Interest};
 use tokio::net::TcpStream;
 
 use super::framing::Framing;
 use super::record::MARK_LEN;
-use crate::channel::Reply;
+use crate::channel::{Piece, Reply};
 use crate::limits;
 
 struct Message {
@@ -28,8 +31,24 @@ struct Message {
 }
 
 impl Message {
-    fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        std::iter::once(&self.mark[..]).chain(self.reply.pieces())
+    fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+        std::iter::once(Piece::Bytes(&self.mark[..])).chain(self.reply.all_pieces())
+    }
+}
+
+/// Tries until the socket has taken something or takes nothing more.
+fn poll_try(
+    stream: &TcpStream,
+    cx: &mut Context<'_>,
+    send: impl Fn() -> io::Result<usize>,
+) -> Poll<io::Result<usize>> {
+    use io::ErrorKind::{Interrupted, WouldBlock};
+    loop {
+        ready!(stream.poll_write_ready(cx))?;
+        match stream.try_io(Interest::WRITABLE, &send) {
+            Err(e) if matches!(e.kind(), Interrupted | WouldBlock) => {}
+            done => return Poll::Ready(done),
+        }
     }
 }
 
@@ -77,9 +96,22 @@ impl Sender {
             return Poll::Ready(Err(io::Error::other(why)));
         }
         while !self.queue.is_empty() {
-            let mut pieces = [IoSlice::new(&[]); limits::WRITEV_PIECES_MAX];
-            let count = self.gather(&mut pieces);
-            let n = ready!(Pin::new(&mut *stream).poll_write_vectored(cx, &pieces[..count]))?;
+            let mut room = [IoSlice::new(&[]); limits::WRITEV_PIECES_MAX];
+            let (count, pages) = self.gather(&mut room);
+            let pieces = &room[..count];
+            let n = match pages {
+                None => ready!(Pin::new(&mut *stream).poll_write_vectored(cx, pieces))?,
+                Some(pages) if count == 0 => {
+                    let more = self.waiting > pages.left();
+                    ready!(poll_try(stream, cx, || pages.send(stream.as_fd(), more)))?
+                }
+                Some(_) => {
+                    let flags = libc::MSG_MORE | libc::MSG_NOSIGNAL;
+                    let socket = SockRef::from(&*stream);
+                    let send = || socket.send_vectored_with_flags(pieces, flags);
+                    ready!(poll_try(stream, cx, send))?
+                }
+            };
             if n == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -89,20 +121,26 @@ impl Sender {
         Poll::Ready(Ok(()))
     }
 
-    fn gather<'a>(&'a self, into: &mut [IoSlice<'a>]) -> usize {
-        let mut skip = self.sent;
-        let all = self.queue.iter().flat_map(Message::pieces);
-        let rest = all.filter_map(|piece| {
-            let cut = skip.min(piece.len());
-            skip -= cut;
-            Some(&piece[cut..]).filter(|p| !p.is_empty())
-        });
-        let mut count = 0;
-        for (slot, piece) in into.iter_mut().zip(rest) {
-            *slot = IoSlice::new(piece);
-            count += 1;
+    /// What leaves next by one call: so many pieces, or none and these pages. Pages that follow the pieces are told too.
+    fn gather<'a>(&'a self, into: &mut [IoSlice<'a>]) -> (usize, Option<&'a Pages>) {
+        let (mut skip, mut count) = (self.sent, 0);
+        for piece in self.queue.iter().flat_map(Message::pieces) {
+            match piece {
+                Piece::Bytes(bytes) => {
+                    let cut = skip.min(bytes.len());
+                    skip -= cut;
+                    if cut == bytes.len() {
+                        continue;
+                    }
+                    let Some(slot) = into.get_mut(count) else { break };
+                    *slot = IoSlice::new(&bytes[cut..]);
+                    count += 1;
+                }
+                Piece::Pages(pages) if skip >= pages.len() => skip -= pages.len(),
+                Piece::Pages(pages) => return (count, Some(pages)),
+            }
         }
-        count
+        (count, None)
     }
 
     fn advance(&mut self, n: usize) {

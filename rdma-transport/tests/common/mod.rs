@@ -123,7 +123,7 @@ impl Service for Echo {
             let payloads = pulled.into_iter().map(|p| {
                 let len: usize = p.data.iter().map(Buf::len).sum();
                 let pad = u8::try_from(len.wrapping_neg() % 4).unwrap();
-                Payload { at: p.at, data: p.data, pad, place: Place::Eligible }
+                Payload { at: p.at, data: p.data, pages: None, pad, place: Place::Eligible }
             });
             let payloads = payloads.collect();
             Some(Reply { head, payloads, invalidate: None })

@@ -105,7 +105,7 @@ impl Service for Serving {
         Box::pin(async move {
             let ask = Ask::parse(&body);
             let mut reply = Reply { invalidate: ask.invalidate, ..Reply::default() };
-            let inline = |data| Payload { at: 0, data, pad: 0, place: Place::Inline };
+            let inline = |data| Payload { at: 0, data, pages: None, pad: 0, place: Place::Inline };
             match ask.op {
                 0 => reply.head = ask.rest,
                 1 if ask.segs.is_empty() => reply.head = content(ask.len as usize),
@@ -114,7 +114,7 @@ impl Service for Serving {
                     let data = content(ask.len as usize);
                     let data = data.chunks(1 << 20).map(|c| Buf::from(c.to_vec())).collect();
                     let place = Place::Remote(ask.segs);
-                    reply.payloads.push(Payload { at: 4, data, pad: 0, place });
+                    reply.payloads.push(Payload { at: 4, data, pages: None, pad: 0, place });
                 }
                 2 => reply.payloads.push(inline(handle.pull(ask.segs).await.ok()?)),
                 3 => {

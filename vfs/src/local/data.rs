@@ -2,7 +2,9 @@
 //!
 //! *Operation.* One descriptor for each file, for reading until somebody writes, opened as the process; permission is
 //! checked as `nfsd` does, with the owner's right to what he has open. Small transfers are tried in place with
-//! `RWF_NOWAIT`; what is large, or would wait, goes to a thread. A read in place is two system calls, `preadv2` and `statx`.
+//! `RWF_NOWAIT`; what is large, or would wait, goes to a thread. A read in place is `preadv2`, and `statx` where
+//! its attributes are wanted or it comes near the end.
+//! A large read for a socket takes the pages themselves ([`iobuf::Pages`]).
 //!
 //! *Memory.* All buffers of a read are taken before it starts and it never waits while it holds one: where the pool can give
 //! only the first, the read is shorter. Jobs own their buffers, so dropping a request is safe.
@@ -14,12 +16,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use iobuf::{Buf, BufMut, CLASS_SIZES};
+use iobuf::{Buf, BufMut, CLASS_SIZES, PAGES_MAX, PagesMut};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::backend::ReadInto;
-use crate::engine::limits::{read_in_place_max, write_in_place_max};
+use crate::engine::limits::{PAGED_ALIGN, PAGED_MIN, read_in_place_max, write_in_place_max};
 use crate::engine::threads;
 use crate::error::{VfsError, VfsResult};
 use crate::types::*;
@@ -105,10 +107,20 @@ impl LocalNode {
             // The kernel takes no offset beyond this; no file has data there.
             let attr = self.attr()?;
             self.read_check(cred, &attr)?;
-            return Ok(ReadData { data: Vec::new(), eof: at >= attr.size, attr });
+            let (data, eof) = (Vec::new(), at >= attr.size);
+            return Ok(ReadData { data, pages: None, eof, attr: Some(attr) });
         }
         let mut bufs = buffers(count, into).await?;
         let count = count.min(bufs.iter().map(BufMut::capacity).sum());
+        if into.pages
+            && self.suits_pages(at, count)
+            && let Some(pages) = self.read_pages(&fd, at, count).await
+        {
+            let attr = self.attr()?;
+            let eof = self.ended(cred, at, count, pages.len(), &attr)?;
+            let pages = Some(pages.freeze(bufs));
+            return Ok(ReadData { data: Vec::new(), pages, eof, attr: Some(attr) });
+        }
         let mut n = 0;
         if let Some(flags) = self.flags_in_place(&self.volume.no_nowait_read) {
             let some;
@@ -124,6 +136,14 @@ impl LocalNode {
                 .await?
             };
             match some {
+                Ok(some) if some == count && self.tells_enough(cred, at, count, into) => {
+                    return Ok(ReadData {
+                        data: views(bufs, some),
+                        pages: None,
+                        eof: false,
+                        attr: None,
+                    });
+                }
                 Ok(some) => {
                     let attr = self.attr()?;
                     if some == count || at.saturating_add(some as u64) >= attr.size {
@@ -146,6 +166,28 @@ impl LocalNode {
         self.finish_read(cred, at, count, n, bufs, attr)
     }
 
+    fn suits_pages(&self, at: u64, count: usize) -> bool {
+        let refused = self.volume.no_pages.load(Ordering::Relaxed);
+        !refused && (PAGED_MIN..=PAGES_MAX).contains(&count) && at.is_multiple_of(PAGED_ALIGN)
+    }
+
+    /// The pages of a part of the file; `None` where there is no pipe for them, or they cannot be had. What is wrong with the file is
+    /// told by the copy that is then made.
+    async fn read_pages(&self, fd: &DataFd, at: u64, count: usize) -> Option<PagesMut> {
+        let mut pages = PagesMut::take()?;
+        let fd = fd.clone();
+        let fill = move || {
+            pages.fill(fd.as_fd(), at, count)?;
+            Ok(pages)
+        };
+        // A thread where that may wait for storage; nothing is copied, so it holds up nobody where it does not.
+        let filled = if self.volume.in_memory { fill() } else { threads::run(fill).await };
+        if matches!(filled, Err(VfsError::Invalid | VfsError::NotSupported)) {
+            self.volume.no_pages.store(true, Ordering::Relaxed);
+        }
+        filled.ok()
+    }
+
     /// How many of `count` bytes the file has at `at`, as far as is known, so that a large read of a small file takes a
     /// small buffer.
     fn likely(&self, at: u64, count: usize) -> usize {
@@ -164,12 +206,31 @@ impl LocalNode {
         }
     }
 
+    /// All that was asked for was read, so nobody need look at the file: who reads may, and it is known to go on behind that.
+    fn tells_enough(&self, cred: Option<&Cred>, at: u64, count: usize, into: &ReadInto) -> bool {
+        let end = at.saturating_add(count as u64);
+        !into.attributes && cred.is_none() && end < self.size.load(Ordering::Relaxed)
+    }
+
     fn read_check(&self, cred: Option<&Cred>, attr: &Attr) -> VfsResult<()> {
         cred.map_or(Ok(()), |cred| self.may_use_data(cred, attr, false))
     }
 
-    /// The attributes `attr` after the read decide about permission and end of file; what was read is dropped if it was not
-    /// allowed.
+    /// The attributes `attr` after the read decide about permission and end of file.
+    fn ended(
+        &self,
+        cred: Option<&Cred>,
+        at: u64,
+        count: usize,
+        n: usize,
+        attr: &Attr,
+    ) -> VfsResult<bool> {
+        self.read_check(cred, attr)?;
+        // Nothing was read although something was wanted: the end, even if the file has grown since.
+        Ok(n == 0 && count > 0 || at.saturating_add(n as u64) >= attr.size)
+    }
+
+    /// What was read is dropped if it was not allowed.
     fn finish_read(
         &self,
         cred: Option<&Cred>,
@@ -179,21 +240,8 @@ impl LocalNode {
         bufs: Vec<BufMut>,
         attr: Attr,
     ) -> VfsResult<ReadData> {
-        self.read_check(cred, &attr)?;
-        // Nothing was read although something was wanted: the end, even if the file has grown since.
-        let eof = n == 0 && count > 0 || at.saturating_add(n as u64) >= attr.size;
-        let mut left = n;
-        let mut data = Vec::with_capacity(bufs.len());
-        for mut buf in bufs {
-            let here = left.min(buf.capacity());
-            if here == 0 {
-                break;
-            }
-            buf.set_filled(here);
-            left -= here;
-            data.push(buf.freeze());
-        }
-        Ok(ReadData { data, eof, attr })
+        let eof = self.ended(cred, at, count, n, &attr)?;
+        Ok(ReadData { data: views(bufs, n), pages: None, eof, attr: Some(attr) })
     }
 
     pub(super) async fn do_write(
@@ -320,6 +368,22 @@ async fn buffers(count: usize, into: &ReadInto) -> VfsResult<Vec<BufMut>> {
         bufs.push(b);
     }
     Ok(bufs)
+}
+
+/// The first `n` bytes of the buffers.
+fn views(bufs: Vec<BufMut>, n: usize) -> Vec<Buf> {
+    let mut left = n;
+    let mut data = Vec::with_capacity(bufs.len());
+    for mut buf in bufs {
+        let here = left.min(buf.capacity());
+        if here == 0 {
+            break;
+        }
+        buf.set_filled(here);
+        left -= here;
+        data.push(buf.freeze());
+    }
+    data
 }
 
 /// The bytes `from..count` of the buffers.

@@ -125,6 +125,8 @@ struct Volume {
     /// The file system refuses `RWF_NOWAIT`, learned at the first try.
     no_nowait_read: AtomicBool,
     no_nowait_write: AtomicBool,
+    /// It gives no pages of its files, learned at the first try.
+    no_pages: AtomicBool,
     /// Files are in memory: reads and writes never wait for a device.
     in_memory: bool,
     /// See [`probe::Found::posix`].
@@ -183,6 +185,7 @@ impl LocalBackend {
             caps: found.caps,
             no_nowait_read: AtomicBool::new(false),
             no_nowait_write: AtomicBool::new(false),
+            no_pages: AtomicBool::new(false),
             in_memory: found.in_memory,
             posix: found.posix,
             exact_times: found.exact_times,

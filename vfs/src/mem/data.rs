@@ -29,7 +29,7 @@ impl MemNode {
         let data = pages.read(at, count);
         let n: usize = data.iter().map(Buf::len).sum();
         let eof = at.saturating_add(n as u64) >= pages.size;
-        Ok(ReadData { data, eof, attr: self.attr_of(&inner) })
+        Ok(ReadData { data, pages: None, eof, attr: Some(self.attr_of(&inner)) })
     }
 
     pub(super) fn do_write(

@@ -26,7 +26,11 @@ impl Bench {
     pub(crate) fn new(backend: Arc<dyn Backend>) -> Self {
         let root = backend.root();
         let pool = Pool::new(PoolLimits { buffers_max: [64, 64, 16] });
-        Self { backend, root, into: ReadInto { pool, account: Account::new() } }
+        Self {
+            backend,
+            root,
+            into: ReadInto { pool, account: Account::new(), pages: false, attributes: true },
+        }
     }
 
     /// A new regular file in the root.

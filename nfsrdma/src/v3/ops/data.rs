@@ -2,6 +2,7 @@
 
 use iobuf::Buf;
 use state::Rights;
+use vfs::backend::ReadInto;
 use vfs::{Kind, Stable, VfsError, VfsResult, Written};
 
 use super::super::attr::{put_post, put_wcc};
@@ -21,14 +22,15 @@ pub(super) async fn read(
     let count = usize::try_from(count).unwrap_or(usize::MAX).min(TRANSFER_MAX);
     let door = op.door(&t, Rights::READ);
     // Of an owner who holds the file open perhaps, and of who may execute it, backends know (RFC 1813 section 4.4).
-    match door.read(&t.node, Some(&t.cred), offset, count, &op.conn.read_into).await {
+    let into = ReadInto { attributes: true, ..op.conn.unseen().clone() };
+    match door.read(&t.node, Some(&t.cred), offset, count, &into).await {
         Ok(read) => {
             op.moved(read.len());
             out.u32(OK);
-            put_post(out, &t.share, Some(&read.attr));
+            put_post(out, &t.share, read.attr.as_ref());
             out.count(read.len());
             out.bool(read.eof);
-            out.bulk(read.data);
+            out.file_data(read);
         }
         Err(e) => t.fail_post(out, e).await,
     }

@@ -19,7 +19,7 @@ fn bytes(n: usize, seed: usize) -> Vec<u8> {
 
 fn payload(at: usize, n: usize, place: Place) -> Payload {
     let pad = u8::try_from(n.wrapping_neg() % 4).unwrap();
-    Payload { at, data: vec![bytes(n, at).into()], pad, place }
+    Payload { at, data: vec![bytes(n, at).into()], pages: None, pad, place }
 }
 
 fn parts(p: &Plan) -> (Prefix, Lists, Vec<u8>) {
@@ -128,7 +128,7 @@ fn case() -> impl Strategy<Value = Case> {
             let len: usize = pieces.iter().sum();
             let data = pieces.iter().enumerate().map(|(j, &n)| bytes(n, 10 * i + j).into());
             let pad = u8::try_from(len.wrapping_neg() % 4).unwrap();
-            Payload { at: at * head / 1000, data: data.collect(), pad, place }
+            Payload { at: at * head / 1000, data: data.collect(), pages: None, pad, place }
         });
         let reply = Reply { head: bytes(head, 5), payloads: payloads.collect(), invalidate: None };
         Case { reply, offer: Offer { writes, reply: reply_chunk, invalidate: None }, inline_max }
