@@ -121,7 +121,7 @@ impl<'a> Compound<'a> {
     }
 
     /// Attributes to set, with the names in them.
-    pub(super) async fn to_set(
+    pub(super) async fn take_to_set(
         &mut self,
         supported: &Bitmap,
         purpose: Purpose,

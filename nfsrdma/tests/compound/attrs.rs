@@ -263,7 +263,7 @@ async fn with_a_domain_users_and_groups_have_names() {
         let mut r =
             kit.run(|c| c.putfh(&file).getattr(&[attr::ACL, attr::OWNER, attr::OWNER_GROUP])).await;
         r.ok(&[op::PUTFH]).expect(op::GETATTR, Status::Ok);
-        (r.bitmap(), r.u32(), [r.u32(), r.u32(), r.u32(), r.u32()]);
+        let _head = (r.bitmap(), r.u32(), [r.u32(), r.u32(), r.u32(), r.u32()]);
         [r.opaque(), r.opaque(), r.opaque()].map(|name| String::from_utf8(name).unwrap())
     };
     let (alice, staff) = ("alice@example.org", "staff@example.org");

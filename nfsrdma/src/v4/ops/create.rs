@@ -21,7 +21,7 @@ pub(in crate::v4) async fn create(cx: &mut Compound<'_>) -> Result<(), Status> {
     let name = cx.component()?;
     let at = cx.directory()?;
     let caps = at.share.backend.capabilities();
-    let mut to_set = cx.to_set(&supported(cx.minor, &caps), Purpose::Make).await?;
+    let mut to_set = cx.take_to_set(&supported(cx.minor, &caps), Purpose::Make).await?;
     if to_set.named.has(attr::SIZE) {
         return Err(Status::Inval);
     }

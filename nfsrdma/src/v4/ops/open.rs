@@ -262,7 +262,7 @@ async fn attributes(cx: &mut Compound<'_>) -> Result<ToSet, Status> {
         Some(Object::Node(at)) => supported(cx.minor, &at.share.backend.capabilities()),
         _ => return Err(Status::RoFs),
     };
-    cx.to_set(&all, Purpose::Make).await
+    cx.take_to_set(&all, Purpose::Make).await
 }
 
 /// Whether this kind of claim may be made now (RFC 8881 sections 8.4.2, 18.16.3).

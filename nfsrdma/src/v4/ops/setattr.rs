@@ -13,7 +13,7 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
     let stateid = Stateid::decode(&mut cx.args)?;
     let at = cx.node()?.clone();
     let caps = at.share.backend.capabilities();
-    let to_set = cx.to_set(&supported(cx.minor, &caps), Purpose::Change).await?;
+    let to_set = cx.take_to_set(&supported(cx.minor, &caps), Purpose::Change).await?;
     let (mut who, mut open_write) = (cx.who(), false);
     if to_set.set.size.is_some() {
         // Only the size needs the stateid; with others it is not looked at (RFC 8881 section 18.30.3).
