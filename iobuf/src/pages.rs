@@ -81,8 +81,8 @@ impl PagesMut {
         Some(Self { pipe: kept.or_else(Pipe::new)?, len: 0 })
     }
 
-    /// Takes the pages of `count` bytes of `file` from `at` on, or of as many as it has and fit. Waits for storage where they are not
-    /// in memory.
+    /// Takes the pages of `count` bytes of `file` from `at` on, or of as many as it has and fit. Waits for storage where they are
+    /// not in memory.
     pub fn fill(&mut self, file: BorrowedFd<'_>, at: u64, count: usize) -> io::Result<()> {
         while self.len < count {
             let mut from = at + self.len as u64;

@@ -1,9 +1,10 @@
 //! The gateway is killed at any moment under a mixed load and started again: what was acknowledged is there.
 //!
 //! Machines write records and make them stable by SMB, NFS 4.2 and NFS 3, lock and unlock bytes by SMB, NFS 4.2 and NLM, open and
-//! close persistent handles, deny others to write, hold delegations and write by them. Then comes `kill -9`. Clients of NFS reclaim within the grace
-//! period what they held. Afterwards every acknowledged record is in its file, every lock that a client believes in keeps others
-//! out, every open handle is taken up by its client and no closed one is. `HEADGATE_CRASH_ROUNDS` says how often; 4 without it.
+//! close persistent handles, deny others to write, hold delegations and write by them. Then comes `kill -9`. Clients of NFS reclaim
+//! within the grace period what they held. Afterwards every acknowledged record is in its file, every lock that a client believes
+//! in keeps others out, every open handle is taken up by its client and no closed one is. `HEADGATE_CRASH_ROUNDS` says how often; 4
+//! without it.
 #![allow(unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod daemon;

@@ -1,5 +1,5 @@
-//! A client of NFS 4.2 that is there over all rounds: it holds opens, locks and delegations, for reading and for writing, reclaims them after every kill, and
-//! believes in them.
+//! A client of NFS 4.2 that is there over all rounds: it holds opens, locks and delegations, for reading and for writing, reclaims
+//! them after every kill, and believes in them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

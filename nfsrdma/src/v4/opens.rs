@@ -346,8 +346,8 @@ impl Held {
         }
     }
 
-    /// The delegation that came with an OPEN stands for the open (RFC 9754 section 4): it goes, unless there is more to it than this
-    /// OPEN.
+    /// The delegation that came with an OPEN stands for the open (RFC 9754 section 4): it goes, unless there is more to it than
+    /// this OPEN.
     pub(super) fn stand_in(&mut self, number: u32, table: &Table) -> bool {
         let fresh = |o: &Open| o.seqid == 1 && o.opening == 0 && o.locks.is_empty();
         self.open(number).is_some_and(fresh) && self.close(number, 1, table).is_ok()

@@ -25,8 +25,8 @@ pub struct Plan {
 pub enum TooBig {
     /// A result is longer than its Write chunk.
     WriteChunk,
-    /// The rest is longer than a Send, and there is no Reply chunk, or it is too short as well. Or it stands in pages of a file, which
-    /// a queue pair cannot send: this side has made a mistake.
+    /// The rest is longer than a Send, and there is no Reply chunk, or it is too short as well. Or it stands in pages of a file,
+    /// which a queue pair cannot send: this side has made a mistake.
     Message,
 }
 

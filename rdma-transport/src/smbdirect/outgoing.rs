@@ -33,8 +33,8 @@ pub(super) struct Fragment {
 }
 
 impl Outgoing {
-    /// Plans a message: payloads that belong into regions of the peer go there. `None` when the regions are too short, and for pages
-    /// of a file, which a queue pair cannot send.
+    /// Plans a message: payloads that belong into regions of the peer go there. `None` when the regions are too short, and for
+    /// pages of a file, which a queue pair cannot send.
     pub(super) fn new(message: Reply) -> Option<Self> {
         if message.payloads.iter().any(|p| p.pages.is_some()) {
             return None;

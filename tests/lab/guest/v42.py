@@ -182,7 +182,8 @@ def delegations_stand_for_opens(top):
     must_equal(pread_all(path), b"turn 4")
 
 
-CHECKS = (seeks_holes, punches_holes, allocates, server_copies, reflinks, xattrs, many_xattrs, flock_too, delegations_stand_for_opens)
+CHECKS = (seeks_holes, punches_holes, allocates, server_copies, reflinks, xattrs, many_xattrs, flock_too,
+          delegations_stand_for_opens)
 
 
 def job(top):

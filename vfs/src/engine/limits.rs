@@ -22,8 +22,8 @@ const WRITE_IN_PLACE_MAX: usize = 64 << 10;
 /// much as a small transfer.
 const ALONE_IN_PLACE_MAX: usize = 1 << 20;
 
-/// From this many bytes on, what is read for a socket is handed to it as pages of the file (where they begin at a page): for less, two
-/// more system calls cost as much as the copy.
+/// From this many bytes on, what is read for a socket is handed to it as pages of the file (where they begin at a page): for less,
+/// two more system calls cost as much as the copy.
 pub const PAGED_MIN: usize = (64 << 10) + 1;
 /// Offsets at which a page begins, whatever its size may be, or nearly so: behind others a pipe full of pages holds less than was
 /// asked for.

@@ -171,8 +171,8 @@ impl LocalNode {
         !refused && (PAGED_MIN..=PAGES_MAX).contains(&count) && at.is_multiple_of(PAGED_ALIGN)
     }
 
-    /// The pages of a part of the file; `None` where there is no pipe for them, or they cannot be had. What is wrong with the file is
-    /// told by the copy that is then made.
+    /// The pages of a part of the file; `None` where there is no pipe for them, or they cannot be had. What is wrong with the file
+    /// is told by the copy that is then made.
     async fn read_pages(&self, fd: &DataFd, at: u64, count: usize) -> Option<PagesMut> {
         let mut pages = PagesMut::take()?;
         let fd = fd.clone();

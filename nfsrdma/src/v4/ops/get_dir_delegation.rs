@@ -1,5 +1,5 @@
-//! GET_DIR_DELEGATION (RFC 8881 section 18.39): a delegation of the current directory, which is recalled when somebody else is about
-//! to change it. No notifications are sent, so none are promised, whatever the client asks for.
+//! GET_DIR_DELEGATION (RFC 8881 section 18.39): a delegation of the current directory, which is recalled when somebody else is
+//! about to change it. No notifications are sent, so none are promised, whatever the client asks for.
 
 use crate::v4::attrs::Bitmap;
 use crate::v4::compound::{Compound, Object};
