@@ -98,7 +98,8 @@ impl<'a> NegotiateContext<'a> {
                 let algorithms = list(&mut f, count, "CompressionAlgorithms")?;
                 Self::Compression { flags, algorithms }
             }
-            5 => Self::Netname(utf16(data).ok_or(Malformed("NetName"))?),
+            // An empty one names nothing.
+            5 if !data.is_empty() => Self::Netname(utf16(data).ok_or(Malformed("NetName"))?),
             6 => Self::Transport(f.u32("Flags")?),
             7 => {
                 let count = f.u16("TransformCount")?;
