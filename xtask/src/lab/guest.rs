@@ -15,8 +15,8 @@ use crate::sh::{Result, Tally, workspace};
 pub(crate) const NETWORK_DEAD: &str = "the guest's network is dead";
 /// Seconds before the end of its time at which a guest that still runs is asked for a sign of life.
 const PROBE_SECONDS: u32 = 20;
-/// User Mode Linux (6.12) was seen, on a machine with more work than processors, to stand still with its clock set for no alarm: one
-/// had been lost. An alarm from outside made it look at its clock again, and is of no effect otherwise.
+/// User Mode Linux (6.12) was seen, on a machine with more work than processors, to stand still with its clock set for no alarm:
+/// one had been lost. An alarm from outside made it look at its clock again, and is of no effect otherwise.
 const ALARM: Duration = Duration::from_secs(1);
 
 /// What to boot.
