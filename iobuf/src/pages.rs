@@ -5,7 +5,8 @@
 //! to the file meanwhile may be seen, and bytes that are cut off are the old ones or zeros, but never others and never fewer.
 //!
 //! *Memory.* A page that is referred to cannot be reclaimed. So whoever sends pages pays with buffers of the pool as for a copy of
-//! them: they are taken, and not used. Pipes are kept for later; at most [`PIPES_MAX`] are made, each two descriptors.
+//! them: they are taken, and not used. A pipe holds 1 MiB. Pipes are kept for later; at most [`PIPES_MAX`] are made, each two
+//! descriptors.
 //!
 //! *Errors.* Those of the file when it is filled, of the socket when it is sent. No pipe: [`PagesMut::take`] says `None`, and the
 //! data is to be copied.
@@ -21,9 +22,11 @@ use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice
 use crate::BufMut;
 
 /// Most bytes of one [`Pages`].
-pub const PAGES_MAX: usize = 1 << 20;
+pub const PAGES_MAX: usize = 8 << 20;
 /// Pipes of this process, those included that are kept for later.
-pub const PIPES_MAX: usize = 128;
+pub const PIPES_MAX: usize = 256;
+/// Bytes of a pipe: as many as an ordinary user may ask for by default (`fs.pipe-max-size`).
+const PIPE_BYTES: usize = 1 << 20;
 
 static IDLE: Mutex<Vec<Pipe>> = Mutex::new(Vec::new());
 static PIPES: AtomicUsize = AtomicUsize::new(0);
@@ -56,8 +59,8 @@ impl Pipe {
         };
         let pipe = Self { from, to };
         // Where an ordinary user has many pipes already, the kernel makes none larger.
-        let size = fcntl_setpipe_size(&pipe.to, PAGES_MAX).ok()?;
-        (size >= PAGES_MAX).then_some(pipe)
+        let size = fcntl_setpipe_size(&pipe.to, PIPE_BYTES).ok()?;
+        (size >= PIPE_BYTES).then_some(pipe)
     }
 }
 
@@ -67,23 +70,16 @@ impl Drop for Pipe {
     }
 }
 
-/// Pages that are being taken.
+/// A pipe and how many bytes were taken into it.
 #[derive(Debug)]
-pub struct PagesMut {
+struct Part {
     pipe: Pipe,
     len: usize,
 }
 
-impl PagesMut {
-    /// Room for [`PAGES_MAX`] bytes, if they begin where a page does.
-    pub fn take() -> Option<Self> {
-        let kept = idle().pop();
-        Some(Self { pipe: kept.or_else(Pipe::new)?, len: 0 })
-    }
-
-    /// Takes the pages of `count` bytes of `file` from `at` on, or of as many as it has and fit. Waits for storage where they are
-    /// not in memory.
-    pub fn fill(&mut self, file: BorrowedFd<'_>, at: u64, count: usize) -> io::Result<()> {
+impl Part {
+    /// As many as fit and are there. An error only where there are none.
+    fn fill(&mut self, file: BorrowedFd<'_>, at: u64, count: usize) -> io::Result<()> {
         while self.len < count {
             let mut from = at + self.len as u64;
             let left = count - self.len;
@@ -94,6 +90,50 @@ impl PagesMut {
                 Err(e) if self.len == 0 => return Err(e.into()),
                 // Full, or an error that comes again with the next read; what was taken is good.
                 Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Pages that are being taken.
+#[derive(Debug)]
+pub struct PagesMut {
+    parts: Vec<Part>,
+    len: usize,
+}
+
+impl PagesMut {
+    /// Room for `count` bytes, at most [`PAGES_MAX`], if they begin where a page does.
+    pub fn take(count: usize) -> Option<Self> {
+        let wanted = count.min(PAGES_MAX).div_ceil(PIPE_BYTES);
+        let mut pipes = {
+            let mut idle = idle();
+            let kept = idle.len().saturating_sub(wanted);
+            idle.split_off(kept)
+        };
+        while pipes.len() < wanted {
+            let Some(pipe) = Pipe::new() else {
+                idle().append(&mut pipes);
+                return None;
+            };
+            pipes.push(pipe);
+        }
+        let parts = pipes.into_iter().map(|pipe| Part { pipe, len: 0 }).collect();
+        Some(Self { parts, len: 0 })
+    }
+
+    /// Takes the pages of `count` bytes of `file` from `at` on, or of as many as it has and fit. Waits for storage where they are
+    /// not in memory.
+    pub fn fill(&mut self, file: BorrowedFd<'_>, at: u64, count: usize) -> io::Result<()> {
+        for part in &mut self.parts {
+            let wanted = PIPE_BYTES.min(count - self.len);
+            match part.fill(file, at + self.len as u64, wanted) {
+                Err(e) if self.len == 0 => return Err(e),
+                _ => self.len += part.len,
+            }
+            if part.len < wanted {
+                break;
             }
         }
         Ok(())
@@ -111,8 +151,8 @@ impl PagesMut {
 
     /// To be sent; `paid` is kept until then.
     pub fn freeze(self, paid: Vec<BufMut>) -> Pages {
-        let Self { pipe, len } = self;
-        Pages(Arc::new(Held { pipe: Some(pipe), len, left: AtomicUsize::new(len), _paid: paid }))
+        let Self { parts, len } = self;
+        Pages(Arc::new(Held { parts, len, left: AtomicUsize::new(len), _paid: paid }))
     }
 }
 
@@ -122,7 +162,7 @@ pub struct Pages(Arc<Held>);
 
 #[derive(Debug)]
 struct Held {
-    pipe: Option<Pipe>,
+    parts: Vec<Part>,
     len: usize,
     left: AtomicUsize,
     _paid: Vec<BufMut>,
@@ -131,7 +171,7 @@ struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if *self.left.get_mut() == 0 {
-            idle().extend(self.pipe.take());
+            idle().extend(self.parts.drain(..).map(|part| part.pipe));
         }
     }
 }
@@ -165,9 +205,9 @@ impl Pages {
     pub fn send(&self, socket: BorrowedFd<'_>, more: bool) -> io::Result<usize> {
         let held = &*self.0;
         let (left, gone) = (self.left(), io::ErrorKind::UnexpectedEof);
-        let pipe = held.pipe.as_ref().filter(|_| left > 0).ok_or(gone)?;
-        let flags = if more { SpliceFlags::MORE } else { SpliceFlags::empty() };
-        match splice(&pipe.from, None, socket, None, left, flags)? {
+        let (part, here) = held.next(left).ok_or(gone)?;
+        let flags = if more || here < left { SpliceFlags::MORE } else { SpliceFlags::empty() };
+        match splice(&part.pipe.from, None, socket, None, here, flags)? {
             0 => Err(gone.into()),
             n => {
                 held.left.fetch_sub(n, Ordering::Relaxed);
@@ -175,6 +215,20 @@ impl Pages {
                 Ok(n)
             }
         }
+    }
+}
+
+impl Held {
+    /// Where the first of `left` bytes is, and how many of them are there.
+    fn next(&self, left: usize) -> Option<(&Part, usize)> {
+        let mut sent = self.len - left;
+        for part in &self.parts {
+            if sent < part.len {
+                return Some((part, part.len - sent));
+            }
+            sent -= part.len;
+        }
+        None
     }
 }
 
@@ -214,7 +268,7 @@ mod tests {
     }
 
     fn taken(file: &File, at: u64, count: usize) -> Pages {
-        let mut pages = PagesMut::take().unwrap();
+        let mut pages = PagesMut::take(count).unwrap();
         pages.fill(file.as_fd(), at, count).unwrap();
         pages.freeze(Vec::new())
     }
@@ -223,7 +277,9 @@ mod tests {
     fn what_is_taken_is_what_arrives() {
         let all = bytes(PAGES_MAX + 10_000);
         let file = file(&all);
-        for (at, count) in [(0, PAGES_MAX), (4096, 100_000), (8192, PAGES_MAX), (0, 1)] {
+        for (at, count) in
+            [(0, PAGES_MAX), (4096, 100_000), (8192, PAGES_MAX), (4096, PIPE_BYTES + 1), (0, 1)]
+        {
             let pages = taken(&file, at, count);
             let at = usize::try_from(at).unwrap();
             assert_eq!(pages.len(), count);
@@ -268,7 +324,7 @@ mod tests {
     #[test]
     fn what_cannot_be_spliced_is_an_error() {
         let (socket, _other) = UnixStream::pair().unwrap();
-        let mut pages = PagesMut::take().unwrap();
+        let mut pages = PagesMut::take(10).unwrap();
         assert!(pages.fill(socket.as_fd(), 0, 10).is_err());
     }
 }

@@ -34,8 +34,9 @@ pub const TCP_RECV_SMALL: usize = 4 << 10;
 pub const TCP_RECV_LARGE: usize = 64 << 10;
 /// Bytes of replies that are gathered before they leave although there are further requests.
 pub const REPLY_GATHER_MAX: usize = 256 << 10;
-/// Bytes of replies that may wait for a slow reader before no more requests are read from it.
-pub const REPLY_BACKLOG_MAX: usize = 4 << 20;
+/// Bytes of replies that may wait for a slow reader before no more requests are read from it: the largest there is, so that the
+/// next is made ready while it leaves.
+pub const REPLY_BACKLOG_MAX: usize = (8 << 20) + 4096;
 /// Pieces that one system call sends.
 pub const WRITEV_PIECES_MAX: usize = 128;
 /// A peer with a message half sent or half taken is looked at every so many seconds.

@@ -472,7 +472,7 @@ impl Paged {
 impl Service for Paged {
     fn call(&self, body: Buf, _: Vec<Pulled>) -> BoxFuture<'static, Option<Reply>> {
         let word = |at: usize| u32::from_be_bytes(body[at..at + 4].try_into().unwrap());
-        let mut pages = PagesMut::take().unwrap();
+        let mut pages = PagesMut::take(word(12) as usize).unwrap();
         let file = std::os::fd::AsFd::as_fd(&self.file);
         pages.fill(file, u64::from(word(8)) * 4096, word(12) as usize).unwrap();
         let pages = self.again.lock().unwrap().take().unwrap_or(pages.freeze(Vec::new()));

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use iobuf::{Buf, BufMut};
+use iobuf::{Buf, BufMut, Pages};
 use rdma_transport::channel::{Payload, Place, Reply};
 
 use crate::conn::Conn;
@@ -64,7 +64,10 @@ impl Message {
     fn inline(&self) -> usize {
         match &self.bulk {
             Some(Bulk { place: Place::Remote(_), .. }) | None => 0,
-            Some(bulk) => bulk.data.iter().map(Buf::len).sum(),
+            Some(bulk) => {
+                let pages = bulk.pages.as_ref().map_or(0, Pages::len);
+                bulk.data.iter().map(Buf::len).sum::<usize>() + pages
+            }
         }
     }
 
@@ -74,7 +77,8 @@ impl Message {
             u32::from_le_bytes([self.head[16], self.head[17], self.head[18], self.head[19]]);
         self.head[16..20].copy_from_slice(&(flags | Flags::SIGNED).to_le_bytes());
         let signature = match &self.bulk {
-            Some(Bulk { at, data, place: Place::Inline | Place::Eligible }) => {
+            Some(Bulk { pages: Some(_), .. }) => return Err(Failed),
+            Some(Bulk { at, data, place: Place::Inline | Place::Eligible, .. }) => {
                 let at = (HEADER_LEN + at).min(self.head.len());
                 let mut pieces = Vec::with_capacity(data.len() + 2);
                 pieces.push(&self.head[..at]);
@@ -141,9 +145,9 @@ impl Out {
             } else {
                 reply.head.append(&mut m.head);
             }
-            if let Some(Bulk { at, data, place }) = m.bulk {
+            if let Some(Bulk { at, data, pages, place }) = m.bulk {
                 let at = from + HEADER_LEN + at;
-                reply.payloads.push(Payload { at, data, pages: None, pad: 0, place });
+                reply.payloads.push(Payload { at, data, pages, pad: 0, place });
             }
             reply.invalidate = reply.invalidate.or(m.invalidate);
         }
@@ -175,7 +179,7 @@ fn writable(data: Buf) -> BufMut {
 /// Encrypts a message (MS-SMB2 section 3.1.4.3). Payload of an encrypted message never goes anywhere but inside it.
 fn seal(session: &Session, reply: Reply) -> Result<Reply, Failed> {
     let sealer = session.secrets.get().and_then(|s| s.sealer.as_ref()).ok_or(Failed)?;
-    if reply.payloads.iter().any(|p| matches!(p.place, Place::Remote(_))) {
+    if reply.payloads.iter().any(|p| p.pages.is_some() || matches!(p.place, Place::Remote(_))) {
         return Err(Failed);
     }
     let mut header = Transform {

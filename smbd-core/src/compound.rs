@@ -362,9 +362,7 @@ fn respond(cx: &Cx, answer: Result<Answer, Status>) -> Message {
     head.extend_from_slice(&header.emit());
     head.extend_from_slice(&answer.body);
     let seal = answer.seal.take().unwrap_or_else(|| match &cx.channel {
-        Some(c) if cx.header.flags.has(Flags::SIGNED) || c.session.signing_required() => {
-            Seal::Channel(c.clone())
-        }
+        Some(c) if cx.signs() => Seal::Channel(c.clone()),
         None if cx.header.command() == Some(Command::SessionSetup) => bound(cx),
         _ => Seal::None,
     });

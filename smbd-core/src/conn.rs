@@ -187,6 +187,8 @@ pub struct Conn {
     pub handle: Handle,
     /// Where the buffers for its reads come from.
     pub read_into: ReadInto,
+    /// The same for data that leaves as it is, where the connection takes pages.
+    pub(crate) paged: ReadInto,
     pub(crate) negotiated: OnceLock<Negotiated>,
     pub(crate) window: Mutex<Window>,
     /// `Connection.SessionTable`.
@@ -209,14 +211,13 @@ impl Conn {
     /// Of a channel.
     pub fn new(info: Arc<Info>, handle: Handle) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
+        let (pool, account) = (info.pool.clone(), info.account);
+        let read_into = ReadInto { pool, account, pages: false, attributes: false };
+        let pages = info.takes_pages.load(Ordering::Relaxed);
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            read_into: ReadInto {
-                pool: info.pool.clone(),
-                account: info.account,
-                pages: false,
-                attributes: false,
-            },
+            paged: ReadInto { pages, ..read_into.clone() },
+            read_into,
             info,
             handle,
             negotiated: OnceLock::new(),

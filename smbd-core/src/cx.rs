@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
-use iobuf::Buf;
+use iobuf::{Buf, Pages};
 use rdma_transport::channel::{Place, Pulled};
 use rdma_transport::count;
 
+use vfs::backend::ReadInto;
 use vfs::keeper::Patience;
 use vfs::namespace::Door;
 use vfs::{BoxFuture, VfsError, VfsResult};
@@ -33,6 +34,8 @@ pub struct Bulk {
     pub at: usize,
     /// The bytes.
     pub data: Vec<Buf>,
+    /// Bytes behind those: only where [nobody looks at them](Cx::unseen).
+    pub pages: Option<Pages>,
     /// Where they go.
     pub place: Place,
 }
@@ -204,6 +207,17 @@ impl Cx {
             return Err(Status::INVALID_PARAMETER);
         }
         Ok(vec![self.message.slice(offset..end)])
+    }
+
+    /// The answer is signed with the connection's key (MS-SMB2 section 3.3.4.1.1).
+    pub(crate) fn signs(&self) -> bool {
+        let asked = self.header.flags.has(Flags::SIGNED);
+        self.channel.as_ref().is_some_and(|c| asked || c.session.signing_required())
+    }
+
+    /// Where data is read to that leaves inside the answer: nobody looks at it there unless the answer is signed or encrypted.
+    pub(crate) fn unseen(&self) -> &ReadInto {
+        if self.encrypted || self.signs() { &self.conn.read_into } else { &self.conn.paged }
     }
 
     /// Data may go to or come from the peer's memory directly: on an RDMA connection, when neither the session nor the share

@@ -104,6 +104,21 @@ async fn every_dialect_moves_files_of_every_size() {
     world.running.stop().await;
 }
 
+/// What is signed or sealed cannot: those ways are above.
+#[tokio::test(flavor = "multi_thread")]
+async fn bulk_that_nobody_looks_at_leaves_as_pages_of_its_file() {
+    let (world, _dir) = with_alice(|_| ()).await;
+    let smb = connect(&world, false, &alice(), Options::default()).await.unwrap();
+    let wanted = pattern("paged", 8 << 20);
+    write_all(&smb, "paged", &wanted).await.unwrap();
+    let before = iobuf::paged_bytes();
+    assert!(read_all(&smb, "paged", 8 << 20).await.unwrap() == wanted);
+    // Other tests of this process may add to it.
+    assert!(iobuf::paged_bytes() - before >= 8 << 20);
+    smb.leave().await.unwrap();
+    world.running.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn smb_direct_moves_payload_by_rdma() {
     let (world, _dir) = with_alice(|_| ()).await;

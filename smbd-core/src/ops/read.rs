@@ -1,13 +1,13 @@
 //! READ (MS-SMB2 section 3.3.5.12).
 //!
 //! *Operation.* The data is the backend's own buffers: it goes from there into the message, or by RDMA Write into the memory that
-//! the request names.
+//! the request names. What leaves in a message that is neither signed nor encrypted may be the file's pages.
 //!
 //! *Memory.* At most `MaxReadSize`, checked before any buffer is taken.
 //!
 //! *Errors.* A request of channel RDMA_V1_INVALIDATE has its token invalidated also when it fails.
 
-use iobuf::Buf;
+use iobuf::{Buf, Pages};
 use rdma_transport::channel::{Place, RemoteSeg};
 
 use crate::compound::ERROR_BODY;
@@ -62,10 +62,11 @@ async fn read(cx: &Cx, r: &Request, remote: Option<Vec<RemoteSeg>>) -> Result<An
     }
     if count == 0 && r.minimum_count == 0 {
         // Nothing can stand in the way of nothing.
-        return Ok(answer(Vec::new(), 0, remote));
+        return Ok(answer(Vec::new(), None, 0, remote));
     }
     let door = cx.door(&open);
-    let got = door.read(node, None, r.offset, count, &cx.conn.read_into);
+    let into = if remote.is_none() { cx.unseen() } else { &cx.conn.read_into };
+    let got = door.read(node, None, r.offset, count, into);
     let got = cx.or_cancelled(got).await??;
     let len = u32::try_from(got.len()).map_err(|_| Status::INTERNAL_ERROR)?;
     if len == 0 && r.length > 0 || len < r.minimum_count {
@@ -73,7 +74,7 @@ async fn read(cx: &Cx, r: &Request, remote: Option<Vec<RemoteSeg>>) -> Result<An
     }
     open.extra.set_position(r.offset + u64::from(len));
     cx.moved(len);
-    Ok(answer(got.data, len, remote))
+    Ok(answer(got.data, got.pages, len, remote))
 }
 
 /// From a pipe: what waits there, to the end of its message.
@@ -81,11 +82,16 @@ fn of_pipe(open: &Open, r: &Request, remote: Option<Vec<RemoteSeg>>) -> Result<A
     let max = usize::try_from(r.length).map_err(|_| Status::INVALID_PARAMETER)?;
     let (status, data) = pipe::read(open, max)?;
     let len = u32::try_from(data.len()).map_err(|_| Status::INTERNAL_ERROR)?;
-    Ok(Answer { status, ..answer(vec![data.into()], len, remote) })
+    Ok(Answer { status, ..answer(vec![data.into()], None, len, remote) })
 }
 
 /// The data and where it goes. What goes by RDMA counts as `DataRemaining`.
-fn answer(data: Vec<Buf>, len: u32, remote: Option<Vec<RemoteSeg>>) -> Answer {
+fn answer(
+    data: Vec<Buf>,
+    pages: Option<Pages>,
+    len: u32,
+    remote: Option<Vec<RemoteSeg>>,
+) -> Answer {
     let data_offset = Response::DATA_OFFSET;
     let (told, place) = match remote {
         Some(segs) => {
@@ -93,6 +99,6 @@ fn answer(data: Vec<Buf>, len: u32, remote: Option<Vec<RemoteSeg>>) -> Answer {
         }
         None => (Response { data_offset, data_length: len, data_remaining: 0 }, Place::Inline),
     };
-    let bulk = Some(Bulk { at: Response::LEN, data, place });
+    let bulk = Some(Bulk { at: Response::LEN, data, pages, place });
     Answer { body: told.emit(), bulk, ..Answer::default() }
 }

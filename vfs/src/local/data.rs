@@ -174,7 +174,7 @@ impl LocalNode {
     /// The pages of a part of the file; `None` where there is no pipe for them, or they cannot be had. What is wrong with the file
     /// is told by the copy that is then made.
     async fn read_pages(&self, fd: &DataFd, at: u64, count: usize) -> Option<PagesMut> {
-        let mut pages = PagesMut::take()?;
+        let mut pages = PagesMut::take(count)?;
         let fd = fd.clone();
         let fill = move || {
             pages.fill(fd.as_fd(), at, count)?;
