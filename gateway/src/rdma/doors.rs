@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -42,11 +43,18 @@ fn hardware(spin: Option<Duration>) -> Option<Arc<dyn Provider>> {
     Some(Arc::new(Verbs::new(VerbsConfig { spin_max, ..usual })))
 }
 
-/// Whether devices could be used when this was first asked, which is before files are opened: threads that have acted as a caller
-/// cannot use devices any more ([`vfs::local::LocalConfig::callers_apart`]).
+/// The kernel's own part of RDMA, which comes with the first device's module.
+const KERNEL_CLASS: &str = "/sys/class/infiniband";
+
+/// Whether devices could be used when this was first asked, which is before files are opened, be there one already or not: threads
+/// that have acted as a caller cannot use devices any more ([`vfs::local::LocalConfig::callers_apart`]).
 pub(crate) fn usable_at_start() -> &'static Result<(), String> {
     static USABLE: OnceLock<Result<(), String>> = OnceLock::new();
-    USABLE.get_or_init(ibverbs::available)
+    let kernel = || match Path::new(KERNEL_CLASS).exists() {
+        true => Ok(()),
+        false => Err(format!("the kernel had not loaded RDMA (there was no {KERNEL_CLASS})")),
+    };
+    USABLE.get_or_init(|| ibverbs::available().and_then(|()| kernel()))
 }
 
 /// Whether devices can be used now by this process.
