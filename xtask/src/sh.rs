@@ -20,6 +20,8 @@ pub(crate) enum Outcome {
 pub(crate) struct Tally {
     pub(crate) passed: usize,
     pub(crate) failures: Vec<String>,
+    /// What failed once and passed when it was looked at again: reported, and not a failure.
+    pub(crate) unsteady: Vec<String>,
 }
 
 impl Tally {
@@ -41,15 +43,22 @@ impl Tally {
     pub(crate) fn add(&mut self, other: Tally) {
         self.passed += other.passed;
         self.failures.extend(other.failures);
+        self.unsteady.extend(other.unsteady);
     }
 
     /// Prints what failed, a line each, and the closing line.
     pub(crate) fn report(&self, tier: Option<&str>) -> Outcome {
         let tier = tier.map(|t| format!("{t}: ")).unwrap_or_default();
-        for failure in &self.failures {
-            println!("FAILED {tier}{}", failure.lines().next().unwrap_or_default());
+        for (word, them) in [("UNSTEADY", &self.unsteady), ("FAILED", &self.failures)] {
+            for one in them {
+                println!("{word} {tier}{}", one.lines().next().unwrap_or_default());
+            }
         }
-        println!("{tier}{} passed, {} failed", self.passed, self.failures.len());
+        let unsteady = match self.unsteady.len() {
+            0 => String::new(),
+            n => format!(", {n} unsteady"),
+        };
+        println!("{tier}{} passed, {} failed{unsteady}", self.passed, self.failures.len());
         if self.failures.is_empty() { Outcome::Passed } else { Outcome::Failed }
     }
 }

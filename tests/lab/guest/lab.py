@@ -38,6 +38,10 @@ class Failed(Exception):
     """A check found something wrong."""
 
 
+class Differs(Failed):
+    """Data is not what was written. The host never takes that for chance."""
+
+
 def must(condition, why):
     if not condition:
         raise Failed(why)
@@ -45,7 +49,14 @@ def must(condition, why):
 
 def must_equal(found, wanted, what="value"):
     if found != wanted:
-        raise Failed(f"{what}: {shorten(found)}, wanted {shorten(wanted)}")
+        kind = Differs if isinstance(wanted, bytes) else Failed
+        raise kind(f"{what}: {shorten(found)}, wanted {shorten(wanted)}")
+
+
+def must_hold(found, wanted, what):
+    """What was made of the data of a file is what was written to it."""
+    if found != wanted:
+        raise Differs(f"{what}: {shorten(found)}, wanted {shorten(wanted)}")
 
 
 def must_raise(codes, call, *args, **kwargs):

@@ -9,7 +9,7 @@ import time
 import lab
 import locks
 import share
-from lab import ENV, check, must, must_equal, pread_all, wait_until
+from lab import ENV, check, must, must_equal, must_hold, pread_all, wait_until
 from sizes import same
 
 SIZES = (0, 1, 1364, 4096, 65_537, 3 << 20)
@@ -53,7 +53,7 @@ def append_in_turn(folder):
         else:
             hear(folder, f"turn-{n}")
             # The next turn is this one's, so nothing can have been added since.
-            must_equal(pread_all(path).decode(), "".join(f"{i}\n" for i in range(n + 1)), f"after turn {n}")
+            must_hold(pread_all(path).decode(), "".join(f"{i}\n" for i in range(n + 1)), f"after turn {n}")
 
 
 def count_together(folder):
@@ -67,7 +67,7 @@ def count_together(folder):
     locks.count_up(path, 100)
     say(folder, "counted")
     hear(folder, "counted")
-    must_equal(int(pread_all(path)), 200, "the sum")
+    must_hold(int(pread_all(path)), 200, "the sum")
 
 
 def queue_for_it(folder):
@@ -92,7 +92,7 @@ def queue_for_it(folder):
     must(time.monotonic() - began < 25, f"it took {time.monotonic() - began:.1f} s")
     say(folder, "queued")
     hear(folder, "queued")
-    must_equal(int(pread_all(path)), 2 * ROUNDS, "the sum")
+    must_hold(int(pread_all(path)), 2 * ROUNDS, "the sum")
 
 
 def make_the_same(folder):

@@ -58,7 +58,7 @@ def same(found, wanted):
     must_equal(len(found), len(wanted), "length")
     if found != wanted:
         at = next(i for i in range(len(wanted)) if found[i] != wanted[i])
-        raise lab.Failed(f"differs from byte {at} on")
+        raise lab.Differs(f"differs from byte {at} on")
 
 
 def job(top):

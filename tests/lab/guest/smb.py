@@ -9,7 +9,7 @@ import time
 
 import lab
 import share
-from lab import check, must, must_equal, must_raise, pread_all, run
+from lab import check, must, must_equal, must_hold, must_raise, pread_all, run
 from semantics import put
 from sizes import write_all
 from v42 import KEEP_SIZE, PUNCH_HOLE, fallocate, user_xattrs
@@ -113,7 +113,7 @@ def holes(top):
     must_equal(os.lseek(fd, MIB, os.SEEK_DATA), 3 * MIB, "data behind it")
     os.close(fd)
     lab.drop_caches()
-    must(pread_all(path) == data[:MIB] + bytes(2 * MIB) + data[3 * MIB :], "content around the hole differs")
+    must_hold(pread_all(path), data[:MIB] + bytes(2 * MIB) + data[3 * MIB :], "content around the hole")
 
 
 def server_copies(top):
@@ -131,7 +131,7 @@ def server_copies(top):
     os.close(a)
     os.close(b)
     lab.drop_caches()
-    must(pread_all(f"{top}/target") == data, "copy differs")
+    must_hold(pread_all(f"{top}/target"), data, "copy")
 
 
 def reflinks(top):
@@ -141,11 +141,11 @@ def reflinks(top):
     done = subprocess.run(["cp", "--reflink=always", f"{top}/original", f"{top}/clone"], capture_output=True, text=True)
     if done.returncode == 0:
         lab.drop_caches()
-        must(pread_all(f"{top}/clone") == data, "clone differs")
+        must_hold(pread_all(f"{top}/clone"), data, "clone")
     else:
         must("not supported" in done.stderr, done.stderr)
     run("cp", "--reflink=auto", f"{top}/original", f"{top}/copied")
-    must(pread_all(f"{top}/copied") == data, "copy differs")
+    must_hold(pread_all(f"{top}/copied"), data, "copy")
 
 
 def read_only():

@@ -8,7 +8,7 @@ import time
 
 import lab
 import servers
-from lab import check, must, must_equal, must_raise, pread_all
+from lab import check, must, must_equal, must_hold, must_raise, pread_all
 from locks import DENIED, OTHER, both, closing_releases, lock, waiting_gets_it
 from semantics import put
 
@@ -100,7 +100,7 @@ def count_together(top):
         children.append(pid)
     must_equal([os.waitpid(pid, 0)[1] for pid in children], [0, 0], "exit codes")
     lab.drop_caches()
-    must_equal(int(pread_all(path)), 200)
+    must_hold(int(pread_all(path)), 200, "the sum")
 
 
 def count_up(path, times):

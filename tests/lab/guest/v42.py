@@ -8,7 +8,7 @@ import subprocess
 
 import lab
 import share
-from lab import check, must, must_equal, must_raise, pread_all, run
+from lab import check, must, must_equal, must_hold, must_raise, pread_all, run
 
 MIB = 1 << 20
 KEEP_SIZE, PUNCH_HOLE = 1, 2
@@ -35,7 +35,7 @@ def seeks_holes(top):
     os.close(fd)
     lab.drop_caches()
     wanted = share.pattern("d", MIB)
-    must(pread_all(path) == wanted + bytes(7 * MIB) + wanted + bytes(7 * MIB), "content with holes differs")
+    must_hold(pread_all(path), wanted + bytes(7 * MIB) + wanted + bytes(7 * MIB), "content with holes")
 
 
 def punches_holes(top):
@@ -48,7 +48,7 @@ def punches_holes(top):
     must_equal(os.lseek(fd, 0, os.SEEK_HOLE), MIB, "the hole")
     os.close(fd)
     lab.drop_caches()
-    must(pread_all(path) == data[:MIB] + bytes(2 * MIB) + data[3 * MIB :], "content around the hole differs")
+    must_hold(pread_all(path), data[:MIB] + bytes(2 * MIB) + data[3 * MIB :], "content around the hole")
 
 
 def allocates(top):
@@ -80,7 +80,7 @@ def server_copies(top):
     os.close(b)
     must(moved < MIB, f"{moved} bytes went over the network")
     lab.drop_caches()
-    must(pread_all(f"{top}/target") == data, "copy differs")
+    must_hold(pread_all(f"{top}/target"), data, "copy")
 
 
 def bytes_moved():
@@ -98,15 +98,15 @@ def reflinks(top):
     if lab.ENV.get("FS") == "xfs":
         must_equal(done.returncode, 0, done.stderr)
         lab.drop_caches()
-        must(pread_all(f"{top}/clone") == data, "clone differs")
+        must_hold(pread_all(f"{top}/clone"), data, "clone")
         with open(f"{top}/clone", "r+b") as f:
             f.write(b"changed")
-        must(pread_all(f"{top}/original") == data, "a write to the clone reached the original")
+        must_hold(pread_all(f"{top}/original"), data, "a write to the clone reached the original")
     else:
         must(done.returncode != 0, "a clone on a file system that cannot clone")
         must("not supported" in done.stderr, done.stderr)
         run("cp", "--reflink=auto", f"{top}/original", f"{top}/copied")
-        must(pread_all(f"{top}/copied") == data, "copy differs")
+        must_hold(pread_all(f"{top}/copied"), data, "copy")
     if os.path.exists(f"{top}/clone") and not os.path.getsize(f"{top}/clone"):
         os.unlink(f"{top}/clone")
 
