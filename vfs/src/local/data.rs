@@ -266,17 +266,19 @@ impl LocalNode {
         if i64::try_from(at.saturating_add(count as u64)).is_err() {
             return Err(VfsError::TooBig);
         }
+        // Memory has nothing that a write could wait for.
+        let waits = stable != Stable::Unstable && !self.volume.in_memory;
         let mut done = 0;
-        if count <= write_in_place_max() && stable == Stable::Unstable {
+        if count <= write_in_place_max() && !waits {
             match self.write_in_place(&fd, at, &data, count)? {
                 InPlace::Done(n) => return self.finish_write(cred, before, n, count, stable),
                 InPlace::Partly(n) => done = n,
             }
         }
         let rest = move || write_rest(fd.as_fd(), at, &data, count, done, stable);
-        let n = match stable {
-            Stable::Unstable => threads::run_in_turn(self.strong()?, rest).await,
-            Stable::Data | Stable::File => threads::run_long(rest).await,
+        let n = match waits {
+            false => threads::run_in_turn(self.strong()?, rest).await,
+            true => threads::run_long(rest).await,
         };
         if n.is_err() {
             self.changed();
@@ -339,7 +341,8 @@ impl LocalNode {
         self.regular()?;
         // `fsync` needs no right to write; on Linux it writes what any descriptor has written.
         let fd = self.data_fd(false)?;
-        threads::run_long(move || Ok(rustix::fs::fsync(&fd)?)).await?;
+        let sync = move || Ok(rustix::fs::fsync(&fd)?);
+        if self.volume.in_memory { sync() } else { threads::run_long(sync).await }?;
         self.attr()
     }
 }
