@@ -172,11 +172,7 @@ impl Lab {
         Ok(())
     }
 
-    fn run_all(
-        &self,
-        scenarios: Vec<Scenario>,
-        at_once: usize,
-    ) -> Result<Vec<(Scenario, Tally)>> {
+    fn run_all(&self, scenarios: Vec<Scenario>, at_once: usize) -> Result<Vec<(Scenario, Tally)>> {
         if scenarios.iter().any(|s| !s.is_reference()) {
             gateway::build()?;
         }
