@@ -1,23 +1,17 @@
 //! One guest: the lab's kernel run as a program, its console read line by line.
 
-use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use super::net::{Net, guest_address, host_address, tap};
+use super::pulse;
 use crate::sh::{Result, Tally, workspace};
 
-/// What a failure says when the guest gives no sign of life on its network.
+/// What a failure says when the guest gave no sign of life on its network.
 pub(crate) const NETWORK_DEAD: &str = "the guest's network is dead";
-/// Seconds before the end of its time at which a guest that still runs is asked for a sign of life.
-const PROBE_SECONDS: u32 = 20;
-/// User Mode Linux (6.12) was seen, on a machine with more work than processors, to stand still with its clock set for no alarm:
-/// one had been lost. An alarm from outside made it look at its clock again, and is of no effect otherwise.
-const ALARM: Duration = Duration::from_secs(1);
 
 /// What to boot.
 #[derive(Debug)]
@@ -55,18 +49,7 @@ impl Guest<'_> {
         let dead = thread::scope(|scope| {
             let (ended, end) = mpsc::channel::<()>();
             let started = child.id();
-            let probe = scope.spawn(move || {
-                let late = self.seconds_max.saturating_sub(PROBE_SECONDS);
-                let late = Instant::now() + Duration::from_secs(late.into());
-                // By the clock: on a loaded machine a round takes longer than its pause.
-                while Instant::now() < late {
-                    if end.recv_timeout(ALARM) != Err(mpsc::RecvTimeoutError::Timeout) {
-                        return false;
-                    }
-                    alarm(started, self.kernel);
-                }
-                !self.taps.first().is_none_or(|n| self.net.answers(*n))
-            });
+            let watch = scope.spawn(move || pulse::watch(self, started, &end));
             for line in BufReader::new(stdout).split(b'\n') {
                 let line = line.map_err(|e| format!("console: {e}"))?;
                 if let Some(words) = console.line(String::from_utf8_lossy(&line).trim_end()) {
@@ -75,7 +58,7 @@ impl Guest<'_> {
                 }
             }
             drop(ended);
-            probe.join().map_err(|_| "the probe broke down".to_owned())
+            watch.join().map_err(|_| "the watch broke down".to_owned())
         })?;
         child.wait().map_err(|e| format!("guest: {e}"))?;
         let mut tally = console.end(self.seconds_max);
@@ -117,36 +100,6 @@ impl Guest<'_> {
         command.args(self.env.iter().map(|(name, value)| format!("{name}={value}")));
         command
     }
-}
-
-/// Sends an alarm to the guest's kernel: the first of `started` and its only descendants that runs this program.
-fn alarm(started: u32, kernel: &Path) {
-    let mut at = started;
-    loop {
-        match fs::read_link(format!("/proc/{at}/exe")) {
-            Ok(program) if program == kernel => break,
-            Ok(_) => {}
-            // It has just ended.
-            Err(_) => return,
-        }
-        let children = fs::read_to_string(format!("/proc/{at}/task/{at}/children"));
-        let only = children.ok().and_then(|c| c.split(' ').next()?.parse().ok());
-        let Some(child) = only else { return };
-        at = child;
-    }
-    if catches_alarms(at) {
-        let pid = at.to_string();
-        let _ = Command::new("kill").args(["-ALRM", &pid]).stderr(Stdio::null()).status();
-    }
-}
-
-/// A process that is to get SIGALRM expects it; others end of it, as the kernel does early at its boot.
-fn catches_alarms(pid: u32) -> bool {
-    const SIGALRM: u32 = 14;
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
-    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    caught.is_some_and(|mask| mask & 1 << (SIGALRM - 1) != 0)
 }
 
 /// Reads the console's lines; tests/lab/guest/lab.py says which of them mean something.
@@ -241,14 +194,6 @@ mod tests {
         assert_eq!(read(&["GUEST_EXIT=0"]).failures.len(), 1);
         assert_eq!(read(&["ok a", "GUEST_EXIT=3"]).failures.len(), 1);
         assert_eq!(read(&["ok a", "GUEST_EXIT=0"]).failures.len(), 0);
-    }
-
-    #[test]
-    fn only_who_expects_an_alarm_gets_one() {
-        // This program has no handler for it, and the others are no processes.
-        for pid in [std::process::id(), 0, u32::MAX] {
-            assert!(!catches_alarms(pid), "{pid}");
-        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod counters;
 pub(crate) mod gateway;
 mod guest;
 mod net;
+mod pulse;
 mod run;
 mod scenarios;
 mod smbclients;

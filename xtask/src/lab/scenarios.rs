@@ -121,7 +121,7 @@ impl Scenario {
     }
 
     const fn trouble(self, words: &'static str) -> Scenario {
-        Scenario { jobs: "survive", trouble: Some(words), seconds_max: 200, ..self }
+        Scenario { jobs: "survive", trouble: Some(words), ..self }
     }
 
     const fn captured(self) -> Scenario {

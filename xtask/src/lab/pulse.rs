@@ -1,0 +1,140 @@
+//! Whether a guest lives: alarms for its clock, and a knock at its network.
+//!
+//! User Mode Linux (6.12) was seen, on a machine with more work than processors, to stand still in two ways.
+//!
+//! Its clock was set for no alarm: one had been lost. An alarm from outside makes it look at its clock again, and is of no effect
+//! otherwise.
+//!
+//! Its network died, in two of some thirty runs of `survive` under load, at moments when nothing had happened to the server.
+//! When one read or write of the tap fails with anything but EAGAIN or ENOBUFS, its driver (`vector_kern.c`) sets `in_error`,
+//! and from then on `vector_net_start_xmit` takes the tap out of epoll and answers NETDEV_TX_BUSY, for ever. Nothing leaves or
+//! enters the guest; its `ksoftirqd` tries again without a pause, and the gateway's side sends again into the void. Only taking
+//! the device down clears it, which would cut the guest's RDMA connections too. So such a guest is looked at from outside, what
+//! is seen is printed, and the scenario run again.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::{Duration, Instant};
+
+use super::guest::Guest;
+use super::net::{guest_address, tap};
+use crate::sh::output;
+
+/// Between two alarms.
+const ALARM: Duration = Duration::from_secs(1);
+/// Between two knocks.
+const KNOCK: Duration = Duration::from_secs(10);
+/// A network that answered once and has not for so long is dead. A guest that only waits for a processor answers now and then.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// Watches over the guest that `started` runs, until it ends. True if its network died: then its kernel was ended, and
+/// what could be seen of it printed.
+pub(super) fn watch(guest: &Guest<'_>, started: u32, end: &Receiver<()>) -> bool {
+    let mut silence = Silence::default();
+    let mut next_knock = Instant::now() + KNOCK;
+    while end.recv_timeout(ALARM) == Err(RecvTimeoutError::Timeout) {
+        // It has not started, or has just ended.
+        let Some(kernel) = find_kernel(started, guest.kernel) else { continue };
+        alarm(kernel);
+        let Some(&first) = guest.taps.first() else { continue };
+        if Instant::now() < next_knock {
+            continue;
+        }
+        let answered = guest.net.answers(first);
+        next_knock = Instant::now() + KNOCK;
+        // A guest that ended meanwhile is not dead.
+        if silence.is_over(answered, Instant::now()) && end.try_recv() == Err(TryRecvError::Empty) {
+            look(guest, kernel, first);
+            let _ = Command::new("kill").args(["-KILL", &kernel.to_string()]).status();
+            return true;
+        }
+    }
+    false
+}
+
+/// Since when a guest that has answered before does not.
+#[derive(Debug, Default)]
+struct Silence {
+    last_answer: Option<Instant>,
+}
+
+impl Silence {
+    /// Takes the outcome of a knock; whether the guest has been silent for too long.
+    fn is_over(&mut self, answered: bool, now: Instant) -> bool {
+        if answered {
+            self.last_answer = Some(now);
+        }
+        // One that never answered still boots; its time is limited otherwise.
+        self.last_answer.is_some_and(|then| now.duration_since(then) > SILENCE_MAX)
+    }
+}
+
+/// Prints what can be seen of a guest that is about to be given up.
+fn look(guest: &Guest<'_>, kernel: u32, n: usize) {
+    let (pid, tap, address) = (kernel.to_string(), tap(n), guest_address(n));
+    let seen = output(&["tests/lab/look-at-guest", &pid, &guest.net.name, &tap, &address]);
+    let seen = seen.unwrap_or_else(|why| why);
+    seen.lines().for_each(|line| println!("    {line}"));
+}
+
+/// The guest's kernel: the first of `started` and its only descendants that runs this program.
+fn find_kernel(started: u32, kernel: &Path) -> Option<u32> {
+    let mut at = started;
+    while fs::read_link(format!("/proc/{at}/exe")).ok()? != kernel {
+        let children = fs::read_to_string(format!("/proc/{at}/task/{at}/children")).ok()?;
+        at = children.split(' ').next()?.parse().ok()?;
+    }
+    Some(at)
+}
+
+fn alarm(kernel: u32) {
+    if catches_alarms(kernel) {
+        let pid = kernel.to_string();
+        let _ = Command::new("kill").args(["-ALRM", &pid]).stderr(Stdio::null()).status();
+    }
+}
+
+/// A process that is to get SIGALRM expects it; others end of it, as the kernel does early at its boot.
+fn catches_alarms(pid: u32) -> bool {
+    const SIGALRM: u32 = 14;
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    caught.is_some_and(|mask| mask & 1 << (SIGALRM - 1) != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_expects_an_alarm_gets_one() {
+        // This program has no handler for it, and the others are no processes.
+        for pid in [std::process::id(), 0, u32::MAX] {
+            assert!(!catches_alarms(pid), "{pid}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_is_the_program_that_runs() {
+        let me = std::process::id();
+        let program = std::env::current_exe().unwrap();
+        assert_eq!(find_kernel(me, &program), Some(me));
+        assert_eq!(find_kernel(u32::MAX, &program), None);
+    }
+
+    #[test]
+    fn a_network_that_answered_and_does_not_is_dead() {
+        let begun = Instant::now();
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        let mut silence = Silence::default();
+        assert!(!silence.is_over(false, after(500)), "it boots");
+        assert!(!silence.is_over(true, after(501)));
+        assert!(!silence.is_over(false, after(560)), "it may only wait for a processor");
+        assert!(!silence.is_over(true, after(561)));
+        assert!(!silence.is_over(false, after(620)));
+        assert!(silence.is_over(false, after(622)));
+    }
+}
