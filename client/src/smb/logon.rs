@@ -174,7 +174,7 @@ pub(super) async fn run(
             flags: if bound.is_some() { session_setup::BINDING } else { 0 },
             security_mode: u8::try_from(mode).unwrap_or(1),
             capabilities: 0,
-            previous_session: 0,
+            previous_session: if bound.is_some() { 0 } else { options.previous_session },
             token,
         };
         request.emit()

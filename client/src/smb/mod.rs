@@ -66,6 +66,9 @@ pub struct Options {
     /// Names this client's machine, so that handles can be taken up again by another connection; without it the connection is of a
     /// machine of its own.
     pub machine: Option<[u8; 16]>,
+    /// The session that this user had by a connection that was lost, or 0: the server ends it first, so that its handles can be
+    /// taken up (MS-SMB2 section 3.3.5.5.3).
+    pub previous_session: u64,
 }
 
 impl Default for Options {
@@ -76,6 +79,7 @@ impl Default for Options {
             seal: false,
             multichannel: false,
             machine: None,
+            previous_session: 0,
         }
     }
 }
@@ -209,6 +213,12 @@ impl Smb {
     /// What is known of the connection.
     pub fn info(&self) -> &Arc<Info> {
         self.link.info()
+    }
+
+    /// The number of its session.
+    #[must_use]
+    pub fn session(&self) -> u64 {
+        self.session
     }
 
     /// What was negotiated.

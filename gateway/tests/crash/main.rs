@@ -23,7 +23,7 @@ use client::target::Version;
 
 use daemon::{Daemon, home, start};
 use records::{Nfs, check_records};
-use smb::{Churn, Held, machine};
+use smb::{Churn, Held, machine, machine_again};
 
 const ROUNDS: u64 = 4;
 const HANDLES: usize = 4;
@@ -68,6 +68,8 @@ fn is_gone(e: &Error) -> bool {
 
 /// All that works on one gateway.
 struct Load {
+    /// The last session of the machine that holds handles.
+    session: u64,
     held: Vec<Held>,
     churn: Churn,
     nfs: Vec<Nfs>,
@@ -106,6 +108,7 @@ impl Load {
             held.push(Held::new(&smb, n, dice).await);
         }
         Self {
+            session: smb.session(),
             held,
             churn: Churn::default(),
             nfs: [Version::V3, Version::V42].map(Nfs::new).into(),
@@ -118,7 +121,8 @@ impl Load {
 
     /// Works until the gateway is killed, a moment after all have begun.
     async fn until_killed(self, mut daemon: Daemon, dice: &mut Dice) -> Self {
-        let smb = machine(daemon.smb, 1).await;
+        let smb = machine_again(daemon.smb, 1, self.session).await;
+        let session = smb.session();
         let mut held = Vec::new();
         for mut one in self.held {
             one.take_up(&smb).await;
@@ -143,6 +147,7 @@ impl Load {
             nfs_left.push(one.await.unwrap());
         }
         Self {
+            session,
             held: held_left,
             nfs: nfs_left,
             churn: churn.await.unwrap(),
@@ -163,7 +168,8 @@ impl Load {
         self.times.reclaimed.push(begun.elapsed());
         intruder.await.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()));
         self.times.open.push(begun.elapsed());
-        let smb = machine(daemon.smb, 1).await;
+        let smb = machine_again(daemon.smb, 1, self.session).await;
+        self.session = smb.session();
         self.check_handles(daemon.smb, false).await;
         let begun = Instant::now();
         for held in &mut self.held {

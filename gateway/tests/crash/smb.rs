@@ -15,9 +15,14 @@ use crate::{ALWAYS, Dice, SLOTS, extent, is_gone};
 const LEASE_STATE: u32 = 3;
 
 pub async fn machine(at: SocketAddr, number: u8) -> Smb {
+    machine_again(at, number, 0).await
+}
+
+/// The machine after it lost the connection of this session. The gateway may not have noticed yet.
+pub async fn machine_again(at: SocketAddr, number: u8, previous_session: u64) -> Smb {
     let user =
         User { name: "alice".into(), domain: String::new(), password: "correct horse".into() };
-    let options = Options { machine: Some([number; 16]), ..Options::default() };
+    let options = Options { machine: Some([number; 16]), previous_session, ..Options::default() };
     let server = ("127.0.0.1", "data");
     Smb::connect(at, false, server, &user, options, &Local::default()).await.unwrap()
 }
