@@ -5,12 +5,13 @@
 //! Its clock was set for no alarm: one had been lost. An alarm from outside makes it look at its clock again, and is of no effect
 //! otherwise.
 //!
-//! Its network died, in two of some thirty runs of `survive` under load, at moments when nothing had happened to the server.
-//! When one read or write of the tap fails with anything but EAGAIN or ENOBUFS, its driver (`vector_kern.c`) sets `in_error`,
-//! and from then on `vector_net_start_xmit` takes the tap out of epoll and answers NETDEV_TX_BUSY, for ever. Nothing leaves or
-//! enters the guest; its `ksoftirqd` tries again without a pause, and the gateway's side sends again into the void. Only taking
-//! the device down clears it, which would cut the guest's RDMA connections too. So such a guest is looked at from outside, what
-//! is seen is printed, and the scenario run again.
+//! Its network died, in three of some forty runs of `survive` under load. The driver of its tap (`vector_kern.c`) wants 64 KiB
+//! for each packet, without waiting. When a copy had filled the memory and there were none, it meant to read the packet into
+//! `drop_buffer`, which nobody ever sets: readv failed with EFAULT (seen by the host's tracing of system calls). After a read
+//! or write that failed with anything but EAGAIN or ENOBUFS the driver sets `in_error`, and `vector_net_start_xmit` takes the
+//! tap out of epoll and answers NETDEV_TX_BUSY, for ever: `ksoftirqd` tries again without a pause, nothing enters or leaves.
+//! Only taking the device down clears it, which would cut RDMA connections too. tests/lab/init keeps memory free against it. A
+//! guest whose network dies nevertheless is looked at from outside, what is seen is printed, and the scenario run again.
 
 use std::fs;
 use std::path::Path;
