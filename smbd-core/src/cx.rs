@@ -138,10 +138,11 @@ impl Cx {
         self.tree.as_ref().ok_or(Status::NETWORK_NAME_DELETED)
     }
 
-    /// Which file a command means: in a related chain all ones stand for the file of the command before
+    /// Which file a command means: in a related chain that of the command before, whatever the command itself says
     /// (MS-SMB2 section 3.3.5.2.7.2).
     pub fn file_id(&self, id: FileId) -> Result<FileId, Status> {
-        let id = self.previous.filter(|_| id == FileId::PREVIOUS).unwrap_or(id);
+        let related = self.header.flags.has(Flags::RELATED);
+        let id = if related { self.previous.ok_or(Status::INVALID_HANDLE)? } else { id };
         // A command means one file; who asks again means the same.
         let _ = self.meant.set(id);
         Ok(id)

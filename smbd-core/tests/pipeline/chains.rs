@@ -102,6 +102,48 @@ async fn a_command_with_a_file_of_its_own_gives_it_to_the_next() {
     assert_eq!(statuses(&all), [Status::SUCCESS; 2]);
 }
 
+/// MS-SMB2 section 3.3.5.2.7.2: what a related command says of its own does not count.
+#[tokio::test]
+async fn a_related_command_means_the_file_before_it_whatever_it_says() {
+    let server = server(|_| {});
+    let mut peer = Peer::ready(&server, &Offer::default()).await;
+    let old = file(&peer.ask(Command::Create, &create("a", 0)).await);
+    let close_old = close::Request { flags: 0, file: old }.emit();
+    assert_eq!(peer.ask(Command::Close, &close_old).await.status(), Status::SUCCESS);
+    let all = send(
+        &mut peer,
+        vec![
+            (Command::Create, create("a", 0), usual),
+            (Command::Flush, flush::Request { file: old }.emit(), related),
+            (Command::Close, close_old, related),
+        ],
+    )
+    .await;
+    assert_eq!(statuses(&all), [Status::SUCCESS; 3]);
+    assert_eq!(server.core().opens.count(), 0);
+}
+
+/// MS-SMB2 section 3.3.5.2.7.2: the operation before neither contains nor generates a FileId.
+#[tokio::test]
+async fn a_related_command_has_no_file_where_the_one_before_has_none() {
+    let server = server(|_| {});
+    let mut peer = Peer::ready(&server, &Offer::default()).await;
+    let id = file(&peer.ask(Command::Create, &create("a", 0)).await);
+    let close = close::Request { flags: 0, file: id }.emit();
+    let all = send(
+        &mut peer,
+        vec![
+            (Command::Echo, simple::BODY.to_vec(), usual),
+            (Command::Close, close, related),
+            (Command::Close, close_previous(), related),
+        ],
+    )
+    .await;
+    let none = Status::INVALID_HANDLE;
+    assert_eq!(statuses(&all), [Status::SUCCESS, none, none]);
+    assert_eq!(server.core().opens.count(), 1);
+}
+
 #[tokio::test]
 async fn what_follows_a_failed_create_fails_alike() {
     let server = server(|_| {});
