@@ -64,6 +64,10 @@ impl Path {
                 // A stream of the share's root.
                 break;
             }
+            if file.is_empty() && part.is_empty() && !path.names.is_empty() {
+                // One separator may be written as several: Windows and Samba read them as one.
+                continue;
+            }
             if file == ".." {
                 // Within the share it is the name before it that does not count; nothing is above the root.
                 path.names.pop().ok_or(Status::OBJECT_PATH_SYNTAX_BAD)?;
@@ -158,6 +162,7 @@ mod tests {
         assert_eq!(names("a"), ["a"]);
         assert_eq!(names("dir\\sub\\file.txt"), ["dir", "sub", "file.txt"]);
         assert_eq!(names("a\\..\\b\\c\\.."), ["b"]);
+        assert_eq!(names("a\\\\b\\\\\\c"), ["a", "b", "c"]);
         assert!(Path::of("dir\\").unwrap().slash);
         assert_eq!(join("", "a"), "a");
         assert_eq!(join("d", "a"), "d\\a");
@@ -168,8 +173,8 @@ mod tests {
         assert_eq!(Path::of("\\a"), Err(Status::INVALID_PARAMETER));
         let long = "x".repeat(256);
         for bad in [
-            "a\\\\b",
             "a\\.\\b",
+            "a\\\\:s",
             "a*",
             "a?b",
             "a<",
