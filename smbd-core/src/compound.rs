@@ -344,7 +344,8 @@ fn respond(cx: &Cx, answer: Result<Answer, Status>) -> Message {
         Err(status) => Answer::with_status(status, ERROR_BODY.to_vec()),
     };
     // A request that waited got its credits with the interim answer.
-    let credits = if cx.pending.get().is_some() { 0 } else { cx.conn.grant(cx.header.credits) };
+    let credits =
+        if cx.pending.get().is_some() { 0 } else { cx.conn.grant(asked(cx, answer.status)) };
     let mut header = answer_header(cx, answer.status, credits);
     if let Some(session) = answer.session_id {
         header.session_id = session;
@@ -367,6 +368,17 @@ fn respond(cx: &Cx, answer: Result<Answer, Status>) -> Message {
         _ => Seal::None,
     });
     Message { head, bulk: answer.bulk, invalidate: answer.invalidate, seal, hash: answer.hash }
+}
+
+/// How many credits a client is taken to ask for: like Windows, this server grants the first ones that are more than the request
+/// cost with the end of a logon, so that a stranger keeps a window of one (MS-SMB2 section 3.3.1.2 leaves it to the server).
+fn asked(cx: &Cx, status: Status) -> u16 {
+    let stranger = match cx.header.command() {
+        Some(Command::Negotiate) => true,
+        Some(Command::SessionSetup) => status != Status::SUCCESS,
+        _ => false,
+    };
+    if stranger { cx.header.credits.min(1) } else { cx.header.credits }
 }
 
 /// The refusal to bind a session is signed with the session's key (MS-SMB2 section 3.3.4.1.1).

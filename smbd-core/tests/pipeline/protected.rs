@@ -146,6 +146,10 @@ async fn data_of_every_size_is_signed() {
         }
     }
     let mut peer = Peer::ready(&server, &Offer::default()).await;
+    let mut header = peer.header(Command::Echo);
+    header.credits = 256;
+    let echo = peer.sign(header, &simple::BODY);
+    peer.raw(&echo).await.unwrap();
     write_and_read(&mut peer, false, (8 << 20) - 3).await;
 }
 
