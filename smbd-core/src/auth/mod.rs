@@ -194,7 +194,7 @@ impl Refusal {
             Self::Malformed(part) => part,
             Self::OutOfTurn => "a token that does not belong here",
             Self::NoMechanism => "no mechanism in common; NTLM is the one",
-            Self::TooOld => "no Unicode or no NTLM",
+            Self::TooOld => "no character set or no NTLM",
             Self::OldResponse(_) => "an LM or NTLM version 1 response; only version 2 is accepted",
             Self::UnknownUser(_) => "no such user",
             Self::WrongPassword(_) => "wrong password",

@@ -50,6 +50,23 @@ async fn a_wrong_password_tells_nothing_more() {
     }
 }
 
+/// MS-SMB2 section 3.3.1.2: how many credits a request is given is the server's to decide.
+#[tokio::test]
+async fn who_has_not_logged_on_keeps_a_window_of_one() {
+    let server = server(|_| {});
+    let mut peer = Peer::connect(&server);
+    peer.negotiate(&LAST.get()).await;
+    let token = &b"NTLMSSP\0"[..];
+    let body = session_setup::Request { token, ..session_setup::Request::default() }.emit();
+    assert_eq!(peer.ask(Command::SessionSetup, &body).await.header.credits, 1);
+    // The NEGOTIATE gave no more either.
+    let mut header = peer.header(Command::SessionSetup);
+    header.message_id += 1;
+    assert_eq!(peer.raw(&[&header.emit()[..], &body].concat()).await, None);
+    let mut peer = Peer::ready(&server, &LAST.get()).await;
+    assert_eq!(peer.ask(Command::Echo, &simple::BODY).await.header.credits, 32);
+}
+
 #[tokio::test]
 async fn tokens_of_any_kind_are_refused() {
     let server = server(|_| {});
@@ -264,6 +281,22 @@ async fn guests_come_where_a_share_is_for_them() {
     assert_eq!(told.flags, session_setup::IS_GUEST);
     assert_eq!(peer.connect_tree("data").await, Status::SUCCESS);
     assert_eq!(peer.connect_tree("secret").await, Status::ACCESS_DENIED);
+}
+
+/// MS-SMB2 section 3.2.5.3.1: a client signs nothing of a session without a name, whatever it and the server ask of others.
+#[tokio::test]
+async fn a_session_without_a_name_is_not_signed() {
+    let open = server(|s| s.shares.entry("data".into()).or_default().guest = true);
+    for dialect in Dialect::ALL {
+        let mut peer = Peer::connect(&open);
+        peer.negotiate(&Offer::of(dialect)).await;
+        assert_eq!(peer.log_on("", "").await, Status::SUCCESS);
+        peer.secrets = None;
+        assert_eq!(peer.connect_tree("data").await, Status::SUCCESS);
+        let answer = peer.ask(Command::Logoff, &simple::BODY).await;
+        assert_eq!(answer.status(), Status::SUCCESS);
+        assert_eq!(answer.header.signature, [0; 16]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -59,10 +59,13 @@ impl Acceptor {
     /// Answers a NEGOTIATE_MESSAGE with a CHALLENGE_MESSAGE.
     pub(crate) fn negotiate(&mut self, message: &[u8]) -> Result<Vec<u8>, Refusal> {
         let asked = wire::parse_negotiate(message)?;
-        if asked & flags::UNICODE == 0 || asked & flags::NTLM == 0 {
+        if asked & (flags::UNICODE | flags::OEM) == 0 || asked & flags::NTLM == 0 {
             return Err(Refusal::TooOld);
         }
         let mut granted = asked & flags::GRANTED | flags::TARGET_INFO | flags::TARGET_TYPE_SERVER;
+        if granted & flags::UNICODE == 0 {
+            granted |= flags::OEM;
+        }
         // Without the flag there is no name to type, but every client wants one (section 3.2.5.1.1).
         granted |= flags::REQUEST_TARGET;
         let challenge = Challenge {
@@ -87,7 +90,7 @@ impl Acceptor {
         secrets: &dyn Secrets,
     ) -> Result<Accepted, Refusal> {
         let sent = self.sent.take().ok_or(Refusal::OutOfTurn)?;
-        let auth = Authenticate::parse(message)?;
+        let auth = Authenticate::parse(message, sent.flags)?;
         if auth.user.is_empty() && auth.nt.is_empty() && auth.lm.len() <= 1 {
             return self.anonymous(&auth);
         }

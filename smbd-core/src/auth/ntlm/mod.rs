@@ -15,6 +15,7 @@ mod tests;
 /// `NegotiateFlags` (MS-NLMP section 2.2.2.5).
 pub(crate) mod flags {
     pub(crate) const UNICODE: u32 = 0x0000_0001;
+    pub(crate) const OEM: u32 = 0x0000_0002;
     pub(crate) const REQUEST_TARGET: u32 = 0x0000_0004;
     pub(crate) const SIGN: u32 = 0x0000_0010;
     pub(crate) const SEAL: u32 = 0x0000_0020;

@@ -3,9 +3,9 @@
 use zeroize::Zeroizing;
 
 use super::keys::{hmac_md5, ntowf_v2, rc4, seal_key, sign_key, upcase};
-use super::wire::{ClientChallenge, pairs, put_pair};
+use super::wire::{Authenticate, Challenge, ClientChallenge, emit_negotiate, pairs, put_pair};
 use super::*;
-use crate::auth::NtHash;
+use crate::auth::{Fresh, Identity, NtHash, Policy, Refusal, Secrets, Who};
 use crate::crypto::unhex;
 use crate::wire::put_utf16;
 
@@ -82,4 +82,49 @@ fn pairs_end_where_they_say() {
     assert_eq!(pairs(&list).unwrap().len(), 2);
     assert!(pairs(&list[..list.len() - 7]).is_err(), "no end");
     assert!(pairs(&[1, 0, 0xff, 0xff, 0]).is_err());
+}
+
+struct OneUser;
+
+impl Secrets for OneUser {
+    fn nt_hash(&self, _: &str, user: &str) -> Option<NtHash> {
+        (user == "User").then(|| NtHash::of("Password"))
+    }
+}
+
+/// Logs on as a client that knows no Unicode.
+fn logged_on_in_oem(user: &[u8]) -> Result<Who, Refusal> {
+    let fresh = Fresh { challenge: [7; 8], key: [0; 16], time: 0 };
+    let mut server = Acceptor::new(Identity::standalone("gate"), fresh, Policy::default(), None);
+    let flags = flags::OEM | flags::NTLM | flags::EXTENDED_SESSIONSECURITY;
+    let challenge = Challenge::parse(&server.negotiate(&emit_negotiate(flags))?)?;
+    assert_eq!(challenge.flags & (flags::UNICODE | flags::OEM), flags::OEM);
+    assert_eq!(challenge.target_name, "GATE");
+    let blob = ClientChallenge::emit(0, [0xaa; 8], &target_info());
+    let ntowf = ntowf_v2(&NtHash::of("Password"), "User", "Domain");
+    let proof = hmac_md5(&ntowf, &[&challenge.challenge, &blob]);
+    let mut message = Authenticate {
+        lm: &[0; 24],
+        nt: &[&proof[..], &blob].concat(),
+        domain: "Domain".into(),
+        user: "User".into(),
+        workstation: String::new(),
+        key: &[],
+        flags,
+    }
+    .emit();
+    let at = message.windows(4).position(|w| w == b"User").unwrap();
+    message[at..][..4].copy_from_slice(user);
+    server.authenticate(&message, &OneUser).map(|accepted| accepted.who)
+}
+
+/// MS-NLMP section 2.2.2.5: who asks for no Unicode has names in the OEM character set. The response is made of Unicode all the
+/// same (section 3.3.2).
+#[test]
+fn names_may_come_in_the_oem_character_set() {
+    let who = logged_on_in_oem(b"User").unwrap();
+    assert!(matches!(who, Who::User(a) if (&a.user[..], &a.domain[..]) == ("User", "Domain")));
+    // Nothing says which characters these are.
+    let why = logged_on_in_oem(b"Us\xe9r").unwrap_err();
+    assert_eq!(why, Refusal::Malformed("UserName"));
 }

@@ -43,6 +43,24 @@ fn part<'a>(
     Ok(range(message, offset, usize::from(len), name)?)
 }
 
+/// A name in the character set of these flags (section 2.2.2.5). Which one OEM is, nothing says: what all of them share is ASCII.
+fn text(bytes: &[u8], flags: u32) -> Option<String> {
+    if flags & flags::UNICODE != 0 {
+        return utf16(bytes);
+    }
+    String::from_utf8(bytes.to_vec()).ok().filter(|text| text.is_ascii())
+}
+
+/// Appends a name in the character set of these flags, and gives its length in bytes.
+fn put_text(out: &mut Vec<u8>, text: &str, flags: u32) -> usize {
+    if flags & flags::UNICODE != 0 {
+        return put_utf16(out, text);
+    }
+    let from = out.len();
+    out.extend(text.chars().map(|c| u8::try_from(c).ok().filter(u8::is_ascii).unwrap_or(b'?')));
+    out.len() - from
+}
+
 /// `NegotiateFlags` of a NEGOTIATE_MESSAGE; the names in it mean nothing.
 pub(super) fn parse_negotiate(message: &[u8]) -> Result<u32, Refusal> {
     Ok(open(message, 1)?.u32("NegotiateFlags")?)
@@ -89,14 +107,14 @@ impl Challenge {
         } else {
             Vec::new()
         };
-        let target_name = utf16(target_name).ok_or(Malformed("TargetName"))?;
+        let target_name = text(target_name, flags).ok_or(Malformed("TargetName"))?;
         Ok(Self { flags, challenge, target_name, target_info })
     }
 
     pub(super) fn emit(&self) -> Vec<u8> {
         const FIXED: usize = 56;
         let mut payload = Vec::new();
-        let name = (put_utf16(&mut payload, &self.target_name), FIXED);
+        let name = (put_text(&mut payload, &self.target_name, self.flags), FIXED);
         let info = (self.target_info.len(), FIXED + payload.len());
         payload.extend_from_slice(&self.target_info);
         let mut out = SIGNATURE.to_vec();
@@ -133,7 +151,8 @@ pub(super) struct Authenticate<'a> {
 }
 
 impl<'a> Authenticate<'a> {
-    pub(super) fn parse(message: &'a [u8]) -> Result<Self, Refusal> {
+    /// Reads one whose names are in the character set that was granted with the challenge.
+    pub(super) fn parse(message: &'a [u8], granted: u32) -> Result<Self, Refusal> {
         let mut f = open(message, 3)?;
         let lm = part(&mut f, message, "LmChallengeResponse")?;
         let nt = part(&mut f, message, "NtChallengeResponse")?;
@@ -142,7 +161,7 @@ impl<'a> Authenticate<'a> {
         let workstation = part(&mut f, message, "Workstation")?;
         let key = part(&mut f, message, "EncryptedRandomSessionKey")?;
         let flags = f.u32("NegotiateFlags")?;
-        let text = |bytes, name| utf16(bytes).ok_or(Refusal::Malformed(name));
+        let text = |bytes, name| text(bytes, granted).ok_or(Refusal::Malformed(name));
         Ok(Self {
             lm,
             nt,
@@ -162,14 +181,14 @@ impl<'a> Authenticate<'a> {
             payload.extend_from_slice(bytes);
             (bytes.len(), at)
         };
-        let wide = |text: &str| {
+        let name = |text: &str| {
             let mut out = Vec::new();
-            put_utf16(&mut out, text);
+            put_text(&mut out, text, self.flags);
             out
         };
-        let domain = put(&wide(&self.domain));
-        let user = put(&wide(&self.user));
-        let workstation = put(&wide(&self.workstation));
+        let domain = put(&name(&self.domain));
+        let user = put(&name(&self.user));
+        let workstation = put(&name(&self.workstation));
         let (lm, nt, key) = (put(self.lm), put(self.nt), put(self.key));
         let mut out = SIGNATURE.to_vec();
         out.extend(3_u32.to_le_bytes());
