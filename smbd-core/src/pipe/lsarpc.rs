@@ -99,6 +99,8 @@ fn query_policy(host: &dyn Host, r: &mut Reader<'_>) -> Read<Vec<u8>> {
     }
     w.pointer();
     w.u16(class);
+    // All arms of a union are aligned like the one that is aligned most (C706 section 14.3.2); here it holds times.
+    w.align(8);
     match class {
         // PolicyPrimaryDomainInformation: in no domain.
         3 => {

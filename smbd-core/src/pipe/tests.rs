@@ -277,6 +277,14 @@ fn a_handle_that_nobody_gave_is_refused() {
     assert_eq!(call(Interface::Lsarpc, 0, &policy[..20]).unwrap(), [0; 24]);
 }
 
+/// C706 section 14.3.2: the role stands where the longest of the arms would, two bytes of padding behind the class.
+#[test]
+fn the_arms_of_a_union_are_aligned_alike() {
+    let policy = call(Interface::Lsarpc, 44, &[]).unwrap();
+    let role = call(Interface::Lsarpc, 7, &[&policy[..20], &[6, 0]].concat()).unwrap();
+    assert_eq!(words(&role)[1..], [6, 3, 0]);
+}
+
 #[test]
 fn what_is_not_offered_is_a_fault() {
     for interface in [Interface::Srvsvc, Interface::Wkssvc, Interface::Lsarpc] {
