@@ -88,7 +88,12 @@ fn if_there<T>(found: VfsResult<T>) -> VfsResult<Option<T>> {
 
 /// The folder of all streams, if there are any.
 async fn all(share: &Share) -> VfsResult<Option<NodeRef>> {
-    let Some(hidden) = share.backend.hidden(false).await? else { return Ok(None) };
+    let hidden = match share.backend.hidden(false).await {
+        // Nothing in there is a client's any more, and files without streams are files all the same.
+        Ok(None) | Err(VfsError::NotSupported) => return Ok(None),
+        Ok(Some(hidden)) => hidden,
+        Err(e) => return Err(e),
+    };
     Ok(if_there(hidden.lookup(&Cred::root(), FOLDER).await)?.map(|f| f.0))
 }
 

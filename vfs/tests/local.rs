@@ -644,6 +644,15 @@ fn a_hidden_folder_that_is_not_ours_is_not_used() {
         refused(b.root.rmdir(&root(), b".headgate"), VfsError::Access).await;
         refused(b.root.mkdir(&root(), b".headgate", mode(0o755)), VfsError::Access).await;
         assert!(b.names(&b.root, 10).await.is_empty());
+        // Files are served all the same: they have no streams, and can be cut and removed.
+        let ns = suite::streams::served(&b);
+        let share = &ns.shares()[0];
+        let f = b.file("f").await;
+        assert!(vfs::streams::list(share, &f).await.unwrap().is_empty());
+        refused(vfs::streams::find(share, &f, "x"), VfsError::NotFound).await;
+        refused(ns.by(None).stream_create(share, &f, "x"), VfsError::NotSupported).await;
+        assert_eq!(vfs::streams::sweep(share).await, Ok(0));
+        assert!(ns.unlink(share, &b.root, &root(), b"f").await.is_ok());
     });
 }
 

@@ -119,6 +119,7 @@ struct Volume {
     /// As it was configured, for messages.
     folder: PathBuf,
     vanished: AtomicBool,
+    open_to_others: AtomicBool,
     recheck: Duration,
     started: Instant,
     caps: Capabilities,
@@ -180,6 +181,7 @@ impl LocalBackend {
             read_only: config.read_only,
             folder: config.root,
             vanished: AtomicBool::new(false),
+            open_to_others: AtomicBool::new(false),
             recheck: config.recheck,
             started: Instant::now(),
             caps: found.caps,
@@ -302,7 +304,8 @@ impl Volume {
         Err(VfsError::NameTooLong)
     }
 
-    /// Opens the gateway's own folder. One that somebody else made is refused: he could read what clients keep there.
+    /// Opens the gateway's own folder. One that somebody else made, or can enter, is refused: he could read and change what
+    /// clients keep there.
     fn open_hidden(self: &Arc<Self>, make: bool) -> VfsResult<Option<Arc<LocalNode>>> {
         if make {
             self.writable()?;
@@ -320,10 +323,7 @@ impl Volume {
         let stat = stat::of_fd(fd.as_fd())?;
         let own = rustix::process::geteuid().as_raw();
         if stat.attr.uid != own || stat.attr.mode & 0o077 != 0 {
-            tracing::warn!(
-                folder = %self.folder.display(),
-                "the folder .headgate of a share is not the gateway's own, or open to others: streams are not served"
-            );
+            self.is_open_to_others();
             return Err(VfsError::NotSupported);
         }
         self.adopt(fd, &stat).map(Some)
@@ -335,6 +335,17 @@ impl Volume {
             tracing::warn!(
                 folder = %self.folder.display(),
                 "the folder of a share was removed on this host; its clients get stale handles until it is served anew"
+            );
+        }
+    }
+
+    /// Says once that streams are not served.
+    fn is_open_to_others(&self) {
+        if !self.open_to_others.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                folder = %self.folder.display(),
+                "the gateway's own folder .headgate of a share belongs to another user or is open to others: streams are \
+                 not served; look at what is in it, and give it to the gateway's user with mode 0700"
             );
         }
     }
