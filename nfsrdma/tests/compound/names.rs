@@ -81,6 +81,33 @@ async fn a_look_up_in_what_is_no_directory_says_what_it_is() {
     r.expect(op::LOOKUP, Status::Symlink).end(Status::Symlink);
 }
 
+/// RFC 8881 section 15.1.2.9: a client that is told so follows the link. libnfs does, for whatever it makes below one.
+#[tokio::test]
+async fn names_below_a_symbolic_link_are_its_targets() {
+    let kit = Kit::new();
+    let link = |w: &mut Writer| {
+        w.u32(5);
+        w.opaque(b"target");
+    };
+    for below in [op::CREATE, op::REMOVE] {
+        let name = [b'a' + u8::try_from(below).unwrap()];
+        let mut r = kit
+            .run(|c| {
+                let c = create(c.data(), &name, link);
+                if below == op::CREATE {
+                    create(c, b"x", link)
+                } else {
+                    c.op(op::REMOVE, |w| w.opaque(b"x"))
+                }
+            })
+            .await;
+        r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::CREATE, Status::Ok);
+        r.fixed(20);
+        r.bitmap();
+        r.expect(below, Status::Symlink).end(Status::Symlink);
+    }
+}
+
 #[tokio::test]
 async fn every_type_but_regular_files_is_made_by_create() {
     let kit = Kit::new();

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use state::{ClientId, Rights, Share, Who};
-use vfs::{Attr, CreateHow, DirChange, Kind, SetAttr};
+use vfs::{Attr, CreateHow, DirChange, SetAttr};
 
 use super::super::attrs::{Bitmap, Purpose, SUPPORTED_BY_EXCLUSIVE, ToSet, supported};
 use crate::exclusive::of_client;
@@ -320,10 +320,7 @@ fn directory(cx: &Compound<'_>, name: &[u8], create: bool) -> Result<Located, St
         // Above the shares there are only directories.
         Object::Root if cx.nfs.core.namespace.share_named(name).is_some() => Err(Status::IsDir),
         Object::Root => Err(Status::NoEnt),
-        Object::Node(_) => match cx.directory() {
-            Err(Status::NotDir) if cx.node()?.node.kind() == Kind::Symlink => Err(Status::Symlink),
-            other => other,
-        },
+        Object::Node(_) => cx.directory(),
     }
 }
 
