@@ -223,8 +223,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::cifs("cifs-multichannel", "3.1.1", "tcp")
         .jobs("multichannel")
         .options("multichannel,max_channels=4"),
-    Scenario::cifs("mixed-rdma", "3.1.1", "rdma").jobs("mixed,threeways"),
-    Scenario::cifs("mixed-tcp", "3.1.1", "tcp").jobs("mixed,threeways"),
+    Scenario::cifs("mixed-rdma", "3.1.1", "rdma").jobs("mixed,threeways,stress"),
+    Scenario::cifs("mixed-tcp", "3.1.1", "tcp").jobs("mixed,threeways,stress"),
     Scenario::new("container-v4.1-rdma", "4.1", "rdma")
         .trouble("stop-container")
         .on(Server::Container),
