@@ -14,7 +14,7 @@ use vfs::namespace::{Door, Share};
 use vfs::types::{Access, Attr, Cred, Kind, SetAttr};
 
 use crate::dtyp::descriptor::control;
-use crate::dtyp::{SecurityDescriptor, Sid, acl, check, mask};
+use crate::dtyp::{self, SecurityDescriptor, Sid, acl, check, mask};
 use crate::status::Status;
 use crate::tree::Tree;
 use crate::wire::query_info::security_information as part;
@@ -282,6 +282,17 @@ pub(crate) fn only(mut sd: SecurityDescriptor, parts: u32) -> SecurityDescriptor
     sd
 }
 
+/// The mode bits that a list stands for which has one entry, a mode. With the POSIX extensions a Linux client says `chmod` so; as
+/// a list it would leave nobody any right.
+fn as_mode(parts: u32, new: &SecurityDescriptor) -> Option<u32> {
+    match &new.dacl.as_ref()?.aces[..] {
+        [dtyp::Ace::Simple { sid, .. }] if parts == part::DACL => {
+            Some(sid.as_unix_mode()? & 0o7777)
+        }
+        _ => None,
+    }
+}
+
 /// Changes parts of a file's descriptor. The rights of the open were checked.
 pub(crate) async fn set(
     tree: &Tree,
@@ -292,6 +303,14 @@ pub(crate) async fn set(
     mut new: SecurityDescriptor,
 ) -> Result<(), Status> {
     let attr = node.getattr().await?;
+    if let Some(mode) = as_mode(parts, &new) {
+        // Bits such as set-user-ID are the owner's to give, whoever else may write lists.
+        let is_owner = [0, attr.uid].contains(&tree.cred.uid);
+        let mode = if is_owner { mode } else { mode & 0o777 };
+        let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        door.setattr(share, node, &tree.cred, set, false).await?;
+        return Ok(());
+    }
     let mut sd = descriptor(node, &attr).await?;
     check::kept(&mut new);
     if parts & part::OWNER != 0 {
@@ -479,6 +498,31 @@ mod tests {
             n.1.setattr(&Cred::root(), set, false).await.unwrap();
             assert_eq!(w.may(2000, &n, mask::READ_DATA).await, Ok(mask::READ_DATA));
             assert_eq!(w.may(1000, &n, mask::READ_DATA).await, Ok(mask::READ_DATA));
+        });
+    }
+
+    #[test]
+    fn a_list_that_is_a_mode_changes_the_mode() {
+        block_on(async {
+            let w = world();
+            let n = w.file().await;
+            let mode = |mode| Ace::allow(Sid::unix_mode(mode), 0, 0);
+            let bob = Ace::allow(sid_of_uid(2000), mask::FILE_READ | mask::WRITE_DAC, 0);
+            w.set(1000, &n.1, part::DACL, list(vec![bob])).await.unwrap();
+            w.set(2000, &n.1, part::DACL, list(vec![mode(0o4755)])).await.unwrap();
+            assert_eq!(n.1.getattr().await.unwrap().mode, 0o755, "who is not the owner");
+            w.set(1000, &n.1, part::DACL, list(vec![mode(0o4755)])).await.unwrap();
+            assert_eq!(n.1.getattr().await.unwrap().mode, 0o4755, "the owner");
+            w.set(1000, &n.1, part::DACL, list(vec![mode(0o100_640)])).await.unwrap();
+            let attr = n.1.getattr().await.unwrap();
+            assert_eq!(attr.mode, 0o640);
+            assert_eq!(w.may(1000, &n, mask::WRITE_DATA).await, Ok(mask::WRITE_DATA));
+            // Beside others it is an entry that grants nothing: so clients keep a mode where a server knows none.
+            let everyone = Ace::allow(Sid::everyone(), mask::FILE_READ, 0);
+            w.set(1000, &n.1, part::DACL, list(vec![mode(0o777), everyone])).await.unwrap();
+            let attr = n.1.getattr().await.unwrap();
+            assert_eq!(attr.mode, 0o444);
+            assert!(n.1.acl(&attr).await.unwrap().is_some());
         });
     }
 

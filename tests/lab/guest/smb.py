@@ -214,10 +214,26 @@ def two_mounts(top):
         lab.umount(AT)
 
 
+def modes(top):
+    """With the POSIX extensions modes are the file's own: what one mount sets, one that has never seen the file shows."""
+    path = put(f"{top}/mode")
+    os.mkdir(f"{top}/mode-folder", 0o700)
+    for mode in (0o600, 0o751, 0o000, 0o4755, 0o644):
+        os.chmod(path, mode)
+        os.chmod(f"{top}/mode-folder", mode)
+        lab.mount(AT, extra=with_options("nosharesock"))
+        try:
+            for name in ("mode", "mode-folder"):
+                found = os.stat(f"{AT}/{os.path.basename(top)}/{name}").st_mode & 0o7777
+                must_equal(f"{found:o}", f"{mode:o}", name)
+        finally:
+            lab.umount(AT)
+
+
 POSIX = "posix" in lab.ENV.get("OPTIONS", "").split(",")
 # Names of POSIX clients differ by case, and their modes are the modes themselves, not an attribute.
-OF_WINDOWS = () if POSIX else (case, attributes)
-CHECKS = (names, *OF_WINDOWS, xattrs, security, holes, server_copies, reflinks, two_mounts)
+OF_ONE_KIND = (modes,) if POSIX else (case, attributes)
+CHECKS = (names, *OF_ONE_KIND, xattrs, security, holes, server_copies, reflinks, two_mounts)
 OF_SHARES = (read_only, full, not_there, wrong_password, unknown_user, guest_refused)
 
 
