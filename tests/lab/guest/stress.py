@@ -1,4 +1,4 @@
-"""One tree that eight processes change at the same time by SMB, NFS 4.2 and NFS 3: files made, written, cut, renamed, linked, removed.
+"""One tree that eight processes change at the same time by SMB, NFS 4.2 and NFS 3: files made, written, cut, renamed, linked.
 
 Each process has names of its own, in folders that all share: what becomes of those is known, byte for byte, and nothing there may
 fail. And it takes part in a fight for a few names of all, where what may fail is known. In the end the three mounts and the host's
