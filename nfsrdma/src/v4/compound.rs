@@ -160,8 +160,8 @@ impl<'a> Compound<'a> {
         self.current.as_ref().ok_or(Status::NoFileHandle)
     }
 
-    /// The directory of the current file handle, in which names are changed. What a symbolic link is, is said of it in preference to
-    /// what it is not, so that a client follows it (RFC 8881 section 15.1.2.9).
+    /// The directory of the current file handle, in which names are changed. Of a symbolic link that is said in preference to what
+    /// it is not, so that a client follows it (RFC 8881 section 15.1.2.9).
     pub fn directory(&self) -> Result<Located, Status> {
         let at = self.node()?;
         match at.node.kind() {
