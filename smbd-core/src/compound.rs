@@ -9,8 +9,8 @@
 //! *Errors.* A message that is none, or a chain whose offsets do not hold, ends the connection ([`Violation`]).
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -190,23 +190,9 @@ async fn chain(
             return None;
         }
         let message = if next == 0 { std::mem::take(&mut rest) } else { rest.split_to(next) };
-        let cx = Cx {
-            server: core.clone(),
-            conn: conn.clone(),
-            header,
-            message,
-            pulled: std::mem::take(&mut pulled),
-            encrypted,
-            channel: None,
-            tree: None,
-            previous: None,
-            counted: OnceLock::new(),
-            survives: AtomicBool::new(false),
-            moved: AtomicU64::new(0),
-            meant: OnceLock::new(),
-            pending: OnceLock::new(),
-            slot: slot.clone(),
-        };
+        let mut cx = Cx::new(core.clone(), conn.clone(), slot.clone(), header, message);
+        cx.pulled = std::mem::take(&mut pulled);
+        cx.encrypted = encrypted;
         if let Err((rule, detail)) = one(cx, &mut before).await {
             conn.end(rule, detail).await;
             return None;
@@ -500,23 +486,8 @@ mod tests {
         let mut header = client.header(Command::Flush, 1);
         change(&mut header);
         let (conn, slot) = (client.conn.clone(), Arc::new(Slot::default()));
-        let cx = Cx {
-            server: client.core.clone(),
-            conn: conn.clone(),
-            header,
-            message: Buf::from(header.emit().to_vec()),
-            pulled: Vec::new(),
-            encrypted: false,
-            channel: None,
-            tree: None,
-            previous: None,
-            counted: OnceLock::new(),
-            survives: AtomicBool::new(false),
-            moved: AtomicU64::new(0),
-            meant: OnceLock::new(),
-            pending: OnceLock::new(),
-            slot: slot.clone(),
-        };
+        let message = Buf::from(header.emit().to_vec());
+        let cx = Cx::new(client.core.clone(), conn.clone(), slot.clone(), header, message);
         let work = Box::pin(async move {
             let answer = cx.by_storage(storage).await.map(|_| Answer::ok(vec![4, 0, 0, 0]));
             let message = respond(&cx, answer);

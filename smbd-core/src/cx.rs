@@ -107,6 +107,33 @@ pub struct Cx {
 }
 
 impl Cx {
+    /// A command that came in clear with all its data inside, of nobody yet.
+    pub(crate) fn new(
+        server: Arc<Core>,
+        conn: Arc<Conn>,
+        slot: Arc<Slot>,
+        header: Header,
+        message: Buf,
+    ) -> Self {
+        Self {
+            server,
+            conn,
+            header,
+            message,
+            pulled: Vec::new(),
+            encrypted: false,
+            channel: None,
+            tree: None,
+            previous: None,
+            meant: OnceLock::new(),
+            pending: OnceLock::new(),
+            counted: OnceLock::new(),
+            survives: AtomicBool::new(false),
+            moved: AtomicU64::new(0),
+            slot,
+        }
+    }
+
     /// So many bytes of file data were moved.
     pub(crate) fn moved(&self, bytes: u32) {
         self.moved.store(bytes.into(), Ordering::Relaxed);

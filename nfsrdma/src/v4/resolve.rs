@@ -9,6 +9,7 @@ use super::compound::Compound;
 use super::opens::{Entry, Held};
 use super::stateid::{self, check_seqid};
 use super::status::Status;
+use super::turn::Owner;
 use super::wire::Stateid;
 
 /// A stateid whose client is known.
@@ -41,6 +42,14 @@ pub(super) fn resolve(cx: &Compound<'_>, sent: Stateid) -> Result<Named, Status>
 }
 
 impl Named {
+    /// Whose locks the stateid names.
+    pub(super) fn lock_owner(&self) -> Result<Owner, Status> {
+        match self.client.held().get(self.number) {
+            Some(Entry::Lock(l)) => Ok(Owner::Lock(l.owner.clone())),
+            _ => Err(Status::BadStateId),
+        }
+    }
+
     /// The entry, if the stateid is of this node and not an old one.
     pub(super) fn entry<'h>(
         &self,

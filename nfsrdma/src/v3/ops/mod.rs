@@ -10,7 +10,6 @@ mod volume;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Instant;
 
 use rdma_transport::meter::{Done, NO_SHARE};
 use state::Rights;
@@ -73,13 +72,20 @@ impl<'a> Op<'a> {
         self.moved.store(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Counts the procedure, which began at `began`.
-    fn record(&self, operation: u8, began: Instant, failed: bool) {
+    /// Ends a procedure whose results begin at `mark`: where it failed, they are the status and `empty` empty words. Counts it.
+    fn end(&self, done: OpResult, empty: usize, operation: u8, mark: usize, out: &mut Writer) {
+        if let Err(status) = done {
+            out.truncate(mark);
+            out.u32(status as u32);
+            (0..empty).for_each(|_| out.u32(0));
+        }
+        // Every result but that of NULL begins with its status.
+        let failed = out.word_at(mark).is_some_and(|status| status != OK);
         let share = self.share.load(Ordering::Relaxed);
         let bytes = self.moved.load(Ordering::Relaxed);
         let done = Done { share, operation, bytes, failed };
         let named = || self.core.namespace.share(share).map(|s| s.name.clone());
-        self.conn.info.meter.record(began, done, || named().unwrap_or_default());
+        self.conn.info.meter.record(self.call.began, done, || named().unwrap_or_default());
     }
 
     /// The door for the data of a file: a share reservation is not in the way of the host that made it.
@@ -144,14 +150,8 @@ pub async fn serve(
     let Some(args) = decode_args(number, args)? else { return Ok(Outcome::NoProcedure) };
     let op = Op::new(core, conn, call);
     let mark = out.len();
-    if let Err(status) = run(&op, args, out).await {
-        out.truncate(mark);
-        out.u32(status as u32);
-        (0..empty_words(number)).for_each(|_| out.u32(0));
-    }
-    // Every result but that of NULL begins with its status.
-    let failed = out.word_at(mark).is_some_and(|status| status != OK);
-    op.record(operation::of_v3(number), call.began, failed);
+    let done = run(&op, args, out).await;
+    op.end(done, empty_words(number), operation::of_v3(number), mark, out);
     Ok(if super::is_once(number) { Outcome::Once } else { Outcome::Repeatable })
 }
 
@@ -174,13 +174,8 @@ pub async fn serve_acl(
         AclArgs::Getacl { object, mask } => acl::getacl(&op, object, mask, out).await,
         AclArgs::Setacl { object, lists } => acl::setacl(&op, object, lists, out).await,
     };
-    if let Err(status) = done {
-        out.truncate(mark);
-        out.u32(status as u32);
-        out.bool(false);
-    }
-    let failed = out.word_at(mark).is_some_and(|status| status != OK);
-    op.record(operation::of_acl(number), call.began, failed);
+    // Both have one `post_op_attr` where they fail.
+    op.end(done, 1, operation::of_acl(number), mark, out);
     Ok(Outcome::Repeatable)
 }
 

@@ -62,14 +62,7 @@ pub(in crate::v4) async fn lock(cx: &mut Compound<'_>) -> Result<(), Status> {
         let stateid = Stateid::decode(&mut cx.args)?;
         let seqid = cx.args.u32()?;
         let named = resolve(cx, stateid)?;
-        let owner = {
-            let held = named.client.held();
-            match held.get(named.number) {
-                Some(Entry::Lock(l)) => l.owner.clone(),
-                _ => return Err(Status::BadStateId),
-            }
-        };
-        match turn::begin(cx, &named.client, Owner::Lock(owner), seqid)? {
+        match turn::begin(cx, &named.client, named.lock_owner()?, seqid)? {
             Begun::Done(done) => done,
             Begun::Do(ticket) => {
                 let done = next_lock(cx, &named, &wanted).await;

@@ -8,7 +8,7 @@ use crate::v4::opens::Entry;
 use crate::v4::resolve::{Named, resolve};
 use crate::v4::stateid::{self, compose};
 use crate::v4::status::Status;
-use crate::v4::turn::{self, Begun, Owner};
+use crate::v4::turn::{self, Begun};
 use crate::v4::wire::{Stateid, op};
 
 pub(in crate::v4) async fn locku(cx: &mut Compound<'_>) -> Result<(), Status> {
@@ -18,14 +18,7 @@ pub(in crate::v4) async fn locku(cx: &mut Compound<'_>) -> Result<(), Status> {
     let (offset, length) = (cx.args.u64()?, cx.args.u64()?);
     let range = decode_range(offset, length);
     let named = resolve(cx, stateid)?;
-    let owner = {
-        let held = named.client.held();
-        match held.get(named.number) {
-            Some(Entry::Lock(l)) => l.owner.clone(),
-            _ => return Err(Status::BadStateId),
-        }
-    };
-    match turn::begin(cx, &named.client, Owner::Lock(owner), seqid)? {
+    match turn::begin(cx, &named.client, named.lock_owner()?, seqid)? {
         Begun::Done(done) => done,
         Begun::Do(ticket) => {
             let done = range.and_then(|range| unlock(cx, &named, range));
