@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use crate::keys::{self, LIMITS, LOG, NFS, SHARE, SMB, TOP, USER};
 use crate::log::{LogFilter, LogFormat};
+use crate::options;
 use crate::settings::{
     Admin, Cidr, Domain, Encryption, Identity, Names, Portmap, Protocols, Rdma, RdmaCrc, Share,
     Signing, Source, Squash, User, share_name, user_name,
@@ -176,7 +177,7 @@ fn listed(words: &[&str]) -> String {
 }
 
 /// A word from the file as a message shows it: not longer than a line.
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     match text.char_indices().nth(60) {
         Some((end, _)) => format!("{}...", &text[..end]).escape_debug().to_string(),
         None => text.escape_debug().to_string(),
@@ -243,9 +244,7 @@ struct Address(IpAddr);
 impl FromStr for Address {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        text.parse().map(Self).map_err(|_| {
-            format!("`{}` is not an address of this host; write one like `192.0.2.1`", shown(text))
-        })
+        options::address(text).map(Self)
     }
 }
 

@@ -3,7 +3,7 @@
 //! *Operation.* [`load`] reads the file into a [`tree`] of nodes that know where they stand, turns nodes and options into
 //! values ([`file`], [`Options`]), lays the options over the file and checks what rules join several values ([`rules`]).
 //! Nothing is served and nothing is changed by that; the only questions asked of the system are whether a share's folder
-//! and a user's password file are there.
+//! and a user's password are there; [`Known`] answers what is another crate's to know.
 //!
 //! *Errors.* Every [`Fault`] says where (file, line, column and the line itself, or the option), what is wrong, and what to
 //! write instead. All faults are reported, not the first one.
@@ -24,8 +24,8 @@ mod words;
 
 pub use fault::{Fault, Faults, Place};
 pub use log::{LogFilter, LogFormat};
-pub use options::{Options, ShareOption, UserOption};
-pub use rules::{load, state_of};
+pub use options::{Options, ShareOption, UserOption, address};
+pub use rules::{Known, load, state_of};
 pub use settings::{
     Admin, Cidr, Domain, Encryption, Identity, Limits, Names, Portmap, Protocols, Rdma, RdmaCrc,
     Settings, Share, Signing, Smb, Source, Squash, User, user_name,

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::file::shown;
 use crate::log::{LogFilter, LogFormat};
 use crate::settings::{
     Admin, Cidr, Encryption, Identity, Portmap, Rdma, RdmaCrc, Share, Signing, Source, User,
@@ -121,6 +122,21 @@ fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool,
         }
     }
     Ok(false)
+}
+
+/// One address to bind. Names are not looked up: what they mean changes, and finding out may take long.
+pub fn address(text: &str) -> Result<IpAddr, String> {
+    text.parse().map_err(|_| {
+        let text = shown(text);
+        let in_name = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+        if text.chars().all(in_name) && text.contains(|c: char| c.is_ascii_alphabetic()) {
+            format!(
+                "`{text}` is a name; write an address of this host, like `192.0.2.1` (`getent ahosts {text}` shows those of the name)"
+            )
+        } else {
+            format!("`{text}` is not an address of this host; write one like `192.0.2.1`")
+        }
+    })
 }
 
 /// One `--user NAME[=FILE][,uid=N][,gid=N][,groups=N+N...]`.

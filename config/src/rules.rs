@@ -1,5 +1,6 @@
 //! The rules that join several values, and the way from file and options to [`Settings`].
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -32,13 +33,19 @@ const LEASE_MAX: Duration = Duration::from_secs(3600);
 /// Longest line of the file that a message shows, in characters.
 const SHOWN_MAX: usize = 160;
 
-/// Reads the file, if there is one, lays the options over it, checks the whole. `share_id` gives the number that a share
-/// of a name has in file handles.
-pub fn load(
-    file: Option<&Path>,
-    options: Options,
-    share_id: fn(&str) -> u32,
-) -> Result<Settings, Faults> {
+/// What others know of what a configuration names.
+#[derive(Clone, Copy)]
+pub struct Known {
+    /// The number that a share of this name has in file handles.
+    pub share_id: fn(&str) -> u32,
+    /// Whether there is a password in this file; the error says what is wrong with it.
+    pub password: fn(&Path) -> Result<(), String>,
+    /// The users in the database of this state folder; `None` when it cannot be read, which is no fault of the configuration.
+    pub users: fn(&Path) -> Option<Vec<String>>,
+}
+
+/// Reads the file, if there is one, lays the options over it, checks the whole.
+pub fn load(file: Option<&Path>, options: Options, known: Known) -> Result<Settings, Faults> {
     let text = match file {
         Some(path) => {
             let of_file = |what| {
@@ -50,7 +57,7 @@ pub fn load(
         }
         None => String::new(),
     };
-    settle(file.unwrap_or(Path::new("")), &text, options, share_id)
+    settle(file.unwrap_or(Path::new("")), &text, options, known)
 }
 
 /// The state folder that a file names, whatever else is in it: for commands that look for the daemon that runs by it.
@@ -75,7 +82,7 @@ pub(crate) fn settle(
     file: &Path,
     text: &str,
     options: Options,
-    share_id: fn(&str) -> u32,
+    known: Known,
 ) -> Result<Settings, Faults> {
     let root = tree::read(text).map_err(|s| {
         let what = format!("this is not YAML: {}", s.message);
@@ -90,7 +97,7 @@ pub(crate) fn settle(
     // A share that could not be read is a fault already; "no shares" would only add noise.
     let complete = report.0.is_empty();
     lay_over(&mut draft, options);
-    check_shares(&draft.shares, share_id, &mut report);
+    check_shares(&draft.shares, known.share_id, &mut report);
     if complete && draft.shares.is_empty() {
         report.add_help(
             Origin::Nowhere,
@@ -98,7 +105,8 @@ pub(crate) fn settle(
             "write `shares: [{name: data, path: /srv/data}]` into a file for `--config FILE`, or say `--share data=/srv/data`",
         );
     }
-    check_users(&draft.users, &mut report);
+    check_users(&draft.users, known, &mut report);
+    check_passwords(&draft, known, &mut report);
     check_bind(&draft.bind, &mut report);
     let settings = check_values(draft, &mut report);
     if report.0.is_empty() {
@@ -257,7 +265,7 @@ fn check_folder(path: &Path, at: Origin, report: &mut Report) {
 
 /// Names differ without regard to case, and password files can be read. Who else can read them is not judged here: a
 /// secret that a container is given often can be read by all that is in it.
-fn check_users(users: &[DraftUser], report: &mut Report) {
+fn check_users(users: &[DraftUser], known: Known, report: &mut Report) {
     if let Some(first) = users.get(USERS_MAX) {
         let what = format!("there are more than {USERS_MAX} users in the configuration");
         report.add_help(first.name_at, what, "keep them in the database: `headgate user add NAME`");
@@ -278,7 +286,13 @@ fn check_users(users: &[DraftUser], report: &mut Report) {
             Ok(m) if m.is_dir() => {
                 report.add(u.file_at, format!("{} is a folder, not a password file", path.display()));
             }
-            Ok(_) => {}
+            // What is no file, like a pipe, can be read only once, and that is for the server.
+            Ok(m) if !m.is_file() => {}
+            Ok(_) => {
+                if let Err(what) = (known.password)(path) {
+                    report.add(u.file_at, what);
+                }
+            }
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => report.add_help(
                 u.file_at,
                 format!("there is no password file {}", path.display()),
@@ -286,6 +300,31 @@ fn check_users(users: &[DraftUser], report: &mut Report) {
             ),
             Err(e) => report.add(u.file_at, format!("cannot look at {}: {e}", path.display())),
         }
+    }
+}
+
+/// Who has no password file has a password in the database.
+fn check_passwords(draft: &Draft, known: Known, report: &mut Report) {
+    let mut without = draft.users.iter().filter(|u| u.user.password_file.is_none()).peekable();
+    if without.peek().is_none() {
+        return;
+    }
+    let state = draft.state.as_ref().map_or(Settings::default().state, |s| s.value.clone());
+    let Some(users) = (known.users)(&state) else { return };
+    let users: HashSet<String> = users.iter().map(|name| name.to_lowercase()).collect();
+    for u in without.filter(|u| !users.contains(&u.user.name.to_lowercase())) {
+        let name = &u.user.name;
+        let help = match u.name_at {
+            Origin::Option(_) => {
+                format!("write `{name}=FILE`, with the password in the first line of FILE")
+            }
+            _ => "add `password_file: FILE`, with the password in its first line".to_owned(),
+        };
+        report.add_help(
+            u.name_at,
+            format!("user `{name}` has no password"),
+            format!("{help}, or use `headgate user add {name} --state {}`", state.display()),
+        );
     }
 }
 

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 use crate::rules::settle;
 use crate::{
-    Encryption, Faults, Identity, Limits, Options, Portmap, Protocols, Rdma, RdmaCrc, Settings,
-    Share, ShareOption, Signing, Smb, Source, Squash, User,
+    Encryption, Faults, Identity, Known, Limits, Options, Portmap, Protocols, Rdma, RdmaCrc,
+    Settings, Share, ShareOption, Signing, Smb, Source, Squash, User,
 };
 
 fn id(name: &str) -> u32 {
@@ -20,8 +20,11 @@ fn id(name: &str) -> u32 {
     }
 }
 
+/// Of users nothing is known; what is wrong with their passwords is in the gateway's tests.
+const KNOWN: Known = Known { share_id: id, password: |_| Ok(()), users: |_| None };
+
 fn read_with(text: &str, options: Options) -> Result<Settings, Faults> {
-    settle(Path::new("gw.yaml"), text, options, id)
+    settle(Path::new("gw.yaml"), text, options, KNOWN)
 }
 
 fn read(text: &str) -> Result<Settings, Faults> {
@@ -304,7 +307,7 @@ rdma: roce
             "`all` is not whose names count; write `host` or `own`",
             "`64MB` is not a size; write a number with KiB, MiB or GiB, like `256MiB`",
             "`many` is not a whole number",
-            "`localhost` is not an address of this host; write one like `192.0.2.1`",
+            "`localhost` is a name; write an address of this host, like `192.0.2.1` (`getent ahosts localhost` shows those of the name)",
             "`state` is not an absolute path; begin it with `/`",
             "`roce` is no RDMA provider; write `auto`, `iwarp`, `verbs` or `off`",
         ]
@@ -520,7 +523,7 @@ fn values_outside_their_limits() {
 #[test]
 fn a_file_that_cannot_be_read_or_is_too_large() {
     let told =
-        |path: &Path| crate::load(Some(path), Options::default(), id).unwrap_err().to_string();
+        |path: &Path| crate::load(Some(path), Options::default(), KNOWN).unwrap_err().to_string();
     assert_eq!(
         told(Path::new("/no/such.yaml")),
         "error: /no/such.yaml: cannot read the configuration: No such file or directory (os error 2)"

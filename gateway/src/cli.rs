@@ -16,9 +16,10 @@ use crate::demo::DemoArgs;
 use crate::import::ImportArgs;
 use crate::top::TopArgs;
 use crate::user::UserArgs;
+use crate::users::{database_path, read_database, read_password};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use config::{
-    Admin, Encryption, Faults, LogFilter, LogFormat, Options, Port, Portmap, Rdma, RdmaCrc,
+    Admin, Encryption, Faults, Known, LogFilter, LogFormat, Options, Port, Portmap, Rdma, RdmaCrc,
     Settings, ShareOption, Signing, Size, Span, UserOption,
 };
 
@@ -129,7 +130,7 @@ struct Configuration {
     #[arg(long = "share", value_name = "NAME=DIR[,OPTION...]")]
     shares: Vec<ShareOption>,
     /// Listen on this address only. Repeatable; default: all addresses
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = config::address)]
     bind: Vec<IpAddr>,
     /// RDMA provider: auto, iwarp, verbs or off; auto: verbs where a device serves the address, else iWARP in user space
     #[arg(long, value_name = "PROVIDER")]
@@ -220,7 +221,15 @@ impl Configuration {
             log: self.log,
             log_format: self.log_format,
         };
-        config::load(self.config.as_deref(), options, vfs::namespace::Share::id_of)
+        let known = Known {
+            share_id: vfs::namespace::Share::id_of,
+            password: |file| read_password(file).map(drop),
+            users: |state| {
+                let database = read_database(&database_path(state)).ok()?;
+                Some(database.entries().map(|e| e.name.clone()).collect())
+            },
+        };
+        config::load(self.config.as_deref(), options, known)
     }
 }
 

@@ -54,7 +54,10 @@ fn said(output: &Output, dir: &Path) -> String {
 
 fn folder() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("password"), "correct horse\n").unwrap();
+    for (name, text) in [("password", "correct horse\n"), ("empty", ""), ("long", &"x".repeat(300))]
+    {
+        std::fs::write(dir.path().join(name), text).unwrap();
+    }
     dir
 }
 
@@ -177,17 +180,11 @@ fn what_cannot_be_had_is_told_as_it_always_was() {
     let elsewhere = FINE.replace("127.0.0.1", "192.0.2.1");
     serve("an-address-that-is-not-of-this-host", &elsewhere, &same);
 
-    let users =
-        |file: &str| format!("{FINE}users: [{{name: alice, password_file: '{{dir}}/{file}'}}]\n");
     let secret = |name: &str, text: &str| {
         let path = dir.path().join(name);
         std::fs::write(&path, text).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     };
-    secret("empty", "");
-    serve("an-empty-password-file", &users("empty"), &same);
-    secret("long", &"x".repeat(300));
-    serve("a-password-that-is-too-long", &users("long"), &same);
 
     let database = dir.path().join("run/smb-users");
     std::fs::write(&database, "").unwrap();
