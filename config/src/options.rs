@@ -131,7 +131,7 @@ pub fn address(text: &str) -> Result<IpAddr, String> {
         let in_name = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
         if text.chars().all(in_name) && text.contains(|c: char| c.is_ascii_alphabetic()) {
             format!(
-                "`{text}` is a name; write an address of this host, like `192.0.2.1` (`getent ahosts {text}` shows those of the name)"
+                "`{text}` is a name; write an address of this host, like `192.0.2.1` (`getent ahosts {text}` shows its own)"
             )
         } else {
             format!("`{text}` is not an address of this host; write one like `192.0.2.1`")

@@ -307,7 +307,7 @@ rdma: roce
             "`all` is not whose names count; write `host` or `own`",
             "`64MB` is not a size; write a number with KiB, MiB or GiB, like `256MiB`",
             "`many` is not a whole number",
-            "`localhost` is a name; write an address of this host, like `192.0.2.1` (`getent ahosts localhost` shows those of the name)",
+            "`localhost` is a name; write an address of this host, like `192.0.2.1` (`getent ahosts localhost` shows its own)",
             "`state` is not an absolute path; begin it with `/`",
             "`roce` is no RDMA provider; write `auto`, `iwarp`, `verbs` or `off`",
         ]
