@@ -50,7 +50,7 @@ fn no_target_falls_over_its_seeds_or_their_neighbours() {
                 "nfs40_args",
                 "nfs41_args",
                 "nfs42_args",
-                "lock_calls",
+                "side_calls",
                 "smb2_connection",
                 "smb2_session",
                 "smb_direct",

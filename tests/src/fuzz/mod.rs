@@ -5,10 +5,10 @@
 //! written and is the same, limits are kept, two readers of the same bytes agree.
 
 mod nfs4;
-mod nlm;
 mod rdma;
 mod rpc;
 pub mod seeds;
+mod side;
 mod smb;
 mod smb_direct;
 mod smb_pipe;
@@ -16,9 +16,9 @@ mod smb_seeds;
 mod smb_session;
 
 pub use nfs4::{nfs40_args, nfs41_args, nfs42_args};
-pub use nlm::lock_calls;
 pub use rdma::{mpa_ddp_rdmap, rpcrdma_header};
 pub use rpc::{nfs3_args, rpc};
+pub use side::side_calls;
 pub use smb::{smb2_message, smb2_values};
 pub use smb_direct::smb_direct;
 pub use smb_pipe::smb_pipe;
@@ -36,7 +36,7 @@ pub const TARGETS: [(&str, Target); 14] = [
     ("nfs40_args", nfs40_args),
     ("nfs41_args", nfs41_args),
     ("nfs42_args", nfs42_args),
-    ("lock_calls", lock_calls),
+    ("side_calls", side_calls),
     ("smb2_message", smb2_message),
     ("smb2_values", smb2_values),
     ("smb_direct", smb_direct),

@@ -1,6 +1,6 @@
 //! Messages to begin from: one good one of each kind, written word by word from the specifications.
 
-use super::{nlm, smb_direct, smb_pipe, smb_seeds, smb_session};
+use super::{side, smb_direct, smb_pipe, smb_seeds, smb_session};
 use crate::raw::{self, MPA_REQUEST, fpdu, tagged, untagged, words};
 
 /// Seeds of a target, by its name.
@@ -13,7 +13,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "nfs40_args" => nfs4(0),
         "nfs41_args" => nfs4(1),
         "nfs42_args" => nfs4(2),
-        "lock_calls" => nlm::seeds(),
+        "side_calls" => side::seeds(),
         "smb2_message" => smb_seeds::messages(),
         "smb2_values" => smb_seeds::values(),
         "smb_direct" => smb_direct::seeds(),

@@ -1,0 +1,299 @@
+//! Calls of the programs beside NFS, which are NLM, NSM, the port mapper and NFSACL, run against a server over memory.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use iobuf::{Buf, Pool, PoolLimits};
+use nfsrdma::context::{Boot, Clock, Core};
+use nfsrdma::fh::Handles;
+use nfsrdma::nlm::procedure as p;
+use nfsrdma::nlm::wire::{Args, decode_args};
+use nfsrdma::nsm::procedure as sm;
+use nfsrdma::rpc::program;
+use nfsrdma::server::{Offer, Server, Session};
+use nfsrdma::status::Nfsstat3;
+use nfsrdma::v3::acl::{VERSION as ACL_VERSION, procedure as acl};
+use nfsrdma::xdr::{Reader, Writer};
+use rdma_transport::channel::{Handle, Info, Service, Transport};
+use vfs::mem::MemBackend;
+use vfs::namespace::{Cidr, Namespace, Protocols, Share, Squash};
+use vfs::{Backend, CreateHow, Cred, SetAttr};
+
+/// The programs, and a version of each that is served.
+const PROGRAMS: [(u32, u32); 6] = [
+    (program::NLM, 4),
+    (program::NSM, 1),
+    (program::PORTMAP, 2),
+    (program::PORTMAP, 3),
+    (program::PORTMAP, 4),
+    (program::NFSACL, ACL_VERSION),
+];
+
+/// Calls that are made of one input.
+const CALLS_MAX: usize = 24;
+
+thread_local! {
+    #[allow(clippy::expect_used)]
+    static RUNTIME: tokio::runtime::Runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+}
+
+/// What stands in the arguments where the handle of the share is meant, or of the file: an opaque of one byte.
+const SHARE: &[u8; 8] = b"\0\0\0\x01d\0\0\0";
+const FILE: &[u8; 8] = b"\0\0\0\x01f\0\0\0";
+
+/// Calls, one behind the other: the program (a byte, see [`PROGRAMS`]), the procedure (a byte), the length of the arguments (a
+/// byte), the arguments. All are of one host. The share is `d`; it has a file `f`. A volume in memory has new handles in every run, so
+/// [`SHARE`] and [`FILE`] stand for theirs.
+pub fn side_calls(data: &[u8]) {
+    answers(data);
+}
+
+/// The answers to the calls that were done.
+fn answers(data: &[u8]) -> Vec<Vec<u8>> {
+    let mut answers = Vec::new();
+    let host = Host::new();
+    let mut rest = data;
+    // Locks are tried for as long as caching rights of others are on their way back; nobody has any here.
+    for _ in 0..CALLS_MAX {
+        let [program, number, length, tail @ ..] = rest else { break };
+        let (args, tail) = tail.split_at(usize::from(*length).min(tail.len()));
+        rest = tail;
+        let (program, version) = PROGRAMS[usize::from(*program) % PROGRAMS.len()];
+        let number = u32::from(*number % 26);
+        let args = &host.with_handles(args);
+        let Some(answer) = host.call(program, version, number, args) else { continue };
+        match (program, number) {
+            (program::NLM, _) => answer_fits(number, args, &answer),
+            (program::NFSACL, acl::GETACL) if answer.starts_with(&[0; 4]) => {
+                shown_lists_hold(&host, args, &answer);
+            }
+            _ => {}
+        }
+        answers.push(answer);
+    }
+    answers
+}
+
+/// What was shown is a list: of what comes back only the volume is to blame, for memory keeps none.
+fn shown_lists_hold(host: &Host, args: &[u8], answer: &[u8]) {
+    // Of the arguments the handle, of the answer what stands behind the status and `post_op_attr`.
+    let back = [&args[..args.len() - 4], &answer[4 + 4 + 84..]].concat();
+    let refused = host.call(program::NFSACL, ACL_VERSION, acl::SETACL, &back).unwrap_or_default();
+    let not_supported = (Nfsstat3::Notsupp as u32).to_be_bytes();
+    assert!(refused.starts_with(&not_supported), "{back:02x?} was answered {refused:02x?}");
+}
+
+/// What was answered begins with the cookie of the call and a status that there is.
+fn answer_fits(number: u32, args: &[u8], answer: &[u8]) {
+    let (args, answer) = (Buf::from(args.to_vec()), Buf::from(answer.to_vec()));
+    let cookie = match decode_args(number, &mut Reader::new(&args, &[])) {
+        Ok(Some(
+            Args::Test { cookie, .. }
+            | Args::Lock { cookie, .. }
+            | Args::Cancel { cookie, .. }
+            | Args::Unlock { cookie, .. }
+            | Args::Granted { cookie, .. }
+            | Args::Share { cookie, .. }
+            | Args::Unshare { cookie, .. },
+        )) => cookie,
+        other => {
+            assert!(other.is_ok_and(|args| args.is_some()), "arguments that cannot be read");
+            return assert!(answer.is_empty());
+        }
+    };
+    if (p::TEST_MSG..=p::GRANTED_MSG).contains(&number) {
+        return assert!(answer.is_empty(), "the answer is a call of its own");
+    }
+    let mut r = Reader::new(&answer, &[]);
+    assert_eq!(r.opaque(cookie.len()), Ok(cookie));
+    assert!(r.u32().is_ok_and(|stat| stat <= 9));
+}
+
+/// A host and its server, with the handles of the share and of its file.
+struct Host {
+    session: Session,
+    xid: Cell<u32>,
+    /// As opaques of XDR.
+    share: Vec<u8>,
+    file: Vec<u8>,
+}
+
+impl Host {
+    #[allow(clippy::expect_used)]
+    fn new() -> Self {
+        let backend = MemBackend::new(1 << 20).expect("memory");
+        let (root, cred) = (backend.root(), Cred::root());
+        let made = root.create(&cred, b"f", CreateHow::Guarded, SetAttr::default());
+        let made = RUNTIME.with(|r| r.block_on(made)).expect("a file");
+        let share = Share {
+            name: "d".into(),
+            id: Share::id_of("d"),
+            backend,
+            read_only: false,
+            protocols: Protocols::Both,
+            squash: Squash::None,
+            clients: Some(vec![Cidr { addr: [0, 0, 0, 0].into(), bits: 0 }]),
+        };
+        let boot = Boot { write_verifier: 1, instance: 1 };
+        let handles = Handles::new([1; 16]);
+        let [root, file] = [&root, &made.node].map(|node| {
+            let mut w = Writer::new();
+            w.opaque(handles.of_node(&share, &node.handle()).as_bytes());
+            w.bytes().to_vec()
+        });
+        let namespace = Arc::new(Namespace::new(vec![share]));
+        let core = Core::new(namespace, handles, boot, Clock::Manual(0.into()));
+        let pool = Pool::new(PoolLimits { buffers_max: [4, 4, 4] });
+        let (peer, local) = (([127, 0, 0, 1], 700).into(), ([127, 0, 0, 1], 2049).into());
+        let info = Arc::new(Info::new(peer, local, Transport::Tcp, pool));
+        let server = Server::new(core, [2; 16]);
+        server.ports().set_tcp(2049);
+        let session = server.session_of(info, Handle::detached(), Offer::All);
+        Self { session, xid: 0.into(), share: root, file }
+    }
+
+    /// The arguments with handles where such are meant.
+    fn with_handles(&self, args: &[u8]) -> Vec<u8> {
+        let mut all = Vec::new();
+        let mut rest = args;
+        while let Some((word, tail)) = rest.split_first_chunk::<8>() {
+            match word {
+                SHARE => all.extend_from_slice(&self.share),
+                FILE => all.extend_from_slice(&self.file),
+                _ => {
+                    all.extend_from_slice(&rest[..4]);
+                    rest = &rest[4..];
+                    continue;
+                }
+            }
+            rest = tail;
+        }
+        all.extend_from_slice(rest);
+        all
+    }
+
+    /// The answer to a call that was done.
+    fn call(&self, program: u32, version: u32, number: u32, args: &[u8]) -> Option<Vec<u8>> {
+        self.xid.set(self.xid.get() + 1);
+        let mut w = Writer::new();
+        for v in [self.xid.get(), 0, 2, program, version, number, 1, 20, 0, 0, 0, 0, 0, 0, 0] {
+            w.u32(v);
+        }
+        let call = [w.bytes(), args].concat();
+        let reply = RUNTIME.with(|r| r.block_on(self.session.call(Buf::from(call), vec![])))?;
+        let mut flat: Vec<u8> = reply.pieces().flatten().copied().collect();
+        // The call's number, REPLY, accepted, an empty verifier, then how it went.
+        let done = flat.get(20..24) == Some(&[0; 4][..]);
+        done.then(|| flat.split_off(24))
+    }
+}
+
+/// One call of every kind, and a history of them.
+pub(super) fn seeds() -> Vec<Vec<u8>> {
+    let call = |program: u8, number: u32, args: &dyn Fn(&mut Writer)| {
+        let mut w = Writer::new();
+        args(&mut w);
+        let args = w.into_reply().head;
+        let byte = |n: usize| u8::try_from(n).unwrap_or(u8::MAX);
+        let number = u8::try_from(number).unwrap_or(u8::MAX);
+        [&[program, number, byte(args.len())][..], &args].concat()
+    };
+    let lock = |w: &mut Writer, flags: &[u32], svid: u32, tail: &[u32]| {
+        w.opaque(b"c");
+        flags.iter().for_each(|v| w.u32(*v));
+        w.opaque(b"host");
+        w.fixed(FILE);
+        w.opaque(b"oh");
+        w.u32(svid);
+        w.u64(5);
+        w.u64(10);
+        tail.iter().for_each(|v| w.u32(*v));
+    };
+    let share = |w: &mut Writer| {
+        w.opaque(b"c");
+        w.opaque(b"host");
+        w.fixed(FILE);
+        w.opaque(b"oh");
+        [2, 3, 0].into_iter().for_each(|v| w.u32(v));
+    };
+    let named = |w: &mut Writer| {
+        w.opaque(b"host");
+        w.u32(3);
+    };
+    let mapping = |w: &mut Writer| {
+        [program::NLM, 4, 6, 0].into_iter().for_each(|v| w.u32(v));
+    };
+    let address = |w: &mut Writer| {
+        w.u32(program::NSM);
+        w.u32(1);
+        [&b"tcp"[..], b"0.0.0.0.8.1", b""].into_iter().for_each(|s| w.opaque(s));
+    };
+    // What mode 0750 says and one user more; a directory may have a second list, for what is made in it.
+    let list = |w: &mut Writer, default: u32| {
+        let entries = [[1, 0, 7], [2, 1001, 6], [4, 0, 5], [16, 0, 7], [32, 0, 0]];
+        w.u32(5);
+        w.count(entries.len());
+        entries.iter().for_each(|[tag, id, bits]| {
+            [tag | default, *id, *bits].into_iter().for_each(|v| w.u32(v));
+        });
+    };
+    let getacl = |w: &mut Writer, object: &[u8; 8]| {
+        w.fixed(object);
+        w.u32(15);
+    };
+    let setacl = |w: &mut Writer| {
+        w.fixed(FILE);
+        w.u32(3);
+        list(w, 0);
+        [0, 0].into_iter().for_each(|v| w.u32(v));
+    };
+    let set_both = |w: &mut Writer| {
+        w.fixed(SHARE);
+        w.u32(15);
+        list(w, 0);
+        list(w, 0x1000);
+    };
+    let calls = vec![
+        call(0, p::LOCK, &|w| lock(w, &[1, 1], 1, &[0, 3])),
+        call(0, p::TEST, &|w| lock(w, &[1], 2, &[])),
+        call(0, p::LOCK, &|w| lock(w, &[1, 1], 2, &[0, 3])),
+        call(0, p::CANCEL, &|w| lock(w, &[1, 1], 2, &[])),
+        call(0, p::UNLOCK, &|w| lock(w, &[], 1, &[])),
+        call(0, p::SHARE, &share),
+        call(0, p::NM_LOCK, &|w| lock(w, &[0, 0], 1, &[0, 3])),
+        call(0, p::UNSHARE, &share),
+        call(0, p::GRANTED, &|w| lock(w, &[1], 1, &[])),
+        call(0, p::FREE_ALL, &named),
+        call(1, sm::STAT, &|w| w.opaque(b"host")),
+        call(1, sm::NOTIFY, &named),
+        call(2, 3, &mapping),
+        call(2, 4, &|_| {}),
+        call(3, 3, &address),
+        call(4, 9, &address),
+        call(5, acl::GETACL, &|w| getacl(w, FILE)),
+        call(5, acl::GETACL, &|w| getacl(w, SHARE)),
+        call(5, acl::SETACL, &setacl),
+        call(5, acl::SETACL, &set_both),
+    ];
+    let history = calls.concat();
+    calls.into_iter().chain([history]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that does not know the handles would refuse all that is about files.
+    #[test]
+    fn the_handles_of_the_seeds_are_known() {
+        let all = |seed: &Vec<u8>| answers(seed);
+        let told: Vec<Vec<u8>> = seeds().iter().flat_map(all).collect();
+        let granted = [&b"\0\0\0\x01c\0\0\0"[..], &[0; 4]].concat();
+        assert_eq!(told[0], granted, "LOCK");
+        let lists = |answer: &&Vec<u8>| answer.len() > 150 && answer.starts_with(&[0; 4]);
+        assert_eq!(told.iter().filter(lists).count(), 2 * 2, "GETACL");
+    }
+}
