@@ -45,8 +45,8 @@ const SHARE: &[u8; 8] = b"\0\0\0\x01d\0\0\0";
 const FILE: &[u8; 8] = b"\0\0\0\x01f\0\0\0";
 
 /// Calls, one behind the other: the program (a byte, see [`PROGRAMS`]), the procedure (a byte), the length of the arguments (a
-/// byte), the arguments. All are of one host. The share is `d`; it has a file `f`. A volume in memory has new handles in every run, so
-/// [`SHARE`] and [`FILE`] stand for theirs.
+/// byte), the arguments. All are of one host. The share is `d`; it has a file `f`. A volume in memory has new handles in every run,
+/// so [`SHARE`] and [`FILE`] stand for theirs.
 pub fn side_calls(data: &[u8]) {
     answers(data);
 }
