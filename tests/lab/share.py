@@ -76,7 +76,7 @@ def compare(folder, manifests):
             manifest = json.load(f)
         wrong = difference(folder, manifest)
         failed |= wrong is not None
-        print(f"not ok {manifest['name']}: {wrong}" if wrong else f"ok {manifest['name']}")
+        print(f"not ok {manifest['name']}: Differs: {wrong}" if wrong else f"ok {manifest['name']}")
     return 1 if failed else 0
 
 

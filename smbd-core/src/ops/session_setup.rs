@@ -298,7 +298,7 @@ fn new(
     };
     let asked = n.client_security_mode & SIGNING_REQUIRED != 0
         || u16::from(request.security_mode) & SIGNING_REQUIRED != 0;
-    // The key of a session without a name is known to all: its client signs nothing (sections 3.2.5.3.1 and 3.3.5.5.3).
+    // The key of a session without a name is known to all: its client signs nothing (section 3.2.5.3.1).
     let signing = user.kind == Kind::User && (settings.signing_required || asked);
     session.require(signing, encrypt);
     session.log_on(user, None);

@@ -11,7 +11,7 @@ import stat
 
 import lab
 import share
-from lab import check, must, must_equal, pread_all
+from lab import check, must, must_equal, must_hold, pread_all
 from sizes import same
 from threeways import MOUNTS, NFS3, NFS4, PROCESSES, each
 
@@ -125,13 +125,19 @@ def fight(own):
         must(why.errno in LOST, f"step {number} of the fight: {why}")
 
 
+def told(where, why):
+    """The same failure, with where it was."""
+    kind = type(why) if isinstance(why, lab.Failed) else lab.Failed
+    return kind(f"{where}: {why}")
+
+
 def work(me, top):
     own = Own(me, top)
     for turn in range(TURNS):
         try:
             own.turn()
         except Exception as why:
-            raise lab.Failed(f"turn {turn}: {why}") from why
+            raise told(f"turn {turn}", why) from why
         fight(own)
     with open(f"/tmp/stress-{me}", "w") as f:
         f.writelines(f"{name}\n" for name in own.files)
@@ -139,7 +145,7 @@ def work(me, top):
         try:
             same(pread_all(own.at(name)), bytes(data))
         except Exception as why:
-            raise lab.Failed(f"{name}: {why}") from why
+            raise told(name, why) from why
 
 
 def owned(top):
@@ -156,7 +162,7 @@ def none_is_lost(top):
         with open(f"/tmp/stress-{me}") as f:
             wanted += f.read().split()
     found = [f"{folder}/{name}" for folder in FOLDERS for name in os.listdir(f"{top}/{folder}") if name.startswith("own-")]
-    must_equal(sorted(found), sorted(wanted), "names")
+    must_hold(sorted(found), sorted(wanted), "names")
 
 
 def seen(top):
@@ -183,7 +189,7 @@ def one_tree(top):
     try:
         lab.wait_until(lambda: not differs(), "one tree", 15)
     except lab.Failed:
-        raise lab.Failed(f"{differs()[:3]}") from None
+        raise lab.Differs(f"{differs()[:3]}") from None
 
 
 def job(top):

@@ -47,6 +47,10 @@ def locked(path):
         fcntl.lockf(f, fcntl.LOCK_UN)
 
 
+# How a process ends that found other data than it had to.
+DIFFERED = 2
+
+
 def each(top, work):
     """Eight processes that work at the same time, spread over the mounts; every one must end well."""
     ways, children = everywhere(top), []
@@ -59,9 +63,10 @@ def each(top, work):
                 os._exit(0)
             except BaseException as why:
                 print(f"# process {number} in {way}: {why!r}", flush=True)
-                os._exit(1)
+                os._exit(DIFFERED if isinstance(why, lab.Differs) else 1)
         children.append(child)
-    ends = [os.waitpid(child, 0)[1] for child in children]
+    ends = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    must_hold(ends.count(DIFFERED), 0, "processes that read what nobody wrote")
     must(not any(ends), f"a process failed: {ends}")
 
 

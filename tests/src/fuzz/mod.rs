@@ -15,6 +15,12 @@ mod smb_pipe;
 mod smb_seeds;
 mod smb_session;
 
+use tokio::runtime::Runtime;
+use vfs::backend::NodeRef;
+use vfs::mem::MemBackend;
+use vfs::namespace::{Cidr, Protocols, Share, Squash};
+use vfs::{Backend, CreateHow, Cred, SetAttr};
+
 pub use nfs4::{nfs40_args, nfs41_args, nfs42_args};
 pub use rdma::{mpa_ddp_rdmap, rpcrdma_header};
 pub use rpc::{nfs3_args, rpc};
@@ -23,6 +29,26 @@ pub use smb::{smb2_message, smb2_values};
 pub use smb_direct::smb_direct;
 pub use smb_pipe::smb_pipe;
 pub use smb_session::{smb2_connection, smb2_session};
+
+/// A share `d` in memory, of so many bytes, for everybody; its folder, and its only file, `f`.
+#[allow(clippy::expect_used)]
+fn share(bytes: u64, runtime: &Runtime) -> (Share, [NodeRef; 2]) {
+    let backend = MemBackend::new(bytes).expect("memory");
+    let (root, cred) = (backend.root(), Cred::root());
+    let file = SetAttr { mode: Some(0o644), ..SetAttr::default() };
+    let made = root.create(&cred, b"f", CreateHow::Guarded, file);
+    let file = runtime.block_on(made).expect("a file").node;
+    let share = Share {
+        name: "d".into(),
+        id: Share::id_of("d"),
+        backend,
+        read_only: false,
+        protocols: Protocols::Both,
+        squash: Squash::None,
+        clients: Some(vec![Cidr { addr: [0, 0, 0, 0].into(), bits: 0 }]),
+    };
+    (share, [root, file])
+}
 
 /// A target.
 pub type Target = fn(&[u8]);

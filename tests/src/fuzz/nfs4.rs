@@ -12,9 +12,9 @@ use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::op;
 use nfsrdma::xdr::{Reader, Writer};
 use rdma_transport::channel::{Handle, Info, Service, Transport};
-use vfs::mem::MemBackend;
-use vfs::namespace::{Cidr, Namespace, Protocols, Share, Squash};
-use vfs::{Backend, CreateHow, Cred, SetAttr};
+use vfs::namespace::Namespace;
+
+use super::share;
 
 /// Count of operations (the first byte) and operations of a COMPOUND of minor version 0. The share is `d`; it has an empty
 /// file `f`.
@@ -77,23 +77,8 @@ struct Client {
 }
 
 impl Client {
-    #[allow(clippy::expect_used)]
     fn new() -> Self {
-        let backend = MemBackend::new(1 << 22).expect("memory");
-        let file = SetAttr { mode: Some(0o644), ..SetAttr::default() };
-        let root = backend.root();
-        let cred = Cred::root();
-        let made = root.create(&cred, b"f", CreateHow::Guarded, file);
-        RUNTIME.with(|r| r.block_on(made)).expect("a file");
-        let share = Share {
-            name: "d".into(),
-            id: Share::id_of("d"),
-            backend,
-            read_only: false,
-            protocols: Protocols::Both,
-            squash: Squash::None,
-            clients: Some(vec![Cidr { addr: [0, 0, 0, 0].into(), bits: 0 }]),
-        };
+        let (share, _) = RUNTIME.with(|r| share(1 << 22, r));
         let boot = Boot { write_verifier: 1, instance: 1 };
         let namespace = Arc::new(Namespace::new(vec![share]));
         let core = Core::new(namespace, Handles::new([1; 16]), boot, Clock::Manual(0.into()));

@@ -15,9 +15,9 @@ use nfsrdma::status::Nfsstat3;
 use nfsrdma::v3::acl::{VERSION as ACL_VERSION, procedure as acl};
 use nfsrdma::xdr::{Reader, Writer};
 use rdma_transport::channel::{Handle, Info, Service, Transport};
-use vfs::mem::MemBackend;
-use vfs::namespace::{Cidr, Namespace, Protocols, Share, Squash};
-use vfs::{Backend, CreateHow, Cred, SetAttr};
+use vfs::namespace::Namespace;
+
+use super::share;
 
 /// The programs, and a version of each that is served.
 const PROGRAMS: [(u32, u32); 6] = [
@@ -122,24 +122,11 @@ struct Host {
 }
 
 impl Host {
-    #[allow(clippy::expect_used)]
     fn new() -> Self {
-        let backend = MemBackend::new(1 << 20).expect("memory");
-        let (root, cred) = (backend.root(), Cred::root());
-        let made = root.create(&cred, b"f", CreateHow::Guarded, SetAttr::default());
-        let made = RUNTIME.with(|r| r.block_on(made)).expect("a file");
-        let share = Share {
-            name: "d".into(),
-            id: Share::id_of("d"),
-            backend,
-            read_only: false,
-            protocols: Protocols::Both,
-            squash: Squash::None,
-            clients: Some(vec![Cidr { addr: [0, 0, 0, 0].into(), bits: 0 }]),
-        };
+        let (share, nodes) = RUNTIME.with(|r| share(1 << 20, r));
         let boot = Boot { write_verifier: 1, instance: 1 };
         let handles = Handles::new([1; 16]);
-        let [root, file] = [&root, &made.node].map(|node| {
+        let [root, file] = nodes.map(|node| {
             let mut w = Writer::new();
             w.opaque(handles.of_node(&share, &node.handle()).as_bytes());
             w.bytes().to_vec()

@@ -13,10 +13,10 @@ use smbd_core::users::{self, Users};
 use smbd_core::wire::header::Flags;
 use smbd_core::wire::{HEADER_LEN, Header};
 use smbd_core::wire::{negotiate, session_setup, tree_connect};
-use vfs::mem::MemBackend;
-use vfs::namespace::{Cidr, Namespace, Protocols, Share, Squash};
-use vfs::{Backend, CreateHow, Cred, SetAttr};
+use vfs::Cred;
+use vfs::namespace::Namespace;
 
+use super::share;
 use super::smb::fresh;
 use super::smb_seeds;
 
@@ -109,23 +109,8 @@ impl Drop for Client {
 }
 
 impl Client {
-    #[allow(clippy::expect_used)]
     fn new() -> Self {
-        let backend = MemBackend::new(1 << 22).expect("memory");
-        let file = SetAttr { mode: Some(0o644), ..SetAttr::default() };
-        let root = backend.root();
-        let cred = Cred::root();
-        let made = root.create(&cred, b"f", CreateHow::Guarded, file);
-        RUNTIME.with(|r| r.block_on(made)).expect("a file");
-        let share = Share {
-            name: "d".into(),
-            id: Share::id_of("d"),
-            backend,
-            read_only: false,
-            protocols: Protocols::Both,
-            squash: Squash::None,
-            clients: Some(vec![Cidr { addr: [0, 0, 0, 0].into(), bits: 0 }]),
-        };
+        let (share, _) = RUNTIME.with(|r| share(1 << 22, r));
         let settings = Settings { signing_required: false, ..Settings::default() };
         let namespace = Arc::new(Namespace::new(vec![share]));
         let server = Server::new(Core::new(namespace, settings, Arc::new(OneUser)));
