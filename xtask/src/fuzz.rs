@@ -15,13 +15,22 @@ const AT_ONCE: usize = 2;
 const SECONDS_PER_INPUT_MAX: u32 = 5;
 const MEMORY_MIB_MAX: u32 = 1024;
 
+/// How the targets are run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Runs {
+    /// Of each target.
+    pub(crate) seconds: u32,
+    /// Of libFuzzer's random numbers: who runs a target again with the same one tries much the same inputs again.
+    pub(crate) seed: u32,
+}
+
 /// What cargo-fuzz passes to rustc.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
      -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address --cfg fuzzing -Ccodegen-units=1";
 
 /// Runs those targets whose name holds one of `only`: one check for each.
-pub(crate) fn tier(only: &[String], seconds: u32, verbose: bool) -> Result<Tally> {
+pub(crate) fn tier(only: &[String], runs: Runs, verbose: bool) -> Result<Tally> {
     let mut targets = names()?;
     targets.retain(|t| only.is_empty() || only.iter().any(|o| t.contains(o.as_str())));
     build()?;
@@ -32,7 +41,7 @@ pub(crate) fn tier(only: &[String], seconds: u32, verbose: bool) -> Result<Tally
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 while let Some(target) = waiting.lock().ok().and_then(|mut w| w.pop()) {
-                    let result = fuzz(&target, seconds, verbose);
+                    let result = fuzz(&target, runs, verbose);
                     if let Ok(mut tally) = tally.lock() {
                         tally.count(&target, result);
                     }
@@ -95,13 +104,14 @@ fn seed_corpora() -> Result<()> {
     .map(drop)
 }
 
-fn fuzz(target: &str, seconds: u32, verbose: bool) -> Result<()> {
+fn fuzz(target: &str, Runs { seconds, seed }: Runs, verbose: bool) -> Result<()> {
     let fuzz = workspace().join("fuzz");
     let artifacts = fuzz.join("artifacts").join(target);
     fs::create_dir_all(&artifacts).map_err(|e| format!("{}: {e}", artifacts.display()))?;
     let done = Command::new(target_dir().join(TARGET).join("release").join(target))
         .arg(fuzz.join("corpus").join(target))
         .arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-seed={seed}"))
         .arg(format!("-timeout={SECONDS_PER_INPUT_MAX}"))
         .arg(format!("-rss_limit_mb={MEMORY_MIB_MAX}"))
         .arg(format!("-artifact_prefix={}/", artifacts.display()))
@@ -121,8 +131,10 @@ fn fuzz(target: &str, seconds: u32, verbose: bool) -> Result<()> {
     Err(format!("{}, see {}:\n{}", done.status, artifacts.display(), tail(&said)))
 }
 
-/// The end of what it said, where the finding is.
+/// What a panic said, and the end of what was said, where the finding is.
 fn tail(said: &str) -> String {
     let lines: Vec<&str> = said.lines().collect();
-    lines[lines.len().saturating_sub(40)..].join("\n")
+    let (before, end) = lines.split_at(lines.len().saturating_sub(40));
+    let panic = before.iter().skip_while(|l| !l.contains("panicked at")).take(2);
+    panic.chain(end).copied().collect::<Vec<_>>().join("\n")
 }

@@ -22,7 +22,7 @@ use sh::Outcome;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  test [--tier NAME]... [--only TEXT]... [--fuzz-seconds N] [-v]
+  test [--tier NAME]... [--only TEXT]... [--fuzz-seconds N] [--fuzz-seed N] [-v]
                  every tier in order, each ending in a line `tier: N passed, N failed`; tiers: style, unit, e2e, lab,
                  third, fuzz. --only: lab scenarios and fuzz targets whose name holds TEXT
   prepush        style and unit

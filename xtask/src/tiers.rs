@@ -15,7 +15,7 @@ const E2E_PACKAGE: &str = "headgate-tests";
 struct Asked {
     tiers: Vec<String>,
     only: Vec<String>,
-    fuzz_seconds: u32,
+    fuzz: fuzz::Runs,
     verbose: bool,
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn test(args: &[String]) -> Result<Outcome> {
             "e2e" => cargo_test(&["--package", E2E_PACKAGE])?,
             "lab" => lab::tier(&asked.only, asked.verbose)?,
             "third" => third_parties(&asked)?,
-            _ => fuzz::tier(&asked.only, asked.fuzz_seconds, asked.verbose)?,
+            _ => fuzz::tier(&asked.only, asked.fuzz, asked.verbose)?,
         };
         println!("   {tier} took {:.0} s", began.elapsed().as_secs_f64());
         if tally.report(Some(tier)) == Outcome::Failed {
@@ -59,16 +59,17 @@ pub(crate) fn prepush() -> Result<Outcome> {
 }
 
 fn parse(args: &[String]) -> Result<Asked> {
-    let mut asked = Asked { tiers: vec![], only: vec![], fuzz_seconds: 60, verbose: false };
+    let fuzz = fuzz::Runs { seconds: 60, seed: 1 };
+    let mut asked = Asked { tiers: vec![], only: vec![], fuzz, verbose: false };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         let mut value = || args.next().cloned().ok_or_else(|| format!("{arg} needs a value"));
+        let number = |v: String| v.parse::<u32>().map_err(|e| format!("{arg}: {e}"));
         match arg.as_str() {
             "--tier" => asked.tiers.push(value()?),
             "--only" => asked.only.push(value()?),
-            "--fuzz-seconds" => {
-                asked.fuzz_seconds = value()?.parse().map_err(|e| format!("{arg}: {e}"))?;
-            }
+            "--fuzz-seconds" => asked.fuzz.seconds = number(value()?)?,
+            "--fuzz-seed" => asked.fuzz.seed = number(value()?)?,
             "-v" => asked.verbose = true,
             _ => return Err(format!("unknown option {arg}")),
         }

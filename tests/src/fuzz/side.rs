@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use iobuf::{Buf, Pool, PoolLimits};
 use nfsrdma::context::{Boot, Clock, Core};
-use nfsrdma::fh::Handles;
+use nfsrdma::fh::{FH_MAX, Handles};
 use nfsrdma::nlm::procedure as p;
 use nfsrdma::nlm::wire::{Args, decode_args};
 use nfsrdma::nsm::procedure as sm;
@@ -79,8 +79,11 @@ fn answers(data: &[u8]) -> Vec<Vec<u8>> {
 
 /// What was shown is a list: of what comes back only the volume is to blame, for memory keeps none.
 fn shown_lists_hold(host: &Host, args: &[u8], answer: &[u8]) {
-    // Of the arguments the handle, of the answer what stands behind the status and `post_op_attr`.
-    let back = [&args[..args.len() - 4], &answer[4 + 4 + 84..]].concat();
+    let args = Buf::from(args.to_vec());
+    let mut back = Writer::new();
+    assert!(Reader::new(&args, &[]).opaque(FH_MAX).map(|object| back.opaque(object)).is_ok());
+    // What stands behind the status and `post_op_attr`.
+    let back = [back.bytes(), &answer[4 + 4 + 84..]].concat();
     let refused = host.call(program::NFSACL, ACL_VERSION, acl::SETACL, &back).unwrap_or_default();
     let not_supported = (Nfsstat3::Notsupp as u32).to_be_bytes();
     assert!(refused.starts_with(&not_supported), "{back:02x?} was answered {refused:02x?}");
@@ -282,5 +285,13 @@ mod tests {
         assert_eq!(told[0], granted, "LOCK");
         let lists = |answer: &&Vec<u8>| answer.len() > 150 && answer.starts_with(&[0; 4]);
         assert_eq!(told.iter().filter(lists).count(), 2 * 2, "GETACL");
+    }
+
+    /// Arguments are read as far as they are known, so that there may be more.
+    #[test]
+    fn what_stands_behind_the_arguments_is_not_sent_back() {
+        let args = [&FILE[..], &[0, 0, 0, 15], &[0; 8]].concat();
+        let length = u8::try_from(args.len()).unwrap();
+        assert_eq!(answers(&[&[5, 1, length][..], &args].concat()).len(), 1);
     }
 }
