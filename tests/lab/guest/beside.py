@@ -13,10 +13,13 @@ from lab import check
 
 ROUNDS, SECONDS = 3, 1
 PEER = "/mnt/peer"
+# Over rxe the kernel's NFS server comes to a stand with several large READs: it waits in a circle for room in its send queue and
+# never gives the one processor of the guest back.
+DEPTH = 1 if lab.ENV["DEVICE"] == "rxe" and not lab.CIFS else 8
 # Name, options of fio, and whether bytes are counted.
 LOADS = (
-    ("write 1 MiB, depth 8", ("--rw=write", "--bs=1m", "--iodepth=8"), True),
-    ("read 1 MiB, depth 8", ("--rw=read", "--bs=1m", "--iodepth=8"), True),
+    (f"write 1 MiB, depth {DEPTH}", ("--rw=write", "--bs=1m", f"--iodepth={DEPTH}"), True),
+    (f"read 1 MiB, depth {DEPTH}", ("--rw=read", "--bs=1m", f"--iodepth={DEPTH}"), True),
     ("random read 4 KiB, depth 32", ("--rw=randread", "--bs=4k", "--iodepth=32"), False),
 )
 
