@@ -2,6 +2,7 @@
 
 mod bench;
 mod cleanroot;
+mod dashboard;
 mod deb;
 mod fuzz;
 mod graph;

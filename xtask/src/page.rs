@@ -141,15 +141,15 @@ fn connect(at: SocketAddr) -> std::io::Result<TcpStream> {
 }
 
 /// A gateway on free ports.
-struct Daemon {
+pub(crate) struct Daemon {
     child: Child,
-    nfs: SocketAddr,
+    pub(crate) nfs: SocketAddr,
     nfs_rdma: SocketAddr,
-    admin: SocketAddr,
+    pub(crate) admin: SocketAddr,
 }
 
 impl Daemon {
-    fn start(dir: &Path) -> Result<Self> {
+    pub(crate) fn start(dir: &Path) -> Result<Self> {
         lab::gateway::build()?;
         fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         let log = File::create(dir.join("gateway.log")).map_err(|e| e.to_string())?;

@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::Instant;
 
 use crate::sh::{Outcome, Result, Tally, command, output};
-use crate::{fuzz, graph, lab, packages, page, registry, smbtorture, tidy};
+use crate::{dashboard, fuzz, graph, lab, packages, page, registry, smbtorture, tidy};
 
 const TIERS: [&str; 6] = ["style", "unit", "e2e", "lab", "third", "fuzz"];
 /// In-process end-to-end and fault tests: they have a tier of their own.
@@ -98,6 +98,9 @@ fn third_parties(asked: &Asked) -> Result<Tally> {
     }
     if wanted("page") {
         tally.add(page::tier()?);
+    }
+    if wanted("dashboard") {
+        tally.add(dashboard::tier()?);
     }
     if wanted("smbtorture") {
         tally.add(smbtorture::tier(asked.verbose)?);

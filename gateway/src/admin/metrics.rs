@@ -16,6 +16,7 @@ use prometheus_client::registry::Registry;
 
 use super::operations::OperationStatus;
 use super::snapshot::{ConnectionStatus, Moved, PoolStatus, Snapshot};
+use super::why::Reason;
 
 /// In front of every name.
 pub const PREFIX: &str = "headgate";
@@ -91,7 +92,7 @@ pub static TABLE: &[Metric] = &[
         name: "connections_open",
         labels: WAY,
         help: "Connections now",
-        values: Values::Gauge(|s| by_way(&s.connections, |_| 1)),
+        values: Values::Gauge(|s| by_way(s, |_| 1)),
     },
     Metric {
         name: "connections_without_rdma",
@@ -134,7 +135,7 @@ pub static TABLE: &[Metric] = &[
         name: "credits_waiting",
         labels: WAY,
         help: "Messages that wait now because the client granted no credit for them (SMB Direct)",
-        values: Values::Gauge(|s| by_way(&s.connections, |c| c.credits_waiting)),
+        values: Values::Gauge(|s| by_way(s, |c| c.credits_waiting)),
     },
     Metric {
         name: "credit_waits",
@@ -243,17 +244,21 @@ fn one(value: u64) -> Many {
     vec![(Vec::new(), value)]
 }
 
-/// A sum over connections for each protocol and transport.
-fn by_way(connections: &[ConnectionStatus], of: fn(&ConnectionStatus) -> u64) -> Many {
-    let mut sums = BTreeMap::new();
-    for c in connections {
+/// A sum over connections for each protocol and transport that there ever was one of: what has ended is 0 and not gone, so that
+/// plots fall and alarms compare.
+fn by_way(s: &Snapshot, of: fn(&ConnectionStatus) -> u64) -> Many {
+    let mut sums: BTreeMap<_, u64> = s.opened.keys().map(|key| (way(key), 0)).collect();
+    for c in &s.connections {
         *sums.entry(vec![c.protocol.name().to_owned(), c.transport.clone()]).or_insert(0) += of(c);
     }
     sums.into_iter().collect()
 }
 
 fn without_rdma(s: &Snapshot) -> Many {
-    let mut sums = BTreeMap::new();
+    let protocols = s.opened.keys().map(|key| way(key).swap_remove(0));
+    let mut sums: BTreeMap<_, u64> = protocols
+        .flat_map(|p| Reason::ALL.map(|reason| (vec![p.clone(), reason.name().to_owned()], 0)))
+        .collect();
     for c in &s.connections {
         if let Some(why) = &c.why_not_rdma {
             let labels = vec![c.protocol.name().to_owned(), why.reason.clone()];
@@ -412,6 +417,20 @@ mod tests {
     #[test]
     fn the_page_of_metrics_is_in_step() {
         testing::in_step("docs/metrics.md", &documented());
+    }
+
+    #[test]
+    fn what_has_ended_is_zero_and_not_gone() {
+        let mut snapshot = testing::snapshot();
+        snapshot.connections.clear();
+        let text = encode(snapshot).unwrap();
+        for line in [
+            "headgate_connections_open{protocol=\"smb\",transport=\"tcp\"} 0",
+            "headgate_credits_waiting{protocol=\"smb\",transport=\"tcp\"} 0",
+            "headgate_connections_without_rdma{protocol=\"smb\",reason=\"not-asked\"} 0",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
+        }
     }
 
     #[test]

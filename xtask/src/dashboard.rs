@@ -1,0 +1,160 @@
+//! The metrics and the Grafana dashboard by Prometheus itself: it reads a gateway under load, and every query of the dashboard is
+//! put to it.
+//!
+//! *Operation.* Debian's package is unpacked below `target`, not installed: its service is nobody's wish here.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::lab;
+use crate::page::Daemon;
+use crate::sh::{Result, Tally, command, output, run, target_dir};
+
+/// What a query may wait for: the first two readings under load.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Begins only when somebody breaks a rule.
+const RARE: &[&str] = &["headgate_violations_total"];
+
+/// What the tier `third` runs: one check for each query.
+pub(crate) fn tier() -> Result<Tally> {
+    let dir = target_dir().join("dashboard");
+    fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    let programs = unpack(&dir)?;
+    let daemon = Daemon::start(&dir)?;
+    let server = Prometheus::start(&programs, &dir, &daemon.admin.to_string())?;
+    let at = daemon.nfs;
+    let target = format!("nfs://{at}/data?mountport={}", at.port());
+    let mut load = Running(
+        Command::new(lab::gateway::program())
+            .args(["bench", &target, "--size", "16MiB", "--depth", "2", "--time", "1s"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|e| format!("bench: {e}"))?,
+    );
+    let mut tally = Tally::default();
+    let until = Instant::now() + PATIENCE;
+    for (title, query) in queries()? {
+        tally.count(&format!("dashboard/{title}"), server.answers(&query, until));
+    }
+    load.end();
+    Ok(tally)
+}
+
+/// The programs of the package, as the distribution has it.
+fn unpack(dir: &Path) -> Result<PathBuf> {
+    let programs = dir.join("usr/bin");
+    if programs.join("promtool").exists() {
+        return Ok(programs);
+    }
+    let download = || -> Result<()> {
+        let mut download = command(&["apt-get", "download", "-qq", "prometheus"]);
+        let done = download.current_dir(dir).output().map_err(|e| format!("apt-get: {e}"))?;
+        let said = || format!("apt-get download: {}", String::from_utf8_lossy(&done.stderr));
+        if done.status.success() { Ok(()) } else { Err(said()) }
+    };
+    // It is not found where the lists of packages are old or were thrown away.
+    download().or_else(|_| run(&["apt-get", "update", "-qq"]).and_then(|()| download()))?;
+    let listing = fs::read_dir(dir).map_err(|e| e.to_string())?;
+    let mut files = listing.flatten().map(|e| e.path());
+    let package = files.find(|p| p.extension().is_some_and(|e| e == "deb"));
+    let package = package.ok_or("apt-get download left no package")?;
+    output(&["dpkg-deb", "-x", &package.display().to_string(), &dir.display().to_string()])?;
+    Ok(programs)
+}
+
+/// The title of each panel and its query, with the variables that Grafana would fill in.
+fn queries() -> Result<Vec<(String, String)>> {
+    let text = fs::read_to_string("deploy/grafana.json").map_err(|e| e.to_string())?;
+    let dashboard: Value = serde_json::from_str(&text).map_err(|e| e.to_string())?;
+    let list = |v: &Value, name: &str| v[name].as_array().cloned().unwrap_or_default();
+    let mut queries = Vec::new();
+    for panel in list(&dashboard, "panels") {
+        let title = panel["title"].as_str().unwrap_or_default();
+        for target in list(&panel, "targets") {
+            let query = target["expr"].as_str().ok_or_else(|| format!("{title}: no query"))?;
+            let query = query.replace("$instance", ".*").replace("$share", ".*");
+            let query = query.replace("$__rate_interval", "10s");
+            let name = format!("{title}, {}", target["refId"].as_str().unwrap_or_default());
+            queries.push((name, query));
+        }
+    }
+    if queries.is_empty() {
+        Err("deploy/grafana.json asks for nothing".into())
+    } else {
+        Ok(queries)
+    }
+}
+
+/// A server that reads one gateway once a second.
+struct Prometheus {
+    _running: Running,
+    promtool: String,
+    url: String,
+}
+
+impl Prometheus {
+    fn start(programs: &Path, dir: &Path, gateway: &str) -> Result<Self> {
+        let config = dir.join("prometheus.yml");
+        let text = format!(
+            "global: {{scrape_interval: 1s, scrape_timeout: 1s}}\nscrape_configs:\n- job_name: headgate\n  static_configs:\n  \
+             - targets: ['{gateway}']\n"
+        );
+        fs::write(&config, text).map_err(|e| e.to_string())?;
+        let data = dir.join("data");
+        if data.exists() {
+            fs::remove_dir_all(&data).map_err(|e| e.to_string())?;
+        }
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| l.local_addr());
+        let at = free.map_err(|e| e.to_string())?;
+        let log = fs::File::create(dir.join("prometheus.log")).map_err(|e| e.to_string())?;
+        let child = Command::new(programs.join("prometheus"))
+            .arg(format!("--config.file={}", config.display()))
+            .arg(format!("--storage.tsdb.path={}", data.display()))
+            .arg(format!("--web.listen-address={at}"))
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .map_err(|e| format!("prometheus: {e}"))?;
+        let promtool = programs.join("promtool").display().to_string();
+        Ok(Self { _running: Running(child), promtool, url: format!("http://{at}") })
+    }
+
+    /// Asks until there is something: what the query means is right, and the gateway has what it names.
+    fn answers(&self, query: &str, until: Instant) -> Result<()> {
+        loop {
+            let said = output(&[&self.promtool, "query", "instant", &self.url, query]);
+            match said {
+                Err(e) if e.contains("parse error") => return Err(e),
+                Ok(series) if !series.trim().is_empty() => return Ok(()),
+                Ok(_) if RARE.iter().any(|r| query.contains(r)) => return Ok(()),
+                Ok(_) | Err(_) if Instant::now() < until => sleep(Duration::from_millis(300)),
+                Ok(_) => return Err(format!("nothing is found by {query}")),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}
+
+/// A program that ends with its owner.
+struct Running(Child);
+
+impl Running {
+    fn end(&mut self) {
+        // One that is gone already needs no end.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
