@@ -17,13 +17,16 @@ use std::task::{Context, Poll};
 
 use futures_util::task::AtomicWaker;
 use iobuf::{Buf, BufMut};
-use rdma_transport::channel::{ChannelError, Info, Payload, Place, RemoteSeg, Reply, Traffic};
+use rdma_transport::channel::{
+    ChannelError, Info, Locate, Payload, Place, RemoteSeg, Reply, Traffic,
+};
 use rdma_transport::messages::{Message, Messages};
 use rdma_transport::verbs::Region;
 use smbd_core::crypto::sign::Signer;
 use smbd_core::wire::{Command, Flags, HEADER_LEN, Header, oplock_break, read, transform, write};
 use tokio::sync::{mpsc, oneshot};
 
+use super::Answers;
 use super::secure::{self, Secure};
 use crate::error::{Error, Result};
 use crate::rpc::Quiet;
@@ -281,7 +284,7 @@ impl Driver {
     }
 
     fn send(&mut self, request: Request) -> Result<(u64, Vec<RemoteSeg>, Vec<u8>)> {
-        let (body, data, regions) = self.body(request.ask)?;
+        let (body, mut data, regions) = self.body(request.ask)?;
         let id = self.next;
         self.next += u64::from(request.charge.max(1));
         let multi = self.shared.multi_credit.get().copied().unwrap_or(false);
@@ -300,34 +303,23 @@ impl Driver {
         };
         let mut head = header.emit().to_vec();
         head.extend_from_slice(&body);
-        let slices: Vec<&[u8]> = data.iter().map(Buf::as_slice).collect();
-        let sealed = match self.shared.secure.get() {
-            // A server ends the connection when this one is not (MS-SMB2 section 3.3.5.2.4).
-            Some(secure) => {
-                let always = request.command == Command::TreeConnect;
-                secure.seal(&mut head, &slices, always)?
-            }
-            None => {
-                if let Some(signer) = &request.signer {
-                    secure::sign(signer, &mut head, &slices)?;
-                }
-                None
-            }
-        };
-        let sent = if request.session == 0 || request.command == Command::SessionSetup {
-            head.clone()
-        } else {
-            Vec::new()
-        };
-        let message = match sealed {
-            Some(sealed) => Reply::of(sealed),
-            None => {
-                let at = head.len();
-                let payload = Payload { at, data, pages: None, pad: 0, place: Place::Inline };
-                let payloads = if payload.is_empty() { Vec::new() } else { vec![payload] };
-                Reply { head, payloads, invalidate: None }
-            }
-        };
+        if let Some(signer) = &request.signer
+            && self.shared.secure.get().is_none()
+        {
+            let slices: Vec<&[u8]> = data.iter().map(Buf::as_slice).collect();
+            secure::sign(signer, &mut head, &slices)?;
+        }
+        if let Some(secure) = self.shared.secure.get() {
+            // A server ends the connection when this one is not signed (MS-SMB2 section 3.3.5.2.4).
+            let always = request.command == Command::TreeConnect;
+            (head, data) = secure.seal(&self.shared.info.pool, head, data, always)?;
+        }
+        let is_hashed = request.session == 0 || request.command == Command::SessionSetup;
+        let sent = if is_hashed { head.clone() } else { Vec::new() };
+        let at = head.len();
+        let payload = Payload { at, data, pages: None, pad: 0, place: Place::Inline };
+        let payloads = if payload.is_empty() { Vec::new() } else { vec![payload] };
+        let message = Reply { head, payloads, invalidate: None };
         Traffic::add(&self.shared.info.traffic.requests, 1);
         self.messages.send(message);
         Ok((id, regions, sent))
@@ -375,18 +367,13 @@ impl Driver {
         let Message { body, pulled } = message;
         let mut bulk: Vec<Buf> = pulled.into_iter().flat_map(|p| p.data).collect();
         let mut body = body;
-        let pieces = |body: &Buf, bulk: &[Buf]| -> Vec<Buf> {
-            std::iter::once(body.clone()).chain(bulk.iter().cloned()).collect()
-        };
-        let all = pieces(&body, &bulk);
-        let slices: Vec<&[u8]> = all.iter().map(Buf::as_slice).collect();
         let secure = self.shared.secure.get();
-        let mut was_sealed = false;
-        if body.starts_with(&transform::PROTOCOL_ID) {
+        let was_sealed = body.starts_with(&transform::PROTOCOL_ID);
+        if was_sealed {
             let none = || Error::Protocol("an encrypted answer before there are keys".into());
-            body = Buf::from(secure.ok_or_else(none)?.open(&slices)?);
-            bulk.clear();
-            was_sealed = true;
+            let inside = std::iter::once(body.slice(transform::LEN.min(body.len())..body.len()));
+            let inside = inside.chain(bulk).filter(|p| !p.is_empty()).collect();
+            (body, bulk) = cut(secure.ok_or_else(none)?.open(&body, inside)?);
         }
         let malformed = |m: smbd_core::wire::Malformed| Error::Protocol(format!("{m:?}"));
         let header = Header::parse(&body).map_err(malformed)?;
@@ -411,7 +398,8 @@ impl Driver {
             && !was_sealed
             && header.command != Command::SessionSetup as u16
         {
-            secure.check(&header, &slices)?;
+            let bulk = bulk.iter().map(Buf::as_slice);
+            secure.check(&header, &std::iter::once(&body[..]).chain(bulk).collect::<Vec<_>>())?;
         }
         let stray = || Error::Protocol(format!("an answer to message {}", header.message_id));
         let waiting = self.waiting.remove(&header.message_id).ok_or_else(stray)?;
@@ -461,3 +449,20 @@ impl Driver {
 
 /// Bytes of a message before payload that a client counts with, when it must all fit one message.
 pub(super) const HEAD_MAX: usize = transform::LEN + HEADER_LEN + 64;
+
+/// A message that came in pieces, and the data of a READ behind it.
+fn cut(mut pieces: Vec<Buf>) -> (Buf, Vec<Buf>) {
+    let total = pieces.iter().map(Buf::len).sum();
+    if let Some(first) = pieces.first_mut()
+        && let Some((at, len)) = Answers.bulk(first, total)
+        && at <= first.len()
+        && at.checked_add(len) == Some(total)
+    {
+        let message = first.split_to(at);
+        return (message, pieces);
+    }
+    match <[Buf; 1]>::try_from(pieces) {
+        Ok([one]) => (one, Vec::new()),
+        Err(several) => (secure::joined(&several).freeze(), Vec::new()),
+    }
+}

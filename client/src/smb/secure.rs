@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use iobuf::{Buf, BufMut, Pool};
 use smbd_core::crypto::kdf::Keys;
 use smbd_core::crypto::seal::{Cipher, Opener, Sealer};
 use smbd_core::crypto::sign::{Algorithm, Sender, Signer};
 use smbd_core::wire::transform::{self, Transform};
-use smbd_core::wire::{Flags, HEADER_LEN, Header};
+use smbd_core::wire::{Flags, Header};
 
 use crate::error::{Error, Result};
 
@@ -34,6 +35,22 @@ pub(super) fn sign(signer: &Signer, head: &mut [u8], data: &[&[u8]]) -> Result<(
     let signature = signer.sign(Sender::Client, &pieces).map_err(failed)?;
     head[Header::SIGNATURE].copy_from_slice(&signature);
     Ok(())
+}
+
+/// Room for so many bytes.
+fn room(pool: &Pool, len: usize) -> BufMut {
+    let mut room = pool.try_get(len).unwrap_or_else(|| BufMut::heap(len));
+    room.set_filled(len);
+    room
+}
+
+/// Pieces as one, in new memory.
+pub(super) fn joined(pieces: &[Buf]) -> BufMut {
+    let mut whole = BufMut::heap(pieces.iter().map(|p| p.len()).sum());
+    for piece in pieces {
+        whole.append(piece);
+    }
+    whole
 }
 
 fn failed<E>(_: E) -> Error {
@@ -84,38 +101,38 @@ impl Secure {
     }
 
     /// Signs or seals a message: `head` with its header, and the bulk data that follows it. With `always` it is signed if that can
-    /// be done at all.
+    /// be done at all. What is sealed has other bytes, in buffers of `pool` where it has any.
     pub(super) fn seal(
         &self,
-        head: &mut [u8],
-        data: &[&[u8]],
+        pool: &Pool,
+        mut head: Vec<u8>,
+        data: Vec<Buf>,
         always: bool,
-    ) -> Result<Option<Vec<u8>>> {
-        if self.seal
-            && let Some((sealer, _)) = self.sealing.as_deref()
-        {
-            let len: usize = head.len() + data.iter().map(|d| d.len()).sum::<usize>();
-            let nonce = sealer.nonce();
-            let mut header = Transform {
-                nonce,
-                original_len: u32::try_from(len).map_err(failed)?,
-                session_id: self.session_id,
-                signature: [0; 16],
-            };
-            let mut out = Vec::with_capacity(transform::LEN + len);
-            out.extend(header.emit());
-            out.extend_from_slice(head);
-            data.iter().for_each(|d| out.extend_from_slice(d));
-            let (first, body) = out.split_at_mut(transform::LEN);
-            let tag = sealer.seal_in_place(&nonce, &first[transform::AAD], &mut [body]);
-            header.signature = tag.map_err(failed)?;
-            first.copy_from_slice(&header.emit());
-            return Ok(Some(out));
-        }
-        if self.sign || (always && self.can_sign) {
-            sign(&self.signer, head, data)?;
-        }
-        Ok(None)
+    ) -> Result<(Vec<u8>, Vec<Buf>)> {
+        let sealer = self.sealing.as_deref().filter(|_| self.seal).map(|(sealer, _)| sealer);
+        let pieces: Vec<&[u8]> = data.iter().map(Buf::as_slice).collect();
+        let Some(sealer) = sealer else {
+            if self.sign || (always && self.can_sign) {
+                sign(&self.signer, &mut head, &pieces)?;
+            }
+            return Ok((head, data));
+        };
+        let len = head.len() + data.iter().map(Buf::len).sum::<usize>();
+        let mut header = Transform {
+            nonce: sealer.nonce(),
+            original_len: u32::try_from(len).map_err(failed)?,
+            session_id: self.session_id,
+            signature: [0; 16],
+        };
+        let aad = &header.emit()[transform::AAD];
+        let mut out = vec![0; transform::LEN + head.len()];
+        let mut sealed: Vec<BufMut> = data.iter().map(|d| room(pool, d.len())).collect();
+        let from: Vec<&[u8]> = std::iter::once(&head[..]).chain(pieces).collect();
+        let mut to: Vec<&mut [u8]> = sealed.iter_mut().map(BufMut::filled_mut).collect();
+        to.insert(0, &mut out[transform::LEN..]);
+        header.signature = sealer.seal(&header.nonce, aad, &from, &mut to).map_err(failed)?;
+        out[..transform::LEN].copy_from_slice(&header.emit());
+        Ok((out, sealed.into_iter().map(BufMut::freeze).collect()))
     }
 
     /// Checks the signature of a message in pieces, if it must have one or has one.
@@ -128,20 +145,18 @@ impl Secure {
         self.signer.verify(Sender::Server, pieces).map_err(|_| bad())
     }
 
-    /// Decrypts a message in pieces, which begin with the transform header.
-    pub(super) fn open(&self, pieces: &[&[u8]]) -> Result<Vec<u8>> {
+    /// Decrypts what stands behind a transform header, where it is if it is nobody else's.
+    pub(super) fn open(&self, header: &[u8], message: Vec<Buf>) -> Result<Vec<Buf>> {
         let bad = || Error::Protocol("an encrypted answer cannot be read".into());
         let (_, opener) = self.sealing.as_deref().ok_or_else(bad)?;
-        let mut whole: Vec<u8> = pieces.concat();
-        let header = Transform::parse(&whole).map_err(|_| bad())?;
-        let tag = header.signature;
-        let (first, body) = whole.split_at_mut_checked(transform::LEN).ok_or_else(bad)?;
+        let transform = Transform::parse(header).map_err(|_| bad())?;
+        let own = |piece: Buf| piece.try_mut().unwrap_or_else(|shared| joined(&[shared]));
+        let mut message: Vec<BufMut> = message.into_iter().map(own).collect();
+        let mut pieces: Vec<&mut [u8]> = message.iter_mut().map(BufMut::filled_mut).collect();
+        let aad = &header[transform::AAD];
         opener
-            .open_in_place(&header.nonce, &first[transform::AAD], &mut [body], &tag)
+            .open_in_place(&transform.nonce, aad, &mut pieces, &transform.signature)
             .map_err(|_| bad())?;
-        if body.len() < HEADER_LEN {
-            return Err(bad());
-        }
-        Ok(whole.split_off(transform::LEN))
+        Ok(message.into_iter().map(BufMut::freeze).collect())
     }
 }
