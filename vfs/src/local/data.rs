@@ -104,11 +104,7 @@ impl LocalNode {
         self.regular()?;
         let fd = self.data_fd(false)?;
         if i64::try_from(at.saturating_add(count as u64)).is_err() {
-            // The kernel takes no offset beyond this; no file has data there.
-            let attr = self.attr()?;
-            self.read_check(cred, &attr)?;
-            let (data, eof) = (Vec::new(), at >= attr.size);
-            return Ok(ReadData { data, pages: None, eof, attr: Some(attr) });
+            return self.read_nothing(cred, at);
         }
         let mut bufs = buffers(count, into).await?;
         let count = count.min(bufs.iter().map(BufMut::capacity).sum());
@@ -167,6 +163,13 @@ impl LocalNode {
         .await?;
         let attr = self.attr()?;
         self.finish_read(cred, at, count, n, bufs, attr)
+    }
+
+    /// The kernel takes no offset beyond 63 bits; no file has data there.
+    fn read_nothing(&self, cred: Option<&Cred>, at: u64) -> VfsResult<ReadData> {
+        let attr = self.attr()?;
+        self.read_check(cred, &attr)?;
+        Ok(ReadData { data: Vec::new(), pages: None, eof: at >= attr.size, attr: Some(attr) })
     }
 
     fn suits_pages(&self, at: u64, count: usize) -> bool {
