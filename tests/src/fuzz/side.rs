@@ -183,52 +183,83 @@ impl Host {
 
 /// One call of every kind, and a history of them.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
-    let call = |program: u8, number: u32, args: &dyn Fn(&mut Writer)| {
-        let mut w = Writer::new();
-        args(&mut w);
-        let args = w.into_reply().head;
-        let byte = |n: usize| u8::try_from(n).unwrap_or(u8::MAX);
-        let number = u8::try_from(number).unwrap_or(u8::MAX);
-        [&[program, number, byte(args.len())][..], &args].concat()
-    };
+    let calls = [of_locks(), of_hosts(), of_lists()].concat();
+    let history = calls.concat();
+    calls.into_iter().chain([history]).collect()
+}
+
+fn call(program: u8, number: u32, args: impl Fn(&mut Writer)) -> Vec<u8> {
+    let mut w = Writer::new();
+    args(&mut w);
+    let args = w.into_reply().head;
+    let byte = |n: usize| u8::try_from(n).unwrap_or(u8::MAX);
+    let number = u8::try_from(number).unwrap_or(u8::MAX);
+    [&[program, number, byte(args.len())][..], &args].concat()
+}
+
+fn words(w: &mut Writer, values: &[u32]) {
+    values.iter().for_each(|v| w.u32(*v));
+}
+
+fn of_locks() -> Vec<Vec<u8>> {
     let lock = |w: &mut Writer, flags: &[u32], svid: u32, tail: &[u32]| {
         w.opaque(b"c");
-        flags.iter().for_each(|v| w.u32(*v));
+        words(w, flags);
         w.opaque(b"host");
         w.fixed(FILE);
         w.opaque(b"oh");
         w.u32(svid);
         w.u64(5);
         w.u64(10);
-        tail.iter().for_each(|v| w.u32(*v));
+        words(w, tail);
     };
     let share = |w: &mut Writer| {
         w.opaque(b"c");
         w.opaque(b"host");
         w.fixed(FILE);
         w.opaque(b"oh");
-        [2, 3, 0].into_iter().for_each(|v| w.u32(v));
+        words(w, &[2, 3, 0]);
     };
+    vec![
+        call(0, p::LOCK, |w| lock(w, &[1, 1], 1, &[0, 3])),
+        call(0, p::TEST, |w| lock(w, &[1], 2, &[])),
+        call(0, p::LOCK, |w| lock(w, &[1, 1], 2, &[0, 3])),
+        call(0, p::CANCEL, |w| lock(w, &[1, 1], 2, &[])),
+        call(0, p::UNLOCK, |w| lock(w, &[], 1, &[])),
+        call(0, p::SHARE, share),
+        call(0, p::NM_LOCK, |w| lock(w, &[0, 0], 1, &[0, 3])),
+        call(0, p::UNSHARE, share),
+        call(0, p::GRANTED, |w| lock(w, &[1], 1, &[])),
+    ]
+}
+
+fn of_hosts() -> Vec<Vec<u8>> {
     let named = |w: &mut Writer| {
         w.opaque(b"host");
         w.u32(3);
     };
-    let mapping = |w: &mut Writer| {
-        [program::NLM, 4, 6, 0].into_iter().for_each(|v| w.u32(v));
-    };
     let address = |w: &mut Writer| {
-        w.u32(program::NSM);
-        w.u32(1);
+        words(w, &[program::NSM, 1]);
         [&b"tcp"[..], b"0.0.0.0.8.1", b""].into_iter().for_each(|s| w.opaque(s));
     };
+    vec![
+        call(0, p::FREE_ALL, named),
+        call(1, sm::STAT, |w| w.opaque(b"host")),
+        call(1, sm::NOTIFY, named),
+        call(2, 3, |w| words(w, &[program::NLM, 4, 6, 0])),
+        call(2, 4, |_| {}),
+        call(3, 3, address),
+        call(4, 9, address),
+    ]
+}
+
+fn of_lists() -> Vec<Vec<u8>> {
     // What mode 0750 says and one user more; a directory may have a second list, for what is made in it.
     let list = |w: &mut Writer, default: u32| {
         let entries = [[1, 0, 7], [2, 1001, 6], [4, 0, 5], [16, 0, 7], [32, 0, 0]];
         w.u32(5);
         w.count(entries.len());
-        entries.iter().for_each(|[tag, id, bits]| {
-            [tag | default, *id, *bits].into_iter().for_each(|v| w.u32(v));
-        });
+        entries.iter().for_each(|[tag, id, bits]| words(w, &[tag | default, *id, *bits]));
     };
     let getacl = |w: &mut Writer, object: &[u8; 8]| {
         w.fixed(object);
@@ -238,7 +269,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         w.fixed(FILE);
         w.u32(3);
         list(w, 0);
-        [0, 0].into_iter().for_each(|v| w.u32(v));
+        words(w, &[0, 0]);
     };
     let set_both = |w: &mut Writer| {
         w.fixed(SHARE);
@@ -246,30 +277,12 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         list(w, 0);
         list(w, 0x1000);
     };
-    let calls = vec![
-        call(0, p::LOCK, &|w| lock(w, &[1, 1], 1, &[0, 3])),
-        call(0, p::TEST, &|w| lock(w, &[1], 2, &[])),
-        call(0, p::LOCK, &|w| lock(w, &[1, 1], 2, &[0, 3])),
-        call(0, p::CANCEL, &|w| lock(w, &[1, 1], 2, &[])),
-        call(0, p::UNLOCK, &|w| lock(w, &[], 1, &[])),
-        call(0, p::SHARE, &share),
-        call(0, p::NM_LOCK, &|w| lock(w, &[0, 0], 1, &[0, 3])),
-        call(0, p::UNSHARE, &share),
-        call(0, p::GRANTED, &|w| lock(w, &[1], 1, &[])),
-        call(0, p::FREE_ALL, &named),
-        call(1, sm::STAT, &|w| w.opaque(b"host")),
-        call(1, sm::NOTIFY, &named),
-        call(2, 3, &mapping),
-        call(2, 4, &|_| {}),
-        call(3, 3, &address),
-        call(4, 9, &address),
-        call(5, acl::GETACL, &|w| getacl(w, FILE)),
-        call(5, acl::GETACL, &|w| getacl(w, SHARE)),
-        call(5, acl::SETACL, &setacl),
-        call(5, acl::SETACL, &set_both),
-    ];
-    let history = calls.concat();
-    calls.into_iter().chain([history]).collect()
+    vec![
+        call(5, acl::GETACL, |w| getacl(w, FILE)),
+        call(5, acl::GETACL, |w| getacl(w, SHARE)),
+        call(5, acl::SETACL, setacl),
+        call(5, acl::SETACL, set_both),
+    ]
 }
 
 #[cfg(test)]
