@@ -12,6 +12,7 @@ mod kinds;
 mod mute;
 mod names;
 mod notify;
+mod removed;
 mod rules;
 mod side;
 

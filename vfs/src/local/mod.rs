@@ -13,7 +13,11 @@
 //! each with its own `fsid`.
 //!
 //! *Handles.* See `handle`: kernel handles where the process may open them, else inode numbers that are searched for
-//! after a restart. Both survive renames. A folder that vanishes makes everything in it [`VfsError::Stale`].
+//! after a restart. Both survive renames. A folder that vanishes makes everything in it [`VfsError::Stale`]. So is a file without
+//! a name, also where a process of the host has it open still, unless somebody holds it here.
+//!
+//! *Links.* Some file systems in user space count no links: all of their files have none. Where no count was ever seen, a file
+//! without links is one with a single name.
 //!
 //! *Change attribute.* The change time in nanoseconds. Where the kernel's clock for it is coarse, several changes can share one
 //! value: while a record lives it then counts up by one for each change made here, and never goes back. After a restart
@@ -63,7 +67,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use crate::backend::{Backend, BoxFuture, NodeRef, ready};
 use crate::engine::threads;
 use crate::error::{VfsError, VfsResult};
-use crate::types::{Capabilities, FsStat, Handle, Kind};
+use crate::types::{Attr, Capabilities, FsStat, Handle, Kind};
 
 use cache::Cache;
 pub use cache::raise_open_files;
@@ -134,6 +138,8 @@ struct Volume {
     posix: bool,
     /// See [`probe::Found::exact_times`].
     exact_times: bool,
+    /// The file system counts the links of files: it is of a kind that does, or one with some was seen.
+    counts_links: AtomicBool,
     /// Side data is kept in `trusted.` attributes.
     trusted: bool,
     cache: Cache,
@@ -191,6 +197,7 @@ impl LocalBackend {
             in_memory: found.in_memory,
             posix: found.posix,
             exact_times: found.exact_times,
+            counts_links: AtomicBool::new(found.counts_links),
             trusted: found.trusted && !config.unprivileged,
             cache: Cache::default(),
             search: search::Search::default(),
@@ -376,8 +383,17 @@ impl Volume {
         if stat.attr.kind == Kind::Dir && !self.is_inside(fd.as_fd())? {
             return Err(VfsError::Stale);
         }
+        // Whoever holds it here has a record, which was looked for before.
+        if self.is_removed(&stat.attr) {
+            return Err(VfsError::Stale);
+        }
         let node = self.adopt(fd, &stat)?;
         if node.handle == *handle { Ok(node) } else { Err(VfsError::Stale) }
+    }
+
+    /// Attributes as the kernel gave them are those of what has lost its last name.
+    fn is_removed(&self, attr: &Attr) -> bool {
+        attr.nlink == 0 && (attr.kind == Kind::Dir || self.counts_links.load(Ordering::Relaxed))
     }
 }
 
@@ -440,5 +456,71 @@ impl Backend for LocalBackend {
                 avail_files: s.f_favail,
             })
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Cred;
+
+    fn block_on<T>(f: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(f)
+    }
+
+    /// Its file, which was removed on the host and is open there still: what a file of a file system that counts no links looks
+    /// like, too.
+    fn without_links(counts: bool, test: impl AsyncFn(&LocalBackend, &Handle)) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, b"data").unwrap();
+        let backend = LocalBackend::open(LocalConfig::new(dir.path())).unwrap();
+        if !backend.has_kernel_handles() {
+            return;
+        }
+        block_on(async {
+            let (node, _) = backend.root().lookup(&Cred::root(), b"f").await.unwrap();
+            let handle = node.handle();
+            let open = std::fs::File::open(&path).unwrap();
+            std::fs::remove_file(&path).unwrap();
+            backend.volume.counts_links.store(counts, Ordering::Relaxed);
+            drop(node);
+            test(&backend, &handle).await;
+            drop(open);
+        });
+    }
+
+    #[test]
+    fn where_links_are_counted_a_file_without_any_is_removed() {
+        without_links(true, async |backend, handle| {
+            backend.volume.cache.clear();
+            assert_eq!(backend.resolve(handle).await.err(), Some(VfsError::Stale));
+        });
+    }
+
+    #[test]
+    fn where_links_are_not_counted_a_file_without_any_has_one() {
+        without_links(false, async |backend, handle| {
+            for look in 0..3 {
+                let node = backend.resolve(handle).await.unwrap();
+                assert_eq!(node.getattr().await.unwrap().nlink, 1, "{look}");
+            }
+            backend.volume.cache.clear();
+            let node = backend.resolve(handle).await.unwrap();
+            assert_eq!(node.getattr().await.unwrap().nlink, 1);
+            assert!(!backend.volume.counts_links.load(Ordering::Relaxed));
+        });
+    }
+
+    #[test]
+    fn a_file_with_a_link_shows_that_they_are_counted() {
+        without_links(false, async |backend, _| {
+            let root = backend.root();
+            std::fs::write(backend.volume.folder.join("g"), b"data").unwrap();
+            root.getattr().await.unwrap();
+            assert!(!backend.volume.counts_links.load(Ordering::Relaxed), "folders do not tell");
+            root.lookup(&Cred::root(), b"g").await.unwrap();
+            assert!(backend.volume.counts_links.load(Ordering::Relaxed));
+        });
     }
 }

@@ -202,12 +202,17 @@ impl LocalNode {
         self.size.store(attr.size, Ordering::Relaxed);
         self.fixed.store(stat.fixed, Ordering::Relaxed);
         attr.change = self.change_number(attr.change);
-        if attr.nlink == 0 {
+        if self.volume.is_removed(&attr) {
             self.alive_at.store(0, Ordering::Relaxed);
             self.volume.cache.forget(self);
-        } else {
-            self.alive_at.store(self.volume.now(), Ordering::Relaxed);
+            return attr;
         }
+        let counts = &self.volume.counts_links;
+        if attr.nlink > 0 && self.kind != Kind::Dir && !counts.load(Ordering::Relaxed) {
+            counts.store(true, Ordering::Relaxed);
+        }
+        attr.nlink = attr.nlink.max(1);
+        self.alive_at.store(self.volume.now(), Ordering::Relaxed);
         attr
     }
 

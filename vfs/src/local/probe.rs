@@ -34,6 +34,8 @@ pub(super) struct Found {
     pub(super) posix: bool,
     /// Two changes never share a change time when somebody looked between them (multigrain time stamps, Linux 6.13).
     pub(super) exact_times: bool,
+    /// Of a kind that is known to count the links of files.
+    pub(super) counts_links: bool,
 }
 
 pub(super) fn probe(root: BorrowedFd<'_>, read_only: bool) -> VfsResult<Found> {
@@ -71,6 +73,7 @@ pub(super) fn probe(root: BorrowedFd<'_>, read_only: bool) -> VfsResult<Found> {
         },
         in_memory: matches!(magic, TMPFS_MAGIC | RAMFS_MAGIC),
         exact_times: POSIX_MAGICS.contains(&magic) && scratch.as_ref().is_some_and(has_exact_times),
+        counts_links: POSIX_MAGICS.contains(&magic),
         posix: POSIX_MAGICS.contains(&magic) && !s.f_flag.contains(StatVfsMountFlags::RDONLY),
     })
 }

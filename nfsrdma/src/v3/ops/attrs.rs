@@ -11,6 +11,7 @@ use crate::xdr::Writer;
 pub(super) async fn getattr(op: &Op<'_>, object: &[u8], out: &mut Writer) -> OpResult {
     let t = op.target(object).await?;
     let attr = op.core.namespace.by(None).getattr(&t.node).await?;
+    let t = op.found_again(t, object, Some(&attr)).await?;
     out.u32(OK);
     put_attr(out, &t.share, &attr);
     Ok(())

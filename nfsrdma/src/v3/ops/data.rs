@@ -25,6 +25,7 @@ pub(super) async fn read(
     let into = ReadInto { attributes: true, ..op.conn.unseen().clone() };
     match door.read(&t.node, Some(&t.cred), offset, count, &into).await {
         Ok(read) => {
+            let t = op.found_again(t, file, read.attr.as_ref()).await?;
             op.moved(read.len());
             out.u32(OK);
             put_post(out, &t.share, read.attr.as_ref());

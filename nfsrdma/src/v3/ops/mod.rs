@@ -67,6 +67,22 @@ impl<'a> Op<'a> {
         Ok(Target { share, node, cred, known })
     }
 
+    /// What `wire` named, by the attributes that were read of it since. Without a name it was removed on the host, and is there
+    /// for those alone who hold it: whoever has nothing but its handle does not find it again.
+    async fn found_again(
+        &self,
+        t: Target,
+        wire: &[u8],
+        attr: Option<&Attr>,
+    ) -> Result<Target, Nfsstat3> {
+        if attr.is_none_or(|attr| attr.nlink > 0) {
+            return Ok(t);
+        }
+        // What this call holds of it does not count.
+        drop(t);
+        self.target(wire).await
+    }
+
     /// So many bytes of file data were moved.
     fn moved(&self, bytes: usize) {
         self.moved.store(bytes as u64, Ordering::Relaxed);

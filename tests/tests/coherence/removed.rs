@@ -1,0 +1,142 @@
+//! A file that a program of the host removes: whoever has nothing but its handle does not find it again, from the next call on, and
+//! whoever holds it goes on with it.
+
+use std::fs;
+use std::process::Command;
+
+use client::nfs3::Fh;
+use client::nfs4::OpenHow;
+use client::smb::OpenHow as SmbHow;
+use client::{Error, Result};
+use headgate_tests::world::World;
+use headgate_tests::world::smb::{alice, with_alice};
+
+use crate::side::{Side, Way, patiently};
+
+/// `NFS3ERR_STALE` (RFC 1813 section 2.6).
+const STALE: u32 = 70;
+const DATA: &[u8] = b"data of a file";
+
+async fn sides() -> (World, tempfile::TempDir, Side, Side) {
+    let (world, dir) = with_alice(|_| ()).await;
+    let a = Side::connect(&world, &alice(), Way::Tcp).await.unwrap();
+    let b = Side::connect(&world, &alice(), Way::Tcp).await.unwrap();
+    (world, dir, a, b)
+}
+
+/// A file with data, which a client of version 3 has looked at and read.
+async fn known(side: &Side, name: &str) -> Fh {
+    fs::write(side.folder.join(name), DATA).unwrap();
+    let (fh, _) = side.nfs3.lookup(&side.root3, name.as_bytes()).await.unwrap();
+    assert_eq!(getattr(side, &fh).await.unwrap(), DATA.len() as u64);
+    assert_eq!(read(side, &fh).await.unwrap(), DATA);
+    fh
+}
+
+/// By a program of its own: what this process does itself counts as the gateway's doing.
+fn remove(side: &Side, name: &str) {
+    let done = Command::new("rm").arg(side.folder.join(name)).status().unwrap();
+    assert!(done.success(), "rm {name}: {done}");
+}
+
+async fn getattr(side: &Side, fh: &Fh) -> Result<u64> {
+    patiently(|| side.nfs3.getattr(fh)).await.map(|attr| attr.size)
+}
+
+async fn read(side: &Side, fh: &Fh) -> Result<Vec<u8>> {
+    let read = patiently(|| side.nfs3.read(fh, 0, 100)).await?;
+    Ok(read.data.iter().flat_map(|piece| piece.to_vec()).collect())
+}
+
+async fn is_gone(side: &Side, fh: &Fh) {
+    let (attr, data) = (getattr(side, fh).await, read(side, fh).await);
+    assert!(matches!(attr, Err(Error::Nfs3(STALE))), "GETATTR: {attr:?}");
+    assert!(matches!(data, Err(Error::Nfs3(STALE))), "READ: {data:?}");
+}
+
+async fn is_there(side: &Side, fh: &Fh) {
+    assert_eq!(getattr(side, fh).await.unwrap(), DATA.len() as u64);
+    assert_eq!(read(side, fh).await.unwrap(), DATA);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_only_its_handle_does_not_find_it_again() {
+    let (world, _dir, a, _b) = sides().await;
+    for round in 0..20 {
+        let (looked_at, read_first) = (format!("looked-at-{round}"), format!("read-{round}"));
+        let (first, second) = (known(&a, &looked_at).await, known(&a, &read_first).await);
+        remove(&a, &looked_at);
+        remove(&a, &read_first);
+        is_gone(&a, &first).await;
+        let data = read(&a, &second).await;
+        assert!(matches!(data, Err(Error::Nfs3(STALE))), "READ: {data:?}");
+        is_gone(&a, &second).await;
+    }
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_has_it_open_keeps_it_for_no_client() {
+    let (world, _dir, a, _b) = sides().await;
+    let fh = known(&a, "f").await;
+    let open = fs::File::open(a.folder.join("f")).unwrap();
+    remove(&a, "f");
+    is_gone(&a, &fh).await;
+    assert_eq!(open.metadata().unwrap().len(), DATA.len() as u64);
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_name_keeps_it() {
+    let (world, _dir, a, _b) = sides().await;
+    let fh = known(&a, "f").await;
+    fs::hard_link(a.folder.join("f"), a.folder.join("g")).unwrap();
+    remove(&a, "f");
+    is_there(&a, &fh).await;
+    remove(&a, "g");
+    is_gone(&a, &fh).await;
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_of_version_4_keeps_it() {
+    let (world, _dir, a, b) = sides().await;
+    let fh = known(&a, "f").await;
+    let how = OpenHow { want: OpenHow::WANT_NO_DELEG, ..OpenHow::READ };
+    let open = b.nfs4.open(&b.root4, b"f", b"owner", how).await.unwrap();
+    remove(&a, "f");
+    is_there(&a, &fh).await;
+    b.nfs4.close(&open).await.unwrap();
+    is_gone(&a, &fh).await;
+    world.running.stop().await;
+}
+
+/// The gateway watches what a client caches: it holds the file for that, which gives its handle no new life.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delegation_keeps_it_until_it_is_given_back() {
+    let (world, _dir, a, mut b) = sides().await;
+    let fh = known(&a, "f").await;
+    let open = b.nfs4.open(&b.root4, b"f", b"owner", OpenHow::READ).await.unwrap();
+    let delegation = open.delegation.expect("a delegation");
+    remove(&a, "f");
+    is_there(&a, &fh).await;
+    let recall = b.recalls.recv().await.expect("a recall");
+    assert_eq!(recall.stateid, delegation.stateid);
+    b.nfs4.delegreturn(&open.fh, delegation.stateid).await.unwrap();
+    is_there(&a, &fh).await;
+    b.nfs4.close(&open).await.unwrap();
+    is_gone(&a, &fh).await;
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_of_smb_keeps_it() {
+    let (world, _dir, a, b) = sides().await;
+    let fh = known(&a, "f").await;
+    let (file, _) = b.smb.open_cached("f", &SmbHow::READ).await.unwrap();
+    remove(&a, "f");
+    is_there(&a, &fh).await;
+    b.smb.close(file).await.unwrap();
+    is_gone(&a, &fh).await;
+    world.running.stop().await;
+}
