@@ -217,7 +217,9 @@ impl Drop for Hardware {
 /// What to say when a device has nothing left for one more connection.
 fn used_up(device: &str, what: &str, limit: i32, e: &Error) -> Error {
     let more = match e.raw_os_error() {
-        Some(libc::ENOMEM) => "; locked memory may be what is short (LimitMEMLOCK=, `ulimit -l`)",
+        Some(libc::ENOMEM) => {
+            "; what is short may be locked memory (LimitMEMLOCK=, `ulimit -l`) or mappings of this process (vm.max_map_count)"
+        }
         Some(libc::EMFILE | libc::ENFILE) => {
             "; raise the limit of open files (LimitNOFILE=, `ulimit -n`)"
         }
@@ -269,6 +271,7 @@ mod tests {
         let cases = [
             (libc::ENOSPC, "queue pair", "`connections:`"),
             (libc::ENOMEM, "queue pair", "LimitMEMLOCK="),
+            (libc::ENOMEM, "completion queue", "vm.max_map_count"),
             (libc::EMFILE, "completion channel", "LimitNOFILE="),
         ];
         for (errno, what, remedy) in cases {

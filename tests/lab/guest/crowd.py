@@ -1,8 +1,8 @@
-"""More connections than the RDMA device can hold: who comes too many is refused, with a line in the log that names the device and the
-remedy; those who are there go on, TCP serves, and when some have left, new ones are served.
+"""More connections than the RDMA device can hold: who comes too many is refused, with a line in the log that names the device and
+the remedy; those who are there go on, TCP serves, and when some have left, new ones are served.
 
-The queues of a connection are memory that the device shares with the process. The kernel lets a process have so many pieces of memory
-(`vm.max_map_count`), and the device can make no queue pair where it has no more. `cmtime` is rdma-core's."""
+The queues of a connection are memory that the device shares with the process. The kernel lets a process have so many pieces of
+memory (`vm.max_map_count`), and the device can make no queue pair where it has no more. `cmtime` is rdma-core's."""
 
 import os
 import subprocess

@@ -173,7 +173,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::new("xfs-v4.2-rdma", "4.2", "rdma")
         .jobs("sizes,v42,semantics")
         .on(Server::Guest("xfs")),
-    Scenario::new("connects-iwarp", "4.1", "rdma").jobs("connects").on(Server::Guest("ext4")),
+    Scenario::new("connects-iwarp", "4.1", "rdma").jobs("connects,names").on(Server::Guest("ext4")),
     Scenario::new("verbs-rxe-v3", "3", "rdma").jobs("sizes,semantics").verbs("rxe"),
     Scenario::new("verbs-rxe-v4.1", "4.1", "rdma").jobs("sizes,semantics,locks,auto").verbs("rxe"),
     Scenario::new("verbs-rxe-v4.2", "4.2", "rdma").jobs("sizes,v42,exports").verbs("rxe"),
@@ -182,7 +182,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::new("verbs-siw-v4.2", "4.2", "rdma").jobs(VERBS).verbs("siw"),
     Scenario::new("verbs-rxe-kill", "4.1", "rdma").trouble("kill-gateway").verbs("rxe"),
     Scenario::new("verbs-siw-kill", "3", "rdma").trouble("kill-gateway").verbs("siw"),
-    Scenario::new("verbs-rxe-connects", "4.1", "rdma").jobs("connects,contract").verbs("rxe"),
+    Scenario::new("verbs-rxe-connects", "4.1", "rdma").jobs("connects,crowd,contract").verbs("rxe"),
     Scenario::new("verbs-siw-connects", "4.1", "rdma").jobs("connects,contract").verbs("siw"),
     Scenario::new("verbs-rxe-unplug", "4.2", "rdma").trouble("unplug").verbs("rxe"),
     Scenario::new("verbs-siw-unplug", "3", "rdma").trouble("unplug").verbs("siw"),
