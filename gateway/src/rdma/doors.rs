@@ -50,17 +50,27 @@ const KERNEL_CLASS: &str = "/sys/class/infiniband";
 /// that have acted as a caller cannot use devices any more ([`vfs::local::LocalConfig::callers_apart`]).
 pub(crate) fn usable_at_start() -> &'static Result<(), String> {
     static USABLE: OnceLock<Result<(), String>> = OnceLock::new();
-    let kernel = || match Path::new(KERNEL_CLASS).exists() {
+    USABLE.get_or_init(|| with_kernel(ibverbs::available(), Path::new(KERNEL_CLASS)))
+}
+
+/// Devices can be used where the libraries are there and the kernel has its part.
+fn with_kernel(libraries: Result<(), String>, class: &Path) -> Result<(), String> {
+    libraries?;
+    match class.exists() {
         true => Ok(()),
-        false => Err(format!("the kernel had not loaded RDMA (there was no {KERNEL_CLASS})")),
-    };
-    USABLE.get_or_init(|| ibverbs::available().and_then(|()| kernel()))
+        false => Err(format!("the kernel had not loaded RDMA (there was no {})", class.display())),
+    }
 }
 
 /// Whether devices can be used now by this process.
 pub(crate) fn usable() -> Result<(), String> {
-    match (usable_at_start(), ibverbs::available()) {
-        (Err(why), Ok(_)) => Err(format!("when headgate started, {why}: restart it")),
+    usable_since(usable_at_start(), ibverbs::available())
+}
+
+/// What came after the start is of use to the next one.
+fn usable_since(at_start: &Result<(), String>, now: Result<(), String>) -> Result<(), String> {
+    match (at_start, now) {
+        (Err(why), Ok(())) => Err(format!("when headgate started, {why}: restart it")),
         (_, now) => now,
     }
 }

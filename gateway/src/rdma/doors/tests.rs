@@ -142,6 +142,39 @@ async fn a_device_that_comes_is_served_and_one_that_goes_is_left() {
 }
 
 #[tokio::test]
+async fn rdma_that_the_kernel_loads_later_is_told_of_and_served_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let class = dir.path().join("infiniband");
+    let at_start = with_kernel(Ok(()), &class);
+    let usable = usable_since(&at_start, Ok(()));
+    let mut lab = lab(Rdma::Auto, 20049, Host { library: usable.clone(), ..host(vec![]) });
+    lab.doors.begin().await.unwrap();
+    let ip: IpAddr = WITH.parse().unwrap();
+    assert!(lab.doors.told[&ip].is_empty(), "no device, nothing to tell: {:?}", lab.doors.told);
+    // Now the kernel loads it, and a device comes.
+    std::fs::create_dir(&class).unwrap();
+    lab.change(|h| {
+        h.devices.list.push(card("rxe0", Fabric::Roce, "eth1", WITH));
+        h.library = usable_since(&at_start, Ok(()));
+    });
+    lab.doors.look_again().await;
+    let told = &lab.doors.told[&ip];
+    for words in ["RDMA by iWARP", "rxe0 is here", &class.display().to_string(), "restart it"] {
+        assert!(told.contains(words), "no {words} in {told}");
+    }
+    assert_eq!((lab.verbs.at(), lab.iwarp.at().len()), (vec![], 1));
+    // After a restart.
+    let again = with_kernel(Ok(()), &class);
+    lab.change(|h| h.library = usable_since(&again, Ok(())));
+    lab.doors.look_again().await;
+    assert_eq!(lab.verbs.at(), ["198.51.100.1:20049"]);
+    // Libraries that are missing are another matter.
+    let missing = || Err("no libibverbs".to_owned());
+    assert_eq!(with_kernel(missing(), &class), missing());
+    assert_eq!(usable_since(&again, missing()), missing());
+}
+
+#[tokio::test]
 async fn an_iwarp_card_takes_its_address_from_our_own_iwarp_and_gives_it_back() {
     let mut lab = lab(Rdma::Auto, 20049, host(vec![]));
     lab.doors.begin().await.unwrap();
