@@ -3,8 +3,8 @@
 //! Machines write records and make them stable by SMB, NFS 4.2 and NFS 3, lock and unlock bytes by SMB, NFS 4.2 and NLM, open and
 //! close persistent handles, deny others to write, hold delegations and write by them. Then comes `kill -9`. Clients of NFS reclaim
 //! within the grace period what they held. Afterwards every acknowledged record is in its file, every lock that a client believes
-//! in keeps others out, every open handle is taken up by its client and no closed one is. `HEADGATE_CRASH_ROUNDS` says how often; 4
-//! without it.
+//! in keeps others out, every open handle is taken up by its client and no closed one is. `HEADGATE_CRASH_ROUNDS` says how often, 4
+//! without it, and `HEADGATE_CRASH_SEED` gives another series of moments than that of every run without it.
 #![allow(unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod daemon;
@@ -228,9 +228,9 @@ fn ports(daemon: &Daemon) -> (u16, u16) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_acknowledged_survives_kill_9() {
-    let rounds = std::env::var("HEADGATE_CRASH_ROUNDS").ok().map(|n| n.parse().unwrap());
-    let rounds = rounds.unwrap_or(ROUNDS);
-    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+    let given = |name| std::env::var(name).ok().map(|n| n.parse::<u64>().unwrap());
+    let rounds = given("HEADGATE_CRASH_ROUNDS").unwrap_or(ROUNDS);
+    let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ given("HEADGATE_CRASH_SEED").unwrap_or(0));
     let (home, data, mut load, mut daemon) = world(&mut dice).await;
     let ports = ports(&daemon);
     for round in 0..rounds {
