@@ -152,7 +152,8 @@ impl Running {
     }
 }
 
-/// Removes the streams of files that were removed while no gateway served the share.
+/// Removes the streams of files that were removed while no gateway served the share, and what a gateway that ended was about to put
+/// in its place.
 pub(crate) async fn sweep(shares: Vec<Arc<Share>>) {
     for share in &shares {
         match vfs::streams::sweep(share).await {
@@ -163,6 +164,13 @@ pub(crate) async fn sweep(shares: Vec<Arc<Share>>) {
             Err(e) => {
                 tracing::warn!(share = share.name, error = %e, "streams of removed files stay")
             }
+        }
+        if let Err(e) = vfs::replace::sweep(share).await {
+            tracing::warn!(
+                share = share.name,
+                error = %e,
+                "in the gateway's own folder .headgate/new stays what an earlier run left there"
+            )
         }
     }
 }

@@ -508,10 +508,10 @@ pub(crate) fn check_waiting(core: &Core, open: &Open, access: u32) -> Result<(),
     if wanted.attributes_only {
         return Ok(());
     }
-    for other in core.opens.of_node(file.base.id()) {
+    for other in core.opens.of_node(file.base().id()) {
         if other.session_id() != 0
             || !other.durable.stands()
-            || other.node()?.id() != file.node.id()
+            || other.node()?.id() != file.node().id()
             || other.party.client() == open.party.client()
         {
             continue;

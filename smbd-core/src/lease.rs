@@ -97,7 +97,7 @@ pub struct Lease {
     client: Guid,
     key: Guid,
     /// It is of this file.
-    pub node: NodeId,
+    node: AtomicU64,
     /// Who holds the grant.
     pub party: Party,
     version_2: bool,
@@ -132,6 +132,11 @@ impl Lease {
     /// The client that has it.
     pub fn client(&self) -> Guid {
         self.client
+    }
+
+    /// The file that it is of.
+    pub fn node(&self) -> NodeId {
+        NodeId(self.node.load(Ordering::Acquire))
     }
 
     /// Its key.
@@ -229,7 +234,7 @@ impl Drop for Claim {
             by_key.remove(&key);
         }
         self.leases.owners.remove(&self.lease.party.holder);
-        self.namespace.keeper().close(self.lease.node, self.lease.party.holder);
+        self.namespace.keeper().close(self.lease.node(), self.lease.party.holder);
     }
 }
 
@@ -288,6 +293,18 @@ impl Leases {
         locked(&self.by_key).get(&(client, key)).map(|e| e.lease.clone())
     }
 
+    /// Another node has taken the place of the file that a lease is of. False when its last open has been closed.
+    pub(crate) fn becomes(&self, lease: &Arc<Lease>, node: NodeId) -> bool {
+        // Whoever closes the last one takes it out first, and then looks of which file it is.
+        let by_key = locked(&self.by_key);
+        let is_there =
+            by_key.get(&(lease.client, lease.key)).is_some_and(|e| Arc::ptr_eq(&e.lease, lease));
+        if is_there {
+            lease.node.store(node.0, Ordering::Release);
+        }
+        is_there
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         locked(&self.by_key).len()
@@ -343,7 +360,7 @@ pub(crate) fn claim_for(
         let lease = Lease {
             client,
             key,
-            node,
+            node: AtomicU64::new(node.0),
             party: party(table.key()),
             version_2: epoch.is_some(),
             inner: Mutex::new(Inner { epoch: epoch.unwrap_or(0), ..Inner::default() }),
@@ -351,7 +368,7 @@ pub(crate) fn claim_for(
         };
         Entry { lease: Arc::new(lease), claims: 0 }
     });
-    if entry.lease.node != node {
+    if entry.lease.node() != node {
         return Err(Status::INVALID_PARAMETER);
     }
     entry.claims += 1;
@@ -373,7 +390,7 @@ pub(crate) fn request(
     context: Option<&Context>,
 ) -> (u8, Option<Context>) {
     let Ok(node) = open.node() else { return (oplock::NONE, None) };
-    let (keeper, file) = (cx.server.namespace.keeper(), node);
+    let (keeper, file) = (cx.server.namespace.keeper(), &node);
     let node = node.id();
     if let (Some(context), Some(lease)) = (asked(cx, level, context), open.caching.lease()) {
         let parent = context.v2.filter(|_| context.flags & lease_flag::PARENT_LEASE_KEY_SET != 0);
@@ -412,7 +429,7 @@ pub(crate) async fn given_back(cx: &Cx, open: &Open) {
     let Some(lease) = open.caching.lease() else { return };
     let keeper = cx.server.namespace.keeper();
     let is_losing = || {
-        let held = keeper.state().held(lease.node, lease.party.holder).unwrap_or_default();
+        let held = keeper.state().held(lease.node(), lease.party.holder).unwrap_or_default();
         held.rights.has(Caching::WRITE)
             && held.breaking_to.is_some_and(|to| !to.has(Caching::WRITE))
     };
@@ -467,8 +484,8 @@ fn request_lease(cx: &Cx, open: &Arc<Open>, lease: &Arc<Lease>, asked: &Context)
     }
     // One lock over the grant and its epoch, so that a break that comes at once counts after it.
     let mut inner = locked(&lease.inner);
-    let before = table.held(lease.node, lease.party.holder).unwrap_or_default();
-    let held = table.cache(lease.node, &lease.party, Kind::Lease, want, cx.server.now());
+    let before = table.held(lease.node(), lease.party.holder).unwrap_or_default();
+    let held = table.cache(lease.node(), &lease.party, Kind::Lease, want, cx.server.now());
     if held.rights != before.rights {
         inner.epoch = inner.epoch.wrapping_add(1);
     }
@@ -506,7 +523,7 @@ pub(crate) fn describe(core: &Core, open: &Open) -> (u8, Option<Context>) {
         let held = table.held(node.id(), open.party.holder).unwrap_or_default();
         return (to_level(held.rights), None);
     };
-    let held = table.held(lease.node, lease.party.holder).unwrap_or_default();
+    let held = table.held(lease.node(), lease.party.holder).unwrap_or_default();
     let inner = locked(&lease.inner);
     let mut flags = 0;
     if held.breaking_to.is_some() {

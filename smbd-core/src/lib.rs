@@ -36,6 +36,7 @@ pub mod server;
 pub mod session;
 pub mod settings;
 pub mod status;
+mod successor;
 pub mod tree;
 mod underway;
 pub mod users;

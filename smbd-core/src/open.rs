@@ -49,12 +49,14 @@ impl Place {
     }
 }
 
+struct Nodes {
+    node: NodeRef,
+    base: NodeRef,
+}
+
 /// What is open.
 pub struct File {
-    /// What is read and written: the file or directory, or one of its streams.
-    pub node: NodeRef,
-    /// The file or directory itself; the same as `node` unless a stream is open.
-    pub base: NodeRef,
+    nodes: RwLock<Nodes>,
     /// Name of the stream that is open, without its type; `None` for the file itself.
     pub stream: Option<String>,
     /// The share.
@@ -71,7 +73,23 @@ impl File {
         share: Arc<Share>,
         place: Place,
     ) -> Self {
-        Self { node, base, stream, share, place: RwLock::new(place) }
+        Self { nodes: RwLock::new(Nodes { node, base }), stream, share, place: RwLock::new(place) }
+    }
+
+    /// What is read and written: the file or directory, or one of its streams.
+    pub fn node(&self) -> NodeRef {
+        self.nodes.read().unwrap_or_else(PoisonError::into_inner).node.clone()
+    }
+
+    /// The file or directory itself; the same as [`File::node`] unless a stream is open.
+    pub fn base(&self) -> NodeRef {
+        self.nodes.read().unwrap_or_else(PoisonError::into_inner).base.clone()
+    }
+
+    /// Another node stands in the place of the one that was opened: it became a reparse point, or ceased to be one.
+    fn becomes(&self, node: &NodeRef) {
+        let nodes = Nodes { node: node.clone(), base: node.clone() };
+        *self.nodes.write().unwrap_or_else(PoisonError::into_inner) = nodes;
     }
 
     /// Where it stands.
@@ -85,7 +103,7 @@ impl File {
     }
 
     fn same_name(&self, other: &Self) -> bool {
-        self.base.id() == other.base.id()
+        self.base().id() == other.base().id()
             && self.stream_key() == other.stream_key()
             && self.place().is(&other.place())
     }
@@ -205,8 +223,8 @@ impl Open {
     }
 
     /// What is read and written; STATUS_INVALID_DEVICE_REQUEST for a pipe.
-    pub fn node(&self) -> Result<&NodeRef, Status> {
-        self.file().map(|f| &f.node)
+    pub fn node(&self) -> Result<NodeRef, Status> {
+        self.file().map(File::node)
     }
 
     /// The share; STATUS_INVALID_DEVICE_REQUEST for a pipe.
@@ -216,7 +234,7 @@ impl Open {
 
     /// A directory is open.
     pub fn is_dir(&self) -> bool {
-        self.file().is_ok_and(|f| f.node.kind() == vfs::Kind::Dir)
+        self.file().is_ok_and(|f| f.node().kind() == vfs::Kind::Dir)
     }
 
     /// One of these bits was granted; else STATUS_ACCESS_DENIED.
@@ -407,7 +425,7 @@ impl Opens {
         // Session 0 is all clients that have not come back yet.
         *files.per_session.entry(open.session_id()).or_default() += 1;
         if let Some(file) = file_of(&open) {
-            let id = file.base.id();
+            let id = file.base().id();
             let record = files.records.entry(id).or_default();
             if record.is_doomed(file) {
                 self.forget_one(&mut files, open.session_id());
@@ -437,14 +455,16 @@ impl Opens {
         let mut files = locked(&self.files);
         self.forget_one(&mut files, open.session_id());
         let Some(file) = file_of(open) else { return Some(Vec::new()) };
-        let Some(record) = files.records.get_mut(&file.base.id()) else { return Some(Vec::new()) };
+        let Some(record) = files.records.get_mut(&file.base().id()) else {
+            return Some(Vec::new());
+        };
         record.opens.retain(|o| !Arc::ptr_eq(o, open));
         if open.delete_on_close() && !record.is_doomed(file) {
             record.doom(open);
         }
         let ripe = record.ripe();
         record.doomed.extend(ripe.iter().cloned());
-        self.tidy(&mut files, file.base.id());
+        self.tidy(&mut files, file.base().id());
         Some(ripe)
     }
 
@@ -453,10 +473,10 @@ impl Opens {
         let mut files = locked(&self.files);
         for open in ripe {
             let Some(file) = file_of(open) else { continue };
-            if let Some(record) = files.records.get_mut(&file.base.id()) {
+            if let Some(record) = files.records.get_mut(&file.base().id()) {
                 record.doomed.retain(|d| !Arc::ptr_eq(d, open));
             }
-            self.tidy(&mut files, file.base.id());
+            self.tidy(&mut files, file.base().id());
         }
     }
 
@@ -471,11 +491,25 @@ impl Opens {
         locked(&self.files).records.get(&base).map(|r| r.opens.clone()).unwrap_or_default()
     }
 
+    /// Another node has taken the place of this one: all its opens are of that from now on. Gives them.
+    pub(crate) fn becomes(&self, old: NodeId, new: &NodeRef) -> Vec<Arc<Open>> {
+        let mut files = locked(&self.files);
+        let Some(record) = files.records.remove(&old) else { return Vec::new() };
+        let all = record.opens.iter().chain(&record.doomed);
+        all.filter_map(|o| file_of(o)).for_each(|f| f.becomes(new));
+        let opens = record.opens.clone();
+        // Somebody may have found it under its name already.
+        let there = files.records.entry(new.id()).or_default();
+        there.opens.extend(record.opens);
+        there.doomed.extend(record.doomed);
+        opens
+    }
+
     /// The name of this open is removed when its last open closes, or is not (MS-FSA section 2.1.5.15.3).
     pub fn set_delete_pending(&self, open: &Arc<Open>, pending: bool) {
         let Some(file) = file_of(open) else { return };
         let mut files = locked(&self.files);
-        let Some(record) = files.records.get_mut(&file.base.id()) else { return };
+        let Some(record) = files.records.get_mut(&file.base().id()) else { return };
         if !pending {
             record.doomed.retain(|d| !file_of(d).is_some_and(|d| d.same_name(file)));
         } else if !record.doomed.iter().any(|d| Arc::ptr_eq(d, open)) {
@@ -492,7 +526,7 @@ impl Opens {
     /// This name waits to be removed.
     pub fn is_doomed(&self, file: &File) -> bool {
         let files = locked(&self.files);
-        files.records.get(&file.base.id()).is_some_and(|r| r.is_doomed(file))
+        files.records.get(&file.base().id()).is_some_and(|r| r.is_doomed(file))
     }
 
     /// Everything that is open of this session, or of one of its trees.

@@ -21,7 +21,7 @@ struct Breaking {
     deadline: Millis,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Granted {
     party: Party,
     kind: Kind,
@@ -294,6 +294,12 @@ impl Grants {
     /// Takes away what this holder has.
     pub(crate) fn release(&mut self, holder: HolderId) {
         self.0.retain(|g| g.party.holder != holder);
+    }
+
+    /// A holder has the same of another node: what it may cache, and breaks of that under way.
+    pub(crate) fn follow(&mut self, other: &Self, holder: HolderId) {
+        self.release(holder);
+        self.0.extend(other.0.iter().filter(|g| g.party.holder == holder).cloned());
     }
 
     /// Breaks whose time is over.

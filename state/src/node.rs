@@ -85,7 +85,7 @@ pub enum LockVerdict {
     Full(&'static str),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Opened {
     party: Party,
     share: Share,
@@ -495,6 +495,21 @@ impl Record {
         self.locks.release(|p| p.holder == holder);
         self.exact.release(|p| p.holder == holder);
         self.grants.release(holder);
+    }
+
+    /// What a holder has open and caches, for the record of another node.
+    pub(crate) fn part(&self, holder: HolderId) -> Self {
+        let mut part = Self::default();
+        part.opens.extend(self.opens.iter().filter(|o| o.party.holder == holder).cloned());
+        part.grants.follow(&self.grants, holder);
+        part
+    }
+
+    /// Takes in what [`Record::part`] gave of this holder.
+    pub(crate) fn take_in(&mut self, part: Self, holder: HolderId) {
+        self.opens.retain(|o| o.party.holder != holder);
+        self.opens.extend(part.opens);
+        self.grants.follow(&part.grants, holder);
     }
 
     /// Breaks whose time is over.

@@ -290,6 +290,15 @@ impl Table {
         self.change(node, |r| r.release(holder));
     }
 
+    /// A node is about to take the place of another: the holder has of it, too, what it has open and caches of the other. Nobody
+    /// else may know the new one yet, so nobody is in the way.
+    pub fn follow(&self, from: NodeId, to: NodeId, holder: HolderId) {
+        let part = self.shard(from).get(&from).map(|r| r.part(holder));
+        if let Some(part) = part.filter(|p| !p.is_empty()) {
+            self.change(to, |r| r.take_in(part, holder));
+        }
+    }
+
     /// Grants a delegation or widens that of the same holder, unless others are in the way, a write is under way, or caching was
     /// broken here just now.
     pub fn delegate(&self, node: NodeId, party: &Party, rights: Caching, now: Millis) -> bool {
@@ -606,6 +615,31 @@ mod tests {
         assert!(!t.delegate(N, &a, Caching::ALL, 0), "there is nothing more");
         assert!(!t.delegate(N, &a, Caching::READ_HANDLE, 0), "nor less");
         assert_eq!(t.held(N, a.holder).unwrap().rights, Caching::ALL);
+    }
+
+    #[test]
+    fn a_node_that_takes_the_place_of_another_is_held_as_that_was() {
+        let t = table();
+        let (open, lease, other) = (party(&t, 1), party(&t, 1), party(&t, 2));
+        let new = NodeId(N.0 + 1);
+        assert!(t.open(N, &open, share(Rights::BOTH, Rights::BOTH), 0).is_go());
+        assert_eq!(t.cache(N, &lease, Kind::Lease, Caching::ALL, 0).rights, Caching::ALL);
+        for holder in [open.holder, lease.holder, other.holder] {
+            t.follow(N, new, holder);
+        }
+        for node in [N, new] {
+            assert_eq!(t.held(node, lease.holder).unwrap().rights, Caching::ALL);
+            assert_eq!(t.opens(node, None), 1);
+            assert!(!t.open(node, &other, READ, 0).is_go(), "denied, or first taken back");
+        }
+        let broken = t.held(new, lease.holder).unwrap();
+        t.follow(new, N, lease.holder);
+        assert_eq!(t.held(N, lease.holder), Some(broken), "as it is now, once");
+        for holder in [open.holder, lease.holder] {
+            t.release(N, holder);
+            t.release(new, holder);
+        }
+        assert!((t.nodes(), t.grants(), t.is_used()) == (0, 0, false), "nothing is left");
     }
 
     #[test]

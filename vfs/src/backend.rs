@@ -157,6 +157,15 @@ pub trait Node: Send + Sync + 'static {
         to: &'a [u8],
         replace: bool,
     ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>>;
+    /// What `here` in this directory and `there` in `other` name change places, in one step. [`VfsError::NotSupported`] where the
+    /// volume cannot do that.
+    fn exchange<'a>(
+        &'a self,
+        cred: &'a Cred,
+        here: &'a [u8],
+        other: &'a dyn Node,
+        there: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>>;
     /// Gives this node a further name in `dir`, which must be free. Gives the node's attributes and the directory.
     fn link<'a>(
         &'a self,

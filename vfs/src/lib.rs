@@ -17,6 +17,7 @@ pub mod names;
 pub mod namespace;
 pub mod outside;
 mod perm;
+pub mod replace;
 mod rights;
 pub mod streams;
 pub mod types;

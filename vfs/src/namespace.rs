@@ -360,7 +360,7 @@ impl<'a> Door<'a> {
 
     /// Before names of a directory come or go: clients of NFS to whom it is delegated give that back. None gets it anew while the
     /// answer lives.
-    async fn before_entries(&self, dir: &NodeRef) -> VfsResult<Writing<'a>> {
+    pub(crate) async fn before_entries(&self, dir: &NodeRef) -> VfsResult<Writing<'a>> {
         let announced = self.keeper.state().writing(dir.id());
         self.before(dir, Operation::Entries, Range::ALL).await?;
         Ok(announced)
@@ -654,6 +654,26 @@ impl<'a> Door<'a> {
         self.lost_a_name(share, victim).await;
         self.gone(share, dir, name, &change, what::FILE_NAME).await;
         Ok(change)
+    }
+
+    /// Before another node takes the place of this one.
+    pub(crate) async fn before_change(&self, node: &NodeRef) -> VfsResult<()> {
+        self.before(node, Operation::Names, Range::ALL).await
+    }
+
+    /// Tells of a name under which another node stands now.
+    pub(crate) async fn took_its_place(
+        &self,
+        share: &Share,
+        (dir, name): (&NodeRef, &[u8]),
+        old: &NodeRef,
+        change: &DirChange,
+    ) {
+        self.keeper.forget_minded(old.id());
+        self.names.made(dir.id(), name, change);
+        self.listing_changed(dir);
+        // To those who watch it is the same file.
+        self.watches.post(share.id, dir, name, Action::Modified, what::ATTRIBUTES).await;
     }
 
     /// Moves a name, replacing what is there.

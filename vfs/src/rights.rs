@@ -54,6 +54,17 @@ impl Heritage {
         made.attr = made.node.getattr().await?;
         Ok(())
     }
+
+    /// As [`Heritage::give`], for a file that is to stand in the directory.
+    pub(crate) async fn give_to(&self, node: &NodeRef, attr: &Attr, mode: u32) -> VfsResult<()> {
+        let (set, owner) = (SetAttr { mode: Some(mode), ..SetAttr::default() }, Owner::of(attr));
+        node.setattr(&Cred::root(), set, false).await?;
+        let Some(acl) = self.0.as_ref().and_then(|acl| acl.inherited(false, owner)) else {
+            return Ok(());
+        };
+        let (acl, mode) = acl.limited(mode, owner, false);
+        node.acl_set(&acl, mode).await
+    }
 }
 
 impl Door<'_> {

@@ -78,7 +78,7 @@ fn handle_of(folder: &[u8]) -> Option<Handle> {
 }
 
 /// Absent is no error here.
-fn if_there<T>(found: VfsResult<T>) -> VfsResult<Option<T>> {
+pub(crate) fn if_there<T>(found: VfsResult<T>) -> VfsResult<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
         Err(VfsError::NotFound) => Ok(None),
@@ -105,7 +105,7 @@ async fn folder(share: &Share, file: &NodeRef) -> VfsResult<Option<NodeRef>> {
 }
 
 /// A folder of this name, found or made.
-async fn made_folder(dir: &NodeRef, name: &[u8]) -> VfsResult<NodeRef> {
+pub(crate) async fn made_folder(dir: &NodeRef, name: &[u8]) -> VfsResult<NodeRef> {
     let private = SetAttr { mode: Some(0o700), ..SetAttr::default() };
     match dir.mkdir(&Cred::root(), name, private).await {
         Ok(made) => Ok(made.node),

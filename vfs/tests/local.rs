@@ -90,6 +90,10 @@ on_local!(
     streams::streams_hold_data_beside_a_file,
     streams::streams_go_where_the_file_goes,
     streams::nobody_sees_where_streams_are,
+    replace::a_node_takes_the_place_of_another,
+    replace::a_file_that_was_a_link_has_the_mode_of_a_new_one,
+    replace::what_fails_halfway_leaves_the_old_node,
+    replace::a_start_removes_what_an_earlier_run_left,
     windows::side_data_is_kept_and_hidden,
     windows::dos_records_are_kept,
     windows::a_node_knows_its_path,
@@ -99,6 +103,7 @@ on_local!(
 
 on_local_as_root!(
     names::devices_keep_their_numbers,
+    replace::the_caller_needs_permission,
     rights::files_belong_to_who_made_them,
     rights::data_needs_permission,
     rights::names_need_permission,

@@ -76,7 +76,7 @@ async fn watching(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<Arc<Watching
         };
     }
     let recursive = r.flags & WATCH_TREE != 0;
-    let (share, dir) = (open.share()?, open.node()?.clone());
+    let (share, dir) = (open.share()?, open.node()?);
     let hub = cx.server.namespace.watches();
     let watch = hub.watch(share.id, dir, r.filter, recursive).await?;
     let between = usize::try_from(r.output_len).unwrap_or(usize::MAX);

@@ -47,7 +47,7 @@ async fn basics(cx: &Cx, open: &Open, file: &File) -> Option<Basics> {
 pub(crate) async fn end(core: &Arc<Core>, open: &Arc<Open>) {
     let Some(ripe) = core.opens.remove(open) else { return };
     if let Ok(file) = open.file() {
-        core.namespace.keeper().close(file.node.id(), open.party.holder);
+        core.namespace.keeper().close(file.node().id(), open.party.holder);
     }
     crate::lease::closed(core, open);
     crate::durable::closed(core, open);
@@ -101,11 +101,11 @@ async fn remove_name(core: &Core, open: &Open, file: &File) -> Result<(), VfsErr
     let who = Who { client: open.party.client(), holder: None };
     let door = core.namespace.by(Some(who));
     if let Some(stream) = &file.stream {
-        return door.stream_remove(&file.share, &file.base, stream).await.map(drop);
+        return door.stream_remove(&file.share, &file.base(), stream).await.map(drop);
     }
     let (node, attr) = place.dir.lookup(&open.cred, &place.name).await?;
     // Somebody may have put another file there by other ways.
-    if node.id() != file.base.id() {
+    if node.id() != file.base().id() {
         return Ok(());
     }
     if attr.kind == Kind::Dir {

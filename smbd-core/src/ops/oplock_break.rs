@@ -57,13 +57,13 @@ async fn of_lease(cx: &Cx, ack: Lease) -> Result<Lease, Status> {
     found.not_replayable();
     lease::settled(&cx.server, &found.opens()).await;
     let table = cx.server.namespace.keeper().state();
-    let held = table.held(found.node, found.party.holder).unwrap_or_default();
+    let held = table.held(found.node(), found.party.holder).unwrap_or_default();
     let to = held.breaking_to.ok_or(Status::UNSUCCESSFUL)?;
     let keep = lease::from_state(ack.state);
     if ack.state != lease::to_state(keep) || !to.has(keep) {
         return Err(Status::REQUEST_NOT_ACCEPTED);
     }
-    lease::acknowledge(&cx.server, found.node, found.party.holder, keep);
+    lease::acknowledge(&cx.server, found.node(), found.party.holder, keep);
     persist::save_lease(&cx.server, &found).await?;
     Ok(ack)
 }

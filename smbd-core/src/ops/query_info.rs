@@ -98,8 +98,8 @@ async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(Status, Vec<
         facts.basic.last_write = FileTime::of(shown);
     }
     if matches!(class, Class::All | Class::Ea) {
-        let attr = file.base.getattr().await?;
-        facts.ea_size = facts::extended_len(&file.base, &attr).await?;
+        let attr = file.base().getattr().await?;
+        facts.ea_size = facts::extended_len(&file.base(), &attr).await?;
     }
     fit(file::query(class, &facts)?, class.fixed_len(), limit(r))
 }
@@ -110,14 +110,14 @@ async fn of_streams(
     file: &File,
     limit: usize,
 ) -> Result<(Status, Vec<u8>), Status> {
-    let attr = door.getattr(&file.base).await?;
-    let dos = file.base.dos(&attr).await?;
+    let attr = door.getattr(&file.base()).await?;
+    let dos = file.base().dos(&attr).await?;
     let mut list = Vec::new();
     if attr.kind == vfs::Kind::File {
         let (size, allocation) = (attr.size, facts::allocation(&attr, &dos));
         list.push(Stream { name: "::$DATA".into(), size, allocation });
     }
-    let named = match streams::list(&file.share, &file.base).await {
+    let named = match streams::list(&file.share, &file.base()).await {
         Ok(named) => named,
         Err(VfsError::NotSupported) => Vec::new(),
         Err(e) => return Err(e.into()),
@@ -133,7 +133,7 @@ async fn of_streams(
 
 /// Extended attributes: those that were asked for by name, or all, or one after the other (MS-FSA section 2.1.5.12.12).
 async fn of_full_ea(open: &Open, file: &File, r: &Request) -> Result<(Status, Vec<u8>), Status> {
-    let mut all = facts::extended(&file.base, &open.cred).await?;
+    let mut all = facts::extended(&file.base(), &open.cred).await?;
     let list = if r.input.is_empty() {
         if all.is_empty() {
             return Err(Status::NO_EAS_ON_FILE);
@@ -235,8 +235,8 @@ async fn of_security(open: &Open, r: &Request) -> Result<Result<Vec<u8>, usize>,
     }
     debug_assert_eq!(needs & !(mask::READ_CONTROL | mask::ACCESS_SYSTEM_SECURITY), 0);
     let file = open.file()?;
-    let attr = file.base.getattr().await?;
-    let sd = security::only(security::descriptor(&file.base, &attr).await?, r.additional);
+    let attr = file.base().getattr().await?;
+    let sd = security::only(security::descriptor(&file.base(), &attr).await?, r.additional);
     let bytes = sd.emit();
     Ok(if bytes.len() <= limit(r) { Ok(bytes) } else { Err(bytes.len()) })
 }

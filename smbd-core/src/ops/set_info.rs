@@ -41,7 +41,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     }
     if let Ok(file) = open.file() {
         // A new name, or one that is to go, is so for all opens of the file.
-        for other in cx.server.opens.of_node(file.base.id()) {
+        for other in cx.server.opens.of_node(file.base().id()) {
             crate::persist::save(&cx.server, &other).await?;
         }
     }
@@ -66,7 +66,7 @@ async fn of_security(cx: &Cx, open: &Open, r: &Request) -> Result<(), Status> {
     let sd = SecurityDescriptor::parse(&r.buffer)?;
     let file = open.file()?;
     let door = cx.door(open);
-    security::set(cx.tree()?, &door, &file.share, &file.base, r.additional, sd).await
+    security::set(cx.tree()?, &door, &file.share, &file.base(), r.additional, sd).await
 }
 
 async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(), Status> {
@@ -106,7 +106,7 @@ fn time(t: FileTime) -> Result<Option<Time>, Status> {
 /// Times and attributes (MS-FSA section 2.1.5.15.2).
 async fn set_basic(cx: &Cx, open: &Open, file: &File, b: Basic) -> Result<(), Status> {
     open.check(mask::WRITE_ATTRIBUTES)?;
-    let is_dir = file.base.kind() == Kind::Dir;
+    let is_dir = file.base().kind() == Kind::Dir;
     if b.attributes & attribute::DIRECTORY != 0 && !open.is_dir()
         || b.attributes & attribute::TEMPORARY != 0 && is_dir
     {
@@ -121,15 +121,15 @@ async fn set_basic(cx: &Cx, open: &Open, file: &File, b: Basic) -> Result<(), St
             mtime: written.map(SetTime::At),
             ..SetAttr::default()
         };
-        door.setattr(&file.share, &file.base, &open.cred, set, true).await?;
+        door.setattr(&file.share, &file.base(), &open.cred, set, true).await?;
     }
     if written.is_some() {
         // What was written before is older than the time that is set now, whoever closes when.
-        let all = cx.server.opens.of_node(file.base.id());
+        let all = cx.server.opens.of_node(file.base().id());
         all.iter().for_each(|other| other.extra.show_writes());
     }
-    let attr = file.base.getattr().await?;
-    let old = file.base.dos(&attr).await?;
+    let attr = file.base().getattr().await?;
+    let old = file.base().dos(&attr).await?;
     let is = |t, special| t == special;
     let change =
         if is(b.change, FileTime::FREEZE) { Some(old.change_time(attr.ctime)) } else { changed };
@@ -150,7 +150,7 @@ async fn set_basic(cx: &Cx, open: &Open, file: &File, b: Basic) -> Result<(), St
         dos.changed = Some(change_record(cx, shown));
     }
     if dos != old {
-        door.dos_set(&file.share, &file.base, dos).await?;
+        door.dos_set(&file.share, &file.base(), dos).await?;
     }
     Ok(())
 }
@@ -167,7 +167,7 @@ fn change_record(cx: &Cx, shown: Time) -> Changed {
 pub(crate) async fn before_write(cx: &Cx, open: &Open) -> Result<(), Status> {
     let now = cx.server.now();
     if !open.extra.is_late(now) {
-        let attr = open.file()?.base.getattr().await?;
+        let attr = open.file()?.base().getattr().await?;
         open.extra.write_late(attr.mtime, now);
     }
     Ok(())
@@ -181,13 +181,13 @@ pub(crate) async fn give_times_back(cx: &Cx, open: &Open) -> Result<(), Status> 
     if let Some(mtime) = held.write {
         let set = SetAttr { mtime: Some(SetTime::At(mtime)), ..SetAttr::default() };
         // As the gateway: the open may write without owning the file.
-        door.setattr(&file.share, &file.base, &Cred::root(), set, true).await?;
+        door.setattr(&file.share, &file.base(), &Cred::root(), set, true).await?;
     }
     if let Some(shown) = held.change {
-        let attr = file.base.getattr().await?;
-        let mut dos = file.base.dos(&attr).await?;
+        let attr = file.base().getattr().await?;
+        let mut dos = file.base().dos(&attr).await?;
         dos.changed = Some(change_record(cx, shown));
-        door.dos_set(&file.share, &file.base, dos).await?;
+        door.dos_set(&file.share, &file.base(), dos).await?;
     }
     Ok(())
 }
@@ -200,7 +200,7 @@ pub(crate) async fn at_close(cx: &Cx, open: &Open) {
     let Ok(file) = open.file() else { return };
     let door = cx.server.namespace.by(Some(open.party.who()));
     let set = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
-    let done = door.setattr(&file.share, &file.base, &Cred::root(), set, true).await;
+    let done = door.setattr(&file.share, &file.base(), &Cred::root(), set, true).await;
     if let Err(why) = done {
         tracing::debug!("a last-write time was not set at the close: {why}");
     }
@@ -228,7 +228,7 @@ fn check_writes(open: &Open) -> Result<(), Status> {
 async fn set_size(cx: &Cx, open: &Open, file: &File, len: u64) -> Result<(), Status> {
     let door = cx.door(open);
     let set = SetAttr { size: Some(len), ..SetAttr::default() };
-    door.setattr(&file.share, &file.node, &open.cred, set, true).await?;
+    door.setattr(&file.share, &file.node(), &open.cred, set, true).await?;
     open.extra.show_writes();
     give_times_back(cx, open).await
 }
@@ -237,11 +237,11 @@ async fn set_size(cx: &Cx, open: &Open, file: &File, len: u64) -> Result<(), Sta
 /// section 2.1.5.15.1).
 async fn set_allocation(cx: &Cx, open: &Open, file: &File, len: u64) -> Result<(), Status> {
     check_writes(open)?;
-    let attr = file.node.getattr().await?;
+    let attr = file.node().getattr().await?;
     if len < attr.size {
         set_size(cx, open, file, len).await?;
     }
-    super::rename::ask(cx, open, &file.node, Operation::Resize).await?;
+    super::rename::ask(cx, open, &file.node(), Operation::Resize).await?;
     let room = file.share.backend.statfs().await?.avail_bytes;
     if len.saturating_sub(attr.used) > room {
         return Err(Status::DISK_FULL);
@@ -279,8 +279,8 @@ async fn set_disposition(
     if file.share.read_only {
         return Err(Status::MEDIA_WRITE_PROTECTED);
     }
-    let attr = file.base.getattr().await?;
-    let dos = file.base.dos(&attr).await?;
+    let attr = file.base().getattr().await?;
+    let dos = file.base().dos(&attr).await?;
     let read_only = facts::attributes(&attr, &dos, &place.name) & attribute::READONLY != 0;
     let ignored = flags & disposition::IGNORE_READONLY_ATTRIBUTE != 0
         && open.check(mask::WRITE_ATTRIBUTES).is_ok();
@@ -291,7 +291,7 @@ async fn set_disposition(
         return Err(Status::DIRECTORY_NOT_EMPTY);
     }
     if file.stream.is_none() {
-        super::rename::ask(cx, open, &file.base, Operation::Delete).await?;
+        super::rename::ask(cx, open, &file.base(), Operation::Delete).await?;
     }
     open.set_goes_at_once(flags & disposition::POSIX_SEMANTICS != 0);
     if !on_close {
@@ -300,10 +300,11 @@ async fn set_disposition(
     Ok(())
 }
 
-async fn is_empty(file: &File, cred: &Cred) -> Result<bool, Status> {
+/// Nothing is in this directory.
+pub(super) async fn is_empty(file: &File, cred: &Cred) -> Result<bool, Status> {
     // Whoever may delete a directory need not be allowed to list it.
-    let first = match file.base.readdir(cred, 0, 1).await {
-        Err(VfsError::Access) => file.base.readdir(&Cred::root(), 0, 1).await,
+    let first = match file.base().readdir(cred, 0, 1).await {
+        Err(VfsError::Access) => file.base().readdir(&Cred::root(), 0, 1).await,
         other => other,
     };
     Ok(first?.0.is_empty())
@@ -332,18 +333,18 @@ pub(crate) async fn put_eas(
         VfsError::XattrTooBig | VfsError::NoSpace => Status::EA_TOO_LARGE,
         e => Status::from(e),
     };
-    let there = file.base.xattr_list(cred).await.map_err(error)?;
+    let there = file.base().xattr_list(cred).await.map_err(error)?;
     for ea in list {
         let known = there.iter().find(|n| n.eq_ignore_ascii_case(&ea.name));
         let name = known.unwrap_or(&ea.name);
         let done = if ea.value.is_empty() {
-            match door.xattr_remove(&file.share, &file.base, cred, name).await {
+            match door.xattr_remove(&file.share, &file.base(), cred, name).await {
                 Err(VfsError::NoXattr) => Ok(()),
                 other => other.map(|_| ()),
             }
         } else {
             let how = XattrHow::Either;
-            door.xattr_set(&file.share, &file.base, cred, name, &ea.value, how).await.map(|_| ())
+            door.xattr_set(&file.share, &file.base(), cred, name, &ea.value, how).await.map(|_| ())
         };
         done.map_err(error)?;
     }

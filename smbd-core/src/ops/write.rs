@@ -72,7 +72,7 @@ async fn write(cx: &Cx, r: &Request, remote: Option<Vec<RemoteSeg>>) -> Result<u
     }
     set_info::before_write(cx, &open).await?;
     let door = cx.door(&open);
-    let done = door.write(share, node, None, at, data, stable(cx, r, &open));
+    let done = door.write(share, &node, None, at, data, stable(cx, r, &open));
     let done = cx.or_cancelled(done).await??;
     cx.moved(u32::try_from(done.count).unwrap_or(len));
     open.extra.set_position(at + u64::from(len));

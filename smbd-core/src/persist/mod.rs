@@ -83,7 +83,7 @@ pub(crate) async fn forget(core: &Core, open: &Open) {
 fn snapshot(core: &Core, open: &Open) -> Result<Record, Status> {
     let file = open.file()?;
     let place = file.place();
-    let locks = core.namespace.keeper().state().exact_of(file.node.id(), open.party.holder);
+    let locks = core.namespace.keeper().state().exact_of(file.node().id(), open.party.holder);
     if locks.len() > LOCKS_MAX {
         return Err(Status::INSUFFICIENT_RESOURCES);
     }
@@ -91,7 +91,7 @@ fn snapshot(core: &Core, open: &Open) -> Result<Record, Status> {
     Ok(Record {
         id: open.id,
         share: file.share.name.clone(),
-        base: file.base.handle().as_bytes().to_vec(),
+        base: file.base().handle().as_bytes().to_vec(),
         stream: file.stream.clone(),
         dir: place.dir.handle().as_bytes().to_vec(),
         name: place.name,

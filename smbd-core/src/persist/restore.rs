@@ -93,7 +93,7 @@ async fn file(core: &Core, record: &Record) -> Result<File, Lost> {
 
 async fn reopen(core: &Arc<Core>, record: &Record) -> Result<Arc<Open>, Lost> {
     let file = file(core, record).await?;
-    let node = file.node.id();
+    let node = file.node().id();
     let of_lease = match &record.caches {
         Some(Caches::Lease { key, version_2, epoch, .. }) => {
             Some((*key, version_2.then_some(*epoch)))

@@ -424,6 +424,46 @@ impl LocalNode {
         Ok((change, to_change))
     }
 
+    pub(super) fn do_exchange(
+        &self,
+        cred: &Cred,
+        here: &[u8],
+        other: &dyn Node,
+        there: &[u8],
+    ) -> VfsResult<(DirChange, DirChange)> {
+        let other = self.same_backend(other)?;
+        let (mine, its) = (self.change_name(here)?, other.change_name(there)?);
+        let (before, other_before) = (self.attr()?, other.attr()?);
+        let exchange = || {
+            rustix::fs::renameat_with(mine, here, its, there, RenameFlags::EXCHANGE).map_err(|e| {
+                // What file systems say that do not know the flag.
+                if e == Errno::INVAL { VfsError::NotSupported } else { refused(e) }
+            })
+        };
+        let sides =
+            [(self, other, (mine, here), before), (other, self, (its, there), other_before)];
+        let mut listed = false;
+        for (dir, _, _, attr) in &sides {
+            listed |= dir.by_list(cred, attr)?.is_some();
+        }
+        if listed {
+            for (dir, from, name, attr) in sides {
+                dir.may_take_away(cred, name, &attr)?;
+                let comes = if std::ptr::eq(from, self) { (mine, here) } else { (its, there) };
+                let kind = stat::of_name(comes.0, comes.1)?.attr.kind;
+                dir.permitted(cred, perm::adding(kind), &attr)?;
+            }
+            exchange()
+        } else {
+            self.volume.identity.run(cred, exchange)
+        }
+        .map_err(|e| self.or_stale(other.or_stale(e)))?;
+        self.changed();
+        other.changed();
+        let change = DirChange { before, after: self.attr()?, atomic: false };
+        Ok((change, DirChange { before: other_before, after: other.attr()?, atomic: false }))
+    }
+
     pub(super) fn do_link(
         &self,
         cred: &Cred,

@@ -388,6 +388,16 @@ impl Node for LocalNode {
         ready(self.do_rename(cred, from, to_dir, to, replace))
     }
 
+    fn exchange<'a>(
+        &'a self,
+        cred: &'a Cred,
+        here: &'a [u8],
+        other: &'a dyn Node,
+        there: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
+        ready(self.do_exchange(cred, here, other, there))
+    }
+
     fn link<'a>(
         &'a self,
         cred: &'a Cred,

@@ -336,6 +336,49 @@ impl MemNode {
         Ok((change, to_change))
     }
 
+    pub(super) fn do_exchange(
+        &self,
+        cred: &Cred,
+        here: &[u8],
+        other: &dyn Node,
+        there: &[u8],
+    ) -> VfsResult<(DirChange, DirChange)> {
+        let other = self.same_backend(other)?;
+        self.changeable(here)?;
+        other.changeable(there)?;
+        if self.id == other.id {
+            // Nobody needs it within one directory.
+            return Err(VfsError::NotSupported);
+        }
+        let _names = self.names_lock();
+        let mine = self.child(cred, here)?.ok_or(VfsError::NotFound)?;
+        let its = other.child(cred, there)?.ok_or(VfsError::NotFound)?;
+        for (from, node, to) in [(self, &mine, other), (other, &its, self)] {
+            from.lock().permit_removal(cred, &node.lock(), node.kind)?;
+            to.lock().permit(Kind::Dir, cred, perm::adding(node.kind))?;
+            if node.kind == Kind::Dir {
+                if to.is_below(node) {
+                    return Err(VfsError::Invalid);
+                }
+                // Its `..` changes.
+                node.lock().permit(Kind::Dir, cred, perm::CHANGE_PARENT)?;
+            }
+        }
+        let to_there = Entry::new(&self.volume, there, mine.clone())?;
+        let to_here = Entry::new(&self.volume, here, its.clone())?;
+        let (other_change, _) = other.takes_in(to_there, None)?;
+        let (change, _) = self.takes_in(to_here, None)?;
+        for (node, dir, name) in [(mine, other, there), (its, self, here)] {
+            let mut inner = node.lock();
+            if let Body::Dir(body) = &mut inner.body {
+                body.parent = dir.me.clone();
+            }
+            inner.home = (dir.me.clone(), name.into());
+            inner.touched();
+        }
+        Ok((change, other_change))
+    }
+
     /// The half of a rename that happens in the new directory; `gone` is the old name if that is here too.
     fn takes_in(&self, entry: Entry, gone: Option<&[u8]>) -> VfsResult<(DirChange, Option<Entry>)> {
         let mut here = self.lock();

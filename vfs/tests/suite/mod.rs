@@ -11,6 +11,7 @@ pub(crate) mod crowd;
 pub(crate) mod data;
 pub(crate) mod lists;
 pub(crate) mod names;
+pub(crate) mod replace;
 pub(crate) mod rights;
 pub(crate) mod streams;
 pub(crate) mod windows;

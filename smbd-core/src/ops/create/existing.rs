@@ -165,7 +165,7 @@ fn delete_sharing(cx: &Cx, open: &Arc<Open>, access: u32) -> Result<(), Status> 
         of_file & mask::DELETE != 0 && of_stream & SHARES != 0 && shared & share::DELETE == 0
     };
     let file = open.file()?;
-    for other in cx.server.opens.of_node(file.base.id()) {
+    for other in cx.server.opens.of_node(file.base().id()) {
         let denied = match (&file.stream, &other.file()?.stream) {
             (None, Some(_)) => conflict(access, other.granted, other.shared),
             (Some(_), None) => conflict(other.granted, access, open.shared),
@@ -196,12 +196,12 @@ async fn finish(
     if !w.disposition.cuts() {
         cx.server.opens.insert(open.clone())?;
         // Whoever had to give something back has written what it had only cached; who need not may know better.
-        let is_old = cx.has_pended() || !cx.door(open).is_known(open.node()?);
+        let is_old = cx.has_pended() || !cx.door(open).is_known(&open.node()?);
         return if is_old { super::now(cx, open).await } else { Ok((attr, dos)) };
     }
     let node = open.node()?;
     let door = cx.door(open);
-    let (_, mut attr) = door.empty(w.share, node, &open.cred).await?;
+    let (_, mut attr) = door.empty(w.share, &node, &open.cred).await?;
     let new = super::new::kept_attributes(w.request.attributes, false);
     let mut now = dos;
     now.attributes = new;
@@ -209,11 +209,11 @@ async fn finish(
         now.created = None;
     }
     if now != dos {
-        door.dos_set(w.share, node, now).await?;
+        door.dos_set(w.share, &node, now).await?;
     }
     // Named streams and extended attributes go with the old contents (MS-FSA section 2.1.5.1.2).
-    for stream in vfs::streams::list(w.share, node).await? {
-        door.stream_remove(w.share, node, &stream.name).await?;
+    for stream in vfs::streams::list(w.share, &node).await? {
+        door.stream_remove(w.share, &node, &stream.name).await?;
     }
     super::new::extended_attributes(cx, w, open).await?;
     if now != dos || w.asked.ea.is_some() {

@@ -169,7 +169,7 @@ async fn open(cx: &Cx, w: &Wanted<'_>) -> Result<Opened, Ended> {
 /// The open of a file, for the table: with a key of its own for what it may cache, or that of the lease which the request names.
 fn entry(cx: &Cx, w: &Wanted<'_>, file: File, granted: u32, basis: Basis) -> Result<Open, Status> {
     let (level, context) = (w.request.oplock_level, w.asked.lease.as_ref());
-    let (party, claim) = lease::claim(cx, level, context, file.node.id())?;
+    let (party, claim) = lease::claim(cx, level, context, file.node().id())?;
     let cred = security::acting(basis, &w.tree.cred);
     let owner = (w.tree.session_id, w.tree.id);
     let mut open = Open::new(owner, Target::File(file), party, cred, granted)?;
@@ -198,8 +198,8 @@ enum How {
 /// A file that was open before, as it is now.
 async fn now(cx: &Cx, open: &Open) -> Result<(Attr, Dos), Status> {
     let file = open.file()?;
-    let attr = cx.door(open).getattr(&file.node).await?;
-    Ok((attr, file.base.dos(&attr).await?))
+    let attr = cx.door(open).getattr(&file.node()).await?;
+    Ok((attr, file.base().dos(&attr).await?))
 }
 
 async fn answer(
@@ -287,7 +287,7 @@ async fn maximal(tree: &Tree, open: &Open, attr: &Attr) -> (u32, u32) {
     let Ok(file) = open.file() else { return (Status::INTERNAL_ERROR.0, 0) };
     let place = file.place();
     let parent = (!place.name.is_empty()).then_some(&place.dir);
-    match security::maximal(tree, &file.base, attr, parent).await {
+    match security::maximal(tree, &file.base(), attr, parent).await {
         Ok(access) => (Status::SUCCESS.0, access),
         Err(status) => (status.0, 0),
     }

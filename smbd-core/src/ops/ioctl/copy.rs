@@ -118,19 +118,26 @@ async fn some(
     c: &Chunk,
 ) -> Result<u32, Status> {
     let len = u64::from(c.len);
-    let size = from.node.getattr().await?.size;
+    let size = from.node().getattr().await?.size;
     // MS-SMB2 section 3.3.5.15.6: nothing is copied from beyond the end.
     if c.from.checked_add(len).is_none_or(|end| end > size) {
         return Err(Status::INVALID_VIEW_SIZE);
     }
     let reader = a.door_of(source);
     let door = a.door();
-    let overlaps = from.node.id() == target.node.id()
+    let overlaps = from.node().id() == target.node().id()
         && c.from < c.to.saturating_add(len)
         && c.to < c.from.saturating_add(len);
     if !overlaps {
         let copied = door
-            .copy_range_from(&target.share, &target.node, (&from.node, &reader), c.from, c.to, len)
+            .copy_range_from(
+                &target.share,
+                &target.node(),
+                (&from.node(), &reader),
+                c.from,
+                c.to,
+                len,
+            )
             .await;
         match copied {
             Err(VfsError::NotSupported | VfsError::CrossDevice) => {}
@@ -138,7 +145,8 @@ async fn some(
         }
     }
     let count = usize::try_from(c.len).unwrap_or(0);
-    let read = reader.read(&from.node, None, c.from, count, &a.cx.conn.read_into).await?;
-    let write = door.write(&target.share, &target.node, None, c.to, read.data, Stable::Unstable);
+    let read = reader.read(&from.node(), None, c.from, count, &a.cx.conn.read_into).await?;
+    let (share, node) = (&target.share, target.node());
+    let write = door.write(share, &node, None, c.to, read.data, Stable::Unstable);
     Ok(u32::try_from(write.await?.count).unwrap_or(c.len))
 }

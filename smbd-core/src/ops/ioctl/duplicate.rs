@@ -33,10 +33,10 @@ pub(super) async fn extents(a: &Asked<'_>) -> Result<Answer, Status> {
     };
     // Not beyond the end of the source, and beyond that of the target only when that is sparse; and a file that is not sparse
     // takes no holes.
-    let (from_attr, to_attr) = (from.node.getattr().await?, target.node.getattr().await?);
+    let (from_attr, to_attr) = (from.node().getattr().await?, target.node().getattr().await?);
     let sparse = ranges::is_sparse(target, &to_attr).await?;
     let holes = ranges::is_sparse(from, &from_attr).await?;
-    let overlaps = from.node.id() == target.node.id() && d.from < to_end && d.to < from_end;
+    let overlaps = from.node().id() == target.node().id() && d.from < to_end && d.to < from_end;
     if from_end > from_attr.size || !sparse && (to_end > to_attr.size || holes) || overlaps {
         return Err(Status::NOT_SUPPORTED);
     }
@@ -44,7 +44,7 @@ pub(super) async fn extents(a: &Asked<'_>) -> Result<Answer, Status> {
         return a.answer(&[]);
     }
     let (door, reader) = (a.door(), a.door_of(&source));
-    let (share, node, from) = (&target.share, &target.node, (&from.node, &reader));
+    let (share, node, from) = (&target.share, &target.node(), (&from.node(), &reader));
     match door.clone_range_unlocked(share, node, from, d.from, d.to, d.count).await {
         // Clients know one cluster size; where storage is shared in larger pieces only, the data is copied.
         Err(VfsError::Invalid) if aligned(&d) => copied(&door, target, from, &d).await?,
@@ -69,7 +69,7 @@ async fn copied(
     while n < d.count {
         let (from_at, at) = (d.from + n, d.to + n);
         let some = door
-            .copy_range_from(&target.share, &target.node, from, from_at, at, d.count - n)
+            .copy_range_from(&target.share, &target.node(), from, from_at, at, d.count - n)
             .await?;
         if some == 0 {
             return Err(Status::UNEXPECTED_IO_ERROR);

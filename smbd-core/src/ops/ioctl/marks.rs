@@ -37,7 +37,7 @@ pub(super) fn set_compression(a: &Asked<'_>) -> Result<Answer, Status> {
 pub(super) fn object_id(a: &Asked<'_>) -> Result<Answer, Status> {
     let file = a.file()?;
     a.room(OBJECT_ID_LEN, Status::BUFFER_TOO_SMALL)?;
-    let handle = file.base.handle();
+    let handle = file.base().handle();
     let mut id = [0; 16];
     id[..8].copy_from_slice(&fold(b"object", handle.as_bytes()).to_le_bytes());
     id[8..].copy_from_slice(&fold(b"volume", handle.as_bytes()).to_le_bytes());

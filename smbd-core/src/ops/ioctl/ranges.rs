@@ -17,7 +17,7 @@ const ZEROS: u64 = 1 << 20;
 
 /// A client has made this file or stream sparse.
 pub(super) async fn is_sparse(file: &File, attr: &Attr) -> Result<bool, Status> {
-    let dos = file.node.dos(attr).await?;
+    let dos = file.node().dos(attr).await?;
     Ok(dos.attributes.is_some_and(|bits| bits & Dos::SPARSE != 0))
 }
 
@@ -26,13 +26,13 @@ pub(super) async fn set_sparse(a: &Asked<'_>) -> Result<Answer, Status> {
     a.open.check(access::WRITE_DATA | access::WRITE_ATTRIBUTES | access::APPEND_DATA)?;
     // Without a buffer it is set.
     let on = a.input().first().is_none_or(|b| *b != 0);
-    let attr = file.node.getattr().await?;
-    let mut dos = file.node.dos(&attr).await?;
+    let attr = file.node().getattr().await?;
+    let mut dos = file.node().dos(&attr).await?;
     let before = dos.attributes.unwrap_or(default_attributes(file));
     let after = if on { before | Dos::SPARSE } else { before & !Dos::SPARSE };
     if after != before {
         dos.attributes = Some(after);
-        a.door().dos_set(&file.share, &file.node, dos).await?;
+        a.door().dos_set(&file.share, &file.node(), dos).await?;
     }
     a.answer(&[])
 }
@@ -49,7 +49,7 @@ pub(super) async fn set_zero_data(a: &Asked<'_>) -> Result<Answer, Status> {
     if asked.at > asked.other {
         return Err(Status::INVALID_PARAMETER);
     }
-    let attr = file.node.getattr().await?;
+    let attr = file.node().getattr().await?;
     let count = asked.other.min(attr.size).saturating_sub(asked.at);
     if count > 0 {
         zero(a, file, &attr, asked.at, count).await?;
@@ -59,11 +59,11 @@ pub(super) async fn set_zero_data(a: &Asked<'_>) -> Result<Answer, Status> {
 
 async fn zero(a: &Asked<'_>, file: &File, attr: &Attr, at: u64, count: u64) -> Result<(), Status> {
     let door = a.door();
-    match door.deallocate(&file.share, &file.node, at, count).await {
+    match door.deallocate(&file.share, &file.node(), at, count).await {
         Ok(()) => {
             if !is_sparse(file, attr).await? {
                 // Its storage stays its own. Where that cannot be had the zeros are there all the same.
-                match door.allocate(&file.share, &file.node, at, count).await {
+                match door.allocate(&file.share, &file.node(), at, count).await {
                     Ok(()) | Err(VfsError::NotSupported | VfsError::NoSpace) => {}
                     Err(e) => return Err(e.into()),
                 }
@@ -78,7 +78,8 @@ async fn zero(a: &Asked<'_>, file: &File, attr: &Attr, at: u64, count: u64) -> R
     while here < end {
         let n = usize::try_from((end - here).min(ZEROS)).unwrap_or(0);
         let data = vec![zeros.slice(0..n)];
-        let done = door.write(&file.share, &file.node, None, here, data, Stable::Unstable).await?;
+        let done =
+            door.write(&file.share, &file.node(), None, here, data, Stable::Unstable).await?;
         here += done.count as u64;
     }
     Ok(())
@@ -90,7 +91,7 @@ pub(super) async fn query_allocated(a: &Asked<'_>) -> Result<Answer, Status> {
     let asked = Span::parse(a.input())?;
     let end = asked.at.checked_add(asked.other).filter(|e| i64::try_from(*e).is_ok());
     let end = end.ok_or(Status::INVALID_PARAMETER)?;
-    let attr = file.node.getattr().await?;
+    let attr = file.node().getattr().await?;
     let end = end.min(attr.size);
     let sparse = is_sparse(file, &attr).await?;
     let max = usize::try_from(a.request.output_max).unwrap_or(usize::MAX) / Span::LEN;
@@ -118,11 +119,11 @@ pub(super) async fn query_allocated(a: &Asked<'_>) -> Result<Answer, Status> {
 /// The next range that has storage; an empty one at the end of the file when there is none.
 async fn allocated(file: &File, at: u64) -> Result<(u64, u64), Status> {
     let none = (u64::MAX, u64::MAX);
-    let from = match file.node.seek(at, Seek::Data).await {
+    let from = match file.node().seek(at, Seek::Data).await {
         Err(VfsError::NoMoreData) => return Ok(none),
         other => other?,
     };
-    match file.node.seek(from, Seek::Hole).await {
+    match file.node().seek(from, Seek::Hole).await {
         Err(VfsError::NoMoreData) => Ok(none),
         other => Ok((from, other?)),
     }
@@ -132,12 +133,12 @@ pub(super) async fn trim(a: &Asked<'_>) -> Result<Answer, Status> {
     let file = a.data()?;
     a.open.check(access::WRITE_DATA)?;
     let asked = Trim::parse(a.input())?;
-    let size = file.node.getattr().await?.size;
+    let size = file.node().getattr().await?.size;
     let mut done = 0_u32;
     for range in &asked.ranges {
         let count = range.at.saturating_add(range.other).min(size).saturating_sub(range.at);
         if count > 0 {
-            a.door().deallocate(&file.share, &file.node, range.at, count).await?;
+            a.door().deallocate(&file.share, &file.node(), range.at, count).await?;
         }
         done += 1;
     }

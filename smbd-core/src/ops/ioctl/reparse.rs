@@ -1,16 +1,19 @@
 //! Reparse points: symbolic links, and what Linux clients keep as special files (MS-FSA sections 2.1.5.10.14, 2.1.5.10.32 and
 //! 2.1.5.10.3).
 //!
-//! *Operation.* On Linux a link is a node of its own kind, so that a file becomes a link by giving its name to a new node: the open
-//! keeps the empty file, which has no name any more. The server itself never follows a link. A link's target counts from its
+//! *Operation.* On Linux a link is a node of its own kind, so that a file becomes a link by giving its name to a new node, in one
+//! step, and all its opens with it ([`Successor`]). The server itself never follows a link. A link's target counts from its
 //! directory; one from elsewhere than that ("absolute") means something to the client only, so clients of Windows cannot make it.
 
 use vfs::names::{to_client, to_disk};
-use vfs::{CreateHow, Cred, Kind, SetAttr, Special};
+use vfs::replace::New;
+use vfs::{Kind, NodeRef, Special, VfsError, streams};
 
 use crate::cx::Answer;
 use crate::open::File;
+use crate::ops::set_info::is_empty;
 use crate::status::Status;
+use crate::successor::Successor;
 use crate::wire::create::access;
 use crate::wire::reparse::{Reparse, TAG_NFS, TAG_SYMLINK};
 
@@ -23,15 +26,15 @@ const HEAD: u32 = 8;
 
 pub(super) async fn get(a: &Asked<'_>) -> Result<Answer, Status> {
     let file = a.file()?;
-    let reparse = match file.node.kind() {
+    let reparse = match file.node().kind() {
         // A POSIX client reads the target as it stands.
-        Kind::Symlink if a.open.posix => posix_link(&file.node.readlink(&a.open.cred).await?),
-        Kind::Symlink => link_of(&file.node.readlink(&a.open.cred).await?),
+        Kind::Symlink if a.open.posix => posix_link(&file.node().readlink(&a.open.cred).await?),
+        Kind::Symlink => link_of(&file.node().readlink(&a.open.cred).await?),
         Kind::Fifo => Reparse::NfsFifo,
         Kind::Socket => Reparse::NfsSocket,
         Kind::Char | Kind::Block => {
-            let (major, minor) = file.node.getattr().await?.rdev;
-            if file.node.kind() == Kind::Char {
+            let (major, minor) = file.node().getattr().await?.rdev;
+            if file.node().kind() == Kind::Char {
                 Reparse::NfsChar(major, minor)
             } else {
                 Reparse::NfsBlock(major, minor)
@@ -74,6 +77,16 @@ fn target_of(target: &str) -> Result<Vec<u8>, Status> {
     Ok(target)
 }
 
+/// The bytes of a link that a client of the POSIX extensions makes: a path as it writes them, from the root or not.
+fn posix_target_of(target: &str) -> Result<Vec<u8>, Status> {
+    let names = target.split('/').map(|name| match name {
+        "" | "." | ".." => Ok(name.as_bytes().to_vec()),
+        name => to_disk(name),
+    });
+    let target = names.collect::<Result<Vec<_>, _>>()?.join(&b'/');
+    if target.is_empty() { Err(Status::IO_REPARSE_DATA_INVALID) } else { Ok(target) }
+}
+
 pub(super) async fn set(a: &Asked<'_>) -> Result<Answer, Status> {
     let file = a.file()?;
     a.open.check(access::WRITE_DATA | access::WRITE_ATTRIBUTES)?;
@@ -82,19 +95,27 @@ pub(super) async fn set(a: &Asked<'_>) -> Result<Answer, Status> {
     }
     let data = Reparse::parse(a.input()).map_err(|_| Status::IO_REPARSE_DATA_INVALID)?;
     let data = data.ok_or(Status::IO_REPARSE_TAG_NOT_HANDLED)?;
-    if file.node.kind() == Kind::File && file.node.getattr().await?.size != 0 {
-        return Err(Status::NOT_SUPPORTED);
-    }
+    let bytes;
     let made = match data {
+        Reparse::Symlink { target, .. } if a.open.posix => {
+            bytes = posix_target_of(&target)?;
+            New::Link(&bytes)
+        }
         Reparse::Symlink { relative: false, .. } => return Err(Status::NOT_SUPPORTED),
-        Reparse::Symlink { target, relative: true } => New::Link(target_of(&target)?),
-        Reparse::NfsLink(target) => New::Link(target.into_bytes()),
+        Reparse::Symlink { target, relative: true } => {
+            bytes = target_of(&target)?;
+            New::Link(&bytes)
+        }
+        Reparse::NfsLink(target) => {
+            bytes = target.into_bytes();
+            New::Link(&bytes)
+        }
         Reparse::NfsChar(a, b) => New::Special(Special::Char(a, b)),
         Reparse::NfsBlock(a, b) => New::Special(Special::Block(a, b)),
         Reparse::NfsFifo => New::Special(Special::Fifo),
         Reparse::NfsSocket => New::Special(Special::Socket),
     };
-    replace(a, file, &made).await?;
+    replace(a, file, made).await?;
     a.answer(&[])
 }
 
@@ -102,7 +123,7 @@ pub(super) async fn delete(a: &Asked<'_>) -> Result<Answer, Status> {
     let file = a.file()?;
     a.open.check(access::WRITE_DATA | access::WRITE_ATTRIBUTES)?;
     let tag = Reparse::tag(a.input())?;
-    match file.node.kind() {
+    match file.node().kind() {
         Kind::File | Kind::Dir => return Err(Status::NOT_A_REPARSE_POINT),
         Kind::Symlink if tag != TAG_SYMLINK && tag != TAG_NFS => {
             return Err(Status::IO_REPARSE_TAG_MISMATCH);
@@ -111,37 +132,55 @@ pub(super) async fn delete(a: &Asked<'_>) -> Result<Answer, Status> {
         _ if tag != TAG_NFS => return Err(Status::IO_REPARSE_TAG_MISMATCH),
         _ => {}
     }
-    replace(a, file, &New::File).await?;
+    replace(a, file, New::File).await?;
     a.answer(&[])
 }
 
-/// What takes the place of a node.
-enum New {
-    Link(Vec<u8>),
-    Special(Special),
-    File,
+/// Nothing of the file is lost when another node takes its place: what that cannot have must not be there.
+async fn may_go(a: &Asked<'_>, file: &File, old: &NodeRef) -> Result<(), Status> {
+    let attr = old.getattr().await?;
+    if old.kind() == Kind::Dir {
+        if !is_empty(file, &a.open.cred).await? {
+            return Err(Status::DIRECTORY_NOT_EMPTY);
+        }
+    } else if attr.nlink != 1 || old.kind() == Kind::File && attr.size != 0 {
+        return Err(Status::NOT_SUPPORTED);
+    }
+    let extended = match old.xattr_sizes(&attr).await {
+        Err(VfsError::NotSupported) => 0,
+        sizes => sizes?.count,
+    };
+    match streams::list(&file.share, old).await {
+        Ok(streams) if streams.is_empty() && extended == 0 => Ok(()),
+        Err(VfsError::NotSupported) if extended == 0 => Ok(()),
+        Ok(_) | Err(VfsError::NotSupported) => Err(Status::NOT_SUPPORTED),
+        Err(e) => Err(e.into()),
+    }
 }
 
-/// Puts another node under the name of an open one.
-async fn replace(a: &Asked<'_>, file: &File, new: &New) -> Result<(), Status> {
-    let (door, place, share) = (a.door(), file.place(), &file.share);
-    let (dir, name, cred): (_, _, &Cred) = (&place.dir, &place.name[..], &a.open.cred);
-    if name.is_empty() {
+/// Puts another node under the name of an open one, and under all its opens.
+async fn replace(a: &Asked<'_>, file: &File, new: New<'_>) -> Result<(), Status> {
+    let (door, place, share, cred) = (a.door(), file.place(), &file.share, &a.open.cred);
+    let (dir, name, old) = (&place.dir, &place.name[..], file.base());
+    if name.is_empty() || a.cx.server.opens.is_delete_pending(&a.open) {
         return Err(Status::ACCESS_DENIED);
     }
-    let mode = file.node.getattr().await?.mode & 0o777;
-    if file.node.kind() == Kind::Dir {
-        door.rmdir(share, dir, cred, name).await?;
-    } else {
-        door.unlink(share, dir, cred, name).await?;
-    }
-    let set = SetAttr { mode: Some(mode & 0o666), ..SetAttr::default() };
-    match new {
-        New::Link(target) => door.symlink(share, dir, cred, name, target, set).await?,
-        New::Special(special) => door.mknod(share, dir, cred, name, *special, set).await?,
-        New::File => door.create(share, dir, cred, name, CreateHow::Guarded, set).await?,
+    may_go(a, file, &old).await?;
+    let staged = door.stage(share, dir, cred, &old, new).await?;
+    let successor = match Successor::new(&a.cx.server, old.clone(), staged.node.clone()) {
+        Ok(successor) => successor,
+        Err(e) => {
+            staged.give_up().await;
+            return Err(e);
+        }
     };
-    Ok(())
+    match door.put_in_place(share, staged, cred, (dir, name), &old).await {
+        Ok(()) => successor.succeeds().await,
+        Err(e) => {
+            successor.give_up();
+            Err(e.into())
+        }
+    }
 }
 
 #[cfg(test)]
@@ -158,6 +197,10 @@ mod tests {
             assert!(!shown.contains(['/', '*']));
             assert_eq!(target_of(&shown).as_deref(), Ok(target.as_bytes()));
         }
+        for target in ["/", "/etc/x", "../a//b/", "dir/a b"] {
+            assert_eq!(posix_target_of(target).as_deref(), Ok(target.as_bytes()));
+        }
+        assert!(posix_target_of("").is_err());
         assert_eq!(link_of(b"/etc/x"), Reparse::NfsLink("/etc/x".into()));
         for bad in ["", "\\x", "/x", "a\\*"] {
             assert!(target_of(bad).is_err(), "{bad}");

@@ -15,7 +15,7 @@ use crate::wire::negotiate::Dialect;
 use crate::wire::rdma::Channel;
 use crate::wire::{Command, create, oplock_break, write};
 
-async fn lock(c: &Client, file: FileId, locks: &[(u64, u64, u32)]) -> Status {
+pub(super) async fn lock(c: &Client, file: FileId, locks: &[(u64, u64, u32)]) -> Status {
     let element = |l: &(u64, u64, u32)| Element { offset: l.0, length: l.1, flags: l.2 };
     let locks = locks.iter().map(element).collect();
     let request = Request { sequence_number: 0, sequence_index: 0, file, locks };
@@ -23,7 +23,7 @@ async fn lock(c: &Client, file: FileId, locks: &[(u64, u64, u32)]) -> Status {
 }
 
 const NOW: u32 = flag::FAIL_IMMEDIATELY;
-const ALONE: u32 = flag::EXCLUSIVE | NOW;
+pub(super) const ALONE: u32 = flag::EXCLUSIVE | NOW;
 
 /// MS-SMB2 section 3.3.5.14: which elements may stand together, and what is undone when one fails.
 #[tokio::test]
@@ -61,15 +61,15 @@ async fn a_directory_has_no_bytes_to_lock() {
     assert_eq!(lock(&c, d, &[(0, 1, flag::UNLOCK)]).await, Status::INVALID_PARAMETER);
 }
 
-const READ: u32 = 1;
-const WRITE: u32 = 4;
+pub(super) const READ: u32 = 1;
+pub(super) const WRITE: u32 = 4;
 
 fn lease(key: u8, state: u32) -> Context<'static> {
     let v2 = Some(LeaseV2 { parent: [0; 16], epoch: 7 });
     Lease { key: [key; 16], state, flags: 0, v2 }.context()
 }
 
-async fn leased(c: &Client, name: &str, key: u8, state: u32) -> Result<FileId, Status> {
+pub(super) async fn leased(c: &Client, name: &str, key: u8, state: u32) -> Result<FileId, Status> {
     let response = c
         .create(name, |r| {
             r.oplock_level = oplock::LEASE;

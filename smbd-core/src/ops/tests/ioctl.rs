@@ -33,17 +33,17 @@ async fn ioctl(c: &Client, file: FileId, code: u32, input: &[u8]) -> (Status, Ve
     ask(c, &r).await
 }
 
-async fn done(c: &Client, file: FileId, code: u32, input: &[u8]) -> Vec<u8> {
+pub(super) async fn done(c: &Client, file: FileId, code: u32, input: &[u8]) -> Vec<u8> {
     let (status, output) = ioctl(c, file, code, input).await;
     assert_eq!(status, Status::SUCCESS, "{code:#x}");
     output
 }
 
-async fn status(c: &Client, file: FileId, code: u32, input: &[u8]) -> Status {
+pub(super) async fn status(c: &Client, file: FileId, code: u32, input: &[u8]) -> Status {
     ioctl(c, file, code, input).await.0
 }
 
-async fn put(c: &Client, file: FileId, offset: u64, data: &[u8]) {
+pub(super) async fn put(c: &Client, file: FileId, offset: u64, data: &[u8]) {
     let r = write::Request {
         data_offset: write::Request::DATA_OFFSET,
         length: u32::try_from(data.len()).unwrap(),
@@ -58,7 +58,7 @@ async fn put(c: &Client, file: FileId, offset: u64, data: &[u8]) {
     assert_eq!(a.status(), Status::SUCCESS);
 }
 
-async fn get(c: &Client, file: FileId) -> Vec<u8> {
+pub(super) async fn get(c: &Client, file: FileId) -> Vec<u8> {
     let r = read::Request {
         padding: 80,
         flags: 0,

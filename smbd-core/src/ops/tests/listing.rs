@@ -163,11 +163,11 @@ async fn what_cannot_be_listed_is_refused() {
     assert_eq!(list(&c, blind, "*", 0, BIG).await, Err(Status::ACCESS_DENIED));
 }
 
-fn watch(file: FileId, len: u32, filter: u32) -> Vec<u8> {
+pub(super) fn watch(file: FileId, len: u32, filter: u32) -> Vec<u8> {
     change_notify::Request { flags: WATCH_TREE, output_len: len, file, filter }.emit()
 }
 
-fn changes(message: &[u8]) -> Vec<Change> {
+pub(super) fn changes(message: &[u8]) -> Vec<Change> {
     Change::parse_list(&Response::parse(message).unwrap().buffer).unwrap()
 }
 

@@ -9,3 +9,5 @@ mod ioctl;
 mod listing;
 mod logon;
 mod persist;
+mod posix;
+mod reparse;

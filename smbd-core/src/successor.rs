@@ -1,0 +1,88 @@
+//! A node that takes the place of another under its name: a file that becomes a link or a pipe, which is a node of its own kind.
+//!
+//! *Operation.* To clients it is the same file, so all that they hold of it goes along: opens with their share modes, oplocks and
+//! leases. Before the new node can be found it is held as the old one is; when it stands in its place the old one is let go.
+//! Byte-range locks do not go along, and somebody may wait for one: a file with locks takes no successor.
+
+use std::sync::Arc;
+
+use state::HolderId;
+use vfs::backend::NodeRef;
+
+use crate::lease::Lease;
+use crate::open::Open;
+use crate::persist;
+use crate::server::Core;
+use crate::status::Status;
+
+/// Who holds something of the old node, and of the new one as well.
+pub(crate) struct Successor<'a> {
+    core: &'a Core,
+    old: NodeRef,
+    new: NodeRef,
+    opens: Vec<HolderId>,
+    leases: Vec<Arc<Lease>>,
+}
+
+impl<'a> Successor<'a> {
+    /// The new node, which nobody can find yet, is held as the old one is.
+    pub(crate) fn new(core: &'a Core, old: NodeRef, new: NodeRef) -> Result<Self, Status> {
+        let table = core.namespace.keeper().state();
+        let all = core.opens.of_node(old.id());
+        if all.iter().any(|o| !table.exact_of(old.id(), o.party.holder).is_empty()) {
+            return Err(Status::FILE_LOCK_CONFLICT);
+        }
+        let mut leases: Vec<Arc<Lease>> = Vec::new();
+        for lease in all.iter().filter_map(|o| o.caching.lease()) {
+            if !leases.iter().any(|l| Arc::ptr_eq(l, &lease)) {
+                leases.push(lease);
+            }
+        }
+        let opens = all.iter().map(|o| o.party.holder).collect();
+        let this = Self { core, old, new, opens, leases };
+        for holder in this.holders() {
+            table.follow(this.old.id(), this.new.id(), holder);
+        }
+        Ok(this)
+    }
+
+    fn holders(&self) -> impl Iterator<Item = HolderId> {
+        self.opens.iter().copied().chain(self.leases.iter().map(|l| l.party.holder))
+    }
+
+    /// It did not come to its place.
+    pub(crate) fn give_up(self) {
+        let keeper = self.core.namespace.keeper();
+        self.holders().for_each(|holder| keeper.close(self.new.id(), holder));
+    }
+
+    /// It stands in its place.
+    pub(crate) async fn succeeds(self) -> Result<(), Status> {
+        let (core, old, new) = (self.core, self.old.id(), self.new.id());
+        let keeper = core.namespace.keeper();
+        let moved = core.opens.becomes(old, &self.new);
+        for lease in &self.leases {
+            if !core.leases.becomes(lease, new) {
+                // Its last open has been closed.
+                keeper.close(new, lease.party.holder);
+            }
+        }
+        for holder in &self.opens {
+            if !moved.iter().any(|o| o.party.holder == *holder) {
+                keeper.close(new, *holder);
+            }
+        }
+        self.holders().for_each(|holder| keeper.close(old, holder));
+        if keeper.state().is_cached(new) {
+            keeper.mind(&self.new);
+        }
+        self.save(&moved).await
+    }
+
+    async fn save(&self, moved: &[Arc<Open>]) -> Result<(), Status> {
+        for open in moved {
+            persist::save(self.core, open).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,141 @@
+//! Another node in the place of one that has a name.
+
+use vfs::namespace::Share;
+use vfs::replace::{self, New};
+use vfs::*;
+
+use super::streams::served;
+use super::*;
+
+/// The folders in which nodes are made, and how many there are.
+async fn waiting(share: &Share) -> Vec<Vec<u8>> {
+    let c = root();
+    let Some(hidden) = share.backend.hidden(false).await.unwrap() else { return Vec::new() };
+    let (new, _) = hidden.lookup(&c, b"new").await.unwrap();
+    new.readdir(&c, 0, 100).await.unwrap().0.into_iter().map(|e| e.name.into_vec()).collect()
+}
+
+pub(crate) async fn a_node_takes_the_place_of_another(b: Bench) {
+    let ns = served(&b);
+    let (share, door, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
+    for (new, kind) in [
+        (New::Link(b"../target"), Kind::Symlink),
+        (New::Special(Special::Fifo), Kind::Fifo),
+        (New::Special(Special::Socket), Kind::Socket),
+        (New::File, Kind::File),
+    ] {
+        let (file, dir) = (b.file("f").await, b.dir("d").await);
+        file.setattr(&c, mode(0o4751), false).await.unwrap();
+        let dos = Dos { attributes: Some(2), ..Dos::default() };
+        file.dos_set(dos).await.unwrap();
+        for (name, old) in [(&b"f"[..], &file), (b"d", &dir)] {
+            let staged = door.stage(share, r, &c, old, new).await.unwrap();
+            let node = staged.node.clone();
+            assert!(b.names(r, 100).await == ["f", "d"] || b.names(r, 100).await == ["d", "f"]);
+            assert_eq!(r.lookup(&c, name).await.unwrap().0.id(), old.id(), "not yet");
+            door.put_in_place(share, staged, &c, (r, name), old).await.unwrap();
+            let (found, attr) = r.lookup(&c, name).await.unwrap();
+            assert_eq!((found.id(), attr.kind, attr.nlink), (node.id(), kind, 1));
+            if kind != Kind::Symlink {
+                let want = if name == b"f" { 0o4751 } else { 0o644 };
+                assert_eq!(attr.mode, want, "{kind:?}");
+            }
+        }
+        let (found, attr) = r.lookup(&c, b"f").await.unwrap();
+        // What cannot keep it is not asked to.
+        let kept = found.dos(&attr).await.unwrap();
+        assert!(kept.attributes == Some(2) || kind != Kind::File);
+        assert!(waiting(share).await.is_empty());
+        for name in [b"f", b"d"] {
+            r.unlink(&c, name).await.unwrap();
+        }
+    }
+}
+
+pub(crate) async fn a_file_that_was_a_link_has_the_mode_of_a_new_one(b: Bench) {
+    let ns = served(&b);
+    let (share, door, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
+    let link = r.symlink(&c, b"l", b"x", SetAttr::default()).await.unwrap().node;
+    let staged = door.stage(share, r, &c, &link, New::File).await.unwrap();
+    door.put_in_place(share, staged, &c, (r, b"l"), &link).await.unwrap();
+    let (_, attr) = r.lookup(&c, b"l").await.unwrap();
+    assert_eq!((attr.kind, attr.mode, attr.size), (Kind::File, 0o644, 0));
+}
+
+/// Whatever fails between the first step and the last: the name stands as before, and nothing is left.
+pub(crate) async fn what_fails_halfway_leaves_the_old_node(b: Bench) {
+    let ns = served(&b);
+    let (share, door, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
+    let (file, dir) = (b.file("f").await, b.dir("d").await);
+    dir.create(&c, b"inside", CreateHow::Guarded, mode(0o600)).await.unwrap();
+    // It is made, and changes places with the directory; then that cannot go.
+    let staged = door.stage(share, r, &c, &dir, New::Link(b"x")).await.unwrap();
+    refused(door.put_in_place(share, staged, &c, (r, b"d"), &dir), VfsError::NotEmpty).await;
+    assert_eq!(r.lookup(&c, b"d").await.unwrap().0.id(), dir.id());
+    assert_eq!(b.names(&dir, 10).await, ["inside"]);
+    let (up, _) = dir.lookup(&c, b"..").await.unwrap();
+    assert_eq!(up.id(), r.id(), "it is where it was");
+    assert_eq!(dir.path().await.unwrap(), b"d");
+    // It cannot be made.
+    refused(door.stage(share, r, &c, &file, New::Link(b"")), VfsError::Invalid).await;
+    // Another file has come there meanwhile, or none is there any more.
+    let staged = door.stage(share, r, &c, &file, New::File).await.unwrap();
+    r.rename(&c, b"f", r.as_ref(), b"g", true).await.unwrap();
+    refused(door.put_in_place(share, staged, &c, (r, b"f"), &file), VfsError::NotFound).await;
+    let other = b.file("f").await;
+    let staged = door.stage(share, r, &c, &file, New::File).await.unwrap();
+    refused(door.put_in_place(share, staged, &c, (r, b"f"), &file), VfsError::NotFound).await;
+    assert_eq!(r.lookup(&c, b"f").await.unwrap().0.id(), other.id());
+    assert_eq!(r.lookup(&c, b"g").await.unwrap().0.id(), file.id());
+    // It is given up.
+    door.stage(share, r, &c, &file, New::File).await.unwrap().give_up().await;
+    assert!(waiting(share).await.is_empty());
+}
+
+/// Who may not remove the name may not give it to another node, and nobody makes what only the superuser may make.
+pub(crate) async fn the_caller_needs_permission(b: Bench) {
+    let ns = served(&b);
+    let (share, door, c, alice) = (&ns.shares()[0].clone(), ns.by(None), root(), user(1000));
+    let dir = b.dir("d").await;
+    let own = SetAttr { uid: Some(1000), gid: Some(1000), ..mode(0o640) };
+    let file = dir.create(&c, b"f", CreateHow::Guarded, own).await.unwrap().node;
+    let fifo = New::Special(Special::Fifo);
+    let staged = door.stage(share, &dir, &alice, &file, fifo).await.unwrap();
+    refused(door.put_in_place(share, staged, &alice, (&dir, b"f"), &file), VfsError::Access).await;
+    assert_eq!(dir.lookup(&c, b"f").await.unwrap().0.id(), file.id());
+    let device = New::Special(Special::Char(1, 3));
+    refused(door.stage(share, &dir, &alice, &file, device), VfsError::Perm).await;
+    dir.setattr(&c, SetAttr { gid: Some(7), ..mode(0o2777) }, false).await.unwrap();
+    let own = SetAttr { gid: Some(7), ..SetAttr::default() };
+    file.setattr(&c, own, false).await.unwrap();
+    let staged = door.stage(share, &dir, &alice, &file, fifo).await.unwrap();
+    door.put_in_place(share, staged, &alice, (&dir, b"f"), &file).await.unwrap();
+    let (_, attr) = dir.lookup(&c, b"f").await.unwrap();
+    let found = (attr.kind, attr.uid, attr.gid, attr.mode);
+    assert_eq!(found, (Kind::Fifo, 1000, 7, 0o640), "as the file was");
+    assert!(waiting(share).await.is_empty());
+}
+
+pub(crate) async fn a_start_removes_what_an_earlier_run_left(b: Bench) {
+    let ns = served(&b);
+    let (share, door, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
+    assert_eq!(replace::sweep(share).await, Ok(0));
+    let file = b.file("f").await;
+    let own = door.stage(share, r, &c, &file, New::File).await.unwrap();
+    let hidden = share.backend.hidden(false).await.unwrap().unwrap();
+    let (new, _) = hidden.lookup(&c, b"new").await.unwrap();
+    let mut left = Vec::new();
+    for name in [b"0-0", b"0-1", b"0-2", b"0-3"] {
+        left.push(new.mkdir(&c, name, mode(0o777)).await.unwrap().node);
+    }
+    left[0].symlink(&c, b"node", b"x", SetAttr::default()).await.unwrap();
+    left[1].mkdir(&c, b"node", mode(0o777)).await.unwrap();
+    assert_eq!(replace::sweep(share).await, Ok(4));
+    assert_eq!(waiting(share).await.len(), 1, "what this run is about to place stays");
+    door.put_in_place(share, own, &c, (r, b"f"), &file).await.unwrap();
+    let full = new.mkdir(&c, b"0-4", mode(0o777)).await.unwrap().node;
+    let moved = full.mkdir(&c, b"node", mode(0o777)).await.unwrap().node;
+    moved.create(&c, b"inside", CreateHow::Guarded, mode(0o600)).await.unwrap();
+    assert_eq!(replace::sweep(share).await, Err(VfsError::NotEmpty));
+    assert_eq!(b.names(&moved, 10).await, ["inside"], "nobody's file is removed");
+}
