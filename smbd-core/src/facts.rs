@@ -131,6 +131,7 @@ pub(crate) fn of(attr: &Attr, dos: &Dos, name: &[u8]) -> Facts {
             // Invariant: a mask of 32 bits fits.
             #[allow(clippy::cast_possible_truncation)]
             device: (attr.fsid & u64::from(u32::MAX)) as u32,
+            links: attr.nlink,
             mode: posix_mode(attr),
             owner: sid_of_uid(attr.uid),
             group: sid_of_gid(attr.gid),
@@ -141,12 +142,12 @@ pub(crate) fn of(attr: &Attr, dos: &Dos, name: &[u8]) -> Facts {
 
 /// What a file or stream that is open says now: times and attributes of the file, sizes of the stream.
 pub(crate) async fn of_file(door: &Door<'_>, file: &File) -> Result<Facts, Status> {
-    let attr = door.getattr(&file.base).await?;
-    let dos = file.base.dos(&attr).await?;
+    let attr = door.getattr(&file.base()).await?;
+    let dos = file.base().dos(&attr).await?;
     let place = file.place();
     let mut facts = of(&attr, &dos, &place.name);
     if file.stream.is_some() {
-        let data = file.node.getattr().await?;
+        let data = file.node().getattr().await?;
         facts.standard.end_of_file = data.size;
         facts.standard.allocation = allocation(&data, &dos);
         facts.standard.directory = 0;
@@ -171,6 +172,9 @@ pub(crate) fn of_open(open: &Open, file: &File, mut facts: Facts, delete_pending
     if facts.standard.links == 0 {
         // Its last name went with another handle (MS-FSA section 2.1.5.12.27).
         facts.standard.delete_pending = 1;
+    }
+    if facts.standard.directory == 0 {
+        facts.posix.links = facts.standard.links;
     }
     facts.standard.allocation = facts.standard.allocation.max(open.extra.reserved());
     facts.access = open.granted;

@@ -97,6 +97,22 @@ impl Kit {
         dialect: Dialect,
         transport: Transport,
     ) -> Client {
+        self.negotiated(guid, uid, dialect, transport, false)
+    }
+
+    /// A client of the superuser by TCP that has agreed on the POSIX extensions.
+    pub(crate) fn posix_client(&self) -> Client {
+        self.negotiated(1, 0, Dialect::V311, Transport::Tcp, true)
+    }
+
+    fn negotiated(
+        &self,
+        guid: u8,
+        uid: u32,
+        dialect: Dialect,
+        transport: Transport,
+        posix: bool,
+    ) -> Client {
         let (handle, asked) = Handle::played();
         let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 445));
         let info = Info {
@@ -127,7 +143,7 @@ impl Kit {
             transact_max: io,
             signing: Algorithm::AesCmac,
             cipher: None,
-            posix: false,
+            posix,
         };
         conn.negotiated.set(negotiated).unwrap();
         conn.window.lock().unwrap().grant(8000, 8000);

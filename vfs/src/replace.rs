@@ -1,4 +1,4 @@
-//! Another node in the place of one that has a name: what SMB's reparse points need where a link or a pipe is a node of its own kind.
+//! Another node in the place of one that has a name: what SMB needs where a link or a pipe is a node of its own kind.
 //!
 //! *Operation.* The new node is made by the caller in a folder of its own within the share's hidden folder ([`Door::stage`]), looks
 //! like the old one when it is there (owner, mode, lists, what Windows keeps), and then takes the name in one step

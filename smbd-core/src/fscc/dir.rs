@@ -187,7 +187,7 @@ impl Level {
             facts.file_id = f.u64("Inode")?;
             facts.posix.device = f.u32("DeviceId")?;
             f.skip(4);
-            facts.standard.links = f.u32("HardLinks")?;
+            facts.posix.links = f.u32("HardLinks")?;
             facts.reparse_tag = f.u32("ReparseTag")?;
             facts.posix.mode = f.u32("Mode")?;
             facts.posix.owner = crate::dtyp::sid::read(&mut f)?;

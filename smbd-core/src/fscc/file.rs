@@ -140,6 +140,8 @@ pub struct Facts {
 pub struct Posix {
     /// Device number of the volume.
     pub device: u32,
+    /// Links to the node itself; a directory may have more than one.
+    pub links: u32,
     /// Mode, with the type of the file.
     pub mode: u32,
     /// Owner.
@@ -150,7 +152,7 @@ pub struct Posix {
 
 impl Default for Posix {
     fn default() -> Self {
-        Self { device: 0, mode: 0, owner: Sid::everyone(), group: Sid::everyone() }
+        Self { device: 0, links: 0, mode: 0, owner: Sid::everyone(), group: Sid::everyone() }
     }
 }
 
@@ -160,7 +162,7 @@ impl Posix {
         out.extend(facts.file_id.to_le_bytes());
         out.extend(self.device.to_le_bytes());
         out.extend([0; 4]);
-        out.extend(facts.standard.links.to_le_bytes());
+        out.extend(self.links.to_le_bytes());
         out.extend(facts.reparse_tag.to_le_bytes());
         out.extend(self.mode.to_le_bytes());
     }

@@ -9,7 +9,7 @@ use state::{Operation, Range};
 use vfs::backend::NodeRef;
 use vfs::names::{self, Found};
 use vfs::watch::{Action, what};
-use vfs::{Kind, VfsError};
+use vfs::{Kind, VfsError, VfsResult};
 
 use crate::cx::Cx;
 use crate::dtyp::mask;
@@ -61,13 +61,22 @@ fn new_path(open: &Open, name: &str) -> Result<Path, Status> {
     if open.posix { Path::of_posix(name) } else { Path::of(name) }
 }
 
+/// Finds a name: in any case, or for a client of the POSIX extensions exactly.
+async fn find(cx: &Cx, open: &Open, dir: &NodeRef, name: &str) -> VfsResult<Found> {
+    if !open.posix {
+        return cx.server.namespace.names().find(dir, &open.cred, name).await;
+    }
+    let name = names::to_disk(name)?;
+    let (node, attr) = dir.lookup(&open.cred, &name).await?;
+    Ok(Found { node, attr, name })
+}
+
 /// Walks to the directory of the new name. Links in the path are for the client to follow.
 async fn target(cx: &Cx, open: &Open, file: &File, path: &Path) -> Result<Target, Status> {
     let (before, last) = path.split_last().ok_or(Status::OBJECT_NAME_INVALID)?;
-    let all = cx.server.namespace.names();
     let (mut dir, mut dir_path) = (file.share.backend.root(), String::new());
     for name in before {
-        let found = match all.find(&dir, &open.cred, name).await {
+        let found = match find(cx, open, &dir, name).await {
             Err(VfsError::NotFound) => return Err(Status::OBJECT_PATH_NOT_FOUND),
             found => found?,
         };
@@ -77,14 +86,15 @@ async fn target(cx: &Cx, open: &Open, file: &File, path: &Path) -> Result<Target
         dir_path = join(&dir_path, &names::to_client(&found.name));
         dir = found.node;
     }
-    let found = match all.find(&dir, &open.cred, last).await {
+    let found = match find(cx, open, &dir, last).await {
         Err(VfsError::NotFound) => None,
         found => Some(found?),
     };
     Ok(Target { dir, dir_path, name: names::to_disk(last)?, found })
 }
 
-/// What may be replaced, for whoever wants its name (MS-FSA section 2.1.5.15.11).
+/// What may be replaced, for whoever wants its name (MS-FSA section 2.1.5.15.11): no directory, and nothing that is open. A client
+/// of the POSIX extensions replaces what rename(2) does.
 async fn may_replace(
     cx: &Cx,
     open: &Open,
@@ -95,8 +105,14 @@ async fn may_replace(
     if flags & flag::REPLACE_IF_EXISTS == 0 {
         return Err(Status::OBJECT_NAME_COLLISION);
     }
-    if found.attr.kind == Kind::Dir || source_is_dir {
-        return Err(Status::ACCESS_DENIED);
+    let target_is_dir = found.attr.kind == Kind::Dir;
+    match (open.posix, source_is_dir, target_is_dir) {
+        // As rename(2) has it; whether the directory is empty is seen when it is replaced.
+        (true, true, true) => return before_names(cx, open, &found.node).await,
+        (true, true, false) => return Err(Status::NOT_A_DIRECTORY),
+        (true, false, true) => return Err(Status::FILE_IS_A_DIRECTORY),
+        (false, true, _) | (false, _, true) => return Err(Status::ACCESS_DENIED),
+        (_, false, false) => {}
     }
     let dos = found.node.dos(&found.attr).await?;
     let read_only = facts::attributes(&found.attr, &dos, &found.name) & attribute::READONLY != 0;
@@ -109,7 +125,7 @@ async fn may_replace(
     }
     before_names(cx, open, &found.node).await?;
     let is_open = !cx.server.opens.of_node(found.node.id()).is_empty();
-    if is_open && flags & flag::POSIX_SEMANTICS == 0 {
+    if is_open && flags & flag::POSIX_SEMANTICS == 0 && !open.posix {
         return Err(Status::ACCESS_DENIED);
     }
     Ok(())
@@ -139,7 +155,7 @@ pub(super) async fn rename(
         return Err(Status::INVALID_PARAMETER);
     }
     let to = target(cx, open, file, &path).await?;
-    let is_dir = file.base.kind() == Kind::Dir;
+    let is_dir = file.base().kind() == Kind::Dir;
     let same_dir = to.dir.id() == old.dir.id();
     if same_dir && to.name == old.name {
         return Ok(());
@@ -150,13 +166,13 @@ pub(super) async fn rename(
     check_sharing(cx, open, &to.dir)?;
     // The name in another case is the name itself; another name of the file is replaced without a word.
     let itself = same_dir && to.found.as_ref().is_some_and(|f| f.name == old.name);
-    let is_other = |f: &&Found| !itself && f.node.id() != file.base.id();
+    let is_other = |f: &&Found| !itself && f.node.id() != file.base().id();
     if let Some(found) = to.found.as_ref().filter(is_other) {
         may_replace(cx, open, is_dir, found, new.flags).await?;
     }
     let dir_attr = to.dir.getattr().await?;
     security::may_add(cx.tree()?, &to.dir, &dir_attr, is_dir).await?;
-    before_names(cx, open, &file.base).await?;
+    before_names(cx, open, &file.base()).await?;
     move_name(cx, open, file, &old, &to, itself).await?;
     if !is_dir {
         // Windows marks what it renames as changed, and says so.
@@ -165,7 +181,7 @@ pub(super) async fn rename(
         hub.post(file.share.id, &to.dir, &to.name, Action::Modified, kind).await;
     }
     let place = to.place();
-    for other in cx.server.opens.of_node(file.base.id()) {
+    for other in cx.server.opens.of_node(file.base().id()) {
         if let Ok(f) = other.file() {
             let at = f.place();
             if at.dir.id() == old.dir.id() && at.name == old.name {
@@ -188,7 +204,7 @@ async fn move_name(
     let door = cx.door(open);
     let (share, cred) = (&file.share, &open.cred);
     let found = to.found.as_ref().filter(|_| !itself);
-    if found.is_some_and(|f| f.node.id() == file.base.id() && f.name == to.name) {
+    if found.is_some_and(|f| f.node.id() == file.base().id() && f.name == to.name) {
         // To the file system the two are the same, and it would leave both.
         door.unlink(share, &old.dir, cred, &old.name).await?;
         return Ok(());
@@ -234,7 +250,7 @@ async fn rename_stream(
     let to = path.stream.ok_or(Status::INVALID_PARAMETER)?;
     let door = cx.door(open);
     let replace = flags & flag::REPLACE_IF_EXISTS != 0;
-    Ok(door.stream_rename(&file.share, &file.base, old, &to, replace).await?)
+    Ok(door.stream_rename(&file.share, &file.base(), old, &to, replace).await?)
 }
 
 /// FileLinkInformation: a further name.
@@ -247,7 +263,7 @@ pub(super) async fn link(
     if file.stream.is_some() {
         return Err(Status::INVALID_PARAMETER);
     }
-    if file.base.kind() == Kind::Dir {
+    if file.base().kind() == Kind::Dir {
         return Err(Status::FILE_IS_A_DIRECTORY);
     }
     if cx.server.opens.is_delete_pending(open) {
@@ -263,11 +279,11 @@ pub(super) async fn link(
     let door = cx.door(open);
     if let Some(found) = &to.found {
         may_replace(cx, open, false, found, new.flags).await?;
-        if found.node.id() == file.base.id() {
+        if found.node.id() == file.base().id() {
             return Ok(());
         }
         door.unlink(&file.share, &to.dir, &open.cred, &found.name).await?;
     }
-    door.link(&file.share, &file.base, &open.cred, &to.dir, &to.name).await?;
+    door.link(&file.share, &file.base(), &open.cred, &to.dir, &to.name).await?;
     Ok(())
 }

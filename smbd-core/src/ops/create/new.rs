@@ -19,6 +19,9 @@ use crate::wire::create::{action, option};
 
 /// Permission bits of what a client makes that says nothing about them, and those it has not where it inherits no list.
 const FILE_MODE: u32 = 0o666;
+/// The bits of a mode that tell the type. No type has all of them: so clients of the POSIX extensions say that they know no mode
+/// (Linux, fs/smb/client, `ACL_NO_MODE`: of what `mknod` makes).
+const KIND: u32 = 0o170000;
 const DIR_MODE: u32 = 0o777;
 const UMASK: u32 = 0o022;
 
@@ -87,8 +90,8 @@ async fn node(
     let cred = security::acting(basis, &w.tree.cred);
     let is_dir = w.is_dir();
     let (mode, umask) = match w.asked.posix {
-        Some(mode) => (mode & 0o7777, 0),
-        None => (if is_dir { DIR_MODE } else { FILE_MODE }, UMASK),
+        Some(mode) if mode & KIND != KIND => (mode & 0o7777, 0),
+        _ => (if is_dir { DIR_MODE } else { FILE_MODE }, UMASK),
     };
     let mut set = SetAttr { mode: Some(mode), umask, ..SetAttr::default() };
     if basis == Basis::List {
@@ -143,7 +146,7 @@ pub(super) async fn extended_attributes(
         if !ea.value.is_empty() {
             let node = open.node()?;
             let how = XattrHow::Either;
-            door.xattr_set(w.share, node, &open.cred, &ea.name, &ea.value, how).await?;
+            door.xattr_set(w.share, &node, &open.cred, &ea.name, &ea.value, how).await?;
         }
     }
     Ok(())

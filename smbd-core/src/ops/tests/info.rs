@@ -30,7 +30,7 @@ async fn ask(c: &Client, file: FileId, info_type: u8, class: u8, len: u32) -> An
     c.ask(Command::QueryInfo, &r.emit()).await
 }
 
-async fn query(c: &Client, file: FileId, class: Class) -> Result<Vec<u8>, Status> {
+pub(super) async fn query(c: &Client, file: FileId, class: Class) -> Result<Vec<u8>, Status> {
     let answer = ask(c, file, info_type::FILE, class.number(), 65_536).await.ok()?;
     Ok(Response::parse(&answer.message).unwrap().buffer)
 }
@@ -41,12 +41,12 @@ async fn put(c: &Client, file: FileId, info_type: u8, class: u8, more: u32, b: &
     c.ask(Command::SetInfo, &r.emit()).await.status()
 }
 
-async fn set(c: &Client, file: FileId, set: Set) -> Status {
+pub(super) async fn set(c: &Client, file: FileId, set: Set) -> Status {
     let (class, bytes) = set.emit();
     put(c, file, info_type::FILE, class, 0, &bytes).await
 }
 
-fn to(name: &str, flags: u32) -> NewName {
+pub(super) fn to(name: &str, flags: u32) -> NewName {
     NewName { flags, root: 0, name: name.into() }
 }
 

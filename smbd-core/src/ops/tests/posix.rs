@@ -1,0 +1,138 @@
+//! What clients of the POSIX extensions find different from Windows.
+
+use std::borrow::Cow;
+
+use vfs::{Cred, Kind, NodeRef};
+
+use super::info::{query, set, to};
+use super::ioctl::{done, status};
+use crate::fscc::file::{Class, Standard};
+use crate::fscc::set::{Set, rename};
+use crate::kit::{Client, Kit};
+use crate::open::FileId;
+use crate::status::Status;
+use crate::wire::context::name::POSIX;
+use crate::wire::create::{Context, option};
+use crate::wire::fsctl::code::{GET_REPARSE_POINT, SET_REPARSE_POINT};
+use crate::wire::reparse::Reparse;
+
+/// Opens or makes something as the extensions have it.
+async fn open(c: &Client, name: &str, mode: u32, options: u32) -> Result<FileId, Status> {
+    let context =
+        || Context { name: Cow::Borrowed(POSIX), data: Cow::Owned(mode.to_le_bytes().to_vec()) };
+    let made = c.create(name, |r| {
+        r.contexts = vec![context()];
+        r.options = options;
+    });
+    made.await.map(|r| r.file)
+}
+
+async fn node(kit: &Kit, name: &[u8]) -> (NodeRef, u32) {
+    let root = kit.core.namespace.shares()[0].backend.root();
+    let (node, attr) = root.lookup(&Cred::root(), name).await.unwrap();
+    (node, attr.mode)
+}
+
+/// `HardLinks` of FILE_POSIX_INFORMATION.
+async fn links(c: &Client, file: FileId) -> u32 {
+    let info = query(c, file, Class::Posix).await.unwrap();
+    u32::from_le_bytes(info[68..72].try_into().unwrap())
+}
+
+#[tokio::test]
+async fn directories_have_the_links_that_they_have() {
+    let kit = Kit::new();
+    let c = kit.posix_client();
+    let d = open(&c, "d", 0o755, option::DIRECTORY_FILE).await.unwrap();
+    assert_eq!(links(&c, d).await, 2);
+    let below = open(&c, "d/e", 0o755, option::DIRECTORY_FILE).await.unwrap();
+    assert_eq!(links(&c, d).await, 3);
+    let standard = Standard::parse(&query(&c, d, Class::Standard).await.unwrap()).unwrap();
+    assert_eq!(standard.links, 1, "to Windows a directory has one name");
+    c.close(below).await;
+    let f = open(&c, "d/f", 0o600, 0).await.unwrap();
+    assert_eq!(set(&c, f, Set::Link(to("d/g", 0))).await, Status::SUCCESS);
+    assert_eq!(links(&c, f).await, 2);
+}
+
+/// Linux knows the mode of a file, and of what `mknod` makes it tells none.
+#[tokio::test]
+async fn modes_are_those_of_the_client_where_it_tells_them() {
+    let kit = Kit::new();
+    let c = kit.posix_client();
+    for (told, want) in [(0o100_4750, 0o4750), (0o640, 0o640), (0xffff, 0o644), (u32::MAX, 0o644)] {
+        let f = open(&c, "f", told, 0).await.unwrap();
+        assert_eq!(node(&kit, b"f").await.1, want, "{told:#o}");
+        done(&c, f, SET_REPARSE_POINT, &Reparse::NfsFifo.emit()).await;
+        let (fifo, mode) = node(&kit, b"f").await;
+        assert_eq!((fifo.kind(), mode), (Kind::Fifo, want));
+        assert_eq!(links(&c, f).await, 1);
+        c.close(f).await;
+        let doomed = option::OPEN_REPARSE_POINT | option::DELETE_ON_CLOSE;
+        c.close(open(&c, "f", 0, doomed).await.unwrap()).await;
+    }
+}
+
+/// A path of its own host means something to a client of that kind, which gets it back as it was.
+#[tokio::test]
+async fn links_may_lead_anywhere() {
+    let kit = Kit::new();
+    let c = kit.posix_client();
+    for target in ["/etc/passwd", "../up", "x", "a//b/"] {
+        let f = open(&c, "link", 0o644, 0).await.unwrap();
+        let relative = !target.starts_with('/');
+        let link = Reparse::Symlink { target: target.into(), relative };
+        done(&c, f, SET_REPARSE_POINT, &link.emit()).await;
+        let told = Reparse::NfsLink(target.into());
+        assert_eq!(done(&c, f, GET_REPARSE_POINT, &[]).await, told.emit());
+        assert_eq!(
+            node(&kit, b"link").await.0.readlink(&Cred::root()).await.unwrap(),
+            target.as_bytes()
+        );
+        c.close(f).await;
+        let doomed = option::OPEN_REPARSE_POINT | option::DELETE_ON_CLOSE;
+        c.close(open(&c, "link", 0, doomed).await.unwrap()).await;
+    }
+    let f = open(&c, "f", 0o644, 0).await.unwrap();
+    let none = Reparse::Symlink { target: String::new(), relative: true };
+    let refused = status(&c, f, SET_REPARSE_POINT, &none.emit()).await;
+    assert_eq!(refused, Status::IO_REPARSE_DATA_INVALID);
+}
+
+/// rename(2): a directory that is empty is replaced by a directory, a file by a file, whoever has it open.
+#[tokio::test]
+async fn renames_replace_what_rename_replaces() {
+    let kit = Kit::new();
+    let c = kit.posix_client();
+    let dir = async |name| open(&c, name, 0o755, option::DIRECTORY_FILE).await.unwrap();
+    let over = |name: &str| Set::Rename(to(name, rename::REPLACE_IF_EXISTS));
+    for name in ["empty", "full", "full/inside"] {
+        c.close(dir(name).await).await;
+    }
+    let (d, f) = (dir("d").await, open(&c, "f", 0o644, 0).await.unwrap());
+    let held = open(&c, "held", 0o644, 0).await.unwrap();
+    assert_eq!(set(&c, d, over("full")).await, Status::DIRECTORY_NOT_EMPTY);
+    assert_eq!(set(&c, d, over("held")).await, Status::NOT_A_DIRECTORY);
+    assert_eq!(set(&c, f, over("empty")).await, Status::FILE_IS_A_DIRECTORY);
+    let exists = set(&c, d, Set::Rename(to("empty", 0))).await;
+    assert_eq!(exists, Status::OBJECT_NAME_COLLISION);
+    assert_eq!(set(&c, d, over("empty")).await, Status::SUCCESS);
+    assert_eq!(set(&c, f, over("held")).await, Status::SUCCESS);
+    assert_eq!(set(&c, f, over("HELD")).await, Status::SUCCESS);
+    c.close(open(&c, "held", 0o644, 0).await.unwrap()).await;
+    assert_eq!(set(&c, f, over("hELD")).await, Status::SUCCESS, "held is another file");
+    let root = kit.core.namespace.shares()[0].backend.root();
+    let entries = root.readdir(&Cred::root(), 0, 99).await.unwrap().0;
+    let mut names: Vec<_> = entries.iter().map(|e| &e.name[..]).collect();
+    names.sort_unstable();
+    assert_eq!(names, [&b"empty"[..], b"full", b"hELD", b"held"]);
+    c.close(held).await;
+    // Without the extensions no directory is replaced, nor a file that is open.
+    let windows = kit.client();
+    let (e, g) = (windows.open("empty").await, windows.open("g").await);
+    let flat = dir("other").await;
+    c.close(flat).await;
+    c.close(d).await;
+    assert_eq!(set(&windows, e, over("other")).await, Status::ACCESS_DENIED);
+    assert_eq!(set(&windows, g, over("hELD")).await, Status::ACCESS_DENIED, "open");
+}
