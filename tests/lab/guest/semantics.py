@@ -3,12 +3,17 @@
 import errno
 import mmap
 import os
+import shutil
 import stat
 import time
 
 import lab
 import share
 from lab import check, must, must_equal, must_raise, pread_all, wait_until
+
+
+# A client of SMB that has agreed on the POSIX extensions.
+POSIX = lab.CIFS and "posix" in lab.ENV.get("OPTIONS", "")
 
 
 def put(path, data=b""):
@@ -89,7 +94,7 @@ def symlinks(top):
     # Linux 6.12 puts a chain that it seals into a buffer of 448 bytes without a look at its length.
     sealed = lab.CIFS and "seal" in lab.ENV.get("OPTIONS", "")
     targets = ["linked-too", "../somewhere/else", "t" * (20 if sealed else 1000), "ünïcode"]
-    if lab.CIFS:  # What an absolute one means, only the client could know: the server takes none.
+    if lab.CIFS and not POSIX:  # What an absolute one means, only the client could know: the server takes none.
         must_raise(errno.EOPNOTSUPP, os.symlink, "/absolute", f"{top}/symlink-absolute")
     else:
         targets.append("/absolute")
@@ -225,6 +230,25 @@ def special(top):
     must_equal(os.stat(f"{top}/device").st_rdev, os.makedev(1, 3))
 
 
+def special_by_smb(top):
+    """By the POSIX extensions: what is made is at once what its name leads to, and renames are those of a POSIX host."""
+    folder = f"{top}/special"
+    os.mkdir(folder)
+    os.mkfifo(f"{folder}/fifo")
+    os.link(f"{folder}/fifo", f"{folder}/again")
+    lab.drop_caches()
+    must(stat.S_ISFIFO(os.stat(f"{folder}/again").st_mode), "not a FIFO")
+    must_equal(os.stat(f"{folder}/fifo").st_nlink, 2, "links of the FIFO")
+    os.mknod(f"{folder}/device", stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    must_equal(os.stat(f"{folder}/device").st_rdev, os.makedev(1, 3))
+    for name in ("full", "full/inside", "empty", "moved"):
+        os.mkdir(f"{folder}/{name}")
+    must_raise(errno.ENOTEMPTY, os.rename, f"{folder}/moved", f"{folder}/full")
+    os.rename(f"{folder}/moved", f"{folder}/empty")
+    must_equal(sorted(os.listdir(folder)), ["again", "device", "empty", "fifo", "full"])
+    shutil.rmtree(folder)
+
+
 def file_system_numbers(top):
     v = os.statvfs(top)
     must(v.f_blocks > 0 and 0 < v.f_bavail <= v.f_bfree <= v.f_blocks and v.f_namemax >= 255, f"{v}")
@@ -241,7 +265,8 @@ def errors(top):
 
 
 CHECKS = (maps, appends, truncates, holes, hard_links, symlinks, names, renames, open_unlinked, exclusive,
-          modes_and_owners, times, identities, special, file_system_numbers, errors)
+          modes_and_owners, times, identities, special, special_by_smb,
+          file_system_numbers, errors)
 
 
 # Modes, owners and special files are no part of SMB itself; names are another matter there (smb.py).
@@ -251,6 +276,8 @@ NOT_BY_SMB = (names, exclusive, modes_and_owners, identities, special)
 def job(top):
     for call in CHECKS:
         if lab.CIFS and call in NOT_BY_SMB:
+            continue
+        if call is special_by_smb and not POSIX:
             continue
         check(f"semantics/{call.__name__.replace('_', '-')}", call, top)
     lab.leave("semantics", lab.TOP, os.path.basename(top))

@@ -202,7 +202,7 @@ async fn finish(
     let node = open.node()?;
     let door = cx.door(open);
     let (_, mut attr) = door.empty(w.share, &node, &open.cred).await?;
-    let new = super::new::kept_attributes(w.request.attributes, false);
+    let new = super::new::kept_attributes(w, false);
     let mut now = dos;
     now.attributes = new;
     if w.disposition == Disposition::Supersede {

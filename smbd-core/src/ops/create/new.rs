@@ -116,7 +116,7 @@ async fn furnish(
     let (node, mut attr) = (&made.node, made.attr);
     share_with(cx, open, open.granted, false).await?;
     security::inherit(w.tree, basis, (node, &attr), given).await?;
-    let attributes = kept_attributes(w.request.attributes, w.is_dir());
+    let attributes = kept_attributes(w, w.is_dir());
     let dos = Dos { attributes, ..Dos::default() };
     if dos.attributes.is_some() {
         // Not through the door: who watches was told of the file already.
@@ -162,8 +162,10 @@ async fn reserve(w: &Wanted<'_>) -> Result<(), Status> {
 }
 
 /// What is kept of the attributes that something is given when it is made or cut; `None` where it is what is shown of something
-/// that nothing is kept of. A file always gets ARCHIVE (MS-FSA section 2.1.5.1.1).
-pub(super) fn kept_attributes(given: u32, is_dir: bool) -> Option<u32> {
+/// that nothing is kept of. A file always gets ARCHIVE (MS-FSA section 2.1.5.1.1). To clients of the POSIX extensions the mode says
+/// who may write: Linux sends READONLY beside a mode that lets nobody, but its own user goes on with what he has opened.
+pub(super) fn kept_attributes(w: &Wanted<'_>, is_dir: bool) -> Option<u32> {
+    let given = w.request.attributes & !(if w.posix { attribute::READONLY } else { 0 });
     let shown = if is_dir { 0 } else { attribute::ARCHIVE };
     let kept = given & attribute::SETTABLE | shown;
     (kept != shown).then_some(kept)

@@ -6,6 +6,8 @@ use vfs::{Cred, Kind, NodeRef};
 
 use super::info::{query, set, to};
 use super::ioctl::{done, status};
+use crate::dtyp::mask;
+use crate::fscc::attribute;
 use crate::fscc::file::{Class, Standard};
 use crate::fscc::set::{Set, rename};
 use crate::kit::{Client, Kit};
@@ -71,6 +73,25 @@ async fn modes_are_those_of_the_client_where_it_tells_them() {
         let doomed = option::OPEN_REPARSE_POINT | option::DELETE_ON_CLOSE;
         c.close(open(&c, "f", 0, doomed).await.unwrap()).await;
     }
+}
+
+/// Linux sends READONLY beside a mode without the right to write.
+#[tokio::test]
+async fn who_made_a_file_that_nobody_may_write_goes_on_with_it() {
+    let kit = Kit::new();
+    let c = kit.posix_client();
+    let made = c.create("f", |r| {
+        r.contexts = vec![Context { name: Cow::Borrowed(POSIX), data: vec![0x24, 1, 0, 0].into() }];
+        r.attributes = attribute::READONLY;
+    });
+    c.close(made.await.unwrap().file).await;
+    assert_eq!(node(&kit, b"f").await.1, 0o444);
+    let writes = c.create("f", |r| (r.access, r.disposition) = (mask::WRITE_DATA, 1));
+    assert!(writes.await.is_ok(), "the superuser may");
+    let windows = c.create("w", |r| r.attributes = attribute::READONLY);
+    c.close(windows.await.unwrap().file).await;
+    let writes = c.create("w", |r| (r.access, r.disposition) = (mask::WRITE_DATA, 1));
+    assert_eq!(writes.await.unwrap_err(), Status::ACCESS_DENIED, "as Windows has it");
 }
 
 /// A path of its own host means something to a client of that kind, which gets it back as it was.
