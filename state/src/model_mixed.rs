@@ -280,7 +280,9 @@ impl World {
             Ask::Lock(_) if matches!(self.clients[c].speaks, Speaks::Smb(_)) => Operation::Lock,
             Ask::Lock(_) => Operation::Advise,
         };
+        let free = self.table.is_free(node(f), who, op, Range::ALL);
         let verdict = self.table.before(node(f), who, op, Range::ALL, now);
+        assert!(!free || verdict == Verdict::Go, "{op:?} of {who:?}: {verdict:?}");
         self.settle(c, f, what, verdict)
     }
 

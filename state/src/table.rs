@@ -246,6 +246,19 @@ impl Table {
         verdict
     }
 
+    /// Nobody is in the way of this, whatever time it is: [`Table::before`] would say to go. One load when nobody restricts a node
+    /// of this hash.
+    pub fn is_free(&self, node: NodeId, who: Option<Who>, op: Operation, range: Range) -> bool {
+        if self.slot(node).restrictive.load(Ordering::SeqCst) == 0 {
+            return true;
+        }
+        self.shard(node).get(&node).is_none_or(|record| {
+            // Time decides whether an obstacle denies or has lapsed, not whether it is one.
+            !record.would_break(who.map(|w| w.client), op)
+                && record.refused(who, op, range, 0).is_none()
+        })
+    }
+
     /// This would take caching from somebody. One load when nobody restricts a node of this hash.
     pub fn would_break(&self, node: NodeId, client: Option<ClientId>, op: Operation) -> bool {
         self.slot(node).restrictive.load(Ordering::SeqCst) != 0
@@ -506,6 +519,25 @@ mod tests {
         assert!(t.before(N, None, Operation::Write, Range::ALL, 0).is_go());
         t.release(N, b.holder);
         assert_eq!(t.nodes(), 0, "an empty record vanishes");
+    }
+
+    #[test]
+    fn who_is_free_is_known_without_the_time() {
+        let t = table();
+        let (a, b) = (party(&t, 1), party(&t, 2));
+        let is_free = |p: &Party, op| {
+            t.is_free(N, Some(Who { client: p.client(), holder: None }), op, Range::ALL)
+        };
+        assert!(is_free(&b, Operation::Write), "nobody holds anything");
+        assert!(t.open(N, &a, READ, 0).is_go());
+        assert!(t.delegate(N, &a, Caching::READ_HANDLE, 0));
+        assert!(is_free(&a, Operation::Write) && is_free(&b, Operation::Read));
+        assert!(!is_free(&b, Operation::Write), "it takes a delegation from another");
+        t.release(N, a.holder);
+        assert!(t.open(N, &a, share(Rights::READ, Rights::WRITE), 0).is_go());
+        assert!(!is_free(&b, Operation::Write) && is_free(&b, Operation::Read));
+        a.lease.end();
+        assert!(!is_free(&b, Operation::Write), "what has lapsed has to be cleared away");
     }
 
     #[test]

@@ -298,7 +298,8 @@ impl Keeper {
         range: Range,
         patience: Option<&dyn Patience>,
     ) -> VfsResult<()> {
-        if !self.state.is_used() {
+        // Whoever is in nobody's way need not know what time it is.
+        if !self.state.is_used() || self.state.is_free(node, who, op, range) {
             return Ok(());
         }
         let denied = if op == Operation::Names { VfsError::InUse } else { VfsError::Locked };
@@ -455,7 +456,7 @@ impl Keeper {
 
     /// What `who` has done to a node takes caching that nobody waits for: a change in a directory that somebody caches.
     pub fn tell(&self, node: NodeId, who: Option<Who>, op: Operation) {
-        if !self.state.is_used() {
+        if !self.state.is_used() || self.state.is_free(node, who, op, Range::ALL) {
             return;
         }
         let verdict = self.state.before(node, who, op, Range::ALL, self.now());

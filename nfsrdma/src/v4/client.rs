@@ -214,7 +214,8 @@ impl Drop for Clients {
     }
 }
 
-fn ms(d: Duration) -> u64 {
+/// A time on the server's clock, in the unit of `state`.
+pub(super) fn ms(d: Duration) -> Millis {
     u64::try_from(d.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -349,7 +350,7 @@ impl Clients {
         principal: Principal,
         update: bool,
     ) -> Result<(Arc<Client>, bool), Status> {
-        self.tidy();
+        self.tidy(self.now());
         if !update {
             self.give_way(name, principal)?;
         }
@@ -411,7 +412,7 @@ impl Clients {
         verifier: [u8; 8],
         principal: Principal,
     ) -> Result<(ClientId, [u8; 8]), Status> {
-        self.tidy();
+        self.tidy(self.now());
         let mut confirm = [0; 8];
         getrandom::fill(&mut confirm).map_err(|_| Status::ServerFault)?;
         let mut registry = self.registry();
@@ -608,8 +609,7 @@ impl Clients {
     }
 
     /// Ends what is over: the time to reclaim, courtesies, introductions that nobody came back to. At most once a second.
-    pub fn tidy(&self) {
-        let now = self.now();
+    pub fn tidy(&self, now: Millis) {
         let last = self.tidied.load(Ordering::Relaxed);
         let due = last == 0 || now >= last.saturating_add(1_000);
         let mine = due

@@ -45,7 +45,7 @@ impl Watched {
 impl Clients {
     /// To be called about once a second: ends what is over, and looks at delegated files.
     pub async fn tick(&self) {
-        self.tidy();
+        self.tidy(self.now());
         for _ in 0..self.watched.len().min(limits::WATCHED_PER_TICK) {
             let Some((client, number)) = self.watched.next() else { return };
             let Some((node, given)) = self.delegated(client, number) else { continue };

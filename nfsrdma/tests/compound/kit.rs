@@ -1,7 +1,7 @@
 //! Whole COMPOUNDs in, whole COMPOUNDs out: a server over memory, a builder of arguments, a reader of results.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use iobuf::{Buf, Pool, PoolLimits};
 use nfsrdma::context::{Boot, CallContext, Clock, Conn, Core};
@@ -136,7 +136,7 @@ impl Kit {
             flavor: Flavor::Sys,
             cred: cred.clone(),
             began: Instant::now(),
-            now: Duration::ZERO,
+            now: self.nfs.core.clock.now(),
         };
         let mut args = Reader::new(&body, pulled);
         let mut out = Writer::new();

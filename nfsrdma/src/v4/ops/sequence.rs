@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::v4::client::ms;
 use crate::v4::compound::{Compound, ReplyLimits};
 use crate::v4::limits::REPLY_MAX;
 use crate::v4::session::{Session, SlotUse};
@@ -26,10 +27,12 @@ pub(in crate::v4) async fn sequence(cx: &mut Compound<'_>) -> Result<(), Status>
     let keep = cx.args.bool()?;
     let clients = &cx.nfs.clients;
     let session = clients.sessions.get(&id).map(|s| s.clone()).ok_or(Status::BadSession)?;
-    if session.is_dead() || !session.client.lease.renew(clients.now()) {
+    // The client was heard of when the call came; nobody looks at the clock again for that.
+    let now = ms(cx.call.now);
+    if session.is_dead() || !session.client.lease.renew(now) {
         return Err(Status::BadSession);
     }
-    clients.tidy();
+    clients.tidy(now);
     let fits = |n: usize, max: u32| u32::try_from(n).is_ok_and(|n| n <= max);
     if !fits(cx.count, session.fore.ops_max) {
         return Err(Status::TooManyOps);
