@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use iobuf::Buf;
 use rdma_transport::channel::{BoxFuture, Handle, Info, Pulled, Reply, Service};
+use rdma_transport::turn;
 use vfs::Cred;
 
 use crate::context::{CallContext, Conn, Core, LastCred, Outcome, Version};
@@ -163,7 +164,8 @@ impl Server {
                 return Some(out.into_reply());
             }
         };
-        let began = Instant::now();
+        // Data that came with the call was waited for, so that what was done before it is long past.
+        let began = if pulled.is_empty() { turn::began() } else { Instant::now() };
         let now = self.core.clock.at(began);
         let call = CallContext { xid: head.xid, flavor, cred, began, now };
         if !offer.has(head.program) {

@@ -23,4 +23,5 @@ pub mod smbdirect;
 mod socket;
 mod stall;
 pub mod tcp;
+pub mod turn;
 pub mod verbs;

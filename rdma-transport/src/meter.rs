@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::turn;
+
 /// Shares that are told apart, with one place for what belongs to none and one for those beyond.
 pub const SHARES_MAX: usize = 1024;
 /// Pairs of protocol and transport that are told apart.
@@ -278,7 +280,7 @@ impl Meter {
     /// Counts an operation that began at `began`; gives the time at which it was done. `name` is asked for the name of a share that
     /// was never counted before.
     pub fn record(&self, began: Instant, done: Done, name: impl FnOnce() -> String) -> Instant {
-        let now = Instant::now();
+        let now = turn::done();
         if let Some((meters, way)) = &self.0 {
             meters.count(*way, now.saturating_duration_since(began), done, name);
         }

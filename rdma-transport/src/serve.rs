@@ -20,6 +20,7 @@ use std::task::{Context, Poll};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use crate::channel::{BoxFuture, Channel, ChannelError, Reply, ReplyTo, Service, Traffic};
+use crate::turn::Turn;
 use crate::{count, limits};
 
 /// A request whose answer takes a while.
@@ -49,6 +50,7 @@ struct Serving {
 
 impl Serving {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ChannelError> {
+        let _turn = Turn::begin();
         for _ in 0..limits::REQUESTS_PER_TURN {
             while let Poll::Ready(Some((to, reply))) = self.in_work.poll_next_unpin(cx) {
                 self.channel.reply(to, reply);

@@ -17,6 +17,7 @@ use std::time::Instant;
 use iobuf::Buf;
 use rdma_transport::channel::{BoxFuture, Pulled, Reply};
 use rdma_transport::meter::{Done, NO_SHARE};
+use rdma_transport::turn;
 
 use crate::answer::{Message, Out, Seal};
 use crate::conn::{Conn, locked};
@@ -231,7 +232,8 @@ async fn one(mut cx: Cx, before: &mut Option<Before>) -> Result<(), Fatal> {
     if !cx.conn.take_ids(cx.header.message_id, cx.header.credit_charge) {
         return Err((Violation::MessageId, "not granted, or used before"));
     }
-    let began = Instant::now();
+    // As in NFS: data that came with the command was waited for.
+    let began = if cx.pulled.is_empty() { turn::began() } else { Instant::now() };
     let related = cx.header.flags.has(Flags::RELATED);
     let answer = match (related, *before) {
         (true, None) => Err(Status::INVALID_PARAMETER),

@@ -29,6 +29,7 @@ use super::receives::{Early, Front, Posted, Receives};
 use super::requests::{InFlight, Key, Sender, piece};
 use super::spin::Spin;
 use super::windows::Windows;
+use crate::turn;
 use crate::verbs::{
     Completion, Counters, Down, Limits, QueuePair, Refused, Region, Rejected, RemoteSeg, Work,
     WorkError, WorkId, WorkKind,
@@ -411,6 +412,7 @@ impl VerbsPair {
                 self.move_on(out);
                 if out.len() > before {
                     self.spin.found();
+                    turn::waited();
                     return true;
                 }
                 std::hint::spin_loop();
