@@ -54,15 +54,43 @@ impl LocalNode {
         {
             return Ok(acl.clone());
         }
-        let kept = self.do_side_get(acl::NAME)?.and_then(|record| Kept::decode(&record));
+        let is_settled = self.volume.is_settled(attr.ctime);
+        let (ours, theirs) = self.lists_named()?;
+        if let Some(has) = theirs
+            && is_settled
+        {
+            *lock(&self.listed) = Some((attr.ctime, has));
+        }
+        let record = if ours { self.do_side_get(acl::NAME)? } else { None };
+        let kept = record.and_then(|record| Kept::decode(&record));
         let is_dir = self.kind == Kind::Dir;
         let acl = kept
-            .filter(|_| !self.has_list(attr))
+            .filter(|_| !theirs.unwrap_or_else(|| self.has_list(attr)))
             .map(|kept| Arc::new(kept.now(Owner::of(attr), attr.mode, is_dir).into_owned()));
-        if self.volume.is_settled(attr.ctime) {
+        if is_settled {
             *lock(&self.acl) = Some((attr.ctime, acl.clone()));
         }
         Ok(acl)
+    }
+
+    /// Whether there may be a list of ours, and whether there is one of the host's own: most files have neither, which one look at
+    /// the names of their extended attributes tells. `None`: it has to be asked for, because not every file system of another kind
+    /// than the host's own names its lists.
+    fn lists_named(&self) -> VfsResult<(bool, Option<bool>)> {
+        if !self.volume.posix {
+            return Ok((true, None));
+        }
+        let ours = self.side_name(acl::NAME)?;
+        let path = ProcPath::of(self.fd());
+        Ok(match growing(|room| rustix::fs::listxattr(path.bytes(), room)) {
+            Ok(names) => {
+                let has = |name: &str| names.split(|b| *b == 0).any(|n| n == name.as_bytes());
+                (has(&ours), Some(has(ACCESS)))
+            }
+            Err(VfsError::NotSupported) => (false, Some(false)),
+            // There may be more names than the kernel lists.
+            Err(_) => (true, None),
+        })
     }
 
     pub(super) fn do_acl_shown(&self, attr: &Attr) -> VfsResult<Arc<Acl>> {

@@ -64,7 +64,7 @@ pub(super) fn is_trusted(file: BorrowedFd<'_>) -> bool {
 }
 
 impl LocalNode {
-    fn side_name(&self, name: &str) -> VfsResult<String> {
+    pub(super) fn side_name(&self, name: &str) -> VfsResult<String> {
         check_side_name(name)?;
         let space = if self.volume.trusted { "trusted" } else { "user" };
         Ok(format!("{space}.headgate.{name}"))
