@@ -1,6 +1,7 @@
 //! From the files of sysfs to [`Devices`].
 
 use std::fs;
+use std::io::Read;
 use std::net::Ipv6Addr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -38,9 +39,12 @@ fn entries(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The text of a file without its line end; empty if it cannot be read.
+/// The text of a file without its line end; empty if it cannot be read. A file of sysfs is a page at most and comes whole with
+/// the first read; a table of addresses has a thousand of them.
 fn text(path: PathBuf) -> String {
-    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+    let mut room = [0; 4096];
+    let n = fs::File::open(path).and_then(|mut file| file.read(&mut room)).unwrap_or(0);
+    String::from_utf8_lossy(&room[..n]).trim().to_owned()
 }
 
 /// Which device is behind `uverbsN`.
