@@ -109,7 +109,7 @@ async fn rights(tree: &Tree, node: &NodeRef, attr: &Attr) -> Result<(u32, Basis)
     if let Some(acl) = node.acl(attr).await? {
         return Ok((acl.allowed(&tree.cred, Owner::of(attr)) | FOUND, Basis::List));
     }
-    let can = node.access(&tree.cred, Access(ASKED)).await?.0;
+    let can = node.access(&tree.cred, Access(ASKED), attr).await?.0;
     let class = u32::from(can & Access::READ != 0) << 2
         | u32::from(can & (Access::MODIFY | Access::EXTEND) != 0) << 1
         | u32::from(can & (Access::EXECUTE | Access::LOOKUP) != 0);
@@ -131,7 +131,7 @@ async fn delete_by_parent(tree: &Tree, parent: Option<&NodeRef>) -> Result<u32, 
     let attr = dir.getattr().await?;
     let may = match dir.acl(&attr).await? {
         Some(acl) => acl.allowed(&tree.cred, Owner::of(&attr)) & mask::DELETE_CHILD != 0,
-        None => dir.access(&tree.cred, Access(ASKED)).await?.0 & Access::DELETE != 0,
+        None => dir.access(&tree.cred, Access(ASKED), &attr).await?.0 & Access::DELETE != 0,
     };
     Ok(if may { mask::DELETE } else { 0 })
 }

@@ -93,8 +93,13 @@ pub trait Node: Send + Sync + 'static {
         set: SetAttr,
         open_write: bool,
     ) -> BoxFuture<'a, VfsResult<(Attr, Attr)>>;
-    /// Which of `wanted` the caller may do.
-    fn access<'a>(&'a self, cred: &'a Cred, wanted: Access) -> BoxFuture<'a, VfsResult<Access>>;
+    /// Which of `wanted` the caller may do. `attr`: the node's own, just seen.
+    fn access<'a>(
+        &'a self,
+        cred: &'a Cred,
+        wanted: Access,
+        attr: &'a Attr,
+    ) -> BoxFuture<'a, VfsResult<Access>>;
 
     /// Finds a name in this directory; `..` is answered here too (the root's parent is the root itself).
     fn lookup<'a>(

@@ -147,6 +147,14 @@ pub struct Found {
     pub name: Vec<u8>,
 }
 
+/// What a look for a name came to.
+pub enum Look {
+    /// It is there.
+    Found(Found),
+    /// It is not: the directory as it was then.
+    Missing(Attr),
+}
+
 /// How often a name was not there as it was given, and what that cost.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -190,22 +198,32 @@ pub struct Names {
 impl Names {
     /// Finds a name in any case, as a client sent it.
     pub async fn find(&self, dir: &NodeRef, cred: &Cred, text: &str) -> VfsResult<Found> {
+        match self.look(dir, cred, text).await? {
+            Look::Found(found) => Ok(found),
+            Look::Missing(_) => Err(VfsError::NotFound),
+        }
+    }
+
+    /// As [`Names::find`], for who may make what is missing.
+    pub async fn look(&self, dir: &NodeRef, cred: &Cred, text: &str) -> VfsResult<Look> {
         let name = to_disk(text)?;
         match dir.lookup(cred, &name).await {
-            Ok((node, attr)) => return Ok(Found { node, attr, name }),
+            Ok((node, attr)) => return Ok(Look::Found(Found { node, attr, name })),
             Err(VfsError::NotFound) => {}
             Err(e) => return Err(e),
         }
-        let name = self.actual(dir, text).await?.ok_or(VfsError::NotFound)?;
+        let before = dir.getattr().await?;
+        let Some(name) = self.actual(dir, &before, text).await? else {
+            return Ok(Look::Missing(before));
+        };
         let (node, attr) = dir.lookup(cred, &name).await?;
-        Ok(Found { node, attr, name })
+        Ok(Look::Found(Found { node, attr, name }))
     }
 
-    /// The name that a client means by a text which is not there as it was given. The first in byte order where several
-    /// differ by case alone.
-    async fn actual(&self, dir: &NodeRef, text: &str) -> VfsResult<Option<Vec<u8>>> {
+    /// The name that a client means by a text which is not there as it was given, in a directory that was `before` just now. The
+    /// first in byte order where several differ by case alone.
+    async fn actual(&self, dir: &NodeRef, before: &Attr, text: &str) -> VfsResult<Option<Vec<u8>>> {
         self.counters.misses.fetch_add(1, Ordering::Relaxed);
-        let before = dir.getattr().await?;
         if let Some(known) = self.known(dir.id(), before.change, text) {
             return Ok(known);
         }

@@ -285,7 +285,7 @@ fn a_read_only_share_changes_nothing() {
         refused(f.clone_range(f.as_ref(), 0, 10, 1), why).await;
         refused(f.xattr_set(&c, b"a", b"", XattrHow::Either), why).await;
         refused(f.xattr_remove(&c, b"a"), why).await;
-        let may = f.access(&c, Access(0x1ff)).await.unwrap().0;
+        let may = f.access(&c, Access(0x1ff), &f.getattr().await.unwrap()).await.unwrap().0;
         assert_eq!(may & (Access::MODIFY | Access::EXTEND | Access::XATTR_WRITE), 0);
         assert_eq!(b.contents(&f).await, b"data");
         assert_eq!(f.getattr().await.unwrap().change, before.change);
@@ -369,7 +369,10 @@ fn permission_lists_are_seen_when_they_come() {
         refused(d.unlink(&bob, b"f"), VfsError::Access).await;
         refused(d.rename(&bob, b"f", d.as_ref(), b"g", true), VfsError::Access).await;
         refused(d.create(&bob, b"h", CreateHow::Guarded, mode(0o644)), VfsError::Access).await;
-        assert_eq!(d.access(&bob, Access(0x1ff)).await.unwrap(), Access(0));
+        assert_eq!(
+            d.access(&bob, Access(0x1ff), &d.getattr().await.unwrap()).await.unwrap(),
+            Access(0)
+        );
         d.lookup(&user(1001), b"f").await.unwrap();
         d.unlink(&user(1003), b"f").await.unwrap();
     });
@@ -442,7 +445,8 @@ fn permission_lists_decide_as_on_the_host() {
         // The mode alone would let this one read.
         refused(f.read(Some(&user(1002)), 0, 10, &b.into), VfsError::Access).await;
         assert!(f.read(Some(&user(1003)), 0, 10, &b.into).await.is_ok());
-        let may = f.access(&user(1002), Access(Access::READ)).await.unwrap();
+        let may =
+            f.access(&user(1002), Access(Access::READ), &f.getattr().await.unwrap()).await.unwrap();
         assert_eq!(may, Access(0));
     });
 }

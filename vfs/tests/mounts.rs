@@ -155,7 +155,10 @@ fn a_volume_mounted_read_only_says_so() {
             refused(b.create("x", CreateHow::Guarded), VfsError::ReadOnly).await;
             let w = f.write(Some(&root()), 0, vec![Buf::from(vec![1])], Stable::Unstable).await;
             assert_eq!(w.err(), Some(VfsError::ReadOnly));
-            let may = f.access(&root(), Access(Access::READ | Access::MODIFY)).await.unwrap();
+            let may = f
+                .access(&root(), Access(Access::READ | Access::MODIFY), &f.getattr().await.unwrap())
+                .await
+                .unwrap();
             assert_eq!(may.0, Access::READ);
         });
     });

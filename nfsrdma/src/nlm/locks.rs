@@ -90,9 +90,9 @@ impl Nlm {
     /// Whoever may read or write a file may lock it, and its owner, who perhaps opened it while its mode was another.
     pub(super) async fn may_lock(&self, t: &Target) -> Result<(), Stat> {
         let wanted = Access(Access::READ | Access::MODIFY | Access::EXTEND);
-        let granted = t.node.access(&t.cred, wanted).await.map_err(|_| Stat::Failed)?;
-        let owner = async { t.node.getattr().await.is_ok_and(|a| a.uid == t.cred.uid) };
-        if granted.0 == 0 && !owner.await { Err(Stat::Failed) } else { Ok(()) }
+        let attr = t.node.getattr().await.map_err(|_| Stat::Failed)?;
+        let granted = t.node.access(&t.cred, wanted, &attr).await.map_err(|_| Stat::Failed)?;
+        if granted.0 == 0 && attr.uid != t.cred.uid { Err(Stat::Failed) } else { Ok(()) }
     }
 
     pub(super) async fn test(

@@ -157,17 +157,16 @@ impl LocalNode {
         Ok(attr)
     }
 
-    pub(super) fn do_access(&self, cred: &Cred, wanted: Access) -> VfsResult<Access> {
+    pub(super) fn do_access(&self, cred: &Cred, wanted: Access, attr: &Attr) -> VfsResult<Access> {
         const CHANGES: u32 = Access::MODIFY | Access::EXTEND | Access::DELETE | Access::XATTR_WRITE;
-        let attr = self.attr()?;
         let asked = || perm::of_access(self.kind).iter().filter(|(bit, _)| wanted.0 & bit != 0);
-        let may = match self.by_list(cred, &attr)? {
+        let may = match self.by_list(cred, attr)? {
             Some(allowed) => asked()
                 .filter(|(_, need)| allowed & need.rights == need.rights)
                 .fold(0, |may, (bit, _)| may | bit),
             None => {
                 let all = asked().fold(0, |all, (_, need)| all | need.bits);
-                let rights = match self.rights(cred, &attr) {
+                let rights = match self.rights(cred, attr) {
                     Some(rights) => rights & all,
                     None => self.ask(cred, all)?,
                 };

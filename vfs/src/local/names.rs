@@ -85,7 +85,11 @@ impl LocalNode {
         if self.hides(name) {
             return Err(VfsError::NotFound);
         }
-        self.find(cred, dir, name).map_err(|e| self.or_stale(e))
+        self.find(cred, dir, name).map_err(|e| match cred.uid {
+            0 => self.or_stale(e),
+            // Whether this user may look names up was seen of a directory that was there.
+            _ => e,
+        })
     }
 
     pub(super) fn find(

@@ -305,8 +305,13 @@ impl Node for LocalNode {
         }
     }
 
-    fn access<'a>(&'a self, cred: &'a Cred, wanted: Access) -> BoxFuture<'a, VfsResult<Access>> {
-        ready(self.do_access(cred, wanted))
+    fn access<'a>(
+        &'a self,
+        cred: &'a Cred,
+        wanted: Access,
+        attr: &'a Attr,
+    ) -> BoxFuture<'a, VfsResult<Access>> {
+        ready(self.do_access(cred, wanted, attr))
     }
 
     fn lookup<'a>(

@@ -307,7 +307,12 @@ impl Node for MemNode {
         ready(self.do_setattr(cred, &set, open_write))
     }
 
-    fn access<'a>(&'a self, cred: &'a Cred, wanted: Access) -> BoxFuture<'a, VfsResult<Access>> {
+    fn access<'a>(
+        &'a self,
+        cred: &'a Cred,
+        wanted: Access,
+        _attr: &'a Attr,
+    ) -> BoxFuture<'a, VfsResult<Access>> {
         ready(Ok(self.do_access(cred, wanted)))
     }
 

@@ -55,9 +55,9 @@ pub(crate) async fn a_list_decides_about_data(b: Bench) {
     refused(f.open(&user(ANN), true, false), VfsError::Access).await;
     assert!(f.open(&root(), true, true).await.is_ok());
     let all = Access(0x1ff);
-    let may = f.access(&bob, all).await.unwrap().0;
+    let may = f.access(&bob, all, &f.getattr().await.unwrap()).await.unwrap().0;
     assert_eq!(may, Access::READ | Access::MODIFY | Access::EXTEND);
-    assert_eq!(f.access(&carl, all).await.unwrap().0, 0);
+    assert_eq!(f.access(&carl, all, &f.getattr().await.unwrap()).await.unwrap().0, 0);
     refused(f.xattr_get(&bob, b"x"), VfsError::Access).await;
     // Bits of the mode that say more are no way around it.
     give(&f, vec![Ace::deny(Who::User(CARL), rw, 0), Ace::allow(Who::Everyone, rw, 0)]).await;

@@ -162,7 +162,7 @@ pub(crate) async fn access_says_what_would_happen(b: Bench) {
     let f = made_by(&b, ANN, b"f", 0o754).await;
     let bits = |c: Cred| {
         let f = f.clone();
-        async move { f.access(&c, all).await.unwrap().0 }
+        async move { f.access(&c, all, &f.getattr().await.unwrap()).await.unwrap().0 }
     };
     let read = Access::READ | Access::XATTR_READ | Access::XATTR_LIST;
     let write = Access::MODIFY | Access::EXTEND | Access::XATTR_WRITE;
@@ -173,14 +173,21 @@ pub(crate) async fn access_says_what_would_happen(b: Bench) {
     f.setattr(&user(ANN), mode(0o600), false).await.unwrap();
     assert_eq!(bits(root()).await, read | write);
     assert_eq!(bits(user(BOB)).await, 0);
-    let one = f.access(&user(ANN), Access(Access::READ)).await.unwrap();
+    let one =
+        f.access(&user(ANN), Access(Access::READ), &f.getattr().await.unwrap()).await.unwrap();
     assert_eq!(one.0, Access::READ);
     let d = b.root.mkdir(&user(ANN), b"d", mode(0o751)).await.unwrap().node;
     let dir = read | write | Access::LOOKUP | Access::DELETE;
-    assert_eq!(d.access(&user(ANN), all).await.unwrap().0, dir);
-    assert_eq!(d.access(&user(BOB), all).await.unwrap().0, Access::LOOKUP);
+    assert_eq!(d.access(&user(ANN), all, &d.getattr().await.unwrap()).await.unwrap().0, dir);
+    assert_eq!(
+        d.access(&user(BOB), all, &d.getattr().await.unwrap()).await.unwrap().0,
+        Access::LOOKUP
+    );
     let group = with_groups(7, &[ANN]);
-    assert_eq!(d.access(&group, all).await.unwrap().0, read | Access::LOOKUP);
+    assert_eq!(
+        d.access(&group, all, &d.getattr().await.unwrap()).await.unwrap().0,
+        read | Access::LOOKUP
+    );
 }
 
 pub(crate) async fn extended_attributes_need_permission(b: Bench) {

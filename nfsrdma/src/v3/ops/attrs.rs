@@ -64,7 +64,11 @@ pub(super) async fn access(op: &Op<'_>, object: &[u8], wanted: u32, out: &mut Wr
     if t.writable(op).is_err() {
         wanted &= !CHANGING;
     }
-    match t.node.access(&t.cred, Access(wanted)).await {
+    let granted = match t.node.getattr().await {
+        Ok(attr) => t.node.access(&t.cred, Access(wanted), &attr).await,
+        Err(e) => Err(e),
+    };
+    match granted {
         Ok(granted) => {
             out.u32(OK);
             put_post(out, &t.share, t.after().await.as_ref());

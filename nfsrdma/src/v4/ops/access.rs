@@ -23,7 +23,8 @@ pub(in crate::v4) async fn access(cx: &mut Compound<'_>) -> Result<(), Status> {
                 known |= OF_XATTRS;
             }
             let supported = asked & known;
-            let Access(mut granted) = at.node.access(&at.cred, Access(supported)).await?;
+            let attr = at.node.getattr().await?;
+            let Access(mut granted) = at.node.access(&at.cred, Access(supported), &attr).await?;
             if at.share.read_only {
                 granted &= !CHANGES;
             }

@@ -43,7 +43,10 @@ pub(super) async fn make(cx: &Cx, w: &Wanted<'_>, at: &Walked) -> Result<Opened,
     let name = vfs::names::to_disk(last)?;
     let given = w.asked.sd.map(SecurityDescriptor::parse).transpose()?;
     let granted = granted(w)?;
-    let dir_attr = at.dir.getattr().await?;
+    let dir_attr = match at.dir_attr {
+        Some(seen) => seen,
+        None => at.dir.getattr().await?,
+    };
     let basis = security::may_add(w.tree, &at.dir, &dir_attr, is_dir).await?;
     let made = node(cx, w, at, &name, basis).await?;
     if let Some(stream) = &w.path.stream {

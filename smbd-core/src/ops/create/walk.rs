@@ -3,8 +3,8 @@
 //! *Operation.* A name that exists as it was given costs one look-up. Symbolic links are never followed here: the client is told
 //! where one stands and what it says, and comes back with another path, which is looked up from the root of the share again.
 
-use vfs::names::Found;
-use vfs::{Cred, Kind, NodeRef, VfsError, VfsResult};
+use vfs::names::{Found, Look};
+use vfs::{Attr, Cred, Kind, NodeRef, VfsError, VfsResult};
 
 use super::Wanted;
 use crate::cx::Cx;
@@ -21,6 +21,8 @@ pub(super) struct Walked {
     pub(super) dir_path: String,
     /// What stands there.
     pub(super) found: Option<Found>,
+    /// Where nothing does, the directory as it was then.
+    pub(super) dir_attr: Option<Attr>,
 }
 
 /// A symbolic link in the way.
@@ -56,7 +58,7 @@ impl Walked {
 /// Walks a path. What stands at its end may be a link: that is for the caller to judge.
 pub(super) async fn walk(cx: &Cx, w: &Wanted<'_>) -> Result<Walked, Ended> {
     let (root, path) = (w.share.backend.root(), &w.path);
-    let mut at = Walked { dir: root, dir_path: String::new(), found: None };
+    let mut at = Walked { dir: root, dir_path: String::new(), found: None, dir_attr: None };
     let Some((last, before)) = path.names.split_last() else {
         let attr = at.dir.getattr().await.map_err(Status::from)?;
         at.found = Some(Found { node: at.dir.clone(), attr, name: Vec::new() });
@@ -64,8 +66,11 @@ pub(super) async fn walk(cx: &Cx, w: &Wanted<'_>) -> Result<Walked, Ended> {
     };
     for (i, name) in before.iter().enumerate() {
         let found = match find(cx, w, &at.dir, name).await {
-            Err(VfsError::NotFound) => return Err(Status::OBJECT_PATH_NOT_FOUND.into()),
-            other => other.map_err(Status::from)?,
+            Ok(Look::Found(found)) => found,
+            Ok(Look::Missing(_)) | Err(VfsError::NotFound) => {
+                return Err(Status::OBJECT_PATH_NOT_FOUND.into());
+            }
+            Err(e) => return Err(Status::from(e).into()),
         };
         match found.attr.kind {
             Kind::Dir => {}
@@ -78,15 +83,17 @@ pub(super) async fn walk(cx: &Cx, w: &Wanted<'_>) -> Result<Walked, Ended> {
         at.dir_path = join(&at.dir_path, &vfs::names::to_client(&found.name));
         at.dir = found.node;
     }
-    at.found = match find(cx, w, &at.dir, last).await {
-        Err(VfsError::NotFound) => None,
-        other => Some(other.map_err(Status::from)?),
-    };
+    match find(cx, w, &at.dir, last).await {
+        Ok(Look::Found(found)) => at.found = Some(found),
+        Ok(Look::Missing(dir)) => at.dir_attr = Some(dir),
+        Err(VfsError::NotFound) => {}
+        Err(e) => return Err(Status::from(e).into()),
+    }
     Ok(at)
 }
 
 /// Finds a name. Where the directory's list refuses the user, it may pass through all the same.
-async fn find(cx: &Cx, w: &Wanted<'_>, dir: &NodeRef, name: &str) -> VfsResult<Found> {
+async fn find(cx: &Cx, w: &Wanted<'_>, dir: &NodeRef, name: &str) -> VfsResult<Look> {
     match find_as(cx, w, &w.tree.cred, dir, name).await {
         Err(VfsError::Access) if security::may_pass(&w.tree.cred, dir).await? => {
             find_as(cx, w, &Cred::root(), dir, name).await
@@ -102,13 +109,13 @@ async fn find_as(
     cred: &Cred,
     dir: &NodeRef,
     name: &str,
-) -> VfsResult<Found> {
+) -> VfsResult<Look> {
     if !w.posix {
-        return cx.server.namespace.names().find(dir, cred, name).await;
+        return cx.server.namespace.names().look(dir, cred, name).await;
     }
     let name = vfs::names::to_disk(name)?;
     let (node, attr) = dir.lookup(cred, &name).await?;
-    Ok(Found { node, attr, name })
+    Ok(Look::Found(Found { node, attr, name }))
 }
 
 fn utf16_len(text: &str) -> usize {
