@@ -108,11 +108,17 @@ fn of<'a>(s: &'a Snapshot, protocol: Protocol, transport: &str) -> Vec<&'a Conne
     s.connections.iter().rev().filter(wanted).collect()
 }
 
-/// The reason of the youngest connection.
+/// The reason of the youngest connection. A client that has connected and asked nothing yet need not be accepted yet.
 async fn reason(world: &World, protocol: Protocol, transport: &str) -> String {
-    let s = look(world).await;
-    let c = of(&s, protocol, transport)[0];
-    c.why_not_rdma.as_ref().map_or_else(|| "none".into(), |w| w.reason.clone())
+    let accepted = async {
+        loop {
+            let s = look(world).await;
+            if let Some(c) = of(&s, protocol, transport).first() {
+                return c.why_not_rdma.as_ref().map_or_else(|| "none".into(), |w| w.reason.clone());
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), accepted).await.expect("a connection")
 }
 
 #[tokio::test(flavor = "multi_thread")]
