@@ -10,6 +10,11 @@ const TIERS: [&str; 6] = ["style", "unit", "e2e", "lab", "third", "fuzz"];
 /// In-process end-to-end and fault tests: they have a tier of their own.
 const E2E_PACKAGE: &str = "headgate-tests";
 
+/// So many tests of a tier that failed are run once more, with nothing beside them. Where more failed, it was no chance.
+const UNSTEADY_MAX: usize = 2;
+/// Failures that are never forgiven, by what stands in their messages: bytes that were not what they had to be.
+const CERTAIN: [&str; 2] = ["differ", "lost"];
+
 /// What the command line asked for.
 #[derive(Debug)]
 struct Asked {
@@ -141,11 +146,32 @@ fn quietly(words: &[&str]) -> Result<()> {
 /// Runs `cargo test` and counts by its own summary lines; what did not compile is one failure.
 fn cargo_test(selection: &[&str]) -> Result<Tally> {
     let words = [&["cargo", "test", "--no-fail-fast"], selection].concat();
-    let done = command(&words)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| format!("cannot run cargo: {e}"))?;
-    let out = String::from_utf8_lossy(&done.stdout);
+    let (mut tally, out) = tests_of(&words)?;
+    let few = (1..=UNSTEADY_MAX).contains(&tally.failures.len());
+    if few && !is_certain(&out) {
+        println!("   once more, alone: {}", tally.failures.join(", "));
+        let names = tally.failures.iter().map(String::as_str);
+        let words: Vec<&str> = words.into_iter().chain(["--", "--exact"]).chain(names).collect();
+        let (again, _) = tests_of(&words)?;
+        if again.failures.is_empty() && again.passed >= tally.failures.len() {
+            tally.unsteady = std::mem::take(&mut tally.failures);
+            tally.passed += tally.unsteady.len();
+        }
+    }
+    Ok(tally)
+}
+
+/// Some failure is never forgiven. The lines of tests that passed say nothing of that.
+fn is_certain(out: &str) -> bool {
+    let mut said = out.lines().filter(|l| !l.starts_with("test "));
+    said.any(|l| CERTAIN.iter().any(|word| l.contains(word)))
+}
+
+/// Runs cargo's tests by these words; what they said as well, if they failed.
+fn tests_of(words: &[&str]) -> Result<(Tally, String)> {
+    let done = command(words).stdin(Stdio::null()).output();
+    let done = done.map_err(|e| format!("cannot run cargo: {e}"))?;
+    let out = String::from_utf8_lossy(&done.stdout).into_owned();
     let mut tally = count_tests(&out);
     if !done.status.success() {
         println!("{out}{}", String::from_utf8_lossy(&done.stderr));
@@ -153,7 +179,7 @@ fn cargo_test(selection: &[&str]) -> Result<Tally> {
             tally.fail(format!("`{}`: {}", words.join(" "), done.status));
         }
     }
-    Ok(tally)
+    Ok((tally, out))
 }
 
 /// Reads libtest's lines: `test NAME ... ok`, `test NAME ... FAILED`.
@@ -172,6 +198,16 @@ fn count_tests(out: &str) -> Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wrong_bytes_are_no_chance() {
+        let of = |why: &str| {
+            format!("test a_lost_handle_is_found ... ok\ntest reads ... FAILED\n{why}\n")
+        };
+        assert!(is_certain(&of("panicked at tests/x.rs:3:5:\nread 3 differs")));
+        assert!(is_certain(&of("record 17 is lost")));
+        assert!(!is_certain(&of("index out of bounds")));
+    }
 
     #[test]
     fn libtest_lines_are_counted() {
