@@ -30,7 +30,7 @@ pub(super) fn by_iwarp() -> Result<String> {
 pub(super) fn by_device() -> Result<String> {
     let mut text = format!(
         "{DEVICES_PART}\nWritten by `cargo xtask bench devices`. The kernel's client, and both servers by the same device: the \
-         gateway through\nlibibverbs, the kernel's own within the kernel. No card was measured. {HOW}"
+         gateway through\nlibibverbs, the kernel's own within the kernel. No card was measured.\n{HOW}"
     );
     for one in crate::lab::beside_the_kernel(true)? {
         let (what, peer) = if one.is_smb { ("SMB", "ksmbd") } else { ("NFS", "knfsd") };
