@@ -39,18 +39,24 @@ pub struct Taken {
 pub(crate) async fn review(core: &Arc<Core>) -> Taken {
     let mut taken = Taken::default();
     let now = core.now();
-    for session in core.sessions.all(|s| s.standing(now) != Standing::InProgress) {
-        if !session_stands(core, &session) {
-            end_session(core, &session, Loss::GivenUp).await;
-            taken.sessions += 1;
-            continue;
+    let mut all = core.sessions.all(|s| s.standing(now) != Standing::InProgress);
+    let gone: Vec<_> = all.extract_if(.., |session| !session_stands(core, session)).collect();
+    // All trees go before the first open is closed: who waits for a lock in one does not get it because its holder went first.
+    let mut trees = Vec::new();
+    for session in &all {
+        let falls = |tree: &Arc<Tree>| !tree_stands(core, session, tree);
+        for tree in session.trees().into_iter().filter(falls) {
+            session.remove_tree(tree.id);
+            trees.push((session.id, tree.id));
         }
-        for tree in session.trees() {
-            if !tree_stands(core, &session, &tree) {
-                end_tree(core, &session, &tree).await;
-                taken.trees += 1;
-            }
-        }
+    }
+    for session in gone {
+        end_session(core, &session, Loss::GivenUp).await;
+        taken.sessions += 1;
+    }
+    for (session, tree) in trees {
+        lose(core, session, Some(tree), Loss::GivenUp).await;
+        taken.trees += 1;
     }
     for open in core.opens.all(|o| o.session_id() == 0 && !open_stands(core, o)) {
         close::end(core, &open).await;

@@ -195,6 +195,13 @@ pub struct Names {
     pub counters: Counters,
 }
 
+/// Finds a name as it stands, as a client sent it.
+pub async fn exact(dir: &NodeRef, cred: &Cred, text: &str) -> VfsResult<Found> {
+    let name = to_disk(text)?;
+    let (node, attr) = dir.lookup(cred, &name).await?;
+    Ok(Found { node, attr, name })
+}
+
 impl Names {
     /// Finds a name in any case, as a client sent it.
     pub async fn find(&self, dir: &NodeRef, cred: &Cred, text: &str) -> VfsResult<Found> {
@@ -206,9 +213,8 @@ impl Names {
 
     /// As [`Names::find`], for who may make what is missing.
     pub async fn look(&self, dir: &NodeRef, cred: &Cred, text: &str) -> VfsResult<Look> {
-        let name = to_disk(text)?;
-        match dir.lookup(cred, &name).await {
-            Ok((node, attr)) => return Ok(Look::Found(Found { node, attr, name })),
+        match exact(dir, cred, text).await {
+            Ok(found) => return Ok(Look::Found(found)),
             Err(VfsError::NotFound) => {}
             Err(e) => return Err(e),
         }

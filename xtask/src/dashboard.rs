@@ -30,7 +30,7 @@ pub(crate) fn tier() -> Result<Tally> {
     let server = Prometheus::start(&programs, &dir, &daemon.admin.to_string())?;
     let at = daemon.nfs;
     let target = format!("nfs://{at}/data?mountport={}", at.port());
-    let mut load = Running(
+    let _load = Running(
         Command::new(lab::gateway::program())
             .args(["bench", &target, "--size", "16MiB", "--depth", "2", "--time", "1s"])
             .stdout(Stdio::null())
@@ -43,7 +43,6 @@ pub(crate) fn tier() -> Result<Tally> {
     for (title, query) in queries()? {
         tally.count(&format!("dashboard/{title}"), server.answers(&query, until));
     }
-    load.end();
     Ok(tally)
 }
 
@@ -145,16 +144,10 @@ impl Prometheus {
 /// A program that ends with its owner.
 struct Running(Child);
 
-impl Running {
-    fn end(&mut self) {
+impl Drop for Running {
+    fn drop(&mut self) {
         // One that is gone already needs no end.
         let _ = self.0.kill();
         let _ = self.0.wait();
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.end();
     }
 }

@@ -303,16 +303,17 @@ impl Driver {
         };
         let mut head = header.emit().to_vec();
         head.extend_from_slice(&body);
-        if let Some(signer) = &request.signer
-            && self.shared.secure.get().is_none()
-        {
-            let slices: Vec<&[u8]> = data.iter().map(Buf::as_slice).collect();
-            secure::sign(signer, &mut head, &slices)?;
-        }
-        if let Some(secure) = self.shared.secure.get() {
+        match (self.shared.secure.get(), &request.signer) {
             // A server ends the connection when this one is not signed (MS-SMB2 section 3.3.5.2.4).
-            let always = request.command == Command::TreeConnect;
-            (head, data) = secure.seal(&self.shared.info.pool, head, data, always)?;
+            (Some(secure), _) => {
+                let always = request.command == Command::TreeConnect;
+                (head, data) = secure.seal(&self.shared.info.pool, head, data, always)?;
+            }
+            (None, Some(signer)) => {
+                let slices: Vec<&[u8]> = data.iter().map(Buf::as_slice).collect();
+                secure::sign(signer, &mut head, &slices)?;
+            }
+            (None, None) => {}
         }
         let is_hashed = request.session == 0 || request.command == Command::SessionSetup;
         let sent = if is_hashed { head.clone() } else { Vec::new() };

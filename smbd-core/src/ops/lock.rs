@@ -141,7 +141,7 @@ async fn one(
         Err(_) => return Err(Status::RANGE_NOT_LOCKED),
     };
     match locked {
-        Ok(()) if open.is_closed() => {
+        Ok(()) if open.is_closed() || has_lost_its_tree(cx) => {
             keeper.close(node, open.party.holder);
             Err(Status::RANGE_NOT_LOCKED)
         }
@@ -154,6 +154,12 @@ async fn one(
         Err(VfsError::Cancelled) => Err(Status::RANGE_NOT_LOCKED),
         Err(why) => Err(why.into()),
     }
+}
+
+/// The tree went while this waited, and its opens are about to be closed.
+fn has_lost_its_tree(cx: &Cx) -> bool {
+    let (Ok(session), Ok(tree)) = (cx.session(), cx.tree()) else { return true };
+    session.tree(tree.id).is_none()
 }
 
 /// A lock that waits, for as long as its open is open.

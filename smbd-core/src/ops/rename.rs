@@ -66,9 +66,7 @@ async fn find(cx: &Cx, open: &Open, dir: &NodeRef, name: &str) -> VfsResult<Foun
     if !open.posix {
         return cx.server.namespace.names().find(dir, &open.cred, name).await;
     }
-    let name = names::to_disk(name)?;
-    let (node, attr) = dir.lookup(&open.cred, &name).await?;
-    Ok(Found { node, attr, name })
+    names::exact(dir, &open.cred, name).await
 }
 
 /// Walks to the directory of the new name. Links in the path are for the client to follow.

@@ -113,9 +113,7 @@ async fn find_as(
     if !w.posix {
         return cx.server.namespace.names().look(dir, cred, name).await;
     }
-    let name = vfs::names::to_disk(name)?;
-    let (node, attr) = dir.lookup(cred, &name).await?;
-    Ok(Look::Found(Found { node, attr, name }))
+    vfs::names::exact(dir, cred, name).await.map(Look::Found)
 }
 
 fn utf16_len(text: &str) -> usize {
