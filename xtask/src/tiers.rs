@@ -11,7 +11,7 @@ const TIERS: [&str; 6] = ["style", "unit", "e2e", "lab", "third", "fuzz"];
 const E2E_PACKAGE: &str = "headgate-tests";
 
 /// So many tests of a tier that failed are run once more, with nothing beside them. Where more failed, it was no chance.
-const UNSTEADY_MAX: usize = 2;
+const UNSTEADY_MAX: usize = 3;
 /// Failures that are never forgiven, by what stands in their messages: bytes that were not what they had to be.
 const CERTAIN: [&str; 2] = ["differ", "lost"];
 
@@ -34,14 +34,7 @@ pub(crate) fn test(args: &[String]) -> Result<Outcome> {
     for tier in &names {
         let began = Instant::now();
         println!("== {tier}");
-        let tally = match *tier {
-            "style" => style()?,
-            "unit" => cargo_test(&["--workspace", "--exclude", E2E_PACKAGE])?,
-            "e2e" => cargo_test(&["--package", E2E_PACKAGE])?,
-            "lab" => lab::tier(&asked.only, asked.verbose)?,
-            "third" => third_parties(&asked)?,
-            _ => fuzz::tier(&asked.only, asked.fuzz, asked.verbose)?,
-        };
+        let tally = Tally::of(tier, || run_tier(tier, &asked));
         println!("   {tier} took {:.0} s", began.elapsed().as_secs_f64());
         if tally.report(Some(tier)) == Outcome::Failed {
             outcome = Outcome::Failed;
@@ -56,6 +49,17 @@ pub(crate) fn test(args: &[String]) -> Result<Outcome> {
         }
     }
     Ok(outcome)
+}
+
+fn run_tier(tier: &str, asked: &Asked) -> Result<Tally> {
+    match tier {
+        "style" => style(),
+        "unit" => cargo_test(&["--workspace", "--exclude", E2E_PACKAGE]),
+        "e2e" => cargo_test(&["--package", E2E_PACKAGE]),
+        "lab" => lab::tier(&asked.only, asked.verbose),
+        "third" => third_parties(asked),
+        _ => fuzz::tier(&asked.only, asked.fuzz, asked.verbose),
+    }
 }
 
 /// `cargo xtask prepush`.
@@ -102,13 +106,13 @@ fn third_parties(asked: &Asked) -> Result<Tally> {
         tally.count("rdma-transport on the registry's rdma-sys", built);
     }
     if wanted("page") {
-        tally.add(page::tier()?);
+        tally.add(Tally::of("page", page::tier).once_more("page", page::tier));
     }
     if wanted("dashboard") {
-        tally.add(dashboard::tier()?);
+        tally.add(Tally::of("dashboard", dashboard::tier).once_more("dashboard", dashboard::tier));
     }
     if wanted("smbtorture") {
-        tally.add(smbtorture::tier(asked.verbose)?);
+        tally.add(Tally::of("smbtorture", || smbtorture::tier(asked.verbose)));
     }
     Ok(tally)
 }
@@ -146,17 +150,25 @@ fn quietly(words: &[&str]) -> Result<()> {
 /// Runs `cargo test` and counts by its own summary lines; what did not compile is one failure.
 fn cargo_test(selection: &[&str]) -> Result<Tally> {
     let words = [&["cargo", "test", "--no-fail-fast"], selection].concat();
-    let (mut tally, out) = tests_of(&words)?;
+    let (mut tally, out, err) = tests_of(&words)?;
     let few = (1..=UNSTEADY_MAX).contains(&tally.failures.len());
     if few && !is_certain(&out) {
         println!("   once more, alone: {}", tally.failures.join(", "));
         let names = tally.failures.iter().map(String::as_str);
-        let words: Vec<&str> = words.into_iter().chain(["--", "--exact"]).chain(names).collect();
-        let (again, _) = tests_of(&words)?;
+        let words: Vec<&str> =
+            words.iter().copied().chain(["--", "--exact"]).chain(names).collect();
+        let (again, ..) = tests_of(&words)?;
         if again.failures.is_empty() && again.passed >= tally.failures.len() {
             tally.unsteady = std::mem::take(&mut tally.failures);
             tally.passed += tally.unsteady.len();
+            // Without the lines that a program would take for failures.
+            out.lines().filter(|l| !l.starts_with("test ")).for_each(|l| println!("{l}"));
+            return Ok(tally);
         }
+    }
+    println!("{out}{err}");
+    if tally.failures.is_empty() && !err.is_empty() {
+        tally.fail(format!("`{}`: not all of it ran", words.join(" ")));
     }
     Ok(tally)
 }
@@ -167,19 +179,17 @@ fn is_certain(out: &str) -> bool {
     said.any(|l| CERTAIN.iter().any(|word| l.contains(word)))
 }
 
-/// Runs cargo's tests by these words; what they said as well, if they failed.
-fn tests_of(words: &[&str]) -> Result<(Tally, String)> {
+/// Runs cargo's tests by these words. If that did not end well: what they said, and what cargo said.
+fn tests_of(words: &[&str]) -> Result<(Tally, String, String)> {
     let done = command(words).stdin(Stdio::null()).output();
     let done = done.map_err(|e| format!("cannot run cargo: {e}"))?;
-    let out = String::from_utf8_lossy(&done.stdout).into_owned();
-    let mut tally = count_tests(&out);
-    if !done.status.success() {
-        println!("{out}{}", String::from_utf8_lossy(&done.stderr));
-        if tally.failures.is_empty() {
-            tally.fail(format!("`{}`: {}", words.join(" "), done.status));
-        }
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let out = text(&done.stdout);
+    let tally = count_tests(&out);
+    if done.status.success() {
+        return Ok((tally, String::new(), String::new()));
     }
-    Ok((tally, out))
+    Ok((tally, out, format!("{}{}", text(&done.stderr), done.status)))
 }
 
 /// Reads libtest's lines: `test NAME ... ok`, `test NAME ... FAILED`.

@@ -109,9 +109,10 @@ impl Turns {
     }
 }
 
-/// Runs a transfer on a thread that may wait, after those that came before it.
+/// Runs a transfer on a thread that may wait, after those that came before it. Whoever has the answer knows that the job has let
+/// go of all it touched; the thread holds on to nothing but `turns`.
 pub async fn run_in_turn<T: Send + 'static>(
-    turns: Arc<impl AsRef<Turns> + Send + Sync + 'static>,
+    turns: &Arc<Turns>,
     job: impl FnOnce() -> VfsResult<T> + Send + 'static,
 ) -> VfsResult<T> {
     let (answer, answered) = oneshot::channel();
@@ -123,31 +124,31 @@ pub async fn run_in_turn<T: Send + 'static>(
         // The one who asked may have gone.
         let _ = answer.send(done);
     };
-    TRANSFERS.submit_in_turn(turns, Box::new(job))?;
+    TRANSFERS.submit_in_turn(turns.clone(), Box::new(job))?;
     // Dropped unseen, because no thread could be had for those before it: nothing was written, so trying again is right.
     answered.await.unwrap_or(Err(VfsError::Delay))
 }
 
 /// The first of the jobs that take turns, on its way to a thread. Where it gets none, those that queued behind it go with it.
-struct TakenUp<A: AsRef<Turns>> {
-    turns: Arc<A>,
+struct TakenUp {
+    turns: Arc<Turns>,
     first: Option<Job>,
 }
 
-impl<A: AsRef<Turns>> TakenUp<A> {
+impl TakenUp {
     fn run(mut self) {
         let mut next = self.first.take();
         while let Some(job) = next {
             run_guarded(job);
-            next = (*self.turns).as_ref().next();
+            next = self.turns.next();
         }
     }
 }
 
-impl<A: AsRef<Turns>> Drop for TakenUp<A> {
+impl Drop for TakenUp {
     fn drop(&mut self) {
         if self.first.is_some() {
-            let left = std::mem::take(&mut *(*self.turns).as_ref().lock());
+            let left = std::mem::take(&mut *self.turns.lock());
             drop(left);
         }
     }
@@ -223,12 +224,8 @@ impl Threads {
         Ok(())
     }
 
-    fn submit_in_turn(
-        &'static self,
-        turns: Arc<impl AsRef<Turns> + Send + Sync + 'static>,
-        job: Job,
-    ) -> VfsResult<()> {
-        let mut turn = (*turns).as_ref().lock();
+    fn submit_in_turn(&'static self, turns: Arc<Turns>, job: Job) -> VfsResult<()> {
+        let mut turn = turns.lock();
         if turn.taken_up {
             if turn.jobs.len() >= self.queue_max {
                 self.refused.fetch_add(1, Ordering::Relaxed);
@@ -309,25 +306,21 @@ mod tests {
 
     #[test]
     fn jobs_in_turn_run_one_at_a_time_in_order_and_go_on_after_a_panic() {
-        struct File(Turns);
-        impl AsRef<Turns> for File {
-            fn as_ref(&self) -> &Turns {
-                &self.0
-            }
-        }
-        let file = Arc::new(File(Turns::default()));
+        let file = Arc::new(Turns::default());
         let inside = Arc::new(AtomicU64::new(0));
         let seen = Arc::new(Mutex::new(Vec::new()));
         block_on(async {
             let all: Vec<_> = (0..200_u32)
                 .map(|i| {
                     let (inside, seen) = (inside.clone(), seen.clone());
-                    tokio::spawn(run_in_turn(file.clone(), move || {
+                    let file = file.clone();
+                    let job = move || {
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
                         seen.lock().unwrap().push(i);
                         inside.fetch_sub(1, Ordering::SeqCst);
                         if i == 100 { panic!("on purpose") } else { Ok(i) }
-                    }))
+                    };
+                    tokio::spawn(async move { run_in_turn(&file, job).await })
                 })
                 .collect();
             for (i, one) in (0..).zip(all) {
@@ -336,7 +329,21 @@ mod tests {
             }
         });
         assert!(seen.lock().unwrap().iter().copied().eq(0..200));
-        assert_eq!(block_on(run_in_turn(file, || Ok(1))), Ok(1));
+        assert_eq!(block_on(run_in_turn(&file, || Ok(1))), Ok(1));
+    }
+
+    #[test]
+    fn a_job_has_let_go_when_its_answer_is_there() {
+        let (file, held) = (Arc::new(Turns::default()), Arc::new(()));
+        for _ in 0..1000 {
+            let (now, later) = (held.clone(), held.clone());
+            block_on(async {
+                let in_turn = run_in_turn(&file, move || Ok(Arc::strong_count(&now)));
+                assert!(in_turn.await.unwrap() > 1);
+                assert_eq!(run(move || Ok(Arc::strong_count(&later))).await, Ok(2));
+            });
+            assert_eq!(Arc::strong_count(&held), 1);
+        }
     }
 
     #[test]

@@ -283,7 +283,7 @@ impl LocalNode {
         }
         let rest = move || write_rest(fd.as_fd(), at, &data, count, done, stable);
         let n = match waits {
-            false => threads::run_in_turn(self.strong()?, rest).await,
+            false => threads::run_in_turn(&self.writes, rest).await,
             true => threads::run_long(rest).await,
         };
         if n.is_err() {

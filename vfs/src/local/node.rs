@@ -54,7 +54,7 @@ pub(super) struct LocalNode {
     path: Fd,
     pub(super) data: Mutex<Option<DataFd>>,
     /// Writes that wait for threads.
-    writes: Turns,
+    pub(super) writes: Arc<Turns>,
     pub(super) listing: Mutex<Option<Listing>>,
     change: Mutex<Change>,
     /// Changes made through this record.
@@ -83,12 +83,6 @@ pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl AsRef<Turns> for LocalNode {
-    fn as_ref(&self) -> &Turns {
-        &self.writes
-    }
-}
-
 impl LocalNode {
     pub(super) fn new(volume: Arc<Volume>, fd: OwnedFd, stat: &Stat, handle: Handle) -> Arc<Self> {
         let now = volume.now();
@@ -102,7 +96,7 @@ impl LocalNode {
             handle,
             path: Fd::new(fd),
             data: Mutex::new(None),
-            writes: Turns::default(),
+            writes: Arc::default(),
             listing: Mutex::new(None),
             change: Mutex::new(Change::default()),
             own_changes: AtomicU64::new(0),

@@ -38,11 +38,7 @@ const DEAD_MAX: usize = 2;
 
 /// So many scenarios of a tier that failed are looked at once more, when nothing runs beside them. Where more failed, it was no
 /// chance.
-const UNSTEADY_MAX: usize = 2;
-
-/// Failures that are never forgiven, by what stands in them: bytes that were not what they had to be, and what the gateway itself
-/// has said or not survived.
-const CERTAIN: [&str; 3] = ["Differs: ", "/gateway-log: ", "/gateway-runs: "];
+const UNSTEADY_MAX: usize = 4;
 
 /// What all scenarios of one run share.
 #[derive(Debug)]
@@ -86,13 +82,7 @@ pub(crate) fn tier(only: &[String], verbose: bool) -> Result<Tally> {
     let of_tier = SCENARIOS.iter().filter(|s| !s.is_reference() && wanted(only, s.name));
     let lab = Lab::new(verbose)?;
     let mut all = lab.run_all(of_tier.copied().collect(), AT_ONCE)?;
-    let failed: Vec<&mut (Scenario, Tally)> =
-        all.iter_mut().filter(|(_, tally)| !tally.failures.is_empty()).collect();
-    if failed.len() <= UNSTEADY_MAX {
-        for (scenario, tally) in failed {
-            lab.look_again(scenario, tally)?;
-        }
-    }
+    lab.look_again(&mut all);
     Ok(sum(all))
 }
 
@@ -106,18 +96,21 @@ fn sum(all: Vec<(Scenario, Tally)>) -> Tally {
 /// The tier `third`: other people's clients and decoders.
 pub(crate) fn third_parties(only: &[String], verbose: bool) -> Result<Tally> {
     let lab = Lab::new(verbose)?;
+    gateway::build()?;
     let mut tally = Tally::default();
     if wanted(only, "libnfs") {
-        gateway::build()?;
-        tally.add(third::libnfs(&Net::new(0)?, &lab.dir.join("libnfs"))?);
+        let run = || third::libnfs(&Net::new(0)?, &lab.dir.join("libnfs"));
+        tally.add(Tally::of("libnfs", run).once_more("libnfs", run));
     }
     if wanted(only, "smbclients") {
-        gateway::build()?;
-        tally.add(smbclients::all(&Net::new(0)?, &lab.dir.join("smbclients"))?);
+        let run = || smbclients::all(&Net::new(0)?, &lab.dir.join("smbclients"));
+        tally.add(Tally::of("smbclients", run).once_more("smbclients", run));
     }
     // One after the other: a capture must not miss a packet.
     let captured = CAPTURED.iter().filter(|s| wanted(only, s.name));
-    tally.add(sum(lab.run_all(captured.copied().collect(), 1)?));
+    let mut captured = lab.run_all(captured.copied().collect(), 1)?;
+    lab.look_again(&mut captured);
+    tally.add(sum(captured));
     Ok(tally)
 }
 
@@ -173,6 +166,18 @@ impl Lab {
         Ok(())
     }
 
+    /// Runs the scenarios that failed once more, one by one, if they are few.
+    fn look_again(&self, all: &mut [(Scenario, Tally)]) {
+        let failed = || all.iter().filter(|(_, tally)| !tally.failures.is_empty());
+        if failed().count() > UNSTEADY_MAX {
+            return;
+        }
+        for (scenario, tally) in all {
+            let again = || Ok(run_one(&Place { lab: self, net: Net::new(0)? }, scenario));
+            *tally = std::mem::take(tally).once_more(scenario.name, again);
+        }
+    }
+
     fn run_all(&self, scenarios: Vec<Scenario>, at_once: usize) -> Result<Vec<(Scenario, Tally)>> {
         if scenarios.iter().any(|s| !s.is_reference()) {
             gateway::build()?;
@@ -197,31 +202,11 @@ impl Lab {
         });
         all.into_inner().map_err(|e| e.to_string())
     }
-
-    /// Runs a scenario that failed once more, alone, unless what failed is certain. If it passes whole, it is unsteady.
-    fn look_again(&self, scenario: &Scenario, tally: &mut Tally) -> Result<()> {
-        if tally.failures.iter().any(|f| CERTAIN.iter().any(|words| f.contains(words))) {
-            return Ok(());
-        }
-        println!("   {}: once more, alone", scenario.name);
-        let again = run_one(&Place { lab: self, net: Net::new(0)? }, scenario);
-        if again.failures.is_empty() {
-            let unsteady = std::mem::take(&mut tally.failures);
-            *tally = Tally { unsteady, ..again };
-        }
-        Ok(())
-    }
 }
 
 fn run_one(place: &Place<'_>, scenario: &Scenario) -> Tally {
     let began = Instant::now();
-    let run = || {
-        place.run(scenario).unwrap_or_else(|why| {
-            let mut tally = Tally::default();
-            tally.fail(format!("{}: {why}", scenario.name));
-            tally
-        })
-    };
+    let run = || Tally::of(scenario.name, || place.run(scenario));
     let mut tally = run();
     // Again, and only then: a guest without a network shows nothing about the server. One that answers and hangs has failed.
     for _ in 0..DEAD_MAX {
