@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::host::{self, Host};
+use super::host::{Host, Watcher};
 use super::plan::{self, By, Offer, Refused, Spot};
 use crate::accept::{self, Front, Shared, Way};
 use crate::listen::{Named, listen_rdma};
@@ -166,7 +166,8 @@ impl Follower {
     /// Nothing is wanted yet. `spin`: see [`Settings::rdma_spin`].
     pub(crate) fn new(shared: &Arc<Shared>, spin: Option<Duration>) -> Self {
         let settings = Settings { rdma: Rdma::Off, ..Settings::default() };
-        let look = Arc::new(host::look);
+        let watcher = Watcher::default();
+        let look = Arc::new(move |settings: &Settings| watcher.look(settings));
         let doors = Doors::new(&settings, shared, Vec::new(), hardware(spin), look);
         let heard = doors.heard.clone();
         let (changes, asked) = mpsc::channel(1);

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use config::{Settings, Size};
 use iobuf::{CLASS_SIZES, PoolLimits, Slab};
-use rdma_transport::devices::{self, Devices};
+use rdma_transport::devices::{Devices, Watch};
 use rdma_transport::ibverbs;
 
 use crate::check::netdev::{self, Address};
@@ -35,16 +36,35 @@ pub(crate) struct Host {
     pub(crate) memlock: Result<(), String>,
 }
 
-/// Looks now. Reads files; nothing is changed.
+/// Who looks again and again.
+#[derive(Debug, Default)]
+pub(crate) struct Watcher(Mutex<Watch<Vec<Address>>>);
+
+impl Watcher {
+    /// Looks now. Reads files; nothing is changed.
+    pub(crate) fn look(&self, settings: &Settings) -> Host {
+        let addresses = netdev::addresses();
+        // What is kept of the last look is whole at every step.
+        let mut watch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let devices = watch.look(Path::new("/sys"), addresses.clone());
+        drop(watch);
+        host(settings, addresses, devices)
+    }
+}
+
+/// Looks once.
 pub(crate) fn look(settings: &Settings) -> Host {
-    let devices = devices::read(Path::new("/sys"));
+    Watcher::default().look(settings)
+}
+
+fn host(settings: &Settings, addresses: Vec<Address>, devices: Devices) -> Host {
     let nodes = devices.list.iter().filter_map(|d| d.node.as_deref());
     let closed = match devices.list.is_empty() {
         true => BTreeMap::new(),
         false => closed(Path::new(DEV), nodes.chain([CM_NODE])),
     };
     Host {
-        addresses: netdev::addresses(),
+        addresses,
         devices,
         library: super::doors::usable(),
         closed,

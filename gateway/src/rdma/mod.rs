@@ -1,6 +1,6 @@
 //! Which addresses are served by RDMA, by whom, and why not.
 //!
-//! *Operation.* [`host::look`] asks the host: addresses, devices, libraries, rights. [`plan`] decides from that and from `rdma:`
+//! *Operation.* [`host::Watcher`] asks the host: addresses, devices, libraries, rights. [`plan`] decides from that and from `rdma:`
 //! of the configuration, for every address. [`doors`] opens the listeners that were decided on, and follows the host while the
 //! gateway runs. `check` shows the same decisions.
 //!

@@ -13,8 +13,31 @@ const MAC_LEN: usize = 6;
 /// Of an address of IP over InfiniBand, in bytes: flags and queue pair number, then the port's GID (RFC 4391 section 9.1.1).
 const IPOIB_LEN: usize = 20;
 
+/// Where the tables of addresses are taken from.
+#[derive(Clone, Copy)]
+pub(super) enum Tables<'a> {
+    /// The files.
+    Read,
+    /// What was read before, for devices that were there.
+    As(&'a Devices),
+}
+
+impl Tables<'_> {
+    /// The table of a port, whose folder this is.
+    fn of(self, device: (&str, u64), port: u32, folder: &Path) -> Vec<Gid> {
+        let Tables::As(known) = self else { return gids(folder) };
+        let same = known.list.iter().find(|d| (d.name.as_str(), d.incarnation) == device);
+        let same = same.and_then(|d| d.ports.iter().find(|p| p.number == port));
+        same.map_or_else(|| gids(folder), |p| p.gids.clone())
+    }
+}
+
 /// What is known below this folder, which is `/sys` outside of tests.
 pub fn read(sys: &Path) -> Devices {
+    read_with(sys, Tables::Read)
+}
+
+pub(super) fn read_with(sys: &Path, tables: Tables<'_>) -> Devices {
     let nets = sys.join("class/net");
     let netdevs: Vec<(Netdev, Vec<u8>)> =
         entries(&nets).into_iter().map(|name| netdev(&nets.join(&name), name)).collect();
@@ -25,7 +48,8 @@ pub fn read(sys: &Path) -> Devices {
         let node = nodes.iter().find(|(device, _)| *device == name).map(|(_, node)| node.clone());
         // The kernel numbers the folders of sysfs anew for each device.
         let incarnation = fs::metadata(&folder).map_or(0, |m| m.ino());
-        let ports = ports(&folder, &netdevs);
+        let table = |port, folder: &Path| tables.of((&name, incarnation), port, folder);
+        let ports = ports(&folder, &netdevs, table);
         Device { name, node, incarnation, ports }
     });
     Devices { list: list.collect(), netdevs: netdevs.into_iter().map(|(n, _)| n).collect() }
@@ -63,14 +87,18 @@ fn netdev(folder: &Path, name: String) -> (Netdev, Vec<u8>) {
     (Netdev { name, mtu, lower }, address.unwrap_or_default())
 }
 
-fn ports(device: &Path, netdevs: &[(Netdev, Vec<u8>)]) -> Vec<Port> {
+fn ports(
+    device: &Path,
+    netdevs: &[(Netdev, Vec<u8>)],
+    table: impl Fn(u32, &Path) -> Vec<Gid>,
+) -> Vec<Port> {
     let node_type = text(device.join("node_type"));
     let folder = device.join("ports");
     let numbers = entries(&folder).into_iter().filter_map(|name| name.parse().ok());
     let one = |number: u32| {
         let folder = folder.join(number.to_string());
         let fabric = fabric(&node_type, &text(folder.join("link_layer")))?;
-        let gids = gids(&folder);
+        let gids = table(number, &folder);
         let mut netdevs = netdevs_of(fabric, &gids, netdevs);
         if netdevs.is_empty() && fabric == Fabric::Roce {
             netdevs = netdevs_below(device, number);

@@ -18,7 +18,7 @@ fn netdev(root: &Path, name: &str, address: &str, mtu: u32) {
 }
 
 /// A device with one port and these entries: GID, type, network device.
-fn device(root: &Path, name: &str, kind: [&str; 3], gids: &[(&str, &str, &str)]) {
+pub(super) fn device(root: &Path, name: &str, kind: [&str; 3], gids: &[(&str, &str, &str)]) {
     let [node_type, link_layer, state] = kind;
     let at = |file: &str| format!("class/infiniband/{name}/{file}");
     write(root, &at("node_type"), node_type);
@@ -39,7 +39,7 @@ fn device(root: &Path, name: &str, kind: [&str; 3], gids: &[(&str, &str, &str)])
     write(root, "class/infiniband_verbs/abi_version", "6");
 }
 
-const ROCE: [&str; 3] = ["1: CA", "Ethernet", "4: ACTIVE"];
+pub(super) const ROCE: [&str; 3] = ["1: CA", "Ethernet", "4: ACTIVE"];
 const IWARP: [&str; 3] = ["4: RNIC", "Ethernet", "4: ACTIVE"];
 const IB: [&str; 3] = ["1: CA", "InfiniBand", "4: ACTIVE"];
 const NONE: &str = "0000:0000:0000:0000:0000:0000:0000:0000";
