@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use vfs::backend::Made;
 use vfs::names::Found;
-use vfs::{Attr, CreateHow, Dos, SetAttr, XattrHow};
+use vfs::namespace::Door;
+use vfs::{Attr, CreateHow, Cred, Dos, NodeRef, SetAttr, XattrHow};
 
 use super::existing::{give_back, share_with};
 use super::{Opened, Walked, Wanted, entry};
@@ -13,7 +14,7 @@ use crate::dtyp::{SecurityDescriptor, mask};
 use crate::fscc::attribute;
 use crate::fscc::ea::{self, FullEa};
 use crate::open::{File, Open};
-use crate::security::{self, Basis};
+use crate::security::{self, Basis, Granted};
 use crate::status::Status;
 use crate::wire::create::{action, option};
 
@@ -50,8 +51,7 @@ pub(super) async fn make(cx: &Cx, w: &Wanted<'_>, at: &Walked) -> Result<Opened,
     let basis = security::may_add(w.tree, &at.dir, &dir_attr, is_dir).await?;
     let made = node(cx, w, at, &name, basis).await?;
     if let Some(stream) = &w.path.stream {
-        let found = Found { node: made.node, attr: made.attr, name };
-        return super::stream::open(cx, w, at, found, stream).await;
+        return file_of(cx, w, at, (made, name), given.as_ref(), (stream, granted, basis)).await;
     }
     let place = at.place(&name);
     let file = File::new(made.node.clone(), made.node.clone(), None, w.share.clone(), place);
@@ -60,10 +60,35 @@ pub(super) async fn make(cx: &Cx, w: &Wanted<'_>, at: &Walked) -> Result<Opened,
         Ok((attr, dos)) => Ok(Opened { open, attr, dos, action: action::CREATED }),
         Err(status) => {
             give_back(cx, &open);
-            undo(cx, w, at, &open, &name, is_dir).await;
+            undo(&cx.door(&open), w, at, &open.cred, &name).await;
             Err(status)
         }
     }
+}
+
+/// Goes on with a file that was made for the sake of a stream. What the request brings is the file's (MS-FSA section 2.1.5.1.1): a
+/// stream has none of it. Without the stream the file is not kept.
+async fn file_of(
+    cx: &Cx,
+    w: &Wanted<'_>,
+    at: &Walked,
+    (made, name): (Made, Vec<u8>),
+    given: Option<&SecurityDescriptor>,
+    (stream, access, basis): (&str, u32, Basis),
+) -> Result<Opened, Status> {
+    let opened = match dress(cx, w, basis, &made, given).await {
+        Ok((attr, dos)) => {
+            let found = Found { node: made.node, attr, name: name.clone() };
+            let granted = Granted { access, basis };
+            super::stream::make(cx, w, at, (found, dos), stream, granted).await
+        }
+        Err(status) => Err(status),
+    };
+    if opened.is_err() {
+        let cred = security::acting(basis, &w.tree.cred);
+        undo(&cx.server.namespace.by(None), w, at, &cred, &name).await;
+    }
+    opened
 }
 
 /// Whoever makes something gets what it asks for, as far as the share allows it.
@@ -107,7 +132,7 @@ async fn node(
     })
 }
 
-/// Gives a new file everything that the request brought for it, shares it and enters the open.
+/// Shares a new file, gives it what the request brought for it and enters the open.
 async fn furnish(
     cx: &Cx,
     w: &Wanted<'_>,
@@ -116,8 +141,21 @@ async fn furnish(
     made: &Made,
     given: Option<&SecurityDescriptor>,
 ) -> Result<(Attr, Dos), Status> {
-    let (node, mut attr) = (&made.node, made.attr);
     share_with(cx, open, open.granted, false).await?;
+    let shown = dress(cx, w, basis, made, given).await?;
+    cx.server.opens.insert(open.clone())?;
+    Ok(shown)
+}
+
+/// Gives a new file or directory everything that the request brought for it.
+async fn dress(
+    cx: &Cx,
+    w: &Wanted<'_>,
+    basis: Basis,
+    made: &Made,
+    given: Option<&SecurityDescriptor>,
+) -> Result<(Attr, Dos), Status> {
+    let (node, mut attr) = (&made.node, made.attr);
     security::inherit(w.tree, basis, (node, &attr), given).await?;
     let attributes = kept_attributes(w, w.is_dir());
     let dos = Dos { attributes, ..Dos::default() };
@@ -125,31 +163,29 @@ async fn furnish(
         // Not through the door: who watches was told of the file already.
         node.dos_set(dos).await?;
     }
-    extended_attributes(cx, w, open).await?;
+    let cred = security::acting(basis, &w.tree.cred);
+    extended_attributes(&cx.server.namespace.by(None), w, node, &cred).await?;
     reserve(w).await?;
     if dos.attributes.is_some() || given.is_some() || w.asked.ea.is_some() {
         attr = node.getattr().await?;
     }
-    cx.server.opens.insert(open.clone())?;
     Ok((attr, dos))
 }
 
 /// Sets the extended attributes that the request brought.
 pub(super) async fn extended_attributes(
-    cx: &Cx,
+    door: &Door<'_>,
     w: &Wanted<'_>,
-    open: &Arc<Open>,
+    node: &NodeRef,
+    cred: &Cred,
 ) -> Result<(), Status> {
     let Some(list) = w.asked.ea else { return Ok(()) };
-    let door = cx.door(open);
     for ea in FullEa::parse_list(list)? {
         if !ea::is_name(&ea.name) {
             return Err(Status::INVALID_EA_NAME);
         }
         if !ea.value.is_empty() {
-            let node = open.node()?;
-            let how = XattrHow::Either;
-            door.xattr_set(w.share, &node, &open.cred, &ea.name, &ea.value, how).await?;
+            door.xattr_set(w.share, node, cred, &ea.name, &ea.value, XattrHow::Either).await?;
         }
     }
     Ok(())
@@ -175,12 +211,11 @@ pub(super) fn kept_attributes(w: &Wanted<'_>, is_dir: bool) -> Option<u32> {
 }
 
 /// Removes what was made for an open that did not come about.
-async fn undo(cx: &Cx, w: &Wanted<'_>, at: &Walked, open: &Open, name: &[u8], is_dir: bool) {
-    let door = cx.door(open);
+async fn undo(door: &Door<'_>, w: &Wanted<'_>, at: &Walked, cred: &Cred, name: &[u8]) {
     // Nobody is left to be told; a file that stays is empty.
-    let _ = if is_dir {
-        door.rmdir(w.share, &at.dir, &open.cred, name).await
+    let _ = if w.is_dir() {
+        door.rmdir(w.share, &at.dir, cred, name).await
     } else {
-        door.unlink(w.share, &at.dir, &open.cred, name).await
+        door.unlink(w.share, &at.dir, cred, name).await
     };
 }

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use vfs::names::Found;
 use vfs::streams::{self, Stream};
-use vfs::{Attr, Cred, VfsError};
+use vfs::{Attr, Cred, Dos, VfsError};
 
 use super::existing::{after_grace, check_delete, give_back, granted, share_with};
 use super::{Opened, Walked, Wanted, action_on_existing, entry, implied};
 use crate::cx::Cx;
 use crate::open::File;
+use crate::security::Granted;
 use crate::status::Status;
 use crate::wire::create::{Disposition, action, option};
 
@@ -23,8 +24,8 @@ pub(super) async fn open(
     found: Found,
     name: &str,
 ) -> Result<Opened, Status> {
-    let Found { node: base, attr, name: file_name } = found;
-    let there = match streams::find(w.share, &base, name).await {
+    let (base, attr) = (&found.node, &found.attr);
+    let there = match streams::find(w.share, base, name).await {
         Err(VfsError::NotFound) => None,
         other => Some(other?),
     };
@@ -33,18 +34,49 @@ pub(super) async fn open(
         (None, d) if !d.makes() => return Err(Status::OBJECT_NAME_NOT_FOUND),
         _ => {}
     }
-    let dos = base.dos(&attr).await?;
-    let parent = (!file_name.is_empty()).then_some(&at.dir);
-    let granted = granted(w, &base, &attr, &dos, parent).await?;
+    let dos = base.dos(attr).await?;
+    let parent = (!found.name.is_empty()).then_some(&at.dir);
+    let granted = granted(w, base, attr, &dos, parent).await?;
     if w.has(option::DELETE_ON_CLOSE) {
-        check_delete(&granted, &attr, &dos)?;
+        check_delete(&granted, attr, &dos)?;
     }
-    let door = cx.server.namespace.by(None);
     let (stream, made) = match there {
         Some(stream) => (stream, false),
-        None => door.stream_create(w.share, &base, name).await?,
+        None => new(cx, w, &found, name).await?,
     };
-    let place = at.place(&file_name);
+    enter(cx, w, at, (found, dos), (stream, made), granted).await
+}
+
+/// Makes the stream `name` of a file that was just made. Whoever made the file gets what it asks for.
+pub(super) async fn make(
+    cx: &Cx,
+    w: &Wanted<'_>,
+    at: &Walked,
+    (found, dos): (Found, Dos),
+    name: &str,
+    granted: Granted,
+) -> Result<Opened, Status> {
+    let stream = new(cx, w, &found, name).await?;
+    enter(cx, w, at, (found, dos), stream, granted).await
+}
+
+/// The stream, and whether this made it.
+async fn new(cx: &Cx, w: &Wanted<'_>, found: &Found, name: &str) -> Result<(Stream, bool), Status> {
+    let door = cx.server.namespace.by(None);
+    Ok(door.stream_create(w.share, &found.node, name).await?)
+}
+
+/// Shares the stream and enters its open.
+async fn enter(
+    cx: &Cx,
+    w: &Wanted<'_>,
+    at: &Walked,
+    (found, dos): (Found, Dos),
+    (stream, made): (Stream, bool),
+    granted: Granted,
+) -> Result<Opened, Status> {
+    let Found { node: base, attr, name } = found;
+    let place = at.place(&name);
     let file =
         File::new(stream.node.clone(), base, Some(stream.name.clone()), w.share.clone(), place);
     if cx.server.opens.is_doomed(&file) {

@@ -1,7 +1,11 @@
 //! CREATE: every disposition on what is there and what is not, names, options, rights, streams.
 
+use super::info::query;
+use super::ioctl::put;
 use crate::dtyp::mask;
 use crate::fscc::attribute;
+use crate::fscc::ea::FullEa;
+use crate::fscc::file::Class;
 use crate::kit::Kit;
 use crate::status::Status;
 use crate::wire::context::{Told, name};
@@ -225,6 +229,32 @@ async fn streams_are_files_of_their_own() {
     assert!(c.create("f", open(Disposition::Overwrite)).await.is_ok());
     let gone = c.create("f:one", open(Disposition::Open)).await;
     assert_eq!(gone.unwrap_err(), Status::OBJECT_NAME_NOT_FOUND);
+}
+
+/// MS-FSA section 2.1.5.1.1: attributes and extended attributes are the file's, and whoever makes it gets what it asks for.
+#[tokio::test]
+async fn a_file_made_for_its_stream_gets_what_the_request_brings() {
+    let c = Kit::new().client();
+    let ea = FullEa { flags: 0, name: b"A".to_vec(), value: b"1".to_vec() };
+    let given = attribute::READONLY | attribute::HIDDEN;
+    let stream = c.create("f:s", |r| {
+        r.attributes = given;
+        r.access = mask::WRITE_DATA;
+        r.contexts = vec![Context::new(name::EA_BUFFER, ea.emit())];
+    });
+    let stream = stream.await.unwrap();
+    assert_eq!(stream.basics.attributes, given | attribute::ARCHIVE);
+    put(&c, stream.file, 0, b"data").await;
+    let file = c.create("f", |r| r.disposition = Disposition::Open as u32).await.unwrap();
+    assert_eq!(file.basics.attributes, given | attribute::ARCHIVE);
+    let has = query(&c, file.file, Class::FullEa).await.unwrap();
+    assert_eq!(FullEa::parse_list(&has).unwrap()[0].value, b"1");
+    let size = u64::MAX.to_le_bytes().to_vec();
+    let too_much = vec![Context::new(name::ALLOCATION_SIZE, size)];
+    let refused = c.create("g:s", |r| r.contexts = too_much).await;
+    assert_eq!(refused.unwrap_err(), Status::DISK_FULL);
+    let kept = c.create("g", |r| r.disposition = Disposition::Open as u32).await;
+    assert_eq!(kept.unwrap_err(), Status::OBJECT_NAME_NOT_FOUND, "no file without its stream");
 }
 
 #[tokio::test]
