@@ -43,9 +43,11 @@ pub async fn run(settings: Settings, load: Load) -> Result<(), String> {
             () = running.users_changed() => follow_users(&mut running).await,
             Some(order) = control.orders.recv() => match order {
                 Order::Reload(answer) => drop(answer.send(reload(&mut running, &load).await)),
-                Order::Log(filter) => {
+                Order::Log(filter, answer) => {
                     logs::set(&filter);
                     tracing::info!(%filter, "log levels changed until the next reload");
+                    // Whoever asked may have gone.
+                    let _ = answer.send(());
                 }
                 Order::Drain(answer) => break Some(answer),
             },

@@ -54,8 +54,8 @@ pub enum Order {
     Reload(oneshot::Sender<Result<Changes, Refusal>>),
     /// Finish what is under way and end.
     Drain(oneshot::Sender<Drained>),
-    /// Log other lines.
-    Log(LogFilter),
+    /// Log other lines; answered when that holds.
+    Log(LogFilter, oneshot::Sender<()>),
 }
 
 /// The socket, open as long as this is.
@@ -183,10 +183,16 @@ async fn drain(State(orders): Orders) -> Response {
 
 async fn log(State(orders): Orders, body: Bytes) -> Response {
     match String::from_utf8_lossy(&body).parse::<LogFilter>() {
-        Ok(filter) => match orders.send(Order::Log(filter)).await {
-            Ok(()) => StatusCode::NO_CONTENT.into_response(),
-            Err(_) => ending(),
-        },
+        Ok(filter) => {
+            let (answer, wait) = oneshot::channel();
+            if orders.send(Order::Log(filter, answer)).await.is_err() {
+                return ending();
+            }
+            match wait.await {
+                Ok(()) => StatusCode::NO_CONTENT.into_response(),
+                Err(_) => ending(),
+            }
+        }
         Err(why) => (StatusCode::UNPROCESSABLE_ENTITY, format!("error: {why}")).into_response(),
     }
 }
