@@ -17,7 +17,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::task::JoinHandle;
 
 use crate::smb::check_locks;
-use crate::{ALWAYS, Dice, SLOTS, extent, is_gone};
+use crate::{ALWAYS, Dice, Idle, SLOTS, extent, is_gone};
 
 const NAME: &[u8] = b"crash";
 const VERIFIER: [u8; 8] = *b"one boot";
@@ -160,13 +160,14 @@ impl Holder {
     }
 
     /// Locks, unlocks and writes until the connection is gone, by the delegations that it gets first.
-    pub async fn work(mut self, mut dice: Dice) -> Self {
+    pub async fn work(mut self, mut dice: Dice, mut idle: Idle) -> Self {
         for how in DELEGATED {
             if self.take_delegation(how).await.is_err_and(|e| is_gone(&e)) {
                 return self;
             }
         }
         loop {
+            idle.take_if(|_| self.locks.len() > 1);
             if self.write(&mut dice).await.is_err_and(|e| is_gone(&e)) {
                 return self;
             }

@@ -14,7 +14,7 @@ use nfsrdma::rpc::program;
 use nfsrdma::xdr::{Reader, Writer};
 
 use crate::smb::check_locks;
-use crate::{ALWAYS, Dice, SLOTS, extent, is_gone};
+use crate::{ALWAYS, Dice, Idle, SLOTS, extent, is_gone};
 
 const NAME: &str = "nlm-locked";
 const HOST: &[u8] = b"crash";
@@ -88,8 +88,9 @@ impl Host {
     }
 
     /// Locks and unlocks until the connection is gone.
-    pub async fn work(mut self, mut dice: Dice) -> Self {
+    pub async fn work(mut self, mut dice: Dice, mut idle: Idle) -> Self {
         loop {
+            idle.take_if(|_| self.locks.len() > 1);
             let slot = dice.roll(SLOTS);
             let done = if self.locks.remove(&slot) {
                 self.call(procedure::UNLOCK, |w| self.put_lock(w, slot)).await

@@ -10,7 +10,7 @@ use client::target::{Protocol, Target, Transport, Version};
 use client::{Credential, Error, File, Volume};
 use iobuf::{Buf, BufMut};
 
-use crate::is_gone;
+use crate::{Idle, is_gone};
 
 pub const RECORD: u64 = 64;
 /// Locks are below, records from here on.
@@ -78,8 +78,9 @@ impl Nfs {
         }
     }
 
-    pub async fn work(mut self, (volume, file): (Volume, File)) -> Self {
+    pub async fn work(mut self, (volume, file): (Volume, File), mut idle: Idle) -> Self {
         loop {
+            idle.take_if(|_| self.records > 0);
             let at = RECORDS_AT + self.records * RECORD;
             let data = vec![record(&self.name, self.records)];
             let done = match volume.write(&file, at, data).await {

@@ -9,7 +9,7 @@ use client::smb::{Caching, OpenHow, Options, Smb, SmbFile, User};
 use smbd_core::status::Status;
 
 use crate::records::{RECORD, RECORDS_AT, record};
-use crate::{ALWAYS, Dice, SLOTS, extent, is_gone};
+use crate::{ALWAYS, Dice, Idle, SLOTS, extent, is_gone};
 
 /// READ and HANDLE caching.
 const LEASE_STATE: u32 = 3;
@@ -58,8 +58,10 @@ impl Held {
     }
 
     /// Works until the connection is gone.
-    pub async fn work(mut self, smb: Smb, mut dice: Dice) -> Self {
+    pub async fn work(mut self, smb: Smb, mut dice: Dice, mut idle: Idle) -> Self {
+        let before = self.records;
         loop {
+            idle.take_if(|_| self.records > before);
             let slot = dice.roll(SLOTS);
             let done = match dice.roll(10) {
                 0..5 => self.write(&smb).await,
@@ -149,9 +151,10 @@ pub struct Churn {
 }
 
 impl Churn {
-    pub async fn work(smb: Smb, mut dice: Dice) -> Self {
+    pub async fn work(smb: Smb, mut dice: Dice, mut idle: Idle) -> Self {
         let mut all = Self::default();
         loop {
+            idle.take_if(|_| all.count() > 1);
             let (name, guid) = (format!("churn-{}", dice.roll(8)), dice.guid());
             let file = match smb.open_persistent(&name, guid, Caching::None).await {
                 Ok((file, _)) => file,
