@@ -30,7 +30,7 @@ pub(crate) fn params() -> ConnectParams {
 
 /// Nothing here takes longer unless it hangs.
 pub(crate) async fn in_time<T>(f: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(20), f).await.expect("it hangs")
+    tokio::time::timeout(Duration::from_secs(60), f).await.expect("it hangs")
 }
 
 pub(crate) async fn listen(c: &IwarpConfig) -> (Box<dyn Listener>, SocketAddr) {
