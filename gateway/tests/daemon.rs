@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Daemon {
     child: Child,
@@ -109,18 +109,21 @@ fn beyond_the_limit_connections_are_closed_and_the_others_served() {
     let mut held: Vec<TcpStream> =
         (0..2).map(|_| TcpStream::connect(daemon.nfs).unwrap()).collect();
     held.iter_mut().for_each(null);
+    let begun = Instant::now();
     for _ in 0..20 {
         let mut refused = TcpStream::connect(daemon.nfs).unwrap();
         refused.set_read_timeout(Some(PATIENCE)).unwrap();
         // An orderly end or a reset, depending on what came first.
         assert!(!matches!(refused.read(&mut [0; 1]), Ok(1)));
     }
+    let seconds = usize::try_from(begun.elapsed().as_secs()).unwrap();
     held.iter_mut().for_each(null);
     daemon.signal(Signal::TERM);
     let (code, log) = daemon.end();
     assert_eq!(code, Some(0), "{log}");
     let lines = log.lines().filter(|l| l.contains("the limit is reached")).count();
-    assert!((1..=5).contains(&lines), "{log}");
+    // One for each second that they took, of which the first and the last may be parts.
+    assert!((1..=seconds + 2).contains(&lines), "{log}");
 }
 
 #[test]

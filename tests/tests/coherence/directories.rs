@@ -13,7 +13,7 @@ use headgate_tests::world::smb::{alice, with_alice};
 
 use crate::side::{Side, Way, patiently};
 
-const ENOUGH: Duration = Duration::from_secs(20);
+const ENOUGH: Duration = Duration::from_secs(60);
 
 fn sh(dir: &std::path::Path, script: &str) {
     let done = Command::new("sh").arg("-c").arg(script).current_dir(dir).status().unwrap();

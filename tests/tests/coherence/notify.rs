@@ -11,7 +11,7 @@ use smbd_core::wire::change_notify::filter;
 
 use crate::side::{Side, Way};
 
-const ENOUGH: Duration = Duration::from_secs(20);
+const ENOUGH: Duration = Duration::from_secs(60);
 
 fn sh(dir: &std::path::Path, script: &str) {
     let done = Command::new("sh").arg("-c").arg(script).current_dir(dir).status().unwrap();
@@ -35,6 +35,16 @@ async fn told(a: &Side, dir: &client::smb::SmbFile, below: bool, wanted: &[(Acti
     }
 }
 
+/// Until more requests wait than these.
+async fn waits(a: &Side, before: u64) {
+    let told = async {
+        while a.smb.interims() == before {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(ENOUGH, told).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watched_directory_tells_of_nfs_and_of_this_host() {
     let (world, _dir) = with_alice(|_| ()).await;
@@ -43,9 +53,10 @@ async fn a_watched_directory_tells_of_nfs_and_of_this_host() {
     let a = Side::connect(&world, &alice(), Way::Tcp).await.unwrap();
     let b = Side::connect(&world, &alice(), Way::Tcp).await.unwrap();
     let (dir, _) = a.smb.open_cached("d", &OpenHow::LIST).await.unwrap();
-    // The first request begins the watch; something must end it.
+    // The first request begins the watch, which stands when the client is told that it waits; something must end it.
+    let before = a.smb.interims();
     let first = async {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        waits(&a, before).await;
         let (d, _) = b.nfs3.lookup(&b.root3, b"d").await.unwrap();
         b.nfs3.create(&d, b"by-nfs", CreateHow::Unchecked(SetAttr::default())).await.unwrap();
     };
@@ -63,8 +74,9 @@ async fn a_watched_directory_tells_of_nfs_and_of_this_host() {
     sh(&folder, "echo x > d/sub/deep");
     told(&a, &dir, true, &[(Action::Added, "sub\\deep")]).await;
     // A directory that came while the watch stood is watched as well, from the next request on.
+    let before = a.smb.interims();
     let later = async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        waits(&a, before).await;
         sh(&folder, "echo x > d/new/deep");
     };
     tokio::join!(told(&a, &dir, true, &[(Action::Added, "new\\deep")]), later);

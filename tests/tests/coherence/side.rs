@@ -22,7 +22,7 @@ pub(crate) const RANGE: (u64, u64) = (0, 10);
 /// What Linux wants of an OPEN.
 const AS_LINUX: u32 = OpenHow::WANT_DELEG_TIMESTAMPS | OpenHow::WANT_OPEN_XOR_DELEGATION;
 /// A client that is told to come back goes on asking for this long.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 static KEYS: AtomicU64 = AtomicU64::new(1);
 
