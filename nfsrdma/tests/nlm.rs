@@ -533,7 +533,7 @@ impl Host {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), seen).await.expect("a call");
+        tokio::time::timeout(Duration::from_secs(60), seen).await.expect("a call");
         self.called(program, number).pop().unwrap()
     }
 }
@@ -598,7 +598,7 @@ impl Live {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), done).await.expect("the queue is empty");
+        tokio::time::timeout(Duration::from_secs(60), done).await.expect("the queue is empty");
     }
 }
 
@@ -766,7 +766,7 @@ async fn after_a_restart_hosts_are_told_and_reclaim_and_nobody_else_takes_anythi
     assert_eq!(live.lock(B, false).await, DENIED);
     live.unlock(A).await;
     assert_eq!(live.lock(B, false).await, GRANTED);
-    tokio::time::timeout(Duration::from_secs(5), telling).await.unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(60), telling).await.unwrap().unwrap();
     assert_eq!(host.called(NSM, sm::NOTIFY).len(), 1);
     drop(live);
 
@@ -775,7 +775,7 @@ async fn after_a_restart_hosts_are_told_and_reclaim_and_nobody_else_takes_anythi
     let telling = tokio::spawn(live.server.nlm().clone().notify_all());
     host.wait_for(NSM, sm::NOTIFY, 3).await;
     live.advance(90_001);
-    tokio::time::timeout(Duration::from_secs(5), telling).await.unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(60), telling).await.unwrap().unwrap();
     drop(live);
     let live = Live::start(host.rpcbind, open(), 4).await;
     assert!(!live.server.v4().clients.in_grace(), "nobody is left to wait for");

@@ -30,8 +30,8 @@ impl RawIwarp {
     /// Connects and says nothing.
     pub fn dial(to: SocketAddr) -> io::Result<TcpStream> {
         let stream = TcpStream::connect(to)?;
-        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-        stream.set_write_timeout(Some(Duration::from_secs(10)))?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        stream.set_write_timeout(Some(Duration::from_secs(60)))?;
         stream.set_nodelay(true)?;
         Ok(stream)
     }

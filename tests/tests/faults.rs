@@ -200,7 +200,7 @@ async fn run(seed: u64) -> usize {
     compare(seed, to, &local).await;
     tasks.shutdown().await;
     // The client's connections are gone; each of the server's drops its sender when it has ended.
-    let gone = tokio::time::timeout(Duration::from_secs(10), all_ended.recv()).await;
+    let gone = tokio::time::timeout(Duration::from_secs(60), all_ended.recv()).await;
     assert!(gone == Ok(None), "seed {seed}: a connection did not end");
     let Ok(side) = Arc::try_unwrap(side) else { panic!("seed {seed}: somebody holds the server") };
     drop(side.server);

@@ -118,7 +118,7 @@ async fn reason(world: &World, protocol: Protocol, transport: &str) -> String {
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), accepted).await.unwrap()
+    tokio::time::timeout(Duration::from_secs(60), accepted).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -249,5 +249,5 @@ async fn until(is: impl AsyncFn() -> bool) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), wait).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap();
 }

@@ -160,7 +160,7 @@ fn a_restart_changes_no_handle() {
             assert_eq!(e.lookup(&root(), b"g").await.unwrap().0.id(), f.id());
             assert_eq!(e.lookup(&root(), b"..").await.unwrap().0.id(), b.root.id());
             // A program that another test starts holds all files until it runs, also those without a name.
-            let limit = Instant::now() + Duration::from_secs(10);
+            let limit = Instant::now() + Duration::from_secs(60);
             let resolved = async || open(dir.path(), unprivileged).resolve(&gone_handle).await;
             while resolved().await.is_ok() && Instant::now() < limit {
                 std::thread::yield_now();

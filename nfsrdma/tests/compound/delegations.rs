@@ -38,7 +38,7 @@ pub struct Callback {
 
 impl Callback {
     pub async fn next(asked: &mut Receiver<Command>) -> Self {
-        let command = tokio::time::timeout(Duration::from_secs(5), asked.recv()).await;
+        let command = tokio::time::timeout(Duration::from_secs(60), asked.recv()).await;
         let Ok(Some(Command::Call { head, answer })) = command else { panic!("no callback") };
         let body = Buf::from(head);
         let mut r = Reader::new(&body, &[]);

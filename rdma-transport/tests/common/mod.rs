@@ -137,7 +137,7 @@ pub fn pool(n: usize) -> Pool {
 
 pub fn run<T>(future: impl Future<Output = T>) -> T {
     let rt = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    rt.block_on(async { tokio::time::timeout(Duration::from_secs(20), future).await.unwrap() })
+    rt.block_on(async { tokio::time::timeout(Duration::from_secs(60), future).await.unwrap() })
 }
 
 pub fn nobody_holds(pool: &Pool) {
