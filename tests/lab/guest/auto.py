@@ -21,7 +21,7 @@ LOG = "/tmp/auto.log"
 def offers(*wrapper):
     """What `check` says of each address."""
     command = [*wrapper, "/scratch/headgate", "check", "--json", "--state", "/tmp/state-of-check", *OPTIONS]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     must(done.stdout.startswith("{"), f"check: {done.stdout[:200]} {done.stderr[:300]}")
     return {a["address"]: a for a in json.loads(done.stdout)["addresses"]}
 
@@ -101,7 +101,7 @@ def a_port_that_is_switched_off():
         # The kernel has no route to such an address, so nobody knows whose it is.
         must_equal(offers()[PLAIN]["rdma_providers"], ["iwarp"], "with its network device down")
         demand = ["--rdma", "verbs", *OPTIONS[2:], "--state", "/tmp/state-of-demand"]
-        done = subprocess.run(["/scratch/headgate", "serve", *demand], capture_output=True, text=True, timeout=30)
+        done = subprocess.run(["/scratch/headgate", "serve", *demand], capture_output=True, text=True, timeout=60)
         for words in (PLAIN, "network device is down", "--rdma auto"):
             must(done.returncode != 0 and words in done.stderr, f"{done.returncode}: {done.stderr}")
     finally:

@@ -39,7 +39,7 @@ def writer_is_seen(top):
         must_equal(get(path), "first" if turn == 0 else f"turn {turn - 1}", "before the write")
         began = time.monotonic()
         put(other(path), f"turn {turn}")
-        must(time.monotonic() - began < 5, "the write waited for too long")
+        must(time.monotonic() - began < 15, "the write waited for too long")
         must_equal(get(path), f"turn {turn}", "after the write")
 
 
@@ -58,7 +58,7 @@ def names_and_modes_are_seen(top):
                 os.rename(other(path), other(path) + "-d")
             case "chmod":
                 os.chmod(other(path), 0o600)
-        must(time.monotonic() - began < 5, f"{verb} waited for too long")
+        must(time.monotonic() - began < 15, f"{verb} waited for too long")
 
 
 def killed_with_locks(top):

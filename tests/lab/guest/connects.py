@@ -16,7 +16,7 @@ ADMIN = "http://127.0.0.1:9464/status"
 
 
 def status():
-    with urllib.request.urlopen(ADMIN, timeout=10) as answer:
+    with urllib.request.urlopen(ADMIN, timeout=60) as answer:
         return json.load(answer)
 
 
@@ -52,7 +52,7 @@ def nothing_stays():
 def stranger_is_refused():
     """rdma-core's `rping` has a protocol of its own: its first message is of no version of RPC-over-RDMA, and what it is answered
     is longer than what it knows."""
-    command = ["timeout", "20", "rping", "-c", "-v", "-C", "1", "-a", servers.ADDRESS, "-p", "20049"]
+    command = ["timeout", "50", "rping", "-c", "-v", "-C", "1", "-a", servers.ADDRESS, "-p", "20049"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     # It ends with 0, too, where it hears of the end of the connection first.
     must(done.returncode != 124 and "ping data" not in done.stdout, f"{done.returncode}: {done.stdout} {done.stderr}")

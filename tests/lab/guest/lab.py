@@ -102,7 +102,7 @@ def run(*command, timeout=60):
     return done.stdout
 
 
-def wait_until(condition, what, limit=30):
+def wait_until(condition, what, limit=60):
     end = time.monotonic() + limit
     while not condition():
         must(time.monotonic() < end, f"{what}: not within {limit} s")

@@ -94,7 +94,7 @@ def waiting_gets_it(top):
 def granted_at_once(top):
     """By version 3 the server calls back; a client that was not called asks again after 30 s."""
     with both(top, "granted") as (a, b):
-        hand_over(b, a, 10)
+        hand_over(b, a, 25)
 
 
 def hand_over(a, b, limit):

@@ -38,9 +38,9 @@ def names(top):
         must_equal(pread_all(f"{top}/{name}"), name.encode())
         must_equal(pread_all(by_nfs(f"{top}/{name}")), name.encode())
     os.rename(f"{top}/plain", f"{top}/renamed")
-    lab.wait_until(lambda: "renamed" in os.listdir(by_nfs(top)), "the new name by NFS", 10)
+    lab.wait_until(lambda: "renamed" in os.listdir(by_nfs(top)), "the new name by NFS")
     os.unlink(by_nfs(f"{top}/renamed"))
-    lab.wait_until(lambda: "renamed" not in os.listdir(top), "the removal by SMB", 10)
+    lab.wait_until(lambda: "renamed" not in os.listdir(top), "the removal by SMB")
 
 
 def nfs_write_is_seen(top):
@@ -52,7 +52,7 @@ def nfs_write_is_seen(top):
             began = time.monotonic()
             put(by_nfs(path), f"turn {turn}".encode())
             must(time.monotonic() - began < 15, "the write waited for too long")
-            lab.wait_until(lambda: pread_all(path) == f"turn {turn}".encode(), "the write of NFS", 5)
+            lab.wait_until(lambda: pread_all(path) == f"turn {turn}".encode(), "the write of NFS")
 
 
 def smb_write_is_seen(top):
@@ -86,7 +86,7 @@ def kept_back_is_told(top):
         os.write(fd, b"x" * 5000)
         must_equal(os.stat(f"{top}/kept").st_size, 5000, "the size by SMB")
         os.write(fd, b"y" * 5000)
-        lab.wait_until(lambda: os.stat(f"{top}/kept").st_size == 10000, "the new size by SMB", 5)
+        lab.wait_until(lambda: os.stat(f"{top}/kept").st_size == 10000, "the new size by SMB")
     finally:
         os.close(fd)
     must_equal(pread_all(f"{top}/kept"), b"x" * 5000 + b"y" * 5000, "what was closed is written")

@@ -50,7 +50,7 @@ def cut(words, is_done):
     before = ports()
     must(before, "no connection to cut")
     lab.tell_host(words)
-    lab.wait_until(lambda: is_done(before), f"{words}", 30)
+    lab.wait_until(lambda: is_done(before), words)
 
 
 def cut_all():
@@ -135,7 +135,7 @@ def job(top):
     # What meets the dead socket as it is sent fails with ECONNABORTED: the client repeats it only for `hard` or `retrans=`
     # (smb2_should_replay).
     check("multichannel/is-cut", cut_all)
-    check("multichannel/connects-again", lambda: lab.wait_until(lambda: is_reached(top), "a connection", 30))
+    check("multichannel/connects-again", lambda: lab.wait_until(lambda: is_reached(top), "a connection"))
     check("multichannel/small-files", small_files, top)
     check("multichannel/channels", all_channels)
     check("multichannel/copy", copy, f"{top}/copy", nothing)

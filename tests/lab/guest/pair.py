@@ -80,16 +80,18 @@ def queue_for_it(folder):
         say(folder, "queue")
     else:
         hear(folder, "queue")
-    began = time.monotonic()
+    longest = 0
     fd = os.open(path, os.O_RDWR)
     for _ in range(ROUNDS):
+        began = time.monotonic()
         locks.lock(fd, fcntl.F_WRLCK, wait=True)
+        longest = max(longest, time.monotonic() - began)
         value = int(os.pread(fd, 20, 0)) + 1
         time.sleep(0.01)
         os.pwrite(fd, str(value).encode(), 0)
         locks.lock(fd, fcntl.F_UNLCK)
     os.close(fd)
-    must(time.monotonic() - began < 25, f"it took {time.monotonic() - began:.1f} s")
+    must(longest < 25, f"one waited {longest:.1f} s")
     say(folder, "queued")
     hear(folder, "queued")
     must_hold(int(pread_all(path)), 2 * ROUNDS, "the sum")

@@ -228,7 +228,7 @@ def in_shell(line):
 def stop():
     """As a service manager does; its log is complete then."""
     in_shell(f"kill $(cat {PID})")
-    must_equal(gateway.wait(20), 0, "exit code")
+    must_equal(gateway.wait(60), 0, "exit code")
 
 
 def kill_gateway():

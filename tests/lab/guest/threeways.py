@@ -34,7 +34,7 @@ def locked(path):
     """Holds the lock of this process on a file. It asks until it has it: a client that waits in line would wait by its own
     protocol's clock. An open file description would not do as the owner: processes that open a file by SMB share the handle of
     Linux's client, which then keeps no two such owners apart."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     with open(path, "r+b", buffering=0) as f:
         while True:
             try:
@@ -194,7 +194,7 @@ def news_of_nfs(top):
             made += 1
             return os.waitpid(child, os.WNOHANG)[0] == child
 
-        lab.wait_until(told, f"news of a change by NFS {version}", 20)
+        lab.wait_until(told, f"news of a change by NFS {version}")
         # MS-FSCC section 2.7.1: the next entry, the action (1: added), the length of the name and the name.
         _, action, length = struct.unpack_from("<III", news := os.read(reader, ROOM))
         must_equal(action, 1, "action")

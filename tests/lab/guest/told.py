@@ -15,7 +15,7 @@ OPTIONS = lab.ENV.get("OPTIONS", "").split(",")
 def connections():
     """Those of this protocol, as the admin address tells them."""
     host = "127.0.0.1" if servers.is_here() else lab.SERVER
-    with urllib.request.urlopen(f"http://{host}:9464/status", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{host}:9464/status", timeout=60) as answer:
         every = json.load(answer)["connections"]
     # A guest beside this one has an address of its own, and MOUNT and the lock manager are asked over TCP whatever carries NFS.
     protocol = "smb" if lab.CIFS else "nfs"

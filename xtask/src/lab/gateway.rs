@@ -11,7 +11,7 @@ use super::container;
 use super::net::{Net, host_address, second_address, tap};
 use crate::sh::{Result, output, run, target_dir};
 
-const READY_SECONDS_MAX: u64 = 20;
+const READY_SECONDS_MAX: u64 = 60;
 
 /// What it serves, and its state.
 const FOLDERS: [(&str, u32); 8] = [

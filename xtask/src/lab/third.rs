@@ -84,7 +84,7 @@ impl Capture {
             .spawn()
             .map_err(|e| format!("cannot start tcpdump: {e}"))?;
         let capture = Capture { expected, tcpdump, file, log };
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + Duration::from_secs(60);
         while !capture.said("listening on") {
             if Instant::now() > end {
                 return Err("tcpdump does not listen".into());
