@@ -40,13 +40,21 @@ const HARMLESS: &[(&str, &str)] = &[
     ("streams", "not needed: streams are kept as they are"),
     ("storedosattributes", "not needed: DOS attributes are kept"),
     ("easupport", "not needed: extended attributes are served where the file system has them"),
-    ("serverminprotocol", "not carried over: SMB 2.0.2 to 3.1.1 are served, SMB 1 never"),
     ("serversupport", "not needed"),
     ("servermultichannelsupport", "not needed: clients may always use several connections"),
-    (
-        "vfsobjects",
-        "not carried over: streams, attributes and descriptors are kept without modules",
-    ),
+    ("include", "NOT READ: what that file says is missing here; give it to `headgate import`, too"),
+    ("configfile", "NOT READ: what that file says is missing here; give it to `headgate import`"),
+];
+
+/// Modules whose work is done here without one.
+const BUILT_IN: [&str; 7] = [
+    "acl_tdb",
+    "acl_xattr",
+    "aio_pthread",
+    "io_uring",
+    "posix_eadb",
+    "streams_depot",
+    "streams_xattr",
 ];
 
 /// Prefixes of keys that are about printing, logging, speed and names of old networks.
@@ -67,6 +75,11 @@ const HARMLESS_BEGINNINGS: &[(&str, &str)] = &[
     ("usesendfile", "not needed"),
     ("oplocks", "not needed: oplocks and leases are always on, and NFS clients take part in them"),
     ("level2oplocks", "not needed: oplocks and leases are always on"),
+    (
+        "followsymlinks",
+        "not needed: symbolic links are told to clients, and never followed for them",
+    ),
+    ("widelinks", "not needed: symbolic links are told to clients, and never followed for them"),
     ("kerneloplocks", "not needed: oplocks and leases are always on"),
     ("strictlocking", "not needed: byte-range locks are always enforced"),
     ("fruit:", "not carried over: there are no extensions for macOS"),
@@ -93,13 +106,20 @@ const RESTRICTS: &[&str] = &[
     "maxconnections",
     "forceuser",
     "forcegroup",
-    "widelinks",
-    "followsymlinks",
+    // A share that takes on what another one, or another file, says.
+    "copy",
 ];
+
+/// Whether a line keeps anybody from anything.
+fn restricts(line: &Line<'_>) -> bool {
+    let is_off = line.value.is_empty() || truth(line.value) == Some(false);
+    RESTRICTS.contains(&line.key.as_str()) && !is_off
+}
 
 /// Takes the shares and settings of the file.
 pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
-    let mut global_clients: Option<Vec<Cidr>> = None;
+    let mut of_all = OfAll::default();
+    let first = all.shares.len();
     // A share is kept when the next section begins: only then its lines are known.
     let mut open: Option<Section> = None;
     let mut section = "global".to_owned();
@@ -117,15 +137,30 @@ pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
         let line = Line { file, number, whole: &line, key: main_name(key), value: value.trim() };
         match (&mut open, section.as_str()) {
             (Some(s), _) => s.line(all, &line),
-            (None, "global") => global(all, &line, &mut global_clients),
+            (None, "global") => global(all, &line, &mut of_all),
             (None, _) => {} // of a section that was left out as a whole
         }
     }
     close(all, open);
-    if let Some(ranges) = global_clients {
-        for share in all.shares.iter_mut().filter(|s| s.clients.is_none()) {
-            share.clients = Some(ranges.clone());
-        }
+    for share in &mut all.shares[first..] {
+        share.clients = share.clients.take().or_else(|| of_all.clients.clone());
+        share.lost.extend_from_slice(&of_all.lost);
+    }
+}
+
+/// What the section for the whole server says of its shares.
+#[derive(Default)]
+struct OfAll {
+    clients: Option<Vec<Cidr>>,
+    /// Restrictions that have no counterpart.
+    lost: Vec<String>,
+}
+
+impl OfAll {
+    fn lost(&mut self, all: &mut Imported, line: &Line<'_>, why: &str) {
+        self.lost.push(format!("`{}`, for all shares", line.whole.trim()));
+        let said = format!("LOST: {why}; all shares of this file are written as comments");
+        note(all, line.file, line.number, line.whole, &said);
     }
 }
 
@@ -187,7 +222,10 @@ impl Section {
             ("guestok", Some(yes)) => share.guest = yes,
             ("available", Some(yes)) => self.available = yes,
             ("printable", Some(yes)) => self.printable = yes,
-            ("followsymlinks" | "accessbasedshareenum" | "hideunreadable", Some(false)) => {}
+            ("include", _) => {
+                share.lost.push(format!("`{}` was not read", line.whole.trim()));
+                unknown(all, line);
+            }
             ("smbencrypt", _) => match encryption(line.value) {
                 Some(Encryption::Required) => share.encrypt = true,
                 Some(_) => {}
@@ -202,7 +240,6 @@ impl Section {
                 let said = "not carried over: nobody may write to a share that is read-only";
                 note(all, line.file, line.number, line.whole, said);
             }
-            ("widelinks", Some(false)) => {}
             ("createmask" | "createmode" | "directorymask" | "directorymode", _)
             | (
                 "forcecreatemode" | "forcedirectorymode" | "inheritpermissions" | "inheritacls",
@@ -211,7 +248,7 @@ impl Section {
                 let said = "not carried over: new files get the mode that the client asks for, and default ACLs of the folder";
                 note(all, line.file, line.number, line.whole, said);
             }
-            (key, _) if RESTRICTS.contains(&key) => {
+            _ if restricts(line) => {
                 share.lost.push(format!("`{}`", line.whole.trim()));
                 let said =
                     "LOST: there is no such restriction here; the share is written as a comment";
@@ -222,7 +259,7 @@ impl Section {
     }
 }
 
-fn global(all: &mut Imported, line: &Line<'_>, clients: &mut Option<Vec<Cidr>>) {
+fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
     match line.key.as_str() {
         "serversigning" => match line.value.to_lowercase().as_str() {
             "mandatory" | "required" | "force" | "forced" => all.signing = Some(Signing::Required),
@@ -254,12 +291,8 @@ fn global(all: &mut Imported, line: &Line<'_>, clients: &mut Option<Vec<Cidr>>) 
         }
         "bindinterfacesonly" => {}
         "hostsallow" => match ranges(all, line) {
-            Some(list) => *clients = Some(list),
-            None => {
-                let said =
-                    "LOST: it names no address; by default directly attached networks may come";
-                note(all, line.file, line.number, line.whole, said);
-            }
+            Some(list) => of_all.clients = Some(list),
+            None => of_all.lost(all, line, "it names no address"),
         },
         "security" if line.value.eq_ignore_ascii_case("user") => {}
         "security" | "realm" | "kerberosmethod" => {
@@ -267,20 +300,40 @@ fn global(all: &mut Imported, line: &Line<'_>, clients: &mut Option<Vec<Cidr>>) 
             note(all, line.file, line.number, line.whole, said);
         }
         "guestaccount" if line.value == "nobody" => {}
-        key if RESTRICTS.contains(&key) => {
-            let said = "LOST: there is no such restriction here, for any share";
+        "serverminprotocol" => {
+            let said = match line.value.to_lowercase().starts_with("smb3") {
+                true => {
+                    "LOST: clients of SMB 2.0.2 and 2.1 may come, too; `smb: {encryption: required}` keeps them out"
+                }
+                false => "not needed: SMB 2.0.2 to 3.1.1 are served, SMB 1 never",
+            };
             note(all, line.file, line.number, line.whole, said);
         }
+        _ if restricts(line) => of_all.lost(all, line, "there is no such restriction here"),
         _ => unknown(all, line),
     }
 }
 
 /// Says what is known of a line that has no counterpart.
 fn unknown(all: &mut Imported, line: &Line<'_>) {
+    if line.key == "vfsobjects" {
+        return modules(all, line);
+    }
     let exact = HARMLESS.iter().find(|(key, _)| line.key == *key);
     let begins = HARMLESS_BEGINNINGS.iter().find(|(start, _)| line.key.starts_with(start));
     let said = exact.or(begins).map_or("not carried over: there is no such key here", |(_, s)| s);
     note(all, line.file, line.number, line.whole, said);
+}
+
+/// Modules of Samba's file systems.
+fn modules(all: &mut Imported, line: &Line<'_>) {
+    let named = line.value.split([' ', ',', '\t']).filter(|m| !m.is_empty());
+    let missing: Vec<&str> = named.filter(|m| !BUILT_IN.contains(m)).collect();
+    let said = match missing.is_empty() {
+        true => "not needed: streams, attributes and descriptors are kept without modules".into(),
+        false => format!("not carried over: nothing here does what {} did", missing.join(", ")),
+    };
+    note(all, line.file, line.number, line.whole, &said);
 }
 
 fn main_name(key: &str) -> String {
@@ -369,6 +422,29 @@ mod tests {
             assert!(!all.shares[0].lost.is_empty(), "{line}");
         }
         assert!(read("[a]\npath = /srv\nread only = no\n").shares[0].lost.is_empty());
+        let none = "veto files =\nfollow symlinks = yes\nhide unreadable = no\nvalid users =\n";
+        assert!(read(&format!("[a]\npath = /srv\n{none}")).shares[0].lost.is_empty());
+    }
+
+    #[test]
+    fn a_restriction_of_the_whole_server_is_one_of_each_share() {
+        for line in ["valid users = @staff", "hosts deny = 10.0.0.1", "hosts allow = c.example"] {
+            let all = read(&format!("[a]\npath = /a\n[global]\n{line}\n[b]\npath = /b\n"));
+            assert!(all.shares.iter().all(|s| s.lost.len() == 1), "{line}");
+        }
+        let mut all = read("[a]\npath = /a\n");
+        take(&mut all, "other.conf", "[global]\nvalid users = x\n[b]\npath = /b\n");
+        assert!(all.shares[0].lost.is_empty(), "of another file");
+    }
+
+    #[test]
+    fn what_was_not_read_and_what_nobody_does_here_is_said() {
+        let all = read("[a]\npath = /a\ninclude = /x\nvfs objects = acl_xattr recycle\n");
+        assert_eq!(all.shares[0].lost, ["`include = /x` was not read"]);
+        assert!(all.notes[0].meaning.starts_with("NOT READ"));
+        assert!(all.notes[1].meaning.ends_with("what recycle did"), "{}", all.notes[1]);
+        let all = read("[global]\nmin protocol = SMB3\n[a]\npath=/a\n");
+        assert!(all.notes[0].meaning.starts_with("LOST"));
     }
 
     #[test]
