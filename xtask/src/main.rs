@@ -5,6 +5,7 @@ mod cleanroot;
 mod dashboard;
 mod deb;
 mod fuzz;
+mod grafana;
 mod graph;
 mod lab;
 mod packages;
@@ -35,6 +36,7 @@ usage: cargo xtask COMMAND
                  these tests of Samba's suite, or all, against a gateway; --help shows more
   page [--write] the status page with a thousand connections in a real browser; --write makes the
                  documentation's picture
+  dashboard      deploy/grafana.json by Grafana's own types; takes node and npm
   clean-root [--full] [--keep] [--package FILE]
                  the README's commands and the Debian package in a Debian root with nothing but a Rust toolchain; without
                  --full only the tiers style, unit and e2e; --package: only this package, which is built already
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         "tidy" => tidy::check().map(|tally| tally.report(None)),
         "lab" => lab::command(rest),
         "page" => page::command(rest),
+        "dashboard" => grafana::command(rest),
         "smbtorture" => smbtorture::command(rest),
         "bench" => bench::command(rest),
         "clean-root" => cleanroot::main(rest),
