@@ -88,7 +88,13 @@ impl Volume {
                     None => portmap::port_of_mount(target, local).await.unwrap_or(NFS_PORT),
                 };
                 let mount_at = target.address(mount_port).map_err(Error::Connect)?;
-                let rpc = connect::tcp(mount_at, local, Arc::new(NoCallbacks)).await?;
+                let rpc = connect::tcp(mount_at, local, Arc::new(NoCallbacks)).await;
+                let rpc = rpc.map_err(|e| match e {
+                    Error::Connect(why) => Error::Connect(format!(
+                        "{why}; that is where MOUNT was looked for, `mountport=PORT` names another one"
+                    )),
+                    other => other,
+                })?;
                 let root = mount::mount(&rpc, &cred, &target.path).await?;
                 let rpc = dial(target, local, Arc::new(NoCallbacks)).await?;
                 return Ok(Self::V3(Nfs3::new(rpc, cred), root));

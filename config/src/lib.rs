@@ -25,7 +25,7 @@ mod words;
 pub use fault::{Fault, Faults, Place};
 pub use log::{LogFilter, LogFormat};
 pub use options::{Options, ShareOption, UserOption, address};
-pub use rules::{Known, load, state_of};
+pub use rules::{Known, admin_of, load, state_of};
 pub use settings::{
     Admin, Cidr, Domain, Encryption, Identity, Limits, Names, Portmap, Protocols, Rdma, RdmaCrc,
     Settings, Share, Signing, Smb, Source, Squash, User, user_name,

@@ -66,6 +66,12 @@ pub fn state_of(file: &Path) -> Option<PathBuf> {
     draft(&root, &mut Report::default()).state.map(|s| s.value)
 }
 
+/// The admin address that a file names, in the same way.
+pub fn admin_of(file: &Path) -> Option<Admin> {
+    let root = tree::read(&read_text(file).ok()?).ok()?;
+    draft(&root, &mut Report::default()).admin.map(|s| s.value)
+}
+
 fn read_text(path: &Path) -> Result<String, String> {
     let cannot = |e: std::io::Error| format!("cannot read the configuration: {e}");
     let mut text = String::new();

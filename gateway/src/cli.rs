@@ -4,11 +4,12 @@
 //!
 //! *Errors.* Exit code 0: fine. 1: the work failed. 2: wrong usage or configuration. Messages go to standard error.
 
-use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use crate::admin::show::Asked;
 use crate::bench::BenchArgs;
 use crate::control::client::{self as control, Refused};
 use crate::daemon::Load;
@@ -47,7 +48,8 @@ enum Command {
     Drain(OrderArgs),
     /// Change what the running daemon logs, until its next reload
     Log(LogArgs),
-    /// Is the configuration sound, and what does a client type for every address?
+    /// Is the configuration sound, and what does a client type for every address? Without --config and --share that of
+    /// /etc/headgate/headgate.yaml
     Check(CheckArgs),
     /// Serve a temporary folder on loopback and move files through every protocol; no configuration
     Demo(DemoArgs),
@@ -65,9 +67,8 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct StatusArgs {
-    /// Where the daemon answers
-    #[arg(long, value_name = "ADDR:PORT", default_value_t = Admin::USUAL)]
-    admin: SocketAddr,
+    #[command(flatten)]
+    asked: Asked,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -195,7 +196,17 @@ struct Configuration {
     log_format: Option<LogFormat>,
 }
 
+/// The configuration of packages, as their unit names it.
+const USUAL_FILE: &str = "/etc/headgate/headgate.yaml";
+
 impl Configuration {
+    /// Where nothing says what is served, this file does, if it is there.
+    fn or_file(&mut self, file: &Path) {
+        if self.config.is_none() && self.shares.is_empty() && file.exists() {
+            self.config = Some(file.to_owned());
+        }
+    }
+
     fn load(self) -> Result<Settings, Faults> {
         let options = Options {
             shares: self.shares,
@@ -344,10 +355,39 @@ fn demo(args: &DemoArgs) -> Result<(), Failure> {
 }
 
 fn status(args: &StatusArgs) -> Result<(), Failure> {
-    runtime()?.block_on(crate::admin::show::run(args.admin, args.json)).map_err(Failure::Work)
+    let at = args.asked.address().map_err(Failure::Work)?;
+    runtime()?.block_on(crate::admin::show::run(at, args.json)).map_err(Failure::Work)
 }
 
-fn check(args: CheckArgs) -> Result<(), Failure> {
-    let settings = args.configuration.load()?;
+fn check(mut args: CheckArgs) -> Result<(), Failure> {
+    args.configuration.or_file(Path::new(USUAL_FILE));
+    let settings = match args.configuration.load() {
+        Ok(settings) => settings,
+        Err(faults) if args.json => {
+            crate::check::wrong(&faults);
+            return Err(Failure::Wrong);
+        }
+        Err(faults) => return Err(faults.into()),
+    };
     if crate::check::run(&settings, args.json) { Ok(()) } else { Err(Failure::Shown) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn check_looks_at_the_usual_file_where_nothing_else_is_said() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let looks_at = |words: &[&str], file: &Path| {
+            let words = [&["headgate", "check"], words].concat();
+            let Command::Check(mut args) = Cli::parse_from(words).command else { panic!() };
+            args.configuration.or_file(file);
+            args.configuration.config
+        };
+        assert_eq!(looks_at(&[], file.path()).as_deref(), Some(file.path()));
+        assert_eq!(looks_at(&["--config", "x"], file.path()), Some("x".into()));
+        assert_eq!(looks_at(&["--share", "a=mem:"], file.path()), None);
+        assert_eq!(looks_at(&[], Path::new("/no/such/file")), None);
+    }
 }

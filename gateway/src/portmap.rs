@@ -35,6 +35,8 @@ use crate::port;
 
 /// Datagrams in work.
 const DATAGRAMS_MAX: usize = 256;
+/// No rule of a protocol, and counted as one: a datagram beyond them.
+pub(crate) const DATAGRAMS_IN_WORK: &str = "datagrams-in-work";
 /// Bytes of a datagram that is a call: an NLM call with all its strings as long as they may be has less.
 const CALL_MAX: usize = 8800;
 /// Bytes of a datagram that is a reply (RFC 768, less its header and that of IP).
@@ -279,7 +281,7 @@ async fn datagrams(socket: Arc<UdpSocket>, shared: Arc<Shared>, nfs: Arc<Server>
             }
         };
         let Ok(place) = places.clone().try_acquire_owned() else {
-            count::broken("datagrams-in-work", "dropped", peer);
+            count::broken(DATAGRAMS_IN_WORK, "dropped", peer);
             continue;
         };
         let (socket, nfs) = (socket.clone(), nfs.clone());

@@ -118,6 +118,25 @@ fn check_tells_programs_what_it_tells_people() {
 }
 
 #[test]
+fn check_tells_programs_where_the_faults_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.yaml");
+    std::fs::write(&file, "shares: [{name: a, memory: true}]\ndrian: 3s\nstate: x\n").unwrap();
+    let file = file.to_str().unwrap();
+    let o = headgate(&["check", "--json", "--config", file]);
+    assert_eq!(o.status.code(), Some(2), "{}", stderr(&o));
+    let told = json(&o);
+    assert_eq!((&told["sound"], &told["would_start"]), (&false.into(), &false.into()));
+    let faults = told["faults"].as_array().unwrap();
+    assert_eq!(faults.len(), 2, "{told}");
+    assert_eq!((&faults[0]["file"], &faults[0]["line"]), (&file.into(), &2.into()));
+    assert_eq!(faults[0]["help"], "did you mean `drain`?");
+    assert!(faults[1]["what"].as_str().unwrap().contains("absolute"), "{told}");
+    let o = headgate(&["check", "--json", "--share", "a=/no/such/folder"]);
+    assert_eq!(json(&o)["faults"][0]["option"], "--share");
+}
+
+#[test]
 fn check_warns_of_a_port_that_is_taken() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
@@ -280,6 +299,10 @@ fn bench_says_what_is_wrong_with_a_target() {
     let (nfs, smb) = (at("nfs="), at("smb="));
     for (target, why) in [
         ("nfs://127.0.0.1:1/m".into(), "cannot connect: 127.0.0.1:1: Connection refused"),
+        (
+            "nfs://127.0.0.1:1/m".into(),
+            "where MOUNT was looked for, `mountport=PORT` names another",
+        ),
         (format!("nfs://{nfs}/none"), "MOUNT: the server has no such share"),
         (format!("nfs://{nfs}/none?version=4.2"), "LOOKUP: NoEnt (2)"),
         (
@@ -304,12 +327,17 @@ fn bench_says_what_is_wrong_with_a_target() {
         assert_eq!(o.status.code(), Some(2));
         assert!(stderr(&o).contains(why), "{}", stderr(&o));
     }
-    let o = headgate(&["bench", "nfs://gw/x", "--block", "2MiB"]);
-    assert!(
-        stderr(&o).contains("an operation moves 512 bytes to 1MiB, not 2MiB"),
-        "{}",
-        stderr(&o)
-    );
+    for (option, value, code, why) in [
+        ("--block", "2MiB", 2, "an operation moves 512 bytes to 1MiB, not 2MiB"),
+        ("--depth", "0", 2, "write a number from 1 to 1024"),
+        ("--connections", "257", 2, "write a number from 1 to 256"),
+        ("--rounds", "many", 2, "write a number from 1 to 1000"),
+        ("--svg", "/no/such/folder/x.svg", 1, "there is no folder /no/such/folder"),
+    ] {
+        let o = headgate(&["bench", "nfs://127.0.0.1:1/x", option, value]);
+        assert_eq!(o.status.code(), Some(code), "{}", stderr(&o));
+        assert!(stderr(&o).contains(why), "{}", stderr(&o));
+    }
 }
 
 #[test]

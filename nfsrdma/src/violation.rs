@@ -22,18 +22,15 @@ pub enum Violation {
     Arguments,
 }
 
-impl Violation {
-    /// Its stable name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NotACall => "rpc-not-a-call",
-            Self::RpcVersion => "rpc-version",
-            Self::ShortCall => "rpc-short-call",
-            Self::Credential => "rpc-credential",
-            Self::Arguments => "rpc-arguments",
-        }
-    }
+rdma_transport::rule_names!(Violation {
+    Violation::NotACall => "rpc-not-a-call",
+    Violation::RpcVersion => "rpc-version",
+    Violation::ShortCall => "rpc-short-call",
+    Violation::Credential => "rpc-credential",
+    Violation::Arguments => "rpc-arguments",
+});
 
+impl Violation {
     /// Counts it, and logs it when it is the first of its kind on this connection.
     pub(crate) fn note(self, conn: &Conn, detail: &str) {
         let bit = 1 << self as u32;

@@ -4,6 +4,23 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
+/// Gives an enumeration of rules, or of what stands for them, a `name` for each and `NAMES` of all: what may be counted is known before
+/// it happens.
+#[macro_export]
+macro_rules! rule_names {
+    ($rule:ident { $($pattern:pat => $name:literal,)* }) => {
+        impl $rule {
+            /// The names of all of them.
+            pub const NAMES: &[&str] = &[$($name,)*];
+
+            /// Stable name, for logs and counters.
+            pub fn name(self) -> &'static str {
+                match self { $($pattern => $name,)* }
+            }
+        }
+    };
+}
+
 /// Bounded by the number of rules: every name is a constant of this program.
 static BROKEN: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
 

@@ -6,6 +6,9 @@ use rdma_transport::count;
 
 use crate::conn::Conn;
 
+/// No rule of the protocol, and counted as one: an address that has guessed passwords too often had to wait.
+pub const LOGON_SLOWED: &str = "smb-logon-slowed";
+
 /// A broken rule that ends the connection, with detail for the log.
 pub(crate) type Fatal = (Violation, &'static str);
 
@@ -38,25 +41,22 @@ pub enum Violation {
     Downgrade,
 }
 
-impl Violation {
-    /// Its stable name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NotAMessage => "smb-not-a-message",
-            Self::MessageId => "smb-message-id",
-            Self::Signature => "smb-signature",
-            Self::Sealed => "smb-sealed",
-            Self::Clear => "smb-clear",
-            Self::Chain => "smb-chain",
-            Self::Order => "smb-order",
-            Self::CreditCharge => "smb-credit-charge",
-            Self::Format => "smb-format",
-            Self::Logon => "smb-logon",
-            Self::Silent => "smb-silent",
-            Self::Downgrade => "smb-downgrade",
-        }
-    }
+rdma_transport::rule_names!(Violation {
+    Violation::NotAMessage => "smb-not-a-message",
+    Violation::MessageId => "smb-message-id",
+    Violation::Signature => "smb-signature",
+    Violation::Sealed => "smb-sealed",
+    Violation::Clear => "smb-clear",
+    Violation::Chain => "smb-chain",
+    Violation::Order => "smb-order",
+    Violation::CreditCharge => "smb-credit-charge",
+    Violation::Format => "smb-format",
+    Violation::Logon => "smb-logon",
+    Violation::Silent => "smb-silent",
+    Violation::Downgrade => "smb-downgrade",
+});
 
+impl Violation {
     /// Counted only: whoever calls this has told more in the log.
     pub(crate) fn count(self) {
         count::broken_again(self.name());

@@ -15,6 +15,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use super::operations::OperationStatus;
+use super::rules::{self, LIMITS};
 use super::snapshot::{ConnectionStatus, Moved, PoolStatus, Snapshot};
 use super::why::Reason;
 
@@ -226,16 +227,14 @@ pub static TABLE: &[Metric] = &[
         name: "limits_met",
         labels: &["limit"],
         help: "How often clients reached a limit; docs/limits.md lists them",
-        values: Values::Counter(|s| {
-            s.limits.iter().map(|(limit, n)| (vec![limit.clone()], *n)).collect()
-        }),
+        values: Values::Counter(|s| from_zero(LIMITS, &s.limits)),
     },
     Metric {
         name: "violations",
         labels: &["rule"],
-        help: "How often clients broke a rule of their protocol",
+        help: "How often clients broke a rule of their protocol; the rules are below",
         values: Values::Counter(|s| {
-            s.violations.iter().map(|(rule, n)| (vec![rule.clone()], *n)).collect()
+            from_zero(rules::families().into_iter().flat_map(|f| f.names), &s.violations)
         }),
     },
 ];
@@ -252,6 +251,16 @@ fn by_way(s: &Snapshot, of: fn(&ConnectionStatus) -> u64) -> Many {
         *sums.entry(vec![c.protocol.name().to_owned(), c.transport.clone()]).or_insert(0) += of(c);
     }
     sums.into_iter().collect()
+}
+
+/// What happened, and 0 for what could have: a counter that begins with its first time has no rise there.
+fn from_zero(
+    known: impl IntoIterator<Item = &'static str>,
+    happened: &BTreeMap<String, u64>,
+) -> Many {
+    let mut all: BTreeMap<&str, u64> = known.into_iter().map(|name| (name, 0)).collect();
+    all.extend(happened.iter().map(|(name, n)| (name.as_str(), *n)));
+    all.into_iter().map(|(name, n)| (vec![name.to_owned()], n)).collect()
 }
 
 fn without_rdma(s: &Snapshot) -> Many {
@@ -411,6 +420,13 @@ mod tests {
             let (kind, labels) = (m.kind(), labels.join(", "));
             out += &format!("| {} | {kind} | {labels} | {} |\n", series.join("<br>"), m.help);
         }
+        out += "\n## Rules\n\nWhat `rule` of `headgate_violations_total` can be. Every rule and every \
+                [limit](limits.md) is there from the start, with 0: `increase(headgate_violations_total[5m]) > 0` \
+                sees the first time, too.\n\n| rules of | names |\n|---|---|\n";
+        for family in rules::families() {
+            let names: Vec<String> = family.names.iter().map(|n| format!("`{n}`")).collect();
+            out += &format!("| {} | {} |\n", family.of, names.join(", "));
+        }
         out
     }
 
@@ -431,6 +447,22 @@ mod tests {
         ] {
             assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
         }
+    }
+
+    #[test]
+    fn what_never_happened_is_zero_from_the_start() {
+        let text = encode(testing::snapshot()).unwrap();
+        for line in [
+            "headgate_violations_total{rule=\"iwarp_crc_mismatch\"} 0",
+            "headgate_violations_total{rule=\"smb-logon\"} 0",
+            "headgate_violations_total{rule=\"rpcrdma.header.short\"} 0",
+            "headgate_limits_met_total{limit=\"connections\"} 0",
+            "headgate_limits_met_total{limit=\"opens-of-session\"} 3",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
+        }
+        let series = text.lines().filter(|l| l.starts_with("headgate_violations_total")).count();
+        assert!((90..150).contains(&series), "{series} series of rules");
     }
 
     #[test]
@@ -459,7 +491,7 @@ mod tests {
             "headgate_callbacks_total{operation=\"CB_RECALL\",outcome=\"answered\"} 2",
             "headgate_nlm_total{event=\"granted\"} 4",
             "headgate_limits_met_total{limit=\"opens-of-session\"} 3",
-            "headgate_violations_total{rule=\"smb-header\"} 1",
+            "headgate_violations_total{rule=\"smb-signature\"} 1",
             "headgate_operation_errors_total{share=\"data\",protocol=\"smb\",transport=\"tcp\",operation=\"READ\"} 1",
             "# EOF",
         ] {

@@ -16,6 +16,7 @@ pub mod history;
 pub mod metrics;
 pub mod operations;
 mod page;
+mod rules;
 pub mod show;
 pub mod snapshot;
 #[cfg(test)]

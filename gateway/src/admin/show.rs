@@ -1,19 +1,56 @@
 //! `headgate status`: asks the running daemon and prints what it says.
 
 use std::io::IsTerminal;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::Args;
+use config::Admin;
 use http_body_util::Full;
 use hyper::Request;
 use hyper::body::Bytes;
 use tokio::net::TcpStream;
 
+use super::rules;
 use super::snapshot::{ConnectionStatus, Snapshot};
 use crate::table::{Table, Tone, bytes};
 
 /// The daemon answers at once or not at all.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// Which daemon is asked.
+#[derive(Debug, Args)]
+pub struct Asked {
+    /// Where the daemon answers; default: what the file says, else 127.0.0.1:9464
+    #[arg(long, value_name = "ADDR:PORT")]
+    admin: Option<SocketAddr>,
+    /// Configuration file of the daemon, for its admin address
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl Asked {
+    /// The admin address. All addresses of this host are asked at loopback.
+    pub fn address(&self) -> Result<SocketAddr, String> {
+        let of_file = || self.config.as_deref().and_then(config::admin_of).unwrap_or_default();
+        let mut at = match self.admin.map_or_else(of_file, Admin::At) {
+            Admin::At(at) => at,
+            Admin::Usual => Admin::USUAL,
+            Admin::Off => {
+                return Err("that daemon has no admin address: its file says `admin: off`".into());
+            }
+        };
+        if at.ip().is_unspecified() {
+            at.set_ip(if at.is_ipv4() {
+                Ipv4Addr::LOCALHOST.into()
+            } else {
+                Ipv6Addr::LOCALHOST.into()
+            });
+        }
+        Ok(at)
+    }
+}
 
 /// Prints the status of the daemon at this admin address.
 pub async fn run(at: SocketAddr, json: bool) -> Result<(), String> {
@@ -83,7 +120,8 @@ pub fn show(s: &Snapshot, colour: bool) -> String {
     if !s.violations.is_empty() {
         text += "\nrules that peers broke:\n";
         for (rule, n) in &s.violations {
-            text += &format!("  {rule}: {n}\n");
+            let of = rules::of(rule).map(|of| format!(" ({of})")).unwrap_or_default();
+            text += &format!("  {rule}: {n}{of}\n");
         }
     }
     text
@@ -136,6 +174,24 @@ mod tests {
     use crate::admin::testing::snapshot;
 
     #[test]
+    fn the_admin_address_is_that_of_the_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let of_file = |text: &str| {
+            std::fs::write(file.path(), text).unwrap();
+            Asked { admin: None, config: Some(file.path().into()) }.address()
+        };
+        let at = |text: &str| Ok(text.parse::<SocketAddr>().unwrap());
+        assert_eq!(of_file("admin: 192.0.2.1:1\nno-such-key: 1\n"), at("192.0.2.1:1"));
+        assert_eq!(of_file("admin: 0.0.0.0:1\n"), at("127.0.0.1:1"));
+        assert_eq!(of_file("admin: '[::]:1'\n"), at("[::1]:1"));
+        assert_eq!(of_file("drain: 1s\n"), at("127.0.0.1:9464"));
+        assert!(of_file("admin: off\n").unwrap_err().contains("admin: off"));
+        let said = "192.0.2.9:2".parse().ok();
+        let asked = Asked { admin: said, config: Some(file.path().into()) };
+        assert_eq!(asked.address(), at("192.0.2.9:2"));
+    }
+
+    #[test]
     fn a_connection_is_one_line_and_its_story() {
         let text = show(&snapshot(), false);
         for part in [
@@ -146,7 +202,7 @@ mod tests {
             "dialect: 3.1.1",
             "no RDMA (not-asked): it signs",
             "opens-of-session: 3",
-            "smb-header: 1",
+            "smb-signature: 1 (SMB, MS-SMB2)",
         ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }

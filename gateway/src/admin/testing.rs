@@ -61,6 +61,6 @@ pub(crate) fn snapshot() -> Snapshot {
         nlm: [("granted".to_owned(), 4)].into(),
         pool: vec![PoolStatus { buffer_bytes: 4096, used: 1, max: 10, waiting: 0 }],
         limits: [("opens-of-session".to_owned(), 3)].into(),
-        violations: [("smb-header".to_owned(), 1)].into(),
+        violations: [("smb-signature".to_owned(), 1)].into(),
     }
 }

@@ -39,7 +39,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "LOAD", value_delimiter = ',')]
     only: Vec<Loads>,
     /// Rounds; the best counts [default: 1, with --compare: 5]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = within::<1000>)]
     rounds: Option<usize>,
     /// Size of the file that is written and read
     #[arg(long, value_name = "SIZE", default_value = "512MiB")]
@@ -61,10 +61,10 @@ pub struct BenchArgs {
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
     /// Operations in flight [default: 8 of write and read, 32 of the others]; create is always one after the other
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = within::<1024>)]
     depth: Option<usize>,
     /// Connections that they are spread over
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<256>)]
     connections: usize,
     /// Write a plot of rates and latency to this file as well
     #[arg(long, value_name = "FILE")]
@@ -85,6 +85,21 @@ fn block(text: &str) -> Result<u32, String> {
     let size: config::Size = text.parse()?;
     let possible = u32::try_from(size.0).ok().filter(|n| (512..=1 << 20).contains(n));
     possible.ok_or_else(|| format!("an operation moves 512 bytes to 1MiB, not {size}"))
+}
+
+/// A number of which there is one at least and `MOST` at most.
+fn within<const MOST: usize>(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|n| (1..=MOST).contains(n));
+    number.ok_or_else(|| format!("write a number from 1 to {MOST}"))
+}
+
+/// What was measured for minutes must not be lost for want of a folder.
+fn can_be_written(path: &Path) -> Result<(), String> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match folder.is_dir() {
+        true => Ok(()),
+        false => Err(format!("{}: there is no folder {}", path.display(), folder.display())),
+    }
 }
 
 /// The password of a user who is named without one.
@@ -121,16 +136,17 @@ pub fn run(args: BenchArgs) -> Result<(), String> {
         .build()
         .map_err(|e| format!("cannot start: {e}"))?;
     let kinds = Loads::asked_for(&args.only);
-    let rounds = args.rounds.unwrap_or(if args.compare.is_some() { 5 } else { 1 }).clamp(1, 1000);
+    let rounds = args.rounds.unwrap_or(if args.compare.is_some() { 5 } else { 1 });
     let plan = load::Plan {
         kinds,
         size: args.size.0.clamp(1 << 20, 1 << 40),
         time: args.time.0.clamp(Duration::from_millis(50), Duration::from_secs(3600)),
         user: args.user,
-        depth: args.depth.map(|n| n.clamp(1, 1024)),
+        depth: args.depth,
         blocks: (args.block, args.random_block),
-        connections: args.connections.clamp(1, 256),
+        connections: args.connections,
     };
+    args.svg.as_deref().map_or(Ok(()), can_be_written)?;
     let (mut target, mut compare) = (args.target, args.compare);
     for target in std::iter::once(&mut target).chain(&mut compare) {
         complete(target, args.password_file.as_deref())?;

@@ -147,6 +147,11 @@ pub fn run(settings: &Settings, json: bool) -> bool {
     findings.remarks.stops.is_empty()
 }
 
+/// For programs: what is wrong with a configuration that was not taken, and where.
+pub fn wrong(faults: &config::Faults) {
+    println!("{}", show::faults(faults));
+}
+
 fn own_uid() -> u32 {
     std::fs::metadata("/proc/self").map_or(u32::MAX, |m| m.uid())
 }

@@ -244,6 +244,25 @@ fn device_json(s: &Served) -> Value {
     })
 }
 
+/// Of a configuration that was not taken: nothing else is known.
+pub(super) fn faults(faults: &config::Faults) -> Value {
+    let fault = |f: &config::Fault| {
+        let mut one = json!({ "what": f.what, "help": f.help });
+        match &f.place {
+            config::Place::File { file, line, column, .. } => {
+                one["file"] = file.display().to_string().into();
+                // 0 where the whole file is meant.
+                (one["line"], one["column"]) = ((*line).into(), (*column).into());
+            }
+            config::Place::Option(option) => one["option"] = (*option).into(),
+            config::Place::Nowhere => {}
+        }
+        one
+    };
+    let all: Vec<Value> = faults.0.iter().map(fault).collect();
+    json!({ "sound": false, "would_start": false, "faults": all })
+}
+
 /// For programs.
 pub(super) fn json(f: &Findings<'_>) {
     let shares: Vec<Value> = f
@@ -296,6 +315,7 @@ pub(super) fn json(f: &Findings<'_>) {
         .collect();
     let all = json!({
         "sound": true,
+        "faults": [],
         "shares": shares,
         "addresses": places,
         "nfs_port": f.settings.nfs_port,

@@ -13,21 +13,19 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use config::Admin;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use tokio::runtime::Runtime;
 
-use crate::admin::show;
+use crate::admin::show::{self, Asked};
 use crate::admin::snapshot::Snapshot;
 use model::{Pane, Screen, View};
 
 /// Options of `headgate top`.
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// Where the daemon answers
-    #[arg(long, value_name = "ADDR:PORT", default_value_t = Admin::USUAL)]
-    admin: SocketAddr,
+    #[command(flatten)]
+    asked: Asked,
     /// Time between two looks
     #[arg(long, value_name = "TIME", default_value = "1s")]
     interval: config::Span,
@@ -74,7 +72,8 @@ impl Watch<'_> {
 /// Runs the command. The error is one line for standard error.
 pub fn run(args: &TopArgs, runtime: &Runtime) -> Result<(), String> {
     let interval = args.interval.0.clamp(Duration::from_millis(100), Duration::from_secs(3600));
-    let mut watch = Watch { runtime, admin: args.admin, interval, left: args.count };
+    let admin = args.asked.address()?;
+    let mut watch = Watch { runtime, admin, interval, left: args.count };
     let first = watch.take()?;
     if args.plain || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return plain(&mut watch, first);

@@ -121,7 +121,8 @@ impl View {
             uptime_seconds: now.uptime_seconds,
             moved: Rates::of(sum(now), sum(before), seconds),
             latency,
-            errors: operations.iter().map(|o| o.errors).sum(),
+            // The sum of nothing would be -0.
+            errors: operations.iter().fold(0.0, |sum, o| sum + o.errors),
             pool: now.pool.clone(),
             credits_waiting: now.connections.iter().map(|c| c.credits_waiting).sum(),
             refused: now.refused,

@@ -31,6 +31,7 @@ use std::time::Duration;
 
 pub use device::GATHER;
 pub use listen::Verbs;
+pub use pair::RULES;
 
 /// How this side uses RDMA cards. The same for all connections of a provider.
 #[derive(Clone, Debug)]

@@ -40,6 +40,12 @@ const OF_RECV: u64 = 1 << 63;
 /// Completions of one poll; then other tasks get their turn.
 const COMPLETIONS_MAX: usize = 256;
 
+const MESSAGE_LENGTH: &str = "verbs-message-length";
+const REMOTE_ACCESS: &str = "verbs-remote-access";
+const REQUEST: &str = "verbs-request";
+/// Rules that a card tells its peer broke.
+pub const RULES: &[&str] = &[MESSAGE_LENGTH, REMOTE_ACCESS, REQUEST];
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Open,
@@ -518,7 +524,7 @@ fn never_posted(work: Work) -> Completion {
 
 fn too_long() -> End {
     let reason = "the peer sent a message longer than the receive".into();
-    End { reason, violation: Some("verbs-message-length") }
+    End { reason, violation: Some(MESSAGE_LENGTH) }
 }
 
 /// What the state of a Receive says about the connection.
@@ -529,11 +535,11 @@ fn judge_recv(status: ibv_wc_status::Type) -> (WorkError, End) {
         IBV_WC_WR_FLUSH_ERR => (WorkError::Flushed, End::because("connection ended")),
         IBV_WC_REM_ACCESS_ERR | IBV_WC_LOC_ACCESS_ERR | IBV_WC_LOC_PROT_ERR => {
             let reason = "the peer touched memory that it may not".into();
-            (WorkError::Flushed, End { reason, violation: Some("verbs-remote-access") })
+            (WorkError::Flushed, End { reason, violation: Some(REMOTE_ACCESS) })
         }
         IBV_WC_REM_INV_REQ_ERR | IBV_WC_LOC_QP_OP_ERR | IBV_WC_REM_OP_ERR => {
             let reason = "the peer sent a request that the card refused".into();
-            (WorkError::Protocol, End { reason, violation: Some("verbs-request") })
+            (WorkError::Protocol, End { reason, violation: Some(REQUEST) })
         }
         _ => (WorkError::Flushed, End::because(format!("receive failed: {}", status_text(status)))),
     }

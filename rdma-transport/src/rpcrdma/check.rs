@@ -57,36 +57,33 @@ pub enum Violation {
     ListsChanged,
 }
 
-impl Violation {
-    /// Stable name, for logs and counters.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::HeaderShort => "rpcrdma.header.short",
-            Self::Version(_) => "rpcrdma.header.version",
-            Self::Procedure(_) => "rpcrdma.header.procedure",
-            Self::ListTruncated => "rpcrdma.list.truncated",
-            Self::ListFlag(_) => "rpcrdma.list.flag",
-            Self::SegmentsTooMany => "rpcrdma.list.segments",
-            Self::ChunksTooMany => "rpcrdma.list.chunks",
-            Self::SegmentWraps => "rpcrdma.segment.wraps",
-            Self::ChunkTooLong(_) => "rpcrdma.chunk.too-long",
-            Self::PositionUnaligned(_) => "rpcrdma.position.unaligned",
-            Self::PositionBeyondMessage(_) => "rpcrdma.position.beyond",
-            Self::PositionOverlaps(_) => "rpcrdma.position.overlap",
-            Self::SegmentsOverlap => "rpcrdma.segment.overlap",
-            Self::CallChunkWithMessage => "rpcrdma.msg.call-chunk",
-            Self::CallChunkMissing => "rpcrdma.nomsg.no-call-chunk",
-            Self::MessageAfterNoMsg => "rpcrdma.nomsg.message",
-            Self::XidMismatch => "rpcrdma.message.xid",
-            Self::MessageShort => "rpcrdma.message.short",
-            Self::CreditsOverrun => "rpcrdma.credits.overrun",
-            Self::ReverseChunks => "rpcrdma.reverse.chunks",
-            Self::ErrorMalformed => "rpcrdma.error.malformed",
-            Self::ReplyChunkMissing => "rpcrdma.reply.no-chunk",
-            Self::ListsChanged => "rpcrdma.reply.lists",
-        }
-    }
+crate::rule_names!(Violation {
+    Violation::HeaderShort => "rpcrdma.header.short",
+    Violation::Version(_) => "rpcrdma.header.version",
+    Violation::Procedure(_) => "rpcrdma.header.procedure",
+    Violation::ListTruncated => "rpcrdma.list.truncated",
+    Violation::ListFlag(_) => "rpcrdma.list.flag",
+    Violation::SegmentsTooMany => "rpcrdma.list.segments",
+    Violation::ChunksTooMany => "rpcrdma.list.chunks",
+    Violation::SegmentWraps => "rpcrdma.segment.wraps",
+    Violation::ChunkTooLong(_) => "rpcrdma.chunk.too-long",
+    Violation::PositionUnaligned(_) => "rpcrdma.position.unaligned",
+    Violation::PositionBeyondMessage(_) => "rpcrdma.position.beyond",
+    Violation::PositionOverlaps(_) => "rpcrdma.position.overlap",
+    Violation::SegmentsOverlap => "rpcrdma.segment.overlap",
+    Violation::CallChunkWithMessage => "rpcrdma.msg.call-chunk",
+    Violation::CallChunkMissing => "rpcrdma.nomsg.no-call-chunk",
+    Violation::MessageAfterNoMsg => "rpcrdma.nomsg.message",
+    Violation::XidMismatch => "rpcrdma.message.xid",
+    Violation::MessageShort => "rpcrdma.message.short",
+    Violation::CreditsOverrun => "rpcrdma.credits.overrun",
+    Violation::ReverseChunks => "rpcrdma.reverse.chunks",
+    Violation::ErrorMalformed => "rpcrdma.error.malformed",
+    Violation::ReplyChunkMissing => "rpcrdma.reply.no-chunk",
+    Violation::ListsChanged => "rpcrdma.reply.lists",
+});
 
+impl Violation {
     /// The connection cannot go on: there is nothing to answer to, or the peer has lost count.
     pub fn is_fatal(self) -> bool {
         matches!(self, Self::HeaderShort | Self::CreditsOverrun)

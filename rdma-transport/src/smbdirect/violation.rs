@@ -35,27 +35,22 @@ pub enum Violation {
     CreditsOverrun,
 }
 
-impl Violation {
-    /// Stable name, for logs and counters.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NegotiateShort(_) => "smbd.negotiate.short",
-            Self::NegotiateVersion(..) => "smbd.negotiate.version",
-            Self::NegotiateCredits => "smbd.negotiate.credits",
-            Self::NegotiateReceiveSize(_) => "smbd.negotiate.receive-size",
-            Self::NegotiateFragmentedSize(_) => "smbd.negotiate.fragmented-size",
-            Self::NegotiateSendSize(_) => "smbd.negotiate.send-size",
-            Self::DataShort(_) => "smbd.data.short",
-            Self::DataTooLong(_) => "smbd.data.too-long",
-            Self::DataCredits => "smbd.data.credits",
-            Self::DataAlignment(_) => "smbd.data.alignment",
-            Self::DataBounds(..) => "smbd.data.bounds",
-            Self::DataFragmented(_) => "smbd.data.fragmented",
-            Self::DataRemaining(..) => "smbd.data.remaining",
-            Self::CreditsOverrun => "smbd.credits.overrun",
-        }
-    }
-}
+crate::rule_names!(Violation {
+    Violation::NegotiateShort(_) => "smbd.negotiate.short",
+    Violation::NegotiateVersion(..) => "smbd.negotiate.version",
+    Violation::NegotiateCredits => "smbd.negotiate.credits",
+    Violation::NegotiateReceiveSize(_) => "smbd.negotiate.receive-size",
+    Violation::NegotiateFragmentedSize(_) => "smbd.negotiate.fragmented-size",
+    Violation::NegotiateSendSize(_) => "smbd.negotiate.send-size",
+    Violation::DataShort(_) => "smbd.data.short",
+    Violation::DataTooLong(_) => "smbd.data.too-long",
+    Violation::DataCredits => "smbd.data.credits",
+    Violation::DataAlignment(_) => "smbd.data.alignment",
+    Violation::DataBounds(..) => "smbd.data.bounds",
+    Violation::DataFragmented(_) => "smbd.data.fragmented",
+    Violation::DataRemaining(..) => "smbd.data.remaining",
+    Violation::CreditsOverrun => "smbd.credits.overrun",
+});
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

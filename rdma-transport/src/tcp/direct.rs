@@ -27,16 +27,13 @@ pub enum Violation {
     Length(usize),
 }
 
-impl Violation {
-    /// Stable name, for logs and counters.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Type(_) => "smb.direct-tcp.type",
-            Self::TooLong(_) => "smb.direct-tcp.too-long",
-            Self::Length(_) => "smb.direct-tcp.length",
-        }
-    }
+crate::rule_names!(Violation {
+    Violation::Type(_) => "smb.direct-tcp.type",
+    Violation::TooLong(_) => "smb.direct-tcp.too-long",
+    Violation::Length(_) => "smb.direct-tcp.length",
+});
 
+impl Violation {
     /// What happened, for the log.
     pub fn detail(self) -> String {
         match self {

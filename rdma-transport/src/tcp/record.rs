@@ -42,17 +42,14 @@ pub enum Violation {
     EmptyFragments,
 }
 
-impl Violation {
-    /// Stable name, for logs and counters.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::TooLong(_) => "rpc.record.too-long",
-            Self::TooShort(_) => "rpc.record.too-short",
-            Self::Fragments => "rpc.record.fragments",
-            Self::EmptyFragments => "rpc.record.empty-fragments",
-        }
-    }
+crate::rule_names!(Violation {
+    Violation::TooLong(_) => "rpc.record.too-long",
+    Violation::TooShort(_) => "rpc.record.too-short",
+    Violation::Fragments => "rpc.record.fragments",
+    Violation::EmptyFragments => "rpc.record.empty-fragments",
+});
 
+impl Violation {
     /// What happened, for the log.
     pub fn detail(self) -> String {
         match self {

@@ -57,7 +57,7 @@ async fn slow_down(cx: &Cx) {
     let from = cx.conn.info.peer.ip();
     let wait = locked(&cx.server.guesses).delay(from, cx.server.since_start());
     if let Some(wait) = wait {
-        rdma_transport::count::broken_again("smb-logon-slowed");
+        rdma_transport::count::broken_again(crate::violation::LOGON_SLOWED);
         tokio::time::sleep(wait).await;
     }
 }

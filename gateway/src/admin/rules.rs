@@ -1,0 +1,84 @@
+//! Names of what is counted when it happens: rules that a peer can break and limits that it can meet. Their counters begin at 0, so
+//! that the first time is a rise, and `rate()` sees it.
+
+use rdma_transport::{ibverbs, iwarp, rpcrdma, smbdirect, tcp};
+
+/// Rules of one protocol, in whose words they are named.
+pub(super) struct Family {
+    /// What the rules are of.
+    pub(super) of: &'static str,
+    pub(super) names: Vec<&'static str>,
+}
+
+/// Every rule there is.
+pub(super) fn families() -> Vec<Family> {
+    let family = |of, names: &[&'static str]| Family { of, names: names.to_vec() };
+    let iwarp: Vec<&str> = iwarp::Violation::ALL.iter().map(|v| v.name()).collect();
+    vec![
+        family("SMB, MS-SMB2", smbd_core::violation::Violation::NAMES),
+        family("frames of SMB over TCP, MS-SMB2 section 2.1", tcp::direct::Violation::NAMES),
+        family("SMB Direct, MS-SMBD", smbdirect::Violation::NAMES),
+        family("ONC RPC, RFC 5531", nfsrdma::violation::Violation::NAMES),
+        family("record marks of ONC RPC, RFC 5531 section 11", tcp::record::Violation::NAMES),
+        family("RPC-over-RDMA, RFC 8166 and 8167", rpcrdma::check::Violation::NAMES),
+        family("iWARP, RFC 5040, 5041, 5044 and 6581", &iwarp),
+        family("RDMA, as the card tells it", ibverbs::RULES),
+        family(
+            "no protocol: an address that guesses passwords waits, datagrams beyond those in work are dropped",
+            &[smbd_core::violation::LOGON_SLOWED, crate::portmap::DATAGRAMS_IN_WORK],
+        ),
+    ]
+}
+
+/// What a rule is of.
+pub(super) fn of(rule: &str) -> Option<&'static str> {
+    families().iter().find(|f| f.names.contains(&rule)).map(|f| f.of)
+}
+
+/// Every limit there is; docs/limits.md says what they are.
+pub(super) const LIMITS: [&str; 22] = [
+    "connections",
+    "connections-of-address",
+    "newcomers",
+    "newcomers-of-address",
+    "first-request",
+    "logon",
+    "rdma-device",
+    "memory-of-address",
+    "requests-in-work",
+    "no-progress",
+    "no-progress-while-others-wait",
+    "opens-of-session",
+    "opens-of-client",
+    "locks-of-client",
+    "owners-of-client",
+    "locks-of-file",
+    "locks-of-host",
+    "sessions-of-connection",
+    "connections-of-session",
+    "trees-of-session",
+    "name-service",
+    "waiting-requests",
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_rules_have_one_name() {
+        let names: Vec<&str> = families().into_iter().flat_map(|f| f.names).collect();
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+    }
+
+    #[test]
+    fn the_page_of_limits_has_them_all_in_this_order() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/limits.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let first = page.lines().filter_map(|l| l.strip_prefix("| ")?.split(" | ").next());
+        let names = first.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+        assert_eq!(names.collect::<Vec<_>>(), LIMITS);
+    }
+}
