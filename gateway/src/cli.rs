@@ -44,6 +44,8 @@ enum Command {
     Top(TopArgs),
     /// Have the running daemon read its configuration again, and go over to it without dropping anybody
     Reload(OrderArgs),
+    /// Which client holds which file open, locked or delegated; of NFS 3, which opens nothing, only what others hold stands there
+    Files(OrderArgs),
     /// Have the running daemon finish what is under way and end
     Drain(OrderArgs),
     /// Change what the running daemon logs, until its next reload
@@ -274,6 +276,7 @@ pub fn main() -> ExitCode {
             runtime().and_then(|r| crate::top::run(&args, &r).map_err(Failure::Work))
         }
         Command::Reload(args) => reload(args),
+        Command::Files(args) => files(args),
         Command::Drain(args) => drain(args),
         Command::Log(args) => log(args),
         Command::Check(args) => check(args),
@@ -336,6 +339,10 @@ fn told(answer: Result<String, Refused>) -> Result<(), Failure> {
 
 fn reload(OrderArgs { told: daemon, json }: OrderArgs) -> Result<(), Failure> {
     told(runtime()?.block_on(control::reload(&daemon.state(), json)))
+}
+
+fn files(OrderArgs { told: daemon, json }: OrderArgs) -> Result<(), Failure> {
+    told(runtime()?.block_on(control::files(&daemon.state(), json)))
 }
 
 fn drain(OrderArgs { told: daemon, json }: OrderArgs) -> Result<(), Failure> {

@@ -49,6 +49,7 @@ pub async fn run(settings: Settings, load: Load) -> Result<(), String> {
                     // Whoever asked may have gone.
                     let _ = answer.send(());
                 }
+                Order::Files(answer) => running.tell_held_files(answer),
                 Order::Drain(answer) => break Some(answer),
             },
         }

@@ -22,7 +22,7 @@ use nfsrdma::limits::NEIGHBOURS_REFRESH_SECONDS;
 use nfsrdma::server::Server;
 use nfsrdma::v4;
 use rdma_transport::limits::{RPCRDMA_CREDITS, RPCRDMA_CREDITS_REVERSE};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 use vfs::keeper::Keeper;
 use vfs::namespace::{Namespace, Share};
@@ -31,6 +31,7 @@ use crate::accept::{Front, Shared};
 use crate::admin::{self, daemon::Daemon};
 use crate::admission::{Admission, Most};
 use crate::boot::{self, Run};
+use crate::control::files::{self, HeldFiles};
 use crate::doors::{Doors, Served, Service};
 use crate::shares::ShareSet;
 use crate::shutdown::Connections;
@@ -102,6 +103,17 @@ impl Running {
         self.doors.close().await;
         self.mapper.close().await;
         self.shared.connections.drain(self.settings.drain).await
+    }
+
+    /// Who holds which file.
+    pub async fn held_files(&self) -> HeldFiles {
+        files::held(&self.servers).await
+    }
+
+    /// Tells it, while everything goes on.
+    pub(crate) fn tell_held_files(&self, answer: oneshot::Sender<HeldFiles>) {
+        let servers = self.servers.clone();
+        tokio::spawn(async move { drop(answer.send(files::held(&servers).await)) });
     }
 
     /// Asks every part that all connections share for something: none of them is stuck when this comes back.

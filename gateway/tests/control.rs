@@ -203,3 +203,17 @@ fn levels_of_the_log_change_at_run_time() {
     let opened = log.lines().filter(|l| l.contains("connection open")).count();
     assert_eq!(opened, 1, "{log}");
 }
+
+#[test]
+fn who_holds_files_is_told_to_the_administrator() {
+    let daemon = Daemon::start(&text("{name: a, memory: true}"));
+    let o = daemon.order(&["files"]);
+    assert_eq!(
+        (o.status.code(), out(&o).as_str()),
+        (Some(0), "no client holds a file\n"),
+        "{}",
+        err(&o)
+    );
+    let o = daemon.order(&["files", "--json"]);
+    assert_eq!(out(&o), "{\"files\":[],\"left_out\":0}\n");
+}

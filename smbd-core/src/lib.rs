@@ -16,6 +16,7 @@ pub mod durable;
 pub mod extra;
 pub mod facts;
 pub mod fscc;
+pub mod holdings;
 pub mod interfaces;
 #[cfg(test)]
 mod kit;

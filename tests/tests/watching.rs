@@ -251,3 +251,38 @@ async fn until(is: impl AsyncFn() -> bool) {
     };
     tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_holds_which_file_is_told_of_both_protocols() {
+    let (world, _dir) = world(|_| ()).await;
+    assert_eq!(world.running.held_files().await.to_string(), "no client holds a file");
+    let smb = smb(&world, false, Options::default()).await;
+    let by_smb = smb.create("by smb").await.unwrap();
+    let nfs = world.client("mem", (Version::V42, Transport::Tcp)).await.unwrap();
+    let by_nfs = nfs.create("by nfs").await.unwrap();
+    let held = world.running.held_files().await;
+    let of = |share: &str, path: &str| {
+        let found: Vec<_> = held
+            .files
+            .iter()
+            .filter(|f| f.share == share && f.path.as_deref() == Some(path))
+            .collect();
+        assert!(!found.is_empty(), "{path} in\n{held}");
+        found
+    };
+    let [one] = of("data", "by smb")[..] else { panic!("{held}") };
+    assert_eq!((one.protocol.as_str(), one.user.as_deref()), ("smb", Some("alice")));
+    assert!(one.client.starts_with("127.0.0.1:") && one.how.contains("write"), "{held}");
+    assert!(
+        of("mem", "by nfs").iter().any(|f| f.protocol == "nfs" && f.how.starts_with("open to"))
+    );
+    // Another name, and none.
+    smb.rename(&by_smb, "renamed", false).await.unwrap();
+    nfs.remove("by nfs").await.unwrap();
+    let held = world.running.held_files().await;
+    let at = |path: Option<&str>| held.files.iter().any(|f| f.path.as_deref() == path);
+    assert!(at(Some("renamed")) && !at(Some("by smb")) && !at(Some("by nfs")), "{held}");
+    smb.close(by_smb).await.unwrap();
+    nfs.close(by_nfs).await.unwrap();
+    world.running.stop().await;
+}

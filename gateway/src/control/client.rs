@@ -1,4 +1,4 @@
-//! `headgate reload`, `drain` and `log`: one order to the running daemon.
+//! `headgate reload`, `drain`, `log` and `files`: one order to the running daemon.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use hyper::{Request, StatusCode};
 use tokio::net::UnixStream;
 
 use super::Drained;
+use super::files::HeldFiles;
 use crate::http;
 use crate::reload::Changes;
 
@@ -77,6 +78,13 @@ pub async fn drain(state: &Path, json: bool) -> Result<String, Refused> {
         0 => ended,
         cut => format!("{ended}; cut in their work, because it took too long: {cut}"),
     })
+}
+
+/// Who holds which file; what there is to print.
+pub async fn files(state: &Path, json: bool) -> Result<String, Refused> {
+    let text = order(state, "files", String::new()).await?;
+    let held: HeldFiles = parsed(&text)?;
+    Ok(if json { text } else { held.to_string() })
 }
 
 /// Changes what the daemon logs.

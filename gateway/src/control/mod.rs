@@ -1,4 +1,4 @@
-//! The control socket: a Unix socket in the state folder, by which `headgate reload`, `drain` and `log` tell the daemon what to do.
+//! The control socket: a Unix socket in the state folder, by which `headgate reload`, `drain`, `log` and `files` tell the daemon what to do.
 //!
 //! *Operation.* HTTP/1.1 with one path for each order. An order goes to the daemon's main loop, which does one after the other; the
 //! answer says how it went. Not the admin address: whoever may look at figures must not thereby change what is served, and an
@@ -11,6 +11,7 @@
 //! *Errors.* A socket that cannot be made is done without, with a line in the log: signals do the same.
 
 pub mod client;
+pub mod files;
 
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -29,6 +30,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::reload::{Changes, Refusal};
+use files::HeldFiles;
 
 /// Bytes of an order at most: a choice of log levels.
 const ORDER_MAX: usize = 4096;
@@ -56,6 +58,8 @@ pub enum Order {
     Drain(oneshot::Sender<Drained>),
     /// Log other lines; answered when that holds.
     Log(LogFilter, oneshot::Sender<()>),
+    /// Tell who holds which file.
+    Files(oneshot::Sender<HeldFiles>),
 }
 
 /// The socket, open as long as this is.
@@ -140,6 +144,7 @@ async fn serve(listener: UnixListener, orders: mpsc::Sender<Order>) {
         .route("/reload", post(reload))
         .route("/drain", post(drain))
         .route("/log", post(log))
+        .route("/files", post(files))
         .layer(DefaultBodyLimit::max(ORDER_MAX))
         .with_state(orders);
     // `/proc/self` belongs to the effective user.
@@ -177,6 +182,17 @@ async fn drain(State(orders): Orders) -> Response {
     }
     match wait.await {
         Ok(drained) => Json(drained).into_response(),
+        Err(_) => ending(),
+    }
+}
+
+async fn files(State(orders): Orders) -> Response {
+    let (answer, wait) = oneshot::channel();
+    if orders.send(Order::Files(answer)).await.is_err() {
+        return ending();
+    }
+    match wait.await {
+        Ok(held) => Json(held).into_response(),
         Err(_) => ending(),
     }
 }

@@ -574,13 +574,17 @@ impl Clients {
         keeper.released();
     }
 
+    /// Every client that is known.
+    pub(super) fn all(&self) -> Vec<Arc<Client>> {
+        self.by_id.iter().map(|c| c.clone()).collect()
+    }
+
     /// A share is not served any more: what clients hold in it ends, whatever they hold elsewhere stays. `root` is the share's.
     /// How many opens and delegations there were.
     pub fn leave_share(&self, root: &dyn vfs::backend::Node) -> usize {
         let keeper = self.core.namespace.keeper();
         let mut ended = 0;
-        let clients: Vec<_> = self.by_id.iter().map(|c| c.clone()).collect();
-        for client in clients {
+        for client in self.all() {
             let (opens, delegations) =
                 client.held().end_where(|node| node.is_beside(root), keeper.state());
             self.delegations.fetch_sub(delegations, Ordering::Relaxed);

@@ -19,6 +19,7 @@ pub mod client;
 pub mod compound;
 mod deleg;
 mod dispatch;
+pub mod holdings;
 pub mod io_right;
 pub mod limits;
 mod locks;

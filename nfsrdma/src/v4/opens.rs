@@ -194,6 +194,11 @@ impl Held {
         Self { most, ..Self::default() }
     }
 
+    /// All of it, in no order.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.states.values()
+    }
+
     /// Nothing is held and nothing of it would be lost.
     pub(super) fn is_empty(&self) -> bool {
         self.states.is_empty()

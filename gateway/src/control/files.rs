@@ -1,0 +1,172 @@
+//! `headgate files`: which client holds which file, for the administrator who has to know whom a conflict is with.
+//!
+//! *Operation.* The tables of both servers are read once; what NFS clients hold is known by node, so its path is asked of the file
+//! system. Names of files are told by the control socket only: figures are for more eyes than these.
+//!
+//! *Memory.* At most [`FILES_MAX`] are told; how many more there are is said.
+
+use std::fmt;
+
+use nfsrdma::v4::holdings::Held;
+use serde::{Deserialize, Serialize};
+use state::Rights;
+use vfs::NodeRef;
+use vfs::namespace::Namespace;
+
+use crate::serve::Servers;
+use crate::table::{Table, Tone};
+
+/// Files that one answer tells.
+const FILES_MAX: usize = 10_000;
+
+/// A file and who holds it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct HeldFile {
+    /// Name of the share.
+    pub share: String,
+    /// Path in the share, with `/` between names; empty for its root. `None`: it has no name any more.
+    pub path: Option<String>,
+    /// `smb` or `nfs`.
+    pub protocol: String,
+    /// An address (SMB), or what the client calls itself (NFS).
+    pub client: String,
+    /// Of SMB: who opened it.
+    pub user: Option<String>,
+    /// How it is held, in words.
+    pub how: String,
+}
+
+/// The answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldFiles {
+    /// Sorted by share and path.
+    pub files: Vec<HeldFile>,
+    /// Files that are not among them.
+    pub left_out: usize,
+}
+
+/// Asks both servers.
+pub(crate) async fn held(servers: &Servers) -> HeldFiles {
+    let mut files: Vec<HeldFile> = servers.smb.core().holdings().into_iter().map(by_smb).collect();
+    let by_nfs = servers.nfs.v4().clients.holdings();
+    let left_out = (files.len() + by_nfs.len()).saturating_sub(FILES_MAX);
+    for one in by_nfs.into_iter().take(FILES_MAX.saturating_sub(files.len())) {
+        let path = one.node.path().await.ok();
+        files.push(HeldFile {
+            share: share_of(&servers.namespace, &one.node),
+            path: path.map(|p| String::from_utf8_lossy(&p).into_owned()),
+            protocol: "nfs".into(),
+            client: one.client,
+            user: None,
+            how: by_nfs_how(one.held),
+        });
+    }
+    files.sort();
+    files.truncate(FILES_MAX);
+    HeldFiles { files, left_out }
+}
+
+fn by_smb(one: smbd_core::holdings::Holding) -> HeldFile {
+    let stream = one.stream.map(|s| format!(":{s}")).unwrap_or_default();
+    let mut how = match words(one.access) {
+        None => "open, attributes only".to_owned(),
+        Some(does) => format!("open to {does}"),
+    };
+    if let Some(denied) = words(one.denied) {
+        how += &format!("; others may not {denied}");
+    }
+    HeldFile {
+        share: one.share.name.clone(),
+        path: Some(one.path.replace('\\', "/") + &stream),
+        protocol: "smb".into(),
+        client: one.client.map_or_else(|| "gone, may come back".into(), |c| c.to_string()),
+        user: one.user,
+        how,
+    }
+}
+
+fn by_nfs_how(held: Held) -> String {
+    match held {
+        Held::Open(access) => format!("open to {}", words(access).unwrap_or_default()),
+        Held::Locked => "locked".into(),
+        Held::Delegated { write: true } => "delegated to read and write".into(),
+        Held::Delegated { write: false } => "delegated to read".into(),
+    }
+}
+
+/// `None`: nothing.
+fn words(rights: Rights) -> Option<String> {
+    let names = [(Rights::READ, "read"), (Rights::WRITE, "write"), (Rights::DELETE, "delete")];
+    let named: Vec<&str> = names.iter().filter(|(r, _)| rights.has(*r)).map(|(_, n)| *n).collect();
+    let (last, others) = named.split_last()?;
+    Some(if others.is_empty() {
+        (*last).into()
+    } else {
+        format!("{} and {last}", others.join(", "))
+    })
+}
+
+/// The share in whose volume a node is.
+fn share_of(namespace: &Namespace, node: &NodeRef) -> String {
+    let shares = namespace.shares();
+    let found = shares.iter().find(|s| s.backend.root().is_beside(node.as_ref()));
+    found.map_or_else(|| "(removed)".into(), |s| s.name.clone())
+}
+
+impl fmt::Display for HeldFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.files.is_empty() {
+            return f.write_str("no client holds a file");
+        }
+        let mut table = Table::new(&["file", "by", "client", "user", "how"], 5, false);
+        for one in &self.files {
+            let path = one.path.as_deref().unwrap_or("(removed)");
+            let cells = vec![
+                format!("/{}/{path}", one.share),
+                one.protocol.clone(),
+                one.client.clone(),
+                one.user.clone().unwrap_or_default(),
+                one.how.clone(),
+            ];
+            table.row(cells, Tone::Plain);
+        }
+        f.write_str(table.render().trim_end())?;
+        match self.left_out {
+            0 => Ok(()),
+            more => write!(f, "\n  and {more} more"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_are_words() {
+        assert_eq!(words(Rights::NONE), None);
+        assert_eq!(words(Rights::WRITE).unwrap(), "write");
+        assert_eq!(
+            words(Rights::READ | Rights::WRITE | Rights::DELETE).unwrap(),
+            "read, write and delete"
+        );
+    }
+
+    #[test]
+    fn what_is_held_is_a_table() {
+        let one = HeldFile {
+            share: "data".into(),
+            path: Some("a/b".into()),
+            protocol: "nfs".into(),
+            client: "Linux NFSv4.2 host".into(),
+            user: None,
+            how: by_nfs_how(Held::Open(Rights::READ)),
+        };
+        let removed = HeldFile { path: None, how: "locked".into(), ..one.clone() };
+        let text = HeldFiles { files: vec![one, removed], left_out: 3 }.to_string();
+        for part in ["/data/a/b", "/data/(removed)", "open to read", "and 3 more"] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+        assert_eq!(HeldFiles::default().to_string(), "no client holds a file");
+    }
+}

@@ -1,0 +1,53 @@
+//! Who has which file open, for the administrator.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use state::Rights;
+use vfs::namespace::Share;
+
+use crate::open::Open;
+use crate::server::Core;
+
+/// One open file.
+pub struct Holding {
+    /// One of the connections of its client; `None` while it waits for its client to come back.
+    pub client: Option<SocketAddr>,
+    /// Who opened it.
+    pub user: Option<String>,
+    /// The share.
+    pub share: Arc<Share>,
+    /// The path from the root of the share, with `\` between names; empty for the root.
+    pub path: String,
+    /// The stream, if it is not the file itself.
+    pub stream: Option<String>,
+    /// What it was opened for; nothing for attributes only.
+    pub access: Rights,
+    /// What others are kept from.
+    pub denied: Rights,
+}
+
+impl Core {
+    /// What is open now. Looks at all of it.
+    pub fn holdings(&self) -> Vec<Holding> {
+        let files = self.opens.all(|o| o.file().is_ok() && !o.is_closed());
+        files.iter().filter_map(|o| self.holding(o)).collect()
+    }
+
+    fn holding(&self, open: &Open) -> Option<Holding> {
+        let file = open.file().ok()?;
+        let session = self.sessions.get(open.session_id());
+        let channels = session.iter().flat_map(|s| s.channels());
+        let client = channels.filter_map(|c| c.conn.upgrade()).map(|c| c.info.peer).next();
+        let stands = Open::opening(open.granted, open.shared, false).share;
+        Some(Holding {
+            client,
+            user: session.and_then(|s| s.user()).map(|u| u.name.clone()),
+            share: file.share.clone(),
+            path: file.place().path,
+            stream: file.stream.clone(),
+            access: stands.access,
+            denied: stands.deny,
+        })
+    }
+}
