@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
-/// Gives an enumeration of rules, or of what stands for them, a `name` for each and `NAMES` of all: what may be counted is known before
-/// it happens.
+/// Gives an enumeration of rules a `name` for each and `NAMES` of all: what may be counted is known before it happens.
 #[macro_export]
 macro_rules! rule_names {
     ($rule:ident { $($pattern:pat => $name:literal,)* }) => {

@@ -1,4 +1,5 @@
-//! The control socket: a Unix socket in the state folder, by which `headgate reload`, `drain`, `log` and `files` tell the daemon what to do.
+//! The control socket: a Unix socket in the state folder, by which `headgate reload`, `drain`, `log` and `files` tell the daemon
+//! what to do.
 //!
 //! *Operation.* HTTP/1.1 with one path for each order. An order goes to the daemon's main loop, which does one after the other; the
 //! answer says how it went. Not the admin address: whoever may look at figures must not thereby change what is served, and an
