@@ -1,7 +1,8 @@
 //! A node that takes the place of another under its name: a file that becomes a link or a pipe, which is a node of its own kind.
 //!
 //! *Operation.* To clients it is the same file, so all that they hold of it goes along: opens with their share modes, oplocks and
-//! leases. Before the new node can be found it is held as the old one is; when it stands in its place the old one is let go.
+//! leases. Before the new node can be found it is held as the old one is; when it stands in its place the old one is let go, and if
+//! it never comes there, whoever was about to put it there being gone, the new one is.
 //! Byte-range locks do not go along, and somebody may wait for one: a file with locks takes no successor.
 
 use std::sync::Arc;
@@ -17,16 +18,18 @@ use crate::status::Status;
 
 /// Who holds something of the old node, and of the new one as well.
 pub(crate) struct Successor<'a> {
-    core: &'a Core,
+    core: &'a Arc<Core>,
     old: NodeRef,
     new: NodeRef,
     opens: Vec<HolderId>,
     leases: Vec<Arc<Lease>>,
+    /// It stands in its place.
+    placed: bool,
 }
 
 impl<'a> Successor<'a> {
     /// The new node, which nobody can find yet, is held as the old one is.
-    pub(crate) fn new(core: &'a Core, old: NodeRef, new: NodeRef) -> Result<Self, Status> {
+    pub(crate) fn new(core: &'a Arc<Core>, old: NodeRef, new: NodeRef) -> Result<Self, Status> {
         let table = core.namespace.keeper().state();
         let all = core.opens.of_node(old.id());
         if all.iter().any(|o| !table.exact_of(old.id(), o.party.holder).is_empty()) {
@@ -39,7 +42,7 @@ impl<'a> Successor<'a> {
             }
         }
         let opens = all.iter().map(|o| o.party.holder).collect();
-        let this = Self { core, old, new, opens, leases };
+        let this = Self { core, old, new, opens, leases, placed: false };
         for holder in this.holders() {
             table.follow(this.old.id(), this.new.id(), holder);
         }
@@ -50,14 +53,9 @@ impl<'a> Successor<'a> {
         self.opens.iter().copied().chain(self.leases.iter().map(|l| l.party.holder))
     }
 
-    /// It did not come to its place.
-    pub(crate) fn give_up(self) {
-        let keeper = self.core.namespace.keeper();
-        self.holders().for_each(|holder| keeper.close(self.new.id(), holder));
-    }
-
     /// It stands in its place.
-    pub(crate) async fn succeeds(self) -> Result<(), Status> {
+    pub(crate) async fn succeeds(mut self) -> Result<(), Status> {
+        self.placed = true;
         let (core, old, new) = (self.core, self.old.id(), self.new.id());
         let keeper = core.namespace.keeper();
         let moved = core.opens.becomes(old, &self.new);
@@ -76,13 +74,31 @@ impl<'a> Successor<'a> {
         if keeper.state().is_cached(new) {
             keeper.mind(&self.new);
         }
-        self.save(&moved).await
+        save(core, moved).await
     }
+}
 
-    async fn save(&self, moved: &[Arc<Open>]) -> Result<(), Status> {
+impl Drop for Successor<'_> {
+    fn drop(&mut self) {
+        if !self.placed {
+            let keeper = self.core.namespace.keeper();
+            self.holders().for_each(|holder| keeper.close(self.new.id(), holder));
+        }
+    }
+}
+
+/// Writes where persistent handles are now, whether or not the connection of who asked for it stays.
+async fn save(core: &Arc<Core>, moved: Vec<Arc<Open>>) -> Result<(), Status> {
+    if !moved.iter().any(|o| o.durable.is_persistent()) {
+        return Ok(());
+    }
+    let core = core.clone();
+    let saving = tokio::spawn(async move {
         for open in moved {
-            persist::save(self.core, open).await?;
+            persist::save(&core, &open).await?;
         }
         Ok(())
-    }
+    });
+    // The program ends, else.
+    saving.await.unwrap_or(Err(Status::INSUFFICIENT_RESOURCES))
 }

@@ -1,11 +1,11 @@
 //! Another node in the place of one that has a name: what SMB needs where a link or a pipe is a node of its own kind.
 //!
 //! *Operation.* The new node is made by the caller in a folder of its own within the share's hidden folder ([`Door::stage`]), looks
-//! like the old one when it is there (owner, mode, lists, what Windows keeps), and then takes the name in one step
-//! ([`Door::put_in_place`]): whoever looks finds the old node or the new one, and what fails halfway leaves the old one. A rename
-//! replaces no directory by something else, so a directory changes places with the new node, and is put back when it is not empty.
+//! like the old one when it is there (owner, mode, lists, what Windows keeps), and then changes places with it in one step
+//! ([`Door::put_in_place`]): whoever looks finds the old node or the new one. What came out of the name is looked at then: if it is
+//! not the old node, because somebody has put another file there meanwhile, or a directory that is not empty, it goes back.
 //!
-//! *Memory.* None is kept.
+//! *Memory.* None is kept. A caller who goes away halfway leaves nothing in the hidden folder: a task removes it.
 //!
 //! *Errors.* Those of making a node and of a rename. [`VfsError::NotSupported`] where the backend keeps no hidden folder,
 //! [`VfsError::CrossDevice`] where the name lies on another file system than that (a subvolume).
@@ -13,6 +13,8 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::runtime::Handle;
 
 use crate::acl::posix::{Change, Posix};
 use crate::backend::NodeRef;
@@ -51,11 +53,13 @@ pub struct Staged {
     folder: Folder,
 }
 
-/// A folder for one node.
+/// A folder for one node. It goes with this value.
 struct Folder {
     all: NodeRef,
     node: NodeRef,
     name: String,
+    /// Nothing is to be removed of it (any more).
+    stays: bool,
 }
 
 impl Folder {
@@ -66,7 +70,7 @@ impl Folder {
         let name = format!("{:016x}-{}", *RUN, NEXT.fetch_add(1, Ordering::Relaxed));
         let set = SetAttr { mode: Some(0o777), ..SetAttr::default() };
         let node = all.mkdir(&Cred::root(), name.as_bytes(), set).await?.node;
-        let folder = Self { all, node, name };
+        let folder = Self { all, node, name, stays: false };
         // What the share's own folder passes on is not for these.
         let plain = Change { access: Some(Posix::of_mode(0o777)), default: Some(None) };
         match folder.node.posix_set(&plain).await {
@@ -78,16 +82,37 @@ impl Folder {
         }
     }
 
-    /// Removes it, with what was made in it.
-    async fn remove(self) {
-        let root = Cred::root();
-        let done = async {
-            if_there(self.node.unlink(&root, NAME).await)?;
-            if_there(self.all.rmdir(&root, self.name.as_bytes()).await)
-        };
-        if let Err(e) = done.await {
-            tracing::warn!(error = %e, folder = self.name, "something in the gateway's own folder stays until the next start");
+    /// Removes it, with what is in it.
+    async fn remove(mut self) {
+        if !std::mem::replace(&mut self.stays, true) {
+            remove(&self.all, &self.node, &self.name).await;
         }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Only who was given up halfway comes here with something to remove. Without a runtime the program ends: the next start
+        // does it.
+        if !self.stays
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let (all, node, name) =
+                (self.all.clone(), self.node.clone(), std::mem::take(&mut self.name));
+            runtime.spawn(async move { remove(&all, &node, &name).await });
+        }
+    }
+}
+
+/// Removes a folder for one node, with what is in it.
+async fn remove(all: &NodeRef, folder: &NodeRef, name: &str) {
+    let root = Cred::root();
+    let done = async {
+        if_there(folder.unlink(&root, NAME).await)?;
+        if_there(all.rmdir(&root, name.as_bytes()).await)
+    };
+    if let Err(e) = done.await {
+        tracing::warn!(error = %e, folder = name, "something in the gateway's own folder stays until the next start");
     }
 }
 
@@ -184,18 +209,15 @@ impl Door<'_> {
         (dir, name): (&NodeRef, &[u8]),
         old: &NodeRef,
     ) -> VfsResult<()> {
-        let folder = staged.folder;
+        let Staged { mut folder, .. } = staged;
         let done = async {
             self.before_change(old).await?;
             let announced = self.before_entries(dir).await?;
-            // Another file may have come there meanwhile.
+            // Nobody is waited for from here on, and nothing is moved where it is plain that another file has come there.
             if dir.lookup(cred, name).await?.0.id() != old.id() {
                 return Err(VfsError::NotFound);
             }
-            let change = match old.kind() {
-                Kind::Dir => swap(&folder, cred, (dir, name)).await?,
-                _ => folder.node.rename(cred, NAME, dir.as_ref(), name, true).await?.1,
-            };
+            let change = folder.change_places(cred, (dir, name), old).await?;
             Ok((announced, change))
         };
         let done = done.await;
@@ -206,23 +228,54 @@ impl Door<'_> {
     }
 }
 
-/// A directory makes room for the new node when it is empty.
-async fn swap(
-    folder: &Folder,
-    cred: &Cred,
-    (dir, name): (&NodeRef, &[u8]),
-) -> VfsResult<DirChange> {
-    let (_, change) = folder.node.exchange(cred, NAME, dir.as_ref(), name).await?;
-    let root = Cred::root();
-    if let Err(e) = folder.node.rmdir(&root, NAME).await {
-        folder.node.exchange(&root, NAME, dir.as_ref(), name).await?;
-        return Err(e);
+impl Folder {
+    /// The node in it takes the name, and the old node its place in here.
+    async fn change_places(
+        &mut self,
+        cred: &Cred,
+        (dir, name): (&NodeRef, &[u8]),
+        old: &NodeRef,
+    ) -> VfsResult<DirChange> {
+        let root = Cred::root();
+        let change = match self.node.exchange(cred, NAME, dir.as_ref(), name).await {
+            // A file system that knows no such thing: what comes there in this moment is replaced.
+            Err(VfsError::NotSupported) if old.kind() != Kind::Dir => {
+                return Ok(self.node.rename(cred, NAME, dir.as_ref(), name, true).await?.1);
+            }
+            other => other?.1,
+        };
+        let done = match self.node.lookup(&root, NAME).await {
+            Ok((out, _)) if out.id() != old.id() => Err(VfsError::NotFound),
+            Ok(_) if old.kind() == Kind::Dir => self.node.rmdir(&root, NAME).await.map(drop),
+            other => other.map(drop),
+        };
+        let Err(why) = done else { return Ok(change) };
+        if let Err(e) = self.put_back((dir, name)).await {
+            self.stays = true;
+            tracing::error!(
+                error = %e,
+                folder = self.name,
+                "a file of somebody is in the folder .headgate/new of its share and could not be put back"
+            );
+        }
+        Err(why)
     }
-    Ok(change)
+
+    /// What came out of the name goes back there.
+    async fn put_back(&self, (dir, name): (&NodeRef, &[u8])) -> VfsResult<()> {
+        let root = Cred::root();
+        match self.node.exchange(&root, NAME, dir.as_ref(), name).await {
+            // Somebody has removed what stood there for that moment.
+            Err(VfsError::NotFound) => {
+                self.node.rename(&root, NAME, dir.as_ref(), name, false).await.map(drop)
+            }
+            other => other.map(drop),
+        }
+    }
 }
 
 /// Removes what an earlier run of the program did not come to put in its place, and gives how much. A directory that is not empty
-/// stays: it was to make room, and somebody may miss it.
+/// and a file with data stay: somebody may miss them.
 pub async fn sweep(share: &Share) -> VfsResult<usize> {
     if share.read_only {
         return Ok(0);
@@ -245,15 +298,65 @@ pub async fn sweep(share: &Share) -> VfsResult<usize> {
             let Some((folder, _)) = if_there(all.lookup(&root, &entry.name).await)? else {
                 continue;
             };
-            match folder.unlink(&root, NAME).await {
-                Err(VfsError::IsDir) => if_there(folder.rmdir(&root, NAME).await).map(drop)?,
-                other => if_there(other).map(drop)?,
-            }
-            if_there(all.rmdir(&root, &entry.name).await)?;
-            gone += 1;
+            gone += usize::from(swept(&all, &entry.name, &folder).await?);
         }
         if end || entries.is_empty() {
             return Ok(gone);
         }
+    }
+}
+
+/// Removes one of these folders; whether it did.
+async fn swept(all: &NodeRef, name: &[u8], folder: &NodeRef) -> VfsResult<bool> {
+    let root = Cred::root();
+    if let Some((_, attr)) = if_there(folder.lookup(&root, NAME).await)? {
+        match attr.kind {
+            Kind::Dir => if_there(folder.rmdir(&root, NAME).await).map(drop)?,
+            Kind::File if attr.size != 0 => return Ok(false),
+            _ => if_there(folder.unlink(&root, NAME).await).map(drop)?,
+        }
+    }
+    Ok(if_there(all.rmdir(&root, name).await)?.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Backend;
+    use crate::mem::MemBackend;
+    use crate::namespace::{Namespace, Protocols, Squash};
+
+    /// Between the last look and the step that takes the name another file, or a directory with something in it, comes there.
+    #[tokio::test]
+    async fn a_stranger_under_the_name_goes_back() {
+        let backend = MemBackend::new(1 << 20).unwrap();
+        let (root, c) = (backend.root(), Cred::root());
+        let ns = Namespace::new(vec![Share {
+            name: "s".into(),
+            id: Share::id_of("s"),
+            backend,
+            read_only: false,
+            protocols: Protocols::Both,
+            squash: Squash::None,
+            clients: None,
+        }]);
+        let (share, door, set) = (ns.shares()[0].clone(), ns.by(None), SetAttr::default());
+        let old = root.create(&c, b"f", CreateHow::Guarded, set).await.unwrap().node;
+        let others = [
+            root.create(&c, b"other", CreateHow::Guarded, set).await.unwrap().node,
+            root.mkdir(&c, b"dir", set).await.unwrap().node,
+        ];
+        others[1].create(&c, b"inside", CreateHow::Guarded, set).await.unwrap();
+        for (other, name) in others.iter().zip([&b"other"[..], b"dir"]) {
+            let staged = door.stage(&share, &root, &c, &old, New::Link(b"x")).await.unwrap();
+            let Staged { node, mut folder } = staged;
+            let done = folder.change_places(&c, (&root, name), &old).await;
+            assert_eq!(done.map(drop), Err(VfsError::NotFound));
+            assert_eq!(root.lookup(&c, name).await.unwrap().0.id(), other.id());
+            let kept = folder.node.lookup(&c, NAME).await.unwrap().0.id();
+            assert_eq!((kept, folder.stays), (node.id(), false));
+            folder.remove().await;
+        }
+        assert_eq!(others[1].readdir(&c, 0, 9).await.unwrap().0.len(), 1);
     }
 }

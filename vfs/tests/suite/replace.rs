@@ -90,6 +90,11 @@ pub(crate) async fn what_fails_halfway_leaves_the_old_node(b: Bench) {
     // It is given up.
     door.stage(share, r, &c, &file, New::File).await.unwrap().give_up().await;
     assert!(waiting(share).await.is_empty());
+    // Whoever was about to place it is gone.
+    drop(door.stage(share, r, &c, &file, New::File).await.unwrap());
+    while !waiting(share).await.is_empty() {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Who may not remove the name may not give it to another node, and nobody makes what only the superuser may make.
@@ -138,4 +143,10 @@ pub(crate) async fn a_start_removes_what_an_earlier_run_left(b: Bench) {
     moved.create(&c, b"inside", CreateHow::Guarded, mode(0o600)).await.unwrap();
     assert_eq!(replace::sweep(share).await, Err(VfsError::NotEmpty));
     assert_eq!(b.names(&moved, 10).await, ["inside"], "nobody's file is removed");
+    moved.unlink(&c, b"inside").await.unwrap();
+    let full = new.mkdir(&c, b"0-5", mode(0o777)).await.unwrap().node;
+    let data = full.create(&c, b"node", CreateHow::Guarded, mode(0o600)).await.unwrap().node;
+    data.setattr(&c, SetAttr { size: Some(1), ..SetAttr::default() }, false).await.unwrap();
+    assert_eq!(replace::sweep(share).await, Ok(1));
+    assert_eq!(b.names(&full, 10).await, ["node"], "nor is a file with data");
 }

@@ -174,13 +174,8 @@ async fn replace(a: &Asked<'_>, file: &File, new: New<'_>) -> Result<(), Status>
             return Err(e);
         }
     };
-    match door.put_in_place(share, staged, cred, (dir, name), &old).await {
-        Ok(()) => successor.succeeds().await,
-        Err(e) => {
-            successor.give_up();
-            Err(e.into())
-        }
-    }
+    door.put_in_place(share, staged, cred, (dir, name), &old).await?;
+    successor.succeeds().await
 }
 
 #[cfg(test)]

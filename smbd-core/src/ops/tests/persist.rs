@@ -10,6 +10,7 @@ use vfs::backend::BoxFuture;
 use vfs::keeper::Recall;
 use vfs::mem::MemBackend;
 
+use super::ioctl::done;
 use crate::dtyp::mask;
 use crate::kit::{Client, Kit};
 use crate::open::FileId;
@@ -17,11 +18,12 @@ use crate::status::Status;
 use crate::wire::context::{
     Asked, DHANDLE_FLAG_PERSISTENT, DurableV2, Lease, LeaseV2, ReconnectV2, Told, name,
 };
-use crate::wire::create::{self, Context, Disposition, oplock, share};
+use crate::wire::create::{self, Context, Disposition, oplock, option, share};
 use crate::wire::fsctl::code;
 use crate::wire::ioctl::{self, IS_FSCTL};
 use crate::wire::lock::{self, Element, flag};
 use crate::wire::negotiate::Dialect;
+use crate::wire::reparse::Reparse;
 use crate::wire::{Command, oplock_break, set_info};
 
 const GUID: [u8; 16] = [7; 16];
@@ -464,5 +466,38 @@ async fn opens_and_locks_wait_for_those_who_reclaim() {
     others.0.store(false, Ordering::Relaxed);
     for _ in 0..2 {
         assert_eq!(c.pushed().await.status(), Status::SUCCESS);
+    }
+}
+
+/// MS-FSA section 2.1.5.10.37: the file that became a pipe, and then a link, is the same to its client, before and after a restart.
+#[tokio::test]
+async fn a_handle_stays_with_what_its_file_became() {
+    let mut world = World::new();
+    let link = Reparse::Symlink { target: "elsewhere".into(), relative: true };
+    let c = world.machine(1);
+    let (file, _) = persistent(&c, "f", 0).await;
+    drop(c);
+    for (at, what) in [Reparse::NfsFifo, link].into_iter().enumerate() {
+        let count;
+        (world, count) = world.restart().await;
+        assert_eq!(count, 1, "before {what:?}");
+        let c = world.machine(1);
+        again(&c, "f", file, vec![lease(6)]).await.unwrap();
+        if at > 0 {
+            done(&c, file, code::DELETE_REPARSE_POINT, &Reparse::NfsFifo.emit()).await;
+        }
+        done(&c, file, code::SET_REPARSE_POINT, &what.emit()).await;
+        drop(c);
+        (world, _) = world.restart().await;
+        let other = world.machine(2);
+        let itself = other.create("f", |r| {
+            (r.disposition, r.options) = (Disposition::Open as u32, option::OPEN_REPARSE_POINT);
+        });
+        assert_eq!(itself.await.unwrap_err(), Status::FILE_NOT_AVAILABLE);
+        let c = world.machine(1);
+        let back = again(&c, "f", file, vec![lease(7)]).await.unwrap();
+        assert_eq!(Told::parse(&back.contexts).unwrap().lease.unwrap().state, RWH);
+        assert_eq!(done(&c, file, code::GET_REPARSE_POINT, &[]).await, what.emit());
+        assert!(at == 0 || c.close(file).await == Status::SUCCESS);
     }
 }
