@@ -42,4 +42,5 @@ pub mod tree;
 mod underway;
 pub mod users;
 pub mod violation;
+mod whereabouts;
 pub mod wire;

@@ -529,6 +529,21 @@ impl Opens {
         files.records.get(&file.base().id()).is_some_and(|r| r.is_doomed(file))
     }
 
+    /// All opens of this file whose name waits to be removed.
+    pub(crate) fn doomed(&self, node: NodeId) -> Vec<Arc<Open>> {
+        let files = locked(&self.files);
+        files.records.get(&node).map_or_else(Vec::new, |r| r.doomed.clone())
+    }
+
+    /// A file has another name: its opens by the old one, and those that are closed and wait for its removal, are told.
+    pub(crate) fn moved(&self, node: NodeId, old: &Place, new: &Place) {
+        for open in self.of_node(node).into_iter().chain(self.doomed(node)) {
+            if let Some(file) = file_of(&open).filter(|f| f.place().is(old)) {
+                file.set_place(new.clone());
+            }
+        }
+    }
+
     /// Everything that is open of this session, or of one of its trees.
     pub fn of_session(&self, session: u64, tree: Option<u32>) -> Vec<Arc<Open>> {
         self.all

@@ -17,6 +17,7 @@ use crate::facts;
 use crate::open::{File, Open};
 use crate::server::Core;
 use crate::status::Status;
+use crate::whereabouts;
 use crate::wire::close::{Basics, POSTQUERY_ATTRIB, Request, Response};
 
 /// Answers CLOSE.
@@ -97,18 +98,13 @@ async fn remove(core: &Core, open: &Open) -> Result<(), VfsError> {
 }
 
 async fn remove_name(core: &Core, open: &Open, file: &File) -> Result<(), VfsError> {
-    let place = file.place();
     let who = Who { client: open.party.client(), holder: None };
     let door = core.namespace.by(Some(who));
     if let Some(stream) = &file.stream {
         return door.stream_remove(&file.share, &file.base(), stream).await.map(drop);
     }
-    let (node, attr) = place.dir.lookup(&open.cred, &place.name).await?;
-    // Somebody may have put another file there by other ways.
-    if node.id() != file.base().id() {
-        return Ok(());
-    }
-    if attr.kind == Kind::Dir {
+    let place = whereabouts::look(&core.opens, file).await?;
+    if file.base().kind() == Kind::Dir {
         door.rmdir(&file.share, &place.dir, &open.cred, &place.name).await?;
     } else {
         door.unlink(&file.share, &place.dir, &open.cred, &place.name).await?;

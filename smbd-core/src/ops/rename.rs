@@ -20,6 +20,7 @@ use crate::open::{File, Open, Place};
 use crate::path::{Path, join};
 use crate::security;
 use crate::status::Status;
+use crate::whereabouts;
 
 /// Asks those who cache a file for whom its name matters, and waits for them.
 pub(super) async fn before_names(cx: &Cx, open: &Open, node: &NodeRef) -> Result<(), Status> {
@@ -144,7 +145,7 @@ pub(super) async fn rename(
         // A stream stays with its file.
         return Err(Status::INVALID_PARAMETER);
     }
-    let old = file.place();
+    let old = whereabouts::look(&cx.server.opens, file).await?;
     if old.name.is_empty() || cx.server.opens.is_delete_pending(open) {
         return Err(Status::ACCESS_DENIED);
     }
@@ -178,15 +179,7 @@ pub(super) async fn rename(
         let kind = what::ATTRIBUTES | what::CREATION;
         hub.post(file.share.id, &to.dir, &to.name, Action::Modified, kind).await;
     }
-    let place = to.place();
-    for other in cx.server.opens.of_node(file.base().id()) {
-        if let Ok(f) = other.file() {
-            let at = f.place();
-            if at.dir.id() == old.dir.id() && at.name == old.name {
-                f.set_place(place.clone());
-            }
-        }
-    }
+    cx.server.opens.moved(file.base().id(), &old, &to.place());
     Ok(())
 }
 

@@ -8,6 +8,7 @@
 mod cell;
 mod directories;
 mod document;
+mod histories;
 mod kinds;
 mod mute;
 mod names;

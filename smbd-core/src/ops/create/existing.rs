@@ -12,6 +12,7 @@ use crate::fscc::attribute;
 use crate::open::{File, Open};
 use crate::security::{self, Granted};
 use crate::status::Status;
+use crate::whereabouts;
 use crate::wire::create::{Disposition, option, share};
 
 /// Opens it.
@@ -28,6 +29,7 @@ pub(super) async fn open(
     let Found { node, attr, name } = found;
     let is_root = name.is_empty();
     let file = File::new(node.clone(), node.clone(), None, w.share.clone(), at.place(&name));
+    whereabouts::look_for_doomed(&cx.server.opens, &file).await;
     if cx.server.opens.is_doomed(&file) {
         return Err(Status::DELETE_PENDING);
     }

@@ -14,6 +14,7 @@ use crate::cx::Cx;
 use crate::open::File;
 use crate::security::Granted;
 use crate::status::Status;
+use crate::whereabouts;
 use crate::wire::create::{Disposition, action, option};
 
 /// Opens or makes the stream `name` of what was found.
@@ -79,6 +80,7 @@ async fn enter(
     let place = at.place(&name);
     let file =
         File::new(stream.node.clone(), base, Some(stream.name.clone()), w.share.clone(), place);
+    whereabouts::look_for_doomed(&cx.server.opens, &file).await;
     if cx.server.opens.is_doomed(&file) {
         return Err(Status::DELETE_PENDING);
     }

@@ -1,0 +1,63 @@
+//! Where an open file stands when somebody else has renamed it: a client of NFS, or a process of the host.
+//!
+//! *Operation.* An open remembers the name by which it was opened, and renames by SMB tell it a new one. Others know of no opens.
+//! So whoever is about to remove or rename what is open looks first whether the name still leads to it: else another file, which
+//! has the name now, would go. One that was moved is followed by its node. A file with further names is not: which of them was
+//! meant is not known any more.
+
+use vfs::names::to_client;
+use vfs::{Cred, VfsError, VfsResult};
+
+use crate::open::{File, Opens, Place};
+
+/// The place of an open file, looked up anew. [`VfsError::NotFound`] when the name by which it was opened is gone.
+pub(crate) async fn look(opens: &Opens, file: &File) -> VfsResult<Place> {
+    let (old, root) = (file.place(), Cred::root());
+    if old.name.is_empty() || leads_to(&old, file).await? {
+        return Ok(old);
+    }
+    if file.base().getattr().await?.nlink != 1 {
+        return Err(VfsError::NotFound);
+    }
+    let path = file.base().path().await.map_err(gone)?;
+    let mut names: Vec<&[u8]> = path.split(|b| *b == b'/').collect();
+    let shown: Vec<_> = names.iter().map(|name| to_client(name)).collect();
+    let name = names.pop().unwrap_or_default().to_vec();
+    let mut dir = file.share.backend.root();
+    for name in names {
+        (dir, _) = dir.lookup(&root, name).await.map_err(gone)?;
+    }
+    let new = Place { dir, name, path: shown.join("\\") };
+    // It may have been moved again.
+    if !leads_to(&new, file).await? {
+        return Err(VfsError::NotFound);
+    }
+    opens.moved(file.base().id(), &old, &new);
+    Ok(new)
+}
+
+/// The same for all opens of this file whose name waits to be removed.
+pub(crate) async fn look_for_doomed(opens: &Opens, file: &File) {
+    for open in opens.doomed(file.base().id()) {
+        if let Ok(doomed) = open.file() {
+            // A name that is gone waits for nothing.
+            let _ = look(opens, doomed).await;
+        }
+    }
+}
+
+async fn leads_to(place: &Place, file: &File) -> VfsResult<bool> {
+    match place.dir.lookup(&Cred::root(), &place.name).await {
+        Ok((node, _)) => Ok(node.id() == file.base().id()),
+        Err(e) if gone(e) == VfsError::NotFound => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// A directory on the way went as well.
+fn gone(e: VfsError) -> VfsError {
+    match e {
+        VfsError::Stale | VfsError::NotDir => VfsError::NotFound,
+        e => e,
+    }
+}
