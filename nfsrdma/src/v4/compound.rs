@@ -80,6 +80,8 @@ pub struct Compound<'a> {
     pub count: usize,
     /// The current file handle.
     pub current: Option<Object>,
+    /// Number of the operation that found the current file handle by itself (PUTFH).
+    pub(super) found_at: Option<usize>,
     /// The saved file handle.
     pub saved: Option<Object>,
     /// The current stateid (RFC 8881 section 16.2.3.1.2).
@@ -229,6 +231,21 @@ impl<'a> Compound<'a> {
     pub fn set_current(&mut self, object: Object) {
         self.current = Some(object);
         self.current_stateid = None;
+    }
+
+    /// What PUTFH has found just before, by the number of links that was read of it since. Without any it was removed on the host,
+    /// and is there for those alone who hold it: whoever has nothing but its handle does not find it again.
+    pub(super) async fn found_again(&mut self, nlink: u32) -> Result<(), Status> {
+        if nlink > 0 || self.found_at.is_none_or(|at| at + 1 != self.index) {
+            return Ok(());
+        }
+        let Some(Object::Node(found)) = self.current.take() else { return Ok(()) };
+        let (share, handle) = (found.share.clone(), found.node.handle());
+        // What this call holds of it does not count.
+        drop(found);
+        let node = share.backend.resolve(&handle).await?;
+        self.current = Some(self.located(share, node));
+        Ok(())
     }
 
     /// The caller may use this share, or it is as if there were none of this name.
@@ -450,6 +467,7 @@ pub(super) async fn run(
         index: 0,
         count,
         current: None,
+        found_at: None,
         saved: None,
         current_stateid: None,
         saved_stateid: None,

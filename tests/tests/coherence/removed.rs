@@ -4,12 +4,12 @@
 use std::fs;
 use std::process::Command;
 
-use client::nfs3::Fh;
-use client::nfs4::OpenHow;
+use client::nfs3::{Fh, SetAttr, Stable};
+use client::nfs4::{OpenHow, Results, op};
 use client::smb::OpenHow as SmbHow;
 use client::{Error, Result};
-use headgate_tests::world::World;
 use headgate_tests::world::smb::{alice, with_alice};
+use headgate_tests::world::{World, buf};
 
 use crate::side::{Side, Way, patiently};
 
@@ -71,6 +71,38 @@ async fn who_has_only_its_handle_does_not_find_it_again() {
         let data = read(&a, &second).await;
         assert!(matches!(data, Err(Error::Nfs3(STALE))), "READ: {data:?}");
         is_gone(&a, &second).await;
+    }
+    world.running.stop().await;
+}
+
+/// Each operation of either version that is told of a file by its handle alone, as the first after the removal.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_operation_goes_on_with_it() {
+    let (world, _dir, a, _b) = sides().await;
+    for operation in 0..6 {
+        let name = format!("f{operation}");
+        let fh = known(&a, &name).await;
+        let (fh4, _) = a.nfs4.lookup(&a.root4, name.as_bytes()).await.unwrap();
+        a.nfs4.getattr(&fh4).await.unwrap();
+        remove(&a, &name);
+        let data = vec![buf(b"to nobody")];
+        let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        let done = match operation {
+            0 => patiently(|| a.nfs3.access(&fh, 0x3f)).await.map(drop),
+            1 => patiently(|| a.nfs3.setattr(&fh, &set)).await,
+            2 => a.nfs3.write(&fh, 0, data, Stable::File).await.map(drop),
+            3 => a.nfs3.commit(&fh, 0, 0).await.map(drop),
+            4 => a.nfs4.getattr(&fh4).await.map(drop),
+            _ => a.nfs4.call(a.nfs4.compound().putfh(&fh4).access(0x3f)).await.and_then(|answer| {
+                let mut results = Results::new(&answer)?;
+                results.sequence()?;
+                results.next(op::PUTFH)?;
+                results.next(op::ACCESS).map(drop)
+            }),
+        };
+        let stale = matches!(done, Err(Error::Nfs3(STALE) | Error::Nfs4(_, STALE)));
+        assert!(stale, "operation {operation}: {done:?}");
+        is_gone(&a, &fh).await;
     }
     world.running.stop().await;
 }

@@ -27,6 +27,7 @@ pub(super) async fn setattr(
     let t = op.target(object).await?;
     match change(op, &t, new, guard).await {
         Ok((before, after)) => {
+            let t = op.found_again(t, object, Some(&after)).await?;
             out.u32(OK);
             put_wcc(out, &t.share, Some(&before), Some(&after));
         }
@@ -70,8 +71,10 @@ pub(super) async fn access(op: &Op<'_>, object: &[u8], wanted: u32, out: &mut Wr
     };
     match granted {
         Ok(granted) => {
+            let after = t.after().await;
+            let t = op.found_again(t, object, after.as_ref()).await?;
             out.u32(OK);
-            put_post(out, &t.share, t.after().await.as_ref());
+            put_post(out, &t.share, after.as_ref());
             out.u32(granted.0 & wanted);
         }
         Err(e) => t.fail_post(out, e).await,

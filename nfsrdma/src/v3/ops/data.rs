@@ -55,6 +55,7 @@ pub(super) async fn write(
     }
     match store(op, &t, offset, data, stable).await {
         Ok(written) => {
+            let t = op.found_again(t, file, Some(&written.after)).await?;
             op.moved(written.count);
             out.u32(OK);
             put_wcc(out, &t.share, written.before.as_ref(), Some(&written.after));
@@ -98,6 +99,7 @@ pub(super) async fn commit(
     let t = op.target(file).await?;
     match t.node.commit(offset, u64::from(count)).await {
         Ok(after) => {
+            let t = op.found_again(t, file, Some(&after)).await?;
             out.u32(OK);
             put_wcc(out, &t.share, None, Some(&after));
             out.fixed(&op.core.write_verifier());

@@ -178,6 +178,11 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// How many names the object has.
+    pub fn nlink(&self) -> u32 {
+        self.attr.nlink
+    }
+
     /// Of an object, as far as the attributes in `want` need.
     pub async fn of(cx: &Compound<'_>, object: &Object, want: &Bitmap) -> Result<Self, Status> {
         match object {

@@ -12,8 +12,8 @@ const CHANGES: u32 = Access::MODIFY | Access::EXTEND | Access::DELETE | Access::
 
 pub(in crate::v4) async fn access(cx: &mut Compound<'_>) -> Result<(), Status> {
     let asked = cx.args.u32()?;
-    let (supported, granted) = match cx.object()? {
-        Object::Root => (asked & OF_DIRECTORIES, asked & (Access::READ | Access::LOOKUP)),
+    let (supported, granted, nlink) = match cx.object()? {
+        Object::Root => (asked & OF_DIRECTORIES, asked & (Access::READ | Access::LOOKUP), 1),
         Object::Node(at) => {
             let mut known = match at.node.kind() {
                 Kind::Dir => OF_DIRECTORIES,
@@ -28,9 +28,10 @@ pub(in crate::v4) async fn access(cx: &mut Compound<'_>) -> Result<(), Status> {
             if at.share.read_only {
                 granted &= !CHANGES;
             }
-            (supported, granted & supported)
+            (supported, granted & supported, attr.nlink)
         }
     };
+    cx.found_again(nlink).await?;
     cx.out.u32(supported);
     cx.out.u32(granted);
     Ok(())

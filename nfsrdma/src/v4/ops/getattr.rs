@@ -10,6 +10,7 @@ pub(in crate::v4) async fn getattr(cx: &mut Compound<'_>) -> Result<(), Status> 
         return Err(Status::Inval);
     }
     let facts = Facts::of(cx, cx.object()?, &want).await?;
+    cx.found_again(facts.nlink()).await?;
     facts.encode(&want, &mut cx.out);
     Ok(())
 }

@@ -17,5 +17,6 @@ pub(in crate::v4) async fn putfh(cx: &mut Compound<'_>) -> Result<(), Status> {
         }
     };
     cx.set_current(object);
+    cx.found_at = Some(cx.index);
     Ok(())
 }
