@@ -10,6 +10,10 @@ use tokio::time::{Instant, Sleep};
 use crate::channel::ChannelError;
 use crate::{count, limits};
 
+/// A look at the timer that comes so late means that this process itself did not run: its machine was stopped, or starves. How
+/// little a peer moved in that time says nothing of the peer, which may have had no more than a moment of it.
+const LATE: Duration = Duration::from_secs(1);
+
 /// How long a peer may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stalled {
@@ -77,6 +81,7 @@ impl Stall {
                 self.timer = None;
                 return Poll::Pending;
             }
+            let is_late = timer.deadline().elapsed() > LATE;
             let moved = std::mem::take(&mut self.moved);
             self.before = self.before.saturating_add(moved);
             self.looks += 1;
@@ -86,7 +91,10 @@ impl Stall {
                 }
                 (self.before, self.looks) = (0, 0);
             }
-            if moved < limits::STALL_BYTES_PRESSED && holds.is_some_and(Pool::is_waited_for) {
+            if !is_late
+                && moved < limits::STALL_BYTES_PRESSED
+                && holds.is_some_and(Pool::is_waited_for)
+            {
                 return Poll::Ready(Stalled::Pressed);
             }
             timer.as_mut().reset(Instant::now() + pause);
@@ -138,5 +146,31 @@ mod tests {
         assert!(tokio::time::timeout(long, alive).await.is_err(), "it makes progress");
         drop(held);
         assert!(wait.await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_peer_is_to_blame_for_the_time_in_which_this_process_did_not_run() {
+        let pool = Pool::new(PoolLimits { buffers_max: [1, 1, 1] });
+        let _held = pool.try_get(4096).unwrap();
+        let mut wait = pool.acquire(4096, Account::new());
+        let mut look = async |stall: &mut Stall, after: u64| {
+            tokio::time::advance(Duration::from_secs(after)).await;
+            poll_fn(|cx| {
+                assert!(Pin::new(&mut wait).poll(cx).is_pending());
+                Poll::Ready(stall.poll(true, Some(&pool), cx))
+            })
+            .await
+        };
+        // It is armed; then the machine stops, again and again.
+        let stall = &mut Stall::default();
+        assert_eq!(look(stall, 0).await, Poll::Pending);
+        for stop in 1..12 {
+            assert_eq!(look(stall, 7).await, Poll::Pending, "stop {stop}");
+        }
+        assert_eq!(look(stall, 7).await, Poll::Ready(Stalled::Long), "there is an end to it");
+        let stall = &mut Stall::default();
+        assert_eq!(look(stall, 0).await, Poll::Pending);
+        assert_eq!(look(stall, 30).await, Poll::Pending);
+        assert_eq!(look(stall, 5).await, Poll::Ready(Stalled::Pressed), "it had its time");
     }
 }
