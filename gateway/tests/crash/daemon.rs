@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Also a machine that is busy with other tests must be able to reclaim within it. NLM has no word for "I am done", so every round
-/// takes as long.
+/// How long clients have to reclaim, unless `HEADGATE_CRASH_GRACE` says otherwise: also on a machine that is busy with other tests
+/// they must have the time. NLM has no word for "I am done", so every round takes as long.
 const GRACE: &str = "4s";
 
 /// The daemon, on the same ports in every run.
@@ -19,13 +19,14 @@ pub struct Daemon {
 }
 
 pub fn start(home: &Path, ports: Option<(u16, u16)>) -> Daemon {
+    let grace = std::env::var("HEADGATE_CRASH_GRACE").unwrap_or_else(|_| GRACE.into());
     let (nfs, smb) = ports.unwrap_or((0, 0));
     let data = format!("data={},ca,squash=none", home.join("data").display());
     let user = format!("alice={}", home.join("password").display());
     let mut child = Command::new(env!("CARGO_BIN_EXE_headgate"))
         .args(["serve", "--bind", "127.0.0.1", "--rdma", "off", "--share", &data, "--user", &user])
         .args(["--nfs-port", &nfs.to_string(), "--smb-port", &smb.to_string()])
-        .args(["--lease", GRACE, "--grace", GRACE, "--portmap", "off", "--state"])
+        .args(["--lease", &grace, "--grace", &grace, "--portmap", "off", "--state"])
         .arg(home.join("state"))
         .stdout(Stdio::piped())
         .stderr(fs::File::create(home.join("log")).unwrap())

@@ -4,7 +4,8 @@
 //! close persistent handles, deny others to write, hold delegations and write by them. Then comes `kill -9`. Clients of NFS reclaim
 //! within the grace period what they held. Afterwards every acknowledged record is in its file, every lock that a client believes
 //! in keeps others out, every open handle is taken up by its client and no closed one is. `HEADGATE_CRASH_ROUNDS` says how often, 4
-//! without it, and `HEADGATE_CRASH_SEED` gives another series of moments than that of every run without it.
+//! without it, `HEADGATE_CRASH_SEED` gives another series of moments than that of every run without it, and `HEADGATE_CRASH_GRACE`
+//! the grace period (`8s`).
 #![allow(unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod daemon;

@@ -107,7 +107,11 @@ impl Held {
         }
         let (mine, _) = asked.unwrap();
         other.close(mine).await.unwrap();
-        check_locks(other, &self.name, &self.locks, &self.unsure).await;
+        if self.is_leased() {
+            check_reads(other, &self.name, &self.locks, &self.unsure).await;
+        } else {
+            check_locks(other, &self.name, &self.locks, &self.unsure).await;
+        }
     }
 
     pub async fn take_up(&mut self, smb: &Smb) {
@@ -137,6 +141,20 @@ pub async fn check_locks(other: &Smb, name: &str, locks: &BTreeSet<u64>, unsure:
             got.unwrap_or_else(|e| panic!("{name} slot {slot} is free: {e}"));
             other.unlock(&file, extent(slot)).await.unwrap();
         }
+    }
+    other.close(file).await.unwrap();
+}
+
+/// As [`check_locks`], by reads: they take nothing from who caches the file to read it and to hold it open, so that the next round
+/// finds the whole lease.
+async fn check_reads(other: &Smb, name: &str, locks: &BTreeSet<u64>, unsure: &BTreeSet<u64>) {
+    let file = other.open_cached(name, &OpenHow::READ).await;
+    let (file, _) = file.unwrap_or_else(|e| panic!("{name} cannot be opened: {e}"));
+    for slot in (0..=ALWAYS).filter(|s| !unsure.contains(s)) {
+        let got = other.read(&file, extent(slot).0, 1).await;
+        let denied = matches!(got, Err(Error::Smb(_, Status::FILE_LOCK_CONFLICT)));
+        let free = matches!(got, Ok(_) | Err(Error::Smb(_, Status::END_OF_FILE)));
+        assert!(if locks.contains(&slot) { denied } else { free }, "{name} slot {slot}: {got:?}");
     }
     other.close(file).await.unwrap();
 }
