@@ -1,7 +1,9 @@
 """A client of version 4 that is told to write owners by name (idmapd): what the gateway's names are to it, and its to the gateway.
-The users of a second gateway have other numbers than those of this guest, so nothing but a name can have crossed the wire."""
+The users and groups of a second gateway have other numbers than those of this guest, so nothing but a name can have crossed the
+wire."""
 
 import errno
+import grp
 import os
 import pwd
 import shutil
@@ -16,6 +18,9 @@ DOMAIN = "lab.example"
 # By name one of this guest and of the gateway, with another number there; one of the gateway alone; one of this guest alone.
 SHARED, FOREIGN, LOCAL = "daemon", "carol", "games"
 NUMBERS = {SHARED: 4001, FOREIGN: 4002}
+# Groups are the gateway's host's, of which it sees other files than this guest.
+GROUP, GROUP_NUMBER = "staff", 6001
+HOST_FILES = {"passwd": "root:x:0:0::/:/bin/sh\n", "group": f"root:x:0:\n{GROUP}:x:{GROUP_NUMBER}:\n"}
 BY_NUMBER = "/sys/module/nfs/parameters/nfs4_disable_idmapping"
 CONFIGURATION = """
 bind: [{address}]
@@ -23,7 +28,7 @@ nfs: {{port: 4049, rdma_port: 0, portmap: off, domain: {domain}}}
 smb: {{port: 0, direct_port: 0}}
 rdma: off
 admin: off
-names: own
+names: host
 state: /tmp/state-of-names
 shares: [{{name: named, path: {folder}, squash: none, clients: [10.0.0.0/8]}}]
 users:
@@ -38,16 +43,24 @@ def configure():
     user = "  - {{name: {}, password_file: /tmp/names.password, uid: {}, gid: {}}}"
     users = "\n".join(user.format(name, number, number) for name, number in NUMBERS.items())
     servers.write("/tmp/names.yaml", CONFIGURATION.format(address=servers.ADDRESS, domain=DOMAIN, folder=FOLDER, users=users))
+    for name, text in HOST_FILES.items():
+        servers.write(f"/tmp/names.{name}", text)
     # The programs that the kernel asks are this machine's own, and so is their configuration.
     servers.write("/tmp/idmapd.conf", f"[General]\nDomain = {DOMAIN}\n[Mapping]\nNobody-User = nobody\nNobody-Group = nogroup\n")
     run("mount", "--bind", "/tmp/idmapd.conf", "/etc/idmapd.conf")
 
 
-def file(name, owner=0):
+def start(log):
+    binds = " && ".join(f"mount --bind /tmp/names.{name} /etc/{name}" for name in HOST_FILES)
+    serve = "exec /scratch/headgate serve --config /tmp/names.yaml"
+    return subprocess.Popen(["unshare", "-m", "sh", "-c", f"{binds} && {serve}"], stdout=log, stderr=log)
+
+
+def file(name, owner=0, group=0):
     """Made on the server's side; as the client names it."""
     path = os.path.join(FOLDER, name)
     servers.write(path, name)
-    os.chown(path, owner, owner)
+    os.chown(path, owner, group)
     return os.path.join(AT, name)
 
 
@@ -59,6 +72,16 @@ def names_are_on_the_wire():
     """The owner is asked for by the request that a capture would show: the client's key for it has the whole name."""
     must_equal(os.stat(file("shared", NUMBERS[SHARED])).st_uid, pwd.getpwnam(SHARED).pw_uid, "owner")
     must(f"uid:{SHARED}@{DOMAIN}" in lab.pread_all("/proc/keys").decode(), "the kernel asked for no name")
+
+
+def groups_are_names_too():
+    at = file("grouped", group=GROUP_NUMBER)
+    must_equal(os.stat(at).st_gid, grp.getgrnam(GROUP).gr_gid, "group")
+    must(f"gid:{GROUP}@{DOMAIN}" in lab.pread_all("/proc/keys").decode(), "the kernel asked for no name")
+    at = file("given to a group")
+    shutil.chown(at, group=GROUP)
+    must_equal(os.stat(os.path.join(FOLDER, "given to a group")).st_gid, GROUP_NUMBER, "group there")
+    must_raise(errno.EINVAL, shutil.chown, at, group=LOCAL)
 
 
 def unknown_here_is_nobody():
@@ -92,7 +115,7 @@ def job(_top):
     before = lab.pread_all(BY_NUMBER)
     configure()
     with open(LOG, "w") as log:
-        gateway = subprocess.Popen(["/scratch/headgate", "serve", "--config", "/tmp/names.yaml"], stdout=log, stderr=log)
+        gateway = start(log)
     try:
         wait_until(lambda: b"headgate ready" in lab.pread_all(LOG) or gateway.poll() is not None, "ready")
         must(gateway.poll() is None, lab.pread_all(LOG).decode())
@@ -100,6 +123,7 @@ def job(_top):
         os.makedirs(AT)
         run("mount", "-t", "nfs", "-o", "vers=4.2,proto=tcp,port=4049,actimeo=0", f"{servers.ADDRESS}:/named", AT)
         check("names/are-on-the-wire", names_are_on_the_wire)
+        check("names/groups-are-names-too", groups_are_names_too)
         check("names/unknown-here-is-nobody", unknown_here_is_nobody)
         check("names/a-number-is-a-number", a_number_is_a_number)
         check("names/given-away-by-name", given_away_by_name)
