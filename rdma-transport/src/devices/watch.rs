@@ -10,7 +10,7 @@ use super::read::{Tables, read_with};
 use super::{Devices, read};
 
 /// Looks after a change in which tables are read, too.
-const SETTLING: u32 = 5;
+const SETTLING: u32 = 2;
 /// Without a change tables are read once in so many looks.
 const TABLES_EVERY: u32 = 15;
 
