@@ -309,9 +309,7 @@ impl Pair {
     }
 
     pub(crate) fn received(&mut self, n: usize) -> Result<(), Violation> {
-        let result = self.rx.received(&mut self.targets, n);
-        // Nothing counts any more behind the peer's Terminate.
-        if self.rx.terminated.is_some() { Ok(()) } else { result }
+        self.rx.received(&mut self.targets, n)
     }
 
     /// The connection has nothing to do now.
@@ -324,8 +322,7 @@ impl Pair {
     }
 
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<(), Violation> {
-        let result = self.rx.feed(&mut self.targets, bytes);
-        if self.rx.terminated.is_some() { Ok(()) } else { result }
+        self.rx.feed(&mut self.targets, bytes)
     }
 
     /// The peer's Terminate, once it has come.
@@ -663,6 +660,48 @@ impl Pair {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::iwarp::wire::mpa;
+
+    /// Behind the peer's Terminate anything may come, in any pieces, and nothing of it counts: here a Send that would fill a Receive,
+    /// and frames that would each end the connection.
+    #[test]
+    fn nothing_counts_behind_a_terminate() {
+        let frame = |ulpdu: &[u8], spoilt: u8| {
+            let mut b = u16::try_from(ulpdu.len()).unwrap().to_be_bytes().to_vec();
+            b.extend(ulpdu);
+            b.resize(b.len().next_multiple_of(4), 0);
+            let mut crc = mpa::Crc::new(true);
+            crc.start();
+            crc.update(&b);
+            b.extend(crc.field());
+            *b.last_mut().unwrap() ^= spoilt;
+            b
+        };
+        let untagged = |opcode: u8, queue: u8, data: &[u8]| {
+            let mut b =
+                vec![0x41, 0x40 | opcode, 0, 0, 0, 0, 0, 0, 0, queue, 0, 0, 0, 1, 0, 0, 0, 0];
+            b.extend(data);
+            b
+        };
+        let mut all = frame(&untagged(7, 2, &[0x11, 0, 0, 0]), 0);
+        let end = all.len();
+        all.extend(frame(&untagged(3, 0, b"a Send"), 0));
+        for spoilt in [1, 0, 1] {
+            all.extend(frame(&untagged(3, 0, b"one with a CRC that is wrong"), spoilt));
+        }
+        for step in 1..=all.len() {
+            for guess in [false, true] {
+                let (mut p, mut out) = (test_pair(true), Vec::new());
+                for piece in all.chunks(step) {
+                    let fed = if guess { p.feed_guessing(piece) } else { p.feed(piece) };
+                    assert_eq!(fed, Ok(()), "{step}");
+                }
+                assert!(p.terminated().is_some(), "{end} bytes of {step} each");
+                p.collect(&mut out);
+                assert!(out.is_empty(), "{step}: {out:?}");
+            }
+        }
+    }
 
     /// After any load a connection keeps little for itself: 12 KiB beside its posted Receives.
     #[test]

@@ -249,7 +249,7 @@ impl Rx {
 
     /// Takes bytes from a slice.
     pub(crate) fn feed(&mut self, t: &mut Targets, mut bytes: &[u8]) -> Result<(), Violation> {
-        while !bytes.is_empty() {
+        while !bytes.is_empty() && self.terminated.is_none() {
             let n = match &mut self.state {
                 State::Payload(s) if self.used == self.have => {
                     let n = s.left.min(bytes.len());
@@ -332,9 +332,13 @@ impl Rx {
         Ok(())
     }
 
-    /// Works off what is in `side`, as far as it goes.
+    /// Works off what is in `side`, as far as it goes. Nothing counts behind the peer's Terminate.
     fn run(&mut self, t: &mut Targets) -> Result<(), Violation> {
         loop {
+            if self.terminated.is_some() {
+                self.used = self.have;
+                return Ok(());
+            }
             let have = self.have - self.used;
             match &mut self.state {
                 State::Header => {
