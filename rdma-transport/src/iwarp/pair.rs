@@ -662,8 +662,8 @@ mod tests {
     use super::*;
     use crate::iwarp::wire::mpa;
 
-    /// Behind the peer's Terminate anything may come, in any pieces, and nothing of it counts: here a Send that would fill a Receive,
-    /// and frames that would each end the connection.
+    /// Behind the peer's Terminate anything may come, in any pieces, and nothing of it counts: here a Send that would fill a
+    /// Receive, and frames that would each end the connection.
     #[test]
     fn nothing_counts_behind_a_terminate() {
         let frame = |ulpdu: &[u8], spoilt: u8| {
