@@ -244,14 +244,20 @@ impl Folder {
             }
             other => other?.1,
         };
+        // Until it is known to be the old node, what is in here may be somebody's file, and stays whoever gives up.
+        self.stays = true;
         let done = match self.node.lookup(&root, NAME).await {
             Ok((out, _)) if out.id() != old.id() => Err(VfsError::NotFound),
             Ok(_) if old.kind() == Kind::Dir => self.node.rmdir(&root, NAME).await.map(drop),
             other => other.map(drop),
         };
-        let Err(why) = done else { return Ok(change) };
-        if let Err(e) = self.put_back((dir, name)).await {
-            self.stays = true;
+        let Err(why) = done else {
+            self.stays = false;
+            return Ok(change);
+        };
+        let back = self.put_back((dir, name)).await;
+        self.stays = back.is_err();
+        if let Err(e) = back {
             tracing::error!(
                 error = %e,
                 folder = self.name,
