@@ -121,6 +121,8 @@ impl fmt::Display for HeldFiles {
         let mut table = Table::new(&["file", "by", "client", "user", "how"], 5, false);
         for one in &self.files {
             let path = one.path.as_deref().unwrap_or("(removed)");
+            // A name may be any characters, and some would move a terminal's cursor.
+            let path: String = path.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
             let cells = vec![
                 format!("/{}/{path}", one.share),
                 one.protocol.clone(),
@@ -163,8 +165,10 @@ mod tests {
             how: by_nfs_how(Held::Open(Rights::READ)),
         };
         let removed = HeldFile { path: None, how: "locked".into(), ..one.clone() };
-        let text = HeldFiles { files: vec![one, removed], left_out: 3 }.to_string();
-        for part in ["/data/a/b", "/data/(removed)", "open to read", "and 3 more"] {
+        let odd = HeldFile { path: Some("c\u{1b}[2Jd\n".into()), ..one.clone() };
+        let text = HeldFiles { files: vec![one, removed, odd], left_out: 3 }.to_string();
+        for part in ["/data/a/b", "/data/(removed)", "/data/c?[2Jd?", "open to read", "and 3 more"]
+        {
             assert!(text.contains(part), "{part} in\n{text}");
         }
         assert_eq!(HeldFiles::default().to_string(), "no client holds a file");
