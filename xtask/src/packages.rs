@@ -14,6 +14,7 @@ const LAB: &[&str] = &[
     "nfs-common",
     "cifs-utils",
     "iproute2",
+    "mount",
     "rdma-core",
     "rdmacm-utils",
     "ibverbs-providers",
@@ -44,7 +45,7 @@ const THIRD: &[&str] = &[
 const LIBCLANG: &[&str] = &["libclang1-14", "libclang-common-14-dev"];
 
 /// Samba's conformance suite.
-const SMBTORTURE: &[&str] = &["samba-testsuite", "iproute2", "util-linux"];
+const SMBTORTURE: &[&str] = &["samba-testsuite", "iproute2", "mount", "util-linux"];
 
 /// The peer of the benchmarks, and what it needs.
 const BENCH: &[&str] = &[
@@ -57,6 +58,7 @@ const BENCH: &[&str] = &[
     "samba-common-bin",
     "samba-libs",
     "iproute2",
+    "mount",
     "util-linux",
 ];
 
