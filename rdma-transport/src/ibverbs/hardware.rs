@@ -1,7 +1,8 @@
-//! A queue pair of a card with its completion queue and the descriptors that wake us.
+//! A queue pair of a card with its completion queues and the descriptors that wake us.
 //!
-//! *Operation.* One completion queue for both directions, large enough for everything that can be posted, so it cannot
-//! overflow. It is armed only when it was found empty.
+//! *Operation.* One completion queue for each direction, large enough for everything that can be posted, so it cannot
+//! overflow. They are armed only when they were found empty: that of Receives always, that of the rest only when somebody
+//! waits for it, so that a reply that has left wakes nobody.
 //! *Memory.* None of ours: whoever posts keeps the memory until the completion, or until this is dropped.
 //! *Errors.* `io::Error`; texts name the device and the remedy where there is one.
 #![allow(unsafe_code)]
@@ -51,20 +52,26 @@ impl Drop for Cq {
     }
 }
 
-pub(super) struct Hardware {
+/// One completion queue and the descriptor that wakes us.
+struct Queue {
     cq: Cq,
     // Before the channel, which closes the descriptor.
     fd: AsyncFd<Borrowed>,
     channel: Channel,
+    /// Wake-ups that were read and have to be given back before the queue is destroyed.
+    unacked: u32,
+    armed: bool,
+}
+
+pub(super) struct Hardware {
+    recvs: Queue,
+    sends: Queue,
     pub(super) id: Id,
     pub(super) events: Events,
     device: Arc<Device>,
     pub(super) notice: Arc<Notice>,
     qp: NonNull<ibv_qp>,
     qp_num: u32,
-    /// Wake-ups that were read and have to be given back before the queue is destroyed.
-    unacked: u32,
-    armed: bool,
     pub(super) inline_max: usize,
     pub(super) pieces_max: usize,
 }
@@ -78,62 +85,33 @@ fn int(n: u32) -> c_int {
     c_int::try_from(n).unwrap_or(c_int::MAX)
 }
 
-impl Hardware {
-    pub(super) fn new(
-        id: Id,
-        events: Events,
-        device: Arc<Device>,
-        depth: Depth,
-    ) -> io::Result<Self> {
-        let explain = |what: &str, limit: i32, e: Error| used_up(&device.name, what, limit, &e);
+impl Queue {
+    /// The device must be open for as long as this lives.
+    fn new(device: &Device, entries: u32) -> io::Result<Self> {
+        let explain =
+            |what: &str| used_up(&device.name, what, device.attr.max_cq, &Error::last_os_error());
         let context = device.context();
         // SAFETY: the device's context is open.
         let channel = NonNull::new(unsafe { ibv_create_comp_channel(context) });
-        let channel = Channel(channel.ok_or_else(|| {
-            explain("completion channel", device.attr.max_cq, Error::last_os_error())
-        })?);
+        let channel = Channel(channel.ok_or_else(|| explain("completion channel"))?);
         // SAFETY: the channel is alive, and outlives `fd` by field order.
         let fd = unsafe { cm::watch(channel.0.as_ref().fd)? };
-        let entries = int(depth.recvs + depth.sends);
         // SAFETY: context and channel are alive and outlive the queue, by field order.
-        let cq = unsafe { ibv_create_cq(context, entries, ptr::null_mut(), channel.0.as_ptr(), 0) };
-        let cq = NonNull::new(cq).map(Cq).ok_or_else(|| {
-            explain("completion queue", device.attr.max_cq, Error::last_os_error())
-        })?;
-        let cap = create_qp(&id, &device, &cq, depth)
-            .map_err(|e| explain("queue pair", device.attr.max_qp, e))?;
-        // SAFETY: the identifier is alive and has a queue pair now.
-        let qp = NonNull::new(unsafe { (*id.raw()).qp }).ok_or(ErrorKind::Other)?;
-        // SAFETY: it was made just now.
-        let qp_num = unsafe { qp.as_ref() }.qp_num;
-        Ok(Self {
-            cq,
-            fd,
-            channel,
-            id,
-            events,
-            notice: device.join(qp_num),
-            device,
-            qp,
-            qp_num,
-            unacked: 0,
-            armed: false,
-            inline_max: usize::try_from(cap.max_inline_data).unwrap_or(0),
-            pieces_max: usize::try_from(cap.max_send_sge.min(PIECES_MAX)).unwrap_or(1).max(1),
-        })
+        let cq =
+            unsafe { ibv_create_cq(context, int(entries), ptr::null_mut(), channel.0.as_ptr(), 0) };
+        let cq = NonNull::new(cq).map(Cq).ok_or_else(|| explain("completion queue"))?;
+        Ok(Self { cq, fd, channel, unacked: 0, armed: false })
     }
 
-    /// Takes completions that are there; how many.
-    pub(super) fn take(&mut self, into: &mut [MaybeUninit<ibv_wc>; BATCH]) -> io::Result<usize> {
+    fn take(&mut self, into: &mut [MaybeUninit<ibv_wc>]) -> io::Result<usize> {
         let room = int(u32::try_from(into.len()).unwrap_or(0));
         // SAFETY: the queue is alive and `into` has room for so many.
         let n = unsafe { ibv_poll_cq(self.cq.0.as_ptr(), room, into.as_mut_ptr().cast()) };
         usize::try_from(n).map_err(|_| Error::other("the completion queue is broken"))
     }
 
-    /// Asks to be woken by the next completion, if that was not done yet. The queue has to be looked at once more after
-    /// `true`.
-    pub(super) fn arm(&mut self) -> io::Result<bool> {
+    /// True when it was not armed before.
+    fn arm(&mut self) -> io::Result<bool> {
         if self.armed {
             return Ok(false);
         }
@@ -147,9 +125,8 @@ impl Hardware {
         }
     }
 
-    /// Ready when completions may be there.
-    pub(super) fn poll_woken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        loop {
+    fn poll_woken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.armed {
             let mut ready = match self.fd.poll_read_ready(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(ready) => ready?,
@@ -169,6 +146,69 @@ impl Hardware {
             if e.kind() != ErrorKind::WouldBlock {
                 return Poll::Ready(Err(e));
             }
+        }
+        Poll::Pending
+    }
+
+    /// Gives the wake-ups back; the queue pair is gone.
+    fn settle(&mut self) {
+        if self.unacked > 0 {
+            // SAFETY: the queue is alive, and so many of its events were taken.
+            unsafe { ibv_ack_cq_events(self.cq.0.as_ptr(), self.unacked) };
+        }
+    }
+}
+
+impl Hardware {
+    pub(super) fn new(
+        id: Id,
+        events: Events,
+        device: Arc<Device>,
+        depth: Depth,
+    ) -> io::Result<Self> {
+        let recvs = Queue::new(&device, depth.recvs)?;
+        let sends = Queue::new(&device, depth.sends)?;
+        let cap = create_qp(&id, &device, (&sends.cq, &recvs.cq), depth)
+            .map_err(|e| used_up(&device.name, "queue pair", device.attr.max_qp, &e))?;
+        // SAFETY: the identifier is alive and has a queue pair now.
+        let qp = NonNull::new(unsafe { (*id.raw()).qp }).ok_or(ErrorKind::Other)?;
+        // SAFETY: it was made just now.
+        let qp_num = unsafe { qp.as_ref() }.qp_num;
+        Ok(Self {
+            recvs,
+            sends,
+            id,
+            events,
+            notice: device.join(qp_num),
+            device,
+            qp,
+            qp_num,
+            inline_max: usize::try_from(cap.max_inline_data).unwrap_or(0),
+            pieces_max: usize::try_from(cap.max_send_sge.min(PIECES_MAX)).unwrap_or(1).max(1),
+        })
+    }
+
+    /// Takes completions that are there, first those of Receives; how many. Fewer than fit: there are no more.
+    pub(super) fn take(&mut self, into: &mut [MaybeUninit<ibv_wc>; BATCH]) -> io::Result<usize> {
+        let received = self.recvs.take(into)?.min(BATCH);
+        if received == BATCH {
+            return Ok(BATCH);
+        }
+        Ok(received + self.sends.take(&mut into[received..])?)
+    }
+
+    /// Asks to be woken by the next completion of a Receive, and `of_sends` of the rest, as far as that was not done yet. The
+    /// queues have to be looked at once more after `true`.
+    pub(super) fn arm(&mut self, of_sends: bool) -> io::Result<bool> {
+        let sends = of_sends && self.sends.arm()?;
+        Ok(self.recvs.arm()? || sends)
+    }
+
+    /// Ready when completions may be there.
+    pub(super) fn poll_woken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.recvs.poll_woken(cx) {
+            Poll::Pending => self.sends.poll_woken(cx),
+            ready => ready,
         }
     }
 
@@ -205,12 +245,9 @@ impl Drop for Hardware {
     fn drop(&mut self) {
         self.device.leave(self.qp_num);
         // SAFETY: the identifier owns this queue pair. When the call returns, the card uses no memory of its work any more.
-        unsafe {
-            rdma_destroy_qp(self.id.raw());
-            if self.unacked > 0 {
-                ibv_ack_cq_events(self.cq.0.as_ptr(), self.unacked);
-            }
-        }
+        unsafe { rdma_destroy_qp(self.id.raw()) };
+        self.recvs.settle();
+        self.sends.settle();
     }
 }
 
@@ -233,14 +270,19 @@ fn used_up(device: &str, what: &str, limit: i32, e: &Error) -> Error {
 }
 
 /// Makes the queue pair of `id`, with as much inline data as the device takes; what it then has.
-fn create_qp(id: &Id, device: &Device, cq: &Cq, depth: Depth) -> io::Result<ibv_qp_cap> {
+fn create_qp(
+    id: &Id,
+    device: &Device,
+    (sends, recvs): (&Cq, &Cq),
+    depth: Depth,
+) -> io::Result<ibv_qp_cap> {
     let pieces = u32::try_from(device.attr.max_sge).unwrap_or(1).min(PIECES_MAX);
     let mut last = Error::from(ErrorKind::Other);
     for inline in INLINE {
         let mut attr = ibv_qp_init_attr {
             qp_context: ptr::null_mut(),
-            send_cq: cq.0.as_ptr(),
-            recv_cq: cq.0.as_ptr(),
+            send_cq: sends.0.as_ptr(),
+            recv_cq: recvs.0.as_ptr(),
             srq: ptr::null_mut(),
             cap: ibv_qp_cap {
                 max_send_wr: depth.sends,

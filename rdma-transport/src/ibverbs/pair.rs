@@ -1,7 +1,8 @@
 //! One connection over a card.
 //!
 //! *Operation.* [`QueuePair::poll`] posts what waits, takes completions, looks at what librdmacm and the device tell, and asks
-//! to be woken only when all of that is quiet. Nothing happens between polls, nothing is spawned.
+//! to be woken only when all of that is quiet. Nothing happens between polls, nothing is spawned. That a few Sends and Writes are
+//! done is learnt with the next thing that happens, or a moment later: to be woken for it would cost more than it gives.
 //!
 //! *Memory.* Work keeps its memory in the queues until the card tells that it is done, or the queue pair is destroyed. Regions
 //! for the peer are registered one by one; their keys end with the connection.
@@ -39,6 +40,10 @@ use crate::verbs::{
 const OF_RECV: u64 = 1 << 63;
 /// Completions of one poll; then other tasks get their turn.
 const COMPLETIONS_MAX: usize = 256;
+/// Sends and Writes whose end is learnt with the next thing that happens: how many, with how many bytes, and for how long.
+const LINGER_WORK_MAX: usize = 16;
+const LINGER_BYTES_MAX: usize = 2 << 20;
+const LINGER_TIME_MAX: Duration = Duration::from_millis(20);
 
 const MESSAGE_LENGTH: &str = "verbs-message-length";
 const REMOTE_ACCESS: &str = "verbs-remote-access";
@@ -84,6 +89,8 @@ pub(super) struct VerbsPair {
     spin: Spin,
     close_time_max: Duration,
     deadline: Option<Pin<Box<Sleep>>>,
+    /// When to ask for what has not been learnt by then.
+    linger: Option<Pin<Box<Sleep>>>,
     // Last: the domain of all that was registered.
     device: Arc<Device>,
 }
@@ -111,6 +118,7 @@ impl VerbsPair {
             spin: Spin::new(spin_max),
             close_time_max,
             deadline: None,
+            linger: None,
             device,
         }
     }
@@ -425,8 +433,9 @@ impl VerbsPair {
             }
             self.spin.missed();
         }
+        let waits = self.waits_for_sends(cx);
         let Some(hw) = &mut self.hw else { return true };
-        let armed = match hw.arm() {
+        let armed = match hw.arm(waits) {
             Ok(armed) => armed,
             Err(e) => {
                 self.begin_end(End::because(format!("completion queue: {e}")));
@@ -444,6 +453,29 @@ impl VerbsPair {
                 true
             }
         }
+    }
+
+    /// Whether anything but a Receive is to wake us.
+    fn waits_for_sends(&mut self, cx: &mut Context<'_>) -> bool {
+        let queue = &self.sender.queue;
+        if queue.is_empty() {
+            return false;
+        }
+        let work = queue.under_way();
+        if self.phase != Phase::Open
+            || queue.has_waiting()
+            || queue.has_reads()
+            || work.len() > LINGER_WORK_MAX
+            || work.map(|w| w.bytes).sum::<usize>() > LINGER_BYTES_MAX
+        {
+            return true;
+        }
+        let sleep = || Box::pin(tokio::time::sleep(LINGER_TIME_MAX));
+        let over = self.linger.get_or_insert_with(sleep).as_mut().poll(cx).is_ready();
+        if over {
+            self.linger = None;
+        }
+        over
     }
 
     fn is_late(&mut self, cx: &mut Context<'_>) -> bool {

@@ -1,8 +1,9 @@
 //! What is posted to the card's send queue, what waits for room in it, and who tells of it. Pure.
 //!
-//! Only some requests ask for a completion: it proves all before it, except RDMA Reads, which always ask for one of their own:
-//! siw tells of a Send while a Read before it is still under way. A place in the queue is free again when a completion
-//! says so, so one is asked for often enough that the queue never fills without.
+//! Only some requests ask for a completion: it proves all before it, except RDMA Reads: siw tells of a Send while a Read before
+//! it is still under way. A completion of a Read proves that and the Reads before it, so the last of those that are posted
+//! together asks. A place in the queue is free again when a completion says so, so one is asked for often enough that the
+//! queue never fills without.
 
 use std::collections::VecDeque;
 
@@ -45,7 +46,7 @@ pub(super) struct SendQueue<W> {
     told: u64,
     /// All before this one are done.
     done: u64,
-    /// Reads that no completion came of.
+    /// Reads that are not done.
     reads: VecDeque<u64>,
     unsignalled: u64,
 }
@@ -74,6 +75,15 @@ impl<W> SendQueue<W> {
 
     pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// What was posted and has not come back.
+    pub(super) fn under_way(&self) -> impl ExactSizeIterator<Item = &W> {
+        self.posted.iter().map(|(_, what)| what)
+    }
+
+    pub(super) fn has_reads(&self) -> bool {
+        !self.reads.is_empty()
     }
 
     pub(super) fn has_waiting(&self) -> bool {
@@ -147,11 +157,11 @@ impl<W> SendQueue<W> {
         (number, asks)
     }
 
-    /// The number of one more request that is a Read, which asks for a completion.
-    pub(super) fn number_read(&mut self) -> u64 {
-        let (number, _) = self.number(true);
+    /// The same for a Read; the last of those that are posted together has to ask.
+    pub(super) fn number_read(&mut self, ask: bool) -> (u64, bool) {
+        let (number, asks) = self.number(ask);
         self.reads.push_back(number);
-        number
+        (number, asks)
     }
 
     /// The last number given asks for a completion after all: nothing follows for now.
@@ -161,7 +171,9 @@ impl<W> SendQueue<W> {
 
     /// The completion of this number came: what is done by that is taken by [`SendQueue::pop_done`].
     pub(super) fn done(&mut self, number: u64) {
-        self.reads.retain(|read| *read != number);
+        if self.reads.contains(&number) {
+            self.reads.retain(|read| *read > number);
+        }
         self.told = self.told.max((number + 1).min(self.next));
         let first_read = self.reads.front().copied().unwrap_or(u64::MAX);
         self.done = self.told.min(first_read);
@@ -250,7 +262,7 @@ mod tests {
     fn a_read_is_done_by_its_own_completion() {
         let mut q = SendQueue::new(8, 8);
         post(&mut q, 1, 1);
-        let (first, second) = (q.number_read(), q.number_read());
+        let (first, second) = (q.number_read(true).0, q.number_read(true).0);
         q.posted(2);
         post(&mut q, 3, 1);
         q.done(3);
@@ -264,10 +276,24 @@ mod tests {
     }
 
     #[test]
+    fn the_last_read_proves_those_before_it_and_nothing_else_does() {
+        let mut q = SendQueue::new(8, 8);
+        let asked = [false, false, true].map(|ask| q.number_read(ask));
+        assert_eq!(asked.map(|(_, asks)| asks), [false, false, true]);
+        q.posted(1);
+        let sent = post(&mut q, 2, 1)[0].0;
+        q.done(sent);
+        assert!(q.has_reads() && q.pop_done().is_none(), "a Send says nothing of Reads");
+        q.done(asked[2].0);
+        assert!(!q.has_reads());
+        assert_eq!((q.pop_done(), q.pop_done(), q.room()), (Some(1), Some(2), 8));
+    }
+
+    #[test]
     fn reads_beyond_the_depth_agreed_on_wait() {
         let mut q = SendQueue::<()>::new(8, 2);
         assert_eq!(q.reads_room(), 2);
-        let (first, _) = (q.number_read(), q.number_read());
+        let (first, _) = (q.number_read(true).0, q.number_read(true).0);
         assert_eq!((q.room(), q.reads_room()), (6, 0));
         q.done(first);
         assert_eq!(q.reads_room(), 1);

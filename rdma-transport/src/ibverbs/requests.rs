@@ -345,10 +345,11 @@ impl Sender {
             }
         };
         let mut to = at + before;
-        for from in now.into_iter().filter(|s| s.len > 0) {
-            let number = self.queue.number_read();
+        let last = now.iter().rposition(|s| s.len > 0);
+        for (i, from) in now.into_iter().enumerate().filter(|(_, s)| s.len > 0) {
+            let (number, asks) = self.queue.number_read(Some(i) == last);
             let target = [piece(to, from.len as usize, key.local)];
-            self.list.push(number, true, Kind::Read { from }, &target);
+            self.list.push(number, asks, Kind::Read { from }, &target);
             to += from.len as usize;
         }
         if !complete {
