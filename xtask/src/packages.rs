@@ -24,6 +24,7 @@ const LAB: &[&str] = &[
     "acl",
     "attr",
     "nfs4-acl-tools",
+    "procps",
     "bubblewrap",
     "binutils",
 ];
