@@ -40,6 +40,7 @@ const THIRD: &[&str] = &[
     "binutils",
     "libibverbs-dev",
     "librdmacm-dev",
+    "pkg-config",
 ];
 
 /// What the registry's `rdma-sys` makes its bindings with; only Debian 12 has it.
