@@ -28,7 +28,10 @@ mount -o remount,bind,ro "$ROOT/opt/rust"
 # What this machine's network takes: its name servers, and whom it trusts.
 cp -L /etc/resolv.conf "$ROOT/etc/resolv.conf"
 cp -L /etc/ssl/certs/ca-certificates.crt "$ROOT/etc/ssl/certs/ca-certificates.crt"
-exec chroot "$ROOT" /usr/bin/env -i HOME=/tmp PATH=/opt/rust/bin:/usr/sbin:/usr/bin:/sbin:/bin sh -ec "$WORDS"
+# The root of this namespace, not of the process alone: in a chroot nobody may make a user namespace, as containers do.
+cd "$ROOT"
+mount --move "$ROOT" /
+exec chroot . /usr/bin/env -i HOME=/tmp PATH=/opt/rust/bin:/usr/sbin:/usr/bin:/sbin:/bin sh -ec "$WORDS"
 "#;
 
 /// What the command line asked for.
