@@ -43,7 +43,7 @@ const COMPLETIONS_MAX: usize = 256;
 /// Sends and Writes whose end is learnt with the next thing that happens: how many, with how many bytes, and for how long.
 const LINGER_WORK_MAX: usize = 16;
 const LINGER_BYTES_MAX: usize = 2 << 20;
-const LINGER_TIME_MAX: Duration = Duration::from_millis(20);
+const LINGER_TIME_MAX: Duration = Duration::from_millis(50);
 
 const MESSAGE_LENGTH: &str = "verbs-message-length";
 const REMOTE_ACCESS: &str = "verbs-remote-access";
