@@ -24,7 +24,7 @@ use crate::session::{Channel, Kind, Terms, User};
 use crate::settings::{Settings, ShareSettings};
 use crate::status::Status;
 use crate::tree::{Target, Tree};
-use crate::wire::create::{self, Disposition, share};
+use crate::wire::create::{self, Disposition, option, share};
 use crate::wire::negotiate::{CAP_PERSISTENT_HANDLES, Dialect};
 use crate::wire::{Command, Flags, Header, close, put_utf16};
 
@@ -332,4 +332,10 @@ impl Client {
     pub(crate) async fn close(&self, file: FileId) -> Status {
         self.ask(Command::Close, &close::Request { flags: 0, file }.emit()).await.status()
     }
+}
+
+/// Makes an open one that removes what it opened when it closes.
+pub(crate) fn doom(r: &mut create::Request<'static>) {
+    r.options |= option::DELETE_ON_CLOSE;
+    r.access |= mask::DELETE;
 }

@@ -41,8 +41,8 @@ pub(super) fn request(r: &Request<'_>) -> Result<Disposition, Status> {
     if dir && r.attributes & attribute::TEMPORARY != 0 {
         return Err(Status::INVALID_PARAMETER);
     }
-    let can_delete = mask::DELETE | mask::GENERIC_ALL | mask::MAXIMUM_ALLOWED;
-    if r.options & option::DELETE_ON_CLOSE != 0 && r.access & can_delete == 0 {
+    // DELETE by its own bit: this is checked before generic rights and MAXIMUM_ALLOWED become rights of the file.
+    if r.options & option::DELETE_ON_CLOSE != 0 && r.access & mask::DELETE == 0 {
         return Err(Status::INVALID_PARAMETER);
     }
     Ok(disposition)

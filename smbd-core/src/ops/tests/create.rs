@@ -6,7 +6,7 @@ use crate::dtyp::mask;
 use crate::fscc::attribute;
 use crate::fscc::ea::FullEa;
 use crate::fscc::file::Class;
-use crate::kit::Kit;
+use crate::kit::{Kit, doom};
 use crate::status::Status;
 use crate::wire::context::{Told, name};
 use crate::wire::create::{Context, Disposition, action, option, share};
@@ -58,14 +58,19 @@ async fn requests_that_mean_nothing_are_refused() {
     let both = option::DIRECTORY_FILE | option::NON_DIRECTORY_FILE;
     assert_eq!(refused(&|r| r.options = both).await, Status::INVALID_PARAMETER);
     assert_eq!(refused(&|r| r.options = option::DIRECTORY_FILE).await, Status::NOT_A_DIRECTORY);
-    assert_eq!(
-        refused(&|r| {
+    // Who wants a file removed says so with DELETE itself, whatever else would contain it.
+    for access in [
+        mask::READ_DATA,
+        mask::MAXIMUM_ALLOWED,
+        mask::GENERIC_ALL,
+        mask::MAXIMUM_ALLOWED | mask::GENERIC_ALL,
+    ] {
+        let doomed = c.create("file", |r| {
             r.options = option::DELETE_ON_CLOSE;
-            r.access = mask::READ_DATA;
-        })
-        .await,
-        Status::INVALID_PARAMETER
-    );
+            r.access = access;
+        });
+        assert_eq!(doomed.await.unwrap_err(), Status::INVALID_PARAMETER, "{access:#x}");
+    }
     let at = |name: &'static [u8], data: &[u8]| vec![Context::new(name, data.to_vec())];
     let when = at(name::TIMEWARP_TOKEN, &1_u64.to_le_bytes());
     assert_eq!(refused(&|r| r.contexts = when.clone()).await, Status::OBJECT_NAME_NOT_FOUND);
@@ -126,7 +131,7 @@ async fn attributes_stand_in_the_way_of_writing() {
     assert_eq!(write.unwrap_err(), Status::ACCESS_DENIED);
     let cut = c.create("ro", |r| r.disposition = Disposition::OverwriteIf as u32).await;
     assert_eq!(cut.unwrap_err(), Status::ACCESS_DENIED);
-    let delete = c.create("ro", |r| r.options = option::DELETE_ON_CLOSE).await;
+    let delete = c.create("ro", doom).await;
     assert_eq!(delete.unwrap_err(), Status::CANNOT_DELETE);
     let read = c.create("ro", |_| {}).await.unwrap();
     let granted = c.core.opens.get(read.file).unwrap().granted;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use state::{Caching, Lease, Party};
 
 use crate::dtyp::mask;
-use crate::kit::{Client, Kit};
+use crate::kit::{Client, Kit, doom};
 use crate::status::Status;
 use crate::wire::create::{Disposition, option};
 
@@ -25,7 +25,7 @@ async fn exists(c: &Client, name: &str) -> Result<(), Status> {
 async fn the_last_close_removes() {
     let kit = Kit::new();
     let (a, b) = (kit.client(), kit.client());
-    let doomed = a.create("f", |r| r.options = option::DELETE_ON_CLOSE).await.unwrap().file;
+    let doomed = a.create("f", doom).await.unwrap().file;
     let other = b.open("f").await;
     assert_eq!(exists(&b, "f").await, Ok(()), "not before the close of the one that says so");
     a.close(doomed).await;
@@ -83,18 +83,21 @@ async fn a_disposition_can_be_taken_back() {
 #[tokio::test]
 async fn directories_go_when_they_are_empty() {
     let c = Kit::new().client();
-    let dir = async |name: &str, more| {
-        let made = c.create(name, |r| r.options = option::DIRECTORY_FILE | more).await;
-        made.unwrap().file
+    let doomed_dir = async || {
+        let made = c.create("d", |r| {
+            r.options = option::DIRECTORY_FILE;
+            doom(r);
+        });
+        made.await.unwrap().file
     };
-    let d = dir("d", option::DELETE_ON_CLOSE).await;
+    let d = doomed_dir().await;
     let f = c.open("d\\f").await;
     c.close(f).await;
     c.close(d).await;
     assert_eq!(exists(&c, "d\\f").await, Ok(()), "it was not empty");
-    let f = c.create("d\\f", |r| r.options = option::DELETE_ON_CLOSE).await.unwrap().file;
+    let f = c.create("d\\f", doom).await.unwrap().file;
     c.close(f).await;
-    let d = dir("d", option::DELETE_ON_CLOSE).await;
+    let d = doomed_dir().await;
     c.close(d).await;
     assert_eq!(exists(&c, "d").await, Err(Status::OBJECT_NAME_NOT_FOUND));
 }
@@ -103,13 +106,13 @@ async fn directories_go_when_they_are_empty() {
 async fn a_stream_goes_alone_and_a_file_takes_its_streams() {
     let c = Kit::new().client();
     let f = c.open("f").await;
-    let s = c.create("f:s", |r| r.options = option::DELETE_ON_CLOSE).await.unwrap().file;
+    let s = c.create("f:s", doom).await.unwrap().file;
     c.close(s).await;
     assert_eq!(exists(&c, "f:s").await, Err(Status::OBJECT_NAME_NOT_FOUND));
     assert_eq!(exists(&c, "f").await, Ok(()));
     let s = c.open("f:s").await;
     c.close(f).await;
-    let f = c.create("f", |r| r.options = option::DELETE_ON_CLOSE).await.unwrap().file;
+    let f = c.create("f", doom).await.unwrap().file;
     c.close(f).await;
     assert_eq!(exists(&c, "f:s").await, Err(Status::DELETE_PENDING), "a stream is open still");
     assert_eq!(exists(&c, "f").await, Err(Status::DELETE_PENDING));
@@ -123,7 +126,7 @@ async fn the_end_of_a_session_closes_what_it_had() {
     let (a, b) = (kit.client(), kit.client());
     let f = a
         .create("f", |r| {
-            r.options = option::DELETE_ON_CLOSE;
+            doom(r);
             r.share = 0;
         })
         .await;

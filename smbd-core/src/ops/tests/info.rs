@@ -7,7 +7,7 @@ use crate::fscc::ea::FullEa;
 use crate::fscc::file::{Basic, Class, Standard};
 use crate::fscc::set::{NewName, Set, rename};
 use crate::fscc::{attribute, volume};
-use crate::kit::{Answered, Client, Kit};
+use crate::kit::{Answered, Client, Kit, doom};
 use crate::status::Status;
 use crate::wire::Command;
 use crate::wire::create::{Disposition, option};
@@ -142,7 +142,7 @@ async fn dispositions_with_flags() {
     c.close(new).await;
     assert!(open(&c, "f").await.is_ok(), "another file");
     // One that is to be deleted when it closes anyhow.
-    let g = c.create("g", |r| r.options = option::DELETE_ON_CLOSE).await.unwrap().file;
+    let g = c.create("g", doom).await.unwrap().file;
     let other = c.open("g").await;
     let at_once = flag::DELETE | flag::ON_CLOSE | flag::POSIX_SEMANTICS;
     assert_eq!(ex(g, at_once).await, Status::SUCCESS);

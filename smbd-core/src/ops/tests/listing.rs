@@ -7,7 +7,7 @@ use crate::fscc::ea::FullEa;
 use crate::fscc::file::Class;
 use crate::fscc::notify::{Action, Change};
 use crate::fscc::set::Set;
-use crate::kit::{Client, Kit};
+use crate::kit::{Client, Kit, doom};
 use crate::status::Status;
 use crate::wire::Command;
 use crate::wire::change_notify::{self, WATCH_TREE, filter};
@@ -183,7 +183,7 @@ async fn changes_are_told_when_they_come_and_kept_when_nobody_waits() {
     let added = Change { action: Action::Added, name: "new".into() };
     assert_eq!(changes(&told.message), [added]);
     c.close(file).await;
-    let doomed = c.create("d\\new", |r| r.options = option::DELETE_ON_CLOSE).await.unwrap().file;
+    let doomed = c.create("d\\new", doom).await.unwrap().file;
     c.close(doomed).await;
     let told = c.ask(Command::ChangeNotify, &watch(d, 1000, filter::ALL)).await;
     let removed = Change { action: Action::Removed, name: "new".into() };
@@ -202,7 +202,8 @@ async fn a_watch_ends_with_its_open_and_with_its_directory() {
     let doomed = c
         .create("e", |r| {
             r.disposition = Disposition::Open as u32;
-            r.options = option::DIRECTORY_FILE | option::DELETE_ON_CLOSE;
+            r.options = option::DIRECTORY_FILE;
+            doom(r);
         })
         .await
         .unwrap();

@@ -10,7 +10,7 @@ use crate::dtyp::mask;
 use crate::fscc::attribute;
 use crate::fscc::file::{Class, Standard};
 use crate::fscc::set::{Set, rename};
-use crate::kit::{Client, Kit};
+use crate::kit::{Client, Kit, doom};
 use crate::open::FileId;
 use crate::status::Status;
 use crate::wire::context::name::POSIX;
@@ -27,6 +27,15 @@ async fn open(c: &Client, name: &str, mode: u32, options: u32) -> Result<FileId,
         r.options = options;
     });
     made.await.map(|r| r.file)
+}
+
+/// Removes what has this name, not what it may point to.
+async fn remove(c: &Client, name: &str) {
+    let doomed = c.create(name, |r| {
+        r.options = option::OPEN_REPARSE_POINT;
+        doom(r);
+    });
+    c.close(doomed.await.unwrap().file).await;
 }
 
 async fn node(kit: &Kit, name: &[u8]) -> (NodeRef, u32) {
@@ -70,8 +79,7 @@ async fn modes_are_those_of_the_client_where_it_tells_them() {
         assert_eq!((fifo.kind(), mode), (Kind::Fifo, want));
         assert_eq!(links(&c, f).await, 1);
         c.close(f).await;
-        let doomed = option::OPEN_REPARSE_POINT | option::DELETE_ON_CLOSE;
-        c.close(open(&c, "f", 0, doomed).await.unwrap()).await;
+        remove(&c, "f").await;
     }
 }
 
@@ -111,8 +119,7 @@ async fn links_may_lead_anywhere() {
             target.as_bytes()
         );
         c.close(f).await;
-        let doomed = option::OPEN_REPARSE_POINT | option::DELETE_ON_CLOSE;
-        c.close(open(&c, "link", 0, doomed).await.unwrap()).await;
+        remove(&c, "link").await;
     }
     let f = open(&c, "f", 0o644, 0).await.unwrap();
     let none = Reparse::Symlink { target: String::new(), relative: true };

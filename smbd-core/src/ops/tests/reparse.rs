@@ -6,7 +6,7 @@ use super::hold::{ALONE, READ, leased, lock};
 use super::ioctl::{done, get, put, status};
 use super::listing::{changes, watch};
 use crate::fscc::notify::{Action, Change};
-use crate::kit::{Client, Kit};
+use crate::kit::{Client, Kit, doom};
 use crate::open::FileId;
 use crate::status::Status;
 use crate::wire::Command;
@@ -73,13 +73,16 @@ async fn all_opens_go_on_as_what_the_file_became() {
 async fn a_directory_becomes_a_link_and_goes_with_its_open() {
     let kit = Kit::new();
     let c = kit.client();
-    let options = option::DIRECTORY_FILE | option::DELETE_ON_CLOSE;
-    let d = c.create("d", |r| r.options = options).await.unwrap().file;
+    let doomed_directory = |r: &mut crate::wire::create::Request<'static>| {
+        r.options = option::DIRECTORY_FILE;
+        doom(r);
+    };
+    let d = c.create("d", doomed_directory).await.unwrap().file;
     let inside = c.open("d\\f").await;
     let link = Reparse::Symlink { target: "x".into(), relative: true };
     let full = status(&c, d, SET_REPARSE_POINT, &link.emit()).await;
     assert_eq!(full, Status::DIRECTORY_NOT_EMPTY);
-    c.close(c.create("d\\f", |r| r.options = option::DELETE_ON_CLOSE).await.unwrap().file).await;
+    c.close(c.create("d\\f", doom).await.unwrap().file).await;
     c.close(inside).await;
     becomes(&c, d, &link).await;
     assert_eq!(root(&kit).readdir(&Cred::root(), 0, 9).await.unwrap().0[0].name[..], *b"d");
@@ -156,7 +159,7 @@ async fn what_a_reparse_point_cannot_have_is_not_lost() {
     let f = c.open("locked").await;
     assert_eq!(lock(&c, f, &[(0, 1, ALONE)]).await, Status::SUCCESS);
     assert_eq!(status(&c, f, SET_REPARSE_POINT, &fifo).await, Status::FILE_LOCK_CONFLICT);
-    let doomed = c.create("doomed", |r| r.options = option::DELETE_ON_CLOSE).await.unwrap().file;
+    let doomed = c.create("doomed", doom).await.unwrap().file;
     done(&c, doomed, SET_REPARSE_POINT, &fifo).await;
     let top = c.create("", |r| r.options = option::DIRECTORY_FILE).await.unwrap().file;
     assert_eq!(status(&c, top, SET_REPARSE_POINT, &fifo).await, Status::ACCESS_DENIED);
@@ -175,7 +178,8 @@ async fn who_watches_is_told_of_a_change() {
     let modified = Change { action: Action::Modified, name: "f".into() };
     assert_eq!(changes(&c.pushed().await.message), [modified]);
     let removed = c.create("f", |r| {
-        r.options = option::OPEN_REPARSE_POINT | option::DELETE_ON_CLOSE;
+        r.options = option::OPEN_REPARSE_POINT;
+        doom(r);
     });
     let removed = removed.await.unwrap().file;
     c.close(f).await;
