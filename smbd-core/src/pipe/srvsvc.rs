@@ -38,7 +38,11 @@ pub(crate) fn call(host: &dyn Host, op: u16, stub: &[u8]) -> Result<Vec<u8>, Fau
         15 | 36 => share_enum(host, &mut r),
         16 => share_get_info(host, &mut r),
         21 => server_get_info(host, &mut r),
+        23 => disk_enum(&mut r),
         28 => remote_tod(host, &mut r),
+        // Connections, files, sessions, shares, the server, its statistics and transports, to be looked at or changed: no
+        // administration goes by this protocol.
+        8..=14 | 17..=19 | 22 | 24..=27 => Err(Fault::ACCESS_DENIED),
         _ => Err(Fault::NO_OPERATION),
     }
 }
@@ -204,6 +208,32 @@ fn server_get_info(host: &dyn Host, r: &mut Reader<'_>) -> Read<Vec<u8>> {
     }
     w.later(later);
     w.u32(0);
+    Ok(w.finish())
+}
+
+/// NetrServerDiskEnum (section 3.1.4.19): the one drive under which paths of shares are told.
+fn disk_enum(r: &mut Reader<'_>) -> Read<Vec<u8>> {
+    r.unique_text()?;
+    let known = r.u32()? == 0;
+    let mut w = Writer::default();
+    let count = u32::from(known);
+    w.u32(count);
+    if known {
+        w.pointer();
+        // A conformant varying array of one DISK_INFO, which is a varying array of three characters.
+        for n in [1, 0, 1, 0, 3] {
+            w.u32(n);
+        }
+        for unit in [u16::from(b'C'), u16::from(b':'), 0] {
+            w.u16(unit);
+        }
+    } else {
+        w.null();
+    }
+    w.u32(count);
+    // Where to go on does not matter (section 3.1.4.19): all was told.
+    w.null();
+    w.u32(if known { 0 } else { INVALID_LEVEL });
     Ok(w.finish())
 }
 

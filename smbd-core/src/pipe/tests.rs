@@ -177,6 +177,36 @@ fn the_server_and_the_workstation_say_what_they_are() {
 }
 
 #[test]
+fn there_is_the_one_drive_that_paths_of_shares_name() {
+    let ask = |level: u32, resume: &[u32]| {
+        let mut stub = vec![1, 0, 0, 0];
+        text(&mut stub, "\\\\gate");
+        for n in [level, 0, 0, u32::MAX].iter().chain(resume) {
+            stub.extend(n.to_le_bytes());
+        }
+        call(Interface::Srvsvc, 23, &stub).unwrap()
+    };
+    for resume in [&[0][..], &[5, 0]] {
+        let found = ask(0, resume);
+        let w = words(&found);
+        // Entries, their array, and of the one: its first character and how many.
+        assert_eq!((w[0], &w[2..7]), (1, &[1, 0, 1, 0, 3][..]));
+        assert_eq!(found[28..34], [b'C', 0, b':', 0, 0, 0]);
+        // Total, whether there is a resume handle, result.
+        assert_eq!(w[w.len() - 3..], [1, 0, 0]);
+    }
+    assert_eq!(words(&ask(1, &[0])), [0, 0, 0, 0, 124], "ERROR_INVALID_LEVEL");
+}
+
+#[test]
+fn administration_is_refused_as_such() {
+    for op in [8, 9, 10, 11, 12, 13, 14, 17, 18, 19, 22, 24, 25, 26, 27] {
+        assert_eq!(call(Interface::Srvsvc, op, &[]), Err(5), "ERROR_ACCESS_DENIED for {op}");
+    }
+    assert_eq!(call(Interface::Wkssvc, 2, &[]), Err(5));
+}
+
+#[test]
 fn the_time_of_day_is_taken_apart() {
     let w = words(&call(Interface::Srvsvc, 28, &[0; 4]).unwrap());
     let expected = [951_827_696, 1234, 12, 34, 56, 78, 0, 310, 29, 2, 2000, 2, 0];

@@ -21,6 +21,8 @@ const INVALID_LEVEL: u32 = 124;
 pub(crate) fn call(host: &dyn Host, op: u16, stub: &[u8]) -> Result<Vec<u8>, Fault> {
     match op {
         0 => get_info(host, &mut Reader::new(stub)),
+        // To change the workstation, and who uses it: nothing for a client to know.
+        1 | 2 => Err(Fault::ACCESS_DENIED),
         _ => Err(Fault::NO_OPERATION),
     }
 }
