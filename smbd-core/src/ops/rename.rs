@@ -118,6 +118,8 @@ async fn may_replace(
     if read_only && flags & flag::IGNORE_READONLY_ATTRIBUTE == 0 {
         return Err(Status::ACCESS_DENIED);
     }
+    // Said before ACCESS_DENIED for what is open. Linux without the POSIX extensions meets this when it renames over an open file:
+    // it has asked for the removal itself after the first refusal, and tells its program ENOENT.
     let opens = &cx.server.opens;
     if opens.of_node(found.node.id()).iter().any(|o| opens.is_delete_pending(o)) {
         return Err(Status::DELETE_PENDING);
