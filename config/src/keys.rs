@@ -164,6 +164,14 @@ pub(crate) const SHARE: Group = Group {
             "NFS: whose calls are made as the anonymous user (65534): the superuser's, everybody's, nobody's.",
         ),
         key(
+            "nfs_locks",
+            "`enforced` or `advisory`",
+            "enforced",
+            "Whom a byte-range lock of an NFS client binds. Among NFS clients it is advice and it always excludes locks of SMB \
+             clients; `enforced`: SMB clients cannot read or write what it excludes either, which is how they know locks; \
+             `advisory`: they can. Counts for locks that are taken from then on.",
+        ),
+        key(
             "clients",
             "range of addresses like `10.0.0.0/8`, or list of them",
             "",

@@ -121,6 +121,8 @@ pub struct Share {
     pub read_only: bool,
     /// Which users become the anonymous one.
     pub squash: Squash,
+    /// Whom locks of NFS clients bind.
+    pub nfs_locks: NfsLocks,
     /// Who may come; `None`: directly attached networks and this host.
     pub clients: Option<Vec<Cidr>>,
     /// SMB: data never travels in clear.
@@ -142,6 +144,7 @@ impl Share {
             protocols: Protocols::default(),
             read_only: false,
             squash: Squash::default(),
+            nfs_locks: NfsLocks::default(),
             clients: None,
             encrypt: false,
             guest: false,
@@ -329,6 +332,18 @@ pub enum Squash {
 }
 
 words!(Squash, "is no way to squash users", "root" => Root, "all" => All, "none" => None);
+
+/// Whom byte-range locks of NFS clients bind. Among those clients they are advice, and they exclude locks of SMB clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NfsLocks {
+    /// Reads and writes of SMB clients, too.
+    #[default]
+    Enforced,
+    /// Nobody but those who ask for locks.
+    Advisory,
+}
+
+words!(NfsLocks, "is no way to treat locks", "enforced" => Enforced, "advisory" => Advisory);
 
 /// The domain of NFSv4 names, as in `alice@example.org` (RFC 8881 section 5.9).
 #[derive(Clone, Debug, PartialEq, Eq)]

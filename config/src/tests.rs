@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 use crate::rules::settle;
 use crate::{
-    Encryption, Faults, Identity, Known, Limits, Options, Portmap, Protocols, Rdma, RdmaCrc,
-    Settings, Share, ShareOption, Signing, Smb, Source, Squash, User,
+    Encryption, Faults, Identity, Known, Limits, NfsLocks, Options, Portmap, Protocols, Rdma,
+    RdmaCrc, Settings, Share, ShareOption, Signing, Smb, Source, Squash, User,
 };
 
 fn id(name: &str) -> u32 {
@@ -75,6 +75,7 @@ shares:
     protocols: smb
     read_only: true
     squash: none
+    nfs_locks: advisory
     clients: [10.0.0.0/8, 'fd00::/8']
     encrypt: true
     guest: true
@@ -119,6 +120,7 @@ users:
                     protocols: Protocols::Smb,
                     read_only: true,
                     squash: Squash::None,
+                    nfs_locks: NfsLocks::Advisory,
                     clients: Some(vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()]),
                     encrypt: true,
                     guest: true,

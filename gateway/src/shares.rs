@@ -11,7 +11,7 @@ use config::{Settings, Source};
 use vfs::Backend;
 use vfs::local::{LocalBackend, LocalConfig};
 use vfs::mem::MemBackend;
-use vfs::namespace::{Cidr, Protocols, Share, Shares, Squash};
+use vfs::namespace::{Cidr, Enforce, Protocols, Share, Shares, Squash};
 
 use crate::rdma::doors;
 
@@ -141,6 +141,10 @@ fn share(s: &config::Share, backend: Arc<dyn Backend>) -> Share {
             config::Squash::None => Squash::None,
             config::Squash::Root => Squash::Root,
             config::Squash::All => Squash::All,
+        },
+        nfs_locks: match s.nfs_locks {
+            config::NfsLocks::Enforced => Enforce::Smb,
+            config::NfsLocks::Advisory => Enforce::Advisory,
         },
         clients: s.clients.as_ref().map(ranges),
     }

@@ -41,6 +41,12 @@ impl Fh {
         Some(Self { bytes, len })
     }
 
+    /// The number of the share that it names; 0 where it is too short for one.
+    pub fn share(&self) -> u32 {
+        let number = self.as_bytes().get(SHARE_AT..).and_then(<[u8]>::first_chunk);
+        number.map_or(0, |bytes| u32::from_be_bytes(*bytes))
+    }
+
     /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]

@@ -12,7 +12,7 @@ use recovery::Store;
 use tokio::sync::mpsc;
 use vfs::Cred;
 use vfs::mem::MemBackend;
-use vfs::namespace::{Namespace, Protocols, Share, Squash};
+use vfs::namespace::{Enforce, Namespace, Protocols, Share, Squash};
 
 use crate::compound;
 use crate::conn::{Conn, Negotiated};
@@ -65,6 +65,7 @@ impl Kit {
             read_only: false,
             protocols: Protocols::Both,
             squash: Squash::None,
+            nfs_locks: Enforce::Smb,
             clients: None,
         };
         let namespace = Arc::new(Namespace::new(vec![share]));

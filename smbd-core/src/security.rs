@@ -375,7 +375,7 @@ mod tests {
 
     use vfs::Backend;
     use vfs::mem::MemBackend;
-    use vfs::namespace::{Namespace, Protocols, Squash};
+    use vfs::namespace::{Enforce, Namespace, Protocols, Squash};
     use vfs::types::CreateHow;
 
     use super::*;
@@ -399,6 +399,7 @@ mod tests {
             read_only: false,
             protocols: Protocols::Both,
             squash: Squash::None,
+            nfs_locks: Enforce::Smb,
             clients: None,
         };
         let namespace = Namespace::new(vec![share]);

@@ -338,7 +338,7 @@ impl World {
         let verdict = match self.clients[c].speaks {
             Speaks::Smb(_) => self.table.lock_exact(node(f), &party, everything(), kind, self.now),
             _ => {
-                let advice = Enforce::Advisory;
+                let advice = Enforce::Smb;
                 self.table.lock(node(f), &party, Range::ALL, kind, advice, self.now)
             }
         };

@@ -286,11 +286,12 @@ impl Record {
         for l in self.exact.blocks_io(me, range, write) {
             found.deny(&l.owner, now);
         }
-        // What is advice among clients of NFS binds those of SMB, who know no other locks than binding ones.
-        let binds = who.is_some_and(|w| w.client.is_key());
-        if self.mandatory || binds {
+        // What is advice among clients of NFS may bind those of SMB.
+        let is_smb = who.is_some_and(|w| w.client.is_key());
+        if self.mandatory || is_smb {
+            let binding = if is_smb { Enforce::Smb } else { Enforce::Mandatory };
             let me = self.locks.iter().map(|l| &l.owner).find(|p| Some(p.holder) == through);
-            for l in self.locks.blocks_io(me, range, write, binds) {
+            for l in self.locks.blocks_io(me, range, write, binding) {
                 found.deny(&l.owner, now);
             }
         }

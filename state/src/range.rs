@@ -55,11 +55,13 @@ pub enum LockKind {
 }
 
 /// Whom a lock binds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Enforce {
     /// Those who ask for locks.
     Advisory,
-    /// Reads and writes too.
+    /// Reads and writes of SMB clients too, who know no other locks than binding ones.
+    Smb,
+    /// All reads and writes.
     Mandatory,
 }
 
@@ -124,17 +126,16 @@ impl<O: Clone + Eq> RangeSet<O> {
         })
     }
 
-    /// Locks that forbid this access to somebody who is not their owner: the mandatory ones, or all of them for those whom `all`
-    /// binds.
+    /// Locks that forbid this access to somebody who is not their owner: those that are `binding` to him, or more than that.
     pub fn blocks_io<'a>(
         &'a self,
         owner: Option<&'a O>,
         range: Range,
         write: bool,
-        all: bool,
+        binding: Enforce,
     ) -> impl Iterator<Item = &'a Lock<O>> {
         self.locks.iter().take_while(move |l| l.range.first <= range.last).filter(move |l| {
-            (all || l.enforce == Enforce::Mandatory)
+            l.enforce >= binding
                 && l.range.overlaps(range)
                 && Some(&l.owner) != owner
                 && (write || l.kind == LockKind::Exclusive)
@@ -278,11 +279,15 @@ mod tests {
     #[test]
     fn only_mandatory_locks_bind_reads_and_writes() {
         fn blocked(s: &RangeSet<char>, owner: Option<&char>, at: Range, write: bool) -> bool {
-            s.blocks_io(owner, at, write, false).next().is_some()
+            s.blocks_io(owner, at, write, Enforce::Mandatory).next().is_some()
         }
         let mut s = set(&[('a', 0, 9, X)]);
         assert!(!blocked(&s, None, r(0, 0), true));
-        assert!(s.blocks_io(None, r(0, 0), true, true).next().is_some(), "unless all bind");
+        let of_smb =
+            |s: &RangeSet<char>| s.blocks_io(None, r(0, 0), true, Enforce::Smb).next().is_some();
+        assert!(!of_smb(&s));
+        s.set(&'a', r(0, 9), X, Enforce::Smb);
+        assert!(of_smb(&s) && !blocked(&s, None, r(0, 0), true));
         s.set(&'b', r(10, 19), S, Enforce::Mandatory);
         s.set(&'b', r(20, 29), X, Enforce::Mandatory);
         assert!(!blocked(&s, None, r(10, 19), false));

@@ -23,7 +23,7 @@ use rdma_transport::serve::serve;
 use rdma_transport::verbs::{Incoming, Listener, Provider};
 use tokio::task::JoinSet;
 use vfs::mem::MemBackend;
-use vfs::namespace::{Namespace, Protocols, Share, Squash};
+use vfs::namespace::{Enforce, Namespace, Protocols, Share, Squash};
 
 const RUNS: u64 = 1000;
 const WRITES: usize = 14;
@@ -54,6 +54,7 @@ fn server() -> Arc<Server> {
         read_only: false,
         protocols: Protocols::Both,
         squash: Squash::None,
+        nfs_locks: Enforce::Smb,
         clients: Some(vec![vfs::namespace::Cidr { addr: [127, 0, 0, 1].into(), bits: 8 }]),
     };
     let namespace = Arc::new(Namespace::new(vec![share]));

@@ -104,7 +104,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use crate::local::{LocalBackend, LocalConfig};
-    use crate::namespace::{Namespace, Protocols, Share, Squash};
+    use crate::namespace::{Enforce, Namespace, Protocols, Share, Squash};
     use crate::types::{CreateHow, Cred, SetAttr};
 
     /// Its data would stay on the disk.
@@ -118,6 +118,7 @@ mod tests {
             read_only: false,
             protocols: Protocols::Both,
             squash: Squash::None,
+            nfs_locks: Enforce::Smb,
             clients: None,
         };
         let namespace = Namespace::new(vec![share]);

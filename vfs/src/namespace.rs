@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use iobuf::Buf;
+pub use state::Enforce;
 use state::{ClientId, Operation, Range, Who, Writing};
 
 use crate::backend::{Backend, Made, NodeRef, ReadInto};
@@ -100,6 +101,8 @@ pub struct Share {
     pub read_only: bool,
     /// Who is mapped to the anonymous user.
     pub squash: Squash,
+    /// Whom locks of NFS clients bind.
+    pub nfs_locks: Enforce,
     /// Who may come; `None`: directly attached networks and this host, which the front end judges.
     pub clients: Option<Vec<Cidr>>,
 }

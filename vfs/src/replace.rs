@@ -330,7 +330,7 @@ mod tests {
     use super::*;
     use crate::backend::Backend;
     use crate::mem::MemBackend;
-    use crate::namespace::{Namespace, Protocols, Squash};
+    use crate::namespace::{Enforce, Namespace, Protocols, Squash};
 
     /// Between the last look and the step that takes the name another file, or a directory with something in it, comes there.
     #[tokio::test]
@@ -344,6 +344,7 @@ mod tests {
             read_only: false,
             protocols: Protocols::Both,
             squash: Squash::None,
+            nfs_locks: Enforce::Smb,
             clients: None,
         }]);
         let (share, door, set) = (ns.shares()[0].clone(), ns.by(None), SetAttr::default());

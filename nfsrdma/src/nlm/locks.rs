@@ -303,7 +303,10 @@ impl Nlm {
             refused => refused,
         };
         let done = match opened {
-            Ok(()) => self.take_range(host, owner, id, party.holder, kind, range).await,
+            Ok(()) => {
+                self.take_range(host, owner, id, party.holder, (kind, self.enforced(fh)), range)
+                    .await
+            }
             Err(VfsError::ShareDenied) => Taken::Busy,
             Err(VfsError::Delay) => Taken::NotYet,
             Err(_) => Taken::Full,
@@ -315,13 +318,18 @@ impl Nlm {
         done
     }
 
+    /// Whom a lock in the share of this handle binds.
+    fn enforced(&self, fh: &Fh) -> Enforce {
+        self.core().namespace.share(fh.share()).map_or(Enforce::Smb, |s| s.nfs_locks)
+    }
+
     async fn take_range(
         &self,
         host: &Host,
         owner: &Owner,
         node: NodeId,
         holder: HolderId,
-        kind: LockKind,
+        (kind, enforce): (LockKind, Enforce),
         range: Range,
     ) -> Taken {
         let keeper = self.core().namespace.keeper();
@@ -334,7 +342,7 @@ impl Nlm {
                     return Taken::NotYet;
                 }
                 let table = keeper.state();
-                table.lock(node, &mine.party, range, kind, Enforce::Advisory, keeper.now())
+                table.lock(node, &mine.party, range, kind, enforce, keeper.now())
             };
             match verdict {
                 LockVerdict::Go => {

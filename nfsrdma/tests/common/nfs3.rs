@@ -8,7 +8,7 @@ use nfsrdma::server::{Server, Session};
 use nfsrdma::v3::procedure as p;
 use nfsrdma::xdr::{Reader, Writer};
 use vfs::mem::MemBackend;
-use vfs::namespace::{Protocols, Share, Squash};
+use vfs::namespace::{Enforce, Protocols, Share, Squash};
 
 use super::{MOUNT, NFS, call, flat, head, server, session};
 
@@ -87,6 +87,7 @@ pub fn share(name: &str) -> Share {
         read_only: false,
         protocols: Protocols::Both,
         squash: Squash::None,
+        nfs_locks: Enforce::Smb,
         clients: None,
     }
 }

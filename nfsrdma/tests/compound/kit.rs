@@ -15,7 +15,7 @@ use nfsrdma::xdr::{Reader, Writer};
 use rdma_transport::channel::{Handle, Info, Pulled, Reply, Transport};
 use vfs::Cred;
 use vfs::mem::MemBackend;
-use vfs::namespace::{Cidr, Namespace, Protocols, Share, Squash};
+use vfs::namespace::{Cidr, Enforce, Namespace, Protocols, Share, Squash};
 
 /// A server with the shares `data` and `more` for everybody, `hidden` for nobody, and `frozen`, which is read-only.
 pub struct Kit {
@@ -44,6 +44,7 @@ fn share(name: &str, backend: Arc<MemBackend>, clients: Vec<Cidr>) -> Share {
         read_only: name == "frozen",
         protocols: Protocols::Both,
         squash: Squash::None,
+        nfs_locks: Enforce::Smb,
         clients: Some(clients),
     }
 }

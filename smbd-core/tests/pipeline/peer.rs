@@ -23,7 +23,7 @@ use smbd_core::wire::{Command, FileId, Flags, HEADER_LEN, Header, session_setup,
 use tokio::sync::mpsc;
 use vfs::Cred;
 use vfs::mem::MemBackend;
-use vfs::namespace::{Namespace, Protocols, Share, Squash};
+use vfs::namespace::{Enforce, Namespace, Protocols, Share, Squash};
 
 struct Two;
 
@@ -53,6 +53,7 @@ pub(crate) fn server(change: impl FnOnce(&mut Settings)) -> Server {
         read_only: false,
         protocols: Protocols::Both,
         squash: Squash::None,
+        nfs_locks: Enforce::Smb,
         clients: None,
     };
     let namespace = Namespace::new(vec![share("data"), share("secret")]);

@@ -18,7 +18,7 @@ mod smb_session;
 use tokio::runtime::Runtime;
 use vfs::backend::NodeRef;
 use vfs::mem::MemBackend;
-use vfs::namespace::{Cidr, Protocols, Share, Squash};
+use vfs::namespace::{Cidr, Enforce, Protocols, Share, Squash};
 use vfs::{Backend, CreateHow, Cred, SetAttr};
 
 pub use nfs4::{nfs40_args, nfs41_args, nfs42_args};
@@ -45,6 +45,7 @@ fn share(bytes: u64, runtime: &Runtime) -> (Share, [NodeRef; 2]) {
         read_only: false,
         protocols: Protocols::Both,
         squash: Squash::None,
+        nfs_locks: Enforce::Smb,
         clients: Some(vec![Cidr { addr: [0, 0, 0, 0].into(), bits: 0 }]),
     };
     (share, [root, file])

@@ -7,6 +7,7 @@ use client::Error;
 use client::nfs3::CreateHow;
 use client::nfs4::OpenHow as V4How;
 use client::smb::{Caching, OpenHow, SmbFile};
+use config::NfsLocks;
 use headgate_tests::world::smb::{alice, with_alice};
 use headgate_tests::world::{World, buf};
 use smbd_core::fscc::notify::{Action, Change};
@@ -14,11 +15,13 @@ use smbd_core::status::Status;
 use smbd_core::wire::change_notify::filter;
 use smbd_core::wire::create::{Disposition, access, share};
 
-use crate::side::{Side, Way, patiently};
+use crate::side::{RANGE, Side, Way, patiently};
 
 /// `NFS3ERR_STALE` (RFC 1813 section 2.6).
 const STALE: u32 = 70;
 const FILE_SYNC: u32 = 2;
+/// A lock of NFSv4 that excludes all others (RFC 8881 section 3.3.11).
+const WRITE_LT: u32 = 2;
 
 async fn sides() -> (World, tempfile::TempDir, Side, Side) {
     let (world, dir) = with_alice(|_| ()).await;
@@ -351,4 +354,42 @@ async fn a_move_by_nfs_is_told_in_both_folders() {
     }
     assert!(tree.contains(&change(Action::Removed, "one\\f")), "{tree:?}");
     world.running.stop().await;
+}
+
+/// What a lock of NFS excludes a program of SMB cannot write, unless the share says that such locks are advice. Locks of both
+/// exclude each other in either case.
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_of_nfs_bind_data_of_smb_as_the_share_says() {
+    for nfs_locks in [NfsLocks::Enforced, NfsLocks::Advisory] {
+        let (world, _dir) = with_alice(|s| s.shares[0].nfs_locks = nfs_locks).await;
+        let a = Side::connect(&world, &alice(), Way::Tcp).await.unwrap();
+        let b = Side::connect(&world, &alice(), Way::Tcp).await.unwrap();
+        save(&a, "by4", b"first").await;
+        save(&a, "by3", b"first").await;
+        let how = V4How { want: V4How::WANT_NO_DELEG, ..V4How::WRITE };
+        let open = patiently(|| b.nfs4.open(&b.root4, b"by4", b"locker", how)).await.unwrap();
+        patiently(|| b.nfs4.lock(&open, b"locker", WRITE_LT, RANGE)).await.unwrap();
+        let (fh, _) = b.nfs3.lookup(&b.root3, b"by3").await.unwrap();
+        patiently(|| b.nlm.lock(&fh, RANGE, true)).await.unwrap();
+        for name in ["by4", "by3"] {
+            let (file, _) = a.smb.open_cached(name, &OpenHow::WRITE).await.unwrap();
+            let lock = a.smb.lock(&file, RANGE, true, false).await;
+            assert!(
+                matches!(lock, Err(Error::Smb(_, Status::LOCK_NOT_GRANTED))),
+                "{name} {nfs_locks:?}: {lock:?}"
+            );
+            let written = a.smb.write(&file, 0, vec![buf(b"other")]).await;
+            match nfs_locks {
+                NfsLocks::Enforced => assert!(
+                    matches!(written, Err(Error::Smb(_, Status::FILE_LOCK_CONFLICT))),
+                    "{name}: {written:?}"
+                ),
+                NfsLocks::Advisory => drop(written.unwrap()),
+            }
+            a.smb.close(file).await.unwrap();
+        }
+        let left: &[u8] = if nfs_locks == NfsLocks::Advisory { b"other" } else { b"first" };
+        assert_eq!(text3(&b, "by3").await, left);
+        world.running.stop().await;
+    }
 }

@@ -1,7 +1,7 @@
 //! Access control lists: a backend judges everybody by the one that is kept with a file.
 
 use vfs::acl::{Ace, Acl, Owner, Who, flag, mask};
-use vfs::namespace::{Namespace, Protocols, Share, Squash};
+use vfs::namespace::{Enforce, Namespace, Protocols, Share, Squash};
 
 use super::*;
 
@@ -187,6 +187,7 @@ pub(crate) async fn what_is_made_inherits(b: Bench) {
         read_only: false,
         protocols: Protocols::Both,
         squash: Squash::None,
+        nfs_locks: Enforce::Smb,
         clients: None,
     };
     let namespace = Namespace::new(vec![share]);

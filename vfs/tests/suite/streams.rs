@@ -1,6 +1,6 @@
 //! Named streams.
 
-use vfs::namespace::{Namespace, Protocols, Share, Squash};
+use vfs::namespace::{Enforce, Namespace, Protocols, Share, Squash};
 use vfs::streams;
 use vfs::*;
 
@@ -14,6 +14,7 @@ pub(crate) fn served(b: &Bench) -> Namespace {
         read_only: false,
         protocols: Protocols::Both,
         squash: Squash::None,
+        nfs_locks: Enforce::Smb,
         clients: None,
     }])
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use state::{Enforce, LockKind, LockVerdict, Operation, Party, Range, Rights};
+use state::{LockKind, LockVerdict, Operation, Party, Range, Rights};
 use vfs::NodeId;
 
 use crate::v4::client::Client;
@@ -155,7 +155,7 @@ async fn take(
 ) -> Result<(), Status> {
     let clients = cx.nfs.clients.clone();
     let keeper = cx.nfs.core.namespace.keeper();
-    let node: NodeId = at.node.id();
+    let (node, enforce): (NodeId, _) = (at.node.id(), at.share.nfs_locks);
     // Clients of SMB must not read from their caches what they may not read from the file from now on: those who cache now give
     // that back, and who began between this and the lock is told when it is held.
     let who = Some(party.who());
@@ -167,8 +167,7 @@ async fn take(
             let Some(Entry::Lock(state)) = held.get_mut(number) else {
                 return Err(Status::BadStateId);
             };
-            let verdict =
-                keeper.state().lock(node, party, range, kind, Enforce::Advisory, clients.now());
+            let verdict = keeper.state().lock(node, party, range, kind, enforce, clients.now());
             if verdict == LockVerdict::Go {
                 if kind == LockKind::Shared {
                     // It may have been an exclusive one before.
