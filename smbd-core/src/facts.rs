@@ -156,17 +156,8 @@ pub(crate) async fn of_file(door: &Door<'_>, file: &File) -> Result<Facts, Statu
     Ok(facts)
 }
 
-/// The path of an open as clients are told it: from the share's root, `\` in front, and the stream.
-pub(crate) fn path(file: &File) -> String {
-    let path = file.place().path;
-    match &file.stream {
-        Some(stream) => format!("\\{path}:{stream}"),
-        None => format!("\\{path}"),
-    }
-}
-
-/// Adds what belongs to the open.
-pub(crate) fn of_open(open: &Open, file: &File, mut facts: Facts, delete_pending: bool) -> Facts {
+/// Adds what belongs to the open, but for its name.
+pub(crate) fn of_open(open: &Open, mut facts: Facts, delete_pending: bool) -> Facts {
     facts.standard.delete_pending = u8::from(delete_pending);
     facts.standard.links -= u32::from(delete_pending && facts.standard.links > 0);
     if facts.standard.links == 0 {
@@ -180,7 +171,6 @@ pub(crate) fn of_open(open: &Open, file: &File, mut facts: Facts, delete_pending
     facts.access = open.granted;
     facts.position = open.extra.position();
     facts.mode = open.extra.mode();
-    facts.name = path(file);
     facts
 }
 

@@ -4,11 +4,20 @@
 //! So whoever is about to remove or rename what is open looks first whether the name still leads to it: else another file, which
 //! has the name now, would go. One that was moved is followed by its node. A file with further names is not: which of them was
 //! meant is not known any more.
+//!
+//! The path that an open remembers is the one by which its client knows it, and takes it up again after a lost connection. What is
+//! shown ([`path`]) and what is below a directory ([`is_below`]) is asked of the file system, because a directory on the way may
+//! have been renamed, too.
+//!
+//! *Memory.* None.
+//!
+//! *Errors.* Those of the file system; a name that is gone is [`VfsError::NotFound`].
 
 use vfs::names::to_client;
 use vfs::{Cred, VfsError, VfsResult};
 
 use crate::open::{File, Opens, Place};
+use crate::path::join;
 
 /// The place of an open file, looked up anew. [`VfsError::NotFound`] when the name by which it was opened is gone.
 pub(crate) async fn look(opens: &Opens, file: &File) -> VfsResult<Place> {
@@ -21,13 +30,12 @@ pub(crate) async fn look(opens: &Opens, file: &File) -> VfsResult<Place> {
     }
     let path = file.base().path().await.map_err(gone)?;
     let mut names: Vec<&[u8]> = path.split(|b| *b == b'/').collect();
-    let shown: Vec<_> = names.iter().map(|name| to_client(name)).collect();
     let name = names.pop().unwrap_or_default().to_vec();
     let mut dir = file.share.backend.root();
     for name in names {
         (dir, _) = dir.lookup(&root, name).await.map_err(gone)?;
     }
-    let new = Place { dir, name, path: shown.join("\\") };
+    let new = Place { dir, name, path: old.path.clone() };
     // It may have been moved again.
     if !leads_to(&new, file).await? {
         return Err(VfsError::NotFound);
@@ -44,6 +52,45 @@ pub(crate) async fn look_for_doomed(opens: &Opens, file: &File) {
             let _ = look(opens, doomed).await;
         }
     }
+}
+
+/// The path of an open file from the root of its share, as clients see it: as it is now, as far as that can be known.
+pub(crate) async fn path(opens: &Opens, file: &File) -> String {
+    let place = look(opens, file).await.unwrap_or_else(|_| file.place());
+    if place.name.is_empty() {
+        return place.path;
+    }
+    match place.dir.path().await {
+        Ok(dir) => join(&shown(&dir), &to_client(&place.name)),
+        // The directory was removed.
+        Err(_) => place.path,
+    }
+}
+
+/// What is open stands somewhere below this path of the file system from the root of its share.
+pub(crate) async fn is_below(file: &File, dir: &[u8]) -> VfsResult<bool> {
+    let below = |path: VfsResult<Vec<u8>>| match path {
+        Ok(path) => Ok(path.strip_prefix(dir).is_some_and(|rest| rest.starts_with(b"/"))),
+        // It has no name any more.
+        Err(VfsError::Stale | VfsError::NotFound) => Ok(false),
+        Err(e) => Err(e),
+    };
+    if below(file.base().path().await)? {
+        return Ok(true);
+    }
+    // Of a file with further names another may have been told.
+    let place = file.place();
+    let mut named = place.dir.path().await;
+    if let Ok(path) = &mut named {
+        path.push(b'/');
+        path.extend_from_slice(&place.name);
+    }
+    Ok(below(named)? && leads_to(&place, file).await?)
+}
+
+fn shown(path: &[u8]) -> String {
+    let names: Vec<_> = path.split(|b| *b == b'/').map(to_client).collect();
+    names.join("\\")
 }
 
 async fn leads_to(place: &Place, file: &File) -> VfsResult<bool> {

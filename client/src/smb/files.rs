@@ -18,10 +18,11 @@ use super::Smb;
 use super::link::{Answer, Ask, HEAD_MAX};
 use crate::error::{Error, Result};
 
-/// FileNamesInformation, FileStandardInformation, FileDispositionInformation (MS-FSCC section 2.4).
+/// FileNamesInformation, FileStandardInformation, FileDispositionInformation, FileNormalizedNameInformation (MS-FSCC section 2.4).
 const NAMES: u8 = 12;
 const STANDARD: u8 = 5;
 const DISPOSITION: u8 = 13;
+const NORMALIZED_NAME: u8 = 48;
 const LIST_BYTES: u32 = 65_536;
 
 /// An open file or directory.
@@ -251,20 +252,31 @@ impl Smb {
 
     /// Asks for the size of an open file (FileStandardInformation).
     pub async fn size(&self, file: &SmbFile) -> Result<u64> {
+        let info = self.file_info(file, STANDARD, 24).await?;
+        let size = info.get(8..16).and_then(|b| b.first_chunk::<8>());
+        size.map(|b| u64::from_le_bytes(*b))
+            .ok_or_else(|| Error::Protocol("FileStandardInformation is cut short".into()))
+    }
+
+    /// Asks for the path of an open file from the share's root (FileNormalizedNameInformation, dialect 3.1.1).
+    pub async fn path(&self, file: &SmbFile) -> Result<String> {
+        let info = self.file_info(file, NORMALIZED_NAME, LIST_BYTES).await?;
+        let name = info.split_at_checked(4).and_then(|(_, name)| utf16(name));
+        name.ok_or_else(|| Error::Protocol("FileNormalizedNameInformation is no name".into()))
+    }
+
+    async fn file_info(&self, file: &SmbFile, class: u8, output_len: u32) -> Result<Vec<u8>> {
         let request = query_info::Request {
             info_type: query_info::info_type::FILE,
-            class: STANDARD,
-            output_len: 24,
+            class,
+            output_len,
             additional: 0,
             flags: 0,
             file: file.id,
             input: Vec::new(),
         };
         let answer = self.plain(Command::QueryInfo, request.emit()).await?;
-        let info = query_info::Response::parse(&answer.message).map_err(malformed)?;
-        let size = info.buffer.get(8..16).and_then(|b| b.first_chunk::<8>());
-        size.map(|b| u64::from_le_bytes(*b))
-            .ok_or_else(|| Error::Protocol("FileStandardInformation is cut short".into()))
+        Ok(query_info::Response::parse(&answer.message).map_err(malformed)?.buffer.to_vec())
     }
 
     /// Parts of the security descriptor of an open file, as they came.

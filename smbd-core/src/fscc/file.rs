@@ -63,6 +63,13 @@ classes! {
     Posix = 100, 80, READ_ATTRIBUTES;
 }
 
+impl Class {
+    /// The path of the open is part of the answer.
+    pub fn has_name(self) -> bool {
+        matches!(self, Self::All | Self::NormalizedName)
+    }
+}
+
 /// The status for a class that nobody is told (MS-SMB2 section 3.3.5.20.1, with what its appendix says of Windows): those that
 /// MS-FSCC section 2.4 knows for other uses are not supported, except for those that it knows for listings and for changes.
 pub fn refusal(class: u8) -> Status {

@@ -16,6 +16,7 @@ use crate::fscc::{Chain, volume};
 use crate::open::{File, Open};
 use crate::security;
 use crate::status::Status;
+use crate::whereabouts;
 use crate::wire::error;
 use crate::wire::negotiate::Dialect;
 use crate::wire::query_info::{Request, Response, flag, info_type};
@@ -92,8 +93,10 @@ async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(Status, Vec<
         _ => {}
     }
     let pending = cx.server.opens.is_delete_pending(open);
-    let mut facts =
-        facts::of_open(open, file, facts::of_file(&cx.door(open), file).await?, pending);
+    let mut facts = facts::of_open(open, facts::of_file(&cx.door(open), file).await?, pending);
+    if class.has_name() {
+        facts.name = path(cx, file).await;
+    }
     if let Some(shown) = open.extra.late_write_time(cx.server.now()) {
         facts.basic.last_write = FileTime::of(shown);
     }
@@ -102,6 +105,15 @@ async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(Status, Vec<
         facts.ea_size = facts::extended_len(&file.base(), &attr).await?;
     }
     fit(file::query(class, &facts)?, class.fixed_len(), limit(r))
+}
+
+/// The path of an open as clients are told it: from the share's root, `\` in front, and the stream.
+async fn path(cx: &Cx, file: &File) -> String {
+    let path = whereabouts::path(&cx.server.opens, file).await;
+    match &file.stream {
+        Some(stream) => format!("\\{path}:{stream}"),
+        None => format!("\\{path}"),
+    }
 }
 
 /// The streams of a file, its own data first (MS-FSA section 2.1.5.12.27).

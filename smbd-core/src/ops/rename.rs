@@ -161,7 +161,7 @@ pub(super) async fn rename(
     if same_dir && to.name == old.name {
         return Ok(());
     }
-    if is_dir && has_open_below(cx, &old.path) {
+    if is_dir && has_open_below(cx, file).await? {
         return Err(Status::ACCESS_DENIED);
     }
     check_sharing(cx, open, &to.dir)?;
@@ -220,13 +220,17 @@ fn check_sharing(cx: &Cx, open: &Open, dir: &NodeRef) -> Result<(), Status> {
 }
 
 /// Somebody has something open below this directory.
-fn has_open_below(cx: &Cx, path: &str) -> bool {
-    let below = |o: &Open| {
-        o.file().is_ok_and(|f| {
-            f.place().path.strip_prefix(path).is_some_and(|rest| rest.starts_with('\\'))
-        })
-    };
-    !cx.server.opens.all(below).is_empty()
+async fn has_open_below(cx: &Cx, dir: &File) -> VfsResult<bool> {
+    let (path, share) = (dir.base().path().await?, dir.share.id);
+    let others = |o: &Open| o.file().is_ok_and(|f| f.share.id == share);
+    for open in cx.server.opens.all(others) {
+        if let Ok(file) = open.file()
+            && whereabouts::is_below(file, &path).await?
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// `:new` or `:new:$DATA`.

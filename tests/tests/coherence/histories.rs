@@ -188,6 +188,51 @@ async fn a_rename_on_the_host_is_followed() {
     world.running.stop().await;
 }
 
+/// A folder that others rename takes along what SMB has open below it: shown by its new path, renamed and removed where it is now,
+/// and in the way of whoever wants to rename the folder by SMB. A folder that has the old name now has nothing to do with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_open_below_a_folder_goes_with_it() {
+    for by_nfs in [true, false] {
+        let (world, _dir, a, b) = sides().await;
+        let at = world.folder();
+        std::fs::create_dir_all(at.join("one/two")).unwrap();
+        save(&a, "one\\two\\f", b"text").await;
+        save(&a, "one\\two\\doomed", b"text").await;
+        let (file, _) = a.smb.open_cached("one\\two\\f", &TO_DELETE).await.unwrap();
+        let (doomed, _) = a.smb.open_cached("one\\two\\doomed", &TO_DELETE).await.unwrap();
+        assert_eq!(a.smb.path(&file).await.unwrap(), "one\\two\\f");
+        match by_nfs {
+            true => patiently(|| b.nfs4.rename(&b.root4, b"one", &b.root4, b"uno")).await.unwrap(),
+            false => std::fs::rename(at.join("one"), at.join("uno")).unwrap(),
+        }
+        std::fs::create_dir_all(at.join("one/two")).unwrap();
+        for name in ["f", "doomed"] {
+            std::fs::write(at.join("one/two").join(name), b"another").unwrap();
+        }
+        assert_eq!(a.smb.path(&file).await.unwrap(), "uno\\two\\f");
+        let how = OpenHow { access: OpenHow::LIST.access | access::DELETE, ..OpenHow::LIST };
+        let (dir, _) = a.smb.open_cached("uno", &how).await.unwrap();
+        let refused = a.smb.rename(&dir, "eins", false).await;
+        assert!(matches!(refused, Err(Error::Smb(_, Status::ACCESS_DENIED))), "{refused:?}");
+        a.smb.close(dir).await.unwrap();
+        let (dir, _) = a.smb.open_cached("one", &how).await.unwrap();
+        a.smb.rename(&dir, "ein", false).await.unwrap();
+        a.smb.close(dir).await.unwrap();
+        a.smb.delete_on_close(&doomed).await.unwrap();
+        a.smb.close(doomed).await.unwrap();
+        assert!(!at.join("uno/two/doomed").exists());
+        a.smb.rename(&file, "uno\\g", false).await.unwrap();
+        assert_eq!(a.smb.path(&file).await.unwrap(), "uno\\g");
+        assert_eq!(std::fs::read(at.join("uno/g")).unwrap(), b"text");
+        assert!(!at.join("uno/two/f").exists());
+        for name in ["f", "doomed"] {
+            assert_eq!(std::fs::read(at.join("ein/two").join(name)).unwrap(), b"another");
+        }
+        a.smb.close(file).await.unwrap();
+        world.running.stop().await;
+    }
+}
+
 /// NFS moves a file over one that SMB has open: only if that shares deleting; its open goes on with what it opened.
 #[tokio::test(flavor = "multi_thread")]
 async fn nfs_moves_over_what_smb_has_open() {

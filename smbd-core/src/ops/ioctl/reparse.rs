@@ -14,6 +14,7 @@ use crate::open::File;
 use crate::ops::set_info::is_empty;
 use crate::status::Status;
 use crate::successor::Successor;
+use crate::whereabouts;
 use crate::wire::create::access;
 use crate::wire::reparse::{Reparse, TAG_NFS, TAG_SYMLINK};
 
@@ -160,7 +161,8 @@ async fn may_go(a: &Asked<'_>, file: &File, old: &NodeRef) -> Result<(), Status>
 
 /// Puts another node under the name of an open one, and under all its opens.
 async fn replace(a: &Asked<'_>, file: &File, new: New<'_>) -> Result<(), Status> {
-    let (door, place, share, cred) = (a.door(), file.place(), &file.share, &a.open.cred);
+    let place = whereabouts::look(&a.cx.server.opens, file).await?;
+    let (door, share, cred) = (a.door(), &file.share, &a.open.cred);
     let (dir, name, old) = (&place.dir, &place.name[..], file.base());
     if name.is_empty() || a.cx.server.opens.is_delete_pending(&a.open) {
         return Err(Status::ACCESS_DENIED);
