@@ -37,6 +37,21 @@ impl IoRight {
 /// Where no lock is.
 const NO_LOCK: Range = Range { first: u64::MAX, last: u64::MAX };
 
+/// A stateid of no open, lock or delegation (RFC 8881 section 8.2.3).
+fn is_nobodys(stateid: Stateid) -> bool {
+    matches!(stateid, Stateid::ANONYMOUS | Stateid::READ_BYPASS)
+}
+
+/// The file that READ or WRITE is for. Who names it by a stateid of nobody has nothing but its handle, and does not find it again
+/// once it was removed.
+pub async fn file_of(cx: &mut Compound<'_>, stateid: Stateid) -> Result<Located, Status> {
+    if is_nobodys(stateid) {
+        let nlink = cx.file()?.node.getattr().await?.nlink;
+        cx.found_again(nlink).await?;
+    }
+    cx.file()
+}
+
 /// Checks a stateid of a data operation on `at` (RFC 8881 sections 8.2.5 and 9.1.2).
 pub async fn check_io(
     cx: &Compound<'_>,
@@ -44,7 +59,7 @@ pub async fn check_io(
     stateid: Stateid,
     access: IoAccess,
 ) -> Result<IoRight, Status> {
-    if matches!(stateid, Stateid::ANONYMOUS | Stateid::READ_BYPASS) {
+    if is_nobodys(stateid) {
         // RFC 8881 section 8.2.3: reading past share modes is a right of the server, not of the client; it is not used.
         let who = cx.who();
         if access == IoAccess::Read {

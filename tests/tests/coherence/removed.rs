@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 
 use client::nfs3::{Fh, SetAttr, Stable};
-use client::nfs4::{OpenHow, Results, op};
+use client::nfs4::{OpenHow, Results, Stateid, op};
 use client::smb::OpenHow as SmbHow;
 use client::{Error, Result};
 use headgate_tests::world::smb::{alice, with_alice};
@@ -15,6 +15,7 @@ use crate::side::{Side, Way, patiently};
 
 /// `NFS3ERR_STALE` (RFC 1813 section 2.6).
 const STALE: u32 = 70;
+const FILE_SYNC: u32 = 2;
 const DATA: &[u8] = b"data of a file";
 
 async fn sides() -> (World, tempfile::TempDir, Side, Side) {
@@ -79,7 +80,7 @@ async fn who_has_only_its_handle_does_not_find_it_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_operation_goes_on_with_it() {
     let (world, _dir, a, _b) = sides().await;
-    for operation in 0..6 {
+    for operation in 0..8 {
         let name = format!("f{operation}");
         let fh = known(&a, &name).await;
         let (fh4, _) = a.nfs4.lookup(&a.root4, name.as_bytes()).await.unwrap();
@@ -93,6 +94,8 @@ async fn no_operation_goes_on_with_it() {
             2 => a.nfs3.write(&fh, 0, data, Stable::File).await.map(drop),
             3 => a.nfs3.commit(&fh, 0, 0).await.map(drop),
             4 => a.nfs4.getattr(&fh4).await.map(drop),
+            5 => patiently(|| a.nfs4.read(&fh4, Stateid::ANONYMOUS, 0, 5)).await.map(drop),
+            6 => a.nfs4.write(&fh4, Stateid::ANONYMOUS, 0, data, FILE_SYNC).await.map(drop),
             _ => a.nfs4.call(a.nfs4.compound().putfh(&fh4).access(0x3f)).await.and_then(|answer| {
                 let mut results = Results::new(&answer)?;
                 results.sequence()?;

@@ -2,7 +2,7 @@
 //! (RFC 8267 section 3.1).
 
 use crate::v4::compound::Compound;
-use crate::v4::io_right::{IoAccess, check_io};
+use crate::v4::io_right::{IoAccess, check_io, file_of};
 use crate::v4::limits::IO_MAX;
 use crate::v4::status::Status;
 use crate::v4::wire::Stateid;
@@ -13,7 +13,7 @@ const AROUND: usize = 4 + 4 + 3;
 pub(in crate::v4) async fn read(cx: &mut Compound<'_>) -> Result<(), Status> {
     let stateid = Stateid::decode(&mut cx.args)?;
     let (offset, count) = (cx.args.u64()?, cx.args.u32()?);
-    let at = cx.file()?;
+    let at = file_of(cx, stateid).await?;
     let right = check_io(cx, &at, stateid, IoAccess::Read).await?;
     // The client learns from a short answer to ask again; an error would end it.
     let count = usize::try_from(count).unwrap_or(IO_MAX).min(IO_MAX);

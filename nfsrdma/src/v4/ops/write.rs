@@ -3,7 +3,7 @@
 use vfs::Stable;
 
 use crate::v4::compound::Compound;
-use crate::v4::io_right::{IoAccess, check_io};
+use crate::v4::io_right::{IoAccess, check_io, file_of};
 use crate::v4::limits::IO_MAX;
 use crate::v4::status::Status;
 use crate::v4::wire::Stateid;
@@ -18,7 +18,7 @@ pub(in crate::v4) async fn write(cx: &mut Compound<'_>) -> Result<(), Status> {
         _ => return Err(Status::BadXdr),
     };
     let data = cx.args.bulk(IO_MAX)?;
-    let at = cx.file()?;
+    let at = file_of(cx, stateid).await?;
     let right = check_io(cx, &at, stateid, IoAccess::Write).await?;
     let door = cx.nfs.core.namespace.by(right.who);
     let done = door.write(&at.share, &at.node, right.cred(&at), offset, data, stable).await?;
