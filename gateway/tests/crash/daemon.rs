@@ -7,6 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 /// How long clients have to reclaim, unless `HEADGATE_CRASH_GRACE` says otherwise: also on a machine that is busy with other tests
 /// they must have the time. NLM has no word for "I am done", so every round takes as long.
 const GRACE: &str = "4s";
@@ -18,15 +20,23 @@ pub struct Daemon {
     pub smb: SocketAddr,
 }
 
+pub fn grace() -> String {
+    std::env::var("HEADGATE_CRASH_GRACE").unwrap_or_else(|_| GRACE.into())
+}
+
 pub fn start(home: &Path, ports: Option<(u16, u16)>) -> Daemon {
-    let grace = std::env::var("HEADGATE_CRASH_GRACE").unwrap_or_else(|_| GRACE.into());
+    start_with(home, ports, &grace())
+}
+
+/// With this lease and grace period.
+pub fn start_with(home: &Path, ports: Option<(u16, u16)>, grace: &str) -> Daemon {
     let (nfs, smb) = ports.unwrap_or((0, 0));
     let data = format!("data={},ca,squash=none", home.join("data").display());
     let user = format!("alice={}", home.join("password").display());
     let mut child = Command::new(env!("CARGO_BIN_EXE_headgate"))
         .args(["serve", "--bind", "127.0.0.1", "--rdma", "off", "--share", &data, "--user", &user])
         .args(["--nfs-port", &nfs.to_string(), "--smb-port", &smb.to_string()])
-        .args(["--lease", &grace, "--grace", &grace, "--portmap", "off", "--state"])
+        .args(["--lease", grace, "--grace", grace, "--portmap", "off", "--state"])
         .arg(home.join("state"))
         .stdout(Stdio::piped())
         .stderr(fs::File::create(home.join("log")).unwrap())
@@ -41,6 +51,14 @@ pub fn start(home: &Path, ports: Option<(u16, u16)>) -> Daemon {
         word.parse().unwrap()
     };
     Daemon { nfs: at("nfs="), smb: at("smb="), child }
+}
+
+impl Daemon {
+    /// Ends it in order.
+    pub fn stop(mut self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
 }
 
 impl Drop for Daemon {

@@ -17,7 +17,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::task::JoinHandle;
 
 use crate::smb::check_locks;
-use crate::{ALWAYS, Dice, Idle, SLOTS, extent, is_gone};
+use crate::{ALWAYS, Dice, Idle, SLOTS, TooLate, extent, is_gone, refused};
 
 const NAME: &[u8] = b"crash";
 const VERIFIER: [u8; 8] = *b"one boot";
@@ -214,31 +214,29 @@ impl Holder {
     }
 
     /// Reclaims all it believes in from the gateway that was started again, at this time.
-    pub async fn come_back(&mut self, at: SocketAddr, started: Instant) {
+    pub async fn come_back(&mut self, at: SocketAddr, started: Instant) -> Result<(), TooLate> {
         self.run = Run::begin(at).await;
         let nfs = self.run.nfs.clone();
-        let failed = |what: &str, e: Error| -> ! {
-            panic!("reclaim of {what}, {:?} after the start: {e}", started.elapsed())
-        };
         for (file, how) in [(&mut self.locked, shared()), (&mut self.denied, denying())] {
             let name = if how.deny == 0 { LOCKED } else { DENIED };
             let back = nfs.reclaim(file, name.as_bytes(), how).await;
-            *file = back.unwrap_or_else(|e| failed(name, e));
+            *file = back.map_err(|e| refused(name, &e, started))?;
         }
         for Delegated { name, how, file, .. } in &mut self.delegated {
             let (before, open) = (file.delegation, file.is_open());
             let back = nfs.reclaim(file, name.as_bytes(), *how).await;
-            *file = back.unwrap_or_else(|e| failed(name, e));
+            *file = back.map_err(|e| refused(name, &e, started))?;
             let sort = |d: Delegation| (d.write, d.times);
             assert_eq!(file.delegation.map(sort), before.map(sort), "{name}: the same again");
             assert_eq!(file.is_open(), open, "{name}: beside an open or in its place, as before");
         }
         for slot in &self.locks {
             let got = self.run.lock(&self.locked, *slot, true).await;
-            got.unwrap_or_else(|e| failed(&format!("slot {slot}"), e));
+            got.map_err(|e| refused(&format!("{LOCKED} slot {slot}"), &e, started))?;
             self.reclaimed += 1;
         }
         nfs.reclaim_complete().await.unwrap();
+        Ok(())
     }
 
     /// What another machine finds: locks are in its way, so is the share mode, and the delegation is called back.

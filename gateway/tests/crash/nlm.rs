@@ -14,7 +14,7 @@ use nfsrdma::rpc::program;
 use nfsrdma::xdr::{Reader, Writer};
 
 use crate::smb::check_locks;
-use crate::{ALWAYS, Dice, Idle, SLOTS, extent, is_gone};
+use crate::{ALWAYS, Dice, Idle, SLOTS, TooLate, extent, is_gone, refused};
 
 const NAME: &str = "nlm-locked";
 const HOST: &[u8] = b"crash";
@@ -104,18 +104,14 @@ impl Host {
     }
 
     /// Reclaims all it believes in from the gateway that was started again, at this time.
-    pub async fn come_back(&mut self, at: SocketAddr, started: Instant) {
+    pub async fn come_back(&mut self, at: SocketAddr, started: Instant) -> Result<(), TooLate> {
         self.rpc = dial(at).await;
         for slot in std::mem::take(&mut self.locks) {
             let got = self.lock(slot, true).await;
-            got.unwrap_or_else(|e| {
-                panic!(
-                    "reclaim of {NAME} slot {slot}, {:?} after the start: {e}",
-                    started.elapsed()
-                )
-            });
+            got.map_err(|e| refused(&format!("{NAME} slot {slot}"), &e, started))?;
             self.reclaimed += 1;
         }
+        Ok(())
     }
 
     pub async fn check(&self, other: &Smb) {
