@@ -102,7 +102,11 @@ impl Running {
         self.tasks.shutdown().await;
         self.doors.close().await;
         self.mapper.close().await;
-        self.shared.connections.drain(self.settings.drain).await
+        let in_time = self.shared.connections.drain(self.settings.drain).await;
+        if in_time {
+            self.servers.nfs.v4().clients.strike_idle().await;
+        }
+        in_time
     }
 
     /// Who holds which file.

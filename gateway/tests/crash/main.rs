@@ -12,6 +12,7 @@
 mod daemon;
 mod nfs4;
 mod nlm;
+mod orderly;
 mod planted;
 mod records;
 mod smb;

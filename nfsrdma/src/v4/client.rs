@@ -545,6 +545,23 @@ impl Clients {
         Ok(())
     }
 
+    /// Before an orderly end, when nobody is served any more: whoever holds nothing has nothing to reclaim, so the next start does
+    /// not wait for it. Not in the grace period: who holds nothing yet may have more to take back.
+    pub async fn strike_idle(&self) {
+        if self.in_grace() {
+            return;
+        }
+        for client in self.all() {
+            if !client.is_confirmed() || !client.held().is_empty() {
+                continue;
+            }
+            if let Err(e) = self.recovery.strike(client.name.as_bytes()).await {
+                // The next start waits for it, no more than that.
+                tracing::warn!(error = %e, "a client's record cannot be removed");
+            }
+        }
+    }
+
     /// Takes everything from a client and forgets it. Its durable record is the caller's business.
     pub(super) fn dissolve(&self, client: &Arc<Client>) {
         client.lease.end();
