@@ -54,7 +54,8 @@ const FEATURES: [u8; 8] = [0x2c, 0x1c, 0xb7, 0x6c, 0x12, 0x98, 0x40, 0x45];
 pub(crate) struct Fault(pub(crate) u32);
 
 impl Fault {
-    /// ERROR_ACCESS_DENIED, which clients take as it is (MS-RPCE sections 3.3.3.5.1 and 3.1.1.5.5): the operation is not for who calls.
+    /// ERROR_ACCESS_DENIED, which clients take as it is (MS-RPCE sections 3.3.3.5.1 and 3.1.1.5.5): the operation is not for the
+    /// one who calls.
     pub(crate) const ACCESS_DENIED: Self = Self(0x0000_0005);
     /// nca_s_op_rng_error: there is no such operation.
     pub(crate) const NO_OPERATION: Self = Self(0x1c01_0002);
