@@ -12,6 +12,7 @@ use std::sync::Arc;
 use crate::admin::show::Asked;
 use crate::bench::BenchArgs;
 use crate::control::client::{self as control, Refused};
+use crate::control::ending::{Client, What};
 use crate::daemon::Load;
 use crate::demo::DemoArgs;
 use crate::import::ImportArgs;
@@ -44,8 +45,12 @@ enum Command {
     Top(TopArgs),
     /// Have the running daemon read its configuration again, and go over to it without dropping anybody
     Reload(OrderArgs),
-    /// Which client holds which file open, locked or delegated; of NFS 3, which opens nothing, only what others hold stands there
+    /// Which client holds which file open, locked or delegated; of NFS 3, which opens nothing, its locks
     Files(OrderArgs),
+    /// Close what clients hold of a file, with their locks: all of it, or what has one number of `headgate files`
+    Close(CloseArgs),
+    /// End the connections, sessions, opens and locks of one client; it may come back with nothing
+    Disconnect(DisconnectArgs),
     /// Have the running daemon finish what is under way and end
     Drain(OrderArgs),
     /// Change what the running daemon logs, until its next reload
@@ -101,6 +106,24 @@ struct OrderArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Debug, Args)]
+struct CloseArgs {
+    /// A file as `headgate files` shows it, /SHARE/PATH, or the number in front of one
+    #[arg(value_name = "FILE-OR-ID")]
+    what: What,
+    #[command(flatten)]
+    order: OrderArgs,
+}
+
+#[derive(Debug, Args)]
+struct DisconnectArgs {
+    /// Address of the client, or what an NFS client calls itself in `headgate files`
+    #[arg(value_name = "CLIENT")]
+    client: Client,
+    #[command(flatten)]
+    order: OrderArgs,
 }
 
 #[derive(Debug, Args)]
@@ -277,6 +300,8 @@ pub fn main() -> ExitCode {
         }
         Command::Reload(args) => reload(args),
         Command::Files(args) => files(args),
+        Command::Close(args) => close(args),
+        Command::Disconnect(args) => disconnect(args),
         Command::Drain(args) => drain(args),
         Command::Log(args) => log(args),
         Command::Check(args) => check(args),
@@ -343,6 +368,17 @@ fn reload(OrderArgs { told: daemon, json }: OrderArgs) -> Result<(), Failure> {
 
 fn files(OrderArgs { told: daemon, json }: OrderArgs) -> Result<(), Failure> {
     told(runtime()?.block_on(control::files(&daemon.state(), json)))
+}
+
+fn close(
+    CloseArgs { what, order: OrderArgs { told: daemon, json } }: CloseArgs,
+) -> Result<(), Failure> {
+    told(runtime()?.block_on(control::close(&daemon.state(), &what, json)))
+}
+
+fn disconnect(args: DisconnectArgs) -> Result<(), Failure> {
+    let DisconnectArgs { client, order: OrderArgs { told: daemon, json } } = args;
+    told(runtime()?.block_on(control::disconnect(&daemon.state(), &client, json)))
 }
 
 fn drain(OrderArgs { told: daemon, json }: OrderArgs) -> Result<(), Failure> {

@@ -50,6 +50,8 @@ pub async fn run(settings: Settings, load: Load) -> Result<(), String> {
                     let _ = answer.send(());
                 }
                 Order::Files(answer) => running.tell_held_files(answer),
+                Order::Close(what, answer) => running.close_for(what, answer),
+                Order::Disconnect(client, answer) => running.disconnect_for(client, answer),
                 Order::Drain(answer) => break Some(answer),
             },
         }

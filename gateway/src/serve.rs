@@ -31,6 +31,7 @@ use crate::accept::{Front, Shared};
 use crate::admin::{self, daemon::Daemon};
 use crate::admission::{Admission, Most};
 use crate::boot::{self, Run};
+use crate::control::ending::{self, Client, Disconnected, What};
 use crate::control::files::{self, HeldFiles};
 use crate::doors::{Doors, Served, Service};
 use crate::shares::ShareSet;
@@ -118,6 +119,32 @@ impl Running {
     pub(crate) fn tell_held_files(&self, answer: oneshot::Sender<HeldFiles>) {
         let servers = self.servers.clone();
         tokio::spawn(async move { drop(answer.send(files::held(&servers).await)) });
+    }
+
+    /// Closes what is held so; what that was.
+    pub async fn close(&self, what: &What) -> HeldFiles {
+        ending::close(&self.servers, what).await
+    }
+
+    /// Ends a client; what it lost.
+    pub async fn disconnect(&self, client: &Client) -> Disconnected {
+        ending::disconnect(&self.servers, &self.shared.connections, client).await
+    }
+
+    /// As [`Running::close`], while everything goes on: what a client keeps back may be waited for.
+    pub(crate) fn close_for(&self, what: What, answer: oneshot::Sender<HeldFiles>) {
+        let servers = self.servers.clone();
+        tokio::spawn(async move { drop(answer.send(ending::close(&servers, &what).await)) });
+    }
+
+    /// As [`Running::disconnect`], while everything goes on.
+    pub(crate) fn disconnect_for(&self, client: Client, answer: oneshot::Sender<Disconnected>) {
+        let (servers, shared) = (self.servers.clone(), self.shared.clone());
+        tokio::spawn(async move {
+            let gone = ending::disconnect(&servers, &shared.connections, &client).await;
+            // Whoever asked may have gone.
+            let _ = answer.send(gone);
+        });
     }
 
     /// Asks every part that all connections share for something: none of them is stuck when this comes back.

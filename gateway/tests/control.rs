@@ -217,3 +217,31 @@ fn who_holds_files_is_told_to_the_administrator() {
     let o = daemon.order(&["files", "--json"]);
     assert_eq!(out(&o), "{\"files\":[],\"left_out\":0}\n");
 }
+
+#[test]
+fn an_administrator_sends_a_client_away_and_the_log_says_who_did() {
+    let daemon = Daemon::start(&text("{name: a, memory: true}"));
+    for (order, what) in [("close", "/a/b"), ("close", "1"), ("disconnect", "192.0.2.1")] {
+        let o = daemon.order(&[order, what]);
+        assert_eq!((o.status.code(), out(&o).as_str()), (Some(1), ""), "{order} {what}");
+        assert!(err(&o).contains(what) && err(&o).contains("`headgate files`"), "{}", err(&o));
+    }
+    for (order, what) in [("close", "a/b"), ("disconnect", "127.0.0.1:700"), ("disconnect", "")] {
+        let o = daemon.order(&[order, what]);
+        assert_eq!(o.status.code(), Some(2), "{order} {what}: {}", err(&o));
+    }
+    let mut stream = TcpStream::connect(daemon.nfs).unwrap();
+    null(&mut stream);
+    let o = daemon.order(&["disconnect", "127.0.0.1"]);
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    assert_eq!(out(&o), "disconnected\n  connections: 1\n");
+    assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0, "an orderly end");
+    // Nobody is kept out.
+    null(&mut TcpStream::connect(daemon.nfs).unwrap());
+    daemon.signal("-TERM");
+    let (_, log) = daemon.end();
+    let line = log.lines().find(|l| l.contains("disconnected by order of an administrator"));
+    let line = line.unwrap_or_else(|| panic!("{log}"));
+    let uid = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap());
+    assert!(line.contains(&format!("uid={uid}")) && line.contains("client=127.0.0.1"), "{line}");
+}

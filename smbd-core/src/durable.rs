@@ -10,6 +10,7 @@
 //!
 //! *Errors.* STATUS_OBJECT_NAME_NOT_FOUND for an open that is gone or is somebody else's, STATUS_ACCESS_DENIED for another user.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -80,6 +81,8 @@ struct Inner {
     facts: Facts,
     /// Counts losses of the connection, so that a timer knows its own.
     losses: u64,
+    /// Where its client was last; of another run of the server that is not known.
+    at: Option<IpAddr>,
 }
 
 /// What an open has to do with durability.
@@ -108,6 +111,15 @@ impl OpenDurable {
     /// Name of the account that may take it up again.
     pub fn owner(&self) -> String {
         locked(&self.inner).facts.owner.clone()
+    }
+
+    /// Where its client was last.
+    pub fn at(&self) -> Option<IpAddr> {
+        locked(&self.inner).at
+    }
+
+    fn note_at(&self, cx: &Cx) {
+        locked(&self.inner).at = Some(cx.conn.info.peer.ip().to_canonical());
     }
 
     /// Its client.
@@ -297,6 +309,7 @@ pub(crate) async fn grant(
     told: &mut Told,
 ) {
     let Ok(session) = cx.session() else { return };
+    open.durable.note_at(cx);
     let handles = keeps_handles(cx, request, asked)
         && lease::rights(&cx.server, open).has(Caching::HANDLE)
         && !open.is_dir();
@@ -421,6 +434,7 @@ fn take_up(cx: &Cx, open: &Arc<Open>) -> Result<bool, Status> {
     if let Some(lease) = open.caching.lease() {
         lease.party.lease.hold();
     }
+    open.durable.note_at(cx);
     lease::tell_again(&cx.server, open);
     Ok(true)
 }

@@ -1,9 +1,9 @@
 //! Who has which file open, for the administrator.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use state::Rights;
+use state::{HolderId, Rights};
 use vfs::namespace::Share;
 
 use crate::open::Open;
@@ -11,8 +11,16 @@ use crate::server::Core;
 
 /// One open file.
 pub struct Holding {
+    /// What `state` knows it by.
+    pub holder: HolderId,
     /// One of the connections of its client; `None` while it waits for its client to come back.
     pub client: Option<SocketAddr>,
+    /// Where its client is, or was last; `None` when it has not come back since the server began.
+    pub at: Option<IpAddr>,
+    /// What is open.
+    pub node: vfs::NodeRef,
+    /// Under which holder its client caches, if it does.
+    pub caches_as: HolderId,
     /// Who opened it.
     pub user: Option<String>,
     /// The share.
@@ -40,8 +48,13 @@ impl Core {
         let channels = session.iter().flat_map(|s| s.channels());
         let client = channels.filter_map(|c| c.conn.upgrade()).map(|c| c.info.peer).next();
         let stands = Open::opening(open.granted, open.shared, false).share;
+        let last = open.durable.at();
         Some(Holding {
+            holder: open.party.holder,
             client,
+            at: client.map(|c| c.ip().to_canonical()).or(last),
+            node: file.node(),
+            caches_as: open.caching.lease().map_or(open.party.holder, |l| l.party.holder),
             user: session.and_then(|s| s.user()).map(|u| u.name.clone()),
             share: file.share.clone(),
             path: file.place().path,

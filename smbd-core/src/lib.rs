@@ -13,6 +13,7 @@ pub mod cx;
 mod dispatch;
 pub mod dtyp;
 pub mod durable;
+pub mod expel;
 pub mod extra;
 pub mod facts;
 pub mod fscc;

@@ -1,4 +1,4 @@
-//! `headgate reload`, `drain`, `log` and `files`: one order to the running daemon.
+//! `headgate reload`, `drain`, `log`, `files`, `close` and `disconnect`: one order to the running daemon.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use hyper::{Request, StatusCode};
 use tokio::net::UnixStream;
 
 use super::Drained;
+use super::ending::{Client, Disconnected, What};
 use super::files::HeldFiles;
 use crate::http;
 use crate::reload::Changes;
@@ -85,6 +86,20 @@ pub async fn files(state: &Path, json: bool) -> Result<String, Refused> {
     let text = order(state, "files", String::new()).await?;
     let held: HeldFiles = parsed(&text)?;
     Ok(if json { text } else { held.to_string() })
+}
+
+/// Closes what is held so; what there is to print.
+pub async fn close(state: &Path, what: &What, json: bool) -> Result<String, Refused> {
+    let text = order(state, "close", what.to_string()).await?;
+    let closed: HeldFiles = parsed(&text)?;
+    Ok(if json { text } else { format!("closed:\n{closed}") })
+}
+
+/// Ends a client; what there is to print.
+pub async fn disconnect(state: &Path, client: &Client, json: bool) -> Result<String, Refused> {
+    let text = order(state, "disconnect", client.to_string()).await?;
+    let gone: Disconnected = parsed(&text)?;
+    Ok(if json { text } else { gone.to_string() })
 }
 
 /// Changes what the daemon logs.

@@ -1,15 +1,16 @@
 //! `headgate files`: which client holds which file, for the administrator who has to know whom a conflict is with.
 //!
-//! *Operation.* The tables of both servers are read once; what NFS clients hold is known by node, so its path is asked of the file
-//! system. Names of files are told by the control socket only: figures are for more eyes than these.
+//! *Operation.* The tables of both servers are read once, locks of NFS 3 among them; what NFS clients hold is known by node, so its
+//! path is asked of the file system. Names of files are told by the control socket only: figures are for more eyes than these.
 //!
 //! *Memory.* At most [`FILES_MAX`] are told; how many more there are is said.
 
 use std::fmt;
+use std::net::IpAddr;
 
-use nfsrdma::v4::holdings::Held;
+use nfsrdma::v4::holdings::{self as nfs, Held};
 use serde::{Deserialize, Serialize};
-use state::Rights;
+use state::{HolderId, Rights};
 use vfs::NodeRef;
 use vfs::namespace::Namespace;
 
@@ -34,6 +35,19 @@ pub struct HeldFile {
     pub user: Option<String>,
     /// How it is held, in words.
     pub how: String,
+    /// Names it to `headgate close`, as long as it is held and the daemon runs.
+    pub id: u64,
+    /// Names its client to `headgate disconnect`; `None` for one that has not come back since the daemon began.
+    pub address: Option<IpAddr>,
+}
+
+/// A file as it is held, for who is about to end that.
+pub(crate) struct Holding {
+    pub(crate) file: HeldFile,
+    pub(crate) node: NodeRef,
+    pub(crate) holder: HolderId,
+    /// Under which holder its client caches, if it does.
+    pub(crate) caches_as: HolderId,
 }
 
 /// The answer.
@@ -45,28 +59,50 @@ pub struct HeldFiles {
     pub left_out: usize,
 }
 
+/// What is held, and is so.
+pub(crate) async fn find(servers: &Servers, is: impl Fn(&HeldFile) -> bool) -> Vec<Holding> {
+    let mut all: Vec<Holding> = servers.smb.core().holdings().into_iter().map(by_smb).collect();
+    for one in by_nfs(servers) {
+        all.push(of_nfs(servers, one).await);
+    }
+    all.retain(|h| is(&h.file));
+    all
+}
+
+fn by_nfs(servers: &Servers) -> impl Iterator<Item = nfs::Holding> {
+    servers.nfs.v4().clients.holdings().into_iter().chain(servers.nfs.nlm().holdings())
+}
+
 /// Asks both servers.
 pub(crate) async fn held(servers: &Servers) -> HeldFiles {
-    let mut files: Vec<HeldFile> = servers.smb.core().holdings().into_iter().map(by_smb).collect();
-    let by_nfs = servers.nfs.v4().clients.holdings();
+    let mut files: Vec<HeldFile> =
+        servers.smb.core().holdings().into_iter().map(|h| by_smb(h).file).collect();
+    let by_nfs: Vec<_> = by_nfs(servers).collect();
     let left_out = (files.len() + by_nfs.len()).saturating_sub(FILES_MAX);
     for one in by_nfs.into_iter().take(FILES_MAX.saturating_sub(files.len())) {
-        let path = one.node.path().await.ok();
-        files.push(HeldFile {
-            share: share_of(&servers.namespace, &one.node),
-            path: path.map(|p| String::from_utf8_lossy(&p).into_owned()),
-            protocol: "nfs".into(),
-            client: one.client,
-            user: None,
-            how: by_nfs_how(one.held),
-        });
+        files.push(of_nfs(servers, one).await.file);
     }
     files.sort();
     files.truncate(FILES_MAX);
     HeldFiles { files, left_out }
 }
 
-fn by_smb(one: smbd_core::holdings::Holding) -> HeldFile {
+async fn of_nfs(servers: &Servers, one: nfs::Holding) -> Holding {
+    let path = one.node.path().await.ok();
+    let file = HeldFile {
+        share: share_of(&servers.namespace, &one.node),
+        path: path.map(|p| String::from_utf8_lossy(&p).into_owned()),
+        protocol: "nfs".into(),
+        client: one.client,
+        user: None,
+        how: by_nfs_how(one.held),
+        id: one.holder.0,
+        address: one.at,
+    };
+    Holding { file, node: one.node, holder: one.holder, caches_as: one.holder }
+}
+
+fn by_smb(one: smbd_core::holdings::Holding) -> Holding {
     let stream = one.stream.map(|s| format!(":{s}")).unwrap_or_default();
     let mut how = match words(one.access) {
         None => "open, attributes only".to_owned(),
@@ -75,19 +111,24 @@ fn by_smb(one: smbd_core::holdings::Holding) -> HeldFile {
     if let Some(denied) = words(one.denied) {
         how += &format!("; others may not {denied}");
     }
-    HeldFile {
+    let file = HeldFile {
         share: one.share.name.clone(),
         path: Some(one.path.replace('\\', "/") + &stream),
         protocol: "smb".into(),
         client: one.client.map_or_else(|| "gone, may come back".into(), |c| c.to_string()),
         user: one.user,
         how,
-    }
+        id: one.holder.0,
+        address: one.at,
+    };
+    Holding { file, node: one.node, holder: one.holder, caches_as: one.caches_as }
 }
 
 fn by_nfs_how(held: Held) -> String {
     match held {
-        Held::Open(access) => format!("open to {}", words(access).unwrap_or_default()),
+        Held::Open(access) => {
+            format!("open to {}", words(access).unwrap_or_else(|| "nothing".into()))
+        }
         Held::Locked => "locked".into(),
         Held::Delegated { write: true } => "delegated to read and write".into(),
         Held::Delegated { write: false } => "delegated to read".into(),
@@ -118,15 +159,23 @@ impl fmt::Display for HeldFiles {
         if self.files.is_empty() {
             return f.write_str("no client holds a file");
         }
-        let mut table = Table::new(&["file", "by", "client", "user", "how"], 5, false);
+        let mut table = Table::new(&["id", "file", "by", "client", "user", "how"], 6, false);
         for one in &self.files {
             let path = one.path.as_deref().unwrap_or("(removed)");
             // A name may be any characters, and some would move a terminal's cursor.
             let path: String = path.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+            // Of SMB it begins with the address already, while the client is there.
+            let client = match one.address {
+                Some(at) if !one.client.starts_with(|c: char| c.is_ascii_digit() || c == '[') => {
+                    format!("{} ({at})", one.client)
+                }
+                _ => one.client.clone(),
+            };
             let cells = vec![
+                one.id.to_string(),
                 format!("/{}/{path}", one.share),
                 one.protocol.clone(),
-                one.client.clone(),
+                client,
                 one.user.clone().unwrap_or_default(),
                 one.how.clone(),
             ];
@@ -163,12 +212,20 @@ mod tests {
             client: "Linux NFSv4.2 host".into(),
             user: None,
             how: by_nfs_how(Held::Open(Rights::READ)),
+            id: 7,
+            address: Some([192, 0, 2, 7].into()),
         };
         let removed = HeldFile { path: None, how: "locked".into(), ..one.clone() };
         let odd = HeldFile { path: Some("c\u{1b}[2Jd\n".into()), ..one.clone() };
         let text = HeldFiles { files: vec![one, removed, odd], left_out: 3 }.to_string();
-        for part in ["/data/a/b", "/data/(removed)", "/data/c?[2Jd?", "open to read", "and 3 more"]
-        {
+        for part in [
+            "7   /data/a/b",
+            "Linux NFSv4.2 host (192.0.2.7)",
+            "/data/(removed)",
+            "/data/c?[2Jd?",
+            "open to read",
+            "and 3 more",
+        ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
         assert_eq!(HeldFiles::default().to_string(), "no client holds a file");

@@ -1,5 +1,5 @@
-//! The control socket: a Unix socket in the state folder, by which `headgate reload`, `drain`, `log` and `files` tell the daemon
-//! what to do.
+//! The control socket: a Unix socket in the state folder, by which `headgate reload`, `drain`, `log`, `files`, `close` and
+//! `disconnect` tell the daemon what to do.
 //!
 //! *Operation.* HTTP/1.1 with one path for each order. An order goes to the daemon's main loop, which does one after the other; the
 //! answer says how it went. Not the admin address: whoever may look at figures must not thereby change what is served, and an
@@ -12,6 +12,7 @@
 //! *Errors.* A socket that cannot be made is done without, with a line in the log: signals do the same.
 
 pub mod client;
+pub mod ending;
 pub mod files;
 
 use std::io;
@@ -20,10 +21,12 @@ use std::path::{Path, PathBuf};
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::connect_info::Connected;
+use axum::extract::{ConnectInfo, DefaultBodyLimit, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::post;
+use axum::serve::IncomingStream;
 use config::LogFilter;
 use serde::{Deserialize, Serialize};
 use tokio::net::{UnixListener, UnixStream, unix};
@@ -31,10 +34,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::reload::{Changes, Refusal};
-use files::HeldFiles;
+use ending::{Client, Disconnected, What};
+use files::{HeldFile, HeldFiles};
 
-/// Bytes of an order at most: a choice of log levels.
-const ORDER_MAX: usize = 4096;
+/// Bytes of an order at most: a choice of log levels, or the path of a file and the name of its share.
+const ORDER_MAX: usize = 8192;
 
 /// Where the socket is.
 pub fn path(state: &Path) -> PathBuf {
@@ -61,6 +65,10 @@ pub enum Order {
     Log(LogFilter, oneshot::Sender<()>),
     /// Tell who holds which file.
     Files(oneshot::Sender<HeldFiles>),
+    /// Close what is held so; answered with what that was.
+    Close(What, oneshot::Sender<HeldFiles>),
+    /// End a client; answered with what it lost.
+    Disconnect(Client, oneshot::Sender<Disconnected>),
 }
 
 /// The socket, open as long as this is.
@@ -146,12 +154,32 @@ async fn serve(listener: UnixListener, orders: mpsc::Sender<Order>) {
         .route("/drain", post(drain))
         .route("/log", post(log))
         .route("/files", post(files))
+        .route("/close", post(close))
+        .route("/disconnect", post(disconnect))
         .layer(DefaultBodyLimit::max(ORDER_MAX))
         .with_state(orders);
     // `/proc/self` belongs to the effective user.
     let uid = std::fs::metadata("/proc/self").map_or(0, |m| m.uid());
+    let routes = routes.into_make_service_with_connect_info::<Caller>();
     if let Err(error) = axum::serve(Own { listener, uid }, routes).await {
         tracing::error!(%error, "the control socket is no longer served");
+    }
+}
+
+/// Who gives an order, for the log.
+#[derive(Clone, Copy, Debug, Default)]
+struct Caller {
+    uid: u32,
+    pid: i32,
+}
+
+impl Connected<IncomingStream<'_, Own>> for Caller {
+    fn connect_info(stream: IncomingStream<'_, Own>) -> Self {
+        // Who cannot be named was not let in.
+        stream.io().peer_cred().map_or_else(
+            |_| Self::default(),
+            |peer| Self { uid: peer.uid(), pid: peer.pid().unwrap_or_default() },
+        )
     }
 }
 
@@ -198,6 +226,69 @@ async fn files(State(orders): Orders) -> Response {
     }
 }
 
+fn wrong(why: String) -> Response {
+    (StatusCode::UNPROCESSABLE_ENTITY, format!("error: {why}")).into_response()
+}
+
+fn nothing(why: String) -> Response {
+    (StatusCode::NOT_FOUND, format!("error: {why}")).into_response()
+}
+
+async fn close(
+    State(orders): Orders,
+    ConnectInfo(Caller { uid, pid }): ConnectInfo<Caller>,
+    body: Bytes,
+) -> Response {
+    let what: What = match String::from_utf8_lossy(&body).parse() {
+        Ok(what) => what,
+        Err(why) => return wrong(why),
+    };
+    let (answer, wait) = oneshot::channel();
+    if orders.send(Order::Close(what.clone(), answer)).await.is_err() {
+        return ending();
+    }
+    match wait.await {
+        Ok(HeldFiles { files, .. }) if files.is_empty() => {
+            nothing(format!("nobody holds {what}\n  = `headgate files` names what is held"))
+        }
+        Ok(closed) => {
+            for HeldFile { share, path, protocol, client, how, .. } in &closed.files {
+                tracing::warn!(
+                    uid, pid, share, path = ?path, protocol, client, how,
+                    "closed by order of an administrator"
+                );
+            }
+            Json(closed).into_response()
+        }
+        Err(_) => ending(),
+    }
+}
+
+async fn disconnect(
+    State(orders): Orders,
+    ConnectInfo(Caller { uid, pid }): ConnectInfo<Caller>,
+    body: Bytes,
+) -> Response {
+    let client: Client = match String::from_utf8_lossy(&body).parse() {
+        Ok(client) => client,
+        Err(why) => return wrong(why),
+    };
+    let (answer, wait) = oneshot::channel();
+    if orders.send(Order::Disconnect(client.clone(), answer)).await.is_err() {
+        return ending();
+    }
+    match wait.await {
+        Ok(gone) if gone == Disconnected::default() => nothing(format!(
+            "no client {client} is here\n  = `headgate status` and `headgate files` name those who are"
+        )),
+        Ok(gone) => {
+            tracing::warn!(uid, pid, %client, ?gone, "disconnected by order of an administrator");
+            Json(gone).into_response()
+        }
+        Err(_) => ending(),
+    }
+}
+
 async fn log(State(orders): Orders, body: Bytes) -> Response {
     match String::from_utf8_lossy(&body).parse::<LogFilter>() {
         Ok(filter) => {
@@ -210,6 +301,6 @@ async fn log(State(orders): Orders, body: Bytes) -> Response {
                 Err(_) => ending(),
             }
         }
-        Err(why) => (StatusCode::UNPROCESSABLE_ENTITY, format!("error: {why}")).into_response(),
+        Err(why) => wrong(why),
     }
 }

@@ -43,7 +43,7 @@ pub(super) struct Owner {
 /// An owner's holder on one file.
 pub(super) struct Held {
     /// Kept, so that its number stays.
-    node: NodeRef,
+    pub(super) node: NodeRef,
     pub(super) fh: Fh,
     pub(super) party: Party,
 }
@@ -134,15 +134,15 @@ impl Host {
         lockers.map(|(_, h)| h.party.clone()).collect()
     }
 
-    /// Takes away what is held of these files. Gives how many holders there were, and what the share reservations were on.
+    /// Takes this away. Gives how many holders there were, and what the share reservations were on.
     pub(super) fn release(
         &self,
-        which: impl Fn(&NodeRef) -> bool,
+        which: impl Fn(&Held) -> bool,
         table: &Table,
     ) -> (usize, Vec<(NodeId, HolderId)>) {
         let (mut number, mut shares) = (0, Vec::new());
         self.held().retain(|(owner, node), held| {
-            if !which(&held.node) {
+            if !which(held) {
                 return true;
             }
             number += 1;

@@ -16,6 +16,7 @@
 mod answers;
 pub(crate) mod blocked;
 mod granting;
+mod holdings;
 mod hosts;
 pub mod limits;
 mod locks;
@@ -27,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use recovery::Store;
-use state::Millis;
+use state::{HolderId, Millis, NodeId};
 
 pub use hosts::{Host, Key};
 pub use shares::Reservations;
@@ -198,15 +199,24 @@ impl Nlm {
             self.counters.reboots.fetch_add(1, Ordering::Relaxed);
             let shown = String::from_utf8_lossy(&host.key.name);
             tracing::info!(host = %shown, ip = %host.key.ip, state, "a host with locks was restarted");
-            self.queue.forget(|blocked| blocked.host.key == host.key);
-            let (_, shares) = host.release(|_| true, self.core.namespace.keeper().state());
-            shares.iter().for_each(|(node, holder)| {
-                self.core.reservations.remove(host.key.ip, *node, *holder);
-            });
+            self.clear(host);
         }
         if !hosts.is_empty() {
             self.core.namespace.keeper().released();
         }
+    }
+
+    /// Takes everything from a host.
+    fn clear(&self, host: &Host) {
+        self.queue.forget(|blocked| blocked.host.key == host.key);
+        let (_, shares) = host.release(|_| true, self.core.namespace.keeper().state());
+        self.forget_reservations(host, &shares);
+    }
+
+    fn forget_reservations(&self, host: &Host, shares: &[(NodeId, HolderId)]) {
+        shares.iter().for_each(|(node, holder)| {
+            self.core.reservations.remove(host.key.ip, *node, *holder);
+        });
     }
 
     /// A share is not served any more: locks and reservations in it end, and nobody waits for one there. `root` is the share's.
@@ -216,10 +226,8 @@ impl Nlm {
         self.queue.forget(|blocked| blocked.node.is_beside(root));
         let mut ended = 0;
         for host in self.hosts.all() {
-            let (number, shares) = host.release(|node| node.is_beside(root), keeper.state());
-            shares.iter().for_each(|(node, holder)| {
-                self.core.reservations.remove(host.key.ip, *node, *holder);
-            });
+            let (number, shares) = host.release(|h| h.node.is_beside(root), keeper.state());
+            self.forget_reservations(&host, &shares);
             ended += number;
         }
         keeper.released();

@@ -57,6 +57,13 @@ impl Reservations {
         }
     }
 
+    /// What this reservation lets its owner do.
+    pub(super) fn access(&self, ip: IpAddr, node: NodeId, holder: HolderId) -> Option<Rights> {
+        let of = self.of();
+        let mine = |(who, _): &&(Who, Rights)| who.holder == Some(holder);
+        of.get(&(ip, node))?.iter().find(mine).map(|(_, access)| *access)
+    }
+
     /// Through which open such an access from this address goes.
     pub fn who(&self, ip: IpAddr, node: NodeId, access: Rights) -> Option<Who> {
         if self.count.load(Ordering::Relaxed) == 0 {

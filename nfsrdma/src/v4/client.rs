@@ -10,6 +10,7 @@
 //! *Errors.* The [`Status`] of the specifications.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -146,6 +147,10 @@ pub struct Client {
     recorded: AtomicBool,
     /// Delegations that were revoked and that it has not freed yet.
     pub(super) revoked: AtomicUsize,
+    /// Opens and locks that an administrator took from it and that it has not freed yet.
+    pub(super) admin_revoked: AtomicUsize,
+    /// Where it was heard of when it introduced itself, or last joined a connection to itself.
+    at: Mutex<Option<IpAddr>>,
     /// 4.0: the verifier that confirms it.
     confirm: Mutex<[u8; 8]>,
     create_order: Mutex<CreateOrder>,
@@ -164,6 +169,15 @@ impl Client {
 
     pub(super) fn create_order(&self) -> MutexGuard<'_, CreateOrder> {
         self.create_order.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It calls from here.
+    pub(super) fn note_at(&self, ip: IpAddr) {
+        *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Some(ip.to_canonical());
+    }
+
+    pub(super) fn at(&self) -> Option<IpAddr> {
+        *self.at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn is_confirmed(&self) -> bool {
@@ -303,6 +317,8 @@ impl Clients {
             reclaimed: false.into(),
             recorded: false.into(),
             revoked: AtomicUsize::new(0),
+            admin_revoked: AtomicUsize::new(0),
+            at: Mutex::default(),
             confirm: Mutex::default(),
             create_order: Mutex::new(CreateOrder { next: 1, last_reply: None }),
             sessions: Mutex::default(),

@@ -1,6 +1,14 @@
-//! Who holds which file, for the administrator.
+//! Who holds which file, for the administrator, and the end of it where the administrator says so.
+//!
+//! A client with sessions learns of an open or lock that was taken from it by NFS4ERR_ADMIN_REVOKED and by
+//! SEQ4_STATUS_ADMIN_STATE_REVOKED, until it has freed the stateid (RFC 8881 section 8.5); one of version 4.0 by
+//! NFS4ERR_BAD_STATEID, because it has no way to free one. A client that was ended as a whole has to introduce itself anew.
 
-use state::Rights;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use state::{Caching, HolderId, Rights};
 use vfs::NodeRef;
 
 use super::client::{Client, Clients};
@@ -22,12 +30,35 @@ pub enum Held {
 
 /// One file that one client holds.
 pub struct Holding {
+    /// What `state` knows it by.
+    pub holder: HolderId,
     /// How the client names itself.
     pub client: String,
+    /// Where it introduced itself from.
+    pub at: Option<IpAddr>,
     /// The file.
     pub node: NodeRef,
     /// How.
     pub held: Held,
+}
+
+/// Which clients the administrator means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whom {
+    /// All at this address.
+    At(IpAddr),
+    /// The one that calls itself so, as [`Holding::client`] shows it.
+    Named(String),
+}
+
+impl Whom {
+    /// This client is meant.
+    pub(crate) fn is(&self, name: &[u8], at: Option<IpAddr>) -> bool {
+        match self {
+            Self::At(ip) => at == Some(*ip),
+            Self::Named(meant) => shown(name) == *meant,
+        }
+    }
 }
 
 impl Clients {
@@ -35,26 +66,79 @@ impl Clients {
     pub fn holdings(&self) -> Vec<Holding> {
         self.all().iter().flat_map(|client| of(client)).collect()
     }
+
+    /// Ends these clients with all that they hold, as if each had said itself that it goes: durably first, so that none can reclaim
+    /// after a restart what others take now. How many there were.
+    pub async fn expel(&self, whom: &Whom) -> usize {
+        let mut ended = 0;
+        for client in self.all().iter().filter(|c| whom.is(own_name(c), c.at())) {
+            // A record that cannot be written is in the log, and the client stays.
+            ended += usize::from(self.leave(client).await.is_ok());
+        }
+        ended
+    }
+
+    /// Takes this from whoever holds it. False when nobody does any more.
+    pub fn take_away(&self, holder: HolderId) -> bool {
+        let taken = self.all().iter().any(|client| self.take_from(client, holder));
+        self.core.namespace.keeper().released();
+        taken
+    }
+
+    fn take_from(&self, client: &Arc<Client>, holder: HolderId) -> bool {
+        let keeper = self.core.namespace.keeper();
+        let table = keeper.state();
+        let mut held = client.held();
+        let Some(number) = held.number_of_any(holder) else { return false };
+        if let Some(Entry::Delegation(d)) = held.get_mut(number) {
+            if d.revoked {
+                return false;
+            }
+            d.revoked = true;
+            let node = d.node.id();
+            client.revoked.fetch_add(1, Ordering::AcqRel);
+            self.delegations.fetch_sub(1, Ordering::Relaxed);
+            self.counters.revoked.fetch_add(1, Ordering::Relaxed);
+            drop(held);
+            keeper.acknowledge(node, holder, Caching::NONE);
+            return true;
+        }
+        let gone = held.take_one(number, table);
+        if has_sessions(client) {
+            let revoked = gone.into_iter().map(|(number, node)| held.note_revoked(number, node));
+            client.admin_revoked.fetch_add(revoked.count(), Ordering::AcqRel);
+        }
+        true
+    }
+}
+
+fn has_sessions(client: &Client) -> bool {
+    client.name.as_bytes().first() == Some(&1)
+}
+
+/// Before a client's name for itself stands a byte of this server.
+fn own_name(client: &Client) -> &[u8] {
+    client.name.as_bytes().get(1..).unwrap_or_default()
 }
 
 fn of(client: &Client) -> Vec<Holding> {
-    let name = shown(client.name.as_bytes());
+    let (name, at) = (shown(own_name(client)), client.at());
     let holding = |entry: &Entry| {
-        let (node, held) = match entry {
-            Entry::Open(o) => (&o.node, Held::Open(o.share.access)),
-            Entry::Lock(l) => (&l.node, Held::Locked),
+        let (party, node, held) = match entry {
+            Entry::Open(o) => (&o.party, &o.node, Held::Open(o.share.access)),
+            Entry::Lock(l) => (&l.party, &l.node, Held::Locked),
             Entry::Delegation(d) if d.revoked => return None,
-            Entry::Delegation(d) => (&d.node, Held::Delegated { write: d.write }),
-            Entry::Closed(_) => return None,
+            Entry::Delegation(d) => (&d.party, &d.node, Held::Delegated { write: d.write }),
+            Entry::Closed(_) | Entry::Revoked(_) => return None,
         };
-        Some(Holding { client: name.clone(), node: node.clone(), held })
+        Some(Holding { holder: party.holder, client: name.clone(), at, node: node.clone(), held })
     };
     client.held().entries().filter_map(holding).collect()
 }
 
-/// A client's name for itself may be any bytes; before it stands a byte of this server. Linux puts its host's name in it.
-fn shown(name: &[u8]) -> String {
-    let text = String::from_utf8_lossy(name.get(1..).unwrap_or_default());
+/// A client's name for itself may be any bytes. Linux puts its host's name in it.
+pub(crate) fn shown(name: &[u8]) -> String {
+    let text = String::from_utf8_lossy(name);
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(NAME_CHARS_MAX).collect()
 }
 
@@ -67,9 +151,20 @@ mod tests {
 
     #[test]
     fn a_name_of_any_bytes_is_one_short_line() {
-        assert_eq!(shown(b"\x01Linux NFSv4.2 host"), "Linux NFSv4.2 host");
-        assert_eq!(shown(b"\x00a\nb\xff"), "a b\u{fffd}");
+        assert_eq!(shown(b"Linux NFSv4.2 host"), "Linux NFSv4.2 host");
+        assert_eq!(shown(b"a\nb\xff"), "a b\u{fffd}");
         assert_eq!(shown(b""), "");
         assert_eq!(shown(&[b'x'; 1000]).len(), NAME_CHARS_MAX);
+    }
+
+    #[test]
+    fn a_client_is_meant_by_its_address_or_by_the_name_that_is_shown() {
+        let at = IpAddr::from([192, 0, 2, 7]);
+        assert!(Whom::At(at).is(b"x", Some(at)));
+        assert!(
+            !Whom::At(at).is(b"x", None) && !Whom::At(at).is(b"x", Some([192, 0, 2, 8].into()))
+        );
+        assert!(Whom::Named("a b".into()).is(b"a\nb", None));
+        assert!(!Whom::Named("a".into()).is(b"a b", Some(at)));
     }
 }

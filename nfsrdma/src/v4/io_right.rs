@@ -86,7 +86,7 @@ pub async fn check_io(
                 let allowed = if d.write { Rights::BOTH } else { Rights::READ };
                 (allowed, d.checked, d.party.holder, d.uid, None)
             }
-            Entry::Closed(_) => return Err(Status::BadStateId),
+            Entry::Closed(_) | Entry::Revoked(_) => return Err(Status::BadStateId),
         };
     if cx.minor == 0 && number.is_some_and(|n| !is_confirmed(&held, n)) {
         return Err(Status::BadStateId);

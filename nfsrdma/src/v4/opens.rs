@@ -80,6 +80,8 @@ pub(super) enum Entry {
     Delegation(Delegation),
     /// Minor version 0: the last open that this owner closed, for a repetition of CLOSE.
     Closed(OwnerName),
+    /// An administrator took it from its client, which has not freed it yet.
+    Revoked(NodeRef),
 }
 
 impl Entry {
@@ -88,7 +90,7 @@ impl Entry {
             Self::Open(o) => o.seqid,
             Self::Lock(l) => l.seqid,
             Self::Delegation(d) => d.seqid,
-            Self::Closed(_) => 0,
+            Self::Closed(_) | Self::Revoked(_) => 0,
         }
     }
 
@@ -97,6 +99,7 @@ impl Entry {
             Self::Open(o) => Some(&o.node),
             Self::Lock(l) => Some(&l.node),
             Self::Delegation(d) => Some(&d.node),
+            Self::Revoked(node) => Some(node),
             Self::Closed(_) => None,
         }
     }
@@ -147,7 +150,7 @@ impl Gone {
                     delegations += usize::from(!d.revoked);
                     table.release(d.node.id(), d.party.holder);
                 }
-                Entry::Closed(_) => {}
+                Entry::Closed(_) | Entry::Revoked(_) => {}
             }
         }
         delegations
@@ -201,7 +204,7 @@ impl Held {
 
     /// Nothing is held and nothing of it would be lost.
     pub(super) fn is_empty(&self) -> bool {
-        self.states.is_empty()
+        self.states.values().all(|e| matches!(e, Entry::Revoked(_)))
     }
 
     /// The client has ended; nothing may be added any more.
@@ -257,6 +260,39 @@ impl Held {
     /// The number of the lock owner's state or delegation that `state` knows by this holder.
     pub(super) fn number_of(&self, holder: HolderId) -> Option<u32> {
         self.by_holder.get(&holder).copied()
+    }
+
+    /// As [`Held::number_of`], or the number of the open.
+    pub(super) fn number_of_any(&self, holder: HolderId) -> Option<u32> {
+        let is_it = |(number, entry): (&u32, &Entry)| match entry {
+            Entry::Open(o) => (o.party.holder == holder).then_some(*number),
+            _ => None,
+        };
+        self.number_of(holder).or_else(|| self.states.iter().find_map(is_it))
+    }
+
+    /// Takes an open out, with the locks that came from it, or the locks alone: what went.
+    pub(super) fn take_one(&mut self, number: u32, table: &Table) -> Vec<(u32, NodeRef)> {
+        let (numbers, node) = match self.states.get(&number) {
+            Some(Entry::Open(o)) => ([&[number], &o.locks[..]].concat(), o.node.clone()),
+            Some(Entry::Lock(l)) => (vec![number], l.node.clone()),
+            _ => return Vec::new(),
+        };
+        self.remove_lock(number, table);
+        // Nobody repeats a CLOSE that it did not send.
+        let _ = self.close(number, 1, table);
+        numbers.into_iter().map(|n| (n, node.clone())).collect()
+    }
+
+    /// What had this number was taken by an administrator.
+    pub(super) fn note_revoked(&mut self, number: u32, node: NodeRef) {
+        self.states.insert(number, Entry::Revoked(node));
+    }
+
+    /// The client knows that this was taken from it. False when it was not.
+    pub(super) fn free_revoked(&mut self, number: u32) -> bool {
+        let is_one = matches!(self.states.get(&number), Some(Entry::Revoked(_)));
+        is_one && self.states.remove(&number).is_some()
     }
 
     /// Takes a delegation out, given back or freed.

@@ -1,6 +1,7 @@
 //! From a stateid in a request to what it names (RFC 8881 section 8.2.4, RFC 7530 section 9.1.4.4).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use vfs::NodeId;
 
@@ -21,6 +22,15 @@ pub(super) struct Named {
 
 /// Finds the client of a stateid that names an open, a lock or a delegation.
 pub(super) fn resolve(cx: &Compound<'_>, sent: Stateid) -> Result<Named, Status> {
+    let named = resolve_any(cx, sent)?;
+    let client = &named.client;
+    let revoked = client.admin_revoked.load(Ordering::Acquire) > 0
+        && matches!(client.held().get(named.number), Some(Entry::Revoked(_)));
+    if revoked { Err(Status::AdminRevoked) } else { Ok(named) }
+}
+
+/// As [`resolve`], whether or not it was taken from the client by an administrator.
+pub(super) fn resolve_any(cx: &Compound<'_>, sent: Stateid) -> Result<Named, Status> {
     let stateid = cx.stateid(sent)?;
     if stateid::is_special(stateid) {
         return Err(Status::BadStateId);

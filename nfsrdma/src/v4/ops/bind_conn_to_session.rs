@@ -20,6 +20,7 @@ pub(in crate::v4) async fn bind_conn_to_session(cx: &mut Compound<'_>) -> Result
     if session.is_dead() || !session.client.lease.renew(clients.now()) {
         return Err(Status::BadSession);
     }
+    session.client.note_at(cx.conn.info.peer.ip());
     let bound = match direction {
         FORE => {
             session.back().unbind(cx.conn.id);

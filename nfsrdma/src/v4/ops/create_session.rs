@@ -44,6 +44,7 @@ pub(in crate::v4) async fn create_session(cx: &mut Compound<'_>) -> Result<(), S
     let fore = fore.agree_fore()?;
     let back_attrs = back.agree_back()?;
     cx.nfs.clients.confirm_by_session(&client, Principal::of(cx.call))?;
+    client.note_at(cx.conn.info.peer.ip());
 
     let wanted = flags & CONN_BACK_CHAN != 0;
     let count = usize::try_from(back_attrs.slots).unwrap_or(0);

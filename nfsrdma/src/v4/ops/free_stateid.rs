@@ -4,16 +4,20 @@ use std::sync::atomic::Ordering;
 
 use crate::v4::compound::Compound;
 use crate::v4::opens::Entry;
-use crate::v4::resolve::resolve;
+use crate::v4::resolve::resolve_any;
 use crate::v4::stateid::check_seqid;
 use crate::v4::status::Status;
 use crate::v4::wire::Stateid;
 
 pub(in crate::v4) async fn free_stateid(cx: &mut Compound<'_>) -> Result<(), Status> {
     let stateid = Stateid::decode(&mut cx.args)?;
-    let named = resolve(cx, stateid)?;
+    let named = resolve_any(cx, stateid)?;
     let table = cx.nfs.core.namespace.keeper().state();
     let mut held = named.client.held();
+    if held.free_revoked(named.number) {
+        named.client.admin_revoked.fetch_sub(1, Ordering::AcqRel);
+        return Ok(());
+    }
     let entry = held.get(named.number).ok_or(Status::BadStateId)?;
     check_seqid(named.seqid, entry.seqid(), cx.minor)?;
     match entry {
@@ -27,6 +31,6 @@ pub(in crate::v4) async fn free_stateid(cx: &mut Compound<'_>) -> Result<(), Sta
             Ok(())
         }
         Entry::Open(_) | Entry::Lock(_) | Entry::Delegation(_) => Err(Status::LocksHeld),
-        Entry::Closed(_) => Err(Status::BadStateId),
+        Entry::Closed(_) | Entry::Revoked(_) => Err(Status::BadStateId),
     }
 }

@@ -11,6 +11,7 @@ use crate::v4::slots::{Begin, SlotError, fingerprint};
 use crate::v4::status::Status;
 
 const CB_PATH_DOWN: u32 = 0x0000_0001;
+const ADMIN_STATE_REVOKED: u32 = 0x0000_0020;
 const RECALLABLE_STATE_REVOKED: u32 = 0x0000_0040;
 const CB_PATH_DOWN_SESSION: u32 = 0x0000_0200;
 const BACKCHANNEL_FAULT: u32 = 0x0000_0400;
@@ -99,6 +100,9 @@ fn status_flags(session: &Arc<Session>) -> u32 {
     }
     if session.client.revoked.load(Ordering::Acquire) > 0 {
         flags |= RECALLABLE_STATE_REVOKED;
+    }
+    if session.client.admin_revoked.load(Ordering::Acquire) > 0 {
+        flags |= ADMIN_STATE_REVOKED;
     }
     flags
 }

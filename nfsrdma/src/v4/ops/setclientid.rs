@@ -24,6 +24,9 @@ pub(in crate::v4) async fn setclientid(cx: &mut Compound<'_>) -> Result<(), Stat
         cx.nfs.clients.set_client_id(&Name::new(false, owner), verifier, Principal::of(cx.call));
     match known {
         Ok((id, confirm)) => {
+            if let Some(client) = cx.nfs.clients.find(id) {
+                client.note_at(cx.conn.info.peer.ip());
+            }
             cx.out.u64(id.0);
             cx.out.fixed(&confirm);
             Ok(())

@@ -1,0 +1,248 @@
+//! `headgate close` and `headgate disconnect`: the administrator takes from a client what stands in others' way.
+//!
+//! *Operation.* What the client has written by the gateway is on its disk first. Who may keep data back (a delegation, a lease that
+//! lets its client write) is asked for it as for any other who wants the file, within the `recall` time; a client that is sent away
+//! as a whole is not asked. Then it ends, and the client is told in the words of its protocol: NFS4ERR_ADMIN_REVOKED or
+//! NFS4ERR_BADSESSION, STATUS_FILE_CLOSED or STATUS_USER_SESSION_DELETED. NFS 3 has no words for it.
+//!
+//! Nobody is kept out: who may come back does. That is for `clients` of a share.
+//!
+//! *Errors.* Data that cannot be written is said in the log; what was asked for is done all the same.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+use std::time::Duration;
+
+use nfsrdma::v4::holdings::Whom;
+use serde::{Deserialize, Serialize};
+use state::{Caching, Operation};
+use vfs::{NodeId, NodeRef};
+
+use super::files::{self, HeldFile, HeldFiles, Holding};
+use crate::serve::Servers;
+use crate::shutdown::Connections;
+
+/// What is to be closed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// What has this number in the list of held files.
+    Id(u64),
+    /// All that is held of the file of this name: `/SHARE/PATH`.
+    File(String),
+}
+
+impl FromStr for What {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(id) => Ok(Self::Id(id)),
+            Err(_) if text.starts_with('/') => Ok(Self::File(text.trim_end_matches('/').into())),
+            Err(_) => Err("neither a file as `headgate files` shows it, /SHARE/PATH, nor the number in front of one".into()),
+        }
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(id) => write!(f, "{id}"),
+            Self::File(name) => f.write_str(name),
+        }
+    }
+}
+
+impl What {
+    fn is(&self, file: &HeldFile) -> bool {
+        match self {
+            Self::Id(id) => file.id == *id,
+            Self::File(name) => file.path.as_ref().is_some_and(|path| {
+                format!("/{}/{path}", file.share).trim_end_matches('/') == name
+            }),
+        }
+    }
+}
+
+/// Which client is to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Client(pub Whom);
+
+impl FromStr for Client {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(ip) = text.parse::<IpAddr>() {
+            return Ok(Self(Whom::At(ip.to_canonical())));
+        }
+        if let Ok(at) = text.parse::<SocketAddr>() {
+            return Err(format!("a client is named by its address alone: {}", at.ip()));
+        }
+        if text.trim().is_empty() {
+            return Err(
+                "a client has an address or a name: see `headgate status` and `headgate files`"
+                    .into(),
+            );
+        }
+        Ok(Self(Whom::Named(text.into())))
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Whom::At(ip) => ip.fmt(f),
+            Whom::Named(name) => f.write_str(name),
+        }
+    }
+}
+
+/// What a client lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disconnected {
+    /// Connections that were asked to end.
+    pub connections: usize,
+    /// SMB sessions that ended, with their opens.
+    pub smb_sessions: usize,
+    /// SMB opens that waited for their client to come back.
+    pub smb_waiting_opens: usize,
+    /// Clients of NFS 4 whose state ended.
+    pub nfs4_clients: usize,
+    /// Hosts with locks of NFS 3, which ended.
+    pub nfs3_hosts: usize,
+}
+
+impl fmt::Display for Disconnected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("disconnected")?;
+        let numbers = [
+            ("connections", self.connections),
+            ("SMB sessions", self.smb_sessions),
+            ("SMB opens that waited for their client", self.smb_waiting_opens),
+            ("NFS 4 clients with what they held", self.nfs4_clients),
+            ("NFS 3 hosts with their locks", self.nfs3_hosts),
+        ];
+        for (what, number) in numbers.into_iter().filter(|(_, n)| *n > 0) {
+            write!(f, "\n  {what}: {number}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Ends a client. All is zero when there was none.
+pub(crate) async fn disconnect(
+    servers: &Servers,
+    connections: &Connections,
+    Client(whom): &Client,
+) -> Disconnected {
+    let theirs = |file: &HeldFile| match whom {
+        Whom::At(ip) => file.address == Some(*ip),
+        Whom::Named(name) => file.protocol == "nfs" && file.client == *name,
+    };
+    write_out(files::find(servers, theirs).await.iter()).await;
+    let mut gone = Disconnected {
+        nfs4_clients: servers.nfs.v4().clients.expel(whom).await,
+        nfs3_hosts: servers.nfs.nlm().expel(whom).await,
+        ..Disconnected::default()
+    };
+    // A name is that of an NFS client, which may have its connections in common with others of its host.
+    let Whom::At(ip) = whom else { return gone };
+    let smb = servers.smb.core().expel(*ip).await;
+    (gone.smb_sessions, gone.smb_waiting_opens) = (smb.sessions, smb.waiting);
+    gone.connections = connections
+        .dismiss(|_, info| info.peer.ip().to_canonical() == *ip || smb.peers.contains(&info.peer));
+    gone
+}
+
+/// Closes what is held so; what that was.
+pub(crate) async fn close(servers: &Servers, what: &What) -> HeldFiles {
+    let found = files::find(servers, |file| what.is(file)).await;
+    write_out(found.iter()).await;
+    recall(servers, &found).await;
+    let mut closed: HashMap<u64, HeldFile> =
+        found.into_iter().map(|h| (h.file.id, h.file)).collect();
+    // Who gave a delegation back has opened by itself what it had open under it.
+    for left in files::find(servers, |file| what.is(file)).await {
+        let is_closed = servers.nfs.v4().clients.take_away(left.holder)
+            || servers.nfs.nlm().take_away(left.holder)
+            || servers.smb.core().close_open(left.holder).await;
+        if is_closed {
+            closed.insert(left.file.id, left.file);
+        }
+    }
+    let mut files: Vec<HeldFile> = closed.into_values().collect();
+    files.sort();
+    HeldFiles { files, left_out: 0 }
+}
+
+/// Makes what was written durable.
+async fn write_out(held: impl Iterator<Item = &Holding>) {
+    let nodes: HashMap<NodeId, &NodeRef> = held.map(|h| (h.node.id(), &h.node)).collect();
+    for node in nodes.into_values() {
+        if let Err(error) = node.commit(0, 0).await {
+            tracing::error!(%error, "a file that an administrator closes cannot be written out");
+        }
+    }
+}
+
+/// Has clients give back what they may keep data under, and waits for it.
+async fn recall(servers: &Servers, held: &[Holding]) {
+    let keeper = servers.namespace.keeper();
+    let caching = |h: &Holding| {
+        let held = keeper.state().held(h.node.id(), h.caches_as).unwrap_or_default();
+        (!held.rights.is_none()).then_some(held)
+    };
+    let keeps = |h: &&Holding| {
+        caching(h).is_some_and(|c| c.rights.has(Caching::WRITE) || h.file.protocol == "nfs")
+    };
+    for one in held.iter().filter(keeps) {
+        keeper.changed_outside(one.node.id(), Operation::Write);
+    }
+    let is_out = |h: &Holding| {
+        caching(h).is_some_and(|c| c.rights.has(Caching::WRITE) || c.breaking_to.is_some())
+    };
+    let all_back = async {
+        loop {
+            let mut returned = std::pin::pin!(keeper.returned());
+            // Listens before it looks, so that nothing is missed.
+            returned.as_mut().enable();
+            if !held.iter().any(is_out) {
+                return;
+            }
+            returned.await;
+        }
+    };
+    let limit = Duration::from_millis(keeper.state().deadlines().wait_ms());
+    // Who does not give back in time has lost it by now.
+    let _ = tokio::time::timeout(limit, all_back).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_an_address_or_a_name_and_no_connection() {
+        let parsed = |text: &str| text.parse::<Client>();
+        assert_eq!(parsed("192.0.2.7").unwrap().0, Whom::At([192, 0, 2, 7].into()));
+        assert_eq!(parsed("::ffff:192.0.2.7").unwrap().0, Whom::At([192, 0, 2, 7].into()));
+        assert_eq!(parsed("Linux NFSv4.2 a").unwrap().0, Whom::Named("Linux NFSv4.2 a".into()));
+        let refused = parsed("192.0.2.7:800").unwrap_err();
+        assert!(refused.contains("its address alone: 192.0.2.7"), "{refused}");
+        assert!(parsed("[2001:db8::1]:800").unwrap_err().contains("2001:db8::1"));
+        assert!(parsed(" ").is_err());
+        for text in ["192.0.2.7", "2001:db8::1", "a name"] {
+            assert_eq!(parsed(text).unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_closed_is_a_number_or_a_file() {
+        let parsed = |text: &str| text.parse::<What>();
+        assert_eq!(parsed("17"), Ok(What::Id(17)));
+        assert_eq!(parsed("/data/a b/"), Ok(What::File("/data/a b".into())));
+        assert!(parsed("data/a").unwrap_err().contains("/SHARE/PATH"));
+        assert!(parsed("-1").is_err() && parsed("").is_err());
+    }
+}
