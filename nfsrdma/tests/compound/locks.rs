@@ -1,5 +1,6 @@
 //! Byte-range locks (RFC 8881 sections 18.10 to 18.12, 18.38, 18.48).
 
+use nfsrdma::v4::holdings::Held;
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, op};
 
@@ -155,4 +156,34 @@ async fn a_refused_first_lock_leaves_no_state() {
     assert_eq!(d.close(&p).await, Status::Ok);
     assert_eq!(c.close(&o).await, Status::Ok);
     assert_eq!(kit.nfs.core.namespace.keeper().state().nodes(), 0);
+}
+
+#[tokio::test]
+async fn what_an_administrator_takes_is_told_until_it_is_freed() {
+    /// SEQ4_STATUS_ADMIN_STATE_REVOKED
+    const TAKEN: u32 = 0x20;
+    let kit = Kit::new();
+    let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+    let (o, p) = (c.open(b"o", b"f", RW).await.unwrap(), d.open(b"o", b"f", RW).await.unwrap());
+    let held = lock(&c, &o, b"alice", WRITE_LT, ALL).await.unwrap();
+    let holdings = kit.nfs.clients.holdings();
+    let mine = holdings.iter().filter(|h| h.client == "x");
+    let open = mine.clone().find(|h| !matches!(h.held, Held::Locked)).unwrap().holder;
+    assert!(mine.clone().any(|h| h.held == Held::Locked));
+    assert_eq!(c.flags.get() & TAKEN, 0);
+    assert!(kit.nfs.clients.take_away(open));
+    assert!(!kit.nfs.clients.take_away(open), "nobody holds it any more");
+    // The lock goes with its open.
+    lock(&d, &p, b"bob", WRITE_LT, ALL).await.unwrap();
+    assert_eq!(c.read(&o.fh, o.stateid).await, Status::AdminRevoked);
+    assert_eq!(c.read(&o.fh, held).await, Status::AdminRevoked);
+    assert_eq!(c.flags.get() & TAKEN, TAKEN);
+    assert_eq!(kit.nfs.clients.holdings().iter().filter(|h| h.client == "x").count(), 0);
+    for id in [o.stateid, held] {
+        let r = c.run(|a| a.op(op::FREE_STATEID, |w| id.encode(w))).await;
+        assert_eq!(r.status, Status::Ok);
+        assert_eq!(c.read(&o.fh, id).await, Status::BadStateId);
+    }
+    c.run(|a| a.root()).await;
+    assert_eq!(c.flags.get() & TAKEN, 0);
 }
