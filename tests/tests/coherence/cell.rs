@@ -1,7 +1,7 @@
 //! One cell of the matrix: the first takes, the second comes, and everything that is seen of it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use client::nfs4::Recall;
 use client::smb::Break;
@@ -26,6 +26,15 @@ pub(crate) struct Seen {
     pub(crate) faults: Vec<String>,
 }
 
+/// How long after the second had come things happened. The machine has its part in that, so it is compared with nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Took {
+    /// The second had its answer.
+    pub(crate) answered: Duration,
+    /// The first was told of it, if it was.
+    pub(crate) told: Option<Duration>,
+}
+
 /// Times of a run. A run that saw something unexpected is repeated with longer ones, so that a busy machine is no fault.
 #[derive(Clone, Copy)]
 pub(crate) struct Pace {
@@ -38,6 +47,8 @@ pub(crate) struct Pace {
 impl Pace {
     pub(crate) const BRISK: Self =
         Self { hold: Duration::from_millis(60), quiet: Duration::from_millis(120) };
+    /// The first answers at once.
+    pub(crate) const PROMPT: Self = Self { hold: Duration::ZERO, quiet: Duration::from_millis(25) };
     pub(crate) const CALM: Self =
         Self { hold: Duration::from_millis(600), quiet: Duration::from_millis(1500) };
 }
@@ -47,6 +58,9 @@ struct Holder<'a> {
     side: &'a mut Side,
     hold: Hold,
     told: Vec<String>,
+    /// When the second came, and how long after that the first was told something.
+    came_at: Instant,
+    told_after: Option<Duration>,
     pace: Pace,
     second_done: &'a AtomicBool,
 }
@@ -72,6 +86,7 @@ impl Holder<'_> {
         if mine.is_none_or(|(_, d)| d.stateid != recall.stateid) {
             return;
         }
+        self.told_after.get_or_insert(self.came_at.elapsed());
         let waits = self.second_waits().await;
         self.told.push(format!("delegation recalled{waits}"));
         if let Err(e) = self.side.flush(&mut self.hold).await {
@@ -110,6 +125,7 @@ impl Holder<'_> {
             // Of a cell before this one.
             _ => return,
         };
+        self.told_after.get_or_insert(self.came_at.elapsed());
         let waits = if acknowledge { self.second_waits().await } else { "" };
         let how = if acknowledge { "" } else { ", no answer asked" };
         self.told.push(format!("{text}{how}{waits}"));
@@ -158,7 +174,7 @@ pub(crate) async fn run(
     (first, second): (Kind, Kind),
     name: &str,
     pace: Pace,
-) -> Seen {
+) -> (Seen, Took) {
     let path = a.folder.join(name);
     std::fs::write(&path, BASE).unwrap();
     let taken = a.take(first, name, FIRST).await;
@@ -177,13 +193,23 @@ pub(crate) async fn run(
         faults.push(format!("CLOSE beside a delegation: {e}"));
     }
     let done = AtomicBool::new(false);
-    let mut holder = Holder { side: a, hold, told: Vec::new(), pace, second_done: &done };
+    let came_at = Instant::now();
+    let mut holder = Holder {
+        side: a,
+        hold,
+        told: Vec::new(),
+        came_at,
+        told_after: None,
+        pace,
+        second_done: &done,
+    };
     let coming = async {
         let came = b.take(second, name, SECOND).await;
         done.store(true, Ordering::Release);
-        came
+        (came, came_at.elapsed())
     };
-    let (mut came, ()) = tokio::join!(coming, holder.answer_all());
+    let ((mut came, answered), ()) = tokio::join!(coming, holder.answer_all());
+    let took = Took { answered, told: holder.told_after };
     let told = holder.told.join("; ");
     let mut hold = holder.hold;
     faults.extend(judge(a, &hold, (first, second), &came, &path, name).await);
@@ -191,7 +217,7 @@ pub(crate) async fn run(
     let got = sees(&came);
     let told = if told.is_empty() { "nothing".into() } else { told };
     let _ = std::fs::remove_file(&path);
-    Seen { told, got, faults }
+    (Seen { told, got, faults }, took)
 }
 
 fn sees(came: &Taken) -> String {

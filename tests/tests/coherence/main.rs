@@ -1,7 +1,8 @@
 //! Every pair of what clients of all protocols can hold of one file: what the first holds, what the second then does, what each
 //! is told. What is seen becomes `docs/coherence.md`, and must be what stands there.
 //!
-//! `HEADGATE_UPDATE=1 cargo test -p headgate-tests --test coherence` writes the document anew.
+//! `HEADGATE_UPDATE=1 cargo test --release -p headgate-tests --test coherence the_matrix` writes the document anew, and beside it
+//! `docs/coherence-times.md`: how long it took.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,6 +17,7 @@ mod notify;
 mod removed;
 mod rules;
 mod side;
+mod times;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -45,11 +47,11 @@ async fn worker(
             let (x, y) = (pair.0.name(), pair.1.name());
             format!("{run} {x} {y}").replace(' ', "-").replace('/', "")
         };
-        let mut seen = cell::run((&mut a, &b), pair, &name("first"), Pace::BRISK).await;
+        let (mut seen, _) = cell::run((&mut a, &b), pair, &name("first"), Pace::BRISK).await;
         // A busy machine looks like a mute peer: what was not expected is tried again with more time.
         let agrees = || is_update() || known.agrees(pair, &seen);
         if !seen.faults.is_empty() || !agrees() {
-            seen = cell::run((&mut a, &b), pair, &name("again"), Pace::CALM).await;
+            (seen, _) = cell::run((&mut a, &b), pair, &name("again"), Pace::CALM).await;
         }
         done.push((pair, seen));
     }
@@ -100,6 +102,7 @@ async fn the_matrix_is_as_the_document_says() {
     assert_eq!(tcp.len(), ALL.len() * ALL.len());
     if is_update() {
         document::write(&tcp);
+        times::write(&[times::measure(Way::Tcp).await, times::measure(Way::Rdma).await]);
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     let stale: Vec<String> = tcp
