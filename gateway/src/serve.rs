@@ -218,10 +218,11 @@ pub(crate) async fn sweep(shares: Vec<Arc<Share>>) {
     }
 }
 
-/// Each connection is a file, and as many again may be open. Before the shares are, which take half of what there is.
+/// Each connection is a file, by a card three (its two queues and librdmacm), and as many again may be open. Before the shares are,
+/// which take half of what there is.
 pub(crate) fn raise_open_files(settings: &Settings) {
     let connections = settings.connections as u64;
-    let may = vfs::local::raise_open_files(FILES_OF_ITS_OWN + 2 * connections);
+    let may = vfs::local::raise_open_files(FILES_OF_ITS_OWN + 4 * connections);
     if may < FILES_OF_ITS_OWN + connections {
         tracing::warn!(
             connections,

@@ -41,8 +41,9 @@ pub(super) struct Notice {
 }
 
 impl Notice {
-    pub(super) fn event(&self) -> Option<ibv_event_type::Type> {
-        *locked(&self.event)
+    /// What was told since this was asked last.
+    pub(super) fn take_event(&self) -> Option<ibv_event_type::Type> {
+        locked(&self.event).take()
     }
 
     pub(super) fn is_lost(&self) -> bool {

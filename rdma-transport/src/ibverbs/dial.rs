@@ -49,7 +49,7 @@ pub(super) async fn dial(
         reads_in: reads(params.reads_in, device.attr.max_qp_rd_atom),
         reads_out: reads(params.reads_out, device.attr.max_qp_init_rd_atom),
     };
-    let pair = pair(id, events, device, &params, terms.reads_out, &provider.config)?;
+    let pair = pair(events, id, device, &params, terms.reads_out, &provider.config)?;
     let hw = pair.hardware().ok_or(ErrorKind::NotConnected)?;
     hw.id.connect(&terms)?;
     let established = expect(&hw.events, RDMA_CM_EVENT_ESTABLISHED, to).await?;

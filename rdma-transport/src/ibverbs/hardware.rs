@@ -160,9 +160,10 @@ impl Queue {
 }
 
 impl Hardware {
+    /// Where it fails, `id` goes before the channel of its events: arguments go from the last to the first.
     pub(super) fn new(
-        id: Id,
         events: Events,
+        id: Id,
         device: Arc<Device>,
         depth: Depth,
     ) -> io::Result<Self> {
@@ -252,7 +253,7 @@ impl Drop for Hardware {
 }
 
 /// What to say when a device has nothing left for one more connection.
-fn used_up(device: &str, what: &str, limit: i32, e: &Error) -> Error {
+pub(super) fn used_up(device: &str, what: &str, limit: i32, e: &Error) -> Error {
     let more = match e.raw_os_error() {
         Some(libc::ENOMEM) => {
             "; what is short may be locked memory (LimitMEMLOCK=, `ulimit -l`) or mappings of this process (vm.max_map_count)"

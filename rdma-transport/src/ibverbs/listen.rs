@@ -15,7 +15,7 @@ use rdma_sys::rdma_cm_event_type;
 use super::VerbsConfig;
 use super::cm::{Event, Events, Id, Terms};
 use super::device::{Device, Devices};
-use super::hardware::{Depth, Hardware};
+use super::hardware::{Depth, Hardware, used_up};
 use super::pair::VerbsPair;
 use crate::limits::{VERBS_BACKLOG, VERBS_EARLY_RECVS, VERBS_REGIONS_MAX, VERBS_SEND_PIECES_MAX};
 use crate::verbs::{BoxFuture, ConnectParams, Connected, Incoming, Limits, Listener, Provider};
@@ -72,12 +72,12 @@ impl Provider for Verbs {
 struct Bound {
     // Before its events.
     id: Id,
-    events: Events,
+    events: Arc<Events>,
 }
 
 impl Bound {
     fn new(at: SocketAddr) -> io::Result<Self> {
-        let events = Events::new().map_err(|e| explain(at, &e))?;
+        let events = Arc::new(Events::new().map_err(|e| explain(at, &e))?);
         let id = Id::new(&events).map_err(|e| explain(at, &e))?;
         // A library that does not know the option has no need of it either.
         let _ = id.reuse_address();
@@ -120,6 +120,7 @@ impl VerbsListener {
         }
         let Event { new, private_data, reads_in, reads_out, .. } = event;
         let id = new?;
+        let events = self.bound.as_ref()?.events.clone();
         let peer = id.peer();
         Some(Box::new(VerbsIncoming {
             id: Some(id),
@@ -127,6 +128,7 @@ impl VerbsListener {
             private_data,
             reads: (reads_in, reads_out),
             provider: self.provider.clone(),
+            _events: events,
         }))
     }
 }
@@ -163,6 +165,8 @@ struct VerbsIncoming {
     /// RDMA Reads that the peer makes and answers at once.
     reads: (u8, u8),
     provider: Verbs,
+    // After the identifier, which is on the listener's channel until it is accepted; the listener may go before that.
+    _events: Arc<Events>,
 }
 
 impl Drop for VerbsIncoming {
@@ -202,7 +206,8 @@ impl VerbsIncoming {
     fn accepted(&mut self, params: &ConnectParams) -> io::Result<Connected> {
         let taken = || Error::from(ErrorKind::NotConnected);
         let device = self.provider.devices.of(self.id.as_ref().ok_or_else(taken)?)?;
-        let events = Events::new()?;
+        let events = Events::new()
+            .map_err(|e| used_up(&device.name, "event channel", device.attr.max_qp, &e))?;
         self.id.as_ref().ok_or_else(taken)?.migrate(&events)?;
         let id = self.id.take().ok_or_else(taken)?;
         let (local, peer) = (id.local(), id.peer());
@@ -212,7 +217,7 @@ impl VerbsIncoming {
             reads_out: reads(params.reads_out, device.attr.max_qp_init_rd_atom).min(self.reads.1),
         };
         let config = &self.provider.config;
-        let mut pair = pair(id, events, device, params, terms.reads_out, config)?;
+        let mut pair = pair(events, id, device, params, terms.reads_out, config)?;
         pair.post_early(VERBS_EARLY_RECVS, params.recv_size)?;
         let hw = pair.hardware().ok_or_else(taken)?;
         hw.id.accept(&terms)?;
@@ -226,10 +231,10 @@ pub(super) fn reads(wished: u16, device: i32) -> u8 {
     u8::try_from(wished.min(most)).unwrap_or(u8::MAX)
 }
 
-/// A queue pair that is not connected yet.
+/// A queue pair that is not connected yet. The order of the arguments matters as with [`Hardware::new`].
 pub(super) fn pair(
-    id: Id,
     events: Events,
+    id: Id,
     device: Arc<Device>,
     params: &ConnectParams,
     reads_out: u8,
@@ -245,7 +250,7 @@ pub(super) fn pair(
         return Err(Error::new(ErrorKind::Unsupported, why));
     }
     let depth = Depth { recvs, sends: wanted(params.sends).clamp(1, most) };
-    let hw = Hardware::new(id, events, device.clone(), depth)?;
+    let hw = Hardware::new(events, id, device.clone(), depth)?;
     let limits = Limits {
         recvs_max: params.recvs,
         sends_max: params.sends,

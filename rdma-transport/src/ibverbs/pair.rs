@@ -48,6 +48,8 @@ const LINGER_TIME_MAX: Duration = Duration::from_millis(50);
 const MESSAGE_LENGTH: &str = "verbs-message-length";
 const REMOTE_ACCESS: &str = "verbs-remote-access";
 const REQUEST: &str = "verbs-request";
+const TOUCHED: &str = "the peer touched memory that it may not";
+const REFUSED: &str = "the peer sent a request that the card refused";
 /// Rules that a card tells its peer broke.
 pub const RULES: &[&str] = &[MESSAGE_LENGTH, REMOTE_ACCESS, REQUEST];
 
@@ -65,11 +67,34 @@ enum Phase {
 struct End {
     reason: String,
     violation: Option<&'static str>,
+    /// Work came back because it is over: whatever else is told says more.
+    is_flush: bool,
 }
 
 impl End {
     fn because(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), violation: None }
+        Self { reason: reason.into(), violation: None, is_flush: false }
+    }
+
+    fn broken(rule: &'static str, reason: &str) -> Self {
+        Self { violation: Some(rule), ..Self::because(reason) }
+    }
+
+    fn flushed() -> Self {
+        Self { is_flush: true, ..Self::because("connection ended") }
+    }
+
+    /// The reason to be told where this one came first.
+    fn or(self, later: Self) -> Self {
+        if self.is_flush { later } else { self }
+    }
+}
+
+/// The better reason of both, if there is any.
+fn both(first: Result<(), End>, then: Result<(), End>) -> Result<(), End> {
+    match (first, then) {
+        (Err(first), Err(then)) => Err(first.or(then)),
+        (first, then) => first.and(then),
     }
 }
 
@@ -84,7 +109,7 @@ pub(super) struct VerbsPair {
     limits: Limits,
     counters: Counters,
     phase: Phase,
-    down: Option<Down>,
+    end: Option<End>,
     peer_is_gone: bool,
     spin: Spin,
     close_time_max: Duration,
@@ -113,7 +138,7 @@ impl VerbsPair {
             limits,
             counters: Counters::default(),
             phase: Phase::Open,
-            down: None,
+            end: None,
             peer_is_gone: false,
             spin: Spin::new(spin_max),
             close_time_max,
@@ -220,7 +245,7 @@ impl VerbsPair {
                 } else {
                     self.on_sent(wc, out)
                 };
-                result = result.and(one);
+                result = both(result, one);
             }
             if n < BATCH {
                 break;
@@ -292,9 +317,10 @@ impl VerbsPair {
 
     /// Tells the peer that it is over. What the card still gives back is taken until the peer agrees.
     fn begin_end(&mut self, end: End) {
-        if self.down.is_none() {
-            self.down = Some(Down { reason: end.reason, violation: end.violation });
-        }
+        self.end = Some(match self.end.take() {
+            Some(first) => first.or(end),
+            None => end,
+        });
         if matches!(self.phase, Phase::Open | Phase::Closing) {
             self.phase = Phase::Ending;
             self.deadline = None;
@@ -345,7 +371,7 @@ impl VerbsPair {
             return self
                 .begin_end(End::because(format!("RDMA device {} is gone", self.device.name)));
         }
-        match hw.notice.event() {
+        match hw.notice.take_event() {
             Some(ibv_event_type::IBV_EVENT_COMM_EST) => hw.id.notify_established(),
             Some(event) => {
                 let end = judge_event(event);
@@ -555,8 +581,7 @@ fn never_posted(work: Work) -> Completion {
 }
 
 fn too_long() -> End {
-    let reason = "the peer sent a message longer than the receive".into();
-    End { reason, violation: Some(MESSAGE_LENGTH) }
+    End::broken(MESSAGE_LENGTH, "the peer sent a message longer than the receive")
 }
 
 /// What the state of a Receive says about the connection.
@@ -564,14 +589,12 @@ fn judge_recv(status: ibv_wc_status::Type) -> (WorkError, End) {
     use ibv_wc_status::*;
     match status {
         IBV_WC_LOC_LEN_ERR => (WorkError::Length, too_long()),
-        IBV_WC_WR_FLUSH_ERR => (WorkError::Flushed, End::because("connection ended")),
+        IBV_WC_WR_FLUSH_ERR => (WorkError::Flushed, End::flushed()),
         IBV_WC_REM_ACCESS_ERR | IBV_WC_LOC_ACCESS_ERR | IBV_WC_LOC_PROT_ERR => {
-            let reason = "the peer touched memory that it may not".into();
-            (WorkError::Flushed, End { reason, violation: Some(REMOTE_ACCESS) })
+            (WorkError::Flushed, End::broken(REMOTE_ACCESS, TOUCHED))
         }
         IBV_WC_REM_INV_REQ_ERR | IBV_WC_LOC_QP_OP_ERR | IBV_WC_REM_OP_ERR => {
-            let reason = "the peer sent a request that the card refused".into();
-            (WorkError::Protocol, End { reason, violation: Some(REQUEST) })
+            (WorkError::Protocol, End::broken(REQUEST, REFUSED))
         }
         _ => (WorkError::Flushed, End::because(format!("receive failed: {}", status_text(status)))),
     }
@@ -581,7 +604,7 @@ fn judge_recv(status: ibv_wc_status::Type) -> (WorkError, End) {
 fn judge_sent(status: ibv_wc_status::Type) -> (WorkError, End) {
     use ibv_wc_status::*;
     match status {
-        IBV_WC_WR_FLUSH_ERR => (WorkError::Flushed, End::because("connection ended")),
+        IBV_WC_WR_FLUSH_ERR => (WorkError::Flushed, End::flushed()),
         IBV_WC_REM_ACCESS_ERR => {
             (WorkError::RemoteAccess, End::because("the peer refused access to its memory"))
         }
@@ -601,16 +624,11 @@ fn status_text(status: ibv_wc_status::Type) -> String {
 /// What the device says of a queue pair.
 fn judge_event(event: ibv_event_type::Type) -> End {
     use ibv_event_type::*;
-    let (reason, violation) = match event {
-        IBV_EVENT_QP_ACCESS_ERR => {
-            ("the peer touched memory that it may not", Some("verbs-remote-access"))
-        }
-        IBV_EVENT_QP_REQ_ERR => {
-            ("the peer sent a request that the card refused", Some("verbs-request"))
-        }
-        _ => ("the card broke off the connection", None),
-    };
-    End { reason: reason.into(), violation }
+    match event {
+        IBV_EVENT_QP_ACCESS_ERR => End::broken(REMOTE_ACCESS, TOUCHED),
+        IBV_EVENT_QP_REQ_ERR => End::broken(REQUEST, REFUSED),
+        _ => End::because("the card broke off the connection"),
+    }
 }
 
 impl Drop for VerbsPair {
@@ -652,8 +670,9 @@ impl QueuePair for VerbsPair {
                 if out.len() > before {
                     return Poll::Ready(Ok(()));
                 }
-                let ended = || Down { reason: "closed by this side".into(), violation: None };
-                return Poll::Ready(Err(self.down.clone().unwrap_or_else(ended)));
+                let end = self.end.get_or_insert_with(|| End::because("closed by this side"));
+                let (reason, violation) = (end.reason.clone(), end.violation);
+                return Poll::Ready(Err(Down { reason, violation }));
             }
             self.move_on(out);
             if out.len() > before {
@@ -704,5 +723,22 @@ impl QueuePair for VerbsPair {
 
     fn counters(&self) -> Counters {
         self.counters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_that_is_told_is_not_that_work_came_back() {
+        let reason = |first: End, then: End| both(Err(first), Err(then)).unwrap_err().reason;
+        assert_eq!(reason(End::flushed(), End::because("silent")), "silent");
+        assert_eq!(reason(End::because("silent"), End::flushed()), "silent");
+        assert_eq!(reason(End::because("first"), End::because("then")), "first");
+        let rule = both(Err(End::flushed()), Err(too_long())).unwrap_err().violation;
+        assert_eq!(rule, Some(MESSAGE_LENGTH));
+        assert!(both(Ok(()), Err(End::flushed())).is_err());
+        assert!(both(Ok(()), Ok(())).is_ok());
     }
 }

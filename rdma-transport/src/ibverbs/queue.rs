@@ -49,6 +49,8 @@ pub(super) struct SendQueue<W> {
     /// Reads that are not done.
     reads: VecDeque<u64>,
     unsignalled: u64,
+    /// One failed: what is told after that proves nothing.
+    broken: bool,
 }
 
 impl<W> SendQueue<W> {
@@ -65,6 +67,7 @@ impl<W> SendQueue<W> {
             done: 0,
             reads: VecDeque::new(),
             unsignalled: 0,
+            broken: false,
         }
     }
 
@@ -171,19 +174,28 @@ impl<W> SendQueue<W> {
 
     /// The completion of this number came: what is done by that is taken by [`SendQueue::pop_done`].
     pub(super) fn done(&mut self, number: u64) {
+        if self.broken {
+            return;
+        }
         if self.reads.contains(&number) {
             self.reads.retain(|read| *read > number);
         }
-        self.told = self.told.max((number + 1).min(self.next));
-        let first_read = self.reads.front().copied().unwrap_or(u64::MAX);
-        self.done = self.told.min(first_read);
+        self.proven((number + 1).min(self.next));
     }
 
-    /// All before this number are done, it is not.
+    /// This one failed. If it is the first, all before it are done but the Reads: siw fails a Send while a Read before it is under way,
+    /// and gives up on that later. What fails after it says only that it is over.
     pub(super) fn failed(&mut self, number: u64) {
-        if let Some(before) = number.checked_sub(1) {
-            self.done(before);
+        if !std::mem::replace(&mut self.broken, true) {
+            self.proven(number.min(self.next));
         }
+    }
+
+    /// All before this one are done, but Reads that are under way.
+    fn proven(&mut self, end: u64) {
+        self.told = self.told.max(end);
+        let first_read = self.reads.front().copied().unwrap_or(u64::MAX);
+        self.done = self.told.min(first_read);
     }
 
     /// The oldest that is done.
@@ -316,6 +328,31 @@ mod tests {
         q.open(Opening { key: 9 });
         assert_eq!(q.pop_waiting().map(|w| w.id()), Some(WorkId(2)));
         assert!(q.pop_waiting().is_none() && q.is_empty());
+    }
+
+    #[test]
+    fn no_read_is_done_by_the_end_of_what_comes_after_it() {
+        // The connection is lost: each one comes back as failed, one after the other.
+        let mut q = SendQueue::new(8, 8);
+        for what in 1..=3 {
+            q.number_read(true);
+            q.posted(what);
+        }
+        for number in 0..3 {
+            q.failed(number);
+            assert_eq!(q.pop_done(), None, "{number}");
+        }
+        assert_eq!((q.pop_posted(), q.pop_posted(), q.pop_posted()), (Some(1), Some(2), Some(3)));
+        // siw: a Send fails while Reads before it are under way; one of them may still say that it is done.
+        let mut q = SendQueue::new(8, 8);
+        post(&mut q, 1, 1);
+        let read = q.number_read(true).0;
+        q.posted(2);
+        let sent = post(&mut q, 3, 1)[0].0;
+        q.failed(sent);
+        assert_eq!((q.pop_done(), q.pop_done()), (Some(1), None));
+        q.done(read);
+        assert_eq!(q.pop_done(), None, "after a failure nothing is proven");
     }
 
     #[test]

@@ -159,7 +159,12 @@ impl Device {
             _ => "",
         };
         let name = &self.name;
-        Error::other(format!("RDMA device {name} registers no memory beyond {has} MiB: {e}{more}"))
+        let kind =
+            if more.is_empty() { io::ErrorKind::Other } else { io::ErrorKind::QuotaExceeded };
+        Error::new(
+            kind,
+            format!("RDMA device {name} registers no memory beyond {has} MiB: {e}{more}"),
+        )
     }
 }
 

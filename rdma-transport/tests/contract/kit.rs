@@ -432,6 +432,50 @@ pub fn a_dropped_end_is_noticed(make: Maker) {
     });
 }
 
+/// What was asked for and did not come must not be taken for something that did.
+pub fn a_read_that_was_cut_off_brings_nothing(make: Maker) {
+    const LEN: usize = 64 << 10;
+    for peer_breaks_a_rule in [false, true] {
+        run(async {
+            let (mut a, mut b) = connected(&*make()).await;
+            let data = bytes(LEN, 3);
+            let readable = b.register(Region::Readable(data.clone().into()));
+            a.recv(1, BufMut::heap(16));
+            let reads = (0..6).map(|i| {
+                let mut into = BufMut::heap(LEN);
+                into.whole_mut().fill(0xEE);
+                let halves = [
+                    part(readable, 0, LEN as u32 / 2),
+                    part(readable, LEN as u64 / 2, LEN as u32 / 2),
+                ];
+                Work::Read { id: WorkId(10 + i), from: halves.to_vec(), into }
+            });
+            a.qp.post(reads.collect()).unwrap();
+            poll_fn(|cx| Poll::Ready(a.poll(cx))).await;
+            if peer_breaks_a_rule {
+                b.qp.post(vec![send(2, &[0; 17])]).unwrap();
+                until_down(&mut a, &mut b).await;
+            } else {
+                drop(b);
+                poll_fn(|cx| {
+                    a.poll(cx);
+                    if a.down.is_some() { Poll::Ready(()) } else { Poll::Pending }
+                })
+                .await;
+            }
+            let back = a.of(WorkKind::Read);
+            assert_eq!(back.len(), 6);
+            for c in back.into_iter().filter(|c| c.result.is_ok()) {
+                assert!(
+                    c.buf.as_ref().unwrap().filled() == data,
+                    "{:?} came without its data",
+                    c.id
+                );
+            }
+        });
+    }
+}
+
 pub fn refusals_reach_the_one_who_dialled(make: Maker) {
     run(async {
         let provider = make();
@@ -489,6 +533,7 @@ macro_rules! contract {
             refused_chains_come_back_whole,
             disconnect_sends_what_was_posted,
             a_dropped_end_is_noticed,
+            a_read_that_was_cut_off_brings_nothing,
             refusals_reach_the_one_who_dialled,
             tables_have_limits,
         ]);
