@@ -5,8 +5,8 @@
 //! within the grace period what they held. Afterwards every acknowledged record is in its file, every lock that a client believes
 //! in keeps others out, every open handle is taken up by its client and no closed one is. A round whose clients could not reclaim
 //! because the grace period was over before they came to it, on a machine that is too busy, proves nothing and is done again, by
-//! clients that begin anew. `HEADGATE_CRASH_ROUNDS` says how often, 4 without it, `HEADGATE_CRASH_SEED` gives another series of moments than that of every run without it, and `HEADGATE_CRASH_GRACE`
-//! the grace period (`8s`).
+//! clients that begin anew. `HEADGATE_CRASH_ROUNDS` says how often, 4 without it, `HEADGATE_CRASH_SEED` gives another series of
+//! moments than that of every run without it, and `HEADGATE_CRASH_GRACE` the grace period (`8s`).
 #![allow(unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod daemon;
