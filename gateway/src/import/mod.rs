@@ -16,7 +16,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use config::{Cidr, Encryption, Protocols, Signing, Squash};
+use config::{Cidr, Encryption, NfsLocks, Protocols, Signing, Squash};
 
 /// Bytes of a file at most.
 const FILE_BYTES_MAX: usize = 4 << 20;
@@ -51,6 +51,7 @@ struct Share {
     clients: Option<Vec<Cidr>>,
     encrypt: bool,
     guest: bool,
+    locking: Locking,
     comment: String,
     /// Restrictions that have no counterpart: it is written as a comment.
     lost: Vec<String>,
@@ -67,13 +68,44 @@ impl Share {
             clients: None,
             encrypt: false,
             guest: false,
+            locking: Locking::default(),
             comment: String::new(),
             lost: Vec::new(),
         }
     }
 }
 
-/// What became of a line that is not in the result.
+/// What smb.conf says of locks that SMB clients did not take. `None`: nothing is said.
+#[derive(Clone, Copy, Debug, Default)]
+struct Locking {
+    /// `strict locking`: reads and writes are checked against locks.
+    strict: Option<bool>,
+    /// `posix locking`: locks of others than SMB clients are seen at all.
+    posix: Option<bool>,
+}
+
+impl Locking {
+    /// What is said here, and where nothing is, what `other` says.
+    fn or(self, other: Self) -> Self {
+        Self { strict: self.strict.or(other.strict), posix: self.posix.or(other.posix) }
+    }
+
+    /// The stricter of two.
+    fn and(self, other: Self) -> Self {
+        // `None` is less than any value: what only one of them says counts.
+        Self { strict: self.strict.max(other.strict), posix: self.posix.max(other.posix) }
+    }
+
+    /// Either setting alone lets SMB clients read and write what NFS clients have locked.
+    fn nfs_locks(self) -> NfsLocks {
+        match (self.strict, self.posix) {
+            (Some(false), _) | (_, Some(false)) => NfsLocks::Advisory,
+            _ => NfsLocks::Enforced,
+        }
+    }
+}
+
+/// What became of a line that is not in the result, or not as it was.
 #[derive(Debug)]
 struct Note {
     file: String,
@@ -160,6 +192,7 @@ fn join(first: &mut Share, second: Share) {
     first.read_only |= second.read_only;
     first.encrypt |= second.encrypt;
     first.guest &= second.guest;
+    first.locking = first.locking.and(second.locking);
     first.squash = first.squash.or(second.squash);
     first.clients = match (first.clients.take(), second.clients) {
         (Some(a), Some(b)) if a != b => {

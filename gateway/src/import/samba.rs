@@ -2,7 +2,7 @@
 
 use config::{Cidr, Encryption, Protocols, Signing};
 
-use super::{Imported, Share, logical_lines, note, range, share_name};
+use super::{Imported, Locking, Share, logical_lines, note, range, share_name};
 
 /// A line of a section.
 struct Line<'a> {
@@ -42,9 +42,15 @@ const HARMLESS: &[(&str, &str)] = &[
     ("easupport", "not needed: extended attributes are served where the file system has them"),
     ("serversupport", "not needed"),
     ("servermultichannelsupport", "not needed: clients may always use several connections"),
+    ("locking", "not carried over: locks are always kept"),
+    ("strictlocking", "not needed: byte-range locks are always enforced"),
+    ("posixlocking", "not needed: locks of SMB and NFS clients always exclude each other"),
     ("include", "NOT READ: what that file says is missing here; give it to `headgate import`, too"),
     ("configfile", "NOT READ: what that file says is missing here; give it to `headgate import`"),
 ];
+
+/// What holds where smb.conf says nothing: `strict locking = auto`, `posix locking = yes`.
+const LOCKING: Locking = Locking { strict: Some(true), posix: Some(true) };
 
 /// Modules whose work is done here without one.
 const BUILT_IN: [&str; 7] = [
@@ -81,7 +87,6 @@ const HARMLESS_BEGINNINGS: &[(&str, &str)] = &[
     ),
     ("widelinks", "not needed: symbolic links are told to clients, and never followed for them"),
     ("kerneloplocks", "not needed: oplocks and leases are always on"),
-    ("strictlocking", "not needed: byte-range locks are always enforced"),
     ("fruit:", "not carried over: there are no extensions for macOS"),
     ("unixpasswordsync", "not needed: passwords here are those of `headgate user add`"),
     ("passwd", "not needed: passwords here are those of `headgate user add`"),
@@ -145,6 +150,7 @@ pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
     for share in &mut all.shares[first..] {
         share.clients = share.clients.take().or_else(|| of_all.clients.clone());
         share.lost.extend_from_slice(&of_all.lost);
+        share.locking = share.locking.or(of_all.locking).or(LOCKING);
     }
 }
 
@@ -152,6 +158,7 @@ pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
 #[derive(Default)]
 struct OfAll {
     clients: Option<Vec<Cidr>>,
+    locking: Locking,
     /// Restrictions that have no counterpart.
     lost: Vec<String>,
 }
@@ -235,6 +242,7 @@ impl Section {
                 Some(list) => share.clients = Some(list),
                 None => share.lost.push(format!("`{}` names no address", line.whole)),
             },
+            ("strictlocking" | "posixlocking", _) => locking(all, line, &mut share.locking),
             ("writelist", _) if !share.read_only => {}
             ("writelist", _) => {
                 let said = "not carried over: nobody may write to a share that is read-only";
@@ -290,6 +298,7 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
             }
         }
         "bindinterfacesonly" => {}
+        "strictlocking" | "posixlocking" => locking(all, line, &mut of_all.locking),
         "hostsallow" => match ranges(all, line) {
             Some(list) => of_all.clients = Some(list),
             None => of_all.lost(all, line, "it names no address"),
@@ -312,6 +321,24 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
         _ if restricts(line) => of_all.lost(all, line, "there is no such restriction here"),
         _ => unknown(all, line),
     }
+}
+
+/// Takes what a line says of locks that others than SMB clients hold. Only `no` differs from what is done here without a word.
+fn locking(all: &mut Imported, line: &Line<'_>, locking: &mut Locking) {
+    // `auto` checks where a client cannot have it checked by its oplock.
+    let yes = truth(line.value).or(line.value.eq_ignore_ascii_case("auto").then_some(true));
+    let (setting, still) = match line.key.as_str() {
+        "strictlocking" => {
+            (&mut locking.strict, "locks of SMB clients bind what others of them read and write")
+        }
+        _ => (&mut locking.posix, "no client gets a lock that another's, by NFS or SMB, excludes"),
+    };
+    *setting = yes.or(*setting);
+    if yes != Some(false) {
+        return unknown(all, line);
+    }
+    let said = format!("carried over as `nfs_locks: advisory`; still, {still}");
+    note(all, line.file, line.number, line.whole, said);
 }
 
 /// Says what is known of a line that has no counterpart.
@@ -458,6 +485,37 @@ mod tests {
         assert_eq!((all.smb_port, all.bind.len()), (Some(1445), 1));
         let clients = all.shares[0].clients.as_ref().unwrap();
         assert_eq!(clients[0].to_string(), "192.168.0.0/16");
+    }
+
+    #[test]
+    fn what_leaves_nfs_locks_unchecked_makes_them_advice() {
+        use config::NfsLocks::{Advisory, Enforced};
+        for (of_all, of_share, expected) in [
+            ("", "", Enforced),
+            ("", "strict locking = no", Advisory),
+            ("", "strict locking = Auto", Enforced),
+            ("", "posix locking = no", Advisory),
+            ("strict locking = no", "", Advisory),
+            ("strict locking = no", "strict locking = auto", Enforced),
+            ("posix locking = no", "strict locking = yes", Advisory),
+        ] {
+            let all = read(&format!("[global]\n{of_all}\n[a]\npath=/srv\n{of_share}\n"));
+            assert_eq!(all.shares[0].locking.nfs_locks(), expected, "{of_all}; {of_share}");
+            let lines = [of_all, of_share].iter().filter(|l| !l.is_empty()).count();
+            assert_eq!(all.notes.len(), lines, "{of_all}; {of_share}");
+        }
+    }
+
+    #[test]
+    fn of_two_shares_of_one_folder_the_stricter_locks_count() {
+        let mut all = read("[a]\npath=/srv\nstrict locking=no\n[b]\npath=/srv\n");
+        crate::import::merge(&mut all);
+        assert_eq!(all.shares[0].locking.nfs_locks(), config::NfsLocks::Enforced);
+        let mut all = read("[a]\npath=/srv\nstrict locking=no\n");
+        crate::import::exports::take(&mut all, "exports", "/srv 10.0.0.0/8(rw)\n");
+        crate::import::merge(&mut all);
+        assert_eq!(all.shares.len(), 1);
+        assert_eq!(all.shares[0].locking.nfs_locks(), config::NfsLocks::Advisory);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The YAML that `import` writes.
 
-use config::Protocols;
+use config::{NfsLocks, Protocols};
 
 use super::{Imported, Share};
 
@@ -57,6 +57,9 @@ fn one(share: &Share) -> String {
     }
     if let Some(squash) = share.squash {
         out += &format!("    squash: {}\n", quoted(&squash.to_string()));
+    }
+    if share.locking.nfs_locks() == NfsLocks::Advisory {
+        out += &format!("    nfs_locks: {}\n", NfsLocks::Advisory);
     }
     if let Some(clients) = &share.clients {
         let list: Vec<String> = clients.iter().map(|c| quoted(&c.to_string())).collect();
