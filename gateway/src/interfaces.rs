@@ -15,16 +15,20 @@ const SPEED_UNKNOWN: u64 = 1_000_000_000;
 
 /// Tells the server what there is now.
 pub fn refresh(server: &Server, at: &Served) {
-    let (tcp, direct) = (at.at(Service::Smb), at.at(Service::SmbDirect));
+    let list = told(addresses(), &at.at(Service::Smb), &at.at(Service::SmbDirect));
+    server.core().interfaces.set(list);
+}
+
+/// What clients are told of `addresses`, where SMB is heard on `tcp` and SMB Direct on `direct`.
+fn told(addresses: Vec<Interface>, tcp: &[SocketAddr], direct: &[SocketAddr]) -> Vec<Interface> {
     let served = |list: &[SocketAddr], ip: IpAddr| {
         list.iter()
             .any(|at| at.ip() == ip || at.ip().is_unspecified() && (at.is_ipv6() || ip.is_ipv4()))
     };
-    let list = addresses().into_iter().filter(|i| served(&tcp, i.addr));
+    let list = addresses.into_iter().filter(|i| served(tcp, i.addr));
     // What listens on every address listens on the loopback, too, where soft devices cannot come.
-    let rdma = |ip: IpAddr| served(&direct, ip) && !ip.is_loopback();
-    let list = list.map(|i| Interface { rdma: rdma(i.addr), ..i });
-    server.core().interfaces.set(list.collect());
+    let rdma = |ip: IpAddr| served(direct, ip) && !ip.is_loopback();
+    list.map(|i| Interface { rdma: rdma(i.addr), ..i }).collect()
 }
 
 /// Every address of this host but link-local ones.
@@ -48,4 +52,53 @@ fn facts(device: &str) -> (u32, u64, bool) {
     let queues = std::fs::read_dir(folder.join("queues")).into_iter().flatten().flatten();
     let receive = queues.filter(|q| q.file_name().as_encoded_bytes().starts_with(b"rx-")).count();
     (index.trim().parse().unwrap_or(0), speed, receive > 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOOPBACK: &str = "127.0.0.1";
+    const FAST: &str = "192.0.2.1";
+    const SLOW: &str = "198.51.100.1";
+    const SIX: &str = "2001:db8::1";
+
+    /// Addresses that clients are told of, and whether they are told of RDMA there.
+    fn told_of(tcp: &[&str], direct: &[&str]) -> Vec<(String, bool)> {
+        let one = |ip: &&str| {
+            let addr = ip.parse().unwrap();
+            Interface { index: 1, addr, link_speed: SPEED_UNKNOWN, rss: false, rdma: false }
+        };
+        let all = [LOOPBACK, FAST, SLOW, SIX].iter().map(one).collect();
+        let at = |list: &[&str]| -> Vec<SocketAddr> {
+            list.iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), 445)).collect()
+        };
+        let list = told(all, &at(tcp), &at(direct));
+        list.into_iter().map(|i| (i.addr.to_string(), i.rdma)).collect()
+    }
+
+    fn list(of: &[(&str, bool)]) -> Vec<(String, bool)> {
+        of.iter().map(|(ip, rdma)| ((*ip).to_owned(), *rdma)).collect()
+    }
+
+    #[test]
+    fn rdma_is_told_of_exactly_where_smb_direct_is_heard() {
+        // A device, or iWARP of our own, serves one of them.
+        let one = list(&[(LOOPBACK, false), (FAST, true), (SLOW, false)]);
+        assert_eq!(told_of(&["0.0.0.0"], &[FAST]), one);
+        // On every address, where the loopback is none that RDMA comes to.
+        let all = list(&[(LOOPBACK, false), (FAST, true), (SLOW, true), (SIX, true)]);
+        assert_eq!(told_of(&["::"], &["::"]), all);
+        let four = list(&[(LOOPBACK, false), (FAST, true), (SLOW, true), (SIX, false)]);
+        assert_eq!(told_of(&["::"], &["0.0.0.0"]), four);
+        // `rdma: off`, or the device went.
+        let none = list(&[(LOOPBACK, false), (FAST, false), (SLOW, false)]);
+        assert_eq!(told_of(&["0.0.0.0"], &[]), none);
+    }
+
+    #[test]
+    fn an_address_where_smb_is_not_heard_is_not_told_of() {
+        assert_eq!(told_of(&[SLOW], &["0.0.0.0"]), list(&[(SLOW, true)]));
+        assert_eq!(told_of(&[], &["0.0.0.0"]), []);
+    }
 }
