@@ -183,8 +183,8 @@ impl<W> SendQueue<W> {
         self.proven((number + 1).min(self.next));
     }
 
-    /// This one failed. If it is the first, all before it are done but the Reads: siw fails a Send while a Read before it is under way,
-    /// and gives up on that later. What fails after it says only that it is over.
+    /// This one failed. If it is the first, all before it are done but the Reads: siw fails a Send while a Read before it is under
+    /// way, and gives up on that later. What fails after it says only that it is over.
     pub(super) fn failed(&mut self, number: u64) {
         if !std::mem::replace(&mut self.broken, true) {
             self.proven(number.min(self.next));
