@@ -180,8 +180,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::new("verbs-siw-v3", "3", "rdma").jobs("sizes,semantics").verbs("siw"),
     Scenario::new("verbs-siw-v4.1", "4.1", "rdma").jobs("sizes,semantics").verbs("siw"),
     Scenario::new("verbs-siw-v4.2", "4.2", "rdma").jobs(VERBS).verbs("siw"),
-    // Not by SMB: the client's own kernel warns while it drains a queue pair of a device whose server was killed (`ib_drain_rq`), and
-    // gives programs EAGAIN while the device is away. It comes back by itself in both cases.
+    // Not by SMB: the client's own kernel warns while it drains a queue pair of a device whose server was killed (`ib_drain_rq`),
+    // and gives programs EAGAIN while the device is away. It comes back by itself in both cases.
     Scenario::new("verbs-rxe-kill", "4.1", "rdma").trouble("kill-gateway").verbs("rxe"),
     Scenario::new("verbs-siw-kill", "3", "rdma").trouble("kill-gateway").verbs("siw"),
     Scenario::new("verbs-rxe-connects", "4.1", "rdma").jobs("connects,crowd,contract").verbs("rxe"),
