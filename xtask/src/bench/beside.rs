@@ -7,9 +7,9 @@ use crate::lab::Beside;
 use crate::sh::Result;
 
 const HOW: &str = "Both servers and the client run in one guest of the lab, which is held on one processor and where a system call \
-                   costs a program\nseveral microseconds, a clock that is read included. One file of 64 MiB on tmpfs, direct I/O by \
-                   fio; the best of 3 rounds in turns. MB/s\nfor 1 MiB, operations per second for 4 KiB; \"per CPU s\" is the \
-                   same for a second in which the guest was busy, with client and server.\n";
+                   costs\na program several microseconds, a clock that is read included. One file of 64 MiB on tmpfs, direct \
+                   I/O by fio; the best of\n3 rounds in turns. MB/s for 1 MiB, operations per second for 4 KiB; \"per CPU s\" is \
+                   the same for a second in which the guest was\nbusy, with client and server.\n";
 
 const HEAD: &str = "| load | headgate | the kernel | ratio | per CPU s: headgate | the kernel | ratio |\n\
                     |---|---:|---:|---:|---:|---:|---:|\n";

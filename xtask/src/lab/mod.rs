@@ -139,8 +139,8 @@ pub(crate) fn beside_the_kernel(by_device: bool) -> Result<Vec<Beside>> {
     on_one_processor(|| scenarios.iter().map(measure).collect())?
 }
 
-/// Does `work`, and what it starts, on one processor of this machine. A guest has one; where its kernel and its programs are on two,
-/// each system call wakes the other, and how long that takes changes from run to run.
+/// Does `work`, and what it starts, on one processor of this machine. A guest has one; where its kernel and its programs are on
+/// two, each system call wakes the other, and how long that takes changes from run to run.
 fn on_one_processor<T>(work: impl FnOnce() -> T) -> Result<T> {
     let own = std::process::id().to_string();
     let told = output(&["taskset", "-cp", &own])?;
