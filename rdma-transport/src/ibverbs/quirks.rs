@@ -11,6 +11,9 @@ pub(super) struct Quirks {
     pub(super) read_sink_is_remote: bool,
     /// The library takes no inline data with an invalidation.
     pub(super) invalidates_without_inline: bool,
+    /// From so many bytes on, what asks for no completion leaves without a copy, and is read again when TCP sends it again: the
+    /// completion of what comes after it does not prove that its memory may be used for something else. It has to ask itself.
+    pub(super) asks_from: usize,
 }
 
 /// What to mind with a device of this transport and vendor.
@@ -19,6 +22,8 @@ pub(super) fn quirks(is_iwarp: bool, vendor: u32) -> Quirks {
         // siw asks for the right to write locally, and checks that the Response belongs to a Read of this side.
         read_sink_is_remote: is_iwarp && vendor != SIW,
         invalidates_without_inline: is_iwarp && vendor == SIW,
+        // A page (`SENDPAGE_THRESH`), and no machine has smaller ones.
+        asks_from: if is_iwarp && vendor == SIW { 4096 } else { usize::MAX },
     }
 }
 
@@ -32,5 +37,12 @@ mod tests {
         assert!(!quirks(true, SIW).read_sink_is_remote);
         assert!(quirks(true, 0x8086).read_sink_is_remote);
         assert!(quirks(true, SIW).invalidates_without_inline);
+    }
+
+    #[test]
+    fn siw_is_asked_about_all_that_it_sends_without_a_copy() {
+        assert_eq!(quirks(true, SIW).asks_from, 4096);
+        assert_eq!(quirks(true, 0x8086).asks_from, usize::MAX);
+        assert_eq!(quirks(false, 0x02c9).asks_from, usize::MAX);
     }
 }

@@ -274,7 +274,7 @@ impl Sender {
         let is_write = to.is_some();
         // A Write of nothing asks nothing of the peer and is done with what is before it.
         if built.is_ok() && !(is_write && bytes == 0) {
-            let (number, asks) = self.queue.number(false);
+            let (number, asks) = self.queue.number(bytes >= self.device.quirks.asks_from);
             self.list.push(number, asks, kind, &self.pieces);
         }
         // Also what could not be built: it comes back when the connection ends.
