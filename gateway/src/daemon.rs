@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::control::{Control, Drained, Order};
 use crate::logs;
+use crate::manager::Manager;
 use crate::reload::{Changes, Refusal};
 use crate::serve::{self, Running};
 
@@ -31,18 +32,22 @@ pub async fn run(settings: Settings, load: Load) -> Result<(), String> {
     let on = |kind| signal(kind).map_err(|e: io::Error| format!("cannot wait for signals: {e}"));
     let mut ends = [on(SignalKind::terminate())?, on(SignalKind::interrupt())?];
     let mut hangup = on(SignalKind::hangup())?;
+    let manager = Arc::new(Manager::start()?);
     let mut running = serve::start(settings).await?;
     let mut control = Control::open(running.run.folder.as_deref());
     println!("headgate ready{}", running.endpoints());
-    tell(&[NotifyState::Ready]);
-    let _heart = heart(&running);
+    manager.tell(vec![NotifyState::Ready]);
+    let _heart = heart(&running, &manager);
     let asked = loop {
         tokio::select! {
             () = either(&mut ends) => break None,
-            _ = hangup.recv() => drop(reload(&mut running, &load).await),
+            _ = hangup.recv() => drop(reload(&mut running, &load, &manager).await),
             () = running.users_changed() => follow_users(&mut running).await,
             Some(order) = control.orders.recv() => match order {
-                Order::Reload(answer) => drop(answer.send(reload(&mut running, &load).await)),
+                Order::Reload(answer) => {
+                    // Whoever asked may have gone.
+                    let _ = answer.send(reload(&mut running, &load, &manager).await);
+                }
                 Order::Log(filter, answer) => {
                     logs::set(&filter);
                     tracing::info!(%filter, "log levels changed until the next reload");
@@ -57,25 +62,21 @@ pub async fn run(settings: Settings, load: Load) -> Result<(), String> {
         }
     };
     tokio::select! {
-        () = end(&mut running, asked) => {}
+        () = end(&mut running, asked, &manager) => {}
         () = either(&mut ends) => tracing::warn!("a second signal: requests in work are given up"),
     }
+    manager.last().await;
     Ok(())
-}
-
-/// Whoever started this program may not be a service manager.
-fn tell(state: &[NotifyState<'_>]) {
-    let _ = sd_notify::notify(state);
 }
 
 async fn either([a, b]: &mut [Signal; 2]) {
     tokio::select! { _ = a.recv() => {}, _ = b.recv() => {} }
 }
 
-async fn reload(running: &mut Running, load: &Load) -> Result<Changes, Refusal> {
+async fn reload(running: &mut Running, load: &Load, manager: &Manager) -> Result<Changes, Refusal> {
     // systemd wants both lines in one message (sd_notify(3), RELOADING=1).
     let time = NotifyState::monotonic_usec_now();
-    tell(&[Some(NotifyState::Reloading), time.ok()].into_iter().flatten().collect::<Vec<_>>());
+    manager.tell([Some(NotifyState::Reloading), time.ok()].into_iter().flatten().collect());
     let load = load.clone();
     let read = tokio::task::spawn_blocking(move || load()).await;
     let done = match read {
@@ -87,7 +88,7 @@ async fn reload(running: &mut Running, load: &Load) -> Result<Changes, Refusal> 
         Ok(changes) => tracing::info!("{}", one_line(changes)),
         Err(refusal) => tracing::error!("the configuration stays as it was: {}", one_line(refusal)),
     }
-    tell(&[NotifyState::Ready]);
+    manager.tell(vec![NotifyState::Ready]);
     done
 }
 
@@ -102,10 +103,10 @@ async fn follow_users(running: &mut Running) {
     }
 }
 
-async fn end(running: &mut Running, asked: Option<oneshot::Sender<Drained>>) {
+async fn end(running: &mut Running, asked: Option<oneshot::Sender<Drained>>, manager: &Manager) {
     let limit = running.settings.drain;
     let usec = u32::try_from((limit + Duration::from_secs(2)).as_micros()).unwrap_or(u32::MAX);
-    tell(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(usec)]);
+    manager.tell(vec![NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(usec)]);
     tracing::info!(?limit, "stopping: no more connections, requests in work are answered");
     let connections = running.shared.connections.count();
     let in_time = running.drain().await;
@@ -122,10 +123,11 @@ async fn end(running: &mut Running, asked: Option<oneshot::Sender<Drained>>) {
 
 /// Tells the service manager that the gateway is alive, twice in the time that it gives. It is when every part that connections
 /// share can be had: a lock that nobody gives back ends this, and the service manager starts the gateway anew.
-fn heart(running: &Running) -> JoinSet<()> {
+fn heart(running: &Running, manager: &Arc<Manager>) -> JoinSet<()> {
     let mut heart = JoinSet::new();
     if let Some(limit) = sd_notify::watchdog_enabled() {
         let (shared, servers) = (running.shared.clone(), running.servers.clone());
+        let manager = manager.clone();
         heart.spawn(async move {
             let mut ticks = tokio::time::interval(limit / 2);
             loop {
@@ -134,7 +136,7 @@ fn heart(running: &Running) -> JoinSet<()> {
                 // On another task, which has to be scheduled too.
                 let pulse = tokio::spawn(async move { Running::pulse(&shared, &servers) });
                 if pulse.await.is_ok() {
-                    tell(&[NotifyState::Watchdog]);
+                    manager.is_alive();
                 }
             }
         });

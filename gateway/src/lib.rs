@@ -19,6 +19,7 @@ pub mod import;
 pub mod interfaces;
 pub mod listen;
 pub mod logs;
+mod manager;
 pub mod networks;
 pub mod port;
 mod portmap;

@@ -11,6 +11,16 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What fills the socket of a service manager that does not read.
+const FILLER: &str = "FILLER";
+
+/// Fills it, until a send would wait.
+fn fill(socket: &Path) {
+    let sender = UnixDatagram::unbound().unwrap();
+    sender.set_nonblocking(true).unwrap();
+    while sender.send_to(FILLER.as_bytes(), socket).is_ok() {}
+}
+
 struct Daemon {
     child: Child,
     nfs: SocketAddr,
@@ -27,9 +37,15 @@ fn text(shares: &str) -> String {
 impl Daemon {
     /// Serves by a file that says this.
     fn start(text: &str) -> Self {
+        Self::start_with(text, |_| ())
+    }
+
+    /// The same, after this was done with the service manager's socket.
+    fn start_with(text: &str, before: impl FnOnce(&Path)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let told = UnixDatagram::bind(dir.path().join("notify")).unwrap();
         told.set_read_timeout(Some(PATIENCE)).unwrap();
+        before(&dir.path().join("notify"));
         std::fs::write(dir.path().join("gw.yaml"), text).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_headgate"))
             .args(["serve", "--config", "gw.yaml", "--state", "state"])
@@ -75,6 +91,19 @@ impl Daemon {
                 return;
             }
             assert!(begin.elapsed() < PATIENCE, "{what} is never told");
+        }
+    }
+
+    /// What the service manager is told next, in one word; not that the gateway is alive.
+    fn told_next(&self) -> String {
+        let mut bytes = [0; 1024];
+        loop {
+            let length = self.told.recv(&mut bytes).unwrap();
+            let text = String::from_utf8_lossy(&bytes[..length]);
+            let word = text.split('=').next().unwrap_or_default();
+            if word != "WATCHDOG" && word != FILLER {
+                return word.into();
+            }
         }
     }
 
@@ -159,6 +188,45 @@ fn a_reload_says_what_changed_and_a_bad_file_says_what_is_wrong_and_changes_noth
     let (code, log) = daemon.end();
     assert_eq!(code, Some(0), "{log}");
     assert!(log.contains("the configuration stays as it was: error: `log.format`"), "{log}");
+}
+
+#[test]
+fn a_service_manager_that_does_not_read_holds_nothing_up() {
+    let two = text("{name: a, memory: true}, {name: b, memory: true}");
+    let mut daemon = Daemon::start_with(&text("{name: a, memory: true}"), fill);
+    daemon.write(&two);
+    let o = daemon.order(&["reload"]);
+    assert_eq!(out(&o), "the configuration is in force\n  shares added: b\n", "{}", err(&o));
+    null(&mut TcpStream::connect(daemon.nfs).unwrap());
+    // Whose fault it is stands in the log while it lasts, once.
+    let mut log = String::new();
+    let mut lines = BufReader::new(daemon.child.stderr.take().unwrap());
+    while !log.contains("the service manager does not read its socket") {
+        assert!(lines.read_line(&mut log).unwrap() > 0, "{log}");
+    }
+    let begin = Instant::now();
+    daemon.signal("-TERM");
+    lines.read_to_string(&mut log).unwrap();
+    // Nothing is in work, so this is the time for the last message, and a machine's.
+    assert!(begin.elapsed() < Duration::from_secs(8), "{:?}: {log}", begin.elapsed());
+    assert_eq!(daemon.child.wait().unwrap().code(), Some(0), "{log}");
+    assert_eq!(log.matches("the service manager does not read").count(), 1, "{log}");
+}
+
+#[test]
+fn a_service_manager_that_reads_late_is_told_all_in_its_order() {
+    let daemon = Daemon::start_with(&text("{name: a, memory: true}"), fill);
+    for _ in 0..2 {
+        let o = daemon.order(&["reload"]);
+        assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    }
+    let told: Vec<String> = (0..5).map(|_| daemon.told_next()).collect();
+    assert_eq!(told, ["READY", "RELOADING", "READY", "RELOADING", "READY"]);
+    daemon.is_told("WATCHDOG=1");
+    daemon.signal("-TERM");
+    assert_eq!(daemon.told_next(), "STOPPING");
+    let (code, log) = daemon.end();
+    assert_eq!(code, Some(0), "{log}");
 }
 
 #[test]
