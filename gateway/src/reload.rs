@@ -285,9 +285,10 @@ impl Running {
             changes.opens_ended += self.servers.nfs.nlm().leave_share(&*root);
         }
         let served = self.doors.served();
-        changes.connections_ended = self.shared.connections.dismiss(|protocol, info| {
+        let dismissed = self.shared.connections.dismiss(|protocol, info| {
             !served.covers(Service::of(protocol, info.transport.is_rdma()), info.local)
         });
+        changes.connections_ended = dismissed.count();
     }
 }
 

@@ -167,17 +167,22 @@ impl Connections {
     }
 
     /// Asks the connections for which this holds to answer what they have in work and to close. It does not wait for them.
-    pub fn dismiss(&self, which: impl Fn(Protocol, &Info) -> bool) -> usize {
+    pub fn dismiss(&self, which: impl Fn(Protocol, &Info) -> bool) -> Dismissed {
         let open = self.lock();
-        let chosen = open.values().filter(|e| which(e.protocol, &e.info));
-        let handles: Vec<Handle> = chosen.map(|e| e.handle.clone()).collect();
+        let chosen = open.iter().filter(|(_, e)| which(e.protocol, &e.info));
+        let (ids, handles): (_, Vec<Handle>) =
+            chosen.map(|(id, e)| (*id, e.handle.clone())).unzip();
         drop(open);
-        let number = handles.len();
         for handle in handles {
             // Each by itself: one whose commands are full of others is told when it takes them.
             tokio::spawn(async move { handle.shutdown().await });
         }
-        number
+        Dismissed(ids)
+    }
+
+    /// Waits until those are gone. False when some were not within this time.
+    pub async fn wait_for(&self, Dismissed(ids): &Dismissed, within: Duration) -> bool {
+        self.gone(within, |open| !ids.iter().any(|id| open.contains_key(id))).await
     }
 
     /// Asks every connection to answer what it has in work and to close, and waits until they are gone. False when some were
@@ -185,19 +190,38 @@ impl Connections {
     pub async fn drain(&self, within: Duration) -> bool {
         self.stopping.store(true, Ordering::SeqCst);
         self.dismiss(|_, _| true);
+        self.gone(within, HashMap::is_empty).await
+    }
+
+    async fn gone(
+        &self,
+        within: Duration,
+        is_so: impl Fn(&HashMap<u64, Entry>) -> bool + Send,
+    ) -> bool {
         let all_gone = async {
             loop {
                 let gone = self.gone.notified();
                 tokio::pin!(gone);
                 // Listens before it looks, so that no end is missed.
                 gone.as_mut().enable();
-                if self.count() == 0 {
+                if is_so(&self.lock()) {
                     return;
                 }
                 gone.await;
             }
         };
         tokio::time::timeout(within, all_gone).await.is_ok()
+    }
+}
+
+/// Connections that were asked to end.
+#[derive(Debug, Default)]
+pub struct Dismissed(Vec<u64>);
+
+impl Dismissed {
+    /// How many.
+    pub fn count(&self) -> usize {
+        self.0.len()
     }
 }
 

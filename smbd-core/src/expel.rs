@@ -14,9 +14,23 @@ use std::sync::Arc;
 use state::HolderId;
 
 use crate::dispatch::{Loss, end_session};
+use crate::open::Open;
 use crate::ops::close;
 use crate::server::Core;
 use crate::session::Session;
+
+/// A client that is about to go, and what it has.
+#[derive(Debug)]
+pub struct Leaving {
+    at: IpAddr,
+    sessions: HashSet<u64>,
+    /// By what names its durable opens know it.
+    clients: HashSet<[u8; 16]>,
+    /// Durable opens that wait for it.
+    waiting: usize,
+    /// The peers of its connections. They end before it does: on one that goes on it could log on again.
+    pub peers: Vec<SocketAddr>,
+}
 
 /// What a client lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,8 +39,6 @@ pub struct Expelled {
     pub sessions: usize,
     /// Durable opens that waited for it.
     pub waiting: usize,
-    /// Its connections, which the caller may end.
-    pub peers: Vec<SocketAddr>,
 }
 
 fn peers(session: &Session) -> impl Iterator<Item = SocketAddr> {
@@ -34,29 +46,29 @@ fn peers(session: &Session) -> impl Iterator<Item = SocketAddr> {
 }
 
 impl Core {
-    /// Ends the sessions that have a connection from this address, and the durable opens of these clients, and those of others who
-    /// were there last.
-    pub async fn expel(self: &Arc<Self>, at: IpAddr) -> Expelled {
-        let mut expelled = Expelled::default();
-        let mut clients = HashSet::new();
-        let here = |s: &Session| peers(s).any(|peer| peer.ip().to_canonical() == at);
-        for session in self.sessions.all(here) {
-            expelled.peers.extend(peers(&session));
-            clients.insert(session.client_guid());
-            end_session(self, &session, Loss::GivenUp).await;
-            expelled.sessions += 1;
-        }
+    /// Those who have a session with a connection from this address, or were there last.
+    pub fn leaving(&self, at: IpAddr) -> Leaving {
+        let sessions = self.sessions.all(|s| is_at(s, at));
+        let mut clients: HashSet<_> = sessions.iter().map(|s| s.client_guid()).collect();
         // Before dialect 2.1 a client had no name.
         clients.remove(&[0; 16]);
-        let waits = |o: &crate::open::Open| {
-            let theirs = clients.contains(&o.durable.client()) || o.durable.at() == Some(at);
-            o.session_id() == 0 && theirs
-        };
-        for open in self.opens.all(waits) {
-            close::end(self, &open).await;
-            expelled.waiting += 1;
+        let peers = sessions.iter().flat_map(|s| peers(s)).collect();
+        let sessions = sessions.iter().map(|s| s.id).collect();
+        let mut leaving = Leaving { at, sessions, clients, waiting: 0, peers };
+        leaving.waiting = self.opens.all(|o| leaving.is_waited_for_by(o)).len();
+        leaving
+    }
+
+    /// Ends their sessions, and the durable opens that wait for them: also what they made while their connections ended.
+    pub async fn expel(self: &Arc<Self>, leaving: Leaving) -> Expelled {
+        let theirs = |s: &Session| leaving.sessions.contains(&s.id) || is_at(s, leaving.at);
+        for session in self.sessions.all(theirs) {
+            end_session(self, &session, Loss::GivenUp).await;
         }
-        expelled
+        for open in self.opens.all(|o| leaving.is_waited_for_by(o)) {
+            close::end(self, &open).await;
+        }
+        Expelled { sessions: leaving.sessions.len(), waiting: leaving.waiting }
     }
 
     /// Closes the open that `state` knows as this holder. False when there is none.
@@ -67,4 +79,16 @@ impl Core {
         }
         !found.is_empty()
     }
+}
+
+impl Leaving {
+    fn is_waited_for_by(&self, open: &Open) -> bool {
+        let theirs =
+            self.clients.contains(&open.durable.client()) || open.durable.at() == Some(self.at);
+        open.session_id() == 0 && theirs
+    }
+}
+
+fn is_at(session: &Session, at: IpAddr) -> bool {
+    peers(session).any(|peer| peer.ip().to_canonical() == at)
 }

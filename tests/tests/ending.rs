@@ -238,6 +238,40 @@ async fn a_client_goes_with_all_that_it_holds_and_may_come_back_with_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_made_again_on_a_connection_that_is_about_to_end() {
+    let (world, _dir) = with_a_file().await;
+    // Each costs a commit of the store when it goes, which takes its time.
+    let mut hosts = Vec::new();
+    for number in 0..40 {
+        let (host, fh) = nlm(&world, &format!("host {number}")).await;
+        host.lock(&fh, ALL, false).await.unwrap();
+        hosts.push(host);
+    }
+    let (callbacks, _recalls) = Recalls::new();
+    let at = world.running.nfs[0];
+    let rpc = client::connect::tcp(at, &Local::default(), Arc::new(callbacks)).await.unwrap();
+    // Who has lost its session makes another and opens again, as long as its connection goes on.
+    let (ready, is_ready) = tokio::sync::oneshot::channel();
+    let mut ready = Some(ready);
+    let stubborn = tokio::spawn(async move {
+        while let Ok(nfs) = Nfs4::connect(rpc.clone(), cred(), Minor::Two, b"four", [7; 8]).await {
+            let Ok(dir) = nfs.walk("/data").await else { continue };
+            let Ok(file) = nfs.open(&dir, b"f", b"owner", plain()).await else { continue };
+            if let Some(ready) = ready.take() {
+                ready.send(()).unwrap();
+            }
+            while nfs.read(&file.fh, file.stateid, 0, 7).await.is_ok() {}
+        }
+    });
+    is_ready.await.unwrap();
+    let lost = disconnect(&world, "127.0.0.1").await;
+    assert_eq!((lost.connections, lost.nfs4_clients, lost.nfs3_hosts), (41, 1, 40));
+    tokio::time::timeout(PATIENCE, stubborn).await.unwrap().unwrap();
+    assert_eq!(world.running.held_files().await.files, []);
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_client_of_nfs_goes_by_its_name_alone() {
     let (world, _dir) = with_a_file().await;
     let (one, _recalls) = nfs4(&world, b"one").await;

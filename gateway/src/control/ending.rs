@@ -24,6 +24,9 @@ use super::files::{self, HeldFile, HeldFiles, Holding};
 use crate::serve::Servers;
 use crate::shutdown::Connections;
 
+/// So long connections of a client that is sent away may work on what they have begun. Then it loses what it holds all the same.
+const LAST_REQUESTS: Duration = Duration::from_secs(5);
+
 /// What is to be closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
@@ -130,7 +133,7 @@ impl fmt::Display for Disconnected {
     }
 }
 
-/// Ends a client. All is zero when there was none.
+/// Ends a client: its connections, which take nothing more, and then what it holds. All is zero when there was none.
 pub(crate) async fn disconnect(
     servers: &Servers,
     connections: &Connections,
@@ -141,17 +144,23 @@ pub(crate) async fn disconnect(
         Whom::Named(name) => file.protocol == "nfs" && file.client == *name,
     };
     write_out(files::find(servers, theirs).await.iter()).await;
-    let mut gone = Disconnected {
-        nfs4_clients: servers.nfs.v4().clients.expel(whom).await,
-        nfs3_hosts: servers.nfs.nlm().expel(whom).await,
-        ..Disconnected::default()
-    };
+    let mut gone = Disconnected::default();
     // A name is that of an NFS client, which may have its connections in common with others of its host.
-    let Whom::At(ip) = whom else { return gone };
-    let smb = servers.smb.core().expel(*ip).await;
-    (gone.smb_sessions, gone.smb_waiting_opens) = (smb.sessions, smb.waiting);
-    gone.connections = connections
-        .dismiss(|_, info| info.peer.ip().to_canonical() == *ip || smb.peers.contains(&info.peer));
+    if let Whom::At(ip) = whom {
+        let leaving = servers.smb.core().leaving(*ip);
+        let dismissed = connections.dismiss(|_, info| {
+            info.peer.ip().to_canonical() == *ip || leaving.peers.contains(&info.peer)
+        });
+        gone.connections = dismissed.count();
+        // On a connection that goes on, a client would have opened again what it loses, for nothing.
+        if !connections.wait_for(&dismissed, LAST_REQUESTS).await {
+            tracing::warn!(client = %ip, limit = ?LAST_REQUESTS, "a client that is sent away has requests that take longer");
+        }
+        let smb = servers.smb.core().expel(leaving).await;
+        (gone.smb_sessions, gone.smb_waiting_opens) = (smb.sessions, smb.waiting);
+    }
+    gone.nfs4_clients = servers.nfs.v4().clients.expel(whom).await;
+    gone.nfs3_hosts = servers.nfs.nlm().expel(whom).await;
     gone
 }
 
