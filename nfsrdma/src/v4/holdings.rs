@@ -105,7 +105,7 @@ impl Clients {
         }
         let gone = held.take_one(number, table);
         if has_sessions(client) {
-            let revoked = gone.into_iter().map(|(number, node)| held.note_revoked(number, node));
+            let revoked = gone.into_iter().map(|(number, what)| held.note_revoked(number, what));
             client.admin_revoked.fetch_add(revoked.count(), Ordering::AcqRel);
         }
         true

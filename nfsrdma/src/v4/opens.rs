@@ -81,7 +81,14 @@ pub(super) enum Entry {
     /// Minor version 0: the last open that this owner closed, for a repetition of CLOSE.
     Closed(OwnerName),
     /// An administrator took it from its client, which has not freed it yet.
-    Revoked(NodeRef),
+    Revoked(Revoked),
+}
+
+/// What an administrator took.
+pub(super) struct Revoked {
+    pub(super) node: NodeRef,
+    /// The number of the open that it was, or came from.
+    open: u32,
 }
 
 impl Entry {
@@ -99,7 +106,7 @@ impl Entry {
             Self::Open(o) => Some(&o.node),
             Self::Lock(l) => Some(&l.node),
             Self::Delegation(d) => Some(&d.node),
-            Self::Revoked(node) => Some(node),
+            Self::Revoked(r) => Some(&r.node),
             Self::Closed(_) => None,
         }
     }
@@ -272,27 +279,31 @@ impl Held {
     }
 
     /// Takes an open out, with the locks that came from it, or the locks alone: what went.
-    pub(super) fn take_one(&mut self, number: u32, table: &Table) -> Vec<(u32, NodeRef)> {
-        let (numbers, node) = match self.states.get(&number) {
-            Some(Entry::Open(o)) => ([&[number], &o.locks[..]].concat(), o.node.clone()),
-            Some(Entry::Lock(l)) => (vec![number], l.node.clone()),
+    pub(super) fn take_one(&mut self, number: u32, table: &Table) -> Vec<(u32, Revoked)> {
+        let (numbers, node, open) = match self.states.get(&number) {
+            Some(Entry::Open(o)) => ([&[number], &o.locks[..]].concat(), o.node.clone(), number),
+            Some(Entry::Lock(l)) => (vec![number], l.node.clone(), l.open),
             _ => return Vec::new(),
         };
         self.remove_lock(number, table);
         // Nobody repeats a CLOSE that it did not send.
         let _ = self.close(number, 1, table);
-        numbers.into_iter().map(|n| (n, node.clone())).collect()
+        numbers.into_iter().map(|n| (n, Revoked { node: node.clone(), open })).collect()
     }
 
     /// What had this number was taken by an administrator.
-    pub(super) fn note_revoked(&mut self, number: u32, node: NodeRef) {
-        self.states.insert(number, Entry::Revoked(node));
+    pub(super) fn note_revoked(&mut self, number: u32, what: Revoked) {
+        self.states.insert(number, Entry::Revoked(what));
     }
 
-    /// The client knows that this was taken from it. False when it was not.
-    pub(super) fn free_revoked(&mut self, number: u32) -> bool {
-        let is_one = matches!(self.states.get(&number), Some(Entry::Revoked(_)));
-        is_one && self.states.remove(&number).is_some()
+    /// The client knows that this was taken from it: how much it was. With an open it is the locks that came from it: Linux's
+    /// client frees the open alone, and as long as a lock were left it would be told by each SEQUENCE to look for what it lost.
+    pub(super) fn free_revoked(&mut self, number: u32) -> usize {
+        let Some(Entry::Revoked(_)) = self.states.get(&number) else { return 0 };
+        let before = self.states.len();
+        self.states
+            .retain(|n, e| *n != number && !matches!(e, Entry::Revoked(r) if r.open == number));
+        before - self.states.len()
     }
 
     /// Takes a delegation out, given back or freed.

@@ -179,11 +179,28 @@ async fn what_an_administrator_takes_is_told_until_it_is_freed() {
     assert_eq!(c.read(&o.fh, held).await, Status::AdminRevoked);
     assert_eq!(c.flags.get() & TAKEN, TAKEN);
     assert_eq!(kit.nfs.clients.holdings().iter().filter(|h| h.client == "x").count(), 0);
-    for id in [o.stateid, held] {
-        let r = c.run(|a| a.op(op::FREE_STATEID, |w| id.encode(w))).await;
-        assert_eq!(r.status, Status::Ok);
-        assert_eq!(c.read(&o.fh, id).await, Status::BadStateId);
-    }
+    let free = async |id: Stateid| c.run(|a| a.op(op::FREE_STATEID, |w| id.encode(w))).await.status;
+    assert_eq!(free(held).await, Status::Ok);
+    assert_eq!(c.read(&o.fh, held).await, Status::BadStateId);
+    assert_eq!(c.read(&o.fh, o.stateid).await, Status::AdminRevoked);
+    assert_eq!(free(o.stateid).await, Status::Ok);
+    assert_eq!(c.read(&o.fh, o.stateid).await, Status::BadStateId);
     c.run(|a| a.root()).await;
     assert_eq!(c.flags.get() & TAKEN, 0);
+    // Who frees an open has freed the locks that came from it, whichever was taken first.
+    assert_eq!(d.close(&p).await, Status::Ok);
+    for locked in [true, false] {
+        let o = c.open(b"o", b"f", RW).await.unwrap();
+        let held = lock(&c, &o, b"alice", WRITE_LT, ALL).await.unwrap();
+        let mut holdings = kit.nfs.clients.holdings();
+        holdings.sort_by_key(|h| (h.held == Held::Locked) != locked);
+        for h in holdings {
+            kit.nfs.clients.take_away(h.holder);
+        }
+        assert_eq!(c.read(&o.fh, held).await, Status::AdminRevoked);
+        assert_eq!(c.flags.get() & TAKEN, TAKEN);
+        assert_eq!(free(o.stateid).await, Status::Ok);
+        assert_eq!(c.read(&o.fh, held).await, Status::BadStateId);
+        assert_eq!(c.flags.get() & TAKEN, 0, "the lock was taken first: {locked}");
+    }
 }

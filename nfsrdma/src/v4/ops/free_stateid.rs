@@ -14,8 +14,9 @@ pub(in crate::v4) async fn free_stateid(cx: &mut Compound<'_>) -> Result<(), Sta
     let named = resolve_any(cx, stateid)?;
     let table = cx.nfs.core.namespace.keeper().state();
     let mut held = named.client.held();
-    if held.free_revoked(named.number) {
-        named.client.admin_revoked.fetch_sub(1, Ordering::AcqRel);
+    let freed = held.free_revoked(named.number);
+    if freed > 0 {
+        named.client.admin_revoked.fetch_sub(freed, Ordering::AcqRel);
         return Ok(());
     }
     let entry = held.get(named.number).ok_or(Status::BadStateId)?;
