@@ -228,6 +228,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         .options("multichannel,max_channels=4"),
     Scenario::cifs("mixed-rdma", "3.1.1", "rdma").jobs("mixed,threeways,stress"),
     Scenario::cifs("mixed-tcp", "3.1.1", "tcp").jobs("mixed,threeways,stress"),
+    Scenario::cifs("ending-rdma", "3.1.1", "rdma").jobs("ending"),
     Scenario::new("container-v4.1-rdma", "4.1", "rdma")
         .trouble("stop-container")
         .on(Server::Container),
