@@ -221,6 +221,7 @@ impl VerbsIncoming {
         pair.post_early(VERBS_EARLY_RECVS, params.recv_size)?;
         let hw = pair.hardware().ok_or_else(taken)?;
         hw.id.accept(&terms)?;
+        pair.accepted();
         Ok(Connected { qp: Box::new(pair), private_data: self.private_data.clone(), peer, local })
     }
 }

@@ -44,6 +44,8 @@ const COMPLETIONS_MAX: usize = 256;
 const LINGER_WORK_MAX: usize = 16;
 const LINGER_BYTES_MAX: usize = 2 << 20;
 const LINGER_TIME_MAX: Duration = Duration::from_millis(50);
+/// After this long without a message from a peer that was accepted, its first may lie where nobody looks.
+const FIRST_TIME_MAX: Duration = Duration::from_millis(200);
 
 const MESSAGE_LENGTH: &str = "verbs-message-length";
 const REMOTE_ACCESS: &str = "verbs-remote-access";
@@ -116,6 +118,8 @@ pub(super) struct VerbsPair {
     deadline: Option<Pin<Box<Sleep>>>,
     /// When to ask for what has not been learnt by then.
     linger: Option<Pin<Box<Sleep>>>,
+    /// When to look for the peer's first message, where that is needed.
+    first: Option<Pin<Box<Sleep>>>,
     // Last: the domain of all that was registered.
     device: Arc<Device>,
 }
@@ -144,6 +148,7 @@ impl VerbsPair {
             close_time_max,
             deadline: None,
             linger: None,
+            first: None,
             device,
         }
     }
@@ -151,6 +156,30 @@ impl VerbsPair {
     /// The hardware of a connection that is not over.
     pub(super) fn hardware(&self) -> Option<&Hardware> {
         self.hw.as_ref()
+    }
+
+    /// The peer was told that it may begin.
+    pub(super) fn accepted(&mut self) {
+        if self.device.quirks.first_may_lie && self.limits.reads_in_flight_max > 0 {
+            self.first = Some(Box::pin(tokio::time::sleep(FIRST_TIME_MAX)));
+        }
+    }
+
+    /// Has a peer that seems to say nothing answer something: with the answer, the device finds what lies before it. Once, since
+    /// nothing that comes later can be left lying. No sooner, since the peer has to be the first to send (RFC 5044 section 7.1.2).
+    fn look_for_first(&mut self, cx: &mut Context<'_>) {
+        let Some(time) = &mut self.first else { return };
+        let is_wanted = self.counters.recvs == 0 && self.phase == Phase::Open;
+        if is_wanted && time.as_mut().poll(cx).is_pending() {
+            return;
+        }
+        self.first = None;
+        if is_wanted
+            && let Some(hw) = &mut self.hw
+            && let Err(e) = self.sender.read_nothing(hw)
+        {
+            self.begin_end(End::because(e.to_string()));
+        }
     }
 
     /// Posts Receives of the provider's own, for what comes before the protocol's are there.
@@ -679,6 +708,7 @@ impl QueuePair for VerbsPair {
                 return Poll::Ready(Ok(()));
             }
             self.look_around(cx);
+            self.look_for_first(cx);
             if self.phase == Phase::Closing && (self.sender.queue.is_empty() || self.is_late(cx)) {
                 self.begin_end(End::because("closed by this side"));
             }

@@ -302,6 +302,18 @@ mod tests {
     }
 
     #[test]
+    fn a_read_that_is_nobodys_comes_back_to_nobody() {
+        let mut q = SendQueue::new(8, 1);
+        let nothing = q.number_read(true).0;
+        assert_eq!((q.is_empty(), q.reads_room()), (true, 0));
+        let sent = post(&mut q, 1, 1)[0].0;
+        q.done(nothing);
+        assert_eq!((q.pop_done(), q.room(), q.reads_room()), (None, 7, 1));
+        q.done(sent);
+        assert_eq!((q.pop_done(), q.room()), (Some(1), 8));
+    }
+
+    #[test]
     fn reads_beyond_the_depth_agreed_on_wait() {
         let mut q = SendQueue::<()>::new(8, 2);
         assert_eq!(q.reads_room(), 2);

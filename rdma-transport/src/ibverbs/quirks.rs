@@ -14,16 +14,21 @@ pub(super) struct Quirks {
     /// From so many bytes on, what asks for no completion leaves without a copy, and is read again when TCP sends it again: the
     /// completion of what comes after it does not prove that its memory may be used for something else. It has to ask itself.
     pub(super) asks_from: usize,
+    /// What the peer sends while its connection is being accepted may lie unread until more comes: `siw_accept` answers the peer
+    /// before it lets data of the socket come to the queue pair.
+    pub(super) first_may_lie: bool,
 }
 
 /// What to mind with a device of this transport and vendor.
 pub(super) fn quirks(is_iwarp: bool, vendor: u32) -> Quirks {
+    let is_siw = is_iwarp && vendor == SIW;
     Quirks {
         // siw asks for the right to write locally, and checks that the Response belongs to a Read of this side.
-        read_sink_is_remote: is_iwarp && vendor != SIW,
-        invalidates_without_inline: is_iwarp && vendor == SIW,
+        read_sink_is_remote: is_iwarp && !is_siw,
+        invalidates_without_inline: is_siw,
         // A page (`SENDPAGE_THRESH`), and no machine has smaller ones.
-        asks_from: if is_iwarp && vendor == SIW { 4096 } else { usize::MAX },
+        asks_from: if is_siw { 4096 } else { usize::MAX },
+        first_may_lie: is_siw,
     }
 }
 
@@ -44,5 +49,11 @@ mod tests {
         assert_eq!(quirks(true, SIW).asks_from, 4096);
         assert_eq!(quirks(true, 0x8086).asks_from, usize::MAX);
         assert_eq!(quirks(false, 0x02c9).asks_from, usize::MAX);
+    }
+
+    #[test]
+    fn only_siw_leaves_a_first_message_lying() {
+        assert!(quirks(true, SIW).first_may_lie);
+        assert!(!quirks(true, 0x8086).first_may_lie && !quirks(false, SIW).first_may_lie);
     }
 }

@@ -225,6 +225,20 @@ impl Sender {
         Ok(())
     }
 
+    /// Posts a Read of no bytes, which names no memory: the peer's card answers it. None while Reads are under way, whose answers
+    /// do the same.
+    pub(super) fn read_nothing(&mut self, hw: &mut Hardware) -> io::Result<()> {
+        if self.queue.has_reads() || self.queue.reads_room() == 0 {
+            return Ok(());
+        }
+        self.list.clear();
+        let (number, asks) = self.queue.number_read(true);
+        let from = RemoteSeg { handle: 0, len: 0, offset: 0 };
+        self.list.push(number, asks, Kind::Read { from }, &[piece(0, 0, 0)]);
+        // SAFETY: the request points to no memory.
+        unsafe { hw.post_sends(self.list.finish()) }
+    }
+
     /// Opens a window of this side, if it is still wanted.
     fn open(&mut self, windows: &Windows) -> bool {
         if let Some(Waiting::Opening(opening)) = self.queue.take_first()

@@ -194,6 +194,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         .verbs("siw"),
     Scenario::new("verbs-rxe-far", "4.2", "rdma").verbs("rxe").far("pair,sizes"),
     Scenario::new("verbs-rxe-far-v3", "3", "rdma").verbs("rxe").far("sizes"),
+    Scenario::new("verbs-siw-far", "4.1", "rdma").verbs("siw").far("sizes"),
     Scenario::cifs("verbs-rxe-far-smb", "3.1.1", "rdma").verbs("rxe").far("sizes,semantics"),
     Scenario::new("pair-v3-tcp", "3", "tcp").pair(),
     Scenario::new("pair-v3-rdma", "3", "rdma").pair(),
