@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use config::Settings;
 use iobuf::{Pool, PoolLimits};
-use nfsrdma::context::{Clock, Core};
+use nfsrdma::clock::{BEAT, Clock};
+use nfsrdma::context::Core;
 use nfsrdma::fh::Handles;
 use nfsrdma::limits::NEIGHBOURS_REFRESH_SECONDS;
 use nfsrdma::server::Server;
@@ -24,6 +25,7 @@ use nfsrdma::v4;
 use rdma_transport::limits::{RPCRDMA_CREDITS, RPCRDMA_CREDITS_REVERSE};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 use vfs::keeper::Keeper;
 use vfs::namespace::{Namespace, Share};
 
@@ -281,6 +283,7 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
     tasks.spawn(servers.nfs.nlm().clone().notify_all());
     let minded = servers.namespace.clone();
     tasks.spawn(async move { minded.keeper().mind_outside().await });
+    tasks.spawn(keep_time(servers.nfs.clone()));
     tasks.spawn(housekeeping(servers.clone(), shared.clone(), doors.served().clone()));
     let mut running = Running {
         nfs: Vec::new(),
@@ -358,6 +361,22 @@ fn payload(settings: &Settings) -> Pool {
 pub(crate) fn recv_limits(connections: usize) -> PoolLimits {
     let small = usize::from(RPCRDMA_CREDITS + RPCRDMA_CREDITS_REVERSE) + 4;
     PoolLimits { buffers_max: [connections * small, connections * 2, 1] }
+}
+
+/// Leases and deadlines do not run while this process does not.
+async fn keep_time(nfs: Arc<Server>) {
+    let mut beats = tokio::time::interval(BEAT);
+    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        beats.tick().await;
+        let held_up = nfs.core().clock.beat();
+        if !held_up.is_zero() {
+            tracing::warn!(
+                ?held_up,
+                "this process did not run for a while; leases and deadlines are longer by that"
+            );
+        }
+    }
 }
 
 /// What has to happen although nobody calls: leases end, networks and users come and go.

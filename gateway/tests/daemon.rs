@@ -5,8 +5,12 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use client::connect::{self, Local};
+use client::nfs4::{Minor, Nfs4, OpenHow};
+use client::{Credential, NoCallbacks};
 use rustix::process::{Pid, Signal, kill_process};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -152,4 +156,33 @@ fn a_port_in_use_is_named_with_who_uses_it() {
         assert!(text.contains("is in use by") && text.contains(&me), "{text}");
         assert!(text.contains(option), "{text}");
     }
+}
+
+async fn nfs4(at: SocketAddr, name: &[u8; 8]) -> Nfs4 {
+    let rpc = connect::tcp(at, &Local::default(), Arc::new(NoCallbacks)).await.unwrap();
+    let root = Credential::sys(0, 0, &[]);
+    Nfs4::connect(rpc, root, Minor::Two, name, *name).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_client_loses_nothing_while_the_daemon_is_held_up() {
+    const SHARE_DENIED: u32 = 10015;
+    let state = tempfile::tempdir().unwrap();
+    let daemon = start_with(state.path(), &["--lease", "3s", "--grace", "3s"]);
+    let (holder, other) =
+        (nfs4(daemon.nfs, b"holder  ").await, nfs4(daemon.nfs, b"other   ").await);
+    let root = other.walk("/data").await.unwrap();
+    let how =
+        OpenHow { create: Some(0o666), deny: 3, want: OpenHow::WANT_NO_DELEG, ..OpenHow::WRITE };
+    holder.open(&root, b"f", b"a", how).await.unwrap();
+    daemon.signal(Signal::STOP);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    daemon.signal(Signal::CONT);
+    // The other is heard first, and finds what it would find a moment later.
+    let refused = other.open(&root, b"f", b"b", how).await.unwrap_err();
+    assert!(matches!(refused, client::Error::Nfs4(_, SHARE_DENIED)), "{refused}");
+    holder.call(holder.compound()).await.unwrap();
+    daemon.signal(Signal::TERM);
+    let (_, log) = daemon.end();
+    assert!(log.contains("this process did not run for a while"), "{log}");
 }

@@ -10,38 +10,10 @@ use vfs::backend::ReadInto;
 use vfs::namespace::{Namespace, Share};
 
 use crate::clients::Neighbours;
+use crate::clock::Clock;
 use crate::fh::Handles;
 use crate::nlm::Reservations;
 use crate::rpc::Flavor;
-
-/// Time as the server's rules see it: since some moment before the server began, never backwards.
-#[derive(Debug)]
-pub enum Clock {
-    /// The machine's monotonic clock.
-    Real(Instant),
-    /// Set by a test, in milliseconds.
-    Manual(AtomicU64),
-}
-
-impl Clock {
-    /// The machine's clock.
-    pub fn real() -> Self {
-        Self::Real(Instant::now())
-    }
-
-    /// The time.
-    pub fn now(&self) -> Duration {
-        self.at(Instant::now())
-    }
-
-    /// What the time was then, for who has looked at the machine's clock already.
-    pub fn at(&self, then: Instant) -> Duration {
-        match self {
-            Self::Real(base) => then.saturating_duration_since(*base),
-            Self::Manual(ms) => Duration::from_millis(ms.load(Ordering::Relaxed)),
-        }
-    }
-}
 
 /// What makes one run of the server different from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

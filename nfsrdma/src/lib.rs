@@ -1,6 +1,7 @@
 //! ONC RPC and the NFS server: version 3 with MOUNT, NLM and NSM, versions 4.0 to 4.2.
 
 pub mod clients;
+pub mod clock;
 pub mod context;
 mod exclusive;
 pub mod fh;

@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use iobuf::{Buf, Pool, PoolLimits};
-use nfsrdma::context::{Boot, Clock, Core};
+use nfsrdma::clock::Clock;
+use nfsrdma::context::{Boot, Core};
 use nfsrdma::fh::Handles;
 use nfsrdma::server::{Server, Session};
 use nfsrdma::xdr::Writer;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use iobuf::{Buf, Pool, PoolLimits};
-use nfsrdma::context::{Boot, CallContext, Clock, Conn, Core};
+use nfsrdma::clock::Clock;
+use nfsrdma::context::{Boot, CallContext, Conn, Core};
 use nfsrdma::fh::Handles;
 use nfsrdma::rpc::Flavor;
 use nfsrdma::v4::attrs::Bitmap;

@@ -4,7 +4,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use iobuf::{Buf, Pool, PoolLimits};
-use nfsrdma::context::{Boot, Clock, Core};
+use nfsrdma::clock::Clock;
+use nfsrdma::context::{Boot, Core};
 use nfsrdma::fh::Handles;
 use nfsrdma::rpc::program;
 use nfsrdma::server::{Server, Session};

@@ -13,6 +13,7 @@ use client::smb::{Break, Options, Smb, SmbFile, User};
 use client::{Credential, Error, NoCallbacks, Result, mount};
 use headgate_tests::world::{World, buf};
 use tokio::sync::mpsc::Receiver;
+use tokio::task::JoinSet;
 
 use crate::kinds::{Kind, R, W, letters, level};
 
@@ -23,6 +24,8 @@ pub(crate) const RANGE: (u64, u64) = (0, 10);
 const AS_LINUX: u32 = OpenHow::WANT_DELEG_TIMESTAMPS | OpenHow::WANT_OPEN_XOR_DELEGATION;
 /// A client that is told to come back goes on asking for this long.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How often the lease is renewed, as any client does: another has the turn for longer than it lasts.
+const RENEW: Duration = Duration::from_secs(3);
 
 static KEYS: AtomicU64 = AtomicU64::new(1);
 
@@ -45,6 +48,7 @@ pub(crate) struct Side {
     pub(crate) root4: Fh,
     pub(crate) root3: Fh,
     pub(crate) folder: PathBuf,
+    _renewing: JoinSet<()>,
 }
 
 /// What a side has of a file.
@@ -138,7 +142,15 @@ impl Side {
         let nlm = Nlm::new(mounts, cred.clone(), &host);
         let rpc = dial(rdma, nfs_at, &local, Arc::new(NoCallbacks)).await?;
         let nfs3 = Nfs3::new(rpc, cred);
-        Ok(Side { smb, breaks, nfs4, recalls, nfs3, nlm, root4, root3, folder: world.folder() })
+        let mut renewing = JoinSet::new();
+        let renewed = nfs4.clone();
+        renewing.spawn(async move {
+            while renewed.call(renewed.compound()).await.is_ok() {
+                tokio::time::sleep(RENEW).await;
+            }
+        });
+        let (folder, _renewing) = (world.folder(), renewing);
+        Ok(Side { smb, breaks, nfs4, recalls, nfs3, nlm, root4, root3, folder, _renewing })
     }
 
     /// Does what the kind says, and reads where it can; `mark` is what a kind that writes leaves in the file.

@@ -107,7 +107,8 @@ fn lab(mode: Rdma, port: u16, first: Host) -> Lab {
 
 /// A server without shares.
 pub(crate) fn nfs() -> Arc<nfsrdma::server::Server> {
-    use nfsrdma::context::{Boot, Clock, Core};
+    use nfsrdma::clock::Clock;
+    use nfsrdma::context::{Boot, Core};
     let namespace = Arc::new(vfs::namespace::Namespace::new(Vec::new()));
     let core = Core::new(namespace, nfsrdma::fh::Handles::new([0; 16]), Boot::now(), Clock::real());
     nfsrdma::server::Server::new(core, [0; 16])
