@@ -470,7 +470,7 @@ impl Keeper {
         mut ask: impl FnMut(Millis) -> Verdict,
         patience: Option<&dyn Patience>,
     ) -> Result<(), Refusal> {
-        let mut until = None;
+        let mut began = None;
         let mut place = None;
         let mut rounds = 0;
         // Who is let through at once, as nearly everybody is, need not be told when something comes back.
@@ -500,7 +500,7 @@ impl Keeper {
                         listening = true;
                         continue;
                     }
-                    if until.is_none() {
+                    if began.is_none() {
                         place = self.place(patience.is_some());
                         if place.is_none() {
                             break;
@@ -508,13 +508,15 @@ impl Keeper {
                         if let Some(patience) = patience {
                             patience.begin().await.map_err(Refusal::Cancelled)?;
                         }
+                        self.counters.waits.fetch_add(1, Ordering::Relaxed);
                     }
-                    let limit =
-                        if patience.is_some() { self.state.deadlines().wait_ms() } else { WAIT_MS };
-                    let until =
-                        *until.get_or_insert_with(|| Instant::now() + Duration::from_millis(limit));
-                    self.counters.waits.fetch_add(1, Ordering::Relaxed);
-                    let wait = tokio::time::timeout_at(until.into(), returned);
+                    let began = *began.get_or_insert_with(|| (Instant::now(), self.now()));
+                    let left = self.left(began, patience.is_some());
+                    if left.is_zero() {
+                        break;
+                    }
+                    // Who has waited long enough asks once more: the time of the one who holds out may be over as well.
+                    let wait = tokio::time::timeout(left, returned);
                     let ended = async {
                         match patience {
                             Some(patience) => patience.ended().await,
@@ -522,7 +524,7 @@ impl Keeper {
                         }
                     };
                     tokio::select! {
-                        in_time = wait => if in_time.is_err() { break },
+                        _ = wait => {}
                         () = ended => return Err(Refusal::Cancelled(VfsError::Cancelled)),
                     }
                 }
@@ -531,6 +533,18 @@ impl Keeper {
         drop(place);
         self.counters.delays.fetch_add(1, Ordering::Relaxed);
         Err(Refusal::Delay)
+    }
+
+    /// How much longer a request waits that began to at this time, by both clocks: as long as it takes is by that of the deadlines,
+    /// which may stand still.
+    fn left(&self, (at, at_ms): (Instant, Millis), patient: bool) -> Duration {
+        match patient {
+            true => {
+                let passed = self.now().saturating_sub(at_ms);
+                Duration::from_millis(self.state.deadlines().wait_ms().saturating_sub(passed))
+            }
+            false => Duration::from_millis(WAIT_MS).saturating_sub(at.elapsed()),
+        }
     }
 
     /// Tells those who must be told. True when something was taken by force, so that asking again makes sense at once.
