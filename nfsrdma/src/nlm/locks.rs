@@ -225,7 +225,7 @@ impl Nlm {
         match (reclaim, self.in_grace()) {
             (false, false) => Ok(()),
             (false, true) => Err(self.note_grace()),
-            (true, true) if self.may_reclaim(key) => Ok(()),
+            (true, true) if self.reclaims(key) => Ok(()),
             // Others may have taken it since.
             (true, _) => Err(Stat::Denied),
         }

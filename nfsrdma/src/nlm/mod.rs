@@ -186,9 +186,9 @@ impl Nlm {
         self.clients.in_grace()
     }
 
-    /// This host held something before the restart, and may take it back now.
-    pub(crate) fn may_reclaim(&self, key: &Key) -> bool {
-        self.clients.grace().may_reclaim(&reclaim_name(key), self.now())
+    /// This host takes something back: it may if it held something before the restart.
+    pub(crate) fn reclaims(&self, key: &Key) -> bool {
+        self.clients.grace().reclaim(&reclaim_name(key), self.now())
     }
 
     /// A host has been restarted: what it held is released. `state` is the number of its status monitor, which says no more than

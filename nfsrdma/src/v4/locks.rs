@@ -31,12 +31,12 @@ pub(super) fn decode_range(offset: u64, length: u64) -> Result<Range, Status> {
 /// Whether a lock may be taken now (RFC 8881 section 8.4.2): nothing new before all that was is back.
 pub(super) fn check_grace(cx: &Compound<'_>, client: &Client, reclaim: bool) -> Result<(), Status> {
     let now = cx.nfs.clients.now();
-    let grace = cx.nfs.clients.grace();
+    let mut grace = cx.nfs.clients.grace();
     let done = client.reclaimed.load(Ordering::Acquire);
     match (reclaim, grace.is_active(now)) {
         (true, false) => Err(Status::NoGrace),
         (true, true) if done => Err(Status::NoGrace),
-        (true, true) if grace.may_reclaim(client.name.as_bytes(), now) => Ok(()),
+        (true, true) if grace.reclaim(client.name.as_bytes(), now) => Ok(()),
         (true, true) => Err(Status::ReclaimBad),
         (false, true) => Err(Status::Grace),
         // RFC 8881 section 18.51.3: a client with sessions must say first that it has nothing to reclaim.
