@@ -24,6 +24,8 @@ fn fill(socket: &Path) {
 struct Daemon {
     child: Child,
     nfs: SocketAddr,
+    /// What it said when it was ready.
+    ready: String,
     dir: tempfile::TempDir,
     told: UnixDatagram,
 }
@@ -58,8 +60,8 @@ impl Daemon {
             .unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let nfs = line.split_whitespace().find_map(|w| w.strip_prefix("nfs=")).expect(&line);
-        Self { nfs: nfs.parse().unwrap(), child, dir, told }
+        let nfs = place("nfs=", &line).parse().unwrap();
+        Self { nfs, ready: line, child, dir, told }
     }
 
     fn state(&self) -> PathBuf {
@@ -128,6 +130,15 @@ impl Drop for Daemon {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// An address of the ready line.
+fn place<'a>(what: &str, ready: &'a str) -> &'a str {
+    ready.split_whitespace().find_map(|w| w.strip_prefix(what)).expect(ready)
+}
+
+fn headgate(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_headgate")).args(args).output().unwrap()
 }
 
 fn out(o: &Output) -> String {
@@ -312,4 +323,54 @@ fn an_administrator_sends_a_client_away_and_the_log_says_who_did() {
     let line = line.unwrap_or_else(|| panic!("{log}"));
     let uid = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap());
     assert!(line.contains(&format!("uid={uid}")) && line.contains("client=127.0.0.1"), "{line}");
+}
+
+/// With every line of the log, after logons that succeed and fail.
+#[test]
+fn neither_the_log_nor_what_is_told_holds_a_secret() {
+    const PASSWORD: &str = "wachtelkoenig";
+    let file = |dir: &Path, name: &str, word: &str| {
+        std::fs::write(dir.join(name), word).unwrap();
+        dir.join(name).display().to_string()
+    };
+    let add = |socket: &Path| {
+        let dir = socket.parent().unwrap();
+        let (state, password) = (dir.join("state"), file(dir, "right", PASSWORD));
+        let to = ["user", "--state", state.to_str().unwrap(), "add", "alice", "--uid", "0"];
+        let o = headgate(&[&to[..], &["--password-file", &password]].concat());
+        assert!(o.status.success(), "{}", err(&o));
+    };
+    let wanted = text("{name: a, memory: true}").replace("admin: off", "admin: 127.0.0.1:0");
+    let smb = "smb: {port: 0, direct_port: 0}\nlog: {level: trace}\n";
+    let mut daemon = Daemon::start_with(&(wanted + smb), add);
+    let mut lines = daemon.child.stderr.take().unwrap();
+    let log = std::thread::spawn(move || {
+        let mut log = String::new();
+        lines.read_to_string(&mut log).map(|_| log)
+    });
+    let target = format!("smb://alice@{}/a", place("smb=", &daemon.ready));
+    let mut told = String::new();
+    for (word, is_right) in [(PASSWORD, true), ("another", false)] {
+        let password = file(daemon.dir.path(), "asked", word);
+        let how = ["--only", "getattr", "--time", "5ms", "--size", "1MiB"];
+        let o = headgate(&[&["bench", &target, "--password-file", &password][..], &how].concat());
+        assert_eq!(o.status.success(), is_right, "{}", err(&o));
+        told += &(out(&o) + &err(&o));
+    }
+    let admin = place("admin=", &daemon.ready);
+    told += &out(&headgate(&["status", "--json", "--admin", admin]));
+    told += &out(&daemon.order(&["reload", "--json"]));
+    let mut metrics = TcpStream::connect(admin).unwrap();
+    metrics.write_all(b"GET /metrics HTTP/1.0\r\nhost: 127.0.0.1\r\n\r\n").unwrap();
+    metrics.read_to_string(&mut told).unwrap();
+    let database = std::fs::read_to_string(daemon.state().join("smb-users")).unwrap();
+    let is_hash = |word: &&str| word.len() == 32 && word.bytes().all(|b| b.is_ascii_hexdigit());
+    let words = database.split(|c: char| !c.is_ascii_alphanumeric());
+    let hash = words.into_iter().find(is_hash).expect("the hash of the password").to_lowercase();
+    daemon.signal("-TERM");
+    assert!(daemon.child.wait().unwrap().success());
+    told += &log.join().unwrap().unwrap();
+    assert!(told.contains("TRACE") && told.contains("headgate_build_info"), "{told}");
+    let told = told.to_lowercase();
+    assert!(!told.contains(PASSWORD) && !told.contains(&hash), "{told}");
 }
