@@ -72,12 +72,30 @@ def both_listen_and_the_device_serves():
         run("mount", "-t", "nfs", "-o", f"vers=4.1,proto=rdma,port={PORT}", f"{servers.ADDRESS}:/small", "/mnt/auto")
         with open("/mnt/auto/by-device", "wb") as f:
             f.write(bytes(100_000))
+        what_the_device_tells_is_said_and_endured()
         lab.umount("/mnt/auto")
         must_equal(os.path.getsize("/small/by-device"), 100_000, "size")
         must(b'transport="verbs"' in lab.pread_all(LOG), "the device served nobody")
     finally:
         gateway.terminate()
         gateway.wait(20)
+
+
+def what_the_device_tells_is_said_and_endured():
+    """Addresses and the port come and go under a connection."""
+
+    def said(words):
+        return lambda: words in lab.pread_all(LOG)
+
+    run("ip", "addr", "add", "10.91.0.1/24", "dev", "here")
+    wait_until(said(b"GID table change"), "a line about the address")
+    run("ip", "addr", "del", "10.91.0.1/24", "dev", "here")
+    run("ip", "link", "set", "here", "carrier", "off")
+    wait_until(said(b"RDMA port went down"), "a line about the port")
+    run("ip", "link", "set", "here", "carrier", "on")
+    with open("/mnt/auto/after", "wb") as f:
+        f.write(bytes(100_000))
+    must_equal(os.path.getsize("/small/after"), 100_000, "size of what was written afterwards")
 
 
 def a_port_that_is_down():
