@@ -347,7 +347,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
     draft
 }
 
-/// A list of groups.
+/// A list of groups. Its key alone is a list of none, as where all that stands below it is a comment.
 fn groups<T>(
     top: &Group<'_>,
     key: &str,
@@ -356,7 +356,7 @@ fn groups<T>(
     report: &mut Report,
 ) -> Vec<T> {
     match top.get(key) {
-        None => Vec::new(),
+        None | Some(Node { value: Value::Null, .. }) => Vec::new(),
         Some(Node { value: Value::List(list), .. }) => {
             list.iter().filter_map(|n| read(n, report)).collect()
         }

@@ -404,6 +404,7 @@ error: there is nothing to serve
   = write `shares: [{name: data, path: /srv/data}]` into a file for `--config FILE`, or say `--share data=/srv/data`";
     assert_eq!(told(""), nothing);
     assert_eq!(told("shares: []"), nothing);
+    assert_eq!(told("shares:\n  # - name: data\n  #   path: /srv/data\n"), nothing);
 }
 
 #[test]

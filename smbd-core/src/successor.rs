@@ -87,17 +87,19 @@ impl Drop for Successor<'_> {
     }
 }
 
-/// Writes where persistent handles are now, whether or not the connection of who asked for it stays.
+/// Writes where persistent handles are now, whether or not the connection of who asked for it stays; one that cannot be written
+/// keeps none from the others.
 async fn save(core: &Arc<Core>, moved: Vec<Arc<Open>>) -> Result<(), Status> {
     if !moved.iter().any(|o| o.durable.is_persistent()) {
         return Ok(());
     }
     let core = core.clone();
     let saving = tokio::spawn(async move {
+        let mut saved = Ok(());
         for open in moved {
-            persist::save(&core, &open).await?;
+            saved = saved.and(persist::save(&core, &open).await);
         }
-        Ok(())
+        saved
     });
     // The program ends, else.
     saving.await.unwrap_or(Err(Status::INSUFFICIENT_RESOURCES))

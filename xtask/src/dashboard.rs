@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, sleep};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::lab;
-use crate::page::Daemon;
+use crate::page::{Daemon, wait};
 use crate::sh::{Result, Tally, command, output, run, target_dir};
 
 /// What a query may wait for: the first two readings under load.
@@ -49,6 +49,34 @@ pub(crate) fn tier() -> Result<Tally> {
     Ok(tally)
 }
 
+/// What each query of each panel finds in half a minute of load: by the panel's number, a list of series for each query. And from
+/// when to when, in seconds since 1970.
+pub(crate) fn series() -> Result<Value> {
+    let dir = target_dir().join("dashboard");
+    fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    let programs = unpack(&dir)?;
+    let dashboard = dashboard()?;
+    let daemon = Daemon::start(&dir)?;
+    let server = Prometheus::start(&programs, &dir, &daemon.admin.to_string())?;
+    let from = now()?;
+    let running = daemon.under_load()?;
+    let to = now()?;
+    let mut found = serde_json::Map::new();
+    for panel in list(&dashboard, "panels") {
+        let queries = list(&panel, "targets");
+        let series = queries.iter().map(|q| server.range(&filled_in(q)?, from, to));
+        found.insert(panel["id"].to_string(), series.collect::<Result<Vec<Value>>>()?.into());
+    }
+    drop(daemon);
+    running.into_iter().try_for_each(wait)?;
+    Ok(json!({"panels": dashboard["panels"], "range": {"from": from, "to": to}, "results": found}))
+}
+
+fn now() -> Result<u64> {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map(|d| d.as_secs()).map_err(|e| e.to_string())
+}
+
 /// Every kind of operation, each for a second.
 fn load(target: &str) -> Result<()> {
     let program = lab::gateway::program().display().to_string();
@@ -78,20 +106,30 @@ fn unpack(dir: &Path) -> Result<PathBuf> {
     Ok(programs)
 }
 
-/// The title of each panel and its query, with the variables that Grafana would fill in.
-fn queries() -> Result<Vec<(String, String)>> {
+pub(crate) fn dashboard() -> Result<Value> {
     let text = fs::read_to_string("deploy/grafana.json").map_err(|e| e.to_string())?;
-    let dashboard: Value = serde_json::from_str(&text).map_err(|e| e.to_string())?;
-    let list = |v: &Value, name: &str| v[name].as_array().cloned().unwrap_or_default();
+    serde_json::from_str(&text).map_err(|e| e.to_string())
+}
+
+fn list(of: &Value, name: &str) -> Vec<Value> {
+    of[name].as_array().cloned().unwrap_or_default()
+}
+
+/// The query with the variables that Grafana would fill in.
+fn filled_in(target: &Value) -> Result<String> {
+    let query = target["expr"].as_str().ok_or("a panel asks for nothing")?;
+    let query = query.replace("$instance", ".*").replace("$share", ".*");
+    Ok(query.replace("$__rate_interval", "10s"))
+}
+
+/// The title of each panel and its query.
+fn queries() -> Result<Vec<(String, String)>> {
     let mut queries = Vec::new();
-    for panel in list(&dashboard, "panels") {
+    for panel in list(&dashboard()?, "panels") {
         let title = panel["title"].as_str().unwrap_or_default();
         for target in list(&panel, "targets") {
-            let query = target["expr"].as_str().ok_or_else(|| format!("{title}: no query"))?;
-            let query = query.replace("$instance", ".*").replace("$share", ".*");
-            let query = query.replace("$__rate_interval", "10s");
             let name = format!("{title}, {}", target["refId"].as_str().unwrap_or_default());
-            queries.push((name, query));
+            queries.push((name, filled_in(&target)?));
         }
     }
     if queries.is_empty() {
@@ -147,6 +185,16 @@ impl Prometheus {
                 Err(e) => return Err(e),
             }
         }
+    }
+}
+
+impl Prometheus {
+    /// The series that a query finds, a value for each second.
+    fn range(&self, query: &str, from: u64, to: u64) -> Result<Value> {
+        let (start, end) = (format!("--start={from}"), format!("--end={to}"));
+        let how = ["query", "range", "--format=json", "--step=1s", &start, &end, &self.url, query];
+        let said = output(&[&[self.promtool.as_str()], &how[..]].concat())?;
+        serde_json::from_str(&said).map_err(|e| format!("promtool: {e}"))
     }
 }
 

@@ -1,18 +1,32 @@
-//! `cargo xtask dashboard`: the file of the dashboard by Grafana's own types.
+//! `cargo xtask dashboard`: the file of the dashboard by Grafana's own types, and drawn by Grafana's own parts.
 //!
 //! *Operation.* Grafana itself is in no registry that this project uses; what generates its types from its schema is:
 //! `@grafana/schema`. The file becomes a value of those types, and the TypeScript compiler judges it: a key that Grafana does not
 //! know, a value that it does not take. Then a dashboard with a fault has to be refused, so that a check which sees nothing is no
-//! check. It takes node and npm, so it is no part of `cargo xtask test`.
+//! check. `--write` makes the picture of the documentation: the panels of `@grafana/ui` in a browser, with what Prometheus answers
+//! to their queries while a gateway is under load. It takes node and npm, so it is no part of `cargo xtask test`.
 
 use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
 
+use crate::dashboard;
+use crate::page;
 use crate::sh::{Outcome, Result, Tally, output, target_dir};
 
 const PACKAGES: [&str; 2] = ["@grafana/schema@11.6.16", "typescript@7.0.2"];
+/// What draws.
+const DRAWING: [&str; 5] = [
+    "@grafana/ui@11.6.16",
+    "@grafana/data@11.6.16",
+    "react@18.2.0",
+    "react-dom@18.2.0",
+    "esbuild@0.28.2",
+];
+const BUNDLER: &str = "node_modules/.bin/esbuild";
+const PAGE: &str = "<!doctype html><meta charset=utf-8><link rel=stylesheet href=dashboard.css><body style='margin:0'>\
+                    <script src=data.js></script><script src=dashboard.js></script>";
 const COMPILER: &str = "node_modules/.bin/tsc";
 
 /// What a dashboard of this project is, by Grafana's types. A panel gives what it wants otherwise than by default, and JSON has
@@ -43,16 +57,15 @@ const FAULTS: [(&str, &str, &str); 4] = [
 
 /// `cargo xtask dashboard`.
 pub(crate) fn command(args: &[String]) -> Result<Outcome> {
-    if !args.is_empty() {
-        return Err("usage: cargo xtask dashboard".into());
-    }
     let dir = target_dir().join("grafana");
     fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-    let shown = dir.display().to_string();
-    let install = ["npm", "install", "--no-audit", "--no-fund", "--prefix", &shown];
-    output(&[&install[..], &PACKAGES].concat())?;
-    let text = fs::read_to_string("deploy/grafana.json").map_err(|e| e.to_string())?;
-    let dashboard: Value = serde_json::from_str(&text).map_err(|e| e.to_string())?;
+    match args {
+        [] => {}
+        [write] if write == "--write" => return picture(&dir).map(|()| Outcome::Passed),
+        _ => return Err("usage: cargo xtask dashboard [--write]".into()),
+    }
+    install(&dir, &PACKAGES)?;
+    let dashboard = dashboard::dashboard()?;
     let mut tally = Tally::default();
     tally.count("dashboard/types", judge(&dir, &dashboard));
     for (at, key, value) in FAULTS {
@@ -67,6 +80,32 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
         tally.count(&format!("dashboard/a fault, {at}/{key}"), seen);
     }
     Ok(tally.report(None))
+}
+
+fn install(dir: &Path, packages: &[&str]) -> Result<()> {
+    let shown = dir.display().to_string();
+    let how = ["npm", "install", "--no-audit", "--no-fund", "--prefix", &shown];
+    output(&[&how[..], packages].concat()).map(drop)
+}
+
+/// The picture of the documentation.
+fn picture(dir: &Path) -> Result<()> {
+    install(dir, &DRAWING)?;
+    let write = |name: &str, text: &str| {
+        fs::write(dir.join(name), text).map_err(|e| format!("{name}: {e}"))
+    };
+    write("dashboard.jsx", include_str!("dashboard.jsx"))?;
+    let bundler = dir.join(BUNDLER).display().to_string();
+    let (page, bundle) = (dir.join("dashboard.jsx"), dir.join("dashboard.js"));
+    let (page, bundle) = (page.display().to_string(), format!("--outfile={}", bundle.display()));
+    let how = ["--bundle", "--jsx=automatic", "--define:process.env.NODE_ENV=\"production\""];
+    let loaders = ["--loader:.svg=text", "--loader:.ttf=dataurl", "--loader:.woff2=dataurl"];
+    output(&[&[bundler.as_str(), &page, &bundle], &how[..], &loaders[..]].concat())?;
+    write("data.js", &format!("window.drawing = {};", dashboard::series()?))?;
+    write("dashboard.html", PAGE)?;
+    let shown = format!("file://{}", dir.join("dashboard.html").display());
+    let file = "--screenshot=docs/images/dashboard.png";
+    page::browse(&["--window-size=1400,1830", "--hide-scrollbars", file, &shown]).map(drop)
 }
 
 /// Compiles the dashboard as a value of its type.

@@ -36,7 +36,8 @@ usage: cargo xtask COMMAND
                  these tests of Samba's suite, or all, against a gateway; --help shows more
   page [--write] the status page with a thousand connections in a real browser; --write makes the
                  documentation's picture
-  dashboard      deploy/grafana.json by Grafana's own types; takes node and npm
+  dashboard [--write]
+                 deploy/grafana.json by Grafana's own types; --write draws docs/images/dashboard.png; takes node and npm
   clean-root [--full] [--keep] [--package FILE]
                  the README's commands and the Debian package in a Debian root with nothing but a Rust toolchain; without
                  --full only the tiers style, unit and e2e; --package: only this package, which is built already

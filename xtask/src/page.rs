@@ -79,38 +79,21 @@ pub(crate) fn tier() -> Result<Tally> {
 fn picture() -> Result<()> {
     let dir = target_dir().join("page");
     let daemon = Daemon::start(&dir)?;
-    let load = |target: String, only: &str, time: &str| {
-        Command::new(lab::gateway::program())
-            .args(["bench", &target, "--size", "64MiB", "--time", time, "--only", only])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(|e| format!("bench: {e}"))
-    };
-    let (port, rdma) = (daemon.nfs.port(), daemon.nfs_rdma.port());
-    let mut running = Vec::new();
-    for round in 0..5 {
-        let only =
-            ["random-read", "write,read", "getattr", "write,read,random-read", "create"][round];
-        // The last ones are there still when the picture is taken.
-        let time = if round == 4 { "30s" } else { "6s" };
-        let by_tcp = format!("nfs://127.0.0.1:{port}/data?mountport={port}");
-        let by_rdma = format!("nfs://127.0.0.1:{rdma}/home?version=4.2&transport=rdma");
-        running.extend([load(by_tcp, only, time)?, load(by_rdma, only, time)?]);
-        sleep(Duration::from_secs(6));
-    }
+    let running = daemon.under_load()?;
     let page = format!("http://{}/", daemon.admin);
     fs::create_dir_all("docs/images").map_err(|e| format!("docs/images: {e}"))?;
     let file = "--screenshot=docs/images/status.png";
     browse(&["--window-size=1400,1100", "--hide-scrollbars", file, &page])?;
-    for mut child in running {
-        let _ = child.wait();
-    }
-    Ok(())
+    running.into_iter().try_for_each(wait)
+}
+
+/// Until a load has ended by itself.
+pub(crate) fn wait(mut load: Child) -> Result<()> {
+    load.wait().map(drop).map_err(|e| format!("bench: {e}"))
 }
 
 /// The document that the browser ends with, and what it logged.
-fn browse(args: &[&str]) -> Result<(String, String)> {
+pub(crate) fn browse(args: &[&str]) -> Result<(String, String)> {
     let common =
         ["60", BROWSER, "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", BUDGET];
     let dump: &[&str] =
@@ -181,6 +164,32 @@ impl Daemon {
                 Err(e)
             }
         }
+    }
+}
+
+impl Daemon {
+    /// Five kinds of load by TCP and by RDMA, 6 s each. The last ones are there still when this returns.
+    pub(crate) fn under_load(&self) -> Result<Vec<Child>> {
+        let load = |target: String, only: &str, time: &str| {
+            Command::new(lab::gateway::program())
+                .args(["bench", &target, "--size", "64MiB", "--time", time, "--only", only])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .map_err(|e| format!("bench: {e}"))
+        };
+        let (port, rdma) = (self.nfs.port(), self.nfs_rdma.port());
+        let mut running = Vec::new();
+        for round in 0..5 {
+            let only =
+                ["random-read", "write,read", "getattr", "write,read,random-read", "create"][round];
+            let time = if round == 4 { "30s" } else { "6s" };
+            let by_tcp = format!("nfs://127.0.0.1:{port}/data?mountport={port}");
+            let by_rdma = format!("nfs://127.0.0.1:{rdma}/home?version=4.2&transport=rdma");
+            running.extend([load(by_tcp, only, time)?, load(by_rdma, only, time)?]);
+            sleep(Duration::from_secs(6));
+        }
+        Ok(running)
     }
 }
 

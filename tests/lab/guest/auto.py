@@ -15,7 +15,10 @@ PLAIN = "10.90.0.1"
 PORT = 21049
 OPTIONS = ["--rdma", "auto", "--bind", servers.ADDRESS, "--bind", PLAIN, "--nfs-port", "3049", "--nfs-rdma-port", str(PORT),
            "--portmap", "off", "--admin", "off", "--share", "small=/small,squash=none,clients=10.0.0.0/8"]
-LOG = "/tmp/auto.log"
+LOG, LITTLE_LOG = "/tmp/auto.log", "/tmp/little.log"
+NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--bounding-set", "-all", "--inh-caps", "-all")
+LITTLE_MEMORY = ("prlimit", f"--memlock={8 << 20}", *NOBODY)
+TOO_LITTLE = ("may lock 8MiB", "ulimit -l")
 
 
 def offers(*wrapper):
@@ -44,17 +47,42 @@ def hindered(words, *wrapper):
         must(word in why, f"no {word!r} in {why!r}")
 
 
+def little_memory_is_served_by_iwarp():
+    """A daemon that may lock too little says how much it needs and goes on by the next best way, unless the device was demanded."""
+    os.makedirs("/tmp/state-little", exist_ok=True)
+    os.chown("/tmp/state-little", 65534, 65534)
+    command = [*LITTLE_MEMORY, "/scratch/headgate", "serve", "--state", "/tmp/state-little", *OPTIONS]
+    with open(LITTLE_LOG, "w") as log:
+        gateway = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        wait_until(lambda: b"headgate ready" in lab.pread_all(LITTLE_LOG), "ready")
+        for word in TOO_LITTLE:
+            must(word.encode() in lab.pread_all(LITTLE_LOG), f"no {word!r} in the log")
+        socket.create_connection((servers.ADDRESS, PORT), 10).close()
+        os.makedirs("/mnt/little", exist_ok=True)
+        run("mount", "-t", "nfs", "-o", "vers=4.2,proto=tcp,port=3049", f"{servers.ADDRESS}:/small", "/mnt/little")
+        must_equal(os.path.getsize("/mnt/little/by-device"), 100_000, "size")
+        lab.umount("/mnt/little")
+    finally:
+        gateway.terminate()
+        gateway.wait(20)
+    command[command.index("auto")] = "verbs"
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    for word in TOO_LITTLE:
+        must(done.returncode != 0 and word in done.stderr, f"{done.returncode}: {done.stderr}")
+
+
 def nodes_that_are_closed():
     nodes = [f"/dev/infiniband/{name}" for name in os.listdir("/dev/infiniband")]
     modes = {node: os.stat(node).st_mode & 0o777 for node in nodes}
-    nobody = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--bounding-set", "-all", "--inh-caps", "-all")
     try:
         for node in nodes:
             os.chmod(node, 0o600)
-        hindered(["no permission to use /dev/infiniband/uverbs", "udev"], *nobody)
+        hindered(["no permission to use /dev/infiniband/uverbs", "udev"], *NOBODY)
         for node in nodes:
             os.chmod(node, 0o666)
-        hindered(["may lock 8MiB", "ulimit -l"], "prlimit", f"--memlock={8 << 20}", *nobody)
+        hindered(TOO_LITTLE, *LITTLE_MEMORY)
+        little_memory_is_served_by_iwarp()
     finally:
         for node, mode in modes.items():
             os.chmod(node, mode)

@@ -38,8 +38,19 @@ def kernel_is_content():
     """Nothing in the kernel's log says that something is wrong with the transport or the file system."""
     bad = re.compile(r"BUG:|WARNING:|Oops|nfs.*reclaim|rpcrdma:.*fail|siw:.*(err|fail)|NFS:.*(error|unexpected)"
                      r"|CIFS:.*(bad|invalid |illegal|mismatch|corrupt)|cifs.*signature")
-    lines = [line for line in lab.run("dmesg").splitlines() if bad.search(line)]
+    lines = [line for line in lab.run("dmesg").splitlines() if bad.search(line) and not client_drains(line)]
     must(not lines, " / ".join(lines[:3]))
+
+
+def client_drains(line):
+    """Linux' SMB Direct client drains the queue pair of a server that has gone; the kernel warns when it is in the wrong state
+    for that. Nothing else follows."""
+    return lab.CIFS and "TROUBLE" in ENV and "__ib_drain_" in line
+
+
+def far_client_ended():
+    servers.trouble_of_others()
+    return os.path.exists("/scratch/over")
 
 
 def main():
@@ -55,10 +66,12 @@ def main():
             socket.create_connection((lab.SERVER, 445), 10).close()
     if lab.V3_LOCKS:
         servers.lock_services()
-    if not check("mount", lab.mount, lab.TOP):
+    far = "ROUTER" in ENV and servers.is_here()  # The jobs are those of another guest, which waits for this one.
+    # Where the device goes away no client is here: its kernel would have to let go of the device as well.
+    alone = far and "TROUBLE" in ENV
+    if not alone and not check("mount", lab.mount, lab.TOP):
         print(lab.run("dmesg")[-600:])
         return 1
-    far = "ROUTER" in ENV and servers.is_here()  # The jobs are those of another guest, which waits for this one.
     if far:
         lab.tell_host("serving")
     jobs = ENV["JOBS"].split(",") if ENV["JOBS"] else []
@@ -72,10 +85,12 @@ def main():
             check(f"{name}/goes-through", lambda: (_ for _ in ()).throw(e))
         print(f"@took {lab.LABEL}/{name} {time.monotonic() - began:.1f}")
     if far:
-        check("far-client-ends", lab.wait_until, lambda: os.path.exists("/scratch/over"), "the other guest", 400)
+        check("far-client-ends", lab.wait_until, far_client_ended, "the other guest", 400)
+        check("trouble", servers.trouble_is_over)
     if "sizes" in jobs:
         check("client-counters", counters_are_sound)
-    check("unmount", lab.umount, lab.TOP)
+    if not alone:
+        check("unmount", lab.umount, lab.TOP)
     check("kernel-log", kernel_is_content)
     if servers.gateway:
         check("gateway-stops", servers.stop)

@@ -28,6 +28,7 @@ pub(crate) use net::Net;
 use run::Place;
 use scenarios::{BESIDE, BESIDE_BY_DEVICE, CAPTURED, Kind, SCENARIOS, Scenario};
 
+use crate::packages;
 use crate::sh::{Outcome, Result, Tally, output, target_dir};
 
 /// Scenarios that run at once, each in a network of its own: one mostly waits while the other computes.
@@ -74,6 +75,7 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
             Scenario { jobs, provider, ..*s }
         })
         .collect();
+    packages::install(&["lab"])?;
     Ok(sum(Lab::new(verbose)?.run_all(chosen, 1)?).report(Some("lab")))
 }
 
