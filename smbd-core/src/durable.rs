@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use dashmap::DashMap;
 use state::{Caching, ClientId};
+use vfs::NodeRef;
 
 use crate::cx::Cx;
 use crate::lease;
@@ -85,14 +86,22 @@ struct Inner {
     at: Option<IpAddr>,
 }
 
+/// What the record of a persistent handle says beside what it is and holds.
+#[derive(Default)]
+pub(crate) struct Saving {
+    /// It is not to be written to the store any more.
+    pub(crate) forgotten: bool,
+    /// The node that is about to take the place of its file.
+    pub(crate) next: Option<NodeRef>,
+}
+
 /// What an open has to do with durability.
 #[derive(Default)]
 pub struct OpenDurable {
     inner: Mutex<Inner>,
     /// `Open.IsReplayEligible`
     replayable: AtomicBool,
-    /// It is not to be written to the store any more.
-    forgotten: Mutex<bool>,
+    saving: Mutex<Saving>,
 }
 
 impl OpenDurable {
@@ -162,8 +171,8 @@ impl OpenDurable {
     }
 
     /// Held while what it is gets written, so that writes are in the order of the changes.
-    pub(crate) fn saving(&self) -> MutexGuard<'_, bool> {
-        locked(&self.forgotten)
+    pub(crate) fn saving(&self) -> MutexGuard<'_, Saving> {
+        locked(&self.saving)
     }
 
     fn create(&self) -> Option<(Guid, Guid)> {

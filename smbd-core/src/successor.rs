@@ -2,7 +2,8 @@
 //!
 //! *Operation.* To clients it is the same file, so all that they hold of it goes along: opens with their share modes, oplocks and
 //! leases. Before the new node can be found it is held as the old one is; when it stands in its place the old one is let go, and if
-//! it never comes there, whoever was about to put it there being gone, the new one is.
+//! it never comes there, whoever was about to put it there being gone, the new one is. Records of persistent handles name both
+//! nodes while it is about to take the place, so that a restart finds the file on either side of that step.
 //! Byte-range locks do not go along, and somebody may wait for one: a file with locks takes no successor.
 
 use std::sync::Arc;
@@ -23,6 +24,8 @@ pub(crate) struct Successor<'a> {
     new: NodeRef,
     opens: Vec<HolderId>,
     leases: Vec<Arc<Lease>>,
+    /// Persistent handles whose records name the new node, too.
+    announced: Vec<Arc<Open>>,
     /// It stands in its place.
     placed: bool,
 }
@@ -42,7 +45,7 @@ impl<'a> Successor<'a> {
             }
         }
         let opens = all.iter().map(|o| o.party.holder).collect();
-        let this = Self { core, old, new, opens, leases, placed: false };
+        let this = Self { core, old, new, opens, leases, announced: Vec::new(), placed: false };
         for holder in this.holders() {
             table.follow(this.old.id(), this.new.id(), holder);
         }
@@ -51,6 +54,17 @@ impl<'a> Successor<'a> {
 
     fn holders(&self) -> impl Iterator<Item = HolderId> {
         self.opens.iter().copied().chain(self.leases.iter().map(|l| l.party.holder))
+    }
+
+    /// Has a restart find the file of each persistent handle, wherever the program is stopped from here on.
+    pub(crate) async fn announce(&mut self) -> Result<(), Status> {
+        let opens = self.core.opens.of_node(self.old.id());
+        self.announced = opens.into_iter().filter(|o| o.durable.is_persistent()).collect();
+        for open in &self.announced {
+            open.durable.saving().next = Some(self.new.clone());
+            persist::save(self.core, open).await?;
+        }
+        Ok(())
     }
 
     /// It stands in its place.
@@ -74,12 +88,15 @@ impl<'a> Successor<'a> {
         if keeper.state().is_cached(new) {
             keeper.mind(&self.new);
         }
+        // What is written from here on names the new node alone.
+        self.announced.drain(..).for_each(|open| open.durable.saving().next = None);
         save(core, moved).await
     }
 }
 
 impl Drop for Successor<'_> {
     fn drop(&mut self) {
+        self.announced.iter().for_each(|open| open.durable.saving().next = None);
         if !self.placed {
             let keeper = self.core.namespace.keeper();
             self.holders().for_each(|holder| keeper.close(self.new.id(), holder));

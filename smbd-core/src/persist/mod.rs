@@ -14,6 +14,7 @@ mod record;
 mod restore;
 
 use state::Caching;
+use vfs::NodeRef;
 
 use crate::lease::Lease;
 use crate::open::Open;
@@ -35,14 +36,14 @@ fn key(open: &Open) -> [u8; 8] {
 pub(crate) async fn save(core: &Core, open: &Open) -> Result<(), Status> {
     let pending = {
         // What is seen first is written first.
-        let forgotten = open.durable.saving();
+        let saving = open.durable.saving();
         let Some(store) = core.store.as_ref().filter(|_| open.durable.is_persistent()) else {
             return Ok(());
         };
-        if *forgotten {
+        if saving.forgotten {
             return Ok(());
         }
-        let record = snapshot(core, open)?;
+        let record = snapshot(core, open, saving.next.as_ref())?;
         store.submit(vec![Change::put(Kind::SmbOpen, &key(open), &record.encode())])
     };
     // The store has logged why.
@@ -68,11 +69,11 @@ pub(crate) fn note(core: &std::sync::Arc<Core>, opens: Vec<std::sync::Arc<Open>>
 /// A handle has gone. Ready when a restart does not bring it back.
 pub(crate) async fn forget(core: &Core, open: &Open) {
     let pending = {
-        let mut forgotten = open.durable.saving();
+        let mut saving = open.durable.saving();
         let Some(store) = core.store.as_ref().filter(|_| open.durable.is_persistent()) else {
             return;
         };
-        *forgotten = true;
+        saving.forgotten = true;
         store.submit(vec![Change::remove(Kind::SmbOpen, &key(open))])
     };
     if pending.await.is_err() {
@@ -80,7 +81,7 @@ pub(crate) async fn forget(core: &Core, open: &Open) {
     }
 }
 
-fn snapshot(core: &Core, open: &Open) -> Result<Record, Status> {
+fn snapshot(core: &Core, open: &Open, next: Option<&NodeRef>) -> Result<Record, Status> {
     let file = open.file()?;
     let place = file.place();
     let locks = core.namespace.keeper().state().exact_of(file.node().id(), open.party.holder);
@@ -115,6 +116,7 @@ fn snapshot(core: &Core, open: &Open) -> Result<Record, Status> {
         caches: caches(core, open),
         locks,
         sequences: open.lock_sequences.all(),
+        next: next.map(|n| n.handle().as_bytes().to_vec()),
     })
 }
 

@@ -6,8 +6,10 @@ use crate::open::{FileId, LOCK_SEQUENCES};
 
 type Guid = [u8; 16];
 
-/// First byte of a record; another one is of a version that is not known here.
-const VERSION: u8 = 1;
+/// First byte of a record; one that is not here is of a version that is not known.
+const VERSION: u8 = 2;
+/// Without [`Record::next`].
+const WITHOUT_NEXT: u8 = 1;
 
 /// What the handle may cache, and under whose name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +52,8 @@ pub(super) struct Record {
     pub(super) caches: Option<Caches>,
     pub(super) locks: Vec<(Extent, LockKind)>,
     pub(super) sequences: [Option<u8>; LOCK_SEQUENCES],
+    /// The node that is about to take the place of `base` under its name, or already has.
+    pub(super) next: Option<Vec<u8>>,
 }
 
 struct Out(Vec<u8>);
@@ -230,13 +234,15 @@ impl Record {
         for number in &self.sequences {
             out.option(number.as_ref(), |o, n| o.u8(*n));
         }
+        out.option(self.next.as_ref(), |o, n| o.bytes(n));
         out.0
     }
 
     /// `None` for what [`Record::encode`] never made.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut r = In(bytes);
-        if r.u8()? != VERSION {
+        let version = r.u8()?;
+        if version != VERSION && version != WITHOUT_NEXT {
             return None;
         }
         let record = Self {
@@ -266,6 +272,10 @@ impl Record {
             caches: r.option(caches)?,
             locks: locks(&mut r)?,
             sequences: sequences(&mut r)?,
+            next: match version {
+                WITHOUT_NEXT => None,
+                _ => r.option(|r| r.bytes().map(<[u8]>::to_vec))?,
+            },
         };
         r.0.is_empty().then_some(record)
     }
@@ -334,6 +344,7 @@ mod tests {
                 (Extent { offset: 20, length: 0 }, LockKind::Shared),
             ],
             sequences,
+            next: Some(vec![7; 40]),
         }
     }
 
@@ -348,9 +359,14 @@ mod tests {
             app_version: None,
             caches: None,
             locks: vec![],
+            next: None,
             ..full.clone()
         };
         assert_eq!(Record::decode(&bare.encode()), Some(bare.clone()));
+        let mut older = bare.encode();
+        assert_eq!((older[0], older.pop()), (VERSION, Some(0)));
+        older[0] = WITHOUT_NEXT;
+        assert_eq!(Record::decode(&older), Some(bare.clone()));
         let oplock = Record { caches: Some(Caches::Oplock { rights: Caching::ALL }), ..bare };
         assert_eq!(Record::decode(&oplock.encode()), Some(oplock));
     }

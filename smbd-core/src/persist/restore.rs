@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use state::{Kind as Sort, Share as Sharing, Verdict};
 use vfs::namespace::Share;
-use vfs::{Cred, Handle, VfsError, streams};
+use vfs::{Cred, Handle, NodeRef, VfsError, streams};
 
 use super::record::{Caches, Record};
 use crate::durable::{self, Facts};
@@ -74,14 +74,21 @@ fn share_of(core: &Core, record: &Record) -> Option<Arc<Share>> {
 async fn file(core: &Core, record: &Record) -> Result<File, Lost> {
     let share = share_of(core, record).ok_or("its share is not served by SMB any more")?;
     let handle = |bytes: &[u8]| Handle::new(bytes).ok_or("its record makes no sense");
-    let base = share.backend.resolve(&handle(&record.base)?).await.map_err(|e| match e {
-        VfsError::Stale | VfsError::NotFound => "its file is gone",
-        _ => "its file cannot be found",
-    })?;
     // Where it stood matters when it is removed at its close, which looks whether it still stands there.
     let dir = share.backend.resolve(&handle(&record.dir)?).await;
     let dir = dir.unwrap_or_else(|_| share.backend.root());
     let place = Place { dir, name: record.name.clone(), path: record.path.clone() };
+    let next = match &record.next {
+        Some(next) => in_place(&share, &handle(next)?, &place).await,
+        None => None,
+    };
+    let base = match next {
+        Some(next) => next,
+        None => share.backend.resolve(&handle(&record.base)?).await.map_err(|e| match e {
+            VfsError::Stale | VfsError::NotFound => "its file is gone",
+            _ => "its file cannot be found",
+        })?,
+    };
     let node = match &record.stream {
         None => base.clone(),
         Some(name) => {
@@ -89,6 +96,13 @@ async fn file(core: &Core, record: &Record) -> Result<File, Lost> {
         }
     };
     Ok(File::new(node, base, record.stream.clone(), share, place))
+}
+
+/// The node that was to take this place, if it did.
+async fn in_place(share: &Share, next: &Handle, place: &Place) -> Option<NodeRef> {
+    let next = share.backend.resolve(next).await.ok()?;
+    let (there, _) = place.dir.lookup(&Cred::root(), &place.name).await.ok()?;
+    (there.id() == next.id()).then_some(next)
 }
 
 async fn reopen(core: &Arc<Core>, record: &Record) -> Result<Arc<Open>, Lost> {

@@ -169,7 +169,12 @@ async fn replace(a: &Asked<'_>, file: &File, new: New<'_>) -> Result<(), Status>
     }
     may_go(a, file, &old).await?;
     let staged = door.stage(share, dir, cred, &old, new).await?;
-    let successor = match Successor::new(&a.cx.server, old.clone(), staged.node.clone()) {
+    let announced = async {
+        let mut successor = Successor::new(&a.cx.server, old.clone(), staged.node.clone())?;
+        successor.announce().await?;
+        Ok(successor)
+    };
+    let successor = match announced.await {
         Ok(successor) => successor,
         Err(e) => {
             staged.give_up().await;

@@ -9,12 +9,15 @@ use recovery::{Change, Kind, Store};
 use vfs::backend::BoxFuture;
 use vfs::keeper::Recall;
 use vfs::mem::MemBackend;
+use vfs::replace::New;
+use vfs::{Backend, Cred, Special};
 
-use super::ioctl::done;
+use super::ioctl::{done, put};
 use crate::dtyp::mask;
 use crate::kit::{Client, Kit};
 use crate::open::FileId;
 use crate::status::Status;
+use crate::successor::Successor;
 use crate::wire::context::{
     Asked, DHANDLE_FLAG_PERSISTENT, DurableV2, Lease, LeaseV2, ReconnectV2, Told, name,
 };
@@ -499,5 +502,43 @@ async fn a_handle_stays_with_what_its_file_became() {
         assert_eq!(Told::parse(&back.contexts).unwrap().lease.unwrap().state, RWH);
         assert_eq!(done(&c, file, code::GET_REPARSE_POINT, &[]).await, what.emit());
         assert!(at == 0 || c.close(file).await == Status::SUCCESS);
+    }
+}
+
+/// A kill on either side of the step that puts a pipe in the place of a file finds the handle on what stands there.
+#[tokio::test]
+async fn a_kill_while_a_file_becomes_another_node_loses_no_handle() {
+    for placed in [false, true] {
+        let world = World::new();
+        let c = world.machine(1);
+        let (file, _) = persistent(&c, "f", 0).await;
+        let core = &world.kit.core;
+        let share = core.namespace.shares()[0].clone();
+        let (root, cred) = (world.volume.root(), Cred::root());
+        let door = core.namespace.by(Some(core.opens.get(file).unwrap().party.who()));
+        let (old, _) = root.lookup(&cred, b"f").await.unwrap();
+        let made = New::Special(Special::Fifo);
+        let staged = door.stage(&share, &root, &cred, &old, made).await.unwrap();
+        let mut successor = Successor::new(core, old.clone(), staged.node.clone()).unwrap();
+        successor.announce().await.unwrap();
+        if placed {
+            door.put_in_place(&share, staged, &cred, (&root, b"f"), &old).await.unwrap();
+        } else {
+            staged.give_up().await;
+        }
+        drop((successor, c, share, old));
+        let (world, count) = world.restart().await;
+        assert_eq!(count, 1, "in its place: {placed}");
+        let c = world.machine(1);
+        let back = again(&c, "f", file, vec![lease(6)]).await.unwrap();
+        assert_eq!(Told::parse(&back.contexts).unwrap().lease.unwrap().state, RWH);
+        if placed {
+            let pipe = Reparse::NfsFifo.emit();
+            assert_eq!(done(&c, file, code::GET_REPARSE_POINT, &[]).await, pipe);
+        } else {
+            put(&c, file, 0, b"a file as before").await;
+        }
+        assert_eq!(c.close(file).await, Status::SUCCESS);
+        assert_eq!(world.kit.core.namespace.keeper().state().nodes(), 0);
     }
 }
