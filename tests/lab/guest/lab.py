@@ -7,10 +7,12 @@ The console is the way to the host. Lines that mean something there:
 Everything else is shown to people only.
 """
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
 import traceback
 
@@ -30,6 +32,9 @@ HAS_PORTMAP = ENV.get("BACKEND", "host") == "host"
 V3_LOCKS = VERS == "3" and not CIFS and HAS_PORTMAP
 # The gateway's SMB user, mapped to root: what the jobs make belongs to root, as it does by NFS.
 USER, PASSWORD = "root", "pass"
+
+# Seconds: no check takes so long, and the host ends the guest a good while after it.
+STANDS_STILL = 400
 
 failures = 0
 
@@ -80,6 +85,8 @@ def check(name, call, *args):
     global failures
     name = f"{LABEL}/{name}"
     print(f"@at {name}")
+    watch = threading.Timer(STANDS_STILL, show_who_waits)
+    watch.start()
     try:
         call(*args)
     except Exception as e:  # A job goes on after a failed check: the other lines tell more.
@@ -87,8 +94,23 @@ def check(name, call, *args):
         where = traceback.extract_tb(e.__traceback__)[-1]
         print(f"not ok {name}: {type(e).__name__}: {e} ({os.path.basename(where.filename)}:{where.lineno})")
         return False
+    finally:
+        watch.cancel()
     print(f"ok {name}")
     return True
+
+
+def show_who_waits():
+    """For a check that stands still: which programs wait, and for what in the kernel."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):  # It has ended.
+            words = pread_all(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace")[:150]
+            if words:  # Threads of the kernel have none.
+                for thread in os.listdir(f"/proc/{pid}/task"):
+                    state = pread_all(f"/proc/{pid}/task/{thread}/stat").rpartition(b")")[2].split()[0].decode()
+                    at = pread_all(f"/proc/{pid}/task/{thread}/wchan").decode()
+                    print(f"stands still: {thread} {state} {at or '?'}: {words}")
+    print(subprocess.run(["dmesg"], capture_output=True, text=True, timeout=60).stdout[-1500:])
 
 
 def tell_host(words):
