@@ -181,7 +181,7 @@ def smb_user():
 
 
 def headgate():
-    more = smb_user() if lab.CIFS else []
+    more = smb_user() if lab.CIFS or "ROUTER" in ENV else []
     # The second client's network comes later than the gateway's last look at its networks.
     data = f"data={FOLDER},squash=none,clients=10.0.0.0/8"
     shares = (data, "ro=/ro,ro,squash=none", "squashed=/squashed", "small=/small,squash=none")

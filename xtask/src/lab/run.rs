@@ -171,8 +171,10 @@ impl Place<'_> {
         near.env.retain(|(name, _)| *name != "JOBS");
         near.env.extend([("JOBS", beside.into()), ("BACKEND", "headgate".into())]);
         near.env.push(("FS", fs_kind.into()));
-        fs::copy(gateway::program(), near.scratch.join("headgate"))
-            .map_err(|e| format!("headgate: {e}"))?;
+        for guest in [&near, &far] {
+            fs::copy(gateway::program(), guest.scratch.join("headgate"))
+                .map_err(|e| format!("headgate: {e}"))?;
+        }
         let (serves, is_served) = mpsc::channel();
         let mut tally = thread::scope(|scope| {
             let near = &near;
