@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::{VfsError, VfsResult};
+
 /// Names a node while this process runs; the key of all shared state. Hard links of one file have one id; an id is
 /// never used again for another file.
 pub use state::NodeId;
@@ -310,6 +312,20 @@ pub enum Special {
     Fifo,
     /// Socket.
     Socket,
+}
+
+impl Special {
+    /// Linux keeps 12 bits of a device's major number and 20 of its minor number: a greater one would become another device.
+    pub(crate) fn check(self) -> VfsResult<()> {
+        match self {
+            Self::Block(major, minor) | Self::Char(major, minor)
+                if major >> 12 != 0 || minor >> 20 != 0 =>
+            {
+                Err(VfsError::Invalid)
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// One name of a directory.

@@ -103,6 +103,7 @@ on_local!(
 
 on_local_as_root!(
     names::devices_keep_their_numbers,
+    names::what_cannot_be_made_as_asked_is_not_made,
     replace::the_caller_needs_permission,
     rights::files_belong_to_who_made_them,
     rights::data_needs_permission,

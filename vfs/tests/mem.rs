@@ -38,6 +38,7 @@ in_memory!(
     names::hard_links_are_one_node,
     names::links_and_special_nodes,
     names::devices_keep_their_numbers,
+    names::what_cannot_be_made_as_asked_is_not_made,
     names::listing_is_complete_in_every_step,
     names::cookies_hold_while_names_change,
     names::handles_find_their_nodes,

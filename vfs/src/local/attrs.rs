@@ -264,12 +264,33 @@ impl LocalNode {
             Some(_) => {
                 rest().and_then(|()| self.volume.identity.run(cred, cut)).and_then(|()| times())
             }
+            None if self.dates_by_writing(cred, set, attr)? => {
+                let others = SetAttr { atime: None, mtime: None, ..*set };
+                self.setting(cred, &others, attr, || rest().and_then(|()| cut()))
+                    .and_then(|()| times())
+            }
             None => {
                 self.setting(cred, set, attr, || rest().and_then(|()| cut()).and_then(|()| times()))
             }
         };
         self.changed();
         done
+    }
+
+    /// Whoever may write may set times of another's file to now, the two or one of them; the kernel takes only the two together,
+    /// and Linux' NFS client sends one with each size. False where the caller is its owner or sets none. Asked before anything is
+    /// set: times come last, when the data may be gone.
+    fn dates_by_writing(&self, cred: &Cred, set: &SetAttr, attr: &Attr) -> VfsResult<bool> {
+        let times = [set.atime, set.mtime];
+        let who = self.volume.identity.effective(cred).uid;
+        if times == [None, None] || !self.volume.posix || who == 0 || who == attr.uid {
+            return Ok(false);
+        }
+        if times.iter().any(|t| matches!(t, Some(SetTime::At(_)))) {
+            return Err(VfsError::Perm);
+        }
+        self.permitted(cred, perm::WRITE, attr)?;
+        Ok(true)
     }
 
     /// Runs `f`, which sets attributes: as the process where the kernel would let the caller do the same with the same

@@ -174,7 +174,7 @@ impl LocalNode {
                     let again = || volume.reopen(file.as_fd(), OFlags::PATH);
                     let path = volume.cache.with_room(again)?;
                     set.mode = None;
-                    return self.made((cred, given), path, Some(file), &set, before);
+                    return self.made((cred, given), (dir, name), (path, Some(file)), &set, before);
                 }
                 Err(VfsError::Exists) if how != CreateHow::Guarded => {}
                 Err(e) => return Err(self.or_stale(e)),
@@ -224,8 +224,8 @@ impl LocalNode {
     fn made(
         &self,
         (cred, given): (&Cred, bool),
-        path: OwnedFd,
-        file: Option<OwnedFd>,
+        (dir, name): (BorrowedFd<'_>, &[u8]),
+        (path, file): (OwnedFd, Option<OwnedFd>),
         set: &SetAttr,
         before: Attr,
     ) -> VfsResult<Made> {
@@ -252,7 +252,15 @@ impl LocalNode {
             node.take(&stat)
         } else {
             let process = Cred::root();
-            node.apply(if given { &process } else { cred }, &set, &stat.attr)?;
+            if let Err(e) = node.apply(if given { &process } else { cred }, &set, &stat.attr) {
+                // Nothing was made, as far as anybody was told.
+                let how = match node.kind {
+                    Kind::Dir => AtFlags::REMOVEDIR,
+                    _ => AtFlags::empty(),
+                };
+                let _ = rustix::fs::unlinkat(dir, name, how);
+                return Err(e);
+            }
             node.attr()?
         };
         let dir = DirChange { before, after: self.attr()?, atomic: false };
@@ -275,7 +283,7 @@ impl LocalNode {
             .map_err(|e| self.or_stale(e))?;
         let open = || Ok(rustix::fs::openat(dir, name, PATH, Mode::empty())?);
         let path = self.volume.cache.with_room(open)?;
-        self.made((cred, given), path, None, set, before)
+        self.made((cred, given), (dir, name), (path, None), set, before)
     }
 
     pub(super) fn do_mkdir(&self, cred: &Cred, name: &[u8], mut set: SetAttr) -> VfsResult<Made> {
@@ -312,6 +320,7 @@ impl LocalNode {
     ) -> VfsResult<Made> {
         set.size = None;
         let mode = Mode::from_raw_mode(set.mode.take().unwrap_or(0o600) & 0o7777);
+        what.check()?;
         let (kind, dev) = match what {
             Special::Block(a, b) => (FileType::BlockDevice, rustix::fs::makedev(a, b)),
             Special::Char(a, b) => (FileType::CharacterDevice, rustix::fs::makedev(a, b)),

@@ -11,6 +11,7 @@ use crate::error::{VfsError, VfsResult};
 use crate::perm;
 use crate::types::*;
 
+use super::attrs::check_owner;
 use super::node::{Body, Dir, Entry, Inner, MemNode};
 use super::pages::Pages;
 use super::{NAME_MAX, ROOT};
@@ -156,6 +157,7 @@ impl MemNode {
         what: Special,
         set: SetAttr,
     ) -> VfsResult<Made> {
+        what.check()?;
         let (kind, rdev) = match what {
             Special::Block(a, b) => (Kind::Block, (a, b)),
             Special::Char(a, b) => (Kind::Char, (a, b)),
@@ -197,6 +199,7 @@ impl MemNode {
         mut inner: Inner,
         set: &SetAttr,
     ) -> VfsResult<Made> {
+        check_owner(set)?;
         let mut here = self.lock();
         here.dir()?;
         here.permit(Kind::Dir, cred, perm::adding(kind))?;

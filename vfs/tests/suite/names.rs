@@ -244,6 +244,17 @@ pub(crate) async fn devices_keep_their_numbers(b: Bench) {
     let made = b.root.mknod(&c, b"b", Special::Block(259, 70000), mode(0o600)).await.unwrap();
     assert_eq!((made.attr.kind, made.attr.rdev), (Kind::Block, (259, 70000)));
     refused(b.root.mknod(&c, b"n", Special::Char(1, 3), mode(0o666)), VfsError::Exists).await;
+    for what in [Special::Char(0x1000, 0), Special::Block(0, 0x10_0000)] {
+        refused(b.root.mknod(&c, b"x", what, mode(0o600)), VfsError::Invalid).await;
+    }
+}
+
+pub(crate) async fn what_cannot_be_made_as_asked_is_not_made(b: Bench) {
+    let c = root();
+    let nobodys = SetAttr { uid: Some(u32::MAX), ..mode(0o700) };
+    refused(b.root.create(&c, b"f", CreateHow::Guarded, nobodys), VfsError::Invalid).await;
+    refused(b.root.mkdir(&c, b"d", nobodys), VfsError::Invalid).await;
+    assert_eq!(b.names(&b.root, 10).await, [] as [&str; 0]);
 }
 
 pub(crate) async fn listing_is_complete_in_every_step(b: Bench) {

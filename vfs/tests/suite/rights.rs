@@ -123,10 +123,18 @@ pub(crate) async fn attributes_need_ownership(b: Bench) {
     let now =
         SetAttr { mtime: Some(SetTime::Now), atime: Some(SetTime::Now), ..SetAttr::default() };
     f.setattr(&ann, now, false).await.unwrap();
+    b.write(&f, 0, b"data").await;
+    let one = |size| SetAttr { mtime: Some(SetTime::Now), size, ..SetAttr::default() };
+    f.setattr(&ann, SetAttr { mtime: None, ..now }, false).await.unwrap();
+    let (before, after) = f.setattr(&ann, one(Some(3)), false).await.unwrap();
+    assert_eq!((before.size, after.size), (4, 3));
     let then = SetTime::At(Time { sec: 1, nsec: 0 });
     let old = SetAttr { mtime: Some(then), atime: Some(then), ..SetAttr::default() };
     refused(f.setattr(&ann, old, false), VfsError::Perm).await;
+    refused(f.setattr(&ann, SetAttr { size: Some(0), ..old }, false), VfsError::Perm).await;
+    assert_eq!(f.getattr().await.unwrap().size, 3, "refused as a whole");
     f.setattr(&bob, mode(0o600), false).await.unwrap();
+    refused(f.setattr(&ann, one(None), false), VfsError::Access).await;
     refused(f.setattr(&ann, now, false), VfsError::Access).await;
     f.setattr(&bob, old, false).await.unwrap();
 }
