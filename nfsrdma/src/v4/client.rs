@@ -130,7 +130,7 @@ impl Name {
 #[derive(Debug)]
 pub(super) struct CreateOrder {
     pub(super) next: u32,
-    pub(super) last_reply: Option<Arc<[u8]>>,
+    pub(super) last_reply: Option<Result<Arc<[u8]>, Status>>,
 }
 
 /// A client.

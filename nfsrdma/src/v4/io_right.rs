@@ -60,6 +60,12 @@ pub async fn check_io(
     access: IoAccess,
 ) -> Result<IoRight, Status> {
     if is_nobodys(stateid) {
+        // RFC 8881 section 8.4.2.1: what others will reclaim may be in the way. Who reads past locks takes nothing from anybody.
+        if cx.nfs.clients.in_grace()
+            && (stateid != Stateid::READ_BYPASS || access == IoAccess::Write)
+        {
+            return Err(Status::Grace);
+        }
         // RFC 8881 section 8.2.3: reading past share modes is a right of the server, not of the client; it is not used.
         let who = cx.who();
         if access == IoAccess::Read {
@@ -105,7 +111,7 @@ pub async fn check_io(
 }
 
 /// Minor version 0: an open may be used once its owner is confirmed (RFC 7530 section 16.18.5).
-fn is_confirmed(held: &Held, open: u32) -> bool {
+pub(super) fn is_confirmed(held: &Held, open: u32) -> bool {
     held.open(open)
         .and_then(|o| held.open_owners.get(&o.owner))
         .is_some_and(|owner| owner.confirmed)

@@ -38,7 +38,7 @@ pub(super) struct Open {
     /// The modes of the OPENs that make up `share`, a bit each.
     modes: u16,
     /// OPENs of it that wait for `state`.
-    opening: u32,
+    pub(super) opening: u32,
     /// Lock owners' states that came from it.
     pub(super) locks: Vec<u32>,
 }

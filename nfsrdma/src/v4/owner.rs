@@ -9,6 +9,8 @@ use super::status::Status;
 /// The last reply to an owner, to be given again to a repetition.
 #[derive(Clone)]
 pub(super) struct Kept {
+    /// Which operation it was.
+    pub(super) opcode: u32,
     /// How the operation ended.
     pub(super) status: Status,
     /// The body of its result.
@@ -34,15 +36,17 @@ pub(super) enum Turn {
 }
 
 impl Order {
-    /// A request has come. An owner that is not known yet may begin anywhere.
-    pub(super) fn begin(&mut self, seqid: u32) -> Result<Turn, Status> {
+    /// A request has come. An owner that is not known yet may begin anywhere. Another operation under the last number is no
+    /// repetition.
+    pub(super) fn begin(&mut self, seqid: u32, opcode: u32) -> Result<Turn, Status> {
         if self.busy {
             // The original is being executed; the client's patience is not lost by asking again.
             return Err(if self.last == Some(seqid) { Status::Delay } else { Status::BadSeqId });
         }
         match self.last {
             Some(last) if seqid == last => {
-                self.kept.clone().map(Turn::Again).ok_or(Status::BadSeqId)
+                let kept = self.kept.as_ref().filter(|kept| kept.opcode == opcode);
+                kept.cloned().map(Turn::Again).ok_or(Status::BadSeqId)
             }
             Some(last) if seqid != last.wrapping_add(1) => Err(Status::BadSeqId),
             _ => {
@@ -111,26 +115,27 @@ mod tests {
     use super::*;
 
     fn kept(status: Status, n: u8) -> Kept {
-        Kept { status, body: Arc::from([n]), current: None }
+        Kept { opcode: 1, status, body: Arc::from([n]), current: None }
     }
 
     fn next(o: &mut Order, seqid: u32) -> bool {
-        matches!(o.begin(seqid), Ok(Turn::Next))
+        matches!(o.begin(seqid, 1), Ok(Turn::Next))
     }
 
     #[test]
     fn requests_come_in_order_and_the_last_may_be_repeated() {
         let mut o = Order::default();
         assert!(next(&mut o, 40), "a new owner begins anywhere");
-        assert_eq!(o.begin(40).err(), Some(Status::Delay));
-        assert_eq!(o.begin(41).err(), Some(Status::BadSeqId));
+        assert_eq!(o.begin(40, 1).err(), Some(Status::Delay));
+        assert_eq!(o.begin(41, 1).err(), Some(Status::BadSeqId));
         o.finish(kept(Status::Ok, 1));
-        assert!(matches!(o.begin(40), Ok(Turn::Again(k)) if *k.body == [1]));
-        assert_eq!(o.begin(42).err(), Some(Status::BadSeqId));
-        assert_eq!(o.begin(39).err(), Some(Status::BadSeqId));
+        assert!(matches!(o.begin(40, 1), Ok(Turn::Again(k)) if *k.body == [1]));
+        assert_eq!(o.begin(40, 2).err(), Some(Status::BadSeqId), "another operation");
+        assert_eq!(o.begin(42, 1).err(), Some(Status::BadSeqId));
+        assert_eq!(o.begin(39, 1).err(), Some(Status::BadSeqId));
         assert!(next(&mut o, 41));
         o.finish(kept(Status::Denied, 2));
-        assert!(matches!(o.begin(41), Ok(Turn::Again(k)) if k.status == Status::Denied));
+        assert!(matches!(o.begin(41, 1), Ok(Turn::Again(k)) if k.status == Status::Denied));
     }
 
     #[test]

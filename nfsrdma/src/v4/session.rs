@@ -168,6 +168,11 @@ impl Back {
         self.fault = false;
     }
 
+    /// Calls are made over this connection.
+    pub(super) fn has(&self, id: u64) -> bool {
+        self.conns.iter().any(|c| c.id == id)
+    }
+
     /// Forgets a connection.
     pub(super) fn unbind(&mut self, id: u64) {
         self.conns.retain(|c| c.id != id);

@@ -40,27 +40,31 @@ pub(super) enum Begun {
 pub(super) struct Ticket {
     client: Arc<Client>,
     owner: Option<Owner>,
+    opcode: u32,
     mark: usize,
 }
 
 /// Asks whether it is this request's turn. Minor versions with sessions have no such order.
 pub(super) fn begin(
     cx: &mut Compound<'_>,
+    opcode: u32,
     client: &Arc<Client>,
     owner: Owner,
     seqid: u32,
 ) -> Result<Begun, Status> {
     let mark = cx.out.len();
     if cx.minor > 0 {
-        return Ok(Begun::Do(Ticket { client: client.clone(), owner: None, mark }));
+        return Ok(Begun::Do(Ticket { client: client.clone(), owner: None, opcode, mark }));
     }
     let turn = {
         let mut held = client.held();
         let order = owner.order(&mut held).ok_or(Status::BadStateId)?;
-        order.begin(seqid)?
+        order.begin(seqid, opcode)?
     };
     match turn {
-        Turn::Next => Ok(Begun::Do(Ticket { client: client.clone(), owner: Some(owner), mark })),
+        Turn::Next => {
+            Ok(Begun::Do(Ticket { client: client.clone(), owner: Some(owner), opcode, mark }))
+        }
         Turn::Again(kept) => {
             cx.out.fixed(&kept.body);
             if let Some(object) = kept.current {
@@ -76,20 +80,16 @@ pub(super) fn begin(
 
 impl Ticket {
     /// The operation has ended like this; minor version 0 keeps the reply.
-    pub(super) fn end(
-        self,
-        cx: &Compound<'_>,
-        opcode: u32,
-        done: Result<(), Status>,
-    ) -> Result<(), Status> {
+    pub(super) fn end(self, cx: &Compound<'_>, done: Result<(), Status>) -> Result<(), Status> {
         let Some(owner) = self.owner else { return done };
         let status = done.err().unwrap_or(Status::Ok);
         let has_body = matches!(status, Status::Ok | Status::Denied);
         let body = if has_body { cx.out.copy_from(self.mark) } else { Vec::new() };
+        let opcode = self.opcode;
         let current = cx.current.clone().filter(|_| opcode == op::OPEN && status == Status::Ok);
         let mut held = self.client.held();
         if let Some(order) = owner.order(&mut held) {
-            order.finish(Kept { status, body: body.into(), current });
+            order.finish(Kept { opcode, status, body: body.into(), current });
         }
         done
     }

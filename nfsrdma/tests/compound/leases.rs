@@ -140,6 +140,33 @@ async fn opens_and_locks_are_reclaimed_after_a_restart() {
 }
 
 #[tokio::test]
+async fn nobody_works_past_what_may_be_reclaimed() {
+    let state = tempfile::tempdir().unwrap();
+    let kit = Kit::with(options(Some(state.path())));
+    let fh = Client::new(&kit, b"x").await.open(b"o", b"f", (1, 2)).await.unwrap().fh;
+    let kit = kit.restart(|| options(Some(state.path())));
+    let d = Client::new(&kit, b"y").await;
+    assert_eq!(d.write(&fh, Stateid::ANONYMOUS, b"x").await, Status::Grace);
+    assert_eq!(d.write(&fh, Stateid::READ_BYPASS, b"x").await, Status::Grace);
+    assert_eq!(d.read(&fh, Stateid::ANONYMOUS).await, Status::Grace);
+    assert_eq!(d.read(&fh, Stateid::READ_BYPASS).await, Status::Ok);
+    let remove = |w: &mut Writer| w.opaque(b"f");
+    assert_eq!(d.run(|a| a.data().op(op::REMOVE, remove)).await.status, Status::Grace);
+    let rename = |w: &mut Writer| {
+        w.opaque(b"f");
+        w.opaque(b"g");
+    };
+    let moved = d.run(|a| a.data().savefh().op(op::RENAME, rename)).await;
+    assert_eq!(moved.status, Status::Grace);
+    let c = Client::unreclaimed(&kit, b"x", Handle::detached()).await;
+    reclaimed(&c, &fh, (1, 2)).await.unwrap();
+    complete(&c).await;
+    assert_eq!(d.write(&fh, Stateid::ANONYMOUS, b"x").await, Status::Locked);
+    assert_eq!(d.read(&fh, Stateid::ANONYMOUS).await, Status::Ok);
+    assert_eq!(d.run(|a| a.data().op(op::REMOVE, remove)).await.status, Status::Ok);
+}
+
+#[tokio::test]
 async fn who_comes_back_too_late_has_lost_it_for_good() {
     let state = tempfile::tempdir().unwrap();
     let kit = Kit::with(options(Some(state.path())));

@@ -314,6 +314,42 @@ async fn lock_owners_have_an_order_of_their_own() {
 }
 
 #[tokio::test]
+async fn another_operation_under_the_last_number_is_no_repetition() {
+    let kit = Kit::new();
+    let id = client(&kit, b"x").await;
+    let o = confirmed(&kit, id, b"o", b"f").await;
+    assert_eq!(open(&kit, 2, id, b"o", b"f").await.0, Status::BadSeqId);
+    assert_eq!(on(&kit, &o.fh, op::CLOSE, close(2, o.stateid)).await.0, Status::BadSeqId);
+    assert_eq!(on(&kit, &o.fh, op::READ, read(o.stateid)).await.0, Status::Ok, "it is open");
+}
+
+#[tokio::test]
+async fn an_owner_is_confirmed_once_and_before_it_locks() {
+    let kit = Kit::new();
+    let id = client(&kit, b"x").await;
+    let o = opened(&kit, 1, id, b"o", b"f").await;
+    let lock = |w: &mut Writer| {
+        w.u32(2);
+        w.bool(false);
+        w.u64(0);
+        w.u64(10);
+        w.bool(true);
+        w.u32(2);
+        o.stateid.encode(w);
+        w.u32(1);
+        w.u64(id);
+        w.opaque(b"a");
+    };
+    assert_eq!(on(&kit, &o.fh, op::LOCK, lock).await.0, Status::BadStateId);
+    let (status, mut r) = on(&kit, &o.fh, op::OPEN_CONFIRM, confirm_args(o.stateid, 2)).await;
+    assert_eq!(status, Status::Ok);
+    let stateid = read_stateid(&mut r);
+    let (status, _) = on(&kit, &o.fh, op::OPEN_CONFIRM, confirm_args(stateid, 3)).await;
+    assert_eq!(status, Status::BadStateId);
+    assert_eq!(on(&kit, &o.fh, op::READ, read(stateid)).await.0, Status::Ok, "as it was");
+}
+
+#[tokio::test]
 async fn stateids_of_an_earlier_run_are_stale() {
     let kit = Kit::new();
     let id = client(&kit, b"x").await;

@@ -97,6 +97,30 @@ async fn stateids_allow_what_was_opened_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn an_open_that_cuts_is_a_writer_for_that_moment() {
+    let kit = Kit::new();
+    let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+    let o = c.open(b"o", b"f", RW).await.unwrap();
+    assert_eq!(c.write(&o.fh, o.stateid, b"data").await, Status::Ok);
+    assert_eq!(c.close(&o).await, Status::Ok);
+    let cut = |share| unchecked(0, b"p", b"f", share, &[0]);
+    let o = c.open(b"o", b"f", (1, 2)).await.unwrap();
+    for who in [&c, &d] {
+        assert_eq!(open_status(who, cut(R)).await, Status::ShareDenied);
+        assert_eq!(size_of(who, &o.fh).await, 4);
+    }
+    assert_eq!(c.close(&o).await, Status::Ok);
+    assert_eq!(open_status(&d, cut((1, 2))).await, Status::Ok);
+    assert_eq!(size_of(&d, &o.fh).await, 0);
+    // It reads only, from then on.
+    assert_eq!(c.open(b"o", b"f", W).await.unwrap_err(), Status::ShareDenied);
+    c.open(b"o", b"f", R).await.unwrap();
+    d.open(b"q", b"g", R).await.unwrap();
+    assert_eq!(open_status(&d, unchecked(0, b"q", b"g", R, &[0])).await, Status::Ok);
+    c.open(b"o", b"g", (1, 2)).await.unwrap();
+}
+
+#[tokio::test]
 async fn the_current_stateid_is_that_of_the_open_before() {
     let kit = Kit::new();
     let c = Client::new(&kit, b"x").await;

@@ -108,8 +108,12 @@ async fn create_session_has_an_order_and_a_kept_reply() {
     assert_eq!(make(&kit, 0, create(id, seq + 1, 0, FORE)).await, Err(Status::SeqMisordered));
     assert_eq!(make(&kit, 0, create(id, seq - 1, 0, FORE)).await, Err(Status::SeqMisordered));
     assert_eq!(make(&kit, 5, create(id, seq, 0, FORE)).await, Err(Status::ClidInUse));
-    assert_eq!(make(&kit, 0, create(id, seq, 0x10, FORE)).await, Err(Status::Inval));
-    assert_eq!(make(&kit, 0, create(id, seq, 0, [9, 9, 9, 9, 9])).await, Err(Status::TooSmall));
+    assert_eq!(make(&kit, 0, create(id, seq, 0, FORE)).await, Err(Status::ClidInUse), "the same");
+    // What failed has used its number up.
+    let small = [9, 9, 9, 9, 9];
+    assert_eq!(make(&kit, 0, create(id, seq + 1, 0x10, FORE)).await, Err(Status::Inval));
+    assert_eq!(make(&kit, 0, create(id, seq + 2, 0, small)).await, Err(Status::TooSmall));
+    let seq = seq + 3;
     assert_eq!(make(&kit, 0, create(id + 1, seq, 0, FORE)).await, Err(Status::StaleClientId));
     let first = make(&kit, 0, create(id, seq, 0, FORE)).await.unwrap();
     assert_eq!(make(&kit, 0, create(id, seq, 0, FORE)).await, Ok(first.clone()), "a repetition");
@@ -288,13 +292,14 @@ async fn connections_are_bound_to_the_backchannel_and_lost() {
         }
     };
     assert_eq!(bound(9).await, Err(Status::Inval));
+    assert_eq!(bound(1).await, Ok(1));
+    c.run(|a| a.root()).await;
+    assert_eq!(c.flags.get(), PATH_DOWN | PATH_DOWN_SESSION, "the fore channel alone");
+    assert_eq!(bound(2).await, Ok(2));
     assert_eq!(bound(7).await, Ok(3));
+    assert_eq!(bound(1).await, Err(Status::Inval), "out of the other channel");
     c.run(|a| a.root()).await;
     assert_eq!(c.flags.get(), 0);
-    assert_eq!(bound(1).await, Ok(1), "back to the fore channel alone");
-    c.run(|a| a.root()).await;
-    assert_eq!(c.flags.get(), PATH_DOWN | PATH_DOWN_SESSION);
-    assert_eq!(bound(2).await, Ok(2));
     kit.nfs.connection_closed(&other);
     c.run(|a| a.root()).await;
     assert_eq!(c.flags.get(), PATH_DOWN | PATH_DOWN_SESSION);

@@ -2,7 +2,7 @@
 
 use vfs::acl::{Acl, control};
 use vfs::namespace::Door;
-use vfs::{DelegatedTimes, SetAttr, SetTime, Time, VfsResult};
+use vfs::{Attr, DelegatedTimes, SetAttr, SetTime, Time, VfsResult};
 
 use super::{Bitmap, acl};
 use crate::v4::compound::Located;
@@ -145,6 +145,19 @@ impl ToSet {
         new.control = new.control & !OF_LIST | acl.control;
         (new.entries, new.revision) = (acl.entries.clone(), acl.revision);
         door.acl_change(&at.share, &at.node, &at.cred, &new).await
+    }
+
+    /// What was set of a new file, which is like this now: its owner and group are not everybody's to choose.
+    pub fn done_of(&self, now: &Attr) -> Bitmap {
+        let ignored = |asked: Option<u32>, is| asked.is_some_and(|asked| asked != is);
+        let mut left_out = Bitmap::EMPTY;
+        if ignored(self.set.uid, now.uid) {
+            left_out.add(attr::OWNER);
+        }
+        if ignored(self.set.gid, now.gid) {
+            left_out.add(attr::OWNER_GROUP);
+        }
+        self.named.without(&left_out)
     }
 
     /// With `mode_set_masked` applied to the mode that is there.

@@ -22,10 +22,9 @@ pub(in crate::v4) async fn bind_conn_to_session(cx: &mut Compound<'_>) -> Result
     }
     session.client.note_at(cx.conn.info.peer.ip());
     let bound = match direction {
-        FORE => {
-            session.back().unbind(cx.conn.id);
-            FORE
-        }
+        // RFC 8881 section 18.34.3: a connection is not taken out of a channel.
+        FORE if session.back().has(cx.conn.id) => return Err(Status::Inval),
+        FORE => FORE,
         BACK | BACK_OR_BOTH | FORE_OR_BOTH => {
             let mut back = session.back();
             back.wanted = true;

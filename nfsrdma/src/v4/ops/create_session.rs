@@ -7,7 +7,7 @@ use state::ClientId;
 use crate::v4::client::{Client, Principal};
 use crate::v4::compound::Compound;
 use crate::v4::limits::SESSIONS_PER_CLIENT_MAX;
-use crate::v4::session::{Back, ChannelAttrs, Session, decode_callback_creds};
+use crate::v4::session::{Back, CallbackCred, ChannelAttrs, Session, decode_callback_creds};
 use crate::v4::status::Status;
 use crate::xdr::Writer;
 
@@ -32,18 +32,42 @@ pub(in crate::v4) async fn create_session(cx: &mut Compound<'_>) -> Result<(), S
     if sequence == order.next.wrapping_sub(1)
         && let Some(kept) = &order.last_reply
     {
-        cx.out.fixed(kept);
+        cx.out.fixed(kept.as_deref().map_err(|status| *status)?);
         return Ok(());
     }
     if sequence != order.next {
         return Err(Status::SeqMisordered);
     }
+    let asked = Asked { sequence, flags, fore, back, program, cred };
+    let done = in_turn(cx, &client, asked);
+    // What failed has had its turn, too; but for these two the client asks again under the same number.
+    if !matches!(done, Err(Status::Delay | Status::StaleClientId)) {
+        order.next = sequence.wrapping_add(1);
+        order.last_reply = Some(done.clone());
+    }
+    cx.out.fixed(&done?);
+    Ok(())
+}
+
+/// The arguments but the client.
+struct Asked {
+    sequence: u32,
+    flags: u32,
+    fore: ChannelAttrs,
+    back: ChannelAttrs,
+    program: u32,
+    cred: Option<CallbackCred>,
+}
+
+/// It is this request's turn: gives the body of the reply.
+fn in_turn(cx: &Compound<'_>, client: &Arc<Client>, asked: Asked) -> Result<Arc<[u8]>, Status> {
+    let Asked { sequence, flags, fore, back, program, cred } = asked;
     if flags & !FLAGS != 0 {
         return Err(Status::Inval);
     }
     let fore = fore.agree_fore()?;
     let back_attrs = back.agree_back()?;
-    cx.nfs.clients.confirm_by_session(&client, Principal::of(cx.call))?;
+    cx.nfs.clients.confirm_by_session(client, Principal::of(cx.call))?;
     client.note_at(cx.conn.info.peer.ip());
 
     let wanted = flags & CONN_BACK_CHAN != 0;
@@ -59,7 +83,7 @@ pub(in crate::v4) async fn create_session(cx: &mut Compound<'_>) -> Result<(), S
     if wanted {
         back.bind(cx.conn);
     }
-    let session = make(cx, &client, fore, back_attrs, back)?;
+    let session = make(cx, client, fore, back_attrs, back)?;
 
     let mut body = Writer::new();
     body.fixed(&session.id);
@@ -68,11 +92,7 @@ pub(in crate::v4) async fn create_session(cx: &mut Compound<'_>) -> Result<(), S
     body.u32(flags & CONN_BACK_CHAN);
     session.fore.encode(&mut body);
     session.back_attrs.encode(&mut body);
-    let kept: Arc<[u8]> = body.into_reply().head.into();
-    cx.out.fixed(&kept);
-    order.next = sequence.wrapping_add(1);
-    order.last_reply = Some(kept);
-    Ok(())
+    Ok(body.into_reply().head.into())
 }
 
 fn make(

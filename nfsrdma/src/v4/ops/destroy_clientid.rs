@@ -8,7 +8,11 @@ use crate::v4::status::Status;
 pub(in crate::v4) async fn destroy_clientid(cx: &mut Compound<'_>) -> Result<(), Status> {
     let id = ClientId(cx.args.u64()?);
     let clients = &cx.nfs.clients;
-    let client = clients.find(id).ok_or(Status::StaleClientId)?;
+    // A client of minor version 0 is none of these.
+    let client = clients
+        .find(id)
+        .filter(|client| client.name.as_bytes().first() == Some(&1))
+        .ok_or(Status::StaleClientId)?;
     let busy = !client.sessions().is_empty() || !client.held().is_empty();
     if busy {
         return Err(Status::ClientIdBusy);

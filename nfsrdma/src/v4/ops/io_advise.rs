@@ -1,6 +1,7 @@
 //! IO_ADVISE (RFC 7862 section 15.5). The hints are understood and none is followed: the page cache of the host reads ahead by
 //! itself.
 
+use super::allocate::may_look;
 use crate::v4::attrs::Bitmap;
 use crate::v4::compound::Compound;
 use crate::v4::io_right::{IoAccess, check_io};
@@ -12,7 +13,8 @@ pub(in crate::v4) async fn io_advise(cx: &mut Compound<'_>) -> Result<(), Status
     let (_offset, _count) = (cx.args.u64()?, cx.args.u64()?);
     let _hints = Bitmap::decode(&mut cx.args)?;
     let at = cx.file()?;
-    check_io(cx, &at, stateid, IoAccess::Read).await?;
+    let right = check_io(cx, &at, stateid, IoAccess::Read).await?;
+    may_look(&at, &right).await?;
     Bitmap::EMPTY.encode(&mut cx.out);
     Ok(())
 }

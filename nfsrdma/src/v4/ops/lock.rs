@@ -7,6 +7,7 @@ use vfs::NodeId;
 
 use crate::v4::client::Client;
 use crate::v4::compound::{Compound, Located};
+use crate::v4::io_right::is_confirmed;
 use crate::v4::locks::{check_grace, decode_range, decode_type, lock_state, write_denied};
 use crate::v4::opens::Entry;
 use crate::v4::resolve::{Named, resolve};
@@ -51,22 +52,22 @@ pub(in crate::v4) async fn lock(cx: &mut Compound<'_>) -> Result<(), Status> {
             let held = named.client.held();
             held.open(named.number).map(|o| o.owner.clone()).ok_or(Status::BadStateId)?
         };
-        match turn::begin(cx, &named.client, Owner::Open(owner), opening.open_seqid)? {
+        match turn::begin(cx, op::LOCK, &named.client, Owner::Open(owner), opening.open_seqid)? {
             Begun::Done(done) => done,
             Begun::Do(ticket) => {
                 let done = first_lock(cx, &named, &opening, &wanted).await;
-                ticket.end(cx, op::LOCK, done)
+                ticket.end(cx, done)
             }
         }
     } else {
         let stateid = Stateid::decode(&mut cx.args)?;
         let seqid = cx.args.u32()?;
         let named = resolve(cx, stateid)?;
-        match turn::begin(cx, &named.client, named.lock_owner()?, seqid)? {
+        match turn::begin(cx, op::LOCK, &named.client, named.lock_owner()?, seqid)? {
             Begun::Done(done) => done,
             Begun::Do(ticket) => {
                 let done = next_lock(cx, &named, &wanted).await;
-                ticket.end(cx, op::LOCK, done)
+                ticket.end(cx, done)
             }
         }
     }
@@ -90,6 +91,9 @@ async fn first_lock(
         match named.entry(&mut held, at.node.id(), cx.minor)? {
             Entry::Open(open) => check_mode(open.share.access, wanted.kind)?,
             _ => return Err(Status::BadStateId),
+        }
+        if cx.minor == 0 && !is_confirmed(&held, named.number) {
+            return Err(Status::BadStateId);
         }
         check_grace(cx, client, wanted.reclaim)?;
         let made =

@@ -18,11 +18,11 @@ pub(in crate::v4) async fn locku(cx: &mut Compound<'_>) -> Result<(), Status> {
     let (offset, length) = (cx.args.u64()?, cx.args.u64()?);
     let range = decode_range(offset, length);
     let named = resolve(cx, stateid)?;
-    match turn::begin(cx, &named.client, named.lock_owner()?, seqid)? {
+    match turn::begin(cx, op::LOCKU, &named.client, named.lock_owner()?, seqid)? {
         Begun::Done(done) => done,
         Begun::Do(ticket) => {
             let done = range.and_then(|range| unlock(cx, &named, range));
-            ticket.end(cx, op::LOCKU, done)
+            ticket.end(cx, done)
         }
     }
 }

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use state::{ClientId, Rights, Share, Who};
-use vfs::{Attr, CreateHow, DirChange, SetAttr};
+use vfs::{Attr, CreateHow, Cred, DirChange, SetAttr};
 
 use super::super::attrs::{Bitmap, Purpose, SUPPORTED_BY_EXCLUSIVE, ToSet, supported};
 use crate::exclusive::of_client;
@@ -124,14 +124,14 @@ pub(in crate::v4) async fn open(cx: &mut Compound<'_>) -> Result<(), Status> {
         let made = held.open_owner(owner).map(|(name, _)| name);
         made.ok_or_else(|| cx.limited("owners-of-client", OWNERS_PER_CLIENT_MAX))?
     };
-    match turn::begin(cx, &client, Owner::Open(name), seqid)? {
+    match turn::begin(cx, op::OPEN, &client, Owner::Open(name), seqid)? {
         Begun::Done(done) => done,
         Begun::Do(ticket) => {
             let done = match args {
                 Ok(args) => open_in_turn(cx, &client, owner, args).await,
                 Err(status) => Err(status),
             };
-            ticket.end(cx, op::OPEN, done)
+            ticket.end(cx, done)
         }
     }
 }
@@ -367,7 +367,7 @@ async fn by_name(
     let made = door.create(&dir.share, &dir.node, &dir.cred, name, how, set).await?;
     let exclusive = matches!(how, CreateHow::Exclusive(_));
     let fresh = made.created || exclusive;
-    let mut was_set = if fresh { to_set.named } else { Bitmap::EMPTY };
+    let mut was_set = if fresh { to_set.done_of(&made.attr) } else { Bitmap::EMPTY };
     if exclusive {
         // RFC 8881 section 18.16.3: the verifier may stand in the times, so the client is told to set them.
         was_set.add(attr::TIME_ACCESS);
@@ -376,8 +376,12 @@ async fn by_name(
         was_set.add(attr::SIZE);
     }
     let at = as_file(cx, &dir, made.node)?;
-    if made.created {
-        to_set.apply_acl(&door, &at).await?;
+    if made.created
+        && let Err(e) = to_set.apply_acl(&door, &at).await
+    {
+        // Nothing was made, as far as the client is told.
+        let _ = door.unlink(&dir.share, &dir.node, &Cred::root(), name).await;
+        return Err(e.into());
     }
     Ok(Found { at, dir: Some(made.dir), fresh, cut: cut && !fresh, set: was_set, change: None })
 }
@@ -397,10 +401,13 @@ async fn enter(
     let (number, party) =
         reserved.ok_or_else(|| cx.limited("opens-of-client", cx.nfs.clients.states_max.get()))?;
     let own = client.held().open(number).map(|o| o.share).unwrap_or_default();
-    let mut done = match own.conflicts(share) {
+    // Whoever cuts the file writes, if only for that moment.
+    let cuts = if found.cut { Rights::WRITE } else { Rights::NONE };
+    let wanted = Share::new(share.access | cuts, share.deny);
+    let mut done = match own.conflicts(wanted) {
         // RFC 8881 section 9.7: an owner's own opens are no exception.
         true => Err(Status::ShareDenied),
-        false => keeper.open(node.id(), &party, share).await.map_err(Status::from),
+        false => keeper.open(node.id(), &party, wanted).await.map_err(Status::from),
     };
     if done.is_ok() && found.cut {
         let (at, set) = (&found.at, SetAttr { size: Some(0), ..SetAttr::default() });
@@ -421,6 +428,8 @@ async fn enter(
         let before = held.open(number).map(|o| o.share).unwrap_or_default();
         keeper.state().narrow(node.id(), party.holder, before);
         held.abandon(number);
+    } else if let Some(open) = held.open(number).filter(|o| wanted != share && o.opening == 0) {
+        keeper.state().narrow(node.id(), party.holder, open.share);
     }
     stateid
 }

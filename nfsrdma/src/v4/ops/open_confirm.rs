@@ -16,11 +16,11 @@ pub(in crate::v4) async fn open_confirm(cx: &mut Compound<'_>) -> Result<(), Sta
         let held = named.client.held();
         held.open(named.number).map(|o| o.owner.clone()).ok_or(Status::BadStateId)?
     };
-    match turn::begin(cx, &named.client, Owner::Open(owner), seqid)? {
+    match turn::begin(cx, op::OPEN_CONFIRM, &named.client, Owner::Open(owner), seqid)? {
         Begun::Done(done) => done,
         Begun::Do(ticket) => {
             let done = confirm(cx, &named);
-            ticket.end(cx, op::OPEN_CONFIRM, done)
+            ticket.end(cx, done)
         }
     }
 }
@@ -31,13 +31,14 @@ fn confirm(cx: &mut Compound<'_>, named: &Named) -> Result<(), Status> {
     let Entry::Open(open) = named.entry(&mut held, node, cx.minor)? else {
         return Err(Status::BadStateId);
     };
-    open.seqid = stateid::next(open.seqid);
-    let (id, owner) = (compose(named.client.id, named.number, open.seqid), open.owner.clone());
+    let owner = open.owner.clone();
     let owner = held.open_owners.get_mut(&owner).ok_or(Status::BadStateId)?;
     if owner.confirmed {
         return Err(Status::BadStateId);
     }
     owner.confirmed = true;
-    id.encode(&mut cx.out);
+    let open = held.open_mut(named.number).ok_or(Status::BadStateId)?;
+    open.seqid = stateid::next(open.seqid);
+    compose(named.client.id, named.number, open.seqid).encode(&mut cx.out);
     Ok(())
 }

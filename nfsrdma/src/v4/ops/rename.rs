@@ -1,6 +1,6 @@
 //! RENAME (RFC 8881 section 18.26): from the saved directory to the current one.
 
-use vfs::Kind;
+use vfs::{Kind, VfsError};
 
 use crate::v4::compound::{Compound, Object};
 use crate::v4::status::Status;
@@ -19,7 +19,16 @@ pub(in crate::v4) async fn rename(cx: &mut Compound<'_>) -> Result<(), Status> {
     if from.share.id != to.share.id {
         return Err(Status::Xdev);
     }
-    let done = cx.door().rename(&to.share, &from.node, &to.cred, old, &to.node, new).await?;
+    if cx.nfs.clients.in_grace() {
+        // As the kernel's server does: somebody may be about to reclaim by these names.
+        return Err(Status::Grace);
+    }
+    let done = cx.door().rename(&to.share, &from.node, &to.cred, old, &to.node, new).await;
+    let done = done.map_err(|e| match e {
+        // RFC 8881 section 18.26.3: what is there is of another type.
+        VfsError::IsDir | VfsError::NotDir => Status::Exist,
+        e => e.into(),
+    })?;
     cx.change_info(&done.0);
     cx.change_info(&done.1);
     Ok(())

@@ -2,6 +2,7 @@
 
 use vfs::{Seek, VfsError};
 
+use super::allocate::may_look;
 use crate::v4::compound::Compound;
 use crate::v4::io_right::{IoAccess, check_io};
 use crate::v4::status::Status;
@@ -16,7 +17,8 @@ pub(in crate::v4) async fn seek(cx: &mut Compound<'_>) -> Result<(), Status> {
         _ => return Err(Status::UnionNotSupp),
     };
     let at = cx.file()?;
-    check_io(cx, &at, stateid, IoAccess::Read).await?;
+    let right = check_io(cx, &at, stateid, IoAccess::Read).await?;
+    may_look(&at, &right).await?;
     let size = at.node.getattr().await?.size;
     if offset >= size {
         return Err(Status::Nxio);
