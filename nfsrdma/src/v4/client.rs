@@ -130,7 +130,9 @@ impl Name {
 #[derive(Debug)]
 pub(super) struct CreateOrder {
     pub(super) next: u32,
-    pub(super) last_reply: Option<Result<Arc<[u8]>, Status>>,
+    pub(super) last_reply: Option<Arc<[u8]>>,
+    /// The number of the last one, if it failed.
+    pub(super) failed: Option<u32>,
 }
 
 /// A client.
@@ -320,7 +322,7 @@ impl Clients {
             admin_revoked: AtomicUsize::new(0),
             at: Mutex::default(),
             confirm: Mutex::default(),
-            create_order: Mutex::new(CreateOrder { next: 1, last_reply: None }),
+            create_order: Mutex::new(CreateOrder { next: 1, last_reply: None, failed: None }),
             sessions: Mutex::default(),
             held: Mutex::new(Held::within(self.states_max.clone())),
         });

@@ -32,19 +32,22 @@ pub(in crate::v4) async fn create_session(cx: &mut Compound<'_>) -> Result<(), S
     if sequence == order.next.wrapping_sub(1)
         && let Some(kept) = &order.last_reply
     {
-        cx.out.fixed(kept.as_deref().map_err(|status| *status)?);
+        cx.out.fixed(kept);
         return Ok(());
     }
-    if sequence != order.next {
+    if sequence != order.next && Some(sequence) != order.failed {
         return Err(Status::SeqMisordered);
     }
     let asked = Asked { sequence, flags, fore, back, program, cred };
     let done = in_turn(cx, &client, asked);
-    // What failed has had its turn, too; but for these two the client asks again under the same number.
-    if !matches!(done, Err(Status::Delay | Status::StaleClientId)) {
-        order.next = sequence.wrapping_add(1);
-        order.last_reply = Some(done.clone());
+    if let Err(Status::Delay | Status::StaleClientId) = done {
+        // The client asks again, under the same number.
+        return done.map(drop);
     }
+    // What failed has had its turn, too, as Linux' client believes; clients that do not count it ask under the same number.
+    order.next = sequence.wrapping_add(1);
+    order.failed = done.is_err().then_some(sequence);
+    order.last_reply = done.as_ref().ok().cloned();
     cx.out.fixed(&done?);
     Ok(())
 }
