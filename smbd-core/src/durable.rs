@@ -21,7 +21,7 @@ use vfs::NodeRef;
 
 use crate::cx::Cx;
 use crate::lease;
-use crate::open::Open;
+use crate::open::{File, Open};
 use crate::persist;
 use crate::server::Core;
 use crate::status::Status;
@@ -559,26 +559,34 @@ pub(crate) async fn give_way(core: &Arc<Core>, client: ClientId) {
 }
 
 /// `SMB2_CREATE_APP_INSTANCE_ID` and `SMB2_CREATE_APP_INSTANCE_VERSION` (MS-SMB2 sections 3.3.5.9.13 and 3.3.5.9.15): the same
-/// application on another machine takes over, so what it had open elsewhere is closed. One that says its version takes over only
-/// from an older one.
-pub(crate) async fn take_over(cx: &Cx, asked: &Asked<'_>) -> Result<(), Status> {
-    let Some(instance) = asked.app_instance.filter(|_| cx.conn.dialect().is_3()) else {
-        return Ok(());
-    };
-    let version = asked.app_version.filter(|_| cx.conn.dialect() == Dialect::V311);
+/// application on another machine takes over, so what it had open of this file elsewhere is closed, if its user may read the file.
+/// Over an open that was made with a version only the same or a newer one may. Gives whether something was closed.
+pub(crate) async fn take_over(
+    cx: &Cx,
+    asked: &Asked<'_>,
+    file: &File,
+    readable: impl Future<Output = Result<bool, Status>>,
+) -> Result<bool, Status> {
+    let dialect = cx.conn.dialect();
+    let Some(instance) = asked.app_instance.filter(|_| dialect.is_3()) else { return Ok(false) };
+    let version = asked.app_version.filter(|_| dialect == Dialect::V311);
     let client = cx.session()?.client_guid();
-    let elsewhere = |o: &Open| {
-        let inner = locked(&o.durable.inner);
-        inner.facts.app_instance == Some(instance) && inner.facts.client != client
+    let elsewhere = |o: &Arc<Open>| {
+        let facts = o.durable.facts();
+        let same = |f: &File| f.share.id == file.share.id && f.same_name(file);
+        facts.app_instance == Some(instance) && facts.client != client && o.file().is_ok_and(same)
     };
-    let older = cx.server.opens.all(elsewhere);
-    if let Some(version) = version
-        && older.iter().any(|o| o.durable.facts().app_version.is_some_and(|was| was >= version))
-    {
+    let mut older = cx.server.opens.of_node(file.base().id());
+    older.retain(elsewhere);
+    if older.is_empty() || !readable.await? {
+        return Ok(false);
+    }
+    let kept = |was| version.is_none_or(|version| was >= version);
+    if older.iter().any(|o| o.durable.facts().app_version.is_some_and(kept)) {
         return Err(Status::FILE_FORCED_CLOSED);
     }
     for open in older {
         crate::ops::close::end(&cx.server, &open).await;
     }
-    Ok(())
+    Ok(true)
 }

@@ -102,7 +102,7 @@ impl File {
         *self.place.write().unwrap_or_else(PoisonError::into_inner) = to;
     }
 
-    fn same_name(&self, other: &Self) -> bool {
+    pub(crate) fn same_name(&self, other: &Self) -> bool {
         self.base().id() == other.base().id()
             && self.stream_key() == other.stream_key()
             && self.place().is(&other.place())

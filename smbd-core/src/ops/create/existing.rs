@@ -8,6 +8,7 @@ use vfs::{Attr, Dos, Kind, NodeRef};
 use super::{Opened, Walked, Wanted, action_on_existing, entry, implied};
 use crate::cx::Cx;
 use crate::dtyp::mask;
+use crate::durable;
 use crate::fscc::attribute;
 use crate::open::{File, Open};
 use crate::security::{self, Granted};
@@ -53,6 +54,24 @@ pub(super) async fn open(
             Err(status)
         }
     }
+}
+
+/// Whether the same application had it open on another machine, and that was closed now.
+pub(super) async fn is_taken_over(
+    cx: &Cx,
+    w: &Wanted<'_>,
+    at: &Walked,
+    found: &Found,
+) -> Result<bool, Status> {
+    let Found { node, attr, name } = found;
+    let stream = w.path.stream.clone();
+    let file = File::new(node.clone(), node.clone(), stream, w.share.clone(), at.place(name));
+    let parent = (!name.is_empty()).then_some(&at.dir);
+    let readable = async {
+        let all = security::maximal(w.tree, node, attr, parent).await?;
+        Ok(all & mask::READ_DATA != 0)
+    };
+    durable::take_over(cx, &w.asked, &file, readable).await
 }
 
 /// It is of the kind that is meant, and there may be something there.

@@ -117,7 +117,6 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
             return answer(cx, (&request, &wanted.asked), opened, How::Replayed).await;
         }
     };
-    durable::take_over(cx, &wanted.asked).await?;
     match open(cx, &wanted).await {
         Ok(opened) => answer(cx, (&request, &wanted.asked), opened, How::New(ticket)).await,
         Err(Ended::Failed(status)) => Err(status),
@@ -153,6 +152,10 @@ async fn open(cx: &Cx, w: &Wanted<'_>) -> Result<Opened, Ended> {
                     && !reparse
                 {
                     return Err(Ended::Stopped(Stopped { link: found.node, unparsed: 0 }));
+                }
+                if existing::is_taken_over(cx, w, &at, &found).await? {
+                    // What was closed may have been removed with that.
+                    continue;
                 }
                 return Ok(existing::open(cx, w, &at, found).await?);
             }

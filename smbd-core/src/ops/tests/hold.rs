@@ -8,7 +8,7 @@ use super::data::{RDMA, writing};
 use crate::kit::{Answered, Client, Kit};
 use crate::open::FileId;
 use crate::status::Status;
-use crate::wire::context::{DurableV2, Lease, LeaseV2, ReconnectV2, Told, lease_flag};
+use crate::wire::context::{DurableV2, Lease, LeaseV2, ReconnectV2, Told, lease_flag, name};
 use crate::wire::create::{Context, Disposition, oplock, option};
 use crate::wire::lock::{Element, Request, flag};
 use crate::wire::negotiate::Dialect;
@@ -289,4 +289,40 @@ async fn durable_contexts_exclude_each_other_and_name_what_is_there() {
     assert!(with(vec![new.context()]).await.is_ok());
     let same_name = with(vec![new.context()]).await;
     assert_eq!(same_name.map(|r| r.file), Err(Status::DUPLICATE_OBJECTID));
+}
+
+async fn open(c: &Client, name: &str, with: Vec<Context<'static>>) -> Result<FileId, Status> {
+    c.create(name, |r| r.contexts = with).await.map(|r| r.file)
+}
+
+/// MS-SMB2 section 3.3.5.9.13.
+#[tokio::test]
+async fn an_application_takes_over_its_own_file_and_no_other() {
+    let kit = Kit::new();
+    let (a, b) = (kit.client(), kit.machine(2, 0, Dialect::V311, RDMA));
+    let instance = || Context::new(name::APP_INSTANCE_ID, [&[20, 0, 0, 0][..], &[7; 16]].concat());
+    let version = |high: u64| {
+        let words = [24_u64, high, 0].map(u64::to_le_bytes).concat();
+        Context::new(name::APP_INSTANCE_VERSION, words)
+    };
+    b.open("g").await;
+    let first = open(&a, "f", vec![instance(), version(2)]).await.unwrap();
+    open(&b, "g", vec![instance(), version(9)]).await.unwrap();
+    open(&b, "nowhere\\f", vec![instance(), version(9)]).await.unwrap_err();
+    for too_old in [vec![instance()], vec![instance(), version(2)]] {
+        let refused = open(&b, "f", too_old).await;
+        assert_eq!(refused, Err(Status::FILE_FORCED_CLOSED));
+    }
+    assert_eq!(lock(&a, first, &[(0, 1, ALONE)]).await, Status::SUCCESS, "it is open");
+    open(&b, "f", vec![instance(), version(3)]).await.unwrap();
+    assert_eq!(a.close(first).await, Status::FILE_CLOSED);
+    // Who may not read it takes nothing from anybody.
+    let secret = open(&a, "h", vec![instance()]).await.unwrap();
+    let door = kit.core.namespace.shares()[0].backend.root();
+    let (node, _) = door.lookup(&vfs::Cred::root(), b"h").await.unwrap();
+    let private = vfs::SetAttr { mode: Some(0o600), ..vfs::SetAttr::default() };
+    node.setattr(&vfs::Cred::root(), private, false).await.unwrap();
+    let stranger = kit.machine(3, 1005, Dialect::V311, RDMA);
+    open(&stranger, "h", vec![instance()]).await.unwrap();
+    assert_eq!(a.close(secret).await, Status::SUCCESS);
 }
