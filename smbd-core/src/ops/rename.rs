@@ -161,10 +161,10 @@ pub(super) async fn rename(
     if same_dir && to.name == old.name {
         return Ok(());
     }
-    if is_dir && has_open_below(cx, file).await? {
-        return Err(Status::ACCESS_DENIED);
+    if is_dir {
+        nothing_open_below(cx, open, file).await?;
     }
-    check_sharing(cx, open, &to.dir)?;
+    check_sharing(cx, open, &to.dir).await?;
     // The name in another case is the name itself; another name of the file is replaced without a word.
     let itself = same_dir && to.found.as_ref().is_some_and(|f| f.name == old.name);
     let is_other = |f: &&Found| !itself && f.node.id() != file.base().id();
@@ -210,27 +210,48 @@ async fn move_name(
     Ok(())
 }
 
-/// A rename opens the directory of the new name to add to it, and shares that with nobody who may delete it (as Windows does).
-fn check_sharing(cx: &Cx, open: &Open, dir: &NodeRef) -> Result<(), Status> {
+/// A rename opens the directory of the new name to add to it, and shares that with nobody who may delete it (as Windows does). Who
+/// only caches such a handle gives it back first.
+async fn check_sharing(cx: &Cx, open: &Open, dir: &NodeRef) -> Result<(), Status> {
     let deletes = |o: &Arc<Open>| o.id != open.id && o.granted & mask::DELETE != 0;
-    match cx.server.opens.of_node(dir.id()).iter().any(deletes) {
-        true => Err(Status::SHARING_VIOLATION),
-        false => Ok(()),
+    let is_shared = || !cx.server.opens.of_node(dir.id()).iter().any(deletes);
+    if is_shared() {
+        return Ok(());
     }
+    ask(cx, open, dir, Operation::Handles).await?;
+    if is_shared() { Ok(()) } else { Err(Status::SHARING_VIOLATION) }
 }
 
-/// Somebody has something open below this directory.
-async fn has_open_below(cx: &Cx, dir: &File) -> VfsResult<bool> {
+/// A directory moves only when nobody has something open below it. Handles that are only cached are given back for this
+/// (MS-SMB2 section 3.3.1.4): all are asked for before the first is waited for.
+async fn nothing_open_below(cx: &Cx, open: &Open, dir: &File) -> Result<(), Status> {
+    let below = opens_below(cx, dir).await?;
+    if below.is_empty() {
+        return Ok(());
+    }
+    let keeper = cx.server.namespace.keeper();
+    for node in &below {
+        keeper.tell(node.id(), Some(open.party.who()), Operation::Handles);
+    }
+    for node in &below {
+        ask(cx, open, node, Operation::Handles).await?;
+    }
+    if opens_below(cx, dir).await?.is_empty() { Ok(()) } else { Err(Status::ACCESS_DENIED) }
+}
+
+/// The nodes of what anybody has open below this directory.
+async fn opens_below(cx: &Cx, dir: &File) -> VfsResult<Vec<NodeRef>> {
     let (path, share) = (dir.base().path().await?, dir.share.id);
     let others = |o: &Open| o.file().is_ok_and(|f| f.share.id == share);
+    let mut below = Vec::new();
     for open in cx.server.opens.all(others) {
         if let Ok(file) = open.file()
             && whereabouts::is_below(file, &path).await?
         {
-            return Ok(true);
+            below.push(file.node());
         }
     }
-    Ok(false)
+    Ok(below)
 }
 
 /// `:new` or `:new:$DATA`.

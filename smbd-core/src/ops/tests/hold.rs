@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use rdma_transport::channel::RemoteSeg;
 
 use super::data::{RDMA, writing};
+use super::info::{set, to};
+use crate::fscc::set::Set;
 use crate::kit::{Answered, Client, Kit};
 use crate::open::FileId;
 use crate::status::Status;
@@ -63,6 +65,7 @@ async fn a_directory_has_no_bytes_to_lock() {
 
 pub(super) const READ: u32 = 1;
 pub(super) const WRITE: u32 = 4;
+const HANDLE: u32 = 2;
 
 fn lease(key: u8, state: u32) -> Context<'static> {
     let v2 = Some(LeaseV2 { parent: [0; 16], epoch: 7 });
@@ -180,6 +183,67 @@ async fn an_open_waits_for_no_client_that_does_nothing() {
     opened_while_it_breaks(&c, &other).await;
     assert_eq!(granted(c.pushed().await), (READ | WRITE, lease_flag::BREAK_IN_PROGRESS));
     assert_eq!(acknowledge(&c, 1, READ).await, Status::SUCCESS);
+    assert_eq!(other.pushed().await.status(), Status::SUCCESS);
+}
+
+async fn folder(c: &Client, name: &str, how: Disposition) -> FileId {
+    let made =
+        c.create(name, |r| (r.options, r.disposition) = (option::DIRECTORY_FILE, how as u32));
+    made.await.unwrap().file
+}
+
+/// The key of the lease that must give its handles back.
+async fn asked_for_handles(c: &Client) -> u8 {
+    let notice = oplock_break::Response::parse(&c.pushed().await.message).unwrap();
+    let oplock_break::Response::LeaseNotice(n) = notice else { panic!("{notice:?}") };
+    assert_eq!((n.from, n.to, n.acknowledge), (READ | HANDLE, READ, true));
+    n.key[0]
+}
+
+/// MS-SMB2 section 3.3.1.4: handles below a directory that are only cached are closed before it is renamed.
+#[tokio::test]
+async fn a_directory_is_renamed_when_those_below_have_given_their_handles_back() {
+    let kit = Kit::new();
+    crate::lease::attach(&kit.core);
+    let (c, other) = (kit.client(), kit.client());
+    c.close(folder(&c, "d", Disposition::Create).await).await;
+    let f = leased(&c, "d\\f", 1, READ | HANDLE).await.unwrap();
+    let g = leased(&c, "d\\g", 2, READ | HANDLE).await.unwrap();
+    let dir = folder(&other, "d", Disposition::Open).await;
+    assert_eq!(set(&other, dir, Set::Rename(to("e", 0))).await, Status::PENDING);
+    let mut keys = [asked_for_handles(&c).await, asked_for_handles(&c).await];
+    keys.sort_unstable();
+    assert_eq!(keys, [1, 2], "both at once");
+    assert_eq!(c.close(f).await, Status::SUCCESS);
+    assert_eq!(acknowledge(&c, 2, READ).await, Status::SUCCESS);
+    assert_eq!(other.pushed().await.status(), Status::ACCESS_DENIED, "one is needed");
+    assert_eq!(c.close(g).await, Status::SUCCESS);
+    let f = leased(&c, "d\\f", 1, READ | HANDLE).await.unwrap();
+    assert_eq!(set(&other, dir, Set::Rename(to("e", 0))).await, Status::PENDING);
+    assert_eq!(asked_for_handles(&c).await, 1);
+    assert_eq!(c.close(f).await, Status::SUCCESS);
+    assert_eq!(other.pushed().await.status(), Status::SUCCESS);
+    assert!(leased(&c, "e\\f", 1, READ).await.is_ok());
+}
+
+/// The same for the handle that stands in the way of names that come into its directory.
+#[tokio::test]
+async fn a_cached_handle_of_the_directory_that_a_name_moves_to_is_given_back_first() {
+    let kit = Kit::new();
+    crate::lease::attach(&kit.core);
+    let (c, other) = (kit.client(), kit.client());
+    c.close(folder(&c, "d", Disposition::Create).await).await;
+    let dir = leased(&c, "d", 1, READ | HANDLE).await.unwrap();
+    let f = other.open("f").await;
+    assert_eq!(set(&other, f, Set::Rename(to("d\\f", 0))).await, Status::PENDING);
+    assert_eq!(asked_for_handles(&c).await, 1);
+    assert_eq!(acknowledge(&c, 1, READ).await, Status::SUCCESS);
+    assert_eq!(other.pushed().await.status(), Status::SHARING_VIOLATION, "it may delete");
+    assert_eq!(c.close(dir).await, Status::SUCCESS);
+    let dir = leased(&c, "d", 1, READ | HANDLE).await.unwrap();
+    assert_eq!(set(&other, f, Set::Rename(to("d\\f", 0))).await, Status::PENDING);
+    assert_eq!(asked_for_handles(&c).await, 1);
+    assert_eq!(c.close(dir).await, Status::SUCCESS);
     assert_eq!(other.pushed().await.status(), Status::SUCCESS);
 }
 
