@@ -21,6 +21,7 @@ mod remote;
 mod rename;
 pub(crate) mod session_setup;
 pub(crate) mod set_info;
+mod stream_notice;
 pub(crate) mod tree_connect;
 pub(crate) mod tree_disconnect;
 pub(crate) mod write;

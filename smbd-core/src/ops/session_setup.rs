@@ -254,7 +254,8 @@ async fn done(
         return Err(status);
     }
     // The configuration may have changed meanwhile, and whoever looked at the others has not seen this one.
-    if !session_stands(&cx.server, &session) {
+    let stands = session_stands(&cx.server, &session);
+    if !stands || purpose == Purpose::New && changes_dialect(cx, &session, previous) {
         end_session(&cx.server, &session, Loss::GivenUp).await;
         return Err(Status::USER_SESSION_DELETED);
     }
@@ -388,6 +389,15 @@ fn secrets(
         opener = Some(Opener::new(cipher, &keys.client_to_server).map_err(broken)?);
     }
     Ok((ours, Secrets { signer, sealer, opener }))
+}
+
+/// MS-SMB2 section 3.3.5.5.3: a client goes on by the dialect that it began with. Looked at only when it says which session it
+/// goes on with: two programs may share the GUID of their library.
+fn changes_dialect(cx: &Cx, session: &Session, previous: u64) -> bool {
+    let old = cx.server.sessions.get(previous).map(|old| old.terms);
+    old.is_some_and(|old| {
+        old.client_guid == session.terms.client_guid && old.dialect != session.terms.dialect
+    })
 }
 
 /// MS-SMB2 section 3.3.5.5.3: a client that was cut off says which session it had, so that nothing of it stands in its own way.

@@ -15,6 +15,7 @@ use crate::fscc::file::Basic;
 use crate::fscc::set::{Set, disposition};
 use crate::fscc::{attribute, volume};
 use crate::open::{File, Open};
+use crate::ops::stream_notice;
 use crate::security;
 use crate::status::Status;
 use crate::wire::query_info::info_type;
@@ -228,7 +229,9 @@ fn check_writes(open: &Open) -> Result<(), Status> {
 async fn set_size(cx: &Cx, open: &Open, file: &File, len: u64) -> Result<(), Status> {
     let door = cx.door(open);
     let set = SetAttr { size: Some(len), ..SetAttr::default() };
+    let size = stream_notice::size_before(cx, file).await;
     door.setattr(&file.share, &file.node(), &open.cred, set, true).await?;
+    stream_notice::changed(cx, file, size, 0).await;
     open.extra.show_writes();
     give_times_back(cx, open).await
 }

@@ -12,11 +12,12 @@ use std::sync::Arc;
 use iobuf::Buf;
 use rdma_transport::channel::RemoteSeg;
 use vfs::Stable;
+use vfs::watch::what;
 
 use crate::compound::ERROR_BODY;
 use crate::cx::{Answer, Cx};
 use crate::open::Open;
-use crate::ops::{pipe, remote, set_info};
+use crate::ops::{pipe, remote, set_info, stream_notice};
 use crate::status::Status;
 use crate::wire::create::{access, option};
 use crate::wire::negotiate::Dialect;
@@ -71,6 +72,7 @@ async fn write(cx: &Cx, r: &Request, remote: Option<Vec<RemoteSeg>>) -> Result<u
         return Ok(0);
     }
     set_info::before_write(cx, &open).await?;
+    let size = stream_notice::size_before(cx, open.file()?).await;
     let door = cx.door(&open);
     let done = door.write(share, &node, None, at, data, stable(cx, r, &open));
     let done = cx.or_cancelled(done).await??;
@@ -78,6 +80,7 @@ async fn write(cx: &Cx, r: &Request, remote: Option<Vec<RemoteSeg>>) -> Result<u
     open.extra.set_position(at + u64::from(len));
     open.caching.note_changed();
     set_info::give_times_back(cx, &open).await?;
+    stream_notice::changed(cx, open.file()?, size, what::STREAM_WRITE).await;
     if done.count < usize::try_from(len).unwrap_or(usize::MAX) {
         return Err(Status::DISK_FULL);
     }

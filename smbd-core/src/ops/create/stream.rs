@@ -12,6 +12,7 @@ use super::existing::{after_grace, check_delete, give_back, granted, share_with}
 use super::{Opened, Walked, Wanted, action_on_existing, entry, implied};
 use crate::cx::Cx;
 use crate::open::File;
+use crate::ops::stream_notice;
 use crate::security::Granted;
 use crate::status::Status;
 use crate::whereabouts;
@@ -112,6 +113,7 @@ async fn finish(
     if cuts {
         let door = cx.door(open);
         (_, attr) = door.empty(w.share, &stream.node, &Cred::root()).await?;
+        stream_notice::changed(cx, open.file()?, Some(stream.attr.size), 0).await;
     } else if cx.has_pended() {
         attr = stream.node.getattr().await?;
     }

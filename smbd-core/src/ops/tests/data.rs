@@ -46,7 +46,7 @@ async fn read(c: &Client, r: &read::Request) -> Answered {
     c.ask(Command::Read, &r.emit()).await
 }
 
-async fn write(c: &Client, file: FileId, offset: u64, data: &[u8]) -> Status {
+pub(super) async fn write(c: &Client, file: FileId, offset: u64, data: &[u8]) -> Status {
     let body = writing(file, offset, data.len()).emit();
     c.ask_with(Command::Write, &body, data).await.status()
 }

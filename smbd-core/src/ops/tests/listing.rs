@@ -1,5 +1,7 @@
 //! QUERY_DIRECTORY and CHANGE_NOTIFY.
 
+use super::data::write;
+use super::info::set;
 use crate::dtyp::mask;
 use crate::fscc::chained;
 use crate::fscc::dir::Level;
@@ -188,6 +190,35 @@ async fn changes_are_told_when_they_come_and_kept_when_nobody_waits() {
     let told = c.ask(Command::ChangeNotify, &watch(d, 1000, filter::ALL)).await;
     let removed = Change { action: Action::Removed, name: "new".into() };
     assert_eq!(changes(&told.message), [removed], "it waited");
+}
+
+/// MS-FSCC section 2.7.1: what the kernel does not tell of.
+#[tokio::test]
+async fn changes_of_named_streams_are_told() {
+    let c = Kit::new().client();
+    let d = dir(&c, "d").await;
+    let s = c.open("d\\f:s").await;
+    let told = async || changes(&c.pushed().await.message);
+    let changed = [Change { action: Action::ModifiedStream, name: "f:s".into() }];
+    // Each waits for its own kind of change: of the size, of the data.
+    let sizes = async || {
+        let d = dir(&c, "d").await;
+        let first = c.ask(Command::ChangeNotify, &watch(d, 1000, filter::STREAM_SIZE)).await;
+        assert_eq!(first.status(), Status::PENDING);
+        d
+    };
+    let first = c.ask(Command::ChangeNotify, &watch(d, 1000, filter::STREAM_WRITE)).await;
+    assert_eq!(first.status(), Status::PENDING);
+    assert_eq!(write(&c, s, 0, b"12345").await, Status::SUCCESS);
+    assert_eq!(told().await, changed, "written");
+    let watching = sizes().await;
+    assert_eq!(write(&c, s, 0, b"54321").await, Status::SUCCESS);
+    assert_eq!(set(&c, s, Set::EndOfFile(3)).await, Status::SUCCESS);
+    assert_eq!(told().await, changed, "cut, and only written to before");
+    c.close(watching).await;
+    sizes().await;
+    c.create("d\\f:s", |r| r.disposition = Disposition::Overwrite as u32).await.unwrap();
+    assert_eq!(told().await, changed, "overwritten");
 }
 
 #[tokio::test]

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rdma_transport::channel::Transport;
+
 use crate::auth::ntlm::Credentials;
 use crate::auth::{Account, Fresh, Initiator, NtHash};
 use crate::kit::{Client, Kit};
@@ -10,6 +12,7 @@ use crate::open::FileId;
 use crate::session::User;
 use crate::status::Status;
 use crate::wire::lock::{Element, flag};
+use crate::wire::negotiate::Dialect;
 use crate::wire::session_setup::{Request, Response};
 use crate::wire::{Command, flush, lock, simple};
 
@@ -21,6 +24,11 @@ async fn guess(client: &mut Client) -> Status {
 
 /// A logon to the session of the client; to a new one if that is 0.
 async fn log_on(client: &mut Client, user: &str, password: &str) -> Status {
+    log_on_after(client, user, password, 0).await
+}
+
+/// The same by a client that had the session `previous`.
+async fn log_on_after(client: &mut Client, user: &str, password: &str, previous: u64) -> Status {
     let credentials = Credentials {
         account: Account { user: user.into(), domain: String::new(), workstation: String::new() },
         hash: NtHash::of(password),
@@ -28,7 +36,10 @@ async fn log_on(client: &mut Client, user: &str, password: &str) -> Status {
     };
     let mut initiator =
         Initiator::new(credentials, Fresh { challenge: [1; 8], key: [2; 16], time: 0 });
-    let ask = |token: &[u8]| Request { security_mode: 1, token, ..Request::default() }.emit();
+    let ask = |token: &[u8]| {
+        let of = Request { security_mode: 1, previous_session: previous, ..Request::default() };
+        Request { token, ..of }.emit()
+    };
     let first = client.ask(Command::SessionSetup, &ask(&initiator.first())).await;
     assert_eq!(first.status(), Status::MORE_PROCESSING_REQUIRED);
     client.session_id = first.header.session_id;
@@ -129,4 +140,21 @@ async fn a_session_that_has_run_out_ends_when_somebody_else_tries() {
     let (mut client, _) = run_out(&kit).await;
     assert_eq!(log_on(&mut client, "user", "wrong").await, Status::LOGON_FAILURE);
     assert_eq!((kit.core.sessions.count(), kit.core.opens.count()), (0, 0));
+}
+
+/// MS-SMB2 section 3.3.5.5.3.
+#[tokio::test]
+async fn a_client_that_was_cut_off_comes_back_by_the_same_dialect() {
+    let kit = Kit::new();
+    let old = kit.client();
+    let file = old.open("f").await;
+    for (dialect, want) in
+        [(Dialect::V302, Status::USER_SESSION_DELETED), (Dialect::V311, Status::SUCCESS)]
+    {
+        assert!(kit.core.opens.get(file).is_some());
+        let mut client = kit.client_by(0, dialect, Transport::Tcp);
+        client.session_id = 0;
+        assert_eq!(log_on_after(&mut client, "user", "pw", old.session_id).await, want);
+    }
+    assert!(kit.core.opens.get(file).is_none(), "its session ended");
 }
