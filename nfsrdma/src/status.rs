@@ -35,6 +35,13 @@ pub enum Nfsstat3 {
     Jukebox = 10008,
 }
 
+impl Nfsstat3 {
+    /// As an operation on the data of a file tells an error: a symbolic link has none.
+    pub fn of_data(e: VfsError) -> Self {
+        if e == VfsError::Symlink { Self::Inval } else { e.into() }
+    }
+}
+
 impl From<VfsError> for Nfsstat3 {
     fn from(e: VfsError) -> Self {
         match e {
@@ -44,14 +51,13 @@ impl From<VfsError> for Nfsstat3 {
             VfsError::Perm => Self::Perm,
             VfsError::NotFound => Self::Noent,
             VfsError::Exists => Self::Exist,
-            VfsError::NotDir => Self::Notdir,
+            // Where a directory is meant; elsewhere see `of_data`.
+            VfsError::NotDir | VfsError::Symlink => Self::Notdir,
             VfsError::IsDir => Self::Isdir,
             VfsError::NotEmpty => Self::Notempty,
-            VfsError::Symlink
-            | VfsError::WrongType
-            | VfsError::Invalid
-            | VfsError::BadName
-            | VfsError::XattrTooBig => Self::Inval,
+            VfsError::WrongType | VfsError::Invalid | VfsError::BadName | VfsError::XattrTooBig => {
+                Self::Inval
+            }
             VfsError::NameTooLong => Self::Nametoolong,
             VfsError::TooBig => Self::Fbig,
             VfsError::NoSpace => Self::Nospc,

@@ -216,7 +216,9 @@ fn names_come_move_and_go() {
     assert_eq!(c.lookup(&dir, "..").unwrap(), root);
     assert_eq!(c.lookup(&root, "..").unwrap(), root);
     assert_eq!(c.lookup(&dir, ".").unwrap(), dir);
-    assert_eq!(c.lookup(&dir, &"n".repeat(300)), Err(NAMETOOLONG));
+    for long in [300, 5000, 60_000] {
+        assert_eq!(c.lookup(&dir, &"n".repeat(long)), Err(NAMETOOLONG));
+    }
 
     let rename = |from: &[u8], a: &str, to: &[u8], b: &str| {
         let res = c.nfs(p::RENAME, |w| {
@@ -259,13 +261,34 @@ fn names_come_move_and_go() {
 fn links_and_special_files_are_made() {
     let c = Client::new();
     let root = c.root();
-    let res = c.nfs(p::SYMLINK, |w| {
-        place(w, &root, "link");
-        sattr(w, None, None);
-        w.opaque(b"some/where");
-    });
-    let (fh, attr) = made(&res).unwrap();
+    let link = |name: &str, target: &[u8]| {
+        made(&c.nfs(p::SYMLINK, |w| {
+            place(w, &root, name);
+            sattr(w, None, None);
+            w.opaque(target);
+        }))
+    };
+    let (fh, attr) = link("link", b"some/where").unwrap();
     assert_eq!(attr.ftype, 5);
+    assert_eq!(link("long", &[b'a'; 5000]), Err(NAMETOOLONG));
+    for other in [c.lookup(&fh, "x"), c.lookup(&fh, "."), c.mkdir(&fh, "d")] {
+        assert_eq!(other, Err(NOTDIR), "a link is no directory, wherever it leads");
+    }
+    let cut = c.nfs(p::SETATTR, |w| {
+        w.opaque(&fh);
+        sattr(w, None, Some(0));
+        w.bool(false);
+    });
+    assert_eq!(wcc_only(&cut), INVAL, "and has no data");
+    let ranges = |number| {
+        c.nfs(number, |w| {
+            w.opaque(&fh);
+            w.u64(0);
+            w.u32(1);
+        })
+    };
+    assert_eq!(ranges(p::READ).status().0, INVAL);
+    assert_eq!(wcc_only(&ranges(p::COMMIT)), INVAL);
     let res = c.nfs(p::READLINK, |w| w.opaque(&fh));
     let (status, mut r) = res.status();
     assert!(status == OK && post(&mut r).is_some());

@@ -6,7 +6,7 @@ use vfs::{CreateHow, SetAttr, Special, Stable, Time};
 use super::attr::{decode_sattr, decode_time};
 use super::procedure;
 use crate::fh::FH_MAX;
-use crate::limits::{NAME_WIRE_MAX, PATH_MAX, TRANSFER_MAX};
+use crate::limits::{NAME_WIRE_MAX, TRANSFER_MAX};
 use crate::xdr::{Reader, XdrError, XdrResult};
 
 /// A name in a directory (`diropargs3`).
@@ -163,7 +163,7 @@ fn guard(r: &mut Reader<'_>) -> XdrResult<Option<Time>> {
 
 /// The link's target may have come by RDMA Read (RFC 8267 section 5.2), so it is read as bulk data.
 fn path(r: &mut Reader<'_>) -> XdrResult<Vec<u8>> {
-    let pieces = r.bulk(PATH_MAX)?;
+    let pieces = r.bulk(NAME_WIRE_MAX)?;
     let mut out = Vec::with_capacity(pieces.iter().map(Buf::len).sum());
     pieces.iter().for_each(|p| out.extend_from_slice(p));
     Ok(out)

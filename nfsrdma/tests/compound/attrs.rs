@@ -268,8 +268,11 @@ async fn with_a_domain_users_and_groups_have_names() {
     };
     let (alice, staff) = ("alice@example.org", "staff@example.org");
     assert_eq!(shown().await, [alice, alice, staff]);
+    const LONG: &[u8] = &[b'a'; 300];
     for (owner, group, who) in [
-        (&b"bob@example.org"[..], &b"50"[..], &b"1000"[..]),
+        (LONG, &b"50"[..], &b"1000"[..]),
+        (b"1000", b"50", LONG),
+        (b"bob@example.org", b"50", b"1000"),
         (b"1000", b"alice@example.org", b"1000"),
         (b"1000", b"50", b"alice@elsewhere"),
     ] {

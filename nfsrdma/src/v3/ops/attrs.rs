@@ -51,9 +51,9 @@ async fn change(
     match door.setattr(&t.share, &t.node, &t.cred, new, false).await {
         // A program that holds the file open may cut it whatever its mode says now (RFC 1813 section 4.4).
         Err(VfsError::Access) if new.size.is_some() && t.is_owner().await => {
-            Ok(door.setattr(&t.share, &t.node, &t.cred, new, true).await?)
+            door.setattr(&t.share, &t.node, &t.cred, new, true).await.map_err(Nfsstat3::of_data)
         }
-        other => Ok(other?),
+        other => other.map_err(Nfsstat3::of_data),
     }
 }
 

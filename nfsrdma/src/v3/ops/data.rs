@@ -33,7 +33,7 @@ pub(super) async fn read(
             out.bool(read.eof);
             out.file_data(read);
         }
-        Err(e) => t.fail_post(out, e).await,
+        Err(e) => t.fail_post(out, Nfsstat3::of_data(e)).await,
     }
     Ok(())
 }
@@ -67,7 +67,7 @@ pub(super) async fn write(
             });
             out.fixed(&op.core.write_verifier());
         }
-        Err(e) => t.fail_wcc(out, e).await,
+        Err(e) => t.fail_wcc(out, Nfsstat3::of_data(e)).await,
     }
     Ok(())
 }
@@ -97,6 +97,10 @@ pub(super) async fn commit(
     out: &mut Writer,
 ) -> OpResult {
     let t = op.target(file).await?;
+    if t.node.kind() != Kind::File {
+        t.fail_wcc(out, Nfsstat3::Inval).await;
+        return Ok(());
+    }
     match t.node.commit(offset, u64::from(count)).await {
         Ok(after) => {
             let t = op.found_again(t, file, Some(&after)).await?;

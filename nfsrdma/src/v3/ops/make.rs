@@ -7,6 +7,7 @@ use super::super::args::Where;
 use super::super::attr::{put_dir_wcc, put_post};
 use super::{OK, Op, OpResult, Target};
 use crate::exclusive::of_address;
+use crate::limits::PATH_MAX;
 use crate::status::Nfsstat3;
 use crate::xdr::Writer;
 
@@ -50,6 +51,10 @@ pub(super) async fn symlink(
     let t = op.target(place.dir).await?;
     if target.is_empty() || target.contains(&0) {
         t.fail_wcc(out, Nfsstat3::Inval).await;
+        return Ok(());
+    }
+    if target.len() > PATH_MAX {
+        t.fail_wcc(out, Nfsstat3::Nametoolong).await;
         return Ok(());
     }
     let door = op.core.namespace.by(None);

@@ -9,7 +9,8 @@
 
 use vfs::acl::{Ace, Acl, Sid, Who, control, flag, kind, mask};
 
-use crate::v4::limits::{ACES_MAX, OWNER_MAX};
+use super::set::owner;
+use crate::v4::limits::ACES_MAX;
 use crate::v4::names::{Id, Names, People};
 use crate::v4::status::Status;
 use crate::xdr::{Reader, Writer};
@@ -130,7 +131,7 @@ pub(super) fn decode_dacl(r: &mut Reader<'_>, names: &mut Names<'_>) -> Result<A
 
 fn ace(r: &mut Reader<'_>, names: &mut Names<'_>) -> Result<Ace, Status> {
     let (kind, bits, mask) = (r.u32()?, r.u32()?, r.u32()?);
-    let name = r.opaque(OWNER_MAX)?;
+    let name = owner(r)?;
     let kind = match kind {
         0 => kind::ALLOWED,
         1 => kind::DENIED,

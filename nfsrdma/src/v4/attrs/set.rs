@@ -10,7 +10,7 @@ use crate::v4::limits::{ATTR_VALUES_MAX, OWNER_MAX};
 use crate::v4::names::Names;
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
-use crate::xdr::Reader;
+use crate::xdr::{Reader, XdrError};
 
 /// What can be set at all.
 const SETTABLE: Bitmap = Bitmap::of(&[
@@ -59,6 +59,14 @@ pub struct ToSet {
     pub mode_masked: Option<(u32, u32)>,
     /// Which attributes the client named.
     pub named: Bitmap,
+}
+
+/// The name of an owner, a group, or somebody in a list. Nobody has one that is longer than all that are given.
+pub(super) fn owner<'a>(r: &mut Reader<'a>) -> Result<&'a [u8], Status> {
+    match r.opaque(OWNER_MAX) {
+        Err(XdrError::TooLong) => Err(Status::BadOwner),
+        name => Ok(name?),
+    }
 }
 
 impl ToSet {
@@ -117,8 +125,8 @@ impl ToSet {
             attr::ACL => self.acl = Some(acl::decode(r, names)?),
             attr::DACL => self.acl = Some(acl::decode_dacl(r, names)?),
             attr::MODE => set.mode = Some(mode(r.u32()?)?),
-            attr::OWNER => set.uid = Some(names.user(r.opaque(OWNER_MAX)?)?),
-            attr::OWNER_GROUP => set.gid = Some(names.group(r.opaque(OWNER_MAX)?)?),
+            attr::OWNER => set.uid = Some(names.user(owner(r)?)?),
+            attr::OWNER_GROUP => set.gid = Some(names.group(owner(r)?)?),
             attr::TIME_ACCESS_SET => set.atime = Some(set_time(r)?),
             attr::TIME_MODIFY_SET => set.mtime = Some(set_time(r)?),
             attr::TIME_DELEG_ACCESS => self.delegated.atime = Some(time(r)?),
