@@ -23,7 +23,8 @@ use dashmap::DashMap;
 use state::{
     Break, Caching, ClientId, HolderId, Kind, Lease as Standing, NodeId, Party, Stage, Who,
 };
-use vfs::backend::BoxFuture;
+use vfs::VfsResult;
+use vfs::backend::{BoxFuture, NodeRef};
 use vfs::keeper::{Patience, Recall};
 use vfs::namespace::Namespace;
 
@@ -32,6 +33,7 @@ use crate::open::Open;
 use crate::server::Core;
 use crate::status::Status;
 use crate::underway::{Guard, UnderWay};
+use crate::whereabouts;
 use crate::wire::Command;
 use crate::wire::context::{Lease as Context, LeaseV2, lease_flag};
 use crate::wire::create::oplock;
@@ -607,6 +609,15 @@ impl Recall for Link {
             if let Some(core) = core {
                 crate::durable::give_way(&core, client).await;
             }
+        })
+    }
+
+    fn handles_below(&self, share: u32, dir: &NodeRef) -> BoxFuture<'_, VfsResult<Vec<NodeId>>> {
+        let (core, dir) = (self.0.upgrade(), dir.clone());
+        Box::pin(async move {
+            let Some(core) = core else { return Ok(Vec::new()) };
+            let cached = |o: &Open| rights(&core, o).has(Caching::HANDLE);
+            whereabouts::below(&core.opens, share, &dir, cached).await
         })
     }
 }

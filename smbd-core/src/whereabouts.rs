@@ -6,7 +6,7 @@
 //! meant is not known any more.
 //!
 //! The path that an open remembers is the one by which its client knows it, and takes it up again after a lost connection. What is
-//! shown ([`path`]) and what is below a directory ([`is_below`]) is asked of the file system, because a directory on the way may
+//! shown ([`path`]) and what is below a directory ([`below`]) is asked of the file system, because a directory on the way may
 //! have been renamed, too.
 //!
 //! *Memory.* None.
@@ -14,9 +14,9 @@
 //! *Errors.* Those of the file system; a name that is gone is [`VfsError::NotFound`].
 
 use vfs::names::to_client;
-use vfs::{Cred, VfsError, VfsResult};
+use vfs::{Cred, NodeId, NodeRef, VfsError, VfsResult};
 
-use crate::open::{File, Opens, Place};
+use crate::open::{File, Open, Opens, Place};
 use crate::path::join;
 
 /// The place of an open file, looked up anew. [`VfsError::NotFound`] when the name by which it was opened is gone.
@@ -67,8 +67,31 @@ pub(crate) async fn path(opens: &Opens, file: &File) -> String {
     }
 }
 
+/// The nodes of the opens of a share for which `which` holds and that stand somewhere below a directory.
+pub(crate) async fn below(
+    opens: &Opens,
+    share: u32,
+    dir: &NodeRef,
+    which: impl Fn(&Open) -> bool,
+) -> VfsResult<Vec<NodeId>> {
+    let found = opens.all(|o| o.file().is_ok_and(|f| f.share.id == share) && which(o));
+    let mut below = Vec::new();
+    if found.is_empty() {
+        return Ok(below);
+    }
+    let path = dir.path().await?;
+    for open in found {
+        if let Ok(file) = open.file()
+            && is_below(file, &path).await?
+        {
+            below.push(file.node().id());
+        }
+    }
+    Ok(below)
+}
+
 /// What is open stands somewhere below this path of the file system from the root of its share.
-pub(crate) async fn is_below(file: &File, dir: &[u8]) -> VfsResult<bool> {
+async fn is_below(file: &File, dir: &[u8]) -> VfsResult<bool> {
     let below = |path: VfsResult<Vec<u8>>| match path {
         Ok(path) => Ok(path.strip_prefix(dir).is_some_and(|rest| rest.starts_with(b"/"))),
         // It has no name any more.

@@ -59,11 +59,17 @@ async fn bulk_leaves_a_byte_stream_as_pages_of_its_file() {
     for (version, transport) in WAYS {
         let client = world.client("data", (version, transport)).await.unwrap();
         write_all(&client, "paged", &wanted).await.unwrap();
-        let before = iobuf::paged_bytes();
-        assert!(read_all(&client, "paged").await.unwrap() == wanted);
-        if transport == client::target::Transport::Tcp {
-            // Other tests of this process may add to it.
-            assert!(iobuf::paged_bytes() - before >= 5 << 20, "{version}");
+        let mut attempts = 0;
+        loop {
+            let before = iobuf::paged_bytes();
+            assert!(read_all(&client, "paged").await.unwrap() == wanted);
+            // Other tests of this process may add to it, or have the last pipe: then bytes are copied, for once.
+            let paged = iobuf::paged_bytes() - before;
+            if transport == client::target::Transport::Rdma || paged >= 5 << 20 {
+                break;
+            }
+            attempts += 1;
+            assert!(attempts < 10, "{version}: {paged} bytes as pages");
         }
     }
     world.running.stop().await;

@@ -77,6 +77,11 @@ pub trait Recall: Send + Sync {
     fn in_grace(&self) -> bool {
         false
     }
+    /// What its clients keep open without need below a directory of a share. They know it by paths that lead through the directory.
+    fn handles_below(&self, share: u32, dir: &NodeRef) -> BoxFuture<'_, VfsResult<Vec<NodeId>>> {
+        let _none = (share, dir);
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
     /// Asks the holder of a write delegation what it has of the file in its cache; `None` when it does not say.
     fn kept_back(&self, holder: (ClientId, HolderId)) -> BoxFuture<'_, Option<KeptBack>> {
         let _unknown = holder;
@@ -306,6 +311,26 @@ impl Keeper {
         self.settle(|now| self.state.before(node, who, op, range, now), patience)
             .await
             .map_err(|why| why.error(denied))
+    }
+
+    /// Before a directory gets another name: whoever finds a file below it by a handle that it caches would go on finding it under
+    /// the old one. All are asked before the first is waited for.
+    pub async fn before_moved(
+        &self,
+        share: u32,
+        dir: &NodeRef,
+        who: Option<Who>,
+        patience: Option<&dyn Patience>,
+    ) -> VfsResult<()> {
+        let Some(front) = self.keys.get() else { return Ok(()) };
+        let below = front.handles_below(share, dir).await?;
+        for node in &below {
+            self.tell(*node, who, Operation::Handles);
+        }
+        for node in below {
+            self.before_patiently(node, who, Operation::Handles, Range::ALL, patience).await?;
+        }
+        Ok(())
     }
 
     /// Opens a node for a holder, or widens what it has open.

@@ -381,6 +381,26 @@ impl<'a> Door<'a> {
         }
     }
 
+    /// Before what stands under a name gets another one: with a directory goes what is below.
+    async fn before_moved(
+        &self,
+        share: &Share,
+        dir: &NodeRef,
+        cred: &Cred,
+        name: &[u8],
+    ) -> VfsResult<()> {
+        self.before_name(dir, cred, name).await?;
+        if self.keeper.state().grants() == 0 {
+            return Ok(());
+        }
+        match dir.lookup(cred, name).await {
+            Ok((node, _)) if node.kind() == Kind::Dir => {
+                self.keeper.before_moved(share.id, &node, self.who, self.patience).await
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The watched node whose last name this is.
     async fn minded(&self, dir: &NodeRef, name: &[u8]) -> Option<NodeId> {
         if self.keeper.minds_nothing() {
@@ -705,7 +725,7 @@ impl<'a> Door<'a> {
         replace: bool,
     ) -> VfsResult<(DirChange, DirChange)> {
         writable(share)?;
-        self.before_name(from_dir, cred, from).await?;
+        self.before_moved(share, from_dir, cred, from).await?;
         if replace {
             self.before_name(to_dir, cred, to).await?;
         }

@@ -223,35 +223,13 @@ async fn check_sharing(cx: &Cx, open: &Open, dir: &NodeRef) -> Result<(), Status
 }
 
 /// A directory moves only when nobody has something open below it. Handles that are only cached are given back for this
-/// (MS-SMB2 section 3.3.1.4): all are asked for before the first is waited for.
-async fn nothing_open_below(cx: &Cx, open: &Open, dir: &File) -> Result<(), Status> {
-    let below = opens_below(cx, dir).await?;
-    if below.is_empty() {
-        return Ok(());
-    }
+/// (MS-SMB2 section 3.3.1.4).
+async fn nothing_open_below(cx: &Cx, open: &Open, file: &File) -> Result<(), Status> {
+    let (share, dir) = (file.share.id, file.base());
     let keeper = cx.server.namespace.keeper();
-    for node in &below {
-        keeper.tell(node.id(), Some(open.party.who()), Operation::Handles);
-    }
-    for node in &below {
-        ask(cx, open, node, Operation::Handles).await?;
-    }
-    if opens_below(cx, dir).await?.is_empty() { Ok(()) } else { Err(Status::ACCESS_DENIED) }
-}
-
-/// The nodes of what anybody has open below this directory.
-async fn opens_below(cx: &Cx, dir: &File) -> VfsResult<Vec<NodeRef>> {
-    let (path, share) = (dir.base().path().await?, dir.share.id);
-    let others = |o: &Open| o.file().is_ok_and(|f| f.share.id == share);
-    let mut below = Vec::new();
-    for open in cx.server.opens.all(others) {
-        if let Ok(file) = open.file()
-            && whereabouts::is_below(file, &path).await?
-        {
-            below.push(file.node());
-        }
-    }
-    Ok(below)
+    keeper.before_moved(share, &dir, Some(open.party.who()), Some(cx)).await?;
+    let below = whereabouts::below(&cx.server.opens, share, &dir, |_| true).await?;
+    if below.is_empty() { Ok(()) } else { Err(Status::ACCESS_DENIED) }
 }
 
 /// `:new` or `:new:$DATA`.

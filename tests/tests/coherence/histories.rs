@@ -2,11 +2,12 @@
 //! version control system fills a folder, what waits to be deleted while others move it.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use client::Error;
 use client::nfs3::CreateHow;
 use client::nfs4::OpenHow as V4How;
-use client::smb::{Caching, OpenHow, SmbFile};
+use client::smb::{Break, Caching, OpenHow, SmbFile};
 use config::NfsLocks;
 use headgate_tests::world::smb::{alice, with_alice};
 use headgate_tests::world::{World, buf};
@@ -20,6 +21,7 @@ use crate::side::{RANGE, Side, Way, patiently};
 /// `NFS3ERR_STALE` (RFC 1813 section 2.6).
 const STALE: u32 = 70;
 const FILE_SYNC: u32 = 2;
+const ENOUGH: Duration = Duration::from_secs(60);
 /// A lock of NFSv4 that excludes all others (RFC 8881 section 3.3.11).
 const WRITE_LT: u32 = 2;
 
@@ -229,6 +231,45 @@ async fn what_is_open_below_a_folder_goes_with_it() {
             assert_eq!(std::fs::read(at.join("ein/two").join(name)).unwrap(), b"another");
         }
         a.smb.close(file).await.unwrap();
+        world.running.stop().await;
+    }
+}
+
+/// A client of SMB keeps the handle of a file after its program has closed it, and would give it to the next that opens the old
+/// path. It is asked for it before NFS renames a folder above; what a program really has open goes with the folder.
+#[tokio::test(flavor = "multi_thread")]
+async fn handles_that_are_only_cached_are_given_back_before_a_folder_above_moves() {
+    for version in [3, 4] {
+        let (world, _dir, mut a, b) = sides().await;
+        std::fs::create_dir_all(world.folder().join("one/two")).unwrap();
+        save(&a, "one\\two\\f", b"text").await;
+        save(&a, "one\\two\\g", b"used").await;
+        let cached = |key| OpenHow::READ.cached(Caching::Lease([key; 16], 3));
+        let (f, _) = a.smb.open_cached("one\\two\\f", &cached(1)).await.unwrap();
+        let (g, granted) = a.smb.open_cached("one\\two\\g", &cached(2)).await.unwrap();
+        assert_eq!(granted, 3);
+        let moves = async {
+            match version {
+                3 => patiently(|| b.nfs3.rename(&b.root3, b"one", &b.root3, b"uno")).await.unwrap(),
+                _ => patiently(|| b.nfs4.rename(&b.root4, b"one", &b.root4, b"uno")).await.unwrap(),
+            };
+        };
+        let gives_back = async {
+            for _ in 0..2 {
+                let told = tokio::time::timeout(ENOUGH, a.breaks.recv()).await.expect("a break");
+                let Some(Break::LeaseNotice(n)) = told else { panic!("{told:?}") };
+                assert_eq!((n.from, n.to, n.acknowledge), (3, 1, true));
+                assert!(world.folder().join("one").exists(), "nothing has moved yet");
+                if n.key == [2; 16] {
+                    a.smb.acknowledge_lease(n.key, n.to).await.unwrap();
+                }
+            }
+            a.smb.close(f).await.unwrap();
+        };
+        tokio::join!(moves, gives_back);
+        assert_eq!(a.smb.path(&g).await.unwrap(), "uno\\two\\g");
+        assert_eq!(text(&a, &g).await, b"used");
+        a.smb.close(g).await.unwrap();
         world.running.stop().await;
     }
 }
