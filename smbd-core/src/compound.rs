@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use iobuf::Buf;
 use rdma_transport::channel::{BoxFuture, Pulled, Reply};
@@ -33,6 +33,9 @@ use crate::wire::header::PROTOCOL_ID;
 use crate::wire::negotiate::Dialect;
 use crate::wire::{Command, Flags, HEADER_LEN, Header, smb1, transform};
 use crate::{dispatch, ops, sealed};
+
+/// An answer waits no longer than this for the notices that its command has caused.
+const NOTICES_MAX: Duration = Duration::from_millis(100);
 
 /// The body of an answer that is an error and says no more (MS-SMB2 section 2.2.2).
 pub(crate) const ERROR_BODY: [u8; 9] = [9, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -199,6 +202,7 @@ async fn chain(
             return None;
         }
         if next == 0 {
+            behind_notices(conn).await;
             let finished = slot.lock().out.finish(conn);
             if finished.is_err() {
                 conn.end(Violation::Sealed, "an answer could not be signed or encrypted").await;
@@ -208,6 +212,13 @@ async fn chain(
     }
     conn.end(Violation::Chain, "too many messages").await;
     None
+}
+
+/// Answers go behind the break notices that their commands have caused. A peer that takes neither is not waited for.
+async fn behind_notices(conn: &Conn) {
+    if !conn.notices.is_settled() {
+        let _ = tokio::time::timeout(NOTICES_MAX, conn.notices.settled()).await;
+    }
 }
 
 /// What comes encrypted with the keys of a session is of that session, to the end of the chain (MS-SMB2 section 3.3.5.2.1.1).

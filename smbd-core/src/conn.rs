@@ -20,6 +20,7 @@ use crate::crypto::sign::Algorithm;
 use crate::limits::{ASYNC_MAX, CREDITS_MAX};
 use crate::session::{Channel, Session};
 use crate::status::Status;
+use crate::underway::UnderWay;
 use crate::wire::negotiate::Dialect;
 
 /// What NEGOTIATE decided.
@@ -201,6 +202,8 @@ pub struct Conn {
     pending: Mutex<HashMap<u64, Arc<Pending>>>,
     next_async: AtomicU64,
     pub(crate) reported: AtomicU32,
+    /// Break notices that have no place yet among the messages to be sent.
+    pub(crate) notices: Arc<UnderWay>,
 }
 
 pub(crate) fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -229,6 +232,7 @@ impl Conn {
             pending: Mutex::default(),
             next_async: AtomicU64::new(1),
             reported: AtomicU32::new(0),
+            notices: Arc::default(),
         }
     }
 

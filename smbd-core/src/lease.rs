@@ -28,9 +28,11 @@ use vfs::backend::{BoxFuture, NodeRef};
 use vfs::keeper::{Patience, Recall};
 use vfs::namespace::Namespace;
 
+use crate::conn::Conn;
 use crate::cx::Cx;
 use crate::open::Open;
 use crate::server::Core;
+use crate::session::Session;
 use crate::status::Status;
 use crate::underway::{Guard, UnderWay};
 use crate::whereabouts;
@@ -670,22 +672,30 @@ fn notice(core: &Core, what: &Break, first: bool) -> Option<(To, Vec<u8>, Arc<Un
 }
 
 /// Sends the notice of a break. Called by [`state`]'s keeper in the order of the breaks; the notice is composed here, so that
-/// epochs follow that order too.
+/// epochs follow that order too. What the connection answers from now on comes behind it: whoever has changed a directory that it
+/// caches itself learns that its listing is old before it learns that the change is made.
 fn tell(core: &Arc<Core>, what: &Break, first: bool) {
     let Some((to, body, answers)) = notice(core, what, first) else { return };
     tracing::debug!(?what, "break notice");
     let (core, what) = (core.clone(), *what);
+    let at_once = answers.is_settled().then(|| ways(&core, &to));
+    let placing = at_once.iter().flatten().next().map(|(_, conn)| conn.notices.begin());
     tokio::spawn(async move {
-        if !answers.is_settled() {
-            // Windows is not confused by the other order, and a connection that takes no answers takes no notice either.
-            let _ = tokio::time::timeout(ANSWERS_MAX, answers.settled()).await;
-            tokio::time::sleep(AFTER_THE_ANSWER).await;
-        }
-        if send(&core, to, &body).await {
+        let ways = match at_once {
+            Some(ways) => ways,
+            None => {
+                // Windows is not confused by the other order, and a connection that takes no answers takes no notice either.
+                let _ = tokio::time::timeout(ANSWERS_MAX, answers.settled()).await;
+                tokio::time::sleep(AFTER_THE_ANSWER).await;
+                ways(&core, &to)
+            }
+        };
+        if send(ways, &body).await {
             core.leases.counters.notices.fetch_add(1, Ordering::Relaxed);
         } else {
             core.leases.counters.lost.fetch_add(1, Ordering::Relaxed);
         }
+        drop(placing);
         if what.stage == Stage::Started {
             let left = what.deadline.saturating_sub(core.now());
             // A server that has ended is not kept for this.
@@ -715,7 +725,7 @@ pub(crate) fn tell_again(core: &Arc<Core>, open: &Open) {
     let core = core.clone();
     tokio::spawn(async move {
         tokio::time::sleep(AFTER_THE_ANSWER).await;
-        send(&core, to, &body).await;
+        send(ways(&core, &to), &body).await;
     });
 }
 
@@ -727,16 +737,22 @@ enum To {
     Client(Guid),
 }
 
-async fn send(core: &Core, to: To, body: &[u8]) -> bool {
-    let sessions = match to {
-        To::Session(id) => core.sessions.get(id).into_iter().collect(),
-        To::Client(guid) => core.sessions.all(|s| s.client_guid() == guid),
+/// The connections that a notice may take, the best first.
+fn ways(core: &Core, to: &To) -> Vec<(Arc<Session>, Arc<Conn>)> {
+    let sessions: Vec<_> = match to {
+        To::Session(id) => core.sessions.get(*id).into_iter().collect(),
+        To::Client(guid) => core.sessions.all(|s| s.client_guid() == *guid),
     };
-    let mut ways: Vec<_> = sessions
-        .iter()
-        .flat_map(|s| s.channels().into_iter().filter_map(move |c| Some((s, c.conn.upgrade()?))))
-        .collect();
+    let of = |s: Arc<Session>| {
+        let conns = s.channels().into_iter().filter_map(|c| c.conn.upgrade());
+        conns.map(|conn| (s.clone(), conn)).collect::<Vec<_>>()
+    };
+    let mut ways: Vec<_> = sessions.into_iter().flat_map(of).collect();
     ways.sort_by_key(|(_, conn)| conn.id);
+    ways
+}
+
+async fn send(ways: Vec<(Arc<Session>, Arc<Conn>)>, body: &[u8]) -> bool {
     for (session, conn) in ways {
         if session.push_to(&conn, Command::OplockBreak, body).await.is_ok() {
             return true;

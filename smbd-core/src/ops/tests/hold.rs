@@ -247,6 +247,25 @@ async fn a_cached_handle_of_the_directory_that_a_name_moves_to_is_given_back_fir
     assert_eq!(other.pushed().await.status(), Status::SUCCESS);
 }
 
+/// Linux goes on listing a directory from its cache until the notice comes, whatever it has changed there itself.
+#[tokio::test]
+async fn an_answer_goes_behind_the_notice_that_its_command_has_caused() {
+    let kit = Kit::new();
+    crate::lease::attach(&kit.core);
+    let c = kit.client();
+    c.close(folder(&c, "d", Disposition::Create).await).await;
+    let dir = leased(&c, "d", 1, READ | HANDLE).await.unwrap();
+    let made = c.create("d\\f", |_| {});
+    tokio::pin!(made);
+    let early = tokio::time::timeout(Duration::from_millis(20), &mut made).await;
+    assert!(early.is_err(), "nobody has taken the notice");
+    let notice = oplock_break::Response::parse(&c.pushed().await.message).unwrap();
+    let oplock_break::Response::LeaseNotice(n) = notice else { panic!("{notice:?}") };
+    assert_eq!((n.key, n.from, n.to), ([1; 16], READ | HANDLE, 0));
+    assert!(made.await.is_ok());
+    assert_eq!(c.close(dir).await, Status::SUCCESS);
+}
+
 /// A client that flushes and acknowledges in one breath: whoever waited for it finds what it flushed.
 #[tokio::test]
 async fn an_acknowledgement_does_not_overtake_a_write() {
