@@ -138,6 +138,11 @@ impl Extra {
         self.late_until.load(Ordering::Acquire) == Millis::MAX
     }
 
+    /// Something was written, and no time of that was set.
+    pub(crate) fn has_written(&self) -> bool {
+        self.late_until.load(Ordering::Acquire) != 0
+    }
+
     /// What was written shows from now on.
     pub(crate) fn show_writes(&self) {
         self.late_until.store(0, Ordering::Release);

@@ -146,7 +146,7 @@ pub(crate) async fn of_file(door: &Door<'_>, file: &File) -> Result<Facts, Statu
     let dos = file.base().dos(&attr).await?;
     let place = file.place();
     let mut facts = of(&attr, &dos, &place.name);
-    if file.stream.is_some() {
+    if file.is_stream() {
         let data = file.node().getattr().await?;
         facts.standard.end_of_file = data.size;
         facts.standard.allocation = allocation(&data, &dos);

@@ -58,7 +58,7 @@ impl Core {
             user: session.and_then(|s| s.user()).map(|u| u.name.clone()),
             share: file.share.clone(),
             path: file.place().path,
-            stream: file.stream.clone(),
+            stream: file.stream(),
             access: stands.access,
             denied: stands.deny,
         })

@@ -215,7 +215,7 @@ impl Answered {
 
     pub(crate) fn ok(self) -> Result<Self, Status> {
         match self.status() {
-            Status::PENDING => Err(Status::PENDING),
+            s @ (Status::PENDING | Status::STOPPED_ON_SYMLINK) => Err(s),
             s if s.is_error() => Err(s),
             _ => Ok(self),
         }

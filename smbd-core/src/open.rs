@@ -57,8 +57,7 @@ struct Nodes {
 /// What is open.
 pub struct File {
     nodes: RwLock<Nodes>,
-    /// Name of the stream that is open, without its type; `None` for the file itself.
-    pub stream: Option<String>,
+    stream: RwLock<Option<String>>,
     /// The share.
     pub share: Arc<Share>,
     place: RwLock<Place>,
@@ -73,7 +72,18 @@ impl File {
         share: Arc<Share>,
         place: Place,
     ) -> Self {
-        Self { nodes: RwLock::new(Nodes { node, base }), stream, share, place: RwLock::new(place) }
+        let (nodes, stream) = (RwLock::new(Nodes { node, base }), RwLock::new(stream));
+        Self { nodes, stream, share, place: RwLock::new(place) }
+    }
+
+    /// Name of the stream that is open, without its type; `None` for the file itself.
+    pub fn stream(&self) -> Option<String> {
+        self.stream.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// It is a stream of a file that is open, and not the file.
+    pub fn is_stream(&self) -> bool {
+        self.stream.read().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// What is read and written: the file or directory, or one of its streams.
@@ -109,7 +119,7 @@ impl File {
     }
 
     fn stream_key(&self) -> Option<String> {
-        self.stream.as_ref().map(|s| s.to_lowercase())
+        self.stream().map(|s| s.to_lowercase())
     }
 }
 
@@ -360,7 +370,7 @@ impl Record {
         self.doomed
             .iter()
             .filter_map(|d| file_of(d))
-            .any(|d| d.same_name(file) || d.stream.is_none() && d.place().is(&file.place()))
+            .any(|d| d.same_name(file) || !d.is_stream() && d.place().is(&file.place()))
     }
 
     /// The name of this open is to be removed; whoever watches it as a directory is told.
@@ -381,7 +391,7 @@ impl Record {
                 !opens
                     .iter()
                     .filter_map(|o| file_of(o))
-                    .any(|o| o.same_name(d) || d.stream.is_none() && d.place().is(&o.place()))
+                    .any(|o| o.same_name(d) || !d.is_stream() && d.place().is(&o.place()))
             })
             .collect()
     }
@@ -540,6 +550,17 @@ impl Opens {
         for open in self.of_node(node).into_iter().chain(self.doomed(node)) {
             if let Some(file) = file_of(&open).filter(|f| f.place().is(old)) {
                 file.set_place(new.clone());
+            }
+        }
+    }
+
+    /// A stream has another name: all its opens are told.
+    pub(crate) fn stream_moved(&self, base: NodeId, stream: NodeId, new: &str) {
+        for open in self.of_node(base).into_iter().chain(self.doomed(base)) {
+            if let Some(file) = file_of(&open).filter(|f| f.is_stream() && f.node().id() == stream)
+            {
+                let name = Some(new.to_owned());
+                *file.stream.write().unwrap_or_else(PoisonError::into_inner) = name;
             }
         }
     }

@@ -119,7 +119,7 @@ impl Path {
         match self.stream_type {
             None if stream.is_empty() => return Err(Status::OBJECT_NAME_INVALID),
             Some(Type::Index) if !stream.is_empty() && !stream.eq_ignore_ascii_case("$I30") => {
-                return Err(Status::OBJECT_NAME_INVALID);
+                return Err(Status::INVALID_PARAMETER);
             }
             Some(Type::Index) => {}
             _ if stream.is_empty() => {}

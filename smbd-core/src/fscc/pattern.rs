@@ -5,7 +5,7 @@
 
 use vfs::names::upcase;
 
-/// DOS_STAR: any characters, but not the last period.
+/// DOS_STAR: any characters, up to the last period, and that one too.
 const DOS_STAR: char = '<';
 /// DOS_QM: one character, or none before a period and at the end.
 const DOS_QM: char = '>';
@@ -32,7 +32,7 @@ pub struct Pattern {
 impl Pattern {
     /// Of what a client sent.
     pub fn new(pattern: &str) -> Self {
-        Self { chars: pattern.chars().map(upcase).collect(), all: pattern == "*" }
+        Self { chars: pattern.chars().map(upcase).collect(), all: matches!(pattern, "*" | "*.*") }
     }
 
     /// Every name matches.
@@ -64,7 +64,7 @@ impl Pattern {
                     }
                     DOS_STAR => {
                         states[at + 1] = true;
-                        next[at] |= !is_last_dot;
+                        next[if is_last_dot { at + 1 } else { at }] = true;
                     }
                     DOS_QM if *c == '.' => states[at + 1] = true,
                     DOS_QM | '?' => next[at + 1] = true,
@@ -97,7 +97,8 @@ mod tests {
         let more = || !name.is_empty() && slow(pattern, &name[1..], whole);
         match p {
             '*' => none() || more(),
-            '<' => none() || !name.is_empty() && !is_last_dot(at) && more(),
+            '<' if !name.is_empty() && is_last_dot(at) => none() || one(),
+            '<' => none() || more(),
             '?' => one(),
             '>' if name.is_empty() || name[0] == '.' => none(),
             '>' => one(),
@@ -112,7 +113,10 @@ mod tests {
         let m = |p: &str, n: &str| Pattern::new(p).matches(n);
         assert!(m("*", "") && m("*", "a.b") && m("<", "abc") && !m("<", "a.b"));
         assert!(m("<.txt", "a.b.TXT") && !m("<.b", "a.b.txt"));
-        assert!(!m("*.*", "noext") && m("<\"*", "noext") && m("<\"*", "a.b"));
+        assert!(
+            m("<txt", "Fine.txt") && m("<txt", "a.b.txt") && !m("<txt", "a.txt.b") && m("<", "a.")
+        );
+        assert!(m("*.*", "noext") && !m("*.**", "noext") && m("<\"*", "noext") && m("<\"*", "a.b"));
         assert!(m("a??", "abc") && !m("a??", "ab") && m("a>>", "ab") && m("a>>", "a"));
         assert!(m(">>>>>>>>\">>>", "readme.txt") && m(">>>>>>>>\">>>", "readme"));
         assert!(!m(">>>>\">>>", "readme.txt"));

@@ -131,7 +131,7 @@ impl Set {
             65 => Self::Rename(NewName::parse(b, true)?),
             72 => Self::Link(NewName::parse(b, true)?),
             // Quotas have a type of their own; the others Windows knows (MS-SMB2 section 3.3.5.21.1 and its note).
-            30 | 32 | 41 | 42 | 43 => return Err(Status::NOT_SUPPORTED),
+            29 | 30 | 32 | 41 | 42 | 43 | 44 => return Err(Status::NOT_SUPPORTED),
             // Only asked for, never set; or not known at all.
             _ => return Err(Status::INVALID_INFO_CLASS),
         })

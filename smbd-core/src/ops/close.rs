@@ -100,8 +100,8 @@ async fn remove(core: &Core, open: &Open) -> Result<(), VfsError> {
 async fn remove_name(core: &Core, open: &Open, file: &File) -> Result<(), VfsError> {
     let who = Who { client: open.party.client(), holder: None };
     let door = core.namespace.by(Some(who));
-    if let Some(stream) = &file.stream {
-        return door.stream_remove(&file.share, &file.base(), stream).await.map(drop);
+    if let Some(stream) = file.stream() {
+        return door.stream_remove(&file.share, &file.base(), &stream).await.map(drop);
     }
     let place = whereabouts::look(&core.opens, file).await?;
     if file.base().kind() == Kind::Dir {

@@ -58,10 +58,10 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
         cut: false,
     };
     listing.fill(scan).await?;
+    scan.answered = true;
     if listing.chain.is_empty() {
         return Err(if first { Status::NO_SUCH_FILE } else { Status::NO_MORE_FILES });
     }
-    scan.answered = true;
     let status = if listing.cut { Status::BUFFER_OVERFLOW } else { Status::SUCCESS };
     let buffer = listing.chain.into_bytes();
     Ok(Answer::with_status(status, Response { buffer }.emit()))

@@ -110,7 +110,7 @@ async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(Status, Vec<
 /// The path of an open as clients are told it: from the share's root, `\` in front, and the stream.
 async fn path(cx: &Cx, file: &File) -> String {
     let path = whereabouts::path(&cx.server.opens, file).await;
-    match &file.stream {
+    match file.stream() {
         Some(stream) => format!("\\{path}:{stream}"),
         None => format!("\\{path}"),
     }
@@ -228,6 +228,7 @@ async fn volume_facts(cx: &Cx, open: &Open, share: &Share) -> Result<volume::Fac
             | a::PERSISTENT_ACLS
             | a::SUPPORTS_SPARSE_FILES
             | a::SUPPORTS_REPARSE_POINTS
+            | a::SUPPORTS_OBJECT_IDS
             | a::NAMED_STREAMS
             | a::SUPPORTS_HARD_LINKS
             | when(can.xattr, a::SUPPORTS_EXTENDED_ATTRIBUTES)

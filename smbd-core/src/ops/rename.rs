@@ -143,7 +143,7 @@ pub(super) async fn rename(
     if let Some(stream) = new.name.strip_prefix(':') {
         return rename_stream(cx, open, file, stream, new.flags).await;
     }
-    if file.stream.is_some() {
+    if file.is_stream() {
         // A stream stays with its file.
         return Err(Status::INVALID_PARAMETER);
     }
@@ -240,13 +240,34 @@ async fn rename_stream(
     new: &str,
     flags: u32,
 ) -> Result<(), Status> {
-    let Some(old) = &file.stream else { return Err(Status::INVALID_PARAMETER) };
+    let Some(old) = file.stream() else { return Err(Status::INVALID_PARAMETER) };
     let path = Path::of(&format!("x:{new}"))?;
     // The data of the file itself cannot be put in a stream's place.
     let to = path.stream.ok_or(Status::INVALID_PARAMETER)?;
     let door = cx.door(open);
     let replace = flags & flag::REPLACE_IF_EXISTS != 0;
-    Ok(door.stream_rename(&file.share, &file.base(), old, &to, replace).await?)
+    let base = file.base();
+    if replace {
+        may_replace_stream(cx, file, &to).await?;
+    }
+    door.stream_rename(&file.share, &base, &old, &to, replace).await?;
+    cx.server.opens.stream_moved(base.id(), file.node().id(), &to);
+    Ok(())
+}
+
+/// A stream takes the place of none that has data or is open (MS-FSA section 2.1.5.15.12.1).
+async fn may_replace_stream(cx: &Cx, file: &File, to: &str) -> Result<(), Status> {
+    let base = file.base();
+    let there = match vfs::streams::find(&file.share, &base, to).await {
+        Err(VfsError::NotFound) => return Ok(()),
+        there => there?,
+    };
+    if there.node.id() == file.node().id() {
+        return Ok(());
+    }
+    let opens = cx.server.opens.of_node(base.id());
+    let is_open = opens.iter().any(|o| o.node().is_ok_and(|n| n.id() == there.node.id()));
+    if is_open || there.attr.size > 0 { Err(Status::INVALID_PARAMETER) } else { Ok(()) }
 }
 
 /// FileLinkInformation: a further name.
@@ -256,7 +277,7 @@ pub(super) async fn link(
     file: &File,
     new: NewName,
 ) -> Result<(), Status> {
-    if file.stream.is_some() {
+    if file.is_stream() {
         return Err(Status::INVALID_PARAMETER);
     }
     if file.base().kind() == Kind::Dir {

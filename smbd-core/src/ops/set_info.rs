@@ -195,10 +195,12 @@ pub(crate) async fn give_times_back(cx: &Cx, open: &Open) -> Result<(), Status> 
 
 /// A file whose writes waited to be shown was last written when it is closed, as on Windows.
 pub(crate) async fn at_close(cx: &Cx, open: &Open) {
-    if !open.extra.shows_at_close() || open.extra.held().is_some_and(|h| h.write.is_some()) {
+    let Ok(file) = open.file() else { return };
+    // To the host a stream is a file of its own.
+    let waits = open.extra.shows_at_close() || file.is_stream() && open.extra.has_written();
+    if !waits || open.extra.held().is_some_and(|h| h.write.is_some()) {
         return;
     }
-    let Ok(file) = open.file() else { return };
     let door = cx.server.namespace.by(Some(open.party.who()));
     let set = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
     let done = door.setattr(&file.share, &file.base(), &Cred::root(), set, true).await;
@@ -207,12 +209,16 @@ pub(crate) async fn at_close(cx: &Cx, open: &Open) {
     }
 }
 
-/// FileModeInformation (MS-FSA section 2.1.5.15.9).
+/// FileModeInformation (MS-FSA section 2.1.5.15.8): whoever waits for what it has begun is said when a file is opened.
 fn set_mode(open: &Open, mode: u32) -> Result<(), Status> {
     /// FILE_WRITE_THROUGH, SEQUENTIAL_ONLY, SYNCHRONOUS_IO_ALERT, SYNCHRONOUS_IO_NONALERT.
     const SETTABLE: u32 = 0x2 | 0x4 | 0x10 | 0x20;
     const SYNCHRONOUS: u32 = 0x10 | 0x20;
-    if mode & !SETTABLE != 0 || mode & SYNCHRONOUS == SYNCHRONOUS {
+    let is_synchronous = |mode: u32| mode & SYNCHRONOUS != 0;
+    if mode & !SETTABLE != 0
+        || mode & SYNCHRONOUS == SYNCHRONOUS
+        || is_synchronous(mode) != is_synchronous(open.extra.mode())
+    {
         return Err(Status::INVALID_PARAMETER);
     }
     open.extra.set_mode(open.extra.mode() & !SETTABLE | mode);
@@ -276,7 +282,7 @@ async fn set_disposition(
         return Err(Status::NOT_SUPPORTED);
     }
     let place = file.place();
-    if place.name.is_empty() && file.stream.is_none() {
+    if place.name.is_empty() && !file.is_stream() {
         return Err(Status::CANNOT_DELETE);
     }
     if file.share.read_only {
@@ -290,10 +296,10 @@ async fn set_disposition(
     if read_only && !ignored {
         return Err(Status::CANNOT_DELETE);
     }
-    if file.stream.is_none() && attr.kind == Kind::Dir && !is_empty(file, &open.cred).await? {
+    if !file.is_stream() && attr.kind == Kind::Dir && !is_empty(file, &open.cred).await? {
         return Err(Status::DIRECTORY_NOT_EMPTY);
     }
-    if file.stream.is_none() {
+    if !file.is_stream() {
         super::rename::ask(cx, open, &file.base(), Operation::Delete).await?;
     }
     open.set_goes_at_once(flags & disposition::POSIX_SEMANTICS != 0);

@@ -8,8 +8,7 @@ use crate::open::File;
 
 /// The size of a stream before it is changed, when anybody wants to know of changes; nothing is asked of the file system else.
 pub(super) async fn size_before(cx: &Cx, file: &File) -> Option<u64> {
-    file.stream.as_ref()?;
-    if !cx.server.namespace.watches().is_watched(file.share.id) {
+    if !file.is_stream() || !cx.server.namespace.watches().is_watched(file.share.id) {
         return None;
     }
     file.node().getattr().await.ok().map(|a| a.size)
@@ -17,10 +16,10 @@ pub(super) async fn size_before(cx: &Cx, file: &File) -> Option<u64> {
 
 /// The stream that had the size `before` was written to ([`what::STREAM_WRITE`]), or only cut or lengthened (0).
 pub(super) async fn changed(cx: &Cx, file: &File, before: Option<u64>, kind: u32) {
-    let (Some(name), Some(before)) = (&file.stream, before) else { return };
+    let (Some(name), Some(before)) = (file.stream(), before) else { return };
     let is_other = file.node().getattr().await.is_ok_and(|a| a.size != before);
     let kind = if is_other { kind | what::STREAM_SIZE } else { kind };
     if kind != 0 {
-        cx.server.namespace.by(None).stream_changed(&file.share, &file.base(), name, kind).await;
+        cx.server.namespace.by(None).stream_changed(&file.share, &file.base(), &name, kind).await;
     }
 }

@@ -6,7 +6,7 @@ use crate::status::Status;
 use crate::wire::create::{Disposition, Request, oplock, option, share};
 
 /// Bits of `FileAttributes` that a client may send (MS-FSCC section 2.6).
-const ATTRIBUTES: u32 = 0x0000_7fb7;
+const ATTRIBUTES: u32 = 0x005e_ffb7;
 /// `CreateOptions` that ask for what is not served: a remote instance that is no file, an open by number, an opportunistic filter.
 const NOT_SUPPORTED: u32 = 0x80 | option::OPEN_BY_FILE_ID | option::RESERVE_OPFILTER;
 

@@ -187,9 +187,9 @@ fn delete_sharing(cx: &Cx, open: &Arc<Open>, access: u32) -> Result<(), Status> 
     };
     let file = open.file()?;
     for other in cx.server.opens.of_node(file.base().id()) {
-        let denied = match (&file.stream, &other.file()?.stream) {
-            (None, Some(_)) => conflict(access, other.granted, other.shared),
-            (Some(_), None) => conflict(other.granted, access, open.shared),
+        let denied = match (file.is_stream(), other.file()?.is_stream()) {
+            (false, true) => conflict(access, other.granted, other.shared),
+            (true, false) => conflict(other.granted, access, open.shared),
             _ => false,
         };
         if denied {
@@ -232,7 +232,8 @@ async fn finish(
     if now != dos {
         door.dos_set(w.share, &node, now).await?;
     }
-    // Named streams and extended attributes go with the old contents (MS-FSA section 2.1.5.1.2).
+    // Named streams go with the old contents (MS-FSA section 2.1.5.1.2). Extended attributes should, too, but they are those of the
+    // host: a program that empties a file over NFS or on Linux' mount of SMB loses none, and Samba keeps them.
     for stream in vfs::streams::list(w.share, &node).await? {
         door.stream_remove(w.share, &node, &stream.name).await?;
     }

@@ -146,11 +146,10 @@ async fn open(cx: &Cx, w: &Wanted<'_>) -> Result<Opened, Ended> {
         let mut at = walk::walk(cx, w).await?;
         match at.found.take() {
             Some(found) => {
-                let reparse = w.has(option::OPEN_REPARSE_POINT);
-                if found.attr.kind == Kind::Symlink
-                    && w.disposition != Disposition::Create
-                    && !reparse
-                {
+                // Windows goes on through a link to make what it leads to; O_EXCL does not.
+                let is_excluded = w.posix && w.disposition == Disposition::Create;
+                let reparse = w.has(option::OPEN_REPARSE_POINT) || is_excluded;
+                if found.attr.kind == Kind::Symlink && !reparse {
                     return Err(Ended::Stopped(Stopped { link: found.node, unparsed: 0 }));
                 }
                 if existing::is_taken_over(cx, w, &at, &found).await? {

@@ -36,7 +36,7 @@ pub(super) fn set_compression(a: &Asked<'_>) -> Result<Answer, Status> {
 /// nothing has to be kept, and a copy of the file has another one.
 pub(super) fn object_id(a: &Asked<'_>) -> Result<Answer, Status> {
     let file = a.file()?;
-    a.room(OBJECT_ID_LEN, Status::BUFFER_TOO_SMALL)?;
+    a.room(OBJECT_ID_LEN, Status::INVALID_PARAMETER)?;
     let handle = file.base().handle();
     let mut id = [0; 16];
     id[..8].copy_from_slice(&fold(b"object", handle.as_bytes()).to_le_bytes());

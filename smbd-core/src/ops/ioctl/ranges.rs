@@ -39,7 +39,7 @@ pub(super) async fn set_sparse(a: &Asked<'_>) -> Result<Answer, Status> {
 
 /// What a file has that no client gave attributes: a file is to be archived.
 fn default_attributes(file: &File) -> u32 {
-    if file.stream.is_some() { 0 } else { Dos::ARCHIVE }
+    if file.is_stream() { 0 } else { Dos::ARCHIVE }
 }
 
 pub(super) async fn set_zero_data(a: &Asked<'_>) -> Result<Answer, Status> {

@@ -91,7 +91,7 @@ fn posix_target_of(target: &str) -> Result<Vec<u8>, Status> {
 pub(super) async fn set(a: &Asked<'_>) -> Result<Answer, Status> {
     let file = a.file()?;
     a.open.check(access::WRITE_DATA | access::WRITE_ATTRIBUTES)?;
-    if a.input().len() > DATA_MAX || file.stream.is_some() {
+    if a.input().len() > DATA_MAX || file.is_stream() {
         return Err(Status::INVALID_PARAMETER);
     }
     let data = Reparse::parse(a.input()).map_err(|_| Status::IO_REPARSE_DATA_INVALID)?;

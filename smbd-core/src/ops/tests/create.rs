@@ -126,6 +126,9 @@ async fn attributes_stand_in_the_way_of_writing() {
     let c = Kit::new().client();
     let made = c.create("ro", |r| r.attributes = attribute::READONLY).await.unwrap();
     assert_eq!(made.basics.attributes, attribute::READONLY | attribute::ARCHIVE);
+    // FILE_ATTRIBUTE_INTEGRITY_STREAM: of other file systems (MS-FSCC section 2.6).
+    let other = c.create("other", |r| r.attributes = 0x8000).await.unwrap();
+    assert_eq!(other.basics.attributes, attribute::ARCHIVE);
     c.close(made.file).await;
     let write = c.create("ro", |r| r.access = mask::GENERIC_WRITE).await;
     assert_eq!(write.unwrap_err(), Status::ACCESS_DENIED);

@@ -5,10 +5,17 @@ use std::time::Duration;
 
 use state::{Caching, Lease, Party};
 
-use crate::dtyp::mask;
+use vfs::types::Time;
+
+use super::data::write;
+use super::info::{query, set, to};
+use crate::dtyp::{FileTime, mask};
+use crate::fscc::file::{Basic, Class};
+use crate::fscc::set::Set;
 use crate::kit::{Client, Kit, doom};
 use crate::status::Status;
 use crate::wire::create::{Disposition, option};
+use crate::wire::utf16;
 
 async fn exists(c: &Client, name: &str) -> Result<(), Status> {
     let found = c
@@ -135,4 +142,49 @@ async fn the_end_of_a_session_closes_what_it_had() {
     crate::dispatch::end_of_connection(&kit.core, &a.conn).await;
     assert_eq!(exists(&b, "f").await, Err(Status::OBJECT_NAME_NOT_FOUND));
     assert_eq!(kit.core.opens.count(), 0);
+}
+
+/// The name that is removed is the one that the stream has, and nobody else's who took its first.
+#[tokio::test]
+async fn a_stream_that_was_renamed_goes_by_its_new_name() {
+    let kit = Kit::new();
+    let (c, other) = (kit.client(), kit.client());
+    let stream = c.open("f:a").await;
+    let second = other.open("f:a").await;
+    assert_eq!(set(&c, stream, Set::Rename(to(":b", 0))).await, Status::SUCCESS);
+    let shown = query(&other, second, Class::All).await.unwrap();
+    assert_eq!(utf16(&shown[100..]).unwrap(), "\\f:b", "to all who have it open");
+    other.close(second).await;
+    let new = other.open("f:a").await;
+    assert_eq!(write(&other, new, 0, b"another's").await, Status::SUCCESS);
+    let replace = Set::Rename(to(":a", 1));
+    assert_eq!(set(&c, stream, replace.clone()).await, Status::INVALID_PARAMETER, "it is open");
+    other.close(new).await;
+    assert_eq!(set(&c, stream, replace).await, Status::INVALID_PARAMETER, "it has data");
+    let goes = Set::Disposition { flags: 1, ex: false };
+    assert_eq!(set(&c, stream, goes).await, Status::SUCCESS);
+    assert_eq!(exists(&other, "f:b").await, Err(Status::DELETE_PENDING));
+    assert_eq!(exists(&other, "f:a").await, Ok(()));
+    c.close(stream).await;
+    assert_eq!(exists(&other, "f:b").await, Err(Status::OBJECT_NAME_NOT_FOUND));
+    assert_eq!(exists(&other, "f:a").await, Ok(()));
+}
+
+/// Who looks for changed files by their times finds one of which only a stream was written (MS-FSA section 2.1.4.17).
+#[tokio::test]
+async fn what_is_written_to_a_stream_shows_in_the_time_of_its_file() {
+    let c = Kit::new().client();
+    let stream = c.open("f:a").await;
+    let file = c.open("f").await;
+    let old = Basic {
+        last_write: FileTime::of(Time { sec: 1_000_000_000, nsec: 0 }),
+        ..Basic::default()
+    };
+    assert_eq!(set(&c, file, Set::Basic(old)).await, Status::SUCCESS);
+    let last_write =
+        async || Basic::parse(&query(&c, file, Class::Basic).await.unwrap()).unwrap().last_write;
+    assert_eq!(last_write().await, old.last_write);
+    assert_eq!(write(&c, stream, 0, b"data").await, Status::SUCCESS);
+    c.close(stream).await;
+    assert_ne!(last_write().await, old.last_write);
 }

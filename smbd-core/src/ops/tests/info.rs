@@ -370,6 +370,24 @@ async fn a_list_that_was_set_is_enforced() {
     assert_eq!(set, Status::ACCESS_DENIED);
 }
 
+/// MS-FSA section 2.1.5.15.8.
+#[tokio::test]
+async fn whether_an_open_waits_is_said_when_it_is_opened() {
+    /// FILE_SYNCHRONOUS_IO_ALERT.
+    const ALERT: u32 = 0x10;
+    let c = Kit::new().client();
+    let f = c.open("f").await;
+    let waits = c.create("f", |r| r.options = ALERT).await.unwrap().file;
+    for (file, mode, want) in [
+        (f, 2, Status::SUCCESS),
+        (f, ALERT, Status::INVALID_PARAMETER),
+        (waits, ALERT | 2, Status::SUCCESS),
+        (waits, 2, Status::INVALID_PARAMETER),
+    ] {
+        assert_eq!(set(&c, file, Set::Mode(mode)).await, want, "{mode:#x}");
+    }
+}
+
 #[tokio::test]
 async fn volumes_are_not_to_be_set() {
     let c = Kit::new().client();
@@ -396,7 +414,7 @@ async fn volumes_are_not_to_be_set() {
                 Status::INFO_LENGTH_MISMATCH
             }
             15 => Status::EA_LIST_INCONSISTENT,
-            30 | 32 | 41 | 42 | 43 => Status::NOT_SUPPORTED,
+            29 | 30 | 32 | 41 | 42 | 43 | 44 => Status::NOT_SUPPORTED,
             _ => Status::INVALID_INFO_CLASS,
         };
         assert_eq!(put(&c, f, info_type::FILE, class, 0, &[0]).await, want, "{class}");

@@ -134,6 +134,7 @@ async fn patterns_restarts_and_single_entries() {
     assert_eq!(again.len(), 2, "with a new pattern");
     let none = list(&c, d, "x*", flag::REOPEN, BIG).await;
     assert_eq!(none, Err(Status::NO_SUCH_FILE), "nothing at all");
+    assert_eq!(list(&c, d, "x*", 0, BIG).await, Err(Status::NO_MORE_FILES), "and no more");
     let one = list(&c, d, "A.TXT", flag::REOPEN, BIG).await.unwrap();
     assert_eq!(one, ["a.txt"], "a name is looked up");
     assert_eq!(list(&c, d, "A.TXT", 0, BIG).await, Err(Status::NO_MORE_FILES));

@@ -165,6 +165,22 @@ async fn what_a_reparse_point_cannot_have_is_not_lost() {
     assert_eq!(status(&c, top, SET_REPARSE_POINT, &fifo).await, Status::ACCESS_DENIED);
 }
 
+/// MS-FSA section 2.1.5.1.2: the client is told where to go on, whatever it wants to do there.
+#[tokio::test]
+async fn a_link_is_followed_to_make_what_it_leads_to() {
+    let kit = Kit::new();
+    let c = kit.client();
+    root(&kit).symlink(&Cred::root(), b"l", b"made", SetAttr::default()).await.unwrap();
+    let new = async |options| {
+        let change = |r: &mut crate::wire::create::Request<'static>| {
+            (r.options, r.disposition) = (options, Disposition::Create as u32);
+        };
+        c.create("l", change).await.map(|r| r.file)
+    };
+    assert_eq!(new(0).await, Err(Status::STOPPED_ON_SYMLINK));
+    assert_eq!(new(option::OPEN_REPARSE_POINT).await, Err(Status::OBJECT_NAME_COLLISION));
+}
+
 /// It is the same file to those who watch: changed, neither removed nor added.
 #[tokio::test]
 async fn who_watches_is_told_of_a_change() {
