@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use state::Millis;
+use vfs::Dos;
 use vfs::types::Time;
 
 use crate::fscc::pattern::Pattern;
@@ -54,6 +55,7 @@ pub struct Extra {
     reserved: AtomicU64,
     mode: AtomicU32,
     holds: AtomicBool,
+    unarchived: AtomicBool,
     held: Mutex<Held>,
     late_until: AtomicU64,
     late: Mutex<Time>,
@@ -86,6 +88,17 @@ impl Extra {
 
     pub(crate) fn set_position(&self, to: u64) {
         self.position.store(to, Ordering::Relaxed);
+    }
+
+    /// These attributes are kept of its file. One that a backup has taken and marked so has no ARCHIVE.
+    pub(crate) fn note_attributes(&self, kept: Option<u32>) {
+        let unarchived = kept.is_some_and(|a| a & Dos::ARCHIVE == 0);
+        self.unarchived.store(unarchived, Ordering::Relaxed);
+    }
+
+    /// What it changes must be marked for the next backup.
+    pub(crate) fn is_unarchived(&self) -> bool {
+        self.unarchived.load(Ordering::Relaxed)
     }
 
     /// FileModeInformation.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use state::Operation;
 use vfs::dos::Changed;
 use vfs::types::{Cred, SetAttr, SetTime, Time, XattrHow};
-use vfs::{Kind, VfsError};
+use vfs::{Dos, Kind, VfsError};
 
 use crate::cx::{Answer, Cx};
 use crate::dtyp::{FileTime, SecurityDescriptor, mask};
@@ -153,6 +153,24 @@ async fn set_basic(cx: &Cx, open: &Open, file: &File, b: Basic) -> Result<(), St
     if dos != old {
         door.dos_set(&file.share, &file.base(), dos).await?;
     }
+    if !is_dir {
+        let all = cx.server.opens.of_node(file.base().id());
+        all.iter().for_each(|other| other.extra.note_attributes(dos.attributes));
+    }
+    Ok(())
+}
+
+/// A file that was changed is to be archived again (MS-FSA section 2.1.4.17).
+pub(crate) async fn archive(cx: &Cx, open: &Open) -> Result<(), Status> {
+    if !open.extra.is_unarchived() {
+        return Ok(());
+    }
+    let file = open.file()?;
+    let attr = file.base().getattr().await?;
+    let mut dos = file.base().dos(&attr).await?;
+    dos.attributes = dos.attributes.map(|a| a | Dos::ARCHIVE);
+    cx.door(open).dos_set(&file.share, &file.base(), dos).await?;
+    open.extra.note_attributes(dos.attributes);
     Ok(())
 }
 
@@ -239,6 +257,7 @@ async fn set_size(cx: &Cx, open: &Open, file: &File, len: u64) -> Result<(), Sta
     door.setattr(&file.share, &file.node(), &open.cred, set, true).await?;
     stream_notice::changed(cx, file, size, 0).await;
     open.extra.show_writes();
+    archive(cx, open).await?;
     give_times_back(cx, open).await
 }
 

@@ -79,6 +79,7 @@ async fn write(cx: &Cx, r: &Request, remote: Option<Vec<RemoteSeg>>) -> Result<u
     cx.moved(u32::try_from(done.count).unwrap_or(len));
     open.extra.set_position(at + u64::from(len));
     open.caching.note_changed();
+    set_info::archive(cx, &open).await?;
     set_info::give_times_back(cx, &open).await?;
     stream_notice::changed(cx, open.file()?, size, what::STREAM_WRITE).await;
     if done.count < usize::try_from(len).unwrap_or(usize::MAX) {

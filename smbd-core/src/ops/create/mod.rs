@@ -211,6 +211,9 @@ async fn answer(
     how: How,
 ) -> Result<Answer, Status> {
     let Opened { open, attr, dos, mut action } = opened;
+    if attr.kind == Kind::File {
+        open.extra.note_attributes(dos.attributes);
+    }
     let mut told = Told::default();
     let level = match how {
         How::New(ticket) => {

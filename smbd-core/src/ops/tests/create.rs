@@ -1,11 +1,12 @@
 //! CREATE: every disposition on what is there and what is not, names, options, rights, streams.
 
-use super::info::query;
+use super::info::{query, set};
 use super::ioctl::put;
 use crate::dtyp::mask;
 use crate::fscc::attribute;
 use crate::fscc::ea::FullEa;
-use crate::fscc::file::Class;
+use crate::fscc::file::{Basic, Class};
+use crate::fscc::set::Set;
 use crate::kit::{Kit, doom};
 use crate::status::Status;
 use crate::wire::context::{Told, name};
@@ -151,6 +152,30 @@ async fn attributes_stand_in_the_way_of_writing() {
     assert_eq!(cut(0).await.unwrap_err(), Status::ACCESS_DENIED);
     assert!(cut(hidden).await.is_ok());
     c.close(h.file).await;
+}
+
+/// A backup marks what it has taken; the file is marked anew by whoever changes it then, though it was open before (MS-FSA
+/// section 2.1.4.17).
+#[tokio::test]
+async fn what_changes_is_to_be_archived_again() {
+    let kit = Kit::new();
+    let (c, backup) = (kit.client(), kit.client());
+    let open = c.open("f").await;
+    let taken = backup.open("f").await;
+    let normal = Set::Basic(Basic { attributes: attribute::NORMAL, ..Basic::default() });
+    let shown = async || {
+        let basic = query(&backup, taken, Class::Basic).await.unwrap();
+        Basic::parse(&basic).unwrap().attributes
+    };
+    for change in [Some(Set::EndOfFile(3)), None] {
+        assert_eq!(set(&backup, taken, normal.clone()).await, Status::SUCCESS);
+        assert_eq!(shown().await, attribute::NORMAL);
+        match change {
+            Some(change) => assert_eq!(set(&c, open, change).await, Status::SUCCESS),
+            None => put(&c, open, 0, b"data").await,
+        }
+        assert_eq!(shown().await, attribute::ARCHIVE);
+    }
 }
 
 #[tokio::test]
