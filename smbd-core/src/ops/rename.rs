@@ -210,11 +210,11 @@ async fn move_name(
     Ok(())
 }
 
-/// A rename opens the directory of the new name to add to it, and shares that with nobody who may delete it (as Windows does). Who
-/// only caches such a handle gives it back first.
+/// A rename opens the directory of the new name to add to it, and shares that with nobody who may delete it (as Windows does, and
+/// rename(2) does not). Who only caches such a handle gives it back first.
 async fn check_sharing(cx: &Cx, open: &Open, dir: &NodeRef) -> Result<(), Status> {
     let deletes = |o: &Arc<Open>| o.id != open.id && o.granted & mask::DELETE != 0;
-    let is_shared = || !cx.server.opens.of_node(dir.id()).iter().any(deletes);
+    let is_shared = || open.posix || !cx.server.opens.of_node(dir.id()).iter().any(deletes);
     if is_shared() {
         return Ok(());
     }
@@ -222,13 +222,13 @@ async fn check_sharing(cx: &Cx, open: &Open, dir: &NodeRef) -> Result<(), Status
     if is_shared() { Ok(()) } else { Err(Status::SHARING_VIOLATION) }
 }
 
-/// A directory moves only when nobody has something open below it. Handles that are only cached are given back for this
-/// (MS-SMB2 section 3.3.1.4).
+/// A directory moves only when nobody has something open below it, unless by rename(2). Handles that are only cached are given back
+/// for this (MS-SMB2 section 3.3.1.4).
 async fn nothing_open_below(cx: &Cx, open: &Open, file: &File) -> Result<(), Status> {
     let (share, dir) = (file.share.id, file.base());
     let keeper = cx.server.namespace.keeper();
     keeper.before_moved(share, &dir, Some(open.party.who()), Some(cx)).await?;
-    let below = whereabouts::below(&cx.server.opens, share, &dir, |_| true).await?;
+    let below = whereabouts::below(&cx.server.opens, share, &dir, |_| !open.posix).await?;
     if below.is_empty() { Ok(()) } else { Err(Status::ACCESS_DENIED) }
 }
 

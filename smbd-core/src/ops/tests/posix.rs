@@ -155,12 +155,19 @@ async fn renames_replace_what_rename_replaces() {
     names.sort_unstable();
     assert_eq!(names, [&b"empty"[..], b"full", b"hELD", b"held"]);
     c.close(held).await;
-    // Without the extensions no directory is replaced, nor a file that is open.
+    // What is open below a directory goes with it.
+    let below = open(&c, "full/inside/f", 0o644, 0).await.unwrap();
+    let full = dir("full").await;
+    assert_eq!(set(&c, full, over("moved")).await, Status::SUCCESS);
+    assert_eq!(set(&c, below, over("moved/inside/g")).await, Status::SUCCESS);
+    // Without the extensions it is in the way, and no directory is replaced, nor a file that is open.
     let windows = kit.client();
     let (e, g) = (windows.open("empty").await, windows.open("g").await);
     let flat = dir("other").await;
     c.close(flat).await;
     c.close(d).await;
     assert_eq!(set(&windows, e, over("other")).await, Status::ACCESS_DENIED);
+    let moved = windows.open("moved").await;
+    assert_eq!(set(&windows, moved, Set::Rename(to("back", 0))).await, Status::ACCESS_DENIED);
     assert_eq!(set(&windows, g, over("hELD")).await, Status::ACCESS_DENIED, "open");
 }
