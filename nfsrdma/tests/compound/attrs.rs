@@ -7,6 +7,7 @@ use nfsrdma::v4::wire::{Stateid, attr, op};
 use nfsrdma::v4::{Domain, Options};
 use nfsrdma::xdr::Writer;
 use proptest::prelude::*;
+use vfs::Cred;
 use vfs::accounts::Directory;
 
 use crate::kit::{Args, Kit, fattr};
@@ -131,6 +132,23 @@ async fn setattr_answers_with_what_it_set() {
     assert_eq!((r.u64(), r.u32(), r.opaque()), (3, 0o600, b"1000".to_vec()));
     assert_eq!((r.u64(), r.u32()), (77, 5));
     r.end(Status::Ok);
+}
+
+/// RFC 8881 section 18.30.4.
+#[tokio::test]
+async fn a_setattr_that_fails_half_way_tells_what_was_set() {
+    let mut kit = Kit::new();
+    let (_, file) = kit.with_file(b"f", b"hello").await;
+    kit.run(|c| setattr(c.putfh(&file), &[attr::MODE], |w| w.u32(0o666))).await;
+    kit.cred = Cred { uid: 7, gid: 7, groups: Arc::new([]) };
+    let cut = |w: &mut Writer| {
+        w.u64(2);
+        w.count(0);
+    };
+    let mut r = kit.run(|c| setattr(c.putfh(&file), &[attr::SIZE, attr::ACL], cut)).await;
+    r.ok(&[op::PUTFH]).expect(op::SETATTR, Status::Perm);
+    assert_eq!(r.bitmap(), [attr::SIZE]);
+    r.end(Status::Perm);
 }
 
 #[tokio::test]

@@ -74,6 +74,9 @@ impl ToSet {
     pub const PERMISSION: Bitmap =
         Bitmap::of(&[attr::ACL, attr::DACL, attr::MODE, attr::MODE_SET_MASKED, attr::MODE_UMASK]);
 
+    /// The forms of an access control list.
+    pub const LIST: Bitmap = Bitmap::of(&[attr::ACL, attr::DACL]);
+
     /// Decodes a `fattr4`; `supported` is what the volume has in this minor version.
     /// ATTRNOTSUPP for attributes that there are not, INVAL for those that cannot be set, BADOWNER for owners that
     /// nobody is. Names that are not known yet are noted in `names`: then the values are to be read once more.

@@ -1,4 +1,5 @@
-//! SETATTR (RFC 8881 section 18.30). Its result has a bitmap whatever the status; the loop writes an empty one on error.
+//! SETATTR (RFC 8881 section 18.30). Its result has a bitmap whatever the status: of what was set before it failed. The loop writes
+//! an empty one where nothing was.
 
 use vfs::{DelegatedTimes, Kind, SetAttr};
 
@@ -34,7 +35,11 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
     if set != SetAttr::default() || to_set.acl.is_none() && !kept {
         door.setattr(&at.share, &at.node, &at.cred, set, open_write).await?;
     }
-    to_set.apply_acl(&door, &at).await?;
+    if let Err(e) = to_set.apply_acl(&door, &at).await {
+        // The list is the last to be set.
+        to_set.named.without(&ToSet::LIST).encode(&mut cx.out);
+        return Err(e.into());
+    }
     let done = match at.node.kind() {
         // A link has no permission of its own; the client is told that none was set.
         Kind::Symlink => to_set.named.without(&ToSet::PERMISSION),
