@@ -348,7 +348,7 @@ fn serve(configuration: Configuration) -> Result<(), Failure> {
 fn told(answer: Result<String, Refused>) -> Result<(), Failure> {
     match answer {
         Ok(text) => {
-            println!("{text}");
+            say!("{text}");
             Ok(())
         }
         Err(Refused::Wrong(text)) => {

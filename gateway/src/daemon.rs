@@ -7,7 +7,7 @@
 //! *Errors.* What stops the start is one line for standard error. A reload that is refused changes nothing and is said in the log,
 //! and to whoever asked for it.
 
-use std::io;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,7 +35,8 @@ pub async fn run(settings: Settings, load: Load) -> Result<(), String> {
     let manager = Arc::new(Manager::start()?);
     let mut running = serve::start(settings).await?;
     let mut control = Control::open(running.run.folder.as_deref());
-    println!("headgate ready{}", running.endpoints());
+    // A reader that has gone, or no room for it, is no reason not to serve.
+    let _ = writeln!(io::stdout(), "headgate ready{}", running.endpoints());
     manager.tell(vec![NotifyState::Ready]);
     let _heart = heart(&running, &manager);
     let asked = loop {

@@ -1,5 +1,8 @@
 //! The program `headgate`: command line, daemon, demonstration, check and measurement.
 
+#[macro_use]
+mod say;
+
 pub mod accept;
 pub mod admin;
 pub mod admission;

@@ -89,7 +89,7 @@ fn add(state: &Path, args: AddArgs) -> Result<(), String> {
     let entry = Entry { name: args.name.clone(), hash: NtHash::of(&password), uid, gid, groups };
     let replaced = change_database(state, |d| Ok(d.put(entry)))?;
     let done = if replaced { "changed" } else { "added" };
-    println!("{done} {}: uid {}, gid {}", args.name, cred.uid, cred.gid);
+    say!("{done} {}: uid {}, gid {}", args.name, cred.uid, cred.gid);
     if !known {
         eprintln!(
             "warning: the host has no user `{}`; files will belong to uid {}; give another by --uid NUMBER",
@@ -118,7 +118,7 @@ fn list(state: &Path, json: bool) -> Result<(), String> {
                 })
             })
             .collect();
-        println!("{}", serde_json::Value::from(all));
+        say!("{}", serde_json::Value::from(all));
         return Ok(());
     }
     let mut table =
@@ -127,7 +127,7 @@ fn list(state: &Path, json: bool) -> Result<(), String> {
         let cells = vec![name, cred.uid.to_string(), cred.gid.to_string()];
         table.row(cells, crate::table::Tone::Plain);
     }
-    print!("{}", table.render());
+    say_as_is!("{}", table.render());
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)] // A test that cannot go on says so.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn headgate(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_headgate")).args(args).output().unwrap()
@@ -41,6 +41,20 @@ fn demo_moves_every_byte_through_all_protocols() {
     }
     let ways = ["nfs3", "nfs4.1", "smb3.1.1"].map(|p| [(p, "tcp"), (p, "rdma")]);
     assert_eq!(seen, ways.concat());
+}
+
+/// As behind `| head`.
+#[test]
+fn a_reader_that_goes_away_is_no_fault() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_headgate"))
+        .args(["check", "--share", "a=mem:"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let o = child.wait_with_output().unwrap();
+    assert_eq!((o.status.code(), stderr(&o)), (Some(0), String::new()));
 }
 
 #[test]

@@ -59,10 +59,10 @@ pub async fn run(at: SocketAddr, json: bool) -> Result<(), String> {
         Err(_) => return Err(format!("the daemon at {at} did not answer in time")),
     };
     if json {
-        println!("{text}");
+        say!("{text}");
         return Ok(());
     }
-    print!("{}", show(&understood(at, &text)?, std::io::stdout().is_terminal()));
+    say_as_is!("{}", show(&understood(at, &text)?, std::io::stdout().is_terminal()));
     Ok(())
 }
 

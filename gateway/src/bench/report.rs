@@ -98,22 +98,22 @@ pub(super) fn tables(peers: &[Peer], rounds: usize) {
     let colour = std::io::stdout().is_terminal();
     for peer in peers {
         let best = if rounds > 1 { format!("  (best of {rounds})") } else { String::new() };
-        println!("\n  {}{best}\n", peer.target);
+        say!("\n  {}{best}\n", peer.target);
         let head =
             ["load", "rate", "p50", "p95", "p99", "p99.9", "longest", "client CPU", "server CPU"];
         let mut table = Table::new(&head, 1, colour);
         peer.best.iter().for_each(|s| table.row(row(s), Tone::Plain));
-        print!("{}", table.render());
+        say_as_is!("{}", table.render());
     }
     if let [a, b] = peers {
-        println!("\n  the first in proportion to the second\n");
+        say!("\n  the first in proportion to the second\n");
         let mut table = Table::new(&["load", "rate", "server CPU"], 1, colour);
         for (x, y) in a.best.iter().zip(&b.best) {
             let cpu = ratio_of_cpu(x, y).map_or("-".to_owned(), |r| format!("{r:.2}"));
             let cells = vec![x.to_string(), format!("{:.2}", x.rate / y.rate), cpu];
             table.row(cells, Tone::Plain);
         }
-        print!("{}", table.render());
+        say_as_is!("{}", table.render());
     }
 }
 
@@ -166,5 +166,5 @@ pub(super) fn json(peers: &[Peer]) {
             .collect(),
         _ => Vec::new(),
     };
-    println!("{}", json!({ "targets": targets, "ratios": ratios }));
+    say!("{}", json!({ "targets": targets, "ratios": ratios }));
 }

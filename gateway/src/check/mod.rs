@@ -149,7 +149,7 @@ pub fn run(settings: &Settings, json: bool) -> bool {
 
 /// For programs: what is wrong with a configuration that was not taken, and where.
 pub fn wrong(faults: &config::Faults) {
-    println!("{}", show::faults(faults));
+    say!("{}", show::faults(faults));
 }
 
 fn own_uid() -> u32 {

@@ -142,7 +142,7 @@ fn rdma_words(f: &Findings<'_>, place: &Place) -> Vec<String> {
 pub(super) fn text(f: &Findings<'_>) {
     let colour = std::io::stdout().is_terminal();
     let (bold, warn, off) = if colour { ("\x1b[1m", "\x1b[33m", "\x1b[0m") } else { ("", "", "") };
-    println!("\n  The configuration is sound.\n");
+    say!("\n  The configuration is sound.\n");
     let mut table = Table::new(&["share", "files", "access", "clients", "file system"], 5, colour);
     for s in &f.shares {
         let cells = vec![
@@ -154,59 +154,59 @@ pub(super) fn text(f: &Findings<'_>) {
         ];
         table.row(cells, Tone::Plain);
     }
-    println!("{}", table.render());
+    say!("{}", table.render());
     for place in &f.places {
-        println!("  {bold}{}{off}  {}", place.ip, device(place));
+        say!("  {bold}{}{off}  {}", place.ip, device(place));
         for line in rdma_words(f, place) {
-            println!("    {line}");
+            say!("    {line}");
         }
         let rdma = place.offer.rdma();
         if let Some(first) = by_nfs(f).next() {
             for (version, over) in commands(rdma) {
-                println!("      {}", mount(f, place.ip, first, version, over));
+                say!("      {}", mount(f, place.ip, first, version, over));
             }
         }
         if let Some(first) = f.settings.by_smb().next().filter(|_| f.smb.served) {
             for line in smb::words(f, place, first) {
-                println!("    {line}");
+                say!("    {line}");
             }
             for line in smb::mounts(f, place, first) {
-                println!("      {line}");
+                say!("      {line}");
             }
         }
-        println!();
+        say!();
     }
     let who = match f.rights.acts_as_caller() {
         true => "each call acts as the user who made it",
         false => "every call acts as this user, whoever made it",
     };
-    println!("  runs as user {}: {who}", f.uid);
+    say!("  runs as user {}: {who}", f.uid);
     for (name, meaning) in f.rights.missing() {
-        println!("    without {name}: {meaning}");
+        say!("    without {name}: {meaning}");
     }
     if f.serves_already {
-        println!(
+        say!(
             "  a gateway serves on this state folder now; its own ports were not counted as taken"
         );
     }
-    println!("  {}", smb::summary(f));
-    println!(
+    say!("  {}", smb::summary(f));
+    say!(
         "  state in {}, payload memory up to {}",
         f.settings.state.display(),
         bytes(f.settings.memory)
     );
     let files = f.rights.files.map_or("any number of".to_owned(), |n| n.to_string());
-    println!(
+    say!(
         "  up to {} connections; {files} files may be open, each connection is one",
         f.settings.connections
     );
     for warning in &f.remarks.warnings {
-        println!("  {warn}warning:{off} {warning}");
+        say!("  {warn}warning:{off} {warning}");
     }
     for stop in &f.remarks.stops {
-        println!("  {warn}would not start:{off} {stop}");
+        say!("  {warn}would not start:{off} {stop}");
     }
-    println!();
+    say!();
 }
 
 /// The shares that are served by NFS.
@@ -335,5 +335,5 @@ pub(super) fn json(f: &Findings<'_>) {
         "stops": f.remarks.stops,
         "warnings": f.remarks.warnings,
     });
-    println!("{all}");
+    say!("{all}");
 }

@@ -14,11 +14,12 @@ use crate::table::{Table, Tone, bytes};
 
 /// Says what is about to happen.
 pub(super) fn begin(folder: &Path, at: &Addresses) {
-    println!("\n  headgate serves {} to its own clients:", folder.display());
-    println!("  NFS over TCP on {}, SMB over TCP on {},", at.nfs, at.smb);
-    println!(
+    say!("\n  headgate serves {} to its own clients:", folder.display());
+    say!("  NFS over TCP on {}, SMB over TCP on {},", at.nfs, at.smb);
+    say!(
         "  NFS over RDMA on {}, SMB Direct on {} (iWARP in user space, no device)\n",
-        at.nfs_rdma, at.smb_direct
+        at.nfs_rdma,
+        at.smb_direct
     );
 }
 
@@ -99,17 +100,17 @@ pub(super) fn table(rows: &[Row]) {
         ];
         table.row(cells, if row.is_good() { Tone::Plain } else { Tone::Bad });
     }
-    println!("{}", table.render());
+    say!("{}", table.render());
     for row in rows {
         if let Some(why) = &row.fault {
-            println!("  {} over {}: {why}", row.protocol, transport(row.transport));
+            say!("  {} over {}: {why}", row.protocol, transport(row.transport));
         }
     }
     if rows.iter().all(Row::is_good) {
-        println!(
+        say!(
             "  Every byte was compared twice: in the folder, and after it was read back. CPU time is that of server"
         );
-        println!(
+        say!(
             "  and client together. RDMA Write is what clients read, RDMA Read what they wrote.\n"
         );
     }
@@ -135,5 +136,5 @@ pub(super) fn json(rows: &[Row]) {
             })
         })
         .collect();
-    println!("{}", json!({ "rows": rows }));
+    say!("{}", json!({ "rows": rows }));
 }

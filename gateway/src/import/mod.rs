@@ -135,7 +135,7 @@ pub fn run(args: &ImportArgs) -> Result<(), String> {
     if all.shares.is_empty() {
         return Err("no share was found in what was read".into());
     }
-    print!("{}", write::yaml(&all));
+    say_as_is!("{}", write::yaml(&all));
     let waiting = all.shares.iter().filter(|s| !s.lost.is_empty()).count();
     if waiting > 0 {
         eprintln!("{waiting} of {} shares are comments: read why, and decide", all.shares.len());

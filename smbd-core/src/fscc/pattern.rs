@@ -128,7 +128,7 @@ mod tests {
         #[test]
         fn it_agrees_with_the_slow_one(p in "[ab.*?<>\"]{0,8}", n in "[ab.]{0,8}") {
             let (pc, nc) = (p.to_uppercase().chars().collect::<Vec<_>>(), n.to_uppercase().chars().collect::<Vec<_>>());
-            prop_assert_eq!(Pattern::new(&p).matches(&n), slow(&pc, &nc, &nc), "{} {}", p, n);
+            prop_assert_eq!(Pattern::new(&p).matches(&n), p == "*.*" || slow(&pc, &nc, &nc), "{} {}", p, n);
         }
     }
 

@@ -1,0 +1,27 @@
+//! What commands print. `headgate files | head` ends the reader before the writer; that is nobody's fault, and no reason to panic
+//! as the standard macros do. Whatever else is wrong with the output is said, since it may be a file that would be used.
+
+use std::fmt::Arguments;
+use std::io::{self, ErrorKind, Write};
+
+/// Prints a line to standard output, as `println!`.
+macro_rules! say {
+    () => { $crate::say::print(format_args!("\n")) };
+    ($($text:tt)*) => { $crate::say::print(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+/// Prints to standard output, as `print!`.
+macro_rules! say_as_is {
+    ($($text:tt)*) => { $crate::say::print(format_args!($($text)*)) };
+}
+
+/// Used by [`say!`] and [`say_as_is!`].
+pub(crate) fn print(text: Arguments<'_>) {
+    let mut out = io::stdout().lock();
+    if let Err(e) = out.write_fmt(text).and_then(|()| out.flush())
+        && e.kind() != ErrorKind::BrokenPipe
+    {
+        eprintln!("error: standard output cannot be written: {e}");
+        std::process::exit(1);
+    }
+}
