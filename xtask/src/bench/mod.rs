@@ -4,6 +4,7 @@
 //! nothing outlives the run. Both servers keep their files on tmpfs and are measured in turns by the same client.
 
 mod beside;
+mod limit;
 mod smb;
 
 use std::fmt::Write as _;

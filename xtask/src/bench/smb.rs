@@ -3,11 +3,10 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Folder, Pair, Server, table_of_the_machine, wait_for};
+use super::{Folder, Pair, Server, limit, table_of_the_machine, wait_for};
 use crate::lab::gateway;
 use crate::sh::{Result, output, run, target_dir};
 
@@ -41,10 +40,7 @@ pub(super) fn inside(args: &[String]) -> Result<String> {
         "# SMB\n\nWritten by `cargo xtask bench smb`, the two servers measured in turns on tmpfs over loopback.\n\n{}",
         table_of_the_machine(&format!("Samba {version}, smbd"))?
     );
-    let floor = floor(&files)?;
-    // Writing to a string does not fail.
-    let _ = writeln!(text, "\n{FLOOR} {floor:.2} s of CPU here.");
-    text.push_str(&smbclient(&folder, servers)?);
+    text.push_str(&smbclient(&folder, &files, servers)?);
     own_client(&mut text, &us, &peer, args)?;
     // As SMB calls it.
     Ok(text.replace("GETATTR", "QUERY_INFO"))
@@ -143,28 +139,6 @@ fn ours(folder: &Folder, files: &Folder) -> Result<Server> {
     Ok(server)
 }
 
-const FLOOR: &str = "What no server can save: a program that only writes 1 GiB to a new file on this tmpfs, 1 MiB at a time, \
-     takes";
-
-/// CPU seconds of writing 1 GiB to a new file, the best of some rounds.
-fn floor(files: &Folder) -> Result<f64> {
-    let path = files.join("floor");
-    let failed = |e: std::io::Error| format!("{path}: {e}");
-    let piece = vec![0x5a; 1 << 20];
-    let own = || ticks_of("self").map(|ticks| ticks / 100.0).ok_or("no /proc/self/stat");
-    let mut best = f64::INFINITY;
-    for _ in 0..ROUNDS {
-        let mut file = fs::File::create(&path).map_err(failed)?;
-        let before = own()?;
-        for _ in 0..BYTES >> 20 {
-            file.write_all(&piece).map_err(failed)?;
-        }
-        best = best.min(own()? - before);
-        fs::remove_file(&path).map_err(failed)?;
-    }
-    Ok(best)
-}
-
 /// The best of some rounds: bytes per second, and server CPU seconds per GiB.
 #[derive(Clone, Copy)]
 struct Best {
@@ -181,7 +155,7 @@ impl Best {
     }
 }
 
-fn smbclient(folder: &Folder, servers: [(u16, &Server); 2]) -> Result<String> {
+fn smbclient(folder: &Folder, files: &Folder, servers: [(u16, &Server); 2]) -> Result<String> {
     let source = folder.join("source");
     output(&[
         "dd",
@@ -190,15 +164,21 @@ fn smbclient(folder: &Folder, servers: [(u16, &Server); 2]) -> Result<String> {
         "bs=1M",
         &format!("count={}", BYTES >> 20),
     ])?;
-    let mut text = "\n## smbclient, one file of 1 GiB\n\n| load | headgate | smbd | ratio | server CPU: headgate | smbd | ratio \
-         |\n|---|---:|---:|---:|---:|---:|---:|\n"
-        .to_owned();
+    let limits = limit::measure(&source, &files.join("limit"))?;
+    let mut text = format!(
+        "\n## smbclient, one file of 1 GiB\n\nWhat the machine allows: programs of a few lines that only receive 1 GiB by \
+         loopback and write it over a file of this tmpfs,\nor let the kernel send it, unprotected, reach {:.0} MB/s for put and \
+         {:.0} MB/s for get.\n\n| load | headgate | smbd | ratio | server CPU: headgate | smbd | ratio \
+         |\n|---|---:|---:|---:|---:|---:|---:|\n",
+        limits.put / 1e6,
+        limits.get / 1e6
+    );
+    let put = format!("put {source} file");
     for (option, word) in PROTECTIONS {
         let mut best = [[Best::NONE; 2]; 2];
-        for _ in 0..ROUNDS {
-            for (s, (port, server)) in servers.iter().enumerate() {
-                let put = format!("put {source} file");
-                for (load, command) in [put.as_str(), "get file /dev/null"].iter().enumerate() {
+        for (load, command) in [put.as_str(), "get file /dev/null"].iter().enumerate() {
+            for _ in 0..ROUNDS {
+                for (s, (port, server)) in servers.iter().enumerate() {
                     let before = cpu_seconds(&server.pid())?;
                     let rate = transfer(*port, option, command)?;
                     best[load][s].take(rate, cpu_seconds(&server.pid())? - before);
