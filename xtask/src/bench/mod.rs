@@ -4,8 +4,8 @@
 //! nothing outlives the run. Both servers keep their files on tmpfs and are measured in turns by the same client.
 
 mod beside;
-mod limit;
 mod smb;
+mod yardstick;
 
 use std::fmt::Write as _;
 use std::fs;

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Folder, Pair, Server, limit, table_of_the_machine, wait_for};
+use super::{Folder, Pair, Server, table_of_the_machine, wait_for, yardstick};
 use crate::lab::gateway;
 use crate::sh::{Result, output, run, target_dir};
 
@@ -164,14 +164,14 @@ fn smbclient(folder: &Folder, files: &Folder, servers: [(u16, &Server); 2]) -> R
         "bs=1M",
         &format!("count={}", BYTES >> 20),
     ])?;
-    let limits = limit::measure(&source, &files.join("limit"))?;
+    let yardstick = yardstick::measure(&source, &files.join("yardstick"))?;
     let mut text = format!(
-        "\n## smbclient, one file of 1 GiB\n\nWhat the machine allows: programs of a few lines that only receive 1 GiB by \
-         loopback and write it over a file of this tmpfs,\nor let the kernel send it, unprotected, reach {:.0} MB/s for put and \
+        "\n## smbclient, one file of 1 GiB\n\nA yardstick: programs of a few lines that only receive 1 GiB by loopback and write \
+         it over a file of this tmpfs,\nor let the kernel send it, unprotected, reach {:.0} MB/s for put and \
          {:.0} MB/s for get.\n\n| load | headgate | smbd | ratio | server CPU: headgate | smbd | ratio \
          |\n|---|---:|---:|---:|---:|---:|---:|\n",
-        limits.put / 1e6,
-        limits.get / 1e6
+        yardstick.put / 1e6,
+        yardstick.get / 1e6
     );
     let put = format!("put {source} file");
     for (option, word) in PROTECTIONS {

@@ -1,9 +1,8 @@
-//! What the machine allows: the same file moved over the same loopback by programs that do nothing else.
+//! A yardstick: the same file moved over the same loopback by programs of a few lines that do nothing else.
 //!
-//! A server cannot be faster with a client that does at least as much. `put` receives the file and writes it over the one that is
-//! there, as a server does that is told to overwrite; it receives and writes by turns, or by two threads, whichever is
-//! faster. `get` lets the kernel send the pages of the file (`sendfile`). The other side reads the source and sends it, or
-//! receives and forgets.
+//! `put` receives the file and writes it over the one that is there, as a server does that is told to overwrite; it receives and
+//! writes by turns, or by two threads, whichever is faster. `get` lets the kernel send the pages of the file (`sendfile`). The
+//! other side reads the source and sends it, or receives and forgets.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -20,19 +19,19 @@ const PIECE: usize = 1 << 20;
 const ROUNDS: usize = 5;
 
 /// Bytes per second, the best of some rounds.
-pub(super) struct Limits {
+pub(super) struct Yardstick {
     pub(super) put: f64,
     pub(super) get: f64,
 }
 
 /// Moves `source` to `target` and `target` to nobody.
-pub(super) fn measure(source: &str, target: &str) -> Result<Limits> {
+pub(super) fn measure(source: &str, target: &str) -> Result<Yardstick> {
     let bytes = fs::metadata(source).map_err(|e| format!("{source}: {e}"))?.len();
     // A file's length is far below 2^52.
     #[allow(clippy::cast_precision_loss)]
     let rate = |took: Duration| bytes as f64 / took.as_secs_f64();
-    let moved = || -> io::Result<Limits> {
-        let mut best = Limits { put: 0.0, get: 0.0 };
+    let moved = || -> io::Result<Yardstick> {
+        let mut best = Yardstick { put: 0.0, get: 0.0 };
         fs::copy(source, target)?;
         for _ in 0..ROUNDS {
             for take in [by_turns, by_two] {
@@ -42,9 +41,9 @@ pub(super) fn measure(source: &str, target: &str) -> Result<Limits> {
         }
         Ok(best)
     };
-    let limits = moved().map_err(|e| format!("{source}, {target}: {e}"));
+    let reached = moved().map_err(|e| format!("{source}, {target}: {e}"));
     fs::remove_file(target).map_err(|e| format!("{target}: {e}"))?;
-    limits
+    reached
 }
 
 fn pair() -> io::Result<(TcpStream, TcpStream)> {
@@ -150,7 +149,8 @@ mod tests {
 
     #[test]
     fn the_bytes_arrive() {
-        let folder = std::env::temp_dir().join(format!("headgate-limit-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("headgate-yardstick-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let place = |name: &str| folder.join(name).display().to_string();
         let (source, target) = (place("source"), place("target"));
@@ -161,8 +161,8 @@ mod tests {
             put(&source, &target, take).unwrap();
             assert!(fs::read(&target).unwrap() == data, "something else arrived");
         }
-        let limits = measure(&source, &target).unwrap();
-        assert!(limits.put > 0.0 && limits.get > 0.0);
+        let reached = measure(&source, &target).unwrap();
+        assert!(reached.put > 0.0 && reached.get > 0.0);
         assert!(!fs::exists(&target).unwrap());
         fs::remove_dir_all(&folder).unwrap();
     }
