@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::file::MADE;
@@ -29,7 +29,14 @@ pub enum Error {
         why: Arc<io::Error>,
     },
     /// The records could not be made durable; none of them is.
-    Commit(String),
+    Commit {
+        /// Where they were to be kept.
+        folder: PathBuf,
+        /// What the file system or the store said.
+        why: String,
+        /// There was no space for them.
+        full: bool,
+    },
     /// A key or value is longer than [`crate::limits`] allow.
     TooBig(&'static str),
     /// More requests wait than may.
@@ -41,6 +48,37 @@ pub enum Error {
 impl Error {
     pub(crate) fn io(path: impl Into<PathBuf>, why: io::Error) -> Self {
         Self::Io { path: path.into(), why: Arc::new(why) }
+    }
+
+    pub(crate) fn commit(folder: &Path, why: &redb::Error) -> Self {
+        let full = matches!(why, redb::Error::Io(why) if is_full(why));
+        Self::Commit { folder: folder.to_owned(), why: why.to_string(), full }
+    }
+
+    /// There is no space for what the store has to keep.
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Commit { full, .. } => *full,
+            Self::Io { why, .. } => is_full(why),
+            _ => false,
+        }
+    }
+}
+
+/// No space, or none of what the user may have.
+fn is_full(why: &io::Error) -> bool {
+    matches!(why.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// What to do about an error of the file system below a state folder.
+fn remedy(folder: &Path, full: bool) -> String {
+    let folder = folder.display();
+    if full {
+        format!(
+            "make space on the file system of {folder}, or move the folder and set `state` to its new place"
+        )
+    } else {
+        format!("see to the file system of {folder}")
     }
 }
 
@@ -68,8 +106,16 @@ impl fmt::Display for Error {
             Self::InUse(path) => {
                 write!(f, "{} is in use by another process; stop that one", path.display())
             }
-            Self::Io { path, why } => write!(f, "{}: {why}", path.display()),
-            Self::Commit(why) => write!(f, "what must survive a restart was not written: {why}"),
+            Self::Io { path, why } => {
+                let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(path);
+                write!(f, "{}: {why}; {}", path.display(), remedy(folder, is_full(why)))
+            }
+            Self::Commit { folder, why, full } => write!(
+                f,
+                "what must survive a restart was not written to the state folder {}: {why}; {}",
+                folder.display(),
+                remedy(folder, *full)
+            ),
             Self::TooBig(what) => write!(f, "{what} is too long for the store"),
             Self::Busy => write!(f, "too many requests wait for the store"),
             Self::Ended => write!(f, "the store was closed"),

@@ -98,7 +98,7 @@ fn create(folder: &Path) -> Result<(), Error> {
     let new = folder.join(NEW);
     let file = private(&new).map_err(|e| Error::io(&new, e))?;
     let db = builder().create_file(file).map_err(|e| refused(&new, e))?;
-    writer::put_format(&db).map_err(|e| Error::Commit(e.to_string()))?;
+    writer::put_format(&db).map_err(|e| Error::commit(folder, &e))?;
     drop(db);
     let path = folder.join(FILE);
     fs::rename(&new, &path).map_err(|e| Error::io(&path, e))?;

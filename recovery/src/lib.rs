@@ -3,12 +3,15 @@
 //! This crate knows sorts of records, keys and values, and no protocol: what the bytes mean is the business of who keeps them.
 
 mod error;
+pub mod faults;
 mod file;
+mod health;
 pub mod limits;
 mod store;
 mod writer;
 
 pub use error::Error;
+pub use health::StoreTrouble;
 pub use store::{Change, Counters, Kind, Pending, Record, Store};
 
 pub use file::{FILE, MADE};

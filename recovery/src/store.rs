@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 
 use crate::error::Error;
 use crate::file;
+use crate::health::{Health, StoreTrouble};
 use crate::limits::{KEY_MAX, QUEUE_MAX, VALUE_MAX};
 use crate::writer::{self, Job, Open};
 
@@ -122,6 +123,7 @@ struct Inner {
     jobs: Option<mpsc::SyncSender<Job>>,
     writer: Option<JoinHandle<()>>,
     counters: Arc<Counters>,
+    health: Arc<Health>,
 }
 
 impl Drop for Inner {
@@ -141,8 +143,8 @@ pub struct Store(Arc<Inner>);
 impl Store {
     /// Opens the store of a state folder, or makes it at the folder's first start. Blocks on the disk.
     pub fn open(folder: &Path) -> Result<Self, Error> {
-        let folder = folder.to_owned();
-        Self::with(Box::new(move || file::open(&folder)))
+        let at = folder.to_owned();
+        Self::with(folder, Box::new(move || file::open(&at)))
     }
 
     /// Over a file layer of the caller's, which `open` gives anew whenever the database is opened; `fresh` when it is empty yet.
@@ -150,31 +152,39 @@ impl Store {
         fresh: bool,
         open: impl Fn() -> B + Send + 'static,
     ) -> Result<Self, Error> {
+        let place = Path::new("backend");
         let database = move || -> Result<Database, DatabaseError> {
             file::builder().create_with_backend(open())
         };
         if fresh {
-            let db = database().map_err(|e| Error::Commit(e.to_string()))?;
-            writer::put_format(&db).map_err(|e| Error::Commit(e.to_string()))?;
+            let db = database().map_err(|e| Error::commit(place, &e.into()))?;
+            writer::put_format(&db).map_err(|e| Error::commit(place, &e))?;
         }
-        Self::with(Box::new(move || file::sound(Path::new("backend"), &database)))
+        Self::with(place, Box::new(move || file::sound(place, &database)))
     }
 
-    fn with(open: Open) -> Result<Self, Error> {
+    fn with(folder: &Path, open: Open) -> Result<Self, Error> {
         let db = open()?;
+        let health = Arc::new(Health::of(folder));
+        let noted = health.clone();
         let (jobs, queue) = mpsc::sync_channel(QUEUE_MAX);
         let counters = Arc::new(Counters::default());
         let count = counters.clone();
         let writer = std::thread::Builder::new()
             .name("recovery".into())
-            .spawn(move || writer::run(db, &open, &queue, &count))
+            .spawn(move || writer::run(db, &open, &queue, (&count, &noted)))
             .map_err(|e| Error::io("thread of the store", e))?;
-        Ok(Self(Arc::new(Inner { jobs: Some(jobs), writer: Some(writer), counters })))
+        Ok(Self(Arc::new(Inner { jobs: Some(jobs), writer: Some(writer), counters, health })))
     }
 
     /// How often what was done.
     pub fn counters(&self) -> &Counters {
         &self.0.counters
+    }
+
+    /// What keeps records from being made durable; `None` while the last commit was. Asks the file system how much space is free.
+    pub fn health(&self) -> Option<StoreTrouble> {
+        self.0.health.now()
     }
 
     /// All records of a sort, in the order of their keys, as they are after everything that was submitted before. Blocks on the

@@ -7,18 +7,21 @@
 //!
 //! *Errors.* [`Error::Commit`], and whatever opening says.
 
+use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Instant;
 
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, TableError};
 
 use crate::error::Error;
-use crate::limits::BATCH_MAX;
+use crate::health::Health;
+use crate::limits::{BATCH_MAX, PROBE};
 use crate::store::{Change, Counters, Kind, Record};
 
 pub(crate) type Open = Box<dyn Fn() -> Result<Database, Error> + Send>;
 pub(crate) type Done = Box<dyn FnOnce(Result<(), Error>) + Send>;
+pub(crate) type Notes<'a> = (&'a Counters, &'a Health);
 pub(crate) type Read = Box<dyn FnOnce(Result<Vec<Record>, Error>) + Send>;
 
 pub(crate) enum Job {
@@ -31,6 +34,8 @@ type Table = TableDefinition<'static, &'static [u8], &'static [u8]>;
 /// Says how the rest is to be read.
 const FORMAT: TableDefinition<'static, &'static str, u64> = TableDefinition::new("format");
 const FORMAT_NOW: u64 = 1;
+/// Beside the format: how often commits were tried for their own sake.
+const PROBED: &str = "probed";
 
 fn table(kind: Kind) -> Table {
     TableDefinition::new(kind.name())
@@ -64,13 +69,30 @@ pub(crate) fn check_format(db: &Database) -> Result<(), String> {
 }
 
 /// Works until the last user has gone and everything that was submitted is done.
-pub(crate) fn run(db: Database, open: &Open, queue: &Receiver<Job>, counters: &Counters) {
+pub(crate) fn run(db: Database, open: &Open, queue: &Receiver<Job>, notes: Notes<'_>) {
+    let (_, health) = notes;
     let mut db = Some(db);
     let mut next = None;
-    while let Some(job) = next.take().or_else(|| queue.recv().ok()) {
+    loop {
+        let job = match next.take() {
+            Some(job) => job,
+            None if health.is_troubled() => match queue.recv_timeout(PROBE) {
+                Ok(job) => job,
+                Err(RecvTimeoutError::Timeout) => {
+                    probe(&mut db, open, health);
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            },
+            None => match queue.recv() {
+                Ok(job) => job,
+                Err(_) => return,
+            },
+        };
         match job {
             Job::Read { kind, answer } => {
-                answer(ready(&mut db, open).and_then(|db| read(db, kind)));
+                let records = ready(&mut db, open).and_then(|db| read(db, kind, health.folder()));
+                answer(records);
             }
             Job::Commit { changes, answer } => {
                 let mut batch = vec![(changes, answer)];
@@ -85,7 +107,7 @@ pub(crate) fn run(db: Database, open: &Open, queue: &Receiver<Job>, counters: &C
                         Err(_) => break,
                     }
                 }
-                all(&mut db, open, batch, counters);
+                all(&mut db, open, batch, notes);
             }
         }
     }
@@ -102,12 +124,13 @@ fn all(
     db: &mut Option<Database>,
     open: &Open,
     batch: Vec<(Vec<Change>, Done)>,
-    counters: &Counters,
+    (counters, health): Notes<'_>,
 ) {
     let begun = Instant::now();
     let changes = batch.iter().flat_map(|(changes, _)| changes);
     let done = ready(db, open)
-        .and_then(|db| commit(db, changes).map_err(|e| Error::Commit(e.to_string())));
+        .and_then(|db| commit(db, changes).map_err(|e| Error::commit(health.folder(), &e)));
+    health.note(&done);
     match &done {
         Ok(()) => {
             let took = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -117,7 +140,7 @@ fn all(
         }
         Err(why) => {
             counters.failed.fetch_add(1, Ordering::Relaxed);
-            tracing::error!(error = %why, "the store refused {} requests", batch.len());
+            tracing::debug!(error = %why, "the store refused {} requests", batch.len());
             // It is closed before it can be opened again.
             *db = None;
         }
@@ -140,7 +163,26 @@ fn commit<'a>(db: &Database, changes: impl Iterator<Item = &'a Change>) -> Resul
     Ok(work.commit()?)
 }
 
-fn read(db: &Database, kind: Kind) -> Result<Vec<Record>, Error> {
+/// Nobody has anything to keep: does it work again?
+fn probe(db: &mut Option<Database>, open: &Open, health: &Health) {
+    let put = |db: &Database| -> Result<(), redb::Error> {
+        let work = db.begin_write()?;
+        {
+            let mut format = work.open_table(FORMAT)?;
+            let last = format.get(PROBED)?.map_or(0, |n| n.value());
+            format.insert(PROBED, last.wrapping_add(1))?;
+        }
+        Ok(work.commit()?)
+    };
+    let done =
+        ready(db, open).and_then(|db| put(db).map_err(|e| Error::commit(health.folder(), &e)));
+    health.note(&done);
+    if done.is_err() {
+        *db = None;
+    }
+}
+
+fn read(db: &Database, kind: Kind, folder: &Path) -> Result<Vec<Record>, Error> {
     let all = || -> Result<Vec<Record>, redb::Error> {
         let work = db.begin_read()?;
         let records = work.open_table(table(kind))?;
@@ -151,5 +193,5 @@ fn read(db: &Database, kind: Kind) -> Result<Vec<Record>, Error> {
         }
         Ok(out)
     };
-    all().map_err(|e| Error::Commit(e.to_string()))
+    all().map_err(|e| Error::commit(folder, &e))
 }

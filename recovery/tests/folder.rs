@@ -6,7 +6,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use recovery::{Change, Error, FILE, Kind, MADE, Store};
+use recovery::faults::{Disk, Fault};
+use recovery::{Change, Error, FILE, Kind, MADE, Store, StoreTrouble};
 
 fn put(store: &Store, key: &[u8]) {
     store.commit_blocking(vec![Change::put(Kind::NlmMonitor, key, b"v")]).unwrap();
@@ -84,6 +85,55 @@ fn crashes_of_the_first_start_are_no_damage() {
     fs::remove_file(folder.path().join(MADE)).unwrap();
     assert_eq!(keys(&Store::open(folder.path()).unwrap()).len(), 1);
     assert!(folder.path().join(MADE).exists());
+}
+
+#[test]
+fn a_store_that_cannot_be_written_says_where_why_and_what_helps() {
+    let disk = Disk::default();
+    let store = disk.store().unwrap();
+    put(&store, b"before");
+    assert_eq!(store.health(), None);
+    for (fault, word) in [(Fault::Full, "make space"), (Fault::Broken, "see to the file system")] {
+        disk.set(fault);
+        let record = vec![Change::put(Kind::NlmMonitor, b"lost", b"v")];
+        let why = store.commit_blocking(record).unwrap_err();
+        assert_eq!(why.is_full(), fault == Fault::Full);
+        let told = store.health().expect("trouble");
+        assert_eq!(told.folder, Path::new("backend"));
+        assert!(told.what.contains("state folder backend") && told.what.contains(word), "{told}");
+        assert!(told.to_string().contains(StoreTrouble::CONSEQUENCE), "{told}");
+        disk.set(Fault::None);
+        put(&store, b"after");
+        assert_eq!(store.health(), None);
+    }
+    assert_eq!(keys(&store), [Box::from(&b"after"[..]), Box::from(&b"before"[..])]);
+}
+
+#[test]
+fn a_store_finds_out_by_itself_that_it_can_be_written_again() {
+    let disk = Disk::default();
+    let store = disk.store().unwrap();
+    disk.set(Fault::Full);
+    store.commit_blocking(vec![Change::put(Kind::NlmMonitor, b"lost", b"v")]).unwrap_err();
+    // From now on nobody asks for anything; it is its own trial that hangs.
+    disk.set(Fault::Hangs);
+    disk.wait_for_hanging();
+    assert!(store.health().is_some());
+    disk.set(Fault::None);
+    // Behind the trial.
+    assert!(keys(&store).is_empty());
+    assert_eq!(store.health(), None);
+}
+
+#[test]
+fn a_start_on_a_full_disk_says_where_and_what_helps() {
+    let disk = Disk::default();
+    drop(disk.store().unwrap());
+    disk.set(Fault::Full);
+    let why = disk.store().map(drop).unwrap_err().to_string();
+    assert!(why.contains("backend") && why.contains("make space"), "{why}");
+    disk.set(Fault::None);
+    assert!(disk.store().is_ok());
 }
 
 #[test]
