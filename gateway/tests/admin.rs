@@ -148,3 +148,31 @@ async fn with_host(at: std::net::SocketAddr, path: &str, host: &str) -> String {
     stream.read_to_end(&mut answer).await.unwrap();
     String::from_utf8(answer).unwrap()
 }
+
+/// Half requests: each connection holds a descriptor and says no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn half_requests_keep_nobody_from_the_admin_address_and_end() {
+    use gateway::admin::listener::{CONNECTIONS_OF_ADDRESS_MAX, HEADER_SECONDS};
+    let state = tempfile::tempdir().unwrap();
+    let running = gateway::serve::start(settings(state.path())).await.unwrap();
+    let admin = running.admin.unwrap();
+    let begun = std::time::Instant::now();
+    let mut halves = Vec::new();
+    for _ in 0..3 * CONNECTIONS_OF_ADDRESS_MAX {
+        let mut half = tokio::net::TcpStream::connect(admin).await.unwrap();
+        half.write_all(b"GET /readyz HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: ").await.unwrap();
+        halves.push(half);
+        assert_eq!(fetch(admin, "/readyz").await.unwrap(), "ready\n");
+    }
+    // All end without a word of theirs: the older ones gave way, the others ran out of time.
+    for half in &mut halves {
+        let mut rest = Vec::new();
+        let limit = Duration::from_secs(HEADER_SECONDS + 20);
+        let ended = tokio::time::timeout(limit, half.read_to_end(&mut rest)).await;
+        assert!(ended.is_ok(), "a half request is held for more than {:?}", begun.elapsed());
+    }
+    let met = rdma_transport::count::limits_met();
+    let times = |name: &str| met.iter().find(|(n, _)| *n == name).map_or(0, |(_, n)| *n);
+    assert!(times("admin-connections") >= 2 * CONNECTIONS_OF_ADDRESS_MAX as u64, "{met:?}");
+    assert!(times("admin-header") >= 1, "{met:?}");
+}

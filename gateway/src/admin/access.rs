@@ -16,6 +16,21 @@ use axum::response::{IntoResponse, Response};
 use config::Cidr;
 use vfs::namespace::Cidr as Range;
 
+/// The two ends of a connection to the admin address.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    /// The client's.
+    pub from: SocketAddr,
+    /// This side's.
+    pub local: SocketAddr,
+}
+
+impl Peer {
+    pub(super) fn new(from: SocketAddr, local: SocketAddr) -> Self {
+        Self { from, local }
+    }
+}
+
 /// The rule.
 #[derive(Clone, Debug, Default)]
 pub struct Access(Arc<[Range]>);
@@ -46,7 +61,7 @@ fn names_an_address(host: &str) -> bool {
 /// Lets a request through or refuses it.
 pub(super) async fn check(
     State(access): State<Access>,
-    ConnectInfo(from): ConnectInfo<SocketAddr>,
+    ConnectInfo(Peer { from, .. }): ConnectInfo<Peer>,
     request: Request,
     next: Next,
 ) -> Response {

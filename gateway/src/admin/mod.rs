@@ -1,7 +1,6 @@
 //! The admin address: health, metrics, status, the page that shows it.
 //!
-//! *Operation.* HTTP/1.1 on an address of its own, by default only on this host. `/healthz` answers while the process
-//! works, `/readyz` while it takes connections. The rest is for those whom [`access`] admits: `/` is a page, `/status` its data in
+//! works, `/readyz` while it takes connections; [`listener`] bounds the connections. The rest is for those whom [`access`] admits: `/` is a page, `/status` its data in
 //! JSON, `/history` the last fifteen minutes, `/metrics` the text format of Prometheus. Everything is read when it is asked
 //! for; the data path pays for its counters only.
 //!
@@ -13,6 +12,7 @@
 pub mod access;
 pub mod daemon;
 pub mod history;
+pub mod listener;
 pub mod metrics;
 pub mod operations;
 mod page;
@@ -23,7 +23,6 @@ pub mod snapshot;
 pub(crate) mod testing;
 pub mod why;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -82,11 +81,8 @@ pub async fn serve(listener: TcpListener, source: SharedSource, access: Access) 
         .route("/readyz", get(ready))
         .merge(guarded)
         .with_state(source.clone());
-    let served = axum::serve(listener, routes.into_make_service_with_connect_info::<SocketAddr>());
     tokio::select! {
-        ended = served => if let Err(error) = ended {
-            tracing::error!(%error, "the admin address is no longer served");
-        },
+        () = listener::serve(listener, routes) => {}
         () = history::keep(source, history) => {}
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn of(rule: &str) -> Option<&'static str> {
 }
 
 /// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: [&str; 22] = [
+pub(super) const LIMITS: [&str; 24] = [
     "connections",
     "connections-of-address",
     "newcomers",
@@ -59,6 +59,8 @@ pub(super) const LIMITS: [&str; 22] = [
     "trees-of-session",
     "name-service",
     "waiting-requests",
+    "admin-connections",
+    "admin-header",
 ];
 
 #[cfg(test)]

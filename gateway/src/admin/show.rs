@@ -92,7 +92,10 @@ pub async fn fetch(at: SocketAddr, path: &str) -> Result<String, String> {
     let (status, text) = crate::http::ask(stream, request).await.map_err(|e| none(&e))?;
     match status.is_success() {
         true => Ok(text),
-        false => Err(format!("{at} answered {status}")),
+        false => {
+            let why = text.lines().next().filter(|l| !l.is_empty()).map(|l| format!(": {l}"));
+            Err(format!("{at} answered {status}{}", why.unwrap_or_default()))
+        }
     }
 }
 
