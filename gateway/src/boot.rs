@@ -1,12 +1,15 @@
 //! What a run of the gateway finds and leaves in its state folder: the lock that keeps a second one away, the secret that
 //! signs file handles, the store of what must survive, the number of this run.
 //!
+//! The folder is made for its owner alone (0700). One that an earlier run made wider is narrowed; one that belongs to another user, or
+//! holds other things, stays as it is, with a line in the log.
+//!
 //! *Errors.* A state folder that was asked for and cannot be used stops the start. The default one, where an ordinary user
 //! cannot make it, is done without: handles then end with the process, which is said in the log.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use config::Settings;
@@ -15,6 +18,8 @@ use recovery::{Change, Kind, Store};
 
 /// Key of the number of the last run, a big-endian 32-bit integer, among [`Kind::Server`].
 const BOOTS: &[u8] = b"boots";
+/// The mode of the state folder.
+const OWNER_ONLY: u32 = 0o700;
 /// Bytes of the secret: a key for handles, and the server's name for SMB clients, which is no secret but lives as long.
 const SECRET_LEN: usize = 32;
 
@@ -56,8 +61,33 @@ pub fn take(settings: &Settings) -> Result<Run, String> {
 }
 
 fn prepare(folder: &Path) -> io::Result<File> {
-    fs::create_dir_all(folder)?;
+    if let Some(parent) = folder.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    match fs::DirBuilder::new().mode(OWNER_ONLY).create(folder) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => narrow(folder)?,
+        made => made?,
+    }
     private().create(true).write(true).truncate(false).open(folder.join("lock"))
+}
+
+/// Takes a folder that an earlier run left open to other users away from them.
+fn narrow(folder: &Path) -> io::Result<()> {
+    let opened = File::open(folder)?;
+    let about = opened.metadata()?;
+    let mode = about.mode() & 0o7777;
+    if mode & 0o077 == 0 || !about.is_dir() {
+        return Ok(());
+    }
+    let is_own = about.uid() == rustix::process::geteuid().as_raw();
+    if is_own && (folder.join("secret").exists() || fs::read_dir(folder)?.next().is_none()) {
+        return opened.set_permissions(fs::Permissions::from_mode(OWNER_ONLY));
+    }
+    tracing::warn!(
+        folder = %folder.display(), mode = format_args!("{mode:o}"), owner = about.uid(),
+        "other users can look into the state folder; make it the gateway's own, and `chmod 700` it"
+    );
+    Ok(())
 }
 
 /// For files that nobody else may read.
@@ -164,7 +194,6 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     fn settings(folder: &Path) -> Settings {
         Settings { state: folder.to_owned(), ..Settings::default() }
@@ -181,6 +210,25 @@ mod tests {
         drop(first);
         let second = take(&settings(&state)).unwrap();
         assert_eq!((second.handle_key, second.boot.instance), (key, instance + 1));
+    }
+
+    #[test]
+    fn nobody_else_looks_into_the_state_folder() {
+        let parent = tempfile::tempdir().unwrap();
+        let state = parent.path().join("a/state");
+        let mode = || fs::metadata(&state).unwrap().mode() & 0o7777;
+        drop(take(&settings(&state)).unwrap());
+        assert_eq!(mode(), OWNER_ONLY, "as it is made");
+        fs::set_permissions(&state, fs::Permissions::from_mode(0o755)).unwrap();
+        drop(take(&settings(&state)).unwrap());
+        assert_eq!(mode(), OWNER_ONLY, "as an earlier run left it");
+        // A folder that is not the gateway's alone is not taken from its users.
+        let other = parent.path().join("other");
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join("file"), b"").unwrap();
+        fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
+        drop(take(&settings(&other)).unwrap());
+        assert_eq!(fs::metadata(&other).unwrap().mode() & 0o7777, 0o755);
     }
 
     #[test]
