@@ -114,8 +114,8 @@ pub(crate) const TOP: Group = Group {
             "admin_clients",
             "range of addresses, or list of them",
             "",
-            "Who may read metrics and status besides this host itself. Others are told by `/healthz` and `/readyz` that the \
-             gateway is there, and nothing more.",
+            "Who may read metrics and status besides root and the gateway's own user on this host. `127.0.0.1`: every user of this \
+             host. Others are told by `/livez` and `/readyz` that the gateway is there, and nothing more.",
         ),
         key(
             "drain",

@@ -54,7 +54,7 @@ pub struct Settings {
     pub limits: Limits,
     /// Where health, metrics and status are served.
     pub admin: Admin,
-    /// Who may read metrics and status besides this host.
+    /// Who may read metrics and status besides root and the gateway's own user on this host.
     pub admin_clients: Vec<Cidr>,
     /// How long requests in work may take when the gateway is told to stop.
     pub drain: Duration,

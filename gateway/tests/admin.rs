@@ -176,3 +176,47 @@ async fn half_requests_keep_nobody_from_the_admin_address_and_end() {
     assert!(times("admin-connections") >= 2 * CONNECTIONS_OF_ADDRESS_MAX as u64, "{met:?}");
     assert!(times("admin-header") >= 1, "{met:?}");
 }
+
+/// What the admin address answers to another user of this host, who asks with what every host has.
+fn ask_as(user: u32, at: std::net::SocketAddr, path: &str) -> String {
+    use std::os::unix::process::CommandExt;
+    let (ip, port) = (at.ip(), at.port());
+    let request = format!("GET {path} HTTP/1.1\\r\\nhost: {at}\\r\\nconnection: close\\r\\n\\r\\n");
+    let script = format!("exec 3<>/dev/tcp/{ip}/{port}; printf '{request}' >&3; cat <&3");
+    let mut bash = std::process::Command::new("bash");
+    let asked = bash.args(["-c", &script]).uid(user).gid(user).current_dir("/").output().unwrap();
+    String::from_utf8_lossy(&asked.stdout).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_user_of_this_host_is_told_that_the_gateway_lives_and_nothing_more() {
+    let own = rustix::process::geteuid();
+    // Only root can ask as another user; an ordinary user is what it asks as itself.
+    let stranger = if own.is_root() { 65_534 } else { own.as_raw() };
+    let state = tempfile::tempdir().unwrap();
+    let running = gateway::serve::start(settings(state.path())).await.unwrap();
+    let at = running.admin.unwrap();
+    let ask = async |path: &'static str| {
+        tokio::task::spawn_blocking(move || ask_as(stranger, at, path)).await.unwrap()
+    };
+    for path in ["/livez", "/healthz", "/readyz"] {
+        let answer = ask(path).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+    }
+    for path in ["/", "/page.js", "/status", "/history", "/metrics"] {
+        let answer = ask(path).await;
+        let expected = if own.is_root() { "HTTP/1.1 403" } else { "HTTP/1.1 200" };
+        assert!(answer.starts_with(expected), "{path}: {answer}");
+        if own.is_root() {
+            assert!(answer.contains("admin_clients"), "it names the remedy: {answer}");
+            assert!(ask_as(0, at, path).starts_with("HTTP/1.1 200"), "{path}: root");
+        }
+    }
+    let admin_clients = vec!["127.0.0.0/8".parse().unwrap()];
+    let other = tempfile::tempdir().unwrap();
+    let open = gateway::serve::start(Settings { admin_clients, ..settings(other.path()) }).await;
+    let open = open.unwrap();
+    let at = open.admin.unwrap();
+    let answer = tokio::task::spawn_blocking(move || ask_as(stranger, at, "/status")).await;
+    assert!(answer.unwrap().starts_with("HTTP/1.1 200"), "the configuration says so");
+}

@@ -1,5 +1,6 @@
 //! The admin address: health, metrics, status, the page that shows it.
 //!
+//! *Operation.* HTTP/1.1 on an address of its own, by default only on this host. `/healthz` and `/livez` answer while the process
 //! works, `/readyz` while it takes connections; [`listener`] bounds the connections. The rest is for those whom [`access`] admits: `/` is a page, `/status` its data in
 //! JSON, `/history` the last fifteen minutes, `/metrics` the text format of Prometheus. Everything is read when it is asked
 //! for; the data path pays for its counters only.
@@ -78,6 +79,7 @@ pub async fn serve(listener: TcpListener, source: SharedSource, access: Access) 
         .layer(axum::middleware::from_fn_with_state(access, access::check));
     let routes = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
+        .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .merge(guarded)
         .with_state(source.clone());
