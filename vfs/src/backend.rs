@@ -18,6 +18,7 @@ use iobuf::{Account, Buf, Pool};
 
 use crate::acl::posix::{Change, Lists, Posix};
 use crate::acl::{Acl, Owner};
+use crate::authority::Acting;
 use crate::dos::{self, Dos};
 use crate::error::{VfsError, VfsResult};
 use crate::outside;
@@ -175,6 +176,53 @@ pub trait Node: Send + Sync + 'static {
     fn link<'a>(
         &'a self,
         cred: &'a Cred,
+        dir: &'a dyn Node,
+        name: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(Attr, DirChange)>>;
+
+    /// As [`Node::create`], where a list has granted the caller more.
+    fn create_by<'a>(
+        &'a self,
+        by: Acting<'a>,
+        name: &'a [u8],
+        how: CreateHow,
+        set: SetAttr,
+    ) -> BoxFuture<'a, VfsResult<Made>>;
+    /// As [`Node::mkdir`], where a list has granted the caller more.
+    fn mkdir_by<'a>(
+        &'a self,
+        by: Acting<'a>,
+        name: &'a [u8],
+        set: SetAttr,
+    ) -> BoxFuture<'a, VfsResult<Made>>;
+    /// As [`Node::unlink`], or with `dir` [`Node::rmdir`], where a list has granted the caller more.
+    fn remove_by<'a>(
+        &'a self,
+        by: Acting<'a>,
+        name: &'a [u8],
+        dir: bool,
+    ) -> BoxFuture<'a, VfsResult<DirChange>>;
+    /// As [`Node::rename`], where a list has granted the caller more.
+    fn rename_by<'a>(
+        &'a self,
+        by: Acting<'a>,
+        from: &'a [u8],
+        to_dir: &'a dyn Node,
+        to: &'a [u8],
+        replace: bool,
+    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>>;
+    /// As [`Node::exchange`], where a list has granted the caller more.
+    fn exchange_by<'a>(
+        &'a self,
+        by: Acting<'a>,
+        here: &'a [u8],
+        other: &'a dyn Node,
+        there: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>>;
+    /// As [`Node::link`], where a list has granted the caller more.
+    fn link_by<'a>(
+        &'a self,
+        by: Acting<'a>,
         dir: &'a dyn Node,
         name: &'a [u8],
     ) -> BoxFuture<'a, VfsResult<(Attr, DirChange)>>;

@@ -5,6 +5,7 @@
 
 pub mod accounts;
 pub mod acl;
+pub mod authority;
 pub mod backend;
 pub mod dos;
 pub mod engine;

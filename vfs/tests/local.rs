@@ -117,6 +117,9 @@ on_local_as_root!(
     lists::a_list_says_who_changes_attributes,
     lists::a_list_decides_about_names,
     lists::a_list_decides_about_renames,
+    lists::no_list_makes_a_device,
+    lists::a_list_leaves_a_sticky_folder_sticky,
+    lists::a_list_helps_in_its_own_folder_alone,
     lists::a_list_goes_with_its_file,
     lists::what_is_made_inherits,
 );
@@ -453,6 +456,31 @@ fn permission_lists_decide_as_on_the_host() {
 }
 
 /// User, group and groups as which this thread uses files.
+/// A folder's list that lets a caller add names is no way to a file that it may not write: the kernel's rule for links.
+#[test]
+fn a_list_adds_no_name_to_a_file_of_another() {
+    let rule = std::fs::read("/proc/sys/fs/protected_hardlinks").unwrap_or_default();
+    if !is_root() || !rule.starts_with(b"1") {
+        return;
+    }
+    use vfs::acl::{Ace, Acl, Who, mask};
+    let dir = tempfile::tempdir().unwrap();
+    block_on(async {
+        let b = bench(dir.path());
+        let list = |uid| Acl::new(vec![Ace::allow(Who::User(uid), mask::FILE_ALL, 0)]);
+        let mine = b.dir("mine").await;
+        mine.acl_set(&list(1002), 0o700).await.unwrap();
+        let f = b.file("f").await;
+        f.setattr(&Cred::root(), suite::mode(0o666), false).await.unwrap();
+        let bob = suite::user(1002);
+        f.link(&bob, mine.as_ref(), b"may-write").await.unwrap();
+        f.setattr(&Cred::root(), suite::mode(0o644), false).await.unwrap();
+        suite::refused(f.link(&bob, mine.as_ref(), b"may-not"), VfsError::Perm).await;
+        f.acl_set(&list(1002), 0o600).await.unwrap();
+        f.link(&bob, mine.as_ref(), b"by-its-list").await.unwrap();
+    });
+}
+
 fn file_identity() -> String {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     status.lines().filter(|l| l.starts_with("Uid:") || l.starts_with("Gid:")).collect()

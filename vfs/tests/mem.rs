@@ -82,6 +82,9 @@ in_memory!(
     lists::a_list_says_who_changes_attributes,
     lists::a_list_decides_about_names,
     lists::a_list_decides_about_renames,
+    lists::no_list_makes_a_device,
+    lists::a_list_leaves_a_sticky_folder_sticky,
+    lists::a_list_helps_in_its_own_folder_alone,
     lists::a_list_goes_with_its_file,
     lists::what_is_made_inherits,
 );

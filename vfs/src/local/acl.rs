@@ -13,10 +13,12 @@ use rustix::fs::XattrFlags;
 
 use crate::acl::posix::{self, Change, Lists, Posix};
 use crate::acl::{self, Acl, Kept, Owner};
+use crate::authority::Acting;
 use crate::error::{VfsError, VfsResult};
-use crate::perm::Need;
+use crate::perm::{self, Need};
 use crate::types::*;
 
+use super::decide::Judge;
 use super::node::{LocalNode, lock};
 use super::side::ProcPath;
 use super::stat;
@@ -163,64 +165,26 @@ impl LocalNode {
         Ok(())
     }
 
-    /// Makes what shall stand under `name` in this directory, with the attributes it had: as the caller, or where a list lets the
-    /// caller add names as the process, which is told by `true`: then the caller has to be made the owner.
+    /// Makes what shall stand under `name` in this directory, with the attributes it had, as the caller.
     pub(super) fn making<T: Send>(
         &self,
-        cred: &Cred,
+        by: &Acting<'_>,
         need: Need,
-        (dir, name): (BorrowedFd<'_>, &[u8]),
+        name: &[u8],
         attr: &Attr,
-        make: impl FnOnce() -> VfsResult<T> + Send,
-    ) -> VfsResult<(T, bool)> {
-        match self.by_list(cred, attr)? {
-            None => self.volume.identity.run(cred, make).map(|made| (made, false)),
-            Some(allowed) if allowed & need.rights == need.rights => {
-                make().map(|made| (made, true))
+        make: impl FnOnce(BorrowedFd<'_>) -> VfsResult<T> + Send,
+    ) -> VfsResult<T> {
+        match self.decide(by, need, attr) {
+            Ok(Judge::Kernel) => self.volume.identity.run(by.cred, || make(self.fd())),
+            Ok(Judge::List(power)) => power.run(by.cred, make),
+            Err(VfsError::Access) if self.permitted(by.cred, perm::EXECUTE, attr).is_ok() => {
+                match stat::of_name(self.fd(), name) {
+                    Ok(_) => Err(VfsError::Exists),
+                    Err(VfsError::NotFound) => Err(VfsError::Access),
+                    Err(e) => Err(e),
+                }
             }
-            Some(allowed) if allowed & acl::mask::EXECUTE == 0 => Err(VfsError::Access),
-            Some(_) => match stat::of_name(dir, name) {
-                Ok(_) => Err(VfsError::Exists),
-                Err(VfsError::NotFound) => Err(VfsError::Access),
-                Err(e) => Err(e),
-            },
+            Err(e) => Err(e),
         }
-    }
-
-    /// What else is set of something that was made for the caller by the process.
-    pub(super) fn given_to(&self, cred: &Cred, set: &mut SetAttr, dir: &Attr, made: &Attr) {
-        if self.volume.identity.is_single() {
-            return;
-        }
-        set.uid = Some(cred.uid);
-        // In a directory with that bit the kernel has given it the directory's group.
-        let of_dir = (dir.mode & 0o2000 != 0).then_some(dir.gid);
-        set.gid = set.gid.filter(|g| cred.in_group(*g)).or(of_dir).or(Some(cred.gid));
-        if made.mode & 0o6000 != 0 && set.mode.is_none() {
-            // A new owner takes these bits away.
-            set.mode = Some(made.mode);
-        }
-    }
-
-    /// The caller may remove or replace what stands under this name, by the directory's rules or by its own list (RFC 8881
-    /// section 6.2.1.3.2).
-    pub(super) fn may_take_away(
-        &self,
-        cred: &Cred,
-        (dir, name): (BorrowedFd<'_>, &[u8]),
-        attr: &Attr,
-    ) -> VfsResult<()> {
-        let permitted = self.permitted(cred, crate::perm::REMOVE, attr);
-        let sticky = attr.mode & 0o1000 != 0 && cred.uid != attr.uid && cred.uid != 0;
-        if permitted.is_ok() && !sticky {
-            return Ok(());
-        }
-        let (node, its) = self.find(&Cred::root(), dir, name)?;
-        let allowed = node.by_list(cred, &its)?.unwrap_or(0);
-        let its_owner = sticky && its.uid == cred.uid;
-        if allowed & acl::mask::DELETE != 0 || permitted.is_ok() && its_owner {
-            return Ok(());
-        }
-        permitted.and(Err(VfsError::Perm))
     }
 }

@@ -5,11 +5,13 @@
 //! thread ever runs as a client. The supplementary groups stay and are changed only when the next caller has others: for a
 //! thread whose file system user is root with `CAP_DAC_OVERRIDE` they decide nothing. A caller who is root costs no
 //! system call. The kernel drops the file system capabilities (`CAP_DAC_OVERRIDE`, `CAP_CHOWN`, ...) of a thread while its file
-//! system user is not root, so all its rules apply: ownership, modes, access control lists, sticky bits, quota.
+//! system user is not root, so all its rules apply: ownership, modes, access control lists, sticky bits, quota. `CAP_SYS_RESOURCE`,
+//! which is not among those and lets a writer use root's reserve and exceed quotas, is lowered for good in every thread that has
+//! acted as a caller.
 //!
 //! *Errors.* A user or group that the kernel does not take (not mapped in this user namespace) is [`VfsError::Access`].
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -23,6 +25,17 @@ use super::{apart, sys};
 thread_local! {
     /// The supplementary groups of this thread as we last set them. A new thread inherits unknown ones.
     static GROUPS: RefCell<Option<Arc<[u32]>>> = const { RefCell::new(None) };
+    /// This thread has no right to root's reserve any more.
+    static LOWERED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What a caller's thread may go past for one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Past {
+    /// Mode bits and the host's own lists.
+    Modes,
+    /// The owners that a sticky folder asks for as well.
+    Sticky,
 }
 
 /// Whether and from which identity this process can switch.
@@ -92,6 +105,7 @@ impl Identity {
         }
         if cred.uid != self.own.uid {
             set_groups(&cred.groups)?;
+            lower_reserve();
             scope.uid = Some(self.own.uid);
             sys::set_fsuid(cred.uid);
             if cred.uid == u32::MAX || self.partial && sys::fsuid() != cred.uid {
@@ -107,8 +121,31 @@ impl Identity {
         cred: &Cred,
         f: impl FnOnce() -> VfsResult<T> + Send,
     ) -> VfsResult<T> {
+        self.run_with(cred, None, f)
+    }
+
+    /// Runs one call as the caller, past what mode bits say. Whoever decided that it may be made has an
+    /// [`Override`](super::decide::Override).
+    pub(super) fn run_past<T: Send>(
+        &self,
+        cred: &Cred,
+        past: Past,
+        f: impl FnOnce() -> VfsResult<T> + Send,
+    ) -> VfsResult<T> {
+        self.run_with(cred, Some(past), f)
+    }
+
+    fn run_with<T: Send>(
+        &self,
+        cred: &Cred,
+        past: Option<Past>,
+        f: impl FnOnce() -> VfsResult<T> + Send,
+    ) -> VfsResult<T> {
         let acts = || {
             let scope = self.enter(cred)?;
+            if let Some(past) = past.filter(|_| scope.uid.is_some()) {
+                raise(past)?;
+            }
             let answer = f();
             drop(scope);
             answer
@@ -117,6 +154,32 @@ impl Identity {
         match self.apart && is_other && tokio::runtime::Handle::try_current().is_ok() {
             true => apart::run(acts),
             false => acts(),
+        }
+    }
+}
+
+/// Gives this thread, which acts as a caller, capabilities back. They go with the file system user, when the kernel gives the thread
+/// all of them back.
+fn raise(past: Past) -> VfsResult<()> {
+    let mut sets = rustix::thread::capabilities(None)?;
+    sets.effective |= match past {
+        Past::Modes => CapabilitySet::DAC_OVERRIDE,
+        Past::Sticky => CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER,
+    };
+    Ok(rustix::thread::set_capabilities(None, sets)?)
+}
+
+/// Nothing that a thread does for callers needs what `CAP_SYS_RESOURCE` gives: root's reserve, and files beyond a quota.
+fn lower_reserve() {
+    if LOWERED.get() {
+        return;
+    }
+    LOWERED.set(true);
+    let Ok(mut sets) = rustix::thread::capabilities(None) else { return };
+    if sets.effective.contains(CapabilitySet::SYS_RESOURCE) {
+        sets.effective.remove(CapabilitySet::SYS_RESOURCE);
+        if let Err(error) = rustix::thread::set_capabilities(None, sets) {
+            tracing::warn!(%error, "a thread keeps CAP_SYS_RESOURCE: callers may use root's reserve");
         }
     }
 }

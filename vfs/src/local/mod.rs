@@ -43,6 +43,7 @@ mod attrs;
 mod cache;
 mod cred;
 mod data;
+mod decide;
 mod dir;
 pub(crate) mod fanotify;
 mod handle;

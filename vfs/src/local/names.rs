@@ -1,7 +1,8 @@
 //! Names: finding, making, moving and removing them.
 //!
 //! *Operation.* A name is one component relative to the directory's descriptor, and no call follows a symbolic link. What
-//! makes or removes names runs as the caller; what only opens again what was just made or found runs as the process.
+//! makes or removes names runs as the caller, past mode bits where a list permits it ([`super::decide`]); what only opens again what
+//! was just made or found runs as the process.
 //!
 //! *Errors.* The kernel's. A mount point that is in the way is [`VfsError::Access`], a directory that is gone
 //! [`VfsError::Stale`].
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
+use crate::authority::Acting;
 use crate::backend::{Made, Node, check_name};
 use crate::engine::threads;
 use crate::error::{VfsError, VfsResult};
@@ -19,6 +21,7 @@ use crate::perm::{self, Need};
 use crate::types::*;
 
 use super::data::DataFd;
+use super::decide::{Judge, Override};
 use super::node::{LocalNode, lock};
 use super::stat::{self, Stat};
 use super::{HIDDEN, Volume, decimal};
@@ -149,7 +152,7 @@ impl LocalNode {
 
     pub(super) fn do_create(
         &self,
-        cred: &Cred,
+        by: &Acting<'_>,
         name: &[u8],
         how: CreateHow,
         mut set: SetAttr,
@@ -166,20 +169,20 @@ impl LocalNode {
         let mode = Mode::from_raw_mode(set.mode.unwrap_or(0o600) & 0o7777);
         for _ in 0..RACES_MAX {
             let volume = &self.volume;
-            let make = || Ok(rustix::fs::openat(dir, name, flags, mode)?);
-            let make = || self.making(cred, perm::ADD_FILE, (dir, name), &before, make);
+            let make = |dir: BorrowedFd<'_>| Ok(rustix::fs::openat(dir, name, flags, mode)?);
+            let make = || self.making(by, perm::ADD_FILE, name, &before, make);
             match volume.cache.with_room(make) {
-                Ok((file, given)) => {
+                Ok(file) => {
                     // Following, because the name there is a link to the file.
                     let again = || volume.reopen(file.as_fd(), OFlags::PATH);
                     let path = volume.cache.with_room(again)?;
                     set.mode = None;
-                    return self.made((cred, given), (dir, name), (path, Some(file)), &set, before);
+                    return self.made(by.cred, name, (path, Some(file)), &set, before);
                 }
                 Err(VfsError::Exists) if how != CreateHow::Guarded => {}
                 Err(e) => return Err(self.or_stale(e)),
             }
-            match self.existing(cred, dir, name, how, &set, before) {
+            match self.existing(by.cred, dir, name, how, &set, before) {
                 Err(VfsError::NotFound) => {}
                 other => return other,
             }
@@ -223,8 +226,8 @@ impl LocalNode {
     /// Finishes what was just made: record, further attributes, the directory afterwards.
     fn made(
         &self,
-        (cred, given): (&Cred, bool),
-        (dir, name): (BorrowedFd<'_>, &[u8]),
+        cred: &Cred,
+        name: &[u8],
         (path, file): (OwnedFd, Option<OwnedFd>),
         set: &SetAttr,
         before: Attr,
@@ -238,9 +241,7 @@ impl LocalNode {
         }
         let mut set = *set;
         let who = self.volume.identity.effective(cred);
-        if given {
-            self.given_to(cred, &mut set, &before, &stat.attr);
-        } else if who.uid != 0 {
+        if who.uid != 0 {
             // Like the kernel's server: an ordinary user's file is his own, whatever owner the client names.
             set.uid = None;
             set.gid = set.gid.filter(|g| who.in_group(*g));
@@ -251,14 +252,9 @@ impl LocalNode {
         let attr = if set == SetAttr::default() {
             node.take(&stat)
         } else {
-            let process = Cred::root();
-            if let Err(e) = node.apply(if given { &process } else { cred }, &set, &stat.attr) {
+            if let Err(e) = node.apply(cred, &set, &stat.attr) {
                 // Nothing was made, as far as anybody was told.
-                let how = match node.kind {
-                    Kind::Dir => AtFlags::REMOVEDIR,
-                    _ => AtFlags::empty(),
-                };
-                let _ = rustix::fs::unlinkat(dir, name, how);
+                self.unmake(name, &stat);
                 return Err(e);
             }
             node.attr()?
@@ -267,26 +263,35 @@ impl LocalNode {
         Ok(Made { node, attr, dir, created: true })
     }
 
-    /// Makes something that is no regular file with `make`, and finishes it.
+    /// Makes something of this kind that is no regular file with `make`, and finishes it.
     fn make(
         &self,
-        cred: &Cred,
+        by: &Acting<'_>,
         name: &[u8],
-        need: Need,
+        (kind, need): (Kind, Need),
         set: &SetAttr,
         make: impl FnOnce(BorrowedFd<'_>) -> Result<(), Errno> + Send,
     ) -> VfsResult<Made> {
         let dir = self.change_name(name)?;
         let before = self.attr()?;
-        let ((), given) = self
-            .making(cred, need, (dir, name), &before, || Ok(make(dir)?))
-            .map_err(|e| self.or_stale(e))?;
+        self.making(by, need, name, &before, |dir| Ok(make(dir)?)).map_err(|e| self.or_stale(e))?;
         let open = || Ok(rustix::fs::openat(dir, name, PATH, Mode::empty())?);
         let path = self.volume.cache.with_room(open)?;
-        self.made((cred, given), (dir, name), (path, None), set, before)
+        // Another may have taken the name since. What is his gets neither attributes nor an inherited list.
+        let stat = stat::of_fd(path.as_fd())?;
+        let owner = self.volume.identity.effective(by.cred).uid;
+        if stat.attr.kind != kind || self.volume.posix && stat.attr.uid != owner {
+            return Err(VfsError::NotFound);
+        }
+        self.made(by.cred, name, (path, None), set, before)
     }
 
-    pub(super) fn do_mkdir(&self, cred: &Cred, name: &[u8], mut set: SetAttr) -> VfsResult<Made> {
+    pub(super) fn do_mkdir(
+        &self,
+        by: &Acting<'_>,
+        name: &[u8],
+        mut set: SetAttr,
+    ) -> VfsResult<Made> {
         set.size = None;
         let mode = set.mode.take().unwrap_or(0o700) & 0o7777;
         if mode & 0o6000 != 0 {
@@ -294,12 +299,13 @@ impl LocalNode {
             set.mode = Some(mode);
         }
         let mode = Mode::from_raw_mode(mode & 0o1777);
-        self.make(cred, name, perm::ADD_DIR, &set, |dir| rustix::fs::mkdirat(dir, name, mode))
+        let what = (Kind::Dir, perm::ADD_DIR);
+        self.make(by, name, what, &set, |dir| rustix::fs::mkdirat(dir, name, mode))
     }
 
     pub(super) fn do_symlink(
         &self,
-        cred: &Cred,
+        by: &Acting<'_>,
         name: &[u8],
         target: &[u8],
         mut set: SetAttr,
@@ -308,12 +314,13 @@ impl LocalNode {
             return Err(VfsError::Invalid);
         }
         (set.size, set.mode) = (None, None);
-        self.make(cred, name, perm::ADD_FILE, &set, |dir| rustix::fs::symlinkat(target, dir, name))
+        let what = (Kind::Symlink, perm::ADD_FILE);
+        self.make(by, name, what, &set, |dir| rustix::fs::symlinkat(target, dir, name))
     }
 
     pub(super) fn do_mknod(
         &self,
-        cred: &Cred,
+        by: &Acting<'_>,
         name: &[u8],
         what: Special,
         mut set: SetAttr,
@@ -321,32 +328,43 @@ impl LocalNode {
         set.size = None;
         let mode = Mode::from_raw_mode(set.mode.take().unwrap_or(0o600) & 0o7777);
         what.check()?;
-        let (kind, dev) = match what {
-            Special::Block(a, b) => (FileType::BlockDevice, rustix::fs::makedev(a, b)),
-            Special::Char(a, b) => (FileType::CharacterDevice, rustix::fs::makedev(a, b)),
-            Special::Fifo => (FileType::Fifo, 0),
-            Special::Socket => (FileType::Socket, 0),
+        let (kind, file, dev) = match what {
+            Special::Block(a, b) => (Kind::Block, FileType::BlockDevice, rustix::fs::makedev(a, b)),
+            Special::Char(a, b) => {
+                (Kind::Char, FileType::CharacterDevice, rustix::fs::makedev(a, b))
+            }
+            Special::Fifo => (Kind::Fifo, FileType::Fifo, 0),
+            Special::Socket => (Kind::Socket, FileType::Socket, 0),
         };
-        self.make(cred, name, perm::ADD_FILE, &set, |dir| {
-            rustix::fs::mknodat(dir, name, kind, mode, dev)
+        if matches!(kind, Kind::Block | Kind::Char) && by.cred.uid != 0 {
+            // The kernel's rule, whatever a list says.
+            self.allows_names(by, perm::ADD_FILE, &self.attr()?)?;
+            return Err(VfsError::Perm);
+        }
+        self.make(by, name, (kind, perm::ADD_FILE), &set, |dir| {
+            rustix::fs::mknodat(dir, name, file, mode, dev)
         })
     }
 
-    pub(super) async fn do_unlink(&self, cred: &Cred, name: &[u8]) -> VfsResult<DirChange> {
+    pub(super) async fn do_unlink(&self, by: Acting<'_>, name: &[u8]) -> VfsResult<DirChange> {
         let dir = self.change_name(name)?;
         let seen = stat::of_name(dir, name).ok();
         let large =
             |s: &Stat| s.attr.kind == Kind::File && s.attr.nlink == 1 && s.attr.used > LARGE;
         if !seen.as_ref().is_some_and(large) {
-            return self.remove(cred, name, seen, AtFlags::empty());
+            return self.remove(&by, name, seen, AtFlags::empty());
         }
+        let (cred, powers) = by.into_parts();
         let (me, cred, name) = (self.strong()?, cred.clone(), name.to_vec());
-        threads::run_long(move || me.remove(&cred, &name, seen, AtFlags::empty())).await
+        threads::run_long(move || {
+            me.remove(&Acting::with(&cred, powers), &name, seen, AtFlags::empty())
+        })
+        .await
     }
 
-    pub(super) fn do_rmdir(&self, cred: &Cred, name: &[u8]) -> VfsResult<DirChange> {
+    pub(super) fn do_rmdir(&self, by: &Acting<'_>, name: &[u8]) -> VfsResult<DirChange> {
         let seen = stat::of_name(self.change_name(name)?, name).ok();
-        self.remove(cred, name, seen, AtFlags::REMOVEDIR)
+        self.remove(by, name, seen, AtFlags::REMOVEDIR)
     }
 
     /// The record of what was seen under a name, if there is one.
@@ -356,21 +374,29 @@ impl LocalNode {
 
     fn remove(
         &self,
-        cred: &Cred,
+        by: &Acting<'_>,
         name: &[u8],
         seen: Option<Stat>,
         flags: AtFlags,
     ) -> VfsResult<DirChange> {
-        let dir = self.fd();
         let before = self.attr()?;
         let victim = self.known(seen);
-        let remove = || rustix::fs::unlinkat(dir, name, flags).map_err(refused);
-        let done = match self.on_names(cred, perm::REMOVE, Some(&before), remove) {
+        let remove = |dir: BorrowedFd<'_>| rustix::fs::unlinkat(dir, name, flags).map_err(refused);
+        let first = match self.decide(by, perm::REMOVE, &before) {
+            Ok(Judge::Kernel) => {
+                self.on_names(by.cred, perm::REMOVE, Some(&before), || remove(self.fd()))
+            }
+            // In a sticky folder it matters whose the file is, which the kernel sees.
+            Ok(Judge::List(power)) => power.run(by.cred, remove),
+            Err(e) => Err(e),
+        };
+        let done = match first {
+            // Its own list may let the caller remove it all the same.
             Err(e @ (VfsError::Access | VfsError::Perm)) => {
-                // Its own list may let the caller remove it all the same.
-                self.may_take_away(cred, (dir, name), &before)
-                    .map_err(|_| e)
-                    .and_then(|()| remove())
+                match self.may_delete_itself(by, name, &before) {
+                    Ok(power) => power.run(by.cred, remove),
+                    Err(_) => Err(e),
+                }
             }
             other => other,
         };
@@ -382,7 +408,7 @@ impl LocalNode {
 
     pub(super) fn do_rename(
         &self,
-        cred: &Cred,
+        by: &Acting<'_>,
         from: &[u8],
         to_dir: &dyn Node,
         to: &[u8],
@@ -396,9 +422,9 @@ impl LocalNode {
         let stays = there.as_ref().is_some_and(|t| {
             stat::of_name(old, from).is_ok_and(|f| (f.dev, f.ino) == (t.dev, t.ino))
         });
-        let victim_there = there.is_some();
+        let replaces = there.is_some() && !stays;
         let victim = self.known(there);
-        let rename = || {
+        let rename = |old: BorrowedFd<'_>, new: BorrowedFd<'_>| {
             if !replace {
                 return rename_new(old, from, new, to);
             }
@@ -409,20 +435,17 @@ impl LocalNode {
             })
         };
         let here = self.ino == target.ino && self.dev == target.dev;
-        let listed = self.by_list(cred, &before)?.is_some()
-            || !here && target.by_list(cred, &to_before)?.is_some();
+        let listed = by.is_helped()
+            || self.by_list(by.cred, &before)?.is_some()
+            || !here && target.by_list(by.cred, &to_before)?.is_some();
         if listed {
-            self.may_take_away(cred, (old, from), &before)?;
-            let is_dir = stat::of_name(old, from)?.attr.kind;
-            target.permitted(cred, perm::adding(is_dir), &to_before)?;
-            if victim_there && !stays {
-                target.may_take_away(cred, (new, to), &to_before)?;
-            }
-            rename()
+            let names = [(self, from, &before), (target, to, &to_before)];
+            let (leaves, comes) = self.may_move(by, names, replaces)?;
+            leaves.run_both(comes, by.cred, rename)
         } else if here {
-            self.on_names(cred, perm::REMOVE, Some(&before), rename)
+            self.on_names(by.cred, perm::REMOVE, Some(&before), || rename(old, new))
         } else {
-            self.volume.identity.run(cred, rename)
+            self.volume.identity.run(by.cred, || rename(old, new))
         }
         .map_err(|e| self.or_stale(target.or_stale(e)))?;
         if stays {
@@ -437,9 +460,27 @@ impl LocalNode {
         Ok((change, to_change))
     }
 
+    /// What a rename needs where a list is kept: to take the name away here, to add it there, and to take away what it replaces.
+    fn may_move<'a>(
+        &'a self,
+        by: &Acting<'_>,
+        [(_, from, before), (target, to, to_before)]: [(&'a LocalNode, &'a [u8], &Attr); 2],
+        replaces: bool,
+    ) -> VfsResult<(Override<'a>, Override<'a>)> {
+        let leaves = self.may_take(by, from, before)?;
+        let moved = stat::of_name(self.fd(), from)?;
+        let comes = target.allows_names(by, perm::adding(moved.attr.kind), to_before)?;
+        if moved.attr.kind == Kind::Dir && self.ino != target.ino {
+            // Its `..` changes.
+            let (node, attr) = self.find(&Cred::root(), self.fd(), from)?;
+            node.permitted(by.cred, perm::CHANGE_PARENT, &attr)?;
+        }
+        Ok((leaves, if replaces { target.may_take(by, to, to_before)? } else { comes }))
+    }
+
     pub(super) fn do_exchange(
         &self,
-        cred: &Cred,
+        by: &Acting<'_>,
         here: &[u8],
         other: &dyn Node,
         there: &[u8],
@@ -447,28 +488,23 @@ impl LocalNode {
         let other = self.same_backend(other)?;
         let (mine, its) = (self.change_name(here)?, other.change_name(there)?);
         let (before, other_before) = (self.attr()?, other.attr()?);
-        let exchange = || {
+        let exchange = |mine: BorrowedFd<'_>, its: BorrowedFd<'_>| {
             rustix::fs::renameat_with(mine, here, its, there, RenameFlags::EXCHANGE).map_err(|e| {
                 // What file systems say that do not know the flag.
                 if e == Errno::INVAL { VfsError::NotSupported } else { refused(e) }
             })
         };
-        let sides =
-            [(self, other, (mine, here), before), (other, self, (its, there), other_before)];
-        let mut listed = false;
-        for (dir, _, _, attr) in &sides {
-            listed |= dir.by_list(cred, attr)?.is_some();
-        }
+        let listed = by.is_helped()
+            || self.by_list(by.cred, &before)?.is_some()
+            || other.by_list(by.cred, &other_before)?.is_some();
         if listed {
-            for (dir, from, name, attr) in sides {
-                dir.may_take_away(cred, name, &attr)?;
-                let comes = if std::ptr::eq(from, self) { (mine, here) } else { (its, there) };
-                let kind = stat::of_name(comes.0, comes.1)?.attr.kind;
-                dir.permitted(cred, perm::adding(kind), &attr)?;
-            }
-            exchange()
+            let mine = (self, here, &before);
+            let its = (other, there, &other_before);
+            let (leaves, _) = self.may_move(by, [mine, its], true)?;
+            let (comes, _) = other.may_move(by, [its, mine], true)?;
+            leaves.run_both(comes, by.cred, exchange)
         } else {
-            self.volume.identity.run(cred, exchange)
+            self.volume.identity.run(by.cred, || exchange(mine, its))
         }
         .map_err(|e| self.or_stale(other.or_stale(e)))?;
         self.changed();
@@ -479,24 +515,27 @@ impl LocalNode {
 
     pub(super) fn do_link(
         &self,
-        cred: &Cred,
+        by: &Acting<'_>,
         dir: &dyn Node,
         name: &[u8],
     ) -> VfsResult<(Attr, DirChange)> {
         use std::os::fd::AsRawFd;
         let target = self.same_backend(dir)?;
-        let into = target.change_name(name)?;
+        target.change_name(name)?;
         if self.kind == Kind::Dir {
             return Err(VfsError::IsDir);
         }
         let before = target.attr()?;
         let mut room = [0u8; 12];
         let number = decimal(self.fd().as_raw_fd(), &mut room);
-        let link = || {
+        let link = |into: BorrowedFd<'_>| {
             let follow = AtFlags::SYMLINK_FOLLOW;
             Ok(rustix::fs::linkat(&self.volume.proc_fd, number, into, name, follow)?)
         };
-        target.making(cred, perm::ADD_FILE, (into, name), &before, link).map_err(|e| {
+        if matches!(target.decide(by, perm::ADD_FILE, &before), Ok(Judge::List(_))) {
+            self.may_be_linked(by.cred, &self.attr()?)?;
+        }
+        target.making(by, perm::ADD_FILE, name, &before, link).map_err(|e| {
             let gone = e == VfsError::NotFound && self.attr().is_ok_and(|a| a.nlink == 0);
             if gone { VfsError::Stale } else { target.or_stale(e) }
         })?;

@@ -17,6 +17,7 @@ use iobuf::Buf;
 
 use crate::acl::Acl;
 use crate::acl::posix::{self, Lists};
+use crate::authority::Acting;
 use crate::backend::{BoxFuture, Made, Node, NodeRef, ReadInto, ready};
 use crate::dos::Dos;
 use crate::engine::threads::{self, Turns};
@@ -336,7 +337,7 @@ impl Node for LocalNode {
         how: CreateHow,
         set: SetAttr,
     ) -> BoxFuture<'a, VfsResult<Made>> {
-        ready(self.do_create(cred, name, how, set))
+        ready(self.do_create(&Acting::caller(cred), name, how, set))
     }
 
     fn mkdir<'a>(
@@ -345,7 +346,7 @@ impl Node for LocalNode {
         name: &'a [u8],
         set: SetAttr,
     ) -> BoxFuture<'a, VfsResult<Made>> {
-        ready(self.do_mkdir(cred, name, set))
+        ready(self.do_mkdir(&Acting::caller(cred), name, set))
     }
 
     fn symlink<'a>(
@@ -355,7 +356,7 @@ impl Node for LocalNode {
         target: &'a [u8],
         set: SetAttr,
     ) -> BoxFuture<'a, VfsResult<Made>> {
-        ready(self.do_symlink(cred, name, target, set))
+        ready(self.do_symlink(&Acting::caller(cred), name, target, set))
     }
 
     fn mknod<'a>(
@@ -365,15 +366,15 @@ impl Node for LocalNode {
         what: Special,
         set: SetAttr,
     ) -> BoxFuture<'a, VfsResult<Made>> {
-        ready(self.do_mknod(cred, name, what, set))
+        ready(self.do_mknod(&Acting::caller(cred), name, what, set))
     }
 
     fn unlink<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
-        Box::pin(self.do_unlink(cred, name))
+        Box::pin(self.do_unlink(Acting::caller(cred), name))
     }
 
     fn rmdir<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
-        ready(self.do_rmdir(cred, name))
+        ready(self.do_rmdir(&Acting::caller(cred), name))
     }
 
     fn rename<'a>(
@@ -384,7 +385,7 @@ impl Node for LocalNode {
         to: &'a [u8],
         replace: bool,
     ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
-        ready(self.do_rename(cred, from, to_dir, to, replace))
+        ready(self.do_rename(&Acting::caller(cred), from, to_dir, to, replace))
     }
 
     fn exchange<'a>(
@@ -394,7 +395,7 @@ impl Node for LocalNode {
         other: &'a dyn Node,
         there: &'a [u8],
     ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
-        ready(self.do_exchange(cred, here, other, there))
+        ready(self.do_exchange(&Acting::caller(cred), here, other, there))
     }
 
     fn link<'a>(
@@ -403,7 +404,68 @@ impl Node for LocalNode {
         dir: &'a dyn Node,
         name: &'a [u8],
     ) -> BoxFuture<'a, VfsResult<(Attr, DirChange)>> {
-        ready(self.do_link(cred, dir, name))
+        ready(self.do_link(&Acting::caller(cred), dir, name))
+    }
+
+    fn create_by<'a>(
+        &'a self,
+        by: Acting<'a>,
+        name: &'a [u8],
+        how: CreateHow,
+        set: SetAttr,
+    ) -> BoxFuture<'a, VfsResult<Made>> {
+        ready(self.do_create(&by, name, how, set))
+    }
+
+    fn mkdir_by<'a>(
+        &'a self,
+        by: Acting<'a>,
+        name: &'a [u8],
+        set: SetAttr,
+    ) -> BoxFuture<'a, VfsResult<Made>> {
+        ready(self.do_mkdir(&by, name, set))
+    }
+
+    fn remove_by<'a>(
+        &'a self,
+        by: Acting<'a>,
+        name: &'a [u8],
+        dir: bool,
+    ) -> BoxFuture<'a, VfsResult<DirChange>> {
+        match dir {
+            true => ready(self.do_rmdir(&by, name)),
+            false => Box::pin(self.do_unlink(by, name)),
+        }
+    }
+
+    fn rename_by<'a>(
+        &'a self,
+        by: Acting<'a>,
+        from: &'a [u8],
+        to_dir: &'a dyn Node,
+        to: &'a [u8],
+        replace: bool,
+    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
+        ready(self.do_rename(&by, from, to_dir, to, replace))
+    }
+
+    fn exchange_by<'a>(
+        &'a self,
+        by: Acting<'a>,
+        here: &'a [u8],
+        other: &'a dyn Node,
+        there: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
+        ready(self.do_exchange(&by, here, other, there))
+    }
+
+    fn link_by<'a>(
+        &'a self,
+        by: Acting<'a>,
+        dir: &'a dyn Node,
+        name: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(Attr, DirChange)>> {
+        ready(self.do_link(&by, dir, name))
     }
 
     fn open<'a>(

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::authority::Acting;
 use crate::backend::{Made, Node, check_name};
 use crate::engine::limits::ENTRIES_MAX;
 use crate::error::{VfsError, VfsResult};
@@ -78,28 +79,28 @@ impl MemNode {
 
     pub(super) fn do_create(
         &self,
-        cred: &Cred,
+        by: &Acting<'_>,
         name: &[u8],
         how: CreateHow,
         set: SetAttr,
     ) -> VfsResult<Made> {
         self.changeable(name)?;
         let names = self.names_lock();
-        if let Some(node) = self.child(cred, name)? {
+        if let Some(node) = self.child(by.cred, name)? {
             drop(names);
-            return self.existing(cred, node, how, &set);
+            return self.existing(by, node, how, &set);
         }
         let pages = Pages::new(self.volume.usage.clone());
-        let mut inner = Inner::new(set.mode.unwrap_or(0o600), cred, Body::File(pages));
+        let mut inner = Inner::new(set.mode.unwrap_or(0o600), by.cred, Body::File(pages));
         if let CreateHow::Exclusive(verifier) = how {
             inner.verifier = Some(verifier);
         }
-        self.add_new(cred, name, Kind::File, inner, &set)
+        self.add_new(by, name, Kind::File, inner, &set)
     }
 
     fn existing(
         &self,
-        cred: &Cred,
+        by: &Acting<'_>,
         node: Arc<MemNode>,
         how: CreateHow,
         set: &SetAttr,
@@ -115,7 +116,7 @@ impl MemNode {
             CreateHow::Unchecked => {
                 if set.size == Some(0) && node.kind == Kind::File {
                     let cut = SetAttr { size: Some(0), ..SetAttr::default() };
-                    node.do_setattr(cred, &cut, false)?;
+                    node.do_setattr(by.cred, &cut, false)?;
                 }
                 false
             }
@@ -126,14 +127,14 @@ impl MemNode {
         Ok(Made { node, attr, dir, created })
     }
 
-    pub(super) fn do_mkdir(&self, cred: &Cred, name: &[u8], set: SetAttr) -> VfsResult<Made> {
+    pub(super) fn do_mkdir(&self, by: &Acting<'_>, name: &[u8], set: SetAttr) -> VfsResult<Made> {
         let body = Body::Dir(Dir::new(self.me.clone()));
-        self.make(cred, name, Kind::Dir, Inner::new(set.mode.unwrap_or(0o700), cred, body), set)
+        self.make(by, name, Kind::Dir, Inner::new(set.mode.unwrap_or(0o700), by.cred, body), set)
     }
 
     pub(super) fn do_symlink(
         &self,
-        cred: &Cred,
+        by: &Acting<'_>,
         name: &[u8],
         target: &[u8],
         set: SetAttr,
@@ -146,13 +147,13 @@ impl MemNode {
         if target.len() > 4095 {
             return Err(VfsError::NameTooLong);
         }
-        let inner = Inner::new(0o777, cred, Body::Link(target.into()));
-        self.make(cred, name, Kind::Symlink, inner, SetAttr { mode: None, ..set })
+        let inner = Inner::new(0o777, by.cred, Body::Link(target.into()));
+        self.make(by, name, Kind::Symlink, inner, SetAttr { mode: None, ..set })
     }
 
     pub(super) fn do_mknod(
         &self,
-        cred: &Cred,
+        by: &Acting<'_>,
         name: &[u8],
         what: Special,
         set: SetAttr,
@@ -164,15 +165,15 @@ impl MemNode {
             Special::Fifo => (Kind::Fifo, (0, 0)),
             Special::Socket => (Kind::Socket, (0, 0)),
         };
-        let mut inner = Inner::new(set.mode.unwrap_or(0o600), cred, Body::Special);
+        let mut inner = Inner::new(set.mode.unwrap_or(0o600), by.cred, Body::Special);
         inner.rdev = rdev;
-        self.make(cred, name, kind, inner, set)
+        self.make(by, name, kind, inner, set)
     }
 
     /// Adds what is no regular file under a name that must be free.
     fn make(
         &self,
-        cred: &Cred,
+        by: &Acting<'_>,
         name: &[u8],
         kind: Kind,
         inner: Inner,
@@ -180,20 +181,20 @@ impl MemNode {
     ) -> VfsResult<Made> {
         self.changeable(name)?;
         let _names = self.names_lock();
-        if self.child(cred, name)?.is_some() {
+        if self.child(by.cred, name)?.is_some() {
             return Err(VfsError::Exists);
         }
-        if matches!(kind, Kind::Block | Kind::Char) && cred.uid != 0 {
-            self.lock().permit(Kind::Dir, cred, perm::ADD_FILE)?;
+        if matches!(kind, Kind::Block | Kind::Char) && by.cred.uid != 0 {
+            self.permit_names(&self.lock(), by, perm::ADD_FILE)?;
             return Err(VfsError::Perm);
         }
-        self.add_new(cred, name, kind, inner, &SetAttr { size: None, ..set })
+        self.add_new(by, name, kind, inner, &SetAttr { size: None, ..set })
     }
 
     /// Adds a node under a name that is free. The lock of names is held.
     fn add_new(
         &self,
-        cred: &Cred,
+        by: &Acting<'_>,
         name: &[u8],
         kind: Kind,
         mut inner: Inner,
@@ -202,20 +203,20 @@ impl MemNode {
         check_owner(set)?;
         let mut here = self.lock();
         here.dir()?;
-        here.permit(Kind::Dir, cred, perm::adding(kind))?;
+        self.permit_names(&here, by, perm::adding(kind))?;
         let before = self.attr_of(&here);
         if here.mode & 0o2000 != 0 {
             inner.gid = here.gid;
             if kind == Kind::Dir {
                 inner.mode |= 0o2000;
-            } else if cred.uid != 0 && inner.mode & 0o010 != 0 && !cred.in_group(here.gid) {
+            } else if by.cred.uid != 0 && inner.mode & 0o010 != 0 && !by.cred.in_group(here.gid) {
                 inner.mode &= !0o2000;
             }
         }
-        if let Some(uid) = set.uid.filter(|_| cred.uid == 0) {
+        if let Some(uid) = set.uid.filter(|_| by.cred.uid == 0) {
             inner.uid = uid;
         }
-        if let Some(gid) = set.gid.filter(|g| cred.uid == 0 || cred.in_group(*g)) {
+        if let Some(gid) = set.gid.filter(|g| by.cred.uid == 0 || by.cred.in_group(*g)) {
             inner.gid = gid;
         }
         if let Some(size) = set.size {
@@ -235,15 +236,20 @@ impl MemNode {
         Ok(Made { node, attr, dir, created: true })
     }
 
-    pub(super) fn do_remove(&self, cred: &Cred, name: &[u8], dir: bool) -> VfsResult<DirChange> {
+    pub(super) fn do_remove(
+        &self,
+        by: &Acting<'_>,
+        name: &[u8],
+        dir: bool,
+    ) -> VfsResult<DirChange> {
         self.changeable(name)?;
         let _names = self.names_lock();
-        let victim = self.child(cred, name)?.ok_or(VfsError::NotFound)?;
+        let victim = self.child(by.cred, name)?.ok_or(VfsError::NotFound)?;
         let mut here = self.lock();
         let before = self.attr_of(&here);
         {
             let mut inner = victim.lock();
-            here.permit_removal(cred, &inner, victim.kind)?;
+            self.permit_removal(&here, by, (&victim, &inner))?;
             match (dir, victim.kind == Kind::Dir) {
                 (true, false) => return Err(VfsError::NotDir),
                 (false, true) => return Err(VfsError::IsDir),
@@ -265,7 +271,7 @@ impl MemNode {
 
     pub(super) fn do_link(
         &self,
-        cred: &Cred,
+        by: &Acting<'_>,
         dir: &dyn Node,
         name: &[u8],
     ) -> VfsResult<(Attr, DirChange)> {
@@ -276,13 +282,13 @@ impl MemNode {
         }
         let me = self.me.upgrade().ok_or(VfsError::Stale)?;
         let _names = self.names_lock();
-        if target.child(cred, name)?.is_some() {
+        if target.child(by.cred, name)?.is_some() {
             return Err(VfsError::Exists);
         }
         let entry = Entry::new(&self.volume, name, me)?;
         let mut there = target.lock();
         there.dir()?;
-        there.permit(Kind::Dir, cred, perm::ADD_FILE)?;
+        target.permit_names(&there, by, perm::ADD_FILE)?;
         let before = target.attr_of(&there);
         let attr = {
             let mut inner = self.lock();
@@ -301,7 +307,7 @@ impl MemNode {
 
     pub(super) fn do_rename(
         &self,
-        cred: &Cred,
+        by: &Acting<'_>,
         from: &[u8],
         to_dir: &dyn Node,
         to: &[u8],
@@ -311,8 +317,8 @@ impl MemNode {
         self.changeable(from)?;
         target.changeable(to)?;
         let _names = self.names_lock();
-        let moved = self.child(cred, from)?;
-        let old = target.child(cred, to)?;
+        let moved = self.child(by.cred, from)?;
+        let old = target.child(by.cred, to)?;
         let moved = moved.ok_or(VfsError::NotFound)?;
         if old.is_some() && !replace {
             return Err(VfsError::Exists);
@@ -321,7 +327,7 @@ impl MemNode {
             let same = |a| DirChange { before: a, after: a, atomic: true };
             return Ok((same(self.attr()?), same(target.attr()?)));
         }
-        self.may_move(cred, &moved, target, old.as_deref())?;
+        self.may_move(by, &moved, target, old.as_deref())?;
         let entry = Entry::new(&self.volume, to, moved.clone())?;
         let same = self.id == target.id;
         // The new name comes before the old one goes, so that nobody finds the node under neither.
@@ -341,7 +347,7 @@ impl MemNode {
 
     pub(super) fn do_exchange(
         &self,
-        cred: &Cred,
+        by: &Acting<'_>,
         here: &[u8],
         other: &dyn Node,
         there: &[u8],
@@ -354,17 +360,17 @@ impl MemNode {
             return Err(VfsError::NotSupported);
         }
         let _names = self.names_lock();
-        let mine = self.child(cred, here)?.ok_or(VfsError::NotFound)?;
-        let its = other.child(cred, there)?.ok_or(VfsError::NotFound)?;
+        let mine = self.child(by.cred, here)?.ok_or(VfsError::NotFound)?;
+        let its = other.child(by.cred, there)?.ok_or(VfsError::NotFound)?;
         for (from, node, to) in [(self, &mine, other), (other, &its, self)] {
-            from.lock().permit_removal(cred, &node.lock(), node.kind)?;
-            to.lock().permit(Kind::Dir, cred, perm::adding(node.kind))?;
+            from.permit_removal(&from.lock(), by, (node, &node.lock()))?;
+            to.permit_names(&to.lock(), by, perm::adding(node.kind))?;
             if node.kind == Kind::Dir {
                 if to.is_below(node) {
                     return Err(VfsError::Invalid);
                 }
                 // Its `..` changes.
-                node.lock().permit(Kind::Dir, cred, perm::CHANGE_PARENT)?;
+                node.lock().permit(Kind::Dir, by.cred, perm::CHANGE_PARENT)?;
             }
         }
         let to_there = Entry::new(&self.volume, there, mine.clone())?;
@@ -412,22 +418,22 @@ impl MemNode {
     /// All that can forbid a rename.
     fn may_move(
         &self,
-        cred: &Cred,
+        by: &Acting<'_>,
         moved: &Arc<MemNode>,
         target: &MemNode,
         old: Option<&MemNode>,
     ) -> VfsResult<()> {
-        self.lock().permit_removal(cred, &moved.lock(), moved.kind)?;
+        self.permit_removal(&self.lock(), by, (moved, &moved.lock()))?;
         let is_dir = moved.kind == Kind::Dir;
         if is_dir && target.is_below(moved) {
             return Err(VfsError::Invalid);
         }
         match old {
-            None => target.lock().permit(Kind::Dir, cred, perm::adding(moved.kind))?,
+            None => target.permit_names(&target.lock(), by, perm::adding(moved.kind))?,
             Some(old) => {
                 let there = target.lock();
                 let mut inner = old.lock();
-                there.permit_removal(cred, &inner, old.kind)?;
+                target.permit_removal(&there, by, (old, &inner))?;
                 match (is_dir, old.kind == Kind::Dir) {
                     (true, false) => return Err(VfsError::NotDir),
                     (false, true) => return Err(VfsError::IsDir),
@@ -440,7 +446,7 @@ impl MemNode {
         }
         if is_dir && self.id != target.id {
             // Its `..` changes.
-            moved.lock().permit(Kind::Dir, cred, perm::CHANGE_PARENT)?;
+            moved.lock().permit(Kind::Dir, by.cred, perm::CHANGE_PARENT)?;
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use iobuf::Buf;
 
 use crate::acl::{Acl, Kept};
+use crate::authority::Acting;
 use crate::backend::{BoxFuture, Made, Node, NodeRef, ReadInto, ready};
 use crate::error::{VfsError, VfsResult};
 use crate::types::*;
@@ -347,7 +348,7 @@ impl Node for MemNode {
         how: CreateHow,
         set: SetAttr,
     ) -> BoxFuture<'a, VfsResult<Made>> {
-        ready(self.do_create(cred, name, how, set))
+        ready(self.do_create(&Acting::caller(cred), name, how, set))
     }
 
     fn mkdir<'a>(
@@ -356,7 +357,7 @@ impl Node for MemNode {
         name: &'a [u8],
         set: SetAttr,
     ) -> BoxFuture<'a, VfsResult<Made>> {
-        ready(self.do_mkdir(cred, name, set))
+        ready(self.do_mkdir(&Acting::caller(cred), name, set))
     }
 
     fn symlink<'a>(
@@ -366,7 +367,7 @@ impl Node for MemNode {
         target: &'a [u8],
         set: SetAttr,
     ) -> BoxFuture<'a, VfsResult<Made>> {
-        ready(self.do_symlink(cred, name, target, set))
+        ready(self.do_symlink(&Acting::caller(cred), name, target, set))
     }
 
     fn mknod<'a>(
@@ -376,15 +377,15 @@ impl Node for MemNode {
         what: Special,
         set: SetAttr,
     ) -> BoxFuture<'a, VfsResult<Made>> {
-        ready(self.do_mknod(cred, name, what, set))
+        ready(self.do_mknod(&Acting::caller(cred), name, what, set))
     }
 
     fn unlink<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
-        ready(self.do_remove(cred, name, false))
+        ready(self.do_remove(&Acting::caller(cred), name, false))
     }
 
     fn rmdir<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
-        ready(self.do_remove(cred, name, true))
+        ready(self.do_remove(&Acting::caller(cred), name, true))
     }
 
     fn rename<'a>(
@@ -395,7 +396,7 @@ impl Node for MemNode {
         to: &'a [u8],
         replace: bool,
     ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
-        ready(self.do_rename(cred, from, to_dir, to, replace))
+        ready(self.do_rename(&Acting::caller(cred), from, to_dir, to, replace))
     }
 
     fn exchange<'a>(
@@ -405,7 +406,7 @@ impl Node for MemNode {
         other: &'a dyn Node,
         there: &'a [u8],
     ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
-        ready(self.do_exchange(cred, here, other, there))
+        ready(self.do_exchange(&Acting::caller(cred), here, other, there))
     }
 
     fn link<'a>(
@@ -414,7 +415,65 @@ impl Node for MemNode {
         dir: &'a dyn Node,
         name: &'a [u8],
     ) -> BoxFuture<'a, VfsResult<(Attr, DirChange)>> {
-        ready(self.do_link(cred, dir, name))
+        ready(self.do_link(&Acting::caller(cred), dir, name))
+    }
+
+    fn create_by<'a>(
+        &'a self,
+        by: Acting<'a>,
+        name: &'a [u8],
+        how: CreateHow,
+        set: SetAttr,
+    ) -> BoxFuture<'a, VfsResult<Made>> {
+        ready(self.do_create(&by, name, how, set))
+    }
+
+    fn mkdir_by<'a>(
+        &'a self,
+        by: Acting<'a>,
+        name: &'a [u8],
+        set: SetAttr,
+    ) -> BoxFuture<'a, VfsResult<Made>> {
+        ready(self.do_mkdir(&by, name, set))
+    }
+
+    fn remove_by<'a>(
+        &'a self,
+        by: Acting<'a>,
+        name: &'a [u8],
+        dir: bool,
+    ) -> BoxFuture<'a, VfsResult<DirChange>> {
+        ready(self.do_remove(&by, name, dir))
+    }
+
+    fn rename_by<'a>(
+        &'a self,
+        by: Acting<'a>,
+        from: &'a [u8],
+        to_dir: &'a dyn Node,
+        to: &'a [u8],
+        replace: bool,
+    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
+        ready(self.do_rename(&by, from, to_dir, to, replace))
+    }
+
+    fn exchange_by<'a>(
+        &'a self,
+        by: Acting<'a>,
+        here: &'a [u8],
+        other: &'a dyn Node,
+        there: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
+        ready(self.do_exchange(&by, here, other, there))
+    }
+
+    fn link_by<'a>(
+        &'a self,
+        by: Acting<'a>,
+        dir: &'a dyn Node,
+        name: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(Attr, DirChange)>> {
+        ready(self.do_link(&by, dir, name))
     }
 
     fn open<'a>(

@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 
 use crate::acl::{Acl, Owner, mask};
+use crate::authority::Acting;
 use crate::error::{VfsError, VfsResult};
 use crate::perm;
 pub(super) use crate::perm::Need;
 use crate::types::{Cred, Kind};
 
-use super::node::Inner;
+use super::node::{Inner, MemNode};
 
 impl Inner {
     pub(super) fn owner(&self) -> Owner {
@@ -68,20 +69,6 @@ impl Inner {
         cred.uid == 0 || cred.uid == self.uid
     }
 
-    /// May remove or replace `victim`, of this kind, in this directory: by the right to remove names here, or by the one to
-    /// remove it (RFC 8881 section 6.2.1.3.2).
-    pub(super) fn permit_removal(&self, cred: &Cred, victim: &Inner, kind: Kind) -> VfsResult<()> {
-        if victim.by_list(kind, cred).is_some_and(|allowed| allowed & mask::DELETE != 0) {
-            return Ok(());
-        }
-        self.permit(Kind::Dir, cred, perm::REMOVE)?;
-        let sticky = self.mode & 0o1000 != 0;
-        if sticky && !self.is_owner(cred) && !victim.is_owner(cred) {
-            return Err(VfsError::Perm);
-        }
-        Ok(())
-    }
-
     /// What happens to set-id bits when somebody changes data.
     pub(super) fn shed_set_id(&mut self, cred: Option<&Cred>) {
         if cred.is_some_and(|c| c.uid == 0) {
@@ -91,5 +78,38 @@ impl Inner {
         if self.mode & 0o010 != 0 {
             self.mode &= !0o2000;
         }
+    }
+}
+
+impl MemNode {
+    /// May change names so in this directory, of which `here` is locked.
+    pub(super) fn permit_names(&self, here: &Inner, by: &Acting<'_>, need: Need) -> VfsResult<()> {
+        if by.has(self.id, need.rights & !mask::EXECUTE) {
+            return Ok(());
+        }
+        here.permit(Kind::Dir, by.cred, need)
+    }
+
+    /// May remove or replace `victim` in this directory: by the right to remove names here, or by the one to remove it (RFC 8881
+    /// section 6.2.1.3.2).
+    pub(super) fn permit_removal(
+        &self,
+        here: &Inner,
+        by: &Acting<'_>,
+        (victim, inner): (&MemNode, &Inner),
+    ) -> VfsResult<()> {
+        let by_own = |allowed: u32| allowed & mask::DELETE != 0;
+        let passes = here.permit(Kind::Dir, by.cred, perm::EXECUTE).is_ok();
+        if by.has(victim.id, mask::DELETE)
+            || passes && inner.by_list(victim.kind, by.cred).is_some_and(by_own)
+        {
+            return Ok(());
+        }
+        self.permit_names(here, by, perm::REMOVE)?;
+        let sticky = here.mode & 0o1000 != 0;
+        if sticky && !here.is_owner(by.cred) && !inner.is_owner(by.cred) {
+            return Err(VfsError::Perm);
+        }
+        Ok(())
     }
 }

@@ -162,6 +162,65 @@ pub(crate) async fn a_list_decides_about_renames(b: Bench) {
     refused(from.rename(&bob, b"s", to.as_ref(), b"s", true), VfsError::Access).await;
 }
 
+/// Whatever a folder's list lets a caller add, a device is the superuser's to make.
+pub(crate) async fn no_list_makes_a_device(b: Bench) {
+    let add = mask::WRITE_DATA | mask::EXECUTE;
+    let d = folder(&b, b"d", vec![allow(BOB, add)]).await;
+    let bob = user(BOB);
+    for what in [Special::Char(1, 3), Special::Block(7, 0)] {
+        refused(d.mknod(&bob, b"n", what, mode(0o600)), VfsError::Perm).await;
+        refused(d.mknod(&user(CARL), b"n", what, mode(0o600)), VfsError::Access).await;
+    }
+    refused(d.lookup(&root(), b"n"), VfsError::NotFound).await;
+    let fifo = d.mknod(&bob, b"p", Special::Fifo, mode(0o640)).await.unwrap();
+    assert_eq!((fifo.attr.kind, fifo.attr.uid, fifo.attr.mode), (Kind::Fifo, BOB, 0o640));
+    let link = d.symlink(&bob, b"s", b"x", SetAttr::default()).await.unwrap();
+    assert_eq!((link.attr.uid, link.attr.gid), (BOB, BOB));
+}
+
+/// A sticky folder is sticky by its list as well: what is another's stays, unless the file's own list says more.
+pub(crate) async fn a_list_leaves_a_sticky_folder_sticky(b: Bench) {
+    let all = mask::FILE_ALL & !mask::WRITE_DAC & !mask::WRITE_OWNER;
+    let d = folder(&b, b"d", vec![allow(BOB, all), allow(CARL, all)]).await;
+    d.setattr(&user(ANN), mode(0o1777), false).await.unwrap();
+    assert!(kept(&d).await.is_some());
+    let (bob, carl) = (user(BOB), user(CARL));
+    let make = |name: &'static [u8], cred: Cred| {
+        let d = d.clone();
+        async move { d.create(&cred, name, CreateHow::Guarded, mode(0o666)).await.unwrap().node }
+    };
+    let f = make(b"carls", carl.clone()).await;
+    make(b"bobs", bob.clone()).await;
+    let sub = d.mkdir(&carl, b"sub", mode(0o777)).await.unwrap();
+    assert_eq!(sub.attr.uid, CARL);
+    refused(d.unlink(&bob, b"carls"), VfsError::Perm).await;
+    refused(d.rmdir(&bob, b"sub"), VfsError::Perm).await;
+    refused(d.rename(&bob, b"carls", d.as_ref(), b"x", true), VfsError::Perm).await;
+    refused(d.rename(&bob, b"bobs", d.as_ref(), b"carls", true), VfsError::Perm).await;
+    d.unlink(&bob, b"bobs").await.unwrap();
+    give(&f, vec![allow(BOB, mask::DELETE)]).await;
+    d.rename(&bob, b"carls", d.as_ref(), b"x", true).await.unwrap();
+    d.unlink(&bob, b"x").await.unwrap();
+    make(b"more", carl).await;
+    d.unlink(&user(ANN), b"more").await.unwrap();
+}
+
+/// What a folder's list lets a caller do there it lets it do nowhere else.
+pub(crate) async fn a_list_helps_in_its_own_folder_alone(b: Bench) {
+    let bob = user(BOB);
+    let mine = folder(&b, b"mine", vec![allow(BOB, mask::FILE_ALL)]).await;
+    let set = SetAttr { uid: Some(CARL), gid: Some(CARL), ..mode(0o755) };
+    let other = b.root.mkdir(&root(), b"other", set).await.unwrap().node;
+    let theirs = SetAttr { uid: Some(CARL), gid: Some(CARL), ..mode(0o600) };
+    other.create(&root(), b"f", CreateHow::Guarded, theirs).await.unwrap();
+    mine.create(&bob, b"g", CreateHow::Guarded, mode(0o600)).await.unwrap();
+    refused(mine.rename(&bob, b"g", other.as_ref(), b"f", true), VfsError::Access).await;
+    refused(mine.rename(&bob, b"g", other.as_ref(), b"h", true), VfsError::Access).await;
+    refused(other.rename(&bob, b"f", mine.as_ref(), b"f", true), VfsError::Access).await;
+    let (g, _) = mine.lookup(&bob, b"g").await.unwrap();
+    refused(g.link(&bob, other.as_ref(), b"h"), VfsError::Access).await;
+}
+
 pub(crate) async fn a_list_goes_with_its_file(b: Bench) {
     let f = owned(&b, b"f", 0o600).await;
     let entries = vec![allow(BOB, mask::READ_DATA)];

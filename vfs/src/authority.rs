@@ -1,0 +1,126 @@
+//! Rights that an access control list has granted, from the decision to the one call that uses them.
+//!
+//! *Operation.* Every operation runs with the credentials of its caller. Where a file's own list grants a right that the kernel
+//! knows nothing of, the decision about that file gives a [`Grant`], which an open keeps. For one call it gives a [`Power`]: of one
+//! node, consumed by the call. No code turns a caller into the superuser for a whole operation.
+//!
+//! *Errors.* Those of reading a list.
+
+use crate::acl::{Owner, mask};
+use crate::backend::{Made, Node, NodeRef};
+use crate::error::VfsResult;
+use crate::types::{Attr, Cred, NodeId};
+
+/// What the list of one node grants one caller. Decided once, for as long as an open lasts.
+#[derive(Debug)]
+pub struct Grant {
+    node: NodeId,
+    rights: u32,
+}
+
+impl Grant {
+    /// Asks the list that is kept with this node; `None` where there is none, so that the kernel judges each call. `attr` was just
+    /// seen.
+    pub async fn decide(node: &NodeRef, attr: &Attr, cred: &Cred) -> VfsResult<Option<Self>> {
+        let acl = node.acl(attr).await?;
+        Ok(acl.map(|acl| Self { node: node.id(), rights: acl.allowed(cred, Owner::of(attr)) }))
+    }
+
+    /// What an open of something new has: its maker gets what it asks for. `None` for a node that was found.
+    pub fn of_maker(made: &Made, access: u32) -> Option<Self> {
+        made.created.then(|| Self { node: made.node.id(), rights: access & mask::FILE_ALL })
+    }
+
+    /// The rights that an earlier run of the program granted, as its record says. `None` where the node keeps no list.
+    pub async fn recorded(node: &NodeRef, attr: &Attr, access: u32) -> VfsResult<Option<Self>> {
+        let acl = node.acl(attr).await?;
+        Ok(acl.map(|_| Self { node: node.id(), rights: access & mask::FILE_ALL }))
+    }
+
+    /// The rights: bits of [`mask`].
+    pub fn rights(&self) -> u32 {
+        self.rights
+    }
+
+    /// Of these rights alone.
+    #[must_use]
+    pub fn limited(self, to: u32) -> Self {
+        Self { rights: self.rights & to, ..self }
+    }
+
+    /// Those of `rights` that were granted, for one call.
+    pub fn power(&self, rights: u32) -> Option<Power> {
+        let rights = self.rights & rights;
+        (rights != 0).then_some(Power { node: self.node, rights })
+    }
+}
+
+/// Rights to one node for one call. It can be neither copied nor made but by a [`Grant`].
+#[derive(Debug)]
+pub struct Power {
+    node: NodeId,
+    rights: u32,
+}
+
+/// Who makes one change of names, and what helps.
+#[derive(Debug)]
+pub struct Acting<'a> {
+    /// The caller.
+    pub cred: &'a Cred,
+    powers: [Option<Power>; 2],
+}
+
+impl<'a> Acting<'a> {
+    /// A caller with its own rights.
+    pub fn caller(cred: &'a Cred) -> Self {
+        Self { cred, powers: [None, None] }
+    }
+
+    /// With rights to two nodes at most: the one that has the name, and the folder of a name that comes.
+    pub fn with(cred: &'a Cred, powers: [Option<Power>; 2]) -> Self {
+        Self { cred, powers }
+    }
+
+    pub(crate) fn into_parts(self) -> (&'a Cred, [Option<Power>; 2]) {
+        (self.cred, self.powers)
+    }
+
+    /// Has all of these rights to this node.
+    pub(crate) fn has(&self, node: NodeId, rights: u32) -> bool {
+        let of = |p: &Power| p.node == node && p.rights & rights == rights;
+        self.powers.iter().flatten().any(of)
+    }
+
+    /// Has some right to some node beside the caller's own.
+    pub(crate) fn is_helped(&self) -> bool {
+        self.powers.iter().any(Option::is_some)
+    }
+}
+
+/// As whom one call is made that reaches its node by the node itself and by no name.
+#[derive(Debug)]
+pub enum Actor<'a> {
+    /// As the caller, judged by the node.
+    Caller(&'a Cred),
+    /// As the process, by this right.
+    Process(Power, Cred),
+}
+
+impl<'a> Actor<'a> {
+    /// As the process where this grant is about this node and has this right.
+    pub fn on(node: &dyn Node, cred: &'a Cred, grant: Option<&Grant>, right: u32) -> Self {
+        let power = grant.filter(|g| g.node == node.id()).and_then(|g| g.power(right));
+        match power {
+            Some(power) if power.rights == right => Self::Process(power, Cred::root()),
+            _ => Self::Caller(cred),
+        }
+    }
+
+    /// For the call.
+    pub fn cred(&self) -> &Cred {
+        match self {
+            Self::Caller(cred) => cred,
+            Self::Process(_, process) => process,
+        }
+    }
+}

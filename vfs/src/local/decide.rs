@@ -1,0 +1,199 @@
+//! Who may change names, and the one call that a folder's list permits.
+//!
+//! *Operation.* The kernel knows nothing of the lists that are kept with files. So a change of names that a list permits is made as
+//! the caller, in a thread that has `CAP_DAC_OVERRIDE` for that call alone: the kernel skips the folder's mode bits and judges all
+//! the rest as it would for the caller. The file belongs to the caller from its first moment, a sticky folder is sticky, devices are
+//! the superuser's, quotas hold. [`Override`] is that permission: made by a decision about one folder, consumed by one call, which
+//! reaches the folder by its descriptor. Where it is the file's own list that permits the removal, the name is looked at once more
+//! just before the call, which is made only while it still is that file's.
+//!
+//! *Errors.* [`VfsError::Access`] where a list says no, [`VfsError::Perm`] where a sticky folder does.
+
+use std::os::fd::BorrowedFd;
+use std::sync::LazyLock;
+
+use crate::acl::mask;
+use crate::authority::Acting;
+use crate::backend::Node;
+use crate::error::{VfsError, VfsResult};
+use crate::perm::{self, Need};
+use crate::types::*;
+
+use super::cred::Past;
+use super::node::LocalNode;
+use super::stat;
+
+/// Who judges a change of names in a folder.
+pub(super) enum Judge<'a> {
+    /// The folder keeps no list: mode bits, the host's own lists.
+    Kernel,
+    /// Its list has permitted it.
+    List(Override<'a>),
+}
+
+/// Permission for one call that changes names in one folder or two. It can be neither copied nor used twice.
+pub(super) struct Override<'a> {
+    folder: &'a LocalNode,
+    past: Past,
+    /// The only file that may lose this name.
+    exact: Option<(&'a [u8], File)>,
+}
+
+/// One file of the host.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct File {
+    dev: u64,
+    ino: u64,
+}
+
+impl Override<'_> {
+    /// Makes the call as the caller, with the folder's descriptor.
+    pub(super) fn run<T: Send>(
+        self,
+        cred: &Cred,
+        call: impl FnOnce(BorrowedFd<'_>) -> VfsResult<T> + Send,
+    ) -> VfsResult<T> {
+        self.verify()?;
+        let fd = self.folder.fd();
+        self.folder.volume.identity.run_past(cred, self.past, || call(fd))
+    }
+
+    /// Makes a call that changes names in two folders, each of which was decided about.
+    pub(super) fn run_both<T: Send>(
+        self,
+        other: Override<'_>,
+        cred: &Cred,
+        call: impl FnOnce(BorrowedFd<'_>, BorrowedFd<'_>) -> VfsResult<T> + Send,
+    ) -> VfsResult<T> {
+        self.verify()?;
+        other.verify()?;
+        let (a, b) = (self.folder.fd(), other.folder.fd());
+        let past = self.past.max(other.past);
+        self.folder.volume.identity.run_past(cred, past, || call(a, b))
+    }
+
+    /// The name is still that of the file whose own list was asked.
+    fn verify(&self) -> VfsResult<()> {
+        let Some((name, file)) = &self.exact else { return Ok(()) };
+        let now = stat::of_name(self.folder.fd(), name)?;
+        let same = File { dev: now.dev, ino: now.ino } == *file;
+        if same { Ok(()) } else { Err(VfsError::NotFound) }
+    }
+}
+
+/// In a sticky folder only the owner of the folder, of the file and the superuser take a name away (inode(7)).
+pub(super) fn sticky_refuses(dir: &Attr, victim_uid: u32, cred: &Cred) -> bool {
+    dir.mode & 0o1000 != 0 && ![0, dir.uid, victim_uid].contains(&cred.uid)
+}
+
+impl LocalNode {
+    fn override_here(&self) -> Override<'_> {
+        Override { folder: self, past: Past::Modes, exact: None }
+    }
+
+    /// Who judges what needs this on the names here; `attr` was just seen.
+    pub(super) fn decide(&self, by: &Acting<'_>, need: Need, attr: &Attr) -> VfsResult<Judge<'_>> {
+        if by.has(self.id(), need.rights & !mask::EXECUTE) {
+            return Ok(Judge::List(self.override_here()));
+        }
+        match self.by_list(by.cred, attr)? {
+            None => Ok(Judge::Kernel),
+            Some(allowed) => {
+                perm::enough(allowed, need)?;
+                Ok(Judge::List(self.override_here()))
+            }
+        }
+    }
+
+    /// The caller may change names here so, by the folder's list or by what the kernel says of it.
+    pub(super) fn allows_names(
+        &self,
+        by: &Acting<'_>,
+        need: Need,
+        attr: &Attr,
+    ) -> VfsResult<Override<'_>> {
+        match self.decide(by, need, attr)? {
+            Judge::List(power) => Ok(power),
+            Judge::Kernel => {
+                self.permitted(by.cred, need, attr)?;
+                Ok(self.override_here())
+            }
+        }
+    }
+
+    /// The caller may take this name away: by the folder, or because it may delete the file itself (RFC 8881 section 6.2.1.3.2),
+    /// which then is the only one.
+    pub(super) fn may_take<'a>(
+        &'a self,
+        by: &Acting<'_>,
+        name: &'a [u8],
+        attr: &Attr,
+    ) -> VfsResult<Override<'a>> {
+        let by_folder = self.allows_names(by, perm::REMOVE, attr);
+        let sticky = attr.mode & 0o1000 != 0;
+        let by_folder = match by_folder {
+            Ok(_) if sticky && self.is_sticky_for(by.cred, name, attr)? => Err(VfsError::Perm),
+            other => other,
+        };
+        match by_folder {
+            Err(why @ (VfsError::Access | VfsError::Perm)) => {
+                self.may_delete_itself(by, name, attr).map_err(|e| match e {
+                    VfsError::Access => why,
+                    e => e,
+                })
+            }
+            other => other,
+        }
+    }
+
+    fn is_sticky_for(&self, cred: &Cred, name: &[u8], attr: &Attr) -> VfsResult<bool> {
+        Ok(sticky_refuses(attr, stat::of_name(self.fd(), name)?.attr.uid, cred))
+    }
+
+    /// As [`LocalNode::may_take`], by the list of the file alone.
+    pub(super) fn may_delete_itself<'a>(
+        &'a self,
+        by: &Acting<'_>,
+        name: &'a [u8],
+        attr: &Attr,
+    ) -> VfsResult<Override<'a>> {
+        let (node, its) = self.find(&Cred::root(), self.fd(), name)?;
+        let granted = by.has(node.id(), mask::DELETE)
+            || self.permitted(by.cred, perm::EXECUTE, attr).is_ok()
+                && node.by_list(by.cred, &its)?.is_some_and(|r| r & mask::DELETE != 0);
+        if !granted {
+            return Err(VfsError::Access);
+        }
+        let file = File { dev: node.dev, ino: node.ino };
+        Ok(Override { folder: self, past: Past::Sticky, exact: Some((name, file)) })
+    }
+
+    /// What the kernel asks of whoever links a file that is not its own (proc(5), `protected_hardlinks`): the call that a folder's
+    /// list permits goes past the mode bits of that file as well.
+    pub(super) fn may_be_linked(&self, cred: &Cred, attr: &Attr) -> VfsResult<()> {
+        static PROTECTED: LazyLock<bool> = LazyLock::new(|| {
+            let set = std::fs::read("/proc/sys/fs/protected_hardlinks");
+            set.is_ok_and(|s| s.first() != Some(&b'0'))
+        });
+        if !*PROTECTED || [0, attr.uid].contains(&cred.uid) {
+            return Ok(());
+        }
+        let special = attr.mode & 0o4000 != 0 || attr.mode & 0o2010 == 0o2010;
+        if attr.kind != Kind::File || special || self.permitted(cred, perm::BOTH, attr).is_err() {
+            return Err(VfsError::Perm);
+        }
+        Ok(())
+    }
+
+    /// Takes back what was made a moment ago under this name, if it still is that.
+    pub(super) fn unmake(&self, name: &[u8], made: &stat::Stat) {
+        let file = File { dev: made.dev, ino: made.ino };
+        let power = Override { folder: self, past: Past::Sticky, exact: Some((name, file)) };
+        let how = match made.attr.kind {
+            Kind::Dir => rustix::fs::AtFlags::REMOVEDIR,
+            _ => rustix::fs::AtFlags::empty(),
+        };
+        // Nobody is left to be told.
+        let _ = power.run(&Cred::root(), |dir| Ok(rustix::fs::unlinkat(dir, name, how)?));
+    }
+}
