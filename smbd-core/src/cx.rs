@@ -215,9 +215,10 @@ impl Cx {
     }
 
     /// The door for what is done through an open: it waits for holders, and the open's own caching is not in its way.
-    pub fn door(&self, open: &Open) -> Door<'_> {
+    pub fn door<'a>(&'a self, open: &'a Open) -> Door<'a> {
         let door = self.server.namespace.by(Some(open.party.who()));
-        door.patiently(self).from_parent(open.caching.parent())
+        let door = door.patiently(self).from_parent(open.caching.parent());
+        door.granted(open.by_list.as_ref(), None).opened_by(&open.cred)
     }
 
     /// `len` bytes of bulk data at `offset` from the header, wherever they came by. No copy.

@@ -5,9 +5,9 @@
 use vfs::backend::NodeRef;
 use vfs::dos::Dos;
 use vfs::namespace::Door;
-use vfs::types::{Attr, Cred, Kind};
+use vfs::types::{Attr, Kind};
 
-use crate::dtyp::FileTime;
+use crate::dtyp::{FileTime, mask};
 use crate::fscc::attribute;
 use crate::fscc::ea::FullEa;
 use crate::fscc::file::{Basic, Facts, Posix, Standard, shown_attributes};
@@ -175,15 +175,16 @@ pub(crate) fn of_open(open: &Open, mut facts: Facts, delete_pending: bool) -> Fa
 }
 
 /// The extended attributes of a node; none where the volume has none.
-pub(crate) async fn extended(node: &NodeRef, cred: &Cred) -> Result<Vec<FullEa>, Status> {
-    let names = match node.xattr_list(cred).await {
+pub(crate) async fn extended(node: &NodeRef, open: &Open) -> Result<Vec<FullEa>, Status> {
+    let actor = || open.actor(node, mask::READ_EA);
+    let names = match node.xattr_list(actor().cred()).await {
         Ok(names) => names,
         Err(vfs::VfsError::NotSupported) => Vec::new(),
         Err(e) => return Err(e.into()),
     };
     let mut out = Vec::with_capacity(names.len());
     for name in names {
-        match node.xattr_get(cred, &name).await {
+        match node.xattr_get(actor().cred(), &name).await {
             Ok(value) => out.push(FullEa { flags: 0, name, value }),
             // It went meanwhile.
             Err(vfs::VfsError::NoXattr) => {}

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use dashmap::DashMap;
 use state::{Opening, Party, Rights};
+use vfs::authority::{Actor, Grant};
 use vfs::backend::NodeRef;
 use vfs::namespace::Share;
 use vfs::{Cred, NodeId};
@@ -145,6 +146,8 @@ pub struct Open {
     pub cred: Cred,
     /// What was granted: bits of [`access`], none of them generic.
     pub granted: u32,
+    /// What of it the file's own list has granted: for calls that need it, and the kernel would not let the user make.
+    pub by_list: Option<Grant>,
     /// What others may do: bits of [`share`].
     pub shared: u32,
     /// `CreateOptions` of the request.
@@ -187,6 +190,7 @@ impl Open {
             party,
             cred,
             granted,
+            by_list: None,
             shared: share::READ | share::WRITE | share::DELETE,
             options: 0,
             extra: Extra::default(),
@@ -245,6 +249,11 @@ impl Open {
     /// A directory is open.
     pub fn is_dir(&self) -> bool {
         self.file().is_ok_and(|f| f.node().kind() == vfs::Kind::Dir)
+    }
+
+    /// As whom one call on this node is made, which needs one right.
+    pub(crate) fn actor(&self, node: &NodeRef, right: u32) -> Actor<'_> {
+        Actor::on(node.as_ref(), &self.cred, self.by_list.as_ref(), right)
     }
 
     /// One of these bits was granted; else STATUS_ACCESS_DENIED.

@@ -1,14 +1,15 @@
 //! Who may do what with a file, as SMB asks it: a descriptor on the wire, the list that is kept with the file beneath.
 //!
 //! *Operation.* A file has a list of its own ([`vfs::acl`]) once a client of any protocol set one, or once it was made in a
-//! directory that passes one on. By it the descriptor is shown and the rights of an open are given ([`Basis::List`]); what the
-//! open then does is done by the gateway itself ([`acting`]). Without one mode bits decide: every operation then is the user's own,
-//! and the kernel judges it.
+//! directory that passes one on. By it the descriptor is shown and the rights of an open are given; the open keeps them as a
+//! [`Grant`] of that file, which helps in each call that needs one of these rights to it and in no other. Without a list mode bits
+//! decide. Every operation is the user's own: paths are walked, folders changed and targets replaced with its credentials.
 //!
 //! *Errors.* A list that cannot be read counts as none: mode bits were set with it.
 
 use vfs::VfsResult;
 use vfs::acl::{Ace, Acl, Owner, Who};
+use vfs::authority::{Grant, Power};
 use vfs::backend::NodeRef;
 use vfs::namespace::{Door, Share};
 use vfs::types::{Access, Attr, Cred, Kind, SetAttr};
@@ -19,31 +20,13 @@ use crate::status::Status;
 use crate::tree::Tree;
 use crate::wire::query_info::security_information as part;
 
-/// What decided about an access.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Basis {
-    /// Mode bits: operations are done as the user.
-    #[default]
-    Mode,
-    /// The file's own list: operations that it allows are done by the gateway.
-    List,
-}
-
 /// An access that was granted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Granted {
     /// The rights: what was asked for with generic rights mapped; all there are for MAXIMUM_ALLOWED.
     pub access: u32,
-    /// What decided.
-    pub basis: Basis,
-}
-
-/// As whom an operation is done that the open was granted.
-pub(crate) fn acting(basis: Basis, cred: &Cred) -> Cred {
-    match basis {
-        Basis::Mode => cred.clone(),
-        Basis::List => Cred::root(),
-    }
+    /// Those that the file's own list gives; `None` where it has none.
+    pub by_list: Option<Grant>,
 }
 
 /// The SID of a user of the host.
@@ -74,12 +57,12 @@ pub(crate) async fn granted(
     }
     let wanted = mask::map_generic(desired) & !mask::MAXIMUM_ALLOWED;
     let wants_all = desired & mask::MAXIMUM_ALLOWED != 0;
-    let (mut rights, basis) = rights(tree, node, attr).await?;
+    let (mut rights, by_list) = rights(tree, node, attr).await?;
     if is_admin {
         rights |= mask::ACCESS_SYSTEM_SECURITY;
     }
     if (wants_all || wanted & mask::DELETE != 0) && rights & mask::DELETE == 0 {
-        rights |= delete_by_parent(tree, parent).await?;
+        rights |= delete_by_parent(tree, parent, attr).await?;
     }
     if parent.is_none() {
         rights &= !mask::DELETE;
@@ -89,7 +72,7 @@ pub(crate) async fn granted(
         return Err(Status::ACCESS_DENIED);
     }
     let access = if wants_all { wanted | rights & mask::FILE_ALL } else { wanted };
-    Ok(Granted { access, basis })
+    Ok(Granted { access, by_list })
 }
 
 /// All rights that the user has: what an SMB2_CREATE_QUERY_MAXIMAL_ACCESS asks.
@@ -103,11 +86,11 @@ pub(crate) async fn maximal(
 }
 
 /// Rights by the file's own descriptor or mode. DELETE, where mode bits decide, is the directory's to give.
-async fn rights(tree: &Tree, node: &NodeRef, attr: &Attr) -> Result<(u32, Basis), Status> {
+async fn rights(tree: &Tree, node: &NodeRef, attr: &Attr) -> Result<(u32, Option<Grant>), Status> {
     // Whoever found the name may look at its attributes (MS-FSA section 2.1.5.1.2.1).
     const FOUND: u32 = mask::READ_ATTRIBUTES;
-    if let Some(acl) = node.acl(attr).await? {
-        return Ok((acl.allowed(&tree.cred, Owner::of(attr)) | FOUND, Basis::List));
+    if let Some(grant) = Grant::decide(node, attr, &tree.cred).await? {
+        return Ok((grant.rights() | FOUND, Some(grant)));
     }
     let can = node.access(&tree.cred, Access(ASKED), attr).await?.0;
     let class = u32::from(can & Access::READ != 0) << 2
@@ -115,7 +98,7 @@ async fn rights(tree: &Tree, node: &NodeRef, attr: &Attr) -> Result<(u32, Basis)
         | u32::from(can & (Access::EXECUTE | Access::LOOKUP) != 0);
     let is_owner = tree.cred.uid == attr.uid || tree.cred.uid == 0;
     let rights = check::rights_of_class(class, attr.kind == Kind::Dir, is_owner);
-    Ok((rights & !mask::DELETE | FOUND, Basis::Mode))
+    Ok((rights & !mask::DELETE | FOUND, None))
 }
 
 const ASKED: u32 = Access::READ
@@ -125,10 +108,19 @@ const ASKED: u32 = Access::READ
     | Access::LOOKUP
     | Access::DELETE;
 
-/// DELETE, where the directory lets the user delete what is in it.
-async fn delete_by_parent(tree: &Tree, parent: Option<&NodeRef>) -> Result<u32, Status> {
+/// DELETE of a file with these attributes, where the directory lets the user delete what is in it: by its list or its mode. In a
+/// sticky directory that is for the owners of the directory and of the file (inode(7)).
+async fn delete_by_parent(
+    tree: &Tree,
+    parent: Option<&NodeRef>,
+    victim: &Attr,
+) -> Result<u32, Status> {
     let Some(dir) = parent else { return Ok(0) };
     let attr = dir.getattr().await?;
+    let is_sticky = attr.mode & 0o1000 != 0;
+    if is_sticky && ![0, attr.uid, victim.uid].contains(&tree.cred.uid) {
+        return Ok(0);
+    }
     let may = match dir.acl(&attr).await? {
         Some(acl) => acl.allowed(&tree.cred, Owner::of(&attr)) & mask::DELETE_CHILD != 0,
         None => dir.access(&tree.cred, Access(ASKED), &attr).await?.0 & Access::DELETE != 0,
@@ -136,39 +128,40 @@ async fn delete_by_parent(tree: &Tree, parent: Option<&NodeRef>) -> Result<u32, 
     Ok(if may { mask::DELETE } else { 0 })
 }
 
-/// The user may make a file or directory here.
+/// The user may make a file or directory here: the directory's list says so, or it has none and the kernel will.
 pub(crate) async fn may_add(
     tree: &Tree,
     dir: &NodeRef,
     attr: &Attr,
     is_dir: bool,
-) -> Result<Basis, Status> {
+) -> Result<Option<Grant>, Status> {
     let right = if is_dir { mask::APPEND_DATA } else { mask::WRITE_DATA };
     if tree.maximal_access & right == 0 {
         return Err(Status::ACCESS_DENIED);
     }
-    match dir.acl(attr).await? {
+    match Grant::decide(dir, attr, &tree.cred).await? {
         // The kernel says it, with the reason.
-        None => Ok(Basis::Mode),
-        Some(acl) if acl.allowed(&tree.cred, Owner::of(attr)) & right != 0 => Ok(Basis::List),
+        None => Ok(None),
+        Some(grant) if grant.rights() & right != 0 => {
+            Ok(Some(grant.limited(right | mask::DELETE_CHILD & tree.maximal_access)))
+        }
         Some(_) => Err(Status::ACCESS_DENIED),
     }
 }
 
-/// The user may look names up in a directory whose list the file system refused it by: whoever may list or change a directory
-/// passes through it, as users of Windows pass through any.
-pub(crate) async fn may_pass(cred: &Cred, dir: &NodeRef) -> VfsResult<bool> {
+/// The right to look names up in a directory whose list the file system refused the user it by: whoever may list or change a
+/// directory passes through it, as users of Windows pass through any.
+pub(crate) async fn may_pass(cred: &Cred, dir: &NodeRef) -> VfsResult<Option<Power>> {
     const ANY: u32 = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA | mask::EXECUTE;
     let attr = dir.getattr().await?;
-    let acl = dir.acl(&attr).await?;
-    Ok(acl.is_some_and(|acl| acl.allowed(cred, Owner::of(&attr)) & ANY != 0))
+    Ok(Grant::decide(dir, &attr, cred).await?.and_then(|grant| grant.power(ANY)))
 }
 
 /// Gives a node that was just made what it has not inherited: what the client sent with CREATE, and where the directory has a list
-/// ([`may_add`] said so) and passes nothing on, what Windows gives then (MS-FSA section 2.1.5.1.1): all to owner and system.
+/// (`is_listed`, [`may_add`] said so) and passes nothing on, what Windows gives then (MS-FSA section 2.1.5.1.1): all to owner and system.
 pub(crate) async fn inherit(
     tree: &Tree,
-    basis: Basis,
+    is_listed: bool,
     made: (&NodeRef, &Attr),
     given: Option<&SecurityDescriptor>,
 ) -> Result<(), Status> {
@@ -176,12 +169,13 @@ pub(crate) async fn inherit(
     let mut given = given.cloned();
     if let Some(given) = &mut given {
         may_own(&tree.cred, given)?;
+        may_group(&tree.cred, given, attr)?;
         check::kept(given);
     }
     let mut list = match node.acl(attr).await? {
         Some(_) if given.is_none() => return Ok(()),
         Some(inherited) => Acl::clone(&inherited),
-        None if given.is_none() && basis == Basis::Mode => return Ok(()),
+        None if given.is_none() && !is_listed => return Ok(()),
         None => {
             let owner = given.as_ref().and_then(|g| g.owner.clone());
             let owner = owner.unwrap_or_else(|| sid_of_uid(attr.uid));
@@ -221,6 +215,13 @@ fn may_own(cred: &Cred, sd: &SecurityDescriptor) -> Result<(), Status> {
     let its_group = owner.as_unix_group().is_some_and(|gid| cred.in_group(gid));
     let of_all = [Sid::everyone(), Sid::network(), Sid::authenticated_users()].contains(owner);
     if itself || its_group || of_all || cred.uid == 0 { Ok(()) } else { Err(Status::INVALID_OWNER) }
+}
+
+/// The group of the host that a descriptor names is the one that the file has, or one of the user's: as chown(2) has it.
+fn may_group(cred: &Cred, sd: &SecurityDescriptor, attr: &Attr) -> Result<(), Status> {
+    let gid = sd.group.as_ref().and_then(Sid::as_unix_group);
+    let may = gid.is_none_or(|gid| gid == attr.gid || cred.uid == 0 || cred.in_group(gid));
+    if may { Ok(()) } else { Err(Status::ACCESS_DENIED) }
 }
 
 /// The descriptor of a file: that of its own list, or what its mode says.
@@ -321,6 +322,7 @@ pub(crate) async fn set(
         sd.owner = Some(owner);
     }
     if parts & part::GROUP != 0 {
+        may_group(&tree.cred, &new, &attr)?;
         sd.group = Some(new.group.clone().ok_or(Status::INVALID_SECURITY_DESCR)?);
     }
     let mut replace = |bits: u16| sd.control = sd.control & !bits | new.control & bits;
@@ -350,6 +352,7 @@ async fn keep(
     let (uid, gid) = (uid.filter(|u| *u != attr.uid), gid.filter(|g| *g != attr.gid));
     let mut now = *attr;
     if uid.is_some() || gid.is_some() {
+        // The open may write the owner, and [`may_own`] and [`may_group`] have said who: this node alone, by itself, is given to it.
         let set = SetAttr { uid, gid, ..SetAttr::default() };
         let root = Cred::root();
         (_, now) = match door {
@@ -562,7 +565,7 @@ mod tests {
             let (dir, file) = w.file().await;
             let tree = w.tree(1000);
             let attr = file.getattr().await.unwrap();
-            inherit(&tree, Basis::Mode, (&file, &attr), None).await.unwrap();
+            inherit(&tree, false, (&file, &attr), None).await.unwrap();
             assert_eq!(file.acl(&attr).await.unwrap(), None, "nothing to inherit");
             let all =
                 Ace::allow(Sid::everyone(), mask::FILE_READ, OBJECT_INHERIT | CONTAINER_INHERIT);
@@ -572,12 +575,12 @@ mod tests {
             let root = Cred::root();
             let made = door.create(&w.share, &dir, &root, b"g", CreateHow::Guarded, set).await;
             let (node, attr) = made.map(|m| (m.node, m.attr)).unwrap();
-            inherit(&tree, Basis::List, (&node, &attr), None).await.unwrap();
+            inherit(&tree, true, (&node, &attr), None).await.unwrap();
             assert_eq!(attr.mode & 0o777, 0o444);
             let sd = descriptor(&node, &attr).await.unwrap();
             assert_eq!(sd.dacl.unwrap().aces, [Ace::allow(Sid::everyone(), mask::FILE_READ, 0)]);
             assert_eq!(
-                may_add(&tree, &dir, &dir.getattr().await.unwrap(), false).await,
+                may_add(&tree, &dir, &dir.getattr().await.unwrap(), false).await.map(drop),
                 Err(Status::ACCESS_DENIED)
             );
         });
@@ -590,7 +593,7 @@ mod tests {
             let (dir, file) = w.file().await;
             w.set(1000, &dir, part::DACL, list(vec![])).await.unwrap();
             let attr = file.getattr().await.unwrap();
-            inherit(&w.tree(1000), Basis::List, (&file, &attr), None).await.unwrap();
+            inherit(&w.tree(1000), true, (&file, &attr), None).await.unwrap();
             let attr = file.getattr().await.unwrap();
             let sd = descriptor(&file, &attr).await.unwrap();
             let all = |sid| Ace::allow(sid, mask::FILE_ALL, 0);

@@ -9,7 +9,8 @@
 use crate::acl::{Owner, mask};
 use crate::backend::{Made, Node, NodeRef};
 use crate::error::VfsResult;
-use crate::types::{Attr, Cred, NodeId};
+use crate::namespace::Door;
+use crate::types::{Attr, Cred, NodeId, SetAttr};
 
 /// What the list of one node grants one caller. Decided once, for as long as an open lasts.
 #[derive(Debug)]
@@ -111,9 +112,14 @@ impl<'a> Actor<'a> {
     pub fn on(node: &dyn Node, cred: &'a Cred, grant: Option<&Grant>, right: u32) -> Self {
         let power = grant.filter(|g| g.node == node.id()).and_then(|g| g.power(right));
         match power {
-            Some(power) if power.rights == right => Self::Process(power, Cred::root()),
+            Some(power) if power.rights == right => Self::by(power),
             _ => Self::Caller(cred),
         }
+    }
+
+    /// As the process, by a right that a decision gave for this call.
+    pub fn by(power: Power) -> Self {
+        Self::Process(power, Cred::root())
     }
 
     /// For the call.
@@ -121,6 +127,43 @@ impl<'a> Actor<'a> {
         match self {
             Self::Caller(cred) => cred,
             Self::Process(_, process) => process,
+        }
+    }
+}
+
+impl<'a> Door<'a> {
+    /// With what the lists of an open, and of a folder, have granted. Each helps with its own node alone.
+    #[must_use]
+    pub fn granted(mut self, open: Option<&'a Grant>, folder: Option<&'a Grant>) -> Self {
+        self.grants = [open, folder];
+        self
+    }
+
+    /// For an open of this caller, which was judged when it was opened: as it storage is taken.
+    #[must_use]
+    pub fn opened_by(mut self, opener: &'a Cred) -> Self {
+        self.opener = Some(opener);
+        self
+    }
+
+    /// The caller, with powers for one change of names.
+    pub(crate) fn acting<'c>(&self, cred: &'c Cred, rights: u32) -> Acting<'c> {
+        Acting::with(cred, self.grants.map(|grant| grant.and_then(|g| g.power(rights))))
+    }
+
+    /// As whom one call on this node is made.
+    pub(crate) fn actor<'c>(&self, node: &NodeRef, cred: &'c Cred, right: u32) -> Actor<'c> {
+        let [open, _] = self.grants;
+        Actor::on(node.as_ref(), cred, open, right)
+    }
+
+    /// As whom attributes are set: an open that may write attributes sets times. All else is the caller's own to set.
+    pub(crate) fn setting<'c>(&self, node: &NodeRef, cred: &'c Cred, set: &SetAttr) -> Actor<'c> {
+        let others = SetAttr { atime: None, mtime: None, ..*set };
+        if others == SetAttr::default() {
+            self.actor(node, cred, mask::WRITE_ATTRIBUTES)
+        } else {
+            Actor::Caller(cred)
         }
     }
 }

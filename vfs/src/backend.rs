@@ -250,6 +250,17 @@ pub trait Node: Send + Sync + 'static {
         data: Vec<Buf>,
         stable: Stable,
     ) -> BoxFuture<'a, VfsResult<Written>>;
+    /// Writes for an open of this caller, which was checked. Storage is taken as the caller: root's reserve and quotas hold.
+    fn write_by<'a>(
+        &'a self,
+        opener: &'a Cred,
+        at: u64,
+        data: Vec<Buf>,
+        stable: Stable,
+    ) -> BoxFuture<'a, VfsResult<Written>> {
+        let _ = opener;
+        self.write(None, at, data, stable)
+    }
     /// Makes written data and attributes durable.
     fn commit(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<Attr>>;
 
@@ -257,6 +268,16 @@ pub trait Node: Send + Sync + 'static {
     fn seek(&self, at: u64, what: Seek) -> BoxFuture<'_, VfsResult<u64>>;
     /// Reserves storage; extends the file when the range goes beyond it.
     fn allocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>>;
+    /// As [`Node::allocate`], with storage taken as the caller whose open it is.
+    fn allocate_by<'a>(
+        &'a self,
+        opener: Option<&'a Cred>,
+        at: u64,
+        count: u64,
+    ) -> BoxFuture<'a, VfsResult<()>> {
+        let _ = opener;
+        self.allocate(at, count)
+    }
     /// Makes a hole; the size stays.
     fn deallocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>>;
     /// Copies `count` bytes (0: to the end) of `from` into this file by the volume's own means; may copy less.
@@ -267,6 +288,18 @@ pub trait Node: Send + Sync + 'static {
         at: u64,
         count: u64,
     ) -> BoxFuture<'a, VfsResult<u64>>;
+    /// As [`Node::copy_range`], with storage taken as the caller whose open it is.
+    fn copy_range_by<'a>(
+        &'a self,
+        opener: Option<&'a Cred>,
+        from: &'a dyn Node,
+        from_at: u64,
+        at: u64,
+        count: u64,
+    ) -> BoxFuture<'a, VfsResult<u64>> {
+        let _ = opener;
+        self.copy_range(from, from_at, at, count)
+    }
     /// Shares storage of `from` with this file, all or nothing; `count` 0 means to the end.
     fn clone_range<'a>(
         &'a self,

@@ -9,6 +9,8 @@ use iobuf::Buf;
 pub use state::Enforce;
 use state::{ClientId, Operation, Range, Who, Writing};
 
+use crate::acl::mask;
+use crate::authority::Grant;
 use crate::backend::{Backend, Made, NodeRef, ReadInto};
 use crate::dos::Dos;
 use crate::error::{VfsError, VfsResult};
@@ -220,6 +222,8 @@ impl Namespace {
             who,
             parent: None,
             patience: None,
+            grants: [None, None],
+            opener: None,
         }
     }
 
@@ -328,6 +332,10 @@ pub struct Door<'a> {
     who: Option<Who>,
     parent: Option<ClientId>,
     patience: Option<&'a dyn Patience>,
+    /// What lists have granted whoever acts.
+    pub(crate) grants: [Option<&'a Grant>; 2],
+    /// Whose open it is that data is written by.
+    pub(crate) opener: Option<&'a Cred>,
 }
 
 impl<'a> Door<'a> {
@@ -489,7 +497,10 @@ impl<'a> Door<'a> {
         if count > 0 {
             self.before(node, Operation::Write, range(at, count as u64)).await?;
         }
-        let done = node.write(cred, at, data, stable).await?;
+        let done = match (cred, self.opener) {
+            (None, Some(opener)) => node.write_by(opener, at, data, stable).await?,
+            _ => node.write(cred, at, data, stable).await?,
+        };
         self.watches.post_node(share.id, node, what::SIZE | what::LAST_WRITE).await;
         Ok(done)
     }
@@ -511,7 +522,8 @@ impl<'a> Door<'a> {
         };
         let _announced = self.keeper.state().writing(node.id());
         self.before(node, op, Range::ALL).await?;
-        let done = node.setattr(cred, set, open_write).await?;
+        let actor = self.setting(node, cred, &set);
+        let done = node.setattr(actor.cred(), set, open_write).await?;
         self.watches.post_node(share.id, node, kinds(&set)).await;
         Ok(done)
     }
@@ -555,7 +567,8 @@ impl<'a> Door<'a> {
             }
         }
         let heritage = heritage(dir).await?;
-        let mut made = dir.create(cred, name, how, heritage.masked(set)).await?;
+        let by = self.acting(cred, mask::WRITE_DATA);
+        let mut made = dir.create_by(by, name, how, heritage.masked(set)).await?;
         if made.created {
             if let Err(e) = heritage.give(&mut made, set.mode).await {
                 let _ = dir.unlink(&Cred::root(), name).await;
@@ -594,7 +607,8 @@ impl<'a> Door<'a> {
         writable(share)?;
         let _announced = self.before_entries(dir).await?;
         let heritage = heritage(dir).await?;
-        let mut made = dir.mkdir(cred, name, heritage.masked(set)).await?;
+        let by = self.acting(cred, mask::APPEND_DATA);
+        let mut made = dir.mkdir_by(by, name, heritage.masked(set)).await?;
         if let Err(e) = heritage.give(&mut made, set.mode).await {
             let _ = dir.rmdir(&Cred::root(), name).await;
             return Err(e);
@@ -653,7 +667,7 @@ impl<'a> Door<'a> {
             self.before(&node, Operation::Entries, Range::ALL).await?;
         }
         let victim = self.with_streams(share, dir, name).await;
-        let change = dir.rmdir(cred, name).await?;
+        let change = dir.remove_by(self.acting(cred, REMOVES), name, true).await?;
         self.lost_a_name(share, victim).await;
         self.gone(share, dir, name, &change, what::DIR_NAME).await;
         Ok(change)
@@ -672,7 +686,7 @@ impl<'a> Door<'a> {
         let _announced = self.before_entries(dir).await?;
         let victim = self.with_streams(share, dir, name).await;
         let minded = self.minded(dir, name).await;
-        let change = dir.unlink(cred, name).await?;
+        let change = dir.remove_by(self.acting(cred, REMOVES), name, false).await?;
         minded.into_iter().for_each(|node| self.keeper.forget_minded(node));
         self.lost_a_name(share, victim).await;
         self.gone(share, dir, name, &change, what::FILE_NAME).await;
@@ -733,7 +747,8 @@ impl<'a> Door<'a> {
         let _to = self.before_entries(to_dir).await?;
         let victim = if replace { self.with_streams(share, to_dir, to).await } else { None };
         let minded = if replace { self.minded(to_dir, to).await } else { None };
-        let done = from_dir.rename(cred, from, to_dir.as_ref(), to, replace).await?;
+        let by = self.acting(cred, REMOVES | ADDS);
+        let done = from_dir.rename_by(by, from, to_dir.as_ref(), to, replace).await?;
         if done.0.is_none() && done.1.is_none() {
             return Ok(done);
         }
@@ -763,7 +778,8 @@ impl<'a> Door<'a> {
         writable(share)?;
         self.before(node, Operation::Names, Range::ALL).await?;
         let _announced = self.before_entries(dir).await?;
-        let done = node.link(cred, dir.as_ref(), name).await?;
+        let by = self.acting(cred, mask::WRITE_DATA);
+        let done = node.link_by(by, dir.as_ref(), name).await?;
         self.names.made(dir.id(), name, &done.1);
         self.listing_changed(dir);
         self.watches.post(share.id, dir, name, Action::Added, what::FILE_NAME).await;
@@ -781,7 +797,7 @@ impl<'a> Door<'a> {
         writable(share)?;
         let _announced = self.keeper.state().writing(node.id());
         self.before(node, Operation::Write, range(at, count)).await?;
-        node.allocate(at, count).await?;
+        node.allocate_by(self.opener, at, count).await?;
         self.watches.post_node(share.id, node, what::SIZE | what::LAST_WRITE).await;
         Ok(())
     }
@@ -829,7 +845,7 @@ impl<'a> Door<'a> {
         let _announced = self.keeper.state().writing(node.id());
         reader.before(from, Operation::Read, range(from_at, count)).await?;
         self.before(node, Operation::Write, range(at, count)).await?;
-        let done = node.copy_range(from.as_ref(), from_at, at, count).await?;
+        let done = node.copy_range_by(self.opener, from.as_ref(), from_at, at, count).await?;
         self.watches.post_node(share.id, node, what::SIZE | what::LAST_WRITE).await;
         Ok(done)
     }
@@ -905,7 +921,8 @@ impl<'a> Door<'a> {
     ) -> VfsResult<(Attr, Attr)> {
         writable(share)?;
         self.before(node, Operation::Attributes, Range::ALL).await?;
-        let done = node.xattr_set(cred, name, value, how).await?;
+        let actor = self.actor(node, cred, mask::WRITE_EA);
+        let done = node.xattr_set(actor.cred(), name, value, how).await?;
         self.watches.post_node(share.id, node, what::EA).await;
         Ok(done)
     }
@@ -920,11 +937,15 @@ impl<'a> Door<'a> {
     ) -> VfsResult<(Attr, Attr)> {
         writable(share)?;
         self.before(node, Operation::Attributes, Range::ALL).await?;
-        let done = node.xattr_remove(cred, name).await?;
+        let actor = self.actor(node, cred, mask::WRITE_EA);
+        let done = node.xattr_remove(actor.cred(), name).await?;
         self.watches.post_node(share.id, node, what::EA).await;
         Ok(done)
     }
 }
+
+const REMOVES: u32 = mask::DELETE | mask::DELETE_CHILD;
+const ADDS: u32 = mask::WRITE_DATA | mask::APPEND_DATA;
 
 /// Where no lock is: asks for what is cached alone.
 const BEYOND: Range = Range { first: u64::MAX, last: u64::MAX };

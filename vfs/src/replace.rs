@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::runtime::Handle;
 
+use crate::acl::mask;
 use crate::acl::posix::{Change, Posix};
 use crate::backend::NodeRef;
 use crate::error::{VfsError, VfsResult};
@@ -28,6 +29,8 @@ use crate::types::*;
 const FOLDER: &[u8] = b"new";
 /// The one name in a folder below it.
 const NAME: &[u8] = b"node";
+/// What the two steps of a change of places need.
+const CHANGES: u32 = mask::DELETE | mask::DELETE_CHILD | mask::WRITE_DATA | mask::APPEND_DATA;
 /// Mode of a file that takes the place of a link: a link's own mode means nothing.
 const FILE_MODE: u32 = 0o644;
 
@@ -199,6 +202,36 @@ impl Door<'_> {
         }
     }
 
+    /// Gives a node a further name, that of another, in one step: until it has it the other is there, and if it cannot have it the
+    /// other stays. The caller must be allowed to link the one and to replace the other.
+    pub async fn link_over(
+        &self,
+        share: &Share,
+        node: &NodeRef,
+        cred: &Cred,
+        (dir, name): (&NodeRef, &[u8]),
+        old: &NodeRef,
+    ) -> VfsResult<()> {
+        self.writable(share)?;
+        let folder = Folder::new(share).await?;
+        let done = async {
+            self.before_change(node).await?;
+            self.before_change(old).await?;
+            let announced = self.before_entries(dir).await?;
+            let victim = self.with_streams(share, dir, name).await;
+            node.link(cred, folder.node.as_ref(), NAME).await?;
+            let by = self.acting(cred, CHANGES);
+            let change = folder.node.rename_by(by, NAME, dir.as_ref(), name, true).await?.1;
+            self.lost_a_name(share, victim).await;
+            Ok::<_, VfsError>((announced, change))
+        };
+        let done = done.await;
+        folder.remove().await;
+        let (_announced, change) = done?;
+        self.took_its_place(share, (dir, name), old, &change).await;
+        Ok(())
+    }
+
     /// Puts it under the name of the other, whose last name that was. The caller must be allowed to remove the one and to add the
     /// other.
     pub async fn put_in_place(
@@ -217,7 +250,7 @@ impl Door<'_> {
             if dir.lookup(cred, name).await?.0.id() != old.id() {
                 return Err(VfsError::NotFound);
             }
-            let change = folder.change_places(cred, (dir, name), old).await?;
+            let change = folder.change_places(self, cred, (dir, name), old).await?;
             Ok((announced, change))
         };
         let done = done.await;
@@ -232,15 +265,17 @@ impl Folder {
     /// The node in it takes the name, and the old node its place in here.
     async fn change_places(
         &mut self,
+        door: &Door<'_>,
         cred: &Cred,
         (dir, name): (&NodeRef, &[u8]),
         old: &NodeRef,
     ) -> VfsResult<DirChange> {
-        let root = Cred::root();
-        let change = match self.node.exchange(cred, NAME, dir.as_ref(), name).await {
+        let (root, by) = (Cred::root(), || door.acting(cred, CHANGES));
+        let new = self.node.lookup(&root, NAME).await?.0.id();
+        let change = match self.node.exchange_by(by(), NAME, dir.as_ref(), name).await {
             // A file system that knows no such thing: what comes there in this moment is replaced.
             Err(VfsError::NotSupported) if old.kind() != Kind::Dir => {
-                return Ok(self.node.rename(cred, NAME, dir.as_ref(), name, true).await?.1);
+                return Ok(self.node.rename_by(by(), NAME, dir.as_ref(), name, true).await?.1);
             }
             other => other?.1,
         };
@@ -255,7 +290,7 @@ impl Folder {
             self.stays = false;
             return Ok(change);
         };
-        let back = self.put_back((dir, name)).await;
+        let back = self.put_back((dir, name), new).await;
         self.stays = back.is_err();
         if let Err(e) = back {
             tracing::error!(
@@ -268,15 +303,21 @@ impl Folder {
     }
 
     /// What came out of the name goes back there.
-    async fn put_back(&self, (dir, name): (&NodeRef, &[u8])) -> VfsResult<()> {
+    /// Should a third file have come there since, that one stays, and what came out is kept in here.
+    async fn put_back(&self, (dir, name): (&NodeRef, &[u8]), new: NodeId) -> VfsResult<()> {
         let root = Cred::root();
         match self.node.exchange(&root, NAME, dir.as_ref(), name).await {
             // Somebody has removed what stood there for that moment.
             Err(VfsError::NotFound) => {
-                self.node.rename(&root, NAME, dir.as_ref(), name, false).await.map(drop)
+                return self.node.rename(&root, NAME, dir.as_ref(), name, false).await.map(drop);
             }
-            other => other.map(drop),
+            other => other.map(drop)?,
         }
+        if self.node.lookup(&root, NAME).await?.0.id() == new {
+            return Ok(());
+        }
+        self.node.exchange(&root, NAME, dir.as_ref(), name).await?;
+        Err(VfsError::Exists)
     }
 }
 
@@ -357,7 +398,7 @@ mod tests {
         for (other, name) in others.iter().zip([&b"other"[..], b"dir"]) {
             let staged = door.stage(&share, &root, &c, &old, New::Link(b"x")).await.unwrap();
             let Staged { node, mut folder } = staged;
-            let done = folder.change_places(&c, (&root, name), &old).await;
+            let done = folder.change_places(&door, &c, (&root, name), &old).await;
             assert_eq!(done.map(drop), Err(VfsError::NotFound));
             assert_eq!(root.lookup(&c, name).await.unwrap().0.id(), other.id());
             let kept = folder.node.lookup(&c, NAME).await.unwrap().0.id();

@@ -481,6 +481,46 @@ fn a_list_adds_no_name_to_a_file_of_another() {
     });
 }
 
+/// What is replaced by a link stays until the link has its name, and where it cannot have it.
+#[test]
+fn a_link_that_fails_leaves_what_it_was_to_replace() {
+    let rule = std::fs::read("/proc/sys/fs/protected_hardlinks").unwrap_or_default();
+    if !is_root() || !rule.starts_with(b"1") {
+        return;
+    }
+    use vfs::namespace::{Enforce, Namespace, Protocols, Share, Squash};
+    let dir = tempfile::tempdir().unwrap();
+    block_on(async {
+        let b = bench(dir.path());
+        let share = Share {
+            name: "s".into(),
+            id: Share::id_of("s"),
+            backend: b.backend.clone(),
+            read_only: false,
+            protocols: Protocols::Both,
+            squash: Squash::None,
+            nfs_locks: Enforce::Smb,
+            clients: None,
+        };
+        let namespace = Namespace::new(vec![share]);
+        let (share, door) = (namespace.shares()[0].clone(), namespace.by(None));
+        let (bob, set) = (suite::user(1002), suite::mode(0o600));
+        b.root.setattr(&Cred::root(), suite::mode(0o777), false).await.unwrap();
+        let mine = b.root.mkdir(&bob, b"mine", suite::mode(0o700)).await.unwrap().node;
+        let old = mine.create(&bob, b"old", CreateHow::Guarded, set).await.unwrap().node;
+        let roots = b.root.create(&Cred::root(), b"roots", CreateHow::Guarded, set).await.unwrap();
+        let over = (&mine, &b"old"[..]);
+        let done = door.link_over(&share, &roots.node, &bob, over, &old).await;
+        assert_eq!(done, Err(VfsError::Perm));
+        assert_eq!(mine.lookup(&bob, b"old").await.unwrap().0.id(), old.id());
+        let new = mine.create(&bob, b"new", CreateHow::Guarded, set).await.unwrap().node;
+        door.link_over(&share, &new, &bob, over, &old).await.unwrap();
+        let (there, attr) = mine.lookup(&bob, b"old").await.unwrap();
+        assert_eq!((there.id(), attr.nlink), (new.id(), 2));
+        assert_eq!(old.getattr().await.unwrap().nlink, 0);
+    });
+}
+
 fn file_identity() -> String {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     status.lines().filter(|l| l.starts_with("Uid:") || l.starts_with("Gid:")).collect()

@@ -10,9 +10,11 @@ use std::sync::Arc;
 
 use state::Who;
 use tokio::time::{Duration, Instant};
+use vfs::authority::Grant;
 use vfs::{Kind, VfsError};
 
 use crate::cx::{Answer, Cx};
+use crate::dtyp::mask;
 use crate::facts;
 use crate::open::{File, Open};
 use crate::server::Core;
@@ -104,6 +106,10 @@ async fn remove_name(core: &Core, open: &Open, file: &File) -> Result<(), VfsErr
         return door.stream_remove(&file.share, &file.base(), &stream).await.map(drop);
     }
     let place = whereabouts::look(&core.opens, file).await?;
+    // The user need not be allowed to look names up where it may delete them.
+    let folder = Grant::decide(&place.dir, &place.dir.getattr().await?, &open.cred).await?;
+    let folder = folder.map(|grant| grant.limited(mask::DELETE_CHILD));
+    let door = door.granted(open.by_list.as_ref(), folder.as_ref());
     if file.base().kind() == Kind::Dir {
         door.rmdir(&file.share, &place.dir, &open.cred, &place.name).await?;
     } else {

@@ -6,8 +6,9 @@
 //!
 //! *Memory.* One buffer of the size that the client asked for, and names of [`NAMES_MAX`] entries.
 
+use vfs::authority::Actor;
 use vfs::backend::NodeRef;
-use vfs::types::{Attr, Cred};
+use vfs::types::Attr;
 use vfs::{VfsError, names};
 
 use crate::cx::{Answer, Cx};
@@ -95,8 +96,9 @@ struct Listing<'a> {
 }
 
 impl Listing<'_> {
-    fn cred(&self) -> &Cred {
-        &self.open.cred
+    /// As whom the directory is read: by whoever may list it, which shows the attributes of what is in it.
+    fn reader(&self) -> Actor<'_> {
+        self.open.actor(&self.file.node(), mask::READ_DATA)
     }
 
     /// Adds entries until the buffer is full or there are no more.
@@ -119,7 +121,7 @@ impl Listing<'_> {
                 }
                 Stage::DotDot => {
                     // The parent of a share's root is the root itself: nothing outside is shown.
-                    let (parent, _) = self.file.node().lookup(self.cred(), b"..").await?;
+                    let (parent, _) = self.file.node().lookup(self.reader().cred(), b"..").await?;
                     if !self.dots(&scan.pattern, "..", parent).await? {
                         return Ok(());
                     }
@@ -158,7 +160,7 @@ impl Listing<'_> {
     /// The one name that the pattern is.
     async fn name(&mut self, text: &str) -> Result<(), Status> {
         let names = self.cx.server.namespace.names();
-        match names.find(&self.file.node(), self.cred(), text).await {
+        match names.find(&self.file.node(), self.reader().cred(), text).await {
             Ok(found) => {
                 let shown = names::to_client(&found.name);
                 self.push(&shown, &found.name, &found.node, &found.attr).await.map(|_| ())
@@ -172,7 +174,7 @@ impl Listing<'_> {
     /// at the end), and whether there is room to go on now.
     async fn names(&mut self, pattern: &Pattern, from: u64) -> Result<(Option<u64>, bool), Status> {
         let (entries, end) =
-            self.file.node().readdir(self.cred(), from, self.names_at_once()).await?;
+            self.file.node().readdir(self.reader().cred(), from, self.names_at_once()).await?;
         let mut at = from;
         for entry in &entries {
             let shown = names::to_client(&entry.name);
@@ -199,7 +201,7 @@ impl Listing<'_> {
         if self.level == Level::Names {
             return Ok(self.put(shown, &Facts::default()));
         }
-        match self.file.node().lookup(self.cred(), name).await {
+        match self.file.node().lookup(self.reader().cred(), name).await {
             Ok((node, attr)) => self.push(shown, name, &node, &attr).await,
             // It went meanwhile, or only its name may be known.
             Err(VfsError::NotFound | VfsError::Stale | VfsError::Access) => Ok(true),

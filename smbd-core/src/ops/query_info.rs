@@ -145,7 +145,7 @@ async fn of_streams(
 
 /// Extended attributes: those that were asked for by name, or all, or one after the other (MS-FSA section 2.1.5.12.12).
 async fn of_full_ea(open: &Open, file: &File, r: &Request) -> Result<(Status, Vec<u8>), Status> {
-    let mut all = facts::extended(&file.base(), &open.cred).await?;
+    let mut all = facts::extended(&file.base(), open).await?;
     let list = if r.input.is_empty() {
         if all.is_empty() {
             return Err(Status::NO_EAS_ON_FILE);

@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use state::{Operation, Range};
+use vfs::authority::{Actor, Grant};
 use vfs::backend::NodeRef;
 use vfs::names::{self, Found};
 use vfs::watch::{Action, what};
-use vfs::{Kind, VfsError, VfsResult};
+use vfs::{Cred, Kind, VfsError, VfsResult};
 
 use crate::cx::Cx;
 use crate::dtyp::mask;
@@ -62,12 +63,23 @@ fn new_path(open: &Open, name: &str) -> Result<Path, Status> {
     if open.posix { Path::of_posix(name) } else { Path::of(name) }
 }
 
-/// Finds a name: in any case, or for a client of the POSIX extensions exactly.
+/// Finds a name as the user, or by the right to pass through a directory as CREATE does.
 async fn find(cx: &Cx, open: &Open, dir: &NodeRef, name: &str) -> VfsResult<Found> {
-    if !open.posix {
-        return cx.server.namespace.names().find(dir, &open.cred, name).await;
+    match find_as(cx, open, &open.cred, dir, name).await {
+        Err(VfsError::Access) => match security::may_pass(&open.cred, dir).await? {
+            Some(power) => find_as(cx, open, Actor::by(power).cred(), dir, name).await,
+            None => Err(VfsError::Access),
+        },
+        other => other,
     }
-    names::exact(dir, &open.cred, name).await
+}
+
+/// Finds a name: in any case, or for a client of the POSIX extensions exactly.
+async fn find_as(cx: &Cx, open: &Open, cred: &Cred, dir: &NodeRef, name: &str) -> VfsResult<Found> {
+    if !open.posix {
+        return cx.server.namespace.names().find(dir, cred, name).await;
+    }
+    names::exact(dir, cred, name).await
 }
 
 /// Walks to the directory of the new name. Links in the path are for the client to follow.
@@ -172,9 +184,9 @@ pub(super) async fn rename(
         may_replace(cx, open, is_dir, found, new.flags).await?;
     }
     let dir_attr = to.dir.getattr().await?;
-    security::may_add(cx.tree()?, &to.dir, &dir_attr, is_dir).await?;
+    let folder = security::may_add(cx.tree()?, &to.dir, &dir_attr, is_dir).await?;
     before_names(cx, open, &file.base()).await?;
-    move_name(cx, open, file, &old, &to, itself).await?;
+    move_name(cx, open, file, &old, (&to, folder.as_ref()), itself).await?;
     if !is_dir {
         // Windows marks what it renames as changed, and says so.
         let hub = cx.server.namespace.watches();
@@ -191,10 +203,10 @@ async fn move_name(
     open: &Open,
     file: &File,
     old: &Place,
-    to: &Target,
+    (to, folder): (&Target, Option<&Grant>),
     itself: bool,
 ) -> Result<(), Status> {
-    let door = cx.door(open);
+    let door = cx.door(open).granted(open.by_list.as_ref(), folder);
     let (share, cred) = (&file.share, &open.cred);
     let found = to.found.as_ref().filter(|_| !itself);
     if found.is_some_and(|f| f.node.id() == file.base().id() && f.name == to.name) {
@@ -292,14 +304,20 @@ pub(super) async fn link(
     }
     let to = target(cx, open, file, &path).await?;
     let dir_attr = to.dir.getattr().await?;
-    security::may_add(cx.tree()?, &to.dir, &dir_attr, false).await?;
-    let door = cx.door(open);
+    let folder = security::may_add(cx.tree()?, &to.dir, &dir_attr, false).await?;
+    let door = cx.door(open).granted(None, folder.as_ref());
+    let (share, cred) = (&file.share, &open.cred);
     if let Some(found) = &to.found {
         may_replace(cx, open, false, found, new.flags).await?;
         if found.node.id() == file.base().id() {
             return Ok(());
         }
-        door.unlink(&file.share, &to.dir, &open.cred, &found.name).await?;
+        door.link_over(share, &file.base(), cred, (&to.dir, &found.name), &found.node).await?;
+        if found.name != to.name {
+            let (dir, name) = (&to.dir, &to.name);
+            door.rename_with(share, dir, cred, &found.name, dir, name, false).await?;
+        }
+        return Ok(());
     }
     door.link(&file.share, &file.base(), &open.cred, &to.dir, &to.name).await?;
     Ok(())

@@ -346,14 +346,14 @@ async fn set_eas(cx: &Cx, open: &Open, file: &File, list: &[u8]) -> Result<(), S
         return Err(Status::INVALID_EA_NAME);
     }
     let door = cx.door(open);
-    put_eas(&door, file, &open.cred, &list).await
+    put_eas(&door, file, open, &list).await
 }
 
 /// Sets extended attributes, also those of a CREATE. Names are found in any case.
 pub(crate) async fn put_eas(
     door: &vfs::namespace::Door<'_>,
     file: &File,
-    cred: &Cred,
+    open: &Open,
     list: &[FullEa],
 ) -> Result<(), Status> {
     let error = |e| match e {
@@ -361,7 +361,9 @@ pub(crate) async fn put_eas(
         VfsError::XattrTooBig | VfsError::NoSpace => Status::EA_TOO_LARGE,
         e => Status::from(e),
     };
-    let there = file.base().xattr_list(cred).await.map_err(error)?;
+    let (base, cred) = (file.base(), &open.cred);
+    let reader = open.actor(&base, mask::WRITE_EA);
+    let there = base.xattr_list(reader.cred()).await.map_err(error)?;
     for ea in list {
         let known = there.iter().find(|n| n.eq_ignore_ascii_case(&ea.name));
         let name = known.unwrap_or(&ea.name);

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use state::{Kind as Sort, Share as Sharing, Verdict};
+use vfs::authority::Grant;
 use vfs::namespace::Share;
 use vfs::{Cred, Handle, NodeRef, VfsError, streams};
 
@@ -107,7 +108,7 @@ async fn in_place(share: &Share, next: &Handle, place: &Place) -> Option<NodeRef
 
 async fn reopen(core: &Arc<Core>, record: &Record) -> Result<Arc<Open>, Lost> {
     let file = file(core, record).await?;
-    let node = file.node().id();
+    let (base, node) = (file.base(), file.node().id());
     let of_lease = match &record.caches {
         Some(Caches::Lease { key, version_2, epoch, .. }) => {
             Some((*key, version_2.then_some(*epoch)))
@@ -121,6 +122,9 @@ async fn reopen(core: &Arc<Core>, record: &Record) -> Result<Arc<Open>, Lost> {
     let mut open = open.map_err(|_| "there are no random numbers")?;
     open.id = record.id;
     open.caching = OpenCaching::new(claim);
+    let attr = base.getattr().await.map_err(|_| "its file cannot be looked at")?;
+    let by_list = Grant::recorded(&base, &attr, record.granted).await;
+    open.by_list = by_list.map_err(|_| "its access control list cannot be read")?;
     open.shared = record.shared;
     open.options = record.options;
     open.posix = record.posix;

@@ -532,10 +532,22 @@ impl LocalNode {
             let follow = AtFlags::SYMLINK_FOLLOW;
             Ok(rustix::fs::linkat(&self.volume.proc_fd, number, into, name, follow)?)
         };
-        if matches!(target.decide(by, perm::ADD_FILE, &before), Ok(Judge::List(_))) {
-            self.may_be_linked(by.cred, &self.attr()?)?;
-        }
-        target.making(by, perm::ADD_FILE, name, &before, link).map_err(|e| {
+        let its = self.attr()?;
+        let is_listed = self.by_list(by.cred, &its)?.is_some();
+        let made = match target.decide(by, perm::ADD_FILE, &before) {
+            Ok(Judge::Kernel) if is_listed => {
+                // The kernel does not know by what the caller may read and write it.
+                self.may_be_linked(by.cred, &its)?;
+                let power = target.allows_names(by, perm::ADD_FILE, &before);
+                power.and_then(|power| power.run(by.cred, link))
+            }
+            Ok(Judge::List(power)) => {
+                self.may_be_linked(by.cred, &its)?;
+                power.run(by.cred, link)
+            }
+            _ => target.making(by, perm::ADD_FILE, name, &before, link),
+        };
+        made.map_err(|e| {
             let gone = e == VfsError::NotFound && self.attr().is_ok_and(|a| a.nlink == 0);
             if gone { VfsError::Stale } else { target.or_stale(e) }
         })?;

@@ -40,10 +40,11 @@ pub(super) async fn open(
     if w.has(option::DELETE_ON_CLOSE) {
         check_delete(&granted, &attr, &dos)?;
     }
-    let open = Arc::new(entry(cx, w, file, granted.access, granted.basis)?);
+    let access = granted.access;
+    let open = Arc::new(entry(cx, w, file, granted)?);
     // Cutting a file is writing to it, whatever was asked for.
-    after_grace(cx, &open, granted.access).await?;
-    share_with(cx, &open, granted.access | implied(w.disposition), w.disposition.cuts()).await?;
+    after_grace(cx, &open, access).await?;
+    share_with(cx, &open, access | implied(w.disposition), w.disposition.cuts()).await?;
     match finish(cx, w, &open, attr, dos).await {
         Ok((attr, dos)) => {
             let action = action_on_existing(w.disposition);

@@ -28,7 +28,7 @@ use crate::lease;
 use crate::open::{File, Open, Target};
 use crate::path::Path;
 use crate::persist;
-use crate::security::{self, Basis};
+use crate::security::{self, Granted};
 use crate::sequence::Sequence;
 use crate::status::Status;
 use crate::tree::Tree;
@@ -169,12 +169,14 @@ async fn open(cx: &Cx, w: &Wanted<'_>) -> Result<Opened, Ended> {
 }
 
 /// The open of a file, for the table: with a key of its own for what it may cache, or that of the lease which the request names.
-fn entry(cx: &Cx, w: &Wanted<'_>, file: File, granted: u32, basis: Basis) -> Result<Open, Status> {
+fn entry(cx: &Cx, w: &Wanted<'_>, file: File, granted: Granted) -> Result<Open, Status> {
     let (level, context) = (w.request.oplock_level, w.asked.lease.as_ref());
     let (party, claim) = lease::claim(cx, level, context, file.node().id())?;
-    let cred = security::acting(basis, &w.tree.cred);
+    let cred = w.tree.cred.clone();
+    let Granted { access, by_list } = granted;
     let owner = (w.tree.session_id, w.tree.id);
-    let mut open = Open::new(owner, Target::File(file), party, cred, granted)?;
+    let mut open = Open::new(owner, Target::File(file), party, cred, access)?;
+    open.by_list = by_list.map(|grant| grant.limited(access));
     open.caching = lease::OpenCaching::new(claim);
     open.sequence = Sequence::new(cx.channel_sequence());
     open.shared = w.request.share;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use vfs::authority::Grant;
 use vfs::backend::Made;
 use vfs::names::Found;
 use vfs::namespace::Door;
@@ -14,7 +15,7 @@ use crate::dtyp::{SecurityDescriptor, mask};
 use crate::fscc::attribute;
 use crate::fscc::ea::{self, FullEa};
 use crate::open::{File, Open};
-use crate::security::{self, Basis, Granted};
+use crate::security::{self, Granted};
 use crate::status::Status;
 use crate::wire::create::{action, option};
 
@@ -48,19 +49,21 @@ pub(super) async fn make(cx: &Cx, w: &Wanted<'_>, at: &Walked) -> Result<Opened,
         Some(seen) => seen,
         None => at.dir.getattr().await?,
     };
-    let basis = security::may_add(w.tree, &at.dir, &dir_attr, is_dir).await?;
-    let made = node(cx, w, at, &name, basis).await?;
+    let folder = security::may_add(w.tree, &at.dir, &dir_attr, is_dir).await?;
+    let made = node(cx, w, at, &name, folder.as_ref()).await?;
+    let listed = folder.is_some();
     if let Some(stream) = &w.path.stream {
-        return file_of(cx, w, at, (made, name), given.as_ref(), (stream, granted, basis)).await;
+        return file_of(cx, w, at, (made, name), given.as_ref(), (stream, granted, listed)).await;
     }
     let place = at.place(&name);
     let file = File::new(made.node.clone(), made.node.clone(), None, w.share.clone(), place);
-    let open = Arc::new(entry(cx, w, file, granted, basis)?);
-    match furnish(cx, w, basis, &open, &made, given.as_ref()).await {
+    let granted = of_maker(&made, granted, listed);
+    let open = Arc::new(entry(cx, w, file, granted)?);
+    match furnish(cx, w, listed, &open, &made, given.as_ref()).await {
         Ok((attr, dos)) => Ok(Opened { open, attr, dos, action: action::CREATED }),
         Err(status) => {
             give_back(cx, &open);
-            undo(&cx.door(&open), w, at, &open.cred, &name).await;
+            undo(&cx.door(&open), w, at, &made, &name).await;
             Err(status)
         }
     }
@@ -74,21 +77,25 @@ async fn file_of(
     at: &Walked,
     (made, name): (Made, Vec<u8>),
     given: Option<&SecurityDescriptor>,
-    (stream, access, basis): (&str, u32, Basis),
+    (stream, access, listed): (&str, u32, bool),
 ) -> Result<Opened, Status> {
-    let opened = match dress(cx, w, basis, &made, given).await {
+    let (granted, base) = (of_maker(&made, access, listed), made.node.clone());
+    let opened = match dress(cx, w, listed, &made, given).await {
         Ok((attr, dos)) => {
-            let found = Found { node: made.node, attr, name: name.clone() };
-            let granted = Granted { access, basis };
+            let found = Found { node: base, attr, name: name.clone() };
             super::stream::make(cx, w, at, (found, dos), stream, granted).await
         }
         Err(status) => Err(status),
     };
     if opened.is_err() {
-        let cred = security::acting(basis, &w.tree.cred);
-        undo(&cx.server.namespace.by(None), w, at, &cred, &name).await;
+        undo(&cx.server.namespace.by(None), w, at, &made, &name).await;
     }
     opened
+}
+
+/// What an open of something new has. Where the folder keeps a list the new file has one, which need not grant its maker as much.
+fn of_maker(made: &Made, access: u32, listed: bool) -> Granted {
+    Granted { access, by_list: Grant::of_maker(made, access).filter(|_| listed) }
 }
 
 /// Whoever makes something gets what it asks for, as far as the share allows it.
@@ -106,29 +113,26 @@ fn granted(w: &Wanted<'_>) -> Result<u32, Status> {
     Ok(wanted | all)
 }
 
-/// Makes the file or directory itself. Where the directory's descriptor allowed it, the gateway does it for the user.
+/// Makes the file or directory itself, as the user. `folder`: what the directory's list has granted.
 async fn node(
     cx: &Cx,
     w: &Wanted<'_>,
     at: &Walked,
     name: &[u8],
-    basis: Basis,
+    folder: Option<&Grant>,
 ) -> Result<Made, Status> {
-    let door = cx.server.namespace.by(None);
-    let cred = security::acting(basis, &w.tree.cred);
+    let door = cx.server.namespace.by(None).granted(None, folder);
+    let cred = &w.tree.cred;
     let is_dir = w.is_dir();
     let (mode, umask) = match w.asked.posix {
         Some(mode) if mode & KIND != KIND => (mode & 0o7777, 0),
         _ => (if is_dir { DIR_MODE } else { FILE_MODE }, UMASK),
     };
-    let mut set = SetAttr { mode: Some(mode), umask, ..SetAttr::default() };
-    if basis == Basis::List {
-        (set.uid, set.gid) = (Some(w.tree.cred.uid), Some(w.tree.cred.gid));
-    }
+    let set = SetAttr { mode: Some(mode), umask, ..SetAttr::default() };
     Ok(if is_dir {
-        door.mkdir(w.share, &at.dir, &cred, name, set).await?
+        door.mkdir(w.share, &at.dir, cred, name, set).await?
     } else {
-        door.create(w.share, &at.dir, &cred, name, CreateHow::Guarded, set).await?
+        door.create(w.share, &at.dir, cred, name, CreateHow::Guarded, set).await?
     })
 }
 
@@ -136,13 +140,13 @@ async fn node(
 async fn furnish(
     cx: &Cx,
     w: &Wanted<'_>,
-    basis: Basis,
+    listed: bool,
     open: &Arc<Open>,
     made: &Made,
     given: Option<&SecurityDescriptor>,
 ) -> Result<(Attr, Dos), Status> {
     share_with(cx, open, open.granted, false).await?;
-    let shown = dress(cx, w, basis, made, given).await?;
+    let shown = dress(cx, w, listed, made, given).await?;
     cx.server.opens.insert(open.clone())?;
     Ok(shown)
 }
@@ -151,20 +155,21 @@ async fn furnish(
 async fn dress(
     cx: &Cx,
     w: &Wanted<'_>,
-    basis: Basis,
+    listed: bool,
     made: &Made,
     given: Option<&SecurityDescriptor>,
 ) -> Result<(Attr, Dos), Status> {
     let (node, mut attr) = (&made.node, made.attr);
-    security::inherit(w.tree, basis, (node, &attr), given).await?;
+    security::inherit(w.tree, listed, (node, &attr), given).await?;
     let attributes = kept_attributes(w, w.is_dir());
     let dos = Dos { attributes, ..Dos::default() };
     if dos.attributes.is_some() {
         // Not through the door: who watches was told of the file already.
         node.dos_set(dos).await?;
     }
-    let cred = security::acting(basis, &w.tree.cred);
-    extended_attributes(&cx.server.namespace.by(None), w, node, &cred).await?;
+    let maker = Grant::of_maker(made, mask::WRITE_EA);
+    let door = cx.server.namespace.by(None).granted(maker.as_ref().filter(|_| listed), None);
+    extended_attributes(&door, w, node, &w.tree.cred).await?;
     reserve(w).await?;
     if dos.attributes.is_some() || given.is_some() || w.asked.ea.is_some() {
         attr = node.getattr().await?;
@@ -210,8 +215,14 @@ pub(super) fn kept_attributes(w: &Wanted<'_>, is_dir: bool) -> Option<u32> {
     (kept != shown).then_some(kept)
 }
 
-/// Removes what was made for an open that did not come about.
-async fn undo(door: &Door<'_>, w: &Wanted<'_>, at: &Walked, cred: &Cred, name: &[u8]) {
+/// Removes what was made for an open that did not come about, and nothing that has come under its name since.
+async fn undo(door: &Door<'_>, w: &Wanted<'_>, at: &Walked, made: &Made, name: &[u8]) {
+    let maker = Grant::of_maker(made, mask::DELETE);
+    let (door, cred) = (door.granted(maker.as_ref(), None), &w.tree.cred);
+    match at.dir.lookup(cred, name).await {
+        Ok((node, _)) if node.id() != made.node.id() => return,
+        _ => {}
+    }
     // Nobody is left to be told; a file that stays is empty.
     let _ = if w.is_dir() {
         door.rmdir(w.share, &at.dir, cred, name).await

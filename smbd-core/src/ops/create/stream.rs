@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use vfs::names::Found;
 use vfs::streams::{self, Stream};
-use vfs::{Attr, Cred, Dos, VfsError};
+use vfs::{Attr, Dos, VfsError};
 
 use super::existing::{after_grace, check_delete, give_back, granted, share_with};
 use super::{Opened, Walked, Wanted, action_on_existing, entry, implied};
@@ -85,10 +85,11 @@ async fn enter(
     if cx.server.opens.is_doomed(&file) {
         return Err(Status::DELETE_PENDING);
     }
-    let open = Arc::new(entry(cx, w, file, granted.access, granted.basis)?);
+    let access = granted.access;
+    let open = Arc::new(entry(cx, w, file, granted)?);
     let cuts = w.disposition.cuts() && !made;
-    after_grace(cx, &open, granted.access).await?;
-    share_with(cx, &open, granted.access | implied(w.disposition), cuts).await?;
+    after_grace(cx, &open, access).await?;
+    share_with(cx, &open, access | implied(w.disposition), cuts).await?;
     let now = match finish(cx, w, &open, &stream, cuts).await {
         Ok(now) => now,
         Err(status) => {
@@ -112,7 +113,7 @@ async fn finish(
     let mut attr = stream.attr;
     if cuts {
         let door = cx.door(open);
-        (_, attr) = door.empty(w.share, &stream.node, &Cred::root()).await?;
+        (_, attr) = door.empty(w.share, &stream.node, &open.cred).await?;
         stream_notice::changed(cx, open.file()?, Some(stream.attr.size), 0).await;
     } else if cx.has_pended() {
         attr = stream.node.getattr().await?;

@@ -3,6 +3,7 @@
 //! *Operation.* A name that exists as it was given costs one look-up. Symbolic links are never followed here: the client is told
 //! where one stands and what it says, and comes back with another path, which is looked up from the root of the share again.
 
+use vfs::authority::Actor;
 use vfs::names::{Found, Look};
 use vfs::{Attr, Cred, Kind, NodeRef, VfsError, VfsResult};
 
@@ -95,9 +96,10 @@ pub(super) async fn walk(cx: &Cx, w: &Wanted<'_>) -> Result<Walked, Ended> {
 /// Finds a name. Where the directory's list refuses the user, it may pass through all the same.
 async fn find(cx: &Cx, w: &Wanted<'_>, dir: &NodeRef, name: &str) -> VfsResult<Look> {
     match find_as(cx, w, &w.tree.cred, dir, name).await {
-        Err(VfsError::Access) if security::may_pass(&w.tree.cred, dir).await? => {
-            find_as(cx, w, &Cred::root(), dir, name).await
-        }
+        Err(VfsError::Access) => match security::may_pass(&w.tree.cred, dir).await? {
+            Some(power) => find_as(cx, w, Actor::by(power).cred(), dir, name).await,
+            None => Err(VfsError::Access),
+        },
         other => other,
     }
 }

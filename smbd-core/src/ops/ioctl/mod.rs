@@ -151,7 +151,7 @@ impl Asked<'_> {
     }
 
     /// The door, held open by the one who has another file open.
-    fn door_of(&self, open: &Open) -> Door<'_> {
+    fn door_of<'a>(&'a self, open: &'a Open) -> Door<'a> {
         self.cx.door(open)
     }
 

@@ -12,6 +12,7 @@ use vfs::{Kind, NodeRef, Special, VfsError, streams};
 use crate::cx::Answer;
 use crate::open::File;
 use crate::ops::set_info::is_empty;
+use crate::security;
 use crate::status::Status;
 use crate::successor::Successor;
 use crate::whereabouts;
@@ -162,12 +163,15 @@ async fn may_go(a: &Asked<'_>, file: &File, old: &NodeRef) -> Result<(), Status>
 /// Puts another node under the name of an open one, and under all its opens.
 async fn replace(a: &Asked<'_>, file: &File, new: New<'_>) -> Result<(), Status> {
     let place = whereabouts::look(&a.cx.server.opens, file).await?;
-    let (door, share, cred) = (a.door(), &file.share, &a.open.cred);
+    let (share, cred) = (&file.share, &a.open.cred);
     let (dir, name, old) = (&place.dir, &place.name[..], file.base());
     if name.is_empty() || a.cx.server.opens.is_delete_pending(&a.open) {
         return Err(Status::ACCESS_DENIED);
     }
     may_go(a, file, &old).await?;
+    let dir_attr = dir.getattr().await?;
+    let folder = security::may_add(a.cx.tree()?, dir, &dir_attr, false).await?;
+    let door = a.door().granted(a.open.by_list.as_ref(), folder.as_ref());
     let staged = door.stage(share, dir, cred, &old, new).await?;
     let announced = async {
         let mut successor = Successor::new(&a.cx.server, old.clone(), staged.node.clone())?;

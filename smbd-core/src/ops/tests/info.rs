@@ -35,7 +35,14 @@ pub(super) async fn query(c: &Client, file: FileId, class: Class) -> Result<Vec<
     Ok(Response::parse(&answer.message).unwrap().buffer)
 }
 
-async fn put(c: &Client, file: FileId, info_type: u8, class: u8, more: u32, b: &[u8]) -> Status {
+pub(super) async fn put(
+    c: &Client,
+    file: FileId,
+    info_type: u8,
+    class: u8,
+    more: u32,
+    b: &[u8],
+) -> Status {
     let buffer = b.to_vec();
     let r = set_info::Request { info_type, class, additional: more, file, buffer };
     c.ask(Command::SetInfo, &r.emit()).await.status()

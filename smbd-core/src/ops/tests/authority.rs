@@ -1,0 +1,192 @@
+//! Every operation is the user's own: what the list of one file grants helps with that file alone.
+
+use vfs::{CreateHow, Cred, Kind, NodeRef, SetAttr};
+
+use super::info::{put, set, to};
+use super::ioctl::status;
+use crate::dtyp::{Ace, Acl, SecurityDescriptor, Sid, descriptor::control, mask};
+use crate::fscc::set::{Set, rename};
+use crate::kit::{Client, Kit, doom};
+use crate::open::FileId;
+use crate::security::{sid_of_gid, sid_of_uid};
+use crate::status::Status;
+use crate::wire::create::Disposition;
+use crate::wire::fsctl::code::SET_REPARSE_POINT;
+use crate::wire::query_info::{info_type, security_information as part};
+use crate::wire::reparse::Reparse;
+
+const ANN: u32 = 1000;
+const BOB: u32 = 2000;
+
+fn of(uid: u32, mode: u32) -> SetAttr {
+    SetAttr { mode: Some(mode), uid: Some(uid), gid: Some(uid), ..SetAttr::default() }
+}
+
+/// Folders of this user, each with a file `x` of it that is its own to see.
+async fn folder(kit: &Kit, name: &str, uid: u32, mode: u32) -> NodeRef {
+    let (root, top) = (Cred::root(), kit.core.namespace.shares()[0].backend.root());
+    let dir = top.mkdir(&root, name.as_bytes(), of(uid, mode)).await.unwrap().node;
+    dir.create(&root, b"x", CreateHow::Guarded, of(uid, 0o600)).await.unwrap();
+    dir
+}
+
+async fn with(c: &Client, name: &str, access: u32) -> Result<FileId, Status> {
+    let asked = c.create(name, |r| {
+        (r.access, r.disposition) = (access, Disposition::Open as u32);
+    });
+    asked.await.map(|r| r.file)
+}
+
+/// Gives a file or folder a list of its own.
+async fn give(c: &Client, name: &str, aces: Vec<Ace>) {
+    let f = with(c, name, mask::WRITE_DAC).await.unwrap();
+    let sd = SecurityDescriptor {
+        control: control::DACL_PRESENT,
+        dacl: Some(Acl::new(aces)),
+        ..Default::default()
+    };
+    let done = put(c, f, info_type::SECURITY, 0, part::DACL, &sd.emit()).await;
+    assert_eq!(done, Status::SUCCESS);
+    c.close(f).await;
+}
+
+async fn owner_of(dir: &NodeRef, name: &[u8]) -> Option<u32> {
+    dir.lookup(&Cred::root(), name).await.ok().map(|(_, attr)| attr.uid)
+}
+
+#[tokio::test]
+async fn a_list_on_a_file_moves_it_into_no_folder_of_others() {
+    let kit = Kit::new();
+    let ann = kit.client_as(ANN);
+    folder(&kit, "mine", ANN, 0o755).await;
+    let bobs = folder(&kit, "bobs", BOB, 0o700).await;
+    let roots = folder(&kit, "roots", 0, 0o755).await;
+    give(&ann, "mine\\x", vec![Ace::allow(sid_of_uid(ANN), mask::FILE_ALL, 0)]).await;
+    let f = with(&ann, "mine\\x", mask::FILE_ALL).await.unwrap();
+    let posix = rename::REPLACE_IF_EXISTS | rename::POSIX_SEMANTICS;
+    for flags in [0, rename::REPLACE_IF_EXISTS, posix] {
+        for name in ["bobs\\x", "bobs\\new", "roots\\x", "roots\\new"] {
+            for what in [Set::Rename(to(name, flags)), Set::Link(to(name, flags))] {
+                let told = set(&ann, f, what).await;
+                let collides = flags == 0 && name == "roots\\x";
+                let want =
+                    if collides { Status::OBJECT_NAME_COLLISION } else { Status::ACCESS_DENIED };
+                assert_eq!(told, want, "{name} {flags:#x}");
+            }
+        }
+    }
+    for (dir, uid) in [(&bobs, BOB), (&roots, 0)] {
+        assert_eq!(owner_of(dir, b"x").await, Some(uid));
+        assert_eq!(owner_of(dir, b"new").await, None);
+    }
+    let moved = set(&ann, f, Set::Rename(to("mine\\y", 0))).await;
+    assert_eq!(moved, Status::SUCCESS, "where it may");
+}
+
+#[tokio::test]
+async fn a_handle_that_shows_attributes_replaces_nothing() {
+    let kit = Kit::new();
+    let (ann, bob) = (kit.client_as(ANN), kit.client_as(BOB));
+    let mine = folder(&kit, "mine", ANN, 0o755).await;
+    folder(&kit, "bobs", BOB, 0o755).await;
+    give(&ann, "mine\\x", vec![Ace::allow(Sid::everyone(), mask::FILE_READ, 0)]).await;
+    let f = with(&bob, "bobs\\x", mask::READ_ATTRIBUTES).await.unwrap();
+    let over = |name: &str| Set::Link(to(name, rename::REPLACE_IF_EXISTS));
+    assert_eq!(set(&bob, f, over("mine\\x")).await, Status::ACCESS_DENIED);
+    // A folder's list that lets names be added lets none be replaced.
+    let add = Ace::allow(sid_of_uid(BOB), mask::WRITE_DATA | mask::EXECUTE, 0);
+    let own = Ace::allow(sid_of_uid(ANN), mask::FILE_ALL, 0);
+    give(&ann, "mine", vec![add, own]).await;
+    assert_eq!(set(&bob, f, over("mine\\x")).await, Status::ACCESS_DENIED);
+    assert_eq!(owner_of(&mine, b"x").await, Some(ANN));
+    assert_eq!(set(&bob, f, over("mine\\y")).await, Status::SUCCESS, "a free name");
+    assert_eq!(owner_of(&mine, b"y").await, Some(BOB));
+    // By the list of the file itself it may.
+    give(&ann, "mine\\x", vec![Ace::allow(sid_of_uid(BOB), mask::DELETE, 0)]).await;
+    assert_eq!(set(&bob, f, over("mine\\x")).await, Status::SUCCESS);
+    assert_eq!(owner_of(&mine, b"x").await, Some(BOB));
+}
+
+#[tokio::test]
+async fn a_sticky_folder_is_sticky_for_smb() {
+    let kit = Kit::new();
+    let (ann, bob) = (kit.client_as(ANN), kit.client_as(BOB));
+    let dir = folder(&kit, "tmp", ANN, 0o1777).await;
+    let all = vec![Ace::allow(Sid::everyone(), mask::FILE_ALL, 0)];
+    for listed in [false, true] {
+        if listed {
+            give(&ann, "tmp", all.clone()).await;
+            dir.setattr(&Cred::root(), of(ANN, 0o1777), false).await.unwrap();
+        }
+        assert_eq!(with(&bob, "tmp\\x", mask::DELETE).await, Err(Status::ACCESS_DENIED));
+        let doomed = bob.create("tmp\\x", doom).await;
+        assert_eq!(doomed.map(drop), Err(Status::ACCESS_DENIED));
+        let own = bob.open("tmp\\own").await;
+        let over = Set::Rename(to("tmp\\x", rename::REPLACE_IF_EXISTS));
+        assert_eq!(set(&bob, own, over).await, Status::ACCESS_DENIED);
+        bob.close(own).await;
+        let own = bob.create("tmp\\own", doom).await.unwrap().file;
+        bob.close(own).await;
+        assert_eq!(owner_of(&dir, b"own").await, None, "one's own goes");
+        assert_eq!(owner_of(&dir, b"x").await, Some(ANN));
+    }
+    give(&ann, "tmp\\x", vec![Ace::allow(sid_of_uid(BOB), mask::DELETE, 0)]).await;
+    let f = with(&bob, "tmp\\x", mask::DELETE).await.unwrap();
+    assert_eq!(set(&bob, f, Set::Disposition { flags: 1, ex: false }).await, Status::SUCCESS);
+    bob.close(f).await;
+    assert_eq!(owner_of(&dir, b"x").await, None, "by its own list");
+}
+
+/// What a handle was granted it keeps, whatever the list says later (MS-FSA section 2.1.5.1.2.1).
+#[tokio::test]
+async fn a_handle_keeps_what_it_was_granted() {
+    let kit = Kit::new();
+    let (ann, bob) = (kit.client_as(ANN), kit.client_as(BOB));
+    let dir = folder(&kit, "mine", ANN, 0o755).await;
+    give(&ann, "mine\\x", vec![Ace::allow(sid_of_uid(BOB), mask::FILE_ALL, 0)]).await;
+    let f = with(&bob, "mine\\x", mask::DELETE | mask::WRITE_DATA).await.unwrap();
+    give(&ann, "mine\\x", vec![]).await;
+    assert_eq!(set(&bob, f, Set::EndOfFile(5)).await, Status::SUCCESS);
+    assert_eq!(set(&bob, f, Set::Rename(to("mine\\y", 0))).await, Status::ACCESS_DENIED);
+    assert_eq!(set(&bob, f, Set::Disposition { flags: 1, ex: false }).await, Status::SUCCESS);
+    bob.close(f).await;
+    assert_eq!(owner_of(&dir, b"x").await, None);
+}
+
+#[tokio::test]
+async fn only_the_superuser_makes_devices() {
+    let kit = Kit::new();
+    let ann = kit.client_as(ANN);
+    let dir = folder(&kit, "mine", ANN, 0o700).await;
+    give(&ann, "mine", vec![Ace::allow(sid_of_uid(ANN), mask::FILE_ALL, 3)]).await;
+    let f = ann.open("mine\\n").await;
+    for what in [Reparse::NfsChar(1, 3), Reparse::NfsBlock(7, 0)] {
+        let told = status(&ann, f, SET_REPARSE_POINT, &what.emit()).await;
+        assert_eq!(told, Status::ACCESS_DENIED);
+    }
+    let (node, attr) = dir.lookup(&Cred::root(), b"n").await.unwrap();
+    assert_eq!((node.kind(), attr.uid), (Kind::File, ANN));
+    assert_eq!(status(&ann, f, SET_REPARSE_POINT, &Reparse::NfsFifo.emit()).await, Status::SUCCESS);
+    let root = kit.client_as(0);
+    let d = root.open("mine\\d").await;
+    let device = Reparse::NfsChar(1, 3).emit();
+    assert_eq!(status(&root, d, SET_REPARSE_POINT, &device).await, Status::SUCCESS);
+}
+
+/// As chown(2): the owner gives a file to a group that it is in.
+#[tokio::test]
+async fn an_owner_gives_a_file_to_its_own_groups_alone() {
+    let kit = Kit::new();
+    let ann = kit.client_as(ANN);
+    let dir = folder(&kit, "mine", ANN, 0o700).await;
+    let f = with(&ann, "mine\\x", mask::WRITE_OWNER | mask::READ_CONTROL).await.unwrap();
+    for (gid, want) in
+        [(0, Status::ACCESS_DENIED), (BOB, Status::ACCESS_DENIED), (ANN, Status::SUCCESS)]
+    {
+        let sd = SecurityDescriptor { group: Some(sid_of_gid(gid)), ..Default::default() };
+        let told = put(&ann, f, info_type::SECURITY, 0, part::GROUP, &sd.emit()).await;
+        assert_eq!(told, want, "{gid}");
+        let (_, attr) = dir.lookup(&Cred::root(), b"x").await.unwrap();
+        assert_eq!((attr.uid, attr.gid), (ANN, ANN));
+    }
+}
