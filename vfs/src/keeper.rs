@@ -367,13 +367,19 @@ impl Keeper {
         patience: Option<&dyn Patience>,
     ) -> VfsResult<()> {
         let mut place = None;
+        let mut rounds = 0;
         loop {
             let mut returned = std::pin::pin!(self.returned.notified());
             returned.as_mut().enable();
             match self.state.lock_exact(node, party, extent, kind, self.now()) {
                 LockVerdict::Go => return Ok(()),
                 LockVerdict::Full(_) => return Err(VfsError::Resources),
-                LockVerdict::Lapsed(clients) => self.release(&clients).await,
+                LockVerdict::Lapsed(clients) if rounds < ROUNDS_MAX => {
+                    rounds += 1;
+                    self.release(&clients).await;
+                }
+                // They cannot be released now, so what they hold is still theirs.
+                LockVerdict::Lapsed(_) => return Err(VfsError::Locked),
                 LockVerdict::Denied(_) => {
                     let Some(patience) = patience else {
                         self.counters.denials.fetch_add(1, Ordering::Relaxed);

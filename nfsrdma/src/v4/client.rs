@@ -4,6 +4,8 @@
 //! proves that it got the first answer. What it then holds is in its [`Held`]; how long, in its [`state::Lease`]. Silent clients
 //! keep their state as a courtesy until others want it.
 //!
+//! How they end is in [`super::release`], how many there may be in [`super::room`].
+//!
 //! *Memory.* Bounded by [`limits::CLIENTS_MAX`]; the longest-silent unconfirmed or lapsed client makes room for a new one.
 //! Lock order: registry, then a client's `held`, then the shards of `state`. Nothing awaits under any of them.
 //!
@@ -23,12 +25,17 @@ use super::limits;
 use super::names::Domain;
 use super::opens::{Held, StatesMax};
 use super::recovery::Recovery;
+use super::release::Striking;
+use super::room::{Full, Place, Replies, Room};
 use super::session::{Session, SessionId};
 use super::stateid;
 use super::status::Status;
 use super::watch::Watched;
 use crate::context::{CallContext, Core};
 use crate::rpc::Flavor;
+
+/// Times that somebody goes to make room for one introduction: another may have taken the place.
+const ROOM_ROUNDS_MAX: usize = 4;
 
 /// What the administrator chooses.
 #[derive(Clone, Debug)]
@@ -41,6 +48,8 @@ pub struct Options {
     pub courtesy: Duration,
     /// Where what must survive a restart is kept; without it nothing does, and there is no time to reclaim.
     pub store: Option<Store>,
+    /// Files that silent clients may keep open as a courtesy, all together.
+    pub courtesy_files: usize,
     /// Give read delegations.
     pub delegations: bool,
     /// Where users and groups have names; without it they are numbers.
@@ -54,6 +63,7 @@ impl Default for Options {
             grace: Duration::from_secs(90),
             courtesy: Duration::from_secs(24 * 60 * 60),
             store: None,
+            courtesy_files: limits::COURTESY_FILES_MAX,
             delegations: true,
             domain: None,
         }
@@ -67,10 +77,14 @@ pub struct Counters {
     pub confirmed: AtomicU64,
     /// Clients whose state was released because their lease had lapsed.
     pub expired: AtomicU64,
+    /// Of those, clients whose courtesy ended early: to make room, or because of what they kept from others.
+    pub evicted: AtomicU64,
     /// Requests answered from a slot.
     pub replays: AtomicU64,
     /// Requests refused because a limit of this server was reached.
     pub limited: AtomicU64,
+    /// Requests refused because a record could not be written to the store, or struck from it.
+    pub unkept: AtomicU64,
     /// Delegations given.
     pub delegated: AtomicU64,
     /// Delegations taken by force.
@@ -121,6 +135,11 @@ impl Name {
         Self(name.into())
     }
 
+    /// As a record has it.
+    pub(super) fn of_bytes(name: Box<[u8]>) -> Self {
+        Self(name)
+    }
+
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -142,17 +161,21 @@ pub struct Client {
     pub(super) verifier: [u8; 8],
     pub(super) principal: Principal,
     pub(super) lease: Arc<Lease>,
-    confirmed: AtomicBool,
+    pub(super) confirmed: AtomicBool,
     /// RECLAIM_COMPLETE was received.
     pub(super) reclaimed: AtomicBool,
     /// Its name is durable.
-    recorded: AtomicBool,
+    pub(super) recorded: AtomicBool,
     /// Delegations that were revoked and that it has not freed yet.
     pub(super) revoked: AtomicUsize,
     /// Opens and locks that an administrator took from it and that it has not freed yet.
     pub(super) admin_revoked: AtomicUsize,
     /// Where it was heard of when it introduced itself, or last joined a connection to itself.
     at: Mutex<Option<IpAddr>>,
+    /// Counts it among the clients of the network that it introduced itself from.
+    pub(super) place: Place,
+    /// How many of its files were looked at for their last name having gone, since it lapsed.
+    pub(super) looked_at: AtomicUsize,
     /// 4.0: the verifier that confirms it.
     confirm: Mutex<[u8; 8]>,
     create_order: Mutex<CreateOrder>,
@@ -193,14 +216,14 @@ impl Client {
 
 /// What is known under one name: the client that is in use, and one that has introduced itself and not come back yet.
 #[derive(Default)]
-struct Known {
-    confirmed: Option<Arc<Client>>,
-    pending: Option<Pending>,
+pub(super) struct Known {
+    pub(super) confirmed: Option<Arc<Client>>,
+    pub(super) pending: Option<Pending>,
 }
 
 #[derive(Clone)]
-struct Pending {
-    client: Arc<Client>,
+pub(super) struct Pending {
+    pub(super) client: Arc<Client>,
     confirm: [u8; 8],
     principal: Principal,
 }
@@ -212,12 +235,18 @@ pub struct Clients {
     /// How often what happened.
     pub counters: Counters,
     registry: Mutex<HashMap<Name, Known>>,
-    by_id: DashMap<u64, Arc<Client>>,
+    pub(super) by_id: DashMap<u64, Arc<Client>>,
+    /// How many clients there may be.
+    pub(super) room: Room,
+    /// Memory for the replies that sessions keep.
+    pub(super) replies: Replies,
+    /// Strikes that are not durable yet.
+    pub(super) striking: Striking,
     pub(super) sessions: DashMap<SessionId, Arc<Session>>,
     grace: Mutex<Grace>,
     pub(super) recovery: Recovery,
     next: AtomicU32,
-    tidied: AtomicU64,
+    pub(super) tidied: AtomicU64,
     pub(super) delegations: AtomicUsize,
     pub(super) watched: Watched,
     pub(super) states_max: StatesMax,
@@ -246,6 +275,9 @@ impl Clients {
             counters: Counters::default(),
             registry: Mutex::default(),
             by_id: DashMap::new(),
+            room: Room::default(),
+            replies: Replies::default(),
+            striking: Striking::default(),
             sessions: DashMap::new(),
             grace: Mutex::new(grace),
             recovery,
@@ -269,7 +301,7 @@ impl Clients {
         u32::try_from(self.options.lease.as_secs()).unwrap_or(u32::MAX)
     }
 
-    fn registry(&self) -> MutexGuard<'_, HashMap<Name, Known>> {
+    pub(super) fn registry(&self) -> MutexGuard<'_, HashMap<Name, Known>> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -282,9 +314,10 @@ impl Clients {
         self.grace().expect(names, self.now(), ms(self.options.grace));
     }
 
-    /// Nothing new may be taken yet.
+    /// Nothing new may be taken yet: some may still reclaim, or the record that would let one of them reclaim after the next restart
+    /// is not struck yet.
     pub fn in_grace(&self) -> bool {
-        self.grace().is_active(self.now())
+        self.grace().is_active(self.now()) || self.striking.has_absent()
     }
 
     /// The client of this number.
@@ -304,7 +337,15 @@ impl Clients {
         }
     }
 
-    fn fresh(&self, name: &Name, verifier: [u8; 8], principal: Principal) -> Arc<Client> {
+    /// A new client; `None` when there are as many as may be. Under the registry's lock, so that there are never more.
+    fn fresh(
+        &self,
+        name: &Name,
+        verifier: [u8; 8],
+        principal: Principal,
+        at: IpAddr,
+    ) -> Option<Arc<Client>> {
+        let place = self.room.take(at)?;
         let id =
             stateid::client_id(self.core.boot.instance, self.next.fetch_add(1, Ordering::Relaxed));
         let terms =
@@ -320,18 +361,20 @@ impl Clients {
             recorded: false.into(),
             revoked: AtomicUsize::new(0),
             admin_revoked: AtomicUsize::new(0),
-            at: Mutex::default(),
+            at: Mutex::new(Some(at.to_canonical())),
+            place,
+            looked_at: AtomicUsize::new(0),
             confirm: Mutex::default(),
             create_order: Mutex::new(CreateOrder { next: 1, last_reply: None, failed: None }),
             sessions: Mutex::default(),
             held: Mutex::new(Held::within(self.states_max.clone())),
         });
         self.by_id.insert(id.0, client.clone());
-        client
+        Some(client)
     }
 
     /// Forgets an unconfirmed client.
-    fn drop_pending(&self, pending: Option<Pending>) {
+    pub(super) fn drop_pending(&self, pending: Option<Pending>) {
         if let Some(p) = pending
             && !p.client.is_confirmed()
         {
@@ -339,118 +382,143 @@ impl Clients {
         }
     }
 
-    /// Makes room for one more client. False when all are in use.
-    fn make_room(&self, registry: &mut HashMap<Name, Known>) -> bool {
-        if self.by_id.len() < limits::CLIENTS_MAX {
-            return true;
-        }
-        // Only those who never came back: the courtesy of others is ended when their state is wanted.
-        let idle = registry
-            .iter()
-            .filter_map(|(name, k)| Some((name, k.pending.as_ref()?)))
-            .filter(|(_, p)| !p.client.is_confirmed())
-            .min_by_key(|(_, p)| p.client.lease.renewed())
-            .map(|(name, _)| name.clone());
-        let Some(known) = idle.and_then(|name| registry.get_mut(&name)) else {
-            self.counters.limited.fetch_add(1, Ordering::Relaxed);
-            return false;
-        };
-        let pending = known.pending.take();
-        self.drop_pending(pending);
-        true
-    }
-
-    /// EXCHANGE_ID (RFC 8881 section 18.35.4; the numbers are those of its list). Gives the client and whether it is confirmed.
-    pub(super) fn exchange(
+    /// EXCHANGE_ID (RFC 8881 section 18.35.4; the numbers are those of its list) of a client at this address. Gives the client and
+    /// whether it is confirmed.
+    pub(super) async fn exchange(
         &self,
         name: &Name,
         verifier: [u8; 8],
         principal: Principal,
         update: bool,
+        at: IpAddr,
     ) -> Result<(Arc<Client>, bool), Status> {
         self.tidy(self.now());
-        if !update {
-            self.give_way(name, principal)?;
-        }
-        let mut registry = self.registry();
-        let old = registry.get(name).and_then(|k| k.confirmed.clone());
         if update {
-            return match old {
-                // 7
-                None => Err(Status::NoEnt),
-                // 8
-                Some(c) if c.verifier != verifier => Err(Status::NotSame),
-                // 9
-                Some(c) if c.principal != principal => Err(Status::Perm),
-                // 6
-                Some(c) => Ok((c, true)),
-            };
+            return self.update(name, verifier, principal);
         }
-        if let Some(c) = &old {
+        self.give_way(name, principal).await?;
+        for _ in 0..ROOM_ROUNDS_MAX {
+            if let Some(done) = self.try_exchange(name, verifier, principal, at) {
+                return done;
+            }
+            self.make_room(at).await.map_err(|full| match full {
+                // Others' leases end soon; the client asks again.
+                Full::All => Status::Delay,
+                // NFS4ERR_RESOURCE is gone from this version, and whoever asked again would find the same.
+                Full::Address => Status::ServerFault,
+            })?;
+        }
+        Err(Status::Delay)
+    }
+
+    fn update(
+        &self,
+        name: &Name,
+        verifier: [u8; 8],
+        principal: Principal,
+    ) -> Result<(Arc<Client>, bool), Status> {
+        let old = self.registry().get(name).and_then(|k| k.confirmed.clone());
+        match old.filter(|c| c.lease.standing(self.now()) != Standing::Ended) {
+            // 7
+            None => Err(Status::NoEnt),
+            // 8
+            Some(c) if c.verifier != verifier => Err(Status::NotSame),
+            // 9
+            Some(c) if c.principal != principal => Err(Status::Perm),
+            // 6
+            Some(c) => Ok((c, true)),
+        }
+    }
+
+    /// The cases of EXCHANGE_ID that are no update; `None` when there is no room for one more client.
+    fn try_exchange(
+        &self,
+        name: &Name,
+        verifier: [u8; 8],
+        principal: Principal,
+        at: IpAddr,
+    ) -> Option<Result<(Arc<Client>, bool), Status>> {
+        let mut registry = self.registry();
+        if let Some(c) = registry.get(name).and_then(|k| k.confirmed.clone()) {
             if c.principal != principal {
                 // It became known since it was asked to give way.
-                return Err(Status::ClidInUse);
+                return Some(Err(Status::ClidInUse));
             }
-            if c.verifier == verifier {
+            // One that has ended stays until its record is struck; who comes back is a new client meanwhile.
+            if c.verifier == verifier && c.lease.renew(self.now()) {
                 // 2
                 let pending = registry.get_mut(name).and_then(|k| k.pending.take());
                 self.drop_pending(pending);
-                c.lease.renew(self.now());
-                return Ok((c.clone(), true));
+                return Some(Ok((c, true)));
             }
         }
         // 1, 4 and 5: what is confirmed stays until the new one is.
-        if !self.make_room(&mut registry) {
-            return Err(Status::Delay);
-        }
-        let client = self.fresh(name, verifier, principal);
+        let client = self.fresh(name, verifier, principal, at)?;
         let known = registry.entry(name.clone()).or_default();
         let replaced =
             known.pending.replace(Pending { client: client.clone(), confirm: [0; 8], principal });
         self.drop_pending(replaced);
-        Ok((client, false))
+        Some(Ok((client, false)))
     }
 
     /// 3: a client that holds something is not thrown out by a stranger with its name; one that holds nothing goes at once.
-    fn give_way(&self, name: &Name, principal: Principal) -> Result<(), Status> {
+    async fn give_way(&self, name: &Name, principal: Principal) -> Result<(), Status> {
         let old = self.registry().get(name).and_then(|k| k.confirmed.clone());
         let Some(old) = old.filter(|c| c.principal != principal) else { return Ok(()) };
         let holds = !old.held().is_empty() || !old.sessions().is_empty();
         if holds && old.lease.is_live(self.now()) {
             return Err(Status::ClidInUse);
         }
-        self.dissolve(&old);
-        Ok(())
+        // Whoever has its name next must not take back what it held.
+        if self.release(&old).await { Ok(()) } else { Err(Status::ServerFault) }
     }
 
-    /// SETCLIENTID (RFC 7530 section 16.33.5). Gives the client's number and the verifier that confirms it.
-    pub(super) fn set_client_id(
+    /// SETCLIENTID (RFC 7530 section 16.33.5) of a client at this address. Gives the client's number and the verifier that
+    /// confirms it.
+    pub(super) async fn set_client_id(
         &self,
         name: &Name,
         verifier: [u8; 8],
         principal: Principal,
+        at: IpAddr,
     ) -> Result<(ClientId, [u8; 8]), Status> {
         self.tidy(self.now());
         let mut confirm = [0; 8];
         getrandom::fill(&mut confirm).map_err(|_| Status::ServerFault)?;
+        for _ in 0..ROOM_ROUNDS_MAX {
+            if let Some(done) = self.try_set_client_id(name, verifier, principal, (confirm, at)) {
+                return done;
+            }
+            self.make_room(at).await.map_err(|_full| Status::Resource)?;
+        }
+        Err(Status::Resource)
+    }
+
+    fn try_set_client_id(
+        &self,
+        name: &Name,
+        verifier: [u8; 8],
+        principal: Principal,
+        (confirm, at): ([u8; 8], IpAddr),
+    ) -> Option<Result<(ClientId, [u8; 8]), Status>> {
         let mut registry = self.registry();
         let old = registry.get(name).and_then(|k| k.confirmed.clone());
+        let now = self.now();
         if let Some(c) = &old
             && c.principal != principal
-            && c.lease.is_live(self.now())
+            && c.lease.is_live(now)
             && !c.held().is_empty()
         {
-            return Err(Status::ClidInUse);
+            return Some(Err(Status::ClidInUse));
         }
+        let is_same = |c: &Arc<Client>| {
+            let has_ended = c.lease.standing(now) == Standing::Ended;
+            c.verifier == verifier && c.principal == principal && !has_ended
+        };
         let client = match old {
             // The same client with a new callback: its number and what it holds stay.
-            Some(c) if c.verifier == verifier && c.principal == principal => c,
-            _ => {
-                if !self.make_room(&mut registry) {
-                    return Err(Status::Resource);
-                }
-                self.fresh(name, verifier, principal)
-            }
+            Some(c) if is_same(&c) => c,
+            _ => self.fresh(name, verifier, principal, at)?,
         };
         let id = client.id;
         let known = registry.entry(name.clone()).or_default();
@@ -458,7 +526,7 @@ impl Clients {
         if replaced.as_ref().is_some_and(|p| p.client.id != id) {
             self.drop_pending(replaced);
         }
-        Ok((id, confirm))
+        Some(Ok((id, confirm)))
     }
 
     /// SETCLIENTID_CONFIRM (RFC 7530 section 16.34.5).
@@ -533,82 +601,6 @@ impl Clients {
         Ok(())
     }
 
-    /// Makes the client's name durable before it takes anything new, so that it may reclaim after a restart: at its
-    /// RECLAIM_COMPLETE, or in minor version 0 at its first open.
-    pub(super) async fn enter(&self, client: &Arc<Client>) -> Result<(), Status> {
-        if client.recorded.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        if !self.recovery.has(client.name.as_bytes()) {
-            self.recovery.enter(client.name.as_bytes()).await.map_err(|e| {
-                tracing::error!(error = %e, "a client's record cannot be written");
-                Status::Delay
-            })?;
-        }
-        client.recorded.store(true, Ordering::Release);
-        Ok(())
-    }
-
-    /// The client says that it will not come back (DESTROY_CLIENTID).
-    pub(super) async fn leave(&self, client: &Arc<Client>) -> Result<(), Status> {
-        if client.is_confirmed() {
-            let struck = self.recovery.strike(client.name.as_bytes()).await;
-            struck.map_err(|e| {
-                tracing::error!(error = %e, "a client's record cannot be removed");
-                Status::Delay
-            })?;
-            self.grace().complete(client.name.as_bytes());
-        }
-        self.dissolve(client);
-        Ok(())
-    }
-
-    /// Before an orderly end, when nobody is served any more: whoever holds nothing has nothing to reclaim, so the next start does
-    /// not wait for it. Not in the grace period: who holds nothing yet may have more to take back.
-    pub async fn strike_idle(&self) {
-        if self.in_grace() {
-            return;
-        }
-        for client in self.all() {
-            if !client.is_confirmed() || !client.held().is_empty() {
-                continue;
-            }
-            if let Err(e) = self.recovery.strike(client.name.as_bytes()).await {
-                // The next start waits for it, no more than that.
-                tracing::warn!(error = %e, "a client's record cannot be removed");
-            }
-        }
-    }
-
-    /// Takes everything from a client and forgets it. Its durable record is the caller's business.
-    pub(super) fn dissolve(&self, client: &Arc<Client>) {
-        client.lease.end();
-        {
-            let mut registry = self.registry();
-            if let Some(known) = registry.get_mut(&client.name) {
-                if known.confirmed.as_ref().is_some_and(|c| c.id == client.id) {
-                    known.confirmed = None;
-                }
-                if known.pending.as_ref().is_some_and(|p| p.client.id == client.id) {
-                    known.pending = None;
-                }
-                if known.confirmed.is_none() && known.pending.is_none() {
-                    registry.remove(&client.name);
-                }
-            }
-            self.by_id.remove(&client.id.0);
-        }
-        for session in std::mem::take(&mut *client.sessions()) {
-            session.kill();
-            self.sessions.remove(&session.id);
-        }
-        let keeper = self.core.namespace.keeper();
-        let gone = client.held().take_all();
-        let delegations = gone.release(keeper.state());
-        self.delegations.fetch_sub(delegations, Ordering::Relaxed);
-        keeper.released();
-    }
-
     /// Every client that is known.
     pub(super) fn all(&self) -> Vec<Arc<Client>> {
         self.by_id.iter().map(|c| c.clone()).collect()
@@ -629,85 +621,22 @@ impl Clients {
         ended
     }
 
-    /// Releases a client whose lease has lapsed, unless it came back: durably first, so that it cannot reclaim after a restart
-    /// what others take now.
-    pub(super) async fn release_lapsed(&self, id: ClientId) {
-        let Some(client) = self.find(id) else { return };
-        if !client.lease.end_if_lapsed(self.now()) {
-            return;
-        }
-        if let Err(e) = self.recovery.strike(client.name.as_bytes()).await {
-            tracing::error!(error = %e, "a client's record cannot be removed");
-        }
-        self.counters.expired.fetch_add(1, Ordering::Relaxed);
-        tracing::info!(
-            client = id.0,
-            "released the state of a client that was silent for too long"
-        );
-        self.dissolve(&client);
-    }
-
-    /// Ends what is over: the time to reclaim, courtesies, introductions that nobody came back to. At most once a second.
-    pub fn tidy(&self, now: Millis) {
-        let last = self.tidied.load(Ordering::Relaxed);
-        let due = last == 0 || now >= last.saturating_add(1_000);
-        let mine = due
-            && self
-                .tidied
-                .compare_exchange(last, now.max(1), Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok();
-        if !mine {
-            return;
-        }
-        self.strike_absent(now);
-        let over: Vec<_> = self
-            .by_id
-            .iter()
-            .filter(|c| match c.lease.standing(now) {
-                Standing::Live => false,
-                // Courtesy is for those who would lose something.
-                Standing::Courtesy => !c.is_confirmed() || c.held().is_empty(),
-                Standing::Ended => true,
-            })
-            .map(|c| c.clone())
-            .collect();
-        for client in over {
-            if !client.lease.end_if_lapsed(now) && client.lease.renewed().is_some() {
-                // It was heard of just now.
-                continue;
-            }
-            if client.is_confirmed() {
-                if let Err(e) = self.recovery.strike_blocking(client.name.as_bytes()) {
-                    tracing::error!(error = %e, "a client's record cannot be removed");
-                    continue;
-                }
-                self.counters.expired.fetch_add(1, Ordering::Relaxed);
-            }
-            self.dissolve(&client);
-        }
-    }
-
-    /// When the time to reclaim is over: who did not come back has lost what it held.
-    fn strike_absent(&self, now: Millis) {
-        let Some(absent) = self.grace().finish(now) else { return };
-        tracing::info!(absent = absent.len(), "clients can no longer reclaim");
-        for name in absent {
-            let name = Name(name);
-            let is_back = self.registry().get(&name).is_some_and(|k| k.confirmed.is_some());
-            if is_back {
-                continue;
-            }
-            if let Err(e) = self.recovery.strike_blocking(name.as_bytes()) {
-                tracing::error!(error = %e, "a client's record cannot be removed");
-            }
-        }
-    }
-
     /// A connection has ended: it carries no callbacks any more.
     pub(super) fn connection_closed(&self, conn: u64) {
         for session in &self.sessions {
             session.back().unbind(conn);
         }
+    }
+
+    /// Clients that may be known, from now on.
+    pub fn set_clients_max(&self, most: usize) {
+        self.room.set(most);
+        self.replies.set_clients(most);
+    }
+
+    /// Memory for the replies that sessions keep, in bytes, from now on. Sessions that are there keep what they were promised.
+    pub fn set_replies_max(&self, bytes: usize) {
+        self.replies.set(bytes);
     }
 
     /// Opens, locks and delegations that one client may have, from now on.

@@ -64,7 +64,7 @@ pub async fn check_io(
         if cx.nfs.clients.in_grace()
             && (stateid != Stateid::READ_BYPASS || access == IoAccess::Write)
         {
-            return Err(Status::Grace);
+            return Err(cx.nfs.clients.not_yet());
         }
         // RFC 8881 section 8.2.3: reading past share modes is a right of the server, not of the client; it is not used.
         let who = cx.who();

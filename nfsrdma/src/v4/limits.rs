@@ -25,8 +25,20 @@ pub const XATTR_VALUE_MAX: usize = 64 * 1024;
 /// Bytes that one COPY does before it answers; the client goes on from there.
 pub const COPY_MAX: u64 = 64 << 20;
 
-/// Clients that are known, confirmed or not.
+/// Clients that are known, confirmed or not, when nothing else is said.
 pub const CLIENTS_MAX: usize = 16_384;
+/// Clients that may come from one address, at least; more where an eighth of all is more.
+pub const CLIENTS_OF_ADDRESS_MIN: usize = 16;
+/// Files that silent clients may keep open as a courtesy, all together, when nothing else is said.
+pub const COURTESY_FILES_MAX: usize = 65_536;
+/// Files of lapsed clients that are looked at in one tick for having lost their last name, ...
+pub const LOOKED_AT_PER_TICK: usize = 1_024;
+/// ... and of one client.
+pub const LOOKED_AT_EACH: usize = 64;
+/// Records that are struck from the store in one round.
+pub const STRIKES_AT_ONCE: usize = 1_024;
+/// A request waits this long for the store, in seconds.
+pub const STORE_SECONDS_MAX: u64 = 10;
 /// Sessions of one client.
 pub const SESSIONS_PER_CLIENT_MAX: usize = 64;
 /// Connections bound to the backchannel of one session.
@@ -35,6 +47,12 @@ pub const BACK_CONNS_MAX: usize = 16;
 pub const SLOTS_MAX: u32 = 128;
 /// Bytes of a reply that is kept in a slot.
 pub const REPLY_CACHED_MAX: usize = 8 * 1024;
+/// The same while memory for kept replies is scarce: what the Linux server has always given.
+pub const REPLY_CACHED_FEW: usize = 2 * 1024;
+/// The least, which the reply of every operation that must not be repeated fits into.
+pub const REPLY_CACHED_MIN: usize = 512;
+/// Memory for the replies that all sessions keep, in bytes, when nothing else is said.
+pub const REPLIES_BYTES_MAX: usize = 64 << 20;
 /// Smallest sizes of a channel that can carry anything, in bytes.
 pub const CHANNEL_MIN: usize = 256;
 /// Operations in a COMPOUND of a session.

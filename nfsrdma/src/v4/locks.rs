@@ -30,18 +30,23 @@ pub(super) fn decode_range(offset: u64, length: u64) -> Result<Range, Status> {
 
 /// Whether a lock may be taken now (RFC 8881 section 8.4.2): nothing new before all that was is back.
 pub(super) fn check_grace(cx: &Compound<'_>, client: &Client, reclaim: bool) -> Result<(), Status> {
-    let now = cx.nfs.clients.now();
-    let mut grace = cx.nfs.clients.grace();
+    let clients = &cx.nfs.clients;
+    let now = clients.now();
+    let must_wait = !reclaim && clients.in_grace();
+    let mut grace = clients.grace();
     let done = client.reclaimed.load(Ordering::Acquire);
     match (reclaim, grace.is_active(now)) {
         (true, false) => Err(Status::NoGrace),
         (true, true) if done => Err(Status::NoGrace),
         (true, true) if grace.reclaim(client.name.as_bytes(), now) => Ok(()),
         (true, true) => Err(Status::ReclaimBad),
-        (false, true) => Err(Status::Grace),
+        (false, _) if must_wait => {
+            drop(grace);
+            Err(clients.not_yet())
+        }
         // RFC 8881 section 18.51.3: a client with sessions must say first that it has nothing to reclaim.
-        (false, false) if cx.minor > 0 && !done => Err(Status::Grace),
-        (false, false) => Ok(()),
+        (false, _) if cx.minor > 0 && !done => Err(Status::Grace),
+        (false, _) => Ok(()),
     }
 }
 

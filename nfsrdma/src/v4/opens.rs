@@ -209,9 +209,19 @@ impl Held {
         self.states.values()
     }
 
-    /// Nothing is held and nothing of it would be lost.
+    /// Nothing is held and nothing of it would be lost: what was closed is kept for repetitions only, what was taken by force for
+    /// the client to learn of it.
     pub(super) fn is_empty(&self) -> bool {
-        self.states.values().all(|e| matches!(e, Entry::Revoked(_)))
+        self.states.values().all(|entry| match entry {
+            Entry::Revoked(_) | Entry::Closed(_) => true,
+            Entry::Delegation(d) => d.revoked,
+            Entry::Open(_) | Entry::Lock(_) => false,
+        })
+    }
+
+    /// Entries, nearly all of which name a file.
+    pub(super) fn len(&self) -> usize {
+        self.states.len()
     }
 
     /// The client has ended; nothing may be added any more.

@@ -7,20 +7,29 @@
 //!
 //! *Errors.* A record that cannot be written is the caller's error.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use recovery::{Change, Kind, Store};
+use recovery::{Change, Kind, Pending, Store};
 
 const SCOPE: &[u8] = b"nfs4-scope";
+
+/// What is known of a record.
+#[derive(Debug, Default)]
+struct Record {
+    /// It is there for certain; without that it may be there or not.
+    is_durable: bool,
+    /// Number of the last change that was handed over.
+    last: u64,
+}
 
 /// The durable set of clients; without a store it is only in memory and nothing survives.
 #[derive(Debug)]
 pub(super) struct Recovery {
     store: Option<Store>,
-    /// Names that are durable.
-    names: Mutex<HashSet<Box<[u8]>>>,
+    /// Names of which there is, or may be, a record.
+    names: Mutex<HashMap<Box<[u8]>, Record>>,
     /// Names this server through restarts (`server_scope`, `so_major_id`).
     pub(super) scope: Vec<u8>,
 }
@@ -37,12 +46,22 @@ impl Recovery {
         let names: Vec<_> =
             store.read(Kind::NfsClient)?.into_iter().map(|(name, _)| name).collect();
         let scope = scope(&store)?;
-        let known = names.iter().cloned().collect();
+        let durable = || Record { is_durable: true, last: 0 };
+        let known = names.iter().map(|name| (name.clone(), durable())).collect();
         Ok((Self { store: Some(store), names: Mutex::new(known), scope }, names))
     }
 
-    fn names(&self) -> MutexGuard<'_, HashSet<Box<[u8]>>> {
+    fn names(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, Record>> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands a change over. Changes of one name take effect in the order in which they were handed over.
+    fn submit(&self, store: &Store, name: &[u8], change: Change) -> (u64, Pending) {
+        let mut names = self.names();
+        let record = names.entry(name.into()).or_default();
+        record.is_durable = false;
+        record.last += 1;
+        (record.last, store.submit(vec![change]))
     }
 
     /// Enters a client, durably.
@@ -51,32 +70,41 @@ impl Recovery {
         if self.has(name) {
             return Ok(());
         }
-        store.submit(vec![Change::put(Kind::NfsClient, name, b"")]).await?;
-        self.names().insert(name.into());
+        let (number, done) = self.submit(store, name, Change::put(Kind::NfsClient, name, b""));
+        done.await?;
+        if let Some(record) = self.names().get_mut(name).filter(|r| r.last == number) {
+            record.is_durable = true;
+        }
         Ok(())
     }
 
-    /// The client is in the set, so entering it needs no disk.
+    /// The client is in the set for certain, so entering it needs no disk.
     pub(super) fn has(&self, name: &[u8]) -> bool {
-        self.store.is_none() || self.names().contains(name)
+        self.store.is_none() || self.names().get(name).is_some_and(|r| r.is_durable)
     }
 
-    /// Strikes a client out, durably.
-    pub(super) async fn strike(&self, name: &[u8]) -> io::Result<()> {
-        let Some(store) = &self.store else { return Ok(()) };
-        if self.names().remove(name) {
-            store.submit(vec![Change::remove(Kind::NfsClient, name)]).await?;
-        }
-        Ok(())
+    /// There is a record of the client, or there may be one.
+    pub(super) fn knows(&self, name: &[u8]) -> bool {
+        self.names().contains_key(name)
     }
 
-    /// As [`Recovery::strike`]. Blocks on the disk.
-    pub(super) fn strike_blocking(&self, name: &[u8]) -> io::Result<()> {
-        let Some(store) = &self.store else { return Ok(()) };
-        if self.names().remove(name) {
-            store.commit_blocking(vec![Change::remove(Kind::NfsClient, name)])?;
-        }
-        Ok(())
+    /// Begins to strike a client out; what it gives is ready when that is durable. `None` when there is no record. After an error
+    /// the record may be there or not: it can be struck again, and must be entered again.
+    pub(super) fn strike(
+        &self,
+        name: &[u8],
+    ) -> Option<impl Future<Output = io::Result<()>> + use<'_>> {
+        let store = self.store.as_ref().filter(|_| self.knows(name))?;
+        let (number, done) = self.submit(store, name, Change::remove(Kind::NfsClient, name));
+        let name: Box<[u8]> = name.into();
+        Some(async move {
+            done.await?;
+            let mut names = self.names();
+            if names.get(&name).is_some_and(|r| r.last == number) {
+                names.remove(&name);
+            }
+            Ok(())
+        })
     }
 }
 
@@ -95,7 +123,16 @@ fn scope(store: &Store) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use recovery::faults::{Disk, Fault};
+
     use super::*;
+
+    async fn strike(r: &Recovery, name: &[u8]) -> io::Result<()> {
+        match r.strike(name) {
+            Some(strike) => strike.await,
+            None => Ok(()),
+        }
+    }
 
     #[tokio::test]
     async fn names_and_scope_survive() {
@@ -107,10 +144,10 @@ mod tests {
             r.enter(name).await.unwrap();
         }
         assert!(r.has(b"one") && !r.has(b"three"));
-        r.strike(b"two").await.unwrap();
-        r.strike(b"never").await.unwrap();
+        strike(&r, b"two").await.unwrap();
+        strike(&r, b"never").await.unwrap();
         r.enter(b"four").await.unwrap();
-        r.strike_blocking(b"four").unwrap();
+        strike(&r, b"four").await.unwrap();
         r.enter(b"three").await.unwrap();
         let scope = r.scope.clone();
         drop(r);
@@ -120,12 +157,45 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_record_whose_strike_failed_is_still_to_be_struck() {
+        let disk = Disk::default();
+        let (r, _) = Recovery::open(Some(disk.store().unwrap()), 1).unwrap();
+        r.enter(b"one").await.unwrap();
+        for fault in [Fault::Full, Fault::Broken] {
+            disk.set(fault);
+            assert!(strike(&r, b"one").await.is_err());
+            assert!(r.knows(b"one") && !r.has(b"one"), "it may be there or not");
+            assert!(strike(&r, b"one").await.is_err(), "it is tried again");
+        }
+        disk.set(Fault::None);
+        strike(&r, b"one").await.unwrap();
+        assert!(!r.knows(b"one"));
+        drop(r);
+        let (_, names) = Recovery::open(Some(disk.store().unwrap()), 2).unwrap();
+        assert!(names.is_empty());
+    }
+
+    #[tokio::test]
+    async fn who_is_entered_while_it_is_struck_stays() {
+        let disk = Disk::default();
+        let (r, _) = Recovery::open(Some(disk.store().unwrap()), 1).unwrap();
+        r.enter(b"one").await.unwrap();
+        let strike = r.strike(b"one").unwrap();
+        assert!(!r.has(b"one"));
+        r.enter(b"one").await.unwrap();
+        strike.await.unwrap();
+        assert!(r.has(b"one"));
+        drop(r);
+        let (_, names) = Recovery::open(Some(disk.store().unwrap()), 2).unwrap();
+        assert_eq!(names, [Box::from(&b"one"[..])]);
+    }
+
+    #[tokio::test]
     async fn without_a_store_nothing_is_kept_and_nothing_fails() {
         let (r, names) = Recovery::open(None, 1).unwrap();
         assert!(names.is_empty() && r.has(b"x"));
         r.enter(b"x").await.unwrap();
-        r.strike(b"x").await.unwrap();
-        r.strike_blocking(b"x").unwrap();
+        assert!(r.strike(b"x").is_none() && !r.knows(b"x"));
         assert!(r.scope.starts_with(b"headgate-"));
     }
 }

@@ -7,6 +7,7 @@ use rdma_transport::channel::Handle;
 
 use super::client::Client;
 use super::limits;
+use super::room::Pinned;
 use super::slots::Slots;
 use super::status::Status;
 use crate::context::Conn;
@@ -187,6 +188,8 @@ pub(super) struct Session {
     pub(super) minor: u32,
     pub(super) fore: ChannelAttrs,
     pub(super) back_attrs: ChannelAttrs,
+    /// What the slots can make the server keep.
+    _pinned: Pinned,
     slots: Mutex<Slots>,
     back: Mutex<Back>,
     dead: AtomicBool,
@@ -197,7 +200,7 @@ impl Session {
         id: SessionId,
         client: Arc<Client>,
         minor: u32,
-        fore: ChannelAttrs,
+        (fore, pinned): (ChannelAttrs, Pinned),
         back_attrs: ChannelAttrs,
         back: Back,
     ) -> Self {
@@ -208,6 +211,7 @@ impl Session {
             minor,
             fore,
             back_attrs,
+            _pinned: pinned,
             slots,
             back: Mutex::new(back),
             dead: false.into(),

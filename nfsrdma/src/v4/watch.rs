@@ -10,7 +10,7 @@
 //! *Errors.* A file that cannot be looked at any more is treated as changed.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use state::{ClientId, Operation};
 use vfs::NodeRef;
@@ -44,8 +44,9 @@ impl Watched {
 
 impl Clients {
     /// To be called about once a second: ends what is over, and looks at delegated files.
-    pub async fn tick(&self) {
+    pub async fn tick(self: &Arc<Self>) {
         self.tidy(self.now());
+        self.settle().await;
         for _ in 0..self.watched.len().min(limits::WATCHED_PER_TICK) {
             let Some((client, number)) = self.watched.next() else { return };
             let Some((node, given)) = self.delegated(client, number) else { continue };

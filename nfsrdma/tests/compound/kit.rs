@@ -28,8 +28,13 @@ pub struct Kit {
 
 /// A connection whose other end is called back through this handle.
 pub fn conn(handle: Handle) -> Arc<Conn> {
+    conn_from([10, 0, 0, 9], handle)
+}
+
+/// A connection from this address.
+pub fn conn_from(ip: [u8; 4], handle: Handle) -> Arc<Conn> {
     let info = Info::new(
-        ([10, 0, 0, 9], 700).into(),
+        (ip, 700).into(),
         ([10, 0, 0, 1], 2049).into(),
         Transport::Tcp,
         Pool::new(PoolLimits::of_bytes(64 << 20)),

@@ -15,6 +15,7 @@ mod minor0;
 mod names;
 mod opens;
 mod readdir;
+mod room;
 mod rules;
 mod sessions;
 mod v42;

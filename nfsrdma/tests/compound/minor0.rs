@@ -21,9 +21,9 @@ fn introduction(name: &[u8], verifier: u64) -> impl FnOnce(&mut Writer) {
     }
 }
 
-type Known = (u64, [u8; 8]);
+pub type Known = (u64, [u8; 8]);
 
-async fn introduce(kit: &Kit, uid: u32, name: &[u8], verifier: u64) -> Result<Known, Status> {
+pub async fn introduce(kit: &Kit, uid: u32, name: &[u8], verifier: u64) -> Result<Known, Status> {
     let cred = Cred { uid, ..Cred::root() };
     let args = introduction(name, verifier);
     let mut r = kit.run_on(&kit.conn, &cred, 0, |c| c.op(op::SETCLIENTID, args)).await;
@@ -44,7 +44,7 @@ async fn confirm(kit: &Kit, uid: u32, (id, verifier): Known) -> Status {
     kit.run_on(&kit.conn, &cred, 0, |c| c.op(op::SETCLIENTID_CONFIRM, args)).await.status
 }
 
-async fn client(kit: &Kit, name: &[u8]) -> u64 {
+pub async fn client(kit: &Kit, name: &[u8]) -> u64 {
     let known = introduce(kit, 0, name, 1).await.unwrap();
     assert_eq!(confirm(kit, 0, known).await, Status::Ok);
     known.0
@@ -67,7 +67,7 @@ fn open_args(
     }
 }
 
-async fn open(kit: &Kit, seqid: u32, id: u64, owner: &[u8], name: &[u8]) -> (Status, Results) {
+pub async fn open(kit: &Kit, seqid: u32, id: u64, owner: &[u8], name: &[u8]) -> (Status, Results) {
     let args = open_args(seqid, id, owner, name, RW);
     let mut r = kit.run(|c| c.data().op(op::OPEN, args).getfh()).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]);
@@ -89,7 +89,7 @@ fn confirm_args(stateid: Stateid, seqid: u32) -> impl FnOnce(&mut Writer) {
 }
 
 /// An operation on the file.
-async fn on(
+pub async fn on(
     kit: &Kit,
     fh: &[u8],
     opcode: u32,
@@ -103,7 +103,7 @@ async fn on(
 }
 
 /// A confirmed open of an owner whose next number is 3.
-async fn confirmed(kit: &Kit, id: u64, owner: &[u8], name: &[u8]) -> Opened {
+pub async fn confirmed(kit: &Kit, id: u64, owner: &[u8], name: &[u8]) -> Opened {
     let mut o = opened(kit, 1, id, owner, name).await;
     let (status, mut r) = on(kit, &o.fh, op::OPEN_CONFIRM, confirm_args(o.stateid, 2)).await;
     assert_eq!(status, Status::Ok);

@@ -27,6 +27,9 @@ pub(in crate::v4) async fn create_session(cx: &mut Compound<'_>) -> Result<(), S
     if client.name.as_bytes().first() != Some(&1) {
         return Err(Status::StaleClientId);
     }
+    if let Ok(wish) = fore.agree_fore() {
+        cx.nfs.clients.make_room_for_replies(&client, wish).await;
+    }
     // RFC 8881 section 18.36.4, phase 2: this operation has an order of its own, and its last reply is kept.
     let mut order = client.create_order();
     if sequence == order.next.wrapping_sub(1)
@@ -113,11 +116,19 @@ fn make(
     let mut id = [0; 16];
     getrandom::fill(&mut id).map_err(|_| Status::ServerFault)?;
     id[..8].copy_from_slice(&client.id.0.to_be_bytes());
-    let session = Arc::new(Session::new(id, client.clone(), cx.minor, fore, back_attrs, back));
     let mut sessions = client.sessions();
     if sessions.len() >= SESSIONS_PER_CLIENT_MAX {
-        return Err(Status::Delay);
+        // It has to end one of those that it has; asking again changes nothing.
+        cx.limited("sessions-of-client", SESSIONS_PER_CLIENT_MAX);
+        return Err(Status::NoSpc);
     }
+    let room = clients.replies.agree(client.place.network(), fore);
+    let (fore, pinned) = room.ok_or_else(|| {
+        cx.limited("nfs-kept-replies", clients.replies.used());
+        Status::NoSpc
+    })?;
+    let fore = (fore, pinned);
+    let session = Arc::new(Session::new(id, client.clone(), cx.minor, fore, back_attrs, back));
     sessions.push(session.clone());
     clients.sessions.insert(id, session.clone());
     Ok(session)

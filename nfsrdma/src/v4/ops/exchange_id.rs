@@ -47,9 +47,10 @@ pub(in crate::v4) async fn exchange_id(cx: &mut Compound<'_>) -> Result<(), Stat
     }
     let clients = &cx.nfs.clients;
     let update = flags & UPD_CONFIRMED_REC_A != 0;
-    let (client, confirmed) =
-        clients.exchange(&Name::new(true, owner), verifier, Principal::of(cx.call), update)?;
-    client.note_at(cx.conn.info.peer.ip());
+    let (name, principal) = (Name::new(true, owner), Principal::of(cx.call));
+    let at = cx.conn.info.peer.ip();
+    let (client, confirmed) = clients.exchange(&name, verifier, principal, update, at).await?;
+    client.note_at(at);
     cx.out.u64(client.id.0);
     cx.out.u32(client.create_order().next);
     cx.out.u32(USE_NON_PNFS | if confirmed { CONFIRMED_R } else { 0 });

@@ -23,7 +23,7 @@ pub(in crate::v4) async fn lockt(cx: &mut Compound<'_>) -> Result<(), Status> {
         None => cx.nfs.clients.find_v40(client_id)?,
     };
     if cx.nfs.clients.in_grace() {
-        return Err(Status::Grace);
+        return Err(cx.nfs.clients.not_yet());
     }
     let holder = {
         let held = client.held();

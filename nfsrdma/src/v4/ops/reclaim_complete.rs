@@ -15,8 +15,9 @@ pub(in crate::v4) async fn reclaim_complete(cx: &mut Compound<'_>) -> Result<(),
     if client.reclaimed.load(Ordering::Acquire) {
         return Err(Status::CompleteAlready);
     }
-    // From now on it may take what is new, so after a restart it must be known.
-    cx.nfs.clients.enter(&client).await?;
+    // From now on it may take what is new, so after a restart it must be known. Where that cannot be written now, its first OPEN
+    // tries again, and fails by an error that ends; an error here would have it wait for the end of a grace period.
+    let _tried_again = cx.nfs.clients.enter(&client).await;
     client.reclaimed.store(true, Ordering::Release);
     cx.nfs.clients.grace().complete(client.name.as_bytes());
     Ok(())

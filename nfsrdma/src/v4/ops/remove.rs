@@ -10,7 +10,7 @@ pub(in crate::v4) async fn remove(cx: &mut Compound<'_>) -> Result<(), Status> {
     let at = cx.directory()?;
     if cx.nfs.clients.in_grace() {
         // As the kernel's server does: somebody may be about to reclaim it.
-        return Err(Status::Grace);
+        return Err(cx.nfs.clients.not_yet());
     }
     // The volume says whether it is a directory; asking first would only leave a gap in which it can change.
     let dir = match cx.door().unlink(&at.share, &at.node, &at.cred, name).await {

@@ -21,7 +21,7 @@ pub(in crate::v4) async fn rename(cx: &mut Compound<'_>) -> Result<(), Status> {
     }
     if cx.nfs.clients.in_grace() {
         // As the kernel's server does: somebody may be about to reclaim by these names.
-        return Err(Status::Grace);
+        return Err(cx.nfs.clients.not_yet());
     }
     let done = cx.door().rename(&to.share, &from.node, &to.cred, old, &to.node, new).await;
     let done = done.map_err(|e| match e {

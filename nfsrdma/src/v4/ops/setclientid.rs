@@ -20,12 +20,12 @@ pub(in crate::v4) async fn setclientid(cx: &mut Compound<'_>) -> Result<(), Stat
     let _netid = cx.args.opaque(NETADDR_MAX)?;
     let _address = cx.args.opaque(NETADDR_MAX)?;
     let _ident = cx.args.u32()?;
-    let known =
-        cx.nfs.clients.set_client_id(&Name::new(false, owner), verifier, Principal::of(cx.call));
-    match known {
+    let (name, principal) = (Name::new(false, owner), Principal::of(cx.call));
+    let at = cx.conn.info.peer.ip();
+    match cx.nfs.clients.set_client_id(&name, verifier, principal, at).await {
         Ok((id, confirm)) => {
             if let Some(client) = cx.nfs.clients.find(id) {
-                client.note_at(cx.conn.info.peer.ip());
+                client.note_at(at);
             }
             cx.out.u64(id.0);
             cx.out.fixed(&confirm);

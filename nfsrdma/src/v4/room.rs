@@ -1,0 +1,443 @@
+//! Room for clients of version 4: how many there may be, and how much memory their sessions' kept replies take, in all and from one
+//! network address (of IPv6: from one /64), so that no single one takes what all need.
+//!
+//! *Operation.* A client takes a [`Place`] when it introduces itself; where there is none, whoever never came back or is silent makes
+//! room, longest first. A session takes a [`Pinned`], as large as its slots can make the server keep. What it wishes for is cut so
+//! that there is always something left for the next one: see [`Replies::agree`].
+//!
+//! *Memory.* A counter for each address that has clients.
+//!
+//! *Errors.* [`Full`] says which of the two is full; a session for which nothing is left is refused by NFS4ERR_NOSPC.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rdma_transport::count;
+use state::Standing;
+
+use super::client::{Client, Clients};
+use super::limits::{
+    CLIENTS_MAX, CLIENTS_OF_ADDRESS_MIN, REPLIES_BYTES_MAX, REPLY_CACHED_FEW, REPLY_CACHED_MAX,
+    REPLY_CACHED_MIN,
+};
+use super::session::ChannelAttrs;
+use crate::clients::network_of;
+
+/// The share of one address: an eighth of all clients, a quarter of all memory for replies.
+const ADDRESSES: usize = 8;
+const ADDRESSES_REPLIES: usize = 4;
+/// One session gets at most this part of what is left.
+const OF_WHAT_IS_LEFT: usize = 8;
+
+/// What is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Full {
+    /// All of it.
+    All,
+    /// The share of the address.
+    Address,
+}
+
+#[derive(Debug)]
+struct Counts {
+    most: usize,
+    all: usize,
+    of: HashMap<IpAddr, usize>,
+}
+
+impl Counts {
+    fn of_address_max(&self) -> usize {
+        (self.most / ADDRESSES).max(CLIENTS_OF_ADDRESS_MIN).min(self.most)
+    }
+
+    fn full(&self, network: IpAddr) -> Option<Full> {
+        let of = self.of.get(&network).copied().unwrap_or(0);
+        if of >= self.of_address_max() {
+            Some(Full::Address)
+        } else if self.all >= self.most {
+            Some(Full::All)
+        } else {
+            None
+        }
+    }
+}
+
+/// How many clients there are.
+#[derive(Debug)]
+pub(super) struct Room(Arc<Mutex<Counts>>);
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Counts { most: CLIENTS_MAX, all: 0, of: HashMap::new() })))
+    }
+}
+
+fn counts(of: &Mutex<Counts>) -> MutexGuard<'_, Counts> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Room {
+    pub(super) fn set(&self, most: usize) {
+        counts(&self.0).most = most;
+    }
+
+    /// A place for a client at this address.
+    pub(super) fn take(&self, at: IpAddr) -> Option<Place> {
+        let network = network_of(at);
+        let mut counts = counts(&self.0);
+        if counts.full(network).is_some() {
+            return None;
+        }
+        counts.all += 1;
+        *counts.of.entry(network).or_default() += 1;
+        Some(Place { counts: self.0.clone(), network })
+    }
+
+    fn full(&self, network: IpAddr) -> Option<(Full, usize)> {
+        let counts = counts(&self.0);
+        let full = counts.full(network)?;
+        let most = if full == Full::All { counts.most } else { counts.of_address_max() };
+        Some((full, most))
+    }
+}
+
+/// The place of one client.
+#[derive(Debug)]
+pub(super) struct Place {
+    counts: Arc<Mutex<Counts>>,
+    network: IpAddr,
+}
+
+impl Place {
+    pub(super) fn network(&self) -> IpAddr {
+        self.network
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut counts = counts(&self.counts);
+        counts.all -= 1;
+        if let Some(of) = counts.of.get_mut(&self.network) {
+            *of -= 1;
+            if *of == 0 {
+                counts.of.remove(&self.network);
+            }
+        }
+    }
+}
+
+impl Clients {
+    /// Makes room for one more client at this address. Only those make room who never came back, or are silent.
+    pub(super) async fn make_room(&self, at: IpAddr) -> Result<(), Full> {
+        let network = network_of(at);
+        for _ in 0..4 {
+            let Some((full, most)) = self.room.full(network) else { return Ok(()) };
+            let Some(client) = self.to_go((full == Full::Address).then_some(network)) else {
+                return Err(self.no_room(full, most, at));
+            };
+            if !client.is_confirmed() {
+                self.dissolve(&client);
+                return Ok(());
+            }
+            // When it came back meanwhile, another one is looked for.
+            if self.evict(&client).await {
+                return Ok(());
+            }
+        }
+        let Some((full, most)) = self.room.full(network) else { return Ok(()) };
+        Err(self.no_room(full, most, at))
+    }
+
+    fn no_room(&self, full: Full, most: usize, at: IpAddr) -> Full {
+        self.counters.limited.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let limit = match full {
+            Full::All => "nfs-clients",
+            Full::Address => "nfs-clients-of-address",
+        };
+        count::limited(limit, most, (at, 0).into());
+        full
+    }
+
+    /// Who goes first, in all or of one network: who never came back; then whose lease has lapsed and who holds nothing; then whose
+    /// lease has lapsed. Of each the longest silent.
+    fn to_go(&self, network: Option<IpAddr>) -> Option<Arc<Client>> {
+        let now = self.now();
+        let mut first: Option<((u8, Option<u64>), Arc<Client>)> = None;
+        for client in self.by_id.iter() {
+            if network.is_some_and(|n| client.place.network() != n) {
+                continue;
+            }
+            let rank = if !client.is_confirmed() {
+                0
+            } else {
+                match client.lease.standing(now) {
+                    // One that has ended goes by itself, or cannot go now.
+                    Standing::Live | Standing::Ended => continue,
+                    Standing::Courtesy => 1 + u8::from(!client.held().is_empty()),
+                }
+            };
+            let key = (rank, client.lease.renewed());
+            if first.as_ref().is_none_or(|(found, _)| key < *found) {
+                first = Some((key, client.clone()));
+            }
+        }
+        first.map(|(_, client)| client)
+    }
+
+    /// Makes room for the kept replies of one more session of this client, where what is left is little: clients whose lease has lapsed
+    /// go, longest silent first.
+    pub(super) async fn make_room_for_replies(&self, client: &Client, wish: ChannelAttrs) {
+        let network = client.place.network();
+        while let Some(short) = self.replies.short(network, wish) {
+            let of_address = short == Full::Address;
+            let mut lapsed = self.lapsed(self.now());
+            lapsed.retain(|c| {
+                !c.sessions().is_empty() && (!of_address || c.place.network() == network)
+            });
+            let Some(oldest) = lapsed.into_iter().min_by_key(|c| c.lease.renewed()) else { return };
+            self.evict(&oldest).await;
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Pins {
+    /// Bytes for all.
+    most: usize,
+    /// Clients that may be.
+    clients: usize,
+    /// Bytes that are set aside, and those of them beyond what each session gets in any case.
+    all: (usize, usize),
+    of: HashMap<IpAddr, (usize, usize)>,
+}
+
+/// Memory for the replies that sessions keep.
+#[derive(Debug)]
+pub(super) struct Replies(Arc<Mutex<Pins>>);
+
+impl Default for Replies {
+    fn default() -> Self {
+        let pins =
+            Pins { most: REPLIES_BYTES_MAX, clients: CLIENTS_MAX, all: (0, 0), of: HashMap::new() };
+        Self(Arc::new(Mutex::new(pins)))
+    }
+}
+
+fn pins(of: &Mutex<Pins>) -> MutexGuard<'_, Pins> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Pins {
+    /// What every session gets in any case: one slot with so many bytes. Half of the memory is for these.
+    fn least(&self) -> usize {
+        (self.most / 2 / self.clients.max(1)).clamp(REPLY_CACHED_MIN, REPLY_CACHED_FEW)
+    }
+
+    /// Bytes that are left for a session from this network: for the least that it gets, and beyond that; and which of the two bounds
+    /// these.
+    fn left(&self, network: IpAddr) -> (usize, usize, Full) {
+        let half = self.most / 2;
+        let of = self.of.get(&network).copied().unwrap_or_default();
+        let base = |(all, extra): (usize, usize), most: usize| most.saturating_sub(all - extra);
+        let least = base(self.all, half).min(base(of, half / ADDRESSES_REPLIES));
+        let (all, address) =
+            (half.saturating_sub(self.all.1), (half / ADDRESSES_REPLIES).saturating_sub(of.1));
+        let which =
+            if address < all.min(half / ADDRESSES_REPLIES) { Full::Address } else { Full::All };
+        (least, all.min(address), which)
+    }
+
+    /// The slots and the bytes of each that a session gets of what is left; `None` when there is nothing.
+    fn cut(
+        &self,
+        (base, extra): (usize, usize),
+        (slots, cached): (usize, usize),
+    ) -> Option<(usize, usize)> {
+        let least = self.least();
+        if base < least {
+            return None;
+        }
+        let may = least + extra / OF_WHAT_IS_LEFT;
+        if slots.saturating_mul(cached) <= may {
+            return Some((slots, cached));
+        }
+        // Replies that are to be kept are mostly short, so their size is cut before their number.
+        let cached = cached.min(REPLY_CACHED_FEW).min(may);
+        Some(((may / cached.max(1)).clamp(1, slots), cached))
+    }
+}
+
+impl Replies {
+    pub(super) fn set(&self, bytes: usize) {
+        pins(&self.0).most = bytes;
+    }
+
+    pub(super) fn set_clients(&self, clients: usize) {
+        pins(&self.0).clients = clients;
+    }
+
+    /// Bytes that are set aside.
+    pub(super) fn used(&self) -> usize {
+        pins(&self.0).all.0
+    }
+
+    /// A session with this wish would get few slots, and far fewer than if it were alone: what is full then.
+    fn short(&self, network: IpAddr, wish: ChannelAttrs) -> Option<Full> {
+        const FEW: usize = 16;
+        let pins = pins(&self.0);
+        let (base, extra, which) = pins.left(network);
+        let share = pins.most / 2 / ADDRESSES_REPLIES;
+        let (best, _) = pins.cut((share, share), sizes(wish))?;
+        let got = pins.cut((base, extra), sizes(wish)).map_or(0, |(got, _)| got);
+        (got < best.min(FEW)).then_some(which)
+    }
+
+    /// Sets memory aside for a session of a client in this network, and cuts the channel to what there is.
+    ///
+    /// Half of the memory is for the least that each session gets, one slot with short replies. Of the other half a session gets at
+    /// most an eighth of what is left, and one address a quarter: first the size of a kept reply is cut to
+    /// [`REPLY_CACHED_FEW`] bytes, as the Linux server's is, then the number of slots. `None` when not even the least is left.
+    pub(super) fn agree(
+        &self,
+        network: IpAddr,
+        wish: ChannelAttrs,
+    ) -> Option<(ChannelAttrs, Pinned)> {
+        let mut pins = pins(&self.0);
+        let (base, extra, _) = pins.left(network);
+        let (slots, cached) = pins.cut((base, extra), sizes(wish))?;
+        let least = pins.least();
+        // It may ask for less than the least; that counts as the least all the same, which bounds the number of sessions.
+        let bytes = (slots * cached).max(least);
+        let taken = (bytes, bytes - least);
+        let add = |to: &mut (usize, usize)| *to = (to.0 + taken.0, to.1 + taken.1);
+        add(&mut pins.all);
+        add(pins.of.entry(network).or_default());
+        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let agreed = ChannelAttrs { slots: number(slots), cached_max: number(cached), ..wish };
+        Some((agreed, Pinned { pins: self.0.clone(), network, taken }))
+    }
+}
+
+fn sizes(wish: ChannelAttrs) -> (usize, usize) {
+    let number = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
+    (number(wish.slots), number(wish.cached_max).min(REPLY_CACHED_MAX))
+}
+
+/// What is set aside for the kept replies of one session.
+#[derive(Debug)]
+pub(super) struct Pinned {
+    pins: Arc<Mutex<Pins>>,
+    network: IpAddr,
+    taken: (usize, usize),
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let mut pins = pins(&self.pins);
+        let taken = self.taken;
+        let less = |of: &mut (usize, usize)| *of = (of.0 - taken.0, of.1 - taken.1);
+        less(&mut pins.all);
+        if let Some(of) = pins.of.get_mut(&self.network) {
+            less(of);
+            if *of == (0, 0) {
+                pins.of.remove(&self.network);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::cast_possible_truncation)]
+mod tests {
+    use super::*;
+
+    const WISH: ChannelAttrs = ChannelAttrs {
+        request_max: 1 << 20,
+        response_max: 1 << 20,
+        cached_max: 8 << 10,
+        ops_max: 16,
+        slots: 64,
+    };
+
+    fn ip(n: u32) -> IpAddr {
+        std::net::Ipv4Addr::from(0x0a00_0000 + n).into()
+    }
+
+    #[test]
+    fn one_address_has_its_share_of_clients_and_all_have_theirs() {
+        let room = Room::default();
+        room.set(800);
+        let mut places: Vec<_> = (0..100).map(|_| room.take(ip(1)).unwrap()).collect();
+        assert!(room.take(ip(1)).is_none());
+        assert_eq!(room.full(ip(1)), Some((Full::Address, 100)));
+        for other in 2..9 {
+            places.extend((0..100).map(|_| room.take(ip(other)).unwrap()));
+        }
+        assert_eq!(room.full(ip(99)), Some((Full::All, 800)));
+        assert!(room.take(ip(99)).is_none());
+        places.truncate(1);
+        assert!(room.take(ip(1)).is_some());
+        assert_eq!(counts(&room.0).of.len(), 1, "nothing stays of those who went");
+        // Of IPv6 a host has a whole /64.
+        let of = |text: &str| room.take(text.parse().unwrap());
+        let places: Vec<_> = (0..100).map(|n| of(&format!("2001:db8::{n:x}")).unwrap()).collect();
+        assert!(of("2001:db8::ffff:1").is_none() && of("2001:db8:0:1::1").is_some());
+        drop(places);
+    }
+
+    #[test]
+    fn kept_replies_of_all_sessions_never_exceed_their_memory() {
+        for most in [1 << 20, 16 << 20, 256 << 20] {
+            let replies = Replies::default();
+            replies.set(most);
+            let mut kept = Vec::new();
+            while let Some((agreed, pinned)) = replies.agree(ip(kept.len() as u32), WISH) {
+                assert!(agreed.slots >= 1 && agreed.cached_max as usize >= REPLY_CACHED_MIN);
+                kept.push(pinned);
+            }
+            assert!(replies.used() <= most, "{} of {most}", replies.used());
+            assert!(kept.len() >= most / 2 / REPLY_CACHED_FEW, "{}", kept.len());
+            drop(kept);
+            assert_eq!(replies.used(), 0);
+            assert!(pins(&replies.0).of.is_empty());
+        }
+    }
+
+    #[test]
+    fn one_address_gets_a_quarter_of_the_memory_for_replies() {
+        let replies = Replies::default();
+        replies.set(16 << 20);
+        let mut kept = Vec::new();
+        while let Some((_, pinned)) = replies.agree(ip(1), WISH) {
+            kept.push(pinned);
+        }
+        assert!(replies.used() <= 4 << 20);
+        assert_eq!(
+            replies.agree(ip(2), WISH).unwrap().0.slots,
+            64,
+            "the next one has all its slots"
+        );
+    }
+
+    #[test]
+    fn a_session_gets_what_it_asks_for_and_under_pressure_short_replies_then_few_slots() {
+        let replies = Replies::default();
+        replies.set(64 << 20);
+        let (all, first) = replies.agree(ip(1), WISH).unwrap();
+        assert_eq!(all, WISH);
+        let mut kept = vec![first];
+        let mut seen = Vec::new();
+        for n in 2..3_000 {
+            let (agreed, pinned) = replies.agree(ip(n), WISH).unwrap();
+            kept.push(pinned);
+            let sort = (agreed.cached_max as usize, agreed.slots == WISH.slots);
+            if seen.last() != Some(&sort) {
+                seen.push(sort);
+            }
+        }
+        let (many, few) = (REPLY_CACHED_MAX, REPLY_CACHED_FEW);
+        assert_eq!(seen[..3], [(many, true), (few, true), (few, false)]);
+    }
+}
