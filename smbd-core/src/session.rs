@@ -47,6 +47,13 @@ pub struct User {
     pub rid: u32,
 }
 
+impl User {
+    /// The same account, logged on in the same way.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.rid == other.rid && self.name == other.name
+    }
+}
+
 /// `Session.State`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

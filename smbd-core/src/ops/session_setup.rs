@@ -244,7 +244,7 @@ async fn done(
     let kind = user.kind;
     let finished = match purpose {
         Purpose::New => new(cx, n, request, &session, user, key, &preauth),
-        Purpose::Again => again(&session, user),
+        Purpose::Again => again(cx, &session, user),
         Purpose::Bind => bind(cx, n, &session, &user, key, &preauth),
     };
     if let Err(status) = finished {
@@ -306,9 +306,25 @@ fn new(
     join(cx, session, signer)
 }
 
-fn again(session: &Session, user: User) -> Result<(), Status> {
+/// A session stays its first user's: it goes on with the keys of that user's logon, so another user's messages would be signed by
+/// keys that are not theirs. Who it refuses has changed nothing (MS-SMB2 section 3.3.5.5.3).
+fn again(cx: &Cx, session: &Session, user: User) -> Result<(), Status> {
+    if let Err(status) = check_owner(session, &user) {
+        tracing::warn!(
+            peer = %cx.conn.info.peer, session = session.id, user = user.name,
+            "logon refused: the session belongs to another user"
+        );
+        Violation::Logon.count();
+        return Err(status);
+    }
     session.log_on(user, None);
     Ok(())
+}
+
+/// STATUS_ACCESS_DENIED unless this user logged on to the session first.
+fn check_owner(session: &Session, user: &User) -> Result<(), Status> {
+    let owner = session.user().ok_or(Status::USER_SESSION_DELETED)?;
+    if owner.is_same(user) { Ok(()) } else { Err(Status::ACCESS_DENIED) }
 }
 
 fn bind(
@@ -320,10 +336,7 @@ fn bind(
     preauth: &Preauth,
 ) -> Result<(), Status> {
     verify_with_session(cx, session)?;
-    let owner = session.user().ok_or(Status::USER_SESSION_DELETED)?;
-    if owner.kind != user.kind || owner.rid != user.rid || owner.name != user.name {
-        return Err(Status::ACCESS_DENIED);
-    }
+    check_owner(session, user)?;
     let key = key.ok_or(Status::NOT_SUPPORTED)?;
     let key = kdf::signing_key(&key, context(n.dialect, preauth));
     let signer = Signer::new(n.signing, &key).map_err(|_| Status::INTERNAL_ERROR)?;

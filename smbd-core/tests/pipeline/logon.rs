@@ -155,6 +155,25 @@ async fn a_user_shows_again_who_it_is() {
     assert_eq!(server.core().sessions.count(), 0, "who cannot loses it");
 }
 
+/// MS-SMB2 section 3.3.5.5.3: the keys of a session are those of its first user, and so is the session.
+#[tokio::test]
+async fn a_session_is_not_taken_over_by_the_logon_of_another_user() {
+    let server = server(|s| s.shares.entry("data".into()).or_default().guest = true);
+    let mut peer = Peer::ready(&server, &LAST.get()).await;
+    let id = file(&peer.ask(Command::Create, &create("a", 0)).await);
+    for (user, password) in [("bob", "pw"), ("", "")] {
+        let session = peer.session;
+        let secrets = peer.secrets.clone();
+        assert_eq!(peer.log_on(user, password).await, Status::ACCESS_DENIED, "{user:?}");
+        (peer.session, peer.secrets) = (session, secrets);
+        let owner = server.core().sessions.get(session).and_then(|s| s.user());
+        assert_eq!(owner.map(|u| u.name.clone()).as_deref(), Some("alice"));
+    }
+    let close = smbd_core::wire::close::Request { flags: 0, file: id }.emit();
+    assert_eq!(peer.ask(Command::Close, &close).await.status(), Status::SUCCESS, "with its first keys");
+    assert_eq!(peer.log_on("alice", "pw").await, Status::SUCCESS);
+}
+
 #[tokio::test]
 async fn a_session_uses_a_further_connection() {
     let server = server(|_| {});
