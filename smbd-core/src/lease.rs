@@ -558,7 +558,7 @@ pub(crate) fn rights(core: &Core, open: &Open) -> Caching {
 /// An open has gone: what it alone cached is nobody's any more.
 pub(crate) fn closed(core: &Core, open: &Open) {
     if open.caching.changed.load(Ordering::Relaxed) {
-        parent_changed(core, open);
+        listing_changed(core, open);
     }
     core.leases.owners.remove(&open.party.holder);
     let claim = locked(&open.caching.claim).take();
@@ -575,7 +575,7 @@ pub(crate) fn closed(core: &Core, open: &Open) {
 
 /// What `open` did to its file changes what a listing of its directory shows: whoever caches that is told (MS-FSA sections 2.1.5.5
 /// and 2.1.5.15, PARENT_OBJECT).
-fn parent_changed(core: &Core, open: &Open) {
+pub(crate) fn listing_changed(core: &Core, open: &Open) {
     let Ok(file) = open.file() else { return };
     let who = open.caching.parent().map(|client| Who { client, holder: None });
     core.namespace.keeper().tell(file.place().dir.id(), who, state::Operation::Contents);

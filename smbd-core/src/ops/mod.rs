@@ -3,6 +3,7 @@
 use crate::cx::Cx;
 use crate::status::Status;
 
+mod bytes;
 pub(crate) mod change_notify;
 pub(crate) mod close;
 pub(crate) mod create;

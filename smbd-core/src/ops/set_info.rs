@@ -15,7 +15,7 @@ use crate::fscc::file::Basic;
 use crate::fscc::set::{Set, disposition};
 use crate::fscc::{attribute, volume};
 use crate::open::{File, Open};
-use crate::ops::stream_notice;
+use crate::ops::bytes::Change;
 use crate::security;
 use crate::status::Status;
 use crate::wire::query_info::info_type;
@@ -87,10 +87,10 @@ async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(), Status> {
         Set::Mode(mode) => set_mode(open, mode),
         Set::Allocation(len) => set_allocation(cx, open, file, len).await,
         Set::EndOfFile(len) => {
-            check_writes(open)?;
-            set_size(cx, open, file, len).await
+            check_has_data(open)?;
+            cx.changing(open, Change::EndOfFile(len)).await?.resize().await
         }
-        Set::ValidDataLength(_) => Err(Status::PRIVILEGE_NOT_HELD),
+        Set::ValidDataLength(_) => cx.changing(open, Change::ValidDataLength).await?.done().await,
         Set::ShortName(_) if open.cred.uid != 0 => Err(Status::PRIVILEGE_NOT_HELD),
         Set::ShortName(_) => Err(Status::SHORT_NAMES_NOT_ENABLED_ON_VOLUME),
     }
@@ -243,31 +243,19 @@ fn set_mode(open: &Open, mode: u32) -> Result<(), Status> {
     Ok(())
 }
 
-fn check_writes(open: &Open) -> Result<(), Status> {
-    if open.is_dir() {
-        return Err(Status::INVALID_PARAMETER);
-    }
-    open.check(mask::WRITE_DATA)
-}
-
-async fn set_size(cx: &Cx, open: &Open, file: &File, len: u64) -> Result<(), Status> {
-    let door = cx.door(open);
-    let set = SetAttr { size: Some(len), ..SetAttr::default() };
-    let size = stream_notice::size_before(cx, file).await;
-    door.setattr(&file.share, &file.node(), &open.cred, set, true).await?;
-    stream_notice::changed(cx, file, size, 0).await;
-    open.extra.show_writes();
-    archive(cx, open).await?;
-    give_times_back(cx, open).await
+/// A directory has no size that is set.
+fn check_has_data(open: &Open) -> Result<(), Status> {
+    if open.is_dir() { Err(Status::INVALID_PARAMETER) } else { Ok(()) }
 }
 
 /// Storage is given when it is written; what is asked for must be there. Less than the data has cuts the data (MS-FSA
 /// section 2.1.5.15.1).
 async fn set_allocation(cx: &Cx, open: &Open, file: &File, len: u64) -> Result<(), Status> {
-    check_writes(open)?;
+    check_has_data(open)?;
+    let right = cx.changing(open, Change::Allocation(len)).await?;
     let attr = file.node().getattr().await?;
     if len < attr.size {
-        set_size(cx, open, file, len).await?;
+        right.resize().await?;
     }
     super::rename::ask(cx, open, &file.node(), Operation::Resize).await?;
     let room = file.share.backend.statfs().await?.avail_bytes;

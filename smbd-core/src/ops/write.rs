@@ -7,24 +7,20 @@
 //!
 //! *Errors.* A request of channel RDMA_V1_INVALIDATE has its token invalidated also when it fails.
 
-use std::sync::Arc;
-
 use iobuf::Buf;
 use rdma_transport::channel::RemoteSeg;
 use vfs::Stable;
-use vfs::watch::what;
 
 use crate::compound::ERROR_BODY;
 use crate::cx::{Answer, Cx};
 use crate::open::Open;
-use crate::ops::{pipe, remote, set_info, stream_notice};
+use crate::ops::bytes::Change;
+use crate::ops::{pipe, remote, set_info};
 use crate::status::Status;
-use crate::wire::create::{access, option};
+use crate::wire::create::option;
 use crate::wire::negotiate::Dialect;
 use crate::wire::write::{Request, Response, WRITE_THROUGH, WRITE_UNBUFFERED};
 
-/// An offset that means the end of the file (MS-FSA section 2.1.5.4).
-const END: u64 = u64::MAX;
 /// The data begins no further from the header (MS-SMB2 section 3.3.5.13).
 const DATA_OFFSET_MAX: u16 = 0x100;
 
@@ -61,28 +57,20 @@ async fn write(cx: &Cx, r: &Request, remote: Option<Vec<RemoteSeg>>) -> Result<u
         let data = fetch(cx, r, remote, len).await?;
         return pipe::write(cx, &open, data).await.map(|()| len);
     }
-    let (node, share) = (open.node()?, open.share()?);
     if open.is_dir() {
         return Err(Status::INVALID_DEVICE_REQUEST);
     }
-    open.check(access::WRITE_DATA | access::APPEND_DATA)?;
-    let at = start(&open, r.offset, len).await?;
+    let right = cx.changing(&open, Change::Write { at: r.offset, len: len.into() }).await?;
     let data = fetch(cx, r, remote, len).await?;
     if len == 0 {
         return Ok(0);
     }
     set_info::before_write(cx, &open).await?;
-    let size = stream_notice::size_before(cx, open.file()?).await;
-    let door = cx.door(&open);
-    let done = door.write(share, &node, None, at, data, stable(cx, r, &open));
-    let done = cx.or_cancelled(done).await??;
-    cx.moved(u32::try_from(done.count).unwrap_or(len));
-    open.extra.set_position(at + u64::from(len));
-    open.caching.note_changed();
-    set_info::archive(cx, &open).await?;
-    set_info::give_times_back(cx, &open).await?;
-    stream_notice::changed(cx, open.file()?, size, what::STREAM_WRITE).await;
-    if done.count < usize::try_from(len).unwrap_or(usize::MAX) {
+    let (at, count) = right.write(0, data, stable(cx, r, &open)).await?;
+    cx.moved(u32::try_from(count).unwrap_or(len));
+    open.extra.set_position(at.saturating_add(u64::from(len)));
+    right.done().await?;
+    if count < usize::try_from(len).unwrap_or(usize::MAX) {
         return Err(Status::DISK_FULL);
     }
     Ok(len)
@@ -116,25 +104,6 @@ fn inline(cx: &Cx, r: &Request) -> Result<Vec<Buf>, Status> {
         return Err(Status::INVALID_PARAMETER);
     }
     cx.bulk(usize::from(r.data_offset), len)
-}
-
-/// Where the data goes. Whoever may only append changes nothing that is there (MS-SMB2 section 3.3.5.13).
-async fn start(open: &Arc<Open>, offset: u64, len: u32) -> Result<u64, Status> {
-    let appends = open.granted & access::WRITE_DATA == 0;
-    if offset == END || appends {
-        let size = open.node()?.getattr().await?.size;
-        if offset == END {
-            return Ok(size);
-        }
-        if offset < size && len > 0 {
-            return Err(Status::ACCESS_DENIED);
-        }
-    }
-    let end = offset.checked_add(u64::from(len));
-    if end.and_then(|e| i64::try_from(e).ok()).is_none() {
-        return Err(Status::INVALID_PARAMETER);
-    }
-    Ok(offset)
 }
 
 /// How durable the data must be before the answer. The flag means nothing in dialect 2.0.2.

@@ -170,7 +170,11 @@ async fn a_session_is_not_taken_over_by_the_logon_of_another_user() {
         assert_eq!(owner.map(|u| u.name.clone()).as_deref(), Some("alice"));
     }
     let close = smbd_core::wire::close::Request { flags: 0, file: id }.emit();
-    assert_eq!(peer.ask(Command::Close, &close).await.status(), Status::SUCCESS, "with its first keys");
+    assert_eq!(
+        peer.ask(Command::Close, &close).await.status(),
+        Status::SUCCESS,
+        "with its first keys"
+    );
     assert_eq!(peer.log_on("alice", "pw").await, Status::SUCCESS);
 }
 

@@ -11,6 +11,7 @@ use vfs::{Stable, VfsError};
 
 use crate::cx::Answer;
 use crate::open::{File, Open};
+use crate::ops::bytes::{Change, Changing};
 use crate::status::Status;
 use crate::wire::create::access;
 use crate::wire::fsctl::{Chunk, Copied, CopyChunks, ResumeKey, code};
@@ -34,7 +35,7 @@ pub(super) async fn chunks(a: &Asked<'_>) -> Result<Answer, Status> {
     a.room(Copied::LEN, Status::INVALID_PARAMETER)?;
     let asked = CopyChunks::parse(a.input(), CHUNKS_MAX)?;
     let source = source(a, asked.key)?;
-    let target = a.file()?;
+    a.file()?;
     if !within_limits(&asked) {
         let limits = Copied {
             chunks: CHUNKS_MAX,
@@ -44,7 +45,7 @@ pub(super) async fn chunks(a: &Asked<'_>) -> Result<Answer, Status> {
         let body = a.response(&limits.emit());
         return Ok(Answer::with_status(Status::INVALID_PARAMETER, body));
     }
-    a.open.check(access::WRITE_DATA | access::APPEND_DATA)?;
+    a.may_change(Change::CopyInto { at: 0, len: 0 }).await?;
     if a.request.code == code::SRV_COPYCHUNK {
         a.open.check(access::READ_DATA)?;
     }
@@ -56,7 +57,7 @@ pub(super) async fn chunks(a: &Asked<'_>) -> Result<Answer, Status> {
     }
     let mut done = Copied::default();
     for chunk in &asked.chunks {
-        let (n, status) = copy(a, &source, from, target, chunk).await;
+        let (n, status) = copy(a, &source, from, chunk).await;
         done.total = done.total.saturating_add(n);
         if status != Status::SUCCESS {
             done.chunk_bytes = n;
@@ -84,11 +85,24 @@ fn within_limits(asked: &CopyChunks) -> bool {
 }
 
 /// Copies one chunk: how many bytes, and how it ended.
-async fn copy(
+async fn copy(a: &Asked<'_>, source: &Open, from: &File, chunk: &Chunk) -> (u32, Status) {
+    let right = match a.may_change(Change::CopyInto { at: chunk.to, len: chunk.len.into() }).await {
+        Ok(right) => right,
+        Err(status) => return (0, status),
+    };
+    let (n, status) = pieces(a, &right, source, from, chunk).await;
+    match if n > 0 { right.done().await } else { Ok(()) } {
+        Err(why) if status == Status::SUCCESS => (n, why),
+        _ => (n, status),
+    }
+}
+
+/// Copies a chunk piece by piece, as the volume takes them.
+async fn pieces(
     a: &Asked<'_>,
+    right: &Changing<'_>,
     source: &Open,
     from: &File,
-    target: &File,
     chunk: &Chunk,
 ) -> (u32, Status) {
     let mut n = 0;
@@ -101,7 +115,7 @@ async fn copy(
         if left.len == 0 {
             return (n, Status::SUCCESS);
         }
-        match some(a, source, from, target, &left).await {
+        match some(a, right, n, source, from, &left).await {
             Ok(0) => return (n, Status::UNEXPECTED_IO_ERROR),
             Ok(some) => n = n.saturating_add(some).min(chunk.len),
             Err(status) => return (n, status),
@@ -112,9 +126,10 @@ async fn copy(
 /// Copies some of what is left of a chunk.
 async fn some(
     a: &Asked<'_>,
+    right: &Changing<'_>,
+    skip: u32,
     source: &Open,
     from: &File,
-    target: &File,
     c: &Chunk,
 ) -> Result<u32, Status> {
     let len = u64::from(c.len);
@@ -124,29 +139,18 @@ async fn some(
         return Err(Status::INVALID_VIEW_SIZE);
     }
     let reader = a.door_of(source);
-    let door = a.door();
+    let target = a.file()?;
     let overlaps = from.node().id() == target.node().id()
         && c.from < c.to.saturating_add(len)
         && c.to < c.from.saturating_add(len);
     if !overlaps {
-        let copied = door
-            .copy_range_from(
-                &target.share,
-                &target.node(),
-                (&from.node(), &reader),
-                c.from,
-                c.to,
-                len,
-            )
-            .await;
-        match copied {
+        match right.copy_from(skip.into(), (&from.node(), &reader), c.from, len).await? {
             Err(VfsError::NotSupported | VfsError::CrossDevice) => {}
             done => return Ok(u32::try_from(done?).unwrap_or(c.len)),
         }
     }
     let count = usize::try_from(c.len).unwrap_or(0);
     let read = reader.read(&from.node(), None, c.from, count, &a.cx.conn.read_into).await?;
-    let (share, node) = (&target.share, target.node());
-    let write = door.write(share, &node, None, c.to, read.data, Stable::Unstable);
-    Ok(u32::try_from(write.await?.count).unwrap_or(c.len))
+    let (_, count) = right.write(skip.into(), read.data, Stable::Unstable).await?;
+    Ok(u32::try_from(count).unwrap_or(c.len))
 }

@@ -4,7 +4,7 @@ use vfs::namespace::Door;
 use vfs::{NodeRef, VfsError};
 
 use crate::cx::Answer;
-use crate::open::File;
+use crate::ops::bytes::{Change, Changing};
 use crate::status::Status;
 use crate::wire::create::access;
 use crate::wire::fsctl::DuplicateExtents;
@@ -25,7 +25,7 @@ pub(super) async fn extents(a: &Asked<'_>) -> Result<Answer, Status> {
     if a.open.is_dir() || source.is_dir() {
         return Err(Status::INVALID_PARAMETER);
     }
-    a.open.check(access::WRITE_DATA)?;
+    let right = a.may_change(Change::DuplicateInto { at: d.to, len: d.count }).await?;
     source.check(access::READ_DATA)?;
     let ends = |at: u64| at.checked_add(d.count).filter(|end| i64::try_from(*end).is_ok());
     let (Some(from_end), Some(to_end)) = (ends(d.from), ends(d.to)) else {
@@ -43,14 +43,15 @@ pub(super) async fn extents(a: &Asked<'_>) -> Result<Answer, Status> {
     if d.count == 0 {
         return a.answer(&[]);
     }
-    let (door, reader) = (a.door(), a.door_of(&source));
-    let (share, node, from) = (&target.share, &target.node(), (&from.node(), &reader));
-    match door.clone_range_unlocked(share, node, from, d.from, d.to, d.count).await {
+    let reader = a.door_of(&source);
+    let from = (&from.node(), &reader);
+    match right.clone_from(from, d.from).await {
         // Clients know one cluster size; where storage is shared in larger pieces only, the data is copied.
-        Err(VfsError::Invalid) if aligned(&d) => copied(&door, target, from, &d).await?,
+        Err(VfsError::Invalid) if aligned(&d) => copied(&right, from, &d).await?,
         Err(VfsError::NotSupported | VfsError::CrossDevice) => return Err(Status::NOT_SUPPORTED),
         other => other?,
     }
+    right.done().await?;
     a.answer(&[])
 }
 
@@ -60,17 +61,13 @@ fn aligned(d: &DuplicateExtents) -> bool {
 }
 
 async fn copied(
-    door: &Door<'_>,
-    target: &File,
+    right: &Changing<'_>,
     from: (&NodeRef, &Door<'_>),
     d: &DuplicateExtents,
 ) -> Result<(), Status> {
     let mut n = 0;
     while n < d.count {
-        let (from_at, at) = (d.from + n, d.to + n);
-        let some = door
-            .copy_range_from(&target.share, &target.node(), from, from_at, at, d.count - n)
-            .await?;
+        let some = right.copy_from(n, from, d.from + n, d.count - n).await??;
         if some == 0 {
             return Err(Status::UNEXPECTED_IO_ERROR);
         }

@@ -14,6 +14,7 @@ use vfs::namespace::Door;
 
 use crate::cx::{Answer, Cx};
 use crate::open::{File, Open};
+use crate::ops::bytes::{Change, Changing};
 use crate::status::Status;
 use crate::wire::fsctl::code;
 use crate::wire::ioctl::{IS_FSCTL, Request, Response};
@@ -139,6 +140,11 @@ impl Asked<'_> {
             return Err(Status::INVALID_PARAMETER);
         }
         self.file()
+    }
+
+    /// The right to change bytes of the file; see [`crate::ops::bytes`].
+    async fn may_change(&self, change: Change) -> Result<Changing<'_>, Status> {
+        self.cx.changing(&self.open, change).await
     }
 
     fn input(&self) -> &[u8] {

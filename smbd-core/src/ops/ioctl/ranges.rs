@@ -11,6 +11,7 @@ use crate::wire::create::access;
 use crate::wire::fsctl::{Span, Trim};
 
 use super::Asked;
+use crate::ops::bytes::{Change, Changing};
 
 /// Zeros written at once where a volume makes no holes.
 const ZEROS: u64 = 1 << 20;
@@ -44,7 +45,7 @@ fn default_attributes(file: &File) -> u32 {
 
 pub(super) async fn set_zero_data(a: &Asked<'_>) -> Result<Answer, Status> {
     let file = a.data()?;
-    a.open.check(access::WRITE_DATA)?;
+    a.may_change(Change::ZeroData { at: 0, len: 0 }).await?;
     let asked = Span::parse(a.input())?;
     if asked.at > asked.other {
         return Err(Status::INVALID_PARAMETER);
@@ -52,18 +53,20 @@ pub(super) async fn set_zero_data(a: &Asked<'_>) -> Result<Answer, Status> {
     let attr = file.node().getattr().await?;
     let count = asked.other.min(attr.size).saturating_sub(asked.at);
     if count > 0 {
-        zero(a, file, &attr, asked.at, count).await?;
+        let right = a.may_change(Change::ZeroData { at: asked.at, len: count }).await?;
+        zero(&right, count, is_sparse(file, &attr).await?).await?;
+        right.done().await?;
     }
     a.answer(&[])
 }
 
-async fn zero(a: &Asked<'_>, file: &File, attr: &Attr, at: u64, count: u64) -> Result<(), Status> {
-    let door = a.door();
-    match door.deallocate(&file.share, &file.node(), at, count).await {
+/// Clears the range of `count` bytes that the change is of.
+async fn zero(right: &Changing<'_>, count: u64, sparse: bool) -> Result<(), Status> {
+    match right.deallocate().await {
         Ok(()) => {
-            if !is_sparse(file, attr).await? {
+            if !sparse {
                 // Its storage stays its own. Where that cannot be had the zeros are there all the same.
-                match door.allocate(&file.share, &file.node(), at, count).await {
+                match right.allocate().await {
                     Ok(()) | Err(VfsError::NotSupported | VfsError::NoSpace) => {}
                     Err(e) => return Err(e.into()),
                 }
@@ -74,13 +77,14 @@ async fn zero(a: &Asked<'_>, file: &File, attr: &Attr, at: u64, count: u64) -> R
         Err(e) => return Err(e.into()),
     }
     let zeros = Buf::from(vec![0; usize::try_from(count.min(ZEROS)).unwrap_or(0)]);
-    let (mut here, end) = (at, at + count);
-    while here < end {
-        let n = usize::try_from((end - here).min(ZEROS)).unwrap_or(0);
-        let data = vec![zeros.slice(0..n)];
-        let done =
-            door.write(&file.share, &file.node(), None, here, data, Stable::Unstable).await?;
-        here += done.count as u64;
+    let mut done = 0;
+    while done < count {
+        let n = usize::try_from((count - done).min(ZEROS)).unwrap_or(0);
+        let (_, taken) = right.write(done, vec![zeros.slice(0..n)], Stable::Unstable).await?;
+        if taken == 0 {
+            return Err(Status::UNEXPECTED_IO_ERROR);
+        }
+        done += taken as u64;
     }
     Ok(())
 }
@@ -131,14 +135,16 @@ async fn allocated(file: &File, at: u64) -> Result<(u64, u64), Status> {
 
 pub(super) async fn trim(a: &Asked<'_>) -> Result<Answer, Status> {
     let file = a.data()?;
-    a.open.check(access::WRITE_DATA)?;
+    a.may_change(Change::Trim { at: 0, len: 0 }).await?;
     let asked = Trim::parse(a.input())?;
     let size = file.node().getattr().await?.size;
     let mut done = 0_u32;
     for range in &asked.ranges {
         let count = range.at.saturating_add(range.other).min(size).saturating_sub(range.at);
         if count > 0 {
-            a.door().deallocate(&file.share, &file.node(), range.at, count).await?;
+            let right = a.may_change(Change::Trim { at: range.at, len: count }).await?;
+            right.deallocate().await?;
+            right.done().await?;
         }
         done += 1;
     }

@@ -1,0 +1,300 @@
+//! Where a handle may change the bytes of its file: one decision for every command that does so.
+//!
+//! *Operation.* A command says what it is about to do ([`Change`]) and gets a [`Changing`], the right to do it, by which alone the
+//! volume is reached. FILE_WRITE_DATA allows all of it. FILE_APPEND_DATA alone allows data at or behind the end of the file (MS-SMB2
+//! section 3.3.5.13, MS-FSA section 2.1.5.4) and nothing that cuts, clears or replaces what is there. The end is looked at when the
+//! command is admitted and once more just before the data is written. What follows from every change is here too: the mark
+//! for the next backup, times that the open holds, notices of streams and of directories.
+//!
+//! *Memory.* None.
+//!
+//! *Errors.* STATUS_ACCESS_DENIED where the handle may not; STATUS_PRIVILEGE_NOT_HELD for the valid data length, which only the
+//! manager of a volume sets; STATUS_INVALID_PARAMETER for a range that ends beyond 2^63.
+
+use iobuf::Buf;
+use vfs::backend::NodeRef;
+use vfs::namespace::Door;
+use vfs::types::SetAttr;
+use vfs::watch::what;
+use vfs::{Stable, VfsResult};
+
+use super::{set_info, stream_notice};
+use crate::cx::Cx;
+use crate::lease;
+use crate::open::{File, Open};
+use crate::status::Status;
+use crate::wire::create::access;
+
+/// An offset that means the end of the file (MS-FSA section 2.1.5.4).
+const END: u64 = u64::MAX;
+
+/// What a command is about to do to the bytes of a file or stream. Offsets and lengths in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// WRITE; the offset of all ones means the end of the file.
+    Write { at: u64, len: u64 },
+    /// A chunk of FSCTL_SRV_COPYCHUNK or FSCTL_SRV_COPYCHUNK_WRITE.
+    CopyInto { at: u64, len: u64 },
+    /// FSCTL_DUPLICATE_EXTENTS_TO_FILE.
+    DuplicateInto { at: u64, len: u64 },
+    /// FSCTL_SET_ZERO_DATA.
+    ZeroData { at: u64, len: u64 },
+    /// FSCTL_FILE_LEVEL_TRIM.
+    Trim { at: u64, len: u64 },
+    /// FileEndOfFileInformation.
+    EndOfFile(u64),
+    /// FileAllocationInformation, which cuts what is longer.
+    Allocation(u64),
+    /// FileValidDataLengthInformation.
+    ValidDataLength,
+}
+
+/// Where an access lets a change reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    Anywhere,
+    BehindTheEnd,
+}
+
+/// The decision, as far as it needs no file: `granted` as bits of [`access`].
+fn reach(granted: u32, change: Change) -> Result<Reach, Status> {
+    let has = |bit: u32| granted & bit != 0;
+    match change {
+        Change::ValidDataLength => Err(Status::PRIVILEGE_NOT_HELD),
+        _ if has(access::WRITE_DATA) => Ok(Reach::Anywhere),
+        Change::Write { .. } | Change::CopyInto { .. } if has(access::APPEND_DATA) => {
+            Ok(Reach::BehindTheEnd)
+        }
+        _ => Err(Status::ACCESS_DENIED),
+    }
+}
+
+impl Change {
+    /// The range in which bytes change, and its length.
+    fn range(self) -> (u64, u64) {
+        match self {
+            Self::Write { at, len }
+            | Self::CopyInto { at, len }
+            | Self::DuplicateInto { at, len }
+            | Self::ZeroData { at, len }
+            | Self::Trim { at, len } => (at, len),
+            Self::EndOfFile(at) | Self::Allocation(at) => (at, 0),
+            Self::ValidDataLength => (0, 0),
+        }
+    }
+
+    /// What is told of a stream beside its size.
+    fn notice(self) -> u32 {
+        match self {
+            Self::EndOfFile(_) | Self::Allocation(_) | Self::ValidDataLength => 0,
+            _ => what::STREAM_WRITE,
+        }
+    }
+}
+
+/// The right to make one change through one handle.
+pub(crate) struct Changing<'a> {
+    cx: &'a Cx,
+    open: &'a Open,
+    file: &'a File,
+    change: Change,
+    reach: Reach,
+    /// Size of the stream before, where somebody wants to know.
+    stream_size: Option<u64>,
+}
+
+impl Cx {
+    /// Whether this handle may make this change, and the right to it.
+    pub(crate) async fn changing<'a>(
+        &'a self,
+        open: &'a Open,
+        change: Change,
+    ) -> Result<Changing<'a>, Status> {
+        let reach = reach(open.granted, change)?;
+        let file = open.file()?;
+        let mut right = Changing { cx: self, open, file, change, reach, stream_size: None };
+        let (at, len) = change.range();
+        if at == END && matches!(change, Change::Write { .. }) {
+            right.place(0, len).await?;
+        } else {
+            if reach == Reach::BehindTheEnd && len > 0 {
+                right.place(0, len).await?;
+            }
+            let end = at.checked_add(len).and_then(|end| i64::try_from(end).ok());
+            end.ok_or(Status::INVALID_PARAMETER)?;
+        }
+        right.stream_size = stream_notice::size_before(self, file).await;
+        Ok(right)
+    }
+}
+
+impl<'a> Changing<'a> {
+    fn door(&self) -> Door<'a> {
+        self.cx.door(self.open)
+    }
+
+    /// Where the piece of `len` bytes stands that begins `skip` bytes from the beginning of the range, as the file is now.
+    async fn place(&self, skip: u64, len: u64) -> Result<u64, Status> {
+        let (start, whole) = self.change.range();
+        if skip.checked_add(len).is_none_or(|end| end > whole) {
+            return Err(Status::INTERNAL_ERROR);
+        }
+        let at_end = start == END;
+        if self.reach == Reach::Anywhere && !at_end {
+            return Ok(start.saturating_add(skip));
+        }
+        let size = self.file.node().getattr().await?.size;
+        let at = if at_end { size } else { start.saturating_add(skip) };
+        let end = at.checked_add(len).and_then(|end| i64::try_from(end).ok());
+        end.ok_or(Status::INVALID_PARAMETER)?;
+        if self.reach == Reach::BehindTheEnd && at < size {
+            Err(Status::ACCESS_DENIED)
+        } else {
+            Ok(at)
+        }
+    }
+
+    /// Writes data `skip` bytes from the beginning of the range: where it came to stand, and how many bytes were taken.
+    pub(crate) async fn write(
+        &self,
+        skip: u64,
+        data: Vec<Buf>,
+        stable: Stable,
+    ) -> Result<(u64, usize), Status> {
+        let len: usize = data.iter().map(Buf::len).sum();
+        let at = self.place(skip, len as u64).await?;
+        let (share, node) = (&self.file.share, self.file.node());
+        let door = self.door();
+        let done = self.cx.or_cancelled(door.write(share, &node, None, at, data, stable)).await??;
+        Ok((at, done.count))
+    }
+
+    /// Copies up to `count` bytes of another file, `skip` bytes from the beginning of the range; gives how many. The outer error
+    /// is this handle's, the inner one the volume's.
+    pub(crate) async fn copy_from(
+        &self,
+        skip: u64,
+        from: (&NodeRef, &Door<'_>),
+        from_at: u64,
+        count: u64,
+    ) -> Result<VfsResult<u64>, Status> {
+        let at = self.place(skip, count).await?;
+        let (share, node) = (&self.file.share, self.file.node());
+        Ok(self.door().copy_range_from(share, &node, from, from_at, at, count).await)
+    }
+
+    /// Shares the storage of another file over the whole range.
+    pub(crate) async fn clone_from(
+        &self,
+        from: (&NodeRef, &Door<'_>),
+        from_at: u64,
+    ) -> VfsResult<()> {
+        let (at, len) = self.change.range();
+        let (share, node) = (&self.file.share, self.file.node());
+        self.door().clone_range_unlocked(share, &node, from, from_at, at, len).await
+    }
+
+    /// Gives the storage of the whole range back: it reads as zeros.
+    pub(crate) async fn deallocate(&self) -> VfsResult<()> {
+        let (at, len) = self.change.range();
+        self.door().deallocate(&self.file.share, &self.file.node(), at, len).await
+    }
+
+    /// Sets storage aside for the whole range.
+    pub(crate) async fn allocate(&self) -> VfsResult<()> {
+        let (at, len) = self.change.range();
+        self.door().allocate(&self.file.share, &self.file.node(), at, len).await
+    }
+
+    /// Moves the end of the file.
+    pub(crate) async fn resize(self) -> Result<(), Status> {
+        let set = SetAttr { size: Some(self.change.range().0), ..SetAttr::default() };
+        let (share, node) = (&self.file.share, self.file.node());
+        self.door().setattr(share, &node, &self.open.cred, set, true).await?;
+        self.open.extra.show_writes();
+        lease::listing_changed(&self.cx.server, self.open);
+        self.done().await
+    }
+
+    /// What follows from a change that was made, in whole or in part.
+    pub(crate) async fn done(self) -> Result<(), Status> {
+        self.open.caching.note_changed();
+        set_info::archive(self.cx, self.open).await?;
+        set_info::give_times_back(self.cx, self.open).await?;
+        stream_notice::changed(self.cx, self.file, self.stream_size, self.change.notice()).await;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Change; 8] = [
+        Change::Write { at: 3, len: 1 },
+        Change::CopyInto { at: 3, len: 1 },
+        Change::DuplicateInto { at: 3, len: 1 },
+        Change::ZeroData { at: 3, len: 1 },
+        Change::Trim { at: 3, len: 1 },
+        Change::EndOfFile(3),
+        Change::Allocation(3),
+        Change::ValidDataLength,
+    ];
+
+    /// Every set of rights: the two bits of data decide, whatever else was granted.
+    #[test]
+    fn two_bits_decide_how_far_a_handle_reaches() {
+        for bit in
+            (0..32).map(|n| 1_u32 << n).chain([0, !(access::WRITE_DATA | access::APPEND_DATA)])
+        {
+            for change in ALL {
+                let (writes, appends) =
+                    (bit | access::WRITE_DATA, (bit & !access::WRITE_DATA) | access::APPEND_DATA);
+                let neither = bit & !(access::WRITE_DATA | access::APPEND_DATA);
+                let manages = change == Change::ValidDataLength;
+                let refused =
+                    if manages { Status::PRIVILEGE_NOT_HELD } else { Status::ACCESS_DENIED };
+                let anywhere = if manages { Err(refused) } else { Ok(Reach::Anywhere) };
+                let adds = matches!(change, Change::Write { .. } | Change::CopyInto { .. });
+                assert_eq!(reach(writes, change), anywhere, "{change:?}");
+                assert_eq!(reach(neither, change), Err(refused), "{change:?}");
+                let behind = if adds { Ok(Reach::BehindTheEnd) } else { Err(refused) };
+                assert_eq!(reach(appends, change), behind, "{change:?}");
+            }
+        }
+    }
+
+    fn sources(dir: &std::path::Path, all: &mut Vec<std::path::PathBuf>) {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            match path.file_name().and_then(|n| n.to_str()) {
+                Some("tests" | "tests.rs" | "kit.rs") => {}
+                _ if path.is_dir() => sources(&path, all),
+                _ => all.push(path),
+            }
+        }
+    }
+
+    /// The calls that change bytes stand in this file alone, so that no command reaches a volume without the decision.
+    #[test]
+    fn no_other_file_changes_bytes() {
+        const CALLS: [&str; 7] = [
+            "door.write(",
+            "door().write(",
+            ".deallocate(&",
+            ".allocate(&",
+            ".copy_range",
+            ".clone_range",
+            "size: Some(",
+        ];
+        let mut all = Vec::new();
+        sources(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut all);
+        assert!(all.len() > 100);
+        for path in all.iter().filter(|p| !p.ends_with("ops/bytes.rs")) {
+            let text = std::fs::read_to_string(path).unwrap();
+            for call in CALLS {
+                assert!(!text.contains(call), "{}: {call}", path.display());
+            }
+        }
+    }
+}

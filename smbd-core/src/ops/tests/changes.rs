@@ -1,0 +1,133 @@
+//! Every command that changes the bytes of a file, through handles of every access: what it may, and that what it may not
+//! has changed nothing.
+
+use super::data::write;
+use super::info::set;
+use super::ioctl::{get, put, status};
+use crate::dtyp::mask;
+use crate::fscc::set::Set;
+use crate::kit::{Client, Kit};
+use crate::open::FileId;
+use crate::status::Status;
+use crate::wire::fsctl::{Chunk, CopyChunks, DuplicateExtents, ResumeKey, Span, Trim, code};
+
+/// Bytes of the file before: four clusters, so that storage can be shared.
+const SIZE: usize = 4 * 4096;
+const END: u64 = SIZE as u64;
+
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Write(u64),
+    CopyWrite(u64),
+    CopyRead(u64),
+    Duplicate,
+    Zero,
+    Trim,
+    Cut,
+    Lengthen,
+    Allocate,
+    ValidDataLength,
+}
+
+use Way::{
+    Allocate, CopyRead, CopyWrite, Cut, Duplicate, Lengthen, Trim as Trimmed, ValidDataLength,
+    Write, Zero,
+};
+
+const WAYS: [Way; 16] = [
+    Write(0),
+    Write(END - 1),
+    Write(END),
+    Write(END + 9),
+    Write(u64::MAX),
+    CopyWrite(0),
+    CopyWrite(END - 1),
+    CopyWrite(END),
+    CopyRead(0),
+    Duplicate,
+    Zero,
+    Trimmed,
+    Cut,
+    Lengthen,
+    Allocate,
+    ValidDataLength,
+];
+
+/// What the model, MS-SMB2 section 3.3.5.13 and MS-FSA section 2.1.5, says of a handle with this access.
+fn model(way: Way, access: u32) -> Status {
+    let has = |bit| access & bit != 0;
+    let writes = has(mask::WRITE_DATA);
+    let is_allowed = match way {
+        ValidDataLength => return Status::PRIVILEGE_NOT_HELD,
+        Write(at) | CopyWrite(at) => writes || has(mask::APPEND_DATA) && at >= END,
+        CopyRead(at) => (writes || has(mask::APPEND_DATA) && at >= END) && has(mask::READ_DATA),
+        _ => writes,
+    };
+    if is_allowed { Status::SUCCESS } else { Status::ACCESS_DENIED }
+}
+
+async fn by(c: &Client, way: Way, file: FileId, source: FileId) -> Status {
+    let span = |at: u64, other: u64| Span { at, other };
+    let chunks = |to| {
+        let chunks = vec![Chunk { from: 0, to, len: 8 }];
+        CopyChunks { key: ResumeKey::of(source), count: 1, chunks }.emit()
+    };
+    match way {
+        Write(at) => write(c, file, at, b"12345678").await,
+        CopyWrite(at) => status(c, file, code::SRV_COPYCHUNK_WRITE, &chunks(at)).await,
+        CopyRead(at) => status(c, file, code::SRV_COPYCHUNK, &chunks(at)).await,
+        Duplicate => {
+            let d = DuplicateExtents { source, from: 0, to: 0, count: 4096 };
+            status(c, file, code::DUPLICATE_EXTENTS_TO_FILE, &d.emit()).await
+        }
+        Zero => status(c, file, code::SET_ZERO_DATA, &span(0, 4096).emit()).await,
+        Trimmed => {
+            let trim = Trim { ranges: vec![span(0, 4096)] };
+            status(c, file, code::FILE_LEVEL_TRIM, &trim.emit()).await
+        }
+        Cut => set(c, file, Set::EndOfFile(1)).await,
+        Lengthen => set(c, file, Set::EndOfFile(END * 2)).await,
+        Allocate => set(c, file, Set::Allocation(1)).await,
+        ValidDataLength => set(c, file, Set::ValidDataLength(1)).await,
+    }
+}
+
+#[tokio::test]
+async fn a_handle_changes_what_its_access_allows_and_nothing_else() {
+    let c = Kit::new().client();
+    let (source, own) = (c.open("source").await, c.open("f").await);
+    put(&c, source, 0, &[b's'; SIZE]).await;
+    let bits = [
+        mask::READ_DATA,
+        mask::WRITE_DATA,
+        mask::APPEND_DATA,
+        mask::WRITE_ATTRIBUTES | mask::WRITE_EA,
+        mask::DELETE | mask::WRITE_DAC | mask::WRITE_OWNER,
+    ];
+    let (mut allowed, mut refused) = (0, 0);
+    for which in 1..1_usize << bits.len() {
+        let chosen = bits.iter().enumerate().filter(|(n, _)| which >> n & 1 != 0);
+        let access = chosen.fold(mask::READ_ATTRIBUTES, |all, (_, bit)| all | bit);
+        for way in WAYS {
+            assert_eq!(set(&c, own, Set::EndOfFile(0)).await, Status::SUCCESS);
+            let before = vec![b'o'; SIZE];
+            put(&c, own, 0, &before).await;
+            let file = c.create("f", |r| r.access = access).await.unwrap().file;
+            let want = model(way, access);
+            assert_eq!(by(&c, way, file, source).await, want, "{way:?} {access:#x}");
+            assert_eq!(c.close(file).await, Status::SUCCESS);
+            let after = get(&c, own).await;
+            if want == Status::SUCCESS {
+                allowed += 1;
+                assert!(after != before || matches!(way, Trimmed), "{way:?}: nothing was done");
+            } else {
+                refused += 1;
+                assert!(after == before, "{way:?} {access:#x}: refused, and changed");
+            }
+            if access & mask::WRITE_DATA == 0 {
+                assert!(after.starts_with(&before), "{way:?} {access:#x}: old bytes changed");
+            }
+        }
+    }
+    assert!(allowed > 100 && refused > 100, "{allowed} {refused}");
+}
