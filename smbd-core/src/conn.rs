@@ -18,6 +18,7 @@ use crate::crypto::preauth::Preauth;
 use crate::crypto::seal::Cipher;
 use crate::crypto::sign::Algorithm;
 use crate::limits::{ASYNC_MAX, CREDITS_MAX};
+use crate::logons::Ticket;
 use crate::session::{Channel, Session};
 use crate::status::Status;
 use crate::underway::UnderWay;
@@ -70,6 +71,7 @@ pub(crate) struct Logon {
     pub(crate) acceptor: Acceptor,
     pub(crate) preauth: Preauth,
     pub(crate) rounds: u32,
+    pub(crate) ticket: Ticket,
 }
 
 /// `Connection.CommandSequenceWindow`: the message ids that a client may use, each once.
@@ -260,6 +262,23 @@ impl Conn {
     /// Whether somebody is logged on.
     pub fn is_used(&self) -> bool {
         !self.channels.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// How many sessions use it.
+    pub(crate) fn sessions(&self) -> usize {
+        self.channels.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Takes the logon to this session, if one is under way.
+    pub(crate) fn take_logon(&self, session: u64) -> Option<Logon> {
+        locked(&self.logons).remove(&session)
+    }
+
+    /// The logon under way that began first, where there are so many; its session.
+    pub(crate) fn oldest_logon(&self, of: usize) -> Option<u64> {
+        let all = locked(&self.logons);
+        let oldest = || all.iter().min_by_key(|(_, logon)| logon.ticket.number);
+        if all.len() < of { None } else { oldest().map(|(session, _)| *session) }
     }
 
     pub(crate) fn add_channel(&self, channel: Arc<Channel>) {

@@ -24,6 +24,7 @@ mod kit;
 pub mod lease;
 pub mod limits;
 pub mod locate;
+pub mod logons;
 pub mod notify;
 pub mod open;
 mod ops;

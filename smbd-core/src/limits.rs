@@ -30,9 +30,15 @@ pub const DIALECTS_MAX: usize = 64;
 pub const TOKEN_BYTES_MAX: usize = 64 << 10;
 /// Rounds of one authentication.
 pub const AUTH_ROUNDS_MAX: u32 = 10;
-/// Sessions of one connection, those that are still logging on included.
+/// Sessions of one connection.
 pub const SESSIONS_PER_CONNECTION_MAX: usize = 1024;
-/// Sessions of the whole server.
+/// Logons of one connection that have begun and not ended; a further one takes the place of the oldest.
+pub const LOGONS_PER_CONNECTION_MAX: usize = 4;
+/// The same of one address, or IPv6 network of 64 bits, by all its connections.
+pub const LOGONS_PER_ADDRESS_MAX: usize = 256;
+/// The same of the whole server: the oldest one of the address that has most gives way.
+pub const LOGONS_MAX: usize = 4096;
+/// Sessions of the whole server whose users have logged on.
 pub const SESSIONS_MAX: usize = 65_536;
 /// Connections of one session (MS-SMB2 note to 3.3.5.5.2: Windows allows 32).
 pub const CHANNELS_MAX: usize = 32;

@@ -14,6 +14,7 @@ use crate::conn::Conn;
 use crate::durable::Creates;
 use crate::interfaces::Interfaces;
 use crate::lease::Leases;
+use crate::logons::Logons;
 use crate::open::Opens;
 use crate::review::Taken;
 use crate::session::Sessions;
@@ -31,6 +32,8 @@ pub struct Core {
     pub users: Arc<dyn Users>,
     /// Who is logged on.
     pub sessions: Sessions,
+    /// Who is logging on.
+    pub logons: Arc<Logons>,
     /// What is open.
     pub opens: Opens,
     /// What is cached under keys.
@@ -54,6 +57,7 @@ impl Core {
             settings: RwLock::new(Arc::new(settings)),
             users,
             sessions: Sessions::default(),
+            logons: Arc::default(),
             opens: Opens::default(),
             leases: Arc::default(),
             creates: Creates::default(),

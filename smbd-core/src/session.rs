@@ -6,7 +6,7 @@
 //! *Memory.* Bounded by `limits`.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 use dashmap::DashMap;
@@ -102,6 +102,8 @@ pub struct Session {
     trees: RwLock<HashMap<u32, Arc<Tree>>>,
     next_tree: AtomicU32,
     channels: Mutex<Vec<Arc<Channel>>>,
+    /// It is counted among those that have logged on.
+    counted: AtomicBool,
 }
 
 /// A session on one connection.
@@ -277,6 +279,9 @@ impl Session {
 #[derive(Default)]
 pub struct Sessions {
     all: DashMap<u64, Arc<Session>>,
+    /// Those whose users have logged on: at most [`SESSIONS_MAX`]. How many are still logging on is bounded by
+    /// [`crate::logons`].
+    logged_on: AtomicUsize,
 }
 
 impl Sessions {
@@ -297,9 +302,6 @@ impl Sessions {
 
     /// A new session, with a number that nobody can guess.
     pub(crate) fn begin(&self, terms: Terms) -> Result<Arc<Session>, Status> {
-        if self.all.len() >= SESSIONS_MAX {
-            return Err(Status::INSUFFICIENT_RESOURCES);
-        }
         loop {
             // 32 bits as with other servers: some clients keep no more. Only who holds the keys can use a number.
             let id = u64::from(getrandom::u32().map_err(|_| Status::INSUFFICIENT_RESOURCES)?);
@@ -319,6 +321,7 @@ impl Sessions {
                     trees: RwLock::default(),
                     next_tree: AtomicU32::new(1),
                     channels: Mutex::default(),
+                    counted: AtomicBool::new(false),
                 });
                 place.insert(session.clone());
                 return Ok(session);
@@ -326,7 +329,22 @@ impl Sessions {
         }
     }
 
+    /// The user of a session is about to be logged on. False when as many as may are.
+    pub(crate) fn admit(&self, session: &Session) -> bool {
+        let more = |n: usize| (n < SESSIONS_MAX).then_some(n + 1);
+        let is_room =
+            self.logged_on.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok();
+        if is_room && session.counted.swap(true, Ordering::AcqRel) {
+            self.logged_on.fetch_sub(1, Ordering::AcqRel);
+        }
+        is_room
+    }
+
     pub(crate) fn remove(&self, id: u64) {
-        self.all.remove(&id);
+        if let Some((_, session)) = self.all.remove(&id)
+            && session.counted.swap(false, Ordering::AcqRel)
+        {
+            self.logged_on.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn of(rule: &str) -> Option<&'static str> {
 }
 
 /// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: [&str; 24] = [
+pub(super) const LIMITS: [&str; 28] = [
     "connections",
     "connections-of-address",
     "newcomers",
@@ -55,6 +55,10 @@ pub(super) const LIMITS: [&str; 24] = [
     "locks-of-file",
     "locks-of-host",
     "sessions-of-connection",
+    "sessions",
+    "unfinished-logons-of-connection",
+    "unfinished-logons-of-address",
+    "unfinished-logons",
     "connections-of-session",
     "trees-of-session",
     "name-service",

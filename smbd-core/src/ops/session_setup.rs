@@ -8,14 +8,18 @@ use crate::answer::{Hash, Seal};
 use crate::auth::{
     self, Acceptor, Fresh, Identity, NtHash, Policy, Refusal, SessionKey, Step, Who,
 };
-use crate::conn::{Logon, Negotiated, Purpose, locked};
+use crate::conn::{Conn, Logon, Negotiated, Purpose, locked};
 use crate::crypto::kdf::{self, Context, Keys};
 use crate::crypto::preauth::Preauth;
 use crate::crypto::seal::{Cipher, Opener, Sealer};
 use crate::crypto::sign::{Algorithm, Sender, Signer};
 use crate::cx::{Answer, Cx};
 use crate::dispatch::{Loss, end_session, with_pieces};
-use crate::limits::{AUTH_ROUNDS_MAX, CHANNELS_MAX, SESSIONS_PER_CONNECTION_MAX};
+use crate::limits::{
+    AUTH_ROUNDS_MAX, CHANNELS_MAX, LOGONS_PER_CONNECTION_MAX, SESSIONS_MAX,
+    SESSIONS_PER_CONNECTION_MAX,
+};
+use crate::logons::Ticket;
 use crate::review::session_stands;
 use crate::session::{Channel, Kind, Secrets, Session, Standing, Terms, User};
 use crate::settings::Encryption;
@@ -87,15 +91,60 @@ fn begin(cx: &Cx, n: &Negotiated, request: &Request<'_>) -> Result<Logon, Status
     let (purpose, session) = if binding {
         (Purpose::Bind, session_to_bind(cx, n)?)
     } else if id == 0 {
-        if locked(&cx.conn.logons).len() >= SESSIONS_PER_CONNECTION_MAX {
+        if cx.conn.sessions() >= SESSIONS_PER_CONNECTION_MAX {
             return Err(cx.limited("sessions-of-connection", SESSIONS_PER_CONNECTION_MAX));
         }
         (Purpose::New, cx.server.sessions.begin(Terms::of(n))?)
     } else {
         (Purpose::Again, cx.session()?.clone())
     };
-    let acceptor = Acceptor::new(identity(cx), fresh(cx)?, policy(cx));
-    Ok(Logon { purpose, session, acceptor, preauth: cx.conn.preauth(), rounds: 0 })
+    let ticket = place_for_logon(cx, session.id);
+    let made = fresh(cx).map(|fresh| {
+        let acceptor = Acceptor::new(identity(cx), fresh, policy(cx));
+        let (session, preauth) = (session.clone(), cx.conn.preauth());
+        Logon { purpose, session, acceptor, preauth, rounds: 0, ticket }
+    });
+    if made.is_err() && purpose == Purpose::New {
+        forget(cx, &session);
+    }
+    made
+}
+
+/// A logon that begins takes the place of the oldest one of its connection, its address or the server where it finds no room.
+fn place_for_logon(cx: &Cx, session: u64) -> Ticket {
+    if let Some(oldest) = cx.conn.oldest_logon(LOGONS_PER_CONNECTION_MAX) {
+        drop_logon(
+            cx,
+            &cx.conn,
+            oldest,
+            ("unfinished-logons-of-connection", LOGONS_PER_CONNECTION_MAX),
+        );
+    }
+    let from = cx.conn.info.peer.ip();
+    let (ticket, evicted) = cx.server.logons.begin(from, Arc::downgrade(&cx.conn), session);
+    if let Some(evicted) = evicted
+        && let Some(conn) = evicted.conn.upgrade()
+    {
+        drop_logon(cx, &conn, evicted.session, evicted.limit);
+    }
+    ticket
+}
+
+/// A logon gives way. Of a session that was to be made nothing is left; one that there was stays as it is.
+fn drop_logon(cx: &Cx, conn: &Conn, session: u64, (limit, most): (&'static str, usize)) {
+    rdma_transport::count::limit_met(limit);
+    tracing::debug!(peer = %conn.info.peer, limit, most, "an unfinished logon gave way to a newer one");
+    if let Some(logon) = conn.take_logon(session)
+        && logon.purpose == Purpose::New
+    {
+        forget(cx, &logon.session);
+    }
+}
+
+/// Takes out a session that nobody has used yet.
+fn forget(cx: &Cx, session: &Session) {
+    session.end();
+    cx.server.sessions.remove(session.id);
 }
 
 impl Terms {
@@ -302,6 +351,9 @@ fn new(
     // The key of a session without a name is known to all: its client signs nothing (section 3.2.5.3.1).
     let signing = user.kind == Kind::User && (settings.signing_required || asked);
     session.require(signing, encrypt);
+    if !cx.server.sessions.admit(session) {
+        return Err(cx.limited("sessions", SESSIONS_MAX));
+    }
     session.log_on(user, None);
     join(cx, session, signer)
 }

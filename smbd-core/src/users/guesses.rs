@@ -20,7 +20,8 @@ struct Guesser {
 #[derive(Default)]
 pub struct Guesses(HashMap<IpAddr, Guesser>);
 
-fn network(ip: IpAddr) -> IpAddr {
+/// What counts as one address: an IPv6 network of 64 bits, because whoever has one has all of it.
+pub(crate) fn network(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() >> 64 << 64).into()),
         v4 => v4,

@@ -260,6 +260,62 @@ async fn a_logon_that_changes_its_mind_leaves_nothing_behind() {
     assert_eq!(server.core().sessions.count(), 0);
 }
 
+/// Whoever begins logons and ends none keeps the place of four, and nobody else waits for one.
+#[tokio::test]
+async fn unfinished_logons_give_way_to_newer_ones() {
+    let server = server(|_| {});
+    let mut peer = Peer::connect(&server);
+    peer.negotiate(&LAST.get()).await;
+    let token = &b"NTLMSSP\0\x01\0\0\0\x97\x82\x08\xe2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"[..];
+    let body = session_setup::Request { token, ..session_setup::Request::default() }.emit();
+    let mut begun = Vec::new();
+    for _ in 0..40 {
+        peer.session = 0;
+        let first = peer.ask(Command::SessionSetup, &body).await;
+        assert_eq!(first.status(), Status::MORE_PROCESSING_REQUIRED);
+        begun.push(first.header.session_id);
+        assert!(server.core().sessions.count() <= 4);
+        assert_eq!(server.core().logons.count(), server.core().sessions.count());
+    }
+    let met = rdma_transport::count::limits_met();
+    assert!(
+        met.iter().any(|(l, n)| *l == "unfinished-logons-of-connection" && *n >= 36),
+        "{met:?}"
+    );
+    // The oldest are gone, the newest are not.
+    peer.session = begun[0];
+    let answer = peer.ask(Command::SessionSetup, &body).await;
+    assert_eq!(answer.status(), Status::USER_SESSION_DELETED);
+    assert!(begun[36..].iter().all(|id| server.core().sessions.get(*id).is_some()));
+    peer.session = 0;
+    assert_eq!(peer.log_on("alice", "pw").await, Status::SUCCESS);
+    peer.connection.end().await;
+    assert_eq!((server.core().sessions.count(), server.core().logons.count()), (0, 0));
+}
+
+/// Connections of one address that hold what they may: a user of another address, and of the same one, logs on.
+#[tokio::test]
+async fn a_crowd_of_unfinished_logons_keeps_nobody_out() {
+    let server = server(|_| {});
+    let token = &b"NTLMSSP\0\x01\0\0\0\x97\x82\x08\xe2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"[..];
+    let body = session_setup::Request { token, ..session_setup::Request::default() }.emit();
+    let mut crowd = Vec::new();
+    for _ in 0..100 {
+        let mut peer = Peer::connect(&server);
+        peer.negotiate(&LAST.get()).await;
+        for _ in 0..4 {
+            peer.session = 0;
+            let first = peer.ask(Command::SessionSetup, &body).await;
+            assert_eq!(first.status(), Status::MORE_PROCESSING_REQUIRED);
+        }
+        crowd.push(peer);
+    }
+    let most = smbd_core::limits::LOGONS_PER_ADDRESS_MAX;
+    assert_eq!((server.core().logons.count(), server.core().sessions.count()), (most, most));
+    let mut peer = Peer::ready(&server, &LAST.get()).await;
+    assert_eq!(peer.ask(Command::Echo, &simple::BODY).await.status(), Status::SUCCESS);
+}
+
 #[tokio::test]
 async fn a_stranger_with_a_key_of_its_own_binds_nothing() {
     let server = server(|_| {});
