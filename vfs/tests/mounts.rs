@@ -92,6 +92,117 @@ fn a_full_volume_keeps_what_it_has() {
     });
 }
 
+/// A file system of ext4 with half of its blocks reserved for root; false where this host makes or mounts none.
+fn mount_half_reserved(image: &Path, at: &Path) -> bool {
+    let file = std::fs::File::create(image).unwrap();
+    file.set_len(16 << 20).unwrap();
+    let (image, at) = (image.to_str().unwrap(), at.to_str().unwrap());
+    run("mkfs.ext4", &["-q", "-F", "-m", "50", image]) && run("mount", &["-o", "loop", image, at])
+}
+
+/// Writes as this way has it until the volume takes no more; gives how many bytes it took.
+async fn until_full(mut write: impl AsyncFnMut(u64) -> VfsResult<u64>) -> u64 {
+    let mut taken = 0;
+    loop {
+        match write(taken).await {
+            Ok(0) | Err(VfsError::NoSpace) => return taken,
+            Ok(n) => taken += n,
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+const STEP: usize = 256 << 10;
+
+/// Root's reserve is root's: by every way in which a caller takes storage it ends where the reserve begins.
+#[test]
+fn callers_do_not_use_roots_reserve() {
+    apart(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("at");
+        std::fs::create_dir(&at).unwrap();
+        if !mount_half_reserved(&dir.path().join("image"), &at) {
+            println!("skipped: no file system of its own to be had");
+            return;
+        }
+        block_on(async {
+            let b = bench(&at);
+            b.root.setattr(&root(), mode(0o777), false).await.unwrap();
+            let bob = user(1002);
+            let free = async || b.backend.statfs().await.unwrap().avail_bytes;
+            let data = || vec![Buf::from(vec![7; STEP])];
+            for way in ["judged", "opened", "hole", "reserved", "copied", "durable"] {
+                let f = b.root.create(&bob, b"f", CreateHow::Guarded, mode(0o600)).await.unwrap();
+                let f = f.node;
+                let source = b.file("source").await;
+                b.write(&source, 0, &vec![7; STEP]).await;
+                if way == "hole" {
+                    let grown = SetAttr { size: Some(64 << 20), ..SetAttr::default() };
+                    f.setattr(&bob, grown, false).await.unwrap();
+                }
+                let room = free().await;
+                let some = async |at: u64| {
+                    let n = |w: Written| w.count as u64;
+                    match way {
+                        "judged" => f.write(Some(&bob), at, data(), Stable::Unstable).await.map(n),
+                        "durable" => f.write_by(&bob, at, data(), Stable::File).await.map(n),
+                        "reserved" => {
+                            let step = STEP as u64;
+                            f.allocate_by(Some(&bob), at, step).await.map(|()| step)
+                        }
+                        "copied" => {
+                            let step = STEP as u64;
+                            f.copy_range_by(Some(&bob), source.as_ref(), 0, at, step).await
+                        }
+                        _ => f.write_by(&bob, at, data(), Stable::Unstable).await.map(n),
+                    }
+                };
+                let taken = until_full(some).await;
+                assert!(taken > 1 << 20 && taken <= room, "{way}: {taken} of {room}");
+                // Root goes on, for itself.
+                let w = source.write(Some(&root()), STEP as u64, data(), Stable::File).await;
+                assert_eq!(w.unwrap().count, STEP, "{way}");
+                b.root.unlink(&root(), b"f").await.unwrap();
+                b.root.unlink(&root(), b"source").await.unwrap();
+                drop((f, source));
+                b.root.getattr().await.unwrap();
+                assert!(run("sync", &["-f", at.to_str().unwrap()]));
+            }
+        });
+        assert!(run("umount", &["-l", at.to_str().unwrap()]));
+    });
+}
+
+/// Set-id bits go before the data changes, so that no program runs as its owner with what another wrote.
+#[test]
+fn set_id_bits_go_before_the_data_changes() {
+    apart(|| {
+        let dir = tempfile::tempdir().unwrap();
+        mount_tmpfs(dir.path(), "size=64k");
+        block_on(async {
+            let b = bench(dir.path());
+            let bob = user(1002);
+            let data = || vec![Buf::from(vec![7; 4096])];
+            for opened in [false, true] {
+                let f = b.file("f").await;
+                b.write(&f, 0, &[1; 4096]).await;
+                let full = b.file("full").await;
+                let _ = full.write(None, 0, vec![Buf::from(vec![1; 1 << 20])], Stable::File).await;
+                f.setattr(&root(), mode(0o6777), false).await.unwrap();
+                // Nothing is left for the data that would have to come first.
+                let why = match opened {
+                    true => f.write_by(&bob, 8192, data(), Stable::Unstable).await,
+                    false => f.write(Some(&bob), 8192, data(), Stable::Unstable).await,
+                };
+                assert_eq!(why.err(), Some(VfsError::NoSpace));
+                assert_eq!(f.getattr().await.unwrap().mode, 0o777, "{opened}");
+                b.root.unlink(&root(), b"f").await.unwrap();
+                b.root.unlink(&root(), b"full").await.unwrap();
+            }
+        });
+    });
+}
+
 #[test]
 fn other_volumes_below_the_share_are_not_crossed() {
     apart(|| {

@@ -6,6 +6,10 @@
 //! its attributes are wanted or it comes near the end.
 //! A large read for a socket takes the pages themselves ([`iobuf::Pages`]).
 //!
+//! *Storage.* The descriptor is the process's, and so would be the storage. A write that may take some, because it ends behind the
+//! file's end or the file has holes, is made as its caller: root's reserve and quotas hold. So is one to a file with set-id bits:
+//! the kernel takes them away before the data changes. A write within a file that has all its storage changes no identity.
+//!
 //! *Memory.* All buffers of a read are taken before it starts and it never waits while it holds one: where the pool can give
 //! only the first, the read is shorter. Jobs own their buffers, so dropping a request is safe.
 //!
@@ -252,7 +256,7 @@ impl LocalNode {
 
     pub(super) async fn do_write(
         &self,
-        cred: Option<&Cred>,
+        (cred, opener): (Option<&Cred>, Option<&Cred>),
         at: u64,
         data: Vec<Buf>,
         stable: Stable,
@@ -272,16 +276,20 @@ impl LocalNode {
         if i64::try_from(at.saturating_add(count as u64)).is_err() {
             return Err(VfsError::TooBig);
         }
+        let owner =
+            cred.or(opener).filter(|c| self.takes_storage(c, at.saturating_add(count as u64)));
         // Memory has nothing that a write could wait for.
         let waits = stable != Stable::Unstable && !self.volume.in_memory;
         let mut done = 0;
         if count <= write_in_place_max() && !waits {
-            match self.write_in_place(&fd, at, &data, count)? {
+            let write = || self.write_in_place(&fd, at, &data, count);
+            match self.as_owner(owner, write)? {
                 InPlace::Done(n) => return self.finish_write(cred, before, n, count, stable),
                 InPlace::Partly(n) => done = n,
             }
         }
-        let rest = move || write_rest(fd.as_fd(), at, &data, count, done, stable);
+        let write = move || write_rest(fd.as_fd(), at, &data, count, done, stable);
+        let rest = self.later_as(owner, write);
         let n = match waits {
             false => threads::run_in_turn(&self.writes, rest).await,
             true => threads::run_long(rest).await,
@@ -290,6 +298,41 @@ impl LocalNode {
             self.changed();
         }
         self.finish_write(cred, before, n?, count, stable)
+    }
+
+    /// A write for this caller that ends there may take storage, or takes set-id bits away.
+    fn takes_storage(&self, cred: &Cred, end: u64) -> bool {
+        let fits =
+            || end <= self.size.load(Ordering::Relaxed) && self.plain.load(Ordering::Relaxed);
+        self.volume.identity.differs(cred) && !fits()
+    }
+
+    fn as_owner<T: Send>(
+        &self,
+        owner: Option<&Cred>,
+        f: impl FnOnce() -> VfsResult<T> + Send,
+    ) -> VfsResult<T> {
+        match owner {
+            Some(owner) => self.volume.identity.run(owner, f),
+            None => f(),
+        }
+    }
+
+    /// As [`LocalNode::as_owner`], on a thread.
+    pub(super) fn later_as<T, F>(
+        &self,
+        owner: Option<&Cred>,
+        f: F,
+    ) -> impl FnOnce() -> VfsResult<T> + Send + 'static + use<T, F>
+    where
+        T: Send,
+        F: FnOnce() -> VfsResult<T> + Send + 'static,
+    {
+        let owner = owner.map(|owner| (self.volume.clone(), owner.clone()));
+        move || match owner {
+            Some((volume, owner)) => volume.identity.run(&owner, f),
+            None => f(),
+        }
     }
 
     fn write_in_place(
@@ -354,7 +397,7 @@ impl LocalNode {
 }
 
 /// The mode has bits that must go when somebody else than the superuser writes.
-fn sheds_set_id(mode: u32) -> bool {
+pub(super) fn sheds_set_id(mode: u32) -> bool {
     mode & 0o4000 != 0 || mode & 0o2010 == 0o2010
 }
 

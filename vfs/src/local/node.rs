@@ -27,7 +27,7 @@ use crate::types::*;
 
 use super::Volume;
 use super::cache::{Fd, NO_SLOT};
-use super::data::DataFd;
+use super::data::{DataFd, sheds_set_id};
 use super::dir::Listing;
 use super::side::Beside;
 use super::stat::{self, Stat};
@@ -66,6 +66,8 @@ pub(super) struct LocalNode {
     alive_at: AtomicU64,
     /// Bytes in the file when it was last looked at: a hint for the size of buffers.
     pub(super) size: AtomicU64,
+    /// It had storage for all of its bytes, and no set-id bits, when it was last looked at.
+    pub(super) plain: AtomicBool,
     /// Immutable or append-only when it was last looked at.
     pub(super) fixed: AtomicBool,
     /// Whether the host's own means gave it an access control list, and the change time for which that holds.
@@ -104,6 +106,7 @@ impl LocalNode {
             inside_at: AtomicU64::new(0),
             alive_at: AtomicU64::new(now),
             size: AtomicU64::new(stat.attr.size),
+            plain: AtomicBool::new(false),
             fixed: AtomicBool::new(stat.fixed),
             listed: Mutex::new(None),
             acl: Mutex::new(None),
@@ -195,6 +198,8 @@ impl LocalNode {
             self.volume.fsid ^ super::probe::fold(&stat.dev.to_be_bytes())
         };
         self.size.store(attr.size, Ordering::Relaxed);
+        let plain = attr.used >= attr.size && !sheds_set_id(attr.mode);
+        self.plain.store(plain, Ordering::Relaxed);
         self.fixed.store(stat.fixed, Ordering::Relaxed);
         attr.change = self.change_number(attr.change);
         if self.volume.is_removed(&attr) {
@@ -494,7 +499,17 @@ impl Node for LocalNode {
         data: Vec<Buf>,
         stable: Stable,
     ) -> BoxFuture<'a, VfsResult<Written>> {
-        Box::pin(self.do_write(cred, at, data, stable))
+        Box::pin(self.do_write((cred, None), at, data, stable))
+    }
+
+    fn write_by<'a>(
+        &'a self,
+        opener: &'a Cred,
+        at: u64,
+        data: Vec<Buf>,
+        stable: Stable,
+    ) -> BoxFuture<'a, VfsResult<Written>> {
+        Box::pin(self.do_write((None, Some(opener)), at, data, stable))
     }
 
     fn commit(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<Attr>> {
@@ -506,7 +521,16 @@ impl Node for LocalNode {
     }
 
     fn allocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>> {
-        Box::pin(self.do_allocate(at, count))
+        Box::pin(self.do_allocate(None, at, count))
+    }
+
+    fn allocate_by<'a>(
+        &'a self,
+        opener: Option<&'a Cred>,
+        at: u64,
+        count: u64,
+    ) -> BoxFuture<'a, VfsResult<()>> {
+        Box::pin(self.do_allocate(opener, at, count))
     }
 
     fn deallocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>> {
@@ -520,7 +544,18 @@ impl Node for LocalNode {
         at: u64,
         count: u64,
     ) -> BoxFuture<'a, VfsResult<u64>> {
-        Box::pin(self.do_copy_range(from, from_at, at, count))
+        Box::pin(self.do_copy_range(None, from, from_at, at, count))
+    }
+
+    fn copy_range_by<'a>(
+        &'a self,
+        opener: Option<&'a Cred>,
+        from: &'a dyn Node,
+        from_at: u64,
+        at: u64,
+        count: u64,
+    ) -> BoxFuture<'a, VfsResult<u64>> {
+        Box::pin(self.do_copy_range(opener, from, from_at, at, count))
     }
 
     fn clone_range<'a>(

@@ -1,6 +1,7 @@
 //! Storage of files: holes, reservations, copies and clones by the kernel's own calls.
 //!
-//! *Operation.* What may take long runs on a thread. Permission was checked when the caller opened the files.
+//! *Operation.* What may take long runs on a thread. Permission was checked when the caller opened the files;
+//! what takes storage runs as the caller all the same, so that root's reserve and quotas hold. (A clone takes none of either.)
 //!
 //! *Errors.* [`VfsError::NotSupported`] where the file system cannot; the front end then tells the client, which copies itself.
 
@@ -11,7 +12,7 @@ use crate::backend::Node;
 use crate::engine::limits::COPY_MAX;
 use crate::engine::threads;
 use crate::error::{VfsError, VfsResult};
-use crate::types::Seek;
+use crate::types::{Cred, Seek};
 
 use super::node::LocalNode;
 use super::sys;
@@ -30,15 +31,27 @@ impl LocalNode {
         Ok(rustix::fs::seek(&fd, from)?)
     }
 
-    pub(super) async fn do_allocate(&self, at: u64, count: u64) -> VfsResult<()> {
-        self.fallocate(FallocateFlags::empty(), at, count).await
+    pub(super) async fn do_allocate(
+        &self,
+        opener: Option<&Cred>,
+        at: u64,
+        count: u64,
+    ) -> VfsResult<()> {
+        self.fallocate(opener, FallocateFlags::empty(), at, count).await
     }
 
     pub(super) async fn do_deallocate(&self, at: u64, count: u64) -> VfsResult<()> {
-        self.fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, count).await
+        self.fallocate(None, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, count)
+            .await
     }
 
-    async fn fallocate(&self, flags: FallocateFlags, at: u64, count: u64) -> VfsResult<()> {
+    async fn fallocate(
+        &self,
+        opener: Option<&Cred>,
+        flags: FallocateFlags,
+        at: u64,
+        count: u64,
+    ) -> VfsResult<()> {
         self.volume.writable()?;
         self.regular()?;
         if count == 0 {
@@ -48,14 +61,16 @@ impl LocalNode {
             return Err(VfsError::TooBig);
         }
         let fd = self.data_fd(true)?;
-        let done =
-            threads::run_long(move || Ok(rustix::fs::fallocate(&fd, flags, at, count)?)).await;
+        let owner = opener.filter(|c| self.volume.identity.differs(c));
+        let take = move || Ok(rustix::fs::fallocate(&fd, flags, at, count)?);
+        let done = threads::run_long(self.later_as(owner, take)).await;
         self.changed();
         done
     }
 
     pub(super) async fn do_copy_range(
         &self,
+        opener: Option<&Cred>,
         from: &dyn Node,
         from_at: u64,
         at: u64,
@@ -75,7 +90,8 @@ impl LocalNode {
         }
         let wanted = usize::try_from(count.min(COPY_MAX)).unwrap_or(usize::MAX);
         let (source, sink) = (from.data_fd(false)?, self.data_fd(true)?);
-        let done = threads::run_long(move || {
+        let owner = opener.filter(|c| self.volume.identity.differs(c));
+        let copy = move || {
             let (mut here, mut there, mut n) = (from_at, at, 0);
             while n < wanted {
                 let step = rustix::fs::copy_file_range(
@@ -94,8 +110,8 @@ impl LocalNode {
                 }
             }
             Ok(n as u64)
-        })
-        .await;
+        };
+        let done = threads::run_long(self.later_as(owner, copy)).await;
         self.changed();
         done
     }

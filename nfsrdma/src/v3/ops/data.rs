@@ -79,7 +79,7 @@ async fn store(
     data: Vec<Buf>,
     stable: Stable,
 ) -> VfsResult<Written> {
-    let door = op.door(t, Rights::WRITE);
+    let door = op.door(t, Rights::WRITE).opened_by(&t.cred);
     // The pieces are views: cloning them for the rare second attempt copies no data.
     match door.write(&t.share, &t.node, Some(&t.cred), offset, data.clone(), stable).await {
         Err(VfsError::Access) if t.node.kind() == Kind::File && t.is_owner().await => {

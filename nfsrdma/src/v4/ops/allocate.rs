@@ -11,7 +11,7 @@ pub(in crate::v4) async fn allocate(cx: &mut Compound<'_>) -> Result<(), Status>
     if end > at.share.backend.capabilities().size_max {
         return Err(Status::FBig);
     }
-    let door = cx.nfs.core.namespace.by(right.who);
+    let door = cx.nfs.core.namespace.by(right.who).opened_by(&at.cred);
     Ok(door.allocate(&at.share, &at.node, offset, length).await?)
 }
 

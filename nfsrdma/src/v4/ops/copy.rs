@@ -72,7 +72,7 @@ pub(in crate::v4) async fn copy(cx: &mut Compound<'_>) -> Result<(), Status> {
     let done = if count == 0 {
         0
     } else {
-        let door = cx.nfs.core.namespace.by(p.to_right.who);
+        let door = cx.nfs.core.namespace.by(p.to_right.who).opened_by(&p.to.cred);
         door.copy_range(&p.to.share, &p.to.node, &p.from.node, p.from_at, p.to_at, count).await?
     };
     // write_response4: no callback, so many bytes, UNSTABLE4 until a COMMIT.

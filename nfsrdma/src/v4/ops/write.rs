@@ -20,7 +20,7 @@ pub(in crate::v4) async fn write(cx: &mut Compound<'_>) -> Result<(), Status> {
     let data = cx.args.bulk(IO_MAX)?;
     let at = file_of(cx, stateid).await?;
     let right = check_io(cx, &at, stateid, IoAccess::Write).await?;
-    let door = cx.nfs.core.namespace.by(right.who);
+    let door = cx.nfs.core.namespace.by(right.who).opened_by(&at.cred);
     let done = door.write(&at.share, &at.node, right.cred(&at), offset, data, stable).await?;
     cx.moved = done.count as u64;
     cx.out.count(done.count);
