@@ -1,6 +1,7 @@
 //! What to connect to, as one word:
 //! `nfs://HOST[:PORT]/SHARE[?version=3|4.1|4.2&transport=tcp|rdma&mountport=PORT&crc=on|off]` or
-//! `smb://USER:PASSWORD@HOST[:PORT]/SHARE[?dialect=3.1.1&transport=tcp|rdma&sign=on&seal=on&crc=on|off]`, where `smb+rdma://` says
+//! `smb://USER:PASSWORD@HOST[:PORT]/SHARE[?dialect=3.1.1&transport=tcp|rdma&protect=sign|seal&transforms=on|off&crc=on|off]`, where
+//! `transforms=off` offers no protection of data that travels by RDMA, and `smb+rdma://` says
 //! the transport as well.
 
 use std::fmt;
@@ -67,6 +68,17 @@ pub enum Protocol {
         /// What the client insists on.
         options: Options,
     },
+}
+
+impl Protocol {
+    /// What a client insists on to protect its messages: `none`, `sign` or `seal`.
+    pub fn protection(&self) -> &'static str {
+        match self {
+            Self::Smb { options, .. } if options.seal => "seal",
+            Self::Smb { options, .. } if options.sign => "sign",
+            _ => "none",
+        }
+    }
 }
 
 impl fmt::Display for Protocol {
@@ -140,8 +152,11 @@ impl fmt::Display for Target {
                 let dialect = dialect_name(options.dialect);
                 write!(f, "smb://{}@{host}:{port}{path}?dialect={dialect}", user.name)?;
                 write!(f, "&transport={transport}")?;
-                f.write_str(if options.sign { "&sign=on" } else { "" })?;
-                f.write_str(if options.seal { "&seal=on" } else { "" })?;
+                match self.protocol.protection() {
+                    "none" => {}
+                    protection => write!(f, "&protect={protection}")?,
+                }
+                f.write_str(if options.rdma_transforms { "" } else { "&transforms=off" })?;
             }
         }
         f.write_str(if self.crc { "" } else { "&crc=off" })
@@ -241,12 +256,14 @@ fn smb(place: &str, path: &str, query: &str, mut way: Transport) -> Result<Targe
                 options.dialect = found.ok_or_else(none)?;
             }
             ("transport", t) => way = transport(t)?,
-            ("sign", s) => options.sign = switch("sign", s)?,
-            ("seal", s) => options.seal = switch("seal", s)?,
+            ("protect", "sign") => options.sign = true,
+            ("protect", "seal") => options.seal = true,
+            ("transforms", t) => options.rdma_transforms = switch("transforms", t)?,
             ("crc", c) => crc = switch("crc", c)?,
             _ => {
                 return Err(format!(
-                    "`{name}={value}` is no option of a target; there are dialect, transport, sign, seal and crc"
+                    "`{name}={value}` is no option of a target; there are dialect, transport, protect=sign, protect=seal, \
+                     transforms and crc"
                 ));
             }
         }
@@ -312,11 +329,17 @@ mod tests {
         assert_eq!(*options, Options::default());
         assert_eq!(t.to_string(), "smb://alice@gw:445/data?dialect=3.1.1&transport=tcp");
         assert!(!format!("{t:?}").contains("p:w"));
-        let t: Target = "smb+rdma://DOM;bob@[::1]/d?dialect=3.0.2&sign=on&crc=off".parse().unwrap();
+        let t: Target =
+            "smb+rdma://DOM;bob@[::1]/d?dialect=3.0.2&protect=sign&transforms=off&crc=off"
+                .parse()
+                .unwrap();
         assert_eq!((t.port, t.transport, t.crc), (5445, Transport::Rdma, false));
         let Protocol::Smb { user, options } = &t.protocol else { panic!("{t}") };
         assert_eq!((user.domain.as_str(), user.name.as_str()), ("DOM", "bob"));
         assert_eq!((options.dialect, options.sign, options.seal), (Dialect::V302, true, false));
+        assert!(!options.rdma_transforms);
+        let shown = "smb://bob@[::1]:5445/d?dialect=3.0.2&transport=rdma&protect=sign&transforms=off&crc=off";
+        assert_eq!(t.to_string(), shown);
     }
 
     #[test]
@@ -338,7 +361,9 @@ mod tests {
             "smb://a:b@gw/",
             "smb://a:b@gw/d/e",
             "smb://a:b@gw/d?dialect=1.0",
-            "smb://a:b@gw/d?sign=yes",
+            "smb://a:b@gw/d?sign=on",
+            "smb://a:b@gw/d?protect=yes",
+            "smb://a:b@gw/d?transforms=maybe",
             "smb://a:b@gw/d?version=3",
         ] {
             assert!(text.parse::<Target>().is_err(), "{text}");

@@ -9,7 +9,7 @@ use crate::log::{LogFilter, LogFormat};
 use crate::options;
 use crate::settings::{
     Admin, Cidr, Domain, Encryption, Identity, Names, NfsLocks, Portmap, Protocols, Rdma, RdmaCrc,
-    Share, Signing, Source, Squash, User, share_name, user_name,
+    RdmaTransforms, Share, Signing, Source, Squash, User, share_name, user_name,
 };
 use crate::suggest::nearest;
 use crate::tree::{Node, Value};
@@ -64,6 +64,7 @@ pub(crate) struct Draft {
     pub(crate) smb_direct_port: Option<Set<Port>>,
     pub(crate) signing: Option<Set<Signing>>,
     pub(crate) encryption: Option<Set<Encryption>>,
+    pub(crate) rdma_transforms: Option<Set<RdmaTransforms>>,
     pub(crate) state: Option<Set<PathBuf>>,
     pub(crate) lease: Option<Set<Span>>,
     pub(crate) grace: Option<Set<Span>>,
@@ -343,6 +344,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
         draft.smb_direct_port = smb.parse("direct_port", report);
         draft.signing = smb.parse("signing", report);
         draft.encryption = smb.parse("encryption", report);
+        draft.rdma_transforms = smb.parse("rdma_transforms", report);
     }
     draft
 }

@@ -283,13 +283,22 @@ pub(crate) const SMB: Group = Group {
             "signing",
             "`required` or `offered`",
             "required",
-            "Must messages be signed. A Linux client that signs does no direct RDMA: it moves everything by Send.",
+            "Must messages be signed. A client that signs and has no RDMA transforms, as every Linux client, does no direct RDMA: it \
+             moves everything by Send.",
         ),
         key(
             "encryption",
             "`off`, `offered` or `required`",
             "offered",
             "`offered`: for clients that ask for it and shares that say `encrypt`; `required`: clients that cannot are refused.",
+        ),
+        key(
+            "rdma_transforms",
+            "`on` or `off`",
+            "on",
+            "Data that travels by RDMA is signed or encrypted by itself for clients of dialect 3.1.1 that can do that (Windows 11, \
+             Windows Server 2022 and later), so that it is placed directly although the session signs or encrypts. `off`: it travels \
+             inside the messages.",
         ),
     ],
 };

@@ -373,6 +373,7 @@ fn check_smb(draft: &Draft, nfs: [(u16, Origin); 2], rdma: Rdma, report: &mut Re
         direct_port: direct.value.0,
         signing: settled(draft.signing.clone(), default.signing).value,
         encryption: encryption.value,
+        rdma_transforms: settled(draft.rdma_transforms.clone(), default.rdma_transforms).value,
     }
 }
 

@@ -191,6 +191,8 @@ pub struct Smb {
     pub signing: Signing,
     /// Whether messages are encrypted.
     pub encryption: Encryption,
+    /// Whether data that travels by RDMA is signed or encrypted by itself.
+    pub rdma_transforms: RdmaTransforms,
 }
 
 impl Default for Smb {
@@ -201,9 +203,22 @@ impl Default for Smb {
             direct_port: 5445,
             signing: Signing::default(),
             encryption: Encryption::default(),
+            rdma_transforms: RdmaTransforms::default(),
         }
     }
 }
+
+/// Whether clients that sign or encrypt may have their data placed directly, signed or encrypted by itself (MS-SMB2 section 2.2.43).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RdmaTransforms {
+    /// For whoever can do that.
+    #[default]
+    On,
+    /// Never: their data travels inside the messages.
+    Off,
+}
+
+words!(RdmaTransforms, "is neither", "on" => On, "off" => Off);
 
 /// Whether SMB messages must be signed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

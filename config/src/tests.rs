@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use crate::rules::settle;
 use crate::{
     Encryption, Faults, Identity, Known, Limits, NfsLocks, Options, Portmap, Protocols, Rdma,
-    RdmaCrc, Settings, Share, ShareOption, Signing, Smb, Source, Squash, User,
+    RdmaCrc, RdmaTransforms, Settings, Share, ShareOption, Signing, Smb, Source, Squash, User,
 };
 
 fn id(name: &str) -> u32 {
@@ -105,6 +105,7 @@ smb:
   direct_port: 0
   signing: offered
   encryption: required
+  rdma_transforms: off
 users:
   - {name: alice, password_file: /etc/passwd, uid: 1000, gid: 100, groups: [7, 8]}
   - name: bob
@@ -145,6 +146,7 @@ users:
                 direct_port: 0,
                 signing: Signing::Offered,
                 encryption: Encryption::Required,
+                rdma_transforms: RdmaTransforms::Off,
             },
             users: vec![
                 User {

@@ -187,6 +187,7 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
     value("nfs.grace at the next start", &config::Span(old.grace), &config::Span(*grace));
     value("smb.signing", &old.smb.signing, &smb.signing);
     value("smb.encryption", &old.smb.encryption, &smb.encryption);
+    value("smb.rdma_transforms", &old.smb.rdma_transforms, &smb.rdma_transforms);
     let mut fixed = Vec::new();
     let mut fix = |key, now: String, asked: String| {
         if now != asked {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use config::{Encryption, Settings, Signing};
+use config::{Encryption, RdmaTransforms, Settings, Signing};
 use smbd_core::server::{Core, Server};
 use smbd_core::settings::{Encryption as Sealing, Settings as SmbSettings, ShareSettings};
 use vfs::namespace::Namespace;
@@ -47,6 +47,7 @@ pub fn smb_settings(settings: &Settings, run: &Run) -> SmbSettings {
             Encryption::Offered => Sealing::Offered,
             Encryption::Required => Sealing::Required,
         },
+        rdma_transforms: settings.smb.rdma_transforms == RdmaTransforms::On,
         opens_per_session: settings.limits.client_opens,
         shares: settings.by_smb().map(share).collect(),
         ..SmbSettings::default()

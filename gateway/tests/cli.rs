@@ -27,7 +27,8 @@ fn demo_moves_every_byte_through_all_protocols() {
     let mut seen = Vec::new();
     for row in rows {
         let of = |key: &str| row[key].as_u64().unwrap();
-        seen.push((row["protocol"].as_str().unwrap(), row["transport"].as_str().unwrap()));
+        let text = |key: &str| row[key].as_str().unwrap();
+        seen.push((text("protocol"), text("transport"), text("protection")));
         assert_eq!(of("verified_bytes"), 2 * all, "{row}");
         if row["transport"] == "rdma" {
             // Bulk data by RDMA, what is small inside messages.
@@ -39,8 +40,10 @@ fn demo_moves_every_byte_through_all_protocols() {
             assert!(of("inline_bytes") > 2 * all);
         }
     }
-    let ways = ["nfs3", "nfs4.1", "smb3.1.1"].map(|p| [(p, "tcp"), (p, "rdma")]);
-    assert_eq!(seen, ways.concat());
+    let ways =
+        ["nfs3", "nfs4.1", "smb3.1.1"].map(|p| [(p, "tcp", "none"), (p, "rdma", "none")]).concat();
+    let protected = [("smb3.1.1", "rdma", "sign"), ("smb3.1.1", "rdma", "seal")];
+    assert_eq!(seen, [&ways[..], &protected].concat());
 }
 
 /// As behind `| head`.
@@ -269,7 +272,7 @@ fn bench_measures_every_load_over_both_transports() {
 fn bench_measures_smb_and_smb_direct_and_draws_both() {
     let (gateway, folder) = gateway_for_bench();
     let (tcp, rdma) = (gateway.port("smb="), gateway.port("smb-direct="));
-    let first = format!("smb://alice:secret@127.0.0.1:{tcp}/m?sign=on");
+    let first = format!("smb://alice:secret@127.0.0.1:{tcp}/m?protect=sign");
     let second = format!("smb+rdma://alice@127.0.0.1:{rdma}/m");
     let password = folder.path().join("password");
     std::fs::write(&password, "secret\n").unwrap();

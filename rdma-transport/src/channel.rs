@@ -253,6 +253,8 @@ impl Facts {
     pub const RDMA_TOLD: &str = "RDMA addresses told";
     /// What protects messages of SMB: `encrypted`, `signed` or `none`.
     pub const PROTECTION: &str = "protection";
+    /// How data of SMB that travels by RDMA may be protected: `none`, or what client and server can both do.
+    pub const RDMA_TRANSFORMS: &str = "RDMA transforms";
     /// The name by which a client is known on all its connections: `ClientGuid` of SMB.
     pub const CLIENT_ID: &str = "client id";
     /// What the client seems to be.

@@ -71,6 +71,13 @@ impl Message {
         }
     }
 
+    /// Its data would leave in clear beside it.
+    fn bares_data(&self) -> bool {
+        self.bulk.as_ref().is_some_and(|b| {
+            b.pages.is_some() || matches!(b.place, Place::Remote(_)) && !b.is_protected
+        })
+    }
+
     fn sign(&mut self) -> Result<(), Failed> {
         let Some(signer) = self.seal.signer() else { return Ok(()) };
         let flags =
@@ -131,8 +138,10 @@ impl Out {
                 m.head[Header::NEXT].copy_from_slice(&next.to_le_bytes());
                 left -= 1;
             }
-            if self.sealed_for.is_none() {
-                m.sign()?;
+            match &self.sealed_for {
+                None => m.sign()?,
+                Some(_) if m.bares_data() => return Err(Failed),
+                Some(_) => {}
             }
             match m.hash {
                 Some(Hash::Connection) => conn.hash(&[&m.head]),
@@ -145,7 +154,7 @@ impl Out {
             } else {
                 reply.head.append(&mut m.head);
             }
-            if let Some(Bulk { at, data, pages, place }) = m.bulk {
+            if let Some(Bulk { at, data, pages, place, .. }) = m.bulk {
                 let at = from + HEADER_LEN + at;
                 reply.payloads.push(Payload { at, data, pages, pad: 0, place });
             }
@@ -168,7 +177,7 @@ pub(crate) fn notice(head: Vec<u8>, session: Option<&Session>) -> Result<Reply, 
 }
 
 /// Memory that can be written: the view's own if nobody else has one, or a copy.
-fn writable(data: Buf) -> BufMut {
+pub(crate) fn writable(data: Buf) -> BufMut {
     data.try_mut().unwrap_or_else(|shared| {
         let mut own = BufMut::heap(shared.len());
         own.append(&shared);
@@ -176,12 +185,12 @@ fn writable(data: Buf) -> BufMut {
     })
 }
 
-/// Encrypts a message (MS-SMB2 section 3.1.4.3). Payload of an encrypted message never goes anywhere but inside it.
+/// Encrypts a message (MS-SMB2 section 3.1.4.3). What goes to the peer's memory was encrypted by itself and stays as it is.
 fn seal(session: &Session, reply: Reply) -> Result<Reply, Failed> {
     let sealer = session.secrets.get().and_then(|s| s.sealer.as_ref()).ok_or(Failed)?;
-    if reply.payloads.iter().any(|p| p.pages.is_some() || matches!(p.place, Place::Remote(_))) {
-        return Err(Failed);
-    }
+    let mut reply = reply;
+    let is_remote = |p: &mut Payload| matches!(p.place, Place::Remote(_));
+    let remote: Vec<_> = reply.payloads.extract_if(.., is_remote).collect();
     let mut header = Transform {
         signature: [0; 16],
         nonce: sealer.nonce(),
@@ -190,7 +199,7 @@ fn seal(session: &Session, reply: Reply) -> Result<Reply, Failed> {
     };
     let aad = header.emit();
     let aad = &aad[transform::AAD];
-    let Reply { head, payloads, .. } = reply;
+    let Reply { head, payloads, invalidate } = reply;
     let mut out = Vec::with_capacity(transform::LEN + head.len());
     out.extend_from_slice(&[0; transform::LEN]);
     out.extend_from_slice(&head);
@@ -210,12 +219,13 @@ fn seal(session: &Session, reply: Reply) -> Result<Reply, Failed> {
         header.signature = sealer.seal_in_place(&header.nonce, aad, &mut pieces)?;
     }
     out[..transform::LEN].copy_from_slice(&header.emit());
-    let payloads = data.into_iter().map(|(at, bufs)| Payload {
+    let inside = data.into_iter().map(|(at, bufs)| Payload {
         at: at + transform::LEN,
         data: bufs.into_iter().map(BufMut::freeze).collect(),
         pages: None,
         pad: 0,
         place: Place::Inline,
     });
-    Ok(Reply { head: out, payloads: payloads.collect(), invalidate: None })
+    let remote = remote.into_iter().map(|p| Payload { at: p.at + transform::LEN, ..p });
+    Ok(Reply { head: out, payloads: inside.chain(remote).collect(), invalidate })
 }

@@ -23,6 +23,7 @@ use crate::session::{Channel, Session};
 use crate::status::Status;
 use crate::underway::UnderWay;
 use crate::wire::negotiate::Dialect;
+use crate::wire::rdma::Protection;
 
 /// What NEGOTIATE decided.
 #[derive(Clone, Debug)]
@@ -49,6 +50,8 @@ pub struct Negotiated {
     pub signing: Algorithm,
     /// What encrypts; `None`: nothing does.
     pub cipher: Option<Cipher>,
+    /// How data that travels by RDMA may be protected (`Connection.RDMATransformIds`), in the client's order.
+    pub transforms: Vec<Protection>,
     /// The client uses the POSIX extensions of 3.1.1.
     pub posix: bool,
 }

@@ -38,6 +38,8 @@ pub struct Bulk {
     pub pages: Option<Pages>,
     /// Where they go.
     pub place: Place,
+    /// They are signed or encrypted by themselves, and the body tells how: so they may travel beside an encrypted message.
+    pub is_protected: bool,
 }
 
 /// What a command says.
@@ -155,6 +157,11 @@ impl Cx {
         Err(Status::TOO_MANY_OPENED_FILES)
     }
 
+    /// The session on this connection.
+    pub(crate) fn channel(&self) -> Result<&Arc<Channel>, Status> {
+        self.channel.as_ref().ok_or(Status::USER_SESSION_DELETED)
+    }
+
     /// The session.
     pub fn session(&self) -> Result<&Arc<Session>, Status> {
         self.channel.as_ref().map(|c| &c.session).ok_or(Status::USER_SESSION_DELETED)
@@ -249,12 +256,12 @@ impl Cx {
         if self.encrypted || self.signs() { &self.conn.read_into } else { &self.conn.paged }
     }
 
-    /// Data may go to or come from the peer's memory directly: on an RDMA connection, when neither the session nor the share
-    /// encrypts and this message did not come encrypted.
-    pub fn may_place_remote(&self) -> bool {
+    /// Data may go to or come from the peer's memory in clear: when neither the session nor the share encrypts and this message
+    /// did not come encrypted.
+    pub fn may_place_clear(&self) -> bool {
         let session = self.channel.as_ref().is_some_and(|c| c.session.encrypts());
         let share = self.tree.as_ref().is_some_and(|t| t.settings.encrypt);
-        self.conn.info.transport.is_rdma() && !self.encrypted && !session && !share
+        !self.encrypted && !session && !share
     }
 
     /// Checks that the credits of this request pay for `bytes` of payload, the larger of what it sends and what it may get

@@ -144,6 +144,7 @@ impl Kit {
             transact_max: io,
             signing: Algorithm::AesCmac,
             cipher: None,
+            transforms: Vec::new(),
             posix,
         };
         conn.negotiated.set(negotiated).unwrap();

@@ -41,6 +41,8 @@ pub struct Settings {
     pub signing_required: bool,
     /// Encryption of the whole server; shares can ask for more.
     pub encryption: Encryption,
+    /// Data that travels by RDMA is signed or encrypted for clients that can do that (`IsRDMATransformSupported`).
+    pub rdma_transforms: bool,
     /// Lowest and highest dialect.
     pub dialects: (Dialect, Dialect),
     /// Bytes of one READ.
@@ -62,6 +64,7 @@ impl Default for Settings {
             host: "HEADGATE".into(),
             signing_required: true,
             encryption: Encryption::default(),
+            rdma_transforms: true,
             dialects: (Dialect::V202, Dialect::V311),
             read_max: IO_BYTES_MAX,
             write_max: IO_BYTES_MAX,

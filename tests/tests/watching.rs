@@ -177,8 +177,10 @@ async fn each_reason_is_named_as_it_comes_about() {
     direct.leave().await.unwrap();
 
     for (options, expected) in [
-        (Options { sign: true, ..Options::default() }, "signed"),
-        (Options { seal: true, ..Options::default() }, "encrypted"),
+        (Options { sign: true, rdma_transforms: false, ..Options::default() }, "signed"),
+        (Options { seal: true, rdma_transforms: false, ..Options::default() }, "encrypted"),
+        (Options { sign: true, ..Options::default() }, "none"),
+        (Options { seal: true, ..Options::default() }, "none"),
     ] {
         let direct = smb(&world, true, options).await;
         assert_eq!(reason(&world, Protocol::Smb, "iwarp").await, expected);

@@ -238,6 +238,7 @@ impl Smb {
             remaining: 0,
             flags: 0,
             descriptors: Vec::new(),
+            transform: None,
         };
         let ask = if self.is_direct(length) {
             request.channel = Some(self.channel());

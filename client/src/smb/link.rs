@@ -23,6 +23,7 @@ use rdma_transport::channel::{
 use rdma_transport::messages::{Message, Messages};
 use rdma_transport::verbs::Region;
 use smbd_core::crypto::sign::Signer;
+use smbd_core::wire::rdma::Channel;
 use smbd_core::wire::{Command, Flags, HEADER_LEN, Header, oplock_break, read, transform, write};
 use tokio::sync::{mpsc, oneshot};
 
@@ -82,6 +83,7 @@ pub(super) struct Answer {
 
 struct Waiting {
     answer: oneshot::Sender<Result<Answer>>,
+    /// Memory that the request named.
     regions: Vec<RemoteSeg>,
     sent: Vec<u8>,
 }
@@ -284,8 +286,8 @@ impl Driver {
     }
 
     fn send(&mut self, request: Request) -> Result<(u64, Vec<RemoteSeg>, Vec<u8>)> {
-        let (body, mut data, regions) = self.body(request.ask)?;
         let id = self.next;
+        let (body, data, regions) = self.body(request.ask, id)?;
         self.next += u64::from(request.charge.max(1));
         let multi = self.shared.multi_credit.get().copied().unwrap_or(false);
         let header = Header {
@@ -303,18 +305,14 @@ impl Driver {
         };
         let mut head = header.emit().to_vec();
         head.extend_from_slice(&body);
-        match (self.shared.secure.get(), &request.signer) {
-            // A server ends the connection when this one is not signed (MS-SMB2 section 3.3.5.2.4).
-            (Some(secure), _) => {
-                let always = request.command == Command::TreeConnect;
-                (head, data) = secure.seal(&self.shared.info.pool, head, data, always)?;
+        let always = request.command == Command::TreeConnect;
+        let (head, data) = match self.protect(head, data, always, request.signer.as_deref()) {
+            Ok(protected) => protected,
+            Err(e) => {
+                self.release(&regions);
+                return Err(e);
             }
-            (None, Some(signer)) => {
-                let slices: Vec<&[u8]> = data.iter().map(Buf::as_slice).collect();
-                secure::sign(signer, &mut head, &slices)?;
-            }
-            (None, None) => {}
-        }
+        };
         let is_hashed = request.session == 0 || request.command == Command::SessionSetup;
         let sent = if is_hashed { head.clone() } else { Vec::new() };
         let at = head.len();
@@ -326,8 +324,28 @@ impl Driver {
         Ok((id, regions, sent))
     }
 
+    /// Signs or seals a message, with the session's keys or with `signer`.
+    fn protect(
+        &self,
+        mut head: Vec<u8>,
+        data: Vec<Buf>,
+        always: bool,
+        signer: Option<&Signer>,
+    ) -> Result<(Vec<u8>, Vec<Buf>)> {
+        match (self.shared.secure.get(), signer) {
+            // A server ends the connection when this one is not signed (MS-SMB2 section 3.3.5.2.4).
+            (Some(secure), _) => secure.seal(&self.shared.info.pool, head, data, always),
+            (None, Some(signer)) => {
+                let slices: Vec<&[u8]> = data.iter().map(Buf::as_slice).collect();
+                secure::sign(signer, &mut head, &slices)?;
+                Ok((head, data))
+            }
+            (None, None) => Ok((head, data)),
+        }
+    }
+
     /// The body, what follows it, and the memory that it names.
-    fn body(&mut self, ask: Ask) -> Result<(Vec<u8>, Vec<Buf>, Vec<RemoteSeg>)> {
+    fn body(&mut self, ask: Ask, id: u64) -> Result<(Vec<u8>, Vec<Buf>, Vec<RemoteSeg>)> {
         match ask {
             Ask::Plain(body, data) => Ok((body, data, Vec::new())),
             Ask::Read(mut read, into) => {
@@ -341,7 +359,14 @@ impl Driver {
                 read.descriptors.clone_from(&regions);
                 Ok((read.emit(), Vec::new(), regions))
             }
-            Ask::Write(mut write, data) => {
+            Ask::Write(mut write, mut data) => {
+                if let Some(secure) = self.shared.secure.get() {
+                    let (pool, inner) = (&self.shared.info.pool, write.channel.unwrap_or_default());
+                    (data, write.transform) = secure.protect(pool, id, inner, data)?;
+                }
+                if write.transform.is_some() {
+                    write.channel = Some(Channel::RdmaTransform);
+                }
                 let regions = data.into_iter().map(Region::Readable).collect();
                 let regions = self.register(regions)?;
                 write.descriptors.clone_from(&regions);
@@ -356,12 +381,16 @@ impl Driver {
             match self.messages.register(region) {
                 Ok(seg) => regions.push(seg),
                 Err((why, _)) => {
-                    regions.iter().for_each(|r| drop(self.messages.release(r.handle)));
+                    self.release(&regions);
                     return Err(Error::Protocol(format!("memory is not taken: {why:?}")));
                 }
             }
         }
         Ok(regions)
+    }
+
+    fn release(&mut self, regions: &[RemoteSeg]) {
+        regions.iter().for_each(|r| drop(self.messages.release(r.handle)));
     }
 
     fn on_message(&mut self, message: Message) -> Result<()> {
@@ -404,10 +433,42 @@ impl Driver {
         }
         let stray = || Error::Protocol(format!("an answer to message {}", header.message_id));
         let waiting = self.waiting.remove(&header.message_id).ok_or_else(stray)?;
-        let into = self.take_back(&waiting.regions, &header, &body);
-        let answer = Answer { header, message: body, bulk, into, sent: waiting.sent };
-        self.answer(waiting.answer, Ok(answer));
+        let mut into = self.take_back(&waiting.regions, &header, &body);
+        let checked = self.check_placed(&header, &body, &mut bulk, was_sealed, &mut into);
+        let answer = checked.map(|()| {
+            let sent = waiting.sent;
+            Answer { header, message: body, bulk, into, sent }
+        });
+        self.answer(waiting.answer, answer);
         Ok(())
+    }
+
+    /// Checks or decrypts what came by RDMA; what the answer says of it is no data.
+    fn check_placed(
+        &self,
+        header: &Header,
+        body: &Buf,
+        bulk: &mut Vec<Buf>,
+        was_sealed: bool,
+        into: &mut [BufMut],
+    ) -> Result<()> {
+        let Some(secure) = self.shared.secure.get().filter(|_| !into.is_empty()) else {
+            return Ok(());
+        };
+        if header.command != Command::Read as u16 || header.status != 0 {
+            return Ok(());
+        }
+        let malformed = |m: smbd_core::wire::Malformed| Error::Protocol(format!("{m:?}"));
+        let told = read::Response::parse(body).map_err(malformed)?;
+        if told.flags & read::RESPONSE_TRANSFORM == 0 {
+            return secure.unprotect(was_sealed, None, into);
+        }
+        let pulled = secure::joined(&std::mem::take(bulk));
+        let described = match pulled.filled() {
+            [] => told.data(body).map_err(malformed)?,
+            pulled => pulled,
+        };
+        secure.unprotect(was_sealed, Some(described), into)
     }
 
     /// Takes back the memory that a request named, filled as far as its answer says.

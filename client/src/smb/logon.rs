@@ -13,13 +13,16 @@ use smbd_core::crypto::sign::{Algorithm, Sender, Signer};
 use smbd_core::status::Status;
 use smbd_core::wire::negotiate::{self, Dialect};
 use smbd_core::wire::negotiate_context::{NegotiateContext, SHA_512};
+use smbd_core::wire::rdma::Protection;
 use smbd_core::wire::{Command, Malformed, session_setup};
 
 use super::link::{Answer, Ask, Link, Request};
-use super::secure::Secure;
+use super::secure::{Secure, Uses};
 use super::{Agreed, Options, User};
 use crate::error::{Error, Result};
 
+/// How payload that goes by RDMA can be protected.
+const TRANSFORMS: [Protection; 2] = [Protection::Encryption, Protection::Signing];
 /// Seconds between 1601 and 1970.
 const EPOCH: u64 = 11_644_473_600;
 
@@ -59,6 +62,7 @@ struct Chosen {
     read_max: u32,
     write_max: u32,
     multi_credit: bool,
+    transforms: Vec<Protection>,
 }
 
 async fn ask(
@@ -73,14 +77,18 @@ async fn ask(
     link.ask(Request { command, tree, session, charge, sequence, replays, signer, ask }).await
 }
 
-fn contexts(salt: &[u8]) -> Vec<NegotiateContext<'_>> {
+fn contexts(salt: &[u8], transforms: bool) -> Vec<NegotiateContext<'_>> {
     let ciphers = [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::Aes128Ccm, Cipher::Aes256Ccm];
     let signing = [Algorithm::AesGmac, Algorithm::AesCmac, Algorithm::HmacSha256];
-    vec![
+    let mut all = vec![
         NegotiateContext::Preauth { algorithms: vec![SHA_512], salt },
         NegotiateContext::Encryption(ciphers.map(|c| c as u16).to_vec()),
         NegotiateContext::Signing(signing.map(|a| a as u16).to_vec()),
-    ]
+    ];
+    if transforms {
+        all.push(NegotiateContext::RdmaTransform(TRANSFORMS.map(|p| p as u16).to_vec()));
+    }
+    all
 }
 
 async fn negotiate(link: &Link, options: Options, preauth: &mut Preauth) -> Result<Chosen> {
@@ -100,7 +108,10 @@ async fn negotiate(link: &Link, options: Options, preauth: &mut Preauth) -> Resu
             None => random()?,
         },
         dialects,
-        contexts: if options.dialect == Dialect::V311 { contexts(&salt) } else { Vec::new() },
+        contexts: match options.dialect {
+            Dialect::V311 => contexts(&salt, options.rdma_transforms),
+            _ => Vec::new(),
+        },
     };
     let answer = ask(link, Command::Negotiate, 0, request.emit(), None).await?;
     if answer.header.status != 0 {
@@ -118,8 +129,19 @@ async fn negotiate(link: &Link, options: Options, preauth: &mut Preauth) -> Resu
     if dialect == Dialect::V311 {
         cipher = None;
     }
+    let mut transforms = Vec::new();
     for context in &r.contexts {
         match context {
+            NegotiateContext::RdmaTransform(ids) => {
+                let is_first = transforms.is_empty() && options.rdma_transforms;
+                let known = ids.iter().map(|n| Protection::from_number(*n)).collect::<Option<_>>();
+                transforms = match &ids[..] {
+                    [Protection::NONE] if is_first => Vec::new(),
+                    _ => known.filter(|_| is_first).ok_or_else(|| {
+                        Error::Protocol(format!("RDMA transforms {ids:?} were not offered"))
+                    })?,
+                };
+            }
             NegotiateContext::Signing(a) => {
                 let found = a.first().and_then(|a| Algorithm::from_number(*a));
                 algorithm = found.unwrap_or(algorithm);
@@ -138,6 +160,7 @@ async fn negotiate(link: &Link, options: Options, preauth: &mut Preauth) -> Resu
         read_max: r.read_max,
         write_max: r.write_max,
         multi_credit: dialect != Dialect::V202 && r.capabilities & negotiate::CAP_LARGE_MTU != 0,
+        transforms,
     })
 }
 
@@ -220,10 +243,13 @@ pub(super) async fn run(
     }
     let sealing = keys.as_ref().zip(chosen.cipher);
     let sign = sign && !is_anonymous;
-    let uses = (sign, seal, !is_anonymous);
+    let transforms = chosen.transforms;
     link.secure(match bound {
-        Some(bound) => bound.secure.on(chosen.algorithm, &signing)?,
-        None => Secure::new(session, chosen.algorithm, &signing, sealing, uses)?,
+        Some(bound) => bound.secure.on(chosen.algorithm, &signing, transforms)?,
+        None => {
+            let uses = Uses { sign, seal, can_sign: !is_anonymous, transforms };
+            Secure::new(session, chosen.algorithm, &signing, sealing, uses)?
+        }
     });
     let limit = if chosen.multi_credit { u32::MAX } else { 65_536 };
     let agreed = Agreed {

@@ -3,8 +3,8 @@
 //! *Operation.* [`Smb::connect`] negotiates, logs on by NTLMv2 and connects to one share. Every operation is one request and its
 //! answer; any number may be under way.
 //!
-//! *Memory.* Payload above [`DIRECT_MIN`] bytes travels by RDMA where the connection has it and messages are neither signed nor
-//! sealed (MS-SMB2 sections 3.2.4.6 and 3.2.4.7); else inside the messages.
+//! *Memory.* Payload above [`DIRECT_MIN`] bytes travels by RDMA where the connection has it and payload can be signed or sealed as the
+//! messages are (MS-SMB2 sections 3.2.4.6 and 3.2.4.7); else inside the messages.
 //!
 //! *Errors.* [`Error::Smb`] is what the server answered.
 
@@ -61,6 +61,9 @@ pub struct Options {
     pub sign: bool,
     /// Encrypt every message.
     pub seal: bool,
+    /// Offer to sign or encrypt payload that goes by RDMA by itself; without it payload of signed and encrypted messages travels
+    /// inside them.
+    pub rdma_transforms: bool,
     /// Say that there may be several connections, as clients do that look for RDMA.
     pub multichannel: bool,
     /// Names this client's machine, so that handles can be taken up again by another connection; without it the connection is of a
@@ -77,6 +80,7 @@ impl Default for Options {
             dialect: Dialect::V311,
             sign: false,
             seal: false,
+            rdma_transforms: true,
             multichannel: false,
             machine: None,
             previous_session: 0,

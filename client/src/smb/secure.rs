@@ -6,6 +6,7 @@ use iobuf::{Buf, BufMut, Pool};
 use smbd_core::crypto::kdf::Keys;
 use smbd_core::crypto::seal::{Cipher, Opener, Sealer};
 use smbd_core::crypto::sign::{Algorithm, Sender, Signer};
+use smbd_core::wire::rdma::{self, Channel, Protection};
 use smbd_core::wire::transform::{self, Transform};
 use smbd_core::wire::{Flags, Header};
 
@@ -24,6 +25,18 @@ pub(super) struct Secure {
     seal: bool,
     /// The session has a key, so that one message may be signed although others are not.
     can_sign: bool,
+    /// How payload that goes by RDMA may be protected.
+    transforms: Vec<Protection>,
+}
+
+/// What a session is to do.
+pub(super) struct Uses {
+    pub(super) sign: bool,
+    pub(super) seal: bool,
+    /// It has a key to sign with.
+    pub(super) can_sign: bool,
+    /// How payload that goes by RDMA may be protected.
+    pub(super) transforms: Vec<Protection>,
 }
 
 /// Signs a message: `head` with its header, and what follows it.
@@ -64,8 +77,9 @@ impl Secure {
         algorithm: Algorithm,
         signing: &[u8; 16],
         keys: Option<(&Keys, Cipher)>,
-        (sign, seal, can_sign): (bool, bool, bool),
+        uses: Uses,
     ) -> Result<Self> {
+        let Uses { sign, seal, can_sign, transforms } = uses;
         let sealing = match keys {
             Some((keys, cipher)) => {
                 let start = getrandom::u64().map_err(failed)?;
@@ -80,14 +94,20 @@ impl Secure {
         }
         let signer = Arc::new(Signer::new(algorithm, signing).map_err(failed)?);
         let session = signer.clone();
-        Ok(Self { session_id, signer, session, sealing, sign: sign && !seal, seal, can_sign })
+        let sign = sign && !seal;
+        Ok(Self { session_id, signer, session, sealing, sign, seal, can_sign, transforms })
     }
 
-    /// The same session on a further connection, which signs with a key of its own.
-    pub(super) fn on(&self, algorithm: Algorithm, signing: &[u8; 16]) -> Result<Self> {
+    /// The same session on a further connection, which signs with a key of its own and has agreed on these transforms.
+    pub(super) fn on(
+        &self,
+        algorithm: Algorithm,
+        signing: &[u8; 16],
+        transforms: Vec<Protection>,
+    ) -> Result<Self> {
         let signer = Arc::new(Signer::new(algorithm, signing).map_err(failed)?);
         let (session, sealing) = (self.session.clone(), self.sealing.clone());
-        Ok(Self { signer, session, sealing, ..*self })
+        Ok(Self { signer, session, sealing, transforms, ..*self })
     }
 
     /// Signs what binds a further connection.
@@ -95,9 +115,94 @@ impl Secure {
         &self.session
     }
 
-    /// Payload must travel inside the messages: what goes by RDMA is neither signed nor sealed.
+    /// What payload that goes by RDMA needs.
+    fn needed(&self) -> Option<Protection> {
+        match (self.seal, self.sign) {
+            (true, _) => Some(Protection::Encryption),
+            (false, true) => Some(Protection::Signing),
+            (false, false) => None,
+        }
+    }
+
+    /// Payload must travel inside the messages: by RDMA it could not be protected as they are.
     pub(super) fn is_inline_only(&self) -> bool {
-        self.sign || self.seal
+        self.needed().is_some_and(|p| !self.transforms.contains(&p))
+    }
+
+    /// Signs or seals the payload of the WRITE of this message id, which the server is to fetch (MS-SMB2 section 3.2.4.7); `None`
+    /// where it goes in clear. What is sealed has other bytes, in buffers of `pool` where it has any.
+    pub(super) fn protect(
+        &self,
+        pool: &Pool,
+        message_id: u64,
+        channel: Channel,
+        data: Vec<Buf>,
+    ) -> Result<(Vec<Buf>, Option<rdma::Transform>)> {
+        let Some(protection) = self.needed() else { return Ok((data, None)) };
+        let pieces: Vec<&[u8]> = data.iter().map(Buf::as_slice).collect();
+        let (data, signature, nonce) = match protection {
+            Protection::Signing => {
+                let signed = self.signer.sign_payload(Sender::Client, message_id, &pieces);
+                let (signature, nonce) = signed.map_err(failed)?;
+                (data, signature, nonce)
+            }
+            Protection::Encryption => {
+                let (sealer, _) = self.sealing.as_deref().ok_or_else(|| failed(()))?;
+                let nonce = sealer.nonce();
+                let mut sealed: Vec<BufMut> = data.iter().map(|d| room(pool, d.len())).collect();
+                let mut to: Vec<&mut [u8]> = sealed.iter_mut().map(BufMut::filled_mut).collect();
+                let signature = sealer.seal(&nonce, &[], &pieces, &mut to).map_err(failed)?;
+                let sealed = sealed.into_iter().map(BufMut::freeze).collect();
+                (sealed, signature, nonce[..sealer.cipher().nonce_len()].to_vec())
+            }
+        };
+        let signature = signature.to_vec();
+        Ok((data, Some(rdma::Transform { channel, protection, signature, nonce })))
+    }
+
+    /// Checks or decrypts what a server put into these buffers for a READ; `described`: what its answer says of that, `None` where it
+    /// says nothing. Refused is all that MS-SMB2 section 3.2.5.11 refuses.
+    pub(super) fn unprotect(
+        &self,
+        was_sealed: bool,
+        described: Option<&[u8]>,
+        into: &mut [BufMut],
+    ) -> Result<()> {
+        let bad = |why: &str| Error::Protocol(format!("payload by RDMA: {why}"));
+        let needed = match was_sealed {
+            true => Some(Protection::Encryption),
+            false => self.needed(),
+        };
+        let Some(described) = described else {
+            let is_fine = needed.is_none() || into.iter().all(|b| b.filled().is_empty());
+            return if is_fine { Ok(()) } else { Err(bad("it is not protected as it must be")) };
+        };
+        let (t, segs) = rdma::Transform::parse(described).map_err(|m| bad(m.0))?;
+        let was_asked = self.transforms.contains(&t.protection) && segs.is_empty();
+        if !was_asked || Some(t.protection) != needed || t.signature.len() != 16 {
+            return Err(bad("it is protected in another way than was agreed on"));
+        }
+        match t.protection {
+            Protection::Signing => {
+                let pieces: Vec<&[u8]> = into.iter().map(BufMut::filled).collect();
+                let verified = self.signer.verify_payload(&t.nonce, &pieces, &t.signature);
+                verified.map_err(|_| bad("its signature is wrong"))
+            }
+            Protection::Encryption => {
+                let (_, opener) = self.sealing.as_deref().ok_or_else(|| bad("there is no key"))?;
+                let tag = t.signature.first_chunk::<16>().ok_or_else(|| bad("it has no tag"))?;
+                let mut nonce = [0; 16];
+                match nonce.get_mut(..t.nonce.len()) {
+                    Some(room) if room.len() == opener.cipher().nonce_len() => {
+                        room.copy_from_slice(&t.nonce);
+                    }
+                    _ => return Err(bad("its nonce has another length")),
+                }
+                let mut pieces: Vec<&mut [u8]> = into.iter_mut().map(BufMut::filled_mut).collect();
+                let opened = opener.open_in_place(&nonce, &[], &mut pieces, tag);
+                opened.map_err(|_| bad("it cannot be decrypted"))
+            }
+        }
     }
 
     /// Signs or seals a message: `head` with its header, and the bulk data that follows it. With `always` it is signed if that can

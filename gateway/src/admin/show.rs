@@ -155,6 +155,14 @@ fn story(c: &ConnectionStatus) -> String {
     for (name, value) in &c.facts {
         text += &format!("  {name}: {value}\n");
     }
+    if c.placed {
+        let how = match c.protection.as_str() {
+            "sign" => "signed, placed directly",
+            "seal" => "encrypted, placed directly",
+            _ => "placed directly",
+        };
+        text += &format!("  bulk data: {how}\n");
+    }
     if let Some(why) = &c.why_not_rdma {
         text += &format!("  no RDMA ({}): {}\n", why.reason, why.text);
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rdma_transport::channel::{Info, Traffic, Transport};
+use rdma_transport::channel::{Facts, Info, Traffic, Transport};
 use serde::{Deserialize, Serialize};
 
 use super::operations::OperationStatus;
@@ -114,6 +114,10 @@ pub struct ConnectionStatus {
     pub transport: String,
     /// Seconds since it was opened.
     pub age_seconds: u64,
+    /// What protects its messages: `none`, `sign` or `seal`.
+    pub protection: String,
+    /// Bulk data went directly into or out of the client's memory, protected as the messages are.
+    pub placed: bool,
     /// Why it is not on RDMA, or what it gave up there; `None` when there is nothing to say.
     pub why_not_rdma: Option<WhyNot>,
     /// Messages that wait now because the client granted no credit for them.
@@ -144,11 +148,17 @@ impl ConnectionStatus {
         let facts: Vec<(String, String)> =
             info.facts.list().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         let moved = Moved::of(&info.traffic);
+        let placed = moved.rdma_write + moved.rdma_read > 0;
+        let protection = match info.facts.get(Facts::PROTECTION).as_deref() {
+            Some("encrypted") => "seal",
+            Some("signed") => "sign",
+            _ => "none",
+        };
         let story = Story {
             protocol,
             is_rdma: info.transport.is_rdma(),
             rdma_port: around.rdma_port,
-            has_placed: moved.rdma_write + moved.rdma_read > 0,
+            has_placed: placed,
             facts: &facts,
             others_on_rdma: around.others_on_rdma,
             failed: around.failed,
@@ -160,6 +170,8 @@ impl ConnectionStatus {
             protocol,
             transport: transport_name(info.transport).to_owned(),
             age_seconds: around.age_seconds,
+            protection: protection.to_owned(),
+            placed,
             why_not_rdma: story.why_not(),
             credits_waiting: info.traffic.credits_waiting.load(Ordering::Relaxed),
             moved,

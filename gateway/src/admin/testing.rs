@@ -26,6 +26,8 @@ pub(crate) fn connection(moved: Moved) -> ConnectionStatus {
         protocol: Protocol::Smb,
         transport: "tcp".into(),
         age_seconds: 61,
+        protection: "sign".into(),
+        placed: moved.rdma_write + moved.rdma_read > 0,
         why_not_rdma: Some(WhyNot { reason: "not-asked".into(), text: "it signs".into() }),
         credits_waiting: 0,
         moved,

@@ -142,11 +142,14 @@ impl Reason {
                 "All is well: the client has RDMA by another connection, and keeps this one as the first of its session"
             }
             Self::Signed => {
-                "The connection is on RDMA, but its messages are signed, and a Linux client that signs gives up direct placement; \
-                 `--smb-signing offered` lets it"
+                "The connection is on RDMA, but its messages are signed, and the client has no RDMA transforms, by which its data would \
+                 be signed and placed directly: Windows 11, Windows Server 2022 and later have them, Linux has not; or \
+                 `smb: {rdma_transforms: off}` is said here. For Linux `--smb-signing offered` gives direct placement, unsigned"
             }
             Self::Encrypted => {
-                "The connection is on RDMA, but its session or share encrypts, so data goes inside encrypted messages"
+                "The connection is on RDMA, but its session or share encrypts, and the client has no RDMA transforms, by which its data \
+                 would be encrypted and placed directly: Windows 11, Windows Server 2022 and later have them, Linux has not; or \
+                 `smb: {rdma_transforms: off}` is said here. So data goes inside encrypted messages"
             }
         }
     }
@@ -163,13 +166,19 @@ impl Story<'_> {
         self.facts.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
+    fn can_transform(&self, protection: &str) -> bool {
+        self.fact(Facts::RDMA_TRANSFORMS).is_some_and(|known| known.contains(protection))
+    }
+
     /// The reason; `None` for a connection on RDMA that gives nothing up.
     pub fn reason(&self) -> Option<Reason> {
         if self.is_rdma {
+            // Who can protect what travels by RDMA gives nothing up, and neither does who signs and places all the same.
             return match self.fact(Facts::PROTECTION) {
-                Some("encrypted") => Some(Reason::Encrypted),
-                // Clients that sign and place all the same give nothing up.
-                Some("signed") if !self.has_placed => Some(Reason::Signed),
+                Some("encrypted") if !self.can_transform("Encryption") => Some(Reason::Encrypted),
+                Some("signed") if !self.has_placed && !self.can_transform("Signing") => {
+                    Some(Reason::Signed)
+                }
                 _ => None,
             };
         }
@@ -228,12 +237,13 @@ impl Story<'_> {
                 let n = self.others_on_rdma;
                 format!("the client has RDMA by {n} other connection{}", if n == 1 { "" } else { "s" })
             }
-            Reason::Signed => "its messages are signed, and a Linux client that signs sends data inside messages; \
-                               `--smb-signing offered` lets it place data directly"
+            Reason::Signed => "its messages are signed, and it has no RDMA transforms in common with this server (only Windows 11, \
+                               Windows Server 2022 and later have them), so data goes inside messages; for Linux \
+                               `--smb-signing offered` lets it place data directly, unsigned"
                 .to_owned(),
-            Reason::Encrypted => {
-                "its session or share encrypts, so data goes inside encrypted messages".to_owned()
-            }
+            Reason::Encrypted => "its session or share encrypts, and it has no RDMA transforms in common with this server (only \
+                                  Windows 11, Windows Server 2022 and later have them), so data goes inside encrypted messages"
+                .to_owned(),
         };
         Some(WhyNot { reason: reason.name().to_owned(), text })
     }
@@ -265,7 +275,17 @@ mod tests {
         let (none, two) = (told("0"), told("2"));
         let (signed, sealed) =
             (facts(&[(Facts::PROTECTION, "signed")]), facts(&[(Facts::PROTECTION, "encrypted")]));
+        let both = |protection| {
+            let able = (Facts::RDMA_TRANSFORMS, "Encryption, Signing");
+            facts(&[(Facts::PROTECTION, protection), able])
+        };
+        let (signs, seals) = (both("signed"), both("encrypted"));
+        let one = [(Facts::PROTECTION, "encrypted"), (Facts::RDMA_TRANSFORMS, "Signing")];
+        let signs_only = facts(&one);
         let cases = [
+            (Story { is_rdma: true, ..story(Smb, &signs) }, None),
+            (Story { is_rdma: true, ..story(Smb, &seals) }, None),
+            (Story { is_rdma: true, ..story(Smb, &signs_only) }, Some(R::Encrypted)),
             (Story { rdma_port: None, ..story(Nfs, &[]) }, Some(R::Off)),
             (story(Nfs, &[]), Some(R::MountedTcp)),
             (Story { failed: Some("no".into()), ..story(Nfs, &[]) }, Some(R::AttemptFailed)),

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 
-use config::{Encryption, Identity, Settings, Share, Signing};
+use config::{Encryption, Identity, RdmaTransforms, Settings, Share, Signing};
 use rdma_transport::devices::Fabric;
 use serde_json::{Value, json};
 
@@ -139,6 +139,11 @@ pub(super) fn words(f: &Findings<'_>, place: &Place, share: &Share) -> Vec<Strin
     }
     if place.offer.rdma() {
         if f.settings.smb.signing == Signing::Required {
+            if f.settings.smb.rdma_transforms == RdmaTransforms::On {
+                words.push(
+                    "SMB Direct for Windows 11, Server 2022 and later: data is signed and placed directly".into(),
+                );
+            }
             words.push(
                 "SMB Direct for Linux: data goes inside messages, because a Linux client that signs places none directly;"
                     .into(),
@@ -146,7 +151,13 @@ pub(super) fn words(f: &Findings<'_>, place: &Place, share: &Share) -> Vec<Strin
             words.push("  `--smb-signing offered` lets it".into());
         }
         if share.encrypt || f.settings.smb.encryption == Encryption::Required {
-            words.push("encrypted data goes inside messages, also by SMB Direct".into());
+            let direct = match f.settings.smb.rdma_transforms {
+                RdmaTransforms::On => {
+                    "encrypted data goes inside messages, also by SMB Direct, but for Windows 11, Server 2022 and later"
+                }
+                RdmaTransforms::Off => "encrypted data goes inside messages, also by SMB Direct",
+            };
+            words.push(direct.into());
         }
     }
     words
@@ -163,11 +174,12 @@ pub(super) fn summary(f: &Findings<'_>) -> String {
     }
     let smb = &f.settings.smb;
     format!(
-        "SMB for {} user{}, signing {}, encryption {}",
+        "SMB for {} user{}, signing {}, encryption {}, RDMA transforms {}",
         f.smb.users.len(),
         if f.smb.users.len() == 1 { "" } else { "s" },
         smb.signing,
-        smb.encryption
+        smb.encryption,
+        smb.rdma_transforms
     )
 }
 
@@ -181,6 +193,7 @@ pub(super) fn json(f: &Findings<'_>) -> Value {
         "direct_port": smb.direct_port,
         "signing": smb.signing.to_string(),
         "encryption": smb.encryption.to_string(),
+        "rdma_transforms": smb.rdma_transforms.to_string(),
     })
 }
 

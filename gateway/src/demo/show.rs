@@ -37,11 +37,12 @@ impl Bars {
     pub(super) fn row(&self, target: &Target, size: u64) -> ProgressBar {
         let bar = self.0.add(ProgressBar::new(size));
         let template =
-            "  {prefix:16} {bar:36.cyan/dim} {bytes:>11} {binary_bytes_per_sec:>12}  {msg}";
+            "  {prefix:25} {bar:36.cyan/dim} {bytes:>11} {binary_bytes_per_sec:>12}  {msg}";
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("━━─"));
         }
-        bar.set_prefix(format!("{} {}", target.protocol, transport(target.transport)));
+        let protected = protected(target.protocol.protection());
+        bar.set_prefix(format!("{} {}{protected}", target.protocol, transport(target.transport)));
         bar
     }
 }
@@ -57,6 +58,14 @@ fn transport(t: Transport) -> &'static str {
     match t {
         Transport::Tcp => "TCP",
         Transport::Rdma => "RDMA",
+    }
+}
+
+fn protected(protection: &str) -> &'static str {
+    match protection {
+        "sign" => ", signed",
+        "seal" => ", encrypted",
+        _ => "",
     }
 }
 
@@ -85,7 +94,7 @@ pub(super) fn table(rows: &[Row]) {
             row.protocol.clone(),
             match row.transport {
                 Transport::Tcp => "TCP".into(),
-                Transport::Rdma => "RDMA (iWARP)".into(),
+                Transport::Rdma => format!("RDMA (iWARP){}", protected(row.protection)),
             },
             moved(row, row.by_rdma_write),
             moved(row, row.by_rdma_read),
@@ -103,7 +112,8 @@ pub(super) fn table(rows: &[Row]) {
     say!("{}", table.render());
     for row in rows {
         if let Some(why) = &row.fault {
-            say!("  {} over {}: {why}", row.protocol, transport(row.transport));
+            let protected = protected(row.protection);
+            say!("  {} over {}{protected}: {why}", row.protocol, transport(row.transport));
         }
     }
     if rows.iter().all(Row::is_good) {
@@ -125,6 +135,7 @@ pub(super) fn json(rows: &[Row]) {
             json!({
                 "protocol": r.protocol.to_lowercase().replace(' ', ""),
                 "transport": r.transport.to_string(),
+                "protection": r.protection,
                 "rdma_write_bytes": r.by_rdma_write,
                 "rdma_read_bytes": r.by_rdma_read,
                 "inline_bytes": r.inline,

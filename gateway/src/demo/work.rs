@@ -44,6 +44,8 @@ impl Plan {
 pub(super) struct Row {
     /// Name and version of the protocol.
     pub(super) protocol: String,
+    /// What protects it: `none`, `sign` or `seal`.
+    pub(super) protection: &'static str,
     pub(super) transport: Transport,
     pub(super) by_rdma_write: u64,
     pub(super) by_rdma_read: u64,
@@ -69,6 +71,7 @@ impl Row {
 pub(super) async fn row(target: &Target, plan: &Plan, bar: &ProgressBar) -> Row {
     let mut row = Row {
         protocol: target.protocol.to_string(),
+        protection: target.protocol.protection(),
         transport: target.transport,
         by_rdma_write: 0,
         by_rdma_read: 0,

@@ -1,4 +1,5 @@
-//! Signatures (MS-SMB2 sections 3.1.4.1 and 3.1.5.1): over a whole message from its header on, with the signature field as zeros.
+//! Signatures (MS-SMB2 sections 3.1.4.1 and 3.1.5.1): over a whole message from its header on, with the signature field as zeros;
+//! and over data alone that travels by RDMA (MS-SMB2 sections 3.2.4.7 and 3.3.5.12).
 
 use aws_lc_rs::{cmac, hmac};
 use subtle::ConstantTimeEq;
@@ -73,6 +74,14 @@ impl Signer {
         let mut cleared = *header;
         cleared[Header::SIGNATURE].fill(0);
         let pieces = [&cleared[..], body].into_iter().chain(rest.iter().copied());
+        self.mac(&gmac_nonce(from, header), pieces)
+    }
+
+    fn mac<'a>(
+        &self,
+        nonce: &[u8; 12],
+        pieces: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<[u8; 16], Failed> {
         match &self.0 {
             Keyed::Hmac(key) => {
                 let mut mac = hmac::Context::with_key(key);
@@ -87,7 +96,7 @@ impl Signer {
                 mac.sign().map_err(|_| Failed)?.as_ref().try_into().map_err(|_| Failed)
             }
             Keyed::Gmac(key) => {
-                let mut mac = key.encrypt(&gmac_nonce(from, header))?;
+                let mut mac = key.encrypt(nonce)?;
                 for piece in pieces {
                     mac.aad(piece)?;
                 }
@@ -103,6 +112,41 @@ impl Signer {
         let expected = self.sign(from, message)?;
         if bool::from(expected.ct_eq(found)) { Ok(()) } else { Err(Failed) }
     }
+
+    /// Bytes of the nonce that a signature over data has: none but for AES-GMAC.
+    pub fn payload_nonce_len(&self) -> usize {
+        if self.algorithm() == Algorithm::AesGmac { 12 } else { 0 }
+    }
+
+    /// The signature of data alone that travels by RDMA with the message of this id, and its nonce, empty where the algorithm has
+    /// none.
+    pub fn sign_payload(
+        &self,
+        from: Sender,
+        message_id: u64,
+        data: &[&[u8]],
+    ) -> Result<([u8; 16], Vec<u8>), Failed> {
+        let nonce = payload_nonce(from, message_id);
+        let signature = self.mac(&nonce, data.iter().copied())?;
+        Ok((signature, nonce[..self.payload_nonce_len()].to_vec()))
+    }
+
+    /// Compares, in constant time. Nonce and signature have the lengths that the peer gave them: others than the algorithm's own
+    /// fail.
+    pub fn verify_payload(
+        &self,
+        nonce: &[u8],
+        data: &[&[u8]],
+        signature: &[u8],
+    ) -> Result<(), Failed> {
+        if nonce.len() != self.payload_nonce_len() || signature.len() != 16 {
+            return Err(Failed);
+        }
+        let mut whole = [0; 12];
+        whole[..nonce.len()].copy_from_slice(nonce);
+        let expected = self.mac(&whole, data.iter().copied())?;
+        if bool::from(expected.ct_eq(signature)) { Ok(()) } else { Err(Failed) }
+    }
 }
 
 /// MS-SMB2 section 3.1.4.1: `MessageId`, then a bit for the server and a bit for a CANCEL request, which reuses the id of
@@ -114,6 +158,16 @@ fn gmac_nonce(from: Sender, header: &[u8; HEADER_LEN]) -> [u8; 12] {
     let server = u8::from(from == Sender::Server);
     let cancel = u8::from(from == Sender::Client && command == Command::Cancel as u16);
     nonce[8] = server | cancel << 1;
+    nonce
+}
+
+/// A nonce of AES-GMAC that no message's signature has under the same key, whose last 30 bits are zero: two messages of one nonce
+/// give the hash key away. One message id has one payload, so it is used once.
+fn payload_nonce(from: Sender, message_id: u64) -> [u8; 12] {
+    let mut nonce = [0; 12];
+    nonce[..8].copy_from_slice(&message_id.to_le_bytes());
+    let server = u32::from(from == Sender::Server);
+    nonce[8..].copy_from_slice(&(1 << 31 | server).to_le_bytes());
     nonce
 }
 
@@ -171,6 +225,35 @@ mod tests {
     }
 
     #[test]
+    fn the_nonce_of_a_payload_is_that_of_no_message() {
+        let gmac = Signer::new(Algorithm::AesGmac, &[1; 16]).unwrap();
+        let nonce = |from| gmac.sign_payload(from, 0x0807_0605_0403_0201, &[b"x"]).unwrap().1;
+        assert_eq!(nonce(Sender::Client), [1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0x80]);
+        assert_eq!(nonce(Sender::Server), [1, 2, 3, 4, 5, 6, 7, 8, 1, 0, 0, 0x80]);
+        for a in [Algorithm::HmacSha256, Algorithm::AesCmac] {
+            let signer = Signer::new(a, &[1; 16]).unwrap();
+            assert_eq!(signer.sign_payload(Sender::Server, 7, &[b"x"]).unwrap().1, []);
+        }
+    }
+
+    #[test]
+    fn a_payload_needs_a_nonce_and_a_signature_of_the_right_lengths() {
+        for a in ALL {
+            let signer = Signer::new(a, &[3; 16]).unwrap();
+            let (tag, nonce) = signer.sign_payload(Sender::Client, 9, &[b"data"]).unwrap();
+            assert_eq!(signer.verify_payload(&nonce, &[b"da", b"ta"], &tag), Ok(()));
+            let longer = [&nonce[..], &[0]].concat();
+            assert_eq!(signer.verify_payload(&longer, &[b"data"], &tag), Err(Failed));
+            assert_eq!(signer.verify_payload(&nonce, &[b"data"], &tag[..15]), Err(Failed));
+            let more = [&tag[..], &[0]].concat();
+            assert_eq!(signer.verify_payload(&nonce, &[b"data"], &more), Err(Failed));
+            if let Some((_, shorter)) = nonce.split_last() {
+                assert_eq!(signer.verify_payload(shorter, &[b"data"], &tag), Err(Failed));
+            }
+        }
+    }
+
+    #[test]
     fn a_message_without_a_header_has_no_signature() {
         for a in ALL {
             let signer = Signer::new(a, &[1; 16]).unwrap();
@@ -217,7 +300,50 @@ mod tests {
 
     use ::cmac;
 
+    /// What RustCrypto computes over data alone.
+    fn payload_oracle(a: Algorithm, key: &[u8; 16], nonce: &[u8], data: &[u8]) -> Vec<u8> {
+        use cmac::Mac as _;
+        match a {
+            Algorithm::HmacSha256 => {
+                hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), data).as_ref()[..16].to_vec()
+            }
+            Algorithm::AesCmac => {
+                let mut mac = <::cmac::Cmac<aes::Aes128> as ::cmac::KeyInit>::new(key.into());
+                mac.update(data);
+                mac.finalize().into_bytes().to_vec()
+            }
+            Algorithm::AesGmac => {
+                let nonce: [u8; 12] = nonce.try_into().unwrap();
+                aes_gcm::Aes128Gcm::new(key.into())
+                    .encrypt((&nonce).into(), Payload { msg: &[], aad: data })
+                    .unwrap()
+            }
+        }
+    }
+
     proptest! {
+        /// Data alone, nothing of any header: equal to the oracle however it is cut, and no bit can change unseen.
+        #[test]
+        fn signatures_of_payloads_agree_and_bind(
+            key: [u8; 16],
+            id: u64,
+            data in proptest::collection::vec(
+                proptest::collection::vec(any::<u8>(), 1..5000), 1..4),
+            flip: proptest::sample::Index,
+        ) {
+            for a in ALL {
+                let signer = Signer::new(a, &key).unwrap();
+                let pieces: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+                let (tag, nonce) = signer.sign_payload(Sender::Server, id, &pieces).unwrap();
+                let mut whole = pieces.concat();
+                prop_assert_eq!(&tag[..], &payload_oracle(a, &key, &nonce, &whole)[..]);
+                let bit = flip.index(whole.len() * 8);
+                whole[bit / 8] ^= 1 << (bit % 8);
+                prop_assert_eq!(signer.verify_payload(&nonce, &[&whole], &tag), Err(Failed));
+            }
+        }
+
+
         /// Equal to the oracle however the message is cut, and no bit can change unseen.
         #[test]
         fn signatures_agree_and_bind(

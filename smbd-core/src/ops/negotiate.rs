@@ -19,6 +19,7 @@ use crate::wire::negotiate::{
     CAP_PERSISTENT_HANDLES, Dialect, Request, Response, SIGNING_ENABLED, SIGNING_REQUIRED,
 };
 use crate::wire::negotiate_context::{NegotiateContext, SHA_512};
+use crate::wire::rdma::Protection;
 use crate::wire::{Command, Flags, Header, smb1};
 
 /// The strongest and fastest first; a client's order among equals does not matter to it.
@@ -73,12 +74,18 @@ fn note(cx: &Cx, n: &Negotiated, request: &Request<'_>) {
     facts.note("signing algorithm", format!("{:?}", n.signing));
     let cipher = n.cipher.map_or_else(|| "none".into(), |c| format!("{c:?}"));
     facts.note("cipher", cipher);
+    let transforms = match &n.transforms[..] {
+        [] => "none".into(),
+        some => some.iter().map(|p| format!("{p:?}")).collect::<Vec<_>>().join(", "),
+    };
+    facts.note(Facts::RDMA_TRANSFORMS, transforms);
 }
 
 /// What the contexts of 3.1.1 decide, or stands in their place.
 struct Chosen {
     signing: Algorithm,
     cipher: Option<Cipher>,
+    transforms: Vec<Protection>,
     posix: bool,
 }
 
@@ -89,6 +96,7 @@ impl Chosen {
         Self {
             signing: if dialect.is_3() { Algorithm::AesCmac } else { Algorithm::HmacSha256 },
             cipher: (dialect.is_3() && wanted && offered).then_some(Cipher::Aes128Ccm),
+            transforms: Vec::new(),
             posix: false,
         }
     }
@@ -104,7 +112,9 @@ fn choose<'a>(
     /// Contexts of which there may be one at most. Others are passed over, however many.
     const ONCE: [u16; 5] = [1, 2, 3, 7, 8];
     let mut seen = Vec::with_capacity(ONCE.len());
-    let mut chosen = Chosen { signing: Algorithm::AesCmac, cipher: None, posix: false };
+    let (signing, cipher, transforms) = (Algorithm::AesCmac, None, Vec::new());
+    let mut chosen = Chosen { signing, cipher, transforms, posix: false };
+    let mut offered_transforms: Option<&[u16]> = None;
     let mut preauth = false;
     for context in &request.contexts {
         let number = context.number();
@@ -137,12 +147,38 @@ fn choose<'a>(
                 chosen.posix = true;
                 out.push(NegotiateContext::Posix);
             }
-            // The name that the client uses is of no matter here. Compression, transport security and RDMA transforms are not
-            // served, and a server without them ignores their contexts (IsCompressionSupported is FALSE).
+            NegotiateContext::RdmaTransform(offered) => offered_transforms = Some(offered),
+            // An empty list, or one that is cut: of those who support transforms it is refused.
+            NegotiateContext::Other(7) if core.settings().rdma_transforms => {
+                return Err(Status::INVALID_PARAMETER);
+            }
+            // The name that the client uses is of no matter here. Compression and transport security are not served, and a server
+            // without them ignores their contexts (IsCompressionSupported is FALSE).
             _ => {}
         }
     }
+    if let Some(offered) = offered_transforms.filter(|_| core.settings().rdma_transforms) {
+        // On every transport: a client asks before it knows which one will move its data. Last, because a cipher may stand behind.
+        chosen.transforms = transforms_in_common(offered, chosen.cipher);
+        let answer = match &chosen.transforms[..] {
+            [] => vec![Protection::NONE],
+            common => common.iter().map(|p| *p as u16).collect(),
+        };
+        out.push(NegotiateContext::RdmaTransform(answer));
+    }
     if preauth { Ok(chosen) } else { Err(Status::INVALID_PARAMETER) }
+}
+
+/// What of this the server can do too, each once, in the client's order. Without a cipher nothing is encrypted.
+fn transforms_in_common(offered: &[u16], cipher: Option<Cipher>) -> Vec<Protection> {
+    let mut common = Vec::new();
+    for protection in offered.iter().filter_map(|n| Protection::from_number(*n)) {
+        let able = protection == Protection::Signing || cipher.is_some();
+        if able && !common.contains(&protection) {
+            common.push(protection);
+        }
+    }
+    common
 }
 
 fn settle(core: &Core, dialect: Dialect, request: &Request<'_>, chosen: Chosen) -> Negotiated {
@@ -180,6 +216,7 @@ fn settle(core: &Core, dialect: Dialect, request: &Request<'_>, chosen: Chosen) 
         transact_max: settings.transact_max.min(largest),
         signing: chosen.signing,
         cipher: chosen.cipher,
+        transforms: chosen.transforms,
         posix: chosen.posix,
     }
 }

@@ -1,28 +1,29 @@
 //! READ (MS-SMB2 section 3.3.5.12).
 //!
 //! *Operation.* The data is the backend's own buffers: it goes from there into the message, or by RDMA Write into the memory that
-//! the request names. What leaves in a message that is neither signed nor encrypted may be the file's pages.
+//! the request names, then signed or encrypted by itself where the request was and both sides can do that. What leaves in a message that is neither signed nor encrypted may be the file's pages.
 //!
 //! *Memory.* At most `MaxReadSize`, checked before any buffer is taken.
 //!
 //! *Errors.* A request of channel RDMA_V1_INVALIDATE has its token invalidated also when it fails.
 
 use iobuf::{Buf, Pages};
-use rdma_transport::channel::{Place, RemoteSeg};
+use rdma_transport::channel::Place;
 
 use crate::compound::ERROR_BODY;
 use crate::cx::{Answer, Bulk, Cx};
 use crate::open::Open;
-use crate::ops::{pipe, remote};
+use crate::ops::pipe;
+use crate::ops::remote::{self, Remote};
 use crate::status::Status;
 use crate::wire::create::access;
 use crate::wire::negotiate::Dialect;
-use crate::wire::read::{Request, Response, UNBUFFERED};
+use crate::wire::read::{RESPONSE_TRANSFORM, Request, Response, UNBUFFERED};
 
 /// Answers READ.
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let r = Request::parse(&cx.message)?;
-    let remote = remote::check(cx, r.channel, &r.descriptors, r.length)?;
+    let remote = remote::for_read(cx, r.channel, &r.descriptors, r.length)?;
     let invalidate = remote::token(cx, r.channel, &r.descriptors);
     match read(cx, &r, remote).await {
         Ok(answer) => Ok(Answer { invalidate, ..answer }),
@@ -33,7 +34,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     }
 }
 
-async fn read(cx: &Cx, r: &Request, remote: Option<Vec<RemoteSeg>>) -> Result<Answer, Status> {
+async fn read(cx: &Cx, r: &Request, remote: Option<Remote>) -> Result<Answer, Status> {
     let open = cx.open(r.file)?;
     let max = cx.conn.negotiated().map_or(0, |n| n.read_max);
     if r.length > max {
@@ -44,7 +45,7 @@ async fn read(cx: &Cx, r: &Request, remote: Option<Vec<RemoteSeg>>) -> Result<An
         if cx.conn.dialect() >= Dialect::V302 && r.flags & UNBUFFERED != 0 {
             return Err(Status::INVALID_PARAMETER);
         }
-        return of_pipe(&open, r, remote);
+        return of_pipe(cx, &open, r, remote);
     }
     let node = open.node()?;
     if open.is_dir() {
@@ -62,7 +63,7 @@ async fn read(cx: &Cx, r: &Request, remote: Option<Vec<RemoteSeg>>) -> Result<An
     }
     if count == 0 && r.minimum_count == 0 {
         // Nothing can stand in the way of nothing.
-        return Ok(answer(Vec::new(), None, 0, remote));
+        return answer(cx, Vec::new(), None, 0, remote);
     }
     let door = cx.door(&open);
     let into = if remote.is_none() { cx.unseen() } else { &cx.conn.read_into };
@@ -74,31 +75,46 @@ async fn read(cx: &Cx, r: &Request, remote: Option<Vec<RemoteSeg>>) -> Result<An
     }
     open.extra.set_position(r.offset + u64::from(len));
     cx.moved(len);
-    Ok(answer(got.data, got.pages, len, remote))
+    answer(cx, got.data, got.pages, len, remote)
 }
 
 /// From a pipe: what waits there, to the end of its message.
-fn of_pipe(open: &Open, r: &Request, remote: Option<Vec<RemoteSeg>>) -> Result<Answer, Status> {
+fn of_pipe(cx: &Cx, open: &Open, r: &Request, remote: Option<Remote>) -> Result<Answer, Status> {
     let max = usize::try_from(r.length).map_err(|_| Status::INVALID_PARAMETER)?;
     let (status, data) = pipe::read(open, max)?;
     let len = u32::try_from(data.len()).map_err(|_| Status::INTERNAL_ERROR)?;
-    Ok(Answer { status, ..answer(vec![data.into()], None, len, remote) })
+    Ok(Answer { status, ..answer(cx, vec![data.into()], None, len, remote)? })
 }
 
-/// The data and where it goes. What goes by RDMA counts as `DataRemaining`.
+/// The data and where it goes. What goes by RDMA counts as `DataRemaining`, and how it is protected stands where the data would.
 fn answer(
+    cx: &Cx,
     data: Vec<Buf>,
     pages: Option<Pages>,
     len: u32,
-    remote: Option<Vec<RemoteSeg>>,
-) -> Answer {
-    let data_offset = Response::DATA_OFFSET;
-    let (told, place) = match remote {
-        Some(segs) => {
-            (Response { data_offset, data_length: 0, data_remaining: len }, Place::Remote(segs))
-        }
-        None => (Response { data_offset, data_length: len, data_remaining: 0 }, Place::Inline),
+    remote: Option<Remote>,
+) -> Result<Answer, Status> {
+    let inside = Response { data_offset: Response::DATA_OFFSET, ..Response::default() };
+    let Some(remote) = remote else {
+        let body = Response { data_length: len, ..inside }.emit();
+        let place = Place::Inline;
+        let bulk = Bulk { at: Response::LEN, data, pages, place, is_protected: false };
+        return Ok(Answer { body, bulk: Some(bulk), ..Answer::default() });
     };
-    let bulk = Some(Bulk { at: Response::LEN, data, pages, place });
-    Answer { body: told.emit(), bulk, ..Answer::default() }
+    let (data, transform) = remote.protect(cx, data)?;
+    let mut described = Vec::new();
+    if let Some(transform) = &transform {
+        transform.put(&mut described, &[]);
+    }
+    let told = Response {
+        data_length: u32::try_from(described.len()).map_err(|_| Status::INTERNAL_ERROR)?,
+        data_remaining: len,
+        flags: if transform.is_some() { RESPONSE_TRANSFORM } else { 0 },
+        ..inside
+    };
+    let mut body = told.emit();
+    body.append(&mut described);
+    let (place, is_protected) = (Place::Remote(remote.segs), transform.is_some());
+    let bulk = Bulk { at: body.len(), data, pages, place, is_protected };
+    Ok(Answer { body, bulk: Some(bulk), ..Answer::default() })
 }

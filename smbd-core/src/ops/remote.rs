@@ -1,40 +1,205 @@
-//! Memory of the client that a READ or WRITE names (MS-SMB2 sections 3.3.5.12 and 3.3.5.13).
+//! Memory of the client that a READ or WRITE names (MS-SMB2 sections 3.3.5.12 and 3.3.5.13), and what protects the data on its way.
+//!
+//! *Operation.* [`for_read`] and [`for_write`] decide, before anything is read or fetched, whether data goes beside the message and
+//! how: in clear, with a signature, or encrypted. [`Remote::protect`] and [`Remote::unprotect`] do it, over buffers of our own: what
+//! was checked is what is used, whatever the peer does with its memory meanwhile.
+//!
+//! *Memory.* No copy, unless somebody else has a view of what is to be encrypted.
+//!
+//! *Errors.* A signature that is not that of the data is STATUS_INVALID_SIGNATURE, a tag that is not that of the ciphertext
+//! STATUS_AUTH_TAG_MISMATCH; the connection lives, because its messages were whole.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use iobuf::{Buf, BufMut};
 use rdma_transport::channel::RemoteSeg;
 
+use crate::answer::writable;
+use crate::crypto::sign::Sender;
 use crate::cx::Cx;
+use crate::session;
 use crate::status::Status;
+use crate::wire::Flags;
 use crate::wire::negotiate::Dialect;
-use crate::wire::rdma::Channel;
+use crate::wire::rdma::{Channel, Protection, Transform};
+use crate::wire::write;
 
-/// The memory that holds or takes `len` bytes; `None` when they travel inside the message. Refused: a channel that is not
-/// defined, RDMA on a connection without it, too little memory, and data that must travel encrypted.
-pub(super) fn check(
+/// Memory of the client, and how data comes from it or goes there.
+pub(super) struct Remote {
+    /// No more of it than the request moves.
+    pub(super) segs: Vec<RemoteSeg>,
+    protection: Option<(Protection, Arc<session::Channel>)>,
+}
+
+/// Where a READ's data goes; `None` when it travels inside the answer.
+pub(super) fn for_read(
     cx: &Cx,
     channel: Option<Channel>,
     segs: &[RemoteSeg],
     len: u32,
-) -> Result<Option<Vec<RemoteSeg>>, Status> {
+) -> Result<Option<Remote>, Status> {
     // The field is reserved in dialects 2.0.2 and 2.1.
     if cx.conn.dialect() < Dialect::V300 {
         return Ok(None);
     }
-    let named = match channel {
+    match channel {
         Some(Channel::None) => return Ok(None),
         // Dialect 3.0 knows no invalidation; Windows serves such a request there as one of RDMA_V1.
-        Some(Channel::RdmaV1 | Channel::RdmaV1Invalidate) => segs,
+        Some(Channel::RdmaV1 | Channel::RdmaV1Invalidate) => {}
+        Some(Channel::RdmaTransform) | None => return Err(Status::INVALID_PARAMETER),
+    }
+    let protection = match (cx.encrypted, cx.header.flags.has(Flags::SIGNED)) {
+        (true, _) => Some(Protection::Encryption),
+        (false, true) if negotiated(cx, Protection::Signing) => Some(Protection::Signing),
+        (false, _) => None,
+    };
+    remote(cx, protection, segs, len).map(Some)
+}
+
+/// Where a WRITE's data comes from; `None` when it travels inside the request.
+pub(super) fn for_write(cx: &Cx, r: &write::Request) -> Result<Option<Remote>, Status> {
+    if cx.conn.dialect() < Dialect::V300 {
+        return Ok(None);
+    }
+    let protection = match (r.channel, &r.transform) {
+        (Some(Channel::None), _) => return Ok(None),
+        (Some(Channel::RdmaV1 | Channel::RdmaV1Invalidate), _) => None,
+        (Some(Channel::RdmaTransform), Some(transform)) => {
+            let came_so = match transform.protection {
+                Protection::Encryption => cx.encrypted,
+                Protection::Signing => cx.header.flags.has(Flags::SIGNED),
+            };
+            if !came_so || r.remaining == 0 {
+                return Err(Status::INVALID_PARAMETER);
+            }
+            Some(transform.protection)
+        }
         _ => return Err(Status::INVALID_PARAMETER),
     };
-    if !cx.may_place_remote() {
+    remote(cx, protection, &r.descriptors, r.remaining).map(Some)
+}
+
+fn negotiated(cx: &Cx, protection: Protection) -> bool {
+    cx.conn.negotiated().is_some_and(|n| n.transforms.contains(&protection))
+}
+
+/// Refused: RDMA on a connection without it, too little memory, a protection that was not agreed on, and data that must be encrypted
+/// and would not be.
+fn remote(
+    cx: &Cx,
+    protection: Option<Protection>,
+    segs: &[RemoteSeg],
+    len: u32,
+) -> Result<Remote, Status> {
+    let is_allowed = match protection {
+        None => cx.may_place_clear(),
+        // A signature hides nothing.
+        Some(Protection::Signing) => negotiated(cx, Protection::Signing) && cx.may_place_clear(),
+        Some(Protection::Encryption) => negotiated(cx, Protection::Encryption),
+    };
+    if !is_allowed || !cx.conn.info.transport.is_rdma() {
         return Err(Status::INVALID_PARAMETER);
     }
-    let have: u64 = named.iter().map(|s| u64::from(s.len)).sum();
-    if named.is_empty() || have < u64::from(len) {
+    let have: u64 = segs.iter().map(|s| u64::from(s.len)).sum();
+    if segs.is_empty() || have < u64::from(len) {
         return Err(Status::INVALID_PARAMETER);
     }
-    Ok(Some(first(named, len)))
+    let protection = match protection {
+        None => None,
+        Some(protection) => Some((protection, cx.channel()?.clone())),
+    };
+    Ok(Remote { segs: first(segs, len), protection })
+}
+
+impl Remote {
+    /// Signs or encrypts what an answer sends beside itself, and says how; `None` where it leaves as it is.
+    pub(super) fn protect(
+        &self,
+        cx: &Cx,
+        data: Vec<Buf>,
+    ) -> Result<(Vec<Buf>, Option<Transform>), Status> {
+        const FAILED: Status = Status::INTERNAL_ERROR;
+        let Some((protection, channel)) = &self.protection else { return Ok((data, None)) };
+        let (data, signature, nonce) = match protection {
+            Protection::Signing => {
+                let signer = channel.signer.as_ref().ok_or(FAILED)?;
+                let pieces: Vec<&[u8]> = data.iter().map(Buf::as_slice).collect();
+                let id = cx.header.message_id;
+                let signed = signer.sign_payload(Sender::Server, id, &pieces);
+                let (signature, nonce) = signed.map_err(|_| FAILED)?;
+                (data, signature, nonce)
+            }
+            Protection::Encryption => {
+                let secrets = channel.session.secrets.get();
+                let sealer = secrets.and_then(|s| s.sealer.as_ref()).ok_or(FAILED)?;
+                // From the counter that encrypts messages: the key is the same.
+                let nonce = sealer.nonce();
+                let mut data: Vec<BufMut> = data.into_iter().map(writable).collect();
+                let mut pieces: Vec<&mut [u8]> = data.iter_mut().map(BufMut::filled_mut).collect();
+                let sealed = sealer.seal_in_place(&nonce, &[], &mut pieces);
+                let signature = sealed.map_err(|_| FAILED)?;
+                let data = data.into_iter().map(BufMut::freeze).collect();
+                (data, signature, nonce[..sealer.cipher().nonce_len()].to_vec())
+            }
+        };
+        let (channel, signature) = (Channel::None, signature.to_vec());
+        let transform = Transform { channel, protection: *protection, signature, nonce };
+        Ok((data, Some(transform)))
+    }
+
+    /// The lengths of signature and nonce are those of the session's algorithms: seen before anything is fetched.
+    pub(super) fn check(&self, transform: Option<&Transform>) -> Result<(), Status> {
+        let (Some((protection, channel)), Some(t)) = (&self.protection, transform) else {
+            return Ok(());
+        };
+        let (nonce, status) = match protection {
+            Protection::Signing => {
+                let signer = channel.signer.as_ref().ok_or(Status::INVALID_PARAMETER)?;
+                (signer.payload_nonce_len(), Status::INVALID_SIGNATURE)
+            }
+            Protection::Encryption => {
+                let secrets = channel.session.secrets.get();
+                let opener = secrets.and_then(|s| s.opener.as_ref());
+                let opener = opener.ok_or(Status::INVALID_PARAMETER)?;
+                (opener.cipher().nonce_len(), Status::AUTH_TAG_MISMATCH)
+            }
+        };
+        if t.signature.len() == 16 && t.nonce.len() == nonce { Ok(()) } else { Err(status) }
+    }
+
+    /// Verifies or decrypts what was fetched for a WRITE.
+    pub(super) fn unprotect(
+        &self,
+        transform: Option<&Transform>,
+        data: Vec<Buf>,
+    ) -> Result<Vec<Buf>, Status> {
+        let (Some((protection, channel)), Some(t)) = (&self.protection, transform) else {
+            return Ok(data);
+        };
+        match protection {
+            Protection::Signing => {
+                let signer = channel.signer.as_ref().ok_or(Status::INVALID_SIGNATURE)?;
+                let pieces: Vec<&[u8]> = data.iter().map(Buf::as_slice).collect();
+                let verified = signer.verify_payload(&t.nonce, &pieces, &t.signature);
+                verified.map_err(|_| Status::INVALID_SIGNATURE)?;
+                Ok(data)
+            }
+            Protection::Encryption => {
+                const BAD: Status = Status::AUTH_TAG_MISMATCH;
+                let secrets = channel.session.secrets.get();
+                let opener = secrets.and_then(|s| s.opener.as_ref()).ok_or(BAD)?;
+                let tag = t.signature.first_chunk::<16>().ok_or(BAD)?;
+                let mut nonce = [0; 16];
+                nonce.get_mut(..t.nonce.len()).ok_or(BAD)?.copy_from_slice(&t.nonce);
+                // What was fetched is ours alone, so nothing is copied.
+                let mut data: Vec<BufMut> = data.into_iter().map(writable).collect();
+                let mut pieces: Vec<&mut [u8]> = data.iter_mut().map(BufMut::filled_mut).collect();
+                opener.open_in_place(&nonce, &[], &mut pieces, tag).map_err(|_| BAD)?;
+                Ok(data.into_iter().map(BufMut::freeze).collect())
+            }
+        }
+    }
 }
 
 /// As much of `segs` as `len` bytes need.
@@ -51,7 +216,7 @@ fn first(segs: &[RemoteSeg], len: u32) -> Vec<RemoteSeg> {
     out
 }
 
-/// The token that is invalidated with the answer: of the first descriptor.
+/// The token that is invalidated with the answer: of the first descriptor. `channel`: what the descriptors are for.
 pub(super) fn token(cx: &Cx, channel: Option<Channel>, segs: &[RemoteSeg]) -> Option<u32> {
     let asked = channel == Some(Channel::RdmaV1Invalidate) && cx.conn.dialect() >= Dialect::V302;
     segs.first().filter(|_| asked).map(|s| s.handle)

@@ -1,21 +1,21 @@
 //! WRITE (MS-SMB2 section 3.3.5.13).
 //!
 //! *Operation.* Data inside the message was read into buffers of its own when it came; data in the client's memory is fetched by
-//! RDMA Read once everything else is known to be right.
+//! RDMA Read once everything else is known to be right, and is verified or decrypted before it is used.
 //!
 //! *Memory.* At most `MaxWriteSize`, checked before any buffer is taken.
 //!
 //! *Errors.* A request of channel RDMA_V1_INVALIDATE has its token invalidated also when it fails.
 
 use iobuf::Buf;
-use rdma_transport::channel::RemoteSeg;
 use vfs::Stable;
 
 use crate::compound::ERROR_BODY;
 use crate::cx::{Answer, Cx};
 use crate::open::Open;
 use crate::ops::bytes::Change;
-use crate::ops::{pipe, remote, set_info};
+use crate::ops::remote::{self, Remote};
+use crate::ops::{pipe, set_info};
 use crate::status::Status;
 use crate::wire::create::option;
 use crate::wire::negotiate::Dialect;
@@ -27,8 +27,9 @@ const DATA_OFFSET_MAX: u16 = 0x100;
 /// Answers WRITE.
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let r = Request::parse(&cx.message)?;
-    let remote = remote::check(cx, r.channel, &r.descriptors, r.remaining)?;
-    let invalidate = remote::token(cx, r.channel, &r.descriptors);
+    let remote = remote::for_write(cx, &r)?;
+    let channel = r.transform.as_ref().map_or(r.channel, |t| Some(t.channel));
+    let invalidate = remote::token(cx, channel, &r.descriptors);
     match write(cx, &r, remote).await {
         Ok(count) => {
             let body = Response { count }.emit();
@@ -41,13 +42,16 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     }
 }
 
-async fn write(cx: &Cx, r: &Request, remote: Option<Vec<RemoteSeg>>) -> Result<u32, Status> {
+async fn write(cx: &Cx, r: &Request, remote: Option<Remote>) -> Result<u32, Status> {
     let open = cx.open(r.file)?;
     let _writing = open.caching.writing();
     let len = if remote.is_some() { r.remaining } else { r.length };
     let max = cx.conn.negotiated().map_or(0, |n| n.write_max);
     if len > max || remote.is_some() && (r.length != 0 || r.data_offset != 0) {
         return Err(Status::INVALID_PARAMETER);
+    }
+    if let Some(remote) = &remote {
+        remote.check(r.transform.as_ref())?;
     }
     cx.check_charge(len)?;
     if open.pipe().is_some() {
@@ -77,17 +81,16 @@ async fn write(cx: &Cx, r: &Request, remote: Option<Vec<RemoteSeg>>) -> Result<u
 }
 
 /// The data, wherever it is.
-async fn fetch(
-    cx: &Cx,
-    r: &Request,
-    remote: Option<Vec<RemoteSeg>>,
-    len: u32,
-) -> Result<Vec<Buf>, Status> {
+async fn fetch(cx: &Cx, r: &Request, remote: Option<Remote>, len: u32) -> Result<Vec<Buf>, Status> {
     match remote {
-        Some(segs) if len > 0 => cx.conn.handle.pull(segs).await.map_err(|e| {
-            tracing::debug!(peer = %cx.conn.info.peer, "WRITE could not be fetched: {e}");
-            Status::UNEXPECTED_IO_ERROR
-        }),
+        Some(mut remote) if len > 0 => {
+            let segs = std::mem::take(&mut remote.segs);
+            let data = cx.conn.handle.pull(segs).await.map_err(|e| {
+                tracing::debug!(peer = %cx.conn.info.peer, "WRITE could not be fetched: {e}");
+                Status::UNEXPECTED_IO_ERROR
+            })?;
+            remote.unprotect(r.transform.as_ref(), data)
+        }
         Some(_) => Ok(Vec::new()),
         None => inline(cx, r),
     }

@@ -1,8 +1,9 @@
-//! How READ and WRITE name memory of the client (MS-SMB2 sections 2.2.19 and 2.2.21, MS-SMBD section 2.2.3.1).
+//! How READ and WRITE name memory of the client (MS-SMB2 sections 2.2.19 and 2.2.21, MS-SMBD section 2.2.3.1), and how the data that
+//! goes there is signed or encrypted (MS-SMB2 section 2.2.43).
 
 use rdma_transport::channel::RemoteSeg;
 
-use super::{Fields, Malformed, Parsed};
+use super::{Fields, Malformed, Parsed, range};
 
 /// The `Channel` of a READ or WRITE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +35,104 @@ impl Channel {
             Self::RdmaV1Invalidate => 2,
             Self::RdmaTransform => 3,
         }
+    }
+}
+
+/// How data that travels by RDMA is protected: a number of SMB2_RDMA_TRANSFORM_CAPABILITIES, and the `TransformType` of an
+/// SMB2_RDMA_CRYPTO_TRANSFORM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Protection {
+    /// SMB2_RDMA_TRANSFORM_ENCRYPTION
+    Encryption = 1,
+    /// SMB2_RDMA_TRANSFORM_SIGNING
+    Signing = 2,
+}
+
+impl Protection {
+    /// SMB2_RDMA_TRANSFORM_NONE: what a server answers that has nothing in common with its client.
+    pub const NONE: u16 = 0;
+
+    /// The one of this number.
+    pub fn from_number(n: u16) -> Option<Self> {
+        [Self::Encryption, Self::Signing].into_iter().find(|p| *p as u16 == n)
+    }
+}
+
+/// Bytes of an SMB2_RDMA_TRANSFORM.
+const OUTER: usize = 16;
+/// Bytes of an SMB2_RDMA_CRYPTO_TRANSFORM before its signature.
+const INNER: usize = 8;
+
+/// An SMB2_RDMA_TRANSFORM with its one SMB2_RDMA_CRYPTO_TRANSFORM (MS-SMB2 sections 2.2.43 and 2.2.43.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transform {
+    /// What the descriptors behind it are for; [`Channel::None`] in an answer, which has none.
+    pub channel: Channel,
+    /// What was done to the data.
+    pub protection: Protection,
+    /// Signature of the data. Both this and the nonce have the length that the peer says, not the one they must have.
+    pub signature: Vec<u8>,
+    /// Nonce of the signature or cipher.
+    pub nonce: Vec<u8>,
+}
+
+impl Transform {
+    /// Reads it from the channel information of a WRITE or the data of a READ's answer, and gives what stands at its
+    /// `RdmaDescriptorOffset` as well. Refused: another number of crypto structures than one, a type that is not defined, and
+    /// descriptors that do not begin at the first multiple of 8 bytes behind it (MS-SMB2 section 3.3.5.13).
+    pub fn parse(bytes: &[u8]) -> Parsed<(Self, Vec<RemoteSeg>)> {
+        let mut f = Fields::new(bytes, 0);
+        let at = usize::from(f.u16("RdmaDescriptorOffset")?);
+        let len = usize::from(f.u16("RdmaDescriptorLength")?);
+        let channel = match Channel::from_number(f.u32("Channel")?) {
+            None | Some(Channel::RdmaTransform) => return Err(Malformed("Channel")),
+            Some(channel) => channel,
+        };
+        if f.u16("TransformCount")? != 1 {
+            return Err(Malformed("TransformCount"));
+        }
+        f.skip(6);
+        let protection =
+            Protection::from_number(f.u16("TransformType")?).ok_or(Malformed("TransformType"))?;
+        let signature = usize::from(f.u16("SignatureLength")?);
+        let nonce = usize::from(f.u16("NonceLength")?);
+        f.skip(2);
+        let signature = f.bytes(signature, "Signature")?.to_vec();
+        let nonce = f.bytes(nonce, "Nonce")?.to_vec();
+        let segs = if len == 0 {
+            Vec::new()
+        } else {
+            if at != f.at().next_multiple_of(8) {
+                return Err(Malformed("RdmaDescriptorOffset"));
+            }
+            descriptors(range(bytes, at, len, "RdmaDescriptorLength")?)?
+        };
+        Ok((Self { channel, protection, signature, nonce }, segs))
+    }
+
+    /// Bytes with the padding and without descriptors: 56 with a nonce of 11 or 12 bytes, 40 without one.
+    pub fn padded_len(&self) -> usize {
+        (OUTER + INNER + self.signature.len() + self.nonce.len()).next_multiple_of(8)
+    }
+
+    /// Appends it, and the descriptors that it is for. Signature, nonce and descriptors are few enough for fields of 16 bits.
+    pub fn put(&self, out: &mut Vec<u8>, segs: &[RemoteSeg]) {
+        let short = |n: usize| u16::try_from(n).unwrap_or(u16::MAX).to_le_bytes();
+        let (from, padded) = (out.len(), self.padded_len());
+        out.extend(short(if segs.is_empty() { 0 } else { padded }));
+        out.extend(short(segs.len() * DESCRIPTOR_LEN));
+        out.extend(self.channel.number().to_le_bytes());
+        out.extend(1_u16.to_le_bytes());
+        out.extend([0; 6]);
+        out.extend((self.protection as u16).to_le_bytes());
+        out.extend(short(self.signature.len()));
+        out.extend(short(self.nonce.len()));
+        out.extend([0; 2]);
+        out.extend_from_slice(&self.signature);
+        out.extend_from_slice(&self.nonce);
+        out.resize(from + padded, 0);
+        put_descriptors(out, segs);
     }
 }
 
@@ -69,6 +168,8 @@ pub fn put_descriptors(out: &mut Vec<u8>, segs: &[RemoteSeg]) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -83,6 +184,96 @@ mod tests {
         assert_eq!(descriptors(&bytes).unwrap(), segs);
         assert_eq!(descriptors(&bytes[..31]), Err(Malformed("ChannelInfo")));
         assert_eq!(descriptors(&[]), Ok(Vec::new()));
+    }
+
+    fn signed() -> Transform {
+        Transform {
+            channel: Channel::RdmaV1Invalidate,
+            protection: Protection::Signing,
+            signature: (0x10..0x20).collect(),
+            nonce: (0x20..0x2c).collect(),
+        }
+    }
+
+    /// As the tables of MS-SMB2 sections 2.2.43 and 2.2.43.1 have it: one descriptor, AES-GMAC.
+    #[test]
+    fn a_transform_stands_as_the_tables_say() {
+        let seg = RemoteSeg { handle: 0x5566_7788, len: 0x1000, offset: 0x0102_0304_0506_0708 };
+        let mut bytes = Vec::new();
+        signed().put(&mut bytes, &[seg]);
+        let expected = crate::wire::test_kit::unhex(
+            "3800 1000 02000000 0100 0000 00000000
+             0200 1000 0c00 0000
+             101112131415161718191a1b1c1d1e1f 202122232425262728292a2b 00000000
+             0807060504030201 88776655 00100000",
+        );
+        assert_eq!(bytes, expected);
+        assert_eq!(Transform::parse(&bytes), Ok((signed(), vec![seg])));
+    }
+
+    #[test]
+    fn an_answers_transform_has_the_lengths_that_peers_expect() {
+        let cases = [(Protection::Signing, 12, 56), (Protection::Signing, 0, 40)];
+        let more = [(Protection::Encryption, 11, 56), (Protection::Encryption, 12, 56)];
+        for (protection, nonce, len) in cases.into_iter().chain(more) {
+            let nonce = vec![7; nonce];
+            let t = Transform { channel: Channel::None, protection, nonce, ..signed() };
+            let mut bytes = Vec::new();
+            t.put(&mut bytes, &[]);
+            assert_eq!((bytes.len(), t.padded_len()), (len, len));
+            assert_eq!(bytes[..4], [0; 4], "no descriptors");
+            assert_eq!(Transform::parse(&bytes), Ok((t, vec![])));
+        }
+    }
+
+    #[test]
+    fn what_a_transform_may_not_say_is_named() {
+        let seg = RemoteSeg { handle: 1, len: 4096, offset: 0 };
+        let mut good = Vec::new();
+        signed().put(&mut good, &[seg, seg]);
+        let with = |at: usize, value: u8| {
+            let mut bytes = good.clone();
+            bytes[at] = value;
+            Transform::parse(&bytes).unwrap_err().0
+        };
+        assert_eq!(with(0, 48), "RdmaDescriptorOffset", "not behind the crypto structure");
+        assert_eq!(with(0, 60), "RdmaDescriptorOffset", "no multiple of 8");
+        assert_eq!(with(2, 48), "RdmaDescriptorLength");
+        assert_eq!(with(2, 31), "ChannelInfo", "half a descriptor");
+        assert_eq!(with(4, 3), "Channel", "a transform in a transform");
+        assert_eq!(with(4, 4), "Channel");
+        assert_eq!(with(8, 0), "TransformCount");
+        assert_eq!(with(8, 2), "TransformCount", "two of a kind, or one of each");
+        assert_eq!(with(16, 3), "TransformType");
+        assert_eq!(with(16, 0), "TransformType");
+        assert_eq!(with(19, 0xff), "Signature");
+        assert_eq!(with(21, 0xff), "Nonce");
+        for cut in 0..good.len() {
+            assert!(Transform::parse(&good[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+
+    proptest! {
+        /// No bytes break it, and what was understood is written as something that means the same.
+        #[test]
+        fn transforms_round_trip(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..120),
+            shaped: bool,
+        ) {
+            if shaped && bytes.len() >= 24 {
+                let fixed = [0, 0, 0, 0, 1, 0, 0, 0, 1, 0];
+                bytes[..10].copy_from_slice(&fixed);
+                for (at, most) in [(16, 3), (18, 40), (20, 20)] {
+                    bytes[at] %= most;
+                    bytes[at + 1] = 0;
+                }
+            }
+            if let Ok((t, segs)) = Transform::parse(&bytes) {
+                let mut again = Vec::new();
+                t.put(&mut again, &segs);
+                prop_assert_eq!(Transform::parse(&again), Ok((t, segs)));
+            }
+        }
     }
 
     #[test]

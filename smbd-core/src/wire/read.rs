@@ -55,7 +55,10 @@ impl Request {
             minimum_count,
             channel,
             remaining,
-            descriptors: rdma::descriptors(info)?,
+            descriptors: match channel {
+                Some(Channel::RdmaTransform) => Vec::new(),
+                _ => rdma::descriptors(info)?,
+            },
         })
     }
 
@@ -70,7 +73,9 @@ impl Request {
         out.extend(self.minimum_count.to_le_bytes());
         out.extend(self.channel.map_or(u32::MAX, Channel::number).to_le_bytes());
         out.extend(self.remaining.to_le_bytes());
-        put_channel_info(&mut out, &self.descriptors, FIXED);
+        let mut info = Vec::new();
+        rdma::put_descriptors(&mut info, &self.descriptors);
+        put_channel_info(&mut out, &info, FIXED);
         if self.descriptors.is_empty() {
             // The structure has one byte of buffer, whatever is in it.
             out.push(0);
@@ -79,7 +84,8 @@ impl Request {
     }
 }
 
-/// The bytes that the next two fields name, when the channel is one of RDMA; what they say otherwise means nothing.
+/// The bytes that the next two fields name, when the channel is one of RDMA; what they say otherwise means nothing. A READ does not
+/// know [`Channel::RdmaTransform`], and is refused for it before anybody looks at these.
 pub(super) fn channel_info<'a>(
     message: &'a [u8],
     f: &mut Fields<'_>,
@@ -88,32 +94,38 @@ pub(super) fn channel_info<'a>(
 ) -> Parsed<&'a [u8]> {
     let (at, len) = (usize::from(f.u16(field)?), usize::from(f.u16(field)?));
     match channel {
-        Some(Channel::RdmaV1 | Channel::RdmaV1Invalidate) => range(message, at, len, field),
-        _ => Ok(&[]),
+        Some(Channel::None) | None => Ok(&[]),
+        Some(_) => range(message, at, len, field),
     }
 }
 
-/// Appends the offset and length of the descriptors, then whatever stands between, then them: the fixed part has `fixed` bytes.
-pub(super) fn put_channel_info(out: &mut Vec<u8>, segs: &[RemoteSeg], fixed: usize) {
-    let len = u16::try_from(segs.len() * rdma::DESCRIPTOR_LEN).unwrap_or(0);
+/// Appends the offset and length of the channel information, then whatever stands between, then it: the fixed part has `fixed`
+/// bytes.
+pub(super) fn put_channel_info(out: &mut Vec<u8>, info: &[u8], fixed: usize) {
+    let len = u16::try_from(info.len()).unwrap_or(0);
     let at = if len == 0 { 0 } else { u16::try_from(HEADER_LEN + fixed).unwrap_or(0) };
     out.extend(at.to_le_bytes());
     out.extend(len.to_le_bytes());
     out.resize(fixed, 0);
     if len != 0 {
-        rdma::put_descriptors(out, segs);
+        out.extend_from_slice(info);
     }
 }
+
+/// SMB2_READFLAG_RESPONSE_RDMA_TRANSFORM: what stands where the data would is an [SMB2_RDMA_TRANSFORM](rdma::Transform).
+pub const RESPONSE_TRANSFORM: u32 = 1;
 
 /// What a server answers; the data follows the body, or went by RDMA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Response {
     /// Where the data starts, from the header; 0 when all went by RDMA.
     pub data_offset: u8,
-    /// Bytes of data inside the message.
+    /// Bytes of data inside the message, or of what tells how data that went by RDMA is protected.
     pub data_length: u32,
     /// Bytes of data that went by RDMA (MS-SMB2 section 3.3.5.12).
     pub data_remaining: u32,
+    /// [`RESPONSE_TRANSFORM`]; reserved before dialect 3.1.1.
+    pub flags: u32,
 }
 
 impl Response {
@@ -127,13 +139,12 @@ impl Response {
         let mut f = Fields::body(message, 17)?;
         let data_offset = f.u8("DataOffset")?;
         f.skip(1);
-        let r = Self {
+        Ok(Self {
             data_offset,
             data_length: f.u32("DataLength")?,
             data_remaining: f.u32("DataRemaining")?,
-        };
-        f.u32("Reserved2")?;
-        Ok(r)
+            flags: f.u32("Flags")?,
+        })
     }
 
     /// The data inside the message.
@@ -149,7 +160,7 @@ impl Response {
         out.extend([self.data_offset, 0]);
         out.extend(self.data_length.to_le_bytes());
         out.extend(self.data_remaining.to_le_bytes());
-        out.extend([0; 4]);
+        out.extend(self.flags.to_le_bytes());
         out
     }
 }
@@ -204,7 +215,7 @@ mod tests {
 
     #[test]
     fn responses_round_trip() {
-        let r = Response { data_offset: 80, data_length: 3, data_remaining: 0 };
+        let r = Response { data_offset: 80, data_length: 3, ..Response::default() };
         let mut m = message(Command::Read, &r.emit());
         m.extend(*b"abc");
         assert_eq!(Response::parse(&m), Ok(r));

@@ -1,6 +1,6 @@
 //! WRITE (MS-SMB2 sections 2.2.21 and 2.2.22).
 
-use super::rdma::{self, Channel};
+use super::rdma::{self, Channel, Transform};
 use super::read::{channel_info, put_channel_info};
 use super::{Fields, FileId, HEADER_LEN, Parsed};
 use rdma_transport::channel::RemoteSeg;
@@ -32,6 +32,8 @@ pub struct Request {
     pub flags: u32,
     /// Memory of the client, for the channels of RDMA.
     pub descriptors: Vec<RemoteSeg>,
+    /// How the data there is protected, for [`Channel::RdmaTransform`] and for it alone.
+    pub transform: Option<Transform>,
 }
 
 impl Request {
@@ -49,8 +51,24 @@ impl Request {
         let remaining = f.u32("RemainingBytes")?;
         let info = channel_info(message, &mut f, channel, "WriteChannelInfo")?;
         let flags = f.u32("Flags")?;
-        let descriptors = rdma::descriptors(info)?;
-        Ok(Self { data_offset, length, offset, file, channel, remaining, flags, descriptors })
+        let (transform, descriptors) = match channel {
+            Some(Channel::RdmaTransform) => {
+                let (transform, descriptors) = Transform::parse(info)?;
+                (Some(transform), descriptors)
+            }
+            _ => (None, rdma::descriptors(info)?),
+        };
+        Ok(Self {
+            data_offset,
+            length,
+            offset,
+            file,
+            channel,
+            remaining,
+            flags,
+            descriptors,
+            transform,
+        })
     }
 
     /// Writes the body; data inside the message follows it, and then `data_offset` must be [`Request::DATA_OFFSET`].
@@ -63,8 +81,13 @@ impl Request {
         out.extend(self.file.emit());
         out.extend(self.channel.map_or(u32::MAX, Channel::number).to_le_bytes());
         out.extend(self.remaining.to_le_bytes());
-        put_channel_info(&mut out, &self.descriptors, FIXED);
-        // `Flags` stands in what was left free before the descriptors.
+        let mut info = Vec::new();
+        match &self.transform {
+            Some(transform) => transform.put(&mut info, &self.descriptors),
+            None => rdma::put_descriptors(&mut info, &self.descriptors),
+        }
+        put_channel_info(&mut out, &info, FIXED);
+        // `Flags` stands in what was left free before the channel information.
         out[FIXED - 4..FIXED].copy_from_slice(&self.flags.to_le_bytes());
         out
     }
@@ -101,6 +124,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::wire::rdma::Protection;
     use crate::wire::test_kit::message;
     use crate::wire::{Command, Malformed};
 
@@ -117,7 +141,32 @@ mod tests {
                 RemoteSeg { handle: 7, len: 4096, offset: 0x1000 },
                 RemoteSeg { handle: 8, len: 4096, offset: 0x9000 },
             ],
+            transform: None,
         }
+    }
+
+    /// As Microsoft's client builds it: 72 bytes of channel information at offset 0x70.
+    #[test]
+    fn a_transform_stands_before_its_descriptors() {
+        let transform = Transform {
+            channel: Channel::RdmaV1,
+            protection: Protection::Signing,
+            signature: vec![9; 16],
+            nonce: vec![8; 12],
+        };
+        let descriptors = some().descriptors[..1].to_vec();
+        let channel = Some(Channel::RdmaTransform);
+        let r = Request { channel, descriptors, transform: Some(transform), ..some() };
+        let m = message(Command::Write, &r.emit());
+        assert_eq!(m.len(), 0x70 + 72);
+        assert_eq!(m[64 + 40..64 + 44], [0x70, 0, 72, 0]);
+        assert_eq!(Request::parse(&m), Ok(r.clone()));
+        for cut in 64..m.len() {
+            assert!(Request::parse(&m[..cut]).is_err(), "cut at {cut}");
+        }
+        let mut short = m;
+        short[64 + 42] = 15;
+        assert!(Request::parse(&short).is_err(), "shorter than an SMB2_RDMA_TRANSFORM");
     }
 
     #[test]

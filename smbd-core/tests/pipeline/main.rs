@@ -8,3 +8,4 @@ mod logon;
 mod negotiating;
 mod peer;
 mod protected;
+mod transforms;

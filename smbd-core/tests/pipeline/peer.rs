@@ -71,6 +71,8 @@ pub(crate) struct Offer {
     pub(crate) ciphers: Vec<u16>,
     pub(crate) guid: [u8; 16],
     pub(crate) capabilities: u32,
+    /// RDMA transforms; `None`: no context.
+    pub(crate) transforms: Option<Vec<u16>>,
 }
 
 impl Default for Offer {
@@ -81,6 +83,7 @@ impl Default for Offer {
             ciphers: vec![2, 1],
             guid: [7; 16],
             capabilities: 0x7f,
+            transforms: None,
         }
     }
 }
@@ -97,6 +100,9 @@ impl Offer {
         }
         if !self.signing.is_empty() {
             all.push(NegotiateContext::Signing(self.signing.clone()));
+        }
+        if let Some(transforms) = &self.transforms {
+            all.push(NegotiateContext::RdmaTransform(transforms.clone()));
         }
         all
     }
@@ -205,6 +211,26 @@ impl Peer {
     /// Sends bytes, gets bytes.
     pub(crate) async fn raw(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         self.raw_with(bytes, Vec::new()).await
+    }
+
+    /// Sends bytes, gives memory that is asked for, and gets the answer as the transport is given it.
+    pub(crate) async fn raw_reply(&mut self, bytes: &[u8], memory: &[u8]) -> Option<Reply> {
+        let call = self.connection.call(Buf::from(bytes.to_vec()), Vec::new());
+        let mut call = std::pin::pin!(call);
+        loop {
+            tokio::select! {
+                biased;
+                reply = &mut call => return reply,
+                Some(asked) = self.asked.recv() => match asked {
+                    Asked::Pull { from, fetched } => {
+                        let len: usize = from.iter().map(|s| s.len as usize).sum();
+                        let pieces = memory[..len].chunks(5000).map(|c| Buf::from(c.to_vec()));
+                        fetched.send(Ok(pieces.collect())).unwrap();
+                    }
+                    other => panic!("{other:?}"),
+                },
+            }
+        }
     }
 
     pub(crate) async fn raw_with(&mut self, bytes: &[u8], pulled: Vec<Pulled>) -> Option<Vec<u8>> {

@@ -82,6 +82,7 @@ async fn write_and_read(peer: &mut Peer, sealed: bool, len: usize) {
         remaining: 0,
         flags: 0,
         descriptors: Vec::new(),
+        transform: None,
     };
     let charge = u16::try_from(len.div_ceil(65536).max(1)).unwrap();
     let charged = |peer: &mut Peer, command| {

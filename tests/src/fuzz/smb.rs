@@ -116,8 +116,17 @@ pub fn smb2_values(data: &[u8]) {
         7 => drop(bytes.split_first().map(|(n, entry)| dir::level(*n).map(|l| l.parse(entry)))),
         8 | 9 => accept(bytes),
         10 => initiate(bytes),
-        _ => drop(wire::rdma::descriptors(bytes)),
+        11 => drop(wire::rdma::descriptors(bytes)),
+        _ => transform(bytes),
     }
+}
+
+/// What was understood is written as something that means the same.
+fn transform(bytes: &[u8]) {
+    let Ok((read, segs)) = wire::rdma::Transform::parse(bytes) else { return };
+    let mut written = Vec::new();
+    read.put(&mut written, &segs);
+    assert_eq!(wire::rdma::Transform::parse(&written), Ok((read, segs)));
 }
 
 fn descriptor(bytes: &[u8]) {

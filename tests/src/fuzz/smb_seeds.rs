@@ -7,7 +7,7 @@ use smbd_core::dtyp::{Ace, Acl, Sid};
 use smbd_core::fscc::ea::FullEa;
 use smbd_core::wire::create::Context;
 use smbd_core::wire::negotiate_context::NegotiateContext;
-use smbd_core::wire::rdma::Channel;
+use smbd_core::wire::rdma::{Channel, Protection, Transform};
 use smbd_core::wire::{self, FileId, negotiate};
 
 use rdma_transport::verbs::RemoteSeg;
@@ -106,6 +106,7 @@ fn write() -> wire::write::Request {
         remaining: 0,
         flags: 0,
         descriptors: vec![],
+        transform: None,
     }
 }
 
@@ -160,6 +161,17 @@ pub(super) fn bodies() -> Vec<(u8, Vec<u8>)> {
         descriptors: direct(2),
         ..write()
     };
+    let transform = Transform {
+        channel: Channel::RdmaV1,
+        protection: Protection::Signing,
+        signature: vec![7; 16],
+        nonce: vec![8; 12],
+    };
+    let signed = wire::write::Request {
+        channel: Some(Channel::RdmaTransform),
+        transform: Some(transform),
+        ..from_rdma.clone()
+    };
     vec![
         (0, negotiate_311().emit()),
         (1, setup(&first_token()).emit()),
@@ -171,6 +183,7 @@ pub(super) fn bodies() -> Vec<(u8, Vec<u8>)> {
         (8, by_rdma.emit()),
         (9, [write().emit(), b"hello".to_vec()].concat()),
         (9, from_rdma.emit()),
+        (9, signed.emit()),
         (13, wire::simple::BODY.to_vec()),
         (14, list(37).emit()),
         (14, list(100).emit()),

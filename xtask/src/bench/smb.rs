@@ -263,12 +263,12 @@ fn own_client(text: &mut String, us: &Server, peer: &Server, args: &[String]) ->
     let (all, bulk) = (with(&[]), with(&["--only", "write,read"]));
     let tcp = || ("TCP", ours(""));
     let unsigned = || ("unsigned", ours(""));
-    let signed = ("signed", ours("?sign=on"));
+    let signed = ("signed", ours("?protect=sign"));
     let without = "over SMB Direct without CRC, beside TCP";
     for (pair, args) in [
         (beside("over TCP, beside smbd", ""), &all),
-        (beside("over TCP, signed, beside smbd", "?sign=on"), &bulk),
-        (beside("over TCP, encrypted, beside smbd", "?seal=on"), &bulk),
+        (beside("over TCP, signed, beside smbd", "?protect=sign"), &bulk),
+        (beside("over TCP, encrypted, beside smbd", "?protect=seal"), &bulk),
         (alone("over TCP, signed (AES-GMAC), beside unsigned", signed, unsigned()), &bulk),
         (alone(DIRECT, ("SMB Direct", direct("")), tcp()), &all),
         (alone(without, ("SMB Direct", direct("?crc=off")), tcp()), &all),

@@ -127,6 +127,7 @@ function story(c) {
   const add = (name, value) => list.append(el("dt", {}, name), el("dd", {}, value));
   add("from, to", `${c.peer} → ${c.local}`);
   if (c.why_not_rdma) add("why not RDMA", c.why_not_rdma.text);
+  if (c.placed) add("bulk data", ({ sign: "signed, ", seal: "encrypted, " }[c.protection] || "") + "placed directly");
   for (const [name, value] of c.facts) add(name, value);
   const m = c.moved;
   add("bytes", `RDMA Write ${bytes(m.rdma_write)}, RDMA Read ${bytes(m.rdma_read)}, sent inline ${bytes(m.inline_out)}, received inline ${bytes(m.inline_in)}`);

@@ -39,6 +39,7 @@ pub(super) fn writing(file: FileId, offset: u64, length: usize) -> write::Reques
         remaining: 0,
         flags: 0,
         descriptors: Vec::new(),
+        transform: None,
     }
 }
 
@@ -62,7 +63,7 @@ async fn what_is_written_is_read() {
     let told = read::Response::parse(&a.message).unwrap();
     assert_eq!(
         told,
-        read::Response { data_offset: 80, data_length: 5 + (3 << 20), data_remaining: 0 }
+        read::Response { data_offset: 80, data_length: 5 + (3 << 20), ..read::Response::default() }
     );
     assert_eq!(a.payloads[0].at, 80);
     assert_eq!(a.data()[..5], [0; 5]);

@@ -53,6 +53,7 @@ pub(super) async fn put(c: &Client, file: FileId, offset: u64, data: &[u8]) {
         remaining: 0,
         flags: 0,
         descriptors: Vec::new(),
+        transform: None,
     };
     let a = c.ask_with(Command::Write, &r.emit(), data).await;
     assert_eq!(a.status(), Status::SUCCESS);
