@@ -614,6 +614,12 @@ impl Recall for Link {
         })
     }
 
+    fn renamed(&self, node: NodeId, from: (&NodeRef, &[u8]), to: (&NodeRef, &[u8])) {
+        if let Some(core) = self.0.upgrade() {
+            core.opens.renamed(node, from, to);
+        }
+    }
+
     fn handles_below(&self, share: u32, dir: &NodeRef) -> BoxFuture<'_, VfsResult<Vec<NodeId>>> {
         let (core, dir) = (self.0.upgrade(), dir.clone());
         Box::pin(async move {

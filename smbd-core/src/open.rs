@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use dashmap::DashMap;
-use state::{Opening, Party, Rights};
+use state::{Name, Opening, Party, Rights};
 use vfs::authority::{Actor, Grant};
 use vfs::backend::NodeRef;
-use vfs::namespace::Share;
+use vfs::namespace::{Namespace, Share};
 use vfs::{Cred, NodeId};
 
 use crate::durable::OpenDurable;
@@ -388,6 +388,17 @@ impl Record {
         self.opens.iter().for_each(|o| o.extra.end_watch(Status::DELETE_PENDING));
     }
 
+    /// Names that are marked, or that an open takes with it when it closes. Streams have none that others open.
+    fn pending(&self) -> Vec<Name> {
+        let on_close = self.opens.iter().filter(|o| o.delete_on_close());
+        let files = on_close.chain(&self.doomed).filter_map(|o| file_of(o));
+        files
+            .filter(|f| !f.is_stream())
+            .map(|f| f.place())
+            .map(|place| Name { dir: place.dir.id(), name: place.name.into() })
+            .collect()
+    }
+
     /// Takes out what nobody has open any more.
     fn ripe(&mut self) -> Vec<Arc<Open>> {
         let opens = &self.opens;
@@ -413,13 +424,28 @@ struct Files {
 }
 
 /// `GlobalOpenTable`.
-#[derive(Default)]
 pub struct Opens {
     all: DashMap<u64, Arc<Open>>,
     files: Mutex<Files>,
+    /// Where front ends without such deletes ask for names that wait to be removed.
+    namespace: Arc<Namespace>,
 }
 
 impl Opens {
+    /// An empty table.
+    pub fn new(namespace: Arc<Namespace>) -> Self {
+        Self { all: DashMap::new(), files: Mutex::default(), namespace }
+    }
+
+    /// Tells `state` which names of a file wait to be removed. Called with the lock, so that what was entered last stands.
+    fn publish(&self, files: &Files, id: NodeId) {
+        let names = files.records.get(&id).map(Record::pending).unwrap_or_default();
+        let keeper = self.namespace.keeper();
+        if !names.is_empty() || keeper.state().has_pending_deletes(id) {
+            keeper.set_pending_deletes(id, names);
+        }
+    }
+
     /// The open of this name.
     pub fn get(&self, id: FileId) -> Option<Arc<Open>> {
         self.all.get(&id.volatile).filter(|o| o.id == id).map(|o| o.clone())
@@ -451,6 +477,7 @@ impl Opens {
                 return Err(Status::DELETE_PENDING);
             }
             record.opens.push(open.clone());
+            self.publish(&files, id);
         }
         self.all.insert(open.id.volatile, open);
         Ok(())
@@ -484,6 +511,7 @@ impl Opens {
         let ripe = record.ripe();
         record.doomed.extend(ripe.iter().cloned());
         self.tidy(&mut files, file.base().id());
+        self.publish(&files, file.base().id());
         Some(ripe)
     }
 
@@ -496,6 +524,7 @@ impl Opens {
                 record.doomed.retain(|d| !Arc::ptr_eq(d, open));
             }
             self.tidy(&mut files, file.base().id());
+            self.publish(&files, file.base().id());
         }
     }
 
@@ -521,6 +550,8 @@ impl Opens {
         let there = files.records.entry(new.id()).or_default();
         there.opens.extend(record.opens);
         there.doomed.extend(record.doomed);
+        self.publish(&files, old);
+        self.publish(&files, new.id());
         opens
     }
 
@@ -535,6 +566,7 @@ impl Opens {
             // Each for itself: one of them may go at once.
             record.doom(open);
         }
+        self.publish(&files, file.base().id());
     }
 
     /// The name of this open waits to be removed.
@@ -561,6 +593,20 @@ impl Opens {
                 file.set_place(new.clone());
             }
         }
+        self.publish(&locked(&self.files), node);
+    }
+
+    /// A client of another protocol has renamed a file that waits to be removed. Its path stays the one by which the client of the
+    /// open knows it.
+    pub(crate) fn renamed(&self, node: NodeId, from: (&NodeRef, &[u8]), to: (&NodeRef, &[u8])) {
+        for open in self.of_node(node).into_iter().chain(self.doomed(node)) {
+            let Some(file) = file_of(&open) else { continue };
+            let old = file.place();
+            if old.dir.id() == from.0.id() && old.name == from.1 {
+                file.set_place(Place { dir: to.0.clone(), name: to.1.to_vec(), path: old.path });
+            }
+        }
+        self.publish(&locked(&self.files), node);
     }
 
     /// A stream has another name: all its opens are told.

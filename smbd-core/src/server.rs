@@ -53,12 +53,12 @@ impl Core {
     /// Over these shares.
     pub fn new(namespace: Arc<Namespace>, settings: Settings, users: Arc<dyn Users>) -> Self {
         Self {
+            opens: Opens::new(namespace.clone()),
             namespace,
             settings: RwLock::new(Arc::new(settings)),
             users,
             sessions: Sessions::default(),
             logons: Arc::default(),
-            opens: Opens::default(),
             leases: Arc::default(),
             creates: Creates::default(),
             interfaces: Interfaces::default(),

@@ -2,7 +2,7 @@
 //!
 //! *Operation.* A [`Table`] holds, for every node that somebody holds, its opens with their share modes ([`access`]), its
 //! byte-range locks (of NFS: [`range`], of SMB: [`exact`]) and its caching grants ([`caching`], [`grants`]): delegations of NFS,
-//! oplocks and leases of SMB. A front end asks before it acts and obeys the [`Verdict`]: go on, take caching rights back first
+//! oplocks and leases of SMB; and its names that wait to be removed ([`pending`]). A front end asks before it acts and obeys the [`Verdict`]: go on, take caching rights back first
 //! ([`recall`]), release a client whose lease has lapsed ([`expiry`]), or refuse. [`grace`] decides who may reclaim after a
 //! restart.
 //!
@@ -24,6 +24,7 @@ mod model_lease;
 #[cfg(test)]
 mod model_mixed;
 pub mod node;
+pub mod pending;
 pub mod range;
 pub mod recall;
 pub mod table;
@@ -36,6 +37,7 @@ pub use grace::Grace;
 pub use grants::{Acknowledged, Held};
 pub use holder::{ClientId, HolderId, Millis, NodeId, Party, Who};
 pub use node::{Limits, LockVerdict, Opening, Verdict};
+pub use pending::Name;
 pub use range::{Enforce, Lock, LockKind, Range, RangeSet};
 pub use recall::{Break, Deadlines, Stage};
 pub use table::{NodeHasher, Table, Writing};

@@ -6,6 +6,7 @@ use crate::exact::{Exact, ExactSet, Extent};
 use crate::expiry::Standing;
 use crate::grants::{Acknowledged, Grants, Held};
 use crate::holder::{ClientId, HolderId, Millis, NodeId, Party, Who};
+use crate::pending::{Name, PendingDeletes};
 use crate::range::{Enforce, Lock, LockKind, Range, RangeSet};
 use crate::recall::{Break, Deadlines, Stage};
 
@@ -102,6 +103,7 @@ pub(crate) struct Record {
     /// A mandatory lock is or was among `locks`; forgotten when none is left.
     mandatory: bool,
     grants: Grants,
+    pending: PendingDeletes,
 }
 
 /// What stands in the way of something.
@@ -144,6 +146,7 @@ impl Record {
             && self.locks.is_empty()
             && self.exact.is_empty()
             && self.grants.is_empty()
+            && self.pending.is_empty()
     }
 
     /// Something in here can stand in the way of a read, write or change of names.
@@ -153,6 +156,20 @@ impl Record {
             || self.opens.iter().any(|o| !o.share.deny.is_none())
             || !self.locks.is_empty()
                 && (self.mandatory || self.opens.iter().any(|o| o.party.client().is_key()))
+    }
+
+    /// Names of it wait to be removed.
+    pub(crate) fn has_pending_deletes(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    pub(crate) fn set_pending_deletes(&mut self, names: Vec<Name>) {
+        self.pending.set(names);
+    }
+
+    /// See [`PendingDeletes::dooms`].
+    pub(crate) fn is_delete_pending(&self, name: Option<(NodeId, &[u8])>, links: u32) -> bool {
+        self.pending.dooms(name, links)
     }
 
     pub(crate) fn has_grants(&self) -> bool {

@@ -21,6 +21,7 @@ use crate::exact::Extent;
 use crate::grants::{Acknowledged, Held};
 use crate::holder::{ClientId, HolderId, Millis, NodeId, Party, Who};
 use crate::node::{Limits, LockVerdict, Opening, Record, Verdict};
+use crate::pending::Name;
 use crate::range::{Enforce, LockKind, Range};
 use crate::recall::{Break, Deadlines};
 
@@ -99,6 +100,8 @@ pub struct Table {
     grants: AtomicUsize,
     /// Nodes whose records are restrictive.
     restrictive: AtomicUsize,
+    /// Nodes with names that wait to be removed.
+    pending: AtomicUsize,
     next_holder: AtomicU64,
     next_key: AtomicU32,
     deadlines: Deadlines,
@@ -115,6 +118,7 @@ impl Table {
             slots: (0..SLOTS).map(|_| Slot::default()).collect(),
             grants: AtomicUsize::new(0),
             restrictive: AtomicUsize::new(0),
+            pending: AtomicUsize::new(0),
             next_holder: AtomicU64::new(1),
             next_key: AtomicU32::new(0),
             deadlines,
@@ -184,9 +188,10 @@ impl Table {
     fn change<T>(&self, node: NodeId, change: impl FnOnce(&mut Record) -> T) -> T {
         let mut shard = self.shard(node);
         let record = shard.entry(node).or_default();
-        let before = (record.is_restrictive(), record.has_grants());
+        let of = |r: &Record| (r.is_restrictive(), r.has_grants(), r.has_pending_deletes());
+        let before = of(record);
         let out = change(record);
-        let after = (record.is_restrictive(), record.has_grants());
+        let after = of(record);
         if record.is_empty() {
             shard.remove(&node);
         }
@@ -207,6 +212,15 @@ impl Table {
             }
             (true, false) => {
                 self.grants.fetch_sub(1, Ordering::SeqCst);
+            }
+            _ => {}
+        }
+        match (before.2, after.2) {
+            (false, true) => {
+                self.pending.fetch_add(1, Ordering::SeqCst);
+            }
+            (true, false) => {
+                self.pending.fetch_sub(1, Ordering::SeqCst);
             }
             _ => {}
         }
@@ -459,6 +473,34 @@ impl Table {
     /// The holder has a lock on this node.
     pub fn holds_lock(&self, node: NodeId, holder: HolderId) -> bool {
         self.shard(node).get(&node).is_some_and(|r| r.holds_lock(holder))
+    }
+
+    /// Nodes with names that wait to be removed.
+    pub fn pending_deletes(&self) -> usize {
+        self.pending.load(Ordering::Relaxed)
+    }
+
+    /// These names of a node wait to be removed from now on, and no others.
+    pub fn set_pending_deletes(&self, node: NodeId, names: Vec<Name>) {
+        self.change(node, |r| r.set_pending_deletes(names));
+    }
+
+    /// Names of this node wait to be removed. One load while there is no such node.
+    pub fn has_pending_deletes(&self, node: NodeId) -> bool {
+        self.pending_deletes() > 0
+            && self.shard(node).get(&node).is_some_and(Record::has_pending_deletes)
+    }
+
+    /// What is opened or changed by this name, or without a name, goes with the last open: the name is marked, or all `links` names
+    /// of the node are. One load while no name of any node is marked.
+    pub fn is_delete_pending(
+        &self,
+        node: NodeId,
+        name: Option<(NodeId, &[u8])>,
+        links: u32,
+    ) -> bool {
+        self.pending_deletes() > 0
+            && self.shard(node).get(&node).is_some_and(|r| r.is_delete_pending(name, links))
     }
 
     /// Breaks whose time is over, of all nodes. Looks into every shard, so for a timer.

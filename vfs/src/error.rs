@@ -64,7 +64,7 @@ pub enum VfsError {
     ShareDenied,
     /// Somebody else's byte-range lock forbids it.
     Locked,
-    /// Somebody has it open and lets nobody remove or rename it.
+    /// Somebody has it open and lets nobody remove or rename it, or it is to be removed when that one closes it.
     InUse,
     /// A wait was given up: its request was cancelled, or too many wait.
     Cancelled,

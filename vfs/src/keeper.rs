@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use state::{
     Break, Caching, ClientId, Deadlines, Extent, HolderId, Limits, LockKind, LockVerdict, Millis,
-    NodeId, Opening, Operation, Party, Range, Stage, Table, Verdict, Who,
+    Name, NodeId, Opening, Operation, Party, Range, Stage, Table, Verdict, Who,
 };
 use tokio::sync::Notify;
 
@@ -81,6 +81,10 @@ pub trait Recall: Send + Sync {
     fn handles_below(&self, share: u32, dir: &NodeRef) -> BoxFuture<'_, VfsResult<Vec<NodeId>>> {
         let _none = (share, dir);
         Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+    /// A name that waits to be removed for one of its clients was changed by a client of another front end: that name is to go.
+    fn renamed(&self, node: NodeId, from: (&NodeRef, &[u8]), to: (&NodeRef, &[u8])) {
+        let _nothing_pending = (node, from, to);
     }
     /// Asks the holder of a write delegation what it has of the file in its cache; `None` when it does not say.
     fn kept_back(&self, holder: (ClientId, HolderId)) -> BoxFuture<'_, Option<KeptBack>> {
@@ -437,6 +441,51 @@ impl Keeper {
     /// Ready when something is released after this was enabled. For whoever asks `state` itself.
     pub fn returned(&self) -> tokio::sync::futures::Notified<'_> {
         self.returned.notified()
+    }
+
+    /// These names of a node, and no others, wait to be removed from now on.
+    pub fn set_pending_deletes(&self, node: NodeId, names: Vec<Name>) {
+        self.state.set_pending_deletes(node, names);
+        self.returned.notify_waiters();
+    }
+
+    /// Before a file is opened, or changed without an open, by a client whose protocol knows no pending delete: waits a moment for
+    /// a name that is about to go, [`VfsError::InUse`] when it is there still. True when it had to wait: what was looked up before
+    /// may have another meaning. `name`: the directory and the name by which the file was found; `links`: names that it has.
+    pub async fn after_delete(
+        &self,
+        node: NodeId,
+        name: Option<(NodeId, &[u8])>,
+        links: u32,
+    ) -> VfsResult<bool> {
+        if !self.state.is_delete_pending(node, name, links) {
+            return Ok(false);
+        }
+        self.counters.waits.fetch_add(1, Ordering::Relaxed);
+        let until = Instant::now() + Duration::from_millis(WAIT_MS);
+        let place = self.place(false);
+        while place.is_some() {
+            // Enabled before the question, so that an end between the two is not missed.
+            let mut returned = std::pin::pin!(self.returned.notified());
+            returned.as_mut().enable();
+            if !self.state.is_delete_pending(node, name, links) {
+                return Ok(true);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let _ = tokio::time::timeout(left, returned).await;
+        }
+        self.counters.denials.fetch_add(1, Ordering::Relaxed);
+        Err(VfsError::InUse)
+    }
+
+    /// A name of a node for which a delete is pending was changed: whoever is to remove it is told.
+    pub(crate) fn renamed(&self, node: NodeId, from: (&NodeRef, &[u8]), to: (&NodeRef, &[u8])) {
+        if let Some(front) = self.keys.get() {
+            front.renamed(node, from, to);
+        }
     }
 
     /// Releases clients whose lease has lapsed, for a caller that asks `state` itself.

@@ -1,7 +1,6 @@
 //! The one door: shares joined to backends. Every access by any protocol passes here, so that open files, locks and
 //! delegations of one client are honoured by all others.
 
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
@@ -12,6 +11,7 @@ use state::{ClientId, Operation, Range, Who, Writing};
 use crate::acl::mask;
 use crate::authority::Grant;
 use crate::backend::{Backend, Made, NodeRef, ReadInto};
+pub use crate::cidr::Cidr;
 use crate::dos::Dos;
 use crate::error::{VfsError, VfsResult};
 use crate::keeper::{Keeper, Patience};
@@ -36,34 +36,6 @@ static NO_GROUPS: LazyLock<Arc<[u32]>> = LazyLock::new(|| Arc::new([]));
 
 /// The user and group that squashed callers become.
 pub const ANONYMOUS: u32 = 65534;
-
-/// A range of addresses in CIDR form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cidr {
-    /// An address of the range.
-    pub addr: IpAddr,
-    /// Leading bits that count.
-    pub bits: u8,
-}
-
-impl Cidr {
-    /// The address is in the range. An IPv4 address that came mapped into IPv6 counts as IPv4.
-    pub fn contains(&self, ip: IpAddr) -> bool {
-        fn same(a: &[u8], b: &[u8], bits: u8) -> bool {
-            let (whole, rest) = (usize::from(bits / 8), bits % 8);
-            let mask = !(0xff_u8.checked_shr(u32::from(rest)).unwrap_or(0));
-            a.len() == b.len()
-                && whole <= a.len()
-                && a[..whole] == b[..whole]
-                && (rest == 0 || whole < a.len() && a[whole] & mask == b[whole] & mask)
-        }
-        match (self.addr, ip.to_canonical()) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => same(&a.octets(), &b.octets(), self.bits),
-            (IpAddr::V6(a), IpAddr::V6(b)) => same(&a.octets(), &b.octets(), self.bits),
-            _ => false,
-        }
-    }
-}
 
 /// By which protocols a share is served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -224,6 +196,7 @@ impl Namespace {
             patience: None,
             grants: [None, None],
             opener: None,
+            deletes: false,
         }
     }
 
@@ -326,16 +299,18 @@ fn writable(share: &Share) -> VfsResult<()> {
 /// The door, held open by somebody: every operation asks `state` first and then does what it says.
 #[derive(Clone, Copy)]
 pub struct Door<'a> {
-    keeper: &'a Keeper,
-    names: &'a Names,
+    pub(crate) keeper: &'a Keeper,
+    pub(crate) names: &'a Names,
     pub(crate) watches: &'a Arc<Hub>,
-    who: Option<Who>,
-    parent: Option<ClientId>,
-    patience: Option<&'a dyn Patience>,
+    pub(crate) who: Option<Who>,
+    pub(crate) parent: Option<ClientId>,
+    pub(crate) patience: Option<&'a dyn Patience>,
     /// What lists have granted whoever acts.
     pub(crate) grants: [Option<&'a Grant>; 2],
     /// Whose open it is that data is written by.
     pub(crate) opener: Option<&'a Cred>,
+    /// Its protocol has pending deletes of its own and asks for them itself.
+    pub(crate) deletes: bool,
 }
 
 impl<'a> Door<'a> {
@@ -495,6 +470,7 @@ impl<'a> Door<'a> {
         let count: usize = data.iter().map(Buf::len).sum();
         let _announced = self.keeper.state().writing(node.id());
         if count > 0 {
+            self.before_data(node).await?;
             self.before(node, Operation::Write, range(at, count as u64)).await?;
         }
         let done = match (cred, self.opener) {
@@ -521,6 +497,9 @@ impl<'a> Door<'a> {
             Some(_) => Operation::Write,
         };
         let _announced = self.keeper.state().writing(node.id());
+        if set.size.is_some() {
+            self.before_data(node).await?;
+        }
         self.before(node, op, Range::ALL).await?;
         let actor = self.setting(node, cred, &set);
         let done = node.setattr(actor.cred(), set, open_write).await?;
@@ -555,6 +534,7 @@ impl<'a> Door<'a> {
         set: SetAttr,
     ) -> VfsResult<Made> {
         writable(share)?;
+        self.before_create(dir, cred, name, how).await?;
         let cuts = how == CreateHow::Unchecked && set.size.is_some();
         let state = self.keeper.state();
         let _announced = state.writing(dir.id());
@@ -605,6 +585,7 @@ impl<'a> Door<'a> {
         set: SetAttr,
     ) -> VfsResult<Made> {
         writable(share)?;
+        self.before_new_entry(dir).await?;
         let _announced = self.before_entries(dir).await?;
         let heritage = heritage(dir).await?;
         let by = self.acting(cred, mask::APPEND_DATA);
@@ -628,6 +609,7 @@ impl<'a> Door<'a> {
         set: SetAttr,
     ) -> VfsResult<Made> {
         writable(share)?;
+        self.before_new_entry(dir).await?;
         let _announced = self.before_entries(dir).await?;
         let made = dir.symlink(cred, name, target, set).await?;
         self.made(share, dir, name, &made, what::FILE_NAME).await;
@@ -645,6 +627,7 @@ impl<'a> Door<'a> {
         set: SetAttr,
     ) -> VfsResult<Made> {
         writable(share)?;
+        self.before_new_entry(dir).await?;
         let _announced = self.before_entries(dir).await?;
         let made = dir.mknod(cred, name, special, heritage(dir).await?.masked(set)).await?;
         self.made(share, dir, name, &made, what::FILE_NAME).await;
@@ -743,15 +726,18 @@ impl<'a> Door<'a> {
         if replace {
             self.before_name(to_dir, cred, to).await?;
         }
+        self.before_new_entry(to_dir).await?;
         let _from = self.before_entries(from_dir).await?;
         let _to = self.before_entries(to_dir).await?;
         let victim = if replace { self.with_streams(share, to_dir, to).await } else { None };
         let minded = if replace { self.minded(to_dir, to).await } else { None };
+        let doomed = self.doomed(from_dir, from).await;
         let by = self.acting(cred, REMOVES | ADDS);
         let done = from_dir.rename_by(by, from, to_dir.as_ref(), to, replace).await?;
         if done.0.is_none() && done.1.is_none() {
             return Ok(done);
         }
+        doomed.into_iter().for_each(|n| self.keeper.renamed(n, (from_dir, from), (to_dir, to)));
         minded.into_iter().for_each(|node| self.keeper.forget_minded(node));
         self.lost_a_name(share, victim).await;
         self.names.gone(from_dir.id(), from, &done.0);
@@ -776,6 +762,7 @@ impl<'a> Door<'a> {
         name: &[u8],
     ) -> VfsResult<(Attr, DirChange)> {
         writable(share)?;
+        self.before_new_entry(dir).await?;
         self.before(node, Operation::Names, Range::ALL).await?;
         let _announced = self.before_entries(dir).await?;
         let by = self.acting(cred, mask::WRITE_DATA);
@@ -796,6 +783,7 @@ impl<'a> Door<'a> {
     ) -> VfsResult<()> {
         writable(share)?;
         let _announced = self.keeper.state().writing(node.id());
+        self.before_data(node).await?;
         self.before(node, Operation::Write, range(at, count)).await?;
         node.allocate_by(self.opener, at, count).await?;
         self.watches.post_node(share.id, node, what::SIZE | what::LAST_WRITE).await;
@@ -812,6 +800,7 @@ impl<'a> Door<'a> {
     ) -> VfsResult<()> {
         writable(share)?;
         let _announced = self.keeper.state().writing(node.id());
+        self.before_data(node).await?;
         self.before(node, Operation::Write, range(at, count)).await?;
         node.deallocate(at, count).await?;
         self.watches.post_node(share.id, node, what::SIZE | what::LAST_WRITE).await;
@@ -843,6 +832,7 @@ impl<'a> Door<'a> {
     ) -> VfsResult<u64> {
         writable(share)?;
         let _announced = self.keeper.state().writing(node.id());
+        self.before_data(node).await?;
         reader.before(from, Operation::Read, range(from_at, count)).await?;
         self.before(node, Operation::Write, range(at, count)).await?;
         let done = node.copy_range_by(self.opener, from.as_ref(), from_at, at, count).await?;
@@ -879,6 +869,7 @@ impl<'a> Door<'a> {
     ) -> VfsResult<()> {
         writable(share)?;
         let _announced = self.keeper.state().writing(node.id());
+        self.before_data(node).await?;
         reader.before(from, Operation::Read, BEYOND).await?;
         self.before(node, Operation::Write, BEYOND).await?;
         node.clone_range(from.as_ref(), from_at, at, count).await?;
@@ -963,23 +954,4 @@ fn kinds(set: &SetAttr) -> u32 {
 /// Bytes that an access touches. `count` 0 means to the end.
 fn range(at: u64, count: u64) -> Range {
     Range { first: at, last: if count == 0 { u64::MAX } else { at.saturating_add(count - 1) } }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_count_leading_bits() {
-        let c = |s: &str, bits| Cidr { addr: s.parse().unwrap(), bits };
-        let ip = |s: &str| s.parse::<IpAddr>().unwrap();
-        assert!(c("10.1.2.3", 8).contains(ip("10.9.9.9")));
-        assert!(!c("10.1.2.3", 8).contains(ip("11.0.0.1")));
-        assert!(c("192.168.4.0", 22).contains(ip("192.168.7.255")));
-        assert!(!c("192.168.4.0", 22).contains(ip("192.168.8.0")));
-        assert!(c("0.0.0.0", 0).contains(ip("255.1.1.1")));
-        assert!(!c("0.0.0.0", 0).contains(ip("::1")));
-        assert!(c("10.0.0.1", 32).contains(ip("::ffff:10.0.0.1")));
-        assert!(!c("10.0.0.1", 200).contains(ip("10.0.0.1")));
-    }
 }

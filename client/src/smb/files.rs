@@ -357,12 +357,21 @@ impl Smb {
 
     /// Marks an open file so that its last close removes it (FileDispositionInformation).
     pub async fn delete_on_close(&self, file: &SmbFile) -> Result<()> {
+        self.set_disposition(file, true).await
+    }
+
+    /// Takes that back.
+    pub async fn keep(&self, file: &SmbFile) -> Result<()> {
+        self.set_disposition(file, false).await
+    }
+
+    async fn set_disposition(&self, file: &SmbFile, delete: bool) -> Result<()> {
         let request = set_info::Request {
             info_type: query_info::info_type::FILE,
             class: DISPOSITION,
             additional: 0,
             file: file.id,
-            buffer: vec![1],
+            buffer: vec![u8::from(delete)],
         };
         self.plain(Command::SetInfo, request.emit()).await.map(drop)
     }

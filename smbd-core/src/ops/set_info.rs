@@ -18,6 +18,7 @@ use crate::open::{File, Open};
 use crate::ops::bytes::Change;
 use crate::security;
 use crate::status::Status;
+use crate::whereabouts;
 use crate::wire::query_info::info_type;
 use crate::wire::set_info::{Request, Response};
 
@@ -307,7 +308,13 @@ async fn set_disposition(
         return Err(Status::DIRECTORY_NOT_EMPTY);
     }
     if !file.is_stream() {
-        super::rename::ask(cx, open, &file.base(), Operation::Delete).await?;
+        // Another has renamed it, and which of its further names was meant is not known: to say yes would be no delete.
+        match whereabouts::look(opens, file).await {
+            Err(VfsError::NotFound) if attr.nlink > 1 && attr.kind != Kind::Dir => {
+                return Err(Status::OBJECT_NAME_NOT_FOUND);
+            }
+            _ => super::rename::ask(cx, open, &file.base(), Operation::Delete).await?,
+        }
     }
     open.set_goes_at_once(flags & disposition::POSIX_SEMANTICS != 0);
     if !on_close {

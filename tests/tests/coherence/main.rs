@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod cell;
+mod deletes;
 mod directories;
 mod document;
 mod histories;

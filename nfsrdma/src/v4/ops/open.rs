@@ -155,7 +155,9 @@ async fn open_in_turn(
         }
         // Asked once: reads and writes through the open rely on it. Who may execute a file may fetch it (RFC 7530 section 16.16.5).
         let at = &found.at;
-        found.change = Some(at.node.open(&at.cred, read, write).await?.change);
+        let attr = at.node.open(&at.cred, read, write).await?;
+        found.change = Some(attr.change);
+        after_delete(cx, &args.claim, (&at.node, attr.nlink)).await?;
     } else if args.share.access.has(Rights::WRITE) {
         cx.nfs.core.namespace.writable(&found.at.share)?;
     }
@@ -180,6 +182,25 @@ async fn open_in_turn(
     cx.set_current(Object::Node(at));
     cx.current_stateid = Some(current);
     Ok(())
+}
+
+/// Refuses a file that a client of SMB has had marked for removal. Who reclaims, or claims what it opened by a delegation, had it
+/// open before.
+async fn after_delete(
+    cx: &Compound<'_>,
+    claim: &Claim<'_>,
+    (node, links): (&vfs::NodeRef, u32),
+) -> Result<(), Status> {
+    let name = match (claim, cx.object()) {
+        (Claim::Null(name), Ok(Object::Node(dir))) => Some((dir.node.id(), *name)),
+        (Claim::Handle, _) => None,
+        _ => return Ok(()),
+    };
+    match cx.nfs.core.namespace.keeper().after_delete(node.id(), name, links).await? {
+        // It may be gone now.
+        true => Err(Status::Delay),
+        false => Ok(()),
+    }
 }
 
 /// Lets the delegation stand for the open that it came with.

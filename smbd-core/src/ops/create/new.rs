@@ -121,7 +121,7 @@ async fn node(
     name: &[u8],
     folder: Option<&Grant>,
 ) -> Result<Made, Status> {
-    let door = cx.server.namespace.by(None).granted(None, folder);
+    let door = cx.server.namespace.by(None).with_deletes().granted(None, folder);
     let cred = &w.tree.cred;
     let is_dir = w.is_dir();
     let (mode, umask) = match w.asked.posix {

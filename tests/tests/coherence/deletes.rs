@@ -1,0 +1,130 @@
+//! A file that an SMB client has marked for removal: what clients of NFS are told while it waits for the last close. What one is
+//! told is done stays, and the removal that another was told of is done.
+
+use std::fs;
+
+use client::nfs3::{CreateHow, Fh, SetAttr, Stable};
+use client::nfs4::{OpenHow, Stateid};
+use client::smb::{OpenHow as SmbHow, SmbFile};
+use client::{Error, Result};
+use headgate_tests::world::smb::{alice, with_alice};
+use headgate_tests::world::{World, buf};
+use smbd_core::wire::create::access;
+
+use crate::side::{Side, Way, patiently};
+
+/// `NFS3ERR_ACCES` (RFC 1813 section 2.6).
+const ACCES: u32 = 13;
+/// `NFS4ERR_FILE_OPEN` (RFC 8881 section 15.1.4.3).
+const FILE_OPEN: u32 = 10046;
+const FILE_SYNC: u32 = 2;
+const DATA: &[u8] = b"data of a file";
+
+async fn sides() -> (World, tempfile::TempDir, Side, Side) {
+    let (world, dir) = with_alice(|_| ()).await;
+    let a = Side::connect(&world, &alice(), Way::Tcp).await.unwrap();
+    let b = Side::connect(&world, &alice(), Way::Tcp).await.unwrap();
+    (world, dir, a, b)
+}
+
+/// As an SMB client that is about to delete opens it.
+async fn open_to_delete(side: &Side, name: &str) -> SmbFile {
+    let how = SmbHow { access: SmbHow::READ.access | access::DELETE, ..SmbHow::READ };
+    side.smb.open_cached(name, &how).await.unwrap().0
+}
+
+async fn create(side: &Side, name: &str) -> Result<Fh> {
+    let how = CreateHow::Unchecked(SetAttr::default());
+    side.nfs3.create(&side.root3, name.as_bytes(), how).await.map(|made| made.0)
+}
+
+fn refused(what: &str, done: Result<()>) {
+    let named = matches!(done, Err(Error::Nfs3(ACCES) | Error::Nfs4(_, FILE_OPEN)));
+    assert!(named, "{what}: {done:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_acknowledged_that_goes_with_the_last_close() {
+    let (world, _dir, a, b) = sides().await;
+    fs::write(a.folder.join("f"), DATA).unwrap();
+    let (fh, _) = b.nfs3.lookup(&b.root3, b"f").await.unwrap();
+    let (fh4, _) = b.nfs4.lookup(&b.root4, b"f").await.unwrap();
+    let how = OpenHow { want: OpenHow::WANT_NO_DELEG, ..OpenHow::WRITE };
+    let before = b.nfs4.open(&b.root4, b"f", b"before", how).await.unwrap();
+    let marked = open_to_delete(&a, "f").await;
+    a.smb.delete_on_close(&marked).await.unwrap();
+
+    refused("CREATE", create(&b, "f").await.map(drop));
+    let data = || vec![buf(b"to nobody")];
+    refused("WRITE", b.nfs3.write(&fh, 0, data(), Stable::File).await.map(drop));
+    let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+    refused("SETATTR", b.nfs3.setattr(&fh, &cut).await);
+    refused("OPEN", b.nfs4.open(&b.root4, b"f", b"after", how).await.map(drop));
+    let anonymous = b.nfs4.write(&fh4, Stateid::ANONYMOUS, 0, data(), FILE_SYNC);
+    refused("WRITE without an open", anonymous.await.map(drop));
+    let read = b.nfs3.read(&fh, 0, 100).await.unwrap();
+    assert_eq!(read.data.iter().flat_map(|d| d.to_vec()).collect::<Vec<_>>(), DATA);
+    // Whoever has it open keeps it, as a removed file.
+    b.nfs4.write(&before.fh, before.io(), 0, data(), FILE_SYNC).await.unwrap();
+
+    a.smb.close(marked).await.unwrap();
+    assert!(!a.folder.join("f").exists());
+    let fresh = create(&b, "f").await.unwrap();
+    b.nfs3.write(&fresh, 0, data(), Stable::File).await.unwrap();
+    b.nfs4.close(&before).await.unwrap();
+    assert_eq!(fs::read(a.folder.join("f")).unwrap(), b"to nobody");
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_that_is_taken_back_forbids_nothing() {
+    let (world, _dir, a, b) = sides().await;
+    fs::write(a.folder.join("f"), DATA).unwrap();
+    let marked = open_to_delete(&a, "f").await;
+    a.smb.delete_on_close(&marked).await.unwrap();
+    refused("CREATE", create(&b, "f").await.map(drop));
+    a.smb.keep(&marked).await.unwrap();
+    create(&b, "f").await.unwrap();
+    a.smb.close(marked).await.unwrap();
+    assert_eq!(fs::read(a.folder.join("f")).unwrap(), DATA);
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_of_nfs_that_comes_beside_the_close_gets_a_new_file() {
+    let (world, _dir, a, b) = sides().await;
+    for round in 0..20 {
+        let name = format!("f{round}");
+        fs::write(a.folder.join(&name), DATA).unwrap();
+        let marked = open_to_delete(&a, &name).await;
+        a.smb.delete_on_close(&marked).await.unwrap();
+        let (made, closed) = tokio::join!(create(&b, &name), a.smb.close(marked));
+        closed.unwrap();
+        patiently(|| async { b.nfs3.getattr(made.as_ref().unwrap()).await }).await.unwrap();
+        assert_eq!(fs::read(a.folder.join(&name)).unwrap(), b"");
+    }
+    world.running.stop().await;
+}
+
+/// A file with two names, so that its node alone does not say which of them is to go.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_name_that_another_protocol_gave_it_goes() {
+    let (world, _dir, a, b) = sides().await;
+    fs::create_dir(a.folder.join("d")).unwrap();
+    let (d, _) = b.nfs3.lookup(&b.root3, b"d").await.unwrap();
+    for (marked_first, name) in [(true, "f"), (false, "g")] {
+        let other = format!("other-{name}");
+        fs::write(a.folder.join(name), DATA).unwrap();
+        fs::hard_link(a.folder.join(name), a.folder.join(&other)).unwrap();
+        let marked = open_to_delete(&a, name).await;
+        if marked_first {
+            a.smb.delete_on_close(&marked).await.unwrap();
+        }
+        patiently(|| b.nfs3.rename(&b.root3, name.as_bytes(), &d, b"moved")).await.unwrap();
+        let answered = marked_first || a.smb.delete_on_close(&marked).await.is_ok();
+        a.smb.close(marked).await.unwrap();
+        assert_eq!(a.folder.join("d/moved").exists(), !answered, "{name}: answered and done");
+        assert_eq!(fs::read(a.folder.join(&other)).unwrap(), DATA);
+    }
+    world.running.stop().await;
+}
