@@ -1,10 +1,10 @@
 //! Who may open, lock and cache what. Pure: no input or output, no clock, no task, no protocol.
 //!
 //! *Operation.* A [`Table`] holds, for every node that somebody holds, its opens with their share modes ([`access`]), its
-//! byte-range locks (of NFS: [`range`], of SMB: [`exact`]) and its caching grants ([`caching`], [`grants`]): delegations of NFS,
-//! oplocks and leases of SMB; and its names that wait to be removed ([`pending`]). A front end asks before it acts and obeys the [`Verdict`]: go on, take caching rights back first
-//! ([`recall`]), release a client whose lease has lapsed ([`expiry`]), or refuse. [`grace`] decides who may reclaim after a
-//! restart.
+//! byte-range locks (of NFS: [`range`], of SMB: [`exact`]), its caching grants ([`caching`], [`grants`]): delegations of NFS,
+//! oplocks and leases of SMB; and its names for which a delete is pending ([`pending`]). A front end asks before it acts and obeys
+//! the [`Verdict`]: go on, take caching rights back first ([`recall`]), release a client whose lease has lapsed ([`expiry`]), or
+//! refuse. [`grace`] decides who may reclaim after a restart.
 //!
 //! *Memory.* One record per node that is held; it vanishes with its last holder. Every list in it has a limit ([`Limits`]).
 //!
