@@ -68,6 +68,7 @@ pub(crate) struct Draft {
     pub(crate) state: Option<Set<PathBuf>>,
     pub(crate) lease: Option<Set<Span>>,
     pub(crate) grace: Option<Set<Span>>,
+    pub(crate) courtesy: Option<Set<Span>>,
     pub(crate) recall: Option<Set<Span>>,
     pub(crate) portmap: Option<Set<Portmap>>,
     pub(crate) domain: Option<Set<Domain>>,
@@ -77,6 +78,7 @@ pub(crate) struct Draft {
     pub(crate) client_connections: Option<Set<usize>>,
     pub(crate) client_memory: Option<Set<Size>>,
     pub(crate) client_opens: Option<Set<usize>>,
+    pub(crate) nfs_clients: Option<Set<usize>>,
     pub(crate) introduction: Option<Set<Span>>,
     pub(crate) admin: Option<Set<Admin>>,
     pub(crate) admin_clients: Vec<Set<Cidr>>,
@@ -325,6 +327,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
         draft.client_connections = map(limits.parse("client_connections", report), |n: Number| n.0);
         draft.client_memory = limits.parse("client_memory", report);
         draft.client_opens = map(limits.parse("client_opens", report), |n: Number| n.0);
+        draft.nfs_clients = map(limits.parse("nfs_clients", report), |n: Number| n.0);
         draft.introduction = limits.parse("introduction", report);
     }
     if let Some(node) = top.get("nfs")
@@ -334,6 +337,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
         draft.nfs_rdma_port = nfs.parse("rdma_port", report);
         draft.lease = nfs.parse("lease", report);
         draft.grace = nfs.parse("grace", report);
+        draft.courtesy = nfs.parse("courtesy", report);
         draft.portmap = nfs.parse("portmap", report);
         draft.domain = nfs.parse("domain", report);
     }

@@ -96,7 +96,8 @@ pub(crate) const TOP: Group = Group {
             "memory",
             "size, like `512MiB` or `2GiB`",
             "256MiB",
-            "Payload memory of all connections together. Requests wait for their turn when it is used up.",
+            "Payload memory of all connections together, of which an eighth is set aside for the replies that NFS keeps for \
+             repetitions. Requests wait for their turn when it is used up.",
         ),
         key(
             "connections",
@@ -254,6 +255,14 @@ pub(crate) const NFS: Group = Group {
              Not said: as long as the lease.",
         ),
         key(
+            "courtesy",
+            "time, like `24h` or `0s`",
+            "24h",
+            "How long an NFSv4 client that is silent keeps its opens and locks, after its lease, while nobody else wants what it \
+             holds. It ends sooner for one that holds a removed file, whose space it keeps, and where clients, memory or open files \
+             are scarce; one that holds nothing has none.",
+        ),
+        key(
             "portmap",
             "`register`, `own` or `off`",
             "register",
@@ -329,6 +338,13 @@ pub(crate) const LIMITS: Group = Group {
             "65536",
             "Files that one client may hold open: by SMB each session, by NFSv4 each client, of which an open may have three \
              states more (locks, a delegation).",
+        ),
+        key(
+            "nfs_clients",
+            "whole number",
+            "16384",
+            "Clients of NFSv4 that may be known, in all; an eighth of them may come from one address (of IPv6 from one /64). Silent \
+             ones make room.",
         ),
         key(
             "introduction",

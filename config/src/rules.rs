@@ -22,6 +22,7 @@ const USERS_MAX: usize = 1024;
 const MEMORY_MIN: u64 = 16 << 20;
 const CONNECTIONS_MAX: usize = 100_000;
 const CLIENT_OPENS_MAX: usize = 1_048_576;
+const NFS_CLIENTS_MAX: usize = 1_048_576;
 const INTRODUCTION_MIN: Duration = Duration::from_secs(1);
 const INTRODUCTION_MAX: Duration = Duration::from_secs(600);
 const RECALL_MIN: Duration = Duration::from_secs(1);
@@ -30,6 +31,8 @@ const RECALL_MAX: Duration = Duration::from_secs(300);
 const DRAIN_MAX: Duration = Duration::from_secs(600);
 const LEASE_MIN: Duration = Duration::from_secs(1);
 const LEASE_MAX: Duration = Duration::from_secs(3600);
+/// Thirty days.
+const COURTESY_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Longest line of the file that a message shows, in characters.
 const SHOWN_MAX: usize = 160;
 
@@ -428,6 +431,7 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
     }
     let limits = check_limits(&draft, connections, memory.value.0, report);
     let (lease, grace) = check_times(draft.lease, draft.grace, report);
+    let courtesy = check_courtesy(draft.courtesy, report);
     let recall = check_recall(draft.recall, report);
     let drain = settled(draft.drain, Span(default.drain));
     if drain.value.0 > DRAIN_MAX {
@@ -451,6 +455,7 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         state: state.value,
         lease,
         grace,
+        courtesy,
         recall,
         portmap: settled(draft.portmap, Portmap::Register).value,
         domain: draft.domain.map(|d| d.value),
@@ -509,6 +514,14 @@ fn check_limits(draft: &Draft, connections: usize, memory: u64, report: &mut Rep
             format!("choose a number from 1 to {CLIENT_OPENS_MAX}"),
         );
     }
+    let clients = settled(draft.nfs_clients.clone(), default.nfs_clients);
+    if !(1..=NFS_CLIENTS_MAX).contains(&clients.value) {
+        report.add_help(
+            clients.origin,
+            format!("{} clients of NFSv4 are not possible", clients.value),
+            format!("choose a number from 1 to {NFS_CLIENTS_MAX}"),
+        );
+    }
     let introduction = settled(draft.introduction.clone(), Span(default.introduction));
     if !(INTRODUCTION_MIN..=INTRODUCTION_MAX).contains(&introduction.value.0) {
         report.add_help(
@@ -525,6 +538,7 @@ fn check_limits(draft: &Draft, connections: usize, memory: u64, report: &mut Rep
         client_connections: draft.client_connections.as_ref().map(|s| s.value),
         client_memory: draft.client_memory.as_ref().map(|s| s.value.0),
         client_opens: opens.value,
+        nfs_clients: clients.value,
         introduction: introduction.value.0,
     }
 }
@@ -580,6 +594,20 @@ fn check_times(
         report.add_help(grace.origin, what, format!("choose at most {}", Span(LEASE_MAX)));
     }
     (lease.value.0, grace.value.0)
+}
+
+/// How long silent clients keep what nobody else wants.
+fn check_courtesy(courtesy: Option<Set<Span>>, report: &mut Report) -> Duration {
+    let courtesy = settled(courtesy, Span(Settings::default().courtesy));
+    if courtesy.value.0 > COURTESY_MAX {
+        let what = format!("a courtesy of {} is not possible", courtesy.value);
+        report.add_help(
+            courtesy.origin,
+            what,
+            format!("choose at most {}; the default is 24h", Span(COURTESY_MAX)),
+        );
+    }
+    courtesy.value.0
 }
 
 /// Where others than this host can ask, it is said who of them may read more than that the gateway is there.

@@ -37,6 +37,8 @@ pub struct Settings {
     pub lease: Duration,
     /// How long after a restart clients may reclaim what they held; at least the lease.
     pub grace: Duration,
+    /// How long a silent NFSv4 client keeps what it holds, after its lease, while nobody else wants it.
+    pub courtesy: Duration,
     /// How long a client of any protocol has for giving back a delegation, an oplock or a lease that another wants; then it is
     /// taken away.
     pub recall: Duration,
@@ -79,6 +81,7 @@ impl Default for Settings {
             state: PathBuf::from("/var/lib/headgate"),
             lease: Duration::from_secs(15),
             grace: Duration::from_secs(15),
+            courtesy: Duration::from_secs(24 * 3600),
             recall: Duration::from_secs(35),
             portmap: Portmap::Off,
             domain: None,
@@ -163,6 +166,8 @@ pub struct Limits {
     pub client_memory: Option<u64>,
     /// Files that one SMB session or one client of NFSv4 may hold open.
     pub client_opens: usize,
+    /// Clients of NFSv4, in all; of one address an eighth.
+    pub nfs_clients: usize,
     /// How long a connection may take until somebody has logged on or asked for something.
     pub introduction: Duration,
 }
@@ -173,6 +178,7 @@ impl Default for Limits {
             client_connections: None,
             client_memory: None,
             client_opens: 65_536,
+            nfs_clients: 16_384,
             introduction: Duration::from_secs(45),
         }
     }

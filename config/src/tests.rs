@@ -50,6 +50,7 @@ fn limits(connections: usize, mib: u64, client_opens: usize, seconds: u64) -> Li
         client_memory: Some(mib << 20),
         client_opens,
         introduction: Duration::from_secs(seconds),
+        ..Limits::default()
     }
 }
 
@@ -93,13 +94,13 @@ state: /var/lib/gw
 recall: 20s
 memory: 1GiB
 connections: 64
-limits: {client_connections: 32, client_memory: 24MiB, client_opens: 1000, introduction: 20s}
+limits: {client_connections: 32, client_memory: 24MiB, client_opens: 1000, nfs_clients: 500, introduction: 20s}
 admin: 127.0.0.1:9000
 admin_clients: [192.0.2.0/24, '2001:db8::/32']
 drain: 20s
 names: own
 log: {level: 'warn,nfsrdma=debug', format: json}
-nfs: {port: 12049, rdma_port: 0, lease: 30s, grace: 45s, portmap: own, domain: example.org}
+nfs: {port: 12049, rdma_port: 0, lease: 30s, grace: 45s, courtesy: 2h, portmap: own, domain: example.org}
 smb:
   port: 1445
   direct_port: 0
@@ -163,13 +164,14 @@ users:
             state: "/var/lib/gw".into(),
             lease: Duration::from_secs(30),
             grace: Duration::from_secs(45),
+            courtesy: Duration::from_secs(7_200),
             recall: Duration::from_secs(20),
             portmap: Portmap::Own,
             domain: Some("example.org".parse().unwrap()),
             names: crate::Names::Own,
             memory: 1 << 30,
             connections: 64,
-            limits: limits(32, 24, 1000, 20),
+            limits: Limits { nfs_clients: 500, ..limits(32, 24, 1000, 20) },
             admin: crate::Admin::At(([127, 0, 0, 1], 9000).into()),
             admin_clients: ["192.0.2.0/24", "2001:db8::/32"].map(|c| c.parse().unwrap()).into(),
             drain: Duration::from_secs(20),
@@ -277,7 +279,7 @@ error: gw.yaml:2:6: `nfs` is a group of keys, but here is a list
   |
 2 | nfs: [2049]
   |      ^
-  = the keys are `port`, `rdma_port`, `lease`, `grace`, `portmap`, `domain`
+  = the keys are `port`, `rdma_port`, `lease`, `grace`, `courtesy`, `portmap`, `domain`
 error: gw.yaml:3:7: here belongs a single value, but here is a group of keys
   |
 3 | rdma: {a: b}
@@ -522,6 +524,14 @@ fn values_outside_their_limits() {
     assert_eq!(
         with("nfs: {grace: 2h}"),
         pair("a grace period of 2h is not possible", "choose at most 1h")
+    );
+    assert_eq!(
+        with("nfs: {courtesy: 721h}"),
+        pair("a courtesy of 721h is not possible", "choose at most 720h; the default is 24h")
+    );
+    assert_eq!(
+        with("limits: {nfs_clients: 0}"),
+        pair("0 clients of NFSv4 are not possible", "choose a number from 1 to 1048576")
     );
 }
 

@@ -153,6 +153,7 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
         recall,
         lease,
         grace,
+        courtesy,
         memory,
         connections,
         limits,
@@ -179,6 +180,7 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
     };
     value("limits.client_memory", &of_one(&old.limits), &of_one(limits));
     value("limits.client_opens", &old.limits.client_opens, &limits.client_opens);
+    value("limits.nfs_clients", &old.limits.nfs_clients, &limits.nfs_clients);
     let time = |s: &config::Limits| config::Span(s.introduction);
     value("limits.introduction", &time(&old.limits), &time(limits));
     value("memory", &config::Size(old.memory), &config::Size(*memory));
@@ -196,6 +198,11 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
     };
     fix("state", old.state.display().to_string(), state.display().to_string());
     fix("nfs.lease", config::Span(old.lease).to_string(), config::Span(*lease).to_string());
+    fix(
+        "nfs.courtesy",
+        config::Span(old.courtesy).to_string(),
+        config::Span(*courtesy).to_string(),
+    );
     fix("recall", config::Span(old.recall).to_string(), config::Span(*recall).to_string());
     fix("rdma_spin", config::Spin(old.rdma_spin).to_string(), config::Spin(*rdma_spin).to_string());
     let domain_of = |domain: &Option<config::Domain>| {

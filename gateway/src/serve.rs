@@ -43,6 +43,8 @@ use crate::{interfaces, logs, networks, portmap, smb};
 
 /// Open files that the gateway itself needs beside its connections and its clients' files.
 pub(crate) const FILES_OF_ITS_OWN: u64 = 64;
+/// Silent NFSv4 clients may keep this part of the descriptors for files open.
+const COURTESY_FILES: usize = 8;
 /// How often leases and networks are looked at.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
@@ -59,6 +61,8 @@ pub(crate) struct Servers {
 impl Servers {
     /// What one client may have of what these servers keep.
     pub(crate) fn limit(&self, settings: &Settings) {
+        self.nfs.set_replies_max(kept_replies(settings));
+        self.nfs.v4().clients.set_clients_max(settings.limits.nfs_clients);
         // Beside an open there may be the state of a lock owner, one of another owner, and a delegation.
         self.nfs.v4().clients.set_states_max(settings.limits.client_opens.saturating_mul(4));
     }
@@ -328,6 +332,8 @@ fn nfs_server(
     let v4 = v4::Options {
         lease: settings.lease,
         grace: settings.grace,
+        courtesy: settings.courtesy,
+        courtesy_files: vfs::local::descriptors_max() / COURTESY_FILES,
         store: run.store.clone(),
         domain: settings.domain.as_ref().map(|d| Arc::new(v4::Domain::new(&d.0, book))),
         ..v4::Options::default()
@@ -336,9 +342,15 @@ fn nfs_server(
         .map_err(|e| format!("state of version 4 clients: {e}"))
 }
 
-/// Memory for payload.
+/// Memory for the replies that NFS keeps for repetitions: an eighth.
+fn kept_replies(settings: &Settings) -> usize {
+    usize::try_from(settings.memory / 8).unwrap_or(usize::MAX)
+}
+
+/// Memory for payload: the rest.
 pub(crate) fn payload_limits(settings: &Settings) -> PoolLimits {
-    PoolLimits::of_bytes(usize::try_from(settings.memory).unwrap_or(0))
+    let memory = usize::try_from(settings.memory).unwrap_or(0);
+    PoolLimits::of_bytes(memory.saturating_sub(kept_replies(settings)))
 }
 
 /// What one client may have of it. Below so many buffers of a size, nothing is kept for the others unless it is asked for.

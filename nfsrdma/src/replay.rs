@@ -10,6 +10,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hasher;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -59,6 +60,7 @@ pub struct Pending {
 pub struct Replay {
     parts: [Mutex<Part>; PARTS],
     key: [u8; 16],
+    bytes_max: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -73,7 +75,13 @@ struct Part {
 impl Replay {
     /// Empty. `key` makes checksums unpredictable.
     pub fn new(key: [u8; 16]) -> Arc<Self> {
-        Arc::new(Self { parts: Default::default(), key })
+        let bytes_max = REPLAY_BYTES_MAX.into();
+        Arc::new(Self { parts: Default::default(), key, bytes_max })
+    }
+
+    /// Bytes of replies that are kept, from now on; at most [`REPLAY_BYTES_MAX`].
+    pub fn set_bytes_max(&self, bytes: usize) {
+        self.bytes_max.store(bytes.min(REPLAY_BYTES_MAX), Ordering::Relaxed);
     }
 
     /// The checksum of a call: its length and its first bytes.
@@ -105,18 +113,18 @@ impl Replay {
 }
 
 impl Part {
-    fn keep(&mut self, key: CallKey, reply: &[u8], now: Duration) {
-        self.make_room(now);
+    fn keep(&mut self, key: CallKey, reply: &[u8], now: Duration, bytes_max: usize) {
+        self.make_room(now, bytes_max);
         self.calls.insert(key, Some(reply.into()));
         self.order.push_back((now, key));
         self.bytes += reply.len();
     }
 
-    fn make_room(&mut self, now: Duration) {
+    fn make_room(&mut self, now: Duration, bytes_max: usize) {
         let age_max = Duration::from_secs(REPLAY_AGE_SECONDS_MAX);
         while let Some(&(since, key)) = self.order.front() {
-            let full = self.order.len() >= REPLAY_ENTRIES_MAX / PARTS
-                || self.bytes > REPLAY_BYTES_MAX / PARTS;
+            let full =
+                self.order.len() >= REPLAY_ENTRIES_MAX / PARTS || self.bytes > bytes_max / PARTS;
             if !full && now.saturating_sub(since) < age_max {
                 return;
             }
@@ -133,7 +141,8 @@ impl Pending {
     pub fn finish(mut self, reply: &[u8]) {
         if reply.len() <= REPLAY_REPLY_MAX {
             self.finished = true;
-            self.cache.part(&self.key).keep(self.key, reply, self.now);
+            let bytes_max = self.cache.bytes_max.load(Ordering::Relaxed);
+            self.cache.part(&self.key).keep(self.key, reply, self.now, bytes_max);
         }
     }
 }

@@ -18,6 +18,7 @@ use rdma_transport::turn;
 use vfs::Cred;
 
 use crate::context::{CallContext, Conn, Core, LastCred, Outcome, Version};
+use crate::limits::REPLAY_BYTES_MAX;
 use crate::mount::{self, Mounts};
 use crate::nlm::{self, Nlm};
 use crate::portmap::Ports;
@@ -111,6 +112,14 @@ impl Server {
     /// The lock manager.
     pub fn nlm(&self) -> &Arc<Nlm> {
         &self.nlm
+    }
+
+    /// Memory for replies that are kept for repetitions, in bytes, from now on: a quarter at most for calls without a session, the
+    /// rest for sessions.
+    pub fn set_replies_max(&self, bytes: usize) {
+        let calls = (bytes / 4).min(REPLAY_BYTES_MAX);
+        self.replay.set_bytes_max(calls);
+        self.v4.clients.set_replies_max(bytes - calls);
     }
 
     /// What the port mapper says.

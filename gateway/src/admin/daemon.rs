@@ -11,7 +11,7 @@ use rdma_transport::meter::Meters;
 use vfs::namespace::Namespace;
 
 use super::operations;
-use super::snapshot::{PoolStatus, Snapshot, Source, StateStatus};
+use super::snapshot::{Nfs4Status, PoolStatus, Snapshot, Source, StateStatus};
 use crate::admission::Admission;
 use crate::attempts::Attempts;
 use crate::doors::{Served, Service};
@@ -51,6 +51,22 @@ impl Daemon {
             waits: read(&c.waits),
             delays: read(&c.delays),
             denials: read(&c.denials),
+        }
+    }
+
+    fn nfs4(&self) -> Nfs4Status {
+        let clients = &self.nfs.v4().clients;
+        let (census, c) = (clients.census(), &clients.counters);
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Nfs4Status {
+            clients: census.known as u64,
+            lapsed: census.lapsed as u64,
+            lapsed_states: census.lapsed_states as u64,
+            unstruck: census.unstruck as u64,
+            reply_bytes: census.reply_bytes as u64,
+            expired: read(&c.expired),
+            evicted: read(&c.evicted),
+            unkept: read(&c.unkept),
         }
     }
 
@@ -111,6 +127,7 @@ impl Source for Daemon {
             moved,
             operations: operations::list(&self.meters),
             state: self.state(),
+            nfs4: self.nfs4(),
             callbacks: self.callbacks(),
             nlm: self.nlm(),
             pool: self.pool(),

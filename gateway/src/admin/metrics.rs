@@ -189,6 +189,48 @@ pub static TABLE: &[Metric] = &[
         values: Values::Counter(conflicts),
     },
     Metric {
+        name: "nfs4_clients",
+        labels: &["standing"],
+        help: "Clients of NFSv4: known, and of those lapsed (silent for longer than their lease, they keep what they hold as a \
+               courtesy) and unstruck (gone, but their record could not be struck from the state folder yet)",
+        values: Values::Gauge(|s| {
+            let n = [
+                ("known", s.nfs4.clients),
+                ("lapsed", s.nfs4.lapsed),
+                ("unstruck", s.nfs4.unstruck),
+            ];
+            n.map(|(standing, n)| (vec![standing.to_owned()], n)).into()
+        }),
+    },
+    Metric {
+        name: "nfs4_clients_ended",
+        labels: &["why"],
+        help: "Silent clients of NFSv4 whose state was released: expired in all, and of those evicted early, to make room or because \
+               of what they kept from others",
+        values: Values::Counter(|s| {
+            let n = [("expired", s.nfs4.expired), ("evicted", s.nfs4.evicted)];
+            n.map(|(why, n)| (vec![why.to_owned()], n)).into()
+        }),
+    },
+    Metric {
+        name: "nfs4_lapsed_states",
+        labels: &[],
+        help: "Opens, locks and delegations that lapsed clients of NFSv4 hold as a courtesy",
+        values: Values::Gauge(|s| one(s.nfs4.lapsed_states)),
+    },
+    Metric {
+        name: "nfs4_reply_bytes",
+        labels: &[],
+        help: "Memory set aside for the replies that sessions of NFSv4 keep, of an eighth of `memory`",
+        values: Values::Gauge(|s| one(s.nfs4.reply_bytes)),
+    },
+    Metric {
+        name: "nfs4_unkept",
+        labels: &[],
+        help: "Requests of NFSv4 refused because what must survive a restart could not be written to the state folder",
+        values: Values::Counter(|s| one(s.nfs4.unkept)),
+    },
+    Metric {
         name: "callbacks",
         labels: &["operation", "outcome"],
         help: "Calls of NFSv4 clients over their backchannel: CB_RECALL asks for a delegation, CB_GETATTR for size and times of a \

@@ -36,7 +36,7 @@ pub(super) fn of(rule: &str) -> Option<&'static str> {
 }
 
 /// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: [&str; 28] = [
+pub(super) const LIMITS: [&str; 32] = [
     "connections",
     "connections-of-address",
     "newcomers",
@@ -52,6 +52,10 @@ pub(super) const LIMITS: [&str; 28] = [
     "opens-of-client",
     "locks-of-client",
     "owners-of-client",
+    "nfs-clients",
+    "nfs-clients-of-address",
+    "sessions-of-client",
+    "nfs-kept-replies",
     "locks-of-file",
     "locks-of-host",
     "sessions-of-connection",

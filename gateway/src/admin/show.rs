@@ -13,7 +13,7 @@ use hyper::body::Bytes;
 use tokio::net::TcpStream;
 
 use super::rules;
-use super::snapshot::{ConnectionStatus, Snapshot};
+use super::snapshot::{ConnectionStatus, Nfs4Status, Snapshot};
 use crate::table::{Table, Tone, bytes};
 
 /// The daemon answers at once or not at all.
@@ -99,6 +99,24 @@ pub async fn fetch(at: SocketAddr, path: &str) -> Result<String, String> {
     }
 }
 
+/// What there is to know of the clients of NFSv4, where some are silent.
+fn nfs4(s: &Nfs4Status) -> String {
+    let mut text = String::new();
+    if s.lapsed > 0 {
+        text += &format!(
+            "\nsilent NFSv4 clients: {} of {}, which keep {} opens and locks until somebody else wants them\n",
+            s.lapsed, s.clients, s.lapsed_states
+        );
+    }
+    if s.unstruck > 0 {
+        text += &format!(
+            "\nNFSv4 clients that are gone and whose locks stay, because the state folder cannot be written: {}\n",
+            s.unstruck
+        );
+    }
+    text
+}
+
 /// The snapshot for people: one line for each connection, and below it why it is not on RDMA.
 pub fn show(s: &Snapshot, colour: bool) -> String {
     let (ready, up) = (if s.ready { "serving" } else { "stopping" }, span(s.uptime_seconds));
@@ -114,6 +132,7 @@ pub fn show(s: &Snapshot, colour: bool) -> String {
             text += &story(c);
         }
     }
+    text += &nfs4(&s.nfs4);
     if !s.limits.is_empty() {
         text += "\nlimits that clients reached:\n";
         for (limit, n) in &s.limits {

@@ -201,6 +201,27 @@ pub struct StateStatus {
     pub denials: u64,
 }
 
+/// The clients of NFSv4.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Nfs4Status {
+    /// That are known.
+    pub clients: u64,
+    /// Of those, silent ones that keep what they hold as a courtesy.
+    pub lapsed: u64,
+    /// Opens, locks and delegations that these hold.
+    pub lapsed_states: u64,
+    /// That are gone, and whose records could not be struck from the state folder yet.
+    pub unstruck: u64,
+    /// Bytes set aside for the replies that sessions keep.
+    pub reply_bytes: u64,
+    /// Ended because they were silent for too long.
+    pub expired: u64,
+    /// Silent ones that ended early, to make room or because of what they kept.
+    pub evicted: u64,
+    /// Requests refused because the state folder could not be written.
+    pub unkept: u64,
+}
+
 /// One class of the pool of payload memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolStatus {
@@ -235,6 +256,8 @@ pub struct Snapshot {
     pub operations: Vec<OperationStatus>,
     /// What clients hold.
     pub state: StateStatus,
+    /// The clients of NFSv4.
+    pub nfs4: Nfs4Status,
     /// What NFSv4 clients were called back for, and how that ended: `CB_RECALL/answered`.
     pub callbacks: BTreeMap<String, u64>,
     /// What came of locks by NLM and of restarts of its hosts.

@@ -1,7 +1,9 @@
 //! For the tests of this folder.
 
 use super::operations::OperationStatus;
-use super::snapshot::{ConnectionStatus, Moved, PoolStatus, Protocol, Snapshot, StateStatus};
+use super::snapshot::{
+    ConnectionStatus, Moved, Nfs4Status, PoolStatus, Protocol, Snapshot, StateStatus,
+};
 use super::why::WhyNot;
 
 /// A file of the repository holds this text; with `HEADGATE_WRITE_DOCS` in the environment it is written instead.
@@ -59,6 +61,7 @@ pub(crate) fn snapshot() -> Snapshot {
             buckets: vec![(26, 9), (50, 1)],
         }],
         state: StateStatus { nodes: 5, ..StateStatus::default() },
+        nfs4: Nfs4Status { clients: 3, lapsed: 1, lapsed_states: 7, ..Nfs4Status::default() },
         callbacks: [("CB_RECALL/answered".to_owned(), 2)].into(),
         nlm: [("granted".to_owned(), 4)].into(),
         pool: vec![PoolStatus { buffer_bytes: 4096, used: 1, max: 10, waiting: 0 }],

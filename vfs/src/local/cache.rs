@@ -63,7 +63,7 @@ pub fn raise_open_files(wanted: u64) -> u64 {
 
 /// How many descriptors all local backends of the process may hold together: half of what the process may have, after its
 /// soft limit was raised to the hard one. The other half is for connections.
-fn budget() -> usize {
+pub fn descriptors_max() -> usize {
     static BUDGET: OnceLock<usize> = OnceLock::new();
     *BUDGET.get_or_init(|| {
         let may = raise_open_files(0);
@@ -180,7 +180,7 @@ impl Cache {
 
     /// Frees descriptors while there are more than the budget allows, a few steps at a time.
     pub(super) fn fit(&self) {
-        if HELD.load(Ordering::Relaxed) <= budget() {
+        if HELD.load(Ordering::Relaxed) <= descriptors_max() {
             return;
         }
         let mut dropped = Vec::new();

@@ -71,7 +71,7 @@ use crate::error::{VfsError, VfsResult};
 use crate::types::{Attr, Capabilities, FsStat, Handle, Kind};
 
 use cache::Cache;
-pub use cache::raise_open_files;
+pub use cache::{descriptors_max, raise_open_files};
 use cred::Identity;
 use handle::Parsed;
 use node::LocalNode;
