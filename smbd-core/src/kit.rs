@@ -98,18 +98,23 @@ impl Kit {
         dialect: Dialect,
         transport: Transport,
     ) -> Client {
-        self.negotiated(guid, uid, dialect, transport, false)
+        self.negotiated(guid, ("user", uid), dialect, transport, false)
+    }
+
+    /// A client of the superuser by TCP, dialect 3.1.1, logged on as this user, on the same machine as [`Kit::client`].
+    pub(crate) fn user(&self, name: &str) -> Client {
+        self.negotiated(1, (name, 0), Dialect::V311, Transport::Tcp, false)
     }
 
     /// A client of the superuser by TCP that has agreed on the POSIX extensions.
     pub(crate) fn posix_client(&self) -> Client {
-        self.negotiated(1, 0, Dialect::V311, Transport::Tcp, true)
+        self.negotiated(1, ("user", 0), Dialect::V311, Transport::Tcp, true)
     }
 
     fn negotiated(
         &self,
         guid: u8,
-        uid: u32,
+        (user, uid): (&str, u32),
         dialect: Dialect,
         transport: Transport,
         posix: bool,
@@ -153,7 +158,7 @@ impl Kit {
             Terms { dialect, client_guid: [guid; 16], signing: Algorithm::AesCmac, cipher: None };
         let session = self.core.sessions.begin(terms).unwrap();
         let cred = Cred { uid, gid: uid, groups: Arc::new([]) };
-        let user = User { name: "user".into(), kind: Kind::User, cred: cred.clone(), rid: 1000 };
+        let user = User { name: user.into(), kind: Kind::User, cred: cred.clone(), rid: 1000 };
         session.log_on(user, None);
         let (session_id, share) = (session.id, self.core.namespace.shares()[0].clone());
         let tree = session.add_tree(|id| Tree {

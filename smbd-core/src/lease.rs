@@ -1,7 +1,8 @@
 //! Leases and oplocks: what clients of SMB may cache, and how it is taken back.
 //!
-//! *Operation.* The promises are grants in [`state`]; here are their names. A lease is known by its client and its key
-//! (`GlobalLeaseTableList`, MS-SMB2 section 3.3.1.11) and shared by all opens with that key; an oplock is its open's. CREATE
+//! *Operation.* The promises are grants in [`state`]; here are their names. A lease is known by its client, its user and its key
+//! (`GlobalLeaseTableList`, MS-SMB2 section 3.3.1.11) and shared by all opens of that user with that key; an oplock is its open's.
+//! Two users of one client who name one key have two leases, which break each other. CREATE
 //! takes a [`Claim`] before it opens, so that the open acts under the lease's key, and asks for caching when it is open
 //! ([`request`]). A break of [`state`] becomes a notice on a live connection of its session, with a task that overrules the
 //! holder when its time is over.
@@ -99,6 +100,8 @@ pub fn to_level(rights: Caching) -> u8 {
 /// A lease (MS-SMB2 section 3.3.1.12). What it grants is in [`state`], under `party`.
 pub struct Lease {
     client: Guid,
+    /// Name of the user whose sessions it is of.
+    owner: String,
     key: Guid,
     /// It is of this file.
     node: AtomicU64,
@@ -205,7 +208,8 @@ pub struct Counters {
 /// All leases and oplocks.
 #[derive(Default)]
 pub struct Leases {
-    by_key: Mutex<HashMap<(Guid, Guid), Entry>>,
+    /// By client and key: one for each user, nearly always one.
+    by_key: Mutex<HashMap<(Guid, Guid), Vec<Entry>>>,
     owners: DashMap<HolderId, Owner>,
     /// How often holders were told.
     pub counters: Counters,
@@ -230,12 +234,18 @@ impl Drop for Claim {
         let key = (self.lease.client, self.lease.key);
         {
             let mut by_key = locked(&self.leases.by_key);
-            let Some(entry) = by_key.get_mut(&key) else { return };
+            let Some(entries) = by_key.get_mut(&key) else { return };
+            let own = |e: &Entry| Arc::ptr_eq(&e.lease, &self.lease);
+            let Some(at) = entries.iter().position(own) else { return };
+            let entry = &mut entries[at];
             entry.claims -= 1;
             if entry.claims != 0 {
                 return;
             }
-            by_key.remove(&key);
+            entries.swap_remove(at);
+            if entries.is_empty() {
+                by_key.remove(&key);
+            }
         }
         self.leases.owners.remove(&self.lease.party.holder);
         self.namespace.keeper().close(self.lease.node(), self.lease.party.holder);
@@ -292,17 +302,19 @@ impl OpenCaching {
 }
 
 impl Leases {
-    /// The lease of this client and key.
-    pub fn find(&self, client: Guid, key: Guid) -> Option<Arc<Lease>> {
-        locked(&self.by_key).get(&(client, key)).map(|e| e.lease.clone())
+    /// The lease of this client, user and key.
+    pub fn find(&self, client: Guid, owner: &str, key: Guid) -> Option<Arc<Lease>> {
+        let by_key = locked(&self.by_key);
+        let mut entries = by_key.get(&(client, key))?.iter();
+        entries.find(|e| e.lease.owner == owner).map(|e| e.lease.clone())
     }
 
     /// Another node has taken the place of the file that a lease is of. False when its last open has been closed.
     pub(crate) fn becomes(&self, lease: &Arc<Lease>, node: NodeId) -> bool {
         // Whoever closes the last one takes it out first, and then looks of which file it is.
         let by_key = locked(&self.by_key);
-        let is_there =
-            by_key.get(&(lease.client, lease.key)).is_some_and(|e| Arc::ptr_eq(&e.lease, lease));
+        let entries = by_key.get(&(lease.client, lease.key));
+        let is_there = entries.is_some_and(|e| e.iter().any(|e| Arc::ptr_eq(&e.lease, lease)));
         if is_there {
             lease.node.store(node.0, Ordering::Release);
         }
@@ -311,7 +323,7 @@ impl Leases {
 
     /// How many there are.
     pub fn count(&self) -> usize {
-        locked(&self.by_key).len()
+        locked(&self.by_key).values().map(Vec::len).sum()
     }
 }
 
@@ -325,8 +337,8 @@ pub(crate) fn asked<'a>(cx: &Cx, level: u8, context: Option<&'a Context>) -> Opt
 /// Before a file is made: nobody may have a lease of this key on another one.
 pub(crate) fn check_new(cx: &Cx, level: u8, context: Option<&Context>) -> Result<(), Status> {
     let Some(context) = asked(cx, level, context) else { return Ok(()) };
-    let client = cx.session()?.client_guid();
-    match cx.server.leases.find(client, context.key) {
+    let session = cx.session()?;
+    match cx.server.leases.find(session.client_guid(), &session.owner(), context.key) {
         Some(_) => Err(Status::INVALID_PARAMETER),
         None => Ok(()),
     }
@@ -346,13 +358,14 @@ pub(crate) fn claim(
     node: NodeId,
 ) -> Result<(Party, Option<Claim>), Status> {
     let lease = asked(cx, level, context).map(|c| (c.key, c.v2.map(|v| v.epoch)));
-    claim_for(&cx.server, cx.session()?.client_guid(), lease, node)
+    let session = cx.session()?;
+    claim_for(&cx.server, (session.client_guid(), &session.owner()), lease, node)
 }
 
-/// As [`claim`], for a client and the key of its lease with, in version 2, its epoch.
+/// As [`claim`], for a client, its user and the key of the lease with, in version 2, its epoch.
 pub(crate) fn claim_for(
     core: &Arc<Core>,
-    client: Guid,
+    (client, owner): (Guid, &str),
     lease: Option<(Guid, Option<u16>)>,
     node: NodeId,
 ) -> Result<(Party, Option<Claim>), Status> {
@@ -360,9 +373,12 @@ pub(crate) fn claim_for(
     let party = |client| Party { holder: table.holder(), lease: Arc::new(Standing::held(client)) };
     let Some((key, epoch)) = lease else { return Ok((party(table.key()), None)) };
     let mut by_key = locked(&core.leases.by_key);
-    let entry = by_key.entry((client, key)).or_insert_with(|| {
+    let entries = by_key.entry((client, key)).or_default();
+    let known = entries.iter().position(|e| e.lease.owner == owner);
+    let new = || {
         let lease = Lease {
             client,
+            owner: owner.to_owned(),
             key,
             node: AtomicU64::new(node.0),
             party: party(table.key()),
@@ -371,7 +387,12 @@ pub(crate) fn claim_for(
             answers: Arc::default(),
         };
         Entry { lease: Arc::new(lease), claims: 0 }
+    };
+    let at = known.unwrap_or_else(|| {
+        entries.push(new());
+        entries.len() - 1
     });
+    let entry = &mut entries[at];
     if entry.lease.node() != node {
         return Err(Status::INVALID_PARAMETER);
     }
@@ -399,7 +420,7 @@ pub(crate) fn request(
     if let (Some(context), Some(lease)) = (asked(cx, level, context), open.caching.lease()) {
         let parent = context.v2.filter(|_| context.flags & lease_flag::PARENT_LEASE_KEY_SET != 0);
         if let Some(v2) = parent
-            && let Some(of) = cx.server.leases.find(lease.client, v2.parent)
+            && let Some(of) = cx.server.leases.find(lease.client, &lease.owner, v2.parent)
         {
             let _ = open.caching.parent.set(of.party.client());
         }
@@ -672,7 +693,7 @@ fn notice(core: &Core, what: &Break, first: bool) -> Option<(To, Vec<u8>, Arc<Un
                 from: to_state(what.from),
                 to: to_state(what.to),
             };
-            (To::Client(lease.client), notice.emit(), lease.answers.clone())
+            (To::Lease(lease.clone()), notice.emit(), lease.answers.clone())
         }
     })
 }
@@ -739,22 +760,27 @@ pub(crate) fn tell_again(core: &Arc<Core>, open: &Open) {
 enum To {
     /// The session of an oplock's open (MS-SMB2 section 3.3.4.6).
     Session(u64),
-    /// Any connection of a lease's client (MS-SMB2 section 3.3.4.7): as with Windows the one that it has had for longest.
-    Client(Guid),
+    /// Any connection of a lease's client (MS-SMB2 section 3.3.4.7): as with Windows the one that it has had for longest. Those
+    /// of its user come first, because another user's lease may have the same key.
+    Lease(Arc<Lease>),
 }
 
 /// The connections that a notice may take, the best first.
 fn ways(core: &Core, to: &To) -> Vec<(Arc<Session>, Arc<Conn>)> {
     let sessions: Vec<_> = match to {
         To::Session(id) => core.sessions.get(*id).into_iter().collect(),
-        To::Client(guid) => core.sessions.all(|s| s.client_guid() == *guid),
+        To::Lease(lease) => core.sessions.all(|s| s.client_guid() == lease.client),
+    };
+    let is_others = |s: &Session| match to {
+        To::Session(_) => false,
+        To::Lease(lease) => *s.owner() != *lease.owner,
     };
     let of = |s: Arc<Session>| {
         let conns = s.channels().into_iter().filter_map(|c| c.conn.upgrade());
         conns.map(|conn| (s.clone(), conn)).collect::<Vec<_>>()
     };
     let mut ways: Vec<_> = sessions.into_iter().flat_map(of).collect();
-    ways.sort_by_key(|(_, conn)| conn.id);
+    ways.sort_by_key(|(session, conn)| (is_others(session), conn.id));
     ways
 }
 

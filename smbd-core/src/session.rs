@@ -54,6 +54,17 @@ impl User {
     }
 }
 
+/// The user of a session, as a name that costs no copy.
+pub(crate) struct Owner(Option<Arc<User>>);
+
+impl std::ops::Deref for Owner {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        self.0.as_ref().map_or("", |user| &user.name)
+    }
+}
+
 /// `Session.State`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -162,6 +173,11 @@ impl Session {
     /// Who is logged on; `None` before.
     pub fn user(&self) -> Option<Arc<User>> {
         self.user.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Name of its user, by which what it holds is told from what others hold; empty before the logon.
+    pub(crate) fn owner(&self) -> Owner {
+        Owner(self.user())
     }
 
     /// Its messages must be signed.

@@ -52,8 +52,9 @@ async fn of_lease(cx: &Cx, ack: Lease) -> Result<Lease, Status> {
     if cx.conn.dialect() == Dialect::V202 {
         return Err(Status::INVALID_PARAMETER);
     }
-    let client = cx.session()?.client_guid();
-    let found = cx.server.leases.find(client, ack.key).ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
+    let session = cx.session()?;
+    let found = cx.server.leases.find(session.client_guid(), &session.owner(), ack.key);
+    let found = found.ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
     found.not_replayable();
     lease::settled(&cx.server, &found.opens()).await;
     let table = cx.server.namespace.keeper().state();

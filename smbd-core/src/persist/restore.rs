@@ -115,7 +115,7 @@ async fn reopen(core: &Arc<Core>, record: &Record) -> Result<Arc<Open>, Lost> {
         }
         _ => None,
     };
-    let (party, claim) = lease::claim_for(core, record.client, of_lease, node)
+    let (party, claim) = lease::claim_for(core, (record.client, &record.owner), of_lease, node)
         .map_err(|_| "its lease is another file's")?;
     let cred = Cred { uid: record.uid, gid: record.gid, groups: record.groups.as_slice().into() };
     let open = Open::new((0, 0), Target::File(file), party, cred, record.granted);

@@ -113,6 +113,33 @@ async fn a_lease_is_of_one_file_and_acknowledged_only_while_it_breaks() {
     assert_eq!(c.close(second).await, Status::SUCCESS);
 }
 
+/// MS-SMB2 section 3.3.5.9.8: one client, one key, two users: two leases, each of which stands in the way of the other.
+#[tokio::test]
+async fn two_users_of_one_client_have_two_leases_of_one_key() {
+    let kit = Kit::new();
+    crate::lease::attach(&kit.core);
+    let (alice, bob) = (kit.user("alice"), kit.user("bob"));
+    let all = READ | WRITE | HANDLE;
+    let first = leased(&alice, "f", 1, all).await.unwrap();
+    assert_eq!(leased(&bob, "f", 1, all).await, Err(Status::PENDING));
+    let notice = oplock_break::Response::parse(&alice.pushed().await.message).unwrap();
+    let oplock_break::Response::LeaseNotice(n) = notice else { panic!("{notice:?}") };
+    assert_eq!((n.key, n.from, n.to), ([1; 16], all, READ | HANDLE));
+    assert_eq!(acknowledge(&bob, 1, READ | HANDLE).await, Status::UNSUCCESSFUL, "not bob's");
+    assert_eq!(acknowledge(&alice, 1, READ | HANDLE).await, Status::SUCCESS);
+    assert_eq!(granted(bob.pushed().await), (READ | HANDLE, 0), "no WRITE beside another lease");
+    assert_eq!(kit.core.leases.count(), 2);
+    // What bob writes breaks what alice caches, and the notice comes by her connection although both have that key.
+    let second = bob.create("f", |r| r.disposition = Disposition::Open as u32).await.unwrap().file;
+    let written = super::data::write(&bob, second, 0, b"new").await;
+    assert_eq!(written, Status::SUCCESS);
+    let notice = oplock_break::Response::parse(&alice.pushed().await.message).unwrap();
+    let oplock_break::Response::LeaseNotice(n) = notice else { panic!("{notice:?}") };
+    assert_eq!((n.key, n.to), ([1; 16], 0));
+    assert_eq!(alice.close(first).await, Status::SUCCESS);
+    assert_eq!(leased(&alice, "g", 1, READ).await.map(|_| ()), Ok(()), "hers is free again");
+}
+
 /// One client holds READ and WRITE of a file that another is about to open, and opens it again: nobody has an answer yet.
 async fn opened_while_it_breaks(c: &Client, other: &Client) {
     let file = leased(c, "f", 1, READ | WRITE).await.unwrap();
