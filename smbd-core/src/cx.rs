@@ -16,8 +16,11 @@ use vfs::{BoxFuture, VfsError, VfsResult};
 use crate::answer::{Hash, Seal};
 use crate::compound::Slot;
 use crate::conn::{Conn, Pending};
-use crate::limits::STORAGE_SILENT_MAX;
-use crate::open::Open;
+use crate::limits::{
+    LOCKS_OF_FILE_PER_ADDRESS_MAX, LOCKS_OF_FILE_PER_SESSION_MAX, OPENS_OF_FILE_PER_ADDRESS_MAX,
+    OPENS_OF_FILE_PER_SESSION_MAX, STORAGE_SILENT_MAX,
+};
+use crate::open::{File, Open};
 use crate::sequence::Counted;
 use crate::server::Core;
 use crate::session::{Channel, Session};
@@ -160,6 +163,43 @@ impl Cx {
     /// The session on this connection.
     pub(crate) fn channel(&self) -> Result<&Arc<Channel>, Status> {
         self.channel.as_ref().ok_or(Status::USER_SESSION_DELETED)
+    }
+
+    /// The session, and all sessions of its address, may open this file once more; asked before anybody gives way for that.
+    pub(crate) fn room_for_an_open_of(&self, file: &File) -> Result<(), Status> {
+        let whose = (self.session()?.id, self.conn.info.peer.ip());
+        let many = OPENS_OF_FILE_PER_SESSION_MAX;
+        let (own, near) = self.server.opens.share_of(file.base().id(), whose, many, |_| 1);
+        let met = match () {
+            () if own >= OPENS_OF_FILE_PER_SESSION_MAX => {
+                ("opens-of-file-by-session", OPENS_OF_FILE_PER_SESSION_MAX)
+            }
+            () if near >= OPENS_OF_FILE_PER_ADDRESS_MAX => {
+                ("opens-of-file-by-address", OPENS_OF_FILE_PER_ADDRESS_MAX)
+            }
+            () => return Ok(()),
+        };
+        count::limited(met.0, met.1, self.conn.info.peer);
+        Err(Status::TOO_MANY_OPENED_FILES)
+    }
+
+    /// The same for one more byte range that this open locks. Counted only where the file has as many locks as one session may.
+    pub(crate) fn room_for_a_lock(&self, open: &Open) -> Result<(), Status> {
+        let (file, node) = (open.file()?, open.node()?.id());
+        let state = self.server.namespace.keeper().state();
+        if state.locks_on(node) < LOCKS_OF_FILE_PER_SESSION_MAX {
+            return Ok(());
+        }
+        let whose = (self.session()?.id, self.conn.info.peer.ip());
+        let locks = |o: &Open| o.locks.load(Ordering::Relaxed);
+        let (own, near) = self.server.opens.share_of(file.base().id(), whose, 0, locks);
+        if own >= LOCKS_OF_FILE_PER_SESSION_MAX {
+            return Err(self.limited("locks-of-file-by-session", LOCKS_OF_FILE_PER_SESSION_MAX));
+        }
+        if near >= LOCKS_OF_FILE_PER_ADDRESS_MAX {
+            return Err(self.limited("locks-of-file-by-address", LOCKS_OF_FILE_PER_ADDRESS_MAX));
+        }
+        Ok(())
     }
 
     /// The session.

@@ -127,7 +127,7 @@ impl OpenDurable {
         locked(&self.inner).at
     }
 
-    fn note_at(&self, cx: &Cx) {
+    pub(crate) fn note_at(&self, cx: &Cx) {
         locked(&self.inner).at = Some(cx.conn.info.peer.ip().to_canonical());
     }
 

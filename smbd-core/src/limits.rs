@@ -47,6 +47,14 @@ pub const TREES_MAX: usize = 4096;
 /// Opens of one session, where the configuration says nothing else (MS-SMB2 note to 3.3.1.1: Windows allows 16,384; many clients
 /// share one session here).
 pub const OPENS_PER_SESSION_MAX: usize = 65_536;
+/// Opens of one file by one session.
+pub const OPENS_OF_FILE_PER_SESSION_MAX: usize = 8_192;
+/// Opens of one file by all sessions of one address, or IPv6 network of 64 bits.
+pub const OPENS_OF_FILE_PER_ADDRESS_MAX: usize = 16_384;
+/// Byte ranges of one file that one session has locked.
+pub const LOCKS_OF_FILE_PER_SESSION_MAX: usize = 16_384;
+/// Byte ranges of one file that all sessions of one address, or IPv6 network of 64 bits, have locked.
+pub const LOCKS_OF_FILE_PER_ADDRESS_MAX: usize = 32_768;
 /// Opens of the whole server.
 pub const OPENS_MAX: usize = 1_048_576;
 /// Wrong passwords of one address in [`GUESS_WINDOW`] that are answered at once.

@@ -9,7 +9,8 @@
 //! *Errors.* STATUS_DELETE_PENDING for a name that waits to be removed; STATUS_INSUFFICIENT_RESOURCES at the limits.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use dashmap::DashMap;
@@ -26,6 +27,7 @@ use crate::limits::OPENS_MAX;
 use crate::pipe::Pipe;
 use crate::sequence::Sequence;
 use crate::status::Status;
+use crate::users::guesses::network;
 use crate::wire::create::{access, share};
 pub use crate::wire::file_id::FileId;
 
@@ -163,6 +165,8 @@ pub struct Open {
     pub(crate) sequence: Sequence,
     /// Opened with the POSIX extensions: names that its client sends are of that kind.
     pub posix: bool,
+    /// Byte ranges that are locked by it.
+    pub(crate) locks: AtomicUsize,
     delete_on_close: AtomicBool,
     goes_at_once: AtomicBool,
     closed: AtomicBool,
@@ -199,6 +203,7 @@ impl Open {
             lock_sequences: LockSequences::default(),
             sequence: Sequence::default(),
             posix: false,
+            locks: AtomicUsize::new(0),
             delete_on_close: AtomicBool::new(false),
             goes_at_once: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -459,6 +464,28 @@ impl Opens {
     /// How many a session has.
     pub(crate) fn count_of(&self, session: u64) -> usize {
         locked(&self.files).per_session.get(&session).copied().unwrap_or(0)
+    }
+
+    /// What a session, and all sessions of an address, have of a file and its streams, each open counted as `weight` says. Not
+    /// counted, and zero, where the file has fewer than `many` opens.
+    pub(crate) fn share_of(
+        &self,
+        base: NodeId,
+        (session, from): (u64, IpAddr),
+        many: usize,
+        weight: impl Fn(&Open) -> usize,
+    ) -> (usize, usize) {
+        let from = network(from);
+        let files = locked(&self.files);
+        let Some(record) = files.records.get(&base).filter(|r| r.opens.len() >= many) else {
+            return (0, 0);
+        };
+        record.opens.iter().fold((0, 0), |(own, near), open| {
+            let n = weight(open);
+            let is_own = open.session_id() == session;
+            let is_near = is_own || open.durable.at().is_some_and(|at| network(at) == from);
+            (own + if is_own { n } else { 0 }, near + if is_near { n } else { 0 })
+        })
     }
 
     /// Adds one. STATUS_DELETE_PENDING when its name waits to be removed.

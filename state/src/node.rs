@@ -13,17 +13,27 @@ use crate::recall::{Break, Deadlines, Stage};
 /// Most holders of each sort that one node may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Opens.
+    /// Opens of all clients.
     pub opens_per_node: usize,
-    /// Byte-range locks.
+    /// Opens of one client, so that no client fills the node for the others.
+    pub opens_per_client: usize,
+    /// Byte-range locks of all clients, of either sort.
     pub locks_per_node: usize,
+    /// Byte-range locks of one client, of either sort. Without a client of their own, opens of SMB count one by one.
+    pub locks_per_client: usize,
     /// Caching grants.
     pub grants_per_node: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { opens_per_node: 16_384, locks_per_node: 16_384, grants_per_node: 1_024 }
+        Self {
+            opens_per_node: 131_072,
+            opens_per_client: 16_384,
+            locks_per_node: 131_072,
+            locks_per_client: 16_384,
+            grants_per_node: 1_024,
+        }
     }
 }
 
@@ -230,6 +240,11 @@ impl Record {
             // It overwrote, and is in nobody's way from now on.
         } else if self.opens.len() >= limits.opens_per_node {
             return Verdict::Full("opens_per_node");
+        } else if self.opens.len() >= limits.opens_per_client
+            && self.opens.iter().filter(|o| Some(o.party.client()) == client).count()
+                >= limits.opens_per_client
+        {
+            return Verdict::Full("opens_per_client");
         } else {
             self.opens.push(Opened { party: party.clone(), share });
         }
@@ -427,6 +442,9 @@ impl Record {
         if self.locks.len() + 2 > limits.locks_per_node {
             return LockVerdict::Full("locks_per_node");
         }
+        if self.has_ranges(party.client(), limits.locks_per_client.saturating_sub(1)) {
+            return LockVerdict::Full("locks_per_client");
+        }
         self.mandatory = enforce == Enforce::Mandatory || self.mandatory && !self.locks.is_empty();
         self.locks.set(party, range, kind, enforce);
         LockVerdict::Go
@@ -453,8 +471,21 @@ impl Record {
         if self.exact.len() >= limits.locks_per_node {
             return LockVerdict::Full("locks_per_node");
         }
+        let client = party.client();
+        if self.exact.len() >= limits.locks_per_client
+            && self.exact.iter().filter(|l| l.owner.client() == client).count()
+                >= limits.locks_per_client
+        {
+            return LockVerdict::Full("locks_per_client");
+        }
         self.exact.set(party, extent, kind);
         LockVerdict::Go
+    }
+
+    /// A client has so many byte ranges locked, or more; counted only where all clients together have.
+    fn has_ranges(&self, client: ClientId, many: usize) -> bool {
+        self.locks.len() >= many
+            && self.locks.iter().filter(|l| l.owner.client() == client).count() >= many
     }
 
     /// Takes a lock of SMB away. False when no lock of exactly this extent is held.
@@ -491,7 +522,9 @@ impl Record {
 
     /// Takes a lock away. False when the hole would make more locks than may be.
     pub(crate) fn unlock(&mut self, party: &Party, range: Range, limits: &Limits) -> bool {
-        if self.locks.len() >= limits.locks_per_node
+        let is_full = self.locks.len() >= limits.locks_per_node
+            || self.has_ranges(party.client(), limits.locks_per_client);
+        if is_full
             && self.locks.iter().any(|l| {
                 l.owner == *party && l.range.first < range.first && l.range.last > range.last
             })

@@ -470,6 +470,11 @@ impl Table {
         self.shard(node).get(&node).map_or_else(Vec::new, |r| r.exact_of(holder))
     }
 
+    /// How many byte ranges of this node are locked.
+    pub fn locks_on(&self, node: NodeId) -> usize {
+        self.shard(node).get(&node).map_or(0, |r| r.locks())
+    }
+
     /// The holder has a lock on this node.
     pub fn holds_lock(&self, node: NodeId, holder: HolderId) -> bool {
         self.shard(node).get(&node).is_some_and(|r| r.holds_lock(holder))
@@ -745,7 +750,13 @@ mod tests {
 
     #[test]
     fn every_list_has_its_limit() {
-        let limits = Limits { opens_per_node: 2, locks_per_node: 4, grants_per_node: 1 };
+        let limits = Limits {
+            opens_per_node: 2,
+            opens_per_client: 2,
+            locks_per_node: 4,
+            locks_per_client: 4,
+            grants_per_node: 1,
+        };
         let t = Table::new(Deadlines::new(10, 20).unwrap(), limits, 0);
         let p: Vec<_> = (0..4).map(|n| party(&t, n)).collect();
         assert!(t.delegate(N, &p[0], Caching::READ_HANDLE, 0));
@@ -764,6 +775,43 @@ mod tests {
         assert!(!t.unlock(N, &p[0], Range { first: 13, last: 13 }), "a fifth piece");
         assert!(t.unlock(N, &p[0], Range::ALL));
         assert!(!t.holds_lock(N, p[0].holder));
+    }
+
+    #[test]
+    fn one_client_fills_its_own_share_of_a_node_only() {
+        let limits = Limits {
+            opens_per_node: 6,
+            opens_per_client: 3,
+            locks_per_node: 12,
+            locks_per_client: 4,
+            ..Limits::default()
+        };
+        let t = Table::new(Deadlines::new(10, 20).unwrap(), limits, 0);
+        let of =
+            |client| Party { holder: t.holder(), lease: Arc::new(Lease::held(ClientId(client))) };
+        let greedy: Vec<_> = (0..4).map(|_| of(1)).collect();
+        for party in &greedy[..3] {
+            assert!(t.open(N, party, READ, 0).is_go());
+        }
+        assert_eq!(t.open(N, &greedy[3], READ, 0), Verdict::Full("opens_per_client"));
+        let other = of(2);
+        assert!(t.open(N, &other, READ, 0).is_go(), "there is room for others");
+        let at = |n: u64| Range { first: n * 10, last: n * 10 + 5 };
+        let lock =
+            |party: &Party, n| t.lock(N, party, at(n), LockKind::Shared, Enforce::Advisory, 0);
+        for n in 0..3 {
+            assert_eq!(lock(&greedy[0], n), LockVerdict::Go);
+        }
+        assert_eq!(lock(&greedy[1], 3), LockVerdict::Full("locks_per_client"));
+        assert_eq!(lock(&other, 3), LockVerdict::Go);
+        let exact = |party: &Party, n: u64| {
+            t.lock_exact(N, party, Extent::new(100 + n, 1).unwrap(), LockKind::Shared, 0)
+        };
+        for n in 0..4 {
+            assert_eq!(exact(&greedy[0], n), LockVerdict::Go);
+        }
+        assert_eq!(exact(&greedy[1], 4), LockVerdict::Full("locks_per_client"));
+        assert_eq!(exact(&other, 4), LockVerdict::Go);
     }
 
     /// Nothing that is cached under a grant changes while the grant stands: writers and grants race on two threads, and the

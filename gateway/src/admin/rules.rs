@@ -36,7 +36,7 @@ pub(super) fn of(rule: &str) -> Option<&'static str> {
 }
 
 /// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: [&str; 32] = [
+pub(super) const LIMITS: [&str; 36] = [
     "connections",
     "connections-of-address",
     "newcomers",
@@ -49,6 +49,8 @@ pub(super) const LIMITS: [&str; 32] = [
     "no-progress",
     "no-progress-while-others-wait",
     "opens-of-session",
+    "opens-of-file-by-session",
+    "opens-of-file-by-address",
     "opens-of-client",
     "locks-of-client",
     "owners-of-client",
@@ -57,6 +59,8 @@ pub(super) const LIMITS: [&str; 32] = [
     "sessions-of-client",
     "nfs-kept-replies",
     "locks-of-file",
+    "locks-of-file-by-session",
+    "locks-of-file-by-address",
     "locks-of-host",
     "sessions-of-connection",
     "sessions",

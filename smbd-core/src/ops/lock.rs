@@ -6,6 +6,7 @@
 //! *Errors.* Of the specification. Elements before the one that failed are undone when locking, and stay done when unlocking.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use state::{Extent, LockKind, Operation, Range};
 use vfs::backend::BoxFuture;
@@ -77,6 +78,7 @@ fn unlock(cx: &Cx, open: &Open, node: NodeId, locks: &[Element]) -> Result<(), S
         if !keeper.unlock(node, &open.party, extent(l)?) {
             return Err(Status::RANGE_NOT_LOCKED);
         }
+        open.locks.fetch_sub(1, Ordering::Relaxed);
     }
     Ok(())
 }
@@ -92,6 +94,7 @@ async fn lock(cx: &Cx, open: &Arc<Open>, node: NodeId, locks: &[Element]) -> Res
     let undo = |held: Vec<Extent>| {
         for extent in held {
             keeper.unlock(node, &open.party, extent);
+            open.locks.fetch_sub(1, Ordering::Relaxed);
         }
     };
     for l in locks {
@@ -130,6 +133,7 @@ async fn one(
     let who = Some(open.party.who());
     let breaks = keeper.before_patiently(node, who, Operation::Lock, Range::ALL, Some(cx));
     cx.or_cancelled(breaks).await??;
+    cx.room_for_a_lock(open)?;
     let wait = Wait { cx, open };
     let patience: Option<&dyn Patience> = if at_once { None } else { Some(&wait) };
     let got = cx.or_cancelled(keeper.lock(node, &open.party, extent, kind, patience)).await;
@@ -147,6 +151,7 @@ async fn one(
         }
         // Who began to cache while this waited for the range is told now.
         Ok(()) => {
+            open.locks.fetch_add(1, Ordering::Relaxed);
             keeper.tell(node, who, Operation::Lock);
             Ok(())
         }

@@ -189,7 +189,9 @@ fn lock(core: &Core, open: &Open, record: &Record) {
     for (extent, kind) in &record.locks {
         let state = core.namespace.keeper().state();
         let got = state.lock_exact(node.id(), &open.party, *extent, *kind, core.now());
-        if got != state::LockVerdict::Go {
+        if got == state::LockVerdict::Go {
+            open.locks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        } else {
             tracing::error!(path = record.path, ?extent, "a lock did not come back: {got:?}");
         }
     }

@@ -194,7 +194,7 @@ async fn take(
             }
             LockVerdict::Lapsed(lapsed) => keeper.release(&lapsed).await,
             LockVerdict::Full(_) => {
-                return Err(cx.limited("locks-of-file", state::Limits::default().locks_per_node));
+                return Err(cx.limited("locks-of-file", state::Limits::default().locks_per_client));
             }
         }
     }

@@ -35,7 +35,7 @@ fn unlock(cx: &mut Compound<'_>, named: &Named, range: Range) -> Result<(), Stat
         return Err(Status::BadStateId);
     };
     if !keeper.state().unlock(at.node.id(), &lock.party, range) {
-        return Err(cx.limited("locks-of-file", state::Limits::default().locks_per_node));
+        return Err(cx.limited("locks-of-file", state::Limits::default().locks_per_client));
     }
     // Clients of other protocols may wait for it.
     keeper.released();

@@ -171,6 +171,7 @@ async fn open(cx: &Cx, w: &Wanted<'_>) -> Result<Opened, Ended> {
 /// The open of a file, for the table: with a key of its own for what it may cache, or that of the lease which the request names.
 fn entry(cx: &Cx, w: &Wanted<'_>, file: File, granted: Granted) -> Result<Open, Status> {
     let (level, context) = (w.request.oplock_level, w.asked.lease.as_ref());
+    cx.room_for_an_open_of(&file)?;
     let (party, claim) = lease::claim(cx, level, context, file.node().id())?;
     let cred = w.tree.cred.clone();
     let Granted { access, by_list } = granted;
@@ -178,6 +179,7 @@ fn entry(cx: &Cx, w: &Wanted<'_>, file: File, granted: Granted) -> Result<Open, 
     let mut open = Open::new(owner, Target::File(file), party, cred, access)?;
     open.by_list = by_list.map(|grant| grant.limited(access));
     open.caching = lease::OpenCaching::new(claim);
+    open.durable.note_at(cx);
     open.sequence = Sequence::new(cx.channel_sequence());
     open.shared = w.request.share;
     open.options = w.request.options;

@@ -53,6 +53,41 @@ async fn locks_that_make_no_sense_are_refused_and_leave_what_the_specification_l
     assert_eq!(lock(&c, unknown, &[(0, 1, ALONE)]).await, Status::FILE_CLOSED);
 }
 
+/// One session has its share of a file, and no more: others open and lock it as before.
+#[tokio::test]
+async fn one_session_does_not_keep_others_out_of_a_file() {
+    use crate::limits::{LOCKS_OF_FILE_PER_SESSION_MAX, OPENS_OF_FILE_PER_SESSION_MAX};
+    let kit = Kit::new();
+    let (greedy, other) = (kit.client(), kit.client());
+    let first = greedy.open("f").await;
+    for n in 0..LOCKS_OF_FILE_PER_SESSION_MAX as u64 / 128 {
+        let some: Vec<_> = (0..128).map(|m| ((n * 128 + m) * 2, 1, ALONE)).collect();
+        assert_eq!(lock(&greedy, first, &some).await, Status::SUCCESS);
+    }
+    let second = greedy.open("f").await;
+    let beyond = [(u64::from(u32::MAX), 1, ALONE)];
+    for file in [first, second] {
+        assert_eq!(lock(&greedy, file, &beyond).await, Status::INSUFFICIENT_RESOURCES);
+    }
+    let theirs = other.open("f").await;
+    assert_eq!(lock(&other, theirs, &beyond).await, Status::SUCCESS);
+    assert_eq!(lock(&greedy, first, &[(0, 1, flag::UNLOCK)]).await, Status::SUCCESS);
+    assert_eq!(lock(&greedy, second, &[(0, 1, ALONE)]).await, Status::SUCCESS, "one is free");
+    assert_eq!(greedy.close(first).await, Status::SUCCESS);
+    for _ in 1..OPENS_OF_FILE_PER_SESSION_MAX - 1 {
+        greedy.open("f").await;
+    }
+    greedy.open("f").await;
+    other.open("f").await;
+    let refused = greedy.create("f", |_| {}).await.map(|r| r.file);
+    assert_eq!(refused, Err(Status::TOO_MANY_OPENED_FILES));
+    greedy.open("g").await;
+    let met = rdma_transport::count::limits_met();
+    for limit in ["opens-of-file-by-session", "locks-of-file-by-session"] {
+        assert!(met.iter().any(|(l, n)| *l == limit && *n > 0), "{limit}");
+    }
+}
+
 /// MS-FSA section 2.1.5.8.
 #[tokio::test]
 async fn a_directory_has_no_bytes_to_lock() {
