@@ -14,15 +14,15 @@ TARGET = f"smb://{lab.USER}@{servers.ADDRESS}:5445/data?transport=rdma"
 PASSWORD = "/tmp/password-of-ours"
 
 
-def bench(*options):
-    command = ["/scratch/headgate", "bench", TARGET, "--password-file", PASSWORD, "--size", "32MiB", "--json", *options]
+def bench(*options, protect=""):
+    command = ["/scratch/headgate", "bench", TARGET + protect, "--password-file", PASSWORD, "--size", "32MiB", "--json", *options]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def is_served():
+def is_served(protect=""):
     """Bulk data both ways, and small reads."""
     loads = ("write", "read", "random-read")
-    load = bench("--only", ",".join(loads), "--time", "200ms")
+    load = bench("--only", ",".join(loads), "--time", "200ms", protect=protect)
     out, why = load.communicate(timeout=100)
     must_equal((load.returncode, why.strip()), (0, ""), "exit code and errors")
     rates = {row["load"]: row["rate"] for row in json.loads(out)["targets"][0]["loads"]}
@@ -49,5 +49,7 @@ def job(_top):
     servers.write(PASSWORD, f"{lab.PASSWORD}\n")
     subprocess.run(["chmod", "600", PASSWORD], check=True)
     check("ours/is-served", is_served)
+    check("ours/is-served-signed", lambda: is_served("&protect=sign"))
+    check("ours/is-served-encrypted", lambda: is_served("&protect=seal"))
     check("ours/loses-its-device", loses_its_device)
     check("ours/is-served-again", is_served_again)
