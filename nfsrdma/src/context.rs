@@ -18,7 +18,7 @@ use crate::rpc::Flavor;
 /// What makes one run of the server different from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boot {
-    /// The first write verifier of this run: see [`Core::write_verifier`].
+    /// What all write verifiers of this run begin from: see [`Core::write_verifier`].
     pub write_verifier: u64,
     /// A number that no earlier run had; in client ids and stateids.
     pub instance: u32,
@@ -50,7 +50,6 @@ pub struct Core {
     pub neighbours: Neighbours,
     /// Share reservations of clients of version 3.
     pub reservations: Reservations,
-    write_verifier: AtomicU64,
 }
 
 impl Core {
@@ -63,19 +62,14 @@ impl Core {
             clock,
             neighbours: Neighbours::default(),
             reservations: Reservations::default(),
-            write_verifier: AtomicU64::new(boot.write_verifier),
         }
     }
 
     /// Goes with the answers of WRITE and COMMIT; when it changes, clients send again what was not committed
-    /// (RFC 1813 section 3.3.21, RFC 8881 section 18.3.3).
-    pub fn write_verifier(&self) -> [u8; 8] {
-        self.write_verifier.load(Ordering::Acquire).to_be_bytes()
-    }
-
-    /// Data that was written and not committed may be gone: the storage failed to keep it.
-    pub fn unstable_data_lost(&self) {
-        self.write_verifier.fetch_add(1, Ordering::AcqRel);
+    /// (RFC 1813 section 3.3.21, RFC 8881 section 18.3.3). `volume`: [`vfs::Node::verifier`], for WRITE from before the write,
+    /// for COMMIT from after it.
+    pub fn write_verifier(&self, volume: u64) -> [u8; 8] {
+        self.boot.write_verifier.wrapping_add(volume).to_be_bytes()
     }
 
     /// The peer of this connection may use some share: what it says is listened to.

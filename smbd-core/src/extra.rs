@@ -48,6 +48,9 @@ pub(crate) struct Held {
 /// How late a write may show in the last-write time of its open.
 const LATE_MS: Millis = 2_000;
 
+/// No write waits for a FLUSH.
+const NONE_UNFLUSHED: u64 = u64::MAX;
+
 /// What an open remembers.
 #[derive(Default)]
 pub struct Extra {
@@ -59,12 +62,43 @@ pub struct Extra {
     held: Mutex<Held>,
     late_until: AtomicU64,
     late: Mutex<Time>,
+    /// [`vfs::Node::losses`] from before the first write that no FLUSH has covered.
+    unflushed: Unflushed,
     /// Held during a whole query: queries of one open are answered one after the other.
     pub(crate) scan: tokio::sync::Mutex<Option<Scan>>,
     pub(crate) watching: Mutex<Option<Arc<crate::notify::Watching>>>,
 }
 
+struct Unflushed(AtomicU64);
+
+impl Default for Unflushed {
+    fn default() -> Self {
+        Self(AtomicU64::new(NONE_UNFLUSHED))
+    }
+}
+
 impl Extra {
+    /// It has written what only a FLUSH makes durable. `losses`: [`vfs::Node::losses`] from before the write.
+    pub(crate) fn note_unflushed(&self, losses: u64) {
+        if self.unflushed.0.load(Ordering::Acquire) == NONE_UNFLUSHED {
+            let new = (NONE_UNFLUSHED, losses);
+            // Another write was first: its count is the earlier one.
+            let _ = self.unflushed.0.compare_exchange(
+                new.0,
+                new.1,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+        }
+    }
+
+    /// The open is flushed or closed: whether storage failed to keep what this file was given since the first of its writes
+    /// that no FLUSH has covered. Told once. `losses`: [`vfs::Node::losses`] now.
+    pub(crate) fn take_lost(&self, losses: u64) -> bool {
+        let before = self.unflushed.0.swap(NONE_UNFLUSHED, Ordering::AcqRel);
+        before != NONE_UNFLUSHED && losses > before
+    }
+
     /// Of an open with these `CreateOptions`.
     pub fn new(options: u32) -> Self {
         /// Those of them that FileModeInformation shows (MS-FSCC section 2.4.31).

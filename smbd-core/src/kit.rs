@@ -10,6 +10,7 @@ use rdma_transport::channel::{
 };
 use recovery::Store;
 use tokio::sync::mpsc;
+use vfs::Backend;
 use vfs::Cred;
 use vfs::mem::MemBackend;
 use vfs::namespace::{Enforce, Namespace, Protocols, Share, Squash};
@@ -57,7 +58,7 @@ impl Kit {
     }
 
     /// A run of the server over this volume; with a store its share is continuously available.
-    pub(crate) fn on(backend: Arc<MemBackend>, store: Option<Store>) -> Self {
+    pub(crate) fn on(backend: Arc<dyn Backend>, store: Option<Store>) -> Self {
         let share = Share {
             name: "data".into(),
             id: Share::id_of("data"),

@@ -20,6 +20,7 @@ use crate::acl::posix::{Change, Lists, Posix};
 use crate::acl::{Acl, Owner};
 use crate::authority::Acting;
 use crate::dos::{self, Dos};
+use crate::durability::Losses;
 use crate::error::{VfsError, VfsResult};
 use crate::outside;
 use crate::types::*;
@@ -41,6 +42,19 @@ pub trait Backend: Send + Sync + 'static {
     fn capabilities(&self) -> Capabilities;
     /// Room on the volume.
     fn statfs(&self) -> BoxFuture<'_, VfsResult<FsStat>>;
+    /// Names and attributes are to be on stable storage before a change of them is answered
+    /// ([`Door::make_durable`](crate::namespace::Door::make_durable)). Never where files live in memory.
+    fn is_strict(&self) -> bool {
+        false
+    }
+    /// Says whether they are to be.
+    fn set_strict(&self, strict: bool) {
+        let _ = strict;
+    }
+    /// What the volume failed to keep since it was opened.
+    fn losses(&self) -> Losses {
+        Losses::default()
+    }
     /// The gateway's own folder on the volume: in no listing, and found under no name. With `make` it is made when it is not
     /// there yet.
     fn hidden(&self, make: bool) -> BoxFuture<'_, VfsResult<Option<NodeRef>>>;
@@ -260,6 +274,22 @@ pub trait Node: Send + Sync + 'static {
     ) -> BoxFuture<'a, VfsResult<Written>> {
         let _ = opener;
         self.write(None, at, data, stable)
+    }
+    /// How often the storage failed to keep something of this file that it had taken. Who has written without a commit keeps
+    /// the count from before its first write: another count later means that data may be gone.
+    fn losses(&self) -> u64 {
+        0
+    }
+    /// The volume's part of a write verifier (RFC 1813 section 3.3.7). It has moved, to a value that it never had, before a
+    /// failure to keep any file of the volume is answered to anybody.
+    fn verifier(&self) -> u64 {
+        0
+    }
+    /// Makes this node durable with all that was done to it before the call: data, attributes, and the names in a directory.
+    /// It is under way when this returns. Calls for one node share a sync that begins after them.
+    /// Errors: [`VfsError::Io`] and others of the storage; [`VfsError::Delay`] where too many wait.
+    fn sync(&self) -> BoxFuture<'_, VfsResult<()>> {
+        ready(Ok(()))
     }
     /// Makes written data and attributes durable.
     fn commit(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<Attr>>;

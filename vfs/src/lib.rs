@@ -9,6 +9,7 @@ pub mod authority;
 pub mod backend;
 mod cidr;
 pub mod dos;
+pub mod durability;
 pub mod engine;
 pub mod error;
 pub mod keeper;

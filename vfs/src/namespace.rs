@@ -197,6 +197,7 @@ impl Namespace {
             grants: [None, None],
             opener: None,
             deletes: false,
+            relaxed: false,
         }
     }
 
@@ -311,6 +312,8 @@ pub struct Door<'a> {
     pub(crate) opener: Option<&'a Cred>,
     /// Its protocol has pending deletes of its own and asks for them itself.
     pub(crate) deletes: bool,
+    /// Its changes are answered before they are on stable storage.
+    pub(crate) relaxed: bool,
 }
 
 impl<'a> Door<'a> {
@@ -322,6 +325,15 @@ impl<'a> Door<'a> {
     /// Waits for holders as long as they may take.
     pub fn patiently(self, patience: &'a dyn Patience) -> Self {
         Self { patience: Some(patience), ..self }
+    }
+
+    /// With `true` its changes are answered before they are on stable storage, whatever the share says.
+    pub fn relaxed(self, relaxed: bool) -> Self {
+        Self { relaxed, ..self }
+    }
+
+    pub(crate) fn is_relaxed(&self) -> bool {
+        self.relaxed
     }
 
     /// A directory that is cached with this key need not be given up for what is changed in it.

@@ -270,6 +270,8 @@ pub struct Written {
     pub before: Option<Attr>,
     /// Attributes after.
     pub after: Attr,
+    /// [`Node::verifier`](crate::Node::verifier) from before the write.
+    pub verifier: u64,
 }
 
 /// A directory before and after a change of its names (RFC 1813 `wcc_data`, RFC 8881 `change_info4`).

@@ -11,7 +11,9 @@ use rdma_transport::meter::Meters;
 use vfs::namespace::Namespace;
 
 use super::operations;
-use super::snapshot::{Nfs4Status, PoolStatus, Snapshot, Source, StateStatus};
+use super::snapshot::{
+    LossStatus, Nfs4Status, PoolStatus, Snapshot, Source, StateStatus, SyncStatus,
+};
 use crate::admission::Admission;
 use crate::attempts::Attempts;
 use crate::doors::{Served, Service};
@@ -108,6 +110,28 @@ impl Daemon {
     }
 }
 
+/// How much was made durable.
+fn syncs() -> SyncStatus {
+    let (c, threads) = (vfs::durability::counters(), vfs::engine::threads::sync_stats());
+    SyncStatus {
+        syncs: c.syncs.load(Ordering::Relaxed),
+        waited: c.waited.load(Ordering::Relaxed),
+        failed: c.failed.load(Ordering::Relaxed),
+        queued: threads.waiting as u64,
+    }
+}
+
+impl Daemon {
+    fn losses(&self) -> Vec<LossStatus> {
+        let shares = self.namespace.shares();
+        let of_share = |share: &Arc<vfs::namespace::Share>| {
+            let lost = share.backend.losses();
+            LossStatus { share: share.name.clone(), count: lost.count, file: lost.last }
+        };
+        shares.iter().map(of_share).filter(|lost| lost.count > 0).collect()
+    }
+}
+
 impl Source for Daemon {
     fn snapshot(&self) -> Snapshot {
         let port = |protocol| self.served.port(Service::of(protocol, true));
@@ -131,6 +155,8 @@ impl Source for Daemon {
             callbacks: self.callbacks(),
             nlm: self.nlm(),
             pool: self.pool(),
+            losses: self.losses(),
+            syncs: syncs(),
             limits: met.map(|(limit, n)| (limit.to_owned(), n)).collect(),
             violations: broken.map(|(rule, n)| (rule.to_owned(), n)).collect(),
         }

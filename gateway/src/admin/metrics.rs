@@ -115,6 +115,37 @@ pub static TABLE: &[Metric] = &[
         values: Values::Counter(|s| one(s.refused)),
     },
     Metric {
+        name: "storage_losses",
+        labels: &["share"],
+        help: "Failures of storage to keep data or a change that it had taken; clients were told to send again what they had not \
+               committed",
+        values: Values::Counter(|s| keyed(s.losses.iter().map(|l| (&l.share, l.count)))),
+    },
+    Metric {
+        name: "syncs",
+        labels: &[],
+        help: "Syncs of files, folders and volumes",
+        values: Values::Counter(|s| one(s.syncs.syncs)),
+    },
+    Metric {
+        name: "sync_waits",
+        labels: &[],
+        help: "Requests that waited for a sync; several may share one",
+        values: Values::Counter(|s| one(s.syncs.waited)),
+    },
+    Metric {
+        name: "syncs_failed",
+        labels: &[],
+        help: "Syncs that failed",
+        values: Values::Counter(|s| one(s.syncs.failed)),
+    },
+    Metric {
+        name: "syncs_queued",
+        labels: &[],
+        help: "Syncs that wait for a thread",
+        values: Values::Gauge(|s| one(s.syncs.queued)),
+    },
+    Metric {
         name: "requests",
         labels: WAY,
         help: "Messages received that ask for something; one may hold several operations",
@@ -526,6 +557,8 @@ mod tests {
             "headgate_connections_open{protocol=\"smb\",transport=\"tcp\"} 1",
             "headgate_connections_opened_total{protocol=\"smb\",transport=\"tcp\"} 3",
             "headgate_connections_refused_total 2",
+            "headgate_storage_losses_total{share=\"data\"} 3",
+            "headgate_syncs_total 8",
             "headgate_connections_without_rdma{protocol=\"smb\",reason=\"not-asked\"} 1",
             "headgate_requests_total{protocol=\"smb\",transport=\"tcp\"} 7",
             "headgate_transferred_bytes_total{protocol=\"smb\",transport=\"tcp\",path=\"rdma_write\"} 4194304",

@@ -125,6 +125,13 @@ pub fn show(s: &Snapshot, colour: bool) -> String {
     if s.refused > 0 {
         text += &format!("{} connections were refused: a limit was reached\n", s.refused);
     }
+    for lost in &s.losses {
+        let file = lost.file.as_deref().unwrap_or("unknown");
+        text += &format!(
+            "share {}: storage failed {} times to keep what it had taken, last of {file}; look at the log and the device\n",
+            lost.share, lost.count
+        );
+    }
     if !s.connections.is_empty() {
         text.push('\n');
         text += &connections(&s.connections, colour);
@@ -227,6 +234,7 @@ mod tests {
         for part in [
             "headgate 1.2.3: serving for 2 h, 1 connections",
             "2 connections were refused",
+            "share data: storage failed 3 times to keep what it had taken, last of /srv/data/f",
             "192.0.2.7:700",
             "61 s",
             "dialect: 3.1.1",

@@ -235,6 +235,30 @@ pub struct PoolStatus {
     pub waiting: u64,
 }
 
+/// What the storage below a share failed to keep since the share was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LossStatus {
+    /// The share's name.
+    pub share: String,
+    /// Failures of storage to keep data or a change that it had taken.
+    pub count: u64,
+    /// The file of the last, on the host.
+    pub file: Option<String>,
+}
+
+/// How much was made durable so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SyncStatus {
+    /// Syncs of files, folders and volumes.
+    pub syncs: u64,
+    /// Requests that waited for them; several may share one.
+    pub waited: u64,
+    /// Syncs that failed.
+    pub failed: u64,
+    /// Syncs that wait for a thread now.
+    pub queued: u64,
+}
+
 /// Everything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
@@ -264,6 +288,12 @@ pub struct Snapshot {
     pub nlm: BTreeMap<String, u64>,
     /// Memory for payload.
     pub pool: Vec<PoolStatus>,
+    /// The shares below which storage failed to keep something.
+    #[serde(default)]
+    pub losses: Vec<LossStatus>,
+    /// How much was made durable.
+    #[serde(default)]
+    pub syncs: SyncStatus,
     /// How often clients met which limit.
     pub limits: BTreeMap<String, u64>,
     /// How often peers broke which rule.

@@ -2,7 +2,8 @@
 
 use super::operations::OperationStatus;
 use super::snapshot::{
-    ConnectionStatus, Moved, Nfs4Status, PoolStatus, Protocol, Snapshot, StateStatus,
+    ConnectionStatus, LossStatus, Moved, Nfs4Status, PoolStatus, Protocol, Snapshot, StateStatus,
+    SyncStatus,
 };
 use super::why::WhyNot;
 
@@ -46,6 +47,12 @@ pub(crate) fn snapshot() -> Snapshot {
         uptime_seconds: 7300,
         connections: vec![connection(moved)],
         refused: 2,
+        losses: vec![LossStatus {
+            share: "data".into(),
+            count: 3,
+            file: Some("/srv/data/f".into()),
+        }],
+        syncs: SyncStatus { syncs: 8, waited: 20, failed: 1, queued: 0 },
         opened: [("smb/tcp".to_owned(), 3)].into(),
         moved: [("smb/tcp".to_owned(), moved)].into(),
         operations: vec![OperationStatus {

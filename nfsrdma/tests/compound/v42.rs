@@ -176,7 +176,7 @@ async fn a_copy_is_done_at_once() {
         let mut r = s.run(|c| copy(c.putfh(&from).savefh().putfh(&to), at, 2, count, 0)).await;
         r.ok(&[op::PUTFH, op::SAVEFH, op::PUTFH]).expect(op::COPY, Status::Ok);
         assert_eq!((r.u32(), r.u64(), r.u32()), (0, expected, 0));
-        assert_eq!(r.fixed(8), kit.nfs.core.write_verifier());
+        assert_eq!(r.fixed(8), kit.nfs.core.write_verifier(0));
         assert!(r.bool() && r.bool());
         r.end(Status::Ok);
     }

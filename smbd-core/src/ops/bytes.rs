@@ -129,6 +129,14 @@ impl Cx {
 }
 
 impl<'a> Changing<'a> {
+    /// Runs a change that only a FLUSH makes durable: from its begin on the open answers for what storage loses.
+    async fn unflushed<T>(&self, change: impl Future<Output = T>) -> T {
+        let losses = self.file.node().losses();
+        let done = change.await;
+        self.open.extra.note_unflushed(losses);
+        done
+    }
+
     fn door(&self) -> Door<'a> {
         self.cx.door(self.open)
     }
@@ -165,7 +173,11 @@ impl<'a> Changing<'a> {
         let at = self.place(skip, len as u64).await?;
         let (share, node) = (&self.file.share, self.file.node());
         let door = self.door();
-        let done = self.cx.or_cancelled(door.write(share, &node, None, at, data, stable)).await??;
+        let write = self.cx.or_cancelled(door.write(share, &node, None, at, data, stable));
+        let done = match stable {
+            Stable::Unstable => self.unflushed(write).await,
+            Stable::Data | Stable::File => write.await,
+        }??;
         Ok((at, done.count))
     }
 
@@ -180,7 +192,9 @@ impl<'a> Changing<'a> {
     ) -> Result<VfsResult<u64>, Status> {
         let at = self.place(skip, count).await?;
         let (share, node) = (&self.file.share, self.file.node());
-        Ok(self.door().copy_range_from(share, &node, from, from_at, at, count).await)
+        let door = self.door();
+        let copy = door.copy_range_from(share, &node, from, from_at, at, count);
+        Ok(self.unflushed(copy).await)
     }
 
     /// Shares the storage of another file over the whole range.
@@ -191,13 +205,15 @@ impl<'a> Changing<'a> {
     ) -> VfsResult<()> {
         let (at, len) = self.change.range();
         let (share, node) = (&self.file.share, self.file.node());
-        self.door().clone_range_unlocked(share, &node, from, from_at, at, len).await
+        let door = self.door();
+        self.unflushed(door.clone_range_unlocked(share, &node, from, from_at, at, len)).await
     }
 
     /// Gives the storage of the whole range back: it reads as zeros.
     pub(crate) async fn deallocate(&self) -> VfsResult<()> {
         let (at, len) = self.change.range();
-        self.door().deallocate(&self.file.share, &self.file.node(), at, len).await
+        let (door, node) = (self.door(), self.file.node());
+        self.unflushed(door.deallocate(&self.file.share, &node, at, len)).await
     }
 
     /// Sets storage aside for the whole range.

@@ -4,7 +4,8 @@
 //! waited for it are removed (MS-FSA section 2.1.5.5). Where somebody has to give back first what it caches of such a file, CLOSE
 //! is answered and the name goes when it did; until then it cannot be opened.
 //!
-//! *Errors.* A name that cannot be removed stays; nobody is left to be told.
+//! *Errors.* A name that cannot be removed stays; nobody is left to be told. Where storage has failed to keep what the open wrote
+//! and did not flush, the open ends and the answer says so.
 
 use std::sync::Arc;
 
@@ -31,7 +32,11 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
         Ok(file) if r.flags & POSTQUERY_ATTRIB != 0 => basics(cx, &open, file).await,
         _ => None,
     };
+    let lost = open.file().is_ok_and(|file| open.extra.take_lost(file.node().losses()));
     end(&cx.server, &open).await;
+    if lost {
+        return Err(VfsError::Io.into());
+    }
     Ok(Answer::ok(Response { basics }.emit()))
 }
 

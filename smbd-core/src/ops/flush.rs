@@ -2,6 +2,8 @@
 //!
 //! *Operation.* Storage that takes its time makes an interim answer (section 3.3.4.2).
 
+use vfs::VfsError;
+
 use crate::cx::{Answer, Cx};
 use crate::status::Status;
 use crate::wire::create::access;
@@ -19,7 +21,13 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     // Of a directory these bits are the rights to add files and directories (MS-FSA section 2.1.5.7).
     open.check(access::WRITE_DATA | access::APPEND_DATA)?;
     if !open.is_dir() {
-        cx.by_storage(node.commit(0, 0)).await??;
+        let done = cx.by_storage(node.commit(0, 0)).await?;
+        // Another open's FLUSH, or a COMMIT of NFS, may have had the error of what this one has written.
+        let lost = open.extra.take_lost(node.losses());
+        done?;
+        if lost {
+            return Err(VfsError::Io.into());
+        }
         open.extra.show_writes();
     }
     Ok(Answer::ok(Response.emit()))

@@ -9,6 +9,9 @@ pub const IO_THREADS: usize = 16;
 /// Threads for what may take seconds.
 pub const LONG_THREADS: usize = 16;
 
+/// Threads that make things durable. A journal commits all who wait for it at once, so that few of them keep others waiting.
+pub const SYNC_THREADS: usize = 32;
+
 /// Jobs that may wait for a thread. Clients' requests are bounded by credits and slots before they get here.
 pub const QUEUE_MAX: usize = 8192;
 

@@ -1,7 +1,8 @@
 //! Threads for work that waits for storage.
 //!
 //! *Operation.* [`run`] and [`run_long`] queue a job and give a future of its answer: the one for transfers, the other for what
-//! may take seconds (making data durable, copies, searches), so that reads never stand behind it; [`run_cached`] is for
+//! may take seconds (stable writes, copies, searches), so that reads never stand behind it; what makes files and folders durable
+//! has threads of its own; [`run_cached`] is for
 //! copies out of memory, and [`run_in_turn`] for transfers that would only wait for each other. The queue is bounded;
 //! threads start when jobs wait and none is idle, up to a limit, and stay. Handing over costs one futex wake, and
 //! nothing when all threads are busy.
@@ -19,7 +20,7 @@ use tokio::sync::oneshot;
 
 use crate::error::{VfsError, VfsResult};
 
-use super::limits::{IO_THREADS, LONG_THREADS, QUEUE_MAX, processors};
+use super::limits::{IO_THREADS, LONG_THREADS, QUEUE_MAX, SYNC_THREADS, processors};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -43,6 +44,7 @@ struct Threads {
 static CACHED: Threads = Threads::new("vfs-mem", processors, QUEUE_MAX);
 static TRANSFERS: Threads = Threads::new("vfs-io", || IO_THREADS, QUEUE_MAX);
 static LONG: Threads = Threads::new("vfs-long", || LONG_THREADS, QUEUE_MAX);
+static SYNCS: Threads = Threads::new("vfs-sync", || SYNC_THREADS, QUEUE_MAX);
 
 /// What the threads are doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +67,16 @@ pub fn stats() -> Stats {
 /// The figures of long jobs.
 pub fn long_stats() -> Stats {
     LONG.stats()
+}
+
+/// The figures of jobs that make things durable.
+pub fn sync_stats() -> Stats {
+    SYNCS.stats()
+}
+
+/// Starts a job that makes something durable and tells those who wait for it itself.
+pub(crate) fn submit_sync(job: impl FnOnce() + Send + 'static) -> VfsResult<()> {
+    SYNCS.submit(Box::new(job))
 }
 
 /// Runs a transfer that will not wait, because what it reads is in memory. There are as many threads for these as processors:

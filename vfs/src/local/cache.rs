@@ -5,6 +5,9 @@
 //! (second-chance list) keeps recently used records alive and is swept when descriptors run short, and now and then to let go of
 //! what is idle: a file that was removed on the host gets its storage back after a while.
 //!
+//! *Durability.* A record with data that no sync has covered keeps its descriptors; its sync is started when it would be closed,
+//! and it is closed at a later look.
+//!
 //! *Memory.* Records that someone refers to stay; the clock only ever drops its own references. Nothing is dropped under a
 //! lock of this module, because the last reference takes the record out of the maps.
 
@@ -81,6 +84,11 @@ const AGE_DROP: u8 = 6;
 /// Slots looked at for each descriptor that is to be freed.
 const STEP: usize = 16;
 
+/// It has data that no sync has covered, and a name: closed now, it could not report a failure to anybody.
+fn is_unsynced(node: &LocalNode) -> bool {
+    node.unsynced.load(Ordering::Acquire) && !node.is_nameless()
+}
+
 #[derive(Default)]
 struct Clock {
     slots: Vec<Option<Arc<LocalNode>>>,
@@ -105,6 +113,12 @@ impl Cache {
         let found = self.by_inode.get(&(dev, ino)).and_then(|w| w.upgrade())?;
         self.touch(&found);
         Some(found)
+    }
+
+    /// The record of this inode, which stays as old as it is.
+    #[cfg(test)]
+    pub(super) fn by_inode_untouched(&self, ino: (u64, u64)) -> Option<Arc<LocalNode>> {
+        self.by_inode.get(&ino).and_then(|w| w.upgrade())
     }
 
     pub(super) fn by_handle(&self, handle: &Handle) -> Option<Arc<LocalNode>> {
@@ -183,7 +197,7 @@ impl Cache {
         if HELD.load(Ordering::Relaxed) <= descriptors_max() {
             return;
         }
-        let mut dropped = Vec::new();
+        let (mut dropped, mut unsynced) = (Vec::new(), Vec::new());
         let mut c = self.clock();
         for _ in 0..STEP.min(c.slots.len()) {
             let slot = c.hand % c.slots.len();
@@ -192,7 +206,9 @@ impl Cache {
             if node.age.fetch_add(1, Ordering::Relaxed) == 0 {
                 continue;
             }
-            if Arc::strong_count(node) == 1 {
+            if is_unsynced(node) {
+                unsynced.push(node.clone());
+            } else if Arc::strong_count(node) == 1 {
                 node.slot.store(NO_SLOT, Ordering::Relaxed);
                 let node = c.slots[slot].take();
                 c.free.push(slot);
@@ -203,16 +219,24 @@ impl Cache {
         }
         drop(c);
         drop(dropped);
+        unsynced.iter().for_each(|node: &Arc<LocalNode>| node.sync_in_background());
     }
 
     /// Lets go of what was not used since the last calls.
     pub(super) fn sweep(&self) {
-        self.drop_aged(|node| node.age.load(Ordering::Relaxed).saturating_add(1));
+        let unsynced = self.drop_aged(|node| node.age.load(Ordering::Relaxed).saturating_add(1));
+        unsynced.iter().for_each(|node| node.sync_in_background());
     }
 
-    /// Lets go of all that can be spared: a descriptor could not be had.
+    /// Lets go of all that can be spared: a descriptor could not be had. Where files with unsynced data have them all, which is
+    /// when writers are faster than the syncs that [`Cache::fit`] starts, this waits for the whole file system.
     fn squeeze(&self) {
-        self.drop_aged(|_| AGE_DROP);
+        let unsynced = self.drop_aged(|_| AGE_DROP);
+        if let Some(first) = unsynced.first() {
+            first.volume.sync_these(&unsynced);
+            drop(unsynced);
+            self.drop_aged(|_| AGE_DROP);
+        }
     }
 
     /// Runs what opens something; where descriptors have run out, makes room and tries once more.
@@ -226,14 +250,17 @@ impl Cache {
         }
     }
 
-    fn drop_aged(&self, age: impl Fn(&LocalNode) -> u8) {
-        let mut dropped = Vec::new();
+    /// Gives what must be synced before it can go.
+    fn drop_aged(&self, age: impl Fn(&LocalNode) -> u8) -> Vec<Arc<LocalNode>> {
+        let (mut dropped, mut unsynced) = (Vec::new(), Vec::new());
         let mut c = self.clock();
         for slot in 0..c.slots.len() {
             let Some(node) = &c.slots[slot] else { continue };
             let age = age(node);
             node.age.store(age, Ordering::Relaxed);
-            if age >= AGE_DROP && Arc::strong_count(node) == 1 {
+            if age >= AGE_CLOSE && is_unsynced(node) {
+                unsynced.push(node.clone());
+            } else if age >= AGE_DROP && Arc::strong_count(node) == 1 {
                 node.slot.store(NO_SLOT, Ordering::Relaxed);
                 let node = c.slots[slot].take();
                 c.free.push(slot);
@@ -244,6 +271,7 @@ impl Cache {
         }
         drop(c);
         drop(dropped);
+        unsynced
     }
 
     /// Lets go of everything that nobody else refers to.

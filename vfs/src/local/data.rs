@@ -32,6 +32,7 @@ use crate::types::*;
 
 use super::cache::Fd;
 use super::node::{LocalNode, lock};
+use super::sync;
 
 /// Vectors that one system call takes (`IOV_MAX`).
 const VECTORS_MAX: usize = 1024;
@@ -46,6 +47,11 @@ pub(super) struct DataFd {
 impl DataFd {
     pub(super) fn new(fd: OwnedFd, write: bool) -> Self {
         Self { fd: Arc::new(Fd::new(fd)), write }
+    }
+
+    /// Nobody uses it now. To be asked under the lock that gives it out.
+    pub(super) fn is_unused(&mut self) -> bool {
+        Arc::get_mut(&mut self.fd).is_some()
     }
 }
 
@@ -263,6 +269,8 @@ impl LocalNode {
     ) -> VfsResult<Written> {
         self.volume.writable()?;
         self.regular()?;
+        // Before the first byte: a failure from here on shows by another value.
+        let verifier = self.volume.ledger.verifier();
         let count: usize = data.iter().map(Buf::len).sum();
         let before = match cred {
             Some(cred) => {
@@ -272,7 +280,6 @@ impl LocalNode {
             }
             None => None,
         };
-        let fd = self.data_fd(true)?;
         if i64::try_from(at.saturating_add(count as u64)).is_err() {
             return Err(VfsError::TooBig);
         }
@@ -280,15 +287,22 @@ impl LocalNode {
             cred.or(opener).filter(|c| self.takes_storage(c, at.saturating_add(count as u64)));
         // Memory has nothing that a write could wait for.
         let waits = stable != Stable::Unstable && !self.volume.in_memory;
+        let fd = if waits { self.own_fd() } else { self.data_fd(true) }?;
         let mut done = 0;
         if count <= write_in_place_max() && !waits {
             let write = || self.write_in_place(&fd, at, &data, count);
             match self.as_owner(owner, write)? {
-                InPlace::Done(n) => return self.finish_write(cred, before, n, count, stable),
+                InPlace::Done(n) => {
+                    // While the descriptor is in use: until then nobody closes it.
+                    self.note_unsynced();
+                    drop(fd);
+                    return self.finish_write(cred, before, (n, count), stable, verifier);
+                }
                 InPlace::Partly(n) => done = n,
             }
         }
-        let write = move || write_rest(fd.as_fd(), at, &data, count, done, stable);
+        let me = self.strong()?;
+        let write = move || me.write_rest(&fd, at, &data, (done, count), stable);
         let rest = self.later_as(owner, write);
         let n = match waits {
             false => threads::run_in_turn(&self.writes, rest).await,
@@ -297,7 +311,7 @@ impl LocalNode {
         if n.is_err() {
             self.changed();
         }
-        self.finish_write(cred, before, n?, count, stable)
+        self.finish_write(cred, before, (n?, count), stable, verifier)
     }
 
     /// A write for this caller that ends there may take storage, or takes set-id bits away.
@@ -355,7 +369,47 @@ impl LocalNode {
                 self.volume.no_nowait_write.store(true, Ordering::Relaxed);
                 Ok(InPlace::Partly(0))
             }
-            Err(e) => Err(e.into()),
+            Err(e) => Err(self.write_failed(e.into())),
+        }
+    }
+
+    /// A descriptor for one stable write: it reports the failure of that write, whoever else has seen it, and leaves to the
+    /// shared one what that has to report.
+    fn own_fd(&self) -> VfsResult<DataFd> {
+        let open = || self.volume.reopen(self.fd(), OFlags::WRONLY);
+        Ok(DataFd::new(self.volume.cache.with_room(open)?, true))
+    }
+
+    /// Writes the rest, `n` bytes being written already, as durably as asked.
+    fn write_rest(
+        &self,
+        fd: &DataFd,
+        at: u64,
+        data: &[Buf],
+        (mut n, count): (usize, usize),
+        stable: Stable,
+    ) -> VfsResult<usize> {
+        let mut done = Ok(());
+        while n < count && done.is_ok() {
+            let (vectors, here) = (vectors(data, n), at + n as u64);
+            let wrote = match stable {
+                Stable::Unstable => rustix::io::pwritev(fd, &vectors, here).map_err(Into::into),
+                _ => self.volume.calls.write(fd.as_fd(), &vectors, here, stable),
+            };
+            match wrote {
+                Ok(0) => break,
+                Ok(more) => n += more,
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => done = Err(self.write_failed(e)),
+            }
+        }
+        if stable == Stable::Unstable {
+            // While the descriptor is in use: until then nobody closes it.
+            self.note_unsynced();
+        }
+        match done {
+            Err(e) if n == 0 => Err(e),
+            _ => Ok(n),
         }
     }
 
@@ -363,9 +417,9 @@ impl LocalNode {
         &self,
         cred: Option<&Cred>,
         before: Option<Attr>,
-        n: usize,
-        count: usize,
+        (n, count): (usize, usize),
         stable: Stable,
+        verifier: u64,
     ) -> VfsResult<Written> {
         self.changed();
         let mut after = self.attr()?;
@@ -380,7 +434,7 @@ impl LocalNode {
         if n == 0 && count > 0 {
             return Err(VfsError::NoSpace);
         }
-        Ok(Written { count: n, stable, before, after })
+        Ok(Written { count: n, stable, before, after, verifier })
     }
 
     pub(super) async fn do_commit(&self, _at: u64, _count: u64) -> VfsResult<Attr> {
@@ -388,10 +442,9 @@ impl LocalNode {
             return Err(VfsError::IsDir);
         }
         self.regular()?;
-        // `fsync` needs no right to write; on Linux it writes what any descriptor has written.
-        let fd = self.data_fd(false)?;
-        let sync = move || Ok(rustix::fs::fsync(&fd)?);
-        if self.volume.in_memory { sync() } else { threads::run_long(sync).await }?;
+        if !self.volume.in_memory {
+            sync::told(self.ask_sync(true)).await?;
+        }
         self.attr()
     }
 }
@@ -495,32 +548,6 @@ fn read_rest(
             Err(Errno::INTR) => {}
             Err(e) if n == 0 => return Err(e.into()),
             // What was read is good; the error comes again with the next read.
-            Err(_) => break,
-        }
-    }
-    Ok(n)
-}
-
-/// Writes the rest, `n` bytes being written already, as durably as asked.
-fn write_rest(
-    fd: BorrowedFd<'_>,
-    at: u64,
-    data: &[Buf],
-    count: usize,
-    mut n: usize,
-    stable: Stable,
-) -> VfsResult<usize> {
-    let flags = match stable {
-        Stable::Unstable => ReadWriteFlags::empty(),
-        Stable::Data => ReadWriteFlags::DSYNC,
-        Stable::File => ReadWriteFlags::SYNC,
-    };
-    while n < count {
-        match rustix::io::pwritev2(fd, &vectors(data, n), at + n as u64, flags) {
-            Ok(0) => break,
-            Ok(more) => n += more,
-            Err(Errno::INTR) => {}
-            Err(e) if n == 0 => return Err(e.into()),
             Err(_) => break,
         }
     }

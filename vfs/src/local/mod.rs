@@ -26,9 +26,10 @@
 //! *Before and after.* The attributes around a change of a directory are never called atomic: another process of the
 //! host may change the directory between two system calls.
 //!
-//! *Durability.* Data is durable when a client asks for it (stable writes, commit). Names and attributes are answered
-//! when the host has taken them, and become durable when its file system writes its journal: they survive the end of
-//! this process, but the last seconds of them need not survive a crash of the host.
+//! *Durability.* Data is durable when a client asks for it (stable writes, commit); `sync` is about failures of that. Names and
+//! attributes are taken by the host when an operation ends, and are durable before it is answered where the share is strict
+//! ([`crate::durability`]). Elsewhere they survive the end of this process, but the last seconds of them need not survive a
+//! crash of the host.
 //!
 //! *Descriptors.* A file that was written through the share stays open for writing for up to 20 seconds after its last use,
 //! and whatever was used for up to a minute: until then the host cannot execute that file (ETXTBSY), and the storage of
@@ -54,6 +55,7 @@ mod search;
 mod side;
 mod space;
 mod stat;
+mod sync;
 mod sys;
 mod xattr;
 
@@ -66,6 +68,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::backend::{Backend, BoxFuture, NodeRef, ready};
+use crate::durability::Losses;
 use crate::engine::threads;
 use crate::error::{VfsError, VfsResult};
 use crate::types::{Attr, Capabilities, FsStat, Handle, Kind};
@@ -76,6 +79,8 @@ use cred::Identity;
 use handle::Parsed;
 use node::LocalNode;
 use stat::Stat;
+pub use sync::SyncCalls;
+use sync::{Kernel, Ledger, SyncQueue};
 
 /// How a directory is served.
 #[derive(Clone, Debug)]
@@ -92,6 +97,9 @@ pub struct LocalConfig {
     pub callers_apart: bool,
     /// For how long a directory that was found below the share is taken to be there still.
     pub recheck: Duration,
+    /// System calls to make data durable with, instead of the kernel's own. A volume that has some counts as storage, whatever
+    /// its file system is.
+    pub calls: Option<Arc<dyn SyncCalls>>,
 }
 
 impl LocalConfig {
@@ -103,6 +111,7 @@ impl LocalConfig {
             unprivileged: false,
             callers_apart: false,
             recheck: Duration::from_secs(1),
+            calls: None,
         }
     }
 }
@@ -135,6 +144,12 @@ struct Volume {
     no_pages: AtomicBool,
     /// Files are in memory: reads and writes never wait for a device.
     in_memory: bool,
+    /// What makes it durable, who waits for all of it, and what it failed to keep.
+    calls: Arc<dyn SyncCalls>,
+    syncs: Arc<SyncQueue>,
+    ledger: Ledger,
+    /// See [`Backend::is_strict`].
+    strict: AtomicBool,
     /// See [`probe::Found::posix`].
     posix: bool,
     /// See [`probe::Found::exact_times`].
@@ -195,7 +210,11 @@ impl LocalBackend {
             no_nowait_read: AtomicBool::new(false),
             no_nowait_write: AtomicBool::new(false),
             no_pages: AtomicBool::new(false),
-            in_memory: found.in_memory,
+            in_memory: found.in_memory && config.calls.is_none(),
+            calls: config.calls.unwrap_or_else(|| Arc::new(Kernel)),
+            syncs: Arc::default(),
+            ledger: Ledger::default(),
+            strict: AtomicBool::new(false),
             posix: found.posix,
             exact_times: found.exact_times,
             counts_links: AtomicBool::new(found.counts_links),
@@ -438,6 +457,18 @@ impl Backend for LocalBackend {
 
     fn capabilities(&self) -> Capabilities {
         self.volume.caps
+    }
+
+    fn is_strict(&self) -> bool {
+        self.volume.strict.load(Ordering::Relaxed) && !self.volume.in_memory
+    }
+
+    fn set_strict(&self, strict: bool) {
+        self.volume.strict.store(strict, Ordering::Relaxed);
+    }
+
+    fn losses(&self) -> Losses {
+        self.volume.ledger.losses()
     }
 
     fn hidden(&self, make: bool) -> BoxFuture<'_, VfsResult<Option<NodeRef>>> {

@@ -31,6 +31,7 @@ use super::data::{DataFd, sheds_set_id};
 use super::dir::Listing;
 use super::side::Beside;
 use super::stat::{self, Stat};
+use super::sync::{self, SyncQueue};
 
 /// For how many milliseconds a file that was seen to have a name is taken to have one still.
 const ALIVE_MS: u64 = 500;
@@ -54,6 +55,12 @@ pub(super) struct LocalNode {
     pub(super) handle: Handle,
     path: Fd,
     pub(super) data: Mutex<Option<DataFd>>,
+    /// Data was written that no sync has covered.
+    pub(super) unsynced: AtomicBool,
+    /// Who waits until it is durable.
+    pub(super) syncs: Arc<SyncQueue>,
+    /// See [`Node::losses`].
+    pub(super) losses: AtomicU64,
     /// Writes that wait for threads.
     pub(super) writes: Arc<Turns>,
     pub(super) listing: Mutex<Option<Listing>>,
@@ -99,6 +106,9 @@ impl LocalNode {
             handle,
             path: Fd::new(fd),
             data: Mutex::new(None),
+            unsynced: AtomicBool::new(false),
+            syncs: Arc::default(),
+            losses: AtomicU64::new(0),
             writes: Arc::default(),
             listing: Mutex::new(None),
             change: Mutex::new(Change::default()),
@@ -234,7 +244,8 @@ impl LocalNode {
 
     /// Takes the descriptors out that can be opened again.
     pub(super) fn take_descriptors(&self) -> (Option<DataFd>, Option<Listing>) {
-        let data = self.data.try_lock().ok().and_then(|mut d| d.take());
+        let idle = |d: &mut DataFd| d.is_unused() && !self.unsynced.load(Ordering::Acquire);
+        let data = self.data.try_lock().ok().and_then(|mut d| d.take_if(idle));
         let listing = self.listing.try_lock().ok().and_then(|mut l| l.take());
         (data, listing)
     }
@@ -510,6 +521,21 @@ impl Node for LocalNode {
         stable: Stable,
     ) -> BoxFuture<'a, VfsResult<Written>> {
         Box::pin(self.do_write((None, Some(opener)), at, data, stable))
+    }
+
+    fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Acquire)
+    }
+
+    fn verifier(&self) -> u64 {
+        self.volume.ledger.verifier()
+    }
+
+    fn sync(&self) -> BoxFuture<'_, VfsResult<()>> {
+        if self.volume.in_memory {
+            return ready(Ok(()));
+        }
+        Box::pin(sync::told(self.ask_sync(true)))
     }
 
     fn commit(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<Attr>> {

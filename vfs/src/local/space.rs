@@ -62,7 +62,12 @@ impl LocalNode {
         }
         let fd = self.data_fd(true)?;
         let owner = opener.filter(|c| self.volume.identity.differs(c));
-        let take = move || Ok(rustix::fs::fallocate(&fd, flags, at, count)?);
+        let me = self.strong()?;
+        let take = move || {
+            let done = rustix::fs::fallocate(&fd, flags, at, count);
+            me.note_unsynced();
+            Ok(done?)
+        };
         let done = threads::run_long(self.later_as(owner, take)).await;
         self.changed();
         done
@@ -91,9 +96,11 @@ impl LocalNode {
         let wanted = usize::try_from(count.min(COPY_MAX)).unwrap_or(usize::MAX);
         let (source, sink) = (from.data_fd(false)?, self.data_fd(true)?);
         let owner = opener.filter(|c| self.volume.identity.differs(c));
+        let me = self.strong()?;
         let copy = move || {
             let (mut here, mut there, mut n) = (from_at, at, 0);
-            while n < wanted {
+            let mut failed = None;
+            while n < wanted && failed.is_none() {
                 let step = rustix::fs::copy_file_range(
                     &source,
                     Some(&mut here),
@@ -105,11 +112,14 @@ impl LocalNode {
                     Ok(0) => break,
                     Ok(some) => n += some,
                     Err(Errno::INTR) => {}
-                    Err(e) if n == 0 => return Err(cannot(e)),
-                    Err(_) => break,
+                    Err(e) => failed = Some(cannot(e)),
                 }
             }
-            Ok(n as u64)
+            me.note_unsynced();
+            match failed {
+                Some(e) if n == 0 => Err(e),
+                _ => Ok(n as u64),
+            }
         };
         let done = threads::run_long(self.later_as(owner, copy)).await;
         self.changed();
@@ -129,8 +139,11 @@ impl LocalNode {
         from.regular()?;
         self.regular()?;
         let (source, sink) = (from.data_fd(false)?, self.data_fd(true)?);
+        let me = self.strong()?;
         let done = threads::run_long(move || {
-            sys::clone_range(source.as_fd(), from_at, sink.as_fd(), at, count)
+            let done = sys::clone_range(source.as_fd(), from_at, sink.as_fd(), at, count);
+            me.note_unsynced();
+            done
         })
         .await;
         self.changed();

@@ -56,7 +56,7 @@ impl MemNode {
             inner.verifier = None;
             inner.modified();
         }
-        Ok(Written { count, stable, before, after: self.attr_of(&inner) })
+        Ok(Written { count, stable, before, after: self.attr_of(&inner), verifier: 0 })
     }
 
     pub(super) fn do_seek(&self, at: u64, what: Seek) -> VfsResult<u64> {

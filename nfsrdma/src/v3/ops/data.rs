@@ -65,7 +65,7 @@ pub(super) async fn write(
                 Stable::Data => 1,
                 Stable::File => 2,
             });
-            out.fixed(&op.core.write_verifier());
+            out.fixed(&op.core.write_verifier(written.verifier));
         }
         Err(e) => t.fail_wcc(out, Nfsstat3::of_data(e)).await,
     }
@@ -106,13 +106,9 @@ pub(super) async fn commit(
             let t = op.found_again(t, file, Some(&after)).await?;
             out.u32(OK);
             put_wcc(out, &t.share, None, Some(&after));
-            out.fixed(&op.core.write_verifier());
+            out.fixed(&op.core.write_verifier(t.node.verifier()));
         }
-        Err(e) => {
-            // What was written since the last commit may be gone: every client must send it again.
-            op.core.unstable_data_lost();
-            t.fail_wcc(out, e).await;
-        }
+        Err(e) => t.fail_wcc(out, e).await,
     }
     Ok(())
 }

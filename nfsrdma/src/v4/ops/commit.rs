@@ -6,11 +6,7 @@ use crate::v4::status::Status;
 pub(in crate::v4) async fn commit(cx: &mut Compound<'_>) -> Result<(), Status> {
     let (offset, count) = (cx.args.u64()?, cx.args.u32()?);
     let at = cx.file()?;
-    if let Err(e) = at.node.commit(offset, u64::from(count)).await {
-        // What was written since the last COMMIT may be gone: every client must send it again.
-        cx.nfs.core.unstable_data_lost();
-        return Err(e.into());
-    }
-    cx.out.fixed(&cx.nfs.core.write_verifier());
+    at.node.commit(offset, u64::from(count)).await?;
+    cx.out.fixed(&cx.nfs.core.write_verifier(at.node.verifier()));
     Ok(())
 }

@@ -69,6 +69,8 @@ pub(in crate::v4) async fn copy(cx: &mut Compound<'_>) -> Result<(), Status> {
         return Err(Status::Inval);
     }
     let count = wanted.min(COPY_MAX);
+    // Before the first byte, as for WRITE.
+    let verifier = p.to.node.verifier();
     let done = if count == 0 {
         0
     } else {
@@ -79,7 +81,7 @@ pub(in crate::v4) async fn copy(cx: &mut Compound<'_>) -> Result<(), Status> {
     cx.out.count(0);
     cx.out.u64(done);
     cx.out.u32(0);
-    cx.out.fixed(&cx.nfs.core.write_verifier());
+    cx.out.fixed(&cx.nfs.core.write_verifier(verifier));
     // copy_requirements4: consecutive and synchronous.
     cx.out.bool(true);
     cx.out.bool(true);

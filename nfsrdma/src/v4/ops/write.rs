@@ -25,7 +25,7 @@ pub(in crate::v4) async fn write(cx: &mut Compound<'_>) -> Result<(), Status> {
     cx.moved = done.count as u64;
     cx.out.count(done.count);
     cx.out.u32(stable_how(done.stable));
-    cx.out.fixed(&cx.nfs.core.write_verifier());
+    cx.out.fixed(&cx.nfs.core.write_verifier(done.verifier));
     Ok(())
 }
 

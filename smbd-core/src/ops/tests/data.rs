@@ -286,3 +286,43 @@ async fn a_write_that_is_sent_again_does_not_meet_the_first_one() {
     assert_eq!(write(&c, f, 0, b"again").await, Status::SUCCESS);
     assert_eq!(read(&c, &reading(f, 0, 5)).await.data(), b"again");
 }
+
+/// Storage that does not keep what it has taken, and says so once.
+#[derive(Debug)]
+struct FailsOnce(std::sync::atomic::AtomicBool);
+
+impl vfs::local::SyncCalls for FailsOnce {
+    fn fsync(&self, _: std::os::fd::BorrowedFd<'_>) -> std::io::Result<()> {
+        match self.0.swap(false, Ordering::SeqCst) {
+            true => Err(std::io::Error::from_raw_os_error(5)),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Linux tells one caller of a failed write-back; each open that has written since its last FLUSH is told by the gateway, once.
+#[tokio::test]
+async fn each_open_with_unflushed_writes_learns_that_they_are_lost() {
+    use vfs::local::{LocalBackend, LocalConfig};
+    let dir = tempfile::tempdir().unwrap();
+    let calls = Some(std::sync::Arc::new(FailsOnce(true.into())) as _);
+    let backend = LocalBackend::open(LocalConfig { calls, ..LocalConfig::new(dir.path()) });
+    let c = Kit::on(backend.unwrap(), None).client();
+    let (a, b, closed, clean) =
+        (c.open("f").await, c.open("f").await, c.open("f").await, c.open("f").await);
+    for f in [a, b, closed] {
+        assert_eq!(write(&c, f, 0, b"data").await, Status::SUCCESS);
+    }
+    let flush = async |file| c.ask(Command::Flush, &flush::Request { file }.emit()).await.status();
+    assert_eq!(flush(a).await, Status::UNEXPECTED_IO_ERROR, "the system's own report");
+    assert_eq!(flush(a).await, Status::SUCCESS, "told once");
+    assert_eq!(flush(b).await, Status::UNEXPECTED_IO_ERROR);
+    assert_eq!(flush(b).await, Status::SUCCESS);
+    assert_eq!(flush(clean).await, Status::SUCCESS, "it has written nothing");
+    assert_eq!(c.close(closed).await, Status::UNEXPECTED_IO_ERROR);
+    assert_eq!(c.close(closed).await, Status::FILE_CLOSED, "it is closed all the same");
+    assert_eq!(write(&c, a, 0, b"data").await, Status::SUCCESS);
+    for f in [a, b, clean] {
+        assert_eq!(c.close(f).await, Status::SUCCESS);
+    }
+}

@@ -1,0 +1,67 @@
+//! What is answered is on stable storage.
+//!
+//! *Operation.* On a share that is strict, a door makes each object that an operation has changed durable before it gives the
+//! answer: the folders whose names changed, and the node itself. All of them are asked for at once, so that a journal commits
+//! them together, and a sync is shared by everyone who waits for the same object (RFC 1813 section 4.8, RFC 8881 section
+//! 18.26.3: "must be committed to stable storage before returning"). A door that was made [`Door::relaxed`] asks for nothing,
+//! nor does any on a volume in memory, which pays one load for it.
+//!
+//! *Errors.* A sync that fails is the answer of the operation, though it was done: the caller must not take it for kept.
+
+use std::sync::atomic::AtomicU64;
+
+use crate::backend::NodeRef;
+use crate::error::VfsResult;
+use crate::namespace::{Door, Share};
+
+/// What a volume failed to keep.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Syncs and writes that failed.
+    pub count: u64,
+    /// The path of the last file or folder concerned, on the host.
+    pub last: Option<String>,
+}
+
+/// What making things durable has cost, for all volumes since the start.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Syncs of a file, a folder or a volume.
+    pub syncs: AtomicU64,
+    /// Callers who waited for them: more than `syncs` where they were shared.
+    pub waited: AtomicU64,
+    /// Syncs that failed.
+    pub failed: AtomicU64,
+    /// Callers refused because too many waited for one object.
+    pub refused: AtomicU64,
+    /// Failures of storage to keep what it had taken.
+    pub losses: AtomicU64,
+}
+
+/// The counters of this process.
+pub fn counters() -> &'static Counters {
+    static COUNTERS: Counters = Counters {
+        syncs: AtomicU64::new(0),
+        waited: AtomicU64::new(0),
+        failed: AtomicU64::new(0),
+        refused: AtomicU64::new(0),
+        losses: AtomicU64::new(0),
+    };
+    &COUNTERS
+}
+
+impl Door<'_> {
+    /// Makes these nodes durable, if the share and the door ask for it. Errors: those of [`crate::Node::sync`].
+    pub async fn make_durable(&self, share: &Share, nodes: &[&NodeRef]) -> VfsResult<()> {
+        if self.is_relaxed() || !share.backend.is_strict() {
+            return Ok(());
+        }
+        // Each is under way before the first is waited for.
+        let asked: Vec<_> = nodes.iter().map(|node| node.sync()).collect();
+        let mut done = Ok(());
+        for one in asked {
+            done = done.and(one.await);
+        }
+        done
+    }
+}

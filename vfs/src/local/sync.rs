@@ -1,0 +1,383 @@
+//! Making durable, and what follows when the storage fails to.
+//!
+//! *Operation.* Linux reports a failed write-back once per open file description. Each report here is therefore taken by one
+//! caller only and then told to all: the shared descriptor of a file ([`LocalNode::data_fd`]) is synced by one job at a time,
+//! whose result goes to everybody who waited for it (group commit); a stable write uses a descriptor of its own, so that it
+//! neither takes the report of another write nor loses its own. A failure first moves the file's count ([`Node::losses`]) and
+//! the volume's verifier ([`Node::verifier`]), and is answered after that. A verifier never comes back in the life of the
+//! process, not even when a volume is closed and opened anew.
+//!
+//! *Memory.* A file with data that was written and not synced keeps its descriptor and its record: the cache syncs it in the
+//! background before it closes either.
+//!
+//! *Errors.* The kernel's. A write that the volume refuses (no space, quota, size) has taken nothing, so it moves nothing.
+
+use std::fmt::Debug;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rustix::fs::OFlags;
+use rustix::io::ReadWriteFlags;
+use tokio::sync::oneshot;
+
+use crate::durability::{self, Losses};
+use crate::engine::limits::QUEUE_MAX;
+use crate::engine::threads;
+use crate::error::{VfsError, VfsResult};
+use crate::types::{Kind, Stable};
+
+use super::Volume;
+use super::cache::Fd;
+use super::node::{LocalNode, lock};
+
+/// The system calls by which data becomes durable. The default methods are the kernel's; tests put failing ones in their place.
+pub trait SyncCalls: Debug + Send + Sync + 'static {
+    /// `fsync(2)`.
+    fn fsync(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(rustix::fs::fsync(fd)?)
+    }
+
+    /// `syncfs(2)`.
+    fn syncfs(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(fd)?)
+    }
+
+    /// `pwritev2(2)` with `RWF_DSYNC` ([`Stable::Data`]) or `RWF_SYNC` ([`Stable::File`]).
+    fn write(
+        &self,
+        fd: BorrowedFd<'_>,
+        data: &[IoSlice<'_>],
+        at: u64,
+        stable: Stable,
+    ) -> io::Result<usize> {
+        let flags = match stable {
+            Stable::Unstable => ReadWriteFlags::empty(),
+            Stable::Data => ReadWriteFlags::DSYNC,
+            Stable::File => ReadWriteFlags::SYNC,
+        };
+        Ok(rustix::io::pwritev2(fd, data, at, flags)?)
+    }
+}
+
+/// The kernel's own.
+#[derive(Debug)]
+pub(super) struct Kernel;
+
+impl SyncCalls for Kernel {}
+
+/// What a volume has lost.
+pub(super) struct Ledger {
+    verifier: AtomicU64,
+    losses: Mutex<Losses>,
+}
+
+/// A number that no verifier of this process had before.
+fn next_verifier() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::AcqRel)
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self { verifier: AtomicU64::new(next_verifier()), losses: Mutex::default() }
+    }
+}
+
+impl Ledger {
+    pub(super) fn verifier(&self) -> u64 {
+        self.verifier.load(Ordering::Acquire)
+    }
+
+    pub(super) fn losses(&self) -> Losses {
+        lock(&self.losses).clone()
+    }
+
+    fn lost(&self, path: String) {
+        self.verifier.fetch_max(next_verifier(), Ordering::AcqRel);
+        let mut losses = lock(&self.losses);
+        losses.count += 1;
+        losses.last = Some(path);
+    }
+}
+
+type Told = oneshot::Receiver<VfsResult<()>>;
+
+#[derive(Default)]
+struct Waiting {
+    callers: Vec<oneshot::Sender<VfsResult<()>>>,
+    /// A sync was asked for since the last one began, by `callers` or by nobody who waits.
+    wanted: bool,
+    /// A job runs, or is on its way to a thread.
+    running: bool,
+}
+
+/// Those who wait until one object is durable: everyone who came before a sync began shares its result.
+#[derive(Default)]
+pub(super) struct SyncQueue(Mutex<Waiting>);
+
+impl SyncQueue {
+    /// Asks for a sync that begins after this call.
+    fn ask(
+        self: &Arc<Self>,
+        waits: bool,
+        sync: impl FnMut() -> VfsResult<()> + Send + 'static,
+    ) -> VfsResult<Told> {
+        let (tell, told) = oneshot::channel();
+        let mut waiting = lock(&self.0);
+        if waiting.callers.len() >= QUEUE_MAX {
+            durability::counters().refused.fetch_add(1, Ordering::Relaxed);
+            return Err(VfsError::Delay);
+        }
+        if waits {
+            waiting.callers.push(tell);
+        }
+        waiting.wanted = true;
+        if std::mem::replace(&mut waiting.running, true) {
+            return Ok(told);
+        }
+        drop(waiting);
+        let run = Run { queue: self.clone(), ended: false };
+        threads::submit_sync(move || run.serve(sync))?;
+        Ok(told)
+    }
+
+    /// The next round's callers; `None` ends the job.
+    fn next(&self) -> Option<Vec<oneshot::Sender<VfsResult<()>>>> {
+        let mut waiting = lock(&self.0);
+        if !std::mem::take(&mut waiting.wanted) {
+            waiting.running = false;
+            return None;
+        }
+        Some(std::mem::take(&mut waiting.callers))
+    }
+}
+
+/// The job of a queue. Dropped before its end (no thread, a panic), it lets its callers go, who are told to try again.
+struct Run {
+    queue: Arc<SyncQueue>,
+    ended: bool,
+}
+
+impl Run {
+    fn serve(mut self, mut sync: impl FnMut() -> VfsResult<()>) {
+        let counters = durability::counters();
+        while let Some(callers) = self.queue.next() {
+            counters.syncs.fetch_add(1, Ordering::Relaxed);
+            counters.waited.fetch_add(callers.len() as u64, Ordering::Relaxed);
+            let done = sync();
+            if done.is_err() {
+                counters.failed.fetch_add(1, Ordering::Relaxed);
+            }
+            for caller in callers {
+                // It may have gone.
+                let _ = caller.send(done);
+            }
+        }
+        self.ended = true;
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if !self.ended {
+            let left = std::mem::take(&mut *lock(&self.queue.0));
+            drop(left);
+        }
+    }
+}
+
+/// The answer of a sync that was asked for.
+pub(super) async fn told(asked: VfsResult<Told>) -> VfsResult<()> {
+    asked?.await.unwrap_or(Err(VfsError::Delay))
+}
+
+fn retried(mut call: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    loop {
+        match call() {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+/// The volume had no room for what was to be written, or could not have it at all: nothing that was accepted is concerned.
+fn is_refusal(e: &io::Error) -> bool {
+    let refusals =
+        [libc::ENOSPC, libc::EDQUOT, libc::EFBIG, libc::EAGAIN, libc::EPERM, libc::EINVAL];
+    e.raw_os_error().is_some_and(|e| refusals.contains(&e))
+}
+
+impl Volume {
+    /// Asks for the whole file system to be durable.
+    fn ask_sync(self: &Arc<Self>) -> VfsResult<Told> {
+        let me = self.clone();
+        self.syncs.ask(true, move || {
+            retried(|| me.calls.syncfs(me.root.as_fd())).map_err(|e| {
+                me.lost(me.folder.display().to_string(), &e, true);
+                e.into()
+            })
+        })
+    }
+
+    /// Makes the whole file system durable for the sake of these, and waits for it.
+    pub(super) fn sync_these(&self, nodes: &[Arc<LocalNode>]) {
+        nodes.iter().for_each(|node| node.unsynced.store(false, Ordering::Release));
+        if let Err(e) = retried(|| self.calls.syncfs(self.root.as_fd())) {
+            // Which of them it concerns is not said.
+            let same = || e.raw_os_error().map_or(e.kind().into(), io::Error::from_raw_os_error);
+            for node in nodes {
+                let _ = node.failed(same());
+            }
+        }
+    }
+
+    /// Moves the verifier and tells the log.
+    fn lost(&self, path: String, error: &io::Error, first: bool) {
+        if first {
+            tracing::error!(
+                folder = %self.folder.display(),
+                file = path,
+                %error,
+                "storage failed to keep data or a change of this file; clients are told to send again what is not committed"
+            );
+        } else {
+            tracing::debug!(file = path, %error, "storage failed again to keep data or a change of this file");
+        }
+        durability::counters().losses.fetch_add(1, Ordering::Relaxed);
+        self.ledger.lost(path);
+    }
+}
+
+impl LocalNode {
+    /// Data was written that no sync has covered: the descriptor stays until one has.
+    pub(super) fn note_unsynced(&self) {
+        if !self.volume.in_memory {
+            self.unsynced.store(true, Ordering::Release);
+        }
+    }
+
+    /// Notes that the storage did not keep what it should, before anybody is answered.
+    pub(super) fn failed(&self, error: io::Error) -> VfsError {
+        let first = self.losses.fetch_add(1, Ordering::AcqRel) == 0;
+        let path = self.volume.path_of(self.fd());
+        let path = path.map_or_else(
+            |_| format!("inode {}", self.ino),
+            |p| String::from_utf8_lossy(&p).into_owned(),
+        );
+        self.volume.lost(path, &error, first);
+        error.into()
+    }
+
+    /// A write failed with this error: notes it where data that was accepted may be concerned.
+    pub(super) fn write_failed(&self, error: io::Error) -> VfsError {
+        if is_refusal(&error) { error.into() } else { self.failed(error) }
+    }
+
+    /// Asks for this node to be durable with all that was done to it before. The sync is on its way when this returns.
+    pub(super) fn ask_sync(&self, waits: bool) -> VfsResult<Told> {
+        if !matches!(self.kind, Kind::File | Kind::Dir) {
+            // A link, a device or a pipe cannot be opened to be synced.
+            return self.volume.ask_sync();
+        }
+        let me = self.strong()?;
+        self.syncs.ask(waits, move || me.sync_now())
+    }
+
+    /// Before the descriptor is closed.
+    pub(super) fn sync_in_background(&self) {
+        if let Err(e) = self.ask_sync(false) {
+            tracing::debug!(error = %e, "an idle file is synced later");
+        }
+    }
+
+    fn sync_now(&self) -> VfsResult<()> {
+        let volume = &self.volume;
+        // Before the call: what is written from here on needs the next one.
+        self.unsynced.store(false, Ordering::Release);
+        let done = if self.kind == Kind::Dir {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+            match volume.cache.with_room(|| volume.reopen(self.fd(), flags)).map(Fd::new) {
+                Ok(fd) => retried(|| volume.calls.fsync(fd.as_fd())),
+                // Removed meanwhile, by its mode closed to an ordinary process, or no descriptor left.
+                Err(_) => retried(|| volume.calls.syncfs(volume.root.as_fd())),
+            }
+        } else {
+            match self.data_fd(false) {
+                Ok(fd) => retried(|| volume.calls.fsync(fd.as_fd())),
+                Err(_) => retried(|| volume.calls.syncfs(volume.root.as_fd())),
+            }
+        };
+        match done {
+            // A file system that syncs no folders by themselves.
+            Err(e) if self.kind == Kind::Dir && e.raw_os_error() == Some(libc::EINVAL) => {
+                retried(|| volume.calls.syncfs(volume.root.as_fd())).map_err(|e| self.failed(e))
+            }
+            other => other.map_err(|e| self.failed(e)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use iobuf::Buf;
+
+    use super::*;
+    use crate::backend::Backend;
+    use crate::local::{LocalBackend, LocalConfig};
+    use crate::types::{CreateHow, Cred, SetAttr};
+
+    #[derive(Debug, Default)]
+    struct Device {
+        fails: AtomicBool,
+        syncs: AtomicU64,
+    }
+
+    impl SyncCalls for Device {
+        fn fsync(&self, _: BorrowedFd<'_>) -> io::Result<()> {
+            self.syncs.fetch_add(1, Ordering::SeqCst);
+            match self.fails.load(Ordering::SeqCst) {
+                true => Err(io::Error::from_raw_os_error(libc::EIO)),
+                false => Ok(()),
+            }
+        }
+    }
+
+    /// Sweeps until nothing is left but the root, and gives how many syncs that took.
+    fn swept(backend: &LocalBackend, device: &Device, ino: (u64, u64)) -> u64 {
+        let is_known = || backend.volume.cache.by_inode_untouched(ino).is_some();
+        for _ in 0..1000 {
+            backend.volume.cache.sweep();
+            if !is_known() {
+                return device.syncs.load(Ordering::SeqCst);
+            }
+            std::thread::yield_now();
+        }
+        panic!("it stays for ever");
+    }
+
+    #[tokio::test]
+    async fn what_was_written_is_synced_before_its_descriptor_is_closed() {
+        for fails in [false, true] {
+            let (dir, device) = (tempfile::tempdir().unwrap(), Arc::new(Device::default()));
+            let calls = Some(device.clone() as Arc<dyn SyncCalls>);
+            let config = LocalConfig { calls, ..LocalConfig::new(dir.path()) };
+            let backend = LocalBackend::open(config).unwrap();
+            let set = SetAttr { mode: Some(0o644), ..SetAttr::default() };
+            let made = backend.root().create(&Cred::root(), b"f", CreateHow::Guarded, set).await;
+            let node = made.unwrap().node;
+            let data = vec![Buf::from(b"data".to_vec())];
+            let written = node.write(None, 0, data, Stable::Unstable).await.unwrap().verifier;
+            let local: &LocalNode = node.as_any().downcast_ref().unwrap();
+            let ino = (local.dev, local.ino);
+            device.fails.store(fails, Ordering::SeqCst);
+            drop(node);
+            assert_eq!(swept(&backend, &device, ino), 1, "{fails}");
+            assert_eq!(backend.root().verifier() != written, fails);
+            assert_eq!(backend.losses().count, u64::from(fails));
+        }
+    }
+}
