@@ -507,6 +507,23 @@ impl Nfs3 {
         self.made(dir, name, w).await
     }
 
+    /// MKNOD of a character device.
+    pub async fn mkdevice(
+        &self,
+        dir: &Fh,
+        name: &[u8],
+        mode: u32,
+        (major, minor): (u32, u32),
+    ) -> Result<(Fh, Option<Attr>)> {
+        const NF3CHR: u32 = 4;
+        let mut w = self.at(11, dir, name);
+        w.u32(NF3CHR);
+        put_sattr(&mut w, &SetAttr { mode: Some(mode), ..SetAttr::default() });
+        w.u32(major);
+        w.u32(minor);
+        self.made(dir, name, w).await
+    }
+
     /// REMOVE
     pub async fn remove(&self, dir: &Fh, name: &[u8]) -> Result<()> {
         self.plain(self.at(12, dir, name)).await

@@ -337,6 +337,10 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 fn serve(configuration: Configuration) -> Result<(), Failure> {
     let load: Load = Arc::new(move || configuration.clone().load());
     let settings = load()?;
+    // Before there are other threads. Where no share leaves root root, nobody may make devices: the process need not be able to.
+    if settings.shares.iter().all(|share| share.squash != config::Squash::None) {
+        vfs::local::give_up_devices();
+    }
     let runtime = runtime()?;
     let ended = runtime.block_on(crate::daemon::run(settings, load)).map_err(Failure::Work);
     // What still works on a file does not keep the process: everybody who waited for it has been told.

@@ -76,6 +76,35 @@ impl Daemon {
     }
 }
 
+/// The permitted capabilities of a process, as /proc shows them.
+fn permitted(daemon: &Daemon) -> Vec<u64> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", daemon.child.id())).unwrap();
+    let of = |path: std::path::PathBuf| {
+        let status = std::fs::read_to_string(path.join("status")).ok()?;
+        let line = status.lines().find_map(|l| l.strip_prefix("CapPrm:"))?;
+        u64::from_str_radix(line.trim(), 16).ok()
+    };
+    tasks.filter_map(|task| of(task.unwrap().path())).collect()
+}
+
+/// No thread may make a device, unless a share leaves root root.
+#[test]
+fn no_right_to_make_devices_is_kept() {
+    const MKNOD: u64 = 1 << 27;
+    let own = std::fs::read_to_string("/proc/self/status").unwrap();
+    let own = own.lines().find_map(|l| l.strip_prefix("CapEff:")).unwrap();
+    let has = u64::from_str_radix(own.trim(), 16).unwrap() & MKNOD;
+    for (more, keeps) in [(&[][..], 0), (&["--share", "open=mem:,squash=none"], has)] {
+        let state = tempfile::tempdir().unwrap();
+        let daemon = start_with(state.path(), more);
+        let threads = permitted(&daemon);
+        assert!(threads.len() > 1);
+        assert!(threads.iter().all(|bits| bits & MKNOD == keeps), "{more:?}: {threads:x?}");
+        daemon.signal(Signal::TERM);
+        assert_eq!(daemon.end().0, Some(0));
+    }
+}
+
 /// NULL of NFS version 3 over a byte stream.
 fn null(stream: &mut TcpStream) {
     let call = [0x8000_0028_u32, 9, 0, 2, 100_003, 3, 0, 0, 0, 0, 0];

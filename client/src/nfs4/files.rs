@@ -349,6 +349,12 @@ impl Nfs4 {
         self.plain(c, &[op::PUTFH, op::SAVEFH, op::PUTFH, op::RENAME]).await
     }
 
+    /// LINK of a file.
+    pub async fn link(&self, file: &Fh, dir: &Fh, name: &[u8]) -> Result<()> {
+        let c = self.compound().putfh(file).savefh().putfh(dir).link(name);
+        self.plain(c, &[op::PUTFH, op::SAVEFH, op::PUTFH, op::LINK]).await
+    }
+
     /// CREATE of a directory.
     pub async fn mkdir(&self, dir: &Fh, name: &[u8], mode: u32) -> Result<Fh> {
         let answer = self.call(self.compound().putfh(dir).mkdir(name, mode).getfh()).await?;

@@ -19,6 +19,8 @@ pub use smbd_core::wire::oplock_break::Response as Break;
 const END_OF_FILE: u8 = 20;
 const BASIC: u8 = 4;
 const RENAME: u8 = 10;
+/// FileLinkInformation
+const LINK: u8 = 11;
 const NOTIFY_BYTES: u32 = 16 << 10;
 
 /// What an open is to be allowed to cache.
@@ -190,6 +192,15 @@ impl Smb {
 
     /// Renames an open file to a path from the share's root, replacing what is there if `replace` (FileRenameInformation).
     pub async fn rename(&self, file: &SmbFile, to: &str, replace: bool) -> Result<()> {
+        self.name(file, RENAME, to, replace).await
+    }
+
+    /// Gives an open file a further name, replacing what is there if `replace` (FileLinkInformation).
+    pub async fn link(&self, file: &SmbFile, to: &str, replace: bool) -> Result<()> {
+        self.name(file, LINK, to, replace).await
+    }
+
+    async fn name(&self, file: &SmbFile, class: u8, to: &str, replace: bool) -> Result<()> {
         let mut name = Vec::new();
         put_utf16(&mut name, to);
         let mut buffer = vec![0; 20];
@@ -197,7 +208,7 @@ impl Smb {
         buffer[16..20]
             .copy_from_slice(&u32::try_from(name.len()).unwrap_or(u32::MAX).to_le_bytes());
         buffer.extend(name);
-        self.set(file, RENAME, buffer).await
+        self.set(file, class, buffer).await
     }
 
     async fn set(&self, file: &SmbFile, class: u8, buffer: Vec<u8>) -> Result<()> {

@@ -201,6 +201,21 @@ fn all_mapped(map: &str) -> bool {
     std::fs::read_to_string(map).is_ok_and(|m| m.split_whitespace().eq(["0", "0", "4294967295"]))
 }
 
+/// Gives up the right to make devices (`CAP_MKNOD`), for this thread and all that it starts. To be called before there are others.
+/// Without it nobody makes one, whoever a caller says to be.
+pub fn give_up_devices() {
+    let Ok(mut sets) = rustix::thread::capabilities(None) else { return };
+    if !sets.permitted.contains(CapabilitySet::MKNOD) {
+        return;
+    }
+    for set in [&mut sets.effective, &mut sets.permitted, &mut sets.inheritable] {
+        set.remove(CapabilitySet::MKNOD);
+    }
+    if let Err(error) = rustix::thread::set_capabilities(None, sets) {
+        tracing::warn!(%error, "the process keeps CAP_MKNOD");
+    }
+}
+
 /// Has what switching needs.
 fn has_capabilities() -> bool {
     let needed = CapabilitySet::DAC_OVERRIDE | CapabilitySet::SETGID | CapabilitySet::SETUID;

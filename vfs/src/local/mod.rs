@@ -76,6 +76,7 @@ use crate::types::{Attr, Capabilities, FsStat, Handle, Kind};
 use cache::Cache;
 pub use cache::{descriptors_max, raise_open_files};
 use cred::Identity;
+pub use cred::give_up_devices;
 use handle::Parsed;
 use node::LocalNode;
 use stat::Stat;

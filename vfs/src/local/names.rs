@@ -438,16 +438,26 @@ impl LocalNode {
         let listed = by.is_helped()
             || self.by_list(by.cred, &before)?.is_some()
             || !here && target.by_list(by.cred, &to_before)?.is_some();
-        if listed {
+        let by_lists = || {
             let names = [(self, from, &before), (target, to, &to_before)];
             let (leaves, comes) = self.may_move(by, names, replaces)?;
             leaves.run_both(comes, by.cred, rename)
+        };
+        let done = if listed {
+            by_lists()
         } else if here {
             self.on_names(by.cred, perm::REMOVE, Some(&before), || rename(old, new))
         } else {
             self.volume.identity.run(by.cred, || rename(old, new))
-        }
-        .map_err(|e| self.or_stale(target.or_stale(e)))?;
+        };
+        let done = match done {
+            // The file's own list may let the caller take it away all the same.
+            Err(e @ (VfsError::Access | VfsError::Perm)) if !listed && by.cred.uid != 0 => {
+                by_lists().map_err(|_| e)
+            }
+            other => other,
+        };
+        done.map_err(|e| self.or_stale(target.or_stale(e)))?;
         if stays {
             let same = |a| DirChange { before: a, after: a, atomic: true };
             return Ok((same(before), same(to_before)));

@@ -1,0 +1,138 @@
+//! What permits: mode bits, a POSIX ACL, a list.
+
+use std::path::Path;
+
+use client::nfs4::Ace;
+use smbd_core::dtyp::mask;
+
+use crate::{Caller, Op};
+
+/// Whom an entry means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Who {
+    Owner,
+    Everyone,
+    Listed,
+}
+
+/// An entry that allows.
+pub(crate) type Entry = (Who, u32);
+
+/// What a caller who has nearly all has not: to say who has.
+pub(crate) const CHANGE: u32 = mask::FILE_ALL & !mask::WRITE_DAC & !mask::WRITE_OWNER;
+const OWNERS: Entry = (Who::Owner, mask::FILE_ALL);
+
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    pub(crate) name: &'static str,
+    /// Mode bits of the folder and of the file, both of the owner and its group.
+    pub(crate) dir: u32,
+    pub(crate) file: u32,
+    /// Lists of their own.
+    pub(crate) dir_list: Option<Vec<Entry>>,
+    pub(crate) file_list: Option<Vec<Entry>>,
+    /// A POSIX ACL names the listed one: these bits for the folder and for the file.
+    pub(crate) acl: Option<(u16, u16)>,
+}
+
+impl Shape {
+    pub(crate) fn modes(name: &'static str, dir: u32, file: u32) -> Self {
+        Self { name, dir, file, dir_list: None, file_list: None, acl: None }
+    }
+
+    /// The kernel knows all that permits.
+    pub(crate) fn is_kernels(&self) -> bool {
+        self.dir_list.is_none() && self.file_list.is_none()
+    }
+
+    /// The file looks from the start as this operation would leave it.
+    pub(crate) fn is_so(&self, op: Op, caller: Caller) -> bool {
+        match op {
+            Op::SetGroup => caller == Caller::Owner,
+            Op::Chmod => self.file & 0o777 == 0o640,
+            _ => false,
+        }
+    }
+
+    /// Gives the two their POSIX ACL.
+    pub(crate) fn posix(&self, cell: &Path) {
+        let Some((dir, file)) = self.acl else { return };
+        for (at, mode, bits) in [("d", self.dir, dir), ("d/f", self.file, file)] {
+            let class = |shift: u32| u16::try_from(mode >> shift & 7).unwrap();
+            // Owner, the named user, group, mask, others (acl(5), as <linux/posix_acl_xattr.h> writes it).
+            let entries = [
+                (1, class(6), u32::MAX),
+                (2, bits, Caller::Listed.uid()),
+                (4, class(3), u32::MAX),
+                (16, bits | class(3), u32::MAX),
+                (32, class(0), u32::MAX),
+            ];
+            let mut value = 2_u32.to_le_bytes().to_vec();
+            for (tag, perm, id) in entries {
+                let (tag, perm): (u16, u16) = (tag, perm);
+                value.extend(tag.to_le_bytes());
+                value.extend(perm.to_le_bytes());
+                value.extend(id.to_le_bytes());
+            }
+            let none = rustix::fs::XattrFlags::empty();
+            let path = cell.join(at);
+            rustix::fs::setxattr(&path, "system.posix_acl_access", &value, none).unwrap();
+        }
+    }
+}
+
+pub(crate) fn aces(list: &[Entry]) -> Vec<Ace> {
+    let ace = |(who, mask): &Entry| {
+        let who = match who {
+            Who::Owner => "OWNER@".to_owned(),
+            Who::Everyone => "EVERYONE@".to_owned(),
+            Who::Listed => Caller::Listed.uid().to_string(),
+        };
+        Ace { kind: 0, flags: 0, mask: *mask, who }
+    };
+    list.iter().map(ace).collect()
+}
+
+pub(crate) fn all() -> Vec<Shape> {
+    let listed = |mask| (Who::Listed, mask);
+    let add = mask::WRITE_DATA | mask::APPEND_DATA | mask::EXECUTE;
+    let plain = |name| Shape::modes(name, 0o755, 0o644);
+    vec![
+        Shape::modes("modes 0755 and 0644", 0o755, 0o644),
+        Shape::modes("modes 0770 and 0660", 0o770, 0o660),
+        Shape::modes("modes 0777 and 0604", 0o777, 0o604),
+        Shape::modes("sticky 1777, file 0666", 0o1777, 0o666),
+        Shape::modes("set-group-id folder 2775, set-user-id file 4755", 0o2775, 0o4755),
+        Shape {
+            acl: Some((7, 6)),
+            ..Shape::modes("POSIX ACL for the listed: rwx, rw-", 0o750, 0o640)
+        },
+        Shape {
+            dir_list: Some(vec![OWNERS, listed(CHANGE)]),
+            ..plain("list of the folder: change for the listed")
+        },
+        Shape {
+            dir_list: Some(vec![OWNERS, listed(add)]),
+            ..plain("list of the folder: add for the listed")
+        },
+        Shape {
+            file_list: Some(vec![OWNERS, listed(mask::FILE_ALL)]),
+            ..plain("list of the file: all for the listed")
+        },
+        Shape {
+            file_list: Some(vec![OWNERS, listed(mask::FILE_READ | mask::DELETE)]),
+            ..plain("list of the file: read and delete for the listed")
+        },
+        Shape {
+            dir: 0o1777,
+            dir_list: Some(vec![OWNERS, (Who::Everyone, CHANGE)]),
+            ..plain("sticky folder with a list: change for everybody")
+        },
+        Shape {
+            dir: 0o1777,
+            dir_list: Some(vec![OWNERS, (Who::Everyone, CHANGE)]),
+            file_list: Some(vec![OWNERS, listed(mask::FILE_READ | mask::DELETE)]),
+            ..plain("the same, and a list of the file: read and delete for the listed")
+        },
+    ]
+}
