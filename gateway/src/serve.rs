@@ -27,6 +27,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use vfs::keeper::Keeper;
+use vfs::local::SealKey;
 use vfs::namespace::{Namespace, Share};
 
 use crate::accept::{Front, Shared};
@@ -242,7 +243,7 @@ pub(crate) fn raise_open_files(settings: &Settings) {
 pub async fn start(settings: Settings) -> Result<Running, String> {
     raise_open_files(&settings);
     let run = Arc::new(boot::take(&settings)?);
-    let shares = ShareSet::default().next(&settings)?;
+    let shares = ShareSet::sealed(SealKey::derived(&run.handle_key)).next(&settings)?;
     let namespace = Arc::new(Namespace::kept_by(Vec::new(), Keeper::with_recall(settings.recall)));
     namespace.set_shares(shares.shares());
     tokio::spawn(sweep(shares.shares().to_vec()));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use config::{Settings, Source};
 use vfs::Backend;
-use vfs::local::{LocalBackend, LocalConfig};
+use vfs::local::{LocalBackend, LocalConfig, SealKey};
 use vfs::mem::MemBackend;
 use vfs::namespace::{Cidr, Enforce, Protocols, Share, Shares, Squash};
 
@@ -26,7 +26,7 @@ struct Opened {
 
 /// The shares of one configuration.
 #[derive(Clone, Default)]
-pub struct ShareSet(Vec<Opened>);
+pub struct ShareSet(Vec<Opened>, Option<SealKey>);
 
 /// What is different from one set to the next, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,6 +40,11 @@ pub struct Difference {
 }
 
 impl ShareSet {
+    /// Of no share yet; lists that the shares of this and all next sets keep are sealed with this key.
+    pub fn sealed(key: SealKey) -> Self {
+        Self(Vec::new(), Some(key))
+    }
+
     /// Opens what these settings name and this set does not have. The error is one line for the user. Blocks.
     pub fn next(&self, settings: &Settings) -> Result<Self, String> {
         let open = |s: &config::Share| {
@@ -50,12 +55,13 @@ impl ShareSet {
             let backend = match kept {
                 Some(one) if one.configured == *s => return Ok(one.clone()),
                 Some(one) => one.share.backend.clone(),
-                None => backend(s)?,
+                None => backend(s, self.1.clone())?,
             };
             let share = Arc::new(share(s, backend));
             Ok(Opened { configured: s.clone(), folder, share })
         };
-        settings.shares.iter().map(open).collect::<Result<_, _>>().map(Self)
+        let opened = settings.shares.iter().map(open).collect::<Result<_, String>>()?;
+        Ok(Self(opened, self.1.clone()))
     }
 
     /// For the namespace.
@@ -111,14 +117,15 @@ fn folder_of(source: &Source) -> Option<(u64, u64)> {
 }
 
 /// Whether a share may be changed is asked at the door, so that it can become so or cease to be while it is served.
-fn backend(s: &config::Share) -> Result<Arc<dyn Backend>, String> {
+fn backend(s: &config::Share, seal: Option<SealKey>) -> Result<Arc<dyn Backend>, String> {
     Ok(match &s.source {
         Source::Memory => {
             MemBackend::new(memory_volume_max()).map_err(|e| format!("share {}: {e}", s.name))?
         }
         Source::Folder(path) => {
             let callers_apart = doors::usable_at_start().is_ok();
-            LocalBackend::open(LocalConfig { callers_apart, ..LocalConfig::new(path.clone()) })
+            let config = LocalConfig { callers_apart, seal, ..LocalConfig::new(path.clone()) };
+            LocalBackend::open(config)
                 .map_err(|e| format!("share {}: {}: {e}", s.name, path.display()))?
         }
     })

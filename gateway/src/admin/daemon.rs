@@ -53,6 +53,7 @@ impl Daemon {
             waits: read(&c.waits),
             delays: read(&c.delays),
             denials: read(&c.denials),
+            forged_lists: vfs::local::refused_lists(),
         }
     }
 

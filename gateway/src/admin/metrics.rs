@@ -216,7 +216,7 @@ pub static TABLE: &[Metric] = &[
         name: "conflicts",
         labels: &["outcome"],
         help: "What conflicts between clients led to: a recall of caching rights, a revocation after its time, a wait, \
-               a delay that the client was told, a denial",
+               a delay that the client was told, a denial, a forged access control list",
         values: Values::Counter(conflicts),
     },
     Metric {
@@ -398,6 +398,7 @@ fn conflicts(s: &Snapshot) -> Many {
         ("wait", s.waits),
         ("delay", s.delays),
         ("denial", s.denials),
+        ("forged_list", s.forged_lists),
     ];
     counts.into_iter().map(|(outcome, n)| (vec![outcome.to_owned()], n)).collect()
 }

@@ -199,6 +199,9 @@ pub struct StateStatus {
     pub delays: u64,
     /// Accesses and opens refused by a share mode or lock.
     pub denials: u64,
+    /// Access control lists that counted as none, because the gateway had not written them for their file.
+    #[serde(default)]
+    pub forged_lists: u64,
 }
 
 /// The clients of NFSv4.

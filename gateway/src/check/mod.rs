@@ -70,6 +70,8 @@ struct ShareFacts<'a> {
     share: &'a Share,
     xattr: bool,
     reflink: bool,
+    /// Access control lists stand where one who may write the file can remove them, but not make others.
+    lists_sealed: bool,
     /// How a file is found again after a restart.
     handles: Handles,
     /// Names that differ in case only are different names; `None`: no name there shows it.
@@ -81,7 +83,15 @@ struct ShareFacts<'a> {
 impl<'a> ShareFacts<'a> {
     /// Of a share that cannot be opened.
     fn unknown(share: &'a Share) -> Self {
-        Self { share, xattr: false, reflink: false, handles: Handles::None, case: None, kind: None }
+        Self {
+            share,
+            xattr: false,
+            reflink: false,
+            lists_sealed: false,
+            handles: Handles::None,
+            case: None,
+            kind: None,
+        }
     }
 }
 
@@ -220,6 +230,7 @@ fn folder_facts<'a>(
         share,
         xattr: caps.xattr,
         reflink: caps.reflink,
+        lists_sealed: !backend.has_trusted_lists(),
         handles: if backend.has_kernel_handles() { Handles::Kernel } else { Handles::Search },
         case,
         kind: mount.map(|m| m.kind.clone()),

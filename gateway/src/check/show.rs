@@ -66,6 +66,7 @@ fn features(s: &ShareFacts<'_>) -> String {
     };
     let mut parts: Vec<String> = s.kind.iter().cloned().collect();
     parts.extend([have(s.xattr, "xattrs"), have(s.reflink, "reflinks"), handles.to_owned()]);
+    parts.extend(s.lists_sealed.then(|| "sealed lists".to_owned()));
     parts.extend((s.case == Some(false)).then(|| "case lost".to_owned()));
     parts.join(", ")
 }
@@ -284,6 +285,7 @@ pub(super) fn json(f: &Findings<'_>) {
                     Handles::Search => "search",
                     Handles::None => "none",
                 },
+                "lists_sealed": s.lists_sealed,
                 "file_system": s.kind,
                 "case_kept_apart": s.case,
             })

@@ -51,6 +51,7 @@ mod handle;
 mod names;
 mod node;
 mod probe;
+mod seal;
 mod search;
 mod side;
 mod space;
@@ -79,6 +80,7 @@ use cred::Identity;
 pub use cred::give_up_devices;
 use handle::Parsed;
 use node::LocalNode;
+pub use seal::{SealKey, refused as refused_lists};
 use stat::Stat;
 pub use sync::SyncCalls;
 use sync::{Kernel, Ledger, SyncQueue};
@@ -101,6 +103,8 @@ pub struct LocalConfig {
     /// System calls to make data durable with, instead of the kernel's own. A volume that has some counts as storage, whatever
     /// its file system is.
     pub calls: Option<Arc<dyn SyncCalls>>,
+    /// Seals access control lists where the process may not use `trusted.` attributes. `None`: with a key of this run alone.
+    pub seal: Option<SealKey>,
 }
 
 impl LocalConfig {
@@ -113,6 +117,7 @@ impl LocalConfig {
             callers_apart: false,
             recheck: Duration::from_secs(1),
             calls: None,
+            seal: None,
         }
     }
 }
@@ -159,6 +164,8 @@ struct Volume {
     counts_links: AtomicBool,
     /// Side data is kept in `trusted.` attributes.
     trusted: bool,
+    /// Seals lists that are not.
+    seal: SealKey,
     cache: Cache,
     search: search::Search,
 }
@@ -220,6 +227,7 @@ impl LocalBackend {
             exact_times: found.exact_times,
             counts_links: AtomicBool::new(found.counts_links),
             trusted: found.trusted && !config.unprivileged,
+            seal: config.seal.map_or_else(SealKey::random, Ok)?,
             cache: Cache::default(),
             search: search::Search::default(),
             root,
@@ -244,6 +252,12 @@ impl LocalBackend {
         let found = self.volume.open_hidden(make)?;
         *hidden = found.clone().map_or(Hidden::Absent, Hidden::There);
         Ok(found.map(|n| n as NodeRef))
+    }
+
+    /// Access control lists are kept where no local user can change them; else sealed, where one who may write the file can remove
+    /// them.
+    pub fn has_trusted_lists(&self) -> bool {
+        self.volume.trusted
     }
 
     /// File handles are the kernel's own. Otherwise a file that is no longer known is searched for by its number.

@@ -1,7 +1,7 @@
 //! Side data: values that are kept with a file and that no client sees.
 //!
 //! *Operation.* Extended attributes `trusted.headgate.*` where the process may use them (root with `CAP_SYS_ADMIN`), so that no
-//! local user can change them and every kind of node can have them; else `user.headgate.*`, which clients are not shown. Which of
+//! local user can change them and every kind of node can have them; else `user.headgate.*`, which clients are not shown, and where lists are sealed ([`super::seal`]). Which of
 //! the two is decided once for a share. They are reached by the name of the descriptor below `/proc`, which needs no open.
 //!
 //! *Errors.* [`VfsError::NotSupported`] where the file system or the kind of node has no such attributes, which counts as "none"
@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
+use crate::acl;
 use crate::backend::check_side_name;
 use crate::dos::{self, Dos};
 use crate::engine::limits::SIDE_MAX;
@@ -70,21 +71,32 @@ impl LocalNode {
         Ok(format!("{space}.headgate.{name}"))
     }
 
+    /// This record decides who may do what, and stands where others may write.
+    fn is_sealed(&self, name: &str) -> bool {
+        name == acl::NAME && !self.volume.trusted
+    }
+
     pub(super) fn do_side_get(&self, name: &str) -> VfsResult<Option<Vec<u8>>> {
-        let name = self.side_name(name)?;
+        let whole = self.side_name(name)?;
         let path = ProcPath::of(self.fd());
-        match growing(|room| rustix::fs::getxattr(path.bytes(), &name[..], room)) {
+        match growing(|room| rustix::fs::getxattr(path.bytes(), &whole[..], room)) {
             Err(VfsError::NoXattr | VfsError::NotSupported | VfsError::Perm) => Ok(None),
+            Ok(value) if self.is_sealed(name) => self.unseal(&value),
             other => other.map(Some),
         }
     }
 
     pub(super) fn do_side_set(&self, name: &str, value: Option<&[u8]>) -> VfsResult<()> {
         self.volume.writable()?;
-        let name = self.side_name(name)?;
         if value.is_some_and(|v| v.len() > SIDE_MAX) {
             return Err(VfsError::XattrTooBig);
         }
+        let sealed = match value {
+            Some(record) if self.is_sealed(name) => Some(self.seal(record)?),
+            _ => None,
+        };
+        let value = sealed.as_deref().or(value);
+        let name = self.side_name(name)?;
         let path = ProcPath::of(self.fd());
         let done = match value {
             Some(v) => rustix::fs::setxattr(path.bytes(), &name[..], v, XattrFlags::empty()),
