@@ -90,6 +90,9 @@ fn begin(cx: &Cx, n: &Negotiated, request: &Request<'_>) -> Result<Logon, Status
     }
     let (purpose, session) = if binding {
         (Purpose::Bind, session_to_bind(cx, n)?)
+    } else if id == 0 && cx.header.flags.has(Flags::SIGNED) && !cx.encrypted {
+        // MS-SMB2 section 3.3.5.2.4: a signature is of a session, and this request names none.
+        return Err(Status::USER_SESSION_DELETED);
     } else if id == 0 {
         if cx.conn.sessions() >= SESSIONS_PER_CONNECTION_MAX {
             return Err(cx.limited("sessions-of-connection", SESSIONS_PER_CONNECTION_MAX));
@@ -304,7 +307,7 @@ async fn done(
     }
     // The configuration may have changed meanwhile, and whoever looked at the others has not seen this one.
     let stands = session_stands(&cx.server, &session);
-    if !stands || purpose == Purpose::New && changes_dialect(cx, &session, previous) {
+    if !stands || purpose == Purpose::New && changes_dialect(cx, &session) {
         end_session(&cx.server, &session, Loss::GivenUp).await;
         return Err(Status::USER_SESSION_DELETED);
     }
@@ -456,13 +459,16 @@ fn secrets(
     Ok((ours, Secrets { signer, sealer, opener }))
 }
 
-/// MS-SMB2 section 3.3.5.5.3: a client goes on by the dialect that it began with. Looked at only when it says which session it
-/// goes on with: two programs may share the GUID of their library.
-fn changes_dialect(cx: &Cx, session: &Session, previous: u64) -> bool {
-    let old = cx.server.sessions.get(previous).map(|old| old.terms);
-    old.is_some_and(|old| {
-        old.client_guid == session.terms.client_guid && old.dialect != session.terms.dialect
-    })
+/// MS-SMB2 section 3.3.5.5.3: by dialect 3.0 or newer a client keeps to the dialect by which it is connected already. Only the same
+/// user's sessions count: a name that clients give themselves must not let one user keep another out.
+fn changes_dialect(cx: &Cx, session: &Session) -> bool {
+    let Terms { dialect, client_guid, .. } = session.terms;
+    let own = session.owner();
+    let other = |old: &Session| {
+        let is_client = old.terms.client_guid == client_guid && old.terms.dialect != dialect;
+        is_client && old.id != session.id && *old.owner() == *own
+    };
+    dialect.is_3() && client_guid != [0; 16] && !cx.server.sessions.all(other).is_empty()
 }
 
 /// MS-SMB2 section 3.3.5.5.3: a client that was cut off says which session it had, so that nothing of it stands in its own way.

@@ -260,6 +260,50 @@ async fn a_logon_that_changes_its_mind_leaves_nothing_behind() {
     assert_eq!(server.core().sessions.count(), 0);
 }
 
+/// MS-SMB2 section 3.3.5.2.4: what is signed is of a session.
+#[tokio::test]
+async fn a_signed_logon_names_the_session_that_it_is_signed_for() {
+    let server = server(|_| {});
+    let mut peer = Peer::ready(&server, &LAST.get()).await;
+    let session = std::mem::take(&mut peer.session);
+    let token = &b"NTLMSSP\0\x01\0\0\0\x97\x82\x08\xe2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"[..];
+    let body = session_setup::Request { token, ..session_setup::Request::default() }.emit();
+    let message = peer.message(Command::SessionSetup, &body);
+    let bytes = peer.raw(&message).await.unwrap();
+    assert_eq!(answers(&bytes)[0].status(), Status::USER_SESSION_DELETED);
+    assert_eq!(server.core().sessions.count(), 1);
+    peer.session = session;
+    assert_eq!(peer.ask(Command::Echo, &simple::BODY).await.status(), Status::SUCCESS);
+}
+
+/// MS-SMB2 section 3.3.5.5.3: one client, one dialect; another user and another client are not concerned.
+#[tokio::test]
+async fn a_client_does_not_log_on_by_two_dialects() {
+    let server = server(|_| {});
+    let mut first = Peer::ready(&server, &LAST.get()).await;
+    let log_on = async |offer: &Offer, user: &str| {
+        let mut peer = Peer::connect(&server);
+        peer.negotiate(offer).await;
+        let status = peer.log_on(user, "pw").await;
+        peer.connection.end().await;
+        status
+    };
+    for dialect in [Dialect::V300, Dialect::V302] {
+        let offer = Offer { guid: LAST.get().guid, ..Offer::of(dialect) };
+        assert_eq!(log_on(&offer, "alice").await, Status::USER_SESSION_DELETED);
+        assert_eq!(log_on(&offer, "bob").await, Status::SUCCESS, "another user");
+        let other = Offer { guid: [8; 16], ..offer };
+        assert_eq!(log_on(&other, "alice").await, Status::SUCCESS, "another client");
+    }
+    let old = Offer { guid: LAST.get().guid, ..Offer::of(Dialect::V210) };
+    assert_eq!(log_on(&old, "alice").await, Status::SUCCESS, "an old dialect");
+    assert_eq!(log_on(&LAST.get(), "alice").await, Status::SUCCESS);
+    assert_eq!(first.ask(Command::Echo, &simple::BODY).await.status(), Status::SUCCESS);
+    first.connection.end().await;
+    let other = Offer { guid: LAST.get().guid, ..Offer::of(Dialect::V300) };
+    assert_eq!(log_on(&other, "alice").await, Status::SUCCESS);
+}
+
 /// Whoever begins logons and ends none keeps the place of four, and nobody else waits for one.
 #[tokio::test]
 async fn unfinished_logons_give_way_to_newer_ones() {

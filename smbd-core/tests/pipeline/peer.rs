@@ -89,8 +89,10 @@ impl Default for Offer {
 }
 
 impl Offer {
+    /// This dialect alone, by a client that speaks no other.
     pub(crate) fn of(dialect: Dialect) -> Self {
-        Self { dialects: vec![dialect.number()], ..Self::default() }
+        let guid = [dialect.number().to_le_bytes(); 8].as_flattened().try_into().unwrap();
+        Self { dialects: vec![dialect.number()], guid, ..Self::default() }
     }
 
     pub(crate) fn contexts(&self) -> Vec<NegotiateContext<'static>> {

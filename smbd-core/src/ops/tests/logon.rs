@@ -153,6 +153,7 @@ async fn a_client_that_was_cut_off_comes_back_by_the_same_dialect() {
     {
         assert!(kit.core.opens.get(file).is_some());
         let mut client = kit.client_by(0, dialect, Transport::Tcp);
+        assert_eq!(client.ask(Command::Logoff, &simple::BODY).await.status(), Status::SUCCESS);
         client.session_id = 0;
         assert_eq!(log_on_after(&mut client, "user", "pw", old.session_id).await, want);
     }
