@@ -171,7 +171,10 @@ impl Lease {
     }
 
     /// An open of it came back with the server.
-    pub(crate) fn came_back(&self, open: &Arc<Open>, parent: Option<Guid>) {
+    pub(crate) fn came_back(self: &Arc<Self>, open: &Arc<Open>, parent: Option<Guid>) {
+        if let Some(key) = parent {
+            let _ = open.caching.parent.set((self.clone(), key));
+        }
         let mut inner = locked(&self.inner);
         inner.opens.push(Arc::downgrade(open));
         inner.parent = parent;
@@ -256,8 +259,8 @@ impl Drop for Claim {
 #[derive(Default)]
 pub struct OpenCaching {
     claim: Mutex<Option<Claim>>,
-    /// The key of the lease of its directory, which its own changes there do not break.
-    parent: OnceLock<ClientId>,
+    /// Its lease, and the key of the lease of its directory, which its own changes there do not break.
+    parent: OnceLock<(Arc<Lease>, Guid)>,
     /// It changed what a listing shows of its file.
     changed: AtomicBool,
     /// Its client has sent a LOCK through it.
@@ -294,11 +297,14 @@ impl OpenCaching {
     pub(crate) fn writing(&self) -> Guard {
         self.writes.begin()
     }
+}
 
-    /// See [`vfs::namespace::Door::from_parent`].
-    pub fn parent(&self) -> Option<ClientId> {
-        self.parent.get().copied()
-    }
+/// See [`vfs::namespace::Door::from_parent`]: the lease of the directory that the open named, if there is one now. It may have come
+/// after the open.
+pub(crate) fn parent(core: &Core, open: &Open) -> Option<ClientId> {
+    let (lease, key) = open.caching.parent.get()?;
+    let parent = core.leases.find(lease.client, &lease.owner, *key)?;
+    Some(parent.party.client())
 }
 
 impl Leases {
@@ -419,10 +425,8 @@ pub(crate) fn request(
     let node = node.id();
     if let (Some(context), Some(lease)) = (asked(cx, level, context), open.caching.lease()) {
         let parent = context.v2.filter(|_| context.flags & lease_flag::PARENT_LEASE_KEY_SET != 0);
-        if let Some(v2) = parent
-            && let Some(of) = cx.server.leases.find(lease.client, &lease.owner, v2.parent)
-        {
-            let _ = open.caching.parent.set(of.party.client());
+        if let Some(v2) = parent {
+            let _ = open.caching.parent.set((lease.clone(), v2.parent));
         }
         locked(&lease.inner).opens.push(Arc::downgrade(open));
         lease.party.lease.hold();
@@ -598,7 +602,7 @@ pub(crate) fn closed(core: &Core, open: &Open) {
 /// and 2.1.5.15, PARENT_OBJECT).
 pub(crate) fn listing_changed(core: &Core, open: &Open) {
     let Ok(file) = open.file() else { return };
-    let who = open.caching.parent().map(|client| Who { client, holder: None });
+    let who = parent(core, open).map(|client| Who { client, holder: None });
     core.namespace.keeper().tell(file.place().dir.id(), who, state::Operation::Contents);
 }
 

@@ -228,13 +228,18 @@ impl<'a> Changing<'a> {
         let (share, node) = (&self.file.share, self.file.node());
         self.door().setattr(share, &node, &self.open.cred, set, true).await?;
         self.open.extra.show_writes();
-        lease::listing_changed(&self.cx.server, self.open);
         self.done().await
     }
 
     /// What follows from a change that was made, in whole or in part.
     pub(crate) async fn done(self) -> Result<(), Status> {
-        self.open.caching.note_changed();
+        match self.change {
+            // Those who cache the directory learn of a size at once, and of what was written when the handle closes.
+            Change::EndOfFile(_) | Change::Allocation(_) => {
+                lease::listing_changed(&self.cx.server, self.open);
+            }
+            _ => self.open.caching.note_changed(),
+        }
         set_info::archive(self.cx, self.open).await?;
         set_info::give_times_back(self.cx, self.open).await?;
         stream_notice::changed(self.cx, self.file, self.stream_size, self.change.notice()).await;

@@ -14,6 +14,7 @@ use crate::fscc::ea::{self, FullEa};
 use crate::fscc::file::Basic;
 use crate::fscc::set::{Set, disposition};
 use crate::fscc::{attribute, volume};
+use crate::lease;
 use crate::open::{File, Open};
 use crate::ops::bytes::Change;
 use crate::security;
@@ -153,6 +154,9 @@ async fn set_basic(cx: &Cx, open: &Open, file: &File, b: Basic) -> Result<(), St
     }
     if dos != old {
         door.dos_set(&file.share, &file.base(), dos).await?;
+    }
+    if accessed.or(written).or(changed).or(created).is_some() || b.attributes != 0 {
+        lease::listing_changed(&cx.server, open);
     }
     if !is_dir {
         let all = cx.server.opens.of_node(file.base().id());

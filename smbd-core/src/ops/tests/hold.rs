@@ -309,6 +309,107 @@ async fn a_cached_handle_of_the_directory_that_a_name_moves_to_is_given_back_fir
     assert_eq!(other.pushed().await.status(), Status::SUCCESS);
 }
 
+fn of_file(key: u8, parent: Option<u8>) -> Context<'static> {
+    let flags = parent.map_or(0, |_| lease_flag::PARENT_LEASE_KEY_SET);
+    let v2 = Some(LeaseV2 { parent: [parent.unwrap_or(0); 16], epoch: 1 });
+    Lease { key: [key; 16], state: READ, flags, v2 }.context()
+}
+
+/// What is done to a file through a handle that names this key as that of its directory's lease: the keys of the directories
+/// that are told of it.
+async fn told_of(parent: Option<u8>, change: impl AsyncFn(&Client, FileId)) -> Vec<u8> {
+    let kit = Kit::new();
+    crate::lease::attach(&kit.core);
+    let (holder, other) = (kit.client(), kit.machine(1, 0, Dialect::V311, RDMA));
+    for name in ["d", "e"] {
+        holder.close(folder(&holder, name, Disposition::Create).await).await;
+    }
+    holder.close(holder.open("d\\f").await).await;
+    // The handle comes before the leases, and finds them all the same.
+    let file = other
+        .create("d\\f", |r| {
+            r.oplock_level = oplock::LEASE;
+            r.contexts = vec![of_file(9, parent)];
+        })
+        .await
+        .unwrap()
+        .file;
+    for (name, key) in [("d", 1), ("e", 2)] {
+        let opened = holder.create(name, |r| {
+            // Nothing that stands in the way of names that come and go.
+            r.access = crate::dtyp::mask::READ_DATA;
+            r.oplock_level = oplock::LEASE;
+            r.contexts = vec![lease(key, READ | HANDLE)];
+        });
+        assert_eq!(opened.await.unwrap().oplock_level, oplock::LEASE);
+    }
+    // Notices go to the oldest connection of the client, the holder's.
+    let mut keys = Vec::new();
+    let done = async {
+        change(&other, file).await;
+        // An answer is behind the notices that its command has caused; the end of this open causes the last one.
+        let last = holder.create("e\\last", |r| r.contexts = Vec::new()).await;
+        assert!(last.is_ok());
+    };
+    let heard = async {
+        loop {
+            let notice = oplock_break::Response::parse(&holder.pushed().await.message).unwrap();
+            let oplock_break::Response::LeaseNotice(n) = notice else { continue };
+            keys.push(n.key[0]);
+            if n.key[0] == 2 {
+                return;
+            }
+        }
+    };
+    tokio::join!(done, heard);
+    keys
+}
+
+/// MS-FSA sections 2.1.4.17 and 2.1.5.15, MS-SMB2 section 3.3.4.20: size, attributes and times of a file are in the listing of its
+/// directory. Who holds the lease that the opener named is not told.
+#[tokio::test]
+async fn whoever_caches_a_directory_learns_what_is_set_on_a_file_in_it() {
+    use crate::dtyp::FileTime;
+    use crate::fscc::file::Basic;
+    let basic = |b: Basic| {
+        async move |c: &Client, file: FileId| {
+            assert_eq!(set(c, file, Set::Basic(b)).await, Status::SUCCESS);
+        }
+    };
+    let time = FileTime(133_000_000_000_000_000);
+    let none = Basic::default();
+    for (parent, want) in [(None, &[1, 2][..]), (Some(7), &[1, 2]), (Some(1), &[2])] {
+        for b in [
+            Basic { creation: time, ..none },
+            Basic { last_access: time, ..none },
+            Basic { last_write: time, ..none },
+            Basic { change: time, ..none },
+            Basic { attributes: 2, ..none },
+        ] {
+            assert_eq!(told_of(parent, basic(b)).await, want, "{parent:?} {b:?}");
+        }
+        for size in [Set::EndOfFile(9), Set::EndOfFile(0), Set::Allocation(0)] {
+            let change = async |c: &Client, file: FileId| {
+                super::ioctl::put(c, file, 0, b"data").await;
+                assert_eq!(set(c, file, size.clone()).await, Status::SUCCESS);
+            };
+            let told = told_of(parent, change).await;
+            assert_eq!(told, want, "{parent:?} {size:?}");
+        }
+        let renamed = told_of(parent, async |c, file| {
+            assert_eq!(set(c, file, Set::Rename(to("d\\g", 0))).await, Status::SUCCESS);
+        });
+        assert_eq!(renamed.await, want, "{parent:?} rename");
+        let removed = told_of(parent, async |c, file| {
+            let flags = 1;
+            let set = set(c, file, Set::Disposition { flags, ex: false }).await;
+            assert_eq!(set, Status::SUCCESS);
+            assert_eq!(c.close(file).await, Status::SUCCESS);
+        });
+        assert_eq!(removed.await, want, "{parent:?} removal");
+    }
+}
+
 /// Linux goes on listing a directory from its cache until the notice comes, whatever it has changed there itself.
 #[tokio::test]
 async fn an_answer_goes_behind_the_notice_that_its_command_has_caused() {
