@@ -8,6 +8,7 @@
 use crate::caching::{Caching, Effect, Kind, Operation, effect};
 use crate::holder::{ClientId, HolderId, Millis, NodeId, Party};
 use crate::recall::{Break, Deadlines, Stage};
+use crate::turns::{self, Waiter};
 
 /// A break that waits for its acknowledgement.
 #[derive(Clone, Copy, Debug)]
@@ -127,8 +128,7 @@ impl Grants {
             // Nothing more is told before the step under way is acknowledged, so what it leaves may be read from the cache until
             // then.
             let reads_on = g.breaking.is_some_and(|b| b.to.without(e.keep).has(Caching::READ));
-            // Among themselves clients of SMB go on as Windows lets them. Others must not: whoever has unlocked what it wrote by
-            // NFS counts on it that nobody reads an older cache after that.
+            // As in `turns::waits`, from where the break under way began.
             let is_smb = client.is_some_and(ClientId::is_key);
             let loses_read = g.rights.without(e.keep).has(Caching::READ);
             let wait = e.wait || reads_on || !is_smb && e.acknowledge && loses_read;
@@ -188,7 +188,8 @@ impl Grants {
     }
 
     /// Grants what can be had of `want` (MS-FSA sections 2.1.5.18.1 and 2.1.5.18.2). What this holder has already is widened to
-    /// all of `want` or stays as it is. `alone`: no open with another key, `locked`: somebody has byte ranges locked.
+    /// all of `want` or stays as it is. `alone`: no open with another key, `locked`: somebody has byte ranges locked, `waiting`: who
+    /// has a turn before.
     pub(crate) fn cache(
         &mut self,
         party: &Party,
@@ -196,6 +197,7 @@ impl Grants {
         want: Caching,
         alone: bool,
         locked: bool,
+        waiting: &[Waiter],
         max: usize,
     ) -> Held {
         let mut may = want;
@@ -221,6 +223,7 @@ impl Grants {
             // loses what stands beside a refused one.
             may = Caching::NONE;
         }
+        may = turns::spared(waiting, kind, may);
         may = match kind {
             // A batch oplock that cannot be had is not worth more than level II.
             Kind::Oplock if may != want => may.and(Caching::READ),

@@ -4,7 +4,7 @@
 //! byte-range locks (of NFS: [`range`], of SMB: [`exact`]), its caching grants ([`caching`], [`grants`]): delegations of NFS,
 //! oplocks and leases of SMB; and its names for which a delete is pending ([`pending`]). A front end asks before it acts and obeys
 //! the [`Verdict`]: go on, take caching rights back first ([`recall`]), release a client whose lease has lapsed ([`expiry`]), or
-//! refuse. [`grace`] decides who may reclaim after a restart.
+//! refuse. Clients that were sent away meanwhile have a turn ([`turns`]). [`grace`] decides who may reclaim after a restart.
 //!
 //! *Memory.* One record per node that is held; it vanishes with its last holder. Every list in it has a limit ([`Limits`]).
 //!
@@ -28,6 +28,7 @@ pub mod pending;
 pub mod range;
 pub mod recall;
 pub mod table;
+pub mod turns;
 
 pub use access::{Rights, Share};
 pub use caching::{Caching, Kind, Operation};

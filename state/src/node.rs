@@ -9,6 +9,7 @@ use crate::holder::{ClientId, HolderId, Millis, NodeId, Party, Who};
 use crate::pending::{Name, PendingDeletes};
 use crate::range::{Enforce, Lock, LockKind, Range, RangeSet};
 use crate::recall::{Break, Deadlines, Stage};
+use crate::turns::Waiter;
 
 /// Most holders of each sort that one node may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +76,13 @@ pub struct Opening {
     pub attributes_only: bool,
     /// It asks for the security descriptor, which breaks oplocks.
     pub control: bool,
+}
+
+impl Opening {
+    /// What it does to the caching of others.
+    pub fn operation(&self) -> Operation {
+        if self.overwrites { Operation::Write } else { Operation::Open(self.share) }
+    }
 }
 
 impl From<Share> for Opening {
@@ -229,8 +237,7 @@ impl Record {
         if let Some(refused) = found.verdict() {
             return refused;
         }
-        let op = if how.overwrites { Operation::Write } else { Operation::Open(share) };
-        let verdict = self.breaks(node, client, op, now, deadlines);
+        let verdict = self.breaks(node, client, how.operation(), now, deadlines);
         if !verdict.is_go() {
             return verdict;
         }
@@ -401,11 +408,12 @@ impl Record {
         party: &Party,
         kind: Kind,
         want: Caching,
+        waiting: &[Waiter],
         limits: &Limits,
     ) -> Held {
         let alone = self.opens(Some(party.client())) == 0;
         let locked = !self.exact.is_empty() || !self.locks.is_empty();
-        self.grants.cache(party, kind, want, alone, locked, limits.grants_per_node)
+        self.grants.cache(party, kind, want, alone, locked, waiting, limits.grants_per_node)
     }
 
     pub(crate) fn held(&self, holder: HolderId) -> Option<Held> {

@@ -24,6 +24,7 @@ use crate::node::{Limits, LockVerdict, Opening, Record, Verdict};
 use crate::pending::Name;
 use crate::range::{Enforce, LockKind, Range};
 use crate::recall::{Break, Deadlines};
+use crate::turns::{self, Turns, Waiter};
 
 const SHARDS: usize = 64;
 const SLOTS: usize = 4096;
@@ -68,6 +69,8 @@ struct Slot {
     writers: AtomicU32,
     /// Where and when caching was last broken here, as [`broken`] packs it; grants of that node wait a while after it.
     broken: AtomicU64,
+    /// Nodes from which somebody was sent away.
+    turns: AtomicU32,
 }
 
 /// Bits of a node in [`Slot::broken`]: enough to tell it from most others of its slot.
@@ -102,6 +105,9 @@ pub struct Table {
     restrictive: AtomicUsize,
     /// Nodes with names that wait to be removed.
     pending: AtomicUsize,
+    /// Nodes from which somebody was sent away, and who.
+    waiting: AtomicUsize,
+    turns: Mutex<Turns>,
     next_holder: AtomicU64,
     next_key: AtomicU32,
     deadlines: Deadlines,
@@ -119,6 +125,8 @@ impl Table {
             grants: AtomicUsize::new(0),
             restrictive: AtomicUsize::new(0),
             pending: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            turns: Mutex::default(),
             next_holder: AtomicU64::new(1),
             next_key: AtomicU32::new(0),
             deadlines,
@@ -333,6 +341,10 @@ impl Table {
         if self.is_contended(node, now) {
             return false;
         }
+        let waiting = self.before_whom(node, party.client(), now);
+        if turns::spared(&waiting, Kind::Delegation, rights) != rights {
+            return false;
+        }
         let before = self.held(node, party.holder).unwrap_or_default().rights;
         if !self.change(node, |r| r.delegate(party, rights, &self.limits)) {
             return false;
@@ -374,7 +386,8 @@ impl Table {
         now: Millis,
     ) -> Held {
         let before = self.held(node, party.holder).unwrap_or_default();
-        let held = self.change(node, |r| r.cache(party, kind, want, &self.limits));
+        let waiting = self.before_whom(node, party.client(), now);
+        let held = self.change(node, |r| r.cache(party, kind, want, &waiting, &self.limits));
         // As for a delegation: a write that looked before this was entered may still be under way.
         if held.rights != before.rights && self.slot(node).writers.load(Ordering::SeqCst) != 0 {
             self.acknowledge(node, party.holder, before.rights, now);
@@ -478,6 +491,49 @@ impl Table {
     /// The holder has a lock on this node.
     pub fn holds_lock(&self, node: NodeId, holder: HolderId) -> bool {
         self.shard(node).get(&node).is_some_and(|r| r.holds_lock(holder))
+    }
+
+    /// Somebody was sent away from this node and may not have had a turn since. One load while nobody waits.
+    pub fn has_turns(&self, node: NodeId) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+            && self.slot(node).turns.load(Ordering::Relaxed) > 0
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        // Every change is one step, as of a shard.
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A client, if it is known, was told to come back for `op`: until it had its turn no caching is granted to others that would
+    /// make it wait again ([`crate::turns`]).
+    pub fn sent_away(&self, node: NodeId, client: Option<ClientId>, op: Operation, now: Millis) {
+        let mut turns = self.turns();
+        let is_new = !turns.has(node);
+        for gone in turns.sent_away(node, client, op, now) {
+            self.slot(gone).turns.fetch_sub(1, Ordering::Relaxed);
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+        if is_new {
+            self.slot(node).turns.fetch_add(1, Ordering::Relaxed);
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The operation of this client goes on, so that it has had its turn. To be called where [`Table::has_turns`].
+    pub fn had_turn(&self, node: NodeId, client: Option<ClientId>, op: Operation, now: Millis) {
+        let mut turns = self.turns();
+        if turns.served(node, client, op, now) {
+            self.slot(node).turns.fetch_sub(1, Ordering::Relaxed);
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Those others than `client` who have a turn before it.
+    pub(crate) fn before_whom(&self, node: NodeId, client: ClientId, now: Millis) -> Vec<Waiter> {
+        if !self.has_turns(node) {
+            return Vec::new();
+        }
+        self.turns().before(node, client, now)
     }
 
     /// Nodes with names that wait to be removed.

@@ -307,14 +307,16 @@ impl Keeper {
         range: Range,
         patience: Option<&dyn Patience>,
     ) -> VfsResult<()> {
+        let client = who.map(|w| w.client);
         // Whoever is in nobody's way need not know what time it is.
         if !self.state.is_used() || self.state.is_free(node, who, op, range) {
+            self.had_turn(node, client, &[op]);
             return Ok(());
         }
         let denied = if op == Operation::Names { VfsError::InUse } else { VfsError::Locked };
-        self.settle(|now| self.state.before(node, who, op, range, now), patience)
-            .await
-            .map_err(|why| why.error(denied))
+        let done = self.settle(|now| self.state.before(node, who, op, range, now), patience).await;
+        self.note_turn(node, client, &[op], done);
+        done.map_err(|why| why.error(denied))
     }
 
     /// Before a directory gets another name: whoever finds a file below it by a handle that it caches would go on finding it under
@@ -355,9 +357,37 @@ impl Keeper {
         how: Opening,
         patience: Option<&dyn Patience>,
     ) -> VfsResult<()> {
-        self.settle(|now| self.state.open(node, party, how, now), patience)
-            .await
-            .map_err(|why| why.error(VfsError::ShareDenied))
+        let done = self.settle(|now| self.state.open(node, party, how, now), patience).await;
+        // It may wait for a cached handle as well, which holds a share mode against it.
+        let ops = [how.operation(), Operation::Handles];
+        self.note_turn(node, Some(party.client()), &ops, done);
+        done.map_err(|why| why.error(VfsError::ShareDenied))
+    }
+
+    /// A client that is told to come back has a turn then, and one that goes on has had it.
+    fn note_turn(
+        &self,
+        node: NodeId,
+        client: Option<ClientId>,
+        ops: &[Operation],
+        done: Result<(), Refusal>,
+    ) {
+        match done {
+            Ok(()) => self.had_turn(node, client, ops),
+            Err(Refusal::Delay) => {
+                let now = self.now();
+                ops.iter().for_each(|op| self.state.sent_away(node, client, *op, now));
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// One load while nobody was sent away.
+    fn had_turn(&self, node: NodeId, client: Option<ClientId>, ops: &[Operation]) {
+        if self.state.has_turns(node) {
+            let now = self.now();
+            ops.iter().for_each(|op| self.state.had_turn(node, client, *op, now));
+        }
     }
 
     /// Locks bytes for an SMB open. With `patience` it waits until they are free, for as long as its caller wants it; without it

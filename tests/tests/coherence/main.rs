@@ -19,6 +19,7 @@ mod removed;
 mod rules;
 mod side;
 mod times;
+mod turns;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
