@@ -106,10 +106,10 @@ fn share_args(who: Who<'_>, fh: &[u8], deny: u32, access: u32) -> Vec<u8> {
     w.into_reply().head
 }
 
-fn notify_args(name: &str) -> Vec<u8> {
+fn notify_args(name: &str, state: i32) -> Vec<u8> {
     let mut w = Writer::new();
     w.opaque(name.as_bytes());
-    w.i32(5);
+    w.i32(state);
     w.into_reply().head
 }
 
@@ -366,20 +366,87 @@ fn what_a_restarted_host_held_is_released() {
         assert_eq!(stat(&bed.nlm(p::SHARE, &share)), GRANTED);
     };
     take();
-    tell("127.0.0.1:700", NSM, 1, sm::NOTIFY, &notify_args("nobody"));
+    tell("127.0.0.1:700", NSM, 1, sm::NOTIFY, &notify_args("nobody", 9));
     assert_eq!(bed.lock(B, (0, 10), true), DENIED, "two names come from there: neither is meant");
-    tell("192.0.2.77:700", NSM, 1, sm::NOTIFY, &notify_args("a"));
+    tell("192.0.2.77:700", NSM, 1, sm::NOTIFY, &notify_args("a", 9));
     assert_eq!(bed.lock(B, (0, 10), true), DENIED, "a stranger's word");
-    tell("127.0.0.1:700", NSM, 1, sm::NOTIFY, &notify_args("A"));
+    tell("127.0.0.1:700", NSM, 1, sm::NOTIFY, &notify_args("A", 9));
     assert_eq!(bed.table().nodes(), 1);
     assert_eq!(bed.lock(A, (10, 10), true), DENIED, "of the other nothing is released");
     assert_eq!(bed.lock(B, (0, 10), true), GRANTED);
     assert_eq!(bed.client.write(&bed.fh, 0, b"free", 2).status().0, 0);
-    tell("127.0.0.1:700", NLM, 4, p::FREE_ALL, &notify_args("b"));
+    tell("127.0.0.1:700", NLM, 4, p::FREE_ALL, &notify_args("b", 0));
     assert_eq!(bed.table().nodes(), 0);
     let counters = &bed.client.server.nlm().counters;
     assert_eq!(counters.reboots.load(Ordering::Relaxed), 2);
     assert_eq!(counters.strangers.load(Ordering::Relaxed), 1);
+    assert_eq!(counters.ignored.load(Ordering::Relaxed), 1);
+}
+
+/// The share admits this host and its neighbours: all of 127.0.0.0/8.
+#[test]
+fn only_the_host_itself_frees_its_locks() {
+    let bed = Bed::new();
+    let server = &bed.client.server;
+    let by_stream = |peer: &str, (program, version, number): (u32, u32, u32), args: &[u8]| {
+        let session = session_from(server, peer, Transport::Tcp);
+        results(call(&session, message(program, version, number, 0, args), vec![]));
+    };
+    let by_datagram = |peer: &str, (program, version, number): (u32, u32, u32), args: &[u8]| {
+        let pool = iobuf::Pool::new(iobuf::PoolLimits { buffers_max: [4, 4, 4] });
+        let local = ([127, 0, 0, 1], 2049).into();
+        let info = Arc::new(Info::new(peer.parse().unwrap(), local, Transport::Tcp, pool));
+        let body = Buf::from(message(program, version, number, 0, args));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        assert!(runtime.block_on(server.datagram(info, body, Offer::Datagrams)).is_some());
+    };
+    let (notify, free_all) = ((NSM, 1, sm::NOTIFY), (NLM, 4, p::FREE_ALL));
+    assert_eq!(bed.lock(A, (0, 10), true), GRANTED);
+    for peer in ["127.0.0.2:700", "127.0.0.3:50000"] {
+        for (what, state) in [(notify, 7), (free_all, 0)] {
+            by_stream(peer, what, &notify_args(A.host, state));
+            by_datagram(peer, what, &notify_args(A.host, state));
+        }
+        assert_eq!(bed.lock(B, (0, 10), true), DENIED, "an admitted neighbour's word");
+    }
+    let counters = &server.nlm().counters;
+    assert_eq!(counters.ignored.load(Ordering::Relaxed), 8);
+    // Its own, by a datagram.
+    by_datagram("127.0.0.1:700", notify, &notify_args(A.host, 7));
+    assert_eq!(bed.lock(B, (0, 10), true), GRANTED);
+    assert_eq!(counters.reboots.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_notice_with_a_number_that_is_no_news_frees_nothing() {
+    let bed = Bed::new();
+    let notify = |state| {
+        let session = session_from(&bed.client.server, "127.0.0.1:700", Transport::Tcp);
+        results(call(
+            &session,
+            message(NSM, 1, sm::NOTIFY, 0, &notify_args(A.host, state)),
+            vec![],
+        ));
+    };
+    // The last four bytes of a LOCK are the number of its host's status monitor; 0: it does not say.
+    let lock = |at, state: i32| {
+        let mut args = lock_args(A, &bed.fh, at, true, (false, false));
+        let end = args.len();
+        args[end - 4..].copy_from_slice(&state.to_be_bytes());
+        assert_eq!(stat(&bed.nlm(p::LOCK, &args)), GRANTED);
+    };
+    lock((0, 10), 7);
+    notify(7);
+    assert_eq!(bed.lock(B, (0, 10), true), DENIED, "it locked under this number");
+    notify(9);
+    assert_eq!(bed.lock(B, (0, 10), true), GRANTED, "it was restarted");
+    assert_eq!(bed.unlock(B, (0, 10)), GRANTED);
+    lock((0, 10), 0);
+    notify(9);
+    assert_eq!(bed.lock(B, (0, 10), true), DENIED, "a late repetition of the last notice");
+    let counters = &bed.client.server.nlm().counters;
+    assert_eq!(counters.reboots.load(Ordering::Relaxed), 1);
+    assert_eq!(counters.ignored.load(Ordering::Relaxed), 2);
 }
 
 #[test]
@@ -399,7 +466,7 @@ fn the_status_monitor_monitors_for_nobody_else() {
     };
     let number = u32::try_from(state).unwrap();
     assert_eq!(ask(sm::MON, mon.bytes()), [1, number]);
-    assert_eq!(ask(sm::STAT, &notify_args("host")[..8]), [0, number]);
+    assert_eq!(ask(sm::STAT, &notify_args("host", 5)[..8]), [0, number]);
     assert_eq!(ask(sm::UNMON, &mon.bytes()[..28]), [number]);
     assert!(ask(sm::SIMU_CRASH, &[]).is_empty());
 }

@@ -96,6 +96,7 @@ impl Daemon {
             ("reboot", &c.reboots),
             ("notified", &c.notified),
             ("stranger", &c.strangers),
+            ("ignored", &c.ignored),
         ];
         counts.map(|(event, n)| (event.to_owned(), n.load(Ordering::Relaxed))).into()
     }

@@ -273,7 +273,8 @@ pub static TABLE: &[Metric] = &[
         labels: &["event"],
         help: "Locks of NFSv3: granted, denied, blocked (began to wait), untold (granted after a wait, but the host could not be \
                told), refused in the grace period, reclaimed, limited; and restarts of hosts: reboot (we were told), notified (we \
-               told), stranger (a notice of somebody whom no share lets in)",
+               told), stranger (a notice of somebody whom no share lets in), ignored (a notice that frees nothing: not from the address that \
+               its host locked from, or no news)",
         values: Values::Counter(|s| {
             s.nlm.iter().map(|(event, n)| (vec![event.clone()], *n)).collect()
         }),

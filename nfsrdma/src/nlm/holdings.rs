@@ -46,7 +46,7 @@ impl Nlm {
                 tracing::error!(error = %e, "a host's record cannot be removed");
                 continue;
             }
-            self.clear(host);
+            self.clear(host, |_| true);
             ended += 1;
         }
         self.core.namespace.keeper().released();

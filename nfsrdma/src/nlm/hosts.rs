@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use state::{ClientId, HolderId, Lease, Millis, NodeId, Party, Range, Table};
@@ -46,6 +46,8 @@ pub(super) struct Held {
     pub(super) node: NodeRef,
     pub(super) fh: Fh,
     pub(super) party: Party,
+    /// The number of the host's status monitor when it last took something so; 0 when it did not say.
+    pub(super) state: i32,
 }
 
 pub(super) type Holdings = HashMap<(Owner, NodeId), Held>;
@@ -60,6 +62,10 @@ pub struct Host {
     /// It is in the durable list of those to be told of a restart.
     pub(super) monitored: AtomicBool,
     heard: AtomicU64,
+    /// The number of its status monitor, as its last LOCK said it; 0 before one did.
+    state: AtomicI32,
+    /// The number of the last notice that freed what it held; 0 before one did.
+    notified: AtomicI32,
     held: Mutex<Holdings>,
 }
 
@@ -76,17 +82,40 @@ impl Host {
         fh: &Fh,
         fresh: impl FnOnce() -> HolderId,
     ) -> Option<Party> {
+        let state = self.state.load(Ordering::Relaxed);
         let mut held = self.held();
         let room = held.len() < limits::HOLDERS_PER_HOST_MAX;
         match held.entry((owner.clone(), node.id())) {
-            MapEntry::Occupied(there) => Some(there.get().party.clone()),
+            MapEntry::Occupied(mut there) => {
+                there.get_mut().state = state;
+                Some(there.get().party.clone())
+            }
             MapEntry::Vacant(free) if room => {
                 let party = Party { holder: fresh(), lease: self.lease.clone() };
-                free.insert(Held { node: node.clone(), fh: *fh, party: party.clone() });
+                free.insert(Held { node: node.clone(), fh: *fh, party: party.clone(), state });
                 Some(party)
             }
             MapEntry::Vacant(_) => None,
         }
+    }
+
+    /// Its LOCK says this number of its status monitor.
+    pub(super) fn note_state(&self, state: i32) {
+        if state != 0 {
+            self.state.store(state, Ordering::Relaxed);
+        }
+    }
+
+    /// A notice with this number of its status monitor is news: something was taken under another number, and it is no repetition of
+    /// the last notice.
+    pub(super) fn moved(&self, state: i32) -> bool {
+        self.notified.load(Ordering::Relaxed) != state
+            && (self.held().values().any(|held| held.state != state)
+                || self.state.load(Ordering::Relaxed) != state)
+    }
+
+    pub(super) fn note_notified(&self, state: i32) {
+        self.notified.store(state, Ordering::Relaxed);
     }
 
     /// Forgets a holder of locks that has none any more.
@@ -209,6 +238,8 @@ impl Hosts {
             route: Route::new(key.ip, local),
             monitored: AtomicBool::new(false),
             heard: AtomicU64::new(now),
+            state: AtomicI32::new(0),
+            notified: AtomicI32::new(0),
             held: Mutex::default(),
         });
         registry.of.insert(key.clone(), host.clone());
@@ -216,17 +247,17 @@ impl Hosts {
         Some(host)
     }
 
-    /// Those that a notice of a reboot is about: of this name and address; of this name, which may have come from another of its
-    /// addresses; of this address, when only one name ever came from there.
-    pub(super) fn named(&self, name: &[u8], ip: IpAddr) -> Vec<Arc<Host>> {
+    /// The host that a notice is about: of this name, at the address that the notice came from; or the only one there, since status
+    /// monitors and lock managers of one host may name it differently. A host is never known at an address that it did not lock from.
+    pub(super) fn named(&self, name: &[u8], ip: IpAddr) -> Option<Arc<Host>> {
         let registry = self.registry();
-        let same_name = |h: &&Arc<Host>| h.key.name.eq_ignore_ascii_case(name);
-        let by_name: Vec<_> = registry.of.values().filter(same_name).cloned().collect();
-        if !by_name.is_empty() {
-            return by_name;
+        let there: Vec<_> = registry.of.values().filter(|h| h.key.ip == ip).collect();
+        let is_named = |h: &&&Arc<Host>| h.key.name.eq_ignore_ascii_case(name);
+        match (there.iter().find(is_named), &there[..]) {
+            (Some(named), _) => Some((*named).clone()),
+            (None, [only]) => Some((*only).clone()),
+            _ => None,
         }
-        let by_ip: Vec<_> = registry.of.values().filter(|h| h.key.ip == ip).cloned().collect();
-        if by_ip.len() == 1 { by_ip } else { Vec::new() }
     }
 
     /// The process and owner behind a holder in `state`, when it is of this protocol.

@@ -31,6 +31,8 @@ pub(super) struct How {
     pub(super) exclusive: bool,
     pub(super) reclaim: bool,
     pub(super) monitored: bool,
+    /// The number of the host's status monitor.
+    pub(super) state: i32,
 }
 
 /// What became of an attempt to take a lock.
@@ -161,6 +163,7 @@ impl Nlm {
         self.check_grace(&key, how.reclaim)?;
         let local = conn.info.local.ip().to_canonical();
         let host = self.hosts.heard(&key, local, self.now()).ok_or_else(|| self.note_limit())?;
+        host.note_state(how.state);
         if how.monitored {
             self.monitor(&host).await?;
         }

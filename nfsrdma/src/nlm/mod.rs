@@ -99,6 +99,8 @@ pub struct Counters {
     pub notified: AtomicU64,
     /// Notices from addresses that no share lets in.
     pub strangers: AtomicU64,
+    /// Notices that freed nothing: not from an address that the named host locked from, or no news.
+    pub ignored: AtomicU64,
 }
 
 /// What tests choose.
@@ -191,26 +193,38 @@ impl Nlm {
         self.clients.grace().reclaim(&reclaim_name(key), self.now())
     }
 
-    /// A host has been restarted: what it held is released. `state` is the number of its status monitor, which says no more than
-    /// that: the notice itself is what counts.
+    /// Somebody at this address says that a host of this name has been restarted: what it held is released. `state` is the number of
+    /// its status monitor; without one it is a FREE_ALL, which has none to compare.
+    ///
+    /// Only the host itself is believed: the notice comes from the address that the host locked from, and its number is another one
+    /// than that under which it locked, and than that of the last notice (X/Open XNFS section 11.2.7: the number changes with each
+    /// start of the host). What it has taken since under the new number stays. Others are counted and ignored.
     pub fn rebooted(&self, name: &[u8], ip: IpAddr, state: Option<i32>) {
-        let hosts = self.hosts.named(name, ip);
-        for host in &hosts {
-            self.counters.reboots.fetch_add(1, Ordering::Relaxed);
-            let shown = String::from_utf8_lossy(&host.key.name);
-            tracing::info!(host = %shown, ip = %host.key.ip, state, "a host with locks was restarted");
-            self.clear(host);
+        let host = self.hosts.named(name, ip);
+        let Some(host) = host.filter(|h| state.is_none_or(|state| h.moved(state))) else {
+            self.counters.ignored.fetch_add(1, Ordering::Relaxed);
+            let shown = String::from_utf8_lossy(name);
+            tracing::debug!(host = %shown, %ip, state, "a notice of a restart frees nothing");
+            return;
+        };
+        self.counters.reboots.fetch_add(1, Ordering::Relaxed);
+        if let Some(state) = state {
+            host.note_notified(state);
         }
-        if !hosts.is_empty() {
-            self.core.namespace.keeper().released();
-        }
+        let holders = self.clear(&host, |held| state.is_none_or(|state| held.state != state));
+        tracing::warn!(
+            host = %String::from_utf8_lossy(&host.key.name), %ip, state, holders,
+            "a host says that it was restarted: its locks by NFSv3 are released"
+        );
+        self.core.namespace.keeper().released();
     }
 
-    /// Takes everything from a host.
-    fn clear(&self, host: &Host) {
+    /// Takes this from a host, and what it waits for. How many holders there were.
+    fn clear(&self, host: &Host, which: impl Fn(&hosts::Held) -> bool) -> usize {
         self.queue.forget(|blocked| blocked.host.key == host.key);
-        let (_, shares) = host.release(|_| true, self.core.namespace.keeper().state());
+        let (holders, shares) = host.release(which, self.core.namespace.keeper().state());
         self.forget_reservations(host, &shares);
+        holders
     }
 
     fn forget_reservations(&self, host: &Host, shares: &[(NodeId, HolderId)]) {
@@ -269,8 +283,8 @@ impl Nlm {
             Args::Test { cookie, exclusive, lock } => {
                 (cookie, self.test(conn, call, exclusive, &lock).await)
             }
-            Args::Lock { cookie, block, exclusive, lock, reclaim, .. } => {
-                let how = locks::How { block, exclusive, reclaim, monitored };
+            Args::Lock { cookie, block, exclusive, lock, reclaim, state } => {
+                let how = locks::How { block, exclusive, reclaim, monitored, state };
                 (cookie, Answer::Stat(self.lock(conn, call, how, &lock).await))
             }
             Args::Cancel { cookie, exclusive, lock, .. } => {
