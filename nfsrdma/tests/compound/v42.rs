@@ -171,8 +171,8 @@ async fn a_copy_is_done_at_once() {
     let s = kit.session().await;
     let (_, from) = kit.with_file(b"from", b"hello world").await;
     let (_, to) = kit.with_file(b"to", b"").await;
-    // Count 0 is to the end; more than there is is cut.
-    for (at, count, expected) in [(6, 0, 5), (0, 5, 5), (8, 100, 3), (11, 9, 0)] {
+    // Count 0 is to the end.
+    for (at, count, expected) in [(6, 0, 5), (0, 5, 5), (8, 3, 3), (11, 0, 0)] {
         let mut r = s.run(|c| copy(c.putfh(&from).savefh().putfh(&to), at, 2, count, 0)).await;
         r.ok(&[op::PUTFH, op::SAVEFH, op::PUTFH]).expect(op::COPY, Status::Ok);
         assert_eq!((r.u32(), r.u64(), r.u32()), (0, expected, 0));
@@ -184,8 +184,10 @@ async fn a_copy_is_done_at_once() {
     r.ok(&[op::PUTFH]).expect(op::READ, Status::Ok);
     assert_eq!((r.bool(), r.opaque()), (true, b"\0\0rldlo".to_vec()));
 
-    let beyond = s.run(|c| copy(c.putfh(&from).savefh().putfh(&to), 12, 0, 1, 0)).await;
-    assert_eq!(beyond.status, Status::Inval);
+    for (at, count) in [(12, 0), (12, 1), (8, 4), (11, 1), (0, u64::MAX)] {
+        let beyond = s.run(|c| copy(c.putfh(&from).savefh().putfh(&to), at, 0, count, 0)).await;
+        assert_eq!(beyond.status, Status::Inval, "{count} bytes from {at}, of 11");
+    }
     let elsewhere = s.run(|c| copy(c.putfh(&from).savefh().putfh(&to), 0, 0, 1, 1)).await;
     assert_eq!(elsewhere.status, Status::NotSupp);
     let onto_itself = s.run(|c| copy(c.putfh(&from).savefh().putfh(&from), 0, 4, 5, 0)).await;

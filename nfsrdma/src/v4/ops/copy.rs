@@ -60,11 +60,12 @@ pub(in crate::v4) async fn copy(cx: &mut Compound<'_>) -> Result<(), Status> {
         return Err(Status::NotSupp);
     }
     let size = p.from.node.getattr().await?.size;
-    if p.from_at > size {
+    // RFC 7862 section 15.2.3: a range that goes beyond the source's end MUST fail, and 0 is the whole rest.
+    let there = size.checked_sub(p.from_at).ok_or(Status::Inval)?;
+    if p.count > there {
         return Err(Status::Inval);
     }
-    let there = size - p.from_at;
-    let wanted = if p.count == 0 { there } else { p.count.min(there) };
+    let wanted = if p.count == 0 { there } else { p.count };
     if p.overlaps(wanted) {
         return Err(Status::Inval);
     }
