@@ -8,8 +8,6 @@ pub const LISTING_MAX: usize = 256 << 10;
 pub const LISTING_PREFERRED: u32 = 64 << 10;
 /// Entries that are asked from a backend at a time while a listing is filled.
 pub const LISTING_BATCH: usize = 256;
-/// Longest name, and target of a symbolic link, that is read at all, in bytes; one that is too long for its volume is NAMETOOLONG.
-pub const NAME_WIRE_MAX: usize = 64 << 10;
 /// Longest target of a symbolic link, in bytes.
 pub const PATH_MAX: usize = 4095;
 /// Longest path in MOUNT (RFC 1813 section 5.1.1, MNTPATHLEN).

@@ -26,6 +26,19 @@ pub fn pad(n: usize) -> usize {
     n.wrapping_neg() & 3
 }
 
+/// The first `max` bytes of `data`: what a server takes of a WRITE that is longer than it said it would take. Copies nothing.
+pub fn at_most(mut data: Vec<Buf>, max: usize) -> Vec<Buf> {
+    let mut left = max;
+    data.retain_mut(|piece| {
+        if piece.len() > left {
+            *piece = piece.slice(0..left);
+        }
+        left -= piece.len();
+        !piece.is_empty()
+    });
+    data
+}
+
 /// Reads a request from front to end.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
@@ -343,6 +356,18 @@ mod tests {
         let data: Vec<u8> = r.bulk(8).unwrap().iter().flat_map(|b| b.to_vec()).collect();
         assert_eq!(data, [1, 2, 3, 4, 5]);
         assert!(r.is_at_end());
+    }
+
+    #[test]
+    fn data_is_cut_where_it_is_too_long() {
+        let pieces = || vec![Buf::from(vec![1, 2, 3]), Buf::from(vec![4, 5]), Buf::from(vec![6])];
+        let cut = |max| -> Vec<Vec<u8>> {
+            at_most(pieces(), max).iter().map(|piece| piece.to_vec()).collect()
+        };
+        assert_eq!(cut(6), [vec![1, 2, 3], vec![4, 5], vec![6]]);
+        assert_eq!(cut(4), [vec![1, 2, 3], vec![4]]);
+        assert_eq!(cut(3), [vec![1, 2, 3]]);
+        assert!(cut(0).is_empty());
     }
 
     #[test]

@@ -101,6 +101,19 @@ fn a_write_whose_counts_differ_or_whose_file_is_a_directory_is_refused() {
     assert!(status == ISDIR || status == INVAL);
 }
 
+/// RFC 1813 section 3.3.7: a server may write less than it is given, and says how much.
+#[test]
+fn of_a_write_that_is_too_long_the_first_bytes_are_written() {
+    let c = Client::new();
+    let fh = c.create(&c.root(), "file", 0o600).unwrap();
+    let data: Vec<u8> = (0..(1 << 20) + 5).map(|i| (i % 251) as u8).collect();
+    let res = c.write(&fh, 0, &data, 2);
+    let (status, mut r) = res.status();
+    let (_, after) = wcc(&mut r);
+    assert_eq!((status, after.unwrap().size, r.u32()), (OK, 1 << 20, Ok(1 << 20)));
+    assert!(c.read(&fh, 0, 1 << 20).unwrap() == (data[..1 << 20].to_vec(), true));
+}
+
 #[test]
 fn attributes_are_set_guarded_and_seen() {
     let c = Client::new();
@@ -216,7 +229,7 @@ fn names_come_move_and_go() {
     assert_eq!(c.lookup(&dir, "..").unwrap(), root);
     assert_eq!(c.lookup(&root, "..").unwrap(), root);
     assert_eq!(c.lookup(&dir, ".").unwrap(), dir);
-    for long in [300, 5000, 60_000] {
+    for long in [300, 5000, 60_000, 70_000, 1 << 20] {
         assert_eq!(c.lookup(&dir, &"n".repeat(long)), Err(NAMETOOLONG));
     }
 
@@ -270,7 +283,9 @@ fn links_and_special_files_are_made() {
     };
     let (fh, attr) = link("link", b"some/where").unwrap();
     assert_eq!(attr.ftype, 5);
-    assert_eq!(link("long", &[b'a'; 5000]), Err(NAMETOOLONG));
+    for long in [4096, 5000, 70_000] {
+        assert_eq!(link("long", &vec![b'a'; long]), Err(NAMETOOLONG));
+    }
     for other in [c.lookup(&fh, "x"), c.lookup(&fh, "."), c.mkdir(&fh, "d")] {
         assert_eq!(other, Err(NOTDIR), "a link is no directory, wherever it leads");
     }

@@ -6,8 +6,8 @@ use vfs::{CreateHow, SetAttr, Special, Stable, Time};
 use super::attr::{decode_sattr, decode_time};
 use super::procedure;
 use crate::fh::FH_MAX;
-use crate::limits::{NAME_WIRE_MAX, TRANSFER_MAX};
-use crate::xdr::{Reader, XdrError, XdrResult};
+use crate::limits::PATH_MAX;
+use crate::xdr::{Reader, XdrError, XdrResult, at_most};
 
 /// A name in a directory (`diropargs3`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +120,8 @@ fn fh<'a>(r: &mut Reader<'a>) -> XdrResult<&'a [u8]> {
 }
 
 fn place<'a>(r: &mut Reader<'a>) -> XdrResult<Where<'a>> {
-    Ok(Where { dir: fh(r)?, name: r.opaque(NAME_WIRE_MAX)? })
+    // `filename3` has no limit but that of the message; a name that is too long for its volume is NAMETOOLONG.
+    Ok(Where { dir: fh(r)?, name: r.opaque(usize::MAX)? })
 }
 
 fn stable(r: &mut Reader<'_>) -> XdrResult<Stable> {
@@ -161,9 +162,10 @@ fn guard(r: &mut Reader<'_>) -> XdrResult<Option<Time>> {
     if r.bool()? { decode_time(r).map(Some) } else { Ok(None) }
 }
 
-/// The link's target may have come by RDMA Read (RFC 8267 section 5.2), so it is read as bulk data.
+/// The link's target may have come by RDMA Read (RFC 8267 section 5.2), so it is read as bulk data. `nfspath3` has no limit: of one
+/// that is too long only so much is kept that it is seen to be.
 fn path(r: &mut Reader<'_>) -> XdrResult<Vec<u8>> {
-    let pieces = r.bulk(NAME_WIRE_MAX)?;
+    let pieces = at_most(r.bulk(usize::MAX)?, PATH_MAX + 1);
     let mut out = Vec::with_capacity(pieces.iter().map(Buf::len).sum());
     pieces.iter().for_each(|p| out.extend_from_slice(p));
     Ok(out)
@@ -185,7 +187,8 @@ pub fn decode_args<'a>(number: u32, r: &mut Reader<'a>) -> XdrResult<Option<Args
             offset: r.u64()?,
             count: r.u32()?,
             stable: stable(r)?,
-            data: r.bulk(TRANSFER_MAX)?,
+            // Of more than `wtmax` the first bytes are written (RFC 1813 section 3.3.7).
+            data: r.bulk(usize::MAX)?,
         },
         p::CREATE => {
             let place = place(r)?;

@@ -433,7 +433,9 @@ pub(super) async fn run(
     args: &mut Reader<'_>,
     out: &mut Writer,
 ) -> XdrResult<Outcome> {
-    let tag = args.opaque(limits::TAG_MAX)?;
+    // `utf8str_cs` has no limit but that of the message, and the reply repeats it: where that leaves no room for a result, the
+    // first operation says so.
+    let tag = args.opaque(usize::MAX)?;
     let minor = args.u32()?;
     if let Some(version) = Version::of_minor(minor) {
         conn.calls(version);

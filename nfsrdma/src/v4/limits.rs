@@ -2,16 +2,12 @@
 
 /// Operations in a COMPOUND of minor version 0; sessions say their own limit.
 pub const OPS_MAX: usize = 128;
-/// Bytes of a COMPOUND's tag.
-pub const TAG_MAX: usize = 1024;
 /// Bytes of a name in a request, before the volume's own limit is asked.
 pub const NAME_MAX: usize = 4096;
 /// Bytes of a link's target.
 pub const LINKTEXT_MAX: usize = 4096;
 /// Words of a bitmap in a request: attributes are numbered below 96, and room for those to come.
 pub const BITMAP_WORDS_MAX: usize = 64;
-/// Bytes of the values of attributes in a request.
-pub const ATTR_VALUES_MAX: usize = 64 * 1024;
 /// Bytes of an owner's name.
 pub const OWNER_MAX: usize = 256;
 /// Entries of an access control list that a client sets.
@@ -65,7 +61,7 @@ pub const OWNERS_PER_CLIENT_MAX: usize = 65_536;
 pub const DELEGATIONS_MAX: usize = 65_536;
 /// Delegated files that are looked at in one tick for changes made outside.
 pub const WATCHED_PER_TICK: usize = 512;
-/// Stateids in one TEST_STATEID.
-pub const TEST_STATEIDS_MAX: usize = 1_024;
+/// Stateids of one TEST_STATEID that are looked at before other requests have their turn.
+pub const TEST_STATEIDS_AT_ONCE: usize = 1_024;
 /// Network ids and universal addresses that a client sends, in bytes.
 pub const NETADDR_MAX: usize = 256;

@@ -21,6 +21,9 @@ pub const OPAQUE_LIMIT: usize = 1024;
 /// Bytes of a session id.
 pub const SESSIONID_SIZE: usize = 16;
 
+/// Bytes of `stateid4`.
+pub const STATEID_SIZE: usize = 16;
+
 /// `data_content4`: data.
 pub const NFS4_CONTENT_DATA: u32 = 0;
 /// `data_content4`: a hole.

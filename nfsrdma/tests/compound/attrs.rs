@@ -151,6 +151,55 @@ async fn a_setattr_that_fails_half_way_tells_what_was_set() {
     r.end(Status::Perm);
 }
 
+/// RFC 8881 section 18.30.4, where the volume itself fails: it sets the size last, and no file system here has files of this size.
+#[tokio::test]
+async fn a_setattr_that_fails_in_the_volume_tells_what_was_set() {
+    let folder = tempfile::tempdir().unwrap();
+    let kit = Kit::over_folder(folder.path());
+    let (_, file) = kit.with_file(b"f", b"hello").await;
+    let both = [attr::SIZE, attr::MODE];
+    let values = |mode: u32| {
+        move |w: &mut Writer| {
+            w.u64(i64::MAX as u64 + 1);
+            w.u32(mode);
+        }
+    };
+    let mut r = kit.run(|c| setattr(c.putfh(&file), &both, values(0o600))).await;
+    r.ok(&[op::PUTFH]).expect(op::SETATTR, Status::FBig);
+    assert_eq!(r.bitmap(), [attr::MODE]);
+    r.end(Status::FBig);
+    let mut r = kit.run(|c| c.putfh(&file).getattr(&both)).await;
+    r.ok(&[op::PUTFH]).expect(op::GETATTR, Status::Ok);
+    assert_eq!((r.bitmap(), r.u32(), r.u64(), r.u32()), (both.to_vec(), 12, 5, 0o600));
+    // What was so already was not set.
+    let mut r = kit.run(|c| setattr(c.putfh(&file), &both, values(0o600))).await;
+    r.ok(&[op::PUTFH]).expect(op::SETATTR, Status::FBig);
+    assert_eq!(r.bitmap(), []);
+    r.end(Status::FBig);
+}
+
+#[tokio::test]
+async fn a_list_of_too_many_entries_has_no_space_and_a_long_one_is_read() {
+    let kit = Kit::new();
+    let (_, file) = kit.with_file(b"f", b"hello").await;
+    // All their values together are longer than 64 KiB.
+    let name = format!("7@{}", "x".repeat(80));
+    for (entries, status) in [(1_024, Status::Ok), (1_025, Status::NoSpc)] {
+        let values = |w: &mut Writer| {
+            w.count(entries);
+            for _ in 0..entries {
+                [0, 0, 1].into_iter().for_each(|n| w.u32(n));
+                w.opaque(name.as_bytes());
+            }
+        };
+        let mut r = kit.run(|c| setattr(c.putfh(&file), &[attr::ACL], values)).await;
+        r.ok(&[op::PUTFH]).expect(op::SETATTR, status);
+        let set = if status == Status::Ok { vec![attr::ACL] } else { vec![] };
+        assert_eq!(r.bitmap(), set);
+        r.end(status);
+    }
+}
+
 #[tokio::test]
 async fn a_failed_setattr_has_an_empty_bitmap_behind_its_status() {
     let kit = Kit::new();

@@ -149,3 +149,19 @@ async fn truncation_needs_write_permission() {
     assert_eq!(r.bitmap(), []);
     r.end(Status::Access);
 }
+
+/// RFC 8881 section 18.32.3: the server may write less than it is given, and says how much.
+#[tokio::test]
+async fn of_a_write_that_is_too_long_the_first_bytes_are_written() {
+    let kit = Kit::new();
+    let (_, file) = kit.with_file(b"f", b"").await;
+    let data: Vec<u8> = (0..(1_u32 << 20) + 5).map(|i| (i % 251) as u8).collect();
+    let mut r = kit.run(|c| c.putfh(&file).write(0, 2, &data).read(0, 1 << 20)).await;
+    r.ok(&[op::PUTFH]).expect(op::WRITE, Status::Ok);
+    assert_eq!((r.u32(), r.u32()), (1 << 20, 2));
+    r.fixed(8);
+    r.expect(op::READ, Status::Ok);
+    assert!(r.bool(), "nothing is behind them");
+    assert!(r.opaque() == data[..1 << 20]);
+    r.end(Status::Ok);
+}

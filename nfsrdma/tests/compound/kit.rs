@@ -15,6 +15,8 @@ use nfsrdma::v4::{Nfs4, Options};
 use nfsrdma::xdr::{Reader, Writer};
 use rdma_transport::channel::{Handle, Info, Pulled, Reply, Transport};
 use vfs::Cred;
+use vfs::backend::Backend;
+use vfs::local::{LocalBackend, LocalConfig};
 use vfs::mem::MemBackend;
 use vfs::namespace::{Cidr, Enforce, Namespace, Protocols, Share, Squash};
 
@@ -42,7 +44,7 @@ pub fn conn_from(ip: [u8; 4], handle: Handle) -> Arc<Conn> {
     Arc::new(Conn::new(Arc::new(info), handle))
 }
 
-fn share(name: &str, backend: Arc<MemBackend>, clients: Vec<Cidr>) -> Share {
+fn share(name: &str, backend: Arc<dyn Backend>, clients: Vec<Cidr>) -> Share {
     Share {
         name: name.into(),
         id: Share::id_of(name),
@@ -149,6 +151,18 @@ impl Kit {
         let mut out = Writer::new();
         self.nfs.compound(conn, &call, &mut args, &mut out).await.ok()?;
         Some(Results::new(out.into_reply()))
+    }
+
+    /// A server whose only share, `data`, is this folder.
+    pub fn over_folder(root: &std::path::Path) -> Self {
+        let local = LocalBackend::open(LocalConfig::new(root)).unwrap();
+        let everybody = vec![Cidr { addr: [0, 0, 0, 0].into(), bits: 0 }];
+        let boot = Boot { write_verifier: 0x1122_3344_5566_7788, instance: 7 };
+        let clock = Clock::Manual(0.into());
+        let shares = Namespace::new(vec![share("data", local, everybody)]).into();
+        let core = Core::new(shares, Handles::new([1; 16]), boot, clock);
+        let nfs = Nfs4::with(Arc::new(core), Options::default()).unwrap();
+        Self { nfs, conn: conn(Handle::detached()), cred: Cred::root(), volumes: vec![] }
     }
 
     /// The share `data` with a file in it, both by their handles.

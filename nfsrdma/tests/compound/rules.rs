@@ -70,8 +70,25 @@ async fn a_count_that_the_request_cannot_hold_is_no_compound() {
     assert!(Kit::new().raw(w.into_reply().head, &[]).await.is_none());
     let mut w = Writer::new();
     w.u32(1025);
-    w.fixed(&[0; 1028]);
-    assert!(Kit::new().raw(w.into_reply().head, &[]).await.is_none());
+    w.fixed(&[0; 1020]);
+    assert!(Kit::new().raw(w.into_reply().head, &[]).await.is_none(), "a tag that is not there");
+}
+
+/// RFC 8881 section 16.2.3: a tag is the client's own, and is repeated.
+#[tokio::test]
+async fn a_long_tag_is_repeated_and_may_leave_no_room() {
+    for (length, status) in
+        [(1_025, Status::Ok), (100_000, Status::Ok), (1_120_000, Status::Resource)]
+    {
+        let mut w = Writer::new();
+        w.opaque(&vec![b't'; length]);
+        w.u32(0);
+        w.u32(1);
+        w.u32(op::PUTROOTFH);
+        let mut r = Kit::new().raw(w.into_reply().head, &[]).await.unwrap();
+        assert!(r.tag == vec![b't'; length], "{length}");
+        r.expect(op::PUTROOTFH, status).end(status);
+    }
 }
 
 #[tokio::test]

@@ -355,6 +355,15 @@ async fn arguments_that_are_too_long_are_refused_before_anything_is_taken() {
         let r = c.run(|a| a.op(op::TEST_STATEID, |w| w.u32(count))).await;
         assert_eq!(r.status, Status::BadXdr);
     }
+    let many = |w: &mut Writer| {
+        w.count(5_000);
+        w.fixed(&[7; 5_000 * 16]);
+    };
+    let mut r = c.run(|a| a.op(op::TEST_STATEID, many)).await;
+    r.expect(op::TEST_STATEID, Status::Ok);
+    assert_eq!(r.u32(), 5_000, "as many as the message has");
+    assert!((0..5_000).all(|_| r.u32() == Status::BadStateId.to_u32()));
+    r.end(Status::Ok);
     let back = |flavor: u32| {
         move |w: &mut Writer| {
             w.u32(1);

@@ -9,7 +9,7 @@ use super::super::attr::{put_post, put_wcc};
 use super::{OK, Op, OpResult, Target};
 use crate::limits::TRANSFER_MAX;
 use crate::status::Nfsstat3;
-use crate::xdr::Writer;
+use crate::xdr::{Writer, at_most};
 
 pub(super) async fn read(
     op: &Op<'_>,
@@ -53,6 +53,7 @@ pub(super) async fn write(
         t.fail_wcc(out, Nfsstat3::Inval).await;
         return Ok(());
     }
+    let data = if given > TRANSFER_MAX { at_most(data, TRANSFER_MAX) } else { data };
     match store(op, &t, offset, data, stable).await {
         Ok(written) => {
             let t = op.found_again(t, file, Some(&written.after)).await?;

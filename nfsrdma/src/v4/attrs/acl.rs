@@ -5,7 +5,8 @@
 //! that allow or deny are shown and taken (`aclsupport`): what a Windows client audits is kept beside them.
 //!
 //! *Errors.* ATTRNOTSUPP for entries that audit or alarm and for rights that there are not, BADOWNER for names that
-//! nobody has.
+//! nobody has, NOSPC for more entries than are kept ([`ACES_MAX`]): of the errors of SETATTR, CREATE and OPEN (RFC 8881 section
+//! 15.2) the one that says so.
 
 use vfs::acl::{Ace, Acl, Sid, Who, control, flag, kind, mask};
 
@@ -31,6 +32,9 @@ const SPECIAL: [(&str, &[u32]); 7] = [
     ("ANONYMOUS@", &[7]),
     ("AUTHENTICATED@", &[11]),
 ];
+
+/// Bytes of `nfsace4` with an empty name.
+const ACE_BYTES_MIN: usize = 16;
 
 /// NT AUTHORITY.
 const AUTHORITY: u64 = 5;
@@ -108,7 +112,13 @@ const FLAGS: [(u16, u32); 3] =
 
 /// Reads `fattr4_acl`.
 pub(super) fn decode(r: &mut Reader<'_>, names: &mut Names<'_>) -> Result<Acl, Status> {
-    let count = r.count(ACES_MAX)?;
+    let count = r.count(usize::MAX)?;
+    if count > r.remaining() / ACE_BYTES_MIN {
+        return Err(Status::BadXdr);
+    }
+    if count > ACES_MAX {
+        return Err(Status::NoSpc);
+    }
     let entries = (0..count).map(|_| ace(r, names)).collect::<Result<_, _>>()?;
     Ok(Acl::new(entries))
 }
@@ -224,8 +234,20 @@ mod tests {
         let many = Buf::from(many.into_reply().head);
         assert_eq!(
             decode(&mut Reader::new(&many, &[]), &mut Names::default()),
-            Err(Status::BadXdr)
+            Err(Status::BadXdr),
+            "it lies"
         );
+        let list = |entries: usize| {
+            let mut w = Writer::new();
+            w.count(entries);
+            for _ in 0..entries {
+                [0, 0, 1].into_iter().for_each(|n| w.u32(n));
+                w.opaque(b"OWNER@");
+            }
+            decode(&mut Reader::new(&Buf::from(w.into_reply().head), &[]), &mut Names::default())
+        };
+        assert_eq!(list(ACES_MAX).map(|acl| acl.entries().len()), Ok(ACES_MAX));
+        assert_eq!(list(ACES_MAX + 1), Err(Status::NoSpc));
     }
 
     #[test]

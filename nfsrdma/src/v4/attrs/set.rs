@@ -6,7 +6,7 @@ use vfs::{Attr, DelegatedTimes, SetAttr, SetTime, Time, VfsResult};
 
 use super::{Bitmap, acl};
 use crate::v4::compound::Located;
-use crate::v4::limits::{ATTR_VALUES_MAX, OWNER_MAX};
+use crate::v4::limits::OWNER_MAX;
 use crate::v4::names::Names;
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
@@ -87,7 +87,8 @@ impl ToSet {
         names: &mut Names<'_>,
     ) -> Result<Self, Status> {
         let named = Bitmap::decode(r)?;
-        let length = r.count(ATTR_VALUES_MAX)?;
+        // `attrlist4` has no limit but that of the message; each value has its own.
+        let length = r.count(usize::MAX)?;
         if length > r.remaining() {
             return Err(Status::BadXdr);
         }
@@ -169,6 +170,33 @@ impl ToSet {
             left_out.add(attr::OWNER_GROUP);
         }
         self.named.without(&left_out)
+    }
+
+    /// The volume is to set more than one attribute, so that it may have set some when it fails.
+    pub fn several(&self) -> bool {
+        self.named.without(&Self::LIST).without(&DELEGATED).iter().nth(1).is_some()
+    }
+
+    /// What was set although the volume failed while it set `asked`, by the attributes before and after where more than one was to
+    /// be set: those that have changed to what was asked. The times of a delegation come before all others.
+    pub fn done_before(&self, asked: &SetAttr, seen: Option<&(Attr, Attr)>) -> Bitmap {
+        let mut done = self.named.and(&DELEGATED);
+        let Some((before, after)) = seen else { return done };
+        let set = |asked: Option<u32>, was: u32, is: u32| asked == Some(is) && was != is;
+        if asked.size == Some(after.size) && before.size != after.size {
+            done.add(attr::SIZE);
+        }
+        if set(asked.mode, before.mode, after.mode) {
+            done.add(if self.mode_masked.is_some() { attr::MODE_SET_MASKED } else { attr::MODE });
+        }
+        if set(asked.uid, before.uid, after.uid) {
+            done.add(attr::OWNER);
+        }
+        if set(asked.gid, before.gid, after.gid) {
+            done.add(attr::OWNER_GROUP);
+        }
+        // A time that was set to now is not told from one that another change moved, and the volume sets them last.
+        done
     }
 
     /// With `mode_set_masked` applied to the mode that is there.

@@ -1,5 +1,7 @@
 //! SETATTR (RFC 8881 section 18.30). Its result has a bitmap whatever the status: of what was set before it failed. The loop writes
 //! an empty one where nothing was.
+//!
+//! Where a volume fails in the middle of several attributes, those that have changed to what was asked are told as set.
 
 use vfs::{DelegatedTimes, Kind, SetAttr};
 
@@ -33,7 +35,19 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
         door.set_delegated_times(&at.share, &at.node, to_set.delegated).await?;
     }
     if set != SetAttr::default() || to_set.acl.is_none() && !kept {
-        door.setattr(&at.share, &at.node, &at.cred, set, open_write).await?;
+        // One alone is set or not; of several, the first may be when a later one fails.
+        let before = match to_set.several() {
+            true => Some(at.node.getattr().await?),
+            false => None,
+        };
+        if let Err(e) = door.setattr(&at.share, &at.node, &at.cred, set, open_write).await {
+            let after = match before {
+                Some(_) => at.node.getattr().await.ok(),
+                None => None,
+            };
+            to_set.done_before(&set, before.zip(after).as_ref()).encode(&mut cx.out);
+            return Err(e.into());
+        }
     }
     if let Err(e) = to_set.apply_acl(&door, &at).await {
         // The list is the last to be set.

@@ -1,17 +1,21 @@
 //! TEST_STATEID (RFC 8881 section 18.48).
 
 use crate::v4::compound::Compound;
-use crate::v4::limits::TEST_STATEIDS_MAX;
+use crate::v4::limits::TEST_STATEIDS_AT_ONCE;
 use crate::v4::opens::Entry;
 use crate::v4::resolve::resolve;
 use crate::v4::stateid::check_seqid;
 use crate::v4::status::Status;
-use crate::v4::wire::Stateid;
+use crate::v4::wire::{STATEID_SIZE, Stateid};
 
 pub(in crate::v4) async fn test_stateid(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let n = cx.args.count(TEST_STATEIDS_MAX)?;
+    // The array has no limit but that of the message.
+    let n = cx.args.count(cx.args.remaining() / STATEID_SIZE)?;
     cx.out.count(n);
-    for _ in 0..n {
+    for i in 0..n {
+        if i > 0 && i % TEST_STATEIDS_AT_ONCE == 0 {
+            tokio::task::yield_now().await;
+        }
         let stateid = Stateid::decode(&mut cx.args)?;
         let status = test(cx, stateid).err().unwrap_or(Status::Ok);
         cx.out.u32(status.to_u32());

@@ -2,7 +2,6 @@
 
 use crate::v4::attrs::{Bitmap, Facts, is_write_only, supported};
 use crate::v4::compound::{Compound, Object};
-use crate::v4::limits::ATTR_VALUES_MAX;
 use crate::v4::pseudo;
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
@@ -18,7 +17,7 @@ pub(in crate::v4) async fn nverify(cx: &mut Compound<'_>) -> Result<(), Status> 
 
 async fn same(cx: &mut Compound<'_>) -> Result<bool, Status> {
     let want = Bitmap::decode(&mut cx.args)?;
-    let sent = cx.args.opaque(ATTR_VALUES_MAX)?;
+    let sent = cx.args.opaque(usize::MAX)?;
     let object = cx.object()?;
     let caps = match object {
         Object::Root => pseudo::CAPABILITIES,

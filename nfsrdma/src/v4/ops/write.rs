@@ -1,5 +1,6 @@
 //! WRITE (RFC 8881 section 18.32). The data is the request's own buffers.
 
+use iobuf::Buf;
 use vfs::Stable;
 
 use crate::v4::compound::Compound;
@@ -7,6 +8,7 @@ use crate::v4::io_right::{IoAccess, check_io, file_of};
 use crate::v4::limits::IO_MAX;
 use crate::v4::status::Status;
 use crate::v4::wire::Stateid;
+use crate::xdr::at_most;
 
 pub(in crate::v4) async fn write(cx: &mut Compound<'_>) -> Result<(), Status> {
     let stateid = Stateid::decode(&mut cx.args)?;
@@ -17,7 +19,10 @@ pub(in crate::v4) async fn write(cx: &mut Compound<'_>) -> Result<(), Status> {
         2 => Stable::File,
         _ => return Err(Status::BadXdr),
     };
-    let data = cx.args.bulk(IO_MAX)?;
+    let data = cx.args.bulk(usize::MAX)?;
+    // Of more than `maxwrite` the first bytes are written, as the count in the result says (RFC 8881 section 18.32.3).
+    let given: usize = data.iter().map(Buf::len).sum();
+    let data = if given > IO_MAX { at_most(data, IO_MAX) } else { data };
     let at = file_of(cx, stateid).await?;
     let right = check_io(cx, &at, stateid, IoAccess::Write).await?;
     let door = cx.nfs.core.namespace.by(right.who).opened_by(&at.cred);
