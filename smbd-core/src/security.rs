@@ -158,7 +158,8 @@ pub(crate) async fn may_pass(cred: &Cred, dir: &NodeRef) -> VfsResult<Option<Pow
 }
 
 /// Gives a node that was just made what it has not inherited: what the client sent with CREATE, and where the directory has a list
-/// (`is_listed`, [`may_add`] said so) and passes nothing on, what Windows gives then (MS-FSA section 2.1.5.1.1): all to owner and system.
+/// (`is_listed`, [`may_add`] said so) and passes nothing on, what Windows gives then (MS-FSA section 2.1.5.1.1): all to owner and
+/// system.
 pub(crate) async fn inherit(
     tree: &Tree,
     is_listed: bool,
@@ -352,7 +353,8 @@ async fn keep(
     let (uid, gid) = (uid.filter(|u| *u != attr.uid), gid.filter(|g| *g != attr.gid));
     let mut now = *attr;
     if uid.is_some() || gid.is_some() {
-        // The open may write the owner, and [`may_own`] and [`may_group`] have said who: this node alone, by itself, is given to it.
+        // The open may write the owner, and [`may_own`] and [`may_group`] have said who: this node alone, by itself, is given to
+        // it.
         let set = SetAttr { uid, gid, ..SetAttr::default() };
         let root = Cred::root();
         (_, now) = match door {

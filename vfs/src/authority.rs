@@ -9,8 +9,8 @@
 use crate::acl::{Owner, mask};
 use crate::backend::{Made, Node, NodeRef};
 use crate::error::VfsResult;
-use crate::namespace::Door;
-use crate::types::{Attr, Cred, NodeId, SetAttr};
+use crate::namespace::{Door, Share};
+use crate::types::{Attr, Cred, Kind, NodeId, SetAttr};
 
 /// What the list of one node grants one caller. Decided once, for as long as an open lasts.
 #[derive(Debug)]
@@ -131,7 +131,52 @@ impl<'a> Actor<'a> {
     }
 }
 
+/// Takes back what the caller made a moment ago, if the name still is that one's. What cannot be taken back stays: nobody is left
+/// to be told.
+pub(crate) async fn unmake(dir: &NodeRef, cred: &Cred, name: &[u8], made: &Made) {
+    if still_has(dir, name, made).await {
+        let maker = Grant::of_maker(made, mask::DELETE).and_then(|grant| grant.power(mask::DELETE));
+        let is_dir = made.attr.kind == Kind::Dir;
+        let _ = dir.remove_by(Acting::with(cred, [maker, None]), name, is_dir).await;
+    }
+}
+
+async fn still_has(dir: &NodeRef, name: &[u8], made: &Made) -> bool {
+    // The process looks; whoever makes names in a folder need not be allowed to look them up.
+    let there = dir.lookup(&Cred::root(), name).await;
+    made.created && there.is_ok_and(|(node, _)| node.id() == made.node.id())
+}
+
 impl<'a> Door<'a> {
+    /// Takes back what the caller made a moment ago and others have been told of, and nothing that has come under its name since.
+    pub async fn unmake(
+        &self,
+        share: &Share,
+        dir: &NodeRef,
+        cred: &Cred,
+        name: &[u8],
+        made: &Made,
+    ) {
+        if !still_has(dir, name, made).await {
+            return;
+        }
+        let maker = Grant::of_maker(made, mask::DELETE);
+        let door = (*self).granted_to(maker.as_ref());
+        let _ = match made.attr.kind {
+            Kind::Dir => door.rmdir(share, dir, cred, name).await,
+            _ => door.unlink(share, dir, cred, name).await,
+        };
+    }
+
+    /// The same with the grants of another, which may end sooner.
+    fn granted_to<'b>(self, open: Option<&'b Grant>) -> Door<'b>
+    where
+        'a: 'b,
+    {
+        let door: Door<'b> = self;
+        door.granted(open, None)
+    }
+
     /// With what the lists of an open, and of a folder, have granted. Each helps with its own node alone.
     #[must_use]
     pub fn granted(mut self, open: Option<&'a Grant>, folder: Option<&'a Grant>) -> Self {

@@ -9,7 +9,7 @@ pub use state::Enforce;
 use state::{ClientId, Operation, Range, Who, Writing};
 
 use crate::acl::mask;
-use crate::authority::Grant;
+use crate::authority::{Grant, unmake};
 use crate::backend::{Backend, Made, NodeRef, ReadInto};
 pub use crate::cidr::Cidr;
 use crate::dos::Dos;
@@ -563,7 +563,7 @@ impl<'a> Door<'a> {
         let mut made = dir.create_by(by, name, how, heritage.masked(set)).await?;
         if made.created {
             if let Err(e) = heritage.give(&mut made, set.mode).await {
-                let _ = dir.unlink(&Cred::root(), name).await;
+                unmake(dir, cred, name, &made).await;
                 return Err(e);
             }
             self.made(share, dir, name, &made, what::FILE_NAME).await;
@@ -603,7 +603,7 @@ impl<'a> Door<'a> {
         let by = self.acting(cred, mask::APPEND_DATA);
         let mut made = dir.mkdir_by(by, name, heritage.masked(set)).await?;
         if let Err(e) = heritage.give(&mut made, set.mode).await {
-            let _ = dir.rmdir(&Cred::root(), name).await;
+            unmake(dir, cred, name, &made).await;
             return Err(e);
         }
         self.made(share, dir, name, &made, what::DIR_NAME).await;

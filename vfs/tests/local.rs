@@ -120,6 +120,7 @@ on_local_as_root!(
     lists::no_list_makes_a_device,
     lists::a_list_leaves_a_sticky_folder_sticky,
     lists::a_list_helps_in_its_own_folder_alone,
+    lists::a_failed_create_removes_what_it_made_alone,
     lists::a_list_goes_with_its_file,
     lists::what_is_made_inherits,
 );

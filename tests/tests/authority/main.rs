@@ -1,10 +1,10 @@
 //! Who may do what: every operation that reads, changes, makes, removes, renames, links or re-permits, by every protocol, times the
 //! shape of the object, times the caller.
 //!
-//! *Operation.* Each cell has a folder and a file of its own. What the gateway answers is compared with what is on the host afterwards,
-//! with a slow obvious model ([`model`]), and where mode bits and POSIX ACLs alone decide with the kernel, which is asked by the same
-//! call in a thread that has the caller's credentials ([`kernel`]). The table is written into `docs/permissions.md`
-//! (`HEADGATE_UPDATE=1`), and what stands there is compared with what was seen.
+//! *Operation.* Each cell has a folder and a file of its own. What the gateway answers is compared with what is on the host
+//! afterwards, with a slow obvious model ([`model`]), and where mode bits and POSIX ACLs alone decide with the kernel, which is
+//! asked by the same call in a thread that has the caller's credentials ([`kernel`]). The table is written into
+//! `docs/permissions.md` (`HEADGATE_UPDATE=1`), and what stands there is compared with what was seen.
 
 #![allow(clippy::unwrap_used)]
 

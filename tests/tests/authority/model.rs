@@ -1,4 +1,5 @@
-//! The slow obvious model: POSIX.1-2017 section 4.5, inode(7), RFC 8881 section 6.2.1.3, MS-FSA sections 2.1.5.15.6 and 2.1.5.15.11.
+//! The slow obvious model: POSIX.1-2017 section 4.5, inode(7), RFC 8881 section 6.2.1.3, MS-FSA sections 2.1.5.15.6 and
+//! 2.1.5.15.11.
 
 use smbd_core::dtyp::mask;
 

@@ -158,8 +158,8 @@ impl Identity {
     }
 }
 
-/// Gives this thread, which acts as a caller, capabilities back. They go with the file system user, when the kernel gives the thread
-/// all of them back.
+/// Gives this thread, which acts as a caller, capabilities back. They go with the file system user, when the kernel gives the
+/// thread all of them back.
 fn raise(past: Past) -> VfsResult<()> {
     let mut sets = rustix::thread::capabilities(None)?;
     sets.effective |= match past {

@@ -2,10 +2,10 @@
 //!
 //! *Operation.* The kernel knows nothing of the lists that are kept with files. So a change of names that a list permits is made as
 //! the caller, in a thread that has `CAP_DAC_OVERRIDE` for that call alone: the kernel skips the folder's mode bits and judges all
-//! the rest as it would for the caller. The file belongs to the caller from its first moment, a sticky folder is sticky, devices are
-//! the superuser's, quotas hold. [`Override`] is that permission: made by a decision about one folder, consumed by one call, which
-//! reaches the folder by its descriptor. Where it is the file's own list that permits the removal, the name is looked at once more
-//! just before the call, which is made only while it still is that file's.
+//! the rest as it would for the caller. The file belongs to the caller from its first moment, a sticky folder is sticky, devices
+//! are the superuser's, quotas hold. [`Override`] is that permission: made by a decision about one folder, consumed by one call,
+//! which reaches the folder by its descriptor. Where it is the file's own list that permits the removal, the name is looked at
+//! once more just before the call, which is made only while it still is that file's.
 //!
 //! *Errors.* [`VfsError::Access`] where a list says no, [`VfsError::Perm`] where a sticky folder does.
 

@@ -1,8 +1,8 @@
 //! Names: finding, making, moving and removing them.
 //!
 //! *Operation.* A name is one component relative to the directory's descriptor, and no call follows a symbolic link. What
-//! makes or removes names runs as the caller, past mode bits where a list permits it ([`super::decide`]); what only opens again what
-//! was just made or found runs as the process.
+//! makes or removes names runs as the caller, past mode bits where a list permits it ([`super::decide`]); what only opens again
+//! what was just made or found runs as the process.
 //!
 //! *Errors.* The kernel's. A mount point that is in the way is [`VfsError::Access`], a directory that is gone
 //! [`VfsError::Stale`].

@@ -221,6 +221,34 @@ pub(crate) async fn a_list_helps_in_its_own_folder_alone(b: Bench) {
     refused(g.link(&bob, other.as_ref(), b"h"), VfsError::Access).await;
 }
 
+/// What fails after it was made is taken back as long as its name is still its own, by whoever made it, whatever the folder says.
+pub(crate) async fn a_failed_create_removes_what_it_made_alone(b: Bench) {
+    let share = Share {
+        name: "s".into(),
+        id: Share::id_of("s"),
+        backend: b.backend.clone(),
+        read_only: false,
+        protocols: Protocols::Both,
+        squash: Squash::None,
+        nfs_locks: Enforce::Smb,
+        clients: None,
+    };
+    let namespace = Namespace::new(vec![share]);
+    let (share, door) = (namespace.shares()[0].clone(), namespace.by(None));
+    let add = mask::WRITE_DATA | mask::EXECUTE;
+    let d = folder(&b, b"d", vec![allow(BOB, add)]).await;
+    let bob = user(BOB);
+    let made = d.create(&bob, b"f", CreateHow::Guarded, mode(0o600)).await.unwrap();
+    d.rename(&root(), b"f", d.as_ref(), b"g", true).await.unwrap();
+    let other = d.create(&root(), b"f", CreateHow::Guarded, mode(0o600)).await.unwrap().node;
+    door.unmake(&share, &d, &bob, b"f", &made).await;
+    assert_eq!(d.lookup(&root(), b"f").await.unwrap().0.id(), other.id());
+    assert_eq!(d.lookup(&root(), b"g").await.unwrap().0.id(), made.node.id());
+    refused(d.unlink(&bob, b"g"), VfsError::Access).await;
+    door.unmake(&share, &d, &bob, b"g", &made).await;
+    refused(d.lookup(&root(), b"g"), VfsError::NotFound).await;
+}
+
 pub(crate) async fn a_list_goes_with_its_file(b: Bench) {
     let f = owned(&b, b"f", 0o600).await;
     let entries = vec![allow(BOB, mask::READ_DATA)];

@@ -1,7 +1,7 @@
 //! CREATE (RFC 8881 section 18.4): everything but regular files, which OPEN makes.
 
 use vfs::backend::Made;
-use vfs::{Cred, SetAttr, Special};
+use vfs::{SetAttr, Special};
 
 use crate::v4::attrs::{Purpose, ToSet, supported};
 use crate::v4::compound::{Compound, Located, Object};
@@ -34,21 +34,17 @@ pub(in crate::v4) async fn create(cx: &mut Compound<'_>) -> Result<(), Status> {
     }
     let made = make(cx, &at, name, &wanted, to_set.with_mode(0o700)).await?;
     let (dir, parent, attr) = (made.dir, at.node, made.attr);
-    let made = cx.located(at.share, made.node);
-    if let Object::Node(new) = &made
+    let object = cx.located(at.share, made.node.clone());
+    if let Object::Node(new) = &object
         && let Err(e) = to_set.apply_acl(&cx.door(), new).await
     {
         // Nothing was made, as far as the client is told.
-        let (door, root) = (cx.door(), Cred::root());
-        let _ = match wanted {
-            Wanted::Dir => door.rmdir(&new.share, &parent, &root, name).await,
-            _ => door.unlink(&new.share, &parent, &root, name).await,
-        };
+        cx.door().unmake(&new.share, &parent, &new.cred, name, &made).await;
         return Err(e.into());
     }
     cx.change_info(&dir);
     to_set.done_of(&attr).encode(&mut cx.out);
-    cx.set_current(made);
+    cx.set_current(object);
     Ok(())
 }
 

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use state::{ClientId, Rights, Share, Who};
-use vfs::{Attr, CreateHow, Cred, DirChange, SetAttr};
+use vfs::{Attr, CreateHow, DirChange, SetAttr};
 
 use super::super::attrs::{Bitmap, Purpose, SUPPORTED_BY_EXCLUSIVE, ToSet, supported};
 use crate::exclusive::of_client;
@@ -396,12 +396,12 @@ async fn by_name(
     } else if cut && !fresh {
         was_set.add(attr::SIZE);
     }
-    let at = as_file(cx, &dir, made.node)?;
+    let at = as_file(cx, &dir, made.node.clone())?;
     if made.created
         && let Err(e) = to_set.apply_acl(&door, &at).await
     {
         // Nothing was made, as far as the client is told.
-        let _ = door.unlink(&dir.share, &dir.node, &Cred::root(), name).await;
+        door.unmake(&dir.share, &dir.node, &dir.cred, name, &made).await;
         return Err(e.into());
     }
     Ok(Found { at, dir: Some(made.dir), fresh, cut: cut && !fresh, set: was_set, change: None })

@@ -63,7 +63,7 @@ pub(super) async fn make(cx: &Cx, w: &Wanted<'_>, at: &Walked) -> Result<Opened,
         Ok((attr, dos)) => Ok(Opened { open, attr, dos, action: action::CREATED }),
         Err(status) => {
             give_back(cx, &open);
-            undo(&cx.door(&open), w, at, &made, &name).await;
+            cx.door(&open).unmake(w.share, &at.dir, &w.tree.cred, &name, &made).await;
             Err(status)
         }
     }
@@ -88,7 +88,8 @@ async fn file_of(
         Err(status) => Err(status),
     };
     if opened.is_err() {
-        undo(&cx.server.namespace.by(None), w, at, &made, &name).await;
+        let door = cx.server.namespace.by(None);
+        door.unmake(w.share, &at.dir, &w.tree.cred, &name, &made).await;
     }
     opened
 }
@@ -213,20 +214,4 @@ pub(super) fn kept_attributes(w: &Wanted<'_>, is_dir: bool) -> Option<u32> {
     let shown = if is_dir { 0 } else { attribute::ARCHIVE };
     let kept = given & attribute::SETTABLE | shown;
     (kept != shown).then_some(kept)
-}
-
-/// Removes what was made for an open that did not come about, and nothing that has come under its name since.
-async fn undo(door: &Door<'_>, w: &Wanted<'_>, at: &Walked, made: &Made, name: &[u8]) {
-    let maker = Grant::of_maker(made, mask::DELETE);
-    let (door, cred) = (door.granted(maker.as_ref(), None), &w.tree.cred);
-    match at.dir.lookup(cred, name).await {
-        Ok((node, _)) if node.id() != made.node.id() => return,
-        _ => {}
-    }
-    // Nobody is left to be told; a file that stays is empty.
-    let _ = if w.is_dir() {
-        door.rmdir(w.share, &at.dir, cred, name).await
-    } else {
-        door.unlink(w.share, &at.dir, cred, name).await
-    };
 }
