@@ -1,6 +1,7 @@
 //! LOCK, leases and their acknowledgements, durable contexts: what holds, and what a client can do wrong with each.
 
-use std::time::{Duration, Instant};
+use std::task::Poll;
+use std::time::Duration;
 
 use rdma_transport::channel::RemoteSeg;
 
@@ -462,18 +463,20 @@ async fn an_acknowledgement_does_not_overtake_a_write() {
             panic!("a notice of a lease")
         };
         assert!(n.acknowledge);
-        let acknowledged = async {
-            assert_eq!(acknowledge(&c, 1, 1).await, Status::SUCCESS);
-            Instant::now()
-        };
-        let fetched = async {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            let at = Instant::now();
-            c.pull_gets(b"later").await;
-            at
-        };
-        let ((), acknowledged, fetched) = tokio::join!(flush, acknowledged, fetched);
-        assert!(acknowledged > fetched);
+        let mut flush = std::pin::pin!(flush);
+        let mut acknowledged = std::pin::pin!(acknowledge(&c, 1, READ));
+        // The write waits for its data, and the acknowledgement for the write, however often both are looked at.
+        for _ in 0..100 {
+            let early = std::future::poll_fn(|task| {
+                let written = flush.as_mut().poll(task).is_ready();
+                Poll::Ready(written || acknowledged.as_mut().poll(task).is_ready())
+            });
+            assert!(!early.await, "the acknowledgement has overtaken the write");
+            tokio::task::yield_now().await;
+        }
+        let fetched = c.pull_gets(b"later");
+        let ((), acknowledged, _) = tokio::join!(flush, acknowledged, fetched);
+        assert_eq!(acknowledged, Status::SUCCESS);
     };
     tokio::join!(reader, holder);
 }

@@ -222,6 +222,45 @@ async fn changes_of_named_streams_are_told() {
     assert_eq!(told().await, changed, "overwritten");
 }
 
+/// The same of what copies, clears and shares the data of a stream.
+#[tokio::test]
+async fn commands_that_change_a_stream_without_a_write_are_told() {
+    use super::ioctl::{put, status};
+    use crate::wire::fsctl::{Chunk, CopyChunks, DuplicateExtents, ResumeKey, Span, Trim, code};
+    const CLUSTER: u32 = 4096;
+    let c = Kit::new().client();
+    dir(&c, "d").await;
+    let (s, source) = (c.open("d\\f:s").await, c.open("source").await);
+    for file in [s, source] {
+        put(&c, file, 0, &[b'x'; CLUSTER as usize]).await;
+    }
+    let span = Span { at: 0, other: CLUSTER.into() };
+    let copy = |to| {
+        let chunks = vec![Chunk { from: 0, to, len: CLUSTER }];
+        CopyChunks { key: ResumeKey::of(source), count: 1, chunks }.emit()
+    };
+    let duplicate = DuplicateExtents { source, from: 0, to: 0, count: CLUSTER.into() };
+    let written = filter::STREAM_WRITE;
+    for (code, input, kind) in [
+        (code::SRV_COPYCHUNK_WRITE, copy(0), written),
+        (code::SRV_COPYCHUNK, copy(0), written),
+        (code::SRV_COPYCHUNK, copy(CLUSTER.into()), filter::STREAM_SIZE),
+        (code::SET_ZERO_DATA, span.emit().to_vec(), written),
+        (code::FILE_LEVEL_TRIM, Trim { ranges: vec![span] }.emit(), written),
+        (code::DUPLICATE_EXTENTS_TO_FILE, duplicate.emit().to_vec(), written),
+    ] {
+        let d = dir(&c, "d").await;
+        let first = c.ask(Command::ChangeNotify, &watch(d, 1000, kind)).await;
+        assert_eq!(first.status(), Status::PENDING);
+        assert_eq!(status(&c, s, code, &input).await, Status::SUCCESS, "{code:#x}");
+        let changed = Change { action: Action::ModifiedStream, name: "f:s".into() };
+        assert_eq!(changes(&c.pushed().await.message), [changed], "{code:#x}");
+        c.close(d).await;
+        // The watch ends with its open, and says so.
+        while c.asked.lock().unwrap().try_recv().is_ok() {}
+    }
+}
+
 #[tokio::test]
 async fn a_watch_ends_with_its_open_and_with_its_directory() {
     let c = Kit::new().client();
