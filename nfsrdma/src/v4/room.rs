@@ -63,6 +63,9 @@ impl Counts {
     }
 }
 
+/// In which order clients make room: by their sort, and since when they are silent.
+type Turn = (u8, Option<u64>);
+
 /// How many clients there are.
 #[derive(Debug)]
 pub(super) struct Room(Arc<Mutex<Counts>>);
@@ -164,7 +167,7 @@ impl Clients {
     /// lease has lapsed. Of each the longest silent.
     fn to_go(&self, network: Option<IpAddr>) -> Option<Arc<Client>> {
         let now = self.now();
-        let mut first: Option<((u8, Option<u64>), Arc<Client>)> = None;
+        let mut first: Option<(Turn, Arc<Client>)> = None;
         for client in self.by_id.iter() {
             if network.is_some_and(|n| client.place.network() != n) {
                 continue;
