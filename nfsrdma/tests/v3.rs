@@ -289,6 +289,9 @@ fn links_and_special_files_are_made() {
     for other in [c.lookup(&fh, "x"), c.lookup(&fh, "."), c.mkdir(&fh, "d")] {
         assert_eq!(other, Err(NOTDIR), "a link is no directory, wherever it leads");
     }
+    for plus in [false, true] {
+        assert_eq!(listing(&c, &fh, 0, 4096, plus), Err(NOTDIR));
+    }
     let cut = c.nfs(p::SETATTR, |w| {
         w.opaque(&fh);
         sattr(w, None, Some(0));

@@ -71,6 +71,18 @@ async fn a_client_that_holds_something_is_not_thrown_out_by_another_user() {
     assert_eq!(make(&kit, 0, create(c.id, 2, 0, FORE)).await, Err(Status::StaleClientId), "gone");
 }
 
+/// RFC 7862 section 14.1 defines a bit that RFC 8881 section 18.35.3 has the server refuse, as pynfs' EID4 asks in every version.
+#[tokio::test]
+async fn a_flag_of_minor_version_2_is_none_of_minor_version_1() {
+    const FENCE_OPS: u32 = 0x4;
+    let kit = Kit::new();
+    for (minor, status) in [(1, Status::Inval), (2, Status::Ok)] {
+        let args = exchange(b"x", 1, FENCE_OPS);
+        let r = kit.run_minor(minor, |c| c.op(op::EXCHANGE_ID, args)).await;
+        assert_eq!(r.status, status, "4.{minor}");
+    }
+}
+
 #[tokio::test]
 async fn flags_and_protection_that_are_not_served_are_refused() {
     let kit = Kit::new();
