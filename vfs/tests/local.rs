@@ -177,6 +177,34 @@ fn a_restart_changes_no_handle() {
     }
 }
 
+/// The folders are of one file system, where every file can be found by its handle.
+#[test]
+fn handles_of_one_folder_are_stale_in_another() {
+    for unprivileged in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+        std::fs::create_dir(&old).unwrap();
+        std::fs::create_dir(&new).unwrap();
+        block_on(async {
+            let b = Bench::new(open(&old, unprivileged));
+            let (f, d) = (b.file("f").await, b.dir("d").await);
+            let below = d.mkdir(&root(), b"e", mode(0o755)).await.unwrap().node;
+            let handles = [&b.root, &f, &d, &below].map(|n| n.handle());
+            drop((f, d, below, b));
+            // The whole of it lies below the new folder as well: that is no reason to know it by old handles.
+            let others = [open(&new, unprivileged), open(dir.path(), unprivileged)];
+            for (other, handle) in others.iter().flat_map(|o| handles.iter().map(move |h| (o, h))) {
+                refused(other.resolve(handle), VfsError::Stale).await;
+            }
+            std::fs::rename(&old, dir.path().join("renamed")).unwrap();
+            let same = open(&dir.path().join("renamed"), unprivileged);
+            for handle in &handles {
+                assert_eq!(same.resolve(handle).await.unwrap().handle(), *handle);
+            }
+        });
+    }
+}
+
 #[test]
 fn symbolic_links_lead_nowhere() {
     let dir = tempfile::tempdir().unwrap();

@@ -4,20 +4,36 @@
 //! survives restart, rename and loss of caches, and is stale for ever once the file is gone, because it carries the
 //! inode's generation. Elsewhere, and for file systems whose handles are too long, it is the inode number with whatever
 //! tells two uses of that number apart (the kernel's handle if it gives one, else the time of birth); [`super::search`]
-//! finds the file again. Each carries a tag of the file system, so that a share that was moved to another volume does not
-//! answer handles of the old one with strangers.
+//! finds the file again. Each carries a tag of the file system and of the folder that is served ([`tag`]), so that a share that was
+//! given another volume, or another folder of the same one, does not answer handles of the old one: not with strangers, and not
+//! with files that nobody serves any more.
 
 use std::os::fd::BorrowedFd;
 
 use crate::error::{VfsError, VfsResult};
 use crate::types::Handle;
 
+use super::probe::fold;
 use super::stat::Stat;
 use super::sys;
 
 const KERNEL: u8 = 1;
 const SEARCH: u8 = 2;
 const BIRTH: u8 = 3;
+
+/// Names the folder that is served: the file system, the folder's inode number, and its time of birth, so that a folder that gets a
+/// number which was another's is another one.
+pub(super) fn tag(fsid: u64, root: &Stat) -> [u8; 4] {
+    let mut identity = [0; 28];
+    identity[..8].copy_from_slice(&fsid.to_be_bytes());
+    identity[8..16].copy_from_slice(&root.ino.to_be_bytes());
+    if let Some(birth) = root.attr.btime {
+        identity[16..24].copy_from_slice(&birth.sec.to_be_bytes());
+        identity[24..].copy_from_slice(&birth.nsec.to_be_bytes());
+    }
+    let [a, b, c, d, ..] = fold(&identity).to_be_bytes();
+    [a, b, c, d]
+}
 
 /// What a handle says.
 #[derive(Clone, Debug, PartialEq, Eq)]

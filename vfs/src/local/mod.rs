@@ -204,7 +204,7 @@ impl LocalBackend {
             root_ino: stat.ino,
             mount: stat.mount,
             fsid: found.fsid,
-            tag: found.tag,
+            tag: handle::tag(found.fsid, &stat),
             proc_fd,
             identity: Identity::probe(config.unprivileged, config.callers_apart)?,
             kernel_handles: found.kernel_handles && !config.unprivileged,

@@ -24,8 +24,6 @@ const POSIX_MAGICS: [u64; 6] =
 pub(super) struct Found {
     pub(super) caps: Capabilities,
     pub(super) fsid: u64,
-    /// Names the file system in handles.
-    pub(super) tag: [u8; 4],
     pub(super) kernel_handles: bool,
     /// See [`super::side`].
     pub(super) trusted: bool,
@@ -61,11 +59,9 @@ pub(super) fn probe(root: BorrowedFd<'_>, read_only: bool) -> VfsResult<Found> {
         handles_persist: true,
         read_only,
     };
-    let [a, b, c, d, ..] = id.to_be_bytes();
     Ok(Found {
         caps,
         fsid: id,
-        tag: [a, b, c, d],
         kernel_handles,
         trusted: match &scratch {
             Some(file) => super::side::is_trusted(file.as_fd()),
