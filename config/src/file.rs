@@ -8,8 +8,8 @@ use crate::keys::{self, LIMITS, LOG, NFS, SHARE, SMB, TOP, USER};
 use crate::log::{LogFilter, LogFormat};
 use crate::options;
 use crate::settings::{
-    Admin, Cidr, Domain, Encryption, Identity, Names, NfsLocks, Portmap, Protocols, Rdma, RdmaCrc,
-    RdmaTransforms, Share, Signing, Source, Squash, User, share_name, user_name,
+    Admin, Cidr, Domain, Durability, Encryption, Identity, Names, NfsLocks, Portmap, Protocols,
+    Rdma, RdmaCrc, RdmaTransforms, Share, Signing, Source, Squash, User, share_name, user_name,
 };
 use crate::suggest::nearest;
 use crate::tree::{Node, Value};
@@ -434,6 +434,8 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
     let squash = group.parse::<Squash>("squash", report).map_or(Squash::default(), |s| s.value);
     let nfs_locks =
         group.parse::<NfsLocks>("nfs_locks", report).map_or(NfsLocks::default(), |l| l.value);
+    let durability =
+        group.parse::<Durability>("durability", report).map_or(Durability::default(), |d| d.value);
     let clients = group
         .get("clients")
         .map(|n| parse_list::<Cidr>(n, report).into_iter().map(|s| s.value).collect::<Vec<_>>());
@@ -456,6 +458,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
             read_only,
             squash,
             nfs_locks,
+            durability,
             clients,
             encrypt,
             guest,

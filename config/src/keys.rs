@@ -173,6 +173,15 @@ pub(crate) const SHARE: Group = Group {
              `advisory`: they can. Counts for locks that are taken from then on.",
         ),
         key(
+            "durability",
+            "`strict` or `relaxed`",
+            "strict",
+            "When a change of names or attributes is on stable storage. `strict`: before it is answered, by NFS, and by SMB where \
+             `continuous_availability` is set; `relaxed`, for scratch data: when the host's file system writes it, so that a power \
+             cut loses the last seconds of what was answered. Data follows the client's wish (stable writes, COMMIT, FLUSH) in \
+             both.",
+        ),
+        key(
             "clients",
             "range of addresses like `10.0.0.0/8`, or list of them",
             "",

@@ -27,7 +27,8 @@ pub use log::{LogFilter, LogFormat};
 pub use options::{Options, ShareOption, UserOption, address};
 pub use rules::{Known, admin_of, load, state_of};
 pub use settings::{
-    Admin, Cidr, Domain, Encryption, Identity, Limits, Names, NfsLocks, Portmap, Protocols, Rdma,
-    RdmaCrc, RdmaTransforms, Settings, Share, Signing, Smb, Source, Squash, User, user_name,
+    Admin, Cidr, Domain, Durability, Encryption, Identity, Limits, Names, NfsLocks, Portmap,
+    Protocols, Rdma, RdmaCrc, RdmaTransforms, Settings, Share, Signing, Smb, Source, Squash, User,
+    user_name,
 };
 pub use units::{Port, Size, Span, Spin};

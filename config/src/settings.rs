@@ -126,6 +126,8 @@ pub struct Share {
     pub squash: Squash,
     /// Whom locks of NFS clients bind.
     pub nfs_locks: NfsLocks,
+    /// When changes of names and attributes are on stable storage.
+    pub durability: Durability,
     /// Who may come; `None`: directly attached networks and this host.
     pub clients: Option<Vec<Cidr>>,
     /// SMB: data never travels in clear.
@@ -148,6 +150,7 @@ impl Share {
             read_only: false,
             squash: Squash::default(),
             nfs_locks: NfsLocks::default(),
+            durability: Durability::default(),
             clients: None,
             encrypt: false,
             guest: false,
@@ -363,6 +366,18 @@ pub enum NfsLocks {
     /// Nobody but those who ask for locks.
     Advisory,
 }
+
+/// When changes of names and attributes are on stable storage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// Before they are answered: by NFS, and by SMB where the share is continuously available.
+    #[default]
+    Strict,
+    /// When the host's file system writes them.
+    Relaxed,
+}
+
+words!(Durability, "is no way to keep changes", "strict" => Strict, "relaxed" => Relaxed);
 
 words!(NfsLocks, "is no way to treat locks", "enforced" => Enforced, "advisory" => Advisory);
 

@@ -7,8 +7,9 @@ use proptest::prelude::*;
 
 use crate::rules::settle;
 use crate::{
-    Encryption, Faults, Identity, Known, Limits, NfsLocks, Options, Portmap, Protocols, Rdma,
-    RdmaCrc, RdmaTransforms, Settings, Share, ShareOption, Signing, Smb, Source, Squash, User,
+    Durability, Encryption, Faults, Identity, Known, Limits, NfsLocks, Options, Portmap, Protocols,
+    Rdma, RdmaCrc, RdmaTransforms, Settings, Share, ShareOption, Signing, Smb, Source, Squash,
+    User,
 };
 
 fn id(name: &str) -> u32 {
@@ -77,6 +78,7 @@ shares:
     read_only: true
     squash: none
     nfs_locks: advisory
+    durability: relaxed
     clients: [10.0.0.0/8, 'fd00::/8']
     encrypt: true
     guest: true
@@ -123,6 +125,7 @@ users:
                     read_only: true,
                     squash: Squash::None,
                     nfs_locks: NfsLocks::Advisory,
+                    durability: Durability::Relaxed,
                     clients: Some(vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()]),
                     encrypt: true,
                     guest: true,

@@ -64,8 +64,13 @@ impl ShareSet {
         Ok(Self(opened, self.1.clone()))
     }
 
-    /// For the namespace.
+    /// For the namespace. From now on each is as durable as its settings say.
     pub fn shares(&self) -> Shares {
+        for one in &self.0 {
+            let strict = one.configured.durability == config::Durability::Strict;
+            let smb = strict && one.configured.continuous_availability;
+            one.share.backend.set_strict(strict, smb);
+        }
         self.0.iter().map(|o| o.share.clone()).collect()
     }
 

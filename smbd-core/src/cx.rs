@@ -263,7 +263,7 @@ impl Cx {
 
     /// The door for what is done through an open: it waits for holders, and the open's own caching is not in its way.
     pub fn door<'a>(&'a self, open: &'a Open) -> Door<'a> {
-        let door = self.server.namespace.by(Some(open.party.who()));
+        let door = self.server.namespace.by_smb(Some(open.party.who()));
         // READ and WRITE change no listing before the close.
         let data = matches!(self.header.command(), Some(Command::Read | Command::Write));
         let parent = if data { None } else { crate::lease::parent(&self.server, open) };

@@ -451,7 +451,7 @@ mod tests {
             parts: u32,
             sd: SecurityDescriptor,
         ) -> Result<(), Status> {
-            set(&self.tree(uid), &self.namespace.by(None), &self.share, node, parts, sd).await
+            set(&self.tree(uid), &self.namespace.by_smb(None), &self.share, node, parts, sd).await
         }
     }
 
@@ -573,7 +573,7 @@ mod tests {
                 Ace::allow(Sid::everyone(), mask::FILE_READ, OBJECT_INHERIT | CONTAINER_INHERIT);
             w.set(1000, &dir, part::DACL, list(vec![all])).await.unwrap();
             let set = SetAttr { mode: Some(0o666), umask: 0o022, ..SetAttr::default() };
-            let door = w.namespace.by(None);
+            let door = w.namespace.by_smb(None);
             let root = Cred::root();
             let made = door.create(&w.share, &dir, &root, b"g", CreateHow::Guarded, set).await;
             let (node, attr) = made.map(|m| (m.node, m.attr)).unwrap();

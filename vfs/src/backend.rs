@@ -44,12 +44,13 @@ pub trait Backend: Send + Sync + 'static {
     fn statfs(&self) -> BoxFuture<'_, VfsResult<FsStat>>;
     /// Names and attributes are to be on stable storage before a change of them is answered
     /// ([`Door::make_durable`](crate::namespace::Door::make_durable)). Never where files live in memory.
-    fn is_strict(&self) -> bool {
+    fn is_strict(&self, by_smb: bool) -> bool {
+        let _ = by_smb;
         false
     }
-    /// Says whether they are to be.
-    fn set_strict(&self, strict: bool) {
-        let _ = strict;
+    /// Says whether they are to be, for clients of NFS and of SMB.
+    fn set_strict(&self, nfs: bool, smb: bool) {
+        let _ = (nfs, smb);
     }
     /// What the volume failed to keep since it was opened.
     fn losses(&self) -> Losses {

@@ -3,8 +3,8 @@
 //! *Operation.* On a share that is strict, a door makes each object that an operation has changed durable before it gives the
 //! answer: the folders whose names changed, and the node itself. All of them are asked for at once, so that a journal commits
 //! them together, and a sync is shared by everyone who waits for the same object (RFC 1813 section 4.8, RFC 8881 section
-//! 18.26.3: "must be committed to stable storage before returning"). A door that was made [`Door::relaxed`] asks for nothing,
-//! nor does any on a volume in memory, which pays one load for it.
+//! 18.26.3: "must be committed to stable storage before returning"). By SMB only shares that are
+//! continuously available are strict. A volume in memory pays one load.
 //!
 //! *Errors.* A sync that fails is the answer of the operation, though it was done: the caller must not take it for kept.
 
@@ -53,11 +53,16 @@ pub fn counters() -> &'static Counters {
 impl Door<'_> {
     /// Makes these nodes durable, if the share and the door ask for it. Errors: those of [`crate::Node::sync`].
     pub async fn make_durable(&self, share: &Share, nodes: &[&NodeRef]) -> VfsResult<()> {
-        if self.is_relaxed() || !share.backend.is_strict() {
+        if !share.backend.is_strict(self.smb) {
             return Ok(());
         }
         // Each is under way before the first is waited for.
-        let asked: Vec<_> = nodes.iter().map(|node| node.sync()).collect();
+        let asked: Vec<_> = nodes
+            .iter()
+            .enumerate()
+            .filter(|(i, node)| nodes.iter().take(*i).all(|before| before.id() != node.id()))
+            .map(|(_, node)| node.sync())
+            .collect();
         let mut done = Ok(());
         for one in asked {
             done = done.and(one.await);

@@ -197,8 +197,13 @@ impl Namespace {
             grants: [None, None],
             opener: None,
             deletes: false,
-            relaxed: false,
+            smb: false,
         }
+    }
+
+    /// As [`Namespace::by`], for a client of SMB.
+    pub fn by_smb(&self, who: Option<Who>) -> Door<'_> {
+        Door { smb: true, ..self.by(who) }
     }
 
     /// Reads for nobody known. `cred: None` when an open of the caller has been checked already.
@@ -312,8 +317,8 @@ pub struct Door<'a> {
     pub(crate) opener: Option<&'a Cred>,
     /// Its protocol has pending deletes of its own and asks for them itself.
     pub(crate) deletes: bool,
-    /// Its changes are answered before they are on stable storage.
-    pub(crate) relaxed: bool,
+    /// For SMB, whose changes are durable before the answer on fewer shares than those of NFS.
+    pub(crate) smb: bool,
 }
 
 impl<'a> Door<'a> {
@@ -325,15 +330,6 @@ impl<'a> Door<'a> {
     /// Waits for holders as long as they may take.
     pub fn patiently(self, patience: &'a dyn Patience) -> Self {
         Self { patience: Some(patience), ..self }
-    }
-
-    /// With `true` its changes are answered before they are on stable storage, whatever the share says.
-    pub fn relaxed(self, relaxed: bool) -> Self {
-        Self { relaxed, ..self }
-    }
-
-    pub(crate) fn is_relaxed(&self) -> bool {
-        self.relaxed
     }
 
     /// A directory that is cached with this key need not be given up for what is changed in it.
@@ -443,6 +439,7 @@ impl<'a> Door<'a> {
         if set != SetAttr::default() {
             node.setattr(&Cred::root(), set, true).await?;
             self.watches.post_node(share.id, node, kinds(&set)).await;
+            self.make_durable(share, &[node]).await?;
         }
         Ok(())
     }
@@ -516,6 +513,7 @@ impl<'a> Door<'a> {
         let actor = self.setting(node, cred, &set);
         let done = node.setattr(actor.cred(), set, open_write).await?;
         self.watches.post_node(share.id, node, kinds(&set)).await;
+        self.make_durable(share, &[node]).await?;
         Ok(done)
     }
 
@@ -532,6 +530,7 @@ impl<'a> Door<'a> {
         let _announced = self.keeper.state().writing(node.id());
         let done = node.setattr(cred, set, true).await?;
         self.watches.post_node(share.id, node, kinds(&set)).await;
+        self.make_durable(share, &[node]).await?;
         Ok(done)
     }
 
@@ -567,8 +566,10 @@ impl<'a> Door<'a> {
                 return Err(e);
             }
             self.made(share, dir, name, &made, what::FILE_NAME).await;
+            self.make_durable(share, &[dir, &made.node]).await?;
         } else if cuts {
             self.watches.post_node(share.id, &made.node, what::SIZE | what::LAST_WRITE).await;
+            self.make_durable(share, &[&made.node]).await?;
         }
         Ok(made)
     }
@@ -607,6 +608,7 @@ impl<'a> Door<'a> {
             return Err(e);
         }
         self.made(share, dir, name, &made, what::DIR_NAME).await;
+        self.make_durable(share, &[dir, &made.node]).await?;
         Ok(made)
     }
 
@@ -625,6 +627,7 @@ impl<'a> Door<'a> {
         let _announced = self.before_entries(dir).await?;
         let made = dir.symlink(cred, name, target, set).await?;
         self.made(share, dir, name, &made, what::FILE_NAME).await;
+        self.make_durable(share, &[dir, &made.node]).await?;
         Ok(made)
     }
 
@@ -643,6 +646,7 @@ impl<'a> Door<'a> {
         let _announced = self.before_entries(dir).await?;
         let made = dir.mknod(cred, name, special, heritage(dir).await?.masked(set)).await?;
         self.made(share, dir, name, &made, what::FILE_NAME).await;
+        self.make_durable(share, &[dir, &made.node]).await?;
         Ok(made)
     }
 
@@ -665,6 +669,7 @@ impl<'a> Door<'a> {
         let change = dir.remove_by(self.acting(cred, REMOVES), name, true).await?;
         self.lost_a_name(share, victim).await;
         self.gone(share, dir, name, &change, what::DIR_NAME).await;
+        self.make_durable(share, &[dir]).await?;
         Ok(change)
     }
 
@@ -685,6 +690,7 @@ impl<'a> Door<'a> {
         minded.into_iter().for_each(|node| self.keeper.forget_minded(node));
         self.lost_a_name(share, victim).await;
         self.gone(share, dir, name, &change, what::FILE_NAME).await;
+        self.make_durable(share, &[dir]).await?;
         Ok(change)
     }
 
@@ -761,6 +767,7 @@ impl<'a> Door<'a> {
             let is_dir = moved.is_ok_and(|(node, _)| node.kind() == Kind::Dir);
             self.watches.post_rename(share.id, (from_dir, from), (to_dir, to), is_dir).await;
         }
+        self.make_durable(share, &[from_dir, to_dir]).await?;
         Ok(done)
     }
 
@@ -782,6 +789,7 @@ impl<'a> Door<'a> {
         self.names.made(dir.id(), name, &done.1);
         self.listing_changed(dir);
         self.watches.post(share.id, dir, name, Action::Added, what::FILE_NAME).await;
+        self.make_durable(share, &[dir, node]).await?;
         Ok(done)
     }
 
@@ -799,6 +807,7 @@ impl<'a> Door<'a> {
         self.before(node, Operation::Write, range(at, count)).await?;
         node.allocate_by(self.opener, at, count).await?;
         self.watches.post_node(share.id, node, what::SIZE | what::LAST_WRITE).await;
+        self.make_durable(share, &[node]).await?;
         Ok(())
     }
 
@@ -816,6 +825,7 @@ impl<'a> Door<'a> {
         self.before(node, Operation::Write, range(at, count)).await?;
         node.deallocate(at, count).await?;
         self.watches.post_node(share.id, node, what::SIZE | what::LAST_WRITE).await;
+        self.make_durable(share, &[node]).await?;
         Ok(())
     }
 
@@ -886,6 +896,7 @@ impl<'a> Door<'a> {
         self.before(node, Operation::Write, BEYOND).await?;
         node.clone_range(from.as_ref(), from_at, at, count).await?;
         self.watches.post_node(share.id, node, what::SIZE | what::LAST_WRITE).await;
+        self.make_durable(share, &[node]).await?;
         Ok(())
     }
 
@@ -901,6 +912,7 @@ impl<'a> Door<'a> {
         writable(share)?;
         node.side_set(name, value).await?;
         self.watches.post_node(share.id, node, kind).await;
+        self.make_durable(share, &[node]).await?;
         Ok(())
     }
 
@@ -909,6 +921,7 @@ impl<'a> Door<'a> {
         writable(share)?;
         node.dos_set(dos).await?;
         self.watches.post_node(share.id, node, what::ATTRIBUTES | what::CREATION).await;
+        self.make_durable(share, &[node]).await?;
         Ok(())
     }
 
@@ -927,6 +940,7 @@ impl<'a> Door<'a> {
         let actor = self.actor(node, cred, mask::WRITE_EA);
         let done = node.xattr_set(actor.cred(), name, value, how).await?;
         self.watches.post_node(share.id, node, what::EA).await;
+        self.make_durable(share, &[node]).await?;
         Ok(done)
     }
 
@@ -943,6 +957,7 @@ impl<'a> Door<'a> {
         let actor = self.actor(node, cred, mask::WRITE_EA);
         let done = node.xattr_remove(actor.cred(), name).await?;
         self.watches.post_node(share.id, node, what::EA).await;
+        self.make_durable(share, &[node]).await?;
         Ok(done)
     }
 }

@@ -229,7 +229,7 @@ impl Door<'_> {
         folder.remove().await;
         let (_announced, change) = done?;
         self.took_its_place(share, (dir, name), old, &change).await;
-        Ok(())
+        self.make_durable(share, &[dir]).await
     }
 
     /// Puts it under the name of the other, whose last name that was. The caller must be allowed to remove the one and to add the

@@ -80,7 +80,7 @@ impl Door<'_> {
         self.before_attributes(node).await?;
         node.acl_set(acl, mode).await?;
         self.watches.post_node(share.id, node, what::SECURITY).await;
-        Ok(())
+        self.make_durable(share, &[node]).await
     }
 
     /// As [`Door::acl_set`], for a caller who must have the right to: the one to change the mode.
@@ -107,7 +107,7 @@ impl Door<'_> {
         self.before_attributes(node).await?;
         node.posix_set(change).await?;
         self.watches.post_node(share.id, node, what::SECURITY).await;
-        Ok(())
+        self.make_durable(share, &[node]).await
     }
 
     /// What is in the way of a new mode is in the way of a new list: ownership, or the right by the list that there is.

@@ -230,6 +230,7 @@ impl Door<'_> {
         };
         let made = folder.create(&Cred::root(), &disk, CreateHow::Unchecked, set).await?;
         self.told(share, file, name, Action::AddedStream, what::STREAM_NAME).await;
+        self.make_durable(share, &[&hidden, &all, &folder, &made.node]).await?;
         let stream = Stream { name: name.to_owned(), node: made.node, attr: made.attr };
         Ok((stream, made.created))
     }
@@ -240,6 +241,7 @@ impl Door<'_> {
         let folder = folder(share, file).await?.ok_or(VfsError::NotFound)?;
         let found = find_in(&folder, name).await?;
         folder.unlink(&Cred::root(), &to_disk(&found.name)?).await?;
+        self.make_durable(share, &[&folder]).await?;
         self.told(share, file, &found.name, Action::RemovedStream, what::STREAM_NAME).await;
         // The last one takes the folder along.
         if let Some(all) = all(share).await? {
@@ -274,7 +276,7 @@ impl Door<'_> {
         folder.rename(&root, &to_disk(&old.name)?, folder.as_ref(), &new, true).await?;
         self.told(share, file, &old.name, Action::RemovedStream, what::STREAM_NAME).await;
         self.told(share, file, to, Action::AddedStream, what::STREAM_NAME).await;
-        Ok(())
+        self.make_durable(share, &[&folder]).await
     }
 
     /// The data of a stream was changed. `kind`: [`what::STREAM_SIZE`] or [`what::STREAM_WRITE`] or both.

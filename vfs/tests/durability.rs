@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use iobuf::Buf;
 use vfs::local::{LocalBackend, LocalConfig, SyncCalls};
+use vfs::namespace::{Enforce, Namespace, Protocols, Share, Squash};
 use vfs::{Backend, CreateHow, Cred, NodeRef, SetAttr, Stable, VfsError};
 
 /// A device whose syncs begin when the test is told and end as it says.
@@ -104,4 +105,183 @@ async fn a_write_names_the_verifier_from_before_a_loss_that_it_meets() {
     assert_eq!((f.losses(), g.losses()), (0, 1), "the count is the file's");
     assert_ne!(f.verifier(), before, "the verifier is the volume's");
     assert_eq!(write(&f).await, f.verifier());
+}
+
+/// Notes what is synced, and fails when it is told to.
+#[derive(Debug, Default)]
+struct Notes {
+    synced: Mutex<Vec<u64>>,
+    fails: std::sync::atomic::AtomicBool,
+}
+
+/// Stands for the whole file system.
+const VOLUME: u64 = 0;
+
+impl Notes {
+    fn note(&self, what: u64) -> io::Result<()> {
+        self.synced.lock().unwrap().push(what);
+        if self.fails.load(Ordering::SeqCst) { Err(eio()) } else { Ok(()) }
+    }
+
+    fn taken(&self) -> Vec<u64> {
+        let mut all = std::mem::take(&mut *self.synced.lock().unwrap());
+        all.sort_unstable();
+        all
+    }
+}
+
+impl SyncCalls for Notes {
+    fn fsync(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.note(rustix::fs::fstat(fd)?.st_ino)
+    }
+
+    fn syncfs(&self, _: BorrowedFd<'_>) -> io::Result<()> {
+        self.note(VOLUME)
+    }
+}
+
+fn namespace(backend: Arc<LocalBackend>) -> Namespace {
+    Namespace::new(vec![Share {
+        name: "data".into(),
+        id: Share::id_of("data"),
+        backend,
+        read_only: false,
+        protocols: Protocols::Both,
+        squash: Squash::None,
+        nfs_locks: Enforce::Smb,
+        clients: None,
+    }])
+}
+
+/// Each change of names and attributes, and what must be synced for it. `smb`: by which door.
+async fn changes(
+    ns: &Namespace,
+    notes: &Notes,
+    smb: bool,
+    check: impl Fn(&str, Result<(), VfsError>, Vec<u64>, Vec<u64>),
+) {
+    use vfs::{Special, XattrHow};
+    let (share, root, set) = (ns.shares()[0].clone(), Cred::root(), SetAttr::default());
+    let door = if smb { ns.by_smb(None) } else { ns.by(None) };
+    let top = share.backend.root();
+    let ino = async |node: &NodeRef| node.getattr().await.unwrap().fileid;
+    let sorted = |mut all: Vec<u64>| {
+        all.sort_unstable();
+        all
+    };
+    let here = ino(&top).await;
+    let find = async |name: &[u8]| top.lookup(&root, name).await.unwrap().0;
+    let _ = notes.taken();
+
+    let done = door.mkdir(&share, &top, &root, b"d", set).await.map(drop);
+    let dir = find(b"d").await;
+    check("mkdir", done, notes.taken(), sorted(vec![here, ino(&dir).await]));
+    let done = door.create(&share, &top, &root, b"f", CreateHow::Guarded, set).await.map(drop);
+    let file = find(b"f").await;
+    check("create", done, notes.taken(), sorted(vec![here, ino(&file).await]));
+    let done = door.create(&share, &top, &root, b"f", CreateHow::Unchecked, set).await.map(drop);
+    check("create of what is there", done, notes.taken(), vec![]);
+    let done = door.symlink(&share, &top, &root, b"l", b"f", set).await.map(drop);
+    check("symlink", done, notes.taken(), vec![VOLUME, here]);
+    let done = door.mknod(&share, &top, &root, b"p", Special::Fifo, set).await.map(drop);
+    check("mknod", done, notes.taken(), vec![VOLUME, here]);
+    let mode = SetAttr { mode: Some(0o600), ..set };
+    let done = door.setattr(&share, &file, &root, mode, false).await.map(drop);
+    check("setattr", done, notes.taken(), vec![ino(&file).await]);
+    let done = door.link(&share, &file, &root, &dir, b"g").await.map(drop);
+    check("link", done, notes.taken(), sorted(vec![ino(&dir).await, ino(&file).await]));
+    let done = door.rename(&share, &top, &root, b"f", &dir, b"f").await.map(drop);
+    check("rename", done, notes.taken(), sorted(vec![here, ino(&dir).await]));
+    let done = door.xattr_set(&share, &dir, &root, b"x", b"1", XattrHow::Either).await.map(drop);
+    if done != Err(VfsError::NotSupported) {
+        check("setxattr", done, notes.taken(), vec![ino(&dir).await]);
+        let done = door.xattr_remove(&share, &dir, &root, b"x").await.map(drop);
+        check("removexattr", done, notes.taken(), vec![ino(&dir).await]);
+    }
+    for name in [&b"f"[..], b"g"] {
+        let done = door.unlink(&share, &dir, &root, name).await.map(drop);
+        check("unlink", done, notes.taken(), vec![ino(&dir).await]);
+    }
+    let done = door.rmdir(&share, &top, &root, b"d").await.map(drop);
+    check("rmdir", done, notes.taken(), vec![here]);
+}
+
+fn noted() -> (tempfile::TempDir, Arc<Notes>, Namespace) {
+    let (dir, notes) = (tempfile::tempdir().unwrap(), Arc::new(Notes::default()));
+    let ns = namespace(open(&dir, notes.clone()));
+    (dir, notes, ns)
+}
+
+#[tokio::test]
+async fn on_a_strict_share_each_change_is_synced_before_its_answer() {
+    for (smb, strict) in [(false, (true, false)), (true, (true, true))] {
+        let (_dir, notes, ns) = noted();
+        ns.shares()[0].backend.set_strict(strict.0, strict.1);
+        changes(&ns, &notes, smb, |what, done, synced, wanted| {
+            assert_eq!((done, synced), (Ok(()), wanted), "{what} {smb}");
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn elsewhere_no_change_waits_for_a_sync() {
+    for (smb, strict) in [(false, (false, false)), (true, (true, false))] {
+        let (_dir, notes, ns) = noted();
+        ns.shares()[0].backend.set_strict(strict.0, strict.1);
+        changes(&ns, &notes, smb, |what, done, synced, _| {
+            assert_eq!((done, synced), (Ok(()), vec![]), "{what} {smb}");
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_change_whose_sync_fails_is_answered_so_and_moves_the_verifier() {
+    let (_dir, notes, ns) = noted();
+    let backend = ns.shares()[0].backend.clone();
+    backend.set_strict(true, false);
+    notes.fails.store(true, Ordering::SeqCst);
+    let last = std::cell::Cell::new(backend.root().verifier());
+    changes(&ns, &notes, false, |what, done, _, wanted| {
+        let now = backend.root().verifier();
+        if wanted.is_empty() {
+            return assert_eq!(done, Ok(()), "{what}");
+        }
+        assert_eq!(done, Err(VfsError::Io), "{what}");
+        assert_ne!(last.replace(now), now, "{what}");
+    })
+    .await;
+}
+
+/// Sixteen names come to one directory: those that come during a sync share the next.
+#[tokio::test]
+async fn changes_of_one_directory_share_its_sync() {
+    let (dir, (device, ends)) = (tempfile::tempdir().unwrap(), Device::new());
+    let ns = Arc::new(namespace(open(&dir, device.clone())));
+    ns.shares()[0].backend.set_strict(true, false);
+    let share = ns.shares()[0].clone();
+    let node = file(&open(&dir, Arc::new(Notes::default())), b"f").await;
+    drop(node);
+    let top = share.backend.root();
+    let (node, _) = top.lookup(&Cred::root(), b"f").await.unwrap();
+    let unlinks: Vec<_> = (0..16)
+        .map(|i| format!("f{i}").into_bytes())
+        .map(|name| {
+            let (ns, share, top, node) = (ns.clone(), share.clone(), top.clone(), node.clone());
+            tokio::spawn(async move {
+                node.link(&Cred::root(), top.as_ref(), &name).await.unwrap();
+                ns.by(None).unlink(&share, &top, &Cred::root(), &name).await
+            })
+        })
+        .collect();
+    // All wait before the first sync ends: each task runs until it waits.
+    for _ in 0..64 {
+        tokio::task::yield_now().await;
+    }
+    (0..16).for_each(|_| ends.results.send(Ok(())).unwrap());
+    for unlink in unlinks {
+        unlink.await.unwrap().unwrap();
+    }
+    assert!(device.syncs.load(Ordering::SeqCst) <= 2, "{:?}", device.syncs);
 }

@@ -277,6 +277,7 @@ pub(super) fn json(f: &Findings<'_>) {
                 "read_only": s.share.read_only,
                 "squash": s.share.squash.to_string(),
                 "nfs_locks": s.share.nfs_locks.to_string(),
+                "durability": s.share.durability.to_string(),
                 "clients": s.share.clients.as_ref().map(|c| c.iter().map(ToString::to_string).collect::<Vec<_>>()),
                 "xattr": s.xattr,
                 "reflink": s.reflink,

@@ -106,7 +106,7 @@ async fn remove(core: &Core, open: &Open) -> Result<(), VfsError> {
 
 async fn remove_name(core: &Core, open: &Open, file: &File) -> Result<(), VfsError> {
     let who = Who { client: open.party.client(), holder: None };
-    let door = core.namespace.by(Some(who)).from_parent(crate::lease::parent(core, open));
+    let door = core.namespace.by_smb(Some(who)).from_parent(crate::lease::parent(core, open));
     if let Some(stream) = file.stream() {
         return door.stream_remove(&file.share, &file.base(), &stream).await.map(drop);
     }

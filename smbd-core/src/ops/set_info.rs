@@ -224,7 +224,7 @@ pub(crate) async fn at_close(cx: &Cx, open: &Open) {
     if !waits || open.extra.held().is_some_and(|h| h.write.is_some()) {
         return;
     }
-    let door = cx.server.namespace.by(Some(open.party.who()));
+    let door = cx.server.namespace.by_smb(Some(open.party.who()));
     let set = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
     let done = door.setattr(&file.share, &file.base(), &Cred::root(), set, true).await;
     if let Err(why) = done {

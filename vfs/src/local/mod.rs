@@ -154,8 +154,8 @@ struct Volume {
     calls: Arc<dyn SyncCalls>,
     syncs: Arc<SyncQueue>,
     ledger: Ledger,
-    /// See [`Backend::is_strict`].
-    strict: AtomicBool,
+    /// For NFS and for SMB: see [`Backend::is_strict`].
+    strict: [AtomicBool; 2],
     /// See [`probe::Found::posix`].
     posix: bool,
     /// See [`probe::Found::exact_times`].
@@ -222,7 +222,7 @@ impl LocalBackend {
             calls: config.calls.unwrap_or_else(|| Arc::new(Kernel)),
             syncs: Arc::default(),
             ledger: Ledger::default(),
-            strict: AtomicBool::new(false),
+            strict: [AtomicBool::new(false), AtomicBool::new(false)],
             posix: found.posix,
             exact_times: found.exact_times,
             counts_links: AtomicBool::new(found.counts_links),
@@ -474,12 +474,14 @@ impl Backend for LocalBackend {
         self.volume.caps
     }
 
-    fn is_strict(&self) -> bool {
-        self.volume.strict.load(Ordering::Relaxed) && !self.volume.in_memory
+    fn is_strict(&self, by_smb: bool) -> bool {
+        let strict = &self.volume.strict[usize::from(by_smb)];
+        strict.load(Ordering::Relaxed) && !self.volume.in_memory
     }
 
-    fn set_strict(&self, strict: bool) {
-        self.volume.strict.store(strict, Ordering::Relaxed);
+    fn set_strict(&self, nfs: bool, smb: bool) {
+        self.volume.strict[0].store(nfs, Ordering::Relaxed);
+        self.volume.strict[1].store(smb, Ordering::Relaxed);
     }
 
     fn losses(&self) -> Losses {

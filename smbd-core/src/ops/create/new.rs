@@ -88,7 +88,7 @@ async fn file_of(
         Err(status) => Err(status),
     };
     if opened.is_err() {
-        let door = cx.server.namespace.by(None);
+        let door = cx.server.namespace.by_smb(None);
         door.unmake(w.share, &at.dir, &w.tree.cred, &name, &made).await;
     }
     opened
@@ -122,7 +122,7 @@ async fn node(
     name: &[u8],
     folder: Option<&Grant>,
 ) -> Result<Made, Status> {
-    let door = cx.server.namespace.by(None).with_deletes().granted(None, folder);
+    let door = cx.server.namespace.by_smb(None).with_deletes().granted(None, folder);
     let cred = &w.tree.cred;
     let is_dir = w.is_dir();
     let (mode, umask) = match w.asked.posix {
@@ -169,9 +169,10 @@ async fn dress(
         node.dos_set(dos).await?;
     }
     let maker = Grant::of_maker(made, mask::WRITE_EA);
-    let door = cx.server.namespace.by(None).granted(maker.as_ref().filter(|_| listed), None);
+    let door = cx.server.namespace.by_smb(None).granted(maker.as_ref().filter(|_| listed), None);
     extended_attributes(&door, w, node, &w.tree.cred).await?;
     reserve(w).await?;
+    door.make_durable(w.share, &[node]).await?;
     if dos.attributes.is_some() || given.is_some() || w.asked.ea.is_some() {
         attr = node.getattr().await?;
     }

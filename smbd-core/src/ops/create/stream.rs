@@ -64,7 +64,7 @@ pub(super) async fn make(
 
 /// The stream, and whether this made it.
 async fn new(cx: &Cx, w: &Wanted<'_>, found: &Found, name: &str) -> Result<(Stream, bool), Status> {
-    let door = cx.server.namespace.by(None);
+    let door = cx.server.namespace.by_smb(None);
     Ok(door.stream_create(w.share, &found.node, name).await?)
 }
 

@@ -1,0 +1,181 @@
+//! What a power cut leaves: after each answered change the bytes that have reached a device are copied, mounted elsewhere, and
+//! the change is looked for.
+//!
+//! The device is a loop device with direct I/O over a file in memory, so that file holds what the file system has issued and
+//! nothing more. Where there is none (no root, no loop devices, no `mkfs.ext4`) this says why and leaves it to
+//! `durability.rs`, which looks at the system calls. `HEADGATE_POWER_CUTS` is how many changes are looked for.
+
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use vfs::local::{LocalBackend, LocalConfig};
+use vfs::namespace::{Enforce, Namespace, Protocols, Share, Squash};
+use vfs::{Backend, CreateHow, Cred, SetAttr, Special};
+
+fn run(program: &str, args: &[&str]) -> Result<String, String> {
+    let done = Command::new(program).args(args).output().map_err(|e| format!("{program}: {e}"))?;
+    if !done.status.success() {
+        return Err(format!("{program}: {}", String::from_utf8_lossy(&done.stderr).trim()));
+    }
+    Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned())
+}
+
+/// A file system on a device of which everything that was issued is in a file.
+struct Device {
+    folder: tempfile::TempDir,
+    name: String,
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+impl Device {
+    fn new() -> Result<Self, String> {
+        let folder = tempfile::tempdir_in("/dev/shm").map_err(|e| format!("/dev/shm: {e}"))?;
+        let image = folder.path().join("image");
+        let made = std::fs::File::create(&image).and_then(|f| f.set_len(16 << 20));
+        made.map_err(|e| e.to_string())?;
+        run(
+            "mkfs.ext4",
+            &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", text(&image)],
+        )?;
+        for name in ["mount", "cut"] {
+            std::fs::create_dir(folder.path().join(name)).map_err(|e| e.to_string())?;
+        }
+        let name = run("losetup", &["--direct-io=on", "--show", "-f", text(&image)])?;
+        let device = Self { folder, name };
+        // The file system commits nothing by itself meanwhile.
+        run("mount", &["-o", "commit=300", &device.name, text(&device.mount())])?;
+        Ok(device)
+    }
+
+    fn mount(&self) -> PathBuf {
+        self.folder.path().join("mount")
+    }
+
+    /// Looks at what is there after a power cut now.
+    fn after_cut<T>(&self, look: impl FnOnce(&Path) -> T) -> T {
+        let (copy, at) = (self.folder.path().join("copy"), self.folder.path().join("cut"));
+        std::fs::copy(self.folder.path().join("image"), &copy).unwrap();
+        run("mount", &["-o", "loop", text(&copy), text(&at)]).unwrap();
+        let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| look(&at)));
+        run("umount", &[text(&at)]).unwrap();
+        seen.unwrap_or_else(|why| std::panic::resume_unwind(why))
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // Nothing more can be done about either.
+        let _ = run("umount", &[text(&self.mount())]);
+        let _ = run("losetup", &["-d", &self.name]);
+    }
+}
+
+fn namespace(device: &Device, strict: bool) -> Namespace {
+    let backend = LocalBackend::open(LocalConfig::new(device.mount())).unwrap();
+    backend.set_strict(strict, false);
+    Namespace::new(vec![Share {
+        name: "data".into(),
+        id: Share::id_of("data"),
+        backend,
+        read_only: false,
+        protocols: Protocols::Both,
+        squash: Squash::None,
+        nfs_locks: Enforce::Smb,
+        clients: None,
+    }])
+}
+
+/// One change, and what must be seen of it: the kinds come in turn, each on names of its round.
+async fn change(ns: &Namespace, i: usize) -> Box<dyn FnOnce(&Path) -> bool> {
+    let (share, c, set) = (ns.shares()[0].clone(), Cred::root(), SetAttr::default());
+    let (door, top) = (ns.by(None), share.backend.root());
+    let round = i / KINDS;
+    let name = |kind: &str| format!("{kind}{round}");
+    let (f, d, l) = (name("f"), name("d"), name("l"));
+    let find = async |name: &str| top.lookup(&c, name.as_bytes()).await.unwrap().0;
+    let there = |path: &Path| path.symlink_metadata().is_ok();
+    match i % KINDS {
+        0 => {
+            let set = SetAttr { mode: Some(0o640), ..set };
+            door.create(&share, &top, &c, f.as_bytes(), CreateHow::Guarded, set).await.unwrap();
+            Box::new(move |at| at.join(f).metadata().is_ok_and(|m| m.mode() & 0o777 == 0o640))
+        }
+        1 => {
+            door.mkdir(&share, &top, &c, d.as_bytes(), set).await.unwrap();
+            Box::new(move |at| at.join(d).is_dir())
+        }
+        2 => {
+            let set = SetAttr { mode: Some(0o601), ..set };
+            door.setattr(&share, &find(&f).await, &c, set, false).await.unwrap();
+            Box::new(move |at| at.join(f).metadata().is_ok_and(|m| m.mode() & 0o777 == 0o601))
+        }
+        3 => {
+            door.symlink(&share, &top, &c, l.as_bytes(), b"target", set).await.unwrap();
+            Box::new(move |at| at.join(l).read_link().is_ok_and(|t| t == Path::new("target")))
+        }
+        4 => {
+            let p = name("p");
+            door.mknod(&share, &top, &c, p.as_bytes(), Special::Fifo, set).await.unwrap();
+            Box::new(move |at| at.join(p).metadata().is_ok_and(|m| m.file_type().is_fifo()))
+        }
+        5 => {
+            let dir = find(&d).await;
+            door.link(&share, &find(&f).await, &c, &dir, b"second").await.unwrap();
+            Box::new(move |at| at.join(d).join("second").metadata().is_ok_and(|m| m.nlink() == 2))
+        }
+        6 => {
+            let dir = find(&d).await;
+            door.rename(&share, &top, &c, f.as_bytes(), &dir, b"moved").await.unwrap();
+            Box::new(move |at| !there(&at.join(f)) && there(&at.join(d).join("moved")))
+        }
+        7 => {
+            let dir = find(&d).await;
+            door.unlink(&share, &dir, &c, b"second").await.unwrap();
+            Box::new(move |at| there(&at.join(&d)) && !there(&at.join(d).join("second")))
+        }
+        8 => {
+            let dir = find(&d).await;
+            door.unlink(&share, &dir, &c, b"moved").await.unwrap();
+            Box::new(move |at| there(&at.join(&d)) && !there(&at.join(d).join("moved")))
+        }
+        _ => {
+            door.rmdir(&share, &top, &c, d.as_bytes()).await.unwrap();
+            Box::new(move |at| !there(&at.join(d)))
+        }
+    }
+}
+
+/// Kinds of change.
+const KINDS: usize = 10;
+
+#[test]
+fn what_was_answered_is_there_after_a_power_cut() {
+    let cuts = std::env::var("HEADGATE_POWER_CUTS").ok().and_then(|n| n.parse().ok()).unwrap_or(40);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for strict in [true, false] {
+        let device = match Device::new() {
+            Ok(device) => device,
+            Err(why) => {
+                return eprintln!("no power cuts, the system calls are looked at alone: {why}");
+            }
+        };
+        let ns = namespace(&device, strict);
+        let mut lost = Vec::new();
+        for i in 0..if strict { cuts } else { KINDS } {
+            let seen = runtime.block_on(change(&ns, i));
+            if !device.after_cut(seen) {
+                lost.push(i);
+            }
+        }
+        if strict {
+            assert!(lost.is_empty(), "answered and lost: {lost:?} of {cuts}");
+        } else {
+            // Else this test could not fail.
+            assert!(!lost.is_empty(), "a relaxed share keeps everything");
+        }
+    }
+}
