@@ -188,8 +188,8 @@ impl Grants {
     }
 
     /// Grants what can be had of `want` (MS-FSA sections 2.1.5.18.1 and 2.1.5.18.2). What this holder has already is widened to
-    /// all of `want` or stays as it is. `alone`: no open with another key, `locked`: somebody has byte ranges locked, `waiting`: who
-    /// has a turn before.
+    /// all of `want` or stays as it is. `alone`: no open with another key, `locked`: somebody has byte ranges locked, `waiting`:
+    /// who has a turn before.
     pub(crate) fn cache(
         &mut self,
         party: &Party,

@@ -1,9 +1,9 @@
 //! Turns: clients that were told to come back, because caching of others was in their way, find no new caching in it.
 //!
-//! *Operation.* A client of SMB waits inside the gateway and is served when a break is acknowledged. One of NFS is told to come back
-//! (NFS3ERR_JUKEBOX, NFS4ERR_DELAY), and comes back later than another may open the file again with a new key. So [`Turns`] remembers
-//! who was sent away from which node, and for which operation. Until it had its turn, others get no caching right of the node that
-//! would make it wait again ([`spared`]); rights that are lost without an acknowledgement they get.
+//! *Operation.* A client of SMB waits inside the gateway and is served when a break is acknowledged. One of NFS is told to come
+//! back (NFS3ERR_JUKEBOX, NFS4ERR_DELAY), and comes back later than another may open the file again with a new key. So the table
+//! remembers who was sent away from which node, and for which operation. Until it had its turn, others get no caching right of the
+//! node that would make it wait again; rights that are lost without an acknowledgement they get.
 //!
 //! A client that is known has had its turn when the same operation goes on. Requests without a client (NFS version 3) stand for an
 //! unknown number of clients: after the first of them is served the others have [`UNKNOWN_MS`] to come back.
@@ -26,7 +26,8 @@ pub const NODES_MAX: usize = 1024;
 /// Entries of one node that are remembered.
 pub const PER_NODE_MAX: usize = 16;
 
-/// A grant of `rights` makes `op` of another wait until its holder has given something back. `is_smb`: the other is a client of SMB.
+/// A grant of `rights` makes `op` of another wait until its holder has given something back. `is_smb`: that one is a client of
+/// SMB.
 pub(crate) fn waits(kind: Kind, rights: Caching, op: Operation, is_smb: bool) -> bool {
     effect(kind, rights, op).is_some_and(|e| {
         // Among themselves clients of SMB go on as Windows lets them. Others must not: whoever has unlocked what it wrote by NFS
@@ -63,8 +64,8 @@ pub(crate) fn spared(waiting: &[Waiter], kind: Kind, may: Caching) -> Caching {
 pub(crate) struct Turns(HashMap<NodeId, Vec<Waiter>>);
 
 impl Turns {
-    /// This client was told to come back for `op`. Says which nodes have nobody any more, because there was no room or their time is
-    /// over.
+    /// This client was told to come back for `op`. Says which nodes have nobody any more, because there was no room or their time
+    /// is over.
     pub(crate) fn sent_away(
         &mut self,
         node: NodeId,

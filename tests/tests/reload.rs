@@ -434,3 +434,32 @@ async fn what_cannot_change_is_named_and_nothing_else_changes() {
 fn base_of(world: &World) -> Settings {
     world.running.settings().clone()
 }
+
+/// Also where the new folder contains the old one, so that each file of it is served again, under another path.
+#[tokio::test(flavor = "multi_thread")]
+async fn handles_are_stale_when_the_share_has_another_folder() {
+    let (mut world, base, dir) = world().await;
+    let (above, old) = (dir.path().join("above"), dir.path().join("above/old"));
+    fs::create_dir_all(&old).unwrap();
+    let of = |folder: &Path| {
+        let mut settings = base.clone();
+        let source = Source::Folder(folder.to_owned());
+        settings.shares.push(Share { squash: Squash::None, ..Share::new("moves", source) });
+        settings
+    };
+    world.running.reload(of(&old)).await.unwrap();
+    let v3 = world.client("moves", (Version::V3, Transport::Tcp)).await.unwrap();
+    let v41 = world.client("moves", (Version::V41, Transport::Tcp)).await.unwrap();
+    let (a, b) = (v3.create("a").await.unwrap(), v41.create("b").await.unwrap());
+    world.running.reload(of(&above)).await.unwrap();
+    for (volume, file) in [(&v3, &a), (&v41, &b)] {
+        let why = volume.write(file, 0, vec![buf(b"to nobody")]).await.unwrap_err();
+        // NFS3ERR_STALE and NFS4ERR_STALE.
+        assert!(matches!(why, Error::Nfs3(70) | Error::Nfs4(_, 70)), "{why}");
+    }
+    assert_eq!(fs::read(old.join("a")).unwrap(), b"");
+    // What it had before it has again.
+    world.running.reload(of(&old)).await.unwrap();
+    assert_eq!(v3.write(&a, 0, vec![buf(b"again")]).await.unwrap(), 5);
+    assert_eq!(fs::read(old.join("a")).unwrap(), b"again");
+}

@@ -56,6 +56,15 @@ pub trait Backend: Send + Sync + 'static {
     fn losses(&self) -> Losses {
         Losses::default()
     }
+    /// The handle as it is written on the volume itself, where it stays the same when another folder of the volume is served;
+    /// [`Backend::served`] is the way back.
+    fn stored(&self, handle: &Handle) -> Handle {
+        handle.clone()
+    }
+    /// The handle that was written as this one ([`Backend::stored`]).
+    fn served(&self, stored: &Handle) -> Handle {
+        stored.clone()
+    }
     /// The gateway's own folder on the volume: in no listing, and found under no name. With `make` it is made when it is not
     /// there yet.
     fn hidden(&self, make: bool) -> BoxFuture<'_, VfsResult<Option<NodeRef>>>;

@@ -58,8 +58,12 @@ fn to_client(name: &[u8]) -> Option<String> {
     String::from_utf8(name.to_vec()).ok()
 }
 
-/// The name of a file's folder.
-fn folder_of(handle: &Handle) -> String {
+/// The name of a file's folder, the same whichever folder above it is served ([`Backend::stored`](crate::Backend::stored)).
+fn folder_of(share: &Share, handle: &Handle) -> String {
+    hex(&share.backend.stored(handle))
+}
+
+fn hex(handle: &Handle) -> String {
     handle.as_bytes().iter().fold(String::new(), |mut out, b| {
         // Writing to a string does not fail.
         let _ = write!(out, "{b:02x}");
@@ -100,7 +104,7 @@ async fn all(share: &Share) -> VfsResult<Option<NodeRef>> {
 /// The folder of a file's streams, if it has any.
 async fn folder(share: &Share, file: &NodeRef) -> VfsResult<Option<NodeRef>> {
     let Some(all) = all(share).await? else { return Ok(None) };
-    let name = folder_of(&file.handle());
+    let name = folder_of(share, &file.handle());
     Ok(if_there(all.lookup(&Cred::root(), name.as_bytes()).await)?.map(|f| f.0))
 }
 
@@ -154,7 +158,7 @@ async fn find_in(folder: &NodeRef, name: &str) -> VfsResult<Stream> {
 /// Removes all streams of a file that is gone.
 pub(crate) async fn forget(share: &Share, file: &Handle) -> VfsResult<()> {
     let Some(all) = all(share).await? else { return Ok(()) };
-    let (root, name) = (Cred::root(), folder_of(file));
+    let (root, name) = (Cred::root(), folder_of(share, file));
     let Some((folder, _)) = if_there(all.lookup(&root, name.as_bytes()).await)? else {
         return Ok(());
     };
@@ -182,7 +186,8 @@ pub async fn sweep(share: &Share) -> VfsResult<usize> {
         let (entries, end) = all.readdir(&Cred::root(), cookie, STREAMS_MAX).await?;
         for entry in &entries {
             cookie = entry.cookie;
-            let Some(handle) = handle_of(&entry.name) else { continue };
+            let Some(stored) = handle_of(&entry.name) else { continue };
+            let handle = share.backend.served(&stored);
             if let Err(VfsError::Stale | VfsError::BadHandle) = share.backend.resolve(&handle).await
             {
                 forget(share, &handle).await?;
@@ -212,7 +217,7 @@ impl Door<'_> {
         let disk = to_disk(name)?;
         let hidden = share.backend.hidden(true).await?.ok_or(VfsError::NotSupported)?;
         let all = made_folder(&hidden, FOLDER).await?;
-        let folder = made_folder(&all, folder_of(&file.handle()).as_bytes()).await?;
+        let folder = made_folder(&all, folder_of(share, &file.handle()).as_bytes()).await?;
         match find_in(&folder, name).await {
             Err(VfsError::NotFound) => {}
             found => return found.map(|s| (s, false)),
@@ -245,7 +250,7 @@ impl Door<'_> {
         self.told(share, file, &found.name, Action::RemovedStream, what::STREAM_NAME).await;
         // The last one takes the folder along.
         if let Some(all) = all(share).await? {
-            match all.rmdir(&Cred::root(), folder_of(&file.handle()).as_bytes()).await {
+            match all.rmdir(&Cred::root(), folder_of(share, &file.handle()).as_bytes()).await {
                 Ok(_) | Err(VfsError::NotEmpty | VfsError::NotFound) => {}
                 Err(e) => return Err(e),
             }
@@ -325,7 +330,7 @@ mod tests {
     #[test]
     fn folders_bear_handles() {
         let handle = Handle::new(&[0, 0xff, 7]).unwrap();
-        assert_eq!(folder_of(&handle), "00ff07");
+        assert_eq!(hex(&handle), "00ff07");
         assert_eq!(handle_of(b"00ff07"), Some(handle));
         for bad in [&b"0"[..], b"zz", b"+1", &[b'0'; 100]] {
             assert_eq!(handle_of(bad), None);

@@ -742,6 +742,38 @@ fn uncached_data_is_read_on_a_thread() {
     });
 }
 
+/// What is kept on the volume is called by handles as they were before a share's folder was a part of them.
+#[test]
+fn streams_stay_when_another_folder_above_their_file_is_served() {
+    for unprivileged in [false, true] {
+        let above = tempfile::tempdir().unwrap();
+        let share = above.path().join("share");
+        std::fs::create_dir(&share).unwrap();
+        block_on(async {
+            let b = Bench::new(open(&share, unprivileged));
+            let ns = suite::streams::served(&b);
+            let f = b.file("f").await;
+            let made = ns.by(None).stream_create(&ns.shares()[0], &f, "s").await.unwrap();
+            b.write(&made.0.node, 0, b"of a stream").await;
+            drop((made, f, ns, b));
+            std::fs::rename(share.join(".headgate"), above.path().join(".headgate")).unwrap();
+            let b = Bench::new(open(above.path(), unprivileged));
+            let ns = suite::streams::served(&b);
+            let share = &ns.shares()[0];
+            assert_eq!(vfs::streams::sweep(share).await, Ok(0), "its file is there");
+            let (dir, _) = b.root.lookup(&root(), b"share").await.unwrap();
+            let (f, _) = dir.lookup(&root(), b"f").await.unwrap();
+            let s = vfs::streams::find(share, &f, "s").await.unwrap();
+            assert_eq!(b.contents(&s.node).await, b"of a stream");
+            // Still found out when it is gone.
+            drop((s, f, dir, ns, b));
+            std::fs::remove_file(above.path().join("share/f")).unwrap();
+            let ns = suite::streams::served(&Bench::new(open(above.path(), unprivileged)));
+            assert_eq!(vfs::streams::sweep(&ns.shares()[0]).await, Ok(1));
+        });
+    }
+}
+
 #[test]
 fn a_hidden_folder_that_is_not_ours_is_not_used() {
     let dir = tempfile::tempdir().unwrap();

@@ -35,6 +35,22 @@ pub(super) fn tag(fsid: u64, root: &Stat) -> [u8; 4] {
     [a, b, c, d]
 }
 
+/// The tag of the file system alone, which handles on the volume carry.
+pub(super) fn volume_tag(fsid: u64) -> [u8; 4] {
+    let [a, b, c, d, ..] = fsid.to_be_bytes();
+    [a, b, c, d]
+}
+
+/// The handle with the tag `to` where it has the tag `from`; any other stays as it is.
+pub(super) fn retag(handle: &Handle, from: [u8; 4], to: [u8; 4]) -> Handle {
+    let mut bytes = handle.as_bytes().to_vec();
+    if let Some(tag) = bytes.get_mut(1..5).filter(|tag| **tag == from) {
+        tag.copy_from_slice(&to);
+    }
+    // It is as long as it was.
+    Handle::new(&bytes).unwrap_or_else(|| handle.clone())
+}
+
 /// What a handle says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Parsed<'a> {

@@ -470,6 +470,14 @@ impl Backend for LocalBackend {
         Box::pin(threads::run_long(move || volume.open_handle(&handle).map(|n| n as NodeRef)))
     }
 
+    fn stored(&self, handle: &Handle) -> Handle {
+        handle::retag(handle, self.volume.tag, handle::volume_tag(self.volume.fsid))
+    }
+
+    fn served(&self, stored: &Handle) -> Handle {
+        handle::retag(stored, handle::volume_tag(self.volume.fsid), self.volume.tag)
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.volume.caps
     }

@@ -8,6 +8,7 @@ use rdma_transport::channel::Transport;
 use recovery::{Change, Kind, Store};
 use vfs::backend::BoxFuture;
 use vfs::keeper::Recall;
+use vfs::local::{LocalBackend, LocalConfig};
 use vfs::mem::MemBackend;
 use vfs::replace::New;
 use vfs::{Backend, Cred, Special};
@@ -540,5 +541,30 @@ async fn a_kill_while_a_file_becomes_another_node_loses_no_handle() {
         }
         assert_eq!(c.close(file).await, Status::SUCCESS);
         assert_eq!(world.kit.core.namespace.keeper().state().nodes(), 0);
+    }
+}
+
+/// The share has another folder of the same file system in the next run, from which the file of the handle can be reached as well.
+#[tokio::test]
+async fn a_handle_does_not_come_back_when_the_share_has_another_folder() {
+    for (next, wanted) in [("share", 1), (".", 0), ("other", 0)] {
+        let (state, disk) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for dir in ["share", "other"] {
+            std::fs::create_dir(disk.path().join(dir)).unwrap();
+        }
+        let start = |dir: &str| {
+            let volume = LocalBackend::open(LocalConfig::new(disk.path().join(dir))).unwrap();
+            Kit::on(volume, Some(Store::open(state.path()).unwrap()))
+        };
+        let kit = start("share");
+        let c = kit.machine(1, 0, Dialect::V311, Transport::Tcp);
+        plain(&c, "f", 0).await;
+        let core = Arc::downgrade(&kit.core);
+        drop((c, kit));
+        while core.strong_count() > 0 {
+            tokio::task::yield_now().await;
+        }
+        let kit = start(next);
+        assert_eq!(crate::persist::restore(&kit.core).await.unwrap(), wanted, "{next}");
     }
 }
