@@ -195,8 +195,7 @@ impl Grants {
         party: &Party,
         kind: Kind,
         want: Caching,
-        alone: bool,
-        locked: bool,
+        (alone, locked): (bool, bool),
         waiting: &[Waiter],
         max: usize,
     ) -> Held {

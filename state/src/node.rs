@@ -413,7 +413,7 @@ impl Record {
     ) -> Held {
         let alone = self.opens(Some(party.client())) == 0;
         let locked = !self.exact.is_empty() || !self.locks.is_empty();
-        self.grants.cache(party, kind, want, alone, locked, waiting, limits.grants_per_node)
+        self.grants.cache(party, kind, want, (alone, locked), waiting, limits.grants_per_node)
     }
 
     pub(crate) fn held(&self, holder: HolderId) -> Option<Held> {

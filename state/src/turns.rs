@@ -250,6 +250,7 @@ mod tests {
     /// Clients of SMB open with new keys, give back and close at random; two clients of NFS, one of them unknown, want to write and
     /// come back when they are told to. The slow rule: no grant that was made after a client was sent away makes it wait.
     #[test]
+    #[allow(clippy::cast_possible_truncation)] // Numbers of a few things.
     fn nobody_is_overtaken_in_any_random_history() {
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;
         let mut roll = |n: u64| {
