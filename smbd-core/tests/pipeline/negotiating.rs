@@ -105,7 +105,8 @@ async fn contexts_are_judged_one_by_one() {
     assert!(told.contains(&NegotiateContext::Encryption(vec![4])), "{told:?}");
     assert!(told.contains(&NegotiateContext::Signing(vec![1])));
     assert!(told.contains(&NegotiateContext::Posix));
-    assert_eq!(told.len(), 4, "what is not served is ignored");
+    assert!(told.contains(&NegotiateContext::RdmaTransform(vec![1, 2])));
+    assert_eq!(told.len(), 5, "what is not served is ignored");
 
     // What is ignored is no error in any form, but may come once; of the rest it does not matter.
     let empty = NegotiateContext::Compression { flags: 0, algorithms: vec![] };
