@@ -268,8 +268,8 @@ pub(crate) const NFS: Group = Group {
             "time, like `24h` or `0s`",
             "24h",
             "How long an NFSv4 client that is silent keeps its opens and locks, after its lease, while nobody else wants what it \
-             holds. It ends sooner for one that holds a removed file, whose space it keeps, and where clients, memory or open files \
-             are scarce; one that holds nothing has none.",
+             holds. It ends sooner for one that holds a removed file, whose space it keeps, and where clients, memory or open \
+             files are scarce; one that holds nothing has none.",
         ),
         key(
             "portmap",
@@ -301,8 +301,8 @@ pub(crate) const SMB: Group = Group {
             "signing",
             "`required` or `offered`",
             "required",
-            "Must messages be signed. A client that signs and has no RDMA transforms, as every Linux client, does no direct RDMA: it \
-             moves everything by Send.",
+            "Must messages be signed. A client that signs and has no RDMA transforms, as every Linux client, does no direct RDMA: \
+             it moves everything by Send.",
         ),
         key(
             "encryption",
@@ -315,8 +315,8 @@ pub(crate) const SMB: Group = Group {
             "`on` or `off`",
             "on",
             "Data that travels by RDMA is signed or encrypted by itself for clients of dialect 3.1.1 that can do that (Windows 11, \
-             Windows Server 2022 and later), so that it is placed directly although the session signs or encrypts. `off`: it travels \
-             inside the messages.",
+             Windows Server 2022 and later), so that it is placed directly although the session signs or encrypts. `off`: it \
+             travels inside the messages.",
         ),
     ],
 };
@@ -352,8 +352,8 @@ pub(crate) const LIMITS: Group = Group {
             "nfs_clients",
             "whole number",
             "16384",
-            "Clients of NFSv4 that may be known, in all; an eighth of them may come from one address (of IPv6 from one /64). Silent \
-             ones make room.",
+            "Clients of NFSv4 that may be known, in all; an eighth of them may come from one address (of IPv6 from one /64). \
+             Silent ones make room.",
         ),
         key(
             "introduction",

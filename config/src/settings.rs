@@ -217,7 +217,8 @@ impl Default for Smb {
     }
 }
 
-/// Whether clients that sign or encrypt may have their data placed directly, signed or encrypted by itself (MS-SMB2 section 2.2.43).
+/// Whether clients that sign or encrypt may have their data placed directly, signed or encrypted by itself (MS-SMB2 section
+/// 2.2.43).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RdmaTransforms {
     /// For whoever can do that.

@@ -68,9 +68,8 @@ fn what_smb_alone_can_do_needs_smb() {
     assert!(told.contains("here belongs a single value"), "{told}");
 }
 
-#[test]
-fn everything_that_can_be_said() {
-    let text = "\
+/// Every key, each with a value that is not its default.
+const EVERYTHING: &str = "\
 shares:
   - name: data
     path: /usr
@@ -113,7 +112,10 @@ users:
   - {name: alice, password_file: /etc/passwd, uid: 1000, gid: 100, groups: [7, 8]}
   - name: bob
 ";
-    let settings = read(text).unwrap();
+
+#[test]
+fn everything_that_can_be_said() {
+    let settings = read(EVERYTHING).unwrap();
     assert_eq!(
         settings,
         Settings {

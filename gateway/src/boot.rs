@@ -1,8 +1,8 @@
 //! What a run of the gateway finds and leaves in its state folder: the lock that keeps a second one away, the secret that
 //! signs file handles, the store of what must survive, the number of this run.
 //!
-//! The folder is made for its owner alone (0700). One that an earlier run made wider is narrowed; one that belongs to another user, or
-//! holds other things, stays as it is, with a line in the log.
+//! The folder is made for its owner alone (0700). One that an earlier run made wider is narrowed; one that belongs to another
+//! user, or holds other things, stays as it is, with a line in the log.
 //!
 //! *Errors.* A state folder that was asked for and cannot be used stops the start. The default one, where an ordinary user
 //! cannot make it, is done without: handles then end with the process, which is said in the log.

@@ -1,5 +1,7 @@
 //! What clients learn of storage that did not keep what they wrote.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
+
 mod common;
 
 use std::io::{self, IoSlice};

@@ -1,5 +1,7 @@
 //! Who learns that storage did not keep what it was given, and what is synced before an answer.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
+
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -5,6 +5,8 @@
 //! nothing more. Where there is none (no root, no loop devices, no `mkfs.ext4`) this says why and leaves it to
 //! `durability.rs`, which looks at the system calls. `HEADGATE_POWER_CUTS` is how many changes are looked for.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
+
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;

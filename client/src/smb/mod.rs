@@ -3,8 +3,8 @@
 //! *Operation.* [`Smb::connect`] negotiates, logs on by NTLMv2 and connects to one share. Every operation is one request and its
 //! answer; any number may be under way.
 //!
-//! *Memory.* Payload above [`DIRECT_MIN`] bytes travels by RDMA where the connection has it and payload can be signed or sealed as the
-//! messages are (MS-SMB2 sections 3.2.4.6 and 3.2.4.7); else inside the messages.
+//! *Memory.* Payload above [`DIRECT_MIN`] bytes travels by RDMA where the connection has it and payload can be signed or sealed
+//! as the messages are (MS-SMB2 sections 3.2.4.6 and 3.2.4.7); else inside the messages.
 //!
 //! *Errors.* [`Error::Smb`] is what the server answered.
 

@@ -160,8 +160,8 @@ impl Secure {
         Ok((data, Some(rdma::Transform { channel, protection, signature, nonce })))
     }
 
-    /// Checks or decrypts what a server put into these buffers for a READ; `described`: what its answer says of that, `None` where it
-    /// says nothing. Refused is all that MS-SMB2 section 3.2.5.11 refuses.
+    /// Checks or decrypts what a server put into these buffers for a READ; `described`: what its answer says of that, `None`
+    /// where it says nothing. Refused is all that MS-SMB2 section 3.2.5.11 refuses.
     pub(super) fn unprotect(
         &self,
         was_sealed: bool,

@@ -1,8 +1,8 @@
 //! Who may read what the admin address tells.
 //!
-//! *Operation.* On this host root and the user that the gateway runs as; from elsewhere the ranges of `admin_clients`, which may name
-//! loopback too, for all users of this host. `/healthz`, `/livez` and `/readyz` tell everybody that the gateway is there, as the
-//! probes of an orchestrator need it, and nothing more.
+//! *Operation.* On this host root and the user that the gateway runs as; from elsewhere the ranges of `admin_clients`, which may
+//! name loopback too, for all users of this host. `/healthz`, `/livez` and `/readyz` tell everybody that the gateway is there, as
+//! the probes of an orchestrator need it, and nothing more.
 //!
 //! The user at the other end of a loopback connection is the owner of its socket, as the kernel's table of TCP connections shows it
 //! (`/proc/net/tcp`, proc_net_tcp(5)). The row must have both addresses of the connection and be established: a socket that its
@@ -82,7 +82,8 @@ impl Refused {
             Self::Address => "this address may not see that: `admin_clients` says who may\n",
             Self::Host => "ask for 127.0.0.1 or localhost\n",
             Self::User => {
-                "only root and the user that the gateway runs as may see that; `admin_clients: 127.0.0.1` lets every user of this host\n"
+                "only root and the user that the gateway runs as may see that; `admin_clients: 127.0.0.1` lets every user of \
+                 this host\n"
             }
         }
     }

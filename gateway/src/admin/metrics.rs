@@ -236,8 +236,8 @@ pub static TABLE: &[Metric] = &[
     Metric {
         name: "nfs4_clients_ended",
         labels: &["why"],
-        help: "Silent clients of NFSv4 whose state was released: expired in all, and of those evicted early, to make room or because \
-               of what they kept from others",
+        help: "Silent clients of NFSv4 whose state was released: expired in all, and of those evicted early, to make room or \
+               because of what they kept from others",
         values: Values::Counter(|s| {
             let n = [("expired", s.nfs4.expired), ("evicted", s.nfs4.evicted)];
             n.map(|(why, n)| (vec![why.to_owned()], n)).into()
@@ -273,8 +273,8 @@ pub static TABLE: &[Metric] = &[
         labels: &["event"],
         help: "Locks of NFSv3: granted, denied, blocked (began to wait), untold (granted after a wait, but the host could not be \
                told), refused in the grace period, reclaimed, limited; and restarts of hosts: reboot (we were told), notified (we \
-               told), stranger (a notice of somebody whom no share lets in), ignored (a notice that frees nothing: not from the address that \
-               its host locked from, or no news)",
+               told), stranger (a notice of somebody whom no share lets in), ignored (a notice that frees nothing: not from \
+               the address that its host locked from, or no news)",
         values: Values::Counter(|s| {
             s.nlm.iter().map(|(event, n)| (vec![event.clone()], *n)).collect()
         }),

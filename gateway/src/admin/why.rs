@@ -142,14 +142,14 @@ impl Reason {
                 "All is well: the client has RDMA by another connection, and keeps this one as the first of its session"
             }
             Self::Signed => {
-                "The connection is on RDMA, but its messages are signed, and the client has no RDMA transforms, by which its data would \
-                 be signed and placed directly: Windows 11, Windows Server 2022 and later have them, Linux has not; or \
+                "The connection is on RDMA, but its messages are signed, and the client has no RDMA transforms, by which its data \
+                 would be signed and placed directly: Windows 11, Windows Server 2022 and later have them, Linux has not; or \
                  `smb: {rdma_transforms: off}` is said here. For Linux `--smb-signing offered` gives direct placement, unsigned"
             }
             Self::Encrypted => {
-                "The connection is on RDMA, but its session or share encrypts, and the client has no RDMA transforms, by which its data \
-                 would be encrypted and placed directly: Windows 11, Windows Server 2022 and later have them, Linux has not; or \
-                 `smb: {rdma_transforms: off}` is said here. So data goes inside encrypted messages"
+                "The connection is on RDMA, but its session or share encrypts, and the client has no RDMA transforms, by which its \
+                 data would be encrypted and placed directly: Windows 11, Windows Server 2022 and later have them, Linux has \
+                 not; or `smb: {rdma_transforms: off}` is said here. So data goes inside encrypted messages"
             }
         }
     }

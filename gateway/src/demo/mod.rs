@@ -1,8 +1,8 @@
 //! `headgate demo`: a temporary folder, served on loopback, used by the project's own clients, every byte compared.
 //!
 //! *Operation.* The gateway runs in this process, on ports that the system chooses. Each of NFS 3, NFS 4.1 and SMB 3.1.1, over
-//! TCP and over RDMA (iWARP in user space on 127.0.0.1), and SMB Direct also signed and encrypted, writes a large file and small ones, which are compared in the folder;
-//! reads them back, which is compared again; and removes them.
+//! TCP and over RDMA (iWARP in user space on 127.0.0.1), and SMB Direct also signed and encrypted, writes a large file and small
+//! ones, which are compared in the folder; reads them back, which is compared again; and removes them.
 //!
 //! *Memory.* The data is views of one pattern of 2 MiB; nothing is held but what is on its way.
 //!

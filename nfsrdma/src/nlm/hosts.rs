@@ -106,8 +106,8 @@ impl Host {
         }
     }
 
-    /// A notice with this number of its status monitor is news: something was taken under another number, and it is no repetition of
-    /// the last notice.
+    /// A notice with this number of its status monitor is news: something was taken under another number, and it is no repetition
+    /// of the last notice.
     pub(super) fn moved(&self, state: i32) -> bool {
         self.notified.load(Ordering::Relaxed) != state
             && (self.held().values().any(|held| held.state != state)
@@ -247,8 +247,9 @@ impl Hosts {
         Some(host)
     }
 
-    /// The host that a notice is about: of this name, at the address that the notice came from; or the only one there, since status
-    /// monitors and lock managers of one host may name it differently. A host is never known at an address that it did not lock from.
+    /// The host that a notice is about: of this name, at the address that the notice came from; or the only one there, since
+    /// status monitors and lock managers of one host may name it differently. A host is never known at an address that it did not
+    /// lock from.
     pub(super) fn named(&self, name: &[u8], ip: IpAddr) -> Option<Arc<Host>> {
         let registry = self.registry();
         let there: Vec<_> = registry.of.values().filter(|h| h.key.ip == ip).collect();

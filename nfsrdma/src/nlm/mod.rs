@@ -193,8 +193,8 @@ impl Nlm {
         self.clients.grace().reclaim(&reclaim_name(key), self.now())
     }
 
-    /// Somebody at this address says that a host of this name has been restarted: what it held is released. `state` is the number of
-    /// its status monitor; without one it is a FREE_ALL, which has none to compare.
+    /// Somebody at this address says that a host of this name has been restarted: what it held is released. `state` is the number
+    /// of its status monitor; without one it is a FREE_ALL, which has none to compare.
     ///
     /// Only the host itself is believed: the notice comes from the address that the host locked from, and its number is another one
     /// than that under which it locked, and than that of the last notice (X/Open XNFS section 11.2.7: the number changes with each

@@ -1,17 +1,17 @@
 //! NSM version 1 (X/Open XNFS chapter 11): who is told of a restart, and who tells us of one.
 //!
-//! *Operation.* A host that locks is entered in a durable list (`monitors`) before it gets its first lock. At the next start every
-//! host of the list is told by SM_NOTIFY, so that it reclaims within the grace period, or knows that it has lost something. When a
-//! host tells us by SM_NOTIFY that it has been restarted, what it held is released. Anybody could say so: see [`Nlm::rebooted`] for who
-//! is believed.
+//! *Operation.* A host that locks is entered in a durable list (`monitors`) before it gets its first lock. At the next start
+//! every host of the list is told by SM_NOTIFY, so that it reclaims within the grace period, or knows that it has lost something.
+//! When a host tells us by SM_NOTIFY that it has been restarted, what it held is released. Anybody could say so: see
+//! [`Nlm::rebooted`] for who is believed.
 //!
 //! This monitor works for the lock manager in this process alone. Another one on this machine (the kernel's, when the machine is
 //! an NFS client itself) has another life than this process, so SM_MON is answered by STAT_FAIL.
 //!
 //! *Memory.* One short record per host that locks.
 //!
-//! *Errors.* A notice from an address that no share lets in, or that its host did not lock from, or with a number that is no news, is
-//! ignored and counted.
+//! *Errors.* A notice from an address that no share lets in, or that its host did not lock from, or with a number that is no
+//! news, is ignored and counted.
 
 mod monitors;
 mod notify;

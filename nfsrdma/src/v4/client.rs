@@ -314,8 +314,8 @@ impl Clients {
         self.grace().expect(names, self.now(), ms(self.options.grace));
     }
 
-    /// Nothing new may be taken yet: some may still reclaim, or the record that would let one of them reclaim after the next restart
-    /// is not struck yet.
+    /// Nothing new may be taken yet: some may still reclaim, or the record that would let one of them reclaim after the next
+    /// restart is not struck yet.
     pub fn in_grace(&self) -> bool {
         self.grace().is_active(self.now()) || self.striking.has_absent()
     }

@@ -1,13 +1,14 @@
 //! How clients of version 4 end, and when: what they hold is given up only when nobody can take it back after a restart.
 //!
-//! *Operation.* The durable record of a client lets it reclaim. So whoever is released is first *ended* (its lease cannot be renewed
-//! any more, what it holds still keeps others out), then its record is struck, and when that is durable it is *dissolved*. A record
-//! that cannot be struck, because the store is full, fails or hangs, leaves its client ended; [`Clients::tick`] tries again. The same
-//! goes for clients that did not come back after a restart: until their records are struck, the time to reclaim is not over.
+//! *Operation.* The durable record of a client lets it reclaim. So whoever is released is first *ended* (its lease cannot be
+//! renewed any more, what it holds still keeps others out), then its record is struck, and when that is durable it is
+//! *dissolved*. A record that cannot be struck, because the store is full, fails or hangs, leaves its client ended;
+//! [`Clients::tick`] tries again. The same goes for clients that did not come back after a restart: until their records are
+//! struck, the time to reclaim is not over.
 //!
 //! A client that lapsed keeps what it holds as a courtesy. That ends with [`super::client::Options::courtesy`]; at once when it
-//! holds nothing, or a file that has lost its last name, which keeps the space of that file; oldest first when such clients together
-//! keep more than [`super::client::Options::courtesy_files`], and when there is no room for others ([`super::room`]).
+//! holds nothing, or a file that has lost its last name, which keeps the space of that file; oldest first when such clients
+//! together keep more than [`super::client::Options::courtesy_files`], and when there is no room for others ([`super::room`]).
 //!
 //! *Errors.* NFS4ERR_SERVERFAULT where a client can do nothing about it and would ask for ever.
 

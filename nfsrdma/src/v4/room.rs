@@ -1,9 +1,9 @@
 //! Room for clients of version 4: how many there may be, and how much memory their sessions' kept replies take, in all and from one
 //! network address (of IPv6: from one /64), so that no single one takes what all need.
 //!
-//! *Operation.* A client takes a [`Place`] when it introduces itself; where there is none, whoever never came back or is silent makes
-//! room, longest first. A session takes a [`Pinned`], as large as its slots can make the server keep. What it wishes for is cut so
-//! that there is always something left for the next one: see [`Replies::agree`].
+//! *Operation.* A client takes a [`Place`] when it introduces itself; where there is none, whoever never came back or is silent
+//! makes room, longest first. A session takes a [`Pinned`], as large as its slots can make the server keep. What it wishes for is
+//! cut so that there is always something left for the next one: see [`Replies::agree`].
 //!
 //! *Memory.* A counter for each address that has clients.
 //!
@@ -189,8 +189,8 @@ impl Clients {
         first.map(|(_, client)| client)
     }
 
-    /// Makes room for the kept replies of one more session of this client, where what is left is little: clients whose lease has lapsed
-    /// go, longest silent first.
+    /// Makes room for the kept replies of one more session of this client, where what is left is little: clients whose lease has
+    /// lapsed go, longest silent first.
     pub(super) async fn make_room_for_replies(&self, client: &Client, wish: ChannelAttrs) {
         let network = client.place.network();
         while let Some(short) = self.replies.short(network, wish) {
@@ -238,8 +238,8 @@ impl Pins {
         (self.most / 2 / self.clients.max(1)).clamp(REPLY_CACHED_MIN, REPLY_CACHED_FEW)
     }
 
-    /// Bytes that are left for a session from this network: for the least that it gets, and beyond that; and which of the two bounds
-    /// these.
+    /// Bytes that are left for a session from this network: for the least that it gets, and beyond that; and which of the two
+    /// bounds these.
     fn left(&self, network: IpAddr) -> (usize, usize, Full) {
         let half = self.most / 2;
         let of = self.of.get(&network).copied().unwrap_or_default();

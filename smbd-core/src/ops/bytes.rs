@@ -1,10 +1,10 @@
 //! Where a handle may change the bytes of its file: one decision for every command that does so.
 //!
-//! *Operation.* A command says what it is about to do ([`Change`]) and gets a [`Changing`], the right to do it, by which alone the
-//! volume is reached. FILE_WRITE_DATA allows all of it. FILE_APPEND_DATA alone allows data at or behind the end of the file (MS-SMB2
-//! section 3.3.5.13, MS-FSA section 2.1.5.4) and nothing that cuts, clears or replaces what is there. The end is looked at when the
-//! command is admitted and once more just before the data is written. What follows from every change is here too: the mark
-//! for the next backup, times that the open holds, notices of streams and of directories.
+//! *Operation.* A command says what it is about to do ([`Change`]) and gets a [`Changing`], the right to do it, by which alone
+//! the volume is reached. FILE_WRITE_DATA allows all of it. FILE_APPEND_DATA alone allows data at or behind the end of the file
+//! (MS-SMB2 section 3.3.5.13, MS-FSA section 2.1.5.4) and nothing that cuts, clears or replaces what is there. The end is looked
+//! at when the command is admitted and once more just before the data is written. What follows from every change is here too: the
+//! mark for the next backup, times that the open holds, notices of streams and of directories.
 //!
 //! *Memory.* None.
 //!

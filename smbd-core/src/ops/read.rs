@@ -1,7 +1,8 @@
 //! READ (MS-SMB2 section 3.3.5.12).
 //!
 //! *Operation.* The data is the backend's own buffers: it goes from there into the message, or by RDMA Write into the memory that
-//! the request names, then signed or encrypted by itself where the request was and both sides can do that. What leaves in a message that is neither signed nor encrypted may be the file's pages.
+//! the request names, then signed or encrypted by itself where the request was and both sides can do that. What leaves in a
+//! message that is neither signed nor encrypted may be the file's pages.
 //!
 //! *Memory.* At most `MaxReadSize`, checked before any buffer is taken.
 //!

@@ -1,8 +1,8 @@
 //! Memory of the client that a READ or WRITE names (MS-SMB2 sections 3.3.5.12 and 3.3.5.13), and what protects the data on its way.
 //!
-//! *Operation.* [`for_read`] and [`for_write`] decide, before anything is read or fetched, whether data goes beside the message and
-//! how: in clear, with a signature, or encrypted. [`Remote::protect`] and [`Remote::unprotect`] do it, over buffers of our own: what
-//! was checked is what is used, whatever the peer does with its memory meanwhile.
+//! *Operation.* [`for_read`] and [`for_write`] decide, before anything is read or fetched, whether data goes beside the message
+//! and how: in clear, with a signature, or encrypted. [`Remote::protect`] and [`Remote::unprotect`] do it, over buffers of our
+//! own: what was checked is what is used, whatever the peer does with its memory meanwhile.
 //!
 //! *Memory.* No copy, unless somebody else has a view of what is to be encrypted.
 //!
@@ -84,8 +84,8 @@ fn negotiated(cx: &Cx, protection: Protection) -> bool {
     cx.conn.negotiated().is_some_and(|n| n.transforms.contains(&protection))
 }
 
-/// Refused: RDMA on a connection without it, too little memory, a protection that was not agreed on, and data that must be encrypted
-/// and would not be.
+/// Refused: RDMA on a connection without it, too little memory, a protection that was not agreed on, and data that must be
+/// encrypted and would not be.
 fn remote(
     cx: &Cx,
     protection: Option<Protection>,

@@ -1,5 +1,5 @@
-//! How READ and WRITE name memory of the client (MS-SMB2 sections 2.2.19 and 2.2.21, MS-SMBD section 2.2.3.1), and how the data that
-//! goes there is signed or encrypted (MS-SMB2 section 2.2.43).
+//! How READ and WRITE name memory of the client (MS-SMB2 sections 2.2.19 and 2.2.21, MS-SMBD section 2.2.3.1), and how the data
+//! that goes there is signed or encrypted (MS-SMB2 section 2.2.43).
 
 use rdma_transport::channel::RemoteSeg;
 

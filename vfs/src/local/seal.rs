@@ -1,10 +1,10 @@
 //! Seals of access control lists that are kept where others may write.
 //!
-//! *Operation.* Without `CAP_SYS_ADMIN` a list stands in a `user.` attribute, which whoever may write the file can set. So it carries
-//! an HMAC-SHA-256 by a key of the gateway over the inode's identity and the list. The identity is the inode number with the time of
-//! birth, which nobody sets; where the file system has none, the kernel's handle. It does not name the file system: its number may
-//! change with the kernel and the order of devices, and the lists of a whole share would be void. `trusted.` attributes need no
-//! seal.
+//! *Operation.* Without `CAP_SYS_ADMIN` a list stands in a `user.` attribute, which whoever may write the file can set. So it
+//! carries an HMAC-SHA-256 by a key of the gateway over the inode's identity and the list. The identity is the inode number with
+//! the time of birth, which nobody sets; where the file system has none, the kernel's handle. It does not name the file system:
+//! its number may change with the kernel and the order of devices, and the lists of a whole share would be void. `trusted.`
+//! attributes need no seal.
 //!
 //! *Errors.* A record without a good seal counts as none; it is counted, and logged once for a file.
 

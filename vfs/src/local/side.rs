@@ -1,8 +1,9 @@
 //! Side data: values that are kept with a file and that no client sees.
 //!
 //! *Operation.* Extended attributes `trusted.headgate.*` where the process may use them (root with `CAP_SYS_ADMIN`), so that no
-//! local user can change them and every kind of node can have them; else `user.headgate.*`, which clients are not shown, and where lists are sealed ([`super::seal`]). Which of
-//! the two is decided once for a share. They are reached by the name of the descriptor below `/proc`, which needs no open.
+//! local user can change them and every kind of node can have them; else `user.headgate.*`, which clients are not shown, and
+//! where lists are sealed ([`super::seal`]). Which of the two is decided once for a share. They are reached by the name of the
+//! descriptor below `/proc`, which needs no open.
 //!
 //! *Errors.* [`VfsError::NotSupported`] where the file system or the kind of node has no such attributes, which counts as "none"
 //! when it is read.
