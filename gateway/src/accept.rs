@@ -1,12 +1,12 @@
 //! Connections: from the listener that accepts one to its last log line.
 //!
 //! *Operation.* Each listener is a task ([`tcp`], [`rdma`]); each connection is a task that serves it until it ends. What a port
-//! speaks is its [`Front`].
+//! speaks is its [`Front`]. A connection from an address that no share admits is closed before anything is read of it.
 //!
 //! *Errors.* A connection that fails ends alone, with one line in the log that says why.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use rdma_transport::channel::{Channel, ChannelError, Info, Locate, Service, Tran
 use rdma_transport::count;
 use rdma_transport::meter::{self, Meters};
 use rdma_transport::rpcrdma::RdmaChannel;
-use rdma_transport::serve::serve;
+use rdma_transport::serve::serve_until;
 use rdma_transport::smbdirect::SmbDirectChannel;
 use rdma_transport::tcp::{Framing, TcpChannel};
 use rdma_transport::verbs::{Connected, Incoming, Listener};
@@ -70,6 +70,20 @@ impl Front {
         }
     }
 
+    /// Some share admits a client of this address that is connected to `local`, as far as that is known yet.
+    fn admits(&self, peer: IpAddr, local: Option<IpAddr>) -> bool {
+        match self {
+            Self::Nfs(server) | Self::Portmap(server) => server.core().admits(peer, local),
+            Self::Smb(server) => {
+                let ip = peer.to_canonical();
+                let shares = server.core().namespace.shares();
+                shares.iter().filter(|s| s.protocols.smb()).any(|s| {
+                    s.clients.as_ref().is_none_or(|ranges| ranges.iter().any(|r| r.contains(ip)))
+                })
+            }
+        }
+    }
+
     fn tcp(&self) -> (Arc<dyn Locate>, Framing) {
         match self {
             Self::Nfs(_) | Self::Portmap(_) => (Arc::new(NfsLocate), Framing::Record),
@@ -83,7 +97,8 @@ pub async fn tcp(listener: TcpListener, shared: Arc<Shared>, front: Front) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                if let Some(place) = shared.admission.admit(peer) {
+                let local = stream.local_addr().ok().map(|at| at.ip());
+                if let Some(place) = shared.admit(peer, local, &front) {
                     tokio::spawn(one_tcp(stream, peer, shared.clone(), front.clone(), place));
                 }
             }
@@ -106,7 +121,8 @@ pub async fn rdma(way: Way, mut listener: Box<dyn Listener>, shared: Arc<Shared>
     loop {
         match listener.accept().await {
             Ok(incoming) => {
-                if let Some(place) = shared.admission.admit(incoming.peer()) {
+                let at = Some(listener.local_addr().ip()).filter(|ip| !ip.is_unspecified());
+                if let Some(place) = shared.admit(incoming.peer(), at, &front) {
                     let (way, shared, front) = (way.clone(), shared.clone(), front.clone());
                     tokio::spawn(one_rdma(way, incoming, shared, front, place));
                 }
@@ -163,6 +179,9 @@ async fn one_rdma(
             return not_set_up(peer, &error);
         }
     };
+    if !front.admits(c.peer.ip(), Some(c.local.ip())) {
+        return shared.admission.refuse_stranger(peer);
+    }
     match shared.channel(way, c, &front, &place) {
         Ok(channel) => shared.connection(channel, front, place).await,
         Err(error) => {
@@ -184,6 +203,15 @@ fn not_set_up(peer: SocketAddr, error: &io::Error) {
 }
 
 impl Shared {
+    /// A place for a connection, if a share admits its address and there is room.
+    fn admit(&self, peer: SocketAddr, local: Option<IpAddr>, front: &Front) -> Option<Place> {
+        if !front.admits(peer.ip(), local) {
+            self.admission.refuse_stranger(peer);
+            return None;
+        }
+        self.admission.admit(peer)
+    }
+
     fn info(
         &self,
         peer: SocketAddr,
@@ -229,16 +257,20 @@ impl Shared {
         tracing::info!(peer = %info.peer, local = %info.local, protocol, transport, "connection open");
         let end = match front {
             Front::Nfs(server) => {
+                place.serving(info.clone(), || false);
                 let session = server.session(info.clone(), handle.clone());
                 self.rpc(channel, Arc::new(session), place).await
             }
             Front::Portmap(server) => {
+                place.serving(info.clone(), || false);
                 let session = server.session_of(info.clone(), handle.clone(), Offer::Portmap);
                 self.rpc(channel, Arc::new(session), place).await
             }
             Front::Smb(server) => {
                 let connection = server.connection(info.clone(), handle);
-                let served = serve(channel, connection.clone());
+                let asked = connection.clone();
+                place.serving(info.clone(), move || asked.holds_opens());
+                let served = serve_until(channel, connection.clone(), place.cut());
                 tokio::pin!(served);
                 let end = tokio::select! {
                     end = &mut served => end,
@@ -252,7 +284,7 @@ impl Shared {
         log_end(&info, protocol, transport, &end);
     }
 
-    /// A connection of ONC RPC: whoever has asked for something has introduced itself.
+    /// A connection of ONC RPC: a client that a share has admitted has introduced itself.
     async fn rpc(
         &self,
         channel: Box<dyn Channel>,
@@ -261,9 +293,9 @@ impl Shared {
     ) -> ChannelError {
         let (info, handle) = (channel.info().clone(), channel.handle());
         let limit = self.admission.introduction();
-        let served = serve(channel, session);
+        let served = serve_until(channel, session, place.cut());
         tokio::pin!(served);
-        let first = tokio::time::timeout(limit, info.heard.notified());
+        let first = tokio::time::timeout(limit, info.introduction.wait());
         tokio::select! {
             end = &mut served => return end,
             heard = first => match heard {

@@ -1,16 +1,19 @@
-//! Who may connect: limits on all connections, on those of one address, and on those that have not shown who they are.
+//! Which connections are let in: limits on all connections, on those of one host, and on those whose clients have not introduced
+//! themselves.
 //!
 //! *Operation.* A connection takes a place before anything is done for it ([`Admission::admit`]) and gives it back when its
 //! [`Place`] is dropped, however its task ends. Until [`Place::established`] it counts among the newcomers, of which there are
 //! few, so that those who connect and say nothing cannot keep others out; and it ends when it remains one for too long
-//! ([`Admission::introduction`]).
+//! ([`Admission::introduction`]). At a limit, an idle connection gives way to the new one ([`give_way`]).
 //!
-//! *Memory.* All connections of one address take payload memory by one handle of the pool ([`Place::payload`]), so that no client
-//! takes what the others need.
+//! *Memory.* All connections of one host take payload memory by one handle of the pool ([`Place::payload`]), so that no client
+//! takes what the others need. A host is an IPv4 address or an IPv6 /64 ([`host_of`]).
 //!
 //! *Errors.* A refusal is counted by the limit that it met and logged, at most one line a second for each limit.
 
-use std::collections::HashMap;
+mod give_way;
+
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -18,7 +21,11 @@ use std::time::{Duration, Instant};
 
 use config::Settings;
 use iobuf::Pool;
+use rdma_transport::channel::Info;
 use rdma_transport::count;
+use tokio::sync::oneshot;
+
+use give_way::Entry;
 
 /// Below so many connections in all, no share of them is kept for anybody.
 const FEW: usize = 64;
@@ -41,10 +48,15 @@ enum Limit {
     Address,
     Newcomers,
     NewcomersOfAddress,
+    /// No share admits the address.
+    Clients,
 }
 
 impl Limit {
-    const ALL: [Self; 4] = [Self::All, Self::Address, Self::Newcomers, Self::NewcomersOfAddress];
+    /// How many there are.
+    const COUNT: usize = 5;
+    /// Those that bound a number of connections.
+    const BOUNDS: [Self; 4] = [Self::All, Self::Address, Self::Newcomers, Self::NewcomersOfAddress];
 
     fn name(self) -> &'static str {
         match self {
@@ -52,6 +64,7 @@ impl Limit {
             Self::Address => "connections-of-address",
             Self::Newcomers => "newcomers",
             Self::NewcomersOfAddress => "newcomers-of-address",
+            Self::Clients => "clients",
         }
     }
 }
@@ -66,9 +79,14 @@ struct Counts {
 struct Tables {
     all: Counts,
     addresses: HashMap<IpAddr, Address>,
+    /// By number: oldest first.
+    open: BTreeMap<u64, Entry>,
+    next: u64,
+    /// When a connection that could give way was last looked for in vain.
+    in_vain: Option<Instant>,
 }
 
-/// One that has connections.
+/// A host that has connections.
 struct Address {
     counts: Counts,
     payload: Pool,
@@ -109,6 +127,7 @@ impl Most {
             Limit::Address => self.address.unwrap_or(share(3)),
             Limit::Newcomers => share(2),
             Limit::NewcomersOfAddress => share(1),
+            Limit::Clients => usize::MAX,
         }
     }
 }
@@ -120,15 +139,15 @@ pub struct Admission {
     tables: Mutex<Tables>,
     began: Instant,
     /// Refusals by each limit, and the second, plus one, in which the last was logged.
-    refused: [(AtomicU64, AtomicU64); Limit::ALL.len()],
+    refused: [(AtomicU64, AtomicU64); Limit::COUNT],
 }
 
 /// The place of one connection.
 pub struct Place {
     admission: Arc<Admission>,
-    ip: IpAddr,
+    id: u64,
     payload: Pool,
-    is_new: bool,
+    cut: Option<oneshot::Receiver<String>>,
 }
 
 impl Admission {
@@ -161,16 +180,31 @@ impl Admission {
         self.most().introduction
     }
 
-    /// Room for one more connection.
+    /// Room for one more connection, which an idle one may have to give up.
     pub fn admit(self: &Arc<Self>, peer: SocketAddr) -> Option<Place> {
-        let ip = peer.ip().to_canonical();
-        match self.try_admit(ip) {
-            Ok(payload) => Some(Place { admission: self.clone(), ip, payload, is_new: true }),
+        let host = host_of(peer.ip());
+        let mut tried = self.try_admit(host);
+        // One for each limit that may be met.
+        for _ in Limit::BOUNDS {
+            match tried {
+                Err(limit) if self.make_room(limit, host) => tried = self.try_admit(host),
+                _ => break,
+            }
+        }
+        match tried {
+            Ok((id, payload, cut)) => {
+                Some(Place { admission: self.clone(), id, payload, cut: Some(cut) })
+            }
             Err(limit) => {
                 self.note(limit, peer);
                 None
             }
         }
+    }
+
+    /// A connection was closed as it came, because no share admits its address.
+    pub fn refuse_stranger(&self, peer: SocketAddr) {
+        self.note(Limit::Clients, peer);
     }
 
     /// Connections that were refused so far.
@@ -194,21 +228,22 @@ impl Admission {
         }
     }
 
-    fn try_admit(&self, ip: IpAddr) -> Result<Pool, Limit> {
+    fn try_admit(&self, host: IpAddr) -> Result<(u64, Pool, oneshot::Receiver<String>), Limit> {
         let most = self.most();
         let mut tables = self.lock();
-        let of_address = tables.addresses.get(&ip).map(|a| a.counts).unwrap_or_default();
+        let of_address = tables.addresses.get(&host).map(|a| a.counts).unwrap_or_default();
         let taken = |limit| match limit {
             Limit::All => tables.all.open,
             Limit::Address => of_address.open,
             Limit::Newcomers => tables.all.new,
             Limit::NewcomersOfAddress => of_address.new,
+            Limit::Clients => 0,
         };
-        if let Some(limit) = Limit::ALL.into_iter().find(|l| taken(*l) >= most.by(*l)) {
+        if let Some(limit) = Limit::BOUNDS.into_iter().find(|l| taken(*l) >= most.by(*l)) {
             return Err(limit);
         }
-        let Tables { all, addresses } = &mut *tables;
-        let address = addresses.entry(ip).or_insert_with(|| Address {
+        let Tables { all, addresses, open, next, .. } = &mut *tables;
+        let address = addresses.entry(host).or_insert_with(|| Address {
             counts: Counts::default(),
             payload: self.payload.of_one_client(),
             told: 0,
@@ -217,7 +252,10 @@ impl Admission {
             counts.open += 1;
             counts.new += 1;
         }
-        Ok(address.payload.clone())
+        let (entry, cut) = Entry::new(host);
+        *next += 1;
+        open.insert(*next, entry);
+        Ok((*next, address.payload.clone(), cut))
     }
 
     fn note(&self, limit: Limit, peer: SocketAddr) {
@@ -228,13 +266,18 @@ impl Admission {
         if logged.swap(second, Ordering::Relaxed) != second {
             let (open, most) = (self.lock().all.open, self.most().by(limit));
             let raises = match (limit, self.most().address) {
+                (Limit::Clients, _) => {
+                    let limit = limit.name();
+                    tracing::warn!(%peer, refused, limit, "connection refused: no share admits this address");
+                    return;
+                }
                 (Limit::Address, Some(_)) => "`limits.client_connections` raises it",
                 _ => "`connections` raises it",
             };
             let limit = limit.name();
             tracing::warn!(
                 %peer, open, refused, limit, most,
-                "connection refused: the limit is reached; {raises}"
+                "connection refused: the limit is reached, and no idle connection could give way; {raises}"
             );
         }
     }
@@ -246,29 +289,52 @@ impl Place {
         &self.payload
     }
 
+    /// Says why the connection has to be closed at once, when it does. Given once; never ready when asked again.
+    pub fn cut(&mut self) -> oneshot::Receiver<String> {
+        self.cut.take().unwrap_or_else(|| oneshot::channel().1)
+    }
+
+    /// The connection is set up, and may give way when it is idle. `holds`: its end would take something from its client.
+    pub fn serving(&self, info: Arc<Info>, holds: impl Fn() -> bool + Send + Sync + 'static) {
+        if let Some(entry) = self.admission.lock().open.get_mut(&self.id) {
+            entry.serving(info, Arc::new(holds));
+        }
+    }
+
     /// The connection has shown who it is, or done what there is to be done before its first request.
     pub fn established(&mut self) {
-        if std::mem::take(&mut self.is_new) {
-            let mut tables = self.admission.lock();
-            tables.all.new -= 1;
-            if let Some(address) = tables.addresses.get_mut(&self.ip) {
-                address.counts.new -= 1;
+        let mut tables = self.admission.lock();
+        let Tables { all, addresses, open, .. } = &mut *tables;
+        let Some(entry) = open.get_mut(&self.id).filter(|e| e.is_new) else { return };
+        entry.is_new = false;
+        all.new -= 1;
+        if let Some(address) = addresses.get_mut(&entry.host) {
+            address.counts.new -= 1;
+        }
+    }
+}
+
+impl Tables {
+    /// Takes a connection out of all counts. `None`: it gave way before.
+    fn remove(&mut self, id: u64) -> Option<Entry> {
+        let entry = self.open.remove(&id)?;
+        let new = usize::from(entry.is_new);
+        self.all.open -= 1;
+        self.all.new -= new;
+        if let Some(address) = self.addresses.get_mut(&entry.host) {
+            address.counts.open -= 1;
+            address.counts.new -= new;
+            if address.counts.open == 0 {
+                self.addresses.remove(&entry.host);
             }
         }
+        Some(entry)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.established();
-        let mut tables = self.admission.lock();
-        tables.all.open -= 1;
-        if let Some(address) = tables.addresses.get_mut(&self.ip) {
-            address.counts.open -= 1;
-            if address.counts.open == 0 {
-                tables.addresses.remove(&self.ip);
-            }
-        }
+        self.admission.lock().remove(self.id);
     }
 }
 
@@ -278,6 +344,10 @@ mod tests {
 
     fn peer(n: u8) -> SocketAddr {
         SocketAddr::from(([10, 0, 0, n], 1))
+    }
+
+    fn refusal(a: &Admission, from: u8) -> Option<Limit> {
+        a.try_admit(peer(from).ip()).err()
     }
 
     fn most(all: usize) -> Most {
@@ -316,7 +386,7 @@ mod tests {
         let a = admission(3);
         let places = come(&a, 0..3);
         a.set(most(2));
-        assert_eq!(a.try_admit(peer(9).ip()).err(), Some(Limit::All));
+        assert_eq!(refusal(&a, 9), Some(Limit::All));
         a.set(most(4));
         drop((a.admit(peer(3)).unwrap(), places));
         a.set(most(1));
@@ -328,7 +398,7 @@ mod tests {
     fn one_address_cannot_take_all_unless_there_are_few() {
         let a = admission(100);
         let mut places: Vec<_> = (0..25).map(|_| a.admit(peer(1)).unwrap()).collect();
-        assert_eq!(a.try_admit(peer(1).ip()).err(), Some(Limit::NewcomersOfAddress));
+        assert_eq!(refusal(&a, 1), Some(Limit::NewcomersOfAddress));
         assert!(a.admit(peer(2)).is_some());
         places.iter_mut().for_each(Place::established);
         while places.len() < 75 {
@@ -336,12 +406,12 @@ mod tests {
             place.established();
             places.push(place);
         }
-        assert_eq!(a.try_admit(peer(1).ip()).err(), Some(Limit::Address));
+        assert_eq!(refusal(&a, 1), Some(Limit::Address));
         a.set(Most { address: Some(10), ..most(100) });
-        assert_eq!(a.try_admit(peer(1).ip()).err(), Some(Limit::Address), "by the configuration");
+        assert_eq!(refusal(&a, 1), Some(Limit::Address), "by the configuration");
         let few = admission(3);
         let places: Vec<_> = (0..3).map(|_| few.admit(peer(1)).unwrap()).collect();
-        assert_eq!(few.try_admit(peer(1).ip()).err(), Some(Limit::All));
+        assert_eq!(refusal(&few, 1), Some(Limit::All));
         drop(places);
     }
 

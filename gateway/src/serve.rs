@@ -418,6 +418,7 @@ async fn housekeeping(servers: Arc<Servers>, shared: Arc<Shared>, served: Arc<Se
             interfaces::refresh(smb, &served);
         }
         shared.admission.tell_held_back();
+        shared.admission.observe();
         logs::tell_left_out();
     }
 }

@@ -85,6 +85,20 @@ fn null(stream: &mut TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
+/// MNT of `/m` (MOUNT version 3): a call that a share admits, by which a client introduces itself.
+fn mount(stream: &mut TcpStream) -> std::io::Result<()> {
+    let call =
+        [0x8000_0030_u32, 8, 0, 2, 100_005, 3, 1, 0, 0, 0, 0, 2, u32::from_be_bytes(*b"/m\0\0")];
+    let bytes: Vec<u8> = call.iter().flat_map(|w| w.to_be_bytes()).collect();
+    stream.write_all(&bytes)?;
+    let mut mark = [0; 4];
+    stream.read_exact(&mut mark)?;
+    let mut reply = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+    stream.read_exact(&mut reply)?;
+    assert_eq!(reply[20..28], [0; 8], "accepted, and mounted");
+    Ok(())
+}
+
 fn dial(to: SocketAddr) -> std::io::Result<TcpStream> {
     let stream = TcpStream::connect(to)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
@@ -95,7 +109,7 @@ fn dial(to: SocketAddr) -> std::io::Result<TcpStream> {
 fn many(to: SocketAddr, number: usize) -> Vec<TcpStream> {
     let one = |n| {
         let mut stream = dial(to).unwrap_or_else(|e| panic!("connection {n}: {e}"));
-        null(&mut stream).unwrap_or_else(|e| panic!("connection {n}: {e}"));
+        mount(&mut stream).unwrap_or_else(|e| panic!("connection {n}: {e}"));
         stream
     };
     (0..number).map(one).collect()

@@ -1,5 +1,6 @@
 //! What every call can reach: the shares, the handles, this run of the server, the connection and the caller.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -74,18 +75,40 @@ impl Core {
 
     /// The peer of this connection may use some share: what it says is listened to.
     pub fn may_use_any(&self, conn: &Conn) -> bool {
-        self.namespace.shares().iter().any(|share| self.may_use(conn, share))
+        self.admits(conn.info.peer.ip(), Some(conn.info.local.ip()))
+    }
+
+    /// A client of this address, connected to `local`, may use some share. Where `local` is not known yet, shares for neighbours
+    /// and this host admit everybody.
+    pub fn admits(&self, peer: IpAddr, local: Option<IpAddr>) -> bool {
+        let shares = self.namespace.shares();
+        shares.iter().any(|share| self.share_admits(peer, local, share))
+    }
+
+    /// Its call names a file of this share, or would if it may: such a call introduces the client, however long its answer takes.
+    pub fn admits_to(&self, conn: &Conn, share: &Share) -> bool {
+        let admitted = self.may_use(conn, share);
+        if admitted && !conn.info.introduction.is_done() {
+            conn.info.introduction.note();
+        }
+        admitted
     }
 
     /// The peer of this connection may use this share.
     pub fn may_use(&self, conn: &Conn, share: &Share) -> bool {
+        self.share_admits(conn.info.peer.ip(), Some(conn.info.local.ip()), share)
+    }
+
+    fn share_admits(&self, peer: IpAddr, local: Option<IpAddr>, share: &Share) -> bool {
         if !share.protocols.nfs() {
             return false;
         }
-        let ip = conn.info.peer.ip().to_canonical();
+        let ip = peer.to_canonical();
         match &share.clients {
             Some(ranges) => ranges.iter().any(|r| r.contains(ip)),
-            None => ip == conn.info.local.ip().to_canonical() || self.neighbours.contains(ip),
+            None => {
+                local.is_none_or(|local| ip == local.to_canonical()) || self.neighbours.contains(ip)
+            }
         }
     }
 }

@@ -26,6 +26,7 @@ use crate::replay::{Begin, CallKey, Pending, Replay};
 use crate::rpc::auth::AuthStat;
 use crate::rpc::reply::{self, AcceptStat};
 use crate::rpc::{CallError, CallHead, Flavor, decode_call, decode_cred, program};
+use crate::status::Nfsstat3;
 use crate::v4::Nfs4;
 use crate::violation::Violation;
 use crate::xdr::{Reader, Writer, XdrResult};
@@ -191,7 +192,15 @@ impl Server {
             }
         }
         reply::accepted(&mut out, head.xid, AcceptStat::Success);
-        match self.dispatch(conn, &head, &call, &mut args, &mut out).await {
+        let results = out.len();
+        let done = self.dispatch(conn, &head, &call, &mut args, &mut out).await;
+        if !conn.info.introduction.is_done()
+            && self.introduces(conn, &head, &out, results)
+            && matches!(done, Ok(Ok(Outcome::Repeatable | Outcome::Once)))
+        {
+            conn.info.introduction.note();
+        }
+        match done {
             Ok(Ok(Outcome::Repeatable)) => Some(out.into_reply()),
             Ok(Ok(Outcome::Once)) => Some(keep(pending, out)),
             Ok(Ok(Outcome::Drop)) => None,
@@ -204,6 +213,38 @@ impl Server {
             }
             Err(stat) => Some(refusal(head.xid, stat)),
         }
+    }
+
+    /// A share has admitted the peer: to a file or folder, to a state of version 4. A NULL call asks no share, and no share admits
+    /// one that is refused or names nothing that is served. `results` is where they begin in the reply.
+    fn introduces(&self, conn: &Conn, head: &CallHead<'_>, out: &Writer, results: usize) -> bool {
+        const REFUSALS: [Nfsstat3; 5] = [
+            Nfsstat3::Perm,
+            Nfsstat3::Acces,
+            Nfsstat3::Stale,
+            Nfsstat3::Badhandle,
+            Nfsstat3::Serverfault,
+        ];
+        let status = out.word_at(results);
+        let is_granted = match (head.program, head.procedure) {
+            (_, 0) => false,
+            // COMPOUND4res (RFC 8881 section 16.2.2): status, tag, then the number of operations done.
+            (program::NFS, 1) if head.version == 4 => {
+                let tag = out.word_at(results + 4).map_or(0, |n| usize::try_from(n).unwrap_or(0));
+                let done = tag.checked_next_multiple_of(4).and_then(|n| n.checked_add(results + 8));
+                let done = done.and_then(|at| out.word_at(at));
+                // More than one: the first went well, which was SEQUENCE, or one that chose a file.
+                done.is_some_and(|n| n > u32::from(status != Some(0)))
+            }
+            (program::NFS | program::NFSACL, _) => {
+                status.is_some_and(|s| REFUSALS.iter().all(|refusal| *refusal as u32 != s))
+            }
+            (program::MOUNT, mount::procedure::MNT) => status == Some(0),
+            // Its results begin with a cookie. Lock managers of clients have connections of their own.
+            (program::NLM, _) => true,
+            _ => false,
+        };
+        is_granted && self.core.may_use_any(conn)
     }
 
     fn call_key(&self, conn: &Conn, head: &CallHead<'_>, body: &[u8]) -> CallKey {

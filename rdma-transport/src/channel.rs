@@ -212,8 +212,8 @@ pub struct Info {
     pub takes_pages: AtomicBool,
     /// What went which way.
     pub traffic: Traffic,
-    /// Notified when the first request has come.
-    pub heard: Notify,
+    /// Whether its peer has asked for something that it may have.
+    pub introduction: Introduction,
     /// Where its operations are counted.
     pub meter: Meter,
     /// What else there is to know.
@@ -232,10 +232,36 @@ impl Info {
             message_out_max: AtomicUsize::new(0),
             takes_pages: AtomicBool::new(false),
             traffic: Traffic::default(),
-            heard: Notify::new(),
+            introduction: Introduction::default(),
             meter: Meter::default(),
             facts: Facts::default(),
         }
+    }
+}
+
+/// Whether the peer of a connection has asked for something that it may have: the protocol says when that is so.
+#[derive(Debug, Default)]
+pub struct Introduction {
+    is_done: AtomicBool,
+    done: Notify,
+}
+
+impl Introduction {
+    /// It has.
+    pub fn note(&self) {
+        if !self.is_done.swap(true, Ordering::Relaxed) {
+            self.done.notify_one();
+        }
+    }
+
+    /// It had before.
+    pub fn is_done(&self) -> bool {
+        self.is_done.load(Ordering::Relaxed)
+    }
+
+    /// Waits until it has. For one task.
+    pub async fn wait(&self) {
+        self.done.notified().await;
     }
 }
 

@@ -9,8 +9,8 @@
 //! the peer's further requests stay where they are. After [`limits::REQUESTS_PER_TURN`] requests other tasks get the
 //! thread.
 //!
-//! *Errors.* When the connection ends, what is in work is still finished, without an answer: a request that changed
-//! something must be able to record that (reply caches), whoever is there to hear it.
+//! *Errors.* When the connection ends, or is cut ([`serve_until`]), what is in work is still finished, without an answer: a request
+//! that changed something must be able to record that (reply caches), whoever is there to hear it.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::oneshot;
 
 use crate::channel::{BoxFuture, Channel, ChannelError, Reply, ReplyTo, Service, Traffic};
 use crate::turn::Turn;
@@ -42,8 +43,6 @@ struct Serving {
     channel: Box<dyn Channel>,
     service: Arc<dyn Service>,
     in_work: FuturesUnordered<InWork>,
-    /// Nothing was asked for yet.
-    is_new: bool,
     /// The peer has as many requests in work as it may have.
     is_full: bool,
 }
@@ -70,9 +69,6 @@ impl Serving {
             match self.channel.poll_recv(cx) {
                 Poll::Ready(Ok(request)) => {
                     Traffic::add(&self.channel.info().traffic.requests, 1);
-                    if std::mem::take(&mut self.is_new) {
-                        self.channel.info().heard.notify_one();
-                    }
                     let to = request.reply_to;
                     let mut answer = self.service.call(request.body, request.pulled);
                     match answer.as_mut().poll(cx) {
@@ -94,9 +90,28 @@ impl Serving {
 
 /// Serves one connection until it ends, and says why it did. A rule that its peer broke is counted and logged.
 pub async fn serve(channel: Box<dyn Channel>, service: Arc<dyn Service>) -> ChannelError {
+    serve_until(channel, service, oneshot::channel().1).await
+}
+
+/// As [`serve`], or until `cut` says why the connection is to be closed at once, whatever its peer has not taken yet.
+pub async fn serve_until(
+    channel: Box<dyn Channel>,
+    service: Arc<dyn Service>,
+    cut: oneshot::Receiver<String>,
+) -> ChannelError {
     let in_work = FuturesUnordered::new();
-    let mut serving = Serving { channel, service, in_work, is_new: true, is_full: false };
-    let why = poll_fn(|cx| serving.poll(cx)).await;
+    let mut serving = Serving { channel, service, in_work, is_full: false };
+    let mut cut = Some(cut);
+    let why = poll_fn(|cx| {
+        match cut.as_mut().map(|cut| Pin::new(cut).poll(cx)) {
+            Some(Poll::Ready(Ok(why))) => return Poll::Ready(ChannelError::Closed(why)),
+            // Nobody is left who could.
+            Some(Poll::Ready(Err(_))) => cut = None,
+            Some(Poll::Pending) | None => {}
+        }
+        serving.poll(cx)
+    })
+    .await;
     let Serving { channel, mut in_work, .. } = serving;
     if let ChannelError::Violation(rule, detail) = &why {
         count::broken(rule, detail, channel.info().peer);

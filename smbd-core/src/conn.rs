@@ -284,6 +284,11 @@ impl Conn {
         if all.len() < of { None } else { oldest().map(|(session, _)| *session) }
     }
 
+    /// The numbers of the sessions that were set up or bound on this connection.
+    pub(crate) fn session_ids(&self) -> Vec<u64> {
+        self.channels.read().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
+    }
+
     pub(crate) fn add_channel(&self, channel: Arc<Channel>) {
         let mut all = self.channels.write().unwrap_or_else(PoisonError::into_inner);
         all.insert(channel.session.id, channel);

@@ -132,7 +132,7 @@ impl Kit {
             takes_pages: Default::default(),
             facts: Default::default(),
             traffic: Traffic::default(),
-            heard: Default::default(),
+            introduction: Default::default(),
             meter: Default::default(),
         };
         let conn = Arc::new(Conn::new(Arc::new(info), handle));

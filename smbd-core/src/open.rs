@@ -656,6 +656,11 @@ impl Opens {
             .collect()
     }
 
+    /// For some open this holds. Looks at all of them.
+    pub fn any(&self, which: impl Fn(&Open) -> bool) -> bool {
+        self.all.iter().any(|o| which(&o))
+    }
+
     /// Every open for which this holds. Looks at all of them.
     pub fn all(&self, which: impl Fn(&Open) -> bool) -> Vec<Arc<Open>> {
         self.all.iter().filter(|o| which(o)).map(|o| o.clone()).collect()

@@ -178,6 +178,12 @@ impl Connection {
         self.conn.logged_on().await;
     }
 
+    /// Something is open by a session of this connection, which the end of the connection would close or leave waiting.
+    pub fn holds_opens(&self) -> bool {
+        let sessions = self.conn.session_ids();
+        !sessions.is_empty() && self.core.opens.any(|open| sessions.contains(&open.session_id()))
+    }
+
     /// Ends a connection on which nobody has logged on for too long.
     pub async fn end_silent(&self) {
         self.conn.end(Violation::Silent, "nobody logged on").await;

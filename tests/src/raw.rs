@@ -93,6 +93,22 @@ impl RawIwarp {
         }
     }
 
+    /// MNT of `/data` (MOUNT version 3): a call that a share admits, by which a client introduces itself.
+    pub fn mount(&mut self, xid: u32) -> io::Result<()> {
+        let path = u32::from_be_bytes(*b"/dat");
+        let rest = u32::from_be_bytes(*b"a\0\0\0");
+        let mut message = rpcrdma(xid, 1);
+        message.extend(words(&[xid, 0, 2, 100_005, 3, 1, 0, 0, 0, 0, 5, path, rest]));
+        self.send(&message)?;
+        let answer = self.receive()?;
+        // Behind the header of RPC-over-RDMA: accepted, and mounted.
+        let wanted = words(&[xid, 1, 0, 0, 0, 0, 0]);
+        match answer.windows(wanted.len()).any(|w| w == wanted) {
+            true => Ok(()),
+            false => Err(io::Error::other(format!("{answer:02x?}"))),
+        }
+    }
+
     /// Waits until the other side ends the connection; it may say something before.
     pub fn wait_for_end(&mut self) -> io::Result<()> {
         wait_for_end(&mut self.stream)

@@ -27,7 +27,7 @@ async fn a_thousand_idle_iwarp_connections_are_held() {
         for xid in 0..CONNECTIONS {
             let mut connection =
                 RawIwarp::connect(to).unwrap_or_else(|e| panic!("connection {xid}: {e}"));
-            connection.null(xid).unwrap_or_else(|e| panic!("connection {xid}: {e}"));
+            connection.mount(xid).unwrap_or_else(|e| panic!("connection {xid}: {e}"));
             all.push(connection);
         }
         all

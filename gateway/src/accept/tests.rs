@@ -47,7 +47,7 @@ async fn a_device_that_is_full_is_told_of_and_the_next_client_is_served() {
     let met = || count::limits_met().iter().any(|(limit, n)| *limit == DEVICE_FULL && *n > 0);
     assert!(!met());
     let shared = shared();
-    let peer: SocketAddr = "192.0.2.7:1023".parse().unwrap();
+    let peer: SocketAddr = "127.0.0.7:1023".parse().unwrap();
     let inner = Loopback.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let at = inner.local_addr();
     let way = Way { provider: "loopback", device: None };

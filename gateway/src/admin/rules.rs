@@ -36,11 +36,13 @@ pub(super) fn of(rule: &str) -> Option<&'static str> {
 }
 
 /// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: [&str; 36] = [
+pub(super) const LIMITS: [&str; 38] = [
     "connections",
     "connections-of-address",
     "newcomers",
     "newcomers-of-address",
+    "clients",
+    "gave-way",
     "first-request",
     "logon",
     "rdma-device",

@@ -250,7 +250,7 @@ impl<'a> Compound<'a> {
 
     /// The caller may use this share, or it is as if there were none of this name.
     pub fn admits(&self, share: &Share) -> Result<(), Status> {
-        if self.nfs.core.may_use(self.conn, share) { Ok(()) } else { Err(Status::Access) }
+        if self.nfs.core.admits_to(self.conn, share) { Ok(()) } else { Err(Status::Access) }
     }
 
     /// A node of a share and the caller as that share sees it.

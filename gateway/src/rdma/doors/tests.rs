@@ -109,7 +109,11 @@ fn lab(mode: Rdma, port: u16, first: Host) -> Lab {
 pub(crate) fn nfs() -> Arc<nfsrdma::server::Server> {
     use nfsrdma::clock::Clock;
     use nfsrdma::context::{Boot, Core};
+    let share = config::Share::new("m", config::Source::Memory);
+    let settings = Settings { shares: vec![share], ..Settings::default() };
+    let shares = crate::shares::ShareSet::default().next(&settings).unwrap();
     let namespace = Arc::new(vfs::namespace::Namespace::new(Vec::new()));
+    namespace.set_shares(shares.shares());
     let core = Core::new(namespace, nfsrdma::fh::Handles::new([0; 16]), Boot::now(), Clock::real());
     nfsrdma::server::Server::new(core, [0; 16])
 }

@@ -59,7 +59,7 @@ impl<'a> Op<'a> {
     async fn target(&self, wire: &[u8]) -> Result<Target, Nfsstat3> {
         let (share, node) = self.core.handles.resolve(&self.core.namespace, wire).await?;
         self.share.store(share.id, Ordering::Relaxed);
-        if !self.core.may_use(self.conn, &share) {
+        if !self.core.admits_to(self.conn, &share) {
             return Err(Nfsstat3::Acces);
         }
         let cred = share.squash(self.call.cred.clone());

@@ -1,0 +1,287 @@
+//! Which connection gives way to a new one when a limit is reached.
+//!
+//! *Operation.* A connection that moved nothing for [`IDLE_SECONDS_MIN`] is idle; the housekeeping looks once a second
+//! ([`Admission::observe`]). Of those that count against the limit, the one goes that holds nothing, whose host has more than its
+//! part of what the limit allows, that is idle for the longest. Its peer loses nothing: an NFS client connects again and goes on, as
+//! does an SMB client without opens. A connection with SMB opens goes only where its host has more than its part, and last. A
+//! newcomer of such a host goes although it is not idle: it has asked for nothing yet.
+//!
+//! The connection is cut: what its peer has not taken is not waited for, so the descriptor is free at once.
+//!
+//! *Memory.* One entry for each connection. When none can go, nobody looks again for [`PAUSE`], so that a storm of connections costs
+//! no more than a look at the limits.
+//!
+//! *Errors.* Counted as the limit `gave-way`; the log line of the connection's end says why.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rdma_transport::channel::{Info, Traffic};
+use rdma_transport::count;
+use tokio::sync::oneshot;
+
+use super::{Admission, Limit, Tables};
+
+/// Seconds without a byte after which a connection may have to give way.
+pub(super) const IDLE_SECONDS_MIN: u64 = 5;
+/// Between two searches, the first of which found nothing.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Connections of which it is asked at one search whether they hold something.
+const ASKED_MAX: usize = 64;
+/// The limit's name.
+const GAVE_WAY: &str = "gave-way";
+
+type Holds = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// A connection that counts.
+pub(super) struct Entry {
+    pub(super) host: IpAddr,
+    /// Its client has not introduced itself.
+    pub(super) is_new: bool,
+    since: Instant,
+    /// When it was last seen to have moved something.
+    active: Instant,
+    moved: u64,
+    serving: Option<(Arc<Info>, Holds)>,
+    cut: oneshot::Sender<String>,
+}
+
+/// Everything that a connection moved, as one number that changes with it.
+fn moved(t: &Traffic) -> u64 {
+    [&t.requests, &t.inline_in, &t.inline_out, &t.rdma_read, &t.rdma_write]
+        .iter()
+        .fold(0, |sum, counter| sum.wrapping_add(counter.load(Ordering::Relaxed)))
+}
+
+impl Entry {
+    pub(super) fn new(host: IpAddr) -> (Self, oneshot::Receiver<String>) {
+        let (cut, told) = oneshot::channel();
+        let now = Instant::now();
+        let entry =
+            Self { host, is_new: true, since: now, active: now, moved: 0, serving: None, cut };
+        (entry, told)
+    }
+
+    pub(super) fn serving(&mut self, info: Arc<Info>, holds: Holds) {
+        self.serving = Some((info, holds));
+    }
+
+    fn observe(&mut self, now: Instant) {
+        let Some((info, _)) = &self.serving else { return };
+        let moved = moved(&info.traffic);
+        if std::mem::replace(&mut self.moved, moved) != moved {
+            self.active = now;
+        }
+    }
+}
+
+/// One that could go; the least goes first.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    has_part: bool,
+    active: Instant,
+    since: Instant,
+    id: u64,
+}
+
+impl Tables {
+    /// Those that may go for a connection of this host, in order, before it is asked what they hold.
+    fn candidates(&mut self, limit: Limit, host: IpAddr, most: usize) -> Vec<Candidate> {
+        let now = Instant::now();
+        // The host that comes has a part as well.
+        let hosts = self.addresses.len() + usize::from(!self.addresses.contains_key(&host));
+        let part = (most / hosts.max(1)).max(1);
+        let only_new = matches!(limit, Limit::Newcomers | Limit::NewcomersOfAddress);
+        let only_host = matches!(limit, Limit::Address | Limit::NewcomersOfAddress);
+        let Self { addresses, open, .. } = self;
+        let one = |(id, e): (&u64, &mut Entry)| {
+            if e.serving.is_none() || only_new && !e.is_new || only_host && e.host != host {
+                return None;
+            }
+            e.observe(now);
+            let counts = addresses.get(&e.host).map(|a| a.counts).unwrap_or_default();
+            let has_part = if only_new { counts.new <= part } else { counts.open <= part };
+            let is_idle = now.duration_since(e.active).as_secs() >= IDLE_SECONDS_MIN;
+            let may_go = is_idle || e.is_new && !has_part && !only_host;
+            may_go.then_some(Candidate { has_part, active: e.active, since: e.since, id: *id })
+        };
+        let mut all: Vec<Candidate> = open.iter_mut().filter_map(one).collect();
+        all.sort_unstable();
+        all
+    }
+
+    fn holds(&self, id: u64) -> Option<Holds> {
+        self.open.get(&id)?.serving.as_ref().map(|(_, holds)| holds.clone())
+    }
+}
+
+impl Admission {
+    /// Looks at what every connection moved. To be called once a second.
+    pub fn observe(&self) {
+        let now = Instant::now();
+        self.lock().open.values_mut().for_each(|e| e.observe(now));
+    }
+
+    /// Has a connection give way that counts against this limit, as does a new one of this host. False when none can.
+    pub(super) fn make_room(&self, limit: Limit, host: IpAddr) -> bool {
+        let most = self.most().by(limit);
+        let all = {
+            let mut tables = self.lock();
+            if tables.in_vain.is_some_and(|at| at.elapsed() < PAUSE) {
+                return false;
+            }
+            tables.candidates(limit, host, most)
+        };
+        // It is asked without the lock: the answer takes locks of the protocol.
+        let holds = |c: &&Candidate| {
+            let holds = self.lock().holds(c.id);
+            holds.is_none_or(|holds| holds())
+        };
+        let free = all.iter().take(ASKED_MAX).find(|c| !holds(c));
+        let chosen = free.or_else(|| all.first().filter(|c| !c.has_part));
+        let gone = chosen.and_then(|c| self.lock().remove(c.id));
+        match gone {
+            Some(entry) => {
+                count::limit_met(GAVE_WAY);
+                let name = limit.name();
+                let idle = entry.active.elapsed().as_secs();
+                let why = format!("idle for {idle} s, it gave way to another: limit `{name}`");
+                // A connection that ends by itself at this moment gives way as well.
+                let _ = entry.cut.send(why);
+                true
+            }
+            None => {
+                self.lock().in_vain = Some(Instant::now());
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use rdma_transport::channel::Transport;
+
+    use super::super::{Most, Place};
+    use super::*;
+
+    fn admission(all: usize) -> Arc<Admission> {
+        let most = Most { all, address: None, introduction: Duration::from_secs(45) };
+        Admission::new(most, iobuf::Pool::new(iobuf::PoolLimits { buffers_max: [4; 3] }))
+    }
+
+    fn served(a: &Arc<Admission>, from: u8, holds: bool) -> (Place, oneshot::Receiver<String>) {
+        let peer = SocketAddr::from(([10, 0, 0, from], 1));
+        let mut place = a.admit(peer).unwrap();
+        let info = Info::new(peer, peer, Transport::Tcp, place.payload().clone());
+        place.serving(Arc::new(info), move || holds);
+        let cut = place.cut();
+        (place, cut)
+    }
+
+    /// As if this had been so for as long.
+    fn idle(a: &Admission, place: &Place, seconds: u64) {
+        let mut tables = a.lock();
+        let entry = tables.open.get_mut(&place.id).unwrap();
+        entry.active = entry.active.checked_sub(Duration::from_secs(seconds)).unwrap();
+    }
+
+    fn again(a: &Admission) {
+        a.lock().in_vain = None;
+    }
+
+    #[test]
+    fn the_connection_gives_way_that_is_idle_for_the_longest_and_holds_nothing() {
+        let a = admission(4);
+        let mut all: Vec<_> =
+            [(1, true), (2, false), (3, false), (4, false)].map(|(n, h)| served(&a, n, h)).into();
+        all.iter_mut().for_each(|(place, _)| place.established());
+        let newcomer = SocketAddr::from(([10, 0, 0, 9], 1));
+        assert!(a.admit(newcomer).is_none(), "all are busy");
+        again(&a);
+        for (at, seconds) in [(0, 90), (1, 30), (2, 60), (3, 1)] {
+            idle(&a, &all[at].0, seconds);
+        }
+        let place = a.admit(newcomer).unwrap();
+        let why = all[2].1.try_recv().unwrap();
+        assert!(why.contains("idle for 6") && why.contains("`connections`"), "{why}");
+        for (at, (_, cut)) in all.iter_mut().enumerate().filter(|(at, _)| *at != 2) {
+            assert!(cut.try_recv().is_err(), "{at} stays");
+        }
+        // Its place was given up once, and is not given up again when its task ends.
+        assert_eq!(a.lock().all.open, 4);
+        drop(all.remove(2));
+        assert_eq!(a.lock().all.open, 4);
+        drop((all, place));
+        let tables = a.lock();
+        assert_eq!((tables.all.open, tables.all.new, tables.addresses.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn two_hosts_cannot_hold_all_connections_though_they_are_never_idle() {
+        let a = admission(64);
+        let mut all = Vec::new();
+        for n in 0..48 {
+            let (mut place, cut) = served(&a, 1 + n % 2, false);
+            place.established();
+            all.push((place, cut));
+        }
+        // Newcomers of the two fill what is left for newcomers, and another host comes in all the same.
+        while let Some(place) = a.admit(SocketAddr::from(([10, 0, 0, 1], 1))) {
+            all.push((place, oneshot::channel().1));
+            if a.lock().all.open == 64 {
+                break;
+            }
+        }
+        assert_eq!(a.lock().all.open, 64);
+        again(&a);
+        idle(&a, &all[1].0, IDLE_SECONDS_MIN);
+        assert!(a.admit(SocketAddr::from(([10, 0, 0, 3], 1))).is_some());
+        assert!(all[1].1.try_recv().is_ok());
+    }
+
+    #[test]
+    fn what_a_client_holds_by_smb_is_not_taken_for_a_newcomer_unless_it_has_more_than_its_part() {
+        let a = admission(2);
+        let (one, mut cut_one) = served(&a, 1, true);
+        let (two, mut cut_two) = served(&a, 2, true);
+        for place in [&one, &two] {
+            idle(&a, place, 100);
+        }
+        let newcomer = SocketAddr::from(([10, 0, 0, 9], 1));
+        assert!(a.admit(newcomer).is_none(), "each has its part");
+        again(&a);
+        drop(two);
+        assert!(cut_two.try_recv().is_err());
+        let (third, _cut) = served(&a, 1, true);
+        idle(&a, &third, 10);
+        assert!(a.admit(newcomer).is_some(), "two of two are more than a part");
+        assert!(cut_one.try_recv().is_ok());
+    }
+
+    #[test]
+    fn what_moves_is_not_idle() {
+        let a = admission(1);
+        let (place, _cut) = served(&a, 1, false);
+        idle(&a, &place, 100);
+        let info = a.lock().open[&place.id].serving.as_ref().unwrap().0.clone();
+        Traffic::add(&info.traffic.inline_out, 1);
+        assert!(a.admit(SocketAddr::from(([10, 0, 0, 9], 1))).is_none());
+    }
+
+    #[test]
+    fn a_network_of_version_6_is_one_host() {
+        let a = admission(100);
+        let from = |n: u128| {
+            SocketAddr::new(std::net::Ipv6Addr::from(0x2001_0db8_u128 << 96 | n).into(), 1)
+        };
+        let places: Vec<Place> = (0..25).map(|n| a.admit(from(n)).unwrap()).collect();
+        assert!(a.admit(from(1 << 63)).is_none(), "newcomers of one /64");
+        assert!(a.admit(from(1 << 64)).is_some(), "another /64");
+        drop(places);
+    }
+}
