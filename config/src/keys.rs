@@ -359,9 +359,9 @@ pub(crate) const LIMITS: Group = Group {
             "introduction",
             "time, like `45s`",
             "45s",
-            "How long a connection may take until somebody has logged on (SMB) or done what a share admits (NFS), the set-up of RDMA \
-             included. Until then it counts as a newcomer, who together may have half of `connections`, and from one address a \
-             quarter.",
+            "How long a connection may take until somebody has logged on (SMB) or done what a share admits (NFS), the set-up of \
+             RDMA included. Until then it counts as a newcomer, who together may have half of `connections`, and from one address \
+             a quarter.",
         ),
     ],
 };

@@ -2,14 +2,14 @@
 //!
 //! *Operation.* A connection that moved nothing for [`IDLE_SECONDS_MIN`] is idle; the housekeeping looks once a second
 //! ([`Admission::observe`]). Of those that count against the limit, the one goes that holds nothing, whose host has more than its
-//! part of what the limit allows, that is idle for the longest. Its peer loses nothing: an NFS client connects again and goes on, as
-//! does an SMB client without opens. A connection with SMB opens goes only where its host has more than its part, and last. A
+//! part of what the limit allows, that is idle for the longest. Its peer loses nothing: an NFS client connects again and goes on,
+//! as does an SMB client without opens. A connection with SMB opens goes only where its host has more than its part, and last. A
 //! newcomer of such a host goes although it is not idle: it has asked for nothing yet.
 //!
 //! The connection is cut: what its peer has not taken is not waited for, so the descriptor is free at once.
 //!
-//! *Memory.* One entry for each connection. When none can go, nobody looks again for [`PAUSE`], so that a storm of connections costs
-//! no more than a look at the limits.
+//! *Memory.* One entry for each connection. When none can go, nobody looks again for [`PAUSE`], so that a storm of connections
+//! costs no more than a look at the limits.
 //!
 //! *Errors.* Counted as the limit `gave-way`; the log line of the connection's end says why.
 
