@@ -77,6 +77,10 @@ pub trait Recall: Send + Sync {
     fn in_grace(&self) -> bool {
         false
     }
+    /// That does not end by itself: what must be noted first cannot be kept.
+    fn grace_is_stuck(&self) -> bool {
+        false
+    }
     /// What its clients keep open without need below a directory of a share. They know it by paths that lead through the directory.
     fn handles_below(&self, share: u32, dir: &NodeRef) -> BoxFuture<'_, VfsResult<Vec<NodeId>>> {
         let _none = (share, dir);
@@ -222,8 +226,12 @@ impl Keeper {
         [&self.clients, &self.keys].iter().any(|f| f.get().is_some_and(|f| f.in_grace()))
     }
 
+    fn grace_is_stuck(&self) -> bool {
+        [&self.clients, &self.keys].iter().any(|f| f.get().is_some_and(|f| f.grace_is_stuck()))
+    }
+
     /// Before something is taken that may be another's to reclaim: waits until nobody may any more. [`VfsError::Delay`] for a
-    /// caller without patience.
+    /// caller without patience, [`VfsError::Resources`] where that time does not end by itself.
     pub async fn after_grace(&self, patience: Option<&dyn Patience>) -> VfsResult<()> {
         if !self.in_grace() {
             return Ok(());
@@ -236,6 +244,9 @@ impl Keeper {
         };
         patience.begin().await?;
         while self.in_grace() {
+            if self.grace_is_stuck() {
+                return Err(VfsError::Resources);
+            }
             tokio::select! {
                 () = tokio::time::sleep(GRACE_LOOK) => {}
                 () = patience.ended() => return Err(VfsError::Cancelled),

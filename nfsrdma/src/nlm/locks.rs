@@ -236,7 +236,8 @@ impl Nlm {
 
     pub(super) fn note_grace(&self) -> Stat {
         self.counters.grace.fetch_add(1, Ordering::Relaxed);
-        Stat::DeniedGracePeriod
+        // Clients repeat what the grace period refused until it ends.
+        if self.grace_is_stuck() { Stat::DeniedNolocks } else { Stat::DeniedGracePeriod }
     }
 
     pub(super) fn note_limit(&self) -> Stat {

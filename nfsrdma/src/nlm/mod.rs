@@ -188,6 +188,10 @@ impl Nlm {
         self.clients.in_grace()
     }
 
+    pub(crate) fn grace_is_stuck(&self) -> bool {
+        self.clients.grace_is_stuck()
+    }
+
     /// This host takes something back: it may if it held something before the restart.
     pub(crate) fn reclaims(&self, key: &Key) -> bool {
         self.clients.grace().reclaim(&reclaim_name(key), self.now())

@@ -6,7 +6,7 @@
 //!
 //! How they end is in [`super::release`], how many there may be in [`super::room`].
 //!
-//! *Memory.* Bounded by [`limits::CLIENTS_MAX`]; the longest-silent unconfirmed or lapsed client makes room for a new one.
+//! *Memory.* Bounded by `limits.nfs_clients`; the longest-silent unconfirmed or lapsed client makes room for a new one.
 //! Lock order: registry, then a client's `held`, then the shards of `state`. Nothing awaits under any of them.
 //!
 //! *Errors.* The [`Status`] of the specifications.
@@ -317,7 +317,18 @@ impl Clients {
     /// Nothing new may be taken yet: some may still reclaim, or the record that would let one of them reclaim after the next
     /// restart is not struck yet.
     pub fn in_grace(&self) -> bool {
-        self.grace().is_active(self.now()) || self.striking.has_absent()
+        let now = self.now();
+        if self.may_reclaim(now) {
+            return true;
+        }
+        // The time may have ended in this moment: those who did not come back are listed before anybody takes what was theirs.
+        self.note_absent(now);
+        self.striking.has_absent()
+    }
+
+    /// Clients may still take back what they held before the restart.
+    pub(super) fn may_reclaim(&self, now: Millis) -> bool {
+        self.grace().is_active(now)
     }
 
     /// The client of this number.

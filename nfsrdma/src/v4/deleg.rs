@@ -80,6 +80,10 @@ impl Recall for Link {
     fn in_grace(&self) -> bool {
         self.0.upgrade().is_some_and(|clients| clients.in_grace())
     }
+
+    fn grace_is_stuck(&self) -> bool {
+        self.0.upgrade().is_some_and(|clients| clients.grace_is_stuck())
+    }
 }
 
 /// What a delegation is given for.

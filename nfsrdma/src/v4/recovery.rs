@@ -3,7 +3,7 @@
 //! *Operation.* Records of the store. A client is entered before it may take anything new and struck out before others may take
 //! what it held (RFC 8881 section 8.4.2.1).
 //!
-//! *Memory.* The set of names; a client brings at most [`super::limits::CLIENTS_MAX`] of them.
+//! *Memory.* The set of names; a client brings one, and there are `limits.nfs_clients` at most.
 //!
 //! *Errors.* A record that cannot be written is the caller's error.
 

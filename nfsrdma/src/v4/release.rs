@@ -19,6 +19,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use state::{ClientId, Millis, Standing};
 use tokio::time::timeout;
+use vfs::VfsError;
 
 use super::client::{Client, Clients, Name};
 use super::limits::{LOOKED_AT_EACH, LOOKED_AT_PER_TICK, STORE_SECONDS_MAX, STRIKES_AT_ONCE};
@@ -66,6 +67,26 @@ pub struct Census {
     pub reply_bytes: usize,
 }
 
+/// A round over what is to be struck: another may begin when this one is dropped, however it ends.
+struct Round(Arc<Clients>);
+
+impl Drop for Round {
+    fn drop(&mut self) {
+        self.0.striking.runs.store(false, Ordering::Release);
+    }
+}
+
+/// What became of a client that was to make room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Evicted {
+    /// Its place is free.
+    Gone,
+    /// It was heard of in this moment.
+    CameBack,
+    /// Its record cannot be struck from the store now, and neither can another's.
+    Unstruck,
+}
+
 impl Clients {
     /// Makes the client's name durable before it takes anything new, so that it may reclaim after a restart: at its
     /// RECLAIM_COMPLETE, or else at its first open.
@@ -106,10 +127,15 @@ impl Clients {
     /// What a request is told that must wait until all that was is back (RFC 8881 section 8.4.2): that time ends by itself, unless
     /// a record cannot be struck.
     pub(super) fn not_yet(&self) -> Status {
-        if self.striking.has_absent() && self.striking.fails.load(Ordering::Relaxed) {
+        if self.grace_is_stuck() {
             return self.unkept();
         }
         Status::Grace
+    }
+
+    /// Nothing new may be taken, and that does not end by itself: the record of a client that did not come back cannot be struck.
+    pub(crate) fn grace_is_stuck(&self) -> bool {
+        self.striking.has_absent() && self.striking.fails.load(Ordering::Relaxed)
     }
 
     /// What strikes the client's record, when it has one that is its own: a new client of its name has taken over its record.
@@ -190,17 +216,21 @@ impl Clients {
         }
     }
 
-    /// Ends the courtesy of a lapsed client before its time, to make room. False when it came back, or must stay for now.
-    pub(super) async fn evict(&self, client: &Arc<Client>) -> bool {
+    /// Ends the courtesy of a lapsed client before its time, to make room.
+    pub(super) async fn evict(&self, client: &Arc<Client>) -> Evicted {
+        if self.striking.fails.load(Ordering::Relaxed) {
+            // It would lose everything, and nobody would get it.
+            return Evicted::Unstruck;
+        }
         if !client.lease.end_if_lapsed(self.now()) {
-            return false;
+            return Evicted::CameBack;
         }
         self.counters.evicted.fetch_add(1, Ordering::Relaxed);
-        let done = self.struck(client).await;
-        if done {
-            self.expired(client);
+        if !self.struck(client).await {
+            return Evicted::Unstruck;
         }
-        done
+        self.expired(client);
+        Evicted::Gone
     }
 
     /// Takes everything from a client and forgets it. Its durable record is the caller's business. False when it was done before.
@@ -323,7 +353,7 @@ impl Clients {
     }
 
     /// When the time to reclaim is over: who did not come back has lost what it held.
-    fn note_absent(&self, now: Millis) {
+    pub(super) fn note_absent(&self, now: Millis) {
         let mut grace = self.grace();
         let Some(absent) = grace.finish(now) else { return };
         let known = absent.into_iter().filter(|name| self.recovery.knows(name));
@@ -340,22 +370,28 @@ impl Clients {
         if self.striking.runs.swap(true, Ordering::AcqRel) {
             return;
         }
-        let all = self.clone();
+        let round = Round(self.clone());
         let round = tokio::spawn(async move {
-            let done = all.strike_due().await;
-            let failed = !done;
-            if all.striking.fails.swap(failed, Ordering::Relaxed) != failed {
-                if failed {
-                    tracing::error!(
-                        "records of clients that are gone cannot be struck: nobody else gets what these held"
-                    );
-                } else {
-                    tracing::info!("all records of clients that are gone are struck");
-                }
-            }
-            all.striking.runs.store(false, Ordering::Release);
+            let done = round.0.strike_due().await;
+            round.0.note_strikes(!done);
         });
-        let _goes_on = timeout(STORE_WAIT, round).await;
+        if timeout(STORE_WAIT, round).await.is_err() {
+            // The store does not answer. The round goes on by itself, and whoever waits for it is told so.
+            self.note_strikes(true);
+        }
+    }
+
+    fn note_strikes(&self, failed: bool) {
+        if self.striking.fails.swap(failed, Ordering::Relaxed) == failed {
+            return;
+        }
+        if failed {
+            tracing::error!(
+                "records of clients that are gone cannot be struck: nobody else gets what these held"
+            );
+        } else {
+            tracing::info!("all records of clients that are gone are struck");
+        }
     }
 
     /// One round over everything that is to be struck; false when something stays.
@@ -424,7 +460,12 @@ impl Clients {
             let next = if nodes.len() < some { 0 } else { begin + some };
             client.looked_at.store(next, Ordering::Relaxed);
             for node in nodes {
-                if node.getattr().await.map_or(true, |attr| attr.nlink == 0) {
+                let is_removed = match node.getattr().await {
+                    Ok(attr) => attr.nlink == 0,
+                    // Another failure says nothing of its names.
+                    Err(e) => e == VfsError::Stale,
+                };
+                if is_removed {
                     self.end_early(&client, now);
                     break;
                 }

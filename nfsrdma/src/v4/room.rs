@@ -21,6 +21,7 @@ use super::limits::{
     CLIENTS_MAX, CLIENTS_OF_ADDRESS_MIN, REPLIES_BYTES_MAX, REPLY_CACHED_FEW, REPLY_CACHED_MAX,
     REPLY_CACHED_MIN,
 };
+use super::release::Evicted;
 use super::session::ChannelAttrs;
 use crate::clients::network_of;
 
@@ -144,9 +145,11 @@ impl Clients {
                 self.dissolve(&client);
                 return Ok(());
             }
-            // When it came back meanwhile, another one is looked for.
-            if self.evict(&client).await {
-                return Ok(());
+            match self.evict(&client).await {
+                Evicted::Gone => return Ok(()),
+                // Another one is looked for.
+                Evicted::CameBack => {}
+                Evicted::Unstruck => return Err(self.no_room(full, most, at)),
             }
         }
         let Some((full, most)) = self.room.full(network) else { return Ok(()) };
@@ -200,7 +203,9 @@ impl Clients {
                 !c.sessions().is_empty() && (!of_address || c.place.network() == network)
             });
             let Some(oldest) = lapsed.into_iter().min_by_key(|c| c.lease.renewed()) else { return };
-            self.evict(&oldest).await;
+            if self.evict(&oldest).await == Evicted::Unstruck {
+                return;
+            }
         }
     }
 }

@@ -317,6 +317,9 @@ async fn the_time_to_reclaim_is_not_over_before_the_absent_are_struck() {
         disk.set(Fault::Full);
         kit.at_ms(LEASE_MS);
         d.run(|a| a.root()).await;
+        // In the moment in which the time ends, before anybody looked.
+        let refused = d.open(b"o", b"f", W).await.unwrap_err();
+        assert_eq!(refused, Status::Grace);
         kit.nfs.clients.tick().await;
         assert!(kit.nfs.clients.in_grace());
         let refused = d.open(b"o", b"f", W).await.unwrap_err();

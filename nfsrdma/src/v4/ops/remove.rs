@@ -8,9 +8,9 @@ use crate::v4::status::Status;
 pub(in crate::v4) async fn remove(cx: &mut Compound<'_>) -> Result<(), Status> {
     let name = cx.component()?;
     let at = cx.directory()?;
-    if cx.nfs.clients.in_grace() {
+    if cx.nfs.clients.may_reclaim(cx.nfs.clients.now()) {
         // As the kernel's server does: somebody may be about to reclaim it.
-        return Err(cx.nfs.clients.not_yet());
+        return Err(Status::Grace);
     }
     // The volume says whether it is a directory; asking first would only leave a gap in which it can change.
     let dir = match cx.door().unlink(&at.share, &at.node, &at.cred, name).await {

@@ -19,9 +19,9 @@ pub(in crate::v4) async fn rename(cx: &mut Compound<'_>) -> Result<(), Status> {
     if from.share.id != to.share.id {
         return Err(Status::Xdev);
     }
-    if cx.nfs.clients.in_grace() {
+    if cx.nfs.clients.may_reclaim(cx.nfs.clients.now()) {
         // As the kernel's server does: somebody may be about to reclaim by these names.
-        return Err(cx.nfs.clients.not_yet());
+        return Err(Status::Grace);
     }
     let done = cx.door().rename(&to.share, &from.node, &to.cred, old, &to.node, new).await;
     let done = done.map_err(|e| match e {
