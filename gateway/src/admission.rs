@@ -82,8 +82,8 @@ struct Tables {
     /// By number: oldest first.
     open: BTreeMap<u64, Entry>,
     next: u64,
-    /// When a connection that could give way was last looked for in vain.
-    in_vain: Option<Instant>,
+    /// When a connection that could give way was last looked for in vain, by limit, and for whom.
+    in_vain: [Option<(IpAddr, Instant)>; Limit::COUNT],
 }
 
 /// A host that has connections.

@@ -108,7 +108,7 @@ async fn neither_null_nor_a_call_that_no_share_admits_introduces_a_client() {
     let mut other = Share::new("other", Source::Memory);
     other.clients = Some(vec!["192.0.2.0/24".parse().unwrap()]);
     one.shares.push(other);
-    one.limits = Limits { introduction: Duration::from_secs(3), ..Limits::default() };
+    one.limits = Limits { introduction: Duration::from_secs(10), ..Limits::default() };
     let running = start(one).await;
     let nfs = running.nfs[0];
     let mut mounted = dial(nfs);

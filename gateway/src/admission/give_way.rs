@@ -129,7 +129,10 @@ impl Admission {
         let most = self.most().by(limit);
         let all = {
             let mut tables = self.lock();
-            if tables.in_vain.is_some_and(|at| at.elapsed() < PAUSE) {
+            // At a limit of one host only that host's connections were looked at.
+            let of_host = matches!(limit, Limit::Address | Limit::NewcomersOfAddress);
+            let in_vain = tables.in_vain[limit as usize];
+            if in_vain.is_some_and(|(h, at)| (h == host || !of_host) && at.elapsed() < PAUSE) {
                 return false;
             }
             tables.candidates(limit, host, most)
@@ -153,7 +156,7 @@ impl Admission {
                 true
             }
             None => {
-                self.lock().in_vain = Some(Instant::now());
+                self.lock().in_vain[limit as usize] = Some((host, Instant::now()));
                 false
             }
         }
@@ -191,7 +194,7 @@ mod tests {
     }
 
     fn again(a: &Admission) {
-        a.lock().in_vain = None;
+        a.lock().in_vain = Default::default();
     }
 
     #[test]
