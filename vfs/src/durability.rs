@@ -9,10 +9,16 @@
 //! *Errors.* A sync that fails is the answer of the operation, though it was done: the caller must not take it for kept.
 
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use crate::backend::NodeRef;
-use crate::error::VfsResult;
+use crate::error::{VfsError, VfsResult};
 use crate::namespace::{Door, Share};
+use crate::types::Kind;
+
+/// How often a sync is asked for again when too many wait for it, and after which time each.
+const CROWDED_TRIES: u32 = 20;
+const CROWDED_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a volume failed to keep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,17 +62,34 @@ impl Door<'_> {
         if !share.backend.is_strict(self.smb) {
             return Ok(());
         }
+        // A link, a device or a pipe cannot be opened to be synced: it is in the journal with the folder that got its name.
+        let opens = |node: &NodeRef| matches!(node.kind(), Kind::File | Kind::Dir);
+        let has_folder = nodes.iter().any(|node| node.kind() == Kind::Dir);
         // Each is under way before the first is waited for.
         let asked: Vec<_> = nodes
             .iter()
             .enumerate()
             .filter(|(i, node)| nodes.iter().take(*i).all(|before| before.id() != node.id()))
-            .map(|(_, node)| node.sync())
+            .filter(|(_, node)| opens(node) || !has_folder)
+            .map(|(_, node)| (node, node.sync()))
             .collect();
         let mut done = Ok(());
-        for one in asked {
-            done = done.and(one.await);
+        for (node, one) in asked {
+            let one = uncrowded(node, one.await).await;
+            done = done.and(one);
         }
         done
     }
+}
+
+/// Asks again while too many wait for syncs. The change is made: whoever were told to come back would make it a second time.
+async fn uncrowded(node: &NodeRef, mut done: VfsResult<()>) -> VfsResult<()> {
+    for _ in 0..CROWDED_TRIES {
+        if done != Err(VfsError::Delay) {
+            return done;
+        }
+        tokio::time::sleep(CROWDED_PAUSE).await;
+        done = node.sync().await;
+    }
+    done.map_err(|e| if e == VfsError::Delay { VfsError::Io } else { e })
 }
