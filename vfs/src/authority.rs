@@ -32,10 +32,20 @@ impl Grant {
         made.created.then(|| Self { node: made.node.id(), rights: access & mask::FILE_ALL })
     }
 
-    /// The rights that an earlier run of the program granted, as its record says. `None` where the node keeps no list.
-    pub async fn recorded(node: &NodeRef, attr: &Attr, access: u32) -> VfsResult<Option<Self>> {
+    /// The rights that an earlier run of the program granted this caller, as its record says. `None` where the node keeps no list.
+    /// The record does not tell whether the node's own list gave DELETE or its folder: only the list counts, as it is now.
+    pub async fn recorded(
+        node: &NodeRef,
+        attr: &Attr,
+        cred: &Cred,
+        access: u32,
+    ) -> VfsResult<Option<Self>> {
         let acl = node.acl(attr).await?;
-        Ok(acl.map(|_| Self { node: node.id(), rights: access & mask::FILE_ALL }))
+        Ok(acl.map(|acl| {
+            let now = acl.allowed(cred, Owner::of(attr));
+            let rights = access & mask::FILE_ALL & (now | !mask::DELETE);
+            Self { node: node.id(), rights }
+        }))
     }
 
     /// The rights: bits of [`mask`].

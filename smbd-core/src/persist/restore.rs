@@ -109,6 +109,7 @@ async fn in_place(share: &Share, next: &Handle, place: &Place) -> Option<NodeRef
 async fn reopen(core: &Arc<Core>, record: &Record) -> Result<Arc<Open>, Lost> {
     let file = file(core, record).await?;
     let (base, node) = (file.base(), file.node().id());
+    let losses = file.node().losses();
     let of_lease = match &record.caches {
         Some(Caches::Lease { key, version_2, epoch, .. }) => {
             Some((*key, version_2.then_some(*epoch)))
@@ -123,12 +124,14 @@ async fn reopen(core: &Arc<Core>, record: &Record) -> Result<Arc<Open>, Lost> {
     open.id = record.id;
     open.caching = OpenCaching::new(claim);
     let attr = base.getattr().await.map_err(|_| "its file cannot be looked at")?;
-    let by_list = Grant::recorded(&base, &attr, record.granted).await;
+    let by_list = Grant::recorded(&base, &attr, &open.cred, record.granted).await;
     open.by_list = by_list.map_err(|_| "its access control list cannot be read")?;
     open.shared = record.shared;
     open.options = record.options;
     open.posix = record.posix;
     open.extra = Extra::new(record.options);
+    // What it wrote before the restart may not be on storage yet.
+    open.extra.note_unflushed(losses);
     open.lock_sequences = LockSequences::of(record.sequences);
     if record.delete_on_close {
         open.set_delete_on_close();

@@ -46,7 +46,13 @@ pub(super) struct File {
     ino: u64,
 }
 
-impl Override<'_> {
+impl<'a> Override<'a> {
+    /// Only while the name is still that of the file that was seen under it.
+    pub(super) fn of_exactly(mut self, name: &'a [u8], seen: &stat::Stat) -> Self {
+        self.exact.get_or_insert((name, File { dev: seen.dev, ino: seen.ino }));
+        self
+    }
+
     /// Makes the call as the caller, with the folder's descriptor.
     pub(super) fn run<T: Send>(
         self,

@@ -441,7 +441,18 @@ impl LocalNode {
         let by_lists = || {
             let names = [(self, from, &before), (target, to, &to_before)];
             let (leaves, comes) = self.may_move(by, names, replaces)?;
-            leaves.run_both(comes, by.cred, rename)
+            if stays {
+                return Ok(());
+            }
+            let call = |old: BorrowedFd<'_>, new: BorrowedFd<'_>| match replaces {
+                true => rename(old, new),
+                // What came there meanwhile was not decided about.
+                false => rename_new(old, from, new, to).map_err(|e| match e {
+                    VfsError::Exists if replace => VfsError::Delay,
+                    e => e,
+                }),
+            };
+            leaves.run_both(comes, by.cred, call)
         };
         let done = if listed {
             by_lists()
@@ -477,15 +488,19 @@ impl LocalNode {
         [(_, from, before), (target, to, to_before)]: [(&'a LocalNode, &'a [u8], &Attr); 2],
         replaces: bool,
     ) -> VfsResult<(Override<'a>, Override<'a>)> {
-        let leaves = self.may_take(by, from, before)?;
         let moved = stat::of_name(self.fd(), from)?;
+        let leaves = self.may_take(by, from, before)?.of_exactly(from, &moved);
         let comes = target.allows_names(by, perm::adding(moved.attr.kind), to_before)?;
         if moved.attr.kind == Kind::Dir && self.ino != target.ino {
             // Its `..` changes.
             let (node, attr) = self.find(&Cred::root(), self.fd(), from)?;
             node.permitted(by.cred, perm::CHANGE_PARENT, &attr)?;
         }
-        Ok((leaves, if replaces { target.may_take(by, to, to_before)? } else { comes }))
+        if !replaces {
+            return Ok((leaves, comes));
+        }
+        let there = stat::of_name(target.fd(), to)?;
+        Ok((leaves, target.may_take(by, to, to_before)?.of_exactly(to, &there)))
     }
 
     pub(super) fn do_exchange(
