@@ -77,6 +77,28 @@ impl Default for Unflushed {
     }
 }
 
+/// A FLUSH under way. Given up before its sync has ended, it has covered nothing.
+pub(crate) struct Flushing<'a> {
+    unflushed: &'a Unflushed,
+    before: u64,
+}
+
+impl Flushing<'_> {
+    /// The sync has ended: whether storage failed to keep what this file was given since the first of the writes that it covers.
+    /// Told once. `losses`: [`vfs::Node::losses`] now.
+    pub(crate) fn ended(mut self, losses: u64) -> bool {
+        let before = std::mem::replace(&mut self.before, NONE_UNFLUSHED);
+        before != NONE_UNFLUSHED && losses > before
+    }
+}
+
+impl Drop for Flushing<'_> {
+    fn drop(&mut self) {
+        // The earlier count stands; none is the greatest.
+        self.unflushed.0.fetch_min(self.before, Ordering::AcqRel);
+    }
+}
+
 impl Extra {
     /// It has written what only a FLUSH makes durable. `losses`: [`vfs::Node::losses`] from before the write.
     pub(crate) fn note_unflushed(&self, losses: u64) {
@@ -92,11 +114,16 @@ impl Extra {
         }
     }
 
-    /// The open is flushed or closed: whether storage failed to keep what this file was given since the first of its writes
-    /// that no FLUSH has covered. Told once. `losses`: [`vfs::Node::losses`] now.
+    /// The open is closed: whether storage failed to keep what this file was given since the first of its writes that no FLUSH
+    /// has covered. Told once. `losses`: [`vfs::Node::losses`] now.
     pub(crate) fn take_lost(&self, losses: u64) -> bool {
+        self.begin_flush().ended(losses)
+    }
+
+    /// A FLUSH begins: it covers what was written before, and nothing that is answered while it runs.
+    pub(crate) fn begin_flush(&self) -> Flushing<'_> {
         let before = self.unflushed.0.swap(NONE_UNFLUSHED, Ordering::AcqRel);
-        before != NONE_UNFLUSHED && losses > before
+        Flushing { unflushed: &self.unflushed, before }
     }
 
     /// Of an open with these `CreateOptions`.

@@ -316,6 +316,11 @@ impl Sessions {
         self.all.iter().filter(|s| which(s)).map(|s| s.clone()).collect()
     }
 
+    /// For some session this holds.
+    pub(crate) fn any(&self, which: impl Fn(&Session) -> bool) -> bool {
+        self.all.iter().any(|s| which(&s))
+    }
+
     /// A new session, with a number that nobody can guess.
     pub(crate) fn begin(&self, terms: Terms) -> Result<Arc<Session>, Status> {
         loop {

@@ -21,9 +21,14 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     // Of a directory these bits are the rights to add files and directories (MS-FSA section 2.1.5.7).
     open.check(access::WRITE_DATA | access::APPEND_DATA)?;
     if !open.is_dir() {
+        let flushing = open.extra.begin_flush();
         let done = cx.by_storage(node.commit(0, 0)).await?;
+        if done.as_ref().err() == Some(&VfsError::Delay) {
+            // Nothing was synced.
+            return Err(VfsError::Delay.into());
+        }
         // Another open's FLUSH, or a COMMIT of NFS, may have had the error of what this one has written.
-        let lost = open.extra.take_lost(node.losses());
+        let lost = flushing.ended(node.losses());
         done?;
         if lost {
             return Err(VfsError::Io.into());

@@ -468,7 +468,7 @@ fn changes_dialect(cx: &Cx, session: &Session) -> bool {
         let is_client = old.terms.client_guid == client_guid && old.terms.dialect != dialect;
         is_client && old.id != session.id && *old.owner() == *own
     };
-    dialect.is_3() && client_guid != [0; 16] && !cx.server.sessions.all(other).is_empty()
+    dialect.is_3() && client_guid != [0; 16] && cx.server.sessions.any(other)
 }
 
 /// MS-SMB2 section 3.3.5.5.3: a client that was cut off says which session it had, so that nothing of it stands in its own way.
