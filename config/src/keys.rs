@@ -116,7 +116,7 @@ pub(crate) const TOP: Group = Group {
             "range of addresses, or list of them",
             "",
             "Who may read metrics and status besides root and the gateway's own user on this host. `127.0.0.1`: every user of this \
-             host. Others are told by `/livez` and `/readyz` that the gateway is there, and nothing more.",
+             host. Others are told by `/livez` and `/readyz` that the gateway is there, or why it is not ready, and nothing more.",
         ),
         key(
             "drain",

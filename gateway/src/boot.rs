@@ -56,8 +56,18 @@ pub fn take(settings: &Settings) -> Result<Run, String> {
             );
             ephemeral()
         }
-        Err(e) => Err(format!("state folder {}: {e}", folder.display())),
+        Err(e) if folder.is_dir() => {
+            Err(format!("state folder {}", unusable(&folder.join("lock"), e)))
+        }
+        Err(e) => Err(format!("state folder {}", unusable(folder, e))),
     }
+}
+
+/// A path of the state folder and what the file system said of it; where that is full, what to do about it.
+fn unusable(path: &Path, why: io::Error) -> String {
+    let text = format!("{}: {why}", path.display());
+    let why = recovery::Error::io(path, why);
+    if why.is_full() { why.to_string() } else { text }
 }
 
 fn prepare(folder: &Path) -> io::Result<File> {
@@ -107,11 +117,11 @@ fn on_folder(folder: &Path, lock: File) -> Result<Run, String> {
             ));
         }
         Err(TryLockError::Error(e)) => {
-            return Err(format!("cannot lock {}: {e}", folder.join("lock").display()));
+            return Err(format!("cannot lock {}", unusable(&folder.join("lock"), e)));
         }
     }
-    let at = |name: &str, e: io::Error| format!("{}: {e}", folder.join(name).display());
-    let secret = secret(&folder.join("secret")).map_err(|e| at("secret", e))?;
+    let path = folder.join("secret");
+    let secret = secret(&path).map_err(|e| unusable(&path, e))?;
     let store = Store::open(folder).map_err(|e| e.to_string())?;
     let count = count(&store).map_err(|e| e.to_string())?;
     let (handle_key, server_guid) = halves(secret);

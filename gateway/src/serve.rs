@@ -276,6 +276,7 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
         attempts: shared.attempts.clone(),
         namespace: namespace.clone(),
         nfs: nfs.clone(),
+        store: run.store.clone(),
         served: doors.served().clone(),
     };
     let (admin, admin_task) = serve_admin(&settings, daemon).await?;

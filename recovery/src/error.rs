@@ -46,7 +46,8 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn io(path: impl Into<PathBuf>, why: io::Error) -> Self {
+    /// The file system refused what was to be done with this path.
+    pub fn io(path: impl Into<PathBuf>, why: io::Error) -> Self {
         Self::Io { path: path.into(), why: Arc::new(why) }
     }
 

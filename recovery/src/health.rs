@@ -14,7 +14,7 @@ use crate::error::Error;
 pub struct StoreTrouble {
     /// The state folder.
     pub folder: PathBuf,
-    /// Bytes that are free there for this process; `None` when the file system does not say.
+    /// Bytes that were free there for this process at the last attempt; `None` when the file system does not say.
     pub free: Option<u64>,
     /// What went wrong, with what to do about it.
     pub what: String,
@@ -40,7 +40,7 @@ impl fmt::Display for StoreTrouble {
 #[derive(Debug)]
 pub(crate) struct Health {
     folder: PathBuf,
-    trouble: Mutex<Option<String>>,
+    trouble: Mutex<Option<StoreTrouble>>,
 }
 
 impl Health {
@@ -52,26 +52,21 @@ impl Health {
         &self.folder
     }
 
-    fn trouble(&self) -> MutexGuard<'_, Option<String>> {
+    fn trouble(&self) -> MutexGuard<'_, Option<StoreTrouble>> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A commit has ended. The log is told when trouble begins and when it is over, not of every commit between.
     pub(crate) fn note(&self, done: &Result<(), Error>) {
-        let mut trouble = self.trouble();
-        match (done, trouble.is_some()) {
-            (Ok(()), true) => {
-                *trouble = None;
+        // The file system is asked before the lock is taken.
+        let now = done.as_ref().err().map(|why| self.measured(why.to_string()));
+        let before = std::mem::replace(&mut *self.trouble(), now.clone());
+        match (now, before) {
+            (Some(now), None) => tracing::error!("{now}"),
+            (None, Some(_)) => {
                 tracing::info!(folder = %self.folder.display(), "the state folder can be written again");
             }
-            (Err(why), known) => {
-                *trouble = Some(why.to_string());
-                drop(trouble);
-                if !known && let Some(told) = self.now() {
-                    tracing::error!("{told}");
-                }
-            }
-            (Ok(()), false) => {}
+            _ => {}
         }
     }
 
@@ -80,9 +75,13 @@ impl Health {
     }
 
     pub(crate) fn now(&self) -> Option<StoreTrouble> {
-        let what = self.trouble().clone()?;
+        self.trouble().clone()
+    }
+
+    /// Asks the file system, which may hang: for the writer's thread.
+    fn measured(&self, what: String) -> StoreTrouble {
         let free = rustix::fs::statvfs(&self.folder).ok();
         let free = free.map(|s| s.f_bavail.saturating_mul(s.f_frsize));
-        Some(StoreTrouble { folder: self.folder.clone(), free, what })
+        StoreTrouble { folder: self.folder.clone(), free, what }
     }
 }

@@ -182,7 +182,7 @@ impl Store {
         &self.0.counters
     }
 
-    /// What keeps records from being made durable; `None` while the last commit was. Asks the file system how much space is free.
+    /// What keeps records from being made durable; `None` while the last commit was. Cheap.
     pub fn health(&self) -> Option<StoreTrouble> {
         self.0.health.now()
     }

@@ -2,7 +2,7 @@
 //!
 //! *Operation.* On this host root and the user that the gateway runs as; from elsewhere the ranges of `admin_clients`, which may
 //! name loopback too, for all users of this host. `/healthz`, `/livez` and `/readyz` tell everybody that the gateway is there, as
-//! the probes of an orchestrator need it, and nothing more.
+//! the probes of an orchestrator need it, or why it is not ready, and nothing more.
 //!
 //! The user at the other end of a loopback connection is the owner of its socket, as the kernel's table of TCP connections shows it
 //! (`/proc/net/tcp`, proc_net_tcp(5)). The row must have both addresses of the connection and be established: a socket that its

@@ -8,11 +8,12 @@ use iobuf::Pool;
 use nfsrdma::v4::Callbacks;
 use rdma_transport::count;
 use rdma_transport::meter::Meters;
+use recovery::{Store, StoreTrouble};
 use vfs::namespace::Namespace;
 
 use super::operations;
 use super::snapshot::{
-    LossStatus, Nfs4Status, PoolStatus, Snapshot, Source, StateStatus, SyncStatus,
+    LossStatus, Nfs4Status, PoolStatus, Snapshot, Source, StateStatus, StoreStatus, SyncStatus,
 };
 use crate::admission::Admission;
 use crate::attempts::Attempts;
@@ -35,6 +36,8 @@ pub struct Daemon {
     pub namespace: Arc<Namespace>,
     /// The NFS server, which counts its callbacks and the locks of version 3.
     pub nfs: Arc<nfsrdma::server::Server>,
+    /// What must survive a restart; `None` when nothing does.
+    pub store: Option<Store>,
     /// Where what is served.
     pub served: Arc<Served>,
 }
@@ -124,6 +127,10 @@ fn syncs() -> SyncStatus {
 }
 
 impl Daemon {
+    fn store_trouble(&self) -> Option<StoreTrouble> {
+        self.store.as_ref()?.health()
+    }
+
     fn losses(&self) -> Vec<LossStatus> {
         let shares = self.namespace.shares();
         let of_share = |share: &Arc<vfs::namespace::Share>| {
@@ -145,7 +152,8 @@ impl Source for Daemon {
         let (broken, met) = (count::broken_rules().into_iter(), count::limits_met().into_iter());
         Snapshot {
             version: env!("CARGO_PKG_VERSION").into(),
-            ready: self.is_ready(),
+            ready: self.connections.is_serving(),
+            store: self.store_trouble().map(StoreStatus::from),
             uptime_seconds: self.connections.uptime_seconds(),
             connections: self.connections.list(port, &self.attempts),
             refused: self.admission.refusals(),
@@ -164,7 +172,17 @@ impl Source for Daemon {
         }
     }
 
-    fn is_ready(&self) -> bool {
-        self.connections.is_serving()
+    fn unready(&self) -> Option<String> {
+        if !self.connections.is_serving() {
+            return Some("stopping".into());
+        }
+        self.store_trouble().map(|trouble| trouble.to_string())
+    }
+}
+
+impl From<StoreTrouble> for StoreStatus {
+    fn from(trouble: StoreTrouble) -> Self {
+        let what = trouble.to_string();
+        Self { folder: trouble.folder.display().to_string(), free_bytes: trouble.free, what }
     }
 }

@@ -80,8 +80,14 @@ pub static TABLE: &[Metric] = &[
     Metric {
         name: "ready",
         labels: &[],
-        help: "1 while connections are taken",
-        values: Values::Gauge(|s| one(s.ready.into())),
+        help: "1 while `/readyz` says so: connections are taken, and the state folder can be written",
+        values: Values::Gauge(|s| one((s.ready && s.store.is_none()).into())),
+    },
+    Metric {
+        name: "state_folder_writable",
+        labels: &[],
+        help: "0 while what must survive a restart cannot be written to the state folder; `headgate status` says why",
+        values: Values::Gauge(|s| one(s.store.is_none().into())),
     },
     Metric {
         name: "uptime_seconds",
@@ -525,6 +531,14 @@ mod tests {
     }
 
     #[test]
+    fn a_gateway_whose_state_folder_cannot_be_written_is_not_ready() {
+        let text = encode(testing::full()).unwrap();
+        for line in ["headgate_ready 0", "headgate_state_folder_writable 0"] {
+            assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
+        }
+    }
+
+    #[test]
     fn what_never_happened_is_zero_from_the_start() {
         let text = encode(testing::snapshot()).unwrap();
         for line in [
@@ -556,6 +570,7 @@ mod tests {
         }
         for line in [
             "headgate_ready 1",
+            "headgate_state_folder_writable 1",
             "headgate_connections_open{protocol=\"smb\",transport=\"tcp\"} 1",
             "headgate_connections_opened_total{protocol=\"smb\",transport=\"tcp\"} 3",
             "headgate_connections_refused_total 2",

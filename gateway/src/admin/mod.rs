@@ -1,9 +1,10 @@
 //! The admin address: health, metrics, status, the page that shows it.
 //!
 //! *Operation.* HTTP/1.1 on an address of its own, by default only on this host. `/healthz` and `/livez` answer while the process
-//! works, `/readyz` while it takes connections; [`listener`] bounds the connections. The rest is for those whom [`access`]
-//! admits: `/` is a page, `/status` its data in JSON, `/history` the last fifteen minutes, `/metrics` the text format of
-//! Prometheus. Everything is read when it is asked for; the data path pays for its counters only.
+//! works, `/readyz` while it takes connections and can write its state folder, and says why where it does not; [`listener`] bounds
+//! the connections. The rest is for those whom [`access`] admits: `/` is a page, `/status` its data in JSON, `/history` the last
+//! fifteen minutes, `/metrics` the text format of Prometheus. Everything is read when it is asked for; the data path pays for its
+//! counters only.
 //!
 //! *Memory.* One snapshot for each request under way; at most [`REQUESTS_MAX`] are. The history has a fixed size.
 //!
@@ -90,9 +91,9 @@ pub async fn serve(listener: TcpListener, source: SharedSource, access: Access) 
 }
 
 async fn ready(State(source): State<SharedSource>) -> Response {
-    match source.is_ready() {
-        true => "ready\n".into_response(),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response(),
+    match source.unready() {
+        None => "ready\n".into_response(),
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
     }
 }
 

@@ -122,6 +122,9 @@ pub fn show(s: &Snapshot, colour: bool) -> String {
     let (ready, up) = (if s.ready { "serving" } else { "stopping" }, span(s.uptime_seconds));
     let open = s.connections.len();
     let mut text = format!("headgate {}: {ready} for {up}, {open} connections\n", s.version);
+    if let Some(store) = &s.store {
+        text += &format!("NOT READY: {}\n", store.what);
+    }
     if s.refused > 0 {
         text += &format!("{} connections were refused: a limit was reached\n", s.refused);
     }
@@ -208,7 +211,7 @@ pub(crate) fn span(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::testing::snapshot;
+    use crate::admin::testing::{full, snapshot};
 
     #[test]
     fn the_admin_address_is_that_of_the_file() {
@@ -226,6 +229,13 @@ mod tests {
         let said = "192.0.2.9:2".parse().ok();
         let asked = Asked { admin: said, config: Some(file.path().into()) };
         assert_eq!(asked.address(), at("192.0.2.9:2"));
+    }
+
+    #[test]
+    fn a_state_folder_that_cannot_be_written_is_the_second_line() {
+        let text = show(&full(), false);
+        let second = text.lines().nth(1).unwrap();
+        assert!(second.starts_with("NOT READY") && second.ends_with(": make space"), "{text}");
     }
 
     #[test]

@@ -262,6 +262,17 @@ pub struct SyncStatus {
     pub queued: u64,
 }
 
+/// The state folder cannot be written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreStatus {
+    /// The folder.
+    pub folder: String,
+    /// Bytes that were free there at the last attempt; `None`: the file system does not say.
+    pub free_bytes: Option<u64>,
+    /// What went wrong, what to do about it, and what it means for clients.
+    pub what: String,
+}
+
 /// Everything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
@@ -269,6 +280,9 @@ pub struct Snapshot {
     pub version: String,
     /// It takes connections.
     pub ready: bool,
+    /// What keeps the state folder from being written.
+    #[serde(default)]
+    pub store: Option<StoreStatus>,
     /// Seconds since it began to serve.
     pub uptime_seconds: u64,
     /// Open now.
@@ -307,8 +321,8 @@ pub struct Snapshot {
 pub trait Source: Send + Sync + 'static {
     /// As it is now.
     fn snapshot(&self) -> Snapshot;
-    /// It takes connections; cheap.
-    fn is_ready(&self) -> bool;
+    /// Why it is not ready, in one line: it takes no connections, or cannot keep what must survive. Cheap.
+    fn unready(&self) -> Option<String>;
 }
 
 /// Shared by the routes.

@@ -3,7 +3,7 @@
 use super::operations::OperationStatus;
 use super::snapshot::{
     ConnectionStatus, LossStatus, Moved, Nfs4Status, PoolStatus, Protocol, Snapshot, StateStatus,
-    SyncStatus,
+    StoreStatus, SyncStatus,
 };
 use super::why::WhyNot;
 
@@ -44,6 +44,7 @@ pub(crate) fn snapshot() -> Snapshot {
     Snapshot {
         version: "1.2.3".into(),
         ready: true,
+        store: None,
         uptime_seconds: 7300,
         connections: vec![connection(moved)],
         refused: 2,
@@ -75,4 +76,10 @@ pub(crate) fn snapshot() -> Snapshot {
         limits: [("opens-of-session".to_owned(), 3)].into(),
         violations: [("smb-signature".to_owned(), 1)].into(),
     }
+}
+
+/// One whose state folder is full.
+pub(crate) fn full() -> Snapshot {
+    let (folder, what) = ("/var/lib/headgate".to_owned(), "make space".to_owned());
+    Snapshot { store: Some(StoreStatus { folder, free_bytes: Some(0), what }), ..snapshot() }
 }

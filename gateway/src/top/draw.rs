@@ -52,7 +52,8 @@ fn summary(v: &View) -> Vec<String> {
             format!("{} {}/{}{waiting}", bytes(c.buffer_bytes), c.used, c.max)
         })
         .collect();
-    vec![
+    let trouble = v.store.iter().map(|what| format!("NOT READY: {what}"));
+    let mut lines = vec![
         format!(
             "headgate {} {state} for {}: {} connections{refused}",
             v.version,
@@ -72,7 +73,9 @@ fn summary(v: &View) -> Vec<String> {
             count(v.errors)
         ),
         format!("buffers {}  credits waiting {}", pool.join("  "), v.credits_waiting),
-    ]
+    ];
+    lines.extend(trouble);
+    lines
 }
 
 fn client_cells(c: &Client) -> Vec<String> {

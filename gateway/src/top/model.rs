@@ -12,6 +12,8 @@ use crate::admin::snapshot::{ConnectionStatus, Moved, PoolStatus, Snapshot};
 pub(super) struct View {
     pub(super) version: String,
     pub(super) ready: bool,
+    /// What keeps the state folder from being written.
+    pub(super) store: Option<String>,
     pub(super) uptime_seconds: u64,
     /// Bytes per second by path, requests per second.
     pub(super) moved: Rates,
@@ -118,6 +120,7 @@ impl View {
         Self {
             version: now.version.clone(),
             ready: now.ready,
+            store: now.store.as_ref().map(|store| store.what.clone()),
             uptime_seconds: now.uptime_seconds,
             moved: Rates::of(sum(now), sum(before), seconds),
             latency,

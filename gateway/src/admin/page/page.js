@@ -181,8 +181,8 @@ function tables() {
   const s = now.status;
   $("version").textContent = s.version;
   $("state").textContent = `${s.ready ? "serving" : "stopping"} for ${span(s.uptime_seconds)}; ${s.connections.length} connections` +
-    (s.refused ? `; ${s.refused} refused: a limit was reached` : "");
-  $("state").className = s.ready ? "" : "bad";
+    (s.refused ? `; ${s.refused} refused: a limit was reached` : "") + (s.store ? `; not ready: ${s.store.what}` : "");
+  $("state").className = s.ready && !s.store ? "" : "bad";
   fill("operations", s.operations.map((o) => [o.share, o.protocol, o.transport, o.operation, o.count, o.errors, bytes(o.bytes),
     micros(quantile(o.buckets, 0.5)), micros(quantile(o.buckets, 0.99))]), "none yet");
   fill("pool", s.pool.map((c) => [bytes(c.buffer_bytes), c.used, c.max, c.waiting]), "none");
