@@ -150,6 +150,8 @@ pub struct Open {
     pub granted: u32,
     /// What of it the file's own list has granted: for calls that need it, and the kernel would not let the user make.
     pub by_list: Option<Grant>,
+    /// The right to remove the file that was opened, where DELETE was granted: for the delete that waits for the last close.
+    pub(crate) to_delete: Option<Grant>,
     /// What others may do: bits of [`share`].
     pub shared: u32,
     /// `CreateOptions` of the request.
@@ -184,6 +186,10 @@ impl Open {
         let mut random = [[0; 8]; 2];
         getrandom::fill(random.as_flattened_mut()).map_err(|_| Status::INSUFFICIENT_RESOURCES)?;
         let [persistent, volatile] = random.map(u64::from_le_bytes);
+        let to_delete = match &target {
+            Target::File(file) if !file.is_stream() => Grant::of_deleter(&file.base(), granted),
+            _ => None,
+        };
         // All ones in both halves would mean "the file of the command before".
         let id = FileId { persistent: persistent & (u64::MAX >> 1), volatile };
         Ok(Self {
@@ -195,6 +201,7 @@ impl Open {
             cred,
             granted,
             by_list: None,
+            to_delete,
             shared: share::READ | share::WRITE | share::DELETE,
             options: 0,
             extra: Extra::default(),

@@ -32,6 +32,13 @@ impl Grant {
         made.created.then(|| Self { node: made.node.id(), rights: access & mask::FILE_ALL })
     }
 
+    /// Of an open that was given DELETE of this file, by the file's own list or by the folder in which it lay then: to carry out
+    /// the delete that its client was told is done, wherever another has moved the file (MS-FSA section 2.1.5.5).
+    pub fn of_deleter(node: &NodeRef, access: u32) -> Option<Self> {
+        let rights = access & mask::DELETE;
+        (rights != 0).then(|| Self { node: node.id(), rights })
+    }
+
     /// The rights that an earlier run of the program granted this caller, as its record says. `None` where the node keeps no list.
     /// The record does not tell whether the node's own list gave DELETE or its folder: only the list counts, as it is now.
     pub async fn recorded(
@@ -185,6 +192,23 @@ impl<'a> Door<'a> {
     {
         let door: Door<'b> = self;
         door.granted(open, None)
+    }
+
+    /// The node of a name that is to go: one that the caller finds, or that one of its grants is about.
+    pub(crate) async fn to_remove(
+        &self,
+        dir: &NodeRef,
+        cred: &Cred,
+        name: &[u8],
+    ) -> Option<NodeRef> {
+        if let Ok((node, _)) = dir.lookup(cred, name).await {
+            return Some(node);
+        }
+        if self.grants.iter().all(Option::is_none) {
+            return None;
+        }
+        let (node, _) = dir.lookup(&Cred::root(), name).await.ok()?;
+        self.grants.iter().flatten().any(|grant| grant.node == node.id()).then_some(node)
     }
 
     /// With what the lists of an open, and of a folder, have granted. Each helps with its own node alone.

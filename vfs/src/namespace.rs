@@ -365,10 +365,10 @@ impl<'a> Door<'a> {
         if !self.keeper.state().is_used() {
             return Ok(());
         }
-        match dir.lookup(cred, name).await {
-            Ok((node, _)) => self.before(&node, Operation::Names, Range::ALL).await,
+        match self.to_remove(dir, cred, name).await {
+            Some(node) => self.before(&node, Operation::Names, Range::ALL).await,
             // The operation itself says what is wrong with the name.
-            Err(_) => Ok(()),
+            None => Ok(()),
         }
     }
 
@@ -661,7 +661,7 @@ impl<'a> Door<'a> {
         writable(share)?;
         let _announced = self.before_entries(dir).await?;
         if self.keeper.state().is_used()
-            && let Ok((node, _)) = dir.lookup(cred, name).await
+            && let Some(node) = self.to_remove(dir, cred, name).await
         {
             self.before(&node, Operation::Entries, Range::ALL).await?;
         }

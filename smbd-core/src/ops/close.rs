@@ -2,7 +2,8 @@
 //!
 //! *Operation.* An open leaves the table first, so nobody can use it any more; then what it held is given back; last, names that
 //! waited for it are removed (MS-FSA section 2.1.5.5). Where somebody has to give back first what it caches of such a file, CLOSE
-//! is answered and the name goes when it did; until then it cannot be opened.
+//! is answered and the name goes when it did; until then it cannot be opened. Whether the file may be deleted was decided when it
+//! was opened: it goes from whatever folder another has moved it into.
 //!
 //! *Errors.* A name that cannot be removed stays; nobody is left to be told. Where storage has failed to keep what the open wrote
 //! and did not flush, the open ends and the answer says so.
@@ -114,7 +115,7 @@ async fn remove_name(core: &Core, open: &Open, file: &File) -> Result<(), VfsErr
     // The user need not be allowed to look names up where it may delete them.
     let folder = Grant::decide(&place.dir, &place.dir.getattr().await?, &open.cred).await?;
     let folder = folder.map(|grant| grant.limited(mask::DELETE_CHILD));
-    let door = door.granted(open.by_list.as_ref(), folder.as_ref());
+    let door = door.granted(open.to_delete.as_ref(), folder.as_ref());
     if file.base().kind() == Kind::Dir {
         door.rmdir(&file.share, &place.dir, &open.cred, &place.name).await?;
     } else {

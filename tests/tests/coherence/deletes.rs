@@ -1,12 +1,14 @@
 //! A file that an SMB client has marked for removal: what clients of NFS are told while it waits for the last close. What one is
 //! told is done stays, and the removal that another was told of is done.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 
 use client::nfs3::{CreateHow, Fh, SetAttr, Stable};
 use client::nfs4::{OpenHow, Stateid};
-use client::smb::{OpenHow as SmbHow, SmbFile};
+use client::smb::{OpenHow as SmbHow, SmbFile, User};
 use client::{Error, Result};
+use config::Identity;
 use headgate_tests::world::smb::{alice, with_alice};
 use headgate_tests::world::{World, buf};
 use smbd_core::wire::create::access;
@@ -18,6 +20,8 @@ const ACCES: u32 = 13;
 /// `NFS4ERR_FILE_OPEN` (RFC 8881 section 15.1.4.3).
 const FILE_OPEN: u32 = 10046;
 const FILE_SYNC: u32 = 2;
+/// A user who is not the superuser.
+const ANN: u32 = 4711;
 const DATA: &[u8] = b"data of a file";
 
 async fn sides() -> (World, tempfile::TempDir, Side, Side) {
@@ -130,6 +134,60 @@ async fn the_name_that_another_protocol_gave_it_goes() {
         a.smb.close(marked).await.unwrap();
         assert_eq!(a.folder.join("d/moved").exists(), !answered, "{name}: answered and done");
         assert_eq!(fs::read(a.folder.join(&other)).unwrap(), DATA);
+    }
+    world.running.stop().await;
+}
+
+/// That the file may be deleted was decided when it was opened, and the delete is answered. The folder into which another moves it
+/// lets that user neither delete nor look.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answered_delete_is_done_in_a_folder_that_would_not_let_its_user() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: serving callers as themselves needs root");
+        return;
+    }
+    let (world, _dir) = with_alice(|settings| {
+        let mut ann = settings.users[0].clone();
+        ann.name = "ann".into();
+        ann.identity = Identity { uid: Some(ANN), gid: Some(ANN), groups: Some(Vec::new()) };
+        settings.users.push(ann);
+    })
+    .await;
+    let user = User { name: "ann".into(), ..alice() };
+    let a = Side::connect(&world, &user, Way::Tcp).await.unwrap();
+    let b = Side::connect(&world, &alice(), Way::Tcp).await.unwrap();
+    let top = a.folder.parent().unwrap();
+    fs::set_permissions(top, Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&a.folder, Permissions::from_mode(0o777)).unwrap();
+    for (to, mode) in [("closed", 0o700), ("shown", 0o755), ("sticky", 0o1777)] {
+        fs::create_dir(a.folder.join(to)).unwrap();
+        fs::set_permissions(a.folder.join(to), Permissions::from_mode(mode)).unwrap();
+        let (dir, _) = b.nfs3.lookup(&b.root3, to.as_bytes()).await.unwrap();
+        for (name, marked_first) in [("f", true), ("g", false)] {
+            fs::write(a.folder.join(name), DATA).unwrap();
+            let marked = open_to_delete(&a, name).await;
+            if marked_first {
+                a.smb.delete_on_close(&marked).await.unwrap();
+            }
+            patiently(|| b.nfs3.rename(&b.root3, name.as_bytes(), &dir, b"x")).await.unwrap();
+            let moved = a.folder.join(to).join("x");
+            assert!(moved.exists(), "{name} in {to}");
+            if !marked_first {
+                a.smb.delete_on_close(&marked).await.unwrap();
+            }
+            a.smb.close(marked).await.unwrap();
+            assert!(!moved.exists(), "{name} in {to}: answered and done");
+        }
+        // Another file that has the name by then is not the one that was judged.
+        fs::write(a.folder.join("f"), DATA).unwrap();
+        let marked = open_to_delete(&a, "f").await;
+        a.smb.delete_on_close(&marked).await.unwrap();
+        patiently(|| b.nfs3.rename(&b.root3, b"f", &dir, b"x")).await.unwrap();
+        fs::rename(a.folder.join(to).join("x"), top.join("outside")).unwrap();
+        fs::write(a.folder.join(to).join("x"), b"another's").unwrap();
+        a.smb.close(marked).await.unwrap();
+        assert_eq!(fs::read(a.folder.join(to).join("x")).unwrap(), b"another's");
+        fs::remove_file(top.join("outside")).unwrap();
     }
     world.running.stop().await;
 }
