@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use iobuf::Buf;
+use iobuf::{Buf, BufMut};
 use rdma_transport::limits::SMBD_FRAGMENTED_RECV_MAX;
 use smbd_core::status::Status;
 use smbd_core::wire::create::{self, Disposition, access, option, share};
@@ -163,8 +163,8 @@ impl Smb {
         }
     }
 
-    async fn read_one(&self, file: &SmbFile, offset: u64, length: u32) -> Result<Vec<Buf>> {
-        let mut request = read::Request {
+    fn read_of(file: &SmbFile, offset: u64, length: u32) -> read::Request {
+        read::Request {
             padding: read::Response::DATA_OFFSET,
             flags: 0,
             length,
@@ -174,26 +174,46 @@ impl Smb {
             channel: Some(Channel::None),
             remaining: 0,
             descriptors: Vec::new(),
-        };
-        let ask = if self.is_direct(length) {
-            request.channel = Some(self.channel());
+        }
+    }
+
+    async fn read_one(&self, file: &SmbFile, offset: u64, length: u32) -> Result<Vec<Buf>> {
+        if self.is_direct(length) {
             let info = self.info();
             let len = usize::try_from(length).unwrap_or(0);
             let into = info.pool.acquire_all(len, info.account).await;
-            Ask::Read(request, into.map_err(|e| Error::Protocol(e.to_string()))?)
-        } else {
-            Ask::Plain(request.emit(), Vec::new())
-        };
+            let into = into.map_err(|e| Error::Protocol(e.to_string()))?;
+            return self.read_into(file, offset, length, into).await;
+        }
+        let ask = Ask::Plain(Self::read_of(file, offset, length).emit(), Vec::new());
         let answer = self.ask(Command::Read, charge(length), ask).await?;
         let response = read::Response::parse(&answer.message).map_err(malformed)?;
-        let Answer { message, bulk, into, .. } = answer;
-        let mut data: Vec<Buf> = into.into_iter().map(|b| b.freeze()).collect();
-        data.extend(bulk);
+        let Answer { message, bulk: mut data, .. } = answer;
         if data.is_empty() {
             let at = usize::from(response.data_offset);
             let len = usize::try_from(response.data_length).unwrap_or(0);
             data.push(message.slice(at..at + len));
         }
+        data.retain(|b| !b.is_empty());
+        Ok(data)
+    }
+
+    /// Reads by one READ whose data the server writes into these buffers, `length` bytes at the most: a connection by RDMA only.
+    /// Gives those that data came into.
+    pub async fn read_into(
+        &self,
+        file: &SmbFile,
+        offset: u64,
+        length: u32,
+        into: Vec<BufMut>,
+    ) -> Result<Vec<Buf>> {
+        if !self.is_rdma || self.link.is_inline_only() {
+            return Err(Error::Protocol("no data comes by RDMA here".into()));
+        }
+        let channel = Some(self.channel());
+        let request = read::Request { channel, ..Self::read_of(file, offset, length) };
+        let answer = self.ask(Command::Read, charge(length), Ask::Read(request, into)).await?;
+        let mut data: Vec<Buf> = answer.into.into_iter().map(BufMut::freeze).collect();
         data.retain(|b| !b.is_empty());
         Ok(data)
     }

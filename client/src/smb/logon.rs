@@ -77,15 +77,13 @@ async fn ask(
     link.ask(Request { command, tree, session, charge, sequence, replays, signer, ask }).await
 }
 
-fn contexts(salt: &[u8], transforms: bool) -> Vec<NegotiateContext<'_>> {
-    let ciphers = [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::Aes128Ccm, Cipher::Aes256Ccm];
-    let signing = [Algorithm::AesGmac, Algorithm::AesCmac, Algorithm::HmacSha256];
+fn contexts(salt: &[u8], options: Options) -> Vec<NegotiateContext<'_>> {
     let mut all = vec![
         NegotiateContext::Preauth { algorithms: vec![SHA_512], salt },
-        NegotiateContext::Encryption(ciphers.map(|c| c as u16).to_vec()),
-        NegotiateContext::Signing(signing.map(|a| a as u16).to_vec()),
+        NegotiateContext::Encryption(options.ciphers.iter().map(|c| *c as u16).collect()),
+        NegotiateContext::Signing(options.signing.iter().map(|a| *a as u16).collect()),
     ];
-    if transforms {
+    if options.rdma_transforms {
         all.push(NegotiateContext::RdmaTransform(TRANSFORMS.map(|p| p as u16).to_vec()));
     }
     all
@@ -109,7 +107,7 @@ async fn negotiate(link: &Link, options: Options, preauth: &mut Preauth) -> Resu
         },
         dialects,
         contexts: match options.dialect {
-            Dialect::V311 => contexts(&salt, options.rdma_transforms),
+            Dialect::V311 => contexts(&salt, options),
             _ => Vec::new(),
         },
     };

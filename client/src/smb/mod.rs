@@ -24,6 +24,8 @@ use std::time::Duration;
 use rdma_transport::channel::{Info, Locate, Transport};
 use rdma_transport::smbdirect::SmbDirectCaller;
 use rdma_transport::tcp::TcpMessages;
+use smbd_core::crypto::seal::Cipher;
+use smbd_core::crypto::sign::Algorithm;
 use smbd_core::status::Status;
 use smbd_core::wire::negotiate::Dialect;
 use smbd_core::wire::{Command, HEADER_LEN, Header, read, transform};
@@ -61,6 +63,10 @@ pub struct Options {
     pub sign: bool,
     /// Encrypt every message.
     pub seal: bool,
+    /// Signing algorithms that are offered, the best first (dialect 3.1.1).
+    pub signing: &'static [Algorithm],
+    /// Ciphers that are offered, the best first (dialect 3.1.1).
+    pub ciphers: &'static [Cipher],
     /// Offer to sign or encrypt payload that goes by RDMA by itself; without it payload of signed and encrypted messages travels
     /// inside them.
     pub rdma_transforms: bool,
@@ -80,6 +86,8 @@ impl Default for Options {
             dialect: Dialect::V311,
             sign: false,
             seal: false,
+            signing: &[Algorithm::AesGmac, Algorithm::AesCmac, Algorithm::HmacSha256],
+            ciphers: &[Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::Aes128Ccm, Cipher::Aes256Ccm],
             rdma_transforms: true,
             multichannel: false,
             machine: None,
