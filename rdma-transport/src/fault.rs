@@ -1,7 +1,8 @@
 //! Faults around any queue pair, all derived from a seed: the same seed gives the same faults.
 //!
 //! *Operation.* Completions are held back and let go later, those of Receives independently of all others, each kind in
-//! its order. Posts and registrations are refused although there is room. The connection is lost at some point.
+//! its order. Posts and registrations are refused although there is room. The connection is lost at some point. A bit of what came
+//! by RDMA Read, or by RDMA Write of the peer, is another one than was sent.
 //!
 //! *Memory.* What is held back keeps its buffer, as a slow device would.
 //!
@@ -24,7 +25,13 @@ pub struct Faults {
     pub refuse: u32,
     /// The connection is lost at a poll.
     pub lose: u32,
+    /// One bit is flipped in what an RDMA Read fetched, or in the first [`FLIPPED_WITHIN`] bytes of memory that the peer could
+    /// write to, before whoever owns it sees it.
+    pub flip: u32,
 }
+
+/// The peer does not tell the provider how much it wrote: so many bytes there are likely.
+pub const FLIPPED_WITHIN: usize = 64;
 
 /// A queue pair with faults.
 pub struct Faulty {
@@ -91,14 +98,29 @@ impl Faulty {
     }
 
     fn take_in(&mut self, done: Completion) {
-        let done = match self.lost {
+        let mut done = match self.lost {
             true => Completion { result: Err(WorkError::Flushed), invalidated: None, ..done },
             false => done,
         };
+        if done.kind == WorkKind::Read
+            && let Some(fetched) = &mut done.buf
+        {
+            self.flip_in(fetched.filled_mut());
+        }
         match done.kind {
             WorkKind::Recv => self.recvs.push_back(done),
             _ => self.others.push_back(done),
         }
+    }
+
+    /// Flips a bit if the dice say so.
+    fn flip_in(&mut self, data: &mut [u8]) {
+        if self.faults.flip == 0 || data.is_empty() || !self.dice.hits(self.faults.flip) {
+            return;
+        }
+        let roll = self.dice.next();
+        let at = usize::try_from(roll >> 3).unwrap_or(0) % data.len();
+        data[at] ^= 1 << (roll & 7);
     }
 
     fn lose(&mut self) {
@@ -166,7 +188,13 @@ impl QueuePair for Faulty {
     }
 
     fn release(&mut self, handle: u32) -> Option<Region> {
-        self.inner.release(handle)
+        let mut region = self.inner.release(handle);
+        if let Some(Region::Writable(into)) = &mut region {
+            let whole = into.whole_mut();
+            let within = whole.len().min(FLIPPED_WITHIN);
+            self.flip_in(&mut whole[..within]);
+        }
+        region
     }
 
     fn disconnect(&mut self) {

@@ -444,7 +444,7 @@ fn seeded_faults_lose_nothing() {
     for seed in 0..200 {
         run(async {
             let lose = if seed % 2 == 0 { 0 } else { 20 };
-            let faults = Faults { delay: 300, refuse: 200, lose };
+            let faults = Faults { delay: 300, refuse: 200, lose, ..Faults::default() };
             let Pair { mut caller, server, pools, .. } =
                 connect(Setup { faults: Some((seed, faults)), ..Setup::default() });
             let mut expected = HashMap::new();

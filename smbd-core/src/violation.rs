@@ -39,6 +39,8 @@ pub enum Violation {
     Silent,
     /// A request of negotiation that was not what was negotiated (3.3.5.15.12): ends the connection.
     Downgrade,
+    /// Data by RDMA that does not match its signature or tag (3.3.5.13).
+    Payload,
 }
 
 rdma_transport::rule_names!(Violation {
@@ -54,6 +56,7 @@ rdma_transport::rule_names!(Violation {
     Violation::Logon => "smb-logon",
     Violation::Silent => "smb-silent",
     Violation::Downgrade => "smb-downgrade",
+    Violation::Payload => "smb-payload",
 });
 
 impl Violation {

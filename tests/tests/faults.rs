@@ -31,7 +31,7 @@ const WRITES: usize = 14;
 const AT_ONCE: usize = 6;
 /// Room of one write in the file.
 const ROOM: usize = 48 << 10;
-const FAULTS: Faults = Faults { delay: 200, refuse: 100, lose: 16 };
+const FAULTS: Faults = Faults { delay: 200, refuse: 100, lose: 16, flip: 0 };
 
 /// What the server's side of one run has.
 struct Side {

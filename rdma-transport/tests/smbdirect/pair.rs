@@ -164,7 +164,7 @@ fn seeded_faults() {
             let payload = pool(16);
             let (client, server) = queue_pairs(Over::Loopback).await;
             let lose = if seed % 4 == 0 { 2 } else { 0 };
-            let faults = Faults { delay: 200, refuse: 100, lose };
+            let faults = Faults { delay: 200, refuse: 100, lose, ..Faults::default() };
             let client = Box::new(Faulty::new(client, seed, Faults { lose: 0, ..faults }));
             let server = Box::new(Faulty::new(server, !seed, faults));
             let Pair { mut caller, served, recvs } = pair(client, server, &payload);

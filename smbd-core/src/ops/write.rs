@@ -17,6 +17,7 @@ use crate::ops::bytes::Change;
 use crate::ops::remote::{self, Remote};
 use crate::ops::{pipe, set_info};
 use crate::status::Status;
+use crate::violation::Violation;
 use crate::wire::create::option;
 use crate::wire::negotiate::Dialect;
 use crate::wire::write::{Request, Response, WRITE_THROUGH, WRITE_UNBUFFERED};
@@ -89,7 +90,9 @@ async fn fetch(cx: &Cx, r: &Request, remote: Option<Remote>, len: u32) -> Result
                 tracing::debug!(peer = %cx.conn.info.peer, "WRITE could not be fetched: {e}");
                 Status::UNEXPECTED_IO_ERROR
             })?;
-            remote.unprotect(r.transform.as_ref(), data)
+            remote.unprotect(r.transform.as_ref(), data).inspect_err(|_| {
+                Violation::Payload.note(&cx.conn, "what was fetched is not what was protected");
+            })
         }
         Some(_) => Ok(Vec::new()),
         None => inline(cx, r),

@@ -1,0 +1,207 @@
+//! Data by SMB Direct that is signed or encrypted by itself, with a bit of it flipped on the way.
+
+#![allow(clippy::unwrap_used)]
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use client::Error;
+use client::connect::Local;
+use client::smb::{Options, Smb};
+use headgate_tests::world::smb::{alice, with_alice};
+use headgate_tests::world::{buf, pattern};
+use iobuf::{Buf, Pool, PoolLimits};
+use rdma_transport::channel::{Channel, Info, Transport};
+use rdma_transport::count::broken_rules;
+use rdma_transport::fault::{Faults, Faulty};
+use rdma_transport::iwarp::{Iwarp, IwarpConfig};
+use rdma_transport::serve::serve;
+use rdma_transport::smbdirect::SmbDirectChannel;
+use rdma_transport::verbs::{BoxFuture, ConnectParams, Connected, Listener, Provider};
+use smbd_core::auth::NtHash;
+use smbd_core::crypto::seal::Cipher;
+use smbd_core::crypto::sign::Algorithm;
+use smbd_core::server::{Core, Server};
+use smbd_core::settings::Settings;
+use smbd_core::status::Status;
+use smbd_core::users::{Account, Users};
+use vfs::Cred;
+use vfs::local::{LocalBackend, LocalConfig};
+use vfs::namespace::{Enforce, Namespace, Protocols, Share, Squash};
+
+/// Half of what comes by RDMA has a bit flipped.
+const HALF: Faults = Faults { delay: 0, refuse: 0, lose: 0, flip: 500 };
+const NONE: Faults = Faults { flip: 0, ..HALF };
+const LEN: u32 = 65_536;
+
+/// Each signing algorithm and each cipher, and whether it encrypts.
+fn ways() -> [(Options, bool); 7] {
+    let signed = |signing| Options { sign: true, signing, ..Options::default() };
+    let sealed = |ciphers| Options { seal: true, ciphers, ..Options::default() };
+    [
+        (signed(&[Algorithm::AesGmac]), false),
+        (signed(&[Algorithm::AesCmac]), false),
+        (signed(&[Algorithm::HmacSha256]), false),
+        (sealed(&[Cipher::Aes128Gcm]), true),
+        (sealed(&[Cipher::Aes256Gcm]), true),
+        (sealed(&[Cipher::Aes128Ccm]), true),
+        (sealed(&[Cipher::Aes256Ccm]), true),
+    ]
+}
+
+/// iWARP in user space with faults in what it receives.
+struct Flipping(Iwarp, Faults);
+
+impl Provider for Flipping {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn listen(&self, at: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Listener>>> {
+        self.0.listen(at)
+    }
+
+    fn connect(
+        &self,
+        to: SocketAddr,
+        params: ConnectParams,
+    ) -> BoxFuture<'_, io::Result<Connected>> {
+        Box::pin(async move {
+            let c = self.0.connect(to, params).await?;
+            Ok(Connected { qp: Box::new(Faulty::new(c.qp, 0xf11b, self.1)), ..c })
+        })
+    }
+}
+
+fn local(faults: Faults) -> Local {
+    let iwarp = Iwarp::new(IwarpConfig::default());
+    Local { rdma: Some(Arc::new(Flipping(iwarp, faults))), ..Local::default() }
+}
+
+async fn connect(at: SocketAddr, options: Options, local: &Local) -> Smb {
+    Smb::connect(at, true, ("127.0.0.1", "data"), &alice(), options, local).await.unwrap()
+}
+
+struct Alice;
+
+impl Users for Alice {
+    fn find(&self, name: &str) -> Option<Account> {
+        let (name, nt_hash) = (name.to_owned(), NtHash::of(&alice().password).0);
+        Some(Account { name, nt_hash, cred: Cred::root(), rid: 1000 })
+    }
+
+    fn guest(&self) -> Cred {
+        Cred { uid: 65534, gid: 65534, groups: Arc::new([]) }
+    }
+}
+
+/// A server of this folder by SMB Direct, whose queue pairs have faults.
+async fn serve_folder(folder: &Path, faults: Faults) -> SocketAddr {
+    let share = Share {
+        name: "data".into(),
+        id: Share::id_of("data"),
+        backend: LocalBackend::open(LocalConfig::new(folder)).unwrap(),
+        read_only: false,
+        protocols: Protocols::Both,
+        squash: Squash::None,
+        nfs_locks: Enforce::Smb,
+        clients: None,
+    };
+    let namespace = Arc::new(Namespace::new(vec![share]));
+    let server = Server::new(Core::new(namespace, Settings::default(), Arc::new(Alice)));
+    let iwarp = Iwarp::new(IwarpConfig::default());
+    let mut listener = iwarp.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let at = listener.local_addr();
+    tokio::spawn(async move {
+        loop {
+            let mut incoming = listener.accept().await.unwrap();
+            let params = SmbDirectChannel::accept_params(&incoming.request().await.unwrap());
+            let c = incoming.accept(params).await.unwrap();
+            let pool = Pool::new(PoolLimits { buffers_max: [256, 64, 16] });
+            let info = Info::new(c.peer, c.local, Transport::Rdma("iwarp"), pool.clone());
+            let faulty = Box::new(Faulty::new(c.qp, 0xbad, faults));
+            let channel = SmbDirectChannel::new(faulty, info.into(), pool).unwrap();
+            let connection = server.connection(channel.info().clone(), channel.handle());
+            tokio::spawn(async move {
+                serve(Box::new(channel), connection.clone()).await;
+                connection.end().await;
+            });
+        }
+    });
+    at
+}
+
+fn payloads_refused() -> u64 {
+    broken_rules()
+        .into_iter()
+        .find_map(|(rule, n)| (rule == "smb-payload").then_some(n))
+        .unwrap_or(0)
+}
+
+/// Between the RDMA Read of a WRITE's data and its check: what was fetched is refused, the file stays, the connection lives.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bit_flipped_in_what_is_written_reaches_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = serve_folder(dir.path(), HALF).await;
+    let before = payloads_refused();
+    let mut all = 0;
+    for (options, sealed) in ways() {
+        let smb = connect(at, options, &local(NONE)).await;
+        let file = smb.create("f").await.unwrap();
+        let expected = if sealed { Status::AUTH_TAG_MISMATCH } else { Status::INVALID_SIGNATURE };
+        let mut holds = Vec::new();
+        let mut refused = 0;
+        for round in 0..40 {
+            let data = pattern(&format!("{round}"), LEN as usize);
+            match smb.write(&file, 0, vec![buf(&data)]).await {
+                Ok(n) => {
+                    assert_eq!(n, LEN);
+                    holds = data;
+                }
+                Err(Error::Smb(_, status)) => {
+                    assert_eq!(status, expected, "{options:?}");
+                    refused += 1;
+                }
+                Err(e) => panic!("the connection lives: {e}"),
+            }
+            assert!(fs::read(dir.path().join("f")).unwrap() == holds, "round {round}");
+        }
+        assert!((1..40).contains(&refused), "{refused} of 40, {options:?}");
+        all += refused;
+        smb.leave().await.unwrap();
+    }
+    assert_eq!(payloads_refused() - before, all, "each is counted");
+}
+
+/// Between the server's RDMA Write of a READ's data and the client's check.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bit_flipped_in_what_is_read_reaches_no_caller() {
+    let (world, _dir) = with_alice(|_| ()).await;
+    let wanted = pattern("f", LEN as usize);
+    fs::write(world.folder().join("f"), &wanted).unwrap();
+    for (options, sealed) in ways() {
+        let smb = connect(world.running.smb_direct[0], options, &local(HALF)).await;
+        let file = smb.find("f").await.unwrap();
+        let why = if sealed { "cannot be decrypted" } else { "signature is wrong" };
+        let mut refused = 0;
+        for _ in 0..40 {
+            match smb.read(&file, 0, LEN).await {
+                Ok(data) => assert!(joined(&data) == wanted, "{options:?}"),
+                Err(Error::Protocol(told)) => {
+                    assert!(told.contains(why), "{told}");
+                    refused += 1;
+                }
+                Err(e) => panic!("the connection lives: {e}"),
+            }
+        }
+        assert!((1..40).contains(&refused), "{refused} of 40, {options:?}");
+        smb.leave().await.unwrap();
+    }
+    world.running.stop().await;
+}
+
+fn joined(pieces: &[Buf]) -> Vec<u8> {
+    pieces.iter().flat_map(|b| b.iter().copied()).collect()
+}
