@@ -7,7 +7,8 @@ use serde_json::Value;
 use crate::sh::{Result, Tally, output};
 
 /// The only edges allowed. Leaves know none of ours; a request walks the graph down once and up once.
-const ALLOWED: [(&str, &[&str]); 13] = [
+const ALLOWED: [(&str, &[&str]); 14] = [
+    ("wire", &[]),
     ("iobuf", &[]),
     ("state", &[]),
     ("recovery", &[]),
@@ -35,6 +36,7 @@ const ALLOWED: [(&str, &[&str]); 13] = [
     (
         "tests",
         &[
+            "wire",
             "iobuf",
             "state",
             "recovery",
@@ -51,7 +53,7 @@ const ALLOWED: [(&str, &[&str]); 13] = [
 ];
 
 /// Crates whose core must build without a runtime.
-const WITHOUT_TOKIO: [&str; 4] = ["iobuf", "state", "config", "rdma-sys"];
+const WITHOUT_TOKIO: [&str; 5] = ["wire", "iobuf", "state", "config", "rdma-sys"];
 
 /// Checks every member's manifest against the table.
 pub(crate) fn check() -> Result<Tally> {

@@ -14,6 +14,7 @@ mod smb_direct;
 mod smb_pipe;
 mod smb_seeds;
 mod smb_session;
+mod wire;
 
 use tokio::runtime::Runtime;
 use vfs::backend::NodeRef;
@@ -29,6 +30,7 @@ pub use smb::{smb2_message, smb2_values};
 pub use smb_direct::smb_direct;
 pub use smb_pipe::smb_pipe;
 pub use smb_session::{smb2_connection, smb2_session};
+pub use wire::wire_leaves;
 
 /// A share `d` in memory, of so many bytes, for everybody; its folder, and its only file, `f`.
 #[allow(clippy::expect_used)]
@@ -55,7 +57,7 @@ fn share(bytes: u64, runtime: &Runtime) -> (Share, [NodeRef; 2]) {
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their programs.
-pub const TARGETS: [(&str, Target); 14] = [
+pub const TARGETS: [(&str, Target); 15] = [
     ("mpa_ddp_rdmap", mpa_ddp_rdmap),
     ("rpcrdma_header", rpcrdma_header),
     ("rpc", rpc),
@@ -70,4 +72,5 @@ pub const TARGETS: [(&str, Target); 14] = [
     ("smb_pipe", smb_pipe),
     ("smb2_connection", smb2_connection),
     ("smb2_session", smb2_session),
+    ("wire_leaves", wire_leaves),
 ];
