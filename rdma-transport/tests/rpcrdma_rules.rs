@@ -181,6 +181,32 @@ fn broken_messages() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
+/// The log line of a broken header says which field breaks which rule, and where it is.
+#[test]
+fn broken_fields_are_named() {
+    let list = |body: &[u32]| [&words(&[5, 1, 32, RDMA_MSG])[..], &words(body)].concat();
+    let wraps = writes(vec![vec![seg(1, 2, 0), seg(1, 2, u64::MAX - 1)]]);
+    let many = writes(vec![vec![]; limits::RPCRDMA_CHUNKS_MAX + 1]);
+    let entries = reads(vec![read_at(4, 1); limits::RPCRDMA_SEGMENTS_MAX + 1]);
+    let cases = [
+        (words(&[5, 1, 32]), "rdma_proc truncated at 12"),
+        (list(&[]), "rdma_reads truncated at 16"),
+        (list(&[1, 4, 7, 100, 0]), "offset truncated at 32"),
+        (list(&[0, 2, 0]), "rdma_writes invalid at 20"),
+        (list(&[0, 0, 3]), "rdma_reply invalid at 24"),
+        (list(&[0, 1, 257]), "segments over its limit of 256 at 24"),
+        (header(1, RDMA_MSG, &wraps, &[]), "offset out of bounds at 52"),
+        (header(1, RDMA_MSG, &many, &[]), "rdma_writes over its limit of 16 at 148"),
+        (header(1, RDMA_MSG, &entries, &[]), "rdma_reads over its limit of 256 at 6160"),
+        (words(&[5, 1, 32, RDMA_ERROR, 9]), "rdma_err invalid at 16"),
+        (words(&[5, 1, 32, RDMA_ERROR, 1, 1]), "rdma_vers_high truncated at 24"),
+    ];
+    for (message, told) in cases {
+        let (_, violation) = chunks::parse(&message).unwrap_err();
+        assert_eq!(violation.to_string(), told, "{}", violation.name());
+    }
+}
+
 /// What the server answers to a broken message: the right error, with the request's xid and version; and the connection
 /// goes on.
 #[test]
@@ -193,10 +219,10 @@ fn broken_rules_are_answered_by_rdma_error() {
                 Ok(m) => assert_eq!(rule, "rpcrdma.chunk.too-long", "{m:?}"),
             }
             let mut raw = Raw::new(Echo::default());
-            let (sent, _) = Prefix::parse(&message).unwrap();
+            let (_, sent) = Prefix::parse(&message).unwrap();
             raw.send(message);
             let got = raw.recv().await.unwrap();
-            let (prefix, rest) = Prefix::parse(&got).unwrap();
+            let (rest, prefix) = Prefix::parse(&got).unwrap();
             assert_eq!(
                 (prefix.xid, prefix.vers, prefix.proc),
                 (sent.xid, sent.vers, RDMA_ERROR),
@@ -207,7 +233,7 @@ fn broken_rules_are_answered_by_rdma_error() {
                 "rpcrdma.header.version" => RdmaError::Versions { low: 1, high: 1 },
                 _ => RdmaError::Chunk,
             };
-            assert_eq!(RdmaError::parse(rest), Some(expected), "{rule}");
+            assert_eq!(RdmaError::parse(rest), Ok((&[][..], expected)), "{rule}");
             let m = Message::new(5, 0, 0, 0);
             raw.send(header(1, RDMA_MSG, &Lists::default(), &m.emit()));
             assert_eq!(raw.recv().await.unwrap()[28..], m.reply(), "{rule}");

@@ -15,7 +15,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
     ("config", &[]),
     ("vfs", &["iobuf", "state"]),
     ("rdma-sys", &[]),
-    ("rdma-transport", &["iobuf", "rdma-sys"]),
+    ("rdma-transport", &["wire", "iobuf", "rdma-sys"]),
     ("nfsrdma", &["iobuf", "state", "recovery", "vfs", "rdma-transport"]),
     ("smbd-core", &["iobuf", "state", "recovery", "vfs", "rdma-transport"]),
     ("client", &["iobuf", "rdma-transport", "nfsrdma", "smbd-core"]),

@@ -1,7 +1,8 @@
 //! What a server sends to its client, and the rules it can break: pure.
 
+use wire::decode;
+
 use super::check::Violation;
-use super::chunks;
 use super::wire::{Lists, Prefix, RDMA_ERROR, RDMA_MSG, RDMA_NOMSG, RdmaError, VERSION};
 use crate::calls::xid_and_is_reply;
 use crate::channel::RemoteSeg;
@@ -19,10 +20,12 @@ pub enum FromServer {
 
 /// Reads one message that a server sent.
 pub fn parse(message: &[u8]) -> Result<(Prefix, FromServer), Violation> {
-    let (prefix, rest) = Prefix::parse(message).ok_or(Violation::HeaderShort)?;
+    let (rest, prefix) =
+        decode(message, Prefix::parse).map_err(|why| Violation::HeaderShort(why.at(message)))?;
     if prefix.proc == RDMA_ERROR {
         // The version of an error is that of the message it answers.
-        let error = RdmaError::parse(rest).ok_or(Violation::ErrorMalformed)?;
+        let (_, error) = decode(rest, RdmaError::parse)
+            .map_err(|why| Violation::ErrorMalformed(why.at(message)))?;
         return Ok((prefix, FromServer::Failed(error)));
     }
     if prefix.vers != VERSION {
@@ -31,7 +34,8 @@ pub fn parse(message: &[u8]) -> Result<(Prefix, FromServer), Violation> {
     if prefix.proc != RDMA_MSG && prefix.proc != RDMA_NOMSG {
         return Err(Violation::Procedure(prefix.proc));
     }
-    let (lists, payload) = chunks::lists(rest)?;
+    let (payload, lists) =
+        decode(rest, Lists::parse).map_err(|why| Violation::of_lists(why, message))?;
     if prefix.proc == RDMA_NOMSG {
         let why = if payload.is_empty() {
             Violation::ReplyChunkMissing
@@ -110,7 +114,16 @@ mod tests {
         assert_eq!(parsed(&message(3, &none, &[])), Err(Violation::Procedure(3)));
         assert_eq!(parsed(&message(RDMA_MSG, &none, &[0; 8])), Err(Violation::XidMismatch));
         assert_eq!(parsed(&message(RDMA_MSG, &none, &[0; 7])), Err(Violation::MessageShort));
-        assert_eq!(parsed(&reply[..15]), Err(Violation::HeaderShort));
+        let short = parsed(&reply[..15]).unwrap_err();
+        assert_eq!(
+            (short.name(), &*short.to_string()),
+            ("rpcrdma.header.short", "rdma_proc truncated at 12")
+        );
+        let cut = parsed(&message(RDMA_NOMSG, &long, &[])[..40]).unwrap_err();
+        assert_eq!(
+            (cut.name(), &*cut.to_string()),
+            ("rpcrdma.list.truncated", "offset truncated at 40")
+        );
         let error = RdmaError::Chunk.answer(Prefix { xid: 5, vers: 1, credits: 9, proc: 0 }, 9);
         assert_eq!(parsed(&error), Ok(FromServer::Failed(RdmaError::Chunk)));
     }

@@ -182,7 +182,7 @@ impl RdmaChannel {
         self.errors += 1;
         match prefix {
             // An error is never answered by an error (RFC 8166 section 4.5).
-            Some(_) if v == Violation::ErrorMalformed => {
+            Some(_) if matches!(v, Violation::ErrorMalformed(_)) => {
                 count::broken(v.name(), &detail, self.info.peer);
             }
             Some(prefix) if !v.is_fatal() && self.errors <= limits::RPCRDMA_ERRORS_MAX => {

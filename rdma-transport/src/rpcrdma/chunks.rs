@@ -1,9 +1,10 @@
 //! From a checked header to parsed chunk lists: pure.
 
+use wire::decode;
+
 use super::check::{self, Violation};
 use super::wire::{
     Lists, Prefix, RDMA_DONE, RDMA_ERROR, RDMA_MSG, RDMA_NOMSG, RdmaError, ReadSeg, VERSION,
-    segment, word,
 };
 use crate::calls::xid_and_is_reply;
 use crate::channel::RemoteSeg;
@@ -55,7 +56,8 @@ pub enum Message {
 
 /// Reads one message that a client sent. What an error is answered with follows from [`Violation::is_fatal`].
 pub fn parse(message: &[u8]) -> Result<(Prefix, Message), (Option<Prefix>, Violation)> {
-    let (prefix, rest) = Prefix::parse(message).ok_or((None, Violation::HeaderShort))?;
+    let (rest, prefix) = decode(message, Prefix::parse)
+        .map_err(|why| (None, Violation::HeaderShort(why.at(message))))?;
     match body(prefix, message, rest) {
         Ok(m) => Ok((prefix, m)),
         Err(v) => Err((Some(prefix), v)),
@@ -69,14 +71,15 @@ fn body(prefix: Prefix, message: &[u8], rest: &[u8]) -> Result<Message, Violatio
     match prefix.proc {
         RDMA_MSG | RDMA_NOMSG => {}
         RDMA_ERROR => {
-            return RdmaError::parse(rest)
+            return decode(rest, RdmaError::parse)
                 .map(|_| Message::Failed)
-                .ok_or(Violation::ErrorMalformed);
+                .map_err(|why| Violation::ErrorMalformed(why.at(message)));
         }
         RDMA_DONE => return Ok(Message::Done),
         other => return Err(Violation::Procedure(other)),
     }
-    let (lists, payload) = lists(rest)?;
+    let (payload, lists) =
+        decode(rest, Lists::parse).map_err(|why| Violation::of_lists(why, message))?;
     if prefix.proc == RDMA_NOMSG {
         return nomsg(lists, payload);
     }
@@ -117,51 +120,6 @@ fn nomsg(lists: Lists, payload: &[u8]) -> Result<Message, Violation> {
     Ok(Message::Call { inline: None, call: Some(call), reads, offer })
 }
 
-/// The three lists, and what follows them.
-pub fn lists(from: &[u8]) -> Result<(Lists, &[u8]), Violation> {
-    // The walk finds everything in place; what it counted is read again, and no more.
-    let shape = check::shape(from)?;
-    let mut rest = from;
-    let mut lists = Lists::default();
-    lists.reads.reserve_exact(shape.reads);
-    for _ in 0..shape.reads {
-        next_word(&mut rest);
-        let position = next_word(&mut rest);
-        let target = next_segments(&mut rest, 1).pop();
-        lists.reads.extend(target.map(|target| ReadSeg { position, target }));
-    }
-    next_word(&mut rest);
-    lists.writes.reserve_exact(shape.writes);
-    for _ in 0..shape.writes {
-        next_word(&mut rest);
-        let count = next_word(&mut rest);
-        lists.writes.push(next_segments(&mut rest, count));
-    }
-    next_word(&mut rest);
-    next_word(&mut rest);
-    if shape.reply {
-        let count = next_word(&mut rest);
-        lists.reply = Some(next_segments(&mut rest, count));
-    }
-    Ok((lists, &from[shape.len..]))
-}
-
-fn next_word(rest: &mut &[u8]) -> u32 {
-    let (w, behind) = word(rest).unwrap_or((0, &[]));
-    *rest = behind;
-    w
-}
-
-fn next_segments(rest: &mut &[u8], count: u32) -> Vec<RemoteSeg> {
-    let mut out = Vec::with_capacity(usize::try_from(count).map_or(0, |n| n.min(rest.len() / 16)));
-    for _ in 0..count {
-        let Some((s, behind)) = segment(rest) else { break };
-        out.push(s);
-        *rest = behind;
-    }
-    out
-}
-
 fn chunk(at: usize, segments: Vec<RemoteSeg>) -> Result<ReadChunk, Violation> {
     let len: u64 = segments.iter().map(|s| u64::from(s.len)).sum();
     match usize::try_from(len) {
@@ -185,7 +143,7 @@ fn read_chunks(entries: &[ReadSeg], message: usize) -> Result<Vec<ReadChunk>, Vi
             return Err(Violation::PositionUnaligned(position));
         }
         if chunks.len() == limits::RPCRDMA_CHUNKS_MAX {
-            return Err(Violation::ChunksTooMany);
+            return Err(Violation::ReadsTooMany);
         }
         let at = u64::from(position).checked_sub(moved);
         let before = chunks.last().map_or(0, |c| c.at);

@@ -1,5 +1,7 @@
 //! Formats of RFC 8166 section 4 and RFC 8797 section 4: pure.
 
+use wire::{Parsed, Parser, Rule, be_u32, be_u64, bytes, decode, emit, list, optional, reject};
+
 use crate::channel::RemoteSeg;
 use crate::limits;
 
@@ -21,6 +23,9 @@ pub const RDMA_DONE: u32 = 3;
 /// RDMA_ERROR: the message could not be taken or made.
 pub const RDMA_ERROR: u32 = 4;
 
+/// The field of the Write list.
+pub(super) const WRITES: &str = "rdma_writes";
+
 const ERR_VERS: u32 = 1;
 const ERR_CHUNK: u32 = 2;
 
@@ -38,35 +43,37 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Reads it and gives what follows; `None` when the message is too short to have one.
-    pub fn parse(message: &[u8]) -> Option<(Self, &[u8])> {
-        let (xid, rest) = word(message)?;
-        let (vers, rest) = word(rest)?;
-        let (credits, rest) = word(rest)?;
-        let (proc, rest) = word(rest)?;
-        Some((Self { xid, vers, credits, proc }, rest))
+    /// Reads it from the start of a message.
+    pub fn parse(message: &[u8]) -> Parsed<'_, Self> {
+        let words =
+            (be_u32("rdma_xid"), be_u32("rdma_vers"), be_u32("rdma_credit"), be_u32("rdma_proc"));
+        let made = |(xid, vers, credits, proc)| Self { xid, vers, credits, proc };
+        words.map(made).parse(message)
     }
 
     /// Appends it.
     pub fn emit(self, out: &mut Vec<u8>) {
         for w in [self.xid, self.vers, self.credits, self.proc] {
-            out.extend_from_slice(&w.to_be_bytes());
+            emit::be_u32(out, w);
         }
     }
 }
 
-/// Four bytes, big-endian, and what follows.
-pub(crate) fn word(from: &[u8]) -> Option<(u32, &[u8])> {
-    let (first, rest) = from.split_first_chunk()?;
-    Some((u32::from_be_bytes(*first), rest))
+/// A plain segment (RFC 8166 section 4.1.1), which lies within the 64-bit address space.
+fn segment(input: &[u8]) -> Parsed<'_, RemoteSeg> {
+    let (rest, (handle, len)) = (be_u32("handle"), be_u32("length")).parse(input)?;
+    let (behind, offset) = be_u64("offset")(rest)?;
+    if offset.checked_add(u64::from(len)).is_none() {
+        return Err(reject("offset", Rule::OutOfBounds, rest));
+    }
+    Ok((behind, RemoteSeg { handle, len, offset }))
 }
 
-/// A plain segment (RFC 8166 section 4.1.1) and what follows.
-pub(crate) fn segment(from: &[u8]) -> Option<(RemoteSeg, &[u8])> {
-    let (handle, rest) = word(from)?;
-    let (len, rest) = word(rest)?;
-    let (offset, rest) = rest.split_first_chunk()?;
-    Some((RemoteSeg { handle, len, offset: u64::from_be_bytes(*offset) }, rest))
+/// The segments of one chunk, of which there is room for so many.
+fn chunk<'a>(room: &mut usize, input: &'a [u8]) -> Parsed<'a, Vec<RemoteSeg>> {
+    let (rest, segments) = list(*room, "segments", segment).parse(input)?;
+    *room -= segments.len();
+    Ok((rest, segments))
 }
 
 /// One entry of a Read list (RFC 8166 section 4.3.1).
@@ -89,7 +96,56 @@ pub struct Lists {
     pub reply: Option<Vec<RemoteSeg>>,
 }
 
+/// Bytes of an entry of the Read list, its flag included.
+const READ_LEN: usize = 24;
+
 impl Lists {
+    /// Reads the three lists, which follow the prefix. Each count is compared with its limit before memory is taken.
+    pub fn parse(input: &[u8]) -> Parsed<'_, Self> {
+        let mut room = limits::RPCRDMA_SEGMENTS_MAX;
+        let (rest, reads) = Self::parse_reads(&mut room, input)?;
+        let (rest, writes) = Self::parse_writes(&mut room, rest)?;
+        let (rest, reply) = optional("rdma_reply", |i| chunk(&mut room, i))(rest)?;
+        Ok((rest, Self { reads, writes, reply }))
+    }
+
+    fn parse_reads<'a>(room: &mut usize, mut rest: &'a [u8]) -> Parsed<'a, Vec<ReadSeg>> {
+        let there = |entry: &&[u8]| entry.starts_with(&[0, 0, 0, 1]);
+        let count = rest.chunks_exact(READ_LEN).take_while(there).count();
+        let mut reads = Vec::with_capacity(count.min(*room));
+        let mut next = optional("rdma_reads", (be_u32("position"), segment));
+        loop {
+            match next.parse(rest)? {
+                (behind, None) => return Ok((behind, reads)),
+                (_, Some(_)) if *room == 0 => {
+                    let rule = Rule::OverLimit { max: limits::RPCRDMA_SEGMENTS_MAX };
+                    return Err(reject("rdma_reads", rule, rest));
+                }
+                (behind, Some((position, target))) => {
+                    reads.push(ReadSeg { position, target });
+                    (*room, rest) = (*room - 1, behind);
+                }
+            }
+        }
+    }
+
+    fn parse_writes<'a>(room: &mut usize, mut rest: &'a [u8]) -> Parsed<'a, Vec<Vec<RemoteSeg>>> {
+        let mut writes = Vec::new();
+        loop {
+            let (behind, there) = wire::bool(WRITES)(rest)?;
+            if !there {
+                return Ok((behind, writes));
+            }
+            if writes.len() == limits::RPCRDMA_CHUNKS_MAX {
+                let rule = Rule::OverLimit { max: limits::RPCRDMA_CHUNKS_MAX };
+                return Err(reject(WRITES, rule, rest));
+            }
+            let (behind, segments) = chunk(room, behind)?;
+            writes.push(segments);
+            rest = behind;
+        }
+    }
+
     /// Bytes that [`Lists::emit`] appends.
     pub fn len(&self) -> usize {
         let chunk = |segments: &Vec<RemoteSeg>| 8 + 16 * segments.len();
@@ -105,39 +161,35 @@ impl Lists {
     /// Appends the three lists.
     pub fn emit(&self, out: &mut Vec<u8>) {
         for read in &self.reads {
-            put(out, 1);
-            put(out, read.position);
+            emit::be_u32(out, 1);
+            emit::be_u32(out, read.position);
             put_segment(out, read.target);
         }
-        put(out, 0);
+        emit::be_u32(out, 0);
         for chunk in &self.writes {
-            put(out, 1);
+            emit::be_u32(out, 1);
             put_chunk(out, chunk);
         }
-        put(out, 0);
+        emit::be_u32(out, 0);
         match &self.reply {
             Some(chunk) => {
-                put(out, 1);
+                emit::be_u32(out, 1);
                 put_chunk(out, chunk);
             }
-            None => put(out, 0),
+            None => emit::be_u32(out, 0),
         }
     }
 }
 
-fn put(out: &mut Vec<u8>, w: u32) {
-    out.extend_from_slice(&w.to_be_bytes());
-}
-
 fn put_segment(out: &mut Vec<u8>, s: RemoteSeg) {
-    put(out, s.handle);
-    put(out, s.len);
-    out.extend_from_slice(&s.offset.to_be_bytes());
+    emit::be_u32(out, s.handle);
+    emit::be_u32(out, s.len);
+    emit::be_u64(out, s.offset);
 }
 
 fn put_chunk(out: &mut Vec<u8>, chunk: &[RemoteSeg]) {
     // Chunks hold at most RPCRDMA_SEGMENTS_MAX segments: they came out of a checked header or are made by this side.
-    put(out, u32::try_from(chunk.len()).unwrap_or(u32::MAX));
+    emit::count(out, chunk.len());
     for s in chunk {
         put_segment(out, *s);
     }
@@ -159,15 +211,14 @@ pub enum RdmaError {
 
 impl RdmaError {
     /// Reads what follows the prefix of RDMA_ERROR.
-    pub fn parse(from: &[u8]) -> Option<Self> {
-        match word(from)? {
-            (ERR_VERS, rest) => {
-                let (low, rest) = word(rest)?;
-                let (high, _) = word(rest)?;
-                Some(Self::Versions { low, high })
+    pub fn parse(from: &[u8]) -> Parsed<'_, Self> {
+        match be_u32("rdma_err")(from)? {
+            (rest, ERR_VERS) => {
+                let versions = (be_u32("rdma_vers_low"), be_u32("rdma_vers_high"));
+                versions.map(|(low, high)| Self::Versions { low, high }).parse(rest)
             }
-            (ERR_CHUNK, _) => Some(Self::Chunk),
-            _ => None,
+            (rest, ERR_CHUNK) => Ok((rest, Self::Chunk)),
+            _ => Err(reject("rdma_err", Rule::Value, from)),
         }
     }
 
@@ -176,8 +227,10 @@ impl RdmaError {
         let mut out = Vec::with_capacity(HEADER_MIN);
         Prefix { credits, proc: RDMA_ERROR, ..to }.emit(&mut out);
         match self {
-            Self::Versions { low, high } => [ERR_VERS, low, high].map(|w| put(&mut out, w)).len(),
-            Self::Chunk => [ERR_CHUNK].map(|w| put(&mut out, w)).len(),
+            Self::Versions { low, high } => {
+                [ERR_VERS, low, high].map(|w| emit::be_u32(&mut out, w)).len()
+            }
+            Self::Chunk => [ERR_CHUNK].map(|w| emit::be_u32(&mut out, w)).len(),
         };
         out
     }
@@ -214,10 +267,10 @@ impl PrivateData {
 
     /// Reads it; `None` when it is of another kind or version, which is no error: the defaults hold then.
     pub fn parse(from: &[u8]) -> Option<Self> {
-        let rest = from.strip_prefix(&MAGIC)?;
-        let &[version, flags, send, recv] = rest.first_chunk::<4>()?;
+        let fields = |i| (bytes("format identifier"), bytes("version and sizes")).parse(i);
+        let (_, (magic, [version, flags, send, recv])) = decode(from, fields).ok()?;
         let size = |code: u8| (usize::from(code) + 1) * SIZE_UNIT;
-        (version == 1).then(|| Self {
+        (magic == MAGIC && version == 1).then(|| Self {
             remote_invalidation: flags & 1 != 0,
             send_size: size(send),
             recv_size: size(recv),
@@ -260,13 +313,15 @@ mod tests {
         let expected =
             [1, 2, 3, 4, 0, 0, 0, 7, 0, 0, 0, 64, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1];
         assert_eq!(wire, expected);
-        let (prefix, rest) = Prefix::parse(&wire).unwrap();
+        let (rest, prefix) = Prefix::parse(&wire).unwrap();
         assert_eq!((prefix.xid, prefix.proc), (to.xid, RDMA_ERROR));
-        assert_eq!(RdmaError::parse(rest), Some(versions));
+        assert_eq!(RdmaError::parse(rest), Ok((&[][..], versions)));
         let wire = RdmaError::Chunk.answer(to, 64);
         assert_eq!(wire.len(), 20);
-        assert_eq!(RdmaError::parse(&wire[16..]), Some(RdmaError::Chunk));
-        assert_eq!(RdmaError::parse(&[0, 0, 0, 3]), None);
-        assert_eq!(RdmaError::parse(&[0, 0, 0, 1, 0, 0, 0, 1]), None);
+        assert_eq!(RdmaError::parse(&wire[16..]), Ok((&[][..], RdmaError::Chunk)));
+        let fault = |from| decode(from, RdmaError::parse).map_err(|why| why.at(from).to_string());
+        assert_eq!(fault(&[0, 0, 0, 3]), Err("rdma_err invalid at 0".into()));
+        let short = [0, 0, 0, 1, 0, 0, 0, 1];
+        assert_eq!(fault(&short), Err("rdma_vers_high truncated at 8".into()));
     }
 }

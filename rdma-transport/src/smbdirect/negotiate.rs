@@ -1,5 +1,7 @@
 //! What the two sides agree on (MS-SMBD sections 3.1.5.2, 3.1.5.3, 3.1.5.6, 3.1.5.7): pure.
 
+use wire::decode;
+
 use super::violation::Violation;
 use super::wire::{
     NegotiateRequest, NegotiateResponse, STATUS_INSUFFICIENT_RESOURCES, STATUS_NOT_SUPPORTED,
@@ -80,8 +82,8 @@ fn check_sizes(max_receive: u32, max_fragmented: u32) -> Result<(), Violation> {
 
 /// MS-SMBD section 3.1.5.6. The error ends the connection without an answer.
 pub fn judge(own: Ability, message: &[u8]) -> Result<Verdict, Violation> {
-    let short = Violation::NegotiateShort(message.len());
-    let asked = NegotiateRequest::parse(message).ok_or(short)?;
+    let (_, asked) = decode(message, NegotiateRequest::parse)
+        .map_err(|why| Violation::NegotiateShort(why.at(message)))?;
     // Both fields have one value in this version of the protocol (section 2.2.1), and Windows takes no other.
     if (asked.min_version, asked.max_version) != (VERSION, VERSION) {
         let refusal = NegotiateResponse::refusal(STATUS_NOT_SUPPORTED);
@@ -135,8 +137,8 @@ pub enum Unfit {
 
 /// MS-SMBD section 3.1.5.7.
 pub fn conclude(own: Ability, message: &[u8]) -> Result<Agreed, Unfit> {
-    let answer = NegotiateResponse::parse(message)
-        .ok_or(Unfit::Violation(Violation::NegotiateShort(message.len())))?;
+    let (_, answer) = decode(message, NegotiateResponse::parse)
+        .map_err(|why| Unfit::Violation(Violation::NegotiateShort(why.at(message))))?;
     if answer.status != STATUS_SUCCESS {
         return Err(Unfit::Refused(answer.status));
     }
@@ -213,7 +215,8 @@ mod tests {
         assert_eq!(end(small), Err(Violation::NegotiateReceiveSize(127)));
         let few = NegotiateRequest { max_fragmented_size: 131_071, ..LINUX };
         assert_eq!(end(few), Err(Violation::NegotiateFragmentedSize(131_071)));
-        assert_eq!(judge(Ability::OURS, &LINUX.emit()[..19]), Err(Violation::NegotiateShort(19)));
+        let cut = judge(Ability::OURS, &LINUX.emit()[..19]);
+        assert_eq!(cut.unwrap_err().to_string(), "MaxFragmentedSize truncated at 16");
     }
 
     #[test]
@@ -244,7 +247,8 @@ mod tests {
         let refusal = NegotiateResponse::refusal(STATUS_NOT_SUPPORTED);
         assert_eq!(end(refusal), Err(Unfit::Refused(STATUS_NOT_SUPPORTED)));
         let cut = conclude(own, &good.emit()[..31]);
-        assert_eq!(cut, Err(Unfit::Violation(Violation::NegotiateShort(31))));
+        let Err(Unfit::Violation(cut)) = cut else { panic!("{cut:?}") };
+        assert_eq!(cut.to_string(), "MaxFragmentedSize truncated at 28");
     }
 
     proptest! {

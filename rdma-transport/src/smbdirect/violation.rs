@@ -2,11 +2,16 @@
 
 use std::fmt;
 
+use wire::{Fault, Rule};
+
+/// The field whose value may not be 0.
+pub(super) const CREDITS_REQUESTED: &str = "CreditsRequested";
+
 /// One for each rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// A negotiate request or response of so many bytes (3.1.5.6, 3.1.5.7).
-    NegotiateShort(usize),
+    /// A negotiate request or response that is cut short (3.1.5.6, 3.1.5.7).
+    NegotiateShort(Fault),
     /// Versions that leave out the only one there is (3.1.5.6): answered by a refusal.
     NegotiateVersion(u16, u16),
     /// A peer that wants no credits, or grants none (3.1.5.6, 3.1.5.7).
@@ -17,18 +22,18 @@ pub enum Violation {
     NegotiateFragmentedSize(u32),
     /// A response that wants to send more than we take (3.1.5.7).
     NegotiateSendSize(u32),
-    /// A message of so many bytes, less than a header (3.1.5.8).
-    DataShort(usize),
+    /// A message that is shorter than a header (3.1.5.8).
+    DataShort(Fault),
     /// A message of so many bytes, more than was agreed.
     DataTooLong(usize),
     /// A message that wants no credits (3.1.5.8).
-    DataCredits,
+    DataCredits(Fault),
     /// Data at an offset that is no multiple of eight (3.1.5.8).
-    DataAlignment(u32),
-    /// Data at this offset of this length, beyond the message (3.1.5.8).
-    DataBounds(u32, u32),
-    /// A message in fragments of so many bytes, more than was agreed (3.1.5.8).
-    DataFragmented(u64),
+    DataAlignment(Fault),
+    /// Data beyond the message (3.1.5.8).
+    DataBounds(Fault),
+    /// A message in fragments of more bytes than was agreed (3.1.5.8).
+    DataFragmented(Fault),
     /// A fragment that says that so many bytes are left of a message of which other many are (3.1.5.8).
     DataRemaining(u64, usize),
     /// A message without a credit for it (3.1.5.1).
@@ -44,28 +49,42 @@ crate::rule_names!(Violation {
     Violation::NegotiateSendSize(_) => "smbd.negotiate.send-size",
     Violation::DataShort(_) => "smbd.data.short",
     Violation::DataTooLong(_) => "smbd.data.too-long",
-    Violation::DataCredits => "smbd.data.credits",
+    Violation::DataCredits(_) => "smbd.data.credits",
     Violation::DataAlignment(_) => "smbd.data.alignment",
-    Violation::DataBounds(..) => "smbd.data.bounds",
+    Violation::DataBounds(_) => "smbd.data.bounds",
     Violation::DataFragmented(_) => "smbd.data.fragmented",
     Violation::DataRemaining(..) => "smbd.data.remaining",
     Violation::CreditsOverrun => "smbd.credits.overrun",
 });
 
+impl Violation {
+    /// The rule that the header of a data transfer message breaks.
+    pub(super) fn of_data(fault: Fault) -> Self {
+        match fault.rule {
+            Rule::Truncated => Self::DataShort(fault),
+            Rule::OutOfBounds => Self::DataBounds(fault),
+            Rule::OverLimit { .. } => Self::DataFragmented(fault),
+            Rule::Value if fault.field == CREDITS_REQUESTED => Self::DataCredits(fault),
+            Rule::Value => Self::DataAlignment(fault),
+        }
+    }
+}
+
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NegotiateShort(n) => write!(f, "negotiation of {n} bytes"),
+            Self::NegotiateShort(fault)
+            | Self::DataShort(fault)
+            | Self::DataCredits(fault)
+            | Self::DataAlignment(fault)
+            | Self::DataBounds(fault)
+            | Self::DataFragmented(fault) => write!(f, "{fault}"),
             Self::NegotiateVersion(min, max) => write!(f, "versions {min:#06x} to {max:#06x}"),
             Self::NegotiateCredits => f.write_str("no credits"),
             Self::NegotiateReceiveSize(n) => write!(f, "receives {n} bytes"),
             Self::NegotiateFragmentedSize(n) => write!(f, "receives {n} bytes in fragments"),
             Self::NegotiateSendSize(n) => write!(f, "wants to send {n} bytes"),
-            Self::DataShort(n) | Self::DataTooLong(n) => write!(f, "message of {n} bytes"),
-            Self::DataCredits => f.write_str("asks for no credits"),
-            Self::DataAlignment(at) => write!(f, "data at offset {at}"),
-            Self::DataBounds(at, len) => write!(f, "{len} bytes of data at offset {at}"),
-            Self::DataFragmented(n) => write!(f, "{n} bytes in fragments"),
+            Self::DataTooLong(n) => write!(f, "message of {n} bytes"),
             Self::DataRemaining(n, left) => write!(f, "{n} bytes to come where {left} are left"),
             Self::CreditsOverrun => f.write_str("a message beyond the credits granted"),
         }

@@ -1,6 +1,8 @@
 //! The formats of MS-SMBD section 2.2, pure. All numbers are little-endian.
 
-use super::violation::Violation;
+use wire::{Parsed, Parser, Rule, decode, emit, le_u16, le_u32, reject};
+
+use super::violation::{CREDITS_REQUESTED, Violation};
 
 /// The only version there is (MS-SMBD section 1.7).
 pub const VERSION: u16 = 0x0100;
@@ -20,14 +22,6 @@ pub const STATUS_SUCCESS: u32 = 0;
 pub const STATUS_NOT_SUPPORTED: u32 = 0xc000_00bb;
 /// No receive could be posted.
 pub const STATUS_INSUFFICIENT_RESOURCES: u32 = 0xc000_009a;
-
-fn u16_at(b: &[u8], at: usize) -> u16 {
-    b.get(at..at + 2).and_then(|b| b.first_chunk()).map_or(0, |b| u16::from_le_bytes(*b))
-}
-
-fn u32_at(b: &[u8], at: usize) -> u32 {
-    b.get(at..at + 4).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b))
-}
 
 /// A size on the wire as a number of bytes in memory; both are 32 bits at least wherever this runs.
 pub(super) fn size(n: u32) -> usize {
@@ -57,27 +51,34 @@ pub struct NegotiateRequest {
 }
 
 impl NegotiateRequest {
-    /// Reads it; what follows it means nothing. `None` when it is cut short.
-    pub fn parse(b: &[u8]) -> Option<Self> {
-        let b = b.get(..REQUEST_LEN)?;
-        Some(Self {
-            min_version: u16_at(b, 0),
-            max_version: u16_at(b, 2),
-            credits_requested: u16_at(b, 6),
-            preferred_send_size: u32_at(b, 8),
-            max_receive_size: u32_at(b, 12),
-            max_fragmented_size: u32_at(b, 16),
-        })
+    /// Reads it; what follows it means nothing.
+    pub fn parse(message: &[u8]) -> Parsed<'_, Self> {
+        let versions = (le_u16("MinVersion"), le_u16("MaxVersion"));
+        let credits = (le_u16("Reserved"), le_u16("CreditsRequested"));
+        let sizes =
+            (le_u32("PreferredSendSize"), le_u32("MaxReceiveSize"), le_u32("MaxFragmentedSize"));
+        let made = |((min_version, max_version), (_, credits_requested), sizes)| {
+            let (preferred_send_size, max_receive_size, max_fragmented_size) = sizes;
+            Self {
+                min_version,
+                max_version,
+                credits_requested,
+                preferred_send_size,
+                max_receive_size,
+                max_fragmented_size,
+            }
+        };
+        (versions, credits, sizes).map(made).parse(message)
     }
 
     /// Writes it.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(REQUEST_LEN);
         for word in [self.min_version, self.max_version, 0, self.credits_requested] {
-            out.extend_from_slice(&word.to_le_bytes());
+            emit::le_u16(&mut out, word);
         }
         for word in [self.preferred_send_size, self.max_receive_size, self.max_fragmented_size] {
-            out.extend_from_slice(&word.to_le_bytes());
+            emit::le_u32(&mut out, word);
         }
         out
     }
@@ -114,21 +115,35 @@ impl NegotiateResponse {
         Self { min_version: VERSION, max_version: VERSION, status, ..Self::default() }
     }
 
-    /// Reads it; what follows it means nothing. `None` when it is cut short.
-    pub fn parse(b: &[u8]) -> Option<Self> {
-        let b = b.get(..RESPONSE_LEN)?;
-        Some(Self {
-            min_version: u16_at(b, 0),
-            max_version: u16_at(b, 2),
-            negotiated_version: u16_at(b, 4),
-            credits_requested: u16_at(b, 8),
-            credits_granted: u16_at(b, 10),
-            status: u32_at(b, 12),
-            max_read_write_size: u32_at(b, 16),
-            preferred_send_size: u32_at(b, 20),
-            max_receive_size: u32_at(b, 24),
-            max_fragmented_size: u32_at(b, 28),
-        })
+    /// Reads it; what follows it means nothing.
+    pub fn parse(message: &[u8]) -> Parsed<'_, Self> {
+        let versions = (le_u16("MinVersion"), le_u16("MaxVersion"), le_u16("NegotiatedVersion"));
+        let credits = (le_u16("Reserved"), le_u16("CreditsRequested"), le_u16("CreditsGranted"));
+        let sizes = (
+            le_u32("MaxReadWriteSize"),
+            le_u32("PreferredSendSize"),
+            le_u32("MaxReceiveSize"),
+            le_u32("MaxFragmentedSize"),
+        );
+        let made = |(versions, credits, status, sizes)| {
+            let (min_version, max_version, negotiated_version) = versions;
+            let (_, credits_requested, credits_granted): (u16, _, _) = credits;
+            let (max_read_write_size, preferred_send_size, max_receive_size, max_fragmented_size) =
+                sizes;
+            Self {
+                min_version,
+                max_version,
+                negotiated_version,
+                credits_requested,
+                credits_granted,
+                status,
+                max_read_write_size,
+                preferred_send_size,
+                max_receive_size,
+                max_fragmented_size,
+            }
+        };
+        (versions, credits, le_u32("Status"), sizes).map(made).parse(message)
     }
 
     /// Writes it.
@@ -142,7 +157,7 @@ impl NegotiateResponse {
             self.credits_requested,
             self.credits_granted,
         ] {
-            out.extend_from_slice(&word.to_le_bytes());
+            emit::le_u16(&mut out, word);
         }
         for word in [
             self.status,
@@ -151,7 +166,7 @@ impl NegotiateResponse {
             self.max_receive_size,
             self.max_fragmented_size,
         ] {
-            out.extend_from_slice(&word.to_le_bytes());
+            emit::le_u32(&mut out, word);
         }
         out
     }
@@ -177,45 +192,50 @@ pub struct DataTransfer {
 impl DataTransfer {
     /// Reads the header and checks it against the message and the sizes that were negotiated (MS-SMBD section 3.1.5.8). What
     /// follows the data means nothing.
-    pub fn parse(b: &[u8], max_receive: usize, max_fragmented: usize) -> Result<Self, Violation> {
-        if b.len() < HEADER_LEN {
-            return Err(Violation::DataShort(b.len()));
+    pub fn parse(
+        message: &[u8],
+        max_receive: usize,
+        max_fragmented: usize,
+    ) -> Result<Self, Violation> {
+        if message.len() > max_receive {
+            return Err(Violation::DataTooLong(message.len()));
         }
-        if b.len() > max_receive {
-            return Err(Violation::DataTooLong(b.len()));
+        let header = decode(message, |i| Self::header(i, max_fragmented));
+        header.map(|(_, header)| header).map_err(|why| Violation::of_data(why.at(message)))
+    }
+
+    fn header(message: &[u8], max_fragmented: usize) -> Parsed<'_, Self> {
+        let credits = (le_u16(CREDITS_REQUESTED), le_u16("CreditsGranted"));
+        let flags = (le_u16("Flags"), le_u16("Reserved"));
+        let head = (credits, flags).parse(message)?;
+        let (at_remaining, ((credits_requested, credits_granted), (flags, _))) = head;
+        let (at_offset, remaining) = le_u32("RemainingDataLength")(at_remaining)?;
+        let (at_len, offset) = le_u32("DataOffset")(at_offset)?;
+        let (rest, len) = le_u32("DataLength")(at_len)?;
+        if credits_requested == 0 {
+            return Err(reject(CREDITS_REQUESTED, Rule::Value, message));
         }
-        let header = Self {
-            credits_requested: u16_at(b, 0),
-            credits_granted: u16_at(b, 2),
-            flags: u16_at(b, 4),
-            remaining: u32_at(b, 8),
-            offset: u32_at(b, 12),
-            len: u32_at(b, 16),
-        };
-        if header.credits_requested == 0 {
-            return Err(Violation::DataCredits);
+        if !offset.is_multiple_of(8) {
+            return Err(reject("DataOffset", Rule::Value, at_offset));
         }
-        if !header.offset.is_multiple_of(8) {
-            return Err(Violation::DataAlignment(header.offset));
+        if u64::from(offset) + u64::from(len) > message.len() as u64 {
+            return Err(reject("DataLength", Rule::OutOfBounds, at_len));
         }
-        if u64::from(header.offset) + u64::from(header.len) > b.len() as u64 {
-            return Err(Violation::DataBounds(header.offset, header.len));
+        if u64::from(len) + u64::from(remaining) > max_fragmented as u64 {
+            let rule = Rule::OverLimit { max: max_fragmented };
+            return Err(reject("RemainingDataLength", rule, at_remaining));
         }
-        let whole = u64::from(header.len) + u64::from(header.remaining);
-        if whole > max_fragmented as u64 {
-            return Err(Violation::DataFragmented(whole));
-        }
-        Ok(header)
+        Ok((rest, Self { credits_requested, credits_granted, flags, remaining, offset, len }))
     }
 
     /// Writes the header, with the padding if data follows.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(DATA_OFFSET);
         for word in [self.credits_requested, self.credits_granted, self.flags, 0] {
-            out.extend_from_slice(&word.to_le_bytes());
+            emit::le_u16(&mut out, word);
         }
         for word in [self.remaining, self.offset, self.len] {
-            out.extend_from_slice(&word.to_le_bytes());
+            emit::le_u32(&mut out, word);
         }
         if self.len > 0 {
             out.resize(DATA_OFFSET, 0);
@@ -241,16 +261,17 @@ mod tests {
             max_fragmented_size: 131_072,
         };
         let bytes = [0, 1, 0, 1, 0, 0, 10, 0, 0, 4, 0, 0, 0, 4, 0, 0, 0, 0, 2, 0];
-        assert_eq!(NegotiateRequest::parse(&bytes), Some(example));
+        assert_eq!(NegotiateRequest::parse(&bytes), Ok((&[][..], example)));
         assert_eq!(example.emit(), bytes);
         let linux = [
             0x00, 0x01, 0x00, 0x01, 0x00, 0x00, 0xff, 0x00, 0x54, 0x05, 0x00, 0x00, 0x54, 0x05,
             0x00, 0x00, 0x56, 0xa7, 0x02, 0x00,
         ];
-        let linux = NegotiateRequest::parse(&linux).unwrap();
+        let (_, linux) = NegotiateRequest::parse(&linux).unwrap();
         assert_eq!((linux.preferred_send_size, linux.max_receive_size), (1364, 1364));
         assert_eq!((linux.credits_requested, linux.max_fragmented_size), (255, 173_910));
-        assert_eq!(NegotiateRequest::parse(&bytes[..19]), None);
+        let cut = decode(&bytes[..19], NegotiateRequest::parse).unwrap_err();
+        assert_eq!(cut.at(&bytes).to_string(), "MaxFragmentedSize truncated at 16");
     }
 
     /// The example of MS-SMBD section 4.1.
@@ -273,8 +294,9 @@ mod tests {
             0, 0, 2, 0,
         ];
         assert_eq!(example.emit(), bytes);
-        assert_eq!(NegotiateResponse::parse(&bytes), Some(example));
-        assert_eq!(NegotiateResponse::parse(&bytes[..31]), None);
+        assert_eq!(NegotiateResponse::parse(&bytes), Ok((&[][..], example)));
+        let cut = decode(&bytes[..13], NegotiateResponse::parse).unwrap_err();
+        assert_eq!(cut.at(&bytes).to_string(), "Status truncated at 12");
         let refusal = NegotiateResponse::refusal(STATUS_NOT_SUPPORTED).emit();
         assert_eq!(refusal[..4], [0, 1, 0, 1]);
         assert_eq!(refusal[12..16], [0xbb, 0, 0, 0xc0]);
@@ -298,21 +320,30 @@ mod tests {
         };
         assert_eq!(parse(good), Ok(good));
         let cases = [
-            (DataTransfer { credits_requested: 0, ..good }, Violation::DataCredits),
-            (DataTransfer { offset: 23, ..good }, Violation::DataAlignment(23)),
-            (DataTransfer { offset: 32, ..good }, Violation::DataBounds(32, 8)),
-            (DataTransfer { len: 9, ..good }, Violation::DataBounds(24, 9)),
-            (DataTransfer { len: u32::MAX, ..good }, Violation::DataBounds(24, u32::MAX)),
-            (DataTransfer { remaining: 131_065, ..good }, Violation::DataFragmented(131_073)),
+            (DataTransfer { credits_requested: 0, ..good }, "CreditsRequested invalid at 0"),
+            (DataTransfer { offset: 23, ..good }, "DataOffset invalid at 12"),
+            (DataTransfer { offset: 32, ..good }, "DataLength out of bounds at 16"),
+            (DataTransfer { len: 9, ..good }, "DataLength out of bounds at 16"),
+            (DataTransfer { len: u32::MAX, ..good }, "DataLength out of bounds at 16"),
+            (
+                DataTransfer { remaining: 131_065, ..good },
+                "RemainingDataLength over its limit of 131072 at 8",
+            ),
             (
                 DataTransfer { remaining: u32::MAX, ..good },
-                Violation::DataFragmented(u64::from(u32::MAX) + 8),
+                "RemainingDataLength over its limit of 131072 at 8",
             ),
         ];
-        for (header, violation) in cases {
-            assert_eq!(parse(header), Err(violation));
+        let names =
+            ["credits", "alignment", "bounds", "bounds", "bounds", "fragmented", "fragmented"];
+        for ((header, told), name) in cases.into_iter().zip(names) {
+            let violation = parse(header).unwrap_err();
+            assert_eq!(violation.to_string(), told);
+            assert_eq!(violation.name(), format!("smbd.data.{name}"));
         }
-        assert_eq!(DataTransfer::parse(&[1; 19], 1024, 131_072), Err(Violation::DataShort(19)));
+        let short = DataTransfer::parse(&[1; 19], 1024, 131_072).unwrap_err();
+        assert_eq!(short.name(), "smbd.data.short");
+        assert_eq!(short.to_string(), "DataLength truncated at 16");
         assert_eq!(
             DataTransfer::parse(&[1; 1025], 1024, 131_072),
             Err(Violation::DataTooLong(1025))

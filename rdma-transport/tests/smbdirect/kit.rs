@@ -320,7 +320,7 @@ impl Raw {
         self.wants = asked.credits_requested.max(1);
         self.send(asked.emit()).await;
         let answer = self.recv().await?;
-        self.agreed = Some(NegotiateResponse::parse(&answer).unwrap());
+        self.agreed = Some(NegotiateResponse::parse(&answer).unwrap().1);
         self.credits = self.agreed.map_or(0, |a| a.credits_granted.into());
         self.agreed
     }

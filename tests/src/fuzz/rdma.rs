@@ -4,8 +4,8 @@ use rdma_transport::iwarp;
 use rdma_transport::iwarp::wire::mpa::Start;
 use rdma_transport::iwarp::wire::terminate::Terminate;
 use rdma_transport::limits;
-use rdma_transport::rpcrdma::chunks::{Message, lists, parse};
-use rdma_transport::rpcrdma::wire::PrivateData;
+use rdma_transport::rpcrdma::chunks::{Message, parse};
+use rdma_transport::rpcrdma::wire::{Lists, PrivateData};
 
 /// The first bytes of a Send.
 pub fn rpcrdma_header(data: &[u8]) {
@@ -15,7 +15,7 @@ pub fn rpcrdma_header(data: &[u8]) {
         assert!(inline.is_none_or(|at| at <= data.len()));
         assert!(reads.is_sorted_by_key(|c| c.at), "chunks out of order");
     }
-    if let Ok((lists, rest)) = lists(data) {
+    if let Ok((rest, lists)) = Lists::parse(data) {
         let mut out = Vec::new();
         lists.emit(&mut out);
         assert_eq!(out.len(), lists.len(), "emit writes what it says");

@@ -23,11 +23,11 @@ pub fn smb_direct(data: &[u8]) {
         let end = u64::from(header.offset) + u64::from(header.len);
         assert!(end <= data.len() as u64, "data beyond the message");
     }
-    if let Some(request) = NegotiateRequest::parse(data) {
-        assert_eq!(NegotiateRequest::parse(&request.emit()), Some(request));
+    if let Ok((_, request)) = NegotiateRequest::parse(data) {
+        assert_eq!(NegotiateRequest::parse(&request.emit()), Ok((&[][..], request)));
     }
-    if let Some(response) = NegotiateResponse::parse(data) {
-        assert_eq!(NegotiateResponse::parse(&response.emit()), Some(response));
+    if let Ok((_, response)) = NegotiateResponse::parse(data) {
+        assert_eq!(NegotiateResponse::parse(&response.emit()), Ok((&[][..], response)));
     }
     let _ = (negotiate::judge(own, data), negotiate::conclude(own, data));
     converse(data, false);

@@ -1,7 +1,6 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::rpcrdma::chunks;
 use crate::rpcrdma::wire::Prefix;
 
 fn seg(handle: u32, len: u32, offset: u64) -> RemoteSeg {
@@ -24,8 +23,8 @@ fn payload(at: usize, n: usize, place: Place) -> Payload {
 
 fn parts(p: &Plan) -> (Prefix, Lists, Vec<u8>) {
     let message: Vec<u8> = p.send.iter().flat_map(|b| b.to_vec()).collect();
-    let (prefix, rest) = Prefix::parse(&message).unwrap();
-    let (lists, payload) = chunks::lists(rest).unwrap();
+    let (rest, prefix) = Prefix::parse(&message).unwrap();
+    let (payload, lists) = Lists::parse(rest).unwrap();
     (prefix, lists, payload.to_vec())
 }
 
