@@ -50,7 +50,7 @@ async fn a_connection_is_seen_while_it_lives_and_counted_afterwards() {
     assert_eq!(one.peer, client.local_addr().unwrap().to_string());
     assert_eq!((one.transport.as_str(), one.moved.requests), ("tcp", 1));
     let port = running.nfs_rdma[0].port().to_string();
-    assert!(one.why_not_rdma.as_ref().unwrap().text.contains(&port));
+    assert!(one.why_not.as_ref().unwrap().text.contains(&port));
 
     drop(client);
     let gone = async {

@@ -114,7 +114,7 @@ async fn reason(world: &World, protocol: Protocol, transport: &str) -> String {
         loop {
             let s = look(world).await;
             if let Some(c) = of(&s, protocol, transport).first() {
-                return c.why_not_rdma.as_ref().map_or_else(|| "none".into(), |w| w.reason.clone());
+                return c.why_not.as_ref().map_or_else(|| "none".into(), |w| w.reason.clone());
             }
         }
     };
@@ -161,7 +161,7 @@ async fn each_reason_is_named_as_it_comes_about() {
         until(async || reason(&world, protocol, "tcp").await == "attempt-failed").await;
     }
     let s = look(&world).await;
-    let why = of(&s, Protocol::Smb, "tcp")[0].why_not_rdma.clone().unwrap();
+    let why = of(&s, Protocol::Smb, "tcp")[0].why_not.clone().unwrap();
     assert!(why.text.contains("failed: "), "{}", why.text);
     // What the client seems to be: by what it says of itself when it logs on.
     let client = |c: &ConnectionStatus| c.facts.iter().any(|(name, _)| name == Facts::CLIENT);

@@ -128,7 +128,7 @@ pub async fn keep(source: SharedSource, history: Arc<History>) {
         history.push(now.since(&before, &snapshot, seconds, unix_millis()));
         before = now;
         for c in snapshot.connections.iter().filter(|c| named.is_new(c)) {
-            let why = c.why_not_rdma.as_ref();
+            let why = c.why_not.as_ref();
             let (reason, text) = why.map_or(("", ""), |w| (w.reason.as_str(), w.text.as_str()));
             let protocol = c.protocol.name();
             tracing::info!(peer = c.peer, protocol, reason, text, "a client is not on RDMA");
@@ -148,7 +148,7 @@ struct Named(HashSet<(String, String)>);
 impl Named {
     /// The client of this connection could be on RDMA and was not named for this reason before.
     fn is_new(&mut self, c: &ConnectionStatus) -> bool {
-        let Some(why) = &c.why_not_rdma else { return false };
+        let Some(why) = &c.why_not else { return false };
         let is_loss = Reason::ALL.iter().any(|r| r.name() == why.reason && r.is_a_loss());
         if !is_loss || c.age_seconds < SETTLED_SECONDS {
             return false;
@@ -199,7 +199,7 @@ mod tests {
         let other_port = ConnectionStatus { peer: "192.0.2.7:9".into(), ..c.clone() };
         let young = ConnectionStatus { peer: "192.0.2.8:9".into(), age_seconds: 1, ..c.clone() };
         let mut fine = ConnectionStatus { peer: "192.0.2.9:9".into(), ..c.clone() };
-        if let Some(why) = &mut fine.why_not_rdma {
+        if let Some(why) = &mut fine.why_not {
             why.reason = Reason::ElsewhereOnRdma.name().into();
         }
         let new: Vec<bool> = [&c, &c, &other_port, &young, &fine].map(|c| named.is_new(c)).into();

@@ -349,7 +349,7 @@ fn without_rdma(s: &Snapshot) -> Many {
         .flat_map(|p| Reason::ALL.map(|reason| (vec![p.clone(), reason.name().to_owned()], 0)))
         .collect();
     for c in &s.connections {
-        if let Some(why) = &c.why_not_rdma {
+        if let Some(why) = &c.why_not {
             let labels = vec![c.protocol.name().to_owned(), why.reason.clone()];
             *sums.entry(labels).or_insert(0) += 1;
         }

@@ -192,7 +192,7 @@ fn story(c: &ConnectionStatus) -> String {
         };
         text += &format!("  bulk data: {how}\n");
     }
-    if let Some(why) = &c.why_not_rdma {
+    if let Some(why) = &c.why_not {
         text += &format!("  no RDMA ({}): {}\n", why.reason, why.text);
     }
     text

@@ -119,7 +119,7 @@ pub struct ConnectionStatus {
     /// Bulk data went directly into or out of the client's memory, protected as the messages are.
     pub placed: bool,
     /// Why it is not on RDMA, or what it gave up there; `None` when there is nothing to say.
-    pub why_not_rdma: Option<WhyNot>,
+    pub why_not: Option<WhyNot>,
     /// Messages that wait now because the client granted no credit for them.
     pub credits_waiting: u64,
     /// What it moved.
@@ -172,7 +172,7 @@ impl ConnectionStatus {
             age_seconds: around.age_seconds,
             protection: protection.to_owned(),
             placed,
-            why_not_rdma: story.why_not(),
+            why_not: story.why_not(),
             credits_waiting: info.traffic.credits_waiting.load(Ordering::Relaxed),
             moved,
             facts,
@@ -327,3 +327,33 @@ pub trait Source: Send + Sync + 'static {
 
 /// Shared by the routes.
 pub type SharedSource = Arc<dyn Source>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::testing::connection;
+
+    /// `headgate status --json` is read by other programs.
+    #[test]
+    fn the_keys_of_a_connection_stay_as_they_are() {
+        let value = serde_json::to_value(connection(Moved::default())).unwrap();
+        let mut keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+        keys.sort_unstable();
+        let expected = [
+            "age_seconds",
+            "credits_waiting",
+            "facts",
+            "id",
+            "local",
+            "moved",
+            "peer",
+            "placed",
+            "protection",
+            "protocol",
+            "transport",
+            "why_not",
+        ];
+        assert_eq!(keys, expected);
+        assert_eq!(value["why_not"]["reason"], "not-asked");
+    }
+}

@@ -31,7 +31,7 @@ pub(crate) fn connection(moved: Moved) -> ConnectionStatus {
         age_seconds: 61,
         protection: "sign".into(),
         placed: moved.rdma_write + moved.rdma_read > 0,
-        why_not_rdma: Some(WhyNot { reason: "not-asked".into(), text: "it signs".into() }),
+        why_not: Some(WhyNot { reason: "not-asked".into(), text: "it signs".into() }),
         credits_waiting: 0,
         moved,
         facts: vec![("dialect".into(), "3.1.1".into())],

@@ -91,7 +91,7 @@ fn client_cells(c: &Client) -> Vec<String> {
         count(r.requests),
         per_second(r.rdma_write + r.rdma_read),
         per_second(r.inline_out + r.inline_in),
-        s.why_not_rdma.as_ref().map_or_else(String::new, |w| w.reason.clone()),
+        s.why_not.as_ref().map_or_else(String::new, |w| w.reason.clone()),
     ]
 }
 
@@ -182,7 +182,7 @@ fn inside(frame: &mut Frame<'_>, area: Rect, view: &View, screen: &Screen) {
     let s = &c.status;
     let mut lines =
         vec![format!("{} to {}, {} over {}", s.peer, s.local, s.protocol.name(), s.transport)];
-    if let Some(why) = &s.why_not_rdma {
+    if let Some(why) = &s.why_not {
         lines.push(format!("no RDMA ({}): {}", why.reason, why.text));
     }
     lines.extend(s.facts.iter().map(|(name, value)| format!("{name}: {value}")));

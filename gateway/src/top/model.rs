@@ -238,7 +238,7 @@ impl Screen {
     /// The connections in their order.
     pub(super) fn clients<'a>(&self, view: &'a View) -> Vec<&'a Client> {
         let mut all: Vec<&Client> = view.clients.iter().collect();
-        let reason = |c: &Client| c.status.why_not_rdma.as_ref().map(|w| w.reason.clone());
+        let reason = |c: &Client| c.status.why_not.as_ref().map(|w| w.reason.clone());
         all.sort_by(|a, b| {
             let order = match self.pane.sorts()[self.sort] {
                 "requests" => b.rates.requests.total_cmp(&a.rates.requests),

@@ -10,7 +10,7 @@ fn view() -> View {
         let mut s = testing::snapshot();
         let mut other = s.connections[0].clone();
         (other.id, other.peer, other.transport) = (2, "192.0.2.9:800".into(), "iwarp".into());
-        other.why_not_rdma = None;
+        other.why_not = None;
         s.connections.push(other);
         s
     };

@@ -24,7 +24,7 @@ def connections():
 
 
 def reasons():
-    return {c["why_not_rdma"]["reason"] if c["why_not_rdma"] else None for c in connections()}
+    return {c["why_not"]["reason"] if c["why_not"] else None for c in connections()}
 
 
 def facts(name):

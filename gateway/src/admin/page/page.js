@@ -101,7 +101,7 @@ function row(c, rate) {
     c, peer: c.peer, protocol: fact(c, "dialect") ? "smb " + fact(c, "dialect") : c.protocol + (fact(c, "NFS") ? " " + fact(c, "NFS") : ""),
     transport: c.transport, user: fact(c, "user"), age: c.age_seconds, rate,
     out: m.rdma_write + m.inline_out, in: m.rdma_read + m.inline_in,
-    placed: m.rdma_write + m.rdma_read, why: c.why_not_rdma ? c.why_not_rdma.reason : "",
+    placed: m.rdma_write + m.rdma_read, why: c.why_not ? c.why_not.reason : "",
   };
 }
 
@@ -110,7 +110,7 @@ function rows() {
   const seconds = before ? (now.at - before.at) / 1000 : 1;
   const words = $("filter").value.trim().toLowerCase().split(/\s+/).filter(Boolean);
   const all = now.status.connections
-    .filter((c) => !$("lost").checked || c.why_not_rdma && c.why_not_rdma.reason !== "elsewhere-on-rdma")
+    .filter((c) => !$("lost").checked || c.why_not && c.why_not.reason !== "elsewhere-on-rdma")
     .filter((c) => {
       if (!words.length) return true;
       const text = JSON.stringify(c).toLowerCase();
@@ -126,7 +126,7 @@ function story(c) {
   const list = el("dl");
   const add = (name, value) => list.append(el("dt", {}, name), el("dd", {}, value));
   add("from, to", `${c.peer} → ${c.local}`);
-  if (c.why_not_rdma) add("why not RDMA", c.why_not_rdma.text);
+  if (c.why_not) add("why not RDMA", c.why_not.text);
   if (c.placed) add("bulk data", ({ sign: "signed, ", seal: "encrypted, " }[c.protection] || "") + "placed directly");
   for (const [name, value] of c.facts) add(name, value);
   const m = c.moved;
@@ -138,9 +138,9 @@ function story(c) {
 function line(r) {
   const n = (text) => el("td", { className: "n" }, text);
   const why = el("td", { className: "why" });
-  if (r.c.why_not_rdma) {
+  if (r.c.why_not) {
     const fine = r.why === "elsewhere-on-rdma";
-    why.append(el("span", { className: fine ? "tag ok" : "tag" }, r.why), r.c.why_not_rdma.text);
+    why.append(el("span", { className: fine ? "tag ok" : "tag" }, r.why), r.c.why_not.text);
   }
   const tr = el("tr", { tabIndex: 0 },
     el("td", {}, r.peer), el("td", {}, r.protocol), el("td", {}, r.transport), el("td", {}, r.user), n(span(r.age)),
@@ -167,7 +167,7 @@ function connections() {
     th.className = (th.className.includes("n") ? "n" : "") + (th.dataset.key === view.sort ? " sorted" + (view.up ? " up" : "") : "");
   }
   const sums = new Map();
-  for (const c of now.status.connections) if (c.why_not_rdma) sums.set(c.why_not_rdma.reason, (sums.get(c.why_not_rdma.reason) || 0) + 1);
+  for (const c of now.status.connections) if (c.why_not) sums.set(c.why_not.reason, (sums.get(c.why_not.reason) || 0) + 1);
   $("reasons").replaceChildren(...[...sums].sort().map(([reason, n]) =>
     el("button", { className: "tag", onclick: () => { $("filter").value = `"${reason}"`; connections(); } }, `${reason}: ${n}`)));
 }
