@@ -449,6 +449,44 @@ fn a_notice_with_a_number_that_is_no_news_frees_nothing() {
     assert_eq!(counters.ignored.load(Ordering::Relaxed), 2);
 }
 
+/// One owner's ranges from two lives of its host, whose first notice is late or lost.
+#[test]
+fn a_lock_of_the_next_life_ends_those_of_the_last_one() {
+    let bed = Bed::new();
+    let notify = |state| {
+        let session = session_from(&bed.client.server, "127.0.0.1:700", Transport::Tcp);
+        let args = notify_args(A.host, state);
+        results(call(&session, message(NSM, 1, sm::NOTIFY, 0, &args), vec![]));
+    };
+    let lock = |at, state: i32| {
+        let mut args = lock_args(A, &bed.fh, at, true, (false, false));
+        let end = args.len();
+        args[end - 4..].copy_from_slice(&state.to_be_bytes());
+        assert_eq!(stat(&bed.nlm(p::LOCK, &args)), GRANTED);
+    };
+    let is_free = |at| {
+        let free = bed.lock(B, at, true) == GRANTED;
+        assert_eq!(bed.unlock(B, at), GRANTED);
+        free
+    };
+    lock((0, 10), 7);
+    assert_eq!(stat(&bed.nlm(p::SHARE, &share_args(A, &bed.fh, 0, 1))), GRANTED);
+    lock((10, 10), 9);
+    assert!(is_free((0, 10)), "of the last life");
+    notify(9);
+    assert!(!is_free((10, 10)), "taken under the number of the notice");
+    notify(7);
+    assert!(!is_free((10, 10)), "a notice from the last life");
+    lock((20, 10), 7);
+    assert!(!is_free((10, 10)), "a LOCK from the last life");
+    notify(11);
+    assert!(is_free((10, 10)) && is_free((20, 10)), "restarted again");
+    assert_eq!(bed.table().nodes(), 0, "the reservation is gone as well");
+    let counters = &bed.client.server.nlm().counters;
+    assert_eq!(counters.reboots.load(Ordering::Relaxed), 2);
+    assert_eq!(counters.ignored.load(Ordering::Relaxed), 2);
+}
+
 #[test]
 fn the_status_monitor_monitors_for_nobody_else() {
     let bed = Bed::new();

@@ -46,7 +46,8 @@ impl Nlm {
                 tracing::error!(error = %e, "a host's record cannot be removed");
                 continue;
             }
-            self.clear(host, |_| true);
+            let (_, shares) = host.release(|_| true, self.core.namespace.keeper().state());
+            self.forget_waiting(host, &shares);
             ended += 1;
         }
         self.core.namespace.keeper().released();

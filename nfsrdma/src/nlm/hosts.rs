@@ -46,9 +46,12 @@ pub(super) struct Held {
     pub(super) node: NodeRef,
     pub(super) fh: Fh,
     pub(super) party: Party,
-    /// The number of the host's status monitor when it last took something so; 0 when it did not say.
-    pub(super) state: i32,
+    /// The number of the host's status monitor in the life that took all of it; 0 when it did not say.
+    state: i32,
 }
+
+/// What was taken away: the number of holders, and what the share reservations among them were on.
+pub(super) type Released = (usize, Vec<(NodeId, HolderId)>);
 
 pub(super) type Holdings = HashMap<(Owner, NodeId), Held>;
 
@@ -62,7 +65,7 @@ pub struct Host {
     /// It is in the durable list of those to be told of a restart.
     pub(super) monitored: AtomicBool,
     heard: AtomicU64,
-    /// The number of its status monitor, as its last LOCK said it; 0 before one did.
+    /// The latest number of its status monitor that it said; 0 before it did. Changes with `held` locked.
     state: AtomicI32,
     /// The number of the last notice that freed what it held; 0 before one did.
     notified: AtomicI32,
@@ -82,8 +85,8 @@ impl Host {
         fh: &Fh,
         fresh: impl FnOnce() -> HolderId,
     ) -> Option<Party> {
-        let state = self.state.load(Ordering::Relaxed);
         let mut held = self.held();
+        let state = self.state.load(Ordering::Relaxed);
         let room = held.len() < limits::HOLDERS_PER_HOST_MAX;
         match held.entry((owner.clone(), node.id())) {
             MapEntry::Occupied(mut there) => {
@@ -99,23 +102,35 @@ impl Host {
         }
     }
 
-    /// Its LOCK says this number of its status monitor.
-    pub(super) fn note_state(&self, state: i32) {
-        if state != 0 {
-            self.state.store(state, Ordering::Relaxed);
+    /// Its LOCK says this number of its status monitor. With a later number than before the host has been restarted, whether its
+    /// notice has come or not: what it took under earlier ones is released. 0 says nothing, and an earlier one is that of a LOCK
+    /// which comes late.
+    pub(super) fn note_state(&self, state: i32, table: &Table) -> Option<Released> {
+        let mut held = self.held();
+        let known = self.state.load(Ordering::Relaxed);
+        if state == 0 || known != 0 && !is_later(state, known) {
+            return None;
         }
+        self.state.store(state, Ordering::Relaxed);
+        let released = release(&mut held, |h| h.state != 0 && is_later(state, h.state), table);
+        (released.0 > 0).then_some(released)
     }
 
-    /// A notice with this number of its status monitor is news: something was taken under another number, and it is no repetition
-    /// of the last notice.
-    pub(super) fn moved(&self, state: i32) -> bool {
-        self.notified.load(Ordering::Relaxed) != state
-            && (self.held().values().any(|held| held.state != state)
-                || self.state.load(Ordering::Relaxed) != state)
-    }
-
-    pub(super) fn note_notified(&self, state: i32) {
+    /// A notice says this number of its status monitor: releases what was taken before that. `None` where it is no news: it repeats
+    /// the last notice, is older than what the host has said since, or all was taken under its number.
+    pub(super) fn notified(&self, state: i32, table: &Table) -> Option<Released> {
+        let mut held = self.held();
+        let (known, last) =
+            (self.state.load(Ordering::Relaxed), self.notified.load(Ordering::Relaxed));
+        let comes_late =
+            last != 0 && !is_later(state, last) || known != 0 && is_later(known, state);
+        let before = |h: &Held| h.state == 0 || is_later(state, h.state);
+        if comes_late || known == state && !held.values().any(before) {
+            return None;
+        }
         self.notified.store(state, Ordering::Relaxed);
+        self.state.store(state, Ordering::Relaxed);
+        Some(release(&mut held, before, table))
     }
 
     /// Forgets a holder of locks that has none any more.
@@ -163,25 +178,9 @@ impl Host {
         lockers.map(|(_, h)| h.party.clone()).collect()
     }
 
-    /// Takes this away. Gives how many holders there were, and what the share reservations were on.
-    pub(super) fn release(
-        &self,
-        which: impl Fn(&Held) -> bool,
-        table: &Table,
-    ) -> (usize, Vec<(NodeId, HolderId)>) {
-        let (mut number, mut shares) = (0, Vec::new());
-        self.held().retain(|(owner, node), held| {
-            if !which(held) {
-                return true;
-            }
-            number += 1;
-            table.release(*node, held.party.holder);
-            if owner.sort == Sort::Share {
-                shares.push((*node, held.party.holder));
-            }
-            false
-        });
-        (number, shares)
+    /// Takes this away.
+    pub(super) fn release(&self, which: impl Fn(&Held) -> bool, table: &Table) -> Released {
+        release(&mut self.held(), which, table)
     }
 
     /// The process and owner behind a holder.
@@ -195,6 +194,27 @@ impl Host {
         let heard = self.heard.load(Ordering::Relaxed);
         now.saturating_sub(heard) > limits::IDLE_SECONDS_MAX * 1000 && self.held().is_empty()
     }
+}
+
+/// Numbers of a status monitor grow with each start of its host (X/Open XNFS section 11.2).
+fn is_later(state: i32, than: i32) -> bool {
+    state.wrapping_sub(than) > 0
+}
+
+fn release(held: &mut Holdings, which: impl Fn(&Held) -> bool, table: &Table) -> Released {
+    let (mut number, mut shares) = (0, Vec::new());
+    held.retain(|(owner, node), held| {
+        if !which(held) {
+            return true;
+        }
+        number += 1;
+        table.release(*node, held.party.holder);
+        if owner.sort == Sort::Share {
+            shares.push((*node, held.party.holder));
+        }
+        false
+    });
+    (number, shares)
 }
 
 #[derive(Default)]

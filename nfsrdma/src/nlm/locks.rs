@@ -163,7 +163,7 @@ impl Nlm {
         self.check_grace(&key, how.reclaim)?;
         let local = conn.info.local.ip().to_canonical();
         let host = self.hosts.heard(&key, local, self.now()).ok_or_else(|| self.note_limit())?;
-        host.note_state(how.state);
+        self.note_state(&host, how.state);
         if how.monitored {
             self.monitor(&host).await?;
         }

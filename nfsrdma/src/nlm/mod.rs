@@ -39,7 +39,7 @@ use crate::nsm::Monitors;
 use crate::v4::Clients;
 use crate::xdr::{Reader, Writer, XdrResult};
 use blocked::Queue;
-use hosts::Hosts;
+use hosts::{Hosts, Released};
 use wire::{Answer, Args, decode_args};
 
 /// The version that is served.
@@ -200,35 +200,49 @@ impl Nlm {
     /// Somebody at this address says that a host of this name has been restarted: what it held is released. `state` is the number
     /// of its status monitor; without one it is a FREE_ALL, which has none to compare.
     ///
-    /// Only the host itself is believed: the notice comes from the address that the host locked from, and its number is another one
-    /// than that under which it locked, and than that of the last notice (X/Open XNFS section 11.2.7: the number changes with each
+    /// Only the host itself is believed: the notice comes from the address that the host locked from, and its number is later than
+    /// that under which it locked, and than that of the last notice (X/Open XNFS section 11.2.7: the number changes with each
     /// start of the host). What it has taken since under the new number stays. Others are counted and ignored.
     pub fn rebooted(&self, name: &[u8], ip: IpAddr, state: Option<i32>) {
-        let host = self.hosts.named(name, ip);
-        let Some(host) = host.filter(|h| state.is_none_or(|state| h.moved(state))) else {
+        let table = self.core.namespace.keeper().state();
+        let released = self.hosts.named(name, ip).and_then(|host| {
+            let released = match state {
+                Some(state) => host.notified(state, table),
+                None => Some(host.release(|_| true, table)),
+            };
+            released.map(|released| (host, released))
+        });
+        let Some((host, released)) = released else {
             self.counters.ignored.fetch_add(1, Ordering::Relaxed);
             let shown = String::from_utf8_lossy(name);
             tracing::debug!(host = %shown, %ip, state, "a notice of a restart frees nothing");
             return;
         };
-        self.counters.reboots.fetch_add(1, Ordering::Relaxed);
-        if let Some(state) = state {
-            host.note_notified(state);
+        self.was_restarted(&host, state, &released);
+    }
+
+    /// A LOCK of this host says the number of its status monitor. A later one than before proves a restart as well as a notice.
+    pub(super) fn note_state(&self, host: &Host, state: i32) {
+        let table = self.core.namespace.keeper().state();
+        if let Some(released) = host.note_state(state, table) {
+            self.was_restarted(host, Some(state), &released);
         }
-        let holders = self.clear(&host, |held| state.is_none_or(|state| held.state != state));
+    }
+
+    fn was_restarted(&self, host: &Host, state: Option<i32>, (holders, shares): &Released) {
+        self.counters.reboots.fetch_add(1, Ordering::Relaxed);
+        self.forget_waiting(host, shares);
         tracing::warn!(
-            host = %String::from_utf8_lossy(&host.key.name), %ip, state, holders,
-            "a host says that it was restarted: its locks by NFSv3 are released"
+            host = %String::from_utf8_lossy(&host.key.name), ip = %host.key.ip, state, holders,
+            "a host was restarted: its locks by NFSv3 are released"
         );
         self.core.namespace.keeper().released();
     }
 
-    /// Takes this from a host, and what it waits for. How many holders there were.
-    fn clear(&self, host: &Host, which: impl Fn(&hosts::Held) -> bool) -> usize {
+    /// What a host waits for, and these reservations of it, are gone.
+    fn forget_waiting(&self, host: &Host, shares: &[(NodeId, HolderId)]) {
         self.queue.forget(|blocked| blocked.host.key == host.key);
-        let (holders, shares) = host.release(which, self.core.namespace.keeper().state());
-        self.forget_reservations(host, &shares);
-        holders
+        self.forget_reservations(host, shares);
     }
 
     fn forget_reservations(&self, host: &Host, shares: &[(NodeId, HolderId)]) {
