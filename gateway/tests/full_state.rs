@@ -1,5 +1,5 @@
-//! A state folder that is full: whoever watches the gateway is told, and a start says what is wrong. The folder is a file system of its
-//! own, in a mount namespace of its own, so that nothing is left behind.
+//! A state folder that is full: whoever watches the gateway is told, and a start says what is wrong. The folder is a file system of
+//! its own, in a mount namespace of its own, so that nothing is left behind.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs::File;
