@@ -137,6 +137,9 @@ pub struct Attr {
     pub btime: Option<Time>,
     /// A number that differs after every change of data or attributes (RFC 8881 section 5.8.1.4).
     pub change: u64,
+    /// Immutable or append-only (FS_IOC_SETFLAGS(2const)): the mode does not tell who may write, and nobody removes it or, of a
+    /// directory, a name in it.
+    pub sealed: bool,
 }
 
 /// A time to set.

@@ -79,6 +79,7 @@ pub(super) const NOTHING: Attr = {
         ctime: time,
         btime: None,
         change: 0,
+        sealed: false,
     }
 };
 

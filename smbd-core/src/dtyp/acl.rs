@@ -102,6 +102,7 @@ mod tests {
             ctime: none,
             btime: None,
             change: 1,
+            sealed: false,
         }
     }
 

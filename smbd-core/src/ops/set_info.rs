@@ -305,8 +305,11 @@ async fn set_disposition(
     let read_only = facts::attributes(&attr, &dos, &place.name) & attribute::READONLY != 0;
     let ignored = flags & disposition::IGNORE_READONLY_ATTRIBUTE != 0
         && open.check(mask::WRITE_ATTRIBUTES).is_ok();
-    if read_only && !ignored {
+    if attr.sealed || read_only && !ignored {
         return Err(Status::CANNOT_DELETE);
+    }
+    if !file.is_stream() {
+        super::create::check_folder(&place.dir).await?;
     }
     if !file.is_stream() && attr.kind == Kind::Dir && !is_empty(file, &open.cred).await? {
         return Err(Status::DIRECTORY_NOT_EMPTY);

@@ -117,7 +117,7 @@ impl LocalNode {
             alive_at: AtomicU64::new(now),
             size: AtomicU64::new(stat.attr.size),
             plain: AtomicBool::new(false),
-            fixed: AtomicBool::new(stat.fixed),
+            fixed: AtomicBool::new(stat.attr.sealed),
             listed: Mutex::new(None),
             acl: Mutex::new(None),
             beside: Mutex::new(None),
@@ -210,7 +210,7 @@ impl LocalNode {
         self.size.store(attr.size, Ordering::Relaxed);
         let plain = attr.used >= attr.size && !sheds_set_id(attr.mode);
         self.plain.store(plain, Ordering::Relaxed);
-        self.fixed.store(stat.fixed, Ordering::Relaxed);
+        self.fixed.store(attr.sealed, Ordering::Relaxed);
         attr.change = self.change_number(attr.change);
         if self.volume.is_removed(&attr) {
             self.alive_at.store(0, Ordering::Relaxed);

@@ -13,8 +13,6 @@ pub(super) struct Stat {
     pub(super) dev: u64,
     pub(super) ino: u64,
     pub(super) mount: u64,
-    /// Immutable or append-only: the mode does not tell who may write.
-    pub(super) fixed: bool,
     /// `fsid` is the device number still, and `change` the change time in nanoseconds: the record refines both.
     pub(super) attr: Attr,
 }
@@ -61,6 +59,7 @@ fn convert(x: &Statx) -> VfsResult<Stat> {
     let kind = kind_of(FileType::from_raw_mode(u32::from(x.stx_mode))).ok_or(VfsError::Io)?;
     let dev = u64::from(x.stx_dev_major) << 32 | u64::from(x.stx_dev_minor);
     let born = x.stx_mask & StatxFlags::BTIME.bits() != 0;
+    let sealed = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
     let attr = Attr {
         kind,
         mode: u32::from(x.stx_mode) & 0o7777,
@@ -77,8 +76,7 @@ fn convert(x: &Statx) -> VfsResult<Stat> {
         ctime: time(&x.stx_ctime),
         btime: born.then(|| time(&x.stx_btime)),
         change: change_of(&x.stx_ctime),
+        sealed: x.stx_attributes.intersects(sealed),
     };
-    let fixed = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
-    let fixed = x.stx_attributes.intersects(fixed);
-    Ok(Stat { dev, ino: x.stx_ino, mount: x.stx_mnt_id, fixed, attr })
+    Ok(Stat { dev, ino: x.stx_ino, mount: x.stx_mnt_id, attr })
 }

@@ -226,6 +226,7 @@ impl MemNode {
             ctime: inner.ctime,
             btime: Some(inner.btime),
             change: inner.change,
+            sealed: false,
         }
     }
 

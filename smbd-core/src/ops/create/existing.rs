@@ -39,6 +39,7 @@ pub(super) async fn open(
     attributes(w, &dos)?;
     if w.has(option::DELETE_ON_CLOSE) {
         check_delete(&granted, &attr, &dos)?;
+        check_folder(&at.dir).await?;
     }
     let access = granted.access;
     let open = Arc::new(entry(cx, w, file, granted)?);
@@ -142,10 +143,16 @@ pub(super) fn check_delete(granted: &Granted, attr: &Attr, dos: &Dos) -> Result<
         return Err(Status::ACCESS_DENIED);
     }
     let read_only = dos.attributes.unwrap_or(0) & attribute::READONLY != 0;
-    if read_only && attr.kind != Kind::Dir {
+    if attr.sealed || read_only && attr.kind != Kind::Dir {
         return Err(Status::CANNOT_DELETE);
     }
     Ok(())
+}
+
+/// Refuses the removal of a name in a folder that is immutable or append-only. A folder that is gone seals nothing.
+pub(in crate::ops) async fn check_folder(dir: &NodeRef) -> Result<(), Status> {
+    let sealed = dir.getattr().await.is_ok_and(|attr| attr.sealed);
+    if sealed { Err(Status::CANNOT_DELETE) } else { Ok(()) }
 }
 
 /// After a restart clients of NFS reclaim what they held: until they have, nobody else opens a file that was there.

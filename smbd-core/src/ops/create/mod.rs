@@ -34,6 +34,7 @@ use crate::status::Status;
 use crate::tree::Tree;
 use crate::wire::context::{Asked, PosixTold, Told};
 use crate::wire::create::{Disposition, Request, Response, action, option};
+pub(super) use existing::check_folder;
 use walk::{Ended, Stopped, Walked};
 
 /// A request as all steps see it.

@@ -188,3 +188,45 @@ async fn what_is_written_to_a_stream_shows_in_the_time_of_its_file() {
     c.close(stream).await;
     assert_ne!(last_write().await, old.last_write);
 }
+
+/// The file system refuses to remove an append-only or immutable file, or a name in such a folder: the client learns so when it
+/// asks, because nothing tells it once the last open has closed.
+#[tokio::test]
+async fn what_the_host_has_sealed_is_not_removed() {
+    use rustix::fs::{IFlags, Mode, OFlags};
+    use vfs::local::{LocalBackend, LocalConfig};
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("d")).unwrap();
+    std::fs::write(dir.path().join("d/f"), "data").unwrap();
+    let c = Kit::on(LocalBackend::open(LocalConfig::new(dir.path())).unwrap(), None).client();
+    let f = c.open("d\\f").await;
+    let seal = |at: &str, marks| {
+        let file = rustix::fs::open(dir.path().join(at), OFlags::RDONLY, Mode::empty()).unwrap();
+        let others = rustix::fs::ioctl_getflags(&file)? - (IFlags::APPEND | IFlags::IMMUTABLE);
+        rustix::fs::ioctl_setflags(&file, others | marks)
+    };
+    for (at, marks, refused) in [
+        ("d/f", IFlags::APPEND, Status::CANNOT_DELETE),
+        ("d/f", IFlags::IMMUTABLE, Status::CANNOT_DELETE),
+        ("d", IFlags::APPEND, Status::CANNOT_DELETE),
+        // An immutable folder gives nobody the right to write to it, and so no DELETE of its files.
+        ("d", IFlags::IMMUTABLE, Status::ACCESS_DENIED),
+    ] {
+        if let Err(e) = seal(at, marks) {
+            println!("skipped: {at} {marks:?}: {e}");
+            continue;
+        }
+        let on_close = c.create("d\\f", doom).await.map(|_| ());
+        let mut answers = Vec::new();
+        for (flags, ex) in [(1, false), (1, true), (1 | 0x10, true)] {
+            answers.push(set(&c, f, Set::Disposition { flags, ex }).await);
+        }
+        // Before any assertion, so that the folder can be removed.
+        seal(at, IFlags::empty()).unwrap();
+        assert_eq!(on_close, Err(refused), "{at} {marks:?}");
+        assert_eq!(answers, [Status::CANNOT_DELETE; 3], "{at} {marks:?}");
+    }
+    assert_eq!(set(&c, f, Set::Disposition { flags: 1, ex: false }).await, Status::SUCCESS);
+    assert_eq!(c.close(f).await, Status::SUCCESS);
+    assert!(!dir.path().join("d/f").exists());
+}
