@@ -195,7 +195,7 @@ impl<'a> Door<'a> {
     }
 
     /// The node of a name that is to go: one that the caller finds, or that one of its grants is about.
-    pub(crate) async fn to_remove(
+    pub(crate) async fn node_to_remove(
         &self,
         dir: &NodeRef,
         cred: &Cred,

@@ -365,7 +365,7 @@ impl<'a> Door<'a> {
         if !self.keeper.state().is_used() {
             return Ok(());
         }
-        match self.to_remove(dir, cred, name).await {
+        match self.node_to_remove(dir, cred, name).await {
             Some(node) => self.before(&node, Operation::Names, Range::ALL).await,
             // The operation itself says what is wrong with the name.
             None => Ok(()),
@@ -661,7 +661,7 @@ impl<'a> Door<'a> {
         writable(share)?;
         let _announced = self.before_entries(dir).await?;
         if self.keeper.state().is_used()
-            && let Some(node) = self.to_remove(dir, cred, name).await
+            && let Some(node) = self.node_to_remove(dir, cred, name).await
         {
             self.before(&node, Operation::Entries, Range::ALL).await?;
         }
