@@ -25,6 +25,7 @@ use rdma_transport::channel::Info;
 use rdma_transport::count;
 use tokio::sync::oneshot;
 
+use crate::descriptors::Descriptors;
 use give_way::Entry;
 
 /// Below so many connections in all, no share of them is kept for anybody.
@@ -82,6 +83,8 @@ struct Tables {
     /// By number: oldest first.
     open: BTreeMap<u64, Entry>,
     next: u64,
+    /// Those that gave way and are not closed yet.
+    closing: usize,
     /// When a connection that could give way was last looked for in vain, by limit, and for whom.
     in_vain: [Option<(IpAddr, Instant)>; Limit::COUNT],
 }
@@ -99,6 +102,8 @@ struct Address {
 pub struct Most {
     /// Connections of all clients.
     pub all: usize,
+    /// They are fewer than `connections`, because this process may open few files.
+    pub is_short: bool,
     /// Connections from one address; `None`: three quarters of all.
     pub address: Option<usize>,
     /// How long a newcomer may take.
@@ -107,10 +112,11 @@ pub struct Most {
 
 impl Most {
     /// As these settings have it.
-    pub fn of(settings: &Settings) -> Self {
+    pub(crate) fn of(settings: &Settings, descriptors: Descriptors) -> Self {
         let limits = &settings.limits;
         Self {
-            all: settings.connections,
+            all: descriptors.connections,
+            is_short: descriptors.connections < settings.connections,
             address: limits.client_connections,
             introduction: limits.introduction,
         }
@@ -173,6 +179,11 @@ impl Admission {
 
     fn most(&self) -> Most {
         *self.most.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Connections that are let in.
+    pub fn connections_max(&self) -> usize {
+        self.most().all
     }
 
     /// How long a newcomer may take.
@@ -272,6 +283,7 @@ impl Admission {
                     return;
                 }
                 (Limit::Address, Some(_)) => "`limits.client_connections` raises it",
+                _ if self.most().is_short => "`LimitNOFILE=` or `ulimit -Hn` raises it",
                 _ => "`connections` raises it",
             };
             let limit = limit.name();
@@ -334,7 +346,10 @@ impl Tables {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.admission.lock().remove(self.id);
+        let mut tables = self.admission.lock();
+        if tables.remove(self.id).is_none() {
+            tables.closing -= 1;
+        }
     }
 }
 
@@ -351,7 +366,7 @@ mod tests {
     }
 
     fn most(all: usize) -> Most {
-        Most { all, address: None, introduction: Duration::from_secs(45) }
+        Most { all, is_short: false, address: None, introduction: Duration::from_secs(45) }
     }
 
     fn admission(all: usize) -> Arc<Admission> {

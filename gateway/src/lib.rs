@@ -15,6 +15,7 @@ pub mod control;
 pub mod cpu;
 pub mod daemon;
 pub mod demo;
+mod descriptors;
 pub mod doors;
 pub mod generate;
 mod http;

@@ -21,8 +21,9 @@ use serde::{Deserialize, Serialize};
 use vfs::namespace::Share;
 
 use crate::admission::Most;
+use crate::descriptors::Descriptors;
 use crate::doors::Service;
-use crate::serve::{Running, payload_limits, payload_share, raise_open_files, recv_limits, sweep};
+use crate::serve::{Running, payload_limits, payload_share, recv_limits, sweep};
 use crate::shares::ShareSet;
 use crate::users::{Book, Next};
 use crate::{logs, smb};
@@ -271,8 +272,7 @@ impl Running {
         self.servers.namespace.set_shares(shares.shares());
         self.servers.book.set(users);
         self.servers.smb.set_settings(smb::smb_settings(new, &self.run));
-        raise_open_files(new);
-        self.shared.admission.set(Most::of(new));
+        self.shared.admission.set(Most::of(new, Descriptors::raised(new)));
         self.servers.limit(new);
         self.shared.payload.set_limits(payload_limits(new));
         self.shared.payload.set_share(payload_share(new));

@@ -36,14 +36,13 @@ use crate::admission::{Admission, Most};
 use crate::boot::{self, Run};
 use crate::control::ending::{self, Client, Disconnected, What};
 use crate::control::files::{self, HeldFiles};
+use crate::descriptors::Descriptors;
 use crate::doors::{Doors, Served, Service};
 use crate::shares::ShareSet;
 use crate::shutdown::Connections;
 use crate::users::Book;
 use crate::{interfaces, logs, networks, portmap, smb};
 
-/// Open files that the gateway itself needs beside its connections and its clients' files.
-pub(crate) const FILES_OF_ITS_OWN: u64 = 64;
 /// Silent NFSv4 clients may keep this part of the descriptors for files open.
 const COURTESY_FILES: usize = 8;
 /// How often leases and networks are looked at.
@@ -225,23 +224,10 @@ pub(crate) async fn sweep(shares: Vec<Arc<Share>>) {
     }
 }
 
-/// Each connection is a file, by a card three (its two queues and librdmacm), and as many again may be open. Before the shares are,
-/// which take half of what there is.
-pub(crate) fn raise_open_files(settings: &Settings) {
-    let connections = settings.connections as u64;
-    let may = vfs::local::raise_open_files(FILES_OF_ITS_OWN + 4 * connections);
-    if may < FILES_OF_ITS_OWN + connections {
-        tracing::warn!(
-            connections,
-            files = may,
-            "this process may open fewer files than `connections` allows clients: raise `LimitNOFILE=` or `ulimit -n`"
-        );
-    }
-}
-
 /// Starts to serve. The error is one line for standard error.
 pub async fn start(settings: Settings) -> Result<Running, String> {
-    raise_open_files(&settings);
+    // Before the shares are opened, which take of them.
+    let descriptors = Descriptors::raised(&settings);
     let run = Arc::new(boot::take(&settings)?);
     let shares = ShareSet::sealed(SealKey::derived(&run.handle_key)).next(&settings)?;
     let namespace = Arc::new(Namespace::kept_by(Vec::new(), Keeper::with_recall(settings.recall)));
@@ -260,7 +246,7 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
         payload: payload.clone(),
         recvs: Pool::new(recv_limits(settings.connections)),
         connections: Arc::new(Connections::default()),
-        admission: Admission::new(Most::of(&settings), payload),
+        admission: Admission::new(Most::of(&settings, descriptors), payload),
         attempts: Arc::default(),
         meters: Arc::default(),
     });

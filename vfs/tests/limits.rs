@@ -7,7 +7,7 @@ mod suite;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 use suite::*;
-use vfs::local::{LocalBackend, LocalConfig};
+use vfs::local::{LocalBackend, LocalConfig, limit_descriptors};
 use vfs::*;
 
 #[test]
@@ -51,6 +51,22 @@ fn more_files_than_descriptors() {
         many[0].getattr().await.unwrap();
         many.truncate(10);
         assert!(b.backend.resolve(&handles[700]).await.is_ok());
+        assert_eq!(b.contents(&held[0].1).await, b"data 0");
+        // A bound of its own leaves the others to the rest of the process.
+        drop(many);
+        limit_descriptors(170);
+        let mut many = Vec::new();
+        let why = loop {
+            match b.backend.resolve(&handles[many.len()]).await {
+                Ok(f) => many.push(f),
+                Err(e) => break e,
+            }
+        };
+        assert_eq!(why, VfsError::Resources);
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
+        assert!((130..200).contains(&open), "{open}");
+        many[0].getattr().await.unwrap();
+        many.truncate(10);
         assert_eq!(b.contents(&held[0].1).await, b"data 0");
     });
 }

@@ -156,6 +156,7 @@ impl Source for Daemon {
             store: self.store_trouble().map(StoreStatus::from),
             uptime_seconds: self.connections.uptime_seconds(),
             connections: self.connections.list(port, &self.attempts),
+            connections_max: self.admission.connections_max() as u64,
             refused: self.admission.refusals(),
             opened,
             moved,

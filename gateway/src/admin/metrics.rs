@@ -102,6 +102,12 @@ pub static TABLE: &[Metric] = &[
         values: Values::Gauge(|s| by_way(s, |_| 1)),
     },
     Metric {
+        name: "connections_max",
+        labels: &[],
+        help: "Connections that are let in: `connections`, or fewer where the process may open few files",
+        values: Values::Gauge(|s| one(s.connections_max)),
+    },
+    Metric {
         name: "connections_without_rdma",
         labels: &["protocol", "reason"],
         help: "Connections now that are not on RDMA or gave up direct placement there, by the reason; \

@@ -121,7 +121,10 @@ fn nfs4(s: &Nfs4Status) -> String {
 pub fn show(s: &Snapshot, colour: bool) -> String {
     let (ready, up) = (if s.ready { "serving" } else { "stopping" }, span(s.uptime_seconds));
     let open = s.connections.len();
-    let mut text = format!("headgate {}: {ready} for {up}, {open} connections\n", s.version);
+    let mut text = format!(
+        "headgate {}: {ready} for {up}, {open} connections of {}\n",
+        s.version, s.connections_max
+    );
     if let Some(store) = &s.store {
         text += &format!("NOT READY: {}\n", store.what);
     }
@@ -242,7 +245,7 @@ mod tests {
     fn a_connection_is_one_line_and_its_story() {
         let text = show(&snapshot(), false);
         for part in [
-            "headgate 1.2.3: serving for 2 h, 1 connections",
+            "headgate 1.2.3: serving for 2 h, 1 connections of 2048",
             "2 connections were refused",
             "share data: storage failed 3 times to keep what it had taken, last of /srv/data/f",
             "192.0.2.7:700",

@@ -287,6 +287,9 @@ pub struct Snapshot {
     pub uptime_seconds: u64,
     /// Open now.
     pub connections: Vec<ConnectionStatus>,
+    /// Connections that are let in: `connections`, or fewer where the process may open few files.
+    #[serde(default)]
+    pub connections_max: u64,
     /// Connections that were refused for want of room.
     pub refused: u64,
     /// Connections that were opened so far, by protocol and transport.

@@ -47,6 +47,7 @@ pub(crate) fn snapshot() -> Snapshot {
         store: None,
         uptime_seconds: 7300,
         connections: vec![connection(moved)],
+        connections_max: 2048,
         refused: 2,
         losses: vec![LossStatus {
             share: "data".into(),

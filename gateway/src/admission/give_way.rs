@@ -6,7 +6,8 @@
 //! as does an SMB client without opens. A connection with SMB opens goes only where its host has more than its part, and last. A
 //! newcomer of such a host goes although it is not idle: it has asked for nothing yet.
 //!
-//! The connection is cut: what its peer has not taken is not waited for, so the descriptor is free at once.
+//! The connection is cut: what its peer has not taken is not waited for, so its descriptor is free as soon as its task runs.
+//! No more than [`CLOSING_MAX`] have given way and are not closed yet, so that a storm takes no more descriptors than were set aside.
 //!
 //! *Memory.* One entry for each connection. When none can go, nobody looks again for [`PAUSE`], so that a storm of connections
 //! costs no more than a look at the limits.
@@ -23,6 +24,7 @@ use rdma_transport::count;
 use tokio::sync::oneshot;
 
 use super::{Admission, Limit, Tables};
+use crate::descriptors::CLOSING_MAX;
 
 /// Seconds without a byte after which a connection may have to give way.
 pub(super) const IDLE_SECONDS_MIN: u64 = 5;
@@ -129,6 +131,10 @@ impl Admission {
         let most = self.most().by(limit);
         let all = {
             let mut tables = self.lock();
+            // Their descriptors are not free yet.
+            if tables.closing >= CLOSING_MAX {
+                return false;
+            }
             // At a limit of one host only that host's connections were looked at.
             let of_host = matches!(limit, Limit::Address | Limit::NewcomersOfAddress);
             let in_vain = tables.in_vain[limit as usize];
@@ -144,7 +150,12 @@ impl Admission {
         };
         let free = all.iter().take(ASKED_MAX).find(|c| !holds(c));
         let chosen = free.or_else(|| all.first().filter(|c| !c.has_part));
-        let gone = chosen.and_then(|c| self.lock().remove(c.id));
+        let gone = chosen.and_then(|c| {
+            let mut tables = self.lock();
+            let gone = tables.remove(c.id)?;
+            tables.closing += 1;
+            Some(gone)
+        });
         match gone {
             Some(entry) => {
                 count::limit_met(GAVE_WAY);
@@ -173,7 +184,8 @@ mod tests {
     use super::*;
 
     fn admission(all: usize) -> Arc<Admission> {
-        let most = Most { all, address: None, introduction: Duration::from_secs(45) };
+        let introduction = Duration::from_secs(45);
+        let most = Most { all, is_short: false, address: None, introduction };
         Admission::new(most, iobuf::Pool::new(iobuf::PoolLimits { buffers_max: [4; 3] }))
     }
 
@@ -264,6 +276,29 @@ mod tests {
         idle(&a, &third, 10);
         assert!(a.admit(newcomer).is_some(), "two of two are more than a part");
         assert!(cut_one.try_recv().is_ok());
+    }
+
+    #[test]
+    fn no_more_give_way_than_are_closed() {
+        let a = admission(4 * CLOSING_MAX);
+        let mut all = Vec::new();
+        for _ in 0..2 * CLOSING_MAX {
+            let (mut place, cut) = served(&a, 1, false);
+            place.established();
+            all.push((place, cut));
+        }
+        a.set(Most { all: 2 * CLOSING_MAX, ..a.most() });
+        all.iter().for_each(|(place, _)| idle(&a, place, 100));
+        let newcomer = SocketAddr::from(([10, 0, 0, 9], 1));
+        let mut come: Vec<Place> = (0..CLOSING_MAX).map(|_| a.admit(newcomer).unwrap()).collect();
+        assert!(a.admit(newcomer).is_none(), "the descriptors of those are still open");
+        let gone = all.iter_mut().position(|(_, cut)| cut.try_recv().is_ok()).unwrap();
+        drop(all.remove(gone));
+        again(&a);
+        come.push(a.admit(newcomer).unwrap());
+        drop((all, come));
+        let a = a.lock();
+        assert_eq!((a.closing, a.all.open), (0, 0));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use config::Settings;
 
-use crate::serve::FILES_OF_ITS_OWN;
+use crate::descriptors::Descriptors;
 
 /// Capabilities by their numbers in capabilities(7), and what is missing without each.
 const CAPABILITIES: [(u32, &str, &str); 4] = [
@@ -57,15 +57,21 @@ impl Rights {
         missing.map(|(_, name, meaning)| (*name, *meaning)).collect()
     }
 
-    /// A limit of open files that the connections of this configuration would meet.
+    /// Connections that are let in by this configuration.
+    pub(super) fn connections(&self, settings: &Settings) -> usize {
+        Descriptors::of(settings, self.files.unwrap_or(u64::MAX)).connections
+    }
+
+    /// A limit of open files that keeps connections of this configuration out.
     pub(super) fn too_few_files(&self, settings: &Settings) -> Option<String> {
-        let wanted = settings.connections as u64 + FILES_OF_ITS_OWN;
-        let limit = self.files.filter(|limit| *limit < wanted)?;
-        Some(format!(
-            "{} connections and open files take more than the {limit} files that this process may open, also when it raises \
-             its own limit: `ulimit -Hn`, or LimitNOFILE= in the unit",
-            settings.connections
-        ))
+        let limit = self.files?;
+        let (asked, let_in) = (settings.connections, self.connections(settings));
+        (let_in < asked).then(|| {
+            format!(
+                "{let_in} connections are let in and not {asked}, because {limit} files are all that this process may open, also \
+                 when it raises its own limit: `ulimit -Hn`, or LimitNOFILE= in the unit"
+            )
+        })
     }
 }
 
@@ -107,7 +113,8 @@ mod tests {
         assert!(!none.acts_as_caller());
         assert_eq!(none.missing().len(), CAPABILITIES.len());
         let settings = Settings { connections: 1000, ..Settings::default() };
-        assert!(rights.too_few_files(&settings).unwrap().contains("the 100 files"));
+        assert!(rights.too_few_files(&settings).unwrap().contains("because 100 files"));
+        assert_eq!(rights.connections(&settings), 4);
         assert_eq!(none.too_few_files(&settings), None);
     }
 

@@ -199,7 +199,7 @@ pub(super) fn text(f: &Findings<'_>) {
     let files = f.rights.files.map_or("any number of".to_owned(), |n| n.to_string());
     say!(
         "  up to {} connections; {files} files may be open, each connection is one",
-        f.settings.connections
+        f.rights.connections(f.settings)
     );
     for warning in &f.remarks.warnings {
         say!("  {warn}warning:{off} {warning}");
@@ -328,7 +328,7 @@ pub(super) fn json(f: &Findings<'_>) {
         "acts_as_caller": f.rights.acts_as_caller(),
         "missing_capabilities": f.rights.missing().iter().map(|(name, _)| *name).collect::<Vec<_>>(),
         "memlock": f.rights.memlock,
-        "connections": f.settings.connections,
+        "connections": f.rights.connections(f.settings),
         "open_files": f.rights.files,
         "uid": f.uid,
         "state": f.settings.state.display().to_string(),

@@ -64,8 +64,17 @@ pub fn raise_open_files(wanted: u64) -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// How many descriptors all local backends of the process may hold together: half of what the process may have, after its
-/// soft limit was raised to the hard one. The other half is for connections.
+/// The bound of [`limit_descriptors`].
+static BOUND: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// From now on all local backends of the process together hold no more descriptors than this: what would need another is refused
+/// with [`VfsError::Resources`] when nothing can be closed. For a process that needs the others for something else.
+pub fn limit_descriptors(most: usize) {
+    BOUND.store(most, Ordering::Relaxed);
+}
+
+/// How many descriptors all local backends of the process keep together while files are in use that can be spared: half of what the
+/// process may have, after its soft limit was raised to the hard one.
 pub fn descriptors_max() -> usize {
     static BUDGET: OnceLock<usize> = OnceLock::new();
     *BUDGET.get_or_init(|| {
@@ -194,7 +203,8 @@ impl Cache {
 
     /// Frees descriptors while there are more than the budget allows, a few steps at a time.
     pub(super) fn fit(&self) {
-        if HELD.load(Ordering::Relaxed) <= descriptors_max() {
+        let bound = BOUND.load(Ordering::Relaxed);
+        if HELD.load(Ordering::Relaxed) <= descriptors_max().min(bound / 4 * 3) {
             return;
         }
         let (mut dropped, mut unsynced) = (Vec::new(), Vec::new());
@@ -241,6 +251,13 @@ impl Cache {
 
     /// Runs what opens something; where descriptors have run out, makes room and tries once more.
     pub(super) fn with_room<T>(&self, f: impl Fn() -> VfsResult<T>) -> VfsResult<T> {
+        let is_full = || HELD.load(Ordering::Relaxed) >= BOUND.load(Ordering::Relaxed);
+        if is_full() {
+            self.squeeze();
+            if is_full() {
+                return Err(VfsError::Resources);
+            }
+        }
         match f() {
             Err(VfsError::Resources) => {
                 self.squeeze();

@@ -75,7 +75,7 @@ use crate::error::{VfsError, VfsResult};
 use crate::types::{Attr, Capabilities, FsStat, Handle, Kind};
 
 use cache::Cache;
-pub use cache::{descriptors_max, raise_open_files};
+pub use cache::{descriptors_max, limit_descriptors, raise_open_files};
 use cred::Identity;
 pub use cred::give_up_devices;
 use handle::Parsed;

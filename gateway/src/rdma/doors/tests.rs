@@ -8,6 +8,7 @@ use rdma_transport::verbs::{BoxFuture, ConnectParams, Connected, Incoming, Liste
 
 use super::*;
 use crate::admission::{Admission, Most};
+use crate::descriptors::Descriptors;
 use crate::rdma::plan::tests::{card, host};
 use crate::shutdown::Connections;
 
@@ -85,7 +86,10 @@ pub(crate) fn shared() -> Arc<Shared> {
         payload: pool(),
         recvs: pool(),
         connections: Arc::new(Connections::default()),
-        admission: Admission::new(Most::of(&Settings::default()), pool()),
+        admission: Admission::new(
+            Most::of(&Settings::default(), Descriptors::of(&Settings::default(), u64::MAX)),
+            pool(),
+        ),
         attempts: Arc::default(),
         meters: Arc::default(),
     })

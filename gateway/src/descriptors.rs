@@ -1,0 +1,90 @@
+//! How the files that this process may open (RLIMIT_NOFILE) are divided, so that connections and clients' files leave the admin
+//! address and the state folder what they need.
+//!
+//! *Operation.* The soft limit is raised to the hard one, and the hard one where the process may do that. A third is for clients'
+//! files, a reserve for the gateway itself, the rest for connections: where that is less than `connections`, fewer are let in.
+//! Clients' files get what `connections` leaves of it.
+
+use config::Settings;
+
+use crate::admin::listener;
+
+/// Open files of the gateway itself: the runtime, listeners, log, state folder, control socket, calls to hosts of NFSv3.
+const OF_ITS_OWN: u64 = 48;
+/// The folder of a share: its root, twice, and the watch over it.
+const OF_SHARE: u64 = 3;
+/// Connections that gave way to others and are not closed yet, at most.
+pub(crate) const CLOSING_MAX: usize = 16;
+/// Files of a connection at most: over a card its two queues and librdmacm.
+const OF_CONNECTION: u64 = 3;
+/// Connections that are let in however few files there are: a gateway without any would serve nobody.
+const CONNECTIONS_MIN: usize = 4;
+
+/// The division of the files that this process may open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Descriptors {
+    /// Files that it may open; `u64::MAX`: any number.
+    pub(crate) may: u64,
+    /// Connections that are let in: `connections`, or fewer.
+    pub(crate) connections: usize,
+    /// Files that clients may hold open, folders among them.
+    files: usize,
+}
+
+impl Descriptors {
+    /// Of a process that may open so many files.
+    pub(crate) fn of(settings: &Settings, may: u64) -> Self {
+        let reserve = reserve(settings);
+        let third = may / 3;
+        let whole = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        let room = whole((may - third).saturating_sub(reserve)).max(CONNECTIONS_MIN);
+        let connections = settings.connections.min(room);
+        let files = may.saturating_sub(reserve + OF_CONNECTION * connections as u64).max(third);
+        Self { may, connections, files: whole(files) }
+    }
+
+    /// Raises the limit as far as these settings need it, and divides it. The log tells what came of it.
+    pub(crate) fn raised(settings: &Settings) -> Self {
+        // Connections by cards, and as many files of clients.
+        let wanted = reserve(settings) + (OF_CONNECTION + 1) * settings.connections as u64;
+        let this = Self::of(settings, vfs::local::raise_open_files(wanted));
+        vfs::local::limit_descriptors(this.files);
+        let (asked, connections) = (settings.connections, this.connections);
+        if connections < asked {
+            tracing::warn!(
+                connections,
+                asked,
+                files = this.may,
+                "fewer connections than `connections` are let in, because this process may open few files: raise `LimitNOFILE=` or \
+                 `ulimit -Hn`"
+            );
+        }
+        this
+    }
+}
+
+fn reserve(settings: &Settings) -> u64 {
+    let shares = OF_SHARE * settings.shares.len() as u64;
+    OF_ITS_OWN + shares + (listener::CONNECTIONS_MAX + CLOSING_MAX) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_the_files_and_the_reserve_alone() {
+        let settings = Settings { connections: 2048, ..Settings::default() };
+        let of = |may| Descriptors::of(&settings, may).connections;
+        assert_eq!(of(u64::MAX), 2048);
+        assert_eq!(of(1 << 20), 2048);
+        assert_eq!(of(1024), 1024 - 341 - 128);
+        assert_eq!(of(256), 256 - 85 - 128);
+        assert_eq!(of(100), CONNECTIONS_MIN, "nobody would be served otherwise");
+        let files = |may| Descriptors::of(&settings, may).files;
+        assert_eq!(files(256), 85, "a third");
+        assert_eq!(files(20_000), 20_000 - 128 - 3 * 2048, "what is left over");
+        let few = Settings { connections: 10, ..Settings::default() };
+        assert_eq!(Descriptors::of(&few, 1024).connections, 10);
+    }
+}
