@@ -39,18 +39,18 @@ pub const REPLY_GATHER_MAX: usize = 256 << 10;
 pub const REPLY_BACKLOG_MAX: usize = (8 << 20) + 4096;
 /// Pieces that one system call sends.
 pub const WRITEV_PIECES_MAX: usize = 128;
-/// A peer with a message half sent or half taken is looked at every so many seconds.
+/// So many seconds has a peer with a message half sent or half taken: at any time it has moved [`STALL_BYTES_MIN`]
+/// in the last of them.
 pub const STALL_SECONDS_MAX: u64 = 60;
 /// The name of that limit; a connection that meets it ends.
 pub const STALL: &str = "no-progress";
-/// One that holds memory of the pool by not taking its answers, while others wait for memory, is looked at every so many
-/// seconds; it divides [`STALL_SECONDS_MAX`].
+/// So many seconds has one that holds memory of the pool by not taking its answers, while others wait for memory.
 pub const STALL_SECONDS_PRESSED: u64 = 5;
 /// Bytes that such a peer must move in that time.
 pub const STALL_BYTES_PRESSED: usize = 1 << 10;
 /// The name of that limit; a connection that meets it ends.
 pub const STALL_PRESSED: &str = "no-progress-while-others-wait";
-/// Bytes that such a peer must move in that time, so that nobody holds memory by a trickle.
+/// Bytes that a peer must move in [`STALL_SECONDS_MAX`], so that nobody holds memory by a trickle.
 pub const STALL_BYTES_MIN: usize = 16 << 10;
 /// Bytes of a record that may be put together on the heap before memory of the pool is set aside for it.
 pub const ASSEMBLY_FREE_MAX: usize = 64 << 10;

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use iobuf::Pool;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Sleep;
 
 use crate::channel::ChannelError;
 use crate::{count, limits};
@@ -13,6 +13,15 @@ use crate::{count, limits};
 /// A look at the timer that comes so late means that this process itself did not run: its machine was stopped, or starves. How
 /// little a peer moved in that time says nothing of the peer, which may have had no more than a moment of it.
 const LATE: Duration = Duration::from_secs(1);
+
+/// Seconds that are looked back at.
+#[allow(clippy::cast_possible_truncation)] // A minute at most.
+const BACK: usize = limits::STALL_SECONDS_MAX as usize;
+#[allow(clippy::cast_possible_truncation)] // A minute at most.
+const BACK_PRESSED: usize = limits::STALL_SECONDS_PRESSED as usize;
+
+/// From look to look.
+const SECOND: Duration = Duration::from_secs(1);
 
 /// How long a peer may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,16 +47,13 @@ impl Stalled {
     }
 }
 
-/// Notices a peer that makes no progress. The timer is armed once and looked at when it fires, so that progress costs an
-/// addition and nothing else.
+/// Notices a peer that makes no progress. The timer is looked at once a second, so that progress costs an addition and nothing
+/// else.
 #[derive(Default)]
 pub(crate) struct Stall {
     /// Bytes since the timer was looked at.
     moved: usize,
-    /// Bytes before that, and how often the timer was looked at, since the time began that a peer has.
-    before: usize,
-    looks: u64,
-    timer: Option<Pin<Box<Sleep>>>,
+    armed: Option<Armed>,
 }
 
 impl Stall {
@@ -67,39 +73,75 @@ impl Stall {
         if !half_done {
             // An armed timer stays, so that a busy connection does not arm one for every message; it finds this.
             self.moved = usize::MAX;
-            if self.timer.is_none() {
+            if self.armed.is_none() {
                 return Poll::Pending;
             }
         }
-        let pause = Duration::from_secs(limits::STALL_SECONDS_PRESSED);
-        if self.timer.is_none() {
-            (self.moved, self.before, self.looks) = (0, 0, 0);
+        if self.armed.is_none() {
+            self.moved = 0;
         }
-        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)));
-        while timer.as_mut().poll(cx).is_ready() {
+        let armed = self.armed.get_or_insert_with(|| Armed::new(holds.is_some()));
+        while armed.timer.as_mut().poll(cx).is_ready() {
             if !half_done {
-                self.timer = None;
+                self.armed = None;
                 return Poll::Pending;
             }
-            let is_late = timer.deadline().elapsed() > LATE;
-            let moved = std::mem::take(&mut self.moved);
-            self.before = self.before.saturating_add(moved);
-            self.looks += 1;
-            if self.looks == limits::STALL_SECONDS_MAX / limits::STALL_SECONDS_PRESSED {
-                if self.before < limits::STALL_BYTES_MIN {
-                    return Poll::Ready(Stalled::Long);
-                }
-                (self.before, self.looks) = (0, 0);
+            if let Some(stalled) = armed.look(std::mem::take(&mut self.moved), holds) {
+                return Poll::Ready(stalled);
             }
-            if !is_late
-                && moved < limits::STALL_BYTES_PRESSED
-                && holds.is_some_and(Pool::is_waited_for)
-            {
-                return Poll::Ready(Stalled::Pressed);
-            }
-            timer.as_mut().reset(Instant::now() + pause);
         }
         Poll::Pending
+    }
+}
+
+/// What a peer did lately that has something half done.
+struct Armed {
+    /// Ends with each second.
+    timer: Pin<Box<Sleep>>,
+    /// Bytes of each of the last seconds, the newest first, as far as they can be counted.
+    seconds: [u16; BACK],
+    /// Seconds in a row, none of them late, for which the peer has held memory of the pool; none when it holds no such memory.
+    held: Option<u64>,
+}
+
+/// A second in which enough moved for all that is asked can be told from any other.
+const _: () = assert!(limits::STALL_BYTES_MIN <= u16::MAX as usize);
+
+impl Armed {
+    fn new(is_held: bool) -> Self {
+        // The beginning stands for progress, so that the time counts from it.
+        let mut seconds = [0; BACK];
+        seconds[0] = u16::MAX;
+        Self { timer: Box::pin(tokio::time::sleep(SECOND)), seconds, held: is_held.then_some(0) }
+    }
+
+    /// At the end of a second, or later: `moved` bytes since the last look.
+    fn look(&mut self, moved: usize, holds: Option<&Pool>) -> Option<Stalled> {
+        let deadline = self.timer.deadline();
+        let late = deadline.elapsed();
+        self.timer.as_mut().reset(deadline + SECOND + Duration::from_secs(late.as_secs()));
+        // However late it is, it takes no more than this from the time that the peer has.
+        let counted =
+            usize::try_from(late.as_secs()).map_or(BACK_PRESSED, |n| BACK_PRESSED.min(n + 1));
+        self.seconds.rotate_right(counted);
+        self.seconds[..counted].fill(0);
+        self.seconds[0] = u16::try_from(moved).unwrap_or(u16::MAX);
+        self.held = match self.held {
+            Some(seconds) if holds.is_some() && late <= LATE => Some(seconds + 1),
+            _ => holds.map(|_| 0),
+        };
+        if self.moved_within(BACK) < limits::STALL_BYTES_MIN {
+            return Some(Stalled::Long);
+        }
+        let is_stuck = self.held >= Some(limits::STALL_SECONDS_PRESSED)
+            && self.moved_within(BACK_PRESSED) < limits::STALL_BYTES_PRESSED
+            && holds.is_some_and(Pool::is_waited_for);
+        is_stuck.then_some(Stalled::Pressed)
+    }
+
+    /// Bytes of so many seconds until now.
+    fn moved_within(&self, seconds: usize) -> usize {
+        self.seconds.iter().take(seconds).map(|&bytes| usize::from(bytes)).sum()
     }
 }
 
@@ -108,6 +150,7 @@ mod tests {
     use std::future::{Future, poll_fn};
 
     use iobuf::{Account, PoolLimits};
+    use tokio::time::Instant;
 
     use super::*;
 
@@ -171,6 +214,70 @@ mod tests {
         let stall = &mut Stall::default();
         assert_eq!(look(stall, 0).await, Poll::Pending);
         assert_eq!(look(stall, 30).await, Poll::Pending);
-        assert_eq!(look(stall, 5).await, Poll::Ready(Stalled::Pressed), "it had its time");
+        for second in 1..5 {
+            assert_eq!(look(stall, 1).await, Poll::Pending, "second {second}");
+        }
+        assert_eq!(look(stall, 1).await, Poll::Ready(Stalled::Pressed), "it had its time");
+    }
+
+    /// Looks at a peer every half second and returns in which second it ended. `moved` tells what it moved in a second, in the
+    /// middle of it; `half_done`, what is so at a look.
+    async fn ended(
+        holds: impl Fn(u64) -> Option<Pool>,
+        moved: impl Fn(u64) -> usize,
+        half_done: impl Fn(u64) -> bool,
+    ) -> (Stalled, u64) {
+        let mut stall = Stall::default();
+        for look in 0..2000_u64 {
+            let second = look.div_ceil(2);
+            let pool = holds(second);
+            let how = poll_fn(|cx| Poll::Ready(stall.poll(half_done(look), pool.as_ref(), cx)));
+            if let Poll::Ready(stalled) = how.await {
+                return (stalled, second);
+            }
+            if look % 2 == 1 {
+                stall.progress(moved(second));
+            }
+            tokio::time::advance(Duration::from_millis(500)).await;
+        }
+        panic!("it never ends");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_counts_from_the_last_byte() {
+        for last in [1, 2, 4, 5, 30, 56, 59, 60, 61, 115, 119] {
+            let moved = |second| if second <= last { 1 << 20 } else { 0 };
+            let how = ended(|_| None, moved, |_| true).await;
+            assert_eq!(how, (Stalled::Long, last + 60), "the last byte in second {last}");
+            // So it does from when something was last not half done, whether the timer was seen to fire in that time or not.
+            let how = ended(|_| None, |_| 0, |look| look == 0 || look > last * 2).await;
+            assert_eq!(how, (Stalled::Long, last + 61), "half done after second {last}");
+            let how = ended(|_| None, |_| 0, |look| look != last * 2 - 1).await;
+            let expected = if last > 60 { 60 } else { last + 60 };
+            assert_eq!(how, (Stalled::Long, expected), "whole in second {last}");
+        }
+        // Just enough, once: no sum of what came before it helps.
+        let once = |second| if second == 20 { limits::STALL_BYTES_MIN } else { 1 };
+        assert_eq!(ended(|_| None, once, |_| true).await, (Stalled::Long, 80));
+        // A stream that becomes a trickle: it ends when the last 60 s hold too little.
+        let thin = |second| if second <= 100 { 1024 } else { 100 };
+        assert_eq!(ended(|_| None, thin, |_| true).await, (Stalled::Long, 149));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_begins_to_hold_what_others_wait_for_has_the_shorter_time_from_then() {
+        let pool = Pool::new(PoolLimits { buffers_max: [1, 1, 1] });
+        let _held = pool.try_get(4096).unwrap();
+        let mut wait = pool.acquire(4096, Account::new());
+        poll_fn(|cx| {
+            assert!(Pin::new(&mut wait).poll(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        let from_20 = |second| (second >= 20).then(|| pool.clone());
+        assert_eq!(ended(from_20, |_| 0, |_| true).await, (Stalled::Pressed, 25));
+        let until_12 = |second| if second <= 12 { 1 << 20 } else { 0 };
+        let always = |_| Some(pool.clone());
+        assert_eq!(ended(always, until_12, |_| true).await, (Stalled::Pressed, 17));
     }
 }
