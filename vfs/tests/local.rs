@@ -106,6 +106,7 @@ on_local_as_root!(
     names::what_cannot_be_made_as_asked_is_not_made,
     replace::the_caller_needs_permission,
     rights::files_belong_to_who_made_them,
+    rights::an_exclusive_create_is_repeated_by_its_maker_alone,
     rights::data_needs_permission,
     rights::names_need_permission,
     rights::attributes_need_ownership,

@@ -71,6 +71,7 @@ in_memory!(
     windows::a_rename_can_leave_what_is_there,
     windows::the_door_tells_of_changes,
     rights::files_belong_to_who_made_them,
+    rights::an_exclusive_create_is_repeated_by_its_maker_alone,
     rights::data_needs_permission,
     rights::names_need_permission,
     rights::attributes_need_ownership,

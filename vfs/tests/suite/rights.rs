@@ -41,6 +41,17 @@ pub(crate) async fn files_belong_to_who_made_them(b: Bench) {
     assert_eq!(n.attr.gid, 77);
 }
 
+/// A repetition opens the file without asking whether its bits allow that.
+pub(crate) async fn an_exclusive_create_is_repeated_by_its_maker_alone(b: Bench) {
+    open_root(&b).await;
+    let mine = CreateHow::Exclusive(*b"verifier");
+    let (ann, bob) = (user(ANN), user(BOB));
+    let first = b.root.create(&ann, b"x", mine, mode(0o600)).await.unwrap();
+    refused(b.root.create(&bob, b"x", mine, mode(0o600)), VfsError::Exists).await;
+    let again = b.root.create(&ann, b"x", mine, mode(0o600)).await.unwrap();
+    assert_eq!((again.created, again.node.id()), (true, first.node.id()));
+}
+
 pub(crate) async fn data_needs_permission(b: Bench) {
     open_root(&b).await;
     let f = made_by(&b, ANN, b"f", 0o640).await;
