@@ -186,7 +186,8 @@ pub(super) async fn rename(
     let dir_attr = to.dir.getattr().await?;
     let folder = security::may_add(cx.tree()?, &to.dir, &dir_attr, is_dir).await?;
     before_names(cx, open, &file.base()).await?;
-    move_name(cx, open, file, &old, (&to, folder.as_ref()), itself).await?;
+    let name = move_name(cx, open, file, &old, (&to, folder.as_ref()), itself).await?;
+    let to = Target { name, ..to };
     if !is_dir {
         // Windows marks what it renames as changed, and says so.
         let hub = cx.server.namespace.watches();
@@ -197,7 +198,9 @@ pub(super) async fn rename(
     Ok(())
 }
 
-/// What is replaced under a name in another case must go by itself: the file system takes the two for different names.
+/// Moves the name and returns the one that the file has now. A name in another case is replaced as it is spelt, since to the file
+/// system the two are different names; the spelling comes after that. Where only the spelling fails, the old one stays: to answer an
+/// error would say that nothing was replaced.
 async fn move_name(
     cx: &Cx,
     open: &Open,
@@ -205,21 +208,27 @@ async fn move_name(
     old: &Place,
     (to, folder): (&Target, Option<&Grant>),
     itself: bool,
-) -> Result<(), Status> {
+) -> Result<Vec<u8>, Status> {
     let door = cx.door(open).granted(open.by_list.as_ref(), folder);
     let (share, cred) = (&file.share, &open.cred);
     let found = to.found.as_ref().filter(|_| !itself);
-    if found.is_some_and(|f| f.node.id() == file.base().id() && f.name == to.name) {
-        // To the file system the two are the same, and it would leave both.
-        door.unlink(share, &old.dir, cred, &old.name).await?;
-        return Ok(());
-    }
-    if let Some(found) = found.filter(|f| f.name != to.name) {
+    let same_file = found.is_some_and(|f| f.node.id() == file.base().id());
+    if let Some(found) = found.filter(|_| same_file) {
+        // Two names of one file: to the file system they are the same, and it would leave both.
+        if found.name == to.name {
+            door.unlink(share, &old.dir, cred, &old.name).await?;
+            return Ok(to.name.clone());
+        }
         door.unlink(share, &to.dir, cred, &found.name).await?;
     }
+    let spelt = found.filter(|f| !same_file && f.name != to.name).map_or(&to.name, |f| &f.name);
     let replace = to.found.is_some();
-    door.rename_with(share, &old.dir, cred, &old.name, &to.dir, &to.name, replace).await?;
-    Ok(())
+    door.rename_with(share, &old.dir, cred, &old.name, &to.dir, spelt, replace).await?;
+    if *spelt != to.name {
+        let again = door.rename_with(share, &to.dir, cred, spelt, &to.dir, &to.name, false).await;
+        return Ok(again.map_or(spelt, |_| &to.name).clone());
+    }
+    Ok(to.name.clone())
 }
 
 /// A rename opens the directory of the new name to add to it, and shares that with nobody who may delete it (as Windows does, and
@@ -314,8 +323,9 @@ pub(super) async fn link(
         }
         door.link_over(share, &file.base(), cred, (&to.dir, &found.name), &found.node).await?;
         if found.name != to.name {
+            // The file has the place; where only the spelling fails, the old one stays.
             let (dir, name) = (&to.dir, &to.name);
-            door.rename_with(share, dir, cred, &found.name, dir, name, false).await?;
+            let _ = door.rename_with(share, dir, cred, &found.name, dir, name, false).await;
         }
         return Ok(());
     }

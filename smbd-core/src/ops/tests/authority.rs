@@ -55,6 +55,26 @@ async fn owner_of(dir: &NodeRef, name: &[u8]) -> Option<u32> {
 }
 
 #[tokio::test]
+async fn a_rename_that_fails_leaves_the_name_in_another_case_alone() {
+    let kit = Kit::new();
+    let ann = kit.client_as(ANN);
+    let from = folder(&kit, "from", ANN, 0o755).await;
+    let into = folder(&kit, "into", ANN, 0o755).await;
+    let f = with(&ann, "from\\x", mask::DELETE).await.unwrap();
+    let root = Cred::root();
+    let bits = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
+    from.setattr(&root, bits(0o555), false).await.unwrap();
+    let over = || Set::Rename(to("into\\X", rename::REPLACE_IF_EXISTS));
+    let there = into.lookup(&Cred::root(), b"x").await.unwrap().0.id();
+    assert_eq!(set(&ann, f, over()).await, Status::ACCESS_DENIED);
+    assert_eq!(into.lookup(&Cred::root(), b"x").await.unwrap().0.id(), there);
+    from.setattr(&root, bits(0o755), false).await.unwrap();
+    assert_eq!(set(&ann, f, over()).await, Status::SUCCESS);
+    assert_eq!((owner_of(&into, b"x").await, owner_of(&into, b"X").await), (None, Some(ANN)));
+    assert_eq!(owner_of(&from, b"x").await, None);
+}
+
+#[tokio::test]
 async fn a_list_on_a_file_moves_it_into_no_folder_of_others() {
     let kit = Kit::new();
     let ann = kit.client_as(ANN);
