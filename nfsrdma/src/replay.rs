@@ -3,8 +3,9 @@
 //! *Operation.* [`Replay::begin`] looks the call up by who sent it, its transaction number and a checksum of its first bytes.
 //! A new call gets a [`Pending`], which [`Pending::finish`] turns into a kept reply; dropping it forgets the call.
 //!
-//! *Memory.* Kept replies are bounded by entries, bytes and age; the oldest go first. Calls that are being done are bounded by
-//! what connections may have in work. Sixteen parts, each with its own lock, held for a look-up only.
+//! *Memory.* Kept replies are bounded by entries, bytes and age. Room is made by the address that has at least its part of them, or
+//! by that with most, its oldest reply first: so no address pushes out what others have; IPv6 counts by /64. Calls that are being
+//! done are bounded by what connections may have in work. Sixteen parts, each with its own lock, held for a look-up only.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use siphasher::sip::SipHasher13;
 
+use crate::clients::network_of;
 use crate::limits::{
     REPLAY_AGE_SECONDS_MAX, REPLAY_BYTES_MAX, REPLAY_ENTRIES_MAX, REPLAY_REPLY_MAX,
 };
@@ -67,7 +69,18 @@ pub struct Replay {
 struct Part {
     /// `None`: being done.
     calls: HashMap<CallKey, Option<Arc<[u8]>>>,
-    /// Those with a reply, oldest first.
+    /// Those with a reply, by the network of their client.
+    kept: HashMap<IpAddr, Kept>,
+    entries: usize,
+    bytes: usize,
+    /// When what is too old was last forgotten of all networks.
+    swept: Duration,
+}
+
+/// The replies of one network.
+#[derive(Default)]
+struct Kept {
+    /// Oldest first.
     order: VecDeque<(Duration, CallKey)>,
     bytes: usize,
 }
@@ -101,37 +114,88 @@ impl Replay {
 
     /// Takes up a call.
     pub fn begin(self: &Arc<Self>, key: CallKey, now: Duration) -> Begin {
-        match self.part(&key).calls.entry(key) {
+        let mut part = self.part(&key);
+        part.expire(network_of(key.ip), now);
+        match part.calls.entry(key) {
             Entry::Occupied(known) => match known.get() {
                 Some(reply) => return Begin::Done(reply.clone()),
                 None => return Begin::InProgress,
             },
             Entry::Vacant(free) => free.insert(None),
         };
+        drop(part);
         Begin::New(Pending { cache: self.clone(), key, now, finished: false })
     }
 }
 
 impl Part {
     fn keep(&mut self, key: CallKey, reply: &[u8], now: Duration, bytes_max: usize) {
-        self.make_room(now, bytes_max);
+        let network = network_of(key.ip);
+        self.sweep(now);
+        self.expire(network, now);
+        self.make_room(network, bytes_max / PARTS);
         self.calls.insert(key, Some(reply.into()));
-        self.order.push_back((now, key));
+        let kept = self.kept.entry(network).or_default();
+        kept.order.push_back((now, key));
+        kept.bytes += reply.len();
+        self.entries += 1;
         self.bytes += reply.len();
     }
 
-    fn make_room(&mut self, now: Duration, bytes_max: usize) {
+    /// Now and then forgets what is too old of all networks: what clients that have gone left takes no share.
+    fn sweep(&mut self, now: Duration) {
+        if now.saturating_sub(self.swept) < Duration::from_secs(REPLAY_AGE_SECONDS_MAX) {
+            return;
+        }
+        self.swept = now;
+        let networks: Vec<IpAddr> = self.kept.keys().copied().collect();
+        networks.into_iter().for_each(|network| self.expire(network, now));
+    }
+
+    /// Forgets what is too old of a network: nobody repeats a call after that time, and a new one may look the same.
+    fn expire(&mut self, network: IpAddr, now: Duration) {
         let age_max = Duration::from_secs(REPLAY_AGE_SECONDS_MAX);
-        while let Some(&(since, key)) = self.order.front() {
-            let full =
-                self.order.len() >= REPLAY_ENTRIES_MAX / PARTS || self.bytes > bytes_max / PARTS;
-            if !full && now.saturating_sub(since) < age_max {
+        while let Some(&(since, _)) = self.kept.get(&network).and_then(|k| k.order.front())
+            && now.saturating_sub(since) >= age_max
+        {
+            self.forget_first(network);
+        }
+    }
+
+    fn make_room(&mut self, own: IpAddr, bytes_max: usize) {
+        loop {
+            let size: fn(&Kept) -> usize = if self.entries >= REPLAY_ENTRIES_MAX / PARTS {
+                |kept| kept.order.len()
+            } else if self.bytes > bytes_max {
+                |kept| kept.bytes
+            } else {
                 return;
-            }
-            self.order.pop_front();
-            if let Some(Some(reply)) = self.calls.remove(&key) {
-                self.bytes -= reply.len();
-            }
+            };
+            let Some(network) = self.with_most(own, size) else { return };
+            self.forget_first(network);
+        }
+    }
+
+    /// Who gives way: `own`, if it has at least its part, else the network that has most.
+    fn with_most(&self, own: IpAddr, size: fn(&Kept) -> usize) -> Option<IpAddr> {
+        let all: usize = self.kept.values().map(size).sum();
+        match self.kept.get(&own) {
+            Some(kept) if size(kept) * self.kept.len() >= all => Some(own),
+            _ => self.kept.iter().max_by_key(|(_, kept)| size(kept)).map(|(network, _)| *network),
+        }
+    }
+
+    fn forget_first(&mut self, network: IpAddr) {
+        let Some(kept) = self.kept.get_mut(&network) else { return };
+        if let Some((_, key)) = kept.order.pop_front()
+            && let Some(Some(reply)) = self.calls.remove(&key)
+        {
+            kept.bytes -= reply.len();
+            self.bytes -= reply.len();
+            self.entries -= 1;
+        }
+        if kept.order.is_empty() {
+            self.kept.remove(&network);
         }
     }
 }
@@ -157,6 +221,8 @@ impl Drop for Pending {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use super::*;
 
     fn key(xid: u32) -> CallKey {
@@ -215,6 +281,62 @@ mod tests {
             p.finish(b"reply");
         }
         assert!(held(&c).0 < 8 * PARTS);
+    }
+
+    /// One address, and one network whose every call comes from another address, make as many calls as they can.
+    #[test]
+    fn nobody_pushes_out_the_replies_of_others() {
+        let c = Replay::new([1; 16]);
+        let from = |ip: IpAddr, xid| CallKey { ip, ..key(xid) };
+        let begin = |key| c.begin(key, Duration::ZERO);
+        let keep = |key| {
+            let Begin::New(p) = begin(key) else { panic!() };
+            p.finish(&[0; 512]);
+        };
+        let few = 64;
+        let quiet: Vec<IpAddr> = (1..=20).map(|n| [10, 0, 1, n].into()).collect();
+        let loud = |xid: u32| {
+            let one = IpAddr::from([192, 0, 2, 1]);
+            let many = Ipv6Addr::from_bits((0x2001_0db8 << 96) | u128::from(xid)).into();
+            [from(one, xid), from(many, xid)]
+        };
+        (0..30_000).for_each(|xid| loud(xid).into_iter().for_each(keep));
+        for ip in &quiet {
+            (0..few).for_each(|xid| keep(from(*ip, xid)));
+        }
+        (30_000..60_000).for_each(|xid| loud(xid).into_iter().for_each(keep));
+        for ip in &quiet {
+            for xid in 0..few {
+                assert!(matches!(begin(from(*ip, xid)), Begin::Done(_)), "{ip} {xid}");
+            }
+        }
+        // Everybody has something, and the loud ones no more than the rest.
+        assert!(loud(59_999).into_iter().all(|key| matches!(begin(key), Begin::Done(_))));
+        let entries: usize = c.parts.iter().map(|p| p.lock().unwrap().entries).sum();
+        assert!(entries > REPLAY_ENTRIES_MAX / 2 && entries <= REPLAY_ENTRIES_MAX, "{entries}");
+    }
+
+    #[test]
+    fn a_call_that_looks_like_one_of_long_ago_is_done() {
+        let c = Replay::new([1; 16]);
+        let Begin::New(pending) = begin(&c, 1, 0) else { panic!() };
+        pending.finish(b"reply");
+        assert!(matches!(begin(&c, 1, REPLAY_AGE_SECONDS_MAX - 1), Begin::Done(_)));
+        assert!(matches!(begin(&c, 1, REPLAY_AGE_SECONDS_MAX), Begin::New(_)));
+    }
+
+    #[test]
+    fn what_clients_that_have_gone_left_is_forgotten() {
+        let c = Replay::new([1; 16]);
+        let keep = |ip: [u8; 4], xid, seconds| {
+            let key = CallKey { ip: ip.into(), ..key(xid) };
+            let Begin::New(p) = c.begin(key, Duration::from_secs(seconds)) else { panic!() };
+            p.finish(b"reply");
+        };
+        (0..200).for_each(|xid| keep([10, 0, 2, 1], xid, 0));
+        (0..400).for_each(|xid| keep([10, 0, 2, 2], xid, REPLAY_AGE_SECONDS_MAX));
+        let entries: usize = c.parts.iter().map(|p| p.lock().unwrap().entries).sum();
+        assert_eq!(entries, 400);
     }
 
     #[test]
