@@ -118,20 +118,33 @@ impl LocalNode {
         };
         let mode = (mode | own) & 0o777;
         let kept = Kept { mode, owner: Owner::of(&attr), acl: acl.clone() };
-        remove(self.fd(), ACCESS)?;
-        if is_dir {
-            remove(self.fd(), DEFAULT)?;
-        }
-        if attr.mode & 0o777 != mode {
-            self.chmod(attr.mode & 0o7000 | mode)?;
+        // It closes before it opens: to nobody the file is open whom neither the old list nor the new one lets in, also where this
+        // ends halfway. The bits of the group limit a list of the host's own, which decides until it is taken away.
+        let narrow = attr.mode & (0o7000 | mode);
+        if attr.mode != narrow {
+            self.chmod(narrow)?;
         }
         let done = self.do_side_set(acl::NAME, Some(&kept.encode()));
-        if done.is_err() && attr.mode & 0o777 != mode {
+        if done.is_err() {
             // The list that was there before goes with the bits that were.
-            self.chmod(attr.mode)?;
+            if attr.mode != narrow {
+                self.chmod(attr.mode)?;
+            }
+            self.changed();
+            return done;
         }
+        let done = self.replace_host_lists(attr.mode & 0o7000 | mode, narrow);
         self.changed();
         done
+    }
+
+    /// Takes the host's own lists away, so that ours decides, and then opens the file as far as that says.
+    fn replace_host_lists(&self, mode: u32, narrow: u32) -> VfsResult<()> {
+        remove(self.fd(), ACCESS)?;
+        if self.kind == Kind::Dir {
+            remove(self.fd(), DEFAULT)?;
+        }
+        if mode != narrow { self.chmod(mode) } else { Ok(()) }
     }
 
     pub(super) fn do_posix(&self, attr: &Attr) -> VfsResult<Lists> {

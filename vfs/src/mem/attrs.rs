@@ -238,7 +238,10 @@ impl MemNode {
     pub(super) fn do_side_set(&self, name: &str, value: Option<&[u8]>) -> VfsResult<()> {
         self.volume.writable()?;
         check_side_name(name)?;
-        let mut inner = self.lock();
+        self.side_set_in(&mut self.lock(), name, value)
+    }
+
+    fn side_set_in(&self, inner: &mut Inner, name: &str, value: Option<&[u8]>) -> VfsResult<()> {
         match value {
             Some(value) if value.len() > SIDE_MAX => return Err(VfsError::XattrTooBig),
             Some(value) => {
@@ -260,10 +263,11 @@ impl MemNode {
     }
 
     pub(super) fn do_acl_set(&self, acl: &Acl, mode: u32) -> VfsResult<()> {
-        let owner = self.lock().owner();
-        let kept = Kept { mode: mode & 0o777, owner, acl: acl.clone() };
-        self.do_side_set(acl::NAME, Some(&kept.encode()))?;
+        self.volume.writable()?;
+        // List and mode bits in one step: with the old bits the new list says something else.
         let mut inner = self.lock();
+        let kept = Kept { mode: mode & 0o777, owner: inner.owner(), acl: acl.clone() };
+        self.side_set_in(&mut inner, acl::NAME, Some(&kept.encode()))?;
         inner.mode = inner.mode & 0o7000 | mode & 0o777;
         Ok(())
     }
