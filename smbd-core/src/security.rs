@@ -11,7 +11,7 @@ use vfs::VfsResult;
 use vfs::acl::{Ace, Acl, Owner, Who};
 use vfs::authority::{Grant, Power};
 use vfs::backend::NodeRef;
-use vfs::namespace::{Door, Share};
+use vfs::namespace::{Door, ListOfNew, Share};
 use vfs::types::{Access, Attr, Cred, Kind, SetAttr};
 
 use crate::dtyp::descriptor::control;
@@ -157,13 +157,23 @@ pub(crate) async fn may_pass(cred: &Cred, dir: &NodeRef) -> VfsResult<Option<Pow
     Ok(Grant::decide(dir, &attr, cred).await?.and_then(|grant| grant.power(ANY)))
 }
 
+/// Which list something new gets, that [`inherit`] is called for afterwards.
+pub(crate) fn list_of_new(is_listed: bool, given: Option<&SecurityDescriptor>) -> ListOfNew {
+    match given {
+        Some(given) if given.has(control::DACL_PRESENT) => ListOfNew::Given,
+        None if !is_listed => ListOfNew::Inherited,
+        _ => ListOfNew::InheritedOrGiven,
+    }
+}
+
 /// Gives a node that was just made what it has not inherited: what the client sent with CREATE, and where the directory has a list
 /// (`is_listed`, [`may_add`] said so) and passes nothing on, what Windows gives then (MS-FSA section 2.1.5.1.1): all to owner and
-/// system.
+/// system. `mode`: the bits that the client asked for. The node may have less of them so far ([`list_of_new`]).
 pub(crate) async fn inherit(
     tree: &Tree,
     is_listed: bool,
     made: (&NodeRef, &Attr),
+    mode: u32,
     given: Option<&SecurityDescriptor>,
 ) -> Result<(), Status> {
     let (node, attr) = made;
@@ -199,7 +209,8 @@ pub(crate) async fn inherit(
         (list.owner, list.group) = (new.owner, new.group);
         (uid, gid) = numbers(&given);
     }
-    keep(None, node, attr, list, (uid, gid)).await
+    let asked = Attr { mode: attr.mode | mode & 0o111, ..*attr };
+    keep(None, node, &asked, list, (uid, gid)).await
 }
 
 /// Owner and group of a descriptor that are users and groups of this host.
@@ -567,7 +578,7 @@ mod tests {
             let (dir, file) = w.file().await;
             let tree = w.tree(1000);
             let attr = file.getattr().await.unwrap();
-            inherit(&tree, false, (&file, &attr), None).await.unwrap();
+            inherit(&tree, false, (&file, &attr), 0o666, None).await.unwrap();
             assert_eq!(file.acl(&attr).await.unwrap(), None, "nothing to inherit");
             let all =
                 Ace::allow(Sid::everyone(), mask::FILE_READ, OBJECT_INHERIT | CONTAINER_INHERIT);
@@ -577,7 +588,7 @@ mod tests {
             let root = Cred::root();
             let made = door.create(&w.share, &dir, &root, b"g", CreateHow::Guarded, set).await;
             let (node, attr) = made.map(|m| (m.node, m.attr)).unwrap();
-            inherit(&tree, true, (&node, &attr), None).await.unwrap();
+            inherit(&tree, true, (&node, &attr), 0o666, None).await.unwrap();
             assert_eq!(attr.mode & 0o777, 0o444);
             let sd = descriptor(&node, &attr).await.unwrap();
             assert_eq!(sd.dacl.unwrap().aces, [Ace::allow(Sid::everyone(), mask::FILE_READ, 0)]);
@@ -595,7 +606,7 @@ mod tests {
             let (dir, file) = w.file().await;
             w.set(1000, &dir, part::DACL, list(vec![])).await.unwrap();
             let attr = file.getattr().await.unwrap();
-            inherit(&w.tree(1000), true, (&file, &attr), None).await.unwrap();
+            inherit(&w.tree(1000), true, (&file, &attr), 0o666, None).await.unwrap();
             let attr = file.getattr().await.unwrap();
             let sd = descriptor(&file, &attr).await.unwrap();
             let all = |sid| Ace::allow(sid, mask::FILE_ALL, 0);

@@ -16,6 +16,7 @@ use crate::dos::Dos;
 use crate::error::{VfsError, VfsResult};
 use crate::keeper::{Keeper, Patience};
 use crate::names::Names;
+pub use crate::rights::ListOfNew;
 use crate::rights::heritage;
 use crate::types::*;
 use crate::watch::{Action, Hub, what};
@@ -198,6 +199,7 @@ impl Namespace {
             opener: None,
             deletes: false,
             smb: false,
+            list: ListOfNew::default(),
         }
     }
 
@@ -319,6 +321,8 @@ pub struct Door<'a> {
     pub(crate) deletes: bool,
     /// For SMB, whose changes are durable before the answer on fewer shares than those of NFS.
     pub(crate) smb: bool,
+    /// Which list what it makes gets.
+    pub(crate) list: ListOfNew,
 }
 
 impl<'a> Door<'a> {
@@ -557,9 +561,9 @@ impl<'a> Door<'a> {
                 Err(_) => self.before(dir, Operation::Entries, Range::ALL).await?,
             }
         }
-        let heritage = heritage(dir).await?;
+        let heritage = heritage(dir, self.list).await?;
         let by = self.acting(cred, mask::WRITE_DATA);
-        let mut made = dir.create_by(by, name, how, heritage.masked(set)).await?;
+        let mut made = dir.create_by(by, name, how, heritage.masked(set, Kind::File)).await?;
         if made.created {
             if let Err(e) = heritage.give(&mut made, set.mode).await {
                 unmake(dir, cred, name, &made).await;
@@ -600,9 +604,9 @@ impl<'a> Door<'a> {
         writable(share)?;
         self.before_new_entry(dir).await?;
         let _announced = self.before_entries(dir).await?;
-        let heritage = heritage(dir).await?;
+        let heritage = heritage(dir, self.list).await?;
         let by = self.acting(cred, mask::APPEND_DATA);
-        let mut made = dir.mkdir_by(by, name, heritage.masked(set)).await?;
+        let mut made = dir.mkdir_by(by, name, heritage.masked(set, Kind::Dir)).await?;
         if let Err(e) = heritage.give(&mut made, set.mode).await {
             unmake(dir, cred, name, &made).await;
             return Err(e);
@@ -644,7 +648,8 @@ impl<'a> Door<'a> {
         writable(share)?;
         self.before_new_entry(dir).await?;
         let _announced = self.before_entries(dir).await?;
-        let made = dir.mknod(cred, name, special, heritage(dir).await?.masked(set)).await?;
+        let set = heritage(dir, self.list).await?.masked(set, special.kind());
+        let made = dir.mknod(cred, name, special, set).await?;
         self.made(share, dir, name, &made, what::FILE_NAME).await;
         self.make_durable(share, &[dir, &made.node]).await?;
         Ok(made)

@@ -21,7 +21,7 @@ use crate::acl::posix::{Change, Posix};
 use crate::backend::NodeRef;
 use crate::error::{VfsError, VfsResult};
 use crate::namespace::{Door, Share};
-use crate::rights::heritage;
+use crate::rights::{ListOfNew, heritage};
 use crate::streams::{if_there, made_folder};
 use crate::types::*;
 
@@ -166,7 +166,7 @@ async fn resemble(new: &NodeRef, old: &NodeRef, dir: &NodeRef) -> VfsResult<()> 
         }
     } else if to.kind != Kind::Symlink {
         let attr = new.getattr().await?;
-        heritage(dir).await?.give_to(new, &attr, FILE_MODE).await?;
+        heritage(dir, ListOfNew::Inherited).await?.give_to(new, &attr, FILE_MODE).await?;
     }
     let dos = old.dos(&from).await?;
     match new.dos_set(dos).await {

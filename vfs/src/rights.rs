@@ -2,7 +2,8 @@
 //!
 //! *Operation.* Backends judge callers by the list of each node. Here is what takes two nodes, or somebody who watches: something
 //! new gets what its directory passes on (RFC 8881 section 6.4.3), whoever makes it and by whatever protocol; mode bits that came
-//! with it take away from that and give nothing.
+//! with it take away from that and give nothing. Whatever gets a list is made for its owner alone, and opened to others by the
+//! list: nobody else opens it in between, and what a crash leaves without its list is closed.
 //!
 //! *Errors.* Something new that cannot be given its list is not made: it would be open to others than the directory says.
 
@@ -15,40 +16,74 @@ use crate::namespace::{Door, Share};
 use crate::types::*;
 use crate::watch::what;
 
-/// What a directory passes on.
-pub(crate) struct Heritage(Option<Arc<Acl>>);
+/// Which access control list something new gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ListOfNew {
+    /// What its directory passes on, if that is anything.
+    #[default]
+    Inherited,
+    /// What its directory passes on, or else one that whoever makes it gives it afterwards.
+    InheritedOrGiven,
+    /// One that whoever makes it gives it afterwards, whatever its directory passes on.
+    Given,
+}
+
+/// What something new gets.
+pub(crate) struct Heritage {
+    /// What the directory passes on, to something of one kind or the other.
+    passed: Option<Arc<Acl>>,
+    list: ListOfNew,
+}
+
+/// The bits of a mode that are the owner's alone. Of a file that its group may run the set-group-ID bit goes as well: whether the
+/// maker may give it is judged by both bits together (Linux, `mode_strip_sgid`), and the one for the group comes later.
+fn closed(mode: u32, kind: Kind) -> u32 {
+    let as_group = kind != Kind::Dir && mode & 0o2010 == 0o2010;
+    mode & if as_group { 0o5700 } else { 0o7700 }
+}
 
 /// Looks at the list of a directory in which something is about to be made.
-pub(crate) async fn heritage(dir: &NodeRef) -> VfsResult<Heritage> {
+pub(crate) async fn heritage(dir: &NodeRef, list: ListOfNew) -> VfsResult<Heritage> {
     let attr = dir.getattr().await?;
     let acl = dir.acl(&attr).await?;
     // Whether a file or a directory is asked about makes no difference to whether there is anything.
     let owner = Owner::of(&attr);
     let passes =
         |acl: &Arc<Acl>| acl.inherited(true, owner).or(acl.inherited(false, owner)).is_some();
-    Ok(Heritage(acl.filter(passes)))
+    Ok(Heritage { passed: acl.filter(passes), list })
 }
 
 impl Heritage {
+    /// What something of this kind inherits.
+    fn of(&self, kind: Kind, owner: Owner) -> Option<Acl> {
+        let is_dir = match kind {
+            Kind::Dir => true,
+            Kind::File => false,
+            _ => return None,
+        };
+        let passed = self.passed.as_ref().filter(|_| self.list != ListOfNew::Given)?;
+        passed.inherited(is_dir, owner)
+    }
+
     /// The attributes that something new is made with.
-    pub(crate) fn masked(&self, mut set: SetAttr) -> SetAttr {
+    pub(crate) fn masked(&self, mut set: SetAttr, kind: Kind) -> SetAttr {
         let umask = std::mem::take(&mut set.umask) & 0o777;
-        if self.0.is_none() {
+        if self.passed.is_none() {
             set.mode = set.mode.map(|mode| mode & !umask);
+        }
+        // Who the owner will be makes no difference to whether there is anything.
+        let owner = Owner { uid: 0, gid: 0 };
+        if self.list != ListOfNew::Inherited || self.of(kind, owner).is_some() {
+            set.mode = set.mode.map(|mode| closed(mode, kind));
         }
         set
     }
 
     /// Gives it what it inherits. `mode`: what its maker said.
     pub(crate) async fn give(&self, made: &mut Made, mode: Option<u32>) -> VfsResult<()> {
-        let is_dir = match made.attr.kind {
-            Kind::Dir => true,
-            Kind::File => false,
-            _ => return Ok(()),
-        };
         let owner = Owner::of(&made.attr);
-        let inherited = self.0.as_ref().and_then(|acl| acl.inherited(is_dir, owner));
-        let Some(acl) = inherited else { return Ok(()) };
+        let Some(acl) = self.of(made.attr.kind, owner) else { return Ok(()) };
+        let is_dir = made.attr.kind == Kind::Dir;
         let (acl, mode) = acl.limited(mode.unwrap_or(0o777), owner, is_dir);
         made.node.acl_set(&acl, mode).await?;
         made.attr = made.node.getattr().await?;
@@ -59,11 +94,18 @@ impl Heritage {
     pub(crate) async fn give_to(&self, node: &NodeRef, attr: &Attr, mode: u32) -> VfsResult<()> {
         let (set, owner) = (SetAttr { mode: Some(mode), ..SetAttr::default() }, Owner::of(attr));
         node.setattr(&Cred::root(), set, false).await?;
-        let Some(acl) = self.0.as_ref().and_then(|acl| acl.inherited(false, owner)) else {
-            return Ok(());
-        };
+        let Some(acl) = self.of(Kind::File, owner) else { return Ok(()) };
         let (acl, mode) = acl.limited(mode, owner, false);
         node.acl_set(&acl, mode).await
+    }
+}
+
+impl<'a> Door<'a> {
+    /// What is made is to get this list. One that is given afterwards is the caller's to set, and until then nobody but the owner
+    /// is let in.
+    #[must_use]
+    pub fn with_list(self, list: ListOfNew) -> Self {
+        Self { list, ..self }
     }
 }
 
@@ -116,5 +158,46 @@ impl Door<'_> {
         let set = SetAttr { mode: Some(attr.mode), ..SetAttr::default() };
         self.setattr(share, node, cred, set, false).await?;
         Ok(attr)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acl::{Ace, Who, flag, mask};
+    use crate::backend::Backend;
+    use crate::mem::MemBackend;
+
+    /// With which mode something is made that the client gave `mode`.
+    async fn made_with(dir: &NodeRef, list: ListOfNew, kind: Kind, mode: u32) -> u32 {
+        let set = SetAttr { mode: Some(mode), umask: 0o022, ..SetAttr::default() };
+        heritage(dir, list).await.unwrap().masked(set, kind).mode.unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_gets_a_list_is_made_for_its_owner_alone() {
+        use ListOfNew::*;
+        let backend = MemBackend::new(1 << 20).unwrap();
+        let dir = backend.root();
+        assert_eq!(made_with(&dir, Inherited, Kind::File, 0o666).await, 0o644);
+        for list in [InheritedOrGiven, Given] {
+            assert_eq!(made_with(&dir, list, Kind::File, 0o666).await, 0o600);
+            assert_eq!(made_with(&dir, list, Kind::Fifo, 0o666).await, 0o600);
+        }
+        let ace =
+            Ace::allow(Who::Everyone, mask::FILE_READ, flag::OBJECT_INHERIT | flag::NO_PROPAGATE);
+        dir.acl_set(&Acl::new(vec![ace]), 0o755).await.unwrap();
+        for list in [Inherited, InheritedOrGiven, Given] {
+            assert_eq!(made_with(&dir, list, Kind::File, 0o666).await, 0o600);
+            assert_eq!(made_with(&dir, list, Kind::File, 0o4755).await, 0o4700);
+        }
+        assert_eq!(
+            made_with(&dir, Inherited, Kind::Dir, 0o777).await,
+            0o777,
+            "it inherits nothing"
+        );
+        assert_eq!(made_with(&dir, Given, Kind::Dir, 0o2775).await, 0o2700);
+        assert_eq!(made_with(&dir, Given, Kind::File, 0o2755).await, 0o700);
+        assert_eq!(made_with(&dir, Given, Kind::File, 0o2644).await, 0o2600);
     }
 }

@@ -320,6 +320,16 @@ pub enum Special {
 }
 
 impl Special {
+    /// What it is.
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Self::Block(..) => Kind::Block,
+            Self::Char(..) => Kind::Char,
+            Self::Fifo => Kind::Fifo,
+            Self::Socket => Kind::Socket,
+        }
+    }
+
     /// Linux keeps 12 bits of a device's major number and 20 of its minor number: a greater one would become another device.
     pub(crate) fn check(self) -> VfsResult<()> {
         match self {

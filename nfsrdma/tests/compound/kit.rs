@@ -155,7 +155,12 @@ impl Kit {
 
     /// A server whose only share, `data`, is this folder.
     pub fn over_folder(root: &std::path::Path) -> Self {
-        let local = LocalBackend::open(LocalConfig::new(root)).unwrap();
+        Self::over(LocalConfig::new(root))
+    }
+
+    /// As [`Kit::over_folder`], with all that is configured of the volume.
+    pub fn over(config: LocalConfig) -> Self {
+        let local = LocalBackend::open(config).unwrap();
         let everybody = vec![Cidr { addr: [0, 0, 0, 0].into(), bits: 0 }];
         let boot = Boot { write_verifier: 0x1122_3344_5566_7788, instance: 7 };
         let clock = Clock::Manual(0.into());

@@ -323,3 +323,69 @@ async fn a_removed_file_is_still_open() {
     assert_eq!(c.read(&o.fh, o.stateid).await, Status::Ok);
     assert_eq!(c.close(&o).await, Status::Ok);
 }
+
+/// Notes the permission bits of what is synced: by that time a name has come and watchers were told.
+#[derive(Debug, Default)]
+struct Modes(std::sync::Mutex<Vec<(u64, u32)>>);
+
+impl vfs::local::SyncCalls for Modes {
+    fn fsync(&self, fd: std::os::fd::BorrowedFd<'_>) -> std::io::Result<()> {
+        use std::os::unix::fs::MetadataExt;
+        let seen = std::fs::File::from(fd.try_clone_to_owned()?).metadata()?;
+        self.0.lock().unwrap().push((seen.ino(), seen.mode() & 0o777));
+        Ok(())
+    }
+}
+
+/// What a client makes with a list of its own is nobody else's before it has that list, whatever its folder passes on.
+#[tokio::test]
+async fn what_waits_for_its_list_is_its_owners_alone() {
+    use vfs::acl::{Ace, Acl, Who, flag, mask};
+    let (dir, modes) = (tempfile::tempdir().unwrap(), std::sync::Arc::new(Modes::default()));
+    let config = vfs::local::LocalConfig {
+        calls: Some(modes.clone()),
+        ..vfs::local::LocalConfig::new(dir.path())
+    };
+    let kit = Kit::over(config);
+    let share = kit.nfs.core.namespace.shares()[0].clone();
+    share.backend.set_strict(true, false);
+    let c = Client::new(&kit, b"x").await;
+    let values = |v: &mut Writer| {
+        // All may read it.
+        v.count(1);
+        [0, 0, 1].into_iter().for_each(|n| v.u32(n));
+        v.opaque(b"EVERYONE@");
+        v.u32(0o666);
+    };
+    let top = share.backend.root();
+    for name in [b"f", b"g"] {
+        for (opcode, made) in [(op::OPEN, 0), (op::CREATE, 1)] {
+            modes.0.lock().unwrap().clear();
+            let name = [&name[..], if made == 0 { b"ile" } else { b"older" }].concat();
+            let args = |w: &mut Writer| {
+                if opcode == op::CREATE {
+                    w.u32(2);
+                    w.opaque(&name);
+                    fattr(w, &[attr::ACL, attr::MODE], values);
+                } else {
+                    open_head(w, 0, 0, b"o", RW);
+                    w.u32(1);
+                    w.u32(1);
+                    fattr(w, &[attr::ACL, attr::MODE], values);
+                    w.u32(0);
+                    w.opaque(&name);
+                }
+            };
+            let mut r = c.run(|a| a.data().op(opcode, args)).await;
+            r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(opcode, Status::Ok);
+            let (_, attr) = top.lookup(&Cred::root(), &name).await.unwrap();
+            let seen = modes.0.lock().unwrap();
+            let first = seen.iter().find(|(ino, _)| *ino == attr.fileid).unwrap().1;
+            assert_eq!((first & 0o077, attr.mode & 0o044), (0, 0o044), "{first:o}");
+        }
+        // From now on the folder lets everybody do all to what is made in it.
+        let all = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT;
+        let all = Acl::new(vec![Ace::allow(Who::Everyone, mask::FILE_ALL, all)]);
+        top.acl_set(&all, 0o777).await.unwrap();
+    }
+}

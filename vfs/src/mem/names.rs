@@ -163,15 +163,13 @@ impl MemNode {
         set: SetAttr,
     ) -> VfsResult<Made> {
         what.check()?;
-        let (kind, rdev) = match what {
-            Special::Block(a, b) => (Kind::Block, (a, b)),
-            Special::Char(a, b) => (Kind::Char, (a, b)),
-            Special::Fifo => (Kind::Fifo, (0, 0)),
-            Special::Socket => (Kind::Socket, (0, 0)),
+        let rdev = match what {
+            Special::Block(a, b) | Special::Char(a, b) => (a, b),
+            Special::Fifo | Special::Socket => (0, 0),
         };
         let mut inner = Inner::new(set.mode.unwrap_or(0o600), by.cred, Body::Special);
         inner.rdev = rdev;
-        self.make(by, name, kind, inner, set)
+        self.make(by, name, what.kind(), inner, set)
     }
 
     /// Adds what is no regular file under a name that must be free.

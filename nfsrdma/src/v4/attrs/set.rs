@@ -1,7 +1,7 @@
 //! Attributes that a client sets: SETATTR, CREATE and OPEN.
 
 use vfs::acl::{Acl, control};
-use vfs::namespace::Door;
+use vfs::namespace::{Door, ListOfNew};
 use vfs::{Attr, DelegatedTimes, SetAttr, SetTime, Time, VfsResult};
 
 use super::{Bitmap, acl};
@@ -157,6 +157,11 @@ impl ToSet {
         new.control = new.control & !OF_LIST | acl.control;
         (new.entries, new.revision) = (acl.entries.clone(), acl.revision);
         door.acl_change(&at.share, &at.node, &at.cred, &new).await
+    }
+
+    /// Which list something new that it is set of gets: the one that the client named, by [`ToSet::apply_acl`].
+    pub fn list_of_new(&self) -> ListOfNew {
+        if self.acl.is_some() { ListOfNew::Given } else { ListOfNew::Inherited }
     }
 
     /// What was set of a new file, which is like this now: its owner and group are not everybody's to choose.

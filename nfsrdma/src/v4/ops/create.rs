@@ -1,7 +1,7 @@
 //! CREATE (RFC 8881 section 18.4): everything but regular files, which OPEN makes.
 
+use vfs::Special;
 use vfs::backend::Made;
-use vfs::{SetAttr, Special};
 
 use crate::v4::attrs::{Purpose, ToSet, supported};
 use crate::v4::compound::{Compound, Located, Object};
@@ -32,7 +32,7 @@ pub(in crate::v4) async fn create(cx: &mut Compound<'_>) -> Result<(), Status> {
         to_set.acl = None;
         to_set.named = to_set.named.without(&ToSet::PERMISSION);
     }
-    let made = make(cx, &at, name, &wanted, to_set.with_mode(0o700)).await?;
+    let made = make(cx, &at, name, &wanted, &to_set).await?;
     let (dir, parent, attr) = (made.dir, at.node, made.attr);
     let object = cx.located(at.share, made.node.clone());
     if let Object::Node(new) = &object
@@ -72,9 +72,10 @@ async fn make(
     at: &Located,
     name: &[u8],
     wanted: &Wanted<'_>,
-    set: SetAttr,
+    to_set: &ToSet,
 ) -> Result<Made, Status> {
-    let (door, share, dir, cred) = (cx.door(), &at.share, &at.node, &at.cred);
+    let (door, set) = (cx.door().with_list(to_set.list_of_new()), to_set.with_mode(0o700));
+    let (share, dir, cred) = (&at.share, &at.node, &at.cred);
     Ok(match *wanted {
         Wanted::Dir => door.mkdir(share, dir, cred, name, set).await?,
         Wanted::Link(target) => door.symlink(share, dir, cred, name, target, set).await?,

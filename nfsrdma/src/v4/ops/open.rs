@@ -385,7 +385,8 @@ async fn by_name(
     }
     let who = Some(Who { client: client.id, holder: None });
     let door = cx.nfs.core.namespace.by(who);
-    let made = door.create(&dir.share, &dir.node, &dir.cred, name, how, set).await?;
+    let making = door.with_list(to_set.list_of_new());
+    let made = making.create(&dir.share, &dir.node, &dir.cred, name, how, set).await?;
     let exclusive = matches!(how, CreateHow::Exclusive(_));
     let fresh = made.created || exclusive;
     let mut was_set = if fresh { to_set.done_of(&made.attr) } else { Bitmap::EMPTY };

@@ -50,7 +50,7 @@ pub(super) async fn make(cx: &Cx, w: &Wanted<'_>, at: &Walked) -> Result<Opened,
         None => at.dir.getattr().await?,
     };
     let folder = security::may_add(w.tree, &at.dir, &dir_attr, is_dir).await?;
-    let made = node(cx, w, at, &name, folder.as_ref()).await?;
+    let made = node(cx, w, at, &name, (folder.as_ref(), given.as_ref())).await?;
     let listed = folder.is_some();
     if let Some(stream) = &w.path.stream {
         return file_of(cx, w, at, (made, name), given.as_ref(), (stream, granted, listed)).await;
@@ -114,21 +114,29 @@ fn granted(w: &Wanted<'_>) -> Result<u32, Status> {
     Ok(wanted | all)
 }
 
-/// Makes the file or directory itself, as the user. `folder`: what the directory's list has granted.
+/// The permission bits that the request asks for, and those of them that go where no list is inherited.
+fn mode(w: &Wanted<'_>) -> (u32, u32) {
+    match w.asked.posix {
+        Some(mode) if mode & KIND != KIND => (mode & 0o7777, 0),
+        _ => (if w.is_dir() { DIR_MODE } else { FILE_MODE }, UMASK),
+    }
+}
+
+/// Makes the file or directory itself, as the user. `folder`: what the directory's list has granted; `given`: the descriptor that
+/// it is to get ([`security::inherit`]).
 async fn node(
     cx: &Cx,
     w: &Wanted<'_>,
     at: &Walked,
     name: &[u8],
-    folder: Option<&Grant>,
+    (folder, given): (Option<&Grant>, Option<&SecurityDescriptor>),
 ) -> Result<Made, Status> {
+    let list = security::list_of_new(folder.is_some(), given);
     let door = cx.server.namespace.by_smb(None).with_deletes().granted(None, folder);
+    let door = door.with_list(list);
     let cred = &w.tree.cred;
     let is_dir = w.is_dir();
-    let (mode, umask) = match w.asked.posix {
-        Some(mode) if mode & KIND != KIND => (mode & 0o7777, 0),
-        _ => (if is_dir { DIR_MODE } else { FILE_MODE }, UMASK),
-    };
+    let (mode, umask) = mode(w);
     let set = SetAttr { mode: Some(mode), umask, ..SetAttr::default() };
     Ok(if is_dir {
         door.mkdir(w.share, &at.dir, cred, name, set).await?
@@ -161,7 +169,7 @@ async fn dress(
     given: Option<&SecurityDescriptor>,
 ) -> Result<(Attr, Dos), Status> {
     let (node, mut attr) = (&made.node, made.attr);
-    security::inherit(w.tree, listed, (node, &attr), given).await?;
+    security::inherit(w.tree, listed, (node, &attr), mode(w).0, given).await?;
     let attributes = kept_attributes(w, w.is_dir());
     let dos = Dos { attributes, ..Dos::default() };
     if dos.attributes.is_some() {

@@ -10,7 +10,8 @@ use crate::kit::{Client, Kit, doom};
 use crate::open::FileId;
 use crate::security::{sid_of_gid, sid_of_uid};
 use crate::status::Status;
-use crate::wire::create::Disposition;
+use crate::wire::context::name::SD_BUFFER;
+use crate::wire::create::{Context, Disposition, option};
 use crate::wire::fsctl::code::SET_REPARSE_POINT;
 use crate::wire::query_info::{info_type, security_information as part};
 use crate::wire::reparse::Reparse;
@@ -208,5 +209,68 @@ async fn an_owner_gives_a_file_to_its_own_groups_alone() {
         assert_eq!(told, want, "{gid}");
         let (_, attr) = dir.lookup(&Cred::root(), b"x").await.unwrap();
         assert_eq!((attr.uid, attr.gid), (ANN, ANN));
+    }
+}
+
+/// Notes the permission bits of what is synced: by that time a name has come and watchers were told.
+#[derive(Debug, Default)]
+struct Modes(std::sync::Mutex<Vec<(u64, u32)>>);
+
+impl vfs::local::SyncCalls for Modes {
+    fn fsync(&self, fd: std::os::fd::BorrowedFd<'_>) -> std::io::Result<()> {
+        let stat = rustix::fs::fstat(fd)?;
+        self.0.lock().unwrap().push((stat.st_ino, stat.st_mode & 0o777));
+        Ok(())
+    }
+}
+
+/// What gets its list only after it has its name is nobody else's until then.
+#[tokio::test]
+async fn what_waits_for_its_list_is_its_owners_alone() {
+    use vfs::acl::flag::{CONTAINER_INHERIT, OBJECT_INHERIT};
+    use vfs::local::{LocalBackend, LocalConfig};
+    let (dir, modes) = (tempfile::tempdir().unwrap(), std::sync::Arc::new(Modes::default()));
+    let config = LocalConfig { calls: Some(modes.clone()), ..LocalConfig::new(dir.path()) };
+    let kit = Kit::on(LocalBackend::open(config).unwrap(), None);
+    let (c, top) = (kit.client(), kit.core.namespace.shares()[0].backend.root());
+    kit.core.namespace.shares()[0].backend.set_strict(true, true);
+    let everyone = |flags| vec![Ace::allow(Sid::everyone(), mask::FILE_ALL, flags)];
+    for folder in ["none", "ends", "passes"] {
+        top.mkdir(&Cred::root(), folder.as_bytes(), of(0, 0o755)).await.unwrap();
+    }
+    give(&c, "ends", everyone(0)).await;
+    give(&c, "passes", everyone(OBJECT_INHERIT | CONTAINER_INHERIT)).await;
+    let mine = SecurityDescriptor {
+        control: control::DACL_PRESENT,
+        dacl: Some(Acl::new(vec![Ace::allow(sid_of_uid(0), mask::FILE_ALL, 0)])),
+        ..Default::default()
+    };
+    // The folder, whether a descriptor comes with the request, and whether others are let in before all is done.
+    let table = [
+        ("none", false, true),
+        ("none", true, false),
+        ("ends", false, false),
+        ("ends", true, false),
+        ("passes", false, true),
+        ("passes", true, false),
+    ];
+    for (folder, sd, others) in table {
+        for (options, kind) in [(0, "file"), (option::DIRECTORY_FILE, "folder")] {
+            modes.0.lock().unwrap().clear();
+            let name = format!("{kind}{}", u32::from(sd));
+            let path = format!("{folder}\\{name}");
+            let made = c.create(&path, |r| {
+                (r.options, r.disposition) = (options, Disposition::Create as u32);
+                let (name, data) = (SD_BUFFER.to_vec().into(), mine.emit().into());
+                r.contexts = if sd { vec![Context { name, data }] } else { vec![] };
+            });
+            c.close(made.await.unwrap().file).await;
+            let (parent, _) = top.lookup(&Cred::root(), folder.as_bytes()).await.unwrap();
+            let (_, attr) = parent.lookup(&Cred::root(), name.as_bytes()).await.unwrap();
+            let seen = modes.0.lock().unwrap();
+            let first = seen.iter().find(|(ino, _)| *ino == attr.fileid).unwrap().1;
+            assert_eq!(first & 0o077 != 0, others, "{folder} {name} {first:o}");
+            assert_eq!(first & attr.mode & 0o077, first & 0o077, "{folder} {name}");
+        }
     }
 }
