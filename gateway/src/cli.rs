@@ -61,7 +61,7 @@ enum Command {
     /// Serve a temporary folder on loopback and move files through every protocol; no configuration
     Demo(DemoArgs),
     /// Measure a server by NFS or SMB, over TCP or RDMA: rates, latency, CPU; one alone, or beside another
-    Bench(BenchArgs),
+    Bench(Box<BenchArgs>),
     /// Write a configuration from Samba's smb.conf or from /etc/exports, and say what of them has no counterpart
     Import(ImportArgs),
     /// Write man pages and shell completions below DIR
@@ -306,7 +306,7 @@ pub fn main() -> ExitCode {
         Command::Log(args) => log(args),
         Command::Check(args) => check(args),
         Command::Demo(args) => demo(&args),
-        Command::Bench(args) => crate::bench::run(args).map_err(Failure::Work),
+        Command::Bench(args) => crate::bench::run(*args).map_err(Failure::Work),
         Command::Import(args) => crate::import::run(&args).map_err(Failure::Work),
         Command::Generate { dir } => {
             crate::generate::run(Cli::command(), &dir).map_err(Failure::Work)

@@ -218,7 +218,7 @@ const DIRECT: usize = client::smb::DIRECT_MIN as usize;
 fn cut(len: usize, n: usize) -> Vec<usize> {
     let n = n.min(len).max(1);
     let (each, rest) = (len / n, len % n);
-    let uneven = |i: usize| each + if i % 2 == 0 { each / 2 } else { 0 };
+    let uneven = |i: usize| each + if i.is_multiple_of(2) { each / 2 } else { 0 };
     let mut cut: Vec<usize> = (0..n).map(uneven).collect();
     // What the uneven ones have too much, the odd ones give; the last one takes what is left.
     for i in (1..n).step_by(2) {

@@ -7,7 +7,7 @@
 //! newcomer of such a host goes although it is not idle: it has asked for nothing yet.
 //!
 //! The connection is cut: what its peer has not taken is not waited for, so its descriptor is free as soon as its task runs.
-//! No more than [`CLOSING_MAX`] have given way and are not closed yet, so that a storm takes no more descriptors than were set aside.
+//! No more than [`CLOSING_MAX`] have given way and are not closed yet: a storm takes no more descriptors than were set aside.
 //!
 //! *Memory.* One entry for each connection. When none can go, nobody looks again for [`PAUSE`], so that a storm of connections
 //! costs no more than a look at the limits.

@@ -199,7 +199,7 @@ pub(super) async fn rename(
 }
 
 /// Moves the name and returns the one that the file has now. A name in another case is replaced as it is spelt, since to the file
-/// system the two are different names; the spelling comes after that. Where only the spelling fails, the old one stays: to answer an
+/// system the two are different names; the spelling comes after that. Where only the spelling fails, the old one stays: an
 /// error would say that nothing was replaced.
 async fn move_name(
     cx: &Cx,
