@@ -1,6 +1,7 @@
 //! Opens that cache, breaks of what they cache, byte-range locks, and news of directories.
 
 use smbd_core::fscc::notify::Change;
+use smbd_core::fscc::set::Set;
 use smbd_core::wire::context::{Lease, Told};
 use smbd_core::wire::create::{self, Disposition, access, oplock, option, share};
 use smbd_core::wire::lock::{Element, flag};
@@ -208,6 +209,12 @@ impl Smb {
         buffer[16..20]
             .copy_from_slice(&u32::try_from(name.len()).unwrap_or(u32::MAX).to_le_bytes());
         buffer.extend(name);
+        self.set(file, class, buffer).await
+    }
+
+    /// Changes what one information class holds of an open file (MS-FSCC section 2.4).
+    pub async fn set_info(&self, file: &SmbFile, what: &Set) -> Result<()> {
+        let (class, buffer) = what.emit();
         self.set(file, class, buffer).await
     }
 

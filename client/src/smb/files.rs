@@ -356,10 +356,19 @@ impl Smb {
 
     /// Asks where else the server can be reached (FSCTL_QUERY_NETWORK_INTERFACE_INFO): the answer as it came.
     pub async fn interfaces(&self) -> Result<Vec<u8>> {
+        self.ioctl(FileId::PREVIOUS, code::QUERY_NETWORK_INTERFACE_INFO, &[]).await
+    }
+
+    /// Sends a control code to an open file (MS-FSCC section 2.3); gives the output as it came.
+    pub async fn control(&self, file: &SmbFile, code: u32, input: &[u8]) -> Result<Vec<u8>> {
+        self.ioctl(file.id, code, input).await
+    }
+
+    async fn ioctl(&self, file: FileId, code: u32, input: &[u8]) -> Result<Vec<u8>> {
         let request = ioctl::Request {
-            code: code::QUERY_NETWORK_INTERFACE_INFO,
-            file: FileId::PREVIOUS,
-            input: &[],
+            code,
+            file,
+            input,
             input_max: 0,
             output_max: LIST_BYTES,
             flags: ioctl::IS_FSCTL,

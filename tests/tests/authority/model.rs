@@ -56,6 +56,27 @@ impl Object<'_> {
 
 /// The caller may do it.
 pub(crate) fn may(shape: &Shape, op: Op, caller: Caller, way: Way) -> bool {
+    !is_forbidden(shape, op) && is_permitted(shape, op, caller, way)
+}
+
+/// What nobody may, whoever it is: change anything by a share that is read-only; change, remove, link or re-permit a file that the
+/// host's root has made append-only or immutable (FS_IOC_SETFLAGS(2const)). No protocol opens a file for appending as the kernel
+/// knows it: data that is added comes with an offset.
+fn is_forbidden(shape: &Shape, op: Op) -> bool {
+    let makes = [
+        Op::Create,
+        Op::OpenIf,
+        Op::OverwriteIf,
+        Op::SupersedeNew,
+        Op::Mkdir,
+        Op::Symlink,
+        Op::Fifo,
+        Op::Device,
+    ];
+    op != Op::Read && (shape.read_only || !shape.sealed.is_empty() && !makes.contains(&op))
+}
+
+fn is_permitted(shape: &Shape, op: Op, caller: Caller, way: Way) -> bool {
     let d = Object {
         mode: shape.dir,
         list: shape.dir_list.as_ref(),
@@ -67,20 +88,31 @@ pub(crate) fn may(shape: &Shape, op: Op, caller: Caller, way: Way) -> bool {
         acl: shape.acl.map(|(_, file)| file),
     };
     let (root, owner) = (caller == Caller::Root, caller == Caller::Owner);
-    let finds = d.can(caller, mask::EXECUTE, X);
-    let adds = |right| d.can(caller, right | mask::EXECUTE, W | X);
+    // By SMB whoever may list or change a folder by its list passes through it, as users of Windows pass through any.
+    let uses = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA | mask::EXECUTE;
+    let passes = way == Way::Smb && d.grants(caller, uses);
+    let finds = passes || d.can(caller, mask::EXECUTE, X);
+    let adds = |right| finds && d.can(caller, right, W | X);
     let sticky = shape.dir & 0o1000 != 0 && !root && !owner;
-    let takes = d.can(caller, mask::DELETE_CHILD | mask::EXECUTE, W | X) && !sticky
+    let takes = finds && d.can(caller, mask::DELETE_CHILD, W | X) && !sticky
         || finds && f.grants(caller, mask::DELETE);
+    let writes = finds && f.can(caller, mask::WRITE_DATA, W);
     let sets = |right| root || owner || f.grants(caller, right);
     match op {
         Op::Read => finds && (f.can(caller, mask::READ_DATA, R) || runs(&f, caller, way)),
-        Op::Write | Op::Truncate => finds && f.can(caller, mask::WRITE_DATA, W),
+        Op::Write | Op::Truncate | Op::Overwrite | Op::Allocation | Op::Allocate => writes,
+        Op::ZeroData | Op::Trim | Op::Copy | Op::SetSparse => writes,
+        // NFS has one WRITE, which needs the right to write anywhere.
+        Op::Append if way == Way::Smb => finds && f.can(caller, mask::APPEND_DATA, W),
+        Op::Append => writes,
+        Op::Supersede => writes && takes,
         Op::Create | Op::Symlink | Op::Fifo => adds(mask::WRITE_DATA),
+        Op::OpenIf | Op::OverwriteIf | Op::SupersedeNew => adds(mask::WRITE_DATA),
         Op::Mkdir => adds(mask::APPEND_DATA),
         Op::Device => adds(mask::WRITE_DATA) && root,
-        Op::Remove | Op::RenameOut => takes,
+        Op::Remove | Op::RenameOut | Op::Dispose | Op::DisposePosix => takes,
         Op::RenameIn | Op::Replace | Op::LinkReplace => takes && adds(mask::WRITE_DATA),
+        Op::ReplacePosix | Op::LinkReplaceEx => takes && adds(mask::WRITE_DATA),
         Op::Link => {
             let special = shape.file & 0o4000 != 0;
             let uses = f.can(caller, mask::READ_DATA | mask::WRITE_DATA, R | W) && !special;
@@ -90,6 +122,10 @@ pub(crate) fn may(shape: &Shape, op: Op, caller: Caller, way: Way) -> bool {
         Op::SetGroup => finds && sets(mask::WRITE_OWNER),
         Op::SetForeignGroup | Op::GiveAway => root,
         Op::SetTimes => finds && sets(mask::WRITE_ATTRIBUTES),
+        Op::SetAttributes => finds && f.can(caller, mask::WRITE_ATTRIBUTES, W),
+        // SMB finds names in any case, so those that are there are listed.
+        Op::SetEa if way == Way::Smb => finds && f.can(caller, mask::WRITE_EA, R | W),
+        Op::SetEa => finds && f.can(caller, mask::WRITE_EA, W),
     }
 }
 
@@ -98,8 +134,10 @@ fn runs(f: &Object<'_>, caller: Caller, way: Way) -> bool {
     way != Way::Smb && f.can(caller, mask::EXECUTE, X)
 }
 
-/// What NFS gives beyond the kernel: its owner goes on with the data of a file, and what may be run may be read.
-pub(crate) fn is_of_nfs(shape: &Shape, op: Op, caller: Caller, way: Way) -> bool {
+/// Where a protocol is not the kernel: what may be run may be read by NFS, and nothing is added to a file that is append-only.
+pub(crate) fn is_of_protocol(shape: &Shape, op: Op, caller: Caller, way: Way) -> bool {
     let f = Object { mode: shape.file, list: None, acl: None };
-    op == Op::Read && runs(&f, caller, way)
+    let appends = op == Op::Append && !shape.sealed.is_empty();
+    let lists = op == Op::SetEa && way == Way::Smb;
+    op == Op::Read && runs(&f, caller, way) || appends || lists
 }

@@ -5,18 +5,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use client::connect::Local;
 use client::nfs3::{CreateHow, Fh as Fh3, Nfs3, SetAttr, Stable};
-use client::nfs4::{Fh, Minor, Nfs4, OpenHow, Stateid};
-use client::{Credential, Error, NoCallbacks, Result, mount};
+use client::nfs4::{Compound, Fh, Minor, Nfs4, OpenHow, Results, Stateid, attr, bitmap, op};
+use client::{Error, NoCallbacks, Result, mount};
 use headgate_tests::world::{World, buf};
+use nfsrdma::xdr::Writer;
 
-use crate::shape::{self, Shape, Who};
-use crate::{Caller, Cell, FOREIGN, NEW, OLD, Op, TIME};
+use crate::shape::{self, Shape};
+use crate::{Caller, Cell, FOREIGN, MORE, NEW, OLD, Op, TIME};
 
 const EPERM: u32 = 1;
 const EACCES: u32 = 13;
+const EROFS: u32 = 30;
 
-/// A caller's clients of both versions.
+/// A caller's clients of both versions, of one share.
 pub(crate) struct Nfs {
+    share: &'static str,
     v3: Nfs3,
     root3: Fh3,
     v4: Nfs4,
@@ -26,15 +29,16 @@ pub(crate) struct Nfs {
 fn allowed(what: Result<()>, of: &str) -> bool {
     match what {
         Ok(()) => true,
-        Err(Error::Nfs3(EPERM | EACCES) | Error::Nfs4(_, EPERM | EACCES)) => false,
+        Err(Error::Nfs3(EPERM | EACCES | EROFS)) => false,
+        Err(Error::Nfs4(_, EPERM | EACCES | EROFS)) => false,
         Err(e) => panic!("{of}: {e}"),
     }
 }
 
 impl Nfs {
-    pub(crate) async fn connect(world: &World, caller: Caller) -> Self {
+    pub(crate) async fn connect(world: &World, caller: Caller, share: &'static str) -> Self {
         let (at, local) = (world.running.nfs[0], Local::default());
-        let cred = Credential::sys(caller.uid(), caller.uid(), caller.groups());
+        let cred = caller.credential();
         let rpc = || client::connect::tcp(at, &local, Arc::new(NoCallbacks));
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -47,27 +51,44 @@ impl Nfs {
             number.to_be_bytes(),
         );
         let v4 = v4.await.unwrap();
-        let root3 = mount::mount(&rpc().await.unwrap(), &cred, "/data").await.unwrap();
-        Self { v4, v3: Nfs3::new(rpc().await.unwrap(), cred), root3 }
+        let root3 = mount::mount(&rpc().await.unwrap(), &cred, &format!("/{share}")).await.unwrap();
+        Self { share, v4, v3: Nfs3::new(rpc().await.unwrap(), cred), root3 }
     }
 
     /// Gives folder and file of a cell their lists, as the superuser.
     pub(crate) async fn prepare(&self, cell: &Cell, shape: &Shape) {
-        for (at, list, mode) in
-            [("d/f", &shape.file_list, shape.file), ("d", &shape.dir_list, shape.dir)]
+        // FILE_INHERIT and DIRECTORY_INHERIT (RFC 8881 section 6.2.1.4.1).
+        let (passed, file_list) = match shape.inherits {
+            true => (3, None),
+            false => (0, shape.file_list.as_ref()),
+        };
+        for (at, list, flags, mode) in
+            [("d/f", file_list, 0, shape.file), ("d", shape.dir_list.as_ref(), passed, shape.dir)]
         {
             let Some(list) = list else { continue };
             let fh = self.v4.walk(&format!("/data/{}/{at}", cell.name)).await.unwrap();
-            self.v4.set_acl(&fh, &shape::aces(list)).await.unwrap();
+            self.v4.set_acl(&fh, &shape::aces(list, flags)).await.unwrap();
             if mode & 0o7000 != 0 {
-                debug_assert!(list.iter().any(|(who, _)| *who == Who::Everyone));
                 self.v4.setattr(&fh, Stateid::ANONYMOUS, Some(mode), None).await.unwrap();
             }
         }
     }
 
+    /// Makes the file of a cell anew, so that it inherits.
+    pub(crate) async fn make(&self, cell: &Cell) {
+        let d = self.v4.walk(&format!("/data/{}/d", cell.name)).await.unwrap();
+        self.v4.remove(&d, b"f").await.unwrap();
+        let file = self.v4.open(&d, b"f", b"o", OpenHow::create(0o777)).await.unwrap();
+        self.v4.write(&file.fh, file.io(), 0, vec![buf(OLD)], 2).await.unwrap();
+        self.v4.close(&file).await.unwrap();
+        if let Some(given) = file.delegation {
+            self.v4.delegreturn(&file.fh, given.stateid).await.unwrap();
+        }
+    }
+
     pub(crate) async fn by_3(&self, cell: &Cell, op: Op, caller: Caller) -> Option<bool> {
-        if matches!(op, Op::SetList | Op::LinkReplace) {
+        let more = [Op::Allocate, Op::ZeroData, Op::Copy, Op::SetEa, Op::SetList, Op::LinkReplace];
+        if !crate::kernel::has(op) || more.contains(&op) {
             return None;
         }
         let of = format!("{op:?} by {caller:?}, NFS 3");
@@ -92,7 +113,16 @@ impl Nfs {
             Op::Write => {
                 v3.write(&find(&d, "f").await?, 0, vec![buf(NEW)], Stable::File).await.map(drop)
             }
+            Op::Append => {
+                let at = OLD.len() as u64;
+                let file = find(&d, "f").await?;
+                v3.write(&file, at, vec![buf(NEW)], Stable::File).await.map(drop)
+            }
             Op::Truncate => of_file(SetAttr { size: Some(1), ..none }).await,
+            Op::Overwrite => {
+                let set = SetAttr { size: Some(0), ..none };
+                v3.create(&d, b"f", CreateHow::Unchecked(set)).await.map(drop)
+            }
             Op::Create => {
                 let set = SetAttr { mode: Some(0o644), ..none };
                 v3.create(&d, b"n", CreateHow::Guarded(set)).await.map(drop)
@@ -107,32 +137,23 @@ impl Nfs {
             Op::Replace => v3.rename(&e, b"own", &d, b"f").await,
             Op::Link => v3.link(&find(&d, "f").await?, &e, b"l").await,
             Op::Chmod => of_file(SetAttr { mode: Some(0o640), ..none }).await,
-            Op::SetGroup => of_file(SetAttr { gid: Some(caller.uid()), ..none }).await,
+            Op::SetGroup => of_file(SetAttr { gid: Some(caller.gid()), ..none }).await,
             Op::SetForeignGroup => of_file(SetAttr { gid: Some(FOREIGN), ..none }).await,
             Op::GiveAway => of_file(SetAttr { uid: Some(Caller::Other.uid()), ..none }).await,
             Op::SetTimes => {
                 let at = u32::try_from(TIME).unwrap();
                 of_file(SetAttr { mtime: Some((at, 0)), ..none }).await
             }
-            Op::SetList | Op::LinkReplace => Ok(()),
+            _ => panic!("{op:?} is not of NFS 3"),
         }
     }
 
-    pub(crate) async fn by_4(&self, cell: &Cell, op: Op) -> Option<bool> {
-        let none = [
-            Op::Symlink,
-            Op::Fifo,
-            Op::Device,
-            Op::LinkReplace,
-            Op::SetGroup,
-            Op::SetForeignGroup,
-            Op::GiveAway,
-            Op::SetTimes,
-        ];
-        if none.contains(&op) {
+    pub(crate) async fn by_4(&self, cell: &Cell, op: Op, caller: Caller) -> Option<bool> {
+        if !crate::kernel::has(op) || op == Op::LinkReplace {
             return None;
         }
-        Some(allowed(self.do_4(cell, op).await, &format!("{op:?}, NFS 4")))
+        let of = format!("{op:?} by {caller:?}, NFS 4");
+        Some(allowed(self.do_4(cell, op, caller).await, &of))
     }
 
     async fn use_4(&self, d: &Fh, access: u32) -> Result<()> {
@@ -146,14 +167,93 @@ impl Nfs {
         done
     }
 
-    async fn do_4(&self, cell: &Cell, op: Op) -> Result<()> {
+    /// Operations behind SEQUENCE, the first of them a PUTFH; their results but the last are empty.
+    async fn run_4(&self, c: Compound, ops: &[u32]) -> Result<()> {
+        let answer = self.v4.call(c).await?;
+        let mut results = Results::new(&answer)?;
+        results.sequence()?;
+        ops.iter().try_for_each(|op| results.next(*op).map(drop))
+    }
+
+    /// SETATTR of one attribute.
+    async fn set_4(&self, fh: &Fh, bit: u32, value: impl FnOnce(&mut Writer)) -> Result<()> {
+        let mut c = self.v4.compound().putfh(fh);
+        let w = c.op(op::SETATTR);
+        Stateid::ANONYMOUS.encode(w);
+        put_attribute(w, bit, value);
+        self.run_4(c, &[op::PUTFH, op::SETATTR]).await
+    }
+
+    /// CREATE of something that is no file and no folder: its type, and what goes with that.
+    async fn node_4(&self, d: &Fh, kind: u32, what: &[u32]) -> Result<()> {
+        let mut c = self.v4.compound().putfh(d);
+        let w = c.op(op::CREATE);
+        w.u32(kind);
+        what.iter().for_each(|word| w.u32(*word));
+        w.opaque(b"n");
+        put_attribute(w, attr::MODE, |w| w.u32(0o600));
+        self.run_4(c, &[op::PUTFH, op::CREATE]).await
+    }
+
+    async fn data_4(&self, f: &Fh, op: Op, own: &Fh) -> Result<()> {
+        let mut c = self.v4.compound();
+        let number = match op {
+            Op::Copy => {
+                c = c.putfh(own).savefh().putfh(f);
+                let w = c.op(op::COPY);
+                Stateid::ANONYMOUS.encode(w);
+                Stateid::ANONYMOUS.encode(w);
+                // From, to and length; consecutive, synchronous, within this server.
+                (0..3).for_each(|_| w.u64(0));
+                [1, 1, 0].into_iter().for_each(|word| w.u32(word));
+                return self.run_4(c, &[op::PUTFH, op::SAVEFH, op::PUTFH, op::COPY]).await;
+            }
+            Op::SetEa => {
+                c = c.putfh(f);
+                let w = c.op(op::SETXATTR);
+                w.u32(0);
+                w.opaque(b"x");
+                w.opaque(b"y");
+                op::SETXATTR
+            }
+            _ => {
+                c = c.putfh(f);
+                let (number, length) = match op {
+                    Op::Allocate => (op::ALLOCATE, MORE),
+                    _ => (op::DEALLOCATE, 4),
+                };
+                let w = c.op(number);
+                Stateid::ANONYMOUS.encode(w);
+                w.u64(0);
+                w.u64(length);
+                number
+            }
+        };
+        self.run_4(c, &[op::PUTFH, number]).await
+    }
+
+    async fn do_4(&self, cell: &Cell, op: Op, caller: Caller) -> Result<()> {
         let v4 = &self.v4;
-        let d = v4.walk(&format!("/data/{}/d", cell.name)).await?;
-        let e = v4.walk(&format!("/data/{}/e", cell.name)).await?;
+        let d = v4.walk(&format!("/{}/{}/d", self.share, cell.name)).await?;
+        let e = v4.walk(&format!("/{}/{}/e", self.share, cell.name)).await?;
         let f = async || v4.lookup(&d, b"f").await.map(|(fh, _)| fh);
         match op {
             Op::Read => self.use_4(&d, 1).await,
             Op::Write => self.use_4(&d, 2).await,
+            Op::Append => {
+                let (at, f) = (OLD.len() as u64, f().await?);
+                v4.write(&f, Stateid::ANONYMOUS, at, vec![buf(NEW)], 2).await.map(drop)
+            }
+            Op::Overwrite => {
+                let want = OpenHow::WANT_NO_DELEG;
+                let how = OpenHow { access: 2, want, ..OpenHow::create(0o644) };
+                let file = v4.open(&d, b"f", b"o", how).await?;
+                v4.close(&file).await
+            }
+            Op::Allocate | Op::ZeroData | Op::Copy | Op::SetEa => {
+                let (own, _) = v4.lookup(&e, b"own").await?;
+                self.data_4(&f().await?, op, &own).await
+            }
             Op::Truncate => v4.setattr(&f().await?, Stateid::ANONYMOUS, None, Some(1)).await,
             Op::Create => {
                 let how = OpenHow {
@@ -166,6 +266,13 @@ impl Nfs {
                 v4.close(&made).await
             }
             Op::Mkdir => v4.mkdir(&d, b"n", 0o755).await.map(drop),
+            Op::Symlink => {
+                let c = v4.compound().putfh(&d).symlink(b"n", b"x");
+                self.run_4(c, &[op::PUTFH, op::CREATE]).await
+            }
+            // NF4FIFO; NF4CHR with its device.
+            Op::Fifo => self.node_4(&d, 7, &[]).await,
+            Op::Device => self.node_4(&d, 4, &[1, 3]).await,
             Op::Remove => v4.remove(&d, b"f").await,
             Op::RenameIn => v4.rename(&d, b"f", &d, b"g").await,
             Op::RenameOut => v4.rename(&d, b"f", &e, b"g").await,
@@ -173,10 +280,39 @@ impl Nfs {
             Op::Link => v4.link(&f().await?, &e, b"l").await,
             Op::Chmod => v4.setattr(&f().await?, Stateid::ANONYMOUS, Some(0o640), None).await,
             Op::SetList => {
-                let list = shape::aces(&[(Who::Owner, shape::CHANGE)]);
+                let list = shape::aces(&[(shape::Who::Owner, shape::CHANGE)], 0);
                 v4.set_acl(&f().await?, &list).await
             }
-            _ => Ok(()),
+            Op::SetGroup => self.group_4(&f().await?, caller.gid()).await,
+            Op::SetForeignGroup => self.group_4(&f().await?, FOREIGN).await,
+            Op::GiveAway => {
+                let to = Caller::Other.uid().to_string();
+                self.set_4(&f().await?, attr::OWNER, |w| w.opaque(to.as_bytes())).await
+            }
+            Op::SetTimes => {
+                let time = |w: &mut Writer| {
+                    // SET_TO_CLIENT_TIME4
+                    w.u32(1);
+                    w.i64(TIME);
+                    w.u32(0);
+                };
+                self.set_4(&f().await?, attr::TIME_MODIFY_SET, time).await
+            }
+            _ => panic!("{op:?} is not of NFS 4"),
         }
     }
+
+    async fn group_4(&self, f: &Fh, gid: u32) -> Result<()> {
+        self.set_4(f, attr::OWNER_GROUP, |w| w.opaque(gid.to_string().as_bytes())).await
+    }
+}
+
+/// A `fattr4` with one attribute (RFC 8881 section 3.3.7).
+fn put_attribute(w: &mut Writer, bit: u32, value: impl FnOnce(&mut Writer)) {
+    let words = bitmap(&[bit]);
+    w.count(words.len());
+    words.into_iter().for_each(|word| w.u32(word));
+    let mut values = Writer::new();
+    value(&mut values);
+    w.opaque(values.bytes());
 }

@@ -1,8 +1,10 @@
 //! What permits: mode bits, a POSIX ACL, a list.
 
+use std::io;
 use std::path::Path;
 
 use client::nfs4::Ace;
+use rustix::fs::{IFlags, Mode, OFlags};
 use smbd_core::dtyp::mask;
 
 use crate::{Caller, Op};
@@ -20,7 +22,7 @@ pub(crate) type Entry = (Who, u32);
 
 /// What a caller who has nearly all has not: to say who has.
 pub(crate) const CHANGE: u32 = mask::FILE_ALL & !mask::WRITE_DAC & !mask::WRITE_OWNER;
-const OWNERS: Entry = (Who::Owner, mask::FILE_ALL);
+pub(crate) const OWNERS: Entry = (Who::Owner, mask::FILE_ALL);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
@@ -33,22 +35,61 @@ pub(crate) struct Shape {
     pub(crate) file_list: Option<Vec<Entry>>,
     /// A POSIX ACL names the listed one: these bits for the folder and for the file.
     pub(crate) acl: Option<(u16, u16)>,
+    /// The file has its list from the folder: it is made there by its owner.
+    pub(crate) inherits: bool,
+    /// What the host forbids everybody, whoever it is: the file is append-only or immutable (chattr(1)).
+    pub(crate) sealed: IFlags,
+    /// It is asked for by a share that may not be changed.
+    pub(crate) read_only: bool,
+}
+
+/// Marks a file of the host; nothing takes the marks away.
+pub(crate) fn seal(file: &Path, marks: IFlags) -> io::Result<()> {
+    let file = rustix::fs::open(file, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?;
+    let others = rustix::fs::ioctl_getflags(&file)? - (IFlags::APPEND | IFlags::IMMUTABLE);
+    Ok(rustix::fs::ioctl_setflags(&file, others | marks)?)
 }
 
 impl Shape {
     pub(crate) fn modes(name: &'static str, dir: u32, file: u32) -> Self {
-        Self { name, dir, file, dir_list: None, file_list: None, acl: None }
+        Self {
+            name,
+            dir,
+            file,
+            dir_list: None,
+            file_list: None,
+            acl: None,
+            inherits: false,
+            sealed: IFlags::empty(),
+            read_only: false,
+        }
+    }
+
+    /// The file system of this folder can have such files.
+    pub(crate) fn is_possible(&self, at: &Path) -> bool {
+        if self.sealed.is_empty() {
+            return true;
+        }
+        let probe = at.join("probe");
+        std::fs::write(&probe, "").unwrap();
+        let done = seal(&probe, self.sealed);
+        seal(&probe, IFlags::empty()).unwrap_or_default();
+        std::fs::remove_file(&probe).unwrap();
+        if let Err(e) = &done {
+            println!("skipped: {}, {} operations: {e}", self.name, Op::ALL.len());
+        }
+        done.is_ok()
     }
 
     /// The kernel knows all that permits.
     pub(crate) fn is_kernels(&self) -> bool {
-        self.dir_list.is_none() && self.file_list.is_none()
+        self.dir_list.is_none() && self.file_list.is_none() && !self.read_only
     }
 
     /// The file looks from the start as this operation would leave it.
     pub(crate) fn is_so(&self, op: Op, caller: Caller) -> bool {
         match op {
-            Op::SetGroup => caller == Caller::Owner,
+            Op::SetGroup => caller.gid() == Caller::Owner.gid(),
             Op::Chmod => self.file & 0o777 == 0o640,
             _ => false,
         }
@@ -81,14 +122,15 @@ impl Shape {
     }
 }
 
-pub(crate) fn aces(list: &[Entry]) -> Vec<Ace> {
+/// The list on the wire; what its entries pass on says `flags`.
+pub(crate) fn aces(list: &[Entry], flags: u32) -> Vec<Ace> {
     let ace = |(who, mask): &Entry| {
         let who = match who {
             Who::Owner => "OWNER@".to_owned(),
             Who::Everyone => "EVERYONE@".to_owned(),
             Who::Listed => Caller::Listed.uid().to_string(),
         };
-        Ace { kind: 0, flags: 0, mask: *mask, who }
+        Ace { kind: 0, flags, mask: *mask, who }
     };
     list.iter().map(ace).collect()
 }
@@ -133,6 +175,24 @@ pub(crate) fn all() -> Vec<Shape> {
             dir_list: Some(vec![OWNERS, (Who::Everyone, CHANGE)]),
             file_list: Some(vec![OWNERS, listed(mask::FILE_READ | mask::DELETE)]),
             ..plain("the same, and a list of the file: read and delete for the listed")
+        },
+        Shape {
+            dir_list: Some(vec![OWNERS, listed(CHANGE)]),
+            file_list: Some(vec![OWNERS, listed(CHANGE)]),
+            inherits: true,
+            ..plain("list of the folder that the file has inherited: change for the listed")
+        },
+        Shape {
+            sealed: IFlags::APPEND,
+            ..Shape::modes("modes 0777 and 0666, append-only by `chattr +a`", 0o777, 0o666)
+        },
+        Shape {
+            sealed: IFlags::IMMUTABLE,
+            ..Shape::modes("modes 0777 and 0666, immutable by `chattr +i`", 0o777, 0o666)
+        },
+        Shape {
+            read_only: true,
+            ..Shape::modes("modes 0777 and 0666, by a share that is read-only", 0o777, 0o666)
         },
     ]
 }
