@@ -7,6 +7,7 @@ use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::chunks::Chunk;
 use crate::pool::Place;
 use crate::share::Share;
 use crate::slab::Slab;
@@ -276,9 +277,13 @@ impl From<Vec<u8>> for Buf {
     }
 }
 
-impl From<Arc<Vec<u8>>> for Buf {
-    fn from(owner: Arc<Vec<u8>>) -> Self {
-        Self { base: NonNull::from(owner.as_slice()).cast(), len: owner.len(), owner: Some(owner) }
+impl From<Arc<Chunk>> for Buf {
+    fn from(owner: Arc<Chunk>) -> Self {
+        Self {
+            base: NonNull::from(owner.as_slice()).cast(),
+            len: owner.as_slice().len(),
+            owner: Some(owner),
+        }
     }
 }
 

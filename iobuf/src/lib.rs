@@ -3,7 +3,7 @@
 //! *Operation.* A [`Pool`] hands out [`BufMut`]s of three sizes. Whoever fills one (a file engine, a socket, an RDMA
 //! Read) owns it alone; [`BufMut::freeze`] turns it into a [`Buf`], a shared read-only view that can be sliced and
 //! cloned. The last view gives the memory back to the pool. [`Pages`] are data that is no memory of ours: parts of files on
-//! their way to a socket.
+//! their way to a socket. [`Chunks`] are for data that stays.
 //!
 //! *Memory.* Slabs of 2 MiB are taken from the system as they are needed, up to the limit of each size, and are kept
 //! until the pool goes. Free lists are last-in first-out, so that a light load stays in cache. Only bytes that were
@@ -16,6 +16,7 @@
 
 mod all;
 mod buf;
+mod chunks;
 mod note;
 mod pages;
 mod pool;
@@ -25,6 +26,7 @@ mod turns;
 
 pub use all::AcquireAll;
 pub use buf::{Buf, BufMut};
+pub use chunks::{CHUNK, Chunk, Chunks, WARM_MAX};
 pub use note::{copied, copied_bytes, copied_note};
 pub use pages::{PAGES_MAX, PIPES_MAX, Pages, PagesMut, paged_bytes};
 pub use pool::{Account, Acquire, ClassStats, Pool, PoolLimits, TooLarge};

@@ -3,20 +3,21 @@
 //! *Operation.* Pages of [`PAGE`] bytes; one that is missing is a hole, and what lies behind the end of a short one is zero. Reads
 //! give views of pages, so a write to a page that somebody still looks at, or that a clone shares, makes a copy of it first.
 //!
-//! *Memory.* A page is charged to its volume while any file has it; views that outlive it are the reader's.
+//! *Memory.* A page is charged to its volume while any file has it, in steps of 4 KiB as it grows; views that outlive it are the
+//! reader's. Pages are [`Chunk`]s: the system gets their memory back.
 //!
-//! *Errors.* [`VfsError::NoSpace`] when the volume's limit is reached.
+//! *Errors.* [`VfsError::NoSpace`] when the volume's limit is reached, or the system has no more memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use iobuf::Buf;
+use iobuf::{Buf, CHUNK, Chunk, Chunks};
 
 use crate::error::{VfsError, VfsResult};
 
 /// Bytes of a page.
-pub(super) const PAGE: usize = 64 << 10;
+pub(super) const PAGE: usize = CHUNK;
 
 const PAGE_BYTES: u64 = PAGE as u64;
 
@@ -30,11 +31,12 @@ static ZEROS: [u8; PAGE] = [0; PAGE];
 pub(super) struct Usage {
     pub(super) limit: u64,
     used: AtomicU64,
+    chunks: Chunks,
 }
 
 impl Usage {
     pub(super) fn new(limit: u64) -> Arc<Self> {
-        Arc::new(Self { limit, used: AtomicU64::new(0) })
+        Arc::new(Self { limit, used: AtomicU64::new(0), chunks: Chunks::new() })
     }
 
     pub(super) fn free(&self) -> u64 {
@@ -42,11 +44,14 @@ impl Usage {
     }
 
     pub(super) fn charge(self: &Arc<Self>, bytes: u64) -> VfsResult<Charge> {
-        let add = |used: u64| used.checked_add(bytes).filter(|n| *n <= self.limit);
-        self.used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)
-            .map_err(|_| VfsError::NoSpace)?;
+        self.take(bytes)?;
         Ok(Charge { usage: self.clone(), bytes })
+    }
+
+    fn take(&self, bytes: u64) -> VfsResult<()> {
+        let add = |used: u64| used.checked_add(bytes).filter(|n| *n <= self.limit);
+        let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        taken.map(|_| ()).map_err(|_| VfsError::NoSpace)
     }
 }
 
@@ -57,6 +62,15 @@ pub(super) struct Charge {
     bytes: u64,
 }
 
+impl Charge {
+    /// Takes so much more.
+    fn grow(&mut self, bytes: u64) -> VfsResult<()> {
+        self.usage.take(bytes)?;
+        self.bytes += bytes;
+        Ok(())
+    }
+}
+
 impl Drop for Charge {
     fn drop(&mut self) {
         self.usage.used.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -65,20 +79,48 @@ impl Drop for Charge {
 
 #[derive(Debug)]
 struct Page {
-    bytes: Arc<Vec<u8>>,
+    bytes: Arc<Chunk>,
     charge: Charge,
 }
 
 impl Page {
     /// A page of `len` bytes that begins with `from`.
     fn new(usage: &Arc<Usage>, from: &[u8], len: usize) -> VfsResult<Self> {
-        let room = len.next_multiple_of(STEP);
-        let charge = usage.charge(room as u64)?;
-        let mut bytes = Vec::with_capacity(room);
-        bytes.extend_from_slice(&from[..from.len().min(len)]);
-        bytes.resize(len, 0);
-        Ok(Self { bytes: Arc::new(bytes), charge })
+        let charge = usage.charge(len.next_multiple_of(STEP) as u64)?;
+        Ok(Self { bytes: copied(usage, from, len)?, charge })
     }
+
+    /// Pays for `len` bytes, and says how much more that is than before.
+    fn pay(&mut self, len: usize) -> VfsResult<u64> {
+        let more = (len.next_multiple_of(STEP) as u64).saturating_sub(self.charge.bytes);
+        if more > 0 {
+            self.charge.grow(more)?;
+        }
+        Ok(more)
+    }
+
+    /// The bytes, at least `len` of them, which are paid for. Views keep what they see.
+    fn writable(&mut self, usage: &Usage, len: usize) -> VfsResult<&mut Chunk> {
+        if Arc::get_mut(&mut self.bytes).is_none() {
+            let old = self.bytes.as_slice();
+            self.bytes = copied(usage, old, len.max(old.len()))?;
+        }
+        let bytes = Arc::get_mut(&mut self.bytes).ok_or(VfsError::Io)?;
+        if bytes.as_slice().len() < len {
+            bytes.set_len(len);
+        }
+        Ok(bytes)
+    }
+}
+
+/// `len` bytes that begin with `from`.
+fn copied(usage: &Usage, from: &[u8], len: usize) -> VfsResult<Arc<Chunk>> {
+    let mut chunk = usage.chunks.take(len).ok_or(VfsError::NoSpace)?;
+    // Only what lies behind `from` need be zero.
+    chunk.set_len(from.len());
+    iobuf::copied(chunk.as_mut_slice(), from);
+    chunk.set_len(len);
+    Ok(Arc::new(chunk))
 }
 
 /// All data of a file.
@@ -143,41 +185,16 @@ impl Pages {
     }
 
     /// A page of at least `len` bytes that only this file has and nobody looks at.
-    fn own(&mut self, index: u64, len: usize) -> VfsResult<&mut Vec<u8>> {
-        let usable = match self.pages.get_mut(&index) {
-            None => false,
-            Some(page) => match Arc::get_mut(page) {
-                None => false,
-                Some(page) => {
-                    let fits = page.charge.bytes >= len as u64;
-                    if fits && Arc::get_mut(&mut page.bytes).is_none() {
-                        page.bytes = Arc::new(page.bytes.as_ref().clone());
-                        iobuf::copied_note(page.bytes.len());
-                    }
-                    fits
-                }
-            },
-        };
-        if !usable {
-            let (old, keep) = match self.pages.get(&index) {
-                Some(p) => (p.bytes.clone(), p.bytes.len()),
-                None => (Arc::new(Vec::new()), 0),
-            };
-            // Doubling keeps many small appends cheap.
-            let room = if len > keep { len.max(keep * 2).min(PAGE) } else { keep };
-            let mut page = Page::new(&self.usage, &old, room)?;
-            iobuf::copied_note(keep);
-            if let Some(bytes) = Arc::get_mut(&mut page.bytes) {
-                bytes.truncate(len.max(keep));
-            }
+    fn own(&mut self, index: u64, len: usize) -> VfsResult<&mut Chunk> {
+        let has_its_own = self.pages.get_mut(&index).is_some_and(|p| Arc::get_mut(p).is_some());
+        if !has_its_own {
+            let old = self.pages.get(&index).map_or(&[][..], |p| p.bytes.as_slice());
+            let page = Page::new(&self.usage, old, len.max(old.len()))?;
             self.insert(index, Arc::new(page));
         }
-        let page = self.pages.get_mut(&index).and_then(Arc::get_mut);
-        let bytes = page.and_then(|p| Arc::get_mut(&mut p.bytes)).ok_or(VfsError::Io)?;
-        if bytes.len() < len {
-            bytes.resize(len, 0);
-        }
-        Ok(bytes)
+        let page = self.pages.get_mut(&index).and_then(Arc::get_mut).ok_or(VfsError::Io)?;
+        self.used += page.pay(len)?;
+        page.writable(&self.usage, len)
     }
 
     /// Writes all of `data`, or as much as fits; an error only when nothing fitted.
@@ -189,7 +206,7 @@ impl Pages {
                 let (index, from) = place(at + done as u64);
                 let n = rest.len().min(PAGE - from);
                 match self.own(index, from + n) {
-                    Ok(page) => iobuf::copied(&mut page[from..from + n], &rest[..n]),
+                    Ok(page) => iobuf::copied(&mut page.as_mut_slice()[from..from + n], &rest[..n]),
                     Err(e) if done == 0 => return Err(e),
                     Err(_) => return Ok(done),
                 }
@@ -205,8 +222,8 @@ impl Pages {
     pub(super) fn resize(&mut self, size: u64) -> VfsResult<()> {
         if size < self.size {
             let (index, from) = place(size);
-            if from > 0 && self.pages.get(&index).is_some_and(|p| p.bytes.len() > from) {
-                self.own(index, from)?.truncate(from);
+            if from > 0 && self.pages.get(&index).is_some_and(|p| p.bytes.as_slice().len() > from) {
+                self.own(index, from)?.set_len(from);
             }
             let beyond = if from > 0 { index + 1 } else { index };
             for (_, page) in self.pages.split_off(&beyond) {
@@ -230,11 +247,11 @@ impl Pages {
             let start = index * PAGE_BYTES;
             let from = place(at.max(start)).1;
             let to = usize::try_from(end - start).unwrap_or(PAGE).min(PAGE);
-            let len = self.pages.get(&index).map_or(0, |p| p.bytes.len());
+            let len = self.pages.get(&index).map_or(0, |p| p.bytes.as_slice().len());
             if from == 0 && to >= len {
                 self.remove(index);
             } else if from < len {
-                self.own(index, len)?[from..to.min(len)].fill(0);
+                self.own(index, len)?.as_mut_slice()[from..to.min(len)].fill(0);
             }
         }
         Ok(())
