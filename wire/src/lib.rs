@@ -4,7 +4,7 @@
 //! combinators and tuples put them together. [`decode`] runs a parser, and [`Malformed::at`] turns its error into a [`Fault`],
 //! which says where in the message the parser stopped.
 //!
-//! This NULL call of a Linux client to the port mapper was captured on a loopback interface:
+//! A NULL call to the port mapper, as RFC 5531 lays it out:
 //!
 //! ```
 //! use wire::{Fault, Parser, Rule, be_u32, decode, opaque};
