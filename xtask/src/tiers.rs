@@ -9,7 +9,12 @@ use crate::{dashboard, fuzz, graph, lab, packages, page, registry, smbtorture, t
 const TIERS: [&str; 6] = ["style", "unit", "e2e", "lab", "third", "fuzz"];
 /// In-process end-to-end and fault tests: they have a tier of their own.
 const E2E_PACKAGE: &str = "headgate-tests";
+/// Both tiers in one run.
+const UNIT_AND_E2E: &str = "unit and e2e";
 
+/// Of each target, where nothing else is asked for. With the same seed each run tries much the same inputs: this shows what a
+/// change broke on known paths; other seeds and longer runs look for new ones.
+const FUZZ_SECONDS: u32 = 20;
 /// So many tests of a tier that failed are run once more, with nothing beside them. Where more failed, it was no chance.
 const UNSTEADY_MAX: usize = 3;
 /// Failures that are never forgiven, by what stands in their messages: bytes that were not what they had to be.
@@ -27,8 +32,8 @@ struct Asked {
 /// `cargo xtask test`.
 pub(crate) fn test(args: &[String]) -> Result<Outcome> {
     let asked = parse(args)?;
-    let names: Vec<&str> = asked.tiers.iter().map(String::as_str).collect();
-    packages::install(&names)?;
+    packages::install(&asked.tiers.iter().map(String::as_str).collect::<Vec<_>>())?;
+    let names = built_once(&asked.tiers);
     let mut outcome = Outcome::Passed;
     let mut tallies = Vec::new();
     for tier in &names {
@@ -51,11 +56,25 @@ pub(crate) fn test(args: &[String]) -> Result<Outcome> {
     Ok(outcome)
 }
 
+/// The tiers to run: `unit` and `e2e` as one where both are asked for. Cargo chooses the features of dependencies by the packages
+/// that it is asked for, and so two commands build most dependencies twice.
+fn built_once(asked: &[String]) -> Vec<&str> {
+    let mut names: Vec<&str> = asked.iter().map(String::as_str).collect();
+    if let (Some(unit), Some(e2e)) =
+        (names.iter().position(|n| *n == "unit"), names.iter().position(|n| *n == "e2e"))
+    {
+        names[unit.min(e2e)] = UNIT_AND_E2E;
+        names.remove(unit.max(e2e));
+    }
+    names
+}
+
 fn run_tier(tier: &str, asked: &Asked) -> Result<Tally> {
     match tier {
         "style" => style(),
         "unit" => cargo_test(&["--workspace", "--exclude", E2E_PACKAGE]),
         "e2e" => cargo_test(&["--package", E2E_PACKAGE]),
+        UNIT_AND_E2E => cargo_test(&["--workspace"]),
         "lab" => lab::tier(&asked.only, asked.verbose),
         "third" => third_parties(asked),
         _ => fuzz::tier(&asked.only, asked.fuzz, asked.verbose),
@@ -68,7 +87,7 @@ pub(crate) fn prepush() -> Result<Outcome> {
 }
 
 fn parse(args: &[String]) -> Result<Asked> {
-    let fuzz = fuzz::Runs { seconds: 60, seed: 1 };
+    let fuzz = fuzz::Runs { seconds: FUZZ_SECONDS, seed: 1 };
     let mut asked = Asked { tiers: vec![], only: vec![], fuzz, verbose: false };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
@@ -225,6 +244,17 @@ mod tests {
                    test result: FAILED. 2 passed; 1 failed; 0 ignored\n";
         let tally = count_tests(out);
         assert_eq!((tally.passed, tally.failures), (2, vec!["c".to_owned()]));
+    }
+
+    #[test]
+    fn unit_and_e2e_are_one_build() {
+        let of = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+        assert_eq!(
+            built_once(&of(&["style", "unit", "e2e", "lab"])),
+            ["style", UNIT_AND_E2E, "lab"]
+        );
+        assert_eq!(built_once(&of(&["e2e", "fuzz", "unit"])), [UNIT_AND_E2E, "fuzz"]);
+        assert_eq!(built_once(&of(&["e2e", "lab"])), ["e2e", "lab"]);
     }
 
     #[test]
