@@ -913,3 +913,39 @@ fn a_read_of_what_is_known_to_go_on_looks_at_nothing() {
         assert!(other.attr.is_some(), "whoever has opened nothing is looked at");
     });
 }
+/// A name is removed and made again as something else all the time, so that its inode number comes back at once.
+#[test]
+fn a_number_that_comes_back_is_nobody_elses() {
+    for unprivileged in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let b = Arc::new(Bench::new(open(dir.path(), unprivileged)));
+        let change = |b: Arc<Bench>| {
+            block_on(async {
+                for _ in 0..500 {
+                    let _ = b.root.mkdir(&root(), b"a", mode(0o755)).await;
+                    let _ = b.root.rmdir(&root(), b"a").await;
+                    let _ = b.create("a", CreateHow::Guarded).await;
+                    let _ = b.root.unlink(&root(), b"a").await;
+                }
+            });
+        };
+        let look = |b: Arc<Bench>| {
+            block_on(async {
+                for _ in 0..5000 {
+                    if let Ok((node, attr)) = b.root.lookup(&root(), b"a").await {
+                        assert_eq!(node.kind(), attr.kind);
+                        if let Ok(again) = b.backend.resolve(&node.handle()).await {
+                            assert_eq!((again.kind(), again.id()), (node.kind(), node.id()));
+                        }
+                    }
+                }
+            });
+        };
+        std::thread::scope(|s| {
+            for _ in 0..2 {
+                s.spawn(|| change(b.clone()));
+                s.spawn(|| look(b.clone()));
+            }
+        });
+    }
+}

@@ -11,9 +11,11 @@
 //! *Memory.* Records that someone refers to stay; the clock only ever drops its own references. Nothing is dropped under a
 //! lock of this module, because the last reference takes the record out of the maps.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
@@ -111,9 +113,55 @@ pub(crate) struct Cache {
     by_inode: DashMap<(u64, u64), Weak<LocalNode>>,
     by_handle: DashMap<Handle, Weak<LocalNode>>,
     clock: Mutex<Clock>,
+    /// Records made so far.
+    made: AtomicU64,
+    /// What keeps inode numbers from coming back too early, and until when: see [`Cache::keep`].
+    young: Mutex<VecDeque<(Instant, Fd)>>,
 }
 
+/// A moment among the makings of records: see [`Cache::moment`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Moment(u64);
+
 impl Cache {
+    /// Numbers a record whose descriptor is open already.
+    pub(super) fn count(&self) -> Moment {
+        Moment(self.made.fetch_add(1, Ordering::SeqCst).saturating_add(1))
+    }
+
+    /// Now. An inode number that is read after this belongs to a record that was made before it, if that record lives still: it
+    /// held the inode all the time. A younger record may hold another inode, which got the number when the one that was seen was
+    /// removed.
+    pub(super) fn moment(&self) -> Moment {
+        Moment(self.made.load(Ordering::SeqCst))
+    }
+
+    /// The record of the inode whose number was read after `moment`.
+    pub(super) fn held_since(&self, moment: Moment, dev: u64, ino: u64) -> Option<Arc<LocalNode>> {
+        self.by_inode(dev, ino).filter(|node| node.made <= moment)
+    }
+
+    /// Keeps the inode of a record that is going, so that its number is given to nobody `for_long`.
+    pub(super) fn keep(&self, inode: BorrowedFd<'_>, for_long: Duration) {
+        let Ok(fd) = inode.try_clone_to_owned() else {
+            // No descriptor is left: then it is this one that must stay.
+            std::thread::sleep(for_long);
+            return;
+        };
+        let until = Instant::now() + for_long;
+        let old = self.grown();
+        self.young.lock().unwrap_or_else(PoisonError::into_inner).push_back((until, Fd::new(fd)));
+        drop(old);
+    }
+
+    /// What need not be kept any more.
+    fn grown(&self) -> Vec<(Instant, Fd)> {
+        let mut young = self.young.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let count = young.iter().take_while(|(until, _)| *until <= now).count();
+        young.drain(..count).collect()
+    }
+
     fn clock(&self) -> MutexGuard<'_, Clock> {
         self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -234,6 +282,7 @@ impl Cache {
 
     /// Lets go of what was not used since the last calls.
     pub(super) fn sweep(&self) {
+        drop(self.grown());
         let unsynced = self.drop_aged(|node| node.age.load(Ordering::Relaxed).saturating_add(1));
         unsynced.iter().for_each(|node| node.sync_in_background());
     }

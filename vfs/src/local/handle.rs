@@ -3,15 +3,20 @@
 //! *Operation.* Where the process may use `open_by_handle_at` (`CAP_DAC_READ_SEARCH`), a handle is the kernel's own: it
 //! survives restart, rename and loss of caches, and is stale for ever once the file is gone, because it carries the
 //! inode's generation. Elsewhere, and for file systems whose handles are too long, it is the inode number with whatever
-//! tells two uses of that number apart (the kernel's handle if it gives one, else the time of birth); [`super::search`]
-//! finds the file again. Each carries a tag of the file system and of the folder that is served ([`tag`]), so that a share that was
-//! given another volume, or another folder of the same one, does not answer handles of the old one: not with strangers, and not
-//! with files that nobody serves any more.
+//! tells two uses of that number apart (the kernel's handle if it gives one, else kind and time of birth); [`super::search`]
+//! finds the file again. File systems count time by ticks: a number is not given back within the tick in which its file was born
+//! ([`young_for`]). Where a file system knows no time of birth either, a number that comes back for a file of the same kind
+//! is the same file to those who have its handle.
+//!
+//! Each carries a tag of the file system and of the folder that is served ([`tag`]), so that a share that was given another
+//! volume, or another folder of the same one, does not answer handles of the old one: not with strangers, and not with files that
+//! nobody serves any more.
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use crate::error::{VfsError, VfsResult};
-use crate::types::Handle;
+use crate::types::{Handle, Kind, Time};
 
 use super::probe::fold;
 use super::stat::Stat;
@@ -20,6 +25,34 @@ use super::sys;
 const KERNEL: u8 = 1;
 const SEARCH: u8 = 2;
 const BIRTH: u8 = 3;
+
+/// What the handles of a volume are made of, where nothing forbids it for a single file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// The kernel opens its own.
+    Kernel,
+    /// The kernel gives them, and they are searched for.
+    Search,
+    /// The kernel gives none.
+    Birth,
+}
+
+/// Longer than a tick of any clock that file systems take their times from, which is 10 ms at the most.
+const TICK: Duration = Duration::from_millis(20);
+
+/// For how long another file that gets the number of this one could get its handle, too: it is to be kept open for that time.
+pub(super) fn young_for(handle: &Handle, now: impl FnOnce() -> Time) -> Option<Duration> {
+    let (form, rest) = handle.as_bytes().split_first()?;
+    let birth = rest.get(12..24).filter(|_| *form == BIRTH)?;
+    let (sec, nsec) = birth.split_first_chunk::<8>()?;
+    let nsec = u32::from_be_bytes(nsec.try_into().ok()?);
+    let now = now();
+    let nanos = |sec: i64, nsec: u32| i128::from(sec) * 1_000_000_000 + i128::from(nsec);
+    let age = nanos(now.sec, now.nsec) - nanos(i64::from_be_bytes(*sec), nsec);
+    // A clock that was set back says nothing: a tick from now is enough.
+    let age = Duration::from_nanos(u64::try_from(age).unwrap_or(0));
+    TICK.checked_sub(age).filter(|left| !left.is_zero())
+}
 
 /// Names the folder that is served: the file system, the folder's inode number, and its time of birth, so that a folder that gets a
 /// number which was another's is another one.
@@ -60,20 +93,16 @@ pub(super) enum Parsed<'a> {
     Search { ino: u64 },
 }
 
-/// The handle of the open file `fd`. `kernel`: the process may open files by handle.
-pub(super) fn make(
-    fd: BorrowedFd<'_>,
-    stat: &Stat,
-    tag: [u8; 4],
-    kernel: bool,
-) -> VfsResult<Handle> {
+/// The handle of the open file `fd`.
+pub(super) fn make(fd: BorrowedFd<'_>, stat: &Stat, tag: [u8; 4], form: Form) -> VfsResult<Handle> {
     let mut out = Vec::with_capacity(Handle::MAX);
-    if let Ok(h) = sys::name_to_handle(fd)
+    if form != Form::Birth
+        && let Ok(h) = sys::name_to_handle(fd)
         && let Ok(kind) = u8::try_from(h.kind)
     {
-        out.push(if kernel { KERNEL } else { SEARCH });
+        out.push(if form == Form::Kernel { KERNEL } else { SEARCH });
         out.extend(tag);
-        if !kernel {
+        if form == Form::Search {
             out.extend(stat.ino.to_be_bytes());
         }
         out.push(kind);
@@ -89,21 +118,34 @@ pub(super) fn make(
     let birth = stat.attr.btime.unwrap_or_default();
     out.extend(birth.sec.to_be_bytes());
     out.extend(birth.nsec.to_be_bytes());
+    out.push(number_of(stat.attr.kind));
     Handle::new(&out).ok_or(VfsError::Io)
 }
 
+fn number_of(kind: Kind) -> u8 {
+    match kind {
+        Kind::File => 1,
+        Kind::Dir => 2,
+        Kind::Symlink => 3,
+        Kind::Block => 4,
+        Kind::Char => 5,
+        Kind::Fifo => 6,
+        Kind::Socket => 7,
+    }
+}
+
 /// Takes a handle apart.
-pub(super) fn parse(handle: &Handle, tag: [u8; 4], kernel: bool) -> VfsResult<Parsed<'_>> {
-    let (form, rest) = handle.as_bytes().split_first().ok_or(VfsError::BadHandle)?;
+pub(super) fn parse(handle: &Handle, tag: [u8; 4], form: Form) -> VfsResult<Parsed<'_>> {
+    let (first, rest) = handle.as_bytes().split_first().ok_or(VfsError::BadHandle)?;
     let (its_tag, rest) = rest.split_first_chunk::<4>().ok_or(VfsError::BadHandle)?;
     if *its_tag != tag {
         return Err(VfsError::Stale);
     }
-    match *form {
+    match *first {
         KERNEL => {
             let (kind, bytes) = rest.split_first().ok_or(VfsError::BadHandle)?;
             // A handle from a run with more rights than this one has.
-            if !kernel {
+            if form != Form::Kernel {
                 return Err(VfsError::Stale);
             }
             Ok(Parsed::Kernel { kind: i32::from(*kind), bytes })

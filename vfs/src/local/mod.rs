@@ -78,7 +78,7 @@ use cache::Cache;
 pub use cache::{descriptors_max, limit_descriptors, raise_open_files};
 use cred::Identity;
 pub use cred::give_up_devices;
-use handle::Parsed;
+use handle::{Form, Parsed};
 use node::LocalNode;
 pub use seal::{SealKey, refused as refused_lists};
 use stat::Stat;
@@ -134,7 +134,7 @@ struct Volume {
     /// `/proc/self/fd`, to open again what is held by an `O_PATH` descriptor.
     proc_fd: OwnedFd,
     identity: Identity,
-    kernel_handles: bool,
+    handles: Form,
     read_only: bool,
     /// As it was configured, for messages.
     folder: PathBuf,
@@ -192,6 +192,11 @@ enum Hidden {
 impl LocalBackend {
     /// Opens the directory and finds out what its file system can do.
     pub fn open(config: LocalConfig) -> VfsResult<Arc<Self>> {
+        Self::open_with(config, |handles| handles)
+    }
+
+    /// [`LocalBackend::open`] with handles of another form than the best one, which `form` is given.
+    fn open_with(config: LocalConfig, form: impl Fn(Form) -> Form) -> VfsResult<Arc<Self>> {
         rustix::process::umask(Mode::empty());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, &config.root, flags, Mode::empty())?;
@@ -207,7 +212,10 @@ impl LocalBackend {
             tag: handle::tag(found.fsid, &stat),
             proc_fd,
             identity: Identity::probe(config.unprivileged, config.callers_apart)?,
-            kernel_handles: found.kernel_handles && !config.unprivileged,
+            handles: match found.handles {
+                Form::Kernel if config.unprivileged => form(Form::Search),
+                handles => form(handles),
+            },
             read_only: config.read_only,
             folder: config.root,
             vanished: AtomicBool::new(false),
@@ -262,7 +270,7 @@ impl LocalBackend {
 
     /// File handles are the kernel's own. Otherwise a file that is no longer known is searched for by its number.
     pub fn has_kernel_handles(&self) -> bool {
-        self.volume.kernel_handles
+        self.volume.handles == Form::Kernel
     }
 }
 
@@ -291,7 +299,7 @@ impl Volume {
     /// The record of an open file.
     fn adopt(self: &Arc<Self>, fd: OwnedFd, stat: &Stat) -> VfsResult<Arc<LocalNode>> {
         self.same_mount(stat)?;
-        let handle = handle::make(fd.as_fd(), stat, self.tag, self.kernel_handles)?;
+        let handle = handle::make(fd.as_fd(), stat, self.tag, self.handles)?;
         Ok(self.cache.enter(LocalNode::new(self.clone(), fd, stat, handle)))
     }
 
@@ -403,7 +411,7 @@ impl Volume {
 
     /// Opens what a handle names and is in no record.
     fn open_handle(self: &Arc<Self>, handle: &Handle) -> VfsResult<Arc<LocalNode>> {
-        let fd = match handle::parse(handle, self.tag, self.kernel_handles)? {
+        let fd = match handle::parse(handle, self.tag, self.handles)? {
             Parsed::Kernel { kind, bytes } => {
                 // EINVAL: not a handle of this kind of file system.
                 sys::open_by_handle(self.root.as_fd(), kind, bytes).map_err(|e| match e {
@@ -458,10 +466,7 @@ impl Backend for LocalBackend {
         {
             return ready(Ok(node));
         }
-        if !matches!(
-            handle::parse(handle, volume.tag, volume.kernel_handles),
-            Ok(Parsed::Search { .. })
-        ) {
+        if !matches!(handle::parse(handle, volume.tag, volume.handles), Ok(Parsed::Search { .. })) {
             let found = volume.cache.with_room(|| volume.open_handle(handle));
             return ready(found.map(|n| n as NodeRef));
         }
@@ -545,6 +550,55 @@ mod tests {
             test(&backend, &handle).await;
             drop(open);
         });
+    }
+
+    /// The number of a file that went within the tick of its birth stays its own until no birth can look like that one.
+    #[test]
+    fn no_handle_is_given_to_two_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let backend =
+            LocalBackend::open_with(LocalConfig::new(dir.path()), |_| Form::Birth).unwrap();
+        let mut last: Option<(Handle, Attr)> = None;
+        for round in 0..100 {
+            std::fs::write(&path, b"").unwrap();
+            let (node, attr) =
+                block_on(async { backend.root().lookup(&Cred::root(), b"a").await }).unwrap();
+            let handle = node.handle();
+            std::fs::remove_file(&path).unwrap();
+            drop(node);
+            backend.volume.cache.clear();
+            if let Some((its, before)) = last.replace((handle.clone(), attr)) {
+                assert_ne!(handle, its, "{round}");
+                let birth = |a: &Attr| a.btime.map(|t| (t.sec, t.nsec / 10_000_000));
+                let is_known = before.btime.is_some();
+                assert!(
+                    !is_known || attr.fileid != before.fileid || birth(&attr) != birth(&before),
+                    "{round}: {attr:?} after {before:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_that_was_seen_before_a_record_was_made_may_be_anothers() {
+        let dir = tempfile::tempdir().unwrap();
+        let backend = LocalBackend::open(LocalConfig::new(dir.path())).unwrap();
+        let cache = &backend.volume.cache;
+        let (one, other) = (dir.path().join("one"), dir.path().join("other"));
+        std::fs::create_dir(&one).unwrap();
+        let moment = cache.moment();
+        let seen = stat::of_name(backend.volume.root.as_fd(), b"one").unwrap();
+        std::fs::remove_dir(&one).unwrap();
+        std::fs::write(&other, b"").unwrap();
+        let (node, attr) =
+            block_on(async { backend.root().lookup(&Cred::root(), b"other").await }).unwrap();
+        assert_eq!((node.kind(), attr.kind), (Kind::File, Kind::File));
+        // Where the number came back, and where it did not.
+        for ino in [seen.ino, attr.fileid] {
+            assert!(cache.held_since(moment, seen.dev, ino).is_none());
+        }
+        assert!(cache.held_since(cache.moment(), seen.dev, attr.fileid).is_some());
     }
 
     #[test]

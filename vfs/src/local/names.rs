@@ -103,10 +103,10 @@ impl LocalNode {
     ) -> VfsResult<(Arc<LocalNode>, Attr)> {
         let volume = &self.volume;
         let find = || {
+            let moment = volume.cache.moment();
             let stat = stat::of_name(dir, name)?;
             volume.same_mount(&stat)?;
-            // A record holds its inode, so the number is this file's and no other's.
-            if let Some(node) = volume.cache.by_inode(stat.dev, stat.ino) {
+            if let Some(node) = volume.cache.held_since(moment, stat.dev, stat.ino) {
                 let attr = node.take(&stat);
                 return Ok((node, attr));
             }
@@ -370,7 +370,8 @@ impl LocalNode {
         self.remove(by, name, seen, AtFlags::REMOVEDIR)
     }
 
-    /// The record of what was seen under a name, if there is one.
+    /// The record of what was seen under a name, if there is one. It may be that of a file which got the number since: good for a
+    /// second look at it only.
     fn known(&self, seen: Option<Stat>) -> Option<Arc<LocalNode>> {
         seen.and_then(|s| self.volume.cache.by_inode(s.dev, s.ino))
     }

@@ -26,9 +26,10 @@ use crate::outside;
 use crate::types::*;
 
 use super::Volume;
-use super::cache::{Fd, NO_SLOT};
+use super::cache::{Fd, Moment, NO_SLOT};
 use super::data::{DataFd, sheds_set_id};
 use super::dir::Listing;
+use super::handle;
 use super::side::Beside;
 use super::stat::{self, Stat};
 use super::sync::{self, SyncQueue};
@@ -54,6 +55,8 @@ pub(super) struct LocalNode {
     pub(super) ino: u64,
     pub(super) handle: Handle,
     path: Fd,
+    /// Since when it holds its inode.
+    pub(super) made: Moment,
     pub(super) data: Mutex<Option<DataFd>>,
     /// Data was written that no sync has covered.
     pub(super) unsynced: AtomicBool,
@@ -95,9 +98,10 @@ pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl LocalNode {
     pub(super) fn new(volume: Arc<Volume>, fd: OwnedFd, stat: &Stat, handle: Handle) -> Arc<Self> {
-        let now = volume.now();
+        let (now, made) = (volume.now(), volume.cache.count());
         Arc::new_cyclic(|me| Self {
             volume,
+            made,
             me: me.clone(),
             id: next_node_id(),
             kind: stat.attr.kind,
@@ -273,6 +277,9 @@ impl LocalNode {
 impl Drop for LocalNode {
     fn drop(&mut self) {
         self.volume.cache.gone(self);
+        if let Some(time) = handle::young_for(&self.handle, Time::now) {
+            self.volume.cache.keep(self.fd(), time);
+        }
     }
 }
 

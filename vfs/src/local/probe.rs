@@ -8,6 +8,7 @@ use rustix::fs::{Mode, OFlags, SeekFrom, StatVfsMountFlags};
 use crate::error::{VfsError, VfsResult};
 use crate::types::Capabilities;
 
+use super::handle::Form;
 use super::sys;
 
 const TMPFS_MAGIC: u64 = 0x0102_1994;
@@ -24,7 +25,7 @@ const POSIX_MAGICS: [u64; 6] =
 pub(super) struct Found {
     pub(super) caps: Capabilities,
     pub(super) fsid: u64,
-    pub(super) kernel_handles: bool,
+    pub(super) handles: Form,
     /// See [`super::side`].
     pub(super) trusted: bool,
     pub(super) in_memory: bool,
@@ -44,9 +45,10 @@ pub(super) fn probe(root: BorrowedFd<'_>, read_only: bool) -> VfsResult<Found> {
         None => fold(&s.f_fsid.to_be_bytes()),
     };
     let scratch = if read_only { None } else { scratch(root) };
-    let kernel_handles = match sys::name_to_handle(root) {
-        Ok(h) => sys::open_by_handle(root, h.kind, &h.bytes).is_ok(),
-        Err(_) => false,
+    let handles = match sys::name_to_handle(root) {
+        Ok(h) if sys::open_by_handle(root, h.kind, &h.bytes).is_ok() => Form::Kernel,
+        Ok(_) => Form::Search,
+        Err(_) => Form::Birth,
     };
     let caps = Capabilities {
         name_max: u32::try_from(s.f_namemax).unwrap_or(255),
@@ -62,7 +64,7 @@ pub(super) fn probe(root: BorrowedFd<'_>, read_only: bool) -> VfsResult<Found> {
     Ok(Found {
         caps,
         fsid: id,
-        kernel_handles,
+        handles,
         trusted: match &scratch {
             Some(file) => super::side::is_trusted(file.as_fd()),
             None => may_administer(),

@@ -116,7 +116,7 @@ impl Volume {
         let fd = rustix::fs::openat(dir, name, flags, Mode::empty()).ok()?;
         let stat = stat::of_fd(fd.as_fd()).ok()?;
         self.same_mount(&stat).ok()?;
-        let its = handle::make(fd.as_fd(), &stat, self.tag, self.kernel_handles).ok()?;
+        let its = handle::make(fd.as_fd(), &stat, self.tag, self.handles).ok()?;
         (its == *wanted).then_some(fd)
     }
 
