@@ -305,7 +305,7 @@ impl Writer {
 
     /// The finished reply.
     pub fn into_reply(self) -> Reply {
-        Reply { head: self.head, payloads: self.payloads, invalidate: None }
+        Reply { head: self.head, payloads: self.payloads, ..Reply::default() }
     }
 }
 

@@ -11,6 +11,7 @@
 //! *Errors.* A peer that breaks a rule gets its protocol's error and the channel ends with
 //! [`ChannelError::Violation`]; a reply to a connection that is gone vanishes.
 
+use std::any::Any;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -72,6 +73,26 @@ pub(crate) enum Piece<'a> {
     Pages(&'a Pages),
 }
 
+/// Something that is to last until a message has left. Its last clone is dropped once the last byte of the message has been handed
+/// to the socket or the last Send has completed, and also when the message is never sent: the connection is gone.
+#[derive(Clone)]
+pub struct UntilLeft {
+    _kept: Arc<dyn Any + Send + Sync>,
+}
+
+impl UntilLeft {
+    /// Keeps this.
+    pub fn new(kept: impl Any + Send + Sync) -> Self {
+        Self { _kept: Arc::new(kept) }
+    }
+}
+
+impl fmt::Debug for UntilLeft {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UntilLeft")
+    }
+}
+
 /// A reply: the encoded stream without its bulk data, and the bulk data in order of `at`.
 #[derive(Clone, Debug, Default)]
 pub struct Reply {
@@ -83,6 +104,8 @@ pub struct Reply {
     /// `SMB2_CHANNEL_RDMA_V1_INVALIDATE` (MS-SMB2 section 3.3.5.12). Transports without Send with Invalidate leave it alone, and
     /// so does RPC-over-RDMA, which finds its own in the chunk lists.
     pub invalidate: Option<u32>,
+    /// Dropped when the reply has left: what must come after it, by whatever connection, waits for that.
+    pub until_left: Option<UntilLeft>,
 }
 
 impl Reply {

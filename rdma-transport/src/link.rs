@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 
 use iobuf::{Buf, BufMut, Pool};
 
-use crate::channel::{ChannelError, Info, Traffic};
+use crate::channel::{ChannelError, Info, Traffic, UntilLeft};
 use crate::limits;
 use crate::moves::Move;
 use crate::stall::{Stall, Stalled};
@@ -30,6 +30,10 @@ pub(crate) struct Link {
     out: VecDeque<Work>,
     /// Bytes of `out` and of what of it was posted and has not completed.
     backlog: usize,
+    /// Sends ever queued, and how many of them have completed.
+    sends: (u64, u64),
+    /// What lasts until so many Sends have completed.
+    leaving: VecDeque<(u64, UntilLeft)>,
     /// Receives to be posted before anything of `out`.
     pub(crate) recvs_owed: usize,
     /// Posted work other than Receives.
@@ -65,6 +69,8 @@ impl Link {
             reads: VecDeque::new(),
             out: VecDeque::new(),
             backlog: 0,
+            sends: (0, 0),
+            leaving: VecDeque::new(),
             recvs_owed,
             posted: 0,
             refused: false,
@@ -85,7 +91,20 @@ impl Link {
         Traffic::add(&info.traffic.inline_out, len as u64);
         Traffic::add(&info.traffic.invalidations, invalidate.is_some().into());
         self.backlog += len;
+        self.sends.0 += 1;
         self.out.push_back(Work::Send { id: WorkId(0), from, invalidate });
+    }
+
+    /// Keeps this until all Sends that were queued so far have completed: they do in their order.
+    pub(crate) fn keep_until_sent(&mut self, until_left: Option<UntilLeft>) {
+        self.leaving.extend(until_left.map(|kept| (self.sends.0, kept)));
+    }
+
+    fn sent(&mut self, sends: usize) {
+        self.sends.1 += sends as u64;
+        while self.leaving.front().is_some_and(|(until, _)| *until <= self.sends.1) {
+            self.leaving.pop_front();
+        }
     }
 
     /// Queues RDMA Writes, to be followed by the Send that proves them.
@@ -179,6 +198,7 @@ impl Link {
                     out.iter().filter(|c| matches!(c.kind, WorkKind::Send | WorkKind::Write));
                 let sent: usize = sent.filter_map(|c| c.result.ok()).sum();
                 self.backlog = self.backlog.saturating_sub(sent);
+                self.sent(out.iter().filter(|done| done.kind == WorkKind::Send).count());
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Err(down)) => Poll::Ready(Err(match down.violation {

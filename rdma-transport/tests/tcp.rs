@@ -482,7 +482,7 @@ impl Service for Paged {
         let data = vec![Buf::from(Self::FIRST.to_vec())];
         let payload = Payload { at: 8, data, pages: Some(pages), pad: 3, place: Place::Eligible };
         let head = [&word(0).to_be_bytes()[..], &[0, 0, 0, 1], b"tail"].concat();
-        let reply = Reply { head, payloads: vec![payload], invalidate: None };
+        let reply = Reply { head, payloads: vec![payload], ..Reply::default() };
         Box::pin(std::future::ready(Some(reply)))
     }
 }

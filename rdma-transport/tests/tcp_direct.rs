@@ -11,13 +11,14 @@ use common::{bytes, nobody_holds, pool, run};
 use iobuf::{Buf, Pool, PoolLimits};
 use rdma_transport::channel::{
     BoxFuture, Channel, ChannelError, Handle, Info, Locate, Payload, Place, Pulled, RemoteSeg,
-    Reply, Service, Transport,
+    Reply, Service, Transport, UntilLeft,
 };
 use rdma_transport::limits;
 use rdma_transport::serve::serve;
 use rdma_transport::tcp::{Framing, TcpChannel};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::task::JoinHandle;
 
 const HEAD: usize = 8;
@@ -52,7 +53,7 @@ impl Service for Echo {
                 place: Place::Inline,
             };
             let payloads = pulled.into_iter().map(payload).collect();
-            Some(Reply { head: body.to_vec(), payloads, invalidate: Some(3) })
+            Some(Reply { head: body.to_vec(), payloads, invalidate: Some(3), until_left: None })
         })
     }
 }
@@ -265,5 +266,36 @@ fn a_message_that_no_pool_holds_ends_its_connection() {
         // It ends before all of it was taken.
         let _ = client.write_all(&wire).await;
         assert!(matches!(end.await.unwrap(), ChannelError::Closed(_)));
+    });
+}
+
+/// More than the buffers of both sockets hold: the last byte is handed over only when the peer has read.
+#[test]
+fn what_lasts_until_a_message_has_left_is_dropped_with_its_last_byte() {
+    run(async {
+        let Served { mut client, handle, .. } = served(pool(8)).await;
+        let (kept, mut left) = oneshot::channel::<()>();
+        let until_left = Some(UntilLeft::new(kept));
+        let message = Reply { until_left, ..Reply::of(vec![7; 0xff_f000]) };
+        handle.push(message).await.unwrap();
+        client.readable().await.unwrap();
+        assert_eq!(left.try_recv(), Err(TryRecvError::Empty), "the peer has read nothing");
+        assert_eq!(read_message(&mut client).await.len(), 0xff_f000);
+        assert!(left.await.is_err(), "dropped");
+    });
+}
+
+#[test]
+fn what_lasts_until_a_message_has_left_does_not_outlast_its_connection() {
+    run(async {
+        let Served { mut client, handle, end, .. } = served(pool(8)).await;
+        let (kept, left) = oneshot::channel::<()>();
+        let until_left = Some(UntilLeft::new(kept));
+        let message = Reply { until_left, ..Reply::of(vec![7; 0xff_f000]) };
+        handle.push(message).await.unwrap();
+        client.shutdown().await.unwrap();
+        drop(client);
+        end.await.unwrap();
+        assert!(left.await.is_err(), "dropped");
     });
 }

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use iobuf::{Buf, BufMut, Pages};
-use rdma_transport::channel::{Payload, Place, Reply};
+use rdma_transport::channel::{Payload, Place, Reply, UntilLeft};
 
 use crate::conn::Conn;
 use crate::crypto::Failed;
@@ -18,6 +18,7 @@ use crate::crypto::sign::{Sender, Signer};
 use crate::cx::Bulk;
 use crate::session::{Channel, Session};
 use crate::status::Status;
+use crate::underway::Guard;
 use crate::wire::transform::{self, Transform};
 use crate::wire::{Flags, HEADER_LEN, Header};
 
@@ -105,6 +106,8 @@ impl Message {
 pub(crate) struct Out {
     first: Option<Message>,
     more: Vec<Message>,
+    /// Dropped when they have left.
+    pub(crate) until_left: Vec<Guard>,
     /// The session whose keys encrypt them.
     pub(crate) sealed_for: Option<Arc<Session>>,
 }
@@ -125,6 +128,9 @@ impl Out {
         let is_chain = !more.is_empty();
         let mut left = more.len();
         let mut reply = Reply::default();
+        if !self.until_left.is_empty() {
+            reply.until_left = Some(UntilLeft::new(std::mem::take(&mut self.until_left)));
+        }
         for mut m in std::iter::once(first).chain(more) {
             let len = m.head.len() + m.inline();
             let next = len.next_multiple_of(8);
@@ -199,7 +205,7 @@ fn seal(session: &Session, reply: Reply) -> Result<Reply, Failed> {
     };
     let aad = header.emit();
     let aad = &aad[transform::AAD];
-    let Reply { head, payloads, invalidate } = reply;
+    let Reply { head, payloads, invalidate, until_left } = reply;
     let mut out = Vec::with_capacity(transform::LEN + head.len());
     out.extend_from_slice(&[0; transform::LEN]);
     out.extend_from_slice(&head);
@@ -227,5 +233,5 @@ fn seal(session: &Session, reply: Reply) -> Result<Reply, Failed> {
         place: Place::Inline,
     });
     let remote = remote.into_iter().map(|p| Payload { at: p.at + transform::LEN, ..p });
-    Ok(Reply { head: out, payloads: inside.chain(remote).collect(), invalidate })
+    Ok(Reply { head: out, payloads: inside.chain(remote).collect(), invalidate, until_left })
 }

@@ -51,19 +51,11 @@ struct Shared {
     apart: bool,
     /// Set by [`pend`], taken by [`Call`].
     interim: Option<Reply>,
-    /// Dropped when what was answered so far is on its way.
-    until_answered: Vec<Guard>,
 }
 
 impl Slot {
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The answers are on their way, or are the next thing that the caller, the serve loop, does with the connection.
-    fn answered(&self) {
-        let guards = std::mem::take(&mut self.lock().until_answered);
-        drop(guards);
     }
 }
 
@@ -80,7 +72,6 @@ impl Future for Call {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(work) = self.work.as_mut() else { return Poll::Ready(None) };
         if let Poll::Ready(reply) = work.as_mut().poll(cx) {
-            self.slot.answered();
             return Poll::Ready(reply);
         }
         let interim = {
@@ -91,14 +82,12 @@ impl Future for Call {
         };
         match (interim, self.work.take()) {
             (Some(interim), Some(work)) => {
-                self.slot.answered();
-                let (conn, slot) = (self.conn.clone(), self.slot.clone());
+                let conn = self.conn.clone();
                 tokio::spawn(async move {
                     if let Some(reply) = work.await {
                         // Nobody is there to hear it when the connection is gone.
                         let _ = conn.push(reply).await;
                     }
-                    slot.answered();
                 });
                 Poll::Ready(Some(interim))
             }
@@ -423,7 +412,6 @@ pub(crate) async fn pend(cx: &Cx) -> Result<(), Status> {
         // A connection that is gone tells the request so by its status.
         Some(reply) => {
             let _ = cx.conn.push(reply).await;
-            cx.slot.answered();
         }
         None => yield_once().await,
     }
@@ -432,7 +420,7 @@ pub(crate) async fn pend(cx: &Cx) -> Result<(), Status> {
 
 /// See [`Cx::until_answered`].
 pub(crate) fn until_answered(cx: &Cx, guard: Guard) {
-    cx.slot.lock().until_answered.push(guard);
+    cx.slot.lock().out.until_left.push(guard);
 }
 
 /// Lets [`Call`] look at its slot.

@@ -319,7 +319,7 @@ impl Cx {
         crate::compound::pend(self).await
     }
 
-    /// Keeps `guard` until the answer of this command is on its way.
+    /// Keeps `guard` until the answer of this command has left.
     pub(crate) fn until_answered(&self, guard: Guard) {
         crate::compound::until_answered(self, guard);
     }

@@ -444,7 +444,7 @@ fn take_up(cx: &Cx, open: &Arc<Open>) -> Result<bool, Status> {
         lease.party.lease.hold();
     }
     open.durable.note_at(cx);
-    lease::tell_again(&cx.server, open);
+    lease::tell_again(cx, open);
     Ok(true)
 }
 

@@ -267,6 +267,11 @@ impl Client {
 
     /// Sends one command with bulk data behind its body, as a byte stream brings it.
     pub(crate) async fn ask_with(&self, command: Command, body: &[u8], bulk: &[u8]) -> Answered {
+        Answered::of(self.reply(command, body, bulk).await)
+    }
+
+    /// The same, as the connection gets it. While it is kept it has not left.
+    pub(crate) async fn reply(&self, command: Command, body: &[u8], bulk: &[u8]) -> Reply {
         let mut message = self.header(command, 128).emit().to_vec();
         message.extend(body);
         let pulled = match bulk {
@@ -275,7 +280,7 @@ impl Client {
         };
         let (core, conn) = (self.core.clone(), self.conn.clone());
         let reply = compound::call(core, conn, Buf::from(message), pulled).await;
-        Answered::of(reply.expect("an answer"))
+        reply.expect("an answer")
     }
 
     /// What the server sends of itself, next.
@@ -307,20 +312,7 @@ impl Client {
         name: &str,
         change: impl FnOnce(&mut create::Request<'static>),
     ) -> Result<create::Response<'static>, Status> {
-        let mut utf16 = Vec::new();
-        put_utf16(&mut utf16, name);
-        let mut request = create::Request {
-            oplock_level: 0,
-            impersonation: 2,
-            access: mask::MAXIMUM_ALLOWED,
-            attributes: 0,
-            share: share::READ | share::WRITE | share::DELETE,
-            disposition: Disposition::OpenIf as u32,
-            options: 0,
-            name: utf16.into(),
-            contexts: Vec::new(),
-        };
-        change(&mut request);
+        let request = create_request(name, change);
         let answered = self.ask(Command::Create, &request.emit()).await.ok()?;
         let told = create::Response::parse(&answered.message).unwrap();
         let own = |c: &create::Context<'_>| create::Context {
@@ -340,6 +332,28 @@ impl Client {
     pub(crate) async fn close(&self, file: FileId) -> Status {
         self.ask(Command::Close, &close::Request { flags: 0, file }.emit()).await.status()
     }
+}
+
+/// What [`Client::create`] sends.
+pub(crate) fn create_request(
+    name: &str,
+    change: impl FnOnce(&mut create::Request<'static>),
+) -> create::Request<'static> {
+    let mut utf16 = Vec::new();
+    put_utf16(&mut utf16, name);
+    let mut request = create::Request {
+        oplock_level: 0,
+        impersonation: 2,
+        access: mask::MAXIMUM_ALLOWED,
+        attributes: 0,
+        share: share::READ | share::WRITE | share::DELETE,
+        disposition: Disposition::OpenIf as u32,
+        options: 0,
+        name: utf16.into(),
+        contexts: Vec::new(),
+    };
+    change(&mut request);
+    request
 }
 
 /// Makes an open one that removes what it opened when it closes.

@@ -7,9 +7,10 @@
 //! ([`request`]). A break of [`state`] becomes a notice on a live connection of its session, with a task that overrules the
 //! holder when its time is over.
 //!
-//! A client learns of a right and of its end in this order: the notice waits until the CREATE that told of the right has been
-//! answered. And a CREATE waits while the WRITE caching of its lease is being taken back ([`given_back`]): Linux (fs/smb/client,
-//! `cifs_new_fileinfo`) drops the locks that it has kept to itself and was about to send when an open is answered in between.
+//! A client learns of a right and of its end in this order: the notice waits until the answer to the CREATE that told of the
+//! right, or to the acknowledgement of the step before, has left its connection. And a CREATE waits while the WRITE caching of
+//! its lease is being taken back ([`given_back`]): Linux (fs/smb/client, `cifs_new_fileinfo`) drops the locks that it has kept to
+//! itself and was about to send when an open is answered in between.
 //!
 //! *Memory.* One lease per key in use; it goes with its last open.
 //!
@@ -21,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use dashmap::DashMap;
+use rdma_transport::count;
 use state::{
     Break, Caching, ClientId, HolderId, Kind, Lease as Standing, NodeId, Party, Stage, Who,
 };
@@ -45,10 +47,11 @@ use crate::wire::oplock_break::{LeaseNotice, Oplock};
 
 type Guid = [u8; 16];
 
-/// Long enough for an answer that is ready to reach the socket.
-const AFTER_THE_ANSWER: Duration = Duration::from_millis(2);
-/// A notice waits no longer than this for the answer to a CREATE. Windows tells a new right from an old one by its epoch.
+/// A notice waits no longer than this until the answers that tell of the right, or of the step before, have left. Windows tells a
+/// new right from an old one by its epoch.
 const ANSWERS_MAX: Duration = Duration::from_secs(1);
+/// The name by which it is counted that a notice waited for so long.
+const ANSWERS_TAKE_LONG: &str = "notice-behind-answer";
 /// A CREATE waits no longer than this for a client that gives back WRITE caching and writes nothing: one that does not do so before
 /// its CREATE is answered must not lose what it caches.
 const IDLE_MAX: Duration = Duration::from_secs(1);
@@ -109,7 +112,7 @@ pub struct Lease {
     pub party: Party,
     version_2: bool,
     inner: Mutex<Inner>,
-    /// Answers that tell of it.
+    /// Answers that tell of it, or to acknowledgements of its breaks, that have not left.
     answers: Arc<UnderWay>,
 }
 
@@ -266,7 +269,7 @@ pub struct OpenCaching {
     /// Its client has sent a LOCK through it.
     locks: AtomicBool,
     writes: Arc<UnderWay>,
-    /// Answers that tell of its oplock.
+    /// The same as [`Lease::answers`] for its oplock.
     answers: Arc<UnderWay>,
 }
 
@@ -676,6 +679,15 @@ fn opens_of(core: &Core, holder: HolderId) -> Vec<Arc<Open>> {
     }
 }
 
+/// The answers to the holder that its notices must not overtake.
+fn answers_of(core: &Core, holder: HolderId) -> Option<Arc<UnderWay>> {
+    let owner = core.leases.owners.get(&holder)?;
+    Some(match owner.value() {
+        Owner::Lease(lease) => lease.answers.clone(),
+        Owner::Oplock(open) => open.upgrade()?.caching.answers.clone(),
+    })
+}
+
 /// The notice of a break, whom it is for, and the answers that must come before. The steps of one break have one epoch, that of the
 /// `first`.
 fn notice(core: &Core, what: &Break, first: bool) -> Option<(To, Vec<u8>, Arc<UnderWay>)> {
@@ -715,9 +727,7 @@ fn tell(core: &Arc<Core>, what: &Break, first: bool) {
         let ways = match at_once {
             Some(ways) => ways,
             None => {
-                // Windows is not confused by the other order, and a connection that takes no answers takes no notice either.
-                let _ = tokio::time::timeout(ANSWERS_MAX, answers.settled()).await;
-                tokio::time::sleep(AFTER_THE_ANSWER).await;
+                left(&answers).await;
                 ways(&core, &to)
             }
         };
@@ -740,8 +750,17 @@ fn tell(core: &Arc<Core>, what: &Break, first: bool) {
     });
 }
 
+/// Waits until these answers have left. Windows is not confused by the other order, and a connection that takes no answers takes no
+/// notice either.
+async fn left(answers: &UnderWay) {
+    if tokio::time::timeout(ANSWERS_MAX, answers.settled()).await.is_err() {
+        count::limit_met(ANSWERS_TAKE_LONG);
+    }
+}
+
 /// A client has taken an open up again: of a break that began meanwhile it has not been told.
-pub(crate) fn tell_again(core: &Arc<Core>, open: &Open) {
+pub(crate) fn tell_again(cx: &Cx, open: &Open) {
+    let core = &cx.server;
     let (Ok(node), lease) = (open.node(), open.caching.lease()) else { return };
     let (holder, kind) = match &lease {
         Some(lease) => (lease.party.holder, Kind::Lease),
@@ -752,10 +771,11 @@ pub(crate) fn tell_again(core: &Arc<Core>, open: &Open) {
     let Some(to) = held.breaking_to else { return };
     let (stage, deadline, from) = (Stage::Started, core.now(), held.rights);
     let what = Break { node, holder, client, kind, from, to, stage, deadline };
-    let Some((to, body, _)) = notice(core, &what, false) else { return };
+    let Some((to, body, answers)) = notice(core, &what, false) else { return };
+    cx.until_answered(answers.begin());
     let core = core.clone();
     tokio::spawn(async move {
-        tokio::time::sleep(AFTER_THE_ANSWER).await;
+        left(&answers).await;
         send(ways(&core, &to), &body).await;
     });
 }
@@ -810,16 +830,16 @@ pub(crate) async fn settled(core: &Core, opens: &[Arc<Open>]) {
     let _ = tokio::time::timeout(wait, all).await;
 }
 
-/// Acknowledges a break by its holder. Whoever waited goes on at once; a further step of the break is told a moment later, so
-/// that the client has the answer to its acknowledgement before.
-pub(crate) fn acknowledge(core: &Arc<Core>, node: NodeId, holder: HolderId, to: Caching) {
+/// Acknowledges a break by its holder. Whoever waited goes on at once; a further step of the break is told when the answer to the
+/// acknowledgement has left.
+pub(crate) fn acknowledge(cx: &Cx, node: NodeId, holder: HolderId, to: Caching) {
     tracing::debug!(?node, holder = holder.0, ?to, "break acknowledged");
+    let core = &cx.server;
+    if let Some(answers) = answers_of(core, holder) {
+        cx.until_answered(answers.begin());
+    }
     if let Some(next) = core.namespace.keeper().acknowledged(node, holder, to) {
-        let core = core.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(AFTER_THE_ANSWER).await;
-            tell(&core, &next, false);
-        });
+        tell(core, &next, false);
     }
 }
 

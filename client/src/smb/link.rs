@@ -318,7 +318,7 @@ impl Driver {
         let at = head.len();
         let payload = Payload { at, data, pages: None, pad: 0, place: Place::Inline };
         let payloads = if payload.is_empty() { Vec::new() } else { vec![payload] };
-        let message = Reply { head, payloads, invalidate: None };
+        let message = Reply { head, payloads, ..Reply::default() };
         Traffic::add(&self.shared.info.traffic.requests, 1);
         self.messages.send(message);
         Ok((id, regions, sent))

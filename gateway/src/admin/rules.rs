@@ -36,7 +36,7 @@ pub(super) fn of(rule: &str) -> Option<&'static str> {
 }
 
 /// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: [&str; 38] = [
+pub(super) const LIMITS: [&str; 39] = [
     "connections",
     "connections-of-address",
     "newcomers",
@@ -73,6 +73,7 @@ pub(super) const LIMITS: [&str; 38] = [
     "trees-of-session",
     "name-service",
     "waiting-requests",
+    "notice-behind-answer",
     "admin-connections",
     "admin-header",
 ];

@@ -451,7 +451,8 @@ impl Channel for RdmaChannel {
             debug_assert!(false, "each request is answered once");
             return;
         };
-        let Some(reply) = reply else { return };
+        let Some(mut reply) = reply else { return };
+        let until_left = reply.until_left.take();
         let Slot { prefix, mut offer, .. } = slot;
         let invalidate = offer.invalidate.take().filter(|_| self.invalidate);
         match plan(prefix.xid, self.credits.granted(), offer, reply, self.inline_out) {
@@ -459,6 +460,7 @@ impl Channel for RdmaChannel {
                 let Plan { writes, send } = p;
                 self.link.write(&self.info, writes);
                 self.link.send(&self.info, send, invalidate);
+                self.link.keep_until_sent(until_left);
             }
             Err(why) => {
                 tracing::debug!(peer = %self.info.peer, xid = prefix.xid, ?why, "no room for a reply");

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use iobuf::Buf;
 
 use super::wire::DATA_OFFSET;
-use crate::channel::{Payload, Place, Reply};
+use crate::channel::{Payload, Place, Reply, UntilLeft};
 use crate::moves::{Move, pieces, scatter};
 
 /// A message that has not left whole.
@@ -17,6 +17,8 @@ pub(super) struct Outgoing {
     /// Bytes that have not been put into fragments.
     left: usize,
     invalidate: Option<u32>,
+    /// See [`Reply::until_left`].
+    pub(super) until_left: Option<UntilLeft>,
 }
 
 /// One fragment.
@@ -53,7 +55,8 @@ impl Outgoing {
         }
         let pieces: VecDeque<Buf> = pieces(message.head.into(), 0, stay).into();
         let left = pieces.iter().map(Buf::len).sum();
-        Some(Self { writes, pieces, left, invalidate: message.invalidate })
+        let Reply { invalidate, until_left, .. } = message;
+        Some(Self { writes, pieces, left, invalidate, until_left })
     }
 
     /// Bytes that go by Send and have not been put into fragments.
@@ -106,6 +109,7 @@ mod tests {
             head: bytes(8),
             payloads: vec![payload(Place::Remote(segs))],
             invalidate: Some(7),
+            until_left: None,
         };
         let mut o = Outgoing::new(message(vec![seg(1, 500), seg(2, 0), seg(3, 900)])).unwrap();
         let moved: Vec<_> =
@@ -134,7 +138,7 @@ mod tests {
                 })
                 .collect();
             payloads.sort_by_key(|p| p.at);
-            let message = Reply { head: bytes(head), payloads, invalidate: Some(9) };
+            let message = Reply { head: bytes(head), payloads, invalidate: Some(9), until_left: None };
             let expected: Vec<u8> = message.pieces().flatten().copied().collect();
             prop_assume!(!expected.is_empty());
             let mut o = Outgoing::new(message).unwrap();

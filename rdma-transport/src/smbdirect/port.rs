@@ -322,8 +322,8 @@ impl Port {
                 ..DataTransfer::default()
             };
             self.send(header, grant, fragment.data, fragment.invalidate);
-            if is_whole {
-                self.queue.pop_front();
+            if is_whole && let Some(sent) = self.queue.pop_front() {
+                self.link.keep_until_sent(sent.until_left);
             }
         }
         let now = self.began.elapsed();

@@ -83,7 +83,7 @@ impl Caller for TcpCaller {
     fn call(&mut self, call: Call) {
         Traffic::add(&self.info.traffic.requests, 1);
         self.outstanding.0.insert(call.xid(), call.bulk);
-        self.send.push(Reply { head: call.head, payloads: call.payloads, invalidate: None });
+        self.send.push(Reply { head: call.head, payloads: call.payloads, ..Reply::default() });
     }
 
     fn answer(&mut self, reply: Vec<u8>) {

@@ -126,7 +126,7 @@ impl Service for Echo {
                 Payload { at: p.at, data: p.data, pages: None, pad, place: Place::Eligible }
             });
             let payloads = payloads.collect();
-            Some(Reply { head, payloads, invalidate: None })
+            Some(Reply { head, payloads, ..Reply::default() })
         })
     }
 }

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use rdma_transport::channel::ChannelError;
+use rdma_transport::channel::{ChannelError, Reply, UntilLeft};
 use rdma_transport::limits;
 use rdma_transport::smbdirect::wire::NegotiateRequest;
+
+use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use crate::kit::*;
 
@@ -88,6 +90,32 @@ fn without_credits_nothing_is_sent() {
                 }
             }
             assert_eq!(whole, content(50_000));
+        });
+    }
+}
+
+/// A message of more fragments than there are credits has not left before the peer grants more.
+#[test]
+fn what_lasts_until_a_message_has_left_is_dropped_with_its_last_fragment() {
+    for over in BOTH {
+        run(async {
+            let (mut raw, served) = server(over).await;
+            raw.negotiate(REQUEST).await.unwrap();
+            raw.fragment(10, 0, &Ask::echo(vec![1]).emit()).await;
+            assert_eq!(raw.answer().await.unwrap(), [1]);
+            let (kept, mut left) = oneshot::channel::<()>();
+            let until_left = Some(UntilLeft::new(kept));
+            let message = Reply { until_left, ..Reply::of(content(50_000)) };
+            served.handle.push(message).await.unwrap();
+            let mut d = raw.data().await.unwrap();
+            while d.header.remaining > 0 {
+                // Beyond its credits, of which it never has more than twelve, the server sends nothing.
+                let may_have_left = d.header.remaining <= 12 * 1024;
+                assert!(may_have_left || left.try_recv() == Err(TryRecvError::Empty));
+                raw.grant(1).await;
+                d = raw.data().await.unwrap();
+            }
+            assert!(left.await.is_err(), "dropped");
         });
     }
 }

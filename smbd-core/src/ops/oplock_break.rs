@@ -40,7 +40,7 @@ async fn of_oplock(cx: &Cx, ack: Oplock) -> Result<Oplock, Status> {
         oplock::LEASE => (Caching::NONE, Err(Status::INVALID_PARAMETER)),
         _ => (Caching::NONE, Err(Status::INVALID_OPLOCK_PROTOCOL)),
     };
-    lease::acknowledge(&cx.server, node, open.party.holder, keep);
+    lease::acknowledge(cx, node, open.party.holder, keep);
     if answer.is_ok() {
         persist::save(&cx.server, &open).await?;
     }
@@ -64,7 +64,7 @@ async fn of_lease(cx: &Cx, ack: Lease) -> Result<Lease, Status> {
     if ack.state != lease::to_state(keep) || !to.has(keep) {
         return Err(Status::REQUEST_NOT_ACCEPTED);
     }
-    lease::acknowledge(&cx.server, found.node(), found.party.holder, keep);
+    lease::acknowledge(cx, found.node(), found.party.holder, keep);
     persist::save_lease(&cx.server, &found).await?;
     Ok(ack)
 }

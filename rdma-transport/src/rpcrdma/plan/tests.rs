@@ -34,7 +34,7 @@ fn a_read_goes_by_write_and_its_padding_vanishes() {
     let reply = Reply {
         head: bytes(40, 1),
         payloads: vec![payload(36, 11, Place::Eligible)],
-        invalidate: None,
+        ..Reply::default()
     };
     let p = plan(7, 64, offer, reply, 4096).unwrap();
     let moved: Vec<_> = p.writes.iter().map(|w| (w.from.to_vec(), w.to)).collect();
@@ -53,7 +53,7 @@ fn unused_chunks_come_back_empty() {
     let reply = Reply {
         head: bytes(8, 0),
         payloads: vec![payload(8, 0, Place::Eligible)],
-        invalidate: None,
+        ..Reply::default()
     };
     let (_, lists, _) = parts(&plan(1, 1, offer, reply, 4096).unwrap());
     assert_eq!(lists.writes, [vec![seg(1, 0, 0)], vec![seg(2, 0, 0), seg(3, 0, 0)]]);
@@ -65,7 +65,7 @@ fn an_empty_chunk_keeps_its_payload_inline() {
     let offer = Offer { writes: vec![vec![], vec![seg(2, 8, 0)]], ..Offer::default() };
     let payloads = vec![payload(4, 5, Place::Eligible), payload(8, 6, Place::Eligible)];
     let p =
-        plan(1, 1, offer, Reply { head: bytes(8, 0), payloads, invalidate: None }, 4096).unwrap();
+        plan(1, 1, offer, Reply { head: bytes(8, 0), payloads, ..Reply::default() }, 4096).unwrap();
     let (_, lists, inline) = parts(&p);
     let head = bytes(8, 0);
     assert_eq!(inline, [&head[..4], &bytes(5, 4)[..], &[0; 3], &head[4..]].concat());
@@ -77,7 +77,7 @@ fn what_does_not_fit_is_refused() {
     let big = || Reply {
         head: bytes(100, 0),
         payloads: vec![payload(50, 10, Place::Eligible)],
-        invalidate: None,
+        ..Reply::default()
     };
     let short = Offer { writes: vec![vec![seg(1, 9, 0)]], ..Offer::default() };
     assert_eq!(plan(1, 1, short, big(), 4096).unwrap_err(), TooBig::WriteChunk);
@@ -129,7 +129,8 @@ fn case() -> impl Strategy<Value = Case> {
             let pad = u8::try_from(len.wrapping_neg() % 4).unwrap();
             Payload { at: at * head / 1000, data: data.collect(), pages: None, pad, place }
         });
-        let reply = Reply { head: bytes(head, 5), payloads: payloads.collect(), invalidate: None };
+        let reply =
+            Reply { head: bytes(head, 5), payloads: payloads.collect(), ..Reply::default() };
         Case { reply, offer: Offer { writes, reply: reply_chunk, invalidate: None }, inline_max }
     })
 }

@@ -8,7 +8,7 @@ use rdma_transport::channel::RemoteSeg;
 use super::data::{RDMA, writing};
 use super::info::{set, to};
 use crate::fscc::set::Set;
-use crate::kit::{Answered, Client, Kit};
+use crate::kit::{Answered, Client, Kit, create_request};
 use crate::open::FileId;
 use crate::status::Status;
 use crate::wire::context::{DurableV2, Lease, LeaseV2, ReconnectV2, Told, lease_flag, name};
@@ -411,8 +411,77 @@ async fn whoever_caches_a_directory_learns_what_is_set_on_a_file_in_it() {
     }
 }
 
+fn leasing(name: &str, key: u8, state: u32) -> create::Request<'static> {
+    create_request(name, |r| {
+        r.oplock_level = oplock::LEASE;
+        r.contexts = vec![lease(key, state)];
+    })
+}
+
+/// MS-SMB2 section 3.3.4.7: a client would take the break of a right of which it was not told for that of another one.
+#[tokio::test(start_paused = true)]
+async fn a_notice_waits_until_the_answer_that_told_of_the_right_has_left() {
+    let kit = Kit::new();
+    crate::lease::attach(&kit.core);
+    let (c, other) = (kit.client(), kit.machine(2, 0, Dialect::V311, RDMA));
+    let created = c.reply(Command::Create, &leasing("f", 1, READ | WRITE).emit(), &[]).await;
+    assert_eq!(Answered::of(created.clone()).status(), Status::SUCCESS);
+    assert_eq!(other.create("f", |_| {}).await.unwrap_err(), Status::PENDING);
+    let early = tokio::time::timeout(Duration::from_millis(900), c.pushed()).await;
+    assert!(early.is_err(), "the answer has not left");
+    let began = tokio::time::Instant::now();
+    drop(created);
+    assert_eq!(c.pushed().await.header.command(), Some(Command::OplockBreak));
+    assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+/// A peer that takes no answers holds nobody up for long, and it is counted.
+#[tokio::test(start_paused = true)]
+async fn a_notice_does_not_wait_for_ever_for_an_answer_to_leave() {
+    let kit = Kit::new();
+    crate::lease::attach(&kit.core);
+    let (c, other) = (kit.client(), kit.machine(2, 0, Dialect::V311, RDMA));
+    let met = || {
+        let limits = rdma_transport::count::limits_met();
+        limits.iter().find(|(limit, _)| *limit == "notice-behind-answer").map_or(0, |(_, n)| *n)
+    };
+    let before = met();
+    let _stuck = c.reply(Command::Create, &leasing("f", 1, READ | WRITE).emit(), &[]).await;
+    let began = tokio::time::Instant::now();
+    assert_eq!(other.create("f", |_| {}).await.unwrap_err(), Status::PENDING);
+    assert_eq!(c.pushed().await.header.command(), Some(Command::OplockBreak));
+    assert_eq!(began.elapsed(), Duration::from_secs(1));
+    assert!(met() > before);
+}
+
+/// A break in two steps: a client that gets the second one before the answer about the first has acknowledged what it did not.
+#[tokio::test(start_paused = true)]
+async fn the_next_step_of_a_break_waits_until_the_acknowledgement_is_answered() {
+    let kit = Kit::new();
+    crate::lease::attach(&kit.core);
+    let (c, other) = (kit.client(), kit.machine(2, 0, Dialect::V311, RDMA));
+    leased(&c, "f", 1, READ | WRITE | HANDLE).await.unwrap();
+    assert_eq!(other.create("f", |_| {}).await.unwrap_err(), Status::PENDING);
+    let cuts = |r: &mut create::Request<'_>| r.disposition = Disposition::Overwrite as u32;
+    assert_eq!(other.create("f", cuts).await.unwrap_err(), Status::PENDING);
+    let told = |answered: Answered| match oplock_break::Response::parse(&answered.message) {
+        Ok(oplock_break::Response::LeaseNotice(n)) => (n.from, n.to),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(told(c.pushed().await), (READ | WRITE | HANDLE, READ | HANDLE));
+    let body = oplock_break::Lease { key: [1; 16], state: READ | HANDLE }.emit();
+    let acknowledged = c.reply(Command::OplockBreak, &body, &[]).await;
+    assert_eq!(Answered::of(acknowledged.clone()).status(), Status::SUCCESS);
+    let early = tokio::time::timeout(Duration::from_millis(900), c.pushed()).await;
+    assert!(early.is_err(), "the answer has not left");
+    let began = tokio::time::Instant::now();
+    drop(acknowledged);
+    assert_eq!(told(c.pushed().await), (READ | HANDLE, READ));
+    assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
 /// Linux goes on listing a directory from its cache until the notice comes, whatever it has changed there itself.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_answer_goes_behind_the_notice_that_its_command_has_caused() {
     let kit = Kit::new();
     crate::lease::attach(&kit.core);
