@@ -4,4 +4,5 @@
 pub mod fuzz;
 pub mod process;
 pub mod raw;
+pub mod record;
 pub mod world;

@@ -11,7 +11,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use client::Error;
 use client::connect::Local;
-use client::smb::{Options, Smb, SmbFile};
+use client::smb::{Channels, Options, Smb, SmbFile};
+use futures_util::future::join_all;
+use headgate_tests::record::Recording;
 use headgate_tests::world::smb::{alice, with_alice};
 use headgate_tests::world::{buf, pattern};
 use iobuf::{Buf, BufMut, Pool, PoolLimits};
@@ -29,6 +31,7 @@ use smbd_core::server::{Core, Server};
 use smbd_core::settings::Settings;
 use smbd_core::status::Status;
 use smbd_core::users::{Account, Users};
+use smbd_core::wire::transform::Transform;
 use vfs::Cred;
 use vfs::local::{LocalBackend, LocalConfig};
 use vfs::namespace::{Enforce, Namespace, Protocols, Share, Squash};
@@ -206,6 +209,57 @@ async fn a_bit_flipped_in_what_is_read_reaches_no_caller() {
 
 fn joined(pieces: &[Buf]) -> Vec<u8> {
     pieces.iter().flat_map(|b| b.iter().copied()).collect()
+}
+
+/// MS-SMB2 section 2.2.41: the messages of one direction and the data that goes by RDMA are encrypted with one key, by four
+/// connections at once. Nonces of messages are seen, those of data stand inside them: what the counter has left out is as many.
+#[tokio::test(flavor = "multi_thread")]
+async fn nonces_of_one_session_are_unique_on_all_its_connections() {
+    const CONNECTIONS: usize = 4;
+    const EACH: usize = 1000;
+    let (world, _dir) = with_alice(|_| ()).await;
+    let recording = Arc::new(Recording::new(Iwarp::new(IwarpConfig::default())));
+    let local = Local { rdma: Some(recording.clone()), ..Local::default() };
+    let options = Options { seal: true, multichannel: true, ..Options::default() };
+    let at = world.running.smb_direct[0];
+    let smb = connect(at, options, &local).await;
+    let channels = Channels::new(smb.clone());
+    for _ in 1..CONNECTIONS {
+        channels.add(smb.bind(at, true, "127.0.0.1", &alice(), &local).await.unwrap());
+    }
+    let file = smb.create("f").await.unwrap();
+    let data = [buf(&pattern("f", DIRECT))];
+    for _ in 0..EACH / 50 {
+        let writes = (0..50).map(|_| channels.write(&file, 0, &data));
+        join_all(writes).await.into_iter().for_each(|taken| assert_eq!(taken, Ok(4096)));
+        let reads = (0..50).map(|_| channels.read(&file, 0, 4096));
+        join_all(reads).await.into_iter().for_each(|found| assert!(found.unwrap() == data));
+    }
+    let tapes = recording.tapes();
+    assert_eq!(tapes.len(), CONNECTIONS);
+    for direction in [0, 1] {
+        let mut used = Vec::new();
+        for tape in &tapes {
+            let messages = &tape.messages()[direction];
+            let sealed: Vec<u64> = messages.iter().filter_map(|m| nonce(m)).collect();
+            assert!(sealed.len() >= EACH / 4, "{} on one connection", sealed.len());
+            used.extend(sealed);
+        }
+        used.sort_unstable();
+        let messages = used.len();
+        used.dedup();
+        assert_eq!(used.len(), messages, "a nonce came twice");
+        let drawn = used[messages - 1] - used[0] + 1;
+        assert_eq!(drawn, (messages + EACH) as u64, "{messages} messages, {EACH} payloads");
+    }
+    world.running.stop().await;
+}
+
+/// The counter that the nonce of an encrypted message is.
+fn nonce(message: &[u8]) -> Option<u64> {
+    let header = Transform::parse(message).ok()?;
+    assert_eq!(header.nonce[8..], [0; 8]);
+    header.nonce.first_chunk().copied().map(u64::from_le_bytes)
 }
 
 /// One byte less and one more of each: nothing, a byte, what older clients send in one message, one SMB Direct message, the least

@@ -236,6 +236,31 @@ mod tests {
         }
     }
 
+    /// Of each message id a request, its CANCEL, the answer, and the data of either side, all under one key.
+    #[test]
+    fn a_million_nonces_of_messages_and_payloads_are_unique() {
+        let gmac = Signer::new(Algorithm::AesGmac, &[1; 16]).unwrap();
+        let mut unique = std::collections::HashSet::new();
+        let mut header = [0; HEADER_LEN];
+        // Across a carry into the upper half.
+        for id in (u64::from(u32::MAX) - 100_000..).take(200_000) {
+            header[24..32].copy_from_slice(&id.to_le_bytes());
+            for (from, command) in [
+                (Sender::Client, Command::Write),
+                (Sender::Client, Command::Cancel),
+                (Sender::Server, Command::Write),
+            ] {
+                header[12..14].copy_from_slice(&(command as u16).to_le_bytes());
+                unique.insert(gmac_nonce(from, &header));
+            }
+            for from in [Sender::Client, Sender::Server] {
+                let (_, nonce) = gmac.sign_payload(from, id, &[b"x"]).unwrap();
+                unique.insert(nonce.try_into().unwrap());
+            }
+        }
+        assert_eq!(unique.len(), 1_000_000);
+    }
+
     #[test]
     fn a_payload_needs_a_nonce_and_a_signature_of_the_right_lengths() {
         for a in ALL {

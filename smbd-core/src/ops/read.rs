@@ -102,7 +102,7 @@ fn answer(
         let bulk = Bulk { at: Response::LEN, data, pages, place, is_protected: false };
         return Ok(Answer { body, bulk: Some(bulk), ..Answer::default() });
     };
-    let (data, transform) = remote.protect(cx, data)?;
+    let (data, transform) = remote.protect(cx.header.message_id, data)?;
     let mut described = Vec::new();
     if let Some(transform) = &transform {
         transform.put(&mut described, &[]);

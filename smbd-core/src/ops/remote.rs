@@ -113,10 +113,10 @@ fn remote(
 }
 
 impl Remote {
-    /// Signs or encrypts what an answer sends beside itself, and says how; `None` where it leaves as it is.
+    /// Signs or encrypts what the answer to this message id sends beside itself, and says how; `None` where it leaves as it is.
     pub(super) fn protect(
         &self,
-        cx: &Cx,
+        message_id: u64,
         data: Vec<Buf>,
     ) -> Result<(Vec<Buf>, Option<Transform>), Status> {
         const FAILED: Status = Status::INTERNAL_ERROR;
@@ -125,8 +125,7 @@ impl Remote {
             Protection::Signing => {
                 let signer = channel.signer.as_ref().ok_or(FAILED)?;
                 let pieces: Vec<&[u8]> = data.iter().map(Buf::as_slice).collect();
-                let id = cx.header.message_id;
-                let signed = signer.sign_payload(Sender::Server, id, &pieces);
+                let signed = signer.sign_payload(Sender::Server, message_id, &pieces);
                 let (signature, nonce) = signed.map_err(|_| FAILED)?;
                 (data, signature, nonce)
             }
@@ -232,7 +231,65 @@ pub(super) fn fits(cx: &Cx, data: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+    use std::sync::Weak;
+    use std::thread;
+
     use super::*;
+    use crate::answer;
+    use crate::crypto::seal::{Cipher, Opener, Sealer};
+    use crate::crypto::sign::{Algorithm, Signer};
+    use crate::session::{Secrets, Session, Sessions, Terms};
+    use crate::wire::{HEADER_LEN, transform};
+
+    /// A session that encrypts.
+    fn session() -> Arc<Session> {
+        let terms = Terms {
+            dialect: Dialect::V311,
+            client_guid: [7; 16],
+            signing: Algorithm::AesGmac,
+            cipher: Some(Cipher::Aes128Gcm),
+        };
+        let session = Sessions::default().begin(terms).unwrap();
+        let secrets = Secrets {
+            signer: Signer::new(Algorithm::AesGmac, &[1; 16]).unwrap(),
+            // Its low half overflows into the high one on the way.
+            sealer: Some(Sealer::new(Cipher::Aes128Gcm, &[2; 16], 0xffff_ff00).unwrap()),
+            opener: Some(Opener::new(Cipher::Aes128Gcm, &[3; 16]).unwrap()),
+        };
+        assert!(session.secrets.set(secrets).is_ok());
+        session
+    }
+
+    /// The nonces of a connection that sends so many encrypted messages, each with the data of a READ beside it.
+    fn nonces(session: &Arc<Session>, messages: u64) -> Vec<[u8; 12]> {
+        let channel =
+            session::Channel { session: session.clone(), conn: Weak::new(), signer: None };
+        let protection = Some((Protection::Encryption, Arc::new(channel)));
+        let remote = Remote { segs: vec![], protection };
+        let of_one = |id| {
+            let (_, transform) = remote.protect(id, vec![Buf::from(vec![5; 16])]).unwrap();
+            let sent = answer::notice(vec![0; HEADER_LEN], Some(session)).unwrap();
+            let header = transform::Transform::parse(&sent.head).unwrap();
+            assert_eq!(header.nonce[12..], [0; 4]);
+            [transform.unwrap().nonce.try_into().unwrap(), *header.nonce.first_chunk().unwrap()]
+        };
+        (0..messages).flat_map(of_one).collect()
+    }
+
+    /// MS-SMB2 sections 2.2.41 and 3.3.5.12: a nonce is not used again within a session, whose messages and data have one key on
+    /// all its connections.
+    #[test]
+    fn a_million_nonces_of_four_connections_are_unique() {
+        let session = session();
+        let all: Vec<Vec<[u8; 12]>> = thread::scope(|scope| {
+            let started: Vec<_> =
+                (0..4).map(|_| scope.spawn(|| nonces(&session, 125_000))).collect();
+            started.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        let unique: HashSet<&[u8; 12]> = all.iter().flatten().collect();
+        assert_eq!(unique.len(), 1_000_000);
+    }
 
     #[test]
     fn no_more_memory_is_used_than_needed() {
