@@ -36,6 +36,7 @@ const THIRD: &[&str] = &[
     "tcpdump",
     "smbclient",
     "python3-impacket",
+    "python3-cryptography",
     "chromium-headless-shell",
     "binutils",
     "libibverbs-dev",

@@ -115,7 +115,11 @@ fn parse(args: &[String]) -> Result<Asked> {
 fn third_parties(asked: &Asked) -> Result<Tally> {
     let wanted =
         |name: &str| asked.only.is_empty() || asked.only.iter().any(|o| name.contains(o.as_str()));
-    let mut tally = lab::third_parties(&asked.only, asked.verbose)?;
+    let mut tally = Tally::default();
+    if wanted("transforms") {
+        tally.add(lab::transforms()?);
+    }
+    tally.add(lab::third_parties(&asked.only, asked.verbose)?);
     if wanted("rdma-core") {
         tally.add(cargo_test(&["--package", "rdma-sys", "--test", "layout"])?);
         tally.count("headgate starts without rdma-core", is_not_linked_with_rdma_core());

@@ -14,6 +14,7 @@ mod run;
 mod scenarios;
 mod smbclients;
 mod third;
+mod transforms;
 
 use std::collections::VecDeque;
 use std::fs;
@@ -114,6 +115,12 @@ pub(crate) fn third_parties(only: &[String], verbose: bool) -> Result<Tally> {
     lab.look_again(&mut captured);
     tally.add(sum(captured));
     Ok(tally)
+}
+
+/// Of the tier `third` as well, without a guest: a stranger's look at data that is protected by itself.
+pub(crate) fn transforms() -> Result<Tally> {
+    let run = || transforms::all(&Net::new(0)?);
+    Ok(Tally::of("transforms", run).once_more("transforms", run))
 }
 
 /// What was measured in one guest: the scenario's version and device, and its lines: load, our figure, the other's, and both for
