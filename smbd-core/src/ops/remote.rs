@@ -70,13 +70,16 @@ pub(super) fn for_write(cx: &Cx, r: &write::Request) -> Result<Option<Remote>, S
                 Protection::Encryption => cx.encrypted,
                 Protection::Signing => cx.header.flags.has(Flags::SIGNED),
             };
-            if !came_so || r.remaining == 0 {
+            if !came_so {
                 return Err(Status::INVALID_PARAMETER);
             }
             Some(transform.protection)
         }
         _ => return Err(Status::INVALID_PARAMETER),
     };
+    if r.descriptors.first().is_none_or(|first| first.len == 0) {
+        return Err(Status::INVALID_PARAMETER);
+    }
     remote(cx, protection, &r.descriptors, r.remaining).map(Some)
 }
 
@@ -84,8 +87,8 @@ fn negotiated(cx: &Cx, protection: Protection) -> bool {
     cx.conn.negotiated().is_some_and(|n| n.transforms.contains(&protection))
 }
 
-/// Refused: RDMA on a connection without it, too little memory, a protection that was not agreed on, and data that must be
-/// encrypted and would not be.
+/// Refused: RDMA on a connection without it, no data, too little memory, a protection that was not agreed on, and data that must
+/// be encrypted and would not be.
 fn remote(
     cx: &Cx,
     protection: Option<Protection>,
@@ -102,7 +105,7 @@ fn remote(
         return Err(Status::INVALID_PARAMETER);
     }
     let have: u64 = segs.iter().map(|s| u64::from(s.len)).sum();
-    if segs.is_empty() || have < u64::from(len) {
+    if len == 0 || have < u64::from(len) {
         return Err(Status::INVALID_PARAMETER);
     }
     let protection = match protection {

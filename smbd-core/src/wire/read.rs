@@ -95,6 +95,8 @@ pub(super) fn channel_info<'a>(
     let (at, len) = (usize::from(f.u16(field)?), usize::from(f.u16(field)?));
     match channel {
         Some(Channel::None) | None => Ok(&[]),
+        // It would be the header.
+        Some(_) if at == 0 && len != 0 => Err(Malformed(field)),
         Some(_) => range(message, at, len, field),
     }
 }

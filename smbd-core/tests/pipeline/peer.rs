@@ -142,6 +142,8 @@ pub(crate) struct Peer {
     pub(crate) session: u64,
     pub(crate) tree: u32,
     pub(crate) secrets: Option<Secrets>,
+    /// RDMA Reads that the server asked for.
+    pub(crate) pulls: usize,
 }
 
 /// One answer, as it was sent.
@@ -198,6 +200,7 @@ impl Peer {
             session: 0,
             tree: 0,
             secrets: None,
+            pulls: 0,
         }
     }
 
@@ -225,6 +228,7 @@ impl Peer {
                 reply = &mut call => return reply,
                 Some(asked) = self.asked.recv() => match asked {
                     Asked::Pull { from, fetched } => {
+                        self.pulls += 1;
                         let len: usize = from.iter().map(|s| s.len as usize).sum();
                         let pieces = memory[..len].chunks(5000).map(|c| Buf::from(c.to_vec()));
                         fetched.send(Ok(pieces.collect())).unwrap();

@@ -194,6 +194,29 @@ impl World {
         self.ask_by(header, &body, &memory).await.0.status()
     }
 
+    /// MultipleEncryptionStructure and EncryptionAndSigningStructure, and the same for signing: a whole second structure of either
+    /// type stands before or behind the right one. `TransformCount` counts it or does not; it counts and is not there.
+    async fn refuse_two_structures(&mut self, data: &[u8]) {
+        // In the body: where the structures begin, and the bytes of one with its padding.
+        const AT: usize = 0x70 - HEADER_LEN;
+        const ONE: usize = 40;
+        for (second, count) in [(1, 2), (2, 2), (1, 1), (2, 1)] {
+            for at in [AT + 16, AT + 16 + ONE] {
+                let add = |body: &mut Vec<u8>| {
+                    let mut structure = body[AT + 16..AT + 16 + ONE].to_vec();
+                    structure[0] = second;
+                    body.splice(at..at, structure);
+                    // RdmaDescriptorOffset, TransformCount, WriteChannelInfoLength.
+                    body[AT] += 40;
+                    body[AT + 8] = count;
+                    body[42] += 40;
+                };
+                let status = self.write_spoilt(data, |_, _| {}, add).await;
+                assert_eq!(status, Status::INVALID_PARAMETER, "{count} with one of type {second}");
+            }
+        }
+    }
+
     async fn write(&mut self, data: &[u8]) -> Status {
         self.write_spoilt(data, |_, _| {}, |_| {}).await
     }
@@ -466,12 +489,14 @@ async fn structures_that_are_not_as_they_must_be_are_refused() {
         for (what, spoil) in spoils {
             assert_eq!(w.write_spoilt(&data, |_, _| {}, spoil).await, BAD, "{what}");
         }
+        w.refuse_two_structures(&data).await;
         for (what, change) in [
             (
                 "data in both places",
                 (|r| (r.length, r.data_offset) = (1, 0x70)) as fn(&mut write::Request),
             ),
             ("no bytes", |r| r.remaining = 0),
+            ("an empty first descriptor", |r| r.descriptors.insert(0, seg(6, 0))),
             ("more than a WRITE takes", |r| {
                 r.remaining = (8 << 20) + 1;
                 r.descriptors[0].len = u32::MAX;
@@ -484,6 +509,7 @@ async fn structures_that_are_not_as_they_must_be_are_refused() {
             change(&mut r);
             assert_eq!(w.ask_by(header, &r.emit(), &memory).await.0.status(), BAD, "{what}");
         }
+        assert_eq!(w.peer.pulls, 0, "nothing of it was fetched");
         assert_eq!(w.holds(6).await, b"before", "nothing of it was written");
     }
 }

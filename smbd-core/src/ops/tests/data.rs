@@ -219,7 +219,7 @@ async fn too_little_memory_and_failures_invalidate_too() {
     assert_eq!((a.status(), a.invalidate), (Status::END_OF_FILE, Some(9)));
     let short = read::Request { length: 9, ..r.clone() };
     assert_eq!(read(&c, &short).await.status(), Status::INVALID_PARAMETER);
-    let none = read::Request { descriptors: vec![], ..r };
+    let none = read::Request { descriptors: vec![], ..r.clone() };
     assert_eq!(read(&c, &none).await.status(), Status::INVALID_PARAMETER);
     let w = |remaining, length| write::Request {
         channel: Some(Channel::RdmaV1),
@@ -232,7 +232,18 @@ async fn too_little_memory_and_failures_invalidate_too() {
     let status = async |r: write::Request| c.ask(Command::Write, &r.emit()).await.status();
     assert_eq!(status(w((8 << 20) + 1, 0)).await, Status::INVALID_PARAMETER, "before any memory");
     assert_eq!(status(w(8, 8)).await, Status::INVALID_PARAMETER, "data in both places");
-    assert_eq!(status(w(0, 0)).await, Status::SUCCESS);
+    assert_eq!(status(w(0, 0)).await, Status::INVALID_PARAMETER, "no data");
+    let no_first = write::Request {
+        descriptors: [0, 8].map(|len| RemoteSeg { handle: 9, len, offset: 0 }).to_vec(),
+        ..w(8, 0)
+    };
+    assert_eq!(status(no_first).await, Status::INVALID_PARAMETER, "an empty first descriptor");
+    let mut nowhere = w(8, 0).emit();
+    nowhere[40..42].fill(0);
+    let a = c.ask(Command::Write, &nowhere).await;
+    assert_eq!(a.status(), Status::INVALID_PARAMETER, "WriteChannelInfoOffset of 0");
+    let nothing = read::Request { length: 0, ..r };
+    assert_eq!(read(&c, &nothing).await.status(), Status::INVALID_PARAMETER);
 }
 
 #[tokio::test]
