@@ -141,8 +141,7 @@ fn spoilt(transcript: &Path, what: &str) -> Result<PathBuf> {
         let words: Vec<&str> = line.split(' ').collect();
         words.get(1) == Some(&what) && words.last().is_some_and(|digits| digits.len() > LEAST)
     };
-    let last =
-        text.lines().filter(is_one).next_back().ok_or_else(|| format!("nothing was {what}"))?;
+    let last = text.lines().rfind(is_one).ok_or_else(|| format!("nothing was {what}"))?;
     let (most, digit) = last.split_at(last.len() - 1);
     let other = format!("{most}{}", if digit == "0" { "1" } else { "0" });
     let bad = transcript.with_extension(what);
