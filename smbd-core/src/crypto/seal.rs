@@ -224,6 +224,7 @@ impl Keyed {
         len: usize,
         direction: Direction,
     ) -> Result<Run, Failed> {
+        iobuf::touched_note(len);
         match &self.kind {
             Kind::Gcm(key) => {
                 let mut nonce12 = [0; 12];

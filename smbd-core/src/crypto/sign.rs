@@ -82,6 +82,7 @@ impl Signer {
         nonce: &[u8; 12],
         pieces: impl Iterator<Item = &'a [u8]>,
     ) -> Result<[u8; 16], Failed> {
+        let pieces = pieces.inspect(|p| iobuf::touched_note(p.len()));
         match &self.0 {
             Keyed::Hmac(key) => {
                 let mut mac = hmac::Context::with_key(key);
