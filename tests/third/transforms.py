@@ -4,9 +4,10 @@
 The transcript is what a client saw, `tests/examples/transcript.rs` writes it: `CONNECTION sent|received HEX`, and
 `CONNECTION lent|taken-back TOKEN OFFSET HEX` for memory. From these bytes and the password this program derives the session's keys
 (MS-NLMP, MS-SMB2 section 3.1.4.2), and with them it checks the signature or ciphertext of every message and of all data that went
-by RDMA (MS-SMB2 sections 3.1.4.1, 3.1.4.3, 2.2.43). Decrypted data is encrypted again: the ciphertext must be the same. No nonce may
-come twice under one key, but where the protocol itself wants that: requests that bind a connection are signed with the session's key,
-and each connection counts its messages from 0. What was moved must be MARKER, over and over, from the offset in the file on."""
+by RDMA (MS-SMB2 sections 3.1.4.1, 3.1.4.3, 2.2.43). Decrypted data is encrypted again: the ciphertext must be the same. No nonce
+may come twice under one key, but where the protocol itself wants that: requests that bind a connection are signed with the
+session's key, and each connection counts its messages from 0. What was moved must be MARKER, over and over, from the offset in the
+file on."""
 
 import hashlib
 import hmac
