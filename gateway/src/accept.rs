@@ -14,7 +14,7 @@ use std::time::Duration;
 use iobuf::Pool;
 use nfsrdma::locate::NfsLocate;
 use nfsrdma::server::Offer;
-use rdma_transport::channel::{Channel, ChannelError, Info, Locate, Service, Transport};
+use rdma_transport::channel::{Channel, ChannelError, Facts, Info, Locate, Service, Transport};
 use rdma_transport::count;
 use rdma_transport::meter::{self, Meters};
 use rdma_transport::rpcrdma::RdmaChannel;
@@ -360,6 +360,7 @@ fn log_end(info: &Info, protocol: &str, transport: &str, end: &ChannelError) {
         inline_in = read(&t.inline_in),
         inline_out = read(&t.inline_out),
         invalidations = read(&t.invalidations),
+        protection = info.facts.get(Facts::PROTECTION),
         rule,
         reason,
         "connection end"

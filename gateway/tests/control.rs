@@ -369,7 +369,11 @@ fn neither_the_log_nor_what_is_told_holds_a_secret() {
     let hash = words.into_iter().find(is_hash).expect("the hash of the password").to_lowercase();
     daemon.signal("-TERM");
     assert!(daemon.child.wait().unwrap().success());
-    told += &log.join().unwrap().unwrap();
+    let log = log.join().unwrap().unwrap();
+    let says =
+        |line: &str| line.contains("connection end") && line.contains("protection=\"signed\"");
+    assert!(log.lines().any(says), "{log}");
+    told += &log;
     assert!(told.contains("TRACE") && told.contains("headgate_build_info"), "{told}");
     let told = told.to_lowercase();
     assert!(!told.contains(PASSWORD) && !told.contains(&hash), "{told}");
