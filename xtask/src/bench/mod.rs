@@ -4,6 +4,7 @@
 //! nothing outlives the run. Both servers keep their files on tmpfs and are measured in turns by the same client.
 
 mod beside;
+mod protected;
 mod smb;
 mod yardstick;
 
@@ -31,9 +32,10 @@ const DOCUMENT: &str = "docs/benchmarks.md";
 
 /// The parts of the document after the first begin with these lines; each is written without touching the others.
 const SMB_PART: &str = "# SMB\n";
+const PROTECTED_PART: &str = "# SMB, signed and encrypted\n";
 const DEVICES_PART: &str = "# RDMA devices\n";
 
-/// `cargo xtask bench [smb|devices] [--rounds N] [--size SIZE]`.
+/// `cargo xtask bench [smb|protected|devices] [--rounds N] [--size SIZE]`.
 pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     if args.first().is_some_and(|a| a == INSIDE) {
         return inside(&args[1..]).map(|()| Outcome::Passed);
@@ -174,6 +176,9 @@ fn inside(args: &[String]) -> Result<()> {
     let old = fs::read_to_string(DOCUMENT).unwrap_or_default();
     let (start, text) = match args.split_first() {
         Some((what, rest)) if what == "smb" => (Some(SMB_PART), smb::inside(rest)?),
+        Some((what, rest)) if what == "protected" => {
+            (Some(PROTECTED_PART), protected::inside(rest)?)
+        }
         Some((what, _)) if what == "devices" => (Some(DEVICES_PART), beside::by_device()?),
         _ => (None, nfs_part(args)?),
     };
@@ -185,7 +190,8 @@ fn inside(args: &[String]) -> Result<()> {
 fn with_part(document: &str, start: Option<&str>, text: &str) -> String {
     let at = |line: &str| document.find(&format!("\n{line}")).map(|at| at + 1);
     let begins = start.map_or(Some(0), at).unwrap_or(document.len());
-    let later = [SMB_PART, DEVICES_PART].into_iter().filter_map(at).filter(|at| *at > begins).min();
+    let parts = [SMB_PART, PROTECTED_PART, DEVICES_PART];
+    let later = parts.into_iter().filter_map(at).filter(|at| *at > begins).min();
     let parts = [&document[..begins], text, &document[later.unwrap_or(document.len())..]];
     let parts: Vec<&str> = parts.into_iter().map(str::trim_end).filter(|p| !p.is_empty()).collect();
     parts.join("\n\n") + "\n"

@@ -10,18 +10,31 @@ use super::{Folder, Pair, Server, table_of_the_machine, wait_for, yardstick};
 use crate::lab::gateway;
 use crate::sh::{Result, output, run, target_dir};
 
-const OURS: u16 = 22445;
-const OURS_RDMA: u16 = 22446;
+const OURS: Ports = Ports { smb: 22445, direct: 22446, nfs: 22049, nfs_rdma: 22050 };
 const SAMBA: u16 = 12445;
 const DIRECT: &str = "over SMB Direct (iWARP in user space, CRC on), beside TCP";
 const ROUNDS: usize = 5;
 const BYTES: u64 = 1 << 30;
 /// Whom both servers act for, a user of every host who is not root; the password.
-const USER: &str = "daemon";
-const PASSWORD: &str = "pass";
+pub(super) const USER: &str = "daemon";
+pub(super) const PASSWORD: &str = "pass";
 /// smbclient's words for what protects the connection.
 const PROTECTIONS: [(&str, &str); 3] =
     [("off", "unsigned"), ("sign", "signed"), ("encrypt", "encrypted")];
+
+/// Where a gateway listens.
+#[derive(Clone, Copy)]
+pub(super) struct Ports {
+    pub(super) smb: u16,
+    pub(super) direct: u16,
+    pub(super) nfs: u16,
+    pub(super) nfs_rdma: u16,
+}
+
+/// Lets the user write there.
+pub(super) fn give_to_user(place: &Folder) -> Result<()> {
+    output(&["chown", USER, &place.0.display().to_string()]).map(drop)
+}
 
 /// Measures, and gives the part of the document.
 pub(super) fn inside(args: &[String]) -> Result<String> {
@@ -29,12 +42,11 @@ pub(super) fn inside(args: &[String]) -> Result<String> {
     let folder = Folder::new("/tmp/headgate-bench-smb")?;
     let (files, theirs) =
         (Folder::new("/dev/shm/headgate-bench-1")?, Folder::new("/dev/shm/headgate-bench-2")?);
-    for place in [&files, &theirs] {
-        output(&["chown", USER, &place.0.display().to_string()])?;
-    }
+    give_to_user(&files)?;
+    give_to_user(&theirs)?;
     let peer = smbd(&samba(), &folder, &theirs)?;
-    let us = ours(&folder, &files)?;
-    let servers = [(OURS, &us), (SAMBA, &peer)];
+    let us = ours(Command::new(gateway::program()), &folder, &files, OURS)?;
+    let servers = [(OURS.smb, &us), (SAMBA, &peer)];
     let version = output(&["dpkg-query", "-W", "-f", "${Version}", "samba-libs"])?;
     let mut text = format!(
         "# SMB\n\nWritten by `cargo xtask bench smb`, the two servers measured in turns on tmpfs over loopback.\n\n{}",
@@ -107,35 +119,31 @@ fn smbd(samba: &Path, folder: &Folder, files: &Folder) -> Result<Server> {
     Ok(server)
 }
 
-fn ours(folder: &Folder, files: &Folder) -> Result<Server> {
+/// Serves `files` by the program that `command` starts, on these ports.
+pub(super) fn ours(
+    command: Command,
+    folder: &Folder,
+    files: &Folder,
+    ports: Ports,
+) -> Result<Server> {
+    let mut command = command;
     let password = folder.join("password");
     fs::write(&password, PASSWORD).map_err(|e| format!("{password}: {e}"))?;
     output(&["chmod", "600", &password])?;
-    let mut command = Command::new(gateway::program());
     let (share, user) = (format!("share={}", files.0.display()), format!("{USER}={password}"));
-    command.args([
-        "serve",
-        "--share",
-        &share,
-        "--bind",
-        "127.0.0.1",
-        "--user",
-        &user,
-        "--portmap",
-        "off",
-    ]);
-    command.args(["--smb-signing", "offered", "--smb-port", &OURS.to_string()]);
-    command.args([
-        "--smb-direct-port",
-        &OURS_RDMA.to_string(),
-        "--nfs-port",
-        "22049",
-        "--nfs-rdma-port",
-        "22050",
-    ]);
-    command.args(["--state", &folder.join("state")]);
+    command.args(["serve", "--share", &share, "--bind", "127.0.0.1", "--user", &user]);
+    command.args(["--portmap", "off", "--smb-signing", "offered"]);
+    for (option, port) in [
+        ("--smb-port", ports.smb),
+        ("--smb-direct-port", ports.direct),
+        ("--nfs-port", ports.nfs),
+        ("--nfs-rdma-port", ports.nfs_rdma),
+    ] {
+        command.args([option, &port.to_string()]);
+    }
+    command.args(["--state", &folder.join(&format!("state-{}", ports.smb))]);
     let server = Server::start(command, "headgate")?;
-    wait_for(OURS, "headgate")?;
+    wait_for(ports.smb, "headgate")?;
     Ok(server)
 }
 
@@ -244,8 +252,8 @@ fn own_client(text: &mut String, us: &Server, peer: &Server, args: &[String]) ->
     let at = |scheme: &str, port: u16, how: &str| {
         format!("{scheme}://{USER}:{PASSWORD}@127.0.0.1:{port}/share{how}")
     };
-    let (ours, theirs) = (|how: &str| at("smb", OURS, how), |how: &str| at("smb", SAMBA, how));
-    let direct = |how: &str| at("smb+rdma", OURS_RDMA, how);
+    let (ours, theirs) = (|how: &str| at("smb", OURS.smb, how), |how: &str| at("smb", SAMBA, how));
+    let direct = |how: &str| at("smb+rdma", OURS.direct, how);
     let beside = |title, how: &str| Pair {
         title,
         first: ("headgate", ours(how), us),

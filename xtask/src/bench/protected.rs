@@ -1,0 +1,71 @@
+//! SMB that is signed or encrypted, beside the same without: by SMB Direct with data that is placed directly and with data inside
+//! the messages, and by TCP.
+
+use std::process::Command;
+
+use super::smb::{PASSWORD, Ports, USER, give_to_user, ours};
+use super::{Folder, PROTECTED_PART, Pair, section, table_of_the_machine};
+use crate::lab::gateway;
+use crate::sh::{Result, run};
+
+const PORTS: Ports = Ports { smb: 22445, direct: 22446, nfs: 22049, nfs_rdma: 22050 };
+const WITHOUT_PAGES: Ports = Ports { smb: 23445, direct: 23446, nfs: 23049, nfs_rdma: 23050 };
+
+/// What `headgate bench` is told beside the targets: each load for a second, 1 MiB, eight at a time.
+const LOADS: [&str; 4] = ["--time", "1s", "--only", "write,read"];
+
+/// Measures, and gives the part of the document.
+pub(super) fn inside(args: &[String]) -> Result<String> {
+    run(&["ip", "link", "set", "lo", "up"])?;
+    let folder = Folder::new("/tmp/headgate-bench-protected")?;
+    let [files, others] = ["/dev/shm/headgate-bench-1", "/dev/shm/headgate-bench-2"];
+    let (files, others) = (Folder::new(files)?, Folder::new(others)?);
+    give_to_user(&files)?;
+    give_to_user(&others)?;
+    let us = ours(Command::new(gateway::program()), &folder, &files, PORTS)?;
+    let mut without = Command::new("tests/lab/without-pipes.py");
+    without.arg(gateway::program());
+    let without = ours(without, &folder, &others, WITHOUT_PAGES)?;
+    let mut text = format!(
+        "{PROTECTED_PART}\nWritten by `cargo xtask bench protected`: one build, its own client, loopback, files on tmpfs, the two \
+         ways in turns.\n\"By Sends\" is the same protection with `rdma_transforms` off: data travels inside the messages. \"Without \
+         pages\" is a\nserver for which the system makes no pipes, so that it reads files into buffers as it does for data that it \
+         signs.\n\n{}",
+        table_of_the_machine("headgate itself")?
+    );
+    let address = |port: u16| format!("127.0.0.1:{port}/share");
+    let user = format!("{USER}:{PASSWORD}");
+    let direct = |how: &str| format!("smb+rdma://{user}@{}{how}", address(PORTS.direct));
+    let tcp = |port: u16, how: &str| format!("smb://{user}@{}{how}", address(port));
+    let args: Vec<String> = LOADS.map(str::to_owned).into_iter().chain(args.to_vec()).collect();
+    for (word, how) in [("signed", "sign"), ("encrypted", "seal")] {
+        for (crc, off) in [("CRC on", ""), ("CRC off", "&crc=off")] {
+            let placed = direct(&format!("?protect={how}{off}"));
+            let unsigned = direct(&format!("?transforms=on{off}"));
+            let by_sends = direct(&format!("?protect={how}&transforms=off{off}"));
+            let title = format!("over SMB Direct, {word}, iWARP in user space, {crc}");
+            for (name, other) in [("unprotected", unsigned), ("by Sends", by_sends)] {
+                let pair = Pair {
+                    title: &format!("{title}, beside {name}"),
+                    first: (word, placed.clone(), &us),
+                    second: (name, other, &us),
+                };
+                section(&mut text, "SMB 3.1.1", &pair, &args)?;
+            }
+        }
+        let how = format!("?protect={how}");
+        let same = ("unprotected, without pages", tcp(WITHOUT_PAGES.smb, ""), &without);
+        let paged = ("unprotected", tcp(PORTS.smb, ""), &us);
+        for ((name, other, server), (first, by)) in
+            [(same, (WITHOUT_PAGES.smb, &without)), (paged, (PORTS.smb, &us))]
+        {
+            let pair = Pair {
+                title: &format!("over TCP, {word}, beside {name}"),
+                first: (word, tcp(first, &how), by),
+                second: (name, other, server),
+            };
+            section(&mut text, "SMB 3.1.1", &pair, &args)?;
+        }
+    }
+    Ok(text)
+}
