@@ -27,10 +27,10 @@ pub(super) fn inside(args: &[String]) -> Result<String> {
     without.arg(gateway::program());
     let without = ours(without, &folder, &others, WITHOUT_PAGES)?;
     let mut text = format!(
-        "{PROTECTED_PART}\nWritten by `cargo xtask bench protected`: one build, its own client, loopback, files on tmpfs, the two \
-         ways in turns.\n\"By Sends\" is the same protection with `rdma_transforms` off: data travels inside the messages. \"Without \
-         pages\" is a\nserver for which the system makes no pipes, so that it reads files into buffers as it does for data that it \
-         signs.\n\n{}",
+        "{PROTECTED_PART}\nWritten by `cargo xtask bench protected`: one build, its own client, loopback, files on tmpfs, the \
+         two ways in turns.\n\"By Sends\" is the same protection with `rdma_transforms` off: data travels inside the messages. \
+         \"Without pages\" is a\nserver for which the system makes no pipes, so that it reads files into buffers as it does for \
+         data that it signs.\n\n{}",
         table_of_the_machine("headgate itself")?
     );
     let address = |port: u16| format!("127.0.0.1:{port}/share");
