@@ -149,6 +149,12 @@ pub(crate) async fn may_add(
     }
 }
 
+/// What a directory's own list grants to whoever takes a name out of it, which its mode bits need not let look names up.
+pub(crate) async fn may_take_from(cred: &Cred, dir: &NodeRef) -> VfsResult<Option<Grant>> {
+    let grant = Grant::decide(dir, &dir.getattr().await?, cred).await?;
+    Ok(grant.map(|grant| grant.limited(mask::DELETE_CHILD)))
+}
+
 /// The right to look names up in a directory whose list the file system refused the user it by: whoever may list or change a
 /// directory passes through it, as users of Windows pass through any.
 pub(crate) async fn may_pass(cred: &Cred, dir: &NodeRef) -> VfsResult<Option<Power>> {

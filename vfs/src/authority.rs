@@ -85,21 +85,24 @@ pub struct Power {
 pub struct Acting<'a> {
     /// The caller.
     pub cred: &'a Cred,
-    powers: [Option<Power>; 2],
+    powers: Powers,
 }
+
+/// Rights for one change of names: to the node that has the name, to the folder of a name that comes, and to that of one that goes.
+pub type Powers = [Option<Power>; 3];
 
 impl<'a> Acting<'a> {
     /// A caller with its own rights.
     pub fn caller(cred: &'a Cred) -> Self {
-        Self { cred, powers: [None, None] }
+        Self { cred, powers: Powers::default() }
     }
 
-    /// With rights to two nodes at most: the one that has the name, and the folder of a name that comes.
-    pub fn with(cred: &'a Cred, powers: [Option<Power>; 2]) -> Self {
+    /// With further rights, each to its own node.
+    pub fn with(cred: &'a Cred, powers: Powers) -> Self {
         Self { cred, powers }
     }
 
-    pub(crate) fn into_parts(self) -> (&'a Cred, [Option<Power>; 2]) {
+    pub(crate) fn into_parts(self) -> (&'a Cred, Powers) {
         (self.cred, self.powers)
     }
 
@@ -154,7 +157,7 @@ pub(crate) async fn unmake(dir: &NodeRef, cred: &Cred, name: &[u8], made: &Made)
     if still_has(dir, name, made).await {
         let maker = Grant::of_maker(made, mask::DELETE).and_then(|grant| grant.power(mask::DELETE));
         let is_dir = made.attr.kind == Kind::Dir;
-        let _ = dir.remove_by(Acting::with(cred, [maker, None]), name, is_dir).await;
+        let _ = dir.remove_by(Acting::with(cred, [maker, None, None]), name, is_dir).await;
     }
 }
 
@@ -214,7 +217,14 @@ impl<'a> Door<'a> {
     /// With what the lists of an open, and of a folder, have granted. Each helps with its own node alone.
     #[must_use]
     pub fn granted(mut self, open: Option<&'a Grant>, folder: Option<&'a Grant>) -> Self {
-        self.grants = [open, folder];
+        self.grants = [open, folder, None];
+        self
+    }
+
+    /// With what the list of the folder has granted out of which a name is moved.
+    #[must_use]
+    pub fn leaving(mut self, folder: Option<&'a Grant>) -> Self {
+        self.grants[2] = folder;
         self
     }
 
@@ -232,7 +242,7 @@ impl<'a> Door<'a> {
 
     /// As whom one call on this node is made.
     pub(crate) fn actor<'c>(&self, node: &NodeRef, cred: &'c Cred, right: u32) -> Actor<'c> {
-        let [open, _] = self.grants;
+        let [open, ..] = self.grants;
         Actor::on(node.as_ref(), cred, open, right)
     }
 

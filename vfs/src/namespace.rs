@@ -195,7 +195,7 @@ impl Namespace {
             who,
             parent: None,
             patience: None,
-            grants: [None, None],
+            grants: [None; 3],
             opener: None,
             deletes: false,
             smb: false,
@@ -314,7 +314,7 @@ pub struct Door<'a> {
     pub(crate) parent: Option<ClientId>,
     pub(crate) patience: Option<&'a dyn Patience>,
     /// What lists have granted whoever acts.
-    pub(crate) grants: [Option<&'a Grant>; 2],
+    pub(crate) grants: [Option<&'a Grant>; 3],
     /// Whose open it is that data is written by.
     pub(crate) opener: Option<&'a Cred>,
     /// Its protocol has pending deletes of its own and asks for them itself.

@@ -12,13 +12,12 @@ use std::sync::Arc;
 
 use state::Who;
 use tokio::time::{Duration, Instant};
-use vfs::authority::Grant;
 use vfs::{Kind, VfsError};
 
 use crate::cx::{Answer, Cx};
-use crate::dtyp::mask;
 use crate::facts;
 use crate::open::{File, Open};
+use crate::security;
 use crate::server::Core;
 use crate::status::Status;
 use crate::whereabouts;
@@ -113,8 +112,7 @@ async fn remove_name(core: &Core, open: &Open, file: &File) -> Result<(), VfsErr
     }
     let place = whereabouts::look(&core.opens, file).await?;
     // The user need not be allowed to look names up where it may delete them.
-    let folder = Grant::decide(&place.dir, &place.dir.getattr().await?, &open.cred).await?;
-    let folder = folder.map(|grant| grant.limited(mask::DELETE_CHILD));
+    let folder = security::may_take_from(&open.cred, &place.dir).await?;
     let door = door.granted(open.to_delete.as_ref(), folder.as_ref());
     if file.base().kind() == Kind::Dir {
         door.rmdir(&file.share, &place.dir, &open.cred, &place.name).await?;

@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use state::{Operation, Range};
-use vfs::authority::{Actor, Grant};
+use vfs::authority::Actor;
 use vfs::backend::NodeRef;
 use vfs::names::{self, Found};
+use vfs::namespace::Door;
 use vfs::watch::{Action, what};
 use vfs::{Cred, Kind, VfsError, VfsResult};
 
@@ -184,9 +185,12 @@ pub(super) async fn rename(
         may_replace(cx, open, is_dir, found, new.flags).await?;
     }
     let dir_attr = to.dir.getattr().await?;
-    let folder = security::may_add(cx.tree()?, &to.dir, &dir_attr, is_dir).await?;
+    let comes = security::may_add(cx.tree()?, &to.dir, &dir_attr, is_dir).await?;
+    let leaves = security::may_take_from(&open.cred, &old.dir).await?.filter(|_| !same_dir);
     before_names(cx, open, &file.base()).await?;
-    let name = move_name(cx, open, file, &old, (&to, folder.as_ref()), itself).await?;
+    let door =
+        cx.door(open).granted(open.by_list.as_ref(), comes.as_ref()).leaving(leaves.as_ref());
+    let name = move_name(&door, open, file, &old, &to, itself).await?;
     let to = Target { name, ..to };
     if !is_dir {
         // Windows marks what it renames as changed, and says so.
@@ -202,14 +206,13 @@ pub(super) async fn rename(
 /// system the two are different names; the spelling comes after that. Where only the spelling fails, the old one stays: an
 /// error would say that nothing was replaced.
 async fn move_name(
-    cx: &Cx,
+    door: &Door<'_>,
     open: &Open,
     file: &File,
     old: &Place,
-    (to, folder): (&Target, Option<&Grant>),
+    to: &Target,
     itself: bool,
 ) -> Result<Vec<u8>, Status> {
-    let door = cx.door(open).granted(open.by_list.as_ref(), folder);
     let (share, cred) = (&file.share, &open.cred);
     let found = to.found.as_ref().filter(|_| !itself);
     let same_file = found.is_some_and(|f| f.node.id() == file.base().id());

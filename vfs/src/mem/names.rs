@@ -26,6 +26,14 @@ impl MemNode {
         Ok(inner.dir()?.get(name).cloned())
     }
 
+    /// As [`MemNode::child`], for a change that is judged afterwards: whom a right of its own helps need not look names up.
+    fn child_to_change(&self, by: &Acting<'_>, name: &[u8]) -> VfsResult<Option<Arc<MemNode>>> {
+        if by.is_helped() {
+            return Ok(self.lock().dir()?.get(name).cloned());
+        }
+        self.child(by.cred, name)
+    }
+
     pub(super) fn do_lookup(&self, cred: &Cred, name: &[u8]) -> VfsResult<(Arc<MemNode>, Attr)> {
         if name == b".." {
             let above = {
@@ -246,7 +254,7 @@ impl MemNode {
     ) -> VfsResult<DirChange> {
         self.changeable(name)?;
         let _names = self.names_lock();
-        let victim = self.child(by.cred, name)?.ok_or(VfsError::NotFound)?;
+        let victim = self.child_to_change(by, name)?.ok_or(VfsError::NotFound)?;
         let mut here = self.lock();
         let before = self.attr_of(&here);
         {
@@ -284,7 +292,7 @@ impl MemNode {
         }
         let me = self.me.upgrade().ok_or(VfsError::Stale)?;
         let _names = self.names_lock();
-        if target.child(by.cred, name)?.is_some() {
+        if target.child_to_change(by, name)?.is_some() {
             return Err(VfsError::Exists);
         }
         let entry = Entry::new(&self.volume, name, me)?;
@@ -319,8 +327,8 @@ impl MemNode {
         self.changeable(from)?;
         target.changeable(to)?;
         let _names = self.names_lock();
-        let moved = self.child(by.cred, from)?;
-        let old = target.child(by.cred, to)?;
+        let moved = self.child_to_change(by, from)?;
+        let old = target.child_to_change(by, to)?;
         let moved = moved.ok_or(VfsError::NotFound)?;
         if old.is_some() && !replace {
             return Err(VfsError::Exists);
@@ -362,8 +370,8 @@ impl MemNode {
             return Err(VfsError::NotSupported);
         }
         let _names = self.names_lock();
-        let mine = self.child(by.cred, here)?.ok_or(VfsError::NotFound)?;
-        let its = other.child(by.cred, there)?.ok_or(VfsError::NotFound)?;
+        let mine = self.child_to_change(by, here)?.ok_or(VfsError::NotFound)?;
+        let its = other.child_to_change(by, there)?.ok_or(VfsError::NotFound)?;
         for (from, node, to) in [(self, &mine, other), (other, &its, self)] {
             from.permit_removal(&from.lock(), by, (node, &node.lock()))?;
             to.permit_names(&to.lock(), by, perm::adding(node.kind))?;

@@ -76,6 +76,28 @@ async fn a_rename_that_fails_leaves_the_name_in_another_case_alone() {
 }
 
 #[tokio::test]
+async fn what_may_be_deleted_may_be_moved_out() {
+    let kit = Kit::new();
+    let (ann, bob) = (kit.client_as(ANN), kit.client_as(BOB));
+    let from = folder(&kit, "from", BOB, 0o755).await;
+    let into = folder(&kit, "into", ANN, 0o755).await;
+    let all = Ace::allow(sid_of_uid(BOB), mask::FILE_ALL, 0);
+    let allow = |rights| vec![all.clone(), Ace::allow(sid_of_uid(ANN), rights, 0)];
+    // Names are not looked up by these rights; what is found may be deleted.
+    give(&bob, "from", allow(mask::READ_DATA | mask::DELETE_CHILD)).await;
+    let f = with(&ann, "from\\x", mask::DELETE).await.unwrap();
+    assert_eq!(set(&ann, f, Set::Rename(to("into\\y", 0))).await, Status::SUCCESS);
+    assert_eq!(owner_of(&from, b"x").await, None);
+    assert_eq!(owner_of(&into, b"y").await, Some(BOB));
+    // The right to delete is the folder's to give, and counts where the file is.
+    let f2 = with(&ann, "into\\y", mask::DELETE).await.unwrap();
+    give(&bob, "from", allow(mask::READ_DATA | mask::WRITE_DATA)).await;
+    assert_eq!(set(&ann, f2, Set::Rename(to("from\\x", 0))).await, Status::SUCCESS);
+    assert_eq!(set(&ann, f2, Set::Rename(to("into\\y", 0))).await, Status::ACCESS_DENIED);
+    assert_eq!(owner_of(&from, b"x").await, Some(BOB));
+}
+
+#[tokio::test]
 async fn a_list_on_a_file_moves_it_into_no_folder_of_others() {
     let kit = Kit::new();
     let ann = kit.client_as(ANN);
