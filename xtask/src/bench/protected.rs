@@ -6,7 +6,7 @@ use std::process::Command;
 use super::smb::{PASSWORD, Ports, USER, give_to_user, ours};
 use super::{Folder, PROTECTED_PART, Pair, section, table_of_the_machine};
 use crate::lab::gateway;
-use crate::sh::{Result, run};
+use crate::sh::{Result, output, run};
 
 const PORTS: Ports = Ports { smb: 22445, direct: 22446, nfs: 22049, nfs_rdma: 22050 };
 const WITHOUT_PAGES: Ports = Ports { smb: 23445, direct: 23446, nfs: 23049, nfs_rdma: 23050 };
@@ -17,6 +17,8 @@ const LOADS: [&str; 4] = ["--time", "1s", "--only", "write,read"];
 /// Measures, and gives the part of the document.
 pub(super) fn inside(args: &[String]) -> Result<String> {
     run(&["ip", "link", "set", "lo", "up"])?;
+    // Inherited by the servers and by the client.
+    output(&["chrt", "--rr", "--pid", "20", &std::process::id().to_string()])?;
     let folder = Folder::new("/tmp/headgate-bench-protected")?;
     let [files, others] = ["/dev/shm/headgate-bench-1", "/dev/shm/headgate-bench-2"];
     let (files, others) = (Folder::new(files)?, Folder::new(others)?);
@@ -30,7 +32,8 @@ pub(super) fn inside(args: &[String]) -> Result<String> {
         "{PROTECTED_PART}\nWritten by `cargo xtask bench protected`: one build, its own client, loopback, files on tmpfs, the \
          two ways in turns.\n\"By Sends\" is the same protection with `rdma_transforms` off: data travels inside the messages. \
          \"Without pages\" is a\nserver for which the system makes no pipes, so that it reads files into buffers as it does for \
-         data that it signs.\n\n{}",
+         data that it signs. Client and server run\nat a real-time priority: what else the machine does takes no \
+         processor from them.\n\n{}",
         table_of_the_machine("headgate itself")?
     );
     let address = |port: u16| format!("127.0.0.1:{port}/share");
