@@ -472,6 +472,11 @@ impl Handle {
         let _ = self.commands.send(Command::Shutdown).await;
     }
 
+    /// Waits until the connection has ended.
+    pub async fn closed(&self) {
+        self.commands.closed().await;
+    }
+
     /// The connection has ended.
     pub fn is_closed(&self) -> bool {
         self.commands.is_closed()

@@ -4,6 +4,10 @@
 //! calls [`pend`], which makes the interim answer the reply of the whole message, and what is left of the work goes on in a task
 //! of its own, whose answer is pushed to the connection. So only what really waits costs a task.
 //!
+//! In the middle of a chain only CREATE has an interim answer, as with Windows and Samba; what was answered before it leaves first,
+//! in a message of its own, and the rest of the chain together, when it is done. A command that may not say that it waits is waited
+//! for where that ends by itself, and is found by CANCEL all the same.
+//!
 //! *Memory.* Answers are gathered in [`Out`]; bulk data is passed through as it came from the pool.
 //!
 //! *Errors.* A message that is none, or a chain whose offsets do not hold, ends the connection ([`Violation`]).
@@ -18,6 +22,7 @@ use iobuf::Buf;
 use rdma_transport::channel::{BoxFuture, Pulled, Reply};
 use rdma_transport::meter::{Done, NO_SHARE};
 use rdma_transport::turn;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::answer::{Message, Out, Seal};
 use crate::conn::{Conn, locked};
@@ -47,10 +52,10 @@ pub(crate) struct Slot(Mutex<Shared>);
 #[derive(Default)]
 struct Shared {
     out: Out,
-    /// The work left the serve loop and goes on in a task.
-    apart: bool,
-    /// Set by [`pend`], taken by [`Call`].
-    interim: Option<Reply>,
+    /// The work leaves the serve loop, or has left it, and goes on in a task.
+    apart: Option<OwnedSemaphorePermit>,
+    /// What leaves before that, the interim answer last. Set by [`pend`], taken by [`Call`].
+    first: Vec<Reply>,
 }
 
 impl Slot {
@@ -74,22 +79,22 @@ impl Future for Call {
         if let Poll::Ready(reply) = work.as_mut().poll(cx) {
             return Poll::Ready(reply);
         }
-        let interim = {
-            let mut shared = self.slot.lock();
-            let interim = shared.interim.take();
-            shared.apart |= interim.is_some();
-            interim
-        };
-        match (interim, self.work.take()) {
-            (Some(interim), Some(work)) => {
+        let mut first = std::mem::take(&mut self.slot.lock().first).into_iter();
+        match (first.next(), self.work.take()) {
+            (Some(reply), Some(work)) => {
                 let conn = self.conn.clone();
                 tokio::spawn(async move {
-                    if let Some(reply) = work.await {
-                        // Nobody is there to hear it when the connection is gone.
+                    // Nobody is there to hear anything when the connection is gone.
+                    let more = async {
+                        for reply in first {
+                            let _ = conn.push(reply).await;
+                        }
+                    };
+                    if let ((), Some(reply)) = tokio::join!(more, work) {
                         let _ = conn.push(reply).await;
                     }
                 });
-                Poll::Ready(Some(interim))
+                Poll::Ready(Some(reply))
             }
             (_, work) => {
                 self.work = work;
@@ -164,6 +169,7 @@ async fn chain(
 ) -> Option<Reply> {
     let mut before: Option<Before> = None;
     let mut first = None;
+    let mut has_ids = false;
     for _ in 0..CHAIN_MAX {
         let Ok(header) = Header::parse(&rest) else {
             conn.end(Violation::NotAMessage, "header").await;
@@ -175,6 +181,10 @@ async fn chain(
         }
         if encrypted && !is_of_its_session(&header, &mut first) {
             conn.end(Violation::Sealed, "a message of another session").await;
+            return None;
+        }
+        if !std::mem::replace(&mut has_ids, true) && !take_ids(conn, &rest) {
+            conn.end(Violation::MessageId, "not granted, or used before").await;
             return None;
         }
         let next = usize::try_from(header.next).unwrap_or(usize::MAX);
@@ -203,6 +213,24 @@ async fn chain(
     None
 }
 
+/// Uses the message ids of a whole chain: a command that waits in the middle does not hold the window open for those behind it.
+fn take_ids(conn: &Conn, mut chain: &[u8]) -> bool {
+    for _ in 0..CHAIN_MAX {
+        // What is no header ends the connection when its turn comes.
+        let Ok(header) = Header::parse(chain) else { return true };
+        if header.command() != Some(Command::Cancel)
+            && !conn.take_ids(header.message_id, header.credit_charge)
+        {
+            return false;
+        }
+        match usize::try_from(header.next).ok().and_then(|next| chain.get(next..)) {
+            Some(rest) if header.next != 0 => chain = rest,
+            _ => return true,
+        }
+    }
+    true
+}
+
 /// Answers go behind the break notices that their commands have caused. A peer that takes neither is not waited for.
 async fn behind_notices(conn: &Conn) {
     if !conn.notices.is_settled() {
@@ -228,9 +256,6 @@ async fn one(mut cx: Cx, before: &mut Option<Before>) -> Result<(), Fatal> {
     if cx.header.command() == Some(Command::Cancel) {
         cancel(&mut cx);
         return Ok(());
-    }
-    if !cx.conn.take_ids(cx.header.message_id, cx.header.credit_charge) {
-        return Err((Violation::MessageId, "not granted, or used before"));
     }
     // As in NFS: data that came with the command was waited for.
     let began = if cx.pulled.is_empty() { turn::began() } else { Instant::now() };
@@ -302,8 +327,10 @@ fn cancel(cx: &mut Cx) {
     }
     let (h, is_async) = (&cx.header, cx.header.flags.has(Flags::ASYNC));
     cx.conn.end_waits(Status::CANCELLED, |p| {
-        let same =
-            if is_async { p.async_id == h.tree_or_async } else { p.message_id == h.message_id };
+        let same = match is_async {
+            true => p.is_async() && p.async_id == h.tree_or_async,
+            false => p.message_id == h.message_id,
+        };
         same && p.session_id == h.session_id
     });
 }
@@ -319,7 +346,7 @@ fn answer_header(cx: &Cx, status: Status, credits: u16) -> Header {
         signature: [0; 16],
         ..cx.header
     };
-    if let Some(pending) = cx.pending.get() {
+    if let Some(pending) = cx.gone_async() {
         header.flags.0 |= Flags::ASYNC;
         header.tree_or_async = pending.async_id;
     }
@@ -331,9 +358,9 @@ fn respond(cx: &Cx, answer: Result<Answer, Status>) -> Message {
         Ok(answer) => answer,
         Err(status) => Answer::with_status(status, ERROR_BODY.to_vec()),
     };
-    // A request that waited got its credits with the interim answer.
+    // A request that has an interim answer got its credits with that.
     let credits =
-        if cx.pending.get().is_some() { 0 } else { cx.conn.grant(asked(cx, answer.status)) };
+        if cx.gone_async().is_some() { 0 } else { cx.conn.grant(asked(cx, answer.status)) };
     let mut header = answer_header(cx, answer.status, credits);
     if let Some(session) = answer.session_id {
         header.session_id = session;
@@ -379,41 +406,41 @@ fn bound(cx: &Cx) -> Seal {
 
 /// See [`Cx::pend`].
 pub(crate) async fn pend(cx: &Cx) -> Result<(), Status> {
-    if cx.pending.get().is_some() {
+    if cx.gone_async().is_some() {
         return Ok(());
     }
-    if cx.header.next != 0 {
-        // Only the last command of a chain may be answered later (MS-SMB2 section 3.3.5.2.7, note on Windows).
+    if !cx.may_go_async() {
+        // MS-SMB2 section 3.3.5.2.7, note on Windows.
         return Err(Status::INTERNAL_ERROR);
     }
-    let pending = cx
-        .conn
-        .begin_wait(cx.header.message_id, cx.header.session_id, cx.survives.load(Ordering::Relaxed))
-        .ok_or_else(|| cx.limited("waiting-requests", ASYNC_MAX))?;
-    // Only this command's own future sets it.
-    let _ = cx.pending.set(pending);
+    let is_apart = cx.slot.lock().apart.is_some();
+    if !is_apart {
+        let permit = cx.conn.apart.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| cx.limited("waiting-requests", ASYNC_MAX))?;
+        cx.slot.lock().apart = Some(permit);
+    }
+    cx.wait().go_async();
     let header = answer_header(cx, Status::PENDING, cx.conn.grant(cx.header.credits));
     let mut head = header.emit().to_vec();
     head.extend_from_slice(&ERROR_BODY);
     // Never signed: a signature by AES-GMAC may be made only once for a message id.
     let message = Message { head, bulk: None, invalidate: None, seal: Seal::None, hash: None };
-    let pushed = {
-        let mut shared = cx.slot.lock();
-        shared.out.push(message);
-        let reply = shared.out.finish(&cx.conn).map_err(|Failed| Status::INTERNAL_ERROR)?;
-        if shared.apart {
-            reply
-        } else {
-            shared.interim = reply;
-            None
-        }
-    };
-    match pushed {
-        // A connection that is gone tells the request so by its status.
-        Some(reply) => {
+    let mut first = Vec::new();
+    {
+        let out = &mut cx.slot.lock().out;
+        let failed = |Failed| Status::INTERNAL_ERROR;
+        first.extend(out.finish(&cx.conn).map_err(failed)?);
+        out.push(message);
+        first.extend(out.finish(&cx.conn).map_err(failed)?);
+    }
+    if is_apart {
+        for reply in first {
+            // A connection that is gone tells the request so by its status.
             let _ = cx.conn.push(reply).await;
         }
-        None => yield_once().await,
+    } else {
+        cx.slot.lock().first = first;
+        yield_once().await;
     }
     Ok(())
 }
@@ -525,6 +552,26 @@ mod tests {
         assert_eq!((last.status(), last.header.credits), (Status::SUCCESS, 0));
         assert_eq!(last.header.tree_or_async, interim.header.tree_or_async);
         assert_eq!(last.header.message_id, interim.header.message_id);
+    }
+
+    /// Long before the client would be told, and in the middle of a chain as well.
+    #[tokio::test(start_paused = true)]
+    async fn storage_is_given_up_before_anybody_was_told_that_it_takes_its_time() {
+        let client = Kit::new().client();
+        for next in [0, 72] {
+            let mut id = 0;
+            let (call, _never) = slow(&client, |header| {
+                header.next = next;
+                id = header.message_id;
+            });
+            let given_up = async {
+                tokio::task::yield_now().await;
+                client.cancel(id, None).await;
+            };
+            let (answered, ()) = tokio::join!(reply(call), given_up);
+            assert_eq!(answered.status(), Status::CANCELLED);
+            assert!(!answered.header.flags.has(Flags::ASYNC));
+        }
     }
 
     #[tokio::test(start_paused = true)]

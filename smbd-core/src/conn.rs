@@ -6,11 +6,11 @@
 //! *Memory.* All of it is bounded by `limits`.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use rdma_transport::channel::{Handle, Info};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use vfs::backend::ReadInto;
 
 use crate::auth::Acceptor;
@@ -160,11 +160,23 @@ pub struct Pending {
     pub session_id: u64,
     /// It goes on when only its connection is lost: its client will ask for its outcome by another one.
     pub(crate) survives: bool,
+    /// An interim answer has told the client its name.
+    is_async: AtomicBool,
     why: OnceLock<Status>,
     told: Notify,
 }
 
 impl Pending {
+    /// An interim answer tells the client its name.
+    pub(crate) fn go_async(&self) {
+        self.is_async.store(true, Ordering::Release);
+    }
+
+    /// The client knows its name.
+    pub(crate) fn is_async(&self) -> bool {
+        self.is_async.load(Ordering::Acquire)
+    }
+
     /// Tells it to end with this status; the first one counts.
     pub fn end(&self, why: Status) {
         if self.why.set(why).is_ok() {
@@ -204,8 +216,11 @@ pub struct Conn {
     preauth: Mutex<Preauth>,
     /// Logons under way, by session.
     pub(crate) logons: Mutex<HashMap<u64, Logon>>,
+    /// By `AsyncId`: at most one for each message in work, in the serve loop or apart from it.
     pending: Mutex<HashMap<u64, Arc<Pending>>>,
     next_async: AtomicU64,
+    /// Messages that may go on apart from the serve loop after an interim answer.
+    pub(crate) apart: Arc<Semaphore>,
     pub(crate) reported: AtomicU32,
     /// Break notices that have no place yet among the messages to be sent.
     pub(crate) notices: Arc<UnderWay>,
@@ -236,6 +251,7 @@ impl Conn {
             logons: Mutex::default(),
             pending: Mutex::default(),
             next_async: AtomicU64::new(1),
+            apart: Arc::new(Semaphore::new(ASYNC_MAX)),
             reported: AtomicU32::new(0),
             notices: Arc::default(),
         }
@@ -334,22 +350,30 @@ impl Conn {
         *locked(&self.preauth)
     }
 
-    /// A request begins to wait. `None` when too many do.
+    /// A request begins to wait. No client knows its name before [`Pending::go_async`].
     pub(crate) fn begin_wait(
         &self,
         message_id: u64,
         session_id: u64,
         survives: bool,
-    ) -> Option<Arc<Pending>> {
-        let mut all = locked(&self.pending);
-        if all.len() >= ASYNC_MAX {
-            return None;
-        }
-        let async_id = self.next_async.fetch_add(1, Ordering::Relaxed);
-        let (why, told) = (OnceLock::new(), Notify::new());
-        let pending = Arc::new(Pending { async_id, message_id, session_id, survives, why, told });
-        all.insert(async_id, pending.clone());
-        Some(pending)
+    ) -> Arc<Pending> {
+        let pending = Arc::new(Pending {
+            async_id: self.next_async.fetch_add(1, Ordering::Relaxed),
+            message_id,
+            session_id,
+            survives,
+            is_async: AtomicBool::new(false),
+            why: OnceLock::new(),
+            told: Notify::new(),
+        });
+        locked(&self.pending).insert(pending.async_id, pending.clone());
+        pending
+    }
+
+    /// The message ids of requests that wait.
+    #[cfg(test)]
+    pub(crate) fn waiting_ids(&self) -> Vec<u64> {
+        locked(&self.pending).values().map(|p| p.message_id).collect()
     }
 
     /// A request waits no more.
@@ -436,8 +460,7 @@ mod tests {
             )),
             Handle::detached(),
         );
-        let all: Vec<_> = (0..).map_while(|id| conn.begin_wait(id, 1, true)).collect();
-        assert_eq!(all.len(), ASYNC_MAX);
+        let all = [0, 1].map(|id| conn.begin_wait(id, 1, true));
         let one = all[0].clone();
         conn.end_waits(Status::CANCELLED, |p| p.async_id == one.async_id);
         conn.end_waits(Status::USER_SESSION_DELETED, |_| true);
@@ -445,6 +468,6 @@ mod tests {
         assert_eq!(rt.block_on(one.ended()), Status::CANCELLED, "the first word counts");
         assert_eq!(rt.block_on(all[1].ended()), Status::USER_SESSION_DELETED);
         conn.end_wait(&one);
-        assert!(conn.begin_wait(9, 1, true).is_some());
+        assert_eq!(conn.waiting_ids(), [1]);
     }
 }

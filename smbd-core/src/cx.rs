@@ -1,5 +1,6 @@
 //! One command being answered: what it came with, whom it is for, how it waits, what it says.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
@@ -106,6 +107,8 @@ pub struct Cx {
     pub(crate) counted: OnceLock<(Arc<Open>, Counted)>,
     /// See [`Cx::outlives_connection`].
     pub(crate) survives: AtomicBool,
+    /// See [`Cx::waits_silently`].
+    silent: AtomicBool,
     /// Bytes of file data that it moved.
     pub(crate) moved: AtomicU64,
     pub(crate) slot: Arc<Slot>,
@@ -134,6 +137,7 @@ impl Cx {
             pending: OnceLock::new(),
             counted: OnceLock::new(),
             survives: AtomicBool::new(false),
+            silent: AtomicBool::new(false),
             moved: AtomicU64::new(0),
             slot,
         }
@@ -324,16 +328,46 @@ impl Cx {
         crate::compound::until_answered(self, guard);
     }
 
-    /// The client was told that the answer takes a while.
-    pub fn has_pended(&self) -> bool {
+    /// This command waits, whether its client is told so or not: CANCEL finds it from now on.
+    pub(crate) fn wait(&self) -> &Pending {
+        self.pending.get_or_init(|| {
+            let survives = self.survives.load(Ordering::Relaxed);
+            self.conn.begin_wait(self.header.message_id, self.header.session_id, survives)
+        })
+    }
+
+    /// It has waited: what it found before may be old.
+    pub(crate) fn has_waited(&self) -> bool {
         self.pending.get().is_some()
     }
 
+    /// Its wait, when its client was told of that.
+    pub(crate) fn gone_async(&self) -> Option<&Pending> {
+        self.pending.get().map(|p| &**p).filter(|p| p.is_async())
+    }
+
+    /// Holders that have to answer in time are waited for without an interim answer. Windows makes none for a rename, and clients
+    /// that send it in a chain expect the answers together.
+    pub(crate) fn waits_silently(&self) {
+        self.silent.store(true, Ordering::Relaxed);
+    }
+
+    /// It may have an interim answer: in the middle of a chain that is CREATE alone.
+    pub(crate) fn may_go_async(&self) -> bool {
+        self.header.next == 0 || self.header.command() == Some(Command::Create)
+    }
+
     /// Waits until this request is to be given up, and gives the status to answer: the client cancelled it, its session or tree
-    /// ended, the connection is gone. Only after [`Cx::pend`]; waits for ever before.
+    /// ended, the connection is gone. Only after [`Cx::wait`] or [`Cx::pend`]; waits for ever before.
     pub async fn cancelled(&self) -> Status {
         match self.pending.get() {
-            Some(pending) => pending.ended().await,
+            Some(pending) if pending.is_async() => pending.ended().await,
+            // The serve loop goes on with this one when its connection has ended, before anybody else is told of that.
+            Some(pending) => tokio::select! {
+                biased;
+                why = pending.ended() => why,
+                () = self.conn.handle.closed() => Status::CANCELLED,
+            },
             None => std::future::pending().await,
         }
     }
@@ -348,7 +382,7 @@ impl Cx {
             if let Poll::Ready(done) = work.as_mut().poll(task) {
                 return Poll::Ready(Ok(done));
             }
-            // The work has called `pend` by now, if it does.
+            // The work has called `wait` or `pend` by now, if it does.
             if self.pending.get().is_none() {
                 return Poll::Pending;
             }
@@ -365,27 +399,55 @@ impl Cx {
 }
 
 impl Cx {
-    /// Does what storage may take long for. When it does, the client is told, and may cancel it; in the middle of a chain, or where
-    /// too many requests of the connection wait, it is only waited for.
+    /// Does what storage may take long for. The client may cancel it, and when it takes long is told so; not in the middle of a
+    /// chain, or where too many requests of the connection wait.
     pub(crate) async fn by_storage<T>(&self, work: impl Future<Output = T>) -> Result<T, Status> {
         let mut work = std::pin::pin!(work);
-        if let Ok(done) = tokio::time::timeout(STORAGE_SILENT_MAX, work.as_mut()).await {
+        if let Poll::Ready(done) = at_once(work.as_mut()).await {
             return Ok(done);
         }
-        if self.header.next == 0 {
+        self.wait();
+        let soon = tokio::time::timeout(STORAGE_SILENT_MAX, work.as_mut());
+        if let Ok(done) = self.or_cancelled(soon).await? {
+            return Ok(done);
+        }
+        self.tell_if_possible().await;
+        self.or_cancelled(work).await
+    }
+
+    /// The same for what is done to its end: nobody could say how much of it was done.
+    pub(crate) async fn wholly_by_storage<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        if let Poll::Ready(done) = at_once(work.as_mut()).await {
+            return done;
+        }
+        if let Ok(done) = tokio::time::timeout(STORAGE_SILENT_MAX, work.as_mut()).await {
+            return done;
+        }
+        self.tell_if_possible().await;
+        work.await
+    }
+
+    async fn tell_if_possible(&self) {
+        if self.may_go_async() {
             // Where it cannot be said, it is so all the same.
             let _ = self.pend().await;
         }
-        self.or_cancelled(work).await
     }
 }
 
+/// The first poll of something that mostly need not wait.
+async fn at_once<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+    std::future::poll_fn(|task| Poll::Ready(work.as_mut().poll(task))).await
+}
+
 impl Patience for Cx {
-    /// In the middle of a chain there is no interim answer. Linux renames and links by chains and holds leases of its own
-    /// meanwhile, so such a command waits without one: holders have a deadline.
+    /// In the middle of a chain there is no interim answer but that of CREATE. Linux renames and links by chains and holds leases
+    /// of its own meanwhile, so such a command waits without one: holders have a deadline.
     fn begin(&self) -> BoxFuture<'_, VfsResult<()>> {
         Box::pin(async {
-            if self.header.next != 0 {
+            if self.silent.load(Ordering::Relaxed) || !self.may_go_async() {
+                self.wait();
                 return Ok(());
             }
             self.pend().await.map_err(|_| VfsError::Cancelled)

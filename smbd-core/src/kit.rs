@@ -27,7 +27,7 @@ use crate::status::Status;
 use crate::tree::{Target, Tree};
 use crate::wire::create::{self, Disposition, option, share};
 use crate::wire::negotiate::{CAP_PERSISTENT_HANDLES, Dialect};
-use crate::wire::{Command, Flags, Header, close, put_utf16};
+use crate::wire::{Command, Flags, HEADER_LEN, Header, close, put_utf16};
 
 /// Knows one user, `user` with the password `pw`.
 struct One;
@@ -211,6 +211,21 @@ impl Answered {
         }
     }
 
+    /// The answers of a chain; bulk data of none.
+    pub(crate) fn all(reply: &Reply) -> Vec<Self> {
+        let (mut all, mut rest) = (Vec::new(), reply.head.as_slice());
+        loop {
+            let header = Header::parse(rest).unwrap();
+            let len = if header.next == 0 { rest.len() } else { header.next as usize };
+            let (message, more) = rest.split_at(len);
+            all.push(Self::of(Reply::of(message.to_vec())));
+            if header.next == 0 {
+                return all;
+            }
+            rest = more;
+        }
+    }
+
     pub(crate) fn status(&self) -> Status {
         self.header.status()
     }
@@ -283,13 +298,55 @@ impl Client {
         reply.expect("an answer")
     }
 
+    /// Sends these commands as one chain of related ones: what answers it first, and the message id of the first command.
+    pub(crate) async fn chain(&self, commands: &[(Command, Vec<u8>)]) -> (Vec<Answered>, u64) {
+        let mut message = Vec::new();
+        let mut first = None;
+        for (i, (command, body)) in commands.iter().enumerate() {
+            let mut header = self.header(*command, 1);
+            let len = (HEADER_LEN + body.len()).next_multiple_of(8);
+            header.next = if i + 1 < commands.len() { u32::try_from(len).unwrap() } else { 0 };
+            header.flags.0 |= if i > 0 { Flags::RELATED } else { 0 };
+            first.get_or_insert(header.message_id);
+            let from = message.len();
+            message.extend(header.emit());
+            message.extend(body);
+            message.resize(from + len, 0);
+        }
+        let (core, conn) = (self.core.clone(), self.conn.clone());
+        let reply = compound::call(core, conn, Buf::from(message), Vec::new()).await;
+        (Answered::all(&reply.expect("an answer")), first.unwrap())
+    }
+
+    /// Gives up the request of this message id, or of this `AsyncId`.
+    pub(crate) async fn cancel(&self, message_id: u64, async_id: Option<u64>) {
+        let mut header = Header { message_id, ..self.header(Command::Cancel, 0) };
+        if let Some(id) = async_id {
+            header.flags.0 |= Flags::ASYNC;
+            header.tree_or_async = id;
+        }
+        let mut message = header.emit().to_vec();
+        message.extend([4, 0, 0, 0]);
+        let (core, conn) = (self.core.clone(), self.conn.clone());
+        assert!(compound::call(core, conn, Buf::from(message), Vec::new()).await.is_none());
+    }
+
     /// What the server sends of itself, next.
     pub(crate) async fn pushed(&self) -> Answered {
+        Answered::of(self.pushed_reply().await)
+    }
+
+    /// The same, when it answers a chain.
+    pub(crate) async fn pushed_chain(&self) -> Vec<Answered> {
+        Answered::all(&self.pushed_reply().await)
+    }
+
+    async fn pushed_reply(&self) -> Reply {
         let asked = std::future::poll_fn(|cx| self.asked.lock().unwrap().poll_recv(cx)).await;
         match asked.expect("the server holds its handle") {
             Asked::Push { message, taken } => {
                 let _ = taken.send(Ok(()));
-                Answered::of(message)
+                message
             }
             other => panic!("{other:?}"),
         }

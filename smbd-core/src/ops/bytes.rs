@@ -173,11 +173,12 @@ impl<'a> Changing<'a> {
         let at = self.place(skip, len as u64).await?;
         let (share, node) = (&self.file.share, self.file.node());
         let door = self.door();
-        let write = self.cx.or_cancelled(door.write(share, &node, None, at, data, stable));
+        // The door gives up its waits for others by itself.
+        let write = self.cx.wholly_by_storage(door.write(share, &node, None, at, data, stable));
         let done = match stable {
             Stable::Unstable => self.unflushed(write).await,
             Stable::Data | Stable::File => write.await,
-        }??;
+        }?;
         Ok((at, done.count))
     }
 

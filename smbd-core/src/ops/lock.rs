@@ -135,7 +135,9 @@ async fn one(
     cx.or_cancelled(breaks).await??;
     cx.room_for_a_lock(open)?;
     let wait = Wait { cx, open };
-    let patience: Option<&dyn Patience> = if at_once { None } else { Some(&wait) };
+    // It may take for ever, of which no client is told in the middle of a chain.
+    let may_wait = !at_once && cx.may_go_async();
+    let patience: Option<&dyn Patience> = if may_wait { Some(&wait) } else { None };
     let got = cx.or_cancelled(keeper.lock(node, &open.party, extent, kind, patience)).await;
     let locked = match got {
         Ok(locked) => locked,
@@ -155,7 +157,9 @@ async fn one(
             keeper.tell(node, who, Operation::Lock);
             Ok(())
         }
-        Err(VfsError::Locked) => Err(Status::LOCK_NOT_GRANTED),
+        Err(VfsError::Locked) if at_once || may_wait => Err(Status::LOCK_NOT_GRANTED),
+        // MS-SMB2 section 3.3.5.2.7, note on Windows.
+        Err(VfsError::Locked) => Err(Status::INTERNAL_ERROR),
         Err(VfsError::Cancelled) => Err(Status::RANGE_NOT_LOCKED),
         Err(why) => Err(why.into()),
     }

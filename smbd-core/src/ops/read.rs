@@ -69,7 +69,7 @@ async fn read(cx: &Cx, r: &Request, remote: Option<Remote>) -> Result<Answer, St
     let door = cx.door(&open);
     let into = if remote.is_none() { cx.unseen() } else { &cx.conn.read_into };
     let got = door.read(&node, None, r.offset, count, into);
-    let got = cx.or_cancelled(got).await??;
+    let got = cx.by_storage(got).await??;
     let len = u32::try_from(got.len()).map_err(|_| Status::INTERNAL_ERROR)?;
     if len == 0 && r.length > 0 || len < r.minimum_count {
         return Err(Status::END_OF_FILE);

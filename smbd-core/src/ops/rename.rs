@@ -172,7 +172,8 @@ pub(super) async fn rename(
     let is_dir = file.base().kind() == Kind::Dir;
     let same_dir = to.dir.id() == old.dir.id();
     if same_dir && to.name == old.name {
-        return Ok(());
+        // As Windows does, and rename(2) does not.
+        return if open.posix { Ok(()) } else { before_names(cx, open, &file.base()).await };
     }
     if is_dir {
         nothing_open_below(cx, open, file).await?;

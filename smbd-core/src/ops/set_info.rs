@@ -77,7 +77,10 @@ async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(), Status> {
     let file = open.file()?;
     match set {
         Set::Basic(basic) => set_basic(cx, open, file, basic).await,
-        Set::Rename(to) => super::rename::rename(cx, open, file, to).await,
+        Set::Rename(to) => {
+            cx.waits_silently();
+            super::rename::rename(cx, open, file, to).await
+        }
         Set::Link(to) => super::rename::link(cx, open, file, to).await,
         Set::Disposition { flags, ex } => set_disposition(cx, open, file, flags, ex).await,
         Set::Position(at) => {

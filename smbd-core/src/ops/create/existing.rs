@@ -225,7 +225,7 @@ async fn finish(
     if !w.disposition.cuts() {
         cx.server.opens.insert(open.clone())?;
         // Whoever had to give something back has written what it had only cached; who need not may know better.
-        let is_old = cx.has_pended() || !cx.door(open).is_known(&open.node()?);
+        let is_old = cx.has_waited() || !cx.door(open).is_known(&open.node()?);
         return if is_old { super::now(cx, open).await } else { Ok((attr, dos)) };
     }
     let node = open.node()?;

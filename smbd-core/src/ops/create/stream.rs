@@ -115,7 +115,7 @@ async fn finish(
         let door = cx.door(open);
         (_, attr) = door.empty(w.share, &stream.node, &open.cred).await?;
         stream_notice::changed(cx, open.file()?, Some(stream.attr.size), 0).await;
-    } else if cx.has_pended() {
+    } else if cx.has_waited() {
         attr = stream.node.getattr().await?;
     }
     cx.server.opens.insert(open.clone())?;

@@ -101,7 +101,7 @@ async fn a_directory_has_no_bytes_to_lock() {
 
 pub(super) const READ: u32 = 1;
 pub(super) const WRITE: u32 = 4;
-const HANDLE: u32 = 2;
+pub(super) const HANDLE: u32 = 2;
 
 fn lease(key: u8, state: u32) -> Context<'static> {
     let v2 = Some(LeaseV2 { parent: [0; 16], epoch: 7 });
@@ -119,7 +119,7 @@ pub(super) async fn leased(c: &Client, name: &str, key: u8, state: u32) -> Resul
     Ok(response.file)
 }
 
-async fn acknowledge(c: &Client, key: u8, state: u32) -> Status {
+pub(super) async fn acknowledge(c: &Client, key: u8, state: u32) -> Status {
     let body = oplock_break::Lease { key: [key; 16], state }.emit();
     c.ask(Command::OplockBreak, &body).await.status()
 }
@@ -263,6 +263,16 @@ async fn asked_for_handles(c: &Client) -> u8 {
     n.key[0]
 }
 
+/// A rename that has to wait, and what its holders do meanwhile.
+async fn renaming(
+    other: &Client,
+    (file, name): (FileId, &str),
+    holders: impl Future<Output = ()>,
+) -> Status {
+    let (renamed, ()) = tokio::join!(set(other, file, Set::Rename(to(name, 0))), holders);
+    renamed
+}
+
 /// MS-SMB2 section 3.3.1.4: handles below a directory that are only cached are closed before it is renamed.
 #[tokio::test]
 async fn a_directory_is_renamed_when_those_below_have_given_their_handles_back() {
@@ -273,19 +283,21 @@ async fn a_directory_is_renamed_when_those_below_have_given_their_handles_back()
     let f = leased(&c, "d\\f", 1, READ | HANDLE).await.unwrap();
     let g = leased(&c, "d\\g", 2, READ | HANDLE).await.unwrap();
     let dir = folder(&other, "d", Disposition::Open).await;
-    assert_eq!(set(&other, dir, Set::Rename(to("e", 0))).await, Status::PENDING);
-    let mut keys = [asked_for_handles(&c).await, asked_for_handles(&c).await];
-    keys.sort_unstable();
-    assert_eq!(keys, [1, 2], "both at once");
-    assert_eq!(c.close(f).await, Status::SUCCESS);
-    assert_eq!(acknowledge(&c, 2, READ).await, Status::SUCCESS);
-    assert_eq!(other.pushed().await.status(), Status::ACCESS_DENIED, "one is needed");
+    let renamed = renaming(&other, (dir, "e"), async {
+        let mut keys = [asked_for_handles(&c).await, asked_for_handles(&c).await];
+        keys.sort_unstable();
+        assert_eq!(keys, [1, 2], "both at once");
+        assert_eq!(c.close(f).await, Status::SUCCESS);
+        assert_eq!(acknowledge(&c, 2, READ).await, Status::SUCCESS);
+    });
+    assert_eq!(renamed.await, Status::ACCESS_DENIED, "one is needed");
     assert_eq!(c.close(g).await, Status::SUCCESS);
     let f = leased(&c, "d\\f", 1, READ | HANDLE).await.unwrap();
-    assert_eq!(set(&other, dir, Set::Rename(to("e", 0))).await, Status::PENDING);
-    assert_eq!(asked_for_handles(&c).await, 1);
-    assert_eq!(c.close(f).await, Status::SUCCESS);
-    assert_eq!(other.pushed().await.status(), Status::SUCCESS);
+    let renamed = renaming(&other, (dir, "e"), async {
+        assert_eq!(asked_for_handles(&c).await, 1);
+        assert_eq!(c.close(f).await, Status::SUCCESS);
+    });
+    assert_eq!(renamed.await, Status::SUCCESS);
     assert!(leased(&c, "e\\f", 1, READ).await.is_ok());
 }
 
@@ -298,16 +310,18 @@ async fn a_cached_handle_of_the_directory_that_a_name_moves_to_is_given_back_fir
     c.close(folder(&c, "d", Disposition::Create).await).await;
     let dir = leased(&c, "d", 1, READ | HANDLE).await.unwrap();
     let f = other.open("f").await;
-    assert_eq!(set(&other, f, Set::Rename(to("d\\f", 0))).await, Status::PENDING);
-    assert_eq!(asked_for_handles(&c).await, 1);
-    assert_eq!(acknowledge(&c, 1, READ).await, Status::SUCCESS);
-    assert_eq!(other.pushed().await.status(), Status::SHARING_VIOLATION, "it may delete");
+    let renamed = renaming(&other, (f, "d\\f"), async {
+        assert_eq!(asked_for_handles(&c).await, 1);
+        assert_eq!(acknowledge(&c, 1, READ).await, Status::SUCCESS);
+    });
+    assert_eq!(renamed.await, Status::SHARING_VIOLATION, "it may delete");
     assert_eq!(c.close(dir).await, Status::SUCCESS);
     let dir = leased(&c, "d", 1, READ | HANDLE).await.unwrap();
-    assert_eq!(set(&other, f, Set::Rename(to("d\\f", 0))).await, Status::PENDING);
-    assert_eq!(asked_for_handles(&c).await, 1);
-    assert_eq!(c.close(dir).await, Status::SUCCESS);
-    assert_eq!(other.pushed().await.status(), Status::SUCCESS);
+    let renamed = renaming(&other, (f, "d\\f"), async {
+        assert_eq!(asked_for_handles(&c).await, 1);
+        assert_eq!(c.close(dir).await, Status::SUCCESS);
+    });
+    assert_eq!(renamed.await, Status::SUCCESS);
 }
 
 fn of_file(key: u8, parent: Option<u8>) -> Context<'static> {

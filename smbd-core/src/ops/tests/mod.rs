@@ -1,6 +1,7 @@
 //! The commands on files against a server in memory, and what a client can do wrong with each.
 
 mod authority;
+mod chains;
 mod changes;
 mod create;
 mod data;

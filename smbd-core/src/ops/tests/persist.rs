@@ -440,7 +440,11 @@ async fn a_resilient_open_waits_without_any_caching() {
 }
 
 /// Clients of another protocol that may or may not reclaim.
-struct Others(AtomicBool);
+#[derive(Default)]
+struct Others {
+    in_grace: AtomicBool,
+    is_stuck: AtomicBool,
+}
 
 impl Recall for Others {
     fn recall(&self, _: &state::Break) {}
@@ -449,7 +453,10 @@ impl Recall for Others {
         Box::pin(async {})
     }
     fn in_grace(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.in_grace.load(Ordering::Relaxed)
+    }
+    fn grace_is_stuck(&self) -> bool {
+        self.is_stuck.load(Ordering::Relaxed)
     }
 }
 
@@ -457,19 +464,36 @@ impl Recall for Others {
 #[tokio::test]
 async fn opens_and_locks_wait_for_those_who_reclaim() {
     let world = World::new();
-    let others = Arc::new(Others(false.into()));
+    let others = Arc::new(Others::default());
     assert!(world.kit.core.namespace.keeper().attach(others.clone(), || 0));
     let c = world.machine(1);
     let file = plain(&c, "f", 0).await;
-    others.0.store(true, Ordering::Relaxed);
+    others.in_grace.store(true, Ordering::Relaxed);
     let looks = c.create("f", |r| r.access = mask::READ_ATTRIBUTES).await.unwrap();
     assert_eq!(c.close(looks.file).await, Status::SUCCESS);
     c.open("new").await;
     assert_eq!(opens(&c, "f").await.unwrap_err(), Status::PENDING);
     assert_eq!(lock_as(&c, file, 0, ALONE).await, Status::PENDING);
-    others.0.store(false, Ordering::Relaxed);
+    others.in_grace.store(false, Ordering::Relaxed);
     for _ in 0..2 {
         assert_eq!(c.pushed().await.status(), Status::SUCCESS);
+    }
+}
+
+/// Where it cannot be noted who has reclaimed, nobody waits for an end that does not come.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_those_who_reclaim_is_told_that_it_does_not_end() {
+    let world = World::new();
+    let others = Arc::new(Others::default());
+    assert!(world.kit.core.namespace.keeper().attach(others.clone(), || 0));
+    let c = world.machine(1);
+    let file = plain(&c, "f", 0).await;
+    others.in_grace.store(true, Ordering::Relaxed);
+    assert_eq!(opens(&c, "f").await.unwrap_err(), Status::PENDING);
+    assert_eq!(lock_as(&c, file, 0, ALONE).await, Status::PENDING);
+    others.is_stuck.store(true, Ordering::Relaxed);
+    for _ in 0..2 {
+        assert_eq!(c.pushed().await.status(), Status::INSUFFICIENT_RESOURCES);
     }
 }
 
