@@ -6,7 +6,7 @@ use rdma_transport::channel::Transport;
 
 use crate::auth::ntlm::Credentials;
 use crate::auth::{Account, Fresh, Initiator, NtHash};
-use crate::kit::{Client, Kit};
+use crate::kit::{Answered, Client, Kit};
 use crate::limits::{GUESS_DELAY, GUESSES_FREE};
 use crate::open::FileId;
 use crate::session::User;
@@ -14,7 +14,7 @@ use crate::status::Status;
 use crate::wire::lock::{Element, flag};
 use crate::wire::negotiate::Dialect;
 use crate::wire::session_setup::{Request, Response};
-use crate::wire::{Command, flush, lock, simple};
+use crate::wire::{Command, Flags, flush, lock, simple};
 
 /// One logon of somebody whom the server does not know.
 async fn guess(client: &mut Client) -> Status {
@@ -100,6 +100,28 @@ async fn a_session_that_has_run_out_only_gives_back() {
     assert_eq!(client.close(file).await, Status::SUCCESS);
     assert_eq!(client.ask(Command::Logoff, &simple::BODY).await.status(), Status::SUCCESS);
     assert_eq!(kit.core.sessions.count(), 0);
+}
+
+/// MS-SMB2 section 3.3.5.2.4: a signature is of a session, of which there is none yet.
+#[tokio::test]
+async fn a_logon_to_a_new_session_is_not_signed() {
+    let kit = Kit::new();
+    let mut client = kit.client();
+    client.session_id = 0;
+    let request = Request { security_mode: 1, ..Request::default() };
+    for flags in [Flags::SIGNED, 0] {
+        let mut header = client.header(Command::SessionSetup, 1);
+        header.flags.0 |= flags;
+        header.signature = [5; 16];
+        let mut message = header.emit().to_vec();
+        message.extend(request.emit());
+        let (core, conn) = (kit.core.clone(), client.conn.clone());
+        let reply = crate::compound::call(core, conn, message.into(), Vec::new()).await;
+        let told = Answered::of(reply.unwrap());
+        let refused = told.status() == Status::USER_SESSION_DELETED;
+        assert_eq!(refused, flags == Flags::SIGNED);
+        assert_eq!(told.header.signature == [5; 16], refused, "no key for another one");
+    }
 }
 
 /// MS-SMB2 section 3.3.5.17.

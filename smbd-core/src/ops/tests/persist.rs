@@ -231,6 +231,28 @@ async fn a_create_that_is_sent_again_after_a_restart_finds_its_open() {
     assert_eq!(c.close(file).await, Status::SUCCESS);
 }
 
+/// MS-SMB2 section 3.3.5.9.10: what is sent again names the lease that it named before.
+#[tokio::test]
+async fn a_create_that_is_sent_again_names_no_lease_of_another_file() {
+    let world = World::new();
+    let c = world.machine(1);
+    let (file, _) = persistent(&c, "f", 0).await;
+    let v2 = Some(LeaseV2 { parent: [0; 16], epoch: 1 });
+    let theirs = Lease { key: [8; 16], state: RWH, flags: 0, v2 }.context();
+    let create = async |name, contexts| {
+        let asked = c.create(name, |r| (r.oplock_level, r.contexts) = (oplock::LEASE, contexts));
+        asked.await.map(|told| told.file)
+    };
+    let other = create("g", vec![theirs.clone()]).await.unwrap();
+    c.replays.store(true, Ordering::Relaxed);
+    assert_eq!(create("f", vec![theirs, asks(0)]).await, Err(Status::ACCESS_DENIED));
+    assert_eq!(create("f", vec![lease(1), asks(0)]).await, Ok(file));
+    c.replays.store(false, Ordering::Relaxed);
+    for open in [file, other] {
+        assert_eq!(c.close(open).await, Status::SUCCESS);
+    }
+}
+
 /// A client that never had the answer knows its own name for the create alone (MS-SMB2 section 3.3.5.9.12).
 #[tokio::test]
 async fn an_open_is_found_by_its_create() {
