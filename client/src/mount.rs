@@ -1,55 +1,41 @@
 //! MOUNT version 3 (RFC 1813 section 5): from the name of a share to its file handle.
 
+use nfs_proto::mount::procedure::{EXPORT, MNT, UMNT};
+use nfs_proto::mount::{Dirpath, Exports, Mountres3, VERSION};
+use nfs_proto::oncrpc::program;
 use nfsrdma::xdr::Writer;
 
 use crate::error::{Error, Result};
 use crate::nfs3::Fh;
 use crate::rpc::{Credential, ResultPlace, Rpc, results};
 
-pub(crate) const PROGRAM: u32 = 100_005;
-pub(crate) const VERSION: u32 = 3;
-const FHSIZE: usize = 64;
-const PATH_MAX: usize = 1024;
-/// Entries of one answer that are taken.
-const ENTRIES_MAX: usize = 4096;
-
 fn head(procedure: u32, cred: &Credential) -> Writer {
-    Rpc::head(PROGRAM, VERSION, procedure, cred)
+    Rpc::head(program::MOUNT, VERSION, procedure, cred)
 }
 
 /// MNT: the handle of the root of a share, by its path.
 pub async fn mount(rpc: &Rpc, cred: &Credential, path: &str) -> Result<Fh> {
-    let mut w = head(1, cred);
-    w.opaque(path.as_bytes());
+    let mut w = head(MNT, cred);
+    w.value(&Dirpath { dirpath: path.as_bytes() });
     let answer = rpc.call(w, ResultPlace::SHORT).await?;
-    let mut r = results(&answer)?;
-    match r.u32()? {
-        0 => Ok(Fh::new(r.opaque(FHSIZE)?)),
-        status => Err(Error::Mount(status)),
+    match results(&answer)?.value()? {
+        Mountres3::Ok(ok) => Ok(Fh::new(ok.fhandle)),
+        Mountres3::Err(status) => Err(Error::Mount(status as u32)),
     }
 }
 
 /// UMNT: says that the client no longer uses the share.
 pub async fn unmount(rpc: &Rpc, cred: &Credential, path: &str) -> Result<()> {
-    let mut w = head(3, cred);
-    w.opaque(path.as_bytes());
+    let mut w = head(UMNT, cred);
+    w.value(&Dirpath { dirpath: path.as_bytes() });
     let answer = rpc.call(w, ResultPlace::SHORT).await?;
     results(&answer).map(drop)
 }
 
 /// EXPORT: the paths of the shares.
 pub async fn exports(rpc: &Rpc, cred: &Credential) -> Result<Vec<String>> {
-    let answer = rpc.call(head(5, cred), ResultPlace::long(64 << 10)).await?;
-    let mut r = results(&answer)?;
-    let mut paths = Vec::new();
-    while r.bool()? {
-        paths.push(String::from_utf8_lossy(r.opaque(PATH_MAX)?).into_owned());
-        while r.bool()? {
-            r.opaque(PATH_MAX)?;
-        }
-        if paths.len() > ENTRIES_MAX {
-            return Err(Error::Protocol("the list of exports has no end".into()));
-        }
-    }
-    Ok(paths)
+    let answer = rpc.call(head(EXPORT, cred), ResultPlace::long(64 << 10)).await?;
+    let list: Exports<'_> = results(&answer)?.value()?;
+    let path = |dir: &[u8]| String::from_utf8_lossy(dir).into_owned();
+    Ok(list.exports.0.iter().map(|export| path(export.ex_dir)).collect())
 }

@@ -17,6 +17,10 @@ use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use iobuf::Buf;
+use nfs_proto::oncrpc::{
+    AUTH_SYS, AcceptStat, AuthSys, CallHead, OpaqueAuth, ReplyBody, ReplyHead,
+};
+use nfs_proto::xdr::encode;
 use nfsrdma::xdr::{Reader, Writer};
 use rdma_transport::caller::{Answer, BulkResult, Call, Caller, Event};
 use rdma_transport::channel::{ChannelError, Info};
@@ -50,31 +54,22 @@ impl Callbacks for NoCallbacks {
 
 /// Who calls: the credential of every call (RFC 5531 section 8.2), encoded once.
 #[derive(Clone, Debug)]
-pub struct Credential(Arc<[u8]>);
+pub struct Credential {
+    flavor: u32,
+    body: Arc<[u8]>,
+}
 
 impl Credential {
     /// AUTH_SYS of this user.
     pub fn sys(uid: u32, gid: u32, groups: &[u32]) -> Self {
-        const AUTH_SYS: u32 = 1;
-        let mut body = Writer::new();
-        body.u32(0);
-        body.opaque(b"headgate");
-        body.u32(uid);
-        body.u32(gid);
-        body.count(groups.len());
-        groups.iter().for_each(|g| body.u32(*g));
-        let mut w = Writer::new();
-        w.u32(AUTH_SYS);
-        w.opaque(body.bytes());
-        // The verifier: AUTH_NONE, empty.
-        w.u32(0);
-        w.u32(0);
-        Self(w.bytes().into())
+        let gids = groups.to_vec();
+        let body = encode(&AuthSys { stamp: 0, machinename: b"headgate", uid, gid, gids });
+        Self { flavor: AUTH_SYS, body: body.into() }
     }
 
     /// AUTH_NONE.
     pub fn none() -> Self {
-        Self([0; 16].into())
+        Self { flavor: OpaqueAuth::NONE.flavor, body: [].into() }
     }
 }
 
@@ -198,10 +193,9 @@ impl Rpc {
     /// Begins a call: its head up to the arguments (RFC 5531 section 9). The xid is put in by [`Rpc::call`].
     pub fn head(program: u32, version: u32, procedure: u32, cred: &Credential) -> Writer {
         let mut w = Writer::new();
-        for word in [0, 0, 2, program, version, procedure] {
-            w.u32(word);
-        }
-        w.fixed(&cred.0);
+        let (xid, verf) = (0, OpaqueAuth::NONE);
+        let cred = OpaqueAuth { flavor: cred.flavor, body: &cred.body };
+        CallHead { xid, program, version, procedure, cred, verf }.emit(w.head());
         w
     }
 }
@@ -209,28 +203,26 @@ impl Rpc {
 /// Reads the head of a reply; what is left are the results (RFC 5531 section 9).
 pub(crate) fn results(answer: &Answer) -> Result<Reader<'_>> {
     let mut r = Reader::new(&answer.body, &answer.pulled);
-    let (_xid, _reply) = (r.u32()?, r.u32()?);
-    if r.u32()? != 0 {
-        let why = match r.u32()? {
-            0 => "it speaks another version of RPC".to_owned(),
-            _ => format!("authentication error {}", r.u32()?),
-        };
-        return Err(Error::Rpc(why));
-    }
-    let _flavor = r.u32()?;
-    r.opaque(400)?;
-    match r.u32()? {
-        0 => Ok(r),
-        1 => Err(Error::Rpc("it does not serve this program".into())),
-        2 => {
-            let (low, high) = (r.u32()?, r.u32()?);
-            Err(Error::Rpc(format!("it serves versions {low} to {high} of this program")))
+    let stat = match r.parse(ReplyHead::parse)?.body {
+        ReplyBody::Accepted(_, stat) => stat,
+        ReplyBody::RpcMismatch(..) => {
+            return Err(Error::Rpc("it speaks another version of RPC".into()));
         }
-        3 => Err(Error::Rpc("it does not have this procedure".into())),
-        4 => Err(Error::Rpc("it cannot read the arguments".into())),
-        5 => Err(Error::Rpc("it failed (SYSTEM_ERR)".into())),
-        n => Err(Error::Rpc(format!("unknown accept status {n}"))),
-    }
+        ReplyBody::AuthError(stat) => {
+            return Err(Error::Rpc(format!("authentication error {}", stat as u32)));
+        }
+    };
+    let why = match stat {
+        AcceptStat::Success => return Ok(r),
+        AcceptStat::ProgUnavail => "it does not serve this program".into(),
+        AcceptStat::ProgMismatch(low, high) => {
+            format!("it serves versions {low} to {high} of this program")
+        }
+        AcceptStat::ProcUnavail => "it does not have this procedure".into(),
+        AcceptStat::GarbageArgs => "it cannot read the arguments".into(),
+        AcceptStat::SystemErr => "it failed (SYSTEM_ERR)".into(),
+    };
+    Err(Error::Rpc(why))
 }
 
 /// Notices a server that is silent while calls wait. The timer is looked at when it fires, so an answer costs a store.

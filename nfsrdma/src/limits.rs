@@ -10,8 +10,6 @@ pub const LISTING_PREFERRED: u32 = 64 << 10;
 pub const LISTING_BATCH: usize = 256;
 /// Longest target of a symbolic link, in bytes.
 pub const PATH_MAX: usize = 4095;
-/// Longest path in MOUNT (RFC 1813 section 5.1.1, MNTPATHLEN).
-pub const MOUNT_PATH_MAX: usize = 1024;
 /// Symbolic links that one path of MOUNT may go through; in a circle there is no end of them.
 pub const MOUNT_LINKS_MAX: usize = 40;
 /// Mounts that are remembered for DUMP; the oldest are forgotten first.

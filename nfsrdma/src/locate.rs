@@ -1,9 +1,10 @@
 //! Finds the data of a WRITE in the first bytes of a call, so that the transport can read it straight into place.
 
+use nfs_proto::oncrpc::CallHead;
 use rdma_transport::channel::Locate;
 
 use crate::fh::FH_MAX;
-use crate::rpc::{AUTH_BODY_MAX, program};
+use crate::rpc::program;
 use crate::v3::procedure;
 use crate::xdr::pad;
 
@@ -13,8 +14,7 @@ pub struct NfsLocate;
 
 impl Locate for NfsLocate {
     fn bulk(&self, head: &[u8], total: usize) -> Option<(usize, usize)> {
-        let mut p = Peek { head, at: 0 };
-        let (at, len) = p.call()?;
+        let (at, len) = call(head)?;
         // A length that the message cannot hold is left to the decoder, which refuses it.
         let end = at.checked_add(len)?.checked_add(pad(len))?;
         (len > 0 && end <= total).then_some((at, len))
@@ -48,27 +48,6 @@ impl Peek<'_> {
         Some((self.at, len))
     }
 
-    fn call(&mut self) -> Option<(usize, usize)> {
-        let (_xid, call, rpc) = (self.u32()?, self.u32()?, self.u32()?);
-        if (call, rpc) != (0, 2) || self.u32()? != program::NFS {
-            return None;
-        }
-        let (version, number) = (self.u32()?, self.u32()?);
-        for _cred_then_verifier in 0..2 {
-            self.u32()?;
-            self.opaque(AUTH_BODY_MAX)?;
-        }
-        match (version, number) {
-            (3, procedure::WRITE) => {
-                self.opaque(FH_MAX)?;
-                self.skip(8 + 4 + 4)?;
-                self.data()
-            }
-            (4, 1) => self.compound(),
-            _ => None,
-        }
-    }
-
     /// The operations that clients put before a WRITE. Anything else means that the message is read as a whole.
     fn compound(&mut self) -> Option<(usize, usize)> {
         const TAG_MAX: usize = 1024;
@@ -92,6 +71,23 @@ impl Peek<'_> {
             }
         }
         None
+    }
+}
+
+fn call(head: &[u8]) -> Option<(usize, usize)> {
+    let (arguments, call) = CallHead::decode(head).ok()?;
+    if call.program != program::NFS {
+        return None;
+    }
+    let mut p = Peek { head, at: head.len() - arguments.len() };
+    match (call.version, call.procedure) {
+        (3, procedure::WRITE) => {
+            p.opaque(FH_MAX)?;
+            p.skip(8 + 4 + 4)?;
+            p.data()
+        }
+        (4, 1) => p.compound(),
+        _ => None,
     }
 }
 

@@ -4,28 +4,23 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use nfs_proto::mount::{
+    Dirpath, Exportnode, Groupnode, Mountbody, Mountres3, Mountres3Ok, Mountstat3,
+};
+use nfs_proto::oncrpc::{AUTH_NONE, AUTH_SYS};
+use nfs_proto::xdr::Chain;
 use vfs::namespace::{Cidr, Share};
 use vfs::{Cred, Kind, NodeRef, VfsError};
 
 use crate::context::{Conn, Core, Outcome};
-use crate::limits::{MOUNT_LINKS_MAX, MOUNT_PATH_MAX, MOUNTS_MAX};
-use crate::rpc::auth::{AUTH_NONE, AUTH_SYS};
+use crate::limits::{MOUNT_LINKS_MAX, MOUNTS_MAX};
 use crate::status::Nfsstat3;
 use crate::xdr::{Reader, Writer, XdrResult};
 
 /// Versions that are served.
 pub const VERSIONS: (u32, u32) = (1, 3);
 
-/// Procedure numbers (RFC 1813 section 5.2).
-#[allow(missing_docs)] // The names are the specification's own, without MOUNTPROC3_.
-pub mod procedure {
-    pub const NULL: u32 = 0;
-    pub const MNT: u32 = 1;
-    pub const DUMP: u32 = 2;
-    pub const UMNT: u32 = 3;
-    pub const UMNTALL: u32 = 4;
-    pub const EXPORT: u32 = 5;
-}
+pub use nfs_proto::mount::procedure;
 
 /// Who has mounted what, as far as clients tell. It decides nothing; DUMP shows it.
 #[derive(Debug, Default)]
@@ -68,13 +63,13 @@ pub async fn serve(
         procedure::NULL => {}
         // The 32-byte handles of version 1 cannot hold ours.
         procedure::MNT if version == 3 => {
-            let path = args.opaque(MOUNT_PATH_MAX)?;
+            let Dirpath { dirpath: path } = args.value()?;
             if mnt(core, conn, path, out).await {
                 mounts.add(who, path);
             }
         }
         procedure::DUMP => dump(mounts, out),
-        procedure::UMNT => mounts.remove(who, Some(args.opaque(MOUNT_PATH_MAX)?)),
+        procedure::UMNT => mounts.remove(who, Some(args.value::<Dirpath<'_>>()?.dirpath)),
         procedure::UMNTALL => mounts.remove(who, None),
         procedure::EXPORT => export(core, out),
         _ => return Ok(Outcome::NoProcedure),
@@ -86,28 +81,18 @@ pub async fn serve(
 async fn mnt(core: &Core, conn: &Conn, path: &[u8], out: &mut Writer) -> bool {
     match find(core, conn, path).await {
         Ok((share, node)) => {
-            out.u32(0);
-            out.opaque(core.handles.of_node(&share, &node.handle()).as_bytes());
-            out.count(2);
-            out.u32(AUTH_SYS);
-            out.u32(AUTH_NONE);
+            let fh = core.handles.of_node(&share, &node.handle());
+            let (fhandle, auth_flavors) = (fh.as_bytes(), vec![AUTH_SYS, AUTH_NONE]);
+            out.value(&Mountres3::Ok(Mountres3Ok { fhandle, auth_flavors }));
             true
         }
-        // The statuses of MOUNT (`mountstat3`) are a part of those of NFS, with the same numbers.
         Err(status) => {
             let status = match status {
-                Nfsstat3::Perm
-                | Nfsstat3::Noent
-                | Nfsstat3::Io
-                | Nfsstat3::Acces
-                | Nfsstat3::Notdir
-                | Nfsstat3::Inval
-                | Nfsstat3::Nametoolong
-                | Nfsstat3::Notsupp => status,
-                Nfsstat3::Stale => Nfsstat3::Noent,
-                _ => Nfsstat3::Serverfault,
+                Nfsstat3::Stale => Mountstat3::Noent,
+                // The statuses of MOUNT are a part of those of NFS, with the same numbers.
+                other => Mountstat3::from_u32(other as u32).unwrap_or(Mountstat3::Serverfault),
             };
-            out.u32(status as u32);
+            out.value(&Mountres3::Err(status));
             false
         }
     }
@@ -160,22 +145,22 @@ fn components(path: &[u8]) -> VecDeque<Vec<u8>> {
 
 fn dump(mounts: &Mounts, out: &mut Writer) {
     for (who, path) in mounts.lock().iter() {
+        let host = who.to_string();
         out.bool(true);
-        out.opaque(who.to_string().as_bytes());
-        out.opaque(path);
+        out.value(&Mountbody { ml_hostname: host.as_bytes(), ml_directory: path });
     }
     out.bool(false);
 }
 
 fn export(core: &Core, out: &mut Writer) {
     for share in core.namespace.shares().iter().filter(|s| s.protocols.nfs()) {
+        let ranges = share.clients.as_deref().unwrap_or_default();
+        let names: Vec<String> =
+            ranges.iter().map(|Cidr { addr, bits }| format!("{addr}/{bits}")).collect();
+        let groups = names.iter().map(|name| Groupnode { gr_name: name.as_bytes() }).collect();
+        let dir = format!("/{}", share.name);
         out.bool(true);
-        out.opaque(format!("/{}", share.name).as_bytes());
-        for Cidr { addr, bits } in share.clients.as_deref().unwrap_or_default() {
-            out.bool(true);
-            out.opaque(format!("{addr}/{bits}").as_bytes());
-        }
-        out.bool(false);
+        out.value(&Exportnode { ex_dir: dir.as_bytes(), ex_groups: Chain(groups) });
     }
     out.bool(false);
 }

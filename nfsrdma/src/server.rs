@@ -13,6 +13,9 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use iobuf::Buf;
+use nfs_proto::oncrpc::{
+    AcceptStat, AuthStat, CallError, CallHead, RPC_VERSION, ReplyBody, ReplyHead,
+};
 use rdma_transport::channel::{BoxFuture, Handle, Info, Pulled, Reply, Service};
 use rdma_transport::turn;
 use vfs::Cred;
@@ -23,9 +26,7 @@ use crate::mount::{self, Mounts};
 use crate::nlm::{self, Nlm};
 use crate::portmap::Ports;
 use crate::replay::{Begin, CallKey, Pending, Replay};
-use crate::rpc::auth::AuthStat;
-use crate::rpc::reply::{self, AcceptStat};
-use crate::rpc::{CallError, CallHead, Flavor, decode_call, decode_cred, program};
+use crate::rpc::{Flavor, decode_call, decode_cred, program};
 use crate::status::Nfsstat3;
 use crate::v4::Nfs4;
 use crate::violation::Violation;
@@ -170,7 +171,7 @@ impl Server {
             Ok(meant) => meant,
             Err(stat) => {
                 Violation::Credential.note(conn, "flavor or body");
-                reply::auth_error(&mut out, head.xid, stat);
+                auth_error(&mut out, head.xid, stat);
                 return Some(out.into_reply());
             }
         };
@@ -191,7 +192,7 @@ impl Server {
                 }
             }
         }
-        reply::accepted(&mut out, head.xid, AcceptStat::Success);
+        ReplyHead::accepted(head.xid, AcceptStat::Success).emit(out.head());
         let results = out.len();
         let done = self.dispatch(conn, &head, &call, &mut args, &mut out).await;
         if !conn.info.introduction.is_done()
@@ -207,7 +208,8 @@ impl Server {
             Ok(Ok(Outcome::NoProcedure)) => Some(refusal(head.xid, AcceptStat::ProcUnavail)),
             Ok(Err(_garbage)) => {
                 let (program, number) = (head.program, head.procedure);
-                let what = format!("program {program} procedure {number}");
+                let fault = args.fault().map(|fault| format!(": {fault}")).unwrap_or_default();
+                let what = format!("program {program} procedure {number}{fault}");
                 Violation::Arguments.note(conn, &what);
                 Some(refusal(head.xid, AcceptStat::GarbageArgs))
             }
@@ -308,15 +310,16 @@ fn not_a_call(conn: &Conn, e: CallError, mut out: Writer) -> Option<Reply> {
     let rule = match e {
         CallError::NotACall => Violation::NotACall,
         CallError::RpcMismatch { xid } => {
-            reply::rpc_mismatch(&mut out, xid);
+            let body = ReplyBody::RpcMismatch(RPC_VERSION, RPC_VERSION);
+            ReplyHead { xid, body }.emit(out.head());
             Violation::RpcVersion
         }
         CallError::Auth { xid, stat } => {
-            reply::auth_error(&mut out, xid, stat);
+            auth_error(&mut out, xid, stat);
             Violation::Credential
         }
         CallError::Short { xid } => {
-            reply::accepted(&mut out, xid, AcceptStat::GarbageArgs);
+            ReplyHead::accepted(xid, AcceptStat::GarbageArgs).emit(out.head());
             Violation::ShortCall
         }
     };
@@ -327,8 +330,13 @@ fn not_a_call(conn: &Conn, e: CallError, mut out: Writer) -> Option<Reply> {
 /// A reply that says why the call was not done.
 fn refusal(xid: u32, stat: AcceptStat) -> Reply {
     let mut out = Writer::new();
-    reply::accepted(&mut out, xid, stat);
+    ReplyHead::accepted(xid, stat).emit(out.head());
     out.into_reply()
+}
+
+/// The whole reply to a call whose credential is refused.
+fn auth_error(out: &mut Writer, xid: u32, stat: AuthStat) {
+    ReplyHead { xid, body: ReplyBody::AuthError(stat) }.emit(out.head());
 }
 
 /// Keeps a reply for repetitions of its call, where it is one that can be kept.
@@ -360,13 +368,14 @@ fn must_happen_once(head: &CallHead<'_>, args: &Reader<'_>) -> bool {
 fn caller(conn: &Conn, head: &CallHead<'_>) -> Result<(Flavor, Cred), AuthStat> {
     let lock = || conn.last_cred.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(last) = lock().as_ref()
-        && last.flavor == head.flavor
-        && *last.body == *head.cred
+        && last.flavor == head.cred.flavor
+        && *last.body == *head.cred.body
     {
         return Ok(last.meant.clone());
     }
-    let meant = decode_cred(head.flavor, head.cred)?;
-    let last = LastCred { flavor: head.flavor, body: head.cred.into(), meant: meant.clone() };
+    let meant = decode_cred(head.cred)?;
+    let last =
+        LastCred { flavor: head.cred.flavor, body: head.cred.body.into(), meant: meant.clone() };
     *lock() = Some(last);
     Ok(meant)
 }

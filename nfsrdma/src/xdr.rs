@@ -2,8 +2,10 @@
 //! the stream.
 
 use iobuf::{Buf, Pages};
+use nfs_proto::xdr::{Bulk, Xdr};
 use rdma_transport::channel::{Payload, Place, Pulled, Reply};
 use vfs::ReadData;
+use wire::{Fault, Parsed, Rule};
 
 /// The stream does not hold what it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +18,17 @@ pub enum XdrError {
     BadValue,
     /// Bulk data stands where none may be, or has another length than the stream says.
     BadBulk,
+}
+
+impl From<Rule> for XdrError {
+    fn from(rule: Rule) -> Self {
+        match rule {
+            Rule::Truncated => Self::Short,
+            Rule::OverLimit { .. } => Self::TooLong,
+            Rule::Value => Self::BadValue,
+            Rule::OutOfBounds => Self::BadBulk,
+        }
+    }
 }
 
 /// The result of reading.
@@ -45,12 +58,44 @@ pub struct Reader<'a> {
     body: &'a Buf,
     at: usize,
     pulled: &'a [Pulled],
+    fault: Option<Fault>,
 }
 
 impl<'a> Reader<'a> {
     /// Over a message and its bulk data.
     pub fn new(body: &'a Buf, pulled: &'a [Pulled]) -> Self {
-        Self { body, at: 0, pulled }
+        Self { body, at: 0, pulled, fault: None }
+    }
+
+    /// Runs a parser on what is not read yet.
+    #[inline]
+    pub fn parse<T>(&mut self, parser: impl FnOnce(&'a [u8]) -> Parsed<'a, T>) -> XdrResult<T> {
+        match wire::decode(self.rest(), parser) {
+            Ok((rest, value)) => {
+                self.at = self.body.len() - rest.len();
+                Ok(value)
+            }
+            Err(why) => {
+                self.fault = Some(why.at(self.body.as_slice()));
+                Err(why.rule.into())
+            }
+        }
+    }
+
+    /// A value of XDR.
+    #[inline]
+    pub fn value<T: Xdr<'a>>(&mut self) -> XdrResult<T> {
+        self.parse(T::parse)
+    }
+
+    /// Goes on at `rest`, the end of what is not read yet.
+    pub fn skip_to(&mut self, rest: &'a [u8]) {
+        self.at = self.body.len().saturating_sub(rest.len());
+    }
+
+    /// The fault of the last parser that found one, with its offset in the message.
+    pub fn fault(&self) -> Option<Fault> {
+        self.fault
     }
 
     /// Offset of the next byte in the body.
@@ -137,7 +182,12 @@ impl<'a> Reader<'a> {
 
     /// `opaque<max>` that may stand outside the stream: the data of a WRITE, a link's target. Copies nothing.
     pub fn bulk(&mut self, max: usize) -> XdrResult<Vec<Buf>> {
-        let n = self.count(max)?;
+        let len = self.count(max)?;
+        self.data(Bulk { len })
+    }
+
+    /// The data of what was parsed up to them, in the stream or outside of it. Copies nothing.
+    pub fn data(&mut self, Bulk { len: n }: Bulk) -> XdrResult<Vec<Buf>> {
         if let Some((first, rest)) = self.pulled.split_first()
             && first.at == self.at
         {
@@ -191,6 +241,18 @@ impl Writer {
     /// Bytes of the whole reply so far, bulk data and its padding included.
     pub fn total_len(&self) -> usize {
         self.head.len() + self.payloads.iter().map(|p| p.len() + usize::from(p.pad)).sum::<usize>()
+    }
+
+    /// A value of XDR.
+    #[inline]
+    pub fn value<'v>(&mut self, v: &impl Xdr<'v>) {
+        v.emit(&mut self.head);
+    }
+
+    /// Where emitters append.
+    #[inline]
+    pub fn head(&mut self) -> &mut Vec<u8> {
+        &mut self.head
     }
 
     /// `unsigned int`.

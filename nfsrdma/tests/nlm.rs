@@ -11,6 +11,7 @@ use std::time::Duration;
 use common::nfs3::{Client, Results, share};
 use common::{call, flat, head, session_from};
 use iobuf::Buf;
+use nfs_proto::oncrpc::AcceptStat;
 use nfsrdma::clock::Clock;
 use nfsrdma::context::{Boot, Core};
 use nfsrdma::fh::Handles;
@@ -18,7 +19,7 @@ use nfsrdma::nlm::procedure as p;
 use nfsrdma::nlm::{self, Stat};
 use nfsrdma::nsm::procedure as sm;
 use nfsrdma::rpc::program::{NLM, NSM, PORTMAP};
-use nfsrdma::rpc::reply::{AcceptStat, accepted};
+
 use nfsrdma::server::{Offer, Server, Session};
 use nfsrdma::v4;
 use nfsrdma::xdr::{Reader, Writer};
@@ -620,7 +621,7 @@ impl Host {
             let head = nfsrdma::rpc::decode_call(&mut r).unwrap();
             let Some(results) = answer(head.program, head.procedure, r.rest()) else { continue };
             let mut w = Writer::new();
-            accepted(&mut w, head.xid, AcceptStat::Success);
+            nfs_proto::oncrpc::ReplyHead::accepted(head.xid, AcceptStat::Success).emit(w.head());
             let reply = [w.bytes(), &results].concat();
             stream.write_u32(0x8000_0000 | reply.len() as u32).await.unwrap();
             stream.write_all(&reply).await.unwrap();

@@ -1,14 +1,62 @@
-//! The asynchronous procedures: the call is answered by nothing, and its result by a call of ours to the host's lock manager.
+//! What procedures answer. The asynchronous ones: the call is answered by nothing, and its result by a call of ours to the host's lock manager.
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
-use super::wire::Answer;
-use super::{Nlm, VERSION, procedure as p};
+use nfs_proto::nlm::{self as wire, Testres, Testrply};
+use nfs_proto::xdr::Xdr;
+use state::{LockKind, Range};
+
+use super::{Nlm, Stat, VERSION, procedure as p};
 use crate::context::Conn;
 use crate::rpc::outgoing::{Callee, Route};
 use crate::rpc::program;
-use crate::xdr::Writer;
+
+/// The lock that conflicts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Holder {
+    /// How it is held.
+    pub(super) kind: LockKind,
+    /// The process that holds it, 0 when that is not a client of this protocol.
+    pub(super) svid: i32,
+    /// Its owner, empty when that is not a client of this protocol.
+    pub(super) oh: Box<[u8]>,
+    /// Where.
+    pub(super) range: Range,
+}
+
+/// What a procedure answers, behind the cookie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// `nlm4_res`, and `nlm4_testres` without a holder.
+    Stat(Stat),
+    /// `nlm4_testres`: NLM4_DENIED by this lock.
+    Held(Holder),
+    /// `nlm4_shareres`.
+    Share(Stat),
+}
+
+impl Answer {
+    /// Appends the results.
+    pub(super) fn emit(&self, cookie: &[u8], out: &mut Vec<u8>) {
+        match self {
+            Self::Stat(stat) => wire::Res { cookie, stat: *stat }.emit(out),
+            // `sequence` is of no use to anybody.
+            Self::Share(stat) => wire::Shareres { cookie, stat: *stat, sequence: 0 }.emit(out),
+            Self::Held(holder) => {
+                let length = holder.range.length();
+                let holder = wire::Holder {
+                    exclusive: holder.kind == LockKind::Exclusive,
+                    svid: holder.svid,
+                    oh: &holder.oh,
+                    l_offset: holder.range.first,
+                    l_len: if length == u64::MAX { 0 } else { length },
+                };
+                Testres { cookie, stat: Testrply::Denied(holder) }.emit(out);
+            }
+        }
+    }
+}
 
 /// The procedure that carries the result of an asynchronous one; `None` when the procedure is answered by its reply.
 pub(super) fn result_of(number: u32) -> Option<u32> {
@@ -26,9 +74,8 @@ impl Nlm {
     /// Sends a result. One that does not arrive is asked for again by the caller, who repeats its call.
     pub(super) fn answer_later(&self, conn: &Conn, result: u32, cookie: &[u8], answer: &Answer) {
         let Some(me) = self.me.upgrade() else { return };
-        let mut w = Writer::new();
-        answer.encode(&mut w, cookie);
-        let args = w.into_reply().head;
+        let mut args = Vec::new();
+        answer.emit(cookie, &mut args);
         let canonical = |ip: IpAddr| ip.to_canonical();
         let route = Route::new(canonical(conn.info.peer.ip()), canonical(conn.info.local.ip()));
         tokio::spawn(async move {
@@ -41,5 +88,29 @@ impl Nlm {
                 tracing::debug!(error = %e, result, "a lock manager did not take a result");
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_to_the_end_has_no_length() {
+        let as_words = |a: Answer| {
+            let mut bytes = Vec::new();
+            a.emit(b"abcd", &mut bytes);
+            let words = bytes.chunks(4).map(|c| u32::from_be_bytes(c.try_into().unwrap()));
+            words.skip(2).collect::<Vec<_>>()
+        };
+        let oh = Box::from(&b"me"[..]);
+        let range = Range { first: 3, last: 12 };
+        let held = Holder { kind: LockKind::Exclusive, svid: 9, oh, range };
+        let wanted = [1, 1, 9, 2, 0x6d65_0000, 0, 3, 0, 10];
+        assert_eq!(as_words(Answer::Held(held.clone())), wanted);
+        let range = Range { first: 3, last: u64::MAX };
+        let held = Holder { kind: LockKind::Shared, range, ..held };
+        let wanted = [1, 0, 9, 2, 0x6d65_0000, 0, 3, 0, 0];
+        assert_eq!(as_words(Answer::Held(held)), wanted);
     }
 }

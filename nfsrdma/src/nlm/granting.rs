@@ -12,16 +12,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use iobuf::Buf;
+use nfs_proto::nlm::{Lock, Res, Testargs};
+use nfs_proto::xdr::{decode, encode};
 use tokio::time::{Instant, sleep};
 
 use super::blocked::Blocked;
 use super::locks::Taken;
-use super::wire::{Lock, encode_granted};
 use super::{Nlm, Stat, VERSION, limits, procedure};
 use crate::rpc::outgoing::{CallFailed, Callee};
 use crate::rpc::program;
-use crate::xdr::{Reader, Writer};
 
 impl Nlm {
     /// Begins to try those that wait, until nobody does.
@@ -117,27 +116,21 @@ impl Nlm {
 
     /// One GRANTED, and what the host says to it.
     async fn tell(&self, b: &Blocked) -> Result<Stat, CallFailed> {
-        let lock = Lock {
-            caller: &b.host.key.name,
+        let alock = Lock {
+            caller_name: &b.host.key.name,
             fh: b.fh.as_bytes(),
             oh: &b.owner.oh,
             svid: b.owner.svid,
-            offset: b.offset,
-            length: b.length,
+            l_offset: b.offset,
+            l_len: b.length,
         };
-        let mut w = Writer::new();
         let cookie = b.number.to_be_bytes();
-        encode_granted(&mut w, &cookie, b.kind == state::LockKind::Exclusive, &lock);
+        let exclusive = b.kind == state::LockKind::Exclusive;
+        let args = encode(&Testargs { cookie: &cookie, exclusive, alock });
         let callee =
             Callee { program: program::NLM, version: VERSION, procedure: procedure::GRANTED };
-        let answer = b.host.route.call(self.options.rpcbind_port, callee, w.bytes()).await?;
-        stat_of(&answer).ok_or_else(|| CallFailed::Unanswered("nonsense".into()))
+        let answer = b.host.route.call(self.options.rpcbind_port, callee, &args).await?;
+        let answered = decode::<Res<'_>>(&answer);
+        answered.map(|(_, res)| res.stat).map_err(|e| CallFailed::Unanswered(e.to_string()))
     }
-}
-
-/// `nlm4_res`.
-fn stat_of(answer: &Buf) -> Option<Stat> {
-    let mut r = Reader::new(answer, &[]);
-    r.opaque(super::wire::STRING_MAX).ok()?;
-    Stat::decode(&mut r).ok()
 }

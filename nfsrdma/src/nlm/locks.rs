@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use nfs_proto::nlm::Lock;
 use state::{
     Enforce, HolderId, LockKind, LockVerdict, NodeId, Operation, Range, Rights, Share as Opened,
 };
@@ -11,9 +12,9 @@ use tokio::time::Instant;
 use vfs::namespace::Share;
 use vfs::{Access, Cred, Kind, NodeRef, VfsError};
 
+use super::answers::{Answer, Holder};
 use super::blocked::{Blocked, Standing, Wanted};
 use super::hosts::{Host, Key, Owner, Sort};
-use super::wire::{Answer, Holder, Lock};
 use super::{Nlm, Stat, limits};
 use crate::context::{CallContext, Conn};
 use crate::fh::Fh;
@@ -64,6 +65,14 @@ fn owner_of(lock: &Lock<'_>) -> Owner {
     Owner { sort: Sort::Lock, svid: lock.svid, oh: lock.oh.into() }
 }
 
+/// The bytes; [`Stat::Fbig`] when they would end beyond 64 bits.
+fn range_of(lock: &Lock<'_>) -> Result<Range, Stat> {
+    match lock.l_len {
+        0 => Ok(Range { first: lock.l_offset, last: u64::MAX }),
+        length => Range::new(lock.l_offset, length).ok_or(Stat::Fbig),
+    }
+}
+
 fn kind_of(exclusive: bool) -> LockKind {
     if exclusive { LockKind::Exclusive } else { LockKind::Shared }
 }
@@ -104,14 +113,14 @@ impl Nlm {
         exclusive: bool,
         lock: &Lock<'_>,
     ) -> Answer {
-        let (t, range) = match (self.target(conn, call, lock.fh).await, lock.range()) {
+        let (t, range) = match (self.target(conn, call, lock.fh).await, range_of(lock)) {
             (Ok(t), Ok(range)) => (t, range),
             (Err(stat), _) | (_, Err(stat)) => return Answer::Stat(stat),
         };
         if self.in_grace() {
             return Answer::Stat(self.note_grace());
         }
-        let host = self.hosts.find(&key_of(conn, lock.caller));
+        let host = self.hosts.find(&key_of(conn, lock.caller_name));
         let node = t.node.id();
         let mine = host.and_then(|host| {
             host.held().get(&(owner_of(lock), node)).map(|held| held.party.holder)
@@ -154,12 +163,12 @@ impl Nlm {
         lock: &Lock<'_>,
     ) -> Result<Stat, Stat> {
         let t = self.target(conn, call, lock.fh).await?;
-        let range = lock.range()?;
+        let range = range_of(lock)?;
         if how.exclusive && t.share.read_only {
             return Err(Stat::Rofs);
         }
         self.may_lock(&t).await?;
-        let key = key_of(conn, lock.caller);
+        let key = key_of(conn, lock.caller_name);
         self.check_grace(&key, how.reclaim)?;
         let local = conn.info.local.ip().to_canonical();
         let host = self.hosts.heard(&key, local, self.now()).ok_or_else(|| self.note_limit())?;
@@ -173,8 +182,8 @@ impl Nlm {
             owner: &owner,
             fh: &t.fh,
             kind,
-            offset: lock.offset,
-            length: lock.length,
+            offset: lock.l_offset,
+            length: lock.l_len,
         };
         match self.queue.standing(&wanted) {
             // The client asks again before it has heard of its luck.
@@ -193,7 +202,7 @@ impl Nlm {
                 Ok(Stat::Granted)
             }
             Taken::Busy if how.block && !how.reclaim => {
-                let (offset, length) = (lock.offset, lock.length);
+                let (offset, length) = (lock.l_offset, lock.l_len);
                 let (fh, node) = (t.fh, t.node);
                 let begin = self.queue.join(|number| Blocked {
                     number,
@@ -365,15 +374,15 @@ impl Nlm {
     }
 
     pub(super) async fn cancel(&self, conn: &Conn, exclusive: bool, lock: &Lock<'_>) -> Stat {
-        let (key, owner) = (key_of(conn, lock.caller), owner_of(lock));
+        let (key, owner) = (key_of(conn, lock.caller_name), owner_of(lock));
         let Some(fh) = Fh::from_wire(lock.fh) else { return Stat::StaleFh };
         let wanted = Wanted {
             host: &key,
             owner: &owner,
             fh: &fh,
             kind: kind_of(exclusive),
-            offset: lock.offset,
-            length: lock.length,
+            offset: lock.l_offset,
+            length: lock.l_len,
         };
         // A lock that was given and not yet taken is given back. One that never waited here needs no canceling.
         if self.queue.cancel(&wanted) == Some(Standing::Telling) {
@@ -383,11 +392,13 @@ impl Nlm {
     }
 
     pub(super) async fn unlock(&self, conn: &Conn, lock: &Lock<'_>) -> Stat {
-        let range = match lock.range() {
+        let range = match range_of(lock) {
             Ok(range) => range,
             Err(stat) => return stat,
         };
-        let Some(host) = self.hosts.find(&key_of(conn, lock.caller)) else { return Stat::Granted };
+        let Some(host) = self.hosts.find(&key_of(conn, lock.caller_name)) else {
+            return Stat::Granted;
+        };
         let Some(fh) = Fh::from_wire(lock.fh) else { return Stat::StaleFh };
         let found = self.core().handles.resolve(&self.core().namespace, lock.fh).await;
         let node = found.ok().map(|(_, node)| node.id());
@@ -407,5 +418,21 @@ impl Nlm {
         let done = host.unlock(owner, node, fh, range, keeper.state());
         keeper.released();
         if done { Stat::Granted } else { self.note_limit() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_of_nothing_is_everything_and_a_range_ends_within_64_bits() {
+        let range = |l_offset, l_len| {
+            range_of(&Lock { caller_name: b"", fh: b"", oh: b"", svid: 0, l_offset, l_len })
+        };
+        assert_eq!(range(5, 0), Ok(Range { first: 5, last: u64::MAX }));
+        assert_eq!(range(5, 1), Ok(Range { first: 5, last: 5 }));
+        assert_eq!(range(u64::MAX, 2), Err(Stat::Fbig));
+        assert_eq!(range(0, u64::MAX), Ok(Range::ALL));
     }
 }

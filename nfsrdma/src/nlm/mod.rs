@@ -21,54 +21,27 @@ mod hosts;
 pub mod limits;
 mod locks;
 mod shares;
-pub mod wire;
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use nfs_proto::nlm::Args;
 use recovery::Store;
 use state::{HolderId, Millis, NodeId};
 
 pub use hosts::{Host, Key};
 pub use shares::Reservations;
-pub use wire::Stat;
 
 use crate::context::{CallContext, Conn, Core, Outcome};
 use crate::nsm::Monitors;
 use crate::v4::Clients;
 use crate::xdr::{Reader, Writer, XdrResult};
+use answers::Answer;
 use blocked::Queue;
 use hosts::{Hosts, Released};
-use wire::{Answer, Args, decode_args};
 
-/// The version that is served.
-pub const VERSION: u32 = 4;
-
-/// Procedure numbers (RFC 1813 section 6.3).
-#[allow(missing_docs)] // The names are the specification's own, without NLMPROC4_.
-pub mod procedure {
-    pub const NULL: u32 = 0;
-    pub const TEST: u32 = 1;
-    pub const LOCK: u32 = 2;
-    pub const CANCEL: u32 = 3;
-    pub const UNLOCK: u32 = 4;
-    pub const GRANTED: u32 = 5;
-    pub const TEST_MSG: u32 = 6;
-    pub const LOCK_MSG: u32 = 7;
-    pub const CANCEL_MSG: u32 = 8;
-    pub const UNLOCK_MSG: u32 = 9;
-    pub const GRANTED_MSG: u32 = 10;
-    pub const TEST_RES: u32 = 11;
-    pub const LOCK_RES: u32 = 12;
-    pub const CANCEL_RES: u32 = 13;
-    pub const UNLOCK_RES: u32 = 14;
-    pub const GRANTED_RES: u32 = 15;
-    pub const SHARE: u32 = 20;
-    pub const UNSHARE: u32 = 21;
-    pub const NM_LOCK: u32 = 22;
-    pub const FREE_ALL: u32 = 23;
-}
+pub use nfs_proto::nlm::{Stat, VERSION, procedure};
 
 /// A repetition of this call must get the first reply again: late repetitions of LOCK would lock what was unlocked since.
 pub fn is_once(number: u32) -> bool {
@@ -286,42 +259,40 @@ impl Nlm {
         args: &mut Reader<'_>,
         out: &mut Writer,
     ) -> XdrResult<Outcome> {
-        let Some(args) = decode_args(number, args)? else { return Ok(Outcome::NoProcedure) };
+        let args = args.parse(|i| Args::parse(number, i))?;
+        let Some(args) = args else { return Ok(Outcome::NoProcedure) };
         let monitored = number != procedure::NM_LOCK;
         let (cookie, answer) = match args {
-            Args::Null | Args::Result { .. } => return Ok(Outcome::Repeatable),
-            Args::FreeAll { name, .. } => {
+            Args::Null | Args::TestRes(_) | Args::Res(_) => return Ok(Outcome::Repeatable),
+            Args::FreeAll(notify) => {
                 if self.core.may_use_any(conn) {
-                    self.rebooted(name, conn.info.peer.ip().to_canonical(), None);
+                    self.rebooted(notify.name, conn.info.peer.ip().to_canonical(), None);
                 } else {
                     self.counters.strangers.fetch_add(1, Ordering::Relaxed);
                 }
                 return Ok(Outcome::Repeatable);
             }
-            Args::Test { cookie, exclusive, lock } => {
-                (cookie, self.test(conn, call, exclusive, &lock).await)
-            }
-            Args::Lock { cookie, block, exclusive, lock, reclaim, state } => {
+            Args::Test(a) => (a.cookie, self.test(conn, call, a.exclusive, &a.alock).await),
+            Args::Lock(a) => {
+                let (block, exclusive, reclaim, state) = (a.block, a.exclusive, a.reclaim, a.state);
                 let how = locks::How { block, exclusive, reclaim, monitored, state };
-                (cookie, Answer::Stat(self.lock(conn, call, how, &lock).await))
+                (a.cookie, Answer::Stat(self.lock(conn, call, how, &a.alock).await))
             }
-            Args::Cancel { cookie, exclusive, lock, .. } => {
-                (cookie, Answer::Stat(self.cancel(conn, exclusive, &lock).await))
+            Args::Cancel(a) => {
+                (a.cookie, Answer::Stat(self.cancel(conn, a.exclusive, &a.alock).await))
             }
-            Args::Unlock { cookie, lock } => (cookie, Answer::Stat(self.unlock(conn, &lock).await)),
+            Args::Unlock(a) => (a.cookie, Answer::Stat(self.unlock(conn, &a.alock).await)),
             // This server waits for nobody's locks.
-            Args::Granted { cookie, .. } => (cookie, Answer::Stat(Stat::Denied)),
-            Args::Share { cookie, share, reclaim } => {
-                (cookie, Answer::Share(self.share(conn, call, &share, reclaim).await))
+            Args::Granted(a) => (a.cookie, Answer::Stat(Stat::Denied)),
+            Args::Share(a) => {
+                (a.cookie, Answer::Share(self.share(conn, call, &a.share, a.reclaim).await))
             }
-            Args::Unshare { cookie, share, .. } => {
-                (cookie, Answer::Share(self.unshare(conn, &share).await))
-            }
+            Args::Unshare(a) => (a.cookie, Answer::Share(self.unshare(conn, &a.share).await)),
         };
         if let Some(result) = answers::result_of(number) {
             self.answer_later(conn, result, cookie, &answer);
         } else {
-            answer.encode(out, cookie);
+            answer.emit(cookie, out.head());
         }
         Ok(if is_once(number) { Outcome::Once } else { Outcome::Repeatable })
     }

@@ -9,12 +9,12 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use nfs_proto::nlm::Share as Wanted;
 use state::{HolderId, NodeId, Party, Rights, Share, Who};
 use vfs::VfsError;
 
 use super::hosts::{Owner, Sort};
 use super::locks::key_of;
-use super::wire::ShareOf;
 use super::{Nlm, Stat};
 use crate::context::{CallContext, Conn};
 use crate::fh::Fh;
@@ -74,7 +74,13 @@ impl Reservations {
     }
 }
 
-fn owner_of(share: &ShareOf<'_>) -> Owner {
+/// `fsh4_mode` and `fsh4_access` count as NFSv4's deny and access bits do: none, read, write, both.
+fn modes(share: &Wanted<'_>) -> Share {
+    let rights = |bits| Rights::from_bits(bits).unwrap_or(Rights::NONE);
+    Share::new(rights(share.access as u32), rights(share.mode as u32))
+}
+
+fn owner_of(share: &Wanted<'_>) -> Owner {
     Owner { sort: Sort::Share, svid: 0, oh: share.oh.into() }
 }
 
@@ -83,7 +89,7 @@ impl Nlm {
         &self,
         conn: &Conn,
         call: &CallContext,
-        share: &ShareOf<'_>,
+        share: &Wanted<'_>,
         reclaim: bool,
     ) -> Stat {
         match self.try_share(conn, call, share, reclaim).await {
@@ -96,18 +102,18 @@ impl Nlm {
         &self,
         conn: &Conn,
         call: &CallContext,
-        share: &ShareOf<'_>,
+        share: &Wanted<'_>,
         reclaim: bool,
     ) -> Result<(), Stat> {
         let t = self.target(conn, call, share.fh).await?;
         self.may_lock(&t).await?;
-        let key = key_of(conn, share.caller);
+        let key = key_of(conn, share.caller_name);
         self.check_grace(&key, reclaim)?;
         let local = conn.info.local.ip().to_canonical();
         let host = self.hosts.heard(&key, local, self.now()).ok_or_else(|| self.note_limit())?;
         self.monitor(&host).await?;
         let keeper = self.core().namespace.keeper();
-        let owner = owner_of(share);
+        let (owner, wanted) = (owner_of(share), modes(share));
         let known = host.held().contains_key(&(owner.clone(), t.node.id()));
         let party = host.holder(&owner, &t.node, &t.fh, || keeper.state().holder());
         let party = party.ok_or_else(|| self.note_limit())?;
@@ -117,11 +123,11 @@ impl Nlm {
         for own in &lockers {
             keeper.state().narrow(id, own.holder, Share::default());
         }
-        match keeper.open(id, &party, share.share).await {
+        match keeper.open(id, &party, wanted).await {
             Ok(()) => {
                 // A second SHARE of one owner stands in the place of the first.
-                keeper.state().narrow(id, party.holder, share.share);
-                self.core().reservations.set(key.ip, id, &party, share.share.access);
+                keeper.state().narrow(id, party.holder, wanted);
+                self.core().reservations.set(key.ip, id, &party, wanted.access);
                 Ok(())
             }
             Err(e) => {
@@ -145,8 +151,8 @@ impl Nlm {
         }
     }
 
-    pub(super) async fn unshare(&self, conn: &Conn, share: &ShareOf<'_>) -> Stat {
-        let key = key_of(conn, share.caller);
+    pub(super) async fn unshare(&self, conn: &Conn, share: &Wanted<'_>) -> Stat {
+        let key = key_of(conn, share.caller_name);
         let Some(host) = self.hosts.find(&key) else { return Stat::Granted };
         let Some(fh) = Fh::from_wire(share.fh) else { return Stat::StaleFh };
         let owner = owner_of(share);

@@ -12,13 +12,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
+use nfs_proto::nsm::StatChge;
+use nfs_proto::xdr::encode;
 use tokio::time::{Instant, sleep};
 
 use super::{Monitored, VERSION, procedure};
 use crate::nlm::{Nlm, limits};
 use crate::rpc::outgoing::{Callee, Route};
 use crate::rpc::program;
-use crate::xdr::Writer;
 
 impl Nlm {
     /// Tells everybody who held something before the restart. To be called once, when this server can be reached.
@@ -49,16 +50,16 @@ impl Nlm {
     }
 
     async fn notify(&self, host: &Monitored) {
-        let mut w = Writer::new();
-        w.opaque(host.local.to_string().as_bytes());
-        w.i32(self.state_number());
+        let name = host.local.to_string();
+        let change = StatChge { mon_name: name.as_bytes(), state: self.state_number() };
+        let args = encode(&change);
         let callee =
             Callee { program: program::NSM, version: VERSION, procedure: procedure::NOTIFY };
         let route = Route::new(host.key.ip, host.local);
         let until = Instant::now() + Duration::from_secs(limits::NOTIFY_SECONDS_MAX);
         let mut pause = limits::AGAIN_MS;
         loop {
-            match route.call(self.options.rpcbind_port, callee, w.bytes()).await {
+            match route.call(self.options.rpcbind_port, callee, &args).await {
                 Ok(_) => {
                     self.counters.notified.fetch_add(1, Ordering::Relaxed);
                     return;

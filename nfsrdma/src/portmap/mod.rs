@@ -16,24 +16,13 @@ use crate::rpc::outgoing::Carrier;
 use crate::rpc::program;
 use crate::v3::acl;
 use crate::xdr::{Reader, Writer, XdrResult};
-use address::STRING_MAX;
+use nfs_proto::rpcbind::procedure::{DUMP, GETADDR, GETPORT, GETVERSADDR, NULL, SET, UNSET};
+use nfs_proto::rpcbind::{self, Rpcb, TCP, UDP, Uaddr};
 
 /// Versions that are served.
 pub const VERSIONS: (u32, u32) = (2, 4);
 /// Where clients look for it.
 pub const PORT: u16 = 111;
-
-const NULL: u32 = 0;
-const SET: u32 = 1;
-const UNSET: u32 = 2;
-/// Version 2. In versions 3 and 4 the same number is GETADDR.
-const GETPORT: u32 = 3;
-const GETADDR: u32 = 3;
-const DUMP: u32 = 4;
-/// Version 4: as GETADDR, and never of another version of the program.
-const GETVERSADDR: u32 = 9;
-const TCP: u32 = 6;
-const UDP: u32 = 17;
 
 /// What is served over TCP: program, version. By datagrams all but NFS and NFSACL.
 const SERVED: [(u32, u32); 7] = [
@@ -140,27 +129,23 @@ pub fn serve(
         // Refused, in so many words: FALSE.
         (_, SET | UNSET) => out.bool(false),
         (2, GETPORT) => {
-            let (program, version, by) = (args.u32()?, args.u32()?, args.u32()?);
-            let carrier = match by {
+            let wanted: rpcbind::Mapping = args.value()?;
+            let carrier = match wanted.prot {
                 TCP => Some(Carrier::Stream),
                 UDP => Some(Carrier::Datagrams),
                 _ => None,
             };
-            let port = carrier.and_then(|c| ports.find(program, version, c));
+            let port = carrier.and_then(|c| ports.find(wanted.prog, wanted.vers, c));
             out.u32(port.map_or(0, u32::from));
         }
         (3, GETADDR) | (4, GETADDR | GETVERSADDR) => {
-            let (program, version) = (args.u32()?, args.u32()?);
-            let id = args.opaque(STRING_MAX)?;
-            for _address_and_owner in 0..2 {
-                args.opaque(STRING_MAX)?;
-            }
+            let wanted: Rpcb<'_> = args.value()?;
             let carrier = [Carrier::Stream, Carrier::Datagrams]
                 .into_iter()
-                .find(|c| address::netid(here, *c).as_bytes() == id);
-            let port = carrier.and_then(|c| ports.find(program, version, c));
-            let at = port.map(|port| address::universal(SocketAddr::new(here, port)));
-            out.opaque(at.unwrap_or_default().as_bytes());
+                .find(|c| address::netid(here, *c).as_bytes() == wanted.r_netid);
+            let port = carrier.and_then(|c| ports.find(wanted.r_prog, wanted.r_vers, c));
+            let at = port.map(|port| rpcbind::universal(SocketAddr::new(here, port)));
+            out.value(&Uaddr { uaddr: at.unwrap_or_default().as_bytes() });
         }
         (_, DUMP) => dump(&ports.all(), version, here, out),
         _ => return Ok(Outcome::NoProcedure),
@@ -170,16 +155,20 @@ pub fn serve(
 
 fn dump(all: &[Mapping], version: u32, here: IpAddr, out: &mut Writer) {
     for m in all {
+        let (prog, vers) = (m.program, m.version);
         out.bool(true);
-        out.u32(m.program);
-        out.u32(m.version);
         if version == 2 {
-            out.u32(protocol(m.carrier));
-            out.u32(u32::from(m.port));
+            let (prot, port) = (protocol(m.carrier), m.port.into());
+            out.value(&rpcbind::Mapping { prog, vers, prot, port });
         } else {
-            out.opaque(address::netid(here, m.carrier).as_bytes());
-            out.opaque(address::universal(SocketAddr::new(here, m.port)).as_bytes());
-            out.opaque(b"headgate");
+            let at = rpcbind::universal(SocketAddr::new(here, m.port));
+            out.value(&Rpcb {
+                r_prog: prog,
+                r_vers: vers,
+                r_netid: address::netid(here, m.carrier).as_bytes(),
+                r_addr: at.as_bytes(),
+                r_owner: b"headgate",
+            });
         }
     }
     out.bool(false);

@@ -12,14 +12,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use iobuf::Buf;
+use nfs_proto::rpcbind::procedure::{DUMP, SET, UNSET};
+use nfs_proto::rpcbind::{Rpcb, Rpcblist, parse_universal, universal};
+use nfs_proto::xdr::{decode, encode};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::address::{STRING_MAX, netid, parse, universal};
-use super::{DUMP, Mapping, SET, UNSET};
+use super::Mapping;
+use super::address::netid;
 use crate::rpc::outgoing::{self, Callee, Carrier, RPCBIND};
 use crate::rpc::program;
-use crate::xdr::{Reader, Writer, XdrResult};
 
 /// Where rpcbind listens for programs of its own machine.
 pub const SOCKET: &str = "/run/rpcbind.sock";
@@ -66,29 +68,35 @@ impl Rpcbind {
         let late = |_| io::Error::from(io::ErrorKind::TimedOut);
         let reply = Buf::from(timeout(ANSWER_MAX, exchange).await.map_err(late)??);
         match outgoing::results(xid, &reply) {
-            Ok(Some(at)) => Ok(reply.slice(at..reply.len())),
-            _ => Err(io::Error::other("rpcbind refused the call")),
+            Some(at) => Ok(reply.slice(at..reply.len())),
+            None => Err(io::Error::other("rpcbind refused the call")),
         }
     }
 
     /// A procedure on one entry that answers yes or no.
     async fn yes(&mut self, procedure: u32, m: &Mapping, six: bool) -> io::Result<bool> {
         let any = any(six);
-        let mut w = Writer::new();
-        w.u32(m.program);
-        w.u32(m.version);
-        w.opaque(netid(any, m.carrier).as_bytes());
-        w.opaque(universal(SocketAddr::new(any, m.port)).as_bytes());
-        w.opaque(b"");
-        let answer = self.ask(procedure, w.bytes()).await?;
-        Ok(Reader::new(&answer, &[]).bool() == Ok(true))
+        let at = universal(SocketAddr::new(any, m.port));
+        let args = Rpcb {
+            r_prog: m.program,
+            r_vers: m.version,
+            r_netid: netid(any, m.carrier).as_bytes(),
+            r_addr: at.as_bytes(),
+            r_owner: b"",
+        };
+        let answer = self.ask(procedure, &encode(&args)).await?;
+        Ok(decode::<bool>(&answer).is_ok_and(|(_, yes)| yes))
     }
 
     /// Who stands where this was to be entered. GETADDR would tell only of the transport that it comes by, the local socket.
     async fn there(&mut self, m: &Mapping, six: bool) -> io::Result<Option<SocketAddr>> {
         let answer = self.ask(DUMP, &[]).await?;
-        let found = in_list(&mut Reader::new(&answer, &[]), m, netid(any(six), m.carrier));
-        found.map_err(|_| io::Error::other("rpcbind's list cannot be read"))
+        let unreadable = |_| io::Error::other("rpcbind's list cannot be read");
+        let (_, list) = decode::<Rpcblist<'_>>(&answer).map_err(unreadable)?;
+        let wanted = (m.program, m.version, netid(any(six), m.carrier).as_bytes());
+        let mut entries = list.rpcblist.0.iter();
+        let found = entries.find(|entry| (entry.r_prog, entry.r_vers, entry.r_netid) == wanted);
+        Ok(found.and_then(|entry| parse_universal(entry.r_addr)))
     }
 
     /// True when it stands there now by this call; the address of somebody else who does.
@@ -113,19 +121,6 @@ impl Rpcbind {
 
 fn any(six: bool) -> IpAddr {
     if six { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() }
-}
-
-/// The address of an entry in a list of them.
-fn in_list(r: &mut Reader<'_>, m: &Mapping, netid: &str) -> XdrResult<Option<SocketAddr>> {
-    while r.bool()? {
-        let (program, version) = (r.u32()?, r.u32()?);
-        let (id, address) = (r.opaque(STRING_MAX)?, r.opaque(STRING_MAX)?);
-        r.opaque(STRING_MAX)?;
-        if (program, version, id) == (m.program, m.version, netid.as_bytes()) {
-            return Ok(parse(address));
-        }
-    }
-    Ok(None)
 }
 
 /// Somebody answers there.
@@ -186,7 +181,10 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::UnixListener;
 
+    use nfs_proto::oncrpc::{AcceptStat, ReplyHead};
+
     use super::*;
+    use crate::xdr::{Reader, Writer};
 
     type Entries = Arc<Mutex<HashMap<(u32, u32, Vec<u8>), Vec<u8>>>>;
 
@@ -207,11 +205,7 @@ mod tests {
                     Some((key, r.opaque(99).unwrap().to_vec()))
                 };
                 let mut w = Writer::new();
-                crate::rpc::reply::accepted(
-                    &mut w,
-                    head.xid,
-                    crate::rpc::reply::AcceptStat::Success,
-                );
+                ReplyHead::accepted(head.xid, AcceptStat::Success).emit(w.head());
                 {
                     let mut entries = entries.lock().unwrap();
                     match entry {

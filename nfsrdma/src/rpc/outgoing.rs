@@ -15,13 +15,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use iobuf::Buf;
+use nfs_proto::oncrpc::{AcceptStat, CallHead, OpaqueAuth, ReplyBody, ReplyHead};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, UdpSocket};
 use tokio::time::timeout;
 
-use super::{RPC_VERSION, program};
+use super::program;
 use crate::portmap::address;
-use crate::xdr::{Reader, Writer, XdrResult};
 
 /// Bytes of a reply.
 pub const REPLY_MAX: usize = 4096;
@@ -136,8 +136,8 @@ impl Route {
         };
         let reply = Buf::from(reply);
         match results(xid, &reply) {
-            Ok(Some(at)) => Ok(reply.slice(at..reply.len())),
-            _ => Err(CallFailed::Unanswered(format!("{to} refused the call"))),
+            Some(at) => Ok(reply.slice(at..reply.len())),
+            None => Err(CallFailed::Unanswered(format!("{to} refused the call"))),
         }
     }
 
@@ -167,26 +167,19 @@ impl Route {
 pub(crate) fn message(callee: Callee, args: &[u8]) -> (u32, Vec<u8>) {
     static NEXT: AtomicU32 = AtomicU32::new(0x4847_0001);
     let xid = NEXT.fetch_add(1, Ordering::Relaxed);
-    let mut w = Writer::new();
     let Callee { program, version, procedure } = callee;
-    for v in [xid, 0, RPC_VERSION, program, version, procedure, 0, 0, 0, 0] {
-        w.u32(v);
-    }
-    let mut call = w.into_reply().head;
+    let (cred, verf) = (OpaqueAuth::NONE, OpaqueAuth::NONE);
+    let mut call = Vec::new();
+    CallHead { xid, program, version, procedure, cred, verf }.emit(&mut call);
     call.extend_from_slice(args);
     (xid, call)
 }
 
 /// Where the results begin in the reply to a call; `None` when it was refused or is not the reply to it.
-pub(crate) fn results(xid: u32, reply: &Buf) -> XdrResult<Option<usize>> {
-    let mut r = Reader::new(reply, &[]);
-    // xid, REPLY, MSG_ACCEPTED, verifier, SUCCESS.
-    if r.u32()? != xid || r.u32()? != 1 || r.u32()? != 0 {
-        return Ok(None);
-    }
-    r.u32()?;
-    r.opaque(super::AUTH_BODY_MAX)?;
-    Ok((r.u32()? == 0).then(|| r.position()))
+pub(crate) fn results(xid: u32, reply: &[u8]) -> Option<usize> {
+    let (results, head) = wire::decode(reply, ReplyHead::parse).ok()?;
+    let done = matches!(head.body, ReplyBody::Accepted(_, AcceptStat::Success));
+    (done && head.xid == xid).then(|| reply.len() - results.len())
 }
 
 fn unreached(to: SocketAddr) -> impl Fn(io::Error) -> CallFailed {

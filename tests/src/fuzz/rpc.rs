@@ -14,7 +14,7 @@ pub fn rpc(data: &[u8]) {
     let body = Buf::from(data.to_vec());
     let mut r = Reader::new(&body, &[]);
     let Ok(head) = decode_call(&mut r) else { return };
-    let _ = decode_cred(head.flavor, head.cred);
+    let _ = decode_cred(head.cred);
     if (head.program, head.version, head.procedure) != (program::NFS, 3, procedure::WRITE) {
         return;
     }

@@ -1,6 +1,6 @@
 //! Messages to begin from: one good one of each kind, written word by word from the specifications.
 
-use super::{side, smb_direct, smb_pipe, smb_seeds, smb_session, wire};
+use super::{nfs_proto, side, smb_direct, smb_pipe, smb_seeds, smb_session, wire};
 use crate::raw::{self, MPA_REQUEST, fpdu, tagged, untagged, words};
 
 /// Seeds of a target, by its name.
@@ -14,6 +14,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "nfs41_args" => nfs4(1),
         "nfs42_args" => nfs4(2),
         "side_calls" => side::seeds(),
+        "side_values" => nfs_proto::side_seeds(),
         "smb2_message" => smb_seeds::messages(),
         "smb2_values" => smb_seeds::values(),
         "smb_direct" => smb_direct::seeds(),

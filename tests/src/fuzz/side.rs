@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use iobuf::{Buf, Pool, PoolLimits};
+use nfs_proto::nlm::Args;
 use nfsrdma::clock::Clock;
 use nfsrdma::context::{Boot, Core};
 use nfsrdma::fh::{FH_MAX, Handles};
 use nfsrdma::nlm::procedure as p;
-use nfsrdma::nlm::wire::{Args, decode_args};
 use nfsrdma::nsm::procedure as sm;
 use nfsrdma::rpc::program;
 use nfsrdma::server::{Offer, Server, Session};
@@ -93,16 +93,13 @@ fn shown_lists_hold(host: &Host, args: &[u8], answer: &[u8]) {
 /// What was answered begins with the cookie of the call and a status that there is.
 fn answer_fits(number: u32, args: &[u8], answer: &[u8]) {
     let (args, answer) = (Buf::from(args.to_vec()), Buf::from(answer.to_vec()));
-    let cookie = match decode_args(number, &mut Reader::new(&args, &[])) {
-        Ok(Some(
-            Args::Test { cookie, .. }
-            | Args::Lock { cookie, .. }
-            | Args::Cancel { cookie, .. }
-            | Args::Unlock { cookie, .. }
-            | Args::Granted { cookie, .. }
-            | Args::Share { cookie, .. }
-            | Args::Unshare { cookie, .. },
-        )) => cookie,
+    let parsed = wire::decode(&args, |i| Args::parse(number, i));
+    let cookie = match parsed.map(|(_, args)| args) {
+        Ok(Some(Args::Test(a) | Args::Granted(a))) => a.cookie,
+        Ok(Some(Args::Lock(a))) => a.cookie,
+        Ok(Some(Args::Cancel(a))) => a.cookie,
+        Ok(Some(Args::Unlock(a))) => a.cookie,
+        Ok(Some(Args::Share(a) | Args::Unshare(a))) => a.cookie,
         other => {
             assert!(other.is_ok_and(|args| args.is_some()), "arguments that cannot be read");
             return assert!(answer.is_empty());

@@ -2,9 +2,9 @@
 
 use super::lookup::child;
 use super::lookupp::parent;
-use crate::rpc::auth::{AUTH_NONE, AUTH_SYS};
 use crate::v4::compound::Compound;
 use crate::v4::status::Status;
+use nfs_proto::oncrpc::{AUTH_NONE, AUTH_SYS};
 
 const SECINFO_STYLE4_CURRENT_FH: u32 = 0;
 const SECINFO_STYLE4_PARENT: u32 = 1;
