@@ -1,7 +1,7 @@
 //! Messages of ONC RPC and of the programs around NFS, typed, in both directions, without a server and without I/O.
 //!
-//! Each type is declared field by field, as the specification's `.x` file has it, and parses and emits itself ([`xdr::Xdr`]). A fault
-//! names its field, the rule that it breaks and the offset.
+//! Each type is declared field by field, as the specification's `.x` file has it, and parses and emits itself ([`xdr::Xdr`]). A
+//! fault names its field, the rule that it breaks and the offset.
 //!
 //! The SM_NOTIFY that a Linux host sends after it was restarted:
 //!
@@ -30,6 +30,7 @@
 //! ```
 
 pub mod mount;
+pub mod nfs3;
 pub mod nlm;
 pub mod nsm;
 pub mod oncrpc;

@@ -111,7 +111,8 @@ macro_rules! union {
     )*) => { $(
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq, Eq)]
-        #[allow(missing_docs)] // The names are the specification's own, without their common prefix.
+        // The names are the specification's own, without their common prefix. A value lives as long as one call.
+        #[allow(missing_docs, clippy::large_enum_variant)]
         pub enum $name $(<$lt>)? {
             $( $(#[$variant_meta])* $variant $(($ty))? ),*
         }
@@ -177,7 +178,8 @@ macro_rules! choice {
     )*) => { $(
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq, Eq)]
-        #[allow(missing_docs)] // The names are the specification's own, without their common prefix.
+        // The names are the specification's own, without their common prefix. A value lives as long as one call.
+        #[allow(missing_docs, clippy::large_enum_variant)]
         pub enum $name $(<$lt>)? {
             $( $(#[$variant_meta])* $variant $(($ty))? ),*
         }
@@ -192,6 +194,7 @@ macro_rules! choice {
             ///
             /// The first field that breaks a rule.
             #[inline]
+            #[allow(clippy::manual_range_patterns)] // The numbers are listed, for `NUMBERS`.
             pub fn parse(number: u32, input: &'a [u8]) -> ::wire::Parsed<'a, Option<Self>> {
                 match number {
                     $( $number $(| $more)* => {
@@ -215,6 +218,7 @@ macro_rules! choice {
 
             /// One that this number chooses.
             #[cfg(test)]
+            #[allow(clippy::manual_range_patterns)]
             pub(crate) fn sample(number: u32, seed: &mut $crate::xdr::sample::Seed<'a>) -> Self {
                 match number {
                     $( $number $(| $more)* => $crate::xdr::union!(@sample seed, $variant $(, $ty $(, $max)?)?), )*

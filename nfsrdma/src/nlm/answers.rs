@@ -1,4 +1,5 @@
-//! What procedures answer. The asynchronous ones: the call is answered by nothing, and its result by a call of ours to the host's lock manager.
+//! What procedures answer. An asynchronous call is answered by nothing, and its result is a call of ours to the host's lock
+//! manager.
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
