@@ -285,6 +285,15 @@ pub trait Node: Send + Sync + 'static {
         let _ = opener;
         self.write(None, at, data, stable)
     }
+    /// Adds data for an open, which was checked, by this caller. No two additions overlap, and none replaces a byte that the file
+    /// has: [`VfsError::Access`] where the offset is no longer behind all of them.
+    fn append<'a>(
+        &'a self,
+        opener: Option<&'a Cred>,
+        at: AppendAt,
+        data: Vec<Buf>,
+        stable: Stable,
+    ) -> BoxFuture<'a, VfsResult<Appended>>;
     /// How often the storage failed to keep something of this file that it had taken. Who has written without a commit keeps
     /// the count from before its first write: another count later means that data may be gone.
     fn losses(&self) -> u64 {

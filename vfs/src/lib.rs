@@ -5,6 +5,7 @@
 
 pub mod accounts;
 pub mod acl;
+mod append;
 pub mod authority;
 pub mod backend;
 mod cidr;

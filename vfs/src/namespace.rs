@@ -341,7 +341,12 @@ impl<'a> Door<'a> {
         Self { parent: key, ..self }
     }
 
-    async fn before(&self, node: &NodeRef, op: Operation, range: Range) -> VfsResult<()> {
+    pub(crate) async fn before(
+        &self,
+        node: &NodeRef,
+        op: Operation,
+        range: Range,
+    ) -> VfsResult<()> {
         self.keeper.before_patiently(node.id(), self.who, op, range, self.patience).await
     }
 
@@ -984,6 +989,6 @@ fn kinds(set: &SetAttr) -> u32 {
 }
 
 /// Bytes that an access touches. `count` 0 means to the end.
-fn range(at: u64, count: u64) -> Range {
+pub(crate) fn range(at: u64, count: u64) -> Range {
     Range { first: at, last: if count == 0 { u64::MAX } else { at.saturating_add(count - 1) } }
 }

@@ -262,6 +262,24 @@ impl ReadData {
     }
 }
 
+/// Where data goes that is only ever added to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AppendAt {
+    /// Behind the last byte, wherever that is.
+    End,
+    /// Here, if the file has no byte here or behind.
+    Offset(u64),
+}
+
+/// Data was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// Offset of its first byte.
+    pub at: u64,
+    /// The write.
+    pub written: Written,
+}
+
 /// Data was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {

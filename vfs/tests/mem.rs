@@ -53,6 +53,7 @@ in_memory!(
     data::copies_and_clones,
     data::extended_attributes,
     data::a_read_is_short_at_the_end_alone,
+    data::additions_never_overlap,
     crowd::many_change_the_same_names,
     anycase::names_are_found_in_any_case,
     anycase::the_index_follows_changes_of_ours,

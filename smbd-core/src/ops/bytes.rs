@@ -3,8 +3,9 @@
 //! *Operation.* A command says what it is about to do ([`Change`]) and gets a [`Changing`], the right to do it, by which alone
 //! the volume is reached. FILE_WRITE_DATA allows all of it. FILE_APPEND_DATA alone allows data at or behind the end of the file
 //! (MS-SMB2 section 3.3.5.13, MS-FSA section 2.1.5.4) and nothing that cuts, clears or replaces what is there. The end is looked
-//! at when the command is admitted and once more just before the data is written. What follows from every change is here too: the
-//! mark for the next backup, times that the open holds, notices of streams and of directories.
+//! at when the command is admitted and once more by the volume, in one step with the write (of a copy: just before it). What
+//! follows from every change is here too: the mark for the next backup, times that the open holds, notices of streams and of
+//! directories.
 //!
 //! *Memory.* None.
 //!
@@ -16,7 +17,7 @@ use vfs::backend::NodeRef;
 use vfs::namespace::Door;
 use vfs::types::SetAttr;
 use vfs::watch::what;
-use vfs::{Stable, VfsResult};
+use vfs::{AppendAt, Stable, VfsResult};
 
 use super::{set_info, stream_notice};
 use crate::cx::Cx;
@@ -173,13 +174,34 @@ impl<'a> Changing<'a> {
         let at = self.place(skip, len as u64).await?;
         let (share, node) = (&self.file.share, self.file.node());
         let door = self.door();
+        let write = async {
+            match self.append_at(at) {
+                Some(at) => {
+                    let done = door.append(share, &node, at, data, stable).await?;
+                    Ok((done.at, done.written.count))
+                }
+                None => {
+                    let done = door.write(share, &node, None, at, data, stable).await?;
+                    Ok((at, done.count))
+                }
+            }
+        };
         // The door gives up its waits for others by itself.
-        let write = self.cx.wholly_by_storage(door.write(share, &node, None, at, data, stable));
-        let done = match stable {
+        let write = self.cx.wholly_by_storage(write);
+        match stable {
             Stable::Unstable => self.unflushed(write).await,
             Stable::Data | Stable::File => write.await,
-        }?;
-        Ok((at, done.count))
+        }
+    }
+
+    /// Where the volume itself finds the end once more: looked at here alone, others could add data between that and the write.
+    fn append_at(&self, at: u64) -> Option<AppendAt> {
+        let (start, _) = self.change.range();
+        match self.reach {
+            _ if start == END => Some(AppendAt::End),
+            Reach::BehindTheEnd => Some(AppendAt::Offset(at)),
+            Reach::Anywhere => None,
+        }
     }
 
     /// Copies up to `count` bytes of another file, `skip` bytes from the beginning of the range; gives how many. The outer error

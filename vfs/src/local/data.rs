@@ -381,7 +381,7 @@ impl LocalNode {
     }
 
     /// Writes the rest, `n` bytes being written already, as durably as asked.
-    fn write_rest(
+    pub(super) fn write_rest(
         &self,
         fd: &DataFd,
         at: u64,
@@ -413,7 +413,7 @@ impl LocalNode {
         }
     }
 
-    fn finish_write(
+    pub(super) fn finish_write(
         &self,
         cred: Option<&Cred>,
         before: Option<Attr>,
@@ -509,7 +509,7 @@ fn vectors_mut(bufs: &mut [BufMut], from: usize, count: usize) -> Vec<IoSliceMut
 }
 
 /// The data behind its first `skip` bytes, as much as one call takes.
-fn vectors(data: &[Buf], mut skip: usize) -> Vec<IoSlice<'_>> {
+pub(super) fn vectors(data: &[Buf], mut skip: usize) -> Vec<IoSlice<'_>> {
     let mut out = Vec::with_capacity(data.len().min(VECTORS_MAX));
     for b in data {
         let start = skip.min(b.len());

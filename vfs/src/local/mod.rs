@@ -40,6 +40,7 @@
 
 mod acl;
 mod apart;
+mod append;
 mod attrs;
 mod cache;
 mod cred;

@@ -64,6 +64,8 @@ pub(super) struct LocalNode {
     pub(super) syncs: Arc<SyncQueue>,
     /// See [`Node::losses`].
     pub(super) losses: AtomicU64,
+    /// Held by whoever adds data to the file.
+    pub(super) appends: Mutex<()>,
     /// Writes that wait for threads.
     pub(super) writes: Arc<Turns>,
     pub(super) listing: Mutex<Option<Listing>>,
@@ -113,6 +115,7 @@ impl LocalNode {
             unsynced: AtomicBool::new(false),
             syncs: Arc::default(),
             losses: AtomicU64::new(0),
+            appends: Mutex::default(),
             writes: Arc::default(),
             listing: Mutex::new(None),
             change: Mutex::new(Change::default()),
@@ -528,6 +531,16 @@ impl Node for LocalNode {
         stable: Stable,
     ) -> BoxFuture<'a, VfsResult<Written>> {
         Box::pin(self.do_write((None, Some(opener)), at, data, stable))
+    }
+
+    fn append<'a>(
+        &'a self,
+        opener: Option<&'a Cred>,
+        at: AppendAt,
+        data: Vec<Buf>,
+        stable: Stable,
+    ) -> BoxFuture<'a, VfsResult<Appended>> {
+        Box::pin(self.do_append(opener, at, data, stable))
     }
 
     fn losses(&self) -> u64 {

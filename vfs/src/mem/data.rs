@@ -7,7 +7,7 @@ use crate::error::{VfsError, VfsResult};
 use crate::types::*;
 
 use super::SIZE_MAX;
-use super::node::MemNode;
+use super::node::{Inner, MemNode};
 use super::pages::{PAGE, Pages};
 
 /// A copy does at most this much before it answers, because it is done in place.
@@ -40,23 +40,52 @@ impl MemNode {
         stable: Stable,
     ) -> VfsResult<Written> {
         self.volume.writable()?;
-        let count: usize = data.iter().map(Buf::len).sum();
         let mut inner = self.lock();
         inner.file()?;
         if let Some(cred) = cred {
             inner.permit_data(cred, true)?;
         }
+        self.write_locked(&mut inner, cred, at, data, stable)
+    }
+
+    pub(super) fn do_append(
+        &self,
+        at: AppendAt,
+        data: &[Buf],
+        stable: Stable,
+    ) -> VfsResult<Appended> {
+        self.volume.writable()?;
+        let mut inner = self.lock();
+        let size = inner.file()?.size;
+        let at = match at {
+            AppendAt::End => size,
+            AppendAt::Offset(at) if at < size => return Err(VfsError::Access),
+            AppendAt::Offset(at) => at,
+        };
+        let written = self.write_locked(&mut inner, None, at, data, stable)?;
+        Ok(Appended { at, written })
+    }
+
+    fn write_locked(
+        &self,
+        inner: &mut Inner,
+        cred: Option<&Cred>,
+        at: u64,
+        data: &[Buf],
+        stable: Stable,
+    ) -> VfsResult<Written> {
+        let count: usize = data.iter().map(Buf::len).sum();
         if at.saturating_add(count as u64) > SIZE_MAX {
             return Err(VfsError::TooBig);
         }
-        let before = Some(self.attr_of(&inner));
+        let before = Some(self.attr_of(inner));
         let count = inner.file()?.write(at, data)?;
         if count > 0 {
             inner.shed_set_id(cred);
             inner.verifier = None;
             inner.modified();
         }
-        Ok(Written { count, stable, before, after: self.attr_of(&inner), verifier: 0 })
+        Ok(Written { count, stable, before, after: self.attr_of(inner), verifier: 0 })
     }
 
     pub(super) fn do_seek(&self, at: u64, what: Seek) -> VfsResult<u64> {

@@ -506,6 +506,16 @@ impl Node for MemNode {
         ready(self.do_write(cred, at, &data, stable))
     }
 
+    fn append<'a>(
+        &'a self,
+        _opener: Option<&'a Cred>,
+        at: AppendAt,
+        data: Vec<Buf>,
+        stable: Stable,
+    ) -> BoxFuture<'a, VfsResult<Appended>> {
+        ready(self.do_append(at, &data, stable))
+    }
+
     fn commit(&self, _at: u64, _count: u64) -> BoxFuture<'_, VfsResult<Attr>> {
         let regular = self.lock().file().map(|_| ());
         ready(regular.and_then(|()| self.attr()))

@@ -285,3 +285,62 @@ pub(crate) async fn a_read_is_short_at_the_end_alone(b: Bench) {
     let (read, eof) = b.read(&g, 0, 200_000).await;
     assert!(!eof && read == data[..200_000]);
 }
+
+/// Where each addition came to stand it is whole, and no byte belongs to two of them.
+pub(crate) async fn additions_never_overlap(b: Bench) {
+    const THREADS: u8 = 4;
+    const EACH: usize = 100;
+    const BYTES: usize = 5000;
+    let f = b.file("f").await;
+    let add = |at, data: Vec<u8>| f.append(None, at, vec![Buf::from(data)], Stable::Unstable);
+    refused(
+        b.dir("d").await.append(None, AppendAt::End, vec![], Stable::Unstable),
+        VfsError::IsDir,
+    )
+    .await;
+    assert_eq!(add(AppendAt::End, vec![0xff; 10]).await.unwrap().at, 0);
+    refused(add(AppendAt::Offset(9), vec![0xff]), VfsError::Access).await;
+    assert_eq!(add(AppendAt::Offset(10), vec![0xff; 5]).await.unwrap().at, 10);
+    assert_eq!(add(AppendAt::Offset(20), vec![0xff; 5]).await.unwrap().at, 20, "behind a hole");
+    let added = |who: u8| {
+        let f = f.clone();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async move {
+            let mut places = Vec::new();
+            for round in 0..EACH {
+                let at = match round % 3 {
+                    0 => AppendAt::Offset(f.getattr().await.unwrap().size),
+                    1 => AppendAt::Offset(f.getattr().await.unwrap().size + 7),
+                    _ => AppendAt::End,
+                };
+                let stable = if round % 10 == 0 { Stable::Data } else { Stable::Unstable };
+                let data = vec![Buf::from(vec![who; BYTES / 2]), Buf::from(vec![who; BYTES / 2])];
+                match f.append(None, at, data, stable).await {
+                    Ok(done) => {
+                        assert_eq!(done.written.count, BYTES);
+                        places.push((done.at, who));
+                    }
+                    // Another was faster.
+                    Err(e) => assert_eq!(e, VfsError::Access),
+                }
+            }
+            places
+        })
+    };
+    let mut places: Vec<_> = std::thread::scope(|s| {
+        let threads: Vec<_> = (1..=THREADS).map(|who| s.spawn(move || added(who))).collect();
+        threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
+    });
+    places.sort_unstable();
+    assert!(places.len() > EACH);
+    let bytes = b.contents(&f).await;
+    let mut end = 25;
+    for (at, who) in places {
+        let at = usize::try_from(at).unwrap();
+        assert!(at >= end, "{at} is in front of {end}");
+        assert!(bytes[end..at].iter().all(|x| *x == 0), "nobody wrote here");
+        end = at + BYTES;
+        assert!(bytes[at..end].iter().all(|x| *x == who), "{at}");
+    }
+    assert_eq!(end, bytes.len());
+}

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use rdma_transport::channel::{Place, RemoteSeg, Transport};
+use vfs::local::{LocalBackend, LocalConfig};
 
 use crate::dtyp::mask;
 use crate::kit::{Answered, Client, Kit};
@@ -128,6 +129,31 @@ async fn an_open_does_what_it_was_granted() {
     assert_eq!(read(&c, &reading(writer, 0, 1)).await.status(), Status::ACCESS_DENIED);
     let runner = open(mask::EXECUTE).await;
     assert_eq!(read(&c, &reading(runner, 0, 3)).await.data(), b"abc");
+}
+
+/// The offset of all ones is the end of the file as it is when the data is written (MS-FSA section 2.1.5.4).
+#[tokio::test(flavor = "multi_thread")]
+async fn two_who_append_write_behind_each_other() {
+    const EACH: usize = 200;
+    let dir = tempfile::tempdir().unwrap();
+    let backend = LocalBackend::open(LocalConfig::new(dir.path())).unwrap();
+    let kit = Kit::on(backend, None);
+    let mut tasks = Vec::new();
+    for (name, access) in [("one ", mask::APPEND_DATA), ("two ", mask::WRITE_DATA)] {
+        let c = kit.client_as(0);
+        tasks.push(tokio::spawn(async move {
+            let f = c.create("f", |r| r.access = access).await.unwrap().file;
+            for _ in 0..EACH {
+                assert_eq!(write(&c, f, u64::MAX, name.as_bytes()).await, Status::SUCCESS);
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let all = std::fs::read(dir.path().join("f")).unwrap();
+    let count = |what: &[u8]| all.chunks(4).filter(|c| *c == what).count();
+    assert_eq!((count(b"one "), count(b"two "), all.len()), (EACH, EACH, 8 * EACH));
 }
 
 /// MS-SMB2 section 3.3.5.13.
@@ -314,7 +340,6 @@ impl vfs::local::SyncCalls for FailsOnce {
 /// Linux tells one caller of a failed write-back; each open that has written since its last FLUSH is told by the gateway, once.
 #[tokio::test]
 async fn each_open_with_unflushed_writes_learns_that_they_are_lost() {
-    use vfs::local::{LocalBackend, LocalConfig};
     let dir = tempfile::tempdir().unwrap();
     let calls = Some(std::sync::Arc::new(FailsOnce(true.into())) as _);
     let backend = LocalBackend::open(LocalConfig { calls, ..LocalConfig::new(dir.path()) });

@@ -1,0 +1,165 @@
+//! Data that is only ever added to a file.
+//!
+//! *Operation.* Each addition has a descriptor of its own with `O_APPEND`: the kernel finds the end and writes there in one step,
+//! also beside programs of the host that do the same, and also in a file that only grows (`chattr +a`). Additions of ours to one
+//! file go one after the other, so that one stays in one piece whatever number of calls it takes, and so that one which leaves a
+//! hole in front of it, which the kernel cannot do in one step, comes behind all others.
+//!
+//! *Memory.* Jobs own their buffers.
+//!
+//! *Errors.* As of any write; [`VfsError::Access`] where the offset is in front of the end.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use iobuf::Buf;
+use rustix::fs::{OFlags, SeekFrom};
+
+use crate::engine::threads;
+use crate::error::{VfsError, VfsResult};
+use crate::types::*;
+
+use super::cache::Fd;
+use super::data::{DataFd, vectors};
+use super::node::{LocalNode, lock};
+use super::stat;
+
+/// What is to be added.
+struct Addition {
+    at: AppendAt,
+    data: Vec<Buf>,
+    count: usize,
+    stable: Stable,
+    /// For the place behind the last byte.
+    end: Fd,
+    /// For a place further behind; what only grows has none.
+    beyond: VfsResult<DataFd>,
+    /// The file's own, which reports what storage fails to keep: nobody closes it meanwhile.
+    _reports: DataFd,
+}
+
+impl LocalNode {
+    pub(super) async fn do_append(
+        &self,
+        opener: Option<&Cred>,
+        at: AppendAt,
+        data: Vec<Buf>,
+        stable: Stable,
+    ) -> VfsResult<Appended> {
+        self.volume.writable()?;
+        self.regular()?;
+        // Before the first byte: a failure from here on shows by another value.
+        let verifier = self.volume.ledger.verifier();
+        let count = data.iter().map(Buf::len).sum();
+        let open = || self.volume.reopen(self.fd(), OFlags::WRONLY | OFlags::APPEND);
+        let end = Fd::new(self.volume.cache.with_room(open)?);
+        // By the process, before the thread is the caller.
+        let beyond = match at {
+            AppendAt::End => Err(VfsError::Access),
+            AppendAt::Offset(_) => self.data_fd(true),
+        };
+        let _reports = self.data_fd(false)?;
+        let addition = Addition { at, data, count, stable, end, beyond, _reports };
+        let me = self.strong()?;
+        let owner = opener.filter(|cred| self.volume.identity.differs(cred));
+        let add = self.later_as(owner, move || me.add(&addition));
+        let waits = stable != Stable::Unstable && !self.volume.in_memory;
+        let added = match waits {
+            false => threads::run_in_turn(&self.writes, add).await,
+            true => threads::run_long(add).await,
+        };
+        if added.is_err() {
+            self.changed();
+        }
+        let (at, n) = added?;
+        let written = self.finish_write(None, None, (n, count), stable, verifier)?;
+        Ok(Appended { at, written })
+    }
+
+    /// Where it came to stand, and how many bytes of it.
+    fn add(&self, a: &Addition) -> VfsResult<(u64, usize)> {
+        let _turn = lock(&self.appends);
+        let size = stat::of_fd(self.fd())?.attr.size;
+        let start = match a.at {
+            AppendAt::End => size,
+            AppendAt::Offset(at) if at < size => return Err(VfsError::Access),
+            AppendAt::Offset(at) => at,
+        };
+        if i64::try_from(start.saturating_add(a.count as u64)).is_err() {
+            return Err(VfsError::TooBig);
+        }
+        if start > size {
+            let beyond = a.beyond.as_ref().map_err(|e| *e)?;
+            let n = self.write_rest(beyond, start, &a.data, (0, a.count), a.stable)?;
+            return Ok((start, n));
+        }
+        let (mut at, mut n) = (start, 0);
+        let mut done = Ok(());
+        while n < a.count && done.is_ok() {
+            match rustix::io::writev(&a.end, &vectors(&a.data, n)) {
+                Ok(0) => break,
+                Ok(more) => {
+                    let now = rustix::fs::seek(&a.end, SeekFrom::Current(0))?;
+                    if n == 0 {
+                        at = now.saturating_sub(more as u64);
+                    }
+                    n += more;
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(e) => done = Err(self.write_failed(e.into())),
+            }
+        }
+        if a.stable == Stable::Unstable {
+            self.note_unsynced();
+        } else if n > 0 && !self.volume.in_memory {
+            self.sync_addition(a)?;
+        }
+        match done {
+            Err(e) if n == 0 => Err(e),
+            _ => Ok((at, n)),
+        }
+    }
+
+    fn sync_addition(&self, a: &Addition) -> VfsResult<()> {
+        loop {
+            match self.volume.calls.fsync(a.end.as_fd()) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                other => return other.map_err(|e| self.failed(e)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::backend::Backend;
+    use crate::local::{LocalBackend, LocalConfig};
+
+    /// A program of the host and a client add to one file.
+    #[tokio::test]
+    async fn the_host_and_a_client_add_to_one_file() {
+        const EACH: usize = 500;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, b"").unwrap();
+        let backend = LocalBackend::open(LocalConfig::new(dir.path())).unwrap();
+        let (f, _) = backend.root().lookup(&Cred::root(), b"f").await.unwrap();
+        let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+        let host =
+            std::thread::spawn(move || (0..EACH).for_each(|_| file.write_all(b"host").unwrap()));
+        let mut places = Vec::new();
+        for _ in 0..EACH {
+            let data = vec![Buf::from(b"smb!".to_vec())];
+            let done = f.append(None, AppendAt::End, data, Stable::Unstable).await.unwrap();
+            places.push(usize::try_from(done.at).unwrap());
+        }
+        host.join().unwrap();
+        let all = std::fs::read(&path).unwrap();
+        assert!(places.iter().all(|at| all[*at..].starts_with(b"smb!")));
+        let count = |what: &[u8]| all.chunks(4).filter(|c| *c == what).count();
+        assert_eq!((count(b"host"), count(b"smb!"), all.len()), (EACH, EACH, 8 * EACH));
+    }
+}
