@@ -5,9 +5,15 @@
 
 mod suite;
 
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
 use rustix::process::{Resource, Rlimit, setrlimit};
 use suite::*;
-use vfs::local::{LocalBackend, LocalConfig, limit_descriptors};
+use vfs::local::{LocalBackend, LocalConfig, SyncCalls, limit_descriptors};
 use vfs::*;
 
 #[test]
@@ -68,5 +74,66 @@ fn more_files_than_descriptors() {
         many[0].getattr().await.unwrap();
         many.truncate(10);
         assert_eq!(b.contents(&held[0].1).await, b"data 0");
+        drop((many, held, b));
+        files_that_wait_for_their_syncs_hold_nobody_else_up().await;
     });
+}
+
+/// A device that keeps nothing before the test lets it.
+#[derive(Debug, Default)]
+struct Slow {
+    begun: AtomicBool,
+    held_up: AtomicBool,
+    opened: (Mutex<bool>, Condvar),
+}
+
+impl Slow {
+    fn sync(&self) -> io::Result<()> {
+        self.begun.store(true, Ordering::SeqCst);
+        let wait = Duration::from_secs(30);
+        let opened = self.opened.0.lock().unwrap();
+        let (_opened, timeout) =
+            self.opened.1.wait_timeout_while(opened, wait, |open| !*open).unwrap();
+        self.held_up.fetch_or(timeout.timed_out(), Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+impl SyncCalls for Slow {
+    fn fsync(&self, _: BorrowedFd<'_>) -> io::Result<()> {
+        self.sync()
+    }
+
+    fn syncfs(&self, _: BorrowedFd<'_>) -> io::Result<()> {
+        self.sync()
+    }
+}
+
+/// Who writes more files than there are descriptors waits for their syncs; the thread that serves him serves others meanwhile, of
+/// whom one here makes the device go on.
+async fn files_that_wait_for_their_syncs_hold_nobody_else_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = Arc::new(Slow::default());
+    let config = LocalConfig { calls: Some(device.clone()), ..LocalConfig::new(dir.path()) };
+    let b = Bench::new(LocalBackend::open(config).unwrap());
+    let writer = async {
+        for i in 0..400 {
+            let f = b.file(&format!("f{i}")).await;
+            b.write(&f, 0, b"data").await;
+        }
+    };
+    let other = async {
+        while !device.begun.load(Ordering::SeqCst) {
+            tokio::task::yield_now().await;
+        }
+        // The writer goes on until it waits.
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        *device.opened.0.lock().unwrap() = true;
+        device.opened.1.notify_all();
+    };
+    tokio::join!(writer, other);
+    assert!(!device.held_up.load(Ordering::SeqCst));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 400);
 }

@@ -6,7 +6,7 @@
 //! was opened: it goes from whatever folder another has moved it into.
 //!
 //! *Errors.* A name that cannot be removed stays; nobody is left to be told. Where storage has failed to keep what the open wrote
-//! and did not flush, the open ends and the answer says so.
+//! and did not flush, or the times that are set now, the open ends and the answer says so.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::wire::close::{Basics, POSTQUERY_ATTRIB, Request, Response};
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let r = Request::parse(&cx.message)?;
     let open = cx.open(r.file)?;
-    super::set_info::at_close(cx, &open).await;
+    let dated = super::set_info::at_close(cx, &open).await;
     let basics = match open.file() {
         Ok(file) if r.flags & POSTQUERY_ATTRIB != 0 => basics(cx, &open, file).await,
         _ => None,
@@ -37,6 +37,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     if lost {
         return Err(VfsError::Io.into());
     }
+    dated?;
     Ok(Answer::ok(Response { basics }.emit()))
 }
 

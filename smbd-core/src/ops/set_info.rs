@@ -5,7 +5,7 @@ use std::sync::Arc;
 use state::Operation;
 use vfs::dos::Changed;
 use vfs::types::{Cred, SetAttr, SetTime, Time, XattrHow};
-use vfs::{Dos, Kind, VfsError};
+use vfs::{Dos, Kind, VfsError, VfsResult};
 
 use crate::cx::{Answer, Cx};
 use crate::dtyp::{FileTime, SecurityDescriptor, mask};
@@ -219,19 +219,23 @@ pub(crate) async fn give_times_back(cx: &Cx, open: &Open) -> Result<(), Status> 
     Ok(())
 }
 
-/// A file whose writes waited to be shown was last written when it is closed, as on Windows.
-pub(crate) async fn at_close(cx: &Cx, open: &Open) {
-    let Ok(file) = open.file() else { return };
+/// A file whose writes waited to be shown was last written when it is closed, as on Windows. Errors: those of storage.
+pub(crate) async fn at_close(cx: &Cx, open: &Open) -> VfsResult<()> {
+    let Ok(file) = open.file() else { return Ok(()) };
     // To the host a stream is a file of its own.
     let waits = open.extra.shows_at_close() || file.is_stream() && open.extra.has_written();
     if !waits || open.extra.held().is_some_and(|h| h.write.is_some()) {
-        return;
+        return Ok(());
     }
     let door = cx.server.namespace.by_smb(Some(open.party.who()));
     let set = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
     let done = door.setattr(&file.share, &file.base(), &Cred::root(), set, true).await;
-    if let Err(why) = done {
-        tracing::debug!("a last-write time was not set at the close: {why}");
+    match done.map(drop) {
+        Err(VfsError::Io | VfsError::NoSpace | VfsError::Quota) | Ok(()) => done.map(drop),
+        Err(why) => {
+            tracing::debug!("a last-write time was not set at the close: {why}");
+            Ok(())
+        }
     }
 }
 

@@ -52,13 +52,13 @@ impl LocalNode {
         let verifier = self.volume.ledger.verifier();
         let count = data.iter().map(Buf::len).sum();
         let open = || self.volume.reopen(self.fd(), OFlags::WRONLY | OFlags::APPEND);
-        let end = Fd::new(self.volume.cache.with_room(open)?);
+        let end = self.volume.patient(|| self.volume.cache.with_room(open)).await.map(Fd::new)?;
         // By the process, before the thread is the caller.
         let beyond = match at {
             AppendAt::End => Err(VfsError::Access),
-            AppendAt::Offset(_) => self.data_fd(true),
+            AppendAt::Offset(_) => self.data_fd_soon(true).await,
         };
-        let _reports = self.data_fd(false)?;
+        let _reports = self.data_fd_soon(false).await?;
         let addition = Addition { at, data, count, stable, end, beyond, _reports };
         let me = self.strong()?;
         let owner = opener.filter(|cred| self.volume.identity.differs(cred));

@@ -287,14 +287,12 @@ impl Cache {
         unsynced.iter().for_each(|node| node.sync_in_background());
     }
 
-    /// Lets go of all that can be spared: a descriptor could not be had. Where files with unsynced data have them all, which is
-    /// when writers are faster than the syncs that [`Cache::fit`] starts, this waits for the whole file system.
+    /// Lets go of all that can be spared: a descriptor could not be had. What has unsynced data is not spared: its sync is
+    /// started, and whoever can waits for that ([`super::Volume::patient`]).
     fn squeeze(&self) {
         let unsynced = self.drop_aged(|_| AGE_DROP);
-        if let Some(first) = unsynced.first() {
-            first.volume.sync_these(&unsynced);
-            drop(unsynced);
-            self.drop_aged(|_| AGE_DROP);
+        if let Some(volume) = unsynced.first().map(|node| node.volume.clone()) {
+            volume.press(unsynced);
         }
     }
 

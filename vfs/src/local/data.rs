@@ -87,6 +87,11 @@ impl LocalNode {
         Ok(opened)
     }
 
+    /// The same, also where files that wait for their syncs hold all descriptors.
+    pub(super) async fn data_fd_soon(&self, write: bool) -> VfsResult<DataFd> {
+        self.volume.patient(|| self.data_fd(write)).await
+    }
+
     pub(super) async fn do_read(
         &self,
         cred: Option<&Cred>,
@@ -112,7 +117,7 @@ impl LocalNode {
         into: &ReadInto,
     ) -> VfsResult<ReadData> {
         self.regular()?;
-        let fd = self.data_fd(false)?;
+        let fd = self.data_fd_soon(false).await?;
         if i64::try_from(at.saturating_add(count as u64)).is_err() {
             return self.read_nothing(cred, at);
         }
@@ -287,7 +292,10 @@ impl LocalNode {
             cred.or(opener).filter(|c| self.takes_storage(c, at.saturating_add(count as u64)));
         // Memory has nothing that a write could wait for.
         let waits = stable != Stable::Unstable && !self.volume.in_memory;
-        let fd = if waits { self.own_fd() } else { self.data_fd(true) }?;
+        let fd = match waits {
+            true => self.volume.patient(|| self.own_fd()).await,
+            false => self.data_fd_soon(true).await,
+        }?;
         let mut done = 0;
         if count <= write_in_place_max() && !waits {
             let write = || self.write_in_place(&fd, at, &data, count);

@@ -154,6 +154,9 @@ struct Volume {
     /// What makes it durable, who waits for all of it, and what it failed to keep.
     calls: Arc<dyn SyncCalls>,
     syncs: Arc<SyncQueue>,
+    /// Files with unsynced data that hold all descriptors, and who waits until they are durable.
+    pressed: Mutex<Vec<Arc<LocalNode>>>,
+    pressing: Arc<SyncQueue>,
     ledger: Ledger,
     /// For NFS and for SMB: see [`Backend::is_strict`].
     strict: [AtomicBool; 2],
@@ -230,6 +233,8 @@ impl LocalBackend {
             in_memory: found.in_memory && config.calls.is_none(),
             calls: config.calls.unwrap_or_else(|| Arc::new(Kernel)),
             syncs: Arc::default(),
+            pressed: Mutex::default(),
+            pressing: Arc::default(),
             ledger: Ledger::default(),
             strict: [AtomicBool::new(false), AtomicBool::new(false)],
             posix: found.posix,
@@ -468,8 +473,8 @@ impl Backend for LocalBackend {
             return ready(Ok(node));
         }
         if !matches!(handle::parse(handle, volume.tag, volume.handles), Ok(Parsed::Search { .. })) {
-            let found = volume.cache.with_room(|| volume.open_handle(handle));
-            return ready(found.map(|n| n as NodeRef));
+            let open = || volume.cache.with_room(|| volume.open_handle(handle));
+            return volume.patient(move || open().map(|n| n as NodeRef));
         }
         // The search may walk through the whole share.
         let (volume, handle) = (volume.clone(), handle.clone());

@@ -175,7 +175,10 @@ impl LocalNode {
                 Ok(file) => {
                     // Following, because the name there is a link to the file.
                     let again = || volume.reopen(file.as_fd(), OFlags::PATH);
-                    let path = volume.cache.with_room(again)?;
+                    let path = volume.cache.with_room(again).inspect_err(|_| {
+                        // It can be tried again: nothing was made, as far as anybody was told.
+                        let _ = stat::of_fd(file.as_fd()).map(|made| self.unmake(name, &made));
+                    })?;
                     set.mode = None;
                     return self.made(by.cred, name, (path, Some(file)), &set, before);
                 }

@@ -340,7 +340,8 @@ impl Node for LocalNode {
         cred: &'a Cred,
         name: &'a [u8],
     ) -> BoxFuture<'a, VfsResult<(NodeRef, Attr)>> {
-        ready(self.do_lookup(cred, name).map(|(n, a)| (n as NodeRef, a)))
+        let find = move || self.do_lookup(cred, name).map(|(n, a)| (n as NodeRef, a));
+        self.volume.patient(find)
     }
 
     fn readdir<'a>(
@@ -363,7 +364,7 @@ impl Node for LocalNode {
         how: CreateHow,
         set: SetAttr,
     ) -> BoxFuture<'a, VfsResult<Made>> {
-        ready(self.do_create(&Acting::caller(cred), name, how, set))
+        self.create_by(Acting::caller(cred), name, how, set)
     }
 
     fn mkdir<'a>(
@@ -440,7 +441,7 @@ impl Node for LocalNode {
         how: CreateHow,
         set: SetAttr,
     ) -> BoxFuture<'a, VfsResult<Made>> {
-        ready(self.do_create(&by, name, how, set))
+        self.volume.patient(move || self.do_create(&by, name, how, set))
     }
 
     fn mkdir_by<'a>(

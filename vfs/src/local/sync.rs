@@ -22,6 +22,7 @@ use rustix::fs::OFlags;
 use rustix::io::ReadWriteFlags;
 use tokio::sync::oneshot;
 
+use crate::backend::{BoxFuture, ready};
 use crate::durability::{self, Losses};
 use crate::engine::limits::QUEUE_MAX;
 use crate::engine::threads;
@@ -101,6 +102,9 @@ impl Ledger {
         losses.last = Some(path);
     }
 }
+
+/// How often a caller waits for the syncs of files that hold all descriptors.
+const PRESSED_TRIES: u32 = 3;
 
 type Told = oneshot::Receiver<VfsResult<()>>;
 
@@ -229,15 +233,57 @@ impl Volume {
         })
     }
 
-    /// Makes the whole file system durable for the sake of these, and waits for it.
-    pub(super) fn sync_these(&self, nodes: &[Arc<LocalNode>]) {
+    /// Starts to make these durable, so that they can be closed: all at once, by a sync of the whole file system.
+    pub(super) fn press(self: &Arc<Self>, nodes: Vec<Arc<LocalNode>>) {
+        *lock(&self.pressed) = nodes;
+        if let Err(e) = self.ask_pressed(false) {
+            tracing::debug!(error = %e, "no descriptor becomes free");
+            drop(std::mem::take(&mut *lock(&self.pressed)));
+        }
+    }
+
+    /// Asks to be told when what is pressed now has been made durable.
+    fn ask_pressed(self: &Arc<Self>, waits: bool) -> VfsResult<Told> {
+        let me = self.clone();
+        self.pressing.ask(waits, move || {
+            let nodes = std::mem::take(&mut *lock(&me.pressed));
+            if nodes.is_empty() { Ok(()) } else { me.sync_these(&nodes) }
+        })
+    }
+
+    fn sync_these(&self, nodes: &[Arc<LocalNode>]) -> VfsResult<()> {
         nodes.iter().for_each(|node| node.unsynced.store(false, Ordering::Release));
-        if let Err(e) = retried(|| self.calls.syncfs(self.root.as_fd())) {
+        retried(|| self.calls.syncfs(self.root.as_fd())).map_err(|e| {
             // Which of them it concerns is not said.
             let same = || e.raw_os_error().map_or(e.kind().into(), io::Error::from_raw_os_error);
             for node in nodes {
                 let _ = node.failed(same());
             }
+            e.into()
+        })
+    }
+
+    /// Runs what opens something. Where no descriptor is to be had because files wait for their syncs, that is waited for, aside,
+    /// and it is tried again; in vain at last, it is [`VfsError::Resources`].
+    pub(super) fn patient<'a, T: Send + 'a>(
+        self: &'a Arc<Self>,
+        f: impl Fn() -> VfsResult<T> + Send + 'a,
+    ) -> BoxFuture<'a, VfsResult<T>> {
+        match f() {
+            Err(VfsError::Resources) => Box::pin(async move {
+                let mut done = Err(VfsError::Resources);
+                for _ in 0..PRESSED_TRIES {
+                    // A sync that fails is told to those whose data it was.
+                    let _ = told(self.ask_pressed(true)).await;
+                    done = f();
+                    if !matches!(done, Err(VfsError::Resources)) {
+                        return done;
+                    }
+                }
+                durability::counters().refused.fetch_add(1, Ordering::Relaxed);
+                done
+            }),
+            other => ready(other),
         }
     }
 

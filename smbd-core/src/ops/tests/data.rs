@@ -362,3 +362,22 @@ async fn each_open_with_unflushed_writes_learns_that_they_are_lost() {
         assert_eq!(c.close(f).await, Status::SUCCESS);
     }
 }
+
+/// The time of the last write is set when a stream is closed; where each change is durable before its answer, that one is as well.
+#[tokio::test]
+async fn a_close_tells_that_its_times_are_not_kept() {
+    for fails in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let device = std::sync::Arc::new(FailsOnce(false.into()));
+        let config = LocalConfig { calls: Some(device.clone()), ..LocalConfig::new(dir.path()) };
+        let kit = Kit::on(LocalBackend::open(config).unwrap(), None);
+        kit.core.namespace.shares()[0].backend.set_strict(true, true);
+        let c = kit.client();
+        let made = c.create("f:s", |r| r.options = option::WRITE_THROUGH).await.unwrap();
+        assert_eq!(write(&c, made.file, 0, b"data").await, Status::SUCCESS);
+        device.0.store(fails, Ordering::SeqCst);
+        let told = if fails { Status::UNEXPECTED_IO_ERROR } else { Status::SUCCESS };
+        assert_eq!(c.close(made.file).await, told);
+        assert_eq!(c.close(made.file).await, Status::FILE_CLOSED, "it is closed all the same");
+    }
+}
