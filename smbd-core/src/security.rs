@@ -7,12 +7,14 @@
 //!
 //! *Errors.* A list that cannot be read counts as none: mode bits were set with it.
 
-use vfs::VfsResult;
+use std::sync::OnceLock;
+
 use vfs::acl::{Ace, Acl, Owner, Who};
 use vfs::authority::{Grant, Power};
-use vfs::backend::NodeRef;
-use vfs::namespace::{Door, ListOfNew, Share};
+use vfs::backend::{Made, NodeRef};
+use vfs::namespace::{Door, GiveList, ListOfNew, Share};
 use vfs::types::{Access, Attr, Cred, Kind, SetAttr};
+use vfs::{BoxFuture, VfsError, VfsResult};
 
 use crate::dtyp::descriptor::control;
 use crate::dtyp::{self, SecurityDescriptor, Sid, acl, check, mask};
@@ -163,7 +165,7 @@ pub(crate) async fn may_pass(cred: &Cred, dir: &NodeRef) -> VfsResult<Option<Pow
     Ok(Grant::decide(dir, &attr, cred).await?.and_then(|grant| grant.power(ANY)))
 }
 
-/// Which list something new gets, that [`inherit`] is called for afterwards.
+/// Which list something new gets, by [`ListOf`] where it inherits none.
 pub(crate) fn list_of_new(is_listed: bool, given: Option<&SecurityDescriptor>) -> ListOfNew {
     match given {
         Some(given) if given.has(control::DACL_PRESENT) => ListOfNew::Given,
@@ -172,10 +174,38 @@ pub(crate) fn list_of_new(is_listed: bool, given: Option<&SecurityDescriptor>) -
     }
 }
 
+/// Gives a file or directory that a CREATE makes its list.
+pub(crate) struct ListOf<'a> {
+    /// Whose CREATE it is.
+    pub(crate) tree: &'a Tree,
+    /// The directory has a list.
+    pub(crate) is_listed: bool,
+    /// The bits that the client asked for.
+    pub(crate) mode: u32,
+    /// The descriptor that the client sent.
+    pub(crate) given: Option<&'a SecurityDescriptor>,
+    /// Why it was not given.
+    pub(crate) refused: OnceLock<Status>,
+}
+
+impl GiveList for ListOf<'_> {
+    fn give<'a>(&'a self, made: &'a Made) -> BoxFuture<'a, VfsResult<()>> {
+        Box::pin(async {
+            let made = (&made.node, &made.attr);
+            let done = inherit(self.tree, self.is_listed, made, self.mode, self.given).await;
+            done.map_err(|why| {
+                // The volume's words do not say it; whoever asked looks here.
+                let _ = self.refused.set(why);
+                VfsError::Access
+            })
+        })
+    }
+}
+
 /// Gives a node that was just made what it has not inherited: what the client sent with CREATE, and where the directory has a list
 /// (`is_listed`, [`may_add`] said so) and passes nothing on, what Windows gives then (MS-FSA section 2.1.5.1.1): all to owner and
 /// system. `mode`: the bits that the client asked for. The node may have less of them so far ([`list_of_new`]).
-pub(crate) async fn inherit(
+async fn inherit(
     tree: &Tree,
     is_listed: bool,
     made: (&NodeRef, &Attr),

@@ -9,15 +9,15 @@ pub use state::Enforce;
 use state::{ClientId, Operation, Range, Who, Writing};
 
 use crate::acl::mask;
-use crate::authority::{Grant, unmake};
+use crate::authority::Grant;
 use crate::backend::{Backend, Made, NodeRef, ReadInto};
 pub use crate::cidr::Cidr;
 use crate::dos::Dos;
 use crate::error::{VfsError, VfsResult};
 use crate::keeper::{Keeper, Patience};
 use crate::names::Names;
-pub use crate::rights::ListOfNew;
 use crate::rights::heritage;
+pub use crate::rights::{GiveList, ListOfNew};
 use crate::types::*;
 use crate::watch::{Action, Hub, what};
 
@@ -200,6 +200,7 @@ impl Namespace {
             deletes: false,
             smb: false,
             list: ListOfNew::default(),
+            giver: None,
         }
     }
 
@@ -323,6 +324,8 @@ pub struct Door<'a> {
     pub(crate) smb: bool,
     /// Which list what it makes gets.
     pub(crate) list: ListOfNew,
+    /// Who gives it one that is not inherited.
+    pub(crate) giver: Option<&'a dyn GiveList>,
 }
 
 impl<'a> Door<'a> {
@@ -570,10 +573,7 @@ impl<'a> Door<'a> {
         let by = self.acting(cred, mask::WRITE_DATA);
         let mut made = dir.create_by(by, name, how, heritage.masked(set, Kind::File)).await?;
         if made.created {
-            if let Err(e) = heritage.give(&mut made, set.mode).await {
-                unmake(dir, cred, name, &made).await;
-                return Err(e);
-            }
+            self.give_list(&heritage, (dir, cred, name), &mut made, set.mode).await?;
             self.made(share, dir, name, &made, what::FILE_NAME).await;
             self.make_durable(share, &[dir, &made.node]).await?;
         } else if cuts {
@@ -612,10 +612,7 @@ impl<'a> Door<'a> {
         let heritage = heritage(dir, self.list).await?;
         let by = self.acting(cred, mask::APPEND_DATA);
         let mut made = dir.mkdir_by(by, name, heritage.masked(set, Kind::Dir)).await?;
-        if let Err(e) = heritage.give(&mut made, set.mode).await {
-            unmake(dir, cred, name, &made).await;
-            return Err(e);
-        }
+        self.give_list(&heritage, (dir, cred, name), &mut made, set.mode).await?;
         self.made(share, dir, name, &made, what::DIR_NAME).await;
         self.make_durable(share, &[dir, &made.node]).await?;
         Ok(made)
@@ -653,8 +650,11 @@ impl<'a> Door<'a> {
         writable(share)?;
         self.before_new_entry(dir).await?;
         let _announced = self.before_entries(dir).await?;
-        let set = heritage(dir, self.list).await?.masked(set, special.kind());
-        let made = dir.mknod(cred, name, special, set).await?;
+        let heritage = heritage(dir, self.list).await?;
+        let mode = set.mode;
+        let set = heritage.masked(set, special.kind());
+        let mut made = dir.mknod(cred, name, special, set).await?;
+        self.give_list(&heritage, (dir, cred, name), &mut made, mode).await?;
         self.made(share, dir, name, &made, what::FILE_NAME).await;
         self.make_durable(share, &[dir, &made.node]).await?;
         Ok(made)

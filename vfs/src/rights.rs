@@ -3,14 +3,16 @@
 //! *Operation.* Backends judge callers by the list of each node. Here is what takes two nodes, or somebody who watches: something
 //! new gets what its directory passes on (RFC 8881 section 6.4.3), whoever makes it and by whatever protocol; mode bits that came
 //! with it take away from that and give nothing. Whatever gets a list is made for its owner alone, and opened to others by the
-//! list: nobody else opens it in between, and what a crash leaves without its list is closed.
+//! list: nobody else opens it in between, and what a crash leaves without its list is closed. It has its list before anybody is
+//! told of it and before it is made durable.
 //!
 //! *Errors.* Something new that cannot be given its list is not made: it would be open to others than the directory says.
 
 use std::sync::Arc;
 
 use crate::acl::{Acl, Owner, posix};
-use crate::backend::{Made, NodeRef};
+use crate::authority::unmake;
+use crate::backend::{BoxFuture, Made, NodeRef};
 use crate::error::VfsResult;
 use crate::namespace::{Door, Share};
 use crate::types::*;
@@ -22,9 +24,9 @@ pub enum ListOfNew {
     /// What its directory passes on, if that is anything.
     #[default]
     Inherited,
-    /// What its directory passes on, or else one that whoever makes it gives it afterwards.
+    /// What its directory passes on, or else one that whoever makes it gives it.
     InheritedOrGiven,
-    /// One that whoever makes it gives it afterwards, whatever its directory passes on.
+    /// One that whoever makes it gives it, whatever its directory passes on.
     Given,
 }
 
@@ -100,16 +102,44 @@ impl Heritage {
     }
 }
 
+/// Gives something new the list that its maker has for it: before others are told that it came, and before it is durable.
+pub trait GiveList: Send + Sync {
+    /// Its caller may do so: it has made it. Also called for what is found by the repetition of an exclusive create.
+    fn give<'a>(&'a self, made: &'a Made) -> BoxFuture<'a, VfsResult<()>>;
+}
+
 impl<'a> Door<'a> {
-    /// What is made is to get this list. One that is given afterwards is the caller's to set, and until then nobody but the owner
-    /// is let in.
+    /// What is made is to get this list, from this giver where it is not inherited. Until then nobody but the owner is let in.
     #[must_use]
-    pub fn with_list(self, list: ListOfNew) -> Self {
-        Self { list, ..self }
+    pub fn with_list(self, list: ListOfNew, giver: &'a dyn GiveList) -> Self {
+        Self { list, giver: Some(giver), ..self }
     }
 }
 
 impl Door<'_> {
+    /// Gives something new its list. What cannot have it is not made.
+    pub(crate) async fn give_list(
+        &self,
+        heritage: &Heritage,
+        (dir, cred, name): (&NodeRef, &Cred, &[u8]),
+        made: &mut Made,
+        mode: Option<u32>,
+    ) -> VfsResult<()> {
+        let done = async {
+            heritage.give(made, mode).await?;
+            if let Some(giver) = self.giver.filter(|_| self.list != ListOfNew::Inherited) {
+                giver.give(made).await?;
+                made.attr = made.node.getattr().await?;
+            }
+            Ok(())
+        };
+        let done = done.await;
+        if done.is_err() {
+            unmake(dir, cred, name, made).await;
+        }
+        done
+    }
+
     /// Keeps a list with a node, and with it the mode bits that stand for it. The caller's right to do so was checked.
     pub async fn acl_set(
         &self,

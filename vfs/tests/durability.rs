@@ -287,3 +287,60 @@ async fn changes_of_one_directory_share_its_sync() {
     }
     assert!(device.syncs.load(Ordering::SeqCst) <= 2, "{:?}", device.syncs);
 }
+
+/// Sees whether what is synced has a list.
+#[derive(Debug, Default)]
+struct SeesLists(Mutex<Vec<(u64, bool)>>);
+
+impl SyncCalls for SeesLists {
+    fn fsync(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        use std::os::fd::AsRawFd;
+        let mut names = vec![0; 4096];
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let n = rustix::fs::listxattr(path, &mut names)?;
+        let has = names[..n].windows(12).any(|w| w == b"headgate.acl");
+        self.0.lock().unwrap().push((rustix::fs::fstat(fd)?.st_ino, has));
+        Ok(())
+    }
+}
+
+/// Gives a list of one entry.
+struct Gives;
+
+impl vfs::namespace::GiveList for Gives {
+    fn give<'a>(&'a self, made: &'a vfs::backend::Made) -> vfs::BoxFuture<'a, vfs::VfsResult<()>> {
+        use vfs::acl::{Ace, Acl, Who, mask};
+        assert_eq!(made.attr.mode & 0o077, 0, "until then it is its owner's alone");
+        Box::pin(async {
+            let ace = Ace::allow(Who::Everyone, mask::FILE_READ, 0);
+            made.node.acl_set(&Acl::new(vec![ace]), 0o444).await
+        })
+    }
+}
+
+/// What its maker gives a file is there before the file is durable, and again where an exclusive create is repeated whose answer
+/// was lost.
+#[tokio::test]
+async fn a_new_file_has_its_list_before_it_is_durable() {
+    use vfs::namespace::ListOfNew;
+    let (dir, seen) = (tempfile::tempdir().unwrap(), Arc::new(SeesLists::default()));
+    let ns = namespace(open(&dir, seen.clone()));
+    let share = ns.shares()[0].clone();
+    share.backend.set_strict(true, false);
+    let (top, c) = (share.backend.root(), Cred::root());
+    let set = SetAttr { mode: Some(0o644), ..SetAttr::default() };
+    let giving = ns.by(None).with_list(ListOfNew::Given, &Gives);
+    let made = giving.create(&share, &top, &c, b"f", CreateHow::Guarded, set).await.unwrap();
+    assert_eq!(made.attr.mode, 0o444, "as the list says");
+    assert!(seen.0.lock().unwrap().contains(&(made.attr.fileid, true)));
+    let made = giving.mkdir(&share, &top, &c, b"d", set).await.unwrap();
+    assert!(seen.0.lock().unwrap().contains(&(made.attr.fileid, true)));
+    // As a crash may leave it.
+    let how = CreateHow::Exclusive(*b"verifier");
+    let closed = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    let made = ns.by(None).create(&share, &top, &c, b"e", how, closed).await.unwrap();
+    assert_eq!(made.node.acl(&made.attr).await.unwrap(), None);
+    let made = giving.create(&share, &top, &c, b"e", how, set).await.unwrap();
+    assert!(made.node.acl(&made.attr).await.unwrap().is_some());
+    assert_eq!(made.attr.mode, 0o444);
+}

@@ -337,9 +337,9 @@ impl vfs::local::SyncCalls for Modes {
     }
 }
 
-/// What a client makes with a list of its own is nobody else's before it has that list, whatever its folder passes on.
+/// What a client makes with a list of its own has it before it is durable, whatever its folder passes on.
 #[tokio::test]
-async fn what_waits_for_its_list_is_its_owners_alone() {
+async fn what_comes_with_a_list_is_kept_with_it() {
     use vfs::acl::{Ace, Acl, Who, flag, mask};
     let (dir, modes) = (tempfile::tempdir().unwrap(), std::sync::Arc::new(Modes::default()));
     let config = vfs::local::LocalConfig {
@@ -381,7 +381,7 @@ async fn what_waits_for_its_list_is_its_owners_alone() {
             let (_, attr) = top.lookup(&Cred::root(), &name).await.unwrap();
             let seen = modes.0.lock().unwrap();
             let first = seen.iter().find(|(ino, _)| *ino == attr.fileid).unwrap().1;
-            assert_eq!((first & 0o077, attr.mode & 0o044), (0, 0o044), "{first:o}");
+            assert_eq!((first, attr.mode & 0o077), (attr.mode & 0o777, 0o044), "{first:o}");
         }
         // From now on the folder lets everybody do all to what is made in it.
         let all = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT;

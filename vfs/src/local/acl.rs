@@ -49,6 +49,29 @@ fn remove(fd: BorrowedFd<'_>, name: &str) -> VfsResult<()> {
     }
 }
 
+/// A part of setting a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// The mode that old and new have in common.
+    Close(u32),
+    /// The list itself.
+    Keep,
+    /// The host's own lists go.
+    TakeAway,
+    /// The mode that stands for the list.
+    Open(u32),
+}
+
+/// How a file of the mode `old` gets a list that the bits `new` stand for. It closes before it opens: to nobody the file is open
+/// whom neither the old list nor the new one lets in, also where this ends halfway. The bits of the group limit a list of the
+/// host's own, which decides until it is taken away.
+fn steps(old: u32, new: u32) -> impl Iterator<Item = Step> {
+    let (narrow, wide) = (old & (0o7000 | new), old & 0o7000 | new);
+    let close = (old != narrow).then_some(Step::Close(narrow));
+    let open = (wide != narrow).then_some(Step::Open(wide));
+    [close, Some(Step::Keep), Some(Step::TakeAway), open].into_iter().flatten()
+}
+
 impl LocalNode {
     pub(super) fn do_acl(&self, attr: &Attr) -> VfsResult<Option<Arc<Acl>>> {
         if let Some((ctime, acl)) = &*lock(&self.acl)
@@ -118,33 +141,31 @@ impl LocalNode {
         };
         let mode = (mode | own) & 0o777;
         let kept = Kept { mode, owner: Owner::of(&attr), acl: acl.clone() };
-        // It closes before it opens: to nobody the file is open whom neither the old list nor the new one lets in, also where this
-        // ends halfway. The bits of the group limit a list of the host's own, which decides until it is taken away.
-        let narrow = attr.mode & (0o7000 | mode);
-        if attr.mode != narrow {
-            self.chmod(narrow)?;
-        }
-        let done = self.do_side_set(acl::NAME, Some(&kept.encode()));
-        if done.is_err() {
-            // The list that was there before goes with the bits that were.
-            if attr.mode != narrow {
-                self.chmod(attr.mode)?;
+        let mut narrowed = false;
+        for step in steps(attr.mode, mode) {
+            let done = match step {
+                Step::Close(mode) => self.chmod(mode).inspect(|()| narrowed = true),
+                Step::Keep => self.do_side_set(acl::NAME, Some(&kept.encode())),
+                Step::TakeAway => self.remove_host_lists(),
+                Step::Open(mode) => self.chmod(mode),
+            };
+            if let Err(e) = done {
+                if step == Step::Keep && narrowed {
+                    // The list that was there before goes with the bits that were.
+                    self.chmod(attr.mode)?;
+                }
+                self.changed();
+                return Err(e);
             }
-            self.changed();
-            return done;
         }
-        let done = self.replace_host_lists(attr.mode & 0o7000 | mode, narrow);
         self.changed();
-        done
+        Ok(())
     }
 
-    /// Takes the host's own lists away, so that ours decides, and then opens the file as far as that says.
-    fn replace_host_lists(&self, mode: u32, narrow: u32) -> VfsResult<()> {
+    /// Takes the host's own lists away, so that ours decides.
+    fn remove_host_lists(&self) -> VfsResult<()> {
         remove(self.fd(), ACCESS)?;
-        if self.kind == Kind::Dir {
-            remove(self.fd(), DEFAULT)?;
-        }
-        if mode != narrow { self.chmod(mode) } else { Ok(()) }
+        if self.kind == Kind::Dir { remove(self.fd(), DEFAULT) } else { Ok(()) }
     }
 
     pub(super) fn do_posix(&self, attr: &Attr) -> VfsResult<Lists> {
@@ -198,6 +219,30 @@ impl LocalNode {
                 }
             }
             Err(e) => Err(e),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_set_by_closing_first_and_opening_last() {
+        for (old, new) in (0..=0o777).flat_map(|old| (0..=0o777).map(move |new| (old, new))) {
+            let (mut mode, mut is_kept, mut is_alone) = (0o4000 | old, false, false);
+            for step in steps(0o4000 | old, new) {
+                match step {
+                    Step::Close(to) => (mode, _) = (to, assert!(!is_kept)),
+                    Step::Keep => is_kept = true,
+                    Step::TakeAway => is_alone = true,
+                    Step::Open(to) => (mode, _) = (to, assert!(is_kept && is_alone)),
+                }
+                let both = old & new;
+                // Wherever it ends, nobody has by the bits what the list that goes with them does not give.
+                assert!(is_alone || mode & 0o777 == both, "{old:o} to {new:o}: {mode:o} {step:?}");
+            }
+            assert_eq!(mode, 0o4000 | new);
         }
     }
 }

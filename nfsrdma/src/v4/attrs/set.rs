@@ -1,8 +1,9 @@
 //! Attributes that a client sets: SETATTR, CREATE and OPEN.
 
-use vfs::acl::{Acl, control};
-use vfs::namespace::{Door, ListOfNew};
-use vfs::{Attr, DelegatedTimes, SetAttr, SetTime, Time, VfsResult};
+use vfs::acl::{Acl, Owner, control};
+use vfs::backend::Made;
+use vfs::namespace::{Door, GiveList, ListOfNew};
+use vfs::{Attr, BoxFuture, DelegatedTimes, NodeRef, SetAttr, SetTime, Time, VfsResult};
 
 use super::{Bitmap, acl};
 use crate::v4::compound::Located;
@@ -150,16 +151,22 @@ impl ToSet {
     /// Sets the list that the client named, if it has named one, on behalf of the caller. What Windows clients keep beside the
     /// list stays.
     pub async fn apply_acl(&self, door: &Door<'_>, at: &Located) -> VfsResult<()> {
-        let Some(acl) = &self.acl else { return Ok(()) };
         let attr = at.node.getattr().await?;
-        let before = at.node.acl(&attr).await?;
-        let mut new = before.map(|acl| Acl::clone(&acl)).unwrap_or_default();
-        new.control = new.control & !OF_LIST | acl.control;
-        (new.entries, new.revision) = (acl.entries.clone(), acl.revision);
+        let Some(new) = self.new_list(&at.node, &attr).await? else { return Ok(()) };
         door.acl_change(&at.share, &at.node, &at.cred, &new).await
     }
 
-    /// Which list something new that it is set of gets: the one that the client named, by [`ToSet::apply_acl`].
+    /// The list that the client named, with what is kept beside the one that is there.
+    async fn new_list(&self, node: &NodeRef, attr: &Attr) -> VfsResult<Option<Acl>> {
+        let Some(acl) = &self.acl else { return Ok(None) };
+        let before = node.acl(attr).await?;
+        let mut new = before.map(|acl| Acl::clone(&acl)).unwrap_or_default();
+        new.control = new.control & !OF_LIST | acl.control;
+        (new.entries, new.revision) = (acl.entries.clone(), acl.revision);
+        Ok(Some(new))
+    }
+
+    /// Which list something new that it is set of gets: the one that the client named.
     pub fn list_of_new(&self) -> ListOfNew {
         if self.acl.is_some() { ListOfNew::Given } else { ListOfNew::Inherited }
     }
@@ -243,6 +250,15 @@ fn set_time(r: &mut Reader<'_>) -> Result<SetTime, Status> {
 fn time(r: &mut Reader<'_>) -> Result<Time, Status> {
     let time = Time { sec: r.i64()?, nsec: r.u32()? };
     if time.nsec < 1_000_000_000 { Ok(time) } else { Err(Status::Inval) }
+}
+
+impl GiveList for ToSet {
+    fn give<'a>(&'a self, made: &'a Made) -> BoxFuture<'a, VfsResult<()>> {
+        Box::pin(async {
+            let Some(new) = self.new_list(&made.node, &made.attr).await? else { return Ok(()) };
+            made.node.acl_set(&new, new.mode(Owner::of(&made.attr))).await
+        })
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use vfs::Special;
 use vfs::backend::Made;
 
 use crate::v4::attrs::{Purpose, ToSet, supported};
-use crate::v4::compound::{Compound, Located, Object};
+use crate::v4::compound::{Compound, Located};
 use crate::v4::limits::LINKTEXT_MAX;
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
@@ -33,17 +33,9 @@ pub(in crate::v4) async fn create(cx: &mut Compound<'_>) -> Result<(), Status> {
         to_set.named = to_set.named.without(&ToSet::PERMISSION);
     }
     let made = make(cx, &at, name, &wanted, &to_set).await?;
-    let (dir, parent, attr) = (made.dir, at.node, made.attr);
-    let object = cx.located(at.share, made.node.clone());
-    if let Object::Node(new) = &object
-        && let Err(e) = to_set.apply_acl(&cx.door(), new).await
-    {
-        // Nothing was made, as far as the client is told.
-        cx.door().unmake(&new.share, &parent, &new.cred, name, &made).await;
-        return Err(e.into());
-    }
-    cx.change_info(&dir);
-    to_set.done_of(&attr).encode(&mut cx.out);
+    let object = cx.located(at.share, made.node);
+    cx.change_info(&made.dir);
+    to_set.done_of(&made.attr).encode(&mut cx.out);
     cx.set_current(object);
     Ok(())
 }
@@ -74,7 +66,8 @@ async fn make(
     wanted: &Wanted<'_>,
     to_set: &ToSet,
 ) -> Result<Made, Status> {
-    let (door, set) = (cx.door().with_list(to_set.list_of_new()), to_set.with_mode(0o700));
+    let door = cx.door().with_list(to_set.list_of_new(), to_set);
+    let set = to_set.with_mode(0o700);
     let (share, dir, cred) = (&at.share, &at.node, &at.cred);
     Ok(match *wanted {
         Wanted::Dir => door.mkdir(share, dir, cred, name, set).await?,

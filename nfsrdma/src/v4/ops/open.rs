@@ -385,8 +385,8 @@ async fn by_name(
     }
     let who = Some(Who { client: client.id, holder: None });
     let door = cx.nfs.core.namespace.by(who);
-    let making = door.with_list(to_set.list_of_new());
-    let made = making.create(&dir.share, &dir.node, &dir.cred, name, how, set).await?;
+    let door = door.with_list(to_set.list_of_new(), to_set);
+    let made = door.create(&dir.share, &dir.node, &dir.cred, name, how, set).await?;
     let exclusive = matches!(how, CreateHow::Exclusive(_));
     let fresh = made.created || exclusive;
     let mut was_set = if fresh { to_set.done_of(&made.attr) } else { Bitmap::EMPTY };
@@ -397,14 +397,7 @@ async fn by_name(
     } else if cut && !fresh {
         was_set.add(attr::SIZE);
     }
-    let at = as_file(cx, &dir, made.node.clone())?;
-    if made.created
-        && let Err(e) = to_set.apply_acl(&door, &at).await
-    {
-        // Nothing was made, as far as the client is told.
-        door.unmake(&dir.share, &dir.node, &dir.cred, name, &made).await;
-        return Err(e.into());
-    }
+    let at = as_file(cx, &dir, made.node)?;
     Ok(Found { at, dir: Some(made.dir), fresh, cut: cut && !fresh, set: was_set, change: None })
 }
 

@@ -1,6 +1,6 @@
 //! What is made because nothing stands under the name (MS-FSA section 2.1.5.1.1).
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use vfs::authority::Grant;
 use vfs::backend::Made;
@@ -53,13 +53,13 @@ pub(super) async fn make(cx: &Cx, w: &Wanted<'_>, at: &Walked) -> Result<Opened,
     let made = node(cx, w, at, &name, (folder.as_ref(), given.as_ref())).await?;
     let listed = folder.is_some();
     if let Some(stream) = &w.path.stream {
-        return file_of(cx, w, at, (made, name), given.as_ref(), (stream, granted, listed)).await;
+        return file_of(cx, w, at, (made, name), (stream, granted, listed)).await;
     }
     let place = at.place(&name);
     let file = File::new(made.node.clone(), made.node.clone(), None, w.share.clone(), place);
     let granted = of_maker(&made, granted, listed);
     let open = Arc::new(entry(cx, w, file, granted)?);
-    match furnish(cx, w, listed, &open, &made, given.as_ref()).await {
+    match furnish(cx, w, listed, &open, &made).await {
         Ok((attr, dos)) => Ok(Opened { open, attr, dos, action: action::CREATED }),
         Err(status) => {
             give_back(cx, &open);
@@ -76,11 +76,10 @@ async fn file_of(
     w: &Wanted<'_>,
     at: &Walked,
     (made, name): (Made, Vec<u8>),
-    given: Option<&SecurityDescriptor>,
     (stream, access, listed): (&str, u32, bool),
 ) -> Result<Opened, Status> {
     let (granted, base) = (of_maker(&made, access, listed), made.node.clone());
-    let opened = match dress(cx, w, listed, &made, given).await {
+    let opened = match dress(cx, w, listed, &made).await {
         Ok((attr, dos)) => {
             let found = Found { node: base, attr, name: name.clone() };
             super::stream::make(cx, w, at, (found, dos), stream, granted).await
@@ -123,7 +122,7 @@ fn mode(w: &Wanted<'_>) -> (u32, u32) {
 }
 
 /// Makes the file or directory itself, as the user. `folder`: what the directory's list has granted; `given`: the descriptor that
-/// it is to get ([`security::inherit`]).
+/// it is to get ([`security::ListOf`]).
 async fn node(
     cx: &Cx,
     w: &Wanted<'_>,
@@ -131,18 +130,20 @@ async fn node(
     name: &[u8],
     (folder, given): (Option<&Grant>, Option<&SecurityDescriptor>),
 ) -> Result<Made, Status> {
-    let list = security::list_of_new(folder.is_some(), given);
-    let door = cx.server.namespace.by_smb(None).with_deletes().granted(None, folder);
-    let door = door.with_list(list);
-    let cred = &w.tree.cred;
-    let is_dir = w.is_dir();
+    let is_listed = folder.is_some();
+    let list = security::list_of_new(is_listed, given);
     let (mode, umask) = mode(w);
+    let refused = OnceLock::new();
+    let giver = security::ListOf { tree: w.tree, is_listed, mode, given, refused };
+    let door = cx.server.namespace.by_smb(None).with_deletes().granted(None, folder);
+    let door = door.with_list(list, &giver);
+    let cred = &w.tree.cred;
     let set = SetAttr { mode: Some(mode), umask, ..SetAttr::default() };
-    Ok(if is_dir {
-        door.mkdir(w.share, &at.dir, cred, name, set).await?
-    } else {
-        door.create(w.share, &at.dir, cred, name, CreateHow::Guarded, set).await?
-    })
+    let made = match w.is_dir() {
+        true => door.mkdir(w.share, &at.dir, cred, name, set).await,
+        false => door.create(w.share, &at.dir, cred, name, CreateHow::Guarded, set).await,
+    };
+    made.map_err(|e| giver.refused.into_inner().unwrap_or_else(|| e.into()))
 }
 
 /// Shares a new file, gives it what the request brought for it and enters the open.
@@ -152,24 +153,16 @@ async fn furnish(
     listed: bool,
     open: &Arc<Open>,
     made: &Made,
-    given: Option<&SecurityDescriptor>,
 ) -> Result<(Attr, Dos), Status> {
     share_with(cx, open, open.granted, false).await?;
-    let shown = dress(cx, w, listed, made, given).await?;
+    let shown = dress(cx, w, listed, made).await?;
     cx.server.opens.insert(open.clone())?;
     Ok(shown)
 }
 
 /// Gives a new file or directory everything that the request brought for it.
-async fn dress(
-    cx: &Cx,
-    w: &Wanted<'_>,
-    listed: bool,
-    made: &Made,
-    given: Option<&SecurityDescriptor>,
-) -> Result<(Attr, Dos), Status> {
+async fn dress(cx: &Cx, w: &Wanted<'_>, listed: bool, made: &Made) -> Result<(Attr, Dos), Status> {
     let (node, mut attr) = (&made.node, made.attr);
-    security::inherit(w.tree, listed, (node, &attr), mode(w).0, given).await?;
     let attributes = kept_attributes(w, w.is_dir());
     let dos = Dos { attributes, ..Dos::default() };
     if dos.attributes.is_some() {
@@ -181,7 +174,7 @@ async fn dress(
     extended_attributes(&door, w, node, &w.tree.cred).await?;
     reserve(w).await?;
     door.make_durable(w.share, &[node]).await?;
-    if dos.attributes.is_some() || given.is_some() || w.asked.ea.is_some() {
+    if dos.attributes.is_some() || w.asked.ea.is_some() {
         attr = node.getattr().await?;
     }
     Ok((attr, dos))
