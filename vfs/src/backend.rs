@@ -65,6 +65,12 @@ pub trait Backend: Send + Sync + 'static {
     fn served(&self, stored: &Handle) -> Handle {
         stored.clone()
     }
+    /// A file of this handle that is not found is gone. Not so where an earlier run, with other privileges, gave handles that this
+    /// one cannot use.
+    fn knows(&self, handle: &Handle) -> bool {
+        let _ = handle;
+        true
+    }
     /// The gateway's own folder on the volume: in no listing, and found under no name. With `make` it is made when it is not
     /// there yet.
     fn hidden(&self, make: bool) -> BoxFuture<'_, VfsResult<Option<NodeRef>>>;

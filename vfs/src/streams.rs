@@ -175,7 +175,8 @@ pub(crate) async fn forget(share: &Share, file: &Handle) -> VfsResult<()> {
     Ok(())
 }
 
-/// Removes the streams of files that are there no more, and gives how many files had some.
+/// Removes the streams of files that are there no more, and gives how many files had some. Also of those that lie in a folder which
+/// was moved out of the share; a file by itself that was is there still.
 pub async fn sweep(share: &Share) -> VfsResult<usize> {
     if share.read_only {
         return Ok(0);
@@ -188,6 +189,9 @@ pub async fn sweep(share: &Share) -> VfsResult<usize> {
             cookie = entry.cookie;
             let Some(stored) = handle_of(&entry.name) else { continue };
             let handle = share.backend.served(&stored);
+            if !share.backend.knows(&handle) {
+                continue;
+            }
             if let Err(VfsError::Stale | VfsError::BadHandle) = share.backend.resolve(&handle).await
             {
                 forget(share, &handle).await?;

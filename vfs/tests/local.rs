@@ -776,6 +776,33 @@ fn streams_stay_when_another_folder_above_their_file_is_served() {
     }
 }
 
+/// A run that cannot open the kernel's handles finds no file by them: it must not take the files for gone.
+#[test]
+fn streams_outlive_a_run_with_fewer_privileges() {
+    let dir = tempfile::tempdir().unwrap();
+    block_on(async {
+        for (first, then) in [(false, true), (true, false)] {
+            let open = |unprivileged| Bench::new(open(dir.path(), unprivileged));
+            let b = open(first);
+            let name = format!("f{first}");
+            let f = b.file(&name).await;
+            let ns = suite::streams::served(&b);
+            let made = ns.by(None).stream_create(&ns.shares()[0], &f, "s").await.unwrap();
+            b.write(&made.0.node, 0, b"of a stream").await;
+            drop((made, f, ns, b));
+            let ns = suite::streams::served(&open(then));
+            assert_eq!(vfs::streams::sweep(&ns.shares()[0]).await, Ok(0));
+            drop(ns);
+            let b = open(first);
+            let ns = suite::streams::served(&b);
+            let (f, _) = b.root.lookup(&root(), name.as_bytes()).await.unwrap();
+            assert_eq!(vfs::streams::sweep(&ns.shares()[0]).await, Ok(0));
+            let s = vfs::streams::find(&ns.shares()[0], &f, "s").await.unwrap();
+            assert_eq!(b.contents(&s.node).await, b"of a stream");
+        }
+    });
+}
+
 #[test]
 fn a_hidden_folder_that_is_not_ours_is_not_used() {
     let dir = tempfile::tempdir().unwrap();

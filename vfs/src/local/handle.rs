@@ -3,10 +3,10 @@
 //! *Operation.* Where the process may use `open_by_handle_at` (`CAP_DAC_READ_SEARCH`), a handle is the kernel's own: it
 //! survives restart, rename and loss of caches, and is stale for ever once the file is gone, because it carries the
 //! inode's generation. Elsewhere, and for file systems whose handles are too long, it is the inode number with whatever
-//! tells two uses of that number apart (the kernel's handle if it gives one, else kind and time of birth); [`super::search`]
+//! tells two uses of that number apart (the kernel's handle if it gives one, else the time of birth); [`super::search`]
 //! finds the file again. File systems count time by ticks: a number is not given back within the tick in which its file was born
-//! ([`young_for`]). Where a file system knows no time of birth either, a number that comes back for a file of the same kind
-//! is the same file to those who have its handle.
+//! ([`young_for`]). Where a file system knows no time of birth either, a number that comes back is the same file to those who have
+//! its handle.
 //!
 //! Each carries a tag of the file system and of the folder that is served ([`tag`]), so that a share that was given another
 //! volume, or another folder of the same one, does not answer handles of the old one: not with strangers, and not with files that
@@ -16,7 +16,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use crate::error::{VfsError, VfsResult};
-use crate::types::{Handle, Kind, Time};
+use crate::types::{Handle, Time};
 
 use super::probe::fold;
 use super::stat::Stat;
@@ -37,13 +37,25 @@ pub(super) enum Form {
     Birth,
 }
 
+impl Form {
+    /// A volume of this form gives such handles: what they name, and this process does not find, is gone.
+    pub(super) fn gives(self, handle: &Handle) -> bool {
+        let form = match self {
+            Self::Kernel => KERNEL,
+            Self::Search => SEARCH,
+            Self::Birth => BIRTH,
+        };
+        handle.as_bytes().first() == Some(&form)
+    }
+}
+
 /// Longer than a tick of any clock that file systems take their times from, which is 10 ms at the most.
 const TICK: Duration = Duration::from_millis(20);
 
 /// For how long another file that gets the number of this one could get its handle, too: it is to be kept open for that time.
 pub(super) fn young_for(handle: &Handle, now: impl FnOnce() -> Time) -> Option<Duration> {
     let (form, rest) = handle.as_bytes().split_first()?;
-    let birth = rest.get(12..24).filter(|_| *form == BIRTH)?;
+    let birth = rest.get(12..).filter(|_| *form == BIRTH)?;
     let (sec, nsec) = birth.split_first_chunk::<8>()?;
     let nsec = u32::from_be_bytes(nsec.try_into().ok()?);
     let now = now();
@@ -118,20 +130,7 @@ pub(super) fn make(fd: BorrowedFd<'_>, stat: &Stat, tag: [u8; 4], form: Form) ->
     let birth = stat.attr.btime.unwrap_or_default();
     out.extend(birth.sec.to_be_bytes());
     out.extend(birth.nsec.to_be_bytes());
-    out.push(number_of(stat.attr.kind));
     Handle::new(&out).ok_or(VfsError::Io)
-}
-
-fn number_of(kind: Kind) -> u8 {
-    match kind {
-        Kind::File => 1,
-        Kind::Dir => 2,
-        Kind::Symlink => 3,
-        Kind::Block => 4,
-        Kind::Char => 5,
-        Kind::Fifo => 6,
-        Kind::Socket => 7,
-    }
 }
 
 /// Takes a handle apart.

@@ -6,11 +6,11 @@
 //! cache has it, else on the threads of [`crate::engine`].
 //!
 //! *The border.* A directory that was moved out of the share's folder on the host is served no more, at the latest
-//! [`LocalConfig::recheck`] later; `..` is checked each time. A regular file that was moved out stays reachable by handles
-//! that were given while it was inside, as with the kernel's server. (A handle is taken to be one that was given: front ends
-//! let no others through.) Other file systems mounted below the share are not
-//! crossed: their mount points are listed and refused with [`VfsError::Access`]. Subvolumes of one file system are served,
-//! each with its own `fsid`.
+//! [`LocalConfig::recheck`] later; `..` is checked each time. A file that was moved out stays reachable by handles that were given
+//! while it was inside, as with the kernel's server without `subtree_check`: a file may have many names, of which the kernel tells
+//! none or any when it opens one by its handle, so that nothing says whether one of them is inside. (A handle is taken to be one
+//! that was given: front ends let no others through.) Other file systems mounted below the share are not crossed: their mount
+//! points are listed and refused with [`VfsError::Access`]. Subvolumes of one file system are served, each with its own `fsid`.
 //!
 //! *Handles.* See `handle`: kernel handles where the process may open them, else inode numbers that are searched for
 //! after a restart. Both survive renames. A folder that vanishes makes everything in it [`VfsError::Stale`]. So is a file without
@@ -487,6 +487,10 @@ impl Backend for LocalBackend {
 
     fn served(&self, stored: &Handle) -> Handle {
         handle::retag(stored, handle::volume_tag(self.volume.fsid), self.volume.tag)
+    }
+
+    fn knows(&self, handle: &Handle) -> bool {
+        self.volume.handles.gives(handle)
     }
 
     fn capabilities(&self) -> Capabilities {
