@@ -1,0 +1,104 @@
+//! A device that fails while it writes back: everybody who has written learns of it, whoever asks first.
+//!
+//! The device is a loop device over a file with holes in a file system in memory that is full: what fills a hole fails. Where
+//! there is none (no root, no loop devices, no `mkfs.ext4`) this says why and leaves it to `durability.rs`, whose device is one in
+//! words. What NFS and SMB tell their clients follows from what is looked at here: COMMIT by the verifier (`nfsrdma`,
+//! `tests/durability.rs`), FLUSH and CLOSE by the count of losses (`smbd-core`, `ops/tests/data.rs`).
+
+#![allow(clippy::unwrap_used)]
+#![allow(unsafe_code)]
+
+use std::path::Path;
+use std::process::Command;
+
+use iobuf::Buf;
+use rustix::thread::UnshareFlags;
+use vfs::local::{LocalBackend, LocalConfig};
+use vfs::{Backend, CreateHow, Cred, NodeRef, SetAttr, Stable, VfsError, Written};
+
+const MIB: usize = 1 << 20;
+
+fn run(program: &str, args: &[&str]) -> Result<(), String> {
+    let done = Command::new(program).args(args).output().map_err(|e| format!("{program}: {e}"))?;
+    let why = || format!("{program}: {}", String::from_utf8_lossy(&done.stderr).trim());
+    if done.status.success() { Ok(()) } else { Err(why()) }
+}
+
+/// Mounts a file system whose device takes what the file system itself has written, and nothing else. In a mount namespace of this
+/// thread: nothing is left behind.
+fn mounted(folder: &Path) -> Result<std::path::PathBuf, String> {
+    // SAFETY: only this thread gets a new namespace; it shares no descriptor table or memory map by this.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS | UnshareFlags::NEWNS) }
+        .map_err(|e| format!("no mount namespace: {e}"))?;
+    run("mount", &["--make-rprivate", "/"])?;
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let (memory, mount) = (folder.join("memory"), folder.join("mount"));
+    for dir in [&memory, &mount] {
+        std::fs::create_dir(dir).map_err(|e| e.to_string())?;
+    }
+    run("mount", &["-t", "tmpfs", "-o", "size=8m", "tmpfs", &text(&memory)])?;
+    let image = memory.join("image");
+    let made = std::fs::File::create(&image).and_then(|f| f.set_len(64 * MIB as u64));
+    made.map_err(|e| e.to_string())?;
+    run("mkfs.ext4", &["-q", "-F", "-O", "^has_journal", &text(&image)])?;
+    run("mount", &["-o", "loop", &text(&image), &text(&mount)])?;
+    Ok(mount)
+}
+
+/// Fills the memory that the device has left.
+fn fill(folder: &Path) {
+    let ballast = std::fs::write(folder.join("memory/ballast"), vec![1; 16 * MIB]);
+    assert!(ballast.is_err(), "it is full");
+}
+
+async fn file(backend: &LocalBackend, name: &[u8]) -> NodeRef {
+    let set = SetAttr { mode: Some(0o644), ..SetAttr::default() };
+    let made = backend.root().create(&Cred::root(), name, CreateHow::Guarded, set).await;
+    made.unwrap().node
+}
+
+async fn write(node: &NodeRef, at: usize, stable: Stable) -> Result<Written, VfsError> {
+    node.write(None, at as u64, vec![Buf::from(vec![7; MIB])], stable).await
+}
+
+async fn everybody_learns(folder: &Path, mount: &Path) {
+    let backend = LocalBackend::open(LocalConfig::new(mount)).unwrap();
+    let (f, other) = (file(&backend, b"f").await, file(&backend, b"other").await);
+    for node in [&f, &other] {
+        write(node, 0, Stable::Unstable).await.unwrap();
+        node.commit(0, 0).await.unwrap();
+    }
+    fill(folder);
+    let (losses, mut verifiers) = (f.losses(), Vec::new());
+    for i in 1..8 {
+        verifiers.push(write(&f, i * MIB, Stable::Unstable).await.unwrap().verifier);
+        verifiers.push(write(&other, i * MIB, Stable::Unstable).await.unwrap().verifier);
+    }
+    // Two clients at once; the kernel tells one of them.
+    let (a, b) = tokio::join!(f.commit(0, 0), f.commit(0, 0));
+    assert!(a.is_err() || b.is_err(), "{a:?} {b:?}");
+    assert!(verifiers.iter().all(|v| *v != f.verifier()), "whoever has written sends it again");
+    assert!(
+        f.losses() > losses,
+        "by which each open of SMB learns of it when it flushes or closes"
+    );
+    // By a stable write it is told as well, and by the other file's own sync.
+    let stable = write(&f, 9 * MIB, Stable::Data).await;
+    assert!(matches!(stable, Err(VfsError::Io | VfsError::NoSpace)), "{stable:?}");
+    assert!(other.commit(0, 0).await.is_err());
+    assert_eq!(backend.losses().count, f.losses() + other.losses());
+}
+
+#[test]
+fn everybody_who_has_written_learns_that_the_device_fails() {
+    let thread = std::thread::spawn(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let mount = match mounted(folder.path()) {
+            Ok(mount) => mount,
+            Err(why) => return println!("skipped: {why}"),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(everybody_learns(folder.path(), &mount));
+    });
+    thread.join().unwrap();
+}
