@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
-use smbd_core::wire::negotiate::Dialect;
+use smb_proto::smb2::negotiate::Dialect;
 
 use crate::smb::{Options, User};
 

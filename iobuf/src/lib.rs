@@ -27,7 +27,7 @@ mod turns;
 pub use all::AcquireAll;
 pub use buf::{Buf, BufMut};
 pub use chunks::{CHUNK, Chunk, Chunks, WARM_MAX};
-pub use note::{copied, copied_bytes, copied_note, touched_bytes, touched_note};
+pub use note::{copied, copied_bytes, copied_note};
 pub use pages::{PAGES_MAX, PIPES_MAX, Pages, PagesMut, paged_bytes};
 pub use pool::{Account, Acquire, ClassStats, Pool, PoolLimits, TooLarge};
 pub use slab::{Slab, SlabWatch, watch_slabs};

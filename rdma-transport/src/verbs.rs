@@ -19,21 +19,10 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use iobuf::{Buf, BufMut};
+pub use wire::RemoteSeg;
 
 /// A boxed future that may be sent to another thread.
 pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// Memory of the peer: an RPC-over-RDMA segment (RFC 8166 section 3.4) and an MS-SMBD Buffer Descriptor V1
-/// (MS-SMBD 2.2.3.1) carry the same three fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RemoteSeg {
-    /// STag or R_key.
-    pub handle: u32,
-    /// Bytes.
-    pub len: u32,
-    /// Tagged offset or virtual address of the first byte.
-    pub offset: u64,
-}
 
 /// Chosen by the one who posts; comes back in the completion. Not interpreted by providers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

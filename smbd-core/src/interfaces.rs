@@ -3,20 +3,7 @@
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// One address of one network interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interface {
-    /// Number of the interface.
-    pub index: u32,
-    /// An address that the server can be reached by.
-    pub addr: IpAddr,
-    /// Bits per second.
-    pub link_speed: u64,
-    /// Receive-side scaling: the interface has several receive queues.
-    pub rss: bool,
-    /// SMB Direct is served on this address.
-    pub rdma: bool,
-}
+pub use smb_proto::smb2::fsctl::Interface;
 
 /// What the one who opens the listeners knows; replaced as a whole when networks come and go.
 #[derive(Debug, Default)]

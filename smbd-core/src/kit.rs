@@ -227,7 +227,7 @@ impl Answered {
     }
 
     pub(crate) fn status(&self) -> Status {
-        self.header.status()
+        Status::of(&self.header)
     }
 
     /// The bulk data.

@@ -1,14 +1,14 @@
 //! The SMB 2 and 3 server: dialects 2.0.2 to 3.1.1, over whatever moves bytes.
 //!
-//! *Operation.* [`wire`] holds the formats, pure. A message that comes is taken through [`server::Connection`]: its chain is read
-//! and its commands are answered one after the other (`compound`, `dispatch`). Everything that waits is in `ops`, one file per
-//! command, which are the only files that go through the door of [`vfs::namespace`]. What a command can reach is its [`cx::Cx`].
+//! *Operation.* [`smb_proto`] holds the formats, pure. A message that comes is taken through [`server::Connection`]: its chain is
+//! read and its commands are answered one after the other (`compound`, `dispatch`). Everything that waits is in `ops`, one file
+//! per command, which are the only files that go through the door of [`vfs::namespace`]. What a command can reach is its
+//! [`cx::Cx`].
 
 mod answer;
 pub mod auth;
 mod compound;
 pub mod conn;
-pub mod crypto;
 pub mod cx;
 mod dispatch;
 pub mod dtyp;
@@ -45,4 +45,5 @@ mod underway;
 pub mod users;
 pub mod violation;
 mod whereabouts;
-pub mod wire;
+
+use smb_proto::{crypto, smb2 as wire};

@@ -22,10 +22,6 @@ pub const ASYNC_MAX: usize = 512;
 pub const STORAGE_SILENT_MAX: Duration = Duration::from_millis(500);
 /// Messages in one chain.
 pub const CHAIN_MAX: usize = 64;
-/// Contexts in one NEGOTIATE.
-pub const NEGOTIATE_CONTEXTS_MAX: usize = 32;
-/// Dialects in one NEGOTIATE.
-pub const DIALECTS_MAX: usize = 64;
 /// Bytes of one security token.
 pub const TOKEN_BYTES_MAX: usize = 64 << 10;
 /// Rounds of one authentication.

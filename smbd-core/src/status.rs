@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use smb_proto::smb2::Header;
 use vfs::VfsError;
 
 /// An NTSTATUS.
@@ -125,6 +126,11 @@ statuses! {
 }
 
 impl Status {
+    /// Of the header of an answer.
+    pub fn of(header: &Header) -> Self {
+        Self(header.status)
+    }
+
     /// Neither a success nor a warning: the two high bits are set (MS-ERREF section 2.3).
     pub fn is_error(self) -> bool {
         self.0 >> 30 == 3

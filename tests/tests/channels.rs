@@ -13,8 +13,8 @@ use futures_util::future::join_all;
 use headgate_tests::world::smb::{alice, with_alice};
 use headgate_tests::world::{World, buf, pattern};
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
+use smb_proto::smb2::negotiate::Dialect;
 use smbd_core::status::Status;
-use smbd_core::wire::negotiate::Dialect;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

@@ -12,11 +12,11 @@ use client::{Credential, Error, NoCallbacks, mount};
 use config::Identity;
 use headgate_tests::world::World;
 use headgate_tests::world::smb::{alice, with_alice};
+use smb_proto::smb2::create::{Disposition, option};
+use smb_proto::smb2::query_info::security_information as part;
 use smbd_core::dtyp::descriptor::{control, flag};
 use smbd_core::dtyp::{self, Acl, SecurityDescriptor, Sid, mask};
 use smbd_core::status::Status;
-use smbd_core::wire::create::{Disposition, option};
-use smbd_core::wire::query_info::security_information as part;
 
 const BOB: u32 = 1001;
 const CARL: u32 = 1002;

@@ -17,8 +17,8 @@ use config::{Identity, Protocols, Settings, Share, Signing, Source, Squash};
 use gateway::reload::Refusal;
 use headgate_tests::world::{WAYS, World, buf, pattern};
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
+use smb_proto::smb2::create::{Disposition, access, option};
 use smbd_core::status::Status;
-use smbd_core::wire::create::{Disposition, access, option};
 
 const RELOADS: usize = 100;
 const PIECE: usize = 100_000;

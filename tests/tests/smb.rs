@@ -11,8 +11,8 @@ use client::{Error, Result};
 use headgate_tests::world::smb::{alice, with_alice};
 use headgate_tests::world::{World, buf, pattern};
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
+use smb_proto::smb2::negotiate::Dialect;
 use smbd_core::status::Status;
-use smbd_core::wire::negotiate::Dialect;
 
 /// Around the thresholds: one SMB Direct message, the least that goes by RDMA, pages, buffers, the largest READ and WRITE.
 const SIZES: [usize; 17] = [

@@ -15,8 +15,8 @@ use headgate_tests::world::smb::{alice, with_alice};
 use headgate_tests::world::{World, buf};
 use rdma_transport::channel::Facts;
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
+use smb_proto::smb2::negotiate::Dialect;
 use smbd_core::status::Status;
-use smbd_core::wire::negotiate::Dialect;
 use tokio::io::AsyncWriteExt;
 
 async fn world(change: impl FnOnce(&mut Settings)) -> (World, tempfile::TempDir) {

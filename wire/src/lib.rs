@@ -31,6 +31,7 @@
 pub mod emit;
 mod error;
 mod leaf;
+mod remote;
 
 pub use error::{Fault, Malformed, Parsed, Rule, decode, reject};
 pub use leaf::{
@@ -38,3 +39,4 @@ pub use leaf::{
     optional, pad, take, times,
 };
 pub use nom::Parser;
+pub use remote::RemoteSeg;

@@ -7,9 +7,10 @@ use serde_json::Value;
 use crate::sh::{Result, Tally, output};
 
 /// The only edges allowed. Leaves know none of ours; a request walks the graph down once and up once.
-const ALLOWED: [(&str, &[&str]); 15] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("wire", &[]),
     ("nfs-proto", &["wire"]),
+    ("smb-proto", &["wire"]),
     ("iobuf", &[]),
     ("state", &[]),
     ("recovery", &[]),
@@ -18,11 +19,15 @@ const ALLOWED: [(&str, &[&str]); 15] = [
     ("rdma-sys", &[]),
     ("rdma-transport", &["wire", "iobuf", "rdma-sys"]),
     ("nfsrdma", &["wire", "nfs-proto", "iobuf", "state", "recovery", "vfs", "rdma-transport"]),
-    ("smbd-core", &["iobuf", "state", "recovery", "vfs", "rdma-transport"]),
-    ("client", &["wire", "nfs-proto", "iobuf", "rdma-transport", "nfsrdma", "smbd-core"]),
+    ("smbd-core", &["smb-proto", "iobuf", "state", "recovery", "vfs", "rdma-transport"]),
+    (
+        "client",
+        &["wire", "nfs-proto", "smb-proto", "iobuf", "rdma-transport", "nfsrdma", "smbd-core"],
+    ),
     (
         "gateway",
         &[
+            "smb-proto",
             "iobuf",
             "state",
             "recovery",
@@ -39,6 +44,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
         &[
             "wire",
             "nfs-proto",
+            "smb-proto",
             "iobuf",
             "state",
             "recovery",
@@ -55,7 +61,8 @@ const ALLOWED: [(&str, &[&str]); 15] = [
 ];
 
 /// Crates whose core must build without a runtime.
-const WITHOUT_TOKIO: [&str; 6] = ["wire", "nfs-proto", "iobuf", "state", "config", "rdma-sys"];
+const WITHOUT_TOKIO: [&str; 7] =
+    ["wire", "nfs-proto", "smb-proto", "iobuf", "state", "config", "rdma-sys"];
 
 /// Checks every member's manifest against the table.
 pub(crate) fn check() -> Result<Tally> {

@@ -1,20 +1,20 @@
 //! Opens that cache, breaks of what they cache, byte-range locks, and news of directories.
 
-use smbd_core::fscc::notify::Change;
-use smbd_core::fscc::set::Set;
-use smbd_core::wire::context::{Lease, Told};
-use smbd_core::wire::create::{self, Disposition, access, oplock, option, share};
-use smbd_core::wire::lock::{Element, flag};
-use smbd_core::wire::{
+use smb_proto::smb2::context::{Lease, Told};
+use smb_proto::smb2::create::{self, Disposition, access, oplock, option, share};
+use smb_proto::smb2::lock::{Element, flag};
+use smb_proto::smb2::{
     Command, change_notify, lock, oplock_break, put_utf16, query_info, set_info,
 };
+use smbd_core::fscc::notify::Change;
+use smbd_core::fscc::set::Set;
 use tokio::sync::mpsc;
 
 use super::Smb;
 use super::files::{SmbFile, malformed};
 use crate::error::Result;
 
-pub use smbd_core::wire::oplock_break::Response as Break;
+pub use smb_proto::smb2::oplock_break::Response as Break;
 
 /// FileEndOfFileInformation, FileBasicInformation, FileRenameInformation (MS-FSCC section 2.4).
 const END_OF_FILE: u8 = 20;

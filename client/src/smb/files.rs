@@ -4,15 +4,15 @@ use std::sync::atomic::Ordering;
 
 use iobuf::{Buf, BufMut};
 use rdma_transport::limits::SMBD_FRAGMENTED_RECV_MAX;
-use smbd_core::status::Status;
-use smbd_core::wire::create::{self, Disposition, access, option, share};
-use smbd_core::wire::file_id::FileId;
-use smbd_core::wire::negotiate::Dialect;
-use smbd_core::wire::rdma::Channel;
-use smbd_core::wire::{
+use smb_proto::smb2::create::{self, Disposition, access, option, share};
+use smb_proto::smb2::file_id::FileId;
+use smb_proto::smb2::negotiate::Dialect;
+use smb_proto::smb2::rdma::Channel;
+use smb_proto::smb2::{
     Command, Malformed, close, flush, fsctl::code, ioctl, put_utf16, query_directory, query_info,
     read, set_info, simple, tree_connect, utf16, write,
 };
+use smbd_core::status::Status;
 
 use super::Smb;
 use super::link::{Answer, Ask, HEAD_MAX};

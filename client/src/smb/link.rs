@@ -22,9 +22,9 @@ use rdma_transport::channel::{
 };
 use rdma_transport::messages::{Message, Messages};
 use rdma_transport::verbs::Region;
-use smbd_core::crypto::sign::Signer;
-use smbd_core::wire::rdma::Channel;
-use smbd_core::wire::{Command, Flags, HEADER_LEN, Header, oplock_break, read, transform, write};
+use smb_proto::crypto::sign::Signer;
+use smb_proto::smb2::rdma::Channel;
+use smb_proto::smb2::{Command, Flags, HEADER_LEN, Header, oplock_break, read, transform, write};
 use tokio::sync::{mpsc, oneshot};
 
 use super::Answers;
@@ -405,7 +405,7 @@ impl Driver {
             let inside = inside.chain(bulk).filter(|p| !p.is_empty()).collect();
             (body, bulk) = cut(secure.ok_or_else(none)?.open(&body, inside)?);
         }
-        let malformed = |m: smbd_core::wire::Malformed| Error::Protocol(format!("{m:?}"));
+        let malformed = |m: smb_proto::smb2::Malformed| Error::Protocol(format!("{m:?}"));
         let header = Header::parse(&body).map_err(malformed)?;
         if header.message_id == u64::MAX {
             let told = oplock_break::Response::parse(&body).map_err(malformed)?;
@@ -458,7 +458,7 @@ impl Driver {
         if header.command != Command::Read as u16 || header.status != 0 {
             return Ok(());
         }
-        let malformed = |m: smbd_core::wire::Malformed| Error::Protocol(format!("{m:?}"));
+        let malformed = |m: smb_proto::smb2::Malformed| Error::Protocol(format!("{m:?}"));
         let told = read::Response::parse(body).map_err(malformed)?;
         if told.flags & read::RESPONSE_TRANSFORM == 0 {
             return secure.unprotect(was_sealed, None, into);

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use smb_proto::crypto::kdf::{Context, Keys, session_key};
+use smb_proto::crypto::preauth::Preauth;
+use smb_proto::crypto::seal::Cipher;
+use smb_proto::crypto::sign::{Algorithm, Sender, Signer};
+use smb_proto::smb2::negotiate::{self, Dialect};
+use smb_proto::smb2::negotiate_context::{NegotiateContext, SHA_512};
+use smb_proto::smb2::rdma::Protection;
+use smb_proto::smb2::{Command, Malformed, session_setup};
 use smbd_core::auth::ntlm::Credentials;
 use smbd_core::auth::spnego::Initiator;
 use smbd_core::auth::{Account, Fresh, NtHash};
-use smbd_core::crypto::kdf::{Context, Keys, session_key};
-use smbd_core::crypto::preauth::Preauth;
-use smbd_core::crypto::seal::Cipher;
-use smbd_core::crypto::sign::{Algorithm, Sender, Signer};
 use smbd_core::status::Status;
-use smbd_core::wire::negotiate::{self, Dialect};
-use smbd_core::wire::negotiate_context::{NegotiateContext, SHA_512};
-use smbd_core::wire::rdma::Protection;
-use smbd_core::wire::{Command, Malformed, session_setup};
 
 use super::link::{Answer, Ask, Link, Request};
 use super::secure::{Secure, Uses};
@@ -113,7 +113,7 @@ async fn negotiate(link: &Link, options: Options, preauth: &mut Preauth) -> Resu
     };
     let answer = ask(link, Command::Negotiate, 0, request.emit(), None).await?;
     if answer.header.status != 0 {
-        return Err(Error::Smb(Command::Negotiate, answer.header.status()));
+        return Err(Error::Smb(Command::Negotiate, Status::of(&answer.header)));
     }
     preauth.update(&[&answer.sent]);
     preauth.update(&[&answer.message]);
@@ -205,8 +205,8 @@ pub(super) async fn run(
     let session = bound.map_or(0, |b| b.session);
     let body = setup(&initiator.first());
     let first = ask(link, Command::SessionSetup, session, body, signer()).await?;
-    if first.header.status() != Status::MORE_PROCESSING_REQUIRED {
-        return Err(Error::Smb(Command::SessionSetup, first.header.status()));
+    if Status::of(&first.header) != Status::MORE_PROCESSING_REQUIRED {
+        return Err(Error::Smb(Command::SessionSetup, Status::of(&first.header)));
     }
     preauth.update(&[&first.sent]);
     preauth.update(&[&first.message]);
@@ -215,7 +215,7 @@ pub(super) async fn run(
     let (token, key) = initiator.second(token).map_err(refused)?;
     let last = ask(link, Command::SessionSetup, session, setup(&token), signer()).await?;
     if last.header.status != 0 {
-        return Err(Error::Smb(Command::SessionSetup, last.header.status()));
+        return Err(Error::Smb(Command::SessionSetup, Status::of(&last.header)));
     }
     preauth.update(&[&last.sent]);
     let answer = session_setup::Response::parse(&last.message).map_err(malformed)?;

@@ -24,11 +24,11 @@ use std::time::Duration;
 use rdma_transport::channel::{Info, Locate, Transport};
 use rdma_transport::smbdirect::SmbDirectCaller;
 use rdma_transport::tcp::TcpMessages;
-use smbd_core::crypto::seal::Cipher;
-use smbd_core::crypto::sign::Algorithm;
+use smb_proto::crypto::seal::Cipher;
+use smb_proto::crypto::sign::Algorithm;
+use smb_proto::smb2::negotiate::Dialect;
+use smb_proto::smb2::{Command, HEADER_LEN, Header, read, transform};
 use smbd_core::status::Status;
-use smbd_core::wire::negotiate::Dialect;
-use smbd_core::wire::{Command, HEADER_LEN, Header, read, transform};
 use tokio::net::TcpStream;
 
 pub use caching::{Break, Caching, OpenHow};
@@ -256,7 +256,7 @@ impl Smb {
             ask,
         };
         let answer = self.link.ask(request).await?;
-        match answer.header.status() {
+        match Status::of(&answer.header) {
             Status::SUCCESS => Ok(answer),
             status => Err(Error::Smb(command, status)),
         }

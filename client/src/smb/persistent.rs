@@ -1,8 +1,8 @@
 //! Handles that outlive a connection and the server (MS-SMB2 sections 3.2.4.3.8 and 3.2.4.4).
 
-use smbd_core::wire::context::{DHANDLE_FLAG_PERSISTENT, DurableV2, ReconnectV2};
-use smbd_core::wire::create::Disposition;
-use smbd_core::wire::file_id::FileId;
+use smb_proto::smb2::context::{DHANDLE_FLAG_PERSISTENT, DurableV2, ReconnectV2};
+use smb_proto::smb2::create::Disposition;
+use smb_proto::smb2::file_id::FileId;
 
 use super::Smb;
 use super::caching::{Caching, OpenHow};

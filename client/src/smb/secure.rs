@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use iobuf::{Buf, BufMut, Pool};
-use smbd_core::crypto::kdf::Keys;
-use smbd_core::crypto::seal::{Cipher, Opener, Sealer};
-use smbd_core::crypto::sign::{Algorithm, Sender, Signer};
-use smbd_core::wire::rdma::{self, Channel, Protection};
-use smbd_core::wire::transform::{self, Transform};
-use smbd_core::wire::{Flags, Header};
+use smb_proto::crypto::kdf::Keys;
+use smb_proto::crypto::seal::{Cipher, Opener, Sealer};
+use smb_proto::crypto::sign::{Algorithm, Sender, Signer};
+use smb_proto::smb2::rdma::{self, Channel, Protection};
+use smb_proto::smb2::transform::{self, Transform};
+use smb_proto::smb2::{Flags, Header};
 
 use crate::error::{Error, Result};
 

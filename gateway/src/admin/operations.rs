@@ -33,7 +33,7 @@ pub struct OperationStatus {
 impl OperationStatus {
     fn new(r: Reading) -> Self {
         let (protocol, operation) = match r.way.protocol {
-            "smb" => (Protocol::Smb, smbd_core::wire::Command::name_of(r.operation)),
+            "smb" => (Protocol::Smb, smb_proto::smb2::Command::name_of(r.operation)),
             _ => (Protocol::Nfs, nfsrdma::operation::name(r.operation)),
         };
         let filled = (0u8..).zip(&r.took.buckets).filter(|(_, n)| **n > 0);

@@ -231,10 +231,14 @@ impl SecurityDescriptor {
             0 => Ok(None),
             _ => part(bytes, place)?.map(Acl::parse).transpose(),
         };
+        let sid = |place| {
+            let parsed = part(bytes, place)?.map(Sid::parse).transpose();
+            parsed.map_err(|bad| Malformed(bad.0))
+        };
         Ok(Self {
             control,
-            owner: part(bytes, owner)?.map(Sid::parse).transpose()?,
-            group: part(bytes, group)?.map(Sid::parse).transpose()?,
+            owner: sid(owner)?,
+            group: sid(group)?,
             sacl: list(control::SACL_PRESENT, sacl)?,
             dacl: list(control::DACL_PRESENT, dacl)?,
         })

@@ -2,22 +2,15 @@
 //! them, too.
 
 pub use vfs::acl::Sid;
-use vfs::acl::sid::BadSid;
 
 use crate::wire::{Fields, Malformed, Parsed};
-
-impl From<BadSid> for Malformed {
-    fn from(bad: BadSid) -> Self {
-        Self(bad.0)
-    }
-}
 
 /// Reads one where a message has come to.
 pub fn read(f: &mut Fields<'_>) -> Parsed<Sid> {
     let head = f.array::<8>("Revision")?;
     // A count that is too large for an identifier is named by `parse`.
     let subs = f.bytes(4 * usize::from(head[1]).min(Sid::SUBS_MAX), "SubAuthority")?;
-    Ok(Sid::parse(&[&head[..], subs].concat())?)
+    Sid::parse(&[&head[..], subs].concat()).map_err(|bad| Malformed(bad.0))
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Chains of messages, answers that come later, and CANCEL.
 
-use smbd_core::crypto::sign::Sender;
+use smb_proto::crypto::sign::Sender;
+use smb_proto::smb2::change_notify::{self, filter};
+use smb_proto::smb2::{Command, FileId, Flags, Header, close, flush, simple};
 use smbd_core::status::Status;
-use smbd_core::wire::change_notify::{self, filter};
-use smbd_core::wire::{Command, FileId, Flags, Header, close, flush, simple};
 
 use crate::peer::{Answer, Offer, Peer, answers, chain, create, file, server};
 

@@ -1,8 +1,8 @@
 //! Headers, message ids, credits.
 
+use smb_proto::smb2::negotiate::Dialect;
+use smb_proto::smb2::{Command, Flags, Header, simple};
 use smbd_core::status::Status;
-use smbd_core::wire::negotiate::Dialect;
-use smbd_core::wire::{Command, Flags, Header, simple};
 
 use crate::peer::{Offer, Peer, answers, server};
 

@@ -1,9 +1,9 @@
 //! Sessions: how they begin, are shown again, use further connections, and end.
 
+use smb_proto::smb2::negotiate::Dialect;
+use smb_proto::smb2::session_setup::{self, BINDING};
+use smb_proto::smb2::{Command, simple};
 use smbd_core::status::Status;
-use smbd_core::wire::negotiate::Dialect;
-use smbd_core::wire::session_setup::{self, BINDING};
-use smbd_core::wire::{Command, simple};
 
 use crate::peer::{Offer, Peer, answers, create, file, server};
 
@@ -149,7 +149,7 @@ async fn a_user_shows_again_who_it_is() {
     let session = peer.session;
     assert_eq!(peer.log_on("alice", "pw").await, Status::SUCCESS);
     assert_eq!(peer.session, session);
-    let close = smbd_core::wire::close::Request { flags: 0, file: id }.emit();
+    let close = smb_proto::smb2::close::Request { flags: 0, file: id }.emit();
     assert_eq!(peer.ask(Command::Close, &close).await.status(), Status::SUCCESS, "all is there");
     assert_eq!(peer.log_on("alice", "wrong").await, Status::LOGON_FAILURE);
     assert_eq!(server.core().sessions.count(), 0, "who cannot loses it");
@@ -169,7 +169,7 @@ async fn a_session_is_not_taken_over_by_the_logon_of_another_user() {
         let owner = server.core().sessions.get(session).and_then(|s| s.user());
         assert_eq!(owner.map(|u| u.name.clone()).as_deref(), Some("alice"));
     }
-    let close = smbd_core::wire::close::Request { flags: 0, file: id }.emit();
+    let close = smb_proto::smb2::close::Request { flags: 0, file: id }.emit();
     assert_eq!(
         peer.ask(Command::Close, &close).await.status(),
         Status::SUCCESS,
@@ -192,7 +192,7 @@ async fn a_session_uses_a_further_connection() {
         let id = file(&second.ask(Command::Create, &create("b", 0)).await);
         // The file is the session's, whichever connection names it, and outlives the one that opened it.
         second.connection.end().await;
-        let close = smbd_core::wire::close::Request { flags: 0, file: id }.emit();
+        let close = smb_proto::smb2::close::Request { flags: 0, file: id }.emit();
         assert_eq!(first.ask(Command::Close, &close).await.status(), Status::SUCCESS);
         assert_eq!(first.ask(Command::Logoff, &simple::BODY).await.status(), Status::SUCCESS);
     }

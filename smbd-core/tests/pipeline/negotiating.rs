@@ -1,13 +1,13 @@
 //! NEGOTIATE, in all its forms.
 
-use smbd_core::settings::Encryption;
-use smbd_core::status::Status;
-use smbd_core::wire::negotiate::{
+use smb_proto::smb2::negotiate::{
     CAP_ENCRYPTION, CAP_LARGE_MTU, CAP_LEASING, CAP_MULTI_CHANNEL, Dialect, Request, Response,
     SIGNING_ENABLED, SIGNING_REQUIRED,
 };
-use smbd_core::wire::negotiate_context::{NegotiateContext, SHA_512};
-use smbd_core::wire::{Command, Header};
+use smb_proto::smb2::negotiate_context::{NegotiateContext, SHA_512};
+use smb_proto::smb2::{Command, Header};
+use smbd_core::settings::Encryption;
+use smbd_core::status::Status;
 
 use crate::peer::{Answer, Offer, Peer, answers, server};
 
@@ -193,8 +193,8 @@ async fn old_clients_come_in_by_smb1() {
 async fn a_signed_negotiate_is_refused() {
     let mut peer = Peer::connect(&server(|_| {}));
     let mut header = peer.header(Command::Negotiate);
-    header.flags.0 |= smbd_core::wire::Flags::SIGNED;
+    header.flags.0 |= smb_proto::smb2::Flags::SIGNED;
     let bytes = [&header.emit()[..], &Offer::default().emit()].concat();
     let bytes = peer.raw(&bytes).await.unwrap();
-    assert_eq!(Header::parse(&bytes).unwrap().status(), Status::INVALID_PARAMETER);
+    assert_eq!(Status::of(&Header::parse(&bytes).unwrap()), Status::INVALID_PARAMETER);
 }

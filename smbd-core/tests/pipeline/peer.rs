@@ -5,21 +5,21 @@ use std::sync::Arc;
 
 use iobuf::{Buf, Pool, PoolLimits};
 use rdma_transport::channel::{Command as Asked, Handle, Info, Pulled, Reply, Service, Transport};
+use smb_proto::crypto::kdf::{self, Context, Keys};
+use smb_proto::crypto::preauth::Preauth;
+use smb_proto::crypto::seal::{Cipher, Opener, Sealer};
+use smb_proto::crypto::sign::{Algorithm, Sender, Signer};
+use smb_proto::smb2::create::{self, Disposition, access, share};
+use smb_proto::smb2::negotiate::{self, Dialect};
+use smb_proto::smb2::negotiate_context::{NegotiateContext, SHA_512};
+use smb_proto::smb2::transform::{self, Transform};
+use smb_proto::smb2::{Command, FileId, Flags, HEADER_LEN, Header, session_setup, tree_connect};
 use smbd_core::auth::ntlm::Credentials;
 use smbd_core::auth::{self, Fresh, Initiator, NtHash};
-use smbd_core::crypto::kdf::{self, Context, Keys};
-use smbd_core::crypto::preauth::Preauth;
-use smbd_core::crypto::seal::{Cipher, Opener, Sealer};
-use smbd_core::crypto::sign::{Algorithm, Sender, Signer};
 use smbd_core::server::{Connection, Core, Server};
 use smbd_core::settings::Settings;
 use smbd_core::status::Status;
 use smbd_core::users::{Account, Users};
-use smbd_core::wire::create::{self, Disposition, access, share};
-use smbd_core::wire::negotiate::{self, Dialect};
-use smbd_core::wire::negotiate_context::{NegotiateContext, SHA_512};
-use smbd_core::wire::transform::{self, Transform};
-use smbd_core::wire::{Command, FileId, Flags, HEADER_LEN, Header, session_setup, tree_connect};
 use tokio::sync::mpsc;
 use vfs::Cred;
 use vfs::mem::MemBackend;
@@ -156,7 +156,7 @@ pub(crate) struct Answer {
 
 impl Answer {
     pub(crate) fn status(&self) -> Status {
-        self.header.status()
+        Status::of(&self.header)
     }
 }
 

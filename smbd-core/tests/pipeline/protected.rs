@@ -2,10 +2,10 @@
 
 use iobuf::{Buf, BufMut};
 use rdma_transport::channel::Pulled;
+use smb_proto::smb2::negotiate::Dialect;
+use smb_proto::smb2::{Command, Flags, Header, read, simple, transform, write};
 use smbd_core::settings::Encryption;
 use smbd_core::status::Status;
-use smbd_core::wire::negotiate::Dialect;
-use smbd_core::wire::{Command, Flags, Header, read, simple, transform, write};
 
 use crate::peer::{Offer, Peer, answers, chain, create, file, server};
 
@@ -60,7 +60,7 @@ async fn a_tree_is_connected_in_clear_by_nobody() {
     peer.negotiate(&Offer::default()).await;
     assert_eq!(peer.log_on("alice", "pw").await, Status::SUCCESS);
     peer.secrets = None;
-    let body = smbd_core::wire::tree_connect::Request { flags: 0, path: r"\\h\data".into() }.emit();
+    let body = smb_proto::smb2::tree_connect::Request { flags: 0, path: r"\\h\data".into() }.emit();
     let message = peer.message(Command::TreeConnect, &body);
     assert_eq!(peer.raw(&message).await, None);
     assert!(peer.ended());
@@ -78,7 +78,7 @@ async fn write_and_read(peer: &mut Peer, sealed: bool, len: usize) {
         length: u32::try_from(len).unwrap(),
         offset: 0,
         file: id,
-        channel: Some(smbd_core::wire::rdma::Channel::None),
+        channel: Some(smb_proto::smb2::rdma::Channel::None),
         remaining: 0,
         flags: 0,
         descriptors: Vec::new(),
@@ -253,7 +253,7 @@ async fn what_encrypts_is_not_served_in_clear() {
     peer.negotiate(&Offer::default()).await;
     assert_eq!(peer.log_on("alice", "pw").await, Status::SUCCESS);
     assert_eq!(peer.connect_tree("data").await, Status::ACCESS_DENIED, "signed is not enough");
-    let body = smbd_core::wire::tree_connect::Request { flags: 0, path: r"\\h\data".into() }.emit();
+    let body = smb_proto::smb2::tree_connect::Request { flags: 0, path: r"\\h\data".into() }.emit();
     let answer = peer.ask_sealed(Command::TreeConnect, &body).await;
     assert_eq!(answer.status(), Status::SUCCESS);
 }

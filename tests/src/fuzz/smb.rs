@@ -1,20 +1,20 @@
 //! The formats of SMB: messages, and what stands within them.
 
+use smb_proto::smb2::{self, HEADER_LEN, Header, context, transform};
 use smbd_core::auth::ntlm::Credentials;
 use smbd_core::auth::{
     Acceptor, Account, Fresh, Identity, Initiator, NtHash, Policy, Secrets, Step,
 };
 use smbd_core::dtyp::{SecurityDescriptor, Sid};
 use smbd_core::fscc::{dir, ea, notify, set, stream};
-use smbd_core::wire::{self, HEADER_LEN, Header, context, transform};
 
 /// What was read is written and read again, the same. Whether it was read at all.
 macro_rules! again {
     ($message:expr, $module:ident :: $kind:ident) => {{
-        let read = wire::$module::$kind::parse($message);
+        let read = smb2::$module::$kind::parse($message);
         if let Ok(read) = &read {
             let written = [&$message[..HEADER_LEN], &read.emit()].concat();
-            let again = wire::$module::$kind::parse(&written);
+            let again = smb2::$module::$kind::parse(&written);
             assert_eq!(
                 again.as_ref(),
                 Ok(read),
@@ -52,7 +52,7 @@ fn header(bytes: &[u8]) {
     if let Ok(transform) = transform::Transform::parse(bytes) {
         assert_eq!(transform::Transform::parse(&transform.emit()), Ok(transform));
     }
-    let _ = wire::smb1::parse(bytes);
+    let _ = smb2::smb1::parse(bytes);
 }
 
 fn request(command: u8, message: &[u8]) -> bool {
@@ -61,7 +61,7 @@ fn request(command: u8, message: &[u8]) -> bool {
         1 => again!(message, session_setup::Request),
         3 => again!(message, tree_connect::Request),
         5 => {
-            let asked = wire::create::Request::parse(message);
+            let asked = smb2::create::Request::parse(message);
             let known = asked.is_ok_and(|asked| context::Asked::parse(&asked.contexts).is_ok());
             again!(message, create::Request) && known
         }
@@ -73,7 +73,7 @@ fn request(command: u8, message: &[u8]) -> bool {
         15 => again!(message, change_notify::Request),
         16 => again!(message, query_info::Request),
         17 => again!(message, set_info::Request),
-        _ => wire::simple::parse(message).is_ok(),
+        _ => smb2::simple::parse(message).is_ok(),
     }
 }
 
@@ -83,15 +83,15 @@ fn response(command: u8, message: &[u8]) -> bool {
         1 => again!(message, session_setup::Response),
         3 => again!(message, tree_connect::Response),
         5 => {
-            let told = wire::create::Response::parse(message);
+            let told = smb2::create::Response::parse(message);
             let known = told.is_ok_and(|told| context::Told::parse(&told.contexts).is_ok());
             again!(message, create::Response) && known
         }
         6 => again!(message, close::Response),
-        8 => wire::read::Response::parse(message).is_ok_and(|read| read.data(message).is_ok()),
+        8 => smb2::read::Response::parse(message).is_ok_and(|read| read.data(message).is_ok()),
         9 => again!(message, write::Response),
         14 => again!(message, query_directory::Response),
-        _ => wire::simple::parse(message).is_ok(),
+        _ => smb2::simple::parse(message).is_ok(),
     }
 }
 
@@ -116,17 +116,17 @@ pub fn smb2_values(data: &[u8]) {
         7 => drop(bytes.split_first().map(|(n, entry)| dir::level(*n).map(|l| l.parse(entry)))),
         8 | 9 => accept(bytes),
         10 => initiate(bytes),
-        11 => drop(wire::rdma::descriptors(bytes)),
+        11 => drop(smb2::rdma::descriptors(bytes)),
         _ => transform(bytes),
     }
 }
 
 /// What was understood is written as something that means the same.
 fn transform(bytes: &[u8]) {
-    let Ok((read, segs)) = wire::rdma::Transform::parse(bytes) else { return };
+    let Ok((read, segs)) = smb2::rdma::Transform::parse(bytes) else { return };
     let mut written = Vec::new();
     read.put(&mut written, &segs);
-    assert_eq!(wire::rdma::Transform::parse(&written), Ok((read, segs)));
+    assert_eq!(smb2::rdma::Transform::parse(&written), Ok((read, segs)));
 }
 
 fn descriptor(bytes: &[u8]) {
@@ -137,8 +137,8 @@ fn descriptor(bytes: &[u8]) {
 }
 
 fn list<T: PartialEq + std::fmt::Debug>(
-    read: wire::Parsed<Vec<T>>,
-    again: impl Fn(&[T]) -> wire::Parsed<Vec<T>>,
+    read: smb2::Parsed<Vec<T>>,
+    again: impl Fn(&[T]) -> smb2::Parsed<Vec<T>>,
 ) {
     if let Ok(read) = read {
         assert_eq!(again(&read).as_ref(), Ok(&read));

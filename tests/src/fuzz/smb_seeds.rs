@@ -1,14 +1,14 @@
 //! Messages and values of SMB to begin from: a good one of each kind.
 
+use smb_proto::smb2::create::Context;
+use smb_proto::smb2::negotiate_context::NegotiateContext;
+use smb_proto::smb2::rdma::{Channel, Protection, Transform};
+use smb_proto::smb2::{self, FileId, negotiate};
 use smbd_core::auth::ntlm::Credentials;
 use smbd_core::auth::{Acceptor, Account, Identity, Initiator, NtHash, Policy, Secrets, Step};
 use smbd_core::dtyp::SecurityDescriptor;
 use smbd_core::dtyp::{Ace, Acl, Sid};
 use smbd_core::fscc::ea::FullEa;
-use smbd_core::wire::create::Context;
-use smbd_core::wire::negotiate_context::NegotiateContext;
-use smbd_core::wire::rdma::{Channel, Protection, Transform};
-use smbd_core::wire::{self, FileId, negotiate};
 
 use rdma_transport::verbs::RemoteSeg;
 
@@ -45,7 +45,7 @@ pub(super) fn negotiate_311() -> negotiate::Request<'static> {
 pub(super) fn create(name: &str) -> Vec<u8> {
     let lease = [&[7; 16][..], &le_words(&[7, 0, 0, 0])].concat();
     let durable = [&le_words(&[0, 0, 0, 0]), &[8; 16][..]].concat();
-    let request = wire::create::Request {
+    let request = smb2::create::Request {
         oplock_level: 0xff,
         impersonation: 2,
         access: 0x0012_019f,
@@ -82,8 +82,8 @@ fn descriptor() -> SecurityDescriptor {
     }
 }
 
-fn read() -> wire::read::Request {
-    wire::read::Request {
+fn read() -> smb2::read::Request {
+    smb2::read::Request {
         padding: 0x50,
         flags: 0,
         length: 4096,
@@ -96,8 +96,8 @@ fn read() -> wire::read::Request {
     }
 }
 
-fn write() -> wire::write::Request {
-    wire::write::Request {
+fn write() -> smb2::write::Request {
+    smb2::write::Request {
         data_offset: 0x70,
         length: 5,
         offset: 0,
@@ -113,15 +113,15 @@ fn write() -> wire::write::Request {
 /// Number of a command, and a body of its request.
 pub(super) fn bodies() -> Vec<(u8, Vec<u8>)> {
     let direct = |segs: usize| vec![RemoteSeg { handle: 7, len: 4096, offset: 0x1000 }; segs];
-    let path = wire::tree_connect::Request { flags: 0, path: "\\\\gateway\\d".into() };
-    let setup = |token| wire::session_setup::Request {
+    let path = smb2::tree_connect::Request { flags: 0, path: "\\\\gateway\\d".into() };
+    let setup = |token| smb2::session_setup::Request {
         flags: 0,
         security_mode: 1,
         capabilities: 1,
         previous_session: 0,
         token,
     };
-    let list = |class| wire::query_directory::Request {
+    let list = |class| smb2::query_directory::Request {
         class,
         flags: 1,
         file_index: 0,
@@ -129,7 +129,7 @@ pub(super) fn bodies() -> Vec<(u8, Vec<u8>)> {
         output_len: 65_536,
         pattern: "*".into(),
     };
-    let query = |info_type, class| wire::query_info::Request {
+    let query = |info_type, class| smb2::query_info::Request {
         info_type,
         class,
         output_len: 1024,
@@ -138,7 +138,7 @@ pub(super) fn bodies() -> Vec<(u8, Vec<u8>)> {
         file: FILE,
         input: vec![],
     };
-    let set = |info_type, class, buffer| wire::set_info::Request {
+    let set = |info_type, class, buffer| smb2::set_info::Request {
         info_type,
         class,
         additional: 4,
@@ -147,13 +147,13 @@ pub(super) fn bodies() -> Vec<(u8, Vec<u8>)> {
     };
     let rename = [&le_words(&[1, 0, 0, 0, 6])[..], &wide("new")].concat();
     let change =
-        wire::change_notify::Request { flags: 1, output_len: 4096, file: FILE, filter: 0xfff };
-    let by_rdma = wire::read::Request {
+        smb2::change_notify::Request { flags: 1, output_len: 4096, file: FILE, filter: 0xfff };
+    let by_rdma = smb2::read::Request {
         channel: Some(Channel::RdmaV1Invalidate),
         descriptors: direct(3),
         ..read()
     };
-    let from_rdma = wire::write::Request {
+    let from_rdma = smb2::write::Request {
         channel: Some(Channel::RdmaV1),
         remaining: 8192,
         length: 0,
@@ -167,7 +167,7 @@ pub(super) fn bodies() -> Vec<(u8, Vec<u8>)> {
         signature: vec![7; 16],
         nonce: vec![8; 12],
     };
-    let signed = wire::write::Request {
+    let signed = smb2::write::Request {
         channel: Some(Channel::RdmaTransform),
         transform: Some(transform),
         ..from_rdma.clone()
@@ -177,14 +177,14 @@ pub(super) fn bodies() -> Vec<(u8, Vec<u8>)> {
         (1, setup(&first_token()).emit()),
         (3, path.emit()),
         (5, create("folder\\file:stream")),
-        (6, wire::close::Request { flags: 1, file: FILE }.emit()),
-        (7, wire::flush::Request { file: FILE }.emit()),
+        (6, smb2::close::Request { flags: 1, file: FILE }.emit()),
+        (7, smb2::flush::Request { file: FILE }.emit()),
         (8, read().emit()),
         (8, by_rdma.emit()),
         (9, [write().emit(), b"hello".to_vec()].concat()),
         (9, from_rdma.emit()),
         (9, signed.emit()),
-        (13, wire::simple::BODY.to_vec()),
+        (13, smb2::simple::BODY.to_vec()),
         (14, list(37).emit()),
         (14, list(100).emit()),
         (15, change.emit()),

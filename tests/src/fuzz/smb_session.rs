@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use iobuf::{Buf, Pool, PoolLimits};
 use rdma_transport::channel::{Handle, Info, Pulled, Service, Transport};
+use smb_proto::smb2::header::Flags;
+use smb_proto::smb2::{HEADER_LEN, Header};
+use smb_proto::smb2::{negotiate, session_setup, tree_connect};
 use smbd_core::auth::ntlm::Credentials;
 use smbd_core::auth::{self, Initiator, NtHash};
 use smbd_core::server::{Connection, Core, Server};
 use smbd_core::settings::Settings;
 use smbd_core::users::{self, Users};
-use smbd_core::wire::header::Flags;
-use smbd_core::wire::{HEADER_LEN, Header};
-use smbd_core::wire::{negotiate, session_setup, tree_connect};
 use vfs::Cred;
 use vfs::namespace::Namespace;
 
@@ -249,7 +249,7 @@ pub(super) fn session_seeds() -> Vec<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use smbd_core::wire::FileId;
+    use smb_proto::smb2::FileId;
 
     use super::*;
 

@@ -4,15 +4,15 @@ use client::connect::Local;
 use client::smb::{Options, Smb, SmbFile};
 use client::{Error, Result};
 use headgate_tests::world::{World, buf};
+use smb_proto::smb2::create::{Disposition, option};
+use smb_proto::smb2::fsctl::{Chunk, CopyChunks, ResumeKey, Span, Trim, code};
+use smb_proto::smb2::query_info::security_information as part;
 use smbd_core::dtyp::descriptor::control;
 use smbd_core::dtyp::{Ace, Acl, FileTime, SecurityDescriptor, Sid, mask};
 use smbd_core::fscc::ea::FullEa;
 use smbd_core::fscc::file::Basic;
 use smbd_core::fscc::set::{NewName, Set, disposition, rename};
 use smbd_core::status::Status;
-use smbd_core::wire::create::{Disposition, option};
-use smbd_core::wire::fsctl::{Chunk, CopyChunks, ResumeKey, Span, Trim, code};
-use smbd_core::wire::query_info::security_information as part;
 use vfs::types::Time;
 
 use crate::{Caller, Cell, FOREIGN, NEW, OLD, Op, TIME, user};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use client::nfs4::Recall;
 use client::smb::Break;
-use smbd_core::wire::create::oplock;
+use smb_proto::smb2::create::oplock;
 
 use crate::kinds::{H, Kind, R, W, letters, level};
 use crate::side::{Hold, Side, Taken};

@@ -11,7 +11,7 @@ use client::{Error, Result};
 use config::Identity;
 use headgate_tests::world::smb::{alice, with_alice};
 use headgate_tests::world::{World, buf};
-use smbd_core::wire::create::access;
+use smb_proto::smb2::create::access;
 
 use crate::side::{Side, Way, patiently};
 

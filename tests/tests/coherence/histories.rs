@@ -11,10 +11,10 @@ use client::smb::{Break, Caching, OpenHow, SmbFile};
 use config::NfsLocks;
 use headgate_tests::world::smb::{alice, with_alice};
 use headgate_tests::world::{World, buf};
+use smb_proto::smb2::change_notify::filter;
+use smb_proto::smb2::create::{Disposition, access, share};
 use smbd_core::fscc::notify::{Action, Change};
 use smbd_core::status::Status;
-use smbd_core::wire::change_notify::filter;
-use smbd_core::wire::create::{Disposition, access, share};
 
 use crate::side::{RANGE, Side, Way, patiently};
 

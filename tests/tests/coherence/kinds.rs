@@ -1,7 +1,7 @@
 //! What a client can hold of a file, or do to it: the rows and columns of the matrix.
 
 use client::smb::{Caching, OpenHow};
-use smbd_core::wire::create::{access, oplock, share};
+use smb_proto::smb2::create::{access, oplock, share};
 
 /// `LeaseState` and what the letters mean.
 pub(crate) const R: u32 = 1;

@@ -8,7 +8,7 @@ use client::smb::{Caching, OpenHow};
 use headgate_tests::world::World;
 use headgate_tests::world::buf;
 use headgate_tests::world::smb::{alice, with_alice};
-use smbd_core::wire::create::oplock;
+use smb_proto::smb2::create::oplock;
 
 use crate::kinds::{Kind, R, W};
 use crate::side::{Hold, Side, Way, patiently};

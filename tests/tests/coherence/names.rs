@@ -8,8 +8,8 @@ use client::nfs4;
 use client::smb::OpenHow;
 use headgate_tests::world::World;
 use headgate_tests::world::smb::{alice, with_alice};
+use smb_proto::smb2::create::{Disposition, access, share};
 use smbd_core::status::Status;
-use smbd_core::wire::create::{Disposition, access, share};
 
 use crate::side::{Side, Way, patiently};
 

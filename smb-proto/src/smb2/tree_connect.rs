@@ -105,8 +105,8 @@ impl Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Command;
-    use crate::wire::test_kit::message;
+    use crate::smb2::Command;
+    use crate::smb2::test_kit::message;
     use proptest::prelude::*;
 
     proptest! {

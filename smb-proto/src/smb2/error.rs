@@ -76,8 +76,8 @@ pub fn parse_symlink(data: &[u8]) -> Parsed<(String, bool, u16)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Command;
-    use crate::wire::test_kit::message;
+    use crate::smb2::Command;
+    use crate::smb2::test_kit::message;
 
     #[test]
     fn links_round_trip_in_both_forms() {

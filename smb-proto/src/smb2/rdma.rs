@@ -1,7 +1,7 @@
 //! How READ and WRITE name memory of the client (MS-SMB2 sections 2.2.19 and 2.2.21, MS-SMBD section 2.2.3.1), and how the data
 //! that goes there is signed or encrypted (MS-SMB2 section 2.2.43).
 
-use rdma_transport::channel::RemoteSeg;
+use wire::RemoteSeg;
 
 use super::{Fields, Malformed, Parsed, range};
 
@@ -201,7 +201,7 @@ mod tests {
         let seg = RemoteSeg { handle: 0x5566_7788, len: 0x1000, offset: 0x0102_0304_0506_0708 };
         let mut bytes = Vec::new();
         signed().put(&mut bytes, &[seg]);
-        let expected = crate::wire::test_kit::unhex(
+        let expected = crate::smb2::test_kit::unhex(
             "3800 1000 02000000 0100 0000 00000000
              0200 1000 0c00 0000
              101112131415161718191a1b1c1d1e1f 202122232425262728292a2b 00000000

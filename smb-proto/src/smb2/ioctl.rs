@@ -115,8 +115,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::Command;
-    use crate::wire::test_kit::message;
+    use crate::smb2::Command;
+    use crate::smb2::test_kit::message;
 
     proptest! {
         #[test]

@@ -2,7 +2,7 @@
 
 use super::rdma::{self, Channel};
 use super::{Fields, FileId, HEADER_LEN, Malformed, Parsed, range};
-use rdma_transport::channel::RemoteSeg;
+use wire::RemoteSeg;
 
 /// SMB2_READFLAG_READ_UNBUFFERED: not from a cache.
 pub const UNBUFFERED: u8 = 1;
@@ -172,8 +172,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::Command;
-    use crate::wire::test_kit::message;
+    use crate::smb2::Command;
+    use crate::smb2::test_kit::message;
 
     fn some() -> Request {
         Request {

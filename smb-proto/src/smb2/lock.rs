@@ -99,8 +99,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::Command;
-    use crate::wire::test_kit::message;
+    use crate::smb2::Command;
+    use crate::smb2::test_kit::message;
 
     fn some(count: usize) -> Request {
         let element = Element { offset: 1 << 40, length: u64::MAX, flags: flag::SHARED };

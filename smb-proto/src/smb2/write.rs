@@ -3,7 +3,7 @@
 use super::rdma::{self, Channel, Transform};
 use super::read::{channel_info, put_channel_info};
 use super::{Fields, FileId, HEADER_LEN, Parsed};
-use rdma_transport::channel::RemoteSeg;
+use wire::RemoteSeg;
 
 /// SMB2_WRITEFLAG_WRITE_THROUGH: durable before the answer.
 pub const WRITE_THROUGH: u32 = 1;
@@ -124,9 +124,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::rdma::Protection;
-    use crate::wire::test_kit::message;
-    use crate::wire::{Command, Malformed};
+    use crate::smb2::rdma::Protection;
+    use crate::smb2::test_kit::message;
+    use crate::smb2::{Command, Malformed};
 
     fn some() -> Request {
         Request {

@@ -98,8 +98,8 @@ impl<'a> Response<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::test_kit::message;
-    use crate::wire::{Command, Malformed};
+    use crate::smb2::test_kit::message;
+    use crate::smb2::{Command, Malformed};
     use proptest::prelude::*;
 
     proptest! {

@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 
 use super::{Fields, FileId, Malformed, Parsed};
-use crate::interfaces::Interface;
 
 /// Control codes (MS-SMB2 section 2.2.31, MS-FSCC section 2.3).
 #[allow(missing_docs)] // The names are the specifications', without FSCTL_.
@@ -335,6 +334,21 @@ impl Trim {
     }
 }
 
+/// One address of one network interface (MS-SMB2 section 2.2.32.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Number of the interface.
+    pub index: u32,
+    /// An address that the server can be reached by.
+    pub addr: IpAddr,
+    /// Bits per second.
+    pub link_speed: u64,
+    /// Receive-side scaling: the interface has several receive queues.
+    pub rss: bool,
+    /// SMB Direct is served on this address.
+    pub rdma: bool,
+}
+
 /// Bytes of one NETWORK_INTERFACE_INFO (MS-SMB2 section 2.2.32.5).
 pub const INTERFACE_LEN: usize = 152;
 
@@ -419,7 +433,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::test_kit::unhex;
+    use crate::smb2::test_kit::unhex;
 
     fn file() -> impl Strategy<Value = FileId> {
         any::<(u64, u64)>().prop_map(|(persistent, volatile)| FileId { persistent, volatile })

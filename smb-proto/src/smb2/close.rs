@@ -103,8 +103,8 @@ impl Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::test_kit::message;
-    use crate::wire::{Command, Malformed};
+    use crate::smb2::test_kit::message;
+    use crate::smb2::{Command, Malformed};
 
     #[test]
     fn requests_round_trip() {

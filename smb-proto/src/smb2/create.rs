@@ -6,7 +6,30 @@ use super::close::Basics;
 use super::{Fields, FileId, HEADER_LEN, Malformed, Parsed, range};
 
 /// `DesiredAccess` (MS-SMB2 sections 2.2.13.1.1 and 2.2.13.1.2).
-pub use crate::dtyp::mask as access;
+pub mod access {
+    #![allow(missing_docs)] // The names are the specification's.
+    pub const READ_DATA: u32 = 0x0000_0001;
+    pub const WRITE_DATA: u32 = 0x0000_0002;
+    pub const APPEND_DATA: u32 = 0x0000_0004;
+    pub const READ_EA: u32 = 0x0000_0008;
+    pub const WRITE_EA: u32 = 0x0000_0010;
+    /// FILE_EXECUTE of a file, FILE_TRAVERSE of a directory.
+    pub const EXECUTE: u32 = 0x0000_0020;
+    pub const DELETE_CHILD: u32 = 0x0000_0040;
+    pub const READ_ATTRIBUTES: u32 = 0x0000_0080;
+    pub const WRITE_ATTRIBUTES: u32 = 0x0000_0100;
+    pub const DELETE: u32 = 0x0001_0000;
+    pub const READ_CONTROL: u32 = 0x0002_0000;
+    pub const WRITE_DAC: u32 = 0x0004_0000;
+    pub const WRITE_OWNER: u32 = 0x0008_0000;
+    pub const SYNCHRONIZE: u32 = 0x0010_0000;
+    pub const ACCESS_SYSTEM_SECURITY: u32 = 0x0100_0000;
+    pub const MAXIMUM_ALLOWED: u32 = 0x0200_0000;
+    pub const GENERIC_ALL: u32 = 0x1000_0000;
+    pub const GENERIC_EXECUTE: u32 = 0x2000_0000;
+    pub const GENERIC_WRITE: u32 = 0x4000_0000;
+    pub const GENERIC_READ: u32 = 0x8000_0000;
+}
 
 /// `ShareAccess`.
 pub mod share {
@@ -338,8 +361,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::test_kit::message;
-    use crate::wire::{Command, put_utf16};
+    use crate::smb2::test_kit::message;
+    use crate::smb2::{Command, put_utf16};
 
     fn some(name: &str, contexts: Vec<Context<'static>>) -> Request<'static> {
         let mut utf16 = Vec::new();

@@ -2,7 +2,9 @@
 
 use super::negotiate_context::{self, NegotiateContext};
 use super::{Fields, HEADER_LEN, Malformed, Parsed, range};
-use crate::limits::DIALECTS_MAX;
+
+/// Dialects in one NEGOTIATE.
+pub const DIALECTS_MAX: usize = 64;
 
 /// A dialect of the protocol, by its number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -231,8 +233,8 @@ impl<'a> Response<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Command;
-    use crate::wire::test_kit::message;
+    use crate::smb2::Command;
+    use crate::smb2::test_kit::message;
     use proptest::prelude::*;
 
     fn contexts() -> impl Strategy<Value = Vec<NegotiateContext<'static>>> {

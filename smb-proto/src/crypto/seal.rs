@@ -224,7 +224,7 @@ impl Keyed {
         len: usize,
         direction: Direction,
     ) -> Result<Run, Failed> {
-        iobuf::touched_note(len);
+        super::touched(len);
         match &self.kind {
             Kind::Gcm(key) => {
                 let mut nonce12 = [0; 12];
@@ -392,8 +392,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::kdf::{Context, Keys};
-    use super::super::unhex;
     use super::*;
+    use crate::smb2::test_kit::unhex;
 
     /// Microsoft's "Encryption in SMB 3.0: a protocol perspective": a WRITE to the server and its answer.
     #[test]

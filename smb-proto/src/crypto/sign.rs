@@ -6,7 +6,7 @@ use subtle::ConstantTimeEq;
 
 use super::Failed;
 use super::evp::{Mode, Template};
-use crate::wire::{Command, HEADER_LEN, Header};
+use crate::smb2::{Command, HEADER_LEN, Header};
 
 /// A signing algorithm by its number in SMB2_SIGNING_CAPABILITIES (MS-SMB2 section 2.2.3.1.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Signer {
         nonce: &[u8; 12],
         pieces: impl Iterator<Item = &'a [u8]>,
     ) -> Result<[u8; 16], Failed> {
-        let pieces = pieces.inspect(|p| iobuf::touched_note(p.len()));
+        let pieces = pieces.inspect(|p| super::touched(p.len()));
         match &self.0 {
             Keyed::Hmac(key) => {
                 let mut mac = hmac::Context::with_key(key);
@@ -178,8 +178,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::kdf;
-    use super::super::unhex;
     use super::*;
+    use crate::smb2::test_kit::unhex;
 
     const ALL: [Algorithm; 3] = [Algorithm::HmacSha256, Algorithm::AesCmac, Algorithm::AesGmac];
 

@@ -1,7 +1,6 @@
 //! The header of every message (MS-SMB2 sections 2.2.1.1 and 2.2.1.2).
 
 use super::{Fields, HEADER_LEN, Malformed, Parsed};
-use crate::status::Status;
 
 /// The first four bytes of a message in clear.
 pub const PROTOCOL_ID: [u8; 4] = *b"\xfeSMB";
@@ -205,11 +204,6 @@ impl Header {
     pub fn of_tree(id: u32) -> u64 {
         u64::from(id) << 32
     }
-
-    /// The status of an answer.
-    pub fn status(&self) -> Status {
-        Status(self.status)
-    }
 }
 
 #[cfg(test)]
@@ -232,7 +226,6 @@ mod tests {
         };
         assert_eq!(Header::parse(&h.emit()), Ok(h));
         assert_eq!((h.tree_id(), h.command()), (7, Some(Command::Create)));
-        assert_eq!(h.status(), Status::ACCESS_DENIED);
     }
 
     #[test]

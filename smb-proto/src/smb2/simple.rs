@@ -14,8 +14,8 @@ pub fn parse(message: &[u8]) -> Parsed<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::test_kit::message;
-    use crate::wire::{Command, Malformed};
+    use crate::smb2::test_kit::message;
+    use crate::smb2::{Command, Malformed};
 
     #[test]
     fn it_is_checked() {

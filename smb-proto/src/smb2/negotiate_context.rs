@@ -1,8 +1,9 @@
 //! The contexts of NEGOTIATE in dialect 3.1.1 (MS-SMB2 sections 2.2.3.1 and 2.2.4.1).
 
 use super::{Fields, HEADER_LEN, Malformed, Parsed, put_utf16, range, utf16};
-use crate::limits::NEGOTIATE_CONTEXTS_MAX;
 
+/// Contexts in one NEGOTIATE.
+pub const NEGOTIATE_CONTEXTS_MAX: usize = 32;
 /// SHA-512, the one hash there is for preauthentication integrity.
 pub const SHA_512: u16 = 1;
 /// SMB2_ACCEPT_TRANSPORT_LEVEL_SECURITY
@@ -203,7 +204,7 @@ mod tests {
     #[test]
     fn what_windows_sends_is_read() {
         let mut bytes = vec![0; 72];
-        bytes.extend(crate::wire::test_kit::unhex(
+        bytes.extend(crate::smb2::test_kit::unhex(
             "0100 2600 00000000 0100 2000 0100
              c1d2e3f405162738495a6b7c8d9eafb0c1d2e3f405162738495a6b7c8d9eafb0 0000
              0200 0600 00000000 0200 0200 0100",
