@@ -56,11 +56,36 @@ struct Shared {
     apart: Option<OwnedSemaphorePermit>,
     /// What leaves before that, the interim answer last. Set by [`pend`], taken by [`Call`].
     first: Vec<Reply>,
+    /// Message ids of the commands of a chain whose turn has not come.
+    later: Vec<u64>,
+    /// Those of them that were given up, each with the session of the CANCEL.
+    given_up: Vec<(u64, u64)>,
 }
 
 impl Slot {
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Commands wait behind the one whose turn it is.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.lock().later.is_empty()
+    }
+
+    /// A CANCEL names a command whose turn has not come.
+    pub(crate) fn give_up(&self, message_id: u64, session_id: u64) {
+        let mut shared = self.lock();
+        let named = (message_id, session_id);
+        if shared.later.contains(&message_id) && !shared.given_up.contains(&named) {
+            shared.given_up.push(named);
+        }
+    }
+
+    /// The turn of this command has come: whether it was given up before.
+    fn begins(&self, header: &Header) -> bool {
+        let mut shared = self.lock();
+        shared.later.retain(|id| *id != header.message_id);
+        shared.given_up.contains(&(header.message_id, header.session_id))
     }
 }
 
@@ -183,9 +208,12 @@ async fn chain(
             conn.end(Violation::Sealed, "a message of another session").await;
             return None;
         }
-        if !std::mem::replace(&mut has_ids, true) && !take_ids(conn, &rest) {
-            conn.end(Violation::MessageId, "not granted, or used before").await;
-            return None;
+        if !std::mem::replace(&mut has_ids, true) {
+            let Some(later) = take_ids(conn, &rest) else {
+                conn.end(Violation::MessageId, "not granted, or used before").await;
+                return None;
+            };
+            slot.lock().later = later;
         }
         let next = usize::try_from(header.next).unwrap_or(usize::MAX);
         if next != 0 && (!next.is_multiple_of(8) || next < HEADER_LEN || next >= rest.len()) {
@@ -213,22 +241,27 @@ async fn chain(
     None
 }
 
-/// Uses the message ids of a whole chain: a command that waits in the middle does not hold the window open for those behind it.
-fn take_ids(conn: &Conn, mut chain: &[u8]) -> bool {
-    for _ in 0..CHAIN_MAX {
+/// Uses the message ids of a whole chain, and gives those behind the first command, or nothing when one cannot be used. A command
+/// that waits in the middle does not hold the window open for those behind it.
+fn take_ids(conn: &Conn, mut chain: &[u8]) -> Option<Vec<u64>> {
+    let mut later = Vec::new();
+    for n in 0..CHAIN_MAX {
         // What is no header ends the connection when its turn comes.
-        let Ok(header) = Header::parse(chain) else { return true };
+        let Ok(header) = Header::parse(chain) else { break };
         if header.command() != Some(Command::Cancel)
             && !conn.take_ids(header.message_id, header.credit_charge)
         {
-            return false;
+            return None;
+        }
+        if n > 0 {
+            later.push(header.message_id);
         }
         match usize::try_from(header.next).ok().and_then(|next| chain.get(next..)) {
             Some(rest) if header.next != 0 => chain = rest,
-            _ => return true,
+            _ => break,
         }
     }
-    true
+    Some(later)
 }
 
 /// Answers go behind the break notices that their commands have caused. A peer that takes neither is not waited for.
@@ -260,14 +293,19 @@ async fn one(mut cx: Cx, before: &mut Option<Before>) -> Result<(), Fatal> {
     // As in NFS: data that came with the command was waited for.
     let began = if cx.pulled.is_empty() { turn::began() } else { Instant::now() };
     let related = cx.header.flags.has(Flags::RELATED);
+    if let (true, Some(b)) = (related, *before) {
+        cx.header.session_id = b.session_id;
+        cx.header.tree_or_async = Header::of_tree(b.tree_id);
+        cx.previous = b.file;
+    }
+    let given_up = cx.slot.begins(&cx.header);
     let answer = match (related, *before) {
         (true, None) => Err(Status::INVALID_PARAMETER),
-        (true, Some(b)) => {
-            cx.header.session_id = b.session_id;
-            cx.header.tree_or_async = Header::of_tree(b.tree_id);
-            cx.previous = b.file;
-            dispatch::message(&mut cx, b.failed).await?
+        _ if given_up => {
+            cx.channel = cx.conn.channel(cx.header.session_id);
+            Err(Status::CANCELLED)
         }
+        (true, Some(b)) => dispatch::message(&mut cx, b.failed).await?,
         (false, _) => dispatch::message(&mut cx, None).await?,
     };
     record(&cx, began, answer.as_ref().map_or_else(|status| *status, |a| a.status));
@@ -333,6 +371,9 @@ fn cancel(cx: &mut Cx) {
         };
         same && p.session_id == h.session_id
     });
+    if !is_async {
+        cx.conn.give_up(h.message_id, h.session_id);
+    }
 }
 
 /// The header of an answer (MS-SMB2 section 3.3.4.1).

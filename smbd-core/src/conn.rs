@@ -7,13 +7,14 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 use rdma_transport::channel::{Handle, Info};
 use tokio::sync::{Notify, Semaphore};
 use vfs::backend::ReadInto;
 
 use crate::auth::Acceptor;
+use crate::compound::Slot;
 use crate::crypto::preauth::Preauth;
 use crate::crypto::seal::Cipher;
 use crate::crypto::sign::Algorithm;
@@ -219,6 +220,8 @@ pub struct Conn {
     /// By `AsyncId`: at most one for each message in work, in the serve loop or apart from it.
     pending: Mutex<HashMap<u64, Arc<Pending>>>,
     next_async: AtomicU64,
+    /// Chains of which a command waits, those behind it for their turn.
+    chains: Mutex<Vec<Weak<Slot>>>,
     /// Messages that may go on apart from the serve loop after an interim answer.
     pub(crate) apart: Arc<Semaphore>,
     pub(crate) reported: AtomicU32,
@@ -251,6 +254,7 @@ impl Conn {
             logons: Mutex::default(),
             pending: Mutex::default(),
             next_async: AtomicU64::new(1),
+            chains: Mutex::default(),
             apart: Arc::new(Semaphore::new(ASYNC_MAX)),
             reported: AtomicU32::new(0),
             notices: Arc::default(),
@@ -368,6 +372,19 @@ impl Conn {
         });
         locked(&self.pending).insert(pending.async_id, pending.clone());
         pending
+    }
+
+    /// A command of this chain waits, and others behind it.
+    pub(crate) fn note_chain(&self, slot: &Arc<Slot>) {
+        let mut chains = locked(&self.chains);
+        chains.retain(|known| known.strong_count() > 0 && !std::ptr::eq(known.as_ptr(), &**slot));
+        chains.push(Arc::downgrade(slot));
+    }
+
+    /// A CANCEL may name a command that has not begun.
+    pub(crate) fn give_up(&self, message_id: u64, session_id: u64) {
+        let chains: Vec<_> = locked(&self.chains).iter().filter_map(Weak::upgrade).collect();
+        chains.iter().for_each(|chain| chain.give_up(message_id, session_id));
     }
 
     /// The message ids of requests that wait.

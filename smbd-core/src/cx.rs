@@ -331,6 +331,9 @@ impl Cx {
     /// This command waits, whether its client is told so or not: CANCEL finds it from now on.
     pub(crate) fn wait(&self) -> &Pending {
         self.pending.get_or_init(|| {
+            if self.slot.has_more() {
+                self.conn.note_chain(&self.slot);
+            }
             let survives = self.survives.load(Ordering::Relaxed);
             self.conn.begin_wait(self.header.message_id, self.header.session_id, survives)
         })

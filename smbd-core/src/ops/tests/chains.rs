@@ -98,6 +98,20 @@ async fn a_create_that_waits_in_a_chain_can_be_given_up_and_the_chain_with_it() 
     }
 }
 
+/// MS-SMB2 section 3.3.5.16: what is given up is a request of the connection, whether its turn has come or not.
+#[tokio::test(start_paused = true)]
+async fn a_command_behind_one_that_waits_can_be_given_up() {
+    let (holder, other) = two(READ | WRITE | HANDLE).await;
+    let (interim, id) = other.chain(&[opens("f"), flushes(), closes()]).await;
+    assert_eq!(statuses(&interim), [Status::PENDING]);
+    told(&holder).await;
+    other.cancel(id + 1, None).await;
+    other.cancel(id + 3, None).await;
+    assert_eq!(acknowledge(&holder, 1, READ | HANDLE).await, Status::SUCCESS);
+    let answers = other.pushed_chain().await;
+    assert_eq!(statuses(&answers), [Status::SUCCESS, Status::CANCELLED, Status::SUCCESS]);
+}
+
 /// A command that waits in the middle does not keep those behind it from using up their ids.
 #[tokio::test(start_paused = true)]
 async fn the_message_ids_of_a_chain_are_used_when_it_comes() {
