@@ -1,9 +1,10 @@
 //! Data that is only ever added to a file.
 //!
 //! *Operation.* Each addition has a descriptor of its own with `O_APPEND`: the kernel finds the end and writes there in one step,
-//! also beside programs of the host that do the same, and also in a file that only grows (`chattr +a`). Additions of ours to one
-//! file go one after the other, so that one stays in one piece whatever number of calls it takes, and so that one which leaves a
-//! hole in front of it, which the kernel cannot do in one step, comes behind all others.
+//! also beside programs of the host that do the same. Clients do not write what only grows by the host's will (`chattr +a`), so the
+//! file is opened in the ordinary way as well. Additions of ours to one file go one after the other, so that one stays in one
+//! piece whatever number of calls it takes, and so that one which leaves a hole in front of it, which the kernel cannot do in one
+//! step, comes behind all others.
 //!
 //! *Memory.* Jobs own their buffers.
 //!
@@ -32,10 +33,8 @@ struct Addition {
     stable: Stable,
     /// For the place behind the last byte.
     end: Fd,
-    /// For a place further behind; what only grows has none.
-    beyond: VfsResult<DataFd>,
-    /// The file's own, which reports what storage fails to keep: nobody closes it meanwhile.
-    _reports: DataFd,
+    /// For a place further behind. The file's own, which reports what storage fails to keep: nobody closes it meanwhile.
+    shared: DataFd,
 }
 
 impl LocalNode {
@@ -51,15 +50,11 @@ impl LocalNode {
         // Before the first byte: a failure from here on shows by another value.
         let verifier = self.volume.ledger.verifier();
         let count = data.iter().map(Buf::len).sum();
+        // Both by the process, before the thread is the caller.
+        let shared = self.data_fd_soon(true).await?;
         let open = || self.volume.reopen(self.fd(), OFlags::WRONLY | OFlags::APPEND);
         let end = self.volume.patient(|| self.volume.cache.with_room(open)).await.map(Fd::new)?;
-        // By the process, before the thread is the caller.
-        let beyond = match at {
-            AppendAt::End => Err(VfsError::Access),
-            AppendAt::Offset(_) => self.data_fd_soon(true).await,
-        };
-        let _reports = self.data_fd_soon(false).await?;
-        let addition = Addition { at, data, count, stable, end, beyond, _reports };
+        let addition = Addition { at, data, count, stable, end, shared };
         let me = self.strong()?;
         let owner = opener.filter(|cred| self.volume.identity.differs(cred));
         let add = self.later_as(owner, move || me.add(&addition));
@@ -89,8 +84,7 @@ impl LocalNode {
             return Err(VfsError::TooBig);
         }
         if start > size {
-            let beyond = a.beyond.as_ref().map_err(|e| *e)?;
-            let n = self.write_rest(beyond, start, &a.data, (0, a.count), a.stable)?;
+            let n = self.write_rest(&a.shared, start, &a.data, (0, a.count), a.stable)?;
             return Ok((start, n));
         }
         let (mut at, mut n) = (start, 0);
