@@ -47,8 +47,9 @@ const THIRD: &[&str] = &[
 /// What the registry's `rdma-sys` makes its bindings with; only Debian 12 has it.
 const LIBCLANG: &[&str] = &["libclang1-14", "libclang-common-14-dev"];
 
-/// Samba's conformance suite.
-const SMBTORTURE: &[&str] = &["samba-testsuite", "iproute2", "mount", "util-linux"];
+/// To unpack Samba's conformance suite and run it in its own root.
+const SMBTORTURE: &[&str] =
+    &["apt", "dpkg", "coreutils", "debian-archive-keyring", "iproute2", "mount", "util-linux"];
 
 /// The peer of the benchmarks, and what it needs.
 const BENCH: &[&str] = &[

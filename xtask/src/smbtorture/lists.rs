@@ -66,6 +66,13 @@ impl Lists {
         self.known.contains_key(name)
     }
 
+    /// Names, also of the tests that are not run, that the suite does not have.
+    pub(super) fn without_a_test<'a>(&'a self, all: &'a [String]) -> impl Iterator<Item = &'a str> {
+        let named = self.passes.iter().chain(self.known.keys()).filter(|name| !all.contains(*name));
+        let begins = |prefix: &&String| !all.iter().any(|name| name.starts_with(prefix.as_str()));
+        named.chain(self.not_run.iter().filter(begins)).map(String::as_str)
+    }
+
     /// Adds names to the passes, and takes them out of the others.
     pub(super) fn add(&self, new: &[String]) -> Result<()> {
         let all: BTreeSet<&String> = self.passes.iter().chain(new).collect();

@@ -6,6 +6,7 @@
 
 mod beside;
 mod lists;
+mod root;
 mod run;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use lists::Lists;
+use root::Root;
 use run::{Server, Verdict};
 
 use crate::lab::{Gateway, Net};
@@ -79,21 +81,26 @@ fn parse(args: &[String]) -> Result<Asked> {
 fn suite(asked: &Asked) -> Result<Tally> {
     let began = Instant::now();
     let lists = Lists::read()?;
-    let names: Vec<String> = all_tests()?
-        .into_iter()
-        .filter(|name| lists.is_run(name))
-        .filter(|n| asked.prefixes.is_empty() || asked.prefixes.iter().any(|p| n.starts_with(p)))
-        .collect();
+    let root = Root::get()?;
+    let all = all_tests(&root)?;
+    let chosen =
+        |n: &String| asked.prefixes.is_empty() || asked.prefixes.iter().any(|p| n.starts_with(p));
+    let names: Vec<String> = all.iter().filter(|n| lists.is_run(n) && chosen(n)).cloned().collect();
     let dir = target_dir().join(format!("smbtorture/{}", std::process::id()));
     fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     let (results, beside_nfs) = match &asked.server {
         Some(server) => {
-            let server = Server::elsewhere(server)?;
+            let server = Server::elsewhere(server, root.clone())?;
             (run_on(&server, asked, &lists, &names, &dir), Results::new())
         }
-        None => with_gateway(asked, &lists, &names, &dir)?,
+        None => with_gateway(asked, &root, &lists, &names, &dir)?,
     };
-    let mut tally = judge(asked, &lists, &results)?;
+    let mut tally = judge(asked, &root, &lists, &results)?;
+    if root.is_of_the_lists() {
+        lists
+            .without_a_test(&all)
+            .for_each(|name| tally.fail(format!("{name}: there is no such test")));
+    }
     for (name, verdict) in &beside_nfs {
         let passed = if verdict.passed() { Ok(()) } else { Err(verdict.to_string()) };
         tally.count(&format!("{name} beside NFS"), passed);
@@ -110,8 +117,11 @@ fn suite(asked: &Asked) -> Result<Tally> {
 }
 
 /// Every test, by the name that runs it: the listing repeats the last part.
-fn all_tests() -> Result<Vec<String>> {
-    let listed = output(&["smbtorture", "--list"])?;
+fn all_tests(root: &Root) -> Result<Vec<String>> {
+    let words = root.words();
+    let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
+    words.push("--list");
+    let listed = output(&words)?;
     let names = listed.lines().map(str::trim).filter(|l| l.starts_with("smb2."));
     let mut names: Vec<String> =
         names.filter_map(|l| Some(l.rsplit_once('.')?.0.to_owned())).collect();
@@ -124,6 +134,7 @@ type Results = BTreeMap<String, Verdict>;
 /// What came of them alone, and of some beside an NFS client.
 fn with_gateway(
     asked: &Asked,
+    root: &Root,
     lists: &Lists,
     names: &[String],
     dir: &Path,
@@ -132,7 +143,7 @@ fn with_gateway(
     let net = Net::new(0)?;
     let shares: Vec<PathBuf> = (0..AT_ONCE).map(|n| dir.join(format!("t{n}"))).collect();
     let mut gateway = Gateway::for_smbtorture(&net, dir, &shares)?;
-    let server = Server::gateway(&net, shares);
+    let server = Server::gateway(&net, root.clone(), shares);
     let results = run_on(&server, asked, lists, names, dir);
     let beside_nfs = beside::nfs(&net, &server, asked, dir)?;
     gateway.is_running()?;
@@ -155,7 +166,7 @@ fn run_on(server: &Server, asked: &Asked, lists: &Lists, names: &[String], dir: 
 }
 
 /// Compares with the lists.
-fn judge(asked: &Asked, lists: &Lists, results: &Results) -> Result<Tally> {
+fn judge(asked: &Asked, root: &Root, lists: &Lists, results: &Results) -> Result<Tally> {
     let mut tally = Tally::default();
     let mut new = Vec::new();
     for (name, verdict) in results {
@@ -164,6 +175,10 @@ fn judge(asked: &Asked, lists: &Lists, results: &Results) -> Result<Tally> {
             (false, true) => new.push(name.clone()),
             (true, false) => tally.fail(format!("{name}: {verdict}")),
             (false, false) if lists.is_known(name) => {}
+            (false, false) if !root.is_of_the_lists() => {
+                let version = root.version();
+                println!("   smbtorture: {name}: {verdict}; it may be new in {version}");
+            }
             (false, false) => tally.fail(format!("{name}: {verdict}; no list names it")),
         }
     }

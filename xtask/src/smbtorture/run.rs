@@ -3,17 +3,21 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
+use std::time::Instant;
 
 use super::Results;
+use super::root::Root;
 use crate::lab::Net;
 use crate::sh::Result;
 
 /// Of one test. The longest that pass wait for about 40 s.
 const SECONDS_MAX: &str = "90";
+const SLOWEST_SHOWN: usize = 12;
 /// What `timeout` ends with when it had to.
 const TIMED_OUT: [Option<i32>; 2] = [Some(124), Some(137)];
 /// Suites that wait longest begin first.
@@ -28,9 +32,21 @@ const SLOW: [&str; 8] = [
     "smb2.timestamps",
 ];
 
+/// Tests cut a connection of their own client by a chain of this system's rules, which they name alike: those of one share get a
+/// mark before the name.
+const IPTABLES: &str = "#!/bin/sh
+for word; do
+    shift
+    case $word in SMBTORTURE*) word=T-WORKER-${word#SMBTORTURE} ;; esac
+    set -- \"$@\" \"$word\"
+done
+exec iptables-nft \"$@\"
+";
+
 /// Who is tested, from where, and the folders behind its shares where they are ours to clean.
 #[derive(Debug)]
 pub(super) struct Server {
+    root: Root,
     inside: Option<String>,
     host: String,
     port: String,
@@ -39,15 +55,15 @@ pub(super) struct Server {
 
 impl Server {
     /// The gateway in this network namespace.
-    pub(super) fn gateway(net: &Net, folders: Vec<PathBuf>) -> Server {
+    pub(super) fn gateway(net: &Net, root: Root, folders: Vec<PathBuf>) -> Server {
         let inside = Some(net.name.clone());
-        Server { inside, host: "127.0.0.1".into(), port: "445".into(), folders }
+        Server { root, inside, host: "127.0.0.1".into(), port: "445".into(), folders }
     }
 
     /// HOST:PORT.
-    pub(super) fn elsewhere(text: &str) -> Result<Server> {
+    pub(super) fn elsewhere(text: &str, root: Root) -> Result<Server> {
         let (host, port) = text.rsplit_once(':').ok_or("--server is HOST:PORT")?;
-        Ok(Server { inside: None, host: host.into(), port: port.into(), folders: vec![] })
+        Ok(Server { root, inside: None, host: host.into(), port: port.into(), folders: vec![] })
     }
 
     fn command(&self, test: &str, worker: usize) -> Command {
@@ -59,9 +75,11 @@ impl Server {
             }
             None => Command::new("timeout"),
         };
-        command.args(["-k", "5", SECONDS_MAX, "smbtorture"]);
+        command.args(["-k", "5", SECONDS_MAX]).args(self.root.words());
         command.arg(format!("//{}/t{worker}", self.host)).args(["-p", &self.port]);
         command.args(["-U", "user%pass", "--format=subunit"]);
+        command.args(["--option=torture:use_iptables=yes"]);
+        command.arg("--option=torture:iptables_command=/tmp/iptables");
         command.args(["--option=torture:user2name=user2", "--option=torture:user2password=pass2"]);
         command.args(["--option=torture:writetimeupdatedelay=2000000", test]);
         // Samba's server makes an interim answer to each READ and WRITE that takes half a millisecond; Windows and we do not.
@@ -143,12 +161,17 @@ pub(super) fn all(
     order.sort_by_key(|name| rank(name));
     let waiting = Mutex::new(VecDeque::from(order));
     let results = Mutex::new(Results::new());
+    let times = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for worker in 0..at_once.min(names.len()) {
-            let (waiting, results) = (&waiting, &results);
+            let (waiting, results, times) = (&waiting, &results, &times);
             scope.spawn(move || {
                 while let Some(name) = waiting.lock().ok().and_then(|mut w| w.pop_front()) {
+                    let began = Instant::now();
                     let verdict = one(server, name, worker, dir);
+                    if let Ok(mut times) = times.lock() {
+                        times.push((began.elapsed().as_secs(), name.clone()));
+                    }
                     if verbose {
                         println!("    {name}: {verdict}");
                     }
@@ -159,12 +182,33 @@ pub(super) fn all(
             });
         }
     });
+    print_slowest(times.into_inner().unwrap_or_default());
     results.into_inner().unwrap_or_default()
+}
+
+/// What a run waits for.
+fn print_slowest(mut times: Vec<(u64, String)>) {
+    if times.len() <= SLOWEST_SHOWN {
+        return;
+    }
+    times.sort_unstable_by(|a, b| b.cmp(a));
+    let sum: u64 = times.iter().map(|(seconds, _)| seconds).sum();
+    let shown = times[..SLOWEST_SHOWN].iter().map(|(seconds, name)| format!("{name} {seconds} s"));
+    let shown: Vec<String> = shown.collect();
+    println!("   smbtorture: {sum} s of tests, slowest {}", shown.join(", "));
+}
+
+/// What a test finds in its `/tmp`.
+fn prepare(place: &Path, worker: usize) -> std::io::Result<()> {
+    fs::create_dir_all(place)?;
+    let iptables = place.join("iptables");
+    fs::write(&iptables, IPTABLES.replace("WORKER", &worker.to_string()))?;
+    fs::set_permissions(&iptables, fs::Permissions::from_mode(0o755))
 }
 
 fn one(server: &Server, name: &str, worker: usize, dir: &Path) -> Verdict {
     let place = dir.join(format!("run-{worker}"));
-    if let Err(e) = fs::create_dir_all(&place) {
+    if let Err(e) = prepare(&place, worker) {
         return Verdict::Failure(format!("{}: {e}", place.display()));
     }
     let mut command = server.command(name, worker);
@@ -191,7 +235,7 @@ mod tests {
     #[test]
     fn subunit_is_read() {
         let head =
-            "smbtorture 4.17.12-Debian\nUsing seed 1\ntime: 2026-11-21 09:26:11.736554\ntest: x\n";
+            "smbtorture 4.24.7-Debian\nUsing seed 1\ntime: 2026-11-21 09:26:11.736554\ntest: x\n";
         let read = |tail: &str| Verdict::read(&format!("{head}{tail}"), false);
         assert_eq!(read("0time: 1\nsuccess: x\n"), Verdict::Success);
         let failed = read("failure: x [\n../a.c:207: Expression `ok' failed\n]\n");

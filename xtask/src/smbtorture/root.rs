@@ -1,0 +1,234 @@
+//! The suite itself: Samba's newest, from Debian's backports, unpacked into a folder with every library that it needs and
+//! run there by chroot, because this system's own is years older and could not take its libraries.
+//!
+//! It is built once, in the lab's cache. A folder gets its last name when it is complete, so one that broke off is never used.
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use crate::sh::{Result, output};
+
+/// The series that the lists are of.
+const SERIES: &str = "4.24";
+const RELEASE: &str = "trixie";
+const MIRROR: &str = "http://deb.debian.org/debian";
+/// The keys of both systems' archives.
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+/// The suite, and what it cuts connections of its clients with.
+const PACKAGES: [&str; 3] = ["samba-testsuite", "iptables", "dash"];
+/// Folders that stand below `usr` on a system of today.
+const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
+/// What it is stamped with: its version.
+const STAMP: &str = "version";
+const PREFIX: &str = "smbtorture-";
+
+/// Mounts of its own, which end with it: what `$0` holds is read-only but for `/tmp`, which is the folder that it was started in.
+const ENTER: &str = "mount --bind \"$0\" \"$0\" && mount -o remount,ro,bind \"$0\" && \
+    mount -t proc proc \"$0/proc\" && mount --rbind /dev \"$0/dev\" && mount --bind . \"$0/tmp\" && \
+    exec chroot \"$0\" smbtorture \"$@\"";
+
+/// Where smbtorture keeps what it makes; without them it looks for folders of an installed Samba.
+const OPTIONS: [&str; 9] = [
+    "--configfile=/dev/null",
+    "--basedir=/tmp",
+    "--option=lock directory=/tmp",
+    "--option=state directory=/tmp",
+    "--option=cache directory=/tmp",
+    "--option=private dir=/tmp",
+    "--option=pid directory=/tmp",
+    "--option=ncalrpc dir=/tmp",
+    "--option=log file=/tmp/log",
+];
+
+/// A folder with the suite in it.
+#[derive(Clone, Debug)]
+pub(super) struct Root {
+    dir: PathBuf,
+    version: String,
+}
+
+impl Root {
+    /// The one that is there, or a new one.
+    pub(super) fn get() -> Result<Root> {
+        let cache = cache();
+        let failed = |e| format!("{}: {e}", cache.display());
+        fs::create_dir_all(&cache).map_err(failed)?;
+        // Two runs at once build it one time.
+        let lock = File::create(cache.join("smbtorture.lock")).map_err(failed)?;
+        lock.lock().map_err(failed)?;
+        if let Some(root) = newest(&cache) {
+            return Ok(root);
+        }
+        let scratch = cache.join(format!("building-smbtorture-{}", std::process::id()));
+        let built = build(&cache, &scratch).map_err(|e| {
+            format!(
+                "cannot unpack {} of {RELEASE}-backports: {e}\n    it takes {MIRROR}, by http, once; or copy the folder \
+                 {PREFIX}VERSION of a machine that has it to {}",
+                PACKAGES[0],
+                cache.display()
+            )
+        });
+        // What broke off is of no use; what was built has moved.
+        let _ = fs::remove_dir_all(&scratch);
+        built
+    }
+
+    /// As it calls itself.
+    pub(super) fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Whether the lists were made with this series.
+    pub(super) fn is_of_the_lists(&self) -> bool {
+        self.version.strip_prefix(SERIES).is_some_and(|rest| rest.starts_with('.'))
+    }
+
+    /// The words that run it.
+    pub(super) fn words(&self) -> Vec<String> {
+        let unshare = ["unshare", "--mount", "sh", "-ec", ENTER].map(str::to_owned);
+        let mut words = Vec::from(unshare);
+        words.push(self.dir.display().to_string());
+        words.extend(OPTIONS.map(str::to_owned));
+        words
+    }
+}
+
+/// The lab's, as `tests/lab/build-kernel` has it.
+fn cache() -> PathBuf {
+    let var = |name| std::env::var_os(name).map(PathBuf::from);
+    let home = || var("HOME").unwrap_or_default().join(".cache");
+    let lab = || var("XDG_CACHE_HOME").unwrap_or_else(home).join("headgate-lab");
+    var("LAB_CACHE").unwrap_or_else(lab)
+}
+
+/// A complete one of the lists' series before any other.
+fn newest(cache: &Path) -> Option<Root> {
+    let complete = |dir: PathBuf| {
+        let named = dir.file_name()?.to_str()?.strip_prefix(PREFIX)?.to_owned();
+        let version = fs::read_to_string(dir.join(STAMP)).ok()?.trim().to_owned();
+        (named == version).then_some(Root { dir, version })
+    };
+    let listing = fs::read_dir(cache).ok()?;
+    let found = listing.flatten().filter_map(|e| complete(e.path()));
+    found.max_by_key(|root| (root.is_of_the_lists(), root.version.clone()))
+}
+
+fn build(cache: &Path, scratch: &Path) -> Result<Root> {
+    println!("unpacking smbtorture of {RELEASE}-backports");
+    let packages = download(&scratch.join("apt"))?;
+    let root = scratch.join("root");
+    for name in MERGED {
+        let failed = |e| format!("{}: {e}", root.display());
+        fs::create_dir_all(root.join("usr").join(name)).map_err(failed)?;
+        symlink(format!("usr/{name}"), root.join(name)).map_err(failed)?;
+    }
+    for place in ["proc", "dev", "tmp"] {
+        let place = root.join(place);
+        fs::create_dir_all(&place).map_err(|e| format!("{}: {e}", place.display()))?;
+    }
+    for package in &packages {
+        output(&["dpkg-deb", "--extract", package, &root.display().to_string()])?;
+    }
+    let (shown, shell) = (root.display().to_string(), root.join("usr/bin/sh"));
+    if !shell.exists() {
+        symlink("dash", &shell).map_err(|e| format!("{}: {e}", shell.display()))?;
+    }
+    let said = output(&["chroot", &shown, "smbtorture", "--version", OPTIONS[0]])?;
+    let version = version_of(&said).ok_or_else(|| format!("smbtorture --version said {said}"))?;
+    let failed = |e| format!("{shown}: {e}");
+    fs::write(root.join(STAMP), format!("{version}\n")).map_err(failed)?;
+    let dir = cache.join(format!("{PREFIX}{version}"));
+    fs::rename(&root, &dir).map_err(failed)?;
+    Ok(Root { dir, version })
+}
+
+/// The package and all it needs, by an apt of its own, for which nothing is installed.
+fn download(apt: &Path) -> Result<Vec<String>> {
+    let folder = |name: &str| {
+        let dir = apt.join(name);
+        fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+        Ok::<_, String>(dir)
+    };
+    let archives = folder("cache/archives/partial")?.join("..");
+    folder("state/lists/partial")?;
+    let etc = folder("etc/parts")?.join("..");
+    let write = |path: &Path, text: &str| {
+        fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
+    };
+    let source = |suite: &str| format!("deb [signed-by={KEYRING}] {MIRROR} {suite} main\n");
+    let backports = format!("{RELEASE}-backports");
+    let status = apt.join("status");
+    write(&status, "")?;
+    write(&etc.join("sources.list"), &(source(RELEASE) + &source(&backports)))?;
+    let options = [
+        format!("Dir::State={}", apt.join("state").display()),
+        format!("Dir::State::status={}", status.display()),
+        format!("Dir::Cache={}", apt.join("cache").display()),
+        format!("Dir::Etc::sourcelist={}", etc.join("sources.list").display()),
+        format!("Dir::Etc::sourceparts={}", etc.join("parts").display()),
+        format!("Dir::Etc::preferencesparts={}", etc.join("parts").display()),
+        "Dir::Etc::preferences=/dev/null".into(),
+        "APT::Install-Recommends=false".into(),
+        "APT::Sandbox::User=root".into(),
+        "APT::Update::Error-Mode=any".into(),
+    ];
+    let with = |words: &[&str]| {
+        let mut all = vec!["apt-get", "-qq"];
+        all.extend(options.iter().flat_map(|o| ["-o", o.as_str()]));
+        all.extend(words);
+        output(&all).map_err(|e| last_lines(&e))
+    };
+    with(&["update"])?;
+    let install = ["install", "--yes", "--download-only", "-t", &backports];
+    with(&[&install[..], &PACKAGES].concat())?;
+    let listing = fs::read_dir(&archives).map_err(|e| format!("{}: {e}", archives.display()))?;
+    let paths = listing.flatten().map(|e| e.path().display().to_string());
+    Ok(paths.filter(|p| p.ends_with(".deb")).collect())
+}
+
+/// The end of what apt said: in front of it stands a long command line.
+fn last_lines(said: &str) -> String {
+    let said: Vec<&str> = said.lines().filter(|l| !l.trim().is_empty()).collect();
+    said[said.len().saturating_sub(3)..].join("; ")
+}
+
+/// `smbtorture 4.24.7-Debian-...`.
+fn version_of(said: &str) -> Option<String> {
+    let named = said.lines().find_map(|l| l.strip_prefix("smbtorture "))?;
+    let version: String = named.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
+    (!version.is_empty()).then_some(version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_version_is_read() {
+        let said = "smbtorture 4.24.7-Debian-4.24.7+dfsg-1~bpo13+1\nVersion 4.24.7-Debian\n";
+        assert_eq!(version_of(said).as_deref(), Some("4.24.7"));
+        assert_eq!(version_of("no such thing"), None);
+    }
+
+    #[test]
+    fn one_that_broke_off_is_not_used() {
+        let cache = std::env::temp_dir().join(format!("smbtorture-roots-{}", std::process::id()));
+        let make = |name: &str, stamp: Option<&str>| {
+            let dir = cache.join(name);
+            fs::create_dir_all(&dir).unwrap();
+            if let Some(version) = stamp {
+                fs::write(dir.join(STAMP), version).unwrap();
+            }
+        };
+        make("smbtorture-4.24.9", None);
+        make("smbtorture-4.24.8", Some("4.24.7\n"));
+        make("building-smbtorture-1", Some("1\n"));
+        assert!(newest(&cache).is_none());
+        make("smbtorture-4.25.1", Some("4.25.1\n"));
+        make("smbtorture-4.24.7", Some("4.24.7\n"));
+        let found = newest(&cache).unwrap();
+        assert_eq!((found.version(), found.is_of_the_lists()), ("4.24.7", true));
+        fs::remove_dir_all(&cache).unwrap();
+    }
+}
