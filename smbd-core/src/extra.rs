@@ -4,7 +4,6 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use state::Millis;
 use vfs::Dos;
 use vfs::types::Time;
 
@@ -45,9 +44,6 @@ pub(crate) struct Held {
     pub(crate) change: Option<Time>,
 }
 
-/// How late a write may show in the last-write time of its open.
-const LATE_MS: Millis = 2_000;
-
 /// No write waits for a FLUSH.
 const NONE_UNFLUSHED: u64 = u64::MAX;
 
@@ -60,8 +56,7 @@ pub struct Extra {
     holds: AtomicBool,
     unarchived: AtomicBool,
     held: Mutex<Held>,
-    late_until: AtomicU64,
-    late: Mutex<Time>,
+    written: AtomicBool,
     /// [`vfs::Node::losses`] from before the first write that no FLUSH has covered.
     unflushed: Unflushed,
     /// Held during a whole query: queries of one open are answered one after the other.
@@ -193,38 +188,19 @@ impl Extra {
             .then(|| *self.held.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A write of this open does not show yet.
-    pub(crate) fn is_late(&self, now: Millis) -> bool {
-        now < self.late_until.load(Ordering::Acquire)
+    /// It writes data.
+    pub(crate) fn note_written(&self) {
+        self.written.store(true, Ordering::Relaxed);
     }
 
-    /// A write of this open does not show in its last-write time at once: the first after two seconds, those that follow when
-    /// the file is flushed or closed (Windows writes it back late). `shown`: the time before the write.
-    pub(crate) fn write_late(&self, shown: Time, now: Millis) {
-        *self.late.lock().unwrap_or_else(PoisonError::into_inner) = shown;
-        let first = self.late_until.load(Ordering::Relaxed) == 0;
-        let until = if first { now + LATE_MS } else { Millis::MAX };
-        self.late_until.store(until, Ordering::Release);
+    /// Somebody has set the last-write time: what was written before is older.
+    pub(crate) fn forget_written(&self) {
+        self.written.store(false, Ordering::Relaxed);
     }
 
-    /// Writes wait to be shown until the file is closed.
-    pub(crate) fn shows_at_close(&self) -> bool {
-        self.late_until.load(Ordering::Acquire) == Millis::MAX
-    }
-
-    /// Something was written, and no time of that was set.
+    /// It has written data, and nobody has set the last-write time since.
     pub(crate) fn has_written(&self) -> bool {
-        self.late_until.load(Ordering::Acquire) != 0
-    }
-
-    /// What was written shows from now on.
-    pub(crate) fn show_writes(&self) {
-        self.late_until.store(0, Ordering::Release);
-    }
-
-    /// The last-write time to show instead of the file's.
-    pub(crate) fn late_write_time(&self, now: Millis) -> Option<Time> {
-        self.is_late(now).then(|| *self.late.lock().unwrap_or_else(PoisonError::into_inner))
+        self.written.load(Ordering::Relaxed)
     }
 
     /// Nothing more will be told: whoever waits hears why.

@@ -249,8 +249,8 @@ impl<'a> Changing<'a> {
     pub(crate) async fn resize(self) -> Result<(), Status> {
         let set = SetAttr { size: Some(self.change.range().0), ..SetAttr::default() };
         let (share, node) = (&self.file.share, self.file.node());
+        set_info::before_write(self.open).await?;
         self.door().setattr(share, &node, &self.open.cred, set, true).await?;
-        self.open.extra.show_writes();
         self.done().await
     }
 

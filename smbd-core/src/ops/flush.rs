@@ -33,7 +33,6 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
         if lost {
             return Err(VfsError::Io.into());
         }
-        open.extra.show_writes();
     }
     Ok(Answer::ok(Response.emit()))
 }

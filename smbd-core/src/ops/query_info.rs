@@ -97,9 +97,6 @@ async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(Status, Vec<
     if class.has_name() {
         facts.name = path(cx, file).await;
     }
-    if let Some(shown) = open.extra.late_write_time(cx.server.now()) {
-        facts.basic.last_write = FileTime::of(shown);
-    }
     if matches!(class, Class::All | Class::Ea) {
         let attr = file.base().getattr().await?;
         facts.ea_size = facts::extended_len(&file.base(), &attr).await?;

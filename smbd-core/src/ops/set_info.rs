@@ -132,7 +132,7 @@ async fn set_basic(cx: &Cx, open: &Open, file: &File, b: Basic) -> Result<(), St
     if written.is_some() {
         // What was written before is older than the time that is set now, whoever closes when.
         let all = cx.server.opens.of_node(file.base().id());
-        all.iter().for_each(|other| other.extra.show_writes());
+        all.iter().for_each(|other| other.extra.forget_written());
     }
     let attr = file.base().getattr().await?;
     let old = file.base().dos(&attr).await?;
@@ -140,7 +140,6 @@ async fn set_basic(cx: &Cx, open: &Open, file: &File, b: Basic) -> Result<(), St
     let change =
         if is(b.change, FileTime::FREEZE) { Some(old.change_time(attr.ctime)) } else { changed };
     let write = if is(b.last_write, FileTime::FREEZE) { Some(attr.mtime) } else { written };
-    open.extra.show_writes();
     open.extra.hold(write, change);
     open.extra.thaw(is(b.last_write, FileTime::THAW), is(b.change, FileTime::THAW));
     let mut dos = old;
@@ -190,12 +189,12 @@ fn change_record(cx: &Cx, shown: Time) -> Changed {
     Changed { shown, until }
 }
 
-/// The last-write time that the open shows while its write does not.
-pub(crate) async fn before_write(cx: &Cx, open: &Open) -> Result<(), Status> {
-    let now = cx.server.now();
-    if !open.extra.is_late(now) {
+/// Before an open writes. One that holds the last-write time leaves it as it finds it: another may have written meanwhile.
+pub(crate) async fn before_write(open: &Open) -> Result<(), Status> {
+    open.extra.note_written();
+    if open.extra.held().is_some_and(|held| held.write.is_some()) {
         let attr = open.file()?.base().getattr().await?;
-        open.extra.write_late(attr.mtime, now);
+        open.extra.hold(Some(attr.mtime), None);
     }
     Ok(())
 }
@@ -219,12 +218,11 @@ pub(crate) async fn give_times_back(cx: &Cx, open: &Open) -> Result<(), Status> 
     Ok(())
 }
 
-/// A file whose writes waited to be shown was last written when it is closed, as on Windows. Errors: those of storage.
+/// A file of which a stream was written gets the time of that: to the host a stream is a file of its own. Errors: those of storage.
 pub(crate) async fn at_close(cx: &Cx, open: &Open) -> VfsResult<()> {
     let Ok(file) = open.file() else { return Ok(()) };
-    // To the host a stream is a file of its own.
-    let waits = open.extra.shows_at_close() || file.is_stream() && open.extra.has_written();
-    if !waits || open.extra.held().is_some_and(|h| h.write.is_some()) {
+    let written = file.is_stream() && open.extra.has_written();
+    if !written || open.extra.held().is_some_and(|h| h.write.is_some()) {
         return Ok(());
     }
     let door = cx.server.namespace.by_smb(Some(open.party.who()));
@@ -266,15 +264,24 @@ async fn set_allocation(cx: &Cx, open: &Open, file: &File, len: u64) -> Result<(
     check_has_data(open)?;
     let right = cx.changing(open, Change::Allocation(len)).await?;
     let attr = file.node().getattr().await?;
-    if len < attr.size {
+    let keeps = if len < attr.size {
         right.resize().await?;
-    }
+        None
+    } else {
+        Some(right)
+    };
     super::rename::ask(cx, open, &file.node(), Operation::Resize).await?;
     let room = file.share.backend.statfs().await?.avail_bytes;
     if len.saturating_sub(attr.used) > room {
         return Err(Status::DISK_FULL);
     }
     open.extra.reserve(facts::in_units(len));
+    if let Some(right) = keeps {
+        // The file has changed though its data has not. Not through the door: it tells whoever watches of no write.
+        let set = SetAttr { mtime: Some(SetTime::At(attr.mtime)), ..SetAttr::default() };
+        file.node().setattr(&Cred::root(), set, true).await?;
+        right.done().await?;
+    }
     Ok(())
 }
 

@@ -253,6 +253,33 @@ async fn every_class_needs_its_right() {
     assert_eq!(security, Status::ACCESS_DENIED);
 }
 
+/// Windows Server 2019 and later write last-write times at once; one that an open has set or held stays as that open finds it.
+#[tokio::test]
+async fn a_write_shows_at_once_unless_its_open_holds_the_time() {
+    let kit = Kit::new();
+    let c = kit.client();
+    let (sets, other) = (c.open("f").await, c.open("f").await);
+    let time = async |file| {
+        Basic::parse(&query(&c, file, Class::Basic).await.unwrap()).unwrap().last_write
+    };
+    let write = async |file| super::ioctl::put(&c, file, 0, b"data").await;
+    let made = time(sets).await;
+    write(sets).await;
+    let first = time(other).await;
+    assert!(made.0 < first.0 && time(sets).await == first);
+    let old = Basic { last_write: FileTime(130_000_000_000_000_000), ..Basic::default() };
+    assert_eq!(set(&c, sets, Set::Basic(old)).await, Status::SUCCESS);
+    write(sets).await;
+    assert_eq!(time(other).await, old.last_write);
+    write(other).await;
+    let second = time(sets).await;
+    assert!(first.0 < second.0, "the other holds nothing");
+    write(sets).await;
+    assert_eq!((time(sets).await, time(other).await), (second, second));
+    assert_eq!(c.close(sets).await, Status::SUCCESS);
+    assert_eq!(time(other).await, second);
+}
+
 #[tokio::test]
 async fn times_and_attributes_are_kept() {
     let c = Kit::new().client();
