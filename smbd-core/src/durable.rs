@@ -269,7 +269,7 @@ pub(crate) fn begin(cx: &Cx, request: &Request<'_>, asked: &Asked<'_>) -> Result
         return Err(Status::ACCESS_DENIED);
     }
     // The answer was lost with the server, or with all connections: the open waits for this client.
-    let waits = open.session_id() == 0 && open.durable.is_persistent();
+    let waits = open.session_id() == 0;
     if open.session_id() != session.id && !(waits && take_up(cx, &open)?) {
         return Err(Status::DUPLICATE_OBJECTID);
     }
@@ -478,15 +478,22 @@ fn find(cx: &Cx, id: FileId) -> Result<Arc<Open>, Status> {
     found.ok_or(Status::OBJECT_NAME_NOT_FOUND)
 }
 
+/// What an open may cache lets it wait for its client. Nobody breaks locks, so one that has some must keep others from the file
+/// by WRITE caching: their opens break that, and end it.
+fn keeps_handle(core: &Core, open: &Open) -> bool {
+    let Ok(node) = open.node() else { return false };
+    let table = core.namespace.keeper().state();
+    let holder = open.caching.lease().map_or(open.party.holder, |l| l.party.holder);
+    let held = table.held(node.id(), holder).unwrap_or_default();
+    // One that is being broken has nobody who would acknowledge.
+    let rights = held.breaking_to.unwrap_or(held.rights);
+    let locks = table.holds_lock(node.id(), open.party.holder);
+    rights.has(Caching::HANDLE) && (!locks || rights.has(Caching::WRITE))
+}
+
 /// The connection of an open is gone. True when it waits for its client now; else it is to be closed.
 pub(crate) fn disconnect(core: &Arc<Core>, open: &Arc<Open>) -> bool {
-    let handles = {
-        let table = core.namespace.keeper().state();
-        let holder = open.caching.lease().map_or(open.party.holder, |l| l.party.holder);
-        let held = open.node().ok().and_then(|n| table.held(n.id(), holder)).unwrap_or_default();
-        // One that is being broken has nobody who would acknowledge.
-        held.breaking_to.unwrap_or(held.rights).has(Caching::HANDLE)
-    };
+    let handles = keeps_handle(core, open);
     let stands = open.durable.stands();
     let doomed = open.delete_on_close() || core.opens.is_delete_pending(open);
     if !open.durable.is_durable() || !stands && (!handles || doomed) {

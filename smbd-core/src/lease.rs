@@ -24,7 +24,8 @@ use std::time::Duration;
 use dashmap::DashMap;
 use rdma_transport::count;
 use state::{
-    Break, Caching, ClientId, HolderId, Kind, Lease as Standing, NodeId, Party, Stage, Who,
+    Break, CacheRequest, Caching, ClientId, HolderId, Kind, Lease as Standing, NodeId, Party,
+    Stage, Who,
 };
 use vfs::VfsResult;
 use vfs::backend::{BoxFuture, NodeRef};
@@ -144,6 +145,11 @@ impl Lease {
         self.client
     }
 
+    /// It is this client's and user's.
+    fn is_of(&self, client: Guid, owner: &str) -> bool {
+        self.client == client && self.owner == owner
+    }
+
     /// The file that it is of.
     pub fn node(&self) -> NodeId {
         NodeId(self.node.load(Ordering::Acquire))
@@ -214,8 +220,8 @@ pub struct Counters {
 /// All leases and oplocks.
 #[derive(Default)]
 pub struct Leases {
-    /// By client and key: one for each user, nearly always one.
-    by_key: Mutex<HashMap<(Guid, Guid), Vec<Entry>>>,
+    /// By key: one for each client and user that names it, nearly always one.
+    by_key: Mutex<HashMap<Guid, Vec<Entry>>>,
     owners: DashMap<HolderId, Owner>,
     /// How often holders were told.
     pub counters: Counters,
@@ -237,7 +243,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        let key = (self.lease.client, self.lease.key);
+        let key = self.lease.key;
         {
             let mut by_key = locked(&self.leases.by_key);
             let Some(entries) = by_key.get_mut(&key) else { return };
@@ -279,6 +285,16 @@ impl OpenCaching {
         Self { claim: Mutex::new(claim), ..Self::default() }
     }
 
+    /// As [`OpenCaching::new`], for a CREATE with this context.
+    pub(crate) fn of_create(claim: Option<Claim>, context: Option<&Context>) -> Self {
+        let lease = claim.as_ref().map(|claim| claim.lease.clone());
+        let caching = Self::new(claim);
+        if let Some(parent) = lease.zip(context.and_then(named_parent)) {
+            let _ = caching.parent.set(parent);
+        }
+        caching
+    }
+
     /// The lease it is of.
     pub fn lease(&self) -> Option<Arc<Lease>> {
         locked(&self.claim).as_ref().map(|c| c.lease.clone())
@@ -306,23 +322,58 @@ impl OpenCaching {
 /// after the open.
 pub(crate) fn parent(core: &Core, open: &Open) -> Option<ClientId> {
     let (lease, key) = open.caching.parent.get()?;
-    let parent = core.leases.find(lease.client, &lease.owner, *key)?;
-    Some(parent.party.client())
+    let dir = open.file().ok()?.place().dir.id();
+    core.leases.parent(lease.client, &lease.owner, *key, dir)
+}
+
+/// As [`parent`], of the removal that `marked` has asked for and that happens because `last` closes: where the two name different
+/// directories' leases, neither is spared.
+pub(crate) fn parent_of_removal(core: &Core, marked: &Open, last: &Open) -> Option<ClientId> {
+    let key = |open: &Open| open.caching.parent.get().map(|(_, key)| *key);
+    parent(core, last).filter(|_| key(marked) == key(last))
+}
+
+/// As [`parent`], for a CREATE that makes what it opens in this directory.
+pub(crate) fn parent_of_new(
+    cx: &Cx,
+    level: u8,
+    context: Option<&Context>,
+    dir: &NodeRef,
+) -> Option<ClientId> {
+    let key = named_parent(asked(cx, level, context)?)?;
+    let session = cx.session().ok()?;
+    cx.server.leases.parent(session.client_guid(), &session.owner(), key, dir.id())
+}
+
+/// `ParentLeaseKey`, where it is set.
+fn named_parent(context: &Context) -> Option<Guid> {
+    let is_set = context.flags & lease_flag::PARENT_LEASE_KEY_SET != 0;
+    context.v2.filter(|_| is_set).map(|v2| v2.parent)
 }
 
 impl Leases {
     /// The lease of this client, user and key.
     pub fn find(&self, client: Guid, owner: &str, key: Guid) -> Option<Arc<Lease>> {
         let by_key = locked(&self.by_key);
-        let mut entries = by_key.get(&(client, key))?.iter();
-        entries.find(|e| e.lease.owner == owner).map(|e| e.lease.clone())
+        let mut entries = by_key.get(&key)?.iter();
+        entries.find(|e| e.lease.is_of(client, owner)).map(|e| e.lease.clone())
+    }
+
+    /// Who holds the lease of the directory `dir` that an open of this client and user named as its parent, if there is one now.
+    /// MS-FSA section 2.1.4.12.2 compares keys alone, so another client may hold it; one's own comes first.
+    fn parent(&self, client: Guid, owner: &str, key: Guid, dir: NodeId) -> Option<ClientId> {
+        let by_key = locked(&self.by_key);
+        let entries = by_key.get(&key)?;
+        let own = entries.iter().find(|e| e.lease.is_of(client, owner));
+        let found = own.or_else(|| entries.iter().find(|e| e.lease.node() == dir));
+        Some(found?.lease.party.client())
     }
 
     /// Another node has taken the place of the file that a lease is of. False when its last open has been closed.
     pub(crate) fn becomes(&self, lease: &Arc<Lease>, node: NodeId) -> bool {
         // Whoever closes the last one takes it out first, and then looks of which file it is.
         let by_key = locked(&self.by_key);
-        let entries = by_key.get(&(lease.client, lease.key));
+        let entries = by_key.get(&lease.key);
         let is_there = entries.is_some_and(|e| e.iter().any(|e| Arc::ptr_eq(&e.lease, lease)));
         if is_there {
             lease.node.store(node.0, Ordering::Release);
@@ -382,8 +433,8 @@ pub(crate) fn claim_for(
     let party = |client| Party { holder: table.holder(), lease: Arc::new(Standing::held(client)) };
     let Some((key, epoch)) = lease else { return Ok((party(table.key()), None)) };
     let mut by_key = locked(&core.leases.by_key);
-    let entries = by_key.entry((client, key)).or_default();
-    let known = entries.iter().position(|e| e.lease.owner == owner);
+    let entries = by_key.entry(key).or_default();
+    let known = entries.iter().position(|e| e.lease.is_of(client, owner));
     let new = || {
         let lease = Lease {
             client,
@@ -416,25 +467,22 @@ pub(crate) fn claim_for(
 }
 
 /// Asks for caching for an open that has just come about, and says what CREATE answers: `OplockLevel` and, for a lease, its
-/// context.
+/// context. `allocated`: bytes of its file.
 pub(crate) fn request(
     cx: &Cx,
     open: &Arc<Open>,
     level: u8,
     context: Option<&Context>,
+    allocated: u64,
 ) -> (u8, Option<Context>) {
     let Ok(node) = open.node() else { return (oplock::NONE, None) };
     let (keeper, file) = (cx.server.namespace.keeper(), &node);
     let node = node.id();
     if let (Some(context), Some(lease)) = (asked(cx, level, context), open.caching.lease()) {
-        let parent = context.v2.filter(|_| context.flags & lease_flag::PARENT_LEASE_KEY_SET != 0);
-        if let Some(v2) = parent {
-            let _ = open.caching.parent.set((lease.clone(), v2.parent));
-        }
         locked(&lease.inner).opens.push(Arc::downgrade(open));
         lease.party.lease.hold();
         cx.until_answered(lease.answers.begin());
-        let told = request_lease(cx, open, &lease, context);
+        let told = request_lease(cx, open, &lease, context, allocated);
         if told.state != 0 {
             keeper.mind(file);
         }
@@ -446,7 +494,8 @@ pub(crate) fn request(
     }
     own_oplock(&cx.server, open);
     cx.until_answered(open.caching.answers.begin());
-    let held = keeper.state().cache(node, &open.party, Kind::Oplock, want, cx.server.now());
+    let want = CacheRequest { kind: Kind::Oplock, rights: want, allocated };
+    let held = keeper.state().cache(node, &open.party, want, cx.server.now());
     if held.rights.is_none() {
         cx.server.leases.owners.remove(&open.party.holder);
     } else {
@@ -504,7 +553,13 @@ fn may_have_write(cx: &Cx, open: &Arc<Open>, lease: &Lease) -> bool {
     !older.into_iter().any(|o| is_linux || o.caching.locks.load(Ordering::Relaxed))
 }
 
-fn request_lease(cx: &Cx, open: &Arc<Open>, lease: &Arc<Lease>, asked: &Context) -> Context {
+fn request_lease(
+    cx: &Cx,
+    open: &Arc<Open>,
+    lease: &Arc<Lease>,
+    asked: &Context,
+    allocated: u64,
+) -> Context {
     let table = cx.server.namespace.keeper().state();
     let mut want = from_state(asked.state).grantable();
     if open.is_dir() {
@@ -517,7 +572,8 @@ fn request_lease(cx: &Cx, open: &Arc<Open>, lease: &Arc<Lease>, asked: &Context)
     // One lock over the grant and its epoch, so that a break that comes at once counts after it.
     let mut inner = locked(&lease.inner);
     let before = table.held(lease.node(), lease.party.holder).unwrap_or_default();
-    let held = table.cache(lease.node(), &lease.party, Kind::Lease, want, cx.server.now());
+    let request = CacheRequest { kind: Kind::Lease, rights: want, allocated };
+    let held = table.cache(lease.node(), &lease.party, request, cx.server.now());
     if held.rights != before.rights {
         inner.epoch = inner.epoch.wrapping_add(1);
     }
@@ -525,10 +581,8 @@ fn request_lease(cx: &Cx, open: &Arc<Open>, lease: &Arc<Lease>, asked: &Context)
     if held.breaking_to.is_some() {
         flags |= lease_flag::BREAK_IN_PROGRESS;
     }
-    if asked.flags & lease_flag::PARENT_LEASE_KEY_SET != 0
-        && let Some(v2) = asked.v2
-    {
-        inner.parent = Some(v2.parent);
+    if let Some(parent) = named_parent(asked) {
+        inner.parent = Some(parent);
     }
     let v2 = lease.version_2.then(|| {
         if inner.parent.is_some() {

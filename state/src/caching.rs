@@ -68,6 +68,24 @@ pub enum Kind {
     Lease,
 }
 
+/// An oplock or lease that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheRequest {
+    /// Which of the two.
+    pub kind: Kind,
+    /// What its holder wants to cache.
+    pub rights: Caching,
+    /// Bytes that are allocated for the file: locks behind them lock nothing that could be cached.
+    pub allocated: u64,
+}
+
+impl CacheRequest {
+    /// Of a file of unknown size.
+    pub fn new(kind: Kind, rights: Caching) -> Self {
+        Self { kind, rights, allocated: u64::MAX }
+    }
+}
+
 /// What somebody is about to do to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {

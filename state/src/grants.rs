@@ -96,6 +96,17 @@ impl Granted {
     }
 }
 
+/// What byte-range locks there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Locked {
+    /// None.
+    Nothing,
+    /// Some, all behind what is allocated for the file.
+    Nowhere,
+    /// Some of data.
+    Data,
+}
+
 impl Grants {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -188,14 +199,12 @@ impl Grants {
     }
 
     /// Grants what can be had of `want` (MS-FSA sections 2.1.5.18.1 and 2.1.5.18.2). What this holder has already is widened to
-    /// all of `want` or stays as it is. `alone`: no open with another key, `locked`: somebody has byte ranges locked, `waiting`:
-    /// who has a turn before.
+    /// all of `want` or stays as it is. `alone`: no open with another key, `waiting`: who has a turn before.
     pub(crate) fn cache(
         &mut self,
         party: &Party,
-        kind: Kind,
-        want: Caching,
-        (alone, locked): (bool, bool),
+        (kind, want): (Kind, Caching),
+        (alone, locked): (bool, Locked),
         waiting: &[Waiter],
         max: usize,
     ) -> Held {
@@ -213,13 +222,13 @@ impl Grants {
                 _ => {}
             }
         }
-        if !alone {
+        if !alone || locked != Locked::Nothing {
+            // Exclusive caching beside locks of its own would tempt its holder to keep further locks to itself. Linux, asked to
+            // give it back, sends all that it has, also those that are here already, and loses what stands beside a refused one.
             may = may.without(Caching::WRITE);
         }
-        if locked {
-            // MS-FSA forbids shared caching here. Exclusive caching beside locks of its own would tempt its holder to keep further
-            // locks to itself: Linux, asked to give it back, sends all that it has, those that are here already among them, and
-            // loses what stands beside a refused one.
+        if locked == Locked::Data {
+            // MS-FSA section 2.1.5.18.2: no shared caching.
             may = Caching::NONE;
         }
         may = turns::spared(waiting, kind, may);

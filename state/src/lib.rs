@@ -31,7 +31,7 @@ pub mod table;
 pub mod turns;
 
 pub use access::{Rights, Share};
-pub use caching::{Caching, Kind, Operation};
+pub use caching::{CacheRequest, Caching, Kind, Operation};
 pub use exact::Extent;
 pub use expiry::{Lease, Standing, Terms};
 pub use grace::Grace;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::access::{Rights, Share};
-use crate::caching::{Caching, Kind, Operation};
+use crate::caching::{CacheRequest, Caching, Kind, Operation};
 use crate::expiry::Lease;
 use crate::holder::{ClientId, NodeId, Party, Who};
 use crate::node::{Limits, Opening, Verdict};
@@ -243,7 +243,8 @@ impl Real {
             }
             Step::Ask(k, want) => {
                 let party = &self.parties[k].1;
-                let held = self.table.cache(NODE, party, Kind::Lease, rights(want), 0);
+                let held =
+                    self.table.cache(NODE, party, CacheRequest::new(Kind::Lease, rights(want)), 0);
                 Answer::Has(word(held.rights))
             }
             Step::Acknowledge(k) => {

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::access::{Rights, Share};
-use crate::caching::{Caching, Kind, Operation};
+use crate::caching::{CacheRequest, Caching, Kind, Operation};
 use crate::exact::Extent;
 use crate::expiry::Lease;
 use crate::holder::{ClientId, Millis, NodeId, Party, Who};
@@ -365,7 +365,7 @@ impl World {
             Speaks::Smb(kind) => {
                 let oplocks = [Caching::READ, Caching::READ, Caching::READ_WRITE, Caching::ALL];
                 let want = if kind == Kind::Oplock { oplocks[pick] } else { wants[pick] };
-                let held = self.table.cache(node(f), &party, kind, want, now);
+                let held = self.table.cache(node(f), &party, CacheRequest::new(kind, want), now);
                 if held.breaking_to.is_none() {
                     self.clients[c].mine[f].caches = held.rights;
                 }

@@ -1,10 +1,10 @@
 //! The record of one node: who has it open, who has locked what, who caches what. No lock in here; the table has it.
 
 use crate::access::{Rights, Share};
-use crate::caching::{Caching, Kind, Operation};
+use crate::caching::{CacheRequest, Caching, Operation};
 use crate::exact::{Exact, ExactSet, Extent};
 use crate::expiry::Standing;
-use crate::grants::{Acknowledged, Grants, Held};
+use crate::grants::{Acknowledged, Grants, Held, Locked};
 use crate::holder::{ClientId, HolderId, Millis, NodeId, Party, Who};
 use crate::pending::{Name, PendingDeletes};
 use crate::range::{Enforce, Lock, LockKind, Range, RangeSet};
@@ -74,14 +74,18 @@ pub struct Opening {
     pub overwrites: bool,
     /// It asks for attributes and the security descriptor only: it takes part in no check (MS-FSA section 2.1.4.12, Case OPEN).
     pub attributes_only: bool,
-    /// It asks for the security descriptor, which breaks oplocks.
+    /// It asks for the security descriptor, which breaks oplocks, and keeps others from WRITE caching while it stands.
     pub control: bool,
 }
 
 impl Opening {
     /// What it does to the caching of others.
     pub fn operation(&self) -> Operation {
-        if self.overwrites { Operation::Write } else { Operation::Open(self.share) }
+        match self {
+            Self { overwrites: true, .. } => Operation::Write,
+            Self { attributes_only: true, .. } => Operation::Look,
+            _ => Operation::Open(self.share),
+        }
     }
 }
 
@@ -214,12 +218,8 @@ impl Record {
         deadlines: Deadlines,
         limits: &Limits,
     ) -> Verdict {
-        if how.attributes_only && !how.overwrites {
-            let looks = Operation::Look;
-            return match how.control {
-                true => self.breaks(node, Some(party.client()), looks, now, deadlines),
-                false => Verdict::Go,
-            };
+        if how.attributes_only && !how.overwrites && !how.control {
+            return Verdict::Go;
         }
         let share = how.share;
         let mut found = Obstacles::default();
@@ -243,7 +243,7 @@ impl Record {
         }
         if let Some(mine) = self.opens.iter_mut().find(|o| o.party == *party) {
             mine.share = mine.share.union(share);
-        } else if how.attributes_only {
+        } else if how.attributes_only && !how.control {
             // It overwrote, and is in nobody's way from now on.
         } else if self.opens.len() >= limits.opens_per_node {
             return Verdict::Full("opens_per_node");
@@ -406,14 +406,20 @@ impl Record {
     pub(crate) fn cache(
         &mut self,
         party: &Party,
-        kind: Kind,
-        want: Caching,
+        want: CacheRequest,
         waiting: &[Waiter],
         limits: &Limits,
     ) -> Held {
         let alone = self.opens(Some(party.client())) == 0;
-        let locked = !self.exact.is_empty() || !self.locks.is_empty();
-        self.grants.cache(party, kind, want, (alone, locked), waiting, limits.grants_per_node)
+        let exact = self.exact.iter().map(|l| l.extent.offset);
+        let first = exact.chain(self.locks.iter().map(|l| l.range.first)).min();
+        let locked = match first {
+            None => Locked::Nothing,
+            Some(first) if first >= want.allocated => Locked::Nowhere,
+            Some(_) => Locked::Data,
+        };
+        let max = limits.grants_per_node;
+        self.grants.cache(party, (want.kind, want.rights), (alone, locked), waiting, max)
     }
 
     pub(crate) fn held(&self, holder: HolderId) -> Option<Held> {

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::access::Share;
-use crate::caching::{Caching, Kind, Operation};
+use crate::caching::{CacheRequest, Caching, Kind, Operation};
 use crate::exact::Extent;
 use crate::grants::{Acknowledged, Held};
 use crate::holder::{ClientId, HolderId, Millis, NodeId, Party, Who};
@@ -377,17 +377,10 @@ impl Table {
 
     /// Grants an oplock or a lease as far as it can be had, or widens what the holder has; says what it has then. Asked for after
     /// the open, so that no other open comes between.
-    pub fn cache(
-        &self,
-        node: NodeId,
-        party: &Party,
-        kind: Kind,
-        want: Caching,
-        now: Millis,
-    ) -> Held {
+    pub fn cache(&self, node: NodeId, party: &Party, want: CacheRequest, now: Millis) -> Held {
         let before = self.held(node, party.holder).unwrap_or_default();
         let waiting = self.before_whom(node, party.client(), now);
-        let held = self.change(node, |r| r.cache(party, kind, want, &waiting, &self.limits));
+        let held = self.change(node, |r| r.cache(party, want, &waiting, &self.limits));
         // As for a delegation: a write that looked before this was entered may still be under way.
         if held.rights != before.rights && self.slot(node).writers.load(Ordering::SeqCst) != 0 {
             self.acknowledge(node, party.holder, before.rights, now);
@@ -692,7 +685,7 @@ mod tests {
         let party = || Party { holder: t.holder(), lease: Arc::new(Lease::held(key)) };
         let (open, lease) = (party(), party());
         let bytes = Extent::new(0, 10).unwrap();
-        let ask = |want| t.cache(N, &lease, Kind::Lease, want, 0).rights;
+        let ask = |want| t.cache(N, &lease, CacheRequest::new(Kind::Lease, want), 0).rights;
         assert!(t.open(N, &open, READ, 0).is_go());
         assert_eq!(ask(Caching::READ_HANDLE), Caching::READ_HANDLE);
         assert_eq!(t.lock_exact(N, &open, bytes, LockKind::Exclusive, 0), LockVerdict::Go);
@@ -701,6 +694,51 @@ mod tests {
         assert_eq!(ask(Caching::ALL), Caching::NONE);
         assert!(t.unlock_exact(N, &open, bytes));
         assert_eq!(ask(Caching::ALL), Caching::ALL);
+    }
+
+    /// MS-FSA section 2.1.5.18.2; nothing can be cached of what is not allocated.
+    #[test]
+    fn locks_behind_the_allocated_bytes_keep_only_exclusive_caching_away() {
+        let t = table();
+        let (open, lease) = (party(&t, 1), party(&t, 2));
+        let ask = |allocated| {
+            let want = CacheRequest { kind: Kind::Lease, rights: Caching::ALL, allocated };
+            let held = t.cache(N, &lease, want, 0).rights;
+            t.acknowledge(N, lease.holder, Caching::NONE, 0);
+            held
+        };
+        let bytes = Extent::new(10, 1).unwrap();
+        assert_eq!(t.lock_exact(N, &open, bytes, LockKind::Exclusive, 0), LockVerdict::Go);
+        assert_eq!(
+            [ask(0), ask(10), ask(11)],
+            [Caching::READ_HANDLE, Caching::READ_HANDLE, Caching::NONE]
+        );
+        assert!(t.unlock_exact(N, &open, bytes));
+        assert_eq!(ask(11), Caching::ALL);
+    }
+
+    /// MS-FSA section 2.1.5.18.1: an open for more than attributes is one, though it breaks no lease.
+    #[test]
+    fn an_open_for_the_security_descriptor_keeps_exclusive_caching_away() {
+        let t = table();
+        let (lease, other) = (party(&t, 1), party(&t, 2));
+        let ask = || {
+            let want = CacheRequest::new(Kind::Lease, Caching::ALL);
+            t.cache(N, &lease, want, 0).rights
+        };
+        let attributes = Opening { attributes_only: true, ..Opening::default() };
+        let control = Opening { control: true, ..attributes };
+        assert!(t.open(N, &other, attributes, 0).is_go());
+        assert_eq!(ask(), Caching::ALL);
+        assert!(t.open(N, &other, control, 0).is_go(), "it stands");
+        assert_eq!(ask(), Caching::ALL);
+        t.acknowledge(N, lease.holder, Caching::NONE, 0);
+        assert_eq!(ask(), Caching::READ_HANDLE);
+        assert!(
+            t.open(N, &party(&t, 3), share(Rights::BOTH, Rights::ALL), 0).is_go(),
+            "it denies nothing"
+        );
+        t.release(N, other.holder);
     }
 
     #[test]
@@ -758,7 +796,10 @@ mod tests {
         let (open, lease, other) = (party(&t, 1), party(&t, 1), party(&t, 2));
         let new = NodeId(N.0 + 1);
         assert!(t.open(N, &open, share(Rights::BOTH, Rights::BOTH), 0).is_go());
-        assert_eq!(t.cache(N, &lease, Kind::Lease, Caching::ALL, 0).rights, Caching::ALL);
+        assert_eq!(
+            t.cache(N, &lease, CacheRequest::new(Kind::Lease, Caching::ALL), 0).rights,
+            Caching::ALL
+        );
         for holder in [open.holder, lease.holder, other.holder] {
             t.follow(N, new, holder);
         }

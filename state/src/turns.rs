@@ -141,6 +141,7 @@ mod tests {
 
     use super::*;
     use crate::access::{Rights, Share};
+    use crate::caching::CacheRequest;
     use crate::expiry::{Lease, Terms};
     use crate::holder::{HolderId, Party, Who};
     use crate::node::{Limits, Verdict};
@@ -168,7 +169,7 @@ mod tests {
             Verdict::WaitFor(_) | Verdict::Denied { .. } => return (p, Caching::NONE),
             _ => {}
         }
-        let rights = t.cache(N, &p, kind, Caching::ALL, now).rights;
+        let rights = t.cache(N, &p, CacheRequest::new(kind, Caching::ALL), now).rights;
         (p, rights)
     }
 

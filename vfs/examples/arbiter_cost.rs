@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use state::{
-    Caching, Extent, Kind, Lease, LockKind, NodeId, Operation, Party, Range, Rights, Share, Who,
+    CacheRequest, Caching, Extent, Kind, Lease, LockKind, NodeId, Operation, Party, Range, Rights,
+    Share, Who,
 };
 use vfs::keeper::Keeper;
 
@@ -46,7 +47,8 @@ fn open(keeper: &Keeper, node: NodeId) -> Party {
 fn open_cached(keeper: &Keeper, node: NodeId) -> Party {
     let party = open(keeper, node);
     let lease = Party { holder: keeper.state().holder(), lease: party.lease.clone() };
-    let held = keeper.state().cache(node, &lease, Kind::Lease, Caching::READ_HANDLE, 0);
+    let held =
+        keeper.state().cache(node, &lease, CacheRequest::new(Kind::Lease, Caching::READ_HANDLE), 0);
     assert_eq!(held.rights, Caching::READ_HANDLE);
     party
 }

@@ -10,12 +10,13 @@
 
 use std::sync::Arc;
 
-use state::Who;
+use state::{ClientId, Operation, Who};
 use tokio::time::{Duration, Instant};
 use vfs::{Kind, VfsError};
 
 use crate::cx::{Answer, Cx};
 use crate::facts;
+use crate::lease;
 use crate::open::{File, Open};
 use crate::security;
 use crate::server::Core;
@@ -58,21 +59,32 @@ pub(crate) async fn end(core: &Arc<Core>, open: &Arc<Open>) {
     if let Ok(file) = open.file() {
         core.namespace.keeper().close(file.node().id(), open.party.holder);
     }
-    crate::lease::closed(core, open);
+    lease::closed(core, open);
     crate::durable::closed(core, open);
     let mut waits = false;
+    if open.delete_on_close() && !ripe.iter().any(|o| Arc::ptr_eq(o, open)) {
+        marked(core, open);
+    }
     for doomed in &ripe {
-        waits |= remove(core, doomed).await == Err(VfsError::Delay);
+        waits |= remove(core, doomed, open).await == Err(VfsError::Delay);
     }
     if waits {
         let (core, open) = (core.clone(), open.clone());
         tokio::spawn(async move {
-            remove_later(&core, &ripe).await;
+            remove_later(&core, &ripe, &open).await;
             gone(&core, &open, &ripe).await;
         });
     } else {
         gone(core, open, &ripe).await;
     }
+}
+
+/// An open that is deleted with its close is not the last of its file, which is marked to be removed now: handles that are only
+/// cached are given back (MS-FSA section 2.1.5.15.3).
+fn marked(core: &Core, open: &Open) {
+    let Ok(file) = open.file() else { return };
+    let who = Who { client: open.party.client(), holder: None };
+    core.namespace.keeper().tell(file.node().id(), Some(who), Operation::Delete);
 }
 
 async fn gone(core: &Core, open: &Arc<Open>, ripe: &[Arc<Open>]) {
@@ -81,22 +93,23 @@ async fn gone(core: &Core, open: &Arc<Open>, ripe: &[Arc<Open>]) {
 }
 
 /// Asks again while somebody has to give back what it caches, at the longest until the rights are taken from it.
-async fn remove_later(core: &Core, ripe: &[Arc<Open>]) {
+async fn remove_later(core: &Core, ripe: &[Arc<Open>], last: &Open) {
     /// Between two tries. Each waits for a moment by itself.
     const PAUSE: Duration = Duration::from_millis(100);
     let wait = Duration::from_millis(core.namespace.keeper().state().deadlines().wait_ms());
     let until = Instant::now() + wait;
     for doomed in ripe {
-        while remove(core, doomed).await == Err(VfsError::Delay) && Instant::now() < until {
+        while remove(core, doomed, last).await == Err(VfsError::Delay) && Instant::now() < until {
             tokio::time::sleep(PAUSE).await;
         }
     }
 }
 
-/// Removes the name of an open that was the last of it. A name that is gone is none to remove.
-async fn remove(core: &Core, open: &Open) -> Result<(), VfsError> {
+/// Removes the name that `open` marked, because `last` was the last open of it. A name that is gone is none to remove.
+async fn remove(core: &Core, open: &Open, last: &Open) -> Result<(), VfsError> {
     let Ok(file) = open.file() else { return Ok(()) };
-    let done = remove_name(core, open, file).await;
+    let parent = lease::parent_of_removal(core, open, last);
+    let done = remove_name(core, open, file, parent).await;
     if let Err(why) = &done
         && *why != VfsError::NotFound
     {
@@ -105,9 +118,14 @@ async fn remove(core: &Core, open: &Open) -> Result<(), VfsError> {
     done
 }
 
-async fn remove_name(core: &Core, open: &Open, file: &File) -> Result<(), VfsError> {
+async fn remove_name(
+    core: &Core,
+    open: &Open,
+    file: &File,
+    parent: Option<ClientId>,
+) -> Result<(), VfsError> {
     let who = Who { client: open.party.client(), holder: None };
-    let door = core.namespace.by_smb(Some(who)).from_parent(crate::lease::parent(core, open));
+    let door = core.namespace.by_smb(Some(who)).from_parent(parent);
     if let Some(stream) = file.stream() {
         return door.stream_remove(&file.share, &file.base(), &stream).await.map(drop);
     }

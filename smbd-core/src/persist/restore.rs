@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use state::{Kind as Sort, Share as Sharing, Verdict};
+use state::{CacheRequest, Kind as Sort, Share as Sharing, Verdict};
 use vfs::authority::Grant;
 use vfs::namespace::Share;
 use vfs::{Cred, Handle, NodeRef, VfsError, streams};
@@ -171,7 +171,12 @@ fn cache(core: &Arc<Core>, open: &Arc<Open>, record: &Record) {
         None => {}
         Some(Caches::Oplock { rights }) => {
             lease::own_oplock(core, open);
-            let held = state.cache(node.id(), &open.party, Sort::Oplock, *rights, core.now());
+            let held = state.cache(
+                node.id(),
+                &open.party,
+                CacheRequest::new(Sort::Oplock, *rights),
+                core.now(),
+            );
             if held.rights != *rights {
                 tracing::warn!(path = record.path, "an oplock came back smaller");
             }
@@ -179,7 +184,12 @@ fn cache(core: &Arc<Core>, open: &Arc<Open>, record: &Record) {
         Some(Caches::Lease { rights, parent, .. }) => {
             let Some(lease) = open.caching.lease() else { return };
             lease.came_back(open, *parent);
-            let held = state.cache(node.id(), &lease.party, Sort::Lease, *rights, core.now());
+            let held = state.cache(
+                node.id(),
+                &lease.party,
+                CacheRequest::new(Sort::Lease, *rights),
+                core.now(),
+            );
             if !held.rights.has(*rights) {
                 tracing::warn!(path = record.path, "a lease came back smaller");
             }

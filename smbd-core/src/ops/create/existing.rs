@@ -10,6 +10,7 @@ use crate::cx::Cx;
 use crate::dtyp::mask;
 use crate::durable;
 use crate::fscc::attribute;
+use crate::lease;
 use crate::open::{File, Open};
 use crate::security::{self, Granted};
 use crate::status::Status;
@@ -119,7 +120,7 @@ pub(super) async fn granted(
         if (desired | implied) & WRITES != 0 {
             return Err(Status::ACCESS_DENIED);
         }
-        got.access &= !WRITES;
+        got.access &= !(WRITES | mask::DELETE_CHILD);
     }
     if desired & mask::MAXIMUM_ALLOWED == 0 {
         got.access &= desired;
@@ -231,6 +232,7 @@ async fn finish(
     let node = open.node()?;
     let door = cx.door(open);
     let (_, mut attr) = door.empty(w.share, &node, &open.cred).await?;
+    lease::listing_changed(&cx.server, open);
     let new = super::new::kept_attributes(w, false);
     let mut now = dos;
     now.attributes = new;

@@ -179,7 +179,7 @@ fn entry(cx: &Cx, w: &Wanted<'_>, file: File, granted: Granted) -> Result<Open, 
     let owner = (w.tree.session_id, w.tree.id);
     let mut open = Open::new(owner, Target::File(file), party, cred, access)?;
     open.by_list = by_list.map(|grant| grant.limited(access));
-    open.caching = lease::OpenCaching::new(claim);
+    open.caching = lease::OpenCaching::of_create(claim, lease::asked(cx, level, context));
     open.durable.note_at(cx);
     open.sequence = Sequence::new(cx.channel_sequence());
     open.shared = w.request.share;
@@ -226,8 +226,9 @@ async fn answer(
                 open.extra.reserve(asked.allocation_size.unwrap_or(0));
             }
             lease::given_back(cx, &open).await;
-            let (level, context) =
-                lease::request(cx, &open, request.oplock_level, asked.lease.as_ref());
+            let (level, lease) = (request.oplock_level, asked.lease.as_ref());
+            let allocated = attr.size.max(attr.used);
+            let (level, context) = lease::request(cx, &open, level, lease, allocated);
             told.lease = context;
             durable::grant(cx, &open, request, asked, action, ticket, &mut told).await;
             if let Some(lease) = open.caching.lease() {

@@ -14,6 +14,7 @@ use crate::cx::Cx;
 use crate::dtyp::{SecurityDescriptor, mask};
 use crate::fscc::attribute;
 use crate::fscc::ea::{self, FullEa};
+use crate::lease;
 use crate::open::{File, Open};
 use crate::security::{self, Granted};
 use crate::status::Status;
@@ -41,7 +42,7 @@ pub(super) async fn make(cx: &Cx, w: &Wanted<'_>, at: &Walked) -> Result<Opened,
     if read_only && w.has(option::DELETE_ON_CLOSE) {
         return Err(Status::CANNOT_DELETE);
     }
-    crate::lease::check_new(cx, w.request.oplock_level, w.asked.lease.as_ref())?;
+    lease::check_new(cx, w.request.oplock_level, w.asked.lease.as_ref())?;
     let name = vfs::names::to_disk(last)?;
     let given = w.asked.sd.map(SecurityDescriptor::parse).transpose()?;
     let granted = granted(w)?;
@@ -135,8 +136,9 @@ async fn node(
     let (mode, umask) = mode(w);
     let refused = OnceLock::new();
     let giver = security::ListOf { tree: w.tree, is_listed, mode, given, refused };
-    let door = cx.server.namespace.by_smb(None).with_deletes().granted(None, folder);
-    let door = door.with_list(list, &giver);
+    let parent = lease::parent_of_new(cx, w.request.oplock_level, w.asked.lease.as_ref(), &at.dir);
+    let door = cx.server.namespace.by_smb(None).from_parent(parent);
+    let door = door.with_deletes().granted(None, folder).with_list(list, &giver);
     let cred = &w.tree.cred;
     let set = SetAttr { mode: Some(mode), umask, ..SetAttr::default() };
     let made = match w.is_dir() {

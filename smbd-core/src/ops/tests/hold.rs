@@ -1,5 +1,6 @@
 //! LOCK, leases and their acknowledgements, durable contexts: what holds, and what a client can do wrong with each.
 
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use rdma_transport::channel::RemoteSeg;
 use super::data::{RDMA, writing};
 use super::info::{set, to};
 use crate::fscc::set::Set;
-use crate::kit::{Answered, Client, Kit, create_request};
+use crate::kit::{Answered, Client, Kit, create_request, doom};
 use crate::open::FileId;
 use crate::status::Status;
 use crate::wire::context::{DurableV2, Lease, LeaseV2, ReconnectV2, Told, lease_flag, name};
@@ -494,6 +495,115 @@ async fn the_next_step_of_a_break_waits_until_the_acknowledgement_is_answered() 
     assert_eq!(began.elapsed(), Duration::ZERO);
 }
 
+/// Notices that have come to this client: each key with what is left.
+async fn told(c: &Client, count: usize) -> Vec<(u8, u32)> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        let notice = oplock_break::Response::parse(&c.pushed().await.message).unwrap();
+        let oplock_break::Response::LeaseNotice(n) = notice else { panic!("{notice:?}") };
+        all.push((n.key[0], n.to));
+    }
+    all.sort_unstable();
+    all
+}
+
+/// Opens directories with a lease each that nothing in them breaks but a change of their listing.
+async fn cached_folders(c: &Client, names: &[(&str, u8)]) {
+    for (name, key) in names {
+        let opened = c.create(name, |r| {
+            r.access = crate::dtyp::mask::READ_DATA;
+            r.oplock_level = oplock::LEASE;
+            r.contexts = vec![lease(*key, READ | HANDLE)];
+        });
+        assert_eq!(opened.await.unwrap().oplock_level, oplock::LEASE);
+    }
+}
+
+fn how(disposition: Disposition) -> impl Fn(&mut create::Request<'static>) {
+    move |r| r.disposition = disposition as u32
+}
+
+/// A file under the lease `key` with this parent.
+async fn with_parent(
+    c: &Client,
+    name: &str,
+    (key, parent): (u8, Option<u8>),
+    set: impl Fn(&mut create::Request<'static>),
+) -> FileId {
+    let made = c.create(name, |r| {
+        set(r);
+        r.oplock_level = oplock::LEASE;
+        r.contexts = vec![of_file(key, parent)];
+    });
+    made.await.unwrap().file
+}
+
+/// The lease with the key 7 is lost, given back and had again.
+async fn told_and_again(c: &Client) {
+    assert_eq!(told(c, 1).await, [(7, 0)]);
+    assert_eq!(acknowledge(c, 7, 0).await, Status::SUCCESS);
+    cached_folders(c, &[("d", 7)]).await;
+}
+
+/// MS-FSA section 2.1.5.1: a CREATE that makes or overwrites a file changes the listing for all but the holder of the lease that it
+/// names, which may be another client's (section 2.1.4.12.2 compares keys).
+#[tokio::test]
+async fn a_create_spares_the_lease_of_the_directory_that_it_names() {
+    let kit = Kit::new();
+    crate::lease::attach(&kit.core);
+    let (holder, own) = (kit.client(), kit.machine(2, 0, Dialect::V311, RDMA));
+    let stranger = kit.machine(3, 0, Dialect::V311, RDMA);
+    own.close(folder(&own, "d", Disposition::Create).await).await;
+    cached_folders(&own, &[("d", 1)]).await;
+    cached_folders(&holder, &[("d", 7)]).await;
+    for (n, c) in [&own, &stranger].into_iter().enumerate() {
+        let name = format!("d\\f{n}");
+        let file = with_parent(c, &name, (9, Some(1)), how(Disposition::Create)).await;
+        told_and_again(&holder).await;
+        assert_eq!(c.close(file).await, Status::SUCCESS);
+        let file = with_parent(c, &name, (9, Some(1)), how(Disposition::Overwrite)).await;
+        told_and_again(&holder).await;
+        assert_eq!(c.close(file).await, Status::SUCCESS);
+    }
+    // Nothing was waiting for the one that was named: this is the first that it hears.
+    with_parent(&stranger, "d\\g", (8, Some(2)), how(Disposition::Create)).await;
+    assert_eq!(told(&own, 1).await, [(1, 0)]);
+}
+
+/// What one open marks and another's close removes is the doing of both: only a lease that both name is spared.
+#[tokio::test]
+async fn a_removal_spares_the_lease_that_all_who_caused_it_name() {
+    for (parents, want) in [((1, 1), &[(2, 0)][..]), ((1, 2), &[(1, 0), (2, 0)])] {
+        let kit = Kit::new();
+        crate::lease::attach(&kit.core);
+        let c = kit.client();
+        c.close(folder(&c, "d", Disposition::Create).await).await;
+        c.close(c.open("d\\f").await).await;
+        let marks = with_parent(&c, "d\\f", (8, Some(parents.0)), doom).await;
+        let last = with_parent(&c, "d\\f", (9, Some(parents.1)), how(Disposition::Open)).await;
+        cached_folders(&c, &[("d", 1), ("d", 2)]).await;
+        assert_eq!(c.close(marks).await, Status::SUCCESS);
+        assert_eq!(c.close(last).await, Status::SUCCESS);
+        assert_eq!(told(&c, want.len()).await, want);
+    }
+}
+
+/// MS-FSA section 2.1.5.15.3: a file is marked to be removed when the open that is deleted with its close goes, however it goes.
+#[tokio::test]
+async fn cached_handles_of_a_file_are_given_back_when_a_close_marks_it() {
+    let kit = Kit::new();
+    crate::lease::attach(&kit.core);
+    let (c, other) = (kit.client(), kit.machine(2, 0, Dialect::V311, RDMA));
+    c.close(c.open("f").await).await;
+    leased(&c, "f", 1, READ | HANDLE).await.unwrap();
+    other.create("f", doom).await.unwrap();
+    assert_eq!(
+        other.ask(Command::TreeDisconnect, &crate::wire::simple::BODY).await.status(),
+        Status::SUCCESS
+    );
+    assert_eq!(asked_for_handles(&c).await, 1);
+}
+
 /// Linux goes on listing a directory from its cache until the notice comes, whatever it has changed there itself.
 #[tokio::test(start_paused = true)]
 async fn an_answer_goes_behind_the_notice_that_its_command_has_caused() {
@@ -621,6 +731,52 @@ async fn durable_contexts_exclude_each_other_and_name_what_is_there() {
     assert!(with(vec![new.context()]).await.is_ok());
     let same_name = with(vec![new.context()]).await;
     assert_eq!(same_name.map(|r| r.file), Err(Status::DUPLICATE_OBJECTID));
+}
+
+/// MS-SMB2 section 3.3.5.9.10: the answer to a create was lost with the connection, and so was the session.
+#[tokio::test]
+async fn a_create_that_is_sent_again_by_a_new_session_finds_its_durable_open() {
+    let kit = Kit::new();
+    let asks = |r: &mut create::Request<'static>| {
+        r.oplock_level = oplock::BATCH;
+        r.contexts = vec![DurableV2 { timeout: 0, flags: 0, guid: [5; 16] }.context()];
+    };
+    let first = kit.client();
+    let lost = first.create("f", asks).await.unwrap().file;
+    let second = kit.client();
+    second.replays.store(true, Ordering::Relaxed);
+    let early = second.create("f", asks).await;
+    assert_eq!(early.map(|r| r.file), Err(Status::DUPLICATE_OBJECTID), "the first session has it");
+    crate::dispatch::end_of_connection(&kit.core, &first.conn).await;
+    let again = second.create("f", asks).await.unwrap();
+    assert_eq!((again.file, again.action), (lost, create::action::CREATED));
+    assert_eq!(second.close(lost).await, Status::SUCCESS);
+}
+
+/// Nobody can break a lock: an open that has one waits for its client only where its caching keeps others from the file.
+#[tokio::test]
+async fn a_durable_open_with_locks_is_kept_with_write_caching_alone() {
+    for (state, want) in
+        [(READ | HANDLE, Err(Status::OBJECT_NAME_NOT_FOUND)), (READ | HANDLE | WRITE, Ok(()))]
+    {
+        let kit = Kit::new();
+        let first = kit.client();
+        let asked = first.create("f", |r| {
+            r.oplock_level = oplock::LEASE;
+            let durable = DurableV2 { timeout: 0, flags: 0, guid: [5; 16] };
+            r.contexts = vec![lease(1, state), durable.context()];
+        });
+        let file = asked.await.unwrap().file;
+        assert_eq!(lock(&first, file, &[(0, 1, ALONE)]).await, Status::SUCCESS);
+        crate::dispatch::end_of_connection(&kit.core, &first.conn).await;
+        let again = ReconnectV2 { file, guid: [5; 16], flags: 0 };
+        let second = kit.client();
+        let back = second.create("f", |r| {
+            r.oplock_level = oplock::LEASE;
+            r.contexts = vec![lease(1, state), again.context()];
+        });
+        assert_eq!(back.await.map(|_| ()), want, "{state}");
+    }
 }
 
 async fn open(c: &Client, name: &str, with: Vec<Context<'static>>) -> Result<FileId, Status> {
