@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use iobuf::{Pool, PoolLimits};
 use rdma_transport::channel::{Info, Transport};
+use rdma_transport::ibverbs::{Verbs, VerbsConfig};
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
 use rdma_transport::rpcrdma::RdmaCaller;
 use rdma_transport::tcp::TcpCaller;
@@ -41,6 +42,12 @@ impl Local {
             rdma: Some(Arc::new(Iwarp::new(IwarpConfig { crc, ..IwarpConfig::default() }))),
             reserved_port: false,
         }
+    }
+
+    /// With the RDMA devices of this host.
+    pub fn by_device() -> Self {
+        let rdma: Arc<dyn Provider> = Arc::new(Verbs::new(VerbsConfig::default()));
+        Self { rdma: Some(rdma), ..Self::default() }
     }
 }
 

@@ -1,8 +1,8 @@
 //! What to connect to, as one word:
-//! `nfs://HOST[:PORT]/SHARE[?version=3|4.1|4.2&transport=tcp|rdma&mountport=PORT&crc=on|off]` or
-//! `smb://USER:PASSWORD@HOST[:PORT]/SHARE[?dialect=3.1.1&transport=tcp|rdma&protect=sign|seal&transforms=on|off&crc=on|off]`, where
-//! `transforms=off` offers no protection of data that travels by RDMA, and `smb+rdma://` says
-//! the transport as well.
+//! `nfs://HOST[:PORT]/SHARE[?version=3|4.1|4.2&transport=tcp|rdma&mountport=PORT&crc=on|off&device=on|off]` or
+//! `smb://USER:PASSWORD@HOST[:PORT]/SHARE[?dialect=3.1.1&transport=tcp|rdma&protect=sign|seal&transforms=on|off]` with `crc` and
+//! `device` as well, where `transforms=off` offers no protection of data that travels by RDMA, `device=on` uses an RDMA device of
+//! this host instead of iWARP in user space, and `smb+rdma://` says the transport as well.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -125,6 +125,8 @@ pub struct Target {
     pub transport: Transport,
     /// Over RDMA, ask for a CRC in every frame. The server may insist on it.
     pub crc: bool,
+    /// RDMA by a device of this host; else iWARP in user space.
+    pub device: bool,
 }
 
 impl Target {
@@ -159,7 +161,8 @@ impl fmt::Display for Target {
                 f.write_str(if options.rdma_transforms { "" } else { "&transforms=off" })?;
             }
         }
-        f.write_str(if self.crc { "" } else { "&crc=off" })
+        f.write_str(if self.crc { "" } else { "&crc=off" })?;
+        f.write_str(if self.device { "&device=on" } else { "" })
     }
 }
 
@@ -206,7 +209,8 @@ fn transport(value: &str) -> Result<Transport, String> {
 }
 
 fn nfs(place: &str, path: &str, query: &str) -> Result<Target, String> {
-    let (mut version, mut way, mut mount_port, mut crc) = (Version::V3, Transport::Tcp, None, true);
+    let (mut version, mut way, mut mount_port) = (Version::V3, Transport::Tcp, None);
+    let (mut crc, mut device) = (true, false);
     for (name, value) in pairs(query) {
         match (name, value) {
             ("version", "3") => version = Version::V3,
@@ -218,9 +222,10 @@ fn nfs(place: &str, path: &str, query: &str) -> Result<Target, String> {
             ("transport", t) => way = transport(t)?,
             ("mountport", p) => mount_port = Some(port(p)?),
             ("crc", c) => crc = switch("crc", c)?,
+            ("device", d) => device = switch("device", d)?,
             _ => {
                 return Err(format!(
-                    "`{name}={value}` is no option of a target; there are version, transport, mountport and crc=on|off"
+                    "`{name}={value}` is no option of a target; there are version, transport, mountport, crc and device"
                 ));
             }
         }
@@ -238,6 +243,7 @@ fn nfs(place: &str, path: &str, query: &str) -> Result<Target, String> {
         protocol: Protocol::Nfs { version, mount_port },
         transport: way,
         crc,
+        device,
     })
 }
 
@@ -246,7 +252,7 @@ fn smb(place: &str, path: &str, query: &str, mut way: Transport) -> Result<Targe
     let (name, password) = who.split_once(':').unwrap_or((who, ""));
     let (domain, name) = name.split_once(';').unwrap_or(("", name));
     let user = User { name: name.into(), domain: domain.into(), password: password.into() };
-    let (mut options, mut crc) = (Options::default(), true);
+    let (mut options, mut crc, mut device) = (Options::default(), true, false);
     for (name, value) in pairs(query) {
         match (name, value) {
             ("dialect", d) => {
@@ -260,10 +266,11 @@ fn smb(place: &str, path: &str, query: &str, mut way: Transport) -> Result<Targe
             ("protect", "seal") => options.seal = true,
             ("transforms", t) => options.rdma_transforms = switch("transforms", t)?,
             ("crc", c) => crc = switch("crc", c)?,
+            ("device", d) => device = switch("device", d)?,
             _ => {
                 return Err(format!(
                     "`{name}={value}` is no option of a target; there are dialect, transport, protect=sign, protect=seal, \
-                     transforms and crc"
+                     transforms, crc and device"
                 ));
             }
         }
@@ -274,7 +281,7 @@ fn smb(place: &str, path: &str, query: &str, mut way: Transport) -> Result<Targe
         return Err(format!("`{path}` is not the name of a share; {SHAPE}"));
     }
     let protocol = Protocol::Smb { user, options };
-    Ok(Target { host: host.into(), port, path: path.into(), protocol, transport: way, crc })
+    Ok(Target { host: host.into(), port, path: path.into(), protocol, transport: way, crc, device })
 }
 
 impl FromStr for Target {
@@ -315,8 +322,11 @@ mod tests {
         assert_eq!(t.to_string(), "nfs://[::1]:99/a/b?version=4.2&transport=rdma");
         let t: Target = "nfs://gw/x?transport=rdma&mountport=7".parse().unwrap();
         assert_eq!((t.port, t.protocol, t.crc), (20049, nfs(Version::V3, Some(7)), true));
+        let t: Target = "nfs://gw/x?transport=rdma&device=on".parse().unwrap();
+        assert!(t.crc && t.device);
+        assert_eq!(t.to_string(), "nfs://gw:20049/x?version=3&transport=rdma&device=on");
         let t: Target = "nfs://gw/x?transport=rdma&crc=off".parse().unwrap();
-        assert!(!t.crc);
+        assert!(!t.crc && !t.device);
         assert_eq!(t.to_string(), "nfs://gw:20049/x?version=3&transport=rdma&crc=off");
     }
 
@@ -365,6 +375,7 @@ mod tests {
             "smb://a:b@gw/d?protect=yes",
             "smb://a:b@gw/d?transforms=maybe",
             "smb://a:b@gw/d?version=3",
+            "smb://a:b@gw/d?device=rxe0",
         ] {
             assert!(text.parse::<Target>().is_err(), "{text}");
         }

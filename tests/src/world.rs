@@ -73,7 +73,7 @@ impl World {
         let port = if transport == Transport::Rdma { rdma } else { tcp };
         let (host, path) = ("127.0.0.1".into(), format!("/{share}"));
         let protocol = Protocol::Nfs { version, mount_port: Some(tcp) };
-        Target { host, port, path, protocol, transport, crc: true }
+        Target { host, port, path, protocol, transport, crc: true, device: false }
     }
 
     /// A new client of a share, as root.

@@ -176,6 +176,7 @@ fn targets(at: &Addresses, user: &User) -> Vec<Target> {
         protocol,
         transport,
         crc: true,
+        device: false,
     })
     .collect()
 }

@@ -65,6 +65,7 @@ impl Nfs {
             protocol,
             transport: Transport::Tcp,
             crc: true,
+            device: false,
         };
         let root = Credential::sys(0, 0, &[]);
         let volume = Volume::open(&target, &Local::default(), root).await.unwrap();
