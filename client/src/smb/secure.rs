@@ -173,6 +173,9 @@ impl Secure {
             true => Some(Protection::Encryption),
             false => self.needed(),
         };
+        if self.seal && !was_sealed {
+            return Err(bad("its message is not encrypted"));
+        }
         let Some(described) = described else {
             let is_fine = needed.is_none() || into.iter().all(|b| b.filled().is_empty());
             return if is_fine { Ok(()) } else { Err(bad("it is not protected as it must be")) };
@@ -240,8 +243,14 @@ impl Secure {
         Ok((out, sealed.into_iter().map(BufMut::freeze).collect()))
     }
 
-    /// Checks the signature of a message in pieces, if it must have one or has one.
+    /// Checks the signature of a message in pieces that came in clear, if it must have one or has one. Where a session encrypts,
+    /// only errors come so: a server that has lost the session has no keys either.
     pub(super) fn check(&self, header: &Header, pieces: &[&[u8]]) -> Result<()> {
+        if self.seal && header.status == 0 {
+            return Err(Error::Protocol(
+                "an answer is in clear although its session encrypts".into(),
+            ));
+        }
         let signed = header.flags.has(Flags::SIGNED);
         if !signed && !self.sign {
             return Ok(());
@@ -263,5 +272,126 @@ impl Secure {
             .open_in_place(&transform.nonce, aad, &mut pieces, &transform.signature)
             .map_err(|_| bad())?;
         Ok(message.into_iter().map(BufMut::freeze).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdma_transport::channel::RemoteSeg;
+    use smb_proto::crypto::kdf::Context;
+    use smbd_core::status::Status;
+
+    use super::*;
+
+    const DATA: &[u8] = b"what the server put into memory";
+    const ID: u64 = 7;
+
+    /// A session with everything; both ends of it have the same keys.
+    fn session(sign: bool, seal: bool, transforms: &[Protection]) -> Secure {
+        let keys = Keys::derive(&[1; 16], Context::V311(&[2; 64]), Cipher::Aes128Gcm);
+        let uses = Uses { sign, seal, can_sign: true, transforms: transforms.to_vec() };
+        let keyed = Some((&keys, Cipher::Aes128Gcm));
+        Secure::new(1, Algorithm::AesGmac, &keys.signing, keyed, uses).unwrap()
+    }
+
+    /// What a server says of `DATA`, and what it puts into memory.
+    fn served(protection: Protection) -> (rdma::Transform, Vec<u8>) {
+        let keys = Keys::derive(&[1; 16], Context::V311(&[2; 64]), Cipher::Aes128Gcm);
+        let mut data = DATA.to_vec();
+        let (signature, nonce) = match protection {
+            Protection::Signing => {
+                let signer = Signer::new(Algorithm::AesGmac, &keys.signing).unwrap();
+                signer.sign_payload(Sender::Server, ID, &[&data]).unwrap()
+            }
+            Protection::Encryption => {
+                let sealer = Sealer::new(Cipher::Aes128Gcm, &keys.server_to_client, 9).unwrap();
+                let nonce = sealer.nonce();
+                let tag = sealer.seal_in_place(&nonce, &[], &mut [&mut data]).unwrap();
+                (tag, nonce[..12].to_vec())
+            }
+        };
+        let signature = signature.to_vec();
+        (rdma::Transform { channel: Channel::None, protection, signature, nonce }, data)
+    }
+
+    /// Whether the client takes it, and whether the data is right then.
+    fn taken(secure: &Secure, was_sealed: bool, described: Option<&[u8]>, data: &[u8]) -> bool {
+        let mut into = BufMut::heap(data.len());
+        into.append(data);
+        let result = secure.unprotect(was_sealed, described, std::slice::from_mut(&mut into));
+        assert!(result.is_err() || described.is_none() || into.filled() == DATA);
+        result.is_ok()
+    }
+
+    #[test]
+    fn nothing_is_done_by_an_answer_in_clear_where_a_session_encrypts() {
+        let sealed = session(false, true, &BOTH);
+        let header = |status: Status| Header {
+            credit_charge: 1,
+            status: status.0,
+            command: 8,
+            credits: 1,
+            flags: Flags(Flags::RESPONSE),
+            next: 0,
+            message_id: ID,
+            tree_or_async: 0,
+            session_id: 1,
+            signature: [0; 16],
+        };
+        assert!(sealed.check(&header(Status::SUCCESS), &[]).is_err());
+        assert!(sealed.check(&header(Status::USER_SESSION_DELETED), &[]).is_ok());
+        let clear = session(false, false, &BOTH);
+        assert!(clear.check(&header(Status::SUCCESS), &[]).is_ok());
+    }
+
+    const BOTH: [Protection; 2] = [Protection::Encryption, Protection::Signing];
+
+    /// MS-SMB2 section 3.2.5.11.
+    #[test]
+    fn data_is_taken_as_it_was_agreed_on_and_in_no_other_way() {
+        for protection in BOTH {
+            let is_sealed = protection == Protection::Encryption;
+            let (told, data) = served(protection);
+            let bytes = |t: &rdma::Transform, segs: &[RemoteSeg]| {
+                let mut bytes = Vec::new();
+                t.put(&mut bytes, segs);
+                bytes
+            };
+            let right = bytes(&told, &[]);
+            let both = session(!is_sealed, is_sealed, &BOTH);
+            assert!(taken(&both, is_sealed, Some(&right), &data));
+            assert!(!taken(&both, !is_sealed, Some(&right), &data), "in another message");
+            assert!(!taken(&both, is_sealed, None, &data), "not told of");
+            assert!(taken(&both, is_sealed, None, b""), "no data needs no protection");
+            let other_one = BOTH.into_iter().find(|p| *p != protection);
+            for agreed in [None, other_one] {
+                let other = session(!is_sealed, is_sealed, agreed.as_slice());
+                assert!(!taken(&other, is_sealed, Some(&right), &data), "only {agreed:?}");
+            }
+            let seg = RemoteSeg { handle: 1, len: 9, offset: 0 };
+            assert!(!taken(&both, is_sealed, Some(&bytes(&told, &[seg])), &data), "descriptors");
+            type Spoil = fn(&mut rdma::Transform);
+            let spoils: [Spoil; 6] = [
+                |t| t.signature[3] ^= 1,
+                |t| t.nonce[3] ^= 1,
+                |t| t.signature.truncate(15),
+                |t| t.signature.push(0),
+                |t| t.nonce.truncate(11),
+                |t| t.nonce.push(0),
+            ];
+            for (nth, spoil) in spoils.into_iter().enumerate() {
+                let mut t = told.clone();
+                spoil(&mut t);
+                assert!(!taken(&both, is_sealed, Some(&bytes(&t, &[])), &data), "spoil {nth}");
+            }
+            for (at, value) in [(8, 0), (8, 2), (16, 0), (16, 3), (4, 3)] {
+                let mut wrong = right.clone();
+                wrong[at] = value;
+                assert!(!taken(&both, is_sealed, Some(&wrong), &data), "byte {at} is {value}");
+            }
+            let mut wrong = data.clone();
+            wrong[5] ^= 0x10;
+            assert!(!taken(&both, is_sealed, Some(&right), &wrong), "other data");
+        }
     }
 }
