@@ -1,0 +1,45 @@
+"""SMB Direct by the gateway's own client and the device of this guest, which both ends use by libibverbs: in clear, signed and
+encrypted. The gateway counts what went by RDMA; a wrong byte of protected data is an error to either side. Rates are told."""
+
+import json
+import subprocess
+
+import lab
+import servers
+from lab import check, must, must_equal
+
+TARGET = f"smb+rdma://{lab.USER}@{servers.ADDRESS}:5445/data?device=on"
+PASSWORD = "/tmp/password-of-device"
+WAYS = (("clear", ""), ("signed", "&protect=sign"), ("encrypted", "&protect=seal"))
+BY_SENDS = "&transforms=off"
+
+
+def bench(how):
+    """MB/s of a file that is written and of one that is read, the best of three rounds."""
+    command = ["/scratch/headgate", "bench", TARGET + how, "--password-file", PASSWORD, "--only", "write,read", "--size", "32MiB"]
+    done = subprocess.run([*command, "--rounds", "3", "--json"], capture_output=True, text=True, timeout=200)
+    must_equal((done.returncode, done.stderr.strip()), (0, ""), "exit code and errors")
+    return [row["rate"] for row in json.loads(done.stdout)["targets"][0]["loads"]]
+
+
+def placed():
+    """Bytes that ended connections have moved by RDMA, by the gateway's log."""
+    words = lab.pread_all(servers.LOG).decode(errors="replace").split()
+    return sum(int(w.split("=")[1]) for w in words if w.startswith(("rdma_write=", "rdma_read=")))
+
+
+def is_served(name, how, is_direct):
+    before = placed()
+    rates = bench(how)
+    must(all(rates), f"rates: {rates}")
+    lab.wait_until(lambda: (placed() > before) == is_direct, "bytes by RDMA, or none, in the log")
+    lab.tell_host(f"figure {name} by {lab.ENV['DEVICE']}: write {rates[0]:.0f} MB/s, read {rates[1]:.0f} MB/s")
+
+
+def job(_top):
+    servers.write(PASSWORD, f"{lab.PASSWORD}\n")
+    subprocess.run(["chmod", "600", PASSWORD], check=True)
+    for name, how in WAYS:
+        check(f"device/{name}", is_served, name, how, True)
+    for name, how in WAYS[1:]:
+        check(f"device/{name}-by-sends", is_served, f"{name}, by Sends,", how + BY_SENDS, False)
