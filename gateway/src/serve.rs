@@ -262,6 +262,7 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
         attempts: shared.attempts.clone(),
         namespace: namespace.clone(),
         nfs: nfs.clone(),
+        smb: smb.clone(),
         store: run.store.clone(),
         served: doors.served().clone(),
     };

@@ -468,8 +468,8 @@ impl Opens {
         self.all.len()
     }
 
-    /// How many a session has.
-    pub(crate) fn count_of(&self, session: u64) -> usize {
+    /// How many a session has; 0: how many belong to none and wait for their client.
+    pub fn count_of(&self, session: u64) -> usize {
         locked(&self.files).per_session.get(&session).copied().unwrap_or(0)
     }
 

@@ -13,7 +13,8 @@ use vfs::namespace::Namespace;
 
 use super::operations;
 use super::snapshot::{
-    LossStatus, Nfs4Status, PoolStatus, Snapshot, Source, StateStatus, StoreStatus, SyncStatus,
+    LossStatus, Nfs4Status, PoolStatus, SmbStatus, Snapshot, Source, StateStatus, StoreStatus,
+    SyncStatus,
 };
 use crate::admission::Admission;
 use crate::attempts::Attempts;
@@ -36,6 +37,8 @@ pub struct Daemon {
     pub namespace: Arc<Namespace>,
     /// The NFS server, which counts its callbacks and the locks of version 3.
     pub nfs: Arc<nfsrdma::server::Server>,
+    /// The SMB server, which knows its sessions and opens.
+    pub smb: smbd_core::server::Server,
     /// What must survive a restart; `None` when nothing does.
     pub store: Option<Store>,
     /// Where what is served.
@@ -73,6 +76,15 @@ impl Daemon {
             expired: read(&c.expired),
             evicted: read(&c.evicted),
             unkept: read(&c.unkept),
+        }
+    }
+
+    fn smb(&self) -> SmbStatus {
+        let core = self.smb.core();
+        SmbStatus {
+            sessions: core.sessions.count() as u64,
+            opens: core.opens.count() as u64,
+            waiting: core.opens.count_of(0) as u64,
         }
     }
 
@@ -163,6 +175,7 @@ impl Source for Daemon {
             operations: operations::list(&self.meters),
             state: self.state(),
             nfs4: self.nfs4(),
+            smb: self.smb(),
             callbacks: self.callbacks(),
             nlm: self.nlm(),
             pool: self.pool(),

@@ -268,6 +268,21 @@ pub static TABLE: &[Metric] = &[
         values: Values::Gauge(|s| one(s.nfs4.reply_bytes)),
     },
     Metric {
+        name: "smb_sessions",
+        labels: &[],
+        help: "Sessions of SMB, those included whose logon is not finished",
+        values: Values::Gauge(|s| one(s.smb.sessions)),
+    },
+    Metric {
+        name: "smb_opens",
+        labels: &["standing"],
+        help: "Opens of SMB clients: held, and of those waiting (durable, of a client that has lost its connection)",
+        values: Values::Gauge(|s| {
+            let n = [("held", s.smb.opens), ("waiting", s.smb.waiting)];
+            n.map(|(standing, n)| (vec![standing.to_owned()], n)).into()
+        }),
+    },
+    Metric {
         name: "nfs4_unkept",
         labels: &[],
         help: "Requests of NFSv4 refused because what must survive a restart could not be written to the state folder",

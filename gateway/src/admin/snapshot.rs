@@ -225,6 +225,17 @@ pub struct Nfs4Status {
     pub unkept: u64,
 }
 
+/// What SMB clients have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SmbStatus {
+    /// Sessions, those included whose logon is not finished.
+    pub sessions: u64,
+    /// Opens of files, folders and pipes.
+    pub opens: u64,
+    /// Of those, durable ones whose client has lost its connection and may come back for them.
+    pub waiting: u64,
+}
+
 /// One class of the pool of payload memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolStatus {
@@ -302,6 +313,9 @@ pub struct Snapshot {
     pub state: StateStatus,
     /// The clients of NFSv4.
     pub nfs4: Nfs4Status,
+    /// What SMB clients have.
+    #[serde(default)]
+    pub smb: SmbStatus,
     /// What NFSv4 clients were called back for, and how that ended: `CB_RECALL/answered`.
     pub callbacks: BTreeMap<String, u64>,
     /// What came of locks by NLM and of restarts of its hosts.

@@ -2,8 +2,8 @@
 
 use super::operations::OperationStatus;
 use super::snapshot::{
-    ConnectionStatus, LossStatus, Moved, Nfs4Status, PoolStatus, Protocol, Snapshot, StateStatus,
-    StoreStatus, SyncStatus,
+    ConnectionStatus, LossStatus, Moved, Nfs4Status, PoolStatus, Protocol, SmbStatus, Snapshot,
+    StateStatus, StoreStatus, SyncStatus,
 };
 use super::why::WhyNot;
 
@@ -71,6 +71,7 @@ pub(crate) fn snapshot() -> Snapshot {
         }],
         state: StateStatus { nodes: 5, ..StateStatus::default() },
         nfs4: Nfs4Status { clients: 3, lapsed: 1, lapsed_states: 7, ..Nfs4Status::default() },
+        smb: SmbStatus { sessions: 2, opens: 6, waiting: 1 },
         callbacks: [("CB_RECALL/answered".to_owned(), 2)].into(),
         nlm: [("granted".to_owned(), 4)].into(),
         pool: vec![PoolStatus { buffer_bytes: 4096, used: 1, max: 10, waiting: 0 }],
