@@ -143,6 +143,23 @@ impl Host {
         }
     }
 
+    /// A request that waited has entered something for this holder. Where the holder was forgotten meanwhile (its owner unlocked,
+    /// its host has restarted), nobody else would ever release that: it is released here. False then.
+    pub(super) fn keep(
+        &self,
+        owner: &Owner,
+        node: NodeId,
+        holder: HolderId,
+        table: &Table,
+    ) -> bool {
+        let held = self.held();
+        let known = held.get(&(owner.clone(), node)).is_some_and(|h| h.party.holder == holder);
+        if !known {
+            table.release(node, holder);
+        }
+        known
+    }
+
     /// Takes a lock away. False when the hole would make more locks than may be. `fh` finds the file when it is gone for
     /// everybody else.
     pub(super) fn unlock(

@@ -326,7 +326,8 @@ impl Nlm {
         };
         match done {
             Taken::Given => keeper.tell(id, who, Operation::Advise),
-            _ => host.prune(owner, id, table),
+            _ if host.keep(owner, id, party.holder, table) => host.prune(owner, id, table),
+            _ => {}
         }
         done
     }

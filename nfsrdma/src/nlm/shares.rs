@@ -13,7 +13,7 @@ use nfs_proto::nlm::Share as Wanted;
 use state::{HolderId, NodeId, Party, Rights, Share, Who};
 use vfs::VfsError;
 
-use super::hosts::{Owner, Sort};
+use super::hosts::{Host, Owner, Sort};
 use super::locks::key_of;
 use super::{Nlm, Stat};
 use crate::context::{CallContext, Conn};
@@ -123,31 +123,35 @@ impl Nlm {
         for own in &lockers {
             keeper.state().narrow(id, own.holder, Share::default());
         }
-        match keeper.open(id, &party, wanted).await {
-            Ok(()) => {
+        let opened = keeper.open(id, &party, wanted).await;
+        if opened.is_ok() {
+            let held = host.held();
+            // An UNSHARE, or a restart of the host, may have ended the holder while the open waited.
+            if held.get(&(owner.clone(), id)).is_some_and(|h| h.party.holder == party.holder) {
                 // A second SHARE of one owner stands in the place of the first.
                 keeper.state().narrow(id, party.holder, wanted);
                 self.core().reservations.set(key.ip, id, &party, wanted.access);
-                Ok(())
+                return Ok(());
             }
-            Err(e) => {
-                if !known {
-                    host.held().remove(&(owner, id));
-                }
-                for own in &lockers {
-                    keeper.state().open(
-                        id,
-                        own,
-                        Share::new(Rights::BOTH, Rights::NONE),
-                        self.now(),
-                    );
-                }
-                Err(match e {
-                    VfsError::ShareDenied => Stat::Denied,
-                    VfsError::Delay => Stat::DeniedGracePeriod,
-                    _ => self.note_limit(),
-                })
-            }
+            keeper.state().release(id, party.holder);
+        } else if !known {
+            host.held().remove(&(owner, id));
+        }
+        self.reopen(&host, &lockers, id);
+        Err(match opened {
+            Err(VfsError::ShareDenied) => Stat::Denied,
+            Ok(()) | Err(VfsError::Delay) => Stat::DeniedGracePeriod,
+            Err(_) => self.note_limit(),
+        })
+    }
+
+    /// The host's locks have the file open for themselves again, those that were not given back meanwhile.
+    fn reopen(&self, host: &Host, lockers: &[Party], node: NodeId) {
+        let held = host.held();
+        let still = |p: &&Party| held.values().any(|h| h.party.holder == p.holder);
+        for own in lockers.iter().filter(still) {
+            let share = Share::new(Rights::BOTH, Rights::NONE);
+            self.core().namespace.keeper().state().open(node, own, share, self.now());
         }
     }
 
