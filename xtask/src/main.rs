@@ -13,6 +13,7 @@ mod page;
 mod registry;
 mod sh;
 mod smbtorture;
+mod soak;
 mod tidy;
 mod tiers;
 mod unit;
@@ -42,6 +43,9 @@ usage: cargo xtask COMMAND
                  the README's commands and the Debian package in a Debian root with nothing but a Rust toolchain; without
                  --full only the tiers style, unit and e2e; --package: only this package, which is built already
   deb            builds the Debian package
+  soak [--minutes N] [--seed N]
+                 clients of every protocol work, go and are cut off for 30 minutes; then descriptors, memory and whatever is
+                 kept for clients must be back where they were
   bench [ARG]... figures beside other servers, written to docs/benchmarks.md
 ";
 
@@ -65,6 +69,7 @@ fn main() -> ExitCode {
         "page" => page::command(rest),
         "dashboard" => grafana::command(rest),
         "smbtorture" => smbtorture::command(rest),
+        "soak" => soak::main(rest),
         "bench" => bench::command(rest),
         "clean-root" => cleanroot::main(rest),
         "deb" => deb::main(),
