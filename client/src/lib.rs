@@ -1,8 +1,8 @@
 //! NFS and SMB clients, over TCP and over RDMA, for `demo`, `bench` and the tests.
 //!
-//! They speak the protocols as they are on the wire and know nothing of a server's inside. The encoders and decoders of NFS are
-//! their own, so that a mistake of the server's is not repaired by the same mistake here; those of SMB are the server's, and are
-//! proved against other people's clients.
+//! They speak the protocols as they are on the wire and know nothing of a server's inside. The formats of RPC, NFS version 3 and
+//! the programs beside it are those of `nfs-proto`, which clients and servers of others prove; the operations of version 4 are
+//! still encoded here, and those of SMB are the server's.
 
 pub mod connect;
 mod error;

@@ -1,22 +1,25 @@
 //! NFS version 3 (RFC 1813): one method per procedure.
 
 use iobuf::Buf;
-use nfsrdma::xdr::{Reader, Writer, XdrResult};
+use nfs_proto::nfs3::acl::{Aclent, Getacl3args, Getacl3resok, Secattr, Setacl3args, mask};
+use nfs_proto::nfs3::procedure as p;
+use nfs_proto::nfs3::{
+    Access3args, Access3resok, Commit3args, Commit3resok, Create3args, Create3resok, Createhow3,
+    Devicedata3, Diropargs3, Fattr3, Fsinfo3resok, Fsstat3resok, Getattr3resok, Link3args, LinkWcc,
+    Lookup3resok, Mkdir3args, Mknod3args, Mknoddata3, NfsFh3, Nfstime3, Pathconf3resok, PostOpAttr,
+    Read3args, Read3resok, Readdir3args, Readdir3resok, Readdirplus3args, Readdirplus3resok,
+    Readlink3resok, Rename3args, RenameWcc, Res, Sattr3, SetTime, Setattr3args, Specdata3,
+    StableHow, Symlink3args, VERSION, WccData, Write3args, Write3resok, acl,
+};
+use nfs_proto::oncrpc::{AcceptStat, ReplyBody, ReplyHead, program};
+use nfs_proto::xdr::{Bulk, Xdr, decode};
+use nfsrdma::xdr::{Reader, Writer};
 use rdma_transport::caller::{Answer, BulkResult};
 
 use crate::error::{Error, Result};
 use crate::rpc::{Credential, ResultPlace, Rpc, results};
 
-const PROGRAM: u32 = 100_003;
-const VERSION: u32 = 3;
-/// NFS3_FHSIZE
-const FHSIZE: usize = 64;
-const NAME_MAX: usize = 1024;
 const PATH_MAX: usize = 4096;
-/// Bytes of `post_op_attr` with attributes.
-const POST_OP_ATTR: usize = 88;
-/// Bytes of the head of an accepted reply with an empty verifier.
-const REPLY_HEAD: usize = 24;
 
 /// A file handle.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -171,97 +174,62 @@ pub struct FsStat {
     pub afiles: u64,
 }
 
-fn time(r: &mut Reader<'_>) -> XdrResult<(u32, u32)> {
-    Ok((r.u32()?, r.u32()?))
+fn pair(t: Nfstime3) -> (u32, u32) {
+    (t.seconds, t.nseconds)
 }
 
-fn fattr(r: &mut Reader<'_>) -> XdrResult<Attr> {
-    Ok(Attr {
-        kind: r.u32()?,
-        mode: r.u32()?,
-        nlink: r.u32()?,
-        uid: r.u32()?,
-        gid: r.u32()?,
-        size: r.u64()?,
-        used: r.u64()?,
-        rdev: (r.u32()?, r.u32()?),
-        fsid: r.u64()?,
-        fileid: r.u64()?,
-        atime: time(r)?,
-        mtime: time(r)?,
-        ctime: time(r)?,
-    })
-}
-
-fn post_op_attr(r: &mut Reader<'_>) -> XdrResult<Option<Attr>> {
-    if r.bool()? { fattr(r).map(Some) } else { Ok(None) }
-}
-
-fn post_op_fh(r: &mut Reader<'_>) -> XdrResult<Option<Fh>> {
-    if r.bool()? { Ok(Some(Fh::new(r.opaque(FHSIZE)?))) } else { Ok(None) }
-}
-
-/// `wcc_data`; gives the attributes afterwards.
-fn wcc_data(r: &mut Reader<'_>) -> XdrResult<Option<Attr>> {
-    if r.bool()? {
-        r.fixed::<24>()?;
-    }
-    post_op_attr(r)
-}
-
-fn put_sattr(w: &mut Writer, set: &SetAttr) {
-    for v in [set.mode, set.uid, set.gid] {
-        w.bool(v.is_some());
-        if let Some(v) = v {
-            w.u32(v);
-        }
-    }
-    w.bool(set.size.is_some());
-    if let Some(size) = set.size {
-        w.u64(size);
-    }
-    for t in [set.atime, set.mtime] {
-        // SET_TO_CLIENT_TIME
-        w.u32(if t.is_some() { 2 } else { 0 });
-        if let Some((sec, nsec)) = t {
-            w.u32(sec);
-            w.u32(nsec);
+impl From<Fattr3> for Attr {
+    fn from(a: Fattr3) -> Self {
+        Self {
+            kind: a.ftype as u32,
+            mode: a.mode,
+            nlink: a.nlink,
+            uid: a.uid,
+            gid: a.gid,
+            size: a.size,
+            used: a.used,
+            rdev: (a.rdev.specdata1, a.rdev.specdata2),
+            fsid: a.fsid,
+            fileid: a.fileid,
+            atime: pair(a.atime),
+            mtime: pair(a.mtime),
+            ctime: pair(a.ctime),
         }
     }
 }
 
-/// The status, or the error it is.
-fn status(r: &mut Reader<'_>) -> Result<()> {
-    match r.u32()? {
-        0 => Ok(()),
-        status => Err(Error::Nfs3(status)),
+impl From<&SetAttr> for Sattr3 {
+    fn from(set: &SetAttr) -> Self {
+        let time = |t: Option<(u32, u32)>| match t {
+            Some((seconds, nseconds)) => SetTime::SetToClientTime(Nfstime3 { seconds, nseconds }),
+            None => SetTime::DontChange,
+        };
+        let SetAttr { mode, uid, gid, size, atime, mtime } = *set;
+        Self { mode, uid, gid, size, atime: time(atime), mtime: time(mtime) }
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<usize> {
-    let word = bytes.get(at..)?.first_chunk()?;
-    usize::try_from(u32::from_be_bytes(*word)).ok()
+/// The results, or the status that says why there are none. `F`: what stands behind that.
+fn ok<'a, T: Xdr<'a>, F: Xdr<'a>>(r: &mut Reader<'a>) -> Result<T> {
+    r.value::<Res<T, F>>()?.ok().map_err(|status| Error::Nfs3(status as u32))
 }
 
-/// The data of a READ3resok behind a reply head with an empty verifier.
+/// Offset and length of the data behind the results of this type in a whole reply.
+fn locate<'a, T: Xdr<'a>>(reply: &'a [u8], data: fn(T) -> Bulk) -> Option<(usize, usize)> {
+    let (rest, head) = wire::decode(reply, ReplyHead::parse).ok()?;
+    let ReplyBody::Accepted(_, AcceptStat::Success) = head.body else { return None };
+    match decode::<Res<T, PostOpAttr>>(rest).ok()? {
+        (rest, Res::Ok(ok)) => Some((reply.len() - rest.len(), data(ok).len)),
+        _ => None,
+    }
+}
+
 fn locate_read(reply: &[u8]) -> Option<(usize, usize)> {
-    // Accepted, no verifier, SUCCESS, NFS3_OK.
-    if reply.get(8..REPLY_HEAD + 4)?.iter().any(|b| *b != 0) {
-        return None;
-    }
-    let attr = if word(reply, REPLY_HEAD + 4)? == 0 { 4 } else { POST_OP_ATTR };
-    let length_at = REPLY_HEAD + 4 + attr + 8;
-    Some((length_at + 4, word(reply, length_at)?))
+    locate::<Read3resok>(reply, |ok| ok.data)
 }
 
-/// The target of a READLINK3resok.
 fn locate_readlink(reply: &[u8]) -> Option<(usize, usize)> {
-    if reply.get(8..REPLY_HEAD + 4)?.iter().any(|b| *b != 0) {
-        return None;
-    }
-    let attr = if word(reply, REPLY_HEAD + 4)? == 0 { 4 } else { POST_OP_ATTR };
-    let length_at = REPLY_HEAD + 4 + attr;
-    Some((length_at + 4, word(reply, length_at)?))
+    locate::<Readlink3resok>(reply, |ok| ok.data)
 }
 
 /// NFS version 3 over one connection. Clones share it.
@@ -274,18 +242,19 @@ pub struct Nfs3 {
 /// An entry of a list of NFSACL: tag, number, three bits.
 pub type AclEntry = [u32; 3];
 
-/// The program beside NFS that has lists; its version is the same.
-const NFSACL: u32 = 100_227;
-/// NFS_ACL and NFS_DFACL.
-const ACL_BOTH: u32 = 5;
-const ACL_ENTRIES_MAX: usize = 1024;
-/// Two lists of that size, and what stands around them.
+/// Both lists.
+const ACL_BOTH: u32 = mask::ACL | mask::DFACL;
+/// Two lists of the largest size, and what stands around them.
 const ACL_REPLY_MAX: usize = 32 * 1024;
 
-fn acl_entries(r: &mut Reader<'_>) -> Result<Vec<AclEntry>> {
-    r.u32()?;
-    let count = r.count(ACL_ENTRIES_MAX)?;
-    (0..count).map(|_| Ok([r.u32()?, r.u32()?, r.u32()?])).collect()
+fn acl_entries(list: &[Aclent]) -> Vec<AclEntry> {
+    list.iter().map(|e| [e.tag, e.id, e.perm]).collect()
+}
+
+fn acl_list(entries: &[AclEntry]) -> (u32, Vec<Aclent>) {
+    let list: Vec<Aclent> =
+        entries.iter().map(|[tag, id, perm]| Aclent { tag: *tag, id: *id, perm: *perm }).collect();
+    (u32::try_from(list.len()).unwrap_or(u32::MAX), list)
 }
 
 impl Nfs3 {
@@ -299,127 +268,93 @@ impl Nfs3 {
         &self.rpc
     }
 
-    fn head(&self, procedure: u32) -> Writer {
-        Rpc::head(PROGRAM, VERSION, procedure, &self.cred)
-    }
-
-    fn on(&self, procedure: u32, fh: &Fh) -> Writer {
-        let mut w = self.head(procedure);
-        w.opaque(&fh.0);
+    fn args<'a>(&self, procedure: u32, args: &impl Xdr<'a>) -> Writer {
+        let mut w = Rpc::head(program::NFS, VERSION, procedure, &self.cred);
+        w.value(args);
         w
     }
 
-    fn at(&self, procedure: u32, dir: &Fh, name: &[u8]) -> Writer {
-        let mut w = self.on(procedure, dir);
-        w.opaque(name);
-        w
-    }
-
-    async fn short(&self, args: Writer) -> Result<Answer> {
-        self.rpc.call(args, ResultPlace::SHORT).await
-    }
-
-    /// A call whose result is only a status.
-    async fn plain(&self, args: Writer) -> Result<()> {
-        let answer = self.short(args).await?;
-        status(&mut results(&answer)?)
+    async fn short<'a>(&self, procedure: u32, args: &impl Xdr<'a>) -> Result<Answer> {
+        self.rpc.call(self.args(procedure, args), ResultPlace::SHORT).await
     }
 
     /// NULL
     pub async fn null(&self) -> Result<()> {
-        let answer = self.short(self.head(0)).await?;
+        let answer = self.short(p::NULL, &()).await?;
         results(&answer).map(drop)
     }
 
     /// GETATTR
     pub async fn getattr(&self, fh: &Fh) -> Result<Attr> {
-        let answer = self.short(self.on(1, fh)).await?;
-        let mut r = results(&answer)?;
-        status(&mut r)?;
-        Ok(fattr(&mut r)?)
+        let answer = self.short(p::GETATTR, &NfsFh3 { data: &fh.0 }).await?;
+        let done: Getattr3resok = ok::<_, ()>(&mut results(&answer)?)?;
+        Ok(done.obj_attributes.into())
     }
 
     /// SETATTR, without a guard.
     pub async fn setattr(&self, fh: &Fh, set: &SetAttr) -> Result<()> {
-        let mut w = self.on(2, fh);
-        put_sattr(&mut w, set);
-        w.bool(false);
-        self.plain(w).await
+        let args = Setattr3args { object: &fh.0, new_attributes: set.into(), guard: None };
+        let answer = self.short(p::SETATTR, &args).await?;
+        ok::<WccData, WccData>(&mut results(&answer)?).map(drop)
     }
 
     /// GETACL of NFSACL version 3: the node's own list, and a directory's default list. Each entry: tag, number, three bits.
     pub async fn acl(&self, fh: &Fh) -> Result<(Vec<AclEntry>, Vec<AclEntry>)> {
-        let mut w = Rpc::head(NFSACL, VERSION, 1, &self.cred);
-        w.opaque(&fh.0);
-        w.u32(ACL_BOTH);
+        let getacl = acl::procedure::GETACL;
+        let mut w = Rpc::head(program::NFSACL, acl::VERSION, getacl, &self.cred);
+        w.value(&Getacl3args { fh: &fh.0, mask: ACL_BOTH });
         let answer = self.rpc.call(w, ResultPlace::long(ACL_REPLY_MAX)).await?;
-        let mut r = results(&answer)?;
-        status(&mut r)?;
-        post_op_attr(&mut r)?;
-        r.u32()?;
-        Ok((acl_entries(&mut r)?, acl_entries(&mut r)?))
+        let done: Getacl3resok = ok::<_, PostOpAttr>(&mut results(&answer)?)?;
+        Ok((acl_entries(&done.acl.aclent), acl_entries(&done.acl.dfaclent)))
     }
 
     /// SETACL of NFSACL version 3, of both lists.
     pub async fn set_acl(&self, fh: &Fh, own: &[AclEntry], default: &[AclEntry]) -> Result<()> {
-        let mut w = Rpc::head(NFSACL, VERSION, 2, &self.cred);
-        w.opaque(&fh.0);
-        w.u32(ACL_BOTH);
-        for list in [own, default] {
-            w.count(list.len());
-            w.count(list.len());
-            list.iter().flatten().for_each(|n| w.u32(*n));
-        }
-        self.plain(w).await
+        let setacl = acl::procedure::SETACL;
+        let mut w = Rpc::head(program::NFSACL, acl::VERSION, setacl, &self.cred);
+        let ((aclcnt, aclent), (dfaclcnt, dfaclent)) = (acl_list(own), acl_list(default));
+        let acl = Secattr { mask: ACL_BOTH, aclcnt, aclent, dfaclcnt, dfaclent };
+        w.value(&Setacl3args { fh: &fh.0, acl });
+        let answer = self.rpc.call(w, ResultPlace::SHORT).await?;
+        ok::<PostOpAttr, PostOpAttr>(&mut results(&answer)?).map(drop)
     }
 
     /// LOOKUP
     pub async fn lookup(&self, dir: &Fh, name: &[u8]) -> Result<(Fh, Option<Attr>)> {
-        let answer = self.short(self.at(3, dir, name)).await?;
-        let mut r = results(&answer)?;
-        status(&mut r)?;
-        Ok((Fh::new(r.opaque(FHSIZE)?), post_op_attr(&mut r)?))
+        let answer = self.short(p::LOOKUP, &at(dir, name)).await?;
+        let done: Lookup3resok<'_> = ok::<_, PostOpAttr>(&mut results(&answer)?)?;
+        Ok((Fh::new(done.object), done.obj_attributes.map(Attr::from)))
     }
 
     /// ACCESS: which of these `ACCESS3_*` bits the caller has.
     pub async fn access(&self, fh: &Fh, bits: u32) -> Result<u32> {
-        let mut w = self.on(4, fh);
-        w.u32(bits);
-        let answer = self.short(w).await?;
-        let mut r = results(&answer)?;
-        status(&mut r)?;
-        post_op_attr(&mut r)?;
-        Ok(r.u32()?)
+        let answer = self.short(p::ACCESS, &Access3args { object: &fh.0, access: bits }).await?;
+        let done: Access3resok = ok::<_, PostOpAttr>(&mut results(&answer)?)?;
+        Ok(done.access)
     }
 
     /// READLINK
     pub async fn readlink(&self, fh: &Fh) -> Result<Vec<u8>> {
         let bulk = Some(BulkResult { max: PATH_MAX, locate: locate_readlink });
-        let answer = self.rpc.call(self.on(5, fh), ResultPlace { reply_max: 512, bulk }).await?;
+        let w = self.args(p::READLINK, &NfsFh3 { data: &fh.0 });
+        let answer = self.rpc.call(w, ResultPlace { reply_max: 512, bulk }).await?;
         let mut r = results(&answer)?;
-        status(&mut r)?;
-        post_op_attr(&mut r)?;
-        Ok(r.bulk(PATH_MAX)?.concat_bytes())
+        let done: Readlink3resok = ok::<_, PostOpAttr>(&mut r)?;
+        Ok(within(&mut r, done.data, PATH_MAX)?.concat_bytes())
     }
 
     /// READ
     pub async fn read(&self, fh: &Fh, offset: u64, count: u32) -> Result<Read> {
-        let mut w = self.on(6, fh);
-        w.u64(offset);
-        w.u32(count);
+        let w = self.args(p::READ, &Read3args { file: &fh.0, offset, count });
         let max = usize::try_from(count).unwrap_or(usize::MAX);
         let bulk = Some(BulkResult { max, locate: locate_read });
         let answer = self.rpc.call(w, ResultPlace { reply_max: 512, bulk }).await?;
         let mut r = results(&answer)?;
-        status(&mut r)?;
-        post_op_attr(&mut r)?;
-        let told = r.u32()?;
-        let eof = r.bool()?;
-        let read = Read { data: r.bulk(max)?, eof };
-        if u32::try_from(read.len()) != Ok(told) {
+        let done: Read3resok = ok::<_, PostOpAttr>(&mut r)?;
+        if usize::try_from(done.count) != Ok(done.data.len) {
             return Err(Error::Protocol("READ: count and length of data differ".into()));
         }
-        Ok(read)
+        Ok(Read { data: within(&mut r, done.data, max)?, eof: done.eof })
     }
 
     /// WRITE
@@ -430,26 +365,29 @@ impl Nfs3 {
         data: Vec<Buf>,
         stable: Stable,
     ) -> Result<Written> {
-        let mut w = self.on(7, fh);
-        w.u64(offset);
-        w.count(data.iter().map(Buf::len).sum());
-        w.u32(stable as u32);
-        w.bulk(data);
-        let answer = self.short(w).await?;
-        let mut r = results(&answer)?;
-        status(&mut r)?;
-        wcc_data(&mut r)?;
-        Ok(Written { count: r.u32()?, committed: r.u32()?, verifier: r.fixed()? })
+        let len = data.iter().map(Buf::len).sum();
+        let count = u32::try_from(len).unwrap_or(u32::MAX);
+        let stable = match stable {
+            Stable::Unstable => StableHow::Unstable,
+            Stable::Data => StableHow::DataSync,
+            Stable::File => StableHow::FileSync,
+        };
+        let args = Write3args { file: &fh.0, offset, count, stable, data: Bulk { len } };
+        let mut w = self.args(p::WRITE, &args);
+        w.attach(data, None);
+        let answer = self.rpc.call(w, ResultPlace::SHORT).await?;
+        let done: Write3resok = ok::<_, WccData>(&mut results(&answer)?)?;
+        let committed = done.committed as u32;
+        Ok(Written { count: done.count, committed, verifier: done.verf })
     }
 
     /// The handle that CREATE and its siblings give, looked up when the server left it out.
-    async fn made(&self, dir: &Fh, name: &[u8], args: Writer) -> Result<(Fh, Option<Attr>)> {
-        let answer = self.short(args).await?;
-        let mut r = results(&answer)?;
-        status(&mut r)?;
-        match (post_op_fh(&mut r)?, post_op_attr(&mut r)?) {
-            (Some(fh), attr) => Ok((fh, attr)),
-            (None, _) => self.lookup(dir, name).await,
+    async fn made(&self, place: (&Fh, &[u8]), args: Writer) -> Result<(Fh, Option<Attr>)> {
+        let answer = self.rpc.call(args, ResultPlace::SHORT).await?;
+        let done: Create3resok<'_> = ok::<_, WccData>(&mut results(&answer)?)?;
+        match done.obj {
+            Some(fh) => Ok((Fh::new(fh), done.obj_attributes.map(Attr::from))),
+            None => self.lookup(place.0, place.1).await,
         }
     }
 
@@ -460,29 +398,19 @@ impl Nfs3 {
         name: &[u8],
         how: CreateHow,
     ) -> Result<(Fh, Option<Attr>)> {
-        let mut w = self.at(8, dir, name);
-        match how {
-            CreateHow::Unchecked(set) => {
-                w.u32(0);
-                put_sattr(&mut w, &set);
-            }
-            CreateHow::Guarded(set) => {
-                w.u32(1);
-                put_sattr(&mut w, &set);
-            }
-            CreateHow::Exclusive(verifier) => {
-                w.u32(2);
-                w.fixed(&verifier);
-            }
-        }
-        self.made(dir, name, w).await
+        let how = match how {
+            CreateHow::Unchecked(set) => Createhow3::Unchecked((&set).into()),
+            CreateHow::Guarded(set) => Createhow3::Guarded((&set).into()),
+            CreateHow::Exclusive(verifier) => Createhow3::Exclusive(verifier),
+        };
+        let w = self.args(p::CREATE, &Create3args { place: at(dir, name), how });
+        self.made((dir, name), w).await
     }
 
     /// MKDIR
     pub async fn mkdir(&self, dir: &Fh, name: &[u8], mode: u32) -> Result<(Fh, Option<Attr>)> {
-        let mut w = self.at(9, dir, name);
-        put_sattr(&mut w, &SetAttr { mode: Some(mode), ..SetAttr::default() });
-        self.made(dir, name, w).await
+        let args = Mkdir3args { place: at(dir, name), attributes: of_mode(mode) };
+        self.made((dir, name), self.args(p::MKDIR, &args)).await
     }
 
     /// SYMLINK
@@ -492,19 +420,24 @@ impl Nfs3 {
         name: &[u8],
         target: &[u8],
     ) -> Result<(Fh, Option<Attr>)> {
-        let mut w = self.at(10, dir, name);
-        put_sattr(&mut w, &SetAttr::default());
-        w.opaque(target);
-        self.made(dir, name, w).await
+        let args = Symlink3args {
+            place: at(dir, name),
+            symlink_attributes: Sattr3::default(),
+            symlink_data: Bulk { len: target.len() },
+        };
+        let mut w = self.args(p::SYMLINK, &args);
+        w.fixed(target);
+        self.made((dir, name), w).await
+    }
+
+    async fn mknod(&self, dir: &Fh, name: &[u8], what: Mknoddata3) -> Result<(Fh, Option<Attr>)> {
+        let w = self.args(p::MKNOD, &Mknod3args { place: at(dir, name), what });
+        self.made((dir, name), w).await
     }
 
     /// MKNOD of a named pipe.
     pub async fn mkfifo(&self, dir: &Fh, name: &[u8], mode: u32) -> Result<(Fh, Option<Attr>)> {
-        const NF3FIFO: u32 = 7;
-        let mut w = self.at(11, dir, name);
-        w.u32(NF3FIFO);
-        put_sattr(&mut w, &SetAttr { mode: Some(mode), ..SetAttr::default() });
-        self.made(dir, name, w).await
+        self.mknod(dir, name, Mknoddata3::Fifo(of_mode(mode))).await
     }
 
     /// MKNOD of a character device.
@@ -515,39 +448,34 @@ impl Nfs3 {
         mode: u32,
         (major, minor): (u32, u32),
     ) -> Result<(Fh, Option<Attr>)> {
-        const NF3CHR: u32 = 4;
-        let mut w = self.at(11, dir, name);
-        w.u32(NF3CHR);
-        put_sattr(&mut w, &SetAttr { mode: Some(mode), ..SetAttr::default() });
-        w.u32(major);
-        w.u32(minor);
-        self.made(dir, name, w).await
+        let spec = Specdata3 { specdata1: major, specdata2: minor };
+        let what = Devicedata3 { dev_attributes: of_mode(mode), spec };
+        self.mknod(dir, name, Mknoddata3::Chr(what)).await
     }
 
     /// REMOVE
     pub async fn remove(&self, dir: &Fh, name: &[u8]) -> Result<()> {
-        self.plain(self.at(12, dir, name)).await
+        let answer = self.short(p::REMOVE, &at(dir, name)).await?;
+        ok::<WccData, WccData>(&mut results(&answer)?).map(drop)
     }
 
     /// RMDIR
     pub async fn rmdir(&self, dir: &Fh, name: &[u8]) -> Result<()> {
-        self.plain(self.at(13, dir, name)).await
+        let answer = self.short(p::RMDIR, &at(dir, name)).await?;
+        ok::<WccData, WccData>(&mut results(&answer)?).map(drop)
     }
 
     /// RENAME
     pub async fn rename(&self, from: &Fh, name: &[u8], to: &Fh, new_name: &[u8]) -> Result<()> {
-        let mut w = self.at(14, from, name);
-        w.opaque(&to.0);
-        w.opaque(new_name);
-        self.plain(w).await
+        let args = Rename3args { from: at(from, name), to: at(to, new_name) };
+        let answer = self.short(p::RENAME, &args).await?;
+        ok::<RenameWcc, RenameWcc>(&mut results(&answer)?).map(drop)
     }
 
     /// LINK
     pub async fn link(&self, file: &Fh, dir: &Fh, name: &[u8]) -> Result<()> {
-        let mut w = self.on(15, file);
-        w.opaque(&dir.0);
-        w.opaque(name);
-        self.plain(w).await
+        let answer = self.short(p::LINK, &Link3args { file: &file.0, link: at(dir, name) }).await?;
+        ok::<LinkWcc, LinkWcc>(&mut results(&answer)?).map(drop)
     }
 
     /// READDIR, one part of at most `count` bytes.
@@ -558,11 +486,17 @@ impl Nfs3 {
         verifier: [u8; 8],
         count: u32,
     ) -> Result<Listing> {
-        let mut w = self.on(16, dir);
-        w.u64(cookie);
-        w.fixed(&verifier);
-        w.u32(count);
-        self.listing(w, count, false).await
+        let args = Readdir3args { dir: &dir.0, cookie, cookieverf: verifier, count };
+        let answer = self.listing(self.args(p::READDIR, &args), count).await?;
+        let done: Readdir3resok<'_> = ok::<_, PostOpAttr>(&mut results(&answer)?)?;
+        let entries = done.entries.0.iter().map(|e| Entry {
+            fileid: e.fileid,
+            name: e.name.to_vec(),
+            cookie: e.cookie,
+            attr: None,
+            fh: None,
+        });
+        Ok(Listing { entries: entries.collect(), verifier: done.cookieverf, eof: done.eof })
     }
 
     /// READDIRPLUS, one part of at most `count` bytes.
@@ -573,31 +507,23 @@ impl Nfs3 {
         verifier: [u8; 8],
         count: u32,
     ) -> Result<Listing> {
-        let mut w = self.on(17, dir);
-        w.u64(cookie);
-        w.fixed(&verifier);
-        w.u32(count);
-        w.u32(count);
-        self.listing(w, count, true).await
+        let (dir, cookieverf) = (&dir.0, verifier);
+        let args = Readdirplus3args { dir, cookie, cookieverf, dircount: count, maxcount: count };
+        let answer = self.listing(self.args(p::READDIRPLUS, &args), count).await?;
+        let done: Readdirplus3resok<'_> = ok::<_, PostOpAttr>(&mut results(&answer)?)?;
+        let entries = done.entries.0.iter().map(|e| Entry {
+            fileid: e.fileid,
+            name: e.name.to_vec(),
+            cookie: e.cookie,
+            attr: e.name_attributes.map(Attr::from),
+            fh: e.name_handle.map(Fh::new),
+        });
+        Ok(Listing { entries: entries.collect(), verifier: done.cookieverf, eof: done.eof })
     }
 
-    async fn listing(&self, args: Writer, count: u32, plus: bool) -> Result<Listing> {
+    async fn listing(&self, args: Writer, count: u32) -> Result<Answer> {
         let reply_max = usize::try_from(count).unwrap_or(usize::MAX).saturating_add(512);
-        let answer = self.rpc.call(args, ResultPlace::long(reply_max)).await?;
-        let mut r = results(&answer)?;
-        status(&mut r)?;
-        post_op_attr(&mut r)?;
-        let verifier = r.fixed()?;
-        let mut entries = Vec::new();
-        while r.bool()? {
-            let (fileid, name, cookie) = (r.u64()?, r.opaque(NAME_MAX)?.to_vec(), r.u64()?);
-            let (attr, fh) = match plus {
-                true => (post_op_attr(&mut r)?, post_op_fh(&mut r)?),
-                false => (None, None),
-            };
-            entries.push(Entry { fileid, name, cookie, attr, fh });
-        }
-        Ok(Listing { entries, verifier, eof: r.bool()? })
+        self.rpc.call(args, ResultPlace::long(reply_max)).await
     }
 
     /// The whole of a directory, by READDIRPLUS.
@@ -622,52 +548,50 @@ impl Nfs3 {
 
     /// FSSTAT
     pub async fn fsstat(&self, root: &Fh) -> Result<FsStat> {
-        let answer = self.short(self.on(18, root)).await?;
-        let mut r = results(&answer)?;
-        status(&mut r)?;
-        post_op_attr(&mut r)?;
-        Ok(FsStat {
-            tbytes: r.u64()?,
-            fbytes: r.u64()?,
-            abytes: r.u64()?,
-            tfiles: r.u64()?,
-            ffiles: r.u64()?,
-            afiles: r.u64()?,
-        })
+        let answer = self.short(p::FSSTAT, &NfsFh3 { data: &root.0 }).await?;
+        let done: Fsstat3resok = ok::<_, PostOpAttr>(&mut results(&answer)?)?;
+        let Fsstat3resok { tbytes, fbytes, abytes, tfiles, ffiles, afiles, .. } = done;
+        Ok(FsStat { tbytes, fbytes, abytes, tfiles, ffiles, afiles })
     }
 
     /// FSINFO
     pub async fn fsinfo(&self, root: &Fh) -> Result<FsInfo> {
-        let answer = self.short(self.on(19, root)).await?;
-        let mut r = results(&answer)?;
-        status(&mut r)?;
-        post_op_attr(&mut r)?;
-        let (rtmax, rtpref, _rtmult) = (r.u32()?, r.u32()?, r.u32()?);
-        let (wtmax, wtpref, _wtmult) = (r.u32()?, r.u32()?, r.u32()?);
-        let (dtpref, maxfilesize) = (r.u32()?, r.u64()?);
-        let _time_delta = time(&mut r)?;
-        Ok(FsInfo { rtmax, rtpref, wtmax, wtpref, dtpref, maxfilesize, properties: r.u32()? })
+        let answer = self.short(p::FSINFO, &NfsFh3 { data: &root.0 }).await?;
+        let done: Fsinfo3resok = ok::<_, PostOpAttr>(&mut results(&answer)?)?;
+        let Fsinfo3resok { rtmax, rtpref, wtmax, wtpref, dtpref, maxfilesize, properties, .. } =
+            done;
+        Ok(FsInfo { rtmax, rtpref, wtmax, wtpref, dtpref, maxfilesize, properties })
     }
 
     /// PATHCONF: most links to a file, longest name.
     pub async fn pathconf(&self, fh: &Fh) -> Result<(u32, u32)> {
-        let answer = self.short(self.on(20, fh)).await?;
-        let mut r = results(&answer)?;
-        status(&mut r)?;
-        post_op_attr(&mut r)?;
-        Ok((r.u32()?, r.u32()?))
+        let answer = self.short(p::PATHCONF, &NfsFh3 { data: &fh.0 }).await?;
+        let done: Pathconf3resok = ok::<_, PostOpAttr>(&mut results(&answer)?)?;
+        Ok((done.linkmax, done.name_max))
     }
 
     /// COMMIT of a range; a count of 0 reaches to the end. Gives the write verifier.
     pub async fn commit(&self, fh: &Fh, offset: u64, count: u32) -> Result<[u8; 8]> {
-        let mut w = self.on(21, fh);
-        w.u64(offset);
-        w.u32(count);
-        let answer = self.short(w).await?;
-        let mut r = results(&answer)?;
-        status(&mut r)?;
-        wcc_data(&mut r)?;
-        Ok(r.fixed()?)
+        let answer = self.short(p::COMMIT, &Commit3args { file: &fh.0, offset, count }).await?;
+        let done: Commit3resok = ok::<_, WccData>(&mut results(&answer)?)?;
+        Ok(done.verf)
+    }
+}
+
+/// A name in a directory.
+fn at<'a>(dir: &'a Fh, name: &'a [u8]) -> Diropargs3<'a> {
+    Diropargs3 { dir: &dir.0, name }
+}
+
+fn of_mode(mode: u32) -> Sattr3 {
+    Sattr3 { mode: Some(mode), ..Sattr3::default() }
+}
+
+/// Bulk data of a reply, of which no more than this was asked for.
+fn within(r: &mut Reader<'_>, data: Bulk, max: usize) -> Result<Vec<Buf>> {
+    match data.len {
+        len if len <= max => Ok(r.data(data)?),
+        len => Err(Error::Protocol(format!("{len} bytes where {max} were asked for"))),
     }
 }
 
@@ -697,7 +621,7 @@ mod tests {
     #[test]
     fn the_data_of_a_read_is_found_with_and_without_attributes() {
         assert_eq!(locate_read(&reply(0, &[0, 5, 1, 5])), Some((44, 5)));
-        let with = [&[1][..], &[0; 21], &[5, 1, 5]].concat();
+        let with = [&[1, 1][..], &[0; 20], &[5, 1, 5]].concat();
         assert_eq!(locate_read(&reply(0, &with)), Some((128, 5)));
         // The offset is that of the byte behind the length word.
         assert_eq!(reply(0, &with).len(), 128);
@@ -713,21 +637,5 @@ mod tests {
             assert_eq!(locate_read(&whole[..end]), None, "{end}");
             assert_eq!(locate_readlink(&whole[..end.min(35)]), None, "{end}");
         }
-    }
-
-    #[test]
-    fn attributes_are_read_as_the_specification_orders_them() {
-        let mut w = Writer::new();
-        put_sattr(
-            &mut w,
-            &SetAttr {
-                mode: Some(0o640),
-                size: Some(7),
-                mtime: Some((1, 2)),
-                ..SetAttr::default()
-            },
-        );
-        // mode, no uid, no gid, size, atime DONT_CHANGE, mtime SET_TO_CLIENT_TIME (RFC 1813 section 2.6).
-        assert_eq!(w.bytes(), words(&[1, 0o640, 0, 0, 1, 0, 7, 0, 2, 1, 2]));
     }
 }

@@ -1,7 +1,7 @@
 //! NFS version 3 (RFC 1813). Handles and names are borrowed; the data of READ and WRITE, and the target of a symbolic link, are
 //! the end of their structure ([`Bulk`]).
 
-use wire::Parsed;
+use wire::{Parsed, Rule, reject};
 
 use crate::xdr::{Bulk, Chain, Xdr, choice, numbers, structs, union};
 
@@ -96,13 +96,6 @@ numbers! {
 }
 
 structs! {
-    /// `nfstime3`. Nanoseconds above 999,999,999 are no fault of the format.
-    #[derive(Copy, Default)]
-    pub struct Nfstime3 {
-        seconds: u32,
-        nseconds: u32,
-    }
-
     /// `specdata3`: the number of a device.
     #[derive(Copy, Default)]
     pub struct Specdata3 {
@@ -462,6 +455,32 @@ union! {
         5 => Lnk,
         6 => Sock(Sattr3),
         7 => Fifo(Sattr3),
+    }
+}
+
+/// `nfstime3`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Nfstime3 {
+    /// Since 1970.
+    pub seconds: u32,
+    /// 0 to 999,999,999.
+    pub nseconds: u32,
+}
+
+impl<'a> Xdr<'a> for Nfstime3 {
+    #[inline]
+    fn field(_: &'static str, input: &'a [u8]) -> Parsed<'a, Self> {
+        let (behind, seconds) = u32::field("seconds", input)?;
+        match u32::field("nseconds", behind)? {
+            (rest, nseconds @ 0..=999_999_999) => Ok((rest, Self { seconds, nseconds })),
+            _ => Err(reject("nseconds", Rule::Value, behind)),
+        }
+    }
+
+    #[inline]
+    fn emit(&self, out: &mut Vec<u8>) {
+        self.seconds.emit(out);
+        self.nseconds.emit(out);
     }
 }
 

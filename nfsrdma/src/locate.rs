@@ -1,11 +1,13 @@
-//! Finds the data of a WRITE in the first bytes of a call, so that the transport can read it straight into place.
+//! Finds the data of a WRITE in the first bytes of a call, so that the transport can read it straight into place: the parsers of
+//! the operations stop there.
 
+use nfs_proto::nfs3::{self, Write3args, procedure};
+use nfs_proto::nfs4::{self, op, ops};
 use nfs_proto::oncrpc::CallHead;
+use nfs_proto::xdr::{Bulk, decode};
 use rdma_transport::channel::Locate;
 
-use crate::fh::FH_MAX;
 use crate::rpc::program;
-use crate::v3::procedure;
 use crate::xdr::pad;
 
 /// Knows the calls of NFS.
@@ -21,74 +23,40 @@ impl Locate for NfsLocate {
     }
 }
 
-struct Peek<'a> {
-    head: &'a [u8],
-    at: usize,
-}
-
-impl Peek<'_> {
-    fn skip(&mut self, n: usize) -> Option<()> {
-        self.at = self.at.checked_add(n)?;
-        (self.at <= self.head.len()).then_some(())
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        let word = self.head.get(self.at..)?.first_chunk()?;
-        self.at += 4;
-        Some(u32::from_be_bytes(*word))
-    }
-
-    fn opaque(&mut self, max: usize) -> Option<()> {
-        let n = usize::try_from(self.u32()?).ok().filter(|n| *n <= max)?;
-        self.skip(n + pad(n))
-    }
-
-    fn data(&mut self) -> Option<(usize, usize)> {
-        let len = usize::try_from(self.u32()?).ok()?;
-        Some((self.at, len))
-    }
-
-    /// The operations that clients put before a WRITE. Anything else means that the message is read as a whole.
-    fn compound(&mut self) -> Option<(usize, usize)> {
-        const TAG_MAX: usize = 1024;
-        const PUTFH: u32 = 22;
-        const SAVEFH: u32 = 32;
-        const WRITE: u32 = 38;
-        const SEQUENCE: u32 = 53;
-        self.opaque(TAG_MAX)?;
-        self.skip(4)?;
-        // A handful of operations at most precede a WRITE.
-        for _ in 0..self.u32()?.min(8) {
-            match self.u32()? {
-                SEQUENCE => self.skip(16 + 4 * 4)?,
-                PUTFH => self.opaque(128)?,
-                SAVEFH => {}
-                WRITE => {
-                    self.skip(16 + 8 + 4)?;
-                    return self.data();
-                }
-                _ => return None,
-            }
-        }
-        None
-    }
-}
-
 fn call(head: &[u8]) -> Option<(usize, usize)> {
     let (arguments, call) = CallHead::decode(head).ok()?;
     if call.program != program::NFS {
         return None;
     }
-    let mut p = Peek { head, at: head.len() - arguments.len() };
-    match (call.version, call.procedure) {
-        (3, procedure::WRITE) => {
-            p.opaque(FH_MAX)?;
-            p.skip(8 + 4 + 4)?;
-            p.data()
+    let (rest, data) = match (call.version, call.procedure) {
+        (nfs3::VERSION, procedure::WRITE) => {
+            decode::<Write3args<'_>>(arguments).map(|(rest, args)| (rest, args.data)).ok()?
         }
-        (4, 1) => p.compound(),
-        _ => None,
+        (nfs4::VERSION, nfs4::PROC_COMPOUND) => compound(arguments)?,
+        _ => return None,
+    };
+    Some((head.len() - rest.len(), data.len))
+}
+
+/// The data of the WRITE of a COMPOUND, and what stands there. Clients put few operations before it, and only some; anything
+/// else means that the message is read as a whole.
+fn compound(arguments: &[u8]) -> Option<(&[u8], Bulk)> {
+    const BEFORE_MAX: u32 = 8;
+    let (mut rest, compound) = decode::<nfs4::Compound<'_>>(arguments).ok()?;
+    for _ in 0..compound.argarray.min(BEFORE_MAX) {
+        let (arguments, number) = decode::<u32>(rest).ok()?;
+        rest = match number {
+            op::SEQUENCE => decode::<ops::Sequence>(arguments).ok()?.0,
+            op::PUTFH => decode::<ops::NfsFh4<'_>>(arguments).ok()?.0,
+            op::SAVEFH => arguments,
+            op::WRITE => {
+                let (data, write) = decode::<ops::Write>(arguments).ok()?;
+                return Some((data, write.data));
+            }
+            _ => return None,
+        };
     }
+    None
 }
 
 #[cfg(test)]

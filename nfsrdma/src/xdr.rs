@@ -307,11 +307,22 @@ impl Writer {
         self.eligible(read.data, read.pages);
     }
 
+    /// What was read of a file, as the data of what was emitted up to them, their length included.
+    pub fn data(&mut self, read: ReadData) {
+        self.attach(read.data, read.pages);
+    }
+
     fn eligible(&mut self, data: Vec<Buf>, pages: Option<Pages>) {
-        let mut payload = Payload { at: 0, data, pages, pad: 0, place: Place::Eligible };
+        let len = data.iter().map(Buf::len).sum::<usize>() + pages.as_ref().map_or(0, Pages::len);
+        self.count(len);
+        self.attach(data, pages);
+    }
+
+    /// Bulk data of what was emitted up to them.
+    pub fn attach(&mut self, data: Vec<Buf>, pages: Option<Pages>) {
+        let at = self.head.len();
+        let mut payload = Payload { at, data, pages, pad: 0, place: Place::Eligible };
         let n = payload.len();
-        self.count(n);
-        payload.at = self.head.len();
         // Invariant: the padding is at most three.
         #[allow(clippy::cast_possible_truncation)]
         let padding = pad(n) as u8;

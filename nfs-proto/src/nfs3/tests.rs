@@ -11,6 +11,12 @@ impl<'a, T: Sample<'a>, F: Sample<'a>> Sample<'a> for Res<T, F> {
     }
 }
 
+impl<'a> Sample<'a> for Nfstime3 {
+    fn sample(seed: &mut Seed<'a>) -> Self {
+        Self { seconds: Sample::sample(seed), nseconds: u32::sample(seed) % 1_000_000_000 }
+    }
+}
+
 choices! {
     args: Args<'_>,
     results: Results<'_>,
@@ -57,6 +63,8 @@ fn faults_name_their_field() {
     assert_eq!(fault(procedure::CREATE, &[0, 0, 3]), "createmode3 invalid at 8");
     assert_eq!(fault(procedure::MKNOD, &[0, 0, 8]), "ftype3 invalid at 8");
     assert_eq!(fault(procedure::SETATTR, &[0, 2]), "mode invalid at 4");
+    let time = [0, 0, 0, 0, 0, 2, 7, 1_000_000_000];
+    assert_eq!(fault(procedure::SETATTR, &time), "nseconds invalid at 28");
 }
 
 #[test]

@@ -1,73 +1,37 @@
 //! NFSACL version 3 on the wire: lists of POSIX.1e beside NFS version 3, by a program of its own on the same connection. No RFC
 //! has it; it is Solaris' `nfs_acl.x`, as Linux has it since 2.6.13 (`fs/nfs_common/nfsacl.c`).
 //!
-//! *Memory.* [`ENTRIES_MAX`] entries of each list.
+//! *Memory.* As many entries of each list as its format allows.
 //!
-//! *Errors.* What is no list is none here ([`Secattr::lists`]); the procedure says so.
+//! *Errors.* What is no list is none here ([`lists`]); the procedure says so.
 
+use nfs_proto::nfs3::acl::{Aclent, OF_DEFAULT, Secattr, mask};
 use vfs::acl::Owner;
 use vfs::acl::posix::{Change, Entry, Posix, tag};
 
-use crate::fh::FH_MAX;
-use crate::xdr::{Reader, Writer, XdrResult};
+pub use nfs_proto::nfs3::acl::{VERSION, procedure};
 
-/// The version that is served.
-pub const VERSION: u32 = 3;
+/// All bits of a mask.
+pub(super) const ALL: u32 = mask::ACL | mask::ACLCNT | mask::DFACL | mask::DFACLCNT;
 
-/// Procedure numbers.
-#[allow(missing_docs)] // The names are the program's own, without ACLPROC3_.
-pub mod procedure {
-    pub const NULL: u32 = 0;
-    pub const GETACL: u32 = 1;
-    pub const SETACL: u32 = 2;
-}
-
-/// Bits of a mask: which parts are asked for, or there.
-pub(super) mod part {
-    /// The node's own list.
-    pub(crate) const ACL: u32 = 1;
-    /// A directory's default list.
-    pub(crate) const DFACL: u32 = 4;
-    /// How many entries the one and the other have, which is told always.
-    const COUNTS: u32 = 2 | 8;
-    pub(crate) const ALL: u32 = ACL | DFACL | COUNTS;
-}
-
-/// Entries of a list (`NFS_ACL_MAX_ENTRIES`).
-const ENTRIES_MAX: usize = 1024;
-/// Marks the tags of a default list.
-const OF_DEFAULT: u32 = 0x1000;
-
-/// The arguments of a procedure.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Args<'a> {
-    Null,
-    Getacl { object: &'a [u8], mask: u32 },
-    Setacl { object: &'a [u8], lists: Secattr },
-}
-
-/// `secattr`, as it was sent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Secattr {
-    pub(super) mask: u32,
-    access: Vec<Entry>,
-    default: Vec<Entry>,
-}
-
-impl Secattr {
-    /// What is to be set; `None` where something is meant that is no list.
-    pub(super) fn lists(self) -> Option<Change> {
-        let mut change = Change::default();
-        if self.mask & part::ACL != 0 {
-            change.access = Some(list(self.access)?);
-        }
-        if self.mask & part::DFACL != 0 {
-            // No entries: no list.
-            let none = self.default.is_empty();
-            change.default = Some(if none { None } else { Some(list(self.default)?) });
-        }
-        Some(change)
+/// What is to be set; `None` where something is meant that is no list.
+pub(super) fn lists(new: &Secattr) -> Option<Change> {
+    let mut change = Change::default();
+    if new.mask & mask::ACL != 0 {
+        change.access = Some(list(entries(&new.aclent))?);
     }
+    if new.mask & mask::DFACL != 0 {
+        // No entries: no list.
+        let sent = entries(&new.dfaclent);
+        change.default = Some(if sent.is_empty() { None } else { Some(list(sent)?) });
+    }
+    Some(change)
+}
+
+fn entries(sent: &[Aclent]) -> Vec<Entry> {
+    // A tag that does not fit is none.
+    let tag = |tag: u32| u16::try_from(tag & !OF_DEFAULT).unwrap_or(u16::MAX);
+    sent.iter().map(|e| (tag(e.tag), e.perm, e.id)).collect()
 }
 
 /// Clients send a mask always; where nobody is named, one that takes nothing away is not meant.
@@ -79,56 +43,31 @@ fn list(mut entries: Vec<Entry>) -> Option<Posix> {
     Posix::new(entries)
 }
 
-/// Reads the arguments of a procedure; `None` when there is no such procedure.
-pub(super) fn decode_args<'a>(number: u32, r: &mut Reader<'a>) -> XdrResult<Option<Args<'a>>> {
-    Ok(Some(match number {
-        procedure::NULL => Args::Null,
-        procedure::GETACL => Args::Getacl { object: r.opaque(FH_MAX)?, mask: r.u32()? },
-        procedure::SETACL => Args::Setacl {
-            object: r.opaque(FH_MAX)?,
-            lists: Secattr { mask: r.u32()?, access: entries(r)?, default: entries(r)? },
-        },
-        _ => return Ok(None),
-    }))
-}
-
-/// The number of entries, and those that were sent.
-fn entries(r: &mut Reader<'_>) -> XdrResult<Vec<Entry>> {
-    let _count = r.u32()?;
-    let sent = r.count(ENTRIES_MAX)?;
-    let entry = |r: &mut Reader<'_>| {
-        let (tag, id, bits) = (r.u32()? & !OF_DEFAULT, r.u32()?, r.u32()?);
-        // A tag that does not fit is none.
-        Ok((u16::try_from(tag).unwrap_or(u16::MAX), bits, id))
-    };
-    (0..sent).map(|_| entry(r)).collect()
-}
-
-/// `secattr` with the parts of `mask`.
-pub(super) fn put(
-    mask: u32,
+/// `secattr` with the parts of `wanted`.
+pub(super) fn secattr(
+    wanted: u32,
     access: &Posix,
     default: Option<&Posix>,
     owner: Owner,
-    out: &mut Writer,
-) {
-    out.u32(mask);
-    let parts = [(Some(access), part::ACL, 0), (default, part::DFACL, OF_DEFAULT)];
-    for (list, whole, flag) in parts {
+) -> Secattr {
+    let part = |list: Option<&Posix>, whole, flag| {
         let entries = list.map(with_mask).unwrap_or_default();
-        out.count(entries.len());
-        let sent = if mask & whole != 0 { &entries[..] } else { &[] };
-        out.count(sent.len());
-        for (tag, bits, id) in sent {
+        let count = u32::try_from(entries.len()).unwrap_or(u32::MAX);
+        let sent = if wanted & whole != 0 { &entries[..] } else { &[] };
+        let ent = |(tag, perm, id): &Entry| {
             let id = match *tag {
                 tag::USER_OBJ => owner.uid,
                 tag::GROUP_OBJ => owner.gid,
                 tag::USER | tag::GROUP => *id,
                 _ => 0,
             };
-            [u32::from(*tag) | flag, id, *bits].into_iter().for_each(|n| out.u32(n));
-        }
-    }
+            Aclent { tag: u32::from(*tag) | flag, id, perm: *perm }
+        };
+        (count, sent.iter().map(ent).collect())
+    };
+    let (aclcnt, aclent) = part(Some(access), mask::ACL, 0);
+    let (dfaclcnt, dfaclent) = part(default, mask::DFACL, OF_DEFAULT);
+    Secattr { mask: wanted, aclcnt, aclent, dfaclcnt, dfaclent }
 }
 
 /// The entries, with the mask that a list of this program has always: where there is none, what the file's group has.
@@ -143,9 +82,10 @@ fn with_mask(list: &Posix) -> Vec<Entry> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use iobuf::Buf;
+    use nfs_proto::xdr::{decode, encode};
     use proptest::prelude::*;
+
+    use super::*;
 
     const OWNER: Owner = Owner { uid: 1000, gid: 50 };
 
@@ -153,23 +93,14 @@ mod tests {
         Posix::new(entries.iter().copied()).unwrap()
     }
 
-    fn read(mask: u32, access: &Posix, default: Option<&Posix>) -> Secattr {
-        let mut w = Writer::new();
-        w.opaque(b"fh");
-        put(mask, access, default, OWNER, &mut w);
-        let body = Buf::from(w.into_reply().head);
-        let args = decode_args(procedure::SETACL, &mut Reader::new(&body, &[])).unwrap();
-        match args.unwrap() {
-            Args::Setacl { lists, .. } => lists,
-            other => panic!("{other:?}"),
-        }
+    fn read(mask: u32, access: &Posix, default: Option<&Posix>) -> Option<Change> {
+        let bytes = encode(&secattr(mask, access, default, OWNER));
+        lists(&decode(&bytes).unwrap().1)
     }
 
     #[test]
     fn a_list_has_a_mask_on_the_wire_always() {
-        let mut w = Writer::new();
-        put(part::ACL, &Posix::of_mode(0o640), None, OWNER, &mut w);
-        let bytes = w.into_reply().head;
+        let bytes = encode(&secattr(mask::ACL, &Posix::of_mode(0o640), None, OWNER));
         let words: Vec<u32> =
             bytes.as_chunks::<4>().0.iter().map(|w| u32::from_be_bytes(*w)).collect();
         let expected = [1, 4, 4, 1, 1000, 6, 4, 50, 4, 16, 0, 4, 32, 0, 0, 0, 0];
@@ -188,32 +119,24 @@ mod tests {
         ]);
         let plain = Posix::of_mode(0o751);
         let both = Change { access: Some(named.clone()), default: Some(Some(plain.clone())) };
-        assert_eq!(read(part::ALL, &named, Some(&plain)).lists(), Some(both));
+        assert_eq!(read(ALL, &named, Some(&plain)), Some(both));
         let one = Change { access: Some(plain.clone()), default: None };
-        assert_eq!(read(part::ALL & !part::DFACL, &plain, Some(&named)).lists(), Some(one));
+        assert_eq!(read(ALL & !mask::DFACL, &plain, Some(&named)), Some(one));
         let no_default = Change { access: None, default: Some(None) };
-        assert_eq!(read(part::DFACL, &plain, None).lists(), Some(no_default));
+        assert_eq!(read(mask::DFACL, &plain, None), Some(no_default));
     }
 
     #[test]
     fn what_is_no_list_is_found() {
-        let access = vec![(tag::USER, 7, 1)];
-        let bad = Secattr { mask: part::ACL, access, ..Secattr::default() };
-        assert_eq!(bad.lists(), None);
-        let mut long = Writer::new();
-        long.opaque(b"fh");
-        [1, 0].into_iter().for_each(|n| long.u32(n));
-        long.count(ENTRIES_MAX + 1);
-        let long = Buf::from(long.into_reply().head);
-        assert!(decode_args(procedure::SETACL, &mut Reader::new(&long, &[])).is_err());
+        let aclent = vec![Aclent { tag: tag::USER.into(), id: 1, perm: 7 }];
+        assert_eq!(lists(&Secattr { mask: mask::ACL, aclent, ..Secattr::default() }), None);
     }
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_fall_over(bytes: Vec<u8>, number in 0..4_u32) {
-            let body = Buf::from(bytes);
-            if let Ok(Some(Args::Setacl { lists, .. })) = decode_args(number, &mut Reader::new(&body, &[])) {
-                let _ = lists.lists();
+        fn no_bytes_make_it_fall_over(bytes: Vec<u8>) {
+            if let Ok((_, new)) = decode::<Secattr>(&bytes) {
+                let _ = lists(&new);
             }
         }
     }

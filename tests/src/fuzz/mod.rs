@@ -23,7 +23,7 @@ use vfs::mem::MemBackend;
 use vfs::namespace::{Cidr, Enforce, Protocols, Share, Squash};
 use vfs::{Backend, CreateHow, Cred, SetAttr};
 
-pub use nfs_proto::side_values;
+pub use nfs_proto::{nfs3_values, nfs4_values, side_values};
 pub use nfs4::{nfs40_args, nfs41_args, nfs42_args};
 pub use rdma::{mpa_ddp_rdmap, rpcrdma_header};
 pub use rpc::{nfs3_args, rpc};
@@ -59,7 +59,7 @@ fn share(bytes: u64, runtime: &Runtime) -> (Share, [NodeRef; 2]) {
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their programs.
-pub const TARGETS: [(&str, Target); 16] = [
+pub const TARGETS: [(&str, Target); 18] = [
     ("mpa_ddp_rdmap", mpa_ddp_rdmap),
     ("rpcrdma_header", rpcrdma_header),
     ("rpc", rpc),
@@ -68,6 +68,8 @@ pub const TARGETS: [(&str, Target); 16] = [
     ("nfs41_args", nfs41_args),
     ("nfs42_args", nfs42_args),
     ("side_calls", side_calls),
+    ("nfs3_values", nfs3_values),
+    ("nfs4_values", nfs4_values),
     ("side_values", side_values),
     ("smb2_message", smb2_message),
     ("smb2_values", smb2_values),

@@ -14,6 +14,8 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "nfs41_args" => nfs4(1),
         "nfs42_args" => nfs4(2),
         "side_calls" => side::seeds(),
+        "nfs3_values" => nfs_proto::nfs3_seeds(&nfs3()),
+        "nfs4_values" => nfs_proto::nfs4_seeds(),
         "side_values" => nfs_proto::side_seeds(),
         "smb2_message" => smb_seeds::messages(),
         "smb2_values" => smb_seeds::values(),

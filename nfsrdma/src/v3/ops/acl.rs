@@ -1,16 +1,17 @@
 //! GETACL and SETACL of NFSACL version 3 ([`super::super::acl`]).
 
+use nfs_proto::nfs3::acl::{Getacl3args, Getacl3resok, Secattr, Setacl3args};
 use vfs::acl::{Owner, mask};
 
-use super::super::acl::{Secattr, part, put};
-use super::super::attr::{put_attr, put_post};
-use super::{OK, Op, OpResult, Target};
+use super::super::acl::{ALL, lists, secattr};
+use super::super::attr::{fattr, post_op};
+use super::{Op, OpResult, Target, answer};
 use crate::status::Nfsstat3;
 use crate::xdr::Writer;
 
-pub(super) async fn getacl(op: &Op<'_>, object: &[u8], wanted: u32, out: &mut Writer) -> OpResult {
-    let t = op.target(object).await?;
-    if wanted & !part::ALL != 0 {
+pub(super) async fn getacl(op: &Op<'_>, args: Getacl3args<'_>, out: &mut Writer) -> OpResult {
+    let t = op.target(args.fh).await?;
+    if args.mask & !ALL != 0 {
         t.fail_post(out, Nfsstat3::Inval).await;
         return Ok(());
     }
@@ -23,27 +24,22 @@ pub(super) async fn getacl(op: &Op<'_>, object: &[u8], wanted: u32, out: &mut Wr
         return Ok(());
     }
     let lists = t.node.posix(&attr).await?;
-    out.u32(OK);
-    out.bool(true);
-    put_attr(out, &t.share, &attr);
-    put(wanted, &lists.access, lists.default.as_ref(), Owner::of(&attr), out);
+    let acl = secattr(args.mask, &lists.access, lists.default.as_ref(), Owner::of(&attr));
+    answer(out, &Getacl3resok { attr: Some(fattr(&t.share, &attr)), acl });
     Ok(())
 }
 
-pub(super) async fn setacl(op: &Op<'_>, object: &[u8], new: Secattr, out: &mut Writer) -> OpResult {
-    let t = op.target(object).await?;
-    match change(op, &t, new).await {
-        Ok(()) => {
-            out.u32(OK);
-            put_post(out, &t.share, t.after().await.as_ref());
-        }
+pub(super) async fn setacl(op: &Op<'_>, args: Setacl3args<'_>, out: &mut Writer) -> OpResult {
+    let t = op.target(args.fh).await?;
+    match change(op, &t, &args.acl).await {
+        Ok(()) => answer(out, &post_op(&t.share, t.after().await.as_ref())),
         Err(status) => t.fail_post(out, status).await,
     }
     Ok(())
 }
 
-async fn change(op: &Op<'_>, t: &Target, new: Secattr) -> Result<(), Nfsstat3> {
+async fn change(op: &Op<'_>, t: &Target, new: &Secattr) -> Result<(), Nfsstat3> {
     t.writable(op)?;
-    let change = new.lists().ok_or(Nfsstat3::Inval)?;
+    let change = lists(new).ok_or(Nfsstat3::Inval)?;
     Ok(op.core.namespace.by(None).posix_change(&t.share, &t.node, &t.cred, &change).await?)
 }

@@ -1,10 +1,11 @@
 //! GETATTR, SETATTR, ACCESS (RFC 1813 sections 3.3.1, 3.3.2, 3.3.4).
 
+use nfs_proto::nfs3::{Access3resok, Getattr3resok, Setattr3args};
 use state::Rights;
 use vfs::{Access, Attr, SetAttr, Time, VfsError};
 
-use super::super::attr::{put_attr, put_post, put_wcc};
-use super::{OK, Op, OpResult, Target};
+use super::super::attr::{fattr, post, set_attr, time, wcc};
+use super::{Op, OpResult, Target, answer};
 use crate::status::Nfsstat3;
 use crate::xdr::Writer;
 
@@ -12,24 +13,16 @@ pub(super) async fn getattr(op: &Op<'_>, object: &[u8], out: &mut Writer) -> OpR
     let t = op.target(object).await?;
     let attr = op.core.namespace.by(None).getattr(&t.node).await?;
     let t = op.found_again(t, object, Some(&attr)).await?;
-    out.u32(OK);
-    put_attr(out, &t.share, &attr);
+    answer(out, &Getattr3resok { obj_attributes: fattr(&t.share, &attr) });
     Ok(())
 }
 
-pub(super) async fn setattr(
-    op: &Op<'_>,
-    object: &[u8],
-    new: SetAttr,
-    guard: Option<Time>,
-    out: &mut Writer,
-) -> OpResult {
-    let t = op.target(object).await?;
-    match change(op, &t, new, guard).await {
+pub(super) async fn setattr(op: &Op<'_>, args: &Setattr3args<'_>, out: &mut Writer) -> OpResult {
+    let t = op.target(args.object).await?;
+    match change(op, &t, set_attr(&args.new_attributes), args.guard.map(time)).await {
         Ok((before, after)) => {
-            let t = op.found_again(t, object, Some(&after)).await?;
-            out.u32(OK);
-            put_wcc(out, &t.share, Some(&before), Some(&after));
+            let t = op.found_again(t, args.object, Some(&after)).await?;
+            answer(out, &wcc(&t.share, Some(&before), Some(&after)));
         }
         Err(status) => t.fail_wcc(out, status).await,
     }
@@ -73,9 +66,8 @@ pub(super) async fn access(op: &Op<'_>, object: &[u8], wanted: u32, out: &mut Wr
         Ok(granted) => {
             let after = t.after().await;
             let t = op.found_again(t, object, after.as_ref()).await?;
-            out.u32(OK);
-            put_post(out, &t.share, after.as_ref());
-            out.u32(granted.0 & wanted);
+            let obj_attributes = post(&t.share, after.as_ref());
+            answer(out, &Access3resok { obj_attributes, access: granted.0 & wanted });
         }
         Err(e) => t.fail_post(out, e).await,
     }

@@ -1,37 +1,45 @@
 //! READ, WRITE, COMMIT, READLINK (RFC 1813 sections 3.3.5 to 3.3.7 and 3.3.21).
 
 use iobuf::Buf;
+use nfs_proto::nfs3::{
+    Commit3args, Commit3resok, Read3args, Read3resok, Readlink3resok, StableHow, Write3args,
+    Write3resok,
+};
+use nfs_proto::xdr::Bulk;
 use state::Rights;
 use vfs::backend::ReadInto;
 use vfs::{Kind, Stable, VfsError, VfsResult, Written};
 
-use super::super::attr::{put_post, put_wcc};
-use super::{OK, Op, OpResult, Target};
+use super::super::attr::{post, wcc};
+use super::{Op, OpResult, Target, answer};
 use crate::limits::TRANSFER_MAX;
 use crate::status::Nfsstat3;
 use crate::xdr::{Writer, at_most};
 
-pub(super) async fn read(
-    op: &Op<'_>,
-    file: &[u8],
-    offset: u64,
-    count: u32,
-    out: &mut Writer,
-) -> OpResult {
+/// A transfer or what is left of one, as the protocol counts it. None is above [`TRANSFER_MAX`].
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+pub(super) async fn read(op: &Op<'_>, args: &Read3args<'_>, out: &mut Writer) -> OpResult {
+    let Read3args { file, offset, count: wanted } = *args;
     let t = op.target(file).await?;
-    let count = usize::try_from(count).unwrap_or(usize::MAX).min(TRANSFER_MAX);
+    let wanted = usize::try_from(wanted).unwrap_or(usize::MAX).min(TRANSFER_MAX);
     let door = op.door(&t, Rights::READ);
     // Of an owner who holds the file open perhaps, and of who may execute it, backends know (RFC 1813 section 4.4).
     let into = ReadInto { attributes: true, ..op.conn.unseen().clone() };
-    match door.read(&t.node, Some(&t.cred), offset, count, &into).await {
+    match door.read(&t.node, Some(&t.cred), offset, wanted, &into).await {
         Ok(read) => {
             let t = op.found_again(t, file, read.attr.as_ref()).await?;
             op.moved(read.len());
-            out.u32(OK);
-            put_post(out, &t.share, read.attr.as_ref());
-            out.count(read.len());
-            out.bool(read.eof);
-            out.file_data(read);
+            let ok = Read3resok {
+                file_attributes: post(&t.share, read.attr.as_ref()),
+                count: count(read.len()),
+                eof: read.eof,
+                data: Bulk { len: read.len() },
+            };
+            answer(out, &ok);
+            out.data(read);
         }
         Err(e) => t.fail_post(out, Nfsstat3::of_data(e)).await,
     }
@@ -40,33 +48,35 @@ pub(super) async fn read(
 
 pub(super) async fn write(
     op: &Op<'_>,
-    file: &[u8],
-    offset: u64,
-    count: u32,
-    stable: Stable,
+    args: &Write3args<'_>,
     data: Vec<Buf>,
     out: &mut Writer,
 ) -> OpResult {
+    let Write3args { file, offset, .. } = *args;
     let t = op.target(file).await?;
     let given: usize = data.iter().map(Buf::len).sum();
-    if usize::try_from(count) != Ok(given) {
+    if usize::try_from(args.count) != Ok(given) {
         t.fail_wcc(out, Nfsstat3::Inval).await;
         return Ok(());
     }
     let data = if given > TRANSFER_MAX { at_most(data, TRANSFER_MAX) } else { data };
+    let stable = match args.stable {
+        StableHow::Unstable => Stable::Unstable,
+        StableHow::DataSync => Stable::Data,
+        StableHow::FileSync => Stable::File,
+    };
     match store(op, &t, offset, data, stable).await {
         Ok(written) => {
             let t = op.found_again(t, file, Some(&written.after)).await?;
             op.moved(written.count);
-            out.u32(OK);
-            put_wcc(out, &t.share, written.before.as_ref(), Some(&written.after));
-            out.count(written.count);
-            out.u32(match written.stable {
-                Stable::Unstable => 0,
-                Stable::Data => 1,
-                Stable::File => 2,
-            });
-            out.fixed(&op.core.write_verifier(written.verifier));
+            let committed = match written.stable {
+                Stable::Unstable => StableHow::Unstable,
+                Stable::Data => StableHow::DataSync,
+                Stable::File => StableHow::FileSync,
+            };
+            let file_wcc = wcc(&t.share, written.before.as_ref(), Some(&written.after));
+            let verf = op.core.write_verifier(written.verifier);
+            answer(out, &Write3resok { file_wcc, count: count(written.count), committed, verf });
         }
         Err(e) => t.fail_wcc(out, Nfsstat3::of_data(e)).await,
     }
@@ -90,13 +100,8 @@ async fn store(
     }
 }
 
-pub(super) async fn commit(
-    op: &Op<'_>,
-    file: &[u8],
-    offset: u64,
-    count: u32,
-    out: &mut Writer,
-) -> OpResult {
+pub(super) async fn commit(op: &Op<'_>, args: &Commit3args<'_>, out: &mut Writer) -> OpResult {
+    let Commit3args { file, offset, count } = *args;
     let t = op.target(file).await?;
     if t.node.kind() != Kind::File {
         t.fail_wcc(out, Nfsstat3::Inval).await;
@@ -105,9 +110,9 @@ pub(super) async fn commit(
     match t.node.commit(offset, u64::from(count)).await {
         Ok(after) => {
             let t = op.found_again(t, file, Some(&after)).await?;
-            out.u32(OK);
-            put_wcc(out, &t.share, None, Some(&after));
-            out.fixed(&op.core.write_verifier(t.node.verifier()));
+            let file_wcc = wcc(&t.share, None, Some(&after));
+            let verf = op.core.write_verifier(t.node.verifier());
+            answer(out, &Commit3resok { file_wcc, verf });
         }
         Err(e) => t.fail_wcc(out, e).await,
     }
@@ -122,9 +127,10 @@ pub(super) async fn readlink(op: &Op<'_>, symlink: &[u8], out: &mut Writer) -> O
     }
     match t.node.readlink(&t.cred).await {
         Ok(target) => {
-            out.u32(OK);
-            put_post(out, &t.share, t.after().await.as_ref());
-            out.bulk(vec![Buf::from(target)]);
+            let symlink_attributes = post(&t.share, t.after().await.as_ref());
+            let data = Bulk { len: target.len() };
+            answer(out, &Readlink3resok { symlink_attributes, data });
+            out.attach(vec![Buf::from(target)], None);
         }
         Err(e) => t.fail_post(out, e).await,
     }

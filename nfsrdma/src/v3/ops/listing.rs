@@ -3,10 +3,12 @@
 //! Cookies are the backend's, which stay good while names come and go; so the verifier is always zero, and another one
 //! was never ours. `.` and `..` have the cookies 1 and 2, which backends leave free.
 
+use nfs_proto::nfs3::{Entry3, Entryplus3, Readdir3args, Readdirplus3args};
 use vfs::{Attr, DirEntry, NodeRef, VfsResult};
 
-use super::super::attr::put_post;
+use super::super::attr::{post, post_op};
 use super::{OK, Op, OpResult, Target};
+use crate::fh::Fh;
 use crate::limits::{LISTING_BATCH, LISTING_MAX};
 use crate::status::Nfsstat3;
 use crate::xdr::{Writer, pad};
@@ -17,33 +19,24 @@ const COOKIE_DOTDOT: u64 = 2;
 /// What follows the entries: the end of the list and the end-of-file flag.
 const TAIL: usize = 4 + 4;
 
-pub(super) async fn readdir(
-    op: &Op<'_>,
-    dir: &[u8],
-    cookie: u64,
-    verifier: [u8; 8],
-    count: u32,
-    out: &mut Writer,
-) -> OpResult {
-    let t = op.target(dir).await?;
-    let room = usize::try_from(count).unwrap_or(usize::MAX);
+pub(super) async fn readdir(op: &Op<'_>, args: &Readdir3args<'_>, out: &mut Writer) -> OpResult {
+    let t = op.target(args.dir).await?;
+    let room = usize::try_from(args.count).unwrap_or(usize::MAX);
     let filler = Filler { op, dir: &t, room, names: usize::MAX, plus: false };
-    filler.reply(cookie, verifier, out).await;
+    filler.reply(args.cookie, args.cookieverf, out).await;
     Ok(())
 }
 
 pub(super) async fn readdirplus(
     op: &Op<'_>,
-    dir: &[u8],
-    cookie: u64,
-    verifier: [u8; 8],
-    (dircount, maxcount): (u32, u32),
+    args: &Readdirplus3args<'_>,
     out: &mut Writer,
 ) -> OpResult {
-    let t = op.target(dir).await?;
-    let room = usize::try_from(maxcount).unwrap_or(usize::MAX);
-    let names = usize::try_from(dircount).unwrap_or(usize::MAX);
-    Filler { op, dir: &t, room, names, plus: true }.reply(cookie, verifier, out).await;
+    let t = op.target(args.dir).await?;
+    let room = usize::try_from(args.maxcount).unwrap_or(usize::MAX);
+    let names = usize::try_from(args.dircount).unwrap_or(usize::MAX);
+    let filler = Filler { op, dir: &t, room, names, plus: true };
+    filler.reply(args.cookie, args.cookieverf, out).await;
     Ok(())
 }
 
@@ -94,8 +87,8 @@ impl Filler<'_> {
         let behind = |at: u64| if at == COOKIE_DOTDOT { 0 } else { at };
         let mut batch = self.dir.node.readdir(&self.dir.cred, behind(at), self.batch()).await?;
         out.u32(OK);
-        put_post(out, &self.dir.share, self.dir.after().await.as_ref());
-        out.fixed(&VERIFIER);
+        out.value(&post_op(&self.dir.share, self.dir.after().await.as_ref()));
+        out.value(&VERIFIER);
         if !self.dots(cookie, &mut fill, out).await {
             return Ok(self.close(&fill, false, out));
         }
@@ -178,17 +171,15 @@ impl Filler<'_> {
         }
         let mark = out.len();
         out.bool(true);
-        out.u64(fileid);
-        out.opaque(name);
-        out.u64(cookie);
         if self.plus {
             let known = |node| self.op.core.namespace.by(None).is_known(node);
             let attr = found.as_ref().filter(|(node, _)| known(node)).map(|(_, attr)| attr);
-            put_post(out, &self.dir.share, attr);
-            match &found {
-                Some((node, _)) => self.op.put_fh(out, &self.dir.share, node),
-                None => out.bool(false),
-            }
+            let fh = found.as_ref().map(|(node, _)| self.op.fh(&self.dir.share, node));
+            let name_attributes = post(&self.dir.share, attr);
+            let name_handle = fh.as_ref().map(Fh::as_bytes);
+            out.value(&Entryplus3 { fileid, name, cookie, name_attributes, name_handle });
+        } else {
+            out.value(&Entry3 { fileid, name, cookie });
         }
         if out.len() > fill.end {
             out.truncate(mark);

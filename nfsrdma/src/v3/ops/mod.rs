@@ -11,16 +11,19 @@ mod volume;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use iobuf::Buf;
+use nfs_proto::nfs3::acl::Args as AclArgs;
+use nfs_proto::nfs3::{Args, WccData};
+use nfs_proto::xdr::Xdr;
 use rdma_transport::meter::{Done, NO_SHARE};
 use state::Rights;
 use vfs::namespace::{Door, Share};
 use vfs::{Attr, Cred, NodeRef, VfsResult};
 
-use super::acl::Args as AclArgs;
-use super::args::{Args, decode_args};
-use super::attr::{put_post, put_wcc};
+use super::attr::{post_op, wcc};
 use super::procedure;
 use crate::context::{CallContext, Conn, Core, Outcome};
+use crate::fh::Fh;
 use crate::operation;
 use crate::status::Nfsstat3;
 use crate::xdr::{Reader, Writer, XdrResult};
@@ -30,6 +33,12 @@ const OK: u32 = 0;
 
 /// `Err` when no node was found to speak of: the reply is then the status and empty attributes.
 type OpResult = Result<(), Nfsstat3>;
+
+/// The results of a procedure that went well.
+fn answer<'v>(out: &mut Writer, ok: &impl Xdr<'v>) {
+    out.u32(OK);
+    out.value(ok);
+}
 
 /// One call.
 struct Op<'a> {
@@ -110,10 +119,9 @@ impl<'a> Op<'a> {
         self.core.namespace.by(self.core.reservations.who(peer, t.node.id(), access))
     }
 
-    /// `post_op_fh3`.
-    fn put_fh(&self, w: &mut Writer, share: &Share, node: &NodeRef) {
-        w.bool(true);
-        w.opaque(self.core.handles.of_node(share, &node.handle()).as_bytes());
+    /// The handle of a node.
+    fn fh(&self, share: &Share, node: &NodeRef) -> Fh {
+        self.core.handles.of_node(share, &node.handle())
     }
 }
 
@@ -126,13 +134,18 @@ impl Target {
     /// A reply of `status` and `post_op_attr`.
     async fn fail_post(&self, out: &mut Writer, status: impl Into<Nfsstat3>) {
         out.u32(status.into() as u32);
-        put_post(out, &self.share, self.after().await.as_ref());
+        out.value(&post_op(&self.share, self.after().await.as_ref()));
     }
 
     /// A reply of `status` and `wcc_data` without the side before.
     async fn fail_wcc(&self, out: &mut Writer, status: impl Into<Nfsstat3>) {
         out.u32(status.into() as u32);
-        put_wcc(out, &self.share, None, self.after().await.as_ref());
+        out.value(&self.wcc_after().await);
+    }
+
+    /// `wcc_data` without the side before.
+    async fn wcc_after(&self) -> WccData {
+        wcc(&self.share, None, self.after().await.as_ref())
     }
 
     /// Nothing may be changed through a read-only share, whatever the procedure.
@@ -163,10 +176,18 @@ pub async fn serve(
     args: &mut Reader<'_>,
     out: &mut Writer,
 ) -> XdrResult<Outcome> {
-    let Some(args) = decode_args(number, args)? else { return Ok(Outcome::NoProcedure) };
+    let parsed = args.parse(|i| Args::parse(number, i))?;
+    let Some(parsed) = parsed else { return Ok(Outcome::NoProcedure) };
+    let data = match &parsed {
+        // Of more than `wtmax` the first bytes are written (RFC 1813 section 3.3.7).
+        Args::Write(a) => args.data(a.data)?,
+        // The target may have come by RDMA Read (RFC 8267 section 5.2).
+        Args::Symlink(a) => args.data(a.symlink_data)?,
+        _ => Vec::new(),
+    };
     let op = Op::new(core, conn, call);
     let mark = out.len();
-    let done = run(&op, args, out).await;
+    let done = run(&op, &parsed, data, out).await;
     op.end(done, empty_words(number), operation::of_v3(number), mark, out);
     Ok(if super::is_once(number) { Outcome::Once } else { Outcome::Repeatable })
 }
@@ -180,50 +201,44 @@ pub async fn serve_acl(
     args: &mut Reader<'_>,
     out: &mut Writer,
 ) -> XdrResult<Outcome> {
-    let Some(args) = super::acl::decode_args(number, args)? else {
-        return Ok(Outcome::NoProcedure);
-    };
+    let args = args.parse(|i| AclArgs::parse(number, i))?;
+    let Some(args) = args else { return Ok(Outcome::NoProcedure) };
     let op = Op::new(core, conn, call);
     let mark = out.len();
     let done = match args {
         AclArgs::Null => return Ok(Outcome::Repeatable),
-        AclArgs::Getacl { object, mask } => acl::getacl(&op, object, mask, out).await,
-        AclArgs::Setacl { object, lists } => acl::setacl(&op, object, lists, out).await,
+        AclArgs::Getacl(a) => acl::getacl(&op, a, out).await,
+        AclArgs::Setacl(a) => acl::setacl(&op, a, out).await,
     };
     // Both have one `post_op_attr` where they fail.
     op.end(done, 1, operation::of_acl(number), mark, out);
     Ok(Outcome::Repeatable)
 }
 
-async fn run(op: &Op<'_>, args: Args<'_>, out: &mut Writer) -> OpResult {
+/// `data` is the bulk data of WRITE and SYMLINK.
+async fn run(op: &Op<'_>, args: &Args<'_>, data: Vec<Buf>, out: &mut Writer) -> OpResult {
     match args {
         Args::Null => Ok(()),
-        Args::Getattr { object } => attrs::getattr(op, object, out).await,
-        Args::Setattr { object, new, guard } => attrs::setattr(op, object, new, guard, out).await,
-        Args::Access { object, access } => attrs::access(op, object, access, out).await,
-        Args::Lookup { what } => names::lookup(op, what, out).await,
-        Args::Readlink { symlink } => data::readlink(op, symlink, out).await,
-        Args::Read { file, offset, count } => data::read(op, file, offset, count, out).await,
-        Args::Write { file, offset, count, stable, data } => {
-            data::write(op, file, offset, count, stable, data, out).await
-        }
-        Args::Commit { file, offset, count } => data::commit(op, file, offset, count, out).await,
-        Args::Create { place, how, new } => make::create(op, place, how, new, out).await,
-        Args::Mkdir { place, new } => make::mkdir(op, place, new, out).await,
-        Args::Symlink { place, new, target } => make::symlink(op, place, new, &target, out).await,
-        Args::Mknod { place, what } => make::mknod(op, place, what, out).await,
-        Args::Remove { object } => names::remove(op, object, out).await,
-        Args::Rmdir { object } => names::rmdir(op, object, out).await,
-        Args::Rename { from, to } => names::rename(op, from, to, out).await,
-        Args::Link { file, link } => names::link(op, file, link, out).await,
-        Args::Readdir { dir, cookie, verifier, count } => {
-            listing::readdir(op, dir, cookie, verifier, count, out).await
-        }
-        Args::Readdirplus { dir, cookie, verifier, dircount, maxcount } => {
-            listing::readdirplus(op, dir, cookie, verifier, (dircount, maxcount), out).await
-        }
-        Args::Fsstat { root } => volume::fsstat(op, root, out).await,
-        Args::Fsinfo { root } => volume::fsinfo(op, root, out).await,
-        Args::Pathconf { object } => volume::pathconf(op, object, out).await,
+        Args::Getattr(a) => attrs::getattr(op, a.data, out).await,
+        Args::Setattr(a) => attrs::setattr(op, a, out).await,
+        Args::Access(a) => attrs::access(op, a.object, a.access, out).await,
+        Args::Lookup(what) => names::lookup(op, *what, out).await,
+        Args::Readlink(a) => data::readlink(op, a.data, out).await,
+        Args::Read(a) => data::read(op, a, out).await,
+        Args::Write(a) => data::write(op, a, data, out).await,
+        Args::Commit(a) => data::commit(op, a, out).await,
+        Args::Create(a) => make::create(op, a, out).await,
+        Args::Mkdir(a) => make::mkdir(op, a, out).await,
+        Args::Symlink(a) => make::symlink(op, a, data, out).await,
+        Args::Mknod(a) => make::mknod(op, a, out).await,
+        Args::Remove(object) => names::remove(op, *object, out).await,
+        Args::Rmdir(object) => names::rmdir(op, *object, out).await,
+        Args::Rename(a) => names::rename(op, a.from, a.to, out).await,
+        Args::Link(a) => names::link(op, a.file, a.link, out).await,
+        Args::Readdir(a) => listing::readdir(op, a, out).await,
+        Args::Readdirplus(a) => listing::readdirplus(op, a, out).await,
+        Args::Fsstat(a) => volume::fsstat(op, a.data, out).await,
+        Args::Fsinfo(a) => volume::fsinfo(op, a.data, out).await,
+        Args::Pathconf(a) => volume::pathconf(op, a.data, out).await,
     }
 }

@@ -1,21 +1,25 @@
 //! LOOKUP, REMOVE, RMDIR, RENAME, LINK (RFC 1813 sections 3.3.3 and 3.3.12 to 3.3.15).
 
+use nfs_proto::nfs3::{Diropargs3, LinkWcc, Lookup3resok, RenameWcc};
 use vfs::{Attr, DirChange, Kind, NodeRef, VfsError, VfsResult};
 
-use super::super::args::Where;
-use super::super::attr::{put_dir_wcc, put_post, put_wcc};
-use super::{OK, Op, OpResult, Target};
+use super::super::attr::{dir_wcc, post};
+use super::{Op, OpResult, Target, answer};
 use crate::status::Nfsstat3;
 use crate::xdr::Writer;
 
-pub(super) async fn lookup(op: &Op<'_>, what: Where<'_>, out: &mut Writer) -> OpResult {
+pub(super) async fn lookup(op: &Op<'_>, what: Diropargs3<'_>, out: &mut Writer) -> OpResult {
     let t = op.target(what.dir).await?;
     match find(&t, what.name).await {
         Ok((node, attr)) => {
-            out.u32(OK);
-            out.opaque(op.core.handles.of_node(&t.share, &node.handle()).as_bytes());
-            put_post(out, &t.share, op.core.namespace.by(None).is_known(&node).then_some(&attr));
-            put_post(out, &t.share, t.after().await.as_ref());
+            let fh = op.fh(&t.share, &node);
+            let known = op.core.namespace.by(None).is_known(&node);
+            let ok = Lookup3resok {
+                object: fh.as_bytes(),
+                obj_attributes: post(&t.share, known.then_some(&attr)),
+                dir_attributes: post(&t.share, t.after().await.as_ref()),
+            };
+            answer(out, &ok);
         }
         Err(e) => t.fail_post(out, e).await,
     }
@@ -33,14 +37,14 @@ async fn find(dir: &Target, name: &[u8]) -> VfsResult<(NodeRef, Attr)> {
     Ok((dir.node.clone(), dir.node.getattr().await?))
 }
 
-pub(super) async fn remove(op: &Op<'_>, object: Where<'_>, out: &mut Writer) -> OpResult {
+pub(super) async fn remove(op: &Op<'_>, object: Diropargs3<'_>, out: &mut Writer) -> OpResult {
     let t = op.target(object.dir).await?;
     let removed = op.core.namespace.unlink(&t.share, &t.node, &t.cred, object.name).await;
-    answer(&t, removed, out).await;
+    removed_from(&t, removed, out).await;
     Ok(())
 }
 
-pub(super) async fn rmdir(op: &Op<'_>, object: Where<'_>, out: &mut Writer) -> OpResult {
+pub(super) async fn rmdir(op: &Op<'_>, object: Diropargs3<'_>, out: &mut Writer) -> OpResult {
     let t = op.target(object.dir).await?;
     // RFC 1813 section 3.3.13: INVAL for ".", EXIST for "..".
     let door = op.core.namespace.by(None);
@@ -49,24 +53,21 @@ pub(super) async fn rmdir(op: &Op<'_>, object: Where<'_>, out: &mut Writer) -> O
         Ok(()) => door.rmdir(&t.share, &t.node, &t.cred, object.name).await,
         Err(e) => Err(e),
     };
-    answer(&t, removed, out).await;
+    removed_from(&t, removed, out).await;
     Ok(())
 }
 
-async fn answer(dir: &Target, change: VfsResult<DirChange>, out: &mut Writer) {
+async fn removed_from(dir: &Target, change: VfsResult<DirChange>, out: &mut Writer) {
     match change {
-        Ok(change) => {
-            out.u32(OK);
-            put_dir_wcc(out, &dir.share, &change);
-        }
+        Ok(change) => answer(out, &dir_wcc(&dir.share, &change)),
         Err(e) => dir.fail_wcc(out, e).await,
     }
 }
 
 pub(super) async fn rename(
     op: &Op<'_>,
-    from: Where<'_>,
-    to: Where<'_>,
+    from: Diropargs3<'_>,
+    to: Diropargs3<'_>,
     out: &mut Writer,
 ) -> OpResult {
     let source = op.target(from.dir).await?;
@@ -79,20 +80,26 @@ pub(super) async fn rename(
     };
     match renamed {
         Ok((from_change, to_change)) => {
-            out.u32(OK);
-            put_dir_wcc(out, &source.share, &from_change);
-            put_dir_wcc(out, &target.share, &to_change);
+            let fromdir_wcc = dir_wcc(&source.share, &from_change);
+            let todir_wcc = dir_wcc(&target.share, &to_change);
+            answer(out, &RenameWcc { fromdir_wcc, todir_wcc });
         }
         Err(e) => {
             out.u32(Nfsstat3::from(e) as u32);
-            put_wcc(out, &source.share, None, source.after().await.as_ref());
-            put_wcc(out, &target.share, None, target.after().await.as_ref());
+            let fromdir_wcc = source.wcc_after().await;
+            let todir_wcc = target.wcc_after().await;
+            out.value(&RenameWcc { fromdir_wcc, todir_wcc });
         }
     }
     Ok(())
 }
 
-pub(super) async fn link(op: &Op<'_>, file: &[u8], link: Where<'_>, out: &mut Writer) -> OpResult {
+pub(super) async fn link(
+    op: &Op<'_>,
+    file: &[u8],
+    link: Diropargs3<'_>,
+    out: &mut Writer,
+) -> OpResult {
     let t = op.target(file).await?;
     let dir = op.target(link.dir).await?;
     let linked = if t.share.id != dir.share.id {
@@ -102,13 +109,14 @@ pub(super) async fn link(op: &Op<'_>, file: &[u8], link: Where<'_>, out: &mut Wr
     };
     match linked {
         Ok((attr, change)) => {
-            out.u32(OK);
-            put_post(out, &t.share, Some(&attr));
-            put_dir_wcc(out, &dir.share, &change);
+            let file_attributes = post(&t.share, Some(&attr));
+            let linkdir_wcc = dir_wcc(&dir.share, &change);
+            answer(out, &LinkWcc { file_attributes, linkdir_wcc });
         }
         Err(e) => {
-            t.fail_post(out, e).await;
-            put_wcc(out, &dir.share, None, dir.after().await.as_ref());
+            out.u32(Nfsstat3::from(e) as u32);
+            let file_attributes = post(&t.share, t.after().await.as_ref());
+            out.value(&LinkWcc { file_attributes, linkdir_wcc: dir.wcc_after().await });
         }
     }
     Ok(())

@@ -1,7 +1,9 @@
 //! FSSTAT, FSINFO, PATHCONF (RFC 1813 sections 3.3.18 to 3.3.20).
 
-use super::super::attr::put_post;
-use super::{OK, Op, OpResult};
+use nfs_proto::nfs3::{Fsinfo3resok, Fsstat3resok, Nfstime3, Pathconf3resok};
+
+use super::super::attr::post;
+use super::{Op, OpResult, answer};
 use crate::limits::{LISTING_PREFERRED, TRANSFER_MAX};
 use crate::xdr::Writer;
 
@@ -9,16 +11,18 @@ pub(super) async fn fsstat(op: &Op<'_>, root: &[u8], out: &mut Writer) -> OpResu
     let t = op.target(root).await?;
     match t.share.backend.statfs().await {
         Ok(s) => {
-            out.u32(OK);
-            put_post(out, &t.share, t.after().await.as_ref());
-            out.u64(s.total_bytes);
-            out.u64(s.free_bytes);
-            out.u64(s.avail_bytes);
-            out.u64(s.total_files);
-            out.u64(s.free_files);
-            out.u64(s.avail_files);
-            // The figures may change at any time.
-            out.u32(0);
+            let ok = Fsstat3resok {
+                obj_attributes: post(&t.share, t.after().await.as_ref()),
+                tbytes: s.total_bytes,
+                fbytes: s.free_bytes,
+                abytes: s.avail_bytes,
+                tfiles: s.total_files,
+                ffiles: s.free_files,
+                afiles: s.avail_files,
+                // The figures may change at any time.
+                invarsec: 0,
+            };
+            answer(out, &ok);
         }
         Err(e) => t.fail_post(out, e).await,
     }
@@ -32,33 +36,38 @@ pub(super) async fn fsinfo(op: &Op<'_>, root: &[u8], out: &mut Writer) -> OpResu
     const FSF3_CANSETTIME: u32 = 0x10;
     let t = op.target(root).await?;
     let can = t.share.backend.capabilities();
-    out.u32(OK);
-    put_post(out, &t.share, t.after().await.as_ref());
-    for _read_then_write in 0..2 {
-        out.count(TRANSFER_MAX);
-        out.count(TRANSFER_MAX);
-        out.u32(can.block);
-    }
-    out.u32(LISTING_PREFERRED);
-    out.u64(can.size_max);
-    // time_delta: the server keeps nanoseconds.
-    out.u32(0);
-    out.u32(1);
-    out.u32(FSF3_LINK | FSF3_SYMLINK | FSF3_HOMOGENEOUS | FSF3_CANSETTIME);
+    let transfer_max = u32::try_from(TRANSFER_MAX).unwrap_or(u32::MAX);
+    let ok = Fsinfo3resok {
+        obj_attributes: post(&t.share, t.after().await.as_ref()),
+        rtmax: transfer_max,
+        rtpref: transfer_max,
+        rtmult: can.block,
+        wtmax: transfer_max,
+        wtpref: transfer_max,
+        wtmult: can.block,
+        dtpref: LISTING_PREFERRED,
+        maxfilesize: can.size_max,
+        // The server keeps nanoseconds.
+        time_delta: Nfstime3 { seconds: 0, nseconds: 1 },
+        properties: FSF3_LINK | FSF3_SYMLINK | FSF3_HOMOGENEOUS | FSF3_CANSETTIME,
+    };
+    answer(out, &ok);
     Ok(())
 }
 
 pub(super) async fn pathconf(op: &Op<'_>, object: &[u8], out: &mut Writer) -> OpResult {
     let t = op.target(object).await?;
     let can = t.share.backend.capabilities();
-    out.u32(OK);
-    put_post(out, &t.share, t.after().await.as_ref());
-    out.u32(can.link_max);
-    out.u32(can.name_max);
-    // A name that is too long is refused, not cut; only root gives files away; case counts and is kept.
-    out.bool(true);
-    out.bool(true);
-    out.bool(false);
-    out.bool(true);
+    let ok = Pathconf3resok {
+        obj_attributes: post(&t.share, t.after().await.as_ref()),
+        linkmax: can.link_max,
+        name_max: can.name_max,
+        // A name that is too long is refused, not cut; only root gives files away; case counts and is kept.
+        no_trunc: true,
+        chown_restricted: true,
+        case_insensitive: false,
+        case_preserving: true,
+    };
+    answer(out, &ok);
     Ok(())
 }

@@ -1,0 +1,351 @@
+//! Attributes: sets of them, their values, and access control lists.
+
+use wire::{Parsed, Rule, be_u32, emit, reject};
+
+use super::{FHSIZE, Fsid4, LIST_MAX, Nfsstat4, Nfstime4, OPAQUE_LIMIT, Specdata4, UNLIMITED};
+use crate::xdr::{Bounded, Xdr, choice, numbers, structs, union};
+
+/// Words of a set: attributes are numbered below 96, and there is room for those to come.
+pub const BITMAP_WORDS_MAX: usize = 64;
+/// Words that hold every attribute with a number here.
+const WORDS: usize = 3;
+
+/// `bitmap4` as a set of attributes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bitmap4 {
+    words: [u32; WORDS],
+    /// It names attributes of higher numbers than any that has a meaning here. Which ones is not kept.
+    beyond: bool,
+}
+
+impl Bitmap4 {
+    /// No attribute.
+    pub const EMPTY: Self = Self { words: [0; WORDS], beyond: false };
+
+    /// The attributes of these numbers, all below 96.
+    pub const fn of(numbers: &[u32]) -> Self {
+        let mut words = [0; WORDS];
+        let mut i = 0;
+        while i < numbers.len() {
+            words[(numbers[i] / 32) as usize] |= 1 << (numbers[i] % 32);
+            i += 1;
+        }
+        Self { words, beyond: false }
+    }
+
+    /// The attribute is in the set.
+    pub fn has(&self, number: u32) -> bool {
+        let word = usize::try_from(number / 32).ok().and_then(|i| self.words.get(i));
+        word.is_some_and(|word| word & (1 << (number % 32)) != 0)
+    }
+
+    /// Adds an attribute below 96.
+    pub fn add(&mut self, number: u32) {
+        *self = self.or(&Self::of(&[number]));
+    }
+
+    /// No attribute is in the set.
+    pub fn is_empty(&self) -> bool {
+        self.words == [0; WORDS] && !self.beyond
+    }
+
+    /// What is in both.
+    pub const fn and(&self, other: &Self) -> Self {
+        let (a, b) = (&self.words, &other.words);
+        Self { words: [a[0] & b[0], a[1] & b[1], a[2] & b[2]], beyond: false }
+    }
+
+    /// What is in one of them or in both.
+    pub const fn or(&self, other: &Self) -> Self {
+        let (a, b) = (&self.words, &other.words);
+        let beyond = self.beyond || other.beyond;
+        Self { words: [a[0] | b[0], a[1] | b[1], a[2] | b[2]], beyond }
+    }
+
+    /// What is in this one and not in the other.
+    pub const fn without(&self, other: &Self) -> Self {
+        let (a, b) = (&self.words, &other.words);
+        Self { words: [a[0] & !b[0], a[1] & !b[1], a[2] & !b[2]], beyond: self.beyond }
+    }
+
+    /// Everything here is in the other, too.
+    pub fn is_within(&self, other: &Self) -> bool {
+        self.without(other).is_empty()
+    }
+
+    /// The numbers, ascending: the order in which values stand in `attrlist4`.
+    pub fn iter(&self) -> impl Iterator<Item = u32> {
+        (0..).step_by(32).zip(self.words).flat_map(|(first, mut word)| {
+            std::iter::from_fn(move || {
+                let number = (word != 0).then(|| first + word.trailing_zeros());
+                word &= word.wrapping_sub(1);
+                number
+            })
+        })
+    }
+}
+
+impl<'a> Xdr<'a> for Bitmap4 {
+    #[inline]
+    fn field(name: &'static str, input: &'a [u8]) -> Parsed<'a, Self> {
+        let (mut rest, n) = be_u32(name)(input)?;
+        let max = BITMAP_WORDS_MAX;
+        let n = usize::try_from(n).ok().filter(|n| *n <= max);
+        let n = n.ok_or_else(|| reject(name, Rule::OverLimit { max }, input))?;
+        let mut set = Self::EMPTY;
+        for i in 0..n {
+            let (behind, word) = be_u32(name)(rest)?;
+            match set.words.get_mut(i) {
+                Some(place) => *place = word,
+                None => set.beyond |= word != 0,
+            }
+            rest = behind;
+        }
+        Ok((rest, set))
+    }
+
+    /// Without trailing words of zeros.
+    #[inline]
+    fn emit(&self, out: &mut Vec<u8>) {
+        if self.beyond {
+            emit::count(out, WORDS + 1);
+            self.words.iter().chain(&[1]).for_each(|&word| emit::be_u32(out, word));
+            return;
+        }
+        let n = self.words.iter().rposition(|&word| word != 0).map_or(0, |last| last + 1);
+        emit::count(out, n);
+        self.words[..n].iter().for_each(|&word| emit::be_u32(out, word));
+    }
+}
+
+numbers! {
+    /// `nfs_ftype4`.
+    pub enum NfsFtype4 {
+        Reg = 1,
+        Dir = 2,
+        Blk = 3,
+        Chr = 4,
+        Lnk = 5,
+        Sock = 6,
+        Fifo = 7,
+        Attrdir = 8,
+        Namedattr = 9,
+    }
+
+    /// `change_attr_type4`.
+    pub enum ChangeAttrType {
+        MonotonicIncr = 0,
+        VersionCounter = 1,
+        VersionCounterNopnfs = 2,
+        TimeMetadata = 3,
+        Undefined = 4,
+    }
+}
+
+structs! {
+    /// `fattr4`: which attributes, and their values one behind the other in the order of their numbers.
+    #[derive(Copy)]
+    pub struct Fattr4<'a> {
+        attrmask: Bitmap4,
+        attr_vals: &'a [u8] as UNLIMITED,
+    }
+
+    /// `nfsace4`.
+    #[derive(Copy)]
+    pub struct Nfsace4<'a> {
+        acetype: u32,
+        flag: u32,
+        access_mask: u32,
+        who: &'a [u8] as UNLIMITED,
+    }
+
+    /// `fattr4_acl`.
+    pub struct Acl<'a> {
+        aces: Vec<Nfsace4<'a>> as LIST_MAX,
+    }
+
+    /// `nfsacl41`.
+    pub struct Nfsacl41<'a> {
+        na41_flag: u32,
+        na41_aces: Vec<Nfsace4<'a>> as LIST_MAX,
+    }
+
+    /// `utf8string` as a value by itself.
+    #[derive(Copy)]
+    pub struct Utf8<'a> {
+        text: &'a [u8] as UNLIMITED,
+    }
+
+    /// A file handle as a value by itself.
+    #[derive(Copy)]
+    pub struct Filehandle<'a> {
+        fh: &'a [u8] as FHSIZE,
+    }
+
+    /// `pathname4`.
+    pub struct Pathname4<'a> {
+        components: Vec<Utf8<'a>> as LIST_MAX,
+    }
+
+    /// `fs_location4`.
+    pub struct FsLocation4<'a> {
+        server: Vec<Utf8<'a>> as LIST_MAX,
+        rootpath: Pathname4<'a>,
+    }
+
+    /// `fs_locations4`.
+    pub struct FsLocations4<'a> {
+        fs_root: Pathname4<'a>,
+        locations: Vec<FsLocation4<'a>> as LIST_MAX,
+    }
+
+    /// `mode_masked4`.
+    #[derive(Copy)]
+    pub struct ModeMasked4 {
+        mm_value_to_set: u32,
+        mm_mask_bits: u32,
+    }
+
+    /// `mode_umask4` (RFC 8275).
+    #[derive(Copy)]
+    pub struct ModeUmask4 {
+        mu_mode: u32,
+        mu_umask: u32,
+    }
+
+    /// `sec_label4`.
+    #[derive(Copy)]
+    pub struct SecLabel4<'a> {
+        slai_lfs: u32,
+        slai_pi: u32,
+        slai_data: &'a [u8] as OPAQUE_LIMIT,
+    }
+
+    /// `open_arguments4` (RFC 9754).
+    #[derive(Copy)]
+    pub struct OpenArguments4 {
+        oa_share_access: Bitmap4,
+        oa_share_deny: Bitmap4,
+        oa_share_access_want: Bitmap4,
+        oa_open_claim: Bitmap4,
+        oa_create_mode: Bitmap4,
+    }
+}
+
+union! {
+    /// `settime4`.
+    #[derive(Copy)]
+    pub enum Settime4 switch "time_how4" {
+        0 => ServerTime,
+        1 => ClientTime(Nfstime4),
+    }
+}
+
+choice! {
+    /// The value of an attribute, by its number.
+    pub enum Value<'a> {
+        0 => SupportedAttrs(Bitmap4),
+        1 => Type(NfsFtype4),
+        2 => FhExpireType(u32),
+        3 => Change(u64),
+        4 => Size(u64),
+        5 => LinkSupport(bool),
+        6 => SymlinkSupport(bool),
+        7 => NamedAttr(bool),
+        8 => Fsid(Fsid4),
+        9 => UniqueHandles(bool),
+        10 => LeaseTime(u32),
+        11 => RdattrError(Nfsstat4),
+        12 => Acl(Acl<'a>),
+        13 => Aclsupport(u32),
+        14 => Archive(bool),
+        15 => Cansettime(bool),
+        16 => CaseInsensitive(bool),
+        17 => CasePreserving(bool),
+        18 => ChownRestricted(bool),
+        19 => Filehandle(Filehandle<'a>),
+        20 => Fileid(u64),
+        21 => FilesAvail(u64),
+        22 => FilesFree(u64),
+        23 => FilesTotal(u64),
+        24 => FsLocations(FsLocations4<'a>),
+        25 => Hidden(bool),
+        26 => Homogeneous(bool),
+        27 => Maxfilesize(u64),
+        28 => Maxlink(u32),
+        29 => Maxname(u32),
+        30 => Maxread(u64),
+        31 => Maxwrite(u64),
+        32 => Mimetype(Utf8<'a>),
+        33 => Mode(u32),
+        34 => NoTrunc(bool),
+        35 => Numlinks(u32),
+        36 => Owner(Utf8<'a>),
+        37 => OwnerGroup(Utf8<'a>),
+        38 => QuotaAvailHard(u64),
+        39 => QuotaAvailSoft(u64),
+        40 => QuotaUsed(u64),
+        41 => Rawdev(Specdata4),
+        42 => SpaceAvail(u64),
+        43 => SpaceFree(u64),
+        44 => SpaceTotal(u64),
+        45 => SpaceUsed(u64),
+        46 => System(bool),
+        47 => TimeAccess(Nfstime4),
+        48 => TimeAccessSet(Settime4),
+        49 => TimeBackup(Nfstime4),
+        50 => TimeCreate(Nfstime4),
+        51 => TimeDelta(Nfstime4),
+        52 => TimeMetadata(Nfstime4),
+        53 => TimeModify(Nfstime4),
+        54 => TimeModifySet(Settime4),
+        55 => MountedOnFileid(u64),
+        58 => Dacl(Nfsacl41<'a>),
+        59 => Sacl(Nfsacl41<'a>),
+        74 => ModeSetMasked(ModeMasked4),
+        75 => SuppattrExclcreat(Bitmap4),
+        76 => FsCharsetCap(u32),
+        77 => CloneBlksize(u32),
+        78 => SpaceFreed(u64),
+        79 => ChangeAttrType(ChangeAttrType),
+        80 => SecLabel(SecLabel4<'a>),
+        81 => ModeUmask(ModeUmask4),
+        82 => XattrSupport(bool),
+        84 => TimeDelegAccess(Nfstime4),
+        85 => TimeDelegModify(Nfstime4),
+        86 => OpenArguments(OpenArguments4),
+    }
+}
+
+impl<'a> Fattr4<'a> {
+    /// The values, in the order of their numbers.
+    ///
+    /// # Errors
+    ///
+    /// The first value that breaks a rule; [`Rule::Value`] of `attrmask` for an attribute without a type here, of `attr_vals` for
+    /// bytes behind the last value.
+    pub fn values(&self) -> Parsed<'a, Vec<Value<'a>>> {
+        let mut rest = self.attr_vals;
+        let mut values = Vec::new();
+        if self.attrmask.beyond {
+            return Err(reject("attrmask", Rule::Value, rest));
+        }
+        for number in self.attrmask.iter() {
+            let (behind, value) = Value::parse(number, rest)?;
+            values.push(value.ok_or_else(|| reject("attrmask", Rule::Value, rest))?);
+            rest = behind;
+        }
+        match rest {
+            [] => Ok((rest, values)),
+            _ => Err(reject("attr_vals", Rule::Value, rest)),
+        }
+    }
+}
+
+/// Appends `fattr4` with these values, in the order of their numbers.
+pub fn put_fattr(attrmask: &Bitmap4, values: &[Value<'_>], out: &mut Vec<u8>) {
+    attrmask.emit(out);
+    let mut vals = Vec::new();
+    values.iter().for_each(|value| value.emit(&mut vals));
+    Bounded::put(&vals.as_slice(), out);
+}
