@@ -108,8 +108,8 @@ impl fmt::Display for Error {
             Self::Nfs3(status) => write!(f, "{} ({status})", nfs3_name(*status)),
             Self::Nlm(status) => write!(f, "{} ({status})", nlm_name(*status)),
             Self::Nfs4(op, status) => {
-                let op = nfsrdma::v4::wire::op::name(*op);
-                match nfsrdma::v4::status::Status::from_u32(*status) {
+                let op = nfs_proto::nfs4::op::name(*op);
+                match nfs_proto::nfs4::Nfsstat4::from_u32(*status) {
                     Some(name) => write!(f, "{op}: {name:?} ({status})"),
                     None => write!(f, "{op}: status {status}"),
                 }

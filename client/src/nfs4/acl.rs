@@ -1,6 +1,6 @@
 //! The attribute `acl` (RFC 8881 section 6.2.1).
 
-use nfsrdma::v4::wire::{Stateid, attr, op};
+use nfs_proto::nfs4::{Stateid4 as Stateid, attr, op};
 use nfsrdma::xdr::{Reader, Writer};
 
 use super::Fh;
@@ -68,7 +68,7 @@ impl Nfs4 {
         put(&mut values, list);
         let mut c = self.compound().putfh(fh);
         let w = c.op(op::SETATTR);
-        Stateid::ANONYMOUS.encode(w);
+        w.value(&Stateid::ANONYMOUS);
         put_bitmap(w, &[attr::ACL]);
         w.opaque(values.bytes());
         self.plain(c, &[op::PUTFH, op::SETATTR]).await

@@ -1,6 +1,6 @@
 //! Attributes in wire form: `bitmap4` and `fattr4` (RFC 8881 sections 3.3.7 and 5).
 
-use nfsrdma::v4::wire::attr;
+use nfs_proto::nfs4::attr;
 use nfsrdma::xdr::{Reader, Writer, XdrError, XdrResult};
 
 /// Words of a bitmap that are taken.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use iobuf::Buf;
-use nfsrdma::v4::wire::{Stateid, attr};
+use nfs_proto::nfs4::{Stateid4 as Stateid, attr};
 use nfsrdma::xdr::{Reader, Writer, XdrError, XdrResult};
 use tokio::sync::mpsc;
 
@@ -140,7 +140,7 @@ impl Recalls {
                 Ok(0)
             }
             OP_CB_RECALL => {
-                let stateid = Stateid::decode(r)?;
+                let stateid = r.value::<Stateid>()?;
                 let recall = Recall { stateid, truncate: r.bool()?, fh: Fh::new(r.opaque(128)?) };
                 // Nobody listens: the delegation cannot be returned, as with a client that is busy.
                 let status = if self.recalls.try_send(recall).is_ok() { 0 } else { NFS4ERR_DELAY };

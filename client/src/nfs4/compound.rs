@@ -1,7 +1,8 @@
 //! A COMPOUND and its results (RFC 8881 section 16.2), operation by operation.
 
 use iobuf::Buf;
-use nfsrdma::v4::wire::{PROC_COMPOUND, PROGRAM, Stateid, VERSION, op};
+use nfs_proto::nfs4::{PROC_COMPOUND, Stateid4 as Stateid, VERSION, op};
+use nfs_proto::oncrpc::program::NFS as PROGRAM;
 use nfsrdma::xdr::{Reader, Writer};
 use rdma_transport::caller::{Answer, BulkResult};
 
@@ -124,7 +125,7 @@ impl Compound {
     /// SETATTR of mode and size.
     pub fn setattr(mut self, stateid: Stateid, mode: Option<u32>, size: Option<u64>) -> Self {
         let w = self.op(op::SETATTR);
-        stateid.encode(w);
+        w.value(&stateid);
         put_mode_and_size(w, mode, size);
         self
     }
@@ -161,14 +162,14 @@ impl Compound {
     pub fn close(mut self, stateid: Stateid) -> Self {
         let w = self.op(op::CLOSE);
         w.u32(0);
-        stateid.encode(w);
+        w.value(&stateid);
         self
     }
 
     /// READ, the last operation but for small ones behind it.
     pub fn read(mut self, stateid: Stateid, offset: u64, count: u32) -> Self {
         let w = self.op(op::READ);
-        stateid.encode(w);
+        w.value(&stateid);
         w.u64(offset);
         w.u32(count);
         let max = usize::try_from(count).unwrap_or(usize::MAX);
@@ -179,7 +180,7 @@ impl Compound {
     /// WRITE; `stable` is `stable_how4`.
     pub fn write(mut self, stateid: Stateid, offset: u64, data: Vec<Buf>, stable: u32) -> Self {
         let w = self.op(op::WRITE);
-        stateid.encode(w);
+        w.value(&stateid);
         w.u64(offset);
         w.u32(stable);
         w.bulk(data);
@@ -250,7 +251,7 @@ impl Compound {
 
     /// DELEGRETURN
     pub fn delegreturn(mut self, stateid: Stateid) -> Self {
-        stateid.encode(self.op(op::DELEGRETURN));
+        self.op(op::DELEGRETURN).value(&stateid);
         self
     }
 }

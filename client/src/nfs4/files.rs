@@ -1,7 +1,7 @@
 //! What clients do with files, one COMPOUND each.
 
 use iobuf::Buf;
-use nfsrdma::v4::wire::{Stateid, attr, op};
+use nfs_proto::nfs4::{Stateid4 as Stateid, attr, op};
 use nfsrdma::xdr::{Reader, XdrError, XdrResult};
 
 use super::Fh;
@@ -126,13 +126,13 @@ fn delegation(r: &mut Reader<'_>) -> XdrResult<Option<Delegation>> {
     match r.u32()? {
         0 => Ok(None),
         1 => {
-            let stateid = Stateid::decode(r)?;
+            let stateid = r.value::<Stateid>()?;
             r.bool()?;
             ace(r)?;
             Ok(Some(Delegation { stateid, write: false, times: false }))
         }
         sort @ (2 | 5) => {
-            let stateid = Stateid::decode(r)?;
+            let stateid = r.value::<Stateid>()?;
             r.bool()?;
             // NFS_LIMIT_SIZE and NFS_LIMIT_BLOCKS both hold eight bytes.
             let _ = (r.u32()?, r.u64()?);
@@ -233,7 +233,7 @@ impl Nfs4 {
         results.sequence()?;
         results.next(op::PUTFH)?;
         let r = results.next(op::OPEN)?;
-        let stateid = Stateid::decode(r)?;
+        let stateid = r.value::<Stateid>()?;
         // change_info4 and rflags.
         let _ = (r.bool()?, r.u64()?, r.u64()?, r.u32()?);
         read_bitmap(r)?;
@@ -264,7 +264,7 @@ impl Nfs4 {
         // A new lock owner: open_seqid, the open, lock_seqid, and whose it is.
         w.bool(true);
         w.u32(0);
-        file.stateid.encode(w);
+        w.value(&file.stateid);
         w.u32(0);
         w.u64(self.clientid());
         w.opaque(owner);
@@ -272,7 +272,7 @@ impl Nfs4 {
         let mut results = Results::new(&answer)?;
         results.sequence()?;
         results.next(op::PUTFH)?;
-        Ok(Stateid::decode(results.next(op::LOCK)?)?)
+        Ok(results.next(op::LOCK)?.value()?)
     }
 
     /// LOCKU
@@ -287,7 +287,7 @@ impl Nfs4 {
         let w = c.op(op::LOCKU);
         w.u32(kind);
         w.u32(0);
-        stateid.encode(w);
+        w.value(&stateid);
         w.u64(offset);
         w.u64(length);
         self.plain(c, &[op::PUTFH, op::LOCKU]).await
@@ -384,7 +384,7 @@ impl Nfs4 {
     ) -> Result<()> {
         let mut c = self.compound().putfh(fh);
         let w = c.op(op::SETATTR);
-        delegation.encode(w);
+        w.value(&delegation);
         put_bitmap(w, &[attr::TIME_DELEG_ACCESS, attr::TIME_DELEG_MODIFY]);
         w.u32(24);
         for (sec, nsec) in [access, modify] {
@@ -415,7 +415,7 @@ impl Nfs4 {
             return Ok(None);
         }
         r.fixed::<8>()?;
-        Ok(Some(Stateid::decode(r)?))
+        Ok(Some(r.value::<Stateid>()?))
     }
 
     /// The whole of a directory, by READDIR.

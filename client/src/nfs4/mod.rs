@@ -12,7 +12,7 @@ pub use attrs::{Attr, bitmap};
 pub use callback::{Keeps, KeptBack, Recall, Recalls};
 pub use compound::{Compound, Results};
 pub use files::{Delegation, DirEntry, OpenFile, OpenHow, Written};
-pub use nfsrdma::v4::wire::{Stateid, attr, op};
+pub use nfs_proto::nfs4::{Stateid4 as Stateid, attr, op};
 pub use session::{Minor, Nfs4};
 
 /// A file handle.

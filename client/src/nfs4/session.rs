@@ -8,7 +8,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use nfsrdma::v4::wire::op;
+use nfs_proto::nfs4::op;
 use nfsrdma::xdr::{Reader, Writer, XdrResult};
 use rdma_transport::caller::Answer;
 use tokio::sync::Semaphore;

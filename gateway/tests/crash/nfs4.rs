@@ -107,13 +107,13 @@ impl Run {
         match self.stateids.get(&slot) {
             Some(known) => {
                 w.bool(false);
-                known.encode(w);
+                w.value(known);
                 w.u32(0);
             }
             None => {
                 w.bool(true);
                 w.u32(0);
-                file.stateid.encode(w);
+                w.value(&file.stateid);
                 w.u32(0);
                 w.u64(self.nfs.clientid());
                 w.opaque(&slot.to_be_bytes());
@@ -123,7 +123,7 @@ impl Run {
         let mut results = Results::new(&answer)?;
         results.sequence()?;
         results.next(op::PUTFH)?;
-        let stateid = Stateid::decode(results.next(op::LOCK)?)?;
+        let stateid: Stateid = results.next(op::LOCK)?.value()?;
         self.stateids.insert(slot, stateid);
         Ok(())
     }

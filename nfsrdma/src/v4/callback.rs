@@ -178,14 +178,14 @@ fn encode(
     match ask {
         Ask::Recall(stateid, fh) => {
             w.u32(OP_CB_RECALL);
-            stateid.encode(&mut w);
+            w.value(&stateid);
             w.bool(false);
             w.opaque(fh.as_bytes());
         }
         Ask::Attributes(fh, asked) => {
             w.u32(OP_CB_GETATTR);
             w.opaque(fh.as_bytes());
-            asked.encode(&mut w);
+            w.value(&asked);
         }
     }
     w.into_reply().head
@@ -237,7 +237,7 @@ fn decode(answer: &Buf) -> XdrResult<Result<Said, Failed>> {
 
 /// `fattr4`, which begins with what was asked for; what else a client says stands behind that.
 fn decode_attributes(r: &mut Reader<'_>) -> XdrResult<Attributes> {
-    let said = Bitmap::decode(r)?;
+    let said = r.value::<Bitmap>()?;
     if !said.iter().take(2).eq(ASKED.iter()) {
         return Err(XdrError::BadValue);
     }

@@ -6,8 +6,6 @@ pub const OPS_MAX: usize = 128;
 pub const NAME_MAX: usize = 4096;
 /// Bytes of a link's target.
 pub const LINKTEXT_MAX: usize = 4096;
-/// Words of a bitmap in a request: attributes are numbered below 96, and room for those to come.
-pub const BITMAP_WORDS_MAX: usize = 64;
 /// Bytes of an owner's name.
 pub const OWNER_MAX: usize = 256;
 /// Entries of an access control list that a client sets.

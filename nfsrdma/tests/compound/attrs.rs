@@ -17,7 +17,7 @@ const REQUIRED: [u32; 13] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 19];
 
 fn setattr(c: Args, named: &[u32], values: impl FnOnce(&mut Writer)) -> Args {
     c.op(op::SETATTR, |w| {
-        Stateid::ANONYMOUS.encode(w);
+        w.value(&Stateid::ANONYMOUS);
         fattr(w, named, values);
     })
 }

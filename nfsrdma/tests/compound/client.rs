@@ -206,7 +206,7 @@ impl<'k> Client<'k> {
 
 pub fn read(stateid: Stateid) -> impl FnOnce(&mut Writer) {
     move |w| {
-        stateid.encode(w);
+        w.value(&stateid);
         w.u64(0);
         w.u32(16);
     }
@@ -214,7 +214,7 @@ pub fn read(stateid: Stateid) -> impl FnOnce(&mut Writer) {
 
 pub fn write(stateid: Stateid, data: &[u8]) -> impl FnOnce(&mut Writer) {
     move |w| {
-        stateid.encode(w);
+        w.value(&stateid);
         w.u64(0);
         w.u32(2);
         w.opaque(data);
@@ -224,7 +224,7 @@ pub fn write(stateid: Stateid, data: &[u8]) -> impl FnOnce(&mut Writer) {
 pub fn close(seqid: u32, stateid: Stateid) -> impl FnOnce(&mut Writer) {
     move |w| {
         w.u32(seqid);
-        stateid.encode(w);
+        w.value(&stateid);
     }
 }
 
@@ -330,7 +330,7 @@ pub fn first_lock(
         w.u64(range.1);
         w.bool(true);
         w.u32(0);
-        open.encode(w);
+        w.value(&open);
         w.u32(0);
         w.u64(0);
         w.opaque(owner);
@@ -344,7 +344,7 @@ pub fn next_lock(kind: u32, range: (u64, u64), lock: Stateid) -> impl FnOnce(&mu
         w.u64(range.0);
         w.u64(range.1);
         w.bool(false);
-        lock.encode(w);
+        w.value(&lock);
         w.u32(0);
     }
 }
@@ -353,7 +353,7 @@ pub fn locku(range: (u64, u64), lock: Stateid) -> impl FnOnce(&mut Writer) {
     move |w| {
         w.u32(READ_LT);
         w.u32(0);
-        lock.encode(w);
+        w.value(&lock);
         w.u64(range.0);
         w.u64(range.1);
     }

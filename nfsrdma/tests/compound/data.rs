@@ -37,7 +37,7 @@ async fn data_outside_the_message_is_written_too() {
     w.u32(op::PUTFH);
     w.opaque(&file);
     w.u32(op::WRITE);
-    Stateid::ANONYMOUS.encode(&mut w);
+    w.value(&Stateid::ANONYMOUS);
     w.u64(1);
     w.u32(0);
     w.u32(5);
@@ -79,7 +79,7 @@ async fn a_made_up_stateid_opens_nothing() {
     let (_, file) = kit.with_file(b"f", b"x").await;
     let made_up = Stateid { seqid: 1, other: [9; 12] };
     let args = |w: &mut Writer| {
-        made_up.encode(w);
+        w.value(&made_up);
         w.u64(0);
         w.u32(1);
     };
@@ -141,7 +141,7 @@ async fn truncation_needs_write_permission() {
     let (_, file) = kit.with_file(b"f", b"secret").await;
     kit.cred = vfs::Cred { uid: 1000, gid: 1000, groups: [].into() };
     let set = |w: &mut Writer| {
-        Stateid::ANONYMOUS.encode(w);
+        w.value(&Stateid::ANONYMOUS);
         crate::kit::fattr(w, &[attr::SIZE], |v| v.u64(0));
     };
     let mut r = kit.run(|c| c.putfh(&file).op(op::SETATTR, set)).await;

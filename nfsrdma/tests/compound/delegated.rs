@@ -36,7 +36,7 @@ fn from(deleg: Stateid, share: (u32, u32)) -> impl FnOnce(&mut Writer) {
         open_head(w, 0, 0, b"local", share);
         w.u32(0);
         w.u32(5);
-        deleg.encode(w);
+        w.value(&deleg);
     }
 }
 
@@ -109,7 +109,7 @@ fn times(access: Time, modify: Time) -> impl FnOnce(&mut Writer) {
 
 async fn set(c: &Client<'_>, fh: &[u8], by: Stateid, modify: Time) -> Status {
     let args = |w: &mut Writer| {
-        by.encode(w);
+        w.value(&by);
         times(Time { sec: 7, nsec: 8 }, modify)(w);
     };
     c.on(fh, op::SETATTR, args).await.0
@@ -118,7 +118,7 @@ async fn set(c: &Client<'_>, fh: &[u8], by: Stateid, modify: Time) -> Status {
 /// Change, size, access and modify time.
 async fn look(c: &Client<'_>, fh: &[u8]) -> (u64, u64, Time, Time) {
     let asked = [attr::CHANGE, attr::SIZE, attr::TIME_ACCESS, attr::TIME_MODIFY];
-    let (status, mut r) = c.on(fh, op::GETATTR, |w| Bitmap::of(&asked).encode(w)).await;
+    let (status, mut r) = c.on(fh, op::GETATTR, |w| w.value(&Bitmap::of(&asked))).await;
     assert_eq!(status, Status::Ok);
     assert_eq!((r.bitmap(), r.u32()), (asked.to_vec(), 40));
     let head = (r.u64(), r.u64());
@@ -146,7 +146,7 @@ async fn the_times_are_set_by_who_keeps_them_and_by_nobody_else() {
     let d = Client::of_minor_2(&kit, b"other", Handle::detached()).await;
     assert_eq!(set(&d, &o.fh, deleg, long_ago).await, Status::BadStateId);
     let read = Bitmap::of(&[attr::TIME_DELEG_MODIFY]);
-    assert_eq!(c.on(&o.fh, op::GETATTR, |w| read.encode(w)).await.0, Status::Inval);
+    assert_eq!(c.on(&o.fh, op::GETATTR, |w| w.value(&read)).await.0, Status::Inval);
     let none = Time { sec: 1, nsec: 1_000_000_000 };
     assert_eq!(set(&c, &o.fh, deleg, none).await, Status::Inval);
     // What a user sets, the client keeps, too: also what lies before the delegation.

@@ -54,7 +54,7 @@ impl Callback {
         assert_eq!((r.u32(), r.bool(), r.u32()), (Ok(3), Ok(false), Ok(0)));
         let (ask, fh) = match r.u32().unwrap() {
             CB_RECALL => {
-                let stateid = Stateid::decode(&mut r).unwrap();
+                let stateid = r.value::<Stateid>().unwrap();
                 assert_eq!(r.bool(), Ok(false));
                 (Ask::Recall(stateid), r.opaque(128).unwrap().to_vec())
             }
@@ -100,7 +100,7 @@ impl Callback {
 }
 
 pub fn give_back(stateid: Stateid) -> impl FnOnce(&mut Writer) {
-    move |w| stateid.encode(w)
+    move |w| w.value(&stateid)
 }
 
 /// A client with a delegation on the file `f`.
@@ -261,12 +261,12 @@ async fn a_delegation_that_is_not_given_back_is_revoked() {
     assert_eq!(c.on(&o.fh, op::DELEGRETURN, give_back(deleg)).await.0, Status::DelegRevoked);
     let test = |w: &mut Writer| {
         w.count(1);
-        deleg.encode(w);
+        w.value(&deleg);
     };
     let mut r = c.run(|a| a.op(op::TEST_STATEID, test)).await;
     r.expect(op::TEST_STATEID, Status::Ok);
     assert_eq!((r.u32(), r.u32()), (1, Status::DelegRevoked.to_u32()));
-    let r = c.run(|a| a.op(op::FREE_STATEID, |w| deleg.encode(w))).await;
+    let r = c.run(|a| a.op(op::FREE_STATEID, |w| w.value(&deleg))).await;
     assert_eq!(r.status, Status::Ok);
     c.run(|a| a.root()).await;
     assert_eq!(c.flags.get() & REVOKED, 0);
@@ -281,7 +281,7 @@ async fn opens_are_made_from_a_delegation() {
             open_head(w, 0, 0, b"local", share);
             w.u32(0);
             w.u32(claim);
-            stateid.encode(w);
+            w.value(&stateid);
             if claim == 2 {
                 w.opaque(b"f");
             }
@@ -320,7 +320,7 @@ async fn writer<'k>(kit: &'k Kit) -> (Client<'k>, Receiver<Command>, Opened, Sta
 
 /// Change attribute and size by GETATTR.
 async fn look(c: &Client<'_>, fh: &[u8]) -> Result<(u64, u64), Status> {
-    let (status, mut r) = c.on(fh, op::GETATTR, |w| Bitmap::of(&[3, 4]).encode(w)).await;
+    let (status, mut r) = c.on(fh, op::GETATTR, |w| w.value(&Bitmap::of(&[3, 4]))).await;
     if status != Status::Ok {
         return Err(status);
     }
@@ -448,7 +448,7 @@ async fn others_are_told_what_the_holder_keeps_back() {
     }
     assert_eq!(look(&c, &o.fh).await.unwrap().1, 7, "the holder knows by itself");
     assert!(asked.try_recv().is_err());
-    let modes = other.on(&o.fh, op::GETATTR, |w| Bitmap::of(&[33]).encode(w)).await.0;
+    let modes = other.on(&o.fh, op::GETATTR, |w| w.value(&Bitmap::of(&[33]))).await.0;
     assert_eq!(modes, Status::Ok);
     assert!(asked.try_recv().is_err(), "a mode is kept back by nobody");
 }
@@ -477,7 +477,7 @@ async fn opens_for_writing_are_made_from_a_write_delegation() {
             open_head(w, 0, 0, b"local", share);
             w.u32(0);
             w.u32(5);
-            deleg.encode(w);
+            w.value(&deleg);
         }
     };
     for share in [R, W, RW] {

@@ -18,13 +18,13 @@ const UNAVAILABLE: u32 = 1;
 /// Everything that there is, of notifications as well.
 fn wants(w: &mut Writer) {
     w.bool(true);
-    Bitmap::of(&[0, 1, 2, 3, 4, 5]).encode(w);
+    w.value(&Bitmap::of(&[0, 1, 2, 3, 4, 5]));
     for _ in 0..2 {
         w.i64(1);
         w.u32(0);
     }
-    Bitmap::of(&[3, 4]).encode(w);
-    Bitmap::of(&[3, 4]).encode(w);
+    w.value(&Bitmap::of(&[3, 4]));
+    w.value(&Bitmap::of(&[3, 4]));
 }
 
 async fn ask(c: &Client<'_>, fh: &[u8]) -> Result<Stateid, u32> {

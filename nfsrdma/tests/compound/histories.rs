@@ -93,7 +93,7 @@ async fn act(c: &Client<'_>, belief: &mut Belief, step: &Step) {
         Step::Downgrade(n, access) => {
             let Some(o) = pick(&belief.opens, *n) else { return };
             let args = |w: &mut Writer| {
-                newest(o.stateid).encode(w);
+                w.value(&newest(o.stateid));
                 [0, *access, 0].iter().for_each(|v| w.u32(*v));
             };
             may(c.on(&o.fh, op::OPEN_DOWNGRADE, args).await.0, &[Inval]);
@@ -103,7 +103,7 @@ async fn act(c: &Client<'_>, belief: &mut Belief, step: &Step) {
         }
         Step::Free(n) => {
             let Some((_, id)) = pick(&belief.locks, *n) else { return };
-            let r = c.run(|a| a.op(op::FREE_STATEID, |w| newest(*id).encode(w))).await;
+            let r = c.run(|a| a.op(op::FREE_STATEID, |w| w.value(&newest(*id)))).await;
             may(r.status, &[LocksHeld, BadStateId]);
         }
         Step::Write(n) => {

@@ -227,12 +227,12 @@ impl Args {
     }
 
     pub fn getattr(self, attrs: &[u32]) -> Self {
-        self.op(op::GETATTR, |w| Bitmap::of(attrs).encode(w))
+        self.op(op::GETATTR, |w| w.value(&Bitmap::of(attrs)))
     }
 
     pub fn read(self, at: u64, count: u32) -> Self {
         self.op(op::READ, |w| {
-            Stateid::ANONYMOUS.encode(w);
+            w.value(&Stateid::ANONYMOUS);
             w.u64(at);
             w.u32(count);
         })
@@ -240,7 +240,7 @@ impl Args {
 
     pub fn write(self, at: u64, stable: u32, data: &[u8]) -> Self {
         self.op(op::WRITE, |w| {
-            Stateid::ANONYMOUS.encode(w);
+            w.value(&Stateid::ANONYMOUS);
             w.u64(at);
             w.u32(stable);
             w.opaque(data);
@@ -262,7 +262,7 @@ impl Args {
             w.fixed(&[0; 8]);
             w.u32(dircount);
             w.u32(maxcount);
-            Bitmap::of(attrs).encode(w);
+            w.value(&Bitmap::of(attrs));
         })
     }
 }
@@ -271,7 +271,7 @@ impl Args {
 pub fn fattr(w: &mut Writer, named: &[u32], values: impl FnOnce(&mut Writer)) {
     let mut inner = Writer::new();
     values(&mut inner);
-    Bitmap::of(named).encode(w);
+    w.value(&Bitmap::of(named));
     w.opaque(inner.bytes());
 }
 

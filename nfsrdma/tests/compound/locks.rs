@@ -126,7 +126,7 @@ async fn stateids_are_tested_and_freed() {
         .run(|a| {
             a.op(op::TEST_STATEID, |w| {
                 w.count(ids.len());
-                ids.iter().for_each(|id| id.encode(w));
+                ids.iter().for_each(|id| w.value(id));
             })
         })
         .await;
@@ -134,7 +134,7 @@ async fn stateids_are_tested_and_freed() {
     let said: Vec<_> = (0..r.u32()).map(|_| Status::from_u32(r.u32()).unwrap()).collect();
     let bad = Status::BadStateId;
     assert_eq!(said, [Status::Ok, Status::Ok, bad, bad, bad]);
-    let free = |id: Stateid| c.run(move |a| a.op(op::FREE_STATEID, |w| id.encode(w)));
+    let free = |id: Stateid| c.run(move |a| a.op(op::FREE_STATEID, |w| w.value(&id)));
     assert_eq!(free(o.stateid).await.status, Status::LocksHeld);
     assert_eq!(free(held).await.status, Status::LocksHeld);
     assert_eq!(free(strange).await.status, Status::BadStateId);
@@ -179,7 +179,7 @@ async fn what_an_administrator_takes_is_told_until_it_is_freed() {
     assert_eq!(c.read(&o.fh, held).await, Status::AdminRevoked);
     assert_eq!(c.flags.get() & TAKEN, TAKEN);
     assert_eq!(kit.nfs.clients.holdings().iter().filter(|h| h.client == "x").count(), 0);
-    let free = async |id: Stateid| c.run(|a| a.op(op::FREE_STATEID, |w| id.encode(w))).await.status;
+    let free = async |id: Stateid| c.run(|a| a.op(op::FREE_STATEID, |w| w.value(&id))).await.status;
     assert_eq!(free(held).await, Status::Ok);
     assert_eq!(c.read(&o.fh, held).await, Status::BadStateId);
     assert_eq!(c.read(&o.fh, o.stateid).await, Status::AdminRevoked);

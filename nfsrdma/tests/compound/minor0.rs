@@ -83,7 +83,7 @@ async fn opened(kit: &Kit, seqid: u32, id: u64, owner: &[u8], name: &[u8]) -> Op
 
 fn confirm_args(stateid: Stateid, seqid: u32) -> impl FnOnce(&mut Writer) {
     move |w| {
-        stateid.encode(w);
+        w.value(&stateid);
         w.u32(seqid);
     }
 }
@@ -264,7 +264,7 @@ async fn lock_owners_have_an_order_of_their_own() {
             w.u64(10);
             w.bool(true);
             w.u32(open_seqid);
-            stateid.encode(w);
+            w.value(&stateid);
             w.u32(lock_seqid);
             w.u64(id);
             w.opaque(owner);
@@ -285,7 +285,7 @@ async fn lock_owners_have_an_order_of_their_own() {
         move |w: &mut Writer| {
             w.u32(2);
             w.u32(seqid);
-            stateid.encode(w);
+            w.value(&stateid);
             w.u64(0);
             w.u64(u64::MAX);
         }
@@ -335,7 +335,7 @@ async fn an_owner_is_confirmed_once_and_before_it_locks() {
         w.u64(10);
         w.bool(true);
         w.u32(2);
-        o.stateid.encode(w);
+        w.value(&o.stateid);
         w.u32(1);
         w.u64(id);
         w.opaque(b"a");

@@ -157,7 +157,7 @@ async fn the_target_of_a_link_comes_back_as_it_went() {
     assert_eq!(r.payloads, 1, "the transport may move it");
     r.end(Status::Ok);
     let set = |w: &mut Writer| {
-        Stateid::ANONYMOUS.encode(w);
+        w.value(&Stateid::ANONYMOUS);
         fattr(w, &[attr::MODE, attr::OWNER_GROUP], |w| {
             w.u32(0o700);
             w.opaque(b"5");

@@ -193,7 +193,7 @@ async fn downgrade_gives_back_what_some_opens_had() {
     let o = c.open(b"o", b"f", (2, 2)).await.unwrap();
     let down = |stateid: Stateid, share: (u32, u32)| {
         move |w: &mut Writer| {
-            stateid.encode(w);
+            w.value(&stateid);
             w.u32(0);
             w.u32(share.0);
             w.u32(share.1);

@@ -9,14 +9,14 @@ use crate::kit::{Args, Kit, Session};
 /// An operation whose arguments are a stateid and numbers.
 fn with_id(c: Args, opcode: u32, numbers: &[u64]) -> Args {
     c.op(opcode, |w| {
-        Stateid::ANONYMOUS.encode(w);
+        w.value(&Stateid::ANONYMOUS);
         numbers.iter().for_each(|&n| w.u64(n));
     })
 }
 
 fn seek(c: Args, at: u64, what: u32) -> Args {
     c.op(op::SEEK, |w| {
-        Stateid::ANONYMOUS.encode(w);
+        w.value(&Stateid::ANONYMOUS);
         w.u64(at);
         w.u32(what);
     })
@@ -24,7 +24,7 @@ fn seek(c: Args, at: u64, what: u32) -> Args {
 
 fn read_plus(c: Args, at: u64, count: u32) -> Args {
     c.op(op::READ_PLUS, |w| {
-        Stateid::ANONYMOUS.encode(w);
+        w.value(&Stateid::ANONYMOUS);
         w.u64(at);
         w.u32(count);
     })
@@ -48,7 +48,7 @@ async fn sparse(kit: &Kit, s: &Session<'_>) -> Vec<u8> {
     let mut r = s.run(|c| c.putfh(&file).write(1 << 19, 2, &data)).await;
     r.ok(&[op::PUTFH]).expect(op::WRITE, Status::Ok);
     let grow = |w: &mut Writer| {
-        Stateid::ANONYMOUS.encode(w);
+        w.value(&Stateid::ANONYMOUS);
         crate::kit::fattr(w, &[attr::SIZE], |v| v.u64(1 << 20));
     };
     let mut r = s.run(|c| c.putfh(&file).op(op::SETATTR, grow)).await;
@@ -156,8 +156,8 @@ async fn allocate_grows_and_deallocate_leaves_the_size() {
 
 fn copy(c: Args, from: u64, to: u64, count: u64, servers: u32) -> Args {
     c.op(op::COPY, |w| {
-        Stateid::ANONYMOUS.encode(w);
-        Stateid::ANONYMOUS.encode(w);
+        w.value(&Stateid::ANONYMOUS);
+        w.value(&Stateid::ANONYMOUS);
         [from, to, count].iter().for_each(|&n| w.u64(n));
         w.bool(true);
         w.bool(false);
@@ -200,8 +200,8 @@ async fn a_copy_is_done_at_once() {
 
 fn clone(c: Args, from: u64, to: u64, count: u64) -> Args {
     c.op(op::CLONE, |w| {
-        Stateid::ANONYMOUS.encode(w);
-        Stateid::ANONYMOUS.encode(w);
+        w.value(&Stateid::ANONYMOUS);
+        w.value(&Stateid::ANONYMOUS);
         [from, to, count].iter().for_each(|&n| w.u64(n));
     })
 }
@@ -264,7 +264,7 @@ async fn hints_are_taken_and_none_is_promised() {
     let s = kit.session().await;
     let (_, file) = kit.with_file(b"f", b"").await;
     let advise = |w: &mut Writer| {
-        Stateid::ANONYMOUS.encode(w);
+        w.value(&Stateid::ANONYMOUS);
         w.u64(0);
         w.u64(0);
         w.u32(1);

@@ -179,7 +179,7 @@ impl Nfs {
     async fn set_4(&self, fh: &Fh, bit: u32, value: impl FnOnce(&mut Writer)) -> Result<()> {
         let mut c = self.v4.compound().putfh(fh);
         let w = c.op(op::SETATTR);
-        Stateid::ANONYMOUS.encode(w);
+        w.value(&Stateid::ANONYMOUS);
         put_attribute(w, bit, value);
         self.run_4(c, &[op::PUTFH, op::SETATTR]).await
     }
@@ -201,8 +201,8 @@ impl Nfs {
             Op::Copy => {
                 c = c.putfh(own).savefh().putfh(f);
                 let w = c.op(op::COPY);
-                Stateid::ANONYMOUS.encode(w);
-                Stateid::ANONYMOUS.encode(w);
+                w.value(&Stateid::ANONYMOUS);
+                w.value(&Stateid::ANONYMOUS);
                 // From, to and length; consecutive, synchronous, within this server.
                 (0..3).for_each(|_| w.u64(0));
                 [1, 1, 0].into_iter().for_each(|word| w.u32(word));
@@ -223,7 +223,7 @@ impl Nfs {
                     _ => (op::DEALLOCATE, 4),
                 };
                 let w = c.op(number);
-                Stateid::ANONYMOUS.encode(w);
+                w.value(&Stateid::ANONYMOUS);
                 w.u64(0);
                 w.u64(length);
                 number

@@ -276,7 +276,7 @@ impl Facts {
         if self.attr.btime.is_none() {
             have = have.without(&Bitmap::of(&[attr::TIME_CREATE]));
         }
-        have.encode(out);
+        out.value(&have);
         let length_at = out.len();
         out.u32(0);
         for number in have.iter() {
@@ -289,7 +289,7 @@ impl Facts {
     fn value(&self, number: u32, out: &mut Writer) {
         let a = &self.attr;
         match number {
-            attr::SUPPORTED_ATTRS => supported(self.minor, &self.caps).encode(out),
+            attr::SUPPORTED_ATTRS => out.value(&supported(self.minor, &self.caps)),
             attr::TYPE => out.u32(type_of(a.kind)),
             // FH4_PERSISTENT. A volume whose handles end with this process answers STALE after a restart.
             attr::FH_EXPIRE_TYPE => out.u32(0),
@@ -343,7 +343,7 @@ impl Facts {
             attr::TIME_MODIFY => time(a.mtime, out),
             attr::MOUNTED_ON_FILEID => out.u64(self.mounted_on),
             attr::SUPPATTR_EXCLCREAT => {
-                SUPPORTED_BY_EXCLUSIVE.and(&supported(self.minor, &self.caps)).encode(out);
+                out.value(&SUPPORTED_BY_EXCLUSIVE.and(&supported(self.minor, &self.caps)));
             }
             // FSCHARSET_CAP4_CONTAINS_NON_UTF8: names are bytes.
             attr::FS_CHARSET_CAP => out.u32(1),
@@ -392,7 +392,7 @@ fn open_arguments(out: &mut Writer) {
     let claim = Bitmap::of(&[0, 1, 2, 4, 5]);
     // UNCHECKED4, GUARDED4, EXCLUSIVE4, EXCLUSIVE4_1.
     let create = Bitmap::of(&[0, 1, 2, 3]);
-    [access, deny, want, claim, create].iter().for_each(|set| set.encode(out));
+    [access, deny, want, claim, create].iter().for_each(|set| out.value(set));
 }
 
 /// Attributes that a client may not ask for (RFC 8881 sections 5.5 and 18.7.3).

@@ -2,11 +2,10 @@
 //! ([`ToSet`]).
 
 mod acl;
-mod bitmap;
 mod get;
 mod set;
 
-pub use bitmap::Bitmap;
 pub(super) use get::is_write_only;
 pub use get::{Facts, SUPPORTED_BY_EXCLUSIVE, supported};
+pub use nfs_proto::nfs4::attrs::Bitmap4 as Bitmap;
 pub use set::{Purpose, ToSet};

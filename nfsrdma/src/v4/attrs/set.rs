@@ -87,7 +87,7 @@ impl ToSet {
         purpose: Purpose,
         names: &mut Names<'_>,
     ) -> Result<Self, Status> {
-        let named = Bitmap::decode(r)?;
+        let named = r.value::<Bitmap>()?;
         // `attrlist4` has no limit but that of the message; each value has its own.
         let length = r.count(usize::MAX)?;
         if length > r.remaining() {
@@ -278,7 +278,7 @@ mod tests {
         let mut inner = Writer::new();
         values(&mut inner);
         let mut w = Writer::new();
-        Bitmap::of(named).encode(&mut w);
+        w.value(&Bitmap::of(named));
         w.opaque(inner.bytes());
         let body = Buf::from(w.into_reply().head);
         let names = &mut Names::default();

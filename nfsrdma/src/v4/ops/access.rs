@@ -1,5 +1,6 @@
 //! ACCESS (RFC 8881 section 18.1, RFC 8276 section 8.5).
 
+use nfs_proto::nfs4::ops::Accessed;
 use vfs::{Access, Kind};
 
 use crate::v4::compound::{Compound, Object};
@@ -11,7 +12,7 @@ const OF_XATTRS: u32 = Access::XATTR_READ | Access::XATTR_WRITE | Access::XATTR_
 const CHANGES: u32 = Access::MODIFY | Access::EXTEND | Access::DELETE | Access::XATTR_WRITE;
 
 pub(in crate::v4) async fn access(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let asked = cx.args.u32()?;
+    let asked: u32 = cx.args.value()?;
     let (supported, granted, nlink) = match cx.object()? {
         Object::Root => (asked & OF_DIRECTORIES, asked & (Access::READ | Access::LOOKUP), 1),
         Object::Node(at) => {
@@ -32,7 +33,6 @@ pub(in crate::v4) async fn access(cx: &mut Compound<'_>) -> Result<(), Status> {
         }
     };
     cx.found_again(nlink).await?;
-    cx.out.u32(supported);
-    cx.out.u32(granted);
+    cx.out.value(&Accessed { supported, access: granted });
     Ok(())
 }

@@ -3,7 +3,7 @@
 use crate::v4::compound::{Compound, Located};
 use crate::v4::io_right::{IoAccess, IoRight, check_io};
 use crate::v4::status::Status;
-use crate::v4::wire::Stateid;
+use nfs_proto::nfs4::ops::Allocate;
 
 pub(in crate::v4) async fn allocate(cx: &mut Compound<'_>) -> Result<(), Status> {
     let (at, right, offset, length) = args(cx).await?;
@@ -28,8 +28,7 @@ pub(in crate::v4) async fn deallocate(cx: &mut Compound<'_>) -> Result<(), Statu
 }
 
 async fn args(cx: &mut Compound<'_>) -> Result<(Located, IoRight, u64, u64), Status> {
-    let stateid = Stateid::decode(&mut cx.args)?;
-    let (offset, length) = (cx.args.u64()?, cx.args.u64()?);
+    let Allocate { stateid, offset, length } = cx.args.value()?;
     let at = cx.file()?;
     if length == 0 {
         return Err(Status::Inval);

@@ -2,6 +2,7 @@
 
 use crate::v4::compound::Compound;
 use crate::v4::status::Status;
+use nfs_proto::nfs4::ops::BindConnToSession;
 
 /// `channel_dir_from_client4`.
 const FORE: u32 = 1;
@@ -12,9 +13,7 @@ const BACK_OR_BOTH: u32 = 7;
 const BOTH: u32 = 3;
 
 pub(in crate::v4) async fn bind_conn_to_session(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let id = cx.args.fixed::<16>()?;
-    let direction = cx.args.u32()?;
-    let _rdma_mode = cx.args.bool()?;
+    let BindConnToSession { sessid: id, dir: direction, .. } = cx.args.value()?;
     let clients = &cx.nfs.clients;
     let session = clients.sessions.get(&id).map(|s| s.clone()).ok_or(Status::BadSession)?;
     if session.is_dead() || !session.client.lease.renew(clients.now()) {
@@ -33,9 +32,8 @@ pub(in crate::v4) async fn bind_conn_to_session(cx: &mut Compound<'_>) -> Result
         }
         _ => return Err(Status::Inval),
     };
-    cx.out.fixed(&id);
-    cx.out.u32(bound);
     // A connection is of one transport for its whole life: no step-up to RDMA.
-    cx.out.bool(false);
+    let use_conn_in_rdma_mode = false;
+    cx.out.value(&BindConnToSession { sessid: id, dir: bound, use_conn_in_rdma_mode });
     Ok(())
 }

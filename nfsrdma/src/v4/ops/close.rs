@@ -7,10 +7,10 @@ use crate::v4::stateid::{self, compose};
 use crate::v4::status::Status;
 use crate::v4::turn::{self, Begun, Owner};
 use crate::v4::wire::{Stateid, op};
+use nfs_proto::nfs4::ops::Close;
 
 pub(in crate::v4) async fn close(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let seqid = cx.args.u32()?;
-    let stateid = Stateid::decode(&mut cx.args)?;
+    let Close { seqid, open_stateid: stateid } = cx.args.value()?;
     let named = resolve(cx, stateid)?;
     let owner = {
         let held = named.client.held();
@@ -44,7 +44,7 @@ fn close_now(cx: &mut Compound<'_>, named: &Named) -> Result<(), Status> {
         // RFC 8881 section 18.2.4: nothing that could be used again.
         Stateid::INVALID
     };
-    id.encode(&mut cx.out);
+    cx.out.value(&id);
     cx.current_stateid = None;
     Ok(())
 }

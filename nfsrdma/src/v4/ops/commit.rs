@@ -2,11 +2,12 @@
 
 use crate::v4::compound::Compound;
 use crate::v4::status::Status;
+use nfs_proto::nfs4::ops::Commit;
 
 pub(in crate::v4) async fn commit(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let (offset, count) = (cx.args.u64()?, cx.args.u32()?);
+    let Commit { offset, count } = cx.args.value()?;
     let at = cx.file()?;
     at.node.commit(offset, u64::from(count)).await?;
-    cx.out.fixed(&cx.nfs.core.write_verifier(at.node.verifier()));
+    cx.out.value(&cx.nfs.core.write_verifier(at.node.verifier()));
     Ok(())
 }

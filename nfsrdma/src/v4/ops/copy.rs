@@ -29,7 +29,7 @@ impl Pair {
 
 /// Decodes what COPY and CLONE begin with, and checks both stateids.
 pub(super) async fn pair(cx: &mut Compound<'_>) -> Result<Pair, Status> {
-    let (from_id, to_id) = (Stateid::decode(&mut cx.args)?, Stateid::decode(&mut cx.args)?);
+    let (from_id, to_id) = (cx.args.value::<Stateid>()?, cx.args.value::<Stateid>()?);
     let (from_at, to_at, count) = (cx.args.u64()?, cx.args.u64()?, cx.args.u64()?);
     let (to, from) = (cx.file()?, cx.saved_file()?);
     if from_at.checked_add(count).is_none() || to_at.checked_add(count).is_none() {
@@ -91,7 +91,7 @@ pub(in crate::v4) async fn copy(cx: &mut Compound<'_>) -> Result<(), Status> {
 
 /// OFFLOAD_CANCEL and OFFLOAD_STATUS.
 pub(in crate::v4) async fn offload(cx: &mut Compound<'_>) -> Result<(), Status> {
-    Stateid::decode(&mut cx.args)?;
+    cx.args.value::<Stateid>()?;
     cx.file()?;
     Err(Status::BadStateId)
 }

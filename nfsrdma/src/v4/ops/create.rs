@@ -35,7 +35,7 @@ pub(in crate::v4) async fn create(cx: &mut Compound<'_>) -> Result<(), Status> {
     let made = make(cx, &at, name, &wanted, &to_set).await?;
     let object = cx.located(at.share, made.node);
     cx.change_info(&made.dir);
-    to_set.done_of(&made.attr).encode(&mut cx.out);
+    cx.out.value(&to_set.done_of(&made.attr));
     cx.set_current(object);
     Ok(())
 }

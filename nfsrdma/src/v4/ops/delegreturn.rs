@@ -7,7 +7,7 @@ use crate::v4::status::Status;
 use crate::v4::wire::Stateid;
 
 pub(in crate::v4) async fn delegreturn(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let stateid = Stateid::decode(&mut cx.args)?;
+    let stateid = cx.args.value::<Stateid>()?;
     let node = cx.node()?.node.id();
     let named = resolve(cx, stateid)?;
     {

@@ -1,14 +1,11 @@
 //! EXCHANGE_ID (RFC 8881 section 18.35).
 
+use nfs_proto::nfs4::ops::{ExchangeId, Exchanged, StateProtect4, StateProtected4};
 use rdma_transport::channel::Facts;
 
-use crate::v4::attrs::Bitmap;
 use crate::v4::client::{Name, Principal};
 use crate::v4::compound::Compound;
-use crate::v4::limits::NETADDR_MAX;
 use crate::v4::status::Status;
-use crate::v4::wire::OPAQUE_LIMIT;
-use crate::xdr::{Reader, XdrError};
 
 /// Characters of what a client says of itself that are shown.
 const IMPLEMENTATION_CHARS_MAX: usize = 80;
@@ -20,30 +17,22 @@ const FLAGS_A: u32 = 0x4007_0103;
 /// EXCHGID4_FLAG_SUPP_FENCE_OPS, of minor version 2 (RFC 7862 section 14.1).
 const FENCE_OPS: u32 = 0x4;
 
-/// `state_protect_how4`.
-const SP4_NONE: u32 = 0;
-const SP4_MACH_CRED: u32 = 1;
-const SP4_SSV: u32 = 2;
-
 pub(in crate::v4) async fn exchange_id(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let verifier = cx.args.fixed()?;
-    let owner = cx.args.opaque(OPAQUE_LIMIT)?;
-    let flags = cx.args.u32()?;
-    let protect = decode_protection(&mut cx.args)?;
-    for _ in 0..cx.args.count(1)? {
-        let (domain, name) = (cx.args.opaque(OPAQUE_LIMIT)?, cx.args.opaque(OPAQUE_LIMIT)?);
-        let _date = (cx.args.i64()?, cx.args.u32()?);
-        cx.conn.info.facts.note(Facts::CLIENT, implementation(domain, name));
+    let asked: ExchangeId<'_> = cx.args.value()?;
+    let ExchangeId { verifier, ownerid: owner, flags, .. } = asked;
+    for implementation in &asked.client_impl_id {
+        let text = in_words(implementation.domain, implementation.name);
+        cx.conn.info.facts.note(Facts::CLIENT, text);
     }
     let known = if cx.minor == 1 { FLAGS_A } else { FLAGS_A | FENCE_OPS };
     if flags & !known != 0 {
         return Err(Status::Inval);
     }
-    match protect {
-        SP4_NONE => {}
+    match asked.state_protect {
+        StateProtect4::None => {}
         // Machine credentials need RPCSEC_GSS with integrity, which no caller here can have.
-        SP4_MACH_CRED => return Err(Status::Inval),
-        _ => return Err(Status::EncrAlgUnsupp),
+        StateProtect4::MachCred(_) => return Err(Status::Inval),
+        StateProtect4::Ssv(_) => return Err(Status::EncrAlgUnsupp),
     }
     let clients = &cx.nfs.clients;
     let update = flags & UPD_CONFIRMED_REC_A != 0;
@@ -51,22 +40,25 @@ pub(in crate::v4) async fn exchange_id(cx: &mut Compound<'_>) -> Result<(), Stat
     let at = cx.conn.info.peer.ip();
     let (client, confirmed) = clients.exchange(&name, verifier, principal, update, at).await?;
     client.note_at(at);
-    cx.out.u64(client.id.0);
-    cx.out.u32(client.create_order().next);
-    cx.out.u32(USE_NON_PNFS | if confirmed { CONFIRMED_R } else { 0 });
-    cx.out.u32(SP4_NONE);
-    // so_minor_id, so_major_id, server_scope: one server with one state, whatever the address.
-    cx.out.u64(0);
-    cx.out.opaque(&clients.recovery.scope);
-    cx.out.opaque(&clients.recovery.scope);
-    // server_impl_id: none of the client's business.
-    cx.out.count(0);
+    let order = client.create_order();
+    cx.out.value(&Exchanged {
+        clientid: client.id.0,
+        sequenceid: order.next,
+        flags: USE_NON_PNFS | if confirmed { CONFIRMED_R } else { 0 },
+        state_protect: StateProtected4::None,
+        // One server with one state, whatever the address.
+        so_minor_id: 0,
+        so_major_id: &clients.recovery.scope,
+        server_scope: &clients.recovery.scope,
+        // None of the client's business.
+        server_impl_id: Vec::new(),
+    });
     Ok(())
 }
 
 /// `nfs_impl_id4` in words (RFC 8881 section 3.3.21). Linux gives the four parts of uname(1), of which the first two say what it
 /// is. Whatever it is, it is one short line.
-fn implementation(domain: &[u8], name: &[u8]) -> String {
+fn in_words(domain: &[u8], name: &[u8]) -> String {
     let text = |bytes: &[u8]| -> String {
         let text = String::from_utf8_lossy(bytes);
         let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
@@ -83,30 +75,6 @@ fn implementation(domain: &[u8], name: &[u8]) -> String {
     }
 }
 
-fn decode_protection(r: &mut Reader<'_>) -> Result<u32, XdrError> {
-    let how = r.u32()?;
-    match how {
-        SP4_NONE => {}
-        SP4_MACH_CRED => {
-            Bitmap::decode(r)?;
-            Bitmap::decode(r)?;
-        }
-        SP4_SSV => {
-            Bitmap::decode(r)?;
-            Bitmap::decode(r)?;
-            for _ in 0..2 {
-                for _ in 0..r.count(16)? {
-                    r.opaque(NETADDR_MAX)?;
-                }
-            }
-            r.u32()?;
-            r.u32()?;
-        }
-        _ => return Err(XdrError::BadValue),
-    }
-    Ok(how)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,10 +82,10 @@ mod tests {
     #[test]
     fn a_client_is_shown_as_one_short_line() {
         let linux = b"Linux 6.12.117 #1 SMP PREEMPT_DYNAMIC Debian x86_64";
-        assert_eq!(implementation(b"kernel.org", linux), "Linux 6.12.117");
-        assert_eq!(implementation(b"example.org", b"client 7"), "client 7 (example.org)");
-        assert_eq!(implementation(b"", b"a\nb"), "a b");
-        assert_eq!(implementation(b"\xff", b""), "\u{fffd}");
-        assert_eq!(implementation(b"", &[b'x'; 1000]).len(), IMPLEMENTATION_CHARS_MAX);
+        assert_eq!(in_words(b"kernel.org", linux), "Linux 6.12.117");
+        assert_eq!(in_words(b"example.org", b"client 7"), "client 7 (example.org)");
+        assert_eq!(in_words(b"", b"a\nb"), "a b");
+        assert_eq!(in_words(b"\xff", b""), "\u{fffd}");
+        assert_eq!(in_words(b"", &[b'x'; 1000]).len(), IMPLEMENTATION_CHARS_MAX);
     }
 }

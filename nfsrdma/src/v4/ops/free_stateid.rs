@@ -10,7 +10,7 @@ use crate::v4::status::Status;
 use crate::v4::wire::Stateid;
 
 pub(in crate::v4) async fn free_stateid(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let stateid = Stateid::decode(&mut cx.args)?;
+    let stateid = cx.args.value::<Stateid>()?;
     let named = resolve_any(cx, stateid)?;
     let table = cx.nfs.core.namespace.keeper().state();
     let mut held = named.client.held();

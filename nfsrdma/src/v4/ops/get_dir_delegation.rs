@@ -6,20 +6,10 @@ use crate::v4::compound::{Compound, Object};
 use crate::v4::deleg::delegate_directory;
 use crate::v4::status::Status;
 use crate::v4::wire::VERIFIER_SIZE;
-
-/// `gddrnf4_status`.
-const GDD4_OK: u32 = 0;
-const GDD4_UNAVAIL: u32 = 1;
+use nfs_proto::nfs4::ops::{DirDelegated, DirDelegation4, GetDirDelegation};
 
 pub(in crate::v4) async fn get_dir_delegation(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let _signal_when_available = cx.args.bool()?;
-    let _notification_types = Bitmap::decode(&mut cx.args)?;
-    for _delay in ["of children", "of the directory"] {
-        let (_seconds, _nanoseconds) = (cx.args.i64()?, cx.args.u32()?);
-    }
-    for _attributes in ["of children", "of the directory"] {
-        Bitmap::decode(&mut cx.args)?;
-    }
+    let _: GetDirDelegation = cx.args.value()?;
     // Above the shares nothing is delegated: it changes when the configuration does.
     let at = match cx.object()? {
         Object::Root => None,
@@ -35,15 +25,17 @@ pub(in crate::v4) async fn get_dir_delegation(cx: &mut Compound<'_>) -> Result<(
         _ => None,
     };
     let Some(stateid) = given else {
-        cx.out.u32(GDD4_UNAVAIL);
-        cx.out.bool(false);
+        cx.out.value(&DirDelegation4::Unavail(false));
         return Ok(());
     };
-    cx.out.u32(GDD4_OK);
-    // The verifier of READDIR's cookies, which are good for as long as the directory is there.
-    cx.out.fixed(&[0; VERIFIER_SIZE]);
-    stateid.encode(&mut cx.out);
-    (0..3).for_each(|_| Bitmap::EMPTY.encode(&mut cx.out));
+    cx.out.value(&DirDelegation4::Ok(DirDelegated {
+        // Of READDIR's cookies, which are good for as long as the directory is there.
+        cookieverf: [0; VERIFIER_SIZE],
+        stateid,
+        notification: Bitmap::EMPTY,
+        child_attributes: Bitmap::EMPTY,
+        dir_attributes: Bitmap::EMPTY,
+    }));
     cx.current_stateid = Some(stateid);
     Ok(())
 }

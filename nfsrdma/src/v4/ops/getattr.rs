@@ -5,7 +5,7 @@ use crate::v4::compound::Compound;
 use crate::v4::status::Status;
 
 pub(in crate::v4) async fn getattr(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let want = Bitmap::decode(&mut cx.args)?;
+    let want = cx.args.value::<Bitmap>()?;
     if is_write_only(&want) {
         return Err(Status::Inval);
     }

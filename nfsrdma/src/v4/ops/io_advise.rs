@@ -6,15 +6,13 @@ use crate::v4::attrs::Bitmap;
 use crate::v4::compound::Compound;
 use crate::v4::io_right::{IoAccess, check_io};
 use crate::v4::status::Status;
-use crate::v4::wire::Stateid;
+use nfs_proto::nfs4::ops::IoAdvise;
 
 pub(in crate::v4) async fn io_advise(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let stateid = Stateid::decode(&mut cx.args)?;
-    let (_offset, _count) = (cx.args.u64()?, cx.args.u64()?);
-    let _hints = Bitmap::decode(&mut cx.args)?;
+    let IoAdvise { stateid, .. } = cx.args.value()?;
     let at = cx.file()?;
     let right = check_io(cx, &at, stateid, IoAccess::Read).await?;
     may_look(&at, &right).await?;
-    Bitmap::EMPTY.encode(&mut cx.out);
+    cx.out.value(&Bitmap::EMPTY);
     Ok(())
 }

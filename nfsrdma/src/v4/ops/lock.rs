@@ -42,7 +42,7 @@ pub(in crate::v4) async fn lock(cx: &mut Compound<'_>) -> Result<(), Status> {
     if cx.args.bool()? {
         let opening = Opening {
             open_seqid: cx.args.u32()?,
-            open: Stateid::decode(&mut cx.args)?,
+            open: cx.args.value::<Stateid>()?,
             lock_seqid: cx.args.u32()?,
             client_id: cx.args.u64()?,
             owner: cx.args.opaque(OPAQUE_LIMIT)?,
@@ -60,7 +60,7 @@ pub(in crate::v4) async fn lock(cx: &mut Compound<'_>) -> Result<(), Status> {
             }
         }
     } else {
-        let stateid = Stateid::decode(&mut cx.args)?;
+        let stateid = cx.args.value::<Stateid>()?;
         let seqid = cx.args.u32()?;
         let named = resolve(cx, stateid)?;
         match turn::begin(cx, op::LOCK, &named.client, named.lock_owner()?, seqid)? {
@@ -179,7 +179,7 @@ async fn take(
                 }
                 state.seqid = stateid::next(state.seqid);
                 let id = compose(client.id, number, state.seqid);
-                id.encode(&mut cx.out);
+                cx.out.value(&id);
                 cx.current_stateid = Some(id);
                 keeper.tell(node, who, Operation::Advise);
                 return Ok(());

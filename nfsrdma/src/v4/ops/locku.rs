@@ -14,7 +14,7 @@ use crate::v4::wire::{Stateid, op};
 pub(in crate::v4) async fn locku(cx: &mut Compound<'_>) -> Result<(), Status> {
     decode_type(&mut cx.args)?;
     let seqid = cx.args.u32()?;
-    let stateid = Stateid::decode(&mut cx.args)?;
+    let stateid = cx.args.value::<Stateid>()?;
     let (offset, length) = (cx.args.u64()?, cx.args.u64()?);
     let range = decode_range(offset, length);
     let named = resolve(cx, stateid)?;
@@ -41,7 +41,7 @@ fn unlock(cx: &mut Compound<'_>, named: &Named, range: Range) -> Result<(), Stat
     keeper.released();
     lock.seqid = stateid::next(lock.seqid);
     let id = compose(named.client.id, named.number, lock.seqid);
-    id.encode(&mut cx.out);
+    cx.out.value(&id);
     cx.current_stateid = Some(id);
     Ok(())
 }

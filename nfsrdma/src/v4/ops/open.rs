@@ -221,13 +221,13 @@ async fn decode<'a>(cx: &mut Compound<'a>, access: u32, deny: u32) -> Result<Arg
     let claim = match cx.args.u32()? {
         0 => Claim::Null(name(cx)?),
         1 => Claim::Previous { delegation: cx.args.u32()? },
-        2 => Claim::Current(Stateid::decode(&mut cx.args)?, name(cx)?),
+        2 => Claim::Current(cx.args.value::<Stateid>()?, name(cx)?),
         3 => {
             name(cx)?;
             Claim::Old
         }
         4 if cx.minor > 0 => Claim::Handle,
-        5 if cx.minor > 0 => Claim::CurrentHandle(Stateid::decode(&mut cx.args)?),
+        5 if cx.minor > 0 => Claim::CurrentHandle(cx.args.value::<Stateid>()?),
         6 if cx.minor > 0 => Claim::Old,
         _ => return Err(Status::BadXdr),
     };
@@ -467,7 +467,7 @@ fn reply(
             !o.confirmed
         })
     };
-    stateid.encode(&mut cx.out);
+    cx.out.value(&stateid);
     match &found.dir {
         Some(dir) => cx.change_info(dir),
         None => {
@@ -478,7 +478,7 @@ fn reply(
     }
     let none = if stateid == Stateid::ANONYMOUS { NO_OPEN_STATEID } else { 0 };
     cx.out.u32(LOCKTYPE_POSIX | none | if confirm { CONFIRM } else { 0 });
-    found.set.encode(&mut cx.out);
+    cx.out.value(&found.set);
 }
 
 /// Gives the delegation that goes with this OPEN, if there is one.
@@ -533,7 +533,7 @@ fn reply_delegation(cx: &mut Compound<'_>, want: u32, given: Option<Granted>) {
             (true, false) => DELEGATE_WRITE,
             (false, _) => DELEGATE_READ,
         });
-        stateid.encode(&mut cx.out);
+        cx.out.value(&stateid);
         cx.out.bool(false);
         if write {
             // No storage is reserved, so none is promised: what is closed has been written before, and whether it could be is

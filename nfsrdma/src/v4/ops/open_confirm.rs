@@ -6,11 +6,11 @@ use crate::v4::resolve::{Named, resolve};
 use crate::v4::stateid::{self, compose};
 use crate::v4::status::Status;
 use crate::v4::turn::{self, Begun, Owner};
-use crate::v4::wire::{Stateid, op};
+use crate::v4::wire::op;
+use nfs_proto::nfs4::ops::OpenConfirm;
 
 pub(in crate::v4) async fn open_confirm(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let stateid = Stateid::decode(&mut cx.args)?;
-    let seqid = cx.args.u32()?;
+    let OpenConfirm { open_stateid: stateid, seqid } = cx.args.value()?;
     let named = resolve(cx, stateid)?;
     let owner = {
         let held = named.client.held();
@@ -39,6 +39,6 @@ fn confirm(cx: &mut Compound<'_>, named: &Named) -> Result<(), Status> {
     owner.confirmed = true;
     let open = held.open_mut(named.number).ok_or(Status::BadStateId)?;
     open.seqid = stateid::next(open.seqid);
-    compose(named.client.id, named.number, open.seqid).encode(&mut cx.out);
+    cx.out.value(&compose(named.client.id, named.number, open.seqid));
     Ok(())
 }

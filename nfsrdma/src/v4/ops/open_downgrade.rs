@@ -1,5 +1,6 @@
 //! OPEN_DOWNGRADE (RFC 8881 section 18.18, RFC 7530 section 16.19).
 
+use nfs_proto::nfs4::ops::OpenDowngrade;
 use state::{Rights, Share};
 
 use crate::v4::compound::Compound;
@@ -7,15 +8,15 @@ use crate::v4::opens::Entry;
 use crate::v4::resolve::{Named, resolve};
 use crate::v4::status::Status;
 use crate::v4::turn::{self, Begun, Owner};
-use crate::v4::wire::{Stateid, op};
+use crate::v4::wire::op;
 
 /// Wishes about delegations may stand beside the access; they mean nothing here.
 const WANT_MASK: u32 = 0x0003_ff00;
 
 pub(in crate::v4) async fn open_downgrade(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let stateid = Stateid::decode(&mut cx.args)?;
-    let seqid = cx.args.u32()?;
-    let (access, deny) = (cx.args.u32()?, cx.args.u32()?);
+    let asked: OpenDowngrade = cx.args.value()?;
+    let (stateid, seqid) = (asked.open_stateid, asked.seqid);
+    let (access, deny) = (asked.share_access, asked.share_deny);
     let wishes = if cx.minor > 0 { WANT_MASK } else { 0 };
     let to = Rights::from_bits(access & !wishes)
         .filter(|a| !a.is_none())
@@ -49,7 +50,7 @@ fn downgrade(cx: &mut Compound<'_>, named: &Named, to: Share) -> Result<(), Stat
     let (id, node, holder) = held.downgrade(&named.client, named.number, to)?;
     keeper.state().narrow(node, holder, to);
     keeper.released();
-    id.encode(&mut cx.out);
+    cx.out.value(&id);
     cx.current_stateid = Some(id);
     Ok(())
 }

@@ -3,10 +3,10 @@
 use crate::fh::Named;
 use crate::v4::compound::{Compound, Object};
 use crate::v4::status::Status;
-use crate::v4::wire::FHSIZE;
+use nfs_proto::nfs4::ops::NfsFh4;
 
 pub(in crate::v4) async fn putfh(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let wire = cx.args.opaque(FHSIZE)?;
+    let NfsFh4 { object: wire } = cx.args.value()?;
     let core = &cx.nfs.core;
     let object = match core.handles.open(&core.namespace, wire)? {
         Named::Root => Object::Root,

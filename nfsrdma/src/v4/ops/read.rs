@@ -5,14 +5,14 @@ use crate::v4::compound::Compound;
 use crate::v4::io_right::{IoAccess, check_io, file_of};
 use crate::v4::limits::IO_MAX;
 use crate::v4::status::Status;
-use crate::v4::wire::Stateid;
+use nfs_proto::nfs4::ops::{Read, ReadDone};
+use nfs_proto::xdr::Bulk;
 
 /// Bytes of the result besides the data and its padding: eof, the length, padding.
 const AROUND: usize = 4 + 4 + 3;
 
 pub(in crate::v4) async fn read(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let stateid = Stateid::decode(&mut cx.args)?;
-    let (offset, count) = (cx.args.u64()?, cx.args.u32()?);
+    let Read { stateid, offset, count } = cx.args.value()?;
     let at = file_of(cx, stateid).await?;
     let right = check_io(cx, &at, stateid, IoAccess::Read).await?;
     // The client learns from a short answer to ask again; an error would end it.
@@ -21,7 +21,7 @@ pub(in crate::v4) async fn read(cx: &mut Compound<'_>) -> Result<(), Status> {
     let door = cx.nfs.core.namespace.by(right.who);
     let got = door.read(&at.node, right.cred(&at), offset, count, cx.conn.unseen()).await?;
     cx.moved = got.len() as u64;
-    cx.out.bool(got.eof);
-    cx.out.file_data(got);
+    cx.out.value(&ReadDone { eof: got.eof, data: Bulk { len: got.len() } });
+    cx.out.data(got);
     Ok(())
 }

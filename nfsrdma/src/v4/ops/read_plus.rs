@@ -18,7 +18,7 @@ const AROUND_SEGMENT: usize = 4 + 8 + 8 + 3;
 const AROUND: usize = 8;
 
 pub(in crate::v4) async fn read_plus(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let stateid = Stateid::decode(&mut cx.args)?;
+    let stateid = cx.args.value::<Stateid>()?;
     let (offset, count) = (cx.args.u64()?, cx.args.u32()?);
     let at = cx.file()?;
     let right = check_io(cx, &at, stateid, IoAccess::Read).await?;

@@ -47,7 +47,7 @@ pub(in crate::v4) async fn readdir(cx: &mut Compound<'_>) -> Result<(), Status> 
     let cookie = cx.args.u64()?;
     let _verifier: [u8; VERIFIER_SIZE] = cx.args.fixed()?;
     let (dircount, maxcount) = (cx.args.u32()?, cx.args.u32()?);
-    let want = Bitmap::decode(&mut cx.args)?;
+    let want = cx.args.value::<Bitmap>()?;
     let object = cx.object()?.clone();
     if let Object::Node(at) = &object
         && at.node.kind() != Kind::Dir
@@ -178,7 +178,7 @@ fn write_entry(
     match facts {
         Ok(facts) => facts.encode(&budget.want, &mut cx.out),
         Err(status) if budget.want.has(attr::RDATTR_ERROR) => {
-            Bitmap::of(&[attr::RDATTR_ERROR]).encode(&mut cx.out);
+            cx.out.value(&Bitmap::of(&[attr::RDATTR_ERROR]));
             cx.out.count(4);
             cx.out.u32(status.to_u32());
         }

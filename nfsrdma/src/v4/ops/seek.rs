@@ -1,17 +1,17 @@
 //! SEEK (RFC 7862 section 15.11).
 
+use nfs_proto::nfs4::ops::{Seek as Asked, Sought};
 use vfs::{Seek, VfsError};
 
 use super::allocate::may_look;
 use crate::v4::compound::Compound;
 use crate::v4::io_right::{IoAccess, check_io};
 use crate::v4::status::Status;
-use crate::v4::wire::{NFS4_CONTENT_DATA, NFS4_CONTENT_HOLE, Stateid};
+use crate::v4::wire::{NFS4_CONTENT_DATA, NFS4_CONTENT_HOLE};
 
 pub(in crate::v4) async fn seek(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let stateid = Stateid::decode(&mut cx.args)?;
-    let offset = cx.args.u64()?;
-    let what = match cx.args.u32()? {
+    let Asked { stateid, offset, what } = cx.args.value()?;
+    let what = match what {
         NFS4_CONTENT_DATA => Seek::Data,
         NFS4_CONTENT_HOLE => Seek::Hole,
         _ => return Err(Status::UnionNotSupp),
@@ -29,7 +29,6 @@ pub(in crate::v4) async fn seek(cx: &mut Compound<'_>) -> Result<(), Status> {
         Err(VfsError::NoMoreData) => size,
         Err(e) => return Err(e.into()),
     };
-    cx.out.bool(found >= size);
-    cx.out.u64(found);
+    cx.out.value(&Sought { eof: found >= size, offset: found });
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! SEQUENCE (RFC 8881 section 18.46): the slot, the lease, and what the client should know about its state.
 
+use nfs_proto::nfs4::ops::{Sequence, Sequenced};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -21,11 +22,9 @@ const BACKCHANNEL_FAULT: u32 = 0x0000_0400;
 const TOLD_BY: usize = 56;
 
 pub(in crate::v4) async fn sequence(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let id = cx.args.fixed::<16>()?;
-    let sequence = cx.args.u32()?;
-    let slot = cx.args.u32()?;
-    let highest_used = cx.args.u32()?;
-    let keep = cx.args.bool()?;
+    let asked: Sequence = cx.args.value()?;
+    let (id, sequence, slot) = (asked.sessionid, asked.sequenceid, asked.slotid);
+    let (highest_used, keep) = (asked.highest_slotid, asked.cachethis);
     let clients = &cx.nfs.clients;
     let session = clients.sessions.get(&id).map(|s| s.clone()).ok_or(Status::BadSession)?;
     // The client was heard of when the call came; nobody looks at the clock again for that.
@@ -72,12 +71,14 @@ pub(in crate::v4) async fn sequence(cx: &mut Compound<'_>) -> Result<(), Status>
         reply_max: size(session.fore.response_max).min(REPLY_MAX),
         cached_max: keep.then(|| size(session.fore.cached_max)),
     };
-    cx.out.fixed(&id);
-    cx.out.u32(sequence);
-    cx.out.u32(slot);
-    cx.out.u32(highest);
-    cx.out.u32(highest);
-    cx.out.u32(status_flags(&session));
+    cx.out.value(&Sequenced {
+        sessionid: id,
+        sequenceid: sequence,
+        slotid: slot,
+        highest_slotid: highest,
+        target_highest_slotid: highest,
+        status_flags: status_flags(&session),
+    });
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use crate::v4::status::Status;
 use crate::v4::wire::Stateid;
 
 pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let stateid = Stateid::decode(&mut cx.args)?;
+    let stateid = cx.args.value::<Stateid>()?;
     let at = cx.node()?.clone();
     let caps = at.share.backend.capabilities();
     let to_set = cx.take_to_set(&supported(cx.minor, &caps), Purpose::Change).await?;
@@ -45,13 +45,13 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
                 Some(_) => at.node.getattr().await.ok(),
                 None => None,
             };
-            to_set.done_before(&set, before.zip(after).as_ref()).encode(&mut cx.out);
+            cx.out.value(&to_set.done_before(&set, before.zip(after).as_ref()));
             return Err(e.into());
         }
     }
     if let Err(e) = to_set.apply_acl(&door, &at).await {
         // The list is the last to be set.
-        to_set.named.without(&ToSet::LIST).encode(&mut cx.out);
+        cx.out.value(&to_set.named.without(&ToSet::LIST));
         return Err(e.into());
     }
     let done = match at.node.kind() {
@@ -59,6 +59,6 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
         Kind::Symlink => to_set.named.without(&ToSet::PERMISSION),
         _ => to_set.named,
     };
-    done.encode(&mut cx.out);
+    cx.out.value(&done);
     Ok(())
 }

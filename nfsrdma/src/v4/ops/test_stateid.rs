@@ -16,7 +16,7 @@ pub(in crate::v4) async fn test_stateid(cx: &mut Compound<'_>) -> Result<(), Sta
         if i > 0 && i % TEST_STATEIDS_AT_ONCE == 0 {
             tokio::task::yield_now().await;
         }
-        let stateid = Stateid::decode(&mut cx.args)?;
+        let stateid = cx.args.value::<Stateid>()?;
         let status = test(cx, stateid).err().unwrap_or(Status::Ok);
         cx.out.u32(status.to_u32());
     }

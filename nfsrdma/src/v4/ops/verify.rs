@@ -16,7 +16,7 @@ pub(in crate::v4) async fn nverify(cx: &mut Compound<'_>) -> Result<(), Status> 
 }
 
 async fn same(cx: &mut Compound<'_>) -> Result<bool, Status> {
-    let want = Bitmap::decode(&mut cx.args)?;
+    let want = cx.args.value::<Bitmap>()?;
     let sent = cx.args.opaque(usize::MAX)?;
     let object = cx.object()?;
     let caps = match object {
@@ -32,7 +32,7 @@ async fn same(cx: &mut Compound<'_>) -> Result<bool, Status> {
     let facts = Facts::of(cx, object, &want).await?;
     let (mut ours, mut theirs) = (Writer::new(), Writer::new());
     facts.encode(&want, &mut ours);
-    want.encode(&mut theirs);
+    theirs.value(&want);
     theirs.opaque(sent);
     Ok(ours.bytes() == theirs.bytes())
 }

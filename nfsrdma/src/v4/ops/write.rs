@@ -1,25 +1,24 @@
 //! WRITE (RFC 8881 section 18.32). The data is the request's own buffers.
 
 use iobuf::Buf;
+use nfs_proto::nfs4::StableHow4;
+use nfs_proto::nfs4::ops::{Write, Written};
 use vfs::Stable;
 
 use crate::v4::compound::Compound;
 use crate::v4::io_right::{IoAccess, check_io, file_of};
 use crate::v4::limits::IO_MAX;
 use crate::v4::status::Status;
-use crate::v4::wire::Stateid;
 use crate::xdr::at_most;
 
 pub(in crate::v4) async fn write(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let stateid = Stateid::decode(&mut cx.args)?;
-    let offset = cx.args.u64()?;
-    let stable = match cx.args.u32()? {
-        0 => Stable::Unstable,
-        1 => Stable::Data,
-        2 => Stable::File,
-        _ => return Err(Status::BadXdr),
+    let Write { stateid, offset, stable, data } = cx.args.value()?;
+    let stable = match stable {
+        StableHow4::Unstable => Stable::Unstable,
+        StableHow4::DataSync => Stable::Data,
+        StableHow4::FileSync => Stable::File,
     };
-    let data = cx.args.bulk(usize::MAX)?;
+    let data = cx.args.data(data)?;
     // Of more than `maxwrite` the first bytes are written, as the count in the result says (RFC 8881 section 18.32.3).
     let given: usize = data.iter().map(Buf::len).sum();
     let data = if given > IO_MAX { at_most(data, IO_MAX) } else { data };
@@ -28,17 +27,18 @@ pub(in crate::v4) async fn write(cx: &mut Compound<'_>) -> Result<(), Status> {
     let door = cx.nfs.core.namespace.by(right.who).opened_by(&at.cred);
     let done = door.write(&at.share, &at.node, right.cred(&at), offset, data, stable).await?;
     cx.moved = done.count as u64;
-    cx.out.count(done.count);
-    cx.out.u32(stable_how(done.stable));
-    cx.out.fixed(&cx.nfs.core.write_verifier(done.verifier));
+    // None is above IO_MAX.
+    let count = u32::try_from(done.count).unwrap_or(u32::MAX);
+    let writeverf = cx.nfs.core.write_verifier(done.verifier);
+    cx.out.value(&Written { count, committed: stable_how(done.stable), writeverf });
     Ok(())
 }
 
 /// `stable_how4`.
-pub(super) fn stable_how(stable: Stable) -> u32 {
+pub(super) fn stable_how(stable: Stable) -> StableHow4 {
     match stable {
-        Stable::Unstable => 0,
-        Stable::Data => 1,
-        Stable::File => 2,
+        Stable::Unstable => StableHow4::Unstable,
+        Stable::Data => StableHow4::DataSync,
+        Stable::File => StableHow4::FileSync,
     }
 }
