@@ -31,8 +31,9 @@ usage: cargo xtask COMMAND
   prepush        style and unit
   graph          checks which crate may depend on which
   tidy           checks line, function and file lengths, words and paths
-  lab [-v] [--list] [--jobs=A,B] NAME...
-                 boots the lab's kernel and runs these scenarios; -v shows what the guest says, --jobs runs some only
+  lab [-v] [--list] [--jobs=A,B] [--options=A,B] [--runs=N] NAME...
+                 boots the lab's kernel and runs these scenarios; -v shows what the guest says, --jobs runs some only,
+                 --options mounts by these, --runs is how often the job `counting` counts
   smbtorture [PREFIX]...
                  these tests of Samba's suite, or all, against a gateway; --help shows more
   page [--write] the status page with a thousand connections in a real browser; --write makes the

@@ -60,7 +60,11 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     let given = |option| args.iter().find_map(|a| a.strip_prefix(option)).map(str::to_owned);
     // For as long as this program runs, which is not long.
     let given = |option| given(option).map(|text| &*text.leak());
-    let (jobs, provider) = (given("--jobs="), given("--rdma="));
+    let (jobs, provider, options) = (given("--jobs="), given("--rdma="), given("--options="));
+    let runs = match given("--runs=") {
+        Some(text) => Some(text.parse().map_err(|e| format!("--runs={text}: {e}"))?),
+        None => None,
+    };
     let names: Vec<&String> = args.iter().filter(|a| !a.starts_with('-')).collect();
     if args.iter().any(|a| a == "--list") || names.is_empty() {
         all().for_each(|s| println!("{:16} {}", s.name, s.jobs));
@@ -73,7 +77,8 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
         .filter(|s| names.iter().any(|n| *n == s.name))
         .map(|s| {
             let (jobs, provider) = (jobs.unwrap_or(s.jobs), provider.unwrap_or(s.provider));
-            Scenario { jobs, provider, ..*s }
+            let options = options.unwrap_or(s.options);
+            Scenario { jobs, provider, options, runs: runs.or(s.runs), ..*s }
         })
         .collect();
     packages::install(&["lab"])?;

@@ -18,6 +18,9 @@ use crate::sh::{Result, Tally, output};
 /// What the job `sizes` reads, and what it writes, at the least: every size twice, less what goes in line.
 const SIZES_BULK: u64 = 2 * 3 * (9 << 20);
 
+/// What one of the runs that were asked for may take beside the others.
+const SECONDS_OF_A_RUN: u32 = 30;
+
 /// Why a run with the gateway in the guest proves nothing.
 const NOT_SEEN: &str = "no connection of this provider ended in the gateway's log";
 
@@ -77,10 +80,11 @@ impl Place<'_> {
             ("RDMA", scenario.provider.into()),
         ];
         env.extend(scenario.trouble.map(|words| ("TROUBLE", words.into())));
+        env.extend(scenario.runs.map(|runs| ("RUNS", runs.to_string())));
         if scenario.server == Server::Container {
             env.push(("COPY_MIB", "256".into()));
         }
-        let seconds_max = scenario.seconds_max;
+        let seconds_max = scenario.seconds_max + SECONDS_OF_A_RUN * scenario.runs.unwrap_or(0);
         Ok(Guest {
             kernel: &self.lab.kernel,
             net: &self.net,
@@ -216,7 +220,7 @@ impl Place<'_> {
             fs::copy(gateway::program(), guest.scratch.join("headgate"))
                 .map_err(|e| format!("headgate: {e}"))?;
         }
-        if scenario.server == Server::Both && scenario.kind == Kind::Cifs {
+        if scenario.kind == Kind::Cifs && matches!(scenario.server, Server::Both | Server::Ksmbd) {
             unpack_ksmbd_tools(&guest.scratch)?;
         }
         if scenario.jobs.contains("contract") {

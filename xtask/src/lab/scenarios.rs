@@ -64,6 +64,8 @@ pub(super) struct Scenario {
     /// The first tap is captured, and decoded afterwards.
     pub(super) captured: bool,
     pub(super) seconds_max: u32,
+    /// How many times a job does what it repeats, if not as often as it does by itself.
+    pub(super) runs: Option<u32>,
 }
 
 impl Scenario {
@@ -82,6 +84,7 @@ impl Scenario {
             pair: false,
             captured: false,
             seconds_max: 600,
+            runs: None,
         }
     }
 
@@ -245,6 +248,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         .options("multichannel,max_channels=4"),
     Scenario::cifs("mixed-rdma", "3.1.1", "rdma").jobs("mixed,threeways,stress"),
     Scenario::cifs("mixed-tcp", "3.1.1", "tcp").jobs("mixed,threeways,stress"),
+    Scenario::cifs("counting", "3.1.1", "rdma").options("cache=none,actimeo=0").jobs("counting"),
     Scenario::cifs("ending-rdma", "3.1.1", "rdma").jobs("ending"),
     Scenario::new("container-v4.1-rdma", "4.1", "rdma")
         .trouble("stop-container")
@@ -255,6 +259,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     // The jobs against the server that they were written with.
     Scenario::cifs("ksmbd-tcp", "3.1.1", "tcp").jobs(SMB_ALL).on(Server::Ksmbd),
     Scenario::cifs("ksmbd-rdma", "3.1.1", "rdma").jobs(SMB_ALL).on(Server::Ksmbd),
+    // The client's own fault, which the job tells of: it fails here, and with these options against the gateway.
+    Scenario::cifs("ksmbd-counting", "3.1.1", "rdma")
+        .options("cache=strict,actimeo=0")
+        .jobs("counting")
+        .on(Server::Ksmbd),
     Scenario::new("knfsd-v3-rdma", "3", "rdma").on(Server::Knfsd),
     Scenario::new("knfsd-v3-tcp", "3", "tcp").on(Server::Knfsd),
     Scenario::new("knfsd-v4.0-rdma", "4.0", "rdma").on(Server::Knfsd),
