@@ -25,6 +25,8 @@ pub struct IoRight {
     pub who: Option<Who>,
     /// OPEN checked the permission already; the node is not asked again.
     pub open_checked: bool,
+    /// The caller has the file open, for whatever it is.
+    pub is_opener: bool,
 }
 
 impl IoRight {
@@ -73,19 +75,19 @@ pub async fn check_io(
             let keeper = cx.nfs.core.namespace.keeper();
             keeper.before(at.node.id(), who, Operation::Read, NO_LOCK).await?;
         }
-        return Ok(IoRight { who, open_checked: false });
+        return Ok(IoRight { who, open_checked: false, is_opener: false });
     }
     let named = resolve(cx, stateid)?;
     let mut held = named.client.held();
     let (allowed, checked, holder, uid, number) =
         match named.entry(&mut held, at.node.id(), cx.minor)? {
             Entry::Open(o) => {
-                (o.share.access, o.share.access, o.party.holder, o.uid, Some(named.number))
+                (o.share.access, o.checked, o.party.holder, o.uid, Some(named.number))
             }
             Entry::Lock(l) => {
                 let number = l.open;
                 let o = held.open(number).ok_or(Status::BadStateId)?;
-                (o.share.access, o.share.access, o.party.holder, o.uid, Some(number))
+                (o.share.access, o.checked, o.party.holder, o.uid, Some(number))
             }
             Entry::Delegation(d) if d.revoked => return Err(Status::DelegRevoked),
             Entry::Delegation(d) => {
@@ -99,13 +101,13 @@ pub async fn check_io(
     }
     let who = Some(Who { client: named.client.id, holder: Some(holder) });
     // Whoever came by another's stateid has only the permissions of its own.
-    let was = |right| at.cred.uid == uid && checked.has(right);
+    let is_opener = at.cred.uid == uid;
+    let right =
+        |right| Ok(IoRight { who, open_checked: is_opener && checked.has(right), is_opener });
     match access {
         // RFC 8881 section 18.22.4: clients that write parts of pages must read the rest. What OPEN did not ask is asked now.
-        IoAccess::Read => Ok(IoRight { who, open_checked: was(Rights::READ) }),
-        IoAccess::Write if allowed.has(Rights::WRITE) => {
-            Ok(IoRight { who, open_checked: was(Rights::WRITE) })
-        }
+        IoAccess::Read => right(Rights::READ),
+        IoAccess::Write if allowed.has(Rights::WRITE) => right(Rights::WRITE),
         IoAccess::Write => Err(Status::OpenMode),
     }
 }

@@ -33,8 +33,9 @@ pub(super) struct Open {
     pub(super) owner: OwnerName,
     pub(super) party: Party,
     pub(super) share: Share,
-    /// The user whose permissions the OPEN checked.
+    /// The user whose permissions the last OPEN checked, and which of them OPENs of this user checked.
     pub(super) uid: u32,
+    pub(super) checked: Rights,
     /// The modes of the OPENs that make up `share`, a bit each.
     modes: u16,
     /// OPENs of it that wait for `state`.
@@ -369,6 +370,7 @@ impl Held {
             party: party.clone(),
             share: Share::default(),
             uid,
+            checked: Rights::NONE,
             modes: 0,
             opening: 1,
             locks: Vec::new(),
@@ -377,10 +379,19 @@ impl Held {
         Some((number, party))
     }
 
-    /// `state` has agreed: the open counts. `None` when the client or this open has ended meanwhile.
-    pub(super) fn commit(&mut self, client: &Client, number: u32, share: Share) -> Option<Stateid> {
+    /// `state` has agreed: the open of this user counts. `None` when the client or this open has ended meanwhile.
+    pub(super) fn commit(
+        &mut self,
+        client: &Client,
+        number: u32,
+        share: Share,
+        uid: u32,
+    ) -> Option<Stateid> {
         let open = self.open_mut(number)?;
         open.opening -= 1;
+        // One owner may be the name of several users. What was checked of one says nothing of the others.
+        let before = if open.uid == uid { open.checked } else { Rights::NONE };
+        (open.uid, open.checked) = (uid, before | share.access);
         open.share = open.share.union(share);
         open.modes |= mode_bit(share);
         open.seqid = stateid::next(open.seqid);
@@ -429,6 +440,7 @@ impl Held {
         }
         open.modes = parts().map(mode_bit).fold(0, |all, bit| all | bit);
         open.share = to;
+        open.checked = open.checked & to.access;
         open.seqid = stateid::next(open.seqid);
         let id = compose(client.id, number, open.seqid);
         Ok((id, open.node.id(), open.party.holder))

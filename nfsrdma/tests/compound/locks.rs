@@ -12,7 +12,7 @@ use crate::kit::{Kit, Results};
 
 const ALL: (u64, u64) = (0, u64::MAX);
 
-async fn lock(
+pub async fn lock(
     c: &Client<'_>,
     o: &Opened,
     owner: &[u8],

@@ -3,10 +3,15 @@
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, attr, op};
 use nfsrdma::xdr::Writer;
+use rdma_transport::channel::Handle;
 use vfs::Cred;
 
-use crate::client::{Client, R, RW, W, close, open_head, read, read_open, unchecked, write};
+use crate::client::{
+    Client, R, READ_LT, RW, W, WRITE_LT, close, next_lock, open_head, read, read_open, unchecked,
+    write,
+};
 use crate::kit::{Kit, Results, fattr};
+use crate::locks::lock;
 
 /// OPEN of a name without making it.
 fn found(owner: &[u8], name: &[u8], share: (u32, u32)) -> impl FnOnce(&mut Writer) {
@@ -388,4 +393,76 @@ async fn what_comes_with_a_list_is_kept_with_it() {
         let all = Acl::new(vec![Ace::allow(Who::Everyone, mask::FILE_ALL, all)]);
         top.acl_set(&all, 0o777).await.unwrap();
     }
+}
+
+/// Stateids are no secret (RFC 8881 section 9.1.2 binds them to owners, not to users): whoever sends one has the permissions of
+/// its own user, as with the kernel's server.
+#[tokio::test]
+async fn a_stateid_gives_another_user_none_of_its_holders_rights() {
+    let kit = Kit::new();
+    let mut c = Client::of_minor_2(&kit, b"x", Handle::detached()).await;
+    let o = c.open(b"o", b"f", RW).await.unwrap();
+    let held = lock(&c, &o, b"a", WRITE_LT, (0, 10)).await.unwrap();
+    assert_eq!(c.write(&o.fh, held, b"data").await, Status::Ok);
+    let private = |w: &mut Writer| {
+        w.value(&Stateid::ANONYMOUS);
+        fattr(w, &[attr::MODE], |v| v.u32(0o600));
+    };
+    assert_eq!(c.on(&o.fh, op::SETATTR, private).await.0, Status::Ok);
+    let seek = |stateid: Stateid| {
+        move |w: &mut Writer| {
+            w.value(&stateid);
+            w.u64(0);
+            w.u32(0);
+        }
+    };
+    let size = |stateid: Stateid| {
+        move |w: &mut Writer| {
+            w.value(&stateid);
+            fattr(w, &[attr::SIZE], |v| v.u64(1));
+        }
+    };
+    for stateid in [o.stateid, held] {
+        c.cred = Cred { uid: 5, gid: 5, ..Cred::root() };
+        assert_eq!(c.read(&o.fh, stateid).await, Status::Access);
+        assert_eq!(c.write(&o.fh, stateid, b"mine").await, Status::Access);
+        assert_eq!(c.on(&o.fh, op::SETATTR, size(stateid)).await.0, Status::Access);
+        assert_eq!(
+            c.on(&o.fh, op::SEEK, seek(stateid)).await.0,
+            Status::Access,
+            "where its data is"
+        );
+        c.cred = Cred::root();
+        assert_eq!(c.read(&o.fh, stateid).await, Status::Ok);
+        assert_eq!(c.on(&o.fh, op::SEEK, seek(stateid)).await.0, Status::Ok);
+    }
+    c.cred = Cred { uid: 5, gid: 5, ..Cred::root() };
+    assert_eq!(lock(&c, &o, b"b", READ_LT, (20, 10)).await.unwrap_err().0, Status::Access);
+    let (status, _) = c.on(&o.fh, op::LOCK, next_lock(WRITE_LT, (20, 10), held)).await;
+    assert_eq!(status, Status::Access, "what it may not read it does not keep from others");
+}
+
+/// One open owner may be the name of several users: what an OPEN checked of one is not the other's.
+#[tokio::test]
+async fn an_open_of_two_users_gives_neither_the_rights_of_the_other() {
+    let kit = Kit::new();
+    let mut c = Client::new(&kit, b"x").await;
+    // Made by root, readable by everybody.
+    c.open(b"root", b"f", RW).await.unwrap();
+    let (other, root) = (Cred { uid: 5, gid: 5, ..Cred::root() }, Cred::root());
+    c.cred = other.clone();
+    c.open(b"o", b"f", R).await.unwrap();
+    c.cred = root.clone();
+    let o = c.open(b"o", b"f", RW).await.unwrap();
+    c.cred = other.clone();
+    assert_eq!(c.write(&o.fh, o.stateid, b"mine").await, Status::Access);
+    assert_eq!(c.read(&o.fh, o.stateid).await, Status::Ok, "by its own permission");
+    // In the other order.
+    c.cred = root.clone();
+    c.open(b"p", b"f", W).await.unwrap();
+    c.cred = other;
+    let o = c.open(b"p", b"f", R).await.unwrap();
+    assert_eq!(c.write(&o.fh, o.stateid, b"mine").await, Status::Access);
+    c.cred = root;
+    assert_eq!(c.write(&o.fh, o.stateid, b"mine").await, Status::Ok);
 }

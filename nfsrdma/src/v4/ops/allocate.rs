@@ -56,8 +56,5 @@ pub(super) async fn may_read(at: &Located, right: &IoRight) -> Result<(), Status
 
 /// The same for what only looks at where data is: whoever has it open may, be it for writing only.
 pub(super) async fn may_look(at: &Located, right: &IoRight) -> Result<(), Status> {
-    match right.who.and_then(|who| who.holder) {
-        Some(_) => Ok(()),
-        None => may_read(at, right).await,
-    }
+    if right.is_opener { Ok(()) } else { may_read(at, right).await }
 }

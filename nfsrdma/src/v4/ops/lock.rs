@@ -85,6 +85,8 @@ async fn first_lock(
         return Err(Status::BadStateId);
     }
     let client = &named.client;
+    let opener = client.held().open(named.number).map(|o| o.uid);
+    check_user(&at, opener).await?;
     let keeper = cx.nfs.core.namespace.keeper();
     let (number, party, fresh) = {
         let mut held = client.held();
@@ -121,6 +123,15 @@ async fn first_lock(
 async fn next_lock(cx: &mut Compound<'_>, named: &Named, wanted: &Wanted) -> Result<(), Status> {
     let at = cx.file()?;
     let range = wanted.range?;
+    let opener = {
+        let mut held = named.client.held();
+        let open = match held.get_mut(named.number) {
+            Some(Entry::Lock(l)) => l.open,
+            _ => return Err(Status::BadStateId),
+        };
+        held.open(open).map(|o| o.uid)
+    };
+    check_user(&at, opener).await?;
     let party = {
         let mut held = named.client.held();
         let (open, party) = match named.entry(&mut held, at.node.id(), cx.minor)? {
@@ -133,6 +144,16 @@ async fn next_lock(cx: &mut Compound<'_>, named: &Named, wanted: &Wanted) -> Res
     };
     check_grace(cx, &named.client, wanted.reclaim)?;
     take(cx, &named.client, &at, named.number, &party, wanted.kind, range).await
+}
+
+/// Whoever locks by the open of another user needs a permission of its own, as the kernel's server asks: to read the file, or
+/// to own it. A lock keeps others away, and stateids are no secret.
+async fn check_user(at: &Located, opener: Option<u32>) -> Result<(), Status> {
+    let is_own = opener.is_none_or(|uid| uid == at.cred.uid);
+    if !is_own && at.node.getattr().await?.uid != at.cred.uid {
+        at.node.open(&at.cred, true, false).await?;
+    }
+    Ok(())
 }
 
 /// A write lock needs an open for writing. A read lock is given through any open, as reads are.

@@ -435,7 +435,7 @@ async fn enter(
     }
     let mut held = client.held();
     let stateid = match done {
-        Ok(()) => held.commit(client, number, share).ok_or(Status::Delay),
+        Ok(()) => held.commit(client, number, share, found.at.cred.uid).ok_or(Status::Delay),
         Err(status) => Err(status),
     };
     if stateid.is_err() {
