@@ -75,6 +75,7 @@ impl Daemon {
             reply_bytes: census.reply_bytes as u64,
             expired: read(&c.expired),
             evicted: read(&c.evicted),
+            moved: read(&c.moved),
             unkept: read(&c.unkept),
         }
     }

@@ -248,10 +248,11 @@ pub static TABLE: &[Metric] = &[
     Metric {
         name: "nfs4_clients_ended",
         labels: &["why"],
-        help: "Silent clients of NFSv4 whose state was released: expired in all, and of those evicted early, to make room or \
-               because of what they kept from others",
+        help: "Clients of NFSv4 whose state was released: silent ones (expired), of those some early, to make room or because of \
+               what they kept from others (evicted), and ones in use whose name began anew from another address (moved)",
         values: Values::Counter(|s| {
-            let n = [("expired", s.nfs4.expired), ("evicted", s.nfs4.evicted)];
+            let n =
+                [("expired", s.nfs4.expired), ("evicted", s.nfs4.evicted), ("moved", s.nfs4.moved)];
             n.map(|(why, n)| (vec![why.to_owned()], n)).into()
         }),
     },

@@ -221,6 +221,8 @@ pub struct Nfs4Status {
     pub expired: u64,
     /// Silent ones that ended early, to make room or because of what they kept.
     pub evicted: u64,
+    /// In use, and begun anew from another address.
+    pub moved: u64,
     /// Requests refused because the state folder could not be written.
     pub unkept: u64,
 }

@@ -21,6 +21,7 @@ use dashmap::DashMap;
 use recovery::Store;
 use state::{ClientId, Grace, Lease, Millis, Standing, Terms};
 
+use super::holdings::shown;
 use super::limits;
 use super::names::Domain;
 use super::opens::{Held, StatesMax};
@@ -31,6 +32,7 @@ use super::session::{Session, SessionId};
 use super::stateid;
 use super::status::Status;
 use super::watch::Watched;
+use crate::clients::network_of;
 use crate::context::{CallContext, Core};
 use crate::rpc::Flavor;
 
@@ -79,6 +81,8 @@ pub struct Counters {
     pub expired: AtomicU64,
     /// Of those, clients whose courtesy ended early: to make room, or because of what they kept from others.
     pub evicted: AtomicU64,
+    /// Clients in use that were replaced from another address.
+    pub moved: AtomicU64,
     /// Requests answered from a slot.
     pub replays: AtomicU64,
     /// Requests refused because a limit of this server was reached.
@@ -142,6 +146,11 @@ impl Name {
 
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// As the client has it.
+    fn shown(&self) -> &[u8] {
+        self.0.get(1..).unwrap_or_default()
     }
 }
 
@@ -578,12 +587,30 @@ impl Clients {
     /// The last step of becoming known: the predecessor's state goes.
     fn confirmed(&self, client: &Arc<Client>, old: Option<Arc<Client>>) {
         if let Some(old) = old {
+            self.note_moved(client, &old);
             self.dissolve(&old);
         }
         client.lease.renew(self.now());
         if !client.confirmed.swap(true, Ordering::AcqRel) {
             self.counters.confirmed.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// A client that was heard of lately begins anew from another address: restarted and moved, or another that calls itself the
+    /// same. By AUTH_SYS the two look alike, and the protocols let the last one win.
+    fn note_moved(&self, client: &Client, old: &Client) {
+        let (Some(was), Some(now)) = (old.at(), client.at()) else { return };
+        if network_of(was) == network_of(now) || !old.lease.is_live(self.now()) {
+            return;
+        }
+        self.counters.moved.fetch_add(1, Ordering::Relaxed);
+        let held = old.held().entries().count();
+        tracing::warn!(
+            client = shown(client.name.shown()), %was, %now, held,
+            "an NFSv4 client that is in use began anew from another address, and what it held has ended: if it did not move, two \
+             hosts call themselves the same (the module parameter nfs4_unique_id of Linux sets them apart), or one uses the \
+             other's name"
+        );
     }
 
     /// A client with sessions is confirmed by its first CREATE_SESSION.

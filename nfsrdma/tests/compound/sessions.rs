@@ -1,5 +1,7 @@
 //! Clients and sessions of minor version 1 (RFC 8881 sections 2.10, 18.34 to 18.37, 18.46, 18.50).
 
+use std::sync::atomic::Ordering;
+
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::op;
 use nfsrdma::xdr::Writer;
@@ -7,7 +9,7 @@ use rdma_transport::channel::Handle;
 use vfs::Cred;
 
 use crate::client::{BACK_CHAN, Client, FORE, R, conn_of, create, exchange};
-use crate::kit::Kit;
+use crate::kit::{Kit, conn_from};
 
 const UPDATE: u32 = 0x4000_0000;
 const CONFIRMED: u32 = 0x8000_0000;
@@ -390,4 +392,30 @@ async fn arguments_that_are_too_long_are_refused_before_anything_is_taken() {
     assert_eq!(control(0).await.status, Status::Ok);
     assert_eq!(control(6).await.status, Status::Inval, "no callbacks by RPCSEC_GSS");
     assert_eq!(control(9).await.status, Status::BadXdr);
+}
+
+/// By AUTH_SYS a client that moved and another with its name look alike: the last one wins (RFC 8881 section 18.35.4, case 5), and
+/// the administrator is told.
+#[tokio::test]
+async fn a_client_in_use_that_begins_anew_from_another_address_is_told_of() {
+    let kit = Kit::new();
+    let moved = || kit.nfs.clients.counters.moved.load(Ordering::Relaxed);
+    let cred = Cred::root();
+    let begin = async |ip: [u8; 4], verifier: u64| {
+        let conn = conn_from(ip, Handle::detached());
+        let args = exchange(b"x", verifier, 0);
+        let mut r = kit.run_on(&conn, &cred, 1, |c| c.op(op::EXCHANGE_ID, args)).await;
+        r.expect(op::EXCHANGE_ID, Status::Ok);
+        let args = create(r.u64(), r.u32(), 0, FORE);
+        let r = kit.run_on(&conn, &cred, 1, |c| c.op(op::CREATE_SESSION, args)).await;
+        assert_eq!(r.status, Status::Ok);
+    };
+    begin([10, 0, 0, 9], 1).await;
+    begin([10, 0, 0, 9], 2).await;
+    assert_eq!(moved(), 0, "it was restarted");
+    begin([10, 0, 0, 8], 3).await;
+    assert_eq!(moved(), 1);
+    kit.at_ms(90_001);
+    begin([10, 0, 0, 7], 4).await;
+    assert_eq!(moved(), 1, "it had been silent for longer than its lease");
 }
