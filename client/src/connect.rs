@@ -29,7 +29,7 @@ pub struct Local {
     pub recvs: Pool,
     /// Makes RDMA connections.
     pub rdma: Option<Arc<dyn Provider>>,
-    /// NFS over TCP comes from a port below 1024 where this process may: servers that are used to it refuse others.
+    /// NFS over TCP comes from a port below 1024 where this process may, as `mount` does it: most servers refuse others.
     pub reserved_port: bool,
 }
 
@@ -40,7 +40,7 @@ impl Local {
             pool: Pool::new(PoolLimits { buffers_max: [4096, 1024, 256] }),
             recvs: Pool::new(PoolLimits { buffers_max: [4096, 1024, 1] }),
             rdma: Some(Arc::new(Iwarp::new(IwarpConfig { crc, ..IwarpConfig::default() }))),
-            reserved_port: false,
+            reserved_port: true,
         }
     }
 
@@ -81,14 +81,18 @@ async fn stream(to: SocketAddr, local: &Local) -> io::Result<TcpStream> {
             SocketAddr::V4(_) => (TcpSocket::new_v4()?, IpAddr::from([0; 4])),
             SocketAddr::V6(_) => (TcpSocket::new_v6()?, IpAddr::from([0u16; 8])),
         };
+        // What an earlier connection from there to elsewhere has left does not matter.
+        socket.set_reuseaddr(true)?;
         match socket.bind(SocketAddr::new(any, port)) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => break,
             Err(_) => continue,
         }
         match socket.connect(to).await {
-            // An earlier connection from there is not forgotten yet.
-            Err(e) if e.kind() == io::ErrorKind::AddrNotAvailable => {}
+            // From there to here is one already, or one that is not forgotten yet.
+            Err(e)
+                if [io::ErrorKind::AddrNotAvailable, io::ErrorKind::AddrInUse]
+                    .contains(&e.kind()) => {}
             done => return done,
         }
     }

@@ -103,7 +103,9 @@ impl fmt::Display for Error {
             Self::Rpc(why) => write!(f, "the server refused the call: {why}"),
             Self::Reply(why) => write!(f, "the reply cannot be read: {why:?}"),
             Self::Mount(2) => f.write_str("MOUNT: the server has no such share"),
-            Self::Mount(13) => f.write_str("MOUNT: the server does not let this client in"),
+            Self::Mount(13) => f.write_str(
+                "MOUNT: the server does not let this client in, or wants a port below 1024, which takes root",
+            ),
             Self::Mount(status) => write!(f, "MOUNT refused with status {status}"),
             Self::Nfs3(status) => write!(f, "{} ({status})", nfs3_name(*status)),
             Self::Nlm(status) => write!(f, "{} ({status})", nlm_name(*status)),

@@ -18,7 +18,7 @@ use std::time::Duration;
 use futures_util::task::AtomicWaker;
 use iobuf::Buf;
 use nfs_proto::oncrpc::{
-    AUTH_SYS, AcceptStat, AuthSys, CallHead, OpaqueAuth, ReplyBody, ReplyHead,
+    AUTH_SYS, AcceptStat, AuthStat, AuthSys, CallHead, OpaqueAuth, ReplyBody, ReplyHead,
 };
 use nfs_proto::xdr::encode;
 use nfsrdma::xdr::{Reader, Writer};
@@ -207,6 +207,11 @@ pub(crate) fn results(answer: &Answer) -> Result<Reader<'_>> {
         ReplyBody::Accepted(_, stat) => stat,
         ReplyBody::RpcMismatch(..) => {
             return Err(Error::Rpc("it speaks another version of RPC".into()));
+        }
+        // RFC 5531 section 9: "rejected for security reasons", of which this is the usual one.
+        ReplyBody::AuthError(AuthStat::TooWeak) => {
+            let why = "authentication error 5, AUTH_TOOWEAK: it may want a port below 1024, which takes root";
+            return Err(Error::Rpc(why.into()));
         }
         ReplyBody::AuthError(stat) => {
             return Err(Error::Rpc(format!("authentication error {}", stat as u32)));

@@ -8,8 +8,9 @@ use crate::keys::{self, LIMITS, LOG, NFS, SHARE, SMB, TOP, USER};
 use crate::log::{LogFilter, LogFormat};
 use crate::options;
 use crate::settings::{
-    Admin, Cidr, Domain, Durability, Encryption, Identity, Names, NfsLocks, Portmap, Protocols,
-    Rdma, RdmaCrc, RdmaTransforms, Share, Signing, Source, Squash, User, share_name, user_name,
+    Admin, Cidr, Domain, Durability, Encryption, Identity, Names, NfsLocks, Portmap,
+    PrivilegedPorts, Protocols, Rdma, RdmaCrc, RdmaTransforms, Share, Signing, Source, Squash,
+    User, share_name, user_name,
 };
 use crate::suggest::nearest;
 use crate::tree::{Node, Value};
@@ -84,6 +85,7 @@ pub(crate) struct Draft {
     pub(crate) admin_clients: Vec<Set<Cidr>>,
     /// Also when it is an empty list.
     pub(crate) admin_clients_said: bool,
+    pub(crate) privileged_ports: Option<Set<PrivilegedPorts>>,
     pub(crate) drain: Option<Set<Span>>,
     pub(crate) log: Option<Set<LogFilter>>,
     pub(crate) log_format: Option<Set<LogFormat>>,
@@ -312,6 +314,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
         draft.admin_clients = parse_list::<Cidr>(node, report);
         draft.admin_clients_said = true;
     }
+    draft.privileged_ports = top.parse("privileged_ports", report);
     draft.drain = top.parse("drain", report);
     draft.names = top.parse("names", report);
     if let Some(node) = top.get("log")

@@ -119,6 +119,14 @@ pub(crate) const TOP: Group = Group {
              host. Others are told by `/livez` and `/readyz` that the gateway is there, or why it is not ready, and nothing more.",
         ),
         key(
+            "privileged_ports",
+            "`local`, `required` or `off`",
+            "local",
+            "NFS, NLM and MOUNT over TCP and UDP: who must call from a port below 1024, which only root of the calling host can \
+             take. `local`: this host's own addresses, so that its users cannot claim to be others; `required`: everybody; \
+             `off`: nobody. RDMA has no such ports.",
+        ),
+        key(
             "drain",
             "time, like `8s`",
             "8s",

@@ -28,7 +28,7 @@ pub use options::{Options, ShareOption, UserOption, address};
 pub use rules::{Known, admin_of, load, state_of};
 pub use settings::{
     Admin, Cidr, Domain, Durability, Encryption, Identity, Limits, Names, NfsLocks, Portmap,
-    Protocols, Rdma, RdmaCrc, RdmaTransforms, Settings, Share, Signing, Smb, Source, Squash, User,
-    user_name,
+    PrivilegedPorts, Protocols, Rdma, RdmaCrc, RdmaTransforms, Settings, Share, Signing, Smb,
+    Source, Squash, User, user_name,
 };
 pub use units::{Port, Size, Span, Spin};

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use crate::file::shown;
 use crate::log::{LogFilter, LogFormat};
 use crate::settings::{
-    Admin, Cidr, Encryption, Identity, Portmap, Rdma, RdmaCrc, Share, Signing, Source, User,
-    share_name, user_name,
+    Admin, Cidr, Encryption, Identity, Portmap, PrivilegedPorts, Rdma, RdmaCrc, Share, Signing,
+    Source, User, share_name, user_name,
 };
 use crate::units::{Port, Size, Span};
 
@@ -54,6 +54,8 @@ pub struct Options {
     pub admin: Option<Admin>,
     /// `--admin-clients`
     pub admin_clients: Vec<Cidr>,
+    /// `--privileged-ports`
+    pub privileged_ports: Option<PrivilegedPorts>,
     /// `--drain`
     pub drain: Option<Span>,
     /// `--log`

@@ -191,6 +191,7 @@ fn lay_over(draft: &mut Draft, options: Options) {
     let ranges = options.admin_clients.into_iter();
     draft.admin_clients_said |= ranges.len() > 0;
     draft.admin_clients.extend(ranges.map(|value| Set { value, origin: at }));
+    over(&mut draft.privileged_ports, options.privileged_ports, "--privileged-ports");
     over(&mut draft.drain, options.drain, "--drain");
     over(&mut draft.log, options.log, "--log");
     over(&mut draft.log_format, options.log_format, "--log-format");
@@ -465,6 +466,7 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         limits,
         admin: admin.value,
         admin_clients: draft.admin_clients.into_iter().map(|c| c.value).collect(),
+        privileged_ports: settled(draft.privileged_ports, default.privileged_ports).value,
         drain: drain.value.0,
         log: settled(draft.log, default.log).value,
         log_format: settled(draft.log_format, default.log_format).value,

@@ -58,6 +58,8 @@ pub struct Settings {
     pub admin: Admin,
     /// Who may read metrics and status besides root and the gateway's own user on this host.
     pub admin_clients: Vec<Cidr>,
+    /// Who must call from a port below 1024, by NFS over TCP and UDP.
+    pub privileged_ports: PrivilegedPorts,
     /// How long requests in work may take when the gateway is told to stop.
     pub drain: Duration,
     /// Which lines go to the log.
@@ -91,6 +93,7 @@ impl Default for Settings {
             limits: Limits::default(),
             admin: Admin::Off,
             admin_clients: Vec::new(),
+            privileged_ports: PrivilegedPorts::default(),
             // Less than the ten seconds after which `docker stop` kills.
             drain: Duration::from_secs(8),
             log: LogFilter::default(),
@@ -357,6 +360,20 @@ pub enum Squash {
 }
 
 words!(Squash, "is no way to squash users", "root" => Root, "all" => All, "none" => None);
+
+/// Who must call from a port below 1024, by NFS over TCP and UDP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PrivilegedPorts {
+    /// Callers from this host's own addresses.
+    #[default]
+    Local,
+    /// Everybody.
+    Required,
+    /// Nobody.
+    Off,
+}
+
+words!(PrivilegedPorts, "says not whose ports are privileged", "local" => Local, "required" => Required, "off" => Off);
 
 /// Whom byte-range locks of NFS clients bind. Among those clients they are advice, and they exclude locks of SMB clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

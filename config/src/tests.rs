@@ -98,6 +98,7 @@ connections: 64
 limits: {client_connections: 32, client_memory: 24MiB, client_opens: 1000, nfs_clients: 500, introduction: 20s}
 admin: 127.0.0.1:9000
 admin_clients: [192.0.2.0/24, '2001:db8::/32']
+privileged_ports: required
 drain: 20s
 names: own
 log: {level: 'warn,nfsrdma=debug', format: json}
@@ -179,6 +180,7 @@ fn everything_that_can_be_said() {
             limits: Limits { nfs_clients: 500, ..limits(32, 24, 1000, 20) },
             admin: crate::Admin::At(([127, 0, 0, 1], 9000).into()),
             admin_clients: ["192.0.2.0/24", "2001:db8::/32"].map(|c| c.parse().unwrap()).into(),
+            privileged_ports: crate::PrivilegedPorts::Required,
             drain: Duration::from_secs(20),
             log: "warn,nfsrdma=debug".parse().unwrap(),
             log_format: crate::LogFormat::Json,
@@ -252,7 +254,7 @@ error: gw.yaml:2:1: the configuration has no key `encryption`
 2 | encryption: true
   | ^
   = the keys are `shares`, `users`, `bind`, `rdma`, `rdma_crc`, `rdma_spin`, `state`, `recall`, `memory`, `connections`, \
-         `admin`, `admin_clients`, `drain`, `names`, \
+         `admin`, `admin_clients`, `privileged_ports`, `drain`, `names`, \
          `limits`, `log`, `nfs`, `smb`"
     );
 }

@@ -16,6 +16,7 @@ use nfsrdma::locate::NfsLocate;
 use nfsrdma::server::Offer;
 use rdma_transport::channel::{Channel, ChannelError, Facts, Info, Locate, Service, Transport};
 use rdma_transport::count;
+use rdma_transport::iwarp::Iwarp;
 use rdma_transport::meter::{self, Meters};
 use rdma_transport::rpcrdma::RdmaChannel;
 use rdma_transport::serve::serve_until;
@@ -28,6 +29,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::admin::snapshot::{Protocol, transport_name};
 use crate::admission::{Admission, Place};
 use crate::attempts::Attempts;
+use crate::local_user;
 use crate::shutdown::Connections;
 
 /// Pause after the system refused a connection for want of descriptors or memory.
@@ -80,6 +82,23 @@ impl Front {
                 shares.iter().filter(|s| s.protocols.smb()).any(|s| {
                     s.clients.as_ref().is_none_or(|ranges| ranges.iter().any(|r| r.contains(ip)))
                 })
+            }
+        }
+    }
+
+    /// The peer is a user of this host without privileges, where its protocol believes what a client says who it is. A device is
+    /// opened by whom the host lets; iWARP in user space is a TCP connection, which anybody can make.
+    async fn is_local_user(&self, way: &Way, peer: SocketAddr, local: SocketAddr) -> bool {
+        let (Self::Nfs(server) | Self::Portmap(server)) = self else { return false };
+        let is_own = || server.core().source_ports.is_own(peer.ip(), local.ip());
+        if way.provider != Iwarp::NAME || !is_own() {
+            return false;
+        }
+        match local_user::of(peer, local).await {
+            Ok(user) => user != 0 && user != rustix::process::geteuid().as_raw(),
+            Err(error) => {
+                tracing::warn!(%peer, %error, "the user of an RDMA connection from this host is not known");
+                true
             }
         }
     }
@@ -146,7 +165,7 @@ async fn one_tcp(
     place: Place,
 ) {
     let Ok(local) = stream.local_addr() else { return };
-    let info = shared.info(peer, local, Transport::Tcp, &front, &place);
+    let info = Arc::new(shared.info(peer, local, Transport::Tcp, &front, &place));
     let (locate, framing) = front.tcp();
     match TcpChannel::new(stream, info, shared.recvs.clone(), locate, framing) {
         Ok(channel) => shared.connection(Box::new(channel), front, place).await,
@@ -156,15 +175,30 @@ async fn one_tcp(
 
 async fn one_rdma(
     way: Way,
-    mut incoming: Box<dyn Incoming>,
+    incoming: Box<dyn Incoming>,
     shared: Arc<Shared>,
     front: Front,
     place: Place,
 ) {
+    // In memory of its own, which is not the connection's for as long as that lasts.
+    let channel = Box::pin(set_up(way, incoming, &shared, &front, &place)).await;
+    if let Some(channel) = channel {
+        shared.connection(channel, front, place).await;
+    }
+}
+
+/// The channel over an RDMA connection, from what came to the listener.
+async fn set_up(
+    way: Way,
+    mut incoming: Box<dyn Incoming>,
+    shared: &Shared,
+    front: &Front,
+    place: &Place,
+) -> Option<Box<dyn Channel>> {
     let peer = incoming.peer();
     let connected = match incoming.request().await {
         Ok(private) => {
-            let params = match &front {
+            let params = match front {
                 Front::Nfs(_) | Front::Portmap(_) => RdmaChannel::accept_params(),
                 Front::Smb(_) => SmbDirectChannel::accept_params(&private),
             };
@@ -176,17 +210,22 @@ async fn one_rdma(
         Ok(c) => c,
         Err(error) => {
             shared.attempts.failed(front.protocol(), peer.ip(), &error.to_string());
-            return not_set_up(peer, &error);
+            not_set_up(peer, &error);
+            return None;
         }
     };
     if !front.admits(c.peer.ip(), Some(c.local.ip())) {
-        return shared.admission.refuse_stranger(peer);
+        shared.admission.refuse_stranger(peer);
+        return None;
     }
-    match shared.channel(way, c, &front, &place) {
-        Ok(channel) => shared.connection(channel, front, place).await,
+    let mut info = shared.info(c.peer, c.local, Transport::Rdma(way.provider), front, place);
+    info.is_local_user = front.is_local_user(&way, c.peer, c.local).await;
+    match shared.channel(way, c, info, front) {
+        Ok(channel) => Some(channel),
         Err(error) => {
             shared.attempts.failed(front.protocol(), peer.ip(), &error.to_string());
             tracing::info!(%peer, %error, "RDMA connection ended as it began");
+            None
         }
     }
 }
@@ -219,21 +258,21 @@ impl Shared {
         transport: Transport,
         front: &Front,
         place: &Place,
-    ) -> Arc<Info> {
+    ) -> Info {
         let mut info = Info::new(peer, local, transport, place.payload().clone());
         let (protocol, transport) = (front.protocol().name(), transport_name(transport));
         info.meter = self.meters.of(meter::Way { protocol, transport });
-        Arc::new(info)
+        info
     }
 
     fn channel(
         &self,
         way: Way,
         c: Connected,
+        info: Info,
         front: &Front,
-        place: &Place,
     ) -> Result<Box<dyn Channel>, ChannelError> {
-        let info = self.info(c.peer, c.local, Transport::Rdma(way.provider), front, place);
+        let info = Arc::new(info);
         if let Some(device) = way.device {
             info.facts.note("device", device);
         }

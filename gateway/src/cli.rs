@@ -21,8 +21,8 @@ use crate::user::UserArgs;
 use crate::users::{database_path, read_database, read_password};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use config::{
-    Admin, Encryption, Faults, Known, LogFilter, LogFormat, Options, Port, Portmap, Rdma, RdmaCrc,
-    Settings, ShareOption, Signing, Size, Span, UserOption,
+    Admin, Encryption, Faults, Known, LogFilter, LogFormat, Options, Port, Portmap,
+    PrivilegedPorts, Rdma, RdmaCrc, Settings, ShareOption, Signing, Size, Span, UserOption,
 };
 
 /// Serves folders to Linux by NFS and to Windows by SMB, over TCP and over RDMA, with no RDMA device of its own.
@@ -210,6 +210,10 @@ struct Configuration {
     /// Who may read metrics and status besides this host. Repeatable; default: nobody
     #[arg(long, value_name = "CIDR")]
     admin_clients: Vec<config::Cidr>,
+    /// NFS by TCP and UDP from a port below 1024, which takes root: local (asked of this host's own addresses), required (of
+    /// all) or off; default: local
+    #[arg(long, value_name = "WHOM")]
+    privileged_ports: Option<PrivilegedPorts>,
     /// How long requests in work may take when told to stop; default: 8s
     #[arg(long, value_name = "TIME")]
     drain: Option<Span>,
@@ -253,6 +257,7 @@ impl Configuration {
             connections: self.connections,
             admin: self.admin,
             admin_clients: self.admin_clients,
+            privileged_ports: self.privileged_ports,
             drain: self.drain,
             log: self.log,
             log_format: self.log_format,

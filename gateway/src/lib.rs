@@ -22,6 +22,7 @@ mod http;
 pub mod import;
 pub mod interfaces;
 pub mod listen;
+mod local_user;
 pub mod logs;
 mod manager;
 pub mod networks;

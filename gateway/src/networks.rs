@@ -1,4 +1,4 @@
-//! The networks that this host is attached to, as the kernel's tables show them.
+//! The networks that this host is attached to and the addresses that are its own, as the kernel's tables show them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,8 +8,59 @@ use vfs::namespace::Cidr;
 pub fn attached() -> Vec<Cidr> {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let mut out = routes(&read("/proc/self/net/route"));
-    out.extend(addresses6(&read("/proc/self/net/if_inet6")));
+    out.extend(
+        addresses6(&read("/proc/self/net/if_inet6"))
+            .filter(|(_, bits)| *bits > 0)
+            .map(|(addr, bits)| Cidr { addr, bits }),
+    );
     out
+}
+
+/// What programs of this host can call from: the addresses of its interfaces, and what a local route gives it beside them.
+pub fn own() -> Vec<Cidr> {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let mut out = local4(&read("/proc/self/net/fib_trie"));
+    out.extend(local6(&read("/proc/self/net/ipv6_route")));
+    // Where addresses are still being tried there is no route yet.
+    out.extend(
+        addresses6(&read("/proc/self/net/if_inet6")).map(|(addr, _)| Cidr { addr, bits: 128 }),
+    );
+    out
+}
+
+/// Local IPv4 addresses, from the text of `/proc/net/fib_trie`: a leaf `|-- ADDRESS` followed by `/BITS host LOCAL`.
+fn local4(text: &str) -> Vec<Cidr> {
+    let mut found: Vec<Cidr> = Vec::new();
+    let mut leaf: Option<Ipv4Addr> = None;
+    for line in text.lines().map(str::trim) {
+        if let Some(ip) = line.strip_prefix("|-- ") {
+            leaf = ip.parse().ok();
+        } else if let Some(bits) = line.strip_suffix(" host LOCAL")
+            && let Some(addr) = leaf
+            && let Some(bits) = bits.strip_prefix('/').and_then(|bits| bits.parse().ok())
+        {
+            // Each stands there twice, in the local table and in the main one.
+            let own = Cidr { addr: addr.into(), bits };
+            if !found.contains(&own) {
+                found.push(own);
+            }
+        }
+    }
+    found
+}
+
+/// Local IPv6 addresses, from the text of `/proc/net/ipv6_route`.
+fn local6(text: &str) -> Vec<Cidr> {
+    /// RTF_LOCAL of linux/ipv6_route.h.
+    const LOCAL: u32 = 0x8000_0000;
+    let parse = |line: &str| {
+        let mut fields = line.split_ascii_whitespace();
+        let addr = u128::from_str_radix(fields.next()?, 16).ok()?;
+        let bits = u8::from_str_radix(fields.next()?, 16).ok()?;
+        let flags = u32::from_str_radix(fields.nth(6)?, 16).ok()?;
+        (flags & LOCAL != 0).then(|| Cidr { addr: IpAddr::V6(Ipv6Addr::from(addr)), bits })
+    };
+    text.lines().filter_map(parse).collect()
 }
 
 /// IPv4 routes without a gateway, from the text of `/proc/net/route`: the numbers are in the machine's byte order.
@@ -30,14 +81,14 @@ fn routes(text: &str) -> Vec<Cidr> {
 }
 
 /// IPv6 addresses with the length of their network's prefix, from the text of `/proc/net/if_inet6`.
-fn addresses6(text: &str) -> Vec<Cidr> {
+fn addresses6(text: &str) -> impl Iterator<Item = (IpAddr, u8)> {
     let parse = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
         let addr = u128::from_str_radix(fields.next()?, 16).ok()?;
         let bits = u8::from_str_radix(fields.nth(1)?, 16).ok()?;
-        (bits > 0).then(|| Cidr { addr: IpAddr::V6(Ipv6Addr::from(addr)), bits })
+        Some((IpAddr::V6(Ipv6Addr::from(addr)), bits))
     };
-    text.lines().filter_map(parse).collect()
+    text.lines().filter_map(parse)
 }
 
 #[cfg(test)]
@@ -66,10 +117,32 @@ mod tests {
     fn addresses_of_version_6_bring_their_prefix() {
         let text = "00000000000000000000000000000001 01 80 10 80 lo\n\
             fd000000000000000000000000000005 02 40 00 80 eth0\n";
-        let networks = addresses6(text);
-        assert_eq!(networks.len(), 2);
-        assert!(networks[1].contains("fd00::99".parse().unwrap()));
-        assert!(!networks[1].contains("fd00:0:0:1::99".parse().unwrap()));
-        assert!(!networks[0].contains("::2".parse().unwrap()));
+        let networks: Vec<_> = addresses6(text).collect();
+        let of = |at: &str, bits| (at.parse::<IpAddr>().unwrap(), bits);
+        assert_eq!(networks, [of("::1", 128), of("fd00::5", 64)]);
+    }
+
+    #[test]
+    fn local_routes_are_this_hosts_own() {
+        let text = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 0.0.0.0\n        /0 universe UNICAST\n\
+            \x20    |-- 10.1.0.0\n        /16 host LOCAL\n     |-- 192.0.2.0\n        /24 link UNICAST\n\
+            \x20    |-- 192.0.2.7\n        /32 host LOCAL\n     |-- 192.0.2.255\n        /32 link BROADCAST\n\
+            Local:\n     |-- 192.0.2.7\n        /32 host LOCAL\n";
+        let own = local4(text);
+        assert_eq!(own.len(), 2);
+        let is_own = |at: &str| own.iter().any(|own| own.contains(at.parse().unwrap()));
+        assert!(is_own("10.1.2.3") && is_own("192.0.2.7"));
+        assert!(!is_own("192.0.2.8") && !is_own("192.0.2.255"));
+        let text = "20010db8000000000000000000000000 40 00000000000000000000000000000000 00 \
+            00000000000000000000000000000000 00000100 00000001 00000000 00000001 eth0\n\
+            20010db8000000000000000000000007 80 00000000000000000000000000000000 00 \
+            00000000000000000000000000000000 00000000 00000003 00000000 80200001 eth0\nbroken\n";
+        let own = local6(text);
+        assert_eq!(own, [Cidr { addr: "2001:db8::7".parse().unwrap(), bits: 128 }]);
+    }
+
+    #[test]
+    fn loopback_is_seen_as_this_hosts_own() {
+        assert!(own().iter().any(|own| own.contains([127, 0, 0, 1].into())), "{:?}", own());
     }
 }

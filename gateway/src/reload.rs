@@ -160,6 +160,7 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
         limits,
         admin,
         admin_clients,
+        privileged_ports,
         drain,
         log,
         log_format,
@@ -185,6 +186,7 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
     let time = |s: &config::Limits| config::Span(s.introduction);
     value("limits.introduction", &time(&old.limits), &time(limits));
     value("memory", &config::Size(old.memory), &config::Size(*memory));
+    value("privileged_ports", &old.privileged_ports, privileged_ports);
     value("drain", &config::Span(old.drain), &config::Span(*drain));
     value("log.level", &old.log, log);
     value("nfs.grace at the next start", &config::Span(old.grace), &config::Span(*grace));

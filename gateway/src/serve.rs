@@ -14,13 +14,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::Settings;
+use config::{PrivilegedPorts, Settings};
 use iobuf::{Pool, PoolLimits};
 use nfsrdma::clock::{BEAT, Clock};
 use nfsrdma::context::Core;
 use nfsrdma::fh::Handles;
 use nfsrdma::limits::NEIGHBOURS_REFRESH_SECONDS;
 use nfsrdma::server::Server;
+use nfsrdma::source_port::Asked;
 use nfsrdma::v4;
 use rdma_transport::limits::{RPCRDMA_CREDITS, RPCRDMA_CREDITS_REVERSE};
 use tokio::sync::{Notify, oneshot};
@@ -62,6 +63,11 @@ impl Servers {
     /// What one client may have of what these servers keep.
     pub(crate) fn limit(&self, settings: &Settings) {
         self.nfs.set_replies_max(kept_replies(settings));
+        self.nfs.core().source_ports.ask(match settings.privileged_ports {
+            PrivilegedPorts::Local => Asked::Local,
+            PrivilegedPorts::Required => Asked::All,
+            PrivilegedPorts::Off => Asked::Nobody,
+        });
         self.nfs.v4().clients.set_clients_max(settings.limits.nfs_clients);
         // Beside an open there may be the state of a lock owner, one of another owner, and a delegation.
         self.nfs.v4().clients.set_states_max(settings.limits.client_opens.saturating_mul(4));
@@ -317,7 +323,7 @@ fn nfs_server(
     book: Arc<Book>,
 ) -> Result<Arc<Server>, String> {
     let core = Core::new(namespace, Handles::new(run.handle_key), run.boot, Clock::real());
-    core.neighbours.set(networks::attached());
+    note_networks(&core);
     let v4 = v4::Options {
         lease: settings.lease,
         grace: settings.grace,
@@ -329,6 +335,12 @@ fn nfs_server(
     };
     Server::with_v4(core, run.replay_key, v4)
         .map_err(|e| format!("state of version 4 clients: {e}"))
+}
+
+/// Tells what this host is attached to, and which addresses are its own.
+fn note_networks(core: &Core) {
+    core.neighbours.set(networks::attached());
+    core.source_ports.set_own(networks::own());
 }
 
 /// Memory for the replies that NFS keeps for repetitions: an eighth.
@@ -402,7 +414,7 @@ async fn housekeeping(servers: Arc<Servers>, shared: Arc<Shared>, served: Arc<Se
         if now >= networks_at || direct_at != direct_now {
             direct_at = direct_now;
             networks_at = now + Duration::from_secs(NEIGHBOURS_REFRESH_SECONDS);
-            nfs.core().neighbours.set(networks::attached());
+            note_networks(nfs.core());
             interfaces::refresh(smb, &served);
         }
         shared.admission.tell_held_back();

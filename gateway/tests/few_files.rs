@@ -112,7 +112,7 @@ async fn a_flood_of_connections_leaves_files_for_the_admin_address_and_the_clien
     assert!(daemon.files() < usize::try_from(FILES).unwrap() - 64, "{} files", daemon.files());
     // The place of one that has gone is another's, who finds descriptors for files.
     held.clear();
-    let local = Local { reserved_port: true, ..Local::default() };
+    let local = Local::default();
     let root = Credential::sys(0, 0, &[]);
     let files = async {
         loop {

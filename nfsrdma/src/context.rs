@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::fh::Handles;
 use crate::nlm::Reservations;
 use crate::rpc::Flavor;
+use crate::source_port::SourcePorts;
 
 /// What makes one run of the server different from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,8 @@ pub struct Core {
     pub clock: Clock,
     /// Who counts as a neighbour, for shares that do not say who may come.
     pub neighbours: Neighbours,
+    /// Whose word needs a port below 1024.
+    pub source_ports: SourcePorts,
     /// Share reservations of clients of version 3.
     pub reservations: Reservations,
 }
@@ -62,6 +65,7 @@ impl Core {
             boot,
             clock,
             neighbours: Neighbours::default(),
+            source_ports: SourcePorts::default(),
             reservations: Reservations::default(),
         }
     }

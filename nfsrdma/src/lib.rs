@@ -15,6 +15,7 @@ pub mod portmap;
 pub mod replay;
 pub mod rpc;
 pub mod server;
+pub mod source_port;
 pub mod status;
 pub mod v3;
 pub mod v4;

@@ -31,7 +31,7 @@ use crate::status::Nfsstat3;
 use crate::v4::Nfs4;
 use crate::violation::Violation;
 use crate::xdr::{Reader, Writer, XdrResult};
-use crate::{nsm, portmap, v3, v4};
+use crate::{nsm, portmap, source_port, v3, v4};
 
 /// The NFS server: what all connections share.
 pub struct Server {
@@ -181,6 +181,11 @@ impl Server {
         let call = CallContext { xid: head.xid, flavor, cred, began, now };
         if !offer.has(head.program) {
             return Some(refusal(head.xid, AcceptStat::ProgUnavail));
+        }
+        if !self.core.source_ports.believe(&conn.info)
+            && let Some(refused) = source_port::refuse(&self.core, conn, &head, flavor, &args)
+        {
+            return Some(refused);
         }
         let mut pending = None;
         if must_happen_once(&head, &args) {

@@ -18,6 +18,8 @@ pub enum Violation {
     ShortCall,
     /// A credential or verifier that cannot be read, or of a flavor that is not served (RFC 5531 section 8).
     Credential,
+    /// A port from 1024 up, where one below is asked for ([`crate::source_port`]).
+    SourcePort,
     /// Arguments that cannot be read (RFC 5531 section 9).
     Arguments,
 }
@@ -27,17 +29,23 @@ rdma_transport::rule_names!(Violation {
     Violation::RpcVersion => "rpc-version",
     Violation::ShortCall => "rpc-short-call",
     Violation::Credential => "rpc-credential",
+    Violation::SourcePort => "rpc-source-port",
     Violation::Arguments => "rpc-arguments",
 });
 
 impl Violation {
     /// Counts it, and logs it when it is the first of its kind on this connection.
     pub(crate) fn note(self, conn: &Conn, detail: &str) {
-        let bit = 1 << self as u32;
-        if conn.reported.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+        if self.is_news(conn) {
             count::broken(self.name(), detail, conn.info.peer);
         } else {
             count::broken_again(self.name());
         }
+    }
+
+    /// It is the first of its kind on this connection.
+    pub(crate) fn is_news(self, conn: &Conn) -> bool {
+        let bit = 1 << self as u32;
+        conn.reported.fetch_or(bit, Ordering::Relaxed) & bit == 0
     }
 }

@@ -433,7 +433,7 @@ fn only_the_host_itself_frees_its_locks() {
     };
     let (notify, free_all) = ((NSM, 1, sm::NOTIFY), (NLM, 4, p::FREE_ALL));
     assert_eq!(bed.lock(A, (0, 10), true), GRANTED);
-    for peer in ["127.0.0.2:700", "127.0.0.3:50000"] {
+    for peer in ["127.0.0.2:700", "127.0.0.3:999"] {
         for (what, state) in [(notify, 7), (free_all, 0)] {
             by_stream(peer, what, &notify_args(A.host, state));
             by_datagram(peer, what, &notify_args(A.host, state));

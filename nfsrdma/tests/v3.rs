@@ -535,7 +535,7 @@ fn over_rdma_a_repetition_is_known_from_another_port() {
     let rdma = Transport::Rdma("loopback");
     assert_eq!(rmdir(rdma, "127.0.0.1:1111"), OK);
     assert_eq!(rmdir(rdma, "127.0.0.1:2222"), OK);
-    assert_eq!(rmdir(Transport::Tcp, "127.0.0.1:1111"), NOENT);
+    assert_eq!(rmdir(Transport::Tcp, "127.0.0.1:711"), NOENT);
 }
 
 #[test]

@@ -223,6 +223,8 @@ pub struct Info {
     pub local: SocketAddr,
     /// How bytes move.
     pub transport: Transport,
+    /// The peer is a user of this host without privileges: it may be itself, and nobody else by its word alone.
+    pub is_local_user: bool,
     /// Whose turn it is when buffers are scarce.
     pub account: Account,
     /// The pool that its payload comes from.
@@ -250,6 +252,7 @@ impl Info {
             peer,
             local,
             transport,
+            is_local_user: false,
             account: Account::new(),
             pool,
             message_out_max: AtomicUsize::new(0),

@@ -9,7 +9,7 @@ use client::connect::Local;
 use client::target::{Protocol, Target, Transport, Version};
 
 use client::{Credential, File, Result, Volume};
-use config::{Settings, Share, Source, Squash};
+use config::{PrivilegedPorts, Settings, Share, Source, Squash};
 use gateway::serve::{self, Running};
 use iobuf::{Buf, BufMut};
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
@@ -53,6 +53,11 @@ impl World {
             nfs_port: 0,
             nfs_rdma_port: 0,
             state: dir.path().join("state"),
+            // As root the clients have ports below 1024.
+            privileged_ports: match rustix::process::geteuid().is_root() {
+                true => PrivilegedPorts::Local,
+                false => PrivilegedPorts::Off,
+            },
             ..Settings::default()
         };
         change(&mut settings);

@@ -7,7 +7,7 @@ use headgate_tests::raw::RawIwarp;
 use headgate_tests::world::World;
 
 const CONNECTIONS: u32 = 1000;
-const BYTES_MAX: u64 = 300 << 10;
+const BYTES_MAX: u64 = 304 << 10;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_idle_iwarp_connections_are_held() {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use client::connect::Local;
 use client::smb::{Options, Smb};
 use client::target::{Transport, Version};
-use config::{Admin, Limits};
+use config::{Admin, Limits, PrivilegedPorts};
 use gateway::admin::show;
 use gateway::admin::snapshot::Snapshot;
 use headgate_tests::raw::{self, MPA_REQUEST, RawIwarp, words};
@@ -30,6 +30,8 @@ async fn world() -> (World, tempfile::TempDir) {
     with_alice(|s| {
         s.admin = Admin::At(([127, 0, 0, 1], 0).into());
         s.connections = 800;
+        // The clients here are bare sockets of any port.
+        s.privileged_ports = PrivilegedPorts::Off;
         // Its 1 MiB buffers are 24, fewer than the stuck ones ask for.
         // Seven eighths are for payload.
         s.memory = 55 << 20;

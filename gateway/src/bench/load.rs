@@ -339,12 +339,10 @@ impl Under {
         let mut members = Vec::new();
         for n in 0..plan.connections {
             let cred = Credential::sys(plan.user.0, plan.user.1, &[]);
-            let usual = match target.device {
+            let local = match target.device {
                 true => Local::by_device(),
                 false => Local::asking_for_crc(target.crc),
             };
-            // As `mount` does it, and as most servers want it.
-            let local = Local { reserved_port: true, ..usual };
             let volume = opened(target, Volume::open(target, &local, cred)).await?;
             if n == 0 {
                 // Files that an interrupted run left behind.

@@ -94,6 +94,12 @@ fn limit(limits: &str, name: &str, kind: Kind) -> Option<u64> {
     line.split_whitespace().nth(kind as usize)?.parse().ok()
 }
 
+/// The first port that a user without privileges may take here.
+pub(super) fn first_unprivileged_port() -> Option<u16> {
+    let text = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").ok()?;
+    text.trim().parse().ok()
+}
+
 /// A gateway that runs holds the lock of its state folder.
 pub(super) fn serves_already(state: &Path) -> bool {
     let lock = File::open(state.join("lock"));

@@ -17,7 +17,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use config::{Portmap, Rdma, Settings, Share, Source};
+use config::{Portmap, PrivilegedPorts, Rdma, Settings, Share, Source};
+use nfsrdma::source_port::FIRST_UNPRIVILEGED;
 use vfs::Backend;
 use vfs::local::{LocalBackend, LocalConfig};
 use vfs::mem::MemBackend;
@@ -136,6 +137,16 @@ pub fn run(settings: &Settings, json: bool) -> bool {
     ports(settings, smb.served, serves_already, &mut remarks);
     if let Some(few) = rights.too_few_files(settings) {
         remarks.warn(few);
+    }
+    if settings.privileged_ports != PrivilegedPorts::Off
+        && settings.by_nfs()
+        && let Some(first) =
+            host::first_unprivileged_port().filter(|first| *first < FIRST_UNPRIVILEGED)
+    {
+        remarks.warn(format!(
+            "every user of this host may take ports from {first} up, so that a port below {FIRST_UNPRIVILEGED} does not show root: \
+             `sysctl net.ipv4.ip_unprivileged_port_start={FIRST_UNPRIVILEGED}`"
+        ));
     }
     let uid = own_uid();
     let locks_are_found = portmap::locks_are_found(settings);

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::net::IpAddr;
 
-use config::{Protocols, Rdma, Share, Squash};
+use config::{PrivilegedPorts, Protocols, Rdma, Share, Squash};
 use rdma_transport::devices::{Fabric, Served};
 use serde_json::{Value, json};
 
@@ -185,6 +185,9 @@ pub(super) fn text(f: &Findings<'_>) {
     for (name, meaning) in f.rights.missing() {
         say!("    without {name}: {meaning}");
     }
+    if by_nfs(f).next().is_some() {
+        say!("  by NFS over TCP, {}", ports(f.settings.privileged_ports));
+    }
     if f.serves_already {
         say!(
             "  a gateway serves on this state folder now; its own ports were not counted as taken"
@@ -208,6 +211,21 @@ pub(super) fn text(f: &Findings<'_>) {
         say!("  {warn}would not start:{off} {stop}");
     }
     say!();
+}
+
+/// Whose word needs a privileged port.
+fn ports(asked: PrivilegedPorts) -> &'static str {
+    match asked {
+        PrivilegedPorts::Local => {
+            "callers from this host need a port below 1024, which only root has"
+        }
+        PrivilegedPorts::Required => {
+            "all callers need a port below 1024, which only root of their host has"
+        }
+        PrivilegedPorts::Off => {
+            "callers from this host need no privileged port: each of its users can say to be any but root"
+        }
+    }
 }
 
 /// The shares that are served by NFS.
@@ -324,6 +342,7 @@ pub(super) fn json(f: &Findings<'_>) {
         "addresses": places,
         "nfs_port": f.settings.nfs_port,
         "nfs_rdma_port": f.settings.nfs_rdma_port,
+        "privileged_ports": f.settings.privileged_ports.to_string(),
         "smb": smb::json(f),
         "acts_as_caller": f.rights.acts_as_caller(),
         "missing_capabilities": f.rights.missing().iter().map(|(name, _)| *name).collect::<Vec<_>>(),

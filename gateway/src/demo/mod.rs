@@ -20,7 +20,7 @@ use clap::Args;
 use client::Target;
 use client::smb::{Options, User};
 use client::target::{Protocol, Transport, Version};
-use config::{Identity, Rdma, Settings, Share, Signing, Source, Squash};
+use config::{Identity, PrivilegedPorts, Rdma, Settings, Share, Signing, Source, Squash};
 
 use crate::serve::{self, Running};
 
@@ -122,6 +122,11 @@ fn settings(
         nfs_port: 0,
         nfs_rdma_port: 0,
         state: folder.join("state"),
+        // Without root the clients have no port below 1024; then the gateway is their own user's and no more than that.
+        privileged_ports: match rustix::process::geteuid().is_root() {
+            true => PrivilegedPorts::Local,
+            false => PrivilegedPorts::Off,
+        },
         ..Settings::default()
     };
     settings.smb.asked_for = true;

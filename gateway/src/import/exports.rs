@@ -133,7 +133,9 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
                 continue;
             }
             "async" => "not carried over: an answer always means what the protocol says it means",
-            "secure" => "not carried over: no privileged source port is asked of clients",
+            "secure" => {
+                "not carried over: `privileged_ports: required` asks all clients of all shares for a port below 1024"
+            }
             "subtree_check" => "not carried over: handles are checked against the share",
             "crossmnt" | "nohide" => {
                 "not carried over: a file system mounted inside is not crossed; make it a share"

@@ -22,13 +22,13 @@ pub struct Daemon {
     home: tempfile::TempDir,
 }
 
-/// Short times, so that what clients left behind is gone within the soak. `more`: with one more share.
+/// Short times, so that what clients left behind is gone within the soak. Lines carry from any port. `more`: with one more share.
 fn configuration(home: &Path, more: bool) -> String {
     let more = if more { ", {name: extra, memory: true}" } else { "" };
     format!(
         "shares: [{{name: data, path: {data}, squash: none}}, \
          {{name: scratch, path: {scratch}, squash: none, durability: relaxed}}, {{name: mem, memory: true, squash: none}}{more}]\n\
-         bind: 127.0.0.1\nadmin: 127.0.0.1:0\nrdma: iwarp\nrecall: 2s\n\
+         bind: 127.0.0.1\nadmin: 127.0.0.1:0\nprivileged_ports: off\nrdma: iwarp\nrecall: 2s\n\
          nfs: {{port: 0, rdma_port: 0, portmap: off, lease: 4s, grace: 4s, courtesy: 2s}}\n\
          smb: {{port: 0, direct_port: 0, signing: offered}}\nlog: {{level: warn}}\n\
          users: [{{name: alice, password_file: {password}, uid: 0, gid: 0, groups: []}}]\n",

@@ -129,9 +129,14 @@ async fn dial(
     }
 }
 
+impl Iwarp {
+    /// How it is called.
+    pub const NAME: &'static str = "iwarp";
+}
+
 impl Provider for Iwarp {
     fn name(&self) -> &'static str {
-        "iwarp"
+        Self::NAME
     }
 
     fn listen(&self, at: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Listener>>> {
