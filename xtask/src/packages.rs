@@ -48,8 +48,16 @@ const THIRD: &[&str] = &[
 const LIBCLANG: &[&str] = &["libclang1-14", "libclang-common-14-dev"];
 
 /// To unpack Samba's conformance suite and run it in its own root.
-const SMBTORTURE: &[&str] =
-    &["apt", "dpkg", "coreutils", "debian-archive-keyring", "iproute2", "mount", "util-linux"];
+const SMBTORTURE: &[&str] = &[
+    "apt",
+    "dpkg",
+    "coreutils",
+    "debian-archive-keyring",
+    "iproute2",
+    "mount",
+    "util-linux",
+    "xfsprogs",
+];
 
 /// The peer of the benchmarks, and what it needs.
 const BENCH: &[&str] = &[

@@ -41,6 +41,14 @@ const USERS: [(&str, &str); 2] = [("user", "pass"), ("user2", "pass2")];
 /// Each start has mounts of its own, which end with it: one that is soon full.
 const SMALL: &str = "mount -t tmpfs -o size=16M small \"$0/small\" && ";
 
+/// smbtorture's share whose files may have blocks in common.
+pub(crate) const BLOCK_SHARE: &str = "xfs";
+/// Mounts the file system of that share, made by [`make_block_share`].
+const BLOCK_MOUNT: &str =
+    "mount -t xfs -o loop \"$0/xfs.img\" \"$0/xfs\" && chmod 0777 \"$0/xfs\" && ";
+/// The least that XFS takes.
+const BLOCK_BYTES: u64 = 300 << 20;
+
 /// How guests come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guests {
@@ -75,6 +83,14 @@ pub(crate) fn build() -> Result<()> {
         return Ok(());
     }
     run(&["cargo", "build", "--release", "--quiet", "--package", "gateway", "--bin", "headgate"])
+}
+
+/// The file system of [`BLOCK_SHARE`].
+fn make_block_share(dir: &Path) -> Result<()> {
+    let image = dir.join("xfs.img");
+    let failed = |e| format!("{}: {e}", image.display());
+    File::create(&image).and_then(|file| file.set_len(BLOCK_BYTES)).map_err(failed)?;
+    output(&["mkfs.xfs", "-q", "-m", "reflink=1", &image.display().to_string()]).map(drop)
 }
 
 impl<'a> Gateway<'a> {
@@ -139,7 +155,7 @@ impl<'a> Gateway<'a> {
         Ok(gateway)
     }
 
-    /// Starts it on loopback for smbtorture: these folders as shares of the same names.
+    /// Starts it on loopback for smbtorture: these folders as shares of the same names, and [`BLOCK_SHARE`].
     pub(crate) fn for_smbtorture(
         net: &'a Net,
         dir: &Path,
@@ -151,7 +167,8 @@ impl<'a> Gateway<'a> {
             ["--bind", "127.0.0.1", "--portmap", "off", "--smb-signing", "offered"]
                 .map(str::to_owned)
                 .into();
-        for folder in folders {
+        make_block_share(dir)?;
+        for folder in folders.iter().chain([&dir.join(BLOCK_SHARE)]) {
             make_folder(folder, 0o777)?;
             let name = folder.file_name().unwrap_or_default().to_string_lossy();
             args.extend(["--share".into(), format!("{name}={}", folder.display())]);
@@ -159,7 +176,7 @@ impl<'a> Gateway<'a> {
         for name in USERS {
             args.extend(user(dir, name)?);
         }
-        Gateway::new(net, dir, "", args)
+        Gateway::new(net, dir, BLOCK_MOUNT, args)
     }
 
     fn new(

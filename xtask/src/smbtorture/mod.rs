@@ -154,7 +154,10 @@ fn with_gateway(
 }
 
 fn run_on(server: &Server, asked: &Asked, lists: &Lists, names: &[String], dir: &Path) -> Results {
-    let mut results = run::all(server, names, asked.jobs, dir, asked.verbose);
+    let (alone, beside): (Vec<String>, Vec<String>) =
+        names.iter().cloned().partition(|name| run::shares_blocks(name));
+    let mut results = run::all(server, &beside, asked.jobs, dir, asked.verbose);
+    results.extend(run::all(server, &alone, 1, dir, asked.verbose));
     let lost = |(name, verdict): (&String, &Verdict)| {
         (lists.passes(name) && !verdict.passed()).then(|| name.clone())
     };

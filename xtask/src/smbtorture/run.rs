@@ -13,6 +13,7 @@ use std::time::Instant;
 use super::Results;
 use super::root::Root;
 use crate::lab::Net;
+use crate::lab::gateway::BLOCK_SHARE;
 use crate::sh::Result;
 
 /// Of one test. The longest that pass wait for about 40 s.
@@ -66,6 +67,14 @@ impl Server {
         Ok(Server { root, inside: None, host: host.into(), port: port.into(), folders: vec![] })
     }
 
+    /// Each worker has a share, but for tests that want another file system, which take turns.
+    fn share(&self, test: &str, worker: usize) -> String {
+        match self.inside {
+            Some(_) if shares_blocks(test) => BLOCK_SHARE.into(),
+            _ => format!("t{worker}"),
+        }
+    }
+
     fn command(&self, test: &str, worker: usize) -> Command {
         let mut command = match &self.inside {
             Some(net) => {
@@ -76,7 +85,9 @@ impl Server {
             None => Command::new("timeout"),
         };
         command.args(["-k", "5", SECONDS_MAX]).args(self.root.words());
-        command.arg(format!("//{}/t{worker}", self.host)).args(["-p", &self.port]);
+        command
+            .arg(format!("//{}/{}", self.host, self.share(test, worker)))
+            .args(["-p", &self.port]);
         command.args(["-U", "user%pass", "--format=subunit"]);
         command.args(["--option=torture:use_iptables=yes"]);
         command.arg("--option=torture:iptables_command=/tmp/iptables");
@@ -95,6 +106,11 @@ impl Server {
             let _ = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path));
         }
     }
+}
+
+/// FSCTL_DUPLICATE_EXTENTS_TO_FILE.
+pub(super) fn shares_blocks(test: &str) -> bool {
+    test.starts_with("smb2.ioctl.dup_extents")
 }
 
 /// How a test ended.
