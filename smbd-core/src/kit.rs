@@ -1,12 +1,12 @@
 //! A server in memory and clients that are logged on already, for the tests of commands.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use iobuf::{Account, Buf, Pool, PoolLimits};
+use iobuf::{Buf, Pool, PoolLimits};
 use rdma_transport::channel::{
-    Command as Asked, Handle, Info, Payload, Pulled, RemoteSeg, Reply, Traffic, Transport,
+    Command as Asked, Handle, Info, Payload, Pulled, RemoteSeg, Reply, Transport,
 };
 use recovery::Store;
 use tokio::sync::mpsc;
@@ -122,19 +122,8 @@ impl Kit {
     ) -> Client {
         let (handle, asked) = Handle::played();
         let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 445));
-        let info = Info {
-            peer: anywhere,
-            local: anywhere,
-            transport,
-            account: Account::new(),
-            pool: Pool::new(PoolLimits::of_bytes(64 << 20)),
-            message_out_max: AtomicUsize::new(0),
-            takes_pages: Default::default(),
-            facts: Default::default(),
-            traffic: Traffic::default(),
-            introduction: Default::default(),
-            meter: Default::default(),
-        };
+        let pool = Pool::new(PoolLimits::of_bytes(64 << 20));
+        let info = Info::new(anywhere, anywhere, transport, pool);
         let conn = Arc::new(Conn::new(Arc::new(info), handle));
         let io = 8 << 20;
         let persistent = dialect.is_3() && self.core.store.is_some();
