@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use client::target::{Transport, Version};
+use config::PrivilegedPorts;
 use headgate_tests::fuzz::seeds;
 use headgate_tests::raw::{self, MPA_REQUEST, RawIwarp, fpdu, rpcrdma, tagged, untagged, words};
 use headgate_tests::world::{World, pattern, read_all, write_all};
@@ -28,7 +29,8 @@ fn count_panics() {
 /// Runs attacks on a gateway while a decent client works on it, and afterwards asks that client how it went.
 async fn attacked(attacks: impl FnOnce(SocketAddr, SocketAddr) + Send + 'static) {
     count_panics();
-    let world = World::start().await;
+    // The raw clients have ports above 1023.
+    let world = World::with(|s| s.privileged_ports = PrivilegedPorts::Off).await;
     let wanted = pattern("kept", 300_000);
     let mut clients = Vec::new();
     for transport in [Transport::Tcp, Transport::Rdma] {
