@@ -206,25 +206,12 @@ enum Owner {
     Oplock(Weak<Open>),
 }
 
-/// How often holders were told, and how it ended.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Notices that were sent.
-    pub notices: AtomicU64,
-    /// Notices for which there was no connection.
-    pub lost: AtomicU64,
-    /// Holders that did not answer in time.
-    pub overruled: AtomicU64,
-}
-
 /// All leases and oplocks.
 #[derive(Default)]
 pub struct Leases {
     /// By key: one for each client and user that names it, nearly always one.
     by_key: Mutex<HashMap<Guid, Vec<Entry>>>,
     owners: DashMap<HolderId, Owner>,
-    /// How often holders were told.
-    pub counters: Counters,
 }
 
 /// The right to open a file under a lease; the lease lives as long as somebody has one.
@@ -717,7 +704,6 @@ fn overrule(core: &Arc<Core>, what: &Break) {
     let keeper = core.namespace.keeper();
     let breaking = keeper.state().held(what.node, what.holder).and_then(|h| h.breaking_to);
     if breaking == Some(what.to) {
-        core.leases.counters.overruled.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(holder = what.holder.0, "an oplock or lease was not given back in time");
         keeper.acknowledge(what.node, what.holder, Caching::NONE);
         crate::persist::note(core, opens_of(core, what.holder));
@@ -785,11 +771,7 @@ fn tell(core: &Arc<Core>, what: &Break, first: bool) {
                 ways(&core, &to)
             }
         };
-        if send(ways, &body).await {
-            core.leases.counters.notices.fetch_add(1, Ordering::Relaxed);
-        } else {
-            core.leases.counters.lost.fetch_add(1, Ordering::Relaxed);
-        }
+        send(ways, &body).await;
         drop(placing);
         if what.stage == Stage::Started {
             let left = what.deadline.saturating_sub(core.now());
@@ -862,13 +844,13 @@ fn ways(core: &Core, to: &To) -> Vec<(Arc<Session>, Arc<Conn>)> {
     ways
 }
 
-async fn send(ways: Vec<(Arc<Session>, Arc<Conn>)>, body: &[u8]) -> bool {
+/// By the first connection that takes it.
+async fn send(ways: Vec<(Arc<Session>, Arc<Conn>)>, body: &[u8]) {
     for (session, conn) in ways {
         if session.push_to(&conn, Command::OplockBreak, body).await.is_ok() {
-            return true;
+            return;
         }
     }
-    false
 }
 
 /// The writes that came by these opens before an acknowledgement are done. A client may send its acknowledgement right behind the
