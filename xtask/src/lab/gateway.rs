@@ -85,6 +85,14 @@ pub(crate) fn build() -> Result<()> {
     run(&["cargo", "build", "--release", "--quiet", "--package", "gateway", "--bin", "headgate"])
 }
 
+/// Whether this machine's kernel mounts an XFS that lies in a file.
+pub(crate) fn has_block_share() -> bool {
+    // A kernel that can load the module lists it only afterwards.
+    let _ = output(&["modprobe", "-q", "xfs"]);
+    let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    known.split_whitespace().any(|name| name == "xfs") && Path::new("/dev/loop-control").exists()
+}
+
 /// The file system of [`BLOCK_SHARE`].
 fn make_block_share(dir: &Path) -> Result<()> {
     let image = dir.join("xfs.img");
@@ -155,7 +163,8 @@ impl<'a> Gateway<'a> {
         Ok(gateway)
     }
 
-    /// Starts it on loopback for smbtorture: these folders as shares of the same names, and [`BLOCK_SHARE`].
+    /// Starts it on loopback for smbtorture: these folders as shares of the same names, and [`BLOCK_SHARE`] where
+    /// this machine [has](has_block_share) it.
     pub(crate) fn for_smbtorture(
         net: &'a Net,
         dir: &Path,
@@ -167,8 +176,11 @@ impl<'a> Gateway<'a> {
             ["--bind", "127.0.0.1", "--portmap", "off", "--smb-signing", "offered"]
                 .map(str::to_owned)
                 .into();
-        make_block_share(dir)?;
-        for folder in folders.iter().chain([&dir.join(BLOCK_SHARE)]) {
+        let block_share = has_block_share().then(|| dir.join(BLOCK_SHARE));
+        if block_share.is_some() {
+            make_block_share(dir)?;
+        }
+        for folder in folders.iter().chain(&block_share) {
             make_folder(folder, 0o777)?;
             let name = folder.file_name().unwrap_or_default().to_string_lossy();
             args.extend(["--share".into(), format!("{name}={}", folder.display())]);
@@ -176,7 +188,8 @@ impl<'a> Gateway<'a> {
         for name in USERS {
             args.extend(user(dir, name)?);
         }
-        Gateway::new(net, dir, BLOCK_MOUNT, args)
+        let prelude = if block_share.is_some() { BLOCK_MOUNT } else { "" };
+        Gateway::new(net, dir, prelude, args)
     }
 
     fn new(
