@@ -1,7 +1,7 @@
-//! The messages of SMB 2 and 3 (MS-SMB2), dialects 2.0.2 to 3.1.1, and the cryptography of their protection.
+//! The messages of SMB 2 and 3 (MS-SMB2), dialects 2.0.2 to 3.1.1.
 //!
-//! [`smb2`] has one module for each command, with its request and its response, both directions. [`crypto`] derives keys, signs,
-//! verifies, encrypts and decrypts. Nothing here knows sockets, files, a clock or a runtime.
+//! [`smb2`] has one module for each command, with its request and its response, both directions. Nothing here knows sockets, files,
+//! keys, a clock or a runtime.
 //!
 //! The header of a FLUSH, as a client sends it:
 //!
@@ -20,5 +20,4 @@
 //! assert_eq!(Header::parse(&message[..50]), Err(Malformed("Signature")));
 //! ```
 
-pub mod crypto;
 pub mod smb2;

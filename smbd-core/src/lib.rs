@@ -9,6 +9,7 @@ mod answer;
 pub mod auth;
 mod compound;
 pub mod conn;
+pub mod crypto;
 pub mod cx;
 mod dispatch;
 pub mod dtyp;
@@ -46,4 +47,4 @@ pub mod users;
 pub mod violation;
 mod whereabouts;
 
-use smb_proto::{crypto, smb2 as wire};
+use smb_proto::smb2 as wire;

@@ -3,10 +3,6 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use smb_proto::crypto::kdf::{Context, Keys, session_key};
-use smb_proto::crypto::preauth::Preauth;
-use smb_proto::crypto::seal::Cipher;
-use smb_proto::crypto::sign::{Algorithm, Sender, Signer};
 use smb_proto::smb2::negotiate::{self, Dialect};
 use smb_proto::smb2::negotiate_context::{NegotiateContext, SHA_512};
 use smb_proto::smb2::rdma::Protection;
@@ -14,6 +10,10 @@ use smb_proto::smb2::{Command, Malformed, session_setup};
 use smbd_core::auth::ntlm::Credentials;
 use smbd_core::auth::spnego::Initiator;
 use smbd_core::auth::{Account, Fresh, NtHash};
+use smbd_core::crypto::kdf::{Context, Keys, session_key};
+use smbd_core::crypto::preauth::Preauth;
+use smbd_core::crypto::seal::Cipher;
+use smbd_core::crypto::sign::{Algorithm, Sender, Signer};
 use smbd_core::status::Status;
 
 use super::link::{Answer, Ask, Link, Request};

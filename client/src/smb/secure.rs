@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use iobuf::{Buf, BufMut, Pool};
-use smb_proto::crypto::kdf::Keys;
-use smb_proto::crypto::seal::{Cipher, Opener, Sealer};
-use smb_proto::crypto::sign::{Algorithm, Sender, Signer};
 use smb_proto::smb2::rdma::{self, Channel, Protection};
 use smb_proto::smb2::transform::{self, Transform};
 use smb_proto::smb2::{Flags, Header};
+use smbd_core::crypto::kdf::Keys;
+use smbd_core::crypto::seal::{Cipher, Opener, Sealer};
+use smbd_core::crypto::sign::{Algorithm, Sender, Signer};
 
 use crate::error::{Error, Result};
 
@@ -278,7 +278,7 @@ impl Secure {
 #[cfg(test)]
 mod tests {
     use rdma_transport::channel::RemoteSeg;
-    use smb_proto::crypto::kdf::Context;
+    use smbd_core::crypto::kdf::Context;
     use smbd_core::status::Status;
 
     use super::*;

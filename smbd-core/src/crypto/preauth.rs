@@ -43,8 +43,8 @@ impl std::fmt::Debug for Preauth {
 
 #[cfg(test)]
 mod tests {
+    use super::super::unhex;
     use super::*;
-    use crate::smb2::test_kit::unhex;
 
     /// Microsoft's walk through a negotiation of Windows 10: "SMB 3.1.1 Pre-authentication integrity in Windows 10".
     #[test]

@@ -33,3 +33,10 @@ fn touched(n: usize) {
 /// A signature or seal that does not fit, a key of the wrong length, or a message too short to have a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed;
+
+#[cfg(test)]
+pub(crate) fn unhex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> =
+        text.chars().filter_map(|c| c.to_digit(16)).map(|d| u8::try_from(d).unwrap()).collect();
+    digits.chunks(2).map(|d| d[0] << 4 | d[1]).collect()
+}

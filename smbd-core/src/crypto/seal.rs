@@ -392,8 +392,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::kdf::{Context, Keys};
+    use super::super::unhex;
     use super::*;
-    use crate::smb2::test_kit::unhex;
 
     /// Microsoft's "Encryption in SMB 3.0: a protocol perspective": a WRITE to the server and its answer.
     #[test]

@@ -6,7 +6,7 @@ use subtle::ConstantTimeEq;
 
 use super::Failed;
 use super::evp::{Mode, Template};
-use crate::smb2::{Command, HEADER_LEN, Header};
+use smb_proto::smb2::{Command, HEADER_LEN, Header};
 
 /// A signing algorithm by its number in SMB2_SIGNING_CAPABILITIES (MS-SMB2 section 2.2.3.1.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,8 +178,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::kdf;
+    use super::super::unhex;
     use super::*;
-    use crate::smb2::test_kit::unhex;
 
     const ALL: [Algorithm; 3] = [Algorithm::HmacSha256, Algorithm::AesCmac, Algorithm::AesGmac];
 

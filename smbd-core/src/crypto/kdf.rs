@@ -88,8 +88,8 @@ fn derive(key: &[u8], label: &[u8], context: &[u8], out: &mut [u8]) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::unhex;
     use super::*;
-    use crate::smb2::test_kit::unhex;
 
     /// Microsoft's "SMB 2 and SMB 3 security in Windows 10: the anatomy of signing and cryptographic keys".
     /// Its names are the client's: what it calls `EncryptionKey` encrypts on the way to the server.
