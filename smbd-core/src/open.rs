@@ -20,6 +20,7 @@ use vfs::backend::NodeRef;
 use vfs::namespace::{Namespace, Share};
 use vfs::{Cred, NodeId};
 
+use crate::dtyp::mask;
 use crate::durable::OpenDurable;
 use crate::extra::Extra;
 use crate::lease::OpenCaching;
@@ -28,7 +29,7 @@ use crate::pipe::Pipe;
 use crate::sequence::Sequence;
 use crate::status::Status;
 use crate::users::guesses::network;
-use crate::wire::create::{access, share};
+use crate::wire::create::share;
 pub use crate::wire::file_id::FileId;
 
 fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -308,9 +309,9 @@ impl Open {
         let does = rights(
             granted,
             [
-                (access::READ_DATA | access::EXECUTE, Rights::READ),
-                (access::WRITE_DATA | access::APPEND_DATA, Rights::WRITE),
-                (access::DELETE, Rights::DELETE),
+                (mask::READ_DATA | mask::EXECUTE, Rights::READ),
+                (mask::WRITE_DATA | mask::APPEND_DATA, Rights::WRITE),
+                (mask::DELETE, Rights::DELETE),
             ],
         );
         let leaves = rights(
@@ -321,15 +322,13 @@ impl Open {
                 (share::DELETE, Rights::DELETE),
             ],
         );
-        const ATTRIBUTES: u32 = access::READ_ATTRIBUTES
-            | access::WRITE_ATTRIBUTES
-            | access::READ_CONTROL
-            | access::SYNCHRONIZE;
+        const ATTRIBUTES: u32 =
+            mask::READ_ATTRIBUTES | mask::WRITE_ATTRIBUTES | mask::READ_CONTROL | mask::SYNCHRONIZE;
         Opening {
             share: state::Share::of(does, leaves),
             overwrites,
             attributes_only: granted & !ATTRIBUTES == 0,
-            control: granted & access::READ_CONTROL != 0,
+            control: granted & mask::READ_CONTROL != 0,
         }
     }
 }

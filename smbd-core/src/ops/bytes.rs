@@ -21,10 +21,10 @@ use vfs::{AppendAt, Stable, VfsResult};
 
 use super::{set_info, stream_notice};
 use crate::cx::Cx;
+use crate::dtyp::mask;
 use crate::lease;
 use crate::open::{File, Open};
 use crate::status::Status;
-use crate::wire::create::access;
 
 /// An offset that means the end of the file (MS-FSA section 2.1.5.4).
 const END: u64 = u64::MAX;
@@ -62,8 +62,8 @@ fn reach(granted: u32, change: Change) -> Result<Reach, Status> {
     let has = |bit: u32| granted & bit != 0;
     match change {
         Change::ValidDataLength => Err(Status::PRIVILEGE_NOT_HELD),
-        _ if has(access::WRITE_DATA) => Ok(Reach::Anywhere),
-        Change::Write { .. } | Change::CopyInto { .. } if has(access::APPEND_DATA) => {
+        _ if has(mask::WRITE_DATA) => Ok(Reach::Anywhere),
+        Change::Write { .. } | Change::CopyInto { .. } if has(mask::APPEND_DATA) => {
             Ok(Reach::BehindTheEnd)
         }
         _ => Err(Status::ACCESS_DENIED),
@@ -288,13 +288,11 @@ mod tests {
     /// Every set of rights: the two bits of data decide, whatever else was granted.
     #[test]
     fn two_bits_decide_how_far_a_handle_reaches() {
-        for bit in
-            (0..32).map(|n| 1_u32 << n).chain([0, !(access::WRITE_DATA | access::APPEND_DATA)])
-        {
+        for bit in (0..32).map(|n| 1_u32 << n).chain([0, !(mask::WRITE_DATA | mask::APPEND_DATA)]) {
             for change in ALL {
                 let (writes, appends) =
-                    (bit | access::WRITE_DATA, (bit & !access::WRITE_DATA) | access::APPEND_DATA);
-                let neither = bit & !(access::WRITE_DATA | access::APPEND_DATA);
+                    (bit | mask::WRITE_DATA, (bit & !mask::WRITE_DATA) | mask::APPEND_DATA);
+                let neither = bit & !(mask::WRITE_DATA | mask::APPEND_DATA);
                 let manages = change == Change::ValidDataLength;
                 let refused =
                     if manages { Status::PRIVILEGE_NOT_HELD } else { Status::ACCESS_DENIED };

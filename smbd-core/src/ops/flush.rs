@@ -5,8 +5,8 @@
 use vfs::VfsError;
 
 use crate::cx::{Answer, Cx};
+use crate::dtyp::mask;
 use crate::status::Status;
-use crate::wire::create::access;
 use crate::wire::flush::{Request, Response};
 
 /// Answers FLUSH.
@@ -19,7 +19,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     }
     let node = open.node()?;
     // Of a directory these bits are the rights to add files and directories (MS-FSA section 2.1.5.7).
-    open.check(access::WRITE_DATA | access::APPEND_DATA)?;
+    open.check(mask::WRITE_DATA | mask::APPEND_DATA)?;
     if !open.is_dir() {
         let flushing = open.extra.begin_flush();
         let done = cx.by_storage(node.commit(0, 0)).await?;

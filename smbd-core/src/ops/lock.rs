@@ -14,10 +14,10 @@ use vfs::keeper::Patience;
 use vfs::{NodeId, VfsError, VfsResult};
 
 use crate::cx::{Answer, Cx};
+use crate::dtyp::mask;
 use crate::open::Open;
 use crate::persist;
 use crate::status::Status;
-use crate::wire::create::access;
 use crate::wire::lock::{Element, Request, Response, flag};
 use crate::wire::negotiate::Dialect;
 
@@ -37,7 +37,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     {
         return Ok(Answer::ok(Response.emit()));
     }
-    open.check(access::READ_DATA | access::WRITE_DATA)?;
+    open.check(mask::READ_DATA | mask::WRITE_DATA)?;
     open.caching.note_lock();
     let done = if request.locks[0].flags & flag::UNLOCK != 0 {
         unlock(cx, &open, node, &request.locks)

@@ -19,7 +19,7 @@ use crate::open::{Open, Target};
 use crate::pipe::{self, CoreHost, Piece, Pipe};
 use crate::status::Status;
 use crate::wire::close::Basics;
-use crate::wire::create::{Request, Response, access, action};
+use crate::wire::create::{Request, Response, action};
 use crate::wire::fsctl::code;
 use crate::wire::utf16;
 
@@ -43,15 +43,15 @@ pub(crate) fn create(cx: &Cx, request: &Request<'_>) -> Result<Answer, Status> {
     let name = utf16(&request.name).ok_or(Status::OBJECT_NAME_INVALID)?;
     let pipe = pipe::open(&name)?;
     let asked = mask::map_generic(request.access);
-    let all = access::READ_DATA
-        | access::WRITE_DATA
-        | access::APPEND_DATA
-        | access::READ_EA
-        | access::WRITE_EA
-        | access::READ_ATTRIBUTES
-        | access::WRITE_ATTRIBUTES
-        | access::READ_CONTROL
-        | access::SYNCHRONIZE;
+    let all = mask::READ_DATA
+        | mask::WRITE_DATA
+        | mask::APPEND_DATA
+        | mask::READ_EA
+        | mask::WRITE_EA
+        | mask::READ_ATTRIBUTES
+        | mask::WRITE_ATTRIBUTES
+        | mask::READ_CONTROL
+        | mask::SYNCHRONIZE;
     let granted = if asked & mask::MAXIMUM_ALLOWED != 0 { all } else { asked & all };
     let owner = (tree.session_id, tree.id);
     let party = lease::party(cx);
@@ -90,7 +90,7 @@ async fn run<T: Send + 'static>(
 
 /// What a WRITE brings.
 pub(crate) async fn write(cx: &Cx, open: &Arc<Open>, data: Vec<Buf>) -> Result<(), Status> {
-    open.check(access::WRITE_DATA | access::APPEND_DATA)?;
+    open.check(mask::WRITE_DATA | mask::APPEND_DATA)?;
     let len: usize = data.iter().map(Buf::len).sum();
     if len > WRITE_MAX {
         return Err(Status::INVALID_PARAMETER);
@@ -101,7 +101,7 @@ pub(crate) async fn write(cx: &Cx, open: &Arc<Open>, data: Vec<Buf>) -> Result<(
 
 /// What a READ takes: the status of the answer and the bytes.
 pub(crate) fn read(open: &Open, max: usize) -> Result<(Status, Vec<u8>), Status> {
-    open.check(access::READ_DATA)?;
+    open.check(mask::READ_DATA)?;
     let pipe = open.pipe().ok_or(Status::INVALID_DEVICE_REQUEST)?;
     pipe.read(max).map(status)
 }
@@ -122,8 +122,8 @@ pub(crate) async fn ioctl(
     let pipe = open.pipe().ok_or(Status::INVALID_DEVICE_REQUEST)?;
     match code {
         code::PIPE_TRANSCEIVE => {
-            open.check(access::READ_DATA)?;
-            open.check(access::WRITE_DATA | access::APPEND_DATA)?;
+            open.check(mask::READ_DATA)?;
+            open.check(mask::WRITE_DATA | mask::APPEND_DATA)?;
             if input.len() > WRITE_MAX {
                 return Err(Status::INVALID_PARAMETER);
             }

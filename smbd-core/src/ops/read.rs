@@ -13,11 +13,11 @@ use rdma_transport::channel::Place;
 
 use crate::compound::ERROR_BODY;
 use crate::cx::{Answer, Bulk, Cx};
+use crate::dtyp::mask;
 use crate::open::Open;
 use crate::ops::pipe;
 use crate::ops::remote::{self, Remote};
 use crate::status::Status;
-use crate::wire::create::access;
 use crate::wire::negotiate::Dialect;
 use crate::wire::read::{RESPONSE_TRANSFORM, Request, Response, UNBUFFERED};
 
@@ -52,7 +52,7 @@ async fn read(cx: &Cx, r: &Request, remote: Option<Remote>) -> Result<Answer, St
     if open.is_dir() {
         return Err(Status::INVALID_DEVICE_REQUEST);
     }
-    open.check(access::READ_DATA | access::EXECUTE)?;
+    open.check(mask::READ_DATA | mask::EXECUTE)?;
     // Offsets are signed to the file system (MS-FSA section 2.1.5.3).
     let end = r.offset.checked_add(u64::from(r.length));
     if end.is_none_or(|e| i64::try_from(e).is_err()) {

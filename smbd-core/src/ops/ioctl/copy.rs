@@ -10,10 +10,10 @@ use std::sync::Arc;
 use vfs::{Stable, VfsError};
 
 use crate::cx::Answer;
+use crate::dtyp::mask;
 use crate::open::{File, Open};
 use crate::ops::bytes::{Change, Changing};
 use crate::status::Status;
-use crate::wire::create::access;
 use crate::wire::fsctl::{Chunk, Copied, CopyChunks, ResumeKey, code};
 
 use super::Asked;
@@ -47,10 +47,10 @@ pub(super) async fn chunks(a: &Asked<'_>) -> Result<Answer, Status> {
     }
     a.may_change(Change::CopyInto { at: 0, len: 0 }).await?;
     if a.request.code == code::SRV_COPYCHUNK {
-        a.open.check(access::READ_DATA)?;
+        a.open.check(mask::READ_DATA)?;
     }
     // Who may execute a file may read it.
-    source.check(access::READ_DATA | access::EXECUTE)?;
+    source.check(mask::READ_DATA | mask::EXECUTE)?;
     let from = source.file()?;
     if a.open.is_dir() || source.is_dir() {
         return Err(Status::INVALID_DEVICE_REQUEST);

@@ -4,9 +4,9 @@ use vfs::namespace::Door;
 use vfs::{NodeRef, VfsError};
 
 use crate::cx::Answer;
+use crate::dtyp::mask;
 use crate::ops::bytes::{Change, Changing};
 use crate::status::Status;
-use crate::wire::create::access;
 use crate::wire::fsctl::DuplicateExtents;
 
 use super::{Asked, ranges};
@@ -26,7 +26,7 @@ pub(super) async fn extents(a: &Asked<'_>) -> Result<Answer, Status> {
         return Err(Status::INVALID_PARAMETER);
     }
     let right = a.may_change(Change::DuplicateInto { at: d.to, len: d.count }).await?;
-    source.check(access::READ_DATA)?;
+    source.check(mask::READ_DATA)?;
     let ends = |at: u64| at.checked_add(d.count).filter(|end| i64::try_from(*end).is_ok());
     let (Some(from_end), Some(to_end)) = (ends(d.from), ends(d.to)) else {
         return Err(Status::INVALID_PARAMETER);

@@ -1,9 +1,9 @@
 //! What a client asks about a file that this server answers from little: compression, object identity, previous versions.
 
 use crate::cx::Answer;
+use crate::dtyp::mask;
 use crate::status::Status;
 use crate::wire::Fields;
-use crate::wire::create::access;
 
 use super::Asked;
 
@@ -25,7 +25,7 @@ pub(super) fn get_compression(a: &Asked<'_>) -> Result<Answer, Status> {
 pub(super) fn set_compression(a: &Asked<'_>) -> Result<Answer, Status> {
     a.file()?;
     let format = Fields::new(a.input(), 0).u16("CompressionState")?;
-    a.open.check(access::WRITE_DATA)?;
+    a.open.check(mask::WRITE_DATA)?;
     if format != COMPRESSION_NONE {
         return Err(Status::NOT_SUPPORTED);
     }

@@ -5,9 +5,9 @@ use iobuf::Buf;
 use vfs::{Attr, Dos, Seek, Stable, VfsError};
 
 use crate::cx::Answer;
+use crate::dtyp::mask;
 use crate::open::File;
 use crate::status::Status;
-use crate::wire::create::access;
 use crate::wire::fsctl::{Span, Trim};
 
 use super::Asked;
@@ -24,7 +24,7 @@ pub(super) async fn is_sparse(file: &File, attr: &Attr) -> Result<bool, Status> 
 
 pub(super) async fn set_sparse(a: &Asked<'_>) -> Result<Answer, Status> {
     let file = a.data()?;
-    a.open.check(access::WRITE_DATA | access::WRITE_ATTRIBUTES | access::APPEND_DATA)?;
+    a.open.check(mask::WRITE_DATA | mask::WRITE_ATTRIBUTES | mask::APPEND_DATA)?;
     // Without a buffer it is set.
     let on = a.input().first().is_none_or(|b| *b != 0);
     let attr = file.node().getattr().await?;
@@ -91,7 +91,7 @@ async fn zero(right: &Changing<'_>, count: u64, sparse: bool) -> Result<(), Stat
 
 pub(super) async fn query_allocated(a: &Asked<'_>) -> Result<Answer, Status> {
     let file = a.data()?;
-    a.open.check(access::READ_DATA)?;
+    a.open.check(mask::READ_DATA)?;
     let asked = Span::parse(a.input())?;
     let end = asked.at.checked_add(asked.other).filter(|e| i64::try_from(*e).is_ok());
     let end = end.ok_or(Status::INVALID_PARAMETER)?;

@@ -10,13 +10,13 @@ use vfs::replace::New;
 use vfs::{Kind, NodeRef, Special, VfsError, streams};
 
 use crate::cx::Answer;
+use crate::dtyp::mask;
 use crate::open::File;
 use crate::ops::set_info::is_empty;
 use crate::security;
 use crate::status::Status;
 use crate::successor::Successor;
 use crate::whereabouts;
-use crate::wire::create::access;
 use crate::wire::reparse::{Reparse, TAG_NFS, TAG_SYMLINK};
 
 use super::Asked;
@@ -91,7 +91,7 @@ fn posix_target_of(target: &str) -> Result<Vec<u8>, Status> {
 
 pub(super) async fn set(a: &Asked<'_>) -> Result<Answer, Status> {
     let file = a.file()?;
-    a.open.check(access::WRITE_DATA | access::WRITE_ATTRIBUTES)?;
+    a.open.check(mask::WRITE_DATA | mask::WRITE_ATTRIBUTES)?;
     if a.input().len() > DATA_MAX || file.is_stream() {
         return Err(Status::INVALID_PARAMETER);
     }
@@ -123,7 +123,7 @@ pub(super) async fn set(a: &Asked<'_>) -> Result<Answer, Status> {
 
 pub(super) async fn delete(a: &Asked<'_>) -> Result<Answer, Status> {
     let file = a.file()?;
-    a.open.check(access::WRITE_DATA | access::WRITE_ATTRIBUTES)?;
+    a.open.check(mask::WRITE_DATA | mask::WRITE_ATTRIBUTES)?;
     let tag = Reparse::tag(a.input())?;
     match file.node().kind() {
         Kind::File | Kind::Dir => return Err(Status::NOT_A_REPARSE_POINT),
