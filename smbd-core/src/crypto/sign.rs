@@ -82,7 +82,17 @@ impl Signer {
         nonce: &[u8; 12],
         pieces: impl Iterator<Item = &'a [u8]>,
     ) -> Result<[u8; 16], Failed> {
-        let pieces = pieces.inspect(|p| super::touched(p.len()));
+        let mut len = 0;
+        let mac = self.mac_of(nonce, pieces.inspect(|p| len += p.len()));
+        super::touched(len);
+        mac
+    }
+
+    fn mac_of<'a>(
+        &self,
+        nonce: &[u8; 12],
+        pieces: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<[u8; 16], Failed> {
         match &self.0 {
             Keyed::Hmac(key) => {
                 let mut mac = hmac::Context::with_key(key);
