@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use state::Operation;
+use tokio::sync::MutexGuard;
 use vfs::dos::Changed;
 use vfs::types::{Cred, SetAttr, SetTime, Time, XattrHow};
 use vfs::{Dos, Kind, VfsError, VfsResult};
@@ -120,6 +121,10 @@ async fn set_basic(cx: &Cx, open: &Open, file: &File, b: Basic) -> Result<(), St
     }
     let (created, accessed) = (time(b.creation)?, time(b.last_access)?);
     let (written, changed) = (time(b.last_write)?, time(b.change)?);
+    let _order = match b.last_write {
+        FileTime::OMIT => None,
+        _ => Some(open.extra.timed.lock().await),
+    };
     let door = cx.door(open);
     if accessed.is_some() || written.is_some() {
         let set = SetAttr {
@@ -189,14 +194,24 @@ fn change_record(cx: &Cx, shown: Time) -> Changed {
     Changed { shown, until }
 }
 
-/// Before an open writes. One that holds the last-write time leaves it as it finds it: another may have written meanwhile.
-pub(crate) async fn before_write(open: &Open) -> Result<(), Status> {
+/// Before an open writes. One that holds the last-write time leaves it as it finds it: another may have written meanwhile. Its own
+/// writes do so one after the other, each until it has [given the time back](give_times_back), and what is given here lasts that
+/// long: one must not find the time of another.
+pub(crate) async fn before_write(open: &Open) -> Result<Option<MutexGuard<'_, ()>>, Status> {
     open.extra.note_written();
-    if open.extra.held().is_some_and(|held| held.write.is_some()) {
+    if !holds_write_time(open) {
+        return Ok(None);
+    }
+    let order = open.extra.timed.lock().await;
+    if holds_write_time(open) {
         let attr = open.file()?.base().getattr().await?;
         open.extra.hold(Some(attr.mtime), None);
     }
-    Ok(())
+    Ok(Some(order))
+}
+
+fn holds_write_time(open: &Open) -> bool {
+    open.extra.held().is_some_and(|held| held.write.is_some())
 }
 
 /// Gives the times back that this open holds, after it has changed the file.
@@ -277,7 +292,9 @@ async fn set_allocation(cx: &Cx, open: &Open, file: &File, len: u64) -> Result<(
     }
     open.extra.reserve(facts::in_units(len));
     if let Some(right) = keeps {
-        // The file has changed though its data has not. Not through the door: it tells whoever watches of no write.
+        // The file has changed though its data has not. Not through the door: it tells whoever watches of no write. Holders that
+        // were asked may have written since.
+        let attr = file.node().getattr().await?;
         let set = SetAttr { mtime: Some(SetTime::At(attr.mtime)), ..SetAttr::default() };
         file.node().setattr(&Cred::root(), set, true).await?;
         right.done().await?;

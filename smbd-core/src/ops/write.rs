@@ -70,7 +70,7 @@ async fn write(cx: &Cx, r: &Request, remote: Option<Remote>) -> Result<u32, Stat
     if len == 0 {
         return Ok(0);
     }
-    set_info::before_write(&open).await?;
+    let _order = set_info::before_write(&open).await?;
     let (at, count) = right.write(0, data, stable(cx, r, &open)).await?;
     cx.moved(u32::try_from(count).unwrap_or(len));
     open.extra.set_position(at.saturating_add(u64::from(len)));

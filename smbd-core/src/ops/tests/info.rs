@@ -1,5 +1,8 @@
 //! QUERY_INFO and SET_INFO: what is told and changed, and the buffers that are too short, too long or lie.
 
+use std::pin::pin;
+use std::task::Poll;
+
 use rdma_transport::channel::Transport;
 
 use crate::dtyp::{Ace, Acl, FileTime, SecurityDescriptor, Sid, descriptor::control, mask};
@@ -8,6 +11,7 @@ use crate::fscc::file::{Basic, Class, Standard};
 use crate::fscc::set::{NewName, Set, rename};
 use crate::fscc::{attribute, volume};
 use crate::kit::{Answered, Client, Kit, doom};
+use crate::ops::set_info::before_write;
 use crate::status::Status;
 use crate::wire::Command;
 use crate::wire::create::{Disposition, option};
@@ -278,6 +282,25 @@ async fn a_write_shows_at_once_unless_its_open_holds_the_time() {
     assert_eq!((time(sets).await, time(other).await), (second, second));
     assert_eq!(c.close(sets).await, Status::SUCCESS);
     assert_eq!(time(other).await, second);
+}
+
+/// A write moves the time of the file until it has given it back, and meanwhile the next one of the same open must not find it.
+#[tokio::test]
+async fn writes_of_an_open_that_holds_the_time_go_one_after_the_other() {
+    let c = Kit::new().client();
+    let f = c.open("f").await;
+    let open = c.core.opens.get(f).unwrap();
+    assert!(before_write(&open).await.unwrap().is_none(), "others need no turn");
+    let held = FileTime(0x01d0_0000_0000_0000);
+    let basic = Basic { last_write: held, ..Basic::default() };
+    assert_eq!(set(&c, f, Set::Basic(basic)).await, Status::SUCCESS);
+    let first = before_write(&open).await.unwrap();
+    let mut second = pin!(before_write(&open));
+    let poll = std::future::poll_fn(|task| Poll::Ready(second.as_mut().poll(task).is_ready()));
+    assert!(!poll.await);
+    drop(first);
+    assert!(second.await.unwrap().is_some());
+    assert_eq!(open.extra.held().unwrap().write, held.time());
 }
 
 #[tokio::test]
