@@ -13,7 +13,7 @@
 //! *Errors.* A message that is none, or a chain whose offsets do not hold, ends the connection ([`Violation`]).
 
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -41,13 +41,19 @@ use crate::{dispatch, ops, sealed};
 
 /// An answer waits no longer than this for the notices that its command has caused.
 const NOTICES_MAX: Duration = Duration::from_millis(100);
+/// CANCELs of one chain that are remembered: each command once for its own session and once for another that was named.
+const GIVEN_UP_MAX: usize = 2 * CHAIN_MAX;
 
 /// The body of an answer that is an error and says no more (MS-SMB2 section 2.2.2).
 pub(crate) const ERROR_BODY: [u8; 9] = [9, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// What a message being answered shares with the one who polls it.
 #[derive(Default)]
-pub(crate) struct Slot(Mutex<Shared>);
+pub(crate) struct Slot {
+    shared: Mutex<Shared>,
+    /// [`Shared::first`] holds something: most messages have nothing there, and [`Call`] looks without a lock.
+    has_first: AtomicBool,
+}
 
 #[derive(Default)]
 struct Shared {
@@ -64,7 +70,20 @@ struct Shared {
 
 impl Slot {
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What leaves before the rest of the work is done.
+    fn leave_first(&self, replies: Vec<Reply>) {
+        self.lock().first = replies;
+        self.has_first.store(true, Ordering::Release);
+    }
+
+    fn take_first(&self) -> Vec<Reply> {
+        match self.has_first.swap(false, Ordering::AcqRel) {
+            true => std::mem::take(&mut self.lock().first),
+            false => Vec::new(),
+        }
     }
 
     /// Commands wait behind the one whose turn it is.
@@ -76,7 +95,8 @@ impl Slot {
     pub(crate) fn give_up(&self, message_id: u64, session_id: u64) {
         let mut shared = self.lock();
         let named = (message_id, session_id);
-        if shared.later.contains(&message_id) && !shared.given_up.contains(&named) {
+        let room = shared.given_up.len() < GIVEN_UP_MAX;
+        if room && shared.later.contains(&message_id) && !shared.given_up.contains(&named) {
             shared.given_up.push(named);
         }
     }
@@ -100,13 +120,17 @@ impl Future for Call {
     type Output = Option<Reply>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(work) = self.work.as_mut() else { return Poll::Ready(None) };
-        if let Poll::Ready(reply) = work.as_mut().poll(cx) {
-            return Poll::Ready(reply);
-        }
-        let mut first = std::mem::take(&mut self.slot.lock().first).into_iter();
-        match (first.next(), self.work.take()) {
-            (Some(reply), Some(work)) => {
+        let Some(mut work) = self.work.take() else { return Poll::Ready(None) };
+        let polled = work.as_mut().poll(cx);
+        // Also when the work is done: it may end in the poll in which it said that it would wait.
+        let mut first = self.slot.take_first().into_iter();
+        match (first.next(), polled) {
+            (None, Poll::Ready(reply)) => Poll::Ready(reply),
+            (None, Poll::Pending) => {
+                self.work = Some(work);
+                Poll::Pending
+            }
+            (Some(reply), polled) => {
                 let conn = self.conn.clone();
                 tokio::spawn(async move {
                     // Nobody is there to hear anything when the connection is gone.
@@ -115,15 +139,17 @@ impl Future for Call {
                             let _ = conn.push(reply).await;
                         }
                     };
-                    if let ((), Some(reply)) = tokio::join!(more, work) {
+                    let last = async {
+                        match polled {
+                            Poll::Ready(reply) => reply,
+                            Poll::Pending => work.await,
+                        }
+                    };
+                    if let ((), Some(reply)) = tokio::join!(more, last) {
                         let _ = conn.push(reply).await;
                     }
                 });
                 Poll::Ready(Some(reply))
-            }
-            (_, work) => {
-                self.work = work;
-                Poll::Pending
             }
         }
     }
@@ -360,7 +386,8 @@ fn record(cx: &Cx, began: Instant, status: Status) {
 /// CANCEL (MS-SMB2 section 3.3.5.16): never answered, and of no effect when it is not signed as it must be.
 fn cancel(cx: &mut Cx) {
     cx.channel = cx.conn.channel(cx.header.session_id);
-    if dispatch::verify(cx).is_err() {
+    // Nothing of a session waits here that this connection does not have.
+    if cx.channel.is_none() || dispatch::verify(cx).is_err() {
         return;
     }
     let (h, is_async) = (&cx.header, cx.header.flags.has(Flags::ASYNC));
@@ -466,6 +493,7 @@ pub(crate) async fn pend(cx: &Cx) -> Result<(), Status> {
     head.extend_from_slice(&ERROR_BODY);
     // Never signed: a signature by AES-GMAC may be made only once for a message id.
     let message = Message { head, bulk: None, invalidate: None, seal: Seal::None, hash: None };
+    behind_notices(&cx.conn).await;
     let mut first = Vec::new();
     {
         let out = &mut cx.slot.lock().out;
@@ -476,11 +504,13 @@ pub(crate) async fn pend(cx: &Cx) -> Result<(), Status> {
     }
     if is_apart {
         for reply in first {
-            // A connection that is gone tells the request so by its status.
-            let _ = cx.conn.push(reply).await;
+            // A wait that begins after the connection has ended its waits is told so here.
+            if cx.conn.push(reply).await.is_err() && !cx.wait().survives {
+                cx.wait().end(Status::CANCELLED);
+            }
         }
     } else {
-        cx.slot.lock().first = first;
+        cx.slot.leave_first(first);
         yield_once().await;
     }
     Ok(())
@@ -548,6 +578,7 @@ mod tests {
 
     use super::*;
     use crate::kit::{Answered, Client, Kit};
+    use crate::limits::STORAGE_USUAL_MAX;
 
     /// A FLUSH of this client whose storage is done when the sender says so.
     fn slow(client: &Client, change: impl FnOnce(&mut Header)) -> (Call, oneshot::Sender<()>) {
@@ -606,7 +637,7 @@ mod tests {
                 id = header.message_id;
             });
             let given_up = async {
-                tokio::task::yield_now().await;
+                tokio::time::sleep(STORAGE_USUAL_MAX * 2).await;
                 client.cancel(id, None).await;
             };
             let (answered, ()) = tokio::join!(reply(call), given_up);
@@ -624,7 +655,40 @@ mod tests {
         assert_eq!(client.pushed().await.status(), Status::CANCELLED);
     }
 
-    /// MS-SMB2 section 3.3.5.2.7: only the last command of a chain is answered later.
+    /// The work says that it will wait, and is done before [`Call`] has seen that.
+    #[tokio::test(start_paused = true)]
+    async fn an_interim_answer_leaves_though_the_work_ends_in_the_same_poll() {
+        let client = Kit::new().client();
+        let header = client.header(Command::Flush, 1);
+        let (conn, slot) = (client.conn.clone(), Arc::new(Slot::default()));
+        let message = Buf::from(header.emit().to_vec());
+        let cx = Cx::new(client.core.clone(), conn.clone(), slot.clone(), header, message);
+        let work = Box::pin(async move {
+            let answer = cx.by_storage(cx.pend()).await.map(|_| Answer::ok(vec![4, 0, 0, 0]));
+            let message = respond(&cx, answer);
+            let mut shared = cx.slot.lock();
+            shared.out.push(message);
+            shared.out.finish(&cx.conn).unwrap()
+        });
+        let interim = reply(Call { conn, slot, work: Some(work) }).await;
+        assert_eq!(interim.status(), Status::PENDING);
+        assert!(interim.header.credits > 0);
+        let last = client.pushed().await;
+        assert_eq!((last.status(), last.header.credits), (Status::SUCCESS, 0));
+    }
+
+    /// Each CANCEL is free for its sender.
+    #[test]
+    fn a_chain_remembers_so_many_cancels_and_no_more() {
+        let slot = Slot::default();
+        slot.lock().later = vec![7];
+        for session in 0..10_000 {
+            slot.give_up(7, session);
+        }
+        assert_eq!(slot.lock().given_up.len(), GIVEN_UP_MAX);
+    }
+
+    /// MS-SMB2 section 3.3.5.2.7: in the middle of a chain only CREATE is answered later.
     #[tokio::test(start_paused = true)]
     async fn in_the_middle_of_a_chain_storage_is_waited_for() {
         let client = Kit::new().client();

@@ -393,6 +393,11 @@ impl Conn {
         locked(&self.pending).values().map(|p| p.message_id).collect()
     }
 
+    /// How many requests wait.
+    pub(crate) fn waits(&self) -> usize {
+        locked(&self.pending).len()
+    }
+
     /// A request waits no more.
     pub(crate) fn end_wait(&self, pending: &Pending) {
         locked(&self.pending).remove(&pending.async_id);

@@ -19,7 +19,7 @@ use crate::compound::Slot;
 use crate::conn::{Conn, Pending};
 use crate::limits::{
     LOCKS_OF_FILE_PER_ADDRESS_MAX, LOCKS_OF_FILE_PER_SESSION_MAX, OPENS_OF_FILE_PER_ADDRESS_MAX,
-    OPENS_OF_FILE_PER_SESSION_MAX, STORAGE_SILENT_MAX,
+    OPENS_OF_FILE_PER_SESSION_MAX, SILENT_WAITS_MAX, STORAGE_SILENT_MAX, STORAGE_USUAL_MAX,
 };
 use crate::open::{File, Open};
 use crate::sequence::Counted;
@@ -402,15 +402,19 @@ impl Cx {
 }
 
 impl Cx {
-    /// Does what storage may take long for. The client may cancel it, and when it takes long is told so; not in the middle of a
-    /// chain, or where too many requests of the connection wait.
+    /// Does what storage may take long for. The client may cancel it, and when it takes long is told so; not where
+    /// [it may not have](Self::may_go_async) an interim answer, or too many requests of the connection wait.
     pub(crate) async fn by_storage<T>(&self, work: impl Future<Output = T>) -> Result<T, Status> {
         let mut work = std::pin::pin!(work);
         if let Poll::Ready(done) = at_once(work.as_mut()).await {
             return Ok(done);
         }
+        // What a disk does in its usual time ends before anybody would name it.
+        if let Ok(done) = tokio::time::timeout(STORAGE_USUAL_MAX, work.as_mut()).await {
+            return Ok(done);
+        }
         self.wait();
-        let soon = tokio::time::timeout(STORAGE_SILENT_MAX, work.as_mut());
+        let soon = tokio::time::timeout(STORAGE_SILENT_MAX - STORAGE_USUAL_MAX, work.as_mut());
         if let Ok(done) = self.or_cancelled(soon).await? {
             return Ok(done);
         }
@@ -449,7 +453,10 @@ impl Patience for Cx {
     /// of its own meanwhile, so such a command waits without one: holders have a deadline.
     fn begin(&self) -> BoxFuture<'_, VfsResult<()>> {
         Box::pin(async {
-            if self.silent.load(Ordering::Relaxed) || !self.may_go_async() {
+            // Who waits silently keeps its place in the serve loop, which must go on to read acknowledgements.
+            let silent =
+                self.silent.load(Ordering::Relaxed) && self.conn.waits() < SILENT_WAITS_MAX;
+            if silent || !self.may_go_async() {
                 self.wait();
                 return Ok(());
             }
