@@ -419,15 +419,17 @@ impl Driver {
                 None => Ok(()),
             };
         }
+        let of_session = header.command != Command::SessionSetup as u16;
+        let in_clear = secure.filter(|_| !was_sealed && of_session);
+        if let Some(secure) = in_clear {
+            secure.may_be_in_clear(&header)?;
+        }
         self.credits = self.credits.saturating_add(u32::from(header.credits));
         if header.flags.has(Flags::ASYNC) && header.status == STATUS_PENDING {
             self.shared.interims.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
-        if let Some(secure) = secure
-            && !was_sealed
-            && header.command != Command::SessionSetup as u16
-        {
+        if let Some(secure) = in_clear {
             let bulk = bulk.iter().map(Buf::as_slice);
             secure.check(&header, &std::iter::once(&body[..]).chain(bulk).collect::<Vec<_>>())?;
         }

@@ -9,6 +9,7 @@ use smb_proto::smb2::{Flags, Header};
 use smbd_core::crypto::kdf::Keys;
 use smbd_core::crypto::seal::{Cipher, Opener, Sealer};
 use smbd_core::crypto::sign::{Algorithm, Sender, Signer};
+use smbd_core::status::Status;
 
 use crate::error::{Error, Result};
 
@@ -243,14 +244,19 @@ impl Secure {
         Ok((out, sealed.into_iter().map(BufMut::freeze).collect()))
     }
 
-    /// Checks the signature of a message in pieces that came in clear, if it must have one or has one. Where a session encrypts,
-    /// only errors come so: a server that has lost the session has no keys either.
-    pub(super) fn check(&self, header: &Header, pieces: &[&[u8]]) -> Result<()> {
-        if self.seal && header.status == 0 {
-            return Err(Error::Protocol(
-                "an answer is in clear although its session encrypts".into(),
-            ));
+    /// Which answers may come in clear: all, but where the session encrypts. Then only that it is gone, since a server that has lost
+    /// it has no keys either. Not interim answers and other errors: an end of file would cut what is read short. Breaks do come in
+    /// clear, where only the client wants encryption.
+    pub(super) fn may_be_in_clear(&self, header: &Header) -> Result<()> {
+        let gone = [Status::USER_SESSION_DELETED, Status::NETWORK_SESSION_EXPIRED];
+        if !self.seal || gone.contains(&Status::of(header)) {
+            return Ok(());
         }
+        Err(Error::Protocol("a message is in clear although its session encrypts".into()))
+    }
+
+    /// Checks the signature of a message in pieces that came in clear, if it must have one or has one.
+    pub(super) fn check(&self, header: &Header, pieces: &[&[u8]]) -> Result<()> {
         let signed = header.flags.has(Flags::SIGNED);
         if !signed && !self.sign {
             return Ok(());
@@ -279,7 +285,6 @@ impl Secure {
 mod tests {
     use rdma_transport::channel::RemoteSeg;
     use smbd_core::crypto::kdf::Context;
-    use smbd_core::status::Status;
 
     use super::*;
 
@@ -338,10 +343,13 @@ mod tests {
             session_id: 1,
             signature: [0; 16],
         };
-        assert!(sealed.check(&header(Status::SUCCESS), &[]).is_err());
-        assert!(sealed.check(&header(Status::USER_SESSION_DELETED), &[]).is_ok());
+        for status in [Status::SUCCESS, Status::PENDING, Status::END_OF_FILE, Status::NO_MORE_FILES]
+        {
+            assert!(sealed.may_be_in_clear(&header(status)).is_err(), "{status:?}");
+        }
+        assert!(sealed.may_be_in_clear(&header(Status::USER_SESSION_DELETED)).is_ok());
         let clear = session(false, false, &BOTH);
-        assert!(clear.check(&header(Status::SUCCESS), &[]).is_ok());
+        assert!(clear.may_be_in_clear(&header(Status::SUCCESS)).is_ok());
     }
 
     const BOTH: [Protection; 2] = [Protection::Encryption, Protection::Signing];
