@@ -114,7 +114,6 @@ impl Nlm {
         self.monitor(&host).await?;
         let keeper = self.core().namespace.keeper();
         let (owner, wanted) = (owner_of(share), modes(share));
-        let known = host.held().contains_key(&(owner.clone(), t.node.id()));
         let party = host.holder(&owner, &t.node, &t.fh, || keeper.state().holder());
         let party = party.ok_or_else(|| self.note_limit())?;
         let id = t.node.id();
@@ -134,8 +133,8 @@ impl Nlm {
                 return Ok(());
             }
             keeper.state().release(id, party.holder);
-        } else if !known {
-            host.held().remove(&(owner, id));
+        } else {
+            self.forget(&host, (owner, id), party.holder, key.ip);
         }
         self.reopen(&host, &lockers, id);
         Err(match opened {
@@ -143,6 +142,17 @@ impl Nlm {
             Ok(()) | Err(VfsError::Delay) => Stat::DeniedGracePeriod,
             Err(_) => self.note_limit(),
         })
+    }
+
+    /// Forgets a holder for which nothing was entered. Another SHARE of the same owner may have been granted to it meanwhile.
+    fn forget(&self, host: &Host, at: (Owner, NodeId), holder: HolderId, ip: IpAddr) {
+        let mut held = host.held();
+        let core = self.core();
+        let is_used = core.reservations.access(ip, at.1, holder).is_some()
+            || core.namespace.keeper().state().holds_lock(at.1, holder);
+        if !is_used && held.get(&at).is_some_and(|h| h.party.holder == holder) {
+            held.remove(&at);
+        }
     }
 
     /// The host's locks have the file open for themselves again, those that were not given back meanwhile.
