@@ -163,7 +163,7 @@ impl Conn {
         }
     }
 
-    /// Where data is read to that leaves as it is, for [`Writer::file_data`](crate::xdr::Writer::file_data).
+    /// Where data is read to that leaves as it is, for [`Writer::data`](crate::xdr::Writer::data).
     pub(crate) fn unseen(&self) -> &ReadInto {
         if self.info.takes_pages.load(Ordering::Relaxed) { &self.paged } else { &self.read_into }
     }

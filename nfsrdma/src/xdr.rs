@@ -302,11 +302,6 @@ impl Writer {
         self.eligible(data, None);
     }
 
-    /// `opaque<>` of what was read of a file, which the transport may move by itself.
-    pub fn file_data(&mut self, read: ReadData) {
-        self.eligible(read.data, read.pages);
-    }
-
     /// What was read of a file, as the data of what was emitted up to them, their length included.
     pub fn data(&mut self, read: ReadData) {
         self.attach(read.data, read.pages);

@@ -1,5 +1,6 @@
 //! Callbacks: what a server calls at its client (RFC 8881 section 20).
 
+pub use super::Compounded;
 use super::attrs::{Bitmap4, Fattr4};
 use super::ops::Res;
 use super::{FHSIZE, Fsid4, LIST_MAX, Nfsstat4, SESSIONID_SIZE, StateOwner4, Stateid4, UNLIMITED};
@@ -32,14 +33,6 @@ structs! {
         minorversion: u32,
         callback_ident: u32,
         argarray: u32,
-    }
-
-    /// `CB_COMPOUND4res` up to the results.
-    #[derive(Copy)]
-    pub struct Compounded<'a> {
-        status: Nfsstat4,
-        tag: &'a [u8] as UNLIMITED,
-        resarray: u32,
     }
 
     /// `CB_GETATTR4args`.

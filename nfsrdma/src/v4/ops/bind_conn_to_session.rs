@@ -2,14 +2,11 @@
 
 use crate::v4::compound::Compound;
 use crate::v4::status::Status;
-use nfs_proto::nfs4::ops::BindConnToSession;
+use nfs_proto::nfs4::ops::{BindConnToSession, ChannelDir4};
 
-/// `channel_dir_from_client4`.
+/// `channel_dir_from_server4`.
 const FORE: u32 = 1;
 const BACK: u32 = 2;
-const FORE_OR_BOTH: u32 = 3;
-const BACK_OR_BOTH: u32 = 7;
-/// `channel_dir_from_server4`.
 const BOTH: u32 = 3;
 
 pub(in crate::v4) async fn bind_conn_to_session(cx: &mut Compound<'_>) -> Result<(), Status> {
@@ -20,17 +17,17 @@ pub(in crate::v4) async fn bind_conn_to_session(cx: &mut Compound<'_>) -> Result
         return Err(Status::BadSession);
     }
     session.client.note_at(cx.conn.info.peer.ip());
+    let direction = ChannelDir4::from_u32(direction).ok_or(Status::Inval)?;
     let bound = match direction {
         // RFC 8881 section 18.34.3: a connection is not taken out of a channel.
-        FORE if session.back().has(cx.conn.id) => return Err(Status::Inval),
-        FORE => FORE,
-        BACK | BACK_OR_BOTH | FORE_OR_BOTH => {
+        ChannelDir4::Fore if session.back().has(cx.conn.id) => return Err(Status::Inval),
+        ChannelDir4::Fore => FORE,
+        ChannelDir4::Back | ChannelDir4::BackOrBoth | ChannelDir4::ForeOrBoth => {
             let mut back = session.back();
             back.wanted = true;
             back.bind(cx.conn);
-            if direction == BACK { BACK } else { BOTH }
+            if direction == ChannelDir4::Back { BACK } else { BOTH }
         }
-        _ => return Err(Status::Inval),
     };
     // A connection is of one transport for its whole life: no step-up to RDMA.
     let use_conn_in_rdma_mode = false;
