@@ -104,8 +104,8 @@ impl<'a> Xdr<'a> for Bitmap4 {
         Ok((rest, set))
     }
 
-    /// Without trailing words of zeros. Of numbers beyond the words that are kept only that there are some is known: the first of them
-    /// is written.
+    /// Without trailing words of zeros. Of numbers beyond the words that are kept only that there are some is known: the first of
+    /// them is written.
     #[inline]
     fn emit(&self, out: &mut Vec<u8>) {
         if self.beyond {

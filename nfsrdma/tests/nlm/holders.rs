@@ -1,0 +1,65 @@
+//! What is left of requests that waited, when their owners have done something else meanwhile.
+
+use std::task::Poll;
+
+use rdma_transport::channel::{BoxFuture, Reply, Transport};
+
+use super::*;
+
+/// A call that waits until the delegation of this reader comes back, and what drives it.
+fn behind_a_delegation(
+    bed: &Bed,
+    procedure: u32,
+    args: &[u8],
+) -> (state::Party, tokio::runtime::Runtime, BoxFuture<'static, Option<Reply>>) {
+    let reader = party(bed.table(), state::ClientId(7));
+    assert!(bed.table().delegate(bed.node(), &reader, state::Caching::READ_HANDLE, 0));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let session = session_from(&bed.client.server, "127.0.0.1:700", Transport::Tcp);
+    let mut waits = session.call(message(NLM, 4, procedure, 0, args).into(), vec![]);
+    let at_once = std::future::poll_fn(|cx| Poll::Ready(waits.as_mut().poll(cx).is_ready()));
+    assert!(!runtime.block_on(at_once), "it waits for the delegation");
+    (reader, runtime, waits)
+}
+
+/// Two SHAREs of one owner have one holder: where one waits and fails, what the other was granted stays known.
+#[test]
+fn a_share_that_fails_forgets_no_other_of_its_owner() {
+    const WRITE: u32 = 2;
+    let bed = Bed::new();
+    let (table, node) = (bed.table(), bed.node());
+    let writes = share_args(A, &bed.fh, 0, WRITE);
+    let (reader, runtime, waits) = behind_a_delegation(&bed, p::SHARE, &writes);
+    assert_eq!(stat(&bed.nlm(p::SHARE, &share_args(A, &bed.fh, 0, 1))), GRANTED);
+    assert_eq!(stat(&bed.nlm(p::SHARE, &share_args(B, &bed.fh, WRITE, 1))), GRANTED);
+    table.release(node, reader.holder);
+    bed.client.server.core().namespace.keeper().released();
+    runtime.block_on(waits).expect("an answer");
+    for who in [A, B] {
+        assert_eq!(stat(&bed.nlm(p::UNSHARE, &share_args(who, &bed.fh, 0, 1))), GRANTED);
+    }
+    assert_eq!(table.nodes(), 0, "nothing is left");
+}
+
+/// The owner has no lock while its LOCK waits for caching of others to come back, so UNLOCK forgets it: what the LOCK then enters
+/// for that holder would stay for ever.
+#[test]
+fn a_request_whose_holder_goes_while_it_waits_leaves_nothing_behind() {
+    for (asked, given_back) in [(p::LOCK, p::UNLOCK), (p::SHARE, p::UNSHARE)] {
+        let bed = Bed::new();
+        let (table, node) = (bed.table(), bed.node());
+        let args_of = |procedure| match procedure {
+            p::LOCK => lock_args(A, &bed.fh, (0, 1), true, (false, false)),
+            p::UNLOCK => unlock_args(A, &bed.fh, (0, 1)),
+            _ => share_args(A, &bed.fh, 0, 3),
+        };
+        let (args, back) = (args_of(asked), args_of(given_back));
+        let (reader, runtime, waits) = behind_a_delegation(&bed, asked, &args);
+        assert_eq!(stat(&bed.nlm(given_back, &back)), GRANTED);
+        table.release(node, reader.holder);
+        bed.client.server.core().namespace.keeper().released();
+        runtime.block_on(waits).expect("an answer");
+        assert_eq!(stat(&bed.nlm(given_back, &back)), GRANTED);
+        assert_eq!(table.nodes(), 0, "nothing is left of procedure {asked}");
+    }
+}
