@@ -245,8 +245,8 @@ impl Secure {
     }
 
     /// Which answers may come in clear: all, but where the session encrypts. Then only that it is gone, since a server that has
-    /// lost it has no keys either. Not interim answers and other errors: an end of file would cut what is read short. Breaks do come in
-    /// clear, where only the client wants encryption.
+    /// lost it has no keys either. Not interim answers and other errors: an end of file would cut what is read short. Breaks do
+    /// come in clear, where only the client wants encryption.
     pub(super) fn may_be_in_clear(&self, header: &Header) -> Result<()> {
         let gone = [Status::USER_SESSION_DELETED, Status::NETWORK_SESSION_EXPIRED];
         if !self.seal || gone.contains(&Status::of(header)) {
