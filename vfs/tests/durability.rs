@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use iobuf::Buf;
 use vfs::local::{LocalBackend, LocalConfig, SyncCalls};
 use vfs::namespace::{Enforce, Namespace, Protocols, Share, Squash};
-use vfs::{Backend, CreateHow, Cred, NodeRef, SetAttr, Stable, VfsError};
+use vfs::{AppendAt, Backend, CreateHow, Cred, NodeRef, SetAttr, Stable, VfsError};
 
 /// A device whose syncs begin when the test is told and end as it says.
 #[derive(Debug)]
@@ -107,6 +107,42 @@ async fn a_write_names_the_verifier_from_before_a_loss_that_it_meets() {
     assert_eq!((f.losses(), g.losses()), (0, 1), "the count is the file's");
     assert_ne!(f.verifier(), before, "the verifier is the volume's");
     assert_eq!(write(&f).await, f.verifier());
+}
+
+/// A device that is full when it comes to keep what was taken.
+#[derive(Debug)]
+struct Full;
+
+impl SyncCalls for Full {
+    fn fsync(&self, _: BorrowedFd<'_>) -> io::Result<()> {
+        Err(io::Error::from_raw_os_error(libc::ENOSPC))
+    }
+
+    fn write(
+        &self,
+        fd: BorrowedFd<'_>,
+        _: &[io::IoSlice<'_>],
+        _: u64,
+        _: Stable,
+    ) -> io::Result<usize> {
+        self.fsync(fd).map(|()| 0)
+    }
+}
+
+/// Wherever it comes to stand: its failure counts, and leaves the report of the file's own descriptor to those who wait for it.
+#[tokio::test]
+async fn a_durable_addition_that_is_lost_moves_the_verifier() {
+    for hole in [0, 10] {
+        let dir = tempfile::tempdir().unwrap();
+        let backend = open(&dir, Arc::new(Full));
+        let node = file(&backend, b"f").await;
+        let before = write(&node).await;
+        let (at, data) = (AppendAt::Offset(4 + hole), vec![Buf::from(b"more".to_vec())]);
+        let done = node.append(None, at, data, Stable::Data).await;
+        assert_eq!(done.map(drop), Err(VfsError::NoSpace), "{hole}");
+        assert_eq!(node.losses(), 1, "{hole}");
+        assert_ne!(node.verifier(), before, "{hole}");
+    }
 }
 
 /// Notes what is synced, and fails when it is told to.

@@ -14,7 +14,7 @@ use std::process::Command;
 use iobuf::Buf;
 use rustix::thread::UnshareFlags;
 use vfs::local::{LocalBackend, LocalConfig};
-use vfs::{Backend, CreateHow, Cred, NodeRef, SetAttr, Stable, VfsError, Written};
+use vfs::{AppendAt, Backend, CreateHow, Cred, NodeRef, SetAttr, Stable, VfsError, Written};
 
 const MIB: usize = 1 << 20;
 
@@ -64,7 +64,8 @@ async fn write(node: &NodeRef, at: usize, stable: Stable) -> Result<Written, Vfs
 async fn everybody_learns(folder: &Path, mount: &Path) {
     let backend = LocalBackend::open(LocalConfig::new(mount)).unwrap();
     let (f, other) = (file(&backend, b"f").await, file(&backend, b"other").await);
-    for node in [&f, &other] {
+    let added = file(&backend, b"added").await;
+    for node in [&f, &other, &added] {
         write(node, 0, Stable::Unstable).await.unwrap();
         node.commit(0, 0).await.unwrap();
     }
@@ -87,6 +88,14 @@ async fn everybody_learns(folder: &Path, mount: &Path) {
     assert!(matches!(stable, Err(VfsError::Io | VfsError::NoSpace)), "{stable:?}");
     assert!(other.commit(0, 0).await.is_err());
     assert_eq!(backend.losses().count, f.losses() + other.losses());
+    // Nor does what is added behind a hole, durably, take what another's commit waits for.
+    let before = write(&added, MIB, Stable::Unstable).await.unwrap().verifier;
+    let data = vec![Buf::from(vec![7; MIB])];
+    let done = added.append(None, AppendAt::Offset(8 * MIB as u64), data, Stable::Data).await;
+    assert!(matches!(done, Err(VfsError::Io | VfsError::NoSpace)), "{done:?}");
+    assert_ne!(added.verifier(), before);
+    assert!(added.commit(0, 0).await.is_err());
+    assert_eq!(added.losses(), 2);
 }
 
 #[test]

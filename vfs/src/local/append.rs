@@ -31,9 +31,10 @@ struct Addition {
     data: Vec<Buf>,
     count: usize,
     stable: Stable,
-    /// For the place behind the last byte.
+    /// For the place behind the last byte, and to make durable what was added, wherever: opened before that, it reports it.
     end: Fd,
-    /// For a place further behind. The file's own, which reports what storage fails to keep: nobody closes it meanwhile.
+    /// For a place further behind. The file's own, which reports what storage fails to keep to those who commit: nobody closes it
+    /// meanwhile, and an addition takes no report from it.
     shared: DataFd,
 }
 
@@ -74,6 +75,15 @@ impl LocalNode {
     /// Where it came to stand, and how many bytes of it.
     fn add(&self, a: &Addition) -> VfsResult<(u64, usize)> {
         let _turn = lock(&self.appends);
+        let (at, n) = self.place(a)?;
+        if a.stable != Stable::Unstable && n > 0 && !self.volume.in_memory {
+            self.sync_addition(a)?;
+        }
+        Ok((at, n))
+    }
+
+    /// Writes it where it comes to stand.
+    fn place(&self, a: &Addition) -> VfsResult<(u64, usize)> {
         let size = stat::of_fd(self.fd())?.attr.size;
         let start = match a.at {
             AppendAt::End => size,
@@ -84,7 +94,7 @@ impl LocalNode {
             return Err(VfsError::TooBig);
         }
         if start > size {
-            let n = self.write_rest(&a.shared, start, &a.data, (0, a.count), a.stable)?;
+            let n = self.write_rest(&a.shared, start, &a.data, (0, a.count), Stable::Unstable)?;
             return Ok((start, n));
         }
         let (mut at, mut n) = (start, 0);
@@ -105,8 +115,6 @@ impl LocalNode {
         }
         if a.stable == Stable::Unstable {
             self.note_unsynced();
-        } else if n > 0 && !self.volume.in_memory {
-            self.sync_addition(a)?;
         }
         match done {
             Err(e) if n == 0 => Err(e),
