@@ -145,6 +145,47 @@ async fn a_durable_addition_that_is_lost_moves_the_verifier() {
     }
 }
 
+/// A device that keeps nothing before several have asked it to.
+#[derive(Debug)]
+struct Shared {
+    wanted: usize,
+    asked: (Mutex<usize>, std::sync::Condvar),
+}
+
+impl SyncCalls for Shared {
+    fn fsync(&self, _: BorrowedFd<'_>) -> io::Result<()> {
+        let mut asked = self.asked.0.lock().unwrap();
+        *asked += 1;
+        self.asked.1.notify_all();
+        let wait = std::time::Duration::from_secs(30);
+        let few = |asked: &mut usize| *asked < self.wanted;
+        let (_asked, waited) = self.asked.1.wait_timeout_while(asked, wait, few).unwrap();
+        if waited.timed_out() { Err(eio()) } else { Ok(()) }
+    }
+}
+
+/// What several add to one file is made durable side by side: nobody holds a thread to wait for another's sync.
+#[tokio::test]
+async fn durable_additions_to_one_file_wait_for_the_device_together() {
+    const MANY: usize = 8;
+    let dir = tempfile::tempdir().unwrap();
+    let device = Shared { wanted: MANY, asked: Default::default() };
+    let backend = open(&dir, Arc::new(device));
+    let node = file(&backend, b"f").await;
+    let added: Vec<_> = (0..MANY)
+        .map(|_| {
+            let (node, data) = (node.clone(), vec![Buf::from(b"data".to_vec())]);
+            tokio::spawn(async move { node.append(None, AppendAt::End, data, Stable::Data).await })
+        })
+        .collect();
+    let mut places = Vec::new();
+    for one in added {
+        places.push(one.await.unwrap().unwrap().at);
+    }
+    places.sort_unstable();
+    assert!(places.into_iter().eq((0..MANY as u64).map(|i| 4 * i)));
+}
+
 /// Notes what is synced, and fails when it is told to.
 #[derive(Debug, Default)]
 struct Notes {

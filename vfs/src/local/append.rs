@@ -74,8 +74,11 @@ impl LocalNode {
 
     /// Where it came to stand, and how many bytes of it.
     fn add(&self, a: &Addition) -> VfsResult<(u64, usize)> {
-        let _turn = lock(&self.appends);
-        let (at, n) = self.place(a)?;
+        let turn = lock(&self.appends);
+        let placed = self.place(a);
+        // The bytes stand. Others add theirs while the device keeps these, and share its work.
+        drop(turn);
+        let (at, n) = placed?;
         if a.stable != Stable::Unstable && n > 0 && !self.volume.in_memory {
             self.sync_addition(a)?;
         }
