@@ -7,6 +7,7 @@ mod suite;
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -55,6 +56,7 @@ fn more_files_than_descriptors() {
         assert_eq!(why, VfsError::Resources);
         assert!(many.len() > 300);
         many[0].getattr().await.unwrap();
+        nothing_is_made_that_cannot_be_opened(&b, dir.path(), &mut many).await;
         many.truncate(10);
         assert!(b.backend.resolve(&handles[700]).await.is_ok());
         assert_eq!(b.contents(&held[0].1).await, b"data 0");
@@ -77,6 +79,28 @@ fn more_files_than_descriptors() {
         drop((many, held, b));
         files_that_wait_for_their_syncs_hold_nobody_else_up().await;
     });
+}
+
+/// Where no descriptor is left: a folder that stayed would have neither the list nor the attributes that it was to get.
+async fn nothing_is_made_that_cannot_be_opened(b: &Bench, dir: &Path, many: &mut Vec<NodeRef>) {
+    let c = root();
+    for what in ["folder", "link", "pipe"] {
+        let (name, why) = loop {
+            let name = format!("{what} {}", many.len());
+            let set = SetAttr::default();
+            let made = match what {
+                "folder" => b.root.mkdir(&c, name.as_bytes(), set).await,
+                "link" => b.root.symlink(&c, name.as_bytes(), b"target", set).await,
+                _ => b.root.mknod(&c, name.as_bytes(), Special::Fifo, set).await,
+            };
+            match made {
+                Ok(made) => many.push(made.node),
+                Err(e) => break (name, e),
+            }
+        };
+        assert_eq!(why, VfsError::Resources, "{what}");
+        assert!(dir.join(&name).symlink_metadata().is_err(), "{name} is left");
+    }
 }
 
 /// A device that keeps nothing before the test lets it.

@@ -280,13 +280,22 @@ impl LocalNode {
     ) -> VfsResult<Made> {
         let dir = self.change_name(name)?;
         let before = self.attr()?;
+        let volume = &self.volume;
+        // Where none can be opened, nothing is made that would have to go again.
+        volume.cache.with_room(|| Ok(()))?;
         self.making(by, need, name, &before, |dir| Ok(make(dir)?)).map_err(|e| self.or_stale(e))?;
+        let owner = volume.identity.effective(by.cred).uid;
+        let is_ours =
+            |made: &Stat| made.attr.kind == kind && !(volume.posix && made.attr.uid != owner);
         let open = || Ok(rustix::fs::openat(dir, name, PATH, Mode::empty())?);
-        let path = self.volume.cache.with_room(open)?;
+        let path = volume.cache.with_room(open).inspect_err(|_| {
+            // It can be tried again: nothing was made, as far as anybody was told.
+            if let Some(made) = stat::of_name(dir, name).ok().filter(is_ours) {
+                self.unmake(name, &made);
+            }
+        })?;
         // Another may have taken the name since. What is his gets neither attributes nor an inherited list.
-        let stat = stat::of_fd(path.as_fd())?;
-        let owner = self.volume.identity.effective(by.cred).uid;
-        if stat.attr.kind != kind || self.volume.posix && stat.attr.uid != owner {
+        if !is_ours(&stat::of_fd(path.as_fd())?) {
             return Err(VfsError::NotFound);
         }
         self.made(by.cred, name, (path, None), set, before)
