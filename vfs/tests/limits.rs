@@ -78,6 +78,15 @@ fn more_files_than_descriptors() {
         assert_eq!(b.contents(&held[0].1).await, b"data 0");
         drop((many, held, b));
         files_that_wait_for_their_syncs_hold_nobody_else_up().await;
+        limit_descriptors(usize::MAX);
+        let mut refused = Vec::new();
+        for what in OPERATIONS {
+            match while_all_wait_for_their_syncs(what).await {
+                Ok(()) | Err(VfsError::NotSupported) => {}
+                Err(e) => refused.push((what, e)),
+            }
+        }
+        assert_eq!(refused, [], "whatever opens something waits for those syncs");
     });
 }
 
@@ -107,6 +116,7 @@ async fn nothing_is_made_that_cannot_be_opened(b: &Bench, dir: &Path, many: &mut
 #[derive(Debug, Default)]
 struct Slow {
     begun: AtomicBool,
+    done: AtomicBool,
     held_up: AtomicBool,
     opened: (Mutex<bool>, Condvar),
 }
@@ -120,6 +130,19 @@ impl Slow {
             self.opened.1.wait_timeout_while(opened, wait, |open| !*open).unwrap();
         self.held_up.fetch_or(timeout.timed_out(), Ordering::SeqCst);
         Ok(())
+    }
+
+    /// Lets it keep what it is given when a sync has begun, or whoever needs one is done.
+    async fn goes_on(&self) {
+        while !self.begun.load(Ordering::SeqCst) && !self.done.load(Ordering::SeqCst) {
+            tokio::task::yield_now().await;
+        }
+        // Who waits goes on until it does.
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        *self.opened.0.lock().unwrap() = true;
+        self.opened.1.notify_all();
     }
 }
 
@@ -146,18 +169,76 @@ async fn files_that_wait_for_their_syncs_hold_nobody_else_up() {
             b.write(&f, 0, b"data").await;
         }
     };
-    let other = async {
-        while !device.begun.load(Ordering::SeqCst) {
-            tokio::task::yield_now().await;
-        }
-        // The writer goes on until it waits.
-        for _ in 0..1000 {
-            tokio::task::yield_now().await;
-        }
-        *device.opened.0.lock().unwrap() = true;
-        device.opened.1.notify_all();
-    };
-    tokio::join!(writer, other);
+    tokio::join!(writer, device.goes_on());
     assert!(!device.held_up.load(Ordering::SeqCst));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 400);
+}
+
+/// What opens something, though it need not say so.
+const OPERATIONS: [&str; 13] = [
+    "mkdir",
+    "symlink",
+    "mknod",
+    "readdir",
+    "cut",
+    "cut much",
+    "allocate",
+    "deallocate",
+    "seek",
+    "copy",
+    "clone",
+    "attributes of a file",
+    "attributes of a folder",
+];
+
+async fn operation(b: &Bench, what: &str, [data, large, folder]: &[NodeRef; 3]) -> VfsResult<()> {
+    let (c, set) = (root(), SetAttr::default());
+    let size = |size| SetAttr { size: Some(size), ..set };
+    match what {
+        "mkdir" => b.root.mkdir(&c, b"d", set).await.map(drop),
+        "symlink" => b.root.symlink(&c, b"l", b"data", set).await.map(drop),
+        "mknod" => b.root.mknod(&c, b"p", Special::Fifo, set).await.map(drop),
+        "readdir" => folder.readdir(&c, 0, 10).await.map(drop),
+        "cut" => data.setattr(&c, size(1), true).await.map(drop),
+        "cut much" => large.setattr(&c, size(1), true).await.map(drop),
+        "allocate" => data.allocate(0, 8192).await,
+        "deallocate" => data.deallocate(0, 4096).await,
+        "seek" => data.seek(0, Seek::Hole).await.map(drop),
+        "copy" => data.copy_range(large.as_ref(), 0, 0, 4096).await.map(drop),
+        "clone" => data.clone_range(large.as_ref(), 0, 0, 0).await,
+        "attributes of a file" => data.xattr_list(&c).await.map(drop),
+        _ => folder.xattr_list(&c).await.map(drop),
+    }
+}
+
+/// The process has no descriptor left, because of files whose data the device does not keep before somebody waits for that.
+async fn while_all_wait_for_their_syncs(what: &str) -> VfsResult<()> {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("data"), b"data").unwrap();
+    std::fs::File::create(dir.path().join("large")).unwrap().set_len(80 << 20).unwrap();
+    std::fs::create_dir(dir.path().join("folder")).unwrap();
+    let device = Arc::new(Slow::default());
+    let config = LocalConfig { calls: Some(device.clone()), ..LocalConfig::new(dir.path()) };
+    let b = Bench::new(LocalBackend::open(config).unwrap());
+    let find = async |name: &[u8]| b.root.lookup(&root(), name).await.unwrap().0;
+    let nodes = [find(b"data").await, find(b"large").await, find(b"folder").await];
+    let hoard = all_descriptors_wait(&b).await;
+    let operation = async {
+        let answer = operation(&b, what, &nodes).await;
+        device.done.store(true, Ordering::SeqCst);
+        answer
+    };
+    let (answer, ()) = tokio::join!(operation, device.goes_on());
+    drop(hoard);
+    assert!(!device.held_up.load(Ordering::SeqCst), "{what}");
+    answer
+}
+
+/// Some files with unsynced data, and whatever else the process may open.
+async fn all_descriptors_wait(b: &Bench) -> Vec<std::fs::File> {
+    for i in 0..50 {
+        let f = b.file(&format!("f{i}")).await;
+        b.write(&f, 0, b"data").await;
+    }
+    std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect()
 }

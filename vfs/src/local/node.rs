@@ -20,7 +20,7 @@ use crate::acl::posix::{self, Lists};
 use crate::authority::Acting;
 use crate::backend::{BoxFuture, Made, Node, NodeRef, ReadInto, ready};
 use crate::dos::Dos;
-use crate::engine::threads::{self, Turns};
+use crate::engine::threads::Turns;
 use crate::error::{VfsError, VfsResult};
 use crate::outside;
 use crate::types::*;
@@ -318,10 +318,11 @@ impl Node for LocalNode {
         open_write: bool,
     ) -> BoxFuture<'a, VfsResult<(Attr, Attr)>> {
         match self.apart_if_it_frees_much(&set) {
-            None => ready(self.do_setattr(cred, &set, open_write)),
+            None => self.volume.patient(move || self.do_setattr(cred, &set, open_write)),
             Some(me) => {
                 let cred = cred.clone();
-                Box::pin(threads::run_long(move || me.do_setattr(&cred, &set, open_write)))
+                let cut = move || me.do_setattr(&cred, &set, open_write);
+                Box::pin(self.volume.patient_apart(cut))
             }
         }
     }
@@ -350,7 +351,7 @@ impl Node for LocalNode {
         cookie: u64,
         entries_max: usize,
     ) -> BoxFuture<'a, VfsResult<(Vec<DirEntry>, bool)>> {
-        ready(self.do_readdir(cred, cookie, entries_max))
+        self.volume.patient(move || self.do_readdir(cred, cookie, entries_max))
     }
 
     fn readlink<'a>(&'a self, _cred: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<u8>>> {
@@ -373,7 +374,7 @@ impl Node for LocalNode {
         name: &'a [u8],
         set: SetAttr,
     ) -> BoxFuture<'a, VfsResult<Made>> {
-        ready(self.do_mkdir(&Acting::caller(cred), name, set))
+        self.mkdir_by(Acting::caller(cred), name, set)
     }
 
     fn symlink<'a>(
@@ -383,7 +384,8 @@ impl Node for LocalNode {
         target: &'a [u8],
         set: SetAttr,
     ) -> BoxFuture<'a, VfsResult<Made>> {
-        ready(self.do_symlink(&Acting::caller(cred), name, target, set))
+        let by = Acting::caller(cred);
+        self.volume.patient(move || self.do_symlink(&by, name, target, set))
     }
 
     fn mknod<'a>(
@@ -393,7 +395,8 @@ impl Node for LocalNode {
         what: Special,
         set: SetAttr,
     ) -> BoxFuture<'a, VfsResult<Made>> {
-        ready(self.do_mknod(&Acting::caller(cred), name, what, set))
+        let by = Acting::caller(cred);
+        self.volume.patient(move || self.do_mknod(&by, name, what, set))
     }
 
     fn unlink<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
@@ -450,7 +453,7 @@ impl Node for LocalNode {
         name: &'a [u8],
         set: SetAttr,
     ) -> BoxFuture<'a, VfsResult<Made>> {
-        ready(self.do_mkdir(&by, name, set))
+        self.volume.patient(move || self.do_mkdir(&by, name, set))
     }
 
     fn remove_by<'a>(
@@ -564,7 +567,7 @@ impl Node for LocalNode {
     }
 
     fn seek(&self, at: u64, what: Seek) -> BoxFuture<'_, VfsResult<u64>> {
-        ready(self.do_seek(at, what))
+        self.volume.patient(move || self.do_seek(at, what))
     }
 
     fn allocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>> {
@@ -620,7 +623,7 @@ impl Node for LocalNode {
         cred: &'a Cred,
         name: &'a [u8],
     ) -> BoxFuture<'a, VfsResult<Vec<u8>>> {
-        ready(self.do_xattr_get(cred, name))
+        self.volume.patient(move || self.do_xattr_get(cred, name))
     }
 
     fn xattr_set<'a>(
@@ -630,7 +633,7 @@ impl Node for LocalNode {
         value: &'a [u8],
         how: XattrHow,
     ) -> BoxFuture<'a, VfsResult<(Attr, Attr)>> {
-        ready(self.do_xattr_set(cred, name, value, how))
+        self.volume.patient(move || self.do_xattr_set(cred, name, value, how))
     }
 
     fn xattr_remove<'a>(
@@ -638,11 +641,11 @@ impl Node for LocalNode {
         cred: &'a Cred,
         name: &'a [u8],
     ) -> BoxFuture<'a, VfsResult<(Attr, Attr)>> {
-        ready(self.do_xattr_remove(cred, name))
+        self.volume.patient(move || self.do_xattr_remove(cred, name))
     }
 
     fn xattr_list<'a>(&'a self, cred: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<Vec<u8>>>> {
-        ready(self.do_xattr_list(cred))
+        self.volume.patient(move || self.do_xattr_list(cred))
     }
 
     fn side_get<'a>(&'a self, name: &'a str) -> BoxFuture<'a, VfsResult<Option<Vec<u8>>>> {

@@ -60,7 +60,7 @@ impl LocalNode {
         if i64::try_from(at.saturating_add(count)).is_err() {
             return Err(VfsError::TooBig);
         }
-        let fd = self.data_fd(true)?;
+        let fd = self.data_fd_soon(true).await?;
         let owner = opener.filter(|c| self.volume.identity.differs(c));
         let me = self.strong()?;
         let take = move || {
@@ -94,7 +94,7 @@ impl LocalNode {
             return Err(VfsError::TooBig);
         }
         let wanted = usize::try_from(count.min(COPY_MAX)).unwrap_or(usize::MAX);
-        let (source, sink) = (from.data_fd(false)?, self.data_fd(true)?);
+        let (source, sink) = (from.data_fd_soon(false).await?, self.data_fd_soon(true).await?);
         let owner = opener.filter(|c| self.volume.identity.differs(c));
         let me = self.strong()?;
         let copy = move || {
@@ -138,7 +138,7 @@ impl LocalNode {
         let from = self.same_backend(from)?;
         from.regular()?;
         self.regular()?;
-        let (source, sink) = (from.data_fd(false)?, self.data_fd(true)?);
+        let (source, sink) = (from.data_fd_soon(false).await?, self.data_fd_soon(true).await?);
         let me = self.strong()?;
         let done = threads::run_long(move || {
             let done = sys::clone_range(source.as_fd(), from_at, sink.as_fd(), at, count);

@@ -270,21 +270,37 @@ impl Volume {
         f: impl Fn() -> VfsResult<T> + Send + 'a,
     ) -> BoxFuture<'a, VfsResult<T>> {
         match f() {
-            Err(VfsError::Resources) => Box::pin(async move {
-                let mut done = Err(VfsError::Resources);
-                for _ in 0..PRESSED_TRIES {
-                    // A sync that fails is told to those whose data it was.
-                    let _ = told(self.ask_pressed(true)).await;
-                    done = f();
-                    if !matches!(done, Err(VfsError::Resources)) {
-                        return done;
-                    }
-                }
-                durability::counters().refused.fetch_add(1, Ordering::Relaxed);
-                done
-            }),
+            Err(VfsError::Resources) => Box::pin(self.again(move || std::future::ready(f()))),
             other => ready(other),
         }
+    }
+
+    /// The same for what runs on a thread of its own.
+    pub(super) async fn patient_apart<T: Send + 'static>(
+        self: &Arc<Self>,
+        f: impl Fn() -> VfsResult<T> + Clone + Send + 'static,
+    ) -> VfsResult<T> {
+        match threads::run_long(f.clone()).await {
+            Err(VfsError::Resources) => self.again(|| threads::run_long(f.clone())).await,
+            other => other,
+        }
+    }
+
+    /// Runs `f` after each round of syncs, until it has what it needs.
+    async fn again<T, F: Future<Output = VfsResult<T>>>(
+        self: &Arc<Self>,
+        f: impl Fn() -> F,
+    ) -> VfsResult<T> {
+        for _ in 0..PRESSED_TRIES {
+            // A sync that fails is told to those whose data it was.
+            let _ = told(self.ask_pressed(true)).await;
+            match f().await {
+                Err(VfsError::Resources) => {}
+                other => return other,
+            }
+        }
+        durability::counters().refused.fetch_add(1, Ordering::Relaxed);
+        Err(VfsError::Resources)
     }
 
     /// Moves the verifier and tells the log.

@@ -80,7 +80,9 @@ impl LocalNode {
             }
             Kind::Dir => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                let fd = rustix::fs::openat(self.dir_fd()?, c".", flags, Mode::empty())?;
+                let dir = self.dir_fd()?;
+                let open = || Ok(rustix::fs::openat(dir, c".", flags, Mode::empty())?);
+                let fd = self.volume.cache.with_room(open)?;
                 self.volume.identity.run(cred, || f(fd.as_fd()))
             }
             _ => Err(VfsError::NotSupported),
