@@ -175,7 +175,7 @@ async fn files_that_wait_for_their_syncs_hold_nobody_else_up() {
 }
 
 /// What opens something, though it need not say so.
-const OPERATIONS: [&str; 13] = [
+const OPERATIONS: [&str; 14] = [
     "mkdir",
     "symlink",
     "mknod",
@@ -189,9 +189,15 @@ const OPERATIONS: [&str; 13] = [
     "clone",
     "attributes of a file",
     "attributes of a folder",
+    "search",
 ];
 
-async fn operation(b: &Bench, what: &str, [data, large, folder]: &[NodeRef; 3]) -> VfsResult<()> {
+async fn operation(
+    b: &Bench,
+    what: &str,
+    [data, large, folder]: &[NodeRef; 3],
+    searched: &Handle,
+) -> VfsResult<()> {
     let (c, set) = (root(), SetAttr::default());
     let size = |size| SetAttr { size: Some(size), ..set };
     match what {
@@ -207,7 +213,8 @@ async fn operation(b: &Bench, what: &str, [data, large, folder]: &[NodeRef; 3]) 
         "copy" => data.copy_range(large.as_ref(), 0, 0, 4096).await.map(drop),
         "clone" => data.clone_range(large.as_ref(), 0, 0, 0).await,
         "attributes of a file" => data.xattr_list(&c).await.map(drop),
-        _ => folder.xattr_list(&c).await.map(drop),
+        "attributes of a folder" => folder.xattr_list(&c).await.map(drop),
+        _ => b.backend.resolve(searched).await.map(drop),
     }
 }
 
@@ -217,14 +224,22 @@ async fn while_all_wait_for_their_syncs(what: &str) -> VfsResult<()> {
     std::fs::write(dir.path().join("data"), b"data").unwrap();
     std::fs::File::create(dir.path().join("large")).unwrap().set_len(80 << 20).unwrap();
     std::fs::create_dir(dir.path().join("folder")).unwrap();
+    std::fs::write(dir.path().join("folder/searched"), b"data").unwrap();
     let device = Arc::new(Slow::default());
-    let config = LocalConfig { calls: Some(device.clone()), ..LocalConfig::new(dir.path()) };
+    // Handles that are searched for.
+    let searches = || LocalConfig { unprivileged: true, ..LocalConfig::new(dir.path()) };
+    let searched = {
+        let root_of_another = LocalBackend::open(searches()).unwrap().root();
+        let (folder, _) = root_of_another.lookup(&root(), b"folder").await.unwrap();
+        folder.lookup(&root(), b"searched").await.unwrap().0.handle()
+    };
+    let config = LocalConfig { calls: Some(device.clone()), ..searches() };
     let b = Bench::new(LocalBackend::open(config).unwrap());
     let find = async |name: &[u8]| b.root.lookup(&root(), name).await.unwrap().0;
     let nodes = [find(b"data").await, find(b"large").await, find(b"folder").await];
     let hoard = all_descriptors_wait(&b).await;
     let operation = async {
-        let answer = operation(&b, what, &nodes).await;
+        let answer = operation(&b, what, &nodes, &searched).await;
         device.done.store(true, Ordering::SeqCst);
         answer
     };

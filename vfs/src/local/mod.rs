@@ -478,7 +478,11 @@ impl Backend for LocalBackend {
         }
         // The search may walk through the whole share.
         let (volume, handle) = (volume.clone(), handle.clone());
-        Box::pin(threads::run_long(move || volume.open_handle(&handle).map(|n| n as NodeRef)))
+        Box::pin(async move {
+            let its = volume.clone();
+            let open = move || its.cache.with_room(|| its.open_handle(&handle));
+            volume.patient_apart(open).await.map(|n| n as NodeRef)
+        })
     }
 
     fn stored(&self, handle: &Handle) -> Handle {

@@ -6,7 +6,7 @@
 //!
 //! *Memory.* 16 bytes for each file and a name for each directory, up to [`SCAN_MAX`] files; what is beyond is not found.
 //!
-//! *Errors.* [`VfsError::Stale`] for what is not below the share. Walks are at least [`PAUSE`] apart, so that clients with
+//! *Errors.* [`VfsError::Stale`] for what is not below the share, [`VfsError::Resources`] where no descriptor is left to look. Walks are at least [`PAUSE`] apart, so that clients with
 //! handles of removed files cannot keep the disk busy; a file that was moved on the host within that time can be called
 //! stale too early.
 
@@ -72,15 +72,24 @@ fn open_below(root: BorrowedFd<'_>, path: &[u8]) -> VfsResult<OwnedFd> {
     Ok(rustix::fs::openat2(root, path, flags, Mode::empty(), within)?)
 }
 
+/// What cannot be opened is passed over. Where no descriptor is left for it, it may be the one that is searched for.
+fn if_there<T>(opened: VfsResult<T>) -> VfsResult<Option<T>> {
+    match opened {
+        Ok(opened) => Ok(Some(opened)),
+        Err(VfsError::Resources) => Err(VfsError::Resources),
+        Err(_) => Ok(None),
+    }
+}
+
 impl Volume {
     pub(super) fn find_by_number(&self, ino: u64, wanted: &Handle) -> VfsResult<OwnedFd> {
         let mut index = lock(&self.search.0);
-        if let Some(fd) = self.look(&index, ino, wanted) {
+        if let Some(fd) = self.look(&index, ino, wanted)? {
             return Ok(fd);
         }
         if index.walked.is_none_or(|t| t.elapsed() > PAUSE) {
-            *index = self.walk();
-            if let Some(fd) = self.look(&index, ino, wanted) {
+            *index = self.walk()?;
+            if let Some(fd) = self.look(&index, ino, wanted)? {
                 return Ok(fd);
             }
         }
@@ -88,43 +97,46 @@ impl Volume {
     }
 
     /// Looks in the directories that had the number.
-    fn look(&self, index: &Index, ino: u64, wanted: &Handle) -> Option<OwnedFd> {
-        index.dirs_of(ino).find_map(|dir| {
-            let dir = open_below(self.root.as_fd(), &index.path(dir)).ok()?;
+    fn look(&self, index: &Index, ino: u64, wanted: &Handle) -> VfsResult<Option<OwnedFd>> {
+        for dir in index.dirs_of(ino) {
+            let path = index.path(dir);
+            let Some(dir) = if_there(open_below(self.root.as_fd(), &path))? else { continue };
             let mut room: Vec<u8> = Vec::with_capacity(LISTING);
             let mut raw = RawDir::new(&dir, room.spare_capacity_mut());
             while let Some(Ok(entry)) = raw.next() {
                 if entry.ino() != ino {
                     continue;
                 }
-                if let Some(fd) = self.open_if(dir.as_fd(), entry.file_name(), wanted) {
-                    return Some(fd);
+                let its = self.open_with_handle(dir.as_fd(), entry.file_name());
+                if let Some((fd, its)) = if_there(its)?
+                    && its == *wanted
+                {
+                    return Ok(Some(fd));
                 }
             }
-            None
-        })
+        }
+        Ok(None)
     }
 
-    /// Opens a name and keeps it if it has this handle.
-    fn open_if(
+    /// Opens what has a name, and tells its handle.
+    fn open_with_handle(
         &self,
         dir: BorrowedFd<'_>,
         name: &std::ffi::CStr,
-        wanted: &Handle,
-    ) -> Option<OwnedFd> {
+    ) -> VfsResult<(OwnedFd, Handle)> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(dir, name, flags, Mode::empty()).ok()?;
-        let stat = stat::of_fd(fd.as_fd()).ok()?;
-        self.same_mount(&stat).ok()?;
-        let its = handle::make(fd.as_fd(), &stat, self.tag, self.handles).ok()?;
-        (its == *wanted).then_some(fd)
+        let fd = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+        let stat = stat::of_fd(fd.as_fd())?;
+        self.same_mount(&stat)?;
+        let its = handle::make(fd.as_fd(), &stat, self.tag, self.handles)?;
+        Ok((fd, its))
     }
 
-    fn walk(&self) -> Index {
+    fn walk(&self) -> VfsResult<Index> {
         let mut index = Index::default();
         let mut next = TOP;
         loop {
-            if let Ok(dir) = open_below(self.root.as_fd(), &index.path(next)) {
+            if let Some(dir) = if_there(open_below(self.root.as_fd(), &index.path(next)))? {
                 list(&dir, next, &mut index);
             }
             next = next.wrapping_add(1);
@@ -137,7 +149,7 @@ impl Volume {
         }
         index.places.sort_unstable();
         index.walked = Some(Instant::now());
-        index
+        Ok(index)
     }
 }
 
