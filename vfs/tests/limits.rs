@@ -7,6 +7,7 @@ mod suite;
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -14,7 +15,8 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 use suite::*;
-use vfs::local::{LocalBackend, LocalConfig, SyncCalls, limit_descriptors};
+use vfs::acl::{Ace, Acl, Who, mask};
+use vfs::local::{LocalBackend, LocalConfig, SealKey, SyncCalls, limit_descriptors};
 use vfs::*;
 
 #[test]
@@ -175,7 +177,7 @@ async fn files_that_wait_for_their_syncs_hold_nobody_else_up() {
 }
 
 /// What opens something, though it need not say so.
-const OPERATIONS: [&str; 14] = [
+const OPERATIONS: [&str; 16] = [
     "mkdir",
     "symlink",
     "mknod",
@@ -190,13 +192,15 @@ const OPERATIONS: [&str; 14] = [
     "attributes of a file",
     "attributes of a folder",
     "search",
+    "unlink",
+    "rename",
 ];
 
 async fn operation(
     b: &Bench,
     what: &str,
     [data, large, folder]: &[NodeRef; 3],
-    searched: &Handle,
+    handle: &Handle,
 ) -> VfsResult<()> {
     let (c, set) = (root(), SetAttr::default());
     let size = |size| SetAttr { size: Some(size), ..set };
@@ -214,7 +218,10 @@ async fn operation(
         "clone" => data.clone_range(large.as_ref(), 0, 0, 0).await,
         "attributes of a file" => data.xattr_list(&c).await.map(drop),
         "attributes of a folder" => folder.xattr_list(&c).await.map(drop),
-        _ => b.backend.resolve(searched).await.map(drop),
+        "search" => b.backend.resolve(handle).await.map(drop),
+        // What the list of the file lets another user do.
+        "unlink" => folder.unlink(&user(1000), b"new").await.map(drop),
+        _ => folder.rename(&user(1000), b"new", b.root.as_ref(), b"to", true).await.map(drop),
     }
 }
 
@@ -224,22 +231,32 @@ async fn while_all_wait_for_their_syncs(what: &str) -> VfsResult<()> {
     std::fs::write(dir.path().join("data"), b"data").unwrap();
     std::fs::File::create(dir.path().join("large")).unwrap().set_len(80 << 20).unwrap();
     std::fs::create_dir(dir.path().join("folder")).unwrap();
-    std::fs::write(dir.path().join("folder/searched"), b"data").unwrap();
+    // Others may put something here, and take nothing from there.
+    for (folder, mode) in [(".", 0o777), ("folder", 0o755)] {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(dir.path().join(folder), mode).unwrap();
+    }
+    std::fs::write(dir.path().join("folder/new"), b"data").unwrap();
     let device = Arc::new(Slow::default());
-    // Handles that are searched for.
-    let searches = || LocalConfig { unprivileged: true, ..LocalConfig::new(dir.path()) };
-    let searched = {
-        let root_of_another = LocalBackend::open(searches()).unwrap().root();
-        let (folder, _) = root_of_another.lookup(&root(), b"folder").await.unwrap();
-        folder.lookup(&root(), b"searched").await.unwrap().0.handle()
+    // Where a handle is searched for, everybody is the process itself.
+    let (unprivileged, seal) = (what == "search", Some(SealKey::new(&[7; 32])));
+    let config =
+        || LocalConfig { unprivileged, seal: seal.clone(), ..LocalConfig::new(dir.path()) };
+    let handle = {
+        let another = LocalBackend::open(config()).unwrap();
+        let (folder, _) = another.root().lookup(&root(), b"folder").await.unwrap();
+        let (new, _) = folder.lookup(&root(), b"new").await.unwrap();
+        let ace = Ace::allow(Who::Everyone, mask::DELETE, 0);
+        new.acl_set(&Acl::new(vec![ace]), 0o644).await.unwrap();
+        new.handle()
     };
-    let config = LocalConfig { calls: Some(device.clone()), ..searches() };
+    let config = LocalConfig { calls: Some(device.clone()), ..config() };
     let b = Bench::new(LocalBackend::open(config).unwrap());
     let find = async |name: &[u8]| b.root.lookup(&root(), name).await.unwrap().0;
     let nodes = [find(b"data").await, find(b"large").await, find(b"folder").await];
     let hoard = all_descriptors_wait(&b).await;
     let operation = async {
-        let answer = operation(&b, what, &nodes, &searched).await;
+        let answer = operation(&b, what, &nodes, &handle).await;
         device.done.store(true, Ordering::SeqCst);
         answer
     };

@@ -367,7 +367,8 @@ impl LocalNode {
         let large =
             |s: &Stat| s.attr.kind == Kind::File && s.attr.nlink == 1 && s.attr.used > LARGE;
         if !seen.as_ref().is_some_and(large) {
-            return self.remove(&by, name, seen, AtFlags::empty());
+            let remove = || self.remove(&by, name, seen, AtFlags::empty());
+            return self.volume.patient(remove).await;
         }
         let (cred, powers) = by.into_parts();
         let (me, cred, name) = (self.strong()?, cred.clone(), name.to_vec());
@@ -411,6 +412,8 @@ impl LocalNode {
             Err(e @ (VfsError::Access | VfsError::Perm)) => {
                 match self.may_delete_itself(by, name, &before) {
                     Ok(power) => power.run(by.cred, remove),
+                    // Its list could not be looked at.
+                    Err(short @ VfsError::Resources) => Err(short),
                     Err(_) => Err(e),
                 }
             }
@@ -480,7 +483,8 @@ impl LocalNode {
         let done = match done {
             // The file's own list may let the caller take it away all the same.
             Err(e @ (VfsError::Access | VfsError::Perm)) if !listed && by.cred.uid != 0 => {
-                by_lists().map_err(|_| e)
+                // Unless it could not be looked at.
+                by_lists().map_err(|why| if why == VfsError::Resources { why } else { e })
             }
             other => other,
         };

@@ -404,7 +404,7 @@ impl Node for LocalNode {
     }
 
     fn rmdir<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
-        ready(self.do_rmdir(&Acting::caller(cred), name))
+        self.remove_by(Acting::caller(cred), name, true)
     }
 
     fn rename<'a>(
@@ -415,7 +415,7 @@ impl Node for LocalNode {
         to: &'a [u8],
         replace: bool,
     ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
-        ready(self.do_rename(&Acting::caller(cred), from, to_dir, to, replace))
+        self.rename_by(Acting::caller(cred), from, to_dir, to, replace)
     }
 
     fn exchange<'a>(
@@ -425,7 +425,7 @@ impl Node for LocalNode {
         other: &'a dyn Node,
         there: &'a [u8],
     ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
-        ready(self.do_exchange(&Acting::caller(cred), here, other, there))
+        self.exchange_by(Acting::caller(cred), here, other, there)
     }
 
     fn link<'a>(
@@ -463,7 +463,7 @@ impl Node for LocalNode {
         dir: bool,
     ) -> BoxFuture<'a, VfsResult<DirChange>> {
         match dir {
-            true => ready(self.do_rmdir(&by, name)),
+            true => self.volume.patient(move || self.do_rmdir(&by, name)),
             false => Box::pin(self.do_unlink(by, name)),
         }
     }
@@ -476,7 +476,7 @@ impl Node for LocalNode {
         to: &'a [u8],
         replace: bool,
     ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
-        ready(self.do_rename(&by, from, to_dir, to, replace))
+        self.volume.patient(move || self.do_rename(&by, from, to_dir, to, replace))
     }
 
     fn exchange_by<'a>(
@@ -486,7 +486,7 @@ impl Node for LocalNode {
         other: &'a dyn Node,
         there: &'a [u8],
     ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
-        ready(self.do_exchange(&by, here, other, there))
+        self.volume.patient(move || self.do_exchange(&by, here, other, there))
     }
 
     fn link_by<'a>(
