@@ -4,16 +4,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use vfs::namespace::Cidr;
 
+/// A network, or an address in it, and the device that it is on.
+pub(crate) struct On<'a> {
+    pub(crate) network: Cidr,
+    pub(crate) device: &'a str,
+}
+
 /// The networks of all interfaces now. What cannot be read counts as none.
 pub fn attached() -> Vec<Cidr> {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-    let mut out = routes(&read("/proc/self/net/route"));
-    out.extend(
-        addresses6(&read("/proc/self/net/if_inet6"))
-            .filter(|(_, bits)| *bits > 0)
-            .map(|(addr, bits)| Cidr { addr, bits }),
-    );
-    out
+    let (four, six) = (read("/proc/self/net/route"), read("/proc/self/net/if_inet6"));
+    let six = addresses6(&six).map(|on| on.network).filter(|network| network.bits > 0);
+    routes(&four).map(|on| on.network).chain(six).collect()
 }
 
 /// What programs of this host can call from: the addresses of its interfaces, and what a local route gives it beside them.
@@ -22,14 +24,13 @@ pub fn own() -> Vec<Cidr> {
     let mut out = local4(&read("/proc/self/net/fib_trie"));
     out.extend(local6(&read("/proc/self/net/ipv6_route")));
     // Where addresses are still being tried there is no route yet.
-    out.extend(
-        addresses6(&read("/proc/self/net/if_inet6")).map(|(addr, _)| Cidr { addr, bits: 128 }),
-    );
+    let tried = read("/proc/self/net/if_inet6");
+    out.extend(addresses6(&tried).map(|on| Cidr { bits: 128, ..on.network }));
     out
 }
 
 /// Local IPv4 addresses, from the text of `/proc/net/fib_trie`: a leaf `|-- ADDRESS` followed by `/BITS host LOCAL`.
-fn local4(text: &str) -> Vec<Cidr> {
+pub(crate) fn local4(text: &str) -> Vec<Cidr> {
     let mut found: Vec<Cidr> = Vec::new();
     let mut leaf: Option<Ipv4Addr> = None;
     for line in text.lines().map(str::trim) {
@@ -64,29 +65,30 @@ fn local6(text: &str) -> Vec<Cidr> {
 }
 
 /// IPv4 routes without a gateway, from the text of `/proc/net/route`: the numbers are in the machine's byte order.
-fn routes(text: &str) -> Vec<Cidr> {
-    let parse = |line: &str| {
-        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+pub(crate) fn routes(text: &str) -> impl Iterator<Item = On<'_>> {
+    let parse = |line| {
+        let fields: Vec<&str> = str::split_ascii_whitespace(line).collect();
         let word = |i: usize| {
             let hex = fields.get(i)?;
             u32::from_str_radix(hex, 16).ok().map(u32::to_ne_bytes)
         };
-        let (network, gateway, mask) = (word(1)?, word(2)?, word(7)?);
+        let (device, network, gateway, mask) = (fields.first()?, word(1)?, word(2)?, word(7)?);
         let bits = u8::try_from(u32::from_be_bytes(mask).count_ones()).ok()?;
+        let network = Cidr { addr: IpAddr::V4(Ipv4Addr::from(network)), bits };
         // A default route without a gateway (a tunnel) attaches nobody.
-        (gateway == [0; 4] && bits > 0)
-            .then(|| Cidr { addr: IpAddr::V4(Ipv4Addr::from(network)), bits })
+        (gateway == [0; 4] && bits > 0).then_some(On { network, device })
     };
-    text.lines().skip(1).filter_map(parse).collect()
+    text.lines().skip(1).filter_map(parse)
 }
 
 /// IPv6 addresses with the length of their network's prefix, from the text of `/proc/net/if_inet6`.
-fn addresses6(text: &str) -> impl Iterator<Item = (IpAddr, u8)> {
-    let parse = |line: &str| {
-        let mut fields = line.split_ascii_whitespace();
+pub(crate) fn addresses6(text: &str) -> impl Iterator<Item = On<'_>> {
+    let parse = |line| {
+        let mut fields = str::split_ascii_whitespace(line);
         let addr = u128::from_str_radix(fields.next()?, 16).ok()?;
         let bits = u8::from_str_radix(fields.nth(1)?, 16).ok()?;
-        Some((IpAddr::V6(Ipv6Addr::from(addr)), bits))
+        let network = Cidr { addr: IpAddr::V6(Ipv6Addr::from(addr)), bits };
+        Some(On { network, device: fields.nth(2)? })
     };
     text.lines().filter_map(parse)
 }
@@ -106,7 +108,7 @@ mod tests {
         if cfg!(target_endian = "big") {
             return;
         }
-        let networks = routes(text);
+        let networks: Vec<_> = routes(text).map(|on| on.network).collect();
         assert_eq!(networks.len(), 2);
         assert!(networks[0].contains("192.168.0.77".parse().unwrap()));
         assert!(networks[1].contains("10.77.0.2".parse().unwrap()));
@@ -117,7 +119,8 @@ mod tests {
     fn addresses_of_version_6_bring_their_prefix() {
         let text = "00000000000000000000000000000001 01 80 10 80 lo\n\
             fd000000000000000000000000000005 02 40 00 80 eth0\n";
-        let networks: Vec<_> = addresses6(text).collect();
+        let networks: Vec<_> =
+            addresses6(text).map(|on| (on.network.addr, on.network.bits)).collect();
         let of = |at: &str, bits| (at.parse::<IpAddr>().unwrap(), bits);
         assert_eq!(networks, [of("::1", 128), of("fd00::5", 64)]);
     }

@@ -1,7 +1,9 @@
 //! The addresses of this host and the network devices that they are on, as `/proc` and `/sys` show them.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
+
+use crate::networks;
 
 /// An address that clients can reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,71 +28,34 @@ fn read(path: &str) -> String {
 
 /// All addresses but link-local ones, which clients cannot write in a mount command.
 pub(crate) fn addresses() -> Vec<Address> {
-    let routes = routes(&read("/proc/self/net/route"));
-    let device_of = |ip: Ipv4Addr| match ip.is_loopback() {
-        true => Some("lo".to_owned()),
-        false => routes
-            .iter()
-            .filter(|r| ip.to_bits() & r.mask == r.network)
-            .max_by_key(|r| r.mask)
-            .map(|r| r.device.clone()),
-    };
-    let v4 = local_v4(&read("/proc/self/net/fib_trie")).into_iter();
-    let mut all: Vec<Address> =
-        v4.map(|ip| Address { ip: ip.into(), device: device_of(ip) }).collect();
-    all.extend(local_v6(&read("/proc/self/net/if_inet6")));
+    let mut all = v4(&read("/proc/self/net/fib_trie"), &read("/proc/self/net/route"));
+    all.extend(v6(&read("/proc/self/net/if_inet6")));
     // Loopback is what only this host reaches: last.
     all.sort_by_key(|a| a.ip.is_loopback());
     all
 }
 
-struct Route {
-    device: String,
-    network: u32,
-    mask: u32,
-}
-
-/// Directly attached IPv4 networks, of `/proc/net/route`.
-fn routes(text: &str) -> Vec<Route> {
-    let parse = |line: &str| {
-        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-        let word = |i: usize| {
-            let hex = u32::from_str_radix(fields.get(i)?, 16).ok()?;
-            Some(u32::from_be_bytes(hex.to_ne_bytes()))
-        };
-        let (network, gateway, mask) = (word(1)?, word(2)?, word(7)?);
-        let device = (*fields.first()?).to_owned();
-        (gateway == 0 && mask != 0).then_some(Route { device, network, mask })
+/// Those of version 4, and the devices of the networks that they are in.
+fn v4(fib_trie: &str, route: &str) -> Vec<Address> {
+    let device_of = |ip: IpAddr| match ip.is_loopback() {
+        true => Some("lo".to_owned()),
+        false => networks::routes(route)
+            .filter(|on| on.network.contains(ip))
+            .max_by_key(|on| on.network.bits)
+            .map(|on| on.device.to_owned()),
     };
-    text.lines().skip(1).filter_map(parse).collect()
+    // A local route to a whole network is no address to mount by.
+    let single = networks::local4(fib_trie).into_iter().filter(|own| own.bits == 32);
+    single.map(|own| Address { ip: own.addr, device: device_of(own.addr) }).collect()
 }
 
-/// Addresses of this host in `/proc/net/fib_trie`: a leaf `|-- ADDRESS` followed by `/32 host LOCAL`.
-fn local_v4(text: &str) -> Vec<Ipv4Addr> {
-    let mut found: Vec<Ipv4Addr> = Vec::new();
-    let mut leaf = None;
-    for line in text.lines().map(str::trim) {
-        if let Some(ip) = line.strip_prefix("|-- ") {
-            leaf = ip.parse().ok();
-        } else if line == "/32 host LOCAL"
-            && let Some(ip) = leaf
-            && !found.contains(&ip)
-        {
-            found.push(ip);
-        }
-    }
-    found
-}
-
-/// Addresses of `/proc/net/if_inet6`.
-fn local_v6(text: &str) -> Vec<Address> {
-    let parse = |line: &str| {
-        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-        let ip = Ipv6Addr::from(u128::from_str_radix(fields.first()?, 16).ok()?);
-        let device = (*fields.get(5)?).to_owned();
-        (!ip.is_unicast_link_local()).then_some(Address { ip: ip.into(), device: Some(device) })
-    };
-    text.lines().filter_map(parse).collect()
+/// Those of version 6.
+fn v6(if_inet6: &str) -> Vec<Address> {
+    let is_near = |ip: IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    networks::addresses6(if_inet6)
+        .filter(|on| !is_near(on.network.addr))
+        .map(|on| Address { ip: on.network.addr, device: Some(on.device.to_owned()) })
+        .collect()
 }
 
 /// What `/sys` tells of a device.
@@ -107,6 +72,8 @@ pub(crate) fn device(name: &str) -> Device {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]
@@ -115,7 +82,8 @@ mod tests {
             /32 host LOCAL\n     |-- 192.0.2.2\n        /32 host LOCAL\n     |-- 192.0.2.255\n        /32 link BROADCAST\n\
             Local:\n     |-- 192.0.2.2\n        /32 host LOCAL\n";
         let expected: Vec<Ipv4Addr> = vec![[127, 0, 0, 1].into(), [192, 0, 2, 2].into()];
-        assert_eq!(local_v4(text), expected);
+        let found = v4(text, "");
+        assert_eq!(found.iter().map(|a| a.ip).collect::<Vec<_>>(), expected);
     }
 
     #[test]
@@ -123,7 +91,18 @@ mod tests {
         let text = "fd000000000000000000000000000002 04 40 00 82     eth0\n\
             fe8000000000000000fc00fffe000001 04 40 20 80     eth0\nbroken\n";
         let eth0 = Some("eth0".to_owned());
-        assert_eq!(local_v6(text), [Address { ip: "fd00::2".parse().unwrap(), device: eth0 }]);
+        assert_eq!(v6(text), [Address { ip: "fd00::2".parse().unwrap(), device: eth0 }]);
+    }
+
+    #[test]
+    fn an_address_is_on_the_device_of_the_narrowest_network() {
+        if cfg!(target_endian = "big") {
+            return;
+        }
+        let own = "Local:\n  |-- 10.0.0.0\n  /16 host LOCAL\n  |-- 10.1.0.7\n  /32 host LOCAL\n";
+        let routes = "head\nwide 0000000A 00000000 1 0 0 0 000000FF 0\nnear 0000010A 00000000 1 0 0 0 0000FFFF 0\n";
+        let near = Some("near".to_owned());
+        assert_eq!(v4(own, routes), [Address { ip: "10.1.0.7".parse().unwrap(), device: near }]);
     }
 
     #[test]
