@@ -88,16 +88,25 @@ impl Front {
 
     /// The peer is a user of this host without privileges, where its protocol believes what a client says who it is. A device is
     /// opened by whom the host lets; iWARP in user space is a TCP connection, which anybody can make.
-    async fn is_local_user(&self, way: &Way, peer: SocketAddr, local: SocketAddr) -> bool {
+    async fn is_local_user(
+        &self,
+        way: &Way,
+        peer: SocketAddr,
+        local: SocketAddr,
+        attempts: &Attempts,
+    ) -> bool {
         let (Self::Nfs(server) | Self::Portmap(server)) = self else { return false };
         let is_own = || server.core().source_ports.is_own(peer.ip(), local.ip());
         if way.provider != Iwarp::NAME || !is_own() {
             return false;
         }
-        match local_user::of(peer, local).await {
+        match local_user::IWARP.owner(peer, local).await {
             Ok(user) => user != 0 && user != rustix::process::geteuid().as_raw(),
+            // Any user brings that about, by going away at once.
             Err(error) => {
-                tracing::warn!(%peer, %error, "the user of an RDMA connection from this host is not known");
+                let why = format!("the user of this host who connected is not known: {error}");
+                attempts.failed(self.protocol(), peer.ip(), &why);
+                tracing::info!(%peer, %error, "the user of an RDMA connection from this host is not known");
                 true
             }
         }
@@ -219,7 +228,7 @@ async fn set_up(
         return None;
     }
     let mut info = shared.info(c.peer, c.local, Transport::Rdma(way.provider), front, place);
-    info.is_local_user = front.is_local_user(&way, c.peer, c.local).await;
+    info.is_local_user = front.is_local_user(&way, c.peer, c.local, &shared.attempts).await;
     match shared.channel(way, c, info, front) {
         Ok(channel) => Some(channel),
         Err(error) => {

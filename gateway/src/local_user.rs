@@ -4,27 +4,69 @@
 //! proc_net_tcp(5)). The row must have both addresses of the connection and be established: a socket that its process has closed
 //! shows as root's.
 //!
-//! *Memory.* The table is read line by line, at most [`LOOKUPS_MAX`] times at once.
+//! *Memory.* The table is read line by line, at most [`READINGS_MAX`] times at once for each purpose. Whoever makes many
+//! connections of one kind keeps nobody from the other: [`IWARP`] and [`ADMIN`] have turns of their own.
+//!
+//! *Errors.* Who had no turn within [`TURN_WAIT`] is told so, and counted as the limit that the purpose names.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
+use rdma_transport::count;
 use tokio::sync::Semaphore;
 
-/// Readings of the kernel's table at once; others wait.
-const LOOKUPS_MAX: usize = 2;
+/// Readings of the kernel's tables at once for one purpose; others wait.
+const READINGS_MAX: usize = 2;
+/// How long they wait at most.
+const TURN_WAIT: Duration = Duration::from_secs(5);
 /// The kernel's tables of TCP connections, IPv4 and IPv6.
 const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
 /// The state of an established connection in them.
 const ESTABLISHED: &str = "01";
 
-static LOOKUPS: Semaphore = Semaphore::const_new(LOOKUPS_MAX);
+/// Readings for connections by iWARP in user space, which any user of this host can make.
+pub(crate) static IWARP: Readings = Readings::new("rdma-local-user");
+/// Readings for connections to the admin address.
+pub(crate) static ADMIN: Readings = Readings::new("admin-local-user");
 
-/// The user whose socket on this host is connected from `from` to `to`. The error says why that is not known.
-pub(crate) async fn of(from: SocketAddr, to: SocketAddr) -> io::Result<u32> {
-    let _turn = LOOKUPS.acquire().await.map_err(io::Error::other)?;
-    tokio::task::spawn_blocking(move || owner(from, to)).await.map_err(io::Error::other)?
+/// Readings of the kernel's tables for one purpose.
+#[derive(Debug)]
+pub(crate) struct Readings {
+    turns: Semaphore,
+    limit: &'static str,
+}
+
+impl Readings {
+    const fn new(limit: &'static str) -> Self {
+        Self { turns: Semaphore::const_new(READINGS_MAX), limit }
+    }
+
+    /// The user whose socket on this host is connected from `from` to `to`. The error says why that is not known.
+    pub(crate) async fn owner(&'static self, from: SocketAddr, to: SocketAddr) -> io::Result<u32> {
+        self.read(move || owner(from, to)).await
+    }
+
+    /// Reads when it is its turn, by a thread that may wait.
+    async fn read<T: Send + 'static>(
+        &'static self,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let Ok(turn) = tokio::time::timeout(TURN_WAIT, self.turns.acquire()).await else {
+            count::limit_met(self.limit);
+            let why =
+                format!("too many connections from this host are looked at (`{}`)", self.limit);
+            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+        };
+        let turn = turn.map_err(io::Error::other)?;
+        // The turn lasts as long as the reading, also when nobody waits for it any more.
+        let reading = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            work()
+        });
+        reading.await.map_err(io::Error::other)?
+    }
 }
 
 /// The owner of the socket on this host that is connected from `from` to `to`.
@@ -115,6 +157,22 @@ mod tests {
         let mapped = "0000000000000000FFFF00000100007F:";
         let six = row(&format!("{mapped}9C40"), &format!("{mapped}24F8"), "01", 5, 7);
         assert_eq!(seen(&[six]), Some(5), "an IPv6 socket to an IPv4 address");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn readings_for_one_purpose_take_no_turns_of_another() {
+        static CROWDED: Readings = Readings::new("crowded");
+        static OTHER: Readings = Readings::new("other");
+        let held = CROWDED.turns.acquire_many(u32::try_from(READINGS_MAX).unwrap()).await.unwrap();
+        let began = tokio::time::Instant::now();
+        let refused = CROWDED.read(|| Ok(())).await.unwrap_err();
+        assert_eq!((refused.kind(), began.elapsed()), (io::ErrorKind::TimedOut, TURN_WAIT));
+        let met = count::limits_met();
+        let of = |limit| met.iter().find(|(name, _)| *name == limit).map_or(0, |(_, n)| *n);
+        assert_eq!((of("crowded"), of("other")), (1, 0));
+        OTHER.read(|| Ok(())).await.unwrap();
+        drop(held);
+        CROWDED.read(|| Ok(())).await.unwrap();
     }
 
     #[test]

@@ -61,3 +61,13 @@ async fn a_device_that_is_full_is_told_of_and_the_next_client_is_served() {
     assert_eq!(shared.attempts.failure(Protocol::Nfs, peer.ip()), Some(WHY.into()));
     served.abort();
 }
+
+#[tokio::test]
+async fn a_user_of_this_host_who_cannot_be_found_is_not_believed() {
+    let (shared, front) = (shared(), Front::Nfs(nfs()));
+    let way = Way { provider: Iwarp::NAME, device: None };
+    let (peer, local) = ("127.0.0.8:1".parse().unwrap(), "127.0.0.8:2".parse().unwrap());
+    assert!(front.is_local_user(&way, peer, local, &shared.attempts).await);
+    let why = shared.attempts.failure(Protocol::Nfs, peer.ip()).unwrap();
+    assert!(why.contains("no such connection"), "{why}");
+}

@@ -36,7 +36,7 @@ pub(super) fn of(rule: &str) -> Option<&'static str> {
 }
 
 /// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: [&str; 39] = [
+pub(super) const LIMITS: [&str; 41] = [
     "connections",
     "connections-of-address",
     "newcomers",
@@ -46,6 +46,7 @@ pub(super) const LIMITS: [&str; 39] = [
     "first-request",
     "logon",
     "rdma-device",
+    "rdma-local-user",
     "memory-of-address",
     "requests-in-work",
     "no-progress",
@@ -76,6 +77,7 @@ pub(super) const LIMITS: [&str; 39] = [
     "notice-behind-answer",
     "admin-connections",
     "admin-header",
+    "admin-local-user",
 ];
 
 #[cfg(test)]
