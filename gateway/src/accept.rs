@@ -14,6 +14,7 @@ use std::time::Duration;
 use iobuf::Pool;
 use nfsrdma::locate::NfsLocate;
 use nfsrdma::server::Offer;
+use nfsrdma::source_port::SourcePorts;
 use rdma_transport::channel::{Channel, ChannelError, Facts, Info, Locate, Service, Transport};
 use rdma_transport::count;
 use rdma_transport::iwarp::Iwarp;
@@ -29,8 +30,8 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::admin::snapshot::{Protocol, transport_name};
 use crate::admission::{Admission, Place};
 use crate::attempts::Attempts;
-use crate::local_user;
 use crate::shutdown::Connections;
+use crate::{local_user, networks};
 
 /// Pause after the system refused a connection for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -96,17 +97,18 @@ impl Front {
         attempts: &Attempts,
     ) -> bool {
         let (Self::Nfs(server) | Self::Portmap(server)) = self else { return false };
-        let is_own = || server.core().source_ports.is_own(peer.ip(), local.ip());
-        if way.provider != Iwarp::NAME || !is_own() {
+        if way.provider != Iwarp::NAME {
             return false;
         }
-        match local_user::IWARP.owner(peer, local).await {
-            Ok(user) => user != 0 && user != rustix::process::geteuid().as_raw(),
+        let ports = &server.core().source_ports;
+        match user_here(ports, peer, local, networks::is_own_now(peer.ip())).await {
+            Ok(None) => false,
+            Ok(Some(user)) => user != 0 && user != rustix::process::geteuid().as_raw(),
             // Any user brings that about, by going away at once.
             Err(error) => {
-                let why = format!("the user of this host who connected is not known: {error}");
+                let why = format!("it may be a user of this host, who is not known: {error}");
                 attempts.failed(self.protocol(), peer.ip(), &why);
-                tracing::info!(%peer, %error, "the user of an RDMA connection from this host is not known");
+                tracing::info!(%peer, %error, "an RDMA connection may be of a user of this host, who is not known");
                 true
             }
         }
@@ -118,6 +120,20 @@ impl Front {
             Self::Smb(_) => (Arc::new(SmbLocate), Framing::Direct),
         }
     }
+}
+
+/// The user of this host at the other end of a TCP connection; `None`: it is another host's. `is_own_now` is waited for where the
+/// list of addresses, which is as old as the last look at them, does not have the peer's.
+async fn user_here(
+    ports: &SourcePorts,
+    peer: SocketAddr,
+    local: SocketAddr,
+    is_own_now: impl Future<Output = io::Result<bool>>,
+) -> io::Result<Option<u32>> {
+    if !ports.is_own(peer.ip(), local.ip()) && !is_own_now.await? {
+        return Ok(None);
+    }
+    local_user::IWARP.owner(peer, local).await.map(Some)
 }
 
 /// Accepts from a byte-stream listener for as long as the daemon runs.

@@ -5,7 +5,7 @@
 //! shows as root's.
 //!
 //! *Memory.* The table is read line by line, at most [`READINGS_MAX`] times at once for each purpose. Whoever makes many
-//! connections of one kind keeps nobody from the other: [`IWARP`] and [`ADMIN`] have turns of their own.
+//! connections of one kind keeps nobody from the other: [`IWARP`], [`ADDRESSES`] and [`ADMIN`] have turns of their own.
 //!
 //! *Errors.* Who had no turn within [`TURN_WAIT`] is told so, and counted as the limit that the purpose names.
 
@@ -28,6 +28,8 @@ const ESTABLISHED: &str = "01";
 
 /// Readings for connections by iWARP in user space, which any user of this host can make.
 pub(crate) static IWARP: Readings = Readings::new("rdma-local-user");
+/// Readings of this host's addresses for connections by iWARP in user space, from wherever they come.
+pub(crate) static ADDRESSES: Readings = Readings::new("rdma-own-addresses");
 /// Readings for connections to the admin address.
 pub(crate) static ADMIN: Readings = Readings::new("admin-local-user");
 
@@ -49,14 +51,13 @@ impl Readings {
     }
 
     /// Reads when it is its turn, by a thread that may wait.
-    async fn read<T: Send + 'static>(
+    pub(crate) async fn read<T: Send + 'static>(
         &'static self,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         let Ok(turn) = tokio::time::timeout(TURN_WAIT, self.turns.acquire()).await else {
             count::limit_met(self.limit);
-            let why =
-                format!("too many connections from this host are looked at (`{}`)", self.limit);
+            let why = format!("too many connections are looked at (`{}`)", self.limit);
             return Err(io::Error::new(io::ErrorKind::TimedOut, why));
         };
         let turn = turn.map_err(io::Error::other)?;

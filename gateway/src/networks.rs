@@ -1,8 +1,30 @@
 //! The networks that this host is attached to and the addresses that are its own, as the kernel's tables show them.
+//!
+//! *Operation.* A host gains addresses while it runs. What was read a while ago does for networks, and for what is asked again with
+//! each call; what is asked once for the life of a connection is read anew ([`is_own_now`]).
+//!
+//! *Errors.* Who comes from an own address is believed less: one that is not in a table that cannot be read is not taken for
+//! another host's. The log says when that begins and when it ends.
 
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use vfs::namespace::Cidr;
+
+use crate::local_user;
+
+/// The kernel's tables.
+const TABLES: &str = "/proc/self/net";
+/// Every address: what may be this host's own where that is not known.
+pub const ALL: [Cidr; 2] = [
+    Cidr { addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED), bits: 0 },
+    Cidr { addr: IpAddr::V6(Ipv6Addr::UNSPECIFIED), bits: 0 },
+];
 
 /// A network, or an address in it, and the device that it is on.
 pub(crate) struct On<'a> {
@@ -12,21 +34,77 @@ pub(crate) struct On<'a> {
 
 /// The networks of all interfaces now. What cannot be read counts as none.
 pub fn attached() -> Vec<Cidr> {
-    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-    let (four, six) = (read("/proc/self/net/route"), read("/proc/self/net/if_inet6"));
+    let read = |table| fs::read_to_string(Path::new(TABLES).join(table)).unwrap_or_default();
+    let (four, six) = (read("route"), read("if_inet6"));
     let six = addresses6(&six).map(|on| on.network).filter(|network| network.bits > 0);
     routes(&four).map(|on| on.network).chain(six).collect()
 }
 
 /// What programs of this host can call from: the addresses of its interfaces, and what a local route gives it beside them.
-pub fn own() -> Vec<Cidr> {
-    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-    let mut out = local4(&read("/proc/self/net/fib_trie"));
-    out.extend(local6(&read("/proc/self/net/ipv6_route")));
+/// The error names the table that cannot be read.
+pub fn own() -> io::Result<Vec<Cidr>> {
+    static IS_UNKNOWN: AtomicBool = AtomicBool::new(false);
+    let own = own_in(Path::new(TABLES));
+    match (&own, IS_UNKNOWN.swap(own.is_err(), Ordering::Relaxed)) {
+        (Err(error), false) => tracing::error!(
+            %error,
+            "this host's own addresses cannot be read: those read before hold, and where none were, NFS over TCP needs a port \
+             below 1024 from everywhere; iWARP from other addresses is not believed"
+        ),
+        (Ok(_), true) => tracing::info!("this host's own addresses can be read again"),
+        _ => {}
+    }
+    own
+}
+
+fn own_in(tables: &Path) -> io::Result<Vec<Cidr>> {
+    let read = |table| {
+        let path = tables.join(table);
+        fs::read_to_string(&path)
+            .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
+    };
+    // A host without IPv6 has no tables of it.
+    let read6 = |table| match read(table) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(String::new()),
+        other => other,
+    };
+    let mut out = local4(&read("fib_trie")?);
+    out.extend(local6(&read6("ipv6_route")?));
     // Where addresses are still being tried there is no route yet.
-    let tried = read("/proc/self/net/if_inet6");
+    let tried = read6("if_inet6")?;
     out.extend(addresses6(&tried).map(|on| Cidr { bits: 128, ..on.network }));
-    out
+    Ok(out)
+}
+
+/// This address is the host's own now, not some time ago.
+pub(crate) async fn is_own_now(ip: IpAddr) -> io::Result<bool> {
+    static LATEST: Latest = Latest(Mutex::new(None));
+    let asked = Instant::now();
+    local_user::ADDRESSES.read(move || LATEST.has(ip, asked, own)).await
+}
+
+/// What was read last, and when that began: who asked before shares it.
+struct Latest(Mutex<Option<(Instant, Vec<Cidr>)>>);
+
+impl Latest {
+    fn has(
+        &self,
+        ip: IpAddr,
+        asked: Instant,
+        read: impl FnOnce() -> io::Result<Vec<Cidr>>,
+    ) -> io::Result<bool> {
+        let has = |own: &[Cidr]| own.iter().any(|own| own.contains(ip.to_canonical()));
+        let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((began, own)) = &*latest
+            && *began >= asked
+        {
+            return Ok(has(own));
+        }
+        let (began, own) = (Instant::now(), read()?);
+        let found = has(&own);
+        *latest = Some((began, own));
+        Ok(found)
+    }
 }
 
 /// Local IPv4 addresses, from the text of `/proc/net/fib_trie`: a leaf `|-- ADDRESS` followed by `/BITS host LOCAL`.
@@ -145,7 +223,40 @@ mod tests {
     }
 
     #[test]
+    fn a_table_that_cannot_be_read_is_not_one_without_addresses() {
+        let folder = tempfile::tempdir().unwrap();
+        let table = |name: &str| folder.path().join(name);
+        let why = own_in(folder.path()).unwrap_err();
+        assert!(why.to_string().contains("fib_trie"), "{why}");
+        fs::write(table("fib_trie"), "Local:\n |-- 192.0.2.7\n /32 host LOCAL\n").unwrap();
+        let found = own_in(folder.path()).unwrap();
+        assert_eq!(found, [Cidr { addr: "192.0.2.7".parse().unwrap(), bits: 32 }], "no IPv6");
+        fs::create_dir(table("ipv6_route")).unwrap();
+        assert!(own_in(folder.path()).is_err());
+        for at in ["192.0.2.9", "2001:db8::9"] {
+            assert!(ALL.iter().any(|own| own.contains(at.parse().unwrap())), "{at}");
+        }
+    }
+
+    #[test]
+    fn who_asks_is_answered_by_what_was_read_after_that() {
+        let latest = Latest(Mutex::new(None));
+        let ip: IpAddr = "192.0.2.7".parse().unwrap();
+        let (none, this) = (|| Ok(Vec::new()), || Ok(vec![Cidr { addr: ip, bits: 32 }]));
+        let fails = || Err(io::Error::from(ErrorKind::PermissionDenied));
+        let first = Instant::now();
+        assert!(!latest.has(ip, first, none).unwrap());
+        assert!(!latest.has(ip, first, fails).unwrap(), "asked before that was read");
+        while Instant::now() == first {}
+        let later = Instant::now();
+        assert!(latest.has(ip, later, fails).is_err());
+        assert!(latest.has(ip, later, this).unwrap(), "it has come since");
+        assert!(latest.has("::ffff:192.0.2.7".parse().unwrap(), later, fails).unwrap());
+    }
+
+    #[test]
     fn loopback_is_seen_as_this_hosts_own() {
-        assert!(own().iter().any(|own| own.contains([127, 0, 0, 1].into())), "{:?}", own());
+        let own = own().unwrap();
+        assert!(own.iter().any(|own| own.contains([127, 0, 0, 1].into())), "{own:?}");
     }
 }

@@ -323,6 +323,8 @@ fn nfs_server(
     book: Arc<Book>,
 ) -> Result<Arc<Server>, String> {
     let core = Core::new(namespace, Handles::new(run.handle_key), run.boot, Clock::real());
+    // As long as the host's addresses are not known, everybody may be on it.
+    core.source_ports.set_own(networks::ALL.to_vec());
     note_networks(&core);
     let v4 = v4::Options {
         lease: settings.lease,
@@ -337,10 +339,12 @@ fn nfs_server(
         .map_err(|e| format!("state of version 4 clients: {e}"))
 }
 
-/// Tells what this host is attached to, and which addresses are its own.
+/// Tells what this host is attached to, and which addresses are its own; where that cannot be read, it stays as it was.
 fn note_networks(core: &Core) {
     core.neighbours.set(networks::attached());
-    core.source_ports.set_own(networks::own());
+    if let Ok(own) = networks::own() {
+        core.source_ports.set_own(own);
+    }
 }
 
 /// Memory for the replies that NFS keeps for repetitions: an eighth.

@@ -1,8 +1,11 @@
 //! Connections that a device cannot hold.
 
+use std::os::fd::OwnedFd;
+
 use bytes::Bytes;
 use rdma_transport::loopback::Loopback;
 use rdma_transport::verbs::{BoxFuture, ConnectParams, Provider};
+use rustix::net;
 
 use super::*;
 use crate::rdma::doors::tests::{nfs, shared};
@@ -70,4 +73,51 @@ async fn a_user_of_this_host_who_cannot_be_found_is_not_believed() {
     assert!(front.is_local_user(&way, peer, local, &shared.attempts).await);
     let why = shared.attempts.failure(Protocol::Nfs, peer.ip()).unwrap();
     assert!(why.contains("no such connection"), "{why}");
+}
+
+#[tokio::test]
+async fn an_address_that_this_host_has_just_gained_is_its_own() {
+    let ports = SourcePorts::default();
+    let (peer, local) = ("192.0.2.9:1".parse().unwrap(), "192.0.2.1:2".parse().unwrap());
+    let seen = |now| user_here(&ports, peer, local, std::future::ready(now));
+    assert_eq!(seen(Ok(false)).await.unwrap(), None);
+    let looked_for = seen(Ok(true)).await.unwrap_err();
+    assert_eq!(looked_for.kind(), io::ErrorKind::NotFound);
+    let unreadable = seen(Err(io::ErrorKind::PermissionDenied.into())).await.unwrap_err();
+    assert_eq!(unreadable.kind(), io::ErrorKind::PermissionDenied);
+}
+
+/// A connection of this user, by a thread of its own.
+fn connect_as(uid: u32, from: IpAddr, to: SocketAddr) -> OwnedFd {
+    let work = move || {
+        let uid = rustix::fs::Uid::from_raw(uid);
+        rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+        let socket = net::socket(net::AddressFamily::INET, net::SocketType::STREAM, None).unwrap();
+        net::bind(&socket, &SocketAddr::new(from, 0)).unwrap();
+        net::connect(&socket, &to).unwrap();
+        socket
+    };
+    std::thread::spawn(work).join().unwrap()
+}
+
+#[tokio::test]
+async fn a_user_of_this_host_is_one_from_each_of_its_addresses() {
+    let of_interface = |own: &vfs::namespace::Cidr| {
+        own.bits == 32 && own.addr.is_ipv4() && !own.addr.is_loopback()
+    };
+    let from = networks::own().unwrap().into_iter().find(of_interface);
+    // Only root has another user to be.
+    let Some(from) = from.filter(|_| rustix::process::geteuid().is_root()) else { return };
+    let (shared, front) = (shared(), Front::Nfs(nfs()));
+    let way = Way { provider: Iwarp::NAME, device: None };
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap();
+    // The list of addresses that this front has is empty.
+    for (user, is_local_user) in [(0, false), (1234, true)] {
+        let _open = connect_as(user, from.addr, to);
+        let (_open, peer) = listener.accept().unwrap();
+        let seen = front.is_local_user(&way, peer, to, &shared.attempts).await;
+        assert_eq!(seen, is_local_user, "{user}");
+        assert_eq!(shared.attempts.failure(Protocol::Nfs, peer.ip()), None);
+    }
 }

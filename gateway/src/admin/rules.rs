@@ -36,7 +36,7 @@ pub(super) fn of(rule: &str) -> Option<&'static str> {
 }
 
 /// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: [&str; 41] = [
+pub(super) const LIMITS: [&str; 42] = [
     "connections",
     "connections-of-address",
     "newcomers",
@@ -46,6 +46,7 @@ pub(super) const LIMITS: [&str; 41] = [
     "first-request",
     "logon",
     "rdma-device",
+    "rdma-own-addresses",
     "rdma-local-user",
     "memory-of-address",
     "requests-in-work",
