@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::net::IpAddr;
 
-use config::{PrivilegedPorts, Protocols, Rdma, Share, Squash};
+use config::{PrivilegedPorts, Protocols, Rdma, Settings, Share, Squash};
 use rdma_transport::devices::{Fabric, Served};
 use serde_json::{Value, json};
 
@@ -186,7 +186,7 @@ pub(super) fn text(f: &Findings<'_>) {
         say!("    without {name}: {meaning}");
     }
     if by_nfs(f).next().is_some() {
-        say!("  by NFS over TCP, {}", ports(f.settings.privileged_ports));
+        say!("  by NFS over TCP, {}", ports(f.settings));
     }
     if f.serves_already {
         say!(
@@ -214,16 +214,40 @@ pub(super) fn text(f: &Findings<'_>) {
 }
 
 /// Whose word needs a privileged port.
-fn ports(asked: PrivilegedPorts) -> &'static str {
-    match asked {
+fn ports(settings: &Settings) -> String {
+    match settings.privileged_ports {
         PrivilegedPorts::Local => {
-            "callers from this host need a port below 1024, which only root has"
+            "callers from this host need a port below 1024, which only root has".into()
         }
         PrivilegedPorts::Required => {
-            "all callers need a port below 1024, which only root of their host has"
+            "all callers need a port below 1024, which only root of their host has".into()
         }
-        PrivilegedPorts::Off => {
-            "callers from this host need no privileged port: each of its users can say to be any but root"
+        PrivilegedPorts::Off => format!(
+            "callers from this host need no privileged port: where a share admits it, each of its users can claim to be {}",
+            claims(&settings.shares)
+        ),
+    }
+}
+
+/// Whom a caller who is believed can claim to be, by the squash of the shares that are served by NFS.
+fn claims(shares: &[Share]) -> String {
+    let whom = [
+        (Squash::None, "anybody, root too"),
+        (Squash::Root, "anybody but root"),
+        (Squash::All, "any client and owner of a lock, but no user"),
+    ];
+    let of = |squash| {
+        let names = shares.iter().filter(|s| s.protocols.nfs() && s.squash == squash);
+        names.map(|s| format!("/{}", s.name)).collect::<Vec<_>>()
+    };
+    let all = whom.map(|(squash, whom)| (whom, of(squash)));
+    let some: Vec<_> = all.iter().filter(|(_, names)| !names.is_empty()).collect();
+    match &some[..] {
+        [(whom, _)] => (*whom).into(),
+        several => {
+            let one =
+                |(whom, names): &&(&str, Vec<String>)| format!("{whom} ({})", names.join(" "));
+            several.iter().map(one).collect::<Vec<_>>().join("; ")
         }
     }
 }
@@ -358,4 +382,35 @@ pub(super) fn json(f: &Findings<'_>) {
         "warnings": f.remarks.warnings,
     });
     say!("{all}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whom_a_caller_can_claim_to_be_is_said_by_the_squash_of_the_shares() {
+        let share = |name: &str, squash, protocols| Share {
+            squash,
+            protocols,
+            ..Share::new(name, config::Source::Memory)
+        };
+        let data = share("data", Squash::Root, Protocols::Both);
+        let open = share("open", Squash::None, Protocols::Nfs);
+        let drop = share("drop", Squash::All, Protocols::Nfs);
+        let smb = share("smb", Squash::None, Protocols::Smb);
+        let off = |shares: &[&Share]| {
+            let shares = shares.iter().copied().cloned().collect();
+            let off = PrivilegedPorts::Off;
+            let said = ports(&Settings { privileged_ports: off, shares, ..Settings::default() });
+            said.rsplit_once("claim to be ").unwrap().1.to_owned()
+        };
+        assert_eq!(off(&[&data, &smb]), "anybody but root");
+        assert_eq!(off(&[&open]), "anybody, root too");
+        assert_eq!(off(&[&drop]), "any client and owner of a lock, but no user");
+        assert_eq!(
+            off(&[&data, &open, &drop, &Share { name: "more".into(), ..data.clone() }]),
+            "anybody, root too (/open); anybody but root (/data /more); any client and owner of a lock, but no user (/drop)"
+        );
+    }
 }
