@@ -117,7 +117,7 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
                 continue;
             }
             "no_all_squash" | "sync" | "wdelay" | "no_wdelay" | "no_subtree_check" | "hide"
-            | "insecure" | "auth_nlm" | "secure_locks" | "fsid" | "nopnfs" | "no_pnfs"
+            | "auth_nlm" | "secure_locks" | "fsid" | "nopnfs" | "no_pnfs"
                 if value != "0" && value != "root" =>
             {
                 continue;
@@ -135,6 +135,9 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
             "async" => "not carried over: an answer always means what the protocol says it means",
             "secure" => {
                 "not carried over: `privileged_ports: required` asks all clients of all shares for a port below 1024"
+            }
+            "insecure" => {
+                "carried over, but of this host's own addresses only with `privileged_ports: off`, which is for all shares"
             }
             "subtree_check" => "not carried over: handles are checked against the share",
             "crossmnt" | "nohide" => {
@@ -223,6 +226,15 @@ mod tests {
         }
         assert!(read("/srv 10.0.0.1(rw) host(rw)").shares[0].lost.is_empty());
         assert!(read("/srv -sec=krb5").shares[0].lost[0].contains("Kerberos"));
+    }
+
+    #[test]
+    fn callers_of_this_host_from_any_port_are_not_carried_over_in_silence() {
+        let all = read("/srv *(rw,insecure)\n");
+        assert_eq!(all.notes.len(), 1);
+        assert_eq!(all.notes[0].what, "insecure");
+        assert!(all.notes[0].meaning.contains("`privileged_ports: off`"));
+        assert!(all.shares[0].lost.is_empty());
     }
 
     #[test]
