@@ -6,9 +6,9 @@
 //!
 //! *Memory.* 16 bytes for each file and a name for each directory, up to [`SCAN_MAX`] files; what is beyond is not found.
 //!
-//! *Errors.* [`VfsError::Stale`] for what is not below the share, [`VfsError::Resources`] where no descriptor is left to look. Walks are at least [`PAUSE`] apart, so that clients with
-//! handles of removed files cannot keep the disk busy; a file that was moved on the host within that time can be called
-//! stale too early.
+//! *Errors.* [`VfsError::Stale`] for what is not below the share, [`VfsError::Resources`] where no descriptor is left to look.
+//! Walks are at least [`PAUSE`] apart, so that clients with handles of removed files cannot keep the disk busy; a file
+//! that was moved on the host within that time can be called stale too early.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
