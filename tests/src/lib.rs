@@ -5,4 +5,5 @@ pub mod fuzz;
 pub mod process;
 pub mod raw;
 pub mod record;
+pub mod sizes;
 pub mod world;

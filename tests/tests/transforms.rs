@@ -7,16 +7,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use client::Error;
 use client::connect::Local;
-use client::smb::{Channels, Options, Smb, SmbFile};
+use client::smb::{Channels, Options, Smb};
 use futures_util::future::join_all;
 use headgate_tests::record::Recording;
+use headgate_tests::sizes::{DIRECT, every_size, joined, ways};
 use headgate_tests::world::smb::{alice, with_alice};
 use headgate_tests::world::{buf, pattern};
-use iobuf::{Buf, BufMut, Pool, PoolLimits};
+use iobuf::{Pool, PoolLimits};
 use rdma_transport::channel::{Channel, Info, Transport};
 use rdma_transport::count::broken_rules;
 use rdma_transport::fault::{Faults, Faulty};
@@ -26,8 +26,6 @@ use rdma_transport::smbdirect::SmbDirectChannel;
 use rdma_transport::verbs::{BoxFuture, ConnectParams, Connected, Listener, Provider};
 use smb_proto::smb2::transform::Transform;
 use smbd_core::auth::NtHash;
-use smbd_core::crypto::seal::Cipher;
-use smbd_core::crypto::sign::Algorithm;
 use smbd_core::server::{Core, Server};
 use smbd_core::settings::Settings;
 use smbd_core::status::Status;
@@ -40,21 +38,6 @@ use vfs::namespace::{Enforce, Namespace, Protocols, Share, Squash};
 const HALF: Faults = Faults { delay: 0, refuse: 0, lose: 0, flip: 500 };
 const NONE: Faults = Faults { flip: 0, ..HALF };
 const LEN: u32 = 65_536;
-
-/// Each signing algorithm and each cipher, and whether it encrypts.
-fn ways() -> [(Options, bool); 7] {
-    let signed = |signing| Options { sign: true, signing, ..Options::default() };
-    let sealed = |ciphers| Options { seal: true, ciphers, ..Options::default() };
-    [
-        (signed(&[Algorithm::AesGmac]), false),
-        (signed(&[Algorithm::AesCmac]), false),
-        (signed(&[Algorithm::HmacSha256]), false),
-        (sealed(&[Cipher::Aes128Gcm]), true),
-        (sealed(&[Cipher::Aes256Gcm]), true),
-        (sealed(&[Cipher::Aes128Ccm]), true),
-        (sealed(&[Cipher::Aes256Ccm]), true),
-    ]
-}
 
 /// iWARP in user space with faults in what it receives.
 struct Flipping(Iwarp, Faults);
@@ -207,10 +190,6 @@ async fn a_bit_flipped_in_what_is_read_reaches_no_caller() {
     world.running.stop().await;
 }
 
-fn joined(pieces: &[Buf]) -> Vec<u8> {
-    pieces.iter().flat_map(|b| b.iter().copied()).collect()
-}
-
 /// MS-SMB2 section 2.2.41: the messages of one direction and the data that goes by RDMA are encrypted with one key, by four
 /// connections at once. Nonces of messages are seen, those of data stand inside them: what the counter has left out is as many.
 #[tokio::test(flavor = "multi_thread")]
@@ -262,78 +241,12 @@ fn nonce(message: &[u8]) -> Option<u64> {
     header.nonce.first_chunk().copied().map(u64::from_le_bytes)
 }
 
-/// One byte less and one more of each: nothing, a byte, what older clients send in one message, one SMB Direct message, the least
-/// that goes by RDMA, two pages, the buffers, the largest READ and WRITE.
-const AROUND: [usize; 10] = [1, 127, 128, 1340, 1364, 4096, 8192, 65_536, 1 << 20, 8 << 20];
-/// What a client of ours sends by RDMA.
-const DIRECT: usize = client::smb::DIRECT_MIN as usize;
-
-/// Lengths of `n` pieces, no two neighbours alike where that can be, that are `len` bytes together.
-fn cut(len: usize, n: usize) -> Vec<usize> {
-    let n = n.min(len).max(1);
-    let (each, rest) = (len / n, len % n);
-    let uneven = |i: usize| each + if i.is_multiple_of(2) { each / 2 } else { 0 };
-    let mut cut: Vec<usize> = (0..n).map(uneven).collect();
-    // What the uneven ones have too much, the odd ones give; the last one takes what is left.
-    for i in (1..n).step_by(2) {
-        cut[i] -= each / 2;
-    }
-    let sum: usize = cut[..n - 1].iter().sum();
-    cut[n - 1] = (each * n + rest).saturating_sub(sum);
-    cut
-}
-
-/// Writes and reads back `len` bytes from and into `n` pieces of memory.
-async fn there_and_back(smb: &Smb, file: &SmbFile, path: &Path, len: usize, n: usize) {
-    let label = format!("{len} bytes in {n}");
-    let data = pattern(&label, len);
-    let mut rest = &data[..];
-    let mut pieces = Vec::new();
-    for piece in cut(len, n) {
-        let (now, later) = rest.split_at(piece);
-        pieces.push(buf(now));
-        rest = later;
-    }
-    assert!(rest.is_empty());
-    let taken = smb.write(file, 0, pieces).await;
-    assert_eq!(taken, Ok(u32::try_from(len).unwrap()), "{label}");
-    assert!(fs::read(path).unwrap()[..len] == data, "{label} in the folder");
-    let count = u32::try_from(len).unwrap();
-    // At offset 0 one READ takes no more than the largest.
-    let one = (DIRECT..=8 << 20).contains(&len);
-    let found = if one {
-        let into = cut(len, n).into_iter().map(BufMut::heap).collect();
-        smb.read_into(file, 0, count, into).await
-    } else {
-        smb.read(file, 0, count).await
-    };
-    assert!(joined(&found.unwrap()) == data, "{label} read back");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn every_algorithm_moves_every_size_from_any_number_of_pieces() {
     let (world, _dir) = with_alice(|_| ()).await;
-    let path = world.folder().join("f");
     for (nth, (options, _)) in ways().into_iter().enumerate() {
         let smb = connect(world.running.smb_direct[0], options, &local(NONE)).await;
-        let file = smb.create("f").await.unwrap();
-        let mut sizes: Vec<usize> = AROUND.iter().flat_map(|s| [s - 1, *s, s + 1]).collect();
-        sizes.dedup();
-        for (i, &len) in sizes.iter().enumerate() {
-            there_and_back(&smb, &file, &path, len, (nth * 23 + i * 5) % 64 + 1).await;
-        }
-        for n in 1..=64 {
-            there_and_back(&smb, &file, &path, DIRECT + 131 * n + nth, n).await;
-        }
-        let t = &smb.info().traffic;
-        let (placed, fetched) = (t.rdma_write.load(Relaxed), t.rdma_read.load(Relaxed));
-        // Of 8 MiB and a byte, the last byte goes inside a message.
-        let by_rdma = |len: &usize| if *len > 8 << 20 { 8 << 20 } else { *len };
-        let direct = sizes.iter().filter(|l| **l >= DIRECT).map(by_rdma).sum::<usize>()
-            + (1..=64).map(|n| DIRECT + 131 * n + nth).sum::<usize>();
-        assert_eq!((placed, fetched), (direct as u64, direct as u64), "{options:?}");
-        smb.close(file).await.unwrap();
-        smb.leave().await.unwrap();
+        every_size(smb, &world.folder(), nth).await;
     }
     world.running.stop().await;
 }

@@ -223,9 +223,13 @@ impl Place<'_> {
         if scenario.kind == Kind::Cifs && matches!(scenario.server, Server::Both | Server::Ksmbd) {
             unpack_ksmbd_tools(&guest.scratch)?;
         }
-        if scenario.jobs.contains("contract") {
-            fs::copy(contract_tests()?, guest.scratch.join("contract"))
-                .map_err(|e| format!("contract: {e}"))?;
+        for (job, package, test) in
+            [("contract", "rdma-transport", "verbs"), ("device", "headgate-tests", "device")]
+        {
+            if scenario.jobs.contains(job) {
+                fs::copy(built_test(package, test)?, guest.scratch.join(job))
+                    .map_err(|e| format!("{job}: {e}"))?;
+            }
         }
         let mut tally = guest.run(scenario.name, |words| match words.strip_prefix("figure ") {
             Some(figure) => self.lab.note(figure),
@@ -272,15 +276,15 @@ fn unpack_ksmbd_tools(scratch: &Path) -> Result<()> {
     output(&["sh", "-c", &script]).map(drop)
 }
 
-/// Builds the tests that ask an RDMA device for the contract of queue pairs; where they are.
-fn contract_tests() -> Result<String> {
-    let selection = ["cargo", "test", "--package", "rdma-transport", "--test", "verbs", "--no-run"];
+/// Builds tests that want the RDMA device of a guest; where they are.
+fn built_test(package: &str, test: &str) -> Result<String> {
+    let selection = ["cargo", "test", "--package", package, "--test", test, "--no-run"];
     let messages = output(&[&selection[..], &["--quiet", "--message-format=json"]].concat())?;
     let program = messages.lines().find_map(|line| {
         let (_, rest) = line.split_once("\"executable\":\"")?;
         rest.split_once('"').map(|(program, _)| program.to_owned())
     });
-    program.ok_or_else(|| "cargo built no contract tests".into())
+    program.ok_or_else(|| format!("cargo built no tests {test} of {package}"))
 }
 
 /// Compares the manifests that guests left with the share's folder.
