@@ -531,6 +531,9 @@ impl Opens {
         self.all.remove(&open.id.volatile)?;
         open.closed.store(true, Ordering::Release);
         open.extra.end_watch(Status::NOTIFY_CLEANUP);
+        if let Some(pipe) = open.pipe() {
+            pipe.close();
+        }
         let mut files = locked(&self.files);
         self.forget_one(&mut files, open.session_id());
         let Some(file) = file_of(open) else { return Some(Vec::new()) };

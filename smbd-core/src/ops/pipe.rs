@@ -2,13 +2,16 @@
 //! [`crate::pipe`]'s.
 //!
 //! *Operation.* A pipe answers what completes a call while it is written. That may ask the host for names, which can wait for a
-//! directory server, so it runs on a thread that may.
+//! directory server, so it runs on a thread that may. A read that finds nothing waits with an interim answer, behind those that
+//! came before it, until something comes, CANCEL names it, or the pipe, its tree, session or connection ends; not where the client
+//! has set the pipe to fail at once.
 //!
-//! *Memory.* Bounded by [`crate::pipe`]; a WRITE is one buffer.
+//! *Memory.* Bounded by [`crate::pipe`]; a WRITE is one buffer. Reads that wait count as `waiting-requests` of their connection.
 //!
 //! *Errors.* STATUS_BUFFER_OVERFLOW with what fitted when a message is longer than the client's buffer, as pipes of messages do.
 
 use std::sync::Arc;
+use std::task::Poll;
 
 use iobuf::Buf;
 
@@ -100,10 +103,53 @@ pub(crate) async fn write(cx: &Cx, open: &Arc<Open>, data: Vec<Buf>) -> Result<(
 }
 
 /// What a READ takes: the status of the answer and the bytes.
-pub(crate) fn read(open: &Open, max: usize) -> Result<(Status, Vec<u8>), Status> {
+pub(crate) async fn read(cx: &Cx, open: &Open, max: usize) -> Result<(Status, Vec<u8>), Status> {
     open.check(mask::READ_DATA)?;
     let pipe = open.pipe().ok_or(Status::INVALID_DEVICE_REQUEST)?;
-    pipe.read(max).map(status)
+    next(cx, pipe, max).await.map(status)
+}
+
+/// The first piece that comes, once the reads before this one have theirs (MS-SMB2 sections 3.3.5.12 and 3.3.4.2).
+async fn next(cx: &Cx, pipe: &Pipe, max: usize) -> Result<Piece, Status> {
+    let empty = |piece: &Result<Piece, Status>| *piece == Err(Status::PIPE_EMPTY);
+    if pipe.fails_at_once() {
+        return pipe.read(max);
+    }
+    // In the queue before the interim answer leaves, so that reads stay in order.
+    let mut turn = std::pin::pin!(pipe.turn.lock());
+    let polled = std::future::poll_fn(|task| Poll::Ready(turn.as_mut().poll(task))).await;
+    let _turn = match polled {
+        Poll::Ready(turn) => {
+            let piece = pipe.read(max);
+            if !empty(&piece) {
+                return piece;
+            }
+            cx.pend().await?;
+            turn
+        }
+        Poll::Pending => {
+            cx.pend().await?;
+            tokio::select! {
+                biased;
+                why = cx.cancelled() => return Err(why),
+                turn = turn => turn,
+            }
+        }
+    };
+    let come = async {
+        loop {
+            let piece = pipe.read(max);
+            if !empty(&piece) {
+                return piece;
+            }
+            pipe.changed().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        why = cx.cancelled() => Err(why),
+        piece = come => piece,
+    }
 }
 
 fn status(piece: Piece) -> (Status, Vec<u8>) {
@@ -128,7 +174,12 @@ pub(crate) async fn ioctl(
                 return Err(Status::INVALID_PARAMETER);
             }
             let bytes = input.to_vec();
-            run(cx, open, move |pipe, host| pipe.transceive(host, &bytes, max)).await.map(status)
+            let taken = run(cx, open, move |pipe, host| pipe.transceive(host, &bytes, max)).await;
+            // MS-SMB2 section 3.3.5.15.3: what is not the end of a call is answered when its end has come.
+            match taken {
+                Err(Status::PIPE_EMPTY) => next(cx, pipe, max).await.map(status),
+                taken => taken.map(status),
+            }
         }
         // FSCTL_PIPE_PEEK_REPLY without data (MS-FSCC section 2.3.46).
         code::PIPE_PEEK => {
@@ -155,8 +206,8 @@ pub(crate) fn query(open: &Open, class: u8, max: usize) -> Result<Vec<u8>, Statu
         BASIC => vec![0, 0, 0, 0, 0, 0, 0, 0, NORMAL, 0],
         // One link, waiting to be removed, no directory.
         STANDARD => vec![QUOTA, 0, 0, 0, 1, 1],
-        // Messages, blocking.
-        PIPE => vec![1, 0],
+        // Messages; CompletionMode.
+        PIPE => vec![1, u32::from(pipe.fails_at_once())],
         // NamedPipeType, Configuration (both ways), instances, quotas and what waits, state, server's end.
         PIPE_LOCAL => vec![1, 2, u32::MAX, 1, QUOTA, waiting, QUOTA, QUOTA, CONNECTED, 1],
         _ => return Err(Status::INVALID_PARAMETER),
@@ -165,8 +216,19 @@ pub(crate) fn query(open: &Open, class: u8, max: usize) -> Result<Vec<u8>, Statu
     if max < out.len() { Err(Status::INFO_LENGTH_MISMATCH) } else { Ok(out) }
 }
 
-/// SET_INFO of a file class: how a client reads, which makes no difference to messages that are whole.
-pub(crate) fn set(class: u8) -> Result<(), Status> {
+/// SET_INFO of FilePipeInformation: whether a read that finds nothing waits. `ReadMode` makes no difference to messages that are
+/// whole (MS-FSCC section 2.4.37).
+pub(crate) fn set(open: &Open, class: u8, buffer: &[u8]) -> Result<(), Status> {
     const PIPE: u8 = 23;
-    if class == PIPE { Ok(()) } else { Err(Status::INVALID_PARAMETER) }
+    const QUEUE_OPERATION: u32 = 0;
+    const COMPLETE_OPERATION: u32 = 1;
+    let pipe = open.pipe().filter(|_| class == PIPE).ok_or(Status::INVALID_PARAMETER)?;
+    let (words, _) = buffer.as_chunks::<4>();
+    let [_read_mode, completion, ..] = words else { return Err(Status::INFO_LENGTH_MISMATCH) };
+    match u32::from_le_bytes(*completion) {
+        QUEUE_OPERATION => pipe.set_fails_at_once(false),
+        COMPLETE_OPERATION => pipe.set_fails_at_once(true),
+        _ => return Err(Status::INVALID_PARAMETER),
+    }
+    Ok(())
 }

@@ -46,7 +46,7 @@ async fn read(cx: &Cx, r: &Request, remote: Option<Remote>) -> Result<Answer, St
         if cx.conn.dialect() >= Dialect::V302 && r.flags & UNBUFFERED != 0 {
             return Err(Status::INVALID_PARAMETER);
         }
-        return of_pipe(cx, &open, r, remote);
+        return of_pipe(cx, &open, r, remote).await;
     }
     let node = open.node()?;
     if open.is_dir() {
@@ -79,10 +79,15 @@ async fn read(cx: &Cx, r: &Request, remote: Option<Remote>) -> Result<Answer, St
     answer(cx, got.data, got.pages, len, remote)
 }
 
-/// From a pipe: what waits there, to the end of its message.
-fn of_pipe(cx: &Cx, open: &Open, r: &Request, remote: Option<Remote>) -> Result<Answer, Status> {
+/// From a pipe: what waits there, to the end of its message, or what comes.
+async fn of_pipe(
+    cx: &Cx,
+    open: &Open,
+    r: &Request,
+    remote: Option<Remote>,
+) -> Result<Answer, Status> {
     let max = usize::try_from(r.length).map_err(|_| Status::INVALID_PARAMETER)?;
-    let (status, data) = pipe::read(open, max)?;
+    let (status, data) = pipe::read(cx, open, max).await?;
     let len = u32::try_from(data.len()).map_err(|_| Status::INTERNAL_ERROR)?;
     Ok(Answer { status, ..answer(cx, vec![data.into()], None, len, remote)? })
 }

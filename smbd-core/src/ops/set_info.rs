@@ -36,7 +36,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     }
     cx.check_charge(len)?;
     match r.info_type {
-        info_type::FILE if open.pipe().is_some() => super::pipe::set(r.class)?,
+        info_type::FILE if open.pipe().is_some() => super::pipe::set(&open, r.class, &r.buffer)?,
         info_type::FILE => of_file(cx, &open, &r).await?,
         info_type::FILESYSTEM => return Err(of_volume(r.class)),
         info_type::SECURITY => of_security(cx, &open, &r).await?,

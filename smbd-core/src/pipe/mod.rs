@@ -2,7 +2,8 @@
 //!
 //! *Operation.* [`open`] gives the pipe of a name. Bytes written are put together to messages of connection-oriented RPC ([`rpc`]);
 //! each whole call is answered at once by one of the interfaces ([`srvsvc`], [`wkssvc`], [`lsarpc`]), and the answer waits to be
-//! read. What the interfaces tell comes from a [`Host`]. Nothing here waits or touches the network.
+//! read, in the order in which reads came ([`Pipe::turn`]). What the interfaces tell comes from a [`Host`]. Nothing here touches
+//! the network.
 //!
 //! *Memory.* What a client has written but not completed and what it has not read are both bounded ([`UNREAD_MAX`],
 //! [`rpc::STUB_MAX`]).
@@ -21,6 +22,7 @@ pub(crate) mod wkssvc;
 mod tests;
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 pub(crate) use host::CoreHost;
@@ -116,6 +118,11 @@ pub struct Piece {
 pub struct Pipe {
     name: String,
     inner: Mutex<Inner>,
+    /// Reads that find nothing wait for it in the order in which they came; the one that has it waits for [`Pipe::changed`].
+    pub(crate) turn: tokio::sync::Mutex<()>,
+    changed: tokio::sync::Notify,
+    /// `CompletionMode` is FILE_PIPE_COMPLETE_OPERATION: a read that finds nothing fails at once (MS-FSCC section 2.4.37).
+    fails_at_once: AtomicBool,
 }
 
 struct Inner {
@@ -124,6 +131,7 @@ struct Inner {
     out: VecDeque<Vec<u8>>,
     taken: usize,
     broken: bool,
+    closed: bool,
 }
 
 /// The pipe of this name; STATUS_OBJECT_NAME_NOT_FOUND when there is none.
@@ -134,8 +142,15 @@ pub fn open(name: &str) -> Result<Pipe, Status> {
         out: VecDeque::new(),
         taken: 0,
         broken: false,
+        closed: false,
     };
-    Ok(Pipe { name: name.trim_start_matches('\\').to_owned(), inner: Mutex::new(inner) })
+    Ok(Pipe {
+        name: name.trim_start_matches('\\').to_owned(),
+        inner: Mutex::new(inner),
+        turn: tokio::sync::Mutex::default(),
+        changed: tokio::sync::Notify::new(),
+        fails_at_once: AtomicBool::new(false),
+    })
 }
 
 impl Pipe {
@@ -146,10 +161,13 @@ impl Pipe {
 
     /// Takes bytes from the client. What they complete is answered at once; the answer waits to be read.
     pub fn write(&self, host: &dyn Host, bytes: &[u8]) -> Result<(), Status> {
-        self.locked().write(host, bytes)
+        let written = self.locked().write(host, bytes);
+        self.changed.notify_one();
+        written
     }
 
-    /// At most `max` bytes of the first message that waits; STATUS_PIPE_EMPTY when none does.
+    /// At most `max` bytes of the first message that waits; STATUS_PIPE_EMPTY when none does, STATUS_PIPE_BROKEN when the pipe was
+    /// closed.
     pub fn read(&self, max: usize) -> Result<Piece, Status> {
         self.locked().read(max)
     }
@@ -160,8 +178,32 @@ impl Pipe {
         if !inner.out.is_empty() {
             return Err(Status::PIPE_BUSY);
         }
-        inner.write(host, bytes)?;
-        inner.read(max)
+        let written = inner.write(host, bytes);
+        let read = written.and_then(|()| inner.read(max));
+        drop(inner);
+        self.changed.notify_one();
+        read
+    }
+
+    /// Waits until there may be more to read than before. For the one that has the [turn](Self::turn).
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Its open has ended: reads that wait fail.
+    pub(crate) fn close(&self) {
+        self.locked().closed = true;
+        self.changed.notify_one();
+    }
+
+    /// Reads of an empty pipe fail at once from now on, or wait.
+    pub(crate) fn set_fails_at_once(&self, fails: bool) {
+        self.fails_at_once.store(fails, Ordering::Relaxed);
+    }
+
+    /// See [`Pipe::set_fails_at_once`].
+    pub(crate) fn fails_at_once(&self) -> bool {
+        self.fails_at_once.load(Ordering::Relaxed)
     }
 
     /// Bytes that wait to be read, all and in the first message.
@@ -200,8 +242,12 @@ impl Inner {
     }
 
     fn read(&mut self, max: usize) -> Result<Piece, Status> {
-        let Some(first) = self.out.front() else {
-            return Err(if self.broken { Status::PIPE_DISCONNECTED } else { Status::PIPE_EMPTY });
+        let Some(first) = self.out.front().filter(|_| !self.closed) else {
+            return Err(match () {
+                () if self.closed => Status::PIPE_BROKEN,
+                () if self.broken => Status::PIPE_DISCONNECTED,
+                () => Status::PIPE_EMPTY,
+            });
         };
         let rest = first.get(self.taken..).unwrap_or_default();
         let data = rest[..rest.len().min(max)].to_vec();

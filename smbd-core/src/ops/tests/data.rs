@@ -16,7 +16,7 @@ use crate::wire::{Command, close, flush, read, write};
 
 pub(super) const RDMA: Transport = Transport::Rdma("test");
 
-fn reading(file: FileId, offset: u64, length: u32) -> read::Request {
+pub(super) fn reading(file: FileId, offset: u64, length: u32) -> read::Request {
     read::Request {
         padding: 80,
         flags: 0,

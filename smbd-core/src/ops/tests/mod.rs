@@ -12,5 +12,6 @@ mod ioctl;
 mod listing;
 mod logon;
 mod persist;
+mod pipes;
 mod posix;
 mod reparse;
