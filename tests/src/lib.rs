@@ -2,8 +2,13 @@
 //! `tests/lab`.
 
 pub mod fuzz;
-pub mod process;
 pub mod raw;
+
+#[cfg(feature = "world")]
+pub mod process;
+#[cfg(feature = "world")]
 pub mod record;
+#[cfg(feature = "world")]
 pub mod sizes;
+#[cfg(feature = "world")]
 pub mod world;
