@@ -14,7 +14,7 @@ const UNIT_AND_E2E: &str = "unit and e2e";
 
 /// Of each target, where nothing else is asked for. With the same seed each run tries much the same inputs: this shows what a
 /// change broke on known paths; other seeds and longer runs look for new ones.
-const FUZZ_SECONDS: u32 = 20;
+const FUZZ_SECONDS: u32 = 12;
 /// So many tests of a tier that failed are run once more, with nothing beside them. Where more failed, it was no chance.
 const UNSTEADY_MAX: usize = 3;
 /// Failures that are never forgiven, by what stands in their messages: bytes that were not what they had to be.

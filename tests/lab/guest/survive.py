@@ -14,7 +14,7 @@ from lab import check, must_equal, must_hold
 
 MIB = 1 << 20
 # A device in software that has both ends in this guest is slower than a network.
-SIZE = int(lab.ENV.get("COPY_MIB", "256" if servers.is_here() or "ROUTER" in lab.ENV else "1024")) * MIB
+SIZE = int(lab.ENV.get("COPY_MIB", "192" if servers.is_here() or "ROUTER" in lab.ENV else "512")) * MIB
 FSYNC_EVERY = SIZE // 8
 TROUBLE_AT = (SIZE * 3 // 10 // MIB * MIB, SIZE * 7 // 10 // MIB * MIB)
 
