@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use nfsrdma::xdr::XdrError;
 use rdma_transport::channel::ChannelError;
+use rdma_transport::xdr::XdrError;
 
 /// The result of a call.
 pub type Result<T> = std::result::Result<T, Error>;

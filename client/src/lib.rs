@@ -1,8 +1,7 @@
 //! NFS and SMB clients, over TCP and over RDMA, for `demo`, `bench` and the tests.
 //!
-//! They speak the protocols as they are on the wire and know nothing of a server's inside. The formats of RPC, NFS version 3 and
-//! the programs beside it are those of `nfs-proto`, which clients and servers of others prove; the operations of version 4 are
-//! still encoded here, and those of SMB are the server's.
+//! They speak the protocols as they are on the wire and know nothing of a server's inside. The formats are those of `nfs-proto` and
+//! `smb-proto`, which clients and servers of others prove.
 
 pub mod connect;
 mod error;

@@ -1,9 +1,9 @@
 //! MOUNT version 3 (RFC 1813 section 5): from the name of a share to its file handle.
 
 use nfs_proto::mount::procedure::{EXPORT, MNT, UMNT};
-use nfs_proto::mount::{Dirpath, Exports, Mountres3, VERSION};
+use nfs_proto::mount::{Dirpath, Exports, Mountres3Ok, VERSION};
 use nfs_proto::oncrpc::program;
-use nfsrdma::xdr::Writer;
+use rdma_transport::xdr::Writer;
 
 use crate::error::{Error, Result};
 use crate::nfs3::Fh;
@@ -18,9 +18,10 @@ pub async fn mount(rpc: &Rpc, cred: &Credential, path: &str) -> Result<Fh> {
     let mut w = head(MNT, cred);
     w.value(&Dirpath { dirpath: path.as_bytes() });
     let answer = rpc.call(w, ResultPlace::SHORT).await?;
-    match results(&answer)?.value()? {
-        Mountres3::Ok(ok) => Ok(Fh::new(ok.fhandle)),
-        Mountres3::Err(status) => Err(Error::Mount(status as u32)),
+    let mut r = results(&answer)?;
+    match r.value::<u32>()? {
+        0 => Ok(Fh::new(r.value::<Mountres3Ok<'_>>()?.fhandle)),
+        status => Err(Error::Mount(status)),
     }
 }
 

@@ -13,11 +13,11 @@ use nfs_proto::nfs3::{
 };
 use nfs_proto::oncrpc::{AcceptStat, ReplyBody, ReplyHead, program};
 use nfs_proto::xdr::{Bulk, Xdr, decode};
-use nfsrdma::xdr::{Reader, Writer};
 use rdma_transport::caller::{Answer, BulkResult};
+use rdma_transport::xdr::{Reader, Writer};
 
 use crate::error::{Error, Result};
-use crate::rpc::{Credential, ResultPlace, Rpc, results};
+use crate::rpc::{Credential, ResultPlace, Rpc, results, within};
 
 const PATH_MAX: usize = 4096;
 
@@ -209,9 +209,12 @@ impl From<&SetAttr> for Sattr3 {
     }
 }
 
-/// The results, or the status that says why there are none. `F`: what stands behind that.
-fn ok<'a, T: Xdr<'a>, F: Xdr<'a>>(r: &mut Reader<'a>) -> Result<T> {
-    r.value::<Res<T, F>>()?.ok().map_err(|status| Error::Nfs3(status as u32))
+/// The results, or the status that says why there are none, also where it has no name.
+fn ok<'a, T: Xdr<'a>>(r: &mut Reader<'a>) -> Result<T> {
+    match r.value::<u32>()? {
+        0 => Ok(r.value()?),
+        status => Err(Error::Nfs3(status)),
+    }
 }
 
 /// Offset and length of the data behind the results of this type in a whole reply.
@@ -287,7 +290,7 @@ impl Nfs3 {
     /// GETATTR
     pub async fn getattr(&self, fh: &Fh) -> Result<Attr> {
         let answer = self.short(p::GETATTR, &NfsFh3 { data: &fh.0 }).await?;
-        let done: Getattr3resok = ok::<_, ()>(&mut results(&answer)?)?;
+        let done: Getattr3resok = ok(&mut results(&answer)?)?;
         Ok(done.obj_attributes.into())
     }
 
@@ -295,7 +298,7 @@ impl Nfs3 {
     pub async fn setattr(&self, fh: &Fh, set: &SetAttr) -> Result<()> {
         let args = Setattr3args { object: &fh.0, new_attributes: set.into(), guard: None };
         let answer = self.short(p::SETATTR, &args).await?;
-        ok::<WccData, WccData>(&mut results(&answer)?).map(drop)
+        ok::<WccData>(&mut results(&answer)?).map(drop)
     }
 
     /// GETACL of NFSACL version 3: the node's own list, and a directory's default list. Each entry: tag, number, three bits.
@@ -304,7 +307,7 @@ impl Nfs3 {
         let mut w = Rpc::head(program::NFSACL, acl::VERSION, getacl, &self.cred);
         w.value(&Getacl3args { fh: &fh.0, mask: ACL_BOTH });
         let answer = self.rpc.call(w, ResultPlace::long(ACL_REPLY_MAX)).await?;
-        let done: Getacl3resok = ok::<_, PostOpAttr>(&mut results(&answer)?)?;
+        let done: Getacl3resok = ok(&mut results(&answer)?)?;
         Ok((acl_entries(&done.acl.aclent), acl_entries(&done.acl.dfaclent)))
     }
 
@@ -316,20 +319,20 @@ impl Nfs3 {
         let acl = Secattr { mask: ACL_BOTH, aclcnt, aclent, dfaclcnt, dfaclent };
         w.value(&Setacl3args { fh: &fh.0, acl });
         let answer = self.rpc.call(w, ResultPlace::SHORT).await?;
-        ok::<PostOpAttr, PostOpAttr>(&mut results(&answer)?).map(drop)
+        ok::<PostOpAttr>(&mut results(&answer)?).map(drop)
     }
 
     /// LOOKUP
     pub async fn lookup(&self, dir: &Fh, name: &[u8]) -> Result<(Fh, Option<Attr>)> {
         let answer = self.short(p::LOOKUP, &at(dir, name)).await?;
-        let done: Lookup3resok<'_> = ok::<_, PostOpAttr>(&mut results(&answer)?)?;
+        let done: Lookup3resok<'_> = ok(&mut results(&answer)?)?;
         Ok((Fh::new(done.object), done.obj_attributes.map(Attr::from)))
     }
 
     /// ACCESS: which of these `ACCESS3_*` bits the caller has.
     pub async fn access(&self, fh: &Fh, bits: u32) -> Result<u32> {
         let answer = self.short(p::ACCESS, &Access3args { object: &fh.0, access: bits }).await?;
-        let done: Access3resok = ok::<_, PostOpAttr>(&mut results(&answer)?)?;
+        let done: Access3resok = ok(&mut results(&answer)?)?;
         Ok(done.access)
     }
 
@@ -339,7 +342,7 @@ impl Nfs3 {
         let w = self.args(p::READLINK, &NfsFh3 { data: &fh.0 });
         let answer = self.rpc.call(w, ResultPlace { reply_max: 512, bulk }).await?;
         let mut r = results(&answer)?;
-        let done: Readlink3resok = ok::<_, PostOpAttr>(&mut r)?;
+        let done: Readlink3resok = ok(&mut r)?;
         Ok(within(&mut r, done.data, PATH_MAX)?.concat_bytes())
     }
 
@@ -350,7 +353,7 @@ impl Nfs3 {
         let bulk = Some(BulkResult { max, locate: locate_read });
         let answer = self.rpc.call(w, ResultPlace { reply_max: 512, bulk }).await?;
         let mut r = results(&answer)?;
-        let done: Read3resok = ok::<_, PostOpAttr>(&mut r)?;
+        let done: Read3resok = ok(&mut r)?;
         if usize::try_from(done.count) != Ok(done.data.len) {
             return Err(Error::Protocol("READ: count and length of data differ".into()));
         }
@@ -376,7 +379,7 @@ impl Nfs3 {
         let mut w = self.args(p::WRITE, &args);
         w.attach(data, None);
         let answer = self.rpc.call(w, ResultPlace::SHORT).await?;
-        let done: Write3resok = ok::<_, WccData>(&mut results(&answer)?)?;
+        let done: Write3resok = ok(&mut results(&answer)?)?;
         let committed = done.committed as u32;
         Ok(Written { count: done.count, committed, verifier: done.verf })
     }
@@ -384,7 +387,7 @@ impl Nfs3 {
     /// The handle that CREATE and its siblings give, looked up when the server left it out.
     async fn made(&self, place: (&Fh, &[u8]), args: Writer) -> Result<(Fh, Option<Attr>)> {
         let answer = self.rpc.call(args, ResultPlace::SHORT).await?;
-        let done: Create3resok<'_> = ok::<_, WccData>(&mut results(&answer)?)?;
+        let done: Create3resok<'_> = ok(&mut results(&answer)?)?;
         match done.obj {
             Some(fh) => Ok((Fh::new(fh), done.obj_attributes.map(Attr::from))),
             None => self.lookup(place.0, place.1).await,
@@ -456,26 +459,26 @@ impl Nfs3 {
     /// REMOVE
     pub async fn remove(&self, dir: &Fh, name: &[u8]) -> Result<()> {
         let answer = self.short(p::REMOVE, &at(dir, name)).await?;
-        ok::<WccData, WccData>(&mut results(&answer)?).map(drop)
+        ok::<WccData>(&mut results(&answer)?).map(drop)
     }
 
     /// RMDIR
     pub async fn rmdir(&self, dir: &Fh, name: &[u8]) -> Result<()> {
         let answer = self.short(p::RMDIR, &at(dir, name)).await?;
-        ok::<WccData, WccData>(&mut results(&answer)?).map(drop)
+        ok::<WccData>(&mut results(&answer)?).map(drop)
     }
 
     /// RENAME
     pub async fn rename(&self, from: &Fh, name: &[u8], to: &Fh, new_name: &[u8]) -> Result<()> {
         let args = Rename3args { from: at(from, name), to: at(to, new_name) };
         let answer = self.short(p::RENAME, &args).await?;
-        ok::<RenameWcc, RenameWcc>(&mut results(&answer)?).map(drop)
+        ok::<RenameWcc>(&mut results(&answer)?).map(drop)
     }
 
     /// LINK
     pub async fn link(&self, file: &Fh, dir: &Fh, name: &[u8]) -> Result<()> {
         let answer = self.short(p::LINK, &Link3args { file: &file.0, link: at(dir, name) }).await?;
-        ok::<LinkWcc, LinkWcc>(&mut results(&answer)?).map(drop)
+        ok::<LinkWcc>(&mut results(&answer)?).map(drop)
     }
 
     /// READDIR, one part of at most `count` bytes.
@@ -488,7 +491,7 @@ impl Nfs3 {
     ) -> Result<Listing> {
         let args = Readdir3args { dir: &dir.0, cookie, cookieverf: verifier, count };
         let answer = self.listing(self.args(p::READDIR, &args), count).await?;
-        let done: Readdir3resok<'_> = ok::<_, PostOpAttr>(&mut results(&answer)?)?;
+        let done: Readdir3resok<'_> = ok(&mut results(&answer)?)?;
         let entries = done.entries.0.iter().map(|e| Entry {
             fileid: e.fileid,
             name: e.name.to_vec(),
@@ -510,7 +513,7 @@ impl Nfs3 {
         let (dir, cookieverf) = (&dir.0, verifier);
         let args = Readdirplus3args { dir, cookie, cookieverf, dircount: count, maxcount: count };
         let answer = self.listing(self.args(p::READDIRPLUS, &args), count).await?;
-        let done: Readdirplus3resok<'_> = ok::<_, PostOpAttr>(&mut results(&answer)?)?;
+        let done: Readdirplus3resok<'_> = ok(&mut results(&answer)?)?;
         let entries = done.entries.0.iter().map(|e| Entry {
             fileid: e.fileid,
             name: e.name.to_vec(),
@@ -549,7 +552,7 @@ impl Nfs3 {
     /// FSSTAT
     pub async fn fsstat(&self, root: &Fh) -> Result<FsStat> {
         let answer = self.short(p::FSSTAT, &NfsFh3 { data: &root.0 }).await?;
-        let done: Fsstat3resok = ok::<_, PostOpAttr>(&mut results(&answer)?)?;
+        let done: Fsstat3resok = ok(&mut results(&answer)?)?;
         let Fsstat3resok { tbytes, fbytes, abytes, tfiles, ffiles, afiles, .. } = done;
         Ok(FsStat { tbytes, fbytes, abytes, tfiles, ffiles, afiles })
     }
@@ -557,7 +560,7 @@ impl Nfs3 {
     /// FSINFO
     pub async fn fsinfo(&self, root: &Fh) -> Result<FsInfo> {
         let answer = self.short(p::FSINFO, &NfsFh3 { data: &root.0 }).await?;
-        let done: Fsinfo3resok = ok::<_, PostOpAttr>(&mut results(&answer)?)?;
+        let done: Fsinfo3resok = ok(&mut results(&answer)?)?;
         let Fsinfo3resok { rtmax, rtpref, wtmax, wtpref, dtpref, maxfilesize, properties, .. } =
             done;
         Ok(FsInfo { rtmax, rtpref, wtmax, wtpref, dtpref, maxfilesize, properties })
@@ -566,14 +569,14 @@ impl Nfs3 {
     /// PATHCONF: most links to a file, longest name.
     pub async fn pathconf(&self, fh: &Fh) -> Result<(u32, u32)> {
         let answer = self.short(p::PATHCONF, &NfsFh3 { data: &fh.0 }).await?;
-        let done: Pathconf3resok = ok::<_, PostOpAttr>(&mut results(&answer)?)?;
+        let done: Pathconf3resok = ok(&mut results(&answer)?)?;
         Ok((done.linkmax, done.name_max))
     }
 
     /// COMMIT of a range; a count of 0 reaches to the end. Gives the write verifier.
     pub async fn commit(&self, fh: &Fh, offset: u64, count: u32) -> Result<[u8; 8]> {
         let answer = self.short(p::COMMIT, &Commit3args { file: &fh.0, offset, count }).await?;
-        let done: Commit3resok = ok::<_, WccData>(&mut results(&answer)?)?;
+        let done: Commit3resok = ok(&mut results(&answer)?)?;
         Ok(done.verf)
     }
 }
@@ -585,14 +588,6 @@ fn at<'a>(dir: &'a Fh, name: &'a [u8]) -> Diropargs3<'a> {
 
 fn of_mode(mode: u32) -> Sattr3 {
     Sattr3 { mode: Some(mode), ..Sattr3::default() }
-}
-
-/// Bulk data of a reply, of which no more than this was asked for.
-fn within(r: &mut Reader<'_>, data: Bulk, max: usize) -> Result<Vec<Buf>> {
-    match data.len {
-        len if len <= max => Ok(r.data(data)?),
-        len => Err(Error::Protocol(format!("{len} bytes where {max} were asked for"))),
-    }
 }
 
 trait ConcatBytes {
@@ -616,6 +611,16 @@ mod tests {
     /// An accepted reply with this status, then these words.
     fn reply(status: u32, rest: &[u32]) -> Vec<u8> {
         words(&[&[9, 1, 0, 0, 0, 0, status][..], rest].concat())
+    }
+
+    #[test]
+    fn a_status_without_a_name_keeps_its_number() {
+        let answer = |status| Answer { body: Buf::from(reply(status, &[])), pulled: Vec::new() };
+        for status in [70, 4_242] {
+            let answer = answer(status);
+            let done = ok::<Getattr3resok>(&mut results(&answer).unwrap());
+            assert_eq!(done.err(), Some(Error::Nfs3(status)));
+        }
     }
 
     #[test]

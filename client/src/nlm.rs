@@ -1,14 +1,16 @@
 //! Locks of NFS version 3: NLM version 4 (RFC 1813 appendix II). Locks are asked for without waiting.
 
 use nfs_proto::nlm::procedure::{LOCK, UNLOCK};
-use nfs_proto::nlm::{Lock, Lockargs, Res, Stat, Unlockargs, VERSION};
+use nfs_proto::nlm::{Lock, Lockargs, STRING_MAX, Stat, Unlockargs, VERSION};
 use nfs_proto::oncrpc::program;
-use nfs_proto::xdr::Xdr;
+use nfs_proto::xdr::{Bounded, Xdr};
 
 use crate::error::{Error, Result};
 use crate::nfs3::Fh;
 use crate::rpc::{Credential, ResultPlace, Rpc, results};
 
+/// `nlm4_granted`.
+const GRANTED: u32 = Stat::Granted as u32;
 /// The one process of this host that locks.
 const SVID: i32 = 1;
 
@@ -36,9 +38,12 @@ impl Nlm {
         let mut w = Rpc::head(program::NLM, VERSION, procedure, &self.cred);
         w.value(args);
         let answer = self.rpc.call(w, ResultPlace::SHORT).await?;
-        match results(&answer)?.value::<Res<'_>>()?.stat {
-            Stat::Granted => Ok(()),
-            stat => Err(Error::Nlm(stat as u32)),
+        let mut r = results(&answer)?;
+        // `nlm4_res`, with the status as a number, so that one without a name can be told.
+        r.parse(|i| <&[u8]>::bounded(STRING_MAX, "cookie", i))?;
+        match r.value::<u32>()? {
+            GRANTED => Ok(()),
+            stat => Err(Error::Nlm(stat)),
         }
     }
 

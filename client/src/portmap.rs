@@ -30,7 +30,7 @@ async fn ask(target: &Target, local: &Local) -> Result<u16> {
     let (prog, vers) = (program::MOUNT, nfs_proto::mount::VERSION);
     w.value(&Mapping { prog, vers, prot: TCP, port: 0 });
     let answer = rpc.call(w, ResultPlace::SHORT).await?;
-    let port = results(&answer)?.u32()?;
+    let port = results(&answer)?.value::<u32>()?;
     let served = u16::try_from(port).ok().filter(|port| *port != 0);
     served.ok_or_else(|| Error::Connect("port 111 knows no MOUNT".into()))
 }

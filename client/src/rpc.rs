@@ -20,10 +20,10 @@ use iobuf::Buf;
 use nfs_proto::oncrpc::{
     AUTH_SYS, AcceptStat, AuthStat, AuthSys, CallHead, OpaqueAuth, ReplyBody, ReplyHead,
 };
-use nfs_proto::xdr::encode;
-use nfsrdma::xdr::{Reader, Writer};
+use nfs_proto::xdr::{Bulk, encode};
 use rdma_transport::caller::{Answer, BulkResult, Call, Caller, Event};
 use rdma_transport::channel::{ChannelError, Info};
+use rdma_transport::xdr::{Reader, Writer};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
@@ -228,6 +228,14 @@ pub(crate) fn results(answer: &Answer) -> Result<Reader<'_>> {
         AcceptStat::SystemErr => "it failed (SYSTEM_ERR)".into(),
     };
     Err(Error::Rpc(why))
+}
+
+/// Bulk data of a reply, of which no more than this was asked for.
+pub(crate) fn within(r: &mut Reader<'_>, data: Bulk, max: usize) -> Result<Vec<Buf>> {
+    match data.len {
+        len if len <= max => Ok(r.data(data)?),
+        len => Err(Error::Protocol(format!("{len} bytes where {max} were asked for"))),
+    }
 }
 
 /// Notices a server that is silent while calls wait. The timer is looked at when it fires, so an answer costs a store.

@@ -181,7 +181,7 @@ impl Volume {
             }
             Self::V4(nfs, _) => {
                 let (fh, stateid) = file.named()?;
-                Ok(nfs.write(fh, stateid, offset, data, 0).await?.count)
+                Ok(nfs.write(fh, stateid, offset, data, nfs4::StableHow4::Unstable).await?.count)
             }
             Self::Smb(smb) => smb.write(file.smb()?, offset, data).await,
         }

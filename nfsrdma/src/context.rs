@@ -163,7 +163,7 @@ impl Conn {
         }
     }
 
-    /// Where data is read to that leaves as it is, for [`Writer::data`](crate::xdr::Writer::data).
+    /// Where data is read to that leaves as it is, for [`Writer::attach`](rdma_transport::xdr::Writer::attach).
     pub(crate) fn unseen(&self) -> &ReadInto {
         if self.info.takes_pages.load(Ordering::Relaxed) { &self.paged } else { &self.read_into }
     }

@@ -20,4 +20,3 @@ pub mod status;
 pub mod v3;
 pub mod v4;
 pub mod violation;
-pub mod xdr;

@@ -8,7 +8,7 @@ use nfs_proto::xdr::{Bulk, decode};
 use rdma_transport::channel::Locate;
 
 use crate::rpc::program;
-use crate::xdr::pad;
+use rdma_transport::xdr::pad;
 
 /// Knows the calls of NFS.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,7 +62,7 @@ fn compound(arguments: &[u8]) -> Option<(&[u8], Bulk)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::xdr::Writer;
+    use rdma_transport::xdr::Writer;
 
     fn head(version: u32, number: u32) -> Writer {
         let mut w = Writer::new();

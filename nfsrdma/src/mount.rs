@@ -15,7 +15,7 @@ use vfs::{Cred, Kind, NodeRef, VfsError};
 use crate::context::{Conn, Core, Outcome};
 use crate::limits::{MOUNT_LINKS_MAX, MOUNTS_MAX};
 use crate::status::Nfsstat3;
-use crate::xdr::{Reader, Writer, XdrResult};
+use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
 /// Versions that are served.
 pub const VERSIONS: (u32, u32) = (1, 3);

@@ -30,8 +30,8 @@ use crate::rpc::{Flavor, decode_call, decode_cred, program};
 use crate::status::Nfsstat3;
 use crate::v4::Nfs4;
 use crate::violation::Violation;
-use crate::xdr::{Reader, Writer, XdrResult};
 use crate::{nsm, portmap, source_port, v3, v4};
+use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
 /// The NFS server: what all connections share.
 pub struct Server {

@@ -26,7 +26,7 @@ use crate::context::{Conn, Core};
 use crate::fh::{FH_MAX, Named};
 use crate::rpc::Flavor;
 use crate::violation::Violation;
-use crate::xdr::{Reader, Writer};
+use rdma_transport::xdr::{Reader, Writer};
 
 /// The first port that takes no privilege.
 pub const FIRST_UNPRIVILEGED: u16 = 1024;

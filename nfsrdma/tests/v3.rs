@@ -9,8 +9,8 @@ use common::nfs3::{Client, OK, Results, fattr, made, place, post, sattr, share, 
 use common::{NFS, call, flat, head, session_from};
 use iobuf::Buf;
 use nfsrdma::v3::procedure as p;
-use nfsrdma::xdr::Writer;
 use rdma_transport::channel::{Pulled, Transport};
+use rdma_transport::xdr::Writer;
 use vfs::namespace::{Cidr, Squash};
 
 const NOENT: u32 = 2;

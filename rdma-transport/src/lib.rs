@@ -25,3 +25,4 @@ mod stall;
 pub mod tcp;
 pub mod turn;
 pub mod verbs;
+pub mod xdr;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::connect::Local;
-use client::nfs4::{Minor, Nfs4, OpenFile, OpenHow, Recall, Recalls};
+use client::nfs4::{LockType4, Minor, Nfs4, OpenFile, OpenHow, Recall, Recalls, StableHow4};
 use client::nlm::Nlm;
 use client::smb::{Break, Caching, OpenHow as SmbHow, Options, Smb};
 use client::{Credential, Error, NoCallbacks, mount};
@@ -19,7 +19,7 @@ use smbd_core::status::Status;
 use tokio::sync::mpsc::Receiver;
 
 const ALL: (u64, u64) = (0, 10);
-const EXCLUSIVE: u32 = 2;
+const EXCLUSIVE: LockType4 = LockType4::Write;
 /// READ, HANDLE and WRITE caching of a lease.
 const RWH: u32 = 7;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -128,7 +128,9 @@ async fn all_that_is_held_of_a_file_is_closed_and_each_client_is_told() {
     let (world, _dir) = with_a_file().await;
     let (nfs, _recalls) = nfs4(&world, b"four").await;
     let file = open(&nfs, plain()).await;
-    nfs.write(&file.fh, file.stateid, 0, vec![buf(b"CONTENT")], 0).await.unwrap();
+    nfs.write(&file.fh, file.stateid, 0, vec![buf(b"CONTENT")], StableHow4::Unstable)
+        .await
+        .unwrap();
     let smb = smb(&world).await;
     let by_smb = smb.find("f").await.unwrap();
     let (host, fh) = nlm(&world, "host").await;
@@ -160,7 +162,9 @@ async fn who_may_keep_data_back_is_asked_for_it_first() {
     let holder = async {
         let recall = recalls.recv().await.unwrap();
         assert_eq!(recall.stateid, delegated.stateid);
-        nfs.write(&file.fh, delegated.stateid, 0, vec![buf(b"by nfs.")], 2).await.unwrap();
+        nfs.write(&file.fh, delegated.stateid, 0, vec![buf(b"by nfs.")], StableHow4::FileSync)
+            .await
+            .unwrap();
         nfs.delegreturn(&file.fh, delegated.stateid).await.unwrap();
     };
     let (closed, ()) = tokio::join!(close(&world, What::File("/data/f".into())), holder);
@@ -209,7 +213,9 @@ async fn a_client_goes_with_all_that_it_holds_and_may_come_back_with_nothing() {
     until(waits).await;
     let (nfs, _recalls) = nfs4(&world, b"four").await;
     let file = open(&nfs, plain()).await;
-    nfs.write(&file.fh, file.stateid, 0, vec![buf(b"written")], 0).await.unwrap();
+    nfs.write(&file.fh, file.stateid, 0, vec![buf(b"written")], StableHow4::Unstable)
+        .await
+        .unwrap();
     let (host, fh) = nlm(&world, "host").await;
     host.lock(&fh, ALL, true).await.unwrap();
     let smb = smb(&world).await;

@@ -32,6 +32,7 @@ pub mod emit;
 mod error;
 mod leaf;
 mod remote;
+pub mod xdr;
 
 pub use error::{Fault, Malformed, Parsed, Rule, decode, reject};
 pub use leaf::{

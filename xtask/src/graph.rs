@@ -20,10 +20,7 @@ const ALLOWED: [(&str, &[&str]); 16] = [
     ("rdma-transport", &["wire", "iobuf", "rdma-sys"]),
     ("nfsrdma", &["wire", "nfs-proto", "iobuf", "state", "recovery", "vfs", "rdma-transport"]),
     ("smbd-core", &["smb-proto", "iobuf", "state", "recovery", "vfs", "rdma-transport"]),
-    (
-        "client",
-        &["wire", "nfs-proto", "smb-proto", "iobuf", "rdma-transport", "nfsrdma", "smbd-core"],
-    ),
+    ("client", &["wire", "nfs-proto", "smb-proto", "iobuf", "rdma-transport", "smbd-core"]),
     (
         "gateway",
         &[

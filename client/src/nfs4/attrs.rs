@@ -1,14 +1,12 @@
-//! Attributes in wire form: `bitmap4` and `fattr4` (RFC 8881 sections 3.3.7 and 5).
+//! Attributes as this client asks for them and takes them (RFC 8881 sections 3.3.7 and 5).
 
 use nfs_proto::nfs4::attr;
-use nfsrdma::xdr::{Reader, Writer, XdrError, XdrResult};
+use nfs_proto::nfs4::attrs::{Bitmap4, Fattr4, Value};
 
-/// Words of a bitmap that are taken.
-const WORDS_MAX: usize = 8;
-const OWNER_MAX: usize = 1024;
+use crate::error::{Error, Result};
 
 /// The attributes this client asks for.
-pub(crate) const WANTED: &[u32] = &[
+pub(super) const WANTED: Bitmap4 = Bitmap4::of(&[
     attr::TYPE,
     attr::CHANGE,
     attr::SIZE,
@@ -20,38 +18,7 @@ pub(crate) const WANTED: &[u32] = &[
     attr::OWNER_GROUP,
     attr::SPACE_USED,
     attr::TIME_MODIFY,
-];
-
-/// A bitmap with these bits.
-pub fn bitmap(bits: &[u32]) -> Vec<u32> {
-    let mut words = Vec::new();
-    for bit in bits {
-        let word = usize::try_from(bit / 32).unwrap_or(usize::MAX).min(WORDS_MAX - 1);
-        if words.len() <= word {
-            words.resize(word + 1, 0);
-        }
-        words[word] |= 1 << (bit % 32);
-    }
-    words
-}
-
-pub(crate) fn put_bitmap(w: &mut Writer, bits: &[u32]) {
-    let words = bitmap(bits);
-    w.count(words.len());
-    words.into_iter().for_each(|word| w.u32(word));
-}
-
-/// The bits of a bitmap, ascending.
-pub(crate) fn read_bitmap(r: &mut Reader<'_>) -> XdrResult<Vec<u32>> {
-    let n = r.count(WORDS_MAX)?;
-    let mut bits = Vec::new();
-    for i in 0..n {
-        let word = r.u32()?;
-        let base = u32::try_from(i * 32).unwrap_or(0);
-        bits.extend((0..32).filter(|b| word & (1 << b) != 0).map(|b| base + b));
-    }
-    Ok(bits)
-}
+]);
 
 /// The attributes of a file, as far as the server gave them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,60 +37,91 @@ pub struct Attr {
     pub time_modify: (i64, u32),
 }
 
+/// The values of a `fattr4`.
+pub(super) fn values<'a>(fattr: &Fattr4<'a>) -> Result<Vec<Value<'a>>> {
+    match wire::decode(fattr.attr_vals, |_| fattr.values()) {
+        Ok((_, values)) => Ok(values),
+        Err(why) => Err(Error::Reply(why.rule.into())),
+    }
+}
+
+/// The error for attributes that were not asked for.
+pub(super) fn unasked() -> Error {
+    Error::Protocol("attributes that were not asked for".into())
+}
+
 impl Attr {
-    /// Reads a `fattr4` that holds attributes of [`WANTED`] only.
-    pub(crate) fn read(r: &mut Reader<'_>) -> XdrResult<Self> {
-        let bits = read_bitmap(r)?;
-        let _length = r.u32()?;
+    /// Of a `fattr4` that holds attributes of [`WANTED`] only.
+    pub(super) fn of(fattr: &Fattr4<'_>) -> Result<Self> {
         let mut a = Self::default();
-        for bit in bits {
-            match bit {
-                attr::TYPE => a.kind = r.u32()?,
-                attr::CHANGE => a.change = r.u64()?,
-                attr::SIZE => a.size = r.u64()?,
-                attr::FSID => a.fsid = (r.u64()?, r.u64()?),
-                attr::FILEID => a.fileid = r.u64()?,
-                attr::MODE => a.mode = r.u32()?,
-                attr::NUMLINKS => a.numlinks = r.u32()?,
-                attr::OWNER => a.owner = r.opaque(OWNER_MAX)?.to_vec(),
-                attr::OWNER_GROUP => a.owner_group = r.opaque(OWNER_MAX)?.to_vec(),
-                attr::SPACE_USED => a.space_used = r.u64()?,
-                attr::TIME_MODIFY => a.time_modify = (r.i64()?, r.u32()?),
-                // Not asked for: an answer with more cannot be read.
-                _ => return Err(XdrError::BadValue),
+        for value in values(fattr)? {
+            match value {
+                Value::Type(kind) => a.kind = kind as u32,
+                Value::Change(change) => a.change = change,
+                Value::Size(size) => a.size = size,
+                Value::Fsid(fsid) => a.fsid = (fsid.major, fsid.minor),
+                Value::Fileid(number) => a.fileid = number,
+                Value::Mode(mode) => a.mode = mode,
+                Value::Numlinks(links) => a.numlinks = links,
+                Value::Owner(name) => a.owner = name.text.to_vec(),
+                Value::OwnerGroup(name) => a.owner_group = name.text.to_vec(),
+                Value::SpaceUsed(bytes) => a.space_used = bytes,
+                Value::TimeModify(time) => a.time_modify = (time.seconds, time.nseconds),
+                _ => return Err(unasked()),
             }
         }
         Ok(a)
     }
 }
 
-/// Writes a `fattr4` with a mode, a size, or both.
-pub(crate) fn put_mode_and_size(w: &mut Writer, mode: Option<u32>, size: Option<u64>) {
-    let mut bits = Vec::new();
-    bits.extend(size.map(|_| attr::SIZE));
-    bits.extend(mode.map(|_| attr::MODE));
-    put_bitmap(w, &bits);
-    w.count(size.map_or(0, |_| 8) + mode.map_or(0, |_| 4));
-    if let Some(size) = size {
-        w.u64(size);
+/// Attributes to set.
+#[derive(Clone, Debug)]
+pub struct Fattr {
+    mask: Bitmap4,
+    vals: Vec<u8>,
+}
+
+impl Fattr {
+    /// Those of these numbers, with their values in the order of the numbers.
+    pub fn of(numbers: &[u32], values: &[Value<'_>]) -> Self {
+        let mut vals = Vec::new();
+        values.iter().for_each(|value| value.emit(&mut vals));
+        Self { mask: Bitmap4::of(numbers), vals }
     }
-    if let Some(mode) = mode {
-        w.u32(mode);
+
+    /// Mode and size, where they are given.
+    pub fn mode_and_size(mode: Option<u32>, size: Option<u64>) -> Self {
+        let size = size.map(|size| (attr::SIZE, Value::Size(size)));
+        let mode = mode.map(|mode| (attr::MODE, Value::Mode(mode)));
+        let (numbers, values): (Vec<_>, Vec<_>) = size.into_iter().chain(mode).unzip();
+        Self::of(&numbers, &values)
+    }
+
+    /// As an argument.
+    pub fn as_fattr4(&self) -> Fattr4<'_> {
+        Fattr4 { attrmask: self.mask, attr_vals: &self.vals }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use iobuf::Buf;
 
     #[test]
-    fn bitmaps_round_trip() {
-        assert_eq!(bitmap(&[1, 4, 33]), [0b1_0010, 0b10]);
-        assert_eq!(bitmap(&[]), Vec::<u32>::new());
-        let mut w = Writer::new();
-        put_bitmap(&mut w, &[0, 31, 32, 82]);
-        let body = Buf::from(w.bytes().to_vec());
-        assert_eq!(read_bitmap(&mut Reader::new(&body, &[])), Ok(vec![0, 31, 32, 82]));
+    fn mode_and_size_stand_in_the_order_of_their_numbers() {
+        let both = Fattr::mode_and_size(Some(0o644), Some(7));
+        let attr = Attr::of(&both.as_fattr4()).unwrap();
+        assert_eq!((attr.mode, attr.size), (0o644, 7));
+        let none = Fattr::mode_and_size(None, None);
+        assert_eq!(Attr::of(&none.as_fattr4()), Ok(Attr::default()));
+    }
+
+    #[test]
+    fn attributes_that_were_not_asked_for_and_cut_values_are_errors() {
+        let lease = Fattr::of(&[attr::LEASE_TIME], &[Value::LeaseTime(90)]);
+        assert_eq!(Attr::of(&lease.as_fattr4()), Err(unasked()));
+        let size = Fattr::of(&[attr::SIZE], &[Value::Size(1)]);
+        let cut = Fattr4 { attr_vals: &size.vals[..7], ..size.as_fattr4() };
+        assert!(matches!(Attr::of(&cut), Err(Error::Reply(_))), "half a size");
     }
 }

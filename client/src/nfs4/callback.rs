@@ -4,25 +4,24 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use iobuf::Buf;
-use nfs_proto::nfs4::{Stateid4 as Stateid, attr};
-use nfsrdma::xdr::{Reader, Writer, XdrError, XdrResult};
+use nfs_proto::nfs4::attrs::{Bitmap4, Value, put_fattr};
+use nfs_proto::nfs4::cb::{self, Args, Compound, Compounded, Results, Sequenced};
+use nfs_proto::nfs4::ops::Res;
+use nfs_proto::nfs4::{Nfsstat4, Nfstime4, Stateid4 as Stateid, attr};
+use nfs_proto::oncrpc::{AcceptStat, CallHead, ReplyHead};
+use nfs_proto::xdr::{Xdr, decode};
 use tokio::sync::mpsc;
 
 use super::Fh;
-use super::attrs::{put_bitmap, read_bitmap};
 use crate::rpc::Callbacks;
 
 /// The RPC program that the client names in CREATE_SESSION.
 pub(super) const CB_PROGRAM: u32 = 0x4000_0000;
 
-const OP_CB_GETATTR: u32 = 3;
-const OP_CB_RECALL: u32 = 4;
-const NFS4ERR_BADHANDLE: u32 = 10001;
-const OP_CB_SEQUENCE: u32 = 11;
-const NFS4ERR_NOTSUPP: u32 = 10004;
+/// Operations that are taken in one call.
+const OPERATIONS_MAX: u32 = 16;
 /// Recalls that wait for someone to look at them; the server hears NFS4ERR_DELAY when there are more.
 const RECALLS_MAX: usize = 64;
-const NFS4ERR_DELAY: u32 = 10008;
 
 /// A delegation that the server wants back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,113 +69,150 @@ impl Recalls {
         self.keeps.clone()
     }
 
-    fn getattr(&self, r: &mut Reader<'_>, w: &mut Writer) -> XdrResult<u32> {
-        let (fh, asked) = (Fh::new(r.opaque(128)?), read_bitmap(r)?);
+    /// CB_GETATTR. Attributes that this client does not keep are left out.
+    fn getattr(&self, asked: &cb::Getattr<'_>, out: &mut Vec<u8>) -> Nfsstat4 {
+        let fh = Fh::new(asked.fh);
         let known = self.keeps.lock().unwrap_or_else(PoisonError::into_inner).get(&fh).copied();
-        let Some(kept) = known else {
-            w.u32(NFS4ERR_BADHANDLE);
-            return Ok(NFS4ERR_BADHANDLE);
-        };
-        let mut values = Writer::new();
-        for number in &asked {
-            let mut time = |(sec, nsec): (i64, u32)| {
-                values.i64(sec);
-                values.u32(nsec);
-            };
-            match *number {
-                attr::CHANGE => values.u64(kept.change),
-                attr::SIZE => values.u64(kept.size),
-                attr::TIME_DELEG_ACCESS => time(kept.access),
-                attr::TIME_DELEG_MODIFY => time(kept.modify),
-                _ => return Err(XdrError::BadValue),
-            }
-        }
-        w.u32(0);
-        put_bitmap(w, &asked);
-        w.opaque(values.bytes());
-        Ok(0)
+        let Some(kept) = known else { return just(Nfsstat4::BadHandle, out) };
+        let time = |(seconds, nseconds)| Nfstime4 { seconds, nseconds };
+        let all = [
+            (attr::CHANGE, Value::Change(kept.change)),
+            (attr::SIZE, Value::Size(kept.size)),
+            (attr::TIME_DELEG_ACCESS, Value::TimeDelegAccess(time(kept.access))),
+            (attr::TIME_DELEG_MODIFY, Value::TimeDelegModify(time(kept.modify))),
+        ];
+        let said = all.into_iter().filter(|(number, _)| asked.attr_request.has(*number));
+        let (numbers, values): (Vec<u32>, Vec<Value<'_>>) = said.unzip();
+        Nfsstat4::Ok.emit(out);
+        put_fattr(&Bitmap4::of(&numbers), &values, out);
+        Nfsstat4::Ok
     }
 
-    fn compound(&self, r: &mut Reader<'_>, w: &mut Writer) -> XdrResult<()> {
-        let tag = r.opaque(1024)?;
-        let (_minor, _ident) = (r.u32()?, r.u32()?);
-        let count = r.count(16)?;
-        let status_at = w.len();
-        w.u32(0);
-        w.opaque(tag);
-        let count_at = w.len();
-        w.u32(0);
-        for done in 1..=count {
-            let op = r.u32()?;
-            w.u32(op);
-            let status = self.operation(op, r, w)?;
-            w.patch_u32(count_at, u32::try_from(done).unwrap_or(0));
-            if status != 0 {
-                w.patch_u32(status_at, status);
-                break;
+    /// Appends the result; gives the status.
+    fn operation(&self, args: Option<Args<'_>>, out: &mut Vec<u8>) -> Nfsstat4 {
+        match args {
+            Some(Args::Sequence(asked)) => {
+                let done = Sequenced {
+                    sessionid: asked.sessionid,
+                    sequenceid: asked.sequenceid,
+                    slotid: asked.slotid,
+                    highest_slotid: asked.highest_slotid,
+                    target_highest_slotid: asked.highest_slotid,
+                };
+                Results::Sequence(Res::Ok(done)).emit(out);
+                Nfsstat4::Ok
             }
-        }
-        Ok(())
-    }
-
-    /// Writes the status and the result; gives the status.
-    fn operation(&self, op: u32, r: &mut Reader<'_>, w: &mut Writer) -> XdrResult<u32> {
-        match op {
-            OP_CB_SEQUENCE => {
-                let session: [u8; 16] = r.fixed()?;
-                let (sequence, slot, highest) = (r.u32()?, r.u32()?, r.u32()?);
-                let _keep = r.bool()?;
-                for _ in 0..r.count(16)? {
-                    r.fixed::<16>()?;
-                    for _ in 0..r.count(256)? {
-                        r.u64()?;
-                    }
+            Some(Args::Recall(asked)) => {
+                let (stateid, truncate) = (asked.stateid, asked.truncate);
+                let recall = Recall { stateid, truncate, fh: Fh::new(asked.fh) };
+                match self.recalls.try_send(recall) {
+                    Ok(()) => just(Nfsstat4::Ok, out),
+                    // Nobody listens: the delegation cannot be returned, as with a client that is busy.
+                    Err(_) => just(Nfsstat4::Delay, out),
                 }
-                w.u32(0);
-                w.fixed(&session);
-                for word in [sequence, slot, highest, highest] {
-                    w.u32(word);
-                }
-                Ok(0)
             }
-            OP_CB_RECALL => {
-                let stateid = r.value::<Stateid>()?;
-                let recall = Recall { stateid, truncate: r.bool()?, fh: Fh::new(r.opaque(128)?) };
-                // Nobody listens: the delegation cannot be returned, as with a client that is busy.
-                let status = if self.recalls.try_send(recall).is_ok() { 0 } else { NFS4ERR_DELAY };
-                w.u32(status);
-                Ok(status)
-            }
-            OP_CB_GETATTR => self.getattr(r, w),
-            _ => {
-                w.u32(NFS4ERR_NOTSUPP);
-                Ok(NFS4ERR_NOTSUPP)
-            }
+            Some(Args::Getattr(asked)) => self.getattr(&asked, out),
+            _ => just(Nfsstat4::NotSupp, out),
         }
     }
 
-    fn answer(&self, message: &Buf) -> XdrResult<Vec<u8>> {
-        let mut r = Reader::new(message, &[]);
-        let (xid, _call, _rpc_version) = (r.u32()?, r.u32()?, r.u32()?);
-        let (_program, _version, procedure) = (r.u32()?, r.u32()?, r.u32()?);
-        for _ in 0..2 {
-            r.u32()?;
-            r.opaque(400)?;
+    /// `None` where the call cannot be read.
+    fn compound(&self, arguments: &[u8], out: &mut Vec<u8>) -> Option<()> {
+        let (mut rest, asked) = decode::<Compound<'_>>(arguments).ok()?;
+        if asked.argarray > OPERATIONS_MAX {
+            return None;
         }
-        let mut w = Writer::new();
-        // REPLY, accepted, an empty verifier, SUCCESS.
-        for word in [xid, 1, 0, 0, 0, 0] {
-            w.u32(word);
+        let mut done = Compounded { status: Nfsstat4::Ok, tag: asked.tag, resarray: 0 };
+        let mut results = Vec::new();
+        while done.resarray < asked.argarray && done.status == Nfsstat4::Ok {
+            let (behind, number) = decode::<u32>(rest).ok()?;
+            let (behind, args) = wire::decode(behind, |i| Args::parse(number, i)).ok()?;
+            number.emit(&mut results);
+            done.status = self.operation(args, &mut results);
+            done.resarray += 1;
+            rest = behind;
         }
-        if procedure == 1 {
-            self.compound(&mut r, &mut w)?;
-        }
-        Ok(w.bytes().to_vec())
+        done.emit(out);
+        out.extend_from_slice(&results);
+        Some(())
     }
+}
+
+/// A result that is a status and nothing else.
+fn just(status: Nfsstat4, out: &mut Vec<u8>) -> Nfsstat4 {
+    Results::Status(status).emit(out);
+    status
 }
 
 impl Callbacks for Recalls {
     fn call(&self, message: &Buf) -> Option<Vec<u8>> {
-        self.answer(message).ok()
+        let (arguments, head) = CallHead::decode(message.as_slice()).ok()?;
+        let mut out = Vec::new();
+        ReplyHead::accepted(head.xid, AcceptStat::Success).emit(&mut out);
+        if head.procedure == cb::PROC_COMPOUND {
+            self.compound(arguments, &mut out)?;
+        }
+        Some(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nfs_proto::nfs4::cb::op;
+
+    /// A CB_COMPOUND of these operations, by AUTH_NONE.
+    fn call(count: u32, operations: &[u32]) -> Buf {
+        let head = [7, 0, 2, CB_PROGRAM, 1, cb::PROC_COMPOUND, 0, 0, 0, 0, 0, 1, 0, count];
+        let words = [&head[..], operations].concat();
+        Buf::from(words.iter().flat_map(|w| w.to_be_bytes()).collect::<Vec<_>>())
+    }
+
+    /// The words of the answer behind the head of the reply and an empty tag: the status, the count, the results.
+    fn answer(recalls: &Recalls, message: &Buf) -> Option<Vec<u32>> {
+        let answer = recalls.call(message)?;
+        let words: Vec<u32> = answer.chunks(4).map(|w| decode(w).unwrap().1).collect();
+        assert_eq!(words[..6], [7, 1, 0, 0, 0, 0]);
+        assert_eq!(words[7], 0, "the tag");
+        Some([&words[6..7], &words[8..]].concat())
+    }
+
+    const SEQUENCE: [u32; 10] = [op::SEQUENCE, 1, 2, 3, 4, 5, 6, 7, 0, 0];
+    const SEQUENCED: [u32; 10] = [op::SEQUENCE, 0, 1, 2, 3, 4, 5, 6, 7, 7];
+
+    #[test]
+    fn attributes_that_are_kept_are_told_and_others_left_out() {
+        let (recalls, _receiver) = Recalls::new();
+        let kept = KeptBack { change: 8, size: 9, access: (1, 2), modify: (3, 4) };
+        recalls.keeps().lock().unwrap().insert(Fh::new(&[0, 0, 0, 5]), kept);
+        // Of one file CHANGE, SIZE and MODE; of another, which is not here.
+        let asked = |fh| [&SEQUENCE[..], &[op::GETATTR, 4, fh, 2, 0b1_1000, 2]].concat();
+        let said = answer(&recalls, &call(2, &asked(5))).unwrap();
+        let all = [op::GETATTR, 0, 1, 0b1_1000, 16, 0, 8, 0, 9];
+        assert_eq!(said, [&[0, 2][..], &SEQUENCED, &all].concat());
+        let said = answer(&recalls, &call(2, &asked(6))).unwrap();
+        assert_eq!(said, [&[10_001, 2][..], &SEQUENCED, &[op::GETATTR, 10_001]].concat());
+    }
+
+    #[test]
+    fn a_recall_that_nobody_takes_is_delayed_and_ends_the_call() {
+        let (recalls, mut receiver) = Recalls::new();
+        let recall = [op::RECALL, 1, 2, 3, 4, 1, 4, 5];
+        let said = answer(&recalls, &call(1, &recall)).unwrap();
+        assert_eq!(said, [0, 1, op::RECALL, 0]);
+        let taken = receiver.try_recv().unwrap();
+        assert_eq!((taken.stateid.seqid, taken.truncate), (1, true));
+        drop(receiver);
+        let said = answer(&recalls, &call(2, &[recall, recall].concat())).unwrap();
+        assert_eq!(said, [10_008, 1, op::RECALL, 10_008]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_has_no_answer() {
+        let (recalls, _receiver) = Recalls::new();
+        assert_eq!(answer(&recalls, &call(1, &SEQUENCE[..9])), None);
+        assert_eq!(answer(&recalls, &call(OPERATIONS_MAX + 1, &[])), None);
+        let said = answer(&recalls, &call(1, &[op::RECALL_SLOT, 3])).unwrap();
+        assert_eq!(said, [10_004, 1, op::RECALL_SLOT, 10_004]);
     }
 }

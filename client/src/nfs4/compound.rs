@@ -1,17 +1,26 @@
 //! A COMPOUND and its results (RFC 8881 section 16.2), operation by operation.
 
 use iobuf::Buf;
-use nfs_proto::nfs4::{PROC_COMPOUND, Stateid4 as Stateid, VERSION, op};
+use nfs_proto::nfs4::attrs::{Bitmap4, Fattr4};
+use nfs_proto::nfs4::ops::{
+    Close, Commit, Component4, Create, Createhow4, Createtype4, NfsFh4, Open, OpenClaim4,
+    Openflag4, Read, ReadDone, Readdir, Rename, Res, Sequence, Sequenced, Setattr, Write,
+};
+use nfs_proto::nfs4::{
+    self, Compounded, Nfsstat4, PROC_COMPOUND, StableHow4, StateOwner4, Stateid4 as Stateid,
+    VERSION, op,
+};
 use nfs_proto::oncrpc::program::NFS as PROGRAM;
-use nfsrdma::xdr::{Reader, Writer};
+use nfs_proto::oncrpc::{AcceptStat, ReplyBody, ReplyHead};
+use nfs_proto::xdr::{Bulk, Xdr, decode, encode};
 use rdma_transport::caller::{Answer, BulkResult};
+use rdma_transport::xdr::{Reader, Writer};
 
-use super::attrs::{WANTED, put_bitmap, put_mode_and_size};
+use super::attrs::{Fattr, WANTED};
 use super::{Fh, OpenHow};
 use crate::error::{Error, Result};
-use crate::rpc::{Credential, ResultPlace, Rpc, results};
+use crate::rpc::{Credential, ResultPlace, Rpc, results, within};
 
-const TAG_MAX: usize = 1024;
 /// Most bytes of the reply to a COMPOUND of small operations.
 const SMALL_REPLY: usize = 1000;
 
@@ -21,27 +30,28 @@ pub struct Compound {
     w: Writer,
     count_at: usize,
     count: u32,
-    /// Where SEQUENCE's sequence number, slot and highest slot stand.
-    pub(super) sequence_at: Option<usize>,
+    /// SEQUENCE, and where its arguments stand.
+    sequence: Option<(usize, Sequence)>,
     place: ResultPlace,
 }
 
 impl Compound {
     /// Without operations, of this minor version.
-    pub fn new(cred: &Credential, minor: u32) -> Self {
+    pub fn new(cred: &Credential, minorversion: u32) -> Self {
         let mut w = Rpc::head(PROGRAM, VERSION, PROC_COMPOUND, cred);
-        w.opaque(b"");
-        w.u32(minor);
-        let count_at = w.len();
-        w.u32(0);
-        Self { w, count_at, count: 0, sequence_at: None, place: ResultPlace::long(SMALL_REPLY) }
+        w.value(&nfs4::Compound { tag: b"", minorversion, argarray: 0 });
+        // The count of operations is the last word.
+        let count_at = w.len() - 4;
+        let place = ResultPlace::long(SMALL_REPLY);
+        Self { w, count_at, count: 0, sequence: None, place }
     }
 
-    /// Appends an operation; its arguments are written to what this returns.
-    pub fn op(&mut self, op: u32) -> &mut Writer {
+    /// Appends an operation with its arguments.
+    pub fn op<'v>(mut self, op: u32, args: &impl Xdr<'v>) -> Self {
         self.count += 1;
-        self.w.u32(op);
-        &mut self.w
+        self.w.value(&op);
+        self.w.value(args);
+        self
     }
 
     /// Says how large the reply may become.
@@ -55,238 +65,222 @@ impl Compound {
         (self.w, self.place)
     }
 
-    pub(super) fn patch_sequence(&mut self, sequence: u32, slot: u32, highest: u32) {
-        if let Some(at) = self.sequence_at {
-            self.w.patch_u32(at, sequence);
-            self.w.patch_u32(at + 4, slot);
-            self.w.patch_u32(at + 8, highest);
+    /// Fills in SEQUENCE, if there is one.
+    pub(super) fn number(&mut self, sequenceid: u32, slotid: u32, highest_slotid: u32) {
+        if let Some((at, args)) = self.sequence {
+            let args = encode(&Sequence { sequenceid, slotid, highest_slotid, ..args });
+            if let Some(place) = self.w.head().get_mut(at..at + args.len()) {
+                place.copy_from_slice(&args);
+            }
         }
     }
 
     /// SEQUENCE; its numbers are filled in when a slot is known. The reply is not asked to be kept, unless `keep`.
-    pub(super) fn sequence(mut self, session: &[u8; 16], keep: bool) -> Self {
-        let w = self.op(op::SEQUENCE);
-        w.fixed(session);
-        let at = w.len();
-        (0..3).for_each(|_| w.u32(0));
-        w.bool(keep);
-        self.sequence_at = Some(at);
-        self
+    pub(super) fn sequence(self, session: [u8; 16], keep: bool) -> Self {
+        let args = Sequence {
+            sessionid: session,
+            sequenceid: 0,
+            slotid: 0,
+            highest_slotid: 0,
+            cachethis: keep,
+        };
+        let mut c = self.op(op::SEQUENCE, &());
+        c.sequence = Some((c.w.len(), args));
+        c.w.value(&args);
+        c
     }
 
     /// PUTFH
-    pub fn putfh(mut self, fh: &Fh) -> Self {
-        self.op(op::PUTFH).opaque(fh.as_bytes());
-        self
+    pub fn putfh(self, fh: &Fh) -> Self {
+        self.op(op::PUTFH, &NfsFh4 { object: fh.as_bytes() })
     }
 
     /// PUTROOTFH
-    pub fn putrootfh(mut self) -> Self {
-        self.op(op::PUTROOTFH);
-        self
+    pub fn putrootfh(self) -> Self {
+        self.op(op::PUTROOTFH, &())
     }
 
     /// LOOKUP
-    pub fn lookup(mut self, name: &[u8]) -> Self {
-        self.op(op::LOOKUP).opaque(name);
-        self
+    pub fn lookup(self, name: &[u8]) -> Self {
+        self.op(op::LOOKUP, &Component4 { name })
     }
 
     /// GETFH
-    pub fn getfh(mut self) -> Self {
-        self.op(op::GETFH);
-        self
+    pub fn getfh(self) -> Self {
+        self.op(op::GETFH, &())
     }
 
     /// SAVEFH
-    pub fn savefh(mut self) -> Self {
-        self.op(op::SAVEFH);
-        self
+    pub fn savefh(self) -> Self {
+        self.op(op::SAVEFH, &())
     }
 
     /// RESTOREFH
-    pub fn restorefh(mut self) -> Self {
-        self.op(op::RESTOREFH);
-        self
+    pub fn restorefh(self) -> Self {
+        self.op(op::RESTOREFH, &())
     }
 
     /// GETATTR of what [`super::Attr`] holds.
-    pub fn getattr(mut self) -> Self {
-        put_bitmap(self.op(op::GETATTR), WANTED);
-        self
+    pub fn getattr(self) -> Self {
+        self.getattr_of(WANTED)
     }
 
     /// GETATTR of these attributes.
-    pub fn getattr_of(mut self, bits: &[u32]) -> Self {
-        put_bitmap(self.op(op::GETATTR), bits);
-        self
+    pub fn getattr_of(self, attributes: Bitmap4) -> Self {
+        self.op(op::GETATTR, &attributes)
     }
 
-    /// SETATTR of mode and size.
-    pub fn setattr(mut self, stateid: Stateid, mode: Option<u32>, size: Option<u64>) -> Self {
-        let w = self.op(op::SETATTR);
-        w.value(&stateid);
-        put_mode_and_size(w, mode, size);
-        self
+    /// SETATTR
+    pub fn setattr(self, stateid: Stateid, fattr: &Fattr) -> Self {
+        self.op(op::SETATTR, &Setattr { stateid, obj_attributes: fattr.as_fattr4() })
     }
 
     /// ACCESS
-    pub fn access(mut self, bits: u32) -> Self {
-        self.op(op::ACCESS).u32(bits);
-        self
+    pub fn access(self, bits: u32) -> Self {
+        self.op(op::ACCESS, &bits)
     }
 
     /// OPEN of a name in the current directory (CLAIM_NULL), as an owner of this client.
-    pub fn open(mut self, clientid: u64, owner: &[u8], name: &[u8], how: OpenHow) -> Self {
-        let w = self.op(op::OPEN);
-        w.u32(0);
-        w.u32(how.access | how.want);
-        w.u32(how.deny);
-        w.u64(clientid);
-        w.opaque(owner);
-        match how.create {
-            None => w.u32(0),
-            Some(mode) => {
-                w.u32(1);
-                w.u32(if how.guarded { 1 } else { 0 });
-                put_mode_and_size(w, Some(mode), how.truncate.then_some(0));
-            }
-        }
-        // CLAIM_NULL
-        w.u32(0);
-        w.opaque(name);
-        self
+    pub fn open(self, clientid: u64, owner: &[u8], name: &[u8], how: OpenHow) -> Self {
+        let attributes = Fattr::mode_and_size(how.create, how.truncate.then_some(0));
+        let attributes = attributes.as_fattr4();
+        let openhow = match how.create {
+            None => Openflag4::Nocreate,
+            Some(_) if how.guarded => Openflag4::Create(Createhow4::Guarded(attributes)),
+            Some(_) => Openflag4::Create(Createhow4::Unchecked(attributes)),
+        };
+        self.op_open(StateOwner4 { clientid, owner }, how, openhow, OpenClaim4::Null(name))
+    }
+
+    /// OPEN of the current file, which this client had open before the server restarted (CLAIM_PREVIOUS), with the
+    /// delegation of this type (`open_delegation_type4`).
+    pub(super) fn reclaim(
+        self,
+        clientid: u64,
+        owner: &[u8],
+        how: OpenHow,
+        delegation: u32,
+    ) -> Self {
+        let (owner, claim) = (StateOwner4 { clientid, owner }, OpenClaim4::Previous(delegation));
+        self.op_open(owner, how, Openflag4::Nocreate, claim)
+    }
+
+    fn op_open(
+        self,
+        owner: StateOwner4<'_>,
+        how: OpenHow,
+        openhow: Openflag4<'_>,
+        claim: OpenClaim4<'_>,
+    ) -> Self {
+        let (share_access, share_deny) = (how.access | how.want, how.deny);
+        self.op(op::OPEN, &Open { seqid: 0, share_access, share_deny, owner, openhow, claim })
     }
 
     /// CLOSE
-    pub fn close(mut self, stateid: Stateid) -> Self {
-        let w = self.op(op::CLOSE);
-        w.u32(0);
-        w.value(&stateid);
-        self
+    pub fn close(self, open_stateid: Stateid) -> Self {
+        self.op(op::CLOSE, &Close { seqid: 0, open_stateid })
     }
 
     /// READ, the last operation but for small ones behind it.
-    pub fn read(mut self, stateid: Stateid, offset: u64, count: u32) -> Self {
-        let w = self.op(op::READ);
-        w.value(&stateid);
-        w.u64(offset);
-        w.u32(count);
+    pub fn read(self, stateid: Stateid, offset: u64, count: u32) -> Self {
+        let mut c = self.op(op::READ, &Read { stateid, offset, count });
         let max = usize::try_from(count).unwrap_or(usize::MAX);
-        self.place.bulk = Some(BulkResult { max, locate: locate_read });
-        self
+        c.place.bulk = Some(BulkResult { max, locate: locate_read });
+        c
     }
 
-    /// WRITE; `stable` is `stable_how4`.
-    pub fn write(mut self, stateid: Stateid, offset: u64, data: Vec<Buf>, stable: u32) -> Self {
-        let w = self.op(op::WRITE);
-        w.value(&stateid);
-        w.u64(offset);
-        w.u32(stable);
-        w.bulk(data);
-        self
+    /// WRITE
+    pub fn write(self, stateid: Stateid, offset: u64, data: Vec<Buf>, stable: StableHow4) -> Self {
+        let len = data.iter().map(Buf::len).sum();
+        let mut c = self.op(op::WRITE, &Write { stateid, offset, stable, data: Bulk { len } });
+        c.w.attach(data, None);
+        c
     }
 
     /// COMMIT
-    pub fn commit(mut self, offset: u64, count: u32) -> Self {
-        let w = self.op(op::COMMIT);
-        w.u64(offset);
-        w.u32(count);
-        self
+    pub fn commit(self, offset: u64, count: u32) -> Self {
+        self.op(op::COMMIT, &Commit { offset, count })
     }
 
     /// REMOVE
-    pub fn remove(mut self, name: &[u8]) -> Self {
-        self.op(op::REMOVE).opaque(name);
-        self
+    pub fn remove(self, name: &[u8]) -> Self {
+        self.op(op::REMOVE, &Component4 { name })
     }
 
     /// RENAME from the saved directory to the current one.
-    pub fn rename(mut self, from: &[u8], to: &[u8]) -> Self {
-        let w = self.op(op::RENAME);
-        w.opaque(from);
-        w.opaque(to);
-        self
+    pub fn rename(self, oldname: &[u8], newname: &[u8]) -> Self {
+        self.op(op::RENAME, &Rename { oldname, newname })
     }
 
     /// LINK of the saved file in the current directory.
-    pub fn link(mut self, name: &[u8]) -> Self {
-        self.op(op::LINK).opaque(name);
-        self
+    pub fn link(self, name: &[u8]) -> Self {
+        self.op(op::LINK, &Component4 { name })
+    }
+
+    /// CREATE of something with this mode.
+    pub fn create(self, name: &[u8], objtype: Createtype4<'_>, mode: u32) -> Self {
+        let attributes = Fattr::mode_and_size(Some(mode), None);
+        let createattrs = attributes.as_fattr4();
+        self.op(op::CREATE, &Create { objtype, objname: name, createattrs })
     }
 
     /// CREATE of a directory.
-    pub fn mkdir(mut self, name: &[u8], mode: u32) -> Self {
-        const NF4DIR: u32 = 2;
-        let w = self.op(op::CREATE);
-        w.u32(NF4DIR);
-        w.opaque(name);
-        put_mode_and_size(w, Some(mode), None);
-        self
+    pub fn mkdir(self, name: &[u8], mode: u32) -> Self {
+        self.create(name, Createtype4::Dir, mode)
     }
 
     /// CREATE of a symbolic link.
-    pub fn symlink(mut self, name: &[u8], target: &[u8]) -> Self {
-        const NF4LNK: u32 = 5;
-        let w = self.op(op::CREATE);
-        w.u32(NF4LNK);
-        w.opaque(target);
-        w.opaque(name);
-        put_mode_and_size(w, Some(0o777), None);
-        self
+    pub fn symlink(self, name: &[u8], target: &[u8]) -> Self {
+        self.create(name, Createtype4::Lnk(target), 0o777)
     }
 
     /// READDIR with the attributes of [`super::Attr`].
-    pub fn readdir(mut self, cookie: u64, verifier: [u8; 8], count: u32) -> Self {
-        let w = self.op(op::READDIR);
-        w.u64(cookie);
-        w.fixed(&verifier);
-        w.u32(count);
-        w.u32(count);
-        put_bitmap(w, WANTED);
+    pub fn readdir(self, cookie: u64, cookieverf: [u8; 8], count: u32) -> Self {
+        let (dircount, maxcount) = (count, count);
+        let args = Readdir { cookie, cookieverf, dircount, maxcount, attr_request: WANTED };
+        let mut c = self.op(op::READDIR, &args);
         let most = usize::try_from(count).unwrap_or(usize::MAX);
-        self.place.reply_max = most.saturating_add(SMALL_REPLY);
-        self
+        c.place.reply_max = most.saturating_add(SMALL_REPLY);
+        c
     }
 
     /// DELEGRETURN
-    pub fn delegreturn(mut self, stateid: Stateid) -> Self {
-        self.op(op::DELEGRETURN).value(&stateid);
-        self
+    pub fn delegreturn(self, stateid: Stateid) -> Self {
+        self.op(op::DELEGRETURN, &stateid)
     }
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<usize> {
-    let word = bytes.get(at..)?.first_chunk()?;
-    usize::try_from(u32::from_be_bytes(*word)).ok()
 }
 
 /// The data of the READ in the results of SEQUENCE, PUTFH and READ, all of them good.
 fn locate_read(reply: &[u8]) -> Option<(usize, usize)> {
-    const REPLY_HEAD: usize = 24;
-    const SEQUENCE_OK: usize = 36;
-    // Accepted, no verifier, SUCCESS, NFS4_OK, an empty tag.
-    if reply.get(8..REPLY_HEAD + 8)?.iter().any(|b| *b != 0) {
+    /// A bound for a loop over the server's own words.
+    const OPERATIONS_MAX: u32 = 8;
+    let (rest, head) = wire::decode(reply, ReplyHead::parse).ok()?;
+    let ReplyBody::Accepted(_, AcceptStat::Success) = head.body else { return None };
+    let (mut rest, done) = decode::<Compounded<'_>>(rest).ok()?;
+    if done.status != Nfsstat4::Ok {
         return None;
     }
-    let operations = word(reply, REPLY_HEAD + 8)?;
-    let mut at = REPLY_HEAD + 12;
-    // A bound for a loop over the server's own words.
-    for _ in 0..operations.min(8) {
-        let (number, status) = (word(reply, at)?, word(reply, at + 4)?);
-        let number = u32::try_from(number).ok()?;
-        if status != 0 {
-            return None;
-        }
-        at += 8;
-        match number {
-            op::SEQUENCE => at += SEQUENCE_OK,
-            op::PUTFH | op::PUTROOTFH => {}
-            op::READ => return Some((at + 8, word(reply, at + 4)?)),
+    for _ in 0..done.resarray.min(OPERATIONS_MAX) {
+        let (result, number) = decode::<u32>(rest).ok()?;
+        rest = match number {
+            op::SEQUENCE => good::<Sequenced>(result)?.0,
+            op::PUTFH | op::PUTROOTFH => good::<()>(result)?.0,
+            op::READ => {
+                let (data, read) = good::<ReadDone>(result)?;
+                return Some((reply.len() - data.len(), read.data.len));
+            }
             _ => return None,
-        }
+        };
     }
     None
+}
+
+/// A result that is no error, and what stands behind it.
+fn good<'a, T: Xdr<'a>>(result: &'a [u8]) -> Option<(&'a [u8], T)> {
+    match decode::<Res<T>>(result).ok()? {
+        (rest, Res::Ok(value)) => Some((rest, value)),
+        _ => None,
+    }
 }
 
 /// The results of a COMPOUND, taken operation by operation.
@@ -300,9 +294,9 @@ impl<'a> Results<'a> {
     /// Reads the head.
     pub fn new(answer: &'a Answer) -> Result<Self> {
         let mut r = results(answer)?;
-        let status = r.u32()?;
-        r.opaque(TAG_MAX)?;
-        let left = r.u32()?;
+        // The status as a number, so that one without a name can be told.
+        let status = r.value()?;
+        let (_tag, left) = (r.value::<Component4<'_>>()?, r.value()?);
         Ok(Self { r, status, left })
     }
 
@@ -311,14 +305,14 @@ impl<'a> Results<'a> {
         self.status
     }
 
-    /// The result of the next operation, which must be this one and good. What it gives is read from what this returns.
-    pub fn next(&mut self, op: u32) -> Result<&mut Reader<'a>> {
+    /// The result of the next operation, which must be this one and good.
+    pub fn next<T: Xdr<'a>>(&mut self, op: u32) -> Result<T> {
         if self.left == 0 {
             // The server ended the COMPOUND before its first operation, for a reason that concerns all of it.
             return Err(Error::Nfs4(op, self.status));
         }
         self.left -= 1;
-        let (number, status) = (self.r.u32()?, self.r.u32()?);
+        let (number, status) = (self.r.value::<u32>()?, self.r.value::<u32>()?);
         if number != op && status == 0 {
             let (want, have) = (op::name(op), op::name(number));
             return Err(Error::Protocol(format!("the result of {have} where {want} belongs")));
@@ -326,24 +320,35 @@ impl<'a> Results<'a> {
         if status != 0 {
             return Err(Error::Nfs4(number, status));
         }
-        Ok(&mut self.r)
+        Ok(self.r.value()?)
     }
 
     /// SEQUENCE, of which nothing is needed.
     pub fn sequence(&mut self) -> Result<()> {
-        let r = self.next(op::SEQUENCE)?;
-        r.fixed::<36>()?;
-        Ok(())
+        self.next::<Sequenced>(op::SEQUENCE).map(drop)
+    }
+
+    /// The results of a COMPOUND behind SEQUENCE and PUTFH.
+    pub(super) fn behind_putfh(answer: &'a Answer) -> Result<Self> {
+        let mut results = Self::new(answer)?;
+        results.sequence()?;
+        results.next::<()>(op::PUTFH)?;
+        Ok(results)
     }
 
     /// GETFH
     pub fn getfh(&mut self) -> Result<Fh> {
-        Ok(Fh::new(self.next(op::GETFH)?.opaque(128)?))
+        Ok(Fh::new(self.next::<NfsFh4<'_>>(op::GETFH)?.object))
     }
 
     /// GETATTR of [`Compound::getattr`].
     pub fn getattr(&mut self) -> Result<super::Attr> {
-        Ok(super::Attr::read(self.next(op::GETATTR)?)?)
+        super::Attr::of(&self.next::<Fattr4<'_>>(op::GETATTR)?)
+    }
+
+    /// The data of the result before, of which no more than `max` bytes were asked for.
+    pub(super) fn data(&mut self, data: Bulk, max: usize) -> Result<Vec<Buf>> {
+        within(&mut self.r, data, max)
     }
 }
 
@@ -390,16 +395,19 @@ mod tests {
         let answer = |w: &[u32]| Answer { body: Buf::from(words(w)), pulled: Vec::new() };
         let head = [9, 1, 0, 0, 0, 0];
         let other = answer(&[&head[..], &[0, 0, 1, op::GETFH, 0]].concat());
-        assert!(matches!(Results::new(&other).unwrap().next(op::PUTFH), Err(Error::Protocol(_))));
+        assert!(matches!(
+            Results::new(&other).unwrap().next::<()>(op::PUTFH),
+            Err(Error::Protocol(_))
+        ));
         let failed = answer(&[&head[..], &[70, 0, 1, op::PUTFH, 70]].concat());
         assert_eq!(
-            Results::new(&failed).unwrap().next(op::PUTFH).err(),
+            Results::new(&failed).unwrap().next::<()>(op::PUTFH).err(),
             Some(Error::Nfs4(op::PUTFH, 70))
         );
         // Ended before the first operation.
         let none = answer(&[&head[..], &[10021, 0, 0]].concat());
         assert_eq!(
-            Results::new(&none).unwrap().next(op::PUTFH).err(),
+            Results::new(&none).unwrap().next::<()>(op::PUTFH).err(),
             Some(Error::Nfs4(op::PUTFH, 10021))
         );
         assert!(Results::new(&answer(&[9, 1, 1, 0, 2, 2])).is_err());

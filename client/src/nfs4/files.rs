@@ -1,11 +1,17 @@
 //! What clients do with files, one COMPOUND each.
 
 use iobuf::Buf;
-use nfs_proto::nfs4::{Stateid4 as Stateid, attr, op};
-use nfsrdma::xdr::{Reader, XdrError, XdrResult};
+use nfs_proto::nfs4::attrs::{Bitmap4, Value};
+use nfs_proto::nfs4::ops::{
+    self, Created, DirDelegation4, GetDirDelegation, Listing, Lock, Locker4, Locku,
+    OpenDelegation4, OpenToLockOwner4, Opened, ReadDone,
+};
+use nfs_proto::nfs4::{
+    LockType4, Nfstime4, StableHow4, StateOwner4, Stateid4 as Stateid, attr, op,
+};
 
 use super::Fh;
-use super::attrs::{Attr, put_bitmap, read_bitmap};
+use super::attrs::{Attr, Fattr};
 use super::compound::{Compound, Results};
 use super::session::Nfs4;
 use crate::error::{Error, Result};
@@ -117,36 +123,16 @@ pub struct DirEntry {
     pub attr: Attr,
 }
 
-/// `open_delegation4`
-fn delegation(r: &mut Reader<'_>) -> XdrResult<Option<Delegation>> {
-    fn ace(r: &mut Reader<'_>) -> XdrResult<()> {
-        let _ = (r.u32()?, r.u32()?, r.u32()?);
-        r.opaque(1024).map(drop)
-    }
-    match r.u32()? {
-        0 => Ok(None),
-        1 => {
-            let stateid = r.value::<Stateid>()?;
-            r.bool()?;
-            ace(r)?;
-            Ok(Some(Delegation { stateid, write: false, times: false }))
-        }
-        sort @ (2 | 5) => {
-            let stateid = r.value::<Stateid>()?;
-            r.bool()?;
-            // NFS_LIMIT_SIZE and NFS_LIMIT_BLOCKS both hold eight bytes.
-            let _ = (r.u32()?, r.u64()?);
-            ace(r)?;
-            Ok(Some(Delegation { stateid, write: true, times: sort == 5 }))
-        }
-        3 => {
-            // WND4_CONTENTION and WND4_RESOURCE say whether the server will tell when that changes.
-            if matches!(r.u32()?, 1 | 2) {
-                r.bool()?;
-            }
-            Ok(None)
-        }
-        _ => Err(XdrError::BadValue),
+impl Delegation {
+    fn of(given: &OpenDelegation4<'_>) -> Option<Self> {
+        let (stateid, write, times) = match given {
+            OpenDelegation4::None | OpenDelegation4::NoneExt(_) => return None,
+            OpenDelegation4::Read(d) => (d.stateid, false, false),
+            OpenDelegation4::ReadAttrs(d) => (d.stateid, false, true),
+            OpenDelegation4::Write(d) => (d.stateid, true, false),
+            OpenDelegation4::WriteAttrs(d) => (d.stateid, true, true),
+        };
+        Some(Self { stateid, write, times })
     }
 }
 
@@ -161,9 +147,9 @@ impl Nfs4 {
         let answer = self.call(c.getfh()).await?;
         let mut results = Results::new(&answer)?;
         results.sequence()?;
-        results.next(op::PUTROOTFH)?;
+        results.next::<()>(op::PUTROOTFH)?;
         for _ in &names {
-            results.next(op::LOOKUP)?;
+            results.next::<()>(op::LOOKUP)?;
         }
         results.getfh()
     }
@@ -171,19 +157,15 @@ impl Nfs4 {
     /// LOOKUP
     pub async fn lookup(&self, dir: &Fh, name: &[u8]) -> Result<(Fh, Attr)> {
         let answer = self.call(self.compound().putfh(dir).lookup(name).getfh().getattr()).await?;
-        let mut results = Results::new(&answer)?;
-        results.sequence()?;
-        results.next(op::PUTFH)?;
-        results.next(op::LOOKUP)?;
+        let mut results = Results::behind_putfh(&answer)?;
+        results.next::<()>(op::LOOKUP)?;
         Ok((results.getfh()?, results.getattr()?))
     }
 
     /// GETATTR
     pub async fn getattr(&self, fh: &Fh) -> Result<Attr> {
         let answer = self.call(self.compound().putfh(fh).getattr()).await?;
-        let mut results = Results::new(&answer)?;
-        results.sequence()?;
-        results.next(op::PUTFH)?;
+        let mut results = Results::behind_putfh(&answer)?;
         results.getattr()
     }
 
@@ -195,7 +177,7 @@ impl Nfs4 {
         mode: Option<u32>,
         size: Option<u64>,
     ) -> Result<()> {
-        let c = self.compound().putfh(fh).setattr(stateid, mode, size);
+        let c = self.compound().putfh(fh).setattr(stateid, &Fattr::mode_and_size(mode, size));
         self.plain(c, &[op::PUTFH, op::SETATTR]).await
     }
 
@@ -213,31 +195,16 @@ impl Nfs4 {
 
     /// OPEN of what this client had open before the server restarted (CLAIM_PREVIOUS), with the delegation that came with it.
     pub async fn reclaim(&self, file: &OpenFile, owner: &[u8], how: OpenHow) -> Result<OpenFile> {
-        let mut c = self.compound().putfh(&file.fh);
-        let w = c.op(op::OPEN);
-        for word in [0, how.access | how.want, how.deny] {
-            w.u32(word);
-        }
-        w.u64(self.clientid());
-        w.opaque(owner);
-        // OPEN4_NOCREATE, CLAIM_PREVIOUS.
-        for word in [0, 1, file.delegation.map_or(0, Delegation::sort)] {
-            w.u32(word);
-        }
-        self.opened(c.getfh()).await
+        let delegation = file.delegation.map_or(0, Delegation::sort);
+        let c = self.compound().putfh(&file.fh);
+        self.opened(c.reclaim(self.clientid(), owner, how, delegation).getfh()).await
     }
 
     async fn opened(&self, c: Compound) -> Result<OpenFile> {
         let answer = self.call(c).await?;
-        let mut results = Results::new(&answer)?;
-        results.sequence()?;
-        results.next(op::PUTFH)?;
-        let r = results.next(op::OPEN)?;
-        let stateid = r.value::<Stateid>()?;
-        // change_info4 and rflags.
-        let _ = (r.bool()?, r.u64()?, r.u64()?, r.u32()?);
-        read_bitmap(r)?;
-        let delegation = delegation(r)?;
+        let mut results = Results::behind_putfh(&answer)?;
+        let opened: Opened<'_> = results.next(op::OPEN)?;
+        let (stateid, delegation) = (opened.stateid, Delegation::of(&opened.delegation));
         Ok(OpenFile { fh: results.getfh()?, stateid, delegation })
     }
 
@@ -247,32 +214,27 @@ impl Nfs4 {
         self.plain(c, &[op::PUTFH, op::CLOSE]).await
     }
 
-    /// LOCK of bytes of an open file by `owner`, who has none of it yet; `kind` is `nfs_lock_type4`: 1 to read, 2 to write.
+    /// LOCK of bytes of an open file by `owner`, who has none of it yet.
     pub async fn lock(
         &self,
         file: &OpenFile,
         owner: &[u8],
-        kind: u32,
+        locktype: LockType4,
         (offset, length): (u64, u64),
     ) -> Result<Stateid> {
-        let mut c = self.compound().putfh(&file.fh);
-        let w = c.op(op::LOCK);
-        w.u32(kind);
-        w.bool(false);
-        w.u64(offset);
-        w.u64(length);
-        // A new lock owner: open_seqid, the open, lock_seqid, and whose it is.
-        w.bool(true);
-        w.u32(0);
-        w.value(&file.stateid);
-        w.u32(0);
-        w.u64(self.clientid());
-        w.opaque(owner);
-        let answer = self.call(c).await?;
-        let mut results = Results::new(&answer)?;
-        results.sequence()?;
-        results.next(op::PUTFH)?;
-        Ok(results.next(op::LOCK)?.value()?)
+        let locker = Locker4::Open(OpenToLockOwner4 {
+            open_seqid: 0,
+            open_stateid: file.stateid,
+            lock_seqid: 0,
+            lock_owner: StateOwner4 { clientid: self.clientid(), owner },
+        });
+        self.lock_by(&file.fh, Lock { locktype, reclaim: false, offset, length, locker }).await
+    }
+
+    /// LOCK
+    pub async fn lock_by(&self, fh: &Fh, args: Lock<'_>) -> Result<Stateid> {
+        let answer = self.call(self.compound().putfh(fh).op(op::LOCK, &args)).await?;
+        Results::behind_putfh(&answer)?.next(op::LOCK)
     }
 
     /// LOCKU
@@ -280,16 +242,11 @@ impl Nfs4 {
         &self,
         fh: &Fh,
         stateid: Stateid,
-        kind: u32,
+        locktype: LockType4,
         (offset, length): (u64, u64),
     ) -> Result<()> {
-        let mut c = self.compound().putfh(fh);
-        let w = c.op(op::LOCKU);
-        w.u32(kind);
-        w.u32(0);
-        w.value(&stateid);
-        w.u64(offset);
-        w.u64(length);
+        let args = Locku { locktype, seqid: 0, lock_stateid: stateid, offset, length };
+        let c = self.compound().putfh(fh).op(op::LOCKU, &args);
         self.plain(c, &[op::PUTFH, op::LOCKU]).await
     }
 
@@ -302,39 +259,31 @@ impl Nfs4 {
         count: u32,
     ) -> Result<(Vec<Buf>, bool)> {
         let answer = self.call(self.compound().putfh(fh).read(stateid, offset, count)).await?;
-        let mut results = Results::new(&answer)?;
-        results.sequence()?;
-        results.next(op::PUTFH)?;
-        let r = results.next(op::READ)?;
-        let eof = r.bool()?;
-        Ok((r.bulk(usize::try_from(count).unwrap_or(usize::MAX))?, eof))
+        let mut results = Results::behind_putfh(&answer)?;
+        let ReadDone { eof, data } = results.next(op::READ)?;
+        Ok((results.data(data, usize::try_from(count).unwrap_or(usize::MAX))?, eof))
     }
 
-    /// WRITE; `stable` is `stable_how4`: 0 unstable, 1 data, 2 file.
+    /// WRITE
     pub async fn write(
         &self,
         fh: &Fh,
         stateid: Stateid,
         offset: u64,
         data: Vec<Buf>,
-        stable: u32,
+        stable: StableHow4,
     ) -> Result<Written> {
         let c = self.compound().putfh(fh).write(stateid, offset, data, stable);
         let answer = self.call(c).await?;
-        let mut results = Results::new(&answer)?;
-        results.sequence()?;
-        results.next(op::PUTFH)?;
-        let r = results.next(op::WRITE)?;
-        Ok(Written { count: r.u32()?, committed: r.u32()?, verifier: r.fixed()? })
+        let ops::Written { count, committed, writeverf } =
+            Results::behind_putfh(&answer)?.next(op::WRITE)?;
+        Ok(Written { count, committed: committed as u32, verifier: writeverf })
     }
 
     /// COMMIT of a range; a count of 0 reaches to the end. Gives the write verifier.
     pub async fn commit(&self, fh: &Fh, offset: u64, count: u32) -> Result<[u8; 8]> {
         let answer = self.call(self.compound().putfh(fh).commit(offset, count)).await?;
-        let mut results = Results::new(&answer)?;
-        results.sequence()?;
-        results.next(op::PUTFH)?;
-        Ok(results.next(op::COMMIT)?.fixed()?)
+        Results::behind_putfh(&answer)?.next(op::COMMIT)
     }
 
     /// REMOVE
@@ -358,13 +307,8 @@ impl Nfs4 {
     /// CREATE of a directory.
     pub async fn mkdir(&self, dir: &Fh, name: &[u8], mode: u32) -> Result<Fh> {
         let answer = self.call(self.compound().putfh(dir).mkdir(name, mode).getfh()).await?;
-        let mut results = Results::new(&answer)?;
-        results.sequence()?;
-        results.next(op::PUTFH)?;
-        let r = results.next(op::CREATE)?;
-        // change_info4, then the attributes that were set.
-        let _ = (r.bool()?, r.u64()?, r.u64()?);
-        read_bitmap(r)?;
+        let mut results = Results::behind_putfh(&answer)?;
+        results.next::<Created>(op::CREATE)?;
         results.getfh()
     }
 
@@ -382,40 +326,31 @@ impl Nfs4 {
         delegation: Stateid,
         (access, modify): ((i64, u32), (i64, u32)),
     ) -> Result<()> {
-        let mut c = self.compound().putfh(fh);
-        let w = c.op(op::SETATTR);
-        w.value(&delegation);
-        put_bitmap(w, &[attr::TIME_DELEG_ACCESS, attr::TIME_DELEG_MODIFY]);
-        w.u32(24);
-        for (sec, nsec) in [access, modify] {
-            w.i64(sec);
-            w.u32(nsec);
-        }
+        let time = |(seconds, nseconds)| Nfstime4 { seconds, nseconds };
+        let fattr = Fattr::of(
+            &[attr::TIME_DELEG_ACCESS, attr::TIME_DELEG_MODIFY],
+            &[Value::TimeDelegAccess(time(access)), Value::TimeDelegModify(time(modify))],
+        );
+        let c = self.compound().putfh(fh).setattr(delegation, &fattr);
         self.plain(c, &[op::PUTFH, op::SETATTR]).await
     }
 
     /// GET_DIR_DELEGATION without notifications; `None` when there is none to be had.
     pub async fn get_dir_delegation(&self, dir: &Fh) -> Result<Option<Stateid>> {
-        let mut c = self.compound().putfh(dir);
-        let w = c.op(op::GET_DIR_DELEGATION);
-        w.bool(false);
-        put_bitmap(w, &[]);
-        for _ in 0..2 {
-            w.i64(0);
-            w.u32(0);
-        }
-        put_bitmap(w, &[]);
-        put_bitmap(w, &[]);
+        let args = GetDirDelegation {
+            signal_deleg_avail: false,
+            notification_types: Bitmap4::EMPTY,
+            child_attr_delay: Nfstime4::default(),
+            dir_attr_delay: Nfstime4::default(),
+            child_attributes: Bitmap4::EMPTY,
+            dir_attributes: Bitmap4::EMPTY,
+        };
+        let c = self.compound().putfh(dir).op(op::GET_DIR_DELEGATION, &args);
         let answer = self.call(c).await?;
-        let mut results = Results::new(&answer)?;
-        results.sequence()?;
-        results.next(op::PUTFH)?;
-        let r = results.next(op::GET_DIR_DELEGATION)?;
-        if r.u32()? != 0 {
-            return Ok(None);
+        match Results::behind_putfh(&answer)?.next(op::GET_DIR_DELEGATION)? {
+            DirDelegation4::Ok(given) => Ok(Some(given.stateid)),
+            DirDelegation4::Unavail(_) => Ok(None),
         }
-        r.fixed::<8>()?;
-        Ok(Some(r.value::<Stateid>()?))
     }
 
     /// The whole of a directory, by READDIR.
@@ -425,17 +360,14 @@ impl Nfs4 {
         loop {
             let c = self.compound().putfh(dir).readdir(cookie, verifier, PART);
             let answer = self.call(c).await?;
-            let mut results = Results::new(&answer)?;
-            results.sequence()?;
-            results.next(op::PUTFH)?;
-            let r = results.next(op::READDIR)?;
-            verifier = r.fixed()?;
+            let done: Listing<'_> = Results::behind_putfh(&answer)?.next(op::READDIR)?;
+            verifier = done.cookieverf;
             let before = all.len();
-            while r.bool()? {
-                let (cookie, name) = (r.u64()?, r.opaque(4096)?.to_vec());
-                all.push(DirEntry { cookie, name, attr: Attr::read(r)? });
+            for entry in &done.entries.0 {
+                let (name, attr) = (entry.name.to_vec(), Attr::of(&entry.attrs)?);
+                all.push(DirEntry { cookie: entry.cookie, name, attr });
             }
-            if r.bool()? {
+            if done.eof {
                 return Ok(all);
             }
             match all.last() {

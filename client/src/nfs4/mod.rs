@@ -8,11 +8,12 @@ mod files;
 mod session;
 
 pub use acl::Ace;
-pub use attrs::{Attr, bitmap};
+pub use attrs::{Attr, Fattr};
 pub use callback::{Keeps, KeptBack, Recall, Recalls};
 pub use compound::{Compound, Results};
 pub use files::{Delegation, DirEntry, OpenFile, OpenHow, Written};
-pub use nfs_proto::nfs4::{Stateid4 as Stateid, attr, op};
+pub use nfs_proto::nfs4::attrs::Value;
+pub use nfs_proto::nfs4::{LockType4, StableHow4, StateOwner4, Stateid4 as Stateid, attr, op, ops};
 pub use session::{Minor, Nfs4};
 
 /// A file handle.

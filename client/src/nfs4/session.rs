@@ -9,7 +9,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nfs_proto::nfs4::op;
-use nfsrdma::xdr::{Reader, Writer, XdrResult};
+use nfs_proto::nfs4::ops::{
+    CallbackSecParms4, ChannelAttrs4, CreateSession, ExchangeId, Exchanged, SessionCreated,
+    StateProtect4,
+};
 use rdma_transport::caller::Answer;
 use tokio::sync::Semaphore;
 
@@ -33,26 +36,17 @@ const SLOTS_WANTED: u32 = 64;
 /// Largest request and reply asked for: 1 MiB of data and what surrounds it.
 const MESSAGE_MAX: u32 = (1 << 20) + 4096;
 
-/// `channel_attrs4`
-struct ChannelAttrs {
-    requests: u32,
-}
-
-fn put_channel(w: &mut Writer, message: u32, cached: u32, operations: u32, requests: u32) {
-    // No header padding, no RDMA IRD.
-    for word in [0, message, message, cached, operations, requests, 0] {
-        w.u32(word);
+/// `channel_attrs4`, without padding of headers and without an RDMA read depth.
+fn channel(message: u32, cached: u32, operations: u32, requests: u32) -> ChannelAttrs4 {
+    ChannelAttrs4 {
+        headerpadsize: 0,
+        maxrequestsize: message,
+        maxresponsesize: message,
+        maxresponsesize_cached: cached,
+        maxoperations: operations,
+        maxrequests: requests,
+        rdma_ird: Vec::new(),
     }
-}
-
-fn read_channel(r: &mut Reader<'_>) -> XdrResult<ChannelAttrs> {
-    let (_pad, _request, _reply, _cached, _operations) =
-        (r.u32()?, r.u32()?, r.u32()?, r.u32()?, r.u32()?);
-    let requests = r.u32()?;
-    for _ in 0..r.count(1)? {
-        r.u32()?;
-    }
-    Ok(ChannelAttrs { requests })
 }
 
 struct Slots {
@@ -138,7 +132,7 @@ impl Nfs4 {
 
     /// A COMPOUND that begins with SEQUENCE.
     pub fn compound(&self) -> Compound {
-        Compound::new(&self.0.cred, self.0.minor as u32).sequence(&self.0.session, false)
+        Compound::new(&self.0.cred, self.0.minor as u32).sequence(self.0.session, false)
     }
 
     /// Calls with the next number of a free slot.
@@ -153,7 +147,7 @@ impl Nfs4 {
             slots.next[index] = sequence.wrapping_add(1);
             (slot, sequence, u32::try_from(slots.next.len() - 1).unwrap_or(0))
         };
-        compound.patch_sequence(sequence, slot, highest);
+        compound.number(sequence, slot, highest);
         let (args, place) = compound.finish();
         let answer = self.0.rpc.call(args, place).await;
         self.0.slots().free.push(slot);
@@ -166,32 +160,27 @@ impl Nfs4 {
         let mut results = Results::new(&answer)?;
         results.sequence()?;
         for op in ops {
-            results.next(*op)?;
+            results.next::<()>(*op)?;
         }
         Ok(())
     }
 
     /// RECLAIM_COMPLETE
     pub async fn reclaim_complete(&self) -> Result<()> {
-        let mut c = self.compound();
         // Of the whole server, not of one file system.
-        c.op(op::RECLAIM_COMPLETE).bool(false);
+        let c = self.compound().op(op::RECLAIM_COMPLETE, &false);
         self.plain(c, &[op::RECLAIM_COMPLETE]).await
     }
 
     /// DESTROY_SESSION, then DESTROY_CLIENTID.
     pub async fn destroy(self) -> Result<()> {
-        let mut c = Compound::new(&self.0.cred, self.0.minor as u32);
-        c.op(op::DESTROY_SESSION).fixed(&self.0.session);
-        let (args, place) = c.finish();
+        let head = || Compound::new(&self.0.cred, self.0.minor as u32);
+        let (args, place) = head().op(op::DESTROY_SESSION, &self.0.session).finish();
         let answer = self.0.rpc.call(args, place).await?;
-        Results::new(&answer)?.next(op::DESTROY_SESSION)?;
-        let mut c = Compound::new(&self.0.cred, self.0.minor as u32);
-        c.op(op::DESTROY_CLIENTID).u64(self.0.clientid);
-        let (args, place) = c.finish();
+        Results::new(&answer)?.next::<()>(op::DESTROY_SESSION)?;
+        let (args, place) = head().op(op::DESTROY_CLIENTID, &self.0.clientid).finish();
         let answer = self.0.rpc.call(args, place).await?;
-        Results::new(&answer)?.next(op::DESTROY_CLIENTID)?;
-        Ok(())
+        Results::new(&answer)?.next(op::DESTROY_CLIENTID)
     }
 }
 
@@ -202,17 +191,17 @@ async fn exchange_id(
     owner: &[u8],
     verifier: [u8; 8],
 ) -> Result<(u64, u32)> {
-    let mut c = Compound::new(cred, minor as u32);
-    let w = c.op(op::EXCHANGE_ID);
-    w.fixed(&verifier);
-    w.opaque(owner);
-    // No flags, SP4_NONE, no implementation id.
-    (0..3).for_each(|_| w.u32(0));
-    let (args, place) = c.finish();
+    let asked = ExchangeId {
+        verifier,
+        ownerid: owner,
+        flags: 0,
+        state_protect: StateProtect4::None,
+        client_impl_id: Vec::new(),
+    };
+    let (args, place) = Compound::new(cred, minor as u32).op(op::EXCHANGE_ID, &asked).finish();
     let answer = rpc.call(args, place).await?;
-    let mut results = Results::new(&answer)?;
-    let r = results.next(op::EXCHANGE_ID)?;
-    Ok((r.u64()?, r.u32()?))
+    let done: Exchanged<'_> = Results::new(&answer)?.next(op::EXCHANGE_ID)?;
+    Ok((done.clientid, done.sequenceid))
 }
 
 async fn create_session(
@@ -223,23 +212,17 @@ async fn create_session(
     sequence: u32,
 ) -> Result<([u8; 16], u32)> {
     const CONN_BACK_CHAN: u32 = 2;
-    let mut c = Compound::new(cred, minor as u32);
-    let w = c.op(op::CREATE_SESSION);
-    w.u64(clientid);
-    w.u32(sequence);
-    w.u32(CONN_BACK_CHAN);
-    put_channel(w, MESSAGE_MAX, 4096, 16, SLOTS_WANTED);
-    put_channel(w, 4096, 4096, 8, 1);
-    w.u32(CB_PROGRAM);
-    // One kind of security for callbacks: AUTH_NONE.
-    w.u32(1);
-    w.u32(0);
-    let (args, place) = c.finish();
+    let asked = CreateSession {
+        clientid,
+        sequence,
+        flags: CONN_BACK_CHAN,
+        fore_chan_attrs: channel(MESSAGE_MAX, 4096, 16, SLOTS_WANTED),
+        back_chan_attrs: channel(4096, 4096, 8, 1),
+        cb_program: CB_PROGRAM,
+        sec_parms: vec![CallbackSecParms4::None],
+    };
+    let (args, place) = Compound::new(cred, minor as u32).op(op::CREATE_SESSION, &asked).finish();
     let answer = rpc.call(args, place).await?;
-    let mut results = Results::new(&answer)?;
-    let r = results.next(op::CREATE_SESSION)?;
-    let session = r.fixed()?;
-    let (_sequence, _flags) = (r.u32()?, r.u32()?);
-    let slots = read_channel(r)?.requests.clamp(1, SLOTS_WANTED);
-    Ok((session, slots))
+    let done: SessionCreated = Results::new(&answer)?.next(op::CREATE_SESSION)?;
+    Ok((done.sessionid, done.fore_chan_attrs.maxrequests.clamp(1, SLOTS_WANTED)))
 }

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use client::connect::{self, Local};
+use client::nfs4::ops::{ExistLockOwner4, Lock, Locker4, OpenToLockOwner4};
 use client::nfs4::{
-    Delegation, Minor, Nfs4, OpenFile, OpenHow, Recall, Recalls, Results, Stateid, op,
+    Delegation, LockType4, Minor, Nfs4, OpenFile, OpenHow, Recall, Recalls, StableHow4,
+    StateOwner4, Stateid,
 };
 use client::smb::{self, Smb};
 use client::{Credential, Error};
@@ -28,8 +30,8 @@ const DENY_WRITE: u32 = 2;
 const WANT_READ_DELEG: u32 = 0x0100;
 /// As Linux wants a delegation: with the times, and in the place of the open.
 const WANT_ALONE: u32 = OpenHow::WANT_DELEG_TIMESTAMPS | OpenHow::WANT_OPEN_XOR_DELEGATION;
-const FILE_SYNC: u32 = 2;
-const WRITE_LT: u32 = 2;
+const FILE_SYNC: StableHow4 = StableHow4::FileSync;
+const WRITE_LT: LockType4 = LockType4::Write;
 /// Well within the lease.
 const RENEW: Duration = Duration::from_millis(250);
 
@@ -97,33 +99,19 @@ impl Run {
 
     /// LOCK of a slot by an owner of its own.
     async fn lock(&mut self, file: &OpenFile, slot: u64, reclaim: bool) -> client::Result<()> {
-        let mut c = self.nfs.compound().putfh(&file.fh);
-        let w = c.op(op::LOCK);
-        w.u32(WRITE_LT);
-        w.bool(reclaim);
         let (offset, length) = extent(slot);
-        w.u64(offset);
-        w.u64(length);
-        match self.stateids.get(&slot) {
-            Some(known) => {
-                w.bool(false);
-                w.value(known);
-                w.u32(0);
-            }
-            None => {
-                w.bool(true);
-                w.u32(0);
-                w.value(&file.stateid);
-                w.u32(0);
-                w.u64(self.nfs.clientid());
-                w.opaque(&slot.to_be_bytes());
-            }
-        }
-        let answer = self.nfs.call(c).await?;
-        let mut results = Results::new(&answer)?;
-        results.sequence()?;
-        results.next(op::PUTFH)?;
-        let stateid: Stateid = results.next(op::LOCK)?.value()?;
+        let owner = slot.to_be_bytes();
+        let locker = match self.stateids.get(&slot) {
+            Some(known) => Locker4::Exist(ExistLockOwner4 { lock_stateid: *known, lock_seqid: 0 }),
+            None => Locker4::Open(OpenToLockOwner4 {
+                open_seqid: 0,
+                open_stateid: file.stateid,
+                lock_seqid: 0,
+                lock_owner: StateOwner4 { clientid: self.nfs.clientid(), owner: &owner },
+            }),
+        };
+        let args = Lock { locktype: WRITE_LT, reclaim, offset, length, locker };
+        let stateid = self.nfs.lock_by(&file.fh, args).await?;
         self.stateids.insert(slot, stateid);
         Ok(())
     }

@@ -11,7 +11,7 @@ use client::smb::Smb;
 use client::{Credential, NoCallbacks, ResultPlace, Rpc, mount};
 use nfsrdma::nlm::{Stat, procedure};
 use nfsrdma::rpc::program;
-use nfsrdma::xdr::{Reader, Writer};
+use rdma_transport::xdr::{Reader, Writer};
 
 use crate::smb::check_locks;
 use crate::{ALWAYS, Dice, Idle, SLOTS, TooLate, extent, is_gone, refused};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use client::connect::{self, Local};
-use client::nfs4::{Minor, Nfs4, OpenHow};
+use client::nfs4::{LockType4, Minor, Nfs4, OpenHow};
 use client::{Credential, NoCallbacks};
 
 use crate::daemon::{Daemon, home, start_with};
@@ -13,7 +13,7 @@ use crate::{Dice, nfs4, ports};
 
 /// Much longer than the test takes: whoever had to wait for its end would be refused.
 const GRACE: &str = "5m";
-const WRITE_LT: u32 = 2;
+const WRITE_LT: LockType4 = LockType4::Write;
 
 /// Another client of NFS 4.2, which has nothing to reclaim.
 async fn newcomer(daemon: &Daemon, name: &[u8]) -> Nfs4 {

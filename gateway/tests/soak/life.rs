@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use client::connect::{self, Local};
 use client::mount::mount;
 use client::nfs3::Nfs3;
-use client::nfs4::{Minor, Nfs4, OpenHow, Recalls};
+use client::nfs4::{LockType4, Minor, Nfs4, OpenHow, Recalls, StableHow4};
 use client::nlm::Nlm;
 use client::smb::{self, Break, Caching, Options, Smb, User};
 use client::{Credential, Error, NoCallbacks, Result, Volume};
@@ -36,7 +36,7 @@ const WANT_READ_DELEG: u32 = 0x0100;
 const WANT_WRITE_DELEG: u32 = 0x0200;
 /// NFS4ERR_CLIENTID_BUSY
 const CLIENTID_BUSY: u32 = 10_074;
-const WRITE_LT: u32 = 2;
+const WRITE_LT: LockType4 = LockType4::Write;
 
 #[derive(Clone, Copy, Debug)]
 enum Speech {
@@ -389,8 +389,14 @@ async fn by_v4(nfs: &Nfs4, top: &client::nfs4::Fh, name: &str, dice: &mut Dice) 
             let file = nfs.open(top, name.as_bytes(), &owner, how).await?;
             let range = (dice.roll(16), 1);
             let locked = nfs.lock(&file, &owner, WRITE_LT, range).await?;
-            nfs.write(&file.fh, file.io(), dice.roll(9000), vec![Buf::from(vec![4; 5000])], 0)
-                .await?;
+            nfs.write(
+                &file.fh,
+                file.io(),
+                dice.roll(9000),
+                vec![Buf::from(vec![4; 5000])],
+                StableHow4::Unstable,
+            )
+            .await?;
             if what == 3 {
                 // Held until the client leaves, or for longer.
                 return Ok(());

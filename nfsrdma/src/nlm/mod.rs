@@ -36,10 +36,10 @@ pub use shares::Reservations;
 use crate::context::{CallContext, Conn, Core, Outcome};
 use crate::nsm::Monitors;
 use crate::v4::Clients;
-use crate::xdr::{Reader, Writer, XdrResult};
 use answers::Answer;
 use blocked::Queue;
 use hosts::{Hosts, Released};
+use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
 pub use nfs_proto::nlm::{Stat, VERSION, procedure};
 

@@ -24,7 +24,7 @@ use nfs_proto::nsm::{Args, Res, SmStat, SmStatRes};
 
 use crate::context::{Conn, Outcome};
 use crate::nlm::Nlm;
-use crate::xdr::{Reader, Writer, XdrResult};
+use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
 pub use nfs_proto::nsm::{VERSION, procedure};
 

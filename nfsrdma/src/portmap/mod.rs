@@ -15,9 +15,9 @@ use crate::context::{Conn, Outcome};
 use crate::rpc::outgoing::Carrier;
 use crate::rpc::program;
 use crate::v3::acl;
-use crate::xdr::{Reader, Writer, XdrResult};
 use nfs_proto::rpcbind::procedure::{DUMP, GETADDR, GETPORT, GETVERSADDR, NULL, SET, UNSET};
 use nfs_proto::rpcbind::{self, Rpcb, TCP, UDP, Uaddr};
+use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
 /// Versions that are served.
 pub const VERSIONS: (u32, u32) = (2, 4);

@@ -184,7 +184,7 @@ mod tests {
     use nfs_proto::oncrpc::{AcceptStat, ReplyHead};
 
     use super::*;
-    use crate::xdr::{Reader, Writer};
+    use rdma_transport::xdr::{Reader, Writer};
 
     type Entries = Arc<Mutex<HashMap<(u32, u32, Vec<u8>), Vec<u8>>>>;
 

@@ -8,7 +8,7 @@ pub use nfs_proto::oncrpc::program;
 
 use nfs_proto::oncrpc::{CallError, CallHead};
 
-use crate::xdr::Reader;
+use rdma_transport::xdr::Reader;
 
 /// Reads the head of a call; what is left in `r` are the arguments.
 pub fn decode_call<'a>(r: &mut Reader<'a>) -> Result<CallHead<'a>, CallError> {

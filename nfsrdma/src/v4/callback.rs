@@ -17,7 +17,7 @@ use super::session::{CallbackCred, Session};
 use super::status::Status;
 use super::wire::{Stateid, attr};
 use crate::fh::Fh;
-use crate::xdr::{Reader, Writer, XdrError, XdrResult};
+use rdma_transport::xdr::{Reader, Writer, XdrError, XdrResult};
 use vfs::{DelegatedTimes, Time};
 
 const CB_COMPOUND: u32 = 1;

@@ -6,7 +6,7 @@
 //!
 //! *Memory.* One reply stream; the body of a failed operation is cut off again unless its error has one.
 //!
-//! *Errors.* [`crate::xdr::XdrError`] only for a COMPOUND whose tag, minor version or count cannot be read.
+//! *Errors.* [`rdma_transport::xdr::XdrError`] only for a COMPOUND whose tag, minor version or count cannot be read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use super::{Nfs4, dispatch, limits};
 use crate::context::{CallContext, Conn, Outcome, Version};
 use crate::fh::Fh;
 use crate::operation;
-use crate::xdr::{Reader, Writer, XdrError, XdrResult};
+use rdma_transport::xdr::{Reader, Writer, XdrError, XdrResult};
 
 /// A file or directory that a file handle names.
 #[derive(Clone)]

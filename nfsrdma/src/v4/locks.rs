@@ -11,7 +11,7 @@ use super::compound::Compound;
 use super::limits;
 use super::opens::{Entry, Held, LockOwner, LockState};
 use super::status::Status;
-use crate::xdr::Reader;
+use rdma_transport::xdr::Reader;
 
 /// `nfs_lock_type4`: the kind, and whether the client would wait. Waiting is asking again (RFC 8881 section 18.10.4), so the
 /// two are answered alike.

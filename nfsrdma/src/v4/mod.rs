@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use crate::context::{CallContext, Conn, Core, Outcome};
-use crate::xdr::{Reader, Writer, XdrResult};
+use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
 pub mod attrs;
 mod callback;

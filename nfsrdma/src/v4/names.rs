@@ -20,7 +20,7 @@ use vfs::acl::{Ace, Acl, Who};
 
 use super::limits::OWNER_MAX;
 use super::status::Status;
-use crate::xdr::Writer;
+use rdma_transport::xdr::Writer;
 
 /// Answers of the directory that are kept, each way.
 const KNOWN_MAX: usize = 16_384;

@@ -11,7 +11,7 @@ use super::room::Pinned;
 use super::slots::Slots;
 use super::status::Status;
 use crate::context::Conn;
-use crate::xdr::{Reader, Writer, XdrResult};
+use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
 /// `sessionid4`.
 pub(super) type SessionId = [u8; 16];
@@ -119,7 +119,7 @@ pub(super) fn decode_callback_creds(r: &mut Reader<'_>) -> XdrResult<Option<Call
                 r.opaque(limits::NETADDR_MAX)?;
                 None
             }
-            _ => return Err(crate::xdr::XdrError::BadValue),
+            _ => return Err(rdma_transport::xdr::XdrError::BadValue),
         };
         usable = usable.or(cred);
     }

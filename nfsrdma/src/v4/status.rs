@@ -2,7 +2,7 @@
 
 use vfs::VfsError;
 
-use crate::xdr::XdrError;
+use rdma_transport::xdr::XdrError;
 
 macro_rules! statuses {
     ($($name:ident = $value:literal, $doc:literal;)*) => {

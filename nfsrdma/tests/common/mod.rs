@@ -11,8 +11,8 @@ use nfsrdma::clock::Clock;
 use nfsrdma::context::{Boot, Core};
 use nfsrdma::fh::Handles;
 use nfsrdma::server::{Server, Session};
-use nfsrdma::xdr::Writer;
 use rdma_transport::channel::{Handle, Info, Pulled, Reply, Service, Transport};
+use rdma_transport::xdr::Writer;
 use vfs::namespace::{Namespace, Share};
 
 pub const NFS: u32 = 100_003;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use iobuf::Buf;
 use nfsrdma::server::{Server, Session};
 use nfsrdma::v3::procedure as p;
-use nfsrdma::xdr::{Reader, Writer};
+use rdma_transport::xdr::{Reader, Writer};
 use vfs::mem::MemBackend;
 use vfs::namespace::{Enforce, Protocols, Share, Squash};
 

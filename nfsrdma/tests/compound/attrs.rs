@@ -5,8 +5,8 @@ use std::sync::Arc;
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, attr, op};
 use nfsrdma::v4::{Domain, Options};
-use nfsrdma::xdr::Writer;
 use proptest::prelude::*;
+use rdma_transport::xdr::Writer;
 use vfs::Cred;
 use vfs::accounts::Directory;
 

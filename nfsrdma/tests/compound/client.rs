@@ -6,8 +6,8 @@ use std::sync::Arc;
 use nfsrdma::context::Conn;
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, op};
-use nfsrdma::xdr::Writer;
 use rdma_transport::channel::Handle;
+use rdma_transport::xdr::Writer;
 use vfs::Cred;
 
 pub use crate::kit::conn as conn_of;

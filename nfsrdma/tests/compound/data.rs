@@ -3,8 +3,8 @@
 use iobuf::Buf;
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, attr, op};
-use nfsrdma::xdr::Writer;
 use rdma_transport::channel::Pulled;
+use rdma_transport::xdr::Writer;
 
 use crate::kit::Kit;
 

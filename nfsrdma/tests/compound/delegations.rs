@@ -7,8 +7,8 @@ use iobuf::Buf;
 use nfsrdma::v4::attrs::Bitmap;
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, op};
-use nfsrdma::xdr::{Reader, Writer};
 use rdma_transport::channel::{Command, Handle};
+use rdma_transport::xdr::{Reader, Writer};
 use tokio::sync::mpsc::Receiver;
 use vfs::{Cred, SetAttr, VfsError};
 

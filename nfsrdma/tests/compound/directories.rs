@@ -3,8 +3,8 @@
 use nfsrdma::v4::attrs::Bitmap;
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, op};
-use nfsrdma::xdr::Writer;
 use rdma_transport::channel::{Command, Handle};
+use rdma_transport::xdr::Writer;
 use tokio::sync::mpsc::Receiver;
 use vfs::{CreateHow, Cred, SetAttr, VfsError};
 

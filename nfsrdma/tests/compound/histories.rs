@@ -3,8 +3,8 @@
 use nfsrdma::v4::Options;
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, op};
-use nfsrdma::xdr::Writer;
 use proptest::prelude::*;
+use rdma_transport::xdr::Writer;
 
 use crate::client::{
     Client, Opened, READ_LT, WRITE_LT, close, first_lock, locku, next_lock, read_stateid,

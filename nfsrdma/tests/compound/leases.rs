@@ -7,8 +7,8 @@ use std::time::Duration;
 use nfsrdma::v4::Options;
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, op};
-use nfsrdma::xdr::Writer;
 use rdma_transport::channel::Handle;
+use rdma_transport::xdr::Writer;
 use recovery::Store;
 
 use crate::client::{Client, Opened, R, RW, W, WRITE_LT, first_lock, lockt, open_head, read_open};

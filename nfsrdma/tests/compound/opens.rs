@@ -2,8 +2,8 @@
 
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, attr, op};
-use nfsrdma::xdr::Writer;
 use rdma_transport::channel::Handle;
+use rdma_transport::xdr::Writer;
 use vfs::Cred;
 
 use crate::client::{

@@ -9,8 +9,8 @@ use nfsrdma::context::Conn;
 use nfsrdma::v4::Options;
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::op;
-use nfsrdma::xdr::Writer;
 use rdma_transport::channel::Handle;
+use rdma_transport::xdr::Writer;
 use recovery::faults::{Disk, Fault};
 use vfs::Cred;
 

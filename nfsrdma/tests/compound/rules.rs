@@ -2,8 +2,8 @@
 
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::op;
-use nfsrdma::xdr::Writer;
 use proptest::prelude::*;
+use rdma_transport::xdr::Writer;
 
 use crate::kit::Kit;
 

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::op;
-use nfsrdma::xdr::Writer;
 use rdma_transport::channel::Handle;
+use rdma_transport::xdr::Writer;
 use vfs::Cred;
 
 use crate::client::{BACK_CHAN, Client, FORE, R, conn_of, create, exchange};

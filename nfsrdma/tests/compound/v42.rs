@@ -2,7 +2,7 @@
 
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, attr, op};
-use nfsrdma::xdr::Writer;
+use rdma_transport::xdr::Writer;
 
 use crate::kit::{Args, Kit, Session};
 

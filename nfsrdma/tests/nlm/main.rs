@@ -24,8 +24,8 @@ use nfsrdma::rpc::program::{NLM, NSM, PORTMAP};
 
 use nfsrdma::server::{Offer, Server, Session};
 use nfsrdma::v4;
-use nfsrdma::xdr::{Reader, Writer};
 use rdma_transport::channel::{Handle, Info, Service, Transport};
+use rdma_transport::xdr::{Reader, Writer};
 use recovery::Store;
 use state::{Enforce, Extent, Lease, LockKind, LockVerdict, Party, Range, Rights, Terms};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -11,8 +11,8 @@ use nfsrdma::rpc::program;
 use nfsrdma::server::{Server, Session};
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::op;
-use nfsrdma::xdr::{Reader, Writer};
 use rdma_transport::channel::{Handle, Info, Service, Transport};
+use rdma_transport::xdr::{Reader, Writer};
 use vfs::namespace::Namespace;
 
 use super::share;

@@ -4,8 +4,8 @@ use iobuf::Buf;
 use nfs_proto::nfs3::{Args, Write3args, procedure};
 use nfsrdma::locate::NfsLocate;
 use nfsrdma::rpc::{decode_call, decode_cred, program};
-use nfsrdma::xdr::Reader;
 use rdma_transport::channel::{Locate, Pulled};
+use rdma_transport::xdr::Reader;
 
 /// A whole message of a byte stream: its head, and what the transport believes about its bulk data.
 pub fn rpc(data: &[u8]) {

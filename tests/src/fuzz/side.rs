@@ -14,8 +14,8 @@ use nfsrdma::rpc::program;
 use nfsrdma::server::{Offer, Server, Session};
 use nfsrdma::status::Nfsstat3;
 use nfsrdma::v3::acl::{VERSION as ACL_VERSION, procedure as acl};
-use nfsrdma::xdr::{Reader, Writer};
 use rdma_transport::channel::{Handle, Info, Service, Transport};
+use rdma_transport::xdr::{Reader, Writer};
 use vfs::namespace::Namespace;
 
 use super::share;

@@ -5,10 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use client::connect::Local;
 use client::nfs3::{CreateHow, Fh as Fh3, Nfs3, SetAttr, Stable};
-use client::nfs4::{Compound, Fh, Minor, Nfs4, OpenHow, Results, Stateid, attr, bitmap, op};
+use client::nfs4::{
+    Compound, Fattr, Fh, Minor, Nfs4, OpenHow, Results, StableHow4, Stateid, Value, attr, op,
+};
 use client::{Error, NoCallbacks, Result, mount};
 use headgate_tests::world::{World, buf};
-use nfsrdma::xdr::Writer;
+use nfs_proto::nfs4::attrs::{Settime4, Utf8};
+use nfs_proto::nfs4::ops::{Allocate, Copy4, Createtype4, Setxattr};
+use nfs_proto::nfs4::{Nfstime4, Specdata4};
 
 use crate::shape::{self, Shape};
 use crate::{Caller, Cell, FOREIGN, MORE, NEW, OLD, Op, TIME};
@@ -16,6 +20,7 @@ use crate::{Caller, Cell, FOREIGN, MORE, NEW, OLD, Op, TIME};
 const EPERM: u32 = 1;
 const EACCES: u32 = 13;
 const EROFS: u32 = 30;
+const FILE_SYNC: StableHow4 = StableHow4::FileSync;
 
 /// A caller's clients of both versions, of one share.
 pub(crate) struct Nfs {
@@ -79,7 +84,7 @@ impl Nfs {
         let d = self.v4.walk(&format!("/data/{}/d", cell.name)).await.unwrap();
         self.v4.remove(&d, b"f").await.unwrap();
         let file = self.v4.open(&d, b"f", b"o", OpenHow::create(0o777)).await.unwrap();
-        self.v4.write(&file.fh, file.io(), 0, vec![buf(OLD)], 2).await.unwrap();
+        self.v4.write(&file.fh, file.io(), 0, vec![buf(OLD)], FILE_SYNC).await.unwrap();
         self.v4.close(&file).await.unwrap();
         if let Some(given) = file.delegation {
             self.v4.delegreturn(&file.fh, given.stateid).await.unwrap();
@@ -161,7 +166,7 @@ impl Nfs {
         let file = self.v4.open(d, b"f", b"o", how).await?;
         let done = match access {
             1 => self.v4.read(&file.fh, file.io(), 0, 100).await.map(drop),
-            _ => self.v4.write(&file.fh, file.io(), 0, vec![buf(NEW)], 2).await.map(drop),
+            _ => self.v4.write(&file.fh, file.io(), 0, vec![buf(NEW)], FILE_SYNC).await.map(drop),
         };
         self.v4.close(&file).await?;
         done
@@ -172,61 +177,50 @@ impl Nfs {
         let answer = self.v4.call(c).await?;
         let mut results = Results::new(&answer)?;
         results.sequence()?;
-        ops.iter().try_for_each(|op| results.next(*op).map(drop))
+        ops.iter().try_for_each(|op| results.next::<()>(*op))
     }
 
     /// SETATTR of one attribute.
-    async fn set_4(&self, fh: &Fh, bit: u32, value: impl FnOnce(&mut Writer)) -> Result<()> {
-        let mut c = self.v4.compound().putfh(fh);
-        let w = c.op(op::SETATTR);
-        w.value(&Stateid::ANONYMOUS);
-        put_attribute(w, bit, value);
+    async fn set_4(&self, fh: &Fh, bit: u32, value: Value<'_>) -> Result<()> {
+        let fattr = Fattr::of(&[bit], &[value]);
+        let c = self.v4.compound().putfh(fh).setattr(Stateid::ANONYMOUS, &fattr);
         self.run_4(c, &[op::PUTFH, op::SETATTR]).await
     }
 
-    /// CREATE of something that is no file and no folder: its type, and what goes with that.
-    async fn node_4(&self, d: &Fh, kind: u32, what: &[u32]) -> Result<()> {
-        let mut c = self.v4.compound().putfh(d);
-        let w = c.op(op::CREATE);
-        w.u32(kind);
-        what.iter().for_each(|word| w.u32(*word));
-        w.opaque(b"n");
-        put_attribute(w, attr::MODE, |w| w.u32(0o600));
+    /// CREATE of something that is no file and no folder.
+    async fn node_4(&self, d: &Fh, what: Createtype4<'_>) -> Result<()> {
+        let c = self.v4.compound().putfh(d).create(b"n", what, 0o600);
         self.run_4(c, &[op::PUTFH, op::CREATE]).await
     }
 
     async fn data_4(&self, f: &Fh, op: Op, own: &Fh) -> Result<()> {
-        let mut c = self.v4.compound();
-        let number = match op {
+        let (c, stateid) = (self.v4.compound(), Stateid::ANONYMOUS);
+        let (c, number) = match op {
             Op::Copy => {
-                c = c.putfh(own).savefh().putfh(f);
-                let w = c.op(op::COPY);
-                w.value(&Stateid::ANONYMOUS);
-                w.value(&Stateid::ANONYMOUS);
-                // From, to and length; consecutive, synchronous, within this server.
-                (0..3).for_each(|_| w.u64(0));
-                [1, 1, 0].into_iter().for_each(|word| w.u32(word));
+                let whole = Copy4 {
+                    src_stateid: stateid,
+                    dst_stateid: stateid,
+                    src_offset: 0,
+                    dst_offset: 0,
+                    count: 0,
+                    consecutive: true,
+                    synchronous: true,
+                    source_server: Vec::new(),
+                };
+                let c = c.putfh(own).savefh().putfh(f).op(op::COPY, &whole);
                 return self.run_4(c, &[op::PUTFH, op::SAVEFH, op::PUTFH, op::COPY]).await;
             }
             Op::SetEa => {
-                c = c.putfh(f);
-                let w = c.op(op::SETXATTR);
-                w.u32(0);
-                w.opaque(b"x");
-                w.opaque(b"y");
-                op::SETXATTR
+                let args = Setxattr { option: 0, key: b"x", value: b"y" };
+                (c.putfh(f).op(op::SETXATTR, &args), op::SETXATTR)
             }
             _ => {
-                c = c.putfh(f);
                 let (number, length) = match op {
                     Op::Allocate => (op::ALLOCATE, MORE),
                     _ => (op::DEALLOCATE, 4),
                 };
-                let w = c.op(number);
-                w.value(&Stateid::ANONYMOUS);
-                w.u64(0);
-                w.u64(length);
-                number
+                let args = Allocate { stateid, offset: 0, length };
+                (c.putfh(f).op(number, &args), number)
             }
         };
         self.run_4(c, &[op::PUTFH, number]).await
@@ -242,7 +236,7 @@ impl Nfs {
             Op::Write => self.use_4(&d, 2).await,
             Op::Append => {
                 let (at, f) = (OLD.len() as u64, f().await?);
-                v4.write(&f, Stateid::ANONYMOUS, at, vec![buf(NEW)], 2).await.map(drop)
+                v4.write(&f, Stateid::ANONYMOUS, at, vec![buf(NEW)], FILE_SYNC).await.map(drop)
             }
             Op::Overwrite => {
                 let want = OpenHow::WANT_NO_DELEG;
@@ -270,9 +264,11 @@ impl Nfs {
                 let c = v4.compound().putfh(&d).symlink(b"n", b"x");
                 self.run_4(c, &[op::PUTFH, op::CREATE]).await
             }
-            // NF4FIFO; NF4CHR with its device.
-            Op::Fifo => self.node_4(&d, 7, &[]).await,
-            Op::Device => self.node_4(&d, 4, &[1, 3]).await,
+            Op::Fifo => self.node_4(&d, Createtype4::Fifo).await,
+            Op::Device => {
+                let device = Specdata4 { specdata1: 1, specdata2: 3 };
+                self.node_4(&d, Createtype4::Chr(device)).await
+            }
             Op::Remove => v4.remove(&d, b"f").await,
             Op::RenameIn => v4.rename(&d, b"f", &d, b"g").await,
             Op::RenameOut => v4.rename(&d, b"f", &e, b"g").await,
@@ -287,15 +283,12 @@ impl Nfs {
             Op::SetForeignGroup => self.group_4(&f().await?, FOREIGN).await,
             Op::GiveAway => {
                 let to = Caller::Other.uid().to_string();
-                self.set_4(&f().await?, attr::OWNER, |w| w.opaque(to.as_bytes())).await
+                let owner = Value::Owner(Utf8 { text: to.as_bytes() });
+                self.set_4(&f().await?, attr::OWNER, owner).await
             }
             Op::SetTimes => {
-                let time = |w: &mut Writer| {
-                    // SET_TO_CLIENT_TIME4
-                    w.u32(1);
-                    w.i64(TIME);
-                    w.u32(0);
-                };
+                let time = Nfstime4 { seconds: TIME, nseconds: 0 };
+                let time = Value::TimeModifySet(Settime4::ClientTime(time));
                 self.set_4(&f().await?, attr::TIME_MODIFY_SET, time).await
             }
             _ => panic!("{op:?} is not of NFS 4"),
@@ -303,16 +296,7 @@ impl Nfs {
     }
 
     async fn group_4(&self, f: &Fh, gid: u32) -> Result<()> {
-        self.set_4(f, attr::OWNER_GROUP, |w| w.opaque(gid.to_string().as_bytes())).await
+        let gid = gid.to_string();
+        self.set_4(f, attr::OWNER_GROUP, Value::OwnerGroup(Utf8 { text: gid.as_bytes() })).await
     }
-}
-
-/// A `fattr4` with one attribute (RFC 8881 section 3.3.7).
-fn put_attribute(w: &mut Writer, bit: u32, value: impl FnOnce(&mut Writer)) {
-    let words = bitmap(&[bit]);
-    w.count(words.len());
-    words.into_iter().for_each(|word| w.u32(word));
-    let mut values = Writer::new();
-    value(&mut values);
-    w.opaque(values.bytes());
 }

@@ -5,7 +5,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
 use client::nfs3::{CreateHow, Fh, SetAttr, Stable};
-use client::nfs4::{OpenHow, Stateid};
+use client::nfs4::{OpenHow, StableHow4, Stateid};
 use client::smb::{OpenHow as SmbHow, SmbFile, User};
 use client::{Error, Result};
 use config::Identity;
@@ -19,7 +19,7 @@ use crate::side::{Side, Way, patiently};
 const ACCES: u32 = 13;
 /// `NFS4ERR_FILE_OPEN` (RFC 8881 section 15.1.4.3).
 const FILE_OPEN: u32 = 10046;
-const FILE_SYNC: u32 = 2;
+const FILE_SYNC: StableHow4 = StableHow4::FileSync;
 /// A user who is not the superuser.
 const ANN: u32 = 4711;
 const DATA: &[u8] = b"data of a file";

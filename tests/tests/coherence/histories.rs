@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use client::Error;
 use client::nfs3::CreateHow;
-use client::nfs4::OpenHow as V4How;
+use client::nfs4::{LockType4, OpenHow as V4How, StableHow4};
 use client::smb::{Break, Caching, OpenHow, SmbFile};
 use config::NfsLocks;
 use headgate_tests::world::smb::{alice, with_alice};
@@ -20,10 +20,10 @@ use crate::side::{RANGE, Side, Way, patiently};
 
 /// `NFS3ERR_STALE` (RFC 1813 section 2.6).
 const STALE: u32 = 70;
-const FILE_SYNC: u32 = 2;
+const FILE_SYNC: StableHow4 = StableHow4::FileSync;
 const ENOUGH: Duration = Duration::from_secs(60);
 /// A lock of NFSv4 that excludes all others (RFC 8881 section 3.3.11).
-const WRITE_LT: u32 = 2;
+const WRITE_LT: LockType4 = LockType4::Write;
 
 async fn sides() -> (World, tempfile::TempDir, Side, Side) {
     let (world, dir) = with_alice(|_| ()).await;

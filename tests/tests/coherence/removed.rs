@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 
 use client::nfs3::{Fh, SetAttr, Stable};
-use client::nfs4::{OpenHow, Results, Stateid, op};
+use client::nfs4::{OpenHow, Results, StableHow4, Stateid, op};
 use client::smb::OpenHow as SmbHow;
 use client::{Error, Result};
 use headgate_tests::world::smb::{alice, with_alice};
@@ -15,7 +15,7 @@ use crate::side::{Side, Way, patiently};
 
 /// `NFS3ERR_STALE` (RFC 1813 section 2.6).
 const STALE: u32 = 70;
-const FILE_SYNC: u32 = 2;
+const FILE_SYNC: StableHow4 = StableHow4::FileSync;
 const DATA: &[u8] = b"data of a file";
 
 async fn sides() -> (World, tempfile::TempDir, Side, Side) {
@@ -99,8 +99,8 @@ async fn no_operation_goes_on_with_it() {
             _ => a.nfs4.call(a.nfs4.compound().putfh(&fh4).access(0x3f)).await.and_then(|answer| {
                 let mut results = Results::new(&answer)?;
                 results.sequence()?;
-                results.next(op::PUTFH)?;
-                results.next(op::ACCESS).map(drop)
+                results.next::<()>(op::PUTFH)?;
+                results.next::<()>(op::ACCESS)
             }),
         };
         let stale = matches!(done, Err(Error::Nfs3(STALE) | Error::Nfs4(_, STALE)));

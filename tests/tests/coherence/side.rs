@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use client::connect::Local;
 use client::nfs3::{self, Nfs3};
-use client::nfs4::{Delegation, Fh, Minor, Nfs4, OpenFile, OpenHow, Recall, Recalls, Stateid};
+use client::nfs4::{
+    Delegation, Fh, LockType4, Minor, Nfs4, OpenFile, OpenHow, Recall, Recalls, StableHow4, Stateid,
+};
 use client::nlm::Nlm;
 use client::smb::{Break, Options, Smb, SmbFile, User};
 use client::{Credential, Error, NoCallbacks, Result, mount};
@@ -219,7 +221,8 @@ impl Side {
         }
         let outcome = match kind {
             Kind::V4Lock => {
-                let lock = patiently(|| self.nfs4.lock(&file, &owner, 2, RANGE)).await?;
+                let lock =
+                    patiently(|| self.nfs4.lock(&file, &owner, LockType4::Write, RANGE)).await?;
                 hold.lock = Some(lock);
                 "has the lock"
             }
@@ -295,7 +298,7 @@ impl Side {
             self.smb.write(file, 0, vec![buf(&data)]).await?;
         }
         if let Some((fh, d)) = &hold.delegation {
-            const FILE_SYNC: u32 = 2;
+            const FILE_SYNC: StableHow4 = StableHow4::FileSync;
             self.nfs4.write(fh, d.stateid, 0, vec![buf(&data)], FILE_SYNC).await?;
         }
         hold.seen = data;
@@ -314,7 +317,7 @@ impl Side {
             self.nlm.unlock(&fh, RANGE).await?;
         }
         if let (Some(file), Some(lock)) = (&hold.v4, hold.lock.take()) {
-            self.nfs4.unlock(&file.fh, lock, 2, RANGE).await?;
+            self.nfs4.unlock(&file.fh, lock, LockType4::Write, RANGE).await?;
         }
         if let Some(file) = hold.v4.take() {
             patiently(|| self.nfs4.close(&file)).await?;

@@ -7,7 +7,7 @@ use super::super::acl::{ALL, lists, secattr};
 use super::super::attr::{fattr, post_op};
 use super::{Op, OpResult, Target, answer};
 use crate::status::Nfsstat3;
-use crate::xdr::Writer;
+use rdma_transport::xdr::Writer;
 
 pub(super) async fn getacl(op: &Op<'_>, args: Getacl3args<'_>, out: &mut Writer) -> OpResult {
     let t = op.target(args.fh).await?;

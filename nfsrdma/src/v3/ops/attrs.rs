@@ -7,7 +7,7 @@ use vfs::{Access, Attr, SetAttr, Time, VfsError};
 use super::super::attr::{fattr, post, set_attr, time, wcc};
 use super::{Op, OpResult, Target, answer};
 use crate::status::Nfsstat3;
-use crate::xdr::Writer;
+use rdma_transport::xdr::Writer;
 
 pub(super) async fn getattr(op: &Op<'_>, object: &[u8], out: &mut Writer) -> OpResult {
     let t = op.target(object).await?;

@@ -14,7 +14,7 @@ use super::super::attr::{post, wcc};
 use super::{Op, OpResult, Target, answer};
 use crate::limits::TRANSFER_MAX;
 use crate::status::Nfsstat3;
-use crate::xdr::{Writer, at_most};
+use rdma_transport::xdr::{Writer, at_most};
 
 /// A transfer or what is left of one, as the protocol counts it. None is above [`TRANSFER_MAX`].
 fn count(n: usize) -> u32 {
@@ -39,7 +39,7 @@ pub(super) async fn read(op: &Op<'_>, args: &Read3args<'_>, out: &mut Writer) ->
                 data: Bulk { len: read.len() },
             };
             answer(out, &ok);
-            out.data(read);
+            out.attach(read.data, read.pages);
         }
         Err(e) => t.fail_post(out, Nfsstat3::of_data(e)).await,
     }

@@ -13,7 +13,7 @@ use super::{Op, OpResult, Target, answer};
 use crate::exclusive::of_address;
 use crate::limits::PATH_MAX;
 use crate::status::Nfsstat3;
-use crate::xdr::{Writer, at_most};
+use rdma_transport::xdr::{Writer, at_most};
 
 pub(super) async fn create(op: &Op<'_>, args: &Create3args<'_>, out: &mut Writer) -> OpResult {
     let place = args.place;

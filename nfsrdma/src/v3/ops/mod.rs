@@ -26,7 +26,7 @@ use crate::context::{CallContext, Conn, Core, Outcome};
 use crate::fh::Fh;
 use crate::operation;
 use crate::status::Nfsstat3;
-use crate::xdr::{Reader, Writer, XdrResult};
+use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
 /// `NFS3_OK`.
 const OK: u32 = 0;

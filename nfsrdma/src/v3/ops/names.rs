@@ -6,7 +6,7 @@ use vfs::{Attr, DirChange, Kind, NodeRef, VfsError, VfsResult};
 use super::super::attr::{dir_wcc, post};
 use super::{Op, OpResult, Target, answer};
 use crate::status::Nfsstat3;
-use crate::xdr::Writer;
+use rdma_transport::xdr::Writer;
 
 pub(super) async fn lookup(op: &Op<'_>, what: Diropargs3<'_>, out: &mut Writer) -> OpResult {
     let t = op.target(what.dir).await?;

@@ -5,7 +5,7 @@ use nfs_proto::nfs3::{Fsinfo3resok, Fsstat3resok, Nfstime3, Pathconf3resok};
 use super::super::attr::post;
 use super::{Op, OpResult, answer};
 use crate::limits::{LISTING_PREFERRED, TRANSFER_MAX};
-use crate::xdr::Writer;
+use rdma_transport::xdr::Writer;
 
 pub(super) async fn fsstat(op: &Op<'_>, root: &[u8], out: &mut Writer) -> OpResult {
     let t = op.target(root).await?;

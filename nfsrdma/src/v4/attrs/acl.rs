@@ -14,7 +14,7 @@ use super::set::owner;
 use crate::v4::limits::ACES_MAX;
 use crate::v4::names::{Id, Names, People};
 use crate::v4::status::Status;
-use crate::xdr::{Reader, Writer};
+use rdma_transport::xdr::{Reader, Writer};
 
 /// ACL4_SUPPORT_ALLOW_ACL and ACL4_SUPPORT_DENY_ACL.
 pub(super) const SUPPORT: u32 = 3;

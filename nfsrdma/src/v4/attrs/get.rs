@@ -14,7 +14,7 @@ use crate::v4::names::{Id, People};
 use crate::v4::pseudo;
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
-use crate::xdr::Writer;
+use rdma_transport::xdr::Writer;
 
 /// What every file system of every minor version has.
 const BASE: Bitmap = Bitmap::of(&[

@@ -11,7 +11,7 @@ use crate::v4::limits::OWNER_MAX;
 use crate::v4::names::Names;
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
-use crate::xdr::{Reader, XdrError};
+use rdma_transport::xdr::{Reader, XdrError};
 
 /// What can be set at all.
 const SETTABLE: Bitmap = Bitmap::of(&[
@@ -266,9 +266,9 @@ mod tests {
     use super::*;
     use crate::v4::attrs::supported;
     use crate::v4::pseudo::CAPABILITIES;
-    use crate::xdr::Writer;
     use iobuf::Buf;
     use proptest::prelude::*;
+    use rdma_transport::xdr::Writer;
 
     fn decode(
         named: &[u32],

@@ -8,7 +8,7 @@ use crate::v4::compound::{Compound, Located};
 use crate::v4::limits::LINKTEXT_MAX;
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
-use crate::xdr::XdrError;
+use rdma_transport::xdr::XdrError;
 
 enum Wanted<'a> {
     Dir,

@@ -9,7 +9,7 @@ use crate::v4::compound::Compound;
 use crate::v4::limits::SESSIONS_PER_CLIENT_MAX;
 use crate::v4::session::{Back, CallbackCred, ChannelAttrs, Session, decode_callback_creds};
 use crate::v4::status::Status;
-use crate::xdr::Writer;
+use rdma_transport::xdr::Writer;
 
 const FLAGS: u32 = 7;
 const CONN_BACK_CHAN: u32 = 2;

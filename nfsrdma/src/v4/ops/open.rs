@@ -23,7 +23,7 @@ use crate::v4::stateid;
 use crate::v4::status::Status;
 use crate::v4::turn::{self, Begun, Owner};
 use crate::v4::wire::{OPAQUE_LIMIT, Stateid, attr, op};
-use crate::xdr::XdrError;
+use rdma_transport::xdr::XdrError;
 
 const CONFIRM: u32 = 2;
 /// `OPEN4_RESULT_NO_OPEN_STATEID` (RFC 9754 section 4).

@@ -22,6 +22,6 @@ pub(in crate::v4) async fn read(cx: &mut Compound<'_>) -> Result<(), Status> {
     let got = door.read(&at.node, right.cred(&at), offset, count, cx.conn.unseen()).await?;
     cx.moved = got.len() as u64;
     cx.out.value(&ReadDone { eof: got.eof, data: Bulk { len: got.len() } });
-    cx.out.data(got);
+    cx.out.attach(got.data, got.pages);
     Ok(())
 }

@@ -5,7 +5,7 @@ use crate::v4::compound::{Compound, Object};
 use crate::v4::pseudo;
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
-use crate::xdr::Writer;
+use rdma_transport::xdr::Writer;
 
 pub(in crate::v4) async fn verify(cx: &mut Compound<'_>) -> Result<(), Status> {
     if same(cx).await? { Ok(()) } else { Err(Status::NotSame) }

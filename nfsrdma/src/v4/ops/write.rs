@@ -9,7 +9,7 @@ use crate::v4::compound::Compound;
 use crate::v4::io_right::{IoAccess, check_io, file_of};
 use crate::v4::limits::IO_MAX;
 use crate::v4::status::Status;
-use crate::xdr::at_most;
+use rdma_transport::xdr::at_most;
 
 pub(in crate::v4) async fn write(cx: &mut Compound<'_>) -> Result<(), Status> {
     let Write { stateid, offset, stable, data } = cx.args.value()?;

@@ -5,7 +5,7 @@ use vfs::{Attr, XattrHow};
 use crate::v4::compound::{Compound, Located, Object};
 use crate::v4::limits::{NAME_MAX, XATTR_VALUE_MAX};
 use crate::v4::status::Status;
-use crate::xdr::XdrError;
+use rdma_transport::xdr::XdrError;
 
 pub(in crate::v4) async fn getxattr(cx: &mut Compound<'_>) -> Result<(), Status> {
     let name = name(cx)?;

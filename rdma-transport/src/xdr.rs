@@ -1,11 +1,11 @@
-//! XDR (RFC 4506): a bounded reader over a request and a writer of a reply, both aware of bulk data that stands outside
-//! the stream.
+//! Messages of ONC RPC as the channels carry them (RFC 4506, RFC 8166 section 3.4): a bounded reader and a writer, both aware of
+//! bulk data that stands outside the stream.
 
 use iobuf::{Buf, Pages};
-use nfs_proto::xdr::{Bulk, Xdr};
-use rdma_transport::channel::{Payload, Place, Pulled, Reply};
-use vfs::ReadData;
+use wire::xdr::{Bulk, Xdr};
 use wire::{Fault, Parsed, Rule};
+
+use crate::channel::{Payload, Place, Pulled, Reply};
 
 /// The stream does not hold what it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -300,11 +300,6 @@ impl Writer {
     /// `opaque<>` of bulk data, which the transport may move by itself.
     pub fn bulk(&mut self, data: Vec<Buf>) {
         self.eligible(data, None);
-    }
-
-    /// What was read of a file, as the data of what was emitted up to them, their length included.
-    pub fn data(&mut self, read: ReadData) {
-        self.attach(read.data, read.pages);
     }
 
     fn eligible(&mut self, data: Vec<Buf>, pages: Option<Pages>) {
