@@ -12,9 +12,11 @@
 //!
 //! *Errors.* A pool that is at its limit makes the caller wait ([`Pool::acquire`]) in a queue that serves accounts
 //! (connections) in turn; [`Pool::try_get`] says `None`. So does one that has what one client may have
-//! ([`Pool::of_one_client`]), however much is free. A request above the largest size is [`TooLarge`].
+//! ([`Pool::of_one_client`]), however much is free, and one whose peer
+//! takes no answers ([`Backpressure`]). A request above the largest size is [`TooLarge`].
 
 mod all;
+mod backpressure;
 mod buf;
 mod chunks;
 mod note;
@@ -25,6 +27,7 @@ mod slab;
 mod turns;
 
 pub use all::AcquireAll;
+pub use backpressure::{Admit, Admitted, Backpressure};
 pub use buf::{Buf, BufMut};
 pub use chunks::{CHUNK, Chunk, Chunks, WARM_MAX};
 pub use note::{copied, copied_bytes, copied_note};

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use iobuf::{Account, Buf, Pages, Pool};
+use iobuf::{Account, Backpressure, Buf, Pages, Pool};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::meter::Meter;
@@ -229,6 +229,8 @@ pub struct Info {
     pub account: Account,
     /// The pool that its payload comes from.
     pub pool: Pool,
+    /// Holds reads back while the peer takes none of its answers; told by the channel.
+    pub backpressure: Arc<Backpressure>,
     /// Largest message that the peer takes, in bytes without what goes by RDMA Write; set by the channel when the
     /// connection is set up. Zero: nothing limits it but the protocol.
     pub message_out_max: AtomicUsize,
@@ -255,6 +257,7 @@ impl Info {
             is_local_user: false,
             account: Account::new(),
             pool,
+            backpressure: Arc::default(),
             message_out_max: AtomicUsize::new(0),
             takes_pages: AtomicBool::new(false),
             traffic: Traffic::default(),

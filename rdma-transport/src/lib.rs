@@ -24,5 +24,6 @@ mod socket;
 mod stall;
 pub mod tcp;
 pub mod turn;
+mod untaken;
 pub mod verbs;
 pub mod xdr;

@@ -37,6 +37,13 @@ pub const REPLY_GATHER_MAX: usize = 256 << 10;
 /// Bytes of replies that may wait for a slow reader before no more requests are read from it: the largest there is, so that the
 /// next is made ready while it leaves.
 pub const REPLY_BACKLOG_MAX: usize = (8 << 20) + 4096;
+/// Bytes of replies that a socket has refused to take before reads of its connection wait: what it has taken keeps the network busy
+/// meanwhile. Above [`REPLY_BACKLOG_MAX`] nothing at all is read from the peer.
+pub const UNTAKEN_MAX: usize = 64 << 10;
+/// The name of that limit, met by a connection whose reads waited for it for a second.
+pub const UNTAKEN: &str = "answers-not-taken";
+/// Bytes that a card has to send before reads of its connection wait: it needs some in its queue to be kept busy.
+pub const VERBS_UNTAKEN_MAX: usize = 4 << 20;
 /// Pieces that one system call sends.
 pub const WRITEV_PIECES_MAX: usize = 128;
 /// So many seconds has a peer with a message half sent or half taken: at any time it has moved [`STALL_BYTES_MIN`]
@@ -46,7 +53,11 @@ pub const STALL_SECONDS_MAX: u64 = 60;
 pub const STALL: &str = "no-progress";
 /// So many seconds has one that holds memory of the pool by not taking its answers, while others wait for memory.
 pub const STALL_SECONDS_PRESSED: u64 = 5;
-/// Bytes that such a peer must move in that time.
+/// So many have further ones of its address after that, since the connections that replace those that were ended are as deaf.
+pub const STALL_SECONDS_AGAIN: u64 = 1;
+/// For so many seconds after the last one.
+pub const STALL_AGAIN_SECONDS: u64 = 60;
+/// Bytes that a peer must move in [`STALL_SECONDS_PRESSED`], and in a shorter time its part of them.
 pub const STALL_BYTES_PRESSED: usize = 1 << 10;
 /// The name of that limit; a connection that meets it ends.
 pub const STALL_PRESSED: &str = "no-progress-while-others-wait";

@@ -17,6 +17,7 @@ use crate::channel::{ChannelError, Info, Traffic, UntilLeft};
 use crate::limits;
 use crate::moves::Move;
 use crate::stall::{Stall, Stalled};
+use crate::untaken::Untaken;
 use crate::verbs::{Completion, QueuePair, Refused, Rejected, Work, WorkId, WorkKind};
 
 pub(crate) struct Link {
@@ -30,6 +31,8 @@ pub(crate) struct Link {
     out: VecDeque<Work>,
     /// Bytes of `out` and of what of it was posted and has not completed.
     backlog: usize,
+    /// Bytes of Writes and Sends that have completed since [`Link::tell_untaken`].
+    left: usize,
     /// Sends ever queued, and how many of them have completed.
     sends: (u64, u64),
     /// What lasts until so many Sends have completed.
@@ -69,6 +72,7 @@ impl Link {
             reads: VecDeque::new(),
             out: VecDeque::new(),
             backlog: 0,
+            left: 0,
             sends: (0, 0),
             leaving: VecDeque::new(),
             recvs_owed,
@@ -119,6 +123,12 @@ impl Link {
     /// Bytes of Writes and Sends that are queued or under way.
     pub(crate) fn backlog(&self) -> usize {
         self.backlog
+    }
+
+    /// Tells reads of this connection what left, and whether they wait: `queued` bytes are not here yet.
+    pub(crate) fn tell_untaken(&mut self, queued: usize, untaken: &mut Untaken) {
+        let is_blocked = queued + self.backlog > self.qp.limits().backlog_useful;
+        untaken.tell(std::mem::take(&mut self.left), is_blocked);
     }
 
     /// Posts what the queue pair takes now.
@@ -198,6 +208,7 @@ impl Link {
                     out.iter().filter(|c| matches!(c.kind, WorkKind::Send | WorkKind::Write));
                 let sent: usize = sent.filter_map(|c| c.result.ok()).sum();
                 self.backlog = self.backlog.saturating_sub(sent);
+                self.left += sent;
                 self.sent(out.iter().filter(|done| done.kind == WorkKind::Send).count());
                 Poll::Ready(Ok(()))
             }

@@ -227,6 +227,7 @@ impl End {
                 send_pieces_max: SEND_PIECES_MAX,
                 reads_in_flight_max: usize::from(params.reads_out),
                 regions_max: REGIONS_MAX,
+                backlog_useful: crate::limits::UNTAKEN_MAX,
             },
             recvs: VecDeque::new(),
             work: VecDeque::new(),

@@ -172,6 +172,8 @@ pub struct Limits {
     pub reads_in_flight_max: usize,
     /// Regions registered at once.
     pub regions_max: usize,
+    /// Bytes of Sends and Writes that keep it busy: more than that need not be got ready before some have completed.
+    pub backlog_useful: usize,
 }
 
 /// What the peer may do with a registered region.

@@ -238,7 +238,8 @@ impl Conn {
     pub fn new(info: Arc<Info>, handle: Handle) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let (pool, account) = (info.pool.clone(), info.account);
-        let read_into = ReadInto { pool, account, pages: false, attributes: false };
+        let backpressure = Some(info.backpressure.clone());
+        let read_into = ReadInto { pool, account, backpressure, pages: false, attributes: false };
         let pages = info.takes_pages.load(Ordering::Relaxed);
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),

@@ -436,7 +436,8 @@ impl Cx {
     }
 
     async fn tell_if_possible(&self) {
-        if self.may_go_async() {
+        // Nor where what it waits for is its own client, which takes no answers: this one would stand behind them.
+        if self.may_go_async() && !self.conn.info.backpressure.is_blocked() {
             // Where it cannot be said, it is so all the same.
             let _ = self.pend().await;
         }

@@ -9,6 +9,8 @@ pub mod process;
 #[cfg(feature = "world")]
 pub mod record;
 #[cfg(feature = "world")]
+pub mod relay;
+#[cfg(feature = "world")]
 pub mod sizes;
 #[cfg(feature = "world")]
 pub mod world;

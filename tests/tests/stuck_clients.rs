@@ -21,6 +21,8 @@ use headgate_tests::world::{World, pattern, read_all, write_all};
 /// Of each kind.
 const STUCK: usize = 12;
 const MIB: u32 = 1 << 20;
+/// Of those who take no answers: each holds about one, and together more than one address may have.
+const DEAF: usize = 24;
 /// Answers of 1 MiB that a client asks for and does not take.
 const NOT_TAKEN: u32 = 24;
 /// The file that is read.
@@ -166,7 +168,7 @@ async fn stuck_clients_keep_nobody_waiting_and_are_named() {
     static DONE: AtomicBool = AtomicBool::new(false);
     let stuck = tokio::task::spawn_blocking(move || {
         let file = handle(nfs);
-        let deaf: Vec<TcpStream> = (0..STUCK).map(|_| takes_nothing(nfs, &file)).collect();
+        let deaf: Vec<TcpStream> = (0..DEAF).map(|_| takes_nothing(nfs, &file)).collect();
         let half: Vec<TcpStream> = (0..STUCK).map(|_| half_a_record(nfs)).collect();
         (deaf, half, strangers(nfs, to_rdma, to_smb, direct))
     });
@@ -234,10 +236,10 @@ async fn one_address_cannot_take_the_payload_memory_of_the_others() {
     let to = world.running.nfs[0];
     let file = tokio::task::spawn_blocking(move || handle(to)).await.unwrap();
     let mut greedy = Vec::new();
-    for _ in 0..STUCK {
+    for _ in 0..DEAF {
         greedy.push(dial_as_another(to).await);
     }
-    // Together they ask for twelve times what there is, and take so much of it that nobody can call them stuck.
+    // Together they ask for twenty-four times what there is, and take so much of it that nobody can call them stuck.
     static DONE: AtomicBool = AtomicBool::new(false);
     let greedy = std::thread::spawn(move || {
         let mut greedy: Vec<TcpStream> =

@@ -30,7 +30,13 @@ fn block_on<T>(f: impl Future<Output = T>) -> T {
 fn main() {
     let volume = MemBackend::new(1 << 30).unwrap();
     let pool = Pool::new(PoolLimits { buffers_max: [4; 3] });
-    let into = ReadInto { account: Account::new(), pool, pages: false, attributes: true };
+    let into = ReadInto {
+        account: Account::new(),
+        pool,
+        backpressure: None,
+        pages: false,
+        attributes: true,
+    };
     let root = volume.root();
     let (who, plain) = (Cred::root(), SetAttr::default());
     let make = |name: &str| {

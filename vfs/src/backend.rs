@@ -14,7 +14,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use iobuf::{Account, Buf, Pool};
+use iobuf::{Account, Backpressure, Buf, Pool};
 
 use crate::acl::posix::{Change, Lists, Posix};
 use crate::acl::{Acl, Owner};
@@ -83,6 +83,8 @@ pub struct ReadInto {
     pub pool: Pool,
     /// Whose turn it is when the pool is empty.
     pub account: Account,
+    /// Holds the read back while answers wait to be taken; `None` for a reader that keeps up by itself.
+    pub backpressure: Option<Arc<Backpressure>>,
     /// The data may come as [`ReadData::pages`], with buffers that only pay for them.
     pub pages: bool,
     /// [`ReadData::attr`] is wanted. Without it a backend may spare itself the look.

@@ -104,7 +104,13 @@ async fn replaced_while_it_is_read() {
         filled(&root, "from", 8 * MIB, 1 << 20).await,
     );
     let pool = Pool::new(PoolLimits { buffers_max: [1; 3] });
-    let into = ReadInto { account: Account::new(), pool, pages: false, attributes: false };
+    let into = ReadInto {
+        account: Account::new(),
+        pool,
+        backpressure: None,
+        pages: false,
+        attributes: false,
+    };
     let seen = file.read(None, 0, 128 << 20, &into).await.unwrap();
     for at in (0..BYTES / 2).step_by(8 << 20) {
         assert_eq!(file.copy_range(from.as_ref(), 0, at, 8 * MIB).await.unwrap(), 8 * MIB);

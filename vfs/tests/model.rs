@@ -78,7 +78,13 @@ impl World {
             files,
             model: vec![Vec::new(); FILES],
             reflink: backend.capabilities().reflink,
-            into: ReadInto { pool, account: Account::new(), pages: false, attributes: true },
+            into: ReadInto {
+                pool,
+                account: Account::new(),
+                backpressure: None,
+                pages: false,
+                attributes: true,
+            },
         }
     }
 

@@ -36,7 +36,7 @@ pub(super) fn of(rule: &str) -> Option<&'static str> {
 }
 
 /// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: [&str; 42] = [
+pub(super) const LIMITS: [&str; 43] = [
     "connections",
     "connections-of-address",
     "newcomers",
@@ -49,6 +49,7 @@ pub(super) const LIMITS: [&str; 42] = [
     "rdma-own-addresses",
     "rdma-local-user",
     "memory-of-address",
+    "answers-not-taken",
     "requests-in-work",
     "no-progress",
     "no-progress-while-others-wait",

@@ -17,7 +17,9 @@ use super::cm::{Event, Events, Id, Terms};
 use super::device::{Device, Devices};
 use super::hardware::{Depth, Hardware, used_up};
 use super::pair::VerbsPair;
-use crate::limits::{VERBS_BACKLOG, VERBS_EARLY_RECVS, VERBS_REGIONS_MAX, VERBS_SEND_PIECES_MAX};
+use crate::limits::{
+    VERBS_BACKLOG, VERBS_EARLY_RECVS, VERBS_REGIONS_MAX, VERBS_SEND_PIECES_MAX, VERBS_UNTAKEN_MAX,
+};
 use crate::verbs::{BoxFuture, ConnectParams, Connected, Incoming, Limits, Listener, Provider};
 
 /// Between tries to listen again where a device went.
@@ -258,6 +260,7 @@ pub(super) fn pair(
         send_pieces_max: VERBS_SEND_PIECES_MAX,
         reads_in_flight_max: usize::from(reads_out),
         regions_max: VERBS_REGIONS_MAX,
+        backlog_useful: VERBS_UNTAKEN_MAX,
     };
     Ok(VerbsPair::new(hw, device, limits, depth.sends, config.spin_max, config.close_time_max))
 }

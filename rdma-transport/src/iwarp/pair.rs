@@ -627,6 +627,7 @@ fn test_pair(crc: bool) -> Pair {
         send_pieces_max: IWARP_SEND_PIECES_MAX,
         reads_in_flight_max: 2,
         regions_max: 4,
+        backlog_useful: crate::limits::UNTAKEN_MAX,
     };
     let mut p = Pair::new(false, &agreed, FpduSize::new(1448, false), limits);
     for i in 0..4 {

@@ -26,7 +26,7 @@ use super::tx::{FpduSize, Mark, Tx};
 use super::violation::Violation;
 use super::wire::mpa;
 use super::wire::terminate::Terminate;
-use crate::limits::{IWARP_BACKLOG, IWARP_REGIONS_MAX, IWARP_SEND_PIECES_MAX};
+use crate::limits::{IWARP_BACKLOG, IWARP_REGIONS_MAX, IWARP_SEND_PIECES_MAX, UNTAKEN_MAX};
 use crate::verbs::{BoxFuture, ConnectParams, Connected, Incoming, Limits, Listener, Provider};
 
 /// The provider `iwarp`.
@@ -85,6 +85,8 @@ fn connected(
         send_pieces_max: IWARP_SEND_PIECES_MAX,
         reads_in_flight_max: agreed.ord,
         regions_max: IWARP_REGIONS_MAX,
+        // Completed when the socket has taken it.
+        backlog_useful: UNTAKEN_MAX,
     };
     let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
     let pair = Pair::new(initiator, agreed, size, limits);

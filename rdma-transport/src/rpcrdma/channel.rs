@@ -31,6 +31,7 @@ use crate::channel::{
     Channel, ChannelError, Command, Handle, Info, Reply, ReplyTo, Request, Traffic,
 };
 use crate::link::Link;
+use crate::untaken::Untaken;
 use crate::verbs::{Completion, ConnectParams, QueuePair, Work, WorkId, WorkKind};
 use crate::{count, limits};
 
@@ -81,6 +82,7 @@ pub struct RdmaChannel {
     failed: Option<ChannelError>,
     draining: Option<ChannelError>,
     disconnected: bool,
+    untaken: Untaken,
 }
 
 impl RdmaChannel {
@@ -114,6 +116,7 @@ impl RdmaChannel {
         info.facts.note("remote invalidation", invalidation);
         let (sender, commands) = mpsc::channel(limits::COMMANDS_WAITING_MAX);
         Ok(Self {
+            untaken: Untaken::new(info.clone()),
             info,
             link: Link::new(qp, recvs, RECVS, limits::RPCRDMA_INLINE)?,
             inline_out,
@@ -341,6 +344,7 @@ impl RdmaChannel {
             }
             let mut completions = std::mem::take(&mut self.completions);
             let polled = self.link.poll(cx, &mut completions);
+            self.link.tell_untaken(0, &mut self.untaken);
             for done in completions.drain(..) {
                 self.on_completion(done);
             }
@@ -461,6 +465,7 @@ impl Channel for RdmaChannel {
                 self.link.write(&self.info, writes);
                 self.link.send(&self.info, send, invalidate);
                 self.link.keep_until_sent(until_left);
+                self.link.tell_untaken(0, &mut self.untaken);
             }
             Err(why) => {
                 tracing::debug!(peer = %self.info.peer, xid = prefix.xid, ?why, "no room for a reply");

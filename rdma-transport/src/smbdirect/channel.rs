@@ -20,6 +20,7 @@ use super::port::{Port, params};
 use super::pulls::Pulls;
 use crate::channel::{Channel, ChannelError, Command, Handle, Info, Reply, ReplyTo, Request};
 use crate::limits;
+use crate::untaken::Untaken;
 use crate::verbs::{ConnectParams, QueuePair};
 
 /// Private data of an iWARP initiator that says its IRD and ORD there instead of in MPA's own words: two of 32 bits.
@@ -36,6 +37,7 @@ pub struct SmbDirectChannel {
     next_request: u64,
     draining: Option<ChannelError>,
     disconnected: bool,
+    untaken: Untaken,
 }
 
 impl SmbDirectChannel {
@@ -58,6 +60,7 @@ impl SmbDirectChannel {
     pub fn new(qp: Box<dyn QueuePair>, info: Arc<Info>, recvs: Pool) -> Result<Self, ChannelError> {
         let (sender, commands) = mpsc::channel(limits::COMMANDS_WAITING_MAX);
         Ok(Self {
+            untaken: Untaken::new(info.clone()),
             port: Port::acceptor(qp, info, recvs)?,
             pulls: Pulls::default(),
             commands,
@@ -111,6 +114,7 @@ impl SmbDirectChannel {
                 self.port.link.qp.disconnect();
             }
             let polled = self.port.poll(cx);
+            self.port.tell_untaken(&mut self.untaken);
             for done in self.port.reads.drain(..) {
                 self.pulls.done(&self.port.info, done);
             }
@@ -181,6 +185,7 @@ impl Channel for SmbDirectChannel {
         self.in_work = self.in_work.saturating_sub(1);
         if let Some(reply) = reply {
             self.port.push(reply);
+            self.port.tell_untaken(&mut self.untaken);
         }
     }
 

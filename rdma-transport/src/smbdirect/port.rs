@@ -30,6 +30,7 @@ use super::wire::{DATA_OFFSET, DataTransfer, RESPONSE_REQUESTED, size, wire_size
 use crate::channel::{ChannelError, Info, Reply, Traffic};
 use crate::limits;
 use crate::link::Link;
+use crate::untaken::Untaken;
 use crate::verbs::{Completion, ConnectParams, QueuePair, WorkKind};
 
 /// Receives posted at once: those granted, and that of the negotiation.
@@ -186,6 +187,11 @@ impl Port {
     /// Bytes that wait to be sent or are under way.
     pub(super) fn backlog(&self) -> usize {
         self.queued + self.link.backlog()
+    }
+
+    /// Tells reads of this connection how far its peer is behind.
+    pub(super) fn tell_untaken(&mut self, untaken: &mut Untaken) {
+        self.link.tell_untaken(self.queued, untaken);
     }
 
     /// Nothing waits to be sent.

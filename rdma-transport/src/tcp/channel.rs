@@ -4,8 +4,8 @@
 //! replies to all requests of one read leave together. RPC messages of type REPLY answer the callbacks of
 //! [`Handle::call`]; one that nobody waits for is counted and dropped. SMB messages of [`Handle::push`] join the replies.
 //!
-//! *Memory.* See [`super::recv`]. Over [`limits::REPLY_BACKLOG_MAX`] bytes of replies that the peer does not take, nothing
-//! more is read from it.
+//! *Memory.* See [`super::recv`]. Over [`limits::UNTAKEN_MAX`] bytes of replies that the socket does not take, reads wait before
+//! they take memory; over [`limits::REPLY_BACKLOG_MAX`] bytes nothing more is read from the peer.
 //!
 //! *Errors.* Record marks that break a rule end the connection, as does a peer that makes no progress for
 //! [`limits::STALL_SECONDS_MAX`] with a message half sent or half taken, or for a shorter time when it holds what others wait for.
@@ -28,6 +28,7 @@ use crate::channel::{
 };
 use crate::limits;
 use crate::stall::{Stall, Stalled};
+use crate::untaken::Untaken;
 
 /// RPC or SMB over one TCP connection.
 pub struct TcpChannel {
@@ -46,6 +47,7 @@ pub struct TcpChannel {
     /// No more requests are taken; why.
     draining: Option<ChannelError>,
     stall: Stall,
+    untaken: Untaken,
 }
 
 impl TcpChannel {
@@ -63,6 +65,7 @@ impl TcpChannel {
         info.takes_pages.store(true, Ordering::Relaxed);
         Ok(Self {
             recv: Receiver::new(info.clone(), recvs, framing),
+            untaken: Untaken::new(info.clone()),
             info,
             framing,
             locate,
@@ -117,6 +120,8 @@ impl TcpChannel {
             self.stall.progress(left);
             Traffic::add(&self.info.traffic.inline_out, left as u64);
         }
+        let is_blocked = sent.is_pending() && self.send.waiting() > limits::UNTAKEN_MAX;
+        self.untaken.tell(left, is_blocked);
         sent.map_err(closed)
     }
 
@@ -237,6 +242,8 @@ impl Channel for TcpChannel {
         self.in_work = self.in_work.saturating_sub(1);
         if let Some(reply) = reply {
             self.send.push(reply);
+            // Until the socket was asked: the next read must not begin between this and that.
+            self.untaken.tell(0, self.send.waiting() > limits::UNTAKEN_MAX);
         }
     }
 

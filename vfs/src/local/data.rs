@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use iobuf::{Buf, BufMut, CLASS_SIZES, PAGES_MAX, PagesMut};
+use iobuf::{Admitted, Buf, BufMut, CLASS_SIZES, PAGES_MAX, PagesMut};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -121,7 +121,8 @@ impl LocalNode {
         if i64::try_from(at.saturating_add(count as u64)).is_err() {
             return self.read_nothing(cred, at);
         }
-        let mut bufs = buffers(count, into).await?;
+        // What is admitted counts until the data is there.
+        let (_admitted, mut bufs) = buffers(count, into).await?;
         let count = count.min(bufs.iter().map(BufMut::capacity).sum());
         if into.pages
             && self.suits_pages(at, count)
@@ -462,16 +463,34 @@ pub(super) fn sheds_set_id(mode: u32) -> bool {
     mode & 0o4000 != 0 || mode & 0o2010 == 0o2010
 }
 
+/// The first buffer of a read, once its turn has come.
+async fn first_buffer(
+    count: usize,
+    size: usize,
+    into: &ReadInto,
+) -> VfsResult<(Option<Admitted>, BufMut)> {
+    loop {
+        let admitted = match &into.backpressure {
+            Some(to) => Some(to.admit(count).await),
+            None => None,
+        };
+        if let Some(buffer) = into.pool.try_get(size) {
+            return Ok((admitted, buffer));
+        }
+        let waited = into.pool.acquire(size, into.account).await;
+        let buffer = waited.map_err(|_| VfsError::Resources)?;
+        if !admitted.as_ref().is_some_and(Admitted::is_outdated) {
+            return Ok((admitted, buffer));
+        }
+        // It would lie with a peer that takes nothing while others wait for it.
+    }
+}
+
 /// Buffers for `count` bytes, or for as many as can be had without waiting for more than one.
-async fn buffers(count: usize, into: &ReadInto) -> VfsResult<Vec<BufMut>> {
+async fn buffers(count: usize, into: &ReadInto) -> VfsResult<(Option<Admitted>, Vec<BufMut>)> {
     let largest = CLASS_SIZES[CLASS_SIZES.len() - 1];
     let size = |left: usize| left.min(largest);
-    let first = match into.pool.try_get(size(count)) {
-        Some(b) => b,
-        None => {
-            into.pool.acquire(size(count), into.account).await.map_err(|_| VfsError::Resources)?
-        }
-    };
+    let (admitted, first) = first_buffer(count, size(count), into).await?;
     let mut left = count.saturating_sub(first.capacity());
     let mut bufs = Vec::with_capacity(count.div_ceil(largest).max(1));
     bufs.push(first);
@@ -480,7 +499,7 @@ async fn buffers(count: usize, into: &ReadInto) -> VfsResult<Vec<BufMut>> {
         left = left.saturating_sub(b.capacity());
         bufs.push(b);
     }
-    Ok(bufs)
+    Ok((admitted, bufs))
 }
 
 /// The first `n` bytes of the buffers.

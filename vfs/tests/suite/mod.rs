@@ -30,7 +30,13 @@ impl Bench {
         Self {
             backend,
             root,
-            into: ReadInto { pool, account: Account::new(), pages: false, attributes: true },
+            into: ReadInto {
+                pool,
+                account: Account::new(),
+                backpressure: None,
+                pages: false,
+                attributes: true,
+            },
         }
     }
 

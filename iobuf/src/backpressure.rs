@@ -1,0 +1,352 @@
+//! How far reads for one connection may run ahead of its peer.
+//!
+//! *Operation.* A read is admitted before it takes a payload buffer ([`Backpressure::admit`]) and counts until its data is there
+//! ([`Admitted`]). None is admitted while the peer does not take the answers that it has ([`Backpressure::moved`]), so that a
+//! connection that takes nothing holds about one answer. Reads that wait for storage hold buffers too: together they hold at most
+//! the window, which begins with one large read, grows by an eighth of what the peer takes, and begins anew when it took nothing
+//! for [`DEAF`]. Reads are admitted in their order.
+//!
+//! *Memory.* One entry for each read that waits; the channel bounds those by the requests that it hands up.
+//!
+//! *Errors.* None: the end of the connection ([`Backpressure::end`]) admits every read, since requests in work are finished.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use crate::CLASS_SIZES;
+use crate::pool::lock;
+
+/// Bytes that a new connection may have read at once: one large NFS READ.
+const WINDOW_MIN: usize = CLASS_SIZES[CLASS_SIZES.len() - 1];
+/// Bytes that any connection may have read at once: more than the fastest storage needs to be kept busy.
+const WINDOW_MAX: usize = 64 << 20;
+/// The window grows by this part of what leaves. What a socket takes while nobody reads from it is a few MiB, and must not
+/// double the window.
+const GROWTH: usize = 8;
+/// A peer that took nothing for so long begins anew.
+const DEAF: Duration = Duration::from_secs(1);
+
+/// The reads of one connection, as far as its peer keeps up with them.
+#[derive(Debug)]
+pub struct Backpressure(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    /// Since when the peer has not taken its answers.
+    blocked: Option<Instant>,
+    /// Reads were held back since then.
+    held_back: bool,
+    /// The connection is gone.
+    ended: bool,
+    /// Bytes of reads that are admitted and not done.
+    reading: usize,
+    window: usize,
+    next: u64,
+    /// In order; each is woken when it has become the first and may go.
+    waiting: VecDeque<(u64, Waker)>,
+}
+
+impl Default for Backpressure {
+    fn default() -> Self {
+        Self(Mutex::new(State {
+            blocked: None,
+            held_back: false,
+            ended: false,
+            reading: 0,
+            window: WINDOW_MIN,
+            next: 0,
+            waiting: VecDeque::new(),
+        }))
+    }
+}
+
+impl State {
+    /// A read of so many bytes may begin, if its turn has come. One is always admitted, however large.
+    fn has_room(&self, bytes: usize) -> bool {
+        let fits = self.reading == 0 || self.reading.saturating_add(bytes) <= self.window;
+        self.ended || self.blocked.is_none() && fits
+    }
+
+    /// Whom to wake because the first in line may have room.
+    fn first(&self) -> Option<Waker> {
+        let may_go = self.has_room(0);
+        self.waiting.front().filter(|_| may_go).map(|(_, waker)| waker.clone())
+    }
+
+    /// Whether reads were held back by a peer that took nothing for [`DEAF`]; it has taken something, or is gone.
+    fn unblock(&mut self, now: Instant) -> bool {
+        let held_back = std::mem::take(&mut self.held_back);
+        let Some(since) = self.blocked.take() else { return false };
+        let was_deaf = now.saturating_duration_since(since) >= DEAF;
+        if was_deaf {
+            self.window = WINDOW_MIN;
+        }
+        was_deaf && held_back
+    }
+}
+
+impl Backpressure {
+    /// The peer has taken `left` bytes and is blocked when it leaves too much of its answers untaken. Whether that ends a time of
+    /// [`DEAF`] or longer in which reads were held back.
+    pub fn moved(&self, left: usize, is_blocked: bool, now: Instant) -> bool {
+        let mut state = lock(&self.0);
+        // What comes after a deaf time counts from its end, and what leaves while the rest is stuck is progress.
+        let was_deaf = (!is_blocked || left > 0) && state.unblock(now);
+        state.window = state.window.saturating_add(left / GROWTH).min(WINDOW_MAX);
+        if is_blocked {
+            state.blocked.get_or_insert(now);
+            state.held_back |= !state.waiting.is_empty();
+        }
+        let wake = state.first();
+        drop(state);
+        if let Some(waker) = wake {
+            waker.wake();
+        }
+        was_deaf
+    }
+
+    /// The peer leaves its answers untaken.
+    pub fn is_blocked(&self) -> bool {
+        let state = lock(&self.0);
+        state.blocked.is_some() && !state.ended
+    }
+
+    /// The connection is gone: nobody waits for its peer any more. The result is that of [`Backpressure::moved`].
+    pub fn end(&self, now: Instant) -> bool {
+        let mut state = lock(&self.0);
+        let was_deaf = state.unblock(now);
+        state.ended = true;
+        let wake = state.first();
+        drop(state);
+        if let Some(waker) = wake {
+            waker.wake();
+        }
+        was_deaf
+    }
+
+    /// Waits until a read of so many bytes may take buffers. Dropping the future gives up its turn.
+    pub fn admit(self: &Arc<Self>, bytes: usize) -> Admit {
+        Admit { to: self.clone(), bytes, ticket: None }
+    }
+}
+
+/// Waits for the turn of a read; see [`Backpressure::admit`].
+#[derive(Debug)]
+pub struct Admit {
+    to: Arc<Backpressure>,
+    bytes: usize,
+    ticket: Option<u64>,
+}
+
+impl Future for Admit {
+    type Output = Admitted;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Admitted> {
+        let (ticket, bytes) = (self.ticket, self.bytes);
+        let mut state = lock(&self.to.0);
+        let is_first = state.waiting.front().is_none_or(|(first, _)| Some(*first) == ticket);
+        if is_first && state.has_room(bytes) {
+            if ticket.is_some() {
+                state.waiting.pop_front();
+            }
+            state.reading += bytes;
+            let next = state.first();
+            drop(state);
+            if let Some(waker) = next {
+                waker.wake();
+            }
+            self.ticket = None;
+            return Poll::Ready(Admitted { to: self.to.clone(), bytes });
+        }
+        state.held_back |= state.blocked.is_some();
+        let ticket = ticket.unwrap_or(state.next);
+        if let Some((_, waker)) = state.waiting.iter_mut().find(|(t, _)| *t == ticket) {
+            waker.clone_from(cx.waker());
+        } else {
+            state.next += 1;
+            state.waiting.push_back((ticket, cx.waker().clone()));
+        }
+        drop(state);
+        self.ticket = Some(ticket);
+        Poll::Pending
+    }
+}
+
+impl Drop for Admit {
+    fn drop(&mut self) {
+        let Some(ticket) = self.ticket else { return };
+        let mut state = lock(&self.to.0);
+        state.waiting.retain(|(t, _)| *t != ticket);
+        let next = state.first();
+        drop(state);
+        if let Some(waker) = next {
+            waker.wake();
+        }
+    }
+}
+
+/// A read that was admitted; it is done when this is dropped.
+#[derive(Debug)]
+pub struct Admitted {
+    to: Arc<Backpressure>,
+    bytes: usize,
+}
+
+impl Admitted {
+    /// The peer has stopped taking its answers since: what this read holds is better given back, and its turn waited for again.
+    pub fn is_outdated(&self) -> bool {
+        self.to.is_blocked()
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let mut state = lock(&self.to.0);
+        state.reading -= self.bytes;
+        let next = state.first();
+        drop(state);
+        if let Some(waker) = next {
+            waker.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A read and how often it was woken.
+    struct Read(Admit, Arc<Woken>);
+
+    impl Read {
+        fn of(to: &Arc<Backpressure>, bytes: usize) -> Self {
+            Self(to.admit(bytes), Arc::default())
+        }
+
+        fn poll(&mut self) -> Option<Admitted> {
+            let waker = Waker::from(self.1.clone());
+            match Pin::new(&mut self.0).poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(admitted) => Some(admitted),
+                Poll::Pending => None,
+            }
+        }
+
+        fn woken(&self) -> usize {
+            self.1.0.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn none_begins_while_the_peer_takes_nothing() {
+        let to = Arc::new(Backpressure::default());
+        let now = Instant::now();
+        let early = Read::of(&to, MIB).poll();
+        assert!(early.is_some());
+        assert!(!to.moved(0, true, now));
+        assert!(early.is_some_and(|e| e.is_outdated()));
+        let (mut one, mut two) = (Read::of(&to, MIB), Read::of(&to, MIB));
+        assert!(one.poll().is_none() && two.poll().is_none());
+        // Some of it leaves and the rest is still too much.
+        assert!(!to.moved(100, true, now));
+        assert_eq!((one.woken(), two.woken()), (0, 0));
+        assert!(!to.moved(MIB, false, now));
+        assert_eq!((one.woken(), two.woken()), (1, 0), "one at a time, in order");
+        assert!(two.poll().is_none(), "not before who came first");
+        let reading = one.poll();
+        assert!(reading.is_some() && two.poll().is_none());
+        drop(reading);
+        assert_eq!(two.woken(), 2, "when the first was admitted, and when it was done");
+        assert!(two.poll().is_some());
+    }
+
+    #[test]
+    fn the_window_grows_by_what_is_taken_and_falls_when_nothing_is() {
+        let to = Arc::new(Backpressure::default());
+        let now = Instant::now();
+        let at_once = || {
+            let mut reads = Vec::new();
+            while let Some(read) = Read::of(&to, MIB).poll() {
+                reads.push(read);
+            }
+            reads.len()
+        };
+        assert_eq!(at_once(), 1);
+        to.moved(4 * MIB, false, now);
+        assert_eq!(at_once(), 1, "a socket takes as much from everybody");
+        to.moved(52 * MIB, false, now);
+        assert_eq!(at_once(), 8);
+        to.moved(1 << 40, false, now);
+        assert_eq!(at_once(), 64);
+        to.moved(0, true, now);
+        to.moved(1, false, now + DEAF / 2);
+        assert_eq!(at_once(), 64);
+        to.moved(0, true, now);
+        to.moved(1, false, now + DEAF);
+        assert_eq!(at_once(), 1);
+        // However large it is.
+        let large = Read::of(&to, 8 * MIB).poll();
+        assert!(large.is_some() && Read::of(&to, 1).poll().is_none());
+    }
+
+    #[test]
+    fn a_deaf_time_counts_when_it_held_reads_back() {
+        let to = Arc::new(Backpressure::default());
+        let now = Instant::now();
+        to.moved(0, true, now);
+        assert!(!to.moved(0, false, now + DEAF), "nothing was asked for");
+        let mut read = Read::of(&to, MIB);
+        to.moved(0, true, now);
+        assert!(read.poll().is_none());
+        assert!(!to.moved(0, true, now + DEAF), "it goes on");
+        assert!(to.moved(1, true, now + DEAF * 2));
+        assert!(!to.moved(1, false, now + DEAF * 2), "it was counted");
+        to.moved(0, true, now);
+        assert!(to.end(now + DEAF), "the one that waits was held back again");
+        assert!(!to.is_blocked() && read.poll().is_some());
+    }
+
+    #[test]
+    fn who_gives_up_leaves_its_turn_to_the_next() {
+        let to = Arc::new(Backpressure::default());
+        let reading = Read::of(&to, MIB).poll();
+        let mut reads: Vec<Read> = (0..3).map(|_| Read::of(&to, MIB / 2)).collect();
+        assert!(reads.iter_mut().all(|r| r.poll().is_none()));
+        let first = reads.remove(0);
+        drop(reading);
+        assert_eq!(first.woken(), 1);
+        drop(first);
+        assert_eq!(reads[0].woken(), 1);
+        let one = reads[0].poll();
+        assert!(one.is_some());
+        assert_eq!(reads[1].woken(), 1, "there is room for both");
+        assert!(reads[1].poll().is_some());
+        // The end is for all of them.
+        let mut large: Vec<Read> = (0..3).map(|_| Read::of(&to, MIB)).collect();
+        assert!(large.iter_mut().all(|r| r.poll().is_none()));
+        to.end(Instant::now());
+        let mut admitted = Vec::new();
+        for read in &mut large {
+            assert_eq!(read.woken(), 1);
+            admitted.extend(read.poll());
+        }
+        assert_eq!(admitted.len(), 3);
+    }
+}

@@ -1,0 +1,157 @@
+//! Clients that ask for much and take nothing do not keep a client of the same address from its data: each holds about one answer.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on says so.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use client::connect::Local;
+use client::smb::{Options, Smb};
+use client::target::{Transport, Version};
+use client::{Credential, File, Volume};
+use config::{Admin, PrivilegedPorts};
+use gateway::admin::show;
+use gateway::admin::snapshot::Snapshot;
+use headgate_tests::relay::Relay;
+use headgate_tests::world::smb::{alice, with_alice};
+use headgate_tests::world::{World, pattern, write_all};
+use tokio::task::JoinSet;
+
+/// Connections that take nothing.
+const DEAF: usize = 64;
+/// Large answers that each of them asks for: more than sockets take.
+const ASKED: usize = 10;
+const MIB: u32 = 1 << 20;
+const LARGE: usize = ASKED << 20;
+/// A READ of the other client may take so long, and no longer: after 5 s those who are deaf would be ended for its sake.
+const SOON: Duration = Duration::from_secs(4);
+
+/// How a client comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Nfs(Version, Transport),
+    Smb,
+    SmbDirect,
+}
+
+const WAYS: [Way; 5] = [
+    Way::Nfs(Version::V3, Transport::Tcp),
+    Way::Nfs(Version::V42, Transport::Tcp),
+    Way::Nfs(Version::V3, Transport::Rdma),
+    Way::Smb,
+    Way::SmbDirect,
+];
+
+impl Way {
+    fn server(self, world: &World) -> SocketAddr {
+        let to = &world.running;
+        match self {
+            Self::Nfs(_, Transport::Tcp) => to.nfs[0],
+            Self::Nfs(_, Transport::Rdma) => to.nfs_rdma[0],
+            Self::Smb => to.smb[0],
+            Self::SmbDirect => to.smb_direct[0],
+        }
+    }
+
+    async fn open(self, world: &World, at: SocketAddr) -> Volume {
+        let local = Local { reserved_port: false, ..Local::default() };
+        match self {
+            Self::Nfs(version, transport) => {
+                let mut target = world.target("data", (version, transport));
+                target.port = at.port();
+                Volume::open(&target, &local, Credential::sys(0, 0, &[])).await.unwrap()
+            }
+            Self::Smb | Self::SmbDirect => {
+                let (share, direct) = (("127.0.0.1", "data"), self == Self::SmbDirect);
+                let smb =
+                    Smb::connect(at, direct, share, &alice(), Options::default(), &local).await;
+                Volume::Smb(smb.unwrap())
+            }
+        }
+    }
+}
+
+async fn world() -> (World, tempfile::TempDir) {
+    with_alice(|s| {
+        s.admin = Admin::At(([127, 0, 0, 1], 0).into());
+        s.privileged_ports = PrivilegedPorts::Off;
+    })
+    .await
+}
+
+async fn look(world: &World) -> Snapshot {
+    show::snapshot(world.running.admin.unwrap()).await.unwrap()
+}
+
+fn ended(s: &Snapshot) -> u64 {
+    let limits = ["no-progress-while-others-wait", "no-progress"];
+    limits.iter().filter_map(|name| s.limits.get(*name)).sum()
+}
+
+/// A client that has asked for all of the file and takes nothing of it.
+async fn deaf(way: Way, world: &World) -> (Relay, JoinSet<()>) {
+    let relay = Relay::to(way.server(world)).await.unwrap();
+    let volume = Arc::new(way.open(world, relay.at).await);
+    let file: Arc<File> = Arc::new(volume.find("large").await.unwrap());
+    relay.be_deaf();
+    let mut asking = JoinSet::new();
+    for n in 0..ASKED as u64 {
+        let (volume, file) = (volume.clone(), file.clone());
+        asking.spawn(async move {
+            let answer = volume.read(&file, n << 20, MIB).await;
+            assert!(answer.is_err(), "it was read by somebody who reads nothing");
+        });
+    }
+    (relay, asking)
+}
+
+/// Until the deaf ones have what they can have.
+async fn settled(world: &World) -> u64 {
+    let mut last = (0, Instant::now());
+    loop {
+        let used = look(world).await.pool.last().unwrap().used;
+        if used != last.0 {
+            last = (used, Instant::now());
+        } else if used > 0 && last.1.elapsed() > Duration::from_millis(500) {
+            return used;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_takes_nothing_keeps_nobody_of_its_address_waiting() {
+    let (world, _dir) = world().await;
+    let wanted = pattern("large", LARGE);
+    let writer = world.client("data", (Version::V42, Transport::Tcp)).await.unwrap();
+    write_all(&writer, "large", &wanted).await.unwrap();
+    for way in WAYS {
+        let before = ended(&look(&world).await);
+        let good = way.open(&world, way.server(&world)).await;
+        let file = good.find("large").await.unwrap();
+        let mut all = Vec::new();
+        for _ in 0..DEAF {
+            all.push(deaf(way, &world).await);
+        }
+        let held = settled(&world).await;
+        let mut longest = Duration::ZERO;
+        for (n, piece) in wanted.chunks(MIB as usize).enumerate() {
+            let asked = Instant::now();
+            let answer = tokio::time::timeout(SOON, good.read(&file, (n as u64) << 20, MIB)).await;
+            let (data, _) =
+                answer.unwrap_or_else(|_| panic!("{way:?}: it waits; {held} are held")).unwrap();
+            longest = longest.max(asked.elapsed());
+            let data: Vec<u8> = data.iter().flat_map(|b| b.iter().copied()).collect();
+            assert!(data == piece, "{way:?}, piece {n}");
+        }
+        println!("{way:?}: {held} large buffers held, longest read {longest:?}");
+        assert_eq!(ended(&look(&world).await), before, "{way:?}: nobody had to be ended for it");
+        for (_, asking) in &mut all {
+            asking.abort_all();
+        }
+        drop(all);
+        good.close(file).await.unwrap();
+    }
+    world.running.stop().await;
+}
