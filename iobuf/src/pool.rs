@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Instant;
 
 use crate::all::{AcquireAll, Line};
 use crate::share::{Room, Share};
@@ -298,6 +299,18 @@ impl Pool {
     pub fn is_waited_for(&self) -> bool {
         let is_short = self.inner.classes.iter().any(|class| lock(class).waiting > 0);
         is_short || self.share.as_ref().is_some_and(|share| share.is_waited_for())
+    }
+
+    /// A connection of this handle's client was ended because it took none of its answers while others waited for their memory.
+    pub fn note_stalled(&self, at: Instant) {
+        if let Some(share) = &self.share {
+            share.note_stalled(at);
+        }
+    }
+
+    /// When that was so last; it is forgotten with the client's last connection.
+    pub fn last_stalled(&self) -> Option<Instant> {
+        self.share.as_ref().and_then(|share| share.last_stalled())
     }
 
     pub(crate) fn room(&self, class: usize, count: usize) -> Room {

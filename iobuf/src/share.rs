@@ -12,6 +12,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use crate::CLASS_SIZES;
 use crate::pool::{Account, PoolInner, lock};
@@ -24,6 +25,8 @@ pub(crate) struct Share {
     waiting: AtomicUsize,
     /// Requests that ever had to.
     waits: AtomicU64,
+    /// When a connection of this client was last ended because it did not take its answers.
+    stalled: Mutex<Option<Instant>>,
 }
 
 struct Part {
@@ -49,11 +52,24 @@ impl Share {
     pub(crate) fn new() -> Self {
         let part = |_| Mutex::new(Part { used: 0, waiting: Turns::new() });
         let parts = std::array::from_fn(part);
-        Self { parts, waiting: AtomicUsize::new(0), waits: AtomicU64::new(0) }
+        Self {
+            parts,
+            waiting: AtomicUsize::new(0),
+            waits: AtomicU64::new(0),
+            stalled: Mutex::new(None),
+        }
     }
 
     pub(crate) fn is_waited_for(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    pub(crate) fn note_stalled(&self, at: Instant) {
+        *lock(&self.stalled) = Some(at);
+    }
+
+    pub(crate) fn last_stalled(&self) -> Option<Instant> {
+        *lock(&self.stalled)
     }
 
     /// One more waits.

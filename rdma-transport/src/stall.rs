@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use iobuf::Pool;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 use crate::channel::ChannelError;
 use crate::{count, limits};
@@ -28,8 +28,9 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(crate) enum Stalled {
     /// It made no progress for the whole of [`limits::STALL_SECONDS_MAX`].
     Long,
-    /// It made none for [`limits::STALL_SECONDS_PRESSED`] and holds memory that others wait for.
-    Pressed,
+    /// It made none for so many seconds, [`limits::STALL_SECONDS_PRESSED`] or [`limits::STALL_SECONDS_AGAIN`], and holds memory
+    /// that others wait for.
+    Pressed(u64),
 }
 
 impl Stalled {
@@ -37,9 +38,9 @@ impl Stalled {
     pub(crate) fn end(self) -> ChannelError {
         let (limit, n, why) = match self {
             Self::Long => (limits::STALL, limits::STALL_SECONDS_MAX, ""),
-            Self::Pressed => {
+            Self::Pressed(seconds) => {
                 let why = ", and others wait for the memory that its answers take";
-                (limits::STALL_PRESSED, limits::STALL_SECONDS_PRESSED, why)
+                (limits::STALL_PRESSED, seconds, why)
             }
         };
         count::limit_met(limit);
@@ -94,6 +95,22 @@ impl Stall {
     }
 }
 
+/// How long a peer may take that holds what others wait for: less when another connection of its address took too long lately.
+fn seconds_pressed(pool: &Pool, now: std::time::Instant) -> u64 {
+    let lately = Duration::from_secs(limits::STALL_AGAIN_SECONDS);
+    match pool.last_stalled() {
+        Some(at) if now.saturating_duration_since(at) < lately => limits::STALL_SECONDS_AGAIN,
+        _ => limits::STALL_SECONDS_PRESSED,
+    }
+}
+
+/// Bytes that it must move in so many seconds.
+const fn bytes_pressed(seconds: u64) -> usize {
+    #[allow(clippy::cast_possible_truncation)] // At most a minute.
+    let part = limits::STALL_BYTES_PRESSED * seconds as usize;
+    part / BACK_PRESSED
+}
+
 /// What a peer did lately that has something half done.
 struct Armed {
     /// Ends with each second.
@@ -133,10 +150,18 @@ impl Armed {
         if self.moved_within(BACK) < limits::STALL_BYTES_MIN {
             return Some(Stalled::Long);
         }
-        let is_stuck = self.held >= Some(limits::STALL_SECONDS_PRESSED)
-            && self.moved_within(BACK_PRESSED) < limits::STALL_BYTES_PRESSED
-            && holds.is_some_and(Pool::is_waited_for);
-        is_stuck.then_some(Stalled::Pressed)
+        let pool = holds?;
+        let now = Instant::now().into_std();
+        let seconds = seconds_pressed(pool, now);
+        let is_stuck = self.held >= Some(seconds)
+            && self.moved_within(usize::try_from(seconds).unwrap_or(BACK_PRESSED))
+                < bytes_pressed(seconds)
+            && pool.is_waited_for();
+        if !is_stuck {
+            return None;
+        }
+        pool.note_stalled(now);
+        Some(Stalled::Pressed(seconds))
     }
 
     /// Bytes of so many seconds until now.
@@ -149,10 +174,8 @@ impl Armed {
 mod tests {
     use std::future::{Future, poll_fn};
 
-    use iobuf::{Account, PoolLimits};
-    use tokio::time::Instant;
-
     use super::*;
+    use iobuf::{Account, PoolLimits};
 
     /// When a peer ends that has moved so many bytes in every second, with or without memory that is waited for.
     async fn end(bytes: usize, pool: Option<&Pool>) -> (Stalled, u64) {
@@ -181,8 +204,8 @@ mod tests {
             Poll::Ready(())
         })
         .await;
-        assert_eq!(end(0, Some(&pool)).await, (Stalled::Pressed, 5));
-        assert_eq!(end(100, Some(&pool)).await, (Stalled::Pressed, 5), "a trickle");
+        assert_eq!(end(0, Some(&pool)).await, (Stalled::Pressed(5), 5));
+        assert_eq!(end(100, Some(&pool)).await, (Stalled::Pressed(5), 5), "a trickle");
         assert_eq!(end(260, Some(&pool)).await, (Stalled::Long, 60), "slow, and not stuck");
         let alive = end(1000, Some(&pool));
         let long = Duration::from_secs(1000);
@@ -217,7 +240,7 @@ mod tests {
         for second in 1..5 {
             assert_eq!(look(stall, 1).await, Poll::Pending, "second {second}");
         }
-        assert_eq!(look(stall, 1).await, Poll::Ready(Stalled::Pressed), "it had its time");
+        assert_eq!(look(stall, 1).await, Poll::Ready(Stalled::Pressed(5)), "it had its time");
     }
 
     /// Looks at a peer every half second and returns in which second it ended. `moved` tells what it moved in a second, in the
@@ -275,9 +298,31 @@ mod tests {
         })
         .await;
         let from_20 = |second| (second >= 20).then(|| pool.clone());
-        assert_eq!(ended(from_20, |_| 0, |_| true).await, (Stalled::Pressed, 25));
+        assert_eq!(ended(from_20, |_| 0, |_| true).await, (Stalled::Pressed(5), 25));
         let until_12 = |second| if second <= 12 { 1 << 20 } else { 0 };
         let always = |_| Some(pool.clone());
-        assert_eq!(ended(always, until_12, |_| true).await, (Stalled::Pressed, 17));
+        assert_eq!(ended(always, until_12, |_| true).await, (Stalled::Pressed(5), 17));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_that_was_deaf_lately_has_less_time() {
+        let all = Pool::new(PoolLimits { buffers_max: [2, 2, 2] });
+        all.set_share(PoolLimits { buffers_max: [1, 1, 1] });
+        let (deaf, other) = (all.of_one_client(), all.of_one_client());
+        let held: Vec<_> = [&deaf, &other].map(|p| p.try_get(4096).unwrap()).into();
+        let mut waits = [&deaf, &other].map(|p| p.acquire(4096, Account::new()));
+        poll_fn(|cx| {
+            assert!(waits.iter_mut().all(|w| Pin::new(w).poll(cx).is_pending()));
+            Poll::Ready(())
+        })
+        .await;
+        assert_eq!(end(0, Some(&deaf)).await, (Stalled::Pressed(5), 5));
+        assert_eq!(end(0, Some(&deaf)).await, (Stalled::Pressed(1), 1));
+        assert_eq!(end(100, Some(&deaf)).await, (Stalled::Pressed(1), 1), "a trickle");
+        let slow = ended(|_| Some(deaf.clone()), |_| 260, |_| true).await;
+        assert_eq!(slow, (Stalled::Long, 60), "slow, and not stuck");
+        assert_eq!(end(0, Some(&other)).await, (Stalled::Pressed(5), 5), "others are not to blame");
+        assert_eq!(end(0, Some(&deaf)).await, (Stalled::Pressed(5), 5), "a minute later");
+        drop(held);
     }
 }
