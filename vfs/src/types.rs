@@ -269,6 +269,8 @@ pub enum AppendAt {
     End,
     /// Here, if the file has no byte here or behind.
     Offset(u64),
+    /// Here, if the file ends here; [`VfsError::Delay`](crate::VfsError::Delay) where it does not.
+    Exactly(u64),
 }
 
 /// Data was added.

@@ -1,11 +1,11 @@
 //! Where a handle may change the bytes of its file: one decision for every command that does so.
 //!
-//! *Operation.* A command says what it is about to do ([`Change`]) and gets a [`Changing`], the right to do it, by which alone
-//! the volume is reached. FILE_WRITE_DATA allows all of it. FILE_APPEND_DATA alone allows data at or behind the end of the file
-//! (MS-SMB2 section 3.3.5.13, MS-FSA section 2.1.5.4) and nothing that cuts, clears or replaces what is there. The end is looked
-//! at when the command is admitted and once more by the volume, in one step with the write (of a copy: just before it). What
-//! follows from every change is here too: the mark for the next backup, times that the open holds, notices of streams and of
-//! directories.
+//! *Operation.* A command says what it is about to do ([`Change`]) and gets a [`Changing`], the right to do it, by which alone the
+//! volume is reached. FILE_WRITE_DATA allows all of it. FILE_APPEND_DATA alone allows data at or behind the end of the file
+//! (MS-SMB2 section 3.3.5.13, MS-FSA section 2.1.5.4) and nothing that cuts, clears or replaces what is there. The end is looked at
+//! when the command is admitted and once more by the volume, in one step with the write. A copy is a write for such a handle, since
+//! no volume copies to the end in one step. What follows from every change is here too: the mark for the next backup, times that
+//! the open holds, notices of streams and of directories.
 //!
 //! *Memory.* None.
 //!
@@ -17,7 +17,7 @@ use vfs::backend::NodeRef;
 use vfs::namespace::Door;
 use vfs::types::SetAttr;
 use vfs::watch::what;
-use vfs::{AppendAt, Stable, VfsResult};
+use vfs::{AppendAt, Stable, VfsError, VfsResult};
 
 use super::{set_info, stream_notice};
 use crate::cx::Cx;
@@ -205,7 +205,7 @@ impl<'a> Changing<'a> {
     }
 
     /// Copies up to `count` bytes of another file, `skip` bytes from the beginning of the range; gives how many. The outer error
-    /// is this handle's, the inner one the volume's.
+    /// is this handle's, the inner one the volume's: [`VfsError::NotSupported`] where the data is to be read and written instead.
     pub(crate) async fn copy_from(
         &self,
         skip: u64,
@@ -213,6 +213,10 @@ impl<'a> Changing<'a> {
         from_at: u64,
         count: u64,
     ) -> Result<VfsResult<u64>, Status> {
+        if self.reach == Reach::BehindTheEnd {
+            // Between a look at the end and the copy others could add data, which it would replace.
+            return Ok(Err(VfsError::NotSupported));
+        }
         let at = self.place(skip, count).await?;
         let (share, node) = (&self.file.share, self.file.node());
         let door = self.door();

@@ -8,7 +8,8 @@
 //!
 //! *Memory.* Jobs own their buffers.
 //!
-//! *Errors.* As of any write; [`VfsError::Access`] where the offset is in front of the end.
+//! *Errors.* As of any write; [`VfsError::Access`] where the offset is in front of the end, [`VfsError::Delay`] where it had to be
+//! the end and is not.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -91,7 +92,8 @@ impl LocalNode {
         let start = match a.at {
             AppendAt::End => size,
             AppendAt::Offset(at) if at < size => return Err(VfsError::Access),
-            AppendAt::Offset(at) => at,
+            AppendAt::Exactly(at) if at != size => return Err(VfsError::Delay),
+            AppendAt::Offset(at) | AppendAt::Exactly(at) => at,
         };
         if i64::try_from(start.saturating_add(a.count as u64)).is_err() {
             return Err(VfsError::TooBig);

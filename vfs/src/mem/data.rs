@@ -60,7 +60,8 @@ impl MemNode {
         let at = match at {
             AppendAt::End => size,
             AppendAt::Offset(at) if at < size => return Err(VfsError::Access),
-            AppendAt::Offset(at) => at,
+            AppendAt::Exactly(at) if at != size => return Err(VfsError::Delay),
+            AppendAt::Offset(at) | AppendAt::Exactly(at) => at,
         };
         let written = self.write_locked(&mut inner, None, at, data, stable)?;
         Ok(Appended { at, written })

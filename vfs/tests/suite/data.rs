@@ -300,7 +300,11 @@ pub(crate) async fn additions_never_overlap(b: Bench) {
     .await;
     assert_eq!(add(AppendAt::End, vec![0xff; 10]).await.unwrap().at, 0);
     refused(add(AppendAt::Offset(9), vec![0xff]), VfsError::Access).await;
-    assert_eq!(add(AppendAt::Offset(10), vec![0xff; 5]).await.unwrap().at, 10);
+    for beside in [9, 11] {
+        refused(add(AppendAt::Exactly(beside), vec![0xff]), VfsError::Delay).await;
+    }
+    assert_eq!(add(AppendAt::Exactly(10), vec![0xff; 2]).await.unwrap().at, 10);
+    assert_eq!(add(AppendAt::Offset(12), vec![0xff; 3]).await.unwrap().at, 12);
     assert_eq!(add(AppendAt::Offset(20), vec![0xff; 5]).await.unwrap().at, 20, "behind a hole");
     let added = |who: u8| {
         let f = f.clone();

@@ -82,12 +82,12 @@ fn pattern(n: usize) -> Vec<u8> {
     (0..n).map(|i| i.to_le_bytes()[0] ^ i.to_le_bytes()[1].wrapping_mul(7)).collect()
 }
 
-fn copying(key: ResumeKey, chunks: &[(u64, u64, u32)]) -> CopyChunks {
+pub(super) fn copying(key: ResumeKey, chunks: &[(u64, u64, u32)]) -> CopyChunks {
     let chunks: Vec<_> = chunks.iter().map(|&(from, to, len)| Chunk { from, to, len }).collect();
     CopyChunks { key, count: u32::try_from(chunks.len()).unwrap(), chunks }
 }
 
-async fn key_of(c: &Client, file: FileId) -> ResumeKey {
+pub(super) async fn key_of(c: &Client, file: FileId) -> ResumeKey {
     let output = done(c, file, code::SRV_REQUEST_RESUME_KEY, &[]).await;
     assert_eq!(output.len(), 32);
     ResumeKey::parse(&output).unwrap()

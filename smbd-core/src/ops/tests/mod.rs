@@ -1,5 +1,6 @@
 //! The commands on files against a server in memory, and what a client can do wrong with each.
 
+mod appends;
 mod authority;
 mod chains;
 mod changes;
