@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rdma_transport::channel::{Handle, Info};
-use vfs::Cred;
+use rdma_transport::refused::{self, Refused};
 use vfs::backend::ReadInto;
-use vfs::namespace::{Namespace, Share};
+use vfs::namespace::{Entered, Namespace, Refusal, Share};
+use vfs::{Cred, NodeRef};
 
 use crate::clients::Neighbours;
 use crate::clock::Clock;
@@ -101,6 +102,48 @@ impl Core {
     /// The peer of this connection may use this share.
     pub fn may_use(&self, conn: &Conn, share: &Share) -> bool {
         self.share_admits(conn.info.peer.ip(), Some(conn.info.local.ip()), share)
+    }
+
+    /// The share as this caller sees it, or a line in the log.
+    pub fn enter(
+        &self,
+        conn: &Conn,
+        call: &CallContext,
+        share: &Arc<Share>,
+    ) -> Result<Entered, Refusal> {
+        let judged = if self.admits_to(conn, share) {
+            share.enter_nfs(&call.cred)
+        } else {
+            Err(Refusal::Address)
+        };
+        judged.inspect_err(|why| self.refused(conn, call, share, *why))
+    }
+
+    /// As [`Core::enter`], for what a client needs to mount: the attributes of a share's root and what the share can do are told
+    /// to whoever comes from an address that may use it. A client mounts as its root, whom `access` need not name.
+    pub fn enter_to_mount(
+        &self,
+        conn: &Conn,
+        call: &CallContext,
+        share: &Arc<Share>,
+        node: &NodeRef,
+    ) -> Result<Entered, Refusal> {
+        let is_root = share.backend.root().id() == node.id();
+        if is_root && self.admits_to(conn, share) && share.enter_nfs(&call.cred).is_err() {
+            return Ok(share.from_outside());
+        }
+        self.enter(conn, call, share)
+    }
+
+    /// Counts a refusal and tells the log of it.
+    pub fn refused(&self, conn: &Conn, call: &CallContext, share: &Share, why: Refusal) {
+        refused::note(Refused {
+            peer: conn.info.peer.ip().to_canonical(),
+            user: format!("uid {}", share.squash(call.cred.clone()).uid),
+            share: share.name.clone(),
+            rule: why.name(),
+            remedy: why.remedy(),
+        });
     }
 
     fn share_admits(&self, peer: IpAddr, local: Option<IpAddr>, share: &Share) -> bool {

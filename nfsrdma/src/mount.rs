@@ -9,10 +9,10 @@ use nfs_proto::mount::{
 };
 use nfs_proto::oncrpc::{AUTH_NONE, AUTH_SYS};
 use nfs_proto::xdr::Chain;
-use vfs::namespace::{Cidr, Share};
+use vfs::namespace::{Cidr, Refusal, Share};
 use vfs::{Cred, Kind, NodeRef, VfsError};
 
-use crate::context::{Conn, Core, Outcome};
+use crate::context::{CallContext, Conn, Core, Outcome};
 use crate::limits::{MOUNT_LINKS_MAX, MOUNTS_MAX};
 use crate::status::Nfsstat3;
 use rdma_transport::xdr::{Reader, Writer, XdrResult};
@@ -53,7 +53,7 @@ impl Mounts {
 pub async fn serve(
     core: &Core,
     mounts: &Mounts,
-    conn: &Conn,
+    (conn, call): (&Conn, &CallContext),
     (version, number): (u32, u32),
     args: &mut Reader<'_>,
     out: &mut Writer,
@@ -64,7 +64,7 @@ pub async fn serve(
         // The 32-byte handles of version 1 cannot hold ours.
         procedure::MNT if version == 3 => {
             let Dirpath { dirpath: path } = args.value()?;
-            if mnt(core, conn, path, out).await {
+            if mnt(core, conn, call, path, out).await {
                 mounts.add(who, path);
             }
         }
@@ -78,8 +78,8 @@ pub async fn serve(
 }
 
 /// True when the path was given out.
-async fn mnt(core: &Core, conn: &Conn, path: &[u8], out: &mut Writer) -> bool {
-    match find(core, conn, path).await {
+async fn mnt(core: &Core, conn: &Conn, call: &CallContext, path: &[u8], out: &mut Writer) -> bool {
+    match find(core, conn, call, path).await {
         Ok((share, node)) => {
             let fh = core.handles.of_node(&share, &node.handle());
             let (fhandle, auth_flavors) = (fh.as_bytes(), vec![AUTH_SYS, AUTH_NONE]);
@@ -101,13 +101,23 @@ async fn mnt(core: &Core, conn: &Conn, path: &[u8], out: &mut Writer) -> bool {
 type Found = (std::sync::Arc<Share>, NodeRef);
 
 /// The directory that a path means. Symbolic links on the way are followed if they are relative and stay in their share.
-async fn find(core: &Core, conn: &Conn, path: &[u8]) -> Result<Found, Nfsstat3> {
+async fn find(
+    core: &Core,
+    conn: &Conn,
+    call: &CallContext,
+    path: &[u8],
+) -> Result<Found, Nfsstat3> {
     let mut names = components(path);
     let first = names.pop_front().ok_or(Nfsstat3::Noent)?;
     let share = core.namespace.share_named(&first).filter(|s| s.protocols.nfs());
     let share = share.ok_or(Nfsstat3::Noent)?;
     if !core.may_use(conn, &share) {
+        core.refused(conn, call, &share, Refusal::Address);
         return Err(Nfsstat3::Acces);
+    }
+    // The root of a share is mounted by whoever comes from an address that may use it; names below it are for its users alone.
+    if !names.is_empty() {
+        core.enter(conn, call, &share).map_err(|_| Nfsstat3::Acces)?;
     }
     let mut node = share.backend.root();
     let mut above = Vec::new();

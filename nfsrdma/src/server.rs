@@ -290,7 +290,7 @@ impl Server {
             }
             (program::MOUNT, 1 | 3) => {
                 let which = (version, number);
-                Ok(mount::serve(&self.core, &self.mounts, conn, which, args, out).await)
+                Ok(mount::serve(&self.core, &self.mounts, (conn, call), which, args, out).await)
             }
             (program::MOUNT, _) => {
                 Err(AcceptStat::ProgMismatch(mount::VERSIONS.0, mount::VERSIONS.1))

@@ -17,6 +17,7 @@ pub mod loopback;
 pub mod messages;
 pub mod meter;
 mod moves;
+pub mod refused;
 pub mod rpcrdma;
 pub mod serve;
 pub mod smbdirect;

@@ -68,6 +68,7 @@ impl Kit {
             squash: Squash::None,
             nfs_locks: Enforce::Smb,
             clients: None,
+            rules: vfs::namespace::Rules::default(),
         };
         let namespace = Arc::new(Namespace::new(vec![share]));
         // The clients here have no keys.

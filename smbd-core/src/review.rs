@@ -15,10 +15,12 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use vfs::namespace::Entered;
+
 use crate::dispatch::{Loss, end_session, lose};
 use crate::open::{Open, Target as Opened};
 use crate::ops::close;
-use crate::ops::tree_connect::grant;
+use crate::ops::tree_connect::{FULL_ACCESS, grant, most};
 use crate::server::Core;
 use crate::session::{Kind, Session, Standing};
 use crate::settings::Encryption;
@@ -84,17 +86,20 @@ pub(crate) fn tree_stands(core: &Core, session: &Session, tree: &Tree) -> bool {
     let now = core.namespace.share(share.id).filter(|s| s.protocols.smb());
     let Some(now) = now else { return false };
     let settings = core.settings().share(&now.name);
-    let granted = |ip: IpAddr| {
-        // Where encryption is asked for, the tree either does it already or has to be connected anew.
-        let access = grant(&now, &settings, &user, ip, true);
-        access.is_ok_and(|access| tree.maximal_access & !access == 0)
+    let stands = |entered: Entered| {
+        tree.maximal_access & !most(&entered.share) == 0 && entered.cred == tree.cred
     };
+    // Where encryption is asked for, the tree either does it already or has to be connected anew.
+    let granted = |ip: IpAddr| grant(&now, &settings, &user, ip, true).is_ok_and(stands);
     let peers = session.channels().into_iter().filter_map(|c| c.conn.upgrade());
     let mut peers = peers.map(|conn| conn.info.peer.ip()).peekable();
     Arc::ptr_eq(&now.backend, &share.backend)
-        && now.squash(user.cred.clone()) == tree.cred
         && (tree.settings.encrypt || !settings.encrypt)
-        && (peers.peek().is_none() || peers.any(granted))
+        && match peers.peek() {
+            Some(_) => peers.any(granted),
+            // Its address is not known until its client is back.
+            None => now.enter_smb(&user.cred).is_ok_and(stands),
+        }
 }
 
 /// Ends a tree connect.
@@ -103,10 +108,14 @@ pub(crate) async fn end_tree(core: &Arc<Core>, session: &Session, tree: &Tree) {
     lose(core, session.id, Some(tree.id), Loss::GivenUp).await;
 }
 
-/// A durable open that waits: its share is served and its owner may log on.
+/// A durable open that waits: its share is served, and its owner may log on and have there what it was granted.
 fn open_stands(core: &Core, open: &Open) -> bool {
     let Opened::File(file) = &open.target else { return true };
     let share = core.namespace.share(file.share.id).filter(|s| s.protocols.smb());
-    let served = share.is_some_and(|s| Arc::ptr_eq(&s.backend, &file.share.backend));
-    served && core.users.find(&open.durable.owner()).is_some()
+    let Some(share) = share.filter(|s| Arc::ptr_eq(&s.backend, &file.share.backend)) else {
+        return false;
+    };
+    let owner = core.users.find(&open.durable.owner());
+    let entered = owner.and_then(|owner| share.enter_smb(&owner.cred).ok());
+    entered.is_some_and(|e| open.granted & FULL_ACCESS & !most(&e.share) == 0)
 }

@@ -453,6 +453,7 @@ mod tests {
             squash: Squash::None,
             nfs_locks: Enforce::Smb,
             clients: None,
+            rules: vfs::namespace::Rules::default(),
         };
         let namespace = Namespace::new(vec![share]);
         let share = namespace.shares()[0].clone();

@@ -57,6 +57,7 @@ fn server() -> Arc<Server> {
         squash: Squash::None,
         nfs_locks: Enforce::Smb,
         clients: Some(vec![vfs::namespace::Cidr { addr: [127, 0, 0, 1].into(), bits: 8 }]),
+        rules: vfs::namespace::Rules::default(),
     };
     let namespace = Arc::new(Namespace::new(vec![share]));
     let core = Core::new(namespace, Handles::new([7; 16]), Boot::now(), Clock::real());

@@ -96,6 +96,7 @@ async fn serve_folder(folder: &Path, faults: Faults) -> SocketAddr {
         squash: Squash::None,
         nfs_locks: Enforce::Smb,
         clients: None,
+        rules: vfs::namespace::Rules::default(),
     };
     let namespace = Arc::new(Namespace::new(vec![share]));
     let server = Server::new(Core::new(namespace, Settings::default(), Arc::new(Alice)));

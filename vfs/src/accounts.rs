@@ -75,6 +75,34 @@ impl Directory for Host {
     }
 }
 
+/// The names of those whom the host's group database lists as members of this group. Whose primary group it is need not be among
+/// them. `None` when there is no such group, or the name service does not answer.
+pub fn members_of(name: &str) -> Option<Vec<String>> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: `entry` gives pointers that are valid for the call, and the length of the space; the name ends with zero.
+    let ask = |e, s, n, f| unsafe { libc::getgrnam_r(name.as_ptr(), e, s, n, f) };
+    entry(ask, |group: &group| Some(members(group)))
+}
+
+/// As [`members_of`], by number.
+pub fn members_of_gid(gid: u32) -> Option<Vec<String>> {
+    // SAFETY: `entry` gives pointers that are valid for the call, and the length of the space.
+    let ask = |e, s, n, f| unsafe { libc::getgrgid_r(gid, e, s, n, f) };
+    entry(ask, |group: &group| Some(members(group)))
+}
+
+fn members(group: &group) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut at = group.gr_mem;
+    // SAFETY: the list lies in the space of the entry, which lives, and ends with a null pointer; so does no name before it.
+    while let Some(name) = unsafe { at.as_ref() }.filter(|name| !name.is_null()) {
+        names.extend(text(*name));
+        // SAFETY: this was not the null pointer at the end of the list, so another follows.
+        at = unsafe { at.add(1) };
+    }
+    names
+}
+
 /// Who the host's user of this name is, with all groups; `None` when there is none, or the name service does not answer.
 pub fn by_name(name: &str) -> Option<Cred> {
     let (uid, gid) = user_named(name, |user| (user.pw_uid, user.pw_gid))?;
@@ -144,6 +172,15 @@ mod tests {
         assert!(by_name("nul\0inside").is_none());
         assert_eq!((Host.uid("root"), Host.gid("root")), (Some(0), Some(0)));
         assert_eq!((Host.user(0), Host.group(0)), (Some("root".into()), Some("root".into())));
+        let listed = std::fs::read_to_string("/etc/group").unwrap_or_default();
+        for line in listed.lines() {
+            let fields: Vec<&str> = line.split(':').collect();
+            let &[name, _, gid, members] = fields.as_slice() else { continue };
+            let wanted: Vec<&str> = members.split(',').filter(|m| !m.is_empty()).collect();
+            assert_eq!(members_of(name).unwrap(), wanted, "{name}");
+            assert!(members_of_gid(gid.parse().unwrap()).is_some());
+        }
+        assert!(members_of("nobody-has-this-name").is_none());
         let nobody = "nobody-has-this-name";
         assert_eq!((Host.uid(nobody), Host.gid(nobody)), (None, None));
         assert_eq!((Host.user(u32::MAX - 7), Host.group(u32::MAX - 7)), (None, None));

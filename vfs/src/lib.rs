@@ -24,6 +24,8 @@ mod pending;
 mod perm;
 pub mod replace;
 mod rights;
+pub mod share;
+mod share_access;
 pub mod streams;
 pub mod types;
 pub mod watch;

@@ -120,6 +120,7 @@ mod tests {
             squash: Squash::None,
             nfs_locks: Enforce::Smb,
             clients: None,
+            rules: crate::namespace::Rules::default(),
         };
         let namespace = Namespace::new(vec![share]);
         let (share, root) = (namespace.shares()[0].clone(), Cred::root());

@@ -2,7 +2,7 @@
 //! delegations of one client are honoured by all others.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use iobuf::Buf;
 pub use state::Enforce;
@@ -10,7 +10,7 @@ use state::{ClientId, Operation, Range, Who, Writing};
 
 use crate::acl::mask;
 use crate::authority::Grant;
-use crate::backend::{Backend, Made, NodeRef, ReadInto};
+use crate::backend::{Made, NodeRef, ReadInto};
 pub use crate::cidr::Cidr;
 use crate::dos::Dos;
 use crate::error::{VfsError, VfsResult};
@@ -18,95 +18,10 @@ use crate::keeper::{Keeper, Patience};
 use crate::names::Names;
 use crate::rights::heritage;
 pub use crate::rights::{GiveList, ListOfNew};
+pub use crate::share::{ANONYMOUS, Entered, Protocols, Refusal, Rules, Share, Squash};
+pub use crate::share_access::{People, Right, ShareAccess};
 use crate::types::*;
 use crate::watch::{Action, Hub, what};
-
-/// Which users a share maps to the anonymous one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Squash {
-    /// Nobody: root is root.
-    None,
-    /// The superuser and its group.
-    Root,
-    /// Everybody.
-    All,
-}
-
-/// Shared, so that to squash a caller takes no memory.
-static NO_GROUPS: LazyLock<Arc<[u32]>> = LazyLock::new(|| Arc::new([]));
-
-/// The user and group that squashed callers become.
-pub const ANONYMOUS: u32 = 65534;
-
-/// By which protocols a share is served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Protocols {
-    /// NFS, of any version.
-    Nfs,
-    /// SMB.
-    Smb,
-    /// NFS and SMB.
-    #[default]
-    Both,
-}
-
-impl Protocols {
-    /// NFS is among them.
-    pub fn nfs(self) -> bool {
-        self != Self::Smb
-    }
-
-    /// SMB is among them.
-    pub fn smb(self) -> bool {
-        self != Self::Nfs
-    }
-}
-
-/// A folder that is served under a name.
-pub struct Share {
-    /// Its name: clients see `/NAME`.
-    pub name: String,
-    /// Number in file handles; derived from the name, so that it survives restarts and reordering.
-    pub id: u32,
-    /// Where its files live.
-    pub backend: Arc<dyn Backend>,
-    /// To whom it exists at all.
-    pub protocols: Protocols,
-    /// Nothing may be changed.
-    pub read_only: bool,
-    /// Who is mapped to the anonymous user.
-    pub squash: Squash,
-    /// Whom locks of NFS clients bind.
-    pub nfs_locks: Enforce,
-    /// Who may come; `None`: directly attached networks and this host, which the front end judges.
-    pub clients: Option<Vec<Cidr>>,
-}
-
-impl Share {
-    /// The number of a share of this name (FNV-1a, 32 bits). The configuration refuses two names with one number.
-    pub fn id_of(name: &str) -> u32 {
-        name.bytes().fold(0x811c_9dc5, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193))
-    }
-
-    /// Applies the squash rule to a caller.
-    pub fn squash(&self, cred: Cred) -> Cred {
-        let nobody = || Cred { uid: ANONYMOUS, gid: ANONYMOUS, groups: NO_GROUPS.clone() };
-        match self.squash {
-            Squash::None => cred,
-            Squash::All => nobody(),
-            Squash::Root if cred.uid == 0 => nobody(),
-            Squash::Root if cred.gid == 0 || cred.groups.contains(&0) => {
-                let map = |g: u32| if g == 0 { ANONYMOUS } else { g };
-                Cred {
-                    uid: cred.uid,
-                    gid: map(cred.gid),
-                    groups: cred.groups.iter().copied().map(map).collect(),
-                }
-            }
-            Squash::Root => cred,
-        }
-    }
-}
 
 /// Shares in the order of the configuration.
 pub type Shares = Arc<[Arc<Share>]>;

@@ -388,6 +388,7 @@ mod tests {
             squash: Squash::None,
             nfs_locks: Enforce::Smb,
             clients: None,
+            rules: crate::namespace::Rules::default(),
         }]);
         let (share, door, set) = (ns.shares()[0].clone(), ns.by(None), SetAttr::default());
         let old = root.create(&c, b"f", CreateHow::Guarded, set).await.unwrap().node;

@@ -229,6 +229,7 @@ fn namespace(backend: Arc<LocalBackend>) -> Namespace {
         squash: Squash::None,
         nfs_locks: Enforce::Smb,
         clients: None,
+        rules: vfs::namespace::Rules::default(),
     }])
 }
 

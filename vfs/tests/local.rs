@@ -545,6 +545,7 @@ fn a_link_that_fails_leaves_what_it_was_to_replace() {
             squash: Squash::None,
             nfs_locks: Enforce::Smb,
             clients: None,
+            rules: vfs::namespace::Rules::default(),
         };
         let namespace = Namespace::new(vec![share]);
         let (share, door) = (namespace.shares()[0].clone(), namespace.by(None));

@@ -88,6 +88,7 @@ fn namespace(device: &Device, strict: bool) -> Namespace {
         squash: Squash::None,
         nfs_locks: Enforce::Smb,
         clients: None,
+        rules: vfs::namespace::Rules::default(),
     }])
 }
 

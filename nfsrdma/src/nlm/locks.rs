@@ -91,11 +91,11 @@ impl Nlm {
             _ => Stat::Failed,
         })?;
         let fh = Fh::from_wire(wire).ok_or(Stat::StaleFh)?;
-        if !self.core().may_use(conn, &share) || node.kind() != Kind::File {
+        if node.kind() != Kind::File {
             return Err(Stat::Failed);
         }
-        let cred = share.squash(call.cred.clone());
-        Ok(Target { share, node, cred, fh })
+        let entered = self.core().enter(conn, call, &share).map_err(|_| Stat::Failed)?;
+        Ok(Target { share: entered.share, node, cred: entered.cred, fh })
     }
 
     /// Whoever may read or write a file may lock it, and its owner, who perhaps opened it while its mode was another.

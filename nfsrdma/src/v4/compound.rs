@@ -16,7 +16,7 @@ use std::time::Instant;
 use rdma_transport::count;
 use rdma_transport::meter::{Done, NO_SHARE};
 use state::Who;
-use vfs::namespace::{Door, Share};
+use vfs::namespace::{Door, Refusal, Share};
 use vfs::{Cred, DirChange, Kind, NodeRef};
 
 use super::attrs::{Bitmap, Purpose, ToSet};
@@ -40,6 +40,15 @@ pub struct Located {
     pub node: NodeRef,
     /// The caller as this share sees it.
     pub cred: Cred,
+    /// It is the root of a share that the caller may mount and not use, for this reason.
+    pub closed: Option<Refusal>,
+}
+
+impl Located {
+    /// Another node of the same share, for the same caller.
+    pub fn beside(&self, node: NodeRef) -> Self {
+        Self { node, ..self.clone() }
+    }
 }
 
 /// What a file handle names.
@@ -149,16 +158,35 @@ impl<'a> Compound<'a> {
 
     /// The node of the current file handle.
     pub fn node(&self) -> Result<&Located, Status> {
-        match &self.current {
-            Some(Object::Node(l)) => Ok(l),
+        match self.object()? {
+            Object::Node(l) => Ok(l),
             // The root above the shares is a directory that nobody may change.
-            Some(Object::Root) => Err(Status::RoFs),
-            None => Err(Status::NoFileHandle),
+            Object::Root => Err(Status::RoFs),
         }
     }
 
-    /// The current file handle, whatever it names.
+    /// The current file handle, whatever it names that the caller may use.
     pub fn object(&self) -> Result<&Object, Status> {
+        self.opened(self.current.as_ref())
+    }
+
+    /// The saved file handle, in the same way.
+    pub fn saved_object(&self) -> Result<&Object, Status> {
+        self.opened(self.saved.as_ref())
+    }
+
+    fn opened<'o>(&self, object: Option<&'o Object>) -> Result<&'o Object, Status> {
+        match object.ok_or(Status::NoFileHandle)? {
+            Object::Node(Located { share, closed: Some(why), .. }) => {
+                self.nfs.core.refused(self.conn, self.call, share, *why);
+                Err(Status::Access)
+            }
+            open => Ok(open),
+        }
+    }
+
+    /// The current file handle, also where it is a root that the caller may mount alone: for what tells no more than that.
+    pub fn mounted(&self) -> Result<&Object, Status> {
         self.current.as_ref().ok_or(Status::NoFileHandle)
     }
 
@@ -180,7 +208,7 @@ impl<'a> Compound<'a> {
 
     /// The regular file of the saved file handle.
     pub fn saved_file(&self) -> Result<Located, Status> {
-        self.regular(self.saved.as_ref().ok_or(Status::NoFileHandle)?)
+        self.regular(self.saved_object()?)
     }
 
     /// An object as a regular file; what it is instead decides the error (RFC 7530 section 16.23.4, RFC 8881 section 18.22.3).
@@ -240,23 +268,42 @@ impl<'a> Compound<'a> {
             return Ok(());
         }
         let Some(Object::Node(found)) = self.current.take() else { return Ok(()) };
-        let (share, handle) = (found.share.clone(), found.node.handle());
+        let Located { share, node, cred, closed } = found;
+        let handle = node.handle();
         // What this call holds of it does not count.
-        drop(found);
+        drop(node);
         let node = share.backend.resolve(&handle).await?;
-        self.current = Some(self.located(share, node));
+        self.current = Some(Object::Node(Located { share, node, cred, closed }));
         Ok(())
     }
 
-    /// The caller may use this share, or it is as if there were none of this name.
+    /// A client of this address may use this share.
     pub fn admits(&self, share: &Share) -> Result<(), Status> {
-        if self.nfs.core.admits_to(self.conn, share) { Ok(()) } else { Err(Status::Access) }
+        if self.nfs.core.admits_to(self.conn, share) {
+            return Ok(());
+        }
+        self.nfs.core.refused(self.conn, self.call, share, Refusal::Address);
+        Err(Status::Access)
     }
 
-    /// A node of a share and the caller as that share sees it.
-    pub fn located(&self, share: Arc<Share>, node: NodeRef) -> Object {
-        let cred = share.squash(self.call.cred.clone());
-        Object::Node(Located { share, node, cred })
+    /// A node of a share that admits the client's address, for this caller: refused unless it may use the share or the node is
+    /// the share's root.
+    pub fn enter(&self, share: &Arc<Share>, node: NodeRef) -> Result<Object, Status> {
+        let is_root = |node: &NodeRef| share.backend.root().id() == node.id();
+        let (entered, closed) = match share.enter_nfs(&self.call.cred) {
+            Ok(entered) => (entered, None),
+            Err(why) if is_root(&node) => (share.from_outside(), Some(why)),
+            Err(why) => {
+                self.nfs.core.refused(self.conn, self.call, share, why);
+                return Err(Status::Access);
+            }
+        };
+        Ok(Object::Node(Located { share: entered.share, node, cred: entered.cred, closed }))
+    }
+
+    /// The root of a share that admits the client's address.
+    pub fn root_of(&self, share: &Arc<Share>) -> Result<Object, Status> {
+        self.enter(share, share.backend.root())
     }
 
     /// The file handle of an object.

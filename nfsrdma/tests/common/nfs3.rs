@@ -89,6 +89,7 @@ pub fn share(name: &str) -> Share {
         squash: Squash::None,
         nfs_locks: Enforce::Smb,
         clients: None,
+        rules: vfs::namespace::Rules::default(),
     }
 }
 

@@ -54,6 +54,7 @@ fn share(name: &str, backend: Arc<dyn Backend>, clients: Vec<Cidr>) -> Share {
         squash: Squash::None,
         nfs_locks: Enforce::Smb,
         clients: Some(clients),
+        rules: vfs::namespace::Rules::default(),
     }
 }
 

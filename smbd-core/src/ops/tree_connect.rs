@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use rdma_transport::channel::Facts;
-use vfs::namespace::Share;
+use rdma_transport::refused::{self, Refused};
+use vfs::namespace::{Entered, Refusal, Share};
 
 use crate::cx::{Answer, Cx};
 use crate::limits::TREES_MAX;
@@ -18,7 +19,7 @@ use crate::wire::tree_connect::{
 };
 
 /// Everything (MS-SMB2 section 2.2.13.1).
-const FULL_ACCESS: u32 = 0x001f_01ff;
+pub(crate) const FULL_ACCESS: u32 = 0x001f_01ff;
 /// Everything that changes nothing, and to read security descriptors.
 const READ_ACCESS: u32 = 0x0012_00a9;
 /// What Windows tells of its pipes.
@@ -30,14 +31,16 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let name = share_name(&request.path)?;
     let user = cx.session()?.user().ok_or(Status::USER_SESSION_DELETED)?;
     if name.eq_ignore_ascii_case(PIPES) {
-        return connect(
-            cx,
-            PIPES.into(),
-            Target::Pipes,
-            &user,
-            ShareSettings::default(),
-            PIPE_ACCESS,
-        );
+        let tree = |id, session_id| Tree {
+            id,
+            session_id,
+            name: PIPES.into(),
+            target: Target::Pipes,
+            cred: user.cred.clone(),
+            maximal_access: PIPE_ACCESS,
+            settings: ShareSettings::default(),
+        };
+        return connect(cx, tree);
     }
     let shares = cx.server.namespace.shares();
     let named = |s: &&Arc<Share>| s.name.to_lowercase() == name.to_lowercase();
@@ -45,12 +48,23 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let share = found.ok_or(Status::BAD_NETWORK_NAME)?.clone();
     let settings = cx.server.settings().share(&share.name);
     let can_encrypt = cx.conn.negotiated().is_some_and(|n| n.cipher.is_some());
-    let access = grant(&share, &settings, &user, cx.conn.info.peer.ip(), can_encrypt)?;
+    let peer = cx.conn.info.peer.ip().to_canonical();
+    let granted = grant(&share, &settings, &user, peer, can_encrypt);
+    let granted = granted.map_err(|why| denied(peer, &user, &share.name, why))?;
     if settings.encrypt || cx.encrypted {
         // The session need not: the share asks for it, or the client does it of its own accord.
         cx.conn.info.facts.note(Facts::PROTECTION, "encrypted");
     }
-    let answer = connect(cx, share.name.clone(), Target::Files(share), &user, settings, access)?;
+    let tree = |id, session_id| Tree {
+        id,
+        session_id,
+        name: share.name.clone(),
+        maximal_access: most(&granted.share),
+        target: Target::Files(granted.share),
+        cred: granted.cred,
+        settings,
+    };
+    let answer = connect(cx, tree)?;
     // The configuration may have changed meanwhile, and whoever looked at the other trees has not seen this one.
     let session = cx.session()?;
     if let Some(tree) = answer.tree_id.and_then(|id| session.tree(id))
@@ -62,49 +76,63 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     Ok(answer)
 }
 
-/// Most that a user who comes from this address may be granted in a share (an access mask).
+/// Why a user is not connected to a share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Denial {
+    /// The share is for users alone.
+    Guest,
+    /// The share's data is encrypted, and the client cannot do that.
+    Clear,
+    /// By the share's rules.
+    Rule(Refusal),
+}
+
+/// What a user who comes from this address is granted in a share.
 pub(crate) fn grant(
-    share: &Share,
+    share: &Arc<Share>,
     settings: &ShareSettings,
     user: &User,
     ip: IpAddr,
     can_encrypt: bool,
-) -> Result<u32, Status> {
-    let guest_refused = user.kind != Kind::User && !settings.guest;
-    let out_of_range =
-        share.clients.as_ref().is_some_and(|ranges| !ranges.iter().any(|r| r.contains(ip)));
-    if guest_refused || out_of_range || settings.encrypt && !can_encrypt {
-        return Err(Status::ACCESS_DENIED);
+) -> Result<Entered, Denial> {
+    if user.kind != Kind::User && !settings.guest {
+        return Err(Denial::Guest);
     }
-    Ok(if share.read_only { READ_ACCESS } else { FULL_ACCESS })
+    if share.clients.as_ref().is_some_and(|ranges| !ranges.iter().any(|r| r.contains(ip))) {
+        return Err(Denial::Rule(Refusal::Address));
+    }
+    if settings.encrypt && !can_encrypt {
+        return Err(Denial::Clear);
+    }
+    share.enter_smb(&user.cred).map_err(Denial::Rule)
 }
 
-fn connect(
-    cx: &Cx,
-    name: String,
-    target: Target,
-    user: &User,
-    settings: ShareSettings,
-    maximal_access: u32,
-) -> Result<Answer, Status> {
+/// Most that opens in this share may ask for (an access mask).
+pub(crate) fn most(share: &Share) -> u32 {
+    if share.read_only { READ_ACCESS } else { FULL_ACCESS }
+}
+
+/// MS-SMB2 section 3.3.5.7 has one status for all of them; the log tells which rule of the share it was.
+fn denied(peer: IpAddr, user: &User, share: &str, why: Denial) -> Status {
+    if let Denial::Rule(why) = why {
+        refused::note(Refused {
+            peer,
+            user: user.name.clone(),
+            share: share.to_owned(),
+            rule: why.name(),
+            remedy: why.remedy(),
+        });
+    }
+    Status::ACCESS_DENIED
+}
+
+/// `make` makes it of the numbers of the tree and of the session.
+fn connect(cx: &Cx, make: impl FnOnce(u32, u64) -> Tree) -> Result<Answer, Status> {
     let session = cx.session()?;
-    let is_pipe = matches!(target, Target::Pipes);
-    let cred = match &target {
-        Target::Files(share) => share.squash(user.cred.clone()),
-        Target::Pipes => user.cred.clone(),
-    };
-    let encrypt = settings.encrypt;
     let tree = session
-        .add_tree(|id| Tree {
-            id,
-            session_id: session.id,
-            name,
-            target,
-            cred,
-            maximal_access,
-            settings,
-        })
+        .add_tree(|id| make(id, session.id))
         .ok_or_else(|| cx.limited("trees-of-session", TREES_MAX))?;
+    let (is_pipe, encrypt) = (tree.share().is_none(), tree.settings.encrypt);
     let is_3 = cx.conn.dialect().is_3();
     let continuous = is_3 && !is_pipe && cx.server.is_continuous(&tree.settings);
     let capabilities = if continuous { CONTINUOUS_AVAILABILITY } else { 0 };
@@ -113,7 +141,7 @@ fn connect(
         flags: if is_pipe { NO_CACHING } else { 0 }
             | if encrypt && is_3 { ENCRYPT_DATA } else { 0 },
         capabilities,
-        maximal_access,
+        maximal_access: tree.maximal_access,
     };
     Ok(Answer { tree_id: Some(tree.id), ..Answer::ok(response.emit()) })
 }

@@ -85,6 +85,7 @@ mod tests {
             name: data.name.clone(),
             backend: data.backend.clone(),
             clients: None,
+            rules: data.rules.clone(),
             protocols: Protocols::Nfs,
             ..*data
         };

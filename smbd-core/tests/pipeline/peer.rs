@@ -55,6 +55,7 @@ pub(crate) fn server(change: impl FnOnce(&mut Settings)) -> Server {
         squash: Squash::None,
         nfs_locks: Enforce::Smb,
         clients: None,
+        rules: vfs::namespace::Rules::default(),
     };
     let namespace = Namespace::new(vec![share("data"), share("secret")]);
     let mut settings = Settings::default();

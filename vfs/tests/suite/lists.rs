@@ -232,6 +232,7 @@ pub(crate) async fn a_failed_create_removes_what_it_made_alone(b: Bench) {
         squash: Squash::None,
         nfs_locks: Enforce::Smb,
         clients: None,
+        rules: vfs::namespace::Rules::default(),
     };
     let namespace = Namespace::new(vec![share]);
     let (share, door) = (namespace.shares()[0].clone(), namespace.by(None));
@@ -276,6 +277,7 @@ pub(crate) async fn what_is_made_inherits(b: Bench) {
         squash: Squash::None,
         nfs_locks: Enforce::Smb,
         clients: None,
+        rules: vfs::namespace::Rules::default(),
     };
     let namespace = Namespace::new(vec![share]);
     let share = namespace.shares()[0].clone();

@@ -16,6 +16,7 @@ pub(crate) fn served(b: &Bench) -> Namespace {
         squash: Squash::None,
         nfs_locks: Enforce::Smb,
         clients: None,
+        rules: vfs::namespace::Rules::default(),
     }])
 }
 

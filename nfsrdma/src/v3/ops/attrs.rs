@@ -10,7 +10,7 @@ use crate::status::Nfsstat3;
 use rdma_transport::xdr::Writer;
 
 pub(super) async fn getattr(op: &Op<'_>, object: &[u8], out: &mut Writer) -> OpResult {
-    let t = op.target(object).await?;
+    let t = op.target_of_mount(object).await?;
     let attr = op.core.namespace.by(None).getattr(&t.node).await?;
     let t = op.found_again(t, object, Some(&attr)).await?;
     answer(out, &Getattr3resok { obj_attributes: fattr(&t.share, &attr) });

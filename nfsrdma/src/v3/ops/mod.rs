@@ -17,7 +17,7 @@ use nfs_proto::nfs3::{Args, WccData};
 use nfs_proto::xdr::Xdr;
 use rdma_transport::meter::{Done, NO_SHARE};
 use state::Rights;
-use vfs::namespace::{Door, Share};
+use vfs::namespace::{Door, Entered, Share};
 use vfs::{Attr, Cred, NodeRef, VfsResult};
 
 use super::attr::{post_op, wcc};
@@ -66,14 +66,27 @@ impl<'a> Op<'a> {
     }
 
     async fn target(&self, wire: &[u8]) -> Result<Target, Nfsstat3> {
+        let (share, node) = self.resolve(wire).await?;
+        let entered = self.core.enter(self.conn, self.call, &share);
+        Ok(self.found(entered.map_err(|_| Nfsstat3::Acces)?, node))
+    }
+
+    /// As [`Op::target`], for what a client asks of a share's root when it mounts.
+    async fn target_of_mount(&self, wire: &[u8]) -> Result<Target, Nfsstat3> {
+        let (share, node) = self.resolve(wire).await?;
+        let entered = self.core.enter_to_mount(self.conn, self.call, &share, &node);
+        Ok(self.found(entered.map_err(|_| Nfsstat3::Acces)?, node))
+    }
+
+    async fn resolve(&self, wire: &[u8]) -> Result<(Arc<Share>, NodeRef), Nfsstat3> {
         let (share, node) = self.core.handles.resolve(&self.core.namespace, wire).await?;
         self.share.store(share.id, Ordering::Relaxed);
-        if !self.core.admits_to(self.conn, &share) {
-            return Err(Nfsstat3::Acces);
-        }
-        let cred = share.squash(self.call.cred.clone());
+        Ok((share, node))
+    }
+
+    fn found(&self, Entered { share, cred }: Entered, node: NodeRef) -> Target {
         let known = self.core.namespace.by(None).is_known(&node);
-        Ok(Target { share, node, cred, known })
+        Target { share, node, cred, known }
     }
 
     /// What `wire` named, by the attributes that were read of it since. Without a name it was removed on the host, and is there

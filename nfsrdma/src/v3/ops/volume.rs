@@ -8,7 +8,7 @@ use crate::limits::{LISTING_PREFERRED, TRANSFER_MAX};
 use rdma_transport::xdr::Writer;
 
 pub(super) async fn fsstat(op: &Op<'_>, root: &[u8], out: &mut Writer) -> OpResult {
-    let t = op.target(root).await?;
+    let t = op.target_of_mount(root).await?;
     match t.share.backend.statfs().await {
         Ok(s) => {
             let ok = Fsstat3resok {
@@ -34,7 +34,7 @@ pub(super) async fn fsinfo(op: &Op<'_>, root: &[u8], out: &mut Writer) -> OpResu
     const FSF3_SYMLINK: u32 = 0x02;
     const FSF3_HOMOGENEOUS: u32 = 0x08;
     const FSF3_CANSETTIME: u32 = 0x10;
-    let t = op.target(root).await?;
+    let t = op.target_of_mount(root).await?;
     let can = t.share.backend.capabilities();
     let transfer_max = u32::try_from(TRANSFER_MAX).unwrap_or(u32::MAX);
     let ok = Fsinfo3resok {
@@ -56,7 +56,7 @@ pub(super) async fn fsinfo(op: &Op<'_>, root: &[u8], out: &mut Writer) -> OpResu
 }
 
 pub(super) async fn pathconf(op: &Op<'_>, object: &[u8], out: &mut Writer) -> OpResult {
-    let t = op.target(object).await?;
+    let t = op.target_of_mount(object).await?;
     let can = t.share.backend.capabilities();
     let ok = Pathconf3resok {
         obj_attributes: post(&t.share, t.after().await.as_ref()),

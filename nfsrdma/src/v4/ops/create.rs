@@ -4,7 +4,7 @@ use vfs::Special;
 use vfs::backend::Made;
 
 use crate::v4::attrs::{Purpose, ToSet, supported};
-use crate::v4::compound::{Compound, Located};
+use crate::v4::compound::{Compound, Located, Object};
 use crate::v4::limits::LINKTEXT_MAX;
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
@@ -33,7 +33,7 @@ pub(in crate::v4) async fn create(cx: &mut Compound<'_>) -> Result<(), Status> {
         to_set.named = to_set.named.without(&ToSet::PERMISSION);
     }
     let made = make(cx, &at, name, &wanted, &to_set).await?;
-    let object = cx.located(at.share, made.node);
+    let object = Object::Node(at.beside(made.node));
     cx.change_info(&made.dir);
     cx.out.value(&to_set.done_of(&made.attr));
     cx.set_current(object);

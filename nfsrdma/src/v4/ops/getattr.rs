@@ -9,7 +9,7 @@ pub(in crate::v4) async fn getattr(cx: &mut Compound<'_>) -> Result<(), Status> 
     if is_write_only(&want) {
         return Err(Status::Inval);
     }
-    let facts = Facts::of(cx, cx.object()?, &want).await?;
+    let facts = Facts::of(cx, cx.mounted()?, &want).await?;
     cx.found_again(facts.nlink()).await?;
     facts.encode(&want, &mut cx.out);
     Ok(())

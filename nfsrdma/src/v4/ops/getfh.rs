@@ -4,7 +4,7 @@ use crate::v4::compound::Compound;
 use crate::v4::status::Status;
 
 pub(in crate::v4) async fn getfh(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let fh = cx.fh_of(cx.object()?);
+    let fh = cx.fh_of(cx.mounted()?);
     cx.out.opaque(fh.as_bytes());
     Ok(())
 }

@@ -6,10 +6,9 @@ use crate::v4::compound::{Compound, Object};
 use crate::v4::status::Status;
 
 pub(in crate::v4) async fn link(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let file = match cx.saved.as_ref() {
-        Some(Object::Node(at)) => at.clone(),
-        Some(Object::Root) => return Err(Status::IsDir),
-        None => return Err(Status::NoFileHandle),
+    let file = match cx.saved_object()? {
+        Object::Node(at) => at.clone(),
+        Object::Root => return Err(Status::IsDir),
     };
     let name = cx.component()?;
     let dir = cx.directory()?;

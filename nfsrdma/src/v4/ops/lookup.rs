@@ -25,12 +25,12 @@ pub(super) async fn child(cx: &Compound<'_>, name: &[u8]) -> Result<Object, Stat
                 return Err(Status::NameTooLong);
             }
             let share = pseudo::find(cx, name).ok_or(Status::NoEnt)?;
-            Ok(cx.located(share.clone(), share.backend.root()))
+            cx.root_of(&share)
         }
         Object::Node(at) => match at.node.kind() {
             Kind::Dir => {
                 let (node, _) = at.node.lookup(&at.cred, name).await?;
-                Ok(cx.located(at.share.clone(), node))
+                Ok(Object::Node(at.beside(node)))
             }
             Kind::Symlink => Err(Status::Symlink),
             _ => Err(Status::NotDir),

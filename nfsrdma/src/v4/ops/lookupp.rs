@@ -13,7 +13,7 @@ pub(in crate::v4) async fn lookupp(cx: &mut Compound<'_>) -> Result<(), Status> 
 
 /// The directory above that of the current file handle; above a share stands the root, above the root nothing.
 pub(super) async fn parent(cx: &Compound<'_>) -> Result<Object, Status> {
-    let at = match cx.object()? {
+    let at = match cx.mounted()? {
         Object::Root => return Err(Status::NoEnt),
         Object::Node(at) => at,
     };
@@ -21,7 +21,7 @@ pub(super) async fn parent(cx: &Compound<'_>) -> Result<Object, Status> {
         Kind::Dir if at.share.backend.root().id() == at.node.id() => Ok(Object::Root),
         Kind::Dir => {
             let (node, _) = at.node.lookup(&at.cred, b"..").await?;
-            Ok(cx.located(at.share.clone(), node))
+            Ok(Object::Node(at.beside(node)))
         }
         Kind::Symlink if cx.minor > 0 => Err(Status::Symlink),
         _ => Err(Status::NotDir),

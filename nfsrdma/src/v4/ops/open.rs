@@ -355,7 +355,7 @@ async fn look_up(cx: &mut Compound<'_>, name: &[u8]) -> Result<Found, Status> {
 
 /// The node as a regular file, or the error for what it is instead.
 fn as_file(cx: &Compound<'_>, dir: &Located, node: vfs::NodeRef) -> Result<Located, Status> {
-    cx.regular(&cx.located(dir.share.clone(), node)).map_err(|status| match status {
+    cx.regular(&Object::Node(dir.beside(node))).map_err(|status| match status {
         // RFC 7530 section 16.16.5 has one error for all that is neither file nor directory.
         Status::Inval => Status::Symlink,
         other => other,

@@ -96,7 +96,7 @@ async fn list_shares(
             continue;
         }
         let name = share.name.clone();
-        let root = cx.located(share.clone(), share.backend.root());
+        let root = cx.root_of(&share)?;
         let facts = Facts::of(cx, &root, &budget.want).await;
         if write_entry(cx, budget, cookie, name.as_bytes(), facts)? == Next::Full {
             return Ok(false);
@@ -153,7 +153,7 @@ async fn look(
         other => other.into(),
     })?;
     let known = cx.door().is_known(&node);
-    let found = cx.located(at.share.clone(), node);
+    let found = Object::Node(at.beside(node));
     if known {
         Facts::with_attr(cx, &found, want, attr).await
     } else {

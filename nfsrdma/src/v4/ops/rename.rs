@@ -6,10 +6,9 @@ use crate::v4::compound::{Compound, Object};
 use crate::v4::status::Status;
 
 pub(in crate::v4) async fn rename(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let from = match cx.saved.as_ref() {
-        Some(Object::Node(at)) => at.clone(),
-        Some(Object::Root) => return Err(Status::RoFs),
-        None => return Err(Status::NoFileHandle),
+    let from = match cx.saved_object()? {
+        Object::Node(at) => at.clone(),
+        Object::Root => return Err(Status::RoFs),
     };
     let (old, new) = (cx.component()?, cx.component()?);
     let to = cx.directory()?;

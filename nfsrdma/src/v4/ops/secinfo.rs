@@ -18,7 +18,7 @@ pub(in crate::v4) async fn secinfo(cx: &mut Compound<'_>) -> Result<(), Status> 
 }
 
 pub(in crate::v4) async fn secinfo_no_name(cx: &mut Compound<'_>) -> Result<(), Status> {
-    cx.object()?;
+    cx.mounted()?;
     match cx.args.u32()? {
         SECINFO_STYLE4_CURRENT_FH => {}
         SECINFO_STYLE4_PARENT => {

@@ -18,7 +18,7 @@ pub(in crate::v4) async fn nverify(cx: &mut Compound<'_>) -> Result<(), Status> 
 async fn same(cx: &mut Compound<'_>) -> Result<bool, Status> {
     let want = cx.args.value::<Bitmap>()?;
     let sent = cx.args.opaque(usize::MAX)?;
-    let object = cx.object()?;
+    let object = cx.mounted()?;
     let caps = match object {
         Object::Root => pseudo::CAPABILITIES,
         Object::Node(at) => at.share.backend.capabilities(),

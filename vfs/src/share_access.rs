@@ -1,0 +1,120 @@
+//! Which users may do what in a share.
+//!
+//! *Operation.* Users and groups are numbers here: whoever reads the configuration has looked their names up. A member is found
+//! among sorted numbers, so that a call of NFS, which is asked each time, pays some nanoseconds.
+
+use crate::share::Refusal;
+use crate::types::Cred;
+
+/// Users and groups.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct People {
+    everyone: bool,
+    users: Box<[u32]>,
+    groups: Box<[u32]>,
+}
+
+impl People {
+    /// These users, and whoever is in one of these groups.
+    pub fn new(users: Vec<u32>, groups: Vec<u32>) -> Self {
+        Self { everyone: false, users: sorted(users), groups: sorted(groups) }
+    }
+
+    /// Whoever comes.
+    pub fn everyone() -> Self {
+        Self { everyone: true, ..Self::default() }
+    }
+
+    /// Nobody.
+    pub fn is_empty(&self) -> bool {
+        !self.everyone && self.users.is_empty() && self.groups.is_empty()
+    }
+
+    /// This caller is one of them.
+    pub fn has(&self, cred: &Cred) -> bool {
+        let is_in = |list: &[u32], number: u32| list.binary_search(&number).is_ok();
+        self.everyone
+            || is_in(&self.users, cred.uid)
+            || !self.groups.is_empty()
+                && (is_in(&self.groups, cred.gid)
+                    || cred.groups.iter().any(|g| is_in(&self.groups, *g)))
+    }
+}
+
+fn sorted(mut numbers: Vec<u32>) -> Box<[u32]> {
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers.into()
+}
+
+/// What a user may do in a share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    /// Look and read.
+    Read,
+    /// Whatever the files allow.
+    Write,
+}
+
+/// Who may use a share. Whom no list names may not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShareAccess {
+    /// Who may read.
+    pub read: People,
+    /// Who may write, and read.
+    pub write: People,
+    /// Who may do nothing, whatever the others say.
+    pub deny: People,
+}
+
+impl ShareAccess {
+    /// What this caller may do.
+    pub fn right(&self, cred: &Cred) -> Result<Right, Refusal> {
+        if self.deny.has(cred) {
+            Err(Refusal::Denied)
+        } else if self.write.has(cred) {
+            Ok(Right::Write)
+        } else if self.read.has(cred) {
+            Ok(Right::Read)
+        } else {
+            Err(Refusal::NotNamed)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cred(uid: u32, gid: u32, groups: &[u32]) -> Cred {
+        Cred { uid, gid, groups: groups.into() }
+    }
+
+    #[test]
+    fn deny_wins_and_write_includes_read() {
+        let access = ShareAccess {
+            read: People::new(vec![9, 1, 5, 5], vec![100]),
+            write: People::new(vec![5], vec![200]),
+            deny: People::new(vec![1], vec![300]),
+        };
+        let of = |uid, gid, groups: &[u32]| access.right(&cred(uid, gid, groups));
+        assert_eq!(of(9, 9, &[]), Ok(Right::Read));
+        assert_eq!(of(5, 9, &[]), Ok(Right::Write));
+        assert_eq!(of(7, 100, &[]), Ok(Right::Read), "by its primary group");
+        assert_eq!(of(7, 7, &[8, 100]), Ok(Right::Read));
+        assert_eq!(of(7, 7, &[100, 200]), Ok(Right::Write));
+        assert_eq!(of(1, 200, &[100]), Err(Refusal::Denied));
+        assert_eq!(of(5, 5, &[300]), Err(Refusal::Denied));
+        assert_eq!(of(7, 7, &[8]), Err(Refusal::NotNamed));
+        assert_eq!(of(100, 7, &[]), Err(Refusal::NotNamed), "a group's number is no user");
+    }
+
+    #[test]
+    fn everyone_but_those_who_are_denied() {
+        let deny = People::new(vec![1], Vec::new());
+        let access = ShareAccess { write: People::everyone(), deny, ..ShareAccess::default() };
+        assert_eq!(access.right(&cred(7, 7, &[])), Ok(Right::Write));
+        assert_eq!(access.right(&cred(1, 7, &[])), Err(Refusal::Denied));
+        assert!(People::default().is_empty() && !People::everyone().is_empty());
+    }
+}
