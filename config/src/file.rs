@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::keys::{self, LIMITS, LOG, NFS, SHARE, SMB, TOP, USER};
+use crate::access::{Access, Who};
+use crate::keys::{self, ACCESS, LIMITS, LOG, NFS, SHARE, SMB, TOP, USER};
 use crate::log::{LogFilter, LogFormat};
 use crate::options;
 use crate::settings::{
@@ -40,6 +41,8 @@ pub(crate) struct DraftShare {
     pub(crate) share: Share,
     pub(crate) name_at: Origin,
     pub(crate) source_at: Origin,
+    /// Whom `access` names.
+    pub(crate) people: Vec<Set<Who>>,
 }
 
 /// A user and where its parts were set.
@@ -452,6 +455,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
             "name ranges of addresses, or remove `clients` to allow directly attached networks",
         );
     }
+    let (access, people) = access(&group, report);
     let (name, source) = (name?, source?);
     Some(DraftShare {
         share: Share {
@@ -463,6 +467,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
             nfs_locks,
             durability,
             clients,
+            access,
             encrypt,
             guest,
             continuous_availability,
@@ -470,7 +475,30 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
         },
         name_at: name.origin,
         source_at: source.origin,
+        people,
     })
+}
+
+/// Who may use a share, and where each of them is named.
+fn access(share: &Group<'_>, report: &mut Report) -> (Option<Access>, Vec<Set<Who>>) {
+    let group = share.get("access").and_then(|n| Group::read(n, "`access`", &ACCESS, report));
+    let Some(group) = group else { return (None, Vec::new()) };
+    let faults = report.0.len();
+    let mut named = Vec::new();
+    let mut list = |key| {
+        let list = group.get(key).map(|n| parse_list::<Who>(n, report)).unwrap_or_default();
+        named.extend(list.iter().cloned());
+        list.into_iter().map(|s| s.value).collect::<Vec<_>>()
+    };
+    let access = Access { read: list("read"), write: list("write"), deny: list("deny") };
+    if named.is_empty() && group.all_known && report.0.len() == faults {
+        report.add_help(
+            Origin::Node(group.node.number),
+            "`access` names nobody, neither who may use this share nor who may not",
+            "name users and groups, as in `access: {read: [alice, \"@staff\"], write: [bob]}`, or remove `access`",
+        );
+    }
+    (Some(access), named)
 }
 
 fn source(group: &Group<'_>, report: &mut Report) -> Option<Set<Source>> {

@@ -196,6 +196,7 @@ pub(crate) const SHARE: Group = Group {
             "Who may come, by NFS and by SMB. Not said: by NFS directly attached networks and this host, by SMB whoever can \
              log on.",
         ),
+        key("access", "group", "", "Which users may do what. See [access](#access)."),
         key(
             "encrypt",
             "`true` or `false`",
@@ -219,6 +220,29 @@ pub(crate) const SHARE: Group = Group {
             "one line of at most 255 characters",
             "",
             "SMB: what browsers show beside the name.",
+        ),
+    ],
+};
+
+pub(crate) const ACCESS: Group = Group {
+    name: "access",
+    is_list: false,
+    about: "Who may use a share, by NFS and by SMB, beside what its files allow. Users and groups are those of this host, of `users` \
+            and of `headgate user add`, by name or number; they are looked up at the start and at each reload. Without it all users \
+            may do what the files allow. See [permissions](permissions.md#rights-of-a-share).",
+    keys: &[
+        key(
+            "read",
+            "user like `alice`, group like `\"@staff\"`, `\"*\"` for everyone, or list of them",
+            "",
+            "Who may read, and change nothing.",
+        ),
+        key("write", "the same", "", "Who may write, and read."),
+        key(
+            "deny",
+            "the same",
+            "",
+            "Who may do neither, whatever the others say. Where nobody else is named, all others may read and write.",
         ),
     ],
 };
@@ -392,7 +416,7 @@ pub(crate) const LOG: Group = Group {
 };
 
 /// All of them, the top first.
-pub const GROUPS: [Group; 7] = [TOP, SHARE, USER, NFS, SMB, LIMITS, LOG];
+pub const GROUPS: [Group; 8] = [TOP, SHARE, ACCESS, USER, NFS, SMB, LIMITS, LOG];
 
 /// The page of the documentation, as Markdown.
 pub fn reference() -> String {

@@ -8,6 +8,7 @@
 //! *Errors.* Every [`Fault`] says where (file, line, column and the line itself, or the option), what is wrong, and what to
 //! write instead. All faults are reported, not the first one.
 
+mod access;
 mod fault;
 mod file;
 pub mod keys;
@@ -22,6 +23,7 @@ mod tree;
 mod units;
 mod words;
 
+pub use access::{Access, Who};
 pub use fault::{Fault, Faults, Place};
 pub use log::{LogFilter, LogFormat};
 pub use options::{Options, ShareOption, UserOption, address};

@@ -6,10 +6,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::access::Who;
 use crate::fault::{Fault, Faults, Place};
-use crate::file::{Draft, DraftShare, DraftUser, Finding, Origin, Report, Set, draft};
+use crate::file::{Draft, DraftShare, DraftUser, Finding, Origin, Report, Set, draft, shown};
 use crate::options::Options;
-use crate::settings::{Admin, Encryption, Limits, Portmap, Rdma, Settings, Smb, Source};
+use crate::settings::{Admin, Encryption, Limits, Names, Portmap, Rdma, Settings, Smb, Source};
 use crate::tree::{self, TEXT_MAX};
 use crate::units::{Size, Span, Spin};
 
@@ -17,6 +18,8 @@ use crate::units::{Size, Span, Spin};
 const FAULTS_MAX: usize = 20;
 /// Shares at most: they are looked up by name at every mount and by number at every request.
 const SHARES_MAX: usize = 256;
+/// Users and groups that one share names at most.
+const NAMED_MAX: usize = 1024;
 /// Users in the configuration at most; the database holds more.
 const USERS_MAX: usize = 1024;
 const MEMORY_MIN: u64 = 16 << 20;
@@ -45,6 +48,8 @@ pub struct Known {
     pub password: fn(&Path) -> Result<(), String>,
     /// The users in the database of this state folder; `None` when it cannot be read, which is no fault of the configuration.
     pub users: fn(&Path) -> Option<Vec<String>>,
+    /// Which of these users and groups the host has, in the same order. The error says why that is not known. Blocks.
+    pub host: fn(&[Who]) -> Result<Vec<bool>, String>,
 }
 
 /// Reads the file, if there is one, lays the options over it, checks the whole.
@@ -116,6 +121,7 @@ pub(crate) fn settle(
     }
     check_users(&draft.users, known, &mut report);
     check_passwords(&draft, known, &mut report);
+    check_people(&draft, known, &mut report);
     check_bind(&draft.bind, &mut report);
     let settings = check_values(draft, &mut report);
     if report.0.is_empty() {
@@ -163,7 +169,12 @@ fn lay_over(draft: &mut Draft, options: Options) {
         if let Source::Folder(path) = &mut option.0.source {
             *path = from_here(path);
         }
-        draft.shares.push(DraftShare { share: option.0, name_at: at, source_at: at });
+        draft.shares.push(DraftShare {
+            share: option.0,
+            name_at: at,
+            source_at: at,
+            people: Vec::new(),
+        });
     }
     let bind = options.bind.into_iter();
     draft.bind.extend(bind.map(|value| Set { value, origin: Origin::Option("--bind") }));
@@ -311,6 +322,78 @@ fn check_users(users: &[DraftUser], known: Known, report: &mut Report) {
             Err(e) => report.add(u.file_at, format!("cannot look at {}: {e}", path.display())),
         }
     }
+}
+
+/// Whom the shares name is known: a name that nobody has would let nobody in, or keep nobody out.
+fn check_people(draft: &Draft, known: Known, report: &mut Report) {
+    let named = || draft.shares.iter().flat_map(|s| &s.people);
+    for share in &draft.shares {
+        if let Some(first) = share.people.get(NAMED_MAX) {
+            let what = format!("the share `{}` names more than {NAMED_MAX}", share.share.name);
+            report.add_help(first.origin, what, "name a group that they are in");
+            return;
+        }
+    }
+    let state = draft.state.as_ref().map_or(Settings::default().state, |s| s.value.clone());
+    let own = draft.users.iter().map(|u| u.user.name.to_lowercase());
+    let mut accounts: HashSet<String> = own.collect();
+    // Who is in a database that cannot be read is found out when it is opened.
+    let mut unread = false;
+    if named().any(|s| matches!(s.value, Who::User(_))) {
+        match (known.users)(&state) {
+            Some(users) => accounts.extend(users.iter().map(|name| name.to_lowercase())),
+            None => unread = true,
+        }
+    }
+    let is_known = |who: &Who| match who {
+        Who::Everyone => true,
+        Who::User(name) if unread || accounts.contains(&name.to_lowercase()) => true,
+        who => who.number().is_some(),
+    };
+    let asked: Vec<&Set<Who>> = named().filter(|s| !is_known(&s.value)).collect();
+    let Some(first) = asked.first() else { return };
+    let of_host = draft.names.as_ref().is_none_or(|names| names.value == Names::Host);
+    let found = if of_host {
+        let names: Vec<Who> = asked.iter().map(|s| s.value.clone()).collect();
+        match (known.host)(&names) {
+            Ok(found) => found,
+            Err(why) => return report.add(first.origin, why),
+        }
+    } else {
+        Vec::new()
+    };
+    let found = found.into_iter().chain(std::iter::repeat(false));
+    for (one, _) in asked.iter().zip(found).filter(|(_, found)| !found) {
+        unknown(one, of_host, report);
+    }
+}
+
+fn unknown(one: &Set<Who>, of_host: bool, report: &mut Report) {
+    let (what, help) = match (&one.value, of_host) {
+        (Who::Group(name), true) => (
+            format!("this host has no group `{}`", shown(name)),
+            "make it, write another one, or its number as in `\"@1000\"`",
+        ),
+        (Who::Group(name), false) => (
+            format!(
+                "the group `{}` is not known: with `names: own` this host is not asked",
+                shown(name)
+            ),
+            "write its number as in `\"@1000\"`, or say `names: host`",
+        ),
+        (who, true) => (
+            format!("there is no user `{}`", shown(&who.to_string())),
+            "write a user of this host, of `users` or of `headgate user add`, or a number; groups begin with `@`",
+        ),
+        (who, false) => (
+            format!(
+                "the user `{}` is not known: with `names: own` this host is not asked",
+                shown(&who.to_string())
+            ),
+            "write a user of `users` or of `headgate user add`, a number, or say `names: host`",
+        ),
+    };
+    report.add_help(one.origin, what, help);
 }
 
 /// Who has no password file has a password in the database.

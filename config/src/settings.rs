@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::access::Access;
 use crate::log::{LogFilter, LogFormat};
 use crate::words::words;
 
@@ -133,6 +134,8 @@ pub struct Share {
     pub durability: Durability,
     /// Who may come; `None`: directly attached networks and this host.
     pub clients: Option<Vec<Cidr>>,
+    /// Which users may do what; `None`: all of them everything.
+    pub access: Option<Access>,
     /// SMB: data never travels in clear.
     pub encrypt: bool,
     /// SMB: whoever has no account may come, as the anonymous user.
@@ -155,6 +158,7 @@ impl Share {
             nfs_locks: NfsLocks::default(),
             durability: Durability::default(),
             clients: None,
+            access: None,
             encrypt: false,
             guest: false,
             continuous_availability: false,

@@ -7,9 +7,9 @@ use proptest::prelude::*;
 
 use crate::rules::settle;
 use crate::{
-    Durability, Encryption, Faults, Identity, Known, Limits, NfsLocks, Options, Portmap, Protocols,
-    Rdma, RdmaCrc, RdmaTransforms, Settings, Share, ShareOption, Signing, Smb, Source, Squash,
-    User,
+    Access, Durability, Encryption, Faults, Identity, Known, Limits, NfsLocks, Options, Portmap,
+    Protocols, Rdma, RdmaCrc, RdmaTransforms, Settings, Share, ShareOption, Signing, Smb, Source,
+    Squash, User, Who,
 };
 
 fn id(name: &str) -> u32 {
@@ -22,7 +22,15 @@ fn id(name: &str) -> u32 {
 }
 
 /// Of users nothing is known; what is wrong with their passwords is in the gateway's tests.
-const KNOWN: Known = Known { share_id: id, password: |_| Ok(()), users: |_| None };
+const KNOWN: Known = Known {
+    share_id: id,
+    password: |_| Ok(()),
+    users: |state| (state == Path::new("/with-users")).then(|| vec!["Carol".to_owned()]),
+    host: |names| match names {
+        [Who::User(name), ..] if name == "slow" => Err("the name service is slow".into()),
+        names => Ok(names.iter().map(|n| ["alice", "@staff"].contains(&&*n.to_string())).collect()),
+    },
+};
 
 fn read_with(text: &str, options: Options) -> Result<Settings, Faults> {
     settle(Path::new("gw.yaml"), text, options, KNOWN)
@@ -79,6 +87,7 @@ shares:
     nfs_locks: advisory
     durability: relaxed
     clients: [10.0.0.0/8, 'fd00::/8']
+    access: {read: [alice, '@7'], write: BOB, deny: ['9', '*']}
     encrypt: true
     guest: true
     continuous_availability: true
@@ -130,6 +139,11 @@ fn everything_that_can_be_said() {
                     nfs_locks: NfsLocks::Advisory,
                     durability: Durability::Relaxed,
                     clients: Some(vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()]),
+                    access: Some(Access {
+                        read: vec![Who::User("alice".into()), Who::Group("7".into())],
+                        write: vec![Who::User("BOB".into())],
+                        deny: vec![Who::User("9".into()), Who::Everyone],
+                    }),
                     encrypt: true,
                     guest: true,
                     continuous_availability: true,
@@ -211,6 +225,61 @@ smb: {port: 1445, signing: offered}
 users: [{name: alice, password_file: /etc/passwd, uid: 7}]
 ";
     assert_eq!(read_with("", options).unwrap(), read(text).unwrap());
+}
+
+/// What is wrong with `access` of a share, on a host with a user `alice` and a group `staff`, and an account `Carol`.
+fn told_of_access(access: &str, rest: &str) -> Result<Settings, String> {
+    let text = format!(
+        "state: /with-users\n{rest}\nshares:\n  - {{name: a, memory: true, access: {access}}}\n"
+    );
+    read(&text).map_err(|e| e.to_string())
+}
+
+#[test]
+fn who_is_named_is_known_to_the_host_or_has_an_account() {
+    assert!(
+        told_of_access(r#"{read: [alice, "@staff"], write: [carol, "7"], deny: "@8"}"#, "").is_ok()
+    );
+    assert!(
+        told_of_access("{deny: dave}", "users: [{name: Dave, uid: 4, password_file: /etc/passwd}]")
+            .is_ok()
+    );
+    assert_eq!(
+        told_of_access("{deny: [alice, eve]}", "").unwrap_err(),
+        "\
+error: gw.yaml:4:52: there is no user `eve`
+  |
+4 |   - {name: a, memory: true, access: {deny: [alice, eve]}}
+  |                                                    ^
+  = write a user of this host, of `users` or of `headgate user add`, or a number; groups begin with `@`"
+    );
+    let told = told_of_access(r#"{read: ["@stuff"]}"#, "").unwrap_err();
+    assert!(told.contains("gw.yaml:4:45: this host has no group `stuff`"), "{told}");
+    let told = told_of_access("{read: slow}", "").unwrap_err();
+    assert!(told.contains(": the name service is slow"), "{told}");
+    let told = told_of_access(r#"{read: [alice, "@staff", carol]}"#, "names: own").unwrap_err();
+    assert!(told.contains("the user `alice` is not known: with `names: own`"), "{told}");
+    assert!(
+        told.contains("the group `staff` is not known") && !told.contains("carol` is"),
+        "{told}"
+    );
+}
+
+#[test]
+fn access_names_somebody_and_by_names() {
+    for nothing in ["{}", "{read: []}"] {
+        let told = told_of_access(nothing, "").unwrap_err();
+        assert!(told.contains("`access` names nobody"), "{told}");
+    }
+    let told = told_of_access("[alice]", "").unwrap_err();
+    assert!(told.contains("`access` is a group of keys, but here is a list"), "{told}");
+    let told = told_of_access("{raed: alice}", "").unwrap_err();
+    assert!(told.contains("did you mean `read`?") && !told.contains("names nobody"), "{told}");
+    let told = told_of_access(r#"{read: "@"}"#, "").unwrap_err();
+    assert!(told.contains("`@` names no user; write a user like `alice`"), "{told}");
+    let many = format!("{{read: {:?}}}", (0..1025).map(|n| n.to_string()).collect::<Vec<_>>());
+    let told = told_of_access(&many, "").unwrap_err();
+    assert!(told.contains("the share `a` names more than 1024"), "{told}");
 }
 
 #[test]
@@ -667,7 +736,7 @@ error: gw.yaml:8:28: `maybe` is no way to sign; write `required` or `offered`
 fn told_defaults_are_the_real_ones() {
     let bare = "shares:\n  - name: a\n    memory: true\n";
     let mut said = bare.to_owned();
-    for group in crate::keys::GROUPS.iter().filter(|g| !g.is_list) {
+    for group in crate::keys::GROUPS.iter().filter(|g| !g.is_list && g.name != "access") {
         if !group.name.is_empty() {
             said += &format!("{}:\n", group.name);
         }

@@ -16,6 +16,7 @@ use crate::control::ending::{Client, What};
 use crate::daemon::Load;
 use crate::demo::DemoArgs;
 use crate::import::ImportArgs;
+use crate::people;
 use crate::top::TopArgs;
 use crate::user::UserArgs;
 use crate::users::{database_path, read_database, read_password};
@@ -269,6 +270,7 @@ impl Configuration {
                 let database = read_database(&database_path(state)).ok()?;
                 Some(database.entries().map(|e| e.name.clone()).collect())
             },
+            host: people::of_host,
         };
         config::load(self.config.as_deref(), options, known)
     }

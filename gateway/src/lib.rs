@@ -26,6 +26,7 @@ mod local_user;
 pub mod logs;
 mod manager;
 pub mod networks;
+mod people;
 pub mod port;
 mod portmap;
 mod rdma;

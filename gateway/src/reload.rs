@@ -309,7 +309,10 @@ async fn read(
     new: &Settings,
 ) -> Result<(ShareSet, Next), Refusal> {
     let (now, book, new) = (now.clone(), book.clone(), new.clone());
-    let read = move || Ok((now.next(&new)?, book.next(&new.users)?));
+    let read = move || {
+        let users = book.next(&new.users)?;
+        Ok((now.next(&new, &|name| users.uid(name))?, users))
+    };
     let done = tokio::task::spawn_blocking(read).await;
     done.unwrap_or_else(|e| Err(e.to_string())).map_err(Refusal::Failed)
 }

@@ -235,11 +235,12 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
     // Before the shares are opened, which take of them.
     let descriptors = Descriptors::raised(&settings);
     let run = Arc::new(boot::take(&settings)?);
-    let shares = ShareSet::sealed(SealKey::derived(&run.handle_key)).next(&settings)?;
+    let book = Arc::new(Book::open(&settings, run.folder.as_deref())?);
+    let none = ShareSet::sealed(SealKey::derived(&run.handle_key));
+    let shares = none.next(&settings, &|name| book.known_uid(name))?;
     let namespace = Arc::new(Namespace::kept_by(Vec::new(), Keeper::with_recall(settings.recall)));
     namespace.set_shares(shares.shares());
     tokio::spawn(sweep(shares.shares().to_vec()));
-    let book = Arc::new(Book::open(&settings, run.folder.as_deref())?);
     let nfs = nfs_server(&settings, &run, namespace.clone(), book.clone())?;
     let smb = smb::server(&settings, &run, namespace.clone(), book.clone());
     // Before anybody can take what they hold.

@@ -11,8 +11,9 @@ use config::{Settings, Source};
 use vfs::Backend;
 use vfs::local::{LocalBackend, LocalConfig, SealKey};
 use vfs::mem::MemBackend;
-use vfs::namespace::{Cidr, Enforce, Protocols, Share, Shares, Squash};
+use vfs::namespace::{Cidr, Enforce, Protocols, Rules, Share, ShareAccess, Shares, Squash};
 
+use crate::people::{self, Accounts};
 use crate::rdma::doors;
 
 /// A share and where its files are.
@@ -46,21 +47,26 @@ impl ShareSet {
     }
 
     /// Opens what these settings name and this set does not have. The error is one line for the user. Blocks.
-    pub fn next(&self, settings: &Settings) -> Result<Self, String> {
-        let open = |s: &config::Share| {
+    pub(crate) fn next(&self, settings: &Settings, accounts: Accounts<'_>) -> Result<Self, String> {
+        let access = people::access(settings, accounts)?;
+        let open = |(s, access): (&config::Share, Option<ShareAccess>)| {
+            let rules = Rules { access, ..Rules::default() };
             let folder = folder_of(&s.source);
             let kept = self.0.iter().find(|o| {
                 o.configured.name == s.name && o.configured.source == s.source && o.folder == folder
             });
             let backend = match kept {
-                Some(one) if one.configured == *s => return Ok(one.clone()),
+                // Who is in a group may be others, although nothing is said differently.
+                Some(one) if one.configured == *s && one.share.rules == rules => {
+                    return Ok(one.clone());
+                }
                 Some(one) => one.share.backend.clone(),
                 None => backend(s, self.1.clone())?,
             };
-            let share = Arc::new(share(s, backend));
+            let share = Arc::new(share(s, rules, backend));
             Ok(Opened { configured: s.clone(), folder, share })
         };
-        let opened = settings.shares.iter().map(open).collect::<Result<_, String>>()?;
+        let opened = settings.shares.iter().zip(access).map(open).collect::<Result<_, String>>()?;
         Ok(Self(opened, self.1.clone()))
     }
 
@@ -136,7 +142,7 @@ fn backend(s: &config::Share, seal: Option<SealKey>) -> Result<Arc<dyn Backend>,
     })
 }
 
-fn share(s: &config::Share, backend: Arc<dyn Backend>) -> Share {
+fn share(s: &config::Share, rules: Rules, backend: Arc<dyn Backend>) -> Share {
     let ranges =
         |c: &Vec<config::Cidr>| c.iter().map(|c| Cidr { addr: c.addr, bits: c.bits }).collect();
     Share {
@@ -159,6 +165,7 @@ fn share(s: &config::Share, backend: Arc<dyn Backend>) -> Share {
             config::NfsLocks::Advisory => Enforce::Advisory,
         },
         clients: s.clients.as_ref().map(ranges),
+        rules,
     }
 }
 
@@ -177,7 +184,7 @@ mod tests {
     use super::*;
 
     fn set(before: &ShareSet, shares: Vec<config::Share>) -> ShareSet {
-        before.next(&Settings { shares, ..Settings::default() }).unwrap()
+        before.next(&Settings { shares, ..Settings::default() }, &|_| None).unwrap()
     }
 
     fn mem(name: &str) -> config::Share {

@@ -142,13 +142,14 @@ fn warn_if_open(password: &Path) {
     }
 }
 
-type Table = HashMap<String, Account>;
+/// An account, and whether the host or the configuration says who it is.
+type Table = HashMap<String, (Account, bool)>;
 
 fn names(table: &Table) -> BTreeSet<String> {
-    table.values().map(|a| a.name.clone()).collect()
+    table.values().map(|(a, _)| a.name.clone()).collect()
 }
 
-fn account(name: &str, hash: NtHash, identity: &Identity) -> Account {
+fn account(name: &str, hash: NtHash, identity: &Identity) -> (Account, bool) {
     let (cred, known) = resolve(name, identity);
     if !known {
         tracing::warn!(
@@ -158,7 +159,7 @@ fn account(name: &str, hash: NtHash, identity: &Identity) -> Account {
             "the host has no user of this name, and no uid is given for it"
         );
     }
-    Account { name: name.to_owned(), nt_hash: hash.0, rid: rid_of_uid(cred.uid), cred }
+    (Account { name: name.to_owned(), nt_hash: hash.0, rid: rid_of_uid(cred.uid), cred }, known)
 }
 
 /// When a file last changed, and which file it was.
@@ -183,6 +184,11 @@ impl Next {
     /// Their names.
     pub fn names(&self) -> BTreeSet<String> {
         names(&self.table)
+    }
+
+    /// Who an account is to the file system, and whether the host or the configuration says so.
+    pub(crate) fn uid(&self, name: &str) -> Option<(u32, bool)> {
+        self.table.get(&key(name)).map(|(a, known)| (a.cred.uid, *known))
     }
 }
 
@@ -234,6 +240,11 @@ impl Book {
     /// Nobody could log on.
     pub fn is_empty(&self) -> bool {
         self.current().is_empty()
+    }
+
+    /// Who an account is to the file system, and whether the host or the configuration says so.
+    pub(crate) fn known_uid(&self, name: &str) -> Option<(u32, bool)> {
+        self.current().get(&key(name)).map(|(a, known)| (a.cred.uid, *known))
     }
 
     /// Reads the database again if it has changed; true when that gave other users. Blocks.
@@ -298,13 +309,14 @@ impl Book {
 
 impl Users for Book {
     fn find(&self, name: &str) -> Option<Account> {
-        self.current().get(&key(name)).cloned()
+        self.current().get(&key(name)).map(|(account, _)| account.clone())
     }
 
     fn by_uid(&self, uid: u32) -> Option<Account> {
         // Of several, always the same one.
         let table = self.current();
-        table.values().filter(|a| a.cred.uid == uid).min_by_key(|a| a.name.clone()).cloned()
+        let accounts = table.values().map(|(account, _)| account);
+        accounts.filter(|a| a.cred.uid == uid).min_by_key(|a| a.name.clone()).cloned()
     }
 
     fn guest(&self) -> Cred {

@@ -61,7 +61,8 @@ impl Smb {
         let path = format!("\\\\{server}\\{share}");
         let request = tree_connect::Request { flags: 0, path };
         let answer = self.plain(Command::TreeConnect, request.emit()).await?;
-        tree_connect::Response::parse(&answer.message).map_err(malformed)?;
+        let response = tree_connect::Response::parse(&answer.message).map_err(malformed)?;
+        self.maximal_access = response.maximal_access;
         self.tree = answer.header.tree_id();
         Ok(self)
     }

@@ -117,6 +117,7 @@ pub struct Smb {
     link: Link,
     session: u64,
     tree: u32,
+    maximal_access: u32,
     agreed: Agreed,
     is_rdma: bool,
     /// With the name of this machine and the dialect that was agreed on.
@@ -193,6 +194,7 @@ impl Smb {
             link,
             session: logon.session,
             tree: 0,
+            maximal_access: 0,
             agreed: logon.agreed,
             is_rdma: rdma,
             options: Options { dialect: logon.agreed.dialect, ..options },
@@ -231,6 +233,12 @@ impl Smb {
     #[must_use]
     pub fn session(&self) -> u64 {
         self.session
+    }
+
+    /// Most that the user is granted in the share (MS-SMB2 section 2.2.10).
+    #[must_use]
+    pub fn maximal_access(&self) -> u32 {
+        self.maximal_access
     }
 
     /// What was negotiated.

@@ -1,5 +1,6 @@
 //! What `check` finds out about SMB: who may log on, what Windows is told of an address, what a Linux client types.
 
+use std::collections::HashMap;
 use std::fs;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
@@ -9,6 +10,7 @@ use rdma_transport::devices::Fabric;
 use serde_json::{Value, json};
 
 use super::{Findings, Place, Remarks};
+use crate::people;
 use crate::users::{database_path, read_database, resolve};
 
 /// Who may log on, and what hinders.
@@ -40,14 +42,20 @@ pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Smb {
         }
         Err(e) => remarks.stop(format!("the SMB users cannot be read: {e}")),
     }
+    let mut accounts = HashMap::new();
     for (name, identity) in &all {
         let (cred, known) = resolve(name, identity);
+        accounts.insert(name.to_lowercase(), (cred.uid, known));
         if !known {
             remarks.warn(format!(
                 "the host has no user `{name}`: files will belong to uid {}; say another by `uid`",
                 cred.uid
             ));
         }
+    }
+    let account = |name: &str| accounts.get(&name.to_lowercase()).copied();
+    if let Err(why) = people::access(settings, &account) {
+        remarks.stop(why);
     }
     Smb {
         served: crate::smb::is_wanted(settings, !all.is_empty()),

@@ -24,12 +24,12 @@ use std::time::Duration;
 
 use client::Credential;
 use client::smb::User;
-use config::{Durability, Identity, Share, Squash};
+use config::{Access, Durability, Identity, Share, Squash};
 use headgate_tests::world::World;
 use headgate_tests::world::smb::{alice, with_alice};
 pub(crate) use ops::Op;
 use rustix::fs::IFlags;
-use shape::Shape;
+use shape::{By, Shape};
 use vfs::namespace::ANONYMOUS;
 
 /// Who asks.
@@ -97,12 +97,14 @@ impl Caller {
     }
 
     /// The share that it asks for: all are of the same folder.
-    fn share(self, read_only: bool) -> &'static str {
-        match (self == Self::Squashed, read_only) {
-            (false, false) => "data",
-            (false, true) => "sealed",
-            (true, false) => "squashed",
-            (true, true) => "squashed-sealed",
+    fn share(self, by: By) -> &'static str {
+        match (self == Self::Squashed, by) {
+            (false, By::Open) => "data",
+            (false, By::ReadOnly) => "sealed",
+            (false, By::Named) => "named",
+            (true, By::Open) => "squashed",
+            (true, By::ReadOnly) => "squashed-sealed",
+            (true, By::Named) => "squashed-named",
         }
     }
 }
@@ -215,6 +217,17 @@ pub(crate) fn user(caller: Caller) -> User {
     }
 }
 
+/// As [`By::Named`] says.
+fn named() -> Access {
+    let who = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect();
+    let group = format!("@{}", Caller::Owner.uid());
+    Access {
+        read: who(&[&group, "other"]),
+        write: who(&["owner", "listed"]),
+        deny: who(&["member"]),
+    }
+}
+
 /// A gateway over a folder of the host that everybody may walk to, with a user of SMB for each caller.
 pub(crate) async fn world() -> (World, tempfile::TempDir) {
     let (world, dir) = with_alice(|settings| {
@@ -225,10 +238,12 @@ pub(crate) async fn world() -> (World, tempfile::TempDir) {
         settings.shares.clear();
         for caller in [Caller::Root, Caller::Squashed] {
             let squash = if caller == Caller::Squashed { Squash::Root } else { Squash::None };
-            for read_only in [false, true] {
-                let share = Share::new(caller.share(read_only), of.clone());
-                let durability = Durability::Relaxed;
-                settings.shares.push(Share { squash, read_only, guest: true, durability, ..share });
+            for by in By::ALL {
+                let read_only = by == By::ReadOnly;
+                let access = (by == By::Named).then(named);
+                let share = Share::new(caller.share(by), of.clone());
+                let share = Share { squash, read_only, access, guest: true, ..share };
+                settings.shares.push(Share { durability: Durability::Relaxed, ..share });
             }
         }
         for caller in Caller::ALL {
@@ -269,12 +284,13 @@ pub(crate) struct Seen {
 /// A caller's clients of one share.
 pub(crate) struct Clients {
     nfs: nfs::Nfs,
-    smb: client::smb::Smb,
+    /// `None` where the share lets the caller not in.
+    smb: Option<client::smb::Smb>,
 }
 
 impl Clients {
-    pub(crate) async fn connect(world: &World, caller: Caller, read_only: bool) -> Self {
-        let share = caller.share(read_only);
+    pub(crate) async fn connect(world: &World, caller: Caller, by: By) -> Self {
+        let share = caller.share(by);
         let nfs = nfs::Nfs::connect(world, caller, share).await;
         Self { nfs, smb: smb::connect(world, caller, share).await }
     }
@@ -284,7 +300,7 @@ impl Clients {
         match way {
             Way::V3 => self.nfs.by_3(cell, op, caller).await,
             Way::V4 => self.nfs.by_4(cell, op, caller).await,
-            Way::Smb => smb::by_smb(&self.smb, cell, op, caller).await,
+            Way::Smb => smb::by_smb(self.smb.as_ref(), cell, op, caller).await,
         }
     }
 }
@@ -295,8 +311,8 @@ struct Asker {
     top: PathBuf,
     setter: nfs::Nfs,
     maker: nfs::Nfs,
-    clients: Clients,
-    sealed: Clients,
+    /// By [`By::ALL`].
+    clients: [Clients; 3],
     /// Cells that were made.
     cells: usize,
     faults: Vec<String>,
@@ -309,8 +325,11 @@ impl Asker {
             top: world.folder(),
             setter: nfs::Nfs::connect(world, Caller::Root, "data").await,
             maker: nfs::Nfs::connect(world, Caller::Owner, "data").await,
-            clients: Clients::connect(world, caller, false).await,
-            sealed: Clients::connect(world, caller, true).await,
+            clients: [
+                Clients::connect(world, caller, By::Open).await,
+                Clients::connect(world, caller, By::ReadOnly).await,
+                Clients::connect(world, caller, By::Named).await,
+            ],
             cells: 0,
             faults: Vec::new(),
         }
@@ -328,7 +347,7 @@ impl Asker {
         if shape.inherits {
             self.maker.make(&cell).await;
         }
-        let clients = if shape.read_only { &self.sealed } else { &self.clients };
+        let clients = &self.clients[shape.by as usize];
         let done = clients.ask(&cell, op, caller, way).await?;
         let of = format!("{}, {op:?} by {caller:?}, {way:?}: {done}", shape.name);
         if !op.is_hidden() && !shape.is_so(op, caller) && done != cell.shows(op, caller) {

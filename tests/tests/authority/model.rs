@@ -3,7 +3,7 @@
 
 use smbd_core::dtyp::mask;
 
-use crate::shape::{Entry, Shape, Who};
+use crate::shape::{By, Entry, Shape, Who};
 use crate::{Caller, Op, Way};
 
 const R: u32 = 4;
@@ -56,7 +56,18 @@ impl Object<'_> {
 
 /// The caller may do it.
 pub(crate) fn may(shape: &Shape, op: Op, caller: Caller, way: Way) -> bool {
-    !is_forbidden(shape, op) && is_permitted(shape, op, caller, way)
+    !is_forbidden(shape, op) && shares(shape, op, caller) && is_permitted(shape, op, caller, way)
+}
+
+/// The share lets the caller in, for such an operation.
+fn shares(shape: &Shape, op: Op, caller: Caller) -> bool {
+    match caller {
+        _ if shape.by != By::Named => true,
+        Caller::Owner | Caller::Listed => true,
+        Caller::Group | Caller::Other => op == Op::Read,
+        // Denied, although in the group that may read; and whom nobody names, root among them.
+        Caller::Member | Caller::Root | Caller::Squashed | Caller::Guest => false,
+    }
 }
 
 /// What nobody may, whoever it is: change anything by a share that is read-only; change, remove, link or re-permit a file that the
@@ -73,7 +84,7 @@ fn is_forbidden(shape: &Shape, op: Op) -> bool {
         Op::Fifo,
         Op::Device,
     ];
-    op != Op::Read && (shape.read_only || !shape.sealed.is_empty() && !makes.contains(&op))
+    op != Op::Read && (shape.by == By::ReadOnly || !shape.sealed.is_empty() && !makes.contains(&op))
 }
 
 fn is_permitted(shape: &Shape, op: Op, caller: Caller, way: Way) -> bool {

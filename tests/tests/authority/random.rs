@@ -3,7 +3,7 @@
 
 use smbd_core::dtyp::mask;
 
-use crate::shape::{OWNERS, Shape, Who};
+use crate::shape::{By, OWNERS, Shape, Who};
 use crate::{Caller, Cell, Clients, Op, Way, is_root, kernel, model, nfs, world};
 
 const SEEDS: u64 = 300;
@@ -75,7 +75,7 @@ async fn modes_and_lists_at_random() {
     let setter = nfs::Nfs::connect(&world, Caller::Root, "data").await;
     let mut clients = Vec::new();
     for caller in Caller::ALL {
-        clients.push(Clients::connect(&world, caller, false).await);
+        clients.push(Clients::connect(&world, caller, By::Open).await);
     }
     let (mut faults, mut asked, mut by_kernel) = (Vec::new(), 0, 0);
     for seed in 0..seeds {

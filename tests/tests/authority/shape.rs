@@ -39,8 +39,24 @@ pub(crate) struct Shape {
     pub(crate) inherits: bool,
     /// What the host forbids everybody, whoever it is: the file is append-only or immutable (chattr(1)).
     pub(crate) sealed: IFlags,
-    /// It is asked for by a share that may not be changed.
-    pub(crate) read_only: bool,
+    /// By which share it is asked for.
+    pub(crate) by: By,
+}
+
+/// A share of the folder in which all cells are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum By {
+    /// It leaves everything to the files.
+    #[default]
+    Open,
+    /// It may not be changed.
+    ReadOnly,
+    /// It names who may use it: the owner and the listed write, the file's group and the other read, the member is denied.
+    Named,
+}
+
+impl By {
+    pub(crate) const ALL: [Self; 3] = [Self::Open, Self::ReadOnly, Self::Named];
 }
 
 /// Marks a file of the host; nothing takes the marks away.
@@ -61,7 +77,7 @@ impl Shape {
             acl: None,
             inherits: false,
             sealed: IFlags::empty(),
-            read_only: false,
+            by: By::Open,
         }
     }
 
@@ -83,7 +99,7 @@ impl Shape {
 
     /// The kernel knows all that permits.
     pub(crate) fn is_kernels(&self) -> bool {
-        self.dir_list.is_none() && self.file_list.is_none() && !self.read_only
+        self.dir_list.is_none() && self.file_list.is_none() && self.by == By::Open
     }
 
     /// The file looks from the start as this operation would leave it.
@@ -191,8 +207,16 @@ pub(crate) fn all() -> Vec<Shape> {
             ..Shape::modes("modes 0777 and 0666, immutable by `chattr +i`", 0o777, 0o666)
         },
         Shape {
-            read_only: true,
+            by: By::ReadOnly,
             ..Shape::modes("modes 0777 and 0666, by a share that is read-only", 0o777, 0o666)
+        },
+        Shape {
+            by: By::Named,
+            ..Shape::modes(
+                "modes 0777 and 0666, by a share with `access: {write: [owner, listed], read: [\"@group\", other], deny: member}`",
+                0o777,
+                0o666,
+            )
         },
     ]
 }

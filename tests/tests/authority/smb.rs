@@ -17,18 +17,23 @@ use vfs::types::Time;
 
 use crate::{Caller, Cell, FOREIGN, NEW, OLD, Op, TIME, user};
 
-pub(crate) async fn connect(world: &World, caller: Caller, share: &'static str) -> Smb {
+/// `None` when the share does not let the caller in.
+pub(crate) async fn connect(world: &World, caller: Caller, share: &'static str) -> Option<Smb> {
     let (at, share) = (world.running.smb[0], ("127.0.0.1", share));
-    Smb::connect(at, false, share, &user(caller), Options::default(), &Local::default())
-        .await
-        .unwrap()
+    let local = Local::default();
+    match Smb::connect(at, false, share, &user(caller), Options::default(), &local).await {
+        Ok(smb) => Some(smb),
+        Err(Error::Smb(_, Status::ACCESS_DENIED)) => None,
+        Err(e) => panic!("{caller:?}, SMB: {e}"),
+    }
 }
 
 /// `None` for what it has no operation for.
-pub(crate) async fn by_smb(smb: &Smb, cell: &Cell, op: Op, caller: Caller) -> Option<bool> {
+pub(crate) async fn by_smb(smb: Option<&Smb>, cell: &Cell, op: Op, caller: Caller) -> Option<bool> {
     if matches!(op, Op::Symlink | Op::Fifo | Op::Device | Op::Chmod | Op::Allocate) {
         return None;
     }
+    let Some(smb) = smb else { return Some(false) };
     Some(match act(smb, cell, op, caller).await {
         Ok(()) => true,
         Err(Error::Smb(_, Status::ACCESS_DENIED | Status::INVALID_OWNER)) => false,

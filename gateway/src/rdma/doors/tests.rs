@@ -115,7 +115,7 @@ pub(crate) fn nfs() -> Arc<nfsrdma::server::Server> {
     use nfsrdma::context::{Boot, Core};
     let share = config::Share::new("m", config::Source::Memory);
     let settings = Settings { shares: vec![share], ..Settings::default() };
-    let shares = crate::shares::ShareSet::default().next(&settings).unwrap();
+    let shares = crate::shares::ShareSet::default().next(&settings, &|_| None).unwrap();
     let namespace = Arc::new(vfs::namespace::Namespace::new(Vec::new()));
     namespace.set_shares(shares.shares());
     let core = Core::new(namespace, nfsrdma::fh::Handles::new([0; 16]), Boot::now(), Clock::real());

@@ -1,0 +1,251 @@
+//! Who may use a share: `access`, by every protocol.
+
+#![allow(clippy::unwrap_used)]
+
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+
+use client::connect::{self, Local};
+use client::nfs3::{Fh, Nfs3};
+use client::smb::{Options, Smb, User};
+use client::target::{Transport, Version};
+use client::{Credential, Error, NoCallbacks, Result, Volume, mount};
+use config::{Access, Identity, Settings, Share};
+use headgate_tests::world::World;
+use headgate_tests::world::smb::{alice, with_alice};
+use smb_proto::smb2::Command;
+use smbd_core::status::Status;
+use tempfile::TempDir;
+
+const READER: u32 = 2001;
+const WRITER: u32 = 2002;
+const DENIED: u32 = 2003;
+const STRANGER: u32 = 2004;
+/// Of those who may read, by name and by group.
+const READERS: u32 = 2100;
+const USERS: [(&str, u32); 4] =
+    [("reader", READER), ("writer", WRITER), ("denied", DENIED), ("stranger", STRANGER)];
+
+const NFS: [(Version, Transport); 3] = [
+    (Version::V3, Transport::Tcp),
+    (Version::V41, Transport::Tcp),
+    (Version::V42, Transport::Rdma),
+];
+
+fn access(read: &[&str], write: &[&str], deny: &[&str]) -> Access {
+    let who = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect();
+    Access { read: who(read), write: who(write), deny: who(deny) }
+}
+
+/// A gateway whose share `data` names its users; a folder in it, and a file, are everybody's.
+async fn world(access: Access) -> (World, TempDir, Settings) {
+    let mut kept = Settings::default();
+    let (world, dir) = with_alice(|settings| {
+        settings.shares[0].access = Some(access);
+        for (name, uid) in USERS {
+            let groups = if name == "stranger" { vec![] } else { vec![READERS] };
+            let identity = Identity { uid: Some(uid), gid: Some(uid), groups: Some(groups) };
+            let user = settings.users[0].clone();
+            settings.users.push(config::User { name: name.into(), identity, ..user });
+        }
+        kept = settings.clone();
+    })
+    .await;
+    let open = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let folder = world.folder();
+    open(folder.parent().unwrap(), 0o755);
+    open(&folder, 0o777);
+    std::fs::write(folder.join("file"), "text").unwrap();
+    open(&folder.join("file"), 0o666);
+    std::fs::create_dir(folder.join("below")).unwrap();
+    open(&folder.join("below"), 0o777);
+    (world, dir, kept)
+}
+
+fn credential(uid: u32) -> Credential {
+    let groups: &[u32] = if uid == STRANGER { &[] } else { &[READERS] };
+    Credential::sys(uid, uid, groups)
+}
+
+async fn volume(world: &World, way: (Version, Transport), cred: Credential) -> Result<Volume> {
+    let rdma = rdma_transport::iwarp::Iwarp::new(rdma_transport::iwarp::IwarpConfig::default());
+    let local = Local { rdma: Some(Arc::new(rdma)), ..Local::default() };
+    Volume::open(&world.target("data", way), &local, cred).await
+}
+
+async fn smb(world: &World, name: &str) -> Result<Smb> {
+    let (at, share) = (world.running.smb[0], ("127.0.0.1", "data"));
+    let user = User { name: name.into(), ..alice() };
+    Smb::connect(at, false, share, &user, Options::default(), &Local::default()).await
+}
+
+fn is_root() -> bool {
+    let yes = rustix::process::geteuid().is_root();
+    if !yes {
+        println!("skipped: serving callers as themselves needs root");
+    }
+    yes
+}
+
+fn counted(rule: &str) -> u64 {
+    rdma_transport::count::broken_rules().iter().find(|(r, _)| *r == rule).map_or(0, |(_, n)| *n)
+}
+
+/// Reads and makes a file; which of the two was allowed.
+async fn by_nfs(volume: &Volume, name: &str) -> (bool, bool) {
+    let allowed = |done: Result<()>| match done {
+        Ok(()) => true,
+        Err(Error::Nfs3(13 | 30) | Error::Nfs4(_, 13 | 30)) => false,
+        Err(e) => panic!("{e}"),
+    };
+    let read = async {
+        let file = volume.find("file").await?;
+        volume.read(&file, 0, 4).await?;
+        volume.close(file).await
+    };
+    let read = allowed(read.await);
+    let made = async { volume.close(volume.create(name).await?).await };
+    (read, allowed(made.await))
+}
+
+async fn by_smb(smb: &Smb, name: &str) -> (bool, bool) {
+    let allowed = |done: Result<()>| match done {
+        Ok(()) => true,
+        Err(Error::Smb(_, Status::ACCESS_DENIED | Status::MEDIA_WRITE_PROTECTED)) => false,
+        Err(e) => panic!("{e}"),
+    };
+    let read = async {
+        let file = smb.find("file").await?;
+        smb.read(&file, 0, 4).await?;
+        smb.close(file).await
+    };
+    let read = allowed(read.await);
+    let made = async { smb.close(smb.create(name).await?).await };
+    (read, allowed(made.await))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_read_writers_write_and_others_do_nothing() {
+    if !is_root() {
+        return;
+    }
+    let named = access(&["reader", "@2100"], &["writer"], &["denied"]);
+    let (world, _dir, _) = world(named).await;
+    for (name, uid) in USERS {
+        let wanted = match uid {
+            READER => (true, false),
+            WRITER => (true, true),
+            _ => (false, false),
+        };
+        for (n, way) in NFS.into_iter().enumerate() {
+            // Whoever may not use it mounts it all the same: clients mount as their root.
+            let volume = volume(&world, way, credential(uid)).await.unwrap();
+            assert_eq!(by_nfs(&volume, &format!("{name}{n}")).await, wanted, "{name} {way:?}");
+        }
+        match smb(&world, name).await {
+            Ok(smb) => assert_eq!(by_smb(&smb, name).await, wanted, "{name}"),
+            Err(Error::Smb(_, Status::ACCESS_DENIED)) => assert!(!wanted.0, "{name}"),
+            Err(e) => panic!("{name}: {e}"),
+        }
+    }
+    // A member of the group reads, also where it is no account of the gateway.
+    let member = volume(&world, NFS[0], Credential::sys(9, 9, &[1, READERS])).await.unwrap();
+    assert_eq!(by_nfs(&member, "member").await, (true, false));
+    assert!(counted("share-access") > 0 && counted("share-access-deny") > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_refused_sees_the_root_it_mounts_and_nothing_else() {
+    let (world, _dir, _) = world(access(&[], &["writer"], &[])).await;
+    let rpc = connect::tcp(world.running.nfs[0], &Local::default(), Arc::new(NoCallbacks)).await;
+    let rpc = rpc.unwrap();
+    let root = mount::mount(&rpc, &credential(STRANGER), "/data").await.unwrap();
+    let (stranger, writer) =
+        (Nfs3::new(rpc.clone(), credential(STRANGER)), Nfs3::new(rpc.clone(), credential(WRITER)));
+    let (below, _) = writer.lookup(&root, b"below").await.unwrap();
+    let refused = Error::Nfs3(13);
+    // What a mount asks for.
+    stranger.getattr(&root).await.unwrap();
+    stranger.fsinfo(&root).await.unwrap();
+    stranger.fsstat(&root).await.unwrap();
+    stranger.pathconf(&root).await.unwrap();
+    for what in [&root, &below] {
+        assert_eq!(stranger.access(what, 0x3f).await.unwrap_err(), refused);
+        assert_eq!(stranger.list(what).await.err(), Some(refused.clone()));
+        assert_eq!(stranger.lookup(what, b".").await.err(), Some(refused.clone()));
+        assert_eq!(stranger.mkdir(what, b"n", 0o755).await.err(), Some(refused.clone()));
+    }
+    assert_eq!(stranger.getattr(&below).await.err(), Some(refused.clone()));
+    assert_eq!(stranger.fsinfo(&below).await.err(), Some(refused));
+    let mounted = mount::mount(&rpc, &credential(STRANGER), "/data/below").await;
+    assert_eq!(mounted.err(), Some(Error::Mount(13)));
+    mount::mount(&rpc, &credential(WRITER), "/data/below").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_is_told_that_it_may_not_write() {
+    let (world, _dir, _) = world(access(&["reader"], &["writer"], &[])).await;
+    let rpc = connect::tcp(world.running.nfs[0], &Local::default(), Arc::new(NoCallbacks)).await;
+    let rpc = rpc.unwrap();
+    let root = mount::mount(&rpc, &credential(READER), "/data").await.unwrap();
+    let bits = async |uid: u32, fh: &Fh| {
+        Nfs3::new(rpc.clone(), credential(uid)).access(fh, 0x3f).await.unwrap()
+    };
+    // MODIFY, EXTEND and DELETE (RFC 1813 section 3.3.4).
+    const CHANGES: u32 = 0x04 | 0x08 | 0x10;
+    assert_eq!(
+        (bits(READER, &root).await & CHANGES, bits(WRITER, &root).await & CHANGES),
+        (0, CHANGES)
+    );
+    let maximal = async |name: &str| smb(&world, name).await.unwrap().maximal_access();
+    assert_eq!((maximal("reader").await, maximal("writer").await), (0x0012_00a9, 0x001f_01ff));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reload_takes_rights_away_and_gives_them() {
+    let (mut world, _dir, settings) = world(access(&["reader"], &["writer"], &[])).await;
+    let volumes = [
+        volume(&world, NFS[0], credential(WRITER)).await.unwrap(),
+        volume(&world, NFS[1], credential(WRITER)).await.unwrap(),
+    ];
+    let (by_reader, by_writer) =
+        (smb(&world, "reader").await.unwrap(), smb(&world, "writer").await.unwrap());
+    assert_eq!(by_smb(&by_writer, "before").await, (true, true));
+
+    let with = |access| Settings {
+        shares: vec![
+            Share { access: Some(access), ..settings.shares[0].clone() },
+            settings.shares[1].clone(),
+        ],
+        ..settings.clone()
+    };
+    let changes =
+        world.running.reload(with(access(&["writer", "reader"], &[], &[]))).await.unwrap();
+    assert_eq!((changes.shares_changed, changes.trees_ended), (vec!["data".into()], 1));
+    for volume in &volumes {
+        assert_eq!(by_nfs(volume, "after").await, (true, false));
+    }
+    // Its tree connect promised more; the reader keeps what it had.
+    assert!(by_writer.find("file").await.is_err());
+    assert_eq!(by_smb(&by_reader, "after").await, (true, false));
+    assert_eq!(by_smb(&smb(&world, "writer").await.unwrap(), "after").await, (true, false));
+
+    let changes = world.running.reload(with(access(&[], &[], &["reader"]))).await.unwrap();
+    assert_eq!(changes.trees_ended, 1);
+    assert!(by_reader.find("file").await.is_err());
+    for volume in &volumes {
+        assert_eq!(
+            by_nfs(volume, &format!("again-{:?}", volume.info().peer.port())).await,
+            (true, true)
+        );
+    }
+    let unknown = with(access(&[], &[], &["nobody-has-this-name"]));
+    let why = world.running.reload(unknown).await.unwrap_err().to_string();
+    assert!(why.contains("share data: access: there is no user `nobody-has-this-name`"), "{why}");
+    assert_eq!(
+        smb(&world, "reader").await.err(),
+        Some(Error::Smb(Command::TreeConnect, Status::ACCESS_DENIED))
+    );
+}
