@@ -227,9 +227,9 @@ pub(crate) const SHARE: Group = Group {
 pub(crate) const ACCESS: Group = Group {
     name: "access",
     is_list: false,
-    about: "Who may use a share, by NFS and by SMB, beside what its files allow. Users and groups are those of this host, of `users` \
-            and of `headgate user add`, by name or number; they are looked up at the start and at each reload. Without it all users \
-            may do what the files allow. See [permissions](permissions.md#rights-of-a-share).",
+    about: "Who may use a share, by NFS and by SMB, beside what its files allow. Users and groups are those of this host, of \
+            `users` and of `headgate user add`, by name or number; they are looked up at the start and at each reload. Without it \
+            all users may do what the files allow. See [permissions](permissions.md#rights-of-a-share).",
     keys: &[
         key(
             "read",

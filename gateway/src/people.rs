@@ -1,9 +1,9 @@
 //! Whom the configuration names: users and groups become numbers.
 //!
-//! *Operation.* An account of the gateway stands before the host's user of its name. A group is its number, which calls of NFS bring
-//! and logons of SMB find, and the users that the host's group database lists as its members: a call of NFS brings 16 groups at
-//! most (RFC 5531 section 8.2), so that the members are not left to what it brings. Everything is looked up when the configuration
-//! is read, and again at a reload; no call waits for a name.
+//! *Operation.* An account of the gateway stands before the host's user of its name. A group is its number, which calls of NFS
+//! bring and logons of SMB find, and the users that the host's group database lists as its members: a call of NFS brings 16 groups
+//! at most (RFC 5531 section 8.2), so that the members are not left to what it brings. Everything is looked up when the
+//! configuration is read, and again at a reload; no call waits for a name.
 //!
 //! *Errors.* A line for the user: a name that is not known, an account that is nobody of its own, a name service that does not
 //! answer within [`PATIENCE`].

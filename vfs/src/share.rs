@@ -1,7 +1,7 @@
 //! Shares: a folder under a name, and who uses it how.
 //!
-//! *Operation.* Every protocol asks [`Share::enter_nfs`] or [`Share::enter_smb`] as whom a caller acts and which share it sees. Who may
-//! only read sees its [`Share::reader`], so that each place where a read-only share refuses a change refuses that caller's too.
+//! *Operation.* Every protocol asks [`Share::enter_nfs`] or [`Share::enter_smb`] as whom a caller acts and which share it sees. Who
+//! may only read sees its [`Share::reader`], so that each place where a read-only share refuses a change refuses that caller's too.
 //!
 //! *Errors.* [`Refusal`]: the rule that keeps the caller away.
 
@@ -86,8 +86,8 @@ pub struct Rules {
     pub reader: Reader,
 }
 
-/// A share of which nothing may be changed, made when it is first wanted. It says nothing of a share by itself: all are equal, and a
-/// copy has none yet.
+/// A share of which nothing may be changed, made when it is first wanted. It says nothing of a share by itself: all are equal, and
+/// a copy has none yet.
 #[derive(Default)]
 pub struct Reader(OnceLock<Arc<Share>>);
 
