@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::access::{Access, Who};
-use crate::keys::{self, ACCESS, LIMITS, LOG, NFS, SHARE, SMB, TOP, USER};
+use crate::client::Client;
+use crate::keys::{self, ACCESS, CLIENT, LIMITS, LOG, NFS, SHARE, SMB, TOP, USER};
 use crate::log::{LogFilter, LogFormat};
 use crate::options;
 use crate::settings::{
@@ -442,9 +443,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
         group.parse::<NfsLocks>("nfs_locks", report).map_or(NfsLocks::default(), |l| l.value);
     let durability =
         group.parse::<Durability>("durability", report).map_or(Durability::default(), |d| d.value);
-    let clients = group
-        .get("clients")
-        .map(|n| parse_list::<Cidr>(n, report).into_iter().map(|s| s.value).collect::<Vec<_>>());
+    let clients = group.get("clients").map(|n| clients(n, report));
     if clients.as_ref().is_some_and(Vec::is_empty)
         && let Some(Node { number, value: Value::List(list) }) = group.get("clients")
         && list.is_empty()
@@ -477,6 +476,42 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
         source_at: source.origin,
         people,
     })
+}
+
+/// Who may come from where: ranges, or groups of keys with one.
+fn clients(node: &Node, report: &mut Report) -> Vec<Client> {
+    let list = match &node.value {
+        Value::List(list) => list.as_slice(),
+        _ => std::slice::from_ref(node),
+    };
+    let mut all: Vec<Client> = Vec::new();
+    for node in list {
+        let found = match &node.value {
+            Value::Map(_) => client(node, report),
+            _ => parse::<Cidr>(node, report).map(|s| Client::from(s.value)),
+        };
+        let Some(found) = found else { continue };
+        if all.iter().any(|c| c.from == found.from) {
+            let what = format!("the range {} is named twice", found.from);
+            report.add_help(Origin::Node(node.number), what, "remove one of the two");
+        }
+        all.push(found);
+    }
+    all
+}
+
+fn client(node: &Node, report: &mut Report) -> Option<Client> {
+    let group = Group::read(node, "a client", &CLIENT, report)?;
+    if group.get("from").is_none() && group.all_known {
+        let help = "add `from: RANGE`, like `from: 10.0.0.0/8`";
+        report.add_help(Origin::Node(node.number), "it is not said where this client is", help);
+    }
+    let from = group.parse::<Cidr>("from", report);
+    let read_only = group.parse::<Flag>("read_only", report).is_some_and(|f| f.value.0);
+    let squash = group.parse::<Squash>("squash", report).map(|s| s.value);
+    let mut id = |key| group.parse::<Id>(key, report).map(|n| n.value.0);
+    let (anonuid, anongid) = (id("anonuid"), id("anongid"));
+    Some(Client { from: from?.value, read_only, squash, anonuid, anongid })
 }
 
 /// Who may use a share, and where each of them is named.

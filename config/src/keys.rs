@@ -191,10 +191,10 @@ pub(crate) const SHARE: Group = Group {
         ),
         key(
             "clients",
-            "range of addresses like `10.0.0.0/8`, or list of them",
+            "range of addresses like `10.0.0.0/8`, group, or list of them",
             "",
             "Who may come, by NFS and by SMB. Not said: by NFS directly attached networks and this host, by SMB whoever can \
-             log on.",
+             log on. See [clients](#clients).",
         ),
         key("access", "group", "", "Which users may do what. See [access](#access)."),
         key(
@@ -221,6 +221,35 @@ pub(crate) const SHARE: Group = Group {
             "",
             "SMB: what browsers show beside the name.",
         ),
+    ],
+};
+
+pub(crate) const CLIENT: Group = Group {
+    name: "clients",
+    is_list: true,
+    about: "From where a share may be used, and how. Where several ranges have an address, the one with the longest prefix counts \
+            alone.",
+    keys: &[
+        key("from", "range of addresses", "", "Who is meant."),
+        key(
+            "read_only",
+            "`true` or `false`",
+            "false",
+            "NFS and SMB: nothing can be changed from there.",
+        ),
+        key(
+            "squash",
+            "`root`, `all` or `none`",
+            "",
+            "NFS: as `squash` of the share, for these. Not said: as there.",
+        ),
+        key(
+            "anonuid",
+            "number of a user",
+            "65534",
+            "NFS: the user as which squashed calls are made.",
+        ),
+        key("anongid", "number of a group", "65534", "NFS: its group."),
     ],
 };
 
@@ -416,15 +445,18 @@ pub(crate) const LOG: Group = Group {
 };
 
 /// All of them, the top first.
-pub const GROUPS: [Group; 8] = [TOP, SHARE, ACCESS, USER, NFS, SMB, LIMITS, LOG];
+pub const GROUPS: [Group; 9] = [TOP, SHARE, CLIENT, ACCESS, USER, NFS, SMB, LIMITS, LOG];
 
 /// The page of the documentation, as Markdown.
 pub fn reference() -> String {
     let mut out = String::from(INTRODUCTION);
     for group in &GROUPS {
         let title = if group.name.is_empty() { "The top of the file" } else { group.name };
-        let list =
-            if group.is_list { " A list: each entry begins with `- name: NAME`." } else { "" };
+        let list = match group.name {
+            "clients" => " A list: each entry is a range, or begins with `- from: RANGE`.",
+            _ if group.is_list => " A list: each entry begins with `- name: NAME`.",
+            _ => "",
+        };
         out += &format!("\n## {title}\n\n{}{list}\n\n", group.about);
         out += "| key | holds | default | meaning |\n|---|---|---|---|\n";
         for k in group.keys {

@@ -9,6 +9,7 @@
 //! write instead. All faults are reported, not the first one.
 
 mod access;
+mod client;
 mod fault;
 mod file;
 pub mod keys;
@@ -24,6 +25,7 @@ mod units;
 mod words;
 
 pub use access::{Access, Who};
+pub use client::Client;
 pub use fault::{Fault, Faults, Place};
 pub use log::{LogFilter, LogFormat};
 pub use options::{Options, ShareOption, UserOption, address};

@@ -101,7 +101,7 @@ fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool,
         Some(("squash", how)) => share.squash = how.parse()?,
         Some(("protocols", which)) => share.protocols = which.parse()?,
         Some(("clients", range)) => {
-            share.clients.get_or_insert_default().push(range.parse()?);
+            share.clients.get_or_insert_default().push(range.parse::<Cidr>()?.into());
             return Ok(true);
         }
         None if part == "ro" => share.read_only = true,
@@ -112,7 +112,7 @@ fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool,
             let range = part.parse::<Cidr>().map_err(|e| {
                 format!("{e}; behind `clients=` there may be more ranges or another option")
             })?;
-            share.clients.get_or_insert_default().push(range);
+            share.clients.get_or_insert_default().push(range.into());
             return Ok(true);
         }
         _ => {

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::access::Access;
+use crate::client::Client;
 use crate::log::{LogFilter, LogFormat};
 use crate::words::words;
 
@@ -132,8 +133,8 @@ pub struct Share {
     pub nfs_locks: NfsLocks,
     /// When changes of names and attributes are on stable storage.
     pub durability: Durability,
-    /// Who may come; `None`: directly attached networks and this host.
-    pub clients: Option<Vec<Cidr>>,
+    /// Who may come, and how; `None`: directly attached networks and this host.
+    pub clients: Option<Vec<Client>>,
     /// Which users may do what; `None`: all of them everything.
     pub access: Option<Access>,
     /// SMB: data never travels in clear.
@@ -164,6 +165,13 @@ impl Share {
             continuous_availability: false,
             comment: String::new(),
         }
+    }
+
+    /// The squash that leaves some client of NFS the most.
+    pub fn weakest_squash(&self) -> Squash {
+        let of = |client: &Client| client.squash.unwrap_or(self.squash);
+        let all = self.clients.iter().flatten().map(of);
+        all.min_by_key(|squash| *squash as u8).unwrap_or(self.squash)
     }
 }
 

@@ -7,9 +7,9 @@ use proptest::prelude::*;
 
 use crate::rules::settle;
 use crate::{
-    Access, Durability, Encryption, Faults, Identity, Known, Limits, NfsLocks, Options, Portmap,
-    Protocols, Rdma, RdmaCrc, RdmaTransforms, Settings, Share, ShareOption, Signing, Smb, Source,
-    Squash, User, Who,
+    Access, Client, Durability, Encryption, Faults, Identity, Known, Limits, NfsLocks, Options,
+    Portmap, Protocols, Rdma, RdmaCrc, RdmaTransforms, Settings, Share, ShareOption, Signing, Smb,
+    Source, Squash, User, Who,
 };
 
 fn id(name: &str) -> u32 {
@@ -95,7 +95,7 @@ shares:
   - name: scratch
     memory: true
     squash: all
-    clients: 192.0.2.7
+    clients: [192.0.2.7, {from: 192.0.2.0/24, read_only: true, squash: root, anonuid: 7, anongid: 8}]
 bind: [192.0.2.1, '::1']
 rdma: iwarp
 rdma_crc: always
@@ -151,7 +151,16 @@ fn everything_that_can_be_said() {
                 },
                 Share {
                     squash: Squash::All,
-                    clients: Some(vec!["192.0.2.7/32".parse().unwrap()]),
+                    clients: Some(vec![
+                        "192.0.2.7/32".parse().unwrap(),
+                        Client {
+                            from: "192.0.2.0/24".parse().unwrap(),
+                            read_only: true,
+                            squash: Some(Squash::Root),
+                            anonuid: Some(7),
+                            anongid: Some(8),
+                        },
+                    ]),
                     ..Share::new("scratch", Source::Memory)
                 },
             ],
@@ -263,6 +272,35 @@ error: gw.yaml:4:52: there is no user `eve`
         told.contains("the group `staff` is not known") && !told.contains("carol` is"),
         "{told}"
     );
+}
+
+#[test]
+fn a_client_is_from_somewhere_and_named_once() {
+    let told = told("\
+shares:
+  - {name: a, memory: true, clients: [{read_only: true}, {form: 10.0.0.0/8}, 10.0.0.0/8, {from: 10.0.0.0/8}]}
+");
+    assert!(told.contains("gw.yaml:2:39: it is not said where this client is"), "{told}");
+    assert!(
+        told.contains("a client has no key `form`") && told.contains("did you mean `from`?"),
+        "{told}"
+    );
+    assert!(told.contains("the range 10.0.0.0/8 is named twice"), "{told}");
+    assert_eq!(told.matches("error:").count(), 3, "{told}");
+    let shown = read(EVERYTHING).unwrap().shares[1].clients.as_ref().unwrap()[1].to_string();
+    assert_eq!(shown, "192.0.2.0/24(ro,squash=root,anonuid=7,anongid=8)");
+}
+
+#[test]
+fn the_weakest_squash_is_that_of_the_client_that_is_left_the_most() {
+    let share = |clients: &str| {
+        let text =
+            format!("shares: [{{name: a, memory: true, squash: root, clients: {clients}}}]\n");
+        read(&text).unwrap().shares[0].weakest_squash()
+    };
+    assert_eq!(share("[10.0.0.0/8, {from: 10.1.0.0/16, squash: all}]"), Squash::Root);
+    assert_eq!(share("[10.0.0.0/8, {from: 10.1.0.0/16, squash: none}]"), Squash::None);
+    assert_eq!(share("{from: 10.1.0.0/16, squash: all}"), Squash::All);
 }
 
 #[test]

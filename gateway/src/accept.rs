@@ -80,9 +80,7 @@ impl Front {
             Self::Smb(server) => {
                 let ip = peer.to_canonical();
                 let shares = server.core().namespace.shares();
-                shares.iter().filter(|s| s.protocols.smb()).any(|s| {
-                    s.clients.as_ref().is_none_or(|ranges| ranges.iter().any(|r| r.contains(ip)))
-                })
+                shares.iter().filter(|s| s.protocols.smb()).any(|s| s.admits(ip) != Some(false))
             }
         }
     }

@@ -345,7 +345,7 @@ fn serve(configuration: Configuration) -> Result<(), Failure> {
     let load: Load = Arc::new(move || configuration.clone().load());
     let settings = load()?;
     // Before there are other threads. Where no share leaves root root, nobody may make devices: the process need not be able to.
-    if settings.shares.iter().all(|share| share.squash != config::Squash::None) {
+    if settings.shares.iter().all(|share| share.weakest_squash() != config::Squash::None) {
         vfs::local::give_up_devices();
     }
     let runtime = runtime()?;

@@ -11,7 +11,9 @@ use config::{Settings, Source};
 use vfs::Backend;
 use vfs::local::{LocalBackend, LocalConfig, SealKey};
 use vfs::mem::MemBackend;
-use vfs::namespace::{Cidr, Enforce, Protocols, Rules, Share, ShareAccess, Shares, Squash};
+use vfs::namespace::{
+    ANONYMOUS, Cidr, ClientRule, Enforce, Protocols, Rules, Share, ShareAccess, Shares, Squash,
+};
 
 use crate::people::{self, Accounts};
 use crate::rdma::doors;
@@ -143,8 +145,6 @@ fn backend(s: &config::Share, seal: Option<SealKey>) -> Result<Arc<dyn Backend>,
 }
 
 fn share(s: &config::Share, rules: Rules, backend: Arc<dyn Backend>) -> Share {
-    let ranges =
-        |c: &Vec<config::Cidr>| c.iter().map(|c| Cidr { addr: c.addr, bits: c.bits }).collect();
     Share {
         name: s.name.clone(),
         id: Share::id_of(&s.name),
@@ -155,17 +155,30 @@ fn share(s: &config::Share, rules: Rules, backend: Arc<dyn Backend>) -> Share {
             config::Protocols::Both => Protocols::Both,
         },
         read_only: s.read_only,
-        squash: match s.squash {
-            config::Squash::None => Squash::None,
-            config::Squash::Root => Squash::Root,
-            config::Squash::All => Squash::All,
-        },
+        squash: squash(s.squash),
         nfs_locks: match s.nfs_locks {
             config::NfsLocks::Enforced => Enforce::Smb,
             config::NfsLocks::Advisory => Enforce::Advisory,
         },
-        clients: s.clients.as_ref().map(ranges),
+        clients: s.clients.as_ref().map(|all| all.iter().map(client).collect()),
         rules,
+    }
+}
+
+fn squash(squash: config::Squash) -> Squash {
+    match squash {
+        config::Squash::None => Squash::None,
+        config::Squash::Root => Squash::Root,
+        config::Squash::All => Squash::All,
+    }
+}
+
+fn client(c: &config::Client) -> ClientRule {
+    ClientRule {
+        from: Cidr { addr: c.from.addr, bits: c.from.bits },
+        read_only: c.read_only,
+        squash: c.squash.map(squash),
+        anonymous: (c.anonuid.unwrap_or(ANONYMOUS), c.anongid.unwrap_or(ANONYMOUS)),
     }
 }
 

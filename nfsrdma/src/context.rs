@@ -112,7 +112,7 @@ impl Core {
         share: &Arc<Share>,
     ) -> Result<Entered, Refusal> {
         let judged = if self.admits_to(conn, share) {
-            share.enter_nfs(&call.cred)
+            share.enter_nfs(conn.peer_ip(), &call.cred)
         } else {
             Err(Refusal::Address)
         };
@@ -129,7 +129,10 @@ impl Core {
         node: &NodeRef,
     ) -> Result<Entered, Refusal> {
         let is_root = share.backend.root().id() == node.id();
-        if is_root && self.admits_to(conn, share) && share.enter_nfs(&call.cred).is_err() {
+        if is_root
+            && self.admits_to(conn, share)
+            && share.enter_nfs(conn.peer_ip(), &call.cred).is_err()
+        {
             return Ok(share.from_outside());
         }
         self.enter(conn, call, share)
@@ -138,8 +141,8 @@ impl Core {
     /// Counts a refusal and tells the log of it.
     pub fn refused(&self, conn: &Conn, call: &CallContext, share: &Share, why: Refusal) {
         refused::note(Refused {
-            peer: conn.info.peer.ip().to_canonical(),
-            user: format!("uid {}", share.squash(call.cred.clone()).uid),
+            peer: conn.peer_ip(),
+            user: format!("uid {}", share.squash_from(conn.peer_ip(), call.cred.clone()).uid),
             share: share.name.clone(),
             rule: why.name(),
             remedy: why.remedy(),
@@ -151,12 +154,9 @@ impl Core {
             return false;
         }
         let ip = peer.to_canonical();
-        match &share.clients {
-            Some(ranges) => ranges.iter().any(|r| r.contains(ip)),
-            None => {
-                local.is_none_or(|local| ip == local.to_canonical()) || self.neighbours.contains(ip)
-            }
-        }
+        share.admits(ip).unwrap_or_else(|| {
+            local.is_none_or(|local| ip == local.to_canonical()) || self.neighbours.contains(ip)
+        })
     }
 }
 
@@ -205,6 +205,11 @@ impl Conn {
             versions: AtomicU32::new(0),
             last_cred: std::sync::Mutex::new(None),
         }
+    }
+
+    /// The peer's address.
+    pub(crate) fn peer_ip(&self) -> IpAddr {
+        self.info.peer.ip().to_canonical()
     }
 
     /// Where data is read to that leaves as it is, for [`Writer::attach`](rdma_transport::xdr::Writer::attach).

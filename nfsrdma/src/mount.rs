@@ -9,7 +9,7 @@ use nfs_proto::mount::{
 };
 use nfs_proto::oncrpc::{AUTH_NONE, AUTH_SYS};
 use nfs_proto::xdr::Chain;
-use vfs::namespace::{Cidr, Refusal, Share};
+use vfs::namespace::{Refusal, Share};
 use vfs::{Cred, Kind, NodeRef, VfsError};
 
 use crate::context::{CallContext, Conn, Core, Outcome};
@@ -166,7 +166,7 @@ fn export(core: &Core, out: &mut Writer) {
     for share in core.namespace.shares().iter().filter(|s| s.protocols.nfs()) {
         let ranges = share.clients.as_deref().unwrap_or_default();
         let names: Vec<String> =
-            ranges.iter().map(|Cidr { addr, bits }| format!("{addr}/{bits}")).collect();
+            ranges.iter().map(|c| format!("{}/{}", c.from.addr, c.from.bits)).collect();
         let groups = names.iter().map(|name| Groupnode { gr_name: name.as_bytes() }).collect();
         let dir = format!("/{}", share.name);
         out.bool(true);

@@ -92,13 +92,13 @@ pub(crate) fn tree_stands(core: &Core, session: &Session, tree: &Tree) -> bool {
     // Where encryption is asked for, the tree either does it already or has to be connected anew.
     let granted = |ip: IpAddr| grant(&now, &settings, &user, ip, true).is_ok_and(stands);
     let peers = session.channels().into_iter().filter_map(|c| c.conn.upgrade());
-    let mut peers = peers.map(|conn| conn.info.peer.ip()).peekable();
+    let mut peers = peers.map(|conn| conn.info.peer.ip().to_canonical()).peekable();
     Arc::ptr_eq(&now.backend, &share.backend)
         && (tree.settings.encrypt || !settings.encrypt)
         && match peers.peek() {
             Some(_) => peers.any(granted),
             // Its address is not known until its client is back.
-            None => now.enter_smb(&user.cred).is_ok_and(stands),
+            None => now.enter_smb(None, &user.cred).is_ok_and(stands),
         }
 }
 
@@ -116,6 +116,6 @@ fn open_stands(core: &Core, open: &Open) -> bool {
         return false;
     };
     let owner = core.users.find(&open.durable.owner());
-    let entered = owner.and_then(|owner| share.enter_smb(&owner.cred).ok());
+    let entered = owner.and_then(|owner| share.enter_smb(None, &owner.cred).ok());
     entered.is_some_and(|e| open.granted & FULL_ACCESS & !most(&e.share) == 0)
 }

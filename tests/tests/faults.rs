@@ -56,7 +56,7 @@ fn server() -> Arc<Server> {
         protocols: Protocols::Both,
         squash: Squash::None,
         nfs_locks: Enforce::Smb,
-        clients: Some(vec![vfs::namespace::Cidr { addr: [127, 0, 0, 1].into(), bits: 8 }]),
+        clients: Some(vec![vfs::namespace::Cidr { addr: [127, 0, 0, 1].into(), bits: 8 }.into()]),
         rules: vfs::namespace::Rules::default(),
     };
     let namespace = Arc::new(Namespace::new(vec![share]));

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::Arc;
 
 use client::connect::{self, Local};
@@ -10,7 +10,7 @@ use client::nfs3::{Fh, Nfs3};
 use client::smb::{Options, Smb, User};
 use client::target::{Transport, Version};
 use client::{Credential, Error, NoCallbacks, Result, Volume, mount};
-use config::{Access, Identity, Settings, Share};
+use config::{Access, Client, Identity, Settings, Share};
 use headgate_tests::world::World;
 use headgate_tests::world::smb::{alice, with_alice};
 use smb_proto::smb2::Command;
@@ -201,6 +201,52 @@ async fn a_reader_is_told_that_it_may_not_write() {
     );
     let maximal = async |name: &str| smb(&world, name).await.unwrap().maximal_access();
     assert_eq!((maximal("reader").await, maximal("writer").await), (0x0012_00a9, 0x001f_01ff));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_has_what_its_narrowest_range_says() {
+    if !is_root() {
+        return;
+    }
+    let (mut world, _dir, settings) = world(access(&["*"], &["writer"], &[])).await;
+    let with = |change: &dyn Fn(&mut Client)| {
+        let mut here: Client = "127.0.0.1".parse().unwrap();
+        change(&mut here);
+        let mut settings = settings.clone();
+        settings.shares[0].access = None;
+        settings.shares[0].clients = Some(vec!["127.0.0.0/8".parse().unwrap(), here]);
+        settings
+    };
+    world.running.reload(with(&|here| here.read_only = true)).await.unwrap();
+    for way in NFS {
+        let volume = volume(&world, way, credential(WRITER)).await.unwrap();
+        assert_eq!(by_nfs(&volume, "read-only").await, (true, false), "{way:?}");
+    }
+    let by_writer = smb(&world, "writer").await.unwrap();
+    assert_eq!(
+        (by_smb(&by_writer, "no").await, by_writer.maximal_access()),
+        ((true, false), 0x0012_00a9)
+    );
+
+    let anonymous = |here: &mut Client| {
+        here.squash = Some(config::Squash::All);
+        (here.anonuid, here.anongid) = (Some(READER), Some(READERS));
+    };
+    world.running.reload(with(&anonymous)).await.unwrap();
+    let owner = |name: &str| {
+        let found = std::fs::metadata(world.folder().join(name)).unwrap();
+        (found.uid(), found.gid())
+    };
+    for (n, way) in NFS.into_iter().enumerate() {
+        let (volume, name) =
+            (volume(&world, way, credential(WRITER)).await.unwrap(), format!("anonymous{n}"));
+        assert_eq!(by_nfs(&volume, &name).await, (true, true), "{way:?}");
+        assert_eq!(owner(&name), (READER, READERS), "{way:?}");
+    }
+    // By SMB it is known who has logged on.
+    let by_writer = smb(&world, "writer").await.unwrap();
+    assert_eq!(by_smb(&by_writer, "writers").await, (true, true));
+    assert_eq!(owner("writers"), (WRITER, WRITER));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -18,7 +18,7 @@ use crate::keeper::{Keeper, Patience};
 use crate::names::Names;
 use crate::rights::heritage;
 pub use crate::rights::{GiveList, ListOfNew};
-pub use crate::share::{ANONYMOUS, Entered, Protocols, Refusal, Rules, Share, Squash};
+pub use crate::share::{ANONYMOUS, ClientRule, Entered, Protocols, Refusal, Rules, Share, Squash};
 pub use crate::share_access::{People, Right, ShareAccess};
 use crate::types::*;
 use crate::watch::{Action, Hub, what};

@@ -5,6 +5,7 @@
 //!
 //! *Errors.* [`Refusal`]: the rule that keeps the caller away.
 
+use std::net::IpAddr;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use state::Enforce;
@@ -72,9 +73,28 @@ pub struct Share {
     /// Whom locks of NFS clients bind.
     pub nfs_locks: Enforce,
     /// Who may come; `None`: directly attached networks and this host, which the front end judges.
-    pub clients: Option<Vec<Cidr>>,
+    pub clients: Option<Vec<ClientRule>>,
     /// What else is said of those who come.
     pub rules: Rules,
+}
+
+/// How a share is used from some addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientRule {
+    /// The addresses.
+    pub from: Cidr,
+    /// Nothing may be changed from there.
+    pub read_only: bool,
+    /// NFS: which users become the anonymous one; `None`: as the share says.
+    pub squash: Option<Squash>,
+    /// NFS: the user and group that these become.
+    pub anonymous: (u32, u32),
+}
+
+impl From<Cidr> for ClientRule {
+    fn from(from: Cidr) -> Self {
+        Self { from, read_only: false, squash: None, anonymous: (ANONYMOUS, ANONYMOUS) }
+    }
 }
 
 /// What a share says of those who use it. By default nothing.
@@ -159,45 +179,56 @@ impl Share {
         name.bytes().fold(0x811c_9dc5, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193))
     }
 
-    /// Applies the squash rule to a caller.
+    /// What is said of this address: of several ranges that have it, the one of the longest prefix counts.
+    pub fn client(&self, ip: IpAddr) -> Option<&ClientRule> {
+        let of = self.clients.as_deref()?.iter().filter(|c| c.from.contains(ip));
+        of.max_by_key(|c| c.from.bits)
+    }
+
+    /// Some range has this address; `None`: there are no ranges.
+    pub fn admits(&self, ip: IpAddr) -> Option<bool> {
+        self.clients.as_ref().map(|ranges| ranges.iter().any(|c| c.from.contains(ip)))
+    }
+
+    /// Applies the share's own squash rule to a user.
     pub fn squash(&self, cred: Cred) -> Cred {
-        match self.squash {
-            Squash::None => cred,
-            Squash::All => anonymous(),
-            Squash::Root if cred.uid == 0 => anonymous(),
-            Squash::Root if cred.gid == 0 || cred.groups.contains(&0) => {
-                let map = |g: u32| if g == 0 { ANONYMOUS } else { g };
-                Cred {
-                    uid: cred.uid,
-                    gid: map(cred.gid),
-                    groups: cred.groups.iter().copied().map(map).collect(),
-                }
-            }
-            Squash::Root => cred,
+        squashed(self.squash, (ANONYMOUS, ANONYMOUS), cred)
+    }
+
+    /// Who a caller of NFS from this address is.
+    pub fn squash_from(&self, peer: IpAddr, cred: Cred) -> Cred {
+        match self.client(peer) {
+            Some(rule) => squashed(rule.squash.unwrap_or(self.squash), rule.anonymous, cred),
+            None => self.squash(cred),
         }
     }
 
     /// The share as a caller of NFS uses it, whose address has been judged: `access` asks for whom the caller is after it was
     /// squashed, since a share that squashes believes no other claim.
-    pub fn enter_nfs(self: &Arc<Self>, cred: &Cred) -> Result<Entered, Refusal> {
-        let cred = self.squash(cred.clone());
-        Ok(Entered { share: self.seen_by(&cred)?, cred })
+    pub fn enter_nfs(self: &Arc<Self>, peer: IpAddr, cred: &Cred) -> Result<Entered, Refusal> {
+        let cred = self.squash_from(peer, cred.clone());
+        Ok(Entered { share: self.seen_by(Some(peer), &cred)?, cred })
     }
 
-    /// The share as a user of SMB uses it, whose address has been judged: `access` asks for who has logged on.
-    pub fn enter_smb(self: &Arc<Self>, cred: &Cred) -> Result<Entered, Refusal> {
-        Ok(Entered { share: self.seen_by(cred)?, cred: self.squash(cred.clone()) })
+    /// The share as a user of SMB uses it, whose address has been judged, or is not known: `access` asks for who has logged on.
+    pub fn enter_smb(
+        self: &Arc<Self>,
+        peer: Option<IpAddr>,
+        cred: &Cred,
+    ) -> Result<Entered, Refusal> {
+        Ok(Entered { share: self.seen_by(peer, cred)?, cred: self.squash(cred.clone()) })
     }
 
     /// What a caller sees who may not use the share and still mounts it: attributes of its root, as the anonymous user.
     pub fn from_outside(self: &Arc<Self>) -> Entered {
-        Entered { share: self.reader(), cred: anonymous() }
+        Entered { share: self.reader(), cred: anonymous((ANONYMOUS, ANONYMOUS)) }
     }
 
-    fn seen_by(self: &Arc<Self>, cred: &Cred) -> Result<Arc<Self>, Refusal> {
-        let right =
-            self.rules.access.as_ref().map_or(Ok(Right::Write), |access| access.right(cred))?;
-        Ok(if right == Right::Read { self.reader() } else { self.clone() })
+    fn seen_by(self: &Arc<Self>, peer: Option<IpAddr>, cred: &Cred) -> Result<Arc<Self>, Refusal> {
+        let access = self.rules.access.as_ref();
+        let right = access.map_or(Ok(Right::Write), |access| access.right(cred))?;
+        let may_change = peer.and_then(|ip| self.client(ip)).is_none_or(|c| !c.read_only);
+        Ok(if right == Right::Write && may_change { self.clone() } else { self.reader() })
     }
 
     /// This share for those who may only read.
@@ -222,8 +253,26 @@ impl Share {
     }
 }
 
-fn anonymous() -> Cred {
-    Cred { uid: ANONYMOUS, gid: ANONYMOUS, groups: NO_GROUPS.clone() }
+fn anonymous((uid, gid): (u32, u32)) -> Cred {
+    Cred { uid, gid, groups: NO_GROUPS.clone() }
+}
+
+/// Who a caller is by this rule.
+fn squashed(rule: Squash, to: (u32, u32), cred: Cred) -> Cred {
+    match rule {
+        Squash::None => cred,
+        Squash::All => anonymous(to),
+        Squash::Root if cred.uid == 0 => anonymous(to),
+        Squash::Root if cred.gid == 0 || cred.groups.contains(&0) => {
+            let map = |g: u32| if g == 0 { to.1 } else { g };
+            Cred {
+                uid: cred.uid,
+                gid: map(cred.gid),
+                groups: cred.groups.iter().copied().map(map).collect(),
+            }
+        }
+        Squash::Root => cred,
+    }
 }
 
 #[cfg(test)]
@@ -231,6 +280,8 @@ mod tests {
     use super::*;
     use crate::mem::MemBackend;
     use crate::share_access::People;
+
+    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 2, 3));
 
     fn cred(uid: u32, groups: &[u32]) -> Cred {
         Cred { uid, gid: uid, groups: groups.into() }
@@ -258,29 +309,65 @@ mod tests {
     #[test]
     fn a_reader_sees_the_same_share_read_only() {
         let team = share(Squash::Root, access(&[5], &[6]));
-        let reader = team.enter_nfs(&cred(5, &[])).unwrap();
+        let reader = team.enter_nfs(PEER, &cred(5, &[])).unwrap();
         assert!(reader.share.read_only && reader.cred.uid == 5);
         assert!(Arc::ptr_eq(&reader.share.backend, &team.backend));
-        let again = team.enter_smb(&cred(5, &[])).unwrap();
+        let again = team.enter_smb(Some(PEER), &cred(5, &[])).unwrap();
         assert!(Arc::ptr_eq(&again.share, &reader.share), "it is made once");
         assert!(Arc::ptr_eq(&reader.share.reader(), &reader.share));
-        let writer = team.enter_nfs(&cred(6, &[])).unwrap();
+        let writer = team.enter_nfs(PEER, &cred(6, &[])).unwrap();
         assert!(Arc::ptr_eq(&writer.share, &team));
-        assert_eq!(team.enter_nfs(&cred(7, &[])).err(), Some(Refusal::NotNamed));
+        assert_eq!(team.enter_nfs(PEER, &cred(7, &[])).err(), Some(Refusal::NotNamed));
     }
 
     #[test]
     fn nfs_is_asked_after_the_squash_and_smb_before() {
         let named = share(Squash::All, access(&[5], &[]));
-        assert_eq!(named.enter_nfs(&cred(5, &[])).err(), Some(Refusal::NotNamed));
-        let logged_on = named.enter_smb(&cred(5, &[])).unwrap();
+        assert_eq!(named.enter_nfs(PEER, &cred(5, &[])).err(), Some(Refusal::NotNamed));
+        let logged_on = named.enter_smb(Some(PEER), &cred(5, &[])).unwrap();
         assert_eq!(logged_on.cred.uid, ANONYMOUS);
         let anonymous = share(Squash::All, access(&[ANONYMOUS], &[]));
-        assert!(anonymous.enter_nfs(&cred(5, &[])).is_ok());
-        assert!(anonymous.enter_smb(&cred(5, &[])).is_err());
+        assert!(anonymous.enter_nfs(PEER, &cred(5, &[])).is_ok());
+        assert!(anonymous.enter_smb(Some(PEER), &cred(5, &[])).is_err());
         // A client's root is not the user of number 0.
         let root = share(Squash::Root, access(&[0], &[]));
-        assert!(root.enter_nfs(&cred(0, &[])).is_err());
+        assert!(root.enter_nfs(PEER, &cred(0, &[])).is_err());
+    }
+
+    #[test]
+    fn of_several_ranges_the_longest_prefix_counts_alone() {
+        let range = |addr: [u8; 4], bits| ClientRule::from(Cidr { addr: addr.into(), bits });
+        let lab = ClientRule { read_only: true, ..range([10, 1, 0, 0], 16) };
+        let host = ClientRule {
+            squash: Some(Squash::All),
+            anonymous: (1000, 1001),
+            ..range([10, 1, 2, 3], 32)
+        };
+        let share = Arc::new(Share {
+            name: "team".into(),
+            id: 1,
+            backend: MemBackend::new(1 << 20).unwrap(),
+            protocols: Protocols::Both,
+            read_only: false,
+            squash: Squash::Root,
+            nfs_locks: Enforce::Smb,
+            clients: Some(vec![range([10, 0, 0, 0], 8), host, lab]),
+            rules: Rules::default(),
+        });
+        let from = |last: [u8; 3]| IpAddr::from([10, last[0], last[1], last[2]]);
+        let seen = |last, uid| {
+            let entered = share.enter_nfs(from(last), &cred(uid, &[0])).unwrap();
+            (entered.share.read_only, entered.cred.uid, entered.cred.gid)
+        };
+        assert_eq!(seen([9, 9, 9], 5), (false, 5, 5));
+        assert_eq!(seen([9, 9, 9], 0), (false, ANONYMOUS, ANONYMOUS));
+        assert_eq!(seen([1, 9, 9], 5), (true, 5, 5));
+        assert_eq!(seen([1, 2, 3], 5), (false, 1000, 1001), "the range around it says nothing");
+        let by_smb = |last| share.enter_smb(Some(from(last)), &cred(5, &[])).unwrap();
+        assert!(by_smb([1, 9, 9]).share.read_only);
+        assert_eq!((by_smb([1, 2, 3]).share.read_only, by_smb([1, 2, 3]).cred.uid), (false, 5));
+        assert_eq!(share.admits([11, 0, 0, 1].into()), Some(false));
+        assert_eq!(share.admits(from([0, 0, 1])), Some(true));
     }
 
     #[test]

@@ -237,7 +237,7 @@ fn claims(shares: &[Share]) -> String {
         (Squash::All, "any client and owner of a lock, but no user"),
     ];
     let of = |squash| {
-        let names = shares.iter().filter(|s| s.protocols.nfs() && s.squash == squash);
+        let names = shares.iter().filter(|s| s.protocols.nfs() && s.weakest_squash() == squash);
         names.map(|s| format!("/{}", s.name)).collect::<Vec<_>>()
     };
     let all = whom.map(|(squash, whom)| (whom, of(squash)));

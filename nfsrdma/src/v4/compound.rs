@@ -290,7 +290,7 @@ impl<'a> Compound<'a> {
     /// the share's root.
     pub fn enter(&self, share: &Arc<Share>, node: NodeRef) -> Result<Object, Status> {
         let is_root = |node: &NodeRef| share.backend.root().id() == node.id();
-        let (entered, closed) = match share.enter_nfs(&self.call.cred) {
+        let (entered, closed) = match share.enter_nfs(self.conn.peer_ip(), &self.call.cred) {
             Ok(entered) => (entered, None),
             Err(why) if is_root(&node) => (share.from_outside(), Some(why)),
             Err(why) => {

@@ -53,7 +53,7 @@ fn share(name: &str, backend: Arc<dyn Backend>, clients: Vec<Cidr>) -> Share {
         protocols: Protocols::Both,
         squash: Squash::None,
         nfs_locks: Enforce::Smb,
-        clients: Some(clients),
+        clients: Some(clients.into_iter().map(Into::into).collect()),
         rules: vfs::namespace::Rules::default(),
     }
 }

@@ -98,13 +98,13 @@ pub(crate) fn grant(
     if user.kind != Kind::User && !settings.guest {
         return Err(Denial::Guest);
     }
-    if share.clients.as_ref().is_some_and(|ranges| !ranges.iter().any(|r| r.contains(ip))) {
+    if share.admits(ip) == Some(false) {
         return Err(Denial::Rule(Refusal::Address));
     }
     if settings.encrypt && !can_encrypt {
         return Err(Denial::Clear);
     }
-    share.enter_smb(&user.cred).map_err(Denial::Rule)
+    share.enter_smb(Some(ip), &user.cred).map_err(Denial::Rule)
 }
 
 /// Most that opens in this share may ask for (an access mask).

@@ -50,7 +50,7 @@ fn share(bytes: u64, runtime: &Runtime) -> (Share, [NodeRef; 2]) {
         protocols: Protocols::Both,
         squash: Squash::None,
         nfs_locks: Enforce::Smb,
-        clients: Some(vec![Cidr { addr: [0, 0, 0, 0].into(), bits: 0 }]),
+        clients: Some(vec![Cidr { addr: [0, 0, 0, 0].into(), bits: 0 }.into()]),
         rules: vfs::namespace::Rules::default(),
     };
     (share, [root, file])
