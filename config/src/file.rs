@@ -434,7 +434,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
     let source = source(&group, report);
     let mut flag = |key| group.parse::<Flag>(key, report).is_some_and(|f| f.value.0);
     let (read_only, encrypt, guest) = (flag("read_only"), flag("encrypt"), flag("guest"));
-    let continuous_availability = flag("continuous_availability");
+    let (continuous_availability, hidden) = (flag("continuous_availability"), flag("hidden"));
     let comment = group.parse::<Comment>("comment", report).map_or(String::new(), |c| c.value.0);
     let protocols =
         group.parse::<Protocols>("protocols", report).map_or(Protocols::Both, |p| p.value);
@@ -466,6 +466,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
             nfs_locks,
             durability,
             clients,
+            hidden,
             access,
             encrypt,
             guest,

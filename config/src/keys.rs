@@ -196,6 +196,13 @@ pub(crate) const SHARE: Group = Group {
             "Who may come, by NFS and by SMB. Not said: by NFS directly attached networks and this host, by SMB whoever can \
              log on. See [clients](#clients).",
         ),
+        key(
+            "hidden",
+            "`true` or `false`",
+            "false",
+            "In no list: not in the browser of Windows, `smbclient -L`, `showmount -e` or the root of NFSv4. Who knows the name \
+             uses it like any other.",
+        ),
         key("access", "group", "", "Which users may do what. See [access](#access)."),
         key(
             "encrypt",

@@ -135,6 +135,8 @@ pub struct Share {
     pub durability: Durability,
     /// Who may come, and how; `None`: directly attached networks and this host.
     pub clients: Option<Vec<Client>>,
+    /// In no list of shares.
+    pub hidden: bool,
     /// Which users may do what; `None`: all of them everything.
     pub access: Option<Access>,
     /// SMB: data never travels in clear.
@@ -159,6 +161,7 @@ impl Share {
             nfs_locks: NfsLocks::default(),
             durability: Durability::default(),
             clients: None,
+            hidden: false,
             access: None,
             encrypt: false,
             guest: false,

@@ -87,6 +87,7 @@ shares:
     nfs_locks: advisory
     durability: relaxed
     clients: [10.0.0.0/8, 'fd00::/8']
+    hidden: true
     access: {read: [alice, '@7'], write: BOB, deny: ['9', '*']}
     encrypt: true
     guest: true
@@ -139,6 +140,7 @@ fn everything_that_can_be_said() {
                     nfs_locks: NfsLocks::Advisory,
                     durability: Durability::Relaxed,
                     clients: Some(vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()]),
+                    hidden: true,
                     access: Some(Access {
                         read: vec![Who::User("alice".into()), Who::Group("7".into())],
                         write: vec![Who::User("BOB".into())],

@@ -52,7 +52,7 @@ impl ShareSet {
     pub(crate) fn next(&self, settings: &Settings, accounts: Accounts<'_>) -> Result<Self, String> {
         let access = people::access(settings, accounts)?;
         let open = |(s, access): (&config::Share, Option<ShareAccess>)| {
-            let rules = Rules { access, ..Rules::default() };
+            let rules = Rules { hidden: s.hidden, access, ..Rules::default() };
             let folder = folder_of(&s.source);
             let kept = self.0.iter().find(|o| {
                 o.configured.name == s.name && o.configured.source == s.source && o.folder == folder

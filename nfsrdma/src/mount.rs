@@ -163,7 +163,7 @@ fn dump(mounts: &Mounts, out: &mut Writer) {
 }
 
 fn export(core: &Core, out: &mut Writer) {
-    for share in core.namespace.shares().iter().filter(|s| s.protocols.nfs()) {
+    for share in core.namespace.shares().iter().filter(|s| s.protocols.nfs() && !s.rules.hidden) {
         let ranges = share.clients.as_deref().unwrap_or_default();
         let names: Vec<String> =
             ranges.iter().map(|c| format!("{}/{}", c.from.addr, c.from.bits)).collect();

@@ -106,7 +106,8 @@ fn mounts_are_shown_until_they_are_undone() {
 #[test]
 fn exports_are_listed_with_who_may_come() {
     let mut more = share("more");
-    more.clients = Some(vec![vfs::namespace::Cidr { addr: "10.0.0.0".parse().unwrap(), bits: 8 }]);
+    more.clients =
+        Some(vec![vfs::namespace::Cidr { addr: "10.0.0.0".parse().unwrap(), bits: 8 }.into()]);
     let c = Client::of(vec![share("data"), more]);
     let res = c.call(MOUNT, 5, |_| {});
     let mut r = res.reader();
@@ -115,6 +116,19 @@ fn exports_are_listed_with_who_may_come() {
     assert_eq!((r.bool(), r.opaque(99)), (Ok(true), Ok(&b"10.0.0.0/8"[..])));
     assert_eq!((r.bool(), r.bool()), (Ok(false), Ok(false)));
     assert!(r.is_at_end());
+}
+
+#[test]
+fn a_hidden_share_is_in_no_list_and_is_mounted_by_its_name() {
+    let mut more = share("more");
+    more.rules.hidden = true;
+    let c = Client::of(vec![share("data"), more]);
+    let res = c.call(MOUNT, 5, |_| {});
+    let mut r = res.reader();
+    assert_eq!((r.bool(), r.opaque(99), r.bool()), (Ok(true), Ok(&b"/data"[..]), Ok(false)));
+    assert_eq!(r.bool(), Ok(false));
+    assert!(r.is_at_end());
+    c.mount("/more").unwrap();
 }
 
 #[test]

@@ -581,7 +581,7 @@ fn shares_are_apart_and_root_is_squashed_where_asked() {
 #[test]
 fn a_share_is_for_its_clients_only() {
     let mut near = share("near");
-    near.clients = Some(vec![Cidr { addr: "10.0.0.0".parse().unwrap(), bits: 8 }]);
+    near.clients = Some(vec![Cidr { addr: "10.0.0.0".parse().unwrap(), bits: 8 }.into()]);
     let c = Client::of(vec![share("data"), near]);
     let root = c.root();
     assert_eq!(c.mount("/near"), Err(ACCES));

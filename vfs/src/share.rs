@@ -100,6 +100,8 @@ impl From<Cidr> for ClientRule {
 /// What a share says of those who use it. By default nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
+    /// In no list of shares: whoever knows its name finds it.
+    pub hidden: bool,
     /// Which users may do what; `None`: all of them everything.
     pub access: Option<ShareAccess>,
     /// The same share for those who may only read.

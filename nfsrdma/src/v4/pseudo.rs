@@ -42,10 +42,12 @@ pub(super) fn find(cx: &Compound<'_>, name: &[u8]) -> Option<Arc<Share>> {
     core.namespace.share_named(name).filter(|s| core.may_use(cx.conn, s))
 }
 
-/// The shares that the client may use, in the order of the configuration.
+/// The shares that the client may use and is shown, in the order of the configuration. Which of its users a share lets in is not
+/// asked: the client keeps one list for all of them, and lists as its root to mount.
 pub(super) fn visible(cx: &Compound<'_>) -> Vec<Arc<Share>> {
     let core = &cx.nfs.core;
-    core.namespace.shares().iter().filter(|s| core.may_use(cx.conn, s)).cloned().collect()
+    let shown = |s: &&Arc<Share>| !s.rules.hidden && core.may_use(cx.conn, s);
+    core.namespace.shares().iter().filter(shown).cloned().collect()
 }
 
 /// The attributes of the root. It changes when the server starts anew, and with the configuration.

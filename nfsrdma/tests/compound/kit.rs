@@ -18,7 +18,7 @@ use vfs::Cred;
 use vfs::backend::Backend;
 use vfs::local::{LocalBackend, LocalConfig};
 use vfs::mem::MemBackend;
-use vfs::namespace::{Cidr, Enforce, Namespace, Protocols, Share, Squash};
+use vfs::namespace::{Cidr, Enforce, Namespace, Protocols, Rules, Share, Squash};
 
 /// A server with the shares `data` and `more` for everybody, `hidden` for nobody, and `frozen`, which is read-only.
 pub struct Kit {
@@ -54,7 +54,7 @@ fn share(name: &str, backend: Arc<dyn Backend>, clients: Vec<Cidr>) -> Share {
         squash: Squash::None,
         nfs_locks: Enforce::Smb,
         clients: Some(clients.into_iter().map(Into::into).collect()),
-        rules: vfs::namespace::Rules::default(),
+        rules: Rules { hidden: name == "unlisted", ..Rules::default() },
     }
 }
 
@@ -76,6 +76,7 @@ impl Kit {
             share("more", volumes[1].clone(), everybody()),
             share("hidden", volumes[2].clone(), vec![]),
             share("frozen", volumes[3].clone(), everybody()),
+            share("unlisted", volumes[0].clone(), everybody()),
         ];
         let boot = Boot { write_verifier: 0x1122_3344_5566_7788, instance };
         let clock = Clock::Manual(0.into());

@@ -60,6 +60,9 @@ async fn the_root_lists_the_shares_of_the_client() {
     let mut r = kit.run(|c| c.root().readdir(cookie, 0, ENOUGH, &[])).await;
     r.ok(&[op::PUTROOTFH]).expect(op::READDIR, Status::Ok);
     assert_eq!(listing(&mut r).entries, l.entries[1..]);
+    // What is in no list is found by its name.
+    let mut r = kit.run(|c| c.root().lookup(b"unlisted")).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]).end(Status::Ok);
 }
 
 #[tokio::test]

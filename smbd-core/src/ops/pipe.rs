@@ -83,8 +83,8 @@ async fn run<T: Send + 'static>(
     open: &Arc<Open>,
     work: impl FnOnce(&Pipe, &CoreHost) -> Result<T, Status> + Send + 'static,
 ) -> Result<T, Status> {
-    let caller = cx.session()?.user().map(|u| u.name.clone()).unwrap_or_default();
-    let host = CoreHost { core: cx.server.clone(), caller };
+    let (user, peer) = (cx.session()?.user(), cx.conn.info.peer.ip().to_canonical());
+    let host = CoreHost { core: cx.server.clone(), user, peer };
     let open = open.clone();
     tokio::task::spawn_blocking(move || work(open.pipe().ok_or(Status::INVALID_HANDLE)?, &host))
         .await

@@ -1,17 +1,38 @@
 //! What the interfaces tell, as this server knows it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use vfs::accounts::Directory;
+use vfs::namespace::Share;
 
 use super::Host;
 use crate::dtyp::Sid;
+use crate::ops::tree_connect::grant;
 use crate::server::Core;
+use crate::session::User;
 
 /// The server, asked by one user.
 pub(crate) struct CoreHost {
     pub(crate) core: Arc<Core>,
-    pub(crate) caller: String,
+    /// `None` before the logon.
+    pub(crate) user: Option<Arc<User>>,
+    /// From where it asks.
+    pub(crate) peer: IpAddr,
+}
+
+impl CoreHost {
+    /// The caller may be told of this share: it could connect to it.
+    fn opens(&self, share: &Arc<Share>) -> bool {
+        let settings = self.core.settings().share(&share.name);
+        // Whether its client can encrypt is found out when it connects.
+        let may = |user: &Arc<User>| grant(share, &settings, user, self.peer, true).is_ok();
+        share.protocols.smb() && self.user.as_ref().is_some_and(may)
+    }
+
+    fn told(&self, share: &Share) -> (String, String) {
+        (share.name.clone(), self.core.settings().share(&share.name).comment)
+    }
 }
 
 /// 100 ns from 1601 to 1970.
@@ -24,11 +45,14 @@ impl Host for CoreHost {
 
     fn shares(&self) -> Vec<(String, String)> {
         let shares = self.core.namespace.shares();
-        shares
-            .iter()
-            .filter(|s| s.protocols.smb())
-            .map(|s| (s.name.clone(), self.core.settings().share(&s.name).comment))
-            .collect()
+        let shown = shares.iter().filter(|s| !s.rules.hidden && self.opens(s));
+        shown.map(|s| self.told(s)).collect()
+    }
+
+    fn share(&self, name: &str) -> Option<(String, String)> {
+        let shares = self.core.namespace.shares();
+        let named = |s: &&Arc<Share>| s.name.to_lowercase() == name.to_lowercase();
+        shares.iter().find(named).filter(|s| self.opens(s)).map(|s| self.told(s))
     }
 
     fn machine(&self) -> Sid {
@@ -48,7 +72,7 @@ impl Host for CoreHost {
     }
 
     fn caller(&self) -> String {
-        self.caller.clone()
+        self.user.as_ref().map(|u| u.name.clone()).unwrap_or_default()
     }
 
     fn times(&self) -> (u64, u64) {
@@ -73,12 +97,52 @@ fn machine(guid: &[u8; 16]) -> Sid {
 mod tests {
     use super::*;
     use crate::kit::Kit;
-    use vfs::namespace::{Protocols, Share};
+    use crate::session::Kind;
+    use crate::settings::{Settings, ShareSettings};
+    use vfs::Cred;
+    use vfs::namespace::{People, Protocols, Rules, ShareAccess};
+
+    fn asked_by(core: &Arc<Core>, kind: Kind, uid: u32) -> CoreHost {
+        let cred = Cred { uid, gid: uid, groups: Arc::new([]) };
+        let user = Arc::new(User { name: "alice".into(), kind, cred, rid: 1000 });
+        CoreHost { core: core.clone(), user: Some(user), peer: [192, 0, 2, 1].into() }
+    }
+
+    #[test]
+    fn everybody_is_shown_what_they_may_open_and_nobody_what_is_hidden() {
+        let core = Kit::new().core;
+        let data = core.namespace.shares()[0].clone();
+        let share = |name: &str, rules| {
+            let (name, backend) = (name.to_owned(), data.backend.clone());
+            let id = Share::id_of(&name);
+            Arc::new(Share { name, id, backend, clients: None, rules, ..*data })
+        };
+        let of_five =
+            ShareAccess { read: People::new(vec![5], Vec::new()), ..ShareAccess::default() };
+        let shares = [
+            share("all", Rules::default()),
+            share("five", Rules { access: Some(of_five), ..Rules::default() }),
+            share("secret", Rules { hidden: true, ..Rules::default() }),
+        ];
+        core.namespace.set_shares(shares.into());
+        let guests = ShareSettings { guest: true, ..ShareSettings::default() };
+        let of_guests = [("five".into(), guests.clone()), ("secret".into(), guests)];
+        core.set_settings(Settings { shares: of_guests.into(), ..Settings::default() });
+        let shown = |kind, uid| {
+            let host = asked_by(&core, kind, uid);
+            let names: Vec<String> = host.shares().into_iter().map(|(name, _)| name).collect();
+            (names.join(" "), host.share("SECRET").is_some(), host.share("five").is_some())
+        };
+        assert_eq!(shown(Kind::User, 5), ("all five".into(), true, true));
+        assert_eq!(shown(Kind::User, 6), ("all".into(), true, false));
+        assert_eq!(shown(Kind::Guest, 5), ("five".into(), true, true));
+        assert_eq!(shown(Kind::Guest, 65_534), (String::new(), true, false));
+    }
 
     #[test]
     fn a_share_of_nfs_is_not_in_the_list() {
         let core = Kit::new().core;
-        let host = CoreHost { core: core.clone(), caller: "alice".into() };
+        let host = asked_by(&core, Kind::User, 1000);
         assert_eq!(host.shares(), [("data".to_owned(), String::new())]);
         let data = core.namespace.shares()[0].clone();
         let share = Share {

@@ -39,8 +39,12 @@ pub const UNREAD_MAX: usize = 1 << 20;
 pub trait Host: Send + Sync {
     /// NetBIOS name of the machine.
     fn computer(&self) -> String;
-    /// The shares and their comments, without `IPC$`.
+    /// The shares that are shown to the one who calls, and their comments, without `IPC$`.
     fn shares(&self) -> Vec<(String, String)>;
+    /// The share of this name, in any case of letters, also one that is in no list.
+    fn share(&self, name: &str) -> Option<(String, String)> {
+        self.shares().into_iter().find(|(known, _)| known.to_lowercase() == name.to_lowercase())
+    }
     /// The identifier under which the machine's own accounts are: S-1-5-21 and three numbers.
     fn machine(&self) -> Sid;
     /// The account of this name: its name as it is written, and its uid.

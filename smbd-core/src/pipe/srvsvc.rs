@@ -53,10 +53,16 @@ struct ShareFacts {
     remark: String,
 }
 
+fn disk((name, remark): (String, String)) -> ShareFacts {
+    ShareFacts { name, kind: DISK, remark }
+}
+
+fn pipes() -> ShareFacts {
+    ShareFacts { name: "IPC$".into(), kind: IPC, remark: "Remote IPC".into() }
+}
+
 fn shares(host: &dyn Host) -> Vec<ShareFacts> {
-    let disk = |(name, remark)| ShareFacts { name, kind: DISK, remark };
-    let ipc = ShareFacts { name: "IPC$".into(), kind: IPC, remark: "Remote IPC".into() };
-    host.shares().into_iter().map(disk).chain([ipc]).collect()
+    host.shares().into_iter().map(disk).chain([pipes()]).collect()
 }
 
 /// The levels of SHARE_INFO (section 2.2.4) that are known.
@@ -155,7 +161,7 @@ fn share_get_info(host: &dyn Host, r: &mut Reader<'_>) -> Read<Vec<u8>> {
     r.unique_text()?;
     let name = r.text()?.to_lowercase();
     let level = r.u32()?;
-    let found = shares(host).into_iter().find(|s| s.name.to_lowercase() == name);
+    let found = if name == "ipc$" { Some(pipes()) } else { host.share(&name).map(disk) };
     let mut w = Writer::default();
     w.u32(level);
     let error = match found {
