@@ -98,7 +98,8 @@ impl Server {
         command
     }
 
-    /// A test that broke off leaves things that are in the way of the next.
+    /// Tests leave things that are in the way of the next, also those that pass: all take the same numbers at random, and so the
+    /// same names.
     fn clean(&self, worker: usize) {
         let Some(folder) = self.folders.get(worker) else { return };
         let Ok(listing) = fs::read_dir(folder) else { return };
@@ -234,8 +235,8 @@ fn one(server: &Server, name: &str, worker: usize, dir: &Path) -> Verdict {
     };
     let said = String::from_utf8_lossy(&done.stdout);
     let verdict = Verdict::read(&said, TIMED_OUT.contains(&done.status.code()));
+    server.clean(worker);
     if !verdict.passed() {
-        server.clean(worker);
         let log = format!("{said}{}", String::from_utf8_lossy(&done.stderr));
         // The verdict says enough where the log cannot be kept.
         let _ = fs::write(dir.join(format!("{name}.log")), log);
