@@ -495,7 +495,8 @@ fn keeps_handle(core: &Core, open: &Open) -> bool {
 pub(crate) fn disconnect(core: &Arc<Core>, open: &Arc<Open>) -> bool {
     let handles = keeps_handle(core, open);
     let stands = open.durable.stands();
-    let doomed = open.delete_on_close() || core.opens.is_delete_pending(open);
+    // One that removes its file when it closes waits as any other, and does so when its client is late (as with Windows).
+    let doomed = core.opens.is_delete_pending(open);
     if !open.durable.is_durable() || !stands && (!handles || doomed) {
         return false;
     }
@@ -563,6 +564,19 @@ pub(crate) async fn give_way(core: &Arc<Core>, client: ClientId) {
             crate::ops::close::end(core, &open).await;
         }
     }
+}
+
+/// A file that is to go with an open which waits for its client goes when another opens it. Gives whether one was closed.
+pub(crate) async fn go_with_file(core: &Arc<Core>, node: vfs::NodeId) -> bool {
+    let mut gone = false;
+    for open in core.opens.of_node(node) {
+        let waits = open.session_id() == 0 && open.delete_on_close() && !open.durable.stands();
+        if waits && open.party.lease.end_if_lapsed(core.now()) {
+            crate::ops::close::end(core, &open).await;
+            gone = true;
+        }
+    }
+    gone
 }
 
 /// `SMB2_CREATE_APP_INSTANCE_ID` and `SMB2_CREATE_APP_INSTANCE_VERSION` (MS-SMB2 sections 3.3.5.9.13 and 3.3.5.9.15): the same

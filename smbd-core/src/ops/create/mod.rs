@@ -153,7 +153,8 @@ async fn open(cx: &Cx, w: &Wanted<'_>) -> Result<Opened, Ended> {
                 if found.attr.kind == Kind::Symlink && !reparse {
                     return Err(Ended::Stopped(Stopped { link: found.node, unparsed: 0 }));
                 }
-                if existing::is_taken_over(cx, w, &at, &found).await? {
+                let is_gone = durable::go_with_file(&cx.server, found.node.id()).await;
+                if is_gone || existing::is_taken_over(cx, w, &at, &found).await? {
                     // What was closed may have been removed with that.
                     continue;
                 }
