@@ -17,6 +17,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use iobuf::{Account, Backpressure, Buf, Pages, Pool};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -412,8 +413,29 @@ pub enum Command {
         /// Gets the bytes.
         fetched: oneshot::Sender<Result<Vec<Buf>, ChannelError>>,
     },
+    /// Tell how the peer acknowledges what it is sent.
+    Silence {
+        /// Gets the answer.
+        answer: oneshot::Sender<Result<Silence, ChannelError>>,
+    },
     /// Close the connection in order.
     Shutdown,
+    /// Close the connection at once, whatever was not answered or sent.
+    Abort {
+        /// The reason, for the log.
+        why: String,
+    },
+}
+
+/// How the peer of a connection acknowledges what it is sent, as the transport beneath the messages sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Silence {
+    /// Something was sent that it has not acknowledged.
+    pub owes: bool,
+    /// Time since its last acknowledgement of anything.
+    pub lasts: Duration,
+    /// How often in a row the same was sent again because no acknowledgement came.
+    pub repeats: u32,
 }
 
 /// Reaches a connection from other tasks. Clones are equal; it does not keep the connection alive.
@@ -476,6 +498,19 @@ impl Handle {
     pub async fn shutdown(&self) {
         // A connection that is gone already needs no telling.
         let _ = self.commands.send(Command::Shutdown).await;
+    }
+
+    /// How the peer acknowledges what it is sent. An error where the transport ends the connection by itself when its peer is
+    /// silent (RDMA), and on RPC channels.
+    pub async fn silence(&self) -> Result<Silence, ChannelError> {
+        let (answer, wait) = oneshot::channel();
+        self.ask(Command::Silence { answer }, wait).await
+    }
+
+    /// Asks the connection to end without a word: its peer hears nothing. Over RDMA as [`Handle::shutdown`].
+    pub async fn abort(&self, why: &str) {
+        // A connection that is gone already needs no telling.
+        let _ = self.commands.send(Command::Abort { why: why.to_owned() }).await;
     }
 
     /// Waits until the connection has ended.

@@ -8,10 +8,15 @@
 //! in a message of its own, and the rest of the chain together, when it is done. A command that may not say that it waits is waited
 //! for where that ends by itself, and is found by CANCEL all the same.
 //!
+//! Answers go behind the break notices that their commands have caused, so that a client does not list a directory from its cache
+//! after it was told that its own change of it is made ([`behind_notices`]). A directory's lease that no other client changed goes
+//! the other way round where the client is not Linux, as with Windows ([`behind_answer`]).
+//!
 //! *Memory.* Answers are gathered in [`Out`]; bulk data is passed through as it came from the pool.
 //!
 //! *Errors.* A message that is none, or a chain whose offsets do not hold, ends the connection ([`Violation`]).
 
+use std::cell::RefCell;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,7 +36,7 @@ use crate::cx::{Answer, Cx};
 use crate::limits::{ASYNC_MAX, CHAIN_MAX, CREDIT_BYTES, CREDITS_BEFORE_LOGON_MAX, CREDITS_MAX};
 use crate::server::Core;
 use crate::status::Status;
-use crate::underway::Guard;
+use crate::underway::{Guard, UnderWay};
 use crate::violation::{Fatal, Violation};
 use crate::wire::file_id::FileId;
 use crate::wire::header::PROTOCOL_ID;
@@ -66,6 +71,8 @@ struct Shared {
     later: Vec<u64>,
     /// Those of them that were given up, each with the session of the CANCEL.
     given_up: Vec<(u64, u64)>,
+    /// The last notice that goes behind the answer.
+    notice: Arc<UnderWay>,
 }
 
 impl Slot {
@@ -155,6 +162,52 @@ impl Future for Call {
     }
 }
 
+thread_local! {
+    /// The message that is being answered here now, and its connection.
+    static NOW: RefCell<Option<(Arc<Slot>, u64)>> = const { RefCell::new(None) };
+}
+
+/// The work of one message: what it causes finds its [`Slot`], also where the work goes on in a task of its own.
+struct Work<F> {
+    /// Its own, but for the time of a poll.
+    of: Option<(Arc<Slot>, u64)>,
+    work: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for Work<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let of = self.of.take();
+        let outside = NOW.with_borrow_mut(|now| std::mem::replace(now, of));
+        let polled = self.work.as_mut().poll(cx);
+        self.of = NOW.with_borrow_mut(|now| std::mem::replace(now, outside));
+        polled
+    }
+}
+
+/// A notice that goes behind the answer to the command that caused it.
+pub(crate) struct Behind {
+    /// Settled when the answer has left.
+    pub(crate) answer: Arc<UnderWay>,
+    /// Settled when the notice that was caused before it has its place.
+    pub(crate) before: Arc<UnderWay>,
+    /// The notice has none yet.
+    pub(crate) placing: Guard,
+}
+
+/// For whoever is called by a command of this connection; `None` outside of one.
+pub(crate) fn behind_answer(conn: &Conn) -> Option<Behind> {
+    NOW.with_borrow(|now| {
+        let (slot, _) = now.as_ref().filter(|(_, id)| *id == conn.id)?;
+        let (answer, own) = (Arc::new(UnderWay::default()), Arc::new(UnderWay::default()));
+        let placing = own.begin();
+        let mut shared = slot.lock();
+        shared.out.until_left.push(answer.begin());
+        Some(Behind { answer, before: std::mem::replace(&mut shared.notice, own), placing })
+    })
+}
+
 /// Answers one message.
 pub(crate) fn call(
     core: Arc<Core>,
@@ -164,6 +217,7 @@ pub(crate) fn call(
 ) -> BoxFuture<'static, Option<Reply>> {
     let slot = Arc::new(Slot::default());
     let work = Box::pin(message(core, conn.clone(), slot.clone(), body, pulled));
+    let work = Box::pin(Work { of: Some((slot.clone(), conn.id)), work });
     Box::pin(Call { conn, slot, work: Some(work) })
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use iobuf::{Buf, Pool, PoolLimits};
 use rdma_transport::channel::{
-    Command as Asked, Handle, Info, Payload, Pulled, RemoteSeg, Reply, Transport,
+    Command as Asked, Handle, Info, Payload, Pulled, RemoteSeg, Reply, Silence, Transport,
 };
 use recovery::Store;
 use tokio::sync::mpsc;
@@ -332,13 +332,17 @@ impl Client {
     }
 
     async fn pushed_reply(&self) -> Reply {
-        let asked = std::future::poll_fn(|cx| self.asked.lock().unwrap().poll_recv(cx)).await;
-        match asked.expect("the server holds its handle") {
-            Asked::Push { message, taken } => {
-                let _ = taken.send(Ok(()));
-                message
+        loop {
+            let asked = std::future::poll_fn(|cx| self.asked.lock().unwrap().poll_recv(cx)).await;
+            match asked.expect("the server holds its handle") {
+                Asked::Push { message, taken } => {
+                    let _ = taken.send(Ok(()));
+                    return message;
+                }
+                // It acknowledges all that it is sent.
+                Asked::Silence { answer } => drop(answer.send(Ok(Silence::default()))),
+                other => panic!("{other:?}"),
             }
-            other => panic!("{other:?}"),
         }
     }
 

@@ -27,20 +27,21 @@ use state::{
     Break, CacheRequest, Caching, ClientId, HolderId, Kind, Lease as Standing, NodeId, Party,
     Stage, Who,
 };
+use tokio::time::Instant;
 use vfs::VfsResult;
 use vfs::backend::{BoxFuture, NodeRef};
 use vfs::keeper::{Patience, Recall};
 use vfs::namespace::Namespace;
 
+use crate::compound;
 use crate::conn::Conn;
 use crate::cx::Cx;
+use crate::notice::{Following, HEARD_MAX, To, send, ways};
 use crate::open::Open;
 use crate::server::Core;
-use crate::session::Session;
 use crate::status::Status;
 use crate::underway::{Guard, UnderWay};
 use crate::whereabouts;
-use crate::wire::Command;
 use crate::wire::context::{Lease as Context, LeaseV2, lease_flag};
 use crate::wire::create::oplock;
 use crate::wire::negotiate::Dialect;
@@ -143,6 +144,11 @@ impl Lease {
     /// The client that has it.
     pub fn client(&self) -> Guid {
         self.client
+    }
+
+    /// Name of the user whose sessions it is of.
+    pub(crate) fn owner(&self) -> &str {
+        &self.owner
     }
 
     /// It is this client's and user's.
@@ -755,35 +761,60 @@ fn notice(core: &Core, what: &Break, first: bool) -> Option<(To, Vec<u8>, Arc<Un
 }
 
 /// Sends the notice of a break. Called by [`state`]'s keeper in the order of the breaks; the notice is composed here, so that
-/// epochs follow that order too. What the connection answers from now on comes behind it: whoever has changed a directory that it
-/// caches itself learns that its listing is old before it learns that the change is made.
+/// epochs follow that order too. What the connection answers from now on comes behind it: Linux that has changed a directory which
+/// it caches itself learns that its listing is old before it learns that the change is made. Others learn that as they do from
+/// Windows, with the notice behind the answer to their change.
 fn tell(core: &Arc<Core>, what: &Break, first: bool) {
     let Some((to, body, answers)) = notice(core, what, first) else { return };
     tracing::debug!(?what, "break notice");
     let (core, what) = (core.clone(), *what);
-    let at_once = answers.is_settled().then(|| ways(&core, &to));
+    let now = ways(&core, &to);
+    let change = now.first().and_then(|(_, conn)| own_change(&what, &to, conn));
+    let (change, turn) = change.map(|c| ([c.answer, c.before], c.placing)).unzip();
+    let at_once = (answers.is_settled() && change.is_none()).then_some(now);
     let placing = at_once.iter().flatten().next().map(|(_, conn)| conn.notices.begin());
     tokio::spawn(async move {
         let ways = match at_once {
             Some(ways) => ways,
             None => {
                 left(&answers).await;
+                for earlier in change.iter().flatten() {
+                    left(earlier).await;
+                }
                 ways(&core, &to)
             }
         };
-        send(ways, &body).await;
-        drop(placing);
-        if what.stage == Stage::Started {
-            let left = what.deadline.saturating_sub(core.now());
-            // A server that has ended is not kept for this.
-            let waits = Arc::downgrade(&core);
-            drop(core);
-            tokio::time::sleep(Duration::from_millis(left)).await;
-            if let Some(core) = waits.upgrade() {
+        let sent = send(ways, &body).await;
+        drop((placing, turn));
+        // A server that has ended is not kept for this.
+        let server = Arc::downgrade(&core);
+        let follow = sent.map(|sent| Following { core: server.clone(), what, to, body, sent });
+        let acknowledged = what.stage == Stage::Started;
+        let wait = if acknowledged { what.deadline.saturating_sub(core.now()) } else { HEARD_MAX };
+        drop(core);
+        let until = Instant::now() + Duration::from_millis(wait);
+        if let Some(follow) = follow {
+            let _ = tokio::time::timeout_at(until, follow.until_heard()).await;
+        }
+        if acknowledged {
+            tokio::time::sleep_until(until).await;
+            if let Some(core) = server.upgrade() {
                 overrule(&core, &what);
             }
         }
     });
+}
+
+/// The answer that the notice goes behind: to the command by which this client itself, which is not Linux, has changed what a
+/// listing of its directory shows. Nobody waits for such a break (MS-FSA section 2.1.4.12, PARENT_OBJECT).
+fn own_change(what: &Break, to: &To, conn: &Conn) -> Option<compound::Behind> {
+    let is_linux = conn.negotiated().is_none_or(|n| n.posix);
+    let is_waited_for = what.from.has(Caching::WRITE) || !what.to.is_none();
+    let To::Lease(lease) = to else { return None };
+    if is_linux || is_waited_for || !lease.opens().iter().any(|o| o.is_dir()) {
+        return None;
+    }
+    compound::behind_answer(conn)
 }
 
 /// Waits until these answers have left. Windows is not confused by the other order, and a connection that takes no answers takes no
@@ -814,43 +845,6 @@ pub(crate) fn tell_again(cx: &Cx, open: &Open) {
         left(&answers).await;
         send(ways(&core, &to), &body).await;
     });
-}
-
-/// Whom a notice is for.
-enum To {
-    /// The session of an oplock's open (MS-SMB2 section 3.3.4.6).
-    Session(u64),
-    /// Any connection of a lease's client (MS-SMB2 section 3.3.4.7): as with Windows the one that it has had for longest. Those
-    /// of its user come first, because another user's lease may have the same key.
-    Lease(Arc<Lease>),
-}
-
-/// The connections that a notice may take, the best first.
-fn ways(core: &Core, to: &To) -> Vec<(Arc<Session>, Arc<Conn>)> {
-    let sessions: Vec<_> = match to {
-        To::Session(id) => core.sessions.get(*id).into_iter().collect(),
-        To::Lease(lease) => core.sessions.all(|s| s.client_guid() == lease.client),
-    };
-    let is_others = |s: &Session| match to {
-        To::Session(_) => false,
-        To::Lease(lease) => *s.owner() != *lease.owner,
-    };
-    let of = |s: Arc<Session>| {
-        let conns = s.channels().into_iter().filter_map(|c| c.conn.upgrade());
-        conns.map(|conn| (s.clone(), conn)).collect::<Vec<_>>()
-    };
-    let mut ways: Vec<_> = sessions.into_iter().flat_map(of).collect();
-    ways.sort_by_key(|(session, conn)| (is_others(session), conn.id));
-    ways
-}
-
-/// By the first connection that takes it.
-async fn send(ways: Vec<(Arc<Session>, Arc<Conn>)>, body: &[u8]) {
-    for (session, conn) in ways {
-        if session.push_to(&conn, Command::OplockBreak, body).await.is_ok() {
-            return;
-        }
-    }
 }
 
 /// The writes that came by these opens before an acknowledgement are done. A client may send its acknowledgement right behind the

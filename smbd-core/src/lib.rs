@@ -26,6 +26,7 @@ pub mod lease;
 pub mod limits;
 pub mod locate;
 pub mod logons;
+mod notice;
 pub mod notify;
 pub mod open;
 mod ops;

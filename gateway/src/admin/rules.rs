@@ -37,7 +37,7 @@ pub(super) fn of(rule: &str) -> Option<&'static str> {
 }
 
 /// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: [&str; 43] = [
+pub(super) const LIMITS: [&str; 44] = [
     "connections",
     "connections-of-address",
     "newcomers",
@@ -78,6 +78,7 @@ pub(super) const LIMITS: [&str; 43] = [
     "name-service",
     "waiting-requests",
     "notice-behind-answer",
+    "notice-unheard",
     "admin-connections",
     "admin-header",
     "admin-local-user",

@@ -168,7 +168,10 @@ impl RdmaChannel {
                 Poll::Ready(Some(Command::Pull { fetched, .. })) => {
                     let _ = fetched.send(Err(ChannelError::unsupported("a pull")));
                 }
-                Poll::Ready(Some(Command::Shutdown)) => self.shutdown(),
+                Poll::Ready(Some(Command::Silence { answer })) => {
+                    let _ = answer.send(Err(ChannelError::unsupported("a look at the peer")));
+                }
+                Poll::Ready(Some(Command::Shutdown | Command::Abort { .. })) => self.shutdown(),
                 Poll::Ready(None) | Poll::Pending => return,
             }
         }

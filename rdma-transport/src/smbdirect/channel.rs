@@ -84,7 +84,10 @@ impl SmbDirectChannel {
                 Poll::Ready(Some(Command::Call { answer, .. })) => {
                     let _ = answer.send(Err(ChannelError::unsupported("a callback")));
                 }
-                Poll::Ready(Some(Command::Shutdown)) => self.shutdown(),
+                Poll::Ready(Some(Command::Silence { answer })) => {
+                    let _ = answer.send(Err(ChannelError::unsupported("a look at the peer")));
+                }
+                Poll::Ready(Some(Command::Shutdown | Command::Abort { .. })) => self.shutdown(),
                 Poll::Ready(None) | Poll::Pending => return,
             }
         }

@@ -14,6 +14,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use iobuf::Pool;
 use tokio::net::TcpStream;
@@ -46,6 +47,8 @@ pub struct TcpChannel {
     next_request: u64,
     /// No more requests are taken; why.
     draining: Option<ChannelError>,
+    /// It ends with the next poll; why.
+    aborted: Option<ChannelError>,
     stall: Stall,
     untaken: Untaken,
 }
@@ -77,6 +80,7 @@ impl TcpChannel {
             in_work: 0,
             next_request: 0,
             draining: None,
+            aborted: None,
             stall: Stall::default(),
         })
     }
@@ -107,7 +111,15 @@ impl TcpChannel {
                         self.send.push(Reply::of(head));
                     }
                 }
+                Poll::Ready(Some(Command::Silence { answer })) => {
+                    let _ = answer.send(crate::socket::silence(&self.stream).map_err(closed));
+                }
                 Poll::Ready(Some(Command::Shutdown)) => self.shutdown(),
+                Poll::Ready(Some(Command::Abort { why })) => {
+                    // A reset: behind what the peer does not acknowledge, it would not hear of an end in order for long.
+                    let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+                    self.aborted.get_or_insert(ChannelError::Closed(why));
+                }
                 Poll::Ready(None) | Poll::Pending => return,
             }
         }
@@ -155,6 +167,9 @@ impl TcpChannel {
         loop {
             let stuffed = self.is_stuffed();
             self.take_commands(cx);
+            if let Some(why) = self.aborted.take() {
+                return Poll::Ready(Err(why));
+            }
             // Bulk data leaves while it is still in the processor's cache, and while the peer has something to do with it.
             if self.send.waiting() > limits::REPLY_GATHER_MAX
                 && let Poll::Ready(Err(e)) = self.poll_send(cx)
@@ -229,6 +244,9 @@ impl Channel for TcpChannel {
         loop {
             let stuffed = self.is_stuffed();
             self.take_commands(cx);
+            if let Some(why) = self.aborted.take() {
+                return Poll::Ready(Err(why));
+            }
             match self.poll_send(cx) {
                 Poll::Pending if stuffed && !self.is_stuffed() => {}
                 Poll::Pending => return self.poll_stalled(cx).map(Err),

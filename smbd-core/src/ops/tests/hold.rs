@@ -508,7 +508,7 @@ async fn told(c: &Client, count: usize) -> Vec<(u8, u32)> {
 }
 
 /// Opens directories with a lease each that nothing in them breaks but a change of their listing.
-async fn cached_folders(c: &Client, names: &[(&str, u8)]) {
+pub(super) async fn cached_folders(c: &Client, names: &[(&str, u8)]) {
     for (name, key) in names {
         let opened = c.create(name, |r| {
             r.access = crate::dtyp::mask::READ_DATA;
@@ -609,7 +609,7 @@ async fn cached_handles_of_a_file_are_given_back_when_a_close_marks_it() {
 async fn an_answer_goes_behind_the_notice_that_its_command_has_caused() {
     let kit = Kit::new();
     crate::lease::attach(&kit.core);
-    let c = kit.client();
+    let c = kit.posix_client();
     c.close(folder(&c, "d", Disposition::Create).await).await;
     let dir = leased(&c, "d", 1, READ | HANDLE).await.unwrap();
     let made = c.create("d\\f", |_| {});
@@ -751,6 +751,58 @@ async fn a_create_that_is_sent_again_by_a_new_session_finds_its_durable_open() {
     let again = second.create("f", asks).await.unwrap();
     assert_eq!((again.file, again.action), (lost, create::action::CREATED));
     assert_eq!(second.close(lost).await, Status::SUCCESS);
+}
+
+/// An open that removes its file when it closes waits for its client as any other, and removes it when that does not come.
+#[tokio::test(start_paused = true)]
+async fn a_durable_open_that_is_deleted_on_close_waits_for_its_client() {
+    for comes_back in [true, false] {
+        let kit = Kit::new();
+        let durable = DurableV2 { timeout: 9_000, flags: 0, guid: [5; 16] };
+        let first = kit.client();
+        let asked = first.create("f", |r| {
+            doom(r);
+            r.oplock_level = oplock::BATCH;
+            r.contexts = vec![durable.context()];
+        });
+        let file = asked.await.unwrap().file;
+        crate::dispatch::end_of_connection(&kit.core, &first.conn).await;
+        let second = kit.client();
+        if comes_back {
+            let again = ReconnectV2 { file, guid: [5; 16], flags: 0 };
+            let back = second.create("f", |r| {
+                r.oplock_level = oplock::BATCH;
+                r.contexts = vec![again.context()];
+            });
+            assert_eq!(back.await.unwrap().action, create::action::OPENED);
+            let back = FileId { persistent: file.persistent, ..file };
+            assert_eq!(second.close(back).await, Status::SUCCESS);
+        } else {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+        let gone = second.create("f", how(Disposition::Open)).await;
+        assert_eq!(gone.map(|r| r.file), Err(Status::OBJECT_NAME_NOT_FOUND), "{comes_back}");
+    }
+}
+
+/// Another that opens the file does not find it: the open gives way, and its file goes with it.
+#[tokio::test]
+async fn a_durable_open_that_is_deleted_on_close_gives_way_to_whoever_opens_its_file() {
+    let kit = Kit::new();
+    crate::lease::attach(&kit.core);
+    // In the first millisecond of a server nothing is in the past yet.
+    tokio::time::sleep(Duration::from_millis(3)).await;
+    let first = kit.client();
+    let asked = first.create("f", |r| {
+        doom(r);
+        r.share = 0;
+        r.oplock_level = oplock::BATCH;
+        r.contexts = vec![DurableV2 { timeout: 0, flags: 0, guid: [5; 16] }.context()];
+    });
+    asked.await.unwrap();
+    crate::dispatch::end_of_connection(&kit.core, &first.conn).await;
+    let other = kit.machine(2, 0, Dialect::V311, RDMA);
+    assert_eq!(other.create("f", |_| {}).await.unwrap().action, create::action::CREATED);
 }
 
 /// Nobody can break a lock: an open that has one waits for its client only where its caching keeps others from the file.

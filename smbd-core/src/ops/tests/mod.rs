@@ -12,6 +12,7 @@ mod info;
 mod ioctl;
 mod listing;
 mod logon;
+mod notices;
 mod persist;
 mod pipes;
 mod posix;

@@ -1,0 +1,171 @@
+//! Break notices of a client that has several connections: each way in which one is lost on its way, and what is sent again.
+
+use std::time::Duration;
+
+use rdma_transport::channel::{Command as Asked, Silence};
+use tokio::time::{Instant, timeout};
+
+use super::hold::{HANDLE, READ, WRITE, acknowledge, cached_folders, leased};
+use super::info::{set, to};
+use crate::fscc::set::Set;
+use crate::kit::{Answered, Client, Kit, create_request};
+use crate::status::Status;
+use crate::wire::create::option;
+use crate::wire::negotiate::Dialect;
+use crate::wire::{Command, oplock_break};
+
+const SILENT: Silence = Silence { owes: true, lasts: Duration::from_secs(2), repeats: 3 };
+const DELIVERED: Silence = Silence { owes: false, ..SILENT };
+
+/// A client with a lease on `f` and three connections, the oldest first; another, which opens it and waits for that.
+async fn broken(kit: &Kit) -> [Client; 4] {
+    crate::lease::attach(&kit.core);
+    let [a, b, c] = [kit.client(), kit.client(), kit.client()];
+    leased(&a, "f", 1, READ | WRITE).await.unwrap();
+    let other = kit.machine(2, 0, Dialect::V311, super::data::RDMA);
+    assert_eq!(other.create("f", |_| {}).await.unwrap_err(), Status::PENDING);
+    [a, b, c, other]
+}
+
+/// The next that the server asks of this connection.
+async fn next(c: &Client) -> Option<Asked> {
+    std::future::poll_fn(|cx| c.asked.lock().unwrap().poll_recv(cx)).await
+}
+
+/// The notice comes by this connection.
+async fn notice(c: &Client) -> oplock_break::LeaseNotice {
+    let pushed = c.pushed().await;
+    assert_eq!(pushed.header.command(), Some(Command::OplockBreak));
+    match oplock_break::Response::parse(&pushed.message) {
+        Ok(oplock_break::Response::LeaseNotice(notice)) => notice,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Plays a peer whose system answers so, until the server ends the connection or does not ask any more.
+async fn answers(c: &Client, silence: Silence) -> bool {
+    loop {
+        match timeout(Duration::from_secs(5), next(c)).await {
+            Ok(Some(Asked::Silence { answer })) => drop(answer.send(Ok(silence))),
+            Ok(Some(Asked::Abort { .. })) => return true,
+            Ok(Some(other)) => panic!("{other:?}"),
+            Ok(None) | Err(_) => return false,
+        }
+    }
+}
+
+fn cut(c: &Client) {
+    *c.asked.lock().unwrap() = tokio::sync::mpsc::channel(1).1;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_notice_goes_by_the_next_connection_when_its_own_ends() {
+    let kit = Kit::new();
+    let [a, b, c, other] = broken(&kit).await;
+    let first = notice(&a).await;
+    cut(&a);
+    assert_eq!(notice(&b).await, first, "the same break, with the same epoch");
+    cut(&b);
+    assert_eq!(notice(&c).await, first);
+    assert_eq!(acknowledge(&c, 1, READ).await, Status::SUCCESS);
+    assert_eq!(other.pushed().await.status(), Status::SUCCESS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_notice_goes_by_the_next_connection_when_nothing_is_heard_on_its_own() {
+    let kit = Kit::new();
+    let [a, b, c, other] = broken(&kit).await;
+    let first = notice(&a).await;
+    assert!(answers(&a, SILENT).await, "no further notice is to be lost there");
+    assert_eq!(notice(&b).await, first);
+    assert!(answers(&b, SILENT).await);
+    assert_eq!(notice(&c).await, first);
+    let limits = rdma_transport::count::limits_met();
+    assert!(limits.iter().any(|(limit, n)| *limit == "notice-unheard" && *n >= 2));
+    // There is no other: it is not even asked, and its client has its time.
+    assert!(timeout(Duration::from_secs(20), next(&c)).await.is_err());
+    assert_eq!(acknowledge(&c, 1, READ).await, Status::SUCCESS);
+    assert_eq!(other.pushed().await.status(), Status::SUCCESS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_heard_its_notice_has_its_time_and_is_not_told_again() {
+    for heard in [
+        DELIVERED,
+        Silence { lasts: Duration::from_millis(1400), ..SILENT },
+        Silence { repeats: 2, ..SILENT },
+    ] {
+        let [a, b, _c, other] = broken(&Kit::new()).await;
+        let began = Instant::now();
+        notice(&a).await;
+        let overruled = async {
+            assert_eq!(other.pushed().await.status(), Status::SUCCESS, "in the end");
+            began.elapsed().as_secs()
+        };
+        let again = timeout(Duration::from_secs(50), next(&b));
+        let (aborted, told, seconds) = tokio::join!(answers(&a, heard), again, overruled);
+        assert!(!aborted && told.is_err(), "{heard:?}");
+        assert_eq!(seconds, 35);
+    }
+}
+
+/// A connection that takes nothing at all is passed over, and may go on.
+#[tokio::test(start_paused = true)]
+async fn a_notice_does_not_wait_for_a_connection_that_takes_nothing() {
+    let kit = Kit::new();
+    let [a, b, _c, _other] = broken(&kit).await;
+    let began = Instant::now();
+    notice(&b).await;
+    assert_eq!(began.elapsed(), Duration::from_millis(1500));
+    assert!(matches!(next(&a).await, Some(Asked::Push { .. })));
+}
+
+/// A rename tells of the folder that it leaves, then of the other, also where both notices go behind its answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn notices_of_one_change_keep_their_order() {
+    let kit = Kit::new();
+    crate::lease::attach(&kit.core);
+    let c = kit.client();
+    for name in ["d", "e"] {
+        let folder = c.create(name, |r| r.options |= option::DIRECTORY_FILE).await.unwrap();
+        c.close(folder.file).await;
+    }
+    let file = c.open("d\\f").await;
+    for _ in 0..20 {
+        for (from, name) in [(1, "e\\f"), (2, "d\\f")] {
+            cached_folders(&c, &[("d", 1), ("e", 2)]).await;
+            assert_eq!(set(&c, file, Set::Rename(to(name, 0))).await, Status::SUCCESS);
+            let keys = [notice(&c).await.key[0], notice(&c).await.key[0]];
+            assert_eq!(keys, [from, 3 - from]);
+            for key in keys {
+                assert_eq!(acknowledge(&c, key, 0).await, Status::SUCCESS);
+            }
+        }
+    }
+}
+
+/// A client that is not Linux has changed a directory that it caches: it is told so when the answer has left, as by Windows.
+#[tokio::test(start_paused = true)]
+async fn a_notice_of_ones_own_change_of_a_directory_goes_behind_the_answer() {
+    let kit = Kit::new();
+    crate::lease::attach(&kit.core);
+    let c = kit.client();
+    let folder = c.create("d", |r| r.options |= option::DIRECTORY_FILE).await.unwrap().file;
+    c.close(folder).await;
+    leased(&c, "d", 1, READ | HANDLE).await.unwrap();
+    let made = create_request("d\\f", |_| {}).emit();
+    let made = c.reply(Command::Create, &made, &[]).await;
+    assert_eq!(Answered::of(made.clone()).status(), Status::SUCCESS);
+    assert!(timeout(Duration::from_millis(900), c.pushed()).await.is_err(), "it has not left");
+    let began = Instant::now();
+    drop(made);
+    assert_eq!((notice(&c).await.to, began.elapsed()), (0, Duration::ZERO));
+    assert_eq!(acknowledge(&c, 1, 0).await, Status::SUCCESS);
+    // Another's change is told at once, whatever waits to leave.
+    leased(&c, "d", 1, READ | HANDLE).await.unwrap();
+    let _stuck = c.reply(Command::Echo, &crate::wire::simple::BODY, &[]).await;
+    let other = kit.machine(2, 0, Dialect::V311, super::data::RDMA);
+    other.create("d\\g", |_| {}).await.unwrap();
+    let began = Instant::now();
+    assert_eq!((notice(&c).await.to, began.elapsed()), (0, Duration::ZERO));
+}
