@@ -156,6 +156,18 @@ pub(crate) async fn of_file(door: &Door<'_>, file: &File) -> Result<Facts, Statu
     Ok(facts)
 }
 
+/// The name itself where it is one of 8.3 form (MS-FSCC section 2.1.5.2.1); no other short names are made up.
+pub(crate) fn short_name(name: &[u8]) -> Option<String> {
+    let allowed = |b: &u8| b.is_ascii_alphanumeric() || b"!#$%&'()-@^_`{}~".contains(b);
+    let (base, extension) = match name.iter().position(|b| *b == b'.') {
+        Some(dot) => (&name[..dot], Some(&name[dot + 1..])),
+        None => (name, None),
+    };
+    let fits = |part: &[u8], max| (1..=max).contains(&part.len()) && part.iter().all(allowed);
+    let is_short = fits(base, 8) && extension.is_none_or(|e| fits(e, 3));
+    is_short.then(|| String::from_utf8_lossy(name).into_owned())
+}
+
 /// Adds what belongs to the open, but for its name.
 pub(crate) fn of_open(open: &Open, mut facts: Facts, delete_pending: bool) -> Facts {
     facts.standard.delete_pending = u8::from(delete_pending);
@@ -200,4 +212,37 @@ pub(crate) async fn extended_len(node: &NodeRef, attr: &Attr) -> Result<u32, Sta
     let sizes = node.xattr_sizes(attr).await?;
     let bytes = sizes.bytes.saturating_add(sizes.count.saturating_mul(FullEa::FRAME));
     Ok(u32::try_from(bytes).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_8_3_form_is_its_own_short_name() {
+        for name in ["a", "BUFSIZE.TXT", "bufsize.txt", "12345678.123", "A~1.{}", "no_dot"] {
+            assert_eq!(short_name(name.as_bytes()).as_deref(), Some(name));
+        }
+        for name in [
+            "",
+            ".",
+            "..",
+            ".txt",
+            "a.",
+            "123456789",
+            "123456789.txt",
+            "a.text",
+            "a.b.c",
+            "a b",
+            "a+b",
+            "a,b",
+            "a;b",
+            "a=b",
+            "a[b]",
+            "\u{e4}",
+            "a:b",
+        ] {
+            assert_eq!(short_name(name.as_bytes()), None, "{name}");
+        }
+    }
 }

@@ -134,7 +134,7 @@ pub struct Facts {
     pub mode: u32,
     /// Path from the share's root, with `\`, and a `\` in front; for NORMALIZED_NAME without.
     pub name: String,
-    /// The 8.3 name, if it has one.
+    /// The 8.3 name, if it has one; only [`Class::AlternateName`] asks for it.
     pub short_name: Option<String>,
     /// Reparse tag, with the attribute.
     pub reparse_tag: u32,

@@ -97,6 +97,9 @@ async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(Status, Vec<
     if class.has_name() {
         facts.name = path(cx, file).await;
     }
+    if class == Class::AlternateName {
+        facts.short_name = facts::short_name(&file.place().name);
+    }
     if matches!(class, Class::All | Class::Ea) {
         let attr = file.base().getattr().await?;
         facts.ea_size = facts::extended_len(&file.base(), &attr).await?;
