@@ -41,6 +41,8 @@ const USERS: [(&str, &str); 2] = [("user", "pass"), ("user2", "pass2")];
 /// Each start has mounts of its own, which end with it: one that is soon full.
 const SMALL: &str = "mount -t tmpfs -o size=16M small \"$0/small\" && ";
 
+/// smbtorture's share that is continuously available.
+pub(crate) const LASTING_SHARE: &str = "lasting";
 /// smbtorture's share whose files may have blocks in common.
 pub(crate) const BLOCK_SHARE: &str = "xfs";
 /// Mounts the file system of that share, made by [`make_block_share`].
@@ -184,6 +186,12 @@ impl<'a> Gateway<'a> {
             make_folder(folder, 0o777)?;
             let name = folder.file_name().unwrap_or_default().to_string_lossy();
             args.extend(["--share".into(), format!("{name}={}", folder.display())]);
+        }
+        // One that its users may not look into, and one whose handles survive the server.
+        for (name, mode, options) in [("noperm", 0o700, ""), (LASTING_SHARE, 0o777, ",ca")] {
+            let folder = dir.join(name);
+            make_folder(&folder, mode)?;
+            args.extend(["--share".into(), format!("{name}={}{options}", folder.display())]);
         }
         for name in USERS {
             args.extend(user(dir, name)?);

@@ -13,7 +13,7 @@ use std::time::Instant;
 use super::Results;
 use super::root::Root;
 use crate::lab::Net;
-use crate::lab::gateway::BLOCK_SHARE;
+use crate::lab::gateway::{BLOCK_SHARE, LASTING_SHARE};
 use crate::sh::Result;
 
 /// Of one test. The longest that pass wait for about 40 s.
@@ -21,6 +21,8 @@ const SECONDS_MAX: &str = "90";
 const SLOWEST_SHOWN: usize = 12;
 /// What `timeout` ends with when it had to.
 const TIMED_OUT: [Option<i32>; 2] = [Some(124), Some(137)];
+/// The one test of persistent handles.
+const PERSISTENT: &str = "smb2.replay.replay5";
 /// Suites that wait longest begin first.
 const SLOW: [&str; 8] = [
     "smb2.notify",
@@ -71,6 +73,7 @@ impl Server {
     fn share(&self, test: &str, worker: usize) -> String {
         match self.inside {
             Some(_) if shares_blocks(test) => BLOCK_SHARE.into(),
+            Some(_) if test == PERSISTENT => LASTING_SHARE.into(),
             _ => format!("t{worker}"),
         }
     }
