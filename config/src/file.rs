@@ -6,9 +6,10 @@ use std::str::FromStr;
 
 use crate::access::{Access, Who};
 use crate::client::Client;
-use crate::keys::{self, ACCESS, CLIENT, LIMITS, LOG, NFS, SHARE, SMB, TOP, USER};
+use crate::keys::{self, ACCESS, CLIENT, FORCE, LIMITS, LOG, MASKS, NFS, SHARE, SMB, TOP, USER};
 use crate::log::{LogFilter, LogFormat};
 use crate::options;
+use crate::rights::{Force, List, Masks, Mode};
 use crate::settings::{
     Admin, Cidr, Domain, Durability, Encryption, Identity, Names, NfsLocks, Portmap,
     PrivilegedPorts, Protocols, Rdma, RdmaCrc, RdmaTransforms, Share, Signing, Source, Squash,
@@ -454,7 +455,9 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
             "name ranges of addresses, or remove `clients` to allow directly attached networks",
         );
     }
-    let (access, people) = access(&group, report);
+    let (access, mut people) = access(&group, report);
+    let (force, masks) = (force(&group, &mut people, report), masks(&group, report));
+    let list = group.parse::<List>("list", report).map_or(List::default(), |l| l.value);
     let (name, source) = (name?, source?);
     Some(DraftShare {
         share: Share {
@@ -468,6 +471,9 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
             clients,
             hidden,
             access,
+            force,
+            masks,
+            list,
             encrypt,
             guest,
             continuous_availability,
@@ -477,6 +483,51 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
         source_at: source.origin,
         people,
     })
+}
+
+/// As whom everything is done.
+fn force(share: &Group<'_>, people: &mut Vec<Set<Who>>, report: &mut Report) -> Force {
+    let group = share.get("force").and_then(|n| Group::read(n, "`force`", &FORCE, report));
+    let Some(group) = group else { return Force::default() };
+    let mut named = |key, make: fn(String) -> Who| {
+        let set = group.parse::<Text>(key, report)?;
+        let name = set.value.0.strip_prefix('@').unwrap_or(&set.value.0);
+        // What a name may be is one rule.
+        match name.parse::<Who>() {
+            Ok(Who::User(name)) => {
+                let who = Set { value: make(name), origin: set.origin };
+                people.push(who.clone());
+                Some(who.value)
+            }
+            _ => {
+                report.add(set.origin, format!("`{}` is not one name", shown(&set.value.0)));
+                None
+            }
+        }
+    };
+    Force { user: named("user", Who::User), group: named("group", Who::Group) }
+}
+
+/// Most that something new gets of its mode.
+fn masks(share: &Group<'_>, report: &mut Report) -> Masks {
+    let group = share.get("masks").and_then(|n| Group::read(n, "`masks`", &MASKS, report));
+    let Some(group) = group else { return Masks::default() };
+    let mut mask = |key, known: u32, help: &str| {
+        let set = group.parse::<Mode>(key, report)?;
+        if set.value.0 & !known != 0 {
+            let what = format!("{} is no mask for new {key}s", set.value);
+            report.add_help(set.origin, what, help);
+            return None;
+        }
+        Some(set.value)
+    };
+    let file = mask("file", 0o777, "write permission bits alone, like `0660`");
+    let folder = mask(
+        "folder",
+        0o3777,
+        "write permission bits, 1000 (sticky) and 2000 (set-group-id), like `2770`",
+    );
+    Masks { file, folder }
 }
 
 /// Who may come from where: ranges, or groups of keys with one.

@@ -204,6 +204,15 @@ pub(crate) const SHARE: Group = Group {
              uses it like any other.",
         ),
         key("access", "group", "", "Which users may do what. See [access](#access)."),
+        key("force", "group", "", "As whom they act. See [force](#force)."),
+        key("masks", "group", "", "Most that something new gets of its mode. See [masks](#masks)."),
+        key(
+            "list",
+            "`all` or `visible`",
+            "all",
+            "What listings of folders show. `visible`: names of files that the user can read and of folders that it can read or \
+             enter. Whoever knows another name is still told that it is there.",
+        ),
         key(
             "encrypt",
             "`true` or `false`",
@@ -279,6 +288,33 @@ pub(crate) const ACCESS: Group = Group {
             "the same",
             "",
             "Who may do neither, whatever the others say. Where nobody else is named, all others may read and write.",
+        ),
+    ],
+};
+
+pub(crate) const FORCE: Group = Group {
+    name: "force",
+    is_list: false,
+    about: "As whom everything in a share is done, by NFS and by SMB, by all whom `access` lets in: new files belong to that user, \
+            and its rights are asked for. Names are those of [access](#access).",
+    keys: &[
+        key("user", "user", "", "This user, with its groups. Not said: each user is itself."),
+        key("group", "group", "", "With this group as the first. Not said: the user's."),
+    ],
+};
+
+pub(crate) const MASKS: Group = Group {
+    name: "masks",
+    is_list: false,
+    about: "Most that something new gets of its mode. What a client of NFS asks for beyond that is taken away; SMB asks for all of \
+            it. Modes that are set later are not limited.",
+    keys: &[
+        key("file", "octal mode, like `0660`", "", "Of a file. By SMB no file becomes executable."),
+        key(
+            "folder",
+            "octal mode, like `2770`",
+            "",
+            "Of a folder. Set-group-id (2000) and sticky (1000) are set where they are in the number.",
         ),
     ],
 };
@@ -452,7 +488,8 @@ pub(crate) const LOG: Group = Group {
 };
 
 /// All of them, the top first.
-pub const GROUPS: [Group; 9] = [TOP, SHARE, CLIENT, ACCESS, USER, NFS, SMB, LIMITS, LOG];
+pub const GROUPS: [Group; 11] =
+    [TOP, SHARE, CLIENT, ACCESS, FORCE, MASKS, USER, NFS, SMB, LIMITS, LOG];
 
 /// The page of the documentation, as Markdown.
 pub fn reference() -> String {

@@ -15,6 +15,7 @@ mod file;
 pub mod keys;
 mod log;
 mod options;
+mod rights;
 mod rules;
 mod settings;
 mod suggest;
@@ -29,6 +30,7 @@ pub use client::Client;
 pub use fault::{Fault, Faults, Place};
 pub use log::{LogFilter, LogFormat};
 pub use options::{Options, ShareOption, UserOption, address};
+pub use rights::{Force, List, Masks, Mode};
 pub use rules::{Known, admin_of, load, state_of};
 pub use settings::{
     Admin, Cidr, Domain, Durability, Encryption, Identity, Limits, Names, NfsLocks, Portmap,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::access::Access;
 use crate::client::Client;
 use crate::log::{LogFilter, LogFormat};
+use crate::rights::{Force, List, Masks};
 use crate::words::words;
 
 /// Everything `serve` needs to know. Made by [`crate::load`], or by hand in tests and in `demo`.
@@ -139,6 +140,12 @@ pub struct Share {
     pub hidden: bool,
     /// Which users may do what; `None`: all of them everything.
     pub access: Option<Access>,
+    /// As whom they act then.
+    pub force: Force,
+    /// Most that something new gets of its mode.
+    pub masks: Masks,
+    /// What listings of folders show.
+    pub list: List,
     /// SMB: data never travels in clear.
     pub encrypt: bool,
     /// SMB: whoever has no account may come, as the anonymous user.
@@ -163,6 +170,9 @@ impl Share {
             clients: None,
             hidden: false,
             access: None,
+            force: Force::default(),
+            masks: Masks::default(),
+            list: List::default(),
             encrypt: false,
             guest: false,
             continuous_availability: false,

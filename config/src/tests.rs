@@ -7,9 +7,9 @@ use proptest::prelude::*;
 
 use crate::rules::settle;
 use crate::{
-    Access, Client, Durability, Encryption, Faults, Identity, Known, Limits, NfsLocks, Options,
-    Portmap, Protocols, Rdma, RdmaCrc, RdmaTransforms, Settings, Share, ShareOption, Signing, Smb,
-    Source, Squash, User, Who,
+    Access, Client, Durability, Encryption, Faults, Force, Identity, Known, Limits, List, Masks,
+    Mode, NfsLocks, Options, Portmap, Protocols, Rdma, RdmaCrc, RdmaTransforms, Settings, Share,
+    ShareOption, Signing, Smb, Source, Squash, User, Who,
 };
 
 fn id(name: &str) -> u32 {
@@ -88,6 +88,9 @@ shares:
     durability: relaxed
     clients: [10.0.0.0/8, 'fd00::/8']
     hidden: true
+    force: {user: alice, group: '7'}
+    masks: {file: 0660, folder: 2770}
+    list: visible
     access: {read: [alice, '@7'], write: BOB, deny: ['9', '*']}
     encrypt: true
     guest: true
@@ -141,6 +144,12 @@ fn everything_that_can_be_said() {
                     durability: Durability::Relaxed,
                     clients: Some(vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()]),
                     hidden: true,
+                    force: Force {
+                        user: Some(Who::User("alice".into())),
+                        group: Some(Who::Group("7".into())),
+                    },
+                    masks: Masks { file: Some(Mode(0o660)), folder: Some(Mode(0o2770)) },
+                    list: List::Visible,
                     access: Some(Access {
                         read: vec![Who::User("alice".into()), Who::Group("7".into())],
                         write: vec![Who::User("BOB".into())],
@@ -303,6 +312,39 @@ fn the_weakest_squash_is_that_of_the_client_that_is_left_the_most() {
     assert_eq!(share("[10.0.0.0/8, {from: 10.1.0.0/16, squash: all}]"), Squash::Root);
     assert_eq!(share("[10.0.0.0/8, {from: 10.1.0.0/16, squash: none}]"), Squash::None);
     assert_eq!(share("{from: 10.1.0.0/16, squash: all}"), Squash::All);
+}
+
+#[test]
+fn modes_are_octal_and_fit_what_is_made() {
+    let told = told(
+        "\
+shares:
+  - {name: a, memory: true, masks: {file: 2660, folder: 4770}, list: some}
+  - {name: b, memory: true, masks: {file: 660x, folder: 77}, force: {user: '*', group: ''}}
+",
+    );
+    for part in [
+        "gw.yaml:2:43: 2660 is no mask for new files",
+        "write permission bits alone, like `0660`",
+        "4770 is no mask for new folders",
+        "`some` is not what listings show; write `all` or `visible`",
+        "`660x` is no mode; write octal digits like `0660`",
+        "`77` is no mode",
+        "`*` is not one name",
+        "`` is not one name",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let text =
+        "state: /with-users\nshares: [{name: a, memory: true, force: {user: eve, group: stuff}}]\n";
+    let told = read(text).unwrap_err().to_string();
+    assert!(told.contains("there is no user `eve`"), "{told}");
+    assert!(told.contains("this host has no group `stuff`"), "{told}");
+    let text =
+        "shares: [{name: a, memory: true, force: {group: '@staff'}, masks: {folder: '02770'}}]\n";
+    let share = read(text).unwrap().shares.remove(0);
+    assert_eq!(share.force.group, Some(Who::Group("staff".into())));
+    assert_eq!(share.masks.folder.map(|m| m.to_string()), Some("2770".into()));
 }
 
 #[test]
@@ -776,7 +818,10 @@ error: gw.yaml:8:28: `maybe` is no way to sign; write `required` or `offered`
 fn told_defaults_are_the_real_ones() {
     let bare = "shares:\n  - name: a\n    memory: true\n";
     let mut said = bare.to_owned();
-    for group in crate::keys::GROUPS.iter().filter(|g| !g.is_list && g.name != "access") {
+    for group in crate::keys::GROUPS
+        .iter()
+        .filter(|g| !g.is_list && !["access", "force", "masks"].contains(&g.name))
+    {
         if !group.name.is_empty() {
             said += &format!("{}:\n", group.name);
         }

@@ -9,26 +9,36 @@
 //! answer within [`PATIENCE`].
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use config::{Access, Names, Settings, Who};
 use rdma_transport::count;
+use vfs::Cred;
 use vfs::accounts::{self, Directory, Host};
-use vfs::namespace::{People, ShareAccess};
+use vfs::namespace::{Force, People, ShareAccess};
 
 /// How long the host's name service has for all names of a configuration.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// An account's user, and whether the host or the configuration says that it is this one.
-pub(crate) type Accounts<'a> = &'a dyn Fn(&str) -> Option<(u32, bool)>;
+/// Who an account is, and whether the host or the configuration says that it is this one.
+pub(crate) type Accounts<'a> = &'a dyn Fn(&str) -> Option<(Cred, bool)>;
 
-/// The number of a user, or of a group with its members.
+/// What the host knows of a name.
+#[derive(Clone, Debug)]
+enum Found {
+    /// A user with its groups.
+    User(Cred),
+    /// A group with its members.
+    Group(u32, Vec<u32>),
+}
+
+/// What a share says of people, in numbers.
 #[derive(Clone, Debug, Default)]
-struct Found {
-    number: u32,
-    members: Vec<u32>,
+pub(crate) struct Rights {
+    pub(crate) access: Option<ShareAccess>,
+    pub(crate) force: Option<Force>,
 }
 
 /// Which of these the host has, in the same order. Blocks, for a time that has an end.
@@ -37,18 +47,17 @@ pub(crate) fn of_host(names: &[Who]) -> Result<Vec<bool>, String> {
     within(move || names.iter().map(|who| look_up(who).is_some()).collect())
 }
 
-/// What each share's `access` says, in the order of the shares. Blocks, for a time that has an end.
-pub(crate) fn access(
-    settings: &Settings,
-    accounts: Accounts<'_>,
-) -> Result<Vec<Option<ShareAccess>>, String> {
+/// What each share says of people, in the order of the shares. Blocks, for a time that has an end.
+pub(crate) fn rights(settings: &Settings, accounts: Accounts<'_>) -> Result<Vec<Rights>, String> {
     let is_asked = |who: &&Who| match who {
         Who::Everyone => false,
-        Who::User(name) => who.number().is_none() && accounts(name).is_none(),
+        Who::User(name) => accounts(name).is_none(),
         Who::Group(_) => true,
     };
-    let named = settings.shares.iter().filter_map(|s| s.access.as_ref()).flat_map(Access::people);
-    let asked: BTreeSet<Who> = named.filter(is_asked).cloned().collect();
+    let shares = || settings.shares.iter();
+    let named = shares().filter_map(|s| s.access.as_ref()).flat_map(Access::people);
+    let forced = shares().flat_map(|s| [&s.force.user, &s.force.group]).flatten();
+    let asked: BTreeSet<Who> = named.chain(forced).filter(is_asked).cloned().collect();
     let found = match settings.names {
         Names::Host if !asked.is_empty() => within(move || {
             let found = |who: Who| look_up(&who).map(|found| (who, found));
@@ -57,10 +66,50 @@ pub(crate) fn access(
         _ => HashMap::new(),
     };
     let of_share = |s: &config::Share| {
-        let told = |why| format!("share {}: access: {why}", s.name);
-        s.access.as_ref().map(|a| share_access(a, accounts, &found).map_err(told)).transpose()
+        let told = |key: &'static str| move |why| format!("share {}: {key}: {why}", s.name);
+        let access = s.access.as_ref().map(|a| share_access(a, accounts, &found));
+        let access = access.transpose().map_err(told("access"))?;
+        let force = force(&s.force, accounts, &found).map_err(told("force"))?;
+        Ok(Rights { access, force })
     };
-    settings.shares.iter().map(of_share).collect()
+    shares().map(of_share).collect()
+}
+
+/// As whom everything is done. A user that is a number alone has no group but the one that is said.
+fn force(
+    force: &config::Force,
+    accounts: Accounts<'_>,
+    found: &HashMap<Who, Found>,
+) -> Result<Option<Force>, String> {
+    let group = match &force.group {
+        None => None,
+        Some(who) => match (found.get(who), who.number()) {
+            (Some(Found::Group(number, _)), _) => Some(*number),
+            (_, Some(number)) => Some(number),
+            _ => return Err(format!("there is no group `{who}`")),
+        },
+    };
+    let Some(user) = &force.user else { return Ok(group.map(Force::Group)) };
+    let known = match user {
+        Who::User(name) => accounts(name),
+        _ => None,
+    };
+    let cred = match (known, found.get(user), user.number()) {
+        (Some((cred, true)), ..) => cred,
+        (Some((_, false)), ..) => return Err(stranger(&user.to_string())),
+        (None, Some(Found::User(cred)), _) => cred.clone(),
+        (None, _, Some(uid)) => {
+            let gid = group.ok_or_else(|| {
+                format!("nobody knows the groups of the user {uid}; say `group` too")
+            })?;
+            Cred { uid, gid, groups: Arc::new([]) }
+        }
+        _ => return Err(format!("there is no user `{user}`")),
+    };
+    Ok(Some(Force::User(match group {
+        Some(gid) => Cred { gid, ..cred },
+        None => cred,
+    })))
 }
 
 fn share_access(
@@ -85,12 +134,12 @@ fn people(
             (Who::User(_), Some(number)) => users.push(number),
             (Who::User(name), None) => users.push(user(name, accounts, found.get(who))?),
             (Who::Group(name), number) => match (found.get(who), number) {
-                (Some(group), _) => {
-                    groups.push(group.number);
-                    users.extend(&group.members);
+                (Some(Found::Group(number, members)), _) => {
+                    groups.push(*number);
+                    users.extend(members);
                 }
-                (None, Some(number)) => groups.push(number),
-                (None, None) => return Err(format!("there is no group `{name}`")),
+                (_, Some(number)) => groups.push(number),
+                (_, None) => return Err(format!("there is no group `{name}`")),
             },
         }
     }
@@ -99,28 +148,35 @@ fn people(
 
 fn user(name: &str, accounts: Accounts<'_>, host: Option<&Found>) -> Result<u32, String> {
     match (accounts(name), host) {
-        (Some((uid, true)), _) => Ok(uid),
-        // It shares its number with everybody of whom nothing is known: whom it lets in would be anybody.
-        (Some((_, false)), _) => Err(format!(
-            "the account `{name}` is no user of its own; give it a `uid`, as in `headgate user add {name} --uid 1000`"
-        )),
-        (None, Some(found)) => Ok(found.number),
-        (None, None) => Err(format!("there is no user `{name}`")),
+        (Some((cred, true)), _) => Ok(cred.uid),
+        (Some((_, false)), _) => Err(stranger(name)),
+        (None, Some(Found::User(cred))) => Ok(cred.uid),
+        (None, _) => Err(format!("there is no user `{name}`")),
     }
+}
+
+/// It shares its number with everybody of whom nothing is known: whom it lets in would be anybody.
+fn stranger(name: &str) -> String {
+    format!(
+        "the account `{name}` is no user of its own; give it a `uid`, as in `headgate user add {name} --uid 1000`"
+    )
 }
 
 /// What the host knows of a name. May wait.
 fn look_up(who: &Who) -> Option<Found> {
     match who {
         Who::Everyone => None,
-        Who::User(name) => Some(Found { number: Host.uid(name)?, members: Vec::new() }),
+        Who::User(name) => {
+            let by_number = who.number().and_then(|uid| Host.user(uid));
+            accounts::by_name(by_number.as_deref().unwrap_or(name)).map(Found::User)
+        }
         Who::Group(name) => {
             let (number, members) = match who.number() {
                 Some(gid) => (gid, accounts::members_of_gid(gid)?),
                 None => (Host.gid(name)?, accounts::members_of(name)?),
             };
             let members = members.iter().filter_map(|name| Host.uid(name));
-            Some(Found { number, members: members.collect() })
+            Some(Found::Group(number, members.collect()))
         }
     }
 }
@@ -139,22 +195,52 @@ fn within<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Resul
 
 #[cfg(test)]
 mod tests {
-    use vfs::Cred;
     use vfs::namespace::Right;
 
     use super::*;
 
+    fn rights(share: config::Share, names: Names) -> Result<Rights, String> {
+        let settings = Settings { shares: vec![share], names, ..Settings::default() };
+        let cred = |uid, groups: &[u32]| Cred { uid, gid: uid, groups: groups.into() };
+        let accounts = |name: &str| match name {
+            "alice" => Some((cred(5, &[50]), true)),
+            "root" => Some((cred(6, &[]), true)),
+            "stranger" => Some((cred(65_534, &[]), false)),
+            _ => None,
+        };
+        super::rights(&settings, &accounts).map(|mut all| all.remove(0))
+    }
+
     fn resolved(access: Access, names: Names) -> Result<ShareAccess, String> {
         let mut share = config::Share::new("team", config::Source::Memory);
         share.access = Some(access);
-        let settings = Settings { shares: vec![share], names, ..Settings::default() };
-        let accounts = |name: &str| match name {
-            "alice" => Some((5, true)),
-            "root" => Some((6, true)),
-            "stranger" => Some((65_534, false)),
-            _ => None,
+        rights(share, names).map(|rights| rights.access.unwrap())
+    }
+
+    fn forced(user: Option<&str>, group: Option<&str>) -> Result<Option<Force>, String> {
+        let mut share = config::Share::new("team", config::Source::Memory);
+        let group = group.map(|name| Who::Group(name.into()));
+        share.force = config::Force { user: user.map(|name| name.parse().unwrap()), group };
+        rights(share, Names::Host).map(|rights| rights.force)
+    }
+
+    #[test]
+    fn a_forced_user_has_its_groups_and_the_group_that_is_said() {
+        let user = |uid, gid, groups: &[u32]| {
+            Ok(Some(Force::User(Cred { uid, gid, groups: groups.into() })))
         };
-        super::access(&settings, &accounts).map(|mut all| all.remove(0).unwrap())
+        assert_eq!(forced(None, None), Ok(None));
+        assert_eq!(forced(Some("alice"), None), user(5, 5, &[50]));
+        assert_eq!(forced(Some("alice"), Some("12")), user(5, 12, &[50]));
+        assert_eq!(forced(Some("4294967000"), Some("12")), user(4_294_967_000, 12, &[]));
+        assert!(forced(Some("4294967000"), None).unwrap_err().contains("say `group` too"));
+        assert_eq!(forced(None, Some("root")), Ok(Some(Force::Group(0))));
+        let nobody = vfs::accounts::by_name("nobody").unwrap();
+        assert_eq!(forced(Some("nobody"), None), Ok(Some(Force::User(nobody))));
+        for (user, group) in [(Some("stranger"), None), (Some("nobody-has-this-name"), None)] {
+            assert!(forced(user, group).unwrap_err().starts_with("share team: force: "));
+        }
+        assert!(forced(None, Some("nobody-has-this-name")).is_err());
     }
 
     fn who(names: &[&str]) -> Vec<Who> {

@@ -311,7 +311,7 @@ async fn read(
     let (now, book, new) = (now.clone(), book.clone(), new.clone());
     let read = move || {
         let users = book.next(&new.users)?;
-        Ok((now.next(&new, &|name| users.uid(name))?, users))
+        Ok((now.next(&new, &|name| users.known(name))?, users))
     };
     let done = tokio::task::spawn_blocking(read).await;
     done.unwrap_or_else(|e| Err(e.to_string())).map_err(Refusal::Failed)

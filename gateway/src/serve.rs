@@ -237,7 +237,7 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
     let run = Arc::new(boot::take(&settings)?);
     let book = Arc::new(Book::open(&settings, run.folder.as_deref())?);
     let none = ShareSet::sealed(SealKey::derived(&run.handle_key));
-    let shares = none.next(&settings, &|name| book.known_uid(name))?;
+    let shares = none.next(&settings, &|name| book.known(name))?;
     let namespace = Arc::new(Namespace::kept_by(Vec::new(), Keeper::with_recall(settings.recall)));
     namespace.set_shares(shares.shares());
     tokio::spawn(sweep(shares.shares().to_vec()));

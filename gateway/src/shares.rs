@@ -12,10 +12,10 @@ use vfs::Backend;
 use vfs::local::{LocalBackend, LocalConfig, SealKey};
 use vfs::mem::MemBackend;
 use vfs::namespace::{
-    ANONYMOUS, Cidr, ClientRule, Enforce, Protocols, Rules, Share, ShareAccess, Shares, Squash,
+    ANONYMOUS, Cidr, ClientRule, Enforce, Masks, Protocols, Rules, Share, Shares, Squash,
 };
 
-use crate::people::{self, Accounts};
+use crate::people::{self, Accounts, Rights};
 use crate::rdma::doors;
 
 /// A share and where its files are.
@@ -50,9 +50,9 @@ impl ShareSet {
 
     /// Opens what these settings name and this set does not have. The error is one line for the user. Blocks.
     pub(crate) fn next(&self, settings: &Settings, accounts: Accounts<'_>) -> Result<Self, String> {
-        let access = people::access(settings, accounts)?;
-        let open = |(s, access): (&config::Share, Option<ShareAccess>)| {
-            let rules = Rules { hidden: s.hidden, access, ..Rules::default() };
+        let rights = people::rights(settings, accounts)?;
+        let open = |(s, rights): (&config::Share, Rights)| {
+            let rules = rules(s, rights);
             let folder = folder_of(&s.source);
             let kept = self.0.iter().find(|o| {
                 o.configured.name == s.name && o.configured.source == s.source && o.folder == folder
@@ -68,7 +68,7 @@ impl ShareSet {
             let share = Arc::new(share(s, rules, backend));
             Ok(Opened { configured: s.clone(), folder, share })
         };
-        let opened = settings.shares.iter().zip(access).map(open).collect::<Result<_, String>>()?;
+        let opened = settings.shares.iter().zip(rights).map(open).collect::<Result<_, String>>()?;
         Ok(Self(opened, self.1.clone()))
     }
 
@@ -162,6 +162,18 @@ fn share(s: &config::Share, rules: Rules, backend: Arc<dyn Backend>) -> Share {
         },
         clients: s.clients.as_ref().map(|all| all.iter().map(client).collect()),
         rules,
+    }
+}
+
+fn rules(s: &config::Share, rights: Rights) -> Rules {
+    let bits = |mode: Option<config::Mode>| mode.map(|mode| mode.0);
+    Rules {
+        hidden: s.hidden,
+        access: rights.access,
+        force: rights.force,
+        masks: Masks { file: bits(s.masks.file), folder: bits(s.masks.folder) },
+        only_visible: s.list == config::List::Visible,
+        ..Rules::default()
     }
 }
 

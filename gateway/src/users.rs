@@ -187,8 +187,8 @@ impl Next {
     }
 
     /// Who an account is to the file system, and whether the host or the configuration says so.
-    pub(crate) fn uid(&self, name: &str) -> Option<(u32, bool)> {
-        self.table.get(&key(name)).map(|(a, known)| (a.cred.uid, *known))
+    pub(crate) fn known(&self, name: &str) -> Option<(Cred, bool)> {
+        self.table.get(&key(name)).map(|(a, known)| (a.cred.clone(), *known))
     }
 }
 
@@ -243,8 +243,8 @@ impl Book {
     }
 
     /// Who an account is to the file system, and whether the host or the configuration says so.
-    pub(crate) fn known_uid(&self, name: &str) -> Option<(u32, bool)> {
-        self.current().get(&key(name)).map(|(a, known)| (a.cred.uid, *known))
+    pub(crate) fn known(&self, name: &str) -> Option<(Cred, bool)> {
+        self.current().get(&key(name)).map(|(a, known)| (a.cred.clone(), *known))
     }
 
     /// Reads the database again if it has changed; true when that gave other users. Blocks.

@@ -10,10 +10,12 @@ use client::nfs3::{Fh, Nfs3};
 use client::smb::{Options, Smb, User};
 use client::target::{Transport, Version};
 use client::{Credential, Error, NoCallbacks, Result, Volume, mount};
-use config::{Access, Client, Identity, Settings, Share};
+use config::{Access, Client, Identity, Settings, Share, Who};
 use headgate_tests::world::World;
 use headgate_tests::world::smb::{alice, with_alice};
 use smb_proto::smb2::Command;
+use smb_proto::smb2::create::{Disposition, option};
+use smbd_core::dtyp::mask;
 use smbd_core::status::Status;
 use tempfile::TempDir;
 
@@ -247,6 +249,100 @@ async fn an_address_has_what_its_narrowest_range_says() {
     let by_writer = smb(&world, "writer").await.unwrap();
     assert_eq!(by_smb(&by_writer, "writers").await, (true, true));
     assert_eq!(owner("writers"), (WRITER, WRITER));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_is_done_as_the_forced_user_and_new_modes_are_limited() {
+    if !is_root() {
+        return;
+    }
+    let (mut world, _dir, mut settings) = world(access(&["reader"], &["writer"], &[])).await;
+    let group: Who = "@2100".parse().unwrap();
+    settings.shares[0].force =
+        config::Force { user: Some("stranger".parse().unwrap()), group: Some(group) };
+    let (file, folder) = ("0660".parse().unwrap(), "2770".parse().unwrap());
+    settings.shares[0].masks = config::Masks { file: Some(file), folder: Some(folder) };
+    world.running.reload(settings).await.unwrap();
+    let found = |name: &str| {
+        let found = std::fs::metadata(world.folder().join(name)).unwrap();
+        (found.uid(), found.gid(), found.mode() & 0o7777)
+    };
+    for (n, way) in NFS.into_iter().enumerate() {
+        // Who comes is asked, not as whom that one acts.
+        let stranger = volume(&world, way, credential(STRANGER)).await.unwrap();
+        assert_eq!(by_nfs(&stranger, "no").await, (false, false));
+        let reader = volume(&world, way, credential(READER)).await.unwrap();
+        assert_eq!(by_nfs(&reader, "no").await, (true, false));
+        let (writer, name) =
+            (volume(&world, way, credential(WRITER)).await.unwrap(), format!("f{n}"));
+        assert_eq!(by_nfs(&writer, &name).await, (true, true));
+        let (uid, gid, mode) = found(&name);
+        assert_eq!((uid, gid, mode & !0o660), (STRANGER, READERS, 0), "{way:?} {mode:o}");
+    }
+    let rpc = connect::tcp(world.running.nfs[0], &Local::default(), Arc::new(NoCallbacks)).await;
+    let rpc = rpc.unwrap();
+    let root = mount::mount(&rpc, &credential(WRITER), "/data").await.unwrap();
+    let writer = Nfs3::new(rpc, credential(WRITER));
+    writer.mkdir(&root, b"d3", 0o755).await.unwrap();
+    assert_eq!(found("d3"), (STRANGER, READERS, 0o2750), "a client's umask still counts");
+    let by_writer = smb(&world, "writer").await.unwrap();
+    assert_eq!(by_smb(&by_writer, "f").await, (true, true));
+    assert_eq!(found("f"), (STRANGER, READERS, 0o660), "SMB asks for all that may be had");
+    let access = mask::READ_ATTRIBUTES;
+    let made =
+        by_writer.open("d", access, Disposition::Create, option::DIRECTORY_FILE).await.unwrap();
+    by_writer.close(made).await.unwrap();
+    assert_eq!(found("d"), (STRANGER, READERS, 0o2770));
+}
+
+async fn names_by_smb(world: &World, user: &str) -> Vec<String> {
+    let listed = smb(world, user).await.unwrap().list("").await.unwrap();
+    let names = listed.into_iter().map(|entry| entry.name);
+    let mut names: Vec<_> = names.filter(|name| !name.starts_with('.')).collect();
+    names.sort();
+    names
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn listings_leave_out_what_one_can_neither_read_nor_enter() {
+    if !is_root() {
+        return;
+    }
+    let (mut world, _dir, mut settings) = world(access(&["reader"], &["writer"], &[])).await;
+    let of = |name: &str, uid: u32, mode: u32| {
+        let path = world.folder().join(name);
+        std::os::unix::fs::chown(&path, Some(uid), Some(uid)).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    // More than are fetched at once, and none of them the reader's.
+    for n in 0..1500 {
+        let name = format!("z{n:04}");
+        std::fs::write(world.folder().join(&name), "").unwrap();
+        of(&name, WRITER, 0o600);
+    }
+    for (name, mode) in [("closed", 0o700), ("enter", 0o711)] {
+        std::fs::create_dir(world.folder().join(name)).unwrap();
+        of(name, WRITER, mode);
+    }
+    settings.shares[0].list = config::List::Visible;
+    world.running.reload(settings.clone()).await.unwrap();
+    let wanted = ["below", "enter", "file"];
+    for way in NFS {
+        let names = async |uid| {
+            let listed = volume(&world, way, credential(uid)).await.unwrap().list().await.unwrap();
+            let names = listed.into_iter().map(|name| String::from_utf8(name).unwrap());
+            let mut names: Vec<_> = names.filter(|name| !name.starts_with('.')).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(READER).await, wanted, "{way:?}");
+        assert_eq!(names(WRITER).await.len(), 1500 + 4, "{way:?}");
+    }
+    assert_eq!(names_by_smb(&world, "reader").await, wanted);
+    assert_eq!(names_by_smb(&world, "writer").await.len(), 1500 + 4);
+    settings.shares[0].list = config::List::All;
+    world.running.reload(settings).await.unwrap();
+    assert_eq!(names_by_smb(&world, "reader").await.len(), 1500 + 4);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

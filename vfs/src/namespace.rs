@@ -18,7 +18,9 @@ use crate::keeper::{Keeper, Patience};
 use crate::names::Names;
 use crate::rights::heritage;
 pub use crate::rights::{GiveList, ListOfNew};
-pub use crate::share::{ANONYMOUS, ClientRule, Entered, Protocols, Refusal, Rules, Share, Squash};
+pub use crate::share::{
+    ANONYMOUS, ClientRule, Entered, Force, Masks, Protocols, Refusal, Rules, Share, Squash,
+};
 pub use crate::share_access::{People, Right, ShareAccess};
 use crate::types::*;
 use crate::watch::{Action, Hub, what};
@@ -472,6 +474,7 @@ impl<'a> Door<'a> {
         set: SetAttr,
     ) -> VfsResult<Made> {
         writable(share)?;
+        let set = share.rules.masks.of_new(set, Kind::File, self.smb);
         self.before_create(dir, cred, name, how).await?;
         let cuts = how == CreateHow::Unchecked && set.size.is_some();
         let state = self.keeper.state();
@@ -524,6 +527,7 @@ impl<'a> Door<'a> {
         writable(share)?;
         self.before_new_entry(dir).await?;
         let _announced = self.before_entries(dir).await?;
+        let set = share.rules.masks.of_new(set, Kind::Dir, self.smb);
         let heritage = heritage(dir, self.list).await?;
         let by = self.acting(cred, mask::APPEND_DATA);
         let mut made = dir.mkdir_by(by, name, heritage.masked(set, Kind::Dir)).await?;
@@ -565,6 +569,7 @@ impl<'a> Door<'a> {
         writable(share)?;
         self.before_new_entry(dir).await?;
         let _announced = self.before_entries(dir).await?;
+        let set = share.rules.masks.of_new(set, special.kind(), self.smb);
         let heritage = heritage(dir, self.list).await?;
         let mode = set.mode;
         let set = heritage.masked(set, special.kind());

@@ -10,10 +10,11 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use state::Enforce;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, NodeRef};
 use crate::cidr::Cidr;
+use crate::error::{VfsError, VfsResult};
 use crate::share_access::{Right, ShareAccess};
-use crate::types::Cred;
+use crate::types::{Access, Attr, Cred, DirEntry, Kind, SetAttr};
 
 /// Which users a share maps to the anonymous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,8 +105,55 @@ pub struct Rules {
     pub hidden: bool,
     /// Which users may do what; `None`: all of them everything.
     pub access: Option<ShareAccess>,
+    /// As whom they act then; `None`: as themselves.
+    pub force: Option<Force>,
+    /// Most that something new gets of its mode.
+    pub masks: Masks,
+    /// Listings of folders leave out what the user can neither read nor enter.
+    pub only_visible: bool,
     /// The same share for those who may only read.
     pub reader: Reader,
+}
+
+/// As whom everything is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Force {
+    /// As this user.
+    User(Cred),
+    /// As oneself, with this group as the first.
+    Group(u32),
+}
+
+impl Force {
+    fn on(&self, cred: Cred) -> Cred {
+        match self {
+            Self::User(user) => user.clone(),
+            Self::Group(gid) => Cred { gid: *gid, ..cred },
+        }
+    }
+}
+
+/// Most that something new gets of its mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Masks {
+    /// Of what is no directory and no symbolic link.
+    pub file: Option<u32>,
+    /// Of a directory. Set-group-id and the sticky bit are set where they are in it.
+    pub folder: Option<u32>,
+}
+
+impl Masks {
+    /// The attributes that something new is made with. SMB asks for no mode of its own: it gets all that may be had, of which
+    /// nothing goes by the umask that stands in for one elsewhere.
+    pub(crate) fn of_new(&self, set: SetAttr, kind: Kind, smb: bool) -> SetAttr {
+        const ALWAYS: u32 = 0o3000;
+        let is_dir = kind == Kind::Dir;
+        let mask = if is_dir { self.folder } else { self.file };
+        let Some(mask) = mask.filter(|_| kind != Kind::Symlink) else { return set };
+        let asked = set.mode.unwrap_or(if is_dir { 0o700 } else { 0o600 });
+        let mode = asked & mask | if is_dir { mask & ALWAYS } else { 0 };
+        SetAttr { mode: Some(mode), umask: if smb { 0 } else { set.umask }, ..set }
+    }
 }
 
 /// A share of which nothing may be changed, made when it is first wanted. It says nothing of a share by itself: all are equal, and
@@ -209,7 +257,7 @@ impl Share {
     /// squashed, since a share that squashes believes no other claim.
     pub fn enter_nfs(self: &Arc<Self>, peer: IpAddr, cred: &Cred) -> Result<Entered, Refusal> {
         let cred = self.squash_from(peer, cred.clone());
-        Ok(Entered { share: self.seen_by(Some(peer), &cred)?, cred })
+        Ok(Entered { share: self.seen_by(Some(peer), &cred)?, cred: self.forced(cred) })
     }
 
     /// The share as a user of SMB uses it, whose address has been judged, or is not known: `access` asks for who has logged on.
@@ -218,7 +266,65 @@ impl Share {
         peer: Option<IpAddr>,
         cred: &Cred,
     ) -> Result<Entered, Refusal> {
-        Ok(Entered { share: self.seen_by(peer, cred)?, cred: self.squash(cred.clone()) })
+        let share = self.seen_by(peer, cred)?;
+        Ok(Entered { share, cred: self.forced(self.squash(cred.clone())) })
+    }
+
+    fn forced(&self, cred: Cred) -> Cred {
+        match &self.rules.force {
+            Some(force) => force.on(cred),
+            None => cred,
+        }
+    }
+
+    /// A listing for this caller shows this node.
+    pub async fn shows(&self, node: &NodeRef, attr: &Attr, cred: &Cred) -> VfsResult<bool> {
+        let uses = match node.kind() {
+            _ if !self.rules.only_visible => return Ok(true),
+            Kind::Dir => Access::READ | Access::LOOKUP,
+            Kind::File => Access::READ,
+            // It tells nothing but its name and where it leads.
+            _ => return Ok(true),
+        };
+        match node.access(cred, Access(uses), attr).await {
+            Ok(granted) => Ok(granted.0 & uses != 0),
+            // It went meanwhile, or nothing is known of it.
+            Err(VfsError::NotFound | VfsError::Stale | VfsError::Access) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Lists names of a directory as [`Node::readdir`](crate::Node::readdir), without those that the share does not show this
+    /// caller: until there is one, or the directory is at its end.
+    pub async fn readdir(
+        &self,
+        dir: &NodeRef,
+        cred: &Cred,
+        mut cookie: u64,
+        entries_max: usize,
+    ) -> VfsResult<(Vec<DirEntry>, bool)> {
+        loop {
+            let (entries, end) = dir.readdir(cred, cookie, entries_max).await?;
+            if !self.rules.only_visible {
+                return Ok((entries, end));
+            }
+            let Some(last) = entries.last().map(|entry| entry.cookie) else {
+                return Ok((entries, end));
+            };
+            let mut shown = Vec::new();
+            for entry in entries {
+                match dir.lookup(cred, &entry.name).await {
+                    Ok((node, attr)) if self.shows(&node, &attr, cred).await? => shown.push(entry),
+                    Ok(_) | Err(VfsError::NotFound | VfsError::Stale | VfsError::Access) => {}
+                    Err(VfsError::Invalid | VfsError::BadName) => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            if end || !shown.is_empty() {
+                return Ok((shown, end));
+            }
+            cookie = last;
+        }
     }
 
     /// What a caller sees who may not use the share and still mounts it: attributes of its root, as the anonymous user.
@@ -370,6 +476,43 @@ mod tests {
         assert_eq!((by_smb([1, 2, 3]).share.read_only, by_smb([1, 2, 3]).cred.uid), (false, 5));
         assert_eq!(share.admits([11, 0, 0, 1].into()), Some(false));
         assert_eq!(share.admits(from([0, 0, 1])), Some(true));
+    }
+
+    #[test]
+    fn masks_limit_what_is_asked_for_and_set_what_they_name() {
+        let masks = Masks { file: Some(0o660), folder: Some(0o2770) };
+        let new = |mode, umask, kind, smb| {
+            let set = masks.of_new(SetAttr { mode, umask, ..SetAttr::default() }, kind, smb);
+            (set.mode.unwrap_or(0), set.umask)
+        };
+        assert_eq!(new(Some(0o4777), 0o022, Kind::File, false), (0o660, 0o022));
+        assert_eq!(new(Some(0o600), 0, Kind::File, false), (0o600, 0));
+        assert_eq!(new(None, 0, Kind::File, false), (0o600, 0));
+        assert_eq!(new(Some(0o666), 0o022, Kind::File, true), (0o660, 0));
+        assert_eq!(new(Some(0o755), 0, Kind::Dir, false), (0o2750, 0));
+        assert_eq!(new(Some(0o777), 0o022, Kind::Dir, true), (0o2770, 0));
+        assert_eq!(new(None, 0, Kind::Dir, false), (0o2700, 0));
+        assert_eq!(new(Some(0o777), 0, Kind::Symlink, false), (0o777, 0));
+        let set = SetAttr { mode: Some(0o666), umask: 0o022, ..SetAttr::default() };
+        assert_eq!(Masks::default().of_new(set, Kind::File, true), set);
+    }
+
+    #[test]
+    fn whoever_is_let_in_acts_as_the_user_that_is_forced() {
+        let with = |force| {
+            let team = share(Squash::Root, access(&[5], &[6]));
+            let rules = Rules { force: Some(force), ..team.rules.clone() };
+            let backend = team.backend.clone();
+            Arc::new(Share { name: "team".into(), backend, clients: None, rules, ..*team })
+        };
+        let user = with(Force::User(cred(1000, &[7, 8])));
+        let entered = user.enter_nfs(PEER, &cred(5, &[])).unwrap();
+        assert_eq!((entered.share.read_only, entered.cred), (true, cred(1000, &[7, 8])));
+        assert_eq!(user.enter_smb(None, &cred(6, &[])).unwrap().cred.uid, 1000);
+        // It is asked who comes, not as whom that one will act.
+        assert!(user.enter_smb(None, &cred(1000, &[])).is_err());
+        let group = with(Force::Group(70)).enter_nfs(PEER, &cred(5, &[9])).unwrap().cred;
+        assert_eq!((group.uid, group.gid, &*group.groups), (5, 70, &[9][..]));
     }
 
     #[test]

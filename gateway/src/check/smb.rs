@@ -45,7 +45,7 @@ pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Smb {
     let mut accounts = HashMap::new();
     for (name, identity) in &all {
         let (cred, known) = resolve(name, identity);
-        accounts.insert(name.to_lowercase(), (cred.uid, known));
+        accounts.insert(name.to_lowercase(), (cred.clone(), known));
         if !known {
             remarks.warn(format!(
                 "the host has no user `{name}`: files will belong to uid {}; say another by `uid`",
@@ -53,8 +53,8 @@ pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Smb {
             ));
         }
     }
-    let account = |name: &str| accounts.get(&name.to_lowercase()).copied();
-    if let Err(why) = people::access(settings, &account) {
+    let account = |name: &str| accounts.get(&name.to_lowercase()).cloned();
+    if let Err(why) = people::rights(settings, &account) {
         remarks.stop(why);
     }
     Smb {

@@ -163,6 +163,9 @@ impl Listing<'_> {
         match names.find(&self.file.node(), self.reader().cred(), text).await {
             Ok(found) => {
                 let shown = names::to_client(&found.name);
+                if !self.shows(&found.node, &found.attr).await? {
+                    return Ok(());
+                }
                 self.push(&shown, &found.name, &found.node, &found.attr).await.map(|_| ())
             }
             Err(VfsError::NotFound | VfsError::BadName) => Ok(()),
@@ -198,15 +201,22 @@ impl Listing<'_> {
 
     /// One name of the directory. False when it does not fit.
     async fn entry(&mut self, shown: &str, name: &[u8]) -> Result<bool, Status> {
-        if self.level == Level::Names {
+        if self.level == Level::Names && !self.file.share.rules.only_visible {
             return Ok(self.put(shown, &Facts::default()));
         }
         match self.file.node().lookup(self.reader().cred(), name).await {
+            Ok((node, attr)) if !self.shows(&node, &attr).await? => Ok(true),
+            Ok(_) if self.level == Level::Names => Ok(self.put(shown, &Facts::default())),
             Ok((node, attr)) => self.push(shown, name, &node, &attr).await,
             // It went meanwhile, or only its name may be known.
             Err(VfsError::NotFound | VfsError::Stale | VfsError::Access) => Ok(true),
             Err(e) => Err(e.into()),
         }
+    }
+
+    /// The share shows this to the user, whoever reads the directory.
+    async fn shows(&self, node: &NodeRef, attr: &Attr) -> Result<bool, Status> {
+        Ok(self.file.share.shows(node, attr, &self.open.cred).await?)
     }
 
     async fn push(

@@ -85,7 +85,7 @@ impl Filler<'_> {
         // Asked first: it checks the permission before anything is told.
         let mut at = cookie.max(COOKIE_DOTDOT);
         let behind = |at: u64| if at == COOKIE_DOTDOT { 0 } else { at };
-        let mut batch = self.dir.node.readdir(&self.dir.cred, behind(at), self.batch()).await?;
+        let mut batch = self.batch_behind(behind(at)).await?;
         out.u32(OK);
         out.value(&post_op(&self.dir.share, self.dir.after().await.as_ref()));
         out.value(&VERIFIER);
@@ -104,8 +104,13 @@ impl Filler<'_> {
                 self.close(&fill, true, out);
                 return Ok(true);
             }
-            batch = self.dir.node.readdir(&self.dir.cred, behind(at), self.batch()).await?;
+            batch = self.batch_behind(behind(at)).await?;
         }
+    }
+
+    async fn batch_behind(&self, cookie: u64) -> VfsResult<(Vec<DirEntry>, bool)> {
+        let Target { share, node, cred, .. } = self.dir;
+        share.readdir(node, cred, cookie, self.batch()).await
     }
 
     /// Entries to ask for at a time: no more than could fit.

@@ -117,7 +117,7 @@ async fn list(
     loop {
         let left = budget.end.saturating_sub(cx.out.total_len());
         let batch = (left / ENTRY_GUESS + 1).min(BATCH_MAX);
-        let (entries, eof) = at.node.readdir(&at.cred, cookie, batch).await?;
+        let (entries, eof) = at.share.readdir(&at.node, &at.cred, cookie, batch).await?;
         if entries.is_empty() {
             return Ok(eof);
         }
