@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -129,25 +129,25 @@ impl Backpressure {
     }
 
     /// Waits until a read of so many bytes may take buffers. Dropping the future gives up its turn.
-    pub fn admit(self: &Arc<Self>, bytes: usize) -> Admit {
-        Admit { to: self.clone(), bytes, ticket: None }
+    pub fn admit(&self, bytes: usize) -> Admit<'_> {
+        Admit { to: self, bytes, ticket: None }
     }
 }
 
 /// Waits for the turn of a read; see [`Backpressure::admit`].
 #[derive(Debug)]
-pub struct Admit {
-    to: Arc<Backpressure>,
+pub struct Admit<'a> {
+    to: &'a Backpressure,
     bytes: usize,
     ticket: Option<u64>,
 }
 
-impl Future for Admit {
-    type Output = Admitted;
+impl<'a> Future for Admit<'a> {
+    type Output = Admitted<'a>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Admitted> {
-        let (ticket, bytes) = (self.ticket, self.bytes);
-        let mut state = lock(&self.to.0);
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Admitted<'a>> {
+        let (to, ticket, bytes) = (self.to, self.ticket, self.bytes);
+        let mut state = lock(&to.0);
         let is_first = state.waiting.front().is_none_or(|(first, _)| Some(*first) == ticket);
         if is_first && state.has_room(bytes) {
             if ticket.is_some() {
@@ -160,7 +160,7 @@ impl Future for Admit {
                 waker.wake();
             }
             self.ticket = None;
-            return Poll::Ready(Admitted { to: self.to.clone(), bytes });
+            return Poll::Ready(Admitted { to, bytes });
         }
         state.held_back |= state.blocked.is_some();
         let ticket = ticket.unwrap_or(state.next);
@@ -176,7 +176,7 @@ impl Future for Admit {
     }
 }
 
-impl Drop for Admit {
+impl Drop for Admit<'_> {
     fn drop(&mut self) {
         let Some(ticket) = self.ticket else { return };
         let mut state = lock(&self.to.0);
@@ -191,19 +191,19 @@ impl Drop for Admit {
 
 /// A read that was admitted; it is done when this is dropped.
 #[derive(Debug)]
-pub struct Admitted {
-    to: Arc<Backpressure>,
+pub struct Admitted<'a> {
+    to: &'a Backpressure,
     bytes: usize,
 }
 
-impl Admitted {
+impl Admitted<'_> {
     /// The peer has stopped taking its answers since: what this read holds is better given back, and its turn waited for again.
     pub fn is_outdated(&self) -> bool {
         self.to.is_blocked()
     }
 }
 
-impl Drop for Admitted {
+impl Drop for Admitted<'_> {
     fn drop(&mut self) {
         let mut state = lock(&self.to.0);
         state.reading -= self.bytes;
@@ -217,6 +217,7 @@ impl Drop for Admitted {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
 
@@ -234,14 +235,14 @@ mod tests {
     }
 
     /// A read and how often it was woken.
-    struct Read(Admit, Arc<Woken>);
+    struct Read<'a>(Admit<'a>, Arc<Woken>);
 
-    impl Read {
-        fn of(to: &Arc<Backpressure>, bytes: usize) -> Self {
+    impl<'a> Read<'a> {
+        fn of(to: &'a Backpressure, bytes: usize) -> Self {
             Self(to.admit(bytes), Arc::default())
         }
 
-        fn poll(&mut self) -> Option<Admitted> {
+        fn poll(&mut self) -> Option<Admitted<'a>> {
             let waker = Waker::from(self.1.clone());
             match Pin::new(&mut self.0).poll(&mut Context::from_waker(&waker)) {
                 Poll::Ready(admitted) => Some(admitted),
@@ -256,7 +257,7 @@ mod tests {
 
     #[test]
     fn none_begins_while_the_peer_takes_nothing() {
-        let to = Arc::new(Backpressure::default());
+        let to = Backpressure::default();
         let now = Instant::now();
         let early = Read::of(&to, MIB).poll();
         assert!(early.is_some());
@@ -279,7 +280,7 @@ mod tests {
 
     #[test]
     fn the_window_grows_by_what_is_taken_and_falls_when_nothing_is() {
-        let to = Arc::new(Backpressure::default());
+        let to = Backpressure::default();
         let now = Instant::now();
         let at_once = || {
             let mut reads = Vec::new();
@@ -308,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_deaf_time_counts_when_it_held_reads_back() {
-        let to = Arc::new(Backpressure::default());
+        let to = Backpressure::default();
         let now = Instant::now();
         to.moved(0, true, now);
         assert!(!to.moved(0, false, now + DEAF), "nothing was asked for");
@@ -325,7 +326,7 @@ mod tests {
 
     #[test]
     fn who_gives_up_leaves_its_turn_to_the_next() {
-        let to = Arc::new(Backpressure::default());
+        let to = Backpressure::default();
         let reading = Read::of(&to, MIB).poll();
         let mut reads: Vec<Read> = (0..3).map(|_| Read::of(&to, MIB / 2)).collect();
         assert!(reads.iter_mut().all(|r| r.poll().is_none()));

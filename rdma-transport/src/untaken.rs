@@ -6,23 +6,31 @@ use std::time::Instant;
 use crate::channel::Info;
 use crate::{count, limits};
 
+/// Bytes that leave before that is told: small answers need not pay for it one by one.
+const TOLD_AT_ONCE: usize = 1 << 20;
+
 /// What a channel has told; its drop ends the wait of every read.
 pub(crate) struct Untaken {
     info: Arc<Info>,
     is_blocked: bool,
+    /// Bytes that left and have not been told.
+    left: usize,
 }
 
 impl Untaken {
     pub(crate) fn new(info: Arc<Info>) -> Self {
-        Self { info, is_blocked: false }
+        Self { info, is_blocked: false, left: 0 }
     }
 
     /// So many bytes left since this was called last, and more waits for the peer than may or not.
     pub(crate) fn tell(&mut self, left: usize, is_blocked: bool) {
-        if left == 0 && is_blocked == self.is_blocked {
+        self.left += left;
+        let is_news = is_blocked != self.is_blocked || is_blocked && left > 0;
+        if !is_news && self.left < TOLD_AT_ONCE {
             return;
         }
         self.is_blocked = is_blocked;
+        let left = std::mem::take(&mut self.left);
         if self.info.backpressure.moved(left, is_blocked, Instant::now()) {
             count::limit_met(limits::UNTAKEN);
         }

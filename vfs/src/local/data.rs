@@ -468,7 +468,7 @@ async fn first_buffer(
     count: usize,
     size: usize,
     into: &ReadInto,
-) -> VfsResult<(Option<Admitted>, BufMut)> {
+) -> VfsResult<(Option<Admitted<'_>>, BufMut)> {
     loop {
         let admitted = match &into.backpressure {
             Some(to) => Some(to.admit(count).await),
@@ -487,7 +487,7 @@ async fn first_buffer(
 }
 
 /// Buffers for `count` bytes, or for as many as can be had without waiting for more than one.
-async fn buffers(count: usize, into: &ReadInto) -> VfsResult<(Option<Admitted>, Vec<BufMut>)> {
+async fn buffers(count: usize, into: &ReadInto) -> VfsResult<(Option<Admitted<'_>>, Vec<BufMut>)> {
     let largest = CLASS_SIZES[CLASS_SIZES.len() - 1];
     let size = |left: usize| left.min(largest);
     let (admitted, first) = first_buffer(count, size(count), into).await?;
