@@ -74,6 +74,9 @@ const BENCH: &[&str] = &[
     "util-linux",
 ];
 
+/// File systems in images.
+const DISKS: &[&str] = &["e2fsprogs", "xfsprogs", "iproute2", "mount", "util-linux"];
+
 /// To make a root file system.
 const CLEAN_ROOT: &[&str] = &["mmdebstrap", "systemd-container", "util-linux"];
 
@@ -97,6 +100,7 @@ pub(crate) fn install(tiers: &[&str]) -> Result<()> {
             "third" => [KERNEL, LAB, THIRD, LIBCLANG, SMBTORTURE].concat(),
             "smbtorture" => SMBTORTURE.to_vec(),
             "bench" => BENCH.to_vec(),
+            "disks" => DISKS.to_vec(),
             "clean-root" => CLEAN_ROOT.to_vec(),
             "fuzz" => FUZZ.to_vec(),
             _ => Vec::new(),
