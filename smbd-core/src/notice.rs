@@ -20,7 +20,7 @@ use state::{Break, Stage};
 use crate::conn::Conn;
 use crate::lease::Lease;
 use crate::server::Core;
-use crate::session::Session;
+use crate::session::{Kind, Session};
 use crate::wire::Command;
 
 /// A peer that acknowledges nothing for so long is silent.
@@ -47,13 +47,15 @@ type Way = (Arc<Session>, Arc<Conn>);
 
 /// The connections that a notice may take, the best first.
 pub(crate) fn ways(core: &Core, to: &To) -> Vec<Way> {
-    let sessions: Vec<_> = match to {
-        To::Session(id) => core.sessions.get(*id).into_iter().collect(),
-        To::Lease(lease) => core.sessions.all(|s| s.client_guid() == lease.client()),
-    };
     let is_others = |s: &Session| match to {
         To::Session(_) => false,
         To::Lease(lease) => *s.owner() != *lease.owner(),
+    };
+    // Anybody may call itself by the client's name: whoever has no password hears nothing of another's leases.
+    let may_hear = |s: &Session| !is_others(s) || s.user().is_some_and(|u| u.kind == Kind::User);
+    let sessions: Vec<_> = match to {
+        To::Session(id) => core.sessions.get(*id).into_iter().collect(),
+        To::Lease(lease) => core.sessions.all(|s| s.client_guid() == lease.client() && may_hear(s)),
     };
     let of = |s: Arc<Session>| {
         let conns = s.channels().into_iter().filter_map(|c| c.conn.upgrade());

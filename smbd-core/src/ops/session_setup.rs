@@ -213,8 +213,9 @@ fn session_to_bind(cx: &Cx, n: &Negotiated) -> Result<Arc<Session>, Status> {
 
 /// Requests that bind are signed with the session's key, because the connection has none yet.
 fn verify_with_session(cx: &Cx, session: &Session) -> Result<(), Status> {
-    // Guests and anonymous users have no key.
-    let secrets = session.secrets.get().ok_or(Status::NOT_SUPPORTED)?;
+    // Guests have no key, and that of anonymous users proves nothing.
+    let is_user = session.user().is_some_and(|u| u.kind == Kind::User);
+    let secrets = session.secrets.get().filter(|_| is_user).ok_or(Status::NOT_SUPPORTED)?;
     let verified = with_pieces(cx, |pieces| secrets.signer.verify(Sender::Client, pieces));
     verified.map_err(|_| {
         Violation::Signature.note(&cx.conn, "of a binding");
@@ -338,6 +339,10 @@ fn new(
 ) -> Result<(), Status> {
     let settings = cx.server.settings();
     let encrypt = settings.encryption == Encryption::Required;
+    // A guest has no key, and that of a session without a name is known to all: nothing is encrypted by either.
+    if encrypt && user.kind != Kind::User {
+        return Err(Status::ACCESS_DENIED);
+    }
     let signer = match &key {
         Some(key) => {
             let (signer, secrets) = secrets(n, key, preauth)?;
@@ -345,8 +350,6 @@ fn new(
             let _ = session.secrets.set(secrets);
             Some(signer)
         }
-        // Without a key there is nothing to encrypt with.
-        None if encrypt => return Err(Status::ACCESS_DENIED),
         None => None,
     };
     let asked = n.client_security_mode & SIGNING_REQUIRED != 0

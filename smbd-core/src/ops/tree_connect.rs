@@ -101,7 +101,8 @@ pub(crate) fn grant(
     if share.admits(ip) == Some(false) {
         return Err(Denial::Rule(Refusal::Address));
     }
-    if settings.encrypt && !can_encrypt {
+    // Whoever has no password has no key, or one that is known to all.
+    if settings.encrypt && (!can_encrypt || user.kind != Kind::User) {
         return Err(Denial::Clear);
     }
     share.enter_smb(Some(ip), &user.cred).map_err(Denial::Rule)

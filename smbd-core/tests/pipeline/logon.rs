@@ -3,6 +3,7 @@
 use smb_proto::smb2::negotiate::Dialect;
 use smb_proto::smb2::session_setup::{self, BINDING};
 use smb_proto::smb2::{Command, simple};
+use smbd_core::settings::Encryption;
 use smbd_core::status::Status;
 
 use crate::peer::{Offer, Peer, answers, create, file, server};
@@ -420,6 +421,40 @@ async fn a_session_without_a_name_is_not_signed() {
         assert_eq!(answer.status(), Status::SUCCESS);
         assert_eq!(answer.header.signature, [0; 16]);
     }
+}
+
+/// The key of a session without a name is known to all (MS-NLMP section 3.2.5.1.2): what it encrypts everybody can read.
+#[tokio::test]
+async fn a_session_without_a_name_does_not_pass_for_an_encrypted_one() {
+    let all = server(|s| {
+        s.shares.entry("data".into()).or_default().guest = true;
+        s.encryption = Encryption::Required;
+    });
+    let mut peer = Peer::connect(&all);
+    peer.negotiate(&LAST.get()).await;
+    assert_eq!(peer.log_on("", "").await, Status::ACCESS_DENIED);
+    assert_eq!(all.core().sessions.count(), 0);
+    let one = server(|s| {
+        let data = s.shares.entry("data".into()).or_default();
+        (data.guest, data.encrypt) = (true, true);
+    });
+    let mut peer = Peer::connect(&one);
+    peer.negotiate(&LAST.get()).await;
+    assert_eq!(peer.log_on("", "").await, Status::SUCCESS);
+    assert_eq!(peer.connect_tree("data").await, Status::ACCESS_DENIED);
+}
+
+/// MS-SMB2 section 3.3.5.5.2: whoever knows the key of such a session would be in it.
+#[tokio::test]
+async fn a_session_without_a_name_is_not_bound_by_a_further_connection() {
+    let open = server(|s| s.shares.entry("data".into()).or_default().guest = true);
+    let mut first = Peer::connect(&open);
+    first.negotiate(&LAST.get()).await;
+    assert_eq!(first.log_on("", "").await, Status::SUCCESS);
+    let mut second = Peer::connect(&open);
+    second.negotiate(&LAST.get()).await;
+    (second.session, second.secrets) = (first.session, first.secrets.clone());
+    assert_eq!(second.set_up("", "", BINDING, 0).await, Status::NOT_SUPPORTED);
 }
 
 #[tokio::test(start_paused = true)]

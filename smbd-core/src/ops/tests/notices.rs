@@ -9,6 +9,7 @@ use super::hold::{HANDLE, READ, WRITE, acknowledge, cached_folders, leased};
 use super::info::{set, to};
 use crate::fscc::set::Set;
 use crate::kit::{Answered, Client, Kit, create_request};
+use crate::session::{Kind, User};
 use crate::status::Status;
 use crate::wire::create::option;
 use crate::wire::negotiate::Dialect;
@@ -107,6 +108,21 @@ async fn a_client_that_heard_its_notice_has_its_time_and_is_not_told_again() {
         assert!(!aborted && told.is_err(), "{heard:?}");
         assert_eq!(seconds, 35);
     }
+}
+
+/// Anybody may call itself by a client's name; the keys of its leases are for those who have logged on by a password.
+#[tokio::test(start_paused = true)]
+async fn a_stranger_who_names_the_same_client_hears_nothing() {
+    let kit = Kit::new();
+    let [a, b, stranger, _other] = broken(&kit).await;
+    let session = kit.core.sessions.get(stranger.session_id).unwrap();
+    let user = User::clone(&session.user().unwrap());
+    session.log_on(User { name: String::new(), kind: Kind::Anonymous, ..user }, None);
+    let first = notice(&a).await;
+    cut(&a);
+    assert_eq!(notice(&b).await, first);
+    cut(&b);
+    assert!(timeout(Duration::from_secs(50), next(&stranger)).await.is_err());
 }
 
 /// A connection that takes nothing at all is passed over, and may go on.
