@@ -41,6 +41,8 @@ const USERS: [(&str, &str); 2] = [("user", "pass"), ("user2", "pass2")];
 /// Each start has mounts of its own, which end with it: one that is soon full.
 const SMALL: &str = "mount -t tmpfs -o size=16M small \"$0/small\" && ";
 
+/// The first of smbtorture's users to the host.
+pub(crate) const USER_ID: u32 = 1001;
 /// smbtorture's share that is continuously available.
 pub(crate) const LASTING_SHARE: &str = "lasting";
 /// smbtorture's share whose files may have blocks in common.
@@ -352,7 +354,7 @@ fn user(dir: &Path, (name, password): (&str, &str)) -> Result<[String; 2]> {
     // The machine need not know them.
     let id = match name {
         "root" => 0,
-        "user" => 1001,
+        "user" => USER_ID,
         _ => 1002,
     };
     Ok(["--user".into(), format!("{name}={},uid={id},gid={id}", file.display())])

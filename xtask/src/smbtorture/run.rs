@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ use std::time::Instant;
 use super::Results;
 use super::root::Root;
 use crate::lab::Net;
-use crate::lab::gateway::{BLOCK_SHARE, LASTING_SHARE};
+use crate::lab::gateway::{BLOCK_SHARE, LASTING_SHARE, USER_ID};
 use crate::sh::Result;
 
 /// Of one test. The longest that pass wait for about 40 s.
@@ -21,6 +21,12 @@ const SECONDS_MAX: &str = "90";
 const SLOWEST_SHOWN: usize = 12;
 /// What `timeout` ends with when it had to.
 const TIMED_OUT: [Option<i32>; 2] = [Some(124), Some(137)];
+/// Tests that are told the name of a file, and of an attribute that belongs to the server.
+const TOLD: [(&str, &[&str]); 3] = [
+    ("smb2.set-sparse-ioctl", &["filename=told"]),
+    ("smb2.zero-data-ioctl", &["filename=told", "offset=4096", "beyond_final_zero=8192"]),
+    ("smb2.ea.acl_xattr", &["acl_xattr_name=headgate.acl"]),
+];
 /// The one test of persistent handles.
 const PERSISTENT: &str = "smb2.replay.replay5";
 /// Suites that wait longest begin first.
@@ -95,10 +101,23 @@ impl Server {
         command.args(["--option=torture:use_iptables=yes"]);
         command.arg("--option=torture:iptables_command=/tmp/iptables");
         command.args(["--option=torture:user2name=user2", "--option=torture:user2password=pass2"]);
-        command.args(["--option=torture:writetimeupdatedelay=2000000", test]);
+        command.arg("--option=torture:writetimeupdatedelay=2000000");
+        let told = TOLD.iter().filter(|(name, _)| *name == test).flat_map(|(_, told)| *told);
+        command.args(told.map(|option| format!("--option=torture:{option}")));
         // Samba's server makes an interim answer to each READ and WRITE that takes half a millisecond; Windows and we do not.
-        command.arg("--option=torture:smbd=no");
+        command.args(["--option=torture:smbd=no", test]);
         command
+    }
+
+    /// A test that is told the name of a file finds it.
+    fn prepare(&self, test: &str, worker: usize) {
+        let Some(folder) = self.folders.get(worker) else { return };
+        if TOLD.iter().any(|(name, _)| *name == test) {
+            let file = folder.join("told");
+            // Without it the test fails and says so.
+            let _ = fs::write(&file, [1; 16384]);
+            let _ = chown(&file, Some(USER_ID), Some(USER_ID));
+        }
     }
 
     /// Tests leave things that are in the way of the next, also those that pass: all take the same numbers at random, and so the
@@ -231,6 +250,7 @@ fn one(server: &Server, name: &str, worker: usize, dir: &Path) -> Verdict {
     if let Err(e) = prepare(&place, worker) {
         return Verdict::Failure(format!("{}: {e}", place.display()));
     }
+    server.prepare(name, worker);
     let mut command = server.command(name, worker);
     let done = match command.current_dir(&place).stdin(Stdio::null()).output() {
         Ok(done) => done,
