@@ -150,8 +150,8 @@ fn many<'a, T>(
     each: &mut impl Parser<&'a [u8], Output = T, Error = Malformed<'a>>,
     mut rest: &'a [u8],
 ) -> Parsed<'a, Vec<T>> {
-    // An element that is shorter than four bytes makes the vector grow; one that is longer cannot fill it.
-    let mut out = Vec::with_capacity(count.min(rest.len() / 4));
+    // Room that is taken ahead is no larger than the message, however large elements are in memory: a count can lie.
+    let mut out = Vec::with_capacity(count.min(rest.len() / size_of::<T>().max(4)));
     for _ in 0..count {
         let (behind, value) = each.parse(rest)?;
         out.push(value);
