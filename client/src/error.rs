@@ -3,7 +3,7 @@
 use std::fmt;
 
 use rdma_transport::channel::ChannelError;
-use rdma_transport::xdr::XdrError;
+use wire::Fault;
 
 /// The result of a call.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -18,7 +18,7 @@ pub enum Error {
     /// The server did not accept the call (RFC 5531 section 9).
     Rpc(String),
     /// The reply is not what its type says.
-    Reply(XdrError),
+    Reply(Fault),
     /// MOUNT refused (`mountstat3`, RFC 1813 section 5).
     Mount(u32),
     /// NFS version 3 answered this (`nfsstat3`).
@@ -33,8 +33,8 @@ pub enum Error {
     Protocol(String),
 }
 
-impl From<XdrError> for Error {
-    fn from(e: XdrError) -> Self {
+impl From<Fault> for Error {
+    fn from(e: Fault) -> Self {
         Self::Reply(e)
     }
 }
@@ -101,7 +101,7 @@ impl fmt::Display for Error {
             Self::Connect(why) => write!(f, "cannot connect: {why}"),
             Self::Down(why) => why.fmt(f),
             Self::Rpc(why) => write!(f, "the server refused the call: {why}"),
-            Self::Reply(why) => write!(f, "the reply cannot be read: {why:?}"),
+            Self::Reply(why) => write!(f, "the reply cannot be read: {why}"),
             Self::Mount(2) => f.write_str("MOUNT: the server has no such share"),
             Self::Mount(13) => f.write_str(
                 "MOUNT: the server does not let this client in, or wants a port below 1024, which takes root",

@@ -6,9 +6,9 @@ use nfs_proto::nfs4::{self, op, ops};
 use nfs_proto::oncrpc::CallHead;
 use nfs_proto::xdr::{Bulk, decode};
 use rdma_transport::channel::Locate;
+use wire::pad;
 
 use crate::rpc::program;
-use rdma_transport::xdr::pad;
 
 /// Knows the calls of NFS.
 #[derive(Clone, Copy, Debug, Default)]

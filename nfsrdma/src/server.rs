@@ -211,10 +211,9 @@ impl Server {
             Ok(Ok(Outcome::Once)) => Some(keep(pending, out)),
             Ok(Ok(Outcome::Drop)) => None,
             Ok(Ok(Outcome::NoProcedure)) => Some(refusal(head.xid, AcceptStat::ProcUnavail)),
-            Ok(Err(_garbage)) => {
+            Ok(Err(fault)) => {
                 let (program, number) = (head.program, head.procedure);
-                let fault = args.fault().map(|fault| format!(": {fault}")).unwrap_or_default();
-                let what = format!("program {program} procedure {number}{fault}");
+                let what = format!("program {program} procedure {number}: {fault}");
                 Violation::Arguments.note(conn, &what);
                 Some(refusal(head.xid, AcceptStat::GarbageArgs))
             }

@@ -2,42 +2,13 @@
 //! bulk data that stands outside the stream.
 
 use iobuf::{Buf, Pages};
-use wire::xdr::{Bulk, Xdr};
-use wire::{Fault, Parsed, Rule};
+use wire::xdr::{Bulk, Xdr, data};
+use wire::{Fault, Parsed, Rule, pad};
 
 use crate::channel::{Payload, Place, Pulled, Reply};
 
-/// The stream does not hold what it should.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum XdrError {
-    /// It ends too early.
-    Short,
-    /// A count or length is above the limit of its type, or of this server.
-    TooLong,
-    /// A value that its type does not have.
-    BadValue,
-    /// Bulk data stands where none may be, or has another length than the stream says.
-    BadBulk,
-}
-
-impl From<Rule> for XdrError {
-    fn from(rule: Rule) -> Self {
-        match rule {
-            Rule::Truncated => Self::Short,
-            Rule::OverLimit { .. } => Self::TooLong,
-            Rule::Value => Self::BadValue,
-            Rule::OutOfBounds => Self::BadBulk,
-        }
-    }
-}
-
-/// The result of reading.
-pub type XdrResult<T> = Result<T, XdrError>;
-
-/// Zero bytes that follow `n` bytes of opaque data (RFC 4506 section 4.10).
-pub fn pad(n: usize) -> usize {
-    n.wrapping_neg() & 3
-}
+/// The result of reading: the field at fault, with its offset in the message.
+pub type XdrResult<T> = Result<T, Fault>;
 
 /// The first `max` bytes of `data`: what a server takes of a WRITE that is longer than it said it would take. Copies nothing.
 pub fn at_most(mut data: Vec<Buf>, max: usize) -> Vec<Buf> {
@@ -58,13 +29,12 @@ pub struct Reader<'a> {
     body: &'a Buf,
     at: usize,
     pulled: &'a [Pulled],
-    fault: Option<Fault>,
 }
 
 impl<'a> Reader<'a> {
     /// Over a message and its bulk data.
     pub fn new(body: &'a Buf, pulled: &'a [Pulled]) -> Self {
-        Self { body, at: 0, pulled, fault: None }
+        Self { body, at: 0, pulled }
     }
 
     /// Runs a parser on what is not read yet.
@@ -75,10 +45,7 @@ impl<'a> Reader<'a> {
                 self.at = self.body.len() - rest.len();
                 Ok(value)
             }
-            Err(why) => {
-                self.fault = Some(why.at(self.body.as_slice()));
-                Err(why.rule.into())
-            }
+            Err(why) => Err(why.at(self.body.as_slice())),
         }
     }
 
@@ -91,11 +58,6 @@ impl<'a> Reader<'a> {
     /// Goes on at `rest`, the end of what is not read yet.
     pub fn skip_to(&mut self, rest: &'a [u8]) {
         self.at = self.body.len().saturating_sub(rest.len());
-    }
-
-    /// The fault of the last parser that found one, with its offset in the message.
-    pub fn fault(&self) -> Option<Fault> {
-        self.fault
     }
 
     /// Offset of the next byte in the body.
@@ -119,65 +81,46 @@ impl<'a> Reader<'a> {
         self.remaining() == 0 && self.pulled.is_empty()
     }
 
-    fn take(&mut self, n: usize) -> XdrResult<&'a [u8]> {
-        let end = self.at.checked_add(n).ok_or(XdrError::Short)?;
-        let body: &'a [u8] = self.body.as_slice();
-        let out = body.get(self.at..end).ok_or(XdrError::Short)?;
-        self.at = end;
-        Ok(out)
-    }
-
     /// Bytes of fixed length, a multiple of four or padded to one.
     pub fn fixed<const N: usize>(&mut self) -> XdrResult<[u8; N]> {
-        let out = self.take(N)?.try_into().map_err(|_| XdrError::Short)?;
-        self.take(pad(N))?;
+        let out = self.parse(wire::bytes("opaque"))?;
+        self.parse(wire::take(pad(N), "padding"))?;
         Ok(out)
     }
 
     /// `unsigned int`.
     pub fn u32(&mut self) -> XdrResult<u32> {
-        Ok(u32::from_be_bytes(self.fixed()?))
+        self.value()
     }
 
     /// `int`.
     pub fn i32(&mut self) -> XdrResult<i32> {
-        Ok(i32::from_be_bytes(self.fixed()?))
+        self.value()
     }
 
     /// `unsigned hyper`.
     pub fn u64(&mut self) -> XdrResult<u64> {
-        Ok(u64::from_be_bytes(self.fixed()?))
+        self.value()
     }
 
     /// `hyper`.
     pub fn i64(&mut self) -> XdrResult<i64> {
-        Ok(i64::from_be_bytes(self.fixed()?))
+        self.value()
     }
 
     /// `bool`: 0 or 1.
     pub fn bool(&mut self) -> XdrResult<bool> {
-        match self.u32()? {
-            0 => Ok(false),
-            1 => Ok(true),
-            _ => Err(XdrError::BadValue),
-        }
+        self.value()
     }
 
     /// A count of elements, at most `max`.
     pub fn count(&mut self, max: usize) -> XdrResult<usize> {
-        let n = usize::try_from(self.u32()?).map_err(|_| XdrError::TooLong)?;
-        if n > max { Err(XdrError::TooLong) } else { Ok(n) }
+        self.parse(wire::bulk(max, "count")).map(|place| place.len)
     }
 
     /// `opaque<max>` or `string<max>`, borrowed.
     pub fn opaque(&mut self, max: usize) -> XdrResult<&'a [u8]> {
-        let n = self.count(usize::MAX)?;
-        if n > max && n <= self.remaining() {
-            return Err(XdrError::TooLong);
-        }
-        let out = self.take(n)?;
-        self.take(pad(n))?;
-        Ok(out)
+        self.parse(wire::opaque(max, "opaque"))
     }
 
     /// `opaque<max>` that may stand outside the stream: the data of a WRITE, a link's target. Copies nothing.
@@ -194,7 +137,7 @@ impl<'a> Reader<'a> {
             let have: usize = first.data.iter().map(Buf::len).sum();
             // RFC 8166 section 3.4.5: a reduced item may have been sent with its padding.
             if have != n && have != n + pad(n) {
-                return Err(XdrError::BadBulk);
+                return Err(Fault { field: "data", rule: Rule::OutOfBounds, offset: self.at });
             }
             self.pulled = rest;
             let mut left = n;
@@ -209,8 +152,7 @@ impl<'a> Reader<'a> {
             return Ok(out);
         }
         let start = self.at;
-        self.take(n)?;
-        self.take(pad(n))?;
+        self.parse(data(n, "data"))?;
         Ok(if n == 0 { Vec::new() } else { vec![self.body.slice(start..start + n)] })
     }
 }
@@ -376,6 +318,10 @@ impl Writer {
 mod tests {
     use super::*;
 
+    fn rule<T: std::fmt::Debug>(read: XdrResult<T>) -> Rule {
+        read.unwrap_err().rule
+    }
+
     #[test]
     fn what_is_written_is_read() {
         let mut w = Writer::new();
@@ -390,17 +336,18 @@ mod tests {
         assert_eq!(r.bool(), Ok(true));
         assert_eq!(r.i64(), Ok(-2));
         assert!(r.is_at_end());
-        assert_eq!(r.u32(), Err(XdrError::Short));
+        assert_eq!(rule(r.u32()), Rule::Truncated);
     }
 
     #[test]
     fn a_length_above_its_limit_is_refused_before_anything_is_taken() {
         let body = Buf::from(vec![0xff, 0xff, 0xff, 0xff]);
-        assert_eq!(Reader::new(&body, &[]).opaque(1024), Err(XdrError::Short), "it lies");
+        let max = 1024;
+        assert_eq!(rule(Reader::new(&body, &[]).opaque(max)), Rule::OverLimit { max });
         let long = Buf::from([&[0, 0, 0, 8][..], &[1; 8]].concat());
-        assert_eq!(Reader::new(&long, &[]).opaque(7), Err(XdrError::TooLong));
-        assert_eq!(Reader::new(&body, &[]).bulk(1024), Err(XdrError::TooLong));
-        assert_eq!(Reader::new(&body, &[]).bulk(usize::MAX), Err(XdrError::Short));
+        assert_eq!(rule(Reader::new(&long, &[]).opaque(7)), Rule::OverLimit { max: 7 });
+        assert_eq!(rule(Reader::new(&body, &[]).bulk(max)), Rule::OverLimit { max });
+        assert_eq!(rule(Reader::new(&body, &[]).bulk(usize::MAX)), Rule::Truncated);
     }
 
     #[test]
@@ -450,6 +397,6 @@ mod tests {
     fn bulk_data_of_another_length_is_refused() {
         let body = Buf::from(vec![0, 0, 0, 9]);
         let pulled = [Pulled { at: 4, data: vec![Buf::from(vec![0; 5])] }];
-        assert_eq!(Reader::new(&body, &pulled).bulk(16), Err(XdrError::BadBulk));
+        assert_eq!(rule(Reader::new(&body, &pulled).bulk(16)), Rule::OutOfBounds);
     }
 }

@@ -41,7 +41,7 @@ pub struct Attr {
 pub(super) fn values<'a>(fattr: &Fattr4<'a>) -> Result<Vec<Value<'a>>> {
     match wire::decode(fattr.attr_vals, |_| fattr.values()) {
         Ok((_, values)) => Ok(values),
-        Err(why) => Err(Error::Reply(why.rule.into())),
+        Err(why) => Err(Error::Reply(why.at(fattr.attr_vals))),
     }
 }
 
@@ -63,8 +63,8 @@ impl Attr {
                 Value::Fileid(number) => a.fileid = number,
                 Value::Mode(mode) => a.mode = mode,
                 Value::Numlinks(links) => a.numlinks = links,
-                Value::Owner(name) => a.owner = name.text.to_vec(),
-                Value::OwnerGroup(name) => a.owner_group = name.text.to_vec(),
+                Value::Owner(name) => a.owner = name.name.to_vec(),
+                Value::OwnerGroup(name) => a.owner_group = name.name.to_vec(),
                 Value::SpaceUsed(bytes) => a.space_used = bytes,
                 Value::TimeModify(time) => a.time_modify = (time.seconds, time.nseconds),
                 _ => return Err(unasked()),
@@ -122,6 +122,7 @@ mod tests {
         assert_eq!(Attr::of(&lease.as_fattr4()), Err(unasked()));
         let size = Fattr::of(&[attr::SIZE], &[Value::Size(1)]);
         let cut = Fattr4 { attr_vals: &size.vals[..7], ..size.as_fattr4() };
-        assert!(matches!(Attr::of(&cut), Err(Error::Reply(_))), "half a size");
+        let Err(Error::Reply(fault)) = Attr::of(&cut) else { panic!("half a size") };
+        assert_eq!(fault.to_string(), "Size truncated at 0");
     }
 }

@@ -2,7 +2,8 @@
 
 use wire::{Parsed, Rule, be_u32, emit, reject};
 
-use super::{FHSIZE, Fsid4, LIST_MAX, Nfsstat4, Nfstime4, OPAQUE_LIMIT, Specdata4, UNLIMITED};
+use super::ops::{Component4, NfsFh4};
+use super::{Fsid4, LIST_MAX, Nfsstat4, Nfstime4, OPAQUE_LIMIT, Specdata4, UNLIMITED};
 use crate::xdr::{Bounded, Xdr, choice, numbers, structs, union};
 
 /// Words of a set: attributes are numbered below 96, and there is room for those to come.
@@ -171,26 +172,14 @@ structs! {
         na41_aces: Vec<Nfsace4<'a>> as LIST_MAX,
     }
 
-    /// `utf8string` as a value by itself.
-    #[derive(Copy)]
-    pub struct Utf8<'a> {
-        text: &'a [u8] as UNLIMITED,
-    }
-
-    /// A file handle as a value by itself.
-    #[derive(Copy)]
-    pub struct Filehandle<'a> {
-        fh: &'a [u8] as FHSIZE,
-    }
-
     /// `pathname4`.
     pub struct Pathname4<'a> {
-        components: Vec<Utf8<'a>> as LIST_MAX,
+        components: Vec<Component4<'a>> as LIST_MAX,
     }
 
     /// `fs_location4`.
     pub struct FsLocation4<'a> {
-        server: Vec<Utf8<'a>> as LIST_MAX,
+        server: Vec<Component4<'a>> as LIST_MAX,
         rootpath: Pathname4<'a>,
     }
 
@@ -264,7 +253,7 @@ choice! {
         16 => CaseInsensitive(bool),
         17 => CasePreserving(bool),
         18 => ChownRestricted(bool),
-        19 => Filehandle(Filehandle<'a>),
+        19 => Filehandle(NfsFh4<'a>),
         20 => Fileid(u64),
         21 => FilesAvail(u64),
         22 => FilesFree(u64),
@@ -277,12 +266,12 @@ choice! {
         29 => Maxname(u32),
         30 => Maxread(u64),
         31 => Maxwrite(u64),
-        32 => Mimetype(Utf8<'a>),
+        32 => Mimetype(Component4<'a>),
         33 => Mode(u32),
         34 => NoTrunc(bool),
         35 => Numlinks(u32),
-        36 => Owner(Utf8<'a>),
-        37 => OwnerGroup(Utf8<'a>),
+        36 => Owner(Component4<'a>),
+        37 => OwnerGroup(Component4<'a>),
         38 => QuotaAvailHard(u64),
         39 => QuotaAvailSoft(u64),
         40 => QuotaUsed(u64),

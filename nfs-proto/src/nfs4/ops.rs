@@ -21,13 +21,13 @@ pub use session::*;
 const XATTR_VALUE_MAX: usize = 1 << 24;
 
 structs! {
-    /// `component4`, the only argument of some operations.
+    /// `component4`, the only argument of some operations, and any other `utf8string` as a value by itself.
     #[derive(Copy)]
     pub struct Component4<'a> {
         name: &'a [u8] as UNLIMITED,
     }
 
-    /// `nfs_fh4`: PUTFH, GETFH.
+    /// `nfs_fh4`: PUTFH, GETFH, the attribute.
     #[derive(Copy)]
     pub struct NfsFh4<'a> {
         object: &'a [u8] as FHSIZE,

@@ -127,7 +127,7 @@ fn values_stand_in_the_order_of_their_numbers() {
     let values = [
         Value::Type(attrs::NfsFtype4::Reg),
         Value::Size(7),
-        Value::Owner(attrs::Utf8 { text: b"me" }),
+        Value::Owner(ops::Component4 { name: b"me" }),
     ];
     let mut bytes = Vec::new();
     put_fattr(&mask, &values, &mut bytes);

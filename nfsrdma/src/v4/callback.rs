@@ -10,20 +10,23 @@
 
 use std::time::Duration;
 
-use iobuf::Buf;
+use nfs_proto::nfs4::attrs::{Fattr4, Value};
+use nfs_proto::nfs4::cb::{self, Args, Compounded, Results, op};
+use nfs_proto::nfs4::ops::Res;
+use nfs_proto::nfs4::{Nfsstat4, attr};
+use nfs_proto::oncrpc::{AcceptStat, CallHead, OpaqueAuth, ReplyBody, ReplyHead};
+use nfs_proto::xdr::{self, Xdr};
+use vfs::DelegatedTimes;
+use wire::Malformed;
 
-use super::attrs::Bitmap;
+use super::attrs::{Bitmap, time_of};
 use super::session::{CallbackCred, Session};
 use super::status::Status;
-use super::wire::{Stateid, attr};
+use super::wire::Stateid;
 use crate::fh::Fh;
-use rdma_transport::xdr::{Reader, Writer, XdrError, XdrResult};
-use vfs::{DelegatedTimes, Time};
 
-const CB_COMPOUND: u32 = 1;
-const OP_CB_GETATTR: u32 = 3;
-const OP_CB_RECALL: u32 = 4;
-const OP_CB_SEQUENCE: u32 = 11;
+/// Version of the client's callback program.
+const CB_VERSION: u32 = 1;
 /// What the holder of a write delegation must know (RFC 8881 section 10.4.3).
 const ASKED: Bitmap = Bitmap::of(&[attr::CHANGE, attr::SIZE]);
 /// And when it keeps the times as well (RFC 9754 section 5).
@@ -132,7 +135,7 @@ async fn deliver(
             (encode(session, back.program, &cred, (slot, sequence), ask), conn)
         };
         match tokio::time::timeout(ANSWER_MAX, conn.handle.call(message)).await {
-            Ok(Ok(answer)) => return decode(&answer).unwrap_or(Err(Failed::Nonsense)),
+            Ok(Ok(answer)) => return decode(answer.as_slice()),
             _ => session.back().unbind(conn.id),
         }
     }
@@ -146,153 +149,151 @@ fn encode(
     (slot, sequence): (usize, u32),
     ask: Ask<'_>,
 ) -> Vec<u8> {
-    let mut w = Writer::new();
-    // xid (the channel's), CALL, RPC version 2, program, version 1, CB_COMPOUND.
-    for v in [0, 0, 2, program, 1, CB_COMPOUND] {
-        w.u32(v);
-    }
-    match cred {
-        CallbackCred::None => {
-            w.u32(0);
-            w.u32(0);
-        }
-        CallbackCred::Sys(body) => {
-            w.u32(1);
-            w.opaque(body);
-        }
-    }
-    w.u32(0);
-    w.u32(0);
-    // tag, minor version, callback_ident (of minor version 0 only), two operations.
-    w.opaque(b"");
-    w.u32(session.minor);
-    w.u32(0);
-    w.u32(2);
-    w.u32(OP_CB_SEQUENCE);
-    w.fixed(&session.id);
-    w.u32(sequence);
-    w.count(slot);
-    w.u32(session.back_attrs.slots.saturating_sub(1));
-    w.bool(false);
-    w.count(0);
-    match ask {
+    let call = CallHead {
+        // The channel's.
+        xid: 0,
+        program,
+        version: CB_VERSION,
+        procedure: cb::PROC_COMPOUND,
+        cred: cred.as_auth(),
+        verf: OpaqueAuth::NONE,
+    };
+    let compound = cb::Compound {
+        tag: b"",
+        minorversion: session.minor,
+        // Of minor version 0 only.
+        callback_ident: 0,
+        argarray: 2,
+    };
+    let order = cb::Sequence {
+        sessionid: session.id,
+        sequenceid: sequence,
+        slotid: u32::try_from(slot).unwrap_or(u32::MAX),
+        highest_slotid: session.back_attrs.slots.saturating_sub(1),
+        cachethis: false,
+        referring_call_lists: Vec::new(),
+    };
+    let (number, asked) = match ask {
         Ask::Recall(stateid, fh) => {
-            w.u32(OP_CB_RECALL);
-            w.value(&stateid);
-            w.bool(false);
-            w.opaque(fh.as_bytes());
+            let recall = cb::Recall { stateid, truncate: false, fh: fh.as_bytes() };
+            (op::RECALL, Args::Recall(recall))
         }
-        Ask::Attributes(fh, asked) => {
-            w.u32(OP_CB_GETATTR);
-            w.opaque(fh.as_bytes());
-            w.value(&asked);
+        Ask::Attributes(fh, attr_request) => {
+            (op::GETATTR, Args::Getattr(cb::Getattr { fh: fh.as_bytes(), attr_request }))
         }
-    }
-    w.into_reply().head
+    };
+    let mut out = Vec::new();
+    call.emit(&mut out);
+    compound.emit(&mut out);
+    op::SEQUENCE.emit(&mut out);
+    order.emit(&mut out);
+    number.emit(&mut out);
+    asked.emit(&mut out);
+    out
 }
 
 /// What the answer says.
-fn decode(answer: &Buf) -> XdrResult<Result<Said, Failed>> {
-    let mut r = Reader::new(answer, &[]);
-    r.u32()?;
-    // REPLY, MSG_ACCEPTED, verifier, SUCCESS.
-    if r.u32()? != 1 || r.u32()? != 0 {
-        return Ok(Err(Failed::Nonsense));
-    }
-    r.u32()?;
-    r.opaque(400)?;
-    if r.u32()? != 0 {
-        return Ok(Err(Failed::Nonsense));
-    }
-    let _status = r.u32()?;
-    r.opaque(1024)?;
-    let results = r.count(2)?;
-    for at in 0..results {
-        let op = r.u32()?;
-        let status = Status::from_u32(r.u32()?).ok_or(XdrError::BadValue)?;
-        match (at, op, status) {
-            (0, OP_CB_SEQUENCE, Status::Ok) => {
-                r.fixed::<16>()?;
-                for _ in 0..4 {
-                    r.u32()?;
-                }
+fn decode(answer: &[u8]) -> Result<Said, Failed> {
+    let (rest, head) = wire::decode(answer, ReplyHead::parse).map_err(nonsense)?;
+    let ReplyBody::Accepted(_, AcceptStat::Success) = head.body else {
+        return Err(Failed::Nonsense);
+    };
+    let (mut rest, done) = xdr::decode::<Compounded<'_>>(rest).map_err(nonsense)?;
+    for at in 0..done.resarray.min(2) {
+        let (result, number) = xdr::decode::<u32>(rest).map_err(nonsense)?;
+        let parsed = wire::decode(result, |i| Results::parse(number, i)).map_err(nonsense)?;
+        rest = parsed.0;
+        let refused = match (at, parsed.1) {
+            (0, Some(Results::Sequence(Res::Ok(_)))) => continue,
+            (1, Some(Results::Status(Nfsstat4::Ok))) if number == op::RECALL => {
+                return Ok(Said::Done);
             }
-            (1, OP_CB_RECALL, Status::Ok) => return Ok(Ok(Said::Done)),
-            (1, OP_CB_GETATTR, Status::Ok) => {
-                return decode_attributes(&mut r).map(|a| Ok(Said::Attributes(a)));
+            (1, Some(Results::Getattr(Res::Ok(fattr)))) => {
+                return attributes_of(&fattr).map(Said::Attributes).ok_or(Failed::Nonsense);
             }
+            (
+                0,
+                Some(Results::Sequence(Res::Err(
+                    Nfsstat4::BadSession | Nfsstat4::BadSlot | Nfsstat4::SeqMisordered,
+                ))),
+            ) => return Err(Failed::Nonsense),
+            (_, Some(Results::Sequence(Res::Err(status)) | Results::Getattr(Res::Err(status)))) => {
+                status
+            }
+            (_, Some(Results::Status(status))) if number == op::RECALL => status,
+            _ => return Err(Failed::Nonsense),
+        };
+        return match refused {
             // The first answer was lost, and the client did not keep it: it has been told.
-            (_, _, Status::RetryUncachedRep) => return Ok(Ok(Said::Done)),
-            (0, OP_CB_SEQUENCE, Status::BadSession | Status::BadSlot | Status::SeqMisordered) => {
-                return Ok(Err(Failed::Nonsense));
-            }
-            (_, OP_CB_SEQUENCE | OP_CB_RECALL | OP_CB_GETATTR, refused) => {
-                return Ok(Err(Failed::Refused(refused)));
-            }
-            _ => return Ok(Err(Failed::Nonsense)),
-        }
+            Nfsstat4::RetryUncachedRep => Ok(Said::Done),
+            refused => Err(Failed::Refused(refused.into())),
+        };
     }
-    Ok(Err(Failed::Nonsense))
+    Err(Failed::Nonsense)
 }
 
-/// `fattr4`, which begins with what was asked for; what else a client says stands behind that.
-fn decode_attributes(r: &mut Reader<'_>) -> XdrResult<Attributes> {
-    let said = r.value::<Bitmap>()?;
-    if !said.iter().take(2).eq(ASKED.iter()) {
-        return Err(XdrError::BadValue);
+fn nonsense(_: Malformed<'_>) -> Failed {
+    Failed::Nonsense
+}
+
+/// What a holder says, which begins with what was asked for; what else it says stands behind that. `None` where it cannot be.
+fn attributes_of(said: &Fattr4<'_>) -> Option<Attributes> {
+    if !said.attrmask.iter().take(2).eq(ASKED.iter()) || said.attr_vals.len() > ATTRIBUTES_MAX {
+        return None;
     }
-    let _length = r.count(ATTRIBUTES_MAX)?;
-    let (change, size) = (r.u64()?, r.u64()?);
-    let mut times = DelegatedTimes::default();
-    for number in said.iter().skip(2) {
-        match number {
-            attr::TIME_DELEG_ACCESS => times.atime = Some(decode_time(r)?),
-            attr::TIME_DELEG_MODIFY => times.mtime = Some(decode_time(r)?),
-            _ => break,
+    let (mut change, mut size, mut times) = (0, 0, DelegatedTimes::default());
+    let mut rest = said.attr_vals;
+    for number in said.attrmask.iter().take_while(|&number| ASKED_WITH_TIMES.has(number)) {
+        let (behind, value) = wire::decode(rest, |i| Value::parse(number, i)).ok()?;
+        rest = behind;
+        match value {
+            Some(Value::Change(number)) => change = number,
+            Some(Value::Size(bytes)) => size = bytes,
+            Some(Value::TimeDelegAccess(time)) => times.atime = Some(time_of(time)?),
+            Some(Value::TimeDelegModify(time)) => times.mtime = Some(time_of(time)?),
+            _ => return None,
         }
     }
     // Others are told it as the size of the file: no file is larger (`off_t`, and EndOfFile of MS-FSCC 2.4.13, are signed).
-    if i64::try_from(size).is_err() {
-        return Err(XdrError::BadValue);
-    }
-    Ok(Attributes { change, size, times })
-}
-
-fn decode_time(r: &mut Reader<'_>) -> XdrResult<Time> {
-    let time = Time { sec: r.i64()?, nsec: r.u32()? };
-    if time.nsec < 1_000_000_000 { Ok(time) } else { Err(XdrError::BadValue) }
+    i64::try_from(size).ok()?;
+    Some(Attributes { change, size, times })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vfs::Time;
 
-    fn answer(words: &[u32]) -> Buf {
-        Buf::from(words.iter().flat_map(|w| w.to_be_bytes()).collect::<Vec<_>>())
+    const OP_CB_GETATTR: u32 = 3;
+    const OP_CB_RECALL: u32 = 4;
+    const OP_CB_SEQUENCE: u32 = 11;
+
+    fn answer(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|w| w.to_be_bytes()).collect()
     }
 
     /// xid, REPLY, accepted, AUTH_NONE, no body, SUCCESS; then status, no tag.
     const HEAD: [u32; 8] = [7, 1, 0, 0, 0, 0, 0, 0];
     const SEQUENCE_OK: [u32; 10] = [OP_CB_SEQUENCE, 0, 1, 2, 3, 4, 1, 0, 0, 0];
 
-    fn outcome(rest: &[u32]) -> Result<Result<Said, Failed>, XdrError> {
+    fn outcome(rest: &[u32]) -> Result<Said, Failed> {
         decode(&answer(&[&HEAD[..], rest].concat()))
     }
 
     #[test]
     fn the_answer_says_what_became_of_the_recall() {
         let both = |status| outcome(&[&[2][..], &SEQUENCE_OK, &[OP_CB_RECALL, status]].concat());
-        assert_eq!(both(0), Ok(Ok(Said::Done)));
-        assert_eq!(both(10_008), Ok(Err(Failed::Refused(Status::Delay))));
-        assert_eq!(both(10_025), Ok(Err(Failed::Refused(Status::BadStateId))));
-        assert_eq!(both(4_242), Err(XdrError::BadValue));
-        assert_eq!(outcome(&[1, OP_CB_SEQUENCE, 10_008]), Ok(Err(Failed::Refused(Status::Delay))));
-        assert_eq!(outcome(&[1, OP_CB_SEQUENCE, 10_052]), Ok(Err(Failed::Nonsense)));
-        assert_eq!(outcome(&[1, OP_CB_SEQUENCE, 10_068]), Ok(Ok(Said::Done)));
-        assert_eq!(outcome(&[0]), Ok(Err(Failed::Nonsense)));
-        assert_eq!(outcome(&[9]), Err(XdrError::TooLong));
-        assert_eq!(decode(&answer(&[7, 1, 1, 0, 0])), Ok(Err(Failed::Nonsense)));
-        assert_eq!(decode(&answer(&[7])), Err(XdrError::Short));
+        assert_eq!(both(0), Ok(Said::Done));
+        assert_eq!(both(10_008), Err(Failed::Refused(Status::Delay)));
+        assert_eq!(both(10_025), Err(Failed::Refused(Status::BadStateId)));
+        assert_eq!(both(4_242), Err(Failed::Nonsense));
+        assert_eq!(outcome(&[1, OP_CB_SEQUENCE, 10_008]), Err(Failed::Refused(Status::Delay)));
+        assert_eq!(outcome(&[1, OP_CB_SEQUENCE, 10_052]), Err(Failed::Nonsense));
+        assert_eq!(outcome(&[1, OP_CB_SEQUENCE, 10_068]), Ok(Said::Done));
+        assert_eq!(outcome(&[0]), Err(Failed::Nonsense));
+        assert_eq!(outcome(&[9]), Err(Failed::Nonsense));
+        assert_eq!(decode(&answer(&[7, 1, 1, 0, 0])), Err(Failed::Nonsense));
+        assert_eq!(decode(&answer(&[7])), Err(Failed::Nonsense));
     }
 
     #[test]
@@ -300,12 +301,12 @@ mod tests {
         let said =
             |rest: &[u32]| outcome(&[&[2][..], &SEQUENCE_OK, &[OP_CB_GETATTR, 0], rest].concat());
         let times = |nsec: u32| [3, 0b1_1000, 0, 3 << 20, 40, 0, 1, 0, 2, 0, 5, 6, 0, 7, nsec];
-        let Ok(Ok(Said::Attributes(all))) = said(&times(8)) else { panic!("understood") };
+        let Ok(Said::Attributes(all)) = said(&times(8)) else { panic!("understood") };
         assert_eq!((all.change, all.size), (1, 2));
         assert_eq!(all.times.atime, Some(Time { sec: 5, nsec: 6 }));
         assert_eq!(all.times.mtime, Some(Time { sec: 7, nsec: 8 }));
-        assert_eq!(said(&times(1_000_000_000)), Err(XdrError::BadValue));
-        assert_eq!(said(&times(8)[..14]), Err(XdrError::Short));
+        assert_eq!(said(&times(1_000_000_000)), Err(Failed::Nonsense));
+        assert_eq!(said(&times(8)[..14]), Err(Failed::Nonsense));
     }
 
     #[test]
@@ -315,17 +316,17 @@ mod tests {
         let times = DelegatedTimes::default();
         let attributes = Attributes { change: 0x1_0000_0002, size: 0x3_0000_0004, times };
         let all = [1, 0b1_1000, 16, 1, 2, 3, 4];
-        assert_eq!(said(&all), Ok(Ok(Said::Attributes(attributes))));
-        assert_eq!(said(&[1, 0b1000, 8, 1, 2]), Err(XdrError::BadValue), "the size is missing");
-        assert_eq!(said(&[1, 0b11_1000, 20, 1, 2, 3, 4, 5]), Ok(Ok(Said::Attributes(attributes))));
-        assert_eq!(said(&[1, 0b1_1010, 20, 2, 1, 2, 3, 4]), Err(XdrError::BadValue));
-        assert_eq!(said(&[1, 0b1_1000, 257, 1, 2, 3, 4]), Err(XdrError::TooLong));
+        assert_eq!(said(&all), Ok(Said::Attributes(attributes)));
+        assert_eq!(said(&[1, 0b1000, 8, 1, 2]), Err(Failed::Nonsense), "the size is missing");
+        assert_eq!(said(&[1, 0b11_1000, 20, 1, 2, 3, 4, 5]), Ok(Said::Attributes(attributes)));
+        assert_eq!(said(&[1, 0b1_1010, 20, 2, 1, 2, 3, 4]), Err(Failed::Nonsense));
+        assert_eq!(said(&[1, 0b1_1000, 257, 1, 2, 3, 4]), Err(Failed::Nonsense));
         let largest = [1, 0b1_1000, 16, 1, 2, u32::MAX >> 1, u32::MAX];
-        assert!(matches!(said(&largest), Ok(Ok(Said::Attributes(_)))));
+        assert!(matches!(said(&largest), Ok(Said::Attributes(_))));
         let larger_than_any_file = [1, 0b1_1000, 16, 1, 2, 1 << 31, 0];
-        assert_eq!(said(&larger_than_any_file), Err(XdrError::BadValue));
-        assert_eq!(said(&all[..5]), Err(XdrError::Short));
+        assert_eq!(said(&larger_than_any_file), Err(Failed::Nonsense));
+        assert_eq!(said(&all[..5]), Err(Failed::Nonsense));
         let refused = outcome(&[&[2][..], &SEQUENCE_OK, &[OP_CB_GETATTR, 10_001]].concat());
-        assert_eq!(refused, Ok(Err(Failed::Refused(Status::BadHandle))));
+        assert_eq!(refused, Err(Failed::Refused(Status::BadHandle)));
     }
 }

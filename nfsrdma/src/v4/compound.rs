@@ -6,18 +6,22 @@
 //!
 //! *Memory.* One reply stream; the body of a failed operation is cut off again unless its error has one.
 //!
-//! *Errors.* [`rdma_transport::xdr::XdrError`] only for a COMPOUND whose tag, minor version or count cannot be read.
+//! *Errors.* A [`wire::Fault`] only for a COMPOUND whose tag, minor version or count cannot be read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use nfs_proto::nfs4::attrs::Fattr4;
+use nfs_proto::nfs4::{self, ChangeInfo4, Compounded, Nfsstat4};
+use nfs_proto::xdr::Xdr;
 use rdma_transport::count;
 use rdma_transport::meter::{Done, NO_SHARE};
 use state::Who;
 use vfs::namespace::{Door, Refusal, Share};
 use vfs::{Cred, DirChange, Kind, NodeRef};
+use wire::{Parsed, Rule, reject};
 
 use super::attrs::{Bitmap, Purpose, ToSet};
 use super::client::Client;
@@ -29,7 +33,7 @@ use super::{Nfs4, dispatch, limits};
 use crate::context::{CallContext, Conn, Outcome, Version};
 use crate::fh::Fh;
 use crate::operation;
-use rdma_transport::xdr::{Reader, Writer, XdrError, XdrResult};
+use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
 /// A file or directory that a file handle names.
 #[derive(Clone)]
@@ -132,20 +136,17 @@ impl<'a> Compound<'a> {
     }
 
     /// Attributes to set, with the names in them.
-    pub(super) async fn take_to_set(
-        &mut self,
+    pub(super) async fn to_set(
+        &self,
+        asked: &Fattr4<'_>,
         supported: &Bitmap,
         purpose: Purpose,
     ) -> Result<ToSet, Status> {
-        let start = self.args.clone();
         let mut names = Names::of(self.nfs.domain.as_deref());
-        let to_set = ToSet::decode(&mut self.args, supported, purpose, &mut names)?;
+        let to_set = ToSet::decode(asked, supported, purpose, &mut names)?;
         match names.learn(self.call.now).await {
             Ok(false) => Ok(to_set),
-            Ok(true) => {
-                self.args = start;
-                ToSet::decode(&mut self.args, supported, purpose, &mut names)
-            }
+            Ok(true) => ToSet::decode(asked, supported, purpose, &mut names),
             Err(late) => Err(self.late(late)),
         }
     }
@@ -221,28 +222,6 @@ impl<'a> Compound<'a> {
             Kind::Symlink => Err(Status::Symlink),
             _ => Err(Status::WrongType),
         }
-    }
-
-    /// A name argument (RFC 7530 section 12.7, RFC 8881 section 14): its bytes are kept as they are.
-    pub fn component(&mut self) -> Result<&'a [u8], Status> {
-        let name = match self.args.opaque(limits::NAME_MAX) {
-            Ok(name) => name,
-            Err(XdrError::TooLong) => return Err(Status::NameTooLong),
-            Err(_) => return Err(Status::BadXdr),
-        };
-        match name {
-            b"" => Err(Status::Inval),
-            b"." | b".." => Err(Status::BadName),
-            _ if name.contains(&b'/') || name.contains(&0) => Err(Status::BadChar),
-            _ => Ok(name),
-        }
-    }
-
-    /// Writes `change_info4`.
-    pub fn change_info(&mut self, dir: &DirChange) {
-        self.out.bool(dir.atomic);
-        self.out.u64(dir.before.change);
-        self.out.u64(dir.after.change);
     }
 
     /// Who acts on names and attributes, where no stateid says so.
@@ -387,15 +366,15 @@ impl<'a> Compound<'a> {
 
     /// Performs the next operation and writes its result.
     async fn step(&mut self) -> Status {
-        let Ok(opcode) = self.args.u32() else {
-            self.out.u32(op::ILLEGAL);
-            self.out.u32(Status::BadXdr.to_u32());
+        let Ok(opcode) = self.args.value::<u32>() else {
+            self.out.value(&op::ILLEGAL);
+            self.out.value(&Nfsstat4::BadXdr);
             return Status::BadXdr;
         };
         let start = self.out.len();
         let shown = if dispatch::is_known(opcode, self.minor) { opcode } else { op::ILLEGAL };
-        self.out.u32(shown);
-        self.out.u32(Status::Ok.to_u32());
+        self.out.value(&shown);
+        self.out.value(&Nfsstat4::Ok);
         let body = self.out.len();
         self.once |= self.minor == 0 && dispatch::changes_something(opcode);
         let mut done = match self.admit(opcode) {
@@ -416,7 +395,7 @@ impl<'a> Compound<'a> {
             }
             if opcode == op::SETATTR && self.out.len() == body {
                 // SETATTR4res has its bitmap whatever the status.
-                self.out.count(0);
+                self.out.value(&Bitmap::EMPTY);
             }
             self.out.patch_u32(start + 4, status.to_u32());
         }
@@ -456,20 +435,47 @@ impl<'a> Compound<'a> {
         let mut results = 0u32;
         let mut began = self.call.began;
         while self.index < self.count && status == Status::Ok {
-            let opcode = self.args.clone().u32().unwrap_or(op::ILLEGAL);
+            let opcode = self.args.clone().value().unwrap_or(op::ILLEGAL);
             status = self.step().await;
             began = self.record(opcode, began, status);
             results += 1;
             self.index += 1;
             if let Some(kept) = self.replay.take() {
                 self.out.truncate(start);
-                self.out.fixed(&kept);
+                self.out.head().extend_from_slice(&kept);
                 return;
             }
         }
         self.out.patch_u32(start, status.to_u32());
         self.out.patch_u32(results_at, results);
     }
+}
+
+/// The head of a COMPOUND: tag, minor version, and the count of operations.
+fn head(input: &[u8]) -> Parsed<'_, (&[u8], u32, usize)> {
+    let (rest, nfs4::Compound { tag, minorversion, argarray }) = Xdr::parse(input)?;
+    // Each operation has four bytes at least, so this bounds the count by the size of the request.
+    let max = rest.len() / 4;
+    match usize::try_from(argarray) {
+        Ok(count) if count <= max => Ok((rest, (tag, minorversion, count))),
+        _ => Err(reject("argarray", Rule::OverLimit { max }, input)),
+    }
+}
+
+/// A name argument (RFC 7530 section 12.7, RFC 8881 section 14): its bytes are kept as they are.
+pub(super) fn component(name: &[u8]) -> Result<&[u8], Status> {
+    match name {
+        b"" => Err(Status::Inval),
+        b"." | b".." => Err(Status::BadName),
+        _ if name.len() > limits::NAME_MAX => Err(Status::NameTooLong),
+        _ if name.contains(&b'/') || name.contains(&0) => Err(Status::BadChar),
+        _ => Ok(name),
+    }
+}
+
+/// `change_info4` of a directory.
+pub(super) fn change_info(dir: &DirChange) -> ChangeInfo4 {
+    ChangeInfo4 { atomic: dir.atomic, before: dir.before.change, after: dir.after.change }
 }
 
 /// Runs one COMPOUND whose arguments are `args` and whose reply follows what `out` holds already (the RPC header).
@@ -482,19 +488,15 @@ pub(super) async fn run(
 ) -> XdrResult<Outcome> {
     // `utf8str_cs` has no limit but that of the message, and the reply repeats it: where that leaves no room for a result, the
     // first operation says so.
-    let tag = args.opaque(usize::MAX)?;
-    let minor = args.u32()?;
+    let (tag, minor, count) = args.parse(head)?;
     if let Some(version) = Version::of_minor(minor) {
         conn.calls(version);
     }
-    // Each operation has four bytes at least, so this bounds the count by the size of the request.
-    let count = args.count(args.remaining() / 4)?;
 
     let start = out.len();
-    out.u32(Status::Ok.to_u32());
-    out.opaque(tag);
-    let results_at = out.len();
-    out.u32(0);
+    out.value(&Compounded { status: Nfsstat4::Ok, tag, resarray: 0 });
+    // The count of results is the last word.
+    let results_at = out.len() - 4;
 
     let refused = match minor {
         0 if count > limits::OPS_MAX => Some(Status::Resource),

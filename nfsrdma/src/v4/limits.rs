@@ -61,5 +61,3 @@ pub const DELEGATIONS_MAX: usize = 65_536;
 pub const WATCHED_PER_TICK: usize = 512;
 /// Stateids of one TEST_STATEID that are looked at before other requests have their turn.
 pub const TEST_STATEIDS_AT_ONCE: usize = 1_024;
-/// Network ids and universal addresses that a client sends, in bytes.
-pub const NETADDR_MAX: usize = 256;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use nfs_proto::nfs4::ops::LockDenied;
+use nfs_proto::nfs4::{LockType4, StateOwner4};
 use state::{HolderId, Lock, LockKind, Party, Range};
 use vfs::NodeRef;
 
@@ -11,20 +13,17 @@ use super::compound::Compound;
 use super::limits;
 use super::opens::{Entry, Held, LockOwner, LockState};
 use super::status::Status;
-use rdma_transport::xdr::Reader;
 
-/// `nfs_lock_type4`: the kind, and whether the client would wait. Waiting is asking again (RFC 8881 section 18.10.4), so the
-/// two are answered alike.
-pub(super) fn decode_type(r: &mut Reader<'_>) -> Result<LockKind, Status> {
-    match r.u32()? {
-        1 | 3 => Ok(LockKind::Shared),
-        2 | 4 => Ok(LockKind::Exclusive),
-        _ => Err(Status::BadXdr),
+/// The kind of a lock. Whether the client would wait makes no difference: waiting is asking again (RFC 8881 section 18.10.4).
+pub(super) fn kind_of(locktype: LockType4) -> LockKind {
+    match locktype {
+        LockType4::Read | LockType4::ReadWait => LockKind::Shared,
+        LockType4::Write | LockType4::WriteWait => LockKind::Exclusive,
     }
 }
 
 /// `offset` and `length` as a range (RFC 8881 section 18.10.3).
-pub(super) fn decode_range(offset: u64, length: u64) -> Result<Range, Status> {
+pub(super) fn range_of(offset: u64, length: u64) -> Result<Range, Status> {
     Range::new(offset, length).ok_or(Status::Inval)
 }
 
@@ -93,14 +92,7 @@ pub(super) fn lock_state(
 
 /// Writes `LOCK4denied` (RFC 8881 section 18.10.2).
 pub(super) fn write_denied(cx: &mut Compound<'_>, lock: &Lock<Party>) {
-    cx.out.u64(lock.range.first);
-    cx.out.u64(lock.range.length());
-    cx.out.u32(match lock.kind {
-        LockKind::Shared => 1,
-        LockKind::Exclusive => 2,
-    });
     let id = lock.owner.client();
-    cx.out.u64(id.0);
     let owner = cx.nfs.clients.find(id).and_then(|client| {
         let held = client.held();
         match held.get(held.number_of(lock.owner.holder)?)? {
@@ -108,5 +100,13 @@ pub(super) fn write_denied(cx: &mut Compound<'_>, lock: &Lock<Party>) {
             _ => None,
         }
     });
-    cx.out.opaque(owner.as_deref().unwrap_or_default());
+    cx.out.value(&LockDenied {
+        offset: lock.range.first,
+        length: lock.range.length(),
+        locktype: match lock.kind {
+            LockKind::Shared => LockType4::Read,
+            LockKind::Exclusive => LockType4::Write,
+        },
+        owner: StateOwner4 { clientid: id.0, owner: owner.as_deref().unwrap_or_default() },
+    });
 }

@@ -9,6 +9,7 @@
 //! *Errors.* BADOWNER for a name that nobody has. A directory that does not answer in time is left in peace for [`REST`]: until
 //! then numbers are shown, and who sets a name is told DELAY.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +21,6 @@ use vfs::acl::{Ace, Acl, Who};
 
 use super::limits::OWNER_MAX;
 use super::status::Status;
-use rdma_transport::xdr::Writer;
 
 /// Answers of the directory that are kept, each way.
 const KNOWN_MAX: usize = 16_384;
@@ -245,17 +245,28 @@ impl People {
         self.0.extend(told.into_iter().filter_map(|(id, name)| Some((id, name?))));
     }
 
-    pub(super) fn put(&self, id: Id, out: &mut Writer) {
+    /// The string for a user or group. `digits` holds it where it is a number.
+    pub(super) fn text<'t>(&'t self, id: Id, digits: &'t mut Digits) -> &'t [u8] {
         match self.0.get(&id) {
-            Some(name) => out.opaque(name.as_bytes()),
-            None => number(id.number(), out),
+            Some(name) => name.as_bytes(),
+            None => number(id.number(), digits),
+        }
+    }
+
+    /// The same for a list of them.
+    pub(super) fn shown(&self, id: Id) -> Cow<'_, [u8]> {
+        match self.0.get(&id) {
+            Some(name) => Cow::Borrowed(name.as_bytes()),
+            None => Cow::Owned(number(id.number(), &mut Digits::default()).to_vec()),
         }
     }
 }
 
+/// Room for the digits of a number.
+pub(super) type Digits = [u8; 10];
+
 /// A user or group as the string of its number.
-fn number(mut number: u32, out: &mut Writer) {
-    let mut digits = [0; 10];
+fn number(mut number: u32, digits: &mut Digits) -> &[u8] {
     let mut at = digits.len();
     loop {
         at -= 1;
@@ -268,7 +279,7 @@ fn number(mut number: u32, out: &mut Writer) {
             break;
         }
     }
-    out.opaque(&digits[at..]);
+    &digits[at..]
 }
 
 /// The names in what one client sends, as far as they are known.
@@ -367,11 +378,7 @@ mod tests {
     const NOW: Duration = Duration::from_secs(100);
 
     fn told(people: &People, id: Id) -> Vec<u8> {
-        let mut out = Writer::new();
-        people.put(id, &mut out);
-        let bytes = out.bytes();
-        let length = usize::from(bytes[3]);
-        bytes[4..4 + length].to_vec()
+        people.text(id, &mut Digits::default()).to_vec()
     }
 
     #[tokio::test]

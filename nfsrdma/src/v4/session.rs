@@ -3,6 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use nfs_proto::nfs4::SESSIONID_SIZE;
+use nfs_proto::nfs4::ops::{CallbackSecParms4, ChannelAttrs4};
+use nfs_proto::oncrpc::{AUTH_SYS, OpaqueAuth};
+use nfs_proto::xdr::encode;
 use rdma_transport::channel::Handle;
 
 use super::client::Client;
@@ -11,10 +15,10 @@ use super::room::Pinned;
 use super::slots::Slots;
 use super::status::Status;
 use crate::context::Conn;
-use rdma_transport::xdr::{Reader, Writer, XdrResult};
+use rdma_transport::xdr::Writer;
 
 /// `sessionid4`.
-pub(super) type SessionId = [u8; 16];
+pub(super) type SessionId = [u8; SESSIONID_SIZE];
 
 /// `channel_attrs4`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,30 +31,29 @@ pub(super) struct ChannelAttrs {
 }
 
 impl ChannelAttrs {
-    /// From the stream. Padding of headers is not used; the RDMA read depth is the transport's own business, negotiated by it
-    /// when it connects.
-    pub(super) fn decode(r: &mut Reader<'_>) -> XdrResult<Self> {
-        let _header_pad = r.u32()?;
-        let attrs = Self {
-            request_max: r.u32()?,
-            response_max: r.u32()?,
-            cached_max: r.u32()?,
-            ops_max: r.u32()?,
-            slots: r.u32()?,
-        };
-        for _ in 0..r.count(1)? {
-            r.u32()?;
+    /// As the client asks for it. Padding of headers is not used; the RDMA read depth is the transport's own business, negotiated
+    /// by it when it connects.
+    pub(super) fn of(asked: &ChannelAttrs4) -> Self {
+        Self {
+            request_max: asked.maxrequestsize,
+            response_max: asked.maxresponsesize,
+            cached_max: asked.maxresponsesize_cached,
+            ops_max: asked.maxoperations,
+            slots: asked.maxrequests,
         }
-        Ok(attrs)
     }
 
-    /// To the stream.
-    pub(super) fn encode(&self, w: &mut Writer) {
-        w.u32(0);
-        for v in [self.request_max, self.response_max, self.cached_max, self.ops_max, self.slots] {
-            w.u32(v);
+    /// As the client is told.
+    pub(super) fn on_wire(&self) -> ChannelAttrs4 {
+        ChannelAttrs4 {
+            headerpadsize: 0,
+            maxrequestsize: self.request_max,
+            maxresponsesize: self.response_max,
+            maxresponsesize_cached: self.cached_max,
+            maxoperations: self.ops_max,
+            maxrequests: self.slots,
+            rdma_ird: Vec::new(),
         }
-        w.u32(0);
     }
 
     /// The fore channel that this server agrees to: each number the client's or ours, whichever is smaller (RFC 8881 section
@@ -93,37 +96,23 @@ pub(super) enum CallbackCred {
     Sys(Vec<u8>),
 }
 
-/// Reads the list and takes the first that can be used; `None` when there is none.
-pub(super) fn decode_callback_creds(r: &mut Reader<'_>) -> XdrResult<Option<CallbackCred>> {
-    const RPCSEC_GSS: u32 = 6;
-    let mut usable = None;
-    for _ in 0..r.count(8)? {
-        let cred = match r.u32()? {
-            0 => Some(CallbackCred::None),
-            1 => {
-                let mut body = Writer::new();
-                body.u32(r.u32()?);
-                body.opaque(r.opaque(255)?);
-                body.u32(r.u32()?);
-                body.u32(r.u32()?);
-                let n = r.count(16)?;
-                body.count(n);
-                for _ in 0..n {
-                    body.u32(r.u32()?);
-                }
-                Some(CallbackCred::Sys(body.into_reply().head))
-            }
-            RPCSEC_GSS => {
-                r.u32()?;
-                r.opaque(limits::NETADDR_MAX)?;
-                r.opaque(limits::NETADDR_MAX)?;
-                None
-            }
-            _ => return Err(rdma_transport::xdr::XdrError::BadValue),
-        };
-        usable = usable.or(cred);
+impl CallbackCred {
+    /// The first of the client's list that can be used; `None` when there is none: RPCSEC_GSS alone.
+    pub(super) fn first_of(list: &[CallbackSecParms4<'_>]) -> Option<Self> {
+        list.iter().find_map(|parms| match parms {
+            CallbackSecParms4::None => Some(Self::None),
+            CallbackSecParms4::Sys(body) => Some(Self::Sys(encode(body))),
+            CallbackSecParms4::Gss(_) => None,
+        })
     }
-    Ok(usable)
+
+    /// As the credential of a call.
+    pub(super) fn as_auth(&self) -> OpaqueAuth<'_> {
+        match self {
+            Self::None => OpaqueAuth::NONE,
+            Self::Sys(body) => OpaqueAuth { flavor: AUTH_SYS, body },
+        }
+    }
 }
 
 /// A connection that carries callbacks.
@@ -255,6 +244,8 @@ impl SlotUse {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nfs_proto::nfs4::ops::GssCbHandles4;
+    use nfs_proto::oncrpc::AuthSys;
 
     const WISH: ChannelAttrs = ChannelAttrs {
         request_max: 1 << 30,
@@ -263,6 +254,25 @@ mod tests {
         ops_max: 8,
         slots: 1_000,
     };
+
+    #[test]
+    fn the_first_credential_that_can_be_used_is_taken() {
+        let gss = || {
+            let (service, handle_from_server, handle_from_client) = (1, &[][..], &[][..]);
+            CallbackSecParms4::Gss(GssCbHandles4 {
+                service,
+                handle_from_server,
+                handle_from_client,
+            })
+        };
+        let sys = AuthSys { stamp: 7, machinename: b"me", uid: 1, gid: 2, gids: vec![3] };
+        let cred = CallbackCred::first_of(&[gss(), CallbackSecParms4::Sys(sys.clone())]).unwrap();
+        let auth = cred.as_auth();
+        assert_eq!((auth.flavor, auth.body), (1, &encode(&sys)[..]));
+        let none = [gss(), CallbackSecParms4::None, CallbackSecParms4::Sys(sys)];
+        assert_eq!(CallbackCred::first_of(&none).map(|c| c.as_auth().flavor), Some(0));
+        assert_eq!(CallbackCred::first_of(&[gss()]), None);
+    }
 
     #[test]
     fn each_number_is_the_smaller_of_both() {

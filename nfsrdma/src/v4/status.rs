@@ -1,8 +1,9 @@
 //! `nfsstat4`: the values of NFS 4.0, 4.1 and 4.2, and the one translation of [`VfsError`] to them.
 
+use nfs_proto::nfs4::Nfsstat4;
 use vfs::VfsError;
 
-use rdma_transport::xdr::XdrError;
+use wire::Fault;
 
 macro_rules! statuses {
     ($($name:ident = $value:literal, $doc:literal;)*) => {
@@ -144,9 +145,23 @@ impl Status {
     }
 }
 
-impl From<XdrError> for Status {
-    fn from(_: XdrError) -> Self {
+impl From<Fault> for Status {
+    fn from(_: Fault) -> Self {
         Self::BadXdr
+    }
+}
+
+impl From<Status> for Nfsstat4 {
+    fn from(status: Status) -> Self {
+        // Invariant: both have the same numbers, as a test says.
+        Self::from_u32(status.to_u32()).unwrap_or(Self::ServerFault)
+    }
+}
+
+impl From<Nfsstat4> for Status {
+    fn from(status: Nfsstat4) -> Self {
+        // Invariant: as above.
+        Self::from_u32(status as u32).unwrap_or(Self::ServerFault)
     }
 }
 
@@ -193,6 +208,15 @@ impl From<VfsError> for Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_status_is_one_on_the_wire_and_the_other_way_round() {
+        for n in 0..11_000 {
+            let (ours, wires) = (Status::from_u32(n), Nfsstat4::from_u32(n));
+            assert_eq!(ours.map(Nfsstat4::from), wires, "{n}");
+            assert_eq!(wires.map(Status::from), ours, "{n}");
+        }
+    }
 
     #[test]
     fn numbers_are_those_of_the_specifications() {

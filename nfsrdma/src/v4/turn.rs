@@ -66,7 +66,7 @@ pub(super) fn begin(
             Ok(Begun::Do(Ticket { client: client.clone(), owner: Some(owner), opcode, mark }))
         }
         Turn::Again(kept) => {
-            cx.out.fixed(&kept.body);
+            cx.out.head().extend_from_slice(&kept.body);
             if let Some(object) = kept.current {
                 cx.set_current(object);
             }

@@ -162,6 +162,11 @@ fn copy(c: Args, from: u64, to: u64, count: u64, servers: u32) -> Args {
         w.bool(true);
         w.bool(false);
         w.u32(servers);
+        for _ in 0..servers {
+            // NL4_NAME
+            w.u32(1);
+            w.opaque(b"elsewhere");
+        }
     })
 }
 

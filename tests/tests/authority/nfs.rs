@@ -10,8 +10,8 @@ use client::nfs4::{
 };
 use client::{Error, NoCallbacks, Result, mount};
 use headgate_tests::world::{World, buf};
-use nfs_proto::nfs4::attrs::{Settime4, Utf8};
-use nfs_proto::nfs4::ops::{Allocate, Copy4, Createtype4, Setxattr};
+use nfs_proto::nfs4::attrs::Settime4;
+use nfs_proto::nfs4::ops::{Allocate, Component4, Copy4, Createtype4, Setxattr};
 use nfs_proto::nfs4::{Nfstime4, Specdata4};
 
 use crate::shape::{self, Shape};
@@ -283,7 +283,7 @@ impl Nfs {
             Op::SetForeignGroup => self.group_4(&f().await?, FOREIGN).await,
             Op::GiveAway => {
                 let to = Caller::Other.uid().to_string();
-                let owner = Value::Owner(Utf8 { text: to.as_bytes() });
+                let owner = Value::Owner(Component4 { name: to.as_bytes() });
                 self.set_4(&f().await?, attr::OWNER, owner).await
             }
             Op::SetTimes => {
@@ -297,6 +297,7 @@ impl Nfs {
 
     async fn group_4(&self, f: &Fh, gid: u32) -> Result<()> {
         let gid = gid.to_string();
-        self.set_4(f, attr::OWNER_GROUP, Value::OwnerGroup(Utf8 { text: gid.as_bytes() })).await
+        self.set_4(f, attr::OWNER_GROUP, Value::OwnerGroup(Component4 { name: gid.as_bytes() }))
+            .await
     }
 }

@@ -11,7 +11,8 @@ use super::{OK, Op, OpResult, Target};
 use crate::fh::Fh;
 use crate::limits::{LISTING_BATCH, LISTING_MAX};
 use crate::status::Nfsstat3;
-use rdma_transport::xdr::{Writer, pad};
+use rdma_transport::xdr::Writer;
+use wire::pad;
 
 const VERIFIER: [u8; 8] = [0; 8];
 const COOKIE_DOT: u64 = 1;

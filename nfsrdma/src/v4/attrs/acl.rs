@@ -8,13 +8,15 @@
 //! nobody has, NOSPC for more entries than are kept ([`ACES_MAX`]): of the errors of SETATTR, CREATE and OPEN (RFC 8881 section
 //! 15.2) the one that says so.
 
+use std::borrow::Cow;
+
+use nfs_proto::nfs4::attrs::{self, Nfsace4, Nfsacl41, Value};
 use vfs::acl::{Ace, Acl, Sid, Who, control, flag, kind, mask};
 
 use super::set::owner;
 use crate::v4::limits::ACES_MAX;
 use crate::v4::names::{Id, Names, People};
 use crate::v4::status::Status;
-use rdma_transport::xdr::{Reader, Writer};
 
 /// ACL4_SUPPORT_ALLOW_ACL and ACL4_SUPPORT_DENY_ACL.
 pub(super) const SUPPORT: u32 = 3;
@@ -33,9 +35,6 @@ const SPECIAL: [(&str, &[u32]); 7] = [
     ("AUTHENTICATED@", &[11]),
 ];
 
-/// Bytes of `nfsace4` with an empty name.
-const ACE_BYTES_MIN: usize = 16;
-
 /// NT AUTHORITY.
 const AUTHORITY: u64 = 5;
 
@@ -49,22 +48,42 @@ fn name_of(sid: &Sid) -> String {
     SPECIAL.iter().find(is).map_or_else(|| sid.to_string(), |(name, _)| (*name).to_owned())
 }
 
-/// `fattr4_acl`.
-pub(super) fn encode(acl: &Acl, people: &People, out: &mut Writer) {
-    let all = [Ace::allow(Who::Everyone, mask::FILE_ALL, 0)];
-    let entries = acl.entries.as_deref().unwrap_or(&all);
-    let shown = entries
-        .iter()
-        .filter(|ace| matches!(ace, Ace::Simple { kind: kind::ALLOWED | kind::DENIED, .. }));
-    out.count(shown.clone().count());
-    for ace in shown {
-        if let Ace::Simple { kind, flags, mask: m, who } = ace {
-            put((*kind, *flags, mask::map_generic(*m)), who, people, out);
-        }
+/// An entry as it is shown.
+struct Shown<'p> {
+    kind: u32,
+    bits: u32,
+    mask: u32,
+    name: Cow<'p, [u8]>,
+}
+
+impl Shown<'_> {
+    fn as_ace(&self) -> Nfsace4<'_> {
+        let Self { kind, bits, mask, name } = self;
+        Nfsace4 { acetype: *kind, flag: *bits, access_mask: *mask, who: name }
     }
 }
 
-fn put((kind, flags, mask): (u8, u8, u32), who: &Who, people: &People, out: &mut Writer) {
+/// Writes `fattr4_acl`.
+pub(super) fn encode(acl: &Acl, people: &People, out: &mut Vec<u8>) {
+    let shown = all(acl, people);
+    let aces = shown.iter().map(Shown::as_ace).collect();
+    Value::Acl(attrs::Acl { aces }).emit(out);
+}
+
+/// The entries that are shown.
+fn all<'p>(acl: &Acl, people: &'p People) -> Vec<Shown<'p>> {
+    let everyone = [Ace::allow(Who::Everyone, mask::FILE_ALL, 0)];
+    let entries = acl.entries.as_deref().unwrap_or(&everyone);
+    let shown = entries.iter().filter_map(|ace| match ace {
+        Ace::Simple { kind: kind @ (kind::ALLOWED | kind::DENIED), flags, mask: m, who } => {
+            Some(show((*kind, *flags, mask::map_generic(*m)), who, people))
+        }
+        _ => None,
+    });
+    shown.collect()
+}
+
+fn show<'p>((kind, flags, mask): (u8, u8, u32), who: &Who, people: &'p People) -> Shown<'p> {
     let mut bits = u32::from(flags & flag::PASSING_ON);
     if flags & flag::INHERITED != 0 {
         bits |= INHERITED_ACE;
@@ -90,47 +109,43 @@ fn put((kind, flags, mask): (u8, u8, u32), who: &Who, people: &People, out: &mut
         }
         Who::Sid(sid) => (None, name_of(sid)),
     };
-    out.u32(u32::from(kind));
-    out.u32(bits);
-    out.u32(mask & mask::FILE_ALL);
-    match id {
-        Some(id) => people.put(id, out),
-        None => out.opaque(name.as_bytes()),
-    }
+    let name = match id {
+        Some(id) => people.shown(id),
+        None => Cow::Owned(name.into_bytes()),
+    };
+    Shown { kind: kind.into(), bits, mask: mask & mask::FILE_ALL, name }
 }
 
-/// `fattr4_dacl`.
-pub(super) fn encode_dacl(acl: &Acl, people: &People, out: &mut Writer) {
+/// Writes `fattr4_dacl`.
+pub(super) fn encode_dacl(acl: &Acl, people: &People, out: &mut Vec<u8>) {
     let bit = |ours: u16, theirs: u32| if acl.has(ours) { theirs } else { 0 };
-    out.u32(FLAGS.iter().fold(0, |all, (ours, theirs)| all | bit(*ours, *theirs)));
-    encode(acl, people, out);
+    let na41_flag = FLAGS.iter().fold(0, |all, (ours, theirs)| all | bit(*ours, *theirs));
+    let shown = all(acl, people);
+    let na41_aces = shown.iter().map(Shown::as_ace).collect();
+    Value::Dacl(Nfsacl41 { na41_flag, na41_aces }).emit(out);
 }
 
 /// `aclflag4`: how Windows says it, and its bit.
 const FLAGS: [(u16, u32); 3] =
     [(control::DACL_AUTO_INHERITED, 1), (control::DACL_PROTECTED, 2), (control::DACL_DEFAULTED, 4)];
 
-/// Reads `fattr4_acl`.
-pub(super) fn decode(r: &mut Reader<'_>, names: &mut Names<'_>) -> Result<Acl, Status> {
-    let count = r.count(usize::MAX)?;
-    if count > r.remaining() / ACE_BYTES_MIN {
-        return Err(Status::BadXdr);
-    }
-    if count > ACES_MAX {
+/// Takes `fattr4_acl`.
+pub(super) fn of(aces: &[Nfsace4<'_>], names: &mut Names<'_>) -> Result<Acl, Status> {
+    if aces.len() > ACES_MAX {
         return Err(Status::NoSpc);
     }
-    let entries = (0..count).map(|_| ace(r, names)).collect::<Result<_, _>>()?;
+    let entries = aces.iter().map(|one| ace(one, names)).collect::<Result<_, _>>()?;
     Ok(Acl::new(entries))
 }
 
-/// Reads `fattr4_dacl`.
-pub(super) fn decode_dacl(r: &mut Reader<'_>, names: &mut Names<'_>) -> Result<Acl, Status> {
-    let bits = r.u32()?;
+/// Takes `fattr4_dacl`.
+pub(super) fn of_dacl(list: &Nfsacl41<'_>, names: &mut Names<'_>) -> Result<Acl, Status> {
+    let bits = list.na41_flag;
     let known = FLAGS.iter().fold(0, |all, (_, theirs)| all | theirs);
     if bits & !known != 0 {
         return Err(Status::Inval);
     }
-    let mut acl = decode(r, names)?;
+    let mut acl = of(&list.na41_aces, names)?;
     for (ours, theirs) in FLAGS {
         if bits & theirs != 0 {
             acl.control |= ours;
@@ -139,9 +154,9 @@ pub(super) fn decode_dacl(r: &mut Reader<'_>, names: &mut Names<'_>) -> Result<A
     Ok(acl)
 }
 
-fn ace(r: &mut Reader<'_>, names: &mut Names<'_>) -> Result<Ace, Status> {
-    let (kind, bits, mask) = (r.u32()?, r.u32()?, r.u32()?);
-    let name = owner(r)?;
+fn ace(ace: &Nfsace4<'_>, names: &mut Names<'_>) -> Result<Ace, Status> {
+    let (kind, bits, mask) = (ace.acetype, ace.flag, ace.access_mask);
+    let name = owner(ace.who)?;
     let kind = match kind {
         0 => kind::ALLOWED,
         1 => kind::DENIED,
@@ -183,25 +198,23 @@ fn who(name: &[u8], is_group: bool, names: &mut Names<'_>) -> Result<Who, Status
 #[cfg(test)]
 mod tests {
     use super::*;
-    use iobuf::Buf;
+    use nfs_proto::xdr::decode;
     use proptest::prelude::*;
 
     fn wire(acl: &Acl) -> Vec<u8> {
-        let mut w = Writer::new();
-        encode_dacl(acl, &People::default(), &mut w);
-        w.into_reply().head
+        let mut out = Vec::new();
+        encode_dacl(acl, &People::default(), &mut out);
+        out
     }
 
-    fn read(bytes: Vec<u8>) -> Result<Acl, Status> {
-        decode_dacl(&mut Reader::new(&Buf::from(bytes), &[]), &mut Names::default())
+    fn read(bytes: &[u8]) -> Result<Acl, Status> {
+        let (_, list) = decode::<Nfsacl41<'_>>(bytes).map_err(|_| Status::BadXdr)?;
+        of_dacl(&list, &mut Names::default())
     }
 
     fn one(kind: u32, bits: u32, mask: u32, name: &[u8]) -> Result<Acl, Status> {
-        let mut w = Writer::new();
-        w.count(1);
-        [kind, bits, mask].into_iter().for_each(|n| w.u32(n));
-        w.opaque(name);
-        decode(&mut Reader::new(&Buf::from(w.into_reply().head), &[]), &mut Names::default())
+        let ace = Nfsace4 { acetype: kind, flag: bits, access_mask: mask, who: name };
+        of(&[ace], &mut Names::default())
     }
 
     #[test]
@@ -229,23 +242,8 @@ mod tests {
         assert_eq!(one(4, 0, 1, b"OWNER@"), Err(Status::Inval));
         assert_eq!(one(0, 0x100, 1, b"OWNER@"), Err(Status::Inval));
         assert_eq!(one(0, 0, 0x200, b"OWNER@"), Err(Status::AttrNotSupp), "retention");
-        let mut many = Writer::new();
-        many.count(ACES_MAX + 1);
-        let many = Buf::from(many.into_reply().head);
-        assert_eq!(
-            decode(&mut Reader::new(&many, &[]), &mut Names::default()),
-            Err(Status::BadXdr),
-            "it lies"
-        );
-        let list = |entries: usize| {
-            let mut w = Writer::new();
-            w.count(entries);
-            for _ in 0..entries {
-                [0, 0, 1].into_iter().for_each(|n| w.u32(n));
-                w.opaque(b"OWNER@");
-            }
-            decode(&mut Reader::new(&Buf::from(w.into_reply().head), &[]), &mut Names::default())
-        };
+        let ace = Nfsace4 { acetype: 0, flag: 0, access_mask: 1, who: b"OWNER@" };
+        let list = |entries: usize| of(&vec![ace; entries], &mut Names::default());
         assert_eq!(list(ACES_MAX).map(|acl| acl.entries().len()), Ok(ACES_MAX));
         assert_eq!(list(ACES_MAX + 1), Err(Status::NoSpc));
     }
@@ -259,13 +257,13 @@ mod tests {
             Ace::deny(Who::Sid(Sid::administrators()), mask::WRITE_DATA, flag::INHERITED),
         ]);
         acl.control |= control::DACL_PROTECTED;
-        let got = read(wire(&acl)).unwrap();
+        let got = read(&wire(&acl)).unwrap();
         let want = [
             Ace::allow(Who::Owner, mask::FILE_ALL, 3 | flag::INHERIT_ONLY),
             Ace::deny(Who::Sid(Sid::administrators()), mask::WRITE_DATA, flag::INHERITED),
         ];
         assert_eq!((got.entries(), got.has(control::DACL_PROTECTED)), (&want[..], true));
-        let null = read(wire(&Acl::default())).unwrap();
+        let null = read(&wire(&Acl::default())).unwrap();
         assert_eq!(null.entries(), [Ace::allow(Who::Everyone, mask::FILE_ALL, 0)]);
     }
 
@@ -293,12 +291,12 @@ mod tests {
             for (ours, theirs) in FLAGS {
                 acl.control |= if bits & theirs != 0 { ours } else { 0 };
             }
-            prop_assert_eq!(read(wire(&acl)).unwrap(), acl);
+            prop_assert_eq!(read(&wire(&acl)).unwrap(), acl);
         }
 
         #[test]
         fn no_bytes_make_it_fall_over(bytes: Vec<u8>) {
-            let _ = read(bytes);
+            let _ = read(&bytes);
         }
     }
 }

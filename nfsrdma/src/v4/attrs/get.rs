@@ -3,6 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use nfs_proto::nfs4::attrs::{ChangeAttrType, Fattr4, NfsFtype4, OpenArguments4, Value};
+use nfs_proto::nfs4::ops::{Component4, NfsFh4};
+use nfs_proto::nfs4::{Fsid4, Nfsstat4, Nfstime4, Specdata4};
+use nfs_proto::xdr::Xdr;
 use vfs::acl::{Acl, Owner, mask};
 use vfs::{Attr, Capabilities, FsStat, Kind, Time};
 
@@ -10,11 +14,10 @@ use super::{Bitmap, acl};
 use crate::fh::Fh;
 use crate::v4::compound::{Compound, Located, Object};
 use crate::v4::limits::IO_MAX;
-use crate::v4::names::{Id, People};
+use crate::v4::names::{Digits, Id, People};
 use crate::v4::pseudo;
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
-use rdma_transport::xdr::Writer;
 
 /// What every file system of every minor version has.
 const BASE: Bitmap = Bitmap::of(&[
@@ -268,7 +271,7 @@ impl Facts {
     }
 
     /// Writes `fattr4` with those of `want` that there are.
-    pub fn encode(&self, want: &Bitmap, out: &mut Writer) {
+    pub fn encode(&self, want: &Bitmap, out: &mut Vec<u8>) {
         let mut have = want.and(&supported(self.minor, &self.caps)).without(&WRITE_ONLY);
         if self.acl.is_none() {
             have = have.without(&LISTS);
@@ -276,85 +279,104 @@ impl Facts {
         if self.attr.btime.is_none() {
             have = have.without(&Bitmap::of(&[attr::TIME_CREATE]));
         }
-        out.value(&have);
-        let length_at = out.len();
-        out.u32(0);
+        Fattr4 { attrmask: have, attr_vals: &[] }.emit(out);
+        // The length of the values is the last word.
+        let start = out.len();
         for number in have.iter() {
-            self.value(number, out);
+            self.put(number, out);
         }
-        let length = out.len() - length_at - 4;
-        out.patch_u32(length_at, u32::try_from(length).unwrap_or(u32::MAX));
+        let length = u32::try_from(out.len() - start).unwrap_or(u32::MAX);
+        if let Some(place) = out.get_mut(start - 4..start) {
+            place.copy_from_slice(&length.to_be_bytes());
+        }
     }
 
-    fn value(&self, number: u32, out: &mut Writer) {
-        let a = &self.attr;
+    fn put(&self, number: u32, out: &mut Vec<u8>) {
+        let list = || self.acl.as_deref();
         match number {
-            attr::SUPPORTED_ATTRS => out.value(&supported(self.minor, &self.caps)),
-            attr::TYPE => out.u32(type_of(a.kind)),
+            attr::ACL => acl::encode(list().unwrap_or(&Acl::default()), &self.people, out),
+            attr::DACL => acl::encode_dacl(list().unwrap_or(&Acl::default()), &self.people, out),
+            number => match self.value(number, &mut Digits::default()) {
+                Some(value) => value.emit(out),
+                // Invariant: `encode` asks only for what `supported` names and can be read.
+                None => debug_assert!(false, "attribute {number} has no value"),
+            },
+        }
+    }
+
+    #[inline]
+    fn value<'f>(&'f self, number: u32, digits: &'f mut Digits) -> Option<Value<'f>> {
+        let a = &self.attr;
+        Some(match number {
+            attr::SUPPORTED_ATTRS => Value::SupportedAttrs(supported(self.minor, &self.caps)),
+            attr::TYPE => Value::Type(type_of(a.kind)),
             // FH4_PERSISTENT. A volume whose handles end with this process answers STALE after a restart.
-            attr::FH_EXPIRE_TYPE => out.u32(0),
-            attr::CHANGE => out.u64(a.change),
-            attr::SIZE => out.u64(a.size),
-            attr::LINK_SUPPORT | attr::SYMLINK_SUPPORT | attr::UNIQUE_HANDLES => out.bool(true),
-            attr::NAMED_ATTR | attr::CASE_INSENSITIVE => out.bool(false),
-            attr::FSID => {
-                out.u64(self.fsid.0);
-                out.u64(self.fsid.1);
-            }
-            attr::LEASE_TIME => out.u32(self.lease_secs),
-            attr::RDATTR_ERROR => out.u32(Status::Ok.to_u32()),
-            attr::ACL => {
-                acl::encode(self.acl.as_deref().unwrap_or(&Acl::default()), &self.people, out);
-            }
-            attr::DACL => {
-                acl::encode_dacl(self.acl.as_deref().unwrap_or(&Acl::default()), &self.people, out);
-            }
-            attr::ACLSUPPORT => out.u32(if self.caps.xattr { acl::SUPPORT } else { 0 }),
-            attr::CANSETTIME
-            | attr::CASE_PRESERVING
-            | attr::CHOWN_RESTRICTED
-            | attr::HOMOGENEOUS
-            | attr::NO_TRUNC => out.bool(true),
-            attr::FILEHANDLE => out.opaque(self.fh.as_bytes()),
-            attr::FILEID => out.u64(a.fileid),
-            attr::FILES_AVAIL => out.u64(self.volume.avail_files),
-            attr::FILES_FREE => out.u64(self.volume.free_files),
-            attr::FILES_TOTAL => out.u64(self.volume.total_files),
-            attr::MAXFILESIZE => out.u64(self.caps.size_max),
-            attr::MAXLINK => out.u32(self.caps.link_max),
-            attr::MAXNAME => out.u32(self.caps.name_max),
-            attr::MAXREAD | attr::MAXWRITE => out.u64(IO_MAX as u64),
-            attr::MODE => out.u32(a.mode),
-            attr::NUMLINKS => out.u32(a.nlink),
-            attr::OWNER => self.people.put(Id::User(a.uid), out),
-            attr::OWNER_GROUP => self.people.put(Id::Group(a.gid), out),
-            attr::RAWDEV => {
-                out.u32(a.rdev.0);
-                out.u32(a.rdev.1);
-            }
-            attr::SPACE_AVAIL => out.u64(self.volume.avail_bytes),
-            attr::SPACE_FREE => out.u64(self.volume.free_bytes),
-            attr::SPACE_TOTAL => out.u64(self.volume.total_bytes),
-            attr::SPACE_USED => out.u64(a.used),
-            attr::TIME_ACCESS => time(a.atime, out),
-            attr::TIME_CREATE => time(a.btime.unwrap_or_default(), out),
-            attr::TIME_DELTA => time(Time { sec: 0, nsec: 1 }, out),
-            attr::TIME_METADATA => time(a.ctime, out),
-            attr::TIME_MODIFY => time(a.mtime, out),
-            attr::MOUNTED_ON_FILEID => out.u64(self.mounted_on),
+            attr::FH_EXPIRE_TYPE => Value::FhExpireType(0),
+            attr::CHANGE => Value::Change(a.change),
+            attr::SIZE => Value::Size(a.size),
+            attr::LINK_SUPPORT => Value::LinkSupport(true),
+            attr::SYMLINK_SUPPORT => Value::SymlinkSupport(true),
+            attr::NAMED_ATTR => Value::NamedAttr(false),
+            attr::FSID => Value::Fsid(Fsid4 { major: self.fsid.0, minor: self.fsid.1 }),
+            attr::UNIQUE_HANDLES => Value::UniqueHandles(true),
+            attr::LEASE_TIME => Value::LeaseTime(self.lease_secs),
+            attr::RDATTR_ERROR => Value::RdattrError(Nfsstat4::Ok),
+            attr::ACLSUPPORT => Value::Aclsupport(if self.caps.xattr { acl::SUPPORT } else { 0 }),
+            attr::CANSETTIME => Value::Cansettime(true),
+            attr::CASE_INSENSITIVE => Value::CaseInsensitive(false),
+            attr::CASE_PRESERVING => Value::CasePreserving(true),
+            attr::CHOWN_RESTRICTED => Value::ChownRestricted(true),
+            attr::FILEHANDLE => Value::Filehandle(NfsFh4 { object: self.fh.as_bytes() }),
+            attr::FILEID => Value::Fileid(a.fileid),
+            attr::FILES_AVAIL => Value::FilesAvail(self.volume.avail_files),
+            attr::FILES_FREE => Value::FilesFree(self.volume.free_files),
+            attr::FILES_TOTAL => Value::FilesTotal(self.volume.total_files),
+            attr::HOMOGENEOUS => Value::Homogeneous(true),
+            attr::MAXFILESIZE => Value::Maxfilesize(self.caps.size_max),
+            attr::MAXLINK => Value::Maxlink(self.caps.link_max),
+            attr::MAXNAME => Value::Maxname(self.caps.name_max),
+            attr::MAXREAD => Value::Maxread(IO_MAX as u64),
+            attr::MAXWRITE => Value::Maxwrite(IO_MAX as u64),
+            attr::MODE => Value::Mode(a.mode),
+            attr::NO_TRUNC => Value::NoTrunc(true),
+            attr::NUMLINKS => Value::Numlinks(a.nlink),
+            attr::OWNER => Value::Owner(self.name(Id::User(a.uid), digits)),
+            attr::OWNER_GROUP => Value::OwnerGroup(self.name(Id::Group(a.gid), digits)),
+            attr::RAWDEV => Value::Rawdev(Specdata4 { specdata1: a.rdev.0, specdata2: a.rdev.1 }),
+            attr::SPACE_AVAIL => Value::SpaceAvail(self.volume.avail_bytes),
+            attr::SPACE_FREE => Value::SpaceFree(self.volume.free_bytes),
+            attr::SPACE_TOTAL => Value::SpaceTotal(self.volume.total_bytes),
+            attr::SPACE_USED => Value::SpaceUsed(a.used),
+            attr::TIME_ACCESS => Value::TimeAccess(time(a.atime)),
+            attr::TIME_CREATE => Value::TimeCreate(time(a.btime.unwrap_or_default())),
+            attr::TIME_DELTA => Value::TimeDelta(Nfstime4 { seconds: 0, nseconds: 1 }),
+            attr::TIME_METADATA => Value::TimeMetadata(time(a.ctime)),
+            attr::TIME_MODIFY => Value::TimeModify(time(a.mtime)),
+            attr::MOUNTED_ON_FILEID => Value::MountedOnFileid(self.mounted_on),
+            _ => return self.later_value(number),
+        })
+    }
+
+    /// Those of minor versions 1 and 2.
+    fn later_value(&self, number: u32) -> Option<Value<'_>> {
+        Some(match number {
             attr::SUPPATTR_EXCLCREAT => {
-                out.value(&SUPPORTED_BY_EXCLUSIVE.and(&supported(self.minor, &self.caps)));
+                let supported = supported(self.minor, &self.caps);
+                Value::SuppattrExclcreat(SUPPORTED_BY_EXCLUSIVE.and(&supported))
             }
             // FSCHARSET_CAP4_CONTAINS_NON_UTF8: names are bytes.
-            attr::FS_CHARSET_CAP => out.u32(1),
-            attr::CLONE_BLKSIZE => out.u32(self.caps.clone_block),
-            // NFS4_CHANGE_TYPE_IS_UNDEFINED: volumes differ in how they count.
-            attr::CHANGE_ATTR_TYPE => out.u32(4),
-            attr::XATTR_SUPPORT => out.bool(self.caps.xattr),
-            attr::OPEN_ARGUMENTS => open_arguments(out),
-            // Invariant: `encode` asks only for what `supported` names and can be read.
-            _ => debug_assert!(false, "attribute {number} has no value"),
-        }
+            attr::FS_CHARSET_CAP => Value::FsCharsetCap(1),
+            attr::CLONE_BLKSIZE => Value::CloneBlksize(self.caps.clone_block),
+            // Volumes differ in how they count.
+            attr::CHANGE_ATTR_TYPE => Value::ChangeAttrType(ChangeAttrType::Undefined),
+            attr::XATTR_SUPPORT => Value::XattrSupport(self.caps.xattr),
+            attr::OPEN_ARGUMENTS => Value::OpenArguments(OPEN_ARGUMENTS),
+            _ => return None,
+        })
+    }
+
+    fn name<'f>(&'f self, id: Id, digits: &'f mut Digits) -> Component4<'f> {
+        Component4 { name: self.people.text(id, digits) }
     }
 }
 
@@ -382,39 +404,36 @@ async fn people(cx: &Compound<'_>, want: &Bitmap, attr: &Attr, acl: Option<&Acl>
     cx.people(ids).await
 }
 
-/// `open_arguments4` (RFC 9754 section 3): what OPEN takes, as sets of the numbers that its arguments have.
-fn open_arguments(out: &mut Writer) {
+/// What OPEN takes, as sets of the numbers that its arguments have (RFC 9754 section 3).
+const OPEN_ARGUMENTS: OpenArguments4 = OpenArguments4 {
     // READ, WRITE, BOTH; deny NONE, READ, WRITE, BOTH.
-    let (access, deny) = (Bitmap::of(&[1, 2, 3]), Bitmap::of(&[0, 1, 2, 3]));
+    oa_share_access: Bitmap::of(&[1, 2, 3]),
+    oa_share_deny: Bitmap::of(&[0, 1, 2, 3]),
     // ANY_DELEG, NO_DELEG, CANCEL, DELEG_TIMESTAMPS, OPEN_XOR_DELEGATION: nobody is told when a delegation can be had.
-    let want = Bitmap::of(&[3, 4, 5, 20, 21]);
+    oa_share_access_want: Bitmap::of(&[3, 4, 5, 20, 21]),
     // NULL, PREVIOUS, DELEGATE_CUR, FH, DELEG_CUR_FH: nothing is kept for DELEGATE_PREV.
-    let claim = Bitmap::of(&[0, 1, 2, 4, 5]);
+    oa_open_claim: Bitmap::of(&[0, 1, 2, 4, 5]),
     // UNCHECKED4, GUARDED4, EXCLUSIVE4, EXCLUSIVE4_1.
-    let create = Bitmap::of(&[0, 1, 2, 3]);
-    [access, deny, want, claim, create].iter().for_each(|set| out.value(set));
-}
+    oa_create_mode: Bitmap::of(&[0, 1, 2, 3]),
+};
 
 /// Attributes that a client may not ask for (RFC 8881 sections 5.5 and 18.7.3).
 pub(in crate::v4) fn is_write_only(want: &Bitmap) -> bool {
     !want.and(&WRITE_ONLY).is_empty()
 }
 
-/// `nfs_ftype4`.
-pub(super) fn type_of(kind: Kind) -> u32 {
+fn type_of(kind: Kind) -> NfsFtype4 {
     match kind {
-        Kind::File => 1,
-        Kind::Dir => 2,
-        Kind::Block => 3,
-        Kind::Char => 4,
-        Kind::Symlink => 5,
-        Kind::Socket => 6,
-        Kind::Fifo => 7,
+        Kind::File => NfsFtype4::Reg,
+        Kind::Dir => NfsFtype4::Dir,
+        Kind::Block => NfsFtype4::Blk,
+        Kind::Char => NfsFtype4::Chr,
+        Kind::Symlink => NfsFtype4::Lnk,
+        Kind::Socket => NfsFtype4::Sock,
+        Kind::Fifo => NfsFtype4::Fifo,
     }
 }
 
-/// `nfstime4`.
-fn time(t: Time, out: &mut Writer) {
-    out.i64(t.sec);
-    out.u32(t.nsec);
+fn time(t: Time) -> Nfstime4 {
+    Nfstime4 { seconds: t.sec, nseconds: t.nsec }
 }

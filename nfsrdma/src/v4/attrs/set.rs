@@ -1,5 +1,7 @@
 //! Attributes that a client sets: SETATTR, CREATE and OPEN.
 
+use nfs_proto::nfs4::Nfstime4;
+use nfs_proto::nfs4::attrs::{Fattr4, Settime4, Value};
 use vfs::acl::{Acl, Owner, control};
 use vfs::backend::Made;
 use vfs::namespace::{Door, GiveList, ListOfNew};
@@ -11,7 +13,6 @@ use crate::v4::limits::OWNER_MAX;
 use crate::v4::names::Names;
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
-use rdma_transport::xdr::{Reader, XdrError};
 
 /// What can be set at all.
 const SETTABLE: Bitmap = Bitmap::of(&[
@@ -63,11 +64,8 @@ pub struct ToSet {
 }
 
 /// The name of an owner, a group, or somebody in a list. Nobody has one that is longer than all that are given.
-pub(super) fn owner<'a>(r: &mut Reader<'a>) -> Result<&'a [u8], Status> {
-    match r.opaque(OWNER_MAX) {
-        Err(XdrError::TooLong) => Err(Status::BadOwner),
-        name => Ok(name?),
-    }
+pub(super) fn owner(name: &[u8]) -> Result<&[u8], Status> {
+    if name.len() > OWNER_MAX { Err(Status::BadOwner) } else { Ok(name) }
 }
 
 impl ToSet {
@@ -78,21 +76,16 @@ impl ToSet {
     /// The forms of an access control list.
     pub const LIST: Bitmap = Bitmap::of(&[attr::ACL, attr::DACL]);
 
-    /// Decodes a `fattr4`; `supported` is what the volume has in this minor version.
+    /// Of a `fattr4`; `supported` is what the volume has in this minor version.
     /// ATTRNOTSUPP for attributes that there are not, INVAL for those that cannot be set, BADOWNER for owners that
     /// nobody is. Names that are not known yet are noted in `names`: then the values are to be read once more.
     pub(in crate::v4) fn decode(
-        r: &mut Reader<'_>,
+        asked: &Fattr4<'_>,
         supported: &Bitmap,
         purpose: Purpose,
         names: &mut Names<'_>,
     ) -> Result<Self, Status> {
-        let named = r.value::<Bitmap>()?;
-        // `attrlist4` has no limit but that of the message; each value has its own.
-        let length = r.count(usize::MAX)?;
-        if length > r.remaining() {
-            return Err(Status::BadXdr);
-        }
+        let named = asked.attrmask;
         if !named.is_within(supported) {
             return Err(Status::AttrNotSupp);
         }
@@ -107,40 +100,38 @@ impl ToSet {
             // Nobody has a delegation of what is only being made.
             return Err(Status::Inval);
         }
-        let start = r.position();
         let mut all = Self { named, ..Self::default() };
+        let mut rest = asked.attr_vals;
         for number in named.iter() {
-            all.value(number, r, names)?;
+            let parsed = wire::decode(rest, |i| Value::parse(number, i));
+            let (behind, value) = parsed.map_err(|_| Status::BadXdr)?;
+            // Invariant: all that can be set have values.
+            all.take(value.ok_or(Status::AttrNotSupp)?, names)?;
+            rest = behind;
         }
-        if r.position() - start != length {
-            return Err(Status::BadXdr);
-        }
-        Ok(all)
+        if rest.is_empty() { Ok(all) } else { Err(Status::BadXdr) }
     }
 
-    fn value(
-        &mut self,
-        number: u32,
-        r: &mut Reader<'_>,
-        names: &mut Names<'_>,
-    ) -> Result<(), Status> {
+    fn take(&mut self, value: Value<'_>, names: &mut Names<'_>) -> Result<(), Status> {
         let set = &mut self.set;
-        match number {
-            attr::SIZE => set.size = Some(r.u64()?),
-            attr::ACL => self.acl = Some(acl::decode(r, names)?),
-            attr::DACL => self.acl = Some(acl::decode_dacl(r, names)?),
-            attr::MODE => set.mode = Some(mode(r.u32()?)?),
-            attr::OWNER => set.uid = Some(names.user(owner(r)?)?),
-            attr::OWNER_GROUP => set.gid = Some(names.group(owner(r)?)?),
-            attr::TIME_ACCESS_SET => set.atime = Some(set_time(r)?),
-            attr::TIME_MODIFY_SET => set.mtime = Some(set_time(r)?),
-            attr::TIME_DELEG_ACCESS => self.delegated.atime = Some(time(r)?),
-            attr::TIME_DELEG_MODIFY => self.delegated.mtime = Some(time(r)?),
-            attr::MODE_SET_MASKED => self.mode_masked = Some((mode(r.u32()?)?, mode(r.u32()?)?)),
-            attr::MODE_UMASK => {
+        match value {
+            Value::Size(size) => set.size = Some(size),
+            Value::Acl(list) => self.acl = Some(acl::of(&list.aces, names)?),
+            Value::Dacl(list) => self.acl = Some(acl::of_dacl(&list, names)?),
+            Value::Mode(bits) => set.mode = Some(mode(bits)?),
+            Value::Owner(name) => set.uid = Some(names.user(owner(name.name)?)?),
+            Value::OwnerGroup(name) => set.gid = Some(names.group(owner(name.name)?)?),
+            Value::TimeAccessSet(time) => set.atime = Some(set_time(time)?),
+            Value::TimeModifySet(time) => set.mtime = Some(set_time(time)?),
+            Value::TimeDelegAccess(time) => self.delegated.atime = Some(valid(time)?),
+            Value::TimeDelegModify(time) => self.delegated.mtime = Some(valid(time)?),
+            Value::ModeSetMasked(m) => {
+                self.mode_masked = Some((mode(m.mm_value_to_set)?, mode(m.mm_mask_bits)?));
+            }
+            Value::ModeUmask(m) => {
                 // RFC 8275 section 5: whether the umask applies is seen where the directory is.
-                set.mode = Some(mode(r.u32()?)?);
-                set.umask = r.u32()? & 0o777;
+                set.mode = Some(mode(m.mu_mode)?);
+                set.umask = m.mu_umask & 0o777;
             }
             // Invariant: `decode` refuses everything else.
             _ => return Err(Status::AttrNotSupp),
@@ -237,19 +228,21 @@ fn mode(bits: u32) -> Result<u32, Status> {
     if bits & !0o7777 == 0 { Ok(bits) } else { Err(Status::Inval) }
 }
 
-/// `settime4`.
-fn set_time(r: &mut Reader<'_>) -> Result<SetTime, Status> {
-    match r.u32()? {
-        0 => Ok(SetTime::Now),
-        1 => Ok(SetTime::At(time(r)?)),
-        _ => Err(Status::BadXdr),
+fn set_time(time: Settime4) -> Result<SetTime, Status> {
+    match time {
+        Settime4::ServerTime => Ok(SetTime::Now),
+        Settime4::ClientTime(time) => Ok(SetTime::At(valid(time)?)),
     }
 }
 
-/// `nfstime4`; INVAL when it has more nanoseconds than there are in a second.
-fn time(r: &mut Reader<'_>) -> Result<Time, Status> {
-    let time = Time { sec: r.i64()?, nsec: r.u32()? };
-    if time.nsec < 1_000_000_000 { Ok(time) } else { Err(Status::Inval) }
+fn valid(time: Nfstime4) -> Result<Time, Status> {
+    time_of(time).ok_or(Status::Inval)
+}
+
+/// A time; `None` when it has more nanoseconds than there are in a second.
+pub(in crate::v4) fn time_of(time: Nfstime4) -> Option<Time> {
+    let time = Time { sec: time.seconds, nsec: time.nseconds };
+    (time.nsec < 1_000_000_000).then_some(time)
 }
 
 impl GiveList for ToSet {
@@ -266,7 +259,6 @@ mod tests {
     use super::*;
     use crate::v4::attrs::supported;
     use crate::v4::pseudo::CAPABILITIES;
-    use iobuf::Buf;
     use proptest::prelude::*;
     use rdma_transport::xdr::Writer;
 
@@ -277,12 +269,8 @@ mod tests {
     ) -> Result<ToSet, Status> {
         let mut inner = Writer::new();
         values(&mut inner);
-        let mut w = Writer::new();
-        w.value(&Bitmap::of(named));
-        w.opaque(inner.bytes());
-        let body = Buf::from(w.into_reply().head);
-        let names = &mut Names::default();
-        ToSet::decode(&mut Reader::new(&body, &[]), &supported(2, &CAPABILITIES), purpose, names)
+        let asked = Fattr4 { attrmask: Bitmap::of(named), attr_vals: inner.bytes() };
+        ToSet::decode(&asked, &supported(2, &CAPABILITIES), purpose, &mut Names::default())
     }
 
     #[test]
@@ -354,9 +342,10 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_it_fall_over(bytes: Vec<u8>, minor in 0u32..3) {
-            let body = Buf::from(bytes);
             let (all, names) = (supported(minor, &CAPABILITIES), &mut Names::default());
-            let _ = ToSet::decode(&mut Reader::new(&body, &[]), &all, Purpose::Make, names);
+            if let Ok((_, asked)) = nfs_proto::xdr::decode::<Fattr4<'_>>(&bytes) {
+                let _ = ToSet::decode(&asked, &all, Purpose::Make, names);
+            }
         }
     }
 }

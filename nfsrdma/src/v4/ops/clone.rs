@@ -3,9 +3,11 @@
 use super::copy::pair;
 use crate::v4::compound::Compound;
 use crate::v4::status::Status;
+use nfs_proto::nfs4::ops::Clone4;
 
 pub(in crate::v4) async fn clone(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let p = pair(cx).await?;
+    let Clone4 { src_stateid, dst_stateid, src_offset, dst_offset, count } = cx.args.value()?;
+    let p = pair(cx, (src_stateid, src_offset), (dst_stateid, dst_offset), count).await?;
     let caps = p.to.share.backend.capabilities();
     if !caps.reflink {
         return Err(Status::NotSupp);

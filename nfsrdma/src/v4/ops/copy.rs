@@ -1,6 +1,9 @@
 //! COPY (RFC 7862 section 15.2) inside this server, done at once; OFFLOAD_CANCEL and OFFLOAD_STATUS (sections 15.8 and 15.9)
 //! therefore never find a copy under way.
 
+use nfs_proto::nfs4::StableHow4;
+use nfs_proto::nfs4::ops::{Copied, Copy4, CopyRequirements4, WriteResponse4};
+
 use crate::v4::compound::{Compound, Located};
 use crate::v4::io_right::{IoAccess, IoRight, check_io};
 use crate::v4::limits::COPY_MAX;
@@ -27,10 +30,13 @@ impl Pair {
     }
 }
 
-/// Decodes what COPY and CLONE begin with, and checks both stateids.
-pub(super) async fn pair(cx: &mut Compound<'_>) -> Result<Pair, Status> {
-    let (from_id, to_id) = (cx.args.value::<Stateid>()?, cx.args.value::<Stateid>()?);
-    let (from_at, to_at, count) = (cx.args.u64()?, cx.args.u64()?, cx.args.u64()?);
+/// The files of COPY and CLONE, each by its stateid and offset; checks both stateids.
+pub(super) async fn pair(
+    cx: &mut Compound<'_>,
+    (from_id, from_at): (Stateid, u64),
+    (to_id, to_at): (Stateid, u64),
+    count: u64,
+) -> Result<Pair, Status> {
     let (to, from) = (cx.file()?, cx.saved_file()?);
     if from_at.checked_add(count).is_none() || to_at.checked_add(count).is_none() {
         return Err(Status::Inval);
@@ -51,11 +57,11 @@ pub(super) async fn pair(cx: &mut Compound<'_>) -> Result<Pair, Status> {
 }
 
 pub(in crate::v4) async fn copy(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let p = pair(cx).await?;
-    let _consecutive = cx.args.bool()?;
-    // A copy that may be asynchronous may also be done at once.
-    let _synchronous = cx.args.bool()?;
-    if cx.args.u32()? != 0 {
+    // A copy that may be asynchronous may also be done at once, and one that need not be consecutive in order.
+    let asked: Copy4<'_> = cx.args.value()?;
+    let (from, to) = ((asked.src_stateid, asked.src_offset), (asked.dst_stateid, asked.dst_offset));
+    let p = pair(cx, from, to, asked.count).await?;
+    if !asked.source_server.is_empty() {
         // The source is on another server.
         return Err(Status::NotSupp);
     }
@@ -78,14 +84,16 @@ pub(in crate::v4) async fn copy(cx: &mut Compound<'_>) -> Result<(), Status> {
         let door = cx.nfs.core.namespace.by(p.to_right.who).opened_by(&p.to.cred);
         door.copy_range(&p.to.share, &p.to.node, &p.from.node, p.from_at, p.to_at, count).await?
     };
-    // write_response4: no callback, so many bytes, UNSTABLE4 until a COMMIT.
-    cx.out.count(0);
-    cx.out.u64(done);
-    cx.out.u32(0);
-    cx.out.fixed(&cx.nfs.core.write_verifier(verifier));
-    // copy_requirements4: consecutive and synchronous.
-    cx.out.bool(true);
-    cx.out.bool(true);
+    cx.out.value(&Copied {
+        response: WriteResponse4 {
+            callback_id: Vec::new(),
+            count: done,
+            // Until a COMMIT.
+            committed: StableHow4::Unstable,
+            writeverf: cx.nfs.core.write_verifier(verifier),
+        },
+        requirements: CopyRequirements4 { consecutive: true, synchronous: true },
+    });
     Ok(())
 }
 

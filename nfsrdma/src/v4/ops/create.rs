@@ -1,14 +1,14 @@
 //! CREATE (RFC 8881 section 18.4): everything but regular files, which OPEN makes.
 
+use nfs_proto::nfs4::ops::{Create, Created, Createtype4};
 use vfs::Special;
 use vfs::backend::Made;
 
 use crate::v4::attrs::{Purpose, ToSet, supported};
-use crate::v4::compound::{Compound, Located, Object};
+use crate::v4::compound::{Compound, Located, Object, change_info, component};
 use crate::v4::limits::LINKTEXT_MAX;
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
-use rdma_transport::xdr::XdrError;
 
 enum Wanted<'a> {
     Dir,
@@ -17,11 +17,12 @@ enum Wanted<'a> {
 }
 
 pub(in crate::v4) async fn create(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let wanted = wanted(cx)?;
-    let name = cx.component()?;
+    let Create { objtype, objname, createattrs } = cx.args.value()?;
+    let wanted = wanted(objtype)?;
+    let name = component(objname)?;
     let at = cx.directory()?;
     let caps = at.share.backend.capabilities();
-    let mut to_set = cx.take_to_set(&supported(cx.minor, &caps), Purpose::Make).await?;
+    let mut to_set = cx.to_set(&createattrs, &supported(cx.minor, &caps), Purpose::Make).await?;
     if to_set.named.has(attr::SIZE) {
         return Err(Status::Inval);
     }
@@ -34,28 +35,24 @@ pub(in crate::v4) async fn create(cx: &mut Compound<'_>) -> Result<(), Status> {
     }
     let made = make(cx, &at, name, &wanted, &to_set).await?;
     let object = Object::Node(at.beside(made.node));
-    cx.change_info(&made.dir);
-    cx.out.value(&to_set.done_of(&made.attr));
+    let attrset = to_set.done_of(&made.attr);
+    cx.out.value(&Created { cinfo: change_info(&made.dir), attrset });
     cx.set_current(object);
     Ok(())
 }
 
-/// `createtype4`.
-fn wanted<'a>(cx: &mut Compound<'a>) -> Result<Wanted<'a>, Status> {
-    Ok(match cx.args.u32()? {
-        2 => Wanted::Dir,
-        3 => Wanted::Special(Special::Block(cx.args.u32()?, cx.args.u32()?)),
-        4 => Wanted::Special(Special::Char(cx.args.u32()?, cx.args.u32()?)),
-        5 => match cx.args.opaque(LINKTEXT_MAX) {
-            Ok(b"") => return Err(Status::Inval),
-            Ok(target) if target.contains(&0) => return Err(Status::BadChar),
-            Ok(target) => Wanted::Link(target),
-            Err(XdrError::TooLong) => return Err(Status::NameTooLong),
-            Err(_) => return Err(Status::BadXdr),
-        },
-        6 => Wanted::Special(Special::Socket),
-        7 => Wanted::Special(Special::Fifo),
-        _ => return Err(Status::BadType),
+fn wanted(objtype: Createtype4<'_>) -> Result<Wanted<'_>, Status> {
+    Ok(match objtype {
+        Createtype4::Dir => Wanted::Dir,
+        Createtype4::Blk(d) => Wanted::Special(Special::Block(d.specdata1, d.specdata2)),
+        Createtype4::Chr(d) => Wanted::Special(Special::Char(d.specdata1, d.specdata2)),
+        Createtype4::Lnk(b"") => return Err(Status::Inval),
+        Createtype4::Lnk(target) if target.len() > LINKTEXT_MAX => return Err(Status::NameTooLong),
+        Createtype4::Lnk(target) if target.contains(&0) => return Err(Status::BadChar),
+        Createtype4::Lnk(target) => Wanted::Link(target),
+        Createtype4::Sock => Wanted::Special(Special::Socket),
+        Createtype4::Fifo => Wanted::Special(Special::Fifo),
+        Createtype4::Other(_) => return Err(Status::BadType),
     })
 }
 

@@ -2,32 +2,36 @@
 
 use std::sync::Arc;
 
+use nfs_proto::nfs4::ops::{CreateSession, SessionCreated};
+use nfs_proto::xdr::encode;
 use state::ClientId;
 
 use crate::v4::client::{Client, Principal};
 use crate::v4::compound::Compound;
 use crate::v4::limits::SESSIONS_PER_CLIENT_MAX;
-use crate::v4::session::{Back, CallbackCred, ChannelAttrs, Session, decode_callback_creds};
+use crate::v4::session::{Back, CallbackCred, ChannelAttrs, Session};
 use crate::v4::status::Status;
-use rdma_transport::xdr::Writer;
 
 const FLAGS: u32 = 7;
 const CONN_BACK_CHAN: u32 = 2;
 
 pub(in crate::v4) async fn create_session(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let id = ClientId(cx.args.u64()?);
-    let sequence = cx.args.u32()?;
-    let flags = cx.args.u32()?;
-    let fore = ChannelAttrs::decode(&mut cx.args)?;
-    let back = ChannelAttrs::decode(&mut cx.args)?;
-    let program = cx.args.u32()?;
-    let cred = decode_callback_creds(&mut cx.args)?;
+    let args: CreateSession<'_> = cx.args.value()?;
+    let asked = Asked {
+        sequence: args.sequence,
+        flags: args.flags,
+        fore: ChannelAttrs::of(&args.fore_chan_attrs),
+        back: ChannelAttrs::of(&args.back_chan_attrs),
+        program: args.cb_program,
+        cred: CallbackCred::first_of(&args.sec_parms),
+    };
+    let sequence = asked.sequence;
 
-    let client = cx.nfs.clients.find(id).ok_or(Status::StaleClientId)?;
+    let client = cx.nfs.clients.find(ClientId(args.clientid)).ok_or(Status::StaleClientId)?;
     if client.name.as_bytes().first() != Some(&1) {
         return Err(Status::StaleClientId);
     }
-    if let Ok(wish) = fore.agree_fore() {
+    if let Ok(wish) = asked.fore.agree_fore() {
         cx.nfs.clients.make_room_for_replies(&client, wish).await;
     }
     // RFC 8881 section 18.36.4, phase 2: this operation has an order of its own, and its last reply is kept.
@@ -35,13 +39,12 @@ pub(in crate::v4) async fn create_session(cx: &mut Compound<'_>) -> Result<(), S
     if sequence == order.next.wrapping_sub(1)
         && let Some(kept) = &order.last_reply
     {
-        cx.out.fixed(kept);
+        cx.out.head().extend_from_slice(kept);
         return Ok(());
     }
     if sequence != order.next && Some(sequence) != order.failed {
         return Err(Status::SeqMisordered);
     }
-    let asked = Asked { sequence, flags, fore, back, program, cred };
     let done = in_turn(cx, &client, asked);
     if let Err(Status::Delay | Status::StaleClientId) = done {
         // The client asks again, under the same number.
@@ -51,7 +54,7 @@ pub(in crate::v4) async fn create_session(cx: &mut Compound<'_>) -> Result<(), S
     order.next = sequence.wrapping_add(1);
     order.failed = done.is_err().then_some(sequence);
     order.last_reply = done.as_ref().ok().cloned();
-    cx.out.fixed(&done?);
+    cx.out.head().extend_from_slice(&done?);
     Ok(())
 }
 
@@ -91,14 +94,15 @@ fn in_turn(cx: &Compound<'_>, client: &Arc<Client>, asked: Asked) -> Result<Arc<
     }
     let session = make(cx, client, fore, back_attrs, back)?;
 
-    let mut body = Writer::new();
-    body.fixed(&session.id);
-    body.u32(sequence);
-    // Sessions live in memory only, and RDMA needs no step-up here: neither PERSIST nor CONN_RDMA.
-    body.u32(flags & CONN_BACK_CHAN);
-    session.fore.encode(&mut body);
-    session.back_attrs.encode(&mut body);
-    Ok(body.into_reply().head.into())
+    let body = encode(&SessionCreated {
+        sessionid: session.id,
+        sequence,
+        // Sessions live in memory only, and RDMA needs no step-up here: neither PERSIST nor CONN_RDMA.
+        flags: flags & CONN_BACK_CHAN,
+        fore_chan_attrs: session.fore.on_wire(),
+        back_chan_attrs: session.back_attrs.on_wire(),
+    });
+    Ok(body.into())
 }
 
 fn make(

@@ -5,6 +5,6 @@ use crate::v4::compound::Compound;
 use crate::v4::status::Status;
 
 pub(in crate::v4) async fn delegpurge(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let _client_id = cx.args.u64()?;
+    let _client_id: u64 = cx.args.value()?;
     Err(Status::NotSupp)
 }

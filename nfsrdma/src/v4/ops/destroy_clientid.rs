@@ -6,7 +6,7 @@ use crate::v4::compound::Compound;
 use crate::v4::status::Status;
 
 pub(in crate::v4) async fn destroy_clientid(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let id = ClientId(cx.args.u64()?);
+    let id = ClientId(cx.args.value()?);
     let clients = &cx.nfs.clients;
     // A client of minor version 0 is none of these.
     let client = clients

@@ -1,10 +1,11 @@
 //! DESTROY_SESSION (RFC 8881 section 18.37).
 
 use crate::v4::compound::Compound;
+use crate::v4::session::SessionId;
 use crate::v4::status::Status;
 
 pub(in crate::v4) async fn destroy_session(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let id = cx.args.fixed::<16>()?;
+    let id: SessionId = cx.args.value()?;
     let clients = &cx.nfs.clients;
     let session = clients.sessions.get(&id).map(|s| s.clone()).ok_or(Status::BadSession)?;
     // Its own session may only be ended by the last operation of a COMPOUND.

@@ -11,6 +11,6 @@ pub(in crate::v4) async fn getattr(cx: &mut Compound<'_>) -> Result<(), Status> 
     }
     let facts = Facts::of(cx, cx.mounted()?, &want).await?;
     cx.found_again(facts.nlink()).await?;
-    facts.encode(&want, &mut cx.out);
+    facts.encode(&want, cx.out.head());
     Ok(())
 }

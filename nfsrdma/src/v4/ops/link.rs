@@ -1,16 +1,18 @@
 //! LINK (RFC 8881 section 18.9): a further name, in the current directory, for the saved file.
 
+use nfs_proto::nfs4::ops::Component4;
 use vfs::Kind;
 
-use crate::v4::compound::{Compound, Object};
+use crate::v4::compound::{Compound, Object, change_info, component};
 use crate::v4::status::Status;
 
 pub(in crate::v4) async fn link(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let Component4 { name } = cx.args.value()?;
     let file = match cx.saved_object()? {
         Object::Node(at) => at.clone(),
         Object::Root => return Err(Status::IsDir),
     };
-    let name = cx.component()?;
+    let name = component(name)?;
     let dir = cx.directory()?;
     if file.node.kind() == Kind::Dir {
         return Err(Status::IsDir);
@@ -20,6 +22,6 @@ pub(in crate::v4) async fn link(cx: &mut Compound<'_>) -> Result<(), Status> {
     }
     let door = cx.door();
     let (_, change) = door.link(&dir.share, &file.node, &dir.cred, &dir.node, name).await?;
-    cx.change_info(&change);
+    cx.out.value(&change_info(&change));
     Ok(())
 }

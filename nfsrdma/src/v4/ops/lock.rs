@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 
+use nfs_proto::nfs4::StateOwner4;
+use nfs_proto::nfs4::ops::{ExistLockOwner4, Lock, Locker4, OpenToLockOwner4};
 use state::{LockKind, LockVerdict, Operation, Party, Range, Rights};
 use vfs::NodeId;
 
 use crate::v4::client::Client;
 use crate::v4::compound::{Compound, Located};
 use crate::v4::io_right::is_confirmed;
-use crate::v4::locks::{check_grace, decode_range, decode_type, lock_state, write_denied};
+use crate::v4::locks::{check_grace, kind_of, lock_state, range_of, write_denied};
 use crate::v4::opens::Entry;
 use crate::v4::resolve::{Named, resolve};
 use crate::v4::stateid::{self, compose};
 use crate::v4::status::Status;
 use crate::v4::turn::{self, Begun, Owner};
-use crate::v4::wire::{OPAQUE_LIMIT, Stateid, op};
+use crate::v4::wire::op;
 
 /// Times that lapsed clients are cleared out of the way of one request.
 const ROUNDS_MAX: usize = 4;
@@ -25,63 +27,49 @@ struct Wanted {
     range: Result<Range, Status>,
 }
 
-/// The owner's first lock on a file, through an open.
-struct Opening<'a> {
-    open_seqid: u32,
-    open: Stateid,
-    lock_seqid: u32,
-    client_id: u64,
-    owner: &'a [u8],
-}
-
 pub(in crate::v4) async fn lock(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let kind = decode_type(&mut cx.args)?;
-    let reclaim = cx.args.bool()?;
-    let (offset, length) = (cx.args.u64()?, cx.args.u64()?);
-    let wanted = Wanted { kind, reclaim, range: decode_range(offset, length) };
-    if cx.args.bool()? {
-        let opening = Opening {
-            open_seqid: cx.args.u32()?,
-            open: cx.args.value::<Stateid>()?,
-            lock_seqid: cx.args.u32()?,
-            client_id: cx.args.u64()?,
-            owner: cx.args.opaque(OPAQUE_LIMIT)?,
-        };
-        let named = resolve(cx, opening.open)?;
-        let owner = {
-            let held = named.client.held();
-            held.open(named.number).map(|o| o.owner.clone()).ok_or(Status::BadStateId)?
-        };
-        match turn::begin(cx, op::LOCK, &named.client, Owner::Open(owner), opening.open_seqid)? {
-            Begun::Done(done) => done,
-            Begun::Do(ticket) => {
-                let done = first_lock(cx, &named, &opening, &wanted).await;
-                ticket.end(cx, done)
+    let Lock { locktype, reclaim, offset, length, locker } = cx.args.value()?;
+    let wanted = Wanted { kind: kind_of(locktype), reclaim, range: range_of(offset, length) };
+    match locker {
+        Locker4::Open(opening) => {
+            let named = resolve(cx, opening.open_stateid)?;
+            let owner = {
+                let held = named.client.held();
+                held.open(named.number).map(|o| o.owner.clone()).ok_or(Status::BadStateId)?
+            };
+            let (owner, seqid) = (Owner::Open(owner), opening.open_seqid);
+            match turn::begin(cx, op::LOCK, &named.client, owner, seqid)? {
+                Begun::Done(done) => done,
+                Begun::Do(ticket) => {
+                    let done = first_lock(cx, &named, &opening, &wanted).await;
+                    ticket.end(cx, done)
+                }
             }
         }
-    } else {
-        let stateid = cx.args.value::<Stateid>()?;
-        let seqid = cx.args.u32()?;
-        let named = resolve(cx, stateid)?;
-        match turn::begin(cx, op::LOCK, &named.client, named.lock_owner()?, seqid)? {
-            Begun::Done(done) => done,
-            Begun::Do(ticket) => {
-                let done = next_lock(cx, &named, &wanted).await;
-                ticket.end(cx, done)
+        Locker4::Exist(ExistLockOwner4 { lock_stateid, lock_seqid }) => {
+            let named = resolve(cx, lock_stateid)?;
+            match turn::begin(cx, op::LOCK, &named.client, named.lock_owner()?, lock_seqid)? {
+                Begun::Done(done) => done,
+                Begun::Do(ticket) => {
+                    let done = next_lock(cx, &named, &wanted).await;
+                    ticket.end(cx, done)
+                }
             }
         }
     }
 }
 
+/// The owner's first lock on a file, through an open.
 async fn first_lock(
     cx: &mut Compound<'_>,
     named: &Named,
-    opening: &Opening<'_>,
+    opening: &OpenToLockOwner4<'_>,
     wanted: &Wanted,
 ) -> Result<(), Status> {
     let at = cx.file()?;
     let range = wanted.range?;
-    if cx.minor == 0 && opening.client_id != named.client.id.0 {
+    let StateOwner4 { clientid, owner } = opening.lock_owner;
+    if cx.minor == 0 && clientid != named.client.id.0 {
         return Err(Status::BadStateId);
     }
     let client = &named.client;
@@ -98,11 +86,10 @@ async fn first_lock(
             return Err(Status::BadStateId);
         }
         check_grace(cx, client, wanted.reclaim)?;
-        let made =
-            lock_state(&mut held, client, named.number, opening.owner, || keeper.state().holder());
+        let made = lock_state(&mut held, client, named.number, owner, || keeper.state().holder());
         let (number, party, fresh) = made.ok_or_else(|| limit(cx))?;
         if cx.minor == 0 {
-            let owner = held.lock_owners.get_mut(opening.owner);
+            let owner = held.lock_owners.get_mut(owner);
             if let Some(owner) = owner {
                 // An owner that has locks on this file may come by its open again, in its order.
                 if !fresh && !owner.order.is_next(opening.lock_seqid) {

@@ -1,23 +1,21 @@
 //! LOCKU (RFC 8881 section 18.12).
 
+use nfs_proto::nfs4::ops::Locku;
 use state::Range;
 
 use crate::v4::compound::Compound;
-use crate::v4::locks::{decode_range, decode_type};
+use crate::v4::locks::range_of;
 use crate::v4::opens::Entry;
 use crate::v4::resolve::{Named, resolve};
 use crate::v4::stateid::{self, compose};
 use crate::v4::status::Status;
 use crate::v4::turn::{self, Begun};
-use crate::v4::wire::{Stateid, op};
+use crate::v4::wire::op;
 
 pub(in crate::v4) async fn locku(cx: &mut Compound<'_>) -> Result<(), Status> {
-    decode_type(&mut cx.args)?;
-    let seqid = cx.args.u32()?;
-    let stateid = cx.args.value::<Stateid>()?;
-    let (offset, length) = (cx.args.u64()?, cx.args.u64()?);
-    let range = decode_range(offset, length);
-    let named = resolve(cx, stateid)?;
+    let Locku { seqid, lock_stateid, offset, length, .. } = cx.args.value()?;
+    let range = range_of(offset, length);
+    let named = resolve(cx, lock_stateid)?;
     match turn::begin(cx, op::LOCKU, &named.client, named.lock_owner()?, seqid)? {
         Begun::Done(done) => done,
         Begun::Do(ticket) => {

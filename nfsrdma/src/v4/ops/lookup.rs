@@ -1,8 +1,9 @@
 //! LOOKUP (RFC 8881 section 18.13).
 
+use nfs_proto::nfs4::ops::Component4;
 use vfs::Kind;
 
-use crate::v4::compound::{Compound, Object};
+use crate::v4::compound::{Compound, Object, component};
 use crate::v4::pseudo;
 use crate::v4::status::Status;
 
@@ -10,9 +11,9 @@ use crate::v4::status::Status;
 const SHARE_NAME_MAX: usize = 255;
 
 pub(in crate::v4) async fn lookup(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let Component4 { name } = cx.args.value()?;
     cx.object()?;
-    let name = cx.component()?;
-    let found = child(cx, name).await?;
+    let found = child(cx, component(name)?).await?;
     cx.set_current(found);
     Ok(())
 }

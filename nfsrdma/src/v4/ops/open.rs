@@ -9,31 +9,35 @@
 
 use std::sync::Arc;
 
+use nfs_proto::nfs4::attrs::{Fattr4, Nfsace4};
+use nfs_proto::nfs4::ops::{
+    ClaimDelegateCur, Createhow4, NoneDelegation4, Open, OpenClaim4, OpenDelegation4, Opened,
+    Openflag4, ReadDelegation, SpaceLimit4, WriteDelegation,
+};
+use nfs_proto::nfs4::{ChangeInfo4, StateOwner4};
 use state::{ClientId, Rights, Share, Who};
 use vfs::{Attr, CreateHow, DirChange, SetAttr};
 
 use super::super::attrs::{Bitmap, Purpose, SUPPORTED_BY_EXCLUSIVE, ToSet, supported};
 use crate::exclusive::of_client;
 use crate::v4::client::Client;
-use crate::v4::compound::{Compound, Located, Object};
+use crate::v4::compound::{Compound, Located, Object, change_info, component};
 use crate::v4::deleg::{Given, Granted, delegate};
 use crate::v4::limits::{NAME_MAX, OWNERS_PER_CLIENT_MAX};
 use crate::v4::locks::check_grace;
 use crate::v4::stateid;
 use crate::v4::status::Status;
 use crate::v4::turn::{self, Begun, Owner};
-use crate::v4::wire::{OPAQUE_LIMIT, Stateid, attr, op};
-use rdma_transport::xdr::XdrError;
+use crate::v4::wire::{Stateid, attr, op};
 
 const CONFIRM: u32 = 2;
 /// `OPEN4_RESULT_NO_OPEN_STATEID` (RFC 9754 section 4).
 const NO_OPEN_STATEID: u32 = 0x10;
 const LOCKTYPE_POSIX: u32 = 4;
 
-const DELEGATE_NONE: u32 = 0;
+/// `open_delegation_type4`, as CLAIM_PREVIOUS names it.
 const DELEGATE_READ: u32 = 1;
 const DELEGATE_WRITE: u32 = 2;
-const DELEGATE_NONE_EXT: u32 = 3;
 /// RFC 9754 section 5.
 const DELEGATE_READ_ATTRS: u32 = 4;
 const DELEGATE_WRITE_ATTRS: u32 = 5;
@@ -49,27 +53,10 @@ const WANT_DELEG_TIMESTAMPS: u32 = 0x0010_0000;
 /// A delegation may stand for the open (RFC 9754 section 4).
 const WANT_OPEN_XOR_DELEGATION: u32 = 0x0020_0000;
 
-/// `limit_by4`: by size.
-const NFS_LIMIT_SIZE: u32 = 1;
-
-/// `why_no_delegation4`.
-const WND4_NOT_WANTED: u32 = 0;
-const WND4_CONTENTION: u32 = 1;
-const WND4_CANCELLED: u32 = 7;
-
 enum Create {
     Unchecked(ToSet),
     Guarded(ToSet),
     Exclusive([u8; 8], ToSet),
-}
-
-enum Claim<'a> {
-    Null(&'a [u8]),
-    Previous { delegation: u32 },
-    Current(Stateid, &'a [u8]),
-    Handle,
-    CurrentHandle(Stateid),
-    Old,
 }
 
 struct Args<'a> {
@@ -80,7 +67,7 @@ struct Args<'a> {
     /// It needs no open beside a delegation.
     xor: bool,
     create: Option<Create>,
-    claim: Claim<'a>,
+    claim: OpenClaim4<'a>,
 }
 
 /// What was opened, and what it took.
@@ -99,15 +86,13 @@ struct Found {
 }
 
 pub(in crate::v4) async fn open(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let seqid = cx.args.u32()?;
-    let (access, deny) = (cx.args.u32()?, cx.args.u32()?);
-    let client_id = ClientId(cx.args.u64()?);
-    let owner = cx.args.opaque(OPAQUE_LIMIT)?;
-    // Read to their end also for a repetition, whose COMPOUND goes on behind them. Their faults are counted like the rest.
-    let args = decode(cx, access, deny).await;
+    let asked: Open<'_> = cx.args.value()?;
+    let (seqid, StateOwner4 { clientid, owner }) = (asked.seqid, asked.owner);
+    // Faults of the arguments are counted like the rest.
+    let args = decode(cx, &asked).await;
     let client = match &cx.client {
         Some(client) => client.clone(),
-        None => cx.nfs.clients.find_v40(client_id)?,
+        None => cx.nfs.clients.find_v40(ClientId(clientid))?,
     };
     let name = {
         let mut held = client.held();
@@ -163,7 +148,7 @@ async fn open_in_turn(
     }
     let stateid = enter(cx, client, owner, &found, args.share).await.map_err(|status| {
         match (&args.claim, status) {
-            (Claim::Previous { .. }, Status::ShareDenied) => Status::ReclaimConflict,
+            (OpenClaim4::Previous(_), Status::ShareDenied) => Status::ReclaimConflict,
             (_, status) => status,
         }
     })?;
@@ -176,9 +161,17 @@ async fn open_in_turn(
         }
         _ => stateid,
     };
-    reply(cx, client, owner, &args, &found, shown);
-    reply_delegation(cx, args.want, given);
-    let Found { at, .. } = found;
+    let none = if shown == Stateid::ANONYMOUS { NO_OPEN_STATEID } else { 0 };
+    let confirm = if must_confirm(cx, client, owner, &args) { CONFIRM } else { 0 };
+    let Found { at, dir, set, .. } = found;
+    let unchanged = ChangeInfo4 { atomic: false, before: 0, after: 0 };
+    cx.out.value(&Opened {
+        stateid: shown,
+        cinfo: dir.as_ref().map_or(unchanged, change_info),
+        rflags: LOCKTYPE_POSIX | none | confirm,
+        attrset: set,
+        delegation: shown_delegation(cx.minor, args.want, given),
+    });
     cx.set_current(Object::Node(at));
     cx.current_stateid = Some(current);
     Ok(())
@@ -188,12 +181,12 @@ async fn open_in_turn(
 /// open before.
 async fn after_delete(
     cx: &Compound<'_>,
-    claim: &Claim<'_>,
+    claim: &OpenClaim4<'_>,
     (node, links): (&vfs::NodeRef, u32),
 ) -> Result<(), Status> {
     let name = match (claim, cx.object()) {
-        (Claim::Null(name), Ok(Object::Node(dir))) => Some((dir.node.id(), *name)),
-        (Claim::Handle, _) => None,
+        (OpenClaim4::Null(name), Ok(Object::Node(dir))) => Some((dir.node.id(), *name)),
+        (OpenClaim4::Fh, _) => None,
         _ => return Ok(()),
     };
     match cx.nfs.core.namespace.keeper().after_delete(node.id(), name, links).await? {
@@ -212,32 +205,29 @@ fn stand_in(cx: &Compound<'_>, client: &Client, open: Stateid) -> bool {
     gone
 }
 
-async fn decode<'a>(cx: &mut Compound<'a>, access: u32, deny: u32) -> Result<Args<'a>, Status> {
-    let create = match cx.args.u32()? {
-        0 => None,
-        1 => Some(decode_create(cx).await?),
-        _ => return Err(Status::BadXdr),
+async fn decode<'a>(cx: &Compound<'_>, asked: &Open<'a>) -> Result<Args<'a>, Status> {
+    let create = match &asked.openhow {
+        Openflag4::Nocreate => None,
+        Openflag4::Create(how) => Some(decode_create(cx, how).await?),
     };
-    let claim = match cx.args.u32()? {
-        0 => Claim::Null(name(cx)?),
-        1 => Claim::Previous { delegation: cx.args.u32()? },
-        2 => Claim::Current(cx.args.value::<Stateid>()?, name(cx)?),
-        3 => {
-            name(cx)?;
-            Claim::Old
+    let claim = asked.claim;
+    match claim {
+        OpenClaim4::Null(name) | OpenClaim4::DelegatePrev(name) => check_length(name)?,
+        OpenClaim4::DelegateCur(of) => check_length(of.file)?,
+        OpenClaim4::Previous(_) => {}
+        OpenClaim4::Fh | OpenClaim4::DelegCurFh(_) | OpenClaim4::DelegPrevFh if cx.minor == 0 => {
+            return Err(Status::BadXdr);
         }
-        4 if cx.minor > 0 => Claim::Handle,
-        5 if cx.minor > 0 => Claim::CurrentHandle(cx.args.value::<Stateid>()?),
-        6 if cx.minor > 0 => Claim::Old,
-        _ => return Err(Status::BadXdr),
-    };
+        OpenClaim4::Fh | OpenClaim4::DelegCurFh(_) | OpenClaim4::DelegPrevFh => {}
+    }
+    let (access, deny) = (asked.share_access, asked.share_deny);
     let wishes = if cx.minor > 0 { WANT_MASK | WANT_SIGNALS } else { 0 };
     let share = Rights::from_bits(access & !wishes)
         .filter(|a| !a.is_none())
         .zip(Rights::from_bits(deny))
         .map(|(access, deny)| Share::new(access, deny))
         .ok_or(Status::Inval)?;
-    if create.is_some() && !matches!(claim, Claim::Null(_)) {
+    if create.is_some() && !matches!(claim, OpenClaim4::Null(_)) {
         return Err(Status::Inval);
     }
     let wants = |flag| cx.minor >= 2 && access & flag != 0;
@@ -252,47 +242,42 @@ async fn decode<'a>(cx: &mut Compound<'a>, access: u32, deny: u32) -> Result<Arg
     })
 }
 
-/// A name, whose own faults are found when it is used.
-fn name<'a>(cx: &mut Compound<'a>) -> Result<&'a [u8], Status> {
-    match cx.args.opaque(NAME_MAX) {
-        Ok(name) => Ok(name),
-        Err(XdrError::TooLong) => Err(Status::NameTooLong),
-        Err(_) => Err(Status::BadXdr),
-    }
+/// Other faults of a name are found when it is used.
+fn check_length(name: &[u8]) -> Result<(), Status> {
+    if name.len() > NAME_MAX { Err(Status::NameTooLong) } else { Ok(()) }
 }
 
-async fn decode_create(cx: &mut Compound<'_>) -> Result<Create, Status> {
-    Ok(match cx.args.u32()? {
-        0 => Create::Unchecked(attributes(cx).await?),
-        1 => Create::Guarded(attributes(cx).await?),
-        2 => Create::Exclusive(cx.args.fixed()?, ToSet::default()),
-        3 if cx.minor > 0 => {
-            let verifier = cx.args.fixed()?;
-            let set = attributes(cx).await?;
+async fn decode_create(cx: &Compound<'_>, how: &Createhow4<'_>) -> Result<Create, Status> {
+    Ok(match how {
+        Createhow4::Unchecked(set) => Create::Unchecked(attributes(cx, set).await?),
+        Createhow4::Guarded(set) => Create::Guarded(attributes(cx, set).await?),
+        Createhow4::Exclusive(verifier) => Create::Exclusive(*verifier, ToSet::default()),
+        Createhow4::Exclusive41(_) if cx.minor == 0 => return Err(Status::BadXdr),
+        Createhow4::Exclusive41(how) => {
+            let set = attributes(cx, &how.cva_attrs).await?;
             if !set.named.is_within(&SUPPORTED_BY_EXCLUSIVE) {
                 return Err(Status::Inval);
             }
-            Create::Exclusive(verifier, set)
+            Create::Exclusive(how.cva_verf, set)
         }
-        _ => return Err(Status::BadXdr),
     })
 }
 
-async fn attributes(cx: &mut Compound<'_>) -> Result<ToSet, Status> {
+async fn attributes(cx: &Compound<'_>, set: &Fattr4<'_>) -> Result<ToSet, Status> {
     let all = match &cx.current {
         Some(Object::Node(at)) => supported(cx.minor, &at.share.backend.capabilities()),
         _ => return Err(Status::RoFs),
     };
-    cx.take_to_set(&all, Purpose::Make).await
+    cx.to_set(set, &all, Purpose::Make).await
 }
 
 /// Whether this kind of claim may be made now (RFC 8881 sections 8.4.2, 18.16.3).
 fn check_claim(cx: &Compound<'_>, client: &Client, args: &Args<'_>) -> Result<(), Status> {
-    let reclaim = matches!(args.claim, Claim::Previous { .. });
+    let reclaim = matches!(args.claim, OpenClaim4::Previous(_));
     check_grace(cx, client, reclaim)?;
     match args.claim {
         // No delegations of an earlier incarnation are kept.
-        Claim::Old => Err(Status::NotSupp),
+        OpenClaim4::DelegatePrev(_) | OpenClaim4::DelegPrevFh => Err(Status::NotSupp),
         _ => Ok(()),
     }
 }
@@ -304,29 +289,23 @@ async fn find(
     args: &Args<'_>,
 ) -> Result<Found, Status> {
     match &args.claim {
-        Claim::Null(name) => by_name(cx, client, check_name(name)?, args).await,
-        Claim::Current(stateid, name) => {
-            let found = look_up(cx, check_name(name)?).await?;
+        OpenClaim4::Null(name) => by_name(cx, client, component(name)?, args).await,
+        OpenClaim4::DelegateCur(ClaimDelegateCur { delegate_stateid: stateid, file }) => {
+            let found = look_up(cx, component(file)?).await?;
             let opened = (found.at.node.id(), args.share.access);
             cx.nfs.clients.check_claimed(cx, client, *stateid, opened)?;
             Ok(found)
         }
-        Claim::CurrentHandle(stateid) => {
+        OpenClaim4::DelegCurFh(stateid) => {
             let at = cx.file()?;
             let opened = (at.node.id(), args.share.access);
             cx.nfs.clients.check_claimed(cx, client, *stateid, opened)?;
             Ok(plain(at, None))
         }
-        Claim::Previous { .. } | Claim::Handle | Claim::Old => Ok(plain(cx.file()?, None)),
-    }
-}
-
-fn check_name(name: &[u8]) -> Result<&[u8], Status> {
-    match name {
-        b"" => Err(Status::Inval),
-        b"." | b".." => Err(Status::BadName),
-        _ if name.contains(&b'/') || name.contains(&0) => Err(Status::BadChar),
-        _ => Ok(name),
+        OpenClaim4::Previous(_)
+        | OpenClaim4::Fh
+        | OpenClaim4::DelegatePrev(_)
+        | OpenClaim4::DelegPrevFh => Ok(plain(cx.file()?, None)),
     }
 }
 
@@ -449,36 +428,18 @@ async fn enter(
     stateid
 }
 
-fn reply(
-    cx: &mut Compound<'_>,
-    client: &Arc<Client>,
-    owner: &[u8],
-    args: &Args<'_>,
-    found: &Found,
-    stateid: Stateid,
-) {
-    let confirm = cx.minor == 0 && {
+/// The owner is to be confirmed, as in minor version 0 the first time that it is seen.
+fn must_confirm(cx: &Compound<'_>, client: &Client, owner: &[u8], args: &Args<'_>) -> bool {
+    cx.minor == 0 && {
         let mut held = client.held();
         let owner = held.open_owners.get_mut(owner);
         // RFC 7530 section 16.18.5: who reclaims was confirmed before the restart.
-        let reclaims = matches!(args.claim, Claim::Previous { .. });
+        let reclaims = matches!(args.claim, OpenClaim4::Previous(_));
         owner.is_some_and(|o| {
             o.confirmed |= reclaims;
             !o.confirmed
         })
-    };
-    cx.out.value(&stateid);
-    match &found.dir {
-        Some(dir) => cx.change_info(dir),
-        None => {
-            cx.out.bool(false);
-            cx.out.u64(0);
-            cx.out.u64(0);
-        }
     }
-    let none = if stateid == Stateid::ANONYMOUS { NO_OPEN_STATEID } else { 0 };
-    cx.out.u32(LOCKTYPE_POSIX | none | if confirm { CONFIRM } else { 0 });
-    cx.out.value(&found.set);
 }
 
 /// Gives the delegation that goes with this OPEN, if there is one.
@@ -494,21 +455,19 @@ async fn delegation(
     let refused = matches!(args.want, WANT_NO_DELEG | WANT_CANCEL);
     let write = match args.claim {
         _ if cx.minor == 0 => return None,
-        Claim::Null(_) | Claim::Handle if refused || !deny.is_none() => return None,
-        Claim::Null(_) | Claim::Handle if access == Rights::READ => false,
-        Claim::Null(_) | Claim::Handle => {
+        OpenClaim4::Null(_) | OpenClaim4::Fh if refused || !deny.is_none() => return None,
+        OpenClaim4::Null(_) | OpenClaim4::Fh if access == Rights::READ => false,
+        OpenClaim4::Null(_) | OpenClaim4::Fh => {
             let reads_too = access == Rights::BOTH && args.want != WANT_READ_DELEG;
             reads_too.then_some(true)?
         }
         // Of a client that had it before the restart, whatever it has open.
-        Claim::Previous { delegation: DELEGATE_WRITE | DELEGATE_WRITE_ATTRS }
+        OpenClaim4::Previous(DELEGATE_WRITE | DELEGATE_WRITE_ATTRS)
             if !found.at.share.read_only =>
         {
             true
         }
-        Claim::Previous { delegation: DELEGATE_READ | DELEGATE_READ_ATTRS }
-            if access == Rights::READ =>
-        {
+        OpenClaim4::Previous(DELEGATE_READ | DELEGATE_READ_ATTRS) if access == Rights::READ => {
             false
         }
         _ => return None,
@@ -519,46 +478,33 @@ async fn delegation(
         false => found.change?,
     };
     let times = match args.claim {
-        Claim::Previous { delegation } => delegation == DELEGATE_WRITE_ATTRS,
+        OpenClaim4::Previous(delegation) => delegation == DELEGATE_WRITE_ATTRS,
         _ => args.times,
     };
     delegate(cx, client, &found.at, Given { change, checked: access, write, times })
 }
 
-/// `open_delegation4`.
-fn reply_delegation(cx: &mut Compound<'_>, want: u32, given: Option<Granted>) {
-    if let Some(Granted { stateid, write, times }) = given {
-        cx.out.u32(match (write, times) {
-            (true, true) => DELEGATE_WRITE_ATTRS,
-            (true, false) => DELEGATE_WRITE,
-            (false, _) => DELEGATE_READ,
-        });
-        cx.out.value(&stateid);
-        cx.out.bool(false);
-        if write {
+/// The delegation that was given, or why there is none.
+fn shown_delegation(minor: u32, want: u32, given: Option<Granted>) -> OpenDelegation4<'static> {
+    // No ACE: ACCESS says what each user may do (RFC 8881 section 10.4.1). ALLOW, no flags, no rights, nobody.
+    let permissions = Nfsace4 { acetype: 0, flag: 0, access_mask: 0, who: b"" };
+    let recall = false;
+    match given {
+        Some(Granted { stateid, write: true, times }) => {
             // No storage is reserved, so none is promised: what is closed has been written before, and whether it could be is
             // known then (RFC 8881 section 10.4.1).
-            cx.out.u32(NFS_LIMIT_SIZE);
-            cx.out.u64(0);
+            let space_limit = SpaceLimit4::Size(0);
+            let given = WriteDelegation { stateid, recall, space_limit, permissions };
+            if times { OpenDelegation4::WriteAttrs(given) } else { OpenDelegation4::Write(given) }
         }
-        // No ACE: ACCESS says what each user may do (RFC 8881 section 10.4.1). ALLOW, no flags, no rights, nobody.
-        for _ in 0..3 {
-            cx.out.u32(0);
+        Some(Granted { stateid, write: false, .. }) => {
+            OpenDelegation4::Read(ReadDelegation { stateid, recall, permissions })
         }
-        cx.out.opaque(b"");
-        return;
-    }
-    if want == 0 || cx.minor == 0 {
-        cx.out.u32(DELEGATE_NONE);
-        return;
-    }
-    cx.out.u32(DELEGATE_NONE_EXT);
-    match want {
-        WANT_NO_DELEG => cx.out.u32(WND4_NOT_WANTED),
-        WANT_CANCEL => cx.out.u32(WND4_CANCELLED),
-        _ => {
-            cx.out.u32(WND4_CONTENTION);
-            cx.out.bool(false);
-        }
+        None if want == 0 || minor == 0 => OpenDelegation4::None,
+        None => OpenDelegation4::NoneExt(match want {
+            WANT_NO_DELEG => NoneDelegation4::NotWanted,
+            WANT_CANCEL => NoneDelegation4::Cancelled,
+            _ => NoneDelegation4::Contention(false),
+        }),
     }
 }

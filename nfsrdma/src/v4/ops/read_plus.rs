@@ -1,6 +1,7 @@
 //! READ_PLUS (RFC 7862 section 15.10): data and holes. Its data is not moved by RDMA (RFC 8267 section 3.1 names READ and
 //! READLINK only).
 
+use nfs_proto::nfs4::ops::{Hole4, Read, ReadPlusContent, ReadPlusDone};
 use vfs::{Seek, VfsError};
 
 use super::allocate::may_read;
@@ -8,7 +9,7 @@ use crate::v4::compound::{Compound, Located};
 use crate::v4::io_right::{IoAccess, check_io};
 use crate::v4::limits::IO_MAX;
 use crate::v4::status::Status;
-use crate::v4::wire::{NFS4_CONTENT_DATA, NFS4_CONTENT_HOLE, Stateid};
+use crate::v4::wire::NFS4_CONTENT_DATA;
 
 /// Segments of one reply: a file of many small holes is read in many replies.
 const SEGMENTS_MAX: u32 = 16;
@@ -18,8 +19,7 @@ const AROUND_SEGMENT: usize = 4 + 8 + 8 + 3;
 const AROUND: usize = 8;
 
 pub(in crate::v4) async fn read_plus(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let stateid = cx.args.value::<Stateid>()?;
-    let (offset, count) = (cx.args.u64()?, cx.args.u32()?);
+    let Read { stateid, offset, count } = cx.args.value()?;
     let at = cx.file()?;
     let right = check_io(cx, &at, stateid, IoAccess::Read).await?;
     may_read(&at, &right).await?;
@@ -31,8 +31,8 @@ pub(in crate::v4) async fn read_plus(cx: &mut Compound<'_>) -> Result<(), Status
     let end = offset.saturating_add(u64::from(count)).min(size);
 
     let eof_at = cx.out.len();
-    cx.out.bool(false);
-    cx.out.u32(0);
+    // `read_plus_res4`; both words are filled in when all is read.
+    cx.out.value(&ReadPlusDone { eof: false, contents: Vec::new() });
     // What the reply can still hold, and what of that may be data.
     let mut room = cx.room_for_data(AROUND);
     let mut data_left = IO_MAX;
@@ -43,9 +43,8 @@ pub(in crate::v4) async fn read_plus(cx: &mut Compound<'_>) -> Result<(), Status
         let data = if dense { pos } else { next(&at, pos, Seek::Data, end).await? };
         segments += 1;
         if data > pos {
-            cx.out.u32(NFS4_CONTENT_HOLE);
-            cx.out.u64(pos);
-            cx.out.u64(data - pos);
+            let hole = Hole4 { offset: pos, length: data - pos };
+            cx.out.value(&ReadPlusContent::Hole(hole));
             pos = data;
             continue;
         }
@@ -53,8 +52,9 @@ pub(in crate::v4) async fn read_plus(cx: &mut Compound<'_>) -> Result<(), Status
         let want = usize::try_from(hole - pos).unwrap_or(IO_MAX).min(room).min(data_left);
         let got = door.read(&at.node, right.cred(&at), pos, want, &cx.conn.read_into).await?;
         let len = got.len();
-        cx.out.u32(NFS4_CONTENT_DATA);
-        cx.out.u64(pos);
+        // `data4`, whose bytes are not copied.
+        cx.out.value(&NFS4_CONTENT_DATA);
+        cx.out.value(&pos);
         cx.out.opaque_of(got.data);
         pos += len as u64;
         room -= len;

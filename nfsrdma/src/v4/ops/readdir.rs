@@ -8,6 +8,8 @@
 //! *Errors.* TOOSMALL when not even one entry fits. What is wrong with one entry is told in its `rdattr_error` if that
 //! was asked for; else it ends the READDIR.
 
+use nfs_proto::nfs4::attrs::{Value, put_fattr};
+use nfs_proto::nfs4::ops::{Component4, Readdir};
 use vfs::{Attr, DirEntry, Kind, VfsError};
 
 use crate::v4::attrs::{Bitmap, Facts, is_write_only};
@@ -44,10 +46,7 @@ enum Next {
 }
 
 pub(in crate::v4) async fn readdir(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let cookie = cx.args.u64()?;
-    let _verifier: [u8; VERIFIER_SIZE] = cx.args.fixed()?;
-    let (dircount, maxcount) = (cx.args.u32()?, cx.args.u32()?);
-    let want = cx.args.value::<Bitmap>()?;
+    let Readdir { cookie, dircount, maxcount, attr_request: want, .. } = cx.args.value()?;
     let object = cx.object()?.clone();
     if let Object::Node(at) = &object
         && at.node.kind() != Kind::Dir
@@ -62,7 +61,7 @@ pub(in crate::v4) async fn readdir(cx: &mut Compound<'_>) -> Result<(), Status> 
     }
     let max = usize::try_from(maxcount).unwrap_or(usize::MAX).min(cx.room_for_data(0));
     let room = max.checked_sub(VERIFIER_SIZE + TRAILER).ok_or(Status::TooSmall)?;
-    cx.out.fixed(&[0; VERIFIER_SIZE]);
+    cx.out.value(&[0; VERIFIER_SIZE]);
     let names = match dircount {
         0 => usize::MAX,
         n => usize::try_from(n).unwrap_or(usize::MAX),
@@ -76,8 +75,9 @@ pub(in crate::v4) async fn readdir(cx: &mut Compound<'_>) -> Result<(), Status> 
     if budget.entries == 0 && !eof {
         return Err(Status::TooSmall);
     }
-    cx.out.bool(false);
-    cx.out.bool(eof);
+    // No further entry.
+    cx.out.value(&false);
+    cx.out.value(&eof);
     Ok(())
 }
 
@@ -170,17 +170,16 @@ fn write_entry(
     facts: Result<Facts, Status>,
 ) -> Result<Next, Status> {
     let mark = cx.out.len();
-    cx.out.bool(true);
-    cx.out.u64(cookie);
-    cx.out.opaque(name);
+    cx.out.value(&true);
+    cx.out.value(&cookie);
+    cx.out.value(&Component4 { name });
     // A client that goes by `dircount` gets one entry at least.
     let names = cx.out.len() - mark;
     match facts {
-        Ok(facts) => facts.encode(&budget.want, &mut cx.out),
+        Ok(facts) => facts.encode(&budget.want, cx.out.head()),
         Err(status) if budget.want.has(attr::RDATTR_ERROR) => {
-            cx.out.value(&Bitmap::of(&[attr::RDATTR_ERROR]));
-            cx.out.count(4);
-            cx.out.u32(status.to_u32());
+            let why = Value::RdattrError(status.into());
+            put_fattr(&Bitmap::of(&[attr::RDATTR_ERROR]), &[why], cx.out.head());
         }
         Err(status) => return Err(status),
     }

@@ -1,6 +1,8 @@
 //! READLINK (RFC 8881 section 18.24). The target may be moved by RDMA Write (RFC 8267 section 3.1).
 
 use iobuf::Buf;
+use nfs_proto::nfs4::ops::ReadlinkDone;
+use nfs_proto::xdr::Bulk;
 use vfs::Kind;
 
 use crate::v4::compound::{Compound, Object};
@@ -13,6 +15,7 @@ pub(in crate::v4) async fn readlink(cx: &mut Compound<'_>) -> Result<(), Status>
         _ => return Err(wrong),
     };
     let target = at.node.readlink(&at.cred).await?;
-    cx.out.bulk(vec![Buf::from(target)]);
+    cx.out.value(&ReadlinkDone { link: Bulk { len: target.len() } });
+    cx.out.attach(vec![Buf::from(target)], None);
     Ok(())
 }

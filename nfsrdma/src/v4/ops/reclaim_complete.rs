@@ -6,7 +6,7 @@ use crate::v4::compound::Compound;
 use crate::v4::status::Status;
 
 pub(in crate::v4) async fn reclaim_complete(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let one_fs = cx.args.bool()?;
+    let one_fs: bool = cx.args.value()?;
     if one_fs {
         // State moves between file systems only with migration, which there is none of; the client may say so all the same.
         return cx.object().map(|_| ());

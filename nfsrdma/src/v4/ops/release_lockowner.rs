@@ -1,16 +1,15 @@
 //! RELEASE_LOCKOWNER (RFC 7530 section 16.37).
 
+use nfs_proto::nfs4::StateOwner4;
 use state::ClientId;
 
 use crate::v4::compound::Compound;
 use crate::v4::opens::Entry;
 use crate::v4::status::Status;
-use crate::v4::wire::OPAQUE_LIMIT;
 
 pub(in crate::v4) async fn release_lockowner(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let id = ClientId(cx.args.u64()?);
-    let owner = cx.args.opaque(OPAQUE_LIMIT)?;
-    let client = cx.nfs.clients.find_v40(id)?;
+    let StateOwner4 { clientid, owner } = cx.args.value()?;
+    let client = cx.nfs.clients.find_v40(ClientId(clientid))?;
     let table = cx.nfs.core.namespace.keeper().state();
     let mut held = client.held();
     let Some(found) = held.lock_owners.get(owner) else { return Ok(()) };

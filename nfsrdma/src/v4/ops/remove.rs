@@ -1,12 +1,14 @@
 //! REMOVE (RFC 8881 section 18.25): of files and of directories.
 
+use nfs_proto::nfs4::ops::Component4;
 use vfs::VfsError;
 
-use crate::v4::compound::Compound;
+use crate::v4::compound::{Compound, change_info, component};
 use crate::v4::status::Status;
 
 pub(in crate::v4) async fn remove(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let name = cx.component()?;
+    let Component4 { name } = cx.args.value()?;
+    let name = component(name)?;
     let at = cx.directory()?;
     if cx.nfs.clients.may_reclaim(cx.nfs.clients.now()) {
         // As the kernel's server does: somebody may be about to reclaim it.
@@ -17,6 +19,6 @@ pub(in crate::v4) async fn remove(cx: &mut Compound<'_>) -> Result<(), Status> {
         Err(VfsError::IsDir) => cx.door().rmdir(&at.share, &at.node, &at.cred, name).await?,
         done => done?,
     };
-    cx.change_info(&dir);
+    cx.out.value(&change_info(&dir));
     Ok(())
 }

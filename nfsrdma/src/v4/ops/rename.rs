@@ -1,16 +1,18 @@
 //! RENAME (RFC 8881 section 18.26): from the saved directory to the current one.
 
+use nfs_proto::nfs4::ops::{Rename, Renamed};
 use vfs::{Kind, VfsError};
 
-use crate::v4::compound::{Compound, Object};
+use crate::v4::compound::{Compound, Object, change_info, component};
 use crate::v4::status::Status;
 
 pub(in crate::v4) async fn rename(cx: &mut Compound<'_>) -> Result<(), Status> {
+    let Rename { oldname, newname } = cx.args.value()?;
     let from = match cx.saved_object()? {
         Object::Node(at) => at.clone(),
         Object::Root => return Err(Status::RoFs),
     };
-    let (old, new) = (cx.component()?, cx.component()?);
+    let (old, new) = (component(oldname)?, component(newname)?);
     let to = cx.directory()?;
     if from.node.kind() != Kind::Dir {
         return Err(Status::NotDir);
@@ -28,7 +30,7 @@ pub(in crate::v4) async fn rename(cx: &mut Compound<'_>) -> Result<(), Status> {
         VfsError::IsDir | VfsError::NotDir => Status::Exist,
         e => e.into(),
     })?;
-    cx.change_info(&done.0);
-    cx.change_info(&done.1);
+    let (source_cinfo, target_cinfo) = (change_info(&done.0), change_info(&done.1));
+    cx.out.value(&Renamed { source_cinfo, target_cinfo });
     Ok(())
 }

@@ -8,7 +8,7 @@ use crate::v4::stateid;
 use crate::v4::status::Status;
 
 pub(in crate::v4) async fn renew(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let id = ClientId(cx.args.u64()?);
+    let id = ClientId(cx.args.value()?);
     cx.nfs.clients.tidy(ms(cx.call.now));
     cx.nfs.clients.find_v40(id).map(|_| ()).map_err(|status| match status {
         // Only what was before a restart is stale: a client that thinks of one would reclaim.

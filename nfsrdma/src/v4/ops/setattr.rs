@@ -3,6 +3,7 @@
 //!
 //! Where a volume fails in the middle of several attributes, those that have changed to what was asked are told as set.
 
+use nfs_proto::nfs4::ops::Setattr;
 use vfs::{DelegatedTimes, Kind, SetAttr};
 
 use crate::v4::attrs::{Purpose, ToSet, supported};
@@ -10,13 +11,12 @@ use crate::v4::compound::Compound;
 use crate::v4::deleg::check_keeps_times;
 use crate::v4::io_right::{IoAccess, check_io};
 use crate::v4::status::Status;
-use crate::v4::wire::Stateid;
 
 pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let stateid = cx.args.value::<Stateid>()?;
+    let Setattr { stateid, obj_attributes } = cx.args.value()?;
     let at = cx.node()?.clone();
     let caps = at.share.backend.capabilities();
-    let to_set = cx.take_to_set(&supported(cx.minor, &caps), Purpose::Change).await?;
+    let to_set = cx.to_set(&obj_attributes, &supported(cx.minor, &caps), Purpose::Change).await?;
     let (mut who, mut open_write) = (cx.who(), false);
     if to_set.set.size.is_some() {
         // Only the size needs the stateid; with others it is not looked at (RFC 8881 section 18.30.3).

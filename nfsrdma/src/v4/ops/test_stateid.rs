@@ -6,20 +6,22 @@ use crate::v4::opens::Entry;
 use crate::v4::resolve::resolve;
 use crate::v4::stateid::check_seqid;
 use crate::v4::status::Status;
-use crate::v4::wire::{STATEID_SIZE, Stateid};
+use crate::v4::wire::Stateid;
+use nfs_proto::nfs4::Nfsstat4;
+use nfs_proto::nfs4::ops::{TestStateid, Tested};
 
 pub(in crate::v4) async fn test_stateid(cx: &mut Compound<'_>) -> Result<(), Status> {
     // The array has no limit but that of the message.
-    let n = cx.args.count(cx.args.remaining() / STATEID_SIZE)?;
-    cx.out.count(n);
-    for i in 0..n {
-        if i > 0 && i % TEST_STATEIDS_AT_ONCE == 0 {
+    let TestStateid { stateids } = cx.args.value()?;
+    let mut status_codes = Vec::with_capacity(stateids.len());
+    for part in stateids.chunks(TEST_STATEIDS_AT_ONCE) {
+        if !status_codes.is_empty() {
             tokio::task::yield_now().await;
         }
-        let stateid = cx.args.value::<Stateid>()?;
-        let status = test(cx, stateid).err().unwrap_or(Status::Ok);
-        cx.out.u32(status.to_u32());
+        let status = |id: &Stateid| test(cx, *id).err().map_or(Nfsstat4::Ok, Into::into);
+        status_codes.extend(part.iter().map(status));
     }
+    cx.out.value(&Tested { status_codes });
     Ok(())
 }
 

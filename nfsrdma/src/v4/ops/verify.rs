@@ -1,11 +1,12 @@
 //! VERIFY and NVERIFY (RFC 8881 sections 18.31 and 18.15): the values are compared in their encoded form.
 
-use crate::v4::attrs::{Bitmap, Facts, is_write_only, supported};
+use crate::v4::attrs::{Facts, is_write_only, supported};
 use crate::v4::compound::{Compound, Object};
 use crate::v4::pseudo;
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
-use rdma_transport::xdr::Writer;
+use nfs_proto::nfs4::attrs::Fattr4;
+use nfs_proto::xdr::encode;
 
 pub(in crate::v4) async fn verify(cx: &mut Compound<'_>) -> Result<(), Status> {
     if same(cx).await? { Ok(()) } else { Err(Status::NotSame) }
@@ -16,8 +17,8 @@ pub(in crate::v4) async fn nverify(cx: &mut Compound<'_>) -> Result<(), Status> 
 }
 
 async fn same(cx: &mut Compound<'_>) -> Result<bool, Status> {
-    let want = cx.args.value::<Bitmap>()?;
-    let sent = cx.args.opaque(usize::MAX)?;
+    let sent: Fattr4<'_> = cx.args.value()?;
+    let want = sent.attrmask;
     let object = cx.mounted()?;
     let caps = match object {
         Object::Root => pseudo::CAPABILITIES,
@@ -30,9 +31,7 @@ async fn same(cx: &mut Compound<'_>) -> Result<bool, Status> {
         return Err(Status::AttrNotSupp);
     }
     let facts = Facts::of(cx, object, &want).await?;
-    let (mut ours, mut theirs) = (Writer::new(), Writer::new());
+    let mut ours = Vec::new();
     facts.encode(&want, &mut ours);
-    theirs.value(&want);
-    theirs.opaque(sent);
-    Ok(ours.bytes() == theirs.bytes())
+    Ok(ours == encode(&sent))
 }

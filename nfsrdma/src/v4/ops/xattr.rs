@@ -1,36 +1,38 @@
 //! GETXATTR, SETXATTR, LISTXATTRS and REMOVEXATTR (RFC 8276 section 8.4).
 
+use nfs_proto::nfs4::ChangeInfo4;
+use nfs_proto::nfs4::ops::{Component4, Listxattrs, Setxattr, Xattr, Xattrs};
 use vfs::{Attr, XattrHow};
+use wire::pad;
 
 use crate::v4::compound::{Compound, Located, Object};
 use crate::v4::limits::{NAME_MAX, XATTR_VALUE_MAX};
 use crate::v4::status::Status;
-use rdma_transport::xdr::XdrError;
 
 pub(in crate::v4) async fn getxattr(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let name = name(cx)?;
+    let Component4 { name } = cx.args.value()?;
+    let name = key(name)?;
     let at = node(cx)?;
     let value = at.node.xattr_get(&at.cred, name).await?;
     if value.len() > cx.room_for_data(8) {
         return Err(Status::Xattr2Big);
     }
-    cx.out.opaque(&value);
+    cx.out.value(&Xattr { value: &value });
     Ok(())
 }
 
 pub(in crate::v4) async fn setxattr(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let how = match cx.args.u32()? {
+    let Setxattr { option, key: name, value } = cx.args.value()?;
+    let how = match option {
         0 => XattrHow::Either,
         1 => XattrHow::Create,
         2 => XattrHow::Replace,
         _ => return Err(Status::BadXdr),
     };
-    let name = name(cx)?;
-    let value = match cx.args.opaque(XATTR_VALUE_MAX) {
-        Ok(value) => value,
-        Err(XdrError::TooLong) => return Err(Status::Xattr2Big),
-        Err(_) => return Err(Status::BadXdr),
-    };
+    let name = key(name)?;
+    if value.len() > XATTR_VALUE_MAX {
+        return Err(Status::Xattr2Big);
+    }
     let at = node(cx)?;
     let done = cx.door().xattr_set(&at.share, &at.node, &at.cred, name, value, how).await?;
     change(cx, &done);
@@ -38,7 +40,8 @@ pub(in crate::v4) async fn setxattr(cx: &mut Compound<'_>) -> Result<(), Status>
 }
 
 pub(in crate::v4) async fn removexattr(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let name = name(cx)?;
+    let Component4 { name } = cx.args.value()?;
+    let name = key(name)?;
     let at = node(cx)?;
     let done = cx.door().xattr_remove(&at.share, &at.node, &at.cred, name).await?;
     change(cx, &done);
@@ -47,53 +50,38 @@ pub(in crate::v4) async fn removexattr(cx: &mut Compound<'_>) -> Result<(), Stat
 
 /// The cookie counts the names before it, in the order of their bytes.
 pub(in crate::v4) async fn listxattrs(cx: &mut Compound<'_>) -> Result<(), Status> {
-    let (cookie, maxcount) = (cx.args.u64()?, cx.args.u32()?);
+    let Listxattrs { cookie, maxcount } = cx.args.value()?;
     let at = node(cx)?;
     let mut names = at.node.xattr_list(&at.cred).await?;
     names.sort_unstable();
     let skip = usize::try_from(cookie).unwrap_or(usize::MAX);
-    if skip > names.len() {
-        return Err(Status::BadCookie);
-    }
+    let Some(rest) = names.get(skip..) else { return Err(Status::BadCookie) };
     // LISTXATTRS4resok: the cookie, the count of names, the names, eof.
     let max = usize::try_from(maxcount).unwrap_or(usize::MAX).min(cx.room_for_data(0));
-    let end = cx.out.total_len() + max.checked_sub(8 + 4 + 4).ok_or(Status::TooSmall)?;
-    let cookie_at = cx.out.len();
-    cx.out.u64(0);
-    cx.out.u32(0);
-    let mut listed = 0u32;
-    for name in &names[skip..] {
-        let mark = cx.out.len();
-        cx.out.opaque(name);
-        if cx.out.total_len() > end + 8 + 4 {
-            cx.out.truncate(mark);
-            break;
-        }
-        listed += 1;
-    }
-    let next = cookie + u64::from(listed);
-    let eof = next == names.len() as u64;
-    if listed == 0 && !eof {
+    let mut room = max.checked_sub(8 + 4 + 4).ok_or(Status::TooSmall)?;
+    let fits = |name: &&Vec<u8>| {
+        let left = room.checked_sub(4 + name.len() + pad(name.len()));
+        room = left.unwrap_or(room);
+        left.is_some()
+    };
+    let listed = rest.iter().take_while(fits);
+    let listed: Vec<Component4<'_>> = listed.map(|name| Component4 { name }).collect();
+    let eof = listed.len() == rest.len();
+    if listed.is_empty() && !eof {
         return Err(Status::TooSmall);
     }
-    // Invariant: the halves of a 64-bit number.
-    #[allow(clippy::cast_possible_truncation)]
-    let halves = ((next >> 32) as u32, next as u32);
-    cx.out.patch_u32(cookie_at, halves.0);
-    cx.out.patch_u32(cookie_at + 4, halves.1);
-    cx.out.patch_u32(cookie_at + 8, listed);
-    cx.out.bool(eof);
+    let cookie = cookie + listed.len() as u64;
+    cx.out.value(&Xattrs { cookie, names: listed, eof });
     Ok(())
 }
 
 /// `xattrkey4`: without the prefix `user.` (RFC 8276 section 8.2).
-fn name<'a>(cx: &mut Compound<'a>) -> Result<&'a [u8], Status> {
-    match cx.args.opaque(NAME_MAX) {
-        Ok(b"") => Err(Status::Inval),
-        Ok(name) if name.contains(&0) => Err(Status::BadChar),
-        Ok(name) => Ok(name),
-        Err(XdrError::TooLong) => Err(Status::NameTooLong),
-        Err(_) => Err(Status::BadXdr),
+fn key(name: &[u8]) -> Result<&[u8], Status> {
+    match name {
+        b"" => Err(Status::Inval),
+        _ if name.len() > NAME_MAX => Err(Status::NameTooLong),
+        _ if name.contains(&0) => Err(Status::BadChar),
+        _ => Ok(name),
     }
 }
 
@@ -107,7 +95,6 @@ fn node(cx: &Compound<'_>) -> Result<Located, Status> {
 
 /// `change_info4` of the object. Others may have changed it between the two looks.
 fn change(cx: &mut Compound<'_>, (before, after): &(Attr, Attr)) {
-    cx.out.bool(false);
-    cx.out.u64(before.change);
-    cx.out.u64(after.change);
+    let (before, after) = (before.change, after.change);
+    cx.out.value(&ChangeInfo4 { atomic: false, before, after });
 }
