@@ -14,7 +14,8 @@ use vfs::{Cred, Kind, NodeRef, VfsError};
 
 use crate::context::{CallContext, Conn, Core, Outcome};
 use crate::limits::{MOUNT_LINKS_MAX, MOUNTS_MAX};
-use crate::status::Nfsstat3;
+use crate::status::Failed;
+use nfs_proto::nfs3::Nfsstat3;
 use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
 /// Versions that are served.
@@ -86,7 +87,7 @@ async fn mnt(core: &Core, conn: &Conn, call: &CallContext, path: &[u8], out: &mu
             out.value(&Mountres3::Ok(Mountres3Ok { fhandle, auth_flavors }));
             true
         }
-        Err(status) => {
+        Err(Failed(status)) => {
             let status = match status {
                 Nfsstat3::Stale => Mountstat3::Noent,
                 // The statuses of MOUNT are a part of those of NFS, with the same numbers.
@@ -101,19 +102,14 @@ async fn mnt(core: &Core, conn: &Conn, call: &CallContext, path: &[u8], out: &mu
 type Found = (std::sync::Arc<Share>, NodeRef);
 
 /// The directory that a path means. Symbolic links on the way are followed if they are relative and stay in their share.
-async fn find(
-    core: &Core,
-    conn: &Conn,
-    call: &CallContext,
-    path: &[u8],
-) -> Result<Found, Nfsstat3> {
+async fn find(core: &Core, conn: &Conn, call: &CallContext, path: &[u8]) -> Result<Found, Failed> {
     let mut names = components(path);
     let first = names.pop_front().ok_or(Nfsstat3::Noent)?;
     let share = core.namespace.share_named(&first).filter(|s| s.protocols.nfs());
     let share = share.ok_or(Nfsstat3::Noent)?;
     if !core.may_use(conn, &share) {
         core.refused(conn, call, &share, Refusal::Address);
-        return Err(Nfsstat3::Acces);
+        return Err(Nfsstat3::Acces.into());
     }
     // The root of a share is mounted by whoever comes from an address that may use it; names below it are for its users alone.
     if !names.is_empty() {
@@ -137,7 +133,7 @@ async fn find(
         let target = next.readlink(&Cred::root()).await?;
         links += 1;
         if links > MOUNT_LINKS_MAX || target.starts_with(b"/") {
-            return Err(Nfsstat3::Noent);
+            return Err(Nfsstat3::Noent.into());
         }
         let mut further = components(&target);
         further.append(&mut names);
@@ -156,10 +152,10 @@ fn components(path: &[u8]) -> VecDeque<Vec<u8>> {
 fn dump(mounts: &Mounts, out: &mut Writer) {
     for (who, path) in mounts.lock().iter() {
         let host = who.to_string();
-        out.bool(true);
+        out.value(&true);
         out.value(&Mountbody { ml_hostname: host.as_bytes(), ml_directory: path });
     }
-    out.bool(false);
+    out.value(&false);
 }
 
 fn export(core: &Core, out: &mut Writer) {
@@ -169,8 +165,8 @@ fn export(core: &Core, out: &mut Writer) {
             ranges.iter().map(|c| format!("{}/{}", c.from.addr, c.from.bits)).collect();
         let groups = names.iter().map(|name| Groupnode { gr_name: name.as_bytes() }).collect();
         let dir = format!("/{}", share.name);
-        out.bool(true);
+        out.value(&true);
         out.value(&Exportnode { ex_dir: dir.as_bytes(), ex_groups: Chain(groups) });
     }
-    out.bool(false);
+    out.value(&false);
 }

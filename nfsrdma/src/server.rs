@@ -27,10 +27,11 @@ use crate::nlm::{self, Nlm};
 use crate::portmap::Ports;
 use crate::replay::{Begin, CallKey, Pending, Replay};
 use crate::rpc::{Flavor, decode_call, decode_cred, program};
-use crate::status::Nfsstat3;
 use crate::v4::Nfs4;
 use crate::violation::Violation;
 use crate::{nsm, portmap, source_port, v3, v4};
+use nfs_proto::nfs3::Nfsstat3;
+use nfs_proto::nfs4;
 use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
 /// The NFS server: what all connections share.
@@ -361,8 +362,8 @@ fn must_happen_once(head: &CallHead<'_>, args: &Reader<'_>) -> bool {
         (program::NFS, 3, number) => v3::is_once(number),
         (program::NLM, nlm::VERSION, number) => nlm::is_once(number),
         (program::NFS, 4, 1) => {
-            let mut ahead = args.clone();
-            ahead.opaque(usize::MAX).is_ok() && ahead.u32() == Ok(0)
+            let compound = args.clone().value::<nfs4::Compound<'_>>();
+            compound.is_ok_and(|compound| compound.minorversion == 0)
         }
         _ => false,
     }

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use nfs_proto::mount::{self, Dirpath, Mountres3, Mountstat3};
+use nfs_proto::nfs3::NfsFh3;
 use nfs_proto::oncrpc::{AcceptStat, AuthStat, CallHead, ReplyBody, ReplyHead, program};
 use nfs_proto::{nlm, nsm};
 use rdma_transport::channel::{Info, Reply, Transport};
@@ -23,7 +24,7 @@ use rdma_transport::count;
 use vfs::namespace::Cidr;
 
 use crate::context::{Conn, Core};
-use crate::fh::{FH_MAX, Named};
+use crate::fh::Named;
 use crate::rpc::Flavor;
 use crate::violation::Violation;
 use rdma_transport::xdr::{Reader, Writer};
@@ -158,7 +159,7 @@ pub(crate) fn refuse(
 fn share(core: &Core, head: &CallHead<'_>, mut args: Reader<'_>) -> Option<String> {
     match (head.program, head.version) {
         (program::NFS, 3) | (program::NFSACL, _) => {
-            match core.handles.open(&core.namespace, args.opaque(FH_MAX).ok()?) {
+            match core.handles.open(&core.namespace, args.value::<NfsFh3<'_>>().ok()?.data) {
                 Ok(Named::Node(share, _)) => Some(share.name.clone()),
                 _ => None,
             }

@@ -127,7 +127,7 @@ pub fn serve(
     match (version, number) {
         (_, NULL) => {}
         // Refused, in so many words: FALSE.
-        (_, SET | UNSET) => out.bool(false),
+        (_, SET | UNSET) => out.value(&false),
         (2, GETPORT) => {
             let wanted: rpcbind::Mapping = args.value()?;
             let carrier = match wanted.prot {
@@ -136,7 +136,7 @@ pub fn serve(
                 _ => None,
             };
             let port = carrier.and_then(|c| ports.find(wanted.prog, wanted.vers, c));
-            out.u32(port.map_or(0, u32::from));
+            out.value(&port.map_or(0, u32::from));
         }
         (3, GETADDR) | (4, GETADDR | GETVERSADDR) => {
             let wanted: Rpcb<'_> = args.value()?;
@@ -156,7 +156,7 @@ pub fn serve(
 fn dump(all: &[Mapping], version: u32, here: IpAddr, out: &mut Writer) {
     for m in all {
         let (prog, vers) = (m.program, m.version);
-        out.bool(true);
+        out.value(&true);
         if version == 2 {
             let (prot, port) = (protocol(m.carrier), m.port.into());
             out.value(&rpcbind::Mapping { prog, vers, prot, port });
@@ -171,5 +171,5 @@ fn dump(all: &[Mapping], version: u32, here: IpAddr, out: &mut Writer) {
             });
         }
     }
-    out.bool(false);
+    out.value(&false);
 }

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use iobuf::{Buf, Pool, PoolLimits};
+use nfs_proto::nfs3::Nfsstat3;
 use nfs_proto::nlm::Args;
 use nfsrdma::clock::Clock;
 use nfsrdma::context::{Boot, Core};
@@ -12,7 +13,6 @@ use nfsrdma::nlm::procedure as p;
 use nfsrdma::nsm::procedure as sm;
 use nfsrdma::rpc::program;
 use nfsrdma::server::{Offer, Server, Session};
-use nfsrdma::status::Nfsstat3;
 use nfsrdma::v3::acl::{VERSION as ACL_VERSION, procedure as acl};
 use rdma_transport::channel::{Handle, Info, Service, Transport};
 use rdma_transport::xdr::{Reader, Writer};

@@ -1,12 +1,13 @@
 //! GETACL and SETACL of NFSACL version 3 ([`super::super::acl`]).
 
+use nfs_proto::nfs3::Nfsstat3;
 use nfs_proto::nfs3::acl::{Getacl3args, Getacl3resok, Secattr, Setacl3args};
 use vfs::acl::{Owner, mask};
 
 use super::super::acl::{ALL, lists, secattr};
 use super::super::attr::{fattr, post_op};
 use super::{Op, OpResult, Target, answer};
-use crate::status::Nfsstat3;
+use crate::status::Failed;
 use rdma_transport::xdr::Writer;
 
 pub(super) async fn getacl(op: &Op<'_>, args: Getacl3args<'_>, out: &mut Writer) -> OpResult {
@@ -38,7 +39,7 @@ pub(super) async fn setacl(op: &Op<'_>, args: Setacl3args<'_>, out: &mut Writer)
     Ok(())
 }
 
-async fn change(op: &Op<'_>, t: &Target, new: &Secattr) -> Result<(), Nfsstat3> {
+async fn change(op: &Op<'_>, t: &Target, new: &Secattr) -> Result<(), Failed> {
     t.writable(op)?;
     let change = lists(new).ok_or(Nfsstat3::Inval)?;
     Ok(op.core.namespace.by(None).posix_change(&t.share, &t.node, &t.cred, &change).await?)

@@ -1,12 +1,12 @@
 //! GETATTR, SETATTR, ACCESS (RFC 1813 sections 3.3.1, 3.3.2, 3.3.4).
 
-use nfs_proto::nfs3::{Access3resok, Getattr3resok, Setattr3args};
+use nfs_proto::nfs3::{Access3resok, Getattr3resok, Nfsstat3, Setattr3args};
 use state::Rights;
 use vfs::{Access, Attr, SetAttr, Time, VfsError};
 
 use super::super::attr::{fattr, post, set_attr, time, wcc};
 use super::{Op, OpResult, Target, answer};
-use crate::status::Nfsstat3;
+use crate::status::Failed;
 use rdma_transport::xdr::Writer;
 
 pub(super) async fn getattr(op: &Op<'_>, object: &[u8], out: &mut Writer) -> OpResult {
@@ -34,19 +34,19 @@ async fn change(
     t: &Target,
     new: SetAttr,
     guard: Option<Time>,
-) -> Result<(Attr, Attr), Nfsstat3> {
+) -> Result<(Attr, Attr), Failed> {
     if let Some(ctime) = guard
         && t.node.getattr().await?.ctime != ctime
     {
-        return Err(Nfsstat3::NotSync);
+        return Err(Nfsstat3::NotSync.into());
     }
     let door = op.door(t, Rights::WRITE);
     match door.setattr(&t.share, &t.node, &t.cred, new, false).await {
         // A program that holds the file open may cut it whatever its mode says now (RFC 1813 section 4.4).
         Err(VfsError::Access) if new.size.is_some() && t.is_owner().await => {
-            door.setattr(&t.share, &t.node, &t.cred, new, true).await.map_err(Nfsstat3::of_data)
+            door.setattr(&t.share, &t.node, &t.cred, new, true).await.map_err(Failed::of_data)
         }
-        other => other.map_err(Nfsstat3::of_data),
+        other => other.map_err(Failed::of_data),
     }
 }
 

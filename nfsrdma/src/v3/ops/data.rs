@@ -2,8 +2,8 @@
 
 use iobuf::Buf;
 use nfs_proto::nfs3::{
-    Commit3args, Commit3resok, Read3args, Read3resok, Readlink3resok, StableHow, Write3args,
-    Write3resok,
+    Commit3args, Commit3resok, Nfsstat3, Read3args, Read3resok, Readlink3resok, StableHow,
+    Write3args, Write3resok,
 };
 use nfs_proto::xdr::Bulk;
 use state::Rights;
@@ -13,7 +13,7 @@ use vfs::{Kind, Stable, VfsError, VfsResult, Written};
 use super::super::attr::{post, wcc};
 use super::{Op, OpResult, Target, answer};
 use crate::limits::TRANSFER_MAX;
-use crate::status::Nfsstat3;
+use crate::status::Failed;
 use rdma_transport::xdr::{Writer, at_most};
 
 /// A transfer or what is left of one, as the protocol counts it. None is above [`TRANSFER_MAX`].
@@ -41,7 +41,7 @@ pub(super) async fn read(op: &Op<'_>, args: &Read3args<'_>, out: &mut Writer) ->
             answer(out, &ok);
             out.attach(read.data, read.pages);
         }
-        Err(e) => t.fail_post(out, Nfsstat3::of_data(e)).await,
+        Err(e) => t.fail_post(out, Failed::of_data(e)).await,
     }
     Ok(())
 }
@@ -78,7 +78,7 @@ pub(super) async fn write(
             let verf = op.core.write_verifier(written.verifier);
             answer(out, &Write3resok { file_wcc, count: count(written.count), committed, verf });
         }
-        Err(e) => t.fail_wcc(out, Nfsstat3::of_data(e)).await,
+        Err(e) => t.fail_wcc(out, Failed::of_data(e)).await,
     }
     Ok(())
 }

@@ -3,14 +3,14 @@
 //! Cookies are the backend's, which stay good while names come and go; so the verifier is always zero, and another one
 //! was never ours. `.` and `..` have the cookies 1 and 2, which backends leave free.
 
-use nfs_proto::nfs3::{Entry3, Entryplus3, Readdir3args, Readdirplus3args};
+use nfs_proto::nfs3::{Entry3, Entryplus3, Nfsstat3, Readdir3args, Readdirplus3args};
 use vfs::{Attr, DirEntry, NodeRef, VfsResult};
 
 use super::super::attr::{post, post_op};
 use super::{OK, Op, OpResult, Target};
 use crate::fh::Fh;
 use crate::limits::{LISTING_BATCH, LISTING_MAX};
-use crate::status::Nfsstat3;
+use crate::status::Failed;
 use rdma_transport::xdr::Writer;
 use wire::pad;
 
@@ -69,9 +69,9 @@ impl Filler<'_> {
         if cookie != 0 && verifier != VERIFIER {
             return self.dir.fail_post(out, Nfsstat3::BadCookie).await;
         }
-        let status = match self.list(cookie, out).await {
+        let status: Failed = match self.list(cookie, out).await {
             Ok(true) => return,
-            Ok(false) => Nfsstat3::Toosmall,
+            Ok(false) => Nfsstat3::Toosmall.into(),
             Err(e) => e.into(),
         };
         out.truncate(mark);
@@ -87,7 +87,7 @@ impl Filler<'_> {
         let mut at = cookie.max(COOKIE_DOTDOT);
         let behind = |at: u64| if at == COOKIE_DOTDOT { 0 } else { at };
         let mut batch = self.batch_behind(behind(at)).await?;
-        out.u32(OK);
+        out.value(&OK);
         out.value(&post_op(&self.dir.share, self.dir.after().await.as_ref()));
         out.value(&VERIFIER);
         if !self.dots(cookie, &mut fill, out).await {
@@ -121,8 +121,9 @@ impl Filler<'_> {
     }
 
     fn close(&self, fill: &Fill, eof: bool, out: &mut Writer) -> bool {
-        out.bool(false);
-        out.bool(eof);
+        // No further entry.
+        out.value(&false);
+        out.value(&eof);
         fill.entries > 0
     }
 
@@ -176,7 +177,7 @@ impl Filler<'_> {
             return false;
         }
         let mark = out.len();
-        out.bool(true);
+        out.value(&true);
         if self.plus {
             let known = |node| self.op.core.namespace.by(None).is_known(node);
             let attr = found.as_ref().filter(|(node, _)| known(node)).map(|(_, attr)| attr);

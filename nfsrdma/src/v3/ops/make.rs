@@ -2,8 +2,8 @@
 
 use iobuf::Buf;
 use nfs_proto::nfs3::{
-    Create3args, Create3resok, Createhow3, Mkdir3args, Mknod3args, Mknoddata3, Sattr3, Specdata3,
-    Symlink3args,
+    Create3args, Create3resok, Createhow3, Mkdir3args, Mknod3args, Mknoddata3, Nfsstat3, Sattr3,
+    Specdata3, Symlink3args,
 };
 use vfs::backend::Made;
 use vfs::{CreateHow, Special, VfsResult};
@@ -12,7 +12,6 @@ use super::super::attr::{dir_wcc, post, set_attr};
 use super::{Op, OpResult, Target, answer};
 use crate::exclusive::of_address;
 use crate::limits::PATH_MAX;
-use crate::status::Nfsstat3;
 use rdma_transport::xdr::{Writer, at_most};
 
 pub(super) async fn create(op: &Op<'_>, args: &Create3args<'_>, out: &mut Writer) -> OpResult {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use iobuf::Buf;
 use nfs_proto::nfs3::acl::Args as AclArgs;
-use nfs_proto::nfs3::{Args, WccData};
+use nfs_proto::nfs3::{Args, Nfsstat3, WccData};
 use nfs_proto::xdr::Xdr;
 use rdma_transport::meter::{Done, NO_SHARE};
 use state::Rights;
@@ -25,18 +25,18 @@ use super::procedure;
 use crate::context::{CallContext, Conn, Core, Outcome};
 use crate::fh::Fh;
 use crate::operation;
-use crate::status::Nfsstat3;
+use crate::status::Failed;
 use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
 /// `NFS3_OK`.
 const OK: u32 = 0;
 
 /// `Err` when no node was found to speak of: the reply is then the status and empty attributes.
-type OpResult = Result<(), Nfsstat3>;
+type OpResult = Result<(), Failed>;
 
 /// The results of a procedure that went well.
 fn answer<'v>(out: &mut Writer, ok: &impl Xdr<'v>) {
-    out.u32(OK);
+    out.value(&OK);
     out.value(ok);
 }
 
@@ -65,20 +65,20 @@ impl<'a> Op<'a> {
         Self { core, conn, call, share, moved }
     }
 
-    async fn target(&self, wire: &[u8]) -> Result<Target, Nfsstat3> {
+    async fn target(&self, wire: &[u8]) -> Result<Target, Failed> {
         let (share, node) = self.resolve(wire).await?;
         let entered = self.core.enter(self.conn, self.call, &share);
         Ok(self.found(entered.map_err(|_| Nfsstat3::Acces)?, node))
     }
 
     /// As [`Op::target`], for what a client asks of a share's root when it mounts.
-    async fn target_of_mount(&self, wire: &[u8]) -> Result<Target, Nfsstat3> {
+    async fn target_of_mount(&self, wire: &[u8]) -> Result<Target, Failed> {
         let (share, node) = self.resolve(wire).await?;
         let entered = self.core.enter_to_mount(self.conn, self.call, &share, &node);
         Ok(self.found(entered.map_err(|_| Nfsstat3::Acces)?, node))
     }
 
-    async fn resolve(&self, wire: &[u8]) -> Result<(Arc<Share>, NodeRef), Nfsstat3> {
+    async fn resolve(&self, wire: &[u8]) -> Result<(Arc<Share>, NodeRef), Failed> {
         let (share, node) = self.core.handles.resolve(&self.core.namespace, wire).await?;
         self.share.store(share.id, Ordering::Relaxed);
         Ok((share, node))
@@ -96,7 +96,7 @@ impl<'a> Op<'a> {
         t: Target,
         wire: &[u8],
         attr: Option<&Attr>,
-    ) -> Result<Target, Nfsstat3> {
+    ) -> Result<Target, Failed> {
         if attr.is_none_or(|attr| attr.nlink > 0) {
             return Ok(t);
         }
@@ -112,10 +112,10 @@ impl<'a> Op<'a> {
 
     /// Ends a procedure whose results begin at `mark`: where it failed, they are the status and `empty` empty words. Counts it.
     fn end(&self, done: OpResult, empty: usize, operation: u8, mark: usize, out: &mut Writer) {
-        if let Err(status) = done {
+        if let Err(Failed(status)) = done {
             out.truncate(mark);
-            out.u32(status as u32);
-            (0..empty).for_each(|_| out.u32(0));
+            out.value(&status);
+            (0..empty).for_each(|_| out.value(&0u32));
         }
         // Every result but that of NULL begins with its status.
         let failed = out.word_at(mark).is_some_and(|status| status != OK);
@@ -145,14 +145,14 @@ impl Target {
     }
 
     /// A reply of `status` and `post_op_attr`.
-    async fn fail_post(&self, out: &mut Writer, status: impl Into<Nfsstat3>) {
-        out.u32(status.into() as u32);
+    async fn fail_post(&self, out: &mut Writer, status: impl Into<Failed>) {
+        out.value(&status.into().0);
         out.value(&post_op(&self.share, self.after().await.as_ref()));
     }
 
     /// A reply of `status` and `wcc_data` without the side before.
-    async fn fail_wcc(&self, out: &mut Writer, status: impl Into<Nfsstat3>) {
-        out.u32(status.into() as u32);
+    async fn fail_wcc(&self, out: &mut Writer, status: impl Into<Failed>) {
+        out.value(&status.into().0);
         out.value(&self.wcc_after().await);
     }
 

@@ -5,7 +5,7 @@ use vfs::{Attr, DirChange, Kind, NodeRef, VfsError, VfsResult};
 
 use super::super::attr::{dir_wcc, post};
 use super::{Op, OpResult, Target, answer};
-use crate::status::Nfsstat3;
+use crate::status::Failed;
 use rdma_transport::xdr::Writer;
 
 pub(super) async fn lookup(op: &Op<'_>, what: Diropargs3<'_>, out: &mut Writer) -> OpResult {
@@ -85,7 +85,7 @@ pub(super) async fn rename(
             answer(out, &RenameWcc { fromdir_wcc, todir_wcc });
         }
         Err(e) => {
-            out.u32(Nfsstat3::from(e) as u32);
+            out.value(&Failed::from(e).0);
             let fromdir_wcc = source.wcc_after().await;
             let todir_wcc = target.wcc_after().await;
             out.value(&RenameWcc { fromdir_wcc, todir_wcc });
@@ -114,7 +114,7 @@ pub(super) async fn link(
             answer(out, &LinkWcc { file_attributes, linkdir_wcc });
         }
         Err(e) => {
-            out.u32(Nfsstat3::from(e) as u32);
+            out.value(&Failed::from(e).0);
             let file_attributes = post(&t.share, t.after().await.as_ref());
             out.value(&LinkWcc { file_attributes, linkdir_wcc: dir.wcc_after().await });
         }
