@@ -1,14 +1,16 @@
 //! /etc/exports, as exports(5) describes it: a folder, then who may come and how.
 
-use config::{Cidr, Protocols, Squash};
+use config::{Cidr, Client, Protocols, Squash};
 
 use super::{Imported, Share, logical_lines, note, range, share_name};
 
 /// What the options of one client say.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Rights {
     read_only: bool,
     squash: Squash,
+    anonuid: Option<u32>,
+    anongid: Option<u32>,
 }
 
 /// Where in the files we are.
@@ -38,8 +40,7 @@ fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
         let said = format!("NFS clients mount `/{}` now, not `{path}`", share.name);
         note(all, at.file, at.line, path, said);
     }
-    let mut ranges: Vec<Cidr> = Vec::new();
-    let mut rights: Vec<Rights> = Vec::new();
+    let mut rights: Vec<(Cidr, Rights)> = Vec::new();
     let mut common: &str = "";
     for client in clients {
         if let Some(options) = client.strip_prefix('-') {
@@ -55,30 +56,36 @@ fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
             note(all, at.file, at.line, who, said);
             continue;
         };
-        ranges.extend(found);
-        rights.push(options(all, at, &mut share, &format!("{common},{own}")));
+        let its = options(all, at, &mut share, &format!("{common},{own}"));
+        rights.extend(found.into_iter().map(|from| (from, its)));
     }
     if clients.iter().all(|c| c.starts_with('-')) {
         // exports(5): a folder without clients is for everybody.
-        ranges.extend(who_is("*").unwrap_or_default());
-        rights.push(options(all, at, &mut share, common));
+        let its = options(all, at, &mut share, common);
+        rights.extend(who_is("*").unwrap_or_default().into_iter().map(|from| (from, its)));
     }
     if rights.is_empty() {
         share.lost.push("none of its clients is named by address".to_owned());
     }
-    share.read_only = rights.iter().any(|r| r.read_only);
-    let rank = |s: Squash| match s {
-        Squash::None => 0,
-        Squash::Root => 1,
-        Squash::All => 2,
-    };
-    share.squash = rights.iter().map(|r| r.squash).max_by_key(|s| rank(*s));
-    let differ = |a: &Rights| a.read_only != share.read_only || Some(a.squash) != share.squash;
-    if rights.iter().any(differ) {
-        let said = "its clients had different rights; here they all have the strictest of them";
-        note(all, at.file, at.line, path, said);
+    share.read_only = rights.iter().all(|(_, r)| r.read_only);
+    // What is said of the share is said of SMB, too: the strictest.
+    share.squash = rights.iter().map(|(_, r)| r.squash).max_by_key(|squash| *squash as u8);
+    let mut clients: Vec<Client> = Vec::new();
+    for (from, its) in &rights {
+        if clients.iter().any(|c| c.from == *from) {
+            let said = "not carried over: what is said of it again";
+            note(all, at.file, at.line, &from.to_string(), said);
+            continue;
+        }
+        clients.push(Client {
+            from: *from,
+            read_only: its.read_only && !share.read_only,
+            squash: Some(its.squash).filter(|squash| Some(*squash) != share.squash),
+            anonuid: its.anonuid,
+            anongid: its.anongid,
+        });
     }
-    share.clients = (!ranges.is_empty()).then_some(ranges);
+    share.clients = (!clients.is_empty()).then_some(clients);
     all.shares.push(share);
 }
 
@@ -92,7 +99,7 @@ fn who_is(who: &str) -> Option<Vec<Cidr>> {
 
 fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Rights {
     // exports(5): read-only, and root squashed, unless something else is said.
-    let mut rights = Rights { read_only: true, squash: Squash::Root };
+    let mut rights = Rights { read_only: true, squash: Squash::Root, anonuid: None, anongid: None };
     for option in list.split(',').map(str::trim).filter(|o| !o.is_empty()) {
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
         let lost = match key {
@@ -122,7 +129,11 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
             {
                 continue;
             }
-            "anonuid" | "anongid" if value == "65534" => continue,
+            "anonuid" | "anongid" if value.parse::<u32>().is_ok() => {
+                let id = value.parse().ok().filter(|id| *id != 65_534);
+                *(if key == "anonuid" { &mut rights.anonuid } else { &mut rights.anongid }) = id;
+                continue;
+            }
             "sec" if value.split(':').all(|s| s == "sys") => continue,
             "sec" => {
                 let why =
@@ -144,7 +155,7 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
                 "not carried over: a file system mounted inside is not crossed; make it a share"
             }
             "fsid" => "not carried over: the root that clients see lists all shares by name",
-            "anonuid" | "anongid" => "not carried over: the anonymous user is 65534",
+            "anonuid" | "anongid" => "not carried over: it is no number",
             _ => "not carried over: there is no such option here",
         };
         note(all, at.file, at.line, option, lost);
@@ -211,12 +222,28 @@ mod tests {
     }
 
     #[test]
-    fn the_strictest_of_different_rights_holds() {
-        let all = read("/srv 10.0.0.1(rw,no_root_squash) 10.0.0.2(rw,all_squash)\n");
-        assert!(!all.shares[0].read_only);
-        assert_eq!(all.shares[0].squash, Some(Squash::All));
-        assert!(all.notes.iter().any(|n| n.meaning.contains("strictest")));
-        assert!(read("/srv 10.0.0.1(rw) 10.0.0.2(ro)\n").shares[0].read_only);
+    fn each_client_keeps_its_own_rights() {
+        let all = read(
+            "/srv 10.0.0.1(rw,no_root_squash) 10.0.0.0/24(rw,all_squash,anonuid=7,anongid=8) *(ro) 10.0.0.1(ro)\n",
+        );
+        let share = &all.shares[0];
+        assert!(!share.read_only && share.squash == Some(Squash::All));
+        let shown: Vec<String> =
+            share.clients.as_ref().unwrap().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            shown,
+            [
+                "10.0.0.1/32(squash=none)",
+                "10.0.0.0/24(anonuid=7,anongid=8)",
+                "0.0.0.0/0(ro,squash=root)",
+                "::/0(ro,squash=root)"
+            ]
+        );
+        assert_eq!(all.notes.last().unwrap().what, "10.0.0.1/32");
+        let written = crate::import::write::one(share);
+        let of_written = "{from: \"10.0.0.0/24\", anonuid: 7, anongid: 8}";
+        assert!(written.contains(of_written), "{written}");
+        assert!(read("/srv 10.0.0.1(ro) 10.0.0.2(ro)\n").shares[0].read_only);
     }
 
     #[test]
@@ -239,8 +266,9 @@ mod tests {
 
     #[test]
     fn options_that_have_no_counterpart_are_told_one_by_one() {
-        let all = read("/srv *(rw,async,crossmnt,anonuid=7,fsid=0,mystery,no_subtree_check)\n");
+        let all =
+            read("/srv *(rw,async,crossmnt,anonuid=7,fsid=0,anongid=x,mystery,no_subtree_check)\n");
         let told: Vec<&str> = all.notes.iter().map(|n| n.what.as_str()).collect();
-        assert_eq!(told, ["async", "crossmnt", "anonuid=7", "fsid=0", "mystery"]);
+        assert_eq!(told, ["async", "crossmnt", "fsid=0", "anongid=x", "mystery"]);
     }
 }

@@ -9,6 +9,7 @@
 
 mod exports;
 mod samba;
+mod users;
 mod write;
 
 use std::fmt;
@@ -16,7 +17,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use config::{Cidr, Encryption, NfsLocks, Protocols, Signing, Squash};
+use config::{
+    Access, Cidr, Client, Encryption, Force, Masks, Mode, NfsLocks, Protocols, Signing, Squash,
+};
+use users::Lists;
 
 /// Bytes of a file at most.
 const FILE_BYTES_MAX: usize = 4 << 20;
@@ -48,7 +52,14 @@ struct Share {
     protocols: Protocols,
     read_only: bool,
     squash: Option<Squash>,
-    clients: Option<Vec<Cidr>>,
+    clients: Option<Vec<Client>>,
+    hidden: bool,
+    only_visible: bool,
+    access: Option<Access>,
+    /// What `access` is made of when all is read.
+    lists: Lists,
+    force: Force,
+    modes: Modes,
     encrypt: bool,
     guest: bool,
     locking: Locking,
@@ -66,12 +77,35 @@ impl Share {
             read_only: false,
             squash: None,
             clients: None,
+            hidden: false,
+            only_visible: false,
+            access: None,
+            lists: Lists::default(),
+            force: Force::default(),
+            modes: Modes::default(),
             encrypt: false,
             guest: false,
             locking: Locking::default(),
             comment: String::new(),
             lost: Vec::new(),
         }
+    }
+}
+
+/// What smb.conf says of the modes of new files and folders: the bits that may be set, and those that are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Modes {
+    file: (Option<u32>, Option<u32>),
+    folder: (Option<u32>, Option<u32>),
+}
+
+impl Modes {
+    /// The same by masks. smb.conf(5): where nothing is said, 0744 and 0755 may be set.
+    fn masks(self) -> Masks {
+        let mask = |(may, are): (Option<u32>, Option<u32>), usual: u32, known: u32| {
+            may.or(are).map(|_| Mode((may.unwrap_or(usual) | are.unwrap_or(0)) & known))
+        };
+        Masks { file: mask(self.file, 0o744, 0o777), folder: mask(self.folder, 0o755, 0o3777) }
     }
 }
 
@@ -193,6 +227,25 @@ fn join(first: &mut Share, second: Share) {
     first.encrypt |= second.encrypt;
     first.guest &= second.guest;
     first.locking = first.locking.and(second.locking);
+    first.hidden |= second.hidden;
+    first.only_visible |= second.only_visible;
+    if first.force != second.force {
+        let why = "one of two says as whom it is used, and here that is of both";
+        first.lost.push(why.to_owned());
+    }
+    let none = Modes::default();
+    if first.modes == none {
+        first.modes = second.modes;
+    } else if second.modes != none && second.modes != first.modes {
+        first.lost.push("two sections give new files different modes".to_owned());
+    }
+    first.access = match (first.access.take(), second.access) {
+        (Some(a), Some(b)) if a != b => {
+            first.lost.push("two sections let different users in".to_owned());
+            Some(a)
+        }
+        (a, b) => a.or(b),
+    };
     first.squash = first.squash.or(second.squash);
     first.clients = match (first.clients.take(), second.clients) {
         (Some(a), Some(b)) if a != b => {

@@ -1,7 +1,8 @@
 //! Samba's smb.conf, as smb.conf(5) describes it: sections of `key = value`, where blanks and case in keys do not count.
 
-use config::{Cidr, Encryption, Protocols, Signing};
+use config::{Cidr, Client, Encryption, Protocols, Signing, Who};
 
+use super::users::{self, Lists};
 use super::{Imported, Locking, Share, logical_lines, note, range, share_name};
 
 /// A line of a section.
@@ -15,7 +16,10 @@ struct Line<'a> {
 }
 
 /// Other names of keys.
-const SYNONYMS: [(&str, &str); 10] = [
+const SYNONYMS: [(&str, &str); 13] = [
+    ("createmode", "createmask"),
+    ("directorymode", "directorymask"),
+    ("group", "forcegroup"),
     ("directory", "path"),
     ("writeable", "writable"),
     ("writeok", "writable"),
@@ -36,7 +40,7 @@ const HARMLESS: &[(&str, &str)] = &[
     ("serverrole", "not needed: it stands alone; there is no domain"),
     ("maptoguest", "not needed: who has no account is a guest where a share says `guest`"),
     ("passdbbackend", "not carried over: give each user a password by `headgate user add NAME`"),
-    ("browseable", "not carried over: a share that a user may use is listed"),
+    ("accessbasedshareenum", "not needed: each user is shown the shares that it may use"),
     ("streams", "not needed: streams are kept as they are"),
     ("storedosattributes", "not needed: DOS attributes are kept"),
     ("easupport", "not needed: extended attributes are served where the file system has them"),
@@ -98,19 +102,13 @@ const HARMLESS_BEGINNINGS: &[(&str, &str)] = &[
 
 /// What lets fewer people in or do less than they could without it.
 const RESTRICTS: &[&str] = &[
-    "validusers",
-    "invalidusers",
-    "readlist",
     "hostsdeny",
     "username",
     "onlyuser",
     "vetofiles",
     "hidefiles",
-    "hideunreadable",
-    "accessbasedshareenum",
+    "hideunwriteablefiles",
     "maxconnections",
-    "forceuser",
-    "forcegroup",
     // A share that takes on what another one, or another file, says.
     "copy",
 ];
@@ -151,14 +149,20 @@ pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
         share.clients = share.clients.take().or_else(|| of_all.clients.clone());
         share.lost.extend_from_slice(&of_all.lost);
         share.locking = share.locking.or(of_all.locking).or(LOCKING);
+        let lists = std::mem::take(&mut share.lists).or(&of_all.lists);
+        match lists.access(share.read_only) {
+            Ok((access, read_only)) => (share.access, share.read_only) = (access, read_only),
+            Err(why) => share.lost.push(why),
+        }
     }
 }
 
 /// What the section for the whole server says of its shares.
 #[derive(Default)]
 struct OfAll {
-    clients: Option<Vec<Cidr>>,
+    clients: Option<Vec<Client>>,
     locking: Locking,
+    lists: Lists,
     /// Restrictions that have no counterpart.
     lost: Vec<String>,
 }
@@ -243,28 +247,69 @@ impl Section {
                 None => share.lost.push(format!("`{}` names no address", line.whole)),
             },
             ("strictlocking" | "posixlocking", _) => locking(all, line, &mut share.locking),
-            ("writelist", _) if !share.read_only => {}
-            ("writelist", _) => {
-                let said = "not carried over: nobody may write to a share that is read-only";
-                note(all, line.file, line.number, line.whole, said);
+            ("validusers" | "invalidusers" | "readlist" | "writelist", _) => {
+                if !users(line, &mut share.lists) {
+                    lost(all, line, share);
+                }
             }
-            ("createmask" | "createmode" | "directorymask" | "directorymode", _)
-            | (
-                "forcecreatemode" | "forcedirectorymode" | "inheritpermissions" | "inheritacls",
-                _,
-            ) => {
+            ("forceuser" | "forcegroup", _) => self.force(all, line),
+            ("createmask" | "directorymask" | "forcecreatemode" | "forcedirectorymode", _) => {
+                self.mask(all, line);
+            }
+            ("browseable", Some(yes)) => share.hidden = !yes,
+            ("hideunreadable", Some(yes)) => share.only_visible = yes,
+            ("inheritpermissions" | "inheritacls", _) => {
                 let said = "not carried over: new files get the mode that the client asks for, and default ACLs of the folder";
                 note(all, line.file, line.number, line.whole, said);
             }
-            _ if restricts(line) => {
-                share.lost.push(format!("`{}`", line.whole.trim()));
-                let said =
-                    "LOST: there is no such restriction here; the share is written as a comment";
-                note(all, line.file, line.number, line.whole, said);
-            }
+            _ if restricts(line) => lost(all, line, share),
             _ => unknown(all, line),
         }
     }
+
+    /// `force user`, `force group`.
+    fn force(&mut self, all: &mut Imported, line: &Line<'_>) {
+        let force = &mut self.share.force;
+        let (place, make): (_, fn(String) -> Who) = match line.key.as_str() {
+            "forceuser" => (&mut force.user, Who::User),
+            _ => (&mut force.group, Who::Group),
+        };
+        match users::name(line.value.trim_matches('"')) {
+            _ if line.value.is_empty() => *place = None,
+            // With `+` a group is forced on its members alone.
+            Some(Who::User(name)) => *place = Some(make(name)),
+            _ => lost(all, line, &mut self.share),
+        }
+    }
+
+    /// What limits modes, and what adds to them: a new file or folder gets all that its mask has.
+    fn mask(&mut self, all: &mut Imported, line: &Line<'_>) {
+        let Ok(bits) = u32::from_str_radix(line.value, 8) else { return unknown(all, line) };
+        let modes = &mut self.share.modes;
+        *match line.key.as_str() {
+            "createmask" => &mut modes.file.0,
+            "forcecreatemode" => &mut modes.file.1,
+            "directorymask" => &mut modes.folder.0,
+            _ => &mut modes.folder.1,
+        } = Some(bits);
+    }
+}
+
+/// Takes what a line says of users. False where it names some who cannot be told here.
+fn users(line: &Line<'_>, lists: &mut Lists) -> bool {
+    match (users::names(line.value), lists.of(&line.key)) {
+        (Some(names), Some(list)) => {
+            *list = Some(names);
+            true
+        }
+        _ => false,
+    }
+}
+
+fn lost(all: &mut Imported, line: &Line<'_>, share: &mut Share) {
+    share.lost.push(format!("`{}`", line.whole.trim()));
+    let said = "LOST: there is no such restriction here; the share is written as a comment";
+    note(all, line.file, line.number, line.whole, said);
 }
 
 fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
@@ -303,6 +348,14 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
             Some(list) => of_all.clients = Some(list),
             None => of_all.lost(all, line, "it names no address"),
         },
+        "validusers" | "invalidusers" | "readlist" | "writelist" => {
+            if !users(line, &mut of_all.lists) {
+                of_all.lost(all, line, "it names some who cannot be told here");
+            }
+        }
+        "forceuser" | "forcegroup" if !line.value.is_empty() => {
+            of_all.lost(all, line, "say it of each share");
+        }
         "security" if line.value.eq_ignore_ascii_case("user") => {}
         "security" | "realm" | "kerberosmethod" => {
             let said = "not carried over: there is no domain and no Kerberos; users log on by NTLM version 2";
@@ -390,8 +443,8 @@ fn encryption(value: &str) -> Option<Encryption> {
 }
 
 /// The addresses of a list of hosts; names in it are told. `None`: there is no address.
-fn ranges(all: &mut Imported, line: &Line<'_>) -> Option<Vec<Cidr>> {
-    let mut found = Vec::new();
+fn ranges(all: &mut Imported, line: &Line<'_>) -> Option<Vec<Client>> {
+    let mut found: Vec<Cidr> = Vec::new();
     for word in line.value.split([' ', ',', '\t']).filter(|w| !w.is_empty()) {
         match (word.to_lowercase().as_str(), range(word)) {
             ("all", _) => found.extend(["0.0.0.0/0", "::/0"].iter().filter_map(|r| range(r))),
@@ -413,7 +466,7 @@ fn ranges(all: &mut Imported, line: &Line<'_>) -> Option<Vec<Cidr>> {
             }
         }
     }
-    (!found.is_empty()).then_some(found)
+    (!found.is_empty()).then(|| found.into_iter().map(Client::from).collect())
 }
 
 #[cfg(test)]
@@ -438,12 +491,14 @@ mod tests {
     #[test]
     fn a_restriction_that_is_lost_keeps_the_share_from_being_served() {
         for line in [
-            "valid users = @staff",
+            "valid users = &staff",
+            "valid users = %S",
+            "read only = no\nread list = bob",
             "hosts deny = 10.0.0.1",
             "hosts allow = client.example",
             "hosts allow = ALL EXCEPT 10.0.0.1",
             "veto files = /*.exe/",
-            "force user = www-data",
+            "force group = +staff",
         ] {
             let all = read(&format!("[a]\npath = /srv\n{line}\n"));
             assert!(!all.shares[0].lost.is_empty(), "{line}");
@@ -455,13 +510,39 @@ mod tests {
 
     #[test]
     fn a_restriction_of_the_whole_server_is_one_of_each_share() {
-        for line in ["valid users = @staff", "hosts deny = 10.0.0.1", "hosts allow = c.example"] {
+        for line in [
+            "valid users = &staff",
+            "force user = x",
+            "hosts deny = 10.0.0.1",
+            "hosts allow = c.example",
+        ] {
             let all = read(&format!("[a]\npath = /a\n[global]\n{line}\n[b]\npath = /b\n"));
             assert!(all.shares.iter().all(|s| s.lost.len() == 1), "{line}");
         }
         let mut all = read("[a]\npath = /a\n");
-        take(&mut all, "other.conf", "[global]\nvalid users = x\n[b]\npath = /b\n");
+        take(&mut all, "other.conf", "[global]\nvalid users = %x\n[b]\npath = /b\n");
         assert!(all.shares[0].lost.is_empty(), "of another file");
+    }
+
+    #[test]
+    fn who_may_use_a_share_and_as_whom_is_carried_over() {
+        let all = read(
+            "[global]\nvalid users = @staff\n[a]\npath=/a\nread only=no\nbrowseable=no\nhide unreadable=yes\n\
+             invalid users = eve\nforce user = team\nforce group = staff\ncreate mask = 0660\ndirectory mode = 770\n\
+             force directory mode = 2000\n[b]\npath=/b\nvalid users = bob\nwrite list = bob\nforce create mode = 0020\n",
+        );
+        let written: Vec<String> = all.shares.iter().map(crate::import::write::one).collect();
+        assert_eq!(
+            written,
+            [
+                "  - name: a\n    path: /a\n    protocols: smb\n    hidden: true\n    \
+             access: {write: [\"@staff\"], deny: [eve]}\n    force: {user: team, group: staff}\n    \
+             masks: {file: 0660, folder: 2770}\n    list: visible\n",
+                "  - name: b\n    path: /b\n    protocols: smb\n    \
+             access: {read: [bob], write: [bob]}\n    masks: {file: 0764}\n",
+            ]
+        );
+        assert!(all.shares.iter().all(|s| s.lost.is_empty()) && all.notes.is_empty());
     }
 
     #[test]

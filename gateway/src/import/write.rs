@@ -1,6 +1,6 @@
 //! The YAML that `import` writes.
 
-use config::{NfsLocks, Protocols};
+use config::{Client, NfsLocks, Protocols, Who};
 
 use super::{Imported, Share};
 
@@ -43,7 +43,7 @@ pub(super) fn yaml(all: &Imported) -> String {
     out
 }
 
-fn one(share: &Share) -> String {
+pub(super) fn one(share: &Share) -> String {
     let mut out = format!("  - name: {}\n    path: {}\n", quoted(&share.name), quoted(&share.path));
     if share.protocols != Protocols::Both {
         out += &format!("    protocols: {}\n", share.protocols);
@@ -62,13 +62,61 @@ fn one(share: &Share) -> String {
         out += &format!("    nfs_locks: {}\n", NfsLocks::Advisory);
     }
     if let Some(clients) = &share.clients {
-        let list: Vec<String> = clients.iter().map(|c| quoted(&c.to_string())).collect();
+        let list: Vec<String> = clients.iter().map(client).collect();
         out += &format!("    clients: [{}]\n", list.join(", "));
     }
+    out += &rights(share);
     if !share.comment.is_empty() {
         out += &format!("    comment: {}\n", quoted(&share.comment));
     }
     out
+}
+
+/// Who may use it, as whom, and what they see and make.
+fn rights(share: &Share) -> String {
+    let mut out = String::new();
+    if share.hidden {
+        out += "    hidden: true\n";
+    }
+    let list = |who: &[Who]| {
+        let names: Vec<String> = who.iter().map(|who| quoted(&who.to_string())).collect();
+        Some(format!("[{}]", names.join(", "))).filter(|_| !who.is_empty())
+    };
+    let mut keys = |key: &str, pairs: [(&str, Option<String>); 3]| {
+        let said = pairs.into_iter().filter_map(|(k, v)| v.map(|v| format!("{k}: {v}")));
+        let said: Vec<String> = said.collect();
+        if !said.is_empty() {
+            out += &format!("    {key}: {{{}}}\n", said.join(", "));
+        }
+    };
+    if let Some(a) = &share.access {
+        let pairs = [("read", list(&a.read)), ("write", list(&a.write)), ("deny", list(&a.deny))];
+        keys("access", pairs);
+    }
+    let name =
+        |who: &Option<Who>| who.as_ref().map(|who| quoted(who.to_string().trim_start_matches('@')));
+    let force = &share.force;
+    keys("force", [("user", name(&force.user)), ("group", name(&force.group)), ("", None)]);
+    let masks = share.modes.masks();
+    let mode = |mode: Option<config::Mode>| mode.map(|mode| mode.to_string());
+    keys("masks", [("file", mode(masks.file)), ("folder", mode(masks.folder)), ("", None)]);
+    if share.only_visible {
+        out += "    list: visible\n";
+    }
+    out
+}
+
+fn client(client: &Client) -> String {
+    let from = quoted(&client.from.to_string());
+    let id = |key: &str, id: Option<u32>| id.map(|id| format!("{key}: {id}"));
+    let said = [
+        client.read_only.then(|| "read_only: true".to_owned()),
+        client.squash.map(|squash| format!("squash: {}", quoted(&squash.to_string()))),
+        id("anonuid", client.anonuid),
+        id("anongid", client.anongid),
+    ];
+    let said: Vec<String> = said.into_iter().flatten().collect();
+    if said.is_empty() { from } else { format!("{{from: {from}, {}}}", said.join(", ")) }
 }
 
 /// A value as YAML takes it literally: plain where nothing in it has a meaning, else in double quotes as JSON writes them.

@@ -1,0 +1,162 @@
+//! Who may use a share, from Samba's four lists to `access`.
+//!
+//! smb.conf(5): whom `valid users` names is let in, or everybody where it names nobody, but for those of `invalid users`. Of them
+//! those of `write list` write, those of `read list` read, and what the others do is said by `read only`.
+
+use config::{Access, Who};
+
+/// Samba's lists; `None`: nothing was said.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lists {
+    pub(super) valid: Option<Vec<Who>>,
+    pub(super) invalid: Option<Vec<Who>>,
+    pub(super) read: Option<Vec<Who>>,
+    pub(super) write: Option<Vec<Who>>,
+}
+
+impl Lists {
+    /// What is said here, and where nothing is, what `other` says.
+    pub(super) fn or(self, other: &Self) -> Self {
+        let either = |a: Option<Vec<Who>>, b: &Option<Vec<Who>>| a.or_else(|| b.clone());
+        Self {
+            valid: either(self.valid, &other.valid),
+            invalid: either(self.invalid, &other.invalid),
+            read: either(self.read, &other.read),
+            write: either(self.write, &other.write),
+        }
+    }
+
+    /// The list of this key.
+    pub(super) fn of(&mut self, key: &str) -> Option<&mut Option<Vec<Who>>> {
+        match key {
+            "validusers" => Some(&mut self.valid),
+            "invalidusers" => Some(&mut self.invalid),
+            "readlist" => Some(&mut self.read),
+            "writelist" => Some(&mut self.write),
+            _ => None,
+        }
+    }
+
+    /// The same rights, and whether nobody may change anything. The error says why there is no such `access`.
+    pub(super) fn access(self, read_only: bool) -> Result<(Option<Access>, bool), String> {
+        let list = |list: Option<Vec<Who>>| list.unwrap_or_default();
+        let (valid, deny) = (list(self.valid), list(self.invalid));
+        let (mut read, write) = (list(self.read), list(self.write));
+        // Who is in both writes.
+        read.retain(|who| !write.contains(who));
+        let only = |access: Access| Some(access).filter(|a| a.people().next().is_some());
+        let some = |read, write| only(Access { read, write, deny: deny.clone() });
+        match (read_only, valid.is_empty()) {
+            (true, true) if write.is_empty() => Ok((some(vec![], vec![]), true)),
+            (true, true) => Ok((some(vec![Who::Everyone], write), false)),
+            (true, false) if write.is_empty() => Ok((some(valid, vec![]), true)),
+            (true, false) => {
+                // Of users alone it is known who is among them.
+                let named = |who: &Who| valid.contains(who);
+                if !write.iter().all(named) && valid.iter().chain(&write).any(is_group) {
+                    return Err("`write list` names others than `valid users`, who may or may not be in its groups".into());
+                }
+                let write = write.into_iter().filter(named).collect();
+                Ok((some(valid, write), false))
+            }
+            (false, true) if read.is_empty() => Ok((some(vec![], vec![]), false)),
+            (false, true) => Err("`read list` takes from some what all others may".into()),
+            (false, false) => {
+                if !read.is_empty() && valid.iter().chain(&read).any(is_group) {
+                    return Err(
+                        "who is in `read list` and by a group in `valid users` would write here"
+                            .into(),
+                    );
+                }
+                let (readers, writers) = valid.into_iter().partition(|who| read.contains(who));
+                Ok((some(readers, writers), false))
+            }
+        }
+    }
+}
+
+fn is_group(who: &Who) -> bool {
+    !matches!(who, Who::User(_))
+}
+
+/// The users and groups of a list, with quotes around names that have blanks. `None`: some cannot be told here.
+pub(super) fn names(text: &str) -> Option<Vec<Who>> {
+    let mut words = vec![String::new()];
+    let mut quoted = false;
+    for c in text.chars() {
+        match c {
+            '"' => quoted = !quoted,
+            c if !quoted && (c.is_whitespace() || c == ',' || c == ';') => {
+                words.push(String::new())
+            }
+            c => words.last_mut()?.push(c),
+        }
+    }
+    words.iter().filter(|w| !w.is_empty()).map(|w| name(w)).collect()
+}
+
+/// `@` and `+` are groups of the host, `&` is a netgroup, `%` stands for something of the connection.
+pub(super) fn name(word: &str) -> Option<Who> {
+    if word.contains(['&', '%', '*']) {
+        return None;
+    }
+    match word.strip_prefix(['@', '+']) {
+        Some(group) => format!("@{group}").parse().ok(),
+        None => word.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rights that these lists give, as the configuration writes them.
+    fn rights(lists: [&str; 4], read_only: bool) -> Result<String, String> {
+        let list = |text: &str| Some(names(text).unwrap()).filter(|l| !l.is_empty());
+        let [valid, invalid, read, write] = lists.map(list);
+        let (access, read_only) = Lists { valid, invalid, read, write }.access(read_only)?;
+        let shown =
+            |list: &[Who]| list.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        let access = access.map_or("-".into(), |a| {
+            format!("{}|{}|{}", shown(&a.read), shown(&a.write), shown(&a.deny))
+        });
+        Ok(format!("{access}{}", if read_only { " ro" } else { "" }))
+    }
+
+    #[test]
+    fn the_four_lists_give_the_same_rights_here() {
+        for (lists, read_only, wanted) in [
+            (["", "", "", ""], true, "- ro"),
+            (["", "", "", ""], false, "-"),
+            (["", "eve", "", ""], false, "||eve"),
+            (["", "eve", "", ""], true, "||eve ro"),
+            (["", "", "", "@admins"], true, "*|@admins|"),
+            (["", "eve", "", "bob"], true, "*|bob|eve"),
+            (["@staff, alice", "", "", ""], false, "|@staff alice|"),
+            (["@staff", "", "", ""], true, "@staff|| ro"),
+            (["+staff bob", "", "", "bob"], true, "@staff bob|bob|"),
+            (["alice bob", "", "", "bob carol"], true, "alice bob|bob|"),
+            (["alice bob", "eve", "bob", ""], false, "bob|alice|eve"),
+            (["alice bob", "", "bob", "bob"], false, "|alice bob|"),
+            (["\"DOM\\domain users\"", "", "", ""], false, "|DOM\\domain users|"),
+        ] {
+            assert_eq!(rights(lists, read_only).as_deref(), Ok(wanted), "{lists:?} {read_only}");
+        }
+    }
+
+    #[test]
+    fn what_would_give_somebody_more_is_not_carried_over() {
+        for (lists, read_only) in [
+            (["", "", "bob", ""], false),
+            (["@staff", "", "bob", ""], false),
+            (["alice bob", "", "@interns", ""], false),
+            (["@staff", "", "", "bob"], true),
+            (["alice", "", "", "@admins"], true),
+        ] {
+            assert!(rights(lists, read_only).is_err(), "{lists:?} {read_only}");
+        }
+        for text in ["&netgroup", "%S", "a, %U", "@"] {
+            assert_eq!(names(text), None, "{text}");
+        }
+    }
+}
