@@ -22,7 +22,7 @@ use crate::user::UserArgs;
 use crate::users::{database_path, read_database, read_password};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use config::{
-    Admin, Encryption, Faults, Known, LogFilter, LogFormat, Options, Port, Portmap,
+    Admin, Encryption, Faults, Identity, Known, LogFilter, LogFormat, Options, Port, Portmap,
     PrivilegedPorts, Rdma, RdmaCrc, Settings, ShareOption, Signing, Size, Span, UserOption,
 };
 
@@ -140,6 +140,9 @@ struct LogArgs {
 struct CheckArgs {
     #[command(flatten)]
     configuration: Configuration,
+    /// With `--user NAME`, which tells what that user may do in each share and why: from this address
+    #[arg(long, value_name = "ADDR")]
+    client: Option<IpAddr>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -235,6 +238,15 @@ impl Configuration {
         if self.config.is_none() && self.shares.is_empty() && file.exists() {
             self.config = Some(file.to_owned());
         }
+    }
+
+    /// The user of `--user NAME`: for `check` not one to add, but one to tell about.
+    fn asked_about(&mut self) -> Option<String> {
+        let is_name = |option: &UserOption| {
+            option.0.password_file.is_none() && option.0.identity == Identity::default()
+        };
+        let at = self.users.iter().position(is_name)?;
+        Some(self.users.remove(at).0.name)
     }
 
     fn load(self) -> Result<Settings, Faults> {
@@ -415,6 +427,12 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
 
 fn check(mut args: CheckArgs) -> Result<(), Failure> {
     args.configuration.or_file(Path::new(USUAL_FILE));
+    let asked = args.configuration.asked_about();
+    if args.client.is_some() && asked.is_none() {
+        return Err(Failure::Work(
+            "`--client ADDR` tells what a user may do: say `--user NAME`, too".into(),
+        ));
+    }
     let settings = match args.configuration.load() {
         Ok(settings) => settings,
         Err(faults) if args.json => {
@@ -423,6 +441,10 @@ fn check(mut args: CheckArgs) -> Result<(), Failure> {
         }
         Err(faults) => return Err(faults.into()),
     };
+    if let Some(name) = asked {
+        let done = crate::check::user::run(&settings, &name, args.client, args.json);
+        return done.map_err(Failure::Work);
+    }
     if crate::check::run(&settings, args.json) { Ok(()) } else { Err(Failure::Shown) }
 }
 

@@ -49,6 +49,20 @@ pub(crate) fn of_host(names: &[Who]) -> Result<Vec<bool>, String> {
 
 /// What each share says of people, in the order of the shares. Blocks, for a time that has an end.
 pub(crate) fn rights(settings: &Settings, accounts: Accounts<'_>) -> Result<Vec<Rights>, String> {
+    let found = found(settings, accounts)?;
+    let shares = || settings.shares.iter();
+    let of_share = |s: &config::Share| {
+        let told = |key: &'static str| move |why| format!("share {}: {key}: {why}", s.name);
+        let access = s.access.as_ref().map(|a| share_access(a, accounts, &found));
+        let access = access.transpose().map_err(told("access"))?;
+        let force = force(&s.force, accounts, &found).map_err(told("force"))?;
+        Ok(Rights { access, force })
+    };
+    shares().map(of_share).collect()
+}
+
+/// What the host knows of whom these settings name.
+fn found(settings: &Settings, accounts: Accounts<'_>) -> Result<HashMap<Who, Found>, String> {
     let is_asked = |who: &&Who| match who {
         Who::Everyone => false,
         Who::User(name) => accounts(name).is_none(),
@@ -58,21 +72,64 @@ pub(crate) fn rights(settings: &Settings, accounts: Accounts<'_>) -> Result<Vec<
     let named = shares().filter_map(|s| s.access.as_ref()).flat_map(Access::people);
     let forced = shares().flat_map(|s| [&s.force.user, &s.force.group]).flatten();
     let asked: BTreeSet<Who> = named.chain(forced).filter(is_asked).cloned().collect();
-    let found = match settings.names {
-        Names::Host if !asked.is_empty() => within(move || {
-            let found = |who: Who| look_up(&who).map(|found| (who, found));
-            asked.into_iter().filter_map(found).collect()
-        })?,
-        _ => HashMap::new(),
-    };
+    if settings.names == Names::Own || asked.is_empty() {
+        return Ok(HashMap::new());
+    }
+    within(move || {
+        let found = |who: Who| look_up(&who).map(|found| (who, found));
+        asked.into_iter().filter_map(found).collect()
+    })
+}
+
+/// Which part of `access` decides about somebody.
+pub(crate) struct Reason {
+    /// The list: `deny`, `write` or `read`.
+    pub(crate) list: &'static str,
+    /// The entry of it.
+    pub(crate) who: Who,
+}
+
+/// Which part of each share's `access` decides about this caller; `None` where none names it.
+pub(crate) fn reasons(
+    settings: &Settings,
+    accounts: Accounts<'_>,
+    cred: &Cred,
+) -> Result<Vec<Option<Reason>>, String> {
+    let found = found(settings, accounts)?;
     let of_share = |s: &config::Share| {
-        let told = |key: &'static str| move |why| format!("share {}: {key}: {why}", s.name);
-        let access = s.access.as_ref().map(|a| share_access(a, accounts, &found));
-        let access = access.transpose().map_err(told("access"))?;
-        let force = force(&s.force, accounts, &found).map_err(told("force"))?;
-        Ok(Rights { access, force })
+        let Some(access) = &s.access else { return Ok(None) };
+        let lists = [("deny", &access.deny), ("write", &access.write), ("read", &access.read)];
+        for (list, who) in
+            lists.into_iter().flat_map(|(list, all)| all.iter().map(move |w| (list, w)))
+        {
+            if people(std::slice::from_ref(who), accounts, &found)?.has(cred) {
+                return Ok(Some(Reason { list, who: who.clone() }));
+            }
+        }
+        Ok(None)
     };
-    shares().map(of_share).collect()
+    settings.shares.iter().map(of_share).collect()
+}
+
+/// Who a user is: an account, the host's, or a number.
+pub(crate) fn user_of(
+    name: &str,
+    settings: &Settings,
+    accounts: Accounts<'_>,
+) -> Result<Cred, String> {
+    if let Some((cred, _)) = accounts(name) {
+        return Ok(cred);
+    }
+    let who = Who::User(name.to_owned());
+    let known = match settings.names {
+        Names::Host => within(move || look_up(&who))?,
+        Names::Own => None,
+    };
+    match (known, name.parse()) {
+        (Some(Found::User(cred)), _) => Ok(cred),
+        (_, Ok(uid)) => Ok(Cred { uid, gid: uid, groups: Arc::new([]) }),
+        _ => Err(format!("there is no user `{name}`, here or by `headgate user add`")),
+    }
 }
 
 /// As whom everything is done. A user that is a number alone has no group but the one that is said.

@@ -120,6 +120,19 @@ impl ShareSet {
     }
 }
 
+/// The shares of these settings by their rules alone, over memory: what is asked of them says nothing of files. Blocks.
+pub(crate) fn without_files(
+    settings: &Settings,
+    accounts: Accounts<'_>,
+) -> Result<Vec<Arc<Share>>, String> {
+    let rights = people::rights(settings, accounts)?;
+    let made = |(s, rights): (&config::Share, Rights)| {
+        let backend = MemBackend::new(1 << 20).map_err(|e| format!("share {}: {e}", s.name))?;
+        Ok(Arc::new(share(s, rules(s, rights), backend)))
+    };
+    settings.shares.iter().zip(rights).map(made).collect()
+}
+
 fn is_same(a: &Opened, b: &Opened) -> bool {
     a.configured.name == b.configured.name && Arc::ptr_eq(&a.share.backend, &b.share.backend)
 }

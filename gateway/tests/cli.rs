@@ -135,6 +135,67 @@ fn check_tells_programs_what_it_tells_people() {
 }
 
 #[test]
+fn check_tells_what_a_user_may_do_and_by_what() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, password) = (folder.path().join("x.yaml"), folder.path().join("password"));
+    std::fs::write(&password, "secret\n").unwrap();
+    let text = format!(
+        "\
+shares:
+  - {{name: open, memory: true}}
+  - {{name: team, memory: true, access: {{read: [alice, '@2100'], write: bob, deny: '13'}}, force: {{user: bob}}}}
+  - {{name: lab, memory: true, clients: [10.0.0.0/8, {{from: 10.1.0.0/16, read_only: true}}]}}
+users:
+  - {{name: alice, uid: 2001, gid: 2001, groups: 2100, password_file: {0}}}
+  - {{name: bob, uid: 2002, gid: 2002, groups: 2100, password_file: {0}}}
+state: {1}
+",
+        password.display(),
+        folder.path().join("state").display()
+    );
+    std::fs::write(&file, text).unwrap();
+    let file = file.to_str().unwrap();
+    let ask = |words: &[&str]| {
+        let o = headgate(&[&["check", "--json", "--config", file], words].concat());
+        assert_eq!(o.status.code(), Some(0), "{}", stderr(&o));
+        json(&o)
+    };
+    let may = |told: &serde_json::Value, share: usize, by: &str| {
+        let answer = &told["shares"][share][by];
+        let text = |key: &str| answer[key].as_str().unwrap().to_owned();
+        (text("may"), text("because"))
+    };
+    let is = |may: &str, why: &str| (may.to_owned(), why.to_owned());
+    let alice = ask(&["--user", "alice", "--client", "10.1.2.3"]);
+    assert_eq!(alice["uid"], 2001);
+    assert_eq!(may(&alice, 0, "nfs"), is("write", "no rule of the share"));
+    assert_eq!(may(&alice, 1, "smb"), is("read", "`access: read: alice`"));
+    assert_eq!(alice["shares"][1]["nfs"]["acts_as"]["uid"], 2002);
+    assert_eq!(may(&alice, 2, "nfs"), is("read", "`read_only` of its range in `clients`"));
+    let bob = ask(&["--user", "bob", "--client", "192.0.2.1"]);
+    assert_eq!(may(&bob, 1, "nfs"), is("write", "`access: write: bob`"));
+    assert_eq!(may(&bob, 2, "smb"), is("nothing", "`clients` has no range with the address"));
+    // A number that is no account: what NFS may bring.
+    let denied = ask(&["--user", "13"]);
+    assert_eq!(may(&denied, 1, "nfs"), is("nothing", "`access: deny: 13`"));
+    assert_eq!(may(&denied, 0, "smb").0, "nothing");
+    let o = headgate(&["check", "--config", file, "--user", "alice"]);
+    let text = String::from_utf8(o.stdout).unwrap();
+    assert!(
+        text.starts_with("alice: user 2001, groups 2001 2100") && text.contains("2002:2002"),
+        "{text}"
+    );
+    for (words, why) in [
+        (&["--user", "nobody-has-this-name"][..], "there is no user `nobody-has-this-name`"),
+        (&["--client", "10.0.0.1"], "say `--user NAME`, too"),
+    ] {
+        let o = headgate(&[&["check", "--config", file], words].concat());
+        assert_eq!(o.status.code(), Some(1));
+        assert!(stderr(&o).contains(why), "{}", stderr(&o));
+    }
+}
+
+#[test]
 fn check_tells_programs_where_the_faults_are() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.yaml");

@@ -247,7 +247,11 @@ impl Share {
 
     /// Who a caller of NFS from this address is.
     pub fn squash_from(&self, peer: IpAddr, cred: Cred) -> Cred {
-        match self.client(peer) {
+        self.squash_by(self.client(peer), cred)
+    }
+
+    fn squash_by(&self, rule: Option<&ClientRule>, cred: Cred) -> Cred {
+        match rule {
             Some(rule) => squashed(rule.squash.unwrap_or(self.squash), rule.anonymous, cred),
             None => self.squash(cred),
         }
@@ -256,8 +260,9 @@ impl Share {
     /// The share as a caller of NFS uses it, whose address has been judged: `access` asks for whom the caller is after it was
     /// squashed, since a share that squashes believes no other claim.
     pub fn enter_nfs(self: &Arc<Self>, peer: IpAddr, cred: &Cred) -> Result<Entered, Refusal> {
-        let cred = self.squash_from(peer, cred.clone());
-        Ok(Entered { share: self.seen_by(Some(peer), &cred)?, cred: self.forced(cred) })
+        let rule = self.client(peer);
+        let cred = self.squash_by(rule, cred.clone());
+        Ok(Entered { share: self.seen_by(rule, &cred)?, cred: self.forced(cred) })
     }
 
     /// The share as a user of SMB uses it, whose address has been judged, or is not known: `access` asks for who has logged on.
@@ -266,7 +271,7 @@ impl Share {
         peer: Option<IpAddr>,
         cred: &Cred,
     ) -> Result<Entered, Refusal> {
-        let share = self.seen_by(peer, cred)?;
+        let share = self.seen_by(peer.and_then(|ip| self.client(ip)), cred)?;
         Ok(Entered { share, cred: self.forced(self.squash(cred.clone())) })
     }
 
@@ -332,10 +337,14 @@ impl Share {
         Entered { share: self.reader(), cred: anonymous((ANONYMOUS, ANONYMOUS)) }
     }
 
-    fn seen_by(self: &Arc<Self>, peer: Option<IpAddr>, cred: &Cred) -> Result<Arc<Self>, Refusal> {
+    fn seen_by(
+        self: &Arc<Self>,
+        rule: Option<&ClientRule>,
+        cred: &Cred,
+    ) -> Result<Arc<Self>, Refusal> {
         let access = self.rules.access.as_ref();
         let right = access.map_or(Ok(Right::Write), |access| access.right(cred))?;
-        let may_change = peer.and_then(|ip| self.client(ip)).is_none_or(|c| !c.read_only);
+        let may_change = rule.is_none_or(|rule| !rule.read_only);
         Ok(if right == Right::Write && may_change { self.clone() } else { self.reader() })
     }
 

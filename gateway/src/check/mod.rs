@@ -12,6 +12,7 @@ mod host;
 pub(crate) mod netdev;
 mod show;
 mod smb;
+pub mod user;
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt;

@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use config::{Encryption, Identity, RdmaTransforms, Settings, Share, Signing};
 use rdma_transport::devices::Fabric;
 use serde_json::{Value, json};
+use vfs::Cred;
 
 use super::{Findings, Place, Remarks};
 use crate::people;
@@ -42,10 +43,8 @@ pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Smb {
         }
         Err(e) => remarks.stop(format!("the SMB users cannot be read: {e}")),
     }
-    let mut accounts = HashMap::new();
     for (name, identity) in &all {
         let (cred, known) = resolve(name, identity);
-        accounts.insert(name.to_lowercase(), (cred.clone(), known));
         if !known {
             remarks.warn(format!(
                 "the host has no user `{name}`: files will belong to uid {}; say another by `uid`",
@@ -53,6 +52,7 @@ pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Smb {
             ));
         }
     }
+    let accounts = accounts(settings);
     let account = |name: &str| accounts.get(&name.to_lowercase()).cloned();
     if let Err(why) = people::rights(settings, &account) {
         remarks.stop(why);
@@ -61,6 +61,20 @@ pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Smb {
         served: crate::smb::is_wanted(settings, !all.is_empty()),
         users: all.into_iter().map(|(name, _)| name).collect(),
     }
+}
+
+/// Who may log on: by the name in lower case, who it is to the file system and whether that is known.
+pub(super) fn accounts(settings: &Settings) -> HashMap<String, (Cred, bool)> {
+    let database = read_database(&database_path(&settings.state)).unwrap_or_default();
+    let of_database = database
+        .entries()
+        .map(|e| (e.name.clone(), Identity { uid: e.uid, gid: e.gid, groups: e.groups.clone() }));
+    let configured = settings.users.iter().map(|u| (u.name.clone(), u.identity.clone()));
+    // The configuration stands before the database.
+    of_database
+        .chain(configured)
+        .map(|(name, identity)| (name.to_lowercase(), resolve(&name, &identity)))
+        .collect()
 }
 
 fn same(a: &str, b: &str) -> bool {
