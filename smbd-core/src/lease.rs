@@ -808,7 +808,8 @@ fn tell(core: &Arc<Core>, what: &Break, first: bool) {
 /// The answer that the notice goes behind: to the command by which this client itself, which is not Linux, has changed what a
 /// listing of its directory shows. Nobody waits for such a break (MS-FSA section 2.1.4.12, PARENT_OBJECT).
 fn own_change(what: &Break, to: &To, conn: &Conn) -> Option<compound::Behind> {
-    let is_linux = conn.negotiated().is_none_or(|n| n.posix);
+    // By dialect 3.1.1 Linux is known by its context of the POSIX extensions; by an older one it may be anybody.
+    let is_linux = conn.negotiated().is_none_or(|n| n.posix || n.dialect != Dialect::V311);
     let is_waited_for = what.from.has(Caching::WRITE) || !what.to.is_none();
     let To::Lease(lease) = to else { return None };
     if is_linux || is_waited_for || !lease.opens().iter().any(|o| o.is_dir()) {
