@@ -10,6 +10,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use state::Enforce;
 
+use crate::acl::{Owner, mask};
 use crate::backend::{Backend, NodeRef};
 use crate::cidr::Cidr;
 use crate::error::{VfsError, VfsResult};
@@ -282,7 +283,8 @@ impl Share {
         }
     }
 
-    /// A listing for this caller shows this node.
+    /// A listing for this caller shows this node. A list of the file's own has to give all of FILE_GENERIC_READ, as with Windows;
+    /// SYNCHRONIZE is everybody's.
     pub async fn shows(&self, node: &NodeRef, attr: &Attr, cred: &Cred) -> VfsResult<bool> {
         let uses = match node.kind() {
             _ if !self.rules.only_visible => return Ok(true),
@@ -291,6 +293,12 @@ impl Share {
             // It tells nothing but its name and where it leads.
             _ => return Ok(true),
         };
+        const READS: u32 = mask::FILE_READ & !mask::SYNCHRONIZE;
+        if node.kind() == Kind::File
+            && let Some(acl) = node.acl(attr).await?
+        {
+            return Ok(acl.allowed(cred, Owner::of(attr)) & READS == READS);
+        }
         match node.access(cred, Access(uses), attr).await {
             Ok(granted) => Ok(granted.0 & uses != 0),
             // It went meanwhile, or nothing is known of it.

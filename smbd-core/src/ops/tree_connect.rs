@@ -15,7 +15,8 @@ use crate::settings::ShareSettings;
 use crate::status::Status;
 use crate::tree::{Target, Tree};
 use crate::wire::tree_connect::{
-    CONTINUOUS_AVAILABILITY, DISK, ENCRYPT_DATA, NO_CACHING, PIPE, Request, Response,
+    ACCESS_BASED_LISTINGS, CONTINUOUS_AVAILABILITY, DISK, ENCRYPT_DATA, NO_CACHING, PIPE, Request,
+    Response,
 };
 
 /// Everything (MS-SMB2 section 2.2.13.1).
@@ -135,11 +136,13 @@ fn connect(cx: &Cx, make: impl FnOnce(u32, u64) -> Tree) -> Result<Answer, Statu
         .ok_or_else(|| cx.limited("trees-of-session", TREES_MAX))?;
     let (is_pipe, encrypt) = (tree.share().is_none(), tree.settings.encrypt);
     let is_3 = cx.conn.dialect().is_3();
+    let only_visible = tree.share().is_some_and(|share| share.rules.only_visible);
     let continuous = is_3 && !is_pipe && cx.server.is_continuous(&tree.settings);
     let capabilities = if continuous { CONTINUOUS_AVAILABILITY } else { 0 };
     let response = Response {
         share_type: if is_pipe { PIPE } else { DISK },
         flags: if is_pipe { NO_CACHING } else { 0 }
+            | if only_visible { ACCESS_BASED_LISTINGS } else { 0 }
             | if encrypt && is_3 { ENCRYPT_DATA } else { 0 },
         capabilities,
         maximal_access: tree.maximal_access,

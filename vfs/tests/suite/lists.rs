@@ -250,6 +250,36 @@ pub(crate) async fn a_failed_create_removes_what_it_made_alone(b: Bench) {
     refused(d.lookup(&root(), b"g"), VfsError::NotFound).await;
 }
 
+/// As with Windows: to whom a list gives a part of reading alone, the file is not shown.
+pub(crate) async fn a_listing_shows_a_file_to_whom_its_list_lets_read_all_of_it(b: Bench) {
+    let share = Share {
+        name: "s".into(),
+        id: Share::id_of("s"),
+        backend: b.backend.clone(),
+        read_only: false,
+        protocols: Protocols::Both,
+        squash: Squash::None,
+        nfs_locks: Enforce::Smb,
+        clients: None,
+        rules: vfs::namespace::Rules { only_visible: true, ..Default::default() },
+    };
+    let f = owned(&b, b"f", 0o600).await;
+    let all = mask::READ_DATA | mask::READ_EA | mask::READ_ATTRIBUTES | mask::READ_CONTROL;
+    for (rights, shown) in [
+        (all, true),
+        (all & !mask::READ_DATA, false),
+        (all & !mask::READ_EA, false),
+        (all & !mask::READ_ATTRIBUTES, false),
+    ] {
+        give(&f, vec![allow(BOB, rights)]).await;
+        let attr = f.getattr().await.unwrap();
+        assert_eq!(share.shows(&f, &attr, &user(BOB)).await, Ok(shown), "{rights:x}");
+        let (listed, end) = share.readdir(&b.root, &user(BOB), 0, 99).await.unwrap();
+        assert_eq!((listed.iter().any(|e| *e.name == *b"f"), end), (shown, true), "{rights:x}");
+        assert_eq!(share.shows(&f, &attr, &root()).await, Ok(true));
+    }
+}
+
 pub(crate) async fn a_list_goes_with_its_file(b: Bench) {
     let f = owned(&b, b"f", 0o600).await;
     let entries = vec![allow(BOB, mask::READ_DATA)];

@@ -195,6 +195,7 @@ impl<'a> Gateway<'a> {
             make_folder(&folder, mode)?;
             args.extend(["--share".into(), format!("{name}={}{options}", folder.display())]);
         }
+        args.extend(visible_share(dir)?);
         for name in USERS {
             args.extend(user(dir, name)?);
         }
@@ -370,4 +371,14 @@ impl Drop for Gateway<'_> {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// A share whose listings show what a user may use: a file says so, there is no option for it.
+fn visible_share(dir: &Path) -> Result<[String; 2]> {
+    let (folder, file) = (dir.join("hideunread"), dir.join("hideunread.yaml"));
+    make_folder(&folder, 0o777)?;
+    let text =
+        format!("shares: [{{name: hideunread, path: {}, list: visible}}]\n", folder.display());
+    fs::write(&file, text).map_err(|e| format!("{}: {e}", file.display()))?;
+    Ok(["--config".into(), file.display().to_string()])
 }
