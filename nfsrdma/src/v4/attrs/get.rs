@@ -292,22 +292,13 @@ impl Facts {
     }
 
     fn put(&self, number: u32, out: &mut Vec<u8>) {
+        let (a, digits) = (&self.attr, &mut Digits::default());
         let list = || self.acl.as_deref();
-        match number {
-            attr::ACL => acl::encode(list().unwrap_or(&Acl::default()), &self.people, out),
-            attr::DACL => acl::encode_dacl(list().unwrap_or(&Acl::default()), &self.people, out),
-            number => match self.value(number, &mut Digits::default()) {
-                Some(value) => value.emit(out),
-                // Invariant: `encode` asks only for what `supported` names and can be read.
-                None => debug_assert!(false, "attribute {number} has no value"),
-            },
-        }
-    }
-
-    #[inline]
-    fn value<'f>(&'f self, number: u32, digits: &'f mut Digits) -> Option<Value<'f>> {
-        let a = &self.attr;
-        Some(match number {
+        let value = match number {
+            attr::ACL => return acl::encode(list().unwrap_or(&Acl::default()), &self.people, out),
+            attr::DACL => {
+                return acl::encode_dacl(list().unwrap_or(&Acl::default()), &self.people, out);
+            }
             attr::SUPPORTED_ATTRS => Value::SupportedAttrs(supported(self.minor, &self.caps)),
             attr::TYPE => Value::Type(type_of(a.kind)),
             // FH4_PERSISTENT. A volume whose handles end with this process answers STALE after a restart.
@@ -353,8 +344,13 @@ impl Facts {
             attr::TIME_METADATA => Value::TimeMetadata(time(a.ctime)),
             attr::TIME_MODIFY => Value::TimeModify(time(a.mtime)),
             attr::MOUNTED_ON_FILEID => Value::MountedOnFileid(self.mounted_on),
-            _ => return self.later_value(number),
-        })
+            _ => match self.later_value(number) {
+                Some(value) => value,
+                // Invariant: `encode` asks only for what `supported` names and can be read.
+                None => return debug_assert!(false, "attribute {number} has no value"),
+            },
+        };
+        value.emit(out);
     }
 
     /// Those of minor versions 1 and 2.
