@@ -87,11 +87,6 @@ impl<'a> Override<'a> {
     }
 }
 
-/// In a sticky folder only the owner of the folder, of the file and the superuser take a name away (inode(7)).
-pub(super) fn sticky_refuses(dir: &Attr, victim_uid: u32, cred: &Cred) -> bool {
-    dir.mode & 0o1000 != 0 && ![0, dir.uid, victim_uid].contains(&cred.uid)
-}
-
 impl LocalNode {
     fn override_here(&self) -> Override<'_> {
         Override { folder: self, past: Past::Modes, exact: None }
@@ -136,9 +131,8 @@ impl LocalNode {
         attr: &Attr,
     ) -> VfsResult<Override<'a>> {
         let by_folder = self.allows_names(by, perm::REMOVE, attr);
-        let sticky = attr.mode & 0o1000 != 0;
         let by_folder = match by_folder {
-            Ok(_) if sticky && self.is_sticky_for(by.cred, name, attr)? => Err(VfsError::Perm),
+            Ok(_) if self.is_sticky_for(by.cred, name, attr)? => Err(VfsError::Perm),
             other => other,
         };
         match by_folder {
@@ -152,8 +146,12 @@ impl LocalNode {
         }
     }
 
+    /// In a sticky folder only the owner of the folder, of the file and the superuser take a name away (inode(7)).
     fn is_sticky_for(&self, cred: &Cred, name: &[u8], attr: &Attr) -> VfsResult<bool> {
-        Ok(sticky_refuses(attr, stat::of_name(self.fd(), name)?.attr.uid, cred))
+        if attr.mode & 0o1000 == 0 || [0, attr.uid].contains(&cred.uid) {
+            return Ok(false);
+        }
+        Ok(stat::of_name(self.fd(), name)?.attr.uid != cred.uid)
     }
 
     /// As [`LocalNode::may_take`], by the list of the file alone.

@@ -1,6 +1,7 @@
 //! Access control lists: a backend judges everybody by the one that is kept with a file.
 
 use vfs::acl::{Ace, Acl, Owner, Who, flag, mask};
+use vfs::authority::{Acting, Grant};
 use vfs::namespace::{Enforce, Namespace, Protocols, Share, Squash};
 
 use super::*;
@@ -201,8 +202,38 @@ pub(crate) async fn a_list_leaves_a_sticky_folder_sticky(b: Bench) {
     give(&f, vec![allow(BOB, mask::DELETE)]).await;
     d.rename(&bob, b"carls", d.as_ref(), b"x", true).await.unwrap();
     d.unlink(&bob, b"x").await.unwrap();
-    make(b"more", carl).await;
+    make(b"more", carl.clone()).await;
     d.unlink(&user(ANN), b"more").await.unwrap();
+    // Its own file everybody moves, also onto another one of its own; the owner of the folder and the superuser anybody's.
+    for name in [b"one", b"two"] {
+        make(name, carl.clone()).await;
+    }
+    d.rename(&carl, b"one", d.as_ref(), b"two", true).await.unwrap();
+    for (who, from, to) in [(user(ANN), b"two", b"3rd"), (root(), b"3rd", b"4th")] {
+        refused(d.rename(&bob, from, d.as_ref(), to, true), VfsError::Perm).await;
+        d.rename(&who, from, d.as_ref(), to, true).await.unwrap();
+    }
+    d.setattr(&user(ANN), mode(0o777), false).await.unwrap();
+    d.rename(&bob, b"4th", d.as_ref(), b"5th", true).await.unwrap();
+}
+
+/// What the list of a folder granted stays granted for the call that was decided about, and helps to nothing else.
+pub(crate) async fn a_right_that_was_granted_is_enough(b: Bench) {
+    let d = folder(&b, b"d", vec![allow(BOB, mask::FILE_ALL)]).await;
+    for name in [b"f", b"g"] {
+        d.create(&root(), name, CreateHow::Guarded, mode(0o600)).await.unwrap();
+    }
+    let bob = user(BOB);
+    let grant = Grant::decide(&d, &d.getattr().await.unwrap(), &bob).await.unwrap().unwrap();
+    give(&d, vec![allow(CARL, mask::READ_DATA)]).await;
+    let remove = |name: &'static [u8], right: u32| {
+        let by = Acting::with(&bob, [None, None, grant.power(right)]);
+        d.remove_by(by, name, false)
+    };
+    refused(d.unlink(&bob, b"f"), VfsError::Access).await;
+    refused(remove(b"f", mask::WRITE_DATA | mask::EXECUTE), VfsError::Access).await;
+    remove(b"f", mask::DELETE_CHILD).await.unwrap();
+    refused(d.unlink(&bob, b"g"), VfsError::Access).await;
 }
 
 /// What a folder's list lets a caller do there it lets it do nowhere else.
