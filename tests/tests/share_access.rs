@@ -23,6 +23,8 @@ const READER: u32 = 2001;
 const WRITER: u32 = 2002;
 const DENIED: u32 = 2003;
 const STRANGER: u32 = 2004;
+/// Number of the operation (RFC 8881 section 16.2).
+const READ: u32 = 25;
 /// Of those who may read, by name and by group.
 const READERS: u32 = 2100;
 const USERS: [(&str, u32); 4] =
@@ -373,6 +375,13 @@ async fn a_reload_takes_rights_away_and_gives_them() {
     assert!(by_writer.find("file").await.is_err());
     assert_eq!(by_smb(&by_reader, "after").await, (true, false));
     assert_eq!(by_smb(&smb(&world, "writer").await.unwrap(), "after").await, (true, false));
+
+    // What one holds is given back, whatever was taken away.
+    let held = volumes[1].find("file").await.unwrap();
+    world.running.reload(with(access(&["reader"], &[], &[]))).await.unwrap();
+    assert_eq!(by_nfs(&volumes[1], "lost").await, (false, false));
+    assert_eq!(volumes[1].read(&held, 0, 4).await.err(), Some(Error::Nfs4(READ, 13)));
+    volumes[1].close(held).await.unwrap();
 
     let changes = world.running.reload(with(access(&[], &[], &["reader"]))).await.unwrap();
     assert_eq!(changes.trees_ended, 1);

@@ -44,7 +44,7 @@ pub struct Located {
     pub node: NodeRef,
     /// The caller as this share sees it.
     pub cred: Cred,
-    /// It is the root of a share that the caller may mount and not use, for this reason.
+    /// The caller may not use the share, for this reason: it may mount its root, and give back what it holds.
     pub closed: Option<Refusal>,
 }
 
@@ -178,17 +178,36 @@ impl<'a> Compound<'a> {
 
     fn opened<'o>(&self, object: Option<&'o Object>) -> Result<&'o Object, Status> {
         match object.ok_or(Status::NoFileHandle)? {
-            Object::Node(Located { share, closed: Some(why), .. }) => {
-                self.nfs.core.refused(self.conn, self.call, share, *why);
-                Err(Status::Access)
-            }
+            Object::Node(Located { share, closed: Some(why), .. }) => Err(self.closed(share, *why)),
             open => Ok(open),
         }
     }
 
+    fn closed(&self, share: &Share, why: Refusal) -> Status {
+        self.nfs.core.refused(self.conn, self.call, share, why);
+        Status::Access
+    }
+
     /// The current file handle, also where it is a root that the caller may mount alone: for what tells no more than that.
     pub fn mounted(&self) -> Result<&Object, Status> {
-        self.current.as_ref().ok_or(Status::NoFileHandle)
+        let object = self.current.as_ref().ok_or(Status::NoFileHandle)?;
+        match object {
+            Object::Node(Located { share, node, closed: Some(why), .. })
+                if share.backend.root().id() != node.id() =>
+            {
+                Err(self.closed(share, *why))
+            }
+            object => Ok(object),
+        }
+    }
+
+    /// The node of the current file handle for an operation that gives back what its stateid holds: rights to the share that were
+    /// lost meanwhile keep nobody from that.
+    pub fn given_back(&self) -> Result<&Located, Status> {
+        match self.current.as_ref().ok_or(Status::NoFileHandle)? {
+            Object::Node(l) => Ok(l),
+            Object::Root => Err(Status::RoFs),
+        }
     }
 
     /// The directory of the current file handle, in which names are changed. Of a symbolic link that is said in preference to what
@@ -265,23 +284,17 @@ impl<'a> Compound<'a> {
         Err(Status::Access)
     }
 
-    /// A node of a share that admits the client's address, for this caller: refused unless it may use the share or the node is
-    /// the share's root.
-    pub fn enter(&self, share: &Arc<Share>, node: NodeRef) -> Result<Object, Status> {
-        let is_root = |node: &NodeRef| share.backend.root().id() == node.id();
+    /// A node of a share that admits the client's address, for this caller: closed where it may not use the share.
+    pub fn enter(&self, share: &Arc<Share>, node: NodeRef) -> Object {
         let (entered, closed) = match share.enter_nfs(self.conn.peer_ip(), &self.call.cred) {
             Ok(entered) => (entered, None),
-            Err(why) if is_root(&node) => (share.from_outside(), Some(why)),
-            Err(why) => {
-                self.nfs.core.refused(self.conn, self.call, share, why);
-                return Err(Status::Access);
-            }
+            Err(why) => (share.from_outside(), Some(why)),
         };
-        Ok(Object::Node(Located { share: entered.share, node, cred: entered.cred, closed }))
+        Object::Node(Located { share: entered.share, node, cred: entered.cred, closed })
     }
 
     /// The root of a share that admits the client's address.
-    pub fn root_of(&self, share: &Arc<Share>) -> Result<Object, Status> {
+    pub fn root_of(&self, share: &Arc<Share>) -> Object {
         self.enter(share, share.backend.root())
     }
 

@@ -30,7 +30,7 @@ pub(in crate::v4) async fn close(cx: &mut Compound<'_>) -> Result<(), Status> {
 }
 
 fn close_now(cx: &mut Compound<'_>, named: &Named) -> Result<(), Status> {
-    let node = cx.node()?.node.id();
+    let node = cx.given_back()?.node.id();
     let keeper = cx.nfs.core.namespace.keeper();
     let last = {
         let mut held = named.client.held();

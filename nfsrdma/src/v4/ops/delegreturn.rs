@@ -8,7 +8,7 @@ use crate::v4::wire::Stateid;
 
 pub(in crate::v4) async fn delegreturn(cx: &mut Compound<'_>) -> Result<(), Status> {
     let stateid = cx.args.value::<Stateid>()?;
-    let node = cx.node()?.node.id();
+    let node = cx.given_back()?.node.id();
     let named = resolve(cx, stateid)?;
     {
         let mut held = named.client.held();

@@ -26,7 +26,8 @@ pub(in crate::v4) async fn locku(cx: &mut Compound<'_>) -> Result<(), Status> {
 }
 
 fn unlock(cx: &mut Compound<'_>, named: &Named, range: Range) -> Result<(), Status> {
-    let at = cx.file()?;
+    // Rights to the share that were lost meanwhile keep nobody from giving back.
+    let at = cx.regular(cx.current.as_ref().ok_or(Status::NoFileHandle)?)?;
     let keeper = cx.nfs.core.namespace.keeper();
     let mut held = named.client.held();
     let Entry::Lock(lock) = named.entry(&mut held, at.node.id(), cx.minor)? else {

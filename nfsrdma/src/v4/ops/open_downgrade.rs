@@ -37,7 +37,7 @@ pub(in crate::v4) async fn open_downgrade(cx: &mut Compound<'_>) -> Result<(), S
 }
 
 fn downgrade(cx: &mut Compound<'_>, named: &Named, to: Share) -> Result<(), Status> {
-    let node = cx.node()?.node.id();
+    let node = cx.given_back()?.node.id();
     let keeper = cx.nfs.core.namespace.keeper();
     let mut held = named.client.held();
     let Entry::Open(open) = named.entry(&mut held, node, cx.minor)? else {

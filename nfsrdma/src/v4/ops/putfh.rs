@@ -13,7 +13,7 @@ pub(in crate::v4) async fn putfh(cx: &mut Compound<'_>) -> Result<(), Status> {
         Named::Node(share, handle) => {
             cx.admits(&share)?;
             let node = share.backend.resolve(&handle).await?;
-            cx.enter(&share, node)?
+            cx.enter(&share, node)
         }
     };
     cx.set_current(object);
