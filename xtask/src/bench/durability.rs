@@ -22,14 +22,12 @@ use crate::sh::{Result, output, run, target_dir};
 const LOADS: [&str; 5] = ["create", "setattr", "rename", "mkdir", "remove"];
 const WORDS: [&str; 5] = ["CREATE", "SETATTR of a mode", "RENAME in a folder", "MKDIR", "REMOVE"];
 const CLIENTS: [usize; 2] = [1, 16];
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 4;
 /// For how long files are made in a round, in seconds; the other changes are made to as many.
 const SECONDS: &str = "1";
 /// By all clients of a round together, at most, so that the file system holds them.
 const FILES_MAX: usize = 8000;
 const DISK_BYTES: u64 = 4 << 30;
-/// Ticks of `/proc/self/stat` in a second.
-const TICKS: f64 = 100.0;
 
 /// The client, a program of its own.
 pub(super) fn build() -> Result<()> {
@@ -62,7 +60,10 @@ pub(super) fn inside() -> Result<String> {
          connection and a folder of its own and waits for each answer.\nThe limit is a program of a few lines with as many \
          threads, which makes the same system calls without any server: with an fsync of\nwhat changed beside `strict`, and \
          without beside `relaxed`. All in turns, the best of {ROUNDS} rounds. Read the ratios: an fsync here\ncosts what the \
-         disk of this machine takes for it. CPU is that of the server, or of the few lines, in seconds for 1000 operations.\n\n{}",
+         disk of this machine takes for it. CPU is that of the server, or of the few lines, in seconds for 1000 \
+         operations.\nWhere the load at the start is not near 0, other work shared the disk and the processors: rates with \
+         an fsync, and their\nratios, then differ several times from run to run, and only CPU and the columns without an \
+         fsync stand.\n\n{}",
         table_of_the_machine("none")?
     );
     for kind in ["ext4", "xfs", "tmpfs"] {
@@ -184,40 +185,42 @@ fn by_hand(own: &Path, threads: usize, sync: bool) -> io::Result<Vec<(&'static s
     let mut counts = vec![FILES_MAX.div_ceil(threads); threads];
     let mut prices = Vec::new();
     for load in LOADS {
-        let (began, used) = (Instant::now(), cpu()?);
+        let began = Instant::now();
         let until = (load == "create").then_some(began + seconds);
-        counts = thread::scope(|scope| {
+        let done = thread::scope(|scope| {
             let mut running = Vec::new();
             for (folder, count) in folders.iter().zip(&counts) {
                 running.push(scope.spawn(move || changes(load, folder, *count, until, sync)));
             }
             let ended = || io::Error::other("a thread ended");
             let done = running.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(ended())));
-            done.collect::<io::Result<Vec<usize>>>()
+            done.collect::<io::Result<Vec<(usize, f64)>>>()
         })?;
+        let took = began.elapsed().as_secs_f64();
+        counts = done.iter().map(|(n, _)| *n).collect();
         #[allow(clippy::cast_precision_loss)] // Far below 2^52.
-        let done = counts.iter().sum::<usize>() as f64;
-        let rate = done / began.elapsed().as_secs_f64();
-        prices.push((load, Price { rate, cpu: (cpu()? - used) / done * 1000.0 }));
+        let changes = counts.iter().sum::<usize>() as f64;
+        let cpu = done.iter().map(|(_, cpu)| cpu).sum::<f64>() / changes * 1000.0;
+        prices.push((load, Price { rate: changes / took, cpu }));
     }
     Ok(prices)
 }
 
-/// So many changes, or as many as there is time for: how many were made.
+/// So many changes, or as many as there is time for: how many were made, and the CPU seconds of the thread.
 fn changes(
     load: &str,
     folder: &Path,
     count: usize,
     until: Option<Instant>,
     sync: bool,
-) -> io::Result<usize> {
+) -> io::Result<(usize, f64)> {
     let dir = File::open(folder)?;
     let mut n = 0;
     while n < count && until.is_none_or(|until| Instant::now() < until) {
         change(load, folder, &dir, n, sync)?;
         n += 1;
     }
-    Ok(n)
+    Ok((n, cpu()?))
 }
 
 fn change(load: &str, folder: &Path, dir: &File, n: usize, sync: bool) -> io::Result<()> {
@@ -240,13 +243,11 @@ fn change(load: &str, folder: &Path, dir: &File, n: usize, sync: bool) -> io::Re
     synced(dir)
 }
 
-/// CPU seconds of this process, those of threads that have ended included.
+/// CPU seconds of this thread so far: `/proc/self/stat` counts in ticks, of which a short load has none.
 fn cpu() -> io::Result<f64> {
-    let stat = fs::read_to_string("/proc/self/stat")?;
-    // Behind the name, which may hold anything: user and system time are fields 14 and 15 (proc(5)).
-    let fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().skip(11).take(2));
-    let ticks: f64 = fields.into_iter().flatten().filter_map(|f| f.parse::<f64>().ok()).sum();
-    Ok(ticks / TICKS)
+    let stat = fs::read_to_string("/proc/thread-self/schedstat")?;
+    let nanoseconds = stat.split(' ').next().and_then(|ns| ns.parse::<f64>().ok());
+    Ok(nanoseconds.unwrap_or(f64::NAN) / 1e9)
 }
 
 fn table(prices: &Prices) -> String {
