@@ -15,7 +15,9 @@ use iobuf::Pool;
 use nfsrdma::locate::NfsLocate;
 use nfsrdma::server::Offer;
 use nfsrdma::source_port::SourcePorts;
-use rdma_transport::channel::{Channel, ChannelError, Facts, Info, Locate, Service, Transport};
+use rdma_transport::channel::{
+    Channel, ChannelError, Facts, Info, Locate, Service, Transport, canonical,
+};
 use rdma_transport::count;
 use rdma_transport::iwarp::Iwarp;
 use rdma_transport::meter::{self, Meters};
@@ -139,6 +141,7 @@ pub async fn tcp(listener: TcpListener, shared: Arc<Shared>, front: Front) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
+                let peer = canonical(peer);
                 let local = stream.local_addr().ok().map(|at| at.ip());
                 if let Some(place) = shared.admit(peer, local, &front) {
                     tokio::spawn(one_tcp(stream, peer, shared.clone(), front.clone(), place));
@@ -164,7 +167,7 @@ pub async fn rdma(way: Way, mut listener: Box<dyn Listener>, shared: Arc<Shared>
         match listener.accept().await {
             Ok(incoming) => {
                 let at = Some(listener.local_addr().ip()).filter(|ip| !ip.is_unspecified());
-                if let Some(place) = shared.admit(incoming.peer(), at, &front) {
+                if let Some(place) = shared.admit(canonical(incoming.peer()), at, &front) {
                     let (way, shared, front) = (way.clone(), shared.clone(), front.clone());
                     tokio::spawn(one_rdma(way, incoming, shared, front, place));
                 }
@@ -218,7 +221,7 @@ async fn set_up(
     front: &Front,
     place: &Place,
 ) -> Option<Box<dyn Channel>> {
-    let peer = incoming.peer();
+    let peer = canonical(incoming.peer());
     let connected = match incoming.request().await {
         Ok(private) => {
             let params = match front {

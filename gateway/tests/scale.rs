@@ -142,7 +142,7 @@ async fn ten_thousand_idle_connections_are_held_and_answered_when_they_speak() {
     let seen = show::snapshot(daemon.at("admin=")).await.unwrap();
     let count = |p| seen.connections.iter().filter(|c| c.protocol == p).count();
     assert_eq!((count(Protocol::Nfs), count(Protocol::Smb)), (NFS + 1, SMB + 1));
-    assert_eq!(seen.refused, 0);
+    assert_eq!(seen.connections_refused, 0);
     let spoken = tokio::task::spawn_blocking(move || {
         streams.iter_mut().try_for_each(null).map(|()| streams)
     });

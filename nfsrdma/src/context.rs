@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rdma_transport::channel::{Handle, Info};
+use rdma_transport::count;
 use rdma_transport::refused::{self, Refused};
 use vfs::backend::ReadInto;
 use vfs::namespace::{Entered, Namespace, Refusal, Share};
@@ -140,6 +141,7 @@ impl Core {
 
     /// Counts a refusal and tells the log of it.
     pub fn refused(&self, conn: &Conn, call: &CallContext, share: &Share, why: Refusal) {
+        count::broken_again(why.name());
         refused::note(Refused {
             peer: conn.peer_ip(),
             user: format!("uid {}", share.squash_from(conn.peer_ip(), call.cred.clone()).uid),

@@ -248,12 +248,21 @@ pub struct Info {
     pub facts: Facts,
 }
 
+/// IPv4 as IPv4, also where a socket of IPv6 took the connection and has it as `::ffff:a.b.c.d`.
+pub fn canonical(at: SocketAddr) -> SocketAddr {
+    match at.ip().to_canonical() {
+        ip @ std::net::IpAddr::V4(_) => SocketAddr::new(ip, at.port()),
+        // As it is, with its zone.
+        std::net::IpAddr::V6(_) => at,
+    }
+}
+
 impl Info {
     /// Of a new connection, which has a turn of its own at the pool.
     pub fn new(peer: SocketAddr, local: SocketAddr, transport: Transport, pool: Pool) -> Self {
         Self {
-            peer,
-            local,
+            peer: canonical(peer),
+            local: canonical(local),
             transport,
             is_local_user: false,
             account: Account::new(),

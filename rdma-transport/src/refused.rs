@@ -1,62 +1,169 @@
-//! Callers that the rules of a share keep away: each refusal is counted, and one line in the log tells of the same caller, share
-//! and rule in a minute.
+//! What clients were refused, for `headgate status` and the log: who, which share, by which rule, and what to change.
 //!
-//! *Memory.* The last [`REMEMBERED_MAX`] callers. Who makes up users without end makes lines without end no faster than the log
-//! takes lines of one kind.
+//! *Operation.* The same refusals are one row with a count. The log has one line in a minute for each row.
+//!
+//! *Memory.* [`ROWS_MAX`] rows. A host has at most [`ROWS_OF_HOST_MAX`], of which its next one replaces the oldest; IPv6 counts
+//! by /64. When all rows are taken, the oldest row of the host with most rows goes. So a host that is refused without end pushes
+//! out its own rows, and its lines in the log are no more than its rows in a minute. Texts of clients are cut at [`TEXT_MAX`]
+//! characters.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
-use crate::count;
-
-/// Callers that are remembered; of one more the oldest is forgotten.
-const REMEMBERED_MAX: usize = 256;
+/// Rows that are kept.
+pub const ROWS_MAX: usize = 256;
+/// Of these, rows of one host.
+pub const ROWS_OF_HOST_MAX: usize = 32;
+/// Characters of a user or share that are kept.
+const TEXT_MAX: usize = 80;
 /// For how long the same refusal is not told again.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// A caller that was refused.
+/// A refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The client.
     pub peer: IpAddr,
-    /// The user, by number or name as its protocol has it.
+    /// The user, by number or name as its protocol has it; empty where none is known.
     pub user: String,
-    /// The share.
+    /// The share; empty where it was none in particular.
     pub share: String,
     /// The rule that refused it.
     pub rule: &'static str,
-    /// What to change where the caller is to be let in.
+    /// What to change where the client is to be let in.
     pub remedy: &'static str,
 }
 
-static TOLD: Mutex<Told> = Mutex::new(Told(VecDeque::new()));
+/// The same refusals of one client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// What was refused.
+    pub refused: Refused,
+    /// How often.
+    pub count: u64,
+    /// When it was refused last.
+    pub last: SystemTime,
+}
 
-/// Counts it, and tells the log of it unless that was told within the last minute.
+static TABLE: Mutex<Table> = Mutex::new(Table { rows: Vec::new(), hosts: BTreeMap::new() });
+/// Bounded by the number of rules: every name is a constant of this program.
+static COUNTS: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
+
+/// Counts it by its rule, keeps it, and tells the log of it unless that was told within the last minute.
 pub fn note(one: Refused) {
-    count::broken_again(one.rule);
-    let is_news = TOLD.lock().unwrap_or_else(PoisonError::into_inner).is_news(&one, Instant::now());
-    if is_news {
-        let Refused { peer, user, share, rule, remedy } = one;
-        tracing::warn!(%peer, user, share, rule, "kept away from a share; to let this caller in, {remedy}");
+    *COUNTS.lock().unwrap_or_else(PoisonError::into_inner).entry(one.rule).or_default() += 1;
+    let Refused { peer, rule, remedy, .. } = one;
+    let (user, share) = (shown(&one.user), shown(&one.share));
+    if record(one) {
+        tracing::warn!(%peer, user, share, rule, "refused; to let this client in, {remedy}");
     }
 }
 
-/// What was told last, the oldest first.
-struct Told(VecDeque<(Refused, Instant)>);
+/// Keeps it, for a caller that counts and logs by itself. True: it is to be logged, because it was not within the last minute.
+pub fn record(one: Refused) -> bool {
+    let peer = one.peer.to_canonical();
+    let one = Refused { peer, user: shown(&one.user), share: shown(&one.share), ..one };
+    table().add(one, Instant::now(), SystemTime::now())
+}
 
-impl Told {
-    fn is_news(&mut self, one: &Refused, now: Instant) -> bool {
-        self.0.retain(|(_, told)| now.duration_since(*told) < SILENCE);
-        if self.0.iter().any(|(told, _)| told == one) {
-            return false;
+/// What is kept, the newest first.
+pub fn list() -> Vec<Row> {
+    let mut rows = table().rows.clone();
+    rows.sort_by_key(|kept| std::cmp::Reverse(kept.last));
+    rows.into_iter().map(|kept| kept.row).collect()
+}
+
+/// How often each rule refused somebody since the process began.
+pub fn counts() -> Vec<(&'static str, u64)> {
+    let counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+    counts.iter().map(|(rule, n)| (*rule, *n)).collect()
+}
+
+fn table() -> MutexGuard<'static, Table> {
+    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A text of a client as it is kept: cut, and without what a terminal obeys (control characters, marks of direction).
+fn shown(text: &str) -> String {
+    let harmless = |c: char| match c {
+        '\u{200b}'..='\u{200f}'
+        | '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{2069}'
+        | '\u{feff}' => char::REPLACEMENT_CHARACTER,
+        c if c.is_control() => char::REPLACEMENT_CHARACTER,
+        c => c,
+    };
+    text.chars().take(TEXT_MAX).map(harmless).collect()
+}
+
+/// The host that an address counts for: IPv6 by its /64, any of whose addresses one host may take (RFC 4291 section 2.5.4).
+fn host_of(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => IpAddr::V4(ip),
+        IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) >> 64 << 64).into()),
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Kept {
+    row: Row,
+    host: IpAddr,
+    last: Instant,
+    /// When the log was told.
+    told: Instant,
+}
+
+#[derive(Debug)]
+struct Table {
+    rows: Vec<Kept>,
+    /// How many rows each host has.
+    hosts: BTreeMap<IpAddr, usize>,
+}
+
+impl Table {
+    /// True when the log is to be told.
+    fn add(&mut self, refused: Refused, now: Instant, at: SystemTime) -> bool {
+        if let Some(kept) = self.rows.iter_mut().find(|kept| kept.row.refused == refused) {
+            kept.row.count += 1;
+            (kept.row.last, kept.last) = (at, now);
+            let is_news = now.duration_since(kept.told) >= SILENCE;
+            if is_news {
+                kept.told = now;
+            }
+            return is_news;
         }
-        if self.0.len() >= REMEMBERED_MAX {
-            self.0.pop_front();
+        let host = host_of(refused.peer);
+        let mut is_news = true;
+        let mut told = now;
+        if self.hosts.get(&host).is_some_and(|rows| *rows >= ROWS_OF_HOST_MAX) {
+            // The new row is silent for as long as the one in whose place it is: a host has no more lines than rows in a minute.
+            if let Some(gone) = self.remove_oldest_of(host) {
+                is_news = now.duration_since(gone.told) >= SILENCE;
+                told = if is_news { now } else { gone.told };
+            }
+        } else if self.rows.len() >= ROWS_MAX {
+            let most = self.hosts.values().copied().max();
+            let with_most = |kept: &&Kept| self.hosts.get(&kept.host).copied() == most;
+            let host = self.rows.iter().filter(with_most).min_by_key(|k| k.last).map(|k| k.host);
+            host.and_then(|host| self.remove_oldest_of(host));
         }
-        self.0.push_back((one.clone(), now));
-        true
+        *self.hosts.entry(host).or_default() += 1;
+        self.rows.push(Kept { row: Row { refused, count: 1, last: at }, host, last: now, told });
+        is_news
+    }
+
+    fn remove_oldest_of(&mut self, host: IpAddr) -> Option<Kept> {
+        let of_host = self.rows.iter().enumerate().filter(|(_, kept)| kept.host == host);
+        let (at, _) = of_host.min_by_key(|(_, kept)| kept.last)?;
+        if let Some(rows) = self.hosts.get_mut(&host) {
+            *rows -= 1;
+            if *rows == 0 {
+                self.hosts.remove(&host);
+            }
+        }
+        Some(self.rows.remove(at))
     }
 }
 
@@ -64,35 +171,93 @@ impl Told {
 mod tests {
     use super::*;
 
-    fn refused(user: usize, rule: &'static str) -> Refused {
+    fn refused(host: u32, user: usize, rule: &'static str) -> Refused {
         let (user, share) = (user.to_string(), "team".into());
-        Refused { peer: IpAddr::from([192, 0, 2, 1]), user, share, rule, remedy: "" }
+        Refused { peer: std::net::Ipv4Addr::from(host).into(), user, share, rule, remedy: "" }
+    }
+
+    struct Clock(Table, Instant);
+
+    impl Clock {
+        fn new() -> Self {
+            Self(Table { rows: Vec::new(), hosts: BTreeMap::new() }, Instant::now())
+        }
+
+        /// A refusal a microsecond after the one before, or so much later.
+        fn add(&mut self, one: Refused, later: Duration) -> bool {
+            self.1 += later + Duration::from_micros(1);
+            self.0.add(one, self.1, SystemTime::now())
+        }
+
+        fn rows_of(&self, host: u32) -> Vec<&Row> {
+            let peer = IpAddr::from(std::net::Ipv4Addr::from(host));
+            self.0.rows.iter().map(|kept| &kept.row).filter(|r| r.refused.peer == peer).collect()
+        }
+    }
+
+    const AT_ONCE: Duration = Duration::ZERO;
+
+    #[test]
+    fn the_same_caller_is_told_of_once_in_a_minute_and_counted_in_one_row() {
+        let mut c = Clock::new();
+        assert!(c.add(refused(1, 1, "a"), AT_ONCE));
+        assert!(!c.add(refused(1, 1, "a"), SILENCE / 2));
+        assert!(c.add(refused(1, 2, "a"), AT_ONCE) && c.add(refused(1, 1, "b"), AT_ONCE));
+        assert!(c.add(refused(1, 1, "a"), SILENCE / 2));
+        assert_eq!(c.rows_of(1).iter().map(|r| r.count).collect::<Vec<_>>(), [3, 1, 1]);
     }
 
     #[test]
-    fn the_same_caller_is_told_of_once_in_a_minute() {
-        let (mut told, began) = (Told(VecDeque::new()), Instant::now());
-        assert!(told.is_news(&refused(1, "a"), began));
-        assert!(!told.is_news(&refused(1, "a"), began + SILENCE / 2));
-        assert!(told.is_news(&refused(2, "a"), began) && told.is_news(&refused(1, "b"), began));
-        assert!(told.is_news(&refused(1, "a"), began + SILENCE));
+    fn a_flood_of_one_host_pushes_out_its_own_rows_and_has_no_more_lines_than_rows() {
+        let mut c = Clock::new();
+        c.add(refused(7, 0, "a"), AT_ONCE);
+        let told = (0..10_000).filter(|user| c.add(refused(1, *user, "a"), AT_ONCE)).count();
+        assert_eq!(told, ROWS_OF_HOST_MAX);
+        assert_eq!((c.rows_of(1).len(), c.rows_of(7).len()), (ROWS_OF_HOST_MAX, 1));
+        assert_eq!(c.rows_of(1).last().unwrap().refused.user, "9999", "the newest is there");
+        assert!(c.add(refused(1, 10_000, "a"), SILENCE), "a minute later it is told again");
     }
 
     #[test]
-    fn users_without_end_are_not_remembered_without_end() {
-        let (mut told, now) = (Told(VecDeque::new()), Instant::now());
-        assert!((0..=REMEMBERED_MAX).all(|user| told.is_news(&refused(user, "a"), now)));
-        assert_eq!(told.0.len(), REMEMBERED_MAX);
-        assert!(!told.is_news(&refused(REMEMBERED_MAX, "a"), now));
-        assert!(told.is_news(&refused(0, "a"), now), "the oldest was forgotten");
+    fn when_all_rows_are_taken_a_host_with_most_of_them_gives_one() {
+        let mut c = Clock::new();
+        (100..120).for_each(|host| assert!(c.add(refused(host, 0, "a"), AT_ONCE)));
+        let flood = |c: &mut Clock| {
+            for (host, user) in (1..=32).flat_map(|host| (0..40).map(move |user| (host, user))) {
+                c.add(refused(host, user, "a"), AT_ONCE);
+            }
+        };
+        flood(&mut c);
+        flood(&mut c);
+        assert_eq!(c.0.rows.len(), ROWS_MAX);
+        assert!((100..120).all(|host| c.rows_of(host).len() == 1), "who had one row keeps it");
+        assert_eq!(c.0.hosts.values().sum::<usize>(), ROWS_MAX);
     }
 
     #[test]
-    fn each_refusal_is_counted() {
-        let of =
-            || count::broken_rules().iter().find(|(r, _)| *r == "refused-test").map_or(0, |r| r.1);
-        note(refused(1, "refused-test"));
-        note(refused(1, "refused-test"));
-        assert_eq!(of(), 2);
+    fn addresses_of_one_ipv6_network_are_one_host() {
+        let mut c = Clock::new();
+        for n in 0..100_u128 {
+            let peer = std::net::Ipv6Addr::from((0x2001_0db8 << 96) | n).into();
+            c.add(Refused { peer, ..refused(0, 0, "a") }, AT_ONCE);
+        }
+        assert_eq!(c.0.rows.len(), ROWS_OF_HOST_MAX);
+    }
+
+    #[test]
+    fn texts_of_clients_are_cut_and_cannot_move_a_cursor() {
+        assert_eq!(shown("a\u{1b}[2J\n\u{202e}\u{e9}"), "a\u{fffd}[2J\u{fffd}\u{fffd}\u{e9}");
+        assert_eq!(shown(&"\u{e9}".repeat(1000)).chars().count(), TEXT_MAX);
+    }
+
+    #[test]
+    fn each_refusal_is_counted_and_listed_by_the_canonical_address() {
+        let peer: IpAddr = "::ffff:192.0.2.77".parse().unwrap();
+        for _ in 0..2 {
+            note(Refused { peer, ..refused(0, 1, "refused-test") });
+        }
+        assert!(counts().contains(&("refused-test", 2)));
+        let row = list().into_iter().find(|r| r.refused.rule == "refused-test").unwrap();
+        assert_eq!((row.refused.peer.to_string().as_str(), row.count), ("192.0.2.77", 2));
     }
 }

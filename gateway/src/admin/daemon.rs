@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use iobuf::Pool;
 use nfsrdma::v4::Callbacks;
-use rdma_transport::count;
 use rdma_transport::meter::Meters;
+use rdma_transport::{count, refused};
 use recovery::{Store, StoreTrouble};
 use vfs::namespace::Namespace;
 
@@ -170,7 +170,9 @@ impl Source for Daemon {
             uptime_seconds: self.connections.uptime_seconds(),
             connections: self.connections.list(port, &self.attempts),
             connections_max: self.admission.connections_max() as u64,
-            refused: self.admission.refusals(),
+            connections_refused: self.admission.refusals(),
+            refused: refused::list().into_iter().map(Into::into).collect(),
+            refusals: refused::counts().into_iter().map(|(rule, n)| (rule.to_owned(), n)).collect(),
             opened,
             moved,
             operations: operations::list(&self.meters),

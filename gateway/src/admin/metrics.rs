@@ -124,7 +124,7 @@ pub static TABLE: &[Metric] = &[
         name: "connections_refused",
         labels: &[],
         help: "Connections refused by a limit",
-        values: Values::Counter(|s| one(s.refused)),
+        values: Values::Counter(|s| one(s.connections_refused)),
     },
     Metric {
         name: "storage_losses",
@@ -332,6 +332,13 @@ pub static TABLE: &[Metric] = &[
         values: Values::Counter(|s| from_zero(LIMITS, &s.limits)),
     },
     Metric {
+        name: "refusals",
+        labels: &["rule"],
+        help: "How often clients were refused a logon, a share or a call by a rule of the configuration; the rules are below. \
+               Refusals by a limit are in `headgate_limits_met_total`",
+        values: Values::Counter(|s| from_zero(rules::refusals(), &s.refusals)),
+    },
+    Metric {
         name: "violations",
         labels: &["rule"],
         help: "How often clients broke a rule of their protocol; the rules are below",
@@ -526,10 +533,16 @@ mod tests {
         out += "\n## Rules\n\nWhat `rule` of `headgate_violations_total` can be. Every rule and every \
                 [limit](limits.md) is there from the start, with 0: `increase(headgate_violations_total[5m]) > 0` \
                 sees the first time, too.\n\n| rules of | names |\n|---|---|\n";
+        let quoted =
+            |names: &[&str]| names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
         for family in rules::families() {
-            let names: Vec<String> = family.names.iter().map(|n| format!("`{n}`")).collect();
-            out += &format!("| {} | {} |\n", family.of, names.join(", "));
+            out += &format!("| {} | {} |\n", family.of, quoted(&family.names));
         }
+        out += &format!(
+            "\n## Refusals\n\nWhat `rule` of `headgate_refusals_total` can be: {}. `headgate status` says who was refused what, \
+             and what to change.\n",
+            quoted(&rules::refusals())
+        );
         out
     }
 
@@ -596,6 +609,8 @@ mod tests {
             "headgate_connections_open{protocol=\"smb\",transport=\"tcp\"} 1",
             "headgate_connections_opened_total{protocol=\"smb\",transport=\"tcp\"} 3",
             "headgate_connections_refused_total 2",
+            "headgate_refusals_total{rule=\"logon\"} 12",
+            "headgate_refusals_total{rule=\"share-clients\"} 0",
             "headgate_storage_losses_total{share=\"data\"} 3",
             "headgate_syncs_total 8",
             "headgate_connections_without_rdma{protocol=\"smb\",reason=\"not-asked\"} 1",

@@ -31,6 +31,11 @@ pub(super) fn families() -> Vec<Family> {
     ]
 }
 
+/// Rules of the configuration by which a client is refused: what `rule` of `headgate_refusals_total` can be.
+pub(super) fn refusals() -> Vec<&'static str> {
+    vfs::namespace::Refusal::NAMES.to_vec()
+}
+
 /// What a rule is of.
 pub(super) fn of(rule: &str) -> Option<&'static str> {
     families().iter().find(|f| f.names.contains(&rule)).map(|f| f.of)

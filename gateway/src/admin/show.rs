@@ -1,5 +1,6 @@
 //! `headgate status`: asks the running daemon and prints what it says.
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -13,11 +14,14 @@ use hyper::body::Bytes;
 use tokio::net::TcpStream;
 
 use super::rules;
-use super::snapshot::{ConnectionStatus, Nfs4Status, Snapshot};
+use super::snapshot::{ConnectionStatus, Nfs4Status, RefusedStatus, Snapshot};
 use crate::table::{Table, Tone, bytes};
 
 /// The daemon answers at once or not at all.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// Refusals that `status` shows as text.
+const REFUSED_SHOWN: usize = 20;
 
 /// Which daemon is asked.
 #[derive(Debug, Args)]
@@ -128,8 +132,9 @@ pub fn show(s: &Snapshot, colour: bool) -> String {
     if let Some(store) = &s.store {
         text += &format!("NOT READY: {}\n", store.what);
     }
-    if s.refused > 0 {
-        text += &format!("{} connections were refused: a limit was reached\n", s.refused);
+    if s.connections_refused > 0 {
+        let n = s.connections_refused;
+        text += &format!("{n} connections were refused: a limit was reached\n");
     }
     for lost in &s.losses {
         let file = lost.file.as_deref().unwrap_or("unknown");
@@ -146,6 +151,7 @@ pub fn show(s: &Snapshot, colour: bool) -> String {
         }
     }
     text += &nfs4(&s.nfs4);
+    text += &refused(&s.refused, colour);
     if !s.limits.is_empty() {
         text += "\nlimits that clients reached:\n";
         for (limit, n) in &s.limits {
@@ -180,6 +186,32 @@ fn connections(all: &[ConnectionStatus], colour: bool) -> String {
         table.row(cells, Tone::Plain);
     }
     table.render()
+}
+
+/// The newest refusals, and below them what to change for each rule among them.
+fn refused(all: &[RefusedStatus], colour: bool) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&["client", "rule", "share", "user", "times", "last"], 4, colour);
+    let mut remedies: BTreeSet<(&str, &str)> = BTreeSet::new();
+    for r in all.iter().take(REFUSED_SHOWN) {
+        let or_none = |text: &str| if text.is_empty() { "-".into() } else { text.to_owned() };
+        let last = format!("{} ago", span(r.age_seconds));
+        let texts = [&r.client, &r.rule, &r.share, &r.user].map(|text| or_none(text));
+        let cells = texts.into_iter().chain([r.count.to_string(), last]).collect();
+        table.row(cells, Tone::Plain);
+        remedies.insert((&r.rule, &r.remedy));
+    }
+    let mut text = format!("\nrefused lately:\n{}", table.render());
+    if all.len() > REFUSED_SHOWN {
+        text += &format!("  and {} older ones, which --json shows\n", all.len() - REFUSED_SHOWN);
+    }
+    text += "to let such clients in:\n";
+    for (rule, remedy) in remedies {
+        text += &format!("  {rule}: {remedy}\n");
+    }
+    text
 }
 
 fn story(c: &ConnectionStatus) -> String {
@@ -235,6 +267,21 @@ mod tests {
     }
 
     #[test]
+    fn refusals_are_the_newest_rows_and_each_remedy_once() {
+        let mut s = snapshot();
+        s.refused = vec![crate::admin::testing::refused(); REFUSED_SHOWN + 3];
+        let text = show(&s, false);
+        let row = text.lines().find(|l| l.trim_start().starts_with("192.0.2.8")).unwrap();
+        let words: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(words, ["192.0.2.8", "logon", "-", "ann", "12", "61", "s", "ago"]);
+        assert_eq!(text.matches("192.0.2.8").count(), REFUSED_SHOWN);
+        assert!(text.contains("and 3 older ones"), "{text}");
+        assert_eq!(text.matches("the password of the user").count(), 1);
+        s.refused.clear();
+        assert!(!show(&s, false).contains("refused lately"));
+    }
+
+    #[test]
     fn a_state_folder_that_cannot_be_written_is_the_second_line() {
         let text = show(&full(), false);
         let second = text.lines().nth(1).unwrap();
@@ -253,6 +300,8 @@ mod tests {
             "dialect: 3.1.1",
             "no RDMA (not-asked): it signs",
             "opens-of-session: 3",
+            "refused lately:",
+            "  logon: give the client the password of the user",
             "smb-signature: 1 (SMB, MS-SMB2)",
         ] {
             assert!(text.contains(part), "{part} in\n{text}");

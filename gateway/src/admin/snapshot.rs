@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::UNIX_EPOCH;
 
 use rdma_transport::channel::{Facts, Info, Traffic, Transport};
+use rdma_transport::refused::Row;
 use serde::{Deserialize, Serialize};
 
 use super::operations::OperationStatus;
@@ -286,6 +288,43 @@ pub struct StoreStatus {
     pub what: String,
 }
 
+/// The same refusals of one client: of a logon, a share, or what a limit allows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedStatus {
+    /// The client's address; IPv4 as IPv4.
+    pub client: String,
+    /// The user, as far as one is known: a name, or `uid 1000`.
+    pub user: String,
+    /// The share; empty where it was none in particular.
+    pub share: String,
+    /// The rule or limit that refused it.
+    pub rule: String,
+    /// What to change where the client is to be let in.
+    pub remedy: String,
+    /// How often.
+    pub count: u64,
+    /// When the last was, in seconds since 1970-01-01 00:00 UTC.
+    pub last: u64,
+    /// Seconds since the last.
+    pub age_seconds: u64,
+}
+
+impl From<Row> for RefusedStatus {
+    fn from(row: Row) -> Self {
+        let Row { refused, count, last } = row;
+        Self {
+            client: refused.peer.to_string(),
+            user: refused.user,
+            share: refused.share,
+            rule: refused.rule.to_owned(),
+            remedy: refused.remedy.to_owned(),
+            count,
+            last: last.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+            age_seconds: last.elapsed().unwrap_or_default().as_secs(),
+        }
+    }
+}
+
 /// Everything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
@@ -303,8 +342,14 @@ pub struct Snapshot {
     /// Connections that are let in: `connections`, or fewer where the process may open few files.
     #[serde(default)]
     pub connections_max: u64,
-    /// Connections that were refused for want of room.
-    pub refused: u64,
+    /// Connections that were refused, for want of room or because no share admits the address.
+    pub connections_refused: u64,
+    /// What was refused lately, the newest first.
+    #[serde(default)]
+    pub refused: Vec<RefusedStatus>,
+    /// How often which rule refused a client.
+    #[serde(default)]
+    pub refusals: BTreeMap<String, u64>,
     /// Connections that were opened so far, by protocol and transport.
     pub opened: BTreeMap<String, u64>,
     /// What went where so far, by protocol and transport: `nfs/tcp`, `smb/iwarp`.
@@ -374,5 +419,15 @@ mod tests {
         ];
         assert_eq!(keys, expected);
         assert_eq!(value["why_not"]["reason"], "not-asked");
+    }
+
+    #[test]
+    fn the_keys_of_a_refusal_stay_as_they_are() {
+        let value = serde_json::to_value(crate::admin::testing::refused()).unwrap();
+        let mut keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+        keys.sort_unstable();
+        let expected =
+            ["age_seconds", "client", "count", "last", "remedy", "rule", "share", "user"];
+        assert_eq!(keys, expected);
     }
 }

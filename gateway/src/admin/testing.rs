@@ -2,8 +2,8 @@
 
 use super::operations::OperationStatus;
 use super::snapshot::{
-    ConnectionStatus, LossStatus, Moved, Nfs4Status, PoolStatus, Protocol, SmbStatus, Snapshot,
-    StateStatus, StoreStatus, SyncStatus,
+    ConnectionStatus, LossStatus, Moved, Nfs4Status, PoolStatus, Protocol, RefusedStatus,
+    SmbStatus, Snapshot, StateStatus, StoreStatus, SyncStatus,
 };
 use super::why::WhyNot;
 
@@ -38,6 +38,20 @@ pub(crate) fn connection(moved: Moved) -> ConnectionStatus {
     }
 }
 
+/// Wrong passwords of a client.
+pub(crate) fn refused() -> RefusedStatus {
+    RefusedStatus {
+        client: "192.0.2.8".into(),
+        user: "ann".into(),
+        share: String::new(),
+        rule: "logon".into(),
+        remedy: "give the client the password of the user".into(),
+        count: 12,
+        last: 1_700_000_000,
+        age_seconds: 61,
+    }
+}
+
 /// A daemon with one of everything.
 pub(crate) fn snapshot() -> Snapshot {
     let moved = Moved { requests: 7, rdma_write: 4 << 20, ..Moved::default() };
@@ -48,7 +62,9 @@ pub(crate) fn snapshot() -> Snapshot {
         uptime_seconds: 7300,
         connections: vec![connection(moved)],
         connections_max: 2048,
-        refused: 2,
+        connections_refused: 2,
+        refused: vec![refused()],
+        refusals: [("logon".to_owned(), 12)].into(),
         losses: vec![LossStatus {
             share: "data".into(),
             count: 3,

@@ -11,6 +11,7 @@ use rdma_transport::meter::Histogram;
 
 use super::model::{Client, Operation, Pane, Screen, View};
 use crate::admin::show::span;
+use crate::admin::snapshot::RefusedStatus;
 use crate::table::{bytes, count};
 
 const HELP: &str =
@@ -35,6 +36,20 @@ fn short(t: Option<Duration>) -> String {
 
 fn quantiles(h: &Histogram) -> [String; 3] {
     [500, 950, 990].map(|q| short(h.quantile(q)))
+}
+
+/// The newest refusal.
+fn refused_line(r: &RefusedStatus) -> String {
+    let of = |what: &str, text: &str| match text {
+        "" => String::new(),
+        text => format!(" {what} {text}"),
+    };
+    let (user, share) = (of("user", &r.user), of("share", &r.share));
+    let ago = span(r.age_seconds);
+    format!(
+        "refused {} {}{user}{share}, {} times, last {ago} ago: {}",
+        r.client, r.rule, r.count, r.remedy
+    )
 }
 
 /// The lines above the lists.
@@ -75,6 +90,7 @@ fn summary(v: &View) -> Vec<String> {
         format!("buffers {}  credits waiting {}", pool.join("  "), v.credits_waiting),
     ];
     lines.extend(trouble);
+    lines.extend(v.refused_last.as_ref().map(refused_line));
     lines
 }
 

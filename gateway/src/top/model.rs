@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use rdma_transport::meter::Histogram;
 
 use crate::admin::operations::OperationStatus;
-use crate::admin::snapshot::{ConnectionStatus, Moved, PoolStatus, Snapshot};
+use crate::admin::snapshot::{ConnectionStatus, Moved, PoolStatus, RefusedStatus, Snapshot};
 
 /// Rates of the time between two snapshots.
 pub(super) struct View {
@@ -23,6 +23,8 @@ pub(super) struct View {
     /// Messages that wait for a credit of their client.
     pub(super) credits_waiting: u64,
     pub(super) refused: u64,
+    /// The newest refusal.
+    pub(super) refused_last: Option<RefusedStatus>,
     pub(super) clients: Vec<Client>,
     pub(super) operations: Vec<Operation>,
     pub(super) shares: Vec<Operation>,
@@ -128,7 +130,8 @@ impl View {
             errors: operations.iter().fold(0.0, |sum, o| sum + o.errors),
             pool: now.pool.clone(),
             credits_waiting: now.connections.iter().map(|c| c.credits_waiting).sum(),
-            refused: now.refused,
+            refused: now.connections_refused,
+            refused_last: now.refused.first().cloned(),
             clients: now.connections.iter().map(client).collect(),
             shares: by_share(&operations),
             operations,

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use rdma_transport::channel::Facts;
+use rdma_transport::count;
 use rdma_transport::refused::{self, Refused};
 use vfs::namespace::{Entered, Refusal, Share};
 
@@ -117,6 +118,7 @@ pub(crate) fn most(share: &Share) -> u32 {
 /// MS-SMB2 section 3.3.5.7 has one status for all of them; the log tells which rule of the share it was.
 fn denied(peer: IpAddr, user: &User, share: &str, why: Denial) -> Status {
     if let Denial::Rule(why) = why {
+        count::broken_again(why.name());
         refused::note(Refused {
             peer,
             user: user.name.clone(),

@@ -1,7 +1,7 @@
 // The status page: asks its own server for /status and /history and shows them. No library; text only ever enters the page as text.
 "use strict";
 
-const EVERY_MS = 2000, HISTORY_MS = 5000, ROWS_MAX = 500;
+const EVERY_MS = 2000, HISTORY_MS = 5000, ROWS_MAX = 500, REFUSED_MAX = 20;
 const $ = (id) => document.getElementById(id);
 const view = { sort: "peer", up: true, open: new Set(), rows: ROWS_MAX };
 let before = null, now = null;
@@ -181,7 +181,7 @@ function tables() {
   const s = now.status;
   $("version").textContent = s.version;
   $("state").textContent = `${s.ready ? "serving" : "stopping"} for ${span(s.uptime_seconds)}; ${s.connections.length} connections` +
-    (s.refused ? `; ${s.refused} refused: a limit was reached` : "") + (s.store ? `; not ready: ${s.store.what}` : "");
+    (s.connections_refused ? `; ${s.connections_refused} refused: a limit was reached` : "") + (s.store ? `; not ready: ${s.store.what}` : "");
   $("state").className = s.ready && !s.store ? "" : "bad";
   fill("operations", s.operations.map((o) => [o.share, o.protocol, o.transport, o.operation, o.count, o.errors, bytes(o.bytes),
     micros(quantile(o.buckets, 0.5)), micros(quantile(o.buckets, 0.99))]), "none yet");
@@ -189,6 +189,8 @@ function tables() {
   const h = s.state;
   fill("held", [["files held", h.nodes], ["files cached", h.grants], ["ranges locked", h.locks], ["recalls", h.recalls],
     ["revocations", h.revocations], ["waits", h.waits], ["delays told", h.delays], ["denials", h.denials]], "");
+  fill("refused", s.refused.slice(0, REFUSED_MAX).map((r) => [r.client, r.rule, r.share || "-", r.user || "-", r.count,
+    span(r.age_seconds) + " ago", r.remedy]), "none");
   fill("limits", Object.entries(s.limits), "none");
   fill("violations", Object.entries(s.violations), "none");
 }
