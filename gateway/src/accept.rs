@@ -21,6 +21,7 @@ use rdma_transport::channel::{
 use rdma_transport::count;
 use rdma_transport::iwarp::Iwarp;
 use rdma_transport::meter::{self, Meters};
+use rdma_transport::refused::{self, Refused};
 use rdma_transport::rpcrdma::RdmaChannel;
 use rdma_transport::serve::serve_until;
 use rdma_transport::smbdirect::SmbDirectChannel;
@@ -147,7 +148,7 @@ pub async fn tcp(listener: TcpListener, shared: Arc<Shared>, front: Front) {
                     tokio::spawn(one_tcp(stream, peer, shared.clone(), front.clone(), place));
                 }
             }
-            Err(error) => refused(&error).await,
+            Err(error) => not_accepted(&error).await,
         }
     }
 }
@@ -172,13 +173,13 @@ pub async fn rdma(way: Way, mut listener: Box<dyn Listener>, shared: Arc<Shared>
                     tokio::spawn(one_rdma(way, incoming, shared, front, place));
                 }
             }
-            Err(error) => refused(&error).await,
+            Err(error) => not_accepted(&error).await,
         }
     }
 }
 
 /// An accept that fails is the end of a connection that never was, or a want of descriptors that passes.
-async fn refused(error: &io::Error) {
+async fn not_accepted(error: &io::Error) {
     tracing::warn!(%error, "a connection could not be accepted");
     tokio::time::sleep(ACCEPT_PAUSE).await;
 }
@@ -261,6 +262,7 @@ async fn set_up(
 fn not_set_up(peer: SocketAddr, error: &io::Error) {
     if error.kind() == io::ErrorKind::QuotaExceeded {
         count::limit_met(DEVICE_FULL);
+        keep_refusal(peer, DEVICE_FULL, "see the log: the RDMA device holds no more connections");
         tracing::warn!(%peer, %error, "RDMA connection was not set up");
     } else {
         tracing::info!(%peer, %error, "RDMA connection was not set up");
@@ -399,9 +401,16 @@ impl Shared {
     }
 }
 
+/// For `headgate status`; whoever calls this logs more.
+fn keep_refusal(peer: SocketAddr, rule: &'static str, remedy: &'static str) {
+    let (peer, user, share) = (peer.ip(), String::new(), String::new());
+    refused::record(Refused { peer, user, share, rule, remedy });
+}
+
 /// A newcomer has not introduced itself in time.
 fn too_late(info: &Info, limit: &'static str, most: Duration) {
     count::limit_met(limit);
+    keep_refusal(info.peer, limit, "raise `limits.introduction`, if the client is only slow");
     tracing::info!(
         peer = %info.peer, limit, ?most,
         "connection ended: it did not introduce itself; `limits.introduction` raises the time"

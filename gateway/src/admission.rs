@@ -23,6 +23,7 @@ use config::Settings;
 use iobuf::Pool;
 use rdma_transport::channel::Info;
 use rdma_transport::count;
+use rdma_transport::refused::{self, Refused};
 use tokio::sync::oneshot;
 
 use crate::descriptors::Descriptors;
@@ -66,6 +67,18 @@ impl Limit {
             Self::Newcomers => "newcomers",
             Self::NewcomersOfAddress => "newcomers-of-address",
             Self::Clients => "clients",
+        }
+    }
+}
+
+impl Limit {
+    /// What to change where the client is to be let in.
+    fn remedy(self, most: &Most) -> &'static str {
+        match (self, most.address) {
+            (Self::Clients, _) => "add its address to `clients` of a share",
+            (Self::Address, Some(_)) => "raise `limits.client_connections`",
+            _ if most.is_short => "raise `LimitNOFILE=` or `ulimit -Hn`",
+            _ => "raise `connections`",
         }
     }
 }
@@ -273,23 +286,21 @@ impl Admission {
         let (total, logged) = &self.refused[limit as usize];
         let refused = total.fetch_add(1, Ordering::Relaxed) + 1;
         count::limit_met(limit.name());
+        let remedy = limit.remedy(&self.most());
+        let (user, share) = (String::new(), String::new());
+        let rule = limit.name();
+        // Logged below, at most once a second for each limit.
+        refused::record(Refused { peer: peer.ip(), user, share, rule, remedy });
         let second = self.began.elapsed().as_secs() + 1;
         if logged.swap(second, Ordering::Relaxed) != second {
             let (open, most) = (self.lock().all.open, self.most().by(limit));
-            let raises = match (limit, self.most().address) {
-                (Limit::Clients, _) => {
-                    let limit = limit.name();
-                    tracing::warn!(%peer, refused, limit, "connection refused: no share admits this address");
-                    return;
-                }
-                (Limit::Address, Some(_)) => "`limits.client_connections` raises it",
-                _ if self.most().is_short => "`LimitNOFILE=` or `ulimit -Hn` raises it",
-                _ => "`connections` raises it",
-            };
-            let limit = limit.name();
+            if limit == Limit::Clients {
+                tracing::warn!(%peer, refused, limit = rule, "connection refused: no share admits this address; {remedy}");
+                return;
+            }
             tracing::warn!(
-                %peer, open, refused, limit, most,
-                "connection refused: the limit is reached, and no idle connection could give way; {raises}"
+                %peer, open, refused, limit = rule, most,
+                "connection refused: the limit is reached, and no idle connection could give way; {remedy}"
             );
         }
     }

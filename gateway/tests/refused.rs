@@ -2,76 +2,240 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::fs::{self, File, Permissions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
-use config::{Admin, Settings, Share, Source};
+use client::connect::{self, Local};
+use client::smb::{Options, Smb, User};
+use client::target::Target;
+use client::{Credential, NoCallbacks, Result, Volume, mount};
 use gateway::admin::show::fetch;
 use gateway::admin::snapshot::{RefusedStatus, Snapshot};
-use gateway::serve::Running;
+use smb_proto::smb2::negotiate::Dialect;
 
-fn settings(state: &std::path::Path) -> Settings {
-    let mut settings = Settings {
-        shares: vec![Share::new("data", Source::Memory)],
-        bind: vec![Ipv6Addr::UNSPECIFIED.into()],
-        nfs_port: 0,
-        nfs_rdma_port: 0,
-        admin: Admin::At(([127, 0, 0, 1], 0).into()),
-        state: state.to_owned(),
-        ..Settings::default()
-    };
-    (settings.smb.port, settings.smb.direct_port) = (0, 0);
-    settings
+/// No answer is later than this.
+const SOON: Duration = Duration::from_secs(30);
+const PASSWORD: &str = "correct horse";
+
+/// A gateway of this configuration, on all addresses, that is asked by IPv4.
+struct Daemon {
+    child: Child,
+    nfs: SocketAddr,
+    smb: SocketAddr,
+    admin: SocketAddr,
+    home: tempfile::TempDir,
 }
 
-/// By IPv4, to a socket of IPv6.
+impl Daemon {
+    fn start(configuration: &str) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let password = home.path().join("password");
+        fs::write(&password, PASSWORD).unwrap();
+        fs::set_permissions(&password, Permissions::from_mode(0o600)).unwrap();
+        let users = format!(
+            "users: [{{name: alice, password_file: {}, uid: 0, gid: 0, groups: []}}]",
+            password.display()
+        );
+        let usual = "bind: '::'\nadmin: 127.0.0.1:0\nnfs: {port: 0, rdma_port: 0, portmap: off}\n\
+                     smb: {port: 0, direct_port: 0}\n";
+        fs::write(home.path().join("gw.yaml"), format!("{usual}{users}\n{configuration}\n"))
+            .unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_headgate"))
+            .args(["serve", "--config", "gw.yaml", "--state", "state"])
+            .current_dir(&home)
+            .stdout(Stdio::piped())
+            .stderr(File::create(home.path().join("log")).unwrap())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let log = || fs::read_to_string(home.path().join("log")).unwrap_or_default();
+        let at = |name: &str| -> SocketAddr {
+            let word = line.split_whitespace().find_map(|w| w.strip_prefix(name));
+            let at: SocketAddr =
+                word.unwrap_or_else(|| panic!("no {name} in `{line}`\n{}", log())).parse().unwrap();
+            (Ipv4Addr::LOCALHOST, at.port()).into()
+        };
+        let (nfs, smb, admin) = (at("nfs="), at("smb="), at("admin="));
+        Self { child, nfs, smb, admin, home }
+    }
+
+    async fn status(&self) -> Snapshot {
+        serde_json::from_str(&fetch(self.admin, "/status").await.unwrap()).unwrap()
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.home.path().join("log")).unwrap()
+    }
+
+    /// MNT of a path by this credential, from a port that any user can have.
+    async fn mount(&self, path: &str, cred: Credential) -> Result<()> {
+        let local = Local { reserved_port: false, ..Local::default() };
+        let rpc = connect::tcp(self.nfs, &local, Arc::new(NoCallbacks)).await?;
+        mount::mount(&rpc, &cred, path).await.map(drop)
+    }
+
+    async fn volume(&self, share: &str) -> Result<Volume> {
+        let at = format!("nfs://{}/{share}?version=4.1", self.nfs);
+        let target: Target = at.parse().unwrap();
+        Volume::open(&target, &Local::default(), Credential::sys(0, 0, &[])).await
+    }
+
+    async fn smb(&self, share: &str, user: &str, password: &str, options: Options) -> Result<Smb> {
+        let (name, password) = (user.to_owned(), password.to_owned());
+        let user = User { name, domain: String::new(), password };
+        Smb::connect(self.smb, false, ("127.0.0.1", share), &user, options, &Local::default()).await
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 fn dial(at: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, at.port())).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
     stream
 }
 
-/// MNT of this path (RFC 1813 section 5.2.1) by AUTH_NONE; the status.
-fn mount(at: SocketAddr, path: &str) -> u32 {
+/// Waits until the peer has closed it.
+fn end_of(mut stream: TcpStream) {
+    let ended = match stream.read(&mut [0; 64]) {
+        Ok(n) => n == 0,
+        Err(e) => e.kind() == std::io::ErrorKind::ConnectionReset,
+    };
+    assert!(ended, "it is still open after {SOON:?}");
+}
+
+/// An SMB1 NEGOTIATE that offers `NT LM 0.12` alone (MS-CIFS section 2.2.4.52.1).
+fn only_smb1(at: SocketAddr) {
+    let mut message = b"\xffSMB\x72".to_vec();
+    message.resize(32, 0);
+    let dialects = b"\x02NT LM 0.12\0";
+    message.extend([0, u8::try_from(dialects.len()).unwrap(), 0]);
+    message.extend(dialects);
+    let len = u32::try_from(message.len()).unwrap().to_be_bytes();
     let mut stream = dial(at);
-    let mut words: Vec<u32> = vec![7, 0, 2, 100_005, 3, 1, 0, 0, 0, 0];
-    words.push(u32::try_from(path.len()).unwrap());
-    let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.to_be_bytes()).collect();
-    bytes.extend(path.as_bytes());
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    let mark = 0x8000_0000 | u32::try_from(bytes.len()).unwrap();
-    stream.write_all(&[&mark.to_be_bytes()[..], &bytes].concat()).unwrap();
-    let mut reply = [0; 4 + 24 + 4];
-    stream.read_exact(&mut reply).unwrap();
-    u32::from_be_bytes(reply[28..].try_into().unwrap())
+    stream.write_all(&[&len[..], &message].concat()).unwrap();
+    end_of(stream);
 }
 
-async fn status(running: &Running) -> Snapshot {
-    serde_json::from_str(&fetch(running.admin.unwrap(), "/status").await.unwrap()).unwrap()
+fn row<'a>(s: &'a Snapshot, rule: &str, user: &str, share: &str) -> &'a RefusedStatus {
+    let found = s.refused.iter().find(|r| (&*r.rule, &*r.user, &*r.share) == (rule, user, share));
+    found.unwrap_or_else(|| panic!("{rule} {user} {share}: {:#?}", s.refused))
 }
 
-fn row<'a>(s: &'a Snapshot, rule: &str) -> &'a RefusedStatus {
-    s.refused.iter().find(|r| r.rule == rule).unwrap_or_else(|| panic!("{rule}: {:?}", s.refused))
+/// Each is refused for a reason of its own: by both protocols what both can be.
+async fn provoke(daemon: &Daemon) {
+    let alice =
+        async |share: &str, options: Options| daemon.smb(share, "alice", PASSWORD, options).await;
+    for _ in 0..2 {
+        daemon.mount("/closed", Credential::none()).await.unwrap_err();
+    }
+    daemon.mount("/nowhere", Credential::none()).await.unwrap_err();
+    daemon.mount("/data", Credential::sys(7, 7, &[])).await.unwrap_err();
+    assert!(daemon.volume("nowhere4").await.is_err());
+    assert!(daemon.volume("closed").await.is_err());
+    daemon.volume("team").await.unwrap().list().await.unwrap_err();
+    let usual = Options::default;
+    for (share, options) in [
+        ("closed", usual()),
+        ("nosuch", usual()),
+        ("team", usual()),
+        ("sealed", Options { dialect: Dialect::V210, ..usual() }),
+    ] {
+        assert!(alice(share, options).await.is_err(), "{share}");
+    }
+    assert!(daemon.smb("data", "alice", "wrong", usual()).await.is_err());
+    assert!(daemon.smb("data", "mallory\u{1b}[2J", "any", usual()).await.is_err());
+    only_smb1(daemon.smb);
+    let files = alice("data", usual()).await.unwrap();
+    for name in ["a", "b"] {
+        files.create(name).await.unwrap();
+    }
+    assert!(files.create("c").await.is_err());
+    // No connection is idle for as long as it takes to give way.
+    let many: Vec<TcpStream> = (0..40).map(|_| dial(daemon.nfs)).collect();
+    end_of(many.into_iter().next_back().unwrap());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_client_of_ipv4_is_shown_as_that_also_where_ipv6_listens() {
-    let state = tempfile::tempdir().unwrap();
-    let mut closed = settings(state.path());
-    let mut other = Share::new("other", Source::Memory);
-    other.clients = Some(vec!["192.0.2.0/24".parse().unwrap()]);
-    closed.shares.push(other);
-    let running = gateway::serve::start(closed).await.unwrap();
-    let client = dial(running.nfs[0]);
-    assert_eq!(mount(running.nfs[0], "/other"), 13, "MNT3ERR_ACCES");
-    assert_eq!(mount(running.nfs[0], "/other"), 13);
-    let seen = status(&running).await;
-    let at = client.local_addr().unwrap().to_string();
-    assert!(seen.connections.iter().any(|c| c.peer == at), "{at} in {seen:?}");
-    assert!(!format!("{seen:?}").contains("::ffff:"), "{seen:?}");
-    let refused = row(&seen, "share-clients");
-    assert_eq!((&*refused.client, &*refused.share), ("127.0.0.1", "other"));
-    assert!(refused.count >= 2 && refused.age_seconds < 60 && refused.remedy.contains("`clients`"));
-    assert!(seen.refusals["share-clients"] >= 2, "{seen:?}");
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_is_refused_is_in_status_in_the_log_and_counted() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: calls of root come from a port below 1024");
+        return;
+    }
+    let daemon = Daemon::start(
+        "shares: [{name: data, memory: true}, {name: closed, memory: true, clients: [192.0.2.0/24]}, \
+         {name: team, memory: true, squash: none, access: {read: [alice], deny: [\"0\"]}}, \
+         {name: sealed, memory: true, encrypt: true}]\nconnections: 32\nlimits: {client_opens: 2}",
+    );
+    provoke(&daemon).await;
+    let seen = daemon.status().await;
+    let expected = [
+        ("share-clients", "uid 65534", "closed", "`clients`"),
+        ("share-clients", "alice", "closed", "`clients`"),
+        ("share-name", "uid 65534", "nowhere", "`headgate check`"),
+        ("share-name", "uid 0", "nowhere4", "`headgate check`"),
+        ("share-name", "alice", "nosuch", "`headgate check`"),
+        ("share-access-deny", "uid 0", "team", "`deny`"),
+        ("share-access-deny", "alice", "team", "`deny`"),
+        ("rpc-source-port", "", "data", "`privileged_ports: off`"),
+        ("smb-encryption", "alice", "sealed", "`encrypt`"),
+        ("smb-dialect", "", "", "SMB 2"),
+        ("logon", "alice", "", "password"),
+        ("logon", "mallory\u{fffd}[2J", "", "`headgate user add`"),
+        ("opens-of-session", "", "", "`limits.client_opens`"),
+        ("connections", "", "", "`connections`"),
+    ];
+    let (metrics, log) = (fetch(daemon.admin, "/metrics").await.unwrap(), daemon.log());
+    for (rule, user, share, remedy) in expected {
+        let r = row(&seen, rule, user, share);
+        assert_eq!(r.client, "127.0.0.1");
+        assert!(r.remedy.contains(remedy) && r.count > 0 && r.age_seconds < 60, "{r:?}");
+        let counted = |name: &str| {
+            let series = format!("headgate_{name} ");
+            metrics.lines().find_map(|l| l.strip_prefix(&series)).unwrap_or("0") != "0"
+        };
+        let is_counted = counted(&format!("refusals_total{{rule=\"{rule}\"}}"))
+            || counted(&format!("limits_met_total{{limit=\"{rule}\"}}"));
+        assert!(is_counted, "{rule} in\n{metrics}");
+        let is_logged = log.lines().any(|l| {
+            let of =
+                l.contains(&format!("rule=\"{rule}\"")) || l.contains(&format!("limit=\"{rule}\""));
+            of && l.contains(&r.remedy) && l.contains(share)
+        });
+        assert!(is_logged, "{rule} {user} {share} in\n{log}");
+    }
+    assert_eq!(row(&seen, "share-clients", "uid 65534", "closed").count, 3, "merged");
+    assert!(seen.refused.is_sorted_by(|a, b| a.last >= b.last), "the newest is first");
+    assert!(!seen.violations.contains_key("smb-logon") && seen.refusals["logon"] == 2);
+    assert!(!format!("{seen:?}{log}").contains("::ffff:"), "IPv4 is shown as IPv4\n{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_that_no_share_admits_and_a_guest_are_among_the_refused() {
+    let daemon = Daemon::start("shares: [{name: data, memory: true, clients: [192.0.2.0/24]}]");
+    for at in [daemon.nfs, daemon.smb] {
+        end_of(dial(at));
+    }
+    let seen = daemon.status().await;
+    let stranger = row(&seen, "clients", "", "");
+    assert_eq!((&*stranger.client, stranger.count), ("127.0.0.1", 2));
+    assert!(stranger.remedy.contains("`clients`") && daemon.log().contains(&stranger.remedy));
+    assert_eq!(seen.connections_refused, 2);
+
+    let shares = "shares: [{name: data, memory: true}, {name: open, memory: true, guest: true}]";
+    let daemon = Daemon::start(shares);
+    assert!(daemon.smb("data", "visitor", "", Options::default()).await.is_err());
+    let seen = daemon.status().await;
+    assert!(row(&seen, "share-guest", "Guest", "data").remedy.contains("`guest: true`"));
 }

@@ -151,6 +151,12 @@ impl Core {
         });
     }
 
+    /// Counts that a client named a share that NFS does not serve, and tells the log of it.
+    pub fn unknown_share(&self, conn: &Conn, call: &CallContext, name: &[u8]) {
+        let user = format!("uid {}", call.cred.uid);
+        refused::unknown_share(conn.peer_ip(), user, &String::from_utf8_lossy(name));
+    }
+
     fn share_admits(&self, peer: IpAddr, local: Option<IpAddr>, share: &Share) -> bool {
         if !share.protocols.nfs() {
             return false;

@@ -106,7 +106,10 @@ async fn find(core: &Core, conn: &Conn, call: &CallContext, path: &[u8]) -> Resu
     let mut names = components(path);
     let first = names.pop_front().ok_or(Nfsstat3::Noent)?;
     let share = core.namespace.share_named(&first).filter(|s| s.protocols.nfs());
-    let share = share.ok_or(Nfsstat3::Noent)?;
+    let Some(share) = share else {
+        core.unknown_share(conn, call, &first);
+        return Err(Nfsstat3::Noent.into());
+    };
     if !core.may_use(conn, &share) {
         core.refused(conn, call, &share, Refusal::Address);
         return Err(Nfsstat3::Acces.into());

@@ -21,6 +21,7 @@ use nfs_proto::oncrpc::{AcceptStat, AuthStat, CallHead, ReplyBody, ReplyHead, pr
 use nfs_proto::{nlm, nsm};
 use rdma_transport::channel::{Info, Reply, Transport};
 use rdma_transport::count;
+use rdma_transport::refused::{self, Refused};
 use vfs::namespace::Cidr;
 
 use crate::context::{Conn, Core};
@@ -142,16 +143,15 @@ pub(crate) fn refuse(
     }
     let rule = Violation::SourcePort;
     count::broken_again(rule.name());
-    if rule.is_news(conn) {
-        tracing::warn!(
-            peer = %conn.info.peer,
-            share = share(core, head, args.clone()),
-            program = head.program,
-            rule = rule.name(),
-            "call refused: its port is not below 1024, so that any user may have sent it; mount as root, or say \
-             `privileged_ports: off`"
-        );
-    }
+    refused::note(Refused {
+        peer: conn.info.peer.ip(),
+        // What the call says of its user is what is not believed.
+        user: String::new(),
+        share: share(core, head, args.clone()).unwrap_or_default(),
+        rule: rule.name(),
+        remedy: "mount as root: its port is not below 1024, so that any user may have sent the call; or say \
+                 `privileged_ports: off`",
+    });
     Some(out.into_reply())
 }
 

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
+use crate::limits;
+use crate::refused::{self, Refused};
+
 /// Gives an enumeration of rules a `name` for each and `NAMES` of all: what may be counted is known before it happens.
 #[macro_export]
 macro_rules! rule_names {
@@ -53,10 +56,15 @@ pub fn limit_met_times(limit: &'static str, times: u64) {
     *MET.lock().unwrap_or_else(PoisonError::into_inner).entry(limit).or_default() += times;
 }
 
-/// A client met this limit, of so many of whatever it bounds, and is told so by its protocol.
+/// A client met this limit, of so many of whatever it bounds, and is told so by its protocol: counted, kept among the refusals
+/// ([`refused`]), and logged once a minute.
 pub fn limited(limit: &'static str, most: usize, peer: SocketAddr) {
     limit_met(limit);
-    tracing::warn!(%peer, limit, most, "a client has reached a limit");
+    let remedy = limits::remedy(limit);
+    let (user, share) = (String::new(), String::new());
+    if refused::record(Refused { peer: peer.ip(), user, share, rule: limit, remedy }) {
+        tracing::warn!(%peer, limit, most, "a client has reached a limit; {remedy}");
+    }
 }
 
 /// How often each limit was met since the process began.

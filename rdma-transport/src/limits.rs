@@ -159,3 +159,16 @@ pub const VERBS_SEND_PIECES_MAX: usize = 64;
 /// Receives that are posted before a connection is accepted, for messages that come before the protocol posted its own. Both
 /// protocols begin with one credit.
 pub const VERBS_EARLY_RECVS: usize = 2;
+
+/// What to do where a client is to have more than this limit lets it; docs/limits.md has them all.
+pub fn remedy(limit: &str) -> &'static str {
+    match limit {
+        "opens-of-session" | "opens-of-client" | "locks-of-client" => {
+            "close files on the client, or raise `limits.client_opens`"
+        }
+        "nfs-clients" | "nfs-clients-of-address" => "raise `limits.nfs_clients`",
+        "nfs-kept-replies" => "raise `memory`",
+        "name-service" => "see why the name service of the gateway's host does not answer",
+        _ => "let the client use less at once: this limit is fixed",
+    }
+}

@@ -12,6 +12,12 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+/// The rule by which a name that is no share's, or one of another protocol's, is refused.
+pub const SHARE_NAME: &str = "share-name";
+/// What to change then.
+const SHARE_NAME_REMEDY: &str =
+    "name a share that `headgate check` lists and this protocol serves (`protocols` of the share)";
+
 /// Rows that are kept.
 pub const ROWS_MAX: usize = 256;
 /// Of these, rows of one host.
@@ -59,6 +65,12 @@ pub fn note(one: Refused) {
     if record(one) {
         tracing::warn!(%peer, user, share, rule, "refused; to let this client in, {remedy}");
     }
+}
+
+/// Notes that a client named a share which its protocol does not serve.
+pub fn unknown_share(peer: IpAddr, user: String, name: &str) {
+    let share = shown(name);
+    note(Refused { peer, user, share, rule: SHARE_NAME, remedy: SHARE_NAME_REMEDY });
 }
 
 /// Keeps it, for a caller that counts and logs by itself. True: it is to be logged, because it was not within the last minute.

@@ -8,6 +8,7 @@ use crate::conn::Conn;
 use crate::crypto::sign::Sender;
 use crate::cx::{Answer, Cx};
 use crate::ops;
+use crate::refusal::Rule;
 use crate::server::Core;
 use crate::session::{Kind, Session, Standing};
 use crate::status::Status;
@@ -66,18 +67,25 @@ fn admit(cx: &mut Cx, command: Command) -> Result<(), Status> {
     }
     if session.encrypts() && !cx.encrypted {
         Violation::Clear.note(&cx.conn, "a session that encrypts");
+        Rule::Encryption.note(&cx.conn, &user_of(&session), "");
         return Err(Status::ACCESS_DENIED);
     }
     if matches!(command, Command::Logoff | Command::TreeConnect | Command::Echo) {
         return Ok(());
     }
     cx.tree = session.tree(cx.header.tree_id());
-    let encrypts = cx.tree()?.settings.encrypt;
-    if encrypts && !cx.encrypted {
+    let tree = cx.tree()?;
+    if tree.settings.encrypt && !cx.encrypted {
         Violation::Clear.note(&cx.conn, "a share that encrypts");
+        Rule::EncryptionOfShare.note(&cx.conn, &user_of(&session), &tree.name);
         return Err(Status::ACCESS_DENIED);
     }
     Ok(())
+}
+
+/// The name of the session's user, for what is told of a refusal.
+fn user_of(session: &Session) -> String {
+    session.user().map_or_else(String::new, |user| user.name.clone())
 }
 
 /// MS-SMB2 section 3.3.5.2.4.
@@ -92,6 +100,7 @@ pub(crate) fn verify(cx: &Cx) -> Result<(), Status> {
     if !cx.header.flags.has(Flags::SIGNED) {
         if channel.session.signing_required() {
             Violation::Signature.note(&cx.conn, "missing");
+            Rule::Signing.note(&cx.conn, &user_of(&channel.session), "");
             return Err(Status::ACCESS_DENIED);
         }
         return Ok(());

@@ -33,6 +33,7 @@ mod ops;
 pub mod path;
 pub mod persist;
 pub mod pipe;
+pub mod refusal;
 pub mod review;
 mod sealed;
 pub mod security;

@@ -33,8 +33,6 @@ pub enum Violation {
     CreditCharge,
     /// A body that does not follow its format (3.3.5).
     Format,
-    /// A logon that failed (3.3.5.5.3).
-    Logon,
     /// Nobody logged on in time: ends the connection.
     Silent,
     /// A request of negotiation that was not what was negotiated (3.3.5.15.12): ends the connection.
@@ -53,18 +51,12 @@ rdma_transport::rule_names!(Violation {
     Violation::Order => "smb-order",
     Violation::CreditCharge => "smb-credit-charge",
     Violation::Format => "smb-format",
-    Violation::Logon => "smb-logon",
     Violation::Silent => "smb-silent",
     Violation::Downgrade => "smb-downgrade",
     Violation::Payload => "smb-payload",
 });
 
 impl Violation {
-    /// Counted only: whoever calls this has told more in the log.
-    pub(crate) fn count(self) {
-        count::broken_again(self.name());
-    }
-
     /// Counts it, and logs it when it is the first of its kind on this connection.
     pub(crate) fn note(self, conn: &Conn, detail: &str) {
         let bit = 1 << self as u32;

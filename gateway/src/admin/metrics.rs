@@ -578,7 +578,7 @@ mod tests {
         let text = encode(testing::snapshot()).unwrap();
         for line in [
             "headgate_violations_total{rule=\"iwarp_crc_mismatch\"} 0",
-            "headgate_violations_total{rule=\"smb-logon\"} 0",
+            "headgate_violations_total{rule=\"smb-silent\"} 0",
             "headgate_violations_total{rule=\"rpcrdma.header.short\"} 0",
             "headgate_limits_met_total{limit=\"connections\"} 0",
             "headgate_limits_met_total{limit=\"opens-of-session\"} 3",

@@ -1,7 +1,7 @@
 //! Names of what is counted when it happens: rules that a peer can break and limits that it can meet. Their counters begin at 0, so
 //! that the first time is a rise, and `rate()` sees it.
 
-use rdma_transport::{ibverbs, iwarp, rpcrdma, smbdirect, tcp};
+use rdma_transport::{ibverbs, iwarp, refused, rpcrdma, smbdirect, tcp};
 
 /// Rules of one protocol, in whose words they are named.
 pub(super) struct Family {
@@ -33,7 +33,9 @@ pub(super) fn families() -> Vec<Family> {
 
 /// Rules of the configuration by which a client is refused: what `rule` of `headgate_refusals_total` can be.
 pub(super) fn refusals() -> Vec<&'static str> {
-    vfs::namespace::Refusal::NAMES.to_vec()
+    let source_port = nfsrdma::violation::Violation::SourcePort.name();
+    let smb = smbd_core::refusal::Rule::NAMES;
+    [vfs::namespace::Refusal::NAMES, &[refused::SHARE_NAME], smb, &[source_port]].concat()
 }
 
 /// What a rule is of.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use vfs::namespace::Share;
+use vfs::namespace::{Refusal, Share};
 use vfs::{Attr, Capabilities, Kind, Time};
 
 use super::compound::Compound;
@@ -36,10 +36,17 @@ pub(super) fn fileid_of(share: &Share) -> u64 {
     u64::from(share.id) + FILEID + 1
 }
 
-/// The share behind a name, if the client may use it.
+/// The share behind a name, if the client may use it. It is told that there is none where it may not, and why is kept for the
+/// administrator; but not of names with a dot in front, which desktops look for in every folder and no client mounts.
 pub(super) fn find(cx: &Compound<'_>, name: &[u8]) -> Option<Arc<Share>> {
     let core = &cx.nfs.core;
-    core.namespace.share_named(name).filter(|s| core.may_use(cx.conn, s))
+    match core.namespace.share_named(name).filter(|s| s.protocols.nfs()) {
+        Some(share) if core.may_use(cx.conn, &share) => return Some(share),
+        Some(share) => core.refused(cx.conn, cx.call, &share, Refusal::Address),
+        None if name.starts_with(b".") => {}
+        None => core.unknown_share(cx.conn, cx.call, name),
+    }
+    None
 }
 
 /// The shares that the client may use and is shown, in the order of the configuration. Which of its users a share lets in is not

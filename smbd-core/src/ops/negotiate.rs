@@ -10,6 +10,7 @@ use crate::crypto::sign::Algorithm;
 use crate::cx::{Answer, Cx};
 use crate::dispatch::with_pieces;
 use crate::limits::{IO_BYTES_MAX, IO_BYTES_MAX_2, IO_BYTES_MAX_SINGLE};
+use crate::refusal::Rule;
 use crate::server::Core;
 use crate::settings::Encryption;
 use crate::status::Status;
@@ -40,7 +41,10 @@ fn negotiate(cx: &Cx) -> Result<Answer, Status> {
     let request = Request::parse(&cx.message).inspect_err(|m| {
         Violation::Format.note(&cx.conn, m.0);
     })?;
-    let dialect = cx.server.greatest_common(&request.dialects).ok_or(Status::NOT_SUPPORTED)?;
+    let Some(dialect) = cx.server.greatest_common(&request.dialects) else {
+        Rule::Dialect.note(&cx.conn, "", "");
+        return Err(Status::NOT_SUPPORTED);
+    };
     let mut contexts = Vec::new();
     let mut salt = [0; SALT_LEN];
     getrandom::fill(&mut salt).map_err(|_| Status::INSUFFICIENT_RESOURCES)?;
@@ -257,6 +261,7 @@ pub(crate) fn from_smb1(core: &Core, conn: &Conn, message: &[u8]) -> Option<Vec<
     } else if offer.v202 && low == Dialect::V202 {
         (Dialect::V202, Dialect::V202.number())
     } else {
+        Rule::Dialect.note(conn, "", "");
         return None;
     };
     let negotiated = settle(core, dialect, &request, Chosen::before_311(core, &request, dialect));

@@ -20,6 +20,7 @@ use crate::limits::{
     SESSIONS_PER_CONNECTION_MAX,
 };
 use crate::logons::Ticket;
+use crate::refusal::Rule;
 use crate::review::session_stands;
 use crate::session::{Channel, Kind, Secrets, Session, Standing, Terms, User};
 use crate::settings::Encryption;
@@ -34,6 +35,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let request = Request::parse(&cx.message)?;
     let n = cx.conn.negotiated().ok_or(Status::INVALID_PARAMETER)?;
     if cx.server.settings().encryption == Encryption::Required && n.cipher.is_none() {
+        Rule::Encryption.note(&cx.conn, "", "");
         return Err(Status::ACCESS_DENIED);
     }
     slow_down(cx).await;
@@ -254,7 +256,7 @@ async fn refused(cx: &Cx, logon: &Logon, why: &Refusal) -> Status {
         peer = %cx.conn.info.peer, user, reason = why.reason(), wrong_in_a_minute = wrong,
         "logon refused"
     );
-    Violation::Logon.count();
+    Rule::from(why).note(&cx.conn, user, "");
     // Who fails to show again who it is loses the session, as with Windows; who fails to bind one changes nothing.
     if logon.purpose != Purpose::Bind {
         end_session(&cx.server, &logon.session, Loss::GivenUp).await;
@@ -341,6 +343,7 @@ fn new(
     let encrypt = settings.encryption == Encryption::Required;
     // A guest has no key, and that of a session without a name is known to all: nothing is encrypted by either.
     if encrypt && user.kind != Kind::User {
+        Rule::Encryption.note(&cx.conn, &user.name, "");
         return Err(Status::ACCESS_DENIED);
     }
     let signer = match &key {
@@ -372,7 +375,8 @@ fn again(cx: &Cx, session: &Session, user: User) -> Result<(), Status> {
             peer = %cx.conn.info.peer, session = session.id, user = user.name,
             "logon refused: the session belongs to another user"
         );
-        Violation::Logon.count();
+        let remedy = "log off first: a session stays that of the user who logged on to it";
+        Rule::Logon(remedy).note(&cx.conn, &user.name, "");
         return Err(status);
     }
     session.log_on(user, None);

@@ -10,6 +10,7 @@ use vfs::namespace::{Entered, Refusal, Share};
 
 use crate::cx::{Answer, Cx};
 use crate::limits::TREES_MAX;
+use crate::refusal::Rule;
 use crate::review::{end_tree, tree_stands};
 use crate::session::{Kind, User};
 use crate::settings::ShareSettings;
@@ -47,12 +48,15 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let shares = cx.server.namespace.shares();
     let named = |s: &&Arc<Share>| s.name.to_lowercase() == name.to_lowercase();
     let found = shares.iter().filter(|s| s.protocols.smb()).find(named);
-    let share = found.ok_or(Status::BAD_NETWORK_NAME)?.clone();
+    let peer = cx.conn.info.peer.ip().to_canonical();
+    let Some(share) = found.cloned() else {
+        refused::unknown_share(peer, user.name.clone(), name);
+        return Err(Status::BAD_NETWORK_NAME);
+    };
     let settings = cx.server.settings().share(&share.name);
     let can_encrypt = cx.conn.negotiated().is_some_and(|n| n.cipher.is_some());
-    let peer = cx.conn.info.peer.ip().to_canonical();
     let granted = grant(&share, &settings, &user, peer, can_encrypt);
-    let granted = granted.map_err(|why| denied(peer, &user, &share.name, why))?;
+    let granted = granted.map_err(|why| denied(cx, &user, &share.name, why))?;
     if settings.encrypt || cx.encrypted {
         // The session need not: the share asks for it, or the client does it of its own accord.
         cx.conn.info.facts.note(Facts::PROTECTION, "encrypted");
@@ -116,16 +120,20 @@ pub(crate) fn most(share: &Share) -> u32 {
 }
 
 /// MS-SMB2 section 3.3.5.7 has one status for all of them; the log tells which rule of the share it was.
-fn denied(peer: IpAddr, user: &User, share: &str, why: Denial) -> Status {
-    if let Denial::Rule(why) = why {
-        count::broken_again(why.name());
-        refused::note(Refused {
-            peer,
-            user: user.name.clone(),
-            share: share.to_owned(),
-            rule: why.name(),
-            remedy: why.remedy(),
-        });
+fn denied(cx: &Cx, user: &User, share: &str, why: Denial) -> Status {
+    match why {
+        Denial::Guest => Rule::Guest.note(&cx.conn, &user.name, share),
+        Denial::Clear => Rule::EncryptionOfShare.note(&cx.conn, &user.name, share),
+        Denial::Rule(why) => {
+            count::broken_again(why.name());
+            refused::note(Refused {
+                peer: cx.conn.info.peer.ip(),
+                user: user.name.clone(),
+                share: share.to_owned(),
+                rule: why.name(),
+                remedy: why.remedy(),
+            });
+        }
     }
     Status::ACCESS_DENIED
 }

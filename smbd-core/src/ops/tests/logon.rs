@@ -181,3 +181,16 @@ async fn a_client_that_was_cut_off_comes_back_by_the_same_dialect() {
     }
     assert!(kit.core.opens.get(file).is_none(), "its session ended");
 }
+
+#[tokio::test]
+async fn a_client_that_does_not_sign_is_among_the_refused() {
+    let client = Kit::new().user("unsigned");
+    client.core.sessions.get(client.session_id).unwrap().require(true, false);
+    for _ in 0..2 {
+        let told = client.ask(Command::Echo, &simple::BODY).await;
+        assert_eq!(told.status(), Status::ACCESS_DENIED);
+    }
+    let rows = rdma_transport::refused::list();
+    let row = rows.iter().find(|r| r.refused.user == "unsigned").unwrap();
+    assert_eq!((row.refused.rule, row.count), ("smb-signing", 2));
+}

@@ -1,0 +1,101 @@
+//! Why a client is refused before it has a share, or a share by what protects it: the rule, and what to change.
+
+use rdma_transport::refused::{self, Refused};
+
+use crate::auth;
+use crate::conn::Conn;
+
+/// A refusal that is no fault of the client's protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// A logon that failed (MS-SMB2 section 3.3.5.5.3); what to do about it.
+    Logon(&'static str),
+    /// The share is for users alone.
+    Guest,
+    /// The server asks for encryption, and the client cannot or does not.
+    Encryption,
+    /// The share asks for encryption, and the client cannot or does not.
+    EncryptionOfShare,
+    /// Messages must be signed, and the client does not.
+    Signing,
+    /// No dialect in common.
+    Dialect,
+}
+
+impl Rule {
+    /// The names of all of them.
+    pub const NAMES: &[&str] =
+        &["logon", "share-guest", "smb-encryption", "smb-signing", "smb-dialect"];
+
+    /// Stable name, for logs and counters.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Logon(_) => "logon",
+            Self::Guest => "share-guest",
+            Self::Encryption | Self::EncryptionOfShare => "smb-encryption",
+            Self::Signing => "smb-signing",
+            Self::Dialect => "smb-dialect",
+        }
+    }
+
+    /// What to change where the client is to be let in.
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::Logon(remedy) => remedy,
+            Self::Guest => "log on as a user, or say `guest: true` for the share",
+            Self::Encryption => {
+                "let the client encrypt (SMB 3, and no guest), or say `smb.encryption: offered`"
+            }
+            Self::EncryptionOfShare => {
+                "let the client encrypt (SMB 3, and no guest), or do not say `encrypt` for the share"
+            }
+            Self::Signing => "let the client sign, or say `smb.signing: offered`",
+            Self::Dialect => "let the client use SMB 2.0.2 or newer",
+        }
+    }
+
+    /// Counts it, keeps it for `headgate status` and tells the log of it once a minute. `share` is empty where it was none.
+    pub(crate) fn note(self, conn: &Conn, user: &str, share: &str) {
+        refused::note(Refused {
+            peer: conn.info.peer.ip(),
+            user: user.to_owned(),
+            share: share.to_owned(),
+            rule: self.name(),
+            remedy: self.remedy(),
+        });
+    }
+}
+
+/// Of a logon that authentication refused.
+impl From<&auth::Refusal> for Rule {
+    fn from(why: &auth::Refusal) -> Self {
+        use auth::Refusal;
+        Self::Logon(match why {
+            Refusal::UnknownUser(_) => {
+                "log on as a user of `users` or of `headgate user add`, or add this one there"
+            }
+            Refusal::WrongPassword(_) => {
+                "log on with the password of the user; `password_file` or `headgate user add` has it"
+            }
+            Refusal::Anonymous => "log on by a name, or say `guest: true` for a share",
+            Refusal::OldResponse(_) | Refusal::TooOld | Refusal::NoMechanism => {
+                "let the client log on by NTLM version 2, which needs no domain"
+            }
+            _ => "the log line `logon refused` says what was wrong with the messages of the client",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_has_its_name_in_the_list() {
+        use Rule::{Dialect, Encryption, EncryptionOfShare, Guest, Logon, Signing};
+        let all = [Logon(""), Guest, Encryption, EncryptionOfShare, Signing, Dialect];
+        let mut names = all.map(Rule::name).to_vec();
+        names.dedup();
+        assert_eq!(names, Rule::NAMES);
+    }
+}
