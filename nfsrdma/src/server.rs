@@ -17,6 +17,7 @@ use nfs_proto::oncrpc::{
     AcceptStat, AuthStat, CallError, CallHead, RPC_VERSION, ReplyBody, ReplyHead,
 };
 use rdma_transport::channel::{BoxFuture, Handle, Info, Pulled, Reply, Service};
+use rdma_transport::refused::{self, Refused};
 use rdma_transport::turn;
 use vfs::Cred;
 
@@ -172,6 +173,9 @@ impl Server {
             Ok(meant) => meant,
             Err(stat) => {
                 Violation::Credential.note(conn, "flavor or body");
+                if stat == AuthStat::TooWeak {
+                    flavor_not_served(conn);
+                }
                 auth_error(&mut out, head.xid, stat);
                 return Some(out.into_reply());
             }
@@ -383,6 +387,17 @@ fn caller(conn: &Conn, head: &CallHead<'_>) -> Result<(Flavor, Cred), AuthStat> 
         LastCred { flavor: head.cred.flavor, body: head.cred.body.into(), meant: meant.clone() };
     *lock() = Some(last);
     Ok(meant)
+}
+
+/// For `headgate status`; the log has the broken rule.
+fn flavor_not_served(conn: &Conn) {
+    refused::record(Refused {
+        peer: conn.info.peer.ip(),
+        user: String::new(),
+        share: String::new(),
+        rule: Violation::Credential.name(),
+        remedy: "mount with `sec=sys`: Kerberos is not served",
+    });
 }
 
 /// The server as one connection sees it.

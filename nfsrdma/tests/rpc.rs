@@ -106,4 +106,7 @@ fn every_broken_rule_is_counted_by_its_name() {
         let name = format!("rpc-{rule}");
         assert!(counted.iter().any(|(n, times)| *n == name && *times > 0), "{name}");
     }
+    let rows = rdma_transport::refused::list();
+    let flavor = rows.iter().find(|r| r.refused.rule == "rpc-credential").unwrap();
+    assert!(flavor.refused.remedy.contains("sec=sys"), "{flavor:?}");
 }

@@ -1,5 +1,6 @@
 //! TEST, LOCK, CANCEL, UNLOCK (RFC 1813 sections 6.3.1 to 6.3.4).
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -171,7 +172,8 @@ impl Nlm {
         let key = key_of(conn, lock.caller_name);
         self.check_grace(&key, how.reclaim)?;
         let local = conn.info.local.ip().to_canonical();
-        let host = self.hosts.heard(&key, local, self.now()).ok_or_else(|| self.note_limit())?;
+        let host =
+            self.hosts.heard(&key, local, self.now()).ok_or_else(|| self.note_limit(key.ip))?;
         self.note_state(&host, how.state);
         if how.monitored {
             self.monitor(&host).await?;
@@ -215,7 +217,7 @@ impl Nlm {
                     offset,
                     length,
                 });
-                let begin = begin.ok_or_else(|| self.note_limit())?;
+                let begin = begin.ok_or_else(|| self.note_limit(key.ip))?;
                 self.counters.blocked.fetch_add(1, Ordering::Relaxed);
                 if begin {
                     self.drive();
@@ -228,7 +230,7 @@ impl Nlm {
             }
             // There is no status for "come back in a while" but this one, and clients do.
             Taken::NotYet => Ok(Stat::DeniedGracePeriod),
-            Taken::Full => Ok(self.note_limit()),
+            Taken::Full => Ok(self.note_limit(key.ip)),
         }
     }
 
@@ -249,9 +251,10 @@ impl Nlm {
         if self.grace_is_stuck() { Stat::DeniedNolocks } else { Stat::DeniedGracePeriod }
     }
 
-    pub(super) fn note_limit(&self) -> Stat {
+    pub(super) fn note_limit(&self, host: IpAddr) -> Stat {
         self.counters.limited.fetch_add(1, Ordering::Relaxed);
-        rdma_transport::count::limit_met("locks-of-host");
+        let most = super::limits::HOLDERS_PER_HOST_MAX;
+        rdma_transport::count::limited("locks-of-host", most, (host, 0).into());
         Stat::DeniedNolocks
     }
 
@@ -418,7 +421,7 @@ impl Nlm {
         let keeper = self.core().namespace.keeper();
         let done = host.unlock(owner, node, fh, range, keeper.state());
         keeper.released();
-        if done { Stat::Granted } else { self.note_limit() }
+        if done { Stat::Granted } else { self.note_limit(host.key.ip) }
     }
 }
 

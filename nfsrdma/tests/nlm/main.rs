@@ -205,6 +205,18 @@ fn locks_exclude_each_other_and_belong_to_their_owner() {
 }
 
 #[test]
+fn a_host_beyond_those_that_are_kept_is_refused_and_shown_as_such() {
+    let bed = Bed::new();
+    let mut locked = (0..5000_u64).map(|n| {
+        let host = n.to_string();
+        (n, bed.lock(Who { host: &host, svid: 1 }, (n, 1), false))
+    });
+    assert_eq!(locked.find(|(_, stat)| *stat != GRANTED), Some((4096, Stat::DeniedNolocks as u32)));
+    let rows = rdma_transport::refused::list();
+    assert!(rows.iter().any(|r| r.refused.rule == "locks-of-host"), "{rows:?}");
+}
+
+#[test]
 fn a_test_says_who_is_in_the_way() {
     let bed = Bed::new();
     let test = |who, at, exclusive| bed.nlm(p::TEST, &test_args(who, &bed.fh, at, exclusive));
