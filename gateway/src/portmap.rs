@@ -20,7 +20,7 @@ use iobuf::Buf;
 use nfsrdma::portmap::register::{self, Registered};
 use nfsrdma::portmap::{Mapping, PORT};
 use nfsrdma::server::{Offer, Server};
-use rdma_transport::channel::{Info, Transport};
+use rdma_transport::channel::{Info, Transport, canonical};
 use rdma_transport::count;
 use tokio::net::UdpSocket;
 use tokio::sync::{Semaphore, oneshot};
@@ -281,7 +281,7 @@ async fn datagrams(socket: Arc<UdpSocket>, shared: Arc<Shared>, nfs: Arc<Server>
             }
         };
         let Ok(place) = places.clone().try_acquire_owned() else {
-            count::broken(DATAGRAMS_IN_WORK, "dropped", peer);
+            count::broken(DATAGRAMS_IN_WORK, "dropped", canonical(peer));
             continue;
         };
         let (socket, nfs) = (socket.clone(), nfs.clone());

@@ -20,6 +20,7 @@ use axum::http::{StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use config::Cidr;
+use rdma_transport::channel::canonical;
 use tokio::sync::OnceCell;
 use vfs::namespace::Cidr as Range;
 
@@ -37,7 +38,7 @@ pub struct Peer {
 impl Peer {
     /// A connection from `from` to `local`.
     pub(super) fn new(from: SocketAddr, local: SocketAddr) -> Self {
-        Self { from, local, user: Arc::default() }
+        Self { from: canonical(from), local, user: Arc::default() }
     }
 
     /// The user whose socket the other end is, which is on this host. The error says why that is not known.
