@@ -37,10 +37,14 @@ pub const REPLY_GATHER_MAX: usize = 256 << 10;
 /// Bytes of replies that may wait for a slow reader before no more requests are read from it: the largest there is, so that the
 /// next is made ready while it leaves.
 pub const REPLY_BACKLOG_MAX: usize = (8 << 20) + 4096;
-/// Bytes of replies that a socket has refused to take before reads of its connection wait: one large answer, so that the next one is
-/// made ready while it leaves. Less than that costs a client that keeps up a tenth of its rate: with 64 KiB, answers of 4 KiB left in
-/// small heaps, and large ones by turns. Above [`REPLY_BACKLOG_MAX`] nothing at all is read from the peer.
-pub const UNTAKEN_MAX: usize = 1 << 20;
+/// Bytes of replies that a socket has refused to take before reads of its connection wait: what it has taken keeps the network busy
+/// meanwhile. Above [`REPLY_BACKLOG_MAX`] nothing at all is read from the peer.
+pub const UNTAKEN_MAX: usize = 64 << 10;
+/// So many more for a peer that keeps up: one large answer, so that the next is made ready while it leaves. Without them answers of
+/// 4 KiB would leave in small heaps, and large ones would be read and sent by turns.
+pub const UNTAKEN_MORE: usize = 1 << 20;
+/// A peer has earned one of those bytes with so many that it took.
+pub const UNTAKEN_EARNED_BY: usize = 128;
 /// The name of that limit, met by a connection whose reads waited for it for a second.
 pub const UNTAKEN: &str = "answers-not-taken";
 /// Bytes that a card has to send before reads of its connection wait: it needs some in its queue to be kept busy.

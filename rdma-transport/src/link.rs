@@ -127,8 +127,8 @@ impl Link {
 
     /// Tells reads of this connection what left, and whether they wait: `queued` bytes are not here yet.
     pub(crate) fn tell_untaken(&mut self, queued: usize, untaken: &mut Untaken) {
-        let is_blocked = queued + self.backlog > self.qp.limits().backlog_useful;
-        untaken.tell(std::mem::take(&mut self.left), is_blocked);
+        let useful = self.qp.limits().backlog_useful;
+        untaken.tell(std::mem::take(&mut self.left), queued + self.backlog, useful);
     }
 
     /// Posts what the queue pair takes now.

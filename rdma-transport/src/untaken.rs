@@ -15,16 +15,21 @@ pub(crate) struct Untaken {
     is_blocked: bool,
     /// Bytes that left and have not been told.
     left: usize,
+    /// Bytes that the peer took since it last took nothing for long.
+    taken: usize,
 }
 
 impl Untaken {
     pub(crate) fn new(info: Arc<Info>) -> Self {
-        Self { info, is_blocked: false, left: 0 }
+        Self { info, is_blocked: false, left: 0, taken: 0 }
     }
 
-    /// So many bytes left since this was called last, and more waits for the peer than may or not.
-    pub(crate) fn tell(&mut self, left: usize, is_blocked: bool) {
+    /// So many bytes left since this was called last, and so many wait for the peer, of which `useful` keep its way to it busy.
+    pub(crate) fn tell(&mut self, left: usize, waiting: usize, useful: usize) {
         self.left += left;
+        self.taken = self.taken.saturating_add(left);
+        let earned = (self.taken / limits::UNTAKEN_EARNED_BY).min(limits::UNTAKEN_MORE);
+        let is_blocked = waiting > useful + earned;
         let is_news = is_blocked != self.is_blocked || is_blocked && left > 0;
         if !is_news && self.left < TOLD_AT_ONCE {
             return;
@@ -32,6 +37,7 @@ impl Untaken {
         self.is_blocked = is_blocked;
         let left = std::mem::take(&mut self.left);
         if self.info.backpressure.moved(left, is_blocked, Instant::now()) {
+            self.taken = 0;
             count::limit_met(limits::UNTAKEN);
         }
     }

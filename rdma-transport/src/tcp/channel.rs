@@ -132,8 +132,8 @@ impl TcpChannel {
             self.stall.progress(left);
             Traffic::add(&self.info.traffic.inline_out, left as u64);
         }
-        let is_blocked = sent.is_pending() && self.send.waiting() > limits::UNTAKEN_MAX;
-        self.untaken.tell(left, is_blocked);
+        let refused = if sent.is_pending() { self.send.waiting() } else { 0 };
+        self.untaken.tell(left, refused, limits::UNTAKEN_MAX);
         sent.map_err(closed)
     }
 
@@ -261,7 +261,7 @@ impl Channel for TcpChannel {
         if let Some(reply) = reply {
             self.send.push(reply);
             // Until the socket was asked: the next read must not begin between this and that.
-            self.untaken.tell(0, self.send.waiting() > limits::UNTAKEN_MAX);
+            self.untaken.tell(0, self.send.waiting(), limits::UNTAKEN_MAX);
         }
     }
 
