@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use super::compound::Object;
+use vfs::Handle;
+
 use super::status::Status;
 
 /// The last reply to an owner, to be given again to a repetition.
@@ -15,8 +16,9 @@ pub(super) struct Kept {
     pub(super) status: Status,
     /// The body of its result.
     pub(super) body: Arc<[u8]>,
-    /// The current file handle after an OPEN.
-    pub(super) current: Option<Object>,
+    /// The file that an OPEN made the current one: the number of its share, and its handle there. Nothing of the first caller is
+    /// kept, because the repetition may be another's, or the first caller's after it lost a right.
+    pub(super) current: Option<(u32, Handle)>,
 }
 
 /// The order of the requests of one owner. Clients of minor version 1 and up have slots instead and never touch it.

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use super::client::Client;
-use super::compound::Compound;
+use super::compound::{Compound, Object};
 use super::opens::{Held, OwnerName};
 use super::owner::{Kept, Order, Turn};
 use super::status::Status;
 use super::wire::op;
+use vfs::Handle;
 
 /// Whose order a request is counted in.
 #[derive(Clone, Debug)]
@@ -45,7 +46,7 @@ pub(super) struct Ticket {
 }
 
 /// Asks whether it is this request's turn. Minor versions with sessions have no such order.
-pub(super) fn begin(
+pub(super) async fn begin(
     cx: &mut Compound<'_>,
     opcode: u32,
     client: &Arc<Client>,
@@ -66,16 +67,26 @@ pub(super) fn begin(
             Ok(Begun::Do(Ticket { client: client.clone(), owner: Some(owner), opcode, mark }))
         }
         Turn::Again(kept) => {
-            cx.out.head().extend_from_slice(&kept.body);
-            if let Some(object) = kept.current {
-                cx.set_current(object);
+            if let Some(file) = kept.current {
+                let found = found_again(cx, file).await?;
+                cx.set_current(found);
             }
+            cx.out.head().extend_from_slice(&kept.body);
             Ok(Begun::Done(match kept.status {
                 Status::Ok => Ok(()),
                 status => Err(status),
             }))
         }
     }
+}
+
+/// The file of an OPEN that is repeated, for the caller of the repetition: its rights are judged as PUTFH judges them.
+async fn found_again(cx: &Compound<'_>, (share, handle): (u32, Handle)) -> Result<Object, Status> {
+    let share = cx.nfs.core.namespace.share(share).filter(|share| share.protocols.nfs());
+    let share = share.ok_or(Status::Stale)?;
+    cx.admits(&share)?;
+    let node = share.backend.resolve(&handle).await?;
+    Ok(cx.enter(&share, node))
 }
 
 impl Ticket {
@@ -86,7 +97,12 @@ impl Ticket {
         let has_body = matches!(status, Status::Ok | Status::Denied);
         let body = if has_body { cx.out.copy_from(self.mark) } else { Vec::new() };
         let opcode = self.opcode;
-        let current = cx.current.clone().filter(|_| opcode == op::OPEN && status == Status::Ok);
+        let current = match &cx.current {
+            Some(Object::Node(at)) if opcode == op::OPEN && status == Status::Ok => {
+                Some((at.share.id, at.node.handle()))
+            }
+            _ => None,
+        };
         let mut held = self.client.held();
         if let Some(order) = owner.order(&mut held) {
             order.finish(Kept { opcode, status, body: body.into(), current });

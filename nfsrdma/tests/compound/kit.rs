@@ -94,6 +94,25 @@ impl Kit {
         Self::run_of(instance, volumes, options())
     }
 
+    /// The configuration is read again, and says something else of this share.
+    pub fn reload(&self, name: &str, change: impl FnOnce(&mut Share)) {
+        let of = |s: &Share| Share {
+            name: s.name.clone(),
+            id: s.id,
+            backend: s.backend.clone(),
+            protocols: s.protocols,
+            read_only: s.read_only,
+            squash: s.squash,
+            nfs_locks: s.nfs_locks,
+            clients: s.clients.clone(),
+            rules: s.rules.clone(),
+        };
+        let mut shares: Vec<Share> =
+            self.nfs.core.namespace.shares().iter().map(|share| of(share)).collect();
+        change(shares.iter_mut().find(|share| share.name == name).unwrap());
+        self.nfs.core.namespace.set_shares(shares.into_iter().map(Arc::new).collect());
+    }
+
     /// Sets the clock.
     pub fn at_ms(&self, ms: u64) {
         let Clock::Manual(now) = &self.nfs.core.clock else { panic!("a real clock") };

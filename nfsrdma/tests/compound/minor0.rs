@@ -4,6 +4,7 @@ use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, op};
 use rdma_transport::xdr::Writer;
 use vfs::Cred;
+use vfs::namespace::ShareAccess;
 
 use crate::client::{
     Opened, RW, close, first_lock, open_head, read, read_open, read_stateid, write,
@@ -219,6 +220,33 @@ async fn repetitions_get_the_reply_of_the_original() {
     let (status, _) = open(&kit, 5, id, b"o", b"").await;
     assert_eq!(status, Status::Inval, "errors are repeated as well");
     assert_eq!(open(&kit, 6, id, b"o", b"f").await.0, Status::Ok);
+}
+
+/// The reply to a repetition is the original's. What its caller does behind it is judged anew: the first caller's rights are not
+/// another's, nor its own once it has lost them.
+#[tokio::test]
+async fn a_repeated_open_gives_none_of_the_rights_of_the_original() {
+    let kit = Kit::new();
+    let id = client(&kit, b"x").await;
+    confirmed(&kit, id, b"o", b"f").await;
+    assert_eq!(open(&kit, 3, id, b"o", b"g").await.0, Status::Ok);
+    let (root, other) = (Cred::root(), Cred { uid: 5, gid: 5, ..Cred::root() });
+    let written_behind = async |cred: &Cred| {
+        let args = open_args(3, id, b"o", b"g", RW);
+        let run = kit.run_on(&kit.conn, cred, 0, |c| c.data().op(op::OPEN, args).write(0, 2, b"x"));
+        let mut r = run.await;
+        r.ok(&[op::PUTROOTFH, op::LOOKUP]);
+        let status = r.status;
+        read_open(&mut r);
+        r.expect(op::WRITE, status);
+        status
+    };
+    assert_eq!(written_behind(&root).await, Status::Ok);
+    assert_eq!(written_behind(&other).await, Status::Access, "its mode is 0644, and root's it is");
+    kit.reload("data", |share| share.read_only = true);
+    assert_eq!(written_behind(&root).await, Status::RoFs);
+    kit.reload("data", |share| share.rules.access = Some(ShareAccess::default()));
+    assert_eq!(written_behind(&root).await, Status::Access);
 }
 
 /// Stateids are no secret: they give nobody more than the permissions of whoever sends them.

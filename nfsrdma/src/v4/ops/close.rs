@@ -20,7 +20,7 @@ pub(in crate::v4) async fn close(cx: &mut Compound<'_>) -> Result<(), Status> {
             _ => return Err(Status::BadStateId),
         }
     };
-    match turn::begin(cx, op::CLOSE, &named.client, Owner::Open(owner), seqid)? {
+    match turn::begin(cx, op::CLOSE, &named.client, Owner::Open(owner), seqid).await? {
         Begun::Done(done) => done,
         Begun::Do(ticket) => {
             let done = close_now(cx, &named);

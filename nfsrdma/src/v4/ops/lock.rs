@@ -38,7 +38,7 @@ pub(in crate::v4) async fn lock(cx: &mut Compound<'_>) -> Result<(), Status> {
                 held.open(named.number).map(|o| o.owner.clone()).ok_or(Status::BadStateId)?
             };
             let (owner, seqid) = (Owner::Open(owner), opening.open_seqid);
-            match turn::begin(cx, op::LOCK, &named.client, owner, seqid)? {
+            match turn::begin(cx, op::LOCK, &named.client, owner, seqid).await? {
                 Begun::Done(done) => done,
                 Begun::Do(ticket) => {
                     let done = first_lock(cx, &named, &opening, &wanted).await;
@@ -48,7 +48,7 @@ pub(in crate::v4) async fn lock(cx: &mut Compound<'_>) -> Result<(), Status> {
         }
         Locker4::Exist(ExistLockOwner4 { lock_stateid, lock_seqid }) => {
             let named = resolve(cx, lock_stateid)?;
-            match turn::begin(cx, op::LOCK, &named.client, named.lock_owner()?, lock_seqid)? {
+            match turn::begin(cx, op::LOCK, &named.client, named.lock_owner()?, lock_seqid).await? {
                 Begun::Done(done) => done,
                 Begun::Do(ticket) => {
                     let done = next_lock(cx, &named, &wanted).await;

@@ -16,7 +16,7 @@ pub(in crate::v4) async fn locku(cx: &mut Compound<'_>) -> Result<(), Status> {
     let Locku { seqid, lock_stateid, offset, length, .. } = cx.args.value()?;
     let range = range_of(offset, length);
     let named = resolve(cx, lock_stateid)?;
-    match turn::begin(cx, op::LOCKU, &named.client, named.lock_owner()?, seqid)? {
+    match turn::begin(cx, op::LOCKU, &named.client, named.lock_owner()?, seqid).await? {
         Begun::Done(done) => done,
         Begun::Do(ticket) => {
             let done = range.and_then(|range| unlock(cx, &named, range));

@@ -109,7 +109,7 @@ pub(in crate::v4) async fn open(cx: &mut Compound<'_>) -> Result<(), Status> {
         let made = held.open_owner(owner).map(|(name, _)| name);
         made.ok_or_else(|| cx.limited("owners-of-client", OWNERS_PER_CLIENT_MAX))?
     };
-    match turn::begin(cx, op::OPEN, &client, Owner::Open(name), seqid)? {
+    match turn::begin(cx, op::OPEN, &client, Owner::Open(name), seqid).await? {
         Begun::Done(done) => done,
         Begun::Do(ticket) => {
             let done = match args {

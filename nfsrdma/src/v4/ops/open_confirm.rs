@@ -16,7 +16,7 @@ pub(in crate::v4) async fn open_confirm(cx: &mut Compound<'_>) -> Result<(), Sta
         let held = named.client.held();
         held.open(named.number).map(|o| o.owner.clone()).ok_or(Status::BadStateId)?
     };
-    match turn::begin(cx, op::OPEN_CONFIRM, &named.client, Owner::Open(owner), seqid)? {
+    match turn::begin(cx, op::OPEN_CONFIRM, &named.client, Owner::Open(owner), seqid).await? {
         Begun::Done(done) => done,
         Begun::Do(ticket) => {
             let done = confirm(cx, &named);

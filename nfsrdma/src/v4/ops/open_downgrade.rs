@@ -27,7 +27,7 @@ pub(in crate::v4) async fn open_downgrade(cx: &mut Compound<'_>) -> Result<(), S
         let held = named.client.held();
         held.open(named.number).map(|o| o.owner.clone()).ok_or(Status::BadStateId)?
     };
-    match turn::begin(cx, op::OPEN_DOWNGRADE, &named.client, Owner::Open(owner), seqid)? {
+    match turn::begin(cx, op::OPEN_DOWNGRADE, &named.client, Owner::Open(owner), seqid).await? {
         Begun::Done(done) => done,
         Begun::Do(ticket) => {
             let done = to.ok_or(Status::Inval).and_then(|to| downgrade(cx, &named, to));
