@@ -112,12 +112,20 @@ impl Core {
         call: &CallContext,
         share: &Arc<Share>,
     ) -> Result<Entered, Refusal> {
-        let judged = if self.admits_to(conn, share) {
-            share.enter_nfs(conn.peer_ip(), &call.cred)
-        } else {
-            Err(Refusal::Address)
-        };
-        judged.inspect_err(|why| self.refused(conn, call, share, *why))
+        self.judge(conn, call, share).inspect_err(|why| self.refused(conn, call, share, *why))
+    }
+
+    /// As [`Core::enter`], for a caller whose refusal is told when it comes to that.
+    pub fn judge(
+        &self,
+        conn: &Conn,
+        call: &CallContext,
+        share: &Arc<Share>,
+    ) -> Result<Entered, Refusal> {
+        if !self.admits_to(conn, share) {
+            return Err(Refusal::Address);
+        }
+        share.enter_nfs(conn.peer_ip(), &call.cred)
     }
 
     /// As [`Core::enter`], for what a client needs to mount: the attributes of a share's root and what the share can do are told

@@ -44,7 +44,8 @@ pub struct Located {
     pub node: NodeRef,
     /// The caller as this share sees it.
     pub cred: Cred,
-    /// The caller may not use the share, for this reason: it may mount its root, and give back what it holds.
+    /// The caller may not use the share, for this reason: it may give back what it holds, and mount the root where only its user
+    /// is kept away.
     pub closed: Option<Refusal>,
 }
 
@@ -188,12 +189,13 @@ impl<'a> Compound<'a> {
         Status::Access
     }
 
-    /// The current file handle, also where it is a root that the caller may mount alone: for what tells no more than that.
+    /// The current file handle, also where it is a root that the caller may mount alone: for what tells no more than that. From an
+    /// address that the share does not admit nobody mounts.
     pub fn mounted(&self) -> Result<&Object, Status> {
         let object = self.current.as_ref().ok_or(Status::NoFileHandle)?;
         match object {
             Object::Node(Located { share, node, closed: Some(why), .. })
-                if share.backend.root().id() != node.id() =>
+                if *why == Refusal::Address || share.backend.root().id() != node.id() =>
             {
                 Err(self.closed(share, *why))
             }
@@ -275,18 +277,10 @@ impl<'a> Compound<'a> {
         Ok(())
     }
 
-    /// A client of this address may use this share.
-    pub fn admits(&self, share: &Share) -> Result<(), Status> {
-        if self.nfs.core.admits_to(self.conn, share) {
-            return Ok(());
-        }
-        self.nfs.core.refused(self.conn, self.call, share, Refusal::Address);
-        Err(Status::Access)
-    }
-
-    /// A node of a share that admits the client's address, for this caller: closed where it may not use the share.
+    /// A node of a share, for this caller: closed where the caller, or its address, may not use the share. The error, and the line
+    /// in the log, come with the next operation that needs the right.
     pub fn enter(&self, share: &Arc<Share>, node: NodeRef) -> Object {
-        let (entered, closed) = match share.enter_nfs(self.conn.peer_ip(), &self.call.cred) {
+        let (entered, closed) = match self.nfs.core.judge(self.conn, self.call, share) {
             Ok(entered) => (entered, None),
             Err(why) => (share.from_outside(), Some(why)),
         };

@@ -5,11 +5,13 @@ use nfsrdma::v4::wire::{Stateid, attr, op};
 use rdma_transport::channel::Handle;
 use rdma_transport::xdr::Writer;
 use vfs::Cred;
+use vfs::namespace::Cidr;
 
 use crate::client::{
-    Client, R, READ_LT, RW, W, WRITE_LT, close, next_lock, open_head, read, read_open, unchecked,
-    write,
+    Client, R, READ_LT, RW, W, WRITE_LT, close, locku, next_lock, open_head, read, read_open,
+    unchecked, write,
 };
+use crate::delegations::give_back;
 use crate::kit::{Kit, Results, fattr};
 use crate::locks::lock;
 
@@ -440,6 +442,35 @@ async fn a_stateid_gives_another_user_none_of_its_holders_rights() {
     assert_eq!(lock(&c, &o, b"b", READ_LT, (20, 10)).await.unwrap_err().0, Status::Access);
     let (status, _) = c.on(&o.fh, op::LOCK, next_lock(WRITE_LT, (20, 10), held)).await;
     assert_eq!(status, Status::Access, "what it may not read it does not keep from others");
+}
+
+/// A reload leaves the client's address out. What it holds keeps others from the files, so that it can be given back.
+#[tokio::test]
+async fn an_address_that_lost_the_share_gives_back_what_it_holds() {
+    let kit = Kit::new();
+    kit.with_file(b"f", b"content").await;
+    let (handle, _asked) = Handle::played();
+    let c = Client::called_by(&kit, b"x", handle).await;
+    let d = c.open(b"reader", b"f", R).await.unwrap();
+    let o = c.open(b"o", b"g", RW).await.unwrap();
+    assert_eq!((d.delegation.0, o.delegation.0), (1, 2), "one to read, one to write");
+    let held = lock(&c, &o, b"a", WRITE_LT, (0, 10)).await.unwrap();
+    kit.reload("data", |share| share.clients = Some(vec![]));
+    assert_eq!(c.read(&o.fh, o.stateid).await, Status::Access);
+    assert_eq!(c.write(&o.fh, held, b"data").await, Status::Access);
+    assert_eq!(lock(&c, &o, b"b", READ_LT, (20, 10)).await.unwrap_err().0, Status::Access);
+    assert_eq!(c.on(&o.fh, op::LOCKU, locku((0, 10), held)).await.0, Status::Ok);
+    for opened in [&o, &d] {
+        assert_eq!(c.close(opened).await, Status::Ok);
+        let returned = give_back(opened.delegation.1.unwrap());
+        assert_eq!(c.on(&opened.fh, op::DELEGRETURN, returned).await.0, Status::Ok);
+    }
+    let everybody = Cidr { addr: [0, 0, 0, 0].into(), bits: 0 };
+    kit.reload("data", |share| share.clients = Some(vec![everybody.into()]));
+    let other = Client::new(&kit, b"y").await;
+    for name in [b"f", b"g"] {
+        other.open(b"o", name, (3, 3)).await.expect("nothing is left of it");
+    }
 }
 
 /// One open owner may be the name of several users: what an OPEN checked of one is not the other's.

@@ -11,7 +11,6 @@ pub(in crate::v4) async fn putfh(cx: &mut Compound<'_>) -> Result<(), Status> {
     let object = match core.handles.open(&core.namespace, wire)? {
         Named::Root => Object::Root,
         Named::Node(share, handle) => {
-            cx.admits(&share)?;
             let node = share.backend.resolve(&handle).await?;
             cx.enter(&share, node)
         }
