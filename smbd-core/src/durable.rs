@@ -23,6 +23,7 @@ use crate::cx::Cx;
 use crate::lease;
 use crate::open::{File, Open};
 use crate::persist;
+use crate::review;
 use crate::server::Core;
 use crate::status::Status;
 use crate::wire::context::{
@@ -228,7 +229,11 @@ fn keeps_handles(cx: &Cx, request: &Request<'_>, asked: &Asked<'_>) -> bool {
 }
 
 /// Has this create been done before? (MS-SMB2 section 3.3.5.9.10)
-pub(crate) fn begin(cx: &Cx, request: &Request<'_>, asked: &Asked<'_>) -> Result<Begun, Status> {
+pub(crate) async fn begin(
+    cx: &Cx,
+    request: &Request<'_>,
+    asked: &Asked<'_>,
+) -> Result<Begun, Status> {
     let core = cx.server.clone();
     let Some(v2) = asked.durable_v2.filter(|_| cx.conn.dialect().is_3()) else {
         return Ok(Begun::New(Ticket { core, key: None }));
@@ -270,7 +275,7 @@ pub(crate) fn begin(cx: &Cx, request: &Request<'_>, asked: &Asked<'_>) -> Result
     }
     // The answer was lost with the server, or with all connections: the open waits for this client.
     let waits = open.session_id() == 0;
-    if open.session_id() != session.id && !(waits && take_up(cx, &open)?) {
+    if open.session_id() != session.id && !(waits && take_up(cx, &open).await?) {
         return Err(Status::DUPLICATE_OBJECTID);
     }
     Ok(Begun::Before(open))
@@ -384,7 +389,7 @@ pub(crate) fn closed(core: &Core, open: &Open) {
 }
 
 /// Takes up an open again, if the request asks for that (MS-SMB2 sections 3.3.5.9.7 and 3.3.5.9.12).
-pub(crate) fn reconnect(
+pub(crate) async fn reconnect(
     cx: &Cx,
     request: &Request<'_>,
     asked: &Asked<'_>,
@@ -423,22 +428,36 @@ pub(crate) fn reconnect(
     if session.user().is_none_or(|u| u.name != owner) {
         return Err(Status::ACCESS_DENIED);
     }
-    if !take_up(cx, &found)? {
+    if !take_up(cx, &found).await? {
         return Err(Status::OBJECT_NAME_NOT_FOUND);
     }
     found.durable.not_replayable();
     Ok(Some(found))
 }
 
-/// Gives an open that waits to the session of this request. False when somebody was faster.
-fn take_up(cx: &Cx, open: &Arc<Open>) -> Result<bool, Status> {
+/// Gives an open that waits to the session of this request. False when somebody was faster. STATUS_ACCESS_DENIED, and the end of the
+/// open, where its user would not be granted it by this tree: the share, or the address that the client comes from, may give less
+/// than when it was opened.
+async fn take_up(cx: &Cx, open: &Arc<Open>) -> Result<bool, Status> {
+    /// No session has this number, so nobody can use what is held by it.
+    const NOBODY: (u64, u32) = (u64::MAX, 0);
     let (session, tree) = (cx.session()?, cx.tree()?);
     if open.share()?.id != tree.share().ok_or(Status::OBJECT_NAME_NOT_FOUND)?.id {
         return Ok(false);
     }
     // From here on nobody can take it away; somebody may have done so a moment ago.
-    if !open.party.lease.hold() || !cx.server.opens.take_up(open, session.id, tree.id) {
+    let stands = review::is_within(open.granted, &open.cred, (tree.maximal_access, &tree.cred));
+    let (owner, of_tree) = if stands { (session.id, tree.id) } else { NOBODY };
+    if !open.party.lease.hold() || !cx.server.opens.take_up(open, owner, of_tree) {
         return Ok(false);
+    }
+    if !stands {
+        tracing::info!(
+            peer = %cx.conn.info.peer, share = tree.name, user = &*session.owner(),
+            "a handle is given up: its client came back with other rights"
+        );
+        crate::ops::close::end(&cx.server, open).await;
+        return Err(Status::ACCESS_DENIED);
     }
     if let Some(lease) = open.caching.lease() {
         lease.party.lease.hold();

@@ -15,6 +15,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use vfs::Cred;
 use vfs::namespace::Entered;
 
 use crate::dispatch::{Loss, end_session, lose};
@@ -80,15 +81,23 @@ pub(crate) fn session_stands(core: &Core, session: &Session) -> bool {
     may_log_on && signs && seals
 }
 
+/// What was granted to a user (an access mask) it would be granted again, and acts as the one it acted as. `now` is the most that it
+/// would be granted, and as whom it would act.
+pub(crate) fn is_within(granted: u32, cred: &Cred, now: (u32, &Cred)) -> bool {
+    granted & FULL_ACCESS & !now.0 == 0 && cred == now.1
+}
+
+fn stands(granted: u32, cred: &Cred, now: &Entered) -> bool {
+    is_within(granted, cred, (most(&now.share), &now.cred))
+}
+
 /// A TREE_CONNECT would give no less than this one did.
 pub(crate) fn tree_stands(core: &Core, session: &Session, tree: &Tree) -> bool {
     let (Target::Files(share), Some(user)) = (&tree.target, session.user()) else { return true };
     let now = core.namespace.share(share.id).filter(|s| s.protocols.smb());
     let Some(now) = now else { return false };
     let settings = core.settings().share(&now.name);
-    let stands = |entered: Entered| {
-        tree.maximal_access & !most(&entered.share) == 0 && entered.cred == tree.cred
-    };
+    let stands = |entered: Entered| stands(tree.maximal_access, &tree.cred, &entered);
     // Where encryption is asked for, the tree either does it already or has to be connected anew.
     let granted = |ip: IpAddr| grant(&now, &settings, &user, ip, true).is_ok_and(stands);
     let peers = session.channels().into_iter().filter_map(|c| c.conn.upgrade());
@@ -108,7 +117,8 @@ pub(crate) async fn end_tree(core: &Arc<Core>, session: &Session, tree: &Tree) {
     lose(core, session.id, Some(tree.id), Loss::GivenUp).await;
 }
 
-/// A durable open that waits: its share is served, and its owner may log on and have there what it was granted.
+/// A durable open that waits: its share is served, and its owner may log on, have there what it was granted and act as the same user.
+/// The address of its client is known when that is back: see [`crate::durable`].
 fn open_stands(core: &Core, open: &Open) -> bool {
     let Opened::File(file) = &open.target else { return true };
     let share = core.namespace.share(file.share.id).filter(|s| s.protocols.smb());
@@ -117,5 +127,5 @@ fn open_stands(core: &Core, open: &Open) -> bool {
     };
     let owner = core.users.find(&open.durable.owner());
     let entered = owner.and_then(|owner| share.enter_smb(None, &owner.cred).ok());
-    entered.is_some_and(|e| open.granted & FULL_ACCESS & !most(&e.share) == 0)
+    entered.is_some_and(|now| stands(open.granted, &open.cred, &now))
 }

@@ -1,7 +1,7 @@
 //! Opens again what was persistent when the server ended.
 //!
 //! *Operation.* All opens first, then what they cache, then their locks: what stood together before does not stand in its own way
-//! now. Nobody else is there yet.
+//! now. Last, those end whose users would not be granted them again. Nobody else is there yet.
 
 use std::sync::Arc;
 
@@ -15,13 +15,14 @@ use crate::durable::{self, Facts};
 use crate::extra::Extra;
 use crate::lease::{self, OpenCaching};
 use crate::open::{File, LockSequences, Open, Place, Target};
+use crate::review::review;
 use crate::server::Core;
 use recovery::{Change, Kind};
 
 /// Why a record is given up, in words.
 type Lost = &'static str;
 
-/// Opens all that the store has; gives how many. To be called once, before anybody is served.
+/// Opens all that the store has and that their users would be granted again; gives how many. To be called once, before anybody is served.
 pub(crate) async fn restore(core: &Arc<Core>) -> Result<usize, recovery::Error> {
     let Some(store) = &core.store else { return Ok(0) };
     let reader = store.clone();
@@ -63,7 +64,15 @@ pub(crate) async fn restore(core: &Arc<Core>) -> Result<usize, recovery::Error> 
         }
         durable::wait_for_client(core, open);
     }
-    Ok(opens.len())
+    // What the configuration, or an account, does not give any more keeps nobody out.
+    let refused = review(core).await.opens;
+    if refused > 0 {
+        tracing::warn!(
+            refused,
+            "persistent handles are given up: their users have other rights now"
+        );
+    }
+    Ok(opens.len().saturating_sub(refused))
 }
 
 fn share_of(core: &Core, record: &Record) -> Option<Arc<Share>> {

@@ -87,7 +87,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let asked = Asked::parse(&request.contexts)?;
     durable::check(&asked)?;
     // An open that is taken up again is as it was, whatever else the request says.
-    if let Some(open) = durable::reconnect(cx, &request, &asked)? {
+    if let Some(open) = durable::reconnect(cx, &request, &asked).await? {
         let (attr, dos) = now(cx, &open).await?;
         let opened = Opened { open, attr, dos, action: action::OPENED };
         return answer(cx, (&request, &asked), opened, How::Again).await;
@@ -110,7 +110,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
             _ => Status::INVALID_PARAMETER,
         });
     }
-    let ticket = match durable::begin(cx, &request, &wanted.asked)? {
+    let ticket = match durable::begin(cx, &request, &wanted.asked).await? {
         Begun::New(ticket) => ticket,
         Begun::Before(open) => {
             let (attr, dos) = now(cx, &open).await?;

@@ -17,3 +17,4 @@ mod persist;
 mod pipes;
 mod posix;
 mod reparse;
+mod rights;

@@ -1,0 +1,142 @@
+//! What a share gives and takes: handles that come back to less than they had.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rdma_transport::channel::Transport;
+use recovery::Store;
+use vfs::Cred;
+use vfs::mem::MemBackend;
+use vfs::namespace::{Force, Rules, Share};
+
+use crate::dtyp::mask;
+use crate::kit::{Client, Kit};
+use crate::status::Status;
+use crate::tree::{Target, Tree};
+use crate::wire::context::{DHANDLE_FLAG_PERSISTENT, DurableV2, ReconnectV2};
+use crate::wire::create::{self, Disposition, oplock};
+use crate::wire::negotiate::Dialect;
+
+const GUID: [u8; 16] = [5; 16];
+/// What readers of a share are granted.
+const READS: u32 = 0x0012_00a9;
+
+fn durable(flags: u32) -> impl FnOnce(&mut create::Request<'static>) {
+    move |r| {
+        r.oplock_level = oplock::BATCH;
+        r.contexts = vec![DurableV2 { timeout: 0, flags, guid: GUID }.context()];
+    }
+}
+
+/// The share of this kit as it would be by other rules.
+fn share_by(kit: &Kit, change: impl FnOnce(&mut Share)) -> Share {
+    let old = kit.core.namespace.shares()[0].clone();
+    let mut share = Share {
+        name: old.name.clone(),
+        id: old.id,
+        backend: old.backend.clone(),
+        read_only: false,
+        protocols: old.protocols,
+        squash: old.squash,
+        nfs_locks: old.nfs_locks,
+        clients: None,
+        rules: Rules::default(),
+    };
+    change(&mut share);
+    share
+}
+
+fn now(kit: &Kit, change: impl FnOnce(&mut Share)) {
+    kit.core.namespace.set_shares(Arc::new([Arc::new(share_by(kit, change))]));
+}
+
+fn someone(uid: u32) -> Cred {
+    Cred { uid, gid: uid, groups: Arc::new([]) }
+}
+
+/// Connects the client to the share anew, with these rights.
+fn connect(c: &mut Client, maximal_access: u32, cred: Cred) {
+    let session = c.core.sessions.get(c.session_id).unwrap();
+    let old = session.remove_tree(c.tree_id).unwrap();
+    let tree = session.add_tree(|id| Tree {
+        id,
+        session_id: session.id,
+        name: old.name.clone(),
+        target: Target::Files(old.share().unwrap().clone()),
+        cred,
+        maximal_access,
+        settings: old.settings.clone(),
+    });
+    c.tree_id = tree.unwrap().id;
+}
+
+/// MS-SMB2 sections 3.3.5.9.10 and 3.3.5.9.12 give an open to its owner; what the share gives its owner now is less.
+#[tokio::test]
+async fn a_handle_is_not_taken_up_by_a_tree_that_does_not_give_its_rights() {
+    for (replays, maximal_access, uid, want) in [
+        (false, READS, 0, Err(Status::ACCESS_DENIED)),
+        (false, mask::FILE_ALL, 7, Err(Status::ACCESS_DENIED)),
+        (true, READS, 0, Err(Status::ACCESS_DENIED)),
+        (true, mask::FILE_ALL, 7, Err(Status::ACCESS_DENIED)),
+        (false, mask::FILE_ALL, 0, Ok(())),
+        (true, mask::FILE_ALL, 0, Ok(())),
+    ] {
+        let kit = Kit::new();
+        let first = kit.client();
+        let file = first.create("f", durable(0)).await.unwrap().file;
+        crate::dispatch::end_of_connection(&kit.core, &first.conn).await;
+        assert_eq!(kit.core.opens.count_of(0), 1);
+        let mut second = kit.client();
+        connect(&mut second, maximal_access, someone(uid));
+        second.replays.store(replays, Ordering::Relaxed);
+        let back = second.create("f", |r| {
+            durable(0)(r);
+            if !replays {
+                r.contexts = vec![ReconnectV2 { file, guid: GUID, flags: 0 }.context()];
+            }
+        });
+        let back = back.await.map(|_| ());
+        assert_eq!(back, want, "{replays} {maximal_access:x} {uid}");
+        let left = kit.core.opens.count();
+        assert_eq!(left, usize::from(want.is_ok()), "what is refused is not kept");
+    }
+}
+
+#[tokio::test]
+async fn a_waiting_handle_ends_where_its_user_acts_as_another_now() {
+    let kit = Kit::new();
+    let first = kit.client();
+    first.create("f", durable(0)).await.unwrap();
+    crate::dispatch::end_of_connection(&kit.core, &first.conn).await;
+    assert_eq!(crate::review::review(&kit.core).await.opens, 0, "nothing has changed");
+    now(&kit, |share| share.rules.force = Some(Force::User(someone(7))));
+    assert_eq!(crate::review::review(&kit.core).await.opens, 1);
+}
+
+/// A start by another configuration: what is not given any more keeps nobody out.
+#[tokio::test]
+async fn a_start_gives_up_persistent_handles_that_would_not_be_granted() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = MemBackend::new(64 << 20).unwrap();
+    let kit = Kit::on(volume.clone(), Some(Store::open(folder.path()).unwrap()));
+    let c = kit.machine(1, 0, Dialect::V311, Transport::Tcp);
+    let asked = c.create("f", |r| {
+        durable(DHANDLE_FLAG_PERSISTENT)(r);
+        r.share = 0;
+    });
+    asked.await.unwrap();
+    let core = Arc::downgrade(&kit.core);
+    drop((c, kit));
+    while core.strong_count() > 0 {
+        tokio::task::yield_now().await;
+    }
+    let kit = Kit::on(volume, Some(Store::open(folder.path()).unwrap()));
+    now(&kit, |share| share.read_only = true);
+    assert_eq!(crate::persist::restore(&kit.core).await.unwrap(), 0);
+    let other = kit.machine(2, 0, Dialect::V311, Transport::Tcp);
+    let opened = other.create("f", |r| {
+        r.access = mask::READ_DATA;
+        r.disposition = Disposition::Open as u32;
+    });
+    assert_eq!(opened.await.map(|_| ()), Ok(()));
+}
