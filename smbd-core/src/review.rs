@@ -91,7 +91,7 @@ fn stands(granted: u32, cred: &Cred, now: &Entered) -> bool {
     is_within(granted, cred, (most(&now.share), &now.cred))
 }
 
-/// A TREE_CONNECT would give no less than this one did.
+/// A TREE_CONNECT by any connection of the session would give no less than this one did.
 pub(crate) fn tree_stands(core: &Core, session: &Session, tree: &Tree) -> bool {
     let (Target::Files(share), Some(user)) = (&tree.target, session.user()) else { return true };
     let now = core.namespace.share(share.id).filter(|s| s.protocols.smb());
@@ -100,15 +100,30 @@ pub(crate) fn tree_stands(core: &Core, session: &Session, tree: &Tree) -> bool {
     let stands = |entered: Entered| stands(tree.maximal_access, &tree.cred, &entered);
     // Where encryption is asked for, the tree either does it already or has to be connected anew.
     let granted = |ip: IpAddr| grant(&now, &settings, &user, ip, true).is_ok_and(stands);
-    let peers = session.channels().into_iter().filter_map(|c| c.conn.upgrade());
-    let mut peers = peers.map(|conn| conn.info.peer.ip().to_canonical()).peekable();
+    let peers = session.addresses();
     Arc::ptr_eq(&now.backend, &share.backend)
         && (tree.settings.encrypt || !settings.encrypt)
-        && match peers.peek() {
-            Some(_) => peers.any(granted),
+        && match peers.is_empty() {
+            // What one connection may not do, nobody does by another.
+            false => peers.into_iter().all(granted),
             // Its address is not known until its client is back.
-            None => now.enter_smb(None, &user.cred).is_ok_and(stands),
+            true => now.enter_smb(None, &user.cred).is_ok_and(stands),
         }
+}
+
+/// A tree of this session that would not be granted as it is to who comes from this address; `None` when all would.
+pub(crate) fn denied_from(core: &Core, session: &Session, ip: IpAddr) -> Option<Arc<Tree>> {
+    let user = session.user()?;
+    let settings = core.settings();
+    session.trees().into_iter().find(|tree| {
+        let now = tree.share().and_then(|share| core.namespace.share(share.id));
+        let stands = |entered: Entered| stands(tree.maximal_access, &tree.cred, &entered);
+        // A share that is gone ends its trees by the review.
+        now.is_some_and(|now| {
+            let settings = settings.share(&now.name);
+            !grant(&now, &settings, &user, ip, true).is_ok_and(stands)
+        })
+    })
 }
 
 /// Ends a tree connect.

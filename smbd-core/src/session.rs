@@ -6,6 +6,7 @@
 //! *Memory.* Bounded by `limits`.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
@@ -236,6 +237,13 @@ impl Session {
     /// Its connections.
     pub fn channels(&self) -> Vec<Arc<Channel>> {
         locked(&self.channels).clone()
+    }
+
+    /// Where its connections come from.
+    pub(crate) fn addresses(&self) -> Vec<IpAddr> {
+        let conns =
+            locked(&self.channels).iter().filter_map(|c| c.conn.upgrade()).collect::<Vec<_>>();
+        conns.iter().map(|conn| conn.info.peer.ip()).collect()
     }
 
     /// One more connection. False when it has all it may have.

@@ -9,14 +9,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use client::connect::Local;
 use client::smb::{Caching, Channels, OpenHow, Options, Smb};
 use client::{Error, Result};
+use config::Settings;
 use futures_util::future::join_all;
 use headgate_tests::world::smb::{alice, with_alice};
 use headgate_tests::world::{World, buf, pattern};
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
+use smb_proto::smb2::Command;
 use smb_proto::smb2::negotiate::Dialect;
 use smbd_core::status::Status;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket};
 
 /// A road to the server that breaks when so many bytes have gone towards it: whatever is on its way then is lost.
 struct Road {
@@ -26,13 +28,21 @@ struct Road {
 
 impl Road {
     async fn to(server: SocketAddr) -> Self {
+        Self::from("127.0.0.1", server).await
+    }
+
+    /// One that comes to the server from this address.
+    async fn from(address: &str, server: SocketAddr) -> Self {
+        let from = SocketAddr::new(address.parse().unwrap(), 0);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
         let left = Arc::new(AtomicU64::new(u64::MAX));
         let bytes = left.clone();
         tokio::spawn(async move {
             let (client, _) = listener.accept().await.unwrap();
-            let server = TcpStream::connect(server).await.unwrap();
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind(from).unwrap();
+            let server = socket.connect(server).await.unwrap();
             let (mut from_client, mut to_client) = client.into_split();
             let (mut from_server, mut to_server) = server.into_split();
             let there = async {
@@ -226,4 +236,46 @@ async fn others_bind_nothing_to_a_session() {
     let bound = further(&old, world.running.smb[0], false).await;
     assert!(matches!(bound.map(|_| ()), Err(Error::Smb(_, Status::REQUEST_NOT_ACCEPTED))));
     world.running.stop().await;
+}
+
+const ELSEWHERE: &str = "127.0.0.2";
+
+/// `clients` of a share holds for each connection of a session: MS-SMB2 section 3.3.5.5.3 lets any of them use its trees.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_further_connection_has_no_more_than_its_address_is_given() {
+    // It may only read, or is not let in at all.
+    for rule in [Some(ELSEWHERE), None] {
+        let mut kept = Settings::default();
+        let (mut world, _dir) = with_alice(|settings| kept = settings.clone()).await;
+        let at = world.running.smb[0];
+        let limited = |clients: &[&str]| {
+            let mut settings = kept.clone();
+            let mut parsed: Vec<config::Client> =
+                clients.iter().map(|range| range.parse().unwrap()).collect();
+            parsed.iter_mut().skip(1).for_each(|elsewhere| elsewhere.read_only = true);
+            settings.shares[0].clients = Some(parsed);
+            settings
+        };
+        let mut ranges = vec!["127.0.0.1"];
+        ranges.extend(rule);
+        world.running.reload(limited(&ranges)).await.unwrap();
+        let a = first(at, false, Options::default()).await;
+        a.close(a.create("mine").await.unwrap()).await.unwrap();
+        let road = Road::from(ELSEWHERE, at).await;
+        let refused = further(&a, road.at, false).await.map(|_| ());
+        let denied = Err(Error::Smb(Command::SessionSetup, Status::ACCESS_DENIED));
+        assert_eq!(refused, denied, "{rule:?}");
+        a.close(a.create("still mine").await.unwrap()).await.unwrap();
+
+        // Where both may do the same they are one session, until the configuration tells them apart.
+        world.running.reload(limited(&["127.0.0.0/8"])).await.unwrap();
+        let road = Road::from(ELSEWHERE, at).await;
+        let b = further(&a, road.at, false).await.unwrap();
+        b.close(b.create("by the other").await.unwrap()).await.unwrap();
+        let changes = world.running.reload(limited(&ranges)).await.unwrap();
+        assert_eq!(changes.trees_ended, 1, "{rule:?}");
+        for smb in [&a, &b] {
+            assert!(smb.create("no more").await.is_err());
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rdma_transport::channel::Facts;
+use rdma_transport::refused::{self, Refused};
 
 use crate::answer::{Hash, Seal};
 use crate::auth::{
@@ -21,7 +22,7 @@ use crate::limits::{
 };
 use crate::logons::Ticket;
 use crate::refusal::Rule;
-use crate::review::session_stands;
+use crate::review::{denied_from, session_stands};
 use crate::session::{Channel, Kind, Secrets, Session, Standing, Terms, User};
 use crate::settings::Encryption;
 use crate::status::Status;
@@ -402,7 +403,25 @@ fn bind(
     let key = key.ok_or(Status::NOT_SUPPORTED)?;
     let key = kdf::signing_key(&key, context(n.dialect, preauth));
     let signer = Signer::new(n.signing, &key).map_err(|_| Status::INTERNAL_ERROR)?;
-    join(cx, session, Some(signer))
+    check_address(cx, session, user)?;
+    join(cx, session, Some(signer))?;
+    // A tree that was connected meanwhile has not been asked about this connection, unless it found it here.
+    check_address(cx, session, user).inspect_err(|_| {
+        cx.conn.remove_channel(session.id);
+        session.remove_channel(&cx.conn);
+    })
+}
+
+/// STATUS_ACCESS_DENIED where a share that the session is connected to gives less to who comes from here: `clients` of a share
+/// holds for each connection.
+fn check_address(cx: &Cx, session: &Session, user: &User) -> Result<(), Status> {
+    let peer = cx.conn.info.peer.ip();
+    let Some(tree) = denied_from(&cx.server, session, peer) else { return Ok(()) };
+    let rule = vfs::namespace::Refusal::Address.name();
+    let remedy = "let `clients` of the share give all addresses of a client the same, or let it use one connection";
+    let (user, share) = (user.name.clone(), tree.name.clone());
+    refused::note(Refused { peer, user, share, rule, remedy });
+    Err(Status::ACCESS_DENIED)
 }
 
 /// The session uses this connection from now on.

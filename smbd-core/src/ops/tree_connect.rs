@@ -54,9 +54,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
         return Err(Status::BAD_NETWORK_NAME);
     };
     let settings = cx.server.settings().share(&share.name);
-    let can_encrypt = cx.conn.negotiated().is_some_and(|n| n.cipher.is_some());
-    let granted = grant(&share, &settings, &user, peer, can_encrypt);
-    let granted = granted.map_err(|why| denied(cx, &user, &share.name, why))?;
+    let granted = grant_to_all(cx, &share, &settings, &user)?;
     if settings.encrypt || cx.encrypted {
         // The session need not: the share asks for it, or the client does it of its own accord.
         cx.conn.info.facts.note(Facts::PROTECTION, "encrypted");
@@ -93,6 +91,28 @@ pub(crate) enum Denial {
     Rule(Refusal),
 }
 
+/// What this user is granted by each connection of the session, of whatever address: any of them may use the tree.
+fn grant_to_all(
+    cx: &Cx,
+    share: &Arc<Share>,
+    settings: &ShareSettings,
+    user: &User,
+) -> Result<Entered, Status> {
+    let can_encrypt = cx.conn.negotiated().is_some_and(|n| n.cipher.is_some());
+    let from = |ip| {
+        let granted = grant(share, settings, user, ip, can_encrypt);
+        granted.map_err(|why| denied(cx, ip, user, &share.name, why))
+    };
+    let mut least = from(cx.conn.info.peer.ip())?;
+    for ip in cx.session()?.addresses() {
+        let granted = from(ip)?;
+        if granted.share.read_only {
+            least = granted;
+        }
+    }
+    Ok(least)
+}
+
 /// What a user who comes from this address is granted in a share.
 pub(crate) fn grant(
     share: &Arc<Share>,
@@ -120,14 +140,14 @@ pub(crate) fn most(share: &Share) -> u32 {
 }
 
 /// MS-SMB2 section 3.3.5.7 has one status for all of them; the log tells which rule of the share it was.
-fn denied(cx: &Cx, user: &User, share: &str, why: Denial) -> Status {
+fn denied(cx: &Cx, peer: IpAddr, user: &User, share: &str, why: Denial) -> Status {
     match why {
         Denial::Guest => Rule::Guest.note(&cx.conn, &user.name, share),
         Denial::Clear => Rule::EncryptionOfShare.note(&cx.conn, &user.name, share),
         Denial::Rule(why) => {
             count::broken_again(why.name());
             refused::note(Refused {
-                peer: cx.conn.info.peer.ip(),
+                peer,
                 user: user.name.clone(),
                 share: share.to_owned(),
                 rule: why.name(),
