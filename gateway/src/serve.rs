@@ -115,7 +115,12 @@ impl Running {
         self.tasks.shutdown().await;
         self.doors.close().await;
         self.mapper.close().await;
-        let in_time = self.shared.connections.drain(self.settings.drain).await;
+        let begun = tokio::time::Instant::now();
+        let all_gone = self.shared.connections.drain(self.settings.drain).await;
+        // What a connection that is cut leaves waiting for its client is not waited for either.
+        let left = self.settings.drain.saturating_sub(begun.elapsed()).max(STOP_MIN);
+        let stopped = tokio::time::timeout(left, self.servers.smb.stop()).await.is_ok();
+        let in_time = all_gone && stopped;
         if in_time {
             self.servers.nfs.v4().clients.strike_idle().await;
         }
@@ -206,6 +211,9 @@ impl Running {
         lists.into_iter().flat_map(each).chain(admin).collect()
     }
 }
+
+/// For what files have to go at a stop there is so much time, also when connections took all that `drain` allows.
+const STOP_MIN: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Removes the streams of files that were removed while no gateway served the share, and what a gateway that ended was about to put
 /// in its place.

@@ -531,6 +531,15 @@ pub(crate) fn disconnect(core: &Arc<Core>, open: &Arc<Open>) -> bool {
     true
 }
 
+/// The server stops, and what waits for a client and does not outlive it ends: files that go with it go now. Others have nothing
+/// that would outlast the process.
+pub(crate) async fn stop(core: &Arc<Core>) {
+    let goes = |o: &Open| o.delete_on_close() || core.opens.is_delete_pending(o);
+    for open in core.opens.all(|o| o.session_id() == 0 && !o.durable.is_persistent() && goes(o)) {
+        crate::ops::close::end(core, &open).await;
+    }
+}
+
 /// An open belongs to no session: it ends when its client does not come back in time.
 pub(crate) fn wait_for_client(core: &Arc<Core>, open: &Arc<Open>) {
     let (timeout_ms, losses) = {

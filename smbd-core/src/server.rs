@@ -151,6 +151,12 @@ impl Server {
         crate::review::review(&self.core).await
     }
 
+    /// To be called at the end, when all connections are gone: files that were to be removed when a client closes them, and whose
+    /// client is waited for, are removed.
+    pub async fn stop(&self) {
+        crate::durable::stop(&self.core).await;
+    }
+
     /// What has to happen although nobody calls; to be called about once a second.
     pub async fn tick(&self) {}
 

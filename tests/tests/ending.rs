@@ -15,6 +15,8 @@ use gateway::control::files::HeldFile;
 use headgate_tests::world::smb::{alice, with_alice};
 use headgate_tests::world::{World, buf};
 use nfsrdma::v4::Status as Nfs4Status;
+use smb_proto::smb2::create::{Disposition, oplock, option};
+use smbd_core::dtyp::mask;
 use smbd_core::status::Status;
 use tokio::sync::mpsc::Receiver;
 
@@ -298,4 +300,28 @@ async fn until(is: impl AsyncFn() -> bool) {
         }
     };
     tokio::time::timeout(PATIENCE, wait).await.unwrap();
+}
+
+/// MS-SMB2 section 3.3.7.1 lets a durable open wait for its client; one that is deleted on close deletes its file at the latest when
+/// the gateway stops, because no other run of it knows of that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_removes_files_that_waited_for_their_client_to_be_closed() {
+    let (world, _dir) = with_alice(|_| ()).await;
+    let how = SmbHow {
+        access: SmbHow::WRITE.access | mask::DELETE,
+        disposition: Disposition::OpenIf,
+        ..SmbHow::WRITE.cached(Caching::Oplock(oplock::BATCH))
+    };
+    let doomed = SmbHow { options: how.options | option::DELETE_ON_CLOSE, ..how };
+    // One client is gone before the stop, one is cut off by it.
+    let (gone, there) = (smb(&world).await, smb(&world).await);
+    for (client, name) in [(&gone, "gone"), (&there, "there")] {
+        client.open_durable(name, [1; 16], &doomed).await.unwrap();
+    }
+    gone.open_durable("kept", [2; 16], &how).await.unwrap();
+    drop(gone);
+    let folder = world.folder();
+    assert!(world.running.stop().await);
+    let left: Vec<_> = ["gone", "there", "kept"].map(|name| folder.join(name).exists()).into();
+    assert_eq!(left, [false, false, true]);
 }

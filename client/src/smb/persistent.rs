@@ -33,6 +33,23 @@ impl Smb {
         }
     }
 
+    /// Opens by a handle that outlives its connections and not the server. Gives what [`Smb::open_cached`] does; [`Error::Protocol`] when
+    /// the server does not keep it.
+    pub async fn open_durable(
+        &self,
+        name: &str,
+        guid: CreateGuid,
+        how: &OpenHow,
+    ) -> Result<(SmbFile, u32)> {
+        let context = DurableV2 { timeout: 0, flags: 0, guid }.context();
+        let (file, granted, told) = self.open_with(name, how, Some(context)).await?;
+        if told.durable_v2.is_none() {
+            self.close(file).await?;
+            return Err(Error::Protocol("the server does not keep this handle".into()));
+        }
+        Ok((file, granted))
+    }
+
     /// Takes up a persistent handle after its connection or its server was lost. Without a `file` the answer to its create was lost
     /// too, and the server knows it by the name of the create.
     pub async fn take_up(
