@@ -81,8 +81,8 @@ pub(crate) fn session_stands(core: &Core, session: &Session) -> bool {
     may_log_on && signs && seals
 }
 
-/// What was granted to a user (an access mask) it would be granted again, and acts as the one it acted as. `now` is the most that it
-/// would be granted, and as whom it would act.
+/// What was granted to a user (an access mask) it would be granted again, and acts as the one it acted as. `now` is the most that
+/// it would be granted, and as whom it would act.
 pub(crate) fn is_within(granted: u32, cred: &Cred, now: (u32, &Cred)) -> bool {
     granted & FULL_ACCESS & !now.0 == 0 && cred == now.1
 }
@@ -132,8 +132,8 @@ pub(crate) async fn end_tree(core: &Arc<Core>, session: &Session, tree: &Tree) {
     lose(core, session.id, Some(tree.id), Loss::GivenUp).await;
 }
 
-/// A durable open that waits: its share is served, and its owner may log on, have there what it was granted and act as the same user.
-/// The address of its client is known when that is back: see [`crate::durable`].
+/// A durable open that waits: its share is served, and its owner may log on, have there what it was granted and act as the same
+/// user. The address of its client is known when that is back: see [`crate::durable`].
 fn open_stands(core: &Core, open: &Open) -> bool {
     let Opened::File(file) = &open.target else { return true };
     let share = core.namespace.share(file.share.id).filter(|s| s.protocols.smb());

@@ -302,8 +302,8 @@ async fn until(is: impl AsyncFn() -> bool) {
     tokio::time::timeout(PATIENCE, wait).await.unwrap();
 }
 
-/// MS-SMB2 section 3.3.7.1 lets a durable open wait for its client; one that is deleted on close deletes its file at the latest when
-/// the gateway stops, because no other run of it knows of that.
+/// MS-SMB2 section 3.3.7.1 lets a durable open wait for its client; one that is deleted on close deletes its file at the latest
+/// when the gateway stops, because no other run of it knows of that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_removes_files_that_waited_for_their_client_to_be_closed() {
     let (world, _dir) = with_alice(|_| ()).await;

@@ -33,8 +33,8 @@ impl Smb {
         }
     }
 
-    /// Opens by a handle that outlives its connections and not the server. Gives what [`Smb::open_cached`] does; [`Error::Protocol`] when
-    /// the server does not keep it.
+    /// Opens by a handle that outlives its connections and not the server. Gives what [`Smb::open_cached`] does;
+    /// [`Error::Protocol`] when the server does not keep it.
     pub async fn open_durable(
         &self,
         name: &str,

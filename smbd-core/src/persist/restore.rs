@@ -22,7 +22,8 @@ use recovery::{Change, Kind};
 /// Why a record is given up, in words.
 type Lost = &'static str;
 
-/// Opens all that the store has and that their users would be granted again; gives how many. To be called once, before anybody is served.
+/// Opens all that the store has and that their users would be granted again; gives how many. To be called once, before anybody
+/// is served.
 pub(crate) async fn restore(core: &Arc<Core>) -> Result<usize, recovery::Error> {
     let Some(store) = &core.store else { return Ok(0) };
     let reader = store.clone();
