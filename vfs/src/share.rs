@@ -182,6 +182,17 @@ impl PartialEq for Reader {
 
 impl Eq for Reader {}
 
+/// A name of a listing.
+pub struct Listed {
+    /// What the directory says.
+    pub entry: DirEntry,
+    /// The file as it was looked up for the listing, where it was.
+    pub found: Option<(NodeRef, Attr)>,
+}
+
+/// Names that a listing looks up before others get a turn, and files that it holds at a time.
+const LOOKS_AT_ONCE: usize = 64;
+
 /// A share as one caller uses it.
 pub struct Entered {
     /// The share, or its [`Share::reader`].
@@ -308,31 +319,38 @@ impl Share {
     }
 
     /// Lists names of a directory as [`Node::readdir`](crate::Node::readdir), without those that the share does not show this
-    /// caller: until there is one, or the directory is at its end.
+    /// caller: until there is one, or the directory is at its end. Whoever wants a name's attributes has them where the share had
+    /// to look at the file. A folder in which nothing is shown may be of any length, so that others on this thread get a turn after
+    /// every [`LOOKS_AT_ONCE`] names.
     pub async fn readdir(
         &self,
         dir: &NodeRef,
         cred: &Cred,
         mut cookie: u64,
         entries_max: usize,
-    ) -> VfsResult<(Vec<DirEntry>, bool)> {
-        loop {
+    ) -> VfsResult<(Vec<Listed>, bool)> {
+        if !self.rules.only_visible {
             let (entries, end) = dir.readdir(cred, cookie, entries_max).await?;
-            if !self.rules.only_visible {
-                return Ok((entries, end));
-            }
+            let listed = entries.into_iter().map(|entry| Listed { entry, found: None });
+            return Ok((listed.collect(), end));
+        }
+        loop {
+            let (entries, end) = dir.readdir(cred, cookie, entries_max.min(LOOKS_AT_ONCE)).await?;
             let Some(last) = entries.last().map(|entry| entry.cookie) else {
-                return Ok((entries, end));
+                return Ok((Vec::new(), end));
             };
             let mut shown = Vec::new();
             for entry in entries {
                 match dir.lookup(cred, &entry.name).await {
-                    Ok((node, attr)) if self.shows(&node, &attr, cred).await? => shown.push(entry),
+                    Ok((node, attr)) if self.shows(&node, &attr, cred).await? => {
+                        shown.push(Listed { entry, found: Some((node, attr)) });
+                    }
                     Ok(_) | Err(VfsError::NotFound | VfsError::Stale | VfsError::Access) => {}
                     Err(VfsError::Invalid | VfsError::BadName) => {}
                     Err(e) => return Err(e),
                 }
             }
+            tokio::task::yield_now().await;
             if end || !shown.is_empty() {
                 return Ok((shown, end));
             }
@@ -443,6 +461,32 @@ mod tests {
         let writer = team.enter_nfs(PEER, &cred(6, &[])).unwrap();
         assert!(Arc::ptr_eq(&writer.share, &team));
         assert_eq!(team.enter_nfs(PEER, &cred(7, &[])).err(), Some(Refusal::NotNamed));
+    }
+
+    #[tokio::test]
+    async fn a_listing_that_shows_little_gives_others_a_turn() {
+        let team = share(Squash::None, access(&[5], &[6]));
+        let rules = Rules { only_visible: true, ..Rules::default() };
+        let backend = team.backend.clone();
+        let team = Share { name: "team".into(), backend, clients: None, rules, ..*team };
+        let root = team.backend.root();
+        for n in 0..500 {
+            let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+            let (how, name) = (crate::types::CreateHow::Guarded, format!("f{n}"));
+            root.create(&Cred::root(), name.as_bytes(), how, set).await.unwrap();
+        }
+        let caller = cred(5, &[]);
+        let mut listing = std::pin::pin!(team.readdir(&root, &caller, 0, 1000));
+        let (mut turns, waker) = (0, std::task::Waker::noop());
+        let mut cx = std::task::Context::from_waker(waker);
+        let (shown, end) = loop {
+            match listing.as_mut().poll(&mut cx) {
+                std::task::Poll::Ready(done) => break done.unwrap(),
+                std::task::Poll::Pending => turns += 1,
+            }
+        };
+        assert!(shown.is_empty() && end);
+        assert!(turns >= 500 / LOOKS_AT_ONCE, "{turns}");
     }
 
     #[test]

@@ -134,6 +134,8 @@ impl Listing<'_> {
                         scan.stage = stage;
                         return Ok(());
                     }
+                    // A folder in which little matches, or is shown, may be of any length: others on this thread get a turn.
+                    tokio::task::yield_now().await;
                     stage
                 }
                 Stage::End => return Ok(()),

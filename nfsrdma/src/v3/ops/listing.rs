@@ -4,7 +4,8 @@
 //! was never ours. `.` and `..` have the cookies 1 and 2, which backends leave free.
 
 use nfs_proto::nfs3::{Entry3, Entryplus3, Nfsstat3, Readdir3args, Readdirplus3args};
-use vfs::{Attr, DirEntry, NodeRef, VfsResult};
+use vfs::namespace::Listed;
+use vfs::{Attr, NodeRef, VfsResult};
 
 use super::super::attr::{post, post_op};
 use super::{OK, Op, OpResult, Target};
@@ -95,11 +96,11 @@ impl Filler<'_> {
         }
         loop {
             let (entries, last) = &batch;
-            for entry in entries {
-                if !self.entry(entry, &mut fill, out).await {
+            for listed in entries {
+                if !self.entry(listed, &mut fill, out).await {
                     return Ok(self.close(&fill, false, out));
                 }
-                at = entry.cookie;
+                at = listed.entry.cookie;
             }
             if *last || entries.is_empty() {
                 self.close(&fill, true, out);
@@ -109,7 +110,7 @@ impl Filler<'_> {
         }
     }
 
-    async fn batch_behind(&self, cookie: u64) -> VfsResult<(Vec<DirEntry>, bool)> {
+    async fn batch_behind(&self, cookie: u64) -> VfsResult<(Vec<Listed>, bool)> {
         let Target { share, node, cred, .. } = self.dir;
         share.readdir(node, cred, cookie, self.batch()).await
     }
@@ -151,12 +152,13 @@ impl Filler<'_> {
         true
     }
 
-    async fn entry(&self, entry: &DirEntry, fill: &mut Fill, out: &mut Writer) -> bool {
+    async fn entry(&self, listed: &Listed, fill: &mut Fill, out: &mut Writer) -> bool {
+        let entry = &listed.entry;
         // A name that went away since it was listed, or that may not be looked up, is given without attributes.
-        let found = if self.plus {
-            self.dir.node.lookup(&self.dir.cred, &entry.name).await.ok()
-        } else {
-            None
+        let found = match &listed.found {
+            _ if !self.plus => None,
+            Some(found) => Some(found.clone()),
+            None => self.dir.node.lookup(&self.dir.cred, &entry.name).await.ok(),
         };
         self.put(&entry.name, entry.fileid, entry.cookie, found, fill, out)
     }

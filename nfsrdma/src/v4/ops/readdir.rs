@@ -10,7 +10,8 @@
 
 use nfs_proto::nfs4::attrs::{Value, put_fattr};
 use nfs_proto::nfs4::ops::{Component4, Readdir};
-use vfs::{Attr, DirEntry, Kind, VfsError};
+use vfs::namespace::Listed;
+use vfs::{DirEntry, Kind, VfsError};
 
 use crate::v4::attrs::{Bitmap, Facts, is_write_only};
 use crate::v4::compound::{Compound, Located, Object};
@@ -121,11 +122,12 @@ async fn list(
         if entries.is_empty() {
             return Ok(eof);
         }
-        for entry in &entries {
+        for listed in &entries {
+            let entry = &listed.entry;
             cookie = entry.cookie;
             let facts = match entry.kind {
                 Some(kind) if by_listing => Ok(Facts::of_entry(cx.minor, entry.fileid, kind)),
-                _ => match look(cx, at, &entry.name, &budget.want).await {
+                _ => match look(cx, at, listed, &budget.want).await {
                     // Removed between the listing and the look.
                     Err(Status::NoEnt | Status::Stale) => continue,
                     other => other,
@@ -144,10 +146,14 @@ async fn list(
 async fn look(
     cx: &Compound<'_>,
     at: &Located,
-    name: &[u8],
+    listed: &Listed,
     want: &Bitmap,
 ) -> Result<Facts, Status> {
-    let (node, attr): (_, Attr) = at.node.lookup(&at.cred, name).await.map_err(|e| match e {
+    let looked_up = match &listed.found {
+        Some(found) => Ok(found.clone()),
+        None => at.node.lookup(&at.cred, &listed.entry.name).await,
+    };
+    let (node, attr) = looked_up.map_err(|e| match e {
         // Names that cannot be looked up although they are listed do not exist for this caller.
         VfsError::Invalid | VfsError::BadName => Status::NoEnt,
         other => other.into(),
