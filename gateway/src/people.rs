@@ -5,10 +5,11 @@
 //! at most (RFC 5531 section 8.2), so that the members are not left to what it brings. Everything is looked up when the
 //! configuration is read, and again at a reload; no call waits for a name.
 //!
-//! *Errors.* A line for the user: a name that is not known, an account that is nobody of its own, a name service that does not
-//! answer within [`PATIENCE`].
+//! *Errors.* A line for the user: a name that is not known, an account that is nobody of its own, a name service that fails, or does
+//! not answer within [`PATIENCE`]. Where it fails nobody is left out of a list: `deny` would let them in.
 
 use std::collections::{BTreeSet, HashMap};
+use std::io;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use config::{Access, Names, Settings, Who};
 use rdma_transport::count;
 use vfs::Cred;
-use vfs::accounts::{self, Directory, Host};
+use vfs::accounts;
 use vfs::namespace::{Force, People, ShareAccess};
 
 /// How long the host's name service has for all names of a configuration.
@@ -30,9 +31,30 @@ pub(crate) type Accounts<'a> = &'a dyn Fn(&str) -> Option<(Cred, bool)>;
 enum Found {
     /// A user with its groups.
     User(Cred),
-    /// A group with its members.
-    Group(u32, Vec<u32>),
+    /// A group with its members by name, and what the host knows of each.
+    Group(u32, Vec<(String, Answer<u32>)>),
 }
+
+/// What the name service says: there is none, or why it cannot tell.
+type Answer<T> = Result<Option<T>, String>;
+
+/// What the host's name service is asked. Each may wait.
+#[derive(Clone, Copy)]
+struct Service {
+    user: fn(&str) -> io::Result<Option<Cred>>,
+    uid: fn(&str) -> io::Result<Option<u32>>,
+    name: fn(u32) -> io::Result<Option<String>>,
+    group: fn(&str) -> io::Result<Option<(u32, Vec<String>)>>,
+    group_of: fn(u32) -> io::Result<Option<(u32, Vec<String>)>>,
+}
+
+const HOST: Service = Service {
+    user: accounts::by_name,
+    uid: accounts::uid_of,
+    name: accounts::name_of,
+    group: accounts::members_of,
+    group_of: accounts::members_of_gid,
+};
 
 /// What a share says of people, in numbers.
 #[derive(Clone, Debug, Default)]
@@ -44,12 +66,23 @@ pub(crate) struct Rights {
 /// Which of these the host has, in the same order. Blocks, for a time that has an end.
 pub(crate) fn of_host(names: &[Who]) -> Result<Vec<bool>, String> {
     let names = names.to_vec();
-    within(move || names.iter().map(|who| look_up(who).is_some()).collect())
+    within(move || {
+        let is_there = |who| look_up(who, HOST).map(|found| found.is_some());
+        names.iter().map(is_there).collect()
+    })?
 }
 
 /// What each share says of people, in the order of the shares. Blocks, for a time that has an end.
 pub(crate) fn rights(settings: &Settings, accounts: Accounts<'_>) -> Result<Vec<Rights>, String> {
-    let found = found(settings, accounts)?;
+    rights_by(settings, accounts, HOST)
+}
+
+fn rights_by(
+    settings: &Settings,
+    accounts: Accounts<'_>,
+    host: Service,
+) -> Result<Vec<Rights>, String> {
+    let found = found(settings, accounts, host)?;
     let shares = || settings.shares.iter();
     let of_share = |s: &config::Share| {
         let told = |key: &'static str| move |why| format!("share {}: {key}: {why}", s.name);
@@ -62,7 +95,11 @@ pub(crate) fn rights(settings: &Settings, accounts: Accounts<'_>) -> Result<Vec<
 }
 
 /// What the host knows of whom these settings name.
-fn found(settings: &Settings, accounts: Accounts<'_>) -> Result<HashMap<Who, Found>, String> {
+fn found(
+    settings: &Settings,
+    accounts: Accounts<'_>,
+    host: Service,
+) -> Result<HashMap<Who, Found>, String> {
     let is_asked = |who: &&Who| match who {
         Who::Everyone => false,
         Who::User(name) => accounts(name).is_none(),
@@ -76,9 +113,9 @@ fn found(settings: &Settings, accounts: Accounts<'_>) -> Result<HashMap<Who, Fou
         return Ok(HashMap::new());
     }
     within(move || {
-        let found = |who: Who| look_up(&who).map(|found| (who, found));
-        asked.into_iter().filter_map(found).collect()
-    })
+        let found = |who: Who| Ok(look_up(&who, host)?.map(|found| (who, found)));
+        asked.into_iter().filter_map(|who| found(who).transpose()).collect()
+    })?
 }
 
 /// Which part of `access` decides about somebody.
@@ -95,7 +132,7 @@ pub(crate) fn reasons(
     accounts: Accounts<'_>,
     cred: &Cred,
 ) -> Result<Vec<Option<Reason>>, String> {
-    let found = found(settings, accounts)?;
+    let found = found(settings, accounts, HOST)?;
     let of_share = |s: &config::Share| {
         let Some(access) = &s.access else { return Ok(None) };
         let lists = [("deny", &access.deny), ("write", &access.write), ("read", &access.read)];
@@ -122,7 +159,7 @@ pub(crate) fn user_of(
     }
     let who = Who::User(name.to_owned());
     let known = match settings.names {
-        Names::Host => within(move || look_up(&who))?,
+        Names::Host => within(move || look_up(&who, HOST))??,
         Names::Own => None,
     };
     match (known, name.parse()) {
@@ -193,7 +230,9 @@ fn people(
             (Who::Group(name), number) => match (found.get(who), number) {
                 (Some(Found::Group(number, members)), _) => {
                     groups.push(*number);
-                    users.extend(members);
+                    for (member, on_host) in members {
+                        users.extend(self::member(name, member, accounts, on_host)?);
+                    }
                 }
                 (_, Some(number)) => groups.push(number),
                 (_, None) => return Err(format!("there is no group `{name}`")),
@@ -201,6 +240,27 @@ fn people(
         }
     }
     Ok(People::new(users, groups))
+}
+
+/// The number of a member of a group. A name that is left in the group database although its user has gone is nobody's.
+fn member(
+    group: &str,
+    name: &str,
+    accounts: Accounts<'_>,
+    on_host: &Answer<u32>,
+) -> Result<Option<u32>, String> {
+    match (accounts(name), on_host) {
+        (Some((cred, true)), _) => Ok(Some(cred.uid)),
+        (Some((_, false)), Ok(Some(uid))) => Ok(Some(*uid)),
+        (Some((_, false)), _) => Err(stranger(name)),
+        (None, Ok(known)) => {
+            if known.is_none() {
+                tracing::warn!(group, member = name, "the group has a member that is no user");
+            }
+            Ok(*known)
+        }
+        (None, Err(why)) => Err(why.clone()),
+    }
 }
 
 fn user(name: &str, accounts: Accounts<'_>, host: Option<&Found>) -> Result<u32, String> {
@@ -220,22 +280,34 @@ fn stranger(name: &str) -> String {
 }
 
 /// What the host knows of a name. May wait.
-fn look_up(who: &Who) -> Option<Found> {
+fn look_up(who: &Who, host: Service) -> Answer<Found> {
     match who {
-        Who::Everyone => None,
+        Who::Everyone => Ok(None),
         Who::User(name) => {
-            let by_number = who.number().and_then(|uid| Host.user(uid));
-            accounts::by_name(by_number.as_deref().unwrap_or(name)).map(Found::User)
+            let by_number = match who.number() {
+                Some(uid) => (host.name)(uid).map_err(unanswered(who))?,
+                None => None,
+            };
+            let user = (host.user)(by_number.as_deref().unwrap_or(name));
+            Ok(user.map_err(unanswered(who))?.map(Found::User))
         }
         Who::Group(name) => {
-            let (number, members) = match who.number() {
-                Some(gid) => (gid, accounts::members_of_gid(gid)?),
-                None => (Host.gid(name)?, accounts::members_of(name)?),
+            let group = match who.number() {
+                Some(gid) => (host.group_of)(gid),
+                None => (host.group)(name),
             };
-            let members = members.iter().filter_map(|name| Host.uid(name));
-            Some(Found::Group(number, members.collect()))
+            let Some((number, members)) = group.map_err(unanswered(who))? else { return Ok(None) };
+            let known = |name: String| {
+                let uid = (host.uid)(&name).map_err(unanswered(&name));
+                (name, uid)
+            };
+            Ok(Some(Found::Group(number, members.into_iter().map(known).collect())))
         }
     }
+}
+
+fn unanswered(name: impl std::fmt::Display) -> impl FnOnce(io::Error) -> String {
+    move |e| format!("this host's name service (passwd, group) cannot tell of `{name}`: {e}")
 }
 
 /// Asks by a thread of its own, which is left behind when it takes too long.
@@ -257,6 +329,10 @@ mod tests {
     use super::*;
 
     fn rights(share: config::Share, names: Names) -> Result<Rights, String> {
+        rights_by(share, names, HOST)
+    }
+
+    fn rights_by(share: config::Share, names: Names, host: Service) -> Result<Rights, String> {
         let settings = Settings { shares: vec![share], names, ..Settings::default() };
         let cred = |uid, groups: &[u32]| Cred { uid, gid: uid, groups: groups.into() };
         let accounts = |name: &str| match name {
@@ -265,7 +341,7 @@ mod tests {
             "stranger" => Some((cred(65_534, &[]), false)),
             _ => None,
         };
-        super::rights(&settings, &accounts).map(|mut all| all.remove(0))
+        super::rights_by(&settings, &accounts, host).map(|mut all| all.remove(0))
     }
 
     fn resolved(access: Access, names: Names) -> Result<ShareAccess, String> {
@@ -292,7 +368,7 @@ mod tests {
         assert_eq!(forced(Some("4294967000"), Some("12")), user(4_294_967_000, 12, &[]));
         assert!(forced(Some("4294967000"), None).unwrap_err().contains("say `group` too"));
         assert_eq!(forced(None, Some("root")), Ok(Some(Force::Group(0))));
-        let nobody = vfs::accounts::by_name("nobody").unwrap();
+        let nobody = vfs::accounts::by_name("nobody").unwrap().unwrap();
         assert_eq!(forced(Some("nobody"), None), Ok(Some(Force::User(nobody))));
         for (user, group) in [(Some("stranger"), None), (Some("nobody-has-this-name"), None)] {
             assert!(forced(user, group).unwrap_err().starts_with("share team: force: "));
@@ -358,5 +434,50 @@ mod tests {
         let access = Access { deny: who(&["alice"]), ..Access::default() };
         let found = resolved(access, Names::Host).unwrap();
         assert_eq!((right(&found, 5, &[]), right(&found, 8, &[])), (None, Some(Right::Write)));
+    }
+
+    /// A host whose directory server tells of groups and, of their members, not of `bob`.
+    const HALF_AWAY: Service = Service {
+        user: |_| Ok(None),
+        uid: |name| match name {
+            "bob" => Err(io::ErrorKind::ConnectionRefused.into()),
+            "alice" => Ok(Some(1000)),
+            _ => Ok(None),
+        },
+        name: |_| Ok(None),
+        group: |name| {
+            Ok(Some(match name {
+                "staff" => (50, vec!["alice".into(), "bob".into()]),
+                "own" => (51, vec!["alice".into(), "gone".into()]),
+                "away" => return Err(io::ErrorKind::TimedOut.into()),
+                _ => return Ok(None),
+            }))
+        },
+        group_of: |gid| match gid {
+            7 => Err(io::ErrorKind::TimedOut.into()),
+            _ => Ok(None),
+        },
+    };
+
+    fn denied(name: &str) -> Result<ShareAccess, String> {
+        let mut share = config::Share::new("team", config::Source::Memory);
+        share.access = Some(Access { deny: who(&[name]), ..Access::default() });
+        rights_by(share, Names::Host, HALF_AWAY).map(|rights| rights.access.unwrap())
+    }
+
+    #[test]
+    fn a_name_service_that_fails_lets_nobody_in_who_is_denied() {
+        for name in ["@staff", "@away", "@7"] {
+            let why = denied(name).unwrap_err();
+            assert!(why.contains("cannot tell of"), "{name}: {why}");
+        }
+        assert!(denied("@8").is_ok(), "a number that the host does not know is a number");
+    }
+
+    #[test]
+    fn a_member_of_a_group_is_the_account_of_its_name_first() {
+        let access = denied("@own").unwrap();
+        assert_eq!(right(&access, 5, &[]), None);
+        assert_eq!(right(&access, 1000, &[]), Some(Right::Write), "the host's user is another");
     }
 }

@@ -84,7 +84,7 @@ fn add(state: &Path, args: AddArgs) -> Result<(), String> {
         None => first_line(io::stdin().lock())?,
     };
     let identity = Identity { uid: args.uid, gid: args.gid, groups: args.groups };
-    let (cred, known) = resolve(&args.name, &identity);
+    let (cred, known) = resolve(&args.name, &identity)?;
     let Identity { uid, gid, groups } = identity;
     let entry = Entry { name: args.name.clone(), hash: NtHash::of(&password), uid, gid, groups };
     let replaced = change_database(state, |d| Ok(d.put(entry)))?;
@@ -105,9 +105,9 @@ fn list(state: &Path, json: bool) -> Result<(), String> {
         .entries()
         .map(|e| {
             let identity = Identity { uid: e.uid, gid: e.gid, groups: e.groups.clone() };
-            (e.name.clone(), resolve(&e.name, &identity))
+            Ok((e.name.clone(), resolve(&e.name, &identity)?))
         })
-        .collect();
+        .collect::<Result<_, String>>()?;
     if json {
         let all: Vec<_> = users
             .iter()

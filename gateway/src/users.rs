@@ -109,9 +109,16 @@ pub(crate) fn first_line(from: impl Read) -> Result<Zeroizing<String>, String> {
     Ok(line)
 }
 
-/// Who this is to the file system, and whether the host or the configuration says so.
-pub(crate) fn resolve(name: &str, given: &Identity) -> (Cred, bool) {
-    let host = accounts::by_name(name).or_else(|| accounts::by_name(&name.to_lowercase()));
+/// Who this is to the file system, and whether the host or the configuration says so. The error is one line: the name service
+/// fails, and the user may be in groups that are denied something.
+pub(crate) fn resolve(name: &str, given: &Identity) -> Result<(Cred, bool), String> {
+    let asked = || match accounts::by_name(name)? {
+        Some(user) => Ok(Some(user)),
+        None => accounts::by_name(&name.to_lowercase()),
+    };
+    let host = asked().map_err(|e: io::Error| {
+        format!("user {name}: this host's name service (passwd, group) fails: {e}")
+    })?;
     let known = host.is_some() || given.uid.is_some();
     let base = host.unwrap_or_else(stranger);
     // Another uid than the host's user has other groups too, unless they are given.
@@ -123,7 +130,7 @@ pub(crate) fn resolve(name: &str, given: &Identity) -> (Cred, bool) {
         None if same => base.groups,
         None => Arc::new([]),
     };
-    (Cred { uid, gid, groups }, known)
+    Ok((Cred { uid, gid, groups }, known))
 }
 
 /// A user of whom nobody knows anything: nobody where the gateway may be anybody, else the one it runs as.
@@ -149,8 +156,8 @@ fn names(table: &Table) -> BTreeSet<String> {
     table.values().map(|(a, _)| a.name.clone()).collect()
 }
 
-fn account(name: &str, hash: NtHash, identity: &Identity) -> (Account, bool) {
-    let (cred, known) = resolve(name, identity);
+fn account(name: &str, hash: NtHash, identity: &Identity) -> Result<(Account, bool), String> {
+    let (cred, known) = resolve(name, identity)?;
     if !known {
         tracing::warn!(
             user = name,
@@ -159,7 +166,8 @@ fn account(name: &str, hash: NtHash, identity: &Identity) -> (Account, bool) {
             "the host has no user of this name, and no uid is given for it"
         );
     }
-    (Account { name: name.to_owned(), nt_hash: hash.0, rid: rid_of_uid(cred.uid), cred }, known)
+    let rid = rid_of_uid(cred.uid);
+    Ok((Account { name: name.to_owned(), nt_hash: hash.0, rid, cred }, known))
 }
 
 /// When a file last changed, and which file it was.
@@ -280,7 +288,7 @@ impl Book {
         let mut table = Table::new();
         for e in database.entries() {
             let identity = Identity { uid: e.uid, gid: e.gid, groups: e.groups.clone() };
-            table.insert(key(&e.name), account(&e.name, e.hash.clone(), &identity));
+            table.insert(key(&e.name), account(&e.name, e.hash.clone(), &identity)?);
         }
         // The configuration stands before the database.
         for user in configured {
@@ -297,7 +305,7 @@ impl Book {
                     ));
                 }
             };
-            table.insert(key(&user.name), account(&user.name, hash, &user.identity));
+            table.insert(key(&user.name), account(&user.name, hash, &user.identity)?);
         }
         Ok(table)
     }
@@ -430,13 +438,13 @@ mod tests {
     #[test]
     fn who_a_user_is() {
         let given = |uid, gid, groups| Identity { uid, gid, groups };
-        let (root, known) = resolve("Root", &Identity::default());
+        let (root, known) = resolve("Root", &Identity::default()).unwrap();
         assert_eq!((root.uid, root.gid, known), (0, 0, true));
-        let (one, known) = resolve("no-such-user", &given(Some(5), None, Some(vec![8])));
+        let (one, known) = resolve("no-such-user", &given(Some(5), None, Some(vec![8]))).unwrap();
         assert_eq!((one.uid, one.gid, &*one.groups, known), (5, 5, &[8][..], true));
-        let (other, _) = resolve("root", &given(Some(5), Some(6), None));
+        let (other, _) = resolve("root", &given(Some(5), Some(6), None)).unwrap();
         assert_eq!((other.uid, other.gid, &*other.groups), (5, 6, &[][..]));
-        let (nobody, known) = resolve("no-such-user", &Identity::default());
+        let (nobody, known) = resolve("no-such-user", &Identity::default()).unwrap();
         assert!(!known && nobody.uid != 0);
     }
 }

@@ -1,7 +1,11 @@
 //! Users and groups of the host, asked of its name service, which may have to ask a directory server: all of it may wait.
+//!
+//! *Errors.* [`io::Error`] where the name service did not say whether there is such a user or group: a directory server that is away
+//! must not look like a user that is in no group.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
+use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
@@ -52,43 +56,56 @@ pub struct Host;
 
 impl Directory for Host {
     fn uid(&self, name: &str) -> Option<u32> {
-        user_named(name, |user| user.pw_uid)
+        uid_of(name).ok().flatten()
     }
 
     fn gid(&self, name: &str) -> Option<u32> {
-        let name = CString::new(name).ok()?;
-        // SAFETY: `entry` gives pointers that are valid for the call, and the length of the space; the name ends with zero.
-        let ask = |e, s, n, f| unsafe { libc::getgrnam_r(name.as_ptr(), e, s, n, f) };
-        entry(ask, |group: &group| Some(group.gr_gid))
+        group_named(name, |group| Some(group.gr_gid)).ok().flatten()
     }
 
     fn user(&self, uid: u32) -> Option<String> {
-        // SAFETY: `entry` gives pointers that are valid for the call, and the length of the space.
-        let ask = |e, s, n, f| unsafe { libc::getpwuid_r(uid, e, s, n, f) };
-        entry(ask, |user: &passwd| text(user.pw_name))
+        name_of(uid).ok().flatten()
     }
 
     fn group(&self, gid: u32) -> Option<String> {
-        // SAFETY: `entry` gives pointers that are valid for the call, and the length of the space.
-        let ask = |e, s, n, f| unsafe { libc::getgrgid_r(gid, e, s, n, f) };
-        entry(ask, |group: &group| text(group.gr_name))
+        group_numbered(gid, |group| text(group.gr_name)).ok().flatten()
     }
 }
 
-/// The names of those whom the host's group database lists as members of this group. Whose primary group it is need not be among
-/// them. `None` when there is no such group, or the name service does not answer.
-pub fn members_of(name: &str) -> Option<Vec<String>> {
-    let name = CString::new(name).ok()?;
-    // SAFETY: `entry` gives pointers that are valid for the call, and the length of the space; the name ends with zero.
-    let ask = |e, s, n, f| unsafe { libc::getgrnam_r(name.as_ptr(), e, s, n, f) };
-    entry(ask, |group: &group| Some(members(group)))
+/// The number of the host's user of this name.
+pub fn uid_of(name: &str) -> io::Result<Option<u32>> {
+    user_named(name, |user| user.pw_uid)
+}
+
+/// The name of the host's user of this number.
+pub fn name_of(uid: u32) -> io::Result<Option<String>> {
+    // SAFETY: `entry` gives pointers that are valid for the call, and the length of the space.
+    let ask = |e, s, n, f| unsafe { libc::getpwuid_r(uid, e, s, n, f) };
+    entry(ask, |user: &passwd| text(user.pw_name))
+}
+
+/// The number of a group, and the names of those whom the host's group database lists as its members. Whose primary group it is
+/// need not be among them.
+pub fn members_of(name: &str) -> io::Result<Option<(u32, Vec<String>)>> {
+    group_named(name, |group| Some((group.gr_gid, members(group))))
 }
 
 /// As [`members_of`], by number.
-pub fn members_of_gid(gid: u32) -> Option<Vec<String>> {
+pub fn members_of_gid(gid: u32) -> io::Result<Option<(u32, Vec<String>)>> {
+    group_numbered(gid, |group| Some((group.gr_gid, members(group))))
+}
+
+fn group_named<T>(name: &str, take: impl Fn(&group) -> Option<T>) -> io::Result<Option<T>> {
+    let Ok(name) = CString::new(name) else { return Ok(None) };
+    // SAFETY: `entry` gives pointers that are valid for the call, and the length of the space; the name ends with zero.
+    let ask = |e, s, n, f| unsafe { libc::getgrnam_r(name.as_ptr(), e, s, n, f) };
+    entry(ask, take)
+}
+
+fn group_numbered<T>(gid: u32, take: impl Fn(&group) -> Option<T>) -> io::Result<Option<T>> {
     // SAFETY: `entry` gives pointers that are valid for the call, and the length of the space.
     let ask = |e, s, n, f| unsafe { libc::getgrgid_r(gid, e, s, n, f) };
-    entry(ask, |group: &group| Some(members(group)))
+    entry(ask, take)
 }
 
 fn members(group: &group) -> Vec<String> {
@@ -103,14 +120,16 @@ fn members(group: &group) -> Vec<String> {
     names
 }
 
-/// Who the host's user of this name is, with all groups; `None` when there is none, or the name service does not answer.
-pub fn by_name(name: &str) -> Option<Cred> {
-    let (uid, gid) = user_named(name, |user| (user.pw_uid, user.pw_gid))?;
-    Some(Cred { uid, gid, groups: groups(&CString::new(name).ok()?, gid) })
+/// Who the host's user of this name is, with all groups.
+pub fn by_name(name: &str) -> io::Result<Option<Cred>> {
+    let Some((uid, gid)) = user_named(name, |user| (user.pw_uid, user.pw_gid))? else {
+        return Ok(None);
+    };
+    Ok(Some(Cred { uid, gid, groups: groups(&CString::new(name)?, gid)? }))
 }
 
-fn user_named<T>(name: &str, take: impl Fn(&passwd) -> T) -> Option<T> {
-    let name = CString::new(name).ok()?;
+fn user_named<T>(name: &str, take: impl Fn(&passwd) -> T) -> io::Result<Option<T>> {
+    let Ok(name) = CString::new(name) else { return Ok(None) };
     // SAFETY: `entry` gives pointers that are valid for the call, and the length of the space; the name ends with zero.
     let ask = |e, s, n, f| unsafe { libc::getpwnam_r(name.as_ptr(), e, s, n, f) };
     entry(ask, |user: &passwd| Some(take(user)))
@@ -120,7 +139,7 @@ fn user_named<T>(name: &str, take: impl Fn(&passwd) -> T) -> Option<T> {
 fn entry<E, T>(
     ask: impl Fn(*mut E, *mut c_char, usize, *mut *mut E) -> c_int,
     take: impl Fn(&E) -> Option<T>,
-) -> Option<T> {
+) -> io::Result<Option<T>> {
     let mut space = vec![0 as c_char; 4096];
     loop {
         let mut entry = MaybeUninit::<E>::uninit();
@@ -128,8 +147,11 @@ fn entry<E, T>(
         match ask(entry.as_mut_ptr(), space.as_mut_ptr(), space.len(), &raw mut found) {
             libc::ERANGE if space.len() < ENTRY_MAX => space.resize(space.len() * 4, 0),
             // SAFETY: a result that is not null points to the entry, which the call has filled and which lives until the end.
-            0 if !found.is_null() => return take(unsafe { &*found }),
-            _ => return None,
+            0 if !found.is_null() => return Ok(take(unsafe { &*found })),
+            // getpwnam(3): that there is none is told in all of these ways. EBADF and EPERM, of which it says so too, are faults
+            // where this program meets them.
+            0 | libc::ENOENT | libc::ESRCH => return Ok(None),
+            fault => return Err(io::Error::from_raw_os_error(fault)),
         }
     }
 }
@@ -141,19 +163,20 @@ fn text(name: *const c_char) -> Option<String> {
     name.to_str().ok().map(str::to_owned)
 }
 
-fn groups(name: &CStr, gid: libc::gid_t) -> Arc<[u32]> {
+fn groups(name: &CStr, gid: libc::gid_t) -> io::Result<Arc<[u32]>> {
+    let too_many = || io::Error::from_raw_os_error(libc::E2BIG);
     let mut all: Vec<libc::gid_t> = vec![0; 64];
     loop {
-        let Ok(mut n) = libc::c_int::try_from(all.len()) else { return Arc::new([]) };
+        let mut n = libc::c_int::try_from(all.len()).map_err(|_| too_many())?;
         // SAFETY: the list has room for the number that is told.
         let rc = unsafe { libc::getgrouplist(name.as_ptr(), gid, all.as_mut_ptr(), &raw mut n) };
         let n = usize::try_from(n).unwrap_or(0);
         if rc >= 0 {
             all.truncate(n);
-            return all.into_iter().filter(|g| *g != gid).collect();
+            return Ok(all.into_iter().filter(|g| *g != gid).collect());
         }
         if all.len() >= GROUPS_MAX {
-            return Arc::new([]);
+            return Err(too_many());
         }
         all.resize(n.clamp(all.len() * 2, GROUPS_MAX), 0);
     }
@@ -165,11 +188,11 @@ mod tests {
 
     #[test]
     fn the_superuser_is_everywhere() {
-        let root = by_name("root").unwrap();
+        let root = by_name("root").unwrap().unwrap();
         assert_eq!((root.uid, root.gid), (0, 0));
         assert!(!root.groups.contains(&0), "the primary group is not listed again");
-        assert!(by_name("nobody-has-this-name").is_none());
-        assert!(by_name("nul\0inside").is_none());
+        assert!(by_name("nobody-has-this-name").unwrap().is_none());
+        assert!(by_name("nul\0inside").unwrap().is_none());
         assert_eq!((Host.uid("root"), Host.gid("root")), (Some(0), Some(0)));
         assert_eq!((Host.user(0), Host.group(0)), (Some("root".into()), Some("root".into())));
         let listed = std::fs::read_to_string("/etc/group").unwrap_or_default();
@@ -177,12 +200,26 @@ mod tests {
             let fields: Vec<&str> = line.split(':').collect();
             let &[name, _, gid, members] = fields.as_slice() else { continue };
             let wanted: Vec<&str> = members.split(',').filter(|m| !m.is_empty()).collect();
-            assert_eq!(members_of(name).unwrap(), wanted, "{name}");
-            assert!(members_of_gid(gid.parse().unwrap()).is_some());
+            let gid: u32 = gid.parse().unwrap();
+            let (number, members) = members_of(name).unwrap().unwrap();
+            assert_eq!((number, members), (gid, wanted.iter().map(|m| (*m).into()).collect()));
+            assert!(members_of_gid(gid).unwrap().is_some());
         }
-        assert!(members_of("nobody-has-this-name").is_none());
+        assert!(members_of("nobody-has-this-name").unwrap().is_none());
+        assert!(members_of_gid(u32::MAX - 7).unwrap().is_none());
         let nobody = "nobody-has-this-name";
         assert_eq!((Host.uid(nobody), Host.gid(nobody)), (None, None));
         assert_eq!((Host.user(u32::MAX - 7), Host.group(u32::MAX - 7)), (None, None));
+    }
+
+    #[test]
+    fn a_name_service_that_fails_has_not_said_that_there_is_none() {
+        let answer = |code| entry(|_, _, _, _| code, |_: &group| Some(1)).map_err(|e| e.kind());
+        for none in [0, libc::ENOENT, libc::ESRCH] {
+            assert_eq!(answer(none), Ok(None));
+        }
+        for fault in [libc::EIO, libc::ECONNREFUSED, libc::EAGAIN, libc::EMFILE, libc::ERANGE] {
+            assert!(answer(fault).is_err(), "{fault}");
+        }
     }
 }

@@ -44,17 +44,18 @@ pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Smb {
         Err(e) => remarks.stop(format!("the SMB users cannot be read: {e}")),
     }
     for (name, identity) in &all {
-        let (cred, known) = resolve(name, identity);
-        if !known {
+        if let Ok((cred, false)) = resolve(name, identity) {
             remarks.warn(format!(
                 "the host has no user `{name}`: files will belong to uid {}; say another by `uid`",
                 cred.uid
             ));
         }
     }
-    let accounts = accounts(settings);
-    let account = |name: &str| accounts.get(&name.to_lowercase()).cloned();
-    if let Err(why) = people::rights(settings, &account) {
+    let rights = accounts(settings).and_then(|accounts| {
+        let account = |name: &str| accounts.get(&name.to_lowercase()).cloned();
+        people::rights(settings, &account)
+    });
+    if let Err(why) = rights {
         remarks.stop(why);
     }
     Smb {
@@ -63,8 +64,11 @@ pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Smb {
     }
 }
 
-/// Who may log on: by the name in lower case, who it is to the file system and whether that is known.
-pub(super) fn accounts(settings: &Settings) -> HashMap<String, (Cred, bool)> {
+/// Who may log on, by the name in lower case.
+pub(super) type Accounts = HashMap<String, (Cred, bool)>;
+
+/// Who may log on, who it is to the file system and whether that is known.
+pub(super) fn accounts(settings: &Settings) -> Result<Accounts, String> {
     let database = read_database(&database_path(&settings.state)).unwrap_or_default();
     let of_database = database
         .entries()
@@ -73,7 +77,7 @@ pub(super) fn accounts(settings: &Settings) -> HashMap<String, (Cred, bool)> {
     // The configuration stands before the database.
     of_database
         .chain(configured)
-        .map(|(name, identity)| (name.to_lowercase(), resolve(&name, &identity)))
+        .map(|(name, identity)| Ok((name.to_lowercase(), resolve(&name, &identity)?)))
         .collect()
 }
 

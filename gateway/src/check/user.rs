@@ -31,7 +31,7 @@ pub fn run(
     client: Option<IpAddr>,
     is_json: bool,
 ) -> Result<(), String> {
-    let accounts = smb::accounts(settings);
+    let accounts = smb::accounts(settings)?;
     let account = |name: &str| accounts.get(&name.to_lowercase()).cloned();
     let has_account = account(name).is_some();
     let cred = people::user_of(name, settings, &account)?;
