@@ -201,7 +201,7 @@ fn force(
         _ => return Err(format!("there is no user `{user}`")),
     };
     Ok(Some(Force::User(match group {
-        Some(gid) => Cred { gid, ..cred },
+        Some(gid) => cred.with_first_group(gid),
         None => cred,
     })))
 }
@@ -364,7 +364,7 @@ mod tests {
         };
         assert_eq!(forced(None, None), Ok(None));
         assert_eq!(forced(Some("alice"), None), user(5, 5, &[50]));
-        assert_eq!(forced(Some("alice"), Some("12")), user(5, 12, &[50]));
+        assert_eq!(forced(Some("alice"), Some("12")), user(5, 12, &[5, 50]));
         assert_eq!(forced(Some("4294967000"), Some("12")), user(4_294_967_000, 12, &[]));
         assert!(forced(Some("4294967000"), None).unwrap_err().contains("say `group` too"));
         assert_eq!(forced(None, Some("root")), Ok(Some(Force::Group(0))));

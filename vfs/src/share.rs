@@ -121,7 +121,7 @@ pub struct Rules {
 pub enum Force {
     /// As this user.
     User(Cred),
-    /// As oneself, with this group as the first.
+    /// As oneself, with this group before all that one is in.
     Group(u32),
 }
 
@@ -129,7 +129,7 @@ impl Force {
     fn on(&self, cred: Cred) -> Cred {
         match self {
             Self::User(user) => user.clone(),
-            Self::Group(gid) => Cred { gid: *gid, ..cred },
+            Self::Group(gid) => cred.with_first_group(*gid),
         }
     }
 }
@@ -573,7 +573,9 @@ mod tests {
         // It is asked who comes, not as whom that one will act.
         assert!(user.enter_smb(None, &cred(1000, &[])).is_err());
         let group = with(Force::Group(70)).enter_nfs(PEER, &cred(5, &[9])).unwrap().cred;
-        assert_eq!((group.uid, group.gid, &*group.groups), (5, 70, &[9][..]));
+        assert_eq!((group.uid, group.gid, &*group.groups), (5, 70, &[5, 9][..]));
+        assert_eq!(cred(5, &[9, 70]).with_first_group(70).groups[..], [5, 9]);
+        assert_eq!(cred(5, &[9]).with_first_group(5), cred(5, &[9]));
     }
 
     #[test]

@@ -74,6 +74,17 @@ impl Cred {
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }
+
+    /// The same user with this as the first group: what it makes belongs to that one. It stays in the group that was the first.
+    #[must_use]
+    pub fn with_first_group(self, gid: u32) -> Self {
+        if gid == self.gid {
+            return self;
+        }
+        let others = self.groups.iter().copied().filter(|g| *g != gid && *g != self.gid);
+        let groups = std::iter::once(self.gid).chain(others).collect();
+        Self { gid, groups, ..self }
+    }
 }
 
 /// What a node is.
