@@ -57,6 +57,9 @@ impl Volume {
     }
 }
 
+/// The bits of a mode with which what is run acts as another.
+const SET_ID: u32 = 0o6000;
+
 impl LocalNode {
     /// A name that is to be made or removed in this directory.
     fn change_name(&self, name: &[u8]) -> VfsResult<BorrowedFd<'_>> {
@@ -229,7 +232,8 @@ impl LocalNode {
         Ok(Made { node, attr, dir, created })
     }
 
-    /// Finishes what was just made: record, further attributes, the directory afterwards.
+    /// Finishes what was just made: record, further attributes, the directory afterwards. It has its mode, but for what `mkdir` does
+    /// not set.
     fn made(
         &self,
         cred: &Cred,
@@ -246,6 +250,12 @@ impl LocalNode {
             node.note_as_born(&stat);
         }
         let mut set = *set;
+        if let Some(asked) = set.mode.take() {
+            // No more than is missing: a default list of the folder may have kept permissions out, and the kernel takes
+            // set-group-id away from who is not in the group that the new folder has by its parent's.
+            let missing = asked & SET_ID & !stat.attr.mode;
+            set.mode = (missing != 0).then_some(stat.attr.mode | missing);
+        }
         let who = self.volume.identity.effective(cred);
         if who.uid != 0 {
             // Like the kernel's server: an ordinary user's file is his own, whatever owner the client names.
@@ -309,10 +319,8 @@ impl LocalNode {
     ) -> VfsResult<Made> {
         set.size = None;
         let mode = set.mode.take().unwrap_or(0o700) & 0o7777;
-        if mode & 0o6000 != 0 {
-            // The call takes permission and sticky bits only.
-            set.mode = Some(mode);
-        }
+        // The call takes permission and sticky bits only.
+        set.mode = (mode & SET_ID != 0).then_some(mode);
         let mode = Mode::from_raw_mode(mode & 0o1777);
         let what = (Kind::Dir, perm::ADD_DIR);
         self.make(by, name, what, &set, |dir| rustix::fs::mkdirat(dir, name, mode))
