@@ -31,8 +31,10 @@ const FOLDER: &[u8] = b"new";
 const NAME: &[u8] = b"node";
 /// What the two steps of a change of places need.
 const CHANGES: u32 = mask::DELETE | mask::DELETE_CHILD | mask::WRITE_DATA | mask::APPEND_DATA;
-/// Mode of a file that takes the place of a link: a link's own mode means nothing.
-const FILE_MODE: u32 = 0o644;
+/// Mode of a file that takes the place of a link, as of a new one: a link's own mode means nothing.
+const FILE_MODE: u32 = 0o666;
+/// What that one is without where the share says nothing of modes.
+const UMASK: u32 = 0o022;
 
 /// Tells the folders of this run of the program from those that an earlier one left.
 static RUN: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
@@ -138,8 +140,15 @@ async fn make(folder: &Folder, cred: &Cred, new: New<'_>) -> VfsResult<NodeRef> 
     Ok(made?.node)
 }
 
-/// Gives a node what the old one has: it is the same file to whoever knows it by its name.
-async fn resemble(new: &NodeRef, old: &NodeRef, dir: &NodeRef) -> VfsResult<()> {
+/// The mode of what takes the place of a link, which only SMB asks for.
+fn mode_of_new(share: &Share, kind: Kind) -> u32 {
+    let set = SetAttr { mode: Some(FILE_MODE), umask: UMASK, ..SetAttr::default() };
+    let set = share.rules.masks.of_new(set, kind, true);
+    set.mode.unwrap_or(FILE_MODE) & !set.umask
+}
+
+/// Gives a node what the old one has: it is the same file to whoever knows it by its name. `new_mode` is for what was a link.
+async fn resemble(new: &NodeRef, old: &NodeRef, dir: &NodeRef, new_mode: u32) -> VfsResult<()> {
     let (root, from, to) = (Cred::root(), old.getattr().await?, new.getattr().await?);
     let is_link = [from.kind, to.kind].contains(&Kind::Symlink);
     let mode = match from.kind {
@@ -166,7 +175,7 @@ async fn resemble(new: &NodeRef, old: &NodeRef, dir: &NodeRef) -> VfsResult<()> 
         }
     } else if to.kind != Kind::Symlink {
         let attr = new.getattr().await?;
-        heritage(dir, ListOfNew::Inherited).await?.give_to(new, &attr, FILE_MODE).await?;
+        heritage(dir, ListOfNew::Inherited).await?.give_to(new, &attr, new_mode).await?;
     }
     let dos = old.dos(&from).await?;
     match new.dos_set(dos).await {
@@ -190,7 +199,7 @@ impl Door<'_> {
         let folder = Folder::new(share).await?;
         let made = async {
             let node = make(&folder, cred, new).await?;
-            resemble(&node, old, dir).await?;
+            resemble(&node, old, dir, mode_of_new(share, node.kind())).await?;
             Ok(node)
         };
         match made.await {

@@ -106,6 +106,7 @@ on_local!(
     streams::nobody_sees_where_streams_are,
     replace::a_node_takes_the_place_of_another,
     replace::a_file_that_was_a_link_has_the_mode_of_a_new_one,
+    replace::a_file_that_was_a_link_has_the_mode_that_masks_leave,
     replace::what_fails_halfway_leaves_the_old_node,
     replace::a_start_removes_what_an_earlier_run_left,
     windows::side_data_is_kept_and_hidden,

@@ -4,7 +4,7 @@ use vfs::namespace::Share;
 use vfs::replace::{self, New};
 use vfs::*;
 
-use super::streams::served;
+use super::streams::{plain, served};
 use super::*;
 
 /// The folders in which nodes are made, and how many there are.
@@ -60,6 +60,19 @@ pub(crate) async fn a_file_that_was_a_link_has_the_mode_of_a_new_one(b: Bench) {
     door.put_in_place(share, staged, &c, (r, b"l"), &link).await.unwrap();
     let (_, attr) = r.lookup(&c, b"l").await.unwrap();
     assert_eq!((attr.kind, attr.mode, attr.size), (Kind::File, 0o644, 0));
+}
+
+pub(crate) async fn a_file_that_was_a_link_has_the_mode_that_masks_leave(b: Bench) {
+    let (c, r) = (root(), &b.root);
+    let masks = namespace::Masks { file: Some(0o660), folder: None };
+    let rules = namespace::Rules { masks, ..namespace::Rules::default() };
+    let share = Share { rules, ..plain(&b) };
+    let ns = namespace::Namespace::new(vec![share]);
+    let (share, door) = (&ns.shares()[0].clone(), ns.by(None));
+    let link = r.symlink(&c, b"l", b"x", SetAttr::default()).await.unwrap().node;
+    let staged = door.stage(share, r, &c, &link, New::File).await.unwrap();
+    door.put_in_place(share, staged, &c, (r, b"l"), &link).await.unwrap();
+    assert_eq!(r.lookup(&c, b"l").await.unwrap().1.mode, 0o660);
 }
 
 /// Whatever fails between the first step and the last: the name stands as before, and nothing is left.

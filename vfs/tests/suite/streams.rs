@@ -7,7 +7,12 @@ use vfs::*;
 use super::*;
 
 pub(crate) fn served(b: &Bench) -> Namespace {
-    Namespace::new(vec![Share {
+    Namespace::new(vec![plain(b)])
+}
+
+/// A share of which nothing is said.
+pub(crate) fn plain(b: &Bench) -> Share {
+    Share {
         name: "s".into(),
         id: Share::id_of("s"),
         backend: b.backend.clone(),
@@ -17,7 +22,7 @@ pub(crate) fn served(b: &Bench) -> Namespace {
         nfs_locks: Enforce::Smb,
         clients: None,
         rules: vfs::namespace::Rules::default(),
-    }])
+    }
 }
 
 async fn shown(share: &Share, file: &NodeRef) -> Vec<(String, u64)> {
