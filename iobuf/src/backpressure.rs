@@ -1,10 +1,12 @@
 //! How far reads for one connection may run ahead of its peer.
 //!
-//! *Operation.* A read is admitted before it takes a payload buffer ([`Backpressure::admit`]) and counts until its data is there
-//! ([`Admitted`]). None is admitted while the peer does not take the answers that it has ([`Backpressure::moved`]), so that a
-//! connection that takes nothing holds about one answer. Reads that wait for storage hold buffers too: together they hold at most
-//! the window, which begins with one large read, grows by an eighth of what the peer takes, and begins anew when it took nothing
-//! for [`DEAF`]. Reads are admitted in their order.
+//! *Operation.* A read is admitted before it takes a payload buffer ([`Backpressure::admit`]) and has its turn until its data is
+//! there ([`Admitted`]), or until its caller gives the turn back because storage takes long: what waits for one device must not
+//! keep reads of another waiting. None is admitted while the peer does not take the answers that it has
+//! ([`Backpressure::moved`]). Reads that have a turn hold buffers too: together they hold at most the window, which begins with
+//! one large read, grows by an eighth of what the peer takes up to [`WINDOW_MAX`], and begins anew when it took nothing for
+//! [`DEAF`]. So a connection that takes nothing holds about one answer, or the window that it has earned. Reads are admitted in
+//! their order.
 //!
 //! *Memory.* One entry for each read that waits; the channel bounds those by the requests that it hands up.
 //!
@@ -20,10 +22,11 @@ use std::time::{Duration, Instant};
 use crate::CLASS_SIZES;
 use crate::pool::lock;
 
-/// Bytes that a new connection may have read at once: one large NFS READ.
+/// Bytes of reads of a new connection that may have a turn at once: one large NFS READ.
 const WINDOW_MIN: usize = CLASS_SIZES[CLASS_SIZES.len() - 1];
-/// Bytes that any connection may have read at once: more than the fastest storage needs to be kept busy.
-const WINDOW_MAX: usize = 64 << 20;
+/// Bytes of reads of any connection that may have a turn at once: more than are copied out of memory at a time. It is also what
+/// a peer that has worked and then takes nothing holds beside its answers. Reads that wait long for storage are not among them.
+const WINDOW_MAX: usize = 8 << 20;
 /// The window grows by this part of what leaves. What a socket takes while nobody reads from it is a few MiB, and must not
 /// double the window.
 const GROWTH: usize = 8;
@@ -42,7 +45,7 @@ struct State {
     held_back: bool,
     /// The connection is gone.
     ended: bool,
-    /// Bytes of reads that are admitted and not done.
+    /// Bytes of reads that have a turn.
     reading: usize,
     window: usize,
     next: u64,
@@ -189,7 +192,7 @@ impl Drop for Admit<'_> {
     }
 }
 
-/// A read that was admitted; it is done when this is dropped.
+/// The turn of a read that was admitted. Its drop gives it back: the data is there, or waits for storage.
 #[derive(Debug)]
 pub struct Admitted<'a> {
     to: &'a Backpressure,
@@ -292,18 +295,18 @@ mod tests {
         assert_eq!(at_once(), 1);
         to.moved(4 * MIB, false, now);
         assert_eq!(at_once(), 1, "a socket takes as much from everybody");
-        to.moved(52 * MIB, false, now);
-        assert_eq!(at_once(), 8);
+        to.moved(28 * MIB, false, now);
+        assert_eq!(at_once(), 5);
         to.moved(1 << 40, false, now);
-        assert_eq!(at_once(), 64);
+        assert_eq!(at_once(), 8, "who has worked and takes nothing holds so much");
         to.moved(0, true, now);
         to.moved(1, false, now + DEAF / 2);
-        assert_eq!(at_once(), 64);
+        assert_eq!(at_once(), 8);
         to.moved(0, true, now);
         to.moved(1, false, now + DEAF);
         assert_eq!(at_once(), 1);
         // However large it is.
-        let large = Read::of(&to, 8 * MIB).poll();
+        let large = Read::of(&to, 9 * MIB).poll();
         assert!(large.is_some() && Read::of(&to, 1).poll().is_none());
     }
 

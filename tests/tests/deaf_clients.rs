@@ -1,7 +1,9 @@
-//! Clients that ask for much and take nothing do not keep a client of the same address from its data: each holds about one answer.
+//! Clients that ask for much and take nothing do not keep a client of the same address from its data: each holds about one answer,
+//! or as much as it has earned by what it took before.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on says so.
 
+use std::fs;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,6 +26,13 @@ const DEAF: usize = 64;
 const ASKED: usize = 10;
 const MIB: u32 = 1 << 20;
 const LARGE: usize = ASKED << 20;
+/// Large answers that a client asks for which has worked before.
+const EARNED_ASKED: usize = 32;
+/// How often it read as much before: what is earned grows by an eighth of that.
+const EARNED_BY: usize = 6;
+/// Large answers that it may hold then, of those: what may be read at once, and what it may leave untaken. Mostly it is half of
+/// this; reads that a busy machine keeps from their data for long are beside their turn.
+const EARNED_HELD: u64 = 16;
 /// A READ of the other client may take so long, and no longer: after 5 s those who are deaf would be ended for its sake.
 const SOON: Duration = Duration::from_secs(4);
 
@@ -94,15 +103,45 @@ async fn deaf(way: Way, world: &World) -> (Relay, JoinSet<()>) {
     let relay = Relay::to(way.server(world)).await.unwrap();
     let volume = Arc::new(way.open(world, relay.at).await);
     let file: Arc<File> = Arc::new(volume.find("large").await.unwrap());
+    let asking = be_deaf(&relay, &volume, &file, ASKED);
+    (relay, asking)
+}
+
+/// From now on this client takes nothing; it asks for so many large answers.
+fn be_deaf(relay: &Relay, volume: &Arc<Volume>, file: &Arc<File>, asked: usize) -> JoinSet<()> {
     relay.be_deaf();
     let mut asking = JoinSet::new();
-    for n in 0..ASKED as u64 {
+    for n in 0..asked as u64 {
         let (volume, file) = (volume.clone(), file.clone());
         asking.spawn(async move {
             let answer = volume.read(&file, n << 20, MIB).await;
             assert!(answer.is_err(), "it was read by somebody who reads nothing");
         });
     }
+    asking
+}
+
+/// A client that has read this file so often, all of it at once, before it takes nothing more.
+async fn worked(way: Way, world: &World, times: usize) -> (Relay, JoinSet<()>) {
+    let relay = Relay::to(way.server(world)).await.unwrap();
+    let volume = Arc::new(way.open(world, relay.at).await);
+    let file: Arc<File> = Arc::new(volume.find("earned").await.unwrap());
+    for _ in 0..times {
+        let mut reading = JoinSet::new();
+        for n in 0..EARNED_ASKED as u64 {
+            let (volume, file) = (volume.clone(), file.clone());
+            reading.spawn(async move {
+                let (data, _) = volume.read(&file, n << 20, MIB).await.unwrap();
+                data.iter().map(|b| b.len()).sum::<usize>()
+            });
+        }
+        assert!(reading.join_all().await.into_iter().all(|n| n == MIB as usize));
+    }
+    // From storage all of it comes at once, behind the time in which the first of it would have been seen to be left untaken.
+    let on_disk = fs::File::open(world.folder().join("earned")).unwrap();
+    on_disk.sync_all().unwrap();
+    rustix::fs::fadvise(&on_disk, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    let asking = be_deaf(&relay, &volume, &file, EARNED_ASKED);
     (relay, asking)
 }
 
@@ -152,6 +191,28 @@ async fn who_takes_nothing_keeps_nobody_of_its_address_waiting() {
         }
         drop(all);
         good.close(file).await.unwrap();
+    }
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_worked_before_and_takes_nothing_holds_what_it_earned_and_no_more() {
+    let (world, _dir) = world().await;
+    let writer = world.client("data", (Version::V42, Transport::Tcp)).await.unwrap();
+    write_all(&writer, "earned", &pattern("earned", EARNED_ASKED << 20)).await.unwrap();
+    for way in WAYS {
+        let (relay, mut asking) = worked(way, &world, EARNED_BY).await;
+        let held = settled(&world).await;
+        println!("{way:?}: {held} large buffers held");
+        assert!((1..=EARNED_HELD).contains(&held), "{way:?}: {held} are held");
+        asking.abort_all();
+        drop((relay, asking));
+        let none = async {
+            while look(&world).await.pool.last().unwrap().used > 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), none).await.expect("its buffers come back");
     }
     world.running.stop().await;
 }

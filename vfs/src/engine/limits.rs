@@ -2,6 +2,7 @@
 
 use std::num::NonZero;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// Threads that read and write where that waits. More than there are processors, because they sleep most of the time.
 pub const IO_THREADS: usize = 16;
@@ -37,6 +38,10 @@ pub fn processors() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, NonZero::get))
 }
+
+/// So long has a read its turn among those of its connection: a copy out of memory is done long before. What storage keeps for
+/// longer is waited for beside others.
+pub const TURN_MAX: Duration = Duration::from_millis(10);
 
 /// Up to this many bytes a read is tried in place.
 pub fn read_in_place_max() -> usize {

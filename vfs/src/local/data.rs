@@ -11,21 +11,27 @@
 //! the kernel takes them away before the data changes. A write within a file that has all its storage changes no identity.
 //!
 //! *Memory.* All buffers of a read are taken before it starts and it never waits while it holds one: where the pool can give
-//! only the first, the read is shorter. Jobs own their buffers, so dropping a request is safe.
+//! only the first, the read is shorter. Jobs own their buffers, so dropping a request is safe. A read has its turn among those of
+//! its connection ([`iobuf::Backpressure`]) for as long as a copy takes; one that waits longer for storage goes on without it.
 //!
 //! *Errors.* A write that comes to the volume's limit half-way answers with what was taken.
 
+use std::future::poll_fn;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 
 use iobuf::{Admitted, Buf, BufMut, CLASS_SIZES, PAGES_MAX, PagesMut};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::backend::ReadInto;
-use crate::engine::limits::{PAGED_ALIGN, PAGED_MIN, read_in_place_max, write_in_place_max};
+use crate::engine::limits::{
+    PAGED_ALIGN, PAGED_MIN, TURN_MAX, read_in_place_max, write_in_place_max,
+};
 use crate::engine::threads;
 use crate::error::{VfsError, VfsResult};
 use crate::types::*;
@@ -121,12 +127,32 @@ impl LocalNode {
         if i64::try_from(at.saturating_add(count as u64)).is_err() {
             return self.read_nothing(cred, at);
         }
-        // What is admitted counts until the data is there.
-        let (_admitted, mut bufs) = buffers(count, into).await?;
+        let (mut turn, bufs) = buffers(count, into).await?;
+        let data = in_turn(&mut turn, self.read_data(&fd, cred, at, count, bufs, into)).await?;
+        if turn.is_some() || !into.backpressure.as_ref().is_some_and(|to| to.is_blocked()) {
+            return Ok(data);
+        }
+        // It took its time, and its client takes no answers now: the data waits as reads do that have not begun. Storage has been
+        // asked for it; a second time it is kept, however long it takes.
+        drop(data);
+        let (mut turn, bufs) = buffers(count, into).await?;
+        in_turn(&mut turn, self.read_data(&fd, cred, at, count, bufs, into)).await
+    }
+
+    /// Reads into these buffers.
+    async fn read_data(
+        &self,
+        fd: &DataFd,
+        cred: Option<&Cred>,
+        at: u64,
+        count: usize,
+        mut bufs: Vec<BufMut>,
+        into: &ReadInto,
+    ) -> VfsResult<ReadData> {
         let count = count.min(bufs.iter().map(BufMut::capacity).sum());
         if into.pages
             && self.suits_pages(at, count)
-            && let Some(pages) = self.read_pages(&fd, at, count).await
+            && let Some(pages) = self.read_pages(fd, at, count).await
         {
             let attr = self.attr()?;
             let eof = self.ended(cred, at, count, pages.len(), &attr)?;
@@ -140,7 +166,7 @@ impl LocalNode {
         if let Some(flags) = self.flags_in_place(&self.volume.no_nowait_read) {
             let some;
             (bufs, some) = if count <= read_in_place_max() {
-                let some = read_in_place(&fd, at, &mut bufs, count, flags);
+                let some = read_in_place(fd, at, &mut bufs, count, flags);
                 (bufs, some)
             } else {
                 let fd = fd.clone();
@@ -172,6 +198,7 @@ impl LocalNode {
                 Err(e) => return Err(e.into()),
             }
         }
+        let fd = fd.clone();
         let (bufs, n) = threads::run(move || {
             let n = read_rest(fd.as_fd(), at, &mut bufs, count, n)?;
             Ok((bufs, n))
@@ -463,6 +490,24 @@ pub(super) fn sheds_set_id(mode: u32) -> bool {
     mode & 0o4000 != 0 || mode & 0o2010 == 0o2010
 }
 
+/// Waits for the data of a read, which gives up its turn after [`TURN_MAX`]: storage that takes long, or for ever, keeps back what
+/// it was asked for, and no read of another device.
+async fn in_turn<T>(turn: &mut Option<Admitted<'_>>, read: impl Future<Output = T>) -> T {
+    let mut read = pin!(read);
+    // Most of it is in memory, and needs no timer.
+    let at_once = poll_fn(|task| Poll::Ready(read.as_mut().poll(task))).await;
+    if let Poll::Ready(data) = at_once {
+        return data;
+    }
+    if turn.is_some() {
+        if let Ok(data) = tokio::time::timeout(TURN_MAX, read.as_mut()).await {
+            return data;
+        }
+        *turn = None;
+    }
+    read.await
+}
+
 /// The first buffer of a read, once its turn has come.
 async fn first_buffer(
     count: usize,
@@ -579,4 +624,52 @@ fn read_rest(
         }
     }
     Ok(n)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use iobuf::{Account, Backpressure, Pool, PoolLimits};
+
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    #[tokio::test]
+    async fn a_read_that_is_stuck_in_storage_keeps_no_other_of_its_connection() {
+        let (go, stuck) = mpsc::channel::<()>();
+        let into = ReadInto {
+            pool: Pool::new(PoolLimits { buffers_max: [8; 3] }),
+            account: Account::new(),
+            backpressure: Some(Arc::new(Backpressure::default())),
+            pages: false,
+            attributes: false,
+        };
+        let (mut turn, bufs) = buffers(MIB, &into).await.unwrap();
+        let hung = threads::run(move || stuck.recv().map(|()| bufs).map_err(|_| VfsError::Io));
+        let mut hung = Box::pin(in_turn(&mut turn, hung));
+        let other = async {
+            let (turn, bufs) = buffers(MIB, &into).await.unwrap();
+            assert!(turn.is_some());
+            bufs
+        };
+        tokio::select! {
+            biased;
+            _ = &mut hung => panic!("nothing has come from that device"),
+            got = tokio::time::timeout(TURN_MAX * 100, other) => assert_eq!(got.unwrap().len(), 1),
+        }
+        go.send(()).unwrap();
+        assert_eq!(hung.as_mut().await.unwrap().len(), 1);
+        drop(hung);
+        assert!(turn.is_none(), "it went on without its turn");
+    }
+
+    #[tokio::test]
+    async fn a_read_whose_data_is_at_hand_keeps_its_turn() {
+        let to = Backpressure::default();
+        let mut turn = Some(to.admit(MIB).await);
+        assert_eq!(in_turn(&mut turn, threads::run(|| Ok(7))).await, Ok(7));
+        assert!(turn.is_some());
+    }
 }
