@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use vfs::backend::ReadInto;
 use vfs::{Stable, VfsError};
 
 use crate::cx::Answer;
@@ -150,7 +151,9 @@ async fn some(
         }
     }
     let count = usize::try_from(c.len).unwrap_or(0);
-    let read = reader.read(&from.node(), None, c.from, count, &a.cx.conn.read_into).await?;
+    // None of it goes to the client, so it does not matter whether that takes its answers.
+    let into = ReadInto { backpressure: None, ..a.cx.conn.read_into.clone() };
+    let read = reader.read(&from.node(), None, c.from, count, &into).await?;
     let (_, count) = right.write(skip.into(), read.data, Stable::Unstable).await?;
     Ok(u32::try_from(count).unwrap_or(c.len))
 }

@@ -56,6 +56,22 @@ async fn a_copy_that_may_only_append_replaces_nothing() {
     assert_eq!((count(b"data"), count(b"copy")), (EACH, copied), "{refused} came too late");
 }
 
+/// A copy within the server goes on while its client leaves answers untaken: nothing of it goes to the client.
+#[tokio::test]
+async fn a_copy_does_not_wait_for_a_client_that_takes_no_answers() {
+    let (kit, dir) = on_disk();
+    std::fs::write(dir.path().join("f"), b"01234567").unwrap();
+    let c = kit.client_as(0);
+    let f = c.open("f").await;
+    // Over itself, so that it is read and written.
+    let chunks = copying(key_of(&c, f).await, &[(0, 2, 4)]).emit();
+    c.conn.info.backpressure.moved(0, true, std::time::Instant::now());
+    let copied = status(&c, f, code::SRV_COPYCHUNK, &chunks);
+    let soon = std::time::Duration::from_secs(5);
+    assert_eq!(tokio::time::timeout(soon, copied).await, Ok(Status::SUCCESS));
+    assert_eq!(std::fs::read(dir.path().join("f")).unwrap(), b"01012367");
+}
+
 /// Several who add data at once: only what comes to stand in front of the range that another has locked is taken (MS-SMB2 section
 /// 3.3.5.13, MS-FSA section 2.1.5.4).
 #[tokio::test(flavor = "multi_thread")]
