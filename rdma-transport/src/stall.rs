@@ -14,6 +14,9 @@ use crate::{count, limits};
 /// little a peer moved in that time says nothing of the peer, which may have had no more than a moment of it.
 const LATE: Duration = Duration::from_secs(1);
 
+/// The same where a peer has no more than a second: that must be all its own.
+const LATE_AGAIN: Duration = Duration::from_millis(250);
+
 /// Seconds that are looked back at.
 #[allow(clippy::cast_possible_truncation)] // A minute at most.
 const BACK: usize = limits::STALL_SECONDS_MAX as usize;
@@ -117,8 +120,39 @@ struct Armed {
     timer: Pin<Box<Sleep>>,
     /// Bytes of each of the last seconds, the newest first, as far as they can be counted.
     seconds: [u16; BACK],
-    /// Seconds in a row, none of them late, for which the peer has held memory of the pool; none when it holds no such memory.
-    held: Option<u64>,
+    /// Seconds in a row for which the peer has held memory of the pool; none when it holds no such memory.
+    held: Option<Held>,
+}
+
+/// For how long a peer has held memory.
+#[derive(Clone, Copy)]
+struct Held {
+    /// Seconds in a row, none of them later than [`LATE`].
+    seconds: u64,
+    /// Seconds in a row whose beginning and end were no later than [`LATE_AGAIN`]; none where the last look was.
+    punctual: Option<u64>,
+}
+
+impl Held {
+    const BEGINS: Self = Self { seconds: 0, punctual: Some(0) };
+
+    /// At the end of another second, by a look that is so late.
+    fn after(self, late: Duration) -> Self {
+        let seconds = if late <= LATE { self.seconds + 1 } else { 0 };
+        let punctual = (late <= LATE_AGAIN).then(|| self.punctual.map_or(0, |so_far| so_far + 1));
+        Self { seconds, punctual }
+    }
+
+    /// The peer had all of so many seconds.
+    fn had(self, seconds: u64) -> bool {
+        let held = if is_short(seconds) { self.punctual } else { Some(self.seconds) };
+        held >= Some(seconds)
+    }
+}
+
+/// It is the time of a peer whose address took too long lately.
+const fn is_short(seconds: u64) -> bool {
+    seconds < limits::STALL_SECONDS_PRESSED
 }
 
 /// A second in which enough moved for all that is asked can be told from any other.
@@ -129,7 +163,11 @@ impl Armed {
         // The beginning stands for progress, so that the time counts from it.
         let mut seconds = [0; BACK];
         seconds[0] = u16::MAX;
-        Self { timer: Box::pin(tokio::time::sleep(SECOND)), seconds, held: is_held.then_some(0) }
+        Self {
+            timer: Box::pin(tokio::time::sleep(SECOND)),
+            seconds,
+            held: is_held.then_some(Held::BEGINS),
+        }
     }
 
     /// At the end of a second, or later: `moved` bytes since the last look.
@@ -143,24 +181,25 @@ impl Armed {
         self.seconds.rotate_right(counted);
         self.seconds[..counted].fill(0);
         self.seconds[0] = u16::try_from(moved).unwrap_or(u16::MAX);
-        self.held = match self.held {
-            Some(seconds) if holds.is_some() && late <= LATE => Some(seconds + 1),
-            _ => holds.map(|_| 0),
-        };
+        let before = self.held;
+        self.held = holds.map(|_| before.map_or(Held::BEGINS, |held| held.after(late)));
         if self.moved_within(BACK) < limits::STALL_BYTES_MIN {
             return Some(Stalled::Long);
         }
         let pool = holds?;
         let now = Instant::now().into_std();
         let seconds = seconds_pressed(pool, now);
-        let is_stuck = self.held >= Some(seconds)
+        let is_stuck = self.held.is_some_and(|held| held.had(seconds))
             && self.moved_within(usize::try_from(seconds).unwrap_or(BACK_PRESSED))
                 < bytes_pressed(seconds)
             && pool.is_waited_for();
         if !is_stuck {
             return None;
         }
-        pool.note_stalled(now);
+        // The short time is for what an address did by the long one: it must not renew itself without end.
+        if !is_short(seconds) {
+            pool.note_stalled(now);
+        }
         Some(Stalled::Pressed(seconds))
     }
 
@@ -302,6 +341,44 @@ mod tests {
         let until_12 = |second| if second <= 12 { 1 << 20 } else { 0 };
         let always = |_| Some(pool.clone());
         assert_eq!(ended(always, until_12, |_| true).await, (Stalled::Pressed(5), 17));
+    }
+
+    /// Holds memory that something waits for; the pool of an address that met the limit of 5 s.
+    async fn stalled_lately() -> (Pool, iobuf::BufMut, iobuf::Acquire) {
+        let pool = Pool::new(PoolLimits { buffers_max: [1, 1, 1] }).of_one_client();
+        let held = pool.try_get(4096).unwrap();
+        let mut wait = pool.acquire(4096, Account::new());
+        poll_fn(|cx| {
+            assert!(Pin::new(&mut wait).poll(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        assert_eq!(end(0, Some(&pool)).await, (Stalled::Pressed(5), 5));
+        (pool, held, wait)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_is_late_takes_nothing_of_the_one_second() {
+        let (pool, _held, _wait) = stalled_lately().await;
+        let stall = &mut Stall::default();
+        let mut look = async |after: u64| {
+            tokio::time::advance(Duration::from_millis(after)).await;
+            poll_fn(|cx| Poll::Ready(stall.poll(true, Some(&pool), cx))).await
+        };
+        assert_eq!(look(0).await, Poll::Pending);
+        assert_eq!(look(1900).await, Poll::Pending, "it may have had 0.1 s of them");
+        assert_eq!(look(100).await, Poll::Pending, "and these 0.1 s");
+        assert_eq!(look(1000).await, Poll::Ready(Stalled::Pressed(1)), "a second of its own");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ends_by_the_shorter_time_do_not_renew_it() {
+        let (pool, _held, _wait) = stalled_lately().await;
+        for _ in 0..40 {
+            assert_eq!(end(0, Some(&pool)).await, (Stalled::Pressed(1), 1));
+        }
+        tokio::time::advance(Duration::from_secs(20)).await;
+        assert_eq!(end(0, Some(&pool)).await, (Stalled::Pressed(5), 5));
     }
 
     #[tokio::test(start_paused = true)]
