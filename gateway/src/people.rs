@@ -38,14 +38,17 @@ enum Found {
 /// What the name service says: there is none, or why it cannot tell.
 type Answer<T> = Result<Option<T>, String>;
 
+/// A group's number and its members by name.
+type Group = (u32, Vec<String>);
+
 /// What the host's name service is asked. Each may wait.
 #[derive(Clone, Copy)]
 struct Service {
     user: fn(&str) -> io::Result<Option<Cred>>,
     uid: fn(&str) -> io::Result<Option<u32>>,
     name: fn(u32) -> io::Result<Option<String>>,
-    group: fn(&str) -> io::Result<Option<(u32, Vec<String>)>>,
-    group_of: fn(u32) -> io::Result<Option<(u32, Vec<String>)>>,
+    group: fn(&str) -> io::Result<Option<Group>>,
+    group_of: fn(u32) -> io::Result<Option<Group>>,
 }
 
 const HOST: Service = Service {
