@@ -5,8 +5,8 @@
 //! at most (RFC 5531 section 8.2), so that the members are not left to what it brings. Everything is looked up when the
 //! configuration is read, and again at a reload; no call waits for a name.
 //!
-//! *Errors.* A line for the user: a name that is not known, an account that is nobody of its own, a name service that fails, or does
-//! not answer within [`PATIENCE`]. Where it fails nobody is left out of a list: `deny` would let them in.
+//! *Errors.* A line for the user: a name that is not known, an account that is nobody of its own, a name service that fails, or
+//! does not answer within [`PATIENCE`]. Where it fails nobody is left out of a list: `deny` would let them in.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;

@@ -436,8 +436,8 @@ pub(crate) async fn reconnect(
 }
 
 /// Gives an open that waits to the session of this request. False when somebody was faster. STATUS_ACCESS_DENIED, and the end of
-/// the open, where its user would not be granted it by this tree: the share, or the address that the client comes from, may give less
-/// than when it was opened.
+/// the open, where its user would not be granted it by this tree: the share, or the address that the client comes from, may give
+/// less than when it was opened.
 async fn take_up(cx: &Cx, open: &Arc<Open>) -> Result<bool, Status> {
     /// No session has this number, so nobody can use what is held by it.
     const NOBODY: (u64, u32) = (u64::MAX, 0);

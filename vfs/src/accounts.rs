@@ -1,7 +1,7 @@
 //! Users and groups of the host, asked of its name service, which may have to ask a directory server: all of it may wait.
 //!
-//! *Errors.* [`io::Error`] where the name service did not say whether there is such a user or group: a directory server that is away
-//! must not look like a user that is in no group.
+//! *Errors.* [`io::Error`] where the name service did not say whether there is such a user or group: a directory server that is
+//! away must not look like a user that is in no group.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};

@@ -232,8 +232,8 @@ impl LocalNode {
         Ok(Made { node, attr, dir, created })
     }
 
-    /// Finishes what was just made: record, further attributes, the directory afterwards. It has its mode, but for what `mkdir` does
-    /// not set.
+    /// Finishes what was just made: record, further attributes, the directory afterwards. It has its mode, but for what `mkdir`
+    /// does not set.
     fn made(
         &self,
         cred: &Cred,

@@ -225,3 +225,26 @@ pub(crate) async fn extended_attributes_need_permission(b: Bench) {
     refused(f.xattr_get(&bob, b"a"), VfsError::Access).await;
     refused(f.xattr_list(&bob), VfsError::Access).await;
 }
+
+/// To set-group-id of a new folder nothing is added, neither what a default list keeps out nor what its maker has no right to.
+pub(crate) async fn a_new_folder_that_is_set_group_id_gets_no_other_bit(b: Bench) {
+    use vfs::acl::posix::{Change, Posix, tag};
+    let d = b.dir("d").await;
+    let bits = [(tag::USER_OBJ, 7), (tag::GROUP_OBJ, 7), (tag::MASK, 5), (tag::OTHER, 0)];
+    let default = Posix::new(bits.map(|(tag, bits)| (tag, bits, u32::MAX)));
+    d.posix_set(&Change { access: None, default: Some(default) }).await.unwrap();
+    let alice = user(1001);
+    let open = SetAttr { mode: Some(0o777), ..SetAttr::default() };
+    d.setattr(&root(), open, false).await.unwrap();
+    let made = d.mkdir(&alice, b"kept-out", mode(0o2775)).await.unwrap();
+    assert_eq!(made.attr.mode, 0o2750, "{:o}", made.attr.mode);
+
+    // Of a group that the caller is not in: the new folder has both from its parent.
+    let e = b.dir("e").await;
+    let team = SetAttr { mode: Some(0o2777), gid: Some(7000), ..SetAttr::default() };
+    e.setattr(&root(), team, false).await.unwrap();
+    let made = e.mkdir(&alice, b"team", mode(0o2770)).await.unwrap();
+    assert_eq!((made.attr.mode, made.attr.gid), (0o2770, 7000), "{:o}", made.attr.mode);
+    let made = b.dir("own").await.mkdir(&root(), b"x", mode(0o6711)).await.unwrap();
+    assert_eq!(made.attr.mode, 0o6711);
+}
