@@ -80,6 +80,7 @@ in_memory!(
     rights::set_id_bits_go_when_others_write,
     rights::access_says_what_would_happen,
     rights::extended_attributes_need_permission,
+    rights::a_new_folder_that_is_set_group_id_gets_no_other_bit,
     lists::a_list_decides_about_data,
     lists::a_changed_mode_acts_on_the_list_and_keeps_it,
     lists::a_list_says_who_changes_attributes,
