@@ -1,6 +1,6 @@
 //! What changes of names cost on a server of NFS 3: `names TARGET CLIENTS SECONDS FILES SERVER-PID`. Each client has a connection
 //! and a folder of its own and waits for each answer. One line for each load: its name, operations per second, and the CPU seconds
-//! of the server for 1000 operations.
+//! for 1000 operations: of the server, or of the whole machine where the process is called `all`, as for a server in the kernel.
 
 #![allow(clippy::expect_used)] // A measurement that cannot go on says so.
 
@@ -15,8 +15,32 @@ use tokio::task::JoinSet;
 /// Kinds of changes, in the order in which they are made: each needs what the ones before left.
 const LOADS: [&str; 5] = ["create", "setattr", "rename", "mkdir", "remove"];
 
+/// Whose CPU time is counted.
+#[derive(Clone, Copy)]
+enum Whose {
+    Process(u32),
+    Machine,
+}
+
+fn cpu(whose: Whose) -> f64 {
+    match whose {
+        Whose::Process(pid) => of_process(pid),
+        Whose::Machine => of_machine(),
+    }
+}
+
+/// Seconds in which the processors did something, in steps of a hundredth (proc_stat(5)).
+fn of_machine() -> f64 {
+    let text = std::fs::read_to_string("/proc/stat").expect("/proc/stat");
+    let fields = text.lines().next().unwrap_or_default().split_whitespace().skip(1);
+    let ticks: Vec<f64> = fields.map(|f| f.parse().expect("ticks")).collect();
+    // The fourth and fifth are idle and waiting for a device; the last two are in the first two as well.
+    let busy = |(n, ticks): (usize, &f64)| if (3..5).contains(&n) { 0.0 } else { *ticks };
+    ticks.iter().take(8).enumerate().map(busy).sum::<f64>() / 100.0
+}
+
 /// CPU seconds of all threads of a process. Nanoseconds are counted for each thread.
-fn cpu(pid: u32) -> f64 {
+fn of_process(pid: u32) -> f64 {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the server's threads");
     let of = |thread: std::fs::DirEntry| -> Option<f64> {
         let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
@@ -86,13 +110,16 @@ async fn main() {
     let count: usize = clients.parse().expect("a number of clients");
     let seconds: f64 = seconds.parse().expect("seconds");
     let most = most.parse::<usize>().expect("a number of files").div_ceil(count);
-    let pid: u32 = pid.parse().expect("a process");
+    let whose = match pid.as_str() {
+        "all" => Whose::Machine,
+        pid => Whose::Process(pid.parse().expect("a process")),
+    };
     let mut clients = Vec::new();
     for number in 0..count {
         clients.push(Client::new(&target, number).await);
     }
     for load in LOADS {
-        let (began, used) = (Instant::now(), cpu(pid));
+        let (began, used) = (Instant::now(), cpu(whose));
         let until = began + Duration::from_secs_f64(seconds);
         let running: JoinSet<_> = clients.drain(..).map(|c| c.run(load, most, until)).collect();
         let mut done = 0;
@@ -103,6 +130,6 @@ async fn main() {
         let took = began.elapsed().as_secs_f64();
         #[allow(clippy::cast_precision_loss)] // Far below 2^52.
         let done = done as f64;
-        println!("{load} {:.1} {:.4}", done / took, (cpu(pid) - used) / done * 1000.0);
+        println!("{load} {:.1} {:.4}", done / took, (cpu(whose) - used) / done * 1000.0);
     }
 }

@@ -1,6 +1,7 @@
 //! The fuzz targets, each for its time, two at once. They are built here as cargo-fuzz builds them, without it: libFuzzer
 //! comes as a crate, coverage and the address sanitizer with the toolchain.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -62,8 +63,15 @@ fn names() -> Result<Vec<String>> {
     Ok(names)
 }
 
+/// A program that leaves the processors to whoever else wants them: the targets run beside a tier that mostly waits.
+fn patient(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("nice");
+    command.args(["-n", "19"]).arg(program);
+    command
+}
+
 fn build() -> Result<()> {
-    let mut cargo = Command::new("cargo");
+    let mut cargo = patient("cargo");
     cargo
         .args([
             "build",
@@ -108,7 +116,7 @@ fn fuzz(target: &str, Runs { seconds, seed }: Runs, verbose: bool) -> Result<()>
     let fuzz = workspace().join("fuzz");
     let artifacts = fuzz.join("artifacts").join(target);
     fs::create_dir_all(&artifacts).map_err(|e| format!("{}: {e}", artifacts.display()))?;
-    let done = Command::new(target_dir().join(TARGET).join("release").join(target))
+    let done = patient(target_dir().join(TARGET).join("release").join(target))
         .arg(fuzz.join("corpus").join(target))
         .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-seed={seed}"))

@@ -1,6 +1,7 @@
 //! The tiers of `cargo xtask test`, in order. Each prints its own closing line.
 
 use std::process::Stdio;
+use std::thread;
 use std::time::Instant;
 
 use crate::sh::{Outcome, Result, Tally, command, output};
@@ -36,15 +37,23 @@ pub(crate) fn test(args: &[String]) -> Result<Outcome> {
     let names = built_once(&asked.tiers);
     let mut outcome = Outcome::Passed;
     let mut tallies = Vec::new();
-    for tier in &names {
-        let began = Instant::now();
-        println!("== {tier}");
-        let tally = Tally::of(tier, || run_tier(tier, &asked));
-        println!("   {tier} took {:.0} s", began.elapsed().as_secs_f64());
-        if tally.report(Some(tier)) == Outcome::Failed {
-            outcome = Outcome::Failed;
+    for together in side_by_side(&names) {
+        let counted = thread::scope(|scope| {
+            let asked = &asked;
+            let run = |tier| (tier, scope.spawn(move || timed(tier, asked)));
+            let running: Vec<_> = together.into_iter().map(run).collect();
+            let broke_down = |tier: &str| Tally::of(tier, || Err("its thread broke down".into()));
+            let ended = |(tier, thread): (_, thread::ScopedJoinHandle<'_, _>)| {
+                (tier, thread.join().unwrap_or_else(|_| broke_down(tier)))
+            };
+            running.into_iter().map(ended).collect::<Vec<_>>()
+        });
+        for (tier, tally) in counted {
+            if tally.report(Some(tier)) == Outcome::Failed {
+                outcome = Outcome::Failed;
+            }
+            tallies.push((tier, tally));
         }
-        tallies.push((*tier, tally));
     }
     if tallies.len() > 1 {
         // An hour of output lies above: whoever reads only its end must see how each went.
@@ -54,6 +63,28 @@ pub(crate) fn test(args: &[String]) -> Result<Outcome> {
         }
     }
     Ok(outcome)
+}
+
+/// One tier, with its time.
+fn timed(tier: &str, asked: &Asked) -> Tally {
+    let began = Instant::now();
+    println!("== {tier}");
+    let tally = Tally::of(tier, || run_tier(tier, asked));
+    println!("   {tier} took {:.0} s", began.elapsed().as_secs_f64());
+    tally
+}
+
+/// Which of them run at once, in order: `fuzz`, which computes at the lowest priority, beside `third`, whose clients mostly wait.
+fn side_by_side<'a>(names: &[&'a str]) -> Vec<Vec<&'a str>> {
+    let mut groups: Vec<Vec<&str>> =
+        names.iter().filter(|n| **n != "fuzz").map(|n| vec![*n]).collect();
+    if names.contains(&"fuzz") {
+        match groups.iter_mut().find(|g| g.contains(&"third")) {
+            Some(third) => third.push("fuzz"),
+            None => groups.push(vec!["fuzz"]),
+        }
+    }
+    groups
 }
 
 /// The tiers to run: `unit` and `e2e` as one where both are asked for. Cargo chooses the features of dependencies by the packages
@@ -259,6 +290,16 @@ mod tests {
         );
         assert_eq!(built_once(&of(&["e2e", "fuzz", "unit"])), [UNIT_AND_E2E, "fuzz"]);
         assert_eq!(built_once(&of(&["e2e", "lab"])), ["e2e", "lab"]);
+    }
+
+    #[test]
+    fn fuzz_runs_beside_the_third_parties() {
+        let all = ["style", UNIT_AND_E2E, "lab", "third", "fuzz"];
+        let alone = |name| vec![name];
+        let expected =
+            vec![alone("style"), alone(UNIT_AND_E2E), alone("lab"), vec!["third", "fuzz"]];
+        assert_eq!(side_by_side(&all), expected);
+        assert_eq!(side_by_side(&["fuzz", "lab"]), [["lab"], ["fuzz"]]);
     }
 
     #[test]

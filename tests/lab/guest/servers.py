@@ -88,17 +88,22 @@ def lock_services():
     run("rpc.statd", "--no-notify")
 
 
+def mount_one(folder, in_memory):
+    """A file system of the kind $FS, and of that size if it is tmpfs."""
+    kind = ENV.get("FS", "ext4")
+    os.makedirs(folder, exist_ok=True)
+    if kind == "tmpfs":
+        run("mount", "-t", "tmpfs", "-o", f"size={in_memory}", "share", folder)
+        return
+    image = f"/scratch/{lab.LABEL}{folder.replace('/', '-')}.img"
+    run("truncate", "-s", "3G", image)
+    run(f"mkfs.{kind}", "-q", image)
+    run("mount", "-o", "loop", image, folder)
+
+
 def file_system():
     """A real file system in a sparse file of the host: $FS is ext4 or xfs, or tmpfs."""
-    kind = ENV.get("FS", "ext4")
-    os.makedirs(FOLDER, exist_ok=True)
-    if kind == "tmpfs":
-        run("mount", "-t", "tmpfs", "-o", "size=1200M", "share", FOLDER)
-    else:
-        image = f"/scratch/{lab.LABEL}.img"
-        run("truncate", "-s", "3G", image)
-        run(f"mkfs.{kind}", "-q", image)
-        run("mount", "-o", "loop", image, FOLDER)
+    mount_one(FOLDER, "1200M")
     share.populate(FOLDER)
     for folder, mode in (("/ro", 0o755), ("/squashed", 0o755), ("/squashed/open", 0o777), ("/squashed/closed", 0o700)):
         os.makedirs(folder)
@@ -121,10 +126,9 @@ def start():
 
 
 def both():
-    """The gateway and the kernel's server of the same protocol, each on a file system in memory and on ports of its own."""
+    """The gateway and the kernel's server of the same protocol, each on a file system and ports of its own."""
     for folder in (FOLDER, PEER_FOLDER):
-        os.makedirs(folder, exist_ok=True)
-        run("mount", "-t", "tmpfs", "-o", "size=300M", "share", folder)
+        mount_one(folder, "300M")
     data = [f"data={FOLDER},squash=none,clients=10.0.0.0/8"]
     if lab.CIFS:
         ksmbd({"data": PEER_FOLDER})
@@ -134,7 +138,7 @@ def both():
     kernel_server()
     run("exportfs", "-o", f"rw,no_root_squash,{EXPORT},fsid=7", f"*:{PEER_FOLDER}")
     serve(data, "--bind", ADDRESS, "--nfs-port", "2149", "--nfs-rdma-port", "20149", "--portmap", "off")
-    ENV.update(PORT="20149", MOUNTPORT="2149")
+    ENV.update(PORT="20149" if lab.PROTO == "rdma" else "2149", MOUNTPORT="2149")
 
 
 EXPORT = "insecure,no_subtree_check"
@@ -156,7 +160,8 @@ def kernel_server():
     run("rpc.mountd", "-p", PEER_MOUNT_PORT)
     for file, value in (("nfsv4leasetime", "10"), ("nfsv4gracetime", "10")):
         write(f"/proc/fs/nfsd/{file}", value)
-    run("rpc.nfsd", "4")
+    # As many as nfs-utils starts by itself.
+    run("rpc.nfsd", "16")
     write("/proc/fs/nfsd/v4_end_grace", "Y")
     write("/proc/fs/nfsd/portlist", f"rdma {PEER_PORT}")
 

@@ -14,7 +14,9 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{DURABILITY_PART, Folder, OURS, Server, table_of_the_machine, target, wait_for};
+use super::{
+    DURABILITY_PART, Folder, OURS, Server, beside, table_of_the_machine, target, wait_for,
+};
 use crate::lab::gateway;
 use crate::sh::{Result, output, run, target_dir};
 
@@ -79,6 +81,8 @@ pub(super) fn inside() -> Result<String> {
         // What could not be mounted cannot be unmounted.
         let _ = run(&["umount", &at]);
     }
+    println!("beside the kernel's server");
+    text.push_str(&beside::changes()?);
     Ok(text)
 }
 

@@ -27,7 +27,7 @@ use std::time::Instant;
 pub(crate) use gateway::Gateway;
 pub(crate) use net::Net;
 use run::Place;
-use scenarios::{BESIDE, BESIDE_BY_DEVICE, CAPTURED, Kind, SCENARIOS, Scenario};
+use scenarios::{BESIDE, BESIDE_BY_DEVICE, BESIDE_ON_EXT4, CAPTURED, Kind, SCENARIOS, Scenario};
 
 use crate::packages;
 use crate::sh::{Outcome, Result, Tally, output, target_dir};
@@ -55,7 +55,8 @@ struct Lab {
 
 /// `cargo xtask lab`.
 pub(crate) fn command(args: &[String]) -> Result<Outcome> {
-    let all = || SCENARIOS.iter().chain(CAPTURED).chain(BESIDE).chain(BESIDE_BY_DEVICE);
+    let beside = || BESIDE.iter().chain(BESIDE_BY_DEVICE).chain(BESIDE_ON_EXT4);
+    let all = || SCENARIOS.iter().chain(CAPTURED).chain(beside());
     let verbose = args.iter().any(|a| a == "-v");
     let given = |option| args.iter().find_map(|a| a.strip_prefix(option)).map(str::to_owned);
     // For as long as this program runs, which is not long.
@@ -137,8 +138,19 @@ pub(crate) struct Beside {
     pub(crate) figures: Vec<String>,
 }
 
-/// Measures the gateway beside the kernel's server, `by_device` or by its own iWARP.
-pub(crate) fn beside_the_kernel(by_device: bool) -> Result<Vec<Beside>> {
+/// What is measured beside the kernel's own server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Measured {
+    /// Data by RDMA: our side by iWARP in user space.
+    ByIwarp,
+    /// Data by RDMA: both by a device.
+    ByDevice,
+    /// Changes of names on ext4, by TCP.
+    Changes,
+}
+
+/// Measures the gateway beside the kernel's server.
+pub(crate) fn beside_the_kernel(what: Measured) -> Result<Vec<Beside>> {
     let measure = |scenario: &Scenario| {
         let lab = Lab::new(false)?;
         let tally = sum(lab.run_all(vec![*scenario], 1)?);
@@ -149,7 +161,11 @@ pub(crate) fn beside_the_kernel(by_device: bool) -> Result<Vec<Beside>> {
         let Scenario { vers: version, device, kind, .. } = *scenario;
         Ok(Beside { version, device, is_smb: kind == Kind::Cifs, figures })
     };
-    let scenarios = if by_device { BESIDE_BY_DEVICE } else { BESIDE };
+    let scenarios = match what {
+        Measured::ByIwarp => BESIDE,
+        Measured::ByDevice => BESIDE_BY_DEVICE,
+        Measured::Changes => BESIDE_ON_EXT4,
+    };
     on_one_processor(|| scenarios.iter().map(measure).collect())?
 }
 

@@ -13,7 +13,7 @@ use super::guest::Guest;
 use super::net::{FIRST_GUEST, Net, SECOND_GUEST, guest_address, host_address};
 use super::scenarios::{Kind, Scenario, Server};
 use super::third::{Capture, NFS_RDMA, SMB_DIRECT, SMB_TCP};
-use crate::sh::{Result, Tally, output};
+use crate::sh::{Result, Tally, output, target_dir};
 
 /// What the job `sizes` reads, and what it writes, at the least: every size twice, less what goes in line.
 const SIZES_BULK: u64 = 2 * 3 * (9 << 20);
@@ -44,7 +44,7 @@ impl Place<'_> {
             Server::Guest(fs_kind) if scenario.pair => self.far_client(scenario, &dir, fs_kind)?,
             Server::Guest(fs_kind) => self.server_inside(scenario, &dir, "headgate", fs_kind)?,
             Server::Knfsd => self.server_inside(scenario, &dir, "knfsd", "ext4")?,
-            Server::Both => self.server_inside(scenario, &dir, "both", "tmpfs")?,
+            Server::Both(fs_kind) => self.server_inside(scenario, &dir, "both", fs_kind)?,
             Server::Ksmbd => self.server_inside(scenario, &dir, "ksmbd", "ext4")?,
         };
         if tally.failures.is_empty() {
@@ -220,7 +220,8 @@ impl Place<'_> {
             fs::copy(gateway::program(), guest.scratch.join("headgate"))
                 .map_err(|e| format!("headgate: {e}"))?;
         }
-        if scenario.kind == Kind::Cifs && matches!(scenario.server, Server::Both | Server::Ksmbd) {
+        if scenario.kind == Kind::Cifs && matches!(scenario.server, Server::Both(_) | Server::Ksmbd)
+        {
             unpack_ksmbd_tools(&guest.scratch)?;
         }
         for (job, package, test) in
@@ -230,6 +231,20 @@ impl Place<'_> {
                 fs::copy(built_test(package, test)?, guest.scratch.join(job))
                     .map_err(|e| format!("{job}: {e}"))?;
             }
+        }
+        if scenario.jobs.contains("changes") {
+            output(&[
+                "cargo",
+                "build",
+                "--release",
+                "--quiet",
+                "-p",
+                "client",
+                "--example",
+                "names",
+            ])?;
+            fs::copy(target_dir().join("release/examples/names"), guest.scratch.join("names"))
+                .map_err(|e| format!("names: {e}"))?;
         }
         let mut tally = guest.run(scenario.name, |words| match words.strip_prefix("figure ") {
             Some(figure) => self.lab.note(figure),

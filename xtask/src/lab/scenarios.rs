@@ -42,8 +42,8 @@ pub(super) enum Server {
     Guest(&'static str),
     /// In the guest: the kernel's own server, a reference for the jobs. Not part of a tier.
     Knfsd,
-    /// In the guest: both, to be measured. Not part of a tier.
-    Both,
+    /// In the guest: both, to be measured, each on such a file system. Not part of a tier.
+    Both(&'static str),
     /// The same for SMB; it wants the package ksmbd-tools.
     Ksmbd,
 }
@@ -117,7 +117,7 @@ impl Scenario {
 
     /// Measured beside the kernel's server in the guest.
     const fn beside(self, device: &'static str, provider: &'static str) -> Scenario {
-        Scenario { device, provider, server: Server::Both, jobs: "beside", ..self }
+        Scenario { device, provider, server: Server::Both("tmpfs"), jobs: "beside", ..self }
     }
 
     const fn pair(self) -> Scenario {
@@ -284,6 +284,10 @@ pub(super) const BESIDE: &[Scenario] = &[
     Scenario::new("beside-v3", "3", "rdma").beside("siw", "iwarp"),
     Scenario::new("beside-v4.2", "4.2", "rdma").beside("siw", "iwarp"),
 ];
+
+/// Changes of names, which both have on stable storage before they answer.
+pub(super) const BESIDE_ON_EXT4: &[Scenario] =
+    &[Scenario::new("beside-changes", "3", "tcp").jobs("changes").on(Server::Both("ext4"))];
 
 /// The same over an RDMA device on both sides.
 pub(super) const BESIDE_BY_DEVICE: &[Scenario] = &[
