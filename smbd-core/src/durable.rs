@@ -594,7 +594,7 @@ pub(crate) async fn give_way(core: &Arc<Core>, client: ClientId) {
     }
 }
 
-/// A file that is to go with an open which waits for its client goes when another opens it. Gives whether one was closed.
+/// A file that is to go with an open which waits for its client goes when another opens it who may. Gives whether one was closed.
 pub(crate) async fn go_with_file(core: &Arc<Core>, node: vfs::NodeId) -> bool {
     let mut gone = false;
     for open in core.opens.of_node(node) {

@@ -17,13 +17,14 @@ use crate::status::Status;
 use crate::whereabouts;
 use crate::wire::create::{Disposition, option, share};
 
-/// Opens it.
+/// Opens it. `None` where the name is to be looked up again: a handle that waited for its client was closed, and may have taken the
+/// file with it. That is done for a create whose user may open the file, and for no other.
 pub(super) async fn open(
     cx: &Cx,
     w: &Wanted<'_>,
     at: &Walked,
     found: Found,
-) -> Result<Opened, Status> {
+) -> Result<Option<Opened>, Status> {
     kind(w, &found.attr)?;
     if let Some(stream) = &w.path.stream {
         return super::stream::open(cx, w, at, found, stream).await;
@@ -42,6 +43,9 @@ pub(super) async fn open(
         check_delete(&granted, &attr, &dos)?;
         check_folder(&at.dir).await?;
     }
+    if durable::go_with_file(&cx.server, node.id()).await {
+        return Ok(None);
+    }
     let access = granted.access;
     let open = Arc::new(entry(cx, w, file, granted)?);
     // Cutting a file is writing to it, whatever was asked for.
@@ -50,7 +54,7 @@ pub(super) async fn open(
     match finish(cx, w, &open, attr, dos).await {
         Ok((attr, dos)) => {
             let action = action_on_existing(w.disposition);
-            Ok(Opened { open, attr, dos, action })
+            Ok(Some(Opened { open, attr, dos, action }))
         }
         Err(status) => {
             give_back(cx, &open);

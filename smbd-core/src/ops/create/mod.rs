@@ -153,12 +153,12 @@ async fn open(cx: &Cx, w: &Wanted<'_>) -> Result<Opened, Ended> {
                 if found.attr.kind == Kind::Symlink && !reparse {
                     return Err(Ended::Stopped(Stopped { link: found.node, unparsed: 0 }));
                 }
-                let is_gone = durable::go_with_file(&cx.server, found.node.id()).await;
-                if is_gone || existing::is_taken_over(cx, w, &at, &found).await? {
-                    // What was closed may have been removed with that.
-                    continue;
+                // What was closed may have been removed with that.
+                if !existing::is_taken_over(cx, w, &at, &found).await?
+                    && let Some(opened) = existing::open(cx, w, &at, found).await?
+                {
+                    return Ok(opened);
                 }
-                return Ok(existing::open(cx, w, &at, found).await?);
             }
             None if !w.disposition.makes() => return Err(Status::OBJECT_NAME_NOT_FOUND.into()),
             None => match new::make(cx, w, &at).await {

@@ -11,6 +11,7 @@ use vfs::{Attr, Dos, VfsError};
 use super::existing::{after_grace, check_delete, give_back, granted, share_with};
 use super::{Opened, Walked, Wanted, action_on_existing, entry, implied};
 use crate::cx::Cx;
+use crate::durable;
 use crate::open::File;
 use crate::ops::stream_notice;
 use crate::security::Granted;
@@ -18,14 +19,14 @@ use crate::status::Status;
 use crate::whereabouts;
 use crate::wire::create::{Disposition, action, option};
 
-/// Opens or makes the stream `name` of what was found.
+/// Opens or makes the stream `name` of what was found. `None` as of [`super::existing::open`].
 pub(super) async fn open(
     cx: &Cx,
     w: &Wanted<'_>,
     at: &Walked,
     found: Found,
     name: &str,
-) -> Result<Opened, Status> {
+) -> Result<Option<Opened>, Status> {
     let (base, attr) = (&found.node, &found.attr);
     let there = match streams::find(w.share, base, name).await {
         Err(VfsError::NotFound) => None,
@@ -42,11 +43,14 @@ pub(super) async fn open(
     if w.has(option::DELETE_ON_CLOSE) {
         check_delete(&granted, attr, &dos)?;
     }
+    if durable::go_with_file(&cx.server, base.id()).await {
+        return Ok(None);
+    }
     let (stream, made) = match there {
         Some(stream) => (stream, false),
         None => new(cx, w, &found, name).await?,
     };
-    enter(cx, w, at, (found, dos), (stream, made), granted).await
+    enter(cx, w, at, (found, dos), (stream, made), granted).await.map(Some)
 }
 
 /// Makes the stream `name` of a file that was just made. Whoever made the file gets what it asks for.

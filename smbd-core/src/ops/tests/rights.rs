@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use rdma_transport::channel::Transport;
 use recovery::Store;
-use vfs::Cred;
 use vfs::mem::MemBackend;
 use vfs::namespace::{Force, Rules, Share};
+use vfs::{Cred, SetAttr};
 
 use crate::dtyp::mask;
-use crate::kit::{Client, Kit};
+use crate::kit::{Client, Kit, doom};
 use crate::status::Status;
 use crate::tree::{Target, Tree};
 use crate::wire::context::{DHANDLE_FLAG_PERSISTENT, DurableV2, ReconnectV2};
@@ -139,4 +140,49 @@ async fn a_start_gives_up_persistent_handles_that_would_not_be_granted() {
         r.disposition = Disposition::Open as u32;
     });
     assert_eq!(opened.await.map(|_| ()), Ok(()));
+}
+
+/// A file that goes when its handle is closed, and a handle that waits for its client: to reach the name is no right to end either.
+#[tokio::test]
+async fn a_waiting_handle_gives_way_only_to_who_may_open_its_file() {
+    for name in ["f", "f:s"] {
+        let kit = Kit::new();
+        crate::lease::attach(&kit.core);
+        let first = kit.client();
+        first.close(first.open(name).await).await;
+        let asked = first.create("f", |r| {
+            doom(r);
+            durable(0)(r);
+        });
+        asked.await.unwrap();
+        let root = kit.core.namespace.shares()[0].backend.root();
+        let (node, _) = root.lookup(&Cred::root(), b"f").await.unwrap();
+        let private = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        node.setattr(&Cred::root(), private, false).await.unwrap();
+        crate::dispatch::end_of_connection(&kit.core, &first.conn).await;
+        // In the first millisecond of a server nothing is in the past yet.
+        while kit.core.now() < 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let as_this = |how: Disposition| {
+            move |r: &mut create::Request<'static>| {
+                (r.access, r.disposition) = (mask::READ_DATA, how as u32);
+            }
+        };
+        let stranger = kit.machine(2, 1005, Dialect::V311, Transport::Tcp);
+        for (how, want) in [
+            (Disposition::Open, Status::ACCESS_DENIED),
+            (Disposition::OpenIf, Status::ACCESS_DENIED),
+            (Disposition::OverwriteIf, Status::ACCESS_DENIED),
+            (Disposition::Create, Status::OBJECT_NAME_COLLISION),
+        ] {
+            let refused = stranger.create(name, as_this(how)).await.map(|_| ());
+            assert_eq!(refused, Err(want), "{name} {how:?}");
+            assert_eq!(kit.core.opens.count_of(0), 1, "{name} {how:?}: the handle waits");
+            assert!(root.lookup(&Cred::root(), b"f").await.is_ok(), "{name} {how:?}");
+        }
+        let owner = kit.machine(2, 0, Dialect::V311, Transport::Tcp);
+        let new = owner.create(name, as_this(Disposition::OpenIf)).await.unwrap();
+        assert_eq!(new.action, create::action::CREATED, "{name}");
+    }
 }
