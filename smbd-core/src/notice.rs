@@ -101,14 +101,7 @@ impl Following {
     /// Until the break is over, or the notice was heard where it needs no acknowledgement, or no other connection is left.
     pub(crate) async fn until_heard(mut self) {
         let mut tried = vec![self.sent.conn];
-        while self.is_lost(&tried).await {
-            let Some(core) = self.core.upgrade() else { return };
-            let mut ways = ways(&core, &self.to);
-            drop(core);
-            ways.retain(|(_, conn)| !tried.contains(&conn.id));
-            if ways.is_empty() {
-                return;
-            }
+        while let Some(ways) = self.lost(&tried).await {
             count::limit_met(SILENT);
             self.sent.handle.abort("nothing is heard of the peer, and a notice waits for it").await;
             // Its client knows that this connection has ended before it answers by another.
@@ -120,32 +113,38 @@ impl Following {
         }
     }
 
-    /// It must be sent again; false when that is not so, and will not be.
-    async fn is_lost(&self, tried: &[u64]) -> bool {
+    /// The connections by which it must be sent again; `None` when it need not be, and will not.
+    async fn lost(&self, tried: &[u64]) -> Option<Vec<Way>> {
         loop {
             tokio::select! {
-                () = self.sent.handle.closed() => return self.is_wanted(),
+                () = self.sent.handle.closed() => {
+                    return self.is_wanted().then(|| self.others(tried)).flatten();
+                }
                 () = tokio::time::sleep(LOOK) => {}
             }
             if !self.is_wanted() {
-                return false;
-            }
-            let Some(core) = self.core.upgrade() else { return false };
-            let others = ways(&core, &self.to).iter().any(|(_, conn)| !tried.contains(&conn.id));
-            drop(core);
-            if !others {
-                continue;
+                return None;
             }
             // What cannot be asked, or does not answer because it has too much to send, is not known to be silent.
             let asked = tokio::time::timeout(LOOK, self.sent.handle.silence()).await;
             let Ok(Ok(silence)) = asked else { continue };
             if !silence.owes && self.what.stage == Stage::Done {
-                return false;
+                return None;
             }
-            if silence.owes && silence.lasts >= SILENCE_MAX && silence.repeats >= REPEATS_MAX {
-                return true;
+            let is_silent =
+                silence.owes && silence.lasts >= SILENCE_MAX && silence.repeats >= REPEATS_MAX;
+            // All sessions are looked at for this, so that it comes last.
+            if is_silent && let Some(others) = self.others(tried) {
+                return Some(others);
             }
         }
+    }
+
+    /// The connections that are left; `None` when there are none.
+    fn others(&self, tried: &[u64]) -> Option<Vec<Way>> {
+        let mut others = ways(&*self.core.upgrade()?, &self.to);
+        others.retain(|(_, conn)| !tried.contains(&conn.id));
+        (!others.is_empty()).then_some(others)
     }
 
     /// The holder has still to be told.

@@ -83,8 +83,8 @@ async fn a_notice_goes_by_the_next_connection_when_nothing_is_heard_on_its_own()
     assert_eq!(notice(&c).await, first);
     let limits = rdma_transport::count::limits_met();
     assert!(limits.iter().any(|(limit, n)| *limit == "notice-unheard" && *n >= 2));
-    // There is no other: it is not even asked, and its client has its time.
-    assert!(timeout(Duration::from_secs(20), next(&c)).await.is_err());
+    // There is no other: it goes on, and its client has its time.
+    assert!(timeout(Duration::from_secs(20), answers(&c, SILENT)).await.is_err());
     assert_eq!(acknowledge(&c, 1, READ).await, Status::SUCCESS);
     assert_eq!(other.pushed().await.status(), Status::SUCCESS);
 }
@@ -108,6 +108,25 @@ async fn a_client_that_heard_its_notice_has_its_time_and_is_not_told_again() {
         assert!(!aborted && told.is_err(), "{heard:?}");
         assert_eq!(seconds, 35);
     }
+}
+
+/// A notice that nobody has to answer is followed until its peer has taken it, also where its client has no other connection.
+#[tokio::test(start_paused = true)]
+async fn a_notice_that_was_heard_is_not_followed_any_more() {
+    let kit = Kit::new();
+    crate::lease::attach(&kit.core);
+    let c = kit.client();
+    leased(&c, "f", 1, READ).await.unwrap();
+    let other = kit.machine(2, 0, Dialect::V311, super::data::RDMA);
+    let file = other.open("f").await;
+    assert_eq!(super::data::write(&other, file, 0, b"new").await, Status::SUCCESS);
+    assert!(!notice(&c).await.acknowledge);
+    let soon = Duration::from_millis(300);
+    match timeout(soon, next(&c)).await {
+        Ok(Some(Asked::Silence { answer })) => answer.send(Ok(DELIVERED)).unwrap(),
+        other => panic!("{other:?}"),
+    }
+    assert!(timeout(Duration::from_secs(20), next(&c)).await.is_err(), "it was delivered");
 }
 
 /// Anybody may call itself by a client's name; the keys of its leases are for those who have logged on by a password.
