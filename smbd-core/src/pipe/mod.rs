@@ -2,8 +2,8 @@
 //!
 //! *Operation.* [`open`] gives the pipe of a name. Bytes written are put together to messages of connection-oriented RPC ([`rpc`]);
 //! each whole call is answered at once by one of the interfaces ([`srvsvc`], [`wkssvc`], [`lsarpc`]), and the answer waits to be
-//! read, in the order in which reads came ([`Pipe::turn`]). What the interfaces tell comes from a [`Host`]. Nothing here touches
-//! the network.
+//! read, in the order in which reads came ([`Pipe::turn`]). What the interfaces tell comes from a [`Host`], which may wait for it:
+//! only calls do, while reads, questions and the end of the pipe go on. Nothing here touches the network.
 //!
 //! *Memory.* What a client has written but not completed and what it has not read are both bounded ([`UNREAD_MAX`],
 //! [`rpc::STUB_MAX`]).
@@ -23,7 +23,7 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) use host::CoreHost;
 use vfs::accounts::Directory;
@@ -121,38 +121,43 @@ pub struct Piece {
 /// An open pipe.
 pub struct Pipe {
     name: String,
-    inner: Mutex<Inner>,
+    /// Held while a call is answered, which may ask the host for names and take as long as that takes: by threads that may wait.
+    association: Mutex<Association>,
+    /// Never held while anything is waited for.
+    answers: Mutex<Answers>,
     /// Reads that find nothing wait for it in the order in which they came; the one that has it waits for [`Pipe::changed`].
     pub(crate) turn: tokio::sync::Mutex<()>,
     changed: tokio::sync::Notify,
+    /// Its open has ended.
+    closed: AtomicBool,
     /// `CompletionMode` is FILE_PIPE_COMPLETE_OPERATION: a read that finds nothing fails at once (MS-FSCC section 2.4.37).
     fails_at_once: AtomicBool,
 }
 
-struct Inner {
-    association: Association,
-    /// Messages that wait to be read, and how much of the first has been.
+/// What waits to be read.
+#[derive(Default)]
+struct Answers {
+    /// Messages, and how much of the first has been read.
     out: VecDeque<Vec<u8>>,
     taken: usize,
+    /// The client has broken the framing.
     broken: bool,
-    closed: bool,
+}
+
+fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The pipe of this name; STATUS_OBJECT_NAME_NOT_FOUND when there is none.
 pub fn open(name: &str) -> Result<Pipe, Status> {
     let interface = Interface::named(name).ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
-    let inner = Inner {
-        association: Association::new(interface),
-        out: VecDeque::new(),
-        taken: 0,
-        broken: false,
-        closed: false,
-    };
     Ok(Pipe {
         name: name.trim_start_matches('\\').to_owned(),
-        inner: Mutex::new(inner),
+        association: Mutex::new(Association::new(interface)),
+        answers: Mutex::default(),
         turn: tokio::sync::Mutex::default(),
         changed: tokio::sync::Notify::new(),
+        closed: AtomicBool::new(false),
         fails_at_once: AtomicBool::new(false),
     })
 }
@@ -163,9 +168,11 @@ impl Pipe {
         &self.name
     }
 
-    /// Takes bytes from the client. What they complete is answered at once; the answer waits to be read.
+    /// Takes bytes from the client. What they complete is answered at once; the answer waits to be read. Waits for the host, and
+    /// for writes before this one.
     pub fn write(&self, host: &dyn Host, bytes: &[u8]) -> Result<(), Status> {
-        let written = self.locked().write(host, bytes);
+        let mut association = locked(&self.association);
+        let written = self.answer(&mut association, host, bytes).map(drop);
         self.changed.notify_one();
         written
     }
@@ -173,18 +180,19 @@ impl Pipe {
     /// At most `max` bytes of the first message that waits; STATUS_PIPE_EMPTY when none does, STATUS_PIPE_BROKEN when the pipe was
     /// closed.
     pub fn read(&self, max: usize) -> Result<Piece, Status> {
-        self.locked().read(max)
+        self.take(&mut locked(&self.answers), max)
     }
 
-    /// Writes a message and reads the first of the answer (FSCTL_PIPE_TRANSCEIVE). STATUS_PIPE_BUSY while an answer waits.
+    /// Writes a message and reads the first of the answer (FSCTL_PIPE_TRANSCEIVE). STATUS_PIPE_BUSY while an answer waits. Waits as
+    /// [`Pipe::write`] does.
     pub fn transceive(&self, host: &dyn Host, bytes: &[u8], max: usize) -> Result<Piece, Status> {
-        let mut inner = self.locked();
-        if !inner.out.is_empty() {
+        let mut association = locked(&self.association);
+        if !locked(&self.answers).out.is_empty() {
             return Err(Status::PIPE_BUSY);
         }
-        let written = inner.write(host, bytes);
-        let read = written.and_then(|()| inner.read(max));
-        drop(inner);
+        // The answer is this caller's, whoever waits to read.
+        let answered = self.answer(&mut association, host, bytes);
+        let read = answered.and_then(|mut answers| self.take(&mut answers, max));
         self.changed.notify_one();
         read
     }
@@ -196,7 +204,7 @@ impl Pipe {
 
     /// Its open has ended: reads that wait fail.
     pub(crate) fn close(&self) {
-        self.locked().closed = true;
+        self.closed.store(true, Ordering::Release);
         self.changed.notify_one();
     }
 
@@ -212,46 +220,59 @@ impl Pipe {
 
     /// Bytes that wait to be read, all and in the first message.
     pub fn waiting(&self) -> (usize, usize) {
-        let inner = self.locked();
-        let all: usize = inner.out.iter().map(Vec::len).sum();
-        let first = inner.out.front().map_or(0, Vec::len);
-        (all - inner.taken.min(all), first - inner.taken.min(first))
+        let answers = locked(&self.answers);
+        let first = answers.out.front().map_or(0, Vec::len);
+        let (all, taken) = (answers.bytes(), answers.taken);
+        (all - taken.min(all), first - taken.min(first))
     }
 
-    fn locked(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Inner {
-    fn write(&mut self, host: &dyn Host, bytes: &[u8]) -> Result<(), Status> {
-        if self.broken {
-            return Err(Status::PIPE_DISCONNECTED);
+    /// Answers what these bytes complete.
+    fn answer(
+        &self,
+        association: &mut Association,
+        host: &dyn Host,
+        bytes: &[u8],
+    ) -> Result<MutexGuard<'_, Answers>, Status> {
+        {
+            let answers = locked(&self.answers);
+            if answers.broken {
+                return Err(Status::PIPE_DISCONNECTED);
+            }
+            if answers.bytes() > UNREAD_MAX {
+                return Err(Status::PIPE_BUSY);
+            }
         }
-        if self.out.iter().map(Vec::len).sum::<usize>() > UNREAD_MAX {
-            return Err(Status::PIPE_BUSY);
-        }
-        let interface = self.association.interface();
-        let run = |op, stub: &[u8]| interface.call(host, op, stub);
-        match self.association.take(bytes, run) {
-            Ok(answers) => {
-                self.out.extend(answers);
-                Ok(())
+        let interface = association.interface();
+        let done = association.take(bytes, |op, stub| interface.call(host, op, stub));
+        let mut answers = locked(&self.answers);
+        match done {
+            Ok(new) => {
+                answers.out.extend(new);
+                Ok(answers)
             }
             Err(_) => {
-                self.broken = true;
+                answers.broken = true;
                 Err(Status::PIPE_DISCONNECTED)
             }
         }
     }
 
-    fn read(&mut self, max: usize) -> Result<Piece, Status> {
-        let Some(first) = self.out.front().filter(|_| !self.closed) else {
-            return Err(match () {
-                () if self.closed => Status::PIPE_BROKEN,
-                () if self.broken => Status::PIPE_DISCONNECTED,
-                () => Status::PIPE_EMPTY,
-            });
+    fn take(&self, answers: &mut Answers, max: usize) -> Result<Piece, Status> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Status::PIPE_BROKEN);
+        }
+        answers.take(max)
+    }
+}
+
+impl Answers {
+    fn bytes(&self) -> usize {
+        self.out.iter().map(Vec::len).sum()
+    }
+
+    fn take(&mut self, max: usize) -> Result<Piece, Status> {
+        let Some(first) = self.out.front() else {
+            return Err(if self.broken { Status::PIPE_DISCONNECTED } else { Status::PIPE_EMPTY });
         };
         let rest = first.get(self.taken..).unwrap_or_default();
         let data = rest[..rest.len().min(max)].to_vec();

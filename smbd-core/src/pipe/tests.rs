@@ -1,5 +1,8 @@
 //! Whole calls as clients make them, and clients that do not keep to the rules.
 
+use std::sync::Barrier;
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::rpc::{Association, Broken, FRAGMENT_MAX, Fault, NDR, STUB_MAX};
@@ -449,6 +452,65 @@ fn what_is_kept_is_bounded() {
     assert!(calls * 100 > UNREAD_MAX / 10 && pipe.waiting().0 < UNREAD_MAX + 4280);
     let busy = pipe.transceive(&Fake, &request(3, 15, &[]), 10);
     assert_eq!(busy, Err(Status::PIPE_BUSY));
+}
+
+/// Lists shares between two meetings at its barrier.
+struct Slow<'a>(&'a Barrier);
+
+impl Host for Slow<'_> {
+    fn computer(&self) -> String {
+        Fake.computer()
+    }
+    fn shares(&self) -> Vec<(String, String)> {
+        self.0.wait();
+        self.0.wait();
+        Fake.shares()
+    }
+    fn machine(&self) -> Sid {
+        Fake.machine()
+    }
+    fn account(&self, name: &str) -> Option<(String, u32)> {
+        Fake.account(name)
+    }
+    fn account_of_uid(&self, uid: u32) -> Option<String> {
+        Fake.account_of_uid(uid)
+    }
+    fn others(&self) -> &dyn Directory {
+        &Fake
+    }
+    fn caller(&self) -> String {
+        Fake.caller()
+    }
+    fn times(&self) -> (u64, u64) {
+        Fake.times()
+    }
+    fn sessions(&self) -> u32 {
+        Fake.sessions()
+    }
+}
+
+/// A directory server may take long over names; threads that serve connections read pipes, ask how much waits there, and end them.
+#[test]
+fn nothing_but_calls_waits_for_a_host_that_takes_long() {
+    let (pipe, barrier) = (bound(Interface::Srvsvc), Barrier::new(2));
+    let (asks, slow) = (request(3, 15, &share_enum(1)), Slow(&barrier));
+    pipe.write(&Fake, &asks).unwrap();
+    std::thread::scope(|threads| {
+        let called = threads.spawn(|| pipe.write(&slow, &asks));
+        barrier.wait();
+        let (done, is_done) = std::sync::mpsc::channel();
+        let pipe = &pipe;
+        threads.spawn(move || {
+            assert!(pipe.waiting().0 > 0);
+            assert!(pipe.read(4280).is_ok(), "the answer of the call before");
+            pipe.close();
+            let _ = done.send(pipe.read(4280));
+        });
+        let ended = is_done.recv_timeout(Duration::from_secs(10));
+        barrier.wait();
+        assert_eq!(ended, Ok(Err(Status::PIPE_BROKEN)));
+        assert_eq!(called.join().unwrap(), Ok(()));
+    });
 }
 
 #[test]
