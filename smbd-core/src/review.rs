@@ -6,7 +6,8 @@
 //! clients log on or connect again by themselves. Whatever would be granted again keeps all that it holds.
 //!
 //! A logon or a tree connect that is under way while the configuration changes is judged once more when it is done
-//! ([`session_stands`], [`tree_stands`]), so none slips through between the change and the review.
+//! ([`session_stands`], [`tree_stands`]), so none slips through between the change and the review. What a share says of listings
+//! and of new files takes nothing from anybody: commands ask for it as it is ([`Tree::share_now`]).
 //!
 //! *Memory.* A list of the sessions while it runs.
 //!

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use vfs::Cred;
-use vfs::namespace::Share;
+use vfs::namespace::{Namespace, Share};
 
 use crate::settings::ShareSettings;
 
@@ -40,5 +40,19 @@ impl Tree {
             Target::Files(share) => Some(share),
             Target::Pipes => None,
         }
+    }
+
+    /// The share of files as the configuration has it now: what a listing leaves out, and how a new file is made. Whoever was
+    /// granted reading alone goes on to see the share of readers. Where the share is gone, or is another folder, it is the one that
+    /// was connected: the tree is about to end.
+    pub(crate) fn share_now(&self, namespace: &Namespace) -> Option<Arc<Share>> {
+        let share = self.share()?;
+        let now = namespace.share(share.id);
+        let now = now.filter(|now| Arc::ptr_eq(&now.backend, &share.backend));
+        Some(match now {
+            Some(now) if share.read_only => now.reader(),
+            Some(now) => now,
+            None => share.clone(),
+        })
     }
 }

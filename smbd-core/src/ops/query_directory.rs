@@ -8,6 +8,7 @@
 
 use vfs::authority::Actor;
 use vfs::backend::NodeRef;
+use vfs::namespace::Share;
 use vfs::types::Attr;
 use vfs::{VfsError, names};
 
@@ -49,9 +50,11 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let scan = begin(&mut kept, &r)?;
     let first = !scan.answered;
     let file = open.file()?;
+    let share = cx.tree()?.share_now(&cx.server.namespace).ok_or(Status::INVALID_PARAMETER)?;
     let mut listing = Listing {
         cx,
         open: &open,
+        share: &share,
         file,
         level,
         chain: Chain::new(limit),
@@ -88,6 +91,8 @@ fn begin<'a>(kept: &'a mut Option<Scan>, r: &Request) -> Result<&'a mut Scan, St
 struct Listing<'a> {
     cx: &'a Cx,
     open: &'a Open,
+    /// As it is now.
+    share: &'a Share,
     file: &'a File,
     level: Level,
     chain: Chain,
@@ -203,7 +208,7 @@ impl Listing<'_> {
 
     /// One name of the directory. False when it does not fit.
     async fn entry(&mut self, shown: &str, name: &[u8]) -> Result<bool, Status> {
-        if self.level == Level::Names && !self.file.share.rules.only_visible {
+        if self.level == Level::Names && !self.share.rules.only_visible {
             return Ok(self.put(shown, &Facts::default()));
         }
         match self.file.node().lookup(self.reader().cred(), name).await {
@@ -218,7 +223,7 @@ impl Listing<'_> {
 
     /// The share shows this to the user, whoever reads the directory.
     async fn shows(&self, node: &NodeRef, attr: &Attr) -> Result<bool, Status> {
-        Ok(self.file.share.shows(node, attr, &self.open.cred).await?)
+        Ok(self.share.shows(node, attr, &self.open.cred).await?)
     }
 
     async fn push(

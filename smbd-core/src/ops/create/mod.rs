@@ -83,7 +83,9 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let tree = cx.tree()?;
     cx.room_for_an_open()?;
     adjust(cx, &mut request);
-    let Some(share) = tree.share() else { return crate::ops::pipe::create(cx, &request) };
+    let Some(share) = tree.share_now(&cx.server.namespace) else {
+        return crate::ops::pipe::create(cx, &request);
+    };
     let asked = Asked::parse(&request.contexts)?;
     durable::check(&asked)?;
     // An open that is taken up again is as it was, whatever else the request says.
@@ -95,7 +97,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let disposition = check::request(&request)?;
     let posix = asked.posix.is_some() && cx.conn.negotiated().is_some_and(|n| n.posix);
     let path = Path::parse(&request.name, posix)?;
-    let wanted = Wanted { request: &request, asked, disposition, path, posix, tree, share };
+    let wanted = Wanted { request: &request, asked, disposition, path, posix, tree, share: &share };
     if wanted.asked.svhdx {
         return Err(Status::INVALID_DEVICE_REQUEST);
     }

@@ -163,14 +163,16 @@ async fn may_go(a: &Asked<'_>, file: &File, old: &NodeRef) -> Result<(), Status>
 /// Puts another node under the name of an open one, and under all its opens.
 async fn replace(a: &Asked<'_>, file: &File, new: New<'_>) -> Result<(), Status> {
     let place = whereabouts::look(&a.cx.server.opens, file).await?;
-    let (share, cred) = (&file.share, &a.open.cred);
+    let tree = a.cx.tree()?;
+    let share = &tree.share_now(&a.cx.server.namespace).ok_or(Status::INVALID_DEVICE_REQUEST)?;
+    let cred = &a.open.cred;
     let (dir, name, old) = (&place.dir, &place.name[..], file.base());
     if name.is_empty() || a.cx.server.opens.is_delete_pending(&a.open) {
         return Err(Status::ACCESS_DENIED);
     }
     may_go(a, file, &old).await?;
     let dir_attr = dir.getattr().await?;
-    let folder = security::may_add(a.cx.tree()?, dir, &dir_attr, false).await?;
+    let folder = security::may_add(tree, dir, &dir_attr, false).await?;
     let door = a.door().granted(a.open.by_list.as_ref(), folder.as_ref());
     let staged = door.stage(share, dir, cred, &old, new).await?;
     let announced = async {

@@ -19,7 +19,7 @@ use crate::wire::query_directory::{Request, Response, flag};
 use crate::wire::query_info::{self, info_type};
 use crate::wire::set_info;
 
-async fn list(
+pub(super) async fn list(
     c: &Client,
     file: FileId,
     pattern: &str,
@@ -37,7 +37,7 @@ async fn list(
     Ok(chained(&buffer).map(|e| level.parse(e.unwrap()).unwrap().0).collect())
 }
 
-const BIG: (u8, u32) = (37, 65_536);
+pub(super) const BIG: (u8, u32) = (37, 65_536);
 
 async fn dir(c: &Client, name: &str) -> FileId {
     c.create(name, |r| r.options = option::DIRECTORY_FILE).await.unwrap().file

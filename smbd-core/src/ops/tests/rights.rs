@@ -1,4 +1,4 @@
-//! What a share gives and takes: handles that come back to less than they had.
+//! What a share gives and takes: handles that come back to less than they had, and trees whose share has changed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,15 +8,19 @@ use rdma_transport::channel::Transport;
 use recovery::Store;
 use vfs::mem::MemBackend;
 use vfs::namespace::{Force, Rules, Share};
-use vfs::{Cred, SetAttr};
+use vfs::{CreateHow, Cred, SetAttr};
 
+use super::listing::{BIG, list};
 use crate::dtyp::mask;
 use crate::kit::{Client, Kit, doom};
+use crate::review::Taken;
+use crate::settings::ShareSettings;
 use crate::status::Status;
 use crate::tree::{Target, Tree};
 use crate::wire::context::{DHANDLE_FLAG_PERSISTENT, DurableV2, ReconnectV2};
-use crate::wire::create::{self, Disposition, oplock};
+use crate::wire::create::{self, Disposition, oplock, option};
 use crate::wire::negotiate::Dialect;
+use crate::wire::query_directory::flag;
 
 const GUID: [u8; 16] = [5; 16];
 /// What readers of a share are granted.
@@ -185,4 +189,61 @@ async fn a_waiting_handle_gives_way_only_to_who_may_open_its_file() {
         let new = owner.create(name, as_this(Disposition::OpenIf)).await.unwrap();
         assert_eq!(new.action, create::action::CREATED, "{name}");
     }
+}
+
+/// What a share says of listings and of new files holds for trees that stand, which keep all that they hold.
+#[tokio::test]
+async fn a_tree_lists_and_makes_by_the_share_as_it_is_now() {
+    let kit = Kit::new();
+    let forced = |share: &mut Share| share.rules.force = Some(Force::User(someone(7)));
+    now(&kit, forced);
+    let root = kit.core.namespace.shares()[0].backend.root();
+    let mode = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
+    root.setattr(&Cred::root(), mode(0o777), false).await.unwrap();
+    root.create(&Cred::root(), b"secret", CreateHow::Guarded, mode(0o600)).await.unwrap();
+    let mut c = kit.client();
+    connect(&mut c, mask::FILE_ALL, someone(7));
+    let held = c.open("held").await;
+    let dir = c.create("", |r| r.options = option::DIRECTORY_FILE).await.unwrap().file;
+    let is_listed = async |name: &str| {
+        let found = list(&c, dir, "*", flag::RESTART_SCANS, BIG).await.unwrap();
+        found.iter().any(|n| n == name)
+    };
+    let mode_of = async |name: &str| {
+        c.close(c.open(name).await).await;
+        let (_, attr) = root.lookup(&Cred::root(), name.as_bytes()).await.unwrap();
+        attr.mode & 0o777
+    };
+    assert!(is_listed("secret").await);
+    assert_eq!(mode_of("before").await, 0o644);
+    now(&kit, |share| {
+        forced(share);
+        share.rules.only_visible = true;
+        share.rules.masks.file = Some(0o640);
+    });
+    assert_eq!(crate::review::review(&kit.core).await, Taken::default());
+    assert!(!is_listed("secret").await && is_listed("before").await);
+    assert_eq!(mode_of("after").await, 0o640);
+    assert_eq!(c.close(held).await, Status::SUCCESS);
+}
+
+#[test]
+fn a_tree_sees_its_own_folder_and_a_reader_the_share_of_readers() {
+    let kit = Kit::new();
+    let connected = kit.core.namespace.shares()[0].reader();
+    let tree = Tree {
+        id: 1,
+        session_id: 1,
+        name: connected.name.clone(),
+        target: Target::Files(connected.clone()),
+        cred: someone(7),
+        maximal_access: READS,
+        settings: ShareSettings::default(),
+    };
+    now(&kit, |share| share.rules.only_visible = true);
+    let seen = tree.share_now(&kit.core.namespace).unwrap();
+    assert!(seen.read_only && seen.rules.only_visible);
+    now(&kit, |share| share.backend = MemBackend::new(1 << 20).unwrap());
+    let seen = tree.share_now(&kit.core.namespace).unwrap();
+    assert!(Arc::ptr_eq(&seen, &connected), "another folder is not this tree's");
 }
