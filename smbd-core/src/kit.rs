@@ -240,7 +240,8 @@ pub(crate) struct Client {
     pub(crate) conn: Arc<Conn>,
     pub(crate) session_id: u64,
     pub(crate) tree_id: u32,
-    next_id: AtomicU64,
+    /// Message id of the next command.
+    pub(crate) next_id: AtomicU64,
     /// What is sent from now on is sent again (`SMB2_FLAGS_REPLAY_OPERATION`).
     pub(crate) replays: AtomicBool,
     /// How often it says that it has lost a connection (`ChannelSequence`).

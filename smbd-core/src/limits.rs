@@ -19,8 +19,8 @@ pub const CREDITS_BEFORE_LOGON_MAX: u16 = 64;
 /// Messages of one connection that are answered apart from its serve loop, of a chain until its end: with the one that is refused
 /// 512, as with Windows Server.
 pub const ASYNC_MAX: usize = 511;
-/// Storage that takes longer than this for a READ, WRITE or FLUSH makes an interim answer, before a client thinks that nobody
-/// is there.
+/// Storage that takes longer than this for a READ, WRITE, FLUSH or QUERY_DIRECTORY makes an interim answer, before a client thinks
+/// that nobody is there.
 pub const STORAGE_SILENT_MAX: Duration = Duration::from_millis(500);
 /// Requests of one connection that wait, beyond which a rename that has to wait as well is answered apart, with an interim answer.
 pub const SILENT_WAITS_MAX: usize = 32;

@@ -191,7 +191,7 @@ pub struct Listed {
 }
 
 /// Names that a listing looks up before others get a turn, and files that it holds at a time.
-const LOOKS_AT_ONCE: usize = 64;
+pub const LOOKS_AT_ONCE: usize = 64;
 
 /// A share as one caller uses it.
 pub struct Entered {
@@ -318,6 +318,26 @@ impl Share {
         }
     }
 
+    /// A name that `reader` has read in a directory, as it is looked up for a listing that `cred` asked for. `None`: the share does
+    /// not show it, it went meanwhile, or nothing but its name may be known.
+    pub async fn listed(
+        &self,
+        dir: &NodeRef,
+        reader: &Cred,
+        name: &[u8],
+        cred: &Cred,
+    ) -> VfsResult<Option<(NodeRef, Attr)>> {
+        match dir.lookup(reader, name).await {
+            Ok((node, attr)) => {
+                let shown = self.shows(&node, &attr, cred).await?;
+                Ok(shown.then_some((node, attr)))
+            }
+            Err(VfsError::NotFound | VfsError::Stale | VfsError::Access) => Ok(None),
+            Err(VfsError::Invalid | VfsError::BadName) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
     /// Lists names of a directory as [`Node::readdir`](crate::Node::readdir), without those that the share does not show this
     /// caller: until there is one, or the directory is at its end. Whoever wants a name's attributes has them where the share had
     /// to look at the file. A folder in which nothing is shown may be of any length, so that others on this thread get a turn after
@@ -341,13 +361,8 @@ impl Share {
             };
             let mut shown = Vec::new();
             for entry in entries {
-                match dir.lookup(cred, &entry.name).await {
-                    Ok((node, attr)) if self.shows(&node, &attr, cred).await? => {
-                        shown.push(Listed { entry, found: Some((node, attr)) });
-                    }
-                    Ok(_) | Err(VfsError::NotFound | VfsError::Stale | VfsError::Access) => {}
-                    Err(VfsError::Invalid | VfsError::BadName) => {}
-                    Err(e) => return Err(e),
+                if let Some(found) = self.listed(dir, cred, &entry.name, cred).await? {
+                    shown.push(Listed { entry, found: Some(found) });
                 }
             }
             tokio::task::yield_now().await;

@@ -2,13 +2,14 @@
 //!
 //! *Operation.* A listing goes on from a cookie of the directory, so nothing of it is kept but that. Names are compared first; the
 //! attributes of those that match are fetched one by one, and a name that has gone meanwhile is passed over. A pattern that is a
-//! name is looked up and nothing is listed.
+//! name is looked up and nothing is listed. A folder in which little matches, or is shown, may be of any length: the request gives
+//! others a turn after each fetch, says that it takes long, and can be cancelled; the listing goes on then where it was before.
 //!
 //! *Memory.* One buffer of the size that the client asked for, and names of [`NAMES_MAX`] entries.
 
 use vfs::authority::Actor;
 use vfs::backend::NodeRef;
-use vfs::namespace::Share;
+use vfs::namespace::{LOOKS_AT_ONCE, Share};
 use vfs::types::Attr;
 use vfs::{VfsError, names};
 
@@ -61,7 +62,8 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
         single: r.flags & flag::RETURN_SINGLE_ENTRY != 0,
         cut: false,
     };
-    listing.fill(scan).await?;
+    // Where the client is not told what was found, the next query tells it.
+    scan.stage = cx.by_storage(listing.fill(scan)).await??;
     scan.answered = true;
     if listing.chain.is_empty() {
         return Err(if first { Status::NO_SUCH_FILE } else { Status::NO_MORE_FILES });
@@ -106,21 +108,21 @@ impl Listing<'_> {
         self.open.actor(&self.file.node(), mask::READ_DATA)
     }
 
-    /// Adds entries until the buffer is full or there are no more.
-    async fn fill(&mut self, scan: &mut Scan) -> Result<(), Status> {
+    /// Adds entries until the buffer is full or there are no more. Gives where the listing has come to.
+    async fn fill(&mut self, scan: &Scan) -> Result<Stage, Status> {
+        let mut stage = scan.stage;
         if !has_wildcards(&scan.text) && !matches!(&scan.text[..], "." | "..") {
-            if scan.stage != Stage::End {
+            if stage != Stage::End {
                 self.name(&scan.text).await?;
-                scan.stage = Stage::End;
             }
-            return Ok(());
+            return Ok(Stage::End);
         }
-        loop {
-            scan.stage = match scan.stage {
+        while !self.is_full() {
+            stage = match stage {
                 Stage::Dot => {
                     let dir = self.file.node().clone();
                     if !self.dots(&scan.pattern, ".", dir).await? {
-                        return Ok(());
+                        break;
                     }
                     Stage::DotDot
                 }
@@ -128,27 +130,23 @@ impl Listing<'_> {
                     // The parent of a share's root is the root itself: nothing outside is shown.
                     let (parent, _) = self.file.node().lookup(self.reader().cred(), b"..").await?;
                     if !self.dots(&scan.pattern, "..", parent).await? {
-                        return Ok(());
+                        break;
                     }
                     Stage::Names(0)
                 }
                 Stage::Names(cookie) => {
                     let (next, more) = self.names(&scan.pattern, cookie).await?;
-                    let stage = next.map_or(Stage::End, Stage::Names);
+                    stage = next.map_or(Stage::End, Stage::Names);
                     if !more {
-                        scan.stage = stage;
-                        return Ok(());
+                        break;
                     }
-                    // A folder in which little matches, or is shown, may be of any length: others on this thread get a turn.
                     tokio::task::yield_now().await;
                     stage
                 }
-                Stage::End => return Ok(()),
+                Stage::End => break,
             };
-            if self.is_full() {
-                return Ok(());
-            }
         }
+        Ok(stage)
     }
 
     fn is_full(&self) -> bool {
@@ -170,7 +168,7 @@ impl Listing<'_> {
         match names.find(&self.file.node(), self.reader().cred(), text).await {
             Ok(found) => {
                 let shown = names::to_client(&found.name);
-                if !self.shows(&found.node, &found.attr).await? {
+                if !self.share.shows(&found.node, &found.attr, &self.open.cred).await? {
                     return Ok(());
                 }
                 self.push(&shown, &found.name, &found.node, &found.attr).await.map(|_| ())
@@ -199,11 +197,13 @@ impl Listing<'_> {
         Ok(if end { (None, false) } else { (Some(at), true) })
     }
 
-    /// About as many as fit, so that few are fetched twice.
+    /// About as many as fit, so that few are fetched twice; of those that are looked at to know whether they are shown, no more
+    /// than in one turn.
     fn names_at_once(&self) -> usize {
         /// Bytes of a short name.
         const SHORT: usize = 24;
-        (self.chain.room() / (self.level.fixed_len() + SHORT) + 1).min(NAMES_MAX)
+        let most = if self.share.rules.only_visible { LOOKS_AT_ONCE } else { NAMES_MAX };
+        (self.chain.room() / (self.level.fixed_len() + SHORT) + 1).min(most)
     }
 
     /// One name of the directory. False when it does not fit.
@@ -211,19 +211,12 @@ impl Listing<'_> {
         if self.level == Level::Names && !self.share.rules.only_visible {
             return Ok(self.put(shown, &Facts::default()));
         }
-        match self.file.node().lookup(self.reader().cred(), name).await {
-            Ok((node, attr)) if !self.shows(&node, &attr).await? => Ok(true),
-            Ok(_) if self.level == Level::Names => Ok(self.put(shown, &Facts::default())),
-            Ok((node, attr)) => self.push(shown, name, &node, &attr).await,
-            // It went meanwhile, or only its name may be known.
-            Err(VfsError::NotFound | VfsError::Stale | VfsError::Access) => Ok(true),
-            Err(e) => Err(e.into()),
+        let (dir, reader) = (self.file.node(), self.reader());
+        match self.share.listed(&dir, reader.cred(), name, &self.open.cred).await? {
+            None => Ok(true),
+            Some(_) if self.level == Level::Names => Ok(self.put(shown, &Facts::default())),
+            Some((node, attr)) => self.push(shown, name, &node, &attr).await,
         }
-    }
-
-    /// The share shows this to the user, whoever reads the directory.
-    async fn shows(&self, node: &NodeRef, attr: &Attr) -> Result<bool, Status> {
-        Ok(self.share.shows(node, attr, &self.open.cred).await?)
     }
 
     async fn push(

@@ -1,5 +1,11 @@
 //! QUERY_DIRECTORY and CHANGE_NOTIFY.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use vfs::namespace::{LOOKS_AT_ONCE, Rules, Share};
+use vfs::{CreateHow, Cred, SetAttr};
+
 use super::data::write;
 use super::info::set;
 use crate::dtyp::mask;
@@ -10,6 +16,7 @@ use crate::fscc::file::Class;
 use crate::fscc::notify::{Action, Change};
 use crate::fscc::set::Set;
 use crate::kit::{Client, Kit, doom};
+use crate::limits::STORAGE_USUAL_MAX;
 use crate::status::Status;
 use crate::wire::Command;
 use crate::wire::change_notify::{self, WATCH_TREE, filter};
@@ -297,4 +304,39 @@ async fn what_does_not_fit_is_to_be_looked_up() {
     let file = c.open("f").await;
     let f = c.ask(Command::ChangeNotify, &watch(file, 1000, filter::ALL)).await.status();
     assert_eq!(f, Status::INVALID_PARAMETER, "a file");
+}
+
+/// A folder of any length in which nothing is shown is looked through by one request, which its client can end.
+#[tokio::test(start_paused = true)]
+async fn a_listing_that_takes_long_can_be_cancelled_and_loses_nothing() {
+    let kit = Kit::new();
+    let old = kit.core.namespace.shares()[0].clone();
+    let rules = Rules { only_visible: true, ..Rules::default() };
+    let (name, backend) = (old.name.clone(), old.backend.clone());
+    let share = Arc::new(Share { name, backend, clients: None, rules, ..*old });
+    kit.core.namespace.set_shares([share].into());
+    let mode = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
+    let (root, guarded) = (Cred::root(), CreateHow::Guarded);
+    let made = old.backend.root().mkdir(&root, b"d", mode(0o755)).await.unwrap().node;
+    for n in 0..20 * LOOKS_AT_ONCE {
+        made.create(&root, format!("{n:05}").as_bytes(), guarded, mode(0o600)).await.unwrap();
+    }
+    made.create(&root, b"shown", guarded, mode(0o644)).await.unwrap();
+    let c = kit.client_as(1005);
+    let d = c.create("d", |r| (r.access, r.options) = (mask::READ_DATA, option::DIRECTORY_FILE));
+    let d = d.await.unwrap().file;
+    let message_id = c.next_id.load(Ordering::Relaxed);
+    let cancel = async {
+        tokio::time::advance(STORAGE_USUAL_MAX).await;
+        for _ in 0..100 {
+            if c.conn.waits() > 0 {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        c.cancel(message_id, None).await;
+    };
+    let (listed, ()) = tokio::join!(list(&c, d, "*", 0, BIG), cancel);
+    assert_eq!(listed, Err(Status::CANCELLED));
+    assert_eq!(list(&c, d, "*", 0, BIG).await.unwrap(), [".", "..", "shown"]);
 }
