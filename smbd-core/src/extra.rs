@@ -56,7 +56,8 @@ pub struct Extra {
     holds: AtomicBool,
     unarchived: AtomicBool,
     held: Mutex<Held>,
-    /// Held by what sets the last-write time or gives it back: one after the other where the open holds that time.
+    /// Held by what sets the last-write time and by what changes bytes and gives it back: one after the other where the open holds
+    /// that time.
     pub(crate) timed: tokio::sync::Mutex<()>,
     written: AtomicBool,
     /// [`vfs::Node::losses`] from before the first write that no FLUSH has covered.

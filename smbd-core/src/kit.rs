@@ -19,6 +19,7 @@ use crate::compound;
 use crate::conn::{Conn, Negotiated};
 use crate::crypto::sign::Algorithm;
 use crate::dtyp::mask;
+use crate::limits::STORAGE_USUAL_MAX;
 use crate::open::FileId;
 use crate::server::{Core, Server};
 use crate::session::{Channel, Kind, Terms, User};
@@ -240,8 +241,7 @@ pub(crate) struct Client {
     pub(crate) conn: Arc<Conn>,
     pub(crate) session_id: u64,
     pub(crate) tree_id: u32,
-    /// Message id of the next command.
-    pub(crate) next_id: AtomicU64,
+    next_id: AtomicU64,
     /// What is sent from now on is sent again (`SMB2_FLAGS_REPLAY_OPERATION`).
     pub(crate) replays: AtomicBool,
     /// How often it says that it has lost a connection (`ChannelSequence`).
@@ -320,6 +320,22 @@ impl Client {
         message.extend([4, 0, 0, 0]);
         let (core, conn) = (self.core.clone(), self.conn.clone());
         assert!(compound::call(core, conn, Buf::from(message), Vec::new()).await.is_none());
+    }
+
+    /// Gives up the request that is sent next, when storage has kept it for longer than usual and it waits. Without any effect when
+    /// it does not.
+    pub(crate) fn cancels_next(&self) -> impl Future<Output = ()> {
+        let message_id = self.next_id.load(Ordering::Relaxed);
+        async move {
+            tokio::time::advance(STORAGE_USUAL_MAX).await;
+            for _ in 0..100 {
+                if self.conn.waits() > 0 {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            self.cancel(message_id, None).await;
+        }
     }
 
     /// What the server sends of itself, next.

@@ -4,15 +4,18 @@
 //! volume is reached. FILE_WRITE_DATA allows all of it. FILE_APPEND_DATA alone allows data at or behind the end of the file
 //! (MS-SMB2 section 3.3.5.13, MS-FSA section 2.1.5.4) and nothing that cuts, clears or replaces what is there. The end is looked at
 //! when the command is admitted and once more by the volume, in one step with the write. A copy is a write for such a handle, since
-//! no volume copies to the end in one step. What follows from every change is here too: the mark for the next backup, times that
-//! the open holds, notices of streams and of directories.
+//! no volume copies to the end in one step. What goes with every change is here too: the order of those through a handle that holds
+//! the last-write time, the mark for the next backup, times that the open holds, notices of streams and of directories.
 //!
 //! *Memory.* None.
 //!
 //! *Errors.* STATUS_ACCESS_DENIED where the handle may not; STATUS_PRIVILEGE_NOT_HELD for the valid data length, which only the
 //! manager of a volume sets; STATUS_INVALID_PARAMETER for a range that ends beyond 2^63.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use iobuf::Buf;
+use tokio::sync::MutexGuard;
 use vfs::backend::NodeRef;
 use vfs::namespace::Door;
 use vfs::types::SetAttr;
@@ -100,12 +103,22 @@ pub(crate) struct Changing<'a> {
     file: &'a File,
     change: Change,
     reach: Reach,
+    /// Its [turn](set_info::turn), where the open holds the last-write time: until the time was given back.
+    turn: Option<MutexGuard<'a, ()>>,
+    /// Bytes may have changed.
+    begun: AtomicBool,
     /// Size of the stream before, where somebody wants to know.
     stream_size: Option<u64>,
 }
 
+/// Whether this handle may make such a change at all, wherever it is.
+pub(crate) fn check(open: &Open, change: Change) -> Result<(), Status> {
+    reach(open.granted, change).map(drop)
+}
+
 impl Cx {
-    /// Whether this handle may make this change, and the right to it.
+    /// Whether this handle may make this change, and the right to it. Waits for the changes before it where the open holds the
+    /// last-write time, as for storage; one that is cancelled meanwhile has changed nothing.
     pub(crate) async fn changing<'a>(
         &'a self,
         open: &'a Open,
@@ -113,7 +126,17 @@ impl Cx {
     ) -> Result<Changing<'a>, Status> {
         let reach = reach(open.granted, change)?;
         let file = open.file()?;
-        let mut right = Changing { cx: self, open, file, change, reach, stream_size: None };
+        let turn = self.by_storage(set_info::turn(open)).await?;
+        let mut right = Changing {
+            cx: self,
+            open,
+            file,
+            change,
+            reach,
+            turn,
+            begun: AtomicBool::new(false),
+            stream_size: None,
+        };
         let (at, len) = change.range();
         if at == END && matches!(change, Change::Write { .. }) {
             right.place(0, len).await?;
@@ -130,6 +153,14 @@ impl Cx {
 }
 
 impl<'a> Changing<'a> {
+    /// Before the first byte changes.
+    pub(crate) async fn begin(&self) -> VfsResult<()> {
+        if self.begun.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        set_info::before_write(self.open, self.file, self.turn.is_some()).await
+    }
+
     /// Runs a change that only a FLUSH makes durable: from its begin on the open answers for what storage loses.
     async fn unflushed<T>(&self, change: impl Future<Output = T>) -> T {
         let losses = self.file.node().losses();
@@ -172,6 +203,7 @@ impl<'a> Changing<'a> {
     ) -> Result<(u64, usize), Status> {
         let len: usize = data.iter().map(Buf::len).sum();
         let at = self.place(skip, len as u64).await?;
+        self.begin().await?;
         let (share, node) = (&self.file.share, self.file.node());
         let door = self.door();
         let write = async {
@@ -218,6 +250,7 @@ impl<'a> Changing<'a> {
             return Ok(Err(VfsError::NotSupported));
         }
         let at = self.place(skip, count).await?;
+        self.begin().await?;
         let (share, node) = (&self.file.share, self.file.node());
         let door = self.door();
         let copy = door.copy_range_from(share, &node, from, from_at, at, count);
@@ -230,6 +263,7 @@ impl<'a> Changing<'a> {
         from: (&NodeRef, &Door<'_>),
         from_at: u64,
     ) -> VfsResult<()> {
+        self.begin().await?;
         let (at, len) = self.change.range();
         let (share, node) = (&self.file.share, self.file.node());
         let door = self.door();
@@ -238,6 +272,7 @@ impl<'a> Changing<'a> {
 
     /// Gives the storage of the whole range back: it reads as zeros.
     pub(crate) async fn deallocate(&self) -> VfsResult<()> {
+        self.begin().await?;
         let (at, len) = self.change.range();
         let (door, node) = (self.door(), self.file.node());
         self.unflushed(door.deallocate(&self.file.share, &node, at, len)).await
@@ -245,6 +280,7 @@ impl<'a> Changing<'a> {
 
     /// Sets storage aside for the whole range.
     pub(crate) async fn allocate(&self) -> VfsResult<()> {
+        self.begin().await?;
         let (at, len) = self.change.range();
         self.door().allocate(&self.file.share, &self.file.node(), at, len).await
     }
@@ -253,7 +289,7 @@ impl<'a> Changing<'a> {
     pub(crate) async fn resize(self) -> Result<(), Status> {
         let set = SetAttr { size: Some(self.change.range().0), ..SetAttr::default() };
         let (share, node) = (&self.file.share, self.file.node());
-        let _order = set_info::before_write(self.open).await?;
+        self.begin().await?;
         self.door().setattr(share, &node, &self.open.cred, set, true).await?;
         self.done().await
     }

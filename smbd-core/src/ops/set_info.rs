@@ -194,20 +194,25 @@ fn change_record(cx: &Cx, shown: Time) -> Changed {
     Changed { shown, until }
 }
 
-/// Before an open writes. One that holds the last-write time leaves it as it finds it: another may have written meanwhile. Its own
-/// writes do so one after the other, each until it has [given the time back](give_times_back), and what is given here lasts that
-/// long: one must not find the time of another.
-pub(crate) async fn before_write(open: &Open) -> Result<Option<MutexGuard<'_, ()>>, Status> {
-    open.extra.note_written();
+/// The turn of a change through an open that holds the last-write time; `None` for others, which need none. Such an open leaves the
+/// time as it finds it, so that its changes come one after the other, each until it has [given the time back](give_times_back): one
+/// must not find the time of another.
+pub(crate) async fn turn(open: &Open) -> Option<MutexGuard<'_, ()>> {
     if !holds_write_time(open) {
-        return Ok(None);
+        return None;
     }
-    let order = open.extra.timed.lock().await;
-    if holds_write_time(open) {
-        let attr = open.file()?.base().getattr().await?;
+    Some(open.extra.timed.lock().await)
+}
+
+/// Before an open changes bytes: one that holds the last-write time, in its [`turn`], holds the one that it finds, since another
+/// may have written meanwhile.
+pub(crate) async fn before_write(open: &Open, file: &File, in_turn: bool) -> VfsResult<()> {
+    open.extra.note_written();
+    if in_turn && holds_write_time(open) {
+        let attr = file.base().getattr().await?;
         open.extra.hold(Some(attr.mtime), None);
     }
-    Ok(Some(order))
+    Ok(())
 }
 
 fn holds_write_time(open: &Open) -> bool {
@@ -292,6 +297,7 @@ async fn set_allocation(cx: &Cx, open: &Open, file: &File, len: u64) -> Result<(
     }
     open.extra.reserve(facts::in_units(len));
     if let Some(right) = keeps {
+        right.begin().await?;
         // The file has changed though its data has not. Not through the door: it tells whoever watches of no write. Holders that
         // were asked may have written since.
         let attr = file.node().getattr().await?;

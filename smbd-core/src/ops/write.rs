@@ -14,8 +14,8 @@ use crate::compound::ERROR_BODY;
 use crate::cx::{Answer, Cx};
 use crate::open::Open;
 use crate::ops::bytes::Change;
+use crate::ops::pipe;
 use crate::ops::remote::{self, Remote};
-use crate::ops::{pipe, set_info};
 use crate::status::Status;
 use crate::violation::Violation;
 use crate::wire::create::option;
@@ -70,7 +70,6 @@ async fn write(cx: &Cx, r: &Request, remote: Option<Remote>) -> Result<u32, Stat
     if len == 0 {
         return Ok(0);
     }
-    let _order = set_info::before_write(&open).await?;
     let (at, count) = right.write(0, data, stable(cx, r, &open)).await?;
     cx.moved(u32::try_from(count).unwrap_or(len));
     open.extra.set_position(at.saturating_add(u64::from(len)));

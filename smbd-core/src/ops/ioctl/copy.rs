@@ -13,7 +13,7 @@ use vfs::{Stable, VfsError};
 use crate::cx::Answer;
 use crate::dtyp::mask;
 use crate::open::{File, Open};
-use crate::ops::bytes::{Change, Changing};
+use crate::ops::bytes::{self, Change, Changing};
 use crate::status::Status;
 use crate::wire::fsctl::{Chunk, Copied, CopyChunks, ResumeKey, code};
 
@@ -46,7 +46,7 @@ pub(super) async fn chunks(a: &Asked<'_>) -> Result<Answer, Status> {
         let body = a.response(&limits.emit());
         return Ok(Answer::with_status(Status::INVALID_PARAMETER, body));
     }
-    a.may_change(Change::CopyInto { at: 0, len: 0 }).await?;
+    bytes::check(&a.open, Change::CopyInto { at: 0, len: 0 })?;
     if a.request.code == code::SRV_COPYCHUNK {
         a.open.check(mask::READ_DATA)?;
     }

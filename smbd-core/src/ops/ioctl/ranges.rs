@@ -11,7 +11,7 @@ use crate::status::Status;
 use crate::wire::fsctl::{Span, Trim};
 
 use super::Asked;
-use crate::ops::bytes::{Change, Changing};
+use crate::ops::bytes::{self, Change, Changing};
 
 /// Zeros written at once where a volume makes no holes.
 const ZEROS: u64 = 1 << 20;
@@ -45,7 +45,7 @@ fn default_attributes(file: &File) -> u32 {
 
 pub(super) async fn set_zero_data(a: &Asked<'_>) -> Result<Answer, Status> {
     let file = a.data()?;
-    a.may_change(Change::ZeroData { at: 0, len: 0 }).await?;
+    bytes::check(&a.open, Change::ZeroData { at: 0, len: 0 })?;
     let asked = Span::parse(a.input())?;
     if asked.at > asked.other {
         return Err(Status::INVALID_PARAMETER);
@@ -135,7 +135,7 @@ async fn allocated(file: &File, at: u64) -> Result<(u64, u64), Status> {
 
 pub(super) async fn trim(a: &Asked<'_>) -> Result<Answer, Status> {
     let file = a.data()?;
-    a.may_change(Change::Trim { at: 0, len: 0 }).await?;
+    bytes::check(&a.open, Change::Trim { at: 0, len: 0 })?;
     let asked = Trim::parse(a.input())?;
     let size = file.node().getattr().await?.size;
     let mut done = 0_u32;

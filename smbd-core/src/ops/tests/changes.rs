@@ -1,15 +1,25 @@
 //! Every command that changes the bytes of a file, through handles of every access: what it may, and that what it may not
 //! has changed nothing.
 
-use super::data::write;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use rdma_transport::channel::RemoteSeg;
+
+use super::data::{RDMA, write, writing};
 use super::info::set;
 use super::ioctl::{get, put, status};
-use crate::dtyp::mask;
+use crate::dtyp::{FileTime, mask};
+use crate::fscc::file::Basic;
 use crate::fscc::set::Set;
 use crate::kit::{Client, Kit};
 use crate::open::FileId;
 use crate::status::Status;
+use crate::wire::Command;
 use crate::wire::fsctl::{Chunk, CopyChunks, DuplicateExtents, ResumeKey, Span, Trim, code};
+use crate::wire::negotiate::Dialect;
+use crate::wire::rdma::Channel;
 
 /// Bytes of the file before: four clusters, so that storage can be shared.
 const SIZE: usize = 4 * 4096;
@@ -26,15 +36,16 @@ enum Way {
     Cut,
     Lengthen,
     Allocate,
+    Reserve,
     ValidDataLength,
 }
 
 use Way::{
-    Allocate, CopyRead, CopyWrite, Cut, Duplicate, Lengthen, Trim as Trimmed, ValidDataLength,
-    Write, Zero,
+    Allocate, CopyRead, CopyWrite, Cut, Duplicate, Lengthen, Reserve, Trim as Trimmed,
+    ValidDataLength, Write, Zero,
 };
 
-const WAYS: [Way; 16] = [
+const WAYS: [Way; 17] = [
     Write(0),
     Write(END - 1),
     Write(END),
@@ -50,6 +61,7 @@ const WAYS: [Way; 16] = [
     Cut,
     Lengthen,
     Allocate,
+    Reserve,
     ValidDataLength,
 ];
 
@@ -88,6 +100,7 @@ async fn by(c: &Client, way: Way, file: FileId, source: FileId) -> Status {
         Cut => set(c, file, Set::EndOfFile(1)).await,
         Lengthen => set(c, file, Set::EndOfFile(END * 2)).await,
         Allocate => set(c, file, Set::Allocation(1)).await,
+        Reserve => set(c, file, Set::Allocation(END * 2)).await,
         ValidDataLength => set(c, file, Set::ValidDataLength(1)).await,
     }
 }
@@ -119,7 +132,10 @@ async fn a_handle_changes_what_its_access_allows_and_nothing_else() {
             let after = get(&c, own).await;
             if want == Status::SUCCESS {
                 allowed += 1;
-                assert!(after != before || matches!(way, Trimmed), "{way:?}: nothing was done");
+                assert!(
+                    after != before || matches!(way, Trimmed | Reserve),
+                    "{way:?}: nothing was done"
+                );
             } else {
                 refused += 1;
                 assert!(after == before, "{way:?} {access:#x}: refused, and changed");
@@ -130,4 +146,62 @@ async fn a_handle_changes_what_its_access_allows_and_nothing_else() {
         }
     }
     assert!(allowed > 100 && refused > 100, "{allowed} {refused}");
+}
+
+/// Has the handle hold the last-write time from now on.
+async fn hold_time(c: &Client, file: FileId) {
+    let basic = Basic { last_write: FileTime(130_000_000_000_000_000), ..Basic::default() };
+    assert_eq!(set(c, file, Set::Basic(basic)).await, Status::SUCCESS);
+}
+
+/// MS-FSA section 2.1.5.15.2: another may have written meanwhile, and nothing else of this handle is under way.
+#[tokio::test(start_paused = true)]
+async fn every_change_leaves_the_time_that_its_handle_holds_as_it_finds_it() {
+    let c = Kit::new().client();
+    let [source, other, file] = [c.open("source").await, c.open("f").await, c.open("f").await];
+    put(&c, source, 0, &[b's'; SIZE]).await;
+    let open = c.core.opens.get(file).unwrap();
+    let time = async || open.node().unwrap().getattr().await.unwrap().mtime;
+    for way in WAYS.into_iter().filter(|way| !matches!(way, ValidDataLength)) {
+        hold_time(&c, file).await;
+        assert_eq!(set(&c, other, Set::EndOfFile(0)).await, Status::SUCCESS);
+        put(&c, other, 0, &[b'o'; SIZE]).await;
+        let found = time().await;
+        let turn = open.extra.timed.lock().await;
+        let mut change = pin!(by(&c, way, file, source));
+        for _ in 0..20 {
+            let done = std::future::poll_fn(|task| Poll::Ready(change.as_mut().poll(task)));
+            assert_eq!(done.await, Poll::Pending, "{way:?}: before its turn");
+            tokio::task::yield_now().await;
+        }
+        drop(turn);
+        assert_eq!(change.await, Status::SUCCESS, "{way:?}");
+        assert_eq!(time().await, found, "{way:?}");
+    }
+}
+
+/// A write that waits for its turn holds no buffer for its data, and its client can give it up.
+#[tokio::test(start_paused = true)]
+async fn a_write_is_in_its_turn_before_its_data_is_fetched() {
+    let c = Kit::new().client_by(0, Dialect::V311, RDMA);
+    let file = c.open("f").await;
+    hold_time(&c, file).await;
+    let open = c.core.opens.get(file).unwrap();
+    let turn = open.extra.timed.lock().await;
+    let remote = crate::wire::write::Request {
+        data_offset: 0,
+        channel: Some(Channel::RdmaV1),
+        remaining: 5,
+        descriptors: vec![RemoteSeg { handle: 7, len: 5, offset: 0 }],
+        ..writing(file, 0, 0)
+    };
+    let remote = remote.emit();
+    let cancelled = c.cancels_next();
+    let asked = tokio::time::timeout(Duration::from_secs(60), c.ask(Command::Write, &remote));
+    let (answer, ()) = tokio::join!(asked, cancelled);
+    assert_eq!(answer.expect("it was cancelled").status(), Status::CANCELLED);
+    assert!(c.asked.lock().unwrap().try_recv().is_err(), "nothing was fetched");
+    drop(turn);
+    let (answer, _) = tokio::join!(c.ask(Command::Write, &remote), c.pull_gets(b"later"));
+    assert_eq!(answer.status(), Status::SUCCESS);
 }

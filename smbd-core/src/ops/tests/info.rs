@@ -11,7 +11,7 @@ use crate::fscc::file::{Basic, Class, Standard};
 use crate::fscc::set::{NewName, Set, rename};
 use crate::fscc::{attribute, volume};
 use crate::kit::{Answered, Client, Kit, doom};
-use crate::ops::set_info::before_write;
+use crate::ops::set_info::{before_write, turn};
 use crate::status::Status;
 use crate::wire::Command;
 use crate::wire::create::{Disposition, option};
@@ -290,16 +290,17 @@ async fn writes_of_an_open_that_holds_the_time_go_one_after_the_other() {
     let c = Kit::new().client();
     let f = c.open("f").await;
     let open = c.core.opens.get(f).unwrap();
-    assert!(before_write(&open).await.unwrap().is_none(), "others need no turn");
+    assert!(turn(&open).await.is_none(), "others need no turn");
     let held = FileTime(0x01d0_0000_0000_0000);
     let basic = Basic { last_write: held, ..Basic::default() };
     assert_eq!(set(&c, f, Set::Basic(basic)).await, Status::SUCCESS);
-    let first = before_write(&open).await.unwrap();
-    let mut second = pin!(before_write(&open));
+    let first = turn(&open).await;
+    let mut second = pin!(turn(&open));
     let poll = std::future::poll_fn(|task| Poll::Ready(second.as_mut().poll(task).is_ready()));
     assert!(!poll.await);
     drop(first);
-    assert!(second.await.unwrap().is_some());
+    assert!(second.await.is_some());
+    before_write(&open, open.file().unwrap(), true).await.unwrap();
     assert_eq!(open.extra.held().unwrap().write, held.time());
 }
 

@@ -1,7 +1,6 @@
 //! QUERY_DIRECTORY and CHANGE_NOTIFY.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use vfs::namespace::{LOOKS_AT_ONCE, Rules, Share};
 use vfs::{CreateHow, Cred, SetAttr};
@@ -16,7 +15,6 @@ use crate::fscc::file::Class;
 use crate::fscc::notify::{Action, Change};
 use crate::fscc::set::Set;
 use crate::kit::{Client, Kit, doom};
-use crate::limits::STORAGE_USUAL_MAX;
 use crate::status::Status;
 use crate::wire::Command;
 use crate::wire::change_notify::{self, WATCH_TREE, filter};
@@ -325,18 +323,8 @@ async fn a_listing_that_takes_long_can_be_cancelled_and_loses_nothing() {
     let c = kit.client_as(1005);
     let d = c.create("d", |r| (r.access, r.options) = (mask::READ_DATA, option::DIRECTORY_FILE));
     let d = d.await.unwrap().file;
-    let message_id = c.next_id.load(Ordering::Relaxed);
-    let cancel = async {
-        tokio::time::advance(STORAGE_USUAL_MAX).await;
-        for _ in 0..100 {
-            if c.conn.waits() > 0 {
-                break;
-            }
-            tokio::task::yield_now().await;
-        }
-        c.cancel(message_id, None).await;
-    };
-    let (listed, ()) = tokio::join!(list(&c, d, "*", 0, BIG), cancel);
+    let cancelled = c.cancels_next();
+    let (listed, ()) = tokio::join!(list(&c, d, "*", 0, BIG), cancelled);
     assert_eq!(listed, Err(Status::CANCELLED));
     assert_eq!(list(&c, d, "*", 0, BIG).await.unwrap(), [".", "..", "shown"]);
 }
