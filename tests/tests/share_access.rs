@@ -94,7 +94,7 @@ fn is_root() -> bool {
 }
 
 fn counted(rule: &str) -> u64 {
-    rdma_transport::count::broken_rules().iter().find(|(r, _)| *r == rule).map_or(0, |(_, n)| *n)
+    rdma_transport::refused::counts().iter().find(|(r, _)| *r == rule).map_or(0, |(_, n)| *n)
 }
 
 /// Reads and makes a file; which of the two was allowed.

@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use rdma_transport::channel::Facts;
-use rdma_transport::count;
 use rdma_transport::refused::{self, Refused};
 use vfs::namespace::{Entered, Refusal, Share};
 
@@ -145,7 +144,6 @@ fn denied(cx: &Cx, peer: IpAddr, user: &User, share: &str, why: Denial) -> Statu
         Denial::Guest => Rule::Guest.note(&cx.conn, &user.name, share),
         Denial::Clear => Rule::EncryptionOfShare.note(&cx.conn, &user.name, share),
         Denial::Rule(why) => {
-            count::broken_again(why.name());
             refused::note(Refused {
                 peer,
                 user: user.name.clone(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rdma_transport::channel::Transport;
 use recovery::Store;
 use vfs::mem::MemBackend;
-use vfs::namespace::{Force, Rules, Share};
+use vfs::namespace::{Force, Refusal, Rules, Share};
 use vfs::{CreateHow, Cred, SetAttr};
 
 use super::listing::{BIG, list};
@@ -21,6 +21,7 @@ use crate::wire::context::{DHANDLE_FLAG_PERSISTENT, DurableV2, ReconnectV2};
 use crate::wire::create::{self, Disposition, oplock, option};
 use crate::wire::negotiate::Dialect;
 use crate::wire::query_directory::flag;
+use crate::wire::{Command, tree_connect};
 
 const GUID: [u8; 16] = [5; 16];
 /// What readers of a share are granted.
@@ -246,4 +247,19 @@ fn a_tree_sees_its_own_folder_and_a_reader_the_share_of_readers() {
     now(&kit, |share| share.backend = MemBackend::new(1 << 20).unwrap());
     let seen = tree.share_now(&kit.core.namespace).unwrap();
     assert!(Arc::ptr_eq(&seen, &connected), "another folder is not this tree's");
+}
+
+/// By its protocol the client has done nothing wrong.
+#[tokio::test]
+async fn a_share_that_is_not_for_a_client_counts_a_refusal_and_no_broken_rule() {
+    let kit = Kit::new();
+    now(&kit, |share| share.clients = Some(Vec::new()));
+    let c = kit.client_by(0, Dialect::V302, Transport::Tcp);
+    let request = tree_connect::Request { flags: 0, path: r"\\gate\data".into() };
+    let refused = c.ask(Command::TreeConnect, &request.emit()).await.status();
+    assert_eq!(refused, Status::ACCESS_DENIED);
+    let rule = Refusal::Address.name();
+    let of = |counts: Vec<(&'static str, u64)>| counts.iter().any(|(name, _)| *name == rule);
+    assert!(of(rdma_transport::refused::counts()));
+    assert!(!of(rdma_transport::count::broken_rules()));
 }
