@@ -67,7 +67,7 @@ fn admit(cx: &mut Cx, command: Command) -> Result<(), Status> {
     }
     if session.encrypts() && !cx.encrypted {
         Violation::Clear.note(&cx.conn, "a session that encrypts");
-        Rule::Encryption.note(&cx.conn, &user_of(&session), "");
+        Rule::Encryption.note(&cx.conn, &session.owner(), "");
         return Err(Status::ACCESS_DENIED);
     }
     if matches!(command, Command::Logoff | Command::TreeConnect | Command::Echo) {
@@ -77,15 +77,10 @@ fn admit(cx: &mut Cx, command: Command) -> Result<(), Status> {
     let tree = cx.tree()?;
     if tree.settings.encrypt && !cx.encrypted {
         Violation::Clear.note(&cx.conn, "a share that encrypts");
-        Rule::EncryptionOfShare.note(&cx.conn, &user_of(&session), &tree.name);
+        Rule::EncryptionOfShare.note(&cx.conn, &session.owner(), &tree.name);
         return Err(Status::ACCESS_DENIED);
     }
     Ok(())
-}
-
-/// The name of the session's user, for what is told of a refusal.
-fn user_of(session: &Session) -> String {
-    session.user().map_or_else(String::new, |user| user.name.clone())
 }
 
 /// MS-SMB2 section 3.3.5.2.4.
@@ -100,7 +95,7 @@ pub(crate) fn verify(cx: &Cx) -> Result<(), Status> {
     if !cx.header.flags.has(Flags::SIGNED) {
         if channel.session.signing_required() {
             Violation::Signature.note(&cx.conn, "missing");
-            Rule::Signing.note(&cx.conn, &user_of(&channel.session), "");
+            Rule::Signing.note(&cx.conn, &channel.session.owner(), "");
             return Err(Status::ACCESS_DENIED);
         }
         return Ok(());

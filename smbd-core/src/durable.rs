@@ -129,7 +129,7 @@ impl OpenDurable {
     }
 
     pub(crate) fn note_at(&self, cx: &Cx) {
-        locked(&self.inner).at = Some(cx.conn.info.peer.ip().to_canonical());
+        locked(&self.inner).at = Some(cx.conn.info.peer.ip());
     }
 
     /// Its client.

@@ -90,5 +90,5 @@ impl Leaving {
 }
 
 fn is_at(session: &Session, at: IpAddr) -> bool {
-    peers(session).any(|peer| peer.ip().to_canonical() == at)
+    peers(session).any(|peer| peer.ip() == at)
 }

@@ -52,7 +52,7 @@ impl Core {
         Some(Holding {
             holder: open.party.holder,
             client,
-            at: client.map(|c| c.ip().to_canonical()).or(last),
+            at: client.map(|c| c.ip()).or(last),
             node: file.node(),
             caches_as: open.caching.lease().map_or(open.party.holder, |l| l.party.holder),
             user: session.and_then(|s| s.user()).map(|u| u.name.clone()),

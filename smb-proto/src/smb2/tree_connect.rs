@@ -14,11 +14,9 @@ pub const DISK: u8 = 1;
 /// SMB2_SHARE_TYPE_PIPE
 pub const PIPE: u8 = 2;
 
-/// SMB2_SHAREFLAG_ACCESS_BASED_DIRECTORY_ENUM: listings show what the user may use.
-pub const ACCESS_BASED_LISTINGS: u32 = 0x800;
 /// SMB2_SHAREFLAG_NO_CACHING: nothing is kept for offline use.
 pub const NO_CACHING: u32 = 0x30;
-/// SMB2_SHAREFLAG_ACCESS_BASED_DIRECTORY_ENUM
+/// SMB2_SHAREFLAG_ACCESS_BASED_DIRECTORY_ENUM: listings show what the user may use.
 pub const ACCESS_BASED_ENUM: u32 = 0x800;
 /// SMB2_SHAREFLAG_ENCRYPT_DATA
 pub const ENCRYPT_DATA: u32 = 0x8000;

@@ -83,7 +83,7 @@ async fn run<T: Send + 'static>(
     open: &Arc<Open>,
     work: impl FnOnce(&Pipe, &CoreHost) -> Result<T, Status> + Send + 'static,
 ) -> Result<T, Status> {
-    let (user, peer) = (cx.session()?.user(), cx.conn.info.peer.ip().to_canonical());
+    let (user, peer) = (cx.session()?.user(), cx.conn.info.peer.ip());
     let host = CoreHost { core: cx.server.clone(), user, peer };
     let open = open.clone();
     tokio::task::spawn_blocking(move || work(open.pipe().ok_or(Status::INVALID_HANDLE)?, &host))

@@ -16,7 +16,7 @@ use crate::settings::ShareSettings;
 use crate::status::Status;
 use crate::tree::{Target, Tree};
 use crate::wire::tree_connect::{
-    ACCESS_BASED_LISTINGS, CONTINUOUS_AVAILABILITY, DISK, ENCRYPT_DATA, NO_CACHING, PIPE, Request,
+    ACCESS_BASED_ENUM, CONTINUOUS_AVAILABILITY, DISK, ENCRYPT_DATA, NO_CACHING, PIPE, Request,
     Response,
 };
 
@@ -47,7 +47,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let shares = cx.server.namespace.shares();
     let named = |s: &&Arc<Share>| s.name.to_lowercase() == name.to_lowercase();
     let found = shares.iter().filter(|s| s.protocols.smb()).find(named);
-    let peer = cx.conn.info.peer.ip().to_canonical();
+    let peer = cx.conn.info.peer.ip();
     let Some(share) = found.cloned() else {
         refused::unknown_share(peer, user.name.clone(), name);
         return Err(Status::BAD_NETWORK_NAME);
@@ -170,7 +170,7 @@ fn connect(cx: &Cx, make: impl FnOnce(u32, u64) -> Tree) -> Result<Answer, Statu
     let response = Response {
         share_type: if is_pipe { PIPE } else { DISK },
         flags: if is_pipe { NO_CACHING } else { 0 }
-            | if only_visible { ACCESS_BASED_LISTINGS } else { 0 }
+            | if only_visible { ACCESS_BASED_ENUM } else { 0 }
             | if encrypt && is_3 { ENCRYPT_DATA } else { 0 },
         capabilities,
         maximal_access: tree.maximal_access,
