@@ -4,6 +4,25 @@ use config::{Cidr, Client, Protocols, Squash};
 
 use super::{Imported, Share, logical_lines, note, range, share_name};
 
+/// How a client is named. Of those that a host is, the first kind counts, and of one kind the first on the line (exports(5)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Host,
+    Network,
+    /// Names with wildcards, and netgroups.
+    Names,
+    Everybody,
+}
+
+/// A client of a line.
+struct Spec<'a> {
+    text: &'a str,
+    kind: Kind,
+    /// Its addresses; none where it is known by name alone.
+    from: Vec<Cidr>,
+    rights: Rights,
+}
+
 /// What the options of one client say.
 #[derive(Clone, Copy, Debug)]
 struct Rights {
@@ -40,7 +59,7 @@ fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
         let said = format!("NFS clients mount `/{}` now, not `{path}`", share.name);
         note(all, at.file, at.line, path, said);
     }
-    let mut rights: Vec<(Cidr, Rights)> = Vec::new();
+    let mut specs: Vec<Spec<'_>> = Vec::new();
     let mut common: &str = "";
     for client in clients {
         if let Some(options) = client.strip_prefix('-') {
@@ -51,49 +70,101 @@ fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
             Some((who, own)) => (who, own.trim_end_matches(')')),
             None => (client.as_str(), ""),
         };
-        let Some(found) = who_is(who) else {
+        let (kind, from) = who_is(who);
+        if from.is_empty() {
             let said = "not carried over: clients are known by address, not by name";
             note(all, at.file, at.line, who, said);
-            continue;
-        };
-        let its = options(all, at, &mut share, &format!("{common},{own}"));
-        rights.extend(found.into_iter().map(|from| (from, its)));
+        }
+        let rights = options(all, at, &mut share, &format!("{common},{own}"));
+        specs.push(Spec { text: who, kind, from, rights });
     }
     if clients.iter().all(|c| c.starts_with('-')) {
         // exports(5): a folder without clients is for everybody.
-        let its = options(all, at, &mut share, common);
-        rights.extend(who_is("*").unwrap_or_default().into_iter().map(|from| (from, its)));
+        let (kind, from) = who_is("*");
+        let rights = options(all, at, &mut share, common);
+        specs.push(Spec { text: "*", kind, from, rights });
     }
+    specs.sort_by_key(|spec| spec.kind);
+    share.lost.extend(gains(&specs));
+    let rights = ranges(all, at, &specs);
     if rights.is_empty() {
         share.lost.push("none of its clients is named by address".to_owned());
     }
     share.read_only = rights.iter().all(|(_, r)| r.read_only);
     // What is said of the share is said of SMB, too: the strictest.
     share.squash = rights.iter().map(|(_, r)| r.squash).max_by_key(|squash| *squash as u8);
-    let mut clients: Vec<Client> = Vec::new();
-    for (from, its) in &rights {
-        if clients.iter().any(|c| c.from == *from) {
-            let said = "not carried over: what is said of it again";
-            note(all, at.file, at.line, &from.to_string(), said);
-            continue;
-        }
-        clients.push(Client {
-            from: *from,
-            read_only: its.read_only && !share.read_only,
-            squash: Some(its.squash).filter(|squash| Some(*squash) != share.squash),
-            anonuid: its.anonuid,
-            anongid: its.anongid,
-        });
-    }
+    let client = |(from, its): (Cidr, Rights)| Client {
+        from,
+        read_only: its.read_only && !share.read_only,
+        squash: Some(its.squash).filter(|squash| Some(*squash) != share.squash),
+        anonuid: its.anonuid,
+        anongid: its.anongid,
+    };
+    let clients: Vec<Client> = rights.into_iter().map(client).collect();
     share.clients = (!clients.is_empty()).then_some(clients);
     all.shares.push(share);
 }
 
-/// The addresses that a client field means; `None`: a name.
-fn who_is(who: &str) -> Option<Vec<Cidr>> {
-    match who {
-        "*" | "" => Some(["0.0.0.0/0", "::/0"].iter().filter_map(|r| range(r)).collect()),
-        _ => range(who).map(|r| vec![r]),
+/// The ranges of these clients, which are in the order in which they count. Here the longest prefix counts: a range inside one that
+/// counts before it would have what it never had.
+fn ranges(all: &mut Imported, at: &At<'_>, specs: &[Spec<'_>]) -> Vec<(Cidr, Rights)> {
+    let mut kept: Vec<(Cidr, Rights)> = Vec::new();
+    for (from, its) in specs.iter().flat_map(|s| s.from.iter().map(|from| (*from, s.rights))) {
+        match kept.iter().find(|(first, _)| contains(first, &from)) {
+            Some((first, _)) if *first == from => {
+                let said = "not carried over: what is said of it again";
+                note(all, at.file, at.line, &from.to_string(), said);
+            }
+            Some((first, _)) => {
+                let said = format!("not carried over: {first} has it and counts before it");
+                note(all, at.file, at.line, &from.to_string(), said);
+            }
+            None => kept.push((from, its)),
+        }
+    }
+    kept
+}
+
+fn contains(range: &Cidr, other: &Cidr) -> bool {
+    let by_address = vfs::namespace::Cidr { addr: range.addr, bits: range.bits };
+    range.bits <= other.bits && by_address.contains(other.addr)
+}
+
+/// Whom a line names by name to give it less than it has by an address that counts after that.
+fn gains(specs: &[Spec<'_>]) -> Vec<String> {
+    let gains = |(n, named): (usize, &Spec<'_>)| {
+        let mut after = specs[n + 1..].iter().filter(|s| !s.from.is_empty());
+        let more = after.find(|s| s.rights.is_more_than(named.rights))?;
+        Some(format!(
+            "`{}` had less than `{}` has, and is not known by name",
+            named.text, more.text
+        ))
+    };
+    specs.iter().enumerate().filter(|(_, s)| s.from.is_empty()).filter_map(gains).collect()
+}
+
+impl Rights {
+    /// It allows something that the other does not.
+    fn is_more_than(self, other: Self) -> bool {
+        let squash = (self.squash as u8) < other.squash as u8;
+        let anonymous = (self.anonuid, self.anongid) != (other.anonuid, other.anongid);
+        other.read_only && !self.read_only || squash || anonymous
+    }
+}
+
+/// How a client field means its client, and by which addresses; none: by a name.
+fn who_is(who: &str) -> (Kind, Vec<Cidr>) {
+    match (who, range(who)) {
+        ("*" | "", _) => {
+            (Kind::Everybody, ["0.0.0.0/0", "::/0"].iter().filter_map(|r| range(r)).collect())
+        }
+        (_, Some(found)) => {
+            (if who.contains('/') { Kind::Network } else { Kind::Host }, vec![found])
+        }
+        (_, None) => {
+            let many = who.starts_with('@') || who.contains(['*', '?', '[']);
+            (if many { Kind::Names } else { Kind::Host }, Vec::new())
+        }
     }
 }
 
@@ -244,6 +315,46 @@ mod tests {
         let of_written = "{from: \"10.0.0.0/24\", anonuid: 7, anongid: 8}";
         assert!(written.contains(of_written), "{written}");
         assert!(read("/srv 10.0.0.1(ro) 10.0.0.2(ro)\n").shares[0].read_only);
+    }
+
+    #[test]
+    fn of_one_kind_the_first_on_the_line_counts() {
+        for (line, wanted) in [
+            // The network that contains it was first: it never counted.
+            ("10.0.0.0/8(ro) 10.1.0.0/16(rw)", "10.0.0.0/8"),
+            (
+                "10.0.0.0/8(rw) 10.1.0.1/32(rw,no_root_squash) 192.0.2.0/24(ro)",
+                "10.0.0.0/8 192.0.2.0/24(ro)",
+            ),
+            ("10.1.0.0/16(rw) 10.0.0.0/8(ro)", "10.1.0.0/16 10.0.0.0/8(ro)"),
+            // A host counts before networks, and everybody after them.
+            ("10.0.0.0/8(ro) 10.0.0.1(rw)", "10.0.0.1/32 10.0.0.0/8(ro)"),
+            ("*(rw) 0.0.0.0/0(ro)", "0.0.0.0/0(ro) ::/0"),
+        ] {
+            let all = read(&format!("/srv {line}\n"));
+            let shown = all.shares[0].clients.iter().flatten().map(ToString::to_string);
+            assert_eq!(shown.collect::<Vec<_>>().join(" "), wanted, "{line}");
+            let dropped = all.notes.iter().filter(|n| n.meaning.starts_with("not carried over"));
+            let (named, kept) = (line.split(' ').count(), wanted.split(' ').count());
+            let ranges = named + usize::from(line.contains('*'));
+            assert_eq!(dropped.count(), ranges - kept, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_had_less_than_its_address_has_is_lost() {
+        for (line, is_lost) in [
+            ("host(ro) 10.0.0.0/8(rw)", true),
+            ("10.0.0.0/8(rw) host(rw) 10.1.0.1(ro)", false),
+            ("host(rw) 10.0.0.0/8(rw,no_root_squash)", true),
+            // A network counts before names of many hosts.
+            ("@group(ro) 10.0.0.0/8(rw)", false),
+            ("@group(ro) *(rw)", true),
+            ("*.example.org(ro) 10.0.0.0/8(ro)", false),
+        ] {
+            let all = read(&format!("/srv {line}\n"));
+            assert_eq!(!all.shares[0].lost.is_empty(), is_lost, "{line}");
+        }
     }
 
     #[test]
