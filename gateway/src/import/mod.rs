@@ -53,13 +53,11 @@ struct Share {
     read_only: bool,
     squash: Option<Squash>,
     clients: Option<Vec<Client>>,
-    hidden: bool,
-    only_visible: bool,
+    view: View,
     access: Option<Access>,
     /// What `access` is made of when all is read.
     lists: Lists,
     force: Force,
-    modes: Modes,
     encrypt: bool,
     guest: bool,
     locking: Locking,
@@ -77,12 +75,10 @@ impl Share {
             read_only: false,
             squash: None,
             clients: None,
-            hidden: false,
-            only_visible: false,
+            view: View::default(),
             access: None,
             lists: Lists::default(),
             force: Force::default(),
-            modes: Modes::default(),
             encrypt: false,
             guest: false,
             locking: Locking::default(),
@@ -99,7 +95,32 @@ struct Modes {
     folder: (Option<u32>, Option<u32>),
 }
 
+/// What is seen of a share, and what new files are given. `None`: nothing is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct View {
+    hidden: Option<bool>,
+    only_visible: Option<bool>,
+    modes: Modes,
+}
+
+impl View {
+    /// What is said here, and where nothing is, what `other` says.
+    fn or(self, other: Self) -> Self {
+        Self {
+            hidden: self.hidden.or(other.hidden),
+            only_visible: self.only_visible.or(other.only_visible),
+            modes: self.modes.or(other.modes),
+        }
+    }
+}
+
 impl Modes {
+    fn or(self, other: Self) -> Self {
+        type Bits = (Option<u32>, Option<u32>);
+        let either = |a: Bits, b: Bits| (a.0.or(b.0), a.1.or(b.1));
+        Self { file: either(self.file, other.file), folder: either(self.folder, other.folder) }
+    }
+
     /// The same by masks. smb.conf(5): where nothing is said, 0744 and 0755 may be set.
     fn masks(self) -> Masks {
         let mask = |(may, are): (Option<u32>, Option<u32>), usual: u32, known: u32| {
@@ -227,16 +248,17 @@ fn join(first: &mut Share, second: Share) {
     first.encrypt |= second.encrypt;
     first.guest &= second.guest;
     first.locking = first.locking.and(second.locking);
-    first.hidden |= second.hidden;
-    first.only_visible |= second.only_visible;
+    // `None` is less than any value.
+    first.view.hidden = first.view.hidden.max(second.view.hidden);
+    first.view.only_visible = first.view.only_visible.max(second.view.only_visible);
     if first.force != second.force {
         let why = "one of two says as whom it is used, and here that is of both";
         first.lost.push(why.to_owned());
     }
-    let none = Modes::default();
-    if first.modes == none {
-        first.modes = second.modes;
-    } else if second.modes != none && second.modes != first.modes {
+    let (none, modes) = (Modes::default(), second.view.modes);
+    if first.view.modes == none {
+        first.view.modes = modes;
+    } else if modes != none && modes != first.view.modes {
         first.lost.push("two sections give new files different modes".to_owned());
     }
     first.access = match (first.access.take(), second.access) {

@@ -3,7 +3,7 @@
 use config::{Cidr, Client, Encryption, Protocols, Signing, Who};
 
 use super::users::{self, Lists};
-use super::{Imported, Locking, Share, logical_lines, note, range, share_name};
+use super::{Imported, Locking, Share, View, logical_lines, note, range, share_name};
 
 /// A line of a section.
 struct Line<'a> {
@@ -149,6 +149,7 @@ pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
         share.clients = share.clients.take().or_else(|| of_all.clients.clone());
         share.lost.extend_from_slice(&of_all.lost);
         share.locking = share.locking.or(of_all.locking).or(LOCKING);
+        share.view = share.view.or(of_all.view);
         let lists = std::mem::take(&mut share.lists).or(&of_all.lists);
         match lists.access(share.read_only) {
             Ok((access, read_only)) => (share.access, share.read_only) = (access, read_only),
@@ -163,6 +164,7 @@ struct OfAll {
     clients: Option<Vec<Client>>,
     locking: Locking,
     lists: Lists,
+    view: View,
     /// Restrictions that have no counterpart.
     lost: Vec<String>,
 }
@@ -253,11 +255,7 @@ impl Section {
                 }
             }
             ("forceuser" | "forcegroup", _) => self.force(all, line),
-            ("createmask" | "directorymask" | "forcecreatemode" | "forcedirectorymode", _) => {
-                self.mask(all, line);
-            }
-            ("browseable", Some(yes)) => share.hidden = !yes,
-            ("hideunreadable", Some(yes)) => share.only_visible = yes,
+            _ if view(line, &mut share.view) => {}
             ("inheritpermissions" | "inheritacls", _) => {
                 let said = "not carried over: new files get the mode that the client asks for, and default ACLs of the folder";
                 note(all, line.file, line.number, line.whole, said);
@@ -281,18 +279,30 @@ impl Section {
             _ => lost(all, line, &mut self.share),
         }
     }
+}
 
-    /// What limits modes, and what adds to them: a new file or folder gets all that its mask has.
-    fn mask(&mut self, all: &mut Imported, line: &Line<'_>) {
-        let Ok(bits) = u32::from_str_radix(line.value, 8) else { return unknown(all, line) };
-        let modes = &mut self.share.modes;
-        *match line.key.as_str() {
-            "createmask" => &mut modes.file.0,
-            "forcecreatemode" => &mut modes.file.1,
-            "directorymask" => &mut modes.folder.0,
-            _ => &mut modes.folder.1,
-        } = Some(bits);
-    }
+/// Takes what a line says of what is seen of shares, and what limits and adds to modes: a new file or folder gets all that its mask
+/// has. False where it says nothing of that.
+fn view(line: &Line<'_>, view: &mut View) -> bool {
+    let modes = &mut view.modes;
+    let bits = match line.key.as_str() {
+        "createmask" => &mut modes.file.0,
+        "forcecreatemode" => &mut modes.file.1,
+        "directorymask" => &mut modes.folder.0,
+        "forcedirectorymode" => &mut modes.folder.1,
+        "browseable" | "hideunreadable" => {
+            let Some(yes) = truth(line.value) else { return false };
+            match line.key.as_str() {
+                "browseable" => view.hidden = Some(!yes),
+                _ => view.only_visible = Some(yes),
+            }
+            return true;
+        }
+        _ => return false,
+    };
+    let Ok(said) = u32::from_str_radix(line.value, 8) else { return false };
+    *bits = Some(said);
+    true
 }
 
 /// Takes what a line says of users. False where it names some who cannot be told here.
@@ -371,6 +381,7 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
             };
             note(all, line.file, line.number, line.whole, said);
         }
+        _ if view(line, &mut of_all.view) => {}
         _ if restricts(line) => of_all.lost(all, line, "there is no such restriction here"),
         _ => unknown(all, line),
     }
@@ -543,6 +554,26 @@ mod tests {
             ]
         );
         assert!(all.shares.iter().all(|s| s.lost.is_empty()) && all.notes.is_empty());
+    }
+
+    #[test]
+    fn what_is_seen_and_made_is_said_for_all_shares_or_for_one() {
+        let all = read(
+            "[a]\npath=/a\n[global]\nhide unreadable = yes\nbrowseable = no\ncreate mask = 0660\n\
+             directory mask = 0770\nforce create mode = 0001\nforce directory mode = 2000\n\
+             [b]\npath=/b\nhide unreadable = no\nbrowseable = yes\ncreate mask = 0600\n",
+        );
+        let written: Vec<String> = all.shares.iter().map(crate::import::write::one).collect();
+        let head = |name| {
+            format!(
+                "  - name: {name}\n    path: /{name}\n    protocols: smb\n    read_only: true\n"
+            )
+        };
+        let masks = |file| format!("    masks: {{file: {file}, folder: 2770}}\n");
+        let of_a = format!("{}    hidden: true\n{}    list: visible\n", head("a"), masks("0661"));
+        assert_eq!(written, [of_a, format!("{}{}", head("b"), masks("0601"))]);
+        assert!(all.notes.is_empty(), "{:?}", all.notes);
+        assert_eq!(read("[global]\ncreate mask = rw\n[a]\npath=/a\n").notes.len(), 1);
     }
 
     #[test]

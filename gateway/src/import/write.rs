@@ -75,7 +75,7 @@ pub(super) fn one(share: &Share) -> String {
 /// Who may use it, as whom, and what they see and make.
 fn rights(share: &Share) -> String {
     let mut out = String::new();
-    if share.hidden {
+    if share.view.hidden == Some(true) {
         out += "    hidden: true\n";
     }
     let list = |who: &[Who]| {
@@ -97,10 +97,10 @@ fn rights(share: &Share) -> String {
         |who: &Option<Who>| who.as_ref().map(|who| quoted(who.to_string().trim_start_matches('@')));
     let force = &share.force;
     keys("force", [("user", name(&force.user)), ("group", name(&force.group)), ("", None)]);
-    let masks = share.modes.masks();
+    let masks = share.view.modes.masks();
     let mode = |mode: Option<config::Mode>| mode.map(|mode| mode.to_string());
     keys("masks", [("file", mode(masks.file)), ("folder", mode(masks.folder)), ("", None)]);
-    if share.only_visible {
+    if share.view.only_visible == Some(true) {
         out += "    list: visible\n";
     }
     out
