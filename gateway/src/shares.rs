@@ -58,7 +58,6 @@ impl ShareSet {
                 o.configured.name == s.name && o.configured.source == s.source && o.folder == folder
             });
             let backend = match kept {
-                // Who is in a group may be others, although nothing is said differently.
                 Some(one) if one.configured == *s && one.share.rules == rules => {
                     return Ok(one.clone());
                 }
@@ -96,7 +95,13 @@ impl ShareSet {
                     d.removed.push(name());
                     d.added.push(name());
                 }
-                Some(other) if one.configured != other.configured => d.changed.push(name()),
+                // Who is in a group may be others, although nothing is said differently.
+                Some(other)
+                    if one.configured != other.configured
+                        || one.share.rules != other.share.rules =>
+                {
+                    d.changed.push(name());
+                }
                 Some(_) => {}
                 None => d.removed.push(name()),
             }
@@ -243,6 +248,20 @@ mod tests {
         assert!(second.0[2].share.read_only);
         let gone: Vec<_> = first.gone(&second).iter().map(|s| s.name.clone()).collect();
         assert_eq!(gone, ["c"]);
+    }
+
+    #[test]
+    fn a_name_that_means_another_user_is_a_difference() {
+        let access = config::Access { deny: vec!["alice".parse().unwrap()], ..Default::default() };
+        let team = config::Share { access: Some(access), ..mem("team") };
+        let settings = Settings { shares: vec![team, mem("other")], ..Settings::default() };
+        let next = |before: &ShareSet, uid| {
+            let cred = vfs::Cred { uid, gid: uid, groups: [].into() };
+            before.next(&settings, &|_| Some((cred.clone(), true))).unwrap()
+        };
+        let first = next(&ShareSet::default(), 5);
+        assert_eq!(first.difference(&next(&first, 5)), Difference::default());
+        assert_eq!(first.difference(&next(&first, 6)).changed, ["team"]);
     }
 
     #[test]
