@@ -58,6 +58,31 @@ impl Who {
     }
 }
 
+/// What a host's name service knows of a user or group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OnHost {
+    /// A user.
+    User {
+        /// Its number.
+        uid: u32,
+        /// The group that it is in first.
+        gid: u32,
+        /// Further groups.
+        groups: Vec<u32>,
+    },
+    /// A group.
+    Group {
+        /// Its number.
+        gid: u32,
+        /// The names of its members.
+        members: Vec<Member>,
+    },
+}
+
+/// A member of a group by name, and what the name service says of it: its number, that there is no such user, or why it cannot
+/// tell.
+pub type Member = (String, Result<Option<u32>, String>);
+
 /// Who may use a share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {

@@ -25,7 +25,7 @@ mod tree;
 mod units;
 mod words;
 
-pub use access::{Access, Who};
+pub use access::{Access, Member, OnHost, Who};
 pub use client::Client;
 pub use fault::{Fault, Faults, Place};
 pub use log::{LogFilter, LogFormat};

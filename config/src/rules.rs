@@ -1,12 +1,12 @@
 //! The rules that join several values, and the way from file and options to [`Settings`].
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::access::Who;
+use crate::access::{OnHost, Who};
 use crate::fault::{Fault, Faults, Place};
 use crate::file::{Draft, DraftShare, DraftUser, Finding, Origin, Report, Set, draft, shown};
 use crate::options::Options;
@@ -39,6 +39,9 @@ const COURTESY_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Longest line of the file that a message shows, in characters.
 const SHOWN_MAX: usize = 160;
 
+/// What the host knows of users and groups, in the order in which it was asked about them; `None`: there is none of that name.
+type FoundOnHost = Vec<Option<OnHost>>;
+
 /// What others know of what a configuration names.
 #[derive(Clone, Copy)]
 pub struct Known {
@@ -48,8 +51,8 @@ pub struct Known {
     pub password: fn(&Path) -> Result<(), String>,
     /// The users in the database of this state folder; `None` when it cannot be read, which is no fault of the configuration.
     pub users: fn(&Path) -> Option<Vec<String>>,
-    /// Which of these users and groups the host has, in the same order. The error says why that is not known. Blocks.
-    pub host: fn(&[Who]) -> Result<Vec<bool>, String>,
+    /// What the host knows of these users and groups, in the same order. The error says why it cannot tell. Blocks.
+    pub host: fn(&[Who]) -> Result<FoundOnHost, String>,
 }
 
 /// Reads the file, if there is one, lays the options over it, checks the whole.
@@ -121,9 +124,9 @@ pub(crate) fn settle(
     }
     check_users(&draft.users, known, &mut report);
     check_passwords(&draft, known, &mut report);
-    check_people(&draft, known, &mut report);
+    let on_host = check_people(&draft, known, &mut report);
     check_bind(&draft.bind, &mut report);
-    let settings = check_values(draft, &mut report);
+    let settings = Settings { on_host, ..check_values(draft, &mut report) };
     if report.0.is_empty() {
         return Ok(settings);
     }
@@ -324,48 +327,63 @@ fn check_users(users: &[DraftUser], known: Known, report: &mut Report) {
     }
 }
 
-/// Whom the shares name is known: a name that nobody has would let nobody in, or keep nobody out.
-fn check_people(draft: &Draft, known: Known, report: &mut Report) {
+/// Whom the shares name is known: a name that nobody has would let nobody in, or keep nobody out. Gives what the host says of all
+/// of them, so that it is asked once for a configuration.
+fn check_people(draft: &Draft, known: Known, report: &mut Report) -> BTreeMap<Who, Option<OnHost>> {
     let named = || draft.shares.iter().flat_map(|s| &s.people);
     for share in &draft.shares {
         if let Some(first) = share.people.get(NAMED_MAX) {
             let what = format!("the share `{}` names more than {NAMED_MAX}", share.share.name);
             report.add_help(first.origin, what, "name a group that they are in");
-            return;
+            return BTreeMap::new();
         }
     }
-    let state = draft.state.as_ref().map_or(Settings::default().state, |s| s.value.clone());
-    let own = draft.users.iter().map(|u| u.user.name.to_lowercase());
-    let mut accounts: HashSet<String> = own.collect();
-    // Who is in a database that cannot be read is found out when it is opened.
-    let mut unread = false;
-    if named().any(|s| matches!(s.value, Who::User(_))) {
-        match (known.users)(&state) {
-            Some(users) => accounts.extend(users.iter().map(|name| name.to_lowercase())),
-            None => unread = true,
-        }
-    }
-    let is_known = |who: &Who| match who {
-        Who::Everyone => true,
-        Who::User(name) if unread || accounts.contains(&name.to_lowercase()) => true,
-        who => who.number().is_some(),
+    let (accounts, unread) = accounts(draft, known);
+    let is_account = |name: &String| accounts.contains(&name.to_lowercase());
+    let is_asked = |who: &Who| match who {
+        Who::Everyone => false,
+        Who::User(name) => who.number().is_some() || !is_account(name),
+        Who::Group(_) => true,
     };
-    let asked: Vec<&Set<Who>> = named().filter(|s| !is_known(&s.value)).collect();
-    let Some(first) = asked.first() else { return };
+    let asked: BTreeSet<&Who> = named().map(|s| &s.value).filter(|who| is_asked(who)).collect();
     let of_host = draft.names.as_ref().is_none_or(|names| names.value == Names::Host);
-    let found = if of_host {
-        let names: Vec<Who> = asked.iter().map(|s| s.value.clone()).collect();
-        match (known.host)(&names) {
-            Ok(found) => found,
-            Err(why) => return report.add(first.origin, why),
-        }
-    } else {
-        Vec::new()
+    let names: Vec<Who> = asked.into_iter().cloned().collect();
+    let found = match names.is_empty() || !of_host {
+        true => Ok(Vec::new()),
+        false => (known.host)(&names),
     };
-    let found = found.into_iter().chain(std::iter::repeat(false));
-    for (one, _) in asked.iter().zip(found).filter(|(_, found)| !found) {
+    let found: BTreeMap<Who, Option<OnHost>> = match found {
+        Ok(found) => names.into_iter().zip(found).collect(),
+        Err(why) => {
+            let first = named().find(|s| is_asked(&s.value));
+            report.add(first.map_or(Origin::Nowhere, |s| s.origin), why);
+            return BTreeMap::new();
+        }
+    };
+    let is_known = |who: &Who| {
+        let by_host = !is_asked(who) || found.get(who).is_some_and(Option::is_some);
+        by_host || who.number().is_some() || unread && matches!(who, Who::User(_))
+    };
+    for one in named().filter(|s| !is_known(&s.value)) {
         unknown(one, of_host, report);
     }
+    found
+}
+
+/// The names of all accounts in lower case, and whether some are not known: who is in a database that cannot be read is found out
+/// when it is opened.
+fn accounts(draft: &Draft, known: Known) -> (HashSet<String>, bool) {
+    let own = draft.users.iter().map(|u| u.user.name.to_lowercase());
+    let mut accounts: HashSet<String> = own.collect();
+    let mut named = draft.shares.iter().flat_map(|s| &s.people);
+    if !named.any(|s| matches!(s.value, Who::User(_))) {
+        return (accounts, false);
+    }
+    let state = draft.state.as_ref().map_or(Settings::default().state, |s| s.value.clone());
+    let users = (known.users)(&state);
+    let unread = users.is_none();
+    accounts.extend(users.iter().flatten().map(|name| name.to_lowercase()));
+    (accounts, unread)
 }
 
 fn unknown(one: &Set<Who>, of_host: bool, report: &mut Report) {
@@ -553,6 +571,7 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         drain: drain.value.0,
         log: settled(draft.log, default.log).value,
         log_format: settled(draft.log_format, default.log_format).value,
+        on_host: BTreeMap::new(),
     }
 }
 

@@ -1,12 +1,13 @@
 //! What the gateway runs by, whole and checked.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::access::Access;
+use crate::access::{Access, OnHost, Who};
 use crate::client::Client;
 use crate::log::{LogFilter, LogFormat};
 use crate::rights::{Force, List, Masks};
@@ -51,6 +52,8 @@ pub struct Settings {
     pub domain: Option<Domain>,
     /// Whose users and groups have names.
     pub names: Names,
+    /// What the host's name service said of the users and groups that shares name, when it was asked; `None`: there is none.
+    pub on_host: BTreeMap<Who, Option<OnHost>>,
     /// Payload memory in bytes, for all connections together.
     pub memory: u64,
     /// Connections held at once; more are closed as they come.
@@ -91,6 +94,7 @@ impl Default for Settings {
             portmap: Portmap::Off,
             domain: None,
             names: Names::Host,
+            on_host: BTreeMap::new(),
             memory: 256 << 20,
             connections: 2048,
             limits: Limits::default(),

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use crate::rules::settle;
 use crate::{
     Access, Client, Durability, Encryption, Faults, Force, Identity, Known, Limits, List, Masks,
-    Mode, NfsLocks, Options, Portmap, Protocols, Rdma, RdmaCrc, RdmaTransforms, Settings, Share,
-    ShareOption, Signing, Smb, Source, Squash, User, Who,
+    Mode, NfsLocks, OnHost, Options, Portmap, Protocols, Rdma, RdmaCrc, RdmaTransforms, Settings,
+    Share, ShareOption, Signing, Smb, Source, Squash, User, Who,
 };
 
 fn id(name: &str) -> u32 {
@@ -28,7 +28,14 @@ const KNOWN: Known = Known {
     users: |state| (state == Path::new("/with-users")).then(|| vec!["Carol".to_owned()]),
     host: |names| match names {
         [Who::User(name), ..] if name == "slow" => Err("the name service is slow".into()),
-        names => Ok(names.iter().map(|n| ["alice", "@staff"].contains(&&*n.to_string())).collect()),
+        names => {
+            let found = |name: &Who| match &*name.to_string() {
+                "alice" => Some(OnHost::User { uid: 5, gid: 6, groups: vec![7] }),
+                "@staff" => Some(OnHost::Group { gid: 50, members: Vec::new() }),
+                _ => None,
+            };
+            Ok(names.iter().map(found).collect())
+        }
     },
 };
 
@@ -209,6 +216,7 @@ fn everything_that_can_be_said() {
             portmap: Portmap::Own,
             domain: Some("example.org".parse().unwrap()),
             names: crate::Names::Own,
+            on_host: std::collections::BTreeMap::new(),
             memory: 1 << 30,
             connections: 64,
             limits: Limits { nfs_clients: 500, ..limits(32, 24, 1000, 20) },
@@ -283,6 +291,16 @@ error: gw.yaml:4:52: there is no user `eve`
         told.contains("the group `staff` is not known") && !told.contains("carol` is"),
         "{told}"
     );
+}
+
+#[test]
+fn what_the_host_says_of_the_named_is_kept() {
+    let access = r#"{read: [alice, "@staff"], write: [carol, "7"], deny: ["@8"]}"#;
+    let kept = told_of_access(access, "").unwrap().on_host;
+    let shown = kept.iter().map(|(who, found)| format!("{who} {}", found.is_some()));
+    let shown: Vec<String> = shown.collect();
+    assert_eq!(shown, ["7 false", "alice true", "@8 false", "@staff true"]);
+    assert!(told_of_access(r#"{read: "7"}"#, "names: own").unwrap().on_host.is_empty());
 }
 
 #[test]

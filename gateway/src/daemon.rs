@@ -99,7 +99,9 @@ fn one_line(text: &dyn std::fmt::Display) -> String {
 
 /// The first user has come, or the last has gone: SMB may have to be served, or not.
 async fn follow_users(running: &mut Running) {
-    if let Err(refusal) = running.reload(running.settings.clone()).await {
+    // Whom its shares name is looked up anew, too.
+    let same = Settings { on_host: Default::default(), ..running.settings.clone() };
+    if let Err(refusal) = running.reload(same).await {
         tracing::error!("the new users cannot be served: {}", one_line(&refusal));
     }
 }

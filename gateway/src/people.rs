@@ -2,19 +2,20 @@
 //!
 //! *Operation.* An account of the gateway stands before the host's user of its name. A group is its number, which calls of NFS
 //! bring and logons of SMB find, and the users that the host's group database lists as its members: a call of NFS brings 16 groups
-//! at most (RFC 5531 section 8.2), so that the members are not left to what it brings. Everything is looked up when the
-//! configuration is read, and again at a reload; no call waits for a name.
+//! at most (RFC 5531 section 8.2), so that the members are not left to what it brings. A number is a number, also where an account
+//! has it for a name. The host is asked once when a configuration is read ([`Settings::on_host`]), and at each reload; no call
+//! waits for a name.
 //!
 //! *Errors.* A line for the user: a name that is not known, an account that is nobody of its own, a name service that fails, or
 //! does not answer within [`PATIENCE`]. Where it fails nobody is left out of a list: `deny` would let them in.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use config::{Access, Names, Settings, Who};
+use config::{Access, Member, Names, OnHost, Settings, Who};
 use rdma_transport::count;
 use vfs::Cred;
 use vfs::accounts;
@@ -26,17 +27,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Who an account is, and whether the host or the configuration says that it is this one.
 pub(crate) type Accounts<'a> = &'a dyn Fn(&str) -> Option<(Cred, bool)>;
 
-/// What the host knows of a name.
-#[derive(Clone, Debug)]
-enum Found {
-    /// A user with its groups.
-    User(Cred),
-    /// A group with its members by name, and what the host knows of each.
-    Group(u32, Vec<(String, Answer<u32>)>),
-}
-
 /// What the name service says: there is none, or why it cannot tell.
 type Answer<T> = Result<Option<T>, String>;
+
+/// What the host knows of those who were asked about; the others are not known.
+type Found = BTreeMap<Who, Option<OnHost>>;
 
 /// A group's number and its members by name.
 type Group = (u32, Vec<String>);
@@ -66,13 +61,10 @@ pub(crate) struct Rights {
     pub(crate) force: Option<Force>,
 }
 
-/// Which of these the host has, in the same order. Blocks, for a time that has an end.
-pub(crate) fn of_host(names: &[Who]) -> Result<Vec<bool>, String> {
+/// What the host knows of these, in the same order. Blocks, for a time that has an end.
+pub(crate) fn of_host(names: &[Who]) -> Result<Vec<Option<OnHost>>, String> {
     let names = names.to_vec();
-    within(move || {
-        let is_there = |who| look_up(who, HOST).map(|found| found.is_some());
-        names.iter().map(is_there).collect()
-    })?
+    within(move || names.iter().map(|who| look_up(who, HOST)).collect())?
 }
 
 /// What each share says of people, in the order of the shares. Blocks, for a time that has an end.
@@ -97,15 +89,13 @@ fn rights_by(
     shares().map(of_share).collect()
 }
 
-/// What the host knows of whom these settings name.
-fn found(
-    settings: &Settings,
-    accounts: Accounts<'_>,
-    host: Service,
-) -> Result<HashMap<Who, Found>, String> {
+/// What the host knows of whom these settings name: what it said when they were read, and of others what it says now.
+fn found(settings: &Settings, accounts: Accounts<'_>, host: Service) -> Result<Found, String> {
+    let mut found = settings.on_host.clone();
     let is_asked = |who: &&Who| match who {
+        _ if found.contains_key(who) => false,
         Who::Everyone => false,
-        Who::User(name) => accounts(name).is_none(),
+        Who::User(name) => who.number().is_some() || accounts(name).is_none(),
         Who::Group(_) => true,
     };
     let shares = || settings.shares.iter();
@@ -113,12 +103,14 @@ fn found(
     let forced = shares().flat_map(|s| [&s.force.user, &s.force.group]).flatten();
     let asked: BTreeSet<Who> = named.chain(forced).filter(is_asked).cloned().collect();
     if settings.names == Names::Own || asked.is_empty() {
-        return Ok(HashMap::new());
+        return Ok(found);
     }
-    within(move || {
-        let found = |who: Who| Ok(look_up(&who, host)?.map(|found| (who, found)));
-        asked.into_iter().filter_map(|who| found(who).transpose()).collect()
-    })?
+    let now = move || {
+        let found = |who: Who| look_up(&who, host).map(|found| (who, found));
+        asked.into_iter().map(found).collect::<Result<Vec<_>, String>>()
+    };
+    found.extend(within(now)??);
+    Ok(found)
 }
 
 /// Which part of `access` decides about somebody.
@@ -151,24 +143,69 @@ pub(crate) fn reasons(
     settings.shares.iter().map(of_share).collect()
 }
 
-/// Who a user is: an account, the host's, or a number.
+/// Who a user is: an account, the host's, or a number. What is not known of a number are its groups.
 pub(crate) fn user_of(
     name: &str,
     settings: &Settings,
     accounts: Accounts<'_>,
 ) -> Result<Cred, String> {
-    if let Some((cred, _)) = accounts(name) {
+    let who = Who::User(name.to_owned());
+    if let (None, Some((cred, _))) = (who.number(), accounts(name)) {
         return Ok(cred);
     }
-    let who = Who::User(name.to_owned());
-    let known = match settings.names {
-        Names::Host => within(move || look_up(&who, HOST))??,
-        Names::Own => None,
+    let mut found = settings.on_host.clone();
+    if settings.names == Names::Host && !found.contains_key(&who) {
+        let asked = who.clone();
+        found.insert(who.clone(), within(move || look_up(&asked, HOST))??);
+    }
+    Ok(match user(&who, accounts, &found)? {
+        Meant::User(cred) => cred,
+        Meant::Number(uid) => Cred { uid, gid: uid, groups: Arc::new([]) },
+    })
+}
+
+/// Who is meant by a user of the configuration.
+enum Meant {
+    User(Cred),
+    /// A number of which nobody knows the groups.
+    Number(u32),
+}
+
+impl Meant {
+    fn uid(&self) -> u32 {
+        match self {
+            Self::User(cred) => cred.uid,
+            Self::Number(uid) => *uid,
+        }
+    }
+}
+
+/// Whom the configuration means by this user.
+fn user(who: &Who, accounts: Accounts<'_>, found: &Found) -> Result<Meant, String> {
+    let of_host = match found.get(who) {
+        Some(Some(OnHost::User { uid, gid, groups })) => {
+            Some(Cred { uid: *uid, gid: *gid, groups: groups.clone().into() })
+        }
+        _ => None,
     };
-    match (known, name.parse()) {
-        (Some(Found::User(cred)), _) => Ok(cred),
-        (_, Ok(uid)) => Ok(Cred { uid, gid: uid, groups: Arc::new([]) }),
-        _ => Err(format!("there is no user `{name}`, here or by `headgate user add`")),
+    if let Some(uid) = who.number() {
+        return Ok(of_host.filter(|c| c.uid == uid).map_or(Meant::Number(uid), Meant::User));
+    }
+    let name = who.to_string();
+    match (accounts(&name), of_host) {
+        (Some((cred, true)), _) => Ok(Meant::User(cred)),
+        (Some((_, false)), _) => Err(stranger(&name)),
+        (None, Some(cred)) => Ok(Meant::User(cred)),
+        (None, None) => Err(format!("there is no user `{name}`, here or by `headgate user add`")),
+    }
+}
+
+/// The group that is meant, and its members as far as the host lists them.
+fn group<'a>(who: &Who, found: &'a Found) -> Result<(u32, &'a [Member]), String> {
+    match (found.get(who), who.number()) {
+        (Some(Some(OnHost::Group { gid, members })), _) => Ok((*gid, members)),
+        (_, Some(gid)) => Ok((gid, &[])),
+        _ => Err(format!("there is no group `{}`", who.to_string().trim_start_matches('@'))),
     }
 }
 
@@ -176,70 +213,45 @@ pub(crate) fn user_of(
 fn force(
     force: &config::Force,
     accounts: Accounts<'_>,
-    found: &HashMap<Who, Found>,
+    found: &Found,
 ) -> Result<Option<Force>, String> {
-    let group = match &force.group {
-        None => None,
-        Some(who) => match (found.get(who), who.number()) {
-            (Some(Found::Group(number, _)), _) => Some(*number),
-            (_, Some(number)) => Some(number),
-            _ => return Err(format!("there is no group `{who}`")),
-        },
-    };
-    let Some(user) = &force.user else { return Ok(group.map(Force::Group)) };
-    let known = match user {
-        Who::User(name) => accounts(name),
-        _ => None,
-    };
-    let cred = match (known, found.get(user), user.number()) {
-        (Some((cred, true)), ..) => cred,
-        (Some((_, false)), ..) => return Err(stranger(&user.to_string())),
-        (None, Some(Found::User(cred)), _) => cred.clone(),
-        (None, _, Some(uid)) => {
-            let gid = group.ok_or_else(|| {
-                format!("nobody knows the groups of the user {uid}; say `group` too")
-            })?;
-            Cred { uid, gid, groups: Arc::new([]) }
+    let first = force.group.as_ref().map(|who| group(who, found)).transpose()?;
+    let first = first.map(|(gid, _)| gid);
+    let Some(who) = &force.user else { return Ok(first.map(Force::Group)) };
+    let cred = match (user(who, accounts, found)?, first) {
+        (Meant::User(cred), None) => cred,
+        (Meant::User(cred), Some(gid)) => cred.with_first_group(gid),
+        (Meant::Number(uid), Some(gid)) => Cred { uid, gid, groups: Arc::new([]) },
+        (Meant::Number(uid), None) => {
+            return Err(format!("nobody knows the groups of the user {uid}; say `group` too"));
         }
-        _ => return Err(format!("there is no user `{user}`")),
     };
-    Ok(Some(Force::User(match group {
-        Some(gid) => cred.with_first_group(gid),
-        None => cred,
-    })))
+    Ok(Some(Force::User(cred)))
 }
 
 fn share_access(
     access: &Access,
     accounts: Accounts<'_>,
-    found: &HashMap<Who, Found>,
+    found: &Found,
 ) -> Result<ShareAccess, String> {
     let people = |list: &[Who]| people(list, accounts, found);
     let write = if access.only_denies() { People::everyone() } else { people(&access.write)? };
     Ok(ShareAccess { read: people(&access.read)?, write, deny: people(&access.deny)? })
 }
 
-fn people(
-    list: &[Who],
-    accounts: Accounts<'_>,
-    found: &HashMap<Who, Found>,
-) -> Result<People, String> {
+fn people(list: &[Who], accounts: Accounts<'_>, found: &Found) -> Result<People, String> {
     let (mut users, mut groups) = (Vec::new(), Vec::new());
     for who in list {
-        match (who, who.number()) {
-            (Who::Everyone, _) => return Ok(People::everyone()),
-            (Who::User(_), Some(number)) => users.push(number),
-            (Who::User(name), None) => users.push(user(name, accounts, found.get(who))?),
-            (Who::Group(name), number) => match (found.get(who), number) {
-                (Some(Found::Group(number, members)), _) => {
-                    groups.push(*number);
-                    for (member, on_host) in members {
-                        users.extend(self::member(name, member, accounts, on_host)?);
-                    }
+        match who {
+            Who::Everyone => return Ok(People::everyone()),
+            Who::User(_) => users.push(user(who, accounts, found)?.uid()),
+            Who::Group(name) => {
+                let (gid, members) = group(who, found)?;
+                groups.push(gid);
+                for (member, on_host) in members {
+                    users.extend(self::member(name, member, accounts, on_host)?);
                 }
-                (_, Some(number)) => groups.push(number),
-                (_, None) => return Err(format!("there is no group `{name}`")),
-            },
+            }
         }
     }
     Ok(People::new(users, groups))
@@ -266,15 +278,6 @@ fn member(
     }
 }
 
-fn user(name: &str, accounts: Accounts<'_>, host: Option<&Found>) -> Result<u32, String> {
-    match (accounts(name), host) {
-        (Some((cred, true)), _) => Ok(cred.uid),
-        (Some((_, false)), _) => Err(stranger(name)),
-        (None, Some(Found::User(cred))) => Ok(cred.uid),
-        (None, _) => Err(format!("there is no user `{name}`")),
-    }
-}
-
 /// It shares its number with everybody of whom nothing is known: whom it lets in would be anybody.
 fn stranger(name: &str) -> String {
     format!(
@@ -283,7 +286,7 @@ fn stranger(name: &str) -> String {
 }
 
 /// What the host knows of a name. May wait.
-fn look_up(who: &Who, host: Service) -> Answer<Found> {
+fn look_up(who: &Who, host: Service) -> Answer<OnHost> {
     match who {
         Who::Everyone => Ok(None),
         Who::User(name) => {
@@ -292,19 +295,21 @@ fn look_up(who: &Who, host: Service) -> Answer<Found> {
                 None => None,
             };
             let user = (host.user)(by_number.as_deref().unwrap_or(name));
-            Ok(user.map_err(unanswered(who))?.map(Found::User))
+            let found = user.map_err(unanswered(who))?;
+            Ok(found.map(|c| OnHost::User { uid: c.uid, gid: c.gid, groups: c.groups.to_vec() }))
         }
         Who::Group(name) => {
             let group = match who.number() {
                 Some(gid) => (host.group_of)(gid),
                 None => (host.group)(name),
             };
-            let Some((number, members)) = group.map_err(unanswered(who))? else { return Ok(None) };
+            let Some((gid, members)) = group.map_err(unanswered(who))? else { return Ok(None) };
             let known = |name: String| {
                 let uid = (host.uid)(&name).map_err(unanswered(&name));
                 (name, uid)
             };
-            Ok(Some(Found::Group(number, members.into_iter().map(known).collect())))
+            let members = members.into_iter().map(known).collect();
+            Ok(Some(OnHost::Group { gid, members }))
         }
     }
 }
@@ -418,7 +423,7 @@ mod tests {
         let access = Access { deny: who(&["@root"]), ..Access::default() };
         assert!(resolved(access, Names::Own).is_err(), "the host is not asked");
         let there = of_host(&who(&["root", "@root", "nobody-has-this-name", "@0"])).unwrap();
-        assert_eq!(there, [true, true, false, true]);
+        assert_eq!([0, 1, 2, 3].map(|n| there[n].is_some()), [true, true, false, true]);
     }
 
     #[test]
@@ -475,6 +480,61 @@ mod tests {
             assert!(why.contains("cannot tell of"), "{name}: {why}");
         }
         assert!(denied("@8").is_ok(), "a number that the host does not know is a number");
+    }
+
+    /// A host that nobody may ask.
+    const SILENT: Service = Service {
+        user: |name| panic!("asked of {name}"),
+        uid: |name| panic!("asked of {name}"),
+        name: |uid| panic!("asked of {uid}"),
+        group: |name| panic!("asked of {name}"),
+        group_of: |gid| panic!("asked of {gid}"),
+    };
+
+    #[test]
+    fn the_host_is_asked_once_for_a_configuration() {
+        let mut share = config::Share::new("team", config::Source::Memory);
+        share.access = Some(Access { deny: who(&["@own", "bob", "9"]), ..Access::default() });
+        share.force.user = Some(Who::User("9".into()));
+        let mut settings = Settings { shares: vec![share], ..Settings::default() };
+        let user = |uid| Some(OnHost::User { uid, gid: 4, groups: vec![5] });
+        settings.on_host = [
+            (Who::User("bob".into()), user(8)),
+            (Who::User("9".into()), user(9)),
+            (Who::Group("own".into()), Some(OnHost::Group { gid: 7, members: Vec::new() })),
+        ]
+        .into();
+        let rights = super::rights_by(&settings, &|_| None, SILENT).unwrap().remove(0);
+        let access = rights.access.unwrap();
+        assert_eq!(
+            [7, 8, 9, 10].map(|uid| right(&access, uid, &[]).is_some()),
+            [true, false, false, true]
+        );
+        assert_eq!(right(&access, 10, &[7]), None);
+        let forced = Cred { uid: 9, gid: 4, groups: [5].into() };
+        assert_eq!(rights.force, Some(Force::User(forced)));
+    }
+
+    #[test]
+    fn a_number_is_the_same_user_in_each_key() {
+        let mut share = config::Share::new("team", config::Source::Memory);
+        share.access = Some(Access { deny: who(&["4294967000"]), ..Access::default() });
+        share.force = config::Force {
+            user: Some("4294967000".parse().unwrap()),
+            group: Some(Who::Group("7".into())),
+        };
+        let settings = Settings { shares: vec![share], ..Settings::default() };
+        // An account whose name is that number is another user.
+        let account = |name: &str| {
+            let cred = Cred { uid: 5, gid: 5, groups: [].into() };
+            (name == "4294967000").then_some((cred, true))
+        };
+        let rights = super::rights_by(&settings, &account, HOST).unwrap().remove(0);
+        let access = rights.access.unwrap();
+        assert_eq!([5, 4_294_967_000].map(|uid| right(&access, uid, &[]).is_some()), [true, false]);
+        let forced = Cred { uid: 4_294_967_000, gid: 7, groups: [].into() };
+        assert_eq!(rights.force, Some(Force::User(forced)));
+        assert_eq!(user_of("4294967000", &settings, &account).unwrap().uid, 4_294_967_000);
     }
 
     #[test]

@@ -148,6 +148,7 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
         portmap,
         domain,
         names,
+        on_host: _,
         smb,
         users: _,
         state,
