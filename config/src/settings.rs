@@ -184,9 +184,12 @@ impl Share {
         }
     }
 
-    /// The squash that leaves some client of NFS the most.
+    /// The squash that leaves some client of NFS the most. Whom `anonuid` makes root is left root.
     pub fn weakest_squash(&self) -> Squash {
-        let of = |client: &Client| client.squash.unwrap_or(self.squash);
+        let of = |client: &Client| match client.anonuid {
+            Some(0) => Squash::None,
+            _ => client.squash.unwrap_or(self.squash),
+        };
         let all = self.clients.iter().flatten().map(of);
         all.min_by_key(|squash| *squash as u8).unwrap_or(self.squash)
     }

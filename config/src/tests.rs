@@ -330,6 +330,8 @@ fn the_weakest_squash_is_that_of_the_client_that_is_left_the_most() {
     assert_eq!(share("[10.0.0.0/8, {from: 10.1.0.0/16, squash: all}]"), Squash::Root);
     assert_eq!(share("[10.0.0.0/8, {from: 10.1.0.0/16, squash: none}]"), Squash::None);
     assert_eq!(share("{from: 10.1.0.0/16, squash: all}"), Squash::All);
+    assert_eq!(share("{from: 10.1.0.0/16, squash: all, anonuid: 0}"), Squash::None);
+    assert_eq!(share("{from: 10.1.0.0/16, anonuid: 7, anongid: 0}"), Squash::Root);
 }
 
 #[test]

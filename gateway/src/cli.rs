@@ -356,8 +356,9 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 fn serve(configuration: Configuration) -> Result<(), Failure> {
     let load: Load = Arc::new(move || configuration.clone().load());
     let settings = load()?;
-    // Before there are other threads. Where no share leaves root root, nobody may make devices: the process need not be able to.
-    if settings.shares.iter().all(|share| share.weakest_squash() != config::Squash::None) {
+    // Before there are other threads that serve. Where no share lets anybody act as root, nobody may make devices: the process
+    // need not be able to.
+    if !people::make_root(&settings) {
         vfs::local::give_up_devices();
     }
     let runtime = runtime()?;

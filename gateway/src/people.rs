@@ -15,11 +15,13 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use config::{Access, Member, Names, OnHost, Settings, Who};
+use config::{Access, Member, Names, OnHost, Settings, Squash, Who};
 use rdma_transport::count;
 use vfs::Cred;
 use vfs::accounts;
 use vfs::namespace::{Force, People, ShareAccess};
+
+use crate::users;
 
 /// How long the host's name service has for all names of a configuration.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -59,6 +61,31 @@ const HOST: Service = Service {
 pub(crate) struct Rights {
     pub(crate) access: Option<ShareAccess>,
     pub(crate) force: Option<Force>,
+}
+
+impl Rights {
+    /// Everybody whom the share lets in acts as root.
+    pub(crate) fn makes_root(&self) -> bool {
+        matches!(&self.force, Some(Force::User(cred)) if cred.uid == 0)
+    }
+
+    /// The squash that leaves some client of NFS the most, by whatever key.
+    pub(crate) fn weakest_squash(&self, share: &config::Share) -> Squash {
+        if self.makes_root() { Squash::None } else { share.weakest_squash() }
+    }
+}
+
+/// Some share lets somebody act as root: also where `force` names one who cannot be looked up. Blocks, for a time that has an end.
+pub(crate) fn make_root(settings: &Settings) -> bool {
+    if settings.shares.iter().any(|share| share.weakest_squash() == Squash::None) {
+        return true;
+    }
+    if settings.shares.iter().all(|share| share.force.user.is_none()) {
+        return false;
+    }
+    let Ok(accounts) = users::accounts(settings) else { return true };
+    let account = |name: &str| accounts.get(&name.to_lowercase()).cloned();
+    rights(settings, &account).map_or(true, |all| all.iter().any(Rights::makes_root))
 }
 
 /// What the host knows of these, in the same order. Blocks, for a time that has an end.
@@ -513,6 +540,30 @@ mod tests {
         assert_eq!(right(&access, 10, &[7]), None);
         let forced = Cred { uid: 9, gid: 4, groups: [5].into() };
         assert_eq!(rights.force, Some(Force::User(forced)));
+    }
+
+    #[test]
+    fn who_acts_as_root_by_force_is_not_squashed() {
+        let root = |user: Option<&str>, squash| {
+            let mut share =
+                config::Share { squash, ..config::Share::new("team", config::Source::Memory) };
+            share.force.user = user.map(|name| Who::User(name.into()));
+            let nowhere = std::path::PathBuf::from("/nonexistent");
+            let mut settings =
+                Settings { shares: vec![share], state: nowhere, ..Settings::default() };
+            settings.on_host.insert(
+                Who::User("toor".into()),
+                Some(OnHost::User { uid: 0, gid: 0, groups: Vec::new() }),
+            );
+            settings.on_host.insert(
+                Who::User("team".into()),
+                Some(OnHost::User { uid: 9, gid: 9, groups: Vec::new() }),
+            );
+            make_root(&settings)
+        };
+        assert!(root(None, Squash::None) && !root(None, Squash::Root));
+        assert!(root(Some("toor"), Squash::All) && !root(Some("team"), Squash::All));
+        assert!(root(Some("root"), Squash::All) && root(Some("0"), Squash::All));
     }
 
     #[test]

@@ -133,6 +133,28 @@ pub(crate) fn resolve(name: &str, given: &Identity) -> Result<(Cred, bool), Stri
     Ok((Cred { uid, gid, groups }, known))
 }
 
+/// Who may log on, by the name in lower case.
+pub(crate) type Accounts = HashMap<String, (Cred, bool)>;
+
+/// Who may log on, who it is to the file system and whether that is known.
+pub(crate) fn accounts(settings: &Settings) -> Result<Accounts, String> {
+    let database = read_database(&database_path(&settings.state)).unwrap_or_default();
+    let of_database = database
+        .entries()
+        .map(|e| (e.name.clone(), Identity { uid: e.uid, gid: e.gid, groups: e.groups.clone() }));
+    let configured = settings.users.iter().map(|u| (u.name.clone(), u.identity.clone()));
+    // The configuration stands before the database.
+    of_database
+        .chain(configured)
+        .map(|(name, identity)| Ok((name.to_lowercase(), resolve(&name, &identity)?)))
+        .collect()
+}
+
+/// Who has no account and comes to a share for guests.
+pub(crate) fn guest() -> Cred {
+    Cred { uid: NOBODY, gid: NOBODY, groups: Arc::new([]) }
+}
+
 /// A user of whom nobody knows anything: nobody where the gateway may be anybody, else the one it runs as.
 fn stranger() -> Cred {
     let (uid, gid) = match fs::metadata("/proc/self") {
@@ -328,7 +350,7 @@ impl Users for Book {
     }
 
     fn guest(&self) -> Cred {
-        Cred { uid: NOBODY, gid: NOBODY, groups: Arc::new([]) }
+        guest()
     }
 
     fn others(&self) -> &dyn Directory {

@@ -186,7 +186,7 @@ pub(super) fn text(f: &Findings<'_>) {
         say!("    without {name}: {meaning}");
     }
     if by_nfs(f).next().is_some() {
-        say!("  by NFS over TCP, {}", ports(f.settings));
+        say!("  by NFS over TCP, {}", ports(f.settings, &f.smb.weakest_squash));
     }
     if f.serves_already {
         say!(
@@ -214,7 +214,7 @@ pub(super) fn text(f: &Findings<'_>) {
 }
 
 /// Whose word needs a privileged port.
-fn ports(settings: &Settings) -> String {
+fn ports(settings: &Settings, weakest: &[Squash]) -> String {
     match settings.privileged_ports {
         PrivilegedPorts::Local => {
             "callers from this host need a port below 1024, which only root has".into()
@@ -224,21 +224,21 @@ fn ports(settings: &Settings) -> String {
         }
         PrivilegedPorts::Off => format!(
             "callers from this host need no privileged port: where a share admits it, each of its users can claim to be {}",
-            claims(&settings.shares)
+            claims(&settings.shares, weakest)
         ),
     }
 }
 
-/// Whom a caller who is believed can claim to be, by the squash of the shares that are served by NFS.
-fn claims(shares: &[Share]) -> String {
+/// Whom a caller who is believed can claim to be, by the weakest squash of the shares that are served by NFS.
+fn claims(shares: &[Share], weakest: &[Squash]) -> String {
     let whom = [
         (Squash::None, "anybody, root too"),
         (Squash::Root, "anybody but root"),
         (Squash::All, "any client and owner of a lock, but no user"),
     ];
     let of = |squash| {
-        let names = shares.iter().filter(|s| s.protocols.nfs() && s.weakest_squash() == squash);
-        names.map(|s| format!("/{}", s.name)).collect::<Vec<_>>()
+        let names = shares.iter().zip(weakest).filter(|(s, w)| s.protocols.nfs() && **w == squash);
+        names.map(|(s, _)| format!("/{}", s.name)).collect::<Vec<_>>()
     };
     let all = whom.map(|(squash, whom)| (whom, of(squash)));
     let some: Vec<_> = all.iter().filter(|(_, names)| !names.is_empty()).collect();
@@ -400,9 +400,11 @@ mod tests {
         let drop = share("drop", Squash::All, Protocols::Nfs);
         let smb = share("smb", Squash::None, Protocols::Smb);
         let off = |shares: &[&Share]| {
-            let shares = shares.iter().copied().cloned().collect();
+            let shares: Vec<Share> = shares.iter().copied().cloned().collect();
+            let weakest: Vec<Squash> = shares.iter().map(Share::weakest_squash).collect();
             let off = PrivilegedPorts::Off;
-            let said = ports(&Settings { privileged_ports: off, shares, ..Settings::default() });
+            let off = Settings { privileged_ports: off, shares, ..Settings::default() };
+            let said = ports(&off, &weakest);
             said.rsplit_once("claim to be ").unwrap().1.to_owned()
         };
         assert_eq!(off(&[&data, &smb]), "anybody but root");

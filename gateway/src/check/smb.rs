@@ -1,18 +1,16 @@
 //! What `check` finds out about SMB: who may log on, what Windows is told of an address, what a Linux client types.
 
-use std::collections::HashMap;
 use std::fs;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 
-use config::{Encryption, Identity, RdmaTransforms, Settings, Share, Signing};
+use config::{Encryption, Identity, RdmaTransforms, Settings, Share, Signing, Squash};
 use rdma_transport::devices::Fabric;
 use serde_json::{Value, json};
-use vfs::Cred;
 
 use super::{Findings, Place, Remarks};
-use crate::people;
-use crate::users::{database_path, read_database, resolve};
+use crate::people::{self, Rights};
+use crate::users::{self, database_path, read_database, resolve};
 
 /// Who may log on, and what hinders.
 pub(super) struct Smb {
@@ -20,6 +18,8 @@ pub(super) struct Smb {
     pub(super) served: bool,
     /// Names, those of the configuration first.
     users: Vec<String>,
+    /// For each share the squash that leaves some client of NFS the most.
+    pub(super) weakest_squash: Vec<Squash>,
 }
 
 /// Looks at the users.
@@ -51,38 +51,43 @@ pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Smb {
             ));
         }
     }
-    let rights = accounts(settings).and_then(|accounts| {
+    let rights = users::accounts(settings).and_then(|accounts| {
         let account = |name: &str| accounts.get(&name.to_lowercase()).cloned();
         people::rights(settings, &account)
     });
-    if let Err(why) = rights {
+    let rights = rights.unwrap_or_else(|why| {
         remarks.stop(why);
+        vec![Rights::default(); settings.shares.len()]
+    });
+    for (share, rights) in settings.shares.iter().zip(&rights) {
+        warn_of_root(share, rights, remarks);
     }
+    let squash = settings.shares.iter().zip(&rights).map(|(s, rights)| rights.weakest_squash(s));
     Smb {
+        weakest_squash: squash.collect(),
         served: crate::smb::is_wanted(settings, !all.is_empty()),
         users: all.into_iter().map(|(name, _)| name).collect(),
     }
 }
 
-/// Who may log on, by the name in lower case.
-pub(super) type Accounts = HashMap<String, (Cred, bool)>;
-
-/// Who may log on, who it is to the file system and whether that is known.
-pub(super) fn accounts(settings: &Settings) -> Result<Accounts, String> {
-    let database = read_database(&database_path(&settings.state)).unwrap_or_default();
-    let of_database = database
-        .entries()
-        .map(|e| (e.name.clone(), Identity { uid: e.uid, gid: e.gid, groups: e.groups.clone() }));
-    let configured = settings.users.iter().map(|u| (u.name.clone(), u.identity.clone()));
-    // The configuration stands before the database.
-    of_database
-        .chain(configured)
-        .map(|(name, identity)| Ok((name.to_lowercase(), resolve(&name, &identity)?)))
-        .collect()
-}
-
 fn same(a: &str, b: &str) -> bool {
     a.to_lowercase() == b.to_lowercase()
+}
+
+/// Says where others than root become root.
+fn warn_of_root(share: &Share, rights: &Rights, remarks: &mut Remarks) {
+    if rights.makes_root() {
+        remarks.warn(format!(
+            "share `{}`: by `force` everybody whom it lets in acts as root on its files",
+            share.name
+        ));
+    }
+    for client in share.clients.iter().flatten().filter(|c| c.anonuid == Some(0)) {
+        remarks.warn(format!(
+            "share `{}`: by `anonuid: 0` whoever is squashed from {} acts as root on its files",
+            share.name, client.from
+        ));
+    }
 }
 
 /// The name of an address in a path of Windows, which has no colons.

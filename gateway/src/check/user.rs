@@ -10,10 +10,9 @@ use serde_json::json;
 use vfs::Cred;
 use vfs::namespace::{Refusal, Share};
 
-use super::smb;
 use crate::people::{self, Reason};
-use crate::shares;
 use crate::table::{Table, Tone};
+use crate::{shares, users};
 
 /// What a user may do in a share by one protocol, and why.
 struct Answer {
@@ -31,7 +30,7 @@ pub fn run(
     client: Option<IpAddr>,
     is_json: bool,
 ) -> Result<(), String> {
-    let accounts = smb::accounts(settings)?;
+    let accounts = users::accounts(settings)?;
     let account = |name: &str| accounts.get(&name.to_lowercase()).cloned();
     let has_account = account(name).is_some();
     let cred = people::user_of(name, settings, &account)?;
