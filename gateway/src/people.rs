@@ -33,7 +33,7 @@ pub(crate) type Accounts<'a> = &'a dyn Fn(&str) -> Option<(Cred, bool)>;
 type Answer<T> = Result<Option<T>, String>;
 
 /// What the host knows of those who were asked about; the others are not known.
-type Found = BTreeMap<Who, Option<OnHost>>;
+pub(crate) type Found = BTreeMap<Who, Option<OnHost>>;
 
 /// A group's number and its members by name.
 type Group = (u32, Vec<String>);
@@ -116,6 +116,11 @@ fn rights_by(
     shares().map(of_share).collect()
 }
 
+/// What the host knows of whom these settings name. Blocks, for a time that has an end.
+pub(crate) fn on_host(settings: &Settings, accounts: Accounts<'_>) -> Result<Found, String> {
+    found(settings, accounts, HOST)
+}
+
 /// What the host knows of whom these settings name: what it said when they were read, and of others what it says now.
 fn found(settings: &Settings, accounts: Accounts<'_>, host: Service) -> Result<Found, String> {
     let mut found = settings.on_host.clone();
@@ -148,26 +153,22 @@ pub(crate) struct Reason {
     pub(crate) who: Who,
 }
 
-/// Which part of each share's `access` decides about this caller; `None` where none names it.
-pub(crate) fn reasons(
-    settings: &Settings,
+/// Which part of the share's `access` decides about this caller; `None` where none names it.
+pub(crate) fn reason(
+    share: &config::Share,
     accounts: Accounts<'_>,
+    found: &Found,
     cred: &Cred,
-) -> Result<Vec<Option<Reason>>, String> {
-    let found = found(settings, accounts, HOST)?;
-    let of_share = |s: &config::Share| {
-        let Some(access) = &s.access else { return Ok(None) };
-        let lists = [("deny", &access.deny), ("write", &access.write), ("read", &access.read)];
-        for (list, who) in
-            lists.into_iter().flat_map(|(list, all)| all.iter().map(move |w| (list, w)))
-        {
-            if people(std::slice::from_ref(who), accounts, &found)?.has(cred) {
-                return Ok(Some(Reason { list, who: who.clone() }));
-            }
+) -> Result<Option<Reason>, String> {
+    let Some(access) = &share.access else { return Ok(None) };
+    let lists = [("deny", &access.deny), ("write", &access.write), ("read", &access.read)];
+    for (list, who) in lists.into_iter().flat_map(|(list, all)| all.iter().map(move |w| (list, w)))
+    {
+        if people(std::slice::from_ref(who), accounts, found)?.has(cred) {
+            return Ok(Some(Reason { list, who: who.clone() }));
         }
-        Ok(None)
-    };
-    settings.shares.iter().map(of_share).collect()
+    }
+    Ok(None)
 }
 
 /// Who a user is: an account, the host's, or a number. What is not known of a number are its groups.

@@ -145,6 +145,7 @@ shares:
   - {{name: open, memory: true}}
   - {{name: team, memory: true, access: {{read: [alice, '@2100'], write: bob, deny: '13'}}, force: {{user: bob}}}}
   - {{name: lab, memory: true, clients: [10.0.0.0/8, {{from: 10.1.0.0/16, read_only: true}}]}}
+  - {{name: box, memory: true, guest: true, squash: all, access: {{write: '65534', read: [alice, '13']}}}}
 users:
   - {{name: alice, uid: 2001, gid: 2001, groups: 2100, password_file: {0}}}
   - {{name: bob, uid: 2002, gid: 2002, groups: 2100, password_file: {0}}}
@@ -168,17 +169,30 @@ state: {1}
     let is = |may: &str, why: &str| (may.to_owned(), why.to_owned());
     let alice = ask(&["--user", "alice", "--client", "10.1.2.3"]);
     assert_eq!(alice["uid"], 2001);
-    assert_eq!(may(&alice, 0, "nfs"), is("write", "no rule of the share"));
+    assert_eq!(may(&alice, 0, "smb"), is("write", "no rule of the share"));
     assert_eq!(may(&alice, 1, "smb"), is("read", "`access: read: alice`"));
-    assert_eq!(alice["shares"][1]["nfs"]["acts_as"]["uid"], 2002);
     assert_eq!(may(&alice, 2, "nfs"), is("read", "`read_only` of its range in `clients`"));
     let bob = ask(&["--user", "bob", "--client", "192.0.2.1"]);
-    assert_eq!(may(&bob, 1, "nfs"), is("write", "`access: write: bob`"));
+    assert_eq!(may(&bob, 1, "smb"), is("write", "`access: write: bob`"));
     assert_eq!(may(&bob, 2, "smb"), is("nothing", "`clients` has no range with the address"));
     // A number that is no account: what NFS may bring.
     let denied = ask(&["--user", "13"]);
     assert_eq!(may(&denied, 1, "nfs"), is("nothing", "`access: deny: 13`"));
     assert_eq!(may(&denied, 0, "smb").0, "nothing");
+    // Of TEST-NET-3 (RFC 5737), to which no host is attached.
+    let far = ask(&["--user", "alice", "--client", "203.0.113.9"]);
+    let own = "without `clients` it is for this host and the networks that it is attached to";
+    assert_eq!(may(&far, 0, "nfs"), is("nothing", own));
+    let near = ask(&["--user", "alice", "--client", "127.0.0.1"]);
+    assert_eq!(may(&near, 0, "nfs"), is("write", "no rule of the share"));
+    assert_eq!(near["shares"][1]["nfs"]["acts_as"]["uid"], 2002);
+    let bob = ask(&["--user", "bob", "--client", "127.0.0.1"]);
+    assert_eq!(may(&bob, 1, "nfs"), is("write", "`access: write: bob`"));
+    // By whom the share makes of it, and by whom it is without an account.
+    assert_eq!(may(&near, 3, "nfs"), is("write", "`access: write: 65534`"));
+    assert_eq!(may(&near, 3, "smb"), is("read", "`access: read: alice`"));
+    assert_eq!(may(&denied, 3, "smb"), is("write", "as a guest: `access: write: 65534`"));
+    assert_eq!(denied["shares"][3]["smb"]["acts_as"]["uid"], 65_534);
     let o = headgate(&["check", "--config", file, "--user", "alice"]);
     let text = String::from_utf8(o.stdout).unwrap();
     assert!(

@@ -4,15 +4,17 @@
 //! What the files allow is not looked at.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use config::Settings;
+use nfsrdma::clients::Neighbours;
 use serde_json::json;
 use vfs::Cred;
-use vfs::namespace::{Refusal, Share};
+use vfs::namespace::{Entered, Refusal, Share};
 
-use crate::people::{self, Reason};
+use crate::people::{self, Accounts, Found, Reason};
 use crate::table::{Table, Tone};
-use crate::{shares, users};
+use crate::{networks, shares, users};
 
 /// What a user may do in a share by one protocol, and why.
 struct Answer {
@@ -32,35 +34,26 @@ pub fn run(
 ) -> Result<(), String> {
     let accounts = users::accounts(settings)?;
     let account = |name: &str| accounts.get(&name.to_lowercase()).cloned();
-    let has_account = account(name).is_some();
     let cred = people::user_of(name, settings, &account)?;
-    let reasons = people::reasons(settings, &account, &cred)?;
+    let asked = Asked {
+        accounts: &account,
+        found: people::on_host(settings, &account)?,
+        neighbours: Neighbours::new(networks::attached()),
+        client: client.map(|ip| ip.to_canonical()),
+        account: account(name).map(|(cred, _)| cred),
+        cred,
+    };
     let shares = shares::without_files(settings, &account)?;
     let mut rows = Vec::new();
-    for ((share, said), reason) in shares.iter().zip(&settings.shares).zip(&reasons) {
-        let by_nfs = share.protocols.nfs().then(|| {
-            let refused = client.is_some_and(|ip| share.admits(ip) == Some(false));
-            let entered = client.map_or_else(
-                || share.enter_nfs(NOWHERE, &cred),
-                |ip| share.enter_nfs(ip.to_canonical(), &cred),
-            );
-            answer(share, refused, entered, &cred, reason)
-        });
-        let by_smb = share.protocols.smb().then(|| {
-            if !has_account && !said.guest {
-                let why = "it has no account: `headgate user add`".into();
-                return Answer { may: "nothing", why, acts_as: None };
-            }
-            let refused = client.is_some_and(|ip| share.admits(ip) == Some(false));
-            let entered = share.enter_smb(client.map(|ip| ip.to_canonical()), &cred);
-            answer(share, refused, entered, &cred, reason)
-        });
+    for (share, said) in shares.iter().zip(&settings.shares) {
+        let by_nfs = share.protocols.nfs().then(|| asked.by_nfs(share, said)).transpose()?;
+        let by_smb = share.protocols.smb().then(|| asked.by_smb(share, said)).transpose()?;
         rows.push((share.name.clone(), by_nfs, by_smb));
     }
     if is_json {
-        tell_json(name, &cred, rows)
+        tell_json(name, &asked.cred, rows)
     } else {
-        tell(name, &cred, rows)
+        tell(name, &asked.cred, rows)
     }
     Ok(())
 }
@@ -68,39 +61,91 @@ pub fn run(
 /// An address that no range has but those of everybody: where none was asked about.
 const NOWHERE: IpAddr = IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED);
 
-fn answer(
-    share: &Share,
-    refused: bool,
-    entered: Result<vfs::namespace::Entered, Refusal>,
-    cred: &Cred,
-    reason: &Option<Reason>,
-) -> Answer {
-    let named = || reason.as_ref().map(|r| format!("`access: {}: {}`", r.list, r.who));
-    let nothing = |why: String| Answer { may: "nothing", why, acts_as: None };
-    if refused {
-        return nothing("`clients` has no range with the address".into());
-    }
-    let entered = match entered {
-        Ok(entered) => entered,
-        Err(Refusal::Denied) => return nothing(named().unwrap_or_default()),
-        Err(_) => {
-            return nothing("`access` does not name it, or not as whom it is squashed".into());
+/// Who is asked about.
+struct Asked<'a> {
+    /// Who it is to NFS.
+    cred: Cred,
+    /// Who it is to SMB, if it may log on.
+    account: Option<Cred>,
+    client: Option<IpAddr>,
+    neighbours: Neighbours,
+    accounts: Accounts<'a>,
+    found: Found,
+}
+
+fn nothing(why: impl Into<String>) -> Answer {
+    Answer { may: "nothing", why: why.into(), acts_as: None }
+}
+
+impl Asked<'_> {
+    fn by_nfs(&self, share: &Arc<Share>, said: &config::Share) -> Result<Answer, String> {
+        if let Some(ip) = self.client
+            && !share.admits(ip).unwrap_or_else(|| self.neighbours.contains(ip))
+        {
+            return Ok(nothing(match &share.clients {
+                Some(_) => "`clients` has no range with the address",
+                None => {
+                    "without `clients` it is for this host and the networks that it is attached to"
+                }
+            }));
         }
-    };
-    let (may, why) = match (entered.share.read_only, share.read_only) {
-        (true, true) => ("read", Some("`read_only: true`".into())),
-        (true, false) => match &reason {
-            Some(reason) if reason.list == "write" => {
-                ("read", Some("`read_only` of its range in `clients`".into()))
+        let from = self.client.unwrap_or(NOWHERE);
+        // A share that squashes believes no other claim.
+        let caller = share.squash_from(from, self.cred.clone());
+        let reason = people::reason(said, self.accounts, &self.found, &caller)?;
+        Ok(self.answer(share, share.enter_nfs(from, &self.cred), &reason))
+    }
+
+    fn by_smb(&self, share: &Arc<Share>, said: &config::Share) -> Result<Answer, String> {
+        let caller = match &self.account {
+            Some(cred) => cred.clone(),
+            None if !said.guest => {
+                return Ok(nothing("it has no account: `headgate user add`"));
             }
-            Some(_) => ("read", named()),
-            None => ("read", Some("`read_only` of its range in `clients`".into())),
-        },
-        (false, _) => ("write", named()),
-    };
-    let is_itself = entered.cred.uid == cred.uid && entered.cred.gid == cred.gid;
-    let acts_as = (!is_itself).then_some((entered.cred.uid, entered.cred.gid));
-    Answer { may, why: why.unwrap_or_else(|| "no rule of the share".into()), acts_as }
+            // Who has no password has no key.
+            None if said.encrypt => {
+                return Ok(nothing(
+                    "it has no account, and guests cannot encrypt: `encrypt: true`",
+                ));
+            }
+            None => users::guest(),
+        };
+        if self.client.is_some_and(|ip| share.admits(ip) == Some(false)) {
+            return Ok(nothing("`clients` has no range with the address"));
+        }
+        let reason = people::reason(said, self.accounts, &self.found, &caller)?;
+        let mut answer = self.answer(share, share.enter_smb(self.client, &caller), &reason);
+        if self.account.is_none() {
+            answer.why = format!("as a guest: {}", answer.why);
+        }
+        Ok(answer)
+    }
+
+    fn answer(
+        &self,
+        share: &Share,
+        entered: Result<Entered, Refusal>,
+        reason: &Option<Reason>,
+    ) -> Answer {
+        let named = || reason.as_ref().map(|r| format!("`access: {}: {}`", r.list, r.who));
+        let entered = match entered {
+            Ok(entered) => entered,
+            Err(Refusal::Denied) => return nothing(named().unwrap_or_default()),
+            Err(_) => return nothing("`access` does not name it, or not as whom it is squashed"),
+        };
+        let range = || Some("`read_only` of its range in `clients`".to_owned());
+        let (may, why) = match (entered.share.read_only, share.read_only) {
+            (true, true) => ("read", Some("`read_only: true`".into())),
+            (true, false) => match reason {
+                Some(reason) if reason.list != "write" => ("read", named()),
+                _ => ("read", range()),
+            },
+            (false, _) => ("write", named()),
+        };
+        let is_itself = entered.cred.uid == self.cred.uid && entered.cred.gid == self.cred.gid;
+        let acts_as = (!is_itself).then_some((entered.cred.uid, entered.cred.gid));
+        Answer { may, why: why.unwrap_or_else(|| "no rule of the share".into()), acts_as }
+    }
 }
 
 type Row = (String, Option<Answer>, Option<Answer>);
