@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use config::Settings;
 use iobuf::Pool;
-use rdma_transport::channel::Info;
+use rdma_transport::channel::{Info, host_of};
 use rdma_transport::count;
 use rdma_transport::refused::{self, Refused};
 use tokio::sync::oneshot;
@@ -33,15 +33,6 @@ use give_way::Entry;
 const FEW: usize = 64;
 /// Requests of a client wait for its own share of payload memory.
 const MEMORY_OF_ADDRESS: &str = "memory-of-address";
-
-/// The host that an address counts for: IPv4 by the address, IPv6 by its /64, the smallest network that one host is given (RFC 4291
-/// section 2.5.4), any of whose addresses it may take.
-pub(crate) fn host_of(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V4(ip) => IpAddr::V4(ip),
-        IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) >> 64 << 64).into()),
-    }
-}
 
 /// A limit that was met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

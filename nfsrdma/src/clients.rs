@@ -5,14 +5,6 @@ use std::sync::RwLock;
 
 use vfs::namespace::Cidr;
 
-/// What counts as one client where a share of something is given to each: an address, of IPv6 the /64 that a host usually has.
-pub fn network_of(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() & !u128::from(u64::MAX)).into()),
-        v4 => v4,
-    }
-}
-
 /// The directly attached networks, as last told.
 #[derive(Debug, Default)]
 pub struct Neighbours {
@@ -45,14 +37,6 @@ impl Neighbours {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_host_counts_by_its_address_or_its_network_of_ipv6() {
-        let of = |s: &str| network_of(s.parse().unwrap()).to_string();
-        assert_eq!(of("192.0.2.7"), "192.0.2.7");
-        assert_eq!(of("::ffff:192.0.2.7"), "192.0.2.7");
-        assert_eq!(of("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
-    }
 
     #[test]
     fn loopback_and_attached_networks_are_neighbours() {

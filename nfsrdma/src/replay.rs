@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rdma_transport::channel::host_of;
 use siphasher::sip::SipHasher13;
 
-use crate::clients::network_of;
 use crate::limits::{
     REPLAY_AGE_SECONDS_MAX, REPLAY_BYTES_MAX, REPLAY_ENTRIES_MAX, REPLAY_REPLY_MAX,
 };
@@ -115,7 +115,7 @@ impl Replay {
     /// Takes up a call.
     pub fn begin(self: &Arc<Self>, key: CallKey, now: Duration) -> Begin {
         let mut part = self.part(&key);
-        part.expire(network_of(key.ip), now);
+        part.expire(host_of(key.ip), now);
         match part.calls.entry(key) {
             Entry::Occupied(known) => match known.get() {
                 Some(reply) => return Begin::Done(reply.clone()),
@@ -130,7 +130,7 @@ impl Replay {
 
 impl Part {
     fn keep(&mut self, key: CallKey, reply: &[u8], now: Duration, bytes_max: usize) {
-        let network = network_of(key.ip);
+        let network = host_of(key.ip);
         self.sweep(now);
         self.expire(network, now);
         self.make_room(network, bytes_max / PARTS);

@@ -13,7 +13,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -254,6 +254,15 @@ pub fn canonical(at: SocketAddr) -> SocketAddr {
         ip @ std::net::IpAddr::V4(_) => SocketAddr::new(ip, at.port()),
         // As it is, with its zone.
         std::net::IpAddr::V6(_) => at,
+    }
+}
+
+/// The host that an address counts for, wherever one client is given a share of something: IPv4 by the address, IPv6 by its /64,
+/// the smallest network that one host is given (RFC 4291 section 2.5.4), any of whose addresses it may take.
+pub fn host_of(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => IpAddr::V4(ip),
+        IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() >> 64 << 64).into()),
     }
 }
 

@@ -12,6 +12,8 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::channel::host_of;
+
 /// The rule by which a name that is no share's, or one of another protocol's, is refused.
 pub const SHARE_NAME: &str = "share-name";
 /// What to change then.
@@ -108,14 +110,6 @@ fn shown(text: &str) -> String {
         c => c,
     };
     text.chars().take(TEXT_MAX).map(harmless).collect()
-}
-
-/// The host that an address counts for: IPv6 by its /64, any of whose addresses one host may take (RFC 4291 section 2.5.4).
-fn host_of(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V4(ip) => IpAddr::V4(ip),
-        IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) >> 64 << 64).into()),
-    }
 }
 
 #[derive(Clone, Debug)]
@@ -254,6 +248,10 @@ mod tests {
             c.add(Refused { peer, ..refused(0, 0, "a") }, AT_ONCE);
         }
         assert_eq!(c.0.rows.len(), ROWS_OF_HOST_MAX);
+        let of = |s: &str| host_of(s.parse().unwrap()).to_string();
+        assert_eq!(of("192.0.2.7"), "192.0.2.7");
+        assert_eq!(of("::ffff:192.0.2.7"), "192.0.2.7");
+        assert_eq!(of("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
     }
 
     #[test]

@@ -10,9 +10,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, Weak};
 
+use rdma_transport::channel::host_of;
+
 use crate::conn::{Conn, locked};
 use crate::limits::{LOGONS_MAX, LOGONS_PER_ADDRESS_MAX};
-use crate::users::guesses::network;
 
 /// Logons under way.
 #[derive(Default)]
@@ -85,7 +86,7 @@ impl Logons {
         conn: Weak<Conn>,
         session: u64,
     ) -> (Ticket, Option<Evicted>) {
-        let from = network(from);
+        let from = host_of(from);
         let mut table = locked(&self.0);
         let victim = table.victim(from);
         let evicted = victim.and_then(|(number, limit)| {

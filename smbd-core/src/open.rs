@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use dashmap::DashMap;
+use rdma_transport::channel::host_of;
 use state::{Name, Opening, Party, Rights};
 use vfs::authority::{Actor, Grant};
 use vfs::backend::NodeRef;
@@ -28,7 +29,6 @@ use crate::limits::OPENS_MAX;
 use crate::pipe::Pipe;
 use crate::sequence::Sequence;
 use crate::status::Status;
-use crate::users::guesses::network;
 use crate::wire::create::share;
 pub use crate::wire::file_id::FileId;
 
@@ -481,7 +481,7 @@ impl Opens {
         many: usize,
         weight: impl Fn(&Open) -> usize,
     ) -> (usize, usize) {
-        let from = network(from);
+        let from = host_of(from);
         let files = locked(&self.files);
         let Some(record) = files.records.get(&base).filter(|r| r.opens.len() >= many) else {
             return (0, 0);
@@ -489,7 +489,7 @@ impl Opens {
         record.opens.iter().fold((0, 0), |(own, near), open| {
             let n = weight(open);
             let is_own = open.session_id() == session;
-            let is_near = is_own || open.durable.at().is_some_and(|at| network(at) == from);
+            let is_near = is_own || open.durable.at().is_some_and(|at| host_of(at) == from);
             (own + if is_own { n } else { 0 }, near + if is_near { n } else { 0 })
         })
     }

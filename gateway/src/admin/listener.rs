@@ -23,12 +23,12 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use rdma_transport::channel::host_of;
 use rdma_transport::count;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
 use super::access::Peer;
-use crate::admission::host_of;
 
 /// Connections to the admin address at once.
 pub const CONNECTIONS_MAX: usize = 64;

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dashmap::DashMap;
+use rdma_transport::channel::host_of;
 use recovery::Store;
 use state::{ClientId, Grace, Lease, Millis, Standing, Terms};
 
@@ -32,7 +33,6 @@ use super::session::{Session, SessionId};
 use super::stateid;
 use super::status::Status;
 use super::watch::Watched;
-use crate::clients::network_of;
 use crate::context::{CallContext, Core};
 use crate::rpc::Flavor;
 
@@ -600,7 +600,7 @@ impl Clients {
     /// same. By AUTH_SYS the two look alike, and the protocols let the last one win.
     fn note_moved(&self, client: &Client, old: &Client) {
         let (Some(was), Some(now)) = (old.at(), client.at()) else { return };
-        if network_of(was) == network_of(now) || !old.lease.is_live(self.now()) {
+        if host_of(was) == host_of(now) || !old.lease.is_live(self.now()) {
             return;
         }
         self.counters.moved.fetch_add(1, Ordering::Relaxed);

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rdma_transport::channel::host_of;
 use rdma_transport::count;
 use state::Standing;
 
@@ -23,7 +24,6 @@ use super::limits::{
 };
 use super::release::Evicted;
 use super::session::ChannelAttrs;
-use crate::clients::network_of;
 
 /// The share of one address: an eighth of all clients, a quarter of all memory for replies.
 const ADDRESSES: usize = 8;
@@ -88,7 +88,7 @@ impl Room {
 
     /// A place for a client at this address.
     pub(super) fn take(&self, at: IpAddr) -> Option<Place> {
-        let network = network_of(at);
+        let network = host_of(at);
         let mut counts = counts(&self.0);
         if counts.full(network).is_some() {
             return None;
@@ -135,7 +135,7 @@ impl Drop for Place {
 impl Clients {
     /// Makes room for one more client at this address. Only those make room who never came back, or are silent.
     pub(super) async fn make_room(&self, at: IpAddr) -> Result<(), Full> {
-        let network = network_of(at);
+        let network = host_of(at);
         for _ in 0..4 {
             let Some((full, most)) = self.room.full(network) else { return Ok(()) };
             let Some(client) = self.to_go((full == Full::Address).then_some(network)) else {

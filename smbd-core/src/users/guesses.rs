@@ -7,6 +7,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use rdma_transport::channel::host_of;
+
 use crate::limits::{GUESS_DELAY, GUESS_WINDOW, GUESSERS_MAX, GUESSES_FREE};
 
 struct Guesser {
@@ -20,18 +22,10 @@ struct Guesser {
 #[derive(Default)]
 pub struct Guesses(HashMap<IpAddr, Guesser>);
 
-/// What counts as one address: an IPv6 network of 64 bits, because whoever has one has all of it.
-pub(crate) fn network(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() >> 64 << 64).into()),
-        v4 => v4,
-    }
-}
-
 impl Guesses {
     /// A wrong password from here, `now` on any clock that only goes forward. Gives how many there were in this minute.
     pub fn wrong(&mut self, from: IpAddr, now: Duration) -> u32 {
-        let from = network(from);
+        let from = host_of(from);
         if self.0.len() >= GUESSERS_MAX && !self.0.contains_key(&from) {
             self.make_room(now);
         }
@@ -48,7 +42,7 @@ impl Guesses {
 
     /// How long the answer to this address waits, right or wrong.
     pub fn delay(&self, from: IpAddr, now: Duration) -> Option<Duration> {
-        let g = self.0.get(&network(from))?;
+        let g = self.0.get(&host_of(from))?;
         let recent = now.saturating_sub(g.last) < GUESS_WINDOW;
         (recent && g.wrong >= GUESSES_FREE).then_some(GUESS_DELAY)
     }
