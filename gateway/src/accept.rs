@@ -262,8 +262,10 @@ async fn set_up(
 fn not_set_up(peer: SocketAddr, error: &io::Error) {
     if error.kind() == io::ErrorKind::QuotaExceeded {
         count::limit_met(DEVICE_FULL);
-        keep_refusal(peer, DEVICE_FULL, "see the log: the RDMA device holds no more connections");
-        tracing::warn!(%peer, %error, "RDMA connection was not set up");
+        if keep_refusal(peer, DEVICE_FULL, "see the log: the RDMA device holds no more connections")
+        {
+            tracing::warn!(%peer, %error, "RDMA connection was not set up");
+        }
     } else {
         tracing::info!(%peer, %error, "RDMA connection was not set up");
     }
@@ -401,20 +403,21 @@ impl Shared {
     }
 }
 
-/// For `headgate status`; whoever calls this logs more.
-fn keep_refusal(peer: SocketAddr, rule: &'static str, remedy: &'static str) {
+/// For `headgate status`. True: whoever calls this is to log more.
+fn keep_refusal(peer: SocketAddr, rule: &'static str, remedy: &'static str) -> bool {
     let (peer, user, share) = (peer.ip(), String::new(), String::new());
-    refused::record(Refused { peer, user, share, rule, remedy });
+    refused::record(Refused { peer, user, share, rule, remedy })
 }
 
 /// A newcomer has not introduced itself in time.
 fn too_late(info: &Info, limit: &'static str, most: Duration) {
     count::limit_met(limit);
-    keep_refusal(info.peer, limit, "raise `limits.introduction`, if the client is only slow");
-    tracing::info!(
-        peer = %info.peer, limit, ?most,
-        "connection ended: it did not introduce itself; `limits.introduction` raises the time"
-    );
+    if keep_refusal(info.peer, limit, "raise `limits.introduction`, if the client is only slow") {
+        tracing::info!(
+            peer = %info.peer, limit, ?most,
+            "connection ended: it did not introduce itself; `limits.introduction` raises the time"
+        );
+    }
 }
 
 fn log_end(info: &Info, protocol: &str, transport: &str, end: &ChannelError) {

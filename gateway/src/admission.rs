@@ -9,7 +9,7 @@
 //! *Memory.* All connections of one host take payload memory by one handle of the pool ([`Place::payload`]), so that no client
 //! takes what the others need. A host is an IPv4 address or an IPv6 /64 ([`host_of`]).
 //!
-//! *Errors.* A refusal is counted by the limit that it met and logged, at most one line a second for each limit.
+//! *Errors.* A refusal is counted by the limit that it met, kept and logged ([`refused`]).
 
 mod give_way;
 
@@ -147,9 +147,8 @@ pub struct Admission {
     most: RwLock<Most>,
     payload: Pool,
     tables: Mutex<Tables>,
-    began: Instant,
-    /// Refusals by each limit, and the second, plus one, in which the last was logged.
-    refused: [(AtomicU64, AtomicU64); Limit::COUNT],
+    /// Refusals by each limit.
+    refused: [AtomicU64; Limit::COUNT],
 }
 
 /// The place of one connection.
@@ -167,7 +166,6 @@ impl Admission {
             most: RwLock::new(most),
             payload,
             tables: Mutex::default(),
-            began: Instant::now(),
             refused: Default::default(),
         })
     }
@@ -224,7 +222,7 @@ impl Admission {
 
     /// Connections that were refused so far.
     pub fn refusals(&self) -> u64 {
-        self.refused.iter().map(|(n, _)| n.load(Ordering::Relaxed)).sum()
+        self.refused.iter().map(|n| n.load(Ordering::Relaxed)).sum()
     }
 
     /// Tells of those whose requests had to wait for their share of payload memory since it was asked last.
@@ -274,26 +272,23 @@ impl Admission {
     }
 
     fn note(&self, limit: Limit, peer: SocketAddr) {
-        let (total, logged) = &self.refused[limit as usize];
-        let refused = total.fetch_add(1, Ordering::Relaxed) + 1;
+        let refused = self.refused[limit as usize].fetch_add(1, Ordering::Relaxed) + 1;
         count::limit_met(limit.name());
         let remedy = limit.remedy(&self.most());
         let (user, share) = (String::new(), String::new());
         let rule = limit.name();
-        // Logged below, at most once a second for each limit.
-        refused::record(Refused { peer: peer.ip(), user, share, rule, remedy });
-        let second = self.began.elapsed().as_secs() + 1;
-        if logged.swap(second, Ordering::Relaxed) != second {
-            let (open, most) = (self.lock().all.open, self.most().by(limit));
-            if limit == Limit::Clients {
-                tracing::warn!(%peer, refused, limit = rule, "connection refused: no share admits this address; {remedy}");
-                return;
-            }
-            tracing::warn!(
-                %peer, open, refused, limit = rule, most,
-                "connection refused: the limit is reached, and no idle connection could give way; {remedy}"
-            );
+        if !refused::record(Refused { peer: peer.ip(), user, share, rule, remedy }) {
+            return;
         }
+        let (open, most) = (self.lock().all.open, self.most().by(limit));
+        if limit == Limit::Clients {
+            tracing::warn!(%peer, refused, limit = rule, "connection refused: no share admits this address; {remedy}");
+            return;
+        }
+        tracing::warn!(
+            %peer, open, refused, limit = rule, most,
+            "connection refused: the limit is reached, and no idle connection could give way; {remedy}"
+        );
     }
 }
 

@@ -17,6 +17,7 @@ use client::{Credential, NoCallbacks, Result, Volume, mount};
 use gateway::admin::show::fetch;
 use gateway::admin::snapshot::{RefusedStatus, Snapshot};
 use smb_proto::smb2::negotiate::Dialect;
+use socket2::{Domain, Socket, Type};
 
 /// No answer is later than this.
 const SOON: Duration = Duration::from_secs(30);
@@ -219,6 +220,40 @@ async fn whoever_is_refused_is_in_status_in_the_log_and_counted() {
     assert!(seen.refused.is_sorted_by(|a, b| a.last >= b.last), "the newest is first");
     assert!(!seen.violations.contains_key("smb-logon") && seen.refusals["logon"] == 2);
     assert!(!format!("{seen:?}{log}").contains("::ffff:"), "IPv4 is shown as IPv4\n{log}");
+}
+
+/// A connection from this address of the loopback.
+fn dial_from(last: u8, to: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, last], 0)).into()).unwrap();
+    socket.connect(&to.into()).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_host_that_meets_a_limit_is_told_of_once() {
+    let daemon = Daemon::start("shares: [{name: data, memory: true}]\nconnections: 4");
+    // Each of an address of its own, so that none has more than its part and gives way.
+    let held: Vec<TcpStream> = (10..14).map(|host| dial_from(host, daemon.nfs)).collect();
+    let all_open = async { while daemon.status().await.connections.len() < held.len() {} };
+    tokio::time::timeout(SOON, all_open).await.unwrap();
+    for _ in 0..3 {
+        for host in [2, 3] {
+            end_of(dial_from(host, daemon.nfs));
+        }
+    }
+    let seen = daemon.status().await;
+    let log = daemon.log();
+    for host in ["127.0.0.2", "127.0.0.3"] {
+        let of = |r: &&RefusedStatus| r.rule == "connections" && r.client == host;
+        assert_eq!(seen.refused.iter().find(of).map(|r| r.count), Some(3), "{:?}", seen.refused);
+        let line =
+            |l: &&str| l.contains("limit=\"connections\"") && l.contains(&format!("{host}:"));
+        assert_eq!(log.lines().filter(line).count(), 1, "{host} in\n{log}");
+    }
+    drop(held);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,7 @@
 //! What clients were refused, for `headgate status` and the log: who, which share, by which rule, and what to change.
 //!
-//! *Operation.* The same refusals are one row with a count. The log has one line in a minute for each row.
+//! *Operation.* The same refusals are one row with a count. The log has one line in a minute for each row, and [`LINES_MAX`] for
+//! all rows together; what it was not told of then comes when it is refused again.
 //!
 //! *Memory.* [`ROWS_MAX`] rows. A host has at most [`ROWS_OF_HOST_MAX`], of which its next one replaces the oldest; IPv6 counts
 //! by /64. When all rows are taken, the oldest row of the host with most rows goes. So a host that is refused without end pushes
@@ -28,6 +29,8 @@ pub const ROWS_OF_HOST_MAX: usize = 32;
 const TEXT_MAX: usize = 80;
 /// For how long the same refusal is not told again.
 const SILENCE: Duration = Duration::from_secs(60);
+/// Lines of all hosts that the log has in this time.
+pub const LINES_MAX: u32 = 256;
 
 /// A refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +47,14 @@ pub struct Refused {
     pub remedy: &'static str,
 }
 
+impl Refused {
+    /// As it is kept and logged: texts cut and harmless. A listener gives IPv4 as IPv4; not all who call this have it from there.
+    fn shown(self) -> Self {
+        let (user, share) = (shown(&self.user), shown(&self.share));
+        Self { peer: self.peer.to_canonical(), user, share, ..self }
+    }
+}
+
 /// The same refusals of one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
@@ -55,31 +66,33 @@ pub struct Row {
     pub last: SystemTime,
 }
 
-static TABLE: Mutex<Table> = Mutex::new(Table { rows: Vec::new(), hosts: BTreeMap::new() });
+static TABLE: Mutex<Table> = Mutex::new(Table::new());
 /// Bounded by the number of rules: every name is a constant of this program.
 static COUNTS: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
 
+/// Counts a refusal by its rule, and no more: of whom it was is not known, since the sender of a datagram can say to be another.
+pub fn count(rule: &'static str) {
+    *COUNTS.lock().unwrap_or_else(PoisonError::into_inner).entry(rule).or_default() += 1;
+}
+
 /// Counts it by its rule, keeps it, and tells the log of it unless that was told within the last minute.
 pub fn note(one: Refused) {
-    *COUNTS.lock().unwrap_or_else(PoisonError::into_inner).entry(one.rule).or_default() += 1;
-    let Refused { peer, rule, remedy, .. } = one;
-    let (user, share) = (shown(&one.user), shown(&one.share));
-    if record(one) {
+    count(one.rule);
+    let one = one.shown();
+    if table().add(&one, Instant::now(), SystemTime::now()) {
+        let Refused { peer, user, share, rule, remedy } = one;
         tracing::warn!(%peer, user, share, rule, "refused; to let this client in, {remedy}");
     }
 }
 
 /// Notes that a client named a share which its protocol does not serve.
 pub fn unknown_share(peer: IpAddr, user: String, name: &str) {
-    let share = shown(name);
-    note(Refused { peer, user, share, rule: SHARE_NAME, remedy: SHARE_NAME_REMEDY });
+    note(Refused { peer, user, share: name.into(), rule: SHARE_NAME, remedy: SHARE_NAME_REMEDY });
 }
 
 /// Keeps it, for a caller that counts and logs by itself. True: it is to be logged, because it was not within the last minute.
 pub fn record(one: Refused) -> bool {
-    let peer = one.peer.to_canonical();
-    let one = Refused { peer, user: shown(&one.user), share: shown(&one.share), ..one };
-    table().add(one, Instant::now(), SystemTime::now())
+    table().add(&one.shown(), Instant::now(), SystemTime::now())
 }
 
 /// What is kept, the newest first.
@@ -117,8 +130,15 @@ struct Kept {
     row: Row,
     host: IpAddr,
     last: Instant,
-    /// When the log was told.
-    told: Instant,
+    /// When the log was told; `None`: it had enough lines then.
+    told: Option<Instant>,
+}
+
+impl Kept {
+    /// It is not known from the log, or no longer.
+    fn is_news(&self, now: Instant) -> bool {
+        self.told.is_none_or(|told| now.duration_since(told) >= SILENCE)
+    }
 }
 
 #[derive(Debug)]
@@ -126,29 +146,43 @@ struct Table {
     rows: Vec<Kept>,
     /// How many rows each host has.
     hosts: BTreeMap<IpAddr, usize>,
+    /// Lines of the log since then.
+    lines: Option<(Instant, u32)>,
 }
 
 impl Table {
+    const fn new() -> Self {
+        Self { rows: Vec::new(), hosts: BTreeMap::new(), lines: None }
+    }
+
+    /// Room for one more line in the log.
+    fn has_line(&mut self, now: Instant) -> bool {
+        let (_, lines) = match &mut self.lines {
+            Some(of) if now.duration_since(of.0) < SILENCE => of,
+            of => of.insert((now, 0)),
+        };
+        *lines = lines.saturating_add(1);
+        *lines <= LINES_MAX
+    }
+
     /// True when the log is to be told.
-    fn add(&mut self, refused: Refused, now: Instant, at: SystemTime) -> bool {
-        if let Some(kept) = self.rows.iter_mut().find(|kept| kept.row.refused == refused) {
+    fn add(&mut self, refused: &Refused, now: Instant, at: SystemTime) -> bool {
+        if let Some(n) = self.rows.iter().position(|kept| kept.row.refused == *refused) {
+            let is_told = self.rows[n].is_news(now) && self.has_line(now);
+            let kept = &mut self.rows[n];
             kept.row.count += 1;
             (kept.row.last, kept.last) = (at, now);
-            let is_news = now.duration_since(kept.told) >= SILENCE;
-            if is_news {
-                kept.told = now;
+            if is_told {
+                kept.told = Some(now);
             }
-            return is_news;
+            return is_told;
         }
         let host = host_of(refused.peer);
-        let mut is_news = true;
-        let mut told = now;
+        let mut told = None;
         if self.hosts.get(&host).is_some_and(|rows| *rows >= ROWS_OF_HOST_MAX) {
             // The new row is silent for as long as the one in whose place it is: a host has no more lines than rows in a minute.
-            if let Some(gone) = self.remove_oldest_of(host) {
-                is_news = now.duration_since(gone.told) >= SILENCE;
-                told = if is_news { now } else { gone.told };
-            }
+            told =
+                self.remove_oldest_of(host).filter(|gone| !gone.is_news(now)).and_then(|g| g.told);
         } else if self.rows.len() >= ROWS_MAX {
             let most = self.hosts.values().copied().max();
             let with_most = |kept: &&Kept| self.hosts.get(&kept.host).copied() == most;
@@ -156,8 +190,11 @@ impl Table {
             host.and_then(|host| self.remove_oldest_of(host));
         }
         *self.hosts.entry(host).or_default() += 1;
-        self.rows.push(Kept { row: Row { refused, count: 1, last: at }, host, last: now, told });
-        is_news
+        let is_told = told.is_none() && self.has_line(now);
+        let told = if is_told { Some(now) } else { told };
+        let row = Row { refused: refused.clone(), count: 1, last: at };
+        self.rows.push(Kept { row, host, last: now, told });
+        is_told
     }
 
     fn remove_oldest_of(&mut self, host: IpAddr) -> Option<Kept> {
@@ -186,13 +223,13 @@ mod tests {
 
     impl Clock {
         fn new() -> Self {
-            Self(Table { rows: Vec::new(), hosts: BTreeMap::new() }, Instant::now())
+            Self(Table::new(), Instant::now())
         }
 
         /// A refusal a microsecond after the one before, or so much later.
         fn add(&mut self, one: Refused, later: Duration) -> bool {
             self.1 += later + Duration::from_micros(1);
-            self.0.add(one, self.1, SystemTime::now())
+            self.0.add(&one, self.1, SystemTime::now())
         }
 
         fn rows_of(&self, host: u32) -> Vec<&Row> {
@@ -238,6 +275,17 @@ mod tests {
         assert_eq!(c.0.rows.len(), ROWS_MAX);
         assert!((100..120).all(|host| c.rows_of(host).len() == 1), "who had one row keeps it");
         assert_eq!(c.0.hosts.values().sum::<usize>(), ROWS_MAX);
+    }
+
+    #[test]
+    fn many_hosts_together_have_no_more_lines_than_the_log_takes() {
+        let mut c = Clock::new();
+        let told = (0..2000).filter(|host| c.add(refused(*host, 0, "a"), AT_ONCE)).count();
+        assert_eq!(told, 256);
+        assert!(!c.add(refused(1999, 0, "a"), AT_ONCE), "the log has enough");
+        assert!(c.add(refused(1999, 0, "a"), SILENCE), "it was not told of this one yet");
+        assert!(!c.add(refused(1999, 0, "a"), AT_ONCE));
+        assert_eq!(c.rows_of(1999)[0].count, 4);
     }
 
     #[test]
