@@ -89,28 +89,30 @@ impl Front {
     }
 
     /// The peer is a user of this host without privileges, where its protocol believes what a client says who it is. A device is
-    /// opened by whom the host lets; iWARP in user space is a TCP connection, which anybody can make.
+    /// opened by whom the host lets; iWARP in user space is a TCP connection, which anybody can make. The error says that there
+    /// was no time to look.
     async fn is_local_user(
         &self,
         way: &Way,
         peer: SocketAddr,
         local: SocketAddr,
         attempts: &Attempts,
-    ) -> bool {
-        let (Self::Nfs(server) | Self::Portmap(server)) = self else { return false };
+    ) -> io::Result<bool> {
+        let (Self::Nfs(server) | Self::Portmap(server)) = self else { return Ok(false) };
         if way.provider != Iwarp::NAME {
-            return false;
+            return Ok(false);
         }
         let ports = &server.core().source_ports;
         match user_here(ports, peer, local, networks::is_own_now(peer.ip())).await {
-            Ok(None) => false,
-            Ok(Some(user)) => user != 0 && user != rustix::process::geteuid().as_raw(),
+            Ok(None) => Ok(false),
+            Ok(Some(user)) => Ok(user != 0 && user != rustix::process::geteuid().as_raw()),
+            Err(error) if local_user::no_turn(&error).is_some() => Err(error),
             // Any user brings that about, by going away at once.
             Err(error) => {
                 let why = format!("it may be a user of this host, who is not known: {error}");
                 attempts.failed(self.protocol(), peer.ip(), &why);
                 tracing::info!(%peer, %error, "an RDMA connection may be of a user of this host, who is not known");
-                true
+                Ok(true)
             }
         }
     }
@@ -246,7 +248,15 @@ async fn set_up(
         return None;
     }
     let mut info = shared.info(c.peer, c.local, Transport::Rdma(way.provider), front, place);
-    info.is_local_user = front.is_local_user(&way, c.peer, c.local, &shared.attempts).await;
+    match front.is_local_user(&way, c.peer, c.local, &shared.attempts).await {
+        Ok(is_local_user) => info.is_local_user = is_local_user,
+        // Not believed, it would be so for as long as it lasts, and may be of another host. Its client connects again.
+        Err(error) => {
+            shared.attempts.failed(front.protocol(), peer.ip(), &error.to_string());
+            not_looked_at(peer, &error);
+            return None;
+        }
+    }
     match shared.channel(way, c, info, front) {
         Ok(channel) => Some(channel),
         Err(error) => {
@@ -268,6 +278,15 @@ fn not_set_up(peer: SocketAddr, error: &io::Error) {
         }
     } else {
         tracing::info!(%peer, %error, "RDMA connection was not set up");
+    }
+}
+
+/// Others had all turns to look at whose an RDMA connection is; the limit was counted where that ended.
+fn not_looked_at(peer: SocketAddr, error: &io::Error) {
+    let remedy = "its client connects again; look who sets up many RDMA connections at once";
+    let Some(limit) = local_user::no_turn(error) else { return };
+    if keep_refusal(peer, limit, remedy) {
+        tracing::warn!(%peer, %error, limit, "RDMA connection ended: it may be of a user of this host");
     }
 }
 

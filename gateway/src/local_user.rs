@@ -9,6 +9,7 @@
 //!
 //! *Errors.* Who had no turn within [`TURN_WAIT`] is told so, and counted as the limit that the purpose names.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -33,6 +34,23 @@ pub(crate) static ADDRESSES: Readings = Readings::new("rdma-own-addresses");
 /// Readings for connections to the admin address.
 pub(crate) static ADMIN: Readings = Readings::new("admin-local-user");
 
+/// There was no turn for a reading within [`TURN_WAIT`], by the limit of this name.
+#[derive(Debug)]
+struct NoTurn(&'static str);
+
+impl fmt::Display for NoTurn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "too many connections are looked at (`{}`)", self.0)
+    }
+}
+
+impl std::error::Error for NoTurn {}
+
+/// The limit that kept a reading from its turn, where that is what the error says.
+pub(crate) fn no_turn(error: &io::Error) -> Option<&'static str> {
+    error.get_ref()?.downcast_ref::<NoTurn>().map(|no_turn| no_turn.0)
+}
+
 /// Readings of the kernel's tables for one purpose.
 #[derive(Debug)]
 pub(crate) struct Readings {
@@ -50,6 +68,12 @@ impl Readings {
         self.read(move || owner(from, to)).await
     }
 
+    /// Takes all turns, so that nobody else has one.
+    #[cfg(test)]
+    pub(crate) async fn all_turns(&'static self) -> tokio::sync::SemaphorePermit<'static> {
+        self.turns.acquire_many(u32::try_from(READINGS_MAX).unwrap()).await.unwrap()
+    }
+
     /// Reads when it is its turn, by a thread that may wait.
     pub(crate) async fn read<T: Send + 'static>(
         &'static self,
@@ -57,8 +81,7 @@ impl Readings {
     ) -> io::Result<T> {
         let Ok(turn) = tokio::time::timeout(TURN_WAIT, self.turns.acquire()).await else {
             count::limit_met(self.limit);
-            let why = format!("too many connections are looked at (`{}`)", self.limit);
-            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, NoTurn(self.limit)));
         };
         let turn = turn.map_err(io::Error::other)?;
         // The turn lasts as long as the reading, also when nobody waits for it any more.

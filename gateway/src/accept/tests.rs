@@ -70,7 +70,7 @@ async fn a_user_of_this_host_who_cannot_be_found_is_not_believed() {
     let (shared, front) = (shared(), Front::Nfs(nfs()));
     let way = Way { provider: Iwarp::NAME, device: None };
     let (peer, local) = ("127.0.0.8:1".parse().unwrap(), "127.0.0.8:2".parse().unwrap());
-    assert!(front.is_local_user(&way, peer, local, &shared.attempts).await);
+    assert!(front.is_local_user(&way, peer, local, &shared.attempts).await.unwrap());
     let why = shared.attempts.failure(Protocol::Nfs, peer.ip()).unwrap();
     assert!(why.contains("no such connection"), "{why}");
 }
@@ -85,6 +85,34 @@ async fn an_address_that_this_host_has_just_gained_is_its_own() {
     assert_eq!(looked_for.kind(), io::ErrorKind::NotFound);
     let unreadable = seen(Err(io::ErrorKind::PermissionDenied.into())).await.unwrap_err();
     assert_eq!(unreadable.kind(), io::ErrorKind::PermissionDenied);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_nobody_had_time_to_look_at_ends() {
+    let shared = shared();
+    let mut listener = Loopback.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let at = listener.local_addr();
+    let client =
+        tokio::spawn(async move { Loopback.connect(at, RdmaChannel::accept_params()).await });
+    let incoming = listener.accept().await.unwrap();
+    let peer = canonical(incoming.peer());
+    let place = shared.admission.admit(peer).unwrap();
+    // By its address the loopback is this host's own, so that it is asked whose the connection is.
+    let turns = local_user::IWARP.all_turns().await;
+    let way = Way { provider: Iwarp::NAME, device: None };
+    let channel = set_up(way, incoming, &shared, &Front::Nfs(nfs()), &place).await;
+    drop(turns);
+    assert!(channel.is_none());
+    assert!(client.await.unwrap().is_ok(), "it had been connected");
+    let limit = "rdma-local-user";
+    assert!(count::limits_met().iter().any(|(name, n)| *name == limit && *n > 0));
+    let why = shared.attempts.failure(Protocol::Nfs, peer.ip()).unwrap();
+    assert!(why.contains(limit), "{why}");
+    assert!(
+        refused::list()
+            .iter()
+            .any(|row| row.refused.rule == limit && row.refused.peer == peer.ip())
+    );
 }
 
 /// A connection of this user, by a thread of its own.
@@ -116,7 +144,7 @@ async fn a_user_of_this_host_is_one_from_each_of_its_addresses() {
     for (user, is_local_user) in [(0, false), (1234, true)] {
         let _open = connect_as(user, from.addr, to);
         let (_open, peer) = listener.accept().unwrap();
-        let seen = front.is_local_user(&way, peer, to, &shared.attempts).await;
+        let seen = front.is_local_user(&way, peer, to, &shared.attempts).await.unwrap();
         assert_eq!(seen, is_local_user, "{user}");
         assert_eq!(shared.attempts.failure(Protocol::Nfs, peer.ip()), None);
     }
