@@ -79,8 +79,17 @@ pub async fn snapshot(at: SocketAddr) -> Result<Snapshot, String> {
 }
 
 fn understood(at: SocketAddr, text: &str) -> Result<Snapshot, String> {
-    serde_json::from_str(text)
-        .map_err(|e| format!("{at} does not answer like a headgate of this version: {e}"))
+    let wrong =
+        |e: serde_json::Error| format!("{at} does not answer like a headgate of this version: {e}");
+    let mut status: serde_json::Value = serde_json::from_str(text).map_err(wrong)?;
+    // A new program may be installed while the daemon of the old one still runs. In its first form `refused` was a number.
+    if let Some(keys) = status.as_object_mut()
+        && keys.get("refused").is_some_and(serde_json::Value::is_u64)
+        && let Some(connections) = keys.remove("refused")
+    {
+        keys.insert("connections_refused".into(), connections);
+    }
+    serde_json::from_value(status).map_err(wrong)
 }
 
 /// What the daemon at this admin address answers under a path.
@@ -264,6 +273,25 @@ mod tests {
         let said = "192.0.2.9:2".parse().ok();
         let asked = Asked { admin: said, config: Some(file.path().into()) };
         assert_eq!(asked.address(), at("192.0.2.9:2"));
+    }
+
+    #[test]
+    fn a_daemon_from_before_the_rows_of_refusals_is_understood() {
+        let now = Snapshot {
+            connections_refused: 3,
+            refused: vec![crate::admin::testing::refused()],
+            ..snapshot()
+        };
+        let at = "127.0.0.1:9464".parse().unwrap();
+        let mut told = serde_json::to_value(&now).unwrap();
+        assert_eq!(understood(at, &told.to_string()), Ok(now));
+        let keys = told.as_object_mut().unwrap();
+        keys.remove("connections_refused");
+        keys.remove("refusals");
+        keys.insert("refused".into(), 7.into());
+        let old = understood(at, &told.to_string()).unwrap();
+        assert_eq!((old.connections_refused, old.refused.len()), (7, 0));
+        assert!(understood(at, "{}").unwrap_err().contains("missing field"));
     }
 
     #[test]

@@ -343,6 +343,7 @@ pub struct Snapshot {
     #[serde(default)]
     pub connections_max: u64,
     /// Connections that were refused, for want of room or because no share admits the address.
+    #[serde(default)]
     pub connections_refused: u64,
     /// What was refused lately, the newest first.
     #[serde(default)]
