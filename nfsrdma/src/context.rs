@@ -150,7 +150,7 @@ impl Core {
     /// Counts a refusal and tells the log of it.
     pub fn refused(&self, conn: &Conn, call: &CallContext, share: &Share, why: Refusal) {
         count::broken_again(why.name());
-        refused::note(Refused {
+        conn.refused(Refused {
             peer: conn.peer_ip(),
             user: format!("uid {}", share.squash_from(conn.peer_ip(), call.cred.clone()).uid),
             share: share.name.clone(),
@@ -161,6 +161,9 @@ impl Core {
 
     /// Counts that a client named a share that NFS does not serve, and tells the log of it.
     pub fn unknown_share(&self, conn: &Conn, call: &CallContext, name: &[u8]) {
+        if conn.is_datagram() {
+            return refused::count(refused::SHARE_NAME);
+        }
         let user = format!("uid {}", call.cred.uid);
         refused::unknown_share(conn.peer_ip(), user, &String::from_utf8_lossy(name));
     }
@@ -184,6 +187,8 @@ pub struct Conn {
     pub info: Arc<Info>,
     /// Calls the peer back; ends the connection.
     pub handle: Handle,
+    /// It is one datagram, whose sender may be another than it says.
+    is_datagram: bool,
     /// Where the buffers for its reads come from.
     pub read_into: ReadInto,
     /// The same, for data that nobody looks at before it leaves.
@@ -215,6 +220,7 @@ impl Conn {
             id,
             info,
             handle,
+            is_datagram: false,
             read_into,
             paged,
             reported: AtomicU32::new(0),
@@ -223,9 +229,24 @@ impl Conn {
         }
     }
 
+    /// Of one datagram.
+    pub(crate) fn datagram(info: Arc<Info>) -> Self {
+        Self { is_datagram: true, ..Self::new(info, Handle::detached()) }
+    }
+
+    /// It is one datagram: no more than a counter may come of what is wrong with it, since anybody can send one in another's name.
+    pub(crate) fn is_datagram(&self) -> bool {
+        self.is_datagram
+    }
+
+    /// Counts a refusal, keeps it for `headgate status` and tells the log of it; of a datagram it is counted.
+    pub(crate) fn refused(&self, one: Refused) {
+        if self.is_datagram { refused::count(one.rule) } else { refused::note(one) }
+    }
+
     /// The peer's address.
     pub(crate) fn peer_ip(&self) -> IpAddr {
-        self.info.peer.ip().to_canonical()
+        self.info.peer.ip()
     }
 
     /// Where data is read to that leaves as it is, for [`Writer::attach`](rdma_transport::xdr::Writer::attach).

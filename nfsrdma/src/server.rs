@@ -17,7 +17,7 @@ use nfs_proto::oncrpc::{
     AcceptStat, AuthStat, CallError, CallHead, RPC_VERSION, ReplyBody, ReplyHead,
 };
 use rdma_transport::channel::{BoxFuture, Handle, Info, Pulled, Reply, Service};
-use rdma_transport::refused::{self, Refused};
+use rdma_transport::refused::Refused;
 use rdma_transport::turn;
 use vfs::Cred;
 
@@ -148,7 +148,7 @@ impl Server {
         body: Buf,
         offer: Offer,
     ) -> Option<Reply> {
-        let conn = Arc::new(Conn::new(info, Handle::detached()));
+        let conn = Arc::new(Conn::datagram(info));
         if !self.core.may_use_any(&conn) {
             self.nlm.counters.strangers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             return None;
@@ -262,7 +262,7 @@ impl Server {
         let peer = conn.info.peer;
         let port = if conn.info.transport.is_rdma() { 0 } else { peer.port() };
         let checksum = self.replay.checksum(body);
-        CallKey { ip: peer.ip().to_canonical(), port, xid: head.xid, checksum }
+        CallKey { ip: peer.ip(), port, xid: head.xid, checksum }
     }
 
     /// Finds the program and does the procedure. The outer error is the RPC layer's own.
@@ -389,9 +389,9 @@ fn caller(conn: &Conn, head: &CallHead<'_>) -> Result<(Flavor, Cred), AuthStat> 
     Ok(meant)
 }
 
-/// For `headgate status`; the log has the broken rule.
+/// For `headgate status`, with what to mount by.
 fn flavor_not_served(conn: &Conn) {
-    refused::record(Refused {
+    conn.refused(Refused {
         peer: conn.info.peer.ip(),
         user: String::new(),
         share: String::new(),

@@ -20,8 +20,7 @@ use nfs_proto::nfs3::NfsFh3;
 use nfs_proto::oncrpc::{AcceptStat, AuthStat, CallHead, ReplyBody, ReplyHead, program};
 use nfs_proto::{nlm, nsm};
 use rdma_transport::channel::{Info, Reply, Transport};
-use rdma_transport::count;
-use rdma_transport::refused::{self, Refused};
+use rdma_transport::refused::Refused;
 use vfs::namespace::Cidr;
 
 use crate::context::{Conn, Core};
@@ -141,14 +140,12 @@ pub(crate) fn refuse(
             out.value(&Mountres3::Err(Mountstat3::Acces));
         }
     }
-    let rule = Violation::SourcePort;
-    count::broken_again(rule.name());
-    refused::note(Refused {
+    conn.refused(Refused {
         peer: conn.info.peer.ip(),
         // What the call says of its user is what is not believed.
         user: String::new(),
         share: share(core, head, args.clone()).unwrap_or_default(),
-        rule: rule.name(),
+        rule: Violation::SourcePort.name(),
         remedy: "mount as root: its port is not below 1024, so that any user may have sent the call; or say \
                  `privileged_ports: off`",
     });

@@ -34,9 +34,10 @@ rdma_transport::rule_names!(Violation {
 });
 
 impl Violation {
-    /// Counts it, and logs it when it is the first of its kind on this connection.
+    /// Counts it, and logs it when it is the first of its kind on this connection. A datagram is counted alone: each would be a
+    /// connection of its own, of whomever its sender says to be.
     pub(crate) fn note(self, conn: &Conn, detail: &str) {
-        if self.is_news(conn) {
+        if !conn.is_datagram() && self.is_news(conn) {
             count::broken(self.name(), detail, conn.info.peer);
         } else {
             count::broken_again(self.name());

@@ -3,6 +3,14 @@
 
 mod common;
 
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use iobuf::{Buf, Pool, PoolLimits};
+use nfsrdma::server::Offer;
+use nfsrdma::source_port::Asked;
+use rdma_transport::channel::{Info, Transport};
+
 use common::{MOUNT, NFS, call, flat, head, server, session, words};
 
 const NFSACL: u32 = 100_227;
@@ -109,4 +117,46 @@ fn every_broken_rule_is_counted_by_its_name() {
     let rows = rdma_transport::refused::list();
     let flavor = rows.iter().find(|r| r.refused.rule == "rpc-credential").unwrap();
     assert!(flavor.refused.remedy.contains("sec=sys"), "{flavor:?}");
+    assert!(
+        rdma_transport::refused::counts()
+            .iter()
+            .any(|(rule, n)| *rule == "rpc-credential" && *n > 0)
+    );
+}
+
+/// How often a rule was broken, and how often it refused somebody.
+fn counted(rule: &str) -> (u64, u64) {
+    let of = |all: Vec<(&'static str, u64)>| {
+        all.into_iter().find(|(name, _)| *name == rule).map_or(0, |(_, n)| n)
+    };
+    (of(rdma_transport::count::broken_rules()), of(rdma_transport::refused::counts()))
+}
+
+/// Anybody can send a datagram in another's name.
+#[test]
+fn what_a_datagram_is_refused_is_counted_and_nobody_is_named() {
+    const MNT: u32 = 1;
+    let mut mount = head(9, MOUNT, 3, MNT, 1000);
+    mount.opaque(b"/data");
+    let kerberos = [9, 0, 2, NFS, 3, 0, 6, 0, 0, 0_u32].map(u32::to_be_bytes).concat();
+    let server = server(vec![common::nfs3::share("data")]);
+    server.core().source_ports.ask(Asked::All);
+    let send = |peer: &str, body: Vec<u8>| {
+        let pool = Pool::new(PoolLimits { buffers_max: [64, 16, 4] });
+        let at = "192.0.2.1:2049".parse().unwrap();
+        let info = Info::new(peer.parse().unwrap(), at, Transport::Tcp, pool);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(server.datagram(Arc::new(info), Buf::from(body), Offer::All)).unwrap()
+    };
+    for (rule, port, body) in
+        [("rpc-source-port", 50_000, mount.into_reply().head), ("rpc-credential", 700, kerberos)]
+    {
+        let before = counted(rule).1;
+        send(&format!("127.0.0.9:{port}"), body);
+        assert!(counted(rule).1 > before, "{rule}");
+    }
+    let rows = rdma_transport::refused::list();
+    let named =
+        |row: &&rdma_transport::refused::Row| row.refused.peer == IpAddr::from([127, 0, 0, 9]);
+    assert_eq!(rows.iter().filter(named).count(), 0, "{rows:?}");
 }

@@ -1,7 +1,6 @@
 //! What procedures answer. An asynchronous call is answered by nothing, and its result is a call of ours to the host's lock
 //! manager.
 
-use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
 use nfs_proto::nlm::{self as wire, Testres, Testrply};
@@ -77,8 +76,7 @@ impl Nlm {
         let Some(me) = self.me.upgrade() else { return };
         let mut args = Vec::new();
         answer.emit(cookie, &mut args);
-        let canonical = |ip: IpAddr| ip.to_canonical();
-        let route = Route::new(canonical(conn.info.peer.ip()), canonical(conn.info.local.ip()));
+        let route = Route::new(conn.info.peer.ip(), conn.info.local.ip());
         tokio::spawn(async move {
             let Ok(_place) = me.answers.try_acquire() else {
                 me.counters.limited.fetch_add(1, Ordering::Relaxed);

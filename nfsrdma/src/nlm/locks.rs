@@ -1,11 +1,11 @@
 //! TEST, LOCK, CANCEL, UNLOCK (RFC 1813 sections 6.3.1 to 6.3.4).
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use nfs_proto::nlm::Lock;
+use rdma_transport::count;
 use state::{
     Enforce, HolderId, LockKind, LockVerdict, NodeId, Operation, Range, Rights, Share as Opened,
 };
@@ -59,7 +59,7 @@ pub(super) struct Target {
 
 /// Who asks, as a key of hosts.
 pub(super) fn key_of(conn: &Conn, caller: &[u8]) -> Key {
-    Key { name: caller.into(), ip: conn.info.peer.ip().to_canonical() }
+    Key { name: caller.into(), ip: conn.info.peer.ip() }
 }
 
 fn owner_of(lock: &Lock<'_>) -> Owner {
@@ -171,9 +171,9 @@ impl Nlm {
         self.may_lock(&t).await?;
         let key = key_of(conn, lock.caller_name);
         self.check_grace(&key, how.reclaim)?;
-        let local = conn.info.local.ip().to_canonical();
+        let local = conn.info.local.ip();
         let host =
-            self.hosts.heard(&key, local, self.now()).ok_or_else(|| self.note_limit(key.ip))?;
+            self.hosts.heard(&key, local, self.now()).ok_or_else(|| self.note_limit(conn))?;
         self.note_state(&host, how.state);
         if how.monitored {
             self.monitor(&host).await?;
@@ -217,7 +217,7 @@ impl Nlm {
                     offset,
                     length,
                 });
-                let begin = begin.ok_or_else(|| self.note_limit(key.ip))?;
+                let begin = begin.ok_or_else(|| self.note_limit(conn))?;
                 self.counters.blocked.fetch_add(1, Ordering::Relaxed);
                 if begin {
                     self.drive();
@@ -230,7 +230,7 @@ impl Nlm {
             }
             // There is no status for "come back in a while" but this one, and clients do.
             Taken::NotYet => Ok(Stat::DeniedGracePeriod),
-            Taken::Full => Ok(self.note_limit(key.ip)),
+            Taken::Full => Ok(self.note_limit(conn)),
         }
     }
 
@@ -251,10 +251,14 @@ impl Nlm {
         if self.grace_is_stuck() { Stat::DeniedNolocks } else { Stat::DeniedGracePeriod }
     }
 
-    pub(super) fn note_limit(&self, host: IpAddr) -> Stat {
+    pub(super) fn note_limit(&self, conn: &Conn) -> Stat {
+        const LIMIT: &str = "locks-of-host";
         self.counters.limited.fetch_add(1, Ordering::Relaxed);
-        let most = super::limits::HOLDERS_PER_HOST_MAX;
-        rdma_transport::count::limited("locks-of-host", most, (host, 0).into());
+        match conn.is_datagram() {
+            // Nobody is named for it: its sender may be another than it says.
+            true => count::limit_met(LIMIT),
+            false => count::limited(LIMIT, super::limits::HOLDERS_PER_HOST_MAX, conn.info.peer),
+        }
         Stat::DeniedNolocks
     }
 
@@ -406,10 +410,13 @@ impl Nlm {
         let Some(fh) = Fh::from_wire(lock.fh) else { return Stat::StaleFh };
         let found = self.core().handles.resolve(&self.core().namespace, lock.fh).await;
         let node = found.ok().map(|(_, node)| node.id());
-        self.give_back(&host, &owner_of(lock), node, &fh, range)
+        match self.give_back(&host, &owner_of(lock), node, &fh, range) {
+            true => Stat::Granted,
+            false => self.note_limit(conn),
+        }
     }
 
-    /// Takes a lock away from an owner.
+    /// Takes a lock away from an owner. False: what would be left are too many ranges.
     pub(super) fn give_back(
         &self,
         host: &Host,
@@ -417,11 +424,11 @@ impl Nlm {
         node: Option<NodeId>,
         fh: &Fh,
         range: Range,
-    ) -> Stat {
+    ) -> bool {
         let keeper = self.core().namespace.keeper();
         let done = host.unlock(owner, node, fh, range, keeper.state());
         keeper.released();
-        if done { Stat::Granted } else { self.note_limit(host.key.ip) }
+        done
     }
 }
 

@@ -266,7 +266,7 @@ impl Nlm {
             Args::Null | Args::TestRes(_) | Args::Res(_) => return Ok(Outcome::Repeatable),
             Args::FreeAll(notify) => {
                 if self.core.may_use_any(conn) {
-                    self.rebooted(notify.name, conn.info.peer.ip().to_canonical(), None);
+                    self.rebooted(notify.name, conn.info.peer.ip(), None);
                 } else {
                     self.counters.strangers.fetch_add(1, Ordering::Relaxed);
                 }

@@ -109,14 +109,14 @@ impl Nlm {
         self.may_lock(&t).await?;
         let key = key_of(conn, share.caller_name);
         self.check_grace(&key, reclaim)?;
-        let local = conn.info.local.ip().to_canonical();
+        let local = conn.info.local.ip();
         let host =
-            self.hosts.heard(&key, local, self.now()).ok_or_else(|| self.note_limit(key.ip))?;
+            self.hosts.heard(&key, local, self.now()).ok_or_else(|| self.note_limit(conn))?;
         self.monitor(&host).await?;
         let keeper = self.core().namespace.keeper();
         let (owner, wanted) = (owner_of(share), modes(share));
         let party = host.holder(&owner, &t.node, &t.fh, || keeper.state().holder());
-        let party = party.ok_or_else(|| self.note_limit(key.ip))?;
+        let party = party.ok_or_else(|| self.note_limit(conn))?;
         let id = t.node.id();
         // The reservation stands for what the host's own locks have open.
         let lockers = host.lockers(id);
@@ -141,7 +141,7 @@ impl Nlm {
         Err(match opened {
             Err(VfsError::ShareDenied) => Stat::Denied,
             Ok(()) | Err(VfsError::Delay) => Stat::DeniedGracePeriod,
-            Err(_) => self.note_limit(key.ip),
+            Err(_) => self.note_limit(conn),
         })
     }
 
