@@ -172,9 +172,9 @@ impl Server {
         let (flavor, cred) = match caller(conn, &head) {
             Ok(meant) => meant,
             Err(stat) => {
-                Violation::Credential.note(conn, "flavor or body");
-                if stat == AuthStat::TooWeak {
-                    flavor_not_served(conn);
+                match stat {
+                    AuthStat::TooWeak => flavor_not_served(conn),
+                    _ => Violation::Credential.note(conn, "body"),
                 }
                 auth_error(&mut out, head.xid, stat);
                 return Some(out.into_reply());
@@ -389,7 +389,7 @@ fn caller(conn: &Conn, head: &CallHead<'_>) -> Result<(Flavor, Cred), AuthStat> 
     Ok(meant)
 }
 
-/// For `headgate status`, with what to mount by.
+/// The configuration has no other flavor: a refusal, and no broken rule.
 fn flavor_not_served(conn: &Conn) {
     conn.refused(Refused {
         peer: conn.info.peer.ip(),

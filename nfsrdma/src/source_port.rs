@@ -26,8 +26,10 @@ use vfs::namespace::Cidr;
 use crate::context::{Conn, Core};
 use crate::fh::Named;
 use crate::rpc::Flavor;
-use crate::violation::Violation;
 use rdma_transport::xdr::{Reader, Writer};
+
+/// The rule by which a call is refused.
+pub const RULE: &str = "rpc-source-port";
 
 /// The first port that takes no privilege.
 pub const FIRST_UNPRIVILEGED: u16 = 1024;
@@ -145,7 +147,7 @@ pub(crate) fn refuse(
         // What the call says of its user is what is not believed.
         user: String::new(),
         share: share(core, head, args.clone()).unwrap_or_default(),
-        rule: Violation::SourcePort.name(),
+        rule: RULE,
         remedy: "mount as root: its port is not below 1024, so that any user may have sent the call; or say \
                  `privileged_ports: off`",
     });

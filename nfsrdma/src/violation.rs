@@ -16,10 +16,8 @@ pub enum Violation {
     RpcVersion,
     /// A call that ends before its credential (RFC 5531 section 9).
     ShortCall,
-    /// A credential or verifier that cannot be read, or of a flavor that is not served (RFC 5531 section 8).
+    /// A credential or verifier that cannot be read (RFC 5531 section 8). A flavor that is not served is a refusal of this name.
     Credential,
-    /// A port from 1024 up, where one below is asked for ([`crate::source_port`]).
-    SourcePort,
     /// Arguments that cannot be read (RFC 5531 section 9).
     Arguments,
 }
@@ -29,7 +27,6 @@ rdma_transport::rule_names!(Violation {
     Violation::RpcVersion => "rpc-version",
     Violation::ShortCall => "rpc-short-call",
     Violation::Credential => "rpc-credential",
-    Violation::SourcePort => "rpc-source-port",
     Violation::Arguments => "rpc-arguments",
 });
 

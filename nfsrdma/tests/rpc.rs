@@ -108,6 +108,7 @@ fn every_broken_rule_is_counted_by_its_name() {
     of(&[9, 0, 3, NFS, 3, 0, 0, 0, 0, 0]);
     of(&[9, 0, 2, NFS]);
     of(&[9, 0, 2, NFS, 3, 0, 6, 0, 0, 0]);
+    of(&[9, 0, 2, NFS, 3, 0, 1, 4, 7, 0, 0]);
     to(NFS, 3, 1);
     let counted = rdma_transport::count::broken_rules();
     for rule in ["not-a-call", "version", "short-call", "credential", "arguments"] {

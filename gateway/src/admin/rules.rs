@@ -23,7 +23,6 @@ pub(super) fn families() -> Vec<Family> {
         family("RPC-over-RDMA, RFC 8166 and 8167", rpcrdma::check::Violation::NAMES),
         family("iWARP, RFC 5040, 5041, 5044 and 6581", &iwarp),
         family("RDMA, as the card tells it", ibverbs::RULES),
-        family("the rules of a share, which keep a caller away", vfs::namespace::Refusal::NAMES),
         family(
             "no protocol: an address that guesses passwords waits, datagrams beyond those in work are dropped",
             &[smbd_core::violation::LOGON_SLOWED, crate::portmap::DATAGRAMS_IN_WORK],
@@ -33,9 +32,10 @@ pub(super) fn families() -> Vec<Family> {
 
 /// Rules of the configuration by which a client is refused: what `rule` of `headgate_refusals_total` can be.
 pub(super) fn refusals() -> Vec<&'static str> {
-    let source_port = nfsrdma::violation::Violation::SourcePort.name();
+    // A credential of a flavor that is not served; one that cannot be read breaks the rule of that name.
+    let of_calls = [nfsrdma::source_port::RULE, nfsrdma::violation::Violation::Credential.name()];
     let smb = smbd_core::refusal::Rule::NAMES;
-    [vfs::namespace::Refusal::NAMES, &[refused::SHARE_NAME], smb, &[source_port]].concat()
+    [vfs::namespace::Refusal::NAMES, &[refused::SHARE_NAME], smb, &of_calls].concat()
 }
 
 /// What a rule is of.
@@ -101,6 +101,19 @@ mod tests {
     fn no_two_rules_have_one_name() {
         let names: Vec<&str> = families().into_iter().flat_map(|f| f.names).collect();
         assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+    }
+
+    #[test]
+    fn what_the_configuration_refuses_breaks_no_rule_of_a_protocol() {
+        let broken: BTreeSet<&str> = families().into_iter().flat_map(|f| f.names).collect();
+        let refused: BTreeSet<&str> = refusals().into_iter().collect();
+        assert_eq!(refused.len(), refusals().len());
+        let both: Vec<&&str> = broken.intersection(&refused).collect();
+        assert_eq!(
+            both,
+            [&"rpc-credential"],
+            "the flavor is refused, and what cannot be read is broken"
+        );
     }
 
     #[test]
