@@ -44,7 +44,7 @@ enum Client {
 impl Entry {
     fn client(&self) -> Client {
         let told = self.info.facts.get(Facts::CLIENT_ID);
-        told.map_or_else(|| Client::At(self.info.peer.ip().to_canonical()), Client::Told)
+        told.map_or_else(|| Client::At(self.info.peer.ip()), Client::Told)
     }
 
     fn way(&self) -> Way {

@@ -59,7 +59,7 @@ pub async fn serve(
     args: &mut Reader<'_>,
     out: &mut Writer,
 ) -> XdrResult<Outcome> {
-    let who = conn.info.peer.ip().to_canonical();
+    let who = conn.info.peer.ip();
     match number {
         procedure::NULL => {}
         // The 32-byte handles of version 1 cannot hold ours.

@@ -148,9 +148,8 @@ pub(crate) async fn disconnect(
     // A name is that of an NFS client, which may have its connections in common with others of its host.
     if let Whom::At(ip) = whom {
         let leaving = servers.smb.core().leaving(*ip);
-        let dismissed = connections.dismiss(|_, info| {
-            info.peer.ip().to_canonical() == *ip || leaving.peers.contains(&info.peer)
-        });
+        let dismissed = connections
+            .dismiss(|_, info| info.peer.ip() == *ip || leaving.peers.contains(&info.peer));
         gone.connections = dismissed.count();
         // On a connection that goes on, a client would have opened again what it loses, for nothing.
         if !connections.wait_for(&dismissed, LAST_REQUESTS).await {

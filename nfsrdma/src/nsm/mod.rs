@@ -47,7 +47,7 @@ pub fn serve(
         Args::Unmon(_) | Args::UnmonAll(_) => out.value(&SmStat { state }),
         Args::Notify(change) => {
             if nlm.core().may_use_any(conn) {
-                let ip = conn.info.peer.ip().to_canonical();
+                let ip = conn.info.peer.ip();
                 nlm.rebooted(change.mon_name, ip, Some(change.state));
             } else {
                 nlm.counters.strangers.fetch_add(1, Ordering::Relaxed);

@@ -123,7 +123,7 @@ pub fn serve(
     out: &mut Writer,
 ) -> XdrResult<Outcome> {
     // What the client reached is an address that it can reach.
-    let here = conn.info.local.ip().to_canonical();
+    let here = conn.info.local.ip();
     match (version, number) {
         (_, NULL) => {}
         // Refused, in so many words: FALSE.

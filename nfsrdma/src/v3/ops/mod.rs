@@ -128,7 +128,7 @@ impl<'a> Op<'a> {
 
     /// The door for the data of a file: a share reservation is not in the way of the host that made it.
     fn door(&self, t: &Target, access: Rights) -> Door<'_> {
-        let peer = self.conn.info.peer.ip().to_canonical();
+        let peer = self.conn.info.peer.ip();
         self.core.namespace.by(self.core.reservations.who(peer, t.node.id(), access))
     }
 
