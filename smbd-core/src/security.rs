@@ -189,10 +189,10 @@ pub(crate) struct ListOf<'a> {
 }
 
 impl GiveList for ListOf<'_> {
-    fn give<'a>(&'a self, made: &'a Made) -> BoxFuture<'a, VfsResult<()>> {
-        Box::pin(async {
-            let made = (&made.node, &made.attr);
-            let done = inherit(self.tree, self.is_listed, made, self.mode, self.given).await;
+    fn give<'a>(&'a self, made: &'a Made, most: Option<u32>) -> BoxFuture<'a, VfsResult<()>> {
+        Box::pin(async move {
+            let (made, modes) = ((&made.node, &made.attr), (self.mode, most));
+            let done = inherit(self.tree, self.is_listed, made, modes, self.given).await;
             done.map_err(|why| {
                 // The volume's words do not say it; whoever asked looks here.
                 let _ = self.refused.set(why);
@@ -204,12 +204,13 @@ impl GiveList for ListOf<'_> {
 
 /// Gives a node that was just made what it has not inherited: what the client sent with CREATE, and where the directory has a list
 /// (`is_listed`, [`may_add`] said so) and passes nothing on, what Windows gives then (MS-FSA section 2.1.5.1.1): all to owner and
-/// system. `mode`: the bits that the client asked for. The node may have less of them so far ([`list_of_new`]).
+/// system. `mode`: the bits that the client asked for. The node may have less of them so far ([`list_of_new`]). `most`: what the
+/// share's masks leave of a list.
 async fn inherit(
     tree: &Tree,
     is_listed: bool,
     made: (&NodeRef, &Attr),
-    mode: u32,
+    (mode, most): (u32, Option<u32>),
     given: Option<&SecurityDescriptor>,
 ) -> Result<(), Status> {
     let (node, attr) = made;
@@ -246,7 +247,7 @@ async fn inherit(
         (uid, gid) = numbers(&given);
     }
     let asked = Attr { mode: attr.mode | mode & 0o111, ..*attr };
-    keep(None, node, &asked, list, (uid, gid)).await
+    keep(None, node, &asked, (list, most), (uid, gid)).await
 }
 
 /// Owner and group of a descriptor that are users and groups of this host.
@@ -386,15 +387,15 @@ pub(crate) async fn set(
         sd.control |= new.control & bits;
         sd.sacl = new.sacl;
     }
-    keep(Some((door, share)), node, &attr, acl::of_descriptor(&sd), numbers(&sd)).await
+    keep(Some((door, share)), node, &attr, (acl::of_descriptor(&sd), None), numbers(&sd)).await
 }
 
-/// Keeps a list, an owner and a group. Of a new file (no door) nobody is told: that it came says it all.
+/// Keeps a list, of which `most` is left, an owner and a group. Of a new file (no door) nobody is told: that it came says it all.
 async fn keep(
     door: Option<(&Door<'_>, &Share)>,
     node: &NodeRef,
     attr: &Attr,
-    list: Acl,
+    (list, most): (Acl, Option<u32>),
     (uid, gid): (Option<u32>, Option<u32>),
 ) -> Result<(), Status> {
     let (uid, gid) = (uid.filter(|u| *u != attr.uid), gid.filter(|g| *g != attr.gid));
@@ -409,7 +410,14 @@ async fn keep(
             None => node.setattr(&root, set, false).await?,
         };
     }
-    let mut mode = list.mode(Owner::of(&now));
+    let owner = Owner::of(&now);
+    let (list, mut mode) = match most {
+        Some(most) => list.limited(most, owner, now.kind == Kind::Dir),
+        None => {
+            let mode = list.mode(owner);
+            (list, mode)
+        }
+    };
     if now.kind != Kind::Dir {
         // That a file may be run is said by whoever made it so on a Unix host, not by FILE_EXECUTE that comes with reading.
         mode &= 0o666 | attr.mode & 0o111;
@@ -615,7 +623,7 @@ mod tests {
             let (dir, file) = w.file().await;
             let tree = w.tree(1000);
             let attr = file.getattr().await.unwrap();
-            inherit(&tree, false, (&file, &attr), 0o666, None).await.unwrap();
+            inherit(&tree, false, (&file, &attr), (0o666, None), None).await.unwrap();
             assert_eq!(file.acl(&attr).await.unwrap(), None, "nothing to inherit");
             let all =
                 Ace::allow(Sid::everyone(), mask::FILE_READ, OBJECT_INHERIT | CONTAINER_INHERIT);
@@ -625,7 +633,7 @@ mod tests {
             let root = Cred::root();
             let made = door.create(&w.share, &dir, &root, b"g", CreateHow::Guarded, set).await;
             let (node, attr) = made.map(|m| (m.node, m.attr)).unwrap();
-            inherit(&tree, true, (&node, &attr), 0o666, None).await.unwrap();
+            inherit(&tree, true, (&node, &attr), (0o666, None), None).await.unwrap();
             assert_eq!(attr.mode & 0o777, 0o444);
             let sd = descriptor(&node, &attr).await.unwrap();
             assert_eq!(sd.dacl.unwrap().aces, [Ace::allow(Sid::everyone(), mask::FILE_READ, 0)]);
@@ -643,12 +651,33 @@ mod tests {
             let (dir, file) = w.file().await;
             w.set(1000, &dir, part::DACL, list(vec![])).await.unwrap();
             let attr = file.getattr().await.unwrap();
-            inherit(&w.tree(1000), true, (&file, &attr), 0o666, None).await.unwrap();
+            inherit(&w.tree(1000), true, (&file, &attr), (0o666, None), None).await.unwrap();
             let attr = file.getattr().await.unwrap();
             let sd = descriptor(&file, &attr).await.unwrap();
             let all = |sid| Ace::allow(sid, mask::FILE_ALL, 0);
             assert_eq!(sd.dacl.unwrap().aces, [all(sid_of_uid(1000)), all(Sid::system())]);
             assert_eq!(attr.mode & 0o777, 0o600);
+        });
+    }
+
+    #[test]
+    fn a_list_that_comes_with_something_new_has_no_more_than_the_masks() {
+        block_on(async {
+            let w = world();
+            let (dir, file) = w.file().await;
+            let all = list(vec![Ace::allow(Sid::everyone(), mask::FILE_ALL, 0)]);
+            // Whether the client sent one or its directory's list passes nothing on.
+            for (given, node) in [(None, &file), (Some(&all), &file), (Some(&all), &dir)] {
+                let attr = node.getattr().await.unwrap();
+                let (made, modes) = ((node, &attr), (0o777, Some(0o640)));
+                inherit(&w.tree(1000), true, made, modes, given).await.unwrap();
+                let attr = node.getattr().await.unwrap();
+                assert_eq!(attr.mode & 0o777 & !0o640, 0, "{:o}", attr.mode);
+                let acl = node.acl(&attr).await.unwrap().unwrap();
+                let stranger = Cred { uid: 5, gid: 5, groups: Arc::new([]) };
+                let may = acl.allowed(&stranger, Owner::of(&attr));
+                assert_eq!(may & (mask::READ_DATA | mask::WRITE_DATA), 0);
+            }
         });
     }
 }

@@ -475,7 +475,8 @@ impl<'a> Door<'a> {
         set: SetAttr,
     ) -> VfsResult<Made> {
         writable(share)?;
-        let set = share.rules.masks.of_new(set, Kind::File, self.smb);
+        let new = share.rules.masks.of_new(set, Kind::File, self.smb);
+        let set = new.set;
         self.before_create(dir, cred, name, how).await?;
         let cuts = how == CreateHow::Unchecked && set.size.is_some();
         let state = self.keeper.state();
@@ -492,7 +493,7 @@ impl<'a> Door<'a> {
         let by = self.acting(cred, mask::WRITE_DATA);
         let mut made = dir.create_by(by, name, how, heritage.masked(set, Kind::File)).await?;
         if made.created {
-            self.give_list(&heritage, (dir, cred, name), &mut made, set.mode).await?;
+            self.give_list(&heritage, (dir, cred, name), &mut made, &new).await?;
             self.made(share, dir, name, &made, what::FILE_NAME).await;
             self.make_durable(share, &[dir, &made.node]).await?;
         } else if cuts {
@@ -528,11 +529,11 @@ impl<'a> Door<'a> {
         writable(share)?;
         self.before_new_entry(dir).await?;
         let _announced = self.before_entries(dir).await?;
-        let set = share.rules.masks.of_new(set, Kind::Dir, self.smb);
+        let new = share.rules.masks.of_new(set, Kind::Dir, self.smb);
         let heritage = heritage(dir, self.list).await?;
         let by = self.acting(cred, mask::APPEND_DATA);
-        let mut made = dir.mkdir_by(by, name, heritage.masked(set, Kind::Dir)).await?;
-        self.give_list(&heritage, (dir, cred, name), &mut made, set.mode).await?;
+        let mut made = dir.mkdir_by(by, name, heritage.masked(new.set, Kind::Dir)).await?;
+        self.give_list(&heritage, (dir, cred, name), &mut made, &new).await?;
         self.made(share, dir, name, &made, what::DIR_NAME).await;
         self.make_durable(share, &[dir, &made.node]).await?;
         Ok(made)
@@ -570,12 +571,11 @@ impl<'a> Door<'a> {
         writable(share)?;
         self.before_new_entry(dir).await?;
         let _announced = self.before_entries(dir).await?;
-        let set = share.rules.masks.of_new(set, special.kind(), self.smb);
+        let new = share.rules.masks.of_new(set, special.kind(), self.smb);
         let heritage = heritage(dir, self.list).await?;
-        let mode = set.mode;
-        let set = heritage.masked(set, special.kind());
+        let set = heritage.masked(new.set, special.kind());
         let mut made = dir.mknod(cred, name, special, set).await?;
-        self.give_list(&heritage, (dir, cred, name), &mut made, mode).await?;
+        self.give_list(&heritage, (dir, cred, name), &mut made, &new).await?;
         self.made(share, dir, name, &made, what::FILE_NAME).await;
         self.make_durable(share, &[dir, &made.node]).await?;
         Ok(made)

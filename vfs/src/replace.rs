@@ -143,7 +143,7 @@ async fn make(folder: &Folder, cred: &Cred, new: New<'_>) -> VfsResult<NodeRef> 
 /// The mode of what takes the place of a link, which only SMB asks for.
 fn mode_of_new(share: &Share, kind: Kind) -> u32 {
     let set = SetAttr { mode: Some(FILE_MODE), umask: UMASK, ..SetAttr::default() };
-    let set = share.rules.masks.of_new(set, kind, true);
+    let set = share.rules.masks.of_new(set, kind, true).set;
     set.mode.unwrap_or(FILE_MODE) & !set.umask
 }
 

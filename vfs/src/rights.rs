@@ -15,6 +15,7 @@ use crate::authority::unmake;
 use crate::backend::{BoxFuture, Made, NodeRef};
 use crate::error::VfsResult;
 use crate::namespace::{Door, Share};
+use crate::share::NewMode;
 use crate::types::*;
 use crate::watch::what;
 
@@ -81,12 +82,12 @@ impl Heritage {
         set
     }
 
-    /// Gives it what it inherits. `mode`: what its maker said.
-    pub(crate) async fn give(&self, made: &mut Made, mode: Option<u32>) -> VfsResult<()> {
+    /// Gives it what it inherits, of which `most` is left; `None`: all.
+    pub(crate) async fn give(&self, made: &mut Made, most: Option<u32>) -> VfsResult<()> {
         let owner = Owner::of(&made.attr);
         let Some(acl) = self.of(made.attr.kind, owner) else { return Ok(()) };
         let is_dir = made.attr.kind == Kind::Dir;
-        let (acl, mode) = acl.limited(mode.unwrap_or(0o777), owner, is_dir);
+        let (acl, mode) = acl.limited(most.unwrap_or(0o777), owner, is_dir);
         made.node.acl_set(&acl, mode).await?;
         made.attr = made.node.getattr().await?;
         Ok(())
@@ -104,8 +105,9 @@ impl Heritage {
 
 /// Gives something new the list that its maker has for it: before others are told that it came, and before it is durable.
 pub trait GiveList: Send + Sync {
-    /// Its caller may do so: it has made it. Also called for what is found by the repetition of an exclusive create.
-    fn give<'a>(&'a self, made: &'a Made) -> BoxFuture<'a, VfsResult<()>>;
+    /// Its caller may do so: it has made it. Also called for what is found by the repetition of an exclusive create. `most`: what
+    /// the share lets owner, group and others have of it ([`Acl::limited`]); `None`: all.
+    fn give<'a>(&'a self, made: &'a Made, most: Option<u32>) -> BoxFuture<'a, VfsResult<()>>;
 }
 
 impl<'a> Door<'a> {
@@ -123,12 +125,12 @@ impl Door<'_> {
         heritage: &Heritage,
         (dir, cred, name): (&NodeRef, &Cred, &[u8]),
         made: &mut Made,
-        mode: Option<u32>,
+        new: &NewMode,
     ) -> VfsResult<()> {
         let done = async {
-            heritage.give(made, mode).await?;
+            heritage.give(made, new.inherited_max).await?;
             if let Some(giver) = self.giver.filter(|_| self.list != ListOfNew::Inherited) {
-                giver.give(made).await?;
+                giver.give(made, new.given_max).await?;
                 made.attr = made.node.getattr().await?;
             }
             Ok(())
@@ -197,6 +199,7 @@ mod tests {
     use crate::acl::{Ace, Who, flag, mask};
     use crate::backend::Backend;
     use crate::mem::MemBackend;
+    use crate::namespace::{Enforce, Masks, Namespace, Protocols, Rules, Squash};
 
     /// With which mode something is made that the client gave `mode`.
     async fn made_with(dir: &NodeRef, list: ListOfNew, kind: Kind, mode: u32) -> u32 {
@@ -229,5 +232,76 @@ mod tests {
         assert_eq!(made_with(&dir, Given, Kind::Dir, 0o2775).await, 0o2700);
         assert_eq!(made_with(&dir, Given, Kind::File, 0o2755).await, 0o700);
         assert_eq!(made_with(&dir, Given, Kind::File, 0o2644).await, 0o2600);
+    }
+
+    /// A share in memory that masks files so.
+    fn masked(file: u32) -> Namespace {
+        let name = "data".to_owned();
+        let masks = Masks { file: Some(file), folder: None };
+        Namespace::new(vec![Share {
+            id: Share::id_of(&name),
+            name,
+            backend: MemBackend::new(1 << 20).unwrap(),
+            protocols: Protocols::Both,
+            read_only: false,
+            squash: Squash::None,
+            nfs_locks: Enforce::Smb,
+            clients: None,
+            rules: Rules { masks, ..Rules::default() },
+        }])
+    }
+
+    /// An exclusive create asks for no mode (RFC 1813 section 3.3.8), so that none limits what its directory passes on for good.
+    #[tokio::test]
+    async fn where_no_mode_is_asked_for_the_mask_alone_limits_what_is_inherited() {
+        let namespace = masked(0o640);
+        let share = namespace.shares()[0].clone();
+        let dir = share.backend.root();
+        let inherits = flag::OBJECT_INHERIT | flag::NO_PROPAGATE;
+        let both = mask::FILE_READ | mask::FILE_WRITE;
+        let entry = Ace::allow(Who::Members(50), both, inherits);
+        dir.acl_set(&Acl::new(vec![entry]), 0o755).await.unwrap();
+        let member = Cred { uid: 9, gid: 50, groups: Arc::new([]) };
+        for (name, mode) in [(&b"none"[..], None), (b"all", Some(0o666)), (b"own", Some(0o600))] {
+            let set = SetAttr { mode, ..SetAttr::default() };
+            let how = CreateHow::Exclusive([1; 8]);
+            let made = namespace.create(&share, &dir, &Cred::root(), name, how, set).await.unwrap();
+            let acl = made.node.acl(&made.attr).await.unwrap().unwrap();
+            let may = acl.allowed(&member, Owner::of(&made.attr));
+            let reads = mode != Some(0o600);
+            assert_eq!(may & mask::READ_DATA != 0, reads, "{mode:?}");
+            assert_eq!(may & mask::WRITE_DATA, 0, "{mode:?}: the mask lets the group not write");
+        }
+        dir.acl_set(&Acl::default(), 0o755).await.unwrap();
+        let set = SetAttr::default();
+        let how = CreateHow::Guarded;
+        let made = namespace.create(&share, &dir, &Cred::root(), b"bare", how, set).await.unwrap();
+        assert_eq!(made.attr.mode & 0o777, 0o600, "without a list it is its owner's alone");
+    }
+
+    /// Keeps what it was told to leave of a list.
+    #[derive(Default)]
+    struct Told(std::sync::Mutex<Option<Option<u32>>>);
+
+    impl GiveList for Told {
+        fn give<'a>(&'a self, _: &'a Made, most: Option<u32>) -> BoxFuture<'a, VfsResult<()>> {
+            *self.0.lock().unwrap() = Some(most);
+            Box::pin(async { Ok(()) })
+        }
+    }
+
+    #[tokio::test]
+    async fn who_gives_a_list_is_told_what_the_mask_leaves_of_it() {
+        let namespace = masked(0o640);
+        let share = namespace.shares()[0].clone();
+        let dir = share.backend.root();
+        // The list counts in place of the mode, so the mode does not limit it.
+        let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        let giver = Told::default();
+        let door = namespace.by(None).with_list(ListOfNew::Given, &giver);
+        door.create(&share, &dir, &Cred::root(), b"f", CreateHow::Guarded, set).await.unwrap();
+        assert_eq!(giver.0.lock().unwrap().take(), Some(Some(0o640)));
+        door.mkdir(&share, &dir, &Cred::root(), b"d", set).await.unwrap();
+        assert_eq!(giver.0.lock().unwrap().take(), Some(None), "folders have no mask here");
     }
 }

@@ -144,17 +144,36 @@ pub struct Masks {
 }
 
 impl Masks {
-    /// The attributes that something new is made with. SMB asks for no mode of its own: it gets all that may be had, of which
-    /// nothing goes by the umask that stands in for one elsewhere.
-    pub(crate) fn of_new(&self, set: SetAttr, kind: Kind, smb: bool) -> SetAttr {
+    /// The mode that something new is made with. SMB asks for no mode of its own: it gets all that may be had, of which nothing
+    /// goes by the umask that stands in for one elsewhere. Who asks for none by NFS has the file for itself, unless its directory
+    /// passes a list on, of which the mask alone takes away.
+    pub(crate) fn of_new(&self, set: SetAttr, kind: Kind, smb: bool) -> NewMode {
         const ALWAYS: u32 = 0o3000;
         let is_dir = kind == Kind::Dir;
         let mask = if is_dir { self.folder } else { self.file };
-        let Some(mask) = mask.filter(|_| kind != Kind::Symlink) else { return set };
-        let asked = set.mode.unwrap_or(if is_dir { 0o700 } else { 0o600 });
-        let mode = asked & mask | if is_dir { mask & ALWAYS } else { 0 };
-        SetAttr { mode: Some(mode), umask: if smb { 0 } else { set.umask }, ..set }
+        let Some(mask) = mask.filter(|_| kind != Kind::Symlink) else {
+            return NewMode { set, inherited_max: set.mode, given_max: None };
+        };
+        let of = |asked: u32| asked & mask | if is_dir { mask & ALWAYS } else { 0 };
+        let mode = of(set.mode.unwrap_or(if is_dir { 0o700 } else { 0o600 }));
+        NewMode {
+            set: SetAttr { mode: Some(mode), umask: if smb { 0 } else { set.umask }, ..set },
+            inherited_max: Some(set.mode.map_or(mask, of)),
+            given_max: Some(mask),
+        }
     }
+}
+
+/// What the mode of something new says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NewMode {
+    /// The attributes that it is made with.
+    pub(crate) set: SetAttr,
+    /// Most that owner, group and others get of a list that its directory passes on; `None`: all of it.
+    pub(crate) inherited_max: Option<u32>,
+    /// Most that they get of a list that its maker gives it, which counts in place of the mode that came with it (RFC 8881 section
+    /// 6.4.1.3); `None`: all of it.
+    pub(crate) given_max: Option<u32>,
 }
 
 /// A share of which nothing may be changed, made when it is first wanted. It says nothing of a share by itself: all are equal, and
@@ -558,8 +577,9 @@ mod tests {
     fn masks_limit_what_is_asked_for_and_set_what_they_name() {
         let masks = Masks { file: Some(0o660), folder: Some(0o2770) };
         let new = |mode, umask, kind, smb| {
-            let set = masks.of_new(SetAttr { mode, umask, ..SetAttr::default() }, kind, smb);
-            (set.mode.unwrap_or(0), set.umask)
+            let set = SetAttr { mode, umask, ..SetAttr::default() };
+            let new = masks.of_new(set, kind, smb);
+            (new.set.mode.unwrap_or(0), new.set.umask)
         };
         assert_eq!(new(Some(0o4777), 0o022, Kind::File, false), (0o660, 0o022));
         assert_eq!(new(Some(0o600), 0, Kind::File, false), (0o600, 0));
@@ -570,7 +590,15 @@ mod tests {
         assert_eq!(new(None, 0, Kind::Dir, false), (0o2700, 0));
         assert_eq!(new(Some(0o777), 0, Kind::Symlink, false), (0o777, 0));
         let set = SetAttr { mode: Some(0o666), umask: 0o022, ..SetAttr::default() };
-        assert_eq!(Masks::default().of_new(set, Kind::File, true), set);
+        let new = NewMode { set, inherited_max: Some(0o666), given_max: None };
+        assert_eq!(Masks::default().of_new(set, Kind::File, true), new);
+        let most = |mode, kind| {
+            let new = masks.of_new(SetAttr { mode, ..SetAttr::default() }, kind, false);
+            (new.inherited_max.unwrap_or(0), new.given_max.unwrap_or(0))
+        };
+        assert_eq!(most(Some(0o640), Kind::File), (0o640, 0o660));
+        assert_eq!(most(None, Kind::File), (0o660, 0o660), "no mode is asked for, so none limits");
+        assert_eq!(most(None, Kind::Dir), (0o2770, 0o2770));
     }
 
     #[test]

@@ -386,7 +386,11 @@ impl SyncCalls for SeesLists {
 struct Gives;
 
 impl vfs::namespace::GiveList for Gives {
-    fn give<'a>(&'a self, made: &'a vfs::backend::Made) -> vfs::BoxFuture<'a, vfs::VfsResult<()>> {
+    fn give<'a>(
+        &'a self,
+        made: &'a vfs::backend::Made,
+        _: Option<u32>,
+    ) -> vfs::BoxFuture<'a, vfs::VfsResult<()>> {
         use vfs::acl::{Ace, Acl, Who, mask};
         assert_eq!(made.attr.mode & 0o077, 0, "until then it is its owner's alone");
         Box::pin(async {

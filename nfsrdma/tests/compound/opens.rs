@@ -344,6 +344,30 @@ impl vfs::local::SyncCalls for Modes {
     }
 }
 
+/// Makes a file (OPEN) or a folder (CREATE) with a list that lets everybody do this.
+fn listed(opcode: u32, name: &[u8], rights: u32) -> impl FnOnce(&mut Writer) + use<'_> {
+    move |w| {
+        let values = |v: &mut Writer| {
+            v.count(1);
+            [0, 0, rights].into_iter().for_each(|n| v.u32(n));
+            v.opaque(b"EVERYONE@");
+            v.u32(0o666);
+        };
+        if opcode == op::CREATE {
+            w.u32(2);
+            w.opaque(name);
+            fattr(w, &[attr::ACL, attr::MODE], values);
+        } else {
+            open_head(w, 0, 0, b"o", RW);
+            w.u32(1);
+            w.u32(1);
+            fattr(w, &[attr::ACL, attr::MODE], values);
+            w.u32(0);
+            w.opaque(name);
+        }
+    }
+}
+
 /// What a client makes with a list of its own has it before it is durable, whatever its folder passes on.
 #[tokio::test]
 async fn what_comes_with_a_list_is_kept_with_it() {
@@ -357,33 +381,13 @@ async fn what_comes_with_a_list_is_kept_with_it() {
     let share = kit.nfs.core.namespace.shares()[0].clone();
     share.backend.set_strict(true, false);
     let c = Client::new(&kit, b"x").await;
-    let values = |v: &mut Writer| {
-        // All may read it.
-        v.count(1);
-        [0, 0, 1].into_iter().for_each(|n| v.u32(n));
-        v.opaque(b"EVERYONE@");
-        v.u32(0o666);
-    };
     let top = share.backend.root();
     for name in [b"f", b"g"] {
         for (opcode, made) in [(op::OPEN, 0), (op::CREATE, 1)] {
             modes.0.lock().unwrap().clear();
             let name = [&name[..], if made == 0 { b"ile" } else { b"older" }].concat();
-            let args = |w: &mut Writer| {
-                if opcode == op::CREATE {
-                    w.u32(2);
-                    w.opaque(&name);
-                    fattr(w, &[attr::ACL, attr::MODE], values);
-                } else {
-                    open_head(w, 0, 0, b"o", RW);
-                    w.u32(1);
-                    w.u32(1);
-                    fattr(w, &[attr::ACL, attr::MODE], values);
-                    w.u32(0);
-                    w.opaque(&name);
-                }
-            };
-            let mut r = c.run(|a| a.data().op(opcode, args)).await;
+            // All may read it.
+            let mut r = c.run(|a| a.data().op(opcode, listed(opcode, &name, 1))).await;
             r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(opcode, Status::Ok);
             let (_, attr) = top.lookup(&Cred::root(), &name).await.unwrap();
             let seen = modes.0.lock().unwrap();
@@ -394,6 +398,27 @@ async fn what_comes_with_a_list_is_kept_with_it() {
         let all = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT;
         let all = Acl::new(vec![Ace::allow(Who::Everyone, mask::FILE_ALL, all)]);
         top.acl_set(&all, 0o777).await.unwrap();
+    }
+}
+
+/// The masks of a share limit what its clients make, whatever list comes with it.
+#[tokio::test]
+async fn a_list_that_comes_with_something_new_has_no_more_than_the_masks() {
+    let kit = Kit::new();
+    kit.reload("data", |share| {
+        share.rules.masks = vfs::namespace::Masks { file: Some(0o640), folder: Some(0o2750) };
+    });
+    let top = kit.nfs.core.namespace.share_named(b"data").unwrap().backend.root();
+    let c = Client::new(&kit, b"x").await;
+    let stranger = Cred { uid: 5, gid: 5, ..Cred::root() };
+    for (opcode, name, mode) in [(op::OPEN, b"file", 0o640), (op::CREATE, b"fold", 0o750)] {
+        let all = listed(opcode, name, vfs::acl::mask::FILE_ALL);
+        assert_eq!(c.run(|a| a.data().op(opcode, all)).await.status, Status::Ok);
+        let (node, attr) = top.lookup(&Cred::root(), name).await.unwrap();
+        assert_eq!(attr.mode & 0o777, mode, "{:o}", attr.mode);
+        let acl = node.acl(&attr).await.unwrap().unwrap();
+        let may = acl.allowed(&stranger, vfs::acl::Owner::of(&attr));
+        assert_eq!(may & (vfs::acl::mask::READ_DATA | vfs::acl::mask::WRITE_DATA), 0);
     }
 }
 

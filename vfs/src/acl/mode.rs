@@ -192,7 +192,7 @@ impl Acl {
     /// The list of something new that a client made with these mode bits: they take away, and give nothing to anybody, the owner
     /// included. The mode bits that are left come with it. What is no directory keeps the right to be run, which programs of
     /// Windows have without a bit.
-    pub(crate) fn limited(&self, mode: u32, owner: Owner, is_dir: bool) -> (Self, u32) {
+    pub fn limited(&self, mode: u32, owner: Owner, is_dir: bool) -> (Self, u32) {
         let left = self.mode(owner) & mode;
         let Some(entries) = &self.entries else {
             return (Self { entries: Self::of_mode(mode, is_dir).entries, ..self.clone() }, left);

@@ -5,7 +5,7 @@ use nfs_proto::nfs4::attrs::{Fattr4, Settime4, Value};
 use vfs::acl::{Acl, Owner, control};
 use vfs::backend::Made;
 use vfs::namespace::{Door, GiveList, ListOfNew};
-use vfs::{Attr, BoxFuture, DelegatedTimes, NodeRef, SetAttr, SetTime, Time, VfsResult};
+use vfs::{Attr, BoxFuture, DelegatedTimes, Kind, NodeRef, SetAttr, SetTime, Time, VfsResult};
 
 use super::{Bitmap, acl};
 use crate::v4::compound::Located;
@@ -246,10 +246,18 @@ pub(in crate::v4) fn time_of(time: Nfstime4) -> Option<Time> {
 }
 
 impl GiveList for ToSet {
-    fn give<'a>(&'a self, made: &'a Made) -> BoxFuture<'a, VfsResult<()>> {
-        Box::pin(async {
+    fn give<'a>(&'a self, made: &'a Made, most: Option<u32>) -> BoxFuture<'a, VfsResult<()>> {
+        Box::pin(async move {
             let Some(new) = self.new_list(&made.node, &made.attr).await? else { return Ok(()) };
-            made.node.acl_set(&new, new.mode(Owner::of(&made.attr))).await
+            let owner = Owner::of(&made.attr);
+            let (new, mode) = match most {
+                Some(most) => new.limited(most, owner, made.attr.kind == Kind::Dir),
+                None => {
+                    let mode = new.mode(owner);
+                    (new, mode)
+                }
+            };
+            made.node.acl_set(&new, mode).await
         })
     }
 }
