@@ -9,7 +9,7 @@ use rdma_transport::channel::{Handle, Info};
 use rdma_transport::count;
 use rdma_transport::refused::{self, Refused};
 use vfs::backend::ReadInto;
-use vfs::namespace::{Entered, Namespace, Refusal, Share};
+use vfs::namespace::{ClientRule, Entered, Granted, Namespace, Refusal, Share};
 use vfs::{Cred, NodeRef};
 
 use crate::clients::Neighbours;
@@ -88,21 +88,12 @@ impl Core {
     /// and this host admit everybody.
     pub fn admits(&self, peer: IpAddr, local: Option<IpAddr>) -> bool {
         let shares = self.namespace.shares();
-        shares.iter().any(|share| self.share_admits(peer, local, share))
-    }
-
-    /// Its call names a file of this share, or would if it may: such a call introduces the client, however long its answer takes.
-    pub fn admits_to(&self, conn: &Conn, share: &Share) -> bool {
-        let admitted = self.may_use(conn, share);
-        if admitted && !conn.info.introduction.is_done() {
-            conn.info.introduction.note();
-        }
-        admitted
+        shares.iter().any(|share| self.rule_for(peer, local, share).is_ok())
     }
 
     /// The peer of this connection may use this share.
     pub fn may_use(&self, conn: &Conn, share: &Share) -> bool {
-        self.share_admits(conn.info.peer.ip(), Some(conn.info.local.ip()), share)
+        self.rule_of(conn, share).is_ok()
     }
 
     /// The share as this caller sees it, or a line in the log.
@@ -110,22 +101,9 @@ impl Core {
         &self,
         conn: &Conn,
         call: &CallContext,
-        share: &Arc<Share>,
+        share: Arc<Share>,
     ) -> Result<Entered, Refusal> {
-        self.judge(conn, call, share).inspect_err(|why| self.refused(conn, call, share, *why))
-    }
-
-    /// As [`Core::enter`], for a caller whose refusal is told when it comes to that.
-    pub fn judge(
-        &self,
-        conn: &Conn,
-        call: &CallContext,
-        share: &Arc<Share>,
-    ) -> Result<Entered, Refusal> {
-        if !self.admits_to(conn, share) {
-            return Err(Refusal::Address);
-        }
-        share.enter_nfs(conn.peer_ip(), &call.cred)
+        self.enter_unless(conn, call, share, |_, _| false)
     }
 
     /// As [`Core::enter`], for what a client needs to mount: the attributes of a share's root and what the share can do are told
@@ -134,21 +112,53 @@ impl Core {
         &self,
         conn: &Conn,
         call: &CallContext,
-        share: &Arc<Share>,
+        share: Arc<Share>,
         node: &NodeRef,
     ) -> Result<Entered, Refusal> {
-        let is_root = share.backend.root().id() == node.id();
-        if is_root
-            && self.admits_to(conn, share)
-            && share.enter_nfs(conn.peer_ip(), &call.cred).is_err()
-        {
-            return Ok(share.from_outside());
+        self.enter_unless(conn, call, share, |share, why| {
+            why != Refusal::Address && share.backend.root().id() == node.id()
+        })
+    }
+
+    /// As [`Core::enter`]; who is refused for a reason that `mounts` lets pass sees the share from outside.
+    fn enter_unless(
+        &self,
+        conn: &Conn,
+        call: &CallContext,
+        share: Arc<Share>,
+        mounts: impl FnOnce(&Share, Refusal) -> bool,
+    ) -> Result<Entered, Refusal> {
+        match self.judge(conn, call, &share) {
+            Ok(granted) => Ok(share.granted(granted)),
+            Err(why) if mounts(&share, why) => Ok(share.from_outside()),
+            Err(why) => {
+                self.refused(conn, call, &share, why);
+                Err(why)
+            }
         }
-        self.enter(conn, call, share)
+    }
+
+    /// What this caller may do with the share. A refusal is told when it comes to that. A call that names a file of a share which
+    /// admits its address introduces the client, however long its answer takes.
+    pub fn judge(
+        &self,
+        conn: &Conn,
+        call: &CallContext,
+        share: &Share,
+    ) -> Result<Granted, Refusal> {
+        let rule = self.rule_of(conn, share)?;
+        if !conn.info.introduction.is_done() {
+            conn.info.introduction.note();
+        }
+        share.right_nfs(rule, &call.cred)
     }
 
     /// Counts a refusal and tells the log of it.
     pub fn refused(&self, conn: &Conn, call: &CallContext, share: &Share, why: Refusal) {
+        if !share.protocols.nfs() {
+            // A reload took NFS from it after it was found: another address would be refused as well.
+            return self.unknown_share(conn, call, share.name.as_bytes());
+        }
         count::broken_again(why.name());
         conn.refused(Refused {
             peer: conn.peer_ip(),
@@ -168,14 +178,30 @@ impl Core {
         refused::unknown_share(conn.peer_ip(), user, &String::from_utf8_lossy(name));
     }
 
-    fn share_admits(&self, peer: IpAddr, local: Option<IpAddr>, share: &Share) -> bool {
-        if !share.protocols.nfs() {
-            return false;
-        }
+    fn rule_of<'s>(
+        &self,
+        conn: &Conn,
+        share: &'s Share,
+    ) -> Result<Option<&'s ClientRule>, Refusal> {
+        self.rule_for(conn.info.peer.ip(), Some(conn.info.local.ip()), share)
+    }
+
+    /// What the share says of an address that it admits: nothing, where it has no ranges and admits its neighbours and this host.
+    fn rule_for<'s>(
+        &self,
+        peer: IpAddr,
+        local: Option<IpAddr>,
+        share: &'s Share,
+    ) -> Result<Option<&'s ClientRule>, Refusal> {
         let ip = peer.to_canonical();
-        share.admits(ip).unwrap_or_else(|| {
-            local.is_none_or(|local| ip == local.to_canonical()) || self.neighbours.contains(ip)
-        })
+        let is_near =
+            || local.is_none_or(|local| ip == local.to_canonical()) || self.neighbours.contains(ip);
+        match share.client(ip) {
+            _ if !share.protocols.nfs() => Err(Refusal::Address),
+            Some(rule) => Ok(Some(rule)),
+            None if share.clients.is_none() && is_near() => Ok(None),
+            None => Err(Refusal::Address),
+        }
     }
 }
 

@@ -116,7 +116,7 @@ async fn find(core: &Core, conn: &Conn, call: &CallContext, path: &[u8]) -> Resu
     }
     // The root of a share is mounted by whoever comes from an address that may use it; names below it are for its users alone.
     if !names.is_empty() {
-        core.enter(conn, call, &share).map_err(|_| Nfsstat3::Acces)?;
+        core.enter(conn, call, share.clone()).map_err(|_| Nfsstat3::Acces)?;
     }
     let mut node = share.backend.root();
     let mut above = Vec::new();

@@ -220,6 +220,12 @@ pub struct Entered {
     pub cred: Cred,
 }
 
+/// What a caller may do with a share.
+pub struct Granted {
+    may_change: bool,
+    cred: Cred,
+}
+
 /// Why a caller may not use a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -291,9 +297,19 @@ impl Share {
     /// The share as a caller of NFS uses it, whose address has been judged: `access` asks for whom the caller is after it was
     /// squashed, since a share that squashes believes no other claim.
     pub fn enter_nfs(self: &Arc<Self>, peer: IpAddr, cred: &Cred) -> Result<Entered, Refusal> {
-        let rule = self.client(peer);
+        Ok(self.clone().granted(self.right_nfs(self.client(peer), cred)?))
+    }
+
+    /// As [`Share::enter_nfs`], where [`Share::client`] was asked already.
+    pub fn right_nfs(&self, rule: Option<&ClientRule>, cred: &Cred) -> Result<Granted, Refusal> {
         let cred = self.squash_by(rule, cred.clone());
-        Ok(Entered { share: self.seen_by(rule, &cred)?, cred: self.forced(cred) })
+        Ok(Granted { may_change: self.lets_change(rule, &cred)?, cred: self.forced(cred) })
+    }
+
+    /// The share as it is used with these rights.
+    pub fn granted(self: Arc<Self>, granted: Granted) -> Entered {
+        let Granted { may_change, cred } = granted;
+        Entered { share: if may_change { self } else { self.reader() }, cred }
     }
 
     /// The share as a user of SMB uses it, whose address has been judged, or is not known: `access` asks for who has logged on.
@@ -302,8 +318,9 @@ impl Share {
         peer: Option<IpAddr>,
         cred: &Cred,
     ) -> Result<Entered, Refusal> {
-        let share = self.seen_by(peer.and_then(|ip| self.client(ip)), cred)?;
-        Ok(Entered { share, cred: self.forced(self.squash(cred.clone())) })
+        let may_change = self.lets_change(peer.and_then(|ip| self.client(ip)), cred)?;
+        let cred = self.forced(self.squash(cred.clone()));
+        Ok(self.clone().granted(Granted { may_change, cred }))
     }
 
     fn forced(&self, cred: Cred) -> Cred {
@@ -397,15 +414,10 @@ impl Share {
         Entered { share: self.reader(), cred: anonymous((ANONYMOUS, ANONYMOUS)) }
     }
 
-    fn seen_by(
-        self: &Arc<Self>,
-        rule: Option<&ClientRule>,
-        cred: &Cred,
-    ) -> Result<Arc<Self>, Refusal> {
+    fn lets_change(&self, rule: Option<&ClientRule>, cred: &Cred) -> Result<bool, Refusal> {
         let access = self.rules.access.as_ref();
         let right = access.map_or(Ok(Right::Write), |access| access.right(cred))?;
-        let may_change = rule.is_none_or(|rule| !rule.read_only);
-        Ok(if right == Right::Write && may_change { self.clone() } else { self.reader() })
+        Ok(right == Right::Write && rule.is_none_or(|rule| !rule.read_only))
     }
 
     /// This share for those who may only read.

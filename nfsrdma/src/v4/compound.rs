@@ -279,17 +279,18 @@ impl<'a> Compound<'a> {
 
     /// A node of a share, for this caller: closed where the caller, or its address, may not use the share. The error, and the line
     /// in the log, come with the next operation that needs the right.
-    pub fn enter(&self, share: &Arc<Share>, node: NodeRef) -> Object {
-        let (entered, closed) = match self.nfs.core.judge(self.conn, self.call, share) {
-            Ok(entered) => (entered, None),
+    pub fn enter(&self, share: Arc<Share>, node: NodeRef) -> Object {
+        let (entered, closed) = match self.nfs.core.judge(self.conn, self.call, &share) {
+            Ok(granted) => (share.granted(granted), None),
             Err(why) => (share.from_outside(), Some(why)),
         };
         Object::Node(Located { share: entered.share, node, cred: entered.cred, closed })
     }
 
     /// The root of a share that admits the client's address.
-    pub fn root_of(&self, share: &Arc<Share>) -> Object {
-        self.enter(share, share.backend.root())
+    pub fn root_of(&self, share: Arc<Share>) -> Object {
+        let root = share.backend.root();
+        self.enter(share, root)
     }
 
     /// The file handle of an object.

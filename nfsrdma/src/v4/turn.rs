@@ -85,7 +85,7 @@ async fn found_again(cx: &Compound<'_>, (share, handle): (u32, Handle)) -> Resul
     let share = cx.nfs.core.namespace.share(share).filter(|share| share.protocols.nfs());
     let share = share.ok_or(Status::Stale)?;
     let node = share.backend.resolve(&handle).await?;
-    Ok(cx.enter(&share, node))
+    Ok(cx.enter(share, node))
 }
 
 impl Ticket {

@@ -67,14 +67,14 @@ impl<'a> Op<'a> {
 
     async fn target(&self, wire: &[u8]) -> Result<Target, Failed> {
         let (share, node) = self.resolve(wire).await?;
-        let entered = self.core.enter(self.conn, self.call, &share);
+        let entered = self.core.enter(self.conn, self.call, share);
         Ok(self.found(entered.map_err(|_| Nfsstat3::Acces)?, node))
     }
 
     /// As [`Op::target`], for what a client asks of a share's root when it mounts.
     async fn target_of_mount(&self, wire: &[u8]) -> Result<Target, Failed> {
         let (share, node) = self.resolve(wire).await?;
-        let entered = self.core.enter_to_mount(self.conn, self.call, &share, &node);
+        let entered = self.core.enter_to_mount(self.conn, self.call, share, &node);
         Ok(self.found(entered.map_err(|_| Nfsstat3::Acces)?, node))
     }
 

@@ -26,7 +26,7 @@ pub(super) async fn child(cx: &Compound<'_>, name: &[u8]) -> Result<Object, Stat
                 return Err(Status::NameTooLong);
             }
             let share = pseudo::find(cx, name).ok_or(Status::NoEnt)?;
-            Ok(cx.root_of(&share))
+            Ok(cx.root_of(share))
         }
         Object::Node(at) => match at.node.kind() {
             Kind::Dir => {

@@ -12,7 +12,7 @@ pub(in crate::v4) async fn putfh(cx: &mut Compound<'_>) -> Result<(), Status> {
         Named::Root => Object::Root,
         Named::Node(share, handle) => {
             let node = share.backend.resolve(&handle).await?;
-            cx.enter(&share, node)
+            cx.enter(share, node)
         }
     };
     cx.set_current(object);

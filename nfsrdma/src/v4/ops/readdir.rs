@@ -97,7 +97,7 @@ async fn list_shares(
             continue;
         }
         let name = share.name.clone();
-        let root = cx.root_of(&share);
+        let root = cx.root_of(share);
         let facts = Facts::of(cx, &root, &budget.want).await;
         if write_entry(cx, budget, cookie, name.as_bytes(), facts)? == Next::Full {
             return Ok(false);
