@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rdma_transport::channel::{Handle, Info};
-use rdma_transport::count;
 use rdma_transport::refused::{self, Refused};
 use vfs::backend::ReadInto;
 use vfs::namespace::{ClientRule, Entered, Granted, Namespace, Refusal, Share};
@@ -159,7 +158,6 @@ impl Core {
             // A reload took NFS from it after it was found: another address would be refused as well.
             return self.unknown_share(conn, call, share.name.as_bytes());
         }
-        count::broken_again(why.name());
         conn.refused(Refused {
             peer: conn.peer_ip(),
             user: format!("uid {}", share.squash_from(conn.peer_ip(), call.cred.clone()).uid),

@@ -77,6 +77,16 @@ fn a_share_of_smb_does_not_exist_here() {
     assert_eq!(r.bool(), Ok(false));
 }
 
+/// A client that a share keeps away breaks no rule of its protocol.
+#[test]
+fn a_share_for_others_is_counted_as_refused_and_not_as_a_broken_rule() {
+    let c = Client::of(vec![Share { clients: Some(vec![]), ..share("closed") }]);
+    assert_eq!(c.mount("/closed"), Err(13));
+    let of = |counts: Vec<(&str, u64)>| counts.iter().any(|(rule, _)| *rule == "share-clients");
+    assert!(of(rdma_transport::refused::counts()));
+    assert!(!of(rdma_transport::count::broken_rules()));
+}
+
 #[test]
 fn mounts_are_shown_until_they_are_undone() {
     let c = Client::of(vec![share("data"), share("more")]);
