@@ -152,6 +152,22 @@ impl Core {
         share.right_nfs(rule, &call.cred)
     }
 
+    /// As [`Core::enter`], for a user at `peer` whose connection, to `local`, may have gone since it asked. A refusal is counted;
+    /// who it was is told when the user asks again.
+    pub(crate) fn enter_later(
+        &self,
+        (peer, local): (IpAddr, IpAddr),
+        cred: &Cred,
+        share: Arc<Share>,
+    ) -> Result<Entered, Refusal> {
+        let rule = self.rule_for(peer, Some(local), &share);
+        let granted = rule.and_then(|rule| share.right_nfs(rule, cred)).inspect_err(|why| {
+            let by_nfs = share.protocols.nfs();
+            refused::count(if by_nfs { why.name() } else { refused::SHARE_NAME });
+        })?;
+        Ok(share.granted(granted))
+    }
+
     /// Counts a refusal and tells the log of it.
     pub fn refused(&self, conn: &Conn, call: &CallContext, share: &Share, why: Refusal) {
         if !share.protocols.nfs() {

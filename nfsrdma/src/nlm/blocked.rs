@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use state::{LockKind, Range};
-use vfs::NodeRef;
+use vfs::{Cred, NodeRef};
 
 use super::hosts::{Host, Key, Owner};
 use super::limits;
@@ -17,6 +17,8 @@ pub(crate) struct Blocked {
     pub(crate) number: u64,
     pub(crate) host: Arc<Host>,
     pub(super) owner: Owner,
+    /// The user that asked, before any share squashed it.
+    pub(super) cred: Cred,
     pub(crate) fh: Fh,
     pub(crate) node: NodeRef,
     pub(crate) kind: LockKind,
@@ -185,6 +187,7 @@ mod tests {
                 number,
                 host,
                 owner,
+                cred: Cred::root(),
                 fh: Fh::EMPTY,
                 node,
                 kind,

@@ -5,8 +5,9 @@
 //!
 //! *Memory.* One small task per lock that was given and whose host has not answered.
 //!
-//! *Errors.* A host that does not want the lock any more, or that cannot be reached for [`limits::GRANT_SECONDS_MAX`], loses it.
-//! One that may have heard of it keeps it: the answer alone may have been lost.
+//! *Errors.* Who lost the right to the share while it waited is given nothing; when it asks again it is refused. A host that does
+//! not want the lock any more, or that cannot be reached for [`limits::GRANT_SECONDS_MAX`], loses it. One that may have heard of it
+//! keeps it: the answer alone may have been lost.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use nfs_proto::nlm::{Lock, Res, Testargs};
 use nfs_proto::xdr::{decode, encode};
+use state::LockKind;
 use tokio::time::{Instant, sleep};
 
 use super::blocked::Blocked;
@@ -56,6 +58,12 @@ impl Nlm {
         if matches!(verdict, state::LockVerdict::Denied(_)) {
             return;
         }
+        if !self.may_still(&b) {
+            // There is no answer that says so: a client asks again, and that call is refused.
+            self.counters.denied.fetch_add(1, Ordering::Relaxed);
+            self.queue.leave(b.number);
+            return;
+        }
         if self.take(&b.host, &b.owner, &b.node, &b.fh, b.kind, b.range).await != Taken::Given {
             return;
         }
@@ -67,6 +75,15 @@ impl Nlm {
         self.counters.granted.fetch_add(1, Ordering::Relaxed);
         let me = self.clone();
         tokio::spawn(async move { me.tell_until_answered(&b).await });
+    }
+
+    /// The lock would be given to somebody who asks for it now: a reload may have come since it was asked for.
+    fn may_still(&self, b: &Blocked) -> bool {
+        let core = self.core();
+        let Some(share) = core.namespace.share(b.fh.share()) else { return false };
+        let addresses = (b.host.key.ip, b.host.route.from());
+        let entered = core.enter_later(addresses, &b.cred, share);
+        entered.is_ok_and(|e| b.kind == LockKind::Shared || !e.share.read_only)
     }
 
     async fn tell_until_answered(&self, b: &Blocked) {
@@ -125,7 +142,7 @@ impl Nlm {
             l_len: b.length,
         };
         let cookie = b.number.to_be_bytes();
-        let exclusive = b.kind == state::LockKind::Exclusive;
+        let exclusive = b.kind == LockKind::Exclusive;
         let args = encode(&Testargs { cookie: &cookie, exclusive, alock });
         let callee =
             Callee { program: program::NLM, version: VERSION, procedure: procedure::GRANTED };

@@ -205,11 +205,12 @@ impl Nlm {
             }
             Taken::Busy if how.block && !how.reclaim => {
                 let (offset, length) = (lock.l_offset, lock.l_len);
-                let (fh, node) = (t.fh, t.node);
+                let (fh, node, cred) = (t.fh, t.node, call.cred.clone());
                 let begin = self.queue.join(|number| Blocked {
                     number,
                     host,
                     owner: owner.clone(),
+                    cred,
                     fh,
                     node,
                     kind,

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod holders;
+mod rights;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
