@@ -69,7 +69,7 @@ pub async fn serve(
                 mounts.add(who, path);
             }
         }
-        procedure::DUMP => dump(mounts, out),
+        procedure::DUMP => dump(core, conn, mounts, out),
         procedure::UMNT => mounts.remove(who, Some(args.value::<Dirpath<'_>>()?.dirpath)),
         procedure::UMNTALL => mounts.remove(who, None),
         procedure::EXPORT => export(core, out),
@@ -152,8 +152,13 @@ fn components(path: &[u8]) -> VecDeque<Vec<u8>> {
     path.split(|&b| b == b'/').filter(|n| !n.is_empty() && *n != b".").map(<[u8]>::to_vec).collect()
 }
 
-fn dump(mounts: &Mounts, out: &mut Writer) {
-    for (who, path) in mounts.lock().iter() {
+/// Lists what the peer could mount as well, and could know of by EXPORT: other shares do not exist for it.
+fn dump(core: &Core, conn: &Conn, mounts: &Mounts, out: &mut Writer) {
+    let is_told = |path: &[u8]| {
+        let share = components(path).front().and_then(|name| core.namespace.share_named(name));
+        share.is_some_and(|share| !share.rules.hidden && core.may_use(conn, &share))
+    };
+    for (who, path) in mounts.lock().iter().filter(|(_, path)| is_told(path)) {
         let host = who.to_string();
         out.value(&true);
         out.value(&Mountbody { ml_hostname: host.as_bytes(), ml_directory: path });

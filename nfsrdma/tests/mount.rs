@@ -3,10 +3,11 @@
 
 mod common;
 
-use common::MOUNT;
 use common::nfs3::{Client, OK, place, sattr, share};
+use common::{MOUNT, call, flat, head, session_from};
 use nfsrdma::v3::procedure;
-use vfs::namespace::{Protocols, Share};
+use rdma_transport::channel::Transport;
+use vfs::namespace::{Cidr, Protocols, Share};
 
 const NOENT: u32 = 2;
 const NOTDIR: u32 = 20;
@@ -111,6 +112,36 @@ fn mounts_are_shown_until_they_are_undone() {
     assert_eq!(dump(), [at("/more")]);
     c.call(MOUNT, 4, |_| {});
     assert_eq!(dump(), []);
+}
+
+/// Who may not mount a share, or does not know its name, learns of neither from another's mount of it.
+#[test]
+fn mounts_of_hidden_shares_and_of_other_clients_are_not_shown() {
+    let mut hidden = share("hidden");
+    hidden.rules.hidden = true;
+    let of = |addr: [u8; 4]| Some(vec![Cidr { addr: addr.into(), bits: 32 }.into()]);
+    let theirs = Share { clients: of([10, 0, 0, 9]), ..share("theirs") };
+    let mine = Share { clients: of([127, 0, 0, 1]), ..share("mine") };
+    let c = Client::of(vec![hidden, theirs, mine]);
+    let call_of = |peer: &str, number: u32, path: &str| {
+        let mut w = head(7, MOUNT, 3, number, 0);
+        if number == 1 {
+            w.opaque(path.as_bytes());
+        }
+        let session = session_from(&c.server, peer, Transport::Tcp);
+        flat(call(&session, flat(w.into_reply()), vec![]).unwrap())[24..].to_vec()
+    };
+    let (me, they) = ("127.0.0.1:700", "10.0.0.9:700");
+    for (peer, path) in [(me, "/hidden"), (me, "/mine"), (they, "/theirs")] {
+        assert_eq!(call_of(peer, 1, path)[..4], [0; 4], "{path}");
+    }
+    let told = |peer| {
+        let reply = call_of(peer, 2, "");
+        let names = ["hidden", "mine", "theirs"];
+        names.into_iter().filter(|n| reply.windows(n.len()).any(|w| w == n.as_bytes())).collect()
+    };
+    let (to_me, to_them): (Vec<&str>, Vec<&str>) = (told(me), told(they));
+    assert_eq!((to_me, to_them), (vec!["mine"], vec!["theirs"]));
 }
 
 #[test]
