@@ -5,7 +5,7 @@ use nfsrdma::v4::wire::{Stateid, attr, op};
 use rdma_transport::channel::Handle;
 use rdma_transport::xdr::Writer;
 use vfs::Cred;
-use vfs::namespace::Cidr;
+use vfs::namespace::{Cidr, Protocols};
 
 use crate::client::{
     Client, R, READ_LT, RW, W, WRITE_LT, close, locku, next_lock, open_head, read, read_open,
@@ -285,6 +285,12 @@ async fn only_regular_files_are_opened() {
     };
     let mut r = c.run(|a| a.root().op(op::OPEN, found(b"o", b"data", R))).await;
     assert_eq!(above(&mut r), Status::IsDir);
+    kit.reload("more", |share| share.protocols = Protocols::Smb);
+    for name in [&b"hidden"[..], b"more"] {
+        // Of a share of other addresses, and of one of SMB, it is not told that there is one.
+        let mut r = c.run(|a| a.root().op(op::OPEN, found(b"o", name, R))).await;
+        assert_eq!(above(&mut r), Status::NoEnt);
+    }
     let mut r = c.run(|a| a.root().op(op::OPEN, unchecked(0, b"o", b"new", R, &[]))).await;
     assert_eq!(above(&mut r), Status::RoFs);
     let mut r =

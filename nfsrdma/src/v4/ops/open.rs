@@ -25,6 +25,7 @@ use crate::v4::compound::{Compound, Located, Object, change_info, component};
 use crate::v4::deleg::{Given, Granted, delegate};
 use crate::v4::limits::{NAME_MAX, OWNERS_PER_CLIENT_MAX};
 use crate::v4::locks::check_grace;
+use crate::v4::pseudo;
 use crate::v4::stateid;
 use crate::v4::status::Status;
 use crate::v4::turn::{self, Begun, Owner};
@@ -318,8 +319,7 @@ fn directory(cx: &Compound<'_>, name: &[u8], create: bool) -> Result<Located, St
     match cx.object()? {
         Object::Root if create => Err(Status::RoFs),
         // Above the shares there are only directories.
-        Object::Root if cx.nfs.core.namespace.share_named(name).is_some() => Err(Status::IsDir),
-        Object::Root => Err(Status::NoEnt),
+        Object::Root => Err(pseudo::find(cx, name).map_or(Status::NoEnt, |_| Status::IsDir)),
         Object::Node(_) => cx.directory(),
     }
 }
