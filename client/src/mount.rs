@@ -7,7 +7,10 @@ use rdma_transport::xdr::Writer;
 
 use crate::error::{Error, Result};
 use crate::nfs3::Fh;
-use crate::rpc::{Credential, ResultPlace, Rpc, results};
+use crate::rpc::{Credential, ResultPlace, Rpc, results, status};
+
+/// `MNT3_OK`.
+const OK: u32 = 0;
 
 fn head(procedure: u32, cred: &Credential) -> Writer {
     Rpc::head(program::MOUNT, VERSION, procedure, cred)
@@ -19,10 +22,8 @@ pub async fn mount(rpc: &Rpc, cred: &Credential, path: &str) -> Result<Fh> {
     w.value(&Dirpath { dirpath: path.as_bytes() });
     let answer = rpc.call(w, ResultPlace::SHORT).await?;
     let mut r = results(&answer)?;
-    match r.value::<u32>()? {
-        0 => Ok(Fh::new(r.value::<Mountres3Ok<'_>>()?.fhandle)),
-        status => Err(Error::Mount(status)),
-    }
+    status(&mut r, OK, Error::Mount)?;
+    Ok(Fh::new(r.value::<Mountres3Ok<'_>>()?.fhandle))
 }
 
 /// UMNT: says that the client no longer uses the share.

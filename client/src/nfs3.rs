@@ -17,7 +17,7 @@ use rdma_transport::caller::{Answer, BulkResult};
 use rdma_transport::xdr::{Reader, Writer};
 
 use crate::error::{Error, Result};
-use crate::rpc::{Credential, ResultPlace, Rpc, results, within};
+use crate::rpc::{Credential, ResultPlace, Rpc, results, status, within};
 
 const PATH_MAX: usize = 4096;
 
@@ -209,12 +209,13 @@ impl From<&SetAttr> for Sattr3 {
     }
 }
 
-/// The results, or the status that says why there are none, also where it has no name.
+/// `NFS3_OK`.
+const OK: u32 = 0;
+
+/// The results, or the status that says why there are none.
 fn ok<'a, T: Xdr<'a>>(r: &mut Reader<'a>) -> Result<T> {
-    match r.value::<u32>()? {
-        0 => Ok(r.value()?),
-        status => Err(Error::Nfs3(status)),
-    }
+    status(r, OK, Error::Nfs3)?;
+    Ok(r.value()?)
 }
 
 /// Offset and length of the data behind the results of this type in a whole reply.

@@ -7,7 +7,7 @@ use nfs_proto::xdr::{Bounded, Xdr};
 
 use crate::error::{Error, Result};
 use crate::nfs3::Fh;
-use crate::rpc::{Credential, ResultPlace, Rpc, results};
+use crate::rpc::{Credential, ResultPlace, Rpc, results, status};
 
 /// `nlm4_granted`.
 const GRANTED: u32 = Stat::Granted as u32;
@@ -41,10 +41,7 @@ impl Nlm {
         let mut r = results(&answer)?;
         // `nlm4_res`, with the status as a number, so that one without a name can be told.
         r.parse(|i| <&[u8]>::bounded(STRING_MAX, "cookie", i))?;
-        match r.value::<u32>()? {
-            GRANTED => Ok(()),
-            stat => Err(Error::Nlm(stat)),
-        }
+        status(&mut r, GRANTED, Error::Nlm)
     }
 
     /// LOCK: these bytes (offset, length), or the reason why not at once.

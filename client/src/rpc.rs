@@ -200,6 +200,12 @@ impl Rpc {
     }
 }
 
+/// Reads the status at the head of results, which must be `good`; otherwise `error` says which it is, also where it has no name.
+pub(crate) fn status(r: &mut Reader<'_>, good: u32, error: fn(u32) -> Error) -> Result<()> {
+    let status = r.value::<u32>()?;
+    if status == good { Ok(()) } else { Err(error(status)) }
+}
+
 /// Reads the head of a reply; what is left are the results (RFC 5531 section 9).
 pub(crate) fn results(answer: &Answer) -> Result<Reader<'_>> {
     let mut r = Reader::new(&answer.body, &answer.pulled);
