@@ -1,13 +1,16 @@
 //! One cell of the matrix: the first takes, the second comes, and everything that is seen of it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use client::Error;
 use client::nfs4::Recall;
 use client::smb::Break;
 use smb_proto::smb2::create::oplock;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::kinds::{H, Kind, R, W, letters, level};
+use crate::markers::{Markers, TOLD_MAX};
 use crate::side::{Hold, Side, Taken};
 
 /// What a file holds in the beginning, what the first writes, what the second writes.
@@ -35,22 +38,16 @@ pub(crate) struct Took {
     pub(crate) told: Option<Duration>,
 }
 
-/// Times of a run. A run that saw something unexpected is repeated with longer ones, so that a busy machine is no fault.
+/// The first keeps what it is asked for this long, to see who waits for it. A run that saw something unexpected is repeated with a
+/// longer time, so that a busy machine is no fault.
 #[derive(Clone, Copy)]
-pub(crate) struct Pace {
-    /// The first keeps what it is asked for this long, to see who waits for it.
-    pub(crate) hold: Duration,
-    /// Nothing more is told after this long.
-    pub(crate) quiet: Duration,
-}
+pub(crate) struct Pace(Duration);
 
 impl Pace {
-    pub(crate) const BRISK: Self =
-        Self { hold: Duration::from_millis(60), quiet: Duration::from_millis(120) };
+    pub(crate) const BRISK: Self = Self(Duration::from_millis(60));
     /// The first answers at once.
-    pub(crate) const PROMPT: Self = Self { hold: Duration::ZERO, quiet: Duration::from_millis(25) };
-    pub(crate) const CALM: Self =
-        Self { hold: Duration::from_millis(600), quiet: Duration::from_millis(1500) };
+    pub(crate) const PROMPT: Self = Self(Duration::ZERO);
+    pub(crate) const CALM: Self = Self(Duration::from_millis(600));
 }
 
 /// The first as it answers breaks and recalls.
@@ -62,22 +59,72 @@ struct Holder<'a> {
     came_at: Instant,
     told_after: Option<Duration>,
     pace: Pace,
-    second_done: &'a AtomicBool,
+    second_done: watch::Receiver<bool>,
+    /// What is changed past the gateway after the second, where that came so.
+    markers: Option<Markers>,
 }
 
 impl Holder<'_> {
-    /// Answers what it is told, until the second is done and some time after that: what nobody waits for may come later.
+    /// Answers what it is told, until the second is done and all has come that it has caused.
     async fn answer_all(&mut self) {
-        loop {
+        while !*self.second_done.borrow() {
             tokio::select! {
                 Some(told) = self.side.breaks.recv() => self.on_break(told).await,
                 Some(recall) = self.side.recalls.recv() => self.on_recall(recall).await,
-                () = tokio::time::sleep(self.pace.quiet) => {
-                    if self.second_done.load(Ordering::Acquire) {
-                        return;
+                _ = self.second_done.changed() => {}
+            }
+        }
+        self.pass_markers().await;
+        // A break that the second has caused has its place on the connection before the second has its answer, and what the first
+        // asks then is answered behind it. What comes only when another answer has left has its place when the next one comes.
+        loop {
+            let before = self.told.len();
+            for _ in 0..2 {
+                // What it says does not matter.
+                let answer = self.side.smb.interfaces().await;
+                assert!(matches!(answer, Ok(_) | Err(Error::Smb(..))), "{answer:?}");
+                self.answer_what_came().await;
+            }
+            if self.told.len() == before {
+                return;
+            }
+        }
+    }
+
+    async fn answer_what_came(&mut self) {
+        while let Ok(told) = self.side.breaks.try_recv() {
+            self.on_break(told).await;
+        }
+        while let Ok(recall) = self.side.recalls.try_recv() {
+            self.on_recall(recall).await;
+        }
+    }
+
+    /// The kernel tells of changes one after the other: what was told of a later one comes behind what was told of the second's.
+    async fn pass_markers(&mut self) {
+        while let Some(mut markers) = self.markers.take() {
+            let Some(next) = markers.change_next(self.side).await else { return };
+            let told = async {
+                loop {
+                    tokio::select! {
+                        Some(told) = self.side.breaks.recv() => {
+                            if next.is_told_by_break(&told) {
+                                return;
+                            }
+                            self.on_break(told).await;
+                        }
+                        Some(recall) = self.side.recalls.recv() => {
+                            if next.is_told_by_recall(&recall) {
+                                return;
+                            }
+                            self.on_recall(recall).await;
+                        }
                     }
                 }
-            }
+            };
+            assert!(timeout(TOLD_MAX, told).await.is_ok(), "nobody was told of a marker");
+            next.leave(self.side).await;
+            self.markers = Some(markers);
         }
     }
 
@@ -101,14 +148,9 @@ impl Holder<'_> {
 
     /// Whether the second waits for the answer.
     async fn second_waits(&self) -> &'static str {
-        let until = tokio::time::Instant::now() + self.pace.hold;
-        while tokio::time::Instant::now() < until {
-            if self.second_done.load(Ordering::Acquire) {
-                return ", which nobody waits for";
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        ""
+        let mut done = self.second_done.clone();
+        let waits = timeout(self.pace.0, done.wait_for(|done| *done)).await.is_err();
+        if waits { "" } else { ", which nobody waits for" }
     }
 
     async fn on_break(&mut self, told: Break) {
@@ -192,7 +234,11 @@ pub(crate) async fn run(
     {
         faults.push(format!("CLOSE beside a delegation: {e}"));
     }
-    let done = AtomicBool::new(false);
+    let markers = match second.is_local() {
+        true => Some(Markers::set(a, first, name).await),
+        false => None,
+    };
+    let (done, second_done) = watch::channel(false);
     let came_at = Instant::now();
     let mut holder = Holder {
         side: a,
@@ -201,11 +247,12 @@ pub(crate) async fn run(
         came_at,
         told_after: None,
         pace,
-        second_done: &done,
+        second_done,
+        markers,
     };
     let coming = async {
         let came = b.take(second, name, SECOND).await;
-        done.store(true, Ordering::Release);
+        done.send_replace(true);
         (came, came_at.elapsed())
     };
     let ((mut came, answered), ()) = tokio::join!(coming, holder.answer_all());

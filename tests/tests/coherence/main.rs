@@ -12,6 +12,7 @@ mod directories;
 mod document;
 mod histories;
 mod kinds;
+mod markers;
 mod mute;
 mod names;
 mod notify;
