@@ -43,11 +43,36 @@ const SLOW: [&str; 8] = [
 
 /// Tests cut a connection of their own client by a chain of this system's rules, which they name alike: those of one share get a
 /// mark before the name.
+///
+/// Tests of break notices drop what their client sends by a connection, right after an answer came there, and then want to see a
+/// notice come by it. The client's system acknowledges such an answer up to 40 ms late. Where that acknowledgement is dropped as
+/// well, the server's system repeats the answer, and sends nothing new by this connection until it is acknowledged (RFC 5681
+/// section 3.1: the window after a timeout is one segment): the notice cannot come, whatever the server does. So nothing is dropped
+/// before the answer is acknowledged, which `/proc/net/tcp` tells; a connection that does not get there is cut all the same.
 const IPTABLES: &str = "#!/bin/sh
+is_acknowledged() {
+    while read -r _ from to _ queues _; do
+        case $from:$to:$queues in
+        *:01BD:*:$1:00000000:*) ;;
+        *:01BD:*:$1:*) return 1 ;;
+        esac
+    done < /proc/net/tcp
+}
+drops= port= before=
 for word; do
     shift
-    case $word in SMBTORTURE*) word=T-WORKER-${word#SMBTORTURE} ;; esac
+    case $word in
+    -I) drops=yes ;;
+    SMBTORTURE*) word=T-WORKER-${word#SMBTORTURE} ;;
+    esac
+    case $before in --sport) port=$(printf %04X \"$word\") ;; esac
+    before=$word
     set -- \"$@\" \"$word\"
+done
+looks=0
+while [ \"$drops\" ] && [ \"$port\" ] && [ $looks -lt 200 ]; do
+    if is_acknowledged \"$port\"; then break; fi
+    looks=$((looks + 1))
 done
 exec iptables-nft \"$@\"
 ";
