@@ -8,9 +8,9 @@ const W: u32 = mask::WRITE_DATA | mask::APPEND_DATA;
 const X: u32 = mask::EXECUTE;
 
 /// What everybody may whatever the mode.
-const ANYBODY: u32 = mask::READ_ATTRIBUTES | mask::READ_CONTROL | mask::SYNCHRONIZE;
+pub(super) const ANYBODY: u32 = mask::READ_ATTRIBUTES | mask::READ_CONTROL | mask::SYNCHRONIZE;
 /// What the owner may beside.
-const OWNERS: u32 = mask::WRITE_ATTRIBUTES | mask::WRITE_DAC;
+pub(super) const OWNERS: u32 = mask::WRITE_ATTRIBUTES | mask::WRITE_DAC;
 
 /// A class of mode bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -67,37 +67,37 @@ pub(crate) struct Change {
     pub(crate) is_dir: bool,
     /// The nine bits.
     pub(crate) mode: u32,
-    /// Those of them that are to be said; entries keep their rights in the others.
+    /// Those of the three bits of each class that are to be said; entries keep their rights in the others.
     pub(crate) said: u32,
 }
 
 impl Change {
-    /// Rights of all bits that are said, in this class.
-    fn touched(&self, class: Class) -> u32 {
-        rights_of(self.said >> shift(class) & 7, self.is_dir)
+    /// Rights of all bits that are said.
+    fn touched(&self) -> u32 {
+        rights_of(self.said, self.is_dir)
     }
 
     /// Rights that the new mode gives this class.
     fn given(&self, class: Class) -> u32 {
-        rights_of((self.mode & self.said) >> shift(class) & 7, self.is_dir)
+        rights_of(self.mode >> shift(class) & self.said, self.is_dir)
     }
 
     /// What an entry keeps of its rights: those that mode bits do not say, and of those that it denies what the mode denies, too.
     fn kept(&self, kind: u8, mask: u32, who: &Who) -> u32 {
-        let of = |rights: fn(&Self, Class) -> u32, classes: &[Class]| {
-            classes.iter().fold(0, |all, c| all | rights(self, *c))
-        };
-        let classes: &[Class] = match class(who, self.owner) {
+        let class = class(who, self.owner);
+        let given = match class {
             // It counts for owner and group as well.
-            Some(Class::Other) => &[Class::Owner, Class::Group, Class::Other],
-            Some(Class::Owner) => &[Class::Owner],
-            Some(Class::Group) => &[Class::Group],
-            None if kind == kind::DENIED => return mask,
-            None => return mask & !(self.touched(Class::Group) & !self.given(Class::Group)),
+            Some(Class::Other) => {
+                self.given(Class::Owner) | self.given(Class::Group) | self.given(Class::Other)
+            }
+            Some(class) => self.given(class),
+            None => self.given(Class::Group),
         };
-        match kind {
-            kind::DENIED => mask & !of(Self::given, classes),
-            _ => mask & !of(Self::touched, classes),
+        match (kind, class) {
+            (kind::DENIED, None) => mask,
+            (kind::DENIED, Some(_)) => mask & !given,
+            (_, None) => mask & !(self.touched() & !given),
+            (_, Some(_)) => mask & !self.touched(),
         }
     }
 }
@@ -144,10 +144,10 @@ impl Acl {
                 ..self.clone()
             };
         };
-        let [owner, group, other] = [Class::Owner, Class::Group, Class::Other]
-            .map(|c| (change.given(c), change.touched(c)));
+        let [owner, group, other] =
+            [Class::Owner, Class::Group, Class::Other].map(|c| change.given(c));
         let mut out = Vec::with_capacity(entries.len() + 5);
-        let (mut named, mut denied) = (0, 0);
+        let mut denied = 0;
         for ace in entries {
             let Ace::Simple { kind: k @ (kind::ALLOWED | kind::DENIED), flags, mask: m, who } = ace
             else {
@@ -164,7 +164,6 @@ impl Acl {
                 // What was denied to everybody here does not come back to those that are named further on.
                 denied |= whole & !left;
             }
-            named |= if *k == kind::ALLOWED { left } else { 0 };
             if left == whole {
                 out.push(ace.clone());
                 continue;
@@ -175,15 +174,14 @@ impl Acl {
             }
             out.extend(passed_on(ace));
         }
-        let denied_owner = owner.1 & !owner.0 & (group.0 | other.0 | named);
         let first = [
-            some(kind::DENIED, Who::Owner, denied_owner),
-            some(kind::ALLOWED, Who::Owner, owner.0),
+            some(kind::DENIED, Who::Owner, (group | other) & !owner),
+            some(kind::ALLOWED, Who::Owner, owner),
         ];
         let last = [
-            some(kind::DENIED, Who::Group, group.1 & !group.0 & other.0),
-            some(kind::ALLOWED, Who::Group, group.0),
-            some(kind::ALLOWED, Who::Everyone, other.0),
+            some(kind::DENIED, Who::Group, other & !group),
+            some(kind::ALLOWED, Who::Group, group),
+            some(kind::ALLOWED, Who::Everyone, other),
         ];
         let all = first.into_iter().flatten().chain(out).chain(last.into_iter().flatten());
         Self { entries: Some(merged(all)), ..self.clone() }
@@ -311,7 +309,7 @@ fn merged(entries: impl Iterator<Item = Ace>) -> Vec<Ace> {
             decided.push((who.clone(), *m));
         }
         if *k == kind::DENIED {
-            from = out.len() + 1;
+            from = out.len();
         }
         let same = out.iter_mut().skip(from).find_map(|other| match other {
             Ace::Simple { kind: kind::ALLOWED, flags: f, mask, who: w }
@@ -342,22 +340,63 @@ mod tests {
     const OWNER: Owner = Owner { uid: 1000, gid: 50 };
 
     fn change(mode: u32, is_dir: bool) -> Change {
-        Change { owner: OWNER, is_dir, mode, said: 0o777 }
+        Change { owner: OWNER, is_dir, mode, said: 7 }
     }
 
+    /// RFC 8881 section 6.4.2. The numbers are those of section 6.2.1.3.
     #[test]
     fn a_plain_mode_needs_no_entry_that_denies() {
-        let acl = Acl::of_mode(0o640, false);
         assert_eq!(
-            acl.entries(),
+            Acl::of_mode(0o640, false).entries(),
             [
-                Ace::allow(Who::Owner, R | W | ANYBODY | OWNERS, 0),
-                Ace::allow(Who::Group, R | ANYBODY, 0),
-                Ace::allow(Who::Everyone, ANYBODY, 0),
+                Ace::allow(Who::Owner, 0x16_0187, 0),
+                Ace::allow(Who::Group, 0x12_0081, 0),
+                Ace::allow(Who::Everyone, 0x12_0080, 0),
             ]
         );
-        let odd = Acl::of_mode(0o017, true);
-        assert_eq!(odd.entries().len(), 5, "owner and group are told what they have not");
+        assert_eq!(
+            Acl::of_mode(0o017, true).entries(),
+            [
+                Ace::deny(Who::Owner, 0x67, 0),
+                Ace::allow(Who::Owner, 0x16_0180, 0),
+                Ace::deny(Who::Group, 0x47, 0),
+                Ace::allow(Who::Group, 0x12_00a0, 0),
+                Ace::allow(Who::Everyone, 0x12_00e7, 0),
+            ],
+            "owner and group are told what they have not"
+        );
+    }
+
+    /// RFC 8881 section 6.3.2: OWNER@, GROUP@ and EVERYONE@ say the mode; the rest are others that mean the same here.
+    #[test]
+    fn an_entry_counts_for_the_class_that_it_is_about() {
+        let sid = Who::Sid;
+        for (who, mode) in [
+            (Who::Owner, 0o400),
+            (Who::User(1000), 0o400),
+            (sid(Sid::owner_rights()), 0o400),
+            (Who::Group, 0o040),
+            (Who::Members(50), 0o040),
+            (Who::Everyone, 0o444),
+            (sid(Sid::authenticated_users()), 0o444),
+            (sid(Sid::network()), 0o444),
+            (Who::User(7), 0),
+            (Who::Members(7), 0),
+            (sid(Sid::anonymous()), 0),
+            (sid(Sid::administrators()), 0),
+            (sid(Sid::creator_owner()), 0),
+        ] {
+            assert_eq!(Acl::new(vec![Ace::allow(who.clone(), R, 0)]).mode(OWNER), mode, "{who:?}");
+        }
+    }
+
+    /// What mode bits do to a NULL list is what they say, for it has no other rights.
+    #[test]
+    fn a_null_list_becomes_what_the_mode_says() {
+        let null = Acl { revision: 2, owner: Some(Sid::system()), ..Acl::default() };
+        let want = Acl { entries: Acl::of_mode(0o640, false).entries, ..null.clone() };
+        assert_eq!(null.with_mode(&change(0o640, false)), want);
+        assert_eq!(null.limited(0o640, OWNER, false), (want, 0o640));
     }
 
     #[test]
@@ -403,6 +442,115 @@ mod tests {
         );
     }
 
+    /// Each line: the entries, the new mode, which bits of a class it says, and the entries after it.
+    #[test]
+    fn what_a_changed_mode_leaves_of_each_entry() {
+        use mask::DELETE;
+        let allow = |who, m| Ace::allow(who, m, 0);
+        let deny = |who, m| Ace::deny(who, m, 0);
+        let (owner, group, all) =
+            (|m| allow(Who::Owner, m), |m| allow(Who::Group, m), Who::Everyone);
+        let user = |uid| Who::User(uid);
+        for (line, (before, mode, said, after)) in [
+            // What is denied to one whom the mode does not know stays denied.
+            (
+                vec![deny(user(7), R | W), allow(all.clone(), R | W)],
+                0o640,
+                7,
+                vec![owner(R | W), deny(user(7), R | W), group(R)],
+            ),
+            // What is denied to a class and not given by the mode stays denied.
+            (
+                vec![deny(all.clone(), W), allow(all.clone(), R)],
+                0o444,
+                7,
+                vec![owner(R), deny(all.clone(), W), group(R), allow(all.clone(), R)],
+            ),
+            // What was denied to everybody does not come back to others than the mode gives it to.
+            (
+                vec![deny(all.clone(), W | DELETE), allow(user(8), R | W | DELETE)],
+                0o664,
+                7,
+                vec![
+                    owner(R | W),
+                    deny(all.clone(), DELETE),
+                    allow(user(8), R),
+                    group(R | W),
+                    allow(all.clone(), R),
+                ],
+            ),
+            // What was denied to the owner, or allowed to everybody, says nothing about the rest.
+            (
+                vec![deny(Who::Owner, W), allow(user(8), W)],
+                0o660,
+                7,
+                vec![owner(R | W), allow(user(8), W), group(R | W)],
+            ),
+            (
+                vec![allow(all.clone(), W), allow(user(8), W | X)],
+                0o660,
+                7,
+                vec![owner(R | W), allow(user(8), W), group(R | W)],
+            ),
+            // A class with less than those that it is part of is told so.
+            (
+                vec![],
+                0o426,
+                7,
+                vec![
+                    deny(Who::Owner, W),
+                    owner(R),
+                    deny(Who::Group, R),
+                    group(W),
+                    allow(all.clone(), R | W),
+                ],
+            ),
+            // To run a file is left to the list, unless the mode says it.
+            (
+                vec![deny(user(7), X), allow(all.clone(), R | W | X)],
+                0o640,
+                6,
+                vec![owner(R | W), deny(user(7), X), allow(all.clone(), X), group(R)],
+            ),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let change = Change { said, ..change(mode, false) };
+            assert_eq!(Acl::new(before).with_mode(&change).entries(), after, "line {line}");
+        }
+    }
+
+    /// Neither a changed mode nor one at creation changes what a directory passes on; what they leave for the directory is an
+    /// entry of its own.
+    #[test]
+    fn what_is_passed_on_stays_with_every_combination_of_flags() {
+        for flags in 0..32 {
+            let acl = Acl::new(vec![
+                Ace::allow(Who::Owner, R | W | X, 0),
+                Ace::allow(Who::User(8), R | W | mask::DELETE_CHILD | X, flags),
+            ]);
+            let (limited, _) = acl.limited(0o740, OWNER, true);
+            for now in [acl.with_mode(&change(0o740, true)), limited] {
+                for is_dir in [false, true] {
+                    let (is, was) = (now.inherited(is_dir, OWNER), acl.inherited(is_dir, OWNER));
+                    assert_eq!(is, was, "flags {flags:#x}");
+                }
+                let here = now.entries().iter().filter(|e| match e {
+                    Ace::Simple { who, flags, .. } => {
+                        *who == Who::User(8) && flags & flag::INHERIT_ONLY == 0
+                    }
+                    Ace::Other { .. } => false,
+                });
+                let want = Ace::allow(Who::User(8), R, flags & flag::INHERITED);
+                let want = if flags & flag::INHERIT_ONLY == 0 { vec![&want] } else { vec![] };
+                assert_eq!(here.collect::<Vec<_>>(), want, "flags {flags:#x}");
+            }
+            let (same, _) = acl.limited(0o770, OWNER, true);
+            assert_eq!(same, acl, "flags {flags:#x}: nothing is taken away");
+        }
+    }
+
     #[test]
     fn what_is_made_gets_no_more_than_its_folder_passes_on() {
         let acl = Acl::new(vec![
@@ -428,6 +576,24 @@ mod tests {
         assert_eq!(merged(all.into_iter()), [a(Who::Owner, 3), a(Who::Group, 1)]);
         let all = [a(Who::Owner, 1), Ace::deny(Who::Group, 2, 0), a(Who::Owner, 2)];
         assert_eq!(merged(all.clone().into_iter()), all);
+    }
+
+    #[test]
+    fn what_is_decided_is_said_once() {
+        let (oi, ci) = (flag::OBJECT_INHERIT, flag::CONTAINER_INHERIT);
+        let of = |flags| Ace::allow(Who::User(8), R | X, flags);
+        // Entries that are passed on stay as they are, however often they say the same.
+        let twice = [of(oi), of(ci)];
+        let all = twice.iter().cloned().chain([of(0)]);
+        assert_eq!(merged(all), twice);
+        let both = [Ace::allow(Who::Everyone, R, 0), of(oi)];
+        let all = both.iter().cloned().chain([of(0)]);
+        assert_eq!(merged(all), both);
+        let all = [Ace::allow(Who::Everyone, R, 0), of(0)];
+        assert_eq!(
+            merged(all.clone().into_iter()),
+            [all[0].clone(), Ace::allow(Who::User(8), X, 0)]
+        );
     }
 
     fn user(uid: u32, gid: u32) -> Cred {
@@ -528,9 +694,9 @@ mod tests {
         /// Nobody gets by a changed mode what it does not say of one of the classes that he is in.
         #[test]
         fn a_changed_mode_gives_what_it_says(
-            acl in any_acl(), mode in 0..0o1000_u32, run in 0..0o1000_u32, is_dir: bool, user in any_cred(),
+            acl in any_acl(), mode in 0..0o1000_u32, run: bool, is_dir: bool, user in any_cred(),
         ) {
-            let change = Change { said: 0o666 | run & 0o111, ..change(mode, is_dir) };
+            let change = Change { said: if run { 7 } else { 6 }, ..change(mode, is_dir) };
             let now = acl.with_mode(&change);
             let said = [
                 (true, Class::Other),

@@ -56,8 +56,10 @@ impl Kept {
         if mode == self.mode {
             return Cow::Owned(acl);
         }
-        // A program of Windows is run without a bit: only where that bit was changed it says something.
-        let said = if is_dir { 0o777 } else { 0o666 | (mode ^ self.mode) & 0o111 };
+        // A program of Windows is run without a bit: only where one of them was changed they say something, and then all three,
+        // because what an entry for everybody gives is given to all three classes.
+        let runs = is_dir || (mode ^ self.mode) & 0o111 != 0;
+        let said = if runs { 7 } else { 6 };
         Cow::Owned(acl.with_mode(&Change { owner, is_dir, mode, said }))
     }
 
@@ -263,6 +265,37 @@ mod tests {
         assert_eq!(of(now(0o640, 1000)), mask::FILE_ALL);
         assert_eq!(now(0o640, 1001).owner, None, "it has another owner now");
         assert_eq!(now(0o640, 1001).group, kept.acl.group);
+    }
+
+    /// A program of Windows is run without a bit. Where one of them was changed, all three say who runs it, and no class loses
+    /// what its bit still says.
+    #[test]
+    fn bits_to_run_a_file_say_something_where_one_was_changed() {
+        let everybody = Acl::new(vec![
+            Ace::allow(Who::User(7), mask::FILE_ALL, 0),
+            Ace::allow(Who::Everyone, mask::FILE_ALL, 0),
+        ]);
+        let owner = Owner { uid: 1000, gid: 50 };
+        let runs = |before, after, is_dir| {
+            let kept = Kept { mode: before, owner, acl: everybody.clone() };
+            let acl = kept.now(owner, after, is_dir).into_owned();
+            [(1000, 1), (2, 50), (3, 3), (7, 7)].map(|(uid, gid)| {
+                let cred = crate::Cred { uid, gid, groups: std::sync::Arc::new([]) };
+                acl.allowed(&cred, owner) & mask::EXECUTE != 0
+            })
+        };
+        for (before, after, want) in [
+            (0o666, 0o600, [true, true, true, true]),
+            (0o775, 0o755, [true, true, true, true]),
+            (0o777, 0o677, [false, true, true, true]),
+            (0o777, 0o767, [true, false, true, true]),
+            (0o777, 0o766, [true, false, false, false]),
+            (0o777, 0o776, [true, true, false, true]),
+            (0o666, 0o766, [true, false, false, false]),
+        ] {
+            assert_eq!(runs(before, after, false), want, "{before:o} to {after:o}");
+        }
+        assert_eq!(runs(0o666, 0o600, true), [false; 4], "to search a directory takes a bit");
     }
 
     proptest! {
