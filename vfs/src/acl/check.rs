@@ -161,6 +161,36 @@ mod tests {
         assert_eq!(allowed(of(Sid::administrators()), 2), 0);
     }
 
+    /// RFC 8881 section 6.2.1.5, MS-DTYP section 2.4.2.4. Callers: the owner, a member of the file's group, a stranger, somebody
+    /// unknown, the superuser.
+    #[test]
+    fn an_entry_is_about_those_whom_it_names() {
+        let of = |uid, gid| Cred { uid, gid, groups: Arc::new([]) };
+        let in_both = Cred { groups: Arc::new([49, 50]), ..of(2, 7) };
+        let callers = [of(1000, 7), in_both, of(3, 99), of(ANONYMOUS, ANONYMOUS), of(0, 0)];
+        let sid = Who::Sid;
+        for (who, about) in [
+            (Who::Owner, [true, false, false, false, false]),
+            (Who::Group, [false, true, false, false, false]),
+            (Who::Everyone, [true; 5]),
+            (Who::User(3), [false, false, true, false, false]),
+            (Who::Members(49), [false, true, false, false, false]),
+            (Who::Members(99), [false, false, true, false, false]),
+            (sid(Sid::owner_rights()), [true, false, false, false, false]),
+            (sid(Sid::network()), [true; 5]),
+            (sid(Sid::authenticated_users()), [true, true, true, false, true]),
+            (sid(Sid::anonymous()), [false, false, false, true, false]),
+            (sid(Sid::administrators()), [false, false, false, false, true]),
+            (sid(Sid::system()), [false; 5]),
+            (sid(Sid::creator_owner()), [false; 5]),
+            (sid(Sid::creator_group()), [false; 5]),
+            (sid(Sid::new(5, &[21, 1000]).unwrap()), [false; 5]),
+        ] {
+            let meant: Vec<bool> = callers.iter().map(|c| is_meant(&who, c, OWNER)).collect();
+            assert_eq!(meant, about, "{who:?}");
+        }
+    }
+
     proptest! {
         /// RFC 8881 section 6.2.1: each right by itself is decided by the first entry about the caller that names it.
         #[test]

@@ -122,6 +122,31 @@ mod tests {
         assert_eq!(parent.inherited(false, OWNER).unwrap().entries(), [named]);
     }
 
+    /// MS-DTYP section 2.5.3.4: CREATOR OWNER and CREATOR GROUP alone are replaced.
+    #[test]
+    fn nobody_but_the_creator_is_replaced() {
+        let owner = Owner { uid: 9, gid: 8 };
+        let other = Who::Sid(Sid::new(5, &[21, 9]).unwrap());
+        for (who, here) in [
+            (Who::Sid(Sid::creator_owner()), Who::User(9)),
+            (Who::Sid(Sid::creator_group()), Who::Members(8)),
+            (Who::Sid(Sid::owner_rights()), Who::Sid(Sid::owner_rights())),
+            (other.clone(), other),
+        ] {
+            let parent = Acl::new(vec![Ace::allow(who.clone(), mask::READ_DATA, OI | CI)]);
+            let file = parent.inherited(false, owner).unwrap();
+            assert_eq!(file.entries(), [Ace::allow(here.clone(), mask::READ_DATA, 0)]);
+            let dir = parent.inherited(true, owner).unwrap();
+            let [first, rest @ ..] = dir.entries() else { panic!("{who:?}") };
+            if here == who {
+                assert_eq!((first, rest), (&parent.entries()[0], &[][..]));
+            } else {
+                assert_eq!(*first, Ace::allow(here, mask::READ_DATA, 0));
+                assert_eq!(*rest, [Ace::allow(who, mask::READ_DATA, OI | CI | IO)]);
+            }
+        }
+    }
+
     #[test]
     fn a_null_list_passes_nothing_on() {
         assert_eq!(Acl::default().inherited(true, OWNER), None);

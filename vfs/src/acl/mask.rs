@@ -66,4 +66,10 @@ mod tests {
         assert_eq!(map_generic(GENERIC_ALL | MAXIMUM_ALLOWED), 0x021f_01ff);
         assert_eq!(map_generic(READ_EA), READ_EA);
     }
+
+    /// MS-SMB2 section 2.2.13.1: what neither the mask of files nor that of directories names has no meaning in a request.
+    #[test]
+    fn bits_without_a_name_are_not_valid() {
+        assert_eq!(!VALID, 0x0ce0_fe00);
+    }
 }

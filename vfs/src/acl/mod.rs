@@ -245,4 +245,12 @@ pub(crate) mod tests {
         assert_eq!(Who::Owner.to_sid(owner), Sid::unix_user(7));
         assert_eq!(Who::Group.to_sid(owner), Sid::unix_group(8));
     }
+
+    /// MS-DTYP section 2.4.6.
+    #[test]
+    fn a_control_bit_is_set_where_it_was_set() {
+        let acl = Acl { control: 0x1004, ..Acl::default() };
+        assert!(acl.has(control::DACL_PRESENT) && acl.has(control::DACL_PROTECTED));
+        assert!(!acl.has(control::DACL_DEFAULTED) && !acl.has(control::DACL_AUTO_INHERITED));
+    }
 }

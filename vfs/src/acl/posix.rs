@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use super::mode::{bits_of, rights_of};
-use super::{Ace, Acl, Owner, Who, flag, kind, mask};
+use super::mode::{ANYBODY, OWNERS, bits_of, rights_of};
+use super::{Ace, Acl, Owner, Who, flag, kind};
 
 /// Tags of entries (POSIX.1e draft 17 section 23.1.2), which NFSACL has as well.
 #[allow(missing_docs)] // The names are the specification's own.
@@ -23,10 +23,6 @@ use tag::*;
 const VERSION: u32 = 2;
 /// The number in entries that name nobody.
 const NOBODY: u32 = u32::MAX;
-
-/// What everybody may whatever the bits.
-const ANYBODY: u32 = mask::READ_ATTRIBUTES | mask::READ_CONTROL | mask::SYNCHRONIZE;
-const OWNERS: u32 = mask::WRITE_ATTRIBUTES | mask::WRITE_DAC;
 
 /// One entry: its tag, its three bits, and whom it names.
 pub type Entry = (u16, u32, u32);
@@ -133,7 +129,7 @@ impl Posix {
     /// With the mask applied.
     fn masked(&self) -> Self {
         let limit = self.mask.unwrap_or(7);
-        let mut all = Self { group: self.group & limit, mask: None, ..self.clone() };
+        let mut all = Self { group: self.group & limit, ..self.clone() };
         all.users.values_mut().chain(all.groups.values_mut()).for_each(|bits| *bits &= limit);
         all
     }
@@ -247,19 +243,62 @@ mod tests {
             (OTHER, 0, NONE),
         ]);
         let acl = list(0o660, Some(&access), None, false).unwrap();
-        let allow = |who, bits| Ace::allow(who, rights_of(bits, false) | ANYBODY, 0);
         assert_eq!(
             acl.entries(),
             [
-                Ace::allow(Who::Owner, rights_of(6, false) | ANYBODY | OWNERS, 0),
-                allow(Who::User(1001), 6),
-                allow(Who::Group, 4),
-                allow(Who::Everyone, 0),
+                Ace::allow(Who::Owner, 0x16_0187, 0),
+                Ace::allow(Who::User(1001), 0x12_0087, 0),
+                Ace::allow(Who::Group, 0x12_0081, 0),
+                Ace::allow(Who::Everyone, 0x12_0080, 0),
             ]
         );
         let folder = list(0o755, None, Some(&access), true).unwrap();
-        assert_eq!(folder.entries().len(), 3 + 4);
         assert_eq!(folder.mode(Owner { uid: 1, gid: 1 }), 0o755);
+        let (own, passed_on) = folder.entries().split_at(3);
+        assert_eq!(own, Acl::of_mode(0o755, true).entries());
+        // To what is made in it, file or folder, and not to itself; to write a folder is to remove from it as well.
+        let flags = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT | flag::INHERIT_ONLY;
+        assert_eq!(
+            passed_on,
+            [
+                Ace::allow(Who::Owner, 0x16_01c7, flags),
+                Ace::allow(Who::User(1001), 0x12_00c7, flags),
+                Ace::allow(Who::Group, 0x12_0081, flags),
+                Ace::allow(Who::Everyone, 0x12_0080, flags),
+            ]
+        );
+    }
+
+    /// Somebody whom an entry of the host is about has nothing by the entries behind it (POSIX.1e section 23.1.5), and nothing is
+    /// denied that nobody would give him.
+    #[test]
+    fn what_others_have_is_denied_to_those_who_have_it_not() {
+        let access = value(&[
+            (USER_OBJ, 4, NONE),
+            (USER, 1, 1001),
+            (GROUP_OBJ, 5, NONE),
+            (GROUP, 4, 51),
+            (GROUP, 1, 52),
+            (MASK, 7, NONE),
+            (OTHER, 6, NONE),
+        ]);
+        let acl = list(0, Some(&access), None, false).unwrap();
+        assert_eq!(
+            acl.entries(),
+            [
+                Ace::deny(Who::Owner, 0x26, 0),
+                Ace::allow(Who::Owner, 0x16_0181, 0),
+                Ace::deny(Who::User(1001), 0x07, 0),
+                Ace::allow(Who::User(1001), 0x12_00a0, 0),
+                Ace::allow(Who::Group, 0x12_00a1, 0),
+                Ace::allow(Who::Members(51), 0x12_0081, 0),
+                Ace::allow(Who::Members(52), 0x12_00a0, 0),
+                Ace::deny(Who::Group, 0x06, 0),
+                Ace::deny(Who::Members(51), 0x06, 0),
+                Ace::deny(Who::Members(52), 0x07, 0),
+                Ace::allow(Who::Everyone, 0x12_0087, 0),
+            ]
+        );
     }
 
     #[test]
@@ -271,6 +310,8 @@ mod tests {
             &b""[..],
             &[1, 0, 0, 0],
             &[2, 0, 0, 0, 1],
+            &[&3_u32.to_le_bytes(), &value(&three)[4..]].concat(),
+            &[&value(&three)[..], &[0]].concat(),
             &value(&[(3, 7, 0)]),
             &value(&three[..2]),
             &with(&three[..1]),
@@ -305,6 +346,36 @@ mod tests {
         assert_eq!(acl.posix(owner), shown);
         assert_eq!(Posix::parse(&shown.encode()), Some(shown));
         assert_eq!(Acl::of_mode(0o750, false).posix(owner), Posix::of_mode(0o750));
+    }
+
+    #[test]
+    fn a_mode_is_a_list_of_three_entries() {
+        for (mode, [owner, group, other]) in
+            [(0o4124, [1, 2, 4]), (0o1700, [7, 0, 0]), (0o7, [0, 0, 7])]
+        {
+            let three = [(USER_OBJ, owner, NONE), (GROUP_OBJ, group, NONE), (OTHER, other, NONE)];
+            assert_eq!(Posix::of_mode(mode).listed(), three, "{mode:o}");
+        }
+    }
+
+    /// The mask is the most that all have whom it limits, and is there where somebody is named (POSIX.1e section 23.1.3); owner and
+    /// group are not named a second time.
+    #[test]
+    fn somebody_named_makes_a_mask() {
+        let owner = Owner { uid: 1000, gid: 50 };
+        let shown = |who| {
+            let acl = Acl::new(vec![
+                Ace::allow(who, rights_of(6, false), 0),
+                Ace::allow(Who::Group, rights_of(1, false), 0),
+            ]);
+            acl.posix(owner).listed()
+        };
+        let (none, mask) = ((OTHER, 0, NONE), (MASK, 7, NONE));
+        let classes = [(USER_OBJ, 0, NONE), (GROUP_OBJ, 1, NONE)];
+        assert_eq!(shown(Who::User(7)), [classes[0], (USER, 6, 7), classes[1], mask, none]);
+        assert_eq!(shown(Who::Members(7)), [classes[0], classes[1], (GROUP, 6, 7), mask, none]);
+        assert_eq!(shown(Who::User(1000)), [(USER_OBJ, 6, NONE), classes[1], none]);
+        assert_eq!(shown(Who::Members(50)), [classes[0], (GROUP_OBJ, 7, NONE), none]);
     }
 
     proptest! {

@@ -236,6 +236,21 @@ mod tests {
         assert_eq!(long.parse::<Sid>(), Err(BadSid("SubAuthorityCount")));
     }
 
+    #[test]
+    fn the_longest_identifier_has_fifteen_numbers() {
+        let longest = Sid::new(5, &[u32::MAX; 15]).unwrap();
+        assert_eq!((longest.wire_len(), Sid::LEN_MAX), (68, 68));
+        assert_eq!(Sid::new(5, &[0; 16]), None);
+        assert!(Sid::new((1 << 48) - 1, &[]).is_some());
+        assert_eq!(Sid::new(1 << 48, &[]), None);
+    }
+
+    #[test]
+    fn an_error_says_which_part_does_not_fit() {
+        let error = "S-1-5-x".parse::<Sid>().unwrap_err();
+        assert_eq!(error.to_string(), "no security identifier: SubAuthority");
+    }
+
     proptest! {
         #[test]
         fn identifiers_round_trip(sid in any_sid()) {
