@@ -219,6 +219,7 @@ mod tests {
     fn known_identifiers() {
         let s: Sid = "S-1-5-32-544".parse().unwrap();
         assert_eq!(s, Sid::administrators());
+        assert_eq!(s.subs(), [32, 544]);
         assert_eq!(s.emit(), [1, 2, 0, 0, 0, 0, 0, 5, 32, 0, 0, 0, 0x20, 2, 0, 0]);
         assert_eq!("S-1-22-1-1000".parse::<Sid>().unwrap().as_unix_user(), Some(1000));
         assert_eq!("S-1-5-88-3-33188".parse::<Sid>().unwrap().as_unix_mode(), Some(0o100_644));
