@@ -246,6 +246,21 @@ mod tests {
         assert_eq!(Sid::new(1 << 48, &[]), None);
     }
 
+    /// MS-DTYP section 2.4.2.1.
+    #[test]
+    fn an_authority_beyond_32_bits_is_written_in_hexadecimal() {
+        for (authority, text) in [
+            (5, "S-1-5-21"),
+            (0xffff_ffff, "S-1-4294967295-21"),
+            (0x1_0000_0000, "S-1-0x000100000000-21"),
+            (0xffff_ffff_ffff, "S-1-0xffffffffffff-21"),
+        ] {
+            let sid = Sid::new(authority, &[21]).unwrap();
+            assert_eq!((sid.to_string(), format!("{sid:?}")), (text.into(), text.into()));
+            assert_eq!(text.parse(), Ok(sid));
+        }
+    }
+
     #[test]
     fn an_error_says_which_part_does_not_fit() {
         let error = "S-1-5-x".parse::<Sid>().unwrap_err();
