@@ -262,6 +262,34 @@ mod tests {
     }
 
     #[test]
+    fn an_account_is_its_domain_and_a_number() {
+        let domain = Sid::new(5, &[21, 7]).unwrap();
+        let account: Sid = "S-1-5-21-7-500".parse().unwrap();
+        assert_eq!(domain.child(500), Some(account.clone()));
+        assert_eq!(account.split(), Some((domain, 500)));
+        assert_eq!(Sid::new(5, &[]).unwrap().split(), None);
+        assert_eq!(Sid::new(5, &[1; 15]).unwrap().child(1), None);
+    }
+
+    #[test]
+    fn a_number_of_unix_is_read_from_its_own_authority_alone() {
+        for (text, user, group, mode) in [
+            ("S-1-22-1-7", Some(7), None, None),
+            ("S-1-22-2-7", None, Some(7), None),
+            ("S-1-5-88-1-7", Some(7), None, None),
+            ("S-1-5-88-2-7", None, Some(7), None),
+            ("S-1-5-88-3-7", None, None, Some(7)),
+            ("S-1-22-3-7", None, None, None),
+            ("S-1-5-1-7", None, None, None),
+            ("S-1-22-88-1-7", None, None, None),
+        ] {
+            let sid: Sid = text.parse().unwrap();
+            let found = (sid.as_unix_user(), sid.as_unix_group(), sid.as_unix_mode());
+            assert_eq!(found, (user, group, mode), "{text}");
+        }
+    }
+
+    #[test]
     fn an_error_says_which_part_does_not_fit() {
         let error = "S-1-5-x".parse::<Sid>().unwrap_err();
         assert_eq!(error.to_string(), "no security identifier: SubAuthority");
