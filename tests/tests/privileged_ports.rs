@@ -82,7 +82,7 @@ async fn a_user_of_this_host_cannot_claim_to_be_another() {
         assert!(is_refused(&locks.unlock(&file, (0, 1)).await.err().unwrap()));
     }
     assert_eq!(std::fs::metadata(&path).unwrap().uid(), 1234);
-    let counted = rdma_transport::count::broken_rules();
+    let counted = rdma_transport::refused::counts();
     assert!(counted.iter().any(|(rule, n)| *rule == "rpc-source-port" && *n >= 9), "{counted:?}");
 
     let off = Settings { privileged_ports: PrivilegedPorts::Off, ..settings };
