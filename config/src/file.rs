@@ -275,6 +275,15 @@ impl FromStr for Id {
     }
 }
 
+/// A folder of a share, and whether it has one for each user.
+struct Served((Source, bool));
+impl FromStr for Served {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        Source::of_path(text.parse::<Absolute>()?.0).map(Self)
+    }
+}
+
 struct Absolute(PathBuf);
 impl FromStr for Absolute {
     type Err = String;
@@ -459,10 +468,12 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
     let (force, masks) = (force(&group, &mut people, report), masks(&group, report));
     let list = group.parse::<List>("list", report).map_or(List::default(), |l| l.value);
     let (name, source) = (name?, source?);
+    let (source, source_at) = (source.value, source.origin);
     Some(DraftShare {
         share: Share {
             name: name.value,
-            source: source.value,
+            source: source.0,
+            homes: source.1,
             protocols,
             read_only,
             squash,
@@ -480,7 +491,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
             comment,
         },
         name_at: name.origin,
-        source_at: source.origin,
+        source_at,
         people,
     })
 }
@@ -588,15 +599,16 @@ fn access(share: &Group<'_>, report: &mut Report) -> (Option<Access>, Vec<Set<Wh
     (Some(access), named)
 }
 
-fn source(group: &Group<'_>, report: &mut Report) -> Option<Set<Source>> {
+/// Where the files are, and whether each user has a folder there.
+fn source(group: &Group<'_>, report: &mut Report) -> Option<Set<(Source, bool)>> {
     let memory = match group.get("memory") {
         Some(_) => Some(group.parse::<Flag>("memory", report)?),
         None => None,
     };
     let in_memory = memory.filter(|f| f.value.0);
     match (group.get("path"), in_memory) {
-        (Some(_), None) => map(group.parse("path", report), |p: Absolute| Source::Folder(p.0)),
-        (None, Some(flag)) => Some(Set { value: Source::Memory, origin: flag.origin }),
+        (Some(_), None) => map(group.parse("path", report), |p: Served| p.0),
+        (None, Some(flag)) => Some(Set { value: (Source::Memory, false), origin: flag.origin }),
         (Some(_), Some(flag)) => {
             report.add_help(
                 flag.origin,

@@ -152,7 +152,14 @@ pub(crate) const SHARE: Group = Group {
     about: "A folder that is served under a name. It needs `name`, and either `path` or `memory`.",
     keys: &[
         key("name", "word", "", "NFS clients see `/NAME`, SMB clients `\\\\host\\NAME`."),
-        key("path", "absolute path of a folder", "", "The folder that is served."),
+        key(
+            "path",
+            "absolute path of a folder",
+            "",
+            "The folder that is served. With `{user}` as its last part, as in `/home/{user}`, each user of SMB sees the folder of \
+             its name alone, which is made when the user comes first; NFS clients see the folder above. See \
+             [homes](permissions.md#homes).",
+        ),
         key("memory", "`true` or `false`", "false", "A volume in memory, gone at exit."),
         key(
             "protocols",

@@ -77,16 +77,16 @@ impl FromStr for ShareOption {
             .ok_or("write NAME=DIR, like `data=/srv/data`, or `NAME=mem:` for a share in memory")?;
         let name = share_name(name)?;
         let mut parts = rest.split(',');
-        let source = match parts.next() {
+        let (source, homes) = match parts.next() {
             None | Some("") => {
                 return Err(format!(
                     "which folder is `{name}`? write `{name}=DIR`, or `{name}=mem:` for a share in memory"
                 ));
             }
-            Some("mem:") => Source::Memory,
-            Some(dir) => Source::Folder(PathBuf::from(dir)),
+            Some("mem:") => (Source::Memory, false),
+            Some(dir) => Source::of_path(PathBuf::from(dir))?,
         };
-        let mut share = Share::new(name, source);
+        let mut share = Share { homes, ..Share::new(name, source) };
         let mut in_clients = false;
         for part in parts {
             in_clients = share_option(&mut share, part, in_clients)?;

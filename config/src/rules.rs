@@ -251,6 +251,13 @@ fn check_shares(shares: &[DraftShare], share_id: fn(&str) -> u32, report: &mut R
             check_folder(path, s.source_at, report);
         }
         check_protocols(s, report);
+        if s.share.homes && s.share.guest {
+            report.add_help(
+                s.source_at,
+                format!("the share `{name}` has a folder for each user, and guests are none"),
+                "take `guest` away, or `{user}`",
+            );
+        }
     }
 }
 

@@ -128,6 +128,8 @@ pub struct Share {
     pub name: String,
     /// Where its files live.
     pub source: Source,
+    /// The path ends in `{user}`: `source` has a folder for each user of SMB, which sees that one alone.
+    pub homes: bool,
     /// By which protocols it is served.
     pub protocols: Protocols,
     /// Nothing may be changed through it.
@@ -166,6 +168,7 @@ impl Share {
         Self {
             name: name.into(),
             source,
+            homes: false,
             protocols: Protocols::default(),
             read_only: false,
             squash: Squash::default(),
@@ -182,6 +185,12 @@ impl Share {
             continuous_availability: false,
             comment: String::new(),
         }
+    }
+
+    /// Its files as the configuration names them.
+    pub fn files(&self) -> String {
+        let source = &self.source;
+        if self.homes { format!("{source}/{USER}") } else { source.to_string() }
     }
 
     /// The squash that leaves some client of NFS the most. Whom `anonuid` makes root is left root.
@@ -342,6 +351,22 @@ pub enum Source {
     Folder(PathBuf),
     /// In memory, gone at exit.
     Memory,
+}
+
+/// What stands for the name of the user at the end of a path.
+pub(crate) const USER: &str = "{user}";
+
+impl Source {
+    /// The folder, and whether the path says that it has one for each user.
+    pub(crate) fn of_path(path: PathBuf) -> Result<(Self, bool), String> {
+        let of_each = path.file_name().is_some_and(|name| name == USER);
+        let above = path.parent().filter(|_| of_each).map(PathBuf::from);
+        let folder = above.unwrap_or(path);
+        if folder.to_string_lossy().contains(USER) {
+            return Err(format!("`{USER}` is the whole last part of a path, as in `/home/{USER}`"));
+        }
+        Ok((Self::Folder(folder), of_each))
+    }
 }
 
 impl fmt::Display for Source {

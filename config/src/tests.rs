@@ -144,6 +144,7 @@ fn everything_that_can_be_said() {
                 Share {
                     name: "data".into(),
                     source: Source::Folder("/usr".into()),
+                    homes: false,
                     protocols: Protocols::Smb,
                     read_only: true,
                     squash: Squash::None,
@@ -332,6 +333,29 @@ fn the_weakest_squash_is_that_of_the_client_that_is_left_the_most() {
     assert_eq!(share("{from: 10.1.0.0/16, squash: all}"), Squash::All);
     assert_eq!(share("{from: 10.1.0.0/16, squash: all, anonuid: 0}"), Squash::None);
     assert_eq!(share("{from: 10.1.0.0/16, anonuid: 7, anongid: 0}"), Squash::Root);
+}
+
+#[test]
+fn a_path_may_end_in_a_folder_for_each_user() {
+    let share = |path: &str| {
+        let text = format!("shares: [{{name: a, path: '{path}'}}]\n");
+        read(&text).map(|settings| settings.shares[0].clone()).map_err(|e| e.to_string())
+    };
+    let homes = share("/tmp/{user}").unwrap();
+    assert_eq!((homes.homes, homes.source.to_string()), (true, "/tmp".into()));
+    assert_eq!(homes.files(), "/tmp/{user}");
+    assert!(!share("/tmp").unwrap().homes);
+    for path in ["/tmp/{user}/files", "/tmp/x{user}", "/{user}/{user}"] {
+        let why = share(path).unwrap_err();
+        assert!(why.contains("the whole last part of a path"), "{path}: {why}");
+    }
+    assert!(share("/nowhere/{user}").unwrap_err().contains("there is no folder /nowhere"));
+    let option: ShareOption = "home=/tmp/{user},ro".parse().unwrap();
+    assert!(
+        option.0.homes && option.0.read_only && option.0.source == Source::Folder("/tmp".into())
+    );
+    let told = told("shares: [{name: a, path: '/tmp/{user}', guest: true}]\n");
+    assert!(told.contains("has a folder for each user, and guests are none"), "{told}");
 }
 
 #[test]

@@ -191,6 +191,7 @@ fn rules(s: &config::Share, rights: Rights) -> Rules {
         force: rights.force,
         masks: Masks { file: bits(s.masks.file), folder: bits(s.masks.folder) },
         only_visible: s.list == config::List::Visible,
+        homes: s.homes,
         ..Rules::default()
     }
 }

@@ -154,6 +154,7 @@ impl Kit {
         session.log_on(user, None);
         let (session_id, share) = (session.id, self.core.namespace.shares()[0].clone());
         let tree = session.add_tree(|id| Tree {
+            home: None,
             id,
             session_id,
             name: "data".into(),

@@ -17,7 +17,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use vfs::Cred;
-use vfs::namespace::Entered;
+use vfs::namespace::{Entered, Share};
 
 use crate::dispatch::{Loss, end_session, lose};
 use crate::open::{Open, Target as Opened};
@@ -103,6 +103,7 @@ pub(crate) fn tree_stands(core: &Core, session: &Session, tree: &Tree) -> bool {
     let granted = |ip: IpAddr| grant(&now, &settings, &user, ip, true).is_ok_and(stands);
     let peers = session.addresses();
     Arc::ptr_eq(&now.backend, &share.backend)
+        && now.rules.homes == tree.home.is_some()
         && (tree.settings.encrypt || !settings.encrypt)
         && match peers.is_empty() {
             // What one connection may not do, nobody does by another.
@@ -138,9 +139,10 @@ pub(crate) async fn end_tree(core: &Arc<Core>, session: &Session, tree: &Tree) {
 fn open_stands(core: &Core, open: &Open) -> bool {
     let Opened::File(file) = &open.target else { return true };
     let share = core.namespace.share(file.share.id).filter(|s| s.protocols.smb());
-    let Some(share) = share.filter(|s| Arc::ptr_eq(&s.backend, &file.share.backend)) else {
-        return false;
+    let is_same = |s: &Arc<Share>| {
+        Arc::ptr_eq(&s.backend, &file.share.backend) && s.rules.homes == file.share.rules.homes
     };
+    let Some(share) = share.filter(is_same) else { return false };
     let owner = core.users.find(&open.durable.owner());
     let entered = owner.and_then(|owner| share.enter_smb(None, &owner.cred).ok());
     entered.is_some_and(|now| stands(open.granted, &open.cred, &now))

@@ -471,6 +471,7 @@ mod tests {
     impl World {
         fn tree(&self, uid: u32) -> Tree {
             Tree {
+                home: None,
                 id: 1,
                 session_id: 1,
                 name: "data".into(),

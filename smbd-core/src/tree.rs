@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use vfs::Cred;
 use vfs::namespace::{Namespace, Share};
+use vfs::{Cred, NodeRef};
 
 use crate::settings::ShareSettings;
 
@@ -25,6 +25,8 @@ pub struct Tree {
     pub name: String,
     /// What it shows.
     pub target: Target,
+    /// The top of the share for its user, where each has a folder of its own.
+    pub home: Option<NodeRef>,
     /// The user, as the share squashed it.
     pub cred: Cred,
     /// Most that the user may be granted here (an access mask).
@@ -40,6 +42,11 @@ impl Tree {
             Target::Files(share) => Some(share),
             Target::Pipes => None,
         }
+    }
+
+    /// Where paths of its client begin: the user's own folder, or the top of the share.
+    pub(crate) fn top(&self, share: &Share) -> NodeRef {
+        self.home.clone().unwrap_or_else(|| share.backend.root())
     }
 
     /// The share of files as the configuration has it now: what a listing leaves out, and how a new file is made. Whoever was

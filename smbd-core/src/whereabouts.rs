@@ -54,16 +54,28 @@ pub(crate) async fn look_for_doomed(opens: &Opens, file: &File) {
     }
 }
 
-/// The path of an open file from the root of its share, as clients see it: as it is now, as far as that can be known.
-pub(crate) async fn path(opens: &Opens, file: &File) -> String {
+/// The path of an open file from the top of its share, or of the user's own folder in it, as clients see it: as it is now, as far
+/// as that can be known.
+pub(crate) async fn path(opens: &Opens, file: &File, home: Option<&NodeRef>) -> String {
     let place = look(opens, file).await.unwrap_or_else(|_| file.place());
     if place.name.is_empty() {
         return place.path;
     }
-    match place.dir.path().await {
-        Ok(dir) => join(&shown(&dir), &to_client(&place.name)),
-        // The directory was removed.
-        Err(_) => place.path,
+    match from_top(&place.dir, home).await {
+        Some(dir) => join(&shown(&dir), &to_client(&place.name)),
+        None => place.path,
+    }
+}
+
+/// The path of a directory from there; `None`: it was removed, or is outside of it.
+async fn from_top(dir: &NodeRef, home: Option<&NodeRef>) -> Option<Vec<u8>> {
+    let path = dir.path().await.ok()?;
+    let Some(home) = home else { return Some(path) };
+    let below = path.strip_prefix(&*home.path().await.ok()?)?;
+    match below.split_first() {
+        None => Some(Vec::new()),
+        Some((b'/', below)) => Some(below.to_vec()),
+        Some(_) => None,
     }
 }
 

@@ -13,6 +13,7 @@ pub mod dos;
 pub mod durability;
 pub mod engine;
 pub mod error;
+mod homes;
 pub mod keeper;
 pub mod local;
 pub mod mem;

@@ -112,6 +112,8 @@ pub struct Rules {
     pub masks: Masks,
     /// Listings of folders leave out what the user can neither read nor enter.
     pub only_visible: bool,
+    /// SMB: each user has a folder of its name in the share, and sees that alone ([`Door::home`](crate::namespace::Door::home)).
+    pub homes: bool,
     /// The same share for those who may only read.
     pub reader: Reader,
 }

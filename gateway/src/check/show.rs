@@ -148,7 +148,7 @@ pub(super) fn text(f: &Findings<'_>) {
     for s in &f.shares {
         let cells = vec![
             format!("/{}", s.share.name),
-            s.share.source.to_string(),
+            s.share.files(),
             access(s.share),
             clients(s.share),
             features(s),
@@ -314,7 +314,7 @@ pub(super) fn json(f: &Findings<'_>) {
         .map(|s| {
             json!({
                 "name": s.share.name,
-                "files": s.share.source.to_string(),
+                "files": s.share.files(),
                 "protocols": s.share.protocols.to_string(),
                 "read_only": s.share.read_only,
                 "squash": s.share.squash.to_string(),

@@ -109,7 +109,8 @@ async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(Status, Vec<
 
 /// The path of an open as clients are told it: from the share's root, `\` in front, and the stream.
 async fn path(cx: &Cx, file: &File) -> String {
-    let path = whereabouts::path(&cx.server.opens, file).await;
+    let home = cx.tree().ok().and_then(|tree| tree.home.clone());
+    let path = whereabouts::path(&cx.server.opens, file, home.as_ref()).await;
     match file.stream() {
         Some(stream) => format!("\\{path}:{stream}"),
         None => format!("\\{path}"),

@@ -86,7 +86,7 @@ async fn find_as(cx: &Cx, open: &Open, cred: &Cred, dir: &NodeRef, name: &str) -
 /// Walks to the directory of the new name. Links in the path are for the client to follow.
 async fn target(cx: &Cx, open: &Open, file: &File, path: &Path) -> Result<Target, Status> {
     let (before, last) = path.split_last().ok_or(Status::OBJECT_NAME_INVALID)?;
-    let (mut dir, mut dir_path) = (file.share.backend.root(), String::new());
+    let (mut dir, mut dir_path) = (cx.tree()?.top(&file.share), String::new());
     for name in before {
         let found = match find(cx, open, &dir, name).await {
             Err(VfsError::NotFound) => return Err(Status::OBJECT_PATH_NOT_FOUND),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rdma_transport::channel::Facts;
 use rdma_transport::refused::{self, Refused};
 use vfs::namespace::{Entered, Refusal, Share};
+use vfs::{NodeRef, VfsError};
 
 use crate::cx::{Answer, Cx};
 use crate::limits::TREES_MAX;
@@ -38,6 +39,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
             session_id,
             name: PIPES.into(),
             target: Target::Pipes,
+            home: None,
             cred: user.cred.clone(),
             maximal_access: PIPE_ACCESS,
             settings: ShareSettings::default(),
@@ -58,10 +60,15 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
         // The session need not: the share asks for it, or the client does it of its own accord.
         cx.conn.info.facts.note(Facts::PROTECTION, "encrypted");
     }
+    let home = match share.rules.homes {
+        true => Some(home(cx, &granted, &user).await?),
+        false => None,
+    };
     let tree = |id, session_id| Tree {
         id,
         session_id,
         name: share.name.clone(),
+        home,
         maximal_access: most(&granted.share),
         target: Target::Files(granted.share),
         cred: granted.cred,
@@ -77,6 +84,19 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
         return Err(Status::BAD_NETWORK_NAME);
     }
     Ok(answer)
+}
+
+/// The user's own folder in a share of homes. Where it cannot be had there is no share for the user.
+async fn home(cx: &Cx, granted: &Entered, user: &User) -> Result<NodeRef, Status> {
+    let door = cx.server.namespace.by_smb(None);
+    door.home(&granted.share, &user.name, &granted.cred).await.map_err(|error| {
+        let (user, share, peer) = (&user.name, &granted.share.name, cx.conn.info.peer);
+        tracing::warn!(%peer, user, share, %error, "the folder of this user cannot be had");
+        match error {
+            VfsError::NotFound | VfsError::NotDir | VfsError::BadName => Status::BAD_NETWORK_NAME,
+            e => e.into(),
+        }
+    })
 }
 
 /// Why a user is not connected to a share.
@@ -120,7 +140,8 @@ pub(crate) fn grant(
     ip: IpAddr,
     can_encrypt: bool,
 ) -> Result<Entered, Denial> {
-    if user.kind != Kind::User && !settings.guest {
+    // Guests have no folder of their own.
+    if user.kind != Kind::User && (!settings.guest || share.rules.homes) {
         return Err(Denial::Guest);
     }
     if share.admits(ip) == Some(false) {

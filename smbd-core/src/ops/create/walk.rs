@@ -58,7 +58,7 @@ impl Walked {
 
 /// Walks a path. What stands at its end may be a link: that is for the caller to judge.
 pub(super) async fn walk(cx: &Cx, w: &Wanted<'_>) -> Result<Walked, Ended> {
-    let (root, path) = (w.share.backend.root(), &w.path);
+    let (root, path) = (w.tree.top(w.share), &w.path);
     let mut at = Walked { dir: root, dir_path: String::new(), found: None, dir_attr: None };
     let Some((last, before)) = path.names.split_last() else {
         let attr = at.dir.getattr().await.map_err(Status::from)?;

@@ -25,6 +25,7 @@ fn client() -> Client {
     let mut c = Kit::new().client();
     let session = session(&c);
     let tree = session.add_tree(|id| Tree {
+        home: None,
         id,
         session_id: session.id,
         name: "IPC$".into(),

@@ -65,6 +65,7 @@ fn connect(c: &mut Client, maximal_access: u32, cred: Cred) {
     let session = c.core.sessions.get(c.session_id).unwrap();
     let old = session.remove_tree(c.tree_id).unwrap();
     let tree = session.add_tree(|id| Tree {
+        home: None,
         id,
         session_id: session.id,
         name: old.name.clone(),
@@ -233,6 +234,7 @@ fn a_tree_sees_its_own_folder_and_a_reader_the_share_of_readers() {
     let kit = Kit::new();
     let connected = kit.core.namespace.shares()[0].reader();
     let tree = Tree {
+        home: None,
         id: 1,
         session_id: 1,
         name: connected.name.clone(),
