@@ -37,10 +37,12 @@ fn what_is_written_can_be_read() {
     for share in ["data", "secret", "public", "nfs/scratch", "kerberos"] {
         std::fs::create_dir_all(folder.path().join("srv").join(share)).unwrap();
     }
+    std::fs::create_dir_all(folder.path().join("home")).unwrap();
     let text = text.replace("/srv/", &format!("{}/", path("srv")));
+    let text = text.replace("/home/", &format!("{}/", path("home")));
     // Whom it names is known here.
     let text = text.replace("alice", "root").replace("@staff", "@root");
-    assert!(text.matches("- name").count() == 5, "{text}");
+    assert!(text.matches("- name").count() == 6, "{text}");
     std::fs::write(path("gw.yaml"), text).unwrap();
     let o = Command::new(env!("CARGO_BIN_EXE_headgate"))
         .args(["check", "--config", &path("gw.yaml"), "--state", &path("state")])

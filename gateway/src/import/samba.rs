@@ -32,6 +32,25 @@ const SYNONYMS: [(&str, &str); 13] = [
     ("user", "username"),
 ];
 
+/// What stands for the user, also as the name of a share that is there for each.
+const USER: [&str; 3] = ["%U", "%u", "%S"];
+/// Where homes are when nothing is said.
+const HOMES: &str = "/home/{user}";
+
+/// A path with the user's folder as it is written here. Other variables stay, and keep the share from being carried over.
+fn of_each(path: &str) -> String {
+    let last = path.rsplit_once('/').filter(|(_, last)| USER.contains(last));
+    last.map_or(path.to_owned(), |(folder, _)| format!("{folder}/{{user}}"))
+}
+
+fn is_homes(section: &str) -> bool {
+    section.eq_ignore_ascii_case("homes")
+}
+
+fn is_of_each(share: &Share) -> bool {
+    share.path.ends_with("/{user}")
+}
+
 /// What says nothing about who may do what.
 const HARMLESS: &[(&str, &str)] = &[
     ("workgroup", "not needed: clients name the server by its address or by DNS"),
@@ -190,13 +209,19 @@ struct Section {
 fn begin(all: &mut Imported, file: &str, line: usize, name: &str) -> Option<Section> {
     let said = match name.to_lowercase().as_str() {
         "global" => return None,
-        "homes" => "left out: a folder for each user needs a share for each here",
         "printers" | "print$" => "left out: there is no printing",
         "netlogon" | "sysvol" => "left out: there is no domain",
         _ => {
             // smb.conf(5): a share is read-only unless something else is said.
+            let is_homes = is_homes(name);
+            let path = if is_homes { HOMES } else { "" };
             let share =
-                Share { read_only: true, ..Share::new(&share_name(name), "", Protocols::Smb) };
+                Share { read_only: true, ..Share::new(&share_name(name), path, Protocols::Smb) };
+            if is_homes {
+                let said = "carried over as one share for all: `\\\\SERVER\\homes` is each user's own folder of `path`, wherever \
+                            the host says that its home is";
+                note(all, file, line, &format!("[{name}]"), said);
+            }
             let file = file.to_owned();
             return Some(Section { share, file, line, available: true, printable: false });
         }
@@ -228,7 +253,9 @@ impl Section {
         let share = &mut self.share;
         let yes = truth(line.value);
         match (line.key.as_str(), yes) {
-            ("path", _) => share.path = line.value.trim_matches('"').to_owned(),
+            ("path", _) => share.path = of_each(line.value.trim_matches('"')),
+            // The user for whom the share is there.
+            ("validusers", _) if is_of_each(share) && USER.contains(&line.value) => {}
             ("comment", _) => share.comment = line.value.trim_matches('"').to_owned(),
             ("readonly", Some(yes)) => share.read_only = yes,
             ("writable", Some(yes)) => share.read_only = !yes,
@@ -255,6 +282,8 @@ impl Section {
                 }
             }
             ("forceuser" | "forcegroup", _) => self.force(all, line),
+            // It hid the name `homes` alone: each user was shown its own.
+            ("browseable", _) if is_homes(&share.name) => {}
             _ if view(line, &mut share.view) => {}
             ("inheritpermissions" | "inheritacls", _) => {
                 let said = "not carried over: new files get the mode that the client asks for, and default ACLs of the folder";
@@ -632,11 +661,24 @@ mod tests {
 
     #[test]
     fn sections_that_mean_something_else_are_left_out_and_told() {
-        let all =
-            read("[homes]\nread only=no\n[printers]\nprintable=yes\n[a]\npath=/srv/%U\n[b]\n");
+        let all = read("[printers]\nprintable=yes\n[a]\npath=/srv/%m\n[b]\n[c]\npath=/srv/%U/x\n");
         assert!(all.shares.is_empty());
         let told: Vec<(usize, &str)> =
             all.notes.iter().map(|n| (n.line, n.what.as_str())).collect();
-        assert_eq!(told, [(1, "[homes]"), (3, "[printers]"), (5, "[a]"), (7, "[b]")]);
+        assert_eq!(told, [(1, "[printers]"), (3, "[a]"), (5, "[b]"), (6, "[c]")]);
+    }
+
+    #[test]
+    fn a_folder_for_each_user_is_one_share() {
+        let all = read(
+            "[homes]\nbrowseable = no\nread only = no\nvalid users = %S\n[own]\npath = /srv/%U\nvalid users = alice\n\
+             [all]\npath = /all\nvalid users = %S\n",
+        );
+        let written: Vec<String> = all.shares.iter().map(crate::import::write::one).collect();
+        assert_eq!(written[0], "  - name: homes\n    path: \"/home/{user}\"\n    protocols: smb\n");
+        assert!(written[1].contains("path: \"/srv/{user}\"\n"), "{}", written[1]);
+        let lost = all.shares.iter().map(|share| share.lost.len());
+        assert_eq!(lost.collect::<Vec<_>>(), [0, 0, 1], "a name that is the share's is no user's");
+        assert!(all.notes[0].meaning.contains(r"`\\SERVER\homes`"), "{}", all.notes[0]);
     }
 }
