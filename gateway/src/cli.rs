@@ -17,6 +17,7 @@ use crate::daemon::Load;
 use crate::demo::DemoArgs;
 use crate::import::ImportArgs;
 use crate::people;
+use crate::place::{self, Place};
 use crate::top::TopArgs;
 use crate::user::UserArgs;
 use crate::users::{database_path, read_database, read_password};
@@ -56,8 +57,7 @@ enum Command {
     Drain(OrderArgs),
     /// Change what the running daemon logs, until its next reload
     Log(LogArgs),
-    /// Is the configuration sound, and what does a client type for every address? Without --config and --share that of
-    /// /etc/headgate/headgate.yaml
+    /// Is the configuration sound, and what does a client type for every address?
     Check(CheckArgs),
     /// Serve a temporary folder on loopback and move files through every protocol; no configuration
     Demo(DemoArgs),
@@ -82,28 +82,10 @@ struct StatusArgs {
     json: bool,
 }
 
-/// Which daemon is told.
-#[derive(Debug, Args)]
-struct Told {
-    /// State folder of the daemon; default: what the file says, else /var/lib/headgate
-    #[arg(long, value_name = "DIR")]
-    state: Option<PathBuf>,
-    /// Configuration file of the daemon, for the name of its state folder
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-}
-
-impl Told {
-    fn state(self) -> PathBuf {
-        let of_file = || self.config.as_deref().and_then(config::state_of);
-        self.state.or_else(of_file).unwrap_or(Settings::default().state)
-    }
-}
-
 #[derive(Debug, Args)]
 struct OrderArgs {
     #[command(flatten)]
-    told: Told,
+    told: Place,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -133,7 +115,7 @@ struct LogArgs {
     #[arg(value_name = "LEVEL")]
     filter: LogFilter,
     #[command(flatten)]
-    told: Told,
+    told: Place,
 }
 
 #[derive(Debug, Args)]
@@ -151,8 +133,8 @@ struct CheckArgs {
 /// What `serve` and `check` are told. Options stand before what the file says; shares and addresses add to it.
 #[derive(Clone, Debug, Args)]
 struct Configuration {
-    /// Configuration file (YAML)
-    #[arg(long, value_name = "FILE")]
+    /// Configuration file (YAML); default, where no --share is given: /etc/headgate/headgate.yaml
+    #[arg(long, value_name = "FILE", env = "HEADGATE_CONFIG")]
     config: Option<PathBuf>,
     /// Serve DIR as /NAME; `mem:` for DIR is a volume in memory. Repeatable. Options: ro, protocols=nfs|smb|both,
     /// squash=root|all|none, clients=CIDR[,CIDR...]; for SMB: encrypt, guest, ca (continuously available: persistent handles
@@ -229,14 +211,11 @@ struct Configuration {
     log_format: Option<LogFormat>,
 }
 
-/// The configuration of packages, as their unit names it.
-const USUAL_FILE: &str = "/etc/headgate/headgate.yaml";
-
 impl Configuration {
-    /// Where nothing says what is served, this file does, if it is there.
-    fn or_file(&mut self, file: &Path) {
-        if self.config.is_none() && self.shares.is_empty() && file.exists() {
-            self.config = Some(file.to_owned());
+    /// Where nothing says what is served, the usual file does, if it is there.
+    fn or_file(&mut self, usual: &Path) {
+        if self.shares.is_empty() {
+            self.config = place::file_or(self.config.as_deref(), usual);
         }
     }
 
@@ -353,7 +332,8 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(|e| Failure::Work(format!("cannot start threads: {e}")))
 }
 
-fn serve(configuration: Configuration) -> Result<(), Failure> {
+fn serve(mut configuration: Configuration) -> Result<(), Failure> {
+    configuration.or_file(Path::new(place::USUAL_FILE));
     let load: Load = Arc::new(move || configuration.clone().load());
     let settings = load()?;
     // Before there are other threads that serve. Where no share lets anybody act as root, nobody may make devices: the process
@@ -422,12 +402,11 @@ fn demo(args: &DemoArgs) -> Result<(), Failure> {
 }
 
 fn status(args: &StatusArgs) -> Result<(), Failure> {
-    let at = args.asked.address().map_err(Failure::Work)?;
-    runtime()?.block_on(crate::admin::show::run(at, args.json)).map_err(Failure::Work)
+    runtime()?.block_on(crate::admin::show::run(&args.asked, args.json)).map_err(Failure::Work)
 }
 
 fn check(mut args: CheckArgs) -> Result<(), Failure> {
-    args.configuration.or_file(Path::new(USUAL_FILE));
+    args.configuration.or_file(Path::new(place::USUAL_FILE));
     let asked = args.configuration.asked_about();
     if args.client.is_some() && asked.is_none() {
         return Err(Failure::Work(

@@ -7,7 +7,7 @@
 //! *Errors.* What stops the start is one line for standard error. A reload that is refused changes nothing and is said in the log,
 //! and to whoever asked for it.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,9 +34,12 @@ pub async fn run(settings: Settings, load: Load) -> Result<(), String> {
     let mut hangup = on(SignalKind::hangup())?;
     let manager = Arc::new(Manager::start()?);
     let mut running = serve::start(settings).await?;
-    let mut control = Control::open(running.run.folder.as_deref());
+    let mut control = Control::open(running.run.folder.as_deref(), running.source.clone());
     // A reader that has gone, or no room for it, is no reason not to serve.
     let _ = writeln!(io::stdout(), "headgate ready{}", running.endpoints());
+    if io::stdout().is_terminal() {
+        let _ = write!(io::stdout(), "{}", running.greeting());
+    }
     manager.tell(vec![NotifyState::Ready]);
     let _heart = heart(&running, &manager);
     let asked = loop {

@@ -32,6 +32,7 @@ use vfs::local::SealKey;
 use vfs::namespace::{Namespace, Share};
 
 use crate::accept::{Front, Shared};
+use crate::admin::snapshot::SharedSource;
 use crate::admin::{self, daemon::Daemon};
 use crate::admission::{Admission, Most};
 use crate::boot::{self, Run};
@@ -42,7 +43,7 @@ use crate::doors::{Doors, Served, Service};
 use crate::shares::ShareSet;
 use crate::shutdown::Connections;
 use crate::users::Book;
-use crate::{interfaces, logs, networks, portmap, smb};
+use crate::{greeting, interfaces, logs, networks, portmap, smb};
 
 /// Silent NFSv4 clients may keep this part of the descriptors for files open.
 const COURTESY_FILES: usize = 8;
@@ -86,6 +87,8 @@ pub struct Running {
     pub smb_direct: Vec<SocketAddr>,
     /// Where health, metrics and status are served.
     pub admin: Option<SocketAddr>,
+    /// What it is doing.
+    pub(crate) source: SharedSource,
     pub(crate) settings: Settings,
     pub(crate) shares: ShareSet,
     pub(crate) servers: Arc<Servers>,
@@ -125,6 +128,11 @@ impl Running {
             self.servers.nfs.v4().clients.strike_idle().await;
         }
         in_time
+    }
+
+    /// For a person on a terminal: each share, and what a client types.
+    pub(crate) fn greeting(&self) -> String {
+        greeting::lines(&self.settings, &smb::host(), !self.smb.is_empty())
     }
 
     /// Who holds which file.
@@ -269,7 +277,7 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
     let mut doors = Doors::new(shared.clone(), fronts.0, fronts.1, settings.rdma_spin);
     let with_smb = smb::is_wanted(&settings, !book.is_empty());
     let step = doors.prepare(&settings, with_smb).await?;
-    let daemon = Daemon {
+    let source: SharedSource = Arc::new(Daemon {
         connections: shared.connections.clone(),
         admission: shared.admission.clone(),
         payload: shared.payload.clone(),
@@ -280,8 +288,8 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
         smb: smb.clone(),
         store: run.store.clone(),
         served: doors.served().clone(),
-    };
-    let (admin, admin_task) = serve_admin(&settings, daemon).await?;
+    });
+    let (admin, admin_task) = serve_admin(&settings, source.clone()).await?;
     doors.commit(&settings, with_smb, step, &[]).await;
     let servers = Arc::new(Servers { namespace, nfs, smb, book, users_changed: Notify::new() });
     servers.limit(&settings);
@@ -299,6 +307,7 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
         smb: Vec::new(),
         smb_direct: Vec::new(),
         admin,
+        source,
         settings,
         shares,
         servers,
@@ -315,13 +324,13 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
 
 async fn serve_admin(
     settings: &Settings,
-    daemon: Daemon,
+    source: SharedSource,
 ) -> Result<(Option<SocketAddr>, JoinSet<()>), String> {
     let mut task = JoinSet::new();
     let Some(listener) = admin::listen(settings.admin).await? else { return Ok((None, task)) };
     let at = listener.local_addr().map_err(|e| e.to_string())?;
     let access = admin::access::Access::new(&settings.admin_clients);
-    task.spawn(admin::serve(listener, Arc::new(daemon), access));
+    task.spawn(admin::serve(listener, source, access));
     Ok((Some(at), task))
 }
 

@@ -55,7 +55,7 @@ pub fn smb_settings(settings: &Settings, run: &Run) -> SmbSettings {
 }
 
 /// The name of this host, as the kernel has it.
-fn host() -> String {
+pub(crate) fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match name.trim() {
         "" => "headgate".into(),

@@ -14,6 +14,7 @@ use smbd_core::auth::NtHash;
 use smbd_core::users::database::Entry;
 use zeroize::Zeroizing;
 
+use crate::place::Place;
 use crate::users::{
     change_database, database_path, first_line, read_database, read_password, resolve,
 };
@@ -23,9 +24,8 @@ use crate::users::{
 pub struct UserArgs {
     #[command(subcommand)]
     command: Command,
-    /// The state folder of the gateway
-    #[arg(long, value_name = "DIR", global = true, default_value = "/var/lib/headgate")]
-    state: PathBuf,
+    #[command(flatten)]
+    place: Place,
 }
 
 #[derive(Debug, Subcommand)]
@@ -67,13 +67,14 @@ struct AddArgs {
 
 /// Runs the command.
 pub fn run(args: UserArgs) -> Result<(), String> {
+    let state = args.place.state();
     match args.command {
-        Command::Add(add) => self::add(&args.state, add),
+        Command::Add(add) => self::add(&state, add),
         Command::Remove { name } => {
-            let found = change_database(&args.state, |d| Ok(d.remove(&name)))?;
+            let found = change_database(&state, |d| Ok(d.remove(&name)))?;
             if found { Ok(()) } else { Err(format!("there is no user `{name}`")) }
         }
-        Command::List { json } => list(&args.state, json),
+        Command::List { json } => list(&state, json),
     }
 }
 

@@ -283,6 +283,37 @@ fn levels_of_the_log_change_at_run_time() {
     assert_eq!(opened, 1, "{log}");
 }
 
+/// Neither `status` nor `top` needs an admin address, and each finds the daemon by the file that the environment names.
+#[test]
+fn status_and_top_go_by_the_control_socket() {
+    let daemon = Daemon::start(&text("{name: a, memory: true}"));
+    let seen: serde_json::Value =
+        serde_json::from_str(&out(&daemon.order(&["status", "--json"]))).unwrap();
+    assert_eq!((&seen["ready"], &seen["connections"]), (&true.into(), &serde_json::json!([])));
+    let top = daemon.order(&["top", "--count", "1", "--interval", "100ms"]);
+    assert!(top.status.success() && out(&top).contains("headgate"), "{}{}", out(&top), err(&top));
+
+    let state = daemon.state();
+    let named = daemon.dir.path().join("named.yaml");
+    std::fs::write(&named, format!("state: {}\n", state.display())).unwrap();
+    let by_environment = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_headgate"));
+        command.args(words).env("HEADGATE_CONFIG", &named).output().unwrap()
+    };
+    assert!(out(&by_environment(&["status"])).contains("serving for"));
+    assert!(by_environment(&["files"]).status.success());
+    let password = daemon.dir.path().join("password");
+    std::fs::write(&password, "secret").unwrap();
+    let password = password.to_str().unwrap();
+    let add = by_environment(&["user", "add", "root", "--password-file", password]);
+    assert!(add.status.success(), "{}", err(&add));
+    assert!(out(&daemon.order(&["user", "list"])).contains("root"));
+
+    drop(daemon);
+    let gone = by_environment(&["status"]);
+    assert_eq!(gone.status.code(), Some(1), "{}", out(&gone));
+}
+
 #[test]
 fn who_holds_files_is_told_to_the_administrator() {
     let daemon = Daemon::start(&text("{name: a, memory: true}"));

@@ -1,8 +1,9 @@
 //! `headgate status`: asks the running daemon and prints what it says.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::io::IsTerminal;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ use tokio::net::TcpStream;
 
 use super::rules;
 use super::snapshot::{ConnectionStatus, Nfs4Status, RefusedStatus, Snapshot};
+use crate::control::client as control;
+use crate::place::Place;
 use crate::table::{Table, Tone, bytes};
 
 /// The daemon answers at once or not at all.
@@ -26,75 +29,110 @@ const REFUSED_SHOWN: usize = 20;
 /// Which daemon is asked.
 #[derive(Debug, Args)]
 pub struct Asked {
-    /// Where the daemon answers; default: what the file says, else 127.0.0.1:9464
+    /// Ask by HTTP where the daemon answers; default: its control socket, else the admin address of its file, else
+    /// 127.0.0.1:9464
     #[arg(long, value_name = "ADDR:PORT")]
     admin: Option<SocketAddr>,
-    /// Configuration file of the daemon, for its admin address
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// How it is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By the control socket in this state folder.
+    Control(PathBuf),
+    /// By its admin address.
+    Admin(SocketAddr),
 }
 
 impl Asked {
-    /// The admin address. All addresses of this host are asked at loopback.
-    pub fn address(&self) -> Result<SocketAddr, String> {
-        let of_file = || self.config.as_deref().and_then(config::admin_of).unwrap_or_default();
-        let mut at = match self.admin.map_or_else(of_file, Admin::At) {
-            Admin::At(at) => at,
-            Admin::Usual => Admin::USUAL,
-            Admin::Off => {
-                return Err("that daemon has no admin address: its file says `admin: off`".into());
-            }
+    /// By the control socket where it may be used, unless an address was given. All addresses of this host are asked at loopback.
+    pub async fn way(&self) -> Result<Way, String> {
+        let at = match self.admin.map_or_else(|| self.place.admin(), Admin::At) {
+            Admin::At(at) => Some(at),
+            Admin::Usual => Some(Admin::USUAL),
+            Admin::Off => None,
         };
-        if at.ip().is_unspecified() {
-            at.set_ip(if at.is_ipv4() {
-                Ipv4Addr::LOCALHOST.into()
-            } else {
-                Ipv6Addr::LOCALHOST.into()
-            });
+        let at = at.map(|at| match at.ip() {
+            ip if !ip.is_unspecified() => at,
+            IpAddr::V4(_) => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), at.port()),
+            IpAddr::V6(_) => SocketAddr::new(Ipv6Addr::LOCALHOST.into(), at.port()),
+        });
+        let state = self.place.state();
+        match (self.admin, control::is_heard(&state).await) {
+            (None, Ok(())) => Ok(Way::Control(state)),
+            (_, Err(nobody)) if at.is_none() => Err(nobody),
+            (..) => Ok(Way::Admin(at.unwrap_or(Admin::USUAL))),
         }
-        Ok(at)
     }
 }
 
-/// Prints the status of the daemon at this admin address.
-pub async fn run(at: SocketAddr, json: bool) -> Result<(), String> {
-    let text = match tokio::time::timeout(ANSWER_MAX, fetch(at, "/status")).await {
-        Ok(answer) => answer?,
-        Err(_) => return Err(format!("the daemon at {at} did not answer in time")),
-    };
-    if json {
-        say!("{text}");
-        return Ok(());
+impl Way {
+    /// What the daemon is doing, in JSON.
+    async fn text(&self) -> Result<String, String> {
+        let answer = async {
+            match self {
+                Self::Control(state) => control::status(state).await,
+                Self::Admin(at) => fetch(*at, "/status").await,
+            }
+        };
+        match tokio::time::timeout(ANSWER_MAX, answer).await {
+            Ok(answer) => answer,
+            Err(_) => Err(format!("the daemon at {self} did not answer in time")),
+        }
     }
-    say_as_is!("{}", show(&understood(at, &text)?, std::io::stdout().is_terminal()));
-    Ok(())
+
+    fn understood(&self, text: &str) -> Result<Snapshot, String> {
+        let wrong = |e: serde_json::Error| {
+            format!("{self} does not answer like a headgate of this version: {e}")
+        };
+        let mut status: serde_json::Value = serde_json::from_str(text).map_err(wrong)?;
+        // A new program may be installed while the daemon of the old one still runs. In its first form `refused` was a number.
+        if let Some(keys) = status.as_object_mut()
+            && keys.get("refused").is_some_and(serde_json::Value::is_u64)
+            && let Some(connections) = keys.remove("refused")
+        {
+            keys.insert("connections_refused".into(), connections);
+        }
+        serde_json::from_value(status).map_err(wrong)
+    }
+
+    /// What the daemon is doing.
+    pub async fn snapshot(&self) -> Result<Snapshot, String> {
+        self.understood(&self.text().await?)
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Control(state) => write!(f, "{}", crate::control::path(state).display()),
+            Self::Admin(at) => write!(f, "{at}"),
+        }
+    }
 }
 
 /// What the daemon at this admin address is doing.
 pub async fn snapshot(at: SocketAddr) -> Result<Snapshot, String> {
-    match tokio::time::timeout(ANSWER_MAX, fetch(at, "/status")).await {
-        Ok(text) => understood(at, &text?),
-        Err(_) => Err(format!("the daemon at {at} did not answer in time")),
-    }
+    Way::Admin(at).snapshot().await
 }
 
-fn understood(at: SocketAddr, text: &str) -> Result<Snapshot, String> {
-    let wrong =
-        |e: serde_json::Error| format!("{at} does not answer like a headgate of this version: {e}");
-    let mut status: serde_json::Value = serde_json::from_str(text).map_err(wrong)?;
-    // A new program may be installed while the daemon of the old one still runs. In its first form `refused` was a number.
-    if let Some(keys) = status.as_object_mut()
-        && keys.get("refused").is_some_and(serde_json::Value::is_u64)
-        && let Some(connections) = keys.remove("refused")
-    {
-        keys.insert("connections_refused".into(), connections);
+/// Prints what the daemon is doing.
+pub async fn run(asked: &Asked, json: bool) -> Result<(), String> {
+    let way = asked.way().await?;
+    let text = way.text().await?;
+    if json {
+        say!("{text}");
+        return Ok(());
     }
-    serde_json::from_value(status).map_err(wrong)
+    say_as_is!("{}", show(&way.understood(&text)?, std::io::stdout().is_terminal()));
+    Ok(())
 }
 
 /// What the daemon at this admin address answers under a path.
 pub async fn fetch(at: SocketAddr, path: &str) -> Result<String, String> {
-    let none = |e: &dyn std::fmt::Display| {
+    let none = |e: &dyn fmt::Display| {
         format!("no daemon answers at {at}: {e}; is it running, and with `--admin {at}`?")
     };
     let stream = TcpStream::connect(at).await.map_err(|e| none(&e))?;
@@ -257,22 +295,25 @@ mod tests {
     use super::*;
     use crate::admin::testing::{full, snapshot};
 
-    #[test]
-    fn the_admin_address_is_that_of_the_file() {
+    #[tokio::test]
+    async fn the_admin_address_is_that_of_the_file() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let of_file = |text: &str| {
+        let asked = |admin: Option<SocketAddr>, text: &str| {
             std::fs::write(file.path(), text).unwrap();
-            Asked { admin: None, config: Some(file.path().into()) }.address()
+            // Nobody listens there.
+            let state = Some(file.path().with_extension("state"));
+            Asked { admin, place: Place { state, config: Some(file.path().into()) } }
         };
-        let at = |text: &str| Ok(text.parse::<SocketAddr>().unwrap());
-        assert_eq!(of_file("admin: 192.0.2.1:1\nno-such-key: 1\n"), at("192.0.2.1:1"));
-        assert_eq!(of_file("admin: 0.0.0.0:1\n"), at("127.0.0.1:1"));
-        assert_eq!(of_file("admin: '[::]:1'\n"), at("[::1]:1"));
-        assert_eq!(of_file("drain: 1s\n"), at("127.0.0.1:9464"));
-        assert!(of_file("admin: off\n").unwrap_err().contains("admin: off"));
-        let said = "192.0.2.9:2".parse().ok();
-        let asked = Asked { admin: said, config: Some(file.path().into()) };
-        assert_eq!(asked.address(), at("192.0.2.9:2"));
+        let at = |text: &str| Ok(Way::Admin(text.parse().unwrap()));
+        let of_file = async |text: &str| asked(None, text).way().await;
+        assert_eq!(of_file("admin: 192.0.2.1:1\nno-such-key: 1\n").await, at("192.0.2.1:1"));
+        assert_eq!(of_file("admin: 0.0.0.0:1\n").await, at("127.0.0.1:1"));
+        assert_eq!(of_file("admin: '[::]:1'\n").await, at("[::1]:1"));
+        assert_eq!(of_file("drain: 1s\n").await, at("127.0.0.1:9464"));
+        let nobody = of_file("admin: off\n").await.unwrap_err();
+        assert!(nobody.starts_with("no daemon listens at "), "{nobody}");
+        let said = asked("192.0.2.9:2".parse().ok(), "admin: off\n");
+        assert_eq!(said.way().await, at("192.0.2.9:2"));
     }
 
     #[test]
@@ -282,16 +323,16 @@ mod tests {
             refused: vec![crate::admin::testing::refused()],
             ..snapshot()
         };
-        let at = "127.0.0.1:9464".parse().unwrap();
+        let way = Way::Admin(Admin::USUAL);
         let mut told = serde_json::to_value(&now).unwrap();
-        assert_eq!(understood(at, &told.to_string()), Ok(now));
+        assert_eq!(way.understood(&told.to_string()), Ok(now));
         let keys = told.as_object_mut().unwrap();
         keys.remove("connections_refused");
         keys.remove("refusals");
         keys.insert("refused".into(), 7.into());
-        let old = understood(at, &told.to_string()).unwrap();
+        let old = way.understood(&told.to_string()).unwrap();
         assert_eq!((old.connections_refused, old.refused.len()), (7, 0));
-        assert!(understood(at, "{}").unwrap_err().contains("missing field"));
+        assert!(way.understood("{}").unwrap_err().contains("missing field"));
     }
 
     #[test]

@@ -143,7 +143,21 @@ fn rdma_words(f: &Findings<'_>, place: &Place) -> Vec<String> {
 pub(super) fn text(f: &Findings<'_>) {
     let colour = std::io::stdout().is_terminal();
     let (bold, warn, off) = if colour { ("\x1b[1m", "\x1b[33m", "\x1b[0m") } else { ("", "", "") };
-    say!("\n  The configuration is sound.\n");
+    let stops = &f.remarks.stops;
+    match f.remarks.warnings.len() {
+        _ if !stops.is_empty() => {
+            say!(
+                "\n  The configuration is sound, but {warn}`headgate serve` would not start here{off}:"
+            );
+            for stop in stops {
+                say!("    {stop}");
+            }
+        }
+        0 => say!("\n  The configuration is sound."),
+        1 => say!("\n  The configuration is sound; there is one warning, below."),
+        n => say!("\n  The configuration is sound; there are {n} warnings, below."),
+    }
+    say!();
     let mut table = Table::new(&["share", "files", "access", "clients", "file system"], 5, colour);
     for s in &f.shares {
         let cells = vec![
@@ -206,9 +220,6 @@ pub(super) fn text(f: &Findings<'_>) {
     );
     for warning in &f.remarks.warnings {
         say!("  {warn}warning:{off} {warning}");
-    }
-    for stop in &f.remarks.stops {
-        say!("  {warn}would not start:{off} {stop}");
     }
     say!();
 }

@@ -1,4 +1,4 @@
-//! `headgate reload`, `drain`, `log`, `files`, `close` and `disconnect`: one order to the running daemon.
+//! `headgate status`, `reload`, `drain`, `log`, `files`, `close` and `disconnect`: one order to the running daemon.
 
 use std::path::Path;
 use std::time::Duration;
@@ -26,16 +26,25 @@ pub enum Refused {
     Failed(String),
 }
 
+/// Why nobody hears.
+fn nobody(state: &Path, why: &dyn std::fmt::Display) -> String {
+    format!(
+        "no daemon listens at {}: {why}\n  = is it running, with this state folder, and are you its user or root? \
+         Give its folder by `--state DIR`, or its file by `--config FILE`",
+        super::path(state).display()
+    )
+}
+
+/// A daemon listens there, to this user, and says what it is doing, which an older one does by its admin address alone. The error
+/// is a text for people.
+pub async fn is_heard(state: &Path) -> Result<(), String> {
+    status(state).await.map(drop)
+}
+
 async fn order(state: &Path, order: &str, body: String) -> Result<String, Refused> {
-    let path = super::path(state);
-    let nobody = |why: &dyn std::fmt::Display| {
-        Refused::Failed(format!(
-            "error: no daemon listens at {}: {why}\n  = is it running, with this state folder, and are you its user or root? \
-             Give its folder by `--state DIR`, or its file by `--config FILE`",
-            path.display()
-        ))
-    };
-    let stream = UnixStream::connect(&path).await.map_err(|e| nobody(&e))?;
+    let nobody =
+        |why: &dyn std::fmt::Display| Refused::Failed(format!("error: {}", nobody(state, why)));
+    let stream = UnixStream::connect(super::path(state)).await.map_err(|e| nobody(&e))?;
     let request = Request::post(format!("/{order}"))
         .header("host", "headgate")
         .body(Full::new(Bytes::from(body)))
@@ -57,6 +66,15 @@ fn parsed<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Refused> {
     serde_json::from_str(text).map_err(|e| {
         let what = "error: the daemon does not answer like a headgate of this version";
         Refused::Failed(format!("{what}: {e}"))
+    })
+}
+
+/// What the daemon is doing, as JSON. The error is a text for people.
+pub async fn status(state: &Path) -> Result<String, String> {
+    order(state, "status", String::new()).await.map_err(|refused| match refused {
+        Refused::Wrong(text) | Refused::Failed(text) => {
+            text.strip_prefix("error: ").unwrap_or(&text).to_owned()
+        }
     })
 }
 

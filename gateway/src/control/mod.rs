@@ -1,8 +1,8 @@
 //! The control socket: a Unix socket in the state folder, by which `headgate reload`, `drain`, `log`, `files`, `close` and
-//! `disconnect` tell the daemon what to do.
+//! `disconnect` tell the daemon what to do, and `status` and `top` ask what it is doing.
 //!
 //! *Operation.* HTTP/1.1 with one path for each order. An order goes to the daemon's main loop, which does one after the other; the
-//! answer says how it went. Not the admin address: whoever may look at figures must not thereby change what is served, and an
+//! answer says how it went. What it is doing is told beside all of them. Not the admin address: whoever may look at figures must not thereby change what is served, and an
 //! address can be reached by more than those who may.
 //!
 //! Only the user that the gateway runs as and the superuser are listened to; the kernel says who is there (`SO_PEERCRED`).
@@ -33,6 +33,7 @@ use tokio::net::{UnixListener, UnixStream, unix};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use crate::admin::snapshot::SharedSource;
 use crate::reload::{Changes, Refusal};
 use ending::{Client, Disconnected, What};
 use files::{HeldFile, HeldFiles};
@@ -84,10 +85,10 @@ pub struct Control {
 
 impl Control {
     /// Listens in this state folder, whose lock is held: a socket that is there is one that nobody serves.
-    pub fn open(folder: Option<&Path>) -> Self {
+    pub fn open(folder: Option<&Path>, source: SharedSource) -> Self {
         let (sender, orders) = mpsc::channel(1);
         let listening = folder.map(path).and_then(|path| match listen(&path) {
-            Ok(listener) => Some((path, tokio::spawn(serve(listener, sender.clone())))),
+            Ok(listener) => Some((path, tokio::spawn(serve(listener, sender.clone(), source)))),
             Err(error) => {
                 tracing::warn!(
                     path = %path.display(), %error,
@@ -148,7 +149,8 @@ impl axum::serve::Listener for Own {
     }
 }
 
-async fn serve(listener: UnixListener, orders: mpsc::Sender<Order>) {
+async fn serve(listener: UnixListener, orders: mpsc::Sender<Order>, source: SharedSource) {
+    let status = post(|State(source): State<SharedSource>| async move { Json(source.snapshot()) });
     let routes = Router::new()
         .route("/reload", post(reload))
         .route("/drain", post(drain))
@@ -157,7 +159,8 @@ async fn serve(listener: UnixListener, orders: mpsc::Sender<Order>) {
         .route("/close", post(close))
         .route("/disconnect", post(disconnect))
         .layer(DefaultBodyLimit::max(ORDER_MAX))
-        .with_state(orders);
+        .with_state(orders)
+        .merge(Router::new().route("/status", status).with_state(source));
     // `/proc/self` belongs to the effective user.
     let uid = std::fs::metadata("/proc/self").map_or(0, |m| m.uid());
     let routes = routes.into_make_service_with_connect_info::<Caller>();

@@ -9,7 +9,6 @@ mod draw;
 mod model;
 
 use std::io::{self, IsTerminal, Write};
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -17,7 +16,7 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use tokio::runtime::Runtime;
 
-use crate::admin::show::{self, Asked};
+use crate::admin::show::{Asked, Way};
 use crate::admin::snapshot::Snapshot;
 use model::{Pane, Screen, View};
 
@@ -46,14 +45,14 @@ struct Taken {
 /// Where snapshots come from, how often and how many.
 struct Watch<'a> {
     runtime: &'a Runtime,
-    admin: SocketAddr,
+    way: Way,
     interval: Duration,
     left: Option<u64>,
 }
 
 impl Watch<'_> {
     fn take(&self) -> Result<Taken, String> {
-        let snapshot = self.runtime.block_on(show::snapshot(self.admin))?;
+        let snapshot = self.runtime.block_on(self.way.snapshot())?;
         Ok(Taken { snapshot, at: Instant::now() })
     }
 
@@ -72,8 +71,8 @@ impl Watch<'_> {
 /// Runs the command. The error is one line for standard error.
 pub fn run(args: &TopArgs, runtime: &Runtime) -> Result<(), String> {
     let interval = args.interval.0.clamp(Duration::from_millis(100), Duration::from_secs(3600));
-    let admin = args.asked.address()?;
-    let mut watch = Watch { runtime, admin, interval, left: args.count };
+    let way = runtime.block_on(args.asked.way())?;
+    let mut watch = Watch { runtime, way, interval, left: args.count };
     let first = watch.take()?;
     if args.plain || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return plain(&mut watch, first);

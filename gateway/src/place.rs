@@ -1,0 +1,62 @@
+//! Where a command finds the configuration, and by it the daemon: its state folder, its admin address.
+//!
+//! *Operation.* The configuration is the file of `--config`, else that of the environment variable `HEADGATE_CONFIG`, else
+//! [`USUAL_FILE`] where it is there. A file that cannot be read, or is wrong elsewhere, still names what can be found in it.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use config::{Admin, Settings};
+
+/// The configuration of packages, as their unit names it.
+pub(crate) const USUAL_FILE: &str = "/etc/headgate/headgate.yaml";
+
+/// The file of a command that was given this one, where the usual one is that.
+pub(crate) fn file_or(given: Option<&Path>, usual: &Path) -> Option<PathBuf> {
+    given.or_else(|| Some(usual).filter(|usual| usual.exists())).map(Path::to_owned)
+}
+
+fn file(given: Option<&Path>) -> Option<PathBuf> {
+    file_or(given, Path::new(USUAL_FILE))
+}
+
+/// Which daemon a command is about.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Place {
+    /// State folder of the daemon; default: what its file says, else /var/lib/headgate
+    #[arg(long, value_name = "DIR", global = true)]
+    pub(crate) state: Option<PathBuf>,
+    /// Configuration file of the daemon; default: /etc/headgate/headgate.yaml
+    #[arg(long, value_name = "FILE", env = "HEADGATE_CONFIG", global = true)]
+    pub(crate) config: Option<PathBuf>,
+}
+
+impl Place {
+    /// The state folder.
+    pub(crate) fn state(&self) -> PathBuf {
+        let of_file = || file(self.config.as_deref()).as_deref().and_then(config::state_of);
+        self.state.clone().or_else(of_file).unwrap_or(Settings::default().state)
+    }
+
+    /// What the file says of the admin address.
+    pub(crate) fn admin(&self) -> Admin {
+        file(self.config.as_deref()).as_deref().and_then(config::admin_of).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_stands_before_the_file_and_the_file_before_the_default() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "state: /srv/state\nno-such-key: 1\nadmin: off\n").unwrap();
+        let of_file = Place { state: None, config: Some(file.path().into()) };
+        assert_eq!((of_file.state(), of_file.admin()), ("/srv/state".into(), Admin::Off));
+        let said = Place { state: Some("/x".into()), ..of_file };
+        assert_eq!(said.state(), PathBuf::from("/x"));
+        let gone = Place { state: None, config: Some("/no/such/file".into()) };
+        assert_eq!((gone.state(), gone.admin()), (Settings::default().state, Admin::Usual));
+    }
+}
