@@ -33,6 +33,7 @@ use vfs::namespace::{Namespace, Share};
 
 use crate::accept::{Front, Shared};
 use crate::admin::snapshot::SharedSource;
+use crate::admin::usage::Spaces;
 use crate::admin::{self, daemon::Daemon};
 use crate::admission::{Admission, Most};
 use crate::boot::{self, Run};
@@ -277,6 +278,7 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
     let mut doors = Doors::new(shared.clone(), fronts.0, fronts.1, settings.rdma_spin);
     let with_smb = smb::is_wanted(&settings, !book.is_empty());
     let step = doors.prepare(&settings, with_smb).await?;
+    let spaces = Arc::new(Spaces::default());
     let source: SharedSource = Arc::new(Daemon {
         connections: shared.connections.clone(),
         admission: shared.admission.clone(),
@@ -288,6 +290,7 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
         smb: smb.clone(),
         store: run.store.clone(),
         served: doors.served().clone(),
+        spaces: spaces.clone(),
     });
     let (admin, admin_task) = serve_admin(&settings, source.clone()).await?;
     doors.commit(&settings, with_smb, step, &[]).await;
@@ -299,6 +302,7 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
     tasks.spawn(servers.nfs.nlm().clone().notify_all());
     let minded = servers.namespace.clone();
     tasks.spawn(async move { minded.keeper().mind_outside().await });
+    tasks.spawn(spaces.keep(servers.namespace.clone()));
     tasks.spawn(keep_time(servers.nfs.clone()));
     tasks.spawn(housekeeping(servers.clone(), shared.clone(), doors.served().clone()));
     let mut running = Running {

@@ -240,7 +240,7 @@ impl Session {
     }
 
     /// Where its connections come from.
-    pub(crate) fn addresses(&self) -> Vec<IpAddr> {
+    pub fn addresses(&self) -> Vec<IpAddr> {
         let conns =
             locked(&self.channels).iter().filter_map(|c| c.conn.upgrade()).collect::<Vec<_>>();
         conns.iter().map(|conn| conn.info.peer.ip()).collect()

@@ -49,6 +49,38 @@ fn counted(s: &Snapshot, key: (&str, Protocol, &str, &str)) -> (u64, u64, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn shares_and_who_uses_them_are_told() {
+    let (world, _dir) = world(|_| ()).await;
+    let share =
+        |s: &Snapshot, name: &str| s.shares.iter().find(|s| s.name == name).cloned().unwrap();
+    until(async || {
+        let s = look(&world).await;
+        s.shares.iter().all(|s| s.space.is_some_and(|space| space.total_bytes > 0))
+    })
+    .await;
+    let before = look(&world).await;
+    assert_eq!((share(&before, "data").trees, before.users.len()), (0, 0));
+    let one = smb(&world, false, Options::default()).await;
+    let two = smb(&world, true, Options::default()).await;
+    let seen = look(&world).await;
+    assert_eq!((share(&seen, "data").trees, share(&seen, "mem").trees), (2, 0));
+    let [user] = &seen.users[..] else { panic!("{:?}", seen.users) };
+    assert_eq!((&*user.name, user.guest, user.sessions), ("alice", false, 2));
+    assert_eq!(
+        (&user.clients[..], &user.shares[..]),
+        (&["127.0.0.1".into()][..], &["data".into()][..])
+    );
+    let text = show::show(&seen, false);
+    let row = |first: &str| {
+        let line = text.lines().find(|l| l.trim_start().starts_with(first)).unwrap_or(&text);
+        line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(row("alice "), ["alice", "127.0.0.1", "data", "2"]);
+    assert_eq!(row("data ").last().map(String::as_str), Some("2"));
+    drop((one, two));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_operation_is_counted_where_it_belongs() {
     let (world, _dir) = world(|_| ()).await;
     for (version, transport) in [

@@ -16,6 +16,7 @@ use super::snapshot::{
     LossStatus, Nfs4Status, PoolStatus, SmbStatus, Snapshot, Source, StateStatus, StoreStatus,
     SyncStatus,
 };
+use super::usage::{self, Spaces};
 use crate::admission::Admission;
 use crate::attempts::Attempts;
 use crate::doors::{Served, Service};
@@ -43,6 +44,8 @@ pub struct Daemon {
     pub store: Option<Store>,
     /// Where what is served.
     pub served: Arc<Served>,
+    /// What the file systems of the shares have left.
+    pub spaces: Arc<Spaces>,
 }
 
 impl Daemon {
@@ -162,12 +165,15 @@ impl Source for Daemon {
             opened.insert(way.clone(), number);
             moved.insert(way, bytes);
         }
+        let sessions = self.smb.core().sessions.all(|_| true);
         let (broken, met) = (count::broken_rules().into_iter(), count::limits_met().into_iter());
         Snapshot {
             version: env!("CARGO_PKG_VERSION").into(),
             ready: self.connections.is_serving(),
             store: self.store_trouble().map(StoreStatus::from),
             uptime_seconds: self.connections.uptime_seconds(),
+            shares: usage::shares(&self.namespace, &self.spaces, &sessions),
+            users: usage::users(&sessions),
             connections: self.connections.list(port, &self.attempts),
             connections_max: self.admission.connections_max() as u64,
             connections_refused: self.admission.refusals(),

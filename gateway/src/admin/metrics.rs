@@ -17,6 +17,7 @@ use prometheus_client::registry::Registry;
 use super::operations::OperationStatus;
 use super::rules::{self, LIMITS};
 use super::snapshot::{ConnectionStatus, Moved, PoolStatus, Snapshot};
+use super::usage::Space;
 use super::why::Reason;
 
 /// In front of every name.
@@ -125,6 +126,24 @@ pub static TABLE: &[Metric] = &[
         labels: &[],
         help: "Connections refused by a limit",
         values: Values::Counter(|s| one(s.connections_refused)),
+    },
+    Metric {
+        name: "share_free_bytes",
+        labels: &["share"],
+        help: "Bytes free for ordinary users on the share's file system, as of some seconds ago",
+        values: Values::Gauge(|s| spaces(s, |space| space.free_bytes)),
+    },
+    Metric {
+        name: "share_size_bytes",
+        labels: &["share"],
+        help: "Bytes of the share's file system in all",
+        values: Values::Gauge(|s| spaces(s, |space| space.total_bytes)),
+    },
+    Metric {
+        name: "smb_tree_connects",
+        labels: &["share"],
+        help: "Tree connects by SMB",
+        values: Values::Gauge(|s| keyed(s.shares.iter().map(|share| (&share.name, share.trees)))),
     },
     Metric {
         name: "storage_losses",
@@ -441,6 +460,11 @@ fn conflicts(s: &Snapshot) -> Many {
 
 fn pool(s: &Snapshot, of: fn(&PoolStatus) -> u64) -> Many {
     s.pool.iter().map(|c| (vec![c.buffer_bytes.to_string()], of(c))).collect()
+}
+
+fn spaces(s: &Snapshot, of: fn(&Space) -> u64) -> Many {
+    let known = s.shares.iter().filter_map(|share| Some((&share.name, of(share.space.as_ref()?))));
+    keyed(known)
 }
 
 /// The text.

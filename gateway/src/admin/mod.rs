@@ -23,6 +23,7 @@ pub mod show;
 pub mod snapshot;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod usage;
 pub mod why;
 
 use std::sync::Arc;

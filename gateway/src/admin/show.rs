@@ -16,6 +16,7 @@ use tokio::net::TcpStream;
 
 use super::rules;
 use super::snapshot::{ConnectionStatus, Nfs4Status, RefusedStatus, Snapshot};
+use super::usage::{ShareStatus, Space, UserStatus};
 use crate::control::client as control;
 use crate::place::Place;
 use crate::table::{Table, Tone, bytes};
@@ -190,6 +191,8 @@ pub fn show(s: &Snapshot, colour: bool) -> String {
             lost.share, lost.count
         );
     }
+    text += &shares(&s.shares, colour);
+    text += &users(&s.users, colour);
     if !s.connections.is_empty() {
         text.push('\n');
         text += &connections(&s.connections, colour);
@@ -213,6 +216,45 @@ pub fn show(s: &Snapshot, colour: bool) -> String {
         }
     }
     text
+}
+
+fn shares(all: &[ShareStatus], colour: bool) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&["share", "by", "access", "free", "of", "SMB connects"], 3, colour);
+    for s in all {
+        let access = match (s.read_only, s.hidden) {
+            (false, false) => "write",
+            (false, true) => "write, hidden",
+            (true, false) => "read only",
+            (true, true) => "read only, hidden",
+        };
+        let by = if s.protocols == "both" { "nfs, smb" } else { &s.protocols };
+        let space = |of: fn(&Space) -> u64| s.space.as_ref().map_or("-".into(), |s| bytes(of(s)));
+        let mut cells = vec![s.name.clone(), by.to_owned(), access.to_owned()];
+        cells.extend([space(|s| s.free_bytes), space(|s| s.total_bytes), s.trees.to_string()]);
+        table.row(cells, Tone::Plain);
+    }
+    format!("\n{}", table.render())
+}
+
+fn users(all: &[UserStatus], colour: bool) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&["SMB user", "from", "shares", "sessions"], 3, colour);
+    for u in all {
+        let name = match (&*u.name, u.guest) {
+            ("", _) => "(without a name)".into(),
+            (name, true) => format!("{name} (guest)"),
+            (name, false) => name.to_owned(),
+        };
+        let list = |all: &[String]| if all.is_empty() { "-".into() } else { all.join(" ") };
+        let cells = vec![name, list(&u.clients), list(&u.shares), u.sessions.to_string()];
+        table.row(cells, Tone::Plain);
+    }
+    format!("\n{}", table.render())
 }
 
 fn connections(all: &[ConnectionStatus], colour: bool) -> String {

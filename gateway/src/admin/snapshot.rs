@@ -10,6 +10,7 @@ use rdma_transport::refused::Row;
 use serde::{Deserialize, Serialize};
 
 use super::operations::OperationStatus;
+use super::usage::{ShareStatus, UserStatus};
 use super::why::{Story, WhyNot};
 
 /// What a connection speaks.
@@ -337,6 +338,12 @@ pub struct Snapshot {
     pub store: Option<StoreStatus>,
     /// Seconds since it began to serve.
     pub uptime_seconds: u64,
+    /// What is served.
+    #[serde(default)]
+    pub shares: Vec<ShareStatus>,
+    /// Who is logged on by SMB.
+    #[serde(default)]
+    pub users: Vec<UserStatus>,
     /// Open now.
     pub connections: Vec<ConnectionStatus>,
     /// Connections that are let in: `connections`, or fewer where the process may open few files.

@@ -5,6 +5,7 @@ use super::snapshot::{
     ConnectionStatus, LossStatus, Moved, Nfs4Status, PoolStatus, Protocol, RefusedStatus,
     SmbStatus, Snapshot, StateStatus, StoreStatus, SyncStatus,
 };
+use super::usage::{ShareStatus, Space, UserStatus};
 use super::why::WhyNot;
 
 /// A file of the repository holds this text; with `HEADGATE_WRITE_DOCS` in the environment it is written instead.
@@ -60,6 +61,20 @@ pub(crate) fn snapshot() -> Snapshot {
         ready: true,
         store: None,
         uptime_seconds: 7300,
+        shares: vec![ShareStatus {
+            name: "data".into(),
+            protocols: "both".into(),
+            space: Some(Space { free_bytes: 3 << 30, total_bytes: 4 << 30 }),
+            trees: 2,
+            ..ShareStatus::default()
+        }],
+        users: vec![UserStatus {
+            name: "ann".into(),
+            sessions: 1,
+            clients: vec!["192.0.2.7".into()],
+            shares: vec!["data".into()],
+            ..UserStatus::default()
+        }],
         connections: vec![connection(moved)],
         connections_max: 2048,
         connections_refused: 2,

@@ -183,6 +183,11 @@ function tables() {
   $("state").textContent = `${s.ready ? "serving" : "stopping"} for ${span(s.uptime_seconds)}; ${s.connections.length} connections` +
     (s.connections_refused ? `; ${s.connections_refused} refused: a limit was reached` : "") + (s.store ? `; not ready: ${s.store.what}` : "");
   $("state").className = s.ready && !s.store ? "" : "bad";
+  fill("shares", s.shares.map((h) => [h.name, h.protocols === "both" ? "nfs, smb" : h.protocols,
+    (h.read_only ? "read only" : "write") + (h.hidden ? ", hidden" : ""), h.space ? bytes(h.space.free_bytes) : "-",
+    h.space ? bytes(h.space.total_bytes) : "-", h.trees]), "none");
+  fill("users", s.users.map((u) => [(u.name || "(without a name)") + (u.guest ? " (guest)" : ""), u.clients.join(" "),
+    u.shares.join(" ") || "-", u.sessions]), "nobody is logged on");
   fill("operations", s.operations.map((o) => [o.share, o.protocol, o.transport, o.operation, o.count, o.errors, bytes(o.bytes),
     micros(quantile(o.buckets, 0.5)), micros(quantile(o.buckets, 0.99))]), "none yet");
   fill("pool", s.pool.map((c) => [bytes(c.buffer_bytes), c.used, c.max, c.waiting]), "none");

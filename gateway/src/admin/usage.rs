@@ -1,0 +1,149 @@
+//! Which shares there are and who uses them, as data.
+//!
+//! *Operation.* Space is asked of the file systems by a task, every [`INTERVAL`], and not when somebody wants to know: a device that
+//! hangs must not hang `status`. A share that has not answered is not asked again until it does, and its space is unknown.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use smbd_core::session::{Kind, Session};
+use tokio::task::JoinSet;
+use vfs::namespace::{Namespace, Protocols, Share};
+
+/// Between two looks at the space of the shares.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// What a file system has, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Space {
+    /// Free for ordinary users.
+    pub free_bytes: u64,
+    /// In all.
+    pub total_bytes: u64,
+}
+
+/// One share.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShareStatus {
+    /// Its name.
+    pub name: String,
+    /// `nfs`, `smb` or `both`.
+    pub protocols: String,
+    /// Nobody writes.
+    pub read_only: bool,
+    /// It is not in lists of shares.
+    pub hidden: bool,
+    /// Space of its file system; `None` where that does not say.
+    pub space: Option<Space>,
+    /// Tree connects by SMB.
+    pub trees: u64,
+}
+
+/// One who is logged on by SMB.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserStatus {
+    /// The account; empty for one without a name.
+    pub name: String,
+    /// As a guest.
+    pub guest: bool,
+    /// Sessions.
+    pub sessions: u64,
+    /// Addresses that they come from.
+    pub clients: Vec<String>,
+    /// Shares that they are connected to.
+    pub shares: Vec<String>,
+}
+
+/// The space of each share, as it was at the last look.
+#[derive(Debug, Default)]
+pub struct Spaces(Mutex<HashMap<u32, Space>>);
+
+impl Spaces {
+    fn of(&self, share: &Share) -> Option<Space> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&share.id).copied()
+    }
+
+    /// Looks again and again.
+    pub async fn keep(self: Arc<Self>, namespace: Arc<Namespace>) {
+        let (mut asked, mut looks) = (HashSet::new(), JoinSet::new());
+        let mut ticks = tokio::time::interval(INTERVAL);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {
+                    for share in namespace.shares().iter().filter(|share| asked.insert(share.id)) {
+                        let share = share.clone();
+                        looks.spawn(async move { (share.id, share.backend.statfs().await) });
+                    }
+                }
+                Some(Ok((id, seen))) = looks.join_next() => {
+                    asked.remove(&id);
+                    let mut spaces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                    spaces.retain(|id, _| namespace.share(*id).is_some());
+                    match seen {
+                        Ok(s) => {
+                            let space = Space { free_bytes: s.avail_bytes, total_bytes: s.total_bytes };
+                            spaces.insert(id, space);
+                        }
+                        Err(_) => drop(spaces.remove(&id)),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The shares by name.
+pub fn shares(
+    namespace: &Namespace,
+    spaces: &Spaces,
+    sessions: &[Arc<Session>],
+) -> Vec<ShareStatus> {
+    let mut trees: HashMap<String, u64> = HashMap::new();
+    for tree in sessions.iter().flat_map(|session| session.trees()) {
+        *trees.entry(tree.name.clone()).or_default() += 1;
+    }
+    let of = |share: &Arc<Share>| ShareStatus {
+        name: share.name.clone(),
+        protocols: match share.protocols {
+            Protocols::Both => "both",
+            Protocols::Nfs => "nfs",
+            Protocols::Smb => "smb",
+        }
+        .into(),
+        read_only: share.read_only,
+        hidden: share.rules.hidden,
+        space: spaces.of(share),
+        trees: trees.get(&share.name).copied().unwrap_or_default(),
+    };
+    let mut all: Vec<ShareStatus> = namespace.shares().iter().map(of).collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all
+}
+
+/// The users who are logged on, by name.
+pub fn users(sessions: &[Arc<Session>]) -> Vec<UserStatus> {
+    let mut all: BTreeMap<(String, bool), UserStatus> = BTreeMap::new();
+    for session in sessions {
+        let Some(user) = session.user() else { continue };
+        let guest = user.kind == Kind::Guest;
+        let name = if user.kind == Kind::Anonymous { "" } else { &*user.name };
+        let one = all.entry((name.to_owned(), guest)).or_insert_with(|| UserStatus {
+            name: name.to_owned(),
+            guest,
+            ..UserStatus::default()
+        });
+        one.sessions += 1;
+        one.clients.extend(session.addresses().iter().map(ToString::to_string));
+        let files = session.trees().into_iter().filter(|tree| tree.share().is_some());
+        one.shares.extend(files.map(|tree| tree.name.clone()));
+    }
+    for one in all.values_mut() {
+        for list in [&mut one.clients, &mut one.shares] {
+            list.sort();
+            list.dedup();
+        }
+    }
+    all.into_values().collect()
+}
