@@ -1,7 +1,7 @@
 //! Which shares there are and who uses them, as data.
 //!
-//! *Operation.* Space is asked of the file systems by a task, every [`INTERVAL`], and not when somebody wants to know: a device that
-//! hangs must not hang `status`. A share that has not answered is not asked again until it does, and its space is unknown.
+//! *Operation.* Space is asked of the file systems by a task, every [`INTERVAL`], and not when somebody wants to know: a device
+//! that hangs must not hang `status`. A share that has not answered is not asked again until it does, and its space is unknown.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -2,8 +2,8 @@
 //! `disconnect` tell the daemon what to do, and `status` and `top` ask what it is doing.
 //!
 //! *Operation.* HTTP/1.1 with one path for each order. An order goes to the daemon's main loop, which does one after the other; the
-//! answer says how it went. What it is doing is told beside all of them. Not the admin address: whoever may look at figures must not
-//! thereby change what is served, and an address can be reached by more than those who may.
+//! answer says how it went. What it is doing is told beside all of them. Not the admin address: whoever may look at figures must
+//! not thereby change what is served, and an address can be reached by more than those who may.
 //!
 //! Only the user that the gateway runs as and the superuser are listened to; the kernel says who is there (`SO_PEERCRED`).
 //!
