@@ -16,6 +16,7 @@ use std::path::Path;
 use redb::{Builder, Database, DatabaseError, StorageError};
 
 use crate::error::Error;
+use crate::header::Headed;
 use crate::limits::CACHE_BYTES;
 use crate::writer;
 
@@ -36,7 +37,7 @@ pub(crate) fn open(folder: &Path) -> Result<Database, Error> {
         }
         create(folder)?;
     }
-    let db = sound(&path, || builder().open(&path))?;
+    let db = sound(&path, || builder().create_with_backend(Headed::open(&path)?))?;
     if !is_there(&made)? {
         // A crash came between the two, or the store was put here by hand.
         private(&made).and_then(|f| f.sync_all()).map_err(|e| Error::io(&made, e))?;

@@ -5,6 +5,7 @@
 mod error;
 pub mod faults;
 mod file;
+mod header;
 mod health;
 pub mod limits;
 mod store;
@@ -15,3 +16,4 @@ pub use health::StoreTrouble;
 pub use store::{Change, Counters, Kind, Pending, Record, Store};
 
 pub use file::{FILE, MADE};
+pub use header::COPY;

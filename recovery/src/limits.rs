@@ -10,5 +10,7 @@ pub const QUEUE_MAX: usize = 16_384;
 pub const BATCH_MAX: usize = 1_024;
 /// Bytes of the file that are kept in memory.
 pub const CACHE_BYTES: usize = 4 << 20;
+/// Bytes of a store whose head is put back from its copy at most: all of it is held in memory for that.
+pub const TRIED_MAX: u64 = 256 << 20;
 /// While commits fail, one is tried so often though nobody asks for it.
 pub const PROBE: std::time::Duration = std::time::Duration::from_secs(5);
