@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use crate::access::{Access, Who};
 use crate::client::Client;
+use crate::export::Export;
 use crate::keys::{self, ACCESS, CLIENT, FORCE, LIMITS, LOG, MASKS, NFS, SHARE, SMB, TOP, USER};
 use crate::log::{LogFilter, LogFormat};
 use crate::options;
@@ -43,6 +44,8 @@ pub(crate) struct DraftShare {
     pub(crate) share: Share,
     pub(crate) name_at: Origin,
     pub(crate) source_at: Origin,
+    /// Where `export` is said, if it is.
+    pub(crate) export_at: Option<Origin>,
     /// Whom `access` names.
     pub(crate) people: Vec<Set<Who>>,
 }
@@ -453,6 +456,8 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
         group.parse::<NfsLocks>("nfs_locks", report).map_or(NfsLocks::default(), |l| l.value);
     let durability =
         group.parse::<Durability>("durability", report).map_or(Durability::default(), |d| d.value);
+    let export = group.parse::<Export>("export", report);
+    let export_at = export.as_ref().map(|e| e.origin);
     let clients = group.get("clients").map(|n| clients(n, report));
     if clients.as_ref().is_some_and(Vec::is_empty)
         && let Some(Node { number, value: Value::List(list) }) = group.get("clients")
@@ -481,6 +486,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
             durability,
             clients,
             hidden,
+            export: export.map(|e| e.value),
             access,
             force,
             masks,
@@ -492,6 +498,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
         },
         name_at: name.origin,
         source_at,
+        export_at,
         people,
     })
 }

@@ -210,6 +210,13 @@ pub(crate) const SHARE: Group = Group {
             "In no list: not in the browser of Windows, `smbclient -L`, `showmount -e` or the root of NFSv4. Who knows the name \
              uses it like any other.",
         ),
+        key(
+            "export",
+            "absolute path",
+            "",
+            "The path that NFS clients mount, like `/srv/nfs/public`, in place of `/NAME`; the folder that is served may lie \
+             elsewhere. NFSv4 shows the folders on the way. No share lies below another's path.",
+        ),
         key("access", "group", "", "Which users may do what. See [access](#access)."),
         key("force", "group", "", "As whom they act. See [force](#force)."),
         key("masks", "group", "", "Most that something new gets of its mode. See [masks](#masks)."),

@@ -10,6 +10,7 @@
 
 mod access;
 mod client;
+mod export;
 mod fault;
 mod file;
 pub mod keys;
@@ -27,6 +28,7 @@ mod words;
 
 pub use access::{Access, Member, OnHost, Who};
 pub use client::Client;
+pub use export::Export;
 pub use fault::{Fault, Faults, Place};
 pub use log::{LogFilter, LogFormat};
 pub use options::{Options, ShareOption, UserOption, address};

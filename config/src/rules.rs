@@ -1,5 +1,6 @@
 //! The rules that join several values, and the way from file and options to [`Settings`].
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
 use std::io::Read;
@@ -10,7 +11,9 @@ use crate::access::{OnHost, Who};
 use crate::fault::{Fault, Faults, Place};
 use crate::file::{Draft, DraftShare, DraftUser, Finding, Origin, Report, Set, draft, shown};
 use crate::options::Options;
-use crate::settings::{Admin, Encryption, Limits, Names, Portmap, Rdma, Settings, Smb, Source};
+use crate::settings::{
+    Admin, Encryption, Limits, Names, Portmap, Rdma, Settings, Share, Smb, Source,
+};
 use crate::tree::{self, TEXT_MAX};
 use crate::units::{Size, Span, Spin};
 
@@ -176,6 +179,7 @@ fn lay_over(draft: &mut Draft, options: Options) {
             share: option.0,
             name_at: at,
             source_at: at,
+            export_at: None,
             people: Vec::new(),
         });
     }
@@ -258,6 +262,79 @@ fn check_shares(shares: &[DraftShare], share_id: fn(&str) -> u32, report: &mut R
                 "take `guest` away, or `{user}`",
             );
         }
+        check_paths(&shares[..i], s, share_id, report);
+    }
+}
+
+/// By NFS no share lies at or below another's path: it would be hidden by the other's files. The folders on the way to shares have
+/// numbers in file handles as shares have; 0 is the root's.
+fn check_paths(
+    before: &[DraftShare],
+    s: &DraftShare,
+    share_id: fn(&str) -> u32,
+    report: &mut Report,
+) {
+    let (share, at) = (&s.share, s.export_at.unwrap_or(s.name_at));
+    let help = "give one of them another `export`";
+    if !share.protocols.nfs() {
+        if let Some(export) = &share.export {
+            let what =
+                format!("the share `{}` is served by SMB only, and `export` is of NFS", share.name);
+            report.add_help(
+                at,
+                what,
+                format!("take `export: {export}` away, or serve it by `both`"),
+            );
+        }
+        return;
+    }
+    let path = share.nfs_path();
+    let lies_in = |path: &str, other: &str| {
+        path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let by_nfs = || before.iter().map(|o| &o.share).filter(|o| o.protocols.nfs());
+    // Two names that are one were told already.
+    let overlaps = |o: &&Share| {
+        let apart = !lies_in(path, o.nfs_path()) && !lies_in(o.nfs_path(), path);
+        !apart && o.name != share.name
+    };
+    if let Some(other) = by_nfs().find(overlaps) {
+        let (a, b) = (other.nfs_path(), path);
+        let what = match a.len().cmp(&b.len()) {
+            Ordering::Equal => {
+                format!(
+                    "NFS clients would mount the shares `{}` and `{}` by one path, /{a}",
+                    other.name, share.name
+                )
+            }
+            Ordering::Less => {
+                format!(
+                    "the path /{b} of the share `{}` lies in /{a}, the share `{}`",
+                    share.name, other.name
+                )
+            }
+            Ordering::Greater => {
+                format!(
+                    "the path /{a} of the share `{}` lies in /{b}, the share `{}`",
+                    other.name, share.name
+                )
+            }
+        };
+        report.add_help(at, what, help);
+        return;
+    }
+    let folders = |path: &'_ str| -> Vec<String> {
+        path.match_indices('/').map(|(end, _)| path[..end].to_owned()).collect()
+    };
+    let others: Vec<String> = by_nfs().flat_map(|o| folders(o.nfs_path())).collect();
+    let taken = |folder: &&String| {
+        let id = share_id(folder);
+        id == 0 || others.iter().any(|other| other != *folder && share_id(other) == id)
+    };
+    if let Some(folder) = folders(path).iter().find(taken) {
+        let what =
+            format!("the folder /{folder} would have the number of another one in file handles");
+        report.add_help(at, what, help);
     }
 }
 

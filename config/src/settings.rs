@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::access::{Access, OnHost, Who};
 use crate::client::Client;
+use crate::export::Export;
 use crate::log::{LogFilter, LogFormat};
 use crate::rights::{Force, List, Masks};
 use crate::words::words;
@@ -144,6 +145,8 @@ pub struct Share {
     pub clients: Option<Vec<Client>>,
     /// In no list of shares.
     pub hidden: bool,
+    /// The path that NFS clients mount; `None`: `/NAME`.
+    pub export: Option<Export>,
     /// Which users may do what; `None`: all of them everything.
     pub access: Option<Access>,
     /// As whom they act then.
@@ -176,6 +179,7 @@ impl Share {
             durability: Durability::default(),
             clients: None,
             hidden: false,
+            export: None,
             access: None,
             force: Force::default(),
             masks: Masks::default(),
@@ -191,6 +195,11 @@ impl Share {
     pub fn files(&self) -> String {
         let source = &self.source;
         if self.homes { format!("{source}/{USER}") } else { source.to_string() }
+    }
+
+    /// The path that NFS clients mount, without the first slash.
+    pub fn nfs_path(&self) -> &str {
+        self.export.as_ref().map_or(&self.name, Export::path)
     }
 
     /// The squash that leaves some client of NFS the most. Whom `anonuid` makes root is left root.

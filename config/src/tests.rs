@@ -105,6 +105,7 @@ shares:
     comment: What we have
   - name: scratch
     memory: true
+    export: /srv/nfs/scratch
     squash: all
     clients: [192.0.2.7, {from: 192.0.2.0/24, read_only: true, squash: root, anonuid: 7, anongid: 8}]
 bind: [192.0.2.1, '::1']
@@ -152,6 +153,7 @@ fn everything_that_can_be_said() {
                     durability: Durability::Relaxed,
                     clients: Some(vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()]),
                     hidden: true,
+                    export: None,
                     force: Force {
                         user: Some(Who::User("alice".into())),
                         group: Some(Who::Group("7".into())),
@@ -169,6 +171,7 @@ fn everything_that_can_be_said() {
                     comment: "What we have".into(),
                 },
                 Share {
+                    export: Some("/srv/nfs/scratch".parse().unwrap()),
                     squash: Squash::All,
                     clients: Some(vec![
                         "192.0.2.7/32".parse().unwrap(),
@@ -611,6 +614,40 @@ error: there is nothing to serve
     assert_eq!(told(""), nothing);
     assert_eq!(told("shares: []"), nothing);
     assert_eq!(told("shares:\n  # - name: data\n  #   path: /srv/data\n"), nothing);
+}
+
+#[test]
+fn no_share_of_nfs_lies_in_another() {
+    let of = |keys: [&str; 2]| {
+        let [a, b] = keys;
+        let text =
+            format!("shares: [{{name: a, memory: true{a}}}, {{name: b, memory: true{b}}}]\n");
+        read(&text).map(|_| ()).map_err(|faults| faults.to_string())
+    };
+    for sound in [
+        [", export: /srv/nfs/a", ", export: /srv/nfs/b"],
+        [", export: /b", ", export: /a"],
+        ["", ", export: /srv/a"],
+        [", export: /srv/nfs", ", export: /srv/nfs-2/b"],
+        [", export: /b, protocols: nfs", ", protocols: smb"],
+    ] {
+        assert_eq!(of(sound), Ok(()), "{sound:?}");
+    }
+    for (wrong, told) in [
+        ([", export: /x", ", export: /x"], "would mount the shares `a` and `b` by one path, /x"),
+        (["", ", export: /a"], "would mount the shares `a` and `b` by one path, /a"),
+        (["", ", export: /a/b"], "the path /a/b of the share `b` lies in /a, the share `a`"),
+        (
+            [", export: /s/x/y", ", export: /s"],
+            "the path /s/x/y of the share `a` lies in /s, the share `b`",
+        ),
+        ([", export: srv", ""], "`srv` is no absolute path"),
+        ([", export: /", ""], "`/` holds all shares"),
+        ([", export: /x, protocols: smb", ""], "`a` is served by SMB only, and `export` is of NFS"),
+    ] {
+        let why = of(wrong).expect_err(told);
+        assert!(why.contains(told), "{wrong:?}: {why}");
+    }
 }
 
 #[test]

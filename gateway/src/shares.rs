@@ -187,6 +187,7 @@ fn rules(s: &config::Share, rights: Rights) -> Rules {
     let bits = |mode: Option<config::Mode>| mode.map(|mode| mode.0);
     Rules {
         hidden: s.hidden,
+        export: s.export.as_ref().map(|export| export.path().into()),
         access: rights.access,
         force: rights.force,
         masks: Masks { file: bits(s.masks.file), folder: bits(s.masks.folder) },

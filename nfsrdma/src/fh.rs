@@ -14,7 +14,7 @@ use vfs::{Handle, NodeRef, VfsError, VfsResult};
 pub const FH_MAX: usize = 64;
 
 const VERSION: u8 = 1;
-const KIND_ROOT: u8 = 0;
+const KIND_ABOVE: u8 = 0;
 const KIND_NODE: u8 = 1;
 const MAC_LEN: usize = 8;
 const MAC_AT: usize = 2;
@@ -62,8 +62,8 @@ impl std::fmt::Debug for Fh {
 /// What a handle names.
 #[derive(Clone)]
 pub enum Named {
-    /// The root above all shares, which only NFSv4 shows.
-    Root,
+    /// A folder above the shares, by its number, which only NFSv4 shows; 0: the root.
+    Above(u32),
     /// A node of a share.
     Node(Arc<Share>, Handle),
 }
@@ -87,9 +87,9 @@ impl Handles {
         h.finish128().h1.to_be_bytes()
     }
 
-    /// The handle of the root above all shares.
-    pub fn root(&self) -> Fh {
-        self.seal(KIND_ROOT, 0, &[])
+    /// The handle of a folder above the shares, by its number; 0: the root.
+    pub fn above(&self, number: u32) -> Fh {
+        self.seal(KIND_ABOVE, number, &[])
     }
 
     /// The handle of a node.
@@ -128,19 +128,20 @@ impl Handles {
         let (Some(share), Some(node)) = (rest.first_chunk(), rest.get(4..)) else {
             return Err(VfsError::BadHandle);
         };
-        if kind == KIND_ROOT {
-            return Ok(Named::Root);
+        let number = u32::from_be_bytes(*share);
+        if kind == KIND_ABOVE {
+            return Ok(Named::Above(number));
         }
-        let share = ns.share(u32::from_be_bytes(*share)).filter(|s| s.protocols.nfs());
+        let share = ns.share(number).filter(|s| s.protocols.nfs());
         let share = share.ok_or(VfsError::Stale)?;
         let node = Handle::new(node).ok_or(VfsError::BadHandle)?;
         Ok(Named::Node(share, node))
     }
 
-    /// The node that a client's handle names. The root above the shares is no node: [`VfsError::BadHandle`].
+    /// The node that a client's handle names. A folder above the shares is no node: [`VfsError::BadHandle`].
     pub async fn resolve(&self, ns: &Namespace, wire: &[u8]) -> VfsResult<(Arc<Share>, NodeRef)> {
         match self.open(ns, wire)? {
-            Named::Root => Err(VfsError::BadHandle),
+            Named::Above(_) => Err(VfsError::BadHandle),
             Named::Node(share, handle) => {
                 let node = share.backend.resolve(&handle).await?;
                 Ok((share, node))

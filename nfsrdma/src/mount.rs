@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nfs_proto::mount::{
     Dirpath, Exportnode, Groupnode, Mountbody, Mountres3, Mountres3Ok, Mountstat3,
@@ -99,17 +99,18 @@ async fn mnt(core: &Core, conn: &Conn, call: &CallContext, path: &[u8], out: &mu
     }
 }
 
-type Found = (std::sync::Arc<Share>, NodeRef);
+type Found = (Arc<Share>, NodeRef);
 
 /// The directory that a path means. Symbolic links on the way are followed if they are relative and stay in their share.
 async fn find(core: &Core, conn: &Conn, call: &CallContext, path: &[u8]) -> Result<Found, Failed> {
     let mut names = components(path);
-    let first = names.pop_front().ok_or(Nfsstat3::Noent)?;
-    let share = core.namespace.share_named(&first).filter(|s| s.protocols.nfs());
-    let Some(share) = share else {
-        core.unknown_share(conn, call, &first);
+    let Some((share, own)) = share_of(core, &names) else {
+        if !names.is_empty() {
+            core.unknown_share(conn, call, &names.make_contiguous().join(&b'/'));
+        }
         return Err(Nfsstat3::Noent.into());
     };
+    names.drain(..own);
     if !core.may_use(conn, &share) {
         core.refused(conn, call, &share, Refusal::Address);
         return Err(Nfsstat3::Acces.into());
@@ -148,6 +149,23 @@ async fn find(core: &Core, conn: &Conn, call: &CallContext, path: &[u8]) -> Resu
     }
 }
 
+/// The share that a path leads to or into, and how many names of the path lead to its root.
+fn share_of(core: &Core, names: &VecDeque<Vec<u8>>) -> Option<(Arc<Share>, usize)> {
+    let shares = core.namespace.shares();
+    let mut by_nfs = shares.iter().filter(|share| share.protocols.nfs());
+    by_nfs.find_map(|share| {
+        let own = share.nfs_path().split('/');
+        let (length, mut both) = (own.clone().count(), own.zip(names));
+        let leads = names.len() >= length && both.all(|(own, name)| own.as_bytes() == name);
+        leads.then(|| (share.clone(), length))
+    })
+}
+
+/// The share that a path leads to or into.
+pub(crate) fn share_at(core: &Core, path: &[u8]) -> Option<Arc<Share>> {
+    share_of(core, &components(path)).map(|(share, _)| share)
+}
+
 fn components(path: &[u8]) -> VecDeque<Vec<u8>> {
     path.split(|&b| b == b'/').filter(|n| !n.is_empty() && *n != b".").map(<[u8]>::to_vec).collect()
 }
@@ -155,8 +173,7 @@ fn components(path: &[u8]) -> VecDeque<Vec<u8>> {
 /// Lists what the peer could mount as well, and could know of by EXPORT: other shares do not exist for it.
 fn dump(core: &Core, conn: &Conn, mounts: &Mounts, out: &mut Writer) {
     let is_told = |path: &[u8]| {
-        let share = components(path).front().and_then(|name| core.namespace.share_named(name));
-        share.is_some_and(|share| !share.rules.hidden && core.may_use(conn, &share))
+        share_at(core, path).is_some_and(|share| !share.rules.hidden && core.may_use(conn, &share))
     };
     for (who, path) in mounts.lock().iter().filter(|(_, path)| is_told(path)) {
         let host = who.to_string();
@@ -172,7 +189,7 @@ fn export(core: &Core, out: &mut Writer) {
         let names: Vec<String> =
             ranges.iter().map(|c| format!("{}/{}", c.from.addr, c.from.bits)).collect();
         let groups = names.iter().map(|name| Groupnode { gr_name: name.as_bytes() }).collect();
-        let dir = format!("/{}", share.name);
+        let dir = format!("/{}", share.nfs_path());
         out.value(&true);
         out.value(&Exportnode { ex_dir: dir.as_bytes(), ex_groups: Chain(groups) });
     }

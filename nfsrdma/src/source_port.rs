@@ -165,8 +165,7 @@ fn share(core: &Core, head: &CallHead<'_>, mut args: Reader<'_>) -> Option<Strin
         }
         (program::MOUNT, _) => {
             let Dirpath { dirpath: path } = args.value().ok()?;
-            let name = path.split(|b| *b == b'/').find(|name| !name.is_empty())?;
-            core.namespace.share_named(name).map(|share| share.name.clone())
+            crate::mount::share_at(core, path).map(|share| share.name.clone())
         }
         _ => None,
     }

@@ -160,6 +160,30 @@ fn exports_are_listed_with_who_may_come() {
 }
 
 #[test]
+fn a_share_is_mounted_by_its_own_path_and_by_no_other() {
+    let mut data = share("data");
+    data.rules.export = Some("srv/nfs/public".into());
+    let c = Client::of(vec![share("srv-2"), data]);
+    let root = c.mount("/srv/nfs/public").unwrap();
+    let dir = c.mkdir(&root, "dir").unwrap();
+    assert_eq!(c.mount("/srv//nfs/./public/dir/").unwrap(), dir);
+    assert_eq!(c.mount("/srv/nfs/public/../x"), Err(INVAL));
+    for nothing in ["/data", "/srv", "/srv/nfs", "/srv/nfs/public2", "/public", "/nfs/public"] {
+        assert_eq!(c.mount(nothing), Err(NOENT), "{nothing}");
+    }
+    let res = c.call(MOUNT, 5, |_| {});
+    let mut r = res.reader();
+    let mut paths = Vec::new();
+    while r.bool().unwrap() {
+        paths.push(String::from_utf8(r.opaque(99).unwrap().to_vec()).unwrap());
+        assert_eq!(r.bool(), Ok(false));
+    }
+    assert_eq!(paths, ["/srv-2", "/srv/nfs/public"]);
+    let rows = rdma_transport::refused::list();
+    assert!(rows.iter().any(|row| row.refused.share == "srv/nfs/public2"), "{rows:?}");
+}
+
+#[test]
 fn a_hidden_share_is_in_no_list_and_is_mounted_by_its_name() {
     let mut more = share("more");
     more.rules.hidden = true;

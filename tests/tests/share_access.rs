@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use client::connect::{self, Local};
 use client::nfs3::{Fh, Nfs3};
+use client::nfs4::{Minor, Nfs4};
 use client::smb::{Options, Smb, User};
 use client::target::{Transport, Version};
 use client::{Credential, Error, NoCallbacks, Result, Volume, mount};
@@ -295,6 +296,25 @@ async fn everything_is_done_as_the_forced_user_and_new_modes_are_limited() {
         by_writer.open("d", access, Disposition::Create, option::DIRECTORY_FILE).await.unwrap();
     by_writer.close(made).await.unwrap();
     assert_eq!(found("d"), (STRANGER, READERS, 0o2770));
+}
+
+/// By version 3 and 4, whatever its name and its folder are called.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_share_is_mounted_by_the_path_that_it_exports() {
+    let (mut world, _dir, mut settings) = world(access(&["*"], &["writer"], &[])).await;
+    settings.shares[0].export = Some("/srv/nfs/public".parse().unwrap());
+    world.running.reload(settings).await.unwrap();
+    let rpc = connect::tcp(world.running.nfs[0], &Local::default(), Arc::new(NoCallbacks)).await;
+    let rpc = rpc.unwrap();
+    let cred = credential(WRITER);
+    let root = mount::mount(&rpc, &cred, "/srv/nfs/public").await.unwrap();
+    assert_eq!(mount::mount(&rpc, &cred, "/data").await.err(), Some(Error::Mount(2)));
+    assert!(mount::exports(&rpc, &cred).await.unwrap().contains(&"/srv/nfs/public".to_owned()));
+    let v4 = Nfs4::connect(rpc, cred, Minor::Two, b"exports", [1; 8]).await.unwrap();
+    assert_eq!(v4.walk("/srv/nfs/public").await.unwrap(), root, "one handle by both");
+    let listed = v4.list(&v4.walk("/srv").await.unwrap()).await.unwrap();
+    assert_eq!(listed.iter().map(|entry| &entry.name[..]).collect::<Vec<_>>(), [b"nfs"]);
+    assert_eq!(smb(&world, "writer").await.map(drop), Ok(()), "SMB goes by the name");
 }
 
 async fn names_by_smb(world: &World, user: &str) -> Vec<String> {

@@ -104,6 +104,8 @@ impl From<Cidr> for ClientRule {
 pub struct Rules {
     /// In no list of shares: whoever knows its name finds it.
     pub hidden: bool,
+    /// The path that NFS clients mount, without the first slash; `None`: its name.
+    pub export: Option<Box<str>>,
     /// Which users may do what; `None`: all of them everything.
     pub access: Option<ShareAccess>,
     /// As whom they act then; `None`: as themselves.
@@ -266,6 +268,11 @@ impl Share {
     /// The number of a share of this name (FNV-1a, 32 bits). The configuration refuses two names with one number.
     pub fn id_of(name: &str) -> u32 {
         name.bytes().fold(0x811c_9dc5, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193))
+    }
+
+    /// The path that NFS clients mount, without the first slash.
+    pub fn nfs_path(&self) -> &str {
+        self.rules.export.as_deref().unwrap_or(&self.name)
     }
 
     /// What is said of this address: of several ranges that have it, the one of the longest prefix counts.

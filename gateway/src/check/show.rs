@@ -32,7 +32,7 @@ fn mount(f: &Findings<'_>, ip: IpAddr, share: &Share, version: &str, rdma: bool)
             options += ",nolock";
         }
     }
-    format!("mount -t nfs -o {options} {}:/{} {MOUNT_POINT}", host(ip), share.name)
+    format!("mount -t nfs -o {options} {}:/{} {MOUNT_POINT}", host(ip), share.nfs_path())
 }
 
 fn access(share: &Share) -> String {
@@ -249,7 +249,7 @@ fn claims(shares: &[Share], weakest: &[Squash]) -> String {
     ];
     let of = |squash| {
         let names = shares.iter().zip(weakest).filter(|(s, w)| s.protocols.nfs() && **w == squash);
-        names.map(|(s, _)| format!("/{}", s.name)).collect::<Vec<_>>()
+        names.map(|(s, _)| format!("/{}", s.nfs_path())).collect::<Vec<_>>()
     };
     let all = whom.map(|(squash, whom)| (whom, of(squash)));
     let some: Vec<_> = all.iter().filter(|(_, names)| !names.is_empty()).collect();
@@ -326,6 +326,7 @@ pub(super) fn json(f: &Findings<'_>) {
             json!({
                 "name": s.share.name,
                 "files": s.share.files(),
+                "export": s.share.protocols.nfs().then(|| format!("/{}", s.share.nfs_path())),
                 "protocols": s.share.protocols.to_string(),
                 "read_only": s.share.read_only,
                 "squash": s.share.squash.to_string(),

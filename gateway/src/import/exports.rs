@@ -1,6 +1,6 @@
 //! /etc/exports, as exports(5) describes it: a folder, then who may come and how.
 
-use config::{Cidr, Client, Protocols, Squash};
+use config::{Cidr, Client, Export, Protocols, Squash};
 
 use super::{Imported, Share, logical_lines, note, range, share_name};
 
@@ -56,8 +56,13 @@ fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
     let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     let mut share = Share::new(&share_name(name), path, Protocols::Nfs);
     if path != format!("/{}", share.name) {
-        let said = format!("NFS clients mount `/{}` now, not `{path}`", share.name);
-        note(all, at.file, at.line, path, said);
+        match own_path(all, path) {
+            Ok(export) => share.export = Some(export),
+            Err(why) => {
+                let said = format!("NFS clients mount `/{}` now, not `{path}`: {why}", share.name);
+                note(all, at.file, at.line, path, said);
+            }
+        }
     }
     let mut specs: Vec<Spec<'_>> = Vec::new();
     let mut common: &str = "";
@@ -103,6 +108,24 @@ fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
     let clients: Vec<Client> = rights.into_iter().map(client).collect();
     share.clients = (!clients.is_empty()).then_some(clients);
     all.shares.push(share);
+}
+
+/// The path that clients go on to mount; the error says why they cannot.
+fn own_path(all: &Imported, path: &str) -> Result<Export, String> {
+    let export: Export = path.parse()?;
+    let lies_in = |path: &str, other: &str| {
+        path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let others = all.shares.iter().map(|s| s.export.as_ref().map_or(&*s.name, Export::path));
+    for other in others.filter(|other| *other != export.path()) {
+        if lies_in(export.path(), other) {
+            return Err(format!("it lies in `/{other}`, another share"));
+        }
+        if lies_in(other, export.path()) {
+            return Err(format!("another share, `/{other}`, lies in it"));
+        }
+    }
+    Ok(export)
 }
 
 /// The ranges of these clients, which are in the order in which they count. Here the longest prefix counts: a range inside one that

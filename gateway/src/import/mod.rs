@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use config::{
-    Access, Cidr, Client, Encryption, Force, Masks, Mode, NfsLocks, Protocols, Signing, Squash,
+    Access, Cidr, Client, Encryption, Export, Force, Masks, Mode, NfsLocks, Protocols, Signing,
+    Squash,
 };
 use users::Lists;
 
@@ -54,6 +55,7 @@ struct Share {
     squash: Option<Squash>,
     clients: Option<Vec<Client>>,
     view: View,
+    export: Option<Export>,
     access: Option<Access>,
     /// What `access` is made of when all is read.
     lists: Lists,
@@ -76,6 +78,7 @@ impl Share {
             squash: None,
             clients: None,
             view: View::default(),
+            export: None,
             access: None,
             lists: Lists::default(),
             force: Force::default(),
@@ -251,6 +254,7 @@ fn join(first: &mut Share, second: Share) {
     // `None` is less than any value.
     first.view.hidden = first.view.hidden.max(second.view.hidden);
     first.view.only_visible = first.view.only_visible.max(second.view.only_visible);
+    first.export = first.export.take().or(second.export);
     if first.force != second.force {
         let why = "one of two says as whom it is used, and here that is of both";
         first.lost.push(why.to_owned());

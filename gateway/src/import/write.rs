@@ -75,6 +75,9 @@ pub(super) fn one(share: &Share) -> String {
 /// Who may use it, as whom, and what they see and make.
 fn rights(share: &Share) -> String {
     let mut out = String::new();
+    if let Some(export) = &share.export {
+        out += &format!("    export: {}\n", quoted(&export.to_string()));
+    }
     if share.view.hidden == Some(true) {
         out += "    hidden: true\n";
     }

@@ -26,6 +26,7 @@ use wire::{Parsed, Rule, reject};
 use super::attrs::{Bitmap, Purpose, ToSet};
 use super::client::Client;
 use super::names::{self, Id, Late, Names, People};
+use super::pseudo::Above;
 use super::session::SlotUse;
 use super::status::Status;
 use super::wire::{MINOR_MAX, Stateid, op};
@@ -59,8 +60,8 @@ impl Located {
 /// What a file handle names.
 #[derive(Clone)]
 pub enum Object {
-    /// The root above all shares.
-    Root,
+    /// A folder above the shares.
+    Above(Above),
     /// A node of a share.
     Node(Located),
 }
@@ -162,8 +163,8 @@ impl<'a> Compound<'a> {
     pub fn node(&self) -> Result<&Located, Status> {
         match self.object()? {
             Object::Node(l) => Ok(l),
-            // The root above the shares is a directory that nobody may change.
-            Object::Root => Err(Status::RoFs),
+            // Above the shares there are directories that nobody may change.
+            Object::Above(_) => Err(Status::RoFs),
         }
     }
 
@@ -208,7 +209,7 @@ impl<'a> Compound<'a> {
     pub fn given_back(&self) -> Result<&Located, Status> {
         match self.current.as_ref().ok_or(Status::NoFileHandle)? {
             Object::Node(l) => Ok(l),
-            Object::Root => Err(Status::RoFs),
+            Object::Above(_) => Err(Status::RoFs),
         }
     }
 
@@ -297,7 +298,7 @@ impl<'a> Compound<'a> {
     pub fn fh_of(&self, object: &Object) -> Fh {
         let handles = &self.nfs.core.handles;
         match object {
-            Object::Root => handles.root(),
+            Object::Above(above) => handles.above(above.number()),
             Object::Node(l) => handles.of_node(&l.share, &l.node.handle()),
         }
     }

@@ -1,17 +1,19 @@
-//! The root above all shares: a directory that holds the name of every share that the client may use
-//! (RFC 8881 section 7.3).
+//! What is above the shares: a root, and the folders on the way to each share that the client may use (RFC 8881 section 7.3).
+//!
+//! *Operation.* A folder has no other existence than in the paths of shares ([`Share::nfs_path`]), and its number in handles is
+//! made of its own path: it survives a restart, and is stale once no share lies below it.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use vfs::namespace::{Refusal, Share};
 use vfs::{Attr, Capabilities, Kind, Time};
 
 use super::compound::Compound;
 
-/// `fsid4` of the root.
+/// `fsid4` of the root and of the folders below it.
 pub(super) const FSID: (u64, u64) = (0, 0);
 
-/// What the root can do: nothing but be listed.
+/// What they can do: nothing but be listed.
 pub(super) const CAPABILITIES: Capabilities = Capabilities {
     name_max: 255,
     size_max: i64::MAX as u64,
@@ -36,32 +38,154 @@ pub(super) fn fileid_of(share: &Share) -> u64 {
     u64::from(share.id) + FILEID + 1
 }
 
-/// The share behind a name, if the client may use it. It is told that there is none where it may not, and why is kept for the
-/// administrator; but not of names with a dot in front, which desktops look for in every folder and no client mounts.
-pub(super) fn find(cx: &Compound<'_>, name: &[u8]) -> Option<Arc<Share>> {
-    let core = &cx.nfs.core;
-    match core.namespace.share_named(name).filter(|s| s.protocols.nfs()) {
-        Some(share) if core.may_use(cx.conn, &share) => return Some(share),
-        Some(share) => core.refused(cx.conn, cx.call, &share, Refusal::Address),
-        None if name.starts_with(b".") => {}
-        None => core.unknown_share(cx.conn, cx.call, name),
+/// A folder above the shares: one of the path of some share that the client may use, or the root.
+#[derive(Clone, Debug)]
+pub struct Above {
+    /// Its path without the first slash; empty for the root.
+    path: Arc<str>,
+}
+
+/// What stands in a folder above the shares.
+pub(super) enum Child {
+    /// The root of a share.
+    Share(Arc<Share>),
+    /// A further folder.
+    Folder(Above),
+}
+
+impl Child {
+    /// Different among all that one folder holds: in cookies of its listing, and in what stands for inode numbers.
+    pub(super) fn number(&self) -> u64 {
+        match self {
+            Self::Share(share) => u64::from(share.id),
+            Self::Folder(folder) => (1 << 32) + u64::from(folder.number()),
+        }
     }
-    None
 }
 
-/// The shares that the client may use and is shown, in the order of the configuration. Which of its users a share lets in is not
-/// asked: the client keeps one list for all of them, and lists as its root to mount.
-pub(super) fn visible(cx: &Compound<'_>) -> Vec<Arc<Share>> {
-    let core = &cx.nfs.core;
-    let shown = |s: &&Arc<Share>| !s.rules.hidden && core.may_use(cx.conn, s);
-    core.namespace.shares().iter().filter(shown).cloned().collect()
+/// `path` without `folder`, and without the slash between them; `None` where it does not lie below it.
+fn below<'p>(path: &'p str, folder: &str) -> Option<&'p str> {
+    if folder.is_empty() {
+        return Some(path);
+    }
+    path.strip_prefix(folder)?.strip_prefix('/')
 }
 
-/// The attributes of the root. It changes when the server starts anew, and with the configuration.
-pub(super) fn attr_of_root(cx: &Compound<'_>) -> Attr {
-    let shares = u32::try_from(visible(cx).len()).unwrap_or(u32::MAX);
-    let root = directory(cx, FILEID, shares.saturating_add(2));
-    Attr { change: root.change.wrapping_add(cx.nfs.core.namespace.changes()), ..root }
+impl Above {
+    /// Above all.
+    pub(super) fn root() -> Self {
+        static ROOT: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(""));
+        Self { path: ROOT.clone() }
+    }
+
+    /// The folder that the root of a share stands in.
+    pub(super) fn of_share(share: &Share) -> Self {
+        Self::of(share.nfs_path()).parent().unwrap_or_else(Self::root)
+    }
+
+    fn of(path: &str) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// The folder of this number, on the way to some share that the client may use.
+    pub(super) fn numbered(cx: &Compound<'_>, number: u32) -> Option<Self> {
+        if number == 0 {
+            return Some(Self::root());
+        }
+        let core = &cx.nfs.core;
+        let shares = core.namespace.shares();
+        let usable = shares.iter().filter(|share| core.may_use(cx.conn, share));
+        let mut folders = usable.flat_map(|share| {
+            let path = share.nfs_path();
+            path.match_indices('/').map(|(end, _)| Self::of(&path[..end]))
+        });
+        folders.find(|folder| folder.number() == number)
+    }
+
+    /// In handles: of the root 0, else that of a share of this name. The configuration refuses two folders with one number, and 0.
+    pub(super) fn number(&self) -> u32 {
+        if self.path.is_empty() { 0 } else { Share::id_of(&self.path) }
+    }
+
+    fn fileid(&self) -> u64 {
+        match self.number() {
+            0 => FILEID,
+            number => (1 << 33) + u64::from(number),
+        }
+    }
+
+    /// The folder that it stands in; the root stands in none.
+    pub(super) fn parent(&self) -> Option<Self> {
+        let (parent, _) = self.path.rsplit_once('/').unwrap_or(("", ""));
+        (!self.path.is_empty()).then(|| Self::of(parent))
+    }
+
+    /// What stands behind a name, if the client may use it. It is told that there is nothing where it may not, and why is kept for
+    /// the administrator; but not of names with a dot in front, which desktops look for in every folder and no client mounts.
+    pub(super) fn find(&self, cx: &Compound<'_>, name: &[u8]) -> Option<Child> {
+        let core = &cx.nfs.core;
+        let shares = core.namespace.shares();
+        let by_nfs = || shares.iter().filter(|share| share.protocols.nfs());
+        let path = std::str::from_utf8(name).ok().filter(|name| !name.contains('/'));
+        let path = path.map(|name| match &*self.path {
+            "" => name.to_owned(),
+            folder => format!("{folder}/{name}"),
+        });
+        let leads = |share: &&Arc<Share>| {
+            path.as_ref().is_some_and(|path| below(share.nfs_path(), path).is_some())
+        };
+        let share = by_nfs().find(|share| path.as_deref() == Some(share.nfs_path()));
+        match share {
+            Some(share) if core.may_use(cx.conn, share) => {
+                return Some(Child::Share(share.clone()));
+            }
+            None => {
+                if by_nfs().filter(leads).any(|share| core.may_use(cx.conn, share)) {
+                    return path.map(|path| Child::Folder(Self::of(&path)));
+                }
+            }
+            Some(_) => {}
+        }
+        match share.or_else(|| by_nfs().find(leads)) {
+            Some(share) => {
+                core.refused(cx.conn, cx.call, share, Refusal::Address);
+            }
+            None if name.starts_with(b".") => {}
+            None => {
+                core.unknown_share(cx.conn, cx.call, path.as_deref().map_or(name, str::as_bytes))
+            }
+        }
+        None
+    }
+
+    /// What it holds that the client may use and is shown, with its name, in the order of the configuration. Which of its users a
+    /// share lets in is not asked: the client keeps one list for all of them, and lists as its root to mount.
+    pub(super) fn visible(&self, cx: &Compound<'_>) -> Vec<(String, Child)> {
+        let core = &cx.nfs.core;
+        let shares = core.namespace.shares();
+        let mut seen: Vec<(String, Child)> = Vec::new();
+        for share in shares.iter().filter(|s| !s.rules.hidden && core.may_use(cx.conn, s)) {
+            let Some(rest) = below(share.nfs_path(), &self.path) else { continue };
+            let (name, child) = match rest.split_once('/') {
+                None => (rest, Child::Share(share.clone())),
+                Some((name, _)) => {
+                    let end = share.nfs_path().len() - rest.len() + name.len();
+                    (name, Child::Folder(Self::of(&share.nfs_path()[..end])))
+                }
+            };
+            if seen.iter().all(|(other, _)| other != name) {
+                seen.push((name.to_owned(), child));
+            }
+        }
+        seen
+    }
+
+    /// Its attributes. It changes when the server starts anew, and with the configuration.
+    pub(super) fn attr(&self, cx: &Compound<'_>) -> Attr {
+        let children = u32::try_from(self.visible(cx).len()).unwrap_or(u32::MAX);
+        let attr = directory(cx, self.fileid(), children.saturating_add(2));
+        Attr { change: attr.change.wrapping_add(cx.nfs.core.namespace.changes()), ..attr }
+    }
 }
 
 /// Attributes of the place where a share's root is mounted, for questions that do not concern the node itself.

@@ -7,6 +7,7 @@ mod data;
 mod delegated;
 mod delegations;
 mod directories;
+mod exports;
 mod histories;
 mod kit;
 mod leases;

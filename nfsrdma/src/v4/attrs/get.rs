@@ -199,7 +199,7 @@ impl Facts {
                 };
                 Self::with_attr(cx, object, want, attr).await
             }
-            Object::Root => Self::with_attr(cx, object, want, pseudo::attr_of_root(cx)).await,
+            Object::Above(above) => Self::with_attr(cx, object, want, above.attr(cx)).await,
         }
     }
 

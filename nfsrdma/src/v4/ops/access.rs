@@ -14,7 +14,7 @@ const CHANGES: u32 = Access::MODIFY | Access::EXTEND | Access::DELETE | Access::
 pub(in crate::v4) async fn access(cx: &mut Compound<'_>) -> Result<(), Status> {
     let asked: u32 = cx.args.value()?;
     let (supported, granted, nlink) = match cx.object()? {
-        Object::Root => (asked & OF_DIRECTORIES, asked & (Access::READ | Access::LOOKUP), 1),
+        Object::Above(_) => (asked & OF_DIRECTORIES, asked & (Access::READ | Access::LOOKUP), 1),
         Object::Node(at) => {
             let mut known = match at.node.kind() {
                 Kind::Dir => OF_DIRECTORIES,

@@ -12,7 +12,7 @@ pub(in crate::v4) async fn get_dir_delegation(cx: &mut Compound<'_>) -> Result<(
     let _: GetDirDelegation = cx.args.value()?;
     // Above the shares nothing is delegated: it changes when the configuration does.
     let at = match cx.object()? {
-        Object::Root => None,
+        Object::Above(_) => None,
         Object::Node(_) => Some(cx.directory()?),
     };
     let given = match (&at, cx.client.clone()) {

@@ -10,7 +10,7 @@ pub(in crate::v4) async fn link(cx: &mut Compound<'_>) -> Result<(), Status> {
     let Component4 { name } = cx.args.value()?;
     let file = match cx.saved_object()? {
         Object::Node(at) => at.clone(),
-        Object::Root => return Err(Status::IsDir),
+        Object::Above(_) => return Err(Status::IsDir),
     };
     let name = component(name)?;
     let dir = cx.directory()?;

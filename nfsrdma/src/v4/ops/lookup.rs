@@ -4,10 +4,10 @@ use nfs_proto::nfs4::ops::Component4;
 use vfs::Kind;
 
 use crate::v4::compound::{Compound, Object, component};
-use crate::v4::pseudo;
+use crate::v4::pseudo::Child;
 use crate::v4::status::Status;
 
-/// Bytes of the longest name that something in the root may have, as in any directory.
+/// Bytes of the longest name that something above the shares may have, as in any directory.
 const SHARE_NAME_MAX: usize = 255;
 
 pub(in crate::v4) async fn lookup(cx: &mut Compound<'_>) -> Result<(), Status> {
@@ -18,15 +18,17 @@ pub(in crate::v4) async fn lookup(cx: &mut Compound<'_>) -> Result<(), Status> {
     Ok(())
 }
 
-/// What stands under a name in the directory of the current file handle. Crosses from the root into a share.
+/// What stands under a name in the directory of the current file handle. Crosses into a share.
 pub(super) async fn child(cx: &Compound<'_>, name: &[u8]) -> Result<Object, Status> {
     match cx.object()? {
-        Object::Root => {
+        Object::Above(above) => {
             if name.len() > SHARE_NAME_MAX {
                 return Err(Status::NameTooLong);
             }
-            let share = pseudo::find(cx, name).ok_or(Status::NoEnt)?;
-            Ok(cx.root_of(share))
+            match above.find(cx, name).ok_or(Status::NoEnt)? {
+                Child::Share(share) => Ok(cx.root_of(share)),
+                Child::Folder(folder) => Ok(Object::Above(folder)),
+            }
         }
         Object::Node(at) => match at.node.kind() {
             Kind::Dir => {

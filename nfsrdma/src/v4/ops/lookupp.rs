@@ -3,6 +3,7 @@
 use vfs::Kind;
 
 use crate::v4::compound::{Compound, Object};
+use crate::v4::pseudo::Above;
 use crate::v4::status::Status;
 
 pub(in crate::v4) async fn lookupp(cx: &mut Compound<'_>) -> Result<(), Status> {
@@ -11,14 +12,17 @@ pub(in crate::v4) async fn lookupp(cx: &mut Compound<'_>) -> Result<(), Status> 
     Ok(())
 }
 
-/// The directory above that of the current file handle; above a share stands the root, above the root nothing.
+/// The directory above that of the current file handle; above a share stands the folder of the path that it is mounted by, above
+/// the root nothing.
 pub(super) async fn parent(cx: &Compound<'_>) -> Result<Object, Status> {
     let at = match cx.mounted()? {
-        Object::Root => return Err(Status::NoEnt),
+        Object::Above(above) => return above.parent().map(Object::Above).ok_or(Status::NoEnt),
         Object::Node(at) => at,
     };
     match at.node.kind() {
-        Kind::Dir if at.share.backend.root().id() == at.node.id() => Ok(Object::Root),
+        Kind::Dir if at.share.backend.root().id() == at.node.id() => {
+            Ok(Object::Above(Above::of_share(&at.share)))
+        }
         Kind::Dir => {
             let (node, _) = at.node.lookup(&at.cred, b"..").await?;
             Ok(Object::Node(at.beside(node)))

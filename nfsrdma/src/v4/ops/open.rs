@@ -25,7 +25,6 @@ use crate::v4::compound::{Compound, Located, Object, change_info, component};
 use crate::v4::deleg::{Given, Granted, delegate};
 use crate::v4::limits::{NAME_MAX, OWNERS_PER_CLIENT_MAX};
 use crate::v4::locks::check_grace;
-use crate::v4::pseudo;
 use crate::v4::stateid;
 use crate::v4::status::Status;
 use crate::v4::turn::{self, Begun, Owner};
@@ -317,9 +316,9 @@ fn plain(at: Located, dir: Option<DirChange>) -> Found {
 /// The directory, or why there is none to open a file in.
 fn directory(cx: &Compound<'_>, name: &[u8], create: bool) -> Result<Located, Status> {
     match cx.object()? {
-        Object::Root if create => Err(Status::RoFs),
+        Object::Above(_) if create => Err(Status::RoFs),
         // Above the shares there are only directories.
-        Object::Root => Err(pseudo::find(cx, name).map_or(Status::NoEnt, |_| Status::IsDir)),
+        Object::Above(above) => Err(above.find(cx, name).map_or(Status::NoEnt, |_| Status::IsDir)),
         Object::Node(_) => cx.directory(),
     }
 }

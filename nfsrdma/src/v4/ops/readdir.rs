@@ -15,7 +15,7 @@ use vfs::{DirEntry, Kind, VfsError};
 
 use crate::v4::attrs::{Bitmap, Facts, is_write_only};
 use crate::v4::compound::{Compound, Located, Object};
-use crate::v4::pseudo;
+use crate::v4::pseudo::{Above, Child};
 use crate::v4::status::Status;
 use crate::v4::wire::{VERIFIER_SIZE, attr};
 
@@ -70,7 +70,7 @@ pub(in crate::v4) async fn readdir(cx: &mut Compound<'_>) -> Result<(), Status> 
     let end = cx.out.total_len() + room;
     let mut budget = Budget { end, names, entries: 0, want };
     let eof = match &object {
-        Object::Root => list_shares(cx, cookie, &mut budget).await?,
+        Object::Above(above) => list_above(cx, above, cookie, &mut budget).await?,
         Object::Node(at) => list(cx, at, cookie, &mut budget).await?,
     };
     if budget.entries == 0 && !eof {
@@ -82,23 +82,24 @@ pub(in crate::v4) async fn readdir(cx: &mut Compound<'_>) -> Result<(), Status> 
     Ok(())
 }
 
-/// Lists the root. True at its end.
-async fn list_shares(
+/// Lists a folder above the shares. True at its end.
+async fn list_above(
     cx: &mut Compound<'_>,
+    above: &Above,
     after: u64,
     budget: &mut Budget,
 ) -> Result<bool, Status> {
-    let mut shares = pseudo::visible(cx);
-    // Cookies are the shares' own numbers above the reserved ones: they stay when other shares come and go between two calls.
-    shares.sort_by_key(|s| s.id);
-    for share in shares {
-        let cookie = DirEntry::COOKIE_MIN + u64::from(share.id);
-        if cookie <= after {
-            continue;
-        }
-        let name = share.name.clone();
-        let root = cx.root_of(share);
-        let facts = Facts::of(cx, &root, &budget.want).await;
+    // Cookies are numbers of the entries' own above the reserved ones: they stay when others come and go between two calls.
+    let cookie_of = |child: &Child| DirEntry::COOKIE_MIN + child.number();
+    let mut children = above.visible(cx);
+    children.sort_by_key(|(_, child)| child.number());
+    for (name, child) in children.into_iter().filter(|(_, child)| cookie_of(child) > after) {
+        let cookie = cookie_of(&child);
+        let object = match child {
+            Child::Share(share) => cx.root_of(share),
+            Child::Folder(folder) => Object::Above(folder),
+        };
+        let facts = Facts::of(cx, &object, &budget.want).await;
         if write_entry(cx, budget, cookie, name.as_bytes(), facts)? == Next::Full {
             return Ok(false);
         }

@@ -10,7 +10,7 @@ pub(in crate::v4) async fn rename(cx: &mut Compound<'_>) -> Result<(), Status> {
     let Rename { oldname, newname } = cx.args.value()?;
     let from = match cx.saved_object()? {
         Object::Node(at) => at.clone(),
-        Object::Root => return Err(Status::RoFs),
+        Object::Above(_) => return Err(Status::RoFs),
     };
     let (old, new) = (component(oldname)?, component(newname)?);
     let to = cx.directory()?;

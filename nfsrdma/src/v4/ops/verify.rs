@@ -21,7 +21,7 @@ async fn same(cx: &mut Compound<'_>) -> Result<bool, Status> {
     let want = sent.attrmask;
     let object = cx.mounted()?;
     let caps = match object {
-        Object::Root => pseudo::CAPABILITIES,
+        Object::Above(_) => pseudo::CAPABILITIES,
         Object::Node(at) => at.share.backend.capabilities(),
     };
     if is_write_only(&want) || want.has(attr::RDATTR_ERROR) {

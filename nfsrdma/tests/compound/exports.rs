@@ -1,0 +1,138 @@
+//! Shares under paths of their own: the folders above them, which are nowhere else.
+
+use nfsrdma::v4::status::Status;
+use nfsrdma::v4::wire::{attr, op};
+
+use crate::client::{Client, R, open_head};
+use crate::kit::{Args, Kit};
+
+/// `data` and `more` lie below one folder, `unlisted`, which is hidden, and `hidden`, which is for others, below two more.
+fn kit() -> Kit {
+    let kit = Kit::new();
+    for (name, path) in [
+        ("data", "srv/nfs/public"),
+        ("more", "srv/nfs/more"),
+        ("unlisted", "srv/secret/unlisted"),
+        ("hidden", "vault/hidden"),
+    ] {
+        kit.reload(name, |share| share.rules.export = Some(path.into()));
+    }
+    kit
+}
+
+fn to(args: Args, path: &str) -> Args {
+    let names = path.split('/').filter(|name| !name.is_empty());
+    names.fold(args.root(), |args, name| args.lookup(name.as_bytes()))
+}
+
+/// The handle of a path, or why it has none.
+async fn handle(kit: &Kit, path: &str) -> Result<Vec<u8>, Status> {
+    let mut r = kit.run(|c| to(c, path).getfh()).await;
+    if r.status != Status::Ok {
+        return Err(r.status);
+    }
+    r.ok(&[op::PUTROOTFH]);
+    for _ in path.split('/').filter(|name| !name.is_empty()) {
+        r.ok(&[op::LOOKUP]);
+    }
+    Ok(r.expect(op::GETFH, Status::Ok).opaque())
+}
+
+/// What a listing tells, with the number of each by its attributes.
+async fn names(kit: &Kit, path: &str) -> Vec<String> {
+    let fh = handle(kit, path).await.unwrap();
+    let mut names = Vec::new();
+    let mut cookie = 0;
+    loop {
+        // Room for one entry.
+        let mut r = kit.run(|c| c.putfh(&fh).readdir(cookie, 1, 4096, &[attr::FILEID])).await;
+        r.ok(&[op::PUTFH]).expect(op::READDIR, Status::Ok);
+        r.fixed(8);
+        while r.bool() {
+            cookie = r.u64();
+            names.push(String::from_utf8(r.opaque()).unwrap());
+            r.bitmap();
+            r.opaque();
+        }
+        if r.bool() {
+            return names;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_share_stands_at_its_path_and_the_folders_on_the_way_hold_nothing_else() {
+    let kit = kit();
+    let sorted = async |path| {
+        let mut names = names(&kit, path).await;
+        names.sort();
+        names
+    };
+    assert_eq!(sorted("").await, ["frozen", "srv"]);
+    assert_eq!(sorted("srv").await, ["nfs"], "what is hidden is in no list");
+    assert_eq!(sorted("srv/nfs").await, ["more", "public"]);
+    for path in ["data", "public", "srv/data", "srv/nfs/none", "srv/nf", "vault", "vault/hidden"] {
+        assert_eq!(handle(&kit, path).await, Err(Status::NoEnt), "{path}");
+    }
+    handle(&kit, "srv/secret/unlisted").await.expect("whoever knows its name finds it");
+    let (_, file) = kit.with_file(b"f", b"content").await;
+    assert_eq!(handle(&kit, "srv/nfs/public/f").await, Ok(file));
+    let rows = rdma_transport::refused::list();
+    let told = |share: &str| rows.iter().any(|row| row.refused.share == share);
+    assert!(told("srv/nfs/none"), "the path that was asked for: {rows:?}");
+}
+
+#[tokio::test]
+async fn folders_above_shares_have_handles_numbers_and_parents_of_their_own() {
+    let kit = kit();
+    let paths = ["", "srv", "srv/nfs", "srv/secret"];
+    let (mut handles, mut numbers) = (Vec::new(), Vec::new());
+    for path in paths {
+        handles.push(handle(&kit, path).await.unwrap());
+        let mut r = kit.run(|c| c.putfh(handles.last().unwrap()).getattr(&[attr::FILEID])).await;
+        r.ok(&[op::PUTFH]).expect(op::GETATTR, Status::Ok).bitmap();
+        r.u32();
+        numbers.push(r.u64());
+    }
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), paths.len());
+    for (path, parent) in [("srv", ""), ("srv/nfs", "srv"), ("srv/nfs/public", "srv/nfs")] {
+        let mut r = kit.run(|c| to(c, path).op(op::LOOKUPP, |_| {}).getfh()).await;
+        r.ok(&[op::PUTROOTFH]);
+        path.split('/').for_each(|_| {
+            r.ok(&[op::LOOKUP]);
+        });
+        let fh = r.ok(&[op::LOOKUPP]).expect(op::GETFH, Status::Ok).opaque();
+        assert_eq!(Ok(fh), handle(&kit, parent).await, "{path}");
+    }
+    let r = kit.run(|c| c.root().op(op::LOOKUPP, |_| {})).await;
+    assert_eq!(r.status, Status::NoEnt);
+    // Nothing is made or opened there.
+    assert_eq!(kit.run(|c| to(c, "srv").mkdir(b"d")).await.status, Status::RoFs);
+    let c = Client::new(&kit, b"x").await;
+    for (name, status) in [(b"public", Status::IsDir), (b"nobody", Status::NoEnt)] {
+        let open = |w: &mut rdma_transport::xdr::Writer| {
+            open_head(w, 0, 0, b"o", R);
+            w.u32(0);
+            w.u32(0);
+            w.opaque(name);
+        };
+        assert_eq!(c.run(|a| to(a, "srv/nfs").op(op::OPEN, open)).await.status, status);
+    }
+}
+
+#[tokio::test]
+async fn a_folder_is_stale_when_no_share_lies_below_it_any_more() {
+    let kit = kit();
+    let (nfs, secret) =
+        (handle(&kit, "srv/nfs").await.unwrap(), handle(&kit, "srv/secret").await.unwrap());
+    let public = handle(&kit, "srv/nfs/public").await.unwrap();
+    kit.reload("unlisted", |share| share.clients = Some(vec![]));
+    assert_eq!(kit.run(|c| c.putfh(&secret)).await.status, Status::Stale, "not for this client");
+    kit.reload("more", |share| share.rules.export = None);
+    assert_eq!(kit.run(|c| c.putfh(&nfs)).await.status, Status::Ok);
+    kit.reload("data", |share| share.rules.export = None);
+    assert_eq!(kit.run(|c| c.putfh(&nfs)).await.status, Status::Stale);
+    assert_eq!(handle(&kit, "data").await, Ok(public), "a file's handle has nothing of its path");
+}
