@@ -132,7 +132,12 @@ impl Nfs4 {
 
     /// A COMPOUND that begins with SEQUENCE.
     pub fn compound(&self) -> Compound {
-        Compound::new(&self.0.cred, self.0.minor as u32).sequence(self.0.session, false)
+        self.compound_of(&self.0.cred)
+    }
+
+    /// As [`Nfs4::compound`], of another user of the same client.
+    pub fn compound_of(&self, cred: &Credential) -> Compound {
+        Compound::new(cred, self.0.minor as u32).sequence(self.0.session, false)
     }
 
     /// Calls with the next number of a free slot.

@@ -4,9 +4,12 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use crate::shape::Shape;
+use crate::stateids::{Asked, Comer, Use};
 use crate::{Caller, Op, Seen};
 
 const BEGIN: &str = "<!-- Written by tests/tests/authority: do not edit below. -->\n";
+/// Name of the section of stateids.
+const STATEIDS: &str = "by what another holds, NFS 4";
 /// Longest line of a page.
 const LINE_MAX: usize = 132;
 
@@ -72,9 +75,26 @@ fn section(shape: &Shape, table: &[Seen]) -> String {
     out
 }
 
+/// The section of stateids.
+fn stateids(asked: &[Asked]) -> String {
+    let heads: Vec<&str> = Comer::ALL.into_iter().map(|(_, name)| name).collect();
+    let mut out = format!(
+        "\n### {STATEIDS}\n\nThe file is its owner's alone (0600). A client is asked for its own stateids and no other's, a user \
+         for its rights where\nthe file is used; to give back needs none.\n\n| to | {} |\n|{}\n",
+        heads.join(" | "),
+        "---|".repeat(heads.len() + 1)
+    );
+    for (what, name) in Use::ALL {
+        let of = |comer| asked.iter().find(|a| a.what == what && a.comer == comer).unwrap().done;
+        let cells = Comer::ALL.map(|(comer, _)| if of(comer) { "yes" } else { "-" });
+        let _ = writeln!(out, "| {name} | {} |", cells.join(" | "));
+    }
+    out
+}
+
 /// Compares the page with what was seen, or with `HEADGATE_UPDATE` writes it anew; what stands above the mark is kept, and the
 /// section of a shape that the file system cannot have.
-pub(crate) fn compare(table: &[Seen]) {
+pub(crate) fn compare(table: &[Seen], asked: &[Asked]) {
     let whole = std::fs::read_to_string(path()).unwrap();
     let (head, known) = whole.split_once(BEGIN).unwrap_or((&whole, ""));
     let (mut now, mut old) = (String::new(), String::new());
@@ -85,6 +105,9 @@ pub(crate) fn compare(table: &[Seen]) {
         now += &if seen { section(&shape, table) } else { kept.clone() };
         old += &kept;
     }
+    let kept = known.split("\n### ").find(|s| s.starts_with(STATEIDS));
+    old += &kept.map_or(String::new(), |s| format!("\n### {}\n", s.trim_end()));
+    now += &stateids(asked);
     let cells: usize = table.iter().map(|seen| seen.ways.iter().flatten().count()).sum();
     println!("{cells} cells were asked");
     if std::env::var_os("HEADGATE_UPDATE").is_some() {

@@ -1,5 +1,5 @@
 //! Who may do what: every operation that reads, changes, makes, removes, renames, links or re-permits, by every protocol, times the
-//! shape of the object, times the caller.
+//! shape of the object, times the caller; and what one may do by the stateids of another ([`stateids`]).
 //!
 //! *Operation.* Each cell has a folder and a file of its own. What the gateway answers is compared with what is on the host
 //! afterwards, with a slow obvious model ([`model`]), and where mode bits and POSIX ACLs alone decide with the kernel, which is
@@ -16,6 +16,7 @@ mod ops;
 mod random;
 mod shape;
 mod smb;
+mod stateids;
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -397,8 +398,10 @@ async fn everybody_gets_their_rights_and_no_more() {
         table.extend(seen);
         faults.extend(its);
     }
+    let (asked, its) = stateids::ask_all(&world).await;
+    faults.extend(its);
     world.running.stop().await;
     assert_eq!(table.len(), Caller::ALL.len() * shapes.len() * Op::ALL.len());
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
-    document::compare(&table);
+    document::compare(&table, &asked);
 }
