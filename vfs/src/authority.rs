@@ -8,9 +8,9 @@
 
 use crate::acl::{Owner, mask};
 use crate::backend::{Made, Node, NodeRef};
-use crate::error::VfsResult;
+use crate::error::{VfsError, VfsResult};
 use crate::namespace::{Door, Share};
-use crate::types::{Attr, Cred, Kind, NodeId, SetAttr};
+use crate::types::{Access, Attr, Cred, Kind, NodeId, SetAttr};
 
 /// What the list of one node grants one caller. Decided once, for as long as an open lasts.
 #[derive(Debug)]
@@ -212,6 +212,38 @@ impl<'a> Door<'a> {
         }
         let (node, _) = dir.lookup(&Cred::root(), name).await.ok()?;
         self.grants.iter().flatten().any(|grant| grant.node == node.id()).then_some(node)
+    }
+
+    /// Refuses what the volume would refuse as well: to take a name of this node out of a directory where neither a grant, nor the
+    /// node's own list, nor the list or mode of the directory lets the caller ([`VfsError::Access`]), or where that is sticky and
+    /// the caller owns neither (inode(7): [`VfsError::Perm`]). What cannot be found out beforehand is left to the volume.
+    pub(crate) async fn check_removal(
+        &self,
+        dir: &NodeRef,
+        cred: &Cred,
+        node: &NodeRef,
+    ) -> VfsResult<()> {
+        const STICKY: u32 = 0o1000;
+        let is_granted = |grant: &&Grant| {
+            let is_of = |node: &NodeRef| grant.node == node.id();
+            (is_of(dir) || is_of(node)) && grant.rights & (mask::DELETE | mask::DELETE_CHILD) != 0
+        };
+        if self.grants.iter().flatten().any(is_granted) {
+            return Ok(());
+        }
+        let (Ok(here), Ok(attr)) = (dir.getattr().await, node.getattr().await) else {
+            return Ok(());
+        };
+        let Ok(own) = Grant::decide(node, &attr, cred).await else { return Ok(()) };
+        if own.is_some_and(|own| own.rights & mask::DELETE != 0) {
+            return Ok(());
+        }
+        let by_dir = dir.access(cred, Access(Access::DELETE), &here).await;
+        if by_dir.is_ok_and(|granted| granted.0 & Access::DELETE == 0) {
+            return Err(VfsError::Access);
+        }
+        let is_owner = [0, here.uid, attr.uid].contains(&cred.uid);
+        if here.mode & STICKY != 0 && !is_owner { Err(VfsError::Perm) } else { Ok(()) }
     }
 
     /// With what the lists of an open, and of a folder, have granted. Each helps with its own node alone.

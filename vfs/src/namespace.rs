@@ -290,16 +290,19 @@ impl<'a> Door<'a> {
         Ok(announced)
     }
 
-    /// Before the file that stands under a name is removed or replaced. The look-up is paid only while somebody can be in the way.
+    /// Before the file that stands under a name is removed or replaced. The look-up is paid only while somebody can be in the way,
+    /// who gives nothing back, and loses nothing, for a caller that may not do it.
     async fn before_name(&self, dir: &NodeRef, cred: &Cred, name: &[u8]) -> VfsResult<()> {
-        if !self.keeper.state().is_used() {
+        let state = self.keeper.state();
+        if !state.is_used() {
             return Ok(());
         }
-        match self.node_to_remove(dir, cred, name).await {
-            Some(node) => self.before(&node, Operation::Names, Range::ALL).await,
-            // The operation itself says what is wrong with the name.
-            None => Ok(()),
+        // Without a node the operation itself says what is wrong with the name.
+        let Some(node) = self.node_to_remove(dir, cred, name).await else { return Ok(()) };
+        if !state.is_free(node.id(), self.who, Operation::Names, Range::ALL) {
+            self.check_removal(dir, cred, &node).await?;
         }
+        self.before(&node, Operation::Names, Range::ALL).await
     }
 
     /// Before what stands under a name gets another one: with a directory goes what is below.

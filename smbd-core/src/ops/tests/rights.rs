@@ -8,7 +8,7 @@ use rdma_transport::channel::Transport;
 use recovery::Store;
 use vfs::mem::MemBackend;
 use vfs::namespace::{Force, Refusal, Rules, Share};
-use vfs::{CreateHow, Cred, SetAttr};
+use vfs::{CreateHow, Cred, SetAttr, VfsError};
 
 use super::listing::{BIG, list};
 use crate::dtyp::mask;
@@ -190,6 +190,47 @@ async fn a_waiting_handle_gives_way_only_to_who_may_open_its_file() {
         let owner = kit.machine(2, 0, Dialect::V311, Transport::Tcp);
         let new = owner.create(name, as_this(Disposition::OpenIf)).await.unwrap();
         assert_eq!(new.action, create::action::CREATED, "{name}");
+    }
+}
+
+/// The same by NFS: who may not take the name away ends nobody's handle by trying to.
+#[tokio::test]
+async fn a_waiting_handle_gives_way_only_to_who_may_remove_its_file() {
+    for (dir_mode, refusal) in [(0o755, VfsError::Access), (0o1777, VfsError::Perm)] {
+        let kit = Kit::new();
+        crate::lease::attach(&kit.core);
+        let share = kit.core.namespace.shares()[0].clone();
+        let root = share.backend.root();
+        let mode = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
+        root.setattr(&Cred::root(), mode(dir_mode), false).await.unwrap();
+        let first = kit.client();
+        let asked = first.create("f", |r| {
+            doom(r);
+            durable(0)(r);
+        });
+        asked.await.unwrap();
+        let nfs = kit.core.namespace.by(None);
+        let stranger = someone(1005);
+        let made = root.create(&Cred::root(), b"own", CreateHow::Guarded, mode(0o644)).await;
+        let owned = SetAttr { uid: Some(1005), ..SetAttr::default() };
+        made.unwrap().node.setattr(&Cred::root(), owned, false).await.unwrap();
+        crate::dispatch::end_of_connection(&kit.core, &first.conn).await;
+        // In the first millisecond of a server nothing is in the past yet.
+        while kit.core.now() < 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let tried = [
+            nfs.unlink(&share, &root, &stranger, b"f").await.map(drop),
+            nfs.rename(&share, &root, &stranger, b"f", &root, b"g").await.map(drop),
+            nfs.rename(&share, &root, &stranger, b"own", &root, b"f").await.map(drop),
+        ];
+        assert_eq!(tried, [Err(refusal); 3], "{dir_mode:o}");
+        assert_eq!(kit.core.opens.count_of(0), 1, "{dir_mode:o}: it waits");
+        assert!(root.lookup(&Cred::root(), b"f").await.is_ok(), "{dir_mode:o}");
+        // The file goes with the handle.
+        let _ = nfs.unlink(&share, &root, &Cred::root(), b"f").await;
+        assert_eq!(kit.core.opens.count_of(0), 0, "{dir_mode:o}");
+        assert!(root.lookup(&Cred::root(), b"f").await.is_err(), "{dir_mode:o}");
     }
 }
 
