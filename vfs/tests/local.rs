@@ -107,6 +107,7 @@ on_local!(
     replace::a_node_takes_the_place_of_another,
     replace::a_file_that_was_a_link_has_the_mode_of_a_new_one,
     replace::a_file_that_was_a_link_has_the_mode_that_masks_leave,
+    replace::a_file_that_was_a_link_inherits,
     replace::what_fails_halfway_leaves_the_old_node,
     replace::a_start_removes_what_an_earlier_run_left,
     windows::side_data_is_kept_and_hidden,
@@ -131,6 +132,7 @@ on_local_as_root!(
     rights::a_new_folder_that_is_set_group_id_gets_no_other_bit,
     lists::a_list_decides_about_data,
     lists::a_changed_mode_acts_on_the_list_and_keeps_it,
+    lists::a_changed_mode_says_who_searches_a_folder,
     lists::a_list_says_who_changes_attributes,
     lists::a_list_decides_about_names,
     lists::a_list_decides_about_renames,
@@ -142,6 +144,9 @@ on_local_as_root!(
     lists::a_listing_shows_a_file_to_whom_its_list_lets_read_all_of_it,
     lists::a_list_goes_with_its_file,
     lists::what_is_made_inherits,
+    lists::mode_bits_limit_what_is_inherited,
+    lists::a_giver_gives_its_list_to_what_is_made,
+    lists::a_list_is_set_by_those_who_may_change_the_mode,
 );
 
 #[test]
@@ -503,32 +508,6 @@ fn permission_lists_decide_as_on_the_host() {
     });
 }
 
-/// User, group and groups as which this thread uses files.
-/// A folder's list that lets a caller add names is no way to a file that it may not write: the kernel's rule for links.
-#[test]
-fn a_list_adds_no_name_to_a_file_of_another() {
-    let rule = std::fs::read("/proc/sys/fs/protected_hardlinks").unwrap_or_default();
-    if !is_root() || !rule.starts_with(b"1") {
-        return;
-    }
-    use vfs::acl::{Ace, Acl, Who, mask};
-    let dir = tempfile::tempdir().unwrap();
-    block_on(async {
-        let b = bench(dir.path());
-        let list = |uid| Acl::new(vec![Ace::allow(Who::User(uid), mask::FILE_ALL, 0)]);
-        let mine = b.dir("mine").await;
-        mine.acl_set(&list(1002), 0o700).await.unwrap();
-        let f = b.file("f").await;
-        f.setattr(&Cred::root(), suite::mode(0o666), false).await.unwrap();
-        let bob = suite::user(1002);
-        f.link(&bob, mine.as_ref(), b"may-write").await.unwrap();
-        f.setattr(&Cred::root(), suite::mode(0o644), false).await.unwrap();
-        suite::refused(f.link(&bob, mine.as_ref(), b"may-not"), VfsError::Perm).await;
-        f.acl_set(&list(1002), 0o600).await.unwrap();
-        f.link(&bob, mine.as_ref(), b"by-its-list").await.unwrap();
-    });
-}
-
 /// What is replaced by a link stays until the link has its name, and where it cannot have it.
 #[test]
 fn a_link_that_fails_leaves_what_it_was_to_replace() {
@@ -570,6 +549,7 @@ fn a_link_that_fails_leaves_what_it_was_to_replace() {
     });
 }
 
+/// User, group and groups as which this thread uses files.
 fn file_identity() -> String {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     status.lines().filter(|l| l.starts_with("Uid:") || l.starts_with("Gid:")).collect()

@@ -64,6 +64,7 @@ in_memory!(
     replace::a_node_takes_the_place_of_another,
     replace::a_file_that_was_a_link_has_the_mode_of_a_new_one,
     replace::a_file_that_was_a_link_has_the_mode_that_masks_leave,
+    replace::a_file_that_was_a_link_inherits,
     replace::what_fails_halfway_leaves_the_old_node,
     replace::a_start_removes_what_an_earlier_run_left,
     replace::the_caller_needs_permission,
@@ -83,6 +84,7 @@ in_memory!(
     rights::a_new_folder_that_is_set_group_id_gets_no_other_bit,
     lists::a_list_decides_about_data,
     lists::a_changed_mode_acts_on_the_list_and_keeps_it,
+    lists::a_changed_mode_says_who_searches_a_folder,
     lists::a_list_says_who_changes_attributes,
     lists::a_list_decides_about_names,
     lists::a_list_decides_about_renames,
@@ -94,6 +96,9 @@ in_memory!(
     lists::a_listing_shows_a_file_to_whom_its_list_lets_read_all_of_it,
     lists::a_list_goes_with_its_file,
     lists::what_is_made_inherits,
+    lists::mode_bits_limit_what_is_inherited,
+    lists::a_giver_gives_its_list_to_what_is_made,
+    lists::a_list_is_set_by_those_who_may_change_the_mode,
 );
 
 #[test]

@@ -145,15 +145,18 @@ impl LocalNode {
         for step in steps(attr.mode, mode) {
             let done = match step {
                 Step::Close(mode) => self.chmod(mode).inspect(|()| narrowed = true),
-                Step::Keep => self.do_side_set(acl::NAME, Some(&kept.encode())),
+                Step::Keep => {
+                    let done = self.do_side_set(acl::NAME, Some(&kept.encode()));
+                    if done.is_err() && narrowed {
+                        // The list that was there before goes with the bits that were.
+                        self.chmod(attr.mode)?;
+                    }
+                    done
+                }
                 Step::TakeAway => self.remove_host_lists(),
                 Step::Open(mode) => self.chmod(mode),
             };
             if let Err(e) = done {
-                if step == Step::Keep && narrowed {
-                    // The list that was there before goes with the bits that were.
-                    self.chmod(attr.mode)?;
-                }
                 self.changed();
                 return Err(e);
             }

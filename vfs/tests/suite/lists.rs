@@ -1,9 +1,13 @@
 //! Access control lists: a backend judges everybody by the one that is kept with a file.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use vfs::acl::posix::{self, Posix};
 use vfs::acl::{Ace, Acl, Owner, Who, flag, mask};
 use vfs::authority::{Acting, Grant};
-use vfs::namespace::{Enforce, Namespace, Protocols, Share, Squash};
+use vfs::namespace::{GiveList, ListOfNew, Namespace, Share};
 
+use super::streams::{plain, served};
 use super::*;
 
 const ANN: u32 = 1001;
@@ -87,6 +91,27 @@ pub(crate) async fn a_changed_mode_acts_on_the_list_and_keeps_it(b: Bench) {
     f.open(&bob, true, false).await.unwrap();
 }
 
+/// Whom a list lets run a file a mode without bits for that leaves alone; whom it lets search a folder it does not.
+pub(crate) async fn a_changed_mode_says_who_searches_a_folder(b: Bench) {
+    let read = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA;
+    let entries =
+        vec![allow(BOB, mask::READ_DATA | mask::EXECUTE), Ace::allow(Who::Owner, read, 0)];
+    let d = folder(&b, b"d", entries.clone()).await;
+    let f = owned(&b, b"f", 0o600).await;
+    give(&f, entries).await;
+    let runs = async |node: &NodeRef, right| {
+        let attr = node.getattr().await.unwrap();
+        node.access(&user(BOB), Access(right), &attr).await.unwrap() == Access(right)
+    };
+    assert!(runs(&f, Access::EXECUTE).await && runs(&d, Access::LOOKUP).await);
+    for node in [&f, &d] {
+        node.setattr(&user(ANN), mode(0o640), false).await.unwrap();
+    }
+    assert!(runs(&f, Access::EXECUTE).await, "no bit to run it was changed");
+    assert!(!runs(&d, Access::LOOKUP).await);
+    assert!(runs(&d, Access::READ).await);
+}
+
 pub(crate) async fn a_list_says_who_changes_attributes(b: Bench) {
     let f = owned(&b, b"f", 0o644).await;
     let (ann, bob, carl) = (user(ANN), user(BOB), user(CARL));
@@ -128,6 +153,8 @@ pub(crate) async fn a_list_decides_about_names(b: Bench) {
     refused(d.unlink(&bob, b"f"), VfsError::Access).await;
     refused(make(&d, carl.clone(), b"g"), VfsError::Access).await;
     refused(make(&d, carl.clone(), b"f"), VfsError::Exists).await;
+    // Who may not look names up is not told which there are.
+    refused(make(&d, user(ANN), b"f"), VfsError::Access).await;
     refused(make(&d, bob.clone(), b"f"), VfsError::Exists).await;
     d.unlink(&carl, b"f").await.unwrap();
     // Who may delete a file may do so wherever it is.
@@ -138,7 +165,13 @@ pub(crate) async fn a_list_decides_about_names(b: Bench) {
     let set = SetAttr { uid: Some(ANN), ..mode(0o600) };
     let f = plain.create(&root(), b"f", CreateHow::Guarded, set).await.unwrap().node;
     refused(plain.unlink(&bob, b"f"), VfsError::Access).await;
+    give(&f, vec![allow(BOB, mask::FILE_ALL & !mask::DELETE)]).await;
+    refused(plain.unlink(&bob, b"f"), VfsError::Access).await;
     give(&f, vec![allow(BOB, mask::DELETE)]).await;
+    // To find it there the folder must let him.
+    plain.setattr(&root(), mode(0o744), false).await.unwrap();
+    refused(plain.unlink(&bob, b"f"), VfsError::Access).await;
+    plain.setattr(&root(), mode(0o755), false).await.unwrap();
     plain.unlink(&bob, b"f").await.unwrap();
 }
 
@@ -254,18 +287,7 @@ pub(crate) async fn a_list_helps_in_its_own_folder_alone(b: Bench) {
 
 /// What fails after it was made is taken back as long as its name is still its own, by whoever made it, whatever the folder says.
 pub(crate) async fn a_failed_create_removes_what_it_made_alone(b: Bench) {
-    let share = Share {
-        name: "s".into(),
-        id: Share::id_of("s"),
-        backend: b.backend.clone(),
-        read_only: false,
-        protocols: Protocols::Both,
-        squash: Squash::None,
-        nfs_locks: Enforce::Smb,
-        clients: None,
-        rules: vfs::namespace::Rules::default(),
-    };
-    let namespace = Namespace::new(vec![share]);
+    let namespace = served(&b);
     let (share, door) = (namespace.shares()[0].clone(), namespace.by(None));
     let add = mask::WRITE_DATA | mask::EXECUTE;
     let d = folder(&b, b"d", vec![allow(BOB, add)]).await;
@@ -283,17 +305,8 @@ pub(crate) async fn a_failed_create_removes_what_it_made_alone(b: Bench) {
 
 /// As with Windows: to whom a list gives a part of reading alone, the file is not shown.
 pub(crate) async fn a_listing_shows_a_file_to_whom_its_list_lets_read_all_of_it(b: Bench) {
-    let share = Share {
-        name: "s".into(),
-        id: Share::id_of("s"),
-        backend: b.backend.clone(),
-        read_only: false,
-        protocols: Protocols::Both,
-        squash: Squash::None,
-        nfs_locks: Enforce::Smb,
-        clients: None,
-        rules: vfs::namespace::Rules { only_visible: true, ..Default::default() },
-    };
+    let rules = vfs::namespace::Rules { only_visible: true, ..Default::default() };
+    let share = Share { rules, ..plain(&b) };
     let f = owned(&b, b"f", 0o600).await;
     let all = mask::READ_DATA | mask::READ_EA | mask::READ_ATTRIBUTES | mask::READ_CONTROL;
     for (rights, shown) in [
@@ -334,18 +347,7 @@ pub(crate) async fn a_list_goes_with_its_file(b: Bench) {
 }
 
 pub(crate) async fn what_is_made_inherits(b: Bench) {
-    let share = Share {
-        name: "s".into(),
-        id: Share::id_of("s"),
-        backend: b.backend.clone(),
-        read_only: false,
-        protocols: Protocols::Both,
-        squash: Squash::None,
-        nfs_locks: Enforce::Smb,
-        clients: None,
-        rules: vfs::namespace::Rules::default(),
-    };
-    let namespace = Namespace::new(vec![share]);
+    let namespace = served(&b);
     let share = namespace.shares()[0].clone();
     let door = namespace.by(None);
     let on = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT;
@@ -367,6 +369,11 @@ pub(crate) async fn what_is_made_inherits(b: Bench) {
     let open = make(b"open", SetAttr { umask: 0o022, ..mode(0o666) }).await.unwrap();
     open.node.open(&user(BOB), true, true).await.unwrap();
     refused(open.node.open(&user(CARL), true, false), VfsError::Access).await;
+    let ran = async |node: &NodeRef, who, right| {
+        let attr = node.getattr().await.unwrap();
+        node.access(&user(who), Access(right), &attr).await.unwrap() == Access(right)
+    };
+    assert!(!ran(&strict.node, BOB, Access::EXECUTE).await, "what is passed on says so");
     let sub = door.mkdir(&share, &d, &by, b"sub", mode(0o777)).await.unwrap().node;
     let deep =
         door.create(&share, &sub, &by, b"deep", CreateHow::Guarded, mode(0o666)).await.unwrap();
@@ -376,4 +383,110 @@ pub(crate) async fn what_is_made_inherits(b: Bench) {
     let set = SetAttr { umask: 0o027, ..mode(0o666) };
     let made = door.create(&share, &plain, &by, b"f", CreateHow::Guarded, set).await.unwrap();
     assert_eq!((made.attr.mode, kept(&made.node).await), (0o640, None));
+}
+
+/// What mode bits take away of what is passed on: to search a folder takes a bit, to run a file none. A pipe inherits nothing.
+pub(crate) async fn mode_bits_limit_what_is_inherited(b: Bench) {
+    let namespace = served(&b);
+    let (share, door, by) = (namespace.shares()[0].clone(), namespace.by(None), root());
+    let on = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT;
+    let d = folder(&b, b"d", vec![Ace::allow(Who::User(BOB), mask::FILE_ALL, on)]).await;
+    let rights = async |node: &NodeRef| {
+        kept(node).await.unwrap().allowed(&user(BOB), Owner { uid: ANN, gid: ANN })
+    };
+    let how = CreateHow::Guarded;
+    let f = door.create(&share, &d, &by, b"f", how, mode(0o644)).await.unwrap().node;
+    assert_eq!(rights(&f).await, mask::FILE_ALL & !(mask::WRITE_DATA | mask::APPEND_DATA));
+    let sub = door.mkdir(&share, &d, &by, b"sub", mode(0o740)).await.unwrap().node;
+    let left = mask::FILE_ALL
+        & !(mask::WRITE_DATA | mask::APPEND_DATA | mask::DELETE_CHILD | mask::EXECUTE);
+    assert_eq!(rights(&sub).await, left);
+    let set = SetAttr { umask: 0o022, ..mode(0o666) };
+    let fifo = door.mknod(&share, &d, &by, b"p", Special::Fifo, set).await.unwrap();
+    assert_eq!((fifo.attr.mode, kept(&fifo.node).await), (0o666, None));
+}
+
+/// Gives what it makes a list of its own, or cannot.
+struct Gives {
+    result: VfsResult<()>,
+    times: AtomicU32,
+}
+
+impl GiveList for Gives {
+    fn give<'a>(&'a self, made: &'a Made, _: Option<u32>) -> BoxFuture<'a, VfsResult<()>> {
+        assert_eq!(made.attr.mode & 0o077, 0, "until then it is its owner's alone");
+        self.times.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async {
+            self.result?;
+            made.node.acl_set(&Acl::new(vec![allow(CARL, mask::READ_DATA)]), 0).await
+        })
+    }
+}
+
+/// Whoever makes something gives it a list where it is to, after what is passed on; and what cannot have it is not made.
+pub(crate) async fn a_giver_gives_its_list_to_what_is_made(b: Bench) {
+    let namespace = served(&b);
+    let (share, by, how) = (namespace.shares()[0].clone(), root(), CreateHow::Guarded);
+    let plain = b.dir("plain").await;
+    let on = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT;
+    let passed = Ace::allow(Who::User(BOB), mask::READ_DATA, on);
+    let d = folder(&b, b"d", vec![passed]).await;
+    let (bobs, carls) = (vec![allow(BOB, mask::READ_DATA)], vec![allow(CARL, mask::READ_DATA)]);
+    for (dir, list, calls, want) in [
+        (&plain, ListOfNew::Inherited, 0, None),
+        (&plain, ListOfNew::InheritedOrGiven, 1, Some(&carls)),
+        (&plain, ListOfNew::Given, 1, Some(&carls)),
+        (&d, ListOfNew::Inherited, 0, Some(&bobs)),
+        (&d, ListOfNew::InheritedOrGiven, 1, Some(&carls)),
+        (&d, ListOfNew::Given, 1, Some(&carls)),
+    ] {
+        let giver = Gives { result: Ok(()), times: AtomicU32::new(0) };
+        let door = namespace.by(None).with_list(list, &giver);
+        let made = door.create(&share, dir, &by, b"f", how, mode(0o640)).await.unwrap();
+        assert_eq!(giver.times.into_inner(), calls, "{list:?}");
+        let found = kept(&made.node).await;
+        assert_eq!(found.as_ref().map(Acl::entries), want.map(|w| &w[..]), "{list:?}");
+        assert_eq!(made.attr, made.node.getattr().await.unwrap(), "as it is after that");
+        dir.unlink(&by, b"f").await.unwrap();
+    }
+    let giver = Gives { result: Err(VfsError::NoSpace), times: AtomicU32::new(0) };
+    let door = namespace.by(None).with_list(ListOfNew::Given, &giver);
+    refused(door.create(&share, &d, &by, b"f", how, mode(0o640)), VfsError::NoSpace).await;
+    refused(door.mkdir(&share, &d, &by, b"s", mode(0o750)), VfsError::NoSpace).await;
+    assert_eq!(b.names(&d, 10).await, [] as [&str; 0]);
+}
+
+/// RFC 8881 section 6.2.1.3.1: the owner, and those who have ACE4_WRITE_ACL.
+pub(crate) async fn a_list_is_set_by_those_who_may_change_the_mode(b: Bench) {
+    let namespace = served(&b);
+    let (share, door) = (namespace.shares()[0].clone(), namespace.by(None));
+    let f = owned(&b, b"f", 0o640).await;
+    let read = mask::READ_DATA | mask::WRITE_DAC;
+    let acl = Acl::new(vec![Ace::allow(Who::Owner, mask::FILE_ALL, 0), allow(BOB, read)]);
+    for who in [BOB, CARL] {
+        refused(door.acl_change(&share, &f, &user(who), &acl), VfsError::Perm).await;
+    }
+    assert_eq!((kept(&f).await, f.getattr().await.unwrap().mode), (None, 0o640));
+    door.acl_change(&share, &f, &user(ANN), &acl).await.unwrap();
+    assert_eq!((kept(&f).await, f.getattr().await.unwrap().mode), (Some(acl.clone()), 0o700));
+    let more = Acl::new([acl.entries(), &[Ace::allow(Who::Group, mask::READ_DATA, 0)]].concat());
+    refused(door.acl_change(&share, &f, &user(CARL), &more), VfsError::Perm).await;
+    door.acl_change(&share, &f, &user(BOB), &more).await.unwrap();
+    assert_eq!((kept(&f).await, f.getattr().await.unwrap().mode), (Some(more.clone()), 0o740));
+
+    let change = posix::Change { access: Some(Posix::of_mode(0o604)), default: None };
+    refused(door.posix_change(&share, &f, &user(CARL), &change), VfsError::Perm).await;
+    assert_eq!(kept(&f).await, Some(more.clone()));
+    match door.posix_change(&share, &f, &user(BOB), &change).await {
+        Ok(()) => assert_eq!((kept(&f).await, f.getattr().await.unwrap().mode), (None, 0o604)),
+        // Memory keeps no such list.
+        Err(e) => assert_eq!(e, VfsError::NotSupported),
+    }
+
+    let fixed = Namespace::new(vec![Share { read_only: true, ..plain(&b) }]);
+    let (share, door, before) = (fixed.shares()[0].clone(), fixed.by(None), kept(&f).await);
+    refused(door.acl_change(&share, &f, &root(), &acl), VfsError::ReadOnly).await;
+    refused(door.acl_set(&share, &f, &acl, 0o777), VfsError::ReadOnly).await;
+    refused(door.posix_change(&share, &f, &root(), &change), VfsError::ReadOnly).await;
+    assert_eq!(kept(&f).await, before);
 }

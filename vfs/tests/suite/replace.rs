@@ -62,6 +62,23 @@ pub(crate) async fn a_file_that_was_a_link_has_the_mode_of_a_new_one(b: Bench) {
     assert_eq!((attr.kind, attr.mode, attr.size), (Kind::File, 0o644, 0));
 }
 
+/// As one that is made there: it gets what its folder passes on, and mode bits take away from that.
+pub(crate) async fn a_file_that_was_a_link_inherits(b: Bench) {
+    use vfs::acl::{Ace, Acl, Owner, Who, flag, mask};
+    let ns = served(&b);
+    let (share, door, c) = (&ns.shares()[0].clone(), ns.by(None), root());
+    let d = b.dir("d").await;
+    let passed = Ace::allow(Who::User(1001), mask::FILE_ALL, flag::OBJECT_INHERIT);
+    d.acl_set(&Acl::new(vec![passed]), 0o700).await.unwrap();
+    let link = d.symlink(&c, b"l", b"x", SetAttr::default()).await.unwrap().node;
+    let staged = door.stage(share, &d, &c, &link, New::File).await.unwrap();
+    door.put_in_place(share, staged, &c, (&d, b"l"), &link).await.unwrap();
+    let (node, attr) = d.lookup(&c, b"l").await.unwrap();
+    let acl = node.acl(&attr).await.unwrap().unwrap();
+    let rights = acl.allowed(&user(1001), Owner::of(&attr));
+    assert_eq!(rights, mask::FILE_ALL & !(mask::WRITE_DATA | mask::APPEND_DATA));
+}
+
 pub(crate) async fn a_file_that_was_a_link_has_the_mode_that_masks_leave(b: Bench) {
     let (c, r) = (root(), &b.root);
     let masks = namespace::Masks { file: Some(0o660), folder: None };

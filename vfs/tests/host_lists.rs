@@ -1,0 +1,281 @@
+//! Lists of rights on a real directory: ours beside those of the host (POSIX.1e), and what the kernel asks beside them.
+
+// Helpers of tests are tests too.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::XattrFlags;
+use vfs::acl::posix::{self, Change, Lists, Posix, tag};
+use vfs::acl::{Ace, Acl, Owner, Who, flag, mask};
+use vfs::backend::Backend;
+use vfs::local::{LocalBackend, LocalConfig};
+use vfs::*;
+
+const ACCESS: &str = "system.posix_acl_access";
+const DEFAULT: &str = "system.posix_acl_default";
+const ANN: u32 = 1001;
+const BOB: u32 = 1002;
+
+fn block_on<T>(f: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(f)
+}
+
+fn open(root: &Path, unprivileged: bool) -> Arc<LocalBackend> {
+    let config = LocalConfig { unprivileged, recheck: Duration::ZERO, ..LocalConfig::new(root) };
+    LocalBackend::open(config).unwrap()
+}
+
+fn user(uid: u32) -> Cred {
+    Cred { uid, gid: uid, groups: Arc::new([]) }
+}
+
+fn mode(mode: u32) -> SetAttr {
+    SetAttr { mode: Some(mode), ..SetAttr::default() }
+}
+
+/// Of the owner, of Ann, of the group, the mask, and of all others.
+fn host_list([owner, ann, group, most, other]: [u32; 5]) -> Posix {
+    let classes = [(tag::USER_OBJ, owner), (tag::GROUP_OBJ, group), (tag::MASK, most)];
+    let classes = classes.into_iter().chain([(tag::OTHER, other)]);
+    let classes = classes.map(|(tag, bits)| (tag, bits, u32::MAX));
+    Posix::new(classes.chain([(tag::USER, ann, ANN)])).unwrap()
+}
+
+/// An attribute as the host has it.
+fn on_host(path: &Path, name: &str) -> Option<Vec<u8>> {
+    let mut room = vec![0; 1024];
+    let len = rustix::fs::getxattr(path, name, &mut room[..]).ok()?;
+    room.truncate(len);
+    Some(room)
+}
+
+/// A folder and a file of the superuser, and where they are; `None` where the test cannot run.
+struct Bench {
+    dir: tempfile::TempDir,
+    root: NodeRef,
+    folder: NodeRef,
+    file: NodeRef,
+}
+
+impl Bench {
+    fn new() -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: serving callers as themselves needs root");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let probe = host_list([7, 7, 7, 7, 7]).encode();
+        if let Err(e) = rustix::fs::setxattr(dir.path(), DEFAULT, &probe, XattrFlags::empty()) {
+            println!("skipped: no access control lists here: {e}");
+            return None;
+        }
+        rustix::fs::removexattr(dir.path(), DEFAULT).unwrap();
+        let root = open(dir.path(), false).root();
+        let (folder, file) = block_on(async {
+            let how = CreateHow::Guarded;
+            let c = Cred::root();
+            let folder = root.mkdir(&c, b"folder", mode(0o755)).await.unwrap().node;
+            (folder, root.create(&c, b"file", how, mode(0o644)).await.unwrap().node)
+        });
+        Some(Self { dir, root, folder, file })
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.dir.path().join(name)
+    }
+}
+
+async fn kept(node: &NodeRef) -> Option<Acl> {
+    let attr = node.getattr().await.unwrap();
+    node.acl(&attr).await.unwrap().map(|acl| Acl::clone(&acl))
+}
+
+async fn shown(node: &NodeRef) -> Acl {
+    let attr = node.getattr().await.unwrap();
+    Acl::clone(&*node.acl_shown(&attr).await.unwrap())
+}
+
+async fn of_host(node: &NodeRef) -> Lists {
+    let attr = node.getattr().await.unwrap();
+    node.posix(&attr).await.unwrap()
+}
+
+async fn mode_of(node: &NodeRef) -> u32 {
+    node.getattr().await.unwrap().mode
+}
+
+fn all_to(uid: u32) -> Acl {
+    Acl::new(vec![Ace::allow(Who::User(uid), mask::FILE_ALL, 0)])
+}
+
+#[test]
+fn lists_of_the_host_are_set_and_shown() {
+    let Some(b) = Bench::new() else { return };
+    let access = host_list([6, 7, 4, 6, 0]);
+    let default = host_list([7, 5, 5, 7, 0]);
+    block_on(async {
+        for (node, mode) in [(&b.file, 0o644), (&b.folder, 0o755)] {
+            let plain = Lists { access: Posix::of_mode(mode), default: None };
+            assert_eq!(of_host(node).await, plain);
+            let is_dir = mode == 0o755;
+            assert_eq!(shown(node).await, Acl::of_mode(mode, is_dir));
+            // One of ours goes when the host's comes.
+            node.acl_set(&all_to(BOB), 0o600).await.unwrap();
+            let change = Change { access: Some(access.clone()), default: None };
+            node.posix_set(&change).await.unwrap();
+            assert_eq!(kept(node).await, None);
+            let lists = Lists { access: access.clone(), default: None };
+            assert_eq!(of_host(node).await, lists);
+            assert_eq!(mode_of(node).await, 0o660, "the mask is the group's part of the mode");
+            let value = access.encode();
+            let want = posix::list(0o660, Some(&value), None, is_dir).unwrap();
+            assert_eq!(shown(node).await, want);
+            assert!(want.entries().iter().any(
+                |e| matches!(e, Ace::Simple { who: Who::User(ANN), mask, .. } if mask & mask::WRITE_DATA != 0)
+            ));
+        }
+        assert_eq!(on_host(&b.path("file"), ACCESS), Some(access.encode()));
+
+        // Folders alone have one for what is made in them.
+        let change = Change { access: None, default: Some(Some(default.clone())) };
+        assert_eq!(b.file.posix_set(&change).await, Err(VfsError::Invalid));
+        b.folder.posix_set(&change).await.unwrap();
+        assert_eq!(on_host(&b.path("folder"), DEFAULT), Some(default.encode()));
+        let lists = Lists { access: access.clone(), default: Some(default.clone()) };
+        assert_eq!(of_host(&b.folder).await, lists);
+        let (own, further) = (access.encode(), default.encode());
+        let want = posix::list(0o660, Some(&own), Some(&further), true).unwrap();
+        assert_eq!(shown(&b.folder).await, want);
+        let passed_on =
+            |e: &Ace| matches!(e, Ace::Simple { flags, .. } if flags & flag::INHERIT_ONLY != 0);
+        assert_eq!(want.entries().iter().filter(|e| passed_on(e)).count(), 4);
+        let none = Change { access: None, default: Some(None) };
+        for _ in 0..2 {
+            b.folder.posix_set(&none).await.unwrap();
+            assert_eq!(on_host(&b.path("folder"), DEFAULT), None);
+        }
+        b.file.posix_set(&none).await.unwrap();
+        assert_eq!(of_host(&b.folder).await, Lists { access, default: None });
+    });
+}
+
+/// The last one who set rights wins.
+#[test]
+fn setting_a_list_takes_those_of_the_host_away_and_they_come_back_in_charge() {
+    let Some(b) = Bench::new() else { return };
+    let list = host_list([7, 7, 5, 7, 5]);
+    block_on(async {
+        for (node, name) in [(&b.file, "file"), (&b.folder, "folder")] {
+            let default = (name == "folder").then(|| Some(list.clone()));
+            let change = Change { access: Some(list.clone()), default };
+            node.posix_set(&change).await.unwrap();
+            node.acl_set(&all_to(BOB), 0o700).await.unwrap();
+            assert_eq!(on_host(&b.path(name), ACCESS), None);
+            assert_eq!(on_host(&b.path(name), DEFAULT), None);
+            assert_eq!((kept(node).await, mode_of(node).await), (Some(all_to(BOB)), 0o700));
+            assert_eq!(shown(node).await, all_to(BOB));
+            let as_host = all_to(BOB).posix(Owner { uid: 0, gid: 0 });
+            let as_host = Lists { access: as_host, default: None };
+            assert_eq!(of_host(node).await, as_host, "what can be said of it");
+            // By a program of the host, at once and for good.
+            let set =
+                || rustix::fs::setxattr(b.path(name), ACCESS, &list.encode(), XattrFlags::empty());
+            set().unwrap();
+            assert_eq!(kept(node).await, None);
+            assert_eq!(of_host(node).await.access, list);
+            rustix::fs::removexattr(b.path(name), ACCESS).unwrap();
+            assert!(kept(node).await.is_some(), "ours is there still");
+        }
+    });
+}
+
+/// Who serves everybody as itself needs its own files whatever the list says of it.
+#[test]
+fn the_owners_bits_stay_where_one_user_serves_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = open(dir.path(), true).root();
+    block_on(async {
+        let c = Cred::root();
+        let file = root.create(&c, b"f", CreateHow::Guarded, mode(0o644)).await.unwrap().node;
+        let folder = root.mkdir(&c, b"d", mode(0o755)).await.unwrap().node;
+        for (asked, of_file, of_folder) in
+            [(0, 0o600, 0o700), (0o640, 0o640, 0o740), (0o750, 0o750, 0o750), (0o044, 0o644, 0o744)]
+        {
+            file.acl_set(&all_to(BOB), asked).await.unwrap();
+            folder.acl_set(&all_to(BOB), asked).await.unwrap();
+            let found = (mode_of(&file).await, mode_of(&folder).await);
+            assert_eq!(found, (of_file, of_folder), "{asked:o}");
+        }
+    });
+}
+
+/// A list that cannot be kept changes nothing: neither the list nor the mode that was narrowed for it.
+#[test]
+fn a_list_that_cannot_be_kept_leaves_the_file_as_it_was() {
+    let Some(b) = Bench::new() else { return };
+    // Attributes of Linux have at most 64 KiB.
+    let huge = Acl { audit: Some(vec![7; 1 << 17]), ..all_to(BOB) };
+    block_on(async {
+        assert!(b.file.acl_set(&huge, 0o600).await.is_err());
+        assert_eq!((kept(&b.file).await, mode_of(&b.file).await), (None, 0o644));
+        b.file.acl_set(&all_to(ANN), 0o640).await.unwrap();
+        assert!(b.file.acl_set(&huge, 0o606).await.is_err());
+        let found = (kept(&b.file).await, mode_of(&b.file).await);
+        assert_eq!(found, (Some(all_to(ANN)), 0o640));
+    });
+}
+
+/// A folder's list that lets a caller add names is no way to a file that it may not write: the kernel's rule for links (proc(5),
+/// `protected_hardlinks`), which does not ask the owner, nor the superuser.
+#[test]
+fn a_list_adds_no_name_to_a_file_of_another() {
+    let Some(b) = Bench::new() else { return };
+    let rule = std::fs::read("/proc/sys/fs/protected_hardlinks").unwrap_or_default();
+    if !rule.starts_with(b"1") {
+        println!("skipped: this kernel lets everybody link everything");
+        return;
+    }
+    let (bob, c) = (user(BOB), Cred::root());
+    block_on(async {
+        b.folder.acl_set(&all_to(BOB), 0o700).await.unwrap();
+        let f = &b.file;
+        for (bits, may) in [
+            (0o666, true),
+            (0o644, false),
+            (0o662, false),
+            // Not what acts as its owner or its group, for which a set-group-ID bit alone does not do.
+            (0o4666, false),
+            (0o2676, false),
+            (0o2666, true),
+            (0o676, true),
+        ] {
+            f.setattr(&c, mode(bits), false).await.unwrap();
+            let done = f.link(&bob, b.folder.as_ref(), b"link").await.map(drop);
+            let want = if may { Ok(()) } else { Err(VfsError::Perm) };
+            assert_eq!(done, want, "{bits:o}");
+            f.link(&c, b.folder.as_ref(), b"roots").await.unwrap();
+            b.folder.unlink(&c, b"roots").await.unwrap();
+            if may {
+                b.folder.unlink(&c, b"link").await.unwrap();
+            }
+        }
+        // Its own file everybody links.
+        let own = SetAttr { uid: Some(BOB), ..mode(0o4400) };
+        f.setattr(&c, own, false).await.unwrap();
+        f.link(&bob, b.folder.as_ref(), b"own").await.unwrap();
+        let fifo = b.root.mknod(&c, b"fifo", Special::Fifo, mode(0o666)).await.unwrap().node;
+        fifo.setattr(&c, mode(0o666), false).await.unwrap();
+        let done = fifo.link(&bob, b.folder.as_ref(), b"fifo").await.map(drop);
+        assert_eq!(done, Err(VfsError::Perm));
+        // What a list of ours lets a caller read and write the kernel does not know.
+        f.setattr(&c, SetAttr { uid: Some(0), ..mode(0o600) }, false).await.unwrap();
+        f.acl_set(&all_to(BOB), 0o600).await.unwrap();
+        f.link(&bob, b.folder.as_ref(), b"by-its-list").await.unwrap();
+        f.acl_set(&all_to(ANN), 0o600).await.unwrap();
+        let done = f.link(&bob, b.folder.as_ref(), b"by-no-list").await.map(drop);
+        assert_eq!(done, Err(VfsError::Perm));
+    });
+}
