@@ -287,6 +287,7 @@ mod tests {
         for (before, after, want) in [
             (0o666, 0o600, [true, true, true, true]),
             (0o775, 0o755, [true, true, true, true]),
+            (0o764, 0o744, [true, true, true, true]),
             (0o777, 0o677, [false, true, true, true]),
             (0o777, 0o767, [true, false, true, true]),
             (0o777, 0o766, [true, false, false, false]),

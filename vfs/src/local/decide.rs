@@ -201,3 +201,65 @@ impl LocalNode {
         let _ = power.run(&Cred::root(), |dir| Ok(rustix::fs::unlinkat(dir, name, how)?));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use rustix::fs::{AtFlags, unlinkat};
+
+    use super::*;
+    use crate::local::{LocalBackend, LocalConfig};
+
+    /// Puts another file under a name, as a client or a program of the host does.
+    fn exchange(dir: &Path, name: &str) {
+        std::fs::write(dir.join("other"), b"other").unwrap();
+        std::fs::rename(dir.join("other"), dir.join(name)).unwrap();
+    }
+
+    /// Between the decision and the call another file can come under the name. That one stays.
+    #[test]
+    fn a_permission_about_one_file_is_of_no_use_for_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let backend = LocalBackend::open(LocalConfig::new(dir.path())).unwrap();
+        let (folder, cred) = (&backend.root, Cred::root());
+        let attr = folder.attr().unwrap();
+        let permit = |name: &'static str| {
+            std::fs::write(dir.path().join(name), b"seen").unwrap();
+            let seen = stat::of_name(folder.fd(), name.as_bytes()).unwrap();
+            let by = Acting::caller(&cred);
+            let power = folder.may_take(&by, name.as_bytes(), &attr).unwrap();
+            (power.of_exactly(name.as_bytes(), &seen), seen)
+        };
+        let remove = |fd: BorrowedFd<'_>| Ok(unlinkat(fd, "f", AtFlags::empty())?);
+        let is_there = |name: &str| dir.path().join(name).exists();
+
+        let (power, _) = permit("f");
+        exchange(dir.path(), "f");
+        assert_eq!(power.run(&cred, remove), Err(VfsError::NotFound));
+        assert!(is_there("f"));
+        let (power, _) = permit("f");
+        power.run(&cred, remove).unwrap();
+        assert!(!is_there("f"));
+
+        // Of two names either may be another's by now.
+        for exchanged in ["f", "g"] {
+            let ((one, _), (two, _)) = (permit("f"), permit("g"));
+            exchange(dir.path(), exchanged);
+            let done = one.run_both(two, &cred, |fd, _| remove(fd));
+            assert_eq!(done, Err(VfsError::NotFound), "{exchanged}");
+            assert!(is_there("f"));
+        }
+        let ((one, _), (two, _)) = (permit("f"), permit("g"));
+        one.run_both(two, &cred, |fd, _| remove(fd)).unwrap();
+        assert!(!is_there("f"));
+
+        let (_, made) = permit("f");
+        exchange(dir.path(), "f");
+        folder.unmake(b"f", &made);
+        assert!(is_there("f"), "what was made is gone, and this is not it");
+        let (_, made) = permit("f");
+        folder.unmake(b"f", &made);
+        assert!(!is_there("f"));
+    }
+}
