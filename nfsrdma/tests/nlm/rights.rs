@@ -7,7 +7,9 @@ use nfsrdma::nlm::procedure as p;
 use rdma_transport::refused;
 use vfs::namespace::{People, Protocols, Share, ShareAccess};
 
-use crate::{A, B, BLOCKED, GRANTED, Host, Live, NLM, lock_args, stat};
+use crate::{
+    A, B, BLOCKED, Bed, DENIED, GRANTED, Host, Live, NLM, lock_args, share_args, stat, unlock_args,
+};
 
 /// The configuration is read again, and says something else of the share.
 fn reload(live: &Live, change: impl FnOnce(&mut Share)) {
@@ -69,4 +71,48 @@ async fn a_shared_lock_is_given_where_nothing_may_be_changed_any_more() {
     host.wait_for(NLM, p::GRANTED, 1).await;
     live.nobody_waits().await;
     assert_eq!(live.lock(A, false).await, Stat::Rofs as u32);
+}
+
+/// An owner is a name that its host has given it, and a host is an address as well as a name.
+#[test]
+fn another_address_is_not_the_owner_whose_name_it_says() {
+    const ELSEWHERE: &str = "127.0.0.2:700";
+    let bed = Bed::new();
+    let at = (0, 10);
+    let elsewhere = |number, args: &[u8]| stat(&bed.from(ELSEWHERE, 0, number, args));
+    assert_eq!(bed.lock(A, at, true), GRANTED);
+    assert_eq!(elsewhere(p::UNLOCK, &unlock_args(A, &bed.fh, at)), GRANTED, "it holds nothing");
+    assert_eq!(bed.lock(B, at, true), DENIED, "so nothing was given back");
+    let lock = lock_args(A, &bed.fh, at, true, (false, false));
+    assert_eq!(elsewhere(p::LOCK, &lock), DENIED, "nor is it given what it holds already");
+    let deny_all = share_args(A, &bed.fh, 3, 1);
+    assert_eq!(bed.unlock(A, at), GRANTED);
+    assert_eq!(stat(&bed.nlm(p::SHARE, &deny_all)), GRANTED);
+    assert_eq!(elsewhere(p::UNSHARE, &deny_all), GRANTED);
+    assert_eq!(elsewhere(p::SHARE, &deny_all), DENIED, "the reservation stands");
+}
+
+/// To give back takes no right to the file: a user may have lost it, or gone.
+#[test]
+fn another_user_of_the_host_takes_no_lock_and_may_give_one_back() {
+    let bed = Bed::new();
+    let (at, peer, other) = ((0, 10), "127.0.0.1:700", 1000);
+    let set = vfs::SetAttr { mode: Some(0o600), ..vfs::SetAttr::default() };
+    let core = bed.client.server.core();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let (_, node) = core.handles.resolve(&core.namespace, &bed.fh).await.unwrap();
+        node.setattr(&vfs::Cred::root(), set, false).await.unwrap();
+    });
+    let lock = lock_args(A, &bed.fh, at, true, (false, false));
+    assert_eq!(stat(&bed.from(peer, other, p::LOCK, &lock)), Stat::Failed as u32);
+    assert_eq!(bed.lock(A, at, true), GRANTED);
+    assert_eq!(
+        stat(&bed.from(peer, other, p::LOCK, &lock)),
+        Stat::Failed as u32,
+        "not again either"
+    );
+    assert_eq!(bed.lock(B, at, true), DENIED, "the holder keeps it");
+    assert_eq!(stat(&bed.from(peer, other, p::UNLOCK, &unlock_args(A, &bed.fh, at))), GRANTED);
+    assert_eq!(bed.lock(B, at, true), GRANTED);
 }
