@@ -27,9 +27,9 @@ const ASKED: usize = 10;
 const MIB: u32 = 1 << 20;
 const LARGE: usize = ASKED << 20;
 /// Large answers that a client asks for which has worked before.
-const EARNED_ASKED: usize = 32;
+const EARNED_ASKED: usize = 64;
 /// How often it read as much before: what is earned grows by an eighth of that.
-const EARNED_BY: usize = 6;
+const EARNED_BY: usize = 3;
 /// Large answers that it may hold then, of those: what may be read at once, and what it may leave untaken. Mostly it is half of
 /// this; reads that a busy machine keeps from their data for long are beside their turn.
 const EARNED_HELD: u64 = 16;
