@@ -25,7 +25,8 @@ pub struct Holding {
     pub user: Option<String>,
     /// The share.
     pub share: Arc<Share>,
-    /// The path from the root of the share, with `\` between names; empty for the root.
+    /// The path from the root of the share, with `\` between names; empty for the root. In a share of homes it begins with the
+    /// user's own folder.
     pub path: String,
     /// The stream, if it is not the file itself.
     pub stream: Option<String>,
@@ -49,15 +50,21 @@ impl Core {
         let client = channels.filter_map(|c| c.conn.upgrade()).map(|c| c.info.peer).next();
         let stands = Open::opening(open.granted, open.shared, false).share;
         let last = open.durable.at();
+        let user = session.and_then(|s| s.user()).map(|u| u.name.clone());
+        let mut path = file.place().path;
+        if file.share.rules.homes {
+            let owner = user.clone().or_else(|| Some(self.users.find(&open.durable.owner())?.name));
+            path = crate::path::join(&owner.unwrap_or_default(), &path);
+        }
         Some(Holding {
             holder: open.party.holder,
             client,
             at: client.map(|c| c.ip()).or(last),
             node: file.node(),
             caches_as: open.caching.lease().map_or(open.party.holder, |l| l.party.holder),
-            user: session.and_then(|s| s.user()).map(|u| u.name.clone()),
+            user,
             share: file.share.clone(),
-            path: file.place().path,
+            path,
             stream: file.stream(),
             access: stands.access,
             denied: stands.deny,

@@ -4,9 +4,10 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use client::connect::Local;
-use client::smb::{Options, Smb, User};
+use client::smb::{Caching, Options, Smb, User};
 use client::target::{Transport, Version};
 use client::{Error, Result};
 use config::{Access, Identity, Settings, Share, Source};
@@ -16,6 +17,8 @@ use smb_proto::smb2::Command;
 use smbd_core::status::Status;
 use tempfile::TempDir;
 
+/// No later is the store of a gateway that was stopped free.
+const SOON: Duration = Duration::from_secs(30);
 const USERS: [(&str, u32); 3] = [("bob", 2001), ("Carol", 2002), ("eve", 2003)];
 
 /// A gateway with homes in the folder behind `data`, and three users with numbers of their own; `eve` is denied.
@@ -26,6 +29,7 @@ async fn world() -> (World, TempDir, Settings) {
         let deny = vec!["eve".parse().unwrap()];
         settings.shares[1] = Share {
             homes: true,
+            continuous_availability: true,
             access: Some(Access { deny, ..Access::default() }),
             ..Share::new("home", Source::Folder(folder.parent().unwrap().join("home")))
         };
@@ -48,10 +52,16 @@ fn homes(world: &World) -> PathBuf {
 }
 
 async fn connect(world: &World, user: &str) -> Result<Smb> {
+    connect_again(world, user, 0).await
+}
+
+/// By the machine of this user, which has lost the connection of that session.
+async fn connect_again(world: &World, user: &str, previous_session: u64) -> Result<Smb> {
+    let machine = Some([user.as_bytes()[0]; 16]);
+    let options = Options { machine, previous_session, ..Options::default() };
     let user = User { name: user.into(), ..alice() };
     let at = ("127.0.0.1", "home");
-    Smb::connect(world.running.smb[0], false, at, &user, Options::default(), &Local::default())
-        .await
+    Smb::connect(world.running.smb[0], false, at, &user, options, &Local::default()).await
 }
 
 fn refused(status: Status) -> Option<Error> {
@@ -121,6 +131,42 @@ async fn who_may_not_come_has_no_folder_made() {
     let made =
         made.map(|e| e.unwrap().file_name()).filter(|n| !n.to_string_lossy().starts_with('.'));
     assert_eq!(made.collect::<Vec<_>>(), ["bob"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handle_in_a_home_is_told_of_by_its_user_and_outlives_a_restart() {
+    if !is_root() {
+        return;
+    }
+    let (mut world, _dir, settings) = world().await;
+    let bob = connect(&world, "BOB").await.unwrap();
+    let guid = [1; 16];
+    let (file, _) = bob.open_persistent("kept", guid, Caching::None).await.unwrap();
+    let paths = async |world: &World| {
+        let held = world.running.held_files().await.files;
+        held.into_iter().map(|file| file.path.unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(paths(&world).await, ["bob/kept"]);
+    let session = bob.session();
+    world.running.stop().await;
+    // Tasks of connections that are ending hold the store until they are gone.
+    let again = async {
+        loop {
+            match gateway::serve::start(settings.clone()).await {
+                Ok(running) => return running,
+                Err(why) => assert!(why.contains("is in use"), "{why}"),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    world.running = tokio::time::timeout(SOON, again).await.expect("the store is free");
+    assert_eq!(paths(&world).await, ["bob/kept"], "it waits for its client");
+    let bob = connect_again(&world, "BOB", session).await.unwrap();
+    let (file, _) = bob.take_up("kept", guid, Some(&file), Caching::None).await.unwrap();
+    assert_eq!(bob.path(&file).await.unwrap(), "kept");
+    bob.close(file).await.unwrap();
+    bob.unlink("kept").await.unwrap();
+    assert!(!homes(&world).join("bob/kept").exists());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
