@@ -172,8 +172,9 @@ impl LocalNode {
         Ok(Override { folder: self, past: Past::Sticky, exact: Some((name, file)) })
     }
 
-    /// What the kernel asks of whoever links a file that is not its own (proc(5), `protected_hardlinks`): the call that a folder's
-    /// list permits goes past the mode bits of that file as well.
+    /// What the kernel asks of whoever links a file that is not its own (proc(5), `protected_hardlinks`), as far as the call that a
+    /// folder's list permits goes past it: the caller may read and write the file. That it is a regular file without set-id bits
+    /// the kernel asks in that call as well.
     pub(super) fn may_be_linked(&self, cred: &Cred, attr: &Attr) -> VfsResult<()> {
         static PROTECTED: LazyLock<bool> = LazyLock::new(|| {
             let set = std::fs::read("/proc/sys/fs/protected_hardlinks");
@@ -182,11 +183,7 @@ impl LocalNode {
         if !*PROTECTED || [0, attr.uid].contains(&cred.uid) {
             return Ok(());
         }
-        let special = attr.mode & 0o4000 != 0 || attr.mode & 0o2010 == 0o2010;
-        if attr.kind != Kind::File || special || self.permitted(cred, perm::BOTH, attr).is_err() {
-            return Err(VfsError::Perm);
-        }
-        Ok(())
+        self.permitted(cred, perm::BOTH, attr).map_err(|_| VfsError::Perm)
     }
 
     /// Takes back what was made a moment ago under this name, if it still is that.
