@@ -100,6 +100,7 @@ fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool,
     match part.split_once('=') {
         Some(("squash", how)) => share.squash = how.parse()?,
         Some(("protocols", which)) => share.protocols = which.parse()?,
+        Some(("durability", how)) => share.durability = how.parse()?,
         Some(("clients", range)) => {
             share.clients.get_or_insert_default().push(range.parse::<Cidr>()?.into());
             return Ok(true);
@@ -118,8 +119,8 @@ fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool,
         _ => {
             return Err(format!(
                 "a share has no option `{part}`; there are `ro`, `protocols=nfs|smb|both`, `squash=root|all|none`, \
-                 `clients=CIDR`, and for SMB `encrypt`, `guest` and `ca` (a folder with a comma in its name needs the \
-                 configuration file)"
+                 `clients=CIDR`, `durability=strict|relaxed`, and for SMB `encrypt`, `guest` and `ca` (a folder with a comma \
+                 in its name needs the configuration file)"
             ));
         }
     }

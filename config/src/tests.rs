@@ -353,7 +353,8 @@ fn a_path_may_end_in_a_folder_for_each_user() {
         assert!(why.contains("the whole last part of a path"), "{path}: {why}");
     }
     assert!(share("/nowhere/{user}").unwrap_err().contains("there is no folder /nowhere"));
-    let option: ShareOption = "home=/tmp/{user},ro".parse().unwrap();
+    let option: ShareOption = "home=/tmp/{user},ro,durability=relaxed".parse().unwrap();
+    assert_eq!(option.0.durability, Durability::Relaxed);
     assert!(
         option.0.homes && option.0.read_only && option.0.source == Source::Folder("/tmp".into())
     );
