@@ -259,8 +259,8 @@ mod tests {
             (
                 "data=/srv,rw",
                 "a share has no option `rw`; there are `ro`, `protocols=nfs|smb|both`, `squash=root|all|none`, \
-                 `clients=CIDR`, and for SMB `encrypt`, `guest` and `ca` (a folder with a comma in its name needs the \
-                 configuration file)",
+                 `clients=CIDR`, `durability=strict|relaxed`, and for SMB `encrypt`, `guest` and `ca` (a folder with a comma in \
+                 its name needs the configuration file)",
             ),
             (
                 "data=/srv,squash=me",
