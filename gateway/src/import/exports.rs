@@ -194,6 +194,7 @@ fn who_is(who: &str) -> (Kind, Vec<Cidr>) {
 fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Rights {
     // exports(5): read-only, and root squashed, unless something else is said.
     let mut rights = Rights { read_only: true, squash: Squash::Root, anonuid: None, anongid: None };
+    let mut transports: Vec<&str> = Vec::new();
     for option in list.split(',').map(str::trim).filter(|o| !o.is_empty()) {
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
         let lost = match key {
@@ -230,11 +231,12 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
             }
             "sec" if value.split(':').all(|s| s == "sys") => continue,
             "sec" => {
-                let why =
-                    format!("`{option}`: there is no Kerberos; AUTH_SYS believes every client");
-                if !share.lost.contains(&why) {
-                    share.lost.push(why);
-                }
+                let why = "there is no Kerberos; AUTH_SYS believes every client";
+                lose(share, format!("`{option}`: {why}"));
+                continue;
+            }
+            "xprtsec" => {
+                transports.extend(value.split(':'));
                 continue;
             }
             "async" => "not carried over: an answer always means what the protocol says it means",
@@ -254,7 +256,19 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
         };
         note(all, at.file, at.line, option, lost);
     }
+    // Each `xprtsec` adds to those before it; where nothing is said, all are accepted.
+    if !transports.is_empty() && !transports.contains(&"none") {
+        let modes = transports.join(":");
+        lose(share, format!("`xprtsec={modes}`: it demands TLS, and NFS is in clear here"));
+    }
     rights
+}
+
+/// Keeps the share from being served. Each reason is told once, whatever number of clients have it.
+fn lose(share: &mut Share, why: String) {
+    if !share.lost.contains(&why) {
+        share.lost.push(why);
+    }
 }
 
 /// Splits at blanks outside of quotes and parentheses, with `\040` for a character by its octal number.
@@ -387,6 +401,26 @@ mod tests {
         }
         assert!(read("/srv 10.0.0.1(rw) host(rw)").shares[0].lost.is_empty());
         assert!(read("/srv -sec=krb5").shares[0].lost[0].contains("Kerberos"));
+    }
+
+    #[test]
+    fn a_demand_for_tls_keeps_a_share_from_being_served() {
+        for (options, demands) in [
+            ("xprtsec=mtls", true),
+            ("xprtsec=tls", true),
+            ("xprtsec=tls:mtls", true),
+            ("xprtsec=tls,xprtsec=mtls", true),
+            ("xprtsec=", true),
+            ("xprtsec=none", false),
+            ("xprtsec=none:tls:mtls", false),
+            ("xprtsec=mtls,xprtsec=none", false),
+        ] {
+            let all = read(&format!("/srv 10.0.0.1(rw,{options}) 10.0.0.2(rw,{options})\n"));
+            let share = &all.shares[0];
+            assert_eq!(share.lost.len(), usize::from(demands), "{options}: {:?}", share.lost);
+            assert!(share.lost.iter().all(|why| why.contains("TLS")), "{options}");
+        }
+        assert!(!read("/srv -xprtsec=mtls 10.0.0.1(rw)\n").shares[0].lost.is_empty());
     }
 
     #[test]
