@@ -4,6 +4,56 @@ use config::{Cidr, Client, Export, Protocols, Squash};
 
 use super::{Imported, Share, logical_lines, note, range, share_name};
 
+/// Options of exports(5) that take no value.
+const FLAGS: [&str; 32] = [
+    "ro",
+    "rw",
+    "secure",
+    "insecure",
+    "sync",
+    "async",
+    "nordirplus",
+    "security_label",
+    "sign_fh",
+    "hide",
+    "nohide",
+    "crossmnt",
+    "nocrossmnt",
+    "wdelay",
+    "no_wdelay",
+    "root_squash",
+    "no_root_squash",
+    "all_squash",
+    "no_all_squash",
+    "subtree_check",
+    "no_subtree_check",
+    "auth_nlm",
+    "no_auth_nlm",
+    "secure_locks",
+    "insecure_locks",
+    "acl",
+    "no_acl",
+    "pnfs",
+    "no_pnfs",
+    "nopnfs",
+    "mountpoint",
+    "mp",
+];
+
+/// Options of exports(5) that take a value.
+const VALUES: [&str; 10] = [
+    "anonuid",
+    "anongid",
+    "sec",
+    "xprtsec",
+    "fsid",
+    "mountpoint",
+    "mp",
+    "refer",
+    "replicas",
+    "reexport",
+];
+
 /// How a client is named. Of those that a host is, the first kind counts, and of one kind the first on the line (exports(5)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
@@ -197,6 +247,14 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
     let mut transports: Vec<&str> = Vec::new();
     for option in list.split(',').map(str::trim).filter(|o| !o.is_empty()) {
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
+        let known = if option.contains('=') { &VALUES[..] } else { &FLAGS[..] };
+        if !known.contains(&key) {
+            lose(
+                share,
+                format!("`{option}`: exports(5) has no such option, and exportfs refuses the line"),
+            );
+            continue;
+        }
         let lost = match key {
             "ro" => {
                 rights.read_only = true;
@@ -224,9 +282,23 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
             {
                 continue;
             }
-            "anonuid" | "anongid" if value.parse::<u32>().is_ok() => {
-                let id = value.parse().ok().filter(|id| *id != 65_534);
-                *(if key == "anonuid" { &mut rights.anonuid } else { &mut rights.anongid }) = id;
+            "anonuid" | "anongid" => {
+                match anonymous(value) {
+                    Some(id) => {
+                        let place = match key {
+                            "anonuid" => &mut rights.anonuid,
+                            _ => &mut rights.anongid,
+                        };
+                        *place = Some(id).filter(|id| *id != 65_534);
+                    }
+                    None => {
+                        lose(share, format!("`{option}`: it is no number, and the line is refused"))
+                    }
+                }
+                continue;
+            }
+            "refer" => {
+                lose(share, format!("`{option}`: its clients were sent to another server"));
                 continue;
             }
             "sec" if value.split(':').all(|s| s == "sys") => continue,
@@ -251,7 +323,9 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
                 "not carried over: a file system mounted inside is not crossed; make it a share"
             }
             "fsid" => "not carried over: the root that clients see lists all shares by name",
-            "anonuid" | "anongid" => "not carried over: it is no number",
+            "mountpoint" | "mp" => {
+                "not carried over: the folder is served as well while nothing is mounted there"
+            }
             _ => "not carried over: there is no such option here",
         };
         note(all, at.file, at.line, option, lost);
@@ -262,6 +336,13 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
         lose(share, format!("`xprtsec={modes}`: it demands TLS, and NFS is in clear here"));
     }
     rights
+}
+
+/// The number of an anonymous user or group. nfs-utils takes negative ones, as `-2`; the kernel refuses -1, which is nobody's.
+fn anonymous(value: &str) -> Option<u32> {
+    let number: i64 = value.parse().ok()?;
+    let id = u32::try_from(number).or_else(|_| i32::try_from(number).map(i32::cast_unsigned)).ok();
+    id.filter(|id| *id != u32::MAX)
 }
 
 /// Keeps the share from being served. Each reason is told once, whatever number of clients have it.
@@ -434,9 +515,42 @@ mod tests {
 
     #[test]
     fn options_that_have_no_counterpart_are_told_one_by_one() {
-        let all =
-            read("/srv *(rw,async,crossmnt,anonuid=7,fsid=0,anongid=x,mystery,no_subtree_check)\n");
+        let all = read(
+            "/srv *(rw,async,crossmnt,anonuid=7,fsid=0,mp=/srv,nordirplus,no_subtree_check)\n",
+        );
         let told: Vec<&str> = all.notes.iter().map(|n| n.what.as_str()).collect();
-        assert_eq!(told, ["async", "crossmnt", "fsid=0", "anongid=x", "mystery"]);
+        assert_eq!(told, ["async", "crossmnt", "fsid=0", "mp=/srv", "nordirplus"]);
+        assert!(all.shares[0].lost.is_empty());
+    }
+
+    #[test]
+    fn an_option_that_exportfs_refuses_keeps_a_share_from_being_served() {
+        for option in [
+            "noaccess",
+            "rw=@trusted",
+            "ro=10.0.0.9",
+            "no_root_squash=1",
+            "anonuid",
+            "anonuid=x",
+            "anongid=-1",
+            "anonuid=4294967295",
+            "squash_uids=0-15",
+            "refer=/srv@192.0.2.9",
+        ] {
+            let all = read(&format!("/srv 10.0.0.7({option}) 10.0.0.8(rw)\n/ok 10.0.0.8(rw)\n"));
+            let lost: Vec<usize> = all.shares.iter().map(|share| share.lost.len()).collect();
+            assert_eq!(lost, [1, 0], "{option}");
+            assert!(all.shares[0].lost[0].contains(option), "{option}");
+        }
+        let all = read("/srv 10.0.0.7(rw,anonuid=-2,anongid=0)\n");
+        let client = all.shares[0].clients.as_ref().unwrap()[0];
+        assert_eq!((client.anonuid, client.anongid), (Some(4_294_967_294), Some(0)));
+    }
+
+    #[test]
+    fn a_reason_stays_in_its_comment() {
+        let all = read("/srv 10.0.0.7(rw,a\\012shares:\\040[])\n");
+        let written = crate::import::write::yaml(&all);
+        assert!(written.lines().skip(2).all(|l| l.starts_with("  #")), "{written}");
     }
 }

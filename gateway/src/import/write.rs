@@ -16,6 +16,9 @@ pub(super) fn yaml(all: &Imported) -> String {
     }
     for share in waiting {
         for why in &share.lost {
+            // exports(5) writes any character by its octal number: a line break would end the comment.
+            let breaks = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+            let why = why.replace(breaks, "?");
             out +=
                 &format!("  # `{}` was restricted in a way that is lost here: {why}\n", share.name);
         }
