@@ -77,7 +77,9 @@ struct Spec<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Rights {
     read_only: bool,
-    squash: Squash,
+    /// Two flags to knfsd: the one does not take the other back.
+    root_squash: bool,
+    all_squash: bool,
     anonuid: Option<u32>,
     anongid: Option<u32>,
 }
@@ -147,11 +149,11 @@ fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
     }
     share.read_only = rights.iter().all(|(_, r)| r.read_only);
     // What is said of the share is said of SMB, too: the strictest.
-    share.squash = rights.iter().map(|(_, r)| r.squash).max_by_key(|squash| *squash as u8);
+    share.squash = rights.iter().map(|(_, r)| r.squash()).max_by_key(|squash| *squash as u8);
     let client = |(from, its): (Cidr, Rights)| Client {
         from,
         read_only: its.read_only && !share.read_only,
-        squash: Some(its.squash).filter(|squash| Some(*squash) != share.squash),
+        squash: Some(its.squash()).filter(|squash| Some(*squash) != share.squash),
         anonuid: its.anonuid,
         anongid: its.anongid,
     };
@@ -217,9 +219,37 @@ fn gains(specs: &[Spec<'_>]) -> Vec<String> {
 }
 
 impl Rights {
+    /// exports(5): read-only, and root squashed, unless something else is said.
+    fn new() -> Self {
+        Self { read_only: true, root_squash: true, all_squash: false, anonuid: None, anongid: None }
+    }
+
+    /// Takes an option without a value that is carried over. False where it is another one.
+    fn take(&mut self, option: &str) -> bool {
+        let (place, value) = match option {
+            "ro" => (&mut self.read_only, true),
+            "rw" => (&mut self.read_only, false),
+            "root_squash" => (&mut self.root_squash, true),
+            "no_root_squash" => (&mut self.root_squash, false),
+            "all_squash" => (&mut self.all_squash, true),
+            "no_all_squash" => (&mut self.all_squash, false),
+            _ => return false,
+        };
+        *place = value;
+        true
+    }
+
+    fn squash(self) -> Squash {
+        match (self.all_squash, self.root_squash) {
+            (true, _) => Squash::All,
+            (false, true) => Squash::Root,
+            (false, false) => Squash::None,
+        }
+    }
+
     /// It allows something that the other does not.
     fn is_more_than(self, other: Self) -> bool {
-        let squash = (self.squash as u8) < other.squash as u8;
+        let squash = (self.squash() as u8) < other.squash() as u8;
         let anonymous = (self.anonuid, self.anongid) != (other.anonuid, other.anongid);
         other.read_only && !self.read_only || squash || anonymous
     }
@@ -242,8 +272,7 @@ fn who_is(who: &str) -> (Kind, Vec<Cidr>) {
 }
 
 fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Rights {
-    // exports(5): read-only, and root squashed, unless something else is said.
-    let mut rights = Rights { read_only: true, squash: Squash::Root, anonuid: None, anongid: None };
+    let mut rights = Rights::new();
     let mut transports: Vec<&str> = Vec::new();
     for option in list.split(',').map(str::trim).filter(|o| !o.is_empty()) {
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
@@ -255,29 +284,12 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
             );
             continue;
         }
+        if rights.take(option) {
+            continue;
+        }
         let lost = match key {
-            "ro" => {
-                rights.read_only = true;
-                continue;
-            }
-            "rw" => {
-                rights.read_only = false;
-                continue;
-            }
-            "root_squash" => {
-                rights.squash = Squash::Root;
-                continue;
-            }
-            "no_root_squash" => {
-                rights.squash = Squash::None;
-                continue;
-            }
-            "all_squash" => {
-                rights.squash = Squash::All;
-                continue;
-            }
-            "no_all_squash" | "sync" | "wdelay" | "no_wdelay" | "no_subtree_check" | "hide"
-            | "auth_nlm" | "secure_locks" | "fsid" | "nopnfs" | "no_pnfs"
+            "sync" | "wdelay" | "no_wdelay" | "no_subtree_check" | "hide" | "auth_nlm"
+            | "secure_locks" | "fsid" | "nopnfs" | "no_pnfs"
                 if value != "0" && value != "root" =>
             {
                 continue;
@@ -408,6 +420,22 @@ mod tests {
         let share = &all.shares[0];
         assert!(share.read_only && share.squash == Some(Squash::Root) && share.lost.is_empty());
         assert_eq!(share.clients.as_ref().unwrap()[0].to_string(), "10.0.0.0/8");
+    }
+
+    #[test]
+    fn one_squash_does_not_take_back_the_other() {
+        for (options, squash) in [
+            ("all_squash,root_squash", Squash::All),
+            ("all_squash,no_root_squash", Squash::All),
+            ("no_root_squash,all_squash,no_all_squash", Squash::None),
+            ("all_squash,no_all_squash", Squash::Root),
+            ("no_root_squash,no_all_squash", Squash::None),
+        ] {
+            let all = read(&format!("/srv 10.0.0.1(rw,{options})\n"));
+            assert_eq!(all.shares[0].squash, Some(squash), "{options}");
+        }
+        let all = read("/srv -all_squash 10.0.0.1(rw,no_root_squash)\n");
+        assert_eq!(all.shares[0].squash, Some(Squash::All), "of all clients");
     }
 
     #[test]
