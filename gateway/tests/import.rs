@@ -54,6 +54,24 @@ fn what_is_written_can_be_read() {
 }
 
 #[test]
+fn exports_that_ask_for_ports_of_root_become_a_sound_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::create_dir(folder.path().join("data")).unwrap();
+    std::fs::write(path("exports"), format!("{} 10.0.0.0/8(rw)\n", path("data"))).unwrap();
+    let o = import(&[Path::new(&path("exports"))]);
+    assert_eq!(String::from_utf8_lossy(&o.stderr), "");
+    std::fs::write(path("gw.yaml"), &o.stdout).unwrap();
+    let o = Command::new(env!("CARGO_BIN_EXE_headgate"))
+        .args(["check", "--json", "--config", &path("gw.yaml"), "--state", &path("state")])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&o.stdout);
+    assert_ne!(o.status.code(), Some(2), "{}", String::from_utf8_lossy(&o.stderr));
+    assert!(said.contains(r#""privileged_ports":"required""#), "{said}");
+}
+
+#[test]
 fn a_file_without_shares_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("empty");

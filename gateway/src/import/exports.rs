@@ -80,6 +80,8 @@ struct Rights {
     /// Two flags to knfsd: the one does not take the other back.
     root_squash: bool,
     all_squash: bool,
+    /// It may call from any port.
+    insecure: bool,
     anonuid: Option<u32>,
     anongid: Option<u32>,
 }
@@ -141,6 +143,7 @@ fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
         let rights = options(all, at, &mut share, common);
         specs.push(Spec { text: "*", kind, from, rights });
     }
+    all.source_ports.take(at, path, &specs);
     specs.sort_by_key(|spec| spec.kind);
     share.lost.extend(gains(&specs));
     let rights = ranges(all, at, &specs);
@@ -160,6 +163,41 @@ fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
     let clients: Vec<Client> = rights.into_iter().map(client).collect();
     share.clients = (!clients.is_empty()).then_some(clients);
     all.shares.push(share);
+}
+
+/// Which clients of all files may call from any port.
+#[derive(Debug, Default)]
+pub(super) struct SourcePorts {
+    /// Folders with a client that may not, each with its file and line.
+    secure: Vec<(String, usize, String)>,
+    /// Some client may.
+    insecure: bool,
+}
+
+impl SourcePorts {
+    fn take(&mut self, at: &At<'_>, path: &str, specs: &[Spec<'_>]) {
+        self.insecure |= specs.iter().any(|spec| spec.rights.insecure);
+        if specs.iter().any(|spec| !spec.rights.insecure) {
+            self.secure.push((at.file.to_owned(), at.line, path.to_owned()));
+        }
+    }
+
+    /// Every client has to call from a port below 1024.
+    pub(super) fn required(&self) -> bool {
+        !self.secure.is_empty() && !self.insecure
+    }
+}
+
+/// Tells what the clients lose that are `secure` beside others that are not: the setting is one for all shares.
+pub(super) fn source_ports(all: &mut Imported) {
+    if all.source_ports.required() {
+        return;
+    }
+    let said = "LOST: `secure`, the default: another client is `insecure`, and `privileged_ports: required` is for all shares. \
+                Without it an unprivileged user of a client host can claim any uid";
+    for (file, line, path) in std::mem::take(&mut all.source_ports.secure) {
+        note(all, &file, line, &path, said);
+    }
 }
 
 /// The path that clients go on to mount; the error says why they cannot.
@@ -219,9 +257,16 @@ fn gains(specs: &[Spec<'_>]) -> Vec<String> {
 }
 
 impl Rights {
-    /// exports(5): read-only, and root squashed, unless something else is said.
+    /// exports(5): read-only, root squashed, and from ports below 1024, unless something else is said.
     fn new() -> Self {
-        Self { read_only: true, root_squash: true, all_squash: false, anonuid: None, anongid: None }
+        Self {
+            read_only: true,
+            root_squash: true,
+            all_squash: false,
+            insecure: false,
+            anonuid: None,
+            anongid: None,
+        }
     }
 
     /// Takes an option without a value that is carried over. False where it is another one.
@@ -233,6 +278,8 @@ impl Rights {
             "no_root_squash" => (&mut self.root_squash, false),
             "all_squash" => (&mut self.all_squash, true),
             "no_all_squash" => (&mut self.all_squash, false),
+            "secure" => (&mut self.insecure, false),
+            "insecure" => (&mut self.insecure, true),
             _ => return false,
         };
         *place = value;
@@ -284,7 +331,7 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
             );
             continue;
         }
-        if rights.take(option) {
+        if rights.take(option) && option != "insecure" {
             continue;
         }
         let lost = match key {
@@ -324,9 +371,6 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
                 continue;
             }
             "async" => "not carried over: an answer always means what the protocol says it means",
-            "secure" => {
-                "not carried over: `privileged_ports: required` asks all clients of all shares for a port below 1024"
-            }
             "insecure" => {
                 "carried over, but of this host's own addresses only with `privileged_ports: off`, which is for all shares"
             }
@@ -542,6 +586,25 @@ mod tests {
     }
 
     #[test]
+    fn clients_from_ports_of_root_stay_so_where_all_are() {
+        let told = |text: &str| {
+            let mut all = read(text);
+            source_ports(&mut all);
+            let required =
+                crate::import::write::yaml(&all).contains("\nprivileged_ports: required\n");
+            let lost = all.notes.iter().filter(|n| n.meaning.starts_with("LOST: `secure`"));
+            (required, lost.map(|n| n.line).collect::<Vec<_>>())
+        };
+        assert_eq!(told("/a 10.0.0.1(rw)\n/b *\n"), (true, vec![]));
+        assert_eq!(told("/a\n"), (true, vec![]));
+        assert_eq!(told("/a -insecure 10.0.0.1(rw,secure)\n"), (true, vec![]));
+        assert_eq!(told("/a 10.0.0.1(insecure)\n"), (false, vec![]));
+        assert_eq!(told("/a 10.0.0.1\n/b 10.0.0.1(insecure)\n/c *\n"), (false, vec![1, 3]));
+        assert_eq!(told("/a 10.0.0.1(secure) 10.0.0.2(insecure)\n"), (false, vec![1]));
+        assert_eq!(told(""), (false, vec![]));
+    }
+
+    #[test]
     fn options_that_have_no_counterpart_are_told_one_by_one() {
         let all = read(
             "/srv *(rw,async,crossmnt,anonuid=7,fsid=0,mp=/srv,nordirplus,no_subtree_check)\n",
@@ -579,6 +642,6 @@ mod tests {
     fn a_reason_stays_in_its_comment() {
         let all = read("/srv 10.0.0.7(rw,a\\012shares:\\040[])\n");
         let written = crate::import::write::yaml(&all);
-        assert!(written.lines().skip(2).all(|l| l.starts_with("  #")), "{written}");
+        assert_eq!(written.matches("\nshares:").count(), 1, "{written}");
     }
 }

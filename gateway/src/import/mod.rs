@@ -42,6 +42,7 @@ struct Imported {
     smb_port: Option<u16>,
     signing: Option<Signing>,
     encryption: Option<Encryption>,
+    source_ports: exports::SourcePorts,
     notes: Vec<Note>,
 }
 
@@ -187,6 +188,7 @@ pub fn run(args: &ImportArgs) -> Result<(), String> {
         take(&mut all, &file.display().to_string(), &text);
     }
     merge(&mut all);
+    exports::source_ports(&mut all);
     for note in &all.notes {
         eprintln!("{note}");
     }

@@ -10,6 +10,11 @@ pub(super) fn yaml(all: &Imported) -> String {
         String::from("# Made by `headgate import`; ask `headgate check --config FILE` about it.\n");
     let (ready, waiting): (Vec<&Share>, Vec<&Share>) =
         all.shares.iter().partition(|s| s.lost.is_empty());
+    if all.source_ports.required() {
+        out += "# exports(5) asks every client for a source port below 1024 (`secure`, its default), which only\n\
+                # root of the client's host can take. Without it, any user of a client host can claim any uid.\n\
+                privileged_ports: required\n";
+    }
     out += "shares:\n";
     for share in ready {
         out += &one(share);
