@@ -63,6 +63,8 @@ struct Share {
     force: Force,
     encrypt: bool,
     guest: bool,
+    /// `guest only`; `None`: nothing is said.
+    guest_only: Option<bool>,
     locking: Locking,
     comment: String,
     /// Restrictions that have no counterpart: it is written as a comment.
@@ -85,6 +87,7 @@ impl Share {
             force: Force::default(),
             encrypt: false,
             guest: false,
+            guest_only: None,
             locking: Locking::default(),
             comment: String::new(),
             lost: Vec::new(),

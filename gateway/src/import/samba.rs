@@ -16,7 +16,7 @@ struct Line<'a> {
 }
 
 /// Other names of keys.
-const SYNONYMS: [(&str, &str); 13] = [
+const SYNONYMS: [(&str, &str); 17] = [
     ("createmode", "createmask"),
     ("directorymode", "directorymask"),
     ("group", "forcegroup"),
@@ -30,6 +30,10 @@ const SYNONYMS: [(&str, &str); 13] = [
     ("serversmbencrypt", "smbencrypt"),
     ("minprotocol", "serverminprotocol"),
     ("user", "username"),
+    ("users", "username"),
+    ("onlyguest", "guestonly"),
+    ("exec", "preexec"),
+    ("vfsobject", "vfsobjects"),
 ];
 
 /// What stands for the user, also as the name of a share that is there for each.
@@ -86,6 +90,9 @@ const BUILT_IN: [&str; 7] = [
     "streams_xattr",
 ];
 
+/// Modules that keep clients from changing what is there.
+const RESTRICTING: [&str; 3] = ["worm", "readonly", "read_only"];
+
 /// Prefixes of keys that are about printing, logging, speed and names of old networks.
 const HARMLESS_BEGINNINGS: &[(&str, &str)] = &[
     ("log", "not needed: logs go to standard error"),
@@ -128,6 +135,9 @@ const RESTRICTS: &[&str] = &[
     "hidefiles",
     "hideunwriteablefiles",
     "maxconnections",
+    // The command before them decides whether the client may connect.
+    "preexecclose",
+    "rootpreexecclose",
     // A share that takes on what another one, or another file, says.
     "copy",
 ];
@@ -135,7 +145,9 @@ const RESTRICTS: &[&str] = &[
 /// Whether a line keeps anybody from anything.
 fn restricts(line: &Line<'_>) -> bool {
     let is_off = line.value.is_empty() || truth(line.value) == Some(false);
-    RESTRICTS.contains(&line.key.as_str()) && !is_off
+    let by_module = line.key == "vfsobjects"
+        && modules_of(line).any(|m| RESTRICTING.contains(&m.to_lowercase().as_str()));
+    by_module || RESTRICTS.contains(&line.key.as_str()) && !is_off
 }
 
 /// Takes the shares and settings of the file.
@@ -169,6 +181,11 @@ pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
         share.lost.extend_from_slice(&of_all.lost);
         share.locking = share.locking.or(of_all.locking).or(LOCKING);
         share.view = share.view.or(of_all.view);
+        let guests = share.guest || of_all.guest_ok;
+        if guests && share.guest_only.or(of_all.guest_only) == Some(true) {
+            let why = "`guest only`: a user who logs on would act with its own rights, not with those of the guest";
+            share.lost.push(why.to_owned());
+        }
         let lists = std::mem::take(&mut share.lists).or(&of_all.lists);
         match lists.access(share.read_only) {
             Ok((access, read_only)) => (share.access, share.read_only) = (access, read_only),
@@ -184,6 +201,8 @@ struct OfAll {
     locking: Locking,
     lists: Lists,
     view: View,
+    guest_ok: bool,
+    guest_only: Option<bool>,
     /// Restrictions that have no counterpart.
     lost: Vec<String>,
 }
@@ -260,6 +279,7 @@ impl Section {
             ("readonly", Some(yes)) => share.read_only = yes,
             ("writable", Some(yes)) => share.read_only = !yes,
             ("guestok", Some(yes)) => share.guest = yes,
+            ("guestonly", Some(yes)) => guest_only(all, line, yes, &mut share.guest_only),
             ("available", Some(yes)) => self.available = yes,
             ("printable", Some(yes)) => self.printable = yes,
             ("include", _) => {
@@ -382,6 +402,14 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
             }
         }
         "bindinterfacesonly" => {}
+        "guestok" => {
+            of_all.guest_ok = truth(line.value) == Some(true);
+            unknown(all, line);
+        }
+        "guestonly" => {
+            let yes = truth(line.value) == Some(true);
+            guest_only(all, line, yes, &mut of_all.guest_only);
+        }
         "strictlocking" | "posixlocking" => locking(all, line, &mut of_all.locking),
         "hostsallow" => match ranges(all, line) {
             Some(list) => of_all.clients = Some(list),
@@ -416,6 +444,15 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
     }
 }
 
+/// smb.conf(5): where guests may come, `guest only` makes everybody the guest.
+fn guest_only(all: &mut Imported, line: &Line<'_>, yes: bool, place: &mut Option<bool>) {
+    *place = Some(yes);
+    if yes {
+        let said = "LOST where `guest ok` holds: users who log on have their own rights; the share is written as a comment";
+        note(all, line.file, line.number, line.whole, said);
+    }
+}
+
 /// Takes what a line says of locks that others than SMB clients hold. Only `no` differs from what is done here without a word.
 fn locking(all: &mut Imported, line: &Line<'_>, locking: &mut Locking) {
     // `auto` checks where a client cannot have it checked by its oplock.
@@ -445,10 +482,15 @@ fn unknown(all: &mut Imported, line: &Line<'_>) {
     note(all, line.file, line.number, line.whole, said);
 }
 
+/// The modules that a line names. What follows a colon tells several of one name apart.
+fn modules_of<'a>(line: &Line<'a>) -> impl Iterator<Item = &'a str> {
+    let words = line.value.split([' ', ',', '\t']).filter(|m| !m.is_empty());
+    words.map(|word| word.split(':').next().unwrap_or(word))
+}
+
 /// Modules of Samba's file systems.
 fn modules(all: &mut Imported, line: &Line<'_>) {
-    let named = line.value.split([' ', ',', '\t']).filter(|m| !m.is_empty());
-    let missing: Vec<&str> = named.filter(|m| !BUILT_IN.contains(m)).collect();
+    let missing: Vec<&str> = modules_of(line).filter(|m| !BUILT_IN.contains(m)).collect();
     let said = match missing.is_empty() {
         true => "not needed: streams, attributes and descriptors are kept without modules".into(),
         false => format!("not carried over: nothing here does what {} did", missing.join(", ")),
@@ -539,11 +581,24 @@ mod tests {
             "hosts allow = ALL EXCEPT 10.0.0.1",
             "veto files = /*.exe/",
             "force group = +staff",
+            "users = alice",
+            "vfs objects = acl_xattr worm",
+            "vfs object = readonly",
+            "vfs objects = READ_ONLY:a",
+            "guest ok = yes\nguest only = yes",
+            "only guest = yes\npublic = yes",
+            "preexec = /bin/may-come %u\npreexec close = yes",
+            "root preexec = /bin/may-come %u\nroot preexec close = yes",
         ] {
             let all = read(&format!("[a]\npath = /srv\n{line}\n"));
             assert!(!all.shares[0].lost.is_empty(), "{line}");
         }
         assert!(read("[a]\npath = /srv\nread only = no\n").shares[0].lost.is_empty());
+        let off =
+            "exec = /bin/greet\npreexec close = no\nguest only = yes\nvfs objects = recycle\n";
+        assert!(read(&format!("[a]\npath = /srv\n{off}")).shares[0].lost.is_empty());
+        let off = "guest ok = yes\nguest only = no\n";
+        assert!(read(&format!("[a]\npath = /srv\n{off}")).shares[0].lost.is_empty());
         let none = "veto files =\nfollow symlinks = yes\nhide unreadable = no\nvalid users =\n";
         assert!(read(&format!("[a]\npath = /srv\n{none}")).shares[0].lost.is_empty());
     }
@@ -555,6 +610,9 @@ mod tests {
             "force user = x",
             "hosts deny = 10.0.0.1",
             "hosts allow = c.example",
+            "vfs objects = worm",
+            "root preexec close = yes",
+            "guest ok = yes\nguest only = yes",
         ] {
             let all = read(&format!("[a]\npath = /a\n[global]\n{line}\n[b]\npath = /b\n"));
             assert!(all.shares.iter().all(|s| s.lost.len() == 1), "{line}");
