@@ -10,7 +10,7 @@ use crate::export::Export;
 use crate::keys::{self, ACCESS, CLIENT, FORCE, LIMITS, LOG, MASKS, NFS, SHARE, SMB, TOP, USER};
 use crate::log::{LogFilter, LogFormat};
 use crate::options;
-use crate::rights::{Force, List, Masks, Mode};
+use crate::rights::{self, Force, List, Masks, Mode};
 use crate::settings::{
     Admin, Cidr, Domain, Durability, Encryption, Identity, Names, NfsLocks, Portmap,
     PrivilegedPorts, Protocols, Rdma, RdmaCrc, RdmaTransforms, Share, Signing, Source, Squash,
@@ -273,8 +273,7 @@ struct Id(u32);
 impl FromStr for Id {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{}` is not the number of a user or group", shown(text));
-        text.parse().map(Self).map_err(|_| wrong())
+        rights::id(text).map(Self)
     }
 }
 
@@ -514,6 +513,10 @@ fn force(share: &Group<'_>, people: &mut Vec<Set<Who>>, report: &mut Report) -> 
         match name.parse::<Who>() {
             Ok(Who::User(name)) => {
                 let who = Set { value: make(name), origin: set.origin };
+                if who.value.number() == Some(rights::NO_ID) {
+                    report.add(set.origin, rights::is_no_id(&set.value.0));
+                    return None;
+                }
                 people.push(who.clone());
                 Some(who.value)
             }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use crate::file::shown;
 use crate::log::{LogFilter, LogFormat};
+use crate::rights;
 use crate::settings::{
     Admin, Cidr, Encryption, Identity, Portmap, PrivilegedPorts, Rdma, RdmaCrc, Share, Signing,
     Source, User, share_name, user_name,
@@ -162,10 +163,7 @@ impl FromStr for UserOption {
         };
         let mut identity = Identity::default();
         for part in rest.split(',').filter(|p| !p.is_empty()) {
-            let number = |text: &str| {
-                text.parse::<u32>()
-                    .map_err(|_| format!("`{text}` is not the number of a user or group"))
-            };
+            let number = rights::id;
             match part.split_once('=') {
                 Some(("uid", n)) => identity.uid = Some(number(n)?),
                 Some(("gid", n)) => identity.gid = Some(number(n)?),
@@ -203,6 +201,10 @@ mod tests {
             ("alice=", "in which file is the password of `alice`? write `alice=FILE`"),
             ("=file", "a user needs a name"),
             ("alice=f,uid=me", "`me` is not the number of a user or group"),
+            (
+                "alice=f,groups=7+4294967295",
+                "`4294967295` is no user or group: to chown(2) and setfsuid(2) it means to change nothing",
+            ),
             (
                 "alice=f,shell=sh",
                 "a user has no option `shell=sh`; there are `uid=NUMBER`, `gid=NUMBER` and `groups=NUMBER+NUMBER`",

@@ -7,6 +7,25 @@ use crate::access::Who;
 use crate::file::shown;
 use crate::words::words;
 
+/// `(uid_t) -1`: chown(2) leaves an owner as it is, and setfsuid(2) the caller, so that a user of this number would keep the
+/// rights of the gateway itself.
+pub(crate) const NO_ID: u32 = u32::MAX;
+
+/// The number of a user or group. The error says why the text is none.
+pub(crate) fn id(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(NO_ID) => Err(is_no_id(text)),
+        Ok(id) => Ok(id),
+        Err(_) => Err(format!("`{}` is not the number of a user or group", shown(text))),
+    }
+}
+
+/// What is said of [`NO_ID`].
+pub(crate) fn is_no_id(text: &str) -> String {
+    let why = "to chown(2) and setfsuid(2) it means to change nothing";
+    format!("`{}` is no user or group: {why}", shown(text))
+}
+
 /// As whom everything is done that `access` lets in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Force {

@@ -527,6 +527,24 @@ rdma: roce
 }
 
 #[test]
+fn the_number_that_means_nobody_in_particular_is_nobody() {
+    for place in [
+        "force: {user: 4294967295, group: 7}",
+        "force: {user: '04294967295', group: 7}",
+        "force: {group: 4294967295}",
+        "clients: [{from: 10.0.0.0/8, anonuid: 4294967295}]",
+        "clients: [{from: 10.0.0.0/8, anongid: 4294967295}]",
+    ] {
+        let text = |place: &str| format!("shares: [{{name: a, memory: true, {place}}}]\n");
+        let told = told(&text(place));
+        assert!(told.contains("4294967295` is no user or group: to chown(2)"), "{place}: {told}");
+        assert!(read(&text(&place.replace("4294967295", "4294967294"))).is_ok(), "{place}");
+    }
+    let told = told("shares: [{name: a, memory: true}]\nusers: [{name: b, uid: 4294967295}]\n");
+    assert!(told.contains("`4294967295` is no user or group"), "{told}");
+}
+
+#[test]
 fn what_is_not_yaml() {
     assert_eq!(
         told("shares:\n  - name: data\n   path: /usr\n"),
