@@ -342,6 +342,7 @@ fn serve(mut configuration: Configuration) -> Result<(), Failure> {
         vfs::local::give_up_devices();
     }
     let runtime = runtime()?;
+    crate::pulse::start(&runtime);
     let ended = runtime.block_on(crate::daemon::run(settings, load)).map_err(Failure::Work);
     // What still works on a file does not keep the process: everybody who waited for it has been told.
     runtime.shutdown_background();

@@ -31,6 +31,7 @@ mod people;
 mod place;
 pub mod port;
 mod portmap;
+mod pulse;
 mod rdma;
 pub mod reload;
 pub mod serve;

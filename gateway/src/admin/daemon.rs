@@ -11,12 +11,12 @@ use rdma_transport::{count, refused};
 use recovery::{Store, StoreTrouble};
 use vfs::namespace::Namespace;
 
-use super::operations;
 use super::snapshot::{
     LossStatus, Nfs4Status, PoolStatus, SmbStatus, Snapshot, Source, StateStatus, StoreStatus,
     SyncStatus,
 };
 use super::usage::{self, Spaces};
+use super::{operations, rules};
 use crate::admission::Admission;
 use crate::attempts::Attempts;
 use crate::doors::{Served, Service};
@@ -166,7 +166,9 @@ impl Source for Daemon {
             moved.insert(way, bytes);
         }
         let sessions = self.smb.core().sessions.all(|_| true);
-        let (broken, met) = (count::broken_rules().into_iter(), count::limits_met().into_iter());
+        let silent = (rules::SILENT_STORAGE, vfs::local::refused_turns());
+        let met = count::limits_met().into_iter().chain(Some(silent).filter(|(_, n)| *n > 0));
+        let broken = count::broken_rules().into_iter();
         Snapshot {
             version: env!("CARGO_PKG_VERSION").into(),
             ready: self.connections.is_serving(),

@@ -43,8 +43,11 @@ pub(super) fn of(rule: &str) -> Option<&'static str> {
     families().iter().find(|f| f.names.contains(&rule)).map(|f| f.of)
 }
 
+/// Operations that got no turn on a file system that gives no answer.
+pub(super) const SILENT_STORAGE: &str = "silent-storage";
+
 /// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: [&str; 44] = [
+pub(super) const LIMITS: [&str; 45] = [
     "connections",
     "connections-of-address",
     "newcomers",
@@ -83,6 +86,7 @@ pub(super) const LIMITS: [&str; 44] = [
     "connections-of-session",
     "trees-of-session",
     "name-service",
+    SILENT_STORAGE,
     "waiting-requests",
     "notice-behind-answer",
     "notice-unheard",

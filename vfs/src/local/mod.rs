@@ -55,6 +55,7 @@ mod probe;
 mod seal;
 mod search;
 mod side;
+mod silent;
 mod space;
 mod stat;
 mod sync;
@@ -68,6 +69,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode, OFlags};
+use tokio::sync::Semaphore;
 
 use crate::backend::{Backend, BoxFuture, NodeRef, ready};
 use crate::durability::Losses;
@@ -82,6 +84,7 @@ pub use cred::give_up_devices;
 use handle::{Form, Parsed};
 use node::LocalNode;
 pub use seal::{SealKey, refused as refused_lists};
+pub use silent::refused as refused_turns;
 use stat::Stat;
 pub use sync::SyncCalls;
 use sync::{Kernel, Ledger, SyncQueue};
@@ -151,6 +154,8 @@ struct Volume {
     no_pages: AtomicBool,
     /// Files are in memory: reads and writes never wait for a device.
     in_memory: bool,
+    /// Of operations, where the file system may fall silent.
+    turns: Option<Semaphore>,
     /// What makes it durable, who waits for all of it, and what it failed to keep.
     calls: Arc<dyn SyncCalls>,
     syncs: Arc<SyncQueue>,
@@ -231,6 +236,7 @@ impl LocalBackend {
             no_nowait_write: AtomicBool::new(false),
             no_pages: AtomicBool::new(false),
             in_memory: found.in_memory && config.calls.is_none(),
+            turns: silent::turns(found.magic),
             calls: config.calls.unwrap_or_else(|| Arc::new(Kernel)),
             syncs: Arc::default(),
             pressed: Mutex::default(),
@@ -467,9 +473,13 @@ impl Backend for LocalBackend {
 
     fn resolve<'a>(&'a self, handle: &'a Handle) -> BoxFuture<'a, VfsResult<NodeRef>> {
         let volume = &self.volume;
-        if let Some(node) = volume.cache.by_handle(handle)
-            && node.has_a_name()
-        {
+        let known = move || volume.cache.by_handle(handle).filter(|node| node.has_a_name());
+        if volume.turns.is_some() {
+            let open = || volume.cache.with_room(|| volume.open_handle(handle));
+            let find = move || known().map_or_else(open, Ok);
+            return volume.patient(move || find().map(|n| n as NodeRef));
+        }
+        if let Some(node) = known() {
             return ready(Ok(node));
         }
         if !matches!(handle::parse(handle, volume.tag, volume.handles), Ok(Parsed::Search { .. })) {
@@ -516,7 +526,7 @@ impl Backend for LocalBackend {
     }
 
     fn hidden(&self, make: bool) -> BoxFuture<'_, VfsResult<Option<NodeRef>>> {
-        ready(self.hidden_folder(make))
+        self.volume.at_once(move || self.hidden_folder(make))
     }
 
     fn statfs(&self) -> BoxFuture<'_, VfsResult<FsStat>> {

@@ -308,7 +308,7 @@ impl Node for LocalNode {
     }
 
     fn getattr(&self) -> BoxFuture<'_, VfsResult<Attr>> {
-        ready(self.attr())
+        self.volume.at_once(move || self.attr())
     }
 
     fn setattr<'a>(
@@ -333,7 +333,7 @@ impl Node for LocalNode {
         wanted: Access,
         attr: &'a Attr,
     ) -> BoxFuture<'a, VfsResult<Access>> {
-        ready(self.do_access(cred, wanted, attr))
+        self.volume.at_once(move || self.do_access(cred, wanted, attr))
     }
 
     fn lookup<'a>(
@@ -355,7 +355,7 @@ impl Node for LocalNode {
     }
 
     fn readlink<'a>(&'a self, _cred: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<u8>>> {
-        ready(self.do_readlink())
+        self.volume.at_once(move || self.do_readlink())
     }
 
     fn create<'a>(
@@ -400,7 +400,7 @@ impl Node for LocalNode {
     }
 
     fn unlink<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
-        Box::pin(self.do_unlink(Acting::caller(cred), name))
+        self.volume.steps(self.do_unlink(Acting::caller(cred), name))
     }
 
     fn rmdir<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
@@ -434,7 +434,7 @@ impl Node for LocalNode {
         dir: &'a dyn Node,
         name: &'a [u8],
     ) -> BoxFuture<'a, VfsResult<(Attr, DirChange)>> {
-        ready(self.do_link(&Acting::caller(cred), dir, name))
+        self.volume.at_once(move || self.do_link(&Acting::caller(cred), dir, name))
     }
 
     fn create_by<'a>(
@@ -464,7 +464,7 @@ impl Node for LocalNode {
     ) -> BoxFuture<'a, VfsResult<DirChange>> {
         match dir {
             true => self.volume.patient(move || self.do_rmdir(&by, name)),
-            false => Box::pin(self.do_unlink(by, name)),
+            false => self.volume.steps(self.do_unlink(by, name)),
         }
     }
 
@@ -495,7 +495,7 @@ impl Node for LocalNode {
         dir: &'a dyn Node,
         name: &'a [u8],
     ) -> BoxFuture<'a, VfsResult<(Attr, DirChange)>> {
-        ready(self.do_link(&by, dir, name))
+        self.volume.at_once(move || self.do_link(&by, dir, name))
     }
 
     fn open<'a>(
@@ -504,7 +504,7 @@ impl Node for LocalNode {
         read: bool,
         write: bool,
     ) -> BoxFuture<'a, VfsResult<Attr>> {
-        ready(self.do_open(cred, read, write))
+        self.volume.at_once(move || self.do_open(cred, read, write))
     }
 
     fn read<'a>(
@@ -514,7 +514,7 @@ impl Node for LocalNode {
         count: usize,
         into: &'a ReadInto,
     ) -> BoxFuture<'a, VfsResult<ReadData>> {
-        Box::pin(self.do_read(cred, at, count, into))
+        self.volume.steps(self.do_read(cred, at, count, into))
     }
 
     fn write<'a>(
@@ -524,7 +524,7 @@ impl Node for LocalNode {
         data: Vec<Buf>,
         stable: Stable,
     ) -> BoxFuture<'a, VfsResult<Written>> {
-        Box::pin(self.do_write((cred, None), at, data, stable))
+        self.volume.steps(self.do_write((cred, None), at, data, stable))
     }
 
     fn write_by<'a>(
@@ -534,7 +534,7 @@ impl Node for LocalNode {
         data: Vec<Buf>,
         stable: Stable,
     ) -> BoxFuture<'a, VfsResult<Written>> {
-        Box::pin(self.do_write((None, Some(opener)), at, data, stable))
+        self.volume.steps(self.do_write((None, Some(opener)), at, data, stable))
     }
 
     fn append<'a>(
@@ -544,7 +544,7 @@ impl Node for LocalNode {
         data: Vec<Buf>,
         stable: Stable,
     ) -> BoxFuture<'a, VfsResult<Appended>> {
-        Box::pin(self.do_append(opener, at, data, stable))
+        self.volume.steps(self.do_append(opener, at, data, stable))
     }
 
     fn losses(&self) -> u64 {
@@ -563,7 +563,7 @@ impl Node for LocalNode {
     }
 
     fn commit(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<Attr>> {
-        Box::pin(self.do_commit(at, count))
+        self.volume.steps(self.do_commit(at, count))
     }
 
     fn seek(&self, at: u64, what: Seek) -> BoxFuture<'_, VfsResult<u64>> {
@@ -571,7 +571,7 @@ impl Node for LocalNode {
     }
 
     fn allocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>> {
-        Box::pin(self.do_allocate(None, at, count))
+        self.volume.steps(self.do_allocate(None, at, count))
     }
 
     fn allocate_by<'a>(
@@ -580,11 +580,11 @@ impl Node for LocalNode {
         at: u64,
         count: u64,
     ) -> BoxFuture<'a, VfsResult<()>> {
-        Box::pin(self.do_allocate(opener, at, count))
+        self.volume.steps(self.do_allocate(opener, at, count))
     }
 
     fn deallocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>> {
-        Box::pin(self.do_deallocate(at, count))
+        self.volume.steps(self.do_deallocate(at, count))
     }
 
     fn copy_range<'a>(
@@ -594,7 +594,7 @@ impl Node for LocalNode {
         at: u64,
         count: u64,
     ) -> BoxFuture<'a, VfsResult<u64>> {
-        Box::pin(self.do_copy_range(None, from, from_at, at, count))
+        self.volume.steps(self.do_copy_range(None, from, from_at, at, count))
     }
 
     fn copy_range_by<'a>(
@@ -605,7 +605,7 @@ impl Node for LocalNode {
         at: u64,
         count: u64,
     ) -> BoxFuture<'a, VfsResult<u64>> {
-        Box::pin(self.do_copy_range(opener, from, from_at, at, count))
+        self.volume.steps(self.do_copy_range(opener, from, from_at, at, count))
     }
 
     fn clone_range<'a>(
@@ -615,7 +615,7 @@ impl Node for LocalNode {
         at: u64,
         count: u64,
     ) -> BoxFuture<'a, VfsResult<()>> {
-        Box::pin(self.do_clone_range(from, from_at, at, count))
+        self.volume.steps(self.do_clone_range(from, from_at, at, count))
     }
 
     fn xattr_get<'a>(
@@ -649,7 +649,7 @@ impl Node for LocalNode {
     }
 
     fn side_get<'a>(&'a self, name: &'a str) -> BoxFuture<'a, VfsResult<Option<Vec<u8>>>> {
-        ready(self.do_side_get(name))
+        self.volume.at_once(move || self.do_side_get(name))
     }
 
     fn side_set<'a>(
@@ -657,39 +657,39 @@ impl Node for LocalNode {
         name: &'a str,
         value: Option<&'a [u8]>,
     ) -> BoxFuture<'a, VfsResult<()>> {
-        ready(self.do_side_set(name, value))
+        self.volume.at_once(move || self.do_side_set(name, value))
     }
 
     fn acl<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Option<Arc<Acl>>>> {
-        ready(self.do_acl(attr))
+        self.volume.at_once(move || self.do_acl(attr))
     }
 
     fn acl_shown<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Arc<Acl>>> {
-        ready(self.do_acl_shown(attr))
+        self.volume.at_once(move || self.do_acl_shown(attr))
     }
 
     fn acl_set<'a>(&'a self, acl: &'a Acl, mode: u32) -> BoxFuture<'a, VfsResult<()>> {
-        ready(self.do_acl_set(acl, mode))
+        self.volume.at_once(move || self.do_acl_set(acl, mode))
     }
 
     fn posix<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Lists>> {
-        ready(self.do_posix(attr))
+        self.volume.at_once(move || self.do_posix(attr))
     }
 
     fn posix_set<'a>(&'a self, change: &'a posix::Change) -> BoxFuture<'a, VfsResult<()>> {
-        ready(self.do_posix_set(change))
+        self.volume.at_once(move || self.do_posix_set(change))
     }
 
     fn dos<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Dos>> {
-        ready(self.beside(attr).map(|b| b.dos))
+        self.volume.at_once(move || self.beside(attr).map(|b| b.dos))
     }
 
     fn xattr_sizes<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<XattrSizes>> {
-        ready(self.beside(attr).map(|b| b.xattrs))
+        self.volume.at_once(move || self.beside(attr).map(|b| b.xattrs))
     }
 
     fn path(&self) -> BoxFuture<'_, VfsResult<Vec<u8>>> {
-        ready(self.do_path())
+        self.volume.at_once(move || self.do_path())
     }
 
     fn watch_outside(&self, listener: outside::Listener) -> Option<outside::Watched> {

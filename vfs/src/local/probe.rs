@@ -29,6 +29,8 @@ pub(super) struct Found {
     /// See [`super::side`].
     pub(super) trusted: bool,
     pub(super) in_memory: bool,
+    /// What statfs(2) calls it.
+    pub(super) magic: u64,
     /// Mode, owner, group and access control list decide about permission, and nothing else does.
     pub(super) posix: bool,
     /// Two changes never share a change time when somebody looked between them (multigrain time stamps, Linux 6.13).
@@ -70,6 +72,7 @@ pub(super) fn probe(root: BorrowedFd<'_>, read_only: bool) -> VfsResult<Found> {
             None => may_administer(),
         },
         in_memory: matches!(magic, TMPFS_MAGIC | RAMFS_MAGIC),
+        magic,
         exact_times: POSIX_MAGICS.contains(&magic) && scratch.as_ref().is_some_and(has_exact_times),
         counts_links: POSIX_MAGICS.contains(&magic),
         posix: POSIX_MAGICS.contains(&magic) && !s.f_flag.contains(StatVfsMountFlags::RDONLY),

@@ -269,6 +269,14 @@ impl Volume {
         self: &'a Arc<Self>,
         f: impl Fn() -> VfsResult<T> + Send + 'a,
     ) -> BoxFuture<'a, VfsResult<T>> {
+        if self.turns.is_some() {
+            return self.steps(async move {
+                match f() {
+                    Err(VfsError::Resources) => self.again(move || std::future::ready(f())).await,
+                    other => other,
+                }
+            });
+        }
         match f() {
             Err(VfsError::Resources) => Box::pin(self.again(move || std::future::ready(f()))),
             other => ready(other),
