@@ -55,7 +55,7 @@ pub(super) fn changes() -> Result<String> {
          is held on one processor, each server with an ext4 of its own,\n`strict` here and `sync` with 16 threads there. \
          Operations per second by NFS 3 over TCP, the best of 4 rounds in turns; \"per CPU s\"\nis the same for a second in \
          which the guest was busy, with client, server and file system. The kernel's server makes no system\ncall; here one \
-         costs a program what the second table says, about a hundred times as much as without a guest, and a change\ntakes \
+         costs a program what the second table says, many times as much as without a guest, and a change\ntakes \
          about 20 of them and two threads. So this says what the guest costs, and the tables above what a machine takes.\n\n{}",
         HEAD.replacen("load", "change, clients", 1)
     );
