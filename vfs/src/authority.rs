@@ -39,6 +39,11 @@ impl Grant {
         (rights != 0).then(|| Self { node: node.id(), rights })
     }
 
+    /// What the configuration grants in a share of homes, for the one call that makes the folder of a user: a folder in its top.
+    pub(crate) fn of_homes(top: &NodeRef) -> Self {
+        Self { node: top.id(), rights: mask::APPEND_DATA }
+    }
+
     /// The rights that an earlier run of the program granted this caller, as its record says. `None` where the node keeps no list.
     /// The record does not tell whether the node's own list gave DELETE or its folder: only the list counts, as it is now.
     pub async fn recorded(

@@ -1,17 +1,19 @@
 //! Homes: a share in which each user of SMB has a folder of its own.
 //!
-//! *Operation.* The folder has the name of the account and is the top of the share for it. It is made at the first connect: it
-//! belongs to whom the user acts as, and nobody else reads it. Where the gateway may not give files away it is the gateway's own,
-//! as all that is made there.
+//! *Operation.* The folder has the name of the account and is the top of the share for it. It is made at the first connect, as the
+//! user, by the one call that the configuration grants in the share's top: so it is the user's from the first moment, and nobody
+//! else reads it. One that is there stays as it is, whoever owns it. Where the gateway cannot act as others it is the gateway's
+//! own, as all that is made there.
 //!
 //! *Errors.* [`VfsError::NotDir`]: something else has the name. [`VfsError::NotFound`]: it is not there, and the user may make
 //! nothing.
 
+use crate::authority::Grant;
 use crate::backend::NodeRef;
 use crate::error::{VfsError, VfsResult};
 use crate::names::to_disk;
 use crate::namespace::{Door, Share};
-use crate::types::{Attr, Cred, Kind, SetAttr};
+use crate::types::{Cred, Kind, SetAttr};
 
 /// Permissions of a new one.
 const MODE: u32 = 0o700;
@@ -22,48 +24,19 @@ impl Door<'_> {
         let (name, top) = (to_disk(user)?, share.backend.root());
         let found = match top.lookup(&Cred::root(), &name).await {
             Err(VfsError::NotFound) if !share.read_only => {
-                match self.make_home(share, &name, cred).await {
+                let (grant, set) =
+                    (Grant::of_homes(&top), SetAttr { mode: Some(MODE), ..SetAttr::default() });
+                match self.granted(None, Some(&grant)).mkdir(share, &top, cred, &name, set).await {
                     // By another connection of the user.
                     Err(VfsError::Exists) => top.lookup(&Cred::root(), &name).await?,
-                    made => return made,
+                    made => return Ok(made?.node),
                 }
             }
             found => found?,
         };
         let (node, attr) = found;
-        if attr.kind != Kind::Dir {
-            return Err(VfsError::NotDir);
-        }
-        if !share.read_only && is_left(&node, &attr, cred).await? {
-            self.setattr(share, &node, &Cred::root(), owner(cred), false).await?;
-        }
-        Ok(node)
+        if attr.kind == Kind::Dir { Ok(node) } else { Err(VfsError::NotDir) }
     }
-
-    async fn make_home(&self, share: &Share, name: &[u8], cred: &Cred) -> VfsResult<NodeRef> {
-        let (root, top) = (Cred::root(), share.backend.root());
-        let its = SetAttr { mode: Some(MODE), ..owner(cred) };
-        let made = match self.mkdir(share, &top, &root, name, its).await {
-            Err(VfsError::Perm) => {
-                let ours = SetAttr { mode: Some(MODE), ..SetAttr::default() };
-                self.mkdir(share, &top, &root, name, ours).await
-            }
-            made => made,
-        };
-        Ok(made?.node)
-    }
-}
-
-fn owner(cred: &Cred) -> SetAttr {
-    SetAttr { uid: Some(cred.uid), gid: Some(cred.gid), ..SetAttr::default() }
-}
-
-/// It was made and not given yet when the gateway died: it is root's, for root alone, and empty.
-async fn is_left(node: &NodeRef, attr: &Attr, cred: &Cred) -> VfsResult<bool> {
-    if attr.uid != 0 || cred.uid == 0 || attr.mode & 0o777 != MODE {
-        return Ok(false);
-    }
-    Ok(node.readdir(&Cred::root(), 0, 1).await?.0.is_empty())
 }
 
 #[cfg(test)]
@@ -104,9 +77,9 @@ mod tests {
         for share in [&writer, &reader] {
             assert_eq!(door.home(share, "alice", &cred(7)).await.unwrap().id(), made.id());
         }
-        // Of one that was interrupted; what root has made for others stays root's.
+        // What root has made stays root's, whatever is in it: who is kept out so must not be let in.
         let set = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
-        for (name, mode, uid) in [("bob", MODE, 9), ("carol", 0o755, 0)] {
+        for (name, mode, uid) in [("bob", MODE, 0), ("carol", 0o755, 0)] {
             top.mkdir(&Cred::root(), name.as_bytes(), set(mode)).await.unwrap();
             let home = door.home(&writer, name, &cred(9)).await.unwrap();
             assert_eq!(home.getattr().await.unwrap().uid, uid, "{name}");
