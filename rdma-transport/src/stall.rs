@@ -231,18 +231,24 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn who_holds_what_others_wait_for_has_less_time() {
-        let pool = Pool::new(PoolLimits { buffers_max: [1, 1, 1] });
-        let held = pool.try_get(4096).unwrap();
-        assert_eq!(end(0, Some(&pool)).await, (Stalled::Long, 60), "nobody waits");
-        assert_eq!(end(100, None).await, (Stalled::Long, 60), "a trickle");
+    /// Somebody who waits for memory of this pool, of which nothing is left.
+    async fn waiting(pool: &Pool) -> iobuf::Acquire {
         let mut wait = pool.acquire(4096, Account::new());
         poll_fn(|cx| {
             assert!(Pin::new(&mut wait).poll(cx).is_pending());
             Poll::Ready(())
         })
         .await;
+        wait
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_holds_what_others_wait_for_has_less_time() {
+        let pool = Pool::new(PoolLimits { buffers_max: [1, 1, 1] });
+        let held = pool.try_get(4096).unwrap();
+        assert_eq!(end(0, Some(&pool)).await, (Stalled::Long, 60), "nobody waits");
+        assert_eq!(end(100, None).await, (Stalled::Long, 60), "a trickle");
+        let wait = waiting(&pool).await;
         assert_eq!(end(0, Some(&pool)).await, (Stalled::Pressed(5), 5));
         assert_eq!(end(100, Some(&pool)).await, (Stalled::Pressed(5), 5), "a trickle");
         assert_eq!(end(260, Some(&pool)).await, (Stalled::Long, 60), "slow, and not stuck");
@@ -330,12 +336,7 @@ mod tests {
     async fn who_begins_to_hold_what_others_wait_for_has_the_shorter_time_from_then() {
         let pool = Pool::new(PoolLimits { buffers_max: [1, 1, 1] });
         let _held = pool.try_get(4096).unwrap();
-        let mut wait = pool.acquire(4096, Account::new());
-        poll_fn(|cx| {
-            assert!(Pin::new(&mut wait).poll(cx).is_pending());
-            Poll::Ready(())
-        })
-        .await;
+        let _wait = waiting(&pool).await;
         let from_20 = |second| (second >= 20).then(|| pool.clone());
         assert_eq!(ended(from_20, |_| 0, |_| true).await, (Stalled::Pressed(5), 25));
         let until_12 = |second| if second <= 12 { 1 << 20 } else { 0 };
@@ -347,12 +348,7 @@ mod tests {
     async fn stalled_lately() -> (Pool, iobuf::BufMut, iobuf::Acquire) {
         let pool = Pool::new(PoolLimits { buffers_max: [1, 1, 1] }).of_one_client();
         let held = pool.try_get(4096).unwrap();
-        let mut wait = pool.acquire(4096, Account::new());
-        poll_fn(|cx| {
-            assert!(Pin::new(&mut wait).poll(cx).is_pending());
-            Poll::Ready(())
-        })
-        .await;
+        let wait = waiting(&pool).await;
         assert_eq!(end(0, Some(&pool)).await, (Stalled::Pressed(5), 5));
         (pool, held, wait)
     }
