@@ -2,6 +2,8 @@
 //! `tests/lab`.
 
 pub mod fuzz;
+#[cfg(feature = "world")]
+pub mod kdc;
 pub mod raw;
 
 #[cfg(feature = "world")]

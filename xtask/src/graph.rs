@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::sh::{Result, Tally, output};
 
 /// The only edges allowed. Leaves know none of ours; a request walks the graph down once and up once.
-const ALLOWED: [(&str, &[&str]); 16] = [
+const ALLOWED: [(&str, &[&str]); 17] = [
     ("wire", &[]),
     ("nfs-proto", &["wire"]),
     ("smb-proto", &["wire"]),
@@ -17,9 +17,13 @@ const ALLOWED: [(&str, &[&str]); 16] = [
     ("config", &[]),
     ("vfs", &["iobuf", "state"]),
     ("rdma-sys", &[]),
+    ("gss-sys", &[]),
     ("rdma-transport", &["wire", "iobuf", "rdma-sys"]),
-    ("nfsrdma", &["wire", "nfs-proto", "iobuf", "state", "recovery", "vfs", "rdma-transport"]),
-    ("smbd-core", &["smb-proto", "iobuf", "state", "recovery", "vfs", "rdma-transport"]),
+    (
+        "nfsrdma",
+        &["wire", "nfs-proto", "iobuf", "state", "recovery", "vfs", "gss-sys", "rdma-transport"],
+    ),
+    ("smbd-core", &["smb-proto", "iobuf", "state", "recovery", "vfs", "gss-sys", "rdma-transport"]),
     ("client", &["wire", "nfs-proto", "smb-proto", "iobuf", "rdma-transport", "smbd-core"]),
     (
         "gateway",
@@ -29,6 +33,7 @@ const ALLOWED: [(&str, &[&str]); 16] = [
             "state",
             "recovery",
             "vfs",
+            "gss-sys",
             "rdma-transport",
             "nfsrdma",
             "smbd-core",

@@ -155,6 +155,9 @@ fn third_parties(asked: &Asked) -> Result<Tally> {
         tally.add(cargo_test(&["--package", "rdma-sys", "--test", "layout"])?);
         tally.count("headgate starts without rdma-core", is_not_linked_with_rdma_core());
     }
+    if wanted("kerberos") {
+        tally.add(cargo_test(&["--package", "gss-sys", "--test", "kdc"])?);
+    }
     if wanted("registry") {
         let built = registry::builds_with_the_registrys_rdma_sys();
         tally.count("rdma-transport on the registry's rdma-sys", built);

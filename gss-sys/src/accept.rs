@@ -1,0 +1,348 @@
+//! The server's end (RFC 2743 section 2.2.2, RFC 4121).
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
+use std::time::Duration;
+
+use zeroize::Zeroizing;
+
+use crate::error::{Cause, Error, check};
+use crate::ffi::{
+    self, ACCEPT, CONTINUE_NEEDED, Context, Cred, ERROR_MASK, KRB5, Name, Output, SESSION_KEY,
+    gss_OID_set_desc, gss_buffer_desc, gss_key_value_element_desc, gss_key_value_set_desc,
+};
+use crate::names;
+
+/// A client's token has at most so many bytes; a ticket with a PAC of a thousand groups has 64 KiB.
+const TOKEN_MAX: usize = 256 << 10;
+/// Rounds of one exchange at most; Kerberos needs one, with DCE_STYLE two.
+const ROUNDS_MAX: u32 = 4;
+
+/// One exchange with one client.
+pub struct Acceptor {
+    cred: Cred,
+    context: Context,
+    rounds: u32,
+}
+
+/// What a token led to.
+pub enum Step {
+    /// The client has to answer this.
+    Continue(Vec<u8>),
+    /// The client has proved who it is.
+    Done {
+        /// Goes to the client; empty where it did not ask for mutual authentication.
+        token: Vec<u8>,
+        /// Who it is.
+        established: Box<Established>,
+    },
+}
+
+impl Acceptor {
+    /// Takes tickets for every key of this keytab, which is read now and again at each token: a changed one needs no restart.
+    ///
+    /// # Errors
+    /// [`Cause::NoLibrary`]; [`Cause::Keytab`] when it cannot be read or is empty.
+    pub fn new(keytab: &Path) -> Result<Self, Error> {
+        let path = CString::new([b"FILE:", keytab.as_os_str().as_bytes()].concat())
+            .map_err(|_| Error::new(Cause::Keytab, "a path with a zero byte"))?;
+        let element = gss_key_value_element_desc { key: c"keytab".as_ptr(), value: path.as_ptr() };
+        let store = gss_key_value_set_desc { count: 1, elements: &element };
+        let cred = acquire(ACCEPT, &store).map_err(|e| match e.cause {
+            Cause::NoLibrary => e,
+            _ => Error { cause: Cause::Keytab, ..e },
+        })?;
+        Ok(Self { cred, context: Context::none(), rounds: 0 })
+    }
+
+    /// The next token of the client, without SPNEGO around it. May read files: see [`crate::Pool`].
+    ///
+    /// # Errors
+    /// The exchange is over, and [`Error::token`] goes to the client.
+    pub fn step(&mut self, token: &[u8]) -> Result<Step, Error> {
+        self.rounds += 1;
+        if token.len() > TOKEN_MAX || self.rounds > ROUNDS_MAX {
+            return Err(Error::new(Cause::Malformed, "a token that is too long, or one too many"));
+        }
+        let (mut minor, mut lifetime, mut flags) = (0, 0, 0);
+        let (mut source, mut answer) = (Name::none(), Output::new());
+        let mut mech = ptr::null();
+        let input = gss_buffer_desc::of(token);
+        // SAFETY: the handles are of this library or null; the input outlives the call; all other pointers are to variables here.
+        let major = unsafe {
+            ffi::gss_accept_sec_context(
+                &mut minor,
+                &mut self.context.0,
+                self.cred.0,
+                &input,
+                ptr::null(),
+                &mut source.0,
+                &mut mech,
+                &mut answer.0,
+                &mut flags,
+                &mut lifetime,
+                ptr::null_mut(),
+            )
+        };
+        if let Err(error) = check(major, minor) {
+            return Err(Error { token: answer.bytes().to_vec(), ..error });
+        }
+        let token = answer.bytes().to_vec();
+        if major & CONTINUE_NEEDED != 0 {
+            return Ok(Step::Continue(token));
+        }
+        let context = std::mem::replace(&mut self.context, Context::none());
+        let established = Established::new(context, source, lifetime)?;
+        Ok(Step::Done { token, established: Box::new(established) })
+    }
+}
+
+/// A credential for the krb5 mechanism.
+pub(crate) fn acquire(
+    usage: std::ffi::c_int,
+    store: &gss_key_value_set_desc,
+) -> Result<Cred, Error> {
+    let (mut minor, mut cred) = (0, Cred::none());
+    let mechs = gss_OID_set_desc { count: 1, elements: &KRB5 };
+    // SAFETY: the store's strings outlive the call; all other pointers are to variables here.
+    let major = unsafe {
+        ffi::gss_acquire_cred_from(
+            &mut minor,
+            ptr::null_mut(),
+            u32::MAX,
+            &mechs,
+            usage,
+            store,
+            &mut cred.0,
+            ptr::null_mut(),
+            ptr::null_mut(),
+        )
+    };
+    check(major, minor)?;
+    Ok(cred)
+}
+
+/// A complete context: who the client is, and the keys that both share.
+pub struct Established {
+    context: Context,
+    source: Name,
+    principal: String,
+    service: String,
+    lifetime: Duration,
+}
+
+impl Established {
+    fn new(context: Context, source: Name, lifetime: u32) -> Result<Self, Error> {
+        let (mut minor, mut target) = (0, Name::none());
+        // SAFETY: the context is the library's own; the null pointers say that the rest is not asked for.
+        let major = unsafe {
+            ffi::gss_inquire_context(
+                &mut minor,
+                context.0,
+                ptr::null_mut(),
+                &mut target.0,
+                ptr::null_mut(),
+                ptr::null_mut(),
+                ptr::null_mut(),
+                ptr::null_mut(),
+                ptr::null_mut(),
+            )
+        };
+        check(major, minor)?;
+        let principal = names::display(&source)?;
+        let service = names::display(&target)?;
+        let lifetime = Duration::from_secs(lifetime.into());
+        Ok(Self { context, source, principal, service, lifetime })
+    }
+
+    /// The client: `alice@LAB.TEST`, `host/client.lab.test@LAB.TEST`, `CLIENT$@LAB.TEST`.
+    pub fn principal(&self) -> &str {
+        &self.principal
+    }
+
+    /// For which service of the keytab its ticket was: `cifs/server.lab.test@LAB.TEST`.
+    pub fn service(&self) -> &str {
+        &self.service
+    }
+
+    /// How long the library goes on using the context, from the moment when it was made: until the ticket runs out, and
+    /// `clockskew` (300 s) longer. [`Established::end_time`] knows when the ticket itself does.
+    pub fn lifetime(&self) -> Duration {
+        self.lifetime
+    }
+
+    /// The user of this host that the rules of krb5.conf (`auth_to_local`; else the first component of a principal of the default
+    /// realm) make of the client; `None` where they name nobody. Whether there is such a user is not asked.
+    pub fn local_name(&self) -> Option<String> {
+        names::local(&self.source)
+    }
+
+    /// `KERB_VALIDATION_INFO` of the client's PAC (MS-PAC section 2.5), with its NDR headers; `None` without a PAC whose signature
+    /// by the service's key the library has verified. At most 128 KiB.
+    pub fn logon_info(&self) -> Option<Vec<u8>> {
+        names::attribute(&self.source, b"urn:mspac:logon-info")
+    }
+
+    /// The key that both share (`GSS_C_INQ_SSPI_SESSION_KEY`): of 16 or 32 bytes, by the encryption type.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn session_key(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
+        let (mut minor, mut set) = (0, ptr::null_mut());
+        // SAFETY: the context is the library's own; all other pointers are to variables here.
+        let major = unsafe {
+            ffi::gss_inquire_sec_context_by_oid(&mut minor, self.context.0, &SESSION_KEY, &mut set)
+        };
+        check(major, minor)?;
+        // SAFETY: a success gives a set of `count` buffers, or null.
+        let key = unsafe {
+            set.as_ref().filter(|set| set.count > 0 && !set.elements.is_null()).map(|set| {
+                let first = &*set.elements;
+                Zeroizing::new(first.bytes().to_vec())
+            })
+        };
+        // SAFETY: the library made it, and what was wanted of it has been copied. It wipes it.
+        unsafe { ffi::gss_release_buffer_set(&mut 0, &mut set) };
+        key.filter(|key| !key.is_empty())
+            .ok_or_else(|| Error::new(Cause::Other, "the context has no session key"))
+    }
+
+    /// Signs a message as the server (`GSS_GetMIC`).
+    ///
+    /// # Errors
+    /// The library's, such as [`Cause::Expired`].
+    pub fn mic(&mut self, message: &[u8]) -> Result<Vec<u8>, Error> {
+        mic(&self.context, message)
+    }
+
+    /// Verifies the client's signature of a message (`GSS_VerifyMIC`).
+    ///
+    /// # Errors
+    /// [`Cause::Mic`] or [`Cause::Malformed`] when it is not of this message and context.
+    pub fn verify(&mut self, message: &[u8], mic: &[u8]) -> Result<(), Error> {
+        verify(&self.context, message, mic)
+    }
+
+    /// When the ticket runs out, in seconds since 1970. The context ends by it: ask for all else before.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn end_time(self) -> Result<u64, Error> {
+        let read = |at: *const ffi::gss_krb5_lucid_context_v1_t| {
+            // SAFETY: it is called with a structure of version 1, or null.
+            unsafe { at.as_ref() }.map(|context| context.endtime.into())
+        };
+        self.export(read)?.ok_or_else(|| Error::new(Cause::Other, "the context has no end"))
+    }
+
+    /// What signs and seals messages of this context by other code (RFC 4121, RFC 1964). The context ends by it: ask for all else
+    /// before.
+    ///
+    /// # Errors
+    /// The library's; [`Cause::Other`] for a context of RFC 1964, whose ciphers (DES, RC4) are refused.
+    pub fn lucid(self) -> Result<Lucid, Error> {
+        // SAFETY: it is called with a structure of version 1.
+        let lucid = self.export(|at| unsafe { Lucid::read(at) })?;
+        lucid.ok_or_else(|| {
+            Error::new(Cause::Other, "a context of RFC 1964: its encryption type is too old")
+        })
+    }
+
+    /// Takes the context apart, and `read` what it wants of it.
+    fn export<T>(
+        mut self,
+        read: impl FnOnce(*const ffi::gss_krb5_lucid_context_v1_t) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        let (mut minor, mut exported) = (0, ptr::null_mut());
+        // SAFETY: the context is the library's own and null afterwards; the rest are variables here.
+        let major = unsafe {
+            ffi::gss_krb5_export_lucid_sec_context(
+                &mut minor,
+                &mut self.context.0,
+                1,
+                &mut exported,
+            )
+        };
+        check(major, minor)?;
+        let read = read(exported.cast());
+        // SAFETY: the library made it, and what was wanted of it has been copied.
+        unsafe { ffi::gss_krb5_free_lucid_sec_context(&mut 0, exported) };
+        Ok(read)
+    }
+}
+
+pub(crate) fn mic(context: &Context, message: &[u8]) -> Result<Vec<u8>, Error> {
+    let (mut minor, mut mic) = (0, Output::new());
+    let message = gss_buffer_desc::of(message);
+    // SAFETY: the context is the library's own; the message outlives the call.
+    let major = unsafe { ffi::gss_get_mic(&mut minor, context.0, 0, &message, &mut mic.0) };
+    check(major, minor)?;
+    Ok(mic.bytes().to_vec())
+}
+
+pub(crate) fn verify(context: &Context, message: &[u8], mic: &[u8]) -> Result<(), Error> {
+    let mut minor = 0;
+    let (message, mic) = (gss_buffer_desc::of(message), gss_buffer_desc::of(mic));
+    // SAFETY: as above.
+    let major =
+        unsafe { ffi::gss_verify_mic(&mut minor, context.0, &message, &mic, ptr::null_mut()) };
+    if major & !ERROR_MASK != 0 && major & ERROR_MASK == 0 {
+        // Information such as "old token": the message was signed before. RFC 2743 leaves it to the caller, and no message is
+        // verified twice here.
+        return Err(Error::new(Cause::Mic, "the message is old, or out of its order"));
+    }
+    check(major, minor).map(drop)
+}
+
+/// A key of a context.
+pub struct LucidKey {
+    /// Encryption type (RFC 3961 section 8): 17, 18 (RFC 3962), 19 or 20 (RFC 8009).
+    pub enctype: u32,
+    /// The protocol key.
+    pub key: Zeroizing<Vec<u8>>,
+}
+
+/// An acceptor's context of RFC 4121, taken apart.
+pub struct Lucid {
+    /// When the ticket runs out, in seconds since 1970.
+    pub end_time: u32,
+    /// Number of the next message of the acceptor.
+    pub send_seq: u64,
+    /// Number that the next message of the initiator should have.
+    pub recv_seq: u64,
+    /// The initiator's subkey, or the ticket's session key.
+    pub initiator_key: LucidKey,
+    /// The acceptor's subkey, which both use where it is there: their tokens say so (RFC 4121 section 4.2.2, `AcceptorSubkey`).
+    pub acceptor_key: Option<LucidKey>,
+}
+
+impl Lucid {
+    /// # Safety
+    /// Null, or a structure that the library filled.
+    unsafe fn read(at: *const ffi::gss_krb5_lucid_context_v1_t) -> Option<Self> {
+        // SAFETY: the caller's word.
+        let context = unsafe { at.as_ref() }.filter(|c| c.version == 1 && c.protocol == 1)?;
+        let key = |key: &ffi::gss_krb5_lucid_key_t| {
+            let length = usize::try_from(key.length).ok().filter(|n| (1..=64).contains(n))?;
+            if key.data.is_null() {
+                return None;
+            }
+            // SAFETY: the library says that so many bytes are there.
+            let bytes = unsafe { std::slice::from_raw_parts(key.data, length) };
+            Some(LucidKey { enctype: key.key_type, key: Zeroizing::new(bytes.to_vec()) })
+        };
+        let acceptor_key = match context.cfx_kd.have_acceptor_subkey {
+            0 => None,
+            _ => Some(key(&context.cfx_kd.acceptor_subkey)?),
+        };
+        Some(Self {
+            end_time: context.endtime,
+            send_seq: context.send_seq,
+            recv_seq: context.recv_seq,
+            initiator_key: key(&context.cfx_kd.ctx_key)?,
+            acceptor_key,
+        })
+    }
+}

@@ -1,0 +1,160 @@
+//! What the library refused, and what can be done about it.
+
+use std::fmt;
+
+use crate::ffi::{self, GSS_CODE, KRB5, MECH_CODE, Output};
+
+/// What an administrator looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The library or a function of it is not there.
+    NoLibrary,
+    /// The keytab cannot be read, or holds no key.
+    Keytab,
+    /// The keytab has no key for the ticket: another service's name, key version or encryption type.
+    NoKey,
+    /// The ticket was made with another key than the keytab's of that name and version.
+    WrongKey,
+    /// The clocks of client and server differ by more than `clockskew` of krb5.conf, five minutes.
+    Clock,
+    /// The ticket has run out.
+    Expired,
+    /// The very same message has come before.
+    Replay,
+    /// No message of Kerberos.
+    Malformed,
+    /// A MIC that is not of this context and message.
+    Mic,
+    /// Something else, as the text says.
+    Other,
+}
+
+/// A refusal of the library.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// What to look at.
+    pub cause: Cause,
+    /// The library's own words.
+    pub text: String,
+    /// What the client is to be told, a KRB-ERROR in a GSS token (RFC 4121 section 4.1); may be empty.
+    pub token: Vec<u8>,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Codes of `krb5.h`; the names there begin with `KRB5` or `KRB5KRB_AP_ERR_`.
+mod code {
+    const BASE: i32 = -1_765_328_384;
+    pub(super) const BAD_INTEGRITY: i32 = BASE + 31;
+    pub(super) const TKT_EXPIRED: i32 = BASE + 32;
+    pub(super) const TKT_NYV: i32 = BASE + 33;
+    pub(super) const REPEAT: i32 = BASE + 34;
+    pub(super) const NOT_US: i32 = BASE + 35;
+    pub(super) const SKEW: i32 = BASE + 37;
+    pub(super) const MODIFIED: i32 = BASE + 41;
+    pub(super) const BADKEYVER: i32 = BASE + 44;
+    pub(super) const NOKEY: i32 = BASE + 45;
+    pub(super) const WRONG_PRINC: i32 = BASE + 144;
+    pub(super) const KT_NOTFOUND: i32 = BASE + 181;
+    pub(super) const KT_KVNONOTFOUND: i32 = BASE + 230;
+}
+
+impl Error {
+    pub(crate) fn new(cause: Cause, text: impl Into<String>) -> Self {
+        Self { cause, text: text.into(), token: Vec::new() }
+    }
+
+    /// Of what a function answered.
+    pub(crate) fn of(major: u32, minor: u32) -> Self {
+        if major == ffi::UNAVAILABLE && minor == 0 {
+            let why = crate::loaded().err();
+            let text =
+                why.unwrap_or_else(|| "the library lacks a function of MIT krb5 1.11".into());
+            return Self::new(Cause::NoLibrary, text);
+        }
+        let mut text = status(minor, MECH_CODE);
+        if minor == 0 || text.is_empty() {
+            text = status(major, GSS_CODE);
+        }
+        Self::new(cause(major, minor.cast_signed()), text)
+    }
+}
+
+fn cause(major: u32, minor: i32) -> Cause {
+    match minor {
+        code::SKEW | code::TKT_NYV => return Cause::Clock,
+        code::TKT_EXPIRED => return Cause::Expired,
+        code::BAD_INTEGRITY | code::MODIFIED => return Cause::WrongKey,
+        code::NOKEY
+        | code::BADKEYVER
+        | code::NOT_US
+        | code::WRONG_PRINC
+        | code::KT_NOTFOUND
+        | code::KT_KVNONOTFOUND => return Cause::NoKey,
+        code::REPEAT => return Cause::Replay,
+        _ => {}
+    }
+    // Routine errors of RFC 2744 section 3.9.1.
+    match (major & ffi::ERROR_MASK) >> 16 {
+        6 => Cause::Mic,
+        9 | 10 => Cause::Malformed,
+        11 | 12 => Cause::Expired,
+        _ => Cause::Other,
+    }
+}
+
+/// What a code means, in the library's words.
+fn status(value: u32, kind: std::ffi::c_int) -> String {
+    let mut words: Vec<String> = Vec::new();
+    let mut more = 0;
+    // A code has one message, seldom two.
+    for _ in 0..4 {
+        let mut text = Output::new();
+        // SAFETY: all pointers are to variables of this function.
+        let major =
+            unsafe { ffi::gss_display_status(&mut 0, value, kind, &KRB5, &mut more, &mut text.0) };
+        if major & ffi::ERROR_MASK != 0 {
+            break;
+        }
+        words.push(text.text());
+        if more == 0 {
+            break;
+        }
+    }
+    words.join(": ")
+}
+
+/// The answer of a function as a result.
+pub(crate) fn check(major: u32, minor: u32) -> Result<u32, Error> {
+    if major & ffi::ERROR_MASK == 0 { Ok(major) } else { Err(Error::of(major, minor)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_of_the_library_have_their_causes() {
+        for (minor, expected) in [
+            (-1_765_328_347, Cause::Clock),
+            (-1_765_328_352, Cause::Expired),
+            (-1_765_328_353, Cause::WrongKey),
+            (-1_765_328_339, Cause::NoKey),
+            (-1_765_328_203, Cause::NoKey),
+            (-1_765_328_350, Cause::Replay),
+            (-1_765_328_154, Cause::NoKey),
+            (-1_765_328_240, Cause::NoKey),
+        ] {
+            assert_eq!(cause(13 << 16, minor), expected, "{minor}");
+        }
+        assert_eq!(cause(9 << 16, 0), Cause::Malformed);
+        assert_eq!(cause(6 << 16, 0), Cause::Mic);
+        assert_eq!(cause(13 << 16, 1), Cause::Other);
+    }
+}

@@ -1,0 +1,196 @@
+//! What a keytab holds, without the keys: MIT's file format, versions 1 and 2 of it being 0x0501 and 0x0502. Pure; the one
+//! function that opens a file is [`read`].
+//!
+//! *Errors.* A file that is not a keytab, or is cut. Every length is compared with what is left before it is believed.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// Bytes of a keytab at most; an entry has about a hundred.
+const BYTES_MAX: u64 = 4 << 20;
+
+/// A key, without itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Of whom: `cifs/server.lab.test@LAB.TEST`.
+    pub principal: String,
+    /// Version of the key.
+    pub kvno: u32,
+    /// Encryption type (RFC 3961 section 8).
+    pub enctype: u16,
+}
+
+impl Entry {
+    /// The first component: `cifs`, `host`, `nfs`.
+    pub fn service(&self) -> &str {
+        let end = self.principal.find(['/', '@']).unwrap_or(self.principal.len());
+        &self.principal[..end]
+    }
+
+    /// The realm, behind the last `@`.
+    pub fn realm(&self) -> &str {
+        self.principal.rsplit_once('@').map_or("", |(_, realm)| realm)
+    }
+
+    /// The encryption type by the name that krb5.conf has for it.
+    pub fn enctype_name(&self) -> String {
+        match self.enctype {
+            1 => "des-cbc-crc".into(),
+            3 => "des-cbc-md5".into(),
+            16 => "des3-cbc-sha1".into(),
+            17 => "aes128-cts-hmac-sha1-96".into(),
+            18 => "aes256-cts-hmac-sha1-96".into(),
+            19 => "aes128-cts-hmac-sha256-128".into(),
+            20 => "aes256-cts-hmac-sha384-192".into(),
+            23 => "arcfour-hmac".into(),
+            25 => "camellia128-cts-cmac".into(),
+            26 => "camellia256-cts-cmac".into(),
+            other => format!("encryption type {other}"),
+        }
+    }
+
+    /// A cipher that is no secret any more: DES, triple DES, RC4.
+    pub fn is_weak(&self) -> bool {
+        matches!(self.enctype, 1..=16 | 23 | 24)
+    }
+}
+
+/// Reads a file. Blocks.
+///
+/// # Errors
+/// Those of the file, and `InvalidData` for what is no keytab.
+pub fn read(path: &Path) -> io::Result<Vec<Entry>> {
+    let mut bytes = zeroize::Zeroizing::new(Vec::new());
+    File::open(path)?.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).is_ok_and(|n| n > BYTES_MAX) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "larger than a keytab can be"));
+    }
+    parse(&bytes).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
+}
+
+/// The entries of a keytab, in its order.
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn parse(bytes: &[u8]) -> Result<Vec<Entry>, &'static str> {
+    let (version, mut rest) = bytes.split_at_checked(2).ok_or("not a keytab: it is empty")?;
+    if version != [5, 2] {
+        return Err("not a keytab of version 0x0502, which all programs write");
+    }
+    let mut entries = Vec::new();
+    while let Some((size, after)) = rest.split_first_chunk::<4>() {
+        let size = i32::from_be_bytes(*size);
+        let length = usize::try_from(size.unsigned_abs()).map_err(|_| CUT)?;
+        // What comes behind an entry of no length was never written.
+        if length == 0 {
+            break;
+        }
+        let (entry, after) = after.split_at_checked(length).ok_or(CUT)?;
+        // A hole where an entry was removed.
+        if size > 0 {
+            entries.push(one(entry)?);
+        }
+        rest = after;
+    }
+    Ok(entries)
+}
+
+const CUT: &str = "a keytab that is cut";
+
+fn one(bytes: &[u8]) -> Result<Entry, &'static str> {
+    let mut at = Cursor(bytes);
+    let count = at.u16()?;
+    let realm = at.text()?;
+    let mut parts = Vec::new();
+    for _ in 0..count {
+        parts.push(at.text()?);
+    }
+    at.take(8)?; // The kind of the name, and when it was written.
+    let short = at.take(1)?.first().copied().unwrap_or_default();
+    let enctype = at.u16()?;
+    let key = at.u16()?;
+    at.take(key.into())?;
+    // The long version is there where there is room for it, and counts where it is not zero.
+    let long = at.0.first_chunk::<4>().map(|b| u32::from_be_bytes(*b)).filter(|n| *n != 0);
+    Ok(Entry {
+        principal: format!("{}@{realm}", parts.join("/")),
+        kvno: long.unwrap_or(short.into()),
+        enctype,
+    })
+}
+
+struct Cursor<'a>(&'a [u8]);
+
+impl<'a> Cursor<'a> {
+    fn take(&mut self, n: usize) -> Result<&'a [u8], &'static str> {
+        let (taken, rest) = self.0.split_at_checked(n).ok_or(CUT)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn u16(&mut self) -> Result<u16, &'static str> {
+        let bytes = self.take(2)?.first_chunk::<2>().ok_or(CUT)?;
+        Ok(u16::from_be_bytes(*bytes))
+    }
+
+    fn text(&mut self) -> Result<String, &'static str> {
+        let length = self.u16()?;
+        Ok(String::from_utf8_lossy(self.take(length.into())?).into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// As `ktutil` writes `cifs/s@R` with key version 3, then a hole, then version 300 of `SRV$@R`.
+    fn sample() -> Vec<u8> {
+        let entry = |parts: &[&str], short: u8, enctype: u8, long: u32| {
+            let mut e = vec![0, u8::try_from(parts.len()).unwrap(), 0, 1, b'R'];
+            for part in parts {
+                e.extend([0, u8::try_from(part.len()).unwrap()]);
+                e.extend(part.as_bytes());
+            }
+            e.extend([0, 0, 0, 1, 1, 2, 3, 4, short, 0, enctype, 0, 4, 9, 9, 9, 9]);
+            e.extend(long.to_be_bytes());
+            [&i32::try_from(e.len()).unwrap().to_be_bytes()[..], &e].concat()
+        };
+        let hole = [&(-7_i32).to_be_bytes()[..], &[0; 7]].concat();
+        [vec![5, 2], entry(&["cifs", "s"], 3, 18, 3), hole, entry(&["SRV$"], 44, 23, 300)].concat()
+    }
+
+    #[test]
+    fn entries_with_a_hole_between_them() {
+        let entries = parse(&sample()).unwrap();
+        let seen: Vec<_> =
+            entries.iter().map(|e| (e.principal.as_str(), e.kvno, e.enctype)).collect();
+        assert_eq!(seen, [("cifs/s@R", 3, 18), ("SRV$@R", 300, 23)]);
+        assert_eq!((entries[0].service(), entries[0].realm()), ("cifs", "R"));
+        assert_eq!(entries[0].enctype_name(), "aes256-cts-hmac-sha1-96");
+        assert!(!entries[0].is_weak() && entries[1].is_weak());
+    }
+
+    #[test]
+    fn what_is_cut_is_refused_and_never_panics() {
+        let whole = sample();
+        assert!(parse(&[]).is_err() && parse(b"\x05\x01").is_err());
+        for end in 7..whole.len() {
+            match parse(&whole[..end]) {
+                Ok(entries) => assert!(entries.len() < 2, "{end}"),
+                Err(why) => assert_eq!(why, CUT, "{end}"),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse(&bytes);
+            bytes.splice(0..0, [5, 2, 0, 0, 0]);
+            let _ = parse(&bytes);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Names of principals.
+
+use std::ptr;
+
+use crate::error::check;
+use crate::ffi::{self, KRB5, Name, Output, gss_buffer_desc};
+use crate::{Error, error};
+
+/// Bytes of a name at most, whoever gives it: longer ones are nobody's.
+pub(crate) const NAME_MAX: usize = 1024;
+/// Bytes of a PAC's logon information at most: 1,015 groups by SIDs of 68 bytes, and the strings.
+const LOGON_INFO_MAX: usize = 128 << 10;
+
+/// As `kinit` writes it: `alice@LAB.TEST`, `cifs/server.lab.test@LAB.TEST`.
+pub(crate) fn display(name: &Name) -> Result<String, Error> {
+    let (mut minor, mut text) = (0, Output::new());
+    // SAFETY: the name is the library's own; the other pointers are to variables of this function.
+    let major = unsafe { ffi::gss_display_name(&mut minor, name.0, &mut text.0, ptr::null_mut()) };
+    check(major, minor)?;
+    if text.bytes().len() > NAME_MAX {
+        return Err(Error::new(error::Cause::Malformed, "a name of more than 1024 bytes"));
+    }
+    let name = std::str::from_utf8(text.bytes());
+    name.map(str::to_owned)
+        .map_err(|_| Error::new(error::Cause::Malformed, "a name that is not UTF-8"))
+}
+
+/// The user of this host by the rules of krb5.conf (`auth_to_local`); `None` where they name nobody.
+pub(crate) fn local(name: &Name) -> Option<String> {
+    let mut text = Output::new();
+    // SAFETY: as above.
+    let major = unsafe { ffi::gss_localname(&mut 0, name.0, &KRB5, &mut text.0) };
+    if major & ffi::ERROR_MASK != 0 || text.bytes().len() > NAME_MAX {
+        return None;
+    }
+    let name = std::str::from_utf8(text.bytes()).ok()?.trim_end_matches('\0');
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// The attribute of this name, where the library has checked whose word it is.
+pub(crate) fn attribute(name: &Name, attribute: &[u8]) -> Option<Vec<u8>> {
+    let (mut authenticated, mut complete, mut more) = (0, 0, -1);
+    let (mut value, mut shown) = (Output::new(), Output::new());
+    let attribute = gss_buffer_desc::of(attribute);
+    // SAFETY: as above; the attribute's bytes outlive the call.
+    let major = unsafe {
+        ffi::gss_get_name_attribute(
+            &mut 0,
+            name.0,
+            &attribute,
+            &mut authenticated,
+            &mut complete,
+            &mut value.0,
+            &mut shown.0,
+            &mut more,
+        )
+    };
+    let is_good = major & ffi::ERROR_MASK == 0 && authenticated != 0;
+    (is_good && value.bytes().len() <= LOGON_INFO_MAX).then(|| value.bytes().to_vec())
+}

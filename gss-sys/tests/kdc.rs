@@ -1,0 +1,171 @@
+//! Acceptor and initiator with the tickets of a real KDC.
+#![allow(unsafe_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock};
+
+use gss_sys::{Acceptor, Cause, Error, Established, Initiator, Step, keytab};
+
+#[path = "../../tests/src/kdc.rs"]
+#[allow(dead_code)]
+mod kdc;
+
+use kdc::Kdc;
+
+/// One KDC for all tests, because the library finds it by the environment of the process.
+fn lab() -> &'static Mutex<Kdc> {
+    static LAB: OnceLock<Mutex<Kdc>> = OnceLock::new();
+    LAB.get_or_init(|| {
+        let kdc = Kdc::start();
+        for (name, value) in kdc.environment() {
+            // SAFETY: every test of this program comes here first and waits, and libtest's own thread reads no environment.
+            unsafe { std::env::set_var(name, value) };
+        }
+        kdc.user("alice", "secret");
+        kdc.user("admin/alice", "secret");
+        kdc.service("cifs/localhost", &kdc.dir().join("cifs.keytab"));
+        kdc.service("nfs/localhost", &kdc.dir().join("cifs.keytab"));
+        kdc.kinit("alice", "secret", &kdc.dir().join("alice"), &[]);
+        Mutex::new(kdc)
+    })
+}
+
+fn at(name: &str) -> PathBuf {
+    lab().lock().unwrap().dir().join(name)
+}
+
+/// A whole exchange.
+fn meet(cache: &Path, service: &str, keytab: &Path) -> Result<(Initiator, Established), Error> {
+    let mut client = Initiator::new(cache, service).expect("a ticket");
+    let (token, _) = client.step(&[]).expect("a first token");
+    match Acceptor::new(keytab)?.step(&token)? {
+        Step::Done { token, established } => {
+            let (last, complete) = client.step(&token).expect("the server's answer");
+            assert!(complete && last.is_empty());
+            Ok((client, *established))
+        }
+        Step::Continue(_) => panic!("Kerberos needs one round"),
+    }
+}
+
+#[test]
+fn both_ends_know_each_other_and_share_a_key() {
+    let (cache, keytab) = (at("alice"), at("cifs.keytab"));
+    let (mut client, mut server) = meet(&cache, "cifs/localhost@LAB.TEST", &keytab).unwrap();
+    assert_eq!(server.principal(), "alice@LAB.TEST");
+    assert_eq!(server.service(), "cifs/localhost@LAB.TEST");
+    assert_eq!(server.local_name().as_deref(), Some("alice"));
+    assert_eq!(server.session_key().unwrap().len(), 32);
+    assert_eq!(server.logon_info(), None, "a KDC without a PAC of Active Directory");
+    assert!((35_000..=36_300).contains(&server.lifetime().as_secs()), "{:?}", server.lifetime());
+    let mic = server.mic(b"a list").unwrap();
+    client.verify(b"a list", &mic).unwrap();
+    let mic = client.mic(b"another").unwrap();
+    let changed = server.verify(b"Another", &mic).unwrap_err();
+    assert_eq!(changed.cause, Cause::Mic, "{changed}");
+    let mic = client.mic(b"another").unwrap();
+    server.verify(b"another", &mic).unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let key = server.session_key().unwrap();
+    let lucid = server.lucid().unwrap();
+    assert!(u64::from(lucid.end_time) > now.as_secs() + 35_000);
+    let acceptor_key = lucid.acceptor_key.expect("a subkey of the acceptor");
+    assert_eq!((acceptor_key.enctype, acceptor_key.key.len()), (18, 32));
+    assert_eq!(acceptor_key.key, key, "the key of SMB is the acceptor's subkey");
+    assert_eq!((lucid.initiator_key.enctype, lucid.initiator_key.key.len()), (18, 32));
+    assert_ne!(lucid.initiator_key.key, key);
+}
+
+#[test]
+fn any_service_of_the_keytab_is_taken_and_named() {
+    let (cache, keytab) = (at("alice"), at("cifs.keytab"));
+    let (_, server) = meet(&cache, "nfs/localhost@LAB.TEST", &keytab).unwrap();
+    assert_eq!(server.service(), "nfs/localhost@LAB.TEST");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let left = server.end_time().unwrap() - now.as_secs();
+    assert!((35_000..=36_000).contains(&left), "{left}");
+}
+
+#[test]
+fn a_principal_of_two_parts_is_nobody_here() {
+    let cache = at("admin");
+    lab().lock().unwrap().kinit("admin/alice", "secret", &cache, &[]);
+    let (_, server) = meet(&cache, "cifs/localhost@LAB.TEST", &at("cifs.keytab")).unwrap();
+    assert_eq!(server.principal(), "admin/alice@LAB.TEST");
+    assert_eq!(server.local_name(), None);
+}
+
+#[test]
+fn keys_that_are_not_there_or_are_others() {
+    let (cache, other) = (at("alice"), at("other.keytab"));
+    {
+        let kdc = lab().lock().unwrap();
+        kdc.service("cifs/other", &other);
+        kdc.service("cifs/rotated", &kdc.dir().join("rotated.keytab"));
+    }
+    let why = meet(&cache, "cifs/localhost@LAB.TEST", &other).err().unwrap();
+    assert_eq!(why.cause, Cause::NoKey, "{why}");
+    assert!(!why.token.is_empty(), "the client is told");
+    // Its client has a ticket by the old key when the service gets a new one.
+    let old = at("rotated.keytab");
+    meet(&cache, "cifs/rotated@LAB.TEST", &old).unwrap();
+    let new = at("rotated-new.keytab");
+    lab().lock().unwrap().service("cifs/rotated", &new);
+    let why = meet(&cache, "cifs/rotated@LAB.TEST", &new).err().unwrap();
+    assert_eq!(why.cause, Cause::NoKey, "{why}");
+    let versions: Vec<u32> = keytab::read(&new).unwrap().iter().map(|e| e.kvno).collect();
+    assert_eq!(versions, [3, 3], "two encryption types of the third version");
+    // The same name, version and type, and another key.
+    let forged = at("forged.keytab");
+    {
+        let kdc = lab().lock().unwrap();
+        kdc.service("cifs/forged", &kdc.dir().join("unused.keytab"));
+        kdc.kinit("alice", "secret", &kdc.dir().join("alice2"), &[]);
+    }
+    let cache2 = at("alice2");
+    meet(&cache2, "cifs/forged@LAB.TEST", &at("unused.keytab")).unwrap();
+    {
+        let kdc = lab().lock().unwrap();
+        kdc.admin("delprinc -force cifs/forged");
+        kdc.service("cifs/forged", &forged);
+    }
+    let why = meet(&cache2, "cifs/forged@LAB.TEST", &forged).err().unwrap();
+    assert_eq!(why.cause, Cause::WrongKey, "{why}");
+}
+
+#[test]
+fn keytabs_that_are_none() {
+    let missing = Acceptor::new(&at("no.keytab")).err().unwrap();
+    assert_eq!(missing.cause, Cause::Keytab, "{missing}");
+    std::fs::write(at("broken.keytab"), b"nothing of the kind").unwrap();
+    let broken = Acceptor::new(&at("broken.keytab")).err().unwrap();
+    assert_eq!(broken.cause, Cause::Keytab, "{broken}");
+    let entries = keytab::read(&at("cifs.keytab")).unwrap();
+    assert!(entries.iter().any(|e| e.principal == "cifs/localhost@LAB.TEST" && !e.is_weak()));
+}
+
+#[test]
+fn whatever_comes_is_refused_and_told() {
+    let keytab = at("cifs.keytab");
+    let mut client = Initiator::new(&at("alice"), "cifs/localhost@LAB.TEST").unwrap();
+    let (token, _) = client.step(&[]).unwrap();
+    for bad in [&b""[..], b"\x60", &token[..40], &token[20..]] {
+        let refused = Acceptor::new(&keytab).unwrap().step(bad).err().unwrap();
+        assert!(!refused.text.is_empty());
+    }
+    for at in (0..token.len()).step_by(7) {
+        let mut changed = token.clone();
+        changed[at] ^= 0x55;
+        // A bit of the frame may be of no matter; what matters is sealed.
+        let _ = Acceptor::new(&keytab).unwrap().step(&changed);
+    }
+    let long = vec![0; (256 << 10) + 1];
+    let refused = Acceptor::new(&keytab).unwrap().step(&long).err().unwrap();
+    assert_eq!(refused.cause, Cause::Malformed);
+    let mut client = Initiator::new(&at("alice"), "cifs/localhost@LAB.TEST").unwrap();
+    let (token, _) = client.step(&[]).unwrap();
+    let taken = Acceptor::new(&keytab).unwrap().step(&token);
+    assert!(matches!(taken, Ok(Step::Done { .. })));
+    let again = Acceptor::new(&keytab).unwrap().step(&token).err().unwrap();
+    assert_eq!(again.cause, Cause::Replay, "{again}");
+}

@@ -1,0 +1,175 @@
+//! A KDC of MIT krb5 for one test: its database, configuration and port are of a folder of its own, and it ends with the test's
+//! process. Wants the Debian packages krb5-kdc, krb5-admin-server and krb5-user.
+//!
+//! *Errors.* Panics with what the programs said.
+#![allow(clippy::expect_used)]
+
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{fs, io::Write, thread};
+
+/// The realm.
+pub const REALM: &str = "LAB.TEST";
+/// How long the KDC may take to listen.
+const START_MAX: Duration = Duration::from_secs(20);
+
+/// A running KDC.
+pub struct Kdc {
+    dir: tempfile::TempDir,
+    running: Option<Child>,
+}
+
+impl Default for Kdc {
+    fn default() -> Self {
+        Self::start()
+    }
+}
+
+impl Kdc {
+    /// Starts one with an empty database.
+    ///
+    /// # Panics
+    /// When a program is missing or fails.
+    pub fn start() -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| l.local_addr());
+        let port = free.expect("a free port").port();
+        let at = dir.path().display();
+        let conf = format!(
+            "[libdefaults]\n default_realm = {REALM}\n dns_lookup_kdc = false\n dns_lookup_realm = false\n rdns = false\n \
+             dns_canonicalize_hostname = false\n udp_preference_limit = 1\n[realms]\n {REALM} = {{\n  kdc = 127.0.0.1:{port}\n \
+             }}\n[domain_realm]\n localhost = {REALM}\n"
+        );
+        fs::write(dir.path().join("krb5.conf"), conf).expect("krb5.conf");
+        let profile = format!(
+            "[kdcdefaults]\n kdc_listen = 127.0.0.1:{port}\n kdc_tcp_listen = 127.0.0.1:{port}\n[realms]\n {REALM} = {{\n  \
+             database_name = {at}/principal\n  key_stash_file = {at}/stash\n  max_life = 10h\n }}\n[logging]\n \
+             kdc = FILE:{at}/kdc.log\n"
+        );
+        fs::write(dir.path().join("kdc.conf"), profile).expect("kdc.conf");
+        let mut kdc = Self { dir, running: None };
+        kdc.run("kdb5_util", &["create", "-r", REALM, "-s", "-P", "master"]);
+        kdc.resume();
+        let began = Instant::now();
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            assert!(began.elapsed() < START_MAX, "the KDC does not listen: {}", kdc.log());
+            thread::sleep(Duration::from_millis(20));
+        }
+        kdc
+    }
+
+    /// Runs it again after [`Kdc::stop`]. It ends when this process does, because the shell's input ends then.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn resume(&mut self) {
+        let script = "krb5kdc -n & pid=$!; cat >/dev/null; kill $pid; wait $pid";
+        let child = self
+            .command("sh")
+            .args(["-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn();
+        self.running = Some(child.expect("a KDC"));
+    }
+
+    /// Stops it; what it has issued stays good.
+    pub fn stop(&mut self) {
+        if let Some(mut child) = self.running.take() {
+            drop(child.stdin.take());
+            let _ = child.wait();
+        }
+    }
+
+    /// Its folder.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// What `KRB5_CONFIG` names.
+    pub fn config(&self) -> PathBuf {
+        self.dir().join("krb5.conf")
+    }
+
+    /// What it wrote in its log.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir().join("kdc.log")).unwrap_or_default()
+    }
+
+    /// What a program needs in its environment to use this KDC.
+    pub fn environment(&self) -> [(&'static str, String); 3] {
+        let at = |name: &str| self.dir().join(name).display().to_string();
+        [
+            ("KRB5_CONFIG", at("krb5.conf")),
+            ("KRB5_KDC_PROFILE", at("kdc.conf")),
+            ("KRB5RCACHENAME", format!("file2:{}", at("replays"))),
+        ]
+    }
+
+    /// A program that uses this KDC.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{path}:/usr/sbin:/sbin")).envs(self.environment());
+        command
+    }
+
+    fn run(&self, program: &str, args: &[&str]) -> String {
+        let done = self.command(program).args(args).output();
+        let done = done.unwrap_or_else(|e| panic!("{program}: {e}; install krb5-kdc"));
+        let said = [done.stdout, done.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        assert!(done.status.success(), "{program} {args:?}: {said}");
+        said
+    }
+
+    /// Asks the database directly.
+    ///
+    /// # Panics
+    /// When it refuses.
+    pub fn admin(&self, query: &str) -> String {
+        let said = self.run("kadmin.local", &["-r", REALM, "-q", query]);
+        assert!(!said.contains("while "), "kadmin.local {query}: {said}");
+        said
+    }
+
+    /// Adds a user with a password.
+    pub fn user(&self, name: &str, password: &str) {
+        self.admin(&format!("addprinc -pw {password} {name}"));
+    }
+
+    /// Adds a service with random keys, or gives it new ones, and puts them into a keytab, which is made with mode 0600.
+    pub fn service(&self, name: &str, keytab: &Path) {
+        let known = self.admin("listprincs");
+        let full = format!("{name}@{REALM}");
+        if !known.lines().any(|line| line == full) {
+            self.admin(&format!("addprinc -randkey {name}"));
+        }
+        self.admin(&format!("ktadd -k {} {name}", keytab.display()));
+    }
+
+    /// Tickets of a user, in this cache; `more`: options of kinit(1).
+    ///
+    /// # Panics
+    /// When the KDC gives none.
+    pub fn kinit(&self, name: &str, password: &str, cache: &Path, more: &[&str]) {
+        let mut command = self.command("kinit");
+        command.args(["-c", &cache.display().to_string()]).args(more).arg(name);
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = piped.spawn().expect("kinit");
+        let mut input = child.stdin.take().expect("its input");
+        writeln!(input, "{password}").expect("a password");
+        drop(input);
+        let done = child.wait_with_output().expect("kinit");
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "kinit {name}: {said}{}", self.log());
+    }
+}
+
+impl Drop for Kdc {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
