@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::sh::{Result, Tally, output};
 
 /// The only edges allowed. Leaves know none of ours; a request walks the graph down once and up once.
-const ALLOWED: [(&str, &[&str]); 17] = [
+const ALLOWED: [(&str, &[&str]); 18] = [
     ("wire", &[]),
     ("nfs-proto", &["wire"]),
     ("smb-proto", &["wire"]),
@@ -19,9 +19,20 @@ const ALLOWED: [(&str, &[&str]); 17] = [
     ("rdma-sys", &[]),
     ("gss-sys", &[]),
     ("rdma-transport", &["wire", "iobuf", "rdma-sys"]),
+    ("gss-krb5", &[]),
     (
         "nfsrdma",
-        &["wire", "nfs-proto", "iobuf", "state", "recovery", "vfs", "gss-sys", "rdma-transport"],
+        &[
+            "wire",
+            "nfs-proto",
+            "iobuf",
+            "state",
+            "recovery",
+            "vfs",
+            "gss-sys",
+            "gss-krb5",
+            "rdma-transport",
+        ],
     ),
     ("smbd-core", &["smb-proto", "iobuf", "state", "recovery", "vfs", "gss-sys", "rdma-transport"]),
     ("client", &["wire", "nfs-proto", "smb-proto", "iobuf", "rdma-transport", "smbd-core"]),
@@ -52,6 +63,7 @@ const ALLOWED: [(&str, &[&str]); 17] = [
             "recovery",
             "vfs",
             "rdma-transport",
+            "gss-krb5",
             "nfsrdma",
             "smbd-core",
             "config",
@@ -63,8 +75,8 @@ const ALLOWED: [(&str, &[&str]); 17] = [
 ];
 
 /// Crates whose core must build without a runtime.
-const WITHOUT_TOKIO: [&str; 7] =
-    ["wire", "nfs-proto", "smb-proto", "iobuf", "state", "config", "rdma-sys"];
+const WITHOUT_TOKIO: [&str; 8] =
+    ["gss-krb5", "wire", "nfs-proto", "smb-proto", "iobuf", "state", "config", "rdma-sys"];
 
 /// Checks every member's manifest against the table.
 pub(crate) fn check() -> Result<Tally> {

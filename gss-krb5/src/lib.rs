@@ -1,0 +1,45 @@
+//! Per-message tokens of an established Kerberos context: MIC and Wrap (RFC 4121 section 4.2), with encryption types 17 and 18
+//! (RFC 3962) and 19 and 20 (RFC 8009). Pure: no socket, no file, no clock, no KDC. Establishing a context is another library's
+//! work; its session key is all that this crate needs.
+//!
+//! *Operation.* [`Context`] has the keys of both directions. A message is a list of byte slices, because bulk data does not stand
+//! behind its header in memory: [`Context::wrap`] encrypts the slices in place in one pass and hands out what stands before and
+//! behind them; [`Context::unwrap`] verifies and decrypts in place and says where the plaintext is.
+//!
+//! *Memory.* Payload is never copied. A rotated token (RRC, RFC 4121 section 4.2.5) moves in place with at most 64 KiB beside it.
+//! Keys live in the contexts of the cryptographic library and in [`zeroize::Zeroizing`] on the way there.
+//!
+//! *Errors.* [`Failed`], which names no reason on purpose: an attacker must not learn which check failed.
+
+mod cts;
+mod enctype;
+mod pieces;
+mod token;
+
+pub use enctype::Enctype;
+pub use token::{Context, Role, Tag, Unwrapped, Wrapped};
+
+/// A token that does not verify, an unknown encryption type, or a key of the wrong length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failed;
+
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the token does not verify")
+    }
+}
+
+impl std::error::Error for Failed {}
+
+impl From<aws_lc_rs::error::Unspecified> for Failed {
+    fn from(_: aws_lc_rs::error::Unspecified) -> Self {
+        Self
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn unhex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> =
+        text.chars().filter_map(|c| c.to_digit(16)).map(|d| u8::try_from(d).unwrap()).collect();
+    digits.chunks(2).map(|d| d[0] << 4 | d[1]).collect()
+}
