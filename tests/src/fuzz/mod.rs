@@ -4,6 +4,7 @@
 //! Each takes any bytes and must return. Beyond not panicking they assert what holds for all input: what was read can be
 //! written and is the same, limits are kept, two readers of the same bytes agree.
 
+mod gss;
 mod nfs4;
 mod nfs_proto;
 mod rdma;
@@ -23,6 +24,7 @@ use vfs::mem::MemBackend;
 use vfs::namespace::{Cidr, Enforce, Protocols, Share, Squash};
 use vfs::{Backend, CreateHow, Cred, SetAttr};
 
+pub use gss::gss_tokens;
 pub use nfs_proto::{nfs3_values, nfs4_values, side_values};
 pub use nfs4::{nfs40_args, nfs41_args, nfs42_args};
 pub use rdma::{mpa_ddp_rdmap, rpcrdma_header};
@@ -60,7 +62,7 @@ fn share(bytes: u64, runtime: &Runtime) -> (Share, [NodeRef; 2]) {
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their programs.
-pub const TARGETS: [(&str, Target); 18] = [
+pub const TARGETS: [(&str, Target); 19] = [
     ("mpa_ddp_rdmap", mpa_ddp_rdmap),
     ("rpcrdma_header", rpcrdma_header),
     ("rpc", rpc),
@@ -69,6 +71,7 @@ pub const TARGETS: [(&str, Target); 18] = [
     ("nfs41_args", nfs41_args),
     ("nfs42_args", nfs42_args),
     ("side_calls", side_calls),
+    ("gss_tokens", gss_tokens),
     ("nfs3_values", nfs3_values),
     ("nfs4_values", nfs4_values),
     ("side_values", side_values),

@@ -1,6 +1,6 @@
 //! Messages to begin from: one good one of each kind, written word by word from the specifications.
 
-use super::{nfs_proto, side, smb_direct, smb_pipe, smb_seeds, smb_session, wire};
+use super::{gss, nfs_proto, side, smb_direct, smb_pipe, smb_seeds, smb_session, wire};
 use crate::raw::{self, MPA_REQUEST, fpdu, tagged, untagged, words};
 
 /// Seeds of a target, by its name.
@@ -13,6 +13,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "nfs40_args" => nfs4(0),
         "nfs41_args" => nfs4(1),
         "nfs42_args" => nfs4(2),
+        "gss_tokens" => gss::seeds(),
         "side_calls" => side::seeds(),
         "nfs3_values" => nfs_proto::nfs3_seeds(&nfs3()),
         "nfs4_values" => nfs_proto::nfs4_seeds(),
